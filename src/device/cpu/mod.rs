@@ -1,0 +1,1 @@
+//! The processor as a device: real arithmetic on all cores, memory in an arena of anonymous mappings.

@@ -1,0 +1,307 @@
+//! The kernels that ops launch, as data: a device maps each to loops, to a library call or to a cost.
+
+use serde::{Deserialize, Serialize};
+
+use crate::units::{Address, Bytes};
+
+/// The type of a tensor's elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DType {
+    /// 32-bit float.
+    F32,
+    /// IEEE half precision.
+    F16,
+    /// bfloat16.
+    Bf16,
+    /// 64-bit float: gradient checks only.
+    F64,
+    /// 64-bit integer: token and class indices.
+    I64,
+    /// 32-bit integer: counters.
+    I32,
+    /// Bytes: masks and workspaces.
+    U8,
+}
+
+impl DType {
+    /// Bytes of one element.
+    #[must_use]
+    pub const fn size(self) -> u64 {
+        match self {
+            Self::F64 | Self::I64 => 8,
+            Self::F32 | Self::I32 => 4,
+            Self::F16 | Self::Bf16 => 2,
+            Self::U8 => 1,
+        }
+    }
+
+    /// Bytes of `n` elements.
+    #[must_use]
+    pub const fn bytes(self, n: usize) -> Bytes {
+        Bytes(self.size() * n as u64)
+    }
+}
+
+/// A contiguous run of elements in device memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Operand {
+    /// First byte.
+    pub address: Address,
+    /// Type of each element.
+    pub dtype: DType,
+    /// Number of elements.
+    pub len: usize,
+}
+
+/// A matrix (or a batch of them) in device memory with strides in elements: a transpose is another view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MatrixView {
+    /// Address of element (0, 0) of the first matrix.
+    pub address: Address,
+    /// Type of each element.
+    pub dtype: DType,
+    /// Elements from one row to the next.
+    pub row_stride: usize,
+    /// Elements from one column to the next.
+    pub col_stride: usize,
+    /// Elements from one matrix of the batch to the next.
+    pub batch_stride: usize,
+}
+
+/// Hyper-parameters of one Adam or AdamW update, with PyTorch's names.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AdamParameters {
+    /// Learning rate.
+    pub lr: f64,
+    /// Decay of the first moment.
+    pub beta1: f64,
+    /// Decay of the second moment.
+    pub beta2: f64,
+    /// Added to the root of the second moment.
+    pub eps: f64,
+    /// Weight decay.
+    pub weight_decay: f64,
+    /// Decay the weight itself (AdamW) instead of adding to the gradient (Adam).
+    pub decoupled: bool,
+    /// Updates so far, this one included.
+    pub step: u64,
+}
+
+/// One tensor of (batch, heads, rows, head size) inside a packed or transposed layout. The last dimension is
+/// contiguous; strides are in elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeadView {
+    /// Address of element (0, 0, 0, 0).
+    pub address: Address,
+    /// Type of each element.
+    pub dtype: DType,
+    /// Elements from one sequence to the next.
+    pub batch_stride: usize,
+    /// Elements from one head to the next.
+    pub head_stride: usize,
+    /// Elements from one position to the next.
+    pub row_stride: usize,
+}
+
+/// The shape of one attention.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AttentionShape {
+    /// Sequences.
+    pub batch: usize,
+    /// Heads.
+    pub heads: usize,
+    /// Positions.
+    pub rows: usize,
+    /// Elements of one head.
+    pub head_size: usize,
+    /// Position i sees only positions up to i.
+    pub causal: bool,
+    /// Factor on q·k, usually 1/√head_size.
+    pub scale: f32,
+}
+
+/// One parameter of a multi-tensor optimizer kernel. All operands have the parameter's length.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ParameterUpdate {
+    /// The weights, f32.
+    pub parameter: Operand,
+    /// Their gradient, f32.
+    pub gradient: Operand,
+    /// Momentum buffer or first moment.
+    pub first: Option<Operand>,
+    /// Second moment.
+    pub second: Option<Operand>,
+}
+
+/// A unit of device work. 16-bit operands are read and written as such; arithmetic is in f32 (f64 where any
+/// float operand is f64).
+#[derive(Clone, Debug, PartialEq)]
+pub enum Kernel<'a> {
+    /// Every element of `dst` becomes `value`.
+    Fill { dst: Operand, value: f64 },
+    /// `dst[i] = i`.
+    Arange { dst: Operand },
+    /// `dst[i] = src[i]` in dst's type; lengths equal.
+    Cast { src: Operand, dst: Operand },
+    /// Copies a four-dimensional array between layouts; strides in elements.
+    CopyStrided {
+        src: Address,
+        dst: Address,
+        dtype: DType,
+        shape: [usize; 4],
+        src_strides: [usize; 4],
+        dst_strides: [usize; 4],
+    },
+    /// `c[m,n] = alpha · a[m,k] b[k,n] (+ bias[n]) (+ c)` for each matrix of the batch.
+    Gemm {
+        m: usize,
+        n: usize,
+        k: usize,
+        batch: usize,
+        a: MatrixView,
+        b: MatrixView,
+        c: MatrixView,
+        bias: Option<Operand>,
+        alpha: f32,
+        accumulate: bool,
+    },
+    /// `dst[c] = Σ_r src[r,c]`.
+    ColumnSum { src: Operand, dst: Operand, rows: usize, cols: usize },
+    /// `dst[i] = a[i] + b[i % b.len]`; dst may be a.
+    Add { a: Operand, b: Operand, dst: Operand },
+    /// `dst[i] = a[i] · b[i % b.len]`; dst may be a.
+    Mul { a: Operand, b: Operand, dst: Operand },
+    /// `dst[i] = factor · src[i]`; dst may be src.
+    Scale { src: Operand, dst: Operand, factor: f64 },
+    /// `dst[i] = max(src[i], 0)`; dst may be src.
+    Relu { src: Operand, dst: Operand },
+    /// `dst[i] = output[i] > 0 ? grad[i] : 0`.
+    ReluBackward { output: Operand, grad: Operand, dst: Operand },
+    /// GELU, exact (erf) or its tanh form.
+    Gelu { src: Operand, dst: Operand, tanh: bool },
+    /// `dst = grad · gelu'(src)`.
+    GeluBackward { src: Operand, grad: Operand, dst: Operand, tanh: bool },
+    /// Normalises each row of `cols` elements; `mean` and `rstd` are f32, one per row.
+    LayerNorm {
+        src: Operand,
+        weight: Operand,
+        bias: Operand,
+        dst: Operand,
+        mean: Operand,
+        rstd: Operand,
+        cols: usize,
+        eps: f32,
+    },
+    /// Gradients of [`Kernel::LayerNorm`] with respect to its source, weight and bias.
+    LayerNormBackward {
+        grad: Operand,
+        src: Operand,
+        mean: Operand,
+        rstd: Operand,
+        weight: Operand,
+        dsrc: Operand,
+        dweight: Operand,
+        dbias: Operand,
+        cols: usize,
+    },
+    /// `dst[i, :] = weight[indices[i], :]`.
+    Embedding { weight: Operand, indices: Operand, dst: Operand, width: usize },
+    /// `dst` (rows × width) becomes the sum of `grad` rows by index; rows without index become zero.
+    EmbeddingBackward { grad: Operand, indices: Operand, dst: Operand, width: usize },
+    /// Scaled dot-product attention. `logsumexp` is f32 of (batch, heads, `lse_stride`), rows beyond
+    /// [`AttentionShape::rows`] unused.
+    Attention {
+        shape: AttentionShape,
+        q: HeadView,
+        k: HeadView,
+        v: HeadView,
+        out: HeadView,
+        logsumexp: Operand,
+        lse_stride: usize,
+    },
+    /// Gradients of [`Kernel::Attention`].
+    AttentionBackward {
+        shape: AttentionShape,
+        q: HeadView,
+        k: HeadView,
+        v: HeadView,
+        out: HeadView,
+        logsumexp: Operand,
+        lse_stride: usize,
+        grad: HeadView,
+        dq: HeadView,
+        dk: HeadView,
+        dv: HeadView,
+    },
+    /// Row-wise softmax of (rows × cols).
+    Softmax { src: Operand, dst: Operand, cols: usize },
+    /// `dst = output · (grad − Σ_row grad·output)`.
+    SoftmaxBackward { output: Operand, grad: Operand, dst: Operand, cols: usize },
+    /// Row-wise log-softmax of (rows × cols).
+    LogSoftmax { src: Operand, dst: Operand, cols: usize },
+    /// `dst = grad − exp(output) · Σ_row grad`.
+    LogSoftmaxBackward { output: Operand, grad: Operand, dst: Operand, cols: usize },
+    /// Mean negative log-likelihood of `targets` (i64) under `logp` (rows × cols): `loss` and `total_weight`
+    /// are one element each.
+    NllLoss { logp: Operand, targets: Operand, loss: Operand, total_weight: Operand, cols: usize },
+    /// `dst[r, targets[r]] = −grad / total_weight`, everything else 0.
+    NllLossBackward { grad: Operand, targets: Operand, total_weight: Operand, dst: Operand, cols: usize },
+    /// SGD, with momentum where `first` is given: `buf = momentum·buf + g` (or `buf = g` on the first update),
+    /// `p −= lr·buf`.
+    Sgd {
+        updates: &'a [ParameterUpdate],
+        lr: f64,
+        momentum: f64,
+        weight_decay: f64,
+        first_step: bool,
+        skip_if: Option<Operand>,
+    },
+    /// Adam and AdamW.
+    Adam { updates: &'a [ParameterUpdate], parameters: AdamParameters, skip_if: Option<Operand> },
+    /// Multiplies every gradient by `inverse_scale` and sets `found_inf` to 1 where one is not finite.
+    Unscale { gradients: &'a [Operand], inverse_scale: Operand, found_inf: Operand },
+    /// `dst = 1 / src`, one element each, through f64 as GradScaler does.
+    Reciprocal { src: Operand, dst: Operand },
+    /// GradScaler's update of scale (f32) and growth tracker (i32).
+    UpdateScale { scale: Operand, tracker: Operand, found_inf: Operand, growth: f64, backoff: f64, interval: i32 },
+}
+
+impl Kernel<'_> {
+    /// The kernel's name in errors and logs.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Fill { .. } => "fill",
+            Self::Arange { .. } => "arange",
+            Self::Cast { .. } => "cast",
+            Self::CopyStrided { .. } => "copy_strided",
+            Self::Gemm { .. } => "gemm",
+            Self::ColumnSum { .. } => "column_sum",
+            Self::Add { .. } => "add",
+            Self::Mul { .. } => "mul",
+            Self::Scale { .. } => "scale",
+            Self::Relu { .. } => "relu",
+            Self::ReluBackward { .. } => "relu_backward",
+            Self::Gelu { .. } => "gelu",
+            Self::GeluBackward { .. } => "gelu_backward",
+            Self::LayerNorm { .. } => "layer_norm",
+            Self::LayerNormBackward { .. } => "layer_norm_backward",
+            Self::Embedding { .. } => "embedding",
+            Self::EmbeddingBackward { .. } => "embedding_backward",
+            Self::Attention { .. } => "attention",
+            Self::AttentionBackward { .. } => "attention_backward",
+            Self::Softmax { .. } => "softmax",
+            Self::SoftmaxBackward { .. } => "softmax_backward",
+            Self::LogSoftmax { .. } => "log_softmax",
+            Self::LogSoftmaxBackward { .. } => "log_softmax_backward",
+            Self::NllLoss { .. } => "nll_loss",
+            Self::NllLossBackward { .. } => "nll_loss_backward",
+            Self::Sgd { .. } => "sgd",
+            Self::Adam { .. } => "adam",
+            Self::Unscale { .. } => "unscale",
+            Self::Reciprocal { .. } => "reciprocal",
+            Self::UpdateScale { .. } => "update_scale",
+        }
+    }
+}

@@ -1,0 +1,123 @@
+//! Devices: where tensors live and kernels run.
+//!
+//! A [`Device`] executes [`Kernel`]s and copies, and hands out the memory that the caching allocator cuts into
+//! blocks ([`Device::segments`]). It never decides what is allocated: ops do that, through the allocator, and
+//! so every device has the same memory curve. Devices run in stream order: a kernel sees what kernels launched
+//! before it on its stream wrote.
+
+mod kernel;
+
+pub mod cpu;
+
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::allocator::SegmentSource;
+use crate::units::{Address, Bytes, StreamId};
+
+pub use kernel::{AdamParameters, AttentionShape, DType, HeadView, Kernel, MatrixView, Operand, ParameterUpdate};
+
+/// What a device is, in the words that the header of the lab uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceInfo {
+    /// `cpu`, `cuda:0`, `sim:h200`.
+    pub id: String,
+    /// `AMD EPYC, 2 cores`, `NVIDIA H200`.
+    pub name: String,
+    /// Memory that segments can take in all.
+    pub memory: Bytes,
+    /// No arithmetic happens and times are estimates.
+    pub simulated: bool,
+}
+
+/// A device refused. Out of memory is not among these: it comes from the allocator.
+#[derive(Debug, Error)]
+pub enum DeviceError {
+    /// The device can't be used at all.
+    #[error("{device}: {reason}")]
+    Unavailable {
+        /// Which device.
+        device: String,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// A kernel or copy failed.
+    #[error("{operation} failed on {device}: {reason}")]
+    Failed {
+        /// Which kernel or copy.
+        operation: &'static str,
+        /// Which device.
+        device: String,
+        /// What the device said.
+        reason: String,
+    },
+}
+
+/// A point in a stream's work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct DeviceEvent(pub u64);
+
+/// Page-locked host memory of one block, as the caching host allocator hands it out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostBuffer {
+    /// Where it starts, in host memory.
+    pub address: Address,
+    /// How much of it is used.
+    pub bytes: Bytes,
+}
+
+/// Where tensors live and kernels run.
+pub trait Device {
+    /// What it is.
+    fn info(&self) -> &DeviceInfo;
+
+    /// Its memory, as the allocator asks for it. Called once, when the allocator is built.
+    fn segments(&mut self) -> Box<dyn SegmentSource>;
+
+    /// Runs `kernel` on `stream`, after everything launched there before.
+    ///
+    /// # Errors
+    /// [`DeviceError::Failed`] names the kernel. Operands must be live blocks of this device.
+    fn launch(&mut self, kernel: &Kernel<'_>, stream: StreamId) -> Result<(), DeviceError>;
+
+    /// Copies pageable host memory to the device and waits: the bytes go through a staging buffer.
+    ///
+    /// # Errors
+    /// [`DeviceError::Failed`].
+    fn copy_pageable(&mut self, from: &[u8], to: Address, stream: StreamId) -> Result<(), DeviceError>;
+
+    /// Copies page-locked host memory to the device without waiting. `from` must stay as it is until an event
+    /// recorded on `stream` afterwards has completed.
+    ///
+    /// # Errors
+    /// [`DeviceError::Failed`].
+    fn copy_pinned(&mut self, from: HostBuffer, to: Address, stream: StreamId) -> Result<(), DeviceError>;
+
+    /// Copies device memory to the host, after everything launched on `stream`, and waits.
+    ///
+    /// # Errors
+    /// [`DeviceError::Failed`].
+    fn read(&mut self, from: Address, to: &mut [u8], stream: StreamId) -> Result<(), DeviceError>;
+
+    /// Marks the present end of `stream`'s work.
+    fn record_event(&mut self, stream: StreamId) -> DeviceEvent;
+
+    /// True when everything before `event` is done.
+    fn query_event(&mut self, event: DeviceEvent) -> bool;
+
+    /// Makes later work of `stream` wait for `event`, without stopping the host where the device can.
+    fn wait_event(&mut self, stream: StreamId, event: DeviceEvent);
+
+    /// Waits for all work of all streams.
+    fn synchronize(&mut self);
+
+    /// The stream for copies that run beside the compute stream.
+    fn copy_stream(&self) -> StreamId;
+
+    /// Time copies on [`Device::copy_stream`] and pageable copies took since the last call.
+    fn take_copy_time(&mut self) -> Duration;
+
+    /// Time since the device was opened: wall time, or simulated time.
+    fn now(&self) -> Duration;
+}

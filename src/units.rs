@@ -1,0 +1,152 @@
+//! Quantities that cross every border: bytes, device addresses, streams.
+//!
+//! They are separate types because mixing them is the likeliest bug of this field: an address is not a size,
+//! and a stream handle is neither.
+
+use std::fmt;
+use std::iter::Sum;
+use std::ops::{Add, AddAssign, Sub, SubAssign};
+
+use serde::{Deserialize, Serialize};
+
+/// One KiB in bytes.
+pub const KIB: u64 = 1 << 10;
+/// One MiB in bytes.
+pub const MIB: u64 = 1 << 20;
+/// One GiB in bytes.
+pub const GIB: u64 = 1 << 30;
+
+/// A number of bytes. Displays with a binary unit: `512 B`, `1.50 MiB`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Bytes(pub u64);
+
+impl Bytes {
+    /// No bytes.
+    pub const ZERO: Self = Self(0);
+
+    /// `n` KiB.
+    #[must_use]
+    pub const fn kib(n: u64) -> Self {
+        Self(n * KIB)
+    }
+
+    /// `n` MiB.
+    #[must_use]
+    pub const fn mib(n: u64) -> Self {
+        Self(n * MIB)
+    }
+
+    /// `n` GiB.
+    #[must_use]
+    pub const fn gib(n: u64) -> Self {
+        Self(n * GIB)
+    }
+
+    /// The bare number, for arithmetic that leaves the unit behind.
+    #[must_use]
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+
+    /// `self - other`, or zero where that would be negative.
+    #[must_use]
+    pub const fn saturating_sub(self, other: Self) -> Self {
+        Self(self.0.saturating_sub(other.0))
+    }
+}
+
+impl Add for Bytes {
+    type Output = Self;
+    fn add(self, rhs: Self) -> Self {
+        Self(self.0 + rhs.0)
+    }
+}
+
+impl Sub for Bytes {
+    type Output = Self;
+    fn sub(self, rhs: Self) -> Self {
+        Self(self.0 - rhs.0)
+    }
+}
+
+impl AddAssign for Bytes {
+    fn add_assign(&mut self, rhs: Self) {
+        self.0 += rhs.0;
+    }
+}
+
+impl SubAssign for Bytes {
+    fn sub_assign(&mut self, rhs: Self) {
+        self.0 -= rhs.0;
+    }
+}
+
+impl Sum for Bytes {
+    fn sum<I: Iterator<Item = Self>>(iter: I) -> Self {
+        iter.fold(Self::ZERO, Add::add)
+    }
+}
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        #[expect(clippy::cast_precision_loss, reason = "two decimals are shown")]
+        let n = self.0 as f64;
+        let text = match self.0 {
+            0..KIB => format!("{} B", self.0),
+            KIB..MIB => format!("{:.2} KiB", n / KIB as f64),
+            MIB..GIB => format!("{:.2} MiB", n / MIB as f64),
+            _ => format!("{:.2} GiB", n / GIB as f64),
+        };
+        f.pad(&text)
+    }
+}
+
+/// An address in device memory. Arithmetic goes through [`Address::offset`] and [`Address::distance`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Address(pub u64);
+
+impl Address {
+    /// The address `bytes` further on.
+    #[must_use]
+    pub const fn offset(self, bytes: Bytes) -> Self {
+        Self(self.0 + bytes.0)
+    }
+
+    /// Bytes from `start` up to here; `start` must not lie behind.
+    #[must_use]
+    pub const fn distance(self, start: Self) -> Bytes {
+        Bytes(self.0 - start.0)
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}
+
+/// A CUDA stream, by its raw handle as PyTorch traces show it; 0 is the default stream.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct StreamId(pub u64);
+
+impl StreamId {
+    /// The default stream: where everything runs that names no other.
+    pub const DEFAULT: Self = Self(0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_display_with_the_largest_unit_below_them() {
+        assert_eq!(Bytes(0).to_string(), "0 B");
+        assert_eq!(Bytes(1023).to_string(), "1023 B");
+        assert_eq!(Bytes(1536).to_string(), "1.50 KiB");
+        assert_eq!(Bytes::mib(20).to_string(), "20.00 MiB");
+        assert_eq!(format!("{:>10}", Bytes::gib(1)), "  1.00 GiB");
+    }
+}
