@@ -6,4 +6,5 @@ pub mod allocator;
 #[expect(missing_docs, reason = "fields of kernels are the operands their formula names")]
 pub mod device;
 pub mod model;
+pub mod session;
 pub mod units;

@@ -1,0 +1,229 @@
+//! What a screen draws: an immutable picture of a lab at one event.
+//!
+//! [`super::Lab`] makes it; screens, tables and lessons read it and nothing else. Cheap to share (`Arc<View>`).
+
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::{Category, History, Ledger, Micros, NameId, Phase, Pool, StepReport};
+use crate::units::{Address, Bytes, StreamId};
+
+/// A lab at one event.
+#[derive(Clone, Debug, Default)]
+pub struct View {
+    /// Events applied so far.
+    pub position: u64,
+    /// Time of the last event.
+    pub time: Micros,
+    /// The five accounts and what follows from them.
+    pub ledger: Ledger,
+    /// Highest allocated bytes (blocks handed out), since the start.
+    pub peak_allocated: Bytes,
+    /// Highest reserved bytes, since the start.
+    pub peak_reserved: Bytes,
+    /// The most that may be reserved.
+    pub limit: Option<Bytes>,
+    /// Live bytes (block sizes) by category, in the order of [`Category::ALL`].
+    pub by_category: [Bytes; 8],
+    /// Live bytes by category when allocated was highest during the last whole step.
+    pub peak_by_category: [Bytes; 8],
+    /// Page-locked host memory: handed out and held.
+    pub host: HostMemory,
+    /// All segments in address order, each with its blocks.
+    pub segments: Arc<Vec<SegmentView>>,
+    /// Allocated and reserved over events.
+    pub history: Arc<History>,
+    /// Counters of the allocator's traffic.
+    pub traffic: Traffic,
+    /// The steps so far.
+    pub steps: StepsView,
+    /// The phase under way, if any.
+    pub phase: Option<Phase>,
+    /// The op under way or just finished.
+    pub op: NameId,
+    /// The last measured effects, newest last; the one being measured is last and incomplete.
+    pub effects: Vec<Effect>,
+    /// The last lines of the log, oldest first.
+    pub log: Vec<LogLine>,
+    /// What the model concludes, most important first.
+    pub findings: Vec<Finding>,
+    /// The last piece of text that the model wrote.
+    pub generated: Option<Generated>,
+    /// Texts of the names that appear here.
+    pub names: Names,
+}
+
+/// Texts by [`NameId`].
+#[derive(Clone, Debug, Default)]
+pub struct Names(pub Arc<Vec<Arc<str>>>);
+
+impl Names {
+    /// The text of `id`; empty where it has none.
+    #[must_use]
+    pub fn get(&self, id: NameId) -> &str {
+        self.0.get(id.0 as usize).map_or("", |text| text)
+    }
+}
+
+/// Page-locked host memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct HostMemory {
+    /// In blocks that are handed out.
+    pub allocated: Bytes,
+    /// In all blocks.
+    pub reserved: Bytes,
+}
+
+/// Counters since the start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Traffic {
+    /// Blocks handed out.
+    pub allocs: u64,
+    /// Segments (or page runs) taken from the driver.
+    pub segment_allocs: u64,
+    /// Segments (or page runs) given back.
+    pub segment_frees: u64,
+    /// Requests that failed for good.
+    pub ooms: u64,
+}
+
+/// One segment, or one contiguous mapped run of an expandable range.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct SegmentView {
+    /// First byte.
+    pub address: Address,
+    /// Size.
+    pub size: Bytes,
+    /// Pool.
+    pub pool: Pool,
+    /// The stream it serves.
+    pub stream: StreamId,
+    /// Part of an expandable range.
+    pub expandable: bool,
+    /// Live and pending blocks in address order; what lies between them is free.
+    pub blocks: Vec<BlockView>,
+}
+
+/// One block that somebody holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct BlockView {
+    /// Bytes from the segment's start.
+    pub offset: Bytes,
+    /// Size of the block.
+    pub size: Bytes,
+    /// Bytes asked for; the rest is rounding.
+    pub requested: Bytes,
+    /// Freed, waiting for another stream.
+    pub pending: bool,
+    /// What it is for.
+    pub category: Category,
+    /// What it is called.
+    pub name: NameId,
+}
+
+/// The steps so far.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct StepsView {
+    /// Steps finished.
+    pub finished: u64,
+    /// The last one.
+    pub last: Option<StepReport>,
+    /// Median time of the last steps, microseconds.
+    pub median: Micros,
+    /// Median time of each phase over the same steps, in the order of [`Phase::ALL`].
+    pub phases: [Micros; 5],
+    /// Median copy time over the same steps.
+    pub copy: Micros,
+    /// Tokens or samples a second over the same steps.
+    pub throughput: f64,
+    /// Losses for a small chart: at most 512 points over the whole run, each the mean of equally many steps.
+    pub losses: Vec<f32>,
+    /// Steps the scaler skipped.
+    pub skipped: u64,
+}
+
+/// A line of the log.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct LogLine {
+    /// When.
+    pub time: Micros,
+    /// The step under way then.
+    pub step: u64,
+    /// How loud.
+    pub level: Level,
+    /// The line.
+    pub text: Arc<str>,
+}
+
+/// How loud a log line or finding is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Level {
+    /// For the record.
+    Info,
+    /// Somebody flipped something.
+    Switch,
+    /// Worth a look.
+    Warning,
+    /// Something failed.
+    Danger,
+}
+
+/// What a flipped switch did: medians of the steps before and after, warm-up skipped.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Effect {
+    /// The key.
+    pub key: char,
+    /// `AMP off → bf16`.
+    pub title: Arc<str>,
+    /// Steps finished when it was flipped.
+    pub step: u64,
+    /// Position in the event stream when it was flipped.
+    pub position: u64,
+    /// Steps measured after the flip so far, and how many are wanted.
+    pub measured: (usize, usize),
+    /// Before.
+    pub before: Option<Measurement>,
+    /// After; final when `measured.0 == measured.1`.
+    pub after: Option<Measurement>,
+    /// For `empty_cache`: bytes that went back to the driver.
+    pub released: Option<Bytes>,
+}
+
+/// Medians over some steps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Measurement {
+    /// Highest allocated within a step.
+    pub peak_allocated: Bytes,
+    /// Highest reserved within a step.
+    pub peak_reserved: Bytes,
+    /// Stranded bytes at the step's end.
+    pub stranded: Bytes,
+    /// Step time.
+    pub step: Micros,
+    /// Tokens or samples a second.
+    pub throughput: f64,
+    /// Loss.
+    pub loss: f32,
+}
+
+/// A conclusion with its cause and a remedy, worded once for every screen.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// How loud.
+    pub level: Level,
+    /// What is the case, with figures.
+    pub what: String,
+    /// What to do about it; empty where nothing need be done.
+    pub remedy: String,
+}
+
+/// Text that the model wrote.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Generated {
+    /// Steps finished when it was written.
+    pub step: u64,
+    /// The text.
+    pub text: Arc<str>,
+}
