@@ -2,6 +2,10 @@
 //!
 //! See `ARCHITECTURE.md` for the rooms and who may know whom.
 
+// Unit tests share sources under `tests/common` with integration tests, which say `vramlab::`.
+#[cfg(test)]
+extern crate self as vramlab;
+
 pub mod allocator;
 #[expect(missing_docs, reason = "fields of kernels are the operands their formula names")]
 pub mod device;

@@ -5,6 +5,10 @@ mod history;
 mod ledger;
 mod view;
 
+#[cfg(test)]
+#[path = "../../tests/common/synthetic.rs"]
+pub(crate) mod synthetic;
+
 pub use event::{Category, CopyDirection, Event, EventKind, Micros, NameId, Phase, Pool, StepReport};
 pub use history::{Column, History, Mark, Page};
 pub use ledger::Ledger;

@@ -102,7 +102,7 @@ pub struct SegmentView {
     /// Part of an expandable range.
     pub expandable: bool,
     /// Live and pending blocks in address order; what lies between them is free.
-    pub blocks: Vec<BlockView>,
+    pub blocks: Arc<Vec<BlockView>>,
 }
 
 /// One block that somebody holds.
