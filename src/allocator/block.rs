@@ -1,0 +1,203 @@
+//! Blocks and where they are kept.
+
+use std::num::NonZeroU32;
+use std::ops::{Index, IndexMut};
+
+use serde::{Deserialize, Serialize};
+
+use crate::allocator::expandable::RangeId;
+use crate::units::{Address, Bytes, StreamId};
+
+/// The pool that serves a request: small for rounded sizes up to 1 MiB, else large.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PoolKind {
+    /// Segments of 2 MiB.
+    Small,
+    /// Segments of 20 MiB (configurable) and more.
+    Large,
+}
+
+/// Names a block for as long as it exists.
+///
+/// When a block is split, the *front* keeps the name; when neighbours merge, the lower one's name survives. The first
+/// block of a segment or range therefore never changes its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BlockId(NonZeroU32);
+
+impl BlockId {
+    const fn index(self) -> usize {
+        self.0.get() as usize - 1
+    }
+}
+
+/// What the program does with a block.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Usage {
+    /// Handed out.
+    Allocated,
+    /// Given back by the program; this many events of side streams are still awaited.
+    Pending(u32),
+    /// In a pool's set of free blocks, or not mapped.
+    Free,
+}
+
+/// A piece of a segment.
+#[derive(Clone, Debug)]
+pub(super) struct Block {
+    pub address: Address,
+    pub size: Bytes,
+    /// Bytes asked for at the last use; stale while the block is free, zero if it never was used.
+    pub requested: Bytes,
+    pub stream: StreamId,
+    pub pool: PoolKind,
+    pub usage: Usage,
+    /// False for address space of an expandable range without memory behind it.
+    pub mapped: bool,
+    /// The neighbour below, in the same segment or range.
+    pub previous: Option<BlockId>,
+    /// The neighbour above, in the same segment or range.
+    pub next: Option<BlockId>,
+    /// The expandable range it lies in.
+    pub range: Option<RangeId>,
+    /// The pool's count of lookups when the block became free.
+    pub age_base: u64,
+    /// Streams other than its own that use it (`record_stream`).
+    pub side_streams: Vec<StreamId>,
+}
+
+impl Block {
+    /// A free, mapped block without neighbours.
+    pub const fn new(address: Address, size: Bytes, stream: StreamId, pool: PoolKind, range: Option<RangeId>) -> Self {
+        Self {
+            address,
+            size,
+            requested: Bytes::ZERO,
+            stream,
+            pool,
+            usage: Usage::Free,
+            mapped: true,
+            previous: None,
+            next: None,
+            range,
+            age_base: 0,
+            side_streams: Vec::new(),
+        }
+    }
+
+    /// Has a neighbour.
+    pub const fn is_split(&self) -> bool {
+        self.previous.is_some() || self.next.is_some()
+    }
+
+    pub const fn is_expandable(&self) -> bool {
+        self.range.is_some()
+    }
+
+    pub const fn is_free(&self) -> bool {
+        matches!(self.usage, Usage::Free)
+    }
+
+    pub const fn end(&self) -> Address {
+        self.address.offset(self.size)
+    }
+}
+
+/// All blocks, by name.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Blocks {
+    slots: Vec<Block>,
+    vacant: Vec<BlockId>,
+}
+
+impl Blocks {
+    /// Keeps `block` and names it.
+    #[expect(clippy::expect_used, reason = "four billion blocks are at least 2 TiB of device memory")]
+    pub fn insert(&mut self, block: Block) -> BlockId {
+        if let Some(id) = self.vacant.pop() {
+            self.slots[id.index()] = block;
+            return id;
+        }
+        self.slots.push(block);
+        let count = u32::try_from(self.slots.len()).ok().and_then(NonZeroU32::new);
+        BlockId(count.expect("fewer than four billion blocks"))
+    }
+
+    /// Forgets a block; its name may be given again.
+    pub fn remove(&mut self, id: BlockId) {
+        self.vacant.push(id);
+    }
+
+    /// How many blocks there are.
+    pub fn len(&self) -> usize {
+        self.slots.len() - self.vacant.len()
+    }
+
+    /// Cuts `front` bytes off the start of `id`; returns the rest, a free block of the same kind that lies behind it
+    /// and carries the stale requested size, as PyTorch's remainder does.
+    pub fn split(&mut self, id: BlockId, front: Bytes) -> BlockId {
+        let block = &mut self[id];
+        let mut rest =
+            Block::new(block.address.offset(front), block.size - front, block.stream, block.pool, block.range);
+        rest.requested = block.requested;
+        rest.mapped = block.mapped;
+        rest.previous = Some(id);
+        rest.next = block.next;
+        block.size = front;
+        let above = block.next;
+        let rest = self.insert(rest);
+        self[id].next = Some(rest);
+        if let Some(above) = above {
+            self[above].previous = Some(rest);
+        }
+        rest
+    }
+
+    /// Joins a block and the one behind it under the name of the first.
+    pub fn join(&mut self, lower: BlockId, upper: BlockId) {
+        let (size, above) = (self[upper].size, self[upper].next);
+        self[lower].size += size;
+        self[lower].next = above;
+        if let Some(above) = above {
+            self[above].previous = Some(lower);
+        }
+        self.remove(upper);
+    }
+}
+
+impl Index<BlockId> for Blocks {
+    type Output = Block;
+
+    fn index(&self, id: BlockId) -> &Block {
+        &self.slots[id.index()]
+    }
+}
+
+impl IndexMut<BlockId> for Blocks {
+    fn index_mut(&mut self, id: BlockId) -> &mut Block {
+        &mut self.slots[id.index()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn splitting_and_joining_keep_the_first_name_and_the_chain() {
+        let mut blocks = Blocks::default();
+        let a = blocks.insert(Block::new(Address(0x1000), Bytes(4096), StreamId(0), PoolKind::Small, None));
+        blocks[a].requested = Bytes(7);
+        let c = blocks.split(a, Bytes(1024));
+        let b = blocks.split(a, Bytes(512));
+        assert_eq!((blocks[b].address, blocks[b].size), (Address(0x1200), Bytes(512)));
+        assert_eq!((blocks[b].previous, blocks[b].next), (Some(a), Some(c)));
+        assert_eq!(blocks[c].previous, Some(b));
+        assert_eq!(blocks[c].requested, Bytes(7), "the remainder shows the size of the last use");
+        blocks.join(a, b);
+        assert_eq!((blocks[a].size, blocks[a].next, blocks[c].previous), (Bytes(1024), Some(c), Some(a)));
+        blocks.join(a, c);
+        assert!(!blocks[a].is_split());
+        assert_eq!((blocks[a].size, blocks.len()), (Bytes(4096), 1));
+    }
+}

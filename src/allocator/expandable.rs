@@ -1,0 +1,213 @@
+//! Expandable segments: ranges of address space whose pages are mapped from the low end as they are needed.
+
+use crate::allocator::block::{Block, BlockId};
+use crate::allocator::caching::{CachingAllocator, Request};
+use crate::allocator::pool::{FreeKey, Pool};
+use crate::allocator::rounding;
+use crate::allocator::statistics::amount;
+use crate::allocator::{SegmentSource, TraceEvent, TraceSink};
+use crate::units::{Address, Bytes};
+
+/// Names a range for as long as it exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct RangeId(u32);
+
+/// A reserved range of address space.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Range {
+    pub base: Address,
+    pub size: Bytes,
+    /// Mapping unit, fixed when the range was reserved.
+    pub page: Bytes,
+}
+
+/// All ranges, by name.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Ranges {
+    slots: Vec<Range>,
+    vacant: Vec<RangeId>,
+}
+
+impl Ranges {
+    #[expect(clippy::expect_used, reason = "a range spans more than the device's memory: there are never billions")]
+    fn insert(&mut self, range: Range) -> RangeId {
+        if let Some(id) = self.vacant.pop() {
+            self.slots[id.0 as usize] = range;
+            return id;
+        }
+        let id = RangeId(u32::try_from(self.slots.len()).expect("fewer than four billion ranges"));
+        self.slots.push(range);
+        id
+    }
+
+    pub fn get(&self, id: RangeId) -> Range {
+        self.slots[id.0 as usize]
+    }
+
+    fn remove(&mut self, id: RangeId) {
+        self.vacant.push(id);
+    }
+}
+
+impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
+    /// Among free expandable blocks from `first` on prefers one that could grow less: a hole between blocks rather
+    /// than the range's growing end. Stops at the first block that would not be better than the one before.
+    pub(super) fn prefer_hole(&self, pool: &Pool, first: BlockId) -> BlockId {
+        let mut best = first;
+        while self.blocks[best].is_expandable() {
+            match pool.next_after(FreeKey::of(&self.blocks[best])) {
+                Some(other) if self.reach(other) < self.reach(best) => best = other,
+                _ => break,
+            }
+        }
+        best
+    }
+
+    /// A block and the unmapped space behind it.
+    fn reach(&self, id: BlockId) -> Bytes {
+        let block = &self.blocks[id];
+        let space = block.next.filter(|&next| !self.blocks[next].mapped).map(|next| self.blocks[next].size);
+        block.size + space.unwrap_or_default()
+    }
+
+    /// The first block behind `first` that is not expandable: expandable segments were switched off meanwhile.
+    pub(super) fn skip_expandable(&self, pool: &Pool, first: BlockId) -> Option<BlockId> {
+        let mut id = first;
+        while self.blocks[id].is_expandable() {
+            id = pool.next_after(FreeKey::of(&self.blocks[id]))?;
+        }
+        Some(id)
+    }
+
+    /// Maps pages for a request at the lowest address that has room. The block is in no set, and often larger.
+    ///
+    /// When the driver has too few pages, what was mapped on the way stays mapped and free.
+    pub(super) fn grow_expandable(&mut self, request: &Request) -> Option<BlockId> {
+        let mut id = match self.expandable_room(request) {
+            Some(id) => id,
+            None => self.reserve_range(request)?,
+        };
+        if !self.blocks[id].mapped {
+            id = self.map_block(id, self.blocks[id].size.min(request.rounded))?;
+        }
+        while self.blocks[id].size < request.rounded {
+            let next = self.blocks[id].next?;
+            let missing = request.rounded - self.blocks[id].size;
+            id = self.map_block(next, self.blocks[next].size.min(missing))?;
+        }
+        let key = FreeKey::of(&self.blocks[id]);
+        self.pool_mut(request.pool).free.remove(&key);
+        Some(id)
+    }
+
+    /// The lowest unmapped block of the stream (or the free block before it) from which enough usable blocks follow.
+    fn expandable_room(&self, request: &Request) -> Option<BlockId> {
+        let unmapped = &self.pool(request.pool).unmapped;
+        unmapped
+            .range((request.stream, Address(0))..)
+            .take_while(|((stream, _), _)| *stream == request.stream)
+            .map(|(_, &id)| self.blocks[id].previous.filter(|&before| self.blocks[before].is_free()).unwrap_or(id))
+            .find(|&start| self.room_from(start, request.rounded))
+    }
+
+    fn room_from(&self, start: BlockId, wanted: Bytes) -> bool {
+        let mut room = Bytes::ZERO;
+        let mut at = Some(start);
+        while let Some(id) = at.filter(|&id| room < wanted && self.blocks[id].is_free()) {
+            room += self.blocks[id].size;
+            at = self.blocks[id].next;
+        }
+        room >= wanted
+    }
+
+    /// Reserves a range that spans nine eighths of the device's memory, nothing mapped.
+    fn reserve_range(&mut self, request: &Request) -> Option<BlockId> {
+        let page = rounding::page_size(request.pool, &self.settings);
+        let span = self.device_total.0 + self.device_total.0 / 8;
+        let size = Bytes(span.div_ceil(page.0).checked_mul(page.0)?);
+        let base = self.source.reserve_range(size).ok()?;
+        let range = self.ranges.insert(Range { base, size, page });
+        let mut block = Block::new(base, size, request.stream, request.pool, Some(range));
+        block.mapped = false;
+        let id = self.blocks.insert(block);
+        self.heads.insert(base, id);
+        self.pool_mut(request.pool).unmapped.insert((request.stream, base), id);
+        Some(id)
+    }
+
+    /// Backs the first pages of an unmapped block, as many as `wanted` bytes need; returns the free mapped block that
+    /// they are part of then.
+    fn map_block(&mut self, id: BlockId, wanted: Bytes) -> Option<BlockId> {
+        let block = &self.blocks[id];
+        let (address, stream, pool) = (block.address, block.stream, block.pool);
+        let range = self.ranges.get(block.range?);
+        let size = Bytes(wanted.0.next_multiple_of(range.page.0));
+        self.source.map(address, size, range.page).ok()?;
+        self.pool_mut(pool).unmapped.remove(&(stream, address));
+        if size < self.blocks[id].size {
+            let rest = self.blocks.split(id, size);
+            self.blocks[rest].requested = Bytes::ZERO;
+            let key = (stream, self.blocks[rest].address);
+            self.pool_mut(pool).unmapped.insert(key, rest);
+        }
+        self.blocks[id].mapped = true;
+        let (merged, _) = self.merge_with_neighbours(id);
+        self.insert_free(merged.id);
+        self.reserved += size;
+        self.statistics.num_device_alloc += 1;
+        self.statistics.reserved_bytes.increase(pool, amount(size));
+        self.sink.trace(&TraceEvent::SegmentMap { address, size, stream, pool, range: range.base, page: range.page });
+        Some(merged.id)
+    }
+
+    /// Gives back the pages that lie wholly inside a free block, and the range once nothing of it is mapped.
+    pub(super) fn unmap_block(&mut self, id: BlockId) {
+        let block = &self.blocks[id];
+        let (pool, stream) = (block.pool, block.stream);
+        let Some(range_id) = block.range else { return };
+        let range = self.ranges.get(range_id);
+        let Some((start, size)) = whole_pages(block, &range) else { return };
+        let (before, end) = (start.distance(block.address), start.offset(size));
+        let (after, requested) = (block.end().distance(end), block.requested);
+
+        let key = FreeKey::of(block);
+        self.pool_mut(pool).free.remove(&key);
+        let mut middle = id;
+        if before > Bytes::ZERO {
+            middle = self.blocks.split(id, before);
+            self.blocks[id].requested = Bytes::ZERO;
+            self.insert_free(id);
+        }
+        if after > Bytes::ZERO {
+            let rest = self.blocks.split(middle, size);
+            self.blocks[rest].requested = Bytes::ZERO;
+            self.insert_free(rest);
+        }
+        self.blocks[middle].requested = requested;
+        self.blocks[middle].mapped = false;
+        let (merged, _) = self.merge_with_neighbours(middle);
+        let unmapped = self.blocks[merged.id].address;
+        self.pool_mut(pool).unmapped.insert((stream, unmapped), merged.id);
+        self.source.unmap(start, size);
+        self.reserved -= size;
+        self.statistics.num_device_free += 1;
+        self.statistics.reserved_bytes.decrease(pool, amount(size));
+        self.sink.trace(&TraceEvent::SegmentUnmap { address: start, size, stream });
+
+        if !self.blocks[merged.id].is_split() {
+            self.pool_mut(pool).unmapped.remove(&(stream, unmapped));
+            self.heads.remove(&unmapped);
+            self.blocks.remove(merged.id);
+            self.ranges.remove(range_id);
+            self.source.release_range(range.base, range.size);
+        }
+    }
+}
+
+/// Start and size of the pages that lie wholly inside `block`.
+fn whole_pages(block: &Block, range: &Range) -> Option<(Address, Bytes)> {
+    let page = range.page.0;
+    let start = block.address.distance(range.base).0.next_multiple_of(page);
+    let end = block.end().distance(range.base).0 / page * page;
+    (end > start).then(|| (range.base.offset(Bytes(start)), Bytes(end - start)))
+}

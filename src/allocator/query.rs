@@ -1,0 +1,192 @@
+//! Looking at the allocator without changing it: segments and blocks, statistics, and what a request would do.
+
+use crate::allocator::block::{Block, BlockId, Usage};
+use crate::allocator::caching::{CachingAllocator, Request};
+use crate::allocator::{EventToken, PoolKind, SegmentSource, Settings, Statistics, TraceSink};
+use crate::units::{Address, Bytes, StreamId};
+
+/// What a block is used for, under PyTorch's snapshot names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum BlockState {
+    /// Handed out.
+    ActiveAllocated,
+    /// Given back by the program, waiting for events of side streams.
+    ActivePendingFree,
+    /// Free.
+    Inactive,
+}
+
+impl BlockState {
+    /// The word in PyTorch's snapshots.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ActiveAllocated => "active_allocated",
+            Self::ActivePendingFree => "active_pending_free",
+            Self::Inactive => "inactive",
+        }
+    }
+}
+
+/// A block at one moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockSnapshot {
+    /// First byte.
+    pub address: Address,
+    /// Size.
+    pub size: Bytes,
+    /// Bytes asked for; of an inactive block at its last use, zero if there was none.
+    pub requested: Bytes,
+    /// What it is used for.
+    pub state: BlockState,
+}
+
+/// A segment at one moment. Of an expandable range each mapped run is one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SegmentSnapshot {
+    /// First byte.
+    pub address: Address,
+    /// Size.
+    pub size: Bytes,
+    /// The stream whose requests it serves.
+    pub stream: StreamId,
+    /// The pool it serves.
+    pub pool: PoolKind,
+    /// A mapped run of an expandable range.
+    pub expandable: bool,
+    /// Its blocks in address order; they cover it.
+    pub blocks: Vec<BlockSnapshot>,
+}
+
+/// A freed block that waits for an event of a side stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PendingBlock {
+    /// First byte of the block.
+    pub address: Address,
+    /// The side stream. A block that waits for several appears once for each.
+    pub stream: StreamId,
+    /// The event recorded there.
+    pub event: EventToken,
+}
+
+impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
+    /// The settings in force.
+    pub const fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// The statistics of `torch.cuda.memory_stats()`.
+    pub const fn statistics(&self) -> &Statistics {
+        &self.statistics
+    }
+
+    /// Where memory comes from.
+    pub const fn source(&self) -> &S {
+        &self.source
+    }
+
+    /// Where memory comes from. Changing what it has given already is not supported.
+    pub const fn source_mut(&mut self) -> &mut S {
+        &mut self.source
+    }
+
+    /// Who listens to the history.
+    pub const fn sink(&self) -> &T {
+        &self.sink
+    }
+
+    /// Who listens to the history.
+    pub const fn sink_mut(&mut self) -> &mut T {
+        &mut self.sink
+    }
+
+    /// The most that may be held from the driver.
+    pub const fn limit(&self) -> Option<Bytes> {
+        self.limit
+    }
+
+    /// Bytes held from the driver.
+    pub const fn reserved(&self) -> Bytes {
+        self.reserved
+    }
+
+    /// True if a free block serves a request of `size` bytes as things stand (pending blocks not completed).
+    pub fn peek_free(&self, size: Bytes, stream: StreamId) -> bool {
+        self.best_fit(&Request::new(size, stream, &self.settings)).is_some()
+    }
+
+    /// What the garbage collection of a request of `size` bytes would give back, in order, if no free block served
+    /// it: the request's own lookup is counted. Empty where collection is off.
+    pub fn gc_victims(&self, size: Bytes, stream: StreamId) -> Vec<(Address, Bytes)> {
+        let request = Request::new(size, stream, &self.settings);
+        let own_lookup = u64::from(request.pool == PoolKind::Large);
+        let victims = self.garbage(self.large.lookups + own_lookup);
+        victims.into_iter().map(|id| (self.blocks[id].address, self.blocks[id].size)).collect()
+    }
+
+    /// True if the limit lets a request of `size` bytes grow the cache, after `given_back` bytes went back.
+    pub fn growth_allowed(&self, size: Bytes, given_back: Bytes) -> bool {
+        let segment = Request::new(size, StreamId::DEFAULT, &self.settings).segment;
+        self.limit.is_none_or(|limit| self.reserved.saturating_sub(given_back).0.saturating_add(segment.0) <= limit.0)
+    }
+
+    /// What a request of `size` bytes is rounded to, and the segment it would fetch.
+    pub fn sizes(&self, size: Bytes) -> (Bytes, Bytes) {
+        let request = Request::new(size, StreamId::DEFAULT, &self.settings);
+        (request.rounded, request.segment)
+    }
+
+    /// Blocks that wait for events: by side stream, oldest first.
+    pub fn pending(&self) -> impl Iterator<Item = PendingBlock> {
+        self.events.iter().flat_map(move |(&stream, queue)| {
+            queue.iter().map(move |&(event, id)| PendingBlock { address: self.blocks[id].address, stream, event })
+        })
+    }
+
+    /// The block that is handed out at `address`, as it is now.
+    pub fn block(&self, address: Address) -> Option<BlockSnapshot> {
+        self.live.get(&address).map(|&id| snapshot(&self.blocks[id]))
+    }
+
+    /// All segments in address order with their blocks.
+    pub fn segments(&self) -> Vec<SegmentSnapshot> {
+        let mut segments: Vec<SegmentSnapshot> = Vec::new();
+        for &head in self.heads.values() {
+            let mut contiguous = false;
+            for block in self.chain(head) {
+                if block.mapped {
+                    if !contiguous {
+                        segments.push(SegmentSnapshot {
+                            address: block.address,
+                            size: Bytes::ZERO,
+                            stream: block.stream,
+                            pool: block.pool,
+                            expandable: block.is_expandable(),
+                            blocks: Vec::new(),
+                        });
+                    }
+                    if let Some(segment) = segments.last_mut() {
+                        segment.size += block.size;
+                        segment.blocks.push(snapshot(block));
+                    }
+                }
+                contiguous = block.mapped;
+            }
+        }
+        segments
+    }
+
+    /// The blocks of a segment or range from its first one on.
+    pub(super) fn chain(&self, head: BlockId) -> impl Iterator<Item = &Block> {
+        std::iter::successors(Some(head), |&id| self.blocks[id].next).map(|id| &self.blocks[id])
+    }
+}
+
+fn snapshot(block: &Block) -> BlockSnapshot {
+    let state = match block.usage {
+        Usage::Allocated => BlockState::ActiveAllocated,
+        Usage::Pending(_) => BlockState::ActivePendingFree,
+        Usage::Free => BlockState::Inactive,
+    };
+    BlockSnapshot { address: block.address, size: block.size, requested: block.requested, state }
+}

@@ -1,0 +1,148 @@
+//! Giving memory back to the driver: garbage collection, oversize blocks, the whole cache.
+
+use crate::allocator::block::BlockId;
+use crate::allocator::caching::{CachingAllocator, Request};
+use crate::allocator::pool::FreeKey;
+use crate::allocator::statistics::amount;
+use crate::allocator::{PoolKind, SegmentSource, Settings, TraceEvent, TraceSink};
+use crate::units::Bytes;
+
+impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
+    /// Waits for all pending blocks, then gives back every segment and page that no block occupies
+    /// (`torch.cuda.empty_cache`).
+    pub fn empty_cache(&mut self) {
+        self.release_cached();
+        self.verify(None);
+    }
+
+    /// Large segments, then small ones; in each pool whole segments in the order of the free set, then pages.
+    pub(super) fn release_cached(&mut self) {
+        self.synchronize_events();
+        self.release_pool(PoolKind::Large);
+        self.release_pool(PoolKind::Small);
+    }
+
+    fn release_pool(&mut self, pool: PoolKind) {
+        let free: Vec<BlockId> = self.pool(pool).free.values().copied().collect();
+        let (expandable, plain): (Vec<BlockId>, Vec<BlockId>) =
+            free.into_iter().partition(|&id| self.blocks[id].is_expandable());
+        for id in plain {
+            if !self.blocks[id].is_split() {
+                self.release_block(id);
+            }
+        }
+        for id in expandable {
+            self.unmap_block(id);
+        }
+    }
+
+    /// Gives a whole cudaMalloc segment back.
+    fn release_block(&mut self, id: BlockId) {
+        let block = &self.blocks[id];
+        let (address, size, stream, pool, key) =
+            (block.address, block.size, block.stream, block.pool, FreeKey::of(block));
+        self.statistics.num_device_free += 1;
+        self.sink.trace(&TraceEvent::SegmentFree { address, size, stream });
+        self.source.free(address, size);
+        self.reserved -= size;
+        self.statistics.segment.decrease(pool, 1);
+        self.statistics.reserved_bytes.decrease(pool, amount(size));
+        if size >= self.settings.max_split_size {
+            self.statistics.oversize_segments.decrease(1);
+        }
+        self.pool_mut(pool).free.remove(&key);
+        self.heads.remove(&address);
+        self.blocks.remove(id);
+    }
+
+    /// Gives cached oversize segments of the request's pool and stream back: the smallest that is large enough, or
+    /// the largest ones until they are together. What was given back stays so even if it is not enough.
+    ///
+    /// PyTorch 2.11 can give back part of a split segment here after settings changed at run time, which corrupts
+    /// memory; blocks of split segments are passed over instead.
+    pub(super) fn release_oversize(&mut self, request: &Request) -> bool {
+        let max_split = self.settings.max_split_size;
+        if max_split == Settings::UNLIMITED {
+            return false;
+        }
+        let wanted = request.rounded.max(max_split);
+        let first = FreeKey::at_least(request.stream, wanted);
+        let pool = self.pool(request.pool);
+        if let Some(id) = pool.first_from(first)
+            && self.is_releasable(id)
+        {
+            self.release_block(id);
+            return true;
+        }
+        let smaller: Vec<BlockId> = pool
+            .free
+            .range(FreeKey::at_least(request.stream, max_split)..first)
+            .rev()
+            .map(|(_, &id)| id)
+            .filter(|&id| self.is_releasable(id))
+            .collect();
+        let mut released = Bytes::ZERO;
+        for id in smaller {
+            if released >= wanted {
+                break;
+            }
+            released += self.blocks[id].size;
+            self.release_block(id);
+        }
+        released >= wanted
+    }
+
+    fn is_releasable(&self, id: BlockId) -> bool {
+        let block = &self.blocks[id];
+        !block.is_expandable() && !block.is_split()
+    }
+
+    /// Gives cached large segments back that have not been used for longest, once more than the threshold's share of
+    /// the limit is held.
+    pub(super) fn collect_garbage(&mut self) {
+        for id in self.garbage(self.large.lookups) {
+            self.release_block(id);
+        }
+    }
+
+    /// What a garbage collection would give back, in order, if the large pool's clock stood at `lookups`.
+    ///
+    /// Each pass takes the segments at least as old as the average of those left when it began, until enough is
+    /// found or a pass finds nothing.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "PyTorch computes threshold and average age in floating point"
+    )]
+    pub(super) fn garbage(&self, lookups: u64) -> Vec<BlockId> {
+        let mut victims = Vec::new();
+        let Some(limit) = self.limit.filter(|_| self.collects_garbage()) else { return victims };
+        let threshold = Bytes((self.settings.garbage_collection_threshold * limit.0 as f64) as u64);
+        if self.reserved <= threshold {
+            return victims;
+        }
+        let target = self.reserved - threshold;
+        let age = |id: BlockId| lookups.saturating_sub(self.blocks[id].age_base) as f64;
+        let mut unsplit: Vec<BlockId> =
+            self.large.free.values().copied().filter(|&id| !self.blocks[id].is_split()).collect();
+        let mut ages: f64 = unsplit.iter().map(|&id| age(id)).sum();
+        let mut reclaimed = Bytes::ZERO;
+        let mut found = true;
+        while reclaimed < target && found && !unsplit.is_empty() {
+            let average = ages / unsplit.len() as f64;
+            found = false;
+            unsplit.retain(|&id| {
+                let taken = !self.blocks[id].is_expandable() && age(id) >= average;
+                if taken {
+                    reclaimed += self.blocks[id].size;
+                    ages -= age(id);
+                    victims.push(id);
+                    found = true;
+                }
+                !taken
+            });
+        }
+        victims
+    }
+}

@@ -1,0 +1,273 @@
+//! The grammar of the configuration string and the range of each key.
+//!
+//! PyTorch reads the string twice: first the keys that all its back ends share, then those of the CUDA allocator. Each
+//! pass steps over the keys of the other. It only asks for *some* word where a colon or comma belongs.
+
+use super::tokens::{self, NotANumber};
+use super::{INTERVALS, RoundupTable, Settings, SettingsError};
+use crate::allocator::rounding::MIN_LARGE_ALLOC;
+use crate::units::{Bytes, MIB};
+
+const LARGE_SEGMENT: &str = "large_segment_size_mb";
+const MAX_SPLIT: &str = "max_split_size_mb";
+const MAX_NON_SPLIT: &str = "max_non_split_rounding_mb";
+const GC_THRESHOLD: &str = "garbage_collection_threshold";
+const ROUNDUP: &str = "roundup_power2_divisions";
+const EXPANDABLE: &str = "expandable_segments";
+const BACKGROUND_THREADS: &str = "pinned_use_background_threads";
+const FRACTION: &str = "per_process_memory_fraction";
+const BACKEND: &str = "backend";
+const RELEASE_LOCK: &str = "release_lock_on_cudamalloc";
+const CAPTURE_REUSE: &str = "graph_capture_record_stream_reuse";
+const HOST_REGISTER: &str = "pinned_use_cuda_host_register";
+const REGISTER_THREADS: &str = "pinned_num_register_threads";
+const RESERVE_SEGMENT: &str = "pinned_reserve_segment_size_mb";
+
+/// Every key, without the HIP spellings of two.
+pub(super) const KEYS: [&str; 14] = [
+    LARGE_SEGMENT,
+    MAX_SPLIT,
+    MAX_NON_SPLIT,
+    GC_THRESHOLD,
+    ROUNDUP,
+    EXPANDABLE,
+    FRACTION,
+    BACKEND,
+    RELEASE_LOCK,
+    CAPTURE_REUSE,
+    HOST_REGISTER,
+    BACKGROUND_THREADS,
+    REGISTER_THREADS,
+    RESERVE_SEGMENT,
+];
+
+/// Most threads that `pinned_num_register_threads` allows.
+const MAX_REGISTER_THREADS: u64 = 128;
+
+/// Spellings that PyTorch's HIP builds use, accepted everywhere.
+fn canonical(key: &str) -> &str {
+    match key {
+        "release_lock_on_hipmalloc" => RELEASE_LOCK,
+        "pinned_use_hip_host_register" => HOST_REGISTER,
+        other => other,
+    }
+}
+
+/// First pass: resets what every string resets, then reads the keys that all back ends share. Refuses keys that no
+/// pass knows.
+pub(super) fn apply_common(settings: &mut Settings, text: &str) -> Result<(), SettingsError> {
+    settings.max_split_size = Settings::UNLIMITED;
+    settings.roundup_power2_divisions = RoundupTable::default();
+    settings.garbage_collection_threshold = 0.0;
+    text.clone_into(&mut settings.text);
+    let words = tokens::tokenize(text);
+
+    // Other sizes are checked against this one, wherever it stands.
+    for at in (0..words.len()).filter(|&at| words[at] == LARGE_SEGMENT) {
+        let mut value = Cursor { words: &words, at };
+        settings.large_segment_size =
+            value.mebibytes(LARGE_SEGMENT, MIN_LARGE_ALLOC / MIB + 1, "a number of MiB above 10")?;
+    }
+    settings.max_non_split_rounding = settings.large_segment_size;
+
+    each_setting(&words, |key, value| {
+        match canonical(key) {
+            MAX_SPLIT => settings.max_split_size = value.at_least_a_segment(MAX_SPLIT, settings.large_segment_size)?,
+            MAX_NON_SPLIT => {
+                settings.max_non_split_rounding =
+                    value.at_least_a_segment(MAX_NON_SPLIT, settings.large_segment_size)?;
+            }
+            GC_THRESHOLD => {
+                settings.garbage_collection_threshold =
+                    value.number(GC_THRESHOLD, |n| n > 0.0 && n < 1.0, "a number between 0 and 1, both excluded")?;
+            }
+            ROUNDUP => value.roundup_table(&mut settings.roundup_power2_divisions)?,
+            EXPANDABLE => settings.expandable_segments = value.boolean(EXPANDABLE)?,
+            BACKGROUND_THREADS => settings.pinned_use_background_threads = value.boolean(BACKGROUND_THREADS)?,
+            known if KEYS.contains(&known) => value.skip(known)?,
+            _ => return Err(SettingsError::UnknownKey { key: key.to_owned() }),
+        }
+        Ok(())
+    })
+}
+
+/// Second pass: the keys of the CUDA allocator.
+pub(super) fn apply_cuda(settings: &mut Settings, text: &str) -> Result<(), SettingsError> {
+    let words = tokens::tokenize(text);
+    each_setting(&words, |key, value| {
+        match canonical(key) {
+            FRACTION => {
+                settings.per_process_memory_fraction =
+                    value.number(FRACTION, |n| (0.0..=1.0).contains(&n), "a number from 0 to 1")?;
+            }
+            BACKEND => value.backend()?,
+            RELEASE_LOCK => settings.release_lock_on_cudamalloc = value.boolean(RELEASE_LOCK)?,
+            CAPTURE_REUSE => settings.graph_capture_record_stream_reuse = value.boolean(CAPTURE_REUSE)?,
+            HOST_REGISTER => settings.pinned_use_cuda_host_register = value.boolean(HOST_REGISTER)?,
+            REGISTER_THREADS => {
+                settings.pinned_num_register_threads = value.integer(
+                    REGISTER_THREADS,
+                    |n| n.is_power_of_two() && n <= MAX_REGISTER_THREADS,
+                    "a power of two up to 128",
+                )?;
+            }
+            RESERVE_SEGMENT => {
+                settings.pinned_reserve_segment_size =
+                    value.mebibytes(RESERVE_SEGMENT, 1, "a number of MiB above 0")?;
+            }
+            other => value.skip(other)?,
+        }
+        Ok(())
+    })
+}
+
+/// Calls `read` for each key, with a cursor that stands on it and is moved to the last word of its value.
+fn each_setting(
+    words: &[String],
+    mut read: impl FnMut(&str, &mut Cursor<'_>) -> Result<(), SettingsError>,
+) -> Result<(), SettingsError> {
+    let mut cursor = Cursor { words, at: 0 };
+    while cursor.at < words.len() {
+        read(&words[cursor.at], &mut cursor)?;
+        cursor.at += 2; // over the value's last word and whatever stands for the comma
+    }
+    Ok(())
+}
+
+/// A place in the words.
+struct Cursor<'a> {
+    words: &'a [String],
+    at: usize,
+}
+
+impl<'a> Cursor<'a> {
+    /// Moves on by one word.
+    fn next(&mut self, key: &str) -> Result<&'a str, SettingsError> {
+        self.at += 1;
+        self.words.get(self.at).map(String::as_str).ok_or_else(|| SettingsError::MissingValue { key: key.to_owned() })
+    }
+
+    /// Moves over the colon to the value.
+    fn value(&mut self, key: &str) -> Result<&'a str, SettingsError> {
+        self.next(key)?;
+        self.next(key)
+    }
+
+    /// Moves over the value, a list or a single word.
+    fn skip(&mut self, key: &str) -> Result<(), SettingsError> {
+        if self.value(key)? == "[" {
+            self.at += 1;
+            while self.words.get(self.at).is_some_and(|word| word != "]") {
+                self.at += 1;
+            }
+            if self.at >= self.words.len() {
+                return Err(SettingsError::UnclosedList { key: key.to_owned() });
+            }
+        }
+        Ok(())
+    }
+
+    fn boolean(&mut self, key: &'static str) -> Result<bool, SettingsError> {
+        match self.value(key)? {
+            "True" => Ok(true),
+            "False" => Ok(false),
+            other => Err(refused(key, other, "True or False")),
+        }
+    }
+
+    fn number(&mut self, key: &'static str, allowed: fn(f64) -> bool, what: &str) -> Result<f64, SettingsError> {
+        let word = self.value(key)?;
+        match tokens::leading_float(word) {
+            Ok(n) if allowed(n) => Ok(n),
+            Ok(_) | Err(NotANumber::NoDigits) => Err(refused(key, word, what)),
+            Err(NotANumber::TooLarge) => Err(too_large(key, word, what)),
+        }
+    }
+
+    fn integer(&mut self, key: &'static str, allowed: impl Fn(u64) -> bool, what: &str) -> Result<u64, SettingsError> {
+        let word = self.value(key)?;
+        let n = integer(key, word, what)?;
+        if allowed(n) { Ok(n) } else { Err(refused(key, word, what)) }
+    }
+
+    /// A number of MiB; one too large for 64 bits of bytes is cut down to what fits.
+    fn mebibytes(&mut self, key: &'static str, least: u64, what: &str) -> Result<Bytes, SettingsError> {
+        let n = self.integer(key, |n| n >= least, what)?;
+        Ok(Bytes::mib(n.min(u64::MAX / MIB)))
+    }
+
+    fn at_least_a_segment(&mut self, key: &'static str, segment: Bytes) -> Result<Bytes, SettingsError> {
+        let least = segment.0 / MIB;
+        self.mebibytes(key, least, &format!("a number of MiB from {least} (large_segment_size_mb) on"))
+    }
+
+    fn backend(&mut self) -> Result<(), SettingsError> {
+        match self.value(BACKEND)? {
+            "native" => Ok(()),
+            value @ "cudaMallocAsync" => Err(SettingsError::OtherBackend { value: value.to_owned() }),
+            other => Err(refused(BACKEND, other, "native or cudaMallocAsync")),
+        }
+    }
+
+    /// One number for all intervals, or a list of `interval:divisions`; what was read before an error stays.
+    fn roundup_table(&mut self, table: &mut RoundupTable) -> Result<(), SettingsError> {
+        const DIVISIONS: &str = "powers of two as divisions (in lists also 0)";
+        const INTERVAL: &str = "powers of two (in MiB) or > as intervals";
+        let word = self.value(ROUNDUP)?;
+        if word != "[" {
+            let divisions = integer(ROUNDUP, word, DIVISIONS)?;
+            if !divisions.is_power_of_two() {
+                return Err(refused(ROUNDUP, word, "a power of two, or a list"));
+            }
+            table.0 = [divisions; INTERVALS];
+            return Ok(());
+        }
+        let mut first = true;
+        let mut last = 0;
+        loop {
+            self.at += 1;
+            let Some(interval) = self.words.get(self.at) else {
+                return Err(SettingsError::UnclosedList { key: ROUNDUP.to_owned() });
+            };
+            if interval == "]" {
+                return Ok(());
+            }
+            let word = self.value(ROUNDUP)?;
+            let divisions = integer(ROUNDUP, word, DIVISIONS)?;
+            if divisions != 0 && !divisions.is_power_of_two() {
+                return Err(refused(ROUNDUP, word, DIVISIONS));
+            }
+            if interval == ">" {
+                table.0[last + 1..].fill(divisions);
+            } else {
+                let mebibytes = integer(ROUNDUP, interval, INTERVAL)?;
+                if !mebibytes.is_power_of_two() {
+                    return Err(refused(ROUNDUP, interval, INTERVAL));
+                }
+                last = (mebibytes.ilog2() as usize).min(INTERVALS - 1);
+                if std::mem::take(&mut first) {
+                    table.0[..last].fill(divisions);
+                }
+                table.0[last] = divisions;
+            }
+            if self.words.get(self.at + 1).is_none_or(|word| word != "]") {
+                self.at += 1; // whatever stands for the comma
+            }
+        }
+    }
+}
+
+fn integer(key: &'static str, word: &str, what: &str) -> Result<u64, SettingsError> {
+    tokens::leading_integer(word).map_err(|reason| match reason {
+        NotANumber::NoDigits => refused(key, word, what),
+        NotANumber::TooLarge => too_large(key, word, what),
+    })
+}
+
+fn refused(key: &'static str, value: &str, allowed: &str) -> SettingsError {
+    SettingsError::Refused { key, value: value.to_owned(), allowed: allowed.to_owned() }
+}
+
+fn too_large(key: &'static str, value: &str, allowed: &str) -> SettingsError {
+    SettingsError::TooLarge { key, value: value.to_owned(), allowed: allowed.to_owned() }
+}

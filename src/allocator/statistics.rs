@@ -1,0 +1,293 @@
+//! The statistics of `torch.cuda.memory_stats()`: 122 numbers under PyTorch's names.
+
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+
+use crate::allocator::PoolKind;
+use crate::units::Bytes;
+
+/// One quantity over time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counter {
+    /// Now. Signed: the oversize counters can go below zero when `max_split_size_mb` changes at run time.
+    pub current: i64,
+    /// The most it was.
+    pub peak: i64,
+    /// The sum of all increases.
+    pub allocated: i64,
+    /// The sum of all decreases.
+    pub freed: i64,
+}
+
+impl Counter {
+    pub(super) fn increase(&mut self, amount: i64) {
+        self.current += amount;
+        self.peak = self.peak.max(self.current);
+        self.allocated += amount;
+    }
+
+    pub(super) fn decrease(&mut self, amount: i64) {
+        self.current -= amount;
+        self.freed += amount;
+    }
+
+    fn reset_peak(&mut self) {
+        self.peak = self.current;
+    }
+
+    fn reset_accumulated(&mut self) {
+        self.allocated = 0;
+        self.freed = 0;
+    }
+}
+
+/// A quantity of both pools together and of each.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PoolCounters {
+    /// Both pools.
+    pub all: Counter,
+    /// Blocks of up to 1 MiB.
+    pub small_pool: Counter,
+    /// Larger blocks.
+    pub large_pool: Counter,
+}
+
+impl PoolCounters {
+    fn of(&mut self, pool: PoolKind) -> &mut Counter {
+        match pool {
+            PoolKind::Small => &mut self.small_pool,
+            PoolKind::Large => &mut self.large_pool,
+        }
+    }
+
+    pub(super) fn increase(&mut self, pool: PoolKind, amount: i64) {
+        self.all.increase(amount);
+        self.of(pool).increase(amount);
+    }
+
+    pub(super) fn decrease(&mut self, pool: PoolKind, amount: i64) {
+        self.all.decrease(amount);
+        self.of(pool).decrease(amount);
+    }
+
+    /// Applies a net change as one increase or one decrease.
+    pub(super) fn change(&mut self, pool: PoolKind, amount: i64) {
+        if amount >= 0 {
+            self.increase(pool, amount);
+        } else {
+            self.decrease(pool, -amount);
+        }
+    }
+}
+
+/// Everything that `torch.cuda.memory_stats()` tells of one device.
+///
+/// Serialises as PyTorch's flat dictionary: names joined by dots, in sorted order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Statistics {
+    /// Blocks handed out.
+    pub allocation: PoolCounters,
+    /// Segments from cudaMalloc.
+    pub segment: PoolCounters,
+    /// Blocks handed out or pending.
+    pub active: PoolCounters,
+    /// Free blocks in split segments.
+    pub inactive_split: PoolCounters,
+    /// Bytes of blocks handed out.
+    pub allocated_bytes: PoolCounters,
+    /// Bytes held from the driver.
+    pub reserved_bytes: PoolCounters,
+    /// Bytes of blocks handed out or pending.
+    pub active_bytes: PoolCounters,
+    /// Bytes of free blocks in split segments.
+    pub inactive_split_bytes: PoolCounters,
+    /// Bytes asked for by the program, of blocks handed out or pending.
+    pub requested_bytes: PoolCounters,
+    /// Blocks of at least `max_split_size`.
+    pub oversize_allocations: Counter,
+    /// Segments of at least `max_split_size`.
+    pub oversize_segments: Counter,
+    /// Requests that gave all cached memory back and tried once more.
+    pub num_alloc_retries: i64,
+    /// Requests that failed.
+    pub num_ooms: i64,
+    /// Times that all events of all streams were waited for.
+    pub num_sync_all_streams: i64,
+    /// Calls that took memory from the driver.
+    pub num_device_alloc: i64,
+    /// Calls that gave memory back to the driver.
+    pub num_device_free: i64,
+    /// `max_split_size` in bytes when the allocator was created; -1: unlimited.
+    pub max_split_size: i64,
+}
+
+/// How many numbers there are.
+const KEYS: usize = 122;
+
+impl Statistics {
+    #[expect(clippy::cast_possible_wrap, reason = "PyTorch shows 2^64 - 1 as -1, and so do we")]
+    pub(super) fn new(max_split: Bytes) -> Self {
+        let pools = PoolCounters::default();
+        let counter = Counter::default();
+        Self {
+            allocation: pools,
+            segment: pools,
+            active: pools,
+            inactive_split: pools,
+            allocated_bytes: pools,
+            reserved_bytes: pools,
+            active_bytes: pools,
+            inactive_split_bytes: pools,
+            requested_bytes: pools,
+            oversize_allocations: counter,
+            oversize_segments: counter,
+            num_alloc_retries: 0,
+            num_ooms: 0,
+            num_sync_all_streams: 0,
+            num_device_alloc: 0,
+            num_device_free: 0,
+            max_split_size: max_split.0 as i64,
+        }
+    }
+
+    /// All numbers under PyTorch's flattened names, in sorted order.
+    #[must_use]
+    pub fn entries(&self) -> Vec<(String, i64)> {
+        let mut entries = Vec::with_capacity(KEYS);
+        for (name, pools) in self.per_pool() {
+            for (pool, counter) in
+                [("all", pools.all), ("small_pool", pools.small_pool), ("large_pool", pools.large_pool)]
+            {
+                push_counter(&mut entries, &format!("{name}.{pool}"), counter);
+            }
+        }
+        push_counter(&mut entries, "oversize_allocations", self.oversize_allocations);
+        push_counter(&mut entries, "oversize_segments", self.oversize_segments);
+        for (name, value) in [
+            ("num_alloc_retries", self.num_alloc_retries),
+            ("num_ooms", self.num_ooms),
+            ("num_sync_all_streams", self.num_sync_all_streams),
+            ("num_device_alloc", self.num_device_alloc),
+            ("num_device_free", self.num_device_free),
+            ("max_split_size", self.max_split_size),
+        ] {
+            entries.push((name.to_owned(), value));
+        }
+        entries.sort();
+        entries
+    }
+
+    /// Every peak becomes the current value (`torch.cuda.reset_peak_memory_stats`).
+    pub(super) fn reset_peak(&mut self) {
+        self.each_counter(Counter::reset_peak);
+    }
+
+    /// Everything accumulated starts from zero (`torch.cuda.reset_accumulated_memory_stats`).
+    pub(super) fn reset_accumulated(&mut self) {
+        self.each_counter(Counter::reset_accumulated);
+        self.num_alloc_retries = 0;
+        self.num_ooms = 0;
+        self.num_sync_all_streams = 0;
+        self.num_device_alloc = 0;
+        self.num_device_free = 0;
+    }
+
+    fn per_pool(&self) -> [(&'static str, &PoolCounters); 9] {
+        [
+            ("allocation", &self.allocation),
+            ("segment", &self.segment),
+            ("active", &self.active),
+            ("inactive_split", &self.inactive_split),
+            ("allocated_bytes", &self.allocated_bytes),
+            ("reserved_bytes", &self.reserved_bytes),
+            ("active_bytes", &self.active_bytes),
+            ("inactive_split_bytes", &self.inactive_split_bytes),
+            ("requested_bytes", &self.requested_bytes),
+        ]
+    }
+
+    fn each_counter(&mut self, change: fn(&mut Counter)) {
+        for pools in [
+            &mut self.allocation,
+            &mut self.segment,
+            &mut self.active,
+            &mut self.inactive_split,
+            &mut self.allocated_bytes,
+            &mut self.reserved_bytes,
+            &mut self.active_bytes,
+            &mut self.inactive_split_bytes,
+            &mut self.requested_bytes,
+        ] {
+            change(&mut pools.all);
+            change(&mut pools.small_pool);
+            change(&mut pools.large_pool);
+        }
+        change(&mut self.oversize_allocations);
+        change(&mut self.oversize_segments);
+    }
+}
+
+pub(super) fn push_counter(entries: &mut Vec<(String, i64)>, name: &str, counter: Counter) {
+    let Counter { current, peak, allocated, freed } = counter;
+    for (field, value) in [("current", current), ("peak", peak), ("allocated", allocated), ("freed", freed)] {
+        entries.push((format!("{name}.{field}"), value));
+    }
+}
+
+impl Serialize for Statistics {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(KEYS))?;
+        for (name, value) in self.entries() {
+            map.serialize_entry(&name, &value)?;
+        }
+        map.end()
+    }
+}
+
+/// A size as the statistics count it.
+#[expect(clippy::cast_possible_wrap, reason = "requests stay below 2^60 bytes")]
+pub(super) const fn amount(bytes: Bytes) -> i64 {
+    bytes.0 as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_122_sorted_names() {
+        let entries = Statistics::new(Bytes(u64::MAX)).entries();
+        assert_eq!(entries.len(), KEYS);
+        assert!(entries.is_sorted());
+        assert_eq!(entries[0].0, "active.all.allocated");
+        assert!(entries.contains(&("max_split_size".to_owned(), -1)));
+        assert!(entries.iter().any(|(name, _)| name == "allocation.small_pool.peak"));
+    }
+
+    #[test]
+    fn resets_touch_what_pytorchs_do() {
+        let mut statistics = Statistics::new(Bytes(0));
+        statistics.active.increase(PoolKind::Small, 5);
+        statistics.active.decrease(PoolKind::Small, 3);
+        statistics.oversize_segments.increase(4);
+        statistics.oversize_segments.decrease(4);
+        statistics.num_ooms = 2;
+        statistics.reset_peak();
+        assert_eq!(statistics.active.all, Counter { current: 2, peak: 2, allocated: 5, freed: 3 });
+        assert_eq!(statistics.oversize_segments.peak, 0);
+        statistics.reset_accumulated();
+        assert_eq!(statistics.active.small_pool, Counter { current: 2, peak: 2, allocated: 0, freed: 0 });
+        assert_eq!((statistics.active.large_pool, statistics.num_ooms), (Counter::default(), 0));
+    }
+
+    #[test]
+    fn a_net_change_counts_once() {
+        let mut pools = PoolCounters::default();
+        pools.change(PoolKind::Large, 2);
+        pools.change(PoolKind::Large, -1);
+        pools.change(PoolKind::Large, 0);
+        assert_eq!(pools.large_pool, Counter { current: 1, peak: 2, allocated: 2, freed: 1 });
+        assert_eq!(pools.all, pools.large_pool);
+        assert_eq!(pools.small_pool, Counter::default());
+    }
+}
