@@ -1,1 +1,218 @@
-//! The processor as a device: real arithmetic on all cores, memory in an arena of anonymous mappings.
+//! The processor as a device: real arithmetic on all cores, memory in an arena of anonymous mappings, copies from
+//! page-locked memory on a thread of their own.
+//!
+//! The compute stream is the calling thread: a kernel has ended when its launch returns. The copy stream
+//! ([`Device::copy_stream`]) is a second thread that works through its copies in order; an event on it is a place
+//! in that order.
+
+mod arena;
+mod copies;
+mod cores;
+mod host;
+mod kernels;
+mod operand;
+mod placement;
+mod real;
+
+use std::fs;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+pub use host::HostMemory;
+
+use super::{Device, DeviceError, DeviceEvent, DeviceInfo, HostBuffer, Kernel};
+use crate::allocator::SegmentSource;
+use crate::units::{Address, Bytes, KIB, StreamId};
+use arena::{Arena, ArenaSource, SharedArena};
+use copies::{CopyState, CopyThread};
+use cores::Cores;
+
+/// The handle of the copy stream, as a PyTorch trace would show a stream of its pool.
+const COPY_STREAM: StreamId = StreamId(1);
+/// What is assumed where the system does not tell how much memory is available.
+const FALLBACK_MEMORY: Bytes = Bytes::gib(1);
+
+/// How to open a [`CpuDevice`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CpuOptions {
+    /// Memory that segments can take in all; by default half of what the system has available.
+    pub memory: Option<Bytes>,
+    /// Worker threads of large kernels; by default one for each core.
+    pub threads: Option<usize>,
+}
+
+/// The processor. See the module's documentation.
+pub struct CpuDevice {
+    info: DeviceInfo,
+    cores: Cores,
+    arena: SharedArena,
+    copies: Arc<CopyState>,
+    copy_thread: CopyThread,
+    host: HostMemory,
+    /// Where pageable memory waits for its copy, as a driver's staging buffer does.
+    staging: Vec<u8>,
+    opened: Instant,
+}
+
+impl CpuDevice {
+    /// Starts the worker threads and the copy thread; takes no memory yet.
+    ///
+    /// # Errors
+    /// [`DeviceError::Unavailable`] when threads can't be started.
+    pub fn open(options: CpuOptions) -> Result<Self, DeviceError> {
+        let threads = options.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
+        let memory = options.memory.unwrap_or_else(default_memory);
+        let copies = Arc::new(CopyState::default());
+        let cores = Cores::new(threads)?;
+        let plural = if cores.threads() == 1 { "" } else { "s" };
+        Ok(Self {
+            info: DeviceInfo {
+                id: "cpu".into(),
+                name: format!("{}, {} core{plural}", processor(), cores.threads()),
+                memory,
+                simulated: false,
+            },
+            cores,
+            arena: Arc::new(Mutex::new(Arena::new(memory, Arc::clone(&copies)))),
+            copy_thread: CopyThread::start(Arc::clone(&copies))?,
+            copies,
+            host: HostMemory::default(),
+            staging: Vec::new(),
+            opened: Instant::now(),
+        })
+    }
+
+    /// Its page-locked host memory; clones share it.
+    #[must_use]
+    pub fn host_memory(&self) -> HostMemory {
+        self.host.clone()
+    }
+
+    fn failed(&self, operation: &'static str, reason: impl ToString) -> DeviceError {
+        DeviceError::Failed { operation, device: self.info.id.clone(), reason: reason.to_string() }
+    }
+
+    /// Work on the copy stream that runs on this thread comes after the copies there.
+    fn enter(&self, stream: StreamId) {
+        if stream == COPY_STREAM {
+            self.copies.wait(self.copies.submitted());
+        }
+    }
+
+    /// Calls `body` with device memory as bytes.
+    fn with_memory(
+        &self,
+        operation: &'static str,
+        address: Address,
+        len: usize,
+        body: impl FnOnce(&mut [u8]),
+    ) -> Result<(), DeviceError> {
+        let arena = arena::lock(&self.arena);
+        let bytes = super::Operand { address, dtype: super::DType::U8, len };
+        let mut access = operand::Access::new(&arena, operand::Sharing::Never);
+        let view = access.write(&bytes).map_err(|refused| self.failed(operation, refused))?;
+        body(view.slice_mut::<u8>(0, len));
+        Ok(())
+    }
+}
+
+/// The processor's name as the kernel tells it.
+fn processor() -> String {
+    let name = fs::read_to_string("/proc/cpuinfo").ok().and_then(|text| {
+        let line = text.lines().find(|line| line.starts_with("model name"))?;
+        Some(line.split_once(':')?.1.trim().to_owned())
+    });
+    name.filter(|name| !name.is_empty()).unwrap_or_else(|| "processor".into())
+}
+
+/// Half of the memory that the system could give without swapping.
+fn default_memory() -> Bytes {
+    let available = fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
+        let line = text.lines().find(|line| line.starts_with("MemAvailable:"))?;
+        line.split_whitespace().nth(1)?.parse::<u64>().ok()
+    });
+    available.map_or(FALLBACK_MEMORY, |kib| Bytes(kib * KIB / 2))
+}
+
+impl Device for CpuDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn segments(&mut self) -> Box<dyn SegmentSource> {
+        Box::new(ArenaSource {
+            arena: Arc::clone(&self.arena),
+            copies: Arc::clone(&self.copies),
+            copy_stream: COPY_STREAM,
+        })
+    }
+
+    fn launch(&mut self, kernel: &Kernel<'_>, stream: StreamId) -> Result<(), DeviceError> {
+        self.enter(stream);
+        let arena = arena::lock(&self.arena);
+        kernels::run(kernel, &arena, &self.cores).map_err(|refused| self.failed(kernel.name(), refused))
+    }
+
+    fn copy_pageable(&mut self, from: &[u8], to: Address, stream: StreamId) -> Result<(), DeviceError> {
+        self.enter(stream);
+        let started = Instant::now();
+        let mut staging = std::mem::take(&mut self.staging);
+        staging.clear();
+        staging.extend_from_slice(from);
+        let copied = self.with_memory("pageable copy", to, from.len(), |bytes| bytes.copy_from_slice(&staging));
+        self.staging = staging;
+        self.copies.add_time(started.elapsed());
+        copied
+    }
+
+    fn copy_pinned(&mut self, from: HostBuffer, to: Address, stream: StreamId) -> Result<(), DeviceError> {
+        let (block, len) = self.host.source(from)?;
+        if stream != COPY_STREAM {
+            // In stream order on the calling thread: the same as an asynchronous copy that the next kernel needs.
+            return self
+                .with_memory("pinned copy", to, len, |bytes| block.with(|from| bytes.copy_from_slice(&from[..len])));
+        }
+        // Locked until the copy is queued: from then on memory goes away only after it.
+        let arena = arena::lock(&self.arena);
+        let pointer = arena
+            .backed(to, len as u64)
+            .map_err(|why| self.failed("pinned copy", format!("{len} bytes at {to}: the target {}", why.0)))?;
+        self.copy_thread.submit(block, len, pointer, to).map_err(|why| self.failed("pinned copy", why))
+    }
+
+    fn read(&mut self, from: Address, to: &mut [u8], stream: StreamId) -> Result<(), DeviceError> {
+        self.enter(stream);
+        self.with_memory("read", from, to.len(), |bytes| to.copy_from_slice(bytes))
+    }
+
+    fn record_event(&mut self, stream: StreamId) -> DeviceEvent {
+        DeviceEvent(if stream == COPY_STREAM { self.copies.submitted() } else { 0 })
+    }
+
+    fn query_event(&mut self, event: DeviceEvent) -> bool {
+        self.copies.is_done(event.0)
+    }
+
+    fn wait_event(&mut self, stream: StreamId, event: DeviceEvent) {
+        // The copy stream runs in order and waits for no one; the compute stream is this thread.
+        if stream != COPY_STREAM {
+            self.copies.wait(event.0);
+        }
+    }
+
+    fn synchronize(&mut self) {
+        self.copies.wait(self.copies.submitted());
+    }
+
+    fn copy_stream(&self) -> StreamId {
+        COPY_STREAM
+    }
+
+    fn take_copy_time(&mut self) -> Duration {
+        self.copies.take_time()
+    }
+
+    fn now(&self) -> Duration {
+        self.opened.elapsed()
+    }
+}

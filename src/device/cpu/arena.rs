@@ -1,0 +1,379 @@
+//! Device memory of the processor device: anonymous mappings under a limit.
+//!
+//! Device addresses are handed out by the placement rule of a GPU's driver, so that the allocator decides as it
+//! would there; each segment is a mapping of its own, found by its device address. Memory given back goes back to
+//! the operating system.
+#![allow(unsafe_code)]
+
+use std::collections::BTreeMap;
+use std::ptr::NonNull;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
+
+use super::copies::CopyState;
+use super::placement::Placement;
+use crate::allocator::{DeviceMemory, EventToken, OutOfDeviceMemory, SegmentSource};
+use crate::units::{Address, Bytes, StreamId};
+
+/// An anonymous private mapping, unmapped when dropped.
+pub(super) struct Mapping {
+    start: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: owns its memory like a `Vec<u8>`.
+unsafe impl Send for Mapping {}
+// SAFETY: shared access only hands out pointers.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// `len` zeroed bytes, or bare address space where not `committed`.
+    pub(super) fn new(len: Bytes, committed: bool) -> Option<Self> {
+        let len = usize::try_from(len.get()).ok().filter(|&n| n > 0)?;
+        let (protection, flags) = if committed {
+            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+        } else {
+            (ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE)
+        };
+        // SAFETY: the kernel picks an unused range.
+        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), len, protection, flags) }.ok()?;
+        NonNull::new(start.cast()).map(|start| Self { start, len })
+    }
+
+    pub(super) fn start(&self) -> NonNull<u8> {
+        self.start
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    fn part(&self, offset: u64, len: u64) -> Option<(*mut std::ffi::c_void, usize)> {
+        let (offset, len) = (usize::try_from(offset).ok()?, usize::try_from(len).ok()?);
+        if offset.checked_add(len)? > self.len {
+            return None;
+        }
+        // SAFETY: `offset` lies within the mapping.
+        Some((unsafe { self.start.add(offset) }.as_ptr().cast(), len))
+    }
+
+    /// Makes a part readable and writable.
+    fn commit(&mut self, offset: u64, len: u64) -> bool {
+        self.part(offset, len).is_some_and(|(start, len)| {
+            // SAFETY: the part belongs to this mapping and nothing refers to it before it is committed.
+            unsafe { mprotect(start, len, MprotectFlags::READ | MprotectFlags::WRITE) }.is_ok()
+        })
+    }
+
+    /// Gives a part's memory back and leaves bare address space.
+    fn decommit(&mut self, offset: u64, len: u64) {
+        let Some((start, len)) = self.part(offset, len) else { return };
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        // SAFETY: replaces pages of this mapping only; the arena hands out no pointers to them any more.
+        let replaced = unsafe { mmap_anonymous(start, len, ProtFlags::empty(), flags) };
+        debug_assert!(replaced.is_ok(), "pages are replaced within a mapping");
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: this value owns the mapping, and pointers into it are not used after it is dropped.
+        let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
+        debug_assert!(unmapped.is_ok(), "a mapping is unmapped once");
+    }
+}
+
+/// Which bytes of a region are backed by memory.
+enum Backing {
+    /// A segment: all of them.
+    Whole,
+    /// An expandable range: these, as start → end from the region's start, touching ones merged.
+    Parts(BTreeMap<u64, u64>),
+}
+
+struct Region {
+    mapping: Mapping,
+    backing: Backing,
+}
+
+impl Region {
+    fn backs(&self, offset: u64, len: u64) -> bool {
+        let Some(end) = offset.checked_add(len) else { return false };
+        match &self.backing {
+            Backing::Whole => end <= self.mapping.len() as u64,
+            Backing::Parts(parts) => parts.range(..=offset).next_back().is_some_and(|(_, &part_end)| end <= part_end),
+        }
+    }
+}
+
+/// Why an address is no use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BadAddress(pub(super) &'static str);
+
+/// The memory of the device. See the module's documentation.
+pub(super) struct Arena {
+    regions: BTreeMap<u64, Region>,
+    placement: Placement,
+    limit: Bytes,
+    used: Bytes,
+    copies: Arc<CopyState>,
+}
+
+/// The arena as the device, its copy thread and the allocator share it.
+pub(super) type SharedArena = Arc<Mutex<Arena>>;
+
+/// Locks the arena. A panic elsewhere leaves it as consistent as it was: every method completes its bookkeeping.
+pub(super) fn lock(arena: &SharedArena) -> MutexGuard<'_, Arena> {
+    arena.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Arena {
+    pub(super) fn new(limit: Bytes, copies: Arc<CopyState>) -> Self {
+        Self { regions: BTreeMap::new(), placement: Placement::default(), limit, used: Bytes::ZERO, copies }
+    }
+
+    /// Where `[address, address + len)` lies in host memory, if all of it is backed and no copy that nobody has
+    /// waited for is writing it.
+    pub(super) fn pointer(&self, address: Address, len: u64) -> Result<*mut u8, BadAddress> {
+        let pointer = self.backed(address, len)?;
+        if self.copies.writes(address, len) {
+            return Err(BadAddress("is still written by a copy that this stream has not waited for"));
+        }
+        Ok(pointer)
+    }
+
+    /// [`Arena::pointer`] for the copy stream itself, which runs in order.
+    pub(super) fn backed(&self, address: Address, len: u64) -> Result<*mut u8, BadAddress> {
+        const OUTSIDE: BadAddress = BadAddress("lies outside the device's live segments");
+        let (&start, region) = self.regions.range(..=address.0).next_back().ok_or(OUTSIDE)?;
+        let offset = address.0 - start;
+        if !region.backs(offset, len) {
+            return Err(OUTSIDE);
+        }
+        let (part, _) = region.mapping.part(offset, len).ok_or(OUTSIDE)?;
+        Ok(part.cast())
+    }
+
+    fn add(&mut self, size: Bytes, mapping: Mapping, backing: Backing) -> Result<Address, OutOfDeviceMemory> {
+        let address = self.placement.place(size).ok_or(OutOfDeviceMemory)?;
+        self.regions.insert(address.0, Region { mapping, backing });
+        Ok(address)
+    }
+
+    fn fits(&self, size: Bytes) -> Result<Bytes, OutOfDeviceMemory> {
+        let used = self.used.get().checked_add(size.get()).ok_or(OutOfDeviceMemory)?;
+        if used <= self.limit.get() { Ok(Bytes(used)) } else { Err(OutOfDeviceMemory) }
+    }
+
+    fn remove(&mut self, address: Address) -> Option<Region> {
+        self.copies.finish();
+        let region = self.regions.remove(&address.0);
+        debug_assert!(region.is_some(), "no segment or range starts at {address}");
+        self.placement.release(address);
+        region
+    }
+}
+
+/// The arena as the allocator's source of segments, events of the copy stream included.
+pub(super) struct ArenaSource {
+    pub(super) arena: SharedArena,
+    pub(super) copies: Arc<CopyState>,
+    pub(super) copy_stream: StreamId,
+}
+
+impl SegmentSource for ArenaSource {
+    fn malloc(&mut self, size: Bytes) -> Result<Address, OutOfDeviceMemory> {
+        let mut arena = lock(&self.arena);
+        let used = arena.fits(size)?;
+        let mapping = Mapping::new(size, true).ok_or(OutOfDeviceMemory)?;
+        let address = arena.add(size, mapping, Backing::Whole)?;
+        arena.used = used;
+        Ok(address)
+    }
+
+    fn free(&mut self, address: Address, size: Bytes) {
+        let mut arena = lock(&self.arena);
+        if arena.remove(address).is_some() {
+            arena.used = arena.used.saturating_sub(size);
+        }
+    }
+
+    fn reserve_range(&mut self, size: Bytes) -> Result<Address, OutOfDeviceMemory> {
+        let mapping = Mapping::new(size, false).ok_or(OutOfDeviceMemory)?;
+        lock(&self.arena).add(size, mapping, Backing::Parts(BTreeMap::new()))
+    }
+
+    fn release_range(&mut self, address: Address, _size: Bytes) {
+        let mut arena = lock(&self.arena);
+        if let Some(Region { backing: Backing::Parts(parts), .. }) = arena.remove(address) {
+            debug_assert!(parts.is_empty(), "a range is unmapped before it is released");
+            let still: u64 = parts.iter().map(|(start, end)| end - start).sum();
+            arena.used = arena.used.saturating_sub(Bytes(still));
+        }
+    }
+
+    fn map(&mut self, address: Address, size: Bytes, _page: Bytes) -> Result<(), OutOfDeviceMemory> {
+        let mut arena = lock(&self.arena);
+        let used = arena.fits(size)?;
+        let (&start, region) = arena.regions.range_mut(..=address.0).next_back().ok_or(OutOfDeviceMemory)?;
+        let (mut from, mut to) = (address.0 - start, address.0 - start + size.get());
+        let Region { mapping, backing: Backing::Parts(parts) } = region else { return Err(OutOfDeviceMemory) };
+        if !mapping.commit(from, size.get()) {
+            return Err(OutOfDeviceMemory);
+        }
+        if let Some((&before, &end)) = parts.range(..from).next_back()
+            && end == from
+        {
+            from = before;
+        }
+        if let Some(end) = parts.remove(&to) {
+            to = end;
+        }
+        parts.insert(from, to);
+        arena.used = used;
+        Ok(())
+    }
+
+    fn unmap(&mut self, address: Address, size: Bytes) {
+        let mut arena = lock(&self.arena);
+        arena.copies.finish();
+        let Some((&start, region)) = arena.regions.range_mut(..=address.0).next_back() else { return };
+        let (from, to) = (address.0 - start, address.0 - start + size.get());
+        let covered = region.backs(from, size.get());
+        let Region { mapping, backing: Backing::Parts(parts) } = region else { return };
+        debug_assert!(covered, "only mapped pages are unmapped");
+        if !covered {
+            return;
+        }
+        mapping.decommit(from, size.get());
+        let part = parts.range(..=from).next_back().map(|(&start, &end)| (start, end));
+        if let Some((part_start, part_end)) = part {
+            parts.remove(&part_start);
+            if part_start < from {
+                parts.insert(part_start, from);
+            }
+            if to < part_end {
+                parts.insert(to, part_end);
+            }
+        }
+        arena.used = arena.used.saturating_sub(size);
+    }
+
+    fn memory(&self) -> DeviceMemory {
+        let arena = lock(&self.arena);
+        DeviceMemory { free: arena.limit.saturating_sub(arena.used), total: arena.limit }
+    }
+
+    fn record_event(&mut self, stream: StreamId) -> EventToken {
+        EventToken(if stream == self.copy_stream { self.copies.submitted() } else { 0 })
+    }
+
+    fn event_done(&mut self, event: EventToken) -> bool {
+        self.copies.is_done(event.0)
+    }
+
+    fn wait_event(&mut self, event: EventToken) {
+        self.copies.wait(event.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(limit: Bytes) -> ArenaSource {
+        let copies = Arc::new(CopyState::default());
+        let arena = Arc::new(Mutex::new(Arena::new(limit, Arc::clone(&copies))));
+        ArenaSource { arena, copies, copy_stream: StreamId(1) }
+    }
+
+    /// Resident memory of the mapping that holds `pointer`, in KiB.
+    fn resident(pointer: *mut u8) -> u64 {
+        let smaps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut inside = false;
+        for line in smaps.lines() {
+            let mut words = line.split_whitespace();
+            let first = words.next().unwrap_or_default();
+            if let Some((start, end)) = first.split_once('-')
+                && let (Ok(start), Ok(end)) = (usize::from_str_radix(start, 16), usize::from_str_radix(end, 16))
+            {
+                inside = (start..end).contains(&pointer.addr());
+            } else if inside && first == "Rss:" {
+                return words.next().unwrap().parse().unwrap();
+            }
+        }
+        0
+    }
+
+    fn touch(arena: &SharedArena, address: Address, len: usize) -> *mut u8 {
+        let pointer = lock(arena).pointer(address, len as u64).unwrap();
+        // SAFETY: the arena says that `len` bytes are backed.
+        unsafe { std::slice::from_raw_parts_mut(pointer, len) }.fill(1);
+        pointer
+    }
+
+    #[test]
+    fn segments_are_real_memory_that_returns_to_the_system() {
+        let mut source = source(Bytes::mib(64));
+        let address = source.malloc(Bytes::mib(20)).unwrap();
+        let pointer = touch(&source.arena, address, 20 << 20);
+        assert!(resident(pointer) >= 20 << 10, "resident: {} KiB", resident(pointer));
+        source.free(address, Bytes::mib(20));
+        assert_eq!(source.memory(), DeviceMemory { free: Bytes::mib(64), total: Bytes::mib(64) });
+        assert!(lock(&source.arena).pointer(address, 1).is_err());
+    }
+
+    #[test]
+    fn the_limit_holds_for_segments_and_pages_together() {
+        let mut source = source(Bytes::mib(40));
+        let first = source.malloc(Bytes::mib(20)).unwrap();
+        assert_eq!(source.malloc(Bytes::mib(22)), Err(OutOfDeviceMemory));
+        let range = source.reserve_range(Bytes::gib(64)).unwrap();
+        source.map(range, Bytes::mib(20), Bytes::mib(20)).unwrap();
+        assert_eq!(source.map(range.offset(Bytes::mib(20)), Bytes::mib(2), Bytes::mib(2)), Err(OutOfDeviceMemory));
+        assert_eq!(source.memory().free, Bytes::ZERO);
+        source.free(first, Bytes::mib(20));
+        assert_eq!(source.memory().free, Bytes::mib(20));
+        source.unmap(range, Bytes::mib(20));
+        source.release_range(range, Bytes::gib(64));
+        assert_eq!(source.memory().free, Bytes::mib(40));
+        assert_eq!(source.malloc(Bytes(u64::MAX)), Err(OutOfDeviceMemory));
+    }
+
+    #[test]
+    fn pages_of_a_range_come_and_go_and_blocks_span_them() {
+        let mut source = source(Bytes::mib(64));
+        let page = Bytes::mib(2);
+        let range = source.reserve_range(Bytes::mib(32)).unwrap();
+        let at = |n: u64| range.offset(Bytes::mib(2 * n));
+        source.map(at(0), page, page).unwrap();
+        source.map(at(2), page, page).unwrap();
+        assert!(lock(&source.arena).pointer(at(0), 4 << 20).is_err(), "a hole lies between");
+        source.map(at(1), page, page).unwrap();
+        let pointer = touch(&source.arena, at(0), 6 << 20);
+        assert!(resident(pointer) >= 6 << 10);
+        source.unmap(at(1), page);
+        assert!(lock(&source.arena).pointer(at(1), 1).is_err());
+        assert!(lock(&source.arena).pointer(at(0), 2 << 20).is_ok());
+        assert!(lock(&source.arena).pointer(at(2), 2 << 20).is_ok());
+        assert!(resident(pointer) <= 2 << 10, "the middle split the mapping and gave memory back");
+        assert_eq!(source.memory().free, Bytes::mib(60));
+        source.unmap(at(0), page);
+        source.unmap(at(2), page);
+        source.release_range(range, Bytes::mib(32));
+    }
+
+    #[test]
+    fn wild_addresses_are_refused() {
+        let mut source = source(Bytes::mib(64));
+        let address = source.malloc(Bytes::mib(2)).unwrap();
+        let arena = lock(&source.arena);
+        assert!(arena.pointer(address, 2 << 20).is_ok());
+        assert!(arena.pointer(address, (2 << 20) + 1).is_err());
+        assert!(arena.pointer(address, u64::MAX).is_err());
+        assert!(arena.pointer(Address(address.0 - 1), 1).is_err());
+        assert!(arena.pointer(Address(0), 1).is_err());
+        assert!(arena.pointer(Address(u64::MAX), 8).is_err());
+    }
+}

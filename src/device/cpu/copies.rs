@@ -1,0 +1,178 @@
+//! The copy stream: a thread that copies page-locked memory to the device, in order, beside the compute stream.
+#![allow(unsafe_code)]
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use super::host::HostBlock;
+use crate::device::DeviceError;
+use crate::units::Address;
+
+/// A copy that the compute stream has not waited for.
+struct Unordered {
+    ticket: u64,
+    start: u64,
+    end: u64,
+}
+
+#[derive(Default)]
+struct Progress {
+    completed: u64,
+    /// Copies up to this one happened before whatever the compute stream does now.
+    ordered: u64,
+    unordered: VecDeque<Unordered>,
+}
+
+/// How far the copy stream is. An event on it is the number of copies submitted before.
+#[derive(Default)]
+pub(super) struct CopyState {
+    submitted: AtomicU64,
+    /// Number of entries in `unordered`, to leave the lock alone where there is none.
+    open: AtomicU64,
+    progress: Mutex<Progress>,
+    moved: Condvar,
+    busy_nanos: AtomicU64,
+}
+
+impl CopyState {
+    fn progress(&self) -> MutexGuard<'_, Progress> {
+        self.progress.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn order(&self, progress: &mut Progress, event: u64) {
+        progress.ordered = progress.ordered.max(event);
+        while progress.unordered.front().is_some_and(|copy| copy.ticket <= event) {
+            progress.unordered.pop_front();
+        }
+        self.open.store(progress.unordered.len() as u64, Ordering::Release);
+    }
+
+    /// The event "all copies up to now".
+    pub(super) fn submitted(&self) -> u64 {
+        self.submitted.load(Ordering::Acquire)
+    }
+
+    /// True when the copies before `event` are done; whoever is told so may use what they wrote.
+    pub(super) fn is_done(&self, event: u64) -> bool {
+        let mut progress = self.progress();
+        let done = progress.completed >= event;
+        if done {
+            self.order(&mut progress, event);
+        }
+        done
+    }
+
+    /// Waits until the copies before `event` are done.
+    pub(super) fn wait(&self, event: u64) {
+        let mut progress = self.progress();
+        while progress.completed < event {
+            progress = self.moved.wait(progress).unwrap_or_else(PoisonError::into_inner);
+        }
+        self.order(&mut progress, event);
+    }
+
+    /// Waits for all copies.
+    pub(super) fn finish(&self) {
+        if self.open.load(Ordering::Acquire) > 0 {
+            self.wait(self.submitted());
+        }
+    }
+
+    /// True when a copy that was not waited for writes into `[address, address + len)`.
+    pub(super) fn writes(&self, address: Address, len: u64) -> bool {
+        self.open.load(Ordering::Acquire) > 0
+            && self.progress().unordered.iter().any(|copy| address.0 < copy.end && copy.start < address.0 + len)
+    }
+
+    pub(super) fn add_time(&self, time: Duration) {
+        self.busy_nanos.fetch_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+    }
+
+    pub(super) fn take_time(&self) -> Duration {
+        Duration::from_nanos(self.busy_nanos.swap(0, Ordering::Relaxed))
+    }
+}
+
+/// One copy. The target stays mapped until it is done: the arena finishes copies before it gives memory back.
+struct Job {
+    from: Arc<HostBlock>,
+    len: usize,
+    to: *mut u8,
+    ticket: u64,
+}
+
+// SAFETY: `to` points to device memory that only this copy touches until it is done (`CopyState::writes` and the
+// arena's `finish` see to it).
+unsafe impl Send for Job {}
+
+/// The thread and its queue. Dropping it finishes what was submitted.
+pub(super) struct CopyThread {
+    queue: Option<mpsc::Sender<Job>>,
+    state: Arc<CopyState>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl CopyThread {
+    pub(super) fn start(state: Arc<CopyState>) -> Result<Self, DeviceError> {
+        let (queue, jobs) = mpsc::channel::<Job>();
+        let shared = Arc::clone(&state);
+        let thread = std::thread::Builder::new()
+            .name("cpu-device-copies".into())
+            .spawn(move || {
+                for job in jobs {
+                    let started = Instant::now();
+                    job.from.with(|bytes| {
+                        let n = job.len.min(bytes.len());
+                        // SAFETY: `to` has room for `len` bytes, and host and device memory are apart.
+                        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), job.to, n) };
+                    });
+                    shared.add_time(started.elapsed());
+                    shared.progress().completed = job.ticket;
+                    shared.moved.notify_all();
+                }
+            })
+            .map_err(|e| DeviceError::Unavailable {
+                device: "cpu".into(),
+                reason: format!("the copy thread could not be started ({e}); end other programs and try again"),
+            })?;
+        Ok(Self { queue: Some(queue), state, thread: Some(thread) })
+    }
+
+    /// Queues a copy of the first `len` bytes of `from` to `to`, which lies at `address` for the device.
+    pub(super) fn submit(
+        &self,
+        from: Arc<HostBlock>,
+        len: usize,
+        to: *mut u8,
+        address: Address,
+    ) -> Result<(), &'static str> {
+        let ticket = self.state.submitted() + 1;
+        {
+            let mut progress = self.state.progress();
+            progress.unordered.push_back(Unordered { ticket, start: address.0, end: address.0 + len as u64 });
+            self.state.open.store(progress.unordered.len() as u64, Ordering::Release);
+        }
+        self.state.submitted.store(ticket, Ordering::Release);
+        let sent = self.queue.as_ref().map(|queue| queue.send(Job { from, len, to, ticket }));
+        if let Some(Ok(())) = sent {
+            return Ok(());
+        }
+        let mut progress = self.state.progress();
+        progress.completed = ticket;
+        self.state.order(&mut progress, ticket);
+        Err("the copy thread has ended")
+    }
+}
+
+impl Drop for CopyThread {
+    fn drop(&mut self) {
+        drop(self.queue.take());
+        if let Some(thread) = self.thread.take() {
+            // A panic of the copy thread has been reported by the panic hook already.
+            let _ = thread.join();
+        }
+    }
+}

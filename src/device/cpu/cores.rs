@@ -1,0 +1,65 @@
+//! The cores that a kernel spreads over, where it pays.
+
+use gemm::Parallelism;
+use rayon::prelude::*;
+
+use crate::device::DeviceError;
+
+/// Work below this many estimated nanoseconds stays on the calling thread: waking others costs more.
+const WORTH_SPREADING: usize = 60_000;
+
+/// A pool of worker threads and the vector instructions of this processor.
+///
+/// Results never depend on the number of threads: tasks are cut by the shapes of operands alone.
+pub(super) struct Cores {
+    pool: Option<rayon::ThreadPool>,
+    arch: pulp::Arch,
+    threads: usize,
+}
+
+impl Cores {
+    pub(super) fn new(threads: usize) -> Result<Self, DeviceError> {
+        let pool = match threads {
+            0 | 1 => None,
+            n => Some(
+                rayon::ThreadPoolBuilder::new()
+                    .num_threads(n)
+                    .thread_name(|i| format!("cpu-device-{i}"))
+                    .build()
+                    .map_err(|e| DeviceError::Unavailable {
+                        device: "cpu".into(),
+                        reason: format!("{n} worker threads could not be started ({e}); ask for fewer"),
+                    })?,
+            ),
+        };
+        Ok(Self { pool, arch: pulp::Arch::new(), threads: threads.max(1) })
+    }
+
+    pub(super) fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// Runs `body` compiled for the widest vector instructions there are.
+    #[inline(always)]
+    pub(super) fn vectorised<T>(&self, body: impl FnOnce() -> T) -> T {
+        self.arch.dispatch(body)
+    }
+
+    /// Runs `task(0..tasks)`, on all cores if `nanos` (an estimate of all of it) is worth it.
+    pub(super) fn for_each(&self, tasks: usize, nanos: usize, task: impl Fn(usize) + Sync) {
+        match &self.pool {
+            Some(pool) if tasks > 1 && nanos >= WORTH_SPREADING => {
+                pool.install(|| (0..tasks).into_par_iter().with_max_len(1).for_each(|i| self.vectorised(|| task(i))));
+            }
+            _ => self.vectorised(|| (0..tasks).for_each(&task)),
+        }
+    }
+
+    /// Runs `body` in the pool with gemm's own parallelism where `nanos` is worth it.
+    pub(super) fn for_gemm(&self, nanos: usize, body: impl FnOnce(Parallelism) + Send) {
+        match &self.pool {
+            Some(pool) if nanos >= WORTH_SPREADING => pool.install(|| body(Parallelism::Rayon(self.threads))),
+            _ => body(Parallelism::None),
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! Kernels that treat each element alone. They load a chunk of each operand before they store one, so that an
+//! output may be the same operand as an input.
+
+use super::{TASK, real};
+use crate::device::Operand;
+use crate::device::cpu::cores::Cores;
+use crate::device::cpu::operand::{Access, KernelResult, View, require};
+use crate::device::cpu::real::Real;
+
+/// Elements that are converted and computed at once: they stay in the first-level cache.
+const CHUNK: usize = 512;
+
+/// √(2/π), of GELU's tanh form.
+const SQRT_2_OVER_PI: f64 = 0.797_884_560_802_865_4;
+/// Coefficient of the cube in GELU's tanh form.
+const CUBE: f64 = 0.044_715;
+
+fn same_length(a: &Operand, b: &Operand) -> KernelResult {
+    require(a.len == b.len, || format!("operands have {} and {} elements, and must have equally many", a.len, b.len))
+}
+
+/// Calls `body` with (start, length) of each chunk of `n` elements, in parallel where that pays at `nanos` an element.
+#[inline(always)]
+fn chunks(cores: &Cores, n: usize, nanos: f64, body: impl Fn(usize, usize) + Sync) {
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "estimate"
+    )]
+    let estimate = (n as f64 * nanos) as usize;
+    cores.for_each(n.div_ceil(TASK), estimate, |task| {
+        let end = n.min((task + 1) * TASK);
+        let mut start = task * TASK;
+        while start < end {
+            let len = CHUNK.min(end - start);
+            body(start, len);
+            start += len;
+        }
+    });
+}
+
+#[inline(always)]
+fn map1<R: Real>(cores: &Cores, src: View<'_>, dst: View<'_>, nanos: f64, f: impl Fn(R) -> R + Sync) {
+    chunks(cores, dst.len(), nanos, |start, len| {
+        let mut values = [R::ZERO; CHUNK];
+        let values = &mut values[..len];
+        R::load(&src, start, values);
+        for x in values.iter_mut() {
+            *x = f(*x);
+        }
+        R::store(&dst, start, values);
+    });
+}
+
+#[inline(always)]
+fn map2<R: Real>(cores: &Cores, [a, b]: [View<'_>; 2], dst: View<'_>, nanos: f64, f: impl Fn(R, R) -> R + Sync) {
+    chunks(cores, dst.len(), nanos, |start, len| {
+        let (mut left, mut right) = ([R::ZERO; CHUNK], [R::ZERO; CHUNK]);
+        let (left, right) = (&mut left[..len], &mut right[..len]);
+        R::load(&a, start, left);
+        load_cyclic(&b, start, right);
+        for (x, &y) in left.iter_mut().zip(right.iter()) {
+            *x = f(*x, y);
+        }
+        R::store(&dst, start, left);
+    });
+}
+
+/// Loads `from[(start + i) % from.len()]`.
+#[inline(always)]
+fn load_cyclic<R: Real>(from: &View<'_>, start: usize, out: &mut [R]) {
+    let mut at = start % from.len();
+    let mut filled = 0;
+    while filled < out.len() {
+        let n = (from.len() - at).min(out.len() - filled);
+        R::load(from, at, &mut out[filled..filled + n]);
+        filled += n;
+        at = 0;
+    }
+}
+
+pub(super) fn fill(cores: &Cores, mut access: Access<'_>, dst: Operand, value: f64) -> KernelResult {
+    fn go<R: Real>(cores: &Cores, dst: View<'_>, value: f64) {
+        let values = [R::of(value); CHUNK];
+        chunks(cores, dst.len(), 0.15, |start, len| R::store(&dst, start, &values[..len]));
+    }
+    let view = access.write(&dst)?;
+    real!([dst.dtype], go(cores, view, value));
+    Ok(())
+}
+
+pub(super) fn arange(cores: &Cores, mut access: Access<'_>, dst: Operand) -> KernelResult {
+    let view = access.write(&dst)?;
+    chunks(cores, dst.len, 1.0, |start, len| {
+        let mut values = [0.0; CHUNK];
+        for (i, x) in values[..len].iter_mut().enumerate() {
+            #[expect(clippy::cast_precision_loss, reason = "exact up to 2⁵³")]
+            let index = (start + i) as f64;
+            *x = index;
+        }
+        f64::store(&view, start, &values[..len]);
+    });
+    Ok(())
+}
+
+pub(super) fn cast(cores: &Cores, mut access: Access<'_>, src: Operand, dst: Operand) -> KernelResult {
+    fn go<R: Real>(cores: &Cores, src: View<'_>, dst: View<'_>) {
+        map1::<R>(cores, src, dst, 0.3, |x| x);
+    }
+    same_length(&src, &dst)?;
+    let (from, to) = (access.read(&src)?, access.write(&dst)?);
+    real!([src.dtype, dst.dtype], go(cores, from, to));
+    Ok(())
+}
+
+/// What [`binary`] computes.
+#[derive(Clone, Copy)]
+pub(super) enum Binary {
+    Add,
+    Mul,
+}
+
+pub(super) fn binary(
+    cores: &Cores,
+    mut access: Access<'_>,
+    a: Operand,
+    b: Operand,
+    dst: Operand,
+    operation: Binary,
+) -> KernelResult {
+    fn go<R: Real>(cores: &Cores, operands: [View<'_>; 2], dst: View<'_>, operation: Binary) {
+        match operation {
+            Binary::Add => map2::<R>(cores, operands, dst, 0.4, |x, y| x + y),
+            Binary::Mul => map2::<R>(cores, operands, dst, 0.4, |x, y| x * y),
+        }
+    }
+    same_length(&a, &dst)?;
+    require(b.len > 0 || a.len == 0, || "the second operand is empty".into())?;
+    let operands = [access.read(&a)?, access.read(&b)?];
+    let to = access.write(&dst)?;
+    real!([a.dtype, b.dtype, dst.dtype], go(cores, operands, to, operation));
+    Ok(())
+}
+
+pub(super) fn scale(cores: &Cores, mut access: Access<'_>, src: Operand, dst: Operand, factor: f64) -> KernelResult {
+    fn go<R: Real>(cores: &Cores, src: View<'_>, dst: View<'_>, factor: f64) {
+        let factor = R::of(factor);
+        map1::<R>(cores, src, dst, 0.3, |x| factor * x);
+    }
+    same_length(&src, &dst)?;
+    let (from, to) = (access.read(&src)?, access.write(&dst)?);
+    real!([src.dtype, dst.dtype], go(cores, from, to, factor));
+    Ok(())
+}
+
+pub(super) fn relu(cores: &Cores, mut access: Access<'_>, src: Operand, dst: Operand) -> KernelResult {
+    fn go<R: Real>(cores: &Cores, src: View<'_>, dst: View<'_>) {
+        // A NaN is neither below nor above zero, and stays one.
+        map1::<R>(cores, src, dst, 0.3, |x| if x < R::ZERO { R::ZERO } else { x });
+    }
+    same_length(&src, &dst)?;
+    let (from, to) = (access.read(&src)?, access.write(&dst)?);
+    real!([src.dtype, dst.dtype], go(cores, from, to));
+    Ok(())
+}
+
+pub(super) fn relu_backward(
+    cores: &Cores,
+    mut access: Access<'_>,
+    output: Operand,
+    grad: Operand,
+    dst: Operand,
+) -> KernelResult {
+    fn go<R: Real>(cores: &Cores, operands: [View<'_>; 2], dst: View<'_>) {
+        map2::<R>(cores, operands, dst, 0.4, |y, g| if y > R::ZERO { g } else { R::ZERO });
+    }
+    same_length(&output, &dst)?;
+    same_length(&grad, &dst)?;
+    let operands = [access.read(&output)?, access.read(&grad)?];
+    let to = access.write(&dst)?;
+    real!([output.dtype, grad.dtype, dst.dtype], go(cores, operands, to));
+    Ok(())
+}
+
+/// x·Φ(x), with Φ by erf or by its tanh approximation.
+#[inline(always)]
+fn gelu_of<R: Real>(x: R, tanh: bool) -> R {
+    let half = R::of(0.5) * x;
+    if tanh {
+        half * (R::ONE + (R::of(SQRT_2_OVER_PI) * (x + R::of(CUBE) * x * x * x)).tanh())
+    } else {
+        half * (R::ONE + (x * R::of(std::f64::consts::FRAC_1_SQRT_2)).erf())
+    }
+}
+
+/// Derivative of [`gelu_of`].
+#[inline(always)]
+fn gelu_slope<R: Real>(x: R, tanh: bool) -> R {
+    let half = R::of(0.5);
+    if tanh {
+        let square = x * x;
+        let t = (R::of(SQRT_2_OVER_PI) * (x + R::of(CUBE) * square * x)).tanh();
+        let inner = R::of(SQRT_2_OVER_PI) * (R::ONE + R::of(3.0 * CUBE) * square);
+        half * (R::ONE + t) + half * x * (R::ONE - t * t) * inner
+    } else {
+        let cdf = half * (R::ONE + (x * R::of(std::f64::consts::FRAC_1_SQRT_2)).erf());
+        let density = R::of(0.5 * SQRT_2_OVER_PI) * (-half * x * x).exp();
+        cdf + x * density
+    }
+}
+
+pub(super) fn gelu(cores: &Cores, mut access: Access<'_>, src: Operand, dst: Operand, tanh: bool) -> KernelResult {
+    fn go<R: Real>(cores: &Cores, src: View<'_>, dst: View<'_>, tanh: bool) {
+        if tanh {
+            map1::<R>(cores, src, dst, 2.5, |x| gelu_of(x, true));
+        } else {
+            map1::<R>(cores, src, dst, 15.0, |x| gelu_of(x, false));
+        }
+    }
+    same_length(&src, &dst)?;
+    let (from, to) = (access.read(&src)?, access.write(&dst)?);
+    real!([src.dtype, dst.dtype], go(cores, from, to, tanh));
+    Ok(())
+}
+
+pub(super) fn gelu_backward(
+    cores: &Cores,
+    mut access: Access<'_>,
+    src: Operand,
+    grad: Operand,
+    dst: Operand,
+    tanh: bool,
+) -> KernelResult {
+    fn go<R: Real>(cores: &Cores, operands: [View<'_>; 2], dst: View<'_>, tanh: bool) {
+        if tanh {
+            map2::<R>(cores, operands, dst, 3.0, |x, g| g * gelu_slope(x, true));
+        } else {
+            map2::<R>(cores, operands, dst, 18.0, |x, g| g * gelu_slope(x, false));
+        }
+    }
+    same_length(&src, &dst)?;
+    same_length(&grad, &dst)?;
+    let operands = [access.read(&src)?, access.read(&grad)?];
+    let to = access.write(&dst)?;
+    real!([src.dtype, grad.dtype, dst.dtype], go(cores, operands, to, tanh));
+    Ok(())
+}

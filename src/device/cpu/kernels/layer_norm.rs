@@ -1,0 +1,181 @@
+//! Layer normalisation: y = (x − mean)·rstd·weight + bias with rstd = 1/√(variance + eps), variance over the
+//! population, all per row.
+
+use super::real;
+use super::rows::{for_rows, rows_of};
+use crate::device::Operand;
+use crate::device::cpu::cores::Cores;
+use crate::device::cpu::operand::{Access, KernelResult, View, require};
+use crate::device::cpu::real::{Real, sum_by, with_scratch};
+
+/// The operands of [`crate::device::Kernel::LayerNorm`].
+pub(super) struct Forward<T> {
+    pub(super) src: T,
+    pub(super) weight: T,
+    pub(super) bias: T,
+    pub(super) dst: T,
+    pub(super) mean: T,
+    pub(super) rstd: T,
+}
+
+pub(super) fn forward(
+    cores: &Cores,
+    mut access: Access<'_>,
+    operands: &Forward<Operand>,
+    cols: usize,
+    eps: f32,
+) -> KernelResult {
+    let &Forward { src, weight, bias, dst, mean, rstd } = operands;
+    let rows = rows_of(&src, cols)?;
+    let fits = dst.len == src.len && weight.len == cols && bias.len == cols && mean.len == rows && rstd.len == rows;
+    require(fits, || format!("operands don't fit {rows} rows of {cols}"))?;
+    let views = Forward {
+        src: access.read(&src)?,
+        weight: access.read(&weight)?,
+        bias: access.read(&bias)?,
+        dst: access.write(&dst)?,
+        mean: access.write(&mean)?,
+        rstd: access.write(&rstd)?,
+    };
+    real!([src.dtype, weight.dtype, bias.dtype, dst.dtype], forward_rows(cores, &views, rows, cols, eps));
+    Ok(())
+}
+
+fn forward_rows<R: Real>(cores: &Cores, views: &Forward<View<'_>>, rows: usize, cols: usize, eps: f32) {
+    let count = R::of(cols as f64);
+    with_scratch(2 * cols, |affine: &mut [R]| {
+        let (weight, bias) = affine.split_at_mut(cols);
+        R::load(&views.weight, 0, weight);
+        R::load(&views.bias, 0, bias);
+        let (weight, bias) = (&*weight, &*bias);
+        for_rows(cores, rows, cols, 1, |row| {
+            with_scratch(cols, |x: &mut [R]| {
+                R::load(&views.src, row * cols, x);
+                let mean = sum_by(cols, |i| x[i]) / count;
+                let variance = sum_by(cols, |i| (x[i] - mean) * (x[i] - mean)) / count;
+                let rstd = R::ONE / (variance + R::of(f64::from(eps))).sqrt();
+                for ((x, &w), &b) in x.iter_mut().zip(weight).zip(bias) {
+                    *x = (*x - mean) * rstd * w + b;
+                }
+                R::store(&views.dst, row * cols, x);
+                R::store(&views.mean, row, &[mean]);
+                R::store(&views.rstd, row, &[rstd]);
+            });
+        });
+    });
+}
+
+/// The operands of [`crate::device::Kernel::LayerNormBackward`].
+pub(super) struct Backward<T> {
+    pub(super) grad: T,
+    pub(super) src: T,
+    pub(super) mean: T,
+    pub(super) rstd: T,
+    pub(super) weight: T,
+    pub(super) dsrc: T,
+    pub(super) dweight: T,
+    pub(super) dbias: T,
+}
+
+pub(super) fn backward(
+    cores: &Cores,
+    mut access: Access<'_>,
+    operands: &Backward<Operand>,
+    cols: usize,
+) -> KernelResult {
+    let &Backward { grad, src, mean, rstd, weight, dsrc, dweight, dbias } = operands;
+    let rows = rows_of(&src, cols)?;
+    let fits = grad.len == src.len
+        && dsrc.len == src.len
+        && [mean.len, rstd.len] == [rows; 2]
+        && [weight.len, dweight.len, dbias.len] == [cols; 3];
+    require(fits, || format!("operands don't fit {rows} rows of {cols}"))?;
+    let views = Backward {
+        grad: access.read(&grad)?,
+        src: access.read(&src)?,
+        mean: access.read(&mean)?,
+        rstd: access.read(&rstd)?,
+        weight: access.read(&weight)?,
+        dsrc: access.write(&dsrc)?,
+        dweight: access.write(&dweight)?,
+        dbias: access.write(&dbias)?,
+    };
+    real!([grad.dtype, src.dtype, weight.dtype, dsrc.dtype, dweight.dtype], backward_rows(cores, &views, rows, cols));
+    Ok(())
+}
+
+/// Blocks of rows whose weight and bias gradients are summed apart, then in order: cut by the shape alone.
+fn row_blocks(rows: usize) -> (usize, usize) {
+    let each = rows.div_ceil(32).max(16);
+    (rows.div_ceil(each), each)
+}
+
+fn backward_rows<R: Real>(cores: &Cores, views: &Backward<View<'_>>, rows: usize, cols: usize) {
+    let count = R::of(cols as f64);
+    let (blocks, each) = row_blocks(rows);
+    with_scratch((2 * blocks + 1) * cols, |scratch: &mut [R]| {
+        let (weight, sums) = scratch.split_at_mut(cols);
+        R::load(&views.weight, 0, weight);
+        let weight = &*weight;
+        let sums = SumsOfBlocks::new(sums, 2 * cols);
+        cores.for_each(blocks, rows * cols * 3, |block| {
+            sums.with(block, |sums| {
+                sums.fill(R::ZERO);
+                let (dweight, dbias) = sums.split_at_mut(cols);
+                with_scratch(2 * cols, |scratch: &mut [R]| {
+                    let (x, g) = scratch.split_at_mut(cols);
+                    for row in block * each..rows.min((block + 1) * each) {
+                        R::load(&views.src, row * cols, x);
+                        R::load(&views.grad, row * cols, g);
+                        let mut statistics = [R::ZERO; 2];
+                        R::load(&views.mean, row, &mut statistics[..1]);
+                        R::load(&views.rstd, row, &mut statistics[1..]);
+                        let [mean, rstd] = statistics;
+                        for i in 0..cols {
+                            x[i] = (x[i] - mean) * rstd;
+                            dweight[i] += g[i] * x[i];
+                            dbias[i] += g[i];
+                            g[i] *= weight[i];
+                        }
+                        let of_grad = sum_by(cols, |i| g[i]) / count;
+                        let of_both = sum_by(cols, |i| g[i] * x[i]) / count;
+                        for i in 0..cols {
+                            g[i] = rstd * (g[i] - of_grad - x[i] * of_both);
+                        }
+                        R::store(&views.dsrc, row * cols, g);
+                    }
+                });
+            });
+        });
+        let total = sums.total(blocks);
+        R::store(&views.dweight, 0, &total[..cols]);
+        R::store(&views.dbias, 0, &total[cols..]);
+    });
+}
+
+/// One row of partial sums for each block, handed to the task of that block.
+struct SumsOfBlocks<'a, R>(Vec<std::sync::Mutex<&'a mut [R]>>);
+
+impl<'a, R: Real> SumsOfBlocks<'a, R> {
+    fn new(sums: &'a mut [R], width: usize) -> Self {
+        Self(sums.chunks_exact_mut(width).map(std::sync::Mutex::new).collect())
+    }
+
+    fn with(&self, block: usize, body: impl FnOnce(&mut [R])) {
+        body(&mut self.0[block].lock().unwrap_or_else(std::sync::PoisonError::into_inner));
+    }
+
+    /// The sum over blocks, in their order.
+    fn total(self, blocks: usize) -> &'a mut [R] {
+        let mut rows = self
+            .0
+            .into_iter()
+            .take(blocks)
+            .map(|sums| sums.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner));
+        let Some(total) = rows.next() else { return &mut [] };
+        for row in rows {
+            total.iter_mut().zip(row.iter()).for_each(|(sum, &x)| *sum += x);
+        }
+        total
+    }
+}

@@ -1,0 +1,282 @@
+//! Optimizer steps and GradScaler's kernels, rounding where PyTorch's separate operations round.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::{real, scalar};
+use crate::device::cpu::arena::Arena;
+use crate::device::cpu::cores::Cores;
+use crate::device::cpu::operand::{Access, KernelResult, Sharing, View, require};
+use crate::device::cpu::real::Real;
+use crate::device::{AdamParameters, DType, Operand, ParameterUpdate};
+
+/// Elements that one task handles.
+const TASK: usize = 16 * 1024;
+/// Elements that are converted and computed at once.
+const CHUNK: usize = 512;
+
+/// The views of one parameter.
+struct Update<'a> {
+    parameter: View<'a>,
+    gradient: View<'a>,
+    first: Option<View<'a>>,
+    second: Option<View<'a>>,
+}
+
+impl<'a> Update<'a> {
+    fn claim(arena: &'a Arena, update: &ParameterUpdate) -> KernelResult<Self> {
+        let n = update.parameter.len;
+        let others = [Some(update.gradient), update.first, update.second];
+        require(others.iter().flatten().all(|operand| operand.len == n), || {
+            format!("state or gradient of the parameter at {} is not of its {n} elements", update.parameter.address)
+        })?;
+        let mut access = Access::new(arena, Sharing::Never);
+        Ok(Self {
+            parameter: access.write(&update.parameter)?,
+            gradient: access.read(&update.gradient)?,
+            first: update.first.map(|operand| access.write(&operand)).transpose()?,
+            second: update.second.map(|operand| access.write(&operand)).transpose()?,
+        })
+    }
+}
+
+fn claim_all<'a>(arena: &'a Arena, updates: &[ParameterUpdate]) -> KernelResult<Vec<Update<'a>>> {
+    updates.iter().map(|update| Update::claim(arena, update)).collect()
+}
+
+/// True when `flag` is given and not zero.
+fn is_set(arena: &Arena, flag: Option<Operand>) -> KernelResult<bool> {
+    let Some(flag) = flag else { return Ok(false) };
+    require(flag.len == 1, || "the operand that tells whether to skip has one element".into())?;
+    Ok(scalar(&Access::new(arena, Sharing::Never).read(&flag)?) != 0.0)
+}
+
+/// Calls `body` with (tensor, start, length) of each chunk of all tensors, in parallel where that pays.
+#[inline(always)]
+fn chunks(cores: &Cores, lengths: &[usize], nanos: usize, body: impl Fn(usize, usize, usize) + Sync) {
+    let tasks: Vec<(usize, usize)> = lengths
+        .iter()
+        .enumerate()
+        .flat_map(|(tensor, &len)| (0..len).step_by(TASK).map(move |start| (tensor, start)))
+        .collect();
+    cores.for_each(tasks.len(), lengths.iter().sum::<usize>() * nanos, |task| {
+        let (tensor, mut start) = tasks[task];
+        let end = lengths[tensor].min(start + TASK);
+        while start < end {
+            let len = CHUNK.min(end - start);
+            body(tensor, start, len);
+            start += len;
+        }
+    });
+}
+
+fn types(updates: &[ParameterUpdate]) -> impl Iterator<Item = DType> {
+    updates.iter().flat_map(|update| [update.parameter.dtype, update.gradient.dtype])
+}
+
+fn lengths(updates: &[Update<'_>]) -> Vec<usize> {
+    updates.iter().map(|update| update.parameter.len()).collect()
+}
+
+/// Hyper-parameters of [`crate::device::Kernel::Sgd`].
+#[derive(Clone, Copy)]
+pub(super) struct SgdRule {
+    pub(super) lr: f64,
+    pub(super) momentum: f64,
+    pub(super) weight_decay: f64,
+    pub(super) first_step: bool,
+}
+
+pub(super) fn sgd(
+    cores: &Cores,
+    arena: &Arena,
+    updates: &[ParameterUpdate],
+    rule: SgdRule,
+    skip_if: Option<Operand>,
+) -> KernelResult {
+    fn go<R: Real>(cores: &Cores, updates: &[Update<'_>], rule: SgdRule) {
+        let [lr, momentum, decay] = [rule.lr, rule.momentum, rule.weight_decay].map(R::of);
+        chunks(cores, &lengths(updates), 1, |tensor, start, len| {
+            let update = &updates[tensor];
+            let (mut p, mut g, mut buffer) = ([R::ZERO; CHUNK], [R::ZERO; CHUNK], [R::ZERO; CHUNK]);
+            let (p, g, buffer) = (&mut p[..len], &mut g[..len], &mut buffer[..len]);
+            R::load(&update.parameter, start, p);
+            R::load(&update.gradient, start, g);
+            if rule.weight_decay != 0.0 {
+                g.iter_mut().zip(p.iter()).for_each(|(g, &p)| *g += decay * p);
+            }
+            if let Some(first) = &update.first {
+                if !rule.first_step {
+                    R::load(first, start, buffer);
+                    g.iter_mut().zip(buffer.iter()).for_each(|(g, &b)| *g += momentum * b);
+                }
+                R::store(first, start, g);
+            }
+            p.iter_mut().zip(g.iter()).for_each(|(p, &g)| *p -= lr * g);
+            R::store(&update.parameter, start, p);
+        });
+    }
+    let views = claim_all(arena, updates)?;
+    if !is_set(arena, skip_if)? {
+        real!(types(updates), go(cores, &views, rule));
+    }
+    Ok(())
+}
+
+/// Adam's scalars for one step, computed in f64 on the host as PyTorch does.
+struct AdamScalars<R> {
+    keep: R,
+    decay: R,
+    first_weight: R,
+    beta2: R,
+    second_weight: R,
+    root_correction: R,
+    eps: R,
+    step_size: R,
+}
+
+impl<R: Real> AdamScalars<R> {
+    fn new(parameters: &AdamParameters) -> Self {
+        let &AdamParameters { lr, beta1, beta2, eps, weight_decay, decoupled, step } = parameters;
+        #[expect(clippy::cast_precision_loss, reason = "fewer than 2⁵³ steps")]
+        let step = step as f64;
+        let (keep, decay) = if decoupled { (1.0 - lr * weight_decay, 0.0) } else { (1.0, weight_decay) };
+        Self {
+            keep: R::of(keep),
+            decay: R::of(decay),
+            first_weight: R::of(1.0 - beta1),
+            beta2: R::of(beta2),
+            second_weight: R::of(1.0 - beta2),
+            root_correction: R::of((1.0 - beta2.powf(step)).sqrt()),
+            eps: R::of(eps),
+            step_size: R::of(lr / (1.0 - beta1.powf(step))),
+        }
+    }
+}
+
+pub(super) fn adam(
+    cores: &Cores,
+    arena: &Arena,
+    updates: &[ParameterUpdate],
+    parameters: &AdamParameters,
+    skip_if: Option<Operand>,
+) -> KernelResult {
+    fn go<R: Real>(cores: &Cores, updates: &[Update<'_>], moments: &[[View<'_>; 2]], parameters: &AdamParameters) {
+        let s = AdamScalars::<R>::new(parameters);
+        let decays_gradient = !parameters.decoupled && parameters.weight_decay != 0.0;
+        let decays_weight = parameters.decoupled && parameters.weight_decay != 0.0;
+        chunks(cores, &lengths(updates), 3, |tensor, start, len| {
+            let (update, [first, second]) = (&updates[tensor], &moments[tensor]);
+            let mut scratch = [[R::ZERO; CHUNK]; 4];
+            let [p, g, m, v] = &mut scratch;
+            let (p, g, m, v) = (&mut p[..len], &mut g[..len], &mut m[..len], &mut v[..len]);
+            R::load(&update.parameter, start, p);
+            R::load(&update.gradient, start, g);
+            R::load(first, start, m);
+            R::load(second, start, v);
+            if decays_weight {
+                p.iter_mut().for_each(|p| *p *= s.keep);
+            }
+            if decays_gradient {
+                g.iter_mut().zip(p.iter()).for_each(|(g, &p)| *g += s.decay * p);
+            }
+            for i in 0..len {
+                m[i] += s.first_weight * (g[i] - m[i]);
+                v[i] = v[i] * s.beta2 + s.second_weight * g[i] * g[i];
+                let root = v[i].sqrt() / s.root_correction + s.eps;
+                p[i] -= s.step_size * (m[i] / root);
+            }
+            R::store(&update.parameter, start, p);
+            R::store(first, start, m);
+            R::store(second, start, v);
+        });
+    }
+    let views = claim_all(arena, updates)?;
+    let moments: Option<Vec<[View<'_>; 2]>> =
+        views.iter().map(|update| Some([update.first?, update.second?])).collect();
+    let Some(moments) = moments else { return require(false, || "Adam needs both moments of each parameter".into()) };
+    require(parameters.step > 0, || "Adam counts its updates from 1".into())?;
+    if !is_set(arena, skip_if)? {
+        real!(types(updates), go(cores, &views, &moments, parameters));
+    }
+    Ok(())
+}
+
+pub(super) fn unscale(
+    cores: &Cores,
+    arena: &Arena,
+    gradients: &[Operand],
+    inverse_scale: Operand,
+    found_inf: Operand,
+) -> KernelResult {
+    fn go<R: Real>(cores: &Cores, gradients: &[View<'_>], factor: f64) -> bool {
+        let found = AtomicBool::new(false);
+        let factor = R::of(factor);
+        let lengths: Vec<usize> = gradients.iter().map(View::len).collect();
+        chunks(cores, &lengths, 1, |tensor, start, len| {
+            let mut values = [R::ZERO; CHUNK];
+            let values = &mut values[..len];
+            R::load(&gradients[tensor], start, values);
+            let finite = values.iter().fold(true, |finite, x| finite & x.is_finite());
+            if !finite {
+                found.store(true, Ordering::Relaxed);
+            }
+            values.iter_mut().for_each(|x| *x *= factor);
+            R::store(&gradients[tensor], start, values);
+        });
+        found.into_inner()
+    }
+    require(inverse_scale.len == 1 && found_inf.len == 1, || "scale and flag have one element each".into())?;
+    let mut access = Access::new(arena, Sharing::Never);
+    let (factor, flag) = (access.read(&inverse_scale)?, access.write(&found_inf)?);
+    let views = gradients.iter().map(|gradient| access.write(gradient)).collect::<KernelResult<Vec<_>>>()?;
+    let factor = scalar(&factor);
+    let found = real!(gradients.iter().map(|gradient| gradient.dtype), go(cores, &views, factor));
+    if found {
+        f64::store(&flag, 0, &[1.0]);
+    }
+    Ok(())
+}
+
+pub(super) fn reciprocal(mut access: Access<'_>, src: Operand, dst: Operand) -> KernelResult {
+    require(src.len == 1 && dst.len == 1, || "source and result have one element each".into())?;
+    let (from, to) = (access.read(&src)?, access.write(&dst)?);
+    f64::store(&to, 0, &[1.0 / scalar(&from)]);
+    Ok(())
+}
+
+/// Constants of [`crate::device::Kernel::UpdateScale`].
+#[derive(Clone, Copy)]
+pub(super) struct ScaleRule {
+    pub(super) growth: f64,
+    pub(super) backoff: f64,
+    pub(super) interval: i32,
+}
+
+pub(super) fn update_scale(
+    mut access: Access<'_>,
+    scale: Operand,
+    tracker: Operand,
+    found_inf: Operand,
+    rule: ScaleRule,
+) -> KernelResult {
+    require([scale.len, tracker.len, found_inf.len] == [1; 3], || "all operands have one element".into())?;
+    let (scale, tracker) = (access.write(&scale)?, access.write(&tracker)?);
+    let found = access.read(&found_inf)?;
+    if scalar(&found) != 0.0 {
+        f64::store(&scale, 0, &[scalar(&scale) * rule.backoff]);
+        f64::store(&tracker, 0, &[0.0]);
+        return Ok(());
+    }
+    let successes = scalar(&tracker) + 1.0;
+    if successes == f64::from(rule.interval) {
+        let grown = scalar(&scale) * rule.growth;
+        // The scale is an f32: one that overflows it is not taken.
+        if grown <= f64::from(f32::MAX) {
+            f64::store(&scale, 0, &[grown]);
+        }
+        f64::store(&tracker, 0, &[0.0]);
+    } else {
+        f64::store(&tracker, 0, &[successes]);
+    }
+    Ok(())
+}
