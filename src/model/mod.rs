@@ -1,8 +1,15 @@
 //! The memory model: a plain reducer over the event stream. No clock, no I/O, no terminal.
 
+mod effect;
 mod event;
+mod finding;
 mod history;
+mod lab;
 mod ledger;
+mod log;
+mod memory;
+mod steps;
+mod timeline;
 mod view;
 
 #[cfg(test)]
@@ -11,7 +18,10 @@ pub(crate) mod synthetic;
 
 pub use event::{Category, CopyDirection, Event, EventKind, Micros, NameId, Phase, Pool, StepReport};
 pub use history::{Column, History, Mark, Page};
+pub use lab::Lab;
 pub use ledger::Ledger;
+pub use memory::{Fault, MemoryModel, ModelError, Segment};
+pub use timeline::EventLog;
 pub use view::{
     BlockView, Effect, Finding, Generated, HostMemory, Level, LogLine, Measurement, Names, SegmentView, StepsView,
     Traffic, View,

@@ -1,0 +1,96 @@
+//! What can be wrong with an event stream.
+
+use thiserror::Error;
+
+use crate::units::{Address, Bytes};
+
+/// An event that can't be true after those before it. The model left it out and is as before.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error(
+    "event {position}: {fault}; it was left out: the stream is damaged or incomplete, record it again from the start"
+)]
+pub struct ModelError {
+    /// Index of the event in the stream.
+    pub position: u64,
+    /// What is wrong with it.
+    pub fault: Fault,
+}
+
+/// What is wrong with an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Fault {
+    /// A size is zero, an end lies behind the last address, or more bytes were asked for than the block has.
+    #[error("{size} at {address} is no possible piece of memory")]
+    Impossible {
+        /// First byte.
+        address: Address,
+        /// Size.
+        size: Bytes,
+    },
+    /// A segment is given where there is one.
+    #[error("the segment of {size} at {address} overlaps another")]
+    SegmentOverlap {
+        /// First byte.
+        address: Address,
+        /// Size.
+        size: Bytes,
+    },
+    /// A segment is given back that was never given, or not in this size.
+    #[error("no segment of {size} is at {address}")]
+    UnknownSegment {
+        /// First byte.
+        address: Address,
+        /// Size.
+        size: Bytes,
+    },
+    /// A segment or pages are given back while a block lies there.
+    #[error("{size} at {address} go back to the driver while blocks lie there")]
+    SegmentInUse {
+        /// First byte.
+        address: Address,
+        /// Size.
+        size: Bytes,
+    },
+    /// Pages that do not start or end on a page border of their range.
+    #[error("{size} at {address} are not whole pages of their range")]
+    NotWholePages {
+        /// First byte.
+        address: Address,
+        /// Size.
+        size: Bytes,
+    },
+    /// A block is handed out where no segment is.
+    #[error("the block of {size} at {address} lies in no segment")]
+    OutsideSegments {
+        /// First byte.
+        address: Address,
+        /// Size.
+        size: Bytes,
+    },
+    /// A block is handed out where another lies.
+    #[error("the block of {size} at {address} overlaps another")]
+    BlockOverlap {
+        /// First byte.
+        address: Address,
+        /// Size.
+        size: Bytes,
+    },
+    /// A block is freed or renamed that nobody holds.
+    #[error("nobody holds a block at {address}")]
+    UnknownBlock {
+        /// First byte.
+        address: Address,
+    },
+    /// A block is freed a second time.
+    #[error("the block at {address} was freed before")]
+    FreedTwice {
+        /// First byte.
+        address: Address,
+    },
+    /// A free is completed that nobody asked for.
+    #[error("the block at {address} becomes free but was not given back")]
+    FreeNotRequested {
+        /// First byte.
+        address: Address,
+    },
+}

@@ -1,0 +1,198 @@
+//! Every reserved byte lies in one span, held or free; a span knows its neighbours.
+//!
+//! Boundary tags in effect: finding a block is one hash look-up, and splitting or merging touches its neighbours only,
+//! however many blocks there are.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use super::super::{Category, NameId};
+
+/// Index of a [`Span`] in [`Spans`].
+pub(super) type SpanId = u32;
+/// Index of a run of spans: a segment, or a contiguous mapped part of an expandable range.
+pub(super) type RunId = u32;
+/// No span: before the first and behind the last of a run.
+pub(super) const NONE: SpanId = SpanId::MAX;
+
+/// What holds a span.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Holder {
+    pub requested: u64,
+    pub category: Category,
+    pub name: NameId,
+    /// Freed by the program, waiting for another stream.
+    pub pending: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// Nobody's; `slot` is its place in its size class.
+    Free {
+        slot: u32,
+    },
+    Held(Holder),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Span {
+    pub start: u64,
+    pub size: u64,
+    pub previous: SpanId,
+    pub next: SpanId,
+    pub run: RunId,
+    pub state: State,
+}
+
+impl Span {
+    pub(super) const fn end(&self) -> u64 {
+        self.start + self.size
+    }
+
+    pub(super) const fn is_free(&self) -> bool {
+        matches!(self.state, State::Free { .. })
+    }
+}
+
+/// All spans, found by their first byte; the free ones also by size.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Spans {
+    slab: Vec<Span>,
+    unused: Vec<SpanId>,
+    by_start: HashMap<u64, SpanId, BuildHasherDefault<AddressHasher>>,
+    free: SizeClasses,
+}
+
+impl Spans {
+    pub(super) fn get(&self, id: SpanId) -> &Span {
+        &self.slab[id as usize]
+    }
+
+    pub(super) fn get_mut(&mut self, id: SpanId) -> &mut Span {
+        &mut self.slab[id as usize]
+    }
+
+    /// The span that starts at `address`.
+    pub(super) fn at(&self, address: u64) -> Option<SpanId> {
+        self.by_start.get(&address).copied()
+    }
+
+    /// Spans in all.
+    pub(super) fn len(&self) -> usize {
+        self.by_start.len()
+    }
+
+    /// Adds a span between `previous` and `next` and links it there.
+    pub(super) fn insert(&mut self, span: Span) -> SpanId {
+        let id = match self.unused.pop() {
+            Some(id) => {
+                self.slab[id as usize] = span;
+                id
+            }
+            None => {
+                self.slab.push(span);
+                (self.slab.len() - 1) as SpanId
+            }
+        };
+        self.link(span.previous, id);
+        self.link(id, span.next);
+        self.by_start.insert(span.start, id);
+        id
+    }
+
+    /// Takes a span out; its neighbours become each other's. A free one must have been taken out of its class.
+    pub(super) fn remove(&mut self, id: SpanId) {
+        let span = self.slab[id as usize];
+        self.link(span.previous, span.next);
+        self.by_start.remove(&span.start);
+        self.unused.push(id);
+    }
+
+    /// Makes `left` and `right` neighbours; either may be [`NONE`].
+    pub(super) fn link(&mut self, left: SpanId, right: SpanId) {
+        if left != NONE {
+            self.slab[left as usize].next = right;
+        }
+        if right != NONE {
+            self.slab[right as usize].previous = left;
+        }
+    }
+
+    /// Enters a span among the free ones.
+    pub(super) fn enter_free(&mut self, id: SpanId) {
+        let span = &mut self.slab[id as usize];
+        let class = &mut self.free.0[SizeClasses::of(span.size)];
+        span.state = State::Free { slot: class.len() as u32 };
+        class.push(id);
+    }
+
+    /// Takes a free span out of its size class, before its size or its state changes.
+    pub(super) fn leave_free(&mut self, id: SpanId) {
+        let span = &self.slab[id as usize];
+        let State::Free { slot } = span.state else { return };
+        let class = &mut self.free.0[SizeClasses::of(span.size)];
+        class.swap_remove(slot as usize);
+        if let Some(&moved) = class.get(slot as usize) {
+            self.slab[moved as usize].state = State::Free { slot };
+        }
+    }
+
+    /// Size of the largest free span that is `wanted`.
+    pub(super) fn largest_free(&self, wanted: impl Fn(&Span) -> bool) -> u64 {
+        let largest_of = |class: &Vec<SpanId>| {
+            class.iter().map(|id| self.get(*id)).filter(|span| wanted(span)).map(|span| span.size).max()
+        };
+        self.free.0.iter().rev().find_map(largest_of).unwrap_or(0)
+    }
+
+    /// The free span that covers `[start, end)`, looked for among those large enough.
+    pub(super) fn free_around(&self, start: u64, end: u64) -> Option<SpanId> {
+        let covers = |id: &SpanId| {
+            let span = self.get(*id);
+            span.is_free() && span.start <= start && end <= span.end()
+        };
+        if let Some(id) = self.at(start) {
+            return Some(id).filter(covers);
+        }
+        self.free.0[SizeClasses::of(end - start)..].iter().rev().flatten().copied().find(covers)
+    }
+}
+
+/// Free spans by size: eight classes for every power of two, so the largest lies in the topmost class.
+#[derive(Clone, Debug)]
+struct SizeClasses(Vec<Vec<SpanId>>);
+
+impl SizeClasses {
+    fn of(size: u64) -> usize {
+        let exponent = 63 - (size | 1).leading_zeros();
+        let eighth = if exponent < 3 { 0 } else { (size >> (exponent - 3)) & 7 };
+        exponent as usize * 8 + eighth as usize
+    }
+}
+
+impl Default for SizeClasses {
+    fn default() -> Self {
+        Self(vec![Vec::new(); 64 * 8])
+    }
+}
+
+/// Multiplies and folds: addresses are multiples of 512, so their low bits alone would collide.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct AddressHasher(u64);
+
+impl Hasher for AddressHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, address: u64) {
+        let mixed = (self.0 ^ address).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ (mixed >> 32);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}

@@ -1,0 +1,186 @@
+//! What is known of the steps so far: medians, losses, and the peaks inside the step under way.
+
+use std::collections::VecDeque;
+
+use super::{MemoryModel, Micros, StepReport, StepsView};
+use crate::units::Bytes;
+
+/// The finished steps.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Steps {
+    finished: u64,
+    recent: VecDeque<StepReport>,
+    losses: LossChart,
+    skipped: u64,
+}
+
+impl Steps {
+    /// Steps that the medians are over.
+    const RECENT: usize = 20;
+
+    pub(super) const fn finished(&self) -> u64 {
+        self.finished
+    }
+
+    /// Steps among the last [`Self::RECENT`] that the scaler skipped, and how many those are.
+    pub(super) fn recently_skipped(&self) -> (usize, usize) {
+        (self.recent.iter().filter(|report| !report.optimizer_ran).count(), self.recent.len())
+    }
+
+    pub(super) fn push(&mut self, report: &StepReport) {
+        self.finished += 1;
+        self.skipped += u64::from(!report.optimizer_ran);
+        self.losses.push(report.loss);
+        if self.recent.len() == Self::RECENT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(report.clone());
+    }
+
+    pub(super) fn view(&self) -> StepsView {
+        let median_of = |time: &dyn Fn(&StepReport) -> Micros| median(self.recent.iter().map(time)).unwrap_or_default();
+        StepsView {
+            finished: self.finished,
+            last: self.recent.back().cloned(),
+            median: median_of(&|report| report.total),
+            phases: std::array::from_fn(|phase| median_of(&|report| report.phases[phase])),
+            copy: median_of(&|report| report.copy),
+            throughput: median_by(self.recent.iter().map(throughput), f64::total_cmp).unwrap_or_default(),
+            losses: self.losses.points.clone(),
+            skipped: self.skipped,
+        }
+    }
+}
+
+/// Tokens or samples a second of one step; 0 where it took no time.
+pub(super) fn throughput(report: &StepReport) -> f64 {
+    match report.total.0 {
+        0 => 0.0,
+        micros => report.items as f64 * 1e6 / micros as f64,
+    }
+}
+
+/// The median; of an even number the upper one of the middle two, so that it is a value that occurred.
+pub(super) fn median<T: Copy + Ord>(values: impl Iterator<Item = T>) -> Option<T> {
+    median_by(values, T::cmp)
+}
+
+/// [`median`] under an order of one's own.
+pub(super) fn median_by<T: Copy>(
+    values: impl Iterator<Item = T>,
+    order: impl Fn(&T, &T) -> std::cmp::Ordering,
+) -> Option<T> {
+    let mut values: Vec<T> = values.collect();
+    values.sort_unstable_by(order);
+    values.get(values.len() / 2).copied()
+}
+
+/// Losses over the whole run in at most [`LossChart::POINTS`] points, each the mean of equally many steps.
+#[derive(Clone, Debug)]
+struct LossChart {
+    points: Vec<f32>,
+    /// Steps to a point.
+    bin: u32,
+    /// Of the point that is not complete yet.
+    sum: f64,
+    count: u32,
+}
+
+impl Default for LossChart {
+    fn default() -> Self {
+        Self { points: Vec::new(), bin: 1, sum: 0.0, count: 0 }
+    }
+}
+
+impl LossChart {
+    const POINTS: usize = 512;
+
+    fn push(&mut self, loss: f32) {
+        self.sum += f64::from(loss);
+        self.count += 1;
+        if self.count < self.bin {
+            return;
+        }
+        if self.points.len() == Self::POINTS {
+            self.points = self.points.chunks_exact(2).map(|pair| f32::midpoint(pair[0], pair[1])).collect();
+            self.bin *= 2;
+            // The steps just summed are the first half of a point of the new size.
+            return;
+        }
+        self.points.push((self.sum / f64::from(self.count)) as f32);
+        (self.sum, self.count) = (0.0, 0);
+    }
+}
+
+/// The peaks inside a step.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct StepPeaks {
+    pub allocated: Bytes,
+    pub reserved: Bytes,
+    /// Live bytes by category when allocated was highest.
+    pub by_category: [Bytes; 8],
+}
+
+impl StepPeaks {
+    /// A step begins with what is there.
+    pub(super) fn begin(memory: &MemoryModel) -> Self {
+        Self { allocated: memory.allocated(), reserved: memory.reserved(), by_category: memory.by_category() }
+    }
+
+    pub(super) fn observe(&mut self, memory: &MemoryModel) {
+        self.reserved = self.reserved.max(memory.reserved());
+        if memory.allocated() > self.allocated {
+            self.allocated = memory.allocated();
+            self.by_category = memory.by_category();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(step: u64, loss: f32, total: u64) -> StepReport {
+        StepReport {
+            step,
+            loss,
+            total: Micros(total),
+            phases: [Micros(1), Micros(total / 3), Micros(total / 2), Micros(2), Micros(3)],
+            copy: Micros(4),
+            items: 1000,
+            optimizer_ran: step != 1,
+        }
+    }
+
+    #[test]
+    fn medians_are_over_the_last_twenty_steps() {
+        let mut steps = Steps::default();
+        for step in 0..100 {
+            steps.push(&report(step, 1.0, if step < 80 { 1_000_000 } else { 1000 + step }));
+        }
+        let view = steps.view();
+        assert_eq!(view.finished, 100);
+        assert_eq!(view.median, Micros(1090));
+        assert_eq!(view.phases[2], Micros(545));
+        assert!((view.throughput - 1000.0 * 1e6 / 1089.0).abs() < 1e-6, "{}", view.throughput);
+        assert_eq!(view.skipped, 1);
+        assert_eq!(view.last.map(|last| last.step), Some(99));
+    }
+
+    #[test]
+    fn losses_stay_within_512_points_of_equally_many_steps() {
+        for count in [1_u32, 511, 512, 513, 514, 1024, 1025, 5000] {
+            let mut chart = LossChart::default();
+            for step in 0..count {
+                chart.push(step as f32);
+            }
+            assert!(chart.points.len() <= LossChart::POINTS);
+            assert!(chart.bin == 1 || chart.points.len() >= LossChart::POINTS / 2, "{count}: {}", chart.points.len());
+            for (index, point) in chart.points.iter().enumerate() {
+                let mean = index as f32 * chart.bin as f32 + (chart.bin - 1) as f32 / 2.0;
+                assert!((point - mean).abs() < 1e-3, "point {index} of {count}: {point} for {mean}");
+            }
+            assert_eq!(chart.points.len() as u32, count / chart.bin);
+        }
+    }
+}
