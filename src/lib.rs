@@ -11,4 +11,5 @@ pub mod allocator;
 pub mod device;
 pub mod model;
 pub mod session;
+pub mod snapshot;
 pub mod units;

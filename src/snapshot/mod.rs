@@ -1,0 +1,19 @@
+//! PyTorch's memory snapshots: reading them, and replaying their history through our allocator.
+//!
+//! A snapshot is what `torch.cuda.memory._dump_snapshot()` writes: the segments and blocks of a moment and, if
+//! `_record_memory_history()` was on, every allocation and free that led there. [`Snapshot::open`] reads one.
+
+mod file;
+mod pickle;
+mod read;
+mod types;
+
+#[cfg(test)]
+mod tests;
+
+pub use file::SnapshotError;
+pub use pickle::{PickleError, Problem};
+pub use types::{
+    Action, AllocatorSettings, Annotation, Block, BlockState, Frame, FrameId, Segment, Snapshot, StackId, Stacks,
+    TextId, Texts, TraceEntry,
+};

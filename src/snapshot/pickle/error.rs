@@ -1,0 +1,53 @@
+//! What can be wrong with a pickle.
+
+use std::io;
+
+use thiserror::Error;
+
+/// A pickle that can't be read.
+#[derive(Debug, Error)]
+#[error("byte {offset}: {problem}")]
+pub struct PickleError {
+    /// Where, in bytes from the start of the (decompressed) pickle.
+    pub offset: u64,
+    /// What.
+    pub problem: Problem,
+}
+
+/// What was wrong at a place of a pickle.
+#[derive(Debug, Error)]
+pub enum Problem {
+    /// The input ended inside a value.
+    #[error("the file ends in the middle of a value. It was probably cut off; copy or record it again.")]
+    Truncated,
+    /// The input can't be read.
+    #[error("reading failed: {0}. Check the file, or copy it again.")]
+    Io(#[from] io::Error),
+    /// An opcode that imports or calls something.
+    #[error(
+        "the pickle wants to run code ({0}), which a memory snapshot never does. \
+         Nothing was run; pass a file written by torch.cuda.memory._dump_snapshot()."
+    )]
+    Executes(&'static str),
+    /// A byte that is no opcode.
+    #[error("0x{0:02x} is no pickle opcode. Pass a file written by torch.cuda.memory._dump_snapshot().")]
+    UnknownOpcode(u8),
+    /// A protocol beyond 5.
+    #[error("pickle protocol {0} is not known (5 is the newest). Record the snapshot with a protocol up to 5.")]
+    Protocol(u8),
+    /// An opcode without its operands.
+    #[error("{0}. The file is damaged; copy or record it again.")]
+    Malformed(&'static str),
+    /// A memo reference to nothing.
+    #[error("memo entry {0} is used but was never stored. The file is damaged; copy or record it again.")]
+    NoMemo(u64),
+    /// More memory than a file of its length can need.
+    #[error("the pickle asks for far more memory than its length explains, so reading stopped. It is not a snapshot.")]
+    TooBig,
+    /// Marks within marks without end.
+    #[error("values are nested more than {0} deep. It is not a snapshot.")]
+    TooDeep(usize),
+    /// A text beyond any use.
+    #[error("a text of {0} bytes is longer than any that a snapshot holds. It is not a snapshot.")]
+    LongText(u64),
+}

@@ -1,0 +1,125 @@
+//! A buffered byte source that knows its offset and never trusts a length.
+
+use std::io::{ErrorKind, Read};
+
+use super::Problem;
+
+const BUFFER: usize = 256 << 10;
+/// Longest line of the text opcodes (protocol 0), and step in which long texts are read.
+const STEP: usize = 64 << 10;
+
+/// Bytes of a pickle in order.
+#[derive(Debug)]
+pub struct Input<R> {
+    reader: R,
+    buffer: Box<[u8]>,
+    start: usize,
+    end: usize,
+    /// Bytes that have left the buffer.
+    passed: u64,
+    scratch: Vec<u8>,
+}
+
+impl<R: Read> Input<R> {
+    pub fn new(reader: R) -> Self {
+        Self {
+            reader,
+            buffer: vec![0; BUFFER].into_boxed_slice(),
+            start: 0,
+            end: 0,
+            passed: 0,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// Bytes consumed so far.
+    pub const fn offset(&self) -> u64 {
+        self.passed + self.start as u64
+    }
+
+    #[inline]
+    pub fn byte(&mut self) -> Result<u8, Problem> {
+        if self.start == self.end {
+            self.fill(1)?;
+        }
+        let byte = self.buffer[self.start];
+        self.start += 1;
+        Ok(byte)
+    }
+
+    #[inline]
+    pub fn array<const N: usize>(&mut self) -> Result<[u8; N], Problem> {
+        if self.end - self.start < N {
+            self.fill(N)?;
+        }
+        let mut array = [0; N];
+        array.copy_from_slice(&self.buffer[self.start..self.start + N]);
+        self.start += N;
+        Ok(array)
+    }
+
+    /// The next `len` bytes. What is set aside never exceeds what the input really had.
+    pub fn take(&mut self, len: usize) -> Result<&[u8], Problem> {
+        if len <= BUFFER {
+            if self.end - self.start < len {
+                self.fill(len)?;
+            }
+            let start = self.start;
+            self.start += len;
+            return Ok(&self.buffer[start..start + len]);
+        }
+        let mut scratch = std::mem::take(&mut self.scratch);
+        scratch.clear();
+        while scratch.len() < len {
+            let part = self.take(STEP.min(len - scratch.len()))?;
+            scratch.extend_from_slice(part);
+        }
+        self.scratch = scratch;
+        Ok(&self.scratch)
+    }
+
+    /// Passes over `len` bytes.
+    pub fn skip(&mut self, mut len: u64) -> Result<(), Problem> {
+        while len > 0 {
+            let part = usize::try_from(len).unwrap_or(STEP).min(STEP);
+            self.take(part)?;
+            len -= part as u64;
+        }
+        Ok(())
+    }
+
+    /// A line of the text opcodes, without its newline.
+    pub fn line(&mut self) -> Result<&[u8], Problem> {
+        let mut len = 0;
+        loop {
+            if let Some(at) = self.buffer[self.start + len..self.end].iter().position(|byte| *byte == b'\n') {
+                let line = self.start..self.start + len + at;
+                self.start = line.end + 1;
+                return Ok(&self.buffer[line]);
+            }
+            len = self.end - self.start;
+            if len >= STEP {
+                return Err(Problem::LongText(len as u64));
+            }
+            self.fill(len + 1)?;
+        }
+    }
+
+    /// Makes at least `need` (≤ [`BUFFER`]) bytes available from `start` on.
+    fn fill(&mut self, need: usize) -> Result<(), Problem> {
+        self.buffer.copy_within(self.start..self.end, 0);
+        self.passed += self.start as u64;
+        self.end -= self.start;
+        self.start = 0;
+        while self.end < need {
+            match self.reader.read(&mut self.buffer[self.end..]) {
+                Ok(0) => return Err(Problem::Truncated),
+                Ok(n) => self.end += n,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Err(Problem::Truncated),
+                Err(error) => return Err(Problem::Io(error)),
+            }
+        }
+        Ok(())
+    }
+}

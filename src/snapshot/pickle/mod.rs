@@ -1,0 +1,36 @@
+//! A restricted reader for Python pickles that executes nothing.
+//!
+//! It reads the data opcodes of protocols 0 to 5 (what dictionaries, lists, tuples, texts and numbers are made of)
+//! and refuses everything that would import or call something.
+//!
+//! Existing crates were not an option: they build a full tree of values and clone what the pickle shares through
+//! its memo, so that a few kilobytes of a hostile file become gigabytes, and an honest snapshot of 750 MB becomes
+//! several times that. Here objects live in an [`arena::Arena`] and are referred to by small ids, shared objects
+//! stay shared, and what a snapshot has millions of (trace entries, frames, stacks) is folded into compact
+//! records as soon as its dictionary is complete. Nothing recurses, and memory is charged against a
+//! [`budget::Budget`] that grows with the bytes read.
+
+pub mod arena;
+pub mod budget;
+mod error;
+mod input;
+mod machine;
+mod opcode;
+pub mod packed;
+pub mod records;
+
+use std::io::Read;
+
+pub use arena::{Arena, Value};
+pub use error::{PickleError, Problem};
+
+/// Reads one pickle from `reader`: the arena that holds its objects, and its top value.
+///
+/// # Errors
+/// [`PickleError`] names the byte offset and what was wrong there.
+pub fn read(reader: impl Read) -> Result<(Arena, Value), PickleError> {
+    machine::Machine::new(reader).run()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,196 @@
+//! What a snapshot has millions of, as compact records: how a dictionary becomes a trace entry or a frame.
+
+use super::{Arena, Value};
+use crate::model::Micros;
+use crate::snapshot::{Action, Frame, StackId, TextId, Texts, TraceEntry};
+use crate::units::{Address, Bytes, StreamId};
+
+/// The empty text, which [`TextId::default`] is.
+const EMPTY: TextId = TextId(0);
+/// The words of [`Action::KNOWN`] follow, then [`KEYS`].
+const FIRST_ACTION: u32 = 1;
+const FIRST_KEY: u32 = FIRST_ACTION + Action::KNOWN.len() as u32;
+/// Keys of entries and frames, in the order of the constants below.
+const KEYS: [&str; 11] = [
+    "action",
+    "addr",
+    "size",
+    "stream",
+    "time_us",
+    "device_free",
+    "user_metadata",
+    "frames",
+    "filename",
+    "line",
+    "name",
+];
+
+/// The key that makes a dictionary a trace entry.
+pub const ACTION: TextId = TextId(FIRST_KEY);
+const ADDR: TextId = TextId(FIRST_KEY + 1);
+const SIZE: TextId = TextId(FIRST_KEY + 2);
+const STREAM: TextId = TextId(FIRST_KEY + 3);
+const TIME_US: TextId = TextId(FIRST_KEY + 4);
+const DEVICE_FREE: TextId = TextId(FIRST_KEY + 5);
+const USER_METADATA: TextId = TextId(FIRST_KEY + 6);
+const FRAMES: TextId = TextId(FIRST_KEY + 7);
+/// The key that makes a dictionary a frame.
+pub const FILENAME: TextId = TextId(FIRST_KEY + 8);
+const LINE: TextId = TextId(FIRST_KEY + 9);
+const NAME: TextId = TextId(FIRST_KEY + 10);
+
+/// A table that knows the fixed texts.
+pub fn known_texts() -> Texts {
+    let mut texts = Texts::default();
+    texts.intern("");
+    for (_, word) in Action::KNOWN {
+        texts.intern(word);
+    }
+    for key in KEYS {
+        texts.intern(key);
+    }
+    texts
+}
+
+/// Why a dictionary is no trace entry: which key, and what was expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FieldError {
+    /// The key.
+    pub key: &'static str,
+    /// What was expected.
+    pub expected: &'static str,
+}
+
+/// A trace entry while its dictionary is read.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct EntryBuilder {
+    action: Option<Action>,
+    address: u64,
+    size: Option<u64>,
+    stream: u64,
+    time: u64,
+    stack: StackId,
+    metadata: TextId,
+}
+
+impl From<TraceEntry> for EntryBuilder {
+    fn from(entry: TraceEntry) -> Self {
+        Self {
+            action: Some(entry.action),
+            address: entry.address.0,
+            size: Some(entry.size.0),
+            stream: entry.stream.0,
+            time: entry.time.0,
+            stack: entry.stack,
+            metadata: entry.metadata,
+        }
+    }
+}
+
+impl EntryBuilder {
+    /// Takes one key. Unknown keys and keys that are no text are passed over.
+    ///
+    /// # Errors
+    /// [`FieldError`] when a known key holds something else than it should.
+    #[inline]
+    pub fn set(&mut self, arena: &mut Arena, key: Value, value: Value) -> Result<(), FieldError> {
+        let Value::Text(key) = key else { return Ok(()) };
+        match key {
+            ACTION => match value {
+                Value::Text(word) => self.action = Some(action(word)),
+                _ => return Err(FieldError { key: "action", expected: "a text" }),
+            },
+            ADDR => self.address = memory("addr", value)?,
+            DEVICE_FREE => self.address = memory("device_free", value)?,
+            SIZE => self.size = Some(memory("size", value)?),
+            STREAM => self.stream = unsigned("stream", value)?,
+            TIME_US => self.time = unsigned("time_us", value)?,
+            USER_METADATA => {
+                if let Value::Text(text) = value {
+                    self.metadata = text;
+                }
+            }
+            FRAMES => {
+                self.stack = arena.stack(value).ok_or(FieldError { key: "frames", expected: "a list of frames" })?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The entry.
+    ///
+    /// # Errors
+    /// [`FieldError`] when it has no action or no size.
+    pub fn finish(self) -> Result<TraceEntry, FieldError> {
+        Ok(TraceEntry {
+            action: self.action.ok_or(FieldError { key: "action", expected: "a text" })?,
+            address: Address(self.address),
+            size: Bytes(self.size.ok_or(FieldError { key: "size", expected: "a number of bytes" })?),
+            stream: StreamId(self.stream),
+            time: Micros(self.time),
+            stack: self.stack,
+            metadata: self.metadata,
+        })
+    }
+}
+
+fn action(word: TextId) -> Action {
+    match word.0.checked_sub(FIRST_ACTION).and_then(|index| Action::KNOWN.get(index as usize)) {
+        Some((action, _)) => *action,
+        None => Action::Other(word),
+    }
+}
+
+/// A number of at least zero. Raw pointers that were written as negative 64-bit numbers are read as what they were.
+pub fn unsigned(key: &'static str, value: Value) -> Result<u64, FieldError> {
+    match value {
+        Value::Int(n) => Ok(n.cast_unsigned()),
+        Value::Unsigned(n) => Ok(n),
+        _ => Err(FieldError { key, expected: "a number" }),
+    }
+}
+
+/// An address or a size: no device has more than 2⁵⁷ bytes of address space, so that their sums can't overflow.
+pub fn memory(key: &'static str, value: Value) -> Result<u64, FieldError> {
+    match value {
+        Value::Int(n) if (0..1 << 57).contains(&n) => Ok(n.cast_unsigned()),
+        _ => Err(FieldError { key, expected: "a number from 0 to 2^57" }),
+    }
+}
+
+/// The frame that a dictionary's pairs describe, if they do.
+pub fn frame(pairs: impl Iterator<Item = (Value, Value)>) -> Option<Frame> {
+    let mut filename = None;
+    let mut name = EMPTY;
+    let mut line = 0;
+    for (key, value) in pairs {
+        match (key, value) {
+            (Value::Text(FILENAME), Value::Text(text)) => filename = Some(text),
+            (Value::Text(NAME), Value::Text(text)) => name = text,
+            (Value::Text(LINE), Value::Int(n)) => line = u32::try_from(n).unwrap_or(0),
+            (Value::Text(FILENAME | NAME | LINE), _) => return None,
+            _ => {}
+        }
+    }
+    Some(Frame { filename: filename?, line, name })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_known_action_has_its_word() {
+        let texts = known_texts();
+        for (index, (expected, word)) in Action::KNOWN.into_iter().enumerate() {
+            let id = TextId(FIRST_ACTION + u32::try_from(index).unwrap());
+            assert_eq!(texts.get(id), word);
+            assert_eq!(action(id), expected);
+        }
+        assert_eq!(action(ACTION), Action::Other(ACTION));
+        for (id, key) in [(EMPTY, ""), (ACTION, "action"), (FILENAME, "filename"), (NAME, "name"), (FRAMES, "frames")] {
+            assert_eq!(texts.get(id), key);
+        }
+    }
+}

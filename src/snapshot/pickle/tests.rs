@@ -1,0 +1,182 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::snapshot::read;
+
+const SMALL: [&[u8]; 3] = [
+    include_bytes!("../../../tests/pickles/small.protocol0.pickle"),
+    include_bytes!("../../../tests/pickles/small.protocol2.pickle"),
+    include_bytes!("../../../tests/pickles/small.protocol4.pickle"),
+];
+
+fn problem(bytes: &[u8]) -> (u64, String) {
+    let error = super::read(bytes).unwrap_err();
+    (error.offset, error.problem.to_string())
+}
+
+fn value(bytes: &[u8]) -> Value {
+    super::read(bytes).unwrap().1
+}
+
+#[test]
+fn numbers_of_all_widths_are_read() {
+    assert_eq!(value(b"K\x07."), Value::Int(7));
+    assert_eq!(value(b"M\x01\x02."), Value::Int(513));
+    assert_eq!(value(b"J\xff\xff\xff\xff."), Value::Int(-1));
+    assert_eq!(value(b"\x8a\x00."), Value::Int(0));
+    assert_eq!(value(b"\x8a\x01\xff."), Value::Int(-1));
+    assert_eq!(value(b"\x8a\x06\x00\x00\x00\x02\x03\x00."), Value::Int(0x3_0200_0000));
+    assert_eq!(value(b"\x8a\x09\xff\xff\xff\xff\xff\xff\xff\xff\x00."), Value::Unsigned(u64::MAX));
+    assert_eq!(value(b"\x8a\x08\x00\x00\x00\x00\x00\x00\x00\x80."), Value::Int(i64::MIN));
+    assert_eq!(value(b"\x8a\x0a\x01\x01\x01\x01\x01\x01\x01\x01\x01\x01."), Value::Opaque);
+    assert_eq!(value(b"\x8b\x02\x00\x00\x00\x01\x02."), Value::Int(513));
+    assert_eq!(value(b"I01\n."), Value::Bool(true));
+    assert_eq!(value(b"L-12L\n."), Value::Int(-12));
+    assert_eq!(value(b"L18446744073709551615L\n."), Value::Unsigned(u64::MAX));
+    assert_eq!(value(b"F1.5\n."), Value::Float(1.5));
+    assert_eq!(value(b"G\x3f\xf8\x00\x00\x00\x00\x00\x00."), Value::Float(1.5));
+}
+
+#[test]
+fn packed_values_come_back_whole() {
+    for bytes in [&b"\x8a\x09\xff\xff\xff\xff\xff\xff\xff\xff\x00\x94h\x00."[..], b"J\xff\xff\xff\xff\x94h\x00."] {
+        assert_eq!(value(bytes), value(&bytes[..bytes.len() - 4].iter().copied().chain(*b".").collect::<Vec<_>>()));
+    }
+    assert_eq!(value(b"J\xff\xff\xff\x7fq\x05Nh\x05."), Value::Int(0x7fff_ffff));
+    assert_eq!(value(b"G\x3f\xf8\x00\x00\x00\x00\x00\x00q\x00h\x00."), Value::Float(1.5));
+}
+
+#[test]
+fn lists_dictionaries_and_tuples_are_read() {
+    let (arena, top) = super::read(&b"\x80\x04}(\x8c\x01a](K\x01K\x02e\x8c\x01bK\x03K\x04\x86u."[..]).unwrap();
+    let a = arena.get(top, "a").unwrap();
+    assert_eq!((arena.list_len(a), arena.item(a, 1)), (Some(2), Some(Value::Int(2))));
+    assert_eq!(arena.item(arena.get(top, "b").unwrap(), 0), Some(Value::Int(3)));
+    assert_eq!(arena.get(top, "c"), None);
+}
+
+#[test]
+fn texts_of_protocol_0_are_unescaped() {
+    let (arena, top) = super::read(&b"V\xe9\\u00e9\\U0001f600\\x\\u12\n."[..]).unwrap();
+    let Value::Text(id) = top else { panic!("{top:?}") };
+    assert_eq!(arena.texts.get(id), "éé😀\\x\\u12");
+}
+
+#[test]
+fn code_is_refused_by_name_and_place() {
+    let (offset, problem) = problem(b"\x80\x02cos\nsystem\n.");
+    assert_eq!(offset, 2);
+    assert!(problem.contains("run code (GLOBAL)"), "{problem}");
+    for opcode in *b"RbioPQ\x81\x82\x83\x84\x92\x93\x97\x98" {
+        assert!(matches!(super::read(&[b'N', opcode][..]).unwrap_err().problem, Problem::Executes(_)), "{opcode}");
+    }
+}
+
+#[test]
+fn damage_is_named() {
+    assert!(problem(b"\x80\x09.").1.contains("protocol 9"));
+    assert!(problem(b"\xff.").1.contains("0xff"));
+    assert!(problem(b"h\x05.").1.contains("memo entry 5"));
+    assert!(problem(b".").1.contains("not there"));
+    assert!(problem(b"K").1.contains("middle of a value"));
+    assert!(problem(b"}(K\x01u.").1.contains("no value"));
+    assert!(problem(b"N(K\x01u.").1.contains("no dictionary"));
+    assert!(problem(b"NK\x01a.").1.contains("no list"));
+    assert!(problem(b"(0N1.").1.contains("without a mark"));
+}
+
+#[test]
+fn impossible_lengths_are_refused_at_once() {
+    let huge_text = [&b"\x8d"[..], &u64::MAX.to_le_bytes(), b"abc"].concat();
+    assert!(problem(&huge_text).1.contains("longer than any"));
+    let huge_bytes = [&b"\x8e"[..], &u64::MAX.to_le_bytes(), b"abc"].concat();
+    assert!(problem(&huge_bytes).1.contains("middle of a value"));
+    let far_memo = [&b"Nr"[..], &u32::MAX.to_le_bytes(), b"."].concat();
+    assert!(problem(&far_memo).1.contains("far more memory"));
+    let long_text = [&b"X"[..], &(16u32 << 20).to_le_bytes(), b"abc"].concat();
+    assert!(problem(&long_text).1.contains("middle of a value"));
+}
+
+#[test]
+fn deep_nesting_is_harmless() {
+    assert!(problem(&b"(".repeat(1_000_000)).1.contains("more than 1000 deep"));
+    // Lists within lists need no marks: a million of them are read, and dropped, without recursion.
+    let nested = [b"]".repeat(1_000_000), b"a".repeat(999_999), b".".to_vec()].concat();
+    assert!(matches!(value(&nested), Value::List(0)));
+}
+
+#[test]
+fn shared_values_stay_shared() {
+    // Each of 60 lists holds the one before it twice: 2^60 leaves for a reader that copies.
+    let mut bomb = b"]\x94".to_vec();
+    for level in 0..60u8 {
+        bomb.extend([b']', 0x94, b'(', b'h', level, b'h', level, b'e']);
+    }
+    bomb.push(b'.');
+    assert!(matches!(value(&bomb), Value::List(60)));
+    // A hundred thousand devices that share one trace of a hundred entries.
+    let mut bomb = b"}(\x8c\x0ddevice_traces](](".to_vec();
+    for _ in 0..100 {
+        bomb.extend(b"}(\x8c\x06action\x8c\x05alloc\x8c\x04sizeK\x01u");
+    }
+    bomb.extend(b"e\x94");
+    bomb.extend(b"h\x00".repeat(100_000));
+    bomb.extend(b"eu.");
+    let snapshot = read::snapshot(&bomb[..]).unwrap();
+    assert_eq!((snapshot.device_count(), snapshot.entries.len()), (100_001, 100));
+}
+
+#[test]
+fn what_would_be_copied_is_counted() {
+    // A segment list that holds one segment of 1000 blocks half a million times.
+    let mut bomb = b"}(\x8c\x0ddevice_traces]\x8c\x08segments](}(\x8c\x07addressK\x00\x8c\x0atotal_sizeK\x00\x8c\x06blocks](".to_vec();
+    bomb.extend(b"}(\x8c\x04sizeK\x01\x8c\x05state\x8c\x08inactiveu\x94");
+    bomb.extend(b"h\x00".repeat(1000));
+    bomb.extend(b"eu\x94");
+    bomb.extend(b"h\x01".repeat(500_000));
+    bomb.extend(b"eu.");
+    let error = read::snapshot(&bomb[..]).unwrap_err().to_string();
+    assert!(error.contains("far more memory"), "{error}");
+}
+
+#[test]
+fn every_prefix_of_a_snapshot_is_an_error() {
+    for bytes in SMALL {
+        assert!(read::snapshot(bytes).is_ok());
+        for end in 0..bytes.len() {
+            assert!(read::snapshot(&bytes[..end]).is_err(), "{end} of {} bytes", bytes.len());
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
+        let _ = read::snapshot(&bytes[..]);
+    }
+
+    #[test]
+    fn random_opcodes_never_panic(
+        bytes in prop::collection::vec(
+            prop::sample::select(&b"(.012KN]})tuaesqhjlrd\x00\x01\x02\x85\x86\x87\x88\x89\x8a\x8c\x8f\x90\x91\x94"[..]),
+            0..300,
+        )
+    ) {
+        let _ = read::snapshot(&bytes[..]);
+    }
+
+    #[test]
+    fn damaged_snapshots_never_panic(
+        which in 0..3usize,
+        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..8),
+    ) {
+        let mut bytes = SMALL[which].to_vec();
+        for (at, byte) in damage {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        let _ = read::snapshot(&bytes[..]);
+    }
+}
