@@ -140,6 +140,9 @@ impl Evidence<'_> {
         let peak: Bytes = self.peak_by_category.iter().copied().sum();
         let (category, remedy) = self.remedy_for(self.peak_by_category)?;
         let bytes = self.peak_by_category[category as usize];
+        if matches!(category, Category::Input | Category::Other | Category::Workspace) {
+            return None;
+        }
         if bytes < WORTH_SAYING || share(bytes, peak) < 0.4 {
             return None;
         }
@@ -168,8 +171,11 @@ impl Evidence<'_> {
             return None;
         }
         let share = percent(ledger.rounding, ledger.allocated());
-        let what = format!("rounding loses {} ({share} of allocated)", ledger.rounding);
-        let remedy = "sizes just under a multiple of 2 MiB waste least in large segments".to_owned();
+        let what = format!(
+            "rounding loses {} ({share} of allocated): rests of up to 1 MiB stay with large blocks",
+            ledger.rounding
+        );
+        let remedy = "PYTORCH_ALLOC_CONF=expandable_segments:True splits them off".to_owned();
         Some(Finding { level: Level::Info, what, remedy })
     }
 
@@ -194,12 +200,17 @@ impl Evidence<'_> {
         })
     }
 
+    /// True where the switch was set to `value`.
+    fn is(&self, key: char, value: &str) -> bool {
+        self.switches.get(&key).is_some_and(|name| self.names.get(*name) == value)
+    }
+
     /// The category that takes most, and the switches that make it smaller and are not in force.
     fn remedy_for(&self, by_category: &[Bytes; 8]) -> Option<(Category, String)> {
         let bytes = |category: &Category| by_category[*category as usize];
         let largest =
             Category::ALL.into_iter().rev().max_by_key(bytes).filter(|largest| bytes(largest) > Bytes::ZERO)?;
-        let off = |key: char| self.switches.get(&key).is_none_or(|value| matches!(self.names.get(*value), "off" | "1"));
+        let off = |key: char| !self.switches.contains_key(&key) || self.is(key, "off") || self.is(key, "1");
         let remedies: &[(char, &str)] = match largest {
             Category::Activation => &[('c', "c (checkpointing)"), ('a', "a (accumulation)"), ('m', "m (AMP)")],
             Category::Temporary => &[('a', "a (accumulation)"), ('m', "m (AMP)")],
@@ -208,7 +219,7 @@ impl Evidence<'_> {
         let tries: Vec<&str> = remedies.iter().filter(|(key, _)| off(*key)).map(|(_, remedy)| *remedy).collect();
         let remedy = match largest {
             Category::OptimizerState => "try o (sgd keeps no state, momentum half of adam's)".to_owned(),
-            Category::Gradient => "try z (set_to_none frees them between steps)".to_owned(),
+            Category::Gradient if self.is('z', "zeroed") => "try z (set_to_none frees them between steps)".to_owned(),
             _ if tries.is_empty() => "a smaller batch or model, or a higher limit".to_owned(),
             _ => format!("try {}", tries.join(" or ")),
         };

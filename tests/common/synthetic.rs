@@ -101,17 +101,17 @@ impl Source {
         self.emit(EventKind::FreeCompleted { address: Address(handle.0) });
         let mut start = handle.0;
         let (segment, of) = self.segments.range(..=start).next_back().map(|(at, s)| (*at, s.size)).unwrap();
-        if let Some((&before, &length)) = self.gaps.range(..start).next_back() {
-            if before >= segment && before + length == start {
-                self.gaps.remove(&before);
-                size += length;
-                start = before;
-            }
+        if let Some((&before, &length)) = self.gaps.range(segment..start).next_back()
+            && before + length == start
+        {
+            self.gaps.remove(&before);
+            size += length;
+            start = before;
         }
-        if start + size < segment + of {
-            if let Some(length) = self.gaps.remove(&(start + size)) {
-                size += length;
-            }
+        if start + size < segment + of
+            && let Some(length) = self.gaps.remove(&(start + size))
+        {
+            size += length;
         }
         self.gaps.insert(start, size);
     }
@@ -390,7 +390,7 @@ impl Crowd {
     }
 
     fn fill(&mut self, blocks: usize) {
-        let mut segment = 0x7f00_0000_0000;
+        let mut segment = 0x6f00_0000_0000;
         let mut at = u64::MAX;
         let mut made = 0;
         while self.live.len() < blocks {
