@@ -39,6 +39,24 @@ pub trait HostMemorySource {
     fn event_done(&mut self, event: EventToken) -> bool;
 }
 
+impl<S: HostMemorySource + ?Sized> HostMemorySource for Box<S> {
+    fn allocate(&mut self, size: Bytes) -> Result<Address, OutOfHostMemory> {
+        (**self).allocate(size)
+    }
+
+    fn free(&mut self, address: Address, size: Bytes) {
+        (**self).free(address, size);
+    }
+
+    fn record_event(&mut self, stream: StreamId) -> EventToken {
+        (**self).record_event(stream)
+    }
+
+    fn event_done(&mut self, event: EventToken) -> bool {
+        (**self).event_done(event)
+    }
+}
+
 /// Why the host allocator refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum HostAllocError {

@@ -6,6 +6,8 @@
 //! before it on its stream wrote.
 
 mod kernel;
+mod mapping;
+mod pinned;
 
 pub mod cpu;
 
@@ -13,10 +15,11 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::allocator::SegmentSource;
+use crate::allocator::{HostMemorySource, SegmentSource};
 use crate::units::{Address, Bytes, StreamId};
 
 pub use kernel::{AdamParameters, AttentionShape, DType, HeadView, Kernel, MatrixView, Operand, ParameterUpdate};
+pub use pinned::PinnedMemory;
 
 /// What a device is, in the words that the header of the lab uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -74,6 +77,12 @@ pub trait Device {
 
     /// Its memory, as the allocator asks for it. Called once, when the allocator is built.
     fn segments(&mut self) -> Box<dyn SegmentSource>;
+
+    /// Its page-locked host memory: a handle for the loader's thread, to fill what the host allocator handed out.
+    fn pinned_memory(&self) -> PinnedMemory;
+
+    /// Its page-locked host memory, as the caching host allocator asks for it.
+    fn pinned_source(&mut self) -> Box<dyn HostMemorySource>;
 
     /// Runs `kernel` on `stream`, after everything launched there before.
     ///

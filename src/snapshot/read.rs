@@ -78,9 +78,8 @@ fn device_traces(arena: &mut Arena, traces: Value) -> Shape<Vec<Range<usize>>> {
 fn device_trace(arena: &mut Arena, trace: Value, device: usize) -> Shape<Range<usize>> {
     let len = items(arena, trace, "a trace")?;
     let first = arena.item(trace, 0).and_then(|item| arena.entry_index(item)).unwrap_or(0);
-    let in_place = (0..len).all(|at| {
-        arena.item(trace, at).and_then(|item| arena.entry_index(item)) == Some(first + at)
-    });
+    let in_place =
+        (0..len).all(|at| arena.item(trace, at).and_then(|item| arena.entry_index(item)) == Some(first + at));
     if in_place {
         return Ok(first..first + len);
     }
@@ -139,9 +138,7 @@ impl Fields<'_> {
 
     fn stack(&mut self) -> Shape<super::StackId> {
         let Some(frames) = self.arena.get(self.dict, "frames") else { return Ok(super::StackId::EMPTY) };
-        self.arena
-            .stack(frames)
-            .ok_or_else(|| self.wrong(FieldError { key: "frames", expected: "a list of frames" }))
+        self.arena.stack(frames).ok_or_else(|| self.wrong(FieldError { key: "frames", expected: "a list of frames" }))
     }
 }
 

@@ -10,8 +10,8 @@ use crate::harness::Bench;
 const LARGE: usize = 24 << 20;
 
 fn filled(bench: &Bench, bytes: usize, value: u8) -> HostBuffer {
-    let buffer = bench.device.host_memory().allocate(Bytes(bytes as u64)).unwrap();
-    bench.device.host_memory().with_bytes(buffer, |bytes| bytes.fill(value)).unwrap();
+    let buffer = bench.device.pinned_memory().allocate(Bytes(bytes as u64)).unwrap();
+    bench.device.pinned_memory().with_bytes(buffer, |bytes| bytes.fill(value)).unwrap();
     buffer
 }
 
@@ -93,7 +93,7 @@ fn the_allocator_sees_the_copy_streams_events_and_memory_outlives_its_copies() {
     assert!(bench.source.event_done(token));
     // Freed on both sides while the copy is under way: it finishes first.
     bench.device.copy_pinned(buffer, dst.address, stream).unwrap();
-    bench.device.host_memory().free(buffer.address);
+    bench.device.pinned_memory().free(buffer.address);
     let (segment, size) = (bench.segment, bench.size);
     bench.source.free(segment, size);
     assert!(bench.device.copy_pinned(buffer, dst.address, stream).is_err());

@@ -276,7 +276,7 @@ fn gemm_multiplies_every_layout_and_type() {
                 let mut truth = z.clone();
                 for s in 0..batch {
                     for i in 0..m {
-                        for j in 0..n {
+                        for (j, bias) in w.iter().enumerate() {
                             let dot: f64 = (0..k)
                                 .map(|l| {
                                     let at_a = i * view_a.row_stride + l * view_a.col_stride;
@@ -286,7 +286,7 @@ fn gemm_multiplies_every_layout_and_type() {
                                 .sum();
                             let at = s * m * n + i * view_c.row_stride + j * view_c.col_stride;
                             truth[at] = f64::from(alpha) * dot
-                                + if with_bias { w[j] } else { 0.0 }
+                                + if with_bias { *bias } else { 0.0 }
                                 + if accumulate { z[at] } else { 0.0 };
                         }
                     }

@@ -1,4 +1,5 @@
 //! The kernels of the processor device against naive references, finite differences and each other.
+#![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
 mod copies;
 mod determinism;

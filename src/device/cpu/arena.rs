@@ -1,88 +1,16 @@
 //! Device memory of the processor device: anonymous mappings under a limit.
 //!
-//! Device addresses are handed out by the placement rule of a GPU's driver, so that the allocator decides as it
-//! would there; each segment is a mapping of its own, found by its device address. Memory given back goes back to
+//! Device addresses are those that a GPU's driver would hand out, so that the allocator decides as it would there; each segment is a mapping of its own, found by its device address. Memory given back goes back to
 //! the operating system.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
-use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
-
 use super::copies::CopyState;
-use super::placement::Placement;
-use crate::allocator::{DeviceMemory, EventToken, OutOfDeviceMemory, SegmentSource};
+use crate::allocator::{DeviceMemory, EventToken, OutOfDeviceMemory, SegmentSource, SimulatedDriver};
+use crate::device::mapping::Mapping;
 use crate::units::{Address, Bytes, StreamId};
-
-/// An anonymous private mapping, unmapped when dropped.
-pub(super) struct Mapping {
-    start: NonNull<u8>,
-    len: usize,
-}
-
-// SAFETY: owns its memory like a `Vec<u8>`.
-unsafe impl Send for Mapping {}
-// SAFETY: shared access only hands out pointers.
-unsafe impl Sync for Mapping {}
-
-impl Mapping {
-    /// `len` zeroed bytes, or bare address space where not `committed`.
-    pub(super) fn new(len: Bytes, committed: bool) -> Option<Self> {
-        let len = usize::try_from(len.get()).ok().filter(|&n| n > 0)?;
-        let (protection, flags) = if committed {
-            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
-        } else {
-            (ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE)
-        };
-        // SAFETY: the kernel picks an unused range.
-        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), len, protection, flags) }.ok()?;
-        NonNull::new(start.cast()).map(|start| Self { start, len })
-    }
-
-    pub(super) fn start(&self) -> NonNull<u8> {
-        self.start
-    }
-
-    pub(super) fn len(&self) -> usize {
-        self.len
-    }
-
-    fn part(&self, offset: u64, len: u64) -> Option<(*mut std::ffi::c_void, usize)> {
-        let (offset, len) = (usize::try_from(offset).ok()?, usize::try_from(len).ok()?);
-        if offset.checked_add(len)? > self.len {
-            return None;
-        }
-        // SAFETY: `offset` lies within the mapping.
-        Some((unsafe { self.start.add(offset) }.as_ptr().cast(), len))
-    }
-
-    /// Makes a part readable and writable.
-    fn commit(&mut self, offset: u64, len: u64) -> bool {
-        self.part(offset, len).is_some_and(|(start, len)| {
-            // SAFETY: the part belongs to this mapping and nothing refers to it before it is committed.
-            unsafe { mprotect(start, len, MprotectFlags::READ | MprotectFlags::WRITE) }.is_ok()
-        })
-    }
-
-    /// Gives a part's memory back and leaves bare address space.
-    fn decommit(&mut self, offset: u64, len: u64) {
-        let Some((start, len)) = self.part(offset, len) else { return };
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
-        // SAFETY: replaces pages of this mapping only; the arena hands out no pointers to them any more.
-        let replaced = unsafe { mmap_anonymous(start, len, ProtFlags::empty(), flags) };
-        debug_assert!(replaced.is_ok(), "pages are replaced within a mapping");
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: this value owns the mapping, and pointers into it are not used after it is dropped.
-        let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
-        debug_assert!(unmapped.is_ok(), "a mapping is unmapped once");
-    }
-}
 
 /// Which bytes of a region are backed by memory.
 enum Backing {
@@ -114,9 +42,8 @@ pub(super) struct BadAddress(pub(super) &'static str);
 /// The memory of the device. See the module's documentation.
 pub(super) struct Arena {
     regions: BTreeMap<u64, Region>,
-    placement: Placement,
-    limit: Bytes,
-    used: Bytes,
+    /// Decides addresses and keeps the limit.
+    driver: SimulatedDriver,
     copies: Arc<CopyState>,
 }
 
@@ -130,7 +57,7 @@ pub(super) fn lock(arena: &SharedArena) -> MutexGuard<'_, Arena> {
 
 impl Arena {
     pub(super) fn new(limit: Bytes, copies: Arc<CopyState>) -> Self {
-        Self { regions: BTreeMap::new(), placement: Placement::default(), limit, used: Bytes::ZERO, copies }
+        Self { regions: BTreeMap::new(), driver: SimulatedDriver::new(limit, Bytes::ZERO), copies }
     }
 
     /// Where `[address, address + len)` lies in host memory, if all of it is backed and no copy that nobody has
@@ -155,23 +82,91 @@ impl Arena {
         Ok(part.cast())
     }
 
-    fn add(&mut self, size: Bytes, mapping: Mapping, backing: Backing) -> Result<Address, OutOfDeviceMemory> {
-        let address = self.placement.place(size).ok_or(OutOfDeviceMemory)?;
-        self.regions.insert(address.0, Region { mapping, backing });
-        Ok(address)
-    }
-
-    fn fits(&self, size: Bytes) -> Result<Bytes, OutOfDeviceMemory> {
-        let used = self.used.get().checked_add(size.get()).ok_or(OutOfDeviceMemory)?;
-        if used <= self.limit.get() { Ok(Bytes(used)) } else { Err(OutOfDeviceMemory) }
-    }
-
     fn remove(&mut self, address: Address) -> Option<Region> {
         self.copies.finish();
         let region = self.regions.remove(&address.0);
         debug_assert!(region.is_some(), "no segment or range starts at {address}");
-        self.placement.release(address);
         region
+    }
+
+    fn malloc(&mut self, size: Bytes) -> Result<Address, OutOfDeviceMemory> {
+        let address = self.driver.malloc(size)?;
+        let Some(mapping) = Mapping::new(size, true) else {
+            self.driver.free(address, size);
+            return Err(OutOfDeviceMemory);
+        };
+        self.regions.insert(address.0, Region { mapping, backing: Backing::Whole });
+        Ok(address)
+    }
+
+    fn free(&mut self, address: Address, size: Bytes) {
+        if self.remove(address).is_some() {
+            self.driver.free(address, size);
+        }
+    }
+
+    fn reserve_range(&mut self, size: Bytes) -> Result<Address, OutOfDeviceMemory> {
+        let address = self.driver.reserve_range(size)?;
+        let Some(mapping) = Mapping::new(size, false) else {
+            self.driver.release_range(address, size);
+            return Err(OutOfDeviceMemory);
+        };
+        self.regions.insert(address.0, Region { mapping, backing: Backing::Parts(BTreeMap::new()) });
+        Ok(address)
+    }
+
+    fn release_range(&mut self, address: Address, size: Bytes) {
+        if let Some(Region { backing: Backing::Parts(parts), .. }) = self.remove(address) {
+            debug_assert!(parts.is_empty(), "a range is unmapped before it is released");
+            for (start, end) in parts {
+                self.driver.unmap(address.offset(Bytes(start)), Bytes(end - start));
+            }
+            self.driver.release_range(address, size);
+        }
+    }
+
+    fn map(&mut self, address: Address, size: Bytes, page: Bytes) -> Result<(), OutOfDeviceMemory> {
+        let Some((&start, region)) = self.regions.range_mut(..=address.0).next_back() else {
+            return Err(OutOfDeviceMemory);
+        };
+        let Region { mapping, backing: Backing::Parts(parts) } = region else { return Err(OutOfDeviceMemory) };
+        self.driver.map(address, size, page)?;
+        let (mut from, mut to) = (address.0 - start, address.0 - start + size.get());
+        if !mapping.commit(from, size.get()) {
+            self.driver.unmap(address, size);
+            return Err(OutOfDeviceMemory);
+        }
+        if let Some((&before, &end)) = parts.range(..from).next_back()
+            && end == from
+        {
+            from = before;
+        }
+        if let Some(end) = parts.remove(&to) {
+            to = end;
+        }
+        parts.insert(from, to);
+        Ok(())
+    }
+
+    fn unmap(&mut self, address: Address, size: Bytes) {
+        self.copies.finish();
+        let Some((&start, region)) = self.regions.range_mut(..=address.0).next_back() else { return };
+        let (from, to) = (address.0 - start, address.0 - start + size.get());
+        let covered = region.backs(from, size.get());
+        debug_assert!(covered, "only mapped pages are unmapped");
+        let Region { mapping, backing: Backing::Parts(parts) } = region else { return };
+        let part = parts.range(..=from).next_back().map(|(&start, &end)| (start, end));
+        if let Some((part_start, part_end)) = part.filter(|_| covered) {
+            mapping.decommit(from, size.get());
+            parts.remove(&part_start);
+            if part_start < from {
+                parts.insert(part_start, from);
+            }
+            if to < part_end {
+                parts.insert(to, part_end);
+            }
+            self.driver.unmap(address, size);
+        }
     }
 }
 
@@ -184,85 +179,31 @@ pub(super) struct ArenaSource {
 
 impl SegmentSource for ArenaSource {
     fn malloc(&mut self, size: Bytes) -> Result<Address, OutOfDeviceMemory> {
-        let mut arena = lock(&self.arena);
-        let used = arena.fits(size)?;
-        let mapping = Mapping::new(size, true).ok_or(OutOfDeviceMemory)?;
-        let address = arena.add(size, mapping, Backing::Whole)?;
-        arena.used = used;
-        Ok(address)
+        lock(&self.arena).malloc(size)
     }
 
     fn free(&mut self, address: Address, size: Bytes) {
-        let mut arena = lock(&self.arena);
-        if arena.remove(address).is_some() {
-            arena.used = arena.used.saturating_sub(size);
-        }
+        lock(&self.arena).free(address, size);
     }
 
     fn reserve_range(&mut self, size: Bytes) -> Result<Address, OutOfDeviceMemory> {
-        let mapping = Mapping::new(size, false).ok_or(OutOfDeviceMemory)?;
-        lock(&self.arena).add(size, mapping, Backing::Parts(BTreeMap::new()))
+        lock(&self.arena).reserve_range(size)
     }
 
-    fn release_range(&mut self, address: Address, _size: Bytes) {
-        let mut arena = lock(&self.arena);
-        if let Some(Region { backing: Backing::Parts(parts), .. }) = arena.remove(address) {
-            debug_assert!(parts.is_empty(), "a range is unmapped before it is released");
-            let still: u64 = parts.iter().map(|(start, end)| end - start).sum();
-            arena.used = arena.used.saturating_sub(Bytes(still));
-        }
+    fn release_range(&mut self, address: Address, size: Bytes) {
+        lock(&self.arena).release_range(address, size);
     }
 
-    fn map(&mut self, address: Address, size: Bytes, _page: Bytes) -> Result<(), OutOfDeviceMemory> {
-        let mut arena = lock(&self.arena);
-        let used = arena.fits(size)?;
-        let (&start, region) = arena.regions.range_mut(..=address.0).next_back().ok_or(OutOfDeviceMemory)?;
-        let (mut from, mut to) = (address.0 - start, address.0 - start + size.get());
-        let Region { mapping, backing: Backing::Parts(parts) } = region else { return Err(OutOfDeviceMemory) };
-        if !mapping.commit(from, size.get()) {
-            return Err(OutOfDeviceMemory);
-        }
-        if let Some((&before, &end)) = parts.range(..from).next_back()
-            && end == from
-        {
-            from = before;
-        }
-        if let Some(end) = parts.remove(&to) {
-            to = end;
-        }
-        parts.insert(from, to);
-        arena.used = used;
-        Ok(())
+    fn map(&mut self, address: Address, size: Bytes, page: Bytes) -> Result<(), OutOfDeviceMemory> {
+        lock(&self.arena).map(address, size, page)
     }
 
     fn unmap(&mut self, address: Address, size: Bytes) {
-        let mut arena = lock(&self.arena);
-        arena.copies.finish();
-        let Some((&start, region)) = arena.regions.range_mut(..=address.0).next_back() else { return };
-        let (from, to) = (address.0 - start, address.0 - start + size.get());
-        let covered = region.backs(from, size.get());
-        let Region { mapping, backing: Backing::Parts(parts) } = region else { return };
-        debug_assert!(covered, "only mapped pages are unmapped");
-        if !covered {
-            return;
-        }
-        mapping.decommit(from, size.get());
-        let part = parts.range(..=from).next_back().map(|(&start, &end)| (start, end));
-        if let Some((part_start, part_end)) = part {
-            parts.remove(&part_start);
-            if part_start < from {
-                parts.insert(part_start, from);
-            }
-            if to < part_end {
-                parts.insert(to, part_end);
-            }
-        }
-        arena.used = arena.used.saturating_sub(size);
+        lock(&self.arena).unmap(address, size);
     }
 
     fn memory(&self) -> DeviceMemory {
-        let arena = lock(&self.arena);
-        DeviceMemory { free: arena.limit.saturating_sub(arena.used), total: arena.limit }
+        lock(&self.arena).driver.memory()
     }
 
     fn record_event(&mut self, stream: StreamId) -> EventToken {

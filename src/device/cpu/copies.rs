@@ -7,8 +7,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use super::host::HostBlock;
 use crate::device::DeviceError;
+use crate::device::pinned::PinnedBlock;
 use crate::units::Address;
 
 /// A copy that the compute stream has not waited for.
@@ -98,7 +98,7 @@ impl CopyState {
 
 /// One copy. The target stays mapped until it is done: the arena finishes copies before it gives memory back.
 struct Job {
-    from: Arc<HostBlock>,
+    from: Arc<PinnedBlock>,
     len: usize,
     to: *mut u8,
     ticket: u64,
@@ -144,7 +144,7 @@ impl CopyThread {
     /// Queues a copy of the first `len` bytes of `from` to `to`, which lies at `address` for the device.
     pub(super) fn submit(
         &self,
-        from: Arc<HostBlock>,
+        from: Arc<PinnedBlock>,
         len: usize,
         to: *mut u8,
         address: Address,

@@ -8,20 +8,16 @@
 mod arena;
 mod copies;
 mod cores;
-mod host;
 mod kernels;
 mod operand;
-mod placement;
 mod real;
 
 use std::fs;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-pub use host::HostMemory;
-
-use super::{Device, DeviceError, DeviceEvent, DeviceInfo, HostBuffer, Kernel};
-use crate::allocator::SegmentSource;
+use super::{Device, DeviceError, DeviceEvent, DeviceInfo, HostBuffer, Kernel, PinnedMemory};
+use crate::allocator::{EventToken, HostMemorySource, OutOfHostMemory, SegmentSource};
 use crate::units::{Address, Bytes, KIB, StreamId};
 use arena::{Arena, ArenaSource, SharedArena};
 use copies::{CopyState, CopyThread};
@@ -48,7 +44,7 @@ pub struct CpuDevice {
     arena: SharedArena,
     copies: Arc<CopyState>,
     copy_thread: CopyThread,
-    host: HostMemory,
+    pinned: PinnedMemory,
     /// Where pageable memory waits for its copy, as a driver's staging buffer does.
     staging: Vec<u8>,
     opened: Instant,
@@ -76,16 +72,10 @@ impl CpuDevice {
             arena: Arc::new(Mutex::new(Arena::new(memory, Arc::clone(&copies)))),
             copy_thread: CopyThread::start(Arc::clone(&copies))?,
             copies,
-            host: HostMemory::default(),
+            pinned: PinnedMemory::default(),
             staging: Vec::new(),
             opened: Instant::now(),
         })
-    }
-
-    /// Its page-locked host memory; clones share it.
-    #[must_use]
-    pub fn host_memory(&self) -> HostMemory {
-        self.host.clone()
     }
 
     fn failed(&self, operation: &'static str, reason: impl ToString) -> DeviceError {
@@ -147,6 +137,14 @@ impl Device for CpuDevice {
         })
     }
 
+    fn pinned_memory(&self) -> PinnedMemory {
+        self.pinned.clone()
+    }
+
+    fn pinned_source(&mut self) -> Box<dyn HostMemorySource> {
+        Box::new(PinnedSource { memory: self.pinned.clone(), copies: Arc::clone(&self.copies) })
+    }
+
     fn launch(&mut self, kernel: &Kernel<'_>, stream: StreamId) -> Result<(), DeviceError> {
         self.enter(stream);
         let arena = arena::lock(&self.arena);
@@ -166,7 +164,7 @@ impl Device for CpuDevice {
     }
 
     fn copy_pinned(&mut self, from: HostBuffer, to: Address, stream: StreamId) -> Result<(), DeviceError> {
-        let (block, len) = self.host.source(from)?;
+        let (block, len) = self.pinned.block(from)?;
         if stream != COPY_STREAM {
             // In stream order on the calling thread: the same as an asynchronous copy that the next kernel needs.
             return self
@@ -214,5 +212,29 @@ impl Device for CpuDevice {
 
     fn now(&self) -> Duration {
         self.opened.elapsed()
+    }
+}
+
+/// Page-locked memory as the caching host allocator's source, with the events of the copy stream.
+struct PinnedSource {
+    memory: PinnedMemory,
+    copies: Arc<CopyState>,
+}
+
+impl HostMemorySource for PinnedSource {
+    fn allocate(&mut self, size: Bytes) -> Result<Address, OutOfHostMemory> {
+        self.memory.allocate(size).map(|buffer| buffer.address).map_err(|_| OutOfHostMemory)
+    }
+
+    fn free(&mut self, address: Address, _size: Bytes) {
+        self.memory.free(address);
+    }
+
+    fn record_event(&mut self, stream: StreamId) -> EventToken {
+        EventToken(if stream == COPY_STREAM { self.copies.submitted() } else { 0 })
+    }
+
+    fn event_done(&mut self, event: EventToken) -> bool {
+        self.copies.is_done(event.0)
     }
 }

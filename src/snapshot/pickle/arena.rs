@@ -1,9 +1,9 @@
 //! Where the objects of a pickle live.
 
+use super::Problem;
 use super::budget::Budget;
 use super::packed::{Packed, WideNumbers};
 use super::records::{self, EntryBuilder, FieldError};
-use super::Problem;
 use crate::snapshot::{Frame, FrameId, StackId, Stacks, TextId, Texts, TraceEntry};
 
 /// A value on the stack of the machine: a scalar, or the id of an object in the [`Arena`].
@@ -329,7 +329,10 @@ impl Arena {
     /// What a dictionary holds under `key`; the last one wins, as in Python.
     #[must_use]
     pub fn get(&self, dict: Value, key: &str) -> Option<Value> {
-        self.pairs(dict).filter(|(k, _)| matches!(k, Value::Text(id) if self.texts.get(*id) == key)).last().map(|(_, v)| v)
+        self.pairs(dict)
+            .filter(|(k, _)| matches!(k, Value::Text(id) if self.texts.get(*id) == key))
+            .last()
+            .map(|(_, v)| v)
     }
 
     /// The pairs of a dictionary that is neither entry nor frame.

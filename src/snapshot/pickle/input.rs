@@ -22,14 +22,7 @@ pub struct Input<R> {
 
 impl<R: Read> Input<R> {
     pub fn new(reader: R) -> Self {
-        Self {
-            reader,
-            buffer: vec![0; BUFFER].into_boxed_slice(),
-            start: 0,
-            end: 0,
-            passed: 0,
-            scratch: Vec::new(),
-        }
+        Self { reader, buffer: vec![0; BUFFER].into_boxed_slice(), start: 0, end: 0, passed: 0, scratch: Vec::new() }
     }
 
     /// Bytes consumed so far.

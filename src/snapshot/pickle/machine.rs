@@ -371,7 +371,9 @@ impl<R: Read> Machine<R> {
         let index = usize::try_from(index).map_err(|_| Problem::TooBig)?;
         if index >= self.memo.len() {
             self.arena.budget.set_read(self.input.offset());
-            self.arena.budget.charge((index - self.memo.len()).saturating_add(1).saturating_mul(size_of::<Packed>()))?;
+            self.arena
+                .budget
+                .charge((index - self.memo.len()).saturating_add(1).saturating_mul(size_of::<Packed>()))?;
             self.memo.resize(index + 1, Packed::UNSET);
         }
         self.memo[index] = packed;

@@ -129,7 +129,9 @@ fn shared_values_stay_shared() {
 #[test]
 fn what_would_be_copied_is_counted() {
     // A segment list that holds one segment of 1000 blocks half a million times.
-    let mut bomb = b"}(\x8c\x0ddevice_traces]\x8c\x08segments](}(\x8c\x07addressK\x00\x8c\x0atotal_sizeK\x00\x8c\x06blocks](".to_vec();
+    let mut bomb =
+        b"}(\x8c\x0ddevice_traces]\x8c\x08segments](}(\x8c\x07addressK\x00\x8c\x0atotal_sizeK\x00\x8c\x06blocks]("
+            .to_vec();
     bomb.extend(b"}(\x8c\x04sizeK\x01\x8c\x05state\x8c\x08inactiveu\x94");
     bomb.extend(b"h\x00".repeat(1000));
     bomb.extend(b"eu\x94");

@@ -1,22 +1,19 @@
 //! Page-locked host memory: where batches wait for an asynchronous copy.
-#![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::arena::Mapping;
-use crate::device::{DeviceError, HostBuffer};
+use super::mapping::Mapping;
+use super::{DeviceError, HostBuffer};
 use crate::units::{Address, Bytes};
 
 /// One block: a mapping that one thread at a time may look into.
-pub(super) struct HostBlock(Mutex<Mapping>);
+pub(super) struct PinnedBlock(Mutex<Mapping>);
 
-impl HostBlock {
+impl PinnedBlock {
     pub(super) fn with<T>(&self, body: impl FnOnce(&mut [u8]) -> T) -> T {
-        let mapping = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // SAFETY: the mapping is committed, lives while the lock is held, and the lock makes this the only slice.
-        body(unsafe { std::slice::from_raw_parts_mut(mapping.start().as_ptr(), mapping.len()) })
+        body(self.0.lock().unwrap_or_else(PoisonError::into_inner).bytes())
     }
 }
 
@@ -24,23 +21,24 @@ impl HostBlock {
 ///
 /// A handle: clones share the same blocks, so that the loader's thread has its own.
 #[derive(Clone, Default)]
-pub struct HostMemory(Arc<Inner>);
+pub struct PinnedMemory(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
-    blocks: Mutex<BTreeMap<u64, Arc<HostBlock>>>,
+    blocks: Mutex<BTreeMap<u64, Arc<PinnedBlock>>>,
     unlocked: AtomicBool,
 }
 
-impl HostMemory {
-    fn blocks(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<HostBlock>>> {
+impl PinnedMemory {
+    fn blocks(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<PinnedBlock>>> {
         self.0.blocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn block(&self, buffer: HostBuffer) -> Result<(Arc<HostBlock>, usize), DeviceError> {
+    /// The block that `buffer` lies at the start of, and how many bytes of it are meant.
+    pub(super) fn block(&self, buffer: HostBuffer) -> Result<(Arc<PinnedBlock>, usize), DeviceError> {
         let refused = || DeviceError::Failed {
             operation: "host memory",
-            device: "cpu".into(),
+            device: "host".into(),
             reason: format!("no block of {} starts at {}; allocate it first", buffer.bytes, buffer.address),
         };
         let block = self.blocks().get(&buffer.address.0).cloned().ok_or_else(refused)?;
@@ -51,22 +49,21 @@ impl HostMemory {
         Ok((block, len))
     }
 
-    /// A new block of `bytes`, page-locked where the system's limit permits ([`HostMemory::is_page_locked`]).
+    /// A new block of `bytes`, page-locked where the system's limit permits ([`PinnedMemory::is_page_locked`]).
     ///
     /// # Errors
     /// [`DeviceError::Failed`] when the system has no memory.
     pub fn allocate(&self, bytes: Bytes) -> Result<HostBuffer, DeviceError> {
         let mapping = Mapping::new(bytes, true).ok_or_else(|| DeviceError::Failed {
             operation: "page-locked allocation",
-            device: "cpu".into(),
+            device: "host".into(),
             reason: format!("the system has no {bytes} of memory left; use a smaller batch"),
         })?;
-        // SAFETY: locks pages of a mapping that this function owns.
-        if unsafe { rustix::mm::mlock(mapping.start().as_ptr().cast(), mapping.len()) }.is_err() {
+        if !mapping.lock() {
             self.0.unlocked.store(true, Ordering::Relaxed);
         }
-        let address = Address(mapping.start().as_ptr().addr() as u64);
-        self.blocks().insert(address.0, Arc::new(HostBlock(Mutex::new(mapping))));
+        let address = Address(mapping.address() as u64);
+        self.blocks().insert(address.0, Arc::new(PinnedBlock(Mutex::new(mapping))));
         Ok(HostBuffer { address, bytes })
     }
 
@@ -91,10 +88,6 @@ impl HostMemory {
         let (block, len) = self.block(buffer)?;
         Ok(block.with(|bytes| body(&mut bytes[..len])))
     }
-
-    pub(super) fn source(&self, buffer: HostBuffer) -> Result<(Arc<HostBlock>, usize), DeviceError> {
-        self.block(buffer)
-    }
 }
 
 #[cfg(test)]
@@ -103,7 +96,7 @@ mod tests {
 
     #[test]
     fn blocks_hold_what_was_written_and_wild_ones_are_refused() {
-        let host = HostMemory::default();
+        let host = PinnedMemory::default();
         let buffer = host.allocate(Bytes::kib(8)).unwrap();
         host.with_bytes(buffer, |bytes| bytes.fill(7)).unwrap();
         let part = HostBuffer { bytes: Bytes(100), ..buffer };

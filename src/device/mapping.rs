@@ -1,0 +1,95 @@
+//! Anonymous memory mappings: real memory whose life is this process's business, not the allocator's of Rust.
+#![allow(unsafe_code)]
+
+use std::ptr::NonNull;
+
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mlock, mmap_anonymous, mprotect, munmap};
+
+use crate::units::Bytes;
+
+/// An anonymous private mapping, unmapped when dropped.
+pub(super) struct Mapping {
+    start: NonNull<u8>,
+    len: usize,
+    /// All of it is and stays readable and writable.
+    whole: bool,
+}
+
+// SAFETY: owns its memory like a `Vec<u8>`.
+unsafe impl Send for Mapping {}
+// SAFETY: shared access only hands out pointers.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// `len` zeroed bytes, or bare address space where not `committed`.
+    pub(super) fn new(len: Bytes, committed: bool) -> Option<Self> {
+        let len = usize::try_from(len.get()).ok().filter(|&n| n > 0)?;
+        let (protection, flags) = if committed {
+            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+        } else {
+            (ProtFlags::empty(), MapFlags::PRIVATE | MapFlags::NORESERVE)
+        };
+        // SAFETY: the kernel picks an unused range.
+        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), len, protection, flags) }.ok()?;
+        NonNull::new(start.cast()).map(|start| Self { start, len, whole: committed })
+    }
+
+    pub(super) fn address(&self) -> usize {
+        self.start.as_ptr().addr()
+    }
+
+    /// Keeps all of it in physical memory; false where the system's limit does not permit.
+    pub(super) fn lock(&self) -> bool {
+        // SAFETY: the pages belong to this mapping.
+        unsafe { mlock(self.start.as_ptr().cast(), self.len) }.is_ok()
+    }
+
+    /// Its bytes: none of a mapping that was made as bare address space.
+    pub(super) fn bytes(&mut self) -> &mut [u8] {
+        if !self.whole {
+            return &mut [];
+        }
+        // SAFETY: all of it is readable and writable, and borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Where a part lies; `None` where it reaches beyond the mapping.
+    pub(super) fn part(&self, offset: u64, len: u64) -> Option<(*mut std::ffi::c_void, usize)> {
+        let (offset, len) = (usize::try_from(offset).ok()?, usize::try_from(len).ok()?);
+        if offset.checked_add(len)? > self.len {
+            return None;
+        }
+        // SAFETY: `offset` lies within the mapping.
+        Some((unsafe { self.start.add(offset) }.as_ptr().cast(), len))
+    }
+
+    /// Makes a part readable and writable.
+    pub(super) fn commit(&mut self, offset: u64, len: u64) -> bool {
+        self.part(offset, len).is_some_and(|(start, len)| {
+            // SAFETY: the part belongs to this mapping and nothing refers to it before it is committed.
+            unsafe { mprotect(start, len, MprotectFlags::READ | MprotectFlags::WRITE) }.is_ok()
+        })
+    }
+
+    /// Gives a part's memory back and leaves bare address space.
+    pub(super) fn decommit(&mut self, offset: u64, len: u64) {
+        let Some((start, len)) = self.part(offset, len) else { return };
+        self.whole = false;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+        // SAFETY: replaces pages of this mapping only; the arena hands out no pointers to them any more.
+        let replaced = unsafe { mmap_anonymous(start, len, ProtFlags::empty(), flags) };
+        debug_assert!(replaced.is_ok(), "pages are replaced within a mapping");
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: this value owns the mapping, and pointers into it are not used after it is dropped.
+        let unmapped = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
+        debug_assert!(unmapped.is_ok(), "a mapping is unmapped once");
+    }
+}
