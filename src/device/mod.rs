@@ -10,6 +10,7 @@ mod mapping;
 mod pinned;
 
 pub mod cpu;
+pub mod cuda;
 
 use std::time::Duration;
 
