@@ -12,4 +12,5 @@ pub mod device;
 pub mod model;
 pub mod session;
 pub mod snapshot;
+pub mod tui;
 pub mod units;

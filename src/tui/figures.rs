@@ -1,0 +1,177 @@
+//! Figures as screens show them: units chosen once per column, widths that do not jump.
+
+use crate::model::Micros;
+use crate::units::{Bytes, GIB, KIB, MIB};
+
+/// A binary unit that a column of byte counts shares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// 2^10 bytes.
+    KiB,
+    /// 2^20 bytes.
+    MiB,
+    /// 2^30 bytes.
+    GiB,
+}
+
+impl Unit {
+    /// The unit in which `largest` has at most four digits before the point.
+    #[must_use]
+    pub const fn for_largest(largest: Bytes) -> Self {
+        match largest.get() {
+            0..MIB => Self::KiB,
+            MIB..GIB => Self::MiB,
+            _ => Self::GiB,
+        }
+    }
+
+    /// Its bytes.
+    #[must_use]
+    pub const fn bytes(self) -> u64 {
+        match self {
+            Self::KiB => KIB,
+            Self::MiB => MIB,
+            Self::GiB => GIB,
+        }
+    }
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::KiB => "KiB",
+            Self::MiB => "MiB",
+            Self::GiB => "GiB",
+        }
+    }
+
+    /// `bytes` in this unit: one decimal, two for GiB.
+    #[must_use]
+    pub fn figure(self, bytes: Bytes) -> String {
+        let value = bytes.get() as f64 / self.bytes() as f64;
+        if self == Self::GiB { format!("{value:.2}") } else { format!("{value:.1}") }
+    }
+}
+
+/// `bytes` with the unit that suits them: `84.2 MiB`, `512 B`.
+#[must_use]
+pub fn bytes(bytes: Bytes) -> String {
+    if bytes.get() < KIB {
+        return format!("{} B", bytes.get());
+    }
+    let unit = Unit::for_largest(bytes);
+    format!("{} {}", unit.figure(bytes), unit.name())
+}
+
+/// A size in as few characters as hold it: `2M`, `20M`, `1.6G`.
+#[must_use]
+pub fn short_bytes(bytes: Bytes) -> String {
+    let (unit, letter) = match bytes.get() {
+        0..KIB => return format!("{}B", bytes.get()),
+        KIB..MIB => (KIB, 'K'),
+        MIB..GIB => (MIB, 'M'),
+        _ => (GIB, 'G'),
+    };
+    if bytes.get().is_multiple_of(unit) || bytes.get() / unit >= 10 {
+        format!("{}{letter}", (bytes.get() + unit / 2) / unit)
+    } else {
+        format!("{:.1}{letter}", bytes.get() as f64 / unit as f64)
+    }
+}
+
+/// Milliseconds with one decimal.
+#[must_use]
+pub fn milliseconds(time: Micros) -> String {
+    format!("{:.1}", time.0 as f64 / 1000.0)
+}
+
+/// A rate or count in at most five characters: `87`, `12.5k`, `389k`, `1.2M`.
+#[must_use]
+pub fn short_count(value: f64) -> String {
+    if !value.is_finite() || value < 0.0 {
+        return "–".to_owned();
+    }
+    match value {
+        v if v < 999.5 => format!("{v:.0}"),
+        v if v < 99_950.0 => format!("{:.1}k", v / 1e3),
+        v if v < 999_500.0 => format!("{:.0}k", v / 1e3),
+        v if v < 99_950_000.0 => format!("{:.1}M", v / 1e6),
+        v => format!("{:.0}M", v / 1e6),
+    }
+}
+
+/// A share in whole per cent; a share that is not quite nothing says so.
+#[must_use]
+pub fn percent(part: u64, whole: u64) -> String {
+    if whole == 0 || part == 0 {
+        return "0 %".to_owned();
+    }
+    let share = 100.0 * part as f64 / whole as f64;
+    if share < 0.5 { "<1 %".to_owned() } else { format!("{share:.0} %") }
+}
+
+/// The change from `before` to `after` in per cent with its sign; `None` where there is nothing to compare with.
+#[must_use]
+pub fn change(before: f64, after: f64) -> Option<String> {
+    if !(before.is_finite() && after.is_finite()) || before <= 0.0 {
+        return None;
+    }
+    let percent = (100.0 * (after - before) / before).round();
+    Some(match percent {
+        p if p > 0.0 => format!("+{p:.0} %"),
+        p if p < 0.0 => format!("−{:.0} %", -p),
+        _ => "±0 %".to_owned(),
+    })
+}
+
+/// `n thing` or `n things`.
+#[must_use]
+pub fn counted(n: u64, thing: &str) -> String {
+    if n == 1 { format!("1 {thing}") } else { format!("{n} {thing}s") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_take_the_unit_below_them() {
+        assert_eq!(bytes(Bytes(512)), "512 B");
+        assert_eq!(bytes(Bytes::kib(1)), "1.0 KiB");
+        assert_eq!(bytes(Bytes(88_290_099)), "84.2 MiB");
+        assert_eq!(bytes(Bytes::gib(3)), "3.00 GiB");
+        assert_eq!(short_bytes(Bytes::mib(2)), "2M");
+        assert_eq!(short_bytes(Bytes(5 * MIB / 2)), "2.5M");
+        assert_eq!(short_bytes(Bytes::mib(1618)), "1.6G");
+    }
+
+    #[test]
+    fn counts_stay_within_five_characters() {
+        for (value, text) in [
+            (87.4, "87"),
+            (999.6, "1.0k"),
+            (12_460.0, "12.5k"),
+            (389_400.0, "389k"),
+            (1_234_000.0, "1.2M"),
+            (f64::NAN, "–"),
+        ] {
+            assert_eq!(short_count(value), text);
+        }
+    }
+
+    #[test]
+    fn changes_carry_their_sign() {
+        assert_eq!(change(16.0, 11.4).as_deref(), Some("−29 %"));
+        assert_eq!(change(70.4, 81.1).as_deref(), Some("+15 %"));
+        assert_eq!(change(10.0, 10.01).as_deref(), Some("±0 %"));
+        assert_eq!(change(0.0, 1.0), None);
+    }
+
+    #[test]
+    fn shares_say_when_they_are_not_quite_nothing() {
+        assert_eq!(percent(1, 1000), "<1 %");
+        assert_eq!(percent(0, 1000), "0 %");
+        assert_eq!(percent(5, 0), "0 %");
+        assert_eq!(percent(61, 100), "61 %");
+    }
+}

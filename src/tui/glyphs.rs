@@ -1,0 +1,124 @@
+//! Unicode or ASCII: screens are drawn in Unicode, and where the terminal can't show it every cell is replaced by
+//! its twin. Twins are one cell wide, so nothing moves.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+/// Which characters the terminal shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GlyphTier {
+    /// Box lines, blocks, braille.
+    Unicode,
+    /// The 95 printable ones.
+    Ascii,
+}
+
+impl GlyphTier {
+    /// Reads `--glyphs`' values: `unicode`, `ascii`.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "unicode" => Some(Self::Unicode),
+            "ascii" => Some(Self::Ascii),
+            _ => None,
+        }
+    }
+
+    /// The word for it in `doctor` and in the values of `--glyphs`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Unicode => "unicode",
+            Self::Ascii => "ascii",
+        }
+    }
+
+    /// The tier that the environment admits: the first of `LC_ALL`, `LC_CTYPE`, `LANG` that is set names UTF-8, and
+    /// `TERM` is not the Linux console, whose font lacks most blocks.
+    pub fn detect(variable: impl Fn(&str) -> Option<String>) -> Self {
+        let set = |name: &str| variable(name).filter(|value| !value.is_empty());
+        let locale = set("LC_ALL").or_else(|| set("LC_CTYPE")).or_else(|| set("LANG")).unwrap_or_default();
+        let locale = locale.to_ascii_lowercase();
+        let utf8 = locale.contains("utf-8") || locale.contains("utf8");
+        let console = matches!(set("TERM").as_deref(), Some("linux" | "dumb" | "vt100" | "vt220"));
+        if utf8 && !console { Self::Unicode } else { Self::Ascii }
+    }
+}
+
+/// Replaces every cell of `area` that is not ASCII by its twin.
+pub fn to_ascii(buf: &mut Buffer, area: Rect) {
+    for position in area.intersection(buf.area).positions() {
+        let cell = &mut buf[position];
+        if !cell.symbol().is_ascii() {
+            let twin = cell.symbol().chars().next().map_or(' ', ascii_twin);
+            cell.set_char(twin);
+        }
+    }
+}
+
+/// The ASCII character that stands for `symbol`.
+#[must_use]
+pub fn ascii_twin(symbol: char) -> char {
+    match symbol {
+        '─' | '━' | '┄' | '╌' | '−' | '–' | '—' | '‐' => '-',
+        '│' | '┃' | '┆' | '▏' | '▕' | '║' => '|',
+        '╭' | '╮' | '╰' | '╯' | '├' | '┤' | '┬' | '┴' | '┼' => '+',
+        '·' | '•' | '░' | '⋅' => '.',
+        '▁' | '▂' => '_',
+        '▃' | '▄' => 'o',
+        '▅' | '▆' | '▇' | '█' | '▉' | '▊' | '▋' | '▌' | '▐' | '▍' | '▎' => '#',
+        '▀' => '"',
+        '▒' => '~',
+        '▓' => '%',
+        '■' => '#',
+        '□' => '.',
+        '▸' | '▶' | '→' | '›' => '>',
+        '◂' | '←' | '‹' => '<',
+        '▲' | '↑' => '^',
+        '▼' | '↓' => 'v',
+        '●' | '✓' => '*',
+        '×' => 'x',
+        '≈' => '~',
+        '≥' => '>',
+        '≤' => '<',
+        '…' => '.',
+        '’' | '‘' => '\'',
+        '“' | '”' => '"',
+        'µ' | 'μ' => 'u',
+        '\u{2800}' => ' ',
+        '\u{2801}'..='\u{28ff}' => '*',
+        _ => '?',
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn detect(environment: &[(&str, &str)]) -> GlyphTier {
+        GlyphTier::detect(|name| environment.iter().find(|(key, _)| *key == name).map(|(_, value)| (*value).to_owned()))
+    }
+
+    #[test]
+    fn the_locale_chooses_the_tier() {
+        assert_eq!(detect(&[("LANG", "en_GB.UTF-8")]), GlyphTier::Unicode);
+        assert_eq!(detect(&[("LANG", "en_GB.UTF-8"), ("LC_ALL", "C")]), GlyphTier::Ascii);
+        assert_eq!(detect(&[("LC_CTYPE", "C.utf8"), ("LANG", "C")]), GlyphTier::Unicode);
+        assert_eq!(detect(&[("LANG", "C.UTF-8"), ("TERM", "linux")]), GlyphTier::Ascii);
+        assert_eq!(detect(&[]), GlyphTier::Ascii);
+    }
+
+    #[test]
+    fn twins_are_printable_ascii() {
+        for symbol in "─│╭╮╰╯·░▒▓█▌▐▁▄▸▲→−×…⠀⣿é".chars() {
+            assert!(matches!(ascii_twin(symbol), ' '..='~'), "{symbol}");
+        }
+    }
+
+    #[test]
+    fn the_whole_area_becomes_ascii() {
+        let mut buf = Buffer::with_lines(["╭ a → b ╮", "│ ██░░ │ "]);
+        to_ascii(&mut buf, Rect::new(0, 0, 9, 2));
+        assert_eq!(buf, Buffer::with_lines(["+ a > b +", "| ##.. | "]));
+    }
+}

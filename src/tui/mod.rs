@@ -1,0 +1,96 @@
+//! The terminal screen: what is drawn, which key does what, and a terminal that is always given back whole.
+//!
+//! `app` is a pure state machine over messages, `screen` and `lab` draw it, `shell` performs its effects, and only
+//! `terminal` knows escape sequences. The screen reads [`crate::session::LabState`] and sends
+//! [`crate::session::Command`]s; it never waits for the engine.
+
+mod app;
+mod figures;
+mod glyphs;
+mod help;
+mod keymap;
+mod lab;
+mod screen;
+mod shell;
+mod signals;
+mod terminal;
+mod theme;
+mod zoom;
+
+pub use app::{App, Effect, Layout, Message};
+pub use glyphs::GlyphTier;
+pub use keymap::{Action, BINDINGS, Binding, Group, binding_for, keys_markdown};
+pub use screen::draw;
+pub use shell::Exit;
+pub use terminal::{leave, restore_on_panic};
+pub use theme::{Catalog, ColorTier, Theme, ThemeError, Token};
+
+use std::io;
+
+use thiserror::Error;
+
+use crate::session::LabHandle;
+
+/// How the screen is to look and behave; what is `None` is found out from the environment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TuiOptions {
+    /// The theme's name.
+    pub theme: Option<String>,
+    /// How many colours.
+    pub color: Option<ColorTier>,
+    /// Which characters.
+    pub glyphs: Option<GlyphTier>,
+    /// Whether clicks and the wheel are read.
+    pub mouse: bool,
+}
+
+impl Default for TuiOptions {
+    fn default() -> Self {
+        Self { theme: None, color: None, glyphs: None, mouse: true }
+    }
+}
+
+/// Why the screen can't be shown any more.
+#[derive(Debug, Error)]
+pub enum TuiError {
+    /// The theme can't be had.
+    #[error(transparent)]
+    Theme(#[from] ThemeError),
+    /// The terminal failed.
+    #[error("the terminal does not answer ({0}); run in a terminal, or use `vramlab run` for plain output")]
+    Terminal(#[source] io::Error),
+    /// Signals can't be watched.
+    #[error("signals can't be watched ({0}); free some threads and try again")]
+    Signals(#[source] io::Error),
+}
+
+/// Shows the lab behind `handle` until somebody leaves. Runs on a current-thread runtime with time enabled, on the
+/// thread that owns the terminal. Install the panic hook that prints messages before.
+///
+/// # Errors
+/// When the theme can't be had (before anything is drawn), or the terminal fails.
+pub async fn run(handle: LabHandle, options: TuiOptions) -> Result<Exit, TuiError> {
+    let variable = |name: &str| std::env::var(name).ok();
+    let (app, mouse) = prepare(&options, variable)?;
+    shell::run(handle, app, mouse).await
+}
+
+/// Checks the options before anything else is started.
+///
+/// # Errors
+/// When the theme can't be had.
+pub fn check(options: &TuiOptions) -> Result<(), TuiError> {
+    prepare(options, |name| std::env::var(name).ok()).map(|_| ())
+}
+
+fn prepare(options: &TuiOptions, variable: impl Fn(&str) -> Option<String>) -> Result<(App, bool), TuiError> {
+    let catalog = Catalog::with_user_themes(Catalog::user_folder(&variable).as_deref());
+    let tier = options.color.unwrap_or_else(|| ColorTier::detect(&variable));
+    let glyphs = options.glyphs.unwrap_or_else(|| GlyphTier::detect(&variable));
+    let (theme, warnings) = catalog.load(options.theme.as_deref().unwrap_or("dark"), tier)?;
+    let mut app = App::new(catalog, theme, glyphs);
+    if let Some(warning) = warnings.into_iter().next() {
+        app.notify(warning);
+    }
+    Ok((app, options.mouse))
+}

@@ -1,0 +1,185 @@
+//! The terminal, taken and given back: raw mode, alternate screen, mouse, paste, synchronized frames.
+//!
+//! Whatever ends the program (return, error, panic in any thread, signal), [`leave`] undoes all of it, once.
+
+use std::io::{self, BufWriter, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+use crossterm::{QueueableCommand, cursor, event, terminal};
+use ratatui::Terminal;
+use ratatui::backend::CrosstermBackend;
+use ratatui::layout::Rect;
+
+/// A frame goes out in one write.
+const BUFFER: usize = 64 * 1024;
+
+/// Presses, drags and the wheel, in the coordinate form that knows no limit. Not mode 1003: it reports every
+/// motion of the hand.
+const MOUSE_ON: &[u8] = b"\x1b[?1000h\x1b[?1002h\x1b[?1006h";
+const MOUSE_OFF: &[u8] = b"\x1b[?1006l\x1b[?1002l\x1b[?1000l";
+const BEGIN_FRAME: &[u8] = b"\x1b[?2026h";
+const END_FRAME: &[u8] = b"\x1b[?2026l";
+
+/// Whether the terminal is ours. Writers hold the lock while they write, so that nothing follows a restoring
+/// sequence.
+static OURS: Mutex<bool> = Mutex::new(false);
+static MOUSE: AtomicBool = AtomicBool::new(false);
+
+/// The terminal, ours as long as this lives.
+#[derive(Debug)]
+pub struct Guard {
+    terminal: Terminal<CrosstermBackend<BufWriter<Gate>>>,
+}
+
+impl Guard {
+    /// Takes the terminal.
+    ///
+    /// # Errors
+    /// When the terminal refuses raw mode or can't be written to; what was done by then is undone.
+    pub fn enter(mouse: bool) -> io::Result<Self> {
+        MOUSE.store(mouse, Ordering::SeqCst);
+        // The theme decides about NO_COLOR; crossterm's own handling loses bold and reverse.
+        crossterm::style::force_color_output(true);
+        enter_modes()?;
+        let backend = CrosstermBackend::new(BufWriter::with_capacity(BUFFER, Gate));
+        Terminal::new(backend).map(|terminal| Self { terminal }).inspect_err(|_| leave())
+    }
+
+    /// Draws one synchronized frame.
+    ///
+    /// # Errors
+    /// When the terminal is gone.
+    pub fn draw(&mut self, render: impl FnOnce(&mut ratatui::Frame<'_>)) -> io::Result<()> {
+        self.terminal.backend_mut().write_all(BEGIN_FRAME)?;
+        let drawn = self.terminal.draw(render).map(|_| ());
+        let ended =
+            self.terminal.backend_mut().write_all(END_FRAME).and_then(|()| Write::flush(self.terminal.backend_mut()));
+        drawn.and(ended)
+    }
+
+    /// Forgets what is on the screen, so that the next frame paints all of it. (Not `Terminal::clear`: that asks the
+    /// terminal a question, which hangs while keys are read.)
+    ///
+    /// # Errors
+    /// When the terminal is gone.
+    pub fn repaint(&mut self) -> io::Result<()> {
+        let size = self.terminal.size()?;
+        self.terminal.resize(Rect::from(size))
+    }
+
+    /// Takes the terminal again after [`leave`], for instance when the shell brings the program back.
+    ///
+    /// # Errors
+    /// When the terminal is gone.
+    pub fn enter_again(&mut self) -> io::Result<()> {
+        enter_modes()?;
+        self.repaint()
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        // What a dropped `BufWriter` flushes and `Terminal` says afterwards is swallowed by the gate.
+        leave();
+    }
+}
+
+/// Standard output as long as the terminal is ours; afterwards a place where bytes vanish.
+#[derive(Debug)]
+struct Gate;
+
+impl Write for Gate {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let ours = OURS.lock().unwrap_or_else(PoisonError::into_inner);
+        if *ours { write_once(bytes) } else { Ok(bytes.len()) }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Writes past `std::io::Stdout`, whose line buffer would cut frames into pieces.
+fn write_once(bytes: &[u8]) -> io::Result<usize> {
+    rustix::io::write(io::stdout(), bytes).map_err(io::Error::from)
+}
+
+fn write_all(mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match write_once(bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(n) => bytes = bytes.get(n..).unwrap_or_default(),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+fn enter_modes() -> io::Result<()> {
+    let mut ours = OURS.lock().unwrap_or_else(PoisonError::into_inner);
+    terminal::enable_raw_mode()?;
+    let mut sequence = Vec::new();
+    sequence.queue(terminal::EnterAlternateScreen)?.queue(cursor::Hide)?.queue(event::EnableBracketedPaste)?;
+    if MOUSE.load(Ordering::SeqCst) {
+        sequence.extend_from_slice(MOUSE_ON);
+    }
+    *ours = true;
+    let written = write_all(&sequence);
+    drop(ours);
+    written.inspect_err(|_| leave())
+}
+
+/// Gives the terminal back as it was. Does nothing where that has already happened. Safe in every thread; if another
+/// one hangs in a write, waits for it a moment only.
+pub fn leave() {
+    let patience = Instant::now() + Duration::from_millis(200);
+    let mut lock = loop {
+        match OURS.try_lock() {
+            Ok(lock) => break Some(lock),
+            Err(TryLockError::Poisoned(poisoned)) => break Some(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) if Instant::now() < patience => {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            Err(TryLockError::WouldBlock) => break None,
+        }
+    };
+    if lock.as_deref() == Some(&false) {
+        return;
+    }
+    let mut sequence = Vec::from(END_FRAME);
+    if MOUSE.load(Ordering::SeqCst) {
+        sequence.extend_from_slice(MOUSE_OFF);
+    }
+    // Writing to a vector can't fail; a terminal that is gone can't be restored, and nobody would see it.
+    let queued = sequence.queue(event::DisableBracketedPaste).and_then(|out| out.queue(crossterm::style::ResetColor));
+    let queued =
+        queued.and_then(|out| out.queue(cursor::Show)).and_then(|out| out.queue(terminal::LeaveAlternateScreen));
+    if queued.is_ok() {
+        let _ = write_all(&sequence);
+    }
+    let _ = terminal::disable_raw_mode();
+    if let Some(ours) = lock.as_deref_mut() {
+        *ours = false;
+    }
+}
+
+/// Marks the terminal as lost: nothing is written to it any more.
+pub fn abandon() {
+    if let Ok(mut ours) = OURS.try_lock() {
+        *ours = false;
+    }
+}
+
+/// Makes a panic in any thread give the terminal back before its message is printed, then calls `after`.
+/// Install the hook that prints the message first.
+pub fn restore_on_panic(after: impl Fn() + Send + Sync + 'static) {
+    let print = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        leave();
+        print(info);
+        after();
+    }));
+}

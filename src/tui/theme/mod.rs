@@ -1,0 +1,176 @@
+//! What things mean on the screen, and how each meaning looks: the only place that knows colours.
+
+mod catalog;
+mod tier;
+
+pub use catalog::{Catalog, ThemeError};
+pub use tier::ColorTier;
+
+use ratatui::style::{Color, Style};
+
+use crate::model::{Category, Phase};
+
+macro_rules! tokens {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal),+ $(,)?) => {
+        /// A meaning that a theme gives a look to.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Token { $($(#[$doc])* $variant),+ }
+
+        impl Token {
+            /// All tokens, in the order of theme files.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
+
+            /// Its key in theme files.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$variant => $name),+ }
+            }
+        }
+    };
+}
+
+tokens! {
+    /// The background of everything.
+    Surface = "surface",
+    /// Ordinary text.
+    Text = "text",
+    /// Figures and words that matter most.
+    Strong = "strong",
+    /// Units, labels, what is at rest.
+    Dim = "dim",
+    /// Lines around panes.
+    Border = "border",
+    /// Titles of panes.
+    Title = "title",
+    /// The one accent: current values, what just changed.
+    Accent = "accent",
+    /// Keys that can be pressed.
+    Key = "key",
+    /// Good news.
+    Ok = "ok",
+    /// Worth a look.
+    Warn = "warn",
+    /// Failed.
+    Danger = "danger",
+    /// Handed out, in the memory chart.
+    Allocated = "allocated",
+    /// Between the lowest and the highest allocated within one column.
+    AllocatedSwing = "allocated_swing",
+    /// Held from the driver but not handed out.
+    Reserved = "reserved",
+    /// Free, but inside a segment that something holds.
+    Stranded = "stranded",
+    /// The line of the limit.
+    Limit = "limit",
+    /// The marks on free bytes in the block map.
+    FreeMark = "free_mark",
+    /// The rest of a live block beyond what was asked for.
+    Rounding = "rounding",
+    /// Freed, waiting for another stream.
+    Pending = "pending",
+    /// Blocks of parameters.
+    Parameters = "parameters",
+    /// Blocks of gradients.
+    Gradients = "gradients",
+    /// Blocks of optimizer state.
+    Optimizer = "optimizer",
+    /// Blocks of activations.
+    Activations = "activations",
+    /// Blocks of temporaries.
+    Temporaries = "temporaries",
+    /// Blocks of workspaces.
+    Workspaces = "workspaces",
+    /// Blocks of inputs.
+    Inputs = "inputs",
+    /// All other blocks.
+    Other = "other",
+    /// Time spent waiting for data.
+    Data = "data",
+    /// Time of the forward pass.
+    Forward = "forward",
+    /// Time of the backward pass.
+    Backward = "backward",
+    /// Time of the optimizer.
+    Update = "update",
+    /// Time of `zero_grad`.
+    ZeroGrad = "zero_grad",
+    /// Time of copies.
+    Copy = "copy",
+    /// The loss curve.
+    Loss = "loss",
+}
+
+impl From<Category> for Token {
+    fn from(category: Category) -> Self {
+        match category {
+            Category::Parameter => Self::Parameters,
+            Category::Gradient => Self::Gradients,
+            Category::OptimizerState => Self::Optimizer,
+            Category::Activation => Self::Activations,
+            Category::Temporary => Self::Temporaries,
+            Category::Workspace => Self::Workspaces,
+            Category::Input => Self::Inputs,
+            Category::Other => Self::Other,
+        }
+    }
+}
+
+impl From<Phase> for Token {
+    fn from(phase: Phase) -> Self {
+        match phase {
+            Phase::Data => Self::Data,
+            Phase::Forward => Self::Forward,
+            Phase::Backward => Self::Backward,
+            Phase::Optimizer => Self::Update,
+            Phase::ZeroGrad => Self::ZeroGrad,
+        }
+    }
+}
+
+/// A look for every token, in the colours that the terminal has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Theme {
+    name: String,
+    tier: ColorTier,
+    styles: Vec<Style>,
+}
+
+impl Theme {
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The colours it was made for.
+    #[must_use]
+    pub fn tier(&self) -> ColorTier {
+        self.tier
+    }
+
+    /// The style of text that means `token`. [`Token::Surface`] is a background.
+    #[must_use]
+    pub fn style(&self, token: Token) -> Style {
+        let style = self.styles.get(token as usize).copied().unwrap_or_default();
+        if token == Token::Surface { Style { bg: style.fg, fg: None, ..style } } else { style }
+    }
+
+    /// The colour of `token`; `Reset` where the theme leaves it to the terminal.
+    #[must_use]
+    pub fn color(&self, token: Token) -> Color {
+        self.styles.get(token as usize).and_then(|style| style.fg).unwrap_or(Color::Reset)
+    }
+
+    /// Whether areas may be told apart by background colours: the theme paints its own surface, so tones near it
+    /// are visible.
+    #[must_use]
+    pub fn paints(&self) -> bool {
+        self.color(Token::Surface) != Color::Reset
+    }
+
+    /// Whether there is no colour at all.
+    #[must_use]
+    pub fn is_colorless(&self) -> bool {
+        self.tier == ColorTier::None
+    }
+}
