@@ -6,6 +6,7 @@
 mod file;
 mod pickle;
 mod read;
+pub mod replay;
 mod types;
 
 #[cfg(test)]

@@ -1,0 +1,145 @@
+//! Blocks and statistics at the end of a history.
+
+use super::player::Replayed;
+use super::{Conditions, DeviceReport, Observer, Statistics, peaks};
+use crate::allocator::{self, BlockSnapshot, PoolKind, SegmentSnapshot};
+use crate::model::Pool;
+use crate::snapshot::{Block, BlockState, Segment, Snapshot};
+
+/// Adds what the end of the history shows. After a mismatch our allocator is not where PyTorch's was, so that nothing
+/// counts as matched.
+pub fn finish<O: Observer>(
+    report: &mut DeviceReport,
+    snapshot: &Snapshot,
+    allocator: &Replayed<'_, '_, O>,
+    conditions: &Conditions,
+    recorded: Option<&Statistics>,
+) {
+    let comparable = report.first_mismatch.is_none();
+    if comparable {
+        report.pending = allocator.pending().count() as u64;
+    }
+    blocks(report, snapshot, &allocator.segments(), comparable);
+    let Some(recorded) = recorded else { return };
+    let mut ours = allocator.statistics().entries();
+    if comparable
+        && peaks::only_peaks_are_too_high(&ours, recorded)
+        && let Some((entry, since)) = peaks::last_reset(snapshot.device_trace(report.device), conditions, recorded)
+    {
+        report.peak_reset = Some(entry);
+        ours = since;
+    }
+    stats(report, recorded, &ours, comparable);
+}
+
+fn blocks(report: &mut DeviceReport, snapshot: &Snapshot, ours: &[SegmentSnapshot], comparable: bool) {
+    let mut theirs: Vec<&Segment> = snapshot.device_segments(report.device).collect();
+    theirs.sort_by_key(|segment| segment.address);
+    if !comparable {
+        report.blocks.total = theirs.iter().map(|segment| segment.blocks.len() as u64).sum();
+        return;
+    }
+    let mut mine = ours.iter().peekable();
+    for segment in theirs {
+        // Segments that only our allocator holds: their blocks count as missed.
+        while let Some(extra) = mine.next_if(|mine| mine.address < segment.address) {
+            unexpected(report, extra);
+        }
+        let Some(mine) = mine.next_if(|mine| mine.address == segment.address && same_segment(mine, segment)) else {
+            report.blocks.total += segment.blocks.len() as u64;
+            report.mismatch_at_end("no such segment".into(), segment_words(segment));
+            continue;
+        };
+        let mut candidates = mine.blocks.iter().peekable();
+        for block in &segment.blocks {
+            while candidates.next_if(|mine| mine.address < block.address).is_some() {}
+            let found = candidates.next_if(|mine| mine.address == block.address);
+            let agrees = found.is_some_and(|mine| same_block(mine, block));
+            report.blocks.count(agrees);
+            if !agrees {
+                let expected = found.map_or_else(|| "no block there".to_owned(), our_block_words);
+                report.mismatch_at_end(expected, block_words(block));
+            }
+        }
+    }
+    for extra in mine {
+        unexpected(report, extra);
+    }
+}
+
+fn unexpected(report: &mut DeviceReport, segment: &SegmentSnapshot) {
+    report.blocks.total += segment.blocks.len() as u64;
+    report.mismatch_at_end(
+        format!("a segment of {} bytes at {}", segment.size.0, segment.address),
+        "no such segment in the snapshot".into(),
+    );
+}
+
+fn same_segment(ours: &SegmentSnapshot, theirs: &Segment) -> bool {
+    let pool = match ours.pool {
+        PoolKind::Small => Pool::Small,
+        PoolKind::Large => Pool::Large,
+    };
+    ours.size == theirs.total_size
+        && ours.stream == theirs.stream
+        && pool == theirs.pool
+        && ours.expandable == theirs.expandable
+}
+
+fn same_block(ours: &BlockSnapshot, theirs: &Block) -> bool {
+    let state = match ours.state {
+        allocator::BlockState::ActiveAllocated => BlockState::Allocated,
+        allocator::BlockState::ActivePendingFree => BlockState::PendingFree,
+        allocator::BlockState::Inactive => BlockState::Inactive,
+    };
+    ours.size == theirs.size
+        && state == theirs.state
+        && theirs.requested.is_none_or(|requested| requested == ours.requested)
+}
+
+fn segment_words(segment: &Segment) -> String {
+    format!("a segment of {} bytes at {}", segment.total_size.0, segment.address)
+}
+
+fn block_words(block: &Block) -> String {
+    let requested = block.requested.map_or_else(String::new, |requested| format!(", {} asked", requested.0));
+    format!("{} block of {} bytes at {}{requested}", block.state.word(), block.size.0, block.address)
+}
+
+fn our_block_words(block: &BlockSnapshot) -> String {
+    let (state, size, requested) = (block.state.name(), block.size.0, block.requested.0);
+    format!("{state} block of {size} bytes at {}, {requested} asked", block.address)
+}
+
+/// The statistic that counts `empty_cache()` calls which left no entry.
+pub const SYNCHRONISATIONS: &str = "num_sync_all_streams";
+
+fn stats(report: &mut DeviceReport, theirs: &Statistics, ours: &[(String, i64)], comparable: bool) {
+    let mut synchronisations = None;
+    for (key, mine) in ours {
+        let Some(recorded) = theirs.0.get(key).copied() else { continue };
+        if !comparable {
+            report.stats.count(false);
+        } else if key == SYNCHRONISATIONS {
+            synchronisations = Some((*mine, recorded));
+        } else {
+            report.stats.count(*mine == recorded);
+            if *mine != recorded {
+                report.differing_stats.push((key.clone(), *mine, recorded));
+            }
+        }
+    }
+    // A call that had nothing to return synchronised all the same, and shows nowhere else: when all other statistics
+    // agree, the difference is the number of such calls.
+    if let Some((mine, recorded)) = synchronisations {
+        let silent = u64::try_from(recorded - mine).ok().filter(|_| report.differing_stats.is_empty());
+        report.stats.count(silent.is_some());
+        match silent {
+            Some(silent) => report.silent_empty_cache = silent,
+            None => report.differing_stats.push((SYNCHRONISATIONS.to_owned(), mine, recorded)),
+        }
+    }
+    if let Some((key, mine, recorded)) = report.differing_stats.first().cloned() {
+        report.mismatch_at_end(format!("{key} = {mine}"), format!("{key} = {recorded}"));
+    }
+}

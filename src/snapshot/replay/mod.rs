@@ -1,0 +1,87 @@
+//! Replaying a recorded history through our allocator, and holding every answer against PyTorch's.
+//!
+//! A history says what was asked (`alloc`, `free_requested`, `oom`) and what the allocator did. The replay asks our
+//! allocator the same, from empty, and takes from the history only what no allocator can know: where the driver put
+//! new segments, and whether it had memory. Everything else (which block serves a request, splits, merges, segment
+//! sizes, the order in which memory goes back) is predicted, and compared with the next entry.
+//!
+//! * [`tape`]: the history with a position in it, as the allocator's driver and as the judge of its events.
+//! * [`player`]: what to ask next; whose a run of releases is (`empty_cache()` leaves no entry of its own).
+//! * [`compare`]: blocks and statistics at the end.
+//! * [`peaks`]: when the program reset the peak statistics, which leaves no entry.
+//! * [`diagnose`]: when an event does not fit, why.
+
+mod compare;
+mod conditions;
+mod diagnose;
+mod peaks;
+mod player;
+mod report;
+mod tape;
+
+#[cfg(test)]
+mod tests;
+
+use super::Snapshot;
+use super::TraceEntry;
+use crate::allocator::TraceEvent;
+
+pub use conditions::{ConditionError, Conditions, Overrides, Statistics};
+pub use report::{DeviceReport, Mismatch, Report, Tally};
+
+/// Who listens to a replay: every event of our allocator that agreed with the history, beside its entry.
+pub trait Observer {
+    /// `event` agreed with `entry`, the `index`-th of the device's trace.
+    fn event(&mut self, index: usize, entry: &TraceEntry, event: &TraceEvent);
+
+    /// The replay concluded that the program called `empty_cache()` before entry `index`.
+    fn empty_cache(&mut self, index: usize, entry: &TraceEntry) {
+        let _ = (index, entry);
+    }
+}
+
+/// Nobody listens.
+impl Observer for () {
+    #[inline]
+    fn event(&mut self, _: usize, _: &TraceEntry, _: &TraceEvent) {}
+}
+
+/// Replays the history of every device that has one.
+#[must_use]
+pub fn verify(snapshot: &Snapshot, conditions: &Conditions) -> Report {
+    let mut report = Report::new(conditions);
+    let mut statistics = conditions.statistics.as_ref();
+    for device in (0..snapshot.device_count()).filter(|device| !snapshot.device_trace(*device).is_empty()) {
+        // A statistics file is about one device; without a name for it, the first that was used.
+        report.add(verify_device(snapshot, device, conditions, statistics.take(), &mut ()));
+    }
+    if report.devices.is_empty() {
+        report.notes.push(
+            "the snapshot has no trace entries: call torch.cuda.memory._record_memory_history() before the first \
+             allocation"
+                .into(),
+        );
+    }
+    report
+}
+
+/// Replays the history of one device; `observer` hears every event that agreed.
+pub fn verify_device(
+    snapshot: &Snapshot,
+    device: usize,
+    conditions: &Conditions,
+    statistics: Option<&Statistics>,
+    observer: &mut impl Observer,
+) -> DeviceReport {
+    let trace = snapshot.device_trace(device);
+    let tape = tape::Tape::new(trace);
+    let mut player = player::Player::new(&tape, conditions, observer);
+    player.play();
+    let allocator = player.into_allocator();
+    let mut report = DeviceReport::new(device, trace, &tape);
+    compare::finish(&mut report, snapshot, &allocator, conditions, statistics);
+    if let Some(mismatch) = &mut report.first_mismatch {
+        diagnose::explain(mismatch, snapshot, device);
+    }
+    report
+}

@@ -1,0 +1,62 @@
+//! When the program reset the peak statistics.
+//!
+//! `torch.cuda.reset_peak_memory_stats()` leaves no entry. Its effect does: every peak at the end is the highest value
+//! since the last reset. A later reset can only lower peaks, so the latest moment at which none is below the recorded
+//! one is found by bisection; if there was one reset, all peaks agree there.
+
+use super::conditions::{Conditions, Statistics};
+use super::player::Player;
+use super::tape::Tape;
+use crate::snapshot::TraceEntry;
+
+/// True if peaks differ, all of them because ours are higher, and nothing else does.
+pub fn only_peaks_are_too_high(ours: &[(String, i64)], recorded: &Statistics) -> bool {
+    let mut differ = false;
+    for (key, mine) in ours.iter().filter(|(key, _)| key != super::compare::SYNCHRONISATIONS) {
+        match recorded.0.get(key) {
+            Some(theirs) if theirs == mine => {}
+            Some(theirs) if key.ends_with(".peak") && mine > theirs => differ = true,
+            Some(_) => return false,
+            None => {}
+        }
+    }
+    differ
+}
+
+/// The entry before which the peaks must have been reset for the recorded ones to come out, and the statistics then.
+pub fn last_reset(
+    trace: &[TraceEntry],
+    conditions: &Conditions,
+    recorded: &Statistics,
+) -> Option<(usize, Vec<(String, i64)>)> {
+    // Peaks reset before `low` are high enough; before `high` they are too low, or there is nothing left to play.
+    let (mut low, mut high) = (0, trace.len() + 1);
+    while high - low > 1 {
+        let middle = low + (high - low) / 2;
+        let high_enough = statistics(trace, conditions, middle)
+            .iter()
+            .filter(|(key, _)| key.ends_with(".peak"))
+            .all(|(key, mine)| recorded.0.get(key).is_none_or(|theirs| mine >= theirs));
+        if high_enough {
+            low = middle;
+        } else {
+            high = middle;
+        }
+    }
+    let statistics = statistics(trace, conditions, low);
+    let agree = statistics
+        .iter()
+        .filter(|(key, _)| key.ends_with(".peak"))
+        .all(|(key, mine)| recorded.0.get(key).is_none_or(|theirs| mine == theirs));
+    agree.then_some((low, statistics))
+}
+
+/// The statistics at the end if the peaks are reset before entry `reset`.
+fn statistics(trace: &[TraceEntry], conditions: &Conditions, reset: usize) -> Vec<(String, i64)> {
+    let tape = Tape::new(trace);
+    let mut nobody = ();
+    let mut player = Player::new(&tape, conditions, &mut nobody);
+    player.reset_peaks_before(reset);
+    player.play();
+    player.into_allocator().statistics().entries()
+}

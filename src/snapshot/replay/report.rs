@@ -1,0 +1,188 @@
+//! What a replay found.
+
+use serde::Serialize;
+
+use super::Conditions;
+use super::tape::Tape;
+use crate::snapshot::{Action, TraceEntry};
+use crate::units::Bytes;
+
+/// How many of how many agree.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Tally {
+    /// Those that agree.
+    pub matched: u64,
+    /// All.
+    pub total: u64,
+}
+
+impl Tally {
+    /// Every one agrees.
+    #[must_use]
+    pub const fn is_complete(self) -> bool {
+        self.matched == self.total
+    }
+
+    /// Counts one more.
+    pub const fn count(&mut self, matched: bool) {
+        self.total += 1;
+        if matched {
+            self.matched += 1;
+        }
+    }
+
+    const fn add(&mut self, other: Self) {
+        self.matched += other.matched;
+        self.total += other.total;
+    }
+}
+
+/// The first thing that did not fit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Mismatch {
+    /// The device's index.
+    pub device: usize,
+    /// The entry of the device's trace, from 0; the trace's length for what was found at its end.
+    pub entry: usize,
+    /// What our allocator did.
+    pub expected: String,
+    /// What the recording has.
+    pub found: String,
+    /// Why that is, where it is known.
+    pub explanation: Option<String>,
+}
+
+/// What the replay of one device's history found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DeviceReport {
+    /// The device's index.
+    pub device: usize,
+    /// Entries of its trace.
+    pub events: u64,
+    /// Segment events: allocations, frees, maps and unmaps, in order and size.
+    pub segments: Tally,
+    /// Addresses of blocks.
+    pub placements: Tally,
+    /// Statistics at the end, key for key; 0 of 0 if there are none to compare with.
+    pub stats: Tally,
+    /// Blocks at the end: address, size, state, bytes asked for.
+    pub blocks: Tally,
+    /// The first thing that did not fit.
+    pub first_mismatch: Option<Mismatch>,
+    /// Blocks that were still waiting for other streams at the end.
+    pub pending: u64,
+    /// `empty_cache()` calls that returned nothing and so left no entry, as the statistics tell.
+    pub silent_empty_cache: u64,
+    /// The entry before which the program must have reset the peak statistics, which leaves no entry of its own.
+    pub peak_reset: Option<usize>,
+    /// Statistics that differ: key, ours, PyTorch's.
+    pub differing_stats: Vec<(String, i64, i64)>,
+}
+
+impl DeviceReport {
+    pub(super) fn new(device: usize, trace: &[TraceEntry], tape: &Tape<'_>) -> Self {
+        let (mut segments, mut placements) = (0, 0);
+        for entry in trace {
+            match entry.action {
+                Action::Alloc => placements += 1,
+                Action::SegmentAlloc | Action::SegmentFree | Action::SegmentMap | Action::SegmentUnmap => segments += 1,
+                _ => {}
+            }
+        }
+        Self {
+            device,
+            events: trace.len() as u64,
+            segments: Tally { matched: tape.segments(), total: segments },
+            placements: Tally { matched: tape.placements(), total: placements },
+            stats: Tally::default(),
+            blocks: Tally::default(),
+            first_mismatch: tape.mismatch().map(|mismatch| Mismatch { device, ..mismatch }),
+            pending: 0,
+            silent_empty_cache: 0,
+            peak_reset: None,
+            differing_stats: Vec::new(),
+        }
+    }
+
+    /// Records what did not fit, unless something before did not.
+    pub(super) fn mismatch_at_end(&mut self, expected: String, found: String) {
+        if self.first_mismatch.is_none() {
+            let entry = usize::try_from(self.events).unwrap_or(usize::MAX);
+            let device = self.device;
+            self.first_mismatch = Some(Mismatch { device, entry, expected, found, explanation: None });
+        }
+    }
+}
+
+/// What the replay of a snapshot found. Serialises as the object that `replay --verify --json` prints.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Report {
+    /// Entries of all traces.
+    pub events: u64,
+    /// Segment events that were predicted.
+    pub segments: Tally,
+    /// Blocks that were placed where PyTorch placed them.
+    pub placements: Tally,
+    /// Statistics that agree at the end.
+    pub stats: Tally,
+    /// The first thing that did not fit.
+    pub first_mismatch: Option<Mismatch>,
+    /// Blocks that agree at the end.
+    pub blocks: Tally,
+    /// Blocks that were still waiting for other streams at the end.
+    pub pending: u64,
+    /// `empty_cache()` calls that returned nothing and so left no entry, as the statistics tell.
+    pub silent_empty_cache: u64,
+    /// The configuration string.
+    pub settings: String,
+    /// The limit in bytes.
+    pub limit: Option<Bytes>,
+    /// The device's memory in bytes.
+    pub device: Option<Bytes>,
+    /// What had to be assumed.
+    pub notes: Vec<String>,
+    /// The same, device by device.
+    pub devices: Vec<DeviceReport>,
+}
+
+impl Report {
+    pub(super) fn new(conditions: &Conditions) -> Self {
+        Self {
+            events: 0,
+            segments: Tally::default(),
+            placements: Tally::default(),
+            stats: Tally::default(),
+            first_mismatch: None,
+            blocks: Tally::default(),
+            pending: 0,
+            silent_empty_cache: 0,
+            settings: conditions.settings.text().to_owned(),
+            limit: conditions.limit,
+            device: conditions.device_bytes,
+            notes: conditions.notes.clone(),
+            devices: Vec::new(),
+        }
+    }
+
+    pub(super) fn add(&mut self, device: DeviceReport) {
+        self.events += device.events;
+        self.segments.add(device.segments);
+        self.placements.add(device.placements);
+        self.stats.add(device.stats);
+        self.blocks.add(device.blocks);
+        self.pending += device.pending;
+        self.silent_empty_cache += device.silent_empty_cache;
+        if self.first_mismatch.is_none() {
+            self.first_mismatch.clone_from(&device.first_mismatch);
+        }
+        self.devices.push(device);
+    }
+
+    /// Everything agrees, and there was something to agree.
+    #[must_use]
+    pub fn is_match(&self) -> bool {
+        self.events > 0
+            && self.first_mismatch.is_none()
+            && [self.segments, self.placements, self.stats, self.blocks].into_iter().all(Tally::is_complete)
+    }
+}

@@ -1,0 +1,280 @@
+//! A recorded history with a position in it: the driver that the replayed allocator asks, and the judge of its events.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+
+use super::{Mismatch, Observer};
+use crate::allocator::{DeviceMemory, EventToken, OutOfDeviceMemory, SegmentSource, TraceEvent, TraceSink};
+use crate::snapshot::{Action, TraceEntry};
+use crate::units::{Address, Bytes, StreamId};
+
+/// Marks the streams that stand for "whatever this pending block waits for". No stream handle (a pointer) is so large.
+const WAITING: u64 = 1 << 63;
+
+/// The stream that the block at `address` waits for, as far as the replayed allocator knows.
+pub const fn waiting_stream(address: Address) -> StreamId {
+    StreamId(WAITING | address.0)
+}
+
+/// A device's trace, read by the allocator's driver and its sink alike.
+#[derive(Debug)]
+pub struct Tape<'a> {
+    entries: &'a [TraceEntry],
+    position: Cell<usize>,
+    mismatch: RefCell<Option<Mismatch>>,
+    segments: Cell<u64>,
+    placements: Cell<u64>,
+}
+
+impl<'a> Tape<'a> {
+    pub const fn new(entries: &'a [TraceEntry]) -> Self {
+        Self {
+            entries,
+            position: Cell::new(0),
+            mismatch: RefCell::new(None),
+            segments: Cell::new(0),
+            placements: Cell::new(0),
+        }
+    }
+
+    /// How many entries have been explained.
+    pub const fn position(&self) -> usize {
+        self.position.get()
+    }
+
+    /// Segment events that were predicted.
+    pub const fn segments(&self) -> u64 {
+        self.segments.get()
+    }
+
+    /// Blocks that were placed where PyTorch placed them.
+    pub const fn placements(&self) -> u64 {
+        self.placements.get()
+    }
+
+    /// The entry that has to be explained next. Entries that tell of no decision are passed over.
+    #[inline]
+    pub fn current(&self) -> Option<&'a TraceEntry> {
+        loop {
+            let entry = self.entries.get(self.position.get())?;
+            match entry.action {
+                Action::Snapshot | Action::Other(_) => self.position.set(self.position.get() + 1),
+                _ => return Some(entry),
+            }
+        }
+    }
+
+    /// The entries from the position on.
+    pub fn rest(&self) -> &'a [TraceEntry] {
+        self.entries.get(self.position.get()..).unwrap_or_default()
+    }
+
+    /// True once an event did not fit; nothing is compared any more.
+    #[inline]
+    pub fn stopped(&self) -> bool {
+        self.mismatch.borrow().is_some()
+    }
+
+    /// Records that the entry at the position was not what our allocator did.
+    pub fn stop(&self, expected: String) {
+        let found = self.current().map_or_else(|| "the trace ends".to_owned(), describe_entry);
+        let mut mismatch = self.mismatch.borrow_mut();
+        if mismatch.is_none() {
+            *mismatch = Some(Mismatch { device: 0, entry: self.position.get(), expected, found, explanation: None });
+        }
+    }
+
+    /// What did not fit.
+    pub fn mismatch(&self) -> Option<Mismatch> {
+        self.mismatch.borrow().clone()
+    }
+
+    /// Holds an event of our allocator against the current entry, and moves on if they agree.
+    #[inline]
+    fn judge(&self, event: &TraceEvent, observer: &mut impl Observer) {
+        if self.stopped() {
+            return;
+        }
+        match self.current() {
+            Some(entry) if agrees(event, entry) => {
+                let index = self.position.get();
+                observer.event(index, entry, event);
+                self.position.set(index + 1);
+                match event {
+                    TraceEvent::Alloc { .. } => self.placements.set(self.placements.get() + 1),
+                    TraceEvent::SegmentAlloc { .. }
+                    | TraceEvent::SegmentFree { .. }
+                    | TraceEvent::SegmentMap { .. }
+                    | TraceEvent::SegmentUnmap { .. } => self.segments.set(self.segments.get() + 1),
+                    _ => {}
+                }
+            }
+            _ => self.stop(describe_event(event)),
+        }
+    }
+}
+
+/// True if PyTorch recorded just what our allocator did.
+#[inline]
+fn agrees(event: &TraceEvent, entry: &TraceEntry) -> bool {
+    let same = |action, address, size, stream| {
+        entry.action == action && entry.address == address && entry.size == size && entry.stream == stream
+    };
+    match *event {
+        TraceEvent::Alloc { address, requested, stream, .. } => same(Action::Alloc, address, requested, stream),
+        TraceEvent::FreeRequested { address, requested, stream } => {
+            same(Action::FreeRequested, address, requested, stream)
+        }
+        TraceEvent::FreeCompleted { address, requested, stream } => {
+            same(Action::FreeCompleted, address, requested, stream)
+        }
+        TraceEvent::SegmentAlloc { address, size, stream, .. } => same(Action::SegmentAlloc, address, size, stream),
+        TraceEvent::SegmentFree { address, size, stream } => same(Action::SegmentFree, address, size, stream),
+        TraceEvent::SegmentMap { address, size, stream, .. } => same(Action::SegmentMap, address, size, stream),
+        TraceEvent::SegmentUnmap { address, size, stream } => same(Action::SegmentUnmap, address, size, stream),
+        TraceEvent::Oom { rounded, stream, .. } => {
+            entry.action == Action::Oom && entry.size == rounded && entry.stream == stream
+        }
+    }
+}
+
+fn describe(action: Action, size: Bytes, address: Address, stream: StreamId) -> String {
+    let on = if stream == StreamId::DEFAULT { String::new() } else { format!(" on stream {:#x}", stream.0) };
+    match action {
+        Action::Oom => format!("oom of {} bytes{on}", size.0),
+        _ => format!("{} of {} bytes at {address}{on}", action.word(), size.0),
+    }
+}
+
+/// An entry in words.
+pub fn describe_entry(entry: &TraceEntry) -> String {
+    describe(entry.action, entry.size, entry.address, entry.stream)
+}
+
+fn describe_event(event: &TraceEvent) -> String {
+    match *event {
+        TraceEvent::Alloc { address, requested, stream, .. } => describe(Action::Alloc, requested, address, stream),
+        TraceEvent::FreeRequested { address, requested, stream } => {
+            describe(Action::FreeRequested, requested, address, stream)
+        }
+        TraceEvent::FreeCompleted { address, requested, stream } => {
+            describe(Action::FreeCompleted, requested, address, stream)
+        }
+        TraceEvent::SegmentAlloc { address, size, stream, .. } => describe(Action::SegmentAlloc, size, address, stream),
+        TraceEvent::SegmentFree { address, size, stream } => describe(Action::SegmentFree, size, address, stream),
+        TraceEvent::SegmentMap { address, size, stream, .. } => describe(Action::SegmentMap, size, address, stream),
+        TraceEvent::SegmentUnmap { address, size, stream } => describe(Action::SegmentUnmap, size, address, stream),
+        TraceEvent::Oom { rounded, stream, .. } => describe(Action::Oom, rounded, Address(0), stream),
+    }
+}
+
+/// The judge, as the allocator's sink.
+#[derive(Debug)]
+pub struct Judge<'a, 'o, O> {
+    pub tape: &'a Tape<'a>,
+    pub observer: &'o mut O,
+}
+
+impl<O: Observer> TraceSink for Judge<'_, '_, O> {
+    #[inline]
+    fn trace(&mut self, event: &TraceEvent) {
+        self.tape.judge(event, self.observer);
+    }
+}
+
+/// The recorded driver: it has memory when the history goes on with a segment, and puts it where the history says.
+#[derive(Debug)]
+pub struct Driver<'a> {
+    tape: &'a Tape<'a>,
+    total: Bytes,
+    /// Memory that is held: start and end. A damaged history may hand out the same memory twice.
+    held: BTreeMap<Address, Address>,
+    ranges: BTreeMap<Address, Address>,
+}
+
+impl<'a> Driver<'a> {
+    pub const fn new(tape: &'a Tape<'a>, total: Bytes) -> Self {
+        Self { tape, total, held: BTreeMap::new(), ranges: BTreeMap::new() }
+    }
+
+    /// The address of the entry at the position, if it says that the driver gave memory.
+    fn granted(&self, action: Action) -> Result<Address, OutOfDeviceMemory> {
+        match self.tape.current() {
+            Some(entry) if entry.action == action && !self.tape.stopped() => Ok(entry.address),
+            _ => Err(OutOfDeviceMemory),
+        }
+    }
+
+    fn refuse(&self, what: &str) -> OutOfDeviceMemory {
+        self.tape.stop(format!("{what} that overlaps nothing"));
+        OutOfDeviceMemory
+    }
+}
+
+fn overlaps(regions: &BTreeMap<Address, Address>, address: Address, size: Bytes) -> bool {
+    regions.range(..address.offset(size)).next_back().is_some_and(|(_, end)| *end > address)
+}
+
+impl SegmentSource for Driver<'_> {
+    fn malloc(&mut self, size: Bytes) -> Result<Address, OutOfDeviceMemory> {
+        let address = self.granted(Action::SegmentAlloc)?;
+        if overlaps(&self.held, address, size) || overlaps(&self.ranges, address, size) {
+            return Err(self.refuse("a new segment"));
+        }
+        self.held.insert(address, address.offset(size));
+        Ok(address)
+    }
+
+    fn free(&mut self, address: Address, _: Bytes) {
+        self.held.remove(&address);
+    }
+
+    fn reserve_range(&mut self, size: Bytes) -> Result<Address, OutOfDeviceMemory> {
+        let base = self.granted(Action::SegmentMap)?;
+        if overlaps(&self.held, base, size) || overlaps(&self.ranges, base, size) {
+            return Err(self.refuse("a new range of pages"));
+        }
+        self.ranges.insert(base, base.offset(size));
+        Ok(base)
+    }
+
+    fn release_range(&mut self, address: Address, _: Bytes) {
+        self.ranges.remove(&address);
+    }
+
+    fn map(&mut self, _: Address, _: Bytes, _: Bytes) -> Result<(), OutOfDeviceMemory> {
+        self.granted(Action::SegmentMap).map(|_| ())
+    }
+
+    fn unmap(&mut self, _: Address, _: Bytes) {}
+
+    fn memory(&self) -> DeviceMemory {
+        let free = self.tape.current().and_then(TraceEntry::device_free).unwrap_or_default();
+        DeviceMemory { free, total: self.total }
+    }
+
+    fn record_event(&mut self, stream: StreamId) -> EventToken {
+        EventToken(stream.0 & !WAITING)
+    }
+
+    fn event_done(&mut self, event: EventToken) -> bool {
+        self.tape
+            .current()
+            .is_some_and(|entry| entry.action == Action::FreeCompleted && entry.address == Address(event.0))
+    }
+
+    /// PyTorch looks through streams in the order of a hash table; the history shows which it was.
+    fn order_streams(&mut self, streams: &mut [StreamId]) {
+        let mut placed = 0;
+        for entry in self.tape.rest() {
+            if !matches!(entry.action, Action::FreeCompleted) {
+                break;
+            }
+            let stream = waiting_stream(entry.address);
+            if let Some(at) = streams[placed..].iter().position(|candidate| *candidate == stream) {
+                streams.swap(placed, placed + at);
+                placed += 1;
+            }
+        }
+    }
+}
