@@ -170,7 +170,9 @@ pub enum Level {
     Danger,
 }
 
-/// What a flipped switch did: medians of the steps before and after, warm-up skipped.
+/// What a flipped switch did: medians of the steps before and after, warm-up skipped. Switches flipped with no step
+/// between them are one effect; the next flip ends a measurement with what it has. `empty_cache` is measured by the one
+/// step that follows it, which takes the segments again.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Effect {
     /// The key.
@@ -185,7 +187,7 @@ pub struct Effect {
     pub measured: (usize, usize),
     /// Before.
     pub before: Option<Measurement>,
-    /// After; final when `measured.0 == measured.1`.
+    /// After; may still change while `measured.0 < measured.1` and this is the last effect.
     pub after: Option<Measurement>,
     /// For `empty_cache`: bytes that went back to the driver.
     pub released: Option<Bytes>,
