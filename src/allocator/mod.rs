@@ -48,6 +48,9 @@ mod statistics;
 mod summary;
 mod trace;
 
+#[cfg(test)]
+mod tests;
+
 use thiserror::Error;
 
 use crate::units::{Address, Bytes, StreamId};

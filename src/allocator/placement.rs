@@ -3,8 +3,12 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use crate::units::MIB;
+
 /// Regions are whole multiples of this, and so aligned.
-const REGION: u64 = 32 << 20;
+const REGION: u64 = 32 * MIB;
+/// What a context holds below its older region: as far down as the younger one and 384 MiB more.
+const CONTEXT_BELOW: u64 = 3 * REGION + 384 * MIB;
 
 /// Hands out intervals of an address space in the driver's order; pure arithmetic, no memory behind it.
 ///
@@ -36,9 +40,22 @@ impl Placement {
         Self { space: start..(space.end / REGION * REGION).max(start), regions: BTreeMap::new(), born: 0 }
     }
 
-    /// Takes an aligned region for good, but for the holes inside it, which are handed out.
-    pub fn occupy(&mut self, region: Range<u64>, holes: &[Range<u64>]) {
-        let holes = holes.iter().map(|hole| (hole.start, hole.end)).collect();
+    /// Occupies the top of the space as a bare CUDA context does. Two holes remain and are filled before any new region
+    /// is taken: 2 MiB in a younger region, 24 MiB in an older one 96 MiB above; new regions begin below the context.
+    /// Takes 512 MiB of the space; a smaller one stays as it is.
+    pub fn occupy_context(&mut self) {
+        let Some(older) = self.space.end.checked_sub(REGION) else { return };
+        let Some(bottom) = older.checked_sub(CONTEXT_BELOW).filter(|&bottom| bottom >= self.space.start) else {
+            return;
+        };
+        let younger = older - 3 * REGION;
+        self.occupy(older..older + REGION, older + 8 * MIB..older + REGION);
+        self.occupy(bottom..older, younger + 30 * MIB..younger + REGION);
+    }
+
+    /// Takes an aligned region for good, but for one hole inside it, which is handed out.
+    fn occupy(&mut self, region: Range<u64>, hole: Range<u64>) {
+        let holes = BTreeMap::from([(hole.start, hole.end)]);
         self.born += 1;
         self.regions.insert(region.start, Region { end: region.end, birth: self.born, holes });
     }
@@ -111,17 +128,61 @@ impl Region {
     }
 }
 
-impl Placement {
-    /// Occupies the top of the space as a bare CUDA context does: two holes remain, 24 MiB in an older region and
-    /// 2 MiB in a younger one 96 MiB below it. They are filled before any new region is taken.
-    pub fn occupy_context(&mut self) {
-        const MIB: u64 = 1 << 20;
-        let Some(older) = self.space.end.checked_sub(REGION).filter(|older| older - self.space.start >= 3 * REGION)
-        else {
-            return;
-        };
-        let younger = older - 3 * REGION;
-        self.occupy(older..older + REGION, &[Range { start: older + 8 * MIB, end: older + REGION }]);
-        self.occupy(younger..older, &[Range { start: younger + 30 * MIB, end: younger + REGION }]);
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mib(n: u64) -> u64 {
+        n * MIB
+    }
+
+    #[test]
+    fn regions_come_from_the_top_and_fill_from_their_low_end() {
+        let mut placement = Placement::new(0..mib(1024));
+        assert_eq!(placement.place(mib(20)), Some(mib(992)));
+        assert_eq!(placement.place(mib(40)), Some(mib(928)), "a region of 64 MiB");
+        assert_eq!(placement.place(mib(2)), Some(mib(968)), "the youngest region with room");
+        assert_eq!(placement.place(mib(24)), Some(mib(896)), "neither 22 nor 12 MiB serve it");
+        assert_eq!(placement.place(mib(12)), Some(mib(970)), "youngest first: 8 MiB are left in the third region");
+        assert_eq!(placement.place(mib(12)), Some(mib(1012)));
+    }
+
+    #[test]
+    fn released_room_is_used_again_and_empty_regions_go_back() {
+        let mut placement = Placement::new(0..mib(256));
+        let [a, b, c] = [(); 3].map(|()| placement.place(mib(10)).unwrap());
+        assert_eq!([a, b, c], [mib(224), mib(234), mib(244)]);
+        placement.release(b, mib(10));
+        assert_eq!(placement.place(mib(12)), Some(mib(192)), "the hole is too small");
+        assert_eq!(placement.place(mib(4)), Some(mib(204)), "the younger region before the hole");
+        placement.release(a, mib(10));
+        placement.release(c, mib(10));
+        assert_eq!(placement.place(mib(32)), Some(mib(224)), "the first region went back");
+    }
+
+    #[test]
+    fn the_address_space_ends() {
+        let mut placement = Placement::new(mib(1)..mib(100));
+        assert_eq!(placement.place(mib(65)), None, "two regions are left of it");
+        assert_eq!(placement.place(mib(33)), Some(mib(32)));
+        assert_eq!(placement.place(mib(40)), None);
+        assert_eq!(placement.place(u64::MAX), None);
+    }
+
+    #[test]
+    fn a_context_leaves_two_holes() {
+        let mut placement = Placement::new(0..mib(1024));
+        placement.occupy_context();
+        let older = mib(992);
+        assert_eq!(placement.place(mib(2)), Some(older - mib(66)));
+        assert_eq!(placement.place(mib(20)), Some(older + mib(8)));
+        assert_eq!(placement.place(mib(20)), Some(older - mib(512)), "below everything the context holds");
+        assert_eq!(placement.place(mib(4)), Some(older - mib(492)));
+        assert_eq!(placement.place(mib(10)), Some(older - mib(544)));
+        assert_eq!(placement.place(mib(4)), Some(older - mib(534)));
+        for address in [older - mib(66), older + mib(8)] {
+            placement.release(address, if address < older { mib(2) } else { mib(20) });
+        }
+        assert_eq!(placement.place(mib(23)), Some(older + mib(8)), "the context's regions never go back");
     }
 }
