@@ -2,7 +2,7 @@
 //!
 //! `cargo bench --bench allocator`
 
-#![expect(clippy::expect_used, missing_docs, reason = "a benchmark that cannot allocate has nothing to measure")]
+#![expect(clippy::expect_used, reason = "a benchmark that cannot allocate has nothing to measure")]
 
 use std::hint::black_box;
 
