@@ -1,5 +1,7 @@
 //! The cores that a kernel spreads over, where it pays.
 
+use std::ops::Range;
+
 use gemm::Parallelism;
 use rayon::prelude::*;
 
@@ -47,11 +49,14 @@ impl Cores {
 
     /// Runs `task(0..tasks)`, on all cores if `nanos` (an estimate of all of it) is worth it.
     pub(super) fn for_each(&self, tasks: usize, nanos: usize, task: impl Fn(usize) + Sync) {
+        // Behind a pointer so that there is one copy of `task`: the compiler inlines it into the vectorised function
+        // and so compiles it for the wide instructions, which it would not do twice.
+        let run: &(dyn Fn(Range<usize>) + Sync) = &|tasks| self.vectorised(|| tasks.for_each(&task));
         match &self.pool {
             Some(pool) if tasks > 1 && nanos >= WORTH_SPREADING => {
-                pool.install(|| (0..tasks).into_par_iter().with_max_len(1).for_each(|i| self.vectorised(|| task(i))));
+                pool.install(|| (0..tasks).into_par_iter().with_max_len(1).for_each(|i| run(i..i + 1)));
             }
-            _ => self.vectorised(|| (0..tasks).for_each(&task)),
+            _ => run(0..tasks),
         }
     }
 

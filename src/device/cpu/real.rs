@@ -130,10 +130,10 @@ fn exp_f32(x: f32) -> f32 {
     let inside = if inside < -104.0 { -104.0 } else { inside };
     let n = (inside * std::f32::consts::LOG2_E + ROUND) - ROUND;
     let r = (inside - n * LN2_HIGH) - n * LN2_LOW;
-    let mut series = 1.0 / 5040.0;
-    for coefficient in [1.0 / 720.0, 1.0 / 120.0, 1.0 / 24.0, 1.0 / 6.0, 0.5, 1.0, 1.0] {
-        series = series * r + coefficient;
-    }
+    // Written out: as a loop over coefficients it would keep the loop around it from vectorising.
+    let series = 1.0 / 720.0 + r * (1.0 / 5040.0);
+    let series = 1.0 / 24.0 + r * (1.0 / 120.0 + r * series);
+    let series = 1.0 + r * (1.0 + r * (0.5 + r * (1.0 / 6.0 + r * series)));
     // SAFETY: `inside` lies in [-104, 89] or is NaN; NaN is replaced by 0 before the conversion.
     let n = unsafe { (if n.is_nan() { 0.0 } else { n }).to_int_unchecked::<i32>() };
     let half = n >> 1;
