@@ -7,6 +7,7 @@
 extern crate self as vramlab;
 
 pub mod allocator;
+pub mod cli;
 #[expect(missing_docs, reason = "fields of kernels are the operands their formula names")]
 pub mod device;
 pub mod model;

@@ -1,8 +1,11 @@
 //! PyTorch's memory snapshots: reading them, and replaying their history through our allocator.
 //!
 //! A snapshot is what `torch.cuda.memory._dump_snapshot()` writes: the segments and blocks of a moment and, if
-//! `_record_memory_history()` was on, every allocation and free that led there. [`Snapshot::open`] reads one.
+//! `_record_memory_history()` was on, every allocation and free that led there. [`Snapshot::open`] reads one,
+//! [`replay::verify`] holds our allocator against its history, and [`events()`] turns that into the stream of events
+//! that the memory model reads.
 
+mod events;
 mod file;
 mod pickle;
 mod read;
@@ -12,6 +15,7 @@ mod types;
 #[cfg(test)]
 mod tests;
 
+pub use events::events;
 pub use file::SnapshotError;
 pub use pickle::{PickleError, Problem};
 pub use types::{

@@ -49,11 +49,16 @@ impl Observer for () {
 /// Replays the history of every device that has one.
 #[must_use]
 pub fn verify(snapshot: &Snapshot, conditions: &Conditions) -> Report {
+    verify_observed(snapshot, conditions, &mut ())
+}
+
+/// As [`verify`]; `observer` hears every event that agreed.
+pub fn verify_observed(snapshot: &Snapshot, conditions: &Conditions, observer: &mut impl Observer) -> Report {
     let mut report = Report::new(conditions);
     let mut statistics = conditions.statistics.as_ref();
     for device in (0..snapshot.device_count()).filter(|device| !snapshot.device_trace(*device).is_empty()) {
         // A statistics file is about one device; without a name for it, the first that was used.
-        report.add(verify_device(snapshot, device, conditions, statistics.take(), &mut ()));
+        report.add(verify_device(snapshot, device, conditions, statistics.take(), observer));
     }
     if report.devices.is_empty() {
         report.notes.push(

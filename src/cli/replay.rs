@@ -1,0 +1,233 @@
+//! `vramlab replay`: a PyTorch memory snapshot against our allocator.
+
+use std::fs::File;
+use std::io::{self, BufReader, IsTerminal, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use color_eyre::eyre::WrapErr;
+
+use crate::allocator::{Settings, TraceEvent};
+use crate::snapshot::replay::{Conditions, Observer, Overrides, Report, verify_observed};
+use crate::snapshot::{Snapshot, SnapshotError, TraceEntry};
+use crate::units::{Bytes, GIB, KIB, MIB};
+
+/// Arguments of `vramlab replay`.
+#[derive(Clone, Debug, Args)]
+pub struct ReplayArgs {
+    /// A snapshot written by torch.cuda.memory._dump_snapshot(), plain or compressed with xz.
+    pub file: PathBuf,
+    /// Compare every segment event, every block's address, and the blocks and statistics at the end (the default).
+    #[arg(long)]
+    pub verify: bool,
+    /// Print one JSON object instead of a table.
+    #[arg(long)]
+    pub json: bool,
+    /// Allocator settings of the recorded program, in PyTorch's syntax [default: as the snapshot says].
+    #[arg(long, value_name = "CONF", value_parser = alloc_conf)]
+    pub alloc_conf: Option<String>,
+    /// Memory limit of the recorded program, such as 8GiB [default: as X.stats.json says].
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub limit: Option<Bytes>,
+    /// Memory of the recorded device [default: as X.stats.json says].
+    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    pub device_bytes: Option<Bytes>,
+    /// torch.cuda.memory_stats() at the end of the recording, as JSON [default: X.stats.json beside X.pickle].
+    #[arg(long, value_name = "FILE")]
+    pub stats: Option<PathBuf>,
+}
+
+fn alloc_conf(text: &str) -> Result<String, String> {
+    Settings::parse(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
+}
+
+/// Reads `8GiB`, `512MiB`, `1.5GiB` or a plain number of bytes.
+fn bytes(text: &str) -> Result<Bytes, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let unit = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 1,
+        "k" | "kib" => KIB,
+        "m" | "mib" => MIB,
+        "g" | "gib" => GIB,
+        _ => return Err(format!("{unit:?} is no unit; write B, KiB, MiB or GiB")),
+    };
+    if let Ok(whole) = number.parse::<u64>() {
+        return whole.checked_mul(unit).map(Bytes).ok_or_else(|| "no device has that much memory".to_owned());
+    }
+    let number: f64 = number.parse().map_err(|_| "a size is a number and a unit, such as 8GiB".to_owned())?;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "digits and a point: not negative")]
+    Ok(Bytes((number * unit as f64) as u64))
+}
+
+/// Replays the snapshot and prints what was found. Exit code 0 when everything matched, else 1.
+///
+/// # Errors
+/// When the snapshot or its statistics can't be read.
+pub fn run(args: ReplayArgs) -> color_eyre::Result<ExitCode> {
+    let snapshot = read(&args.file).wrap_err_with(|| format!("{} can't be read", args.file.display()))?;
+    let overrides = Overrides {
+        alloc_conf: args.alloc_conf,
+        limit: args.limit,
+        device_bytes: args.device_bytes,
+        stats: args.stats,
+    };
+    let conditions = Conditions::find(&args.file, &snapshot, &overrides)?;
+    let total = (0..snapshot.device_count()).map(|device| snapshot.device_trace(device).len() as u64).sum();
+    let mut progress = Progress::new("replaying", total);
+    let report = verify_observed(&snapshot, &conditions, &mut progress);
+    drop(progress);
+    let mut out = io::stdout().lock();
+    if args.json {
+        serde_json::to_writer(&mut out, &report)?;
+        writeln!(out)?;
+    } else {
+        table(&mut out, &args.file, &report)?;
+    }
+    Ok(if report.is_match() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn read(path: &Path) -> Result<Snapshot, SnapshotError> {
+    let file = File::open(path)?;
+    let length = file.metadata()?.len();
+    Snapshot::read(BufReader::with_capacity(1 << 16, Counted { file, progress: Progress::new("reading", length) }))
+}
+
+/// A file that tells how far it has been read.
+struct Counted {
+    file: File,
+    progress: Progress,
+}
+
+impl Read for Counted {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read(buffer)?;
+        self.progress.advance(read as u64);
+        Ok(read)
+    }
+}
+
+/// A line on the terminal's error stream for what takes longer than a moment; gone when dropped.
+struct Progress {
+    what: &'static str,
+    done: u64,
+    total: u64,
+    /// When to write next; `None` where nobody looks.
+    next: Option<Instant>,
+    written: bool,
+}
+
+/// Amounts between two looks at the clock.
+const LOOK: u64 = 1 << 14;
+
+impl Progress {
+    fn new(what: &'static str, total: u64) -> Self {
+        let next = io::stderr().is_terminal().then(|| Instant::now() + Duration::from_millis(500));
+        Self { what, done: 0, total, next, written: false }
+    }
+
+    fn advance(&mut self, amount: u64) {
+        let before = self.done / LOOK;
+        self.done += amount;
+        if let Some(next) = self.next
+            && self.done / LOOK != before
+            && Instant::now() >= next
+        {
+            self.next = Some(Instant::now() + Duration::from_millis(100));
+            self.written = true;
+            let percent = self.done.saturating_mul(100) / self.total.max(1);
+            // Progress is a courtesy: nothing depends on whether it could be written.
+            let _ = write!(io::stderr(), "\r{} {}%", self.what, percent.min(100));
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.written {
+            let _ = write!(io::stderr(), "\r{:20}\r", "");
+        }
+    }
+}
+
+impl Observer for Progress {
+    fn event(&mut self, _: usize, _: &TraceEntry, _: &TraceEvent) {
+        self.advance(1);
+    }
+}
+
+fn table(out: &mut impl Write, file: &Path, report: &Report) -> io::Result<()> {
+    let or_none = |bytes: Option<Bytes>, none: &str| bytes.map_or_else(|| none.to_owned(), |bytes| bytes.to_string());
+    writeln!(out, "{}: {} trace entries", file.display(), report.events)?;
+    let settings = if report.settings.is_empty() { "defaults" } else { &report.settings };
+    writeln!(out, "  settings  {settings}")?;
+    writeln!(out, "  limit     {}", or_none(report.limit, "none"))?;
+    writeln!(out, "  device    {}", or_none(report.device, "unknown"))?;
+    writeln!(out)?;
+    writeln!(out, "{:<18}{:>12}{:>12}", "", "matched", "of")?;
+    for (name, tally) in [
+        ("segment events", report.segments),
+        ("block addresses", report.placements),
+        ("final blocks", report.blocks),
+        ("statistics", report.stats),
+    ] {
+        let mark = if tally.is_complete() { "" } else { "  <-" };
+        writeln!(out, "{name:<18}{:>12}{:>12}{mark}", tally.matched, tally.total)?;
+    }
+    writeln!(out)?;
+    match &report.first_mismatch {
+        None if report.is_match() => writeln!(out, "Every decision is PyTorch's.")?,
+        None => {}
+        Some(mismatch) => {
+            writeln!(
+                out,
+                "First mismatch, at entry {} of device {}: the allocator has \"{}\", the recording \"{}\".",
+                mismatch.entry, mismatch.device, mismatch.expected, mismatch.found
+            )?;
+            if let Some(explanation) = &mismatch.explanation {
+                writeln!(out, "Probably {explanation}.")?;
+            }
+        }
+    }
+    for device in &report.devices {
+        for (key, ours, recorded) in device.differing_stats.iter().skip(1) {
+            writeln!(out, "Device {}: {key} is {ours}, recorded {recorded}.", device.device)?;
+        }
+        if let Some(entry) = device.peak_reset {
+            writeln!(
+                out,
+                "Note: the recorded peaks are those since entry {entry}; torch.cuda.reset_peak_memory_stats() leaves \
+                 no entry."
+            )?;
+        }
+    }
+    if report.silent_empty_cache > 0 {
+        writeln!(
+            out,
+            "Note: {} empty_cache() calls left no entry, as they had nothing to return; the statistics tell their number.",
+            report.silent_empty_cache
+        )?;
+    }
+    if report.pending > 0 {
+        writeln!(out, "Note: {} blocks were still waiting for other streams at the end.", report.pending)?;
+    }
+    for note in &report.notes {
+        writeln!(out, "Note: {note}.")?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_read() {
+        assert_eq!(bytes("8GiB"), Ok(Bytes::gib(8)));
+        assert_eq!(bytes("1.5 g"), Ok(Bytes::mib(1536)));
+        assert_eq!(bytes("150109880320"), Ok(Bytes(150_109_880_320)));
+        assert!(bytes("8 apples").is_err() && bytes("GiB").is_err() && bytes("99999999999GiB").is_err());
+    }
+}
