@@ -198,8 +198,8 @@ fn table(out: &mut impl Write, file: &Path, report: &Report) -> io::Result<()> {
         if let Some(entry) = device.peak_reset {
             writeln!(
                 out,
-                "Note: the recorded peaks are those since entry {entry}; torch.cuda.reset_peak_memory_stats() leaves \
-                 no entry."
+                "Note: the recorded peaks are those after a torch.cuda.reset_peak_memory_stats(), which leaves no entry; \
+                 it was called before entry {entry}."
             )?;
         }
     }

@@ -23,7 +23,8 @@ pub fn only_peaks_are_too_high(ours: &[(String, i64)], recorded: &Statistics) ->
     differ
 }
 
-/// The entry before which the peaks must have been reset for the recorded ones to come out, and the statistics then.
+/// The latest entry before which the peaks can have been reset for the recorded ones to come out, and the statistics
+/// then.
 pub fn last_reset(
     trace: &[TraceEntry],
     conditions: &Conditions,

@@ -73,7 +73,8 @@ pub struct DeviceReport {
     pub pending: u64,
     /// `empty_cache()` calls that returned nothing and so left no entry, as the statistics tell.
     pub silent_empty_cache: u64,
-    /// The entry before which the program must have reset the peak statistics, which leaves no entry of its own.
+    /// The latest entry before which the program can have reset the peak statistics, where the recorded peaks show that
+    /// it did; the call leaves no entry of its own.
     pub peak_reset: Option<usize>,
     /// Statistics that differ: key, ours, PyTorch's.
     pub differing_stats: Vec<(String, i64, i64)>,
