@@ -13,5 +13,7 @@ pub mod device;
 pub mod model;
 pub mod session;
 pub mod snapshot;
+pub mod train;
 pub mod tui;
 pub mod units;
+pub mod workload;

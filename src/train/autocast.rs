@@ -1,0 +1,89 @@
+//! Autocast: which ops run in 16 bit, and the cache of weight copies.
+
+use std::collections::BTreeMap;
+
+use crate::device::{DType, Kernel};
+use crate::model::Category;
+
+use super::context::Context;
+use super::error::OpResult;
+use super::tape::Gradients;
+use super::tensor::{Source, Tensor};
+
+/// The present autocast region.
+#[derive(Default)]
+pub(crate) struct Autocast {
+    dtype: Option<DType>,
+    /// 16-bit copies of f32 parameters, by parameter; they live until the region ends.
+    copies: BTreeMap<usize, Tensor>,
+}
+
+impl Autocast {
+    pub const fn dtype(&self) -> Option<DType> {
+        self.dtype
+    }
+}
+
+impl Context {
+    /// Runs `region` under autocast to `dtype` (off when `None`), with a cache of weight copies of its own that is
+    /// dropped at the end.
+    ///
+    /// # Errors
+    /// What `region` returns.
+    pub fn autocast<T>(&mut self, dtype: Option<DType>, region: impl FnOnce(&mut Self) -> OpResult<T>) -> OpResult<T> {
+        let outer = std::mem::replace(&mut self.autocast, Autocast { dtype, copies: BTreeMap::new() });
+        let result = region(self);
+        self.autocast = outer;
+        result
+    }
+
+    /// The input of an op that runs in 16 bit under autocast: `input` itself, its cached copy, or a new one.
+    pub(crate) fn cast_to_lower(&mut self, input: &Tensor, what: &'static str) -> OpResult<Tensor> {
+        let Some(dtype) = self.autocast.dtype else { return Ok(input.clone()) };
+        if input.dtype() != DType::F32 {
+            return Ok(input.clone());
+        }
+        let Source::Leaf(parameter) = input.source() else { return self.cast(input, dtype, what) };
+        if let Some(copy) = self.autocast.copies.get(&parameter) {
+            return Ok(copy.clone());
+        }
+        let copy = self.cast(input, dtype, what)?;
+        self.autocast.copies.insert(parameter, copy.clone());
+        Ok(copy)
+    }
+
+    /// The input of an op that runs in f32 under autocast.
+    pub(crate) fn cast_to_f32(&mut self, input: &Tensor, what: &'static str) -> OpResult<Tensor> {
+        if self.autocast.dtype.is_none() || !matches!(input.dtype(), DType::F16 | DType::Bf16) {
+            return Ok(input.clone());
+        }
+        self.cast(input, DType::F32, what)
+    }
+
+    /// A copy of `input` in another type; its gradient is cast back.
+    pub(crate) fn cast(&mut self, input: &Tensor, dtype: DType, what: &'static str) -> OpResult<Tensor> {
+        self.op("cast", |cx| {
+            let output = cx.activation(input.shape(), dtype, what)?;
+            cx.launch(&Kernel::Cast { src: input.operand(), dst: output.operand() })?;
+            if !cx.differentiates(&[input]) {
+                return Ok(output);
+            }
+            let original = input.dtype();
+            let source = cx.record("castBackward", [Some(input), None, None], move |cx, [gradient, ..]| {
+                let Some(gradient) = gradient else { return Ok(Gradients::default()) };
+                Ok([Some(cx.cast_gradient(&gradient, original)?), None, None])
+            });
+            Ok(output.with_source(source))
+        })
+    }
+
+    /// A gradient in another type: the gradient itself where it has that type.
+    pub(crate) fn cast_gradient(&self, gradient: &Tensor, dtype: DType) -> OpResult<Tensor> {
+        if gradient.dtype() == dtype {
+            return Ok(gradient.clone());
+        }
+        let cast = self.memory().tensor(gradient.shape(), dtype, Category::Temporary, "gradient cast")?;
+        self.launch(&Kernel::Cast { src: gradient.operand(), dst: cast.operand() })?;
+        Ok(cast)
+    }
+}

@@ -1,0 +1,102 @@
+//! Activation checkpointing, non-reentrant: a segment's saved tensors are dropped in the forward pass and made again when
+//! backward first needs one of them.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use crate::device::DType;
+use crate::model::NameId;
+
+use super::context::{Context, Saving};
+use super::error::{Interrupt, OpResult, TrainError};
+use super::tensor::{Source, Tensor};
+
+/// A part of a model that can be run again.
+pub trait Segment {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// What its ops return.
+    fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor>;
+}
+
+/// A checkpointed segment: how to run it again and what the second run gave.
+///
+/// The placeholders of its saved tensors share it, so that it goes with the last of them.
+pub(crate) struct Frame {
+    segment: Rc<dyn Segment>,
+    input: Tensor,
+    autocast: Option<DType>,
+    scope: NameId,
+    /// Tensors that the first run saved.
+    saved: Cell<usize>,
+    /// What the second run saved, each handed out once.
+    recomputed: RefCell<Vec<Option<Tensor>>>,
+}
+
+impl Frame {
+    /// The first run saves one more tensor; returns its index.
+    pub fn count(&self) -> usize {
+        let index = self.saved.get();
+        self.saved.set(index + 1);
+        index
+    }
+
+    /// The second run saves its next tensor; the last one ends it.
+    pub fn fill(&self, tensor: Tensor) -> OpResult<()> {
+        let mut recomputed = self.recomputed.borrow_mut();
+        recomputed.push(Some(tensor));
+        if recomputed.len() == self.saved.get() { Err(Interrupt::EarlyStop) } else { Ok(()) }
+    }
+
+    /// The `index`-th saved tensor; the first call runs the segment again.
+    pub fn unpack(frame: &Rc<Self>, cx: &mut Context, index: usize) -> OpResult<Tensor> {
+        if frame.recomputed.borrow().is_empty() {
+            frame.recompute(frame, cx)?;
+        }
+        let tensor = frame.recomputed.borrow_mut().get_mut(index).and_then(Option::take);
+        tensor.ok_or_else(|| {
+            Interrupt::Failed(TrainError::Workload(
+                "a checkpointed segment saved other tensors when it was run again; make its forward deterministic"
+                    .into(),
+            ))
+        })
+    }
+
+    fn recompute(&self, this: &Rc<Self>, cx: &mut Context) -> OpResult<()> {
+        let outer = std::mem::replace(&mut cx.saving, Saving::Recompute(Rc::clone(this)));
+        let scope = cx.memory().set_scope(self.scope);
+        let result = cx.autocast(self.autocast, |cx| self.segment.forward(cx, &self.input));
+        cx.memory().set_scope(scope);
+        cx.saving = outer;
+        match result {
+            Ok(_) | Err(Interrupt::EarlyStop) => Ok(()),
+            Err(other) => Err(other),
+        }
+    }
+}
+
+/// Runs `segment` without keeping what it saves; backward runs it again.
+///
+/// # Errors
+/// What its ops return.
+pub fn checkpoint(cx: &mut Context, segment: &Rc<dyn Segment>, input: &Tensor) -> OpResult<Tensor> {
+    if matches!(cx.saving, Saving::Nothing) {
+        return segment.forward(cx, input);
+    }
+    let frame = Rc::new(Frame {
+        segment: Rc::clone(segment),
+        input: match input.source() {
+            Source::Node { .. } => input.clone().with_source(Source::Recomputed),
+            _ => input.clone(),
+        },
+        autocast: cx.autocast.dtype(),
+        scope: cx.memory().scope(),
+        saved: Cell::new(0),
+        recomputed: RefCell::default(),
+    });
+    let outer = std::mem::replace(&mut cx.saving, Saving::Placeholder(frame));
+    let result = segment.forward(cx, input);
+    cx.saving = outer;
+    result
+}

@@ -1,0 +1,146 @@
+//! What a person can switch: one immutable value per step.
+
+use serde::{Deserialize, Serialize};
+
+use crate::device::DType;
+
+/// Automatic mixed precision.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Amp {
+    /// Everything in f32.
+    #[default]
+    Off,
+    /// Autocast to IEEE half precision, with a gradient scaler.
+    Fp16,
+    /// Autocast to bfloat16.
+    Bf16,
+}
+
+impl Amp {
+    /// The type that autocast casts to.
+    #[must_use]
+    pub const fn dtype(self) -> Option<DType> {
+        match self {
+            Self::Off => None,
+            Self::Fp16 => Some(DType::F16),
+            Self::Bf16 => Some(DType::Bf16),
+        }
+    }
+
+    /// Gradients are scaled, and steps with an overflow skipped.
+    #[must_use]
+    pub const fn scales(self) -> bool {
+        matches!(self, Self::Fp16)
+    }
+}
+
+/// Which optimizer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OptimizerKind {
+    /// Stochastic gradient descent without state.
+    Sgd,
+    /// SGD with momentum 0.9: one buffer per parameter.
+    Momentum,
+    /// Adam: two moments per parameter.
+    Adam,
+    /// AdamW: Adam with decoupled weight decay.
+    #[default]
+    AdamW,
+}
+
+/// What `zero_grad` does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ZeroGrad {
+    /// Gradients are dropped; the next backward allocates new ones.
+    #[default]
+    SetToNone,
+    /// Gradients are kept and filled with zeros.
+    Zeroed,
+}
+
+/// Where batches come from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DataPath {
+    /// Four batches made once, resident on the device.
+    #[default]
+    Resident,
+    /// A loader thread feeds a fresh batch per micro-batch.
+    Streamed,
+}
+
+/// Hyper-parameters of all optimizers.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Hyper {
+    /// Learning rate of Adam and AdamW.
+    pub adam_lr: f64,
+    /// Learning rate of SGD.
+    pub sgd_lr: f64,
+    /// Momentum of SGD with momentum.
+    pub momentum: f64,
+    /// Decay of Adam's first moment.
+    pub beta1: f64,
+    /// Decay of Adam's second moment.
+    pub beta2: f64,
+    /// Added to the root of the second moment.
+    pub eps: f64,
+    /// AdamW's weight decay; Adam and SGD decay nothing.
+    pub weight_decay: f64,
+}
+
+/// The reference values: those of the measured PyTorch runs.
+impl Default for Hyper {
+    fn default() -> Self {
+        Self { adam_lr: 1e-3, sgd_lr: 0.01, momentum: 0.9, beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1 }
+    }
+}
+
+/// Every switch. A step sees one version; [`super::Trainer::configure`] replaces it whole.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Config {
+    /// Mixed precision.
+    pub amp: Amp,
+    /// Checkpoint every hidden layer or transformer block.
+    pub checkpointing: bool,
+    /// Micro-batches per step; at least 1. Each has `max(1, batch / accumulation)` samples.
+    pub accumulation: usize,
+    /// Which optimizer.
+    pub optimizer: OptimizerKind,
+    /// What zero_grad does.
+    pub zero_grad: ZeroGrad,
+    /// Streamed batches come from page-locked memory, one ahead, beside the computation.
+    pub pinned: bool,
+    /// Samples per step.
+    pub batch: usize,
+    /// Where batches come from.
+    pub data: DataPath,
+    /// Hyper-parameters.
+    pub hyper: Hyper,
+}
+
+impl Config {
+    /// The base configuration: everything off, AdamW, `batch` samples.
+    #[must_use]
+    pub fn new(batch: usize) -> Self {
+        Self {
+            amp: Amp::Off,
+            checkpointing: false,
+            accumulation: 1,
+            optimizer: OptimizerKind::AdamW,
+            zero_grad: ZeroGrad::SetToNone,
+            pinned: false,
+            batch,
+            data: DataPath::Resident,
+            hyper: Hyper::default(),
+        }
+    }
+
+    /// Samples of one micro-batch.
+    #[must_use]
+    pub fn micro_batch(&self) -> usize {
+        (self.batch / self.accumulation.max(1)).max(1)
+    }
+}

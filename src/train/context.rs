@@ -1,0 +1,215 @@
+//! What an op needs to run: memory, the tape, what to do with saved tensors, autocast, library handles.
+
+use std::rc::Rc;
+
+use crate::device::{DType, Kernel};
+use crate::model::{Category, EventKind, NameId};
+
+use super::autocast::Autocast;
+use super::checkpoint::Frame;
+use super::error::{Interrupt, OpResult};
+use super::library::{Library, LibraryMemory, Thread};
+use super::memory::Memory;
+use super::tape::{Backward, Gradients, Leaf, Tape};
+use super::tensor::{Shape, Source, Tensor};
+
+/// What becomes of the tensors that ops save.
+#[derive(Clone, Default)]
+pub(crate) enum Saving {
+    /// They are kept until their node has run.
+    #[default]
+    Keep,
+    /// Nothing is differentiated (`no_grad`).
+    Nothing,
+    /// They are dropped, and made again by running the segment once more.
+    Placeholder(Rc<Frame>),
+    /// This is that second run: they are handed to the frame, and no node is made.
+    Recompute(Rc<Frame>),
+}
+
+/// A tensor that an op saved for its backward.
+pub(crate) enum Saved {
+    /// The tensor itself.
+    Kept(Tensor),
+    /// The `index`-th tensor that a checkpointed segment saves.
+    Dropped { frame: Rc<Frame>, index: usize },
+    /// Never read.
+    Unused,
+}
+
+impl Saved {
+    /// The tensor. A recomputed one is handed over: nobody else holds it.
+    pub fn unpack(&self, cx: &mut Context) -> OpResult<Tensor> {
+        match self {
+            Self::Kept(tensor) => Ok(tensor.clone()),
+            Self::Dropped { frame, index } => Frame::unpack(frame, cx, *index),
+            Self::Unused => Err(Interrupt::EarlyStop),
+        }
+    }
+}
+
+/// The state of a forward or backward pass. Ops are methods of it, one file each in `ops/`.
+pub struct Context {
+    memory: Memory,
+    pub(crate) tape: Tape,
+    pub(crate) leaves: Vec<Leaf>,
+    pub(crate) saving: Saving,
+    pub(crate) autocast: Autocast,
+    pub(crate) library: Library,
+}
+
+impl Context {
+    /// A context without parameters.
+    #[must_use]
+    pub fn new(memory: Memory, library: LibraryMemory) -> Self {
+        Self {
+            memory,
+            tape: Tape::default(),
+            leaves: Vec::new(),
+            saving: Saving::Keep,
+            autocast: Autocast::default(),
+            library: Library::new(library),
+        }
+    }
+
+    /// Allocator, device and observer.
+    #[must_use]
+    pub const fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// Makes `data` a parameter: gradients of its uses are collected in `<name>.grad`.
+    pub fn parameter(&mut self, data: Tensor, name: &str) -> Tensor {
+        let gradient = self.memory.name(&format!("{name}.grad"));
+        let leaf = data.detach().with_source(Source::Leaf(self.leaves.len()));
+        self.leaves.push(Leaf::new(name, data, gradient));
+        leaf
+    }
+
+    /// The gradient of a parameter of this context.
+    #[must_use]
+    pub fn gradient(&self, parameter: &Tensor) -> Option<&Tensor> {
+        match parameter.source() {
+            Source::Leaf(index) => self.leaves[index].gradient.as_ref(),
+            _ => None,
+        }
+    }
+
+    /// Runs one op under a name: events around it, a safe point after it.
+    pub(crate) fn op<T>(&mut self, name: &'static str, run: impl FnOnce(&mut Self) -> OpResult<T>) -> OpResult<T> {
+        self.memory.begin_op(name);
+        match run(self) {
+            Ok(result) => {
+                self.memory.end_op()?;
+                Ok(result)
+            }
+            Err(interrupt) => {
+                self.memory.emit(EventKind::OpEnd);
+                Err(interrupt)
+            }
+        }
+    }
+
+    /// Runs the ops of a module: their names begin with `scope`.
+    pub fn within<T>(&mut self, scope: NameId, run: impl FnOnce(&mut Self) -> OpResult<T>) -> OpResult<T> {
+        let outer = self.memory.set_scope(scope);
+        let result = run(self);
+        self.memory.set_scope(outer);
+        result
+    }
+
+    /// Runs ops that are never differentiated.
+    ///
+    /// # Errors
+    /// What `run` returns.
+    pub fn no_grad<T>(&mut self, run: impl FnOnce(&mut Self) -> OpResult<T>) -> OpResult<T> {
+        let outer = std::mem::replace(&mut self.saving, Saving::Nothing);
+        let result = run(self);
+        self.saving = outer;
+        result
+    }
+
+    /// Runs `work` as PyTorch's backward thread, which owns library handles of its own.
+    pub(crate) fn on_backward_thread<T>(&mut self, work: impl FnOnce(&mut Self) -> OpResult<T>) -> OpResult<T> {
+        self.library.thread = Thread::Backward;
+        let result = work(self);
+        self.library.thread = Thread::Main;
+        result
+    }
+
+    /// True when an op on these inputs will be differentiated.
+    pub(crate) fn differentiates(&self, inputs: &[&Tensor]) -> bool {
+        !matches!(self.saving, Saving::Nothing) && inputs.iter().any(|t| t.requires_grad())
+    }
+
+    /// Saves a tensor for backward.
+    ///
+    /// # Errors
+    /// [`Interrupt::EarlyStop`] when a recomputed segment has saved its last tensor.
+    pub(crate) fn save(&mut self, tensor: &Tensor) -> OpResult<Saved> {
+        match &self.saving {
+            Saving::Keep => Ok(Saved::Kept(tensor.detach())),
+            Saving::Nothing => Ok(Saved::Unused),
+            Saving::Placeholder(frame) => Ok(Saved::Dropped { frame: Rc::clone(frame), index: frame.count() }),
+            Saving::Recompute(frame) => {
+                frame.fill(tensor.detach())?;
+                Ok(Saved::Unused)
+            }
+        }
+    }
+
+    /// Puts an op on the tape and returns where the gradient of its (first) output goes.
+    pub(crate) fn record(
+        &mut self,
+        name: &'static str,
+        inputs: [Option<&Tensor>; 3],
+        backward: impl FnOnce(&mut Self, Gradients) -> OpResult<Gradients> + 'static,
+    ) -> Source {
+        match self.saving {
+            Saving::Nothing => Source::Constant,
+            Saving::Recompute(_) => Source::Recomputed,
+            Saving::Keep | Saving::Placeholder(_) => {
+                let sources = inputs.map(|input| input.map_or(Source::Constant, Tensor::source));
+                for source in sources {
+                    if let Source::Leaf(index) = source {
+                        self.leaves[index].used();
+                    }
+                }
+                let backward: Backward = Box::new(backward);
+                self.tape.push(name, self.memory.scope(), sources, backward)
+            }
+        }
+    }
+
+    /// A tensor that lives on after the op: an activation.
+    pub(crate) fn activation(&self, shape: Shape, dtype: DType, what: &'static str) -> OpResult<Tensor> {
+        self.memory.tensor(shape, dtype, Category::Activation, what)
+    }
+
+    /// A tensor of the backward pass, or one that dies within the op.
+    pub(crate) fn temporary(&self, shape: Shape, dtype: DType, what: &'static str) -> OpResult<Tensor> {
+        self.memory.tensor(shape, dtype, Category::Temporary, what)
+    }
+
+    /// Scratch of a library or of a reduction, in bytes.
+    pub(crate) fn scratch(&self, bytes: usize, what: &'static str) -> OpResult<Tensor> {
+        self.memory.tensor(Shape::new(&[bytes]), DType::U8, Category::Workspace, what)
+    }
+
+    /// Launches a kernel.
+    pub(crate) fn launch(&self, kernel: &Kernel<'_>) -> OpResult<()> {
+        self.memory.launch(kernel)
+    }
+
+    /// Drops everything that an abandoned step left: tape, gradients, cached casts.
+    pub(crate) fn abandon(&mut self) {
+        self.saving = Saving::Keep;
+        self.tape.clear();
+        self.autocast = Autocast::default();
+        self.library.thread = Thread::Main;
+        self.memory.set_scope(NameId::NONE);
+        for leaf in &mut self.leaves {
+            leaf.reset();
+        }
+    }
+}

@@ -1,0 +1,400 @@
+//! The one place where training meets memory: allocator, device and observer behind one handle.
+//!
+//! Every request carries a category and a name; what the allocator does in answer becomes events. A [`Block`] frees
+//! itself when its last handle goes.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::allocator::{
+    CachingAllocator, PoolKind, SegmentSource, Settings, SettingsError, Statistics, TraceEvent, TraceSink,
+};
+use crate::device::{DType, Device, DeviceError, DeviceInfo, HostBuffer, Kernel};
+use crate::model::{Category, CopyDirection, Event, EventKind, Micros, NameId, Phase, Pool};
+use crate::units::{Address, Bytes, StreamId};
+
+use super::error::{Interrupt, OpResult, TrainError};
+use super::observer::{Observer, Request, SafePoint};
+use super::tensor::{Shape, Tensor};
+
+/// Where the allocator writes its history until it is turned into events.
+#[derive(Clone, Default)]
+struct Journal(Rc<RefCell<Vec<TraceEvent>>>);
+
+impl TraceSink for Journal {
+    fn trace(&mut self, event: &TraceEvent) {
+        self.0.borrow_mut().push(*event);
+    }
+}
+
+/// Texts of events, each defined once.
+#[derive(Default)]
+struct Names {
+    texts: HashMap<Arc<str>, NameId>,
+    known: Vec<Arc<str>>,
+    within: HashMap<(NameId, &'static str), NameId>,
+}
+
+/// A block of device memory.
+pub struct Block {
+    memory: Memory,
+    address: Address,
+    stream: StreamId,
+}
+
+impl Block {
+    pub(crate) const fn address(&self) -> Address {
+        self.address
+    }
+
+    pub(crate) const fn stream(&self) -> StreamId {
+        self.stream
+    }
+}
+
+impl Drop for Block {
+    fn drop(&mut self) {
+        self.memory.free(self.address);
+    }
+}
+
+struct Shared {
+    allocator: RefCell<CachingAllocator<Box<dyn SegmentSource>, Journal>>,
+    journal: Journal,
+    device: RefCell<Box<dyn Device>>,
+    observer: RefCell<Box<dyn Observer>>,
+    names: RefCell<Names>,
+    scope: Cell<NameId>,
+}
+
+/// A handle on allocator, device and observer; clones share them. It lives on one thread.
+#[derive(Clone)]
+pub struct Memory(Rc<Shared>);
+
+impl Memory {
+    /// Takes over a device: its memory is cut into blocks by PyTorch's caching allocator.
+    #[must_use]
+    pub fn new(mut device: Box<dyn Device>, settings: Settings, observer: Box<dyn Observer>) -> Self {
+        let journal = Journal::default();
+        let allocator = CachingAllocator::new(device.segments(), settings, journal.clone());
+        Self(Rc::new(Shared {
+            allocator: RefCell::new(allocator),
+            journal,
+            device: RefCell::new(device),
+            observer: RefCell::new(observer),
+            names: RefCell::default(),
+            scope: Cell::new(NameId::NONE),
+        }))
+    }
+
+    /// What the device is.
+    #[must_use]
+    pub fn device_info(&self) -> DeviceInfo {
+        self.0.device.borrow().info().clone()
+    }
+
+    /// Time since the device was opened.
+    #[must_use]
+    pub fn now(&self) -> Micros {
+        micros(self.0.device.borrow().now())
+    }
+
+    /// Tells the observer.
+    pub fn emit(&self, kind: EventKind) {
+        let time = self.now();
+        self.0.observer.borrow_mut().event(Event { time, kind });
+    }
+
+    /// The identifier of `text`, defined to the observer at its first use.
+    #[must_use]
+    pub fn name(&self, text: &str) -> NameId {
+        if let Some(&id) = self.0.names.borrow().texts.get(text) {
+            return id;
+        }
+        let text: Arc<str> = text.into();
+        let id = {
+            let mut names = self.0.names.borrow_mut();
+            let id = NameId(u32::try_from(names.known.len() + 1).unwrap_or(u32::MAX));
+            names.known.push(Arc::clone(&text));
+            names.texts.insert(Arc::clone(&text), id);
+            id
+        };
+        self.emit(EventKind::Define { id, text });
+        id
+    }
+
+    /// The text of `name`.
+    #[must_use]
+    pub fn text(&self, name: NameId) -> Arc<str> {
+        let index = (name.0 as usize).checked_sub(1);
+        index.and_then(|i| self.0.names.borrow().known.get(i).cloned()).unwrap_or_else(|| "a block".into())
+    }
+
+    /// The module whose ops run now; names of blocks begin with it.
+    #[must_use]
+    pub fn scope(&self) -> NameId {
+        self.0.scope.get()
+    }
+
+    /// Enters a module; returns the one before.
+    pub fn set_scope(&self, scope: NameId) -> NameId {
+        self.0.scope.replace(scope)
+    }
+
+    /// The name of `what` within the present module: `blocks.0.fc output`.
+    #[must_use]
+    pub fn name_here(&self, what: &'static str) -> NameId {
+        let scope = self.scope();
+        if let Some(&id) = self.0.names.borrow().within.get(&(scope, what)) {
+            return id;
+        }
+        let id =
+            if scope == NameId::NONE { self.name(what) } else { self.name(&format!("{} {what}", self.text(scope))) };
+        self.0.names.borrow_mut().within.insert((scope, what), id);
+        id
+    }
+
+    /// A tensor that holds whatever its memory held, named `what` within the present module.
+    ///
+    /// # Errors
+    /// [`TrainError::OutOfMemory`].
+    pub fn tensor(&self, shape: Shape, dtype: DType, category: Category, what: &'static str) -> OpResult<Tensor> {
+        self.named_tensor(shape, dtype, category, self.name_here(what), StreamId::DEFAULT)
+    }
+
+    /// The same with a name of its own, for `stream`.
+    ///
+    /// # Errors
+    /// [`TrainError::OutOfMemory`].
+    pub fn named_tensor(
+        &self,
+        shape: Shape,
+        dtype: DType,
+        category: Category,
+        name: NameId,
+        stream: StreamId,
+    ) -> OpResult<Tensor> {
+        let block = self.block(dtype.bytes(shape.numel()), category, name, stream)?;
+        Ok(Tensor::new(Rc::new(block), dtype, shape))
+    }
+
+    fn block(&self, bytes: Bytes, category: Category, name: NameId, stream: StreamId) -> Result<Block, TrainError> {
+        let result = self.0.allocator.borrow_mut().malloc(bytes, stream);
+        self.forward_trace(category, name);
+        match result {
+            Ok(allocation) => Ok(Block { memory: self.clone(), address: allocation.address, stream }),
+            Err(crate::allocator::AllocError::OutOfMemory(oom)) => {
+                Err(TrainError::OutOfMemory { requested: bytes, device_free: oom.device_free, what: self.text(name) })
+            }
+            Err(other) => Err(TrainError::Allocator(other.to_string())),
+        }
+    }
+
+    fn free(&self, address: Address) {
+        let result = self.0.allocator.borrow_mut().free(address);
+        debug_assert!(result.is_ok(), "a block is freed once");
+        self.forward_trace(Category::Other, NameId::NONE);
+    }
+
+    /// Notes that `stream` uses the tensor's block: freed, it waits for that stream's work.
+    pub fn record_stream(&self, tensor: &Tensor, stream: StreamId) {
+        self.0.allocator.borrow_mut().record_stream(tensor.block().address(), stream);
+    }
+
+    /// A live block turned out to be something else.
+    pub fn relabel(&self, tensor: &Tensor, category: Category, name: NameId) {
+        self.emit(EventKind::Relabel { address: tensor.block().address(), category, name });
+    }
+
+    /// Turns what the allocator noted since the last call into events.
+    fn forward_trace(&self, category: Category, name: NameId) {
+        let mut journal = self.0.journal.0.borrow_mut();
+        if journal.is_empty() {
+            return;
+        }
+        let time = self.now();
+        let mut observer = self.0.observer.borrow_mut();
+        for event in journal.drain(..) {
+            observer.event(Event { time, kind: event_kind(event, category, name) });
+        }
+    }
+
+    /// Runs a kernel on the compute stream.
+    ///
+    /// # Errors
+    /// [`TrainError::Device`].
+    pub fn launch(&self, kernel: &Kernel<'_>) -> OpResult<()> {
+        Ok(self.0.device.borrow_mut().launch(kernel, StreamId::DEFAULT)?)
+    }
+
+    /// Writes host bytes to a tensor's block and waits, without an event: for weights and resident batches.
+    ///
+    /// # Errors
+    /// [`TrainError::Device`].
+    pub fn write(&self, tensor: &Tensor, bytes: &[u8]) -> OpResult<()> {
+        Ok(self.0.device.borrow_mut().copy_pageable(bytes, tensor.address(), tensor.stream())?)
+    }
+
+    /// Copies a pageable batch to the device and waits.
+    ///
+    /// # Errors
+    /// [`TrainError::Device`].
+    pub fn copy_pageable(&self, tensor: &Tensor, bytes: &[u8]) -> OpResult<()> {
+        let begun = self.now();
+        self.write(tensor, bytes)?;
+        let duration = Micros(self.now().0.saturating_sub(begun.0));
+        self.emit(EventKind::Copy {
+            direction: CopyDirection::ToDevice,
+            bytes: Bytes(bytes.len() as u64),
+            pinned: false,
+            duration,
+        });
+        Ok(())
+    }
+
+    /// Starts the copy of a page-locked batch on the copy stream.
+    ///
+    /// # Errors
+    /// [`TrainError::Device`].
+    pub fn copy_pinned(&self, tensor: &Tensor, from: HostBuffer) -> Result<(), DeviceError> {
+        self.0.device.borrow_mut().copy_pinned(from, tensor.address(), tensor.stream())
+    }
+
+    /// Waits and reads a tensor's bytes.
+    ///
+    /// # Errors
+    /// [`TrainError::Device`].
+    pub fn read(&self, tensor: &Tensor, to: &mut [u8]) -> OpResult<()> {
+        Ok(self.0.device.borrow_mut().read(tensor.address(), to, StreamId::DEFAULT)?)
+    }
+
+    /// Reads one f32.
+    ///
+    /// # Errors
+    /// [`TrainError::Device`].
+    pub fn read_f32(&self, tensor: &Tensor) -> OpResult<f32> {
+        let mut bytes = [0; 4];
+        self.read(tensor, &mut bytes)?;
+        Ok(f32::from_le_bytes(bytes))
+    }
+
+    /// Runs `work` with the device.
+    pub fn with_device<T>(&self, work: impl FnOnce(&mut dyn Device) -> T) -> T {
+        work(&mut **self.0.device.borrow_mut())
+    }
+
+    /// Marks the beginning of an op of the present module.
+    pub fn begin_op(&self, name: &'static str) {
+        self.emit(EventKind::OpBegin { name: self.name_here(name) });
+    }
+
+    /// Marks its end and lets the observer in.
+    ///
+    /// # Errors
+    /// [`TrainError::Stopped`].
+    pub fn end_op(&self) -> OpResult<()> {
+        self.emit(EventKind::OpEnd);
+        self.safe_point(SafePoint::Op)
+    }
+
+    /// Marks the beginning of a phase.
+    pub fn begin_phase(&self, phase: Phase) {
+        self.emit(EventKind::PhaseBegin { phase });
+    }
+
+    /// Marks the end of a phase and lets the observer in.
+    ///
+    /// # Errors
+    /// [`TrainError::Stopped`].
+    pub fn end_phase(&self, phase: Phase) -> OpResult<()> {
+        self.emit(EventKind::PhaseEnd { phase });
+        self.safe_point(SafePoint::Phase)
+    }
+
+    /// Does what the observer asks until it says go on.
+    ///
+    /// # Errors
+    /// [`TrainError::Stopped`].
+    pub fn safe_point(&self, point: SafePoint) -> OpResult<()> {
+        loop {
+            let request = self.0.observer.borrow_mut().safe_point(point);
+            match request {
+                Request::Continue => return Ok(()),
+                Request::EmptyCache => self.empty_cache(),
+                Request::Stop => return Err(Interrupt::Failed(TrainError::Stopped)),
+            }
+        }
+    }
+
+    /// Gives free segments back to the driver.
+    pub fn empty_cache(&self) {
+        self.emit(EventKind::EmptyCache);
+        self.0.device.borrow_mut().synchronize();
+        self.0.allocator.borrow_mut().empty_cache();
+        self.forward_trace(Category::Other, NameId::NONE);
+    }
+
+    /// Lets at most `limit` bytes be reserved; `None`: all that the device has.
+    pub fn set_limit(&self, limit: Option<Bytes>) {
+        self.0.allocator.borrow_mut().set_limit(limit);
+        self.emit(EventKind::Limit { limit });
+    }
+
+    /// Applies a configuration string (`PYTORCH_ALLOC_CONF`).
+    ///
+    /// # Errors
+    /// [`SettingsError`]: what PyTorch would refuse.
+    pub fn apply_settings(&self, text: &str) -> Result<(), SettingsError> {
+        self.0.allocator.borrow_mut().apply_settings(text)
+    }
+
+    /// Forgets the peaks so far.
+    pub fn reset_peaks(&self) {
+        self.0.allocator.borrow_mut().reset_peak_statistics();
+    }
+
+    /// The allocator's statistics.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        self.0.allocator.borrow().statistics().clone()
+    }
+
+    /// Bytes of live blocks now (`torch.cuda.memory_allocated`).
+    #[must_use]
+    pub fn allocated(&self) -> Bytes {
+        Bytes(u64::try_from(self.0.allocator.borrow().statistics().allocated_bytes.all.current).unwrap_or(0))
+    }
+}
+
+/// Whole microseconds of a duration.
+pub(crate) fn micros(duration: std::time::Duration) -> Micros {
+    Micros(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
+}
+
+const fn pool(kind: PoolKind) -> Pool {
+    match kind {
+        PoolKind::Small => Pool::Small,
+        PoolKind::Large => Pool::Large,
+    }
+}
+
+fn event_kind(event: TraceEvent, category: Category, name: NameId) -> EventKind {
+    match event {
+        TraceEvent::Alloc { address, requested, size, stream, .. } => {
+            EventKind::Alloc { address, size, requested, stream, category, name }
+        }
+        TraceEvent::FreeRequested { address, .. } => EventKind::FreeRequested { address },
+        TraceEvent::FreeCompleted { address, .. } => EventKind::FreeCompleted { address },
+        TraceEvent::SegmentAlloc { address, size, stream, pool: kind } => {
+            EventKind::SegmentAlloc { address, size, stream, pool: pool(kind) }
+        }
+        TraceEvent::SegmentFree { address, size, .. } => EventKind::SegmentFree { address, size },
+        TraceEvent::SegmentMap { address, size, stream, pool: kind, range, page } => {
+            EventKind::SegmentMap { address, size, stream, pool: pool(kind), range, page }
+        }
+        TraceEvent::SegmentUnmap { address, size, .. } => EventKind::SegmentUnmap { address, size },
+        TraceEvent::Oom { device_free, rounded, .. } => EventKind::Oom { requested: rounded, device_free, name },
+    }
+}

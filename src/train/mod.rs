@@ -1,0 +1,31 @@
+//! A small PyTorch on purpose: eager training whose memory curve is PyTorch's.
+//!
+//! [`Trainer`] runs steps of a [`Workload`] on a device. Models are straight-line code over the ops of [`Context`]; an op
+//! asks the allocator for the blocks that PyTorch's eager op asks for, in that order, and saves the tensors that it saves. A
+//! [`Tensor`] frees its block when its last handle goes, so models hold their intermediate results exactly as long as
+//! Python's frames do.
+
+mod autocast;
+mod checkpoint;
+mod config;
+mod context;
+mod error;
+mod library;
+mod memory;
+mod observer;
+mod ops;
+mod optim;
+mod scaler;
+mod tape;
+mod tensor;
+mod trainer;
+
+pub use checkpoint::{Segment, checkpoint};
+pub use config::{Amp, Config, DataPath, Hyper, OptimizerKind, ZeroGrad};
+pub use context::Context;
+pub use error::{Interrupt, OpResult, TrainError};
+pub use library::LibraryMemory;
+pub use memory::Memory;
+pub use observer::{Observer, Request, SafePoint};
+pub use tensor::{Shape, Tensor};
+pub use trainer::{Batch, Marks, Model, Trainer, TrainerOptions, Workload};

@@ -1,0 +1,60 @@
+//! Who watches a trainer: every event, and the points at which it may be held or stopped.
+
+use crate::model::Event;
+
+/// A point between two pieces of work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SafePoint {
+    /// Between two ops.
+    Op,
+    /// At the end of a phase.
+    Phase,
+    /// At the end of a step.
+    Step,
+}
+
+/// What the observer wants at a safe point. The trainer asks again until the answer is `Continue` or `Stop`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Go on.
+    Continue,
+    /// Give free segments back, then ask again.
+    EmptyCache,
+    /// Abandon the step: [`super::TrainError::Stopped`].
+    Stop,
+}
+
+/// Sees every event and decides at safe points. Blocking inside [`Observer::safe_point`] pauses training.
+pub trait Observer {
+    /// `event` happened. Called a few hundred times per step: it should only store.
+    fn event(&mut self, event: Event);
+
+    /// A safe point was reached.
+    fn safe_point(&mut self, point: SafePoint) -> Request {
+        let _ = point;
+        Request::Continue
+    }
+}
+
+/// Nobody watches.
+impl Observer for () {
+    fn event(&mut self, _: Event) {}
+}
+
+/// Keeps everything.
+impl Observer for Vec<Event> {
+    fn event(&mut self, event: Event) {
+        self.push(event);
+    }
+}
+
+/// Shared between the trainer and its owner.
+impl<O: Observer> Observer for std::rc::Rc<std::cell::RefCell<O>> {
+    fn event(&mut self, event: Event) {
+        self.borrow_mut().event(event);
+    }
+
+    fn safe_point(&mut self, point: SafePoint) -> Request {
+        self.borrow_mut().safe_point(point)
+    }
+}

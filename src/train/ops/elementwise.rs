@@ -1,0 +1,85 @@
+//! Sums, and products with a number.
+
+use crate::device::Kernel;
+use crate::train::context::Context;
+use crate::train::error::OpResult;
+use crate::train::tape::Gradients;
+use crate::train::tensor::Tensor;
+
+impl Context {
+    /// `a + b`, where `b` may lack leading dimensions of `a` and may be of a narrower type. Saves nothing.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn add(&mut self, a: &Tensor, b: &Tensor) -> OpResult<Tensor> {
+        self.op("add", |cx| {
+            let dtype = if a.dtype().size() >= b.dtype().size() { a.dtype() } else { b.dtype() };
+            let output = cx.activation(a.shape(), dtype, "sum")?;
+            cx.launch(&Kernel::Add { a: a.operand(), b: b.operand(), dst: output.operand() })?;
+            if !cx.differentiates(&[a, b]) {
+                return Ok(output);
+            }
+            let (a_dtype, b_dtype, b_shape) = (a.dtype(), b.dtype(), b.requires_grad().then(|| b.shape()));
+            let repeats = a.numel() / b.numel().max(1);
+            // A leading dimension that b lacks is summed over, even if its size is 1.
+            let broadcast = a.shape().dims().len() > b.shape().dims().len();
+            let source = cx.record("addBackward", [Some(a), Some(b), None], move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                let to_a = cx.cast_gradient(&grad, a_dtype)?;
+                let to_b = match b_shape {
+                    Some(shape) if broadcast => {
+                        let sum = cx.sum_rows(&grad, repeats, shape, "sum over the batch")?;
+                        Some(cx.cast_gradient(&sum, b_dtype)?)
+                    }
+                    Some(_) => Some(cx.cast_gradient(&grad, b_dtype)?),
+                    None => None,
+                };
+                Ok([Some(to_a), to_b, None])
+            });
+            Ok(output.with_source(source))
+        })
+    }
+
+    /// `input · factor`, and its gradient alike. Saves nothing.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn scale(&mut self, input: &Tensor, factor: f64, what: &'static str) -> OpResult<Tensor> {
+        self.op("scale", |cx| {
+            let output = cx.activation(input.shape(), input.dtype(), what)?;
+            cx.launch(&Kernel::Scale { src: input.operand(), dst: output.operand(), factor })?;
+            if !cx.differentiates(&[input]) {
+                return Ok(output);
+            }
+            let source = cx.record("scaleBackward", [Some(input), None, None], move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                let dst = cx.temporary(grad.shape(), grad.dtype(), "scaled gradient")?;
+                cx.launch(&Kernel::Scale { src: grad.operand(), dst: dst.operand(), factor })?;
+                Ok([Some(dst), None, None])
+            });
+            Ok(output.with_source(source))
+        })
+    }
+
+    /// `input · factor` with a factor of one element on the device, which gets no gradient. Saves the factor.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn multiply(&mut self, input: &Tensor, factor: &Tensor, what: &'static str) -> OpResult<Tensor> {
+        self.op("mul", |cx| {
+            let differentiates = cx.differentiates(&[input]);
+            let saved = if differentiates { Some(cx.save(factor)?) } else { None };
+            let output = cx.activation(input.shape(), input.dtype(), what)?;
+            cx.launch(&Kernel::Mul { a: input.operand(), b: factor.operand(), dst: output.operand() })?;
+            let Some(saved) = saved else { return Ok(output) };
+            let source = cx.record("mulBackward", [Some(input), None, None], move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                let factor = saved.unpack(cx)?;
+                let dst = cx.temporary(grad.shape(), grad.dtype(), "scaled gradient")?;
+                cx.launch(&Kernel::Mul { a: grad.operand(), b: factor.operand(), dst: dst.operand() })?;
+                Ok([Some(dst), None, None])
+            });
+            Ok(output.with_source(source))
+        })
+    }
+}

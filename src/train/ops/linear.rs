@@ -1,0 +1,136 @@
+//! Linear layers: `y = x Wᵀ (+ b)`.
+
+use crate::device::{Kernel, MatrixView};
+use crate::train::context::{Context, Saved};
+use crate::train::error::OpResult;
+use crate::train::tape::Gradients;
+use crate::train::tensor::{Shape, Tensor};
+
+impl Context {
+    /// `input` (…, in) times `weight` (out, in) transposed, plus `bias` (out). Runs in 16 bit under autocast.
+    ///
+    /// Saves the input where the weight needs a gradient, and the weight where the input does.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn linear(&mut self, input: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> OpResult<Tensor> {
+        // Autocast visits arguments from the last to the first.
+        let bias = bias.map(|b| self.cast_to_lower(b, "bias copy")).transpose()?;
+        let weight = self.cast_to_lower(weight, "weight copy")?;
+        let input = self.cast_to_lower(input, "input copy")?;
+        match bias {
+            Some(bias) => self.addmm(&input, &weight, &bias),
+            None => self.mm(&input, &weight),
+        }
+    }
+
+    fn addmm(&mut self, input: &Tensor, weight: &Tensor, bias: &Tensor) -> OpResult<Tensor> {
+        self.op("linear", |cx| {
+            let differentiates = cx.differentiates(&[input, weight, bias]);
+            let saved_input = save_if(cx, differentiates && weight.requires_grad(), input)?;
+            let saved_weight = save_if(cx, differentiates && input.requires_grad(), weight)?;
+            let output = cx.product(input, weight, Some(bias))?;
+            if !differentiates {
+                return Ok(output);
+            }
+            let (shape, rows) = (input.shape(), input.shape().rows());
+            let bias_shape = bias.requires_grad().then(|| bias.shape());
+            let source = cx.record("linearBackward", [Some(input), Some(weight), Some(bias)], move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                let x = saved_input.map(|s| s.unpack(cx).map(|x| (x, s))).transpose()?;
+                let w = saved_weight.map(|s| s.unpack(cx).map(|w| (w, s))).transpose()?;
+                let to_input = match &w {
+                    Some((w, _)) => Some(cx.input_gradient(&grad, w, shape)?),
+                    None => None,
+                };
+                let to_weight = match &x {
+                    Some((x, _)) => Some(cx.weight_gradient(&grad, x)?),
+                    None => None,
+                };
+                // What a checkpoint recomputed is nobody else's and goes here; what the node saved goes with the node.
+                let (_x, _w) = (x.map(|(_, saved)| saved), w.map(|(_, saved)| saved));
+                let to_bias = bias_shape.map(|shape| cx.sum_rows(&grad, rows, shape, "bias gradient")).transpose()?;
+                Ok([to_input, to_weight, to_bias])
+            });
+            Ok(output.with_source(source))
+        })
+    }
+
+    fn mm(&mut self, input: &Tensor, weight: &Tensor) -> OpResult<Tensor> {
+        self.op("matmul", |cx| {
+            let differentiates = cx.differentiates(&[input, weight]);
+            let saved_input = save_if(cx, differentiates && weight.requires_grad(), input)?;
+            let saved_weight = save_if(cx, differentiates && input.requires_grad(), weight)?;
+            let output = cx.product(input, weight, None)?;
+            if !differentiates {
+                return Ok(output);
+            }
+            let shape = input.shape();
+            let source = cx.record("matmulBackward", [Some(input), Some(weight), None], move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                // The second argument's gradient comes first: its name (mat2) sorts before self.
+                let x = saved_input.map(|s| s.unpack(cx).map(|x| (x, s))).transpose()?;
+                let w = saved_weight.map(|s| s.unpack(cx).map(|w| (w, s))).transpose()?;
+                let to_weight = match &x {
+                    Some((x, _)) => Some(cx.weight_gradient(&grad, x)?.marked_as_view()),
+                    None => None,
+                };
+                let to_input = match &w {
+                    Some((w, _)) => Some(cx.input_gradient(&grad, w, shape)?),
+                    None => None,
+                };
+                Ok([to_input, to_weight, None])
+            });
+            Ok(output.with_source(source))
+        })
+    }
+
+    /// `x Wᵀ (+ b)`. With a bias it is one cuBLASLt call, except for the shapes that cuBLASLt does not take.
+    fn product(&mut self, input: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> OpResult<Tensor> {
+        let (m, k, n) = (input.shape().rows(), input.shape().last(), weight.shape().dims()[0]);
+        let output = self.activation(input.shape().with_last(n), input.dtype(), "output")?;
+        let memory = self.memory().clone();
+        if bias.is_some() && k > 1 && n > 1 {
+            self.library.gemm_with_bias(&memory)?;
+        } else {
+            self.library.gemm(&memory)?;
+        }
+        self.gemm([m, n, k], input.matrix(), weight.transposed(), &output, bias)?;
+        Ok(output)
+    }
+
+    fn input_gradient(&mut self, grad: &Tensor, weight: &Tensor, shape: Shape) -> OpResult<Tensor> {
+        let (m, n, k) = (grad.shape().rows(), grad.shape().last(), shape.last());
+        let output = self.temporary(shape, grad.dtype(), "input gradient")?;
+        let memory = self.memory().clone();
+        self.library.gemm(&memory)?;
+        self.gemm([m, k, n], grad.matrix(), weight.matrix(), &output, None)?;
+        Ok(output)
+    }
+
+    fn weight_gradient(&mut self, grad: &Tensor, input: &Tensor) -> OpResult<Tensor> {
+        let (m, n, k) = (grad.shape().rows(), grad.shape().last(), input.shape().last());
+        let output = self.temporary(Shape::new(&[n, k]), grad.dtype(), "weight gradient")?;
+        let memory = self.memory().clone();
+        self.library.gemm(&memory)?;
+        self.gemm([n, k, m], grad.transposed(), input.matrix(), &output, None)?;
+        Ok(output)
+    }
+
+    fn gemm(
+        &self,
+        [m, n, k]: [usize; 3],
+        a: MatrixView,
+        b: MatrixView,
+        c: &Tensor,
+        bias: Option<&Tensor>,
+    ) -> OpResult<()> {
+        let c = MatrixView { row_stride: n, col_stride: 1, ..c.matrix() };
+        let bias = bias.map(Tensor::operand);
+        self.launch(&Kernel::Gemm { m, n, k, batch: 1, a, b, c, bias, alpha: 1.0, accumulate: false })
+    }
+}
+
+fn save_if(cx: &mut Context, condition: bool, tensor: &Tensor) -> OpResult<Option<Saved>> {
+    condition.then(|| cx.save(tensor)).transpose()
+}

@@ -1,0 +1,84 @@
+//! Cross-entropy: log-softmax, then the mean negative log-likelihood.
+
+use crate::device::Kernel;
+use crate::train::context::Context;
+use crate::train::error::OpResult;
+use crate::train::tape::Gradients;
+use crate::train::tensor::{Shape, Tensor};
+
+impl Context {
+    /// Mean cross-entropy of `logits` (…, classes) against `targets` (i64, one per row).
+    ///
+    /// Under autocast the log-softmax runs, and is saved, in the type of the logits; the likelihood runs on an f32 copy,
+    /// saved too.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn cross_entropy(&mut self, logits: &Tensor, targets: &Tensor) -> OpResult<Tensor> {
+        let log_probabilities = self.log_softmax(logits)?;
+        let log_probabilities = self.cast_to_f32(&log_probabilities, "log-probabilities in f32")?;
+        self.nll_loss(&log_probabilities, targets)
+    }
+
+    fn log_softmax(&mut self, logits: &Tensor) -> OpResult<Tensor> {
+        self.op("log_softmax", |cx| {
+            let cols = logits.shape().last();
+            let output = cx.activation(logits.shape(), logits.dtype(), "log-probabilities")?;
+            cx.launch(&Kernel::LogSoftmax { src: logits.operand(), dst: output.operand(), cols })?;
+            if !cx.differentiates(&[logits]) {
+                return Ok(output);
+            }
+            let saved = cx.save(&output)?;
+            let source = cx.record("log_softmaxBackward", [Some(logits), None, None], move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                let output = saved.unpack(cx)?;
+                let dst = cx.temporary(grad.shape(), grad.dtype(), "logits gradient")?;
+                cx.launch(&Kernel::LogSoftmaxBackward {
+                    output: output.operand(),
+                    grad: grad.operand(),
+                    dst: dst.operand(),
+                    cols,
+                })?;
+                Ok([Some(dst), None, None])
+            });
+            Ok(output.with_source(source))
+        })
+    }
+
+    fn nll_loss(&mut self, log_probabilities: &Tensor, targets: &Tensor) -> OpResult<Tensor> {
+        self.op("nll_loss", |cx| {
+            let differentiates = cx.differentiates(&[log_probabilities]);
+            // The log-probabilities are saved for the weighted form; so they live until this node has run.
+            let saved_input =
+                if differentiates { Some((cx.save(log_probabilities)?, cx.save(targets)?)) } else { None };
+            let (shape, dtype) = (log_probabilities.shape(), log_probabilities.dtype());
+            let cols = shape.last();
+            let loss = cx.activation(Shape::new(&[]), dtype, "loss")?;
+            let total_weight = cx.activation(Shape::new(&[]), dtype, "total weight")?;
+            cx.launch(&Kernel::NllLoss {
+                logp: log_probabilities.operand(),
+                targets: targets.operand(),
+                loss: loss.operand(),
+                total_weight: total_weight.operand(),
+                cols,
+            })?;
+            let Some((saved_input, saved_targets)) = saved_input else { return Ok(loss) };
+            let saved_weight = cx.save(&total_weight)?;
+            let source = cx.record("nll_lossBackward", [Some(log_probabilities), None, None], move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                let _log_probabilities = saved_input.unpack(cx)?;
+                let (targets, total_weight) = (saved_targets.unpack(cx)?, saved_weight.unpack(cx)?);
+                let dst = cx.temporary(shape, dtype, "log-probabilities gradient")?;
+                cx.launch(&Kernel::NllLossBackward {
+                    grad: grad.operand(),
+                    targets: targets.operand(),
+                    total_weight: total_weight.operand(),
+                    dst: dst.operand(),
+                    cols,
+                })?;
+                Ok([Some(dst), None, None])
+            });
+            Ok(loss.with_source(source))
+        })
+    }
+}

@@ -1,0 +1,184 @@
+//! Attention by matrix products and a softmax: what PyTorch runs where no fused kernel takes the shape.
+
+use crate::device::{AttentionShape, DType, Kernel, MatrixView};
+use crate::train::context::Context;
+use crate::train::error::OpResult;
+use crate::train::tape::Gradients;
+use crate::train::tensor::{Shape, Tensor};
+
+use super::attention::Heads;
+
+/// A matrix of each head, heads one after the other.
+fn matrices(tensor: &Tensor, transposed: bool) -> MatrixView {
+    let (rows, cols) = (tensor.shape().dims()[2], tensor.shape().last());
+    let (row_stride, col_stride) = if transposed { (1, cols) } else { (cols, 1) };
+    MatrixView { row_stride, col_stride, batch_stride: rows * cols, ..tensor.matrix() }
+}
+
+impl Context {
+    pub(super) fn math_attention(&mut self, parts: &Heads, shape: AttentionShape) -> OpResult<Tensor> {
+        let AttentionShape { batch, heads, rows, head_size, scale, .. } = shape;
+        let dtype = parts.q.dtype();
+        // Half of the scale goes to either operand, which keeps 16-bit products in range.
+        let half = f64::from(scale).sqrt();
+        let by_head = Shape::new(&[batch, heads, rows, head_size]);
+        let q = self.scaled(&parts.q, half, "scaled queries")?;
+        let mask = self.causal_mask(rows, dtype)?;
+        let k = self.scaled(&parts.k, half, "scaled keys")?;
+        let scores = self.op("matmul", |cx| {
+            let (q_rows, k_rows) = (cx.by_head(&q, by_head, "queries")?, cx.by_head(&k, by_head, "keys")?);
+            let scores = cx.scores(&q_rows, &k_rows)?;
+            Ok(scores)
+        })?;
+        drop(k);
+        let add = Kernel::Add { a: scores.operand(), b: mask.operand(), dst: scores.operand() };
+        self.launch(&add)?;
+        let weights = self.attention_softmax(&scores)?;
+        drop(scores);
+        let v = self.by_head(&parts.v, by_head, "values")?;
+        let output = self.weighted(&weights, &v)?;
+        drop((q, mask));
+        Ok(output)
+    }
+
+    /// `part · factor` in the layout of a (batch, rows, width) tensor, seen by heads.
+    fn scaled(&mut self, part: &Tensor, factor: f64, what: &'static str) -> OpResult<Tensor> {
+        let [batch, heads, rows, head_size] = *part.shape().dims() else { return Ok(part.clone()) };
+        let width = heads * head_size;
+        let layout = [rows * width, head_size, width, 1];
+        self.op("mul", |cx| {
+            let output = cx.activation(Shape::new(&[batch, rows, width]), part.dtype(), what)?;
+            let view = output.strided(part.shape(), layout, 0);
+            cx.copy(part, &view)?;
+            cx.launch(&Kernel::Scale { src: output.operand(), dst: output.operand(), factor })?;
+            if !cx.differentiates(&[part]) {
+                return Ok(view);
+            }
+            let source = cx.record("mulBackward", [Some(part), None, None], move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                let dst = cx.temporary(grad.shape(), grad.dtype(), "scaled gradient")?;
+                cx.launch(&Kernel::Scale { src: grad.operand(), dst: dst.operand(), factor })?;
+                Ok([Some(dst), None, None])
+            });
+            Ok(view.with_source(source))
+        })
+    }
+
+    /// 0 where a position sees another, minus infinity elsewhere: (rows, rows).
+    fn causal_mask(&self, rows: usize, dtype: DType) -> OpResult<Tensor> {
+        let square = Shape::new(&[rows, rows]);
+        let scalar = |what| self.temporary(Shape::new(&[]), dtype, what);
+        let ones = self.temporary(square, DType::U8, "ones")?;
+        let triangle = self.temporary(square, DType::U8, "triangle")?;
+        drop(ones);
+        let scalars = (scalar("minus infinity")?, scalar("zero")?);
+        let mask = self.temporary(square, dtype, "mask")?;
+        drop((scalars, triangle));
+        let row = |i: usize| (0..rows).map(move |j| if j <= i { 0.0 } else { f64::NEG_INFINITY });
+        self.memory().write(&mask, &encode((0..rows).flat_map(row), dtype))?;
+        Ok(mask)
+    }
+
+    /// A copy with the rows of each head together; its gradient passes through.
+    fn by_head(&self, part: &Tensor, shape: Shape, what: &'static str) -> OpResult<Tensor> {
+        let output = self.activation(shape, part.dtype(), what)?;
+        self.copy(part, &output)?;
+        Ok(output.with_source(part.source()))
+    }
+
+    fn head_products(&mut self, [m, n, k]: [usize; 3], a: MatrixView, b: MatrixView, c: &Tensor) -> OpResult<()> {
+        let memory = self.memory().clone();
+        self.library.gemm(&memory)?;
+        let batch = c.shape().dims()[0] * c.shape().dims()[1];
+        let c = matrices(c, false);
+        self.launch(&Kernel::Gemm { m, n, k, batch, a, b, c, bias: None, alpha: 1.0, accumulate: false })
+    }
+
+    /// `q kᵀ` of every head.
+    fn scores(&mut self, q: &Tensor, k: &Tensor) -> OpResult<Tensor> {
+        let [batch, heads, rows, head_size] = *q.shape().dims() else { return Ok(q.clone()) };
+        let differentiates = self.differentiates(&[q, k]);
+        let saved = if differentiates { Some((self.save(q)?, self.save(k)?)) } else { None };
+        let output = self.activation(Shape::new(&[batch, heads, rows, rows]), q.dtype(), "attention scores")?;
+        self.head_products([rows, rows, head_size], matrices(q, false), matrices(k, true), &output)?;
+        let Some((saved_q, saved_k)) = saved else { return Ok(output) };
+        let source = self.record("matmulBackward", [Some(q), Some(k), None], move |cx, grads| {
+            let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+            let (q, k) = (saved_q.unpack(cx)?, saved_k.unpack(cx)?);
+            let dk = cx.temporary(k.shape(), k.dtype(), "key gradient")?;
+            cx.head_products([rows, head_size, rows], matrices(&grad, true), matrices(&q, false), &dk)?;
+            let dq = cx.temporary(q.shape(), q.dtype(), "query gradient")?;
+            cx.head_products([rows, head_size, rows], matrices(&grad, false), matrices(&k, false), &dq)?;
+            Ok([Some(dq), Some(dk), None])
+        });
+        Ok(output.with_source(source))
+    }
+
+    /// Softmax of every row, with the checks for rows that are masked as a whole.
+    fn attention_softmax(&mut self, scores: &Tensor) -> OpResult<Tensor> {
+        let cols = scores.shape().last();
+        self.op("softmax", |cx| {
+            let output = cx.activation(scores.shape(), scores.dtype(), "softmax output")?;
+            cx.launch(&Kernel::Softmax { src: scores.operand(), dst: output.operand(), cols })?;
+            let differentiates = cx.differentiates(&[scores]);
+            let saved = if differentiates { Some(cx.save(&output)?) } else { None };
+            let masked = cx.temporary(scores.shape(), DType::U8, "masked scores")?;
+            let rows = cx.temporary(Shape::new(&[scores.shape().rows()]), DType::U8, "masked rows")?;
+            drop(cx.temporary(Shape::new(&[]), scores.dtype(), "zero")?);
+            drop((rows, masked));
+            let Some(saved) = saved else { return Ok(output) };
+            let source = cx.record("softmaxBackward", [Some(scores), None, None], move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                let output = saved.unpack(cx)?;
+                let dst = cx.temporary(grad.shape(), grad.dtype(), "scores gradient")?;
+                drop(cx.temporary(grad.shape(), grad.dtype(), "gradient times output")?);
+                cx.launch(&Kernel::SoftmaxBackward {
+                    output: output.operand(),
+                    grad: grad.operand(),
+                    dst: dst.operand(),
+                    cols,
+                })?;
+                Ok([Some(dst), None, None])
+            });
+            Ok(output.with_source(source))
+        })
+    }
+
+    /// `weights · values` of every head.
+    fn weighted(&mut self, weights: &Tensor, v: &Tensor) -> OpResult<Tensor> {
+        let [_, _, rows, head_size] = *v.shape().dims() else { return Ok(v.clone()) };
+        self.op("matmul", |cx| {
+            let differentiates = cx.differentiates(&[weights, v]);
+            let saved = if differentiates { Some((cx.save(weights)?, cx.save(v)?)) } else { None };
+            let output = cx.activation(v.shape(), v.dtype(), "heads output")?;
+            cx.head_products([rows, head_size, rows], matrices(weights, false), matrices(v, false), &output)?;
+            let Some((saved_weights, saved_v)) = saved else { return Ok(output) };
+            let source = cx.record("matmulBackward", [Some(weights), Some(v), None], move |cx, grads| {
+                let [Some(merged), ..] = grads else { return Ok(Gradients::default()) };
+                let (weights, v) = (saved_weights.unpack(cx)?, saved_v.unpack(cx)?);
+                // The gradient lies side by side; the products want each head's rows together.
+                let grad = cx.temporary(v.shape(), v.dtype(), "gradient by head")?;
+                let (heads, width) = (v.shape().dims()[1], v.shape().dims()[1] * head_size);
+                debug_assert_eq!(merged.numel(), grad.numel(), "{heads} heads of {head_size}");
+                cx.copy(&merged.strided(v.shape(), [rows * width, head_size, width, 1], 0), &grad)?;
+                drop(merged);
+                let dv = cx.temporary(v.shape(), v.dtype(), "value gradient")?;
+                cx.head_products([rows, head_size, rows], matrices(&weights, true), matrices(&grad, false), &dv)?;
+                let to_weights = cx.temporary(weights.shape(), v.dtype(), "softmax gradient")?;
+                cx.head_products([rows, rows, head_size], matrices(&grad, false), matrices(&v, true), &to_weights)?;
+                Ok([Some(to_weights), Some(dv), None])
+            });
+            Ok(output.with_source(source))
+        })
+    }
+}
+
+fn encode(values: impl Iterator<Item = f64>, dtype: DType) -> Vec<u8> {
+    #[expect(clippy::cast_possible_truncation, reason = "0 and infinity are exact in every type")]
+    match dtype {
+        DType::F64 => values.flat_map(f64::to_le_bytes).collect(),
+        DType::F16 => values.flat_map(|v| half::f16::from_f64(v).to_le_bytes()).collect(),
+        DType::Bf16 => values.flat_map(|v| half::bf16::from_f64(v).to_le_bytes()).collect(),
+        _ => values.flat_map(|v| (v as f32).to_le_bytes()).collect(),
+    }
+}

@@ -1,0 +1,15 @@
+//! The ops: one function pair each, forward and backward.
+//!
+//! Every op asks for its blocks in the order in which PyTorch's eager op asks for them, and its backward drops what it
+//! unpacked at the point where PyTorch's does; only then is the memory curve PyTorch's. They are methods of
+//! [`super::Context`].
+
+mod activation;
+mod attention;
+mod elementwise;
+mod embedding;
+mod linear;
+mod loss;
+mod math_attention;
+mod norm;
+mod reduce;

@@ -1,0 +1,283 @@
+//! Tensors: handles to blocks.
+
+use std::rc::Rc;
+
+use crate::device::{DType, HeadView, MatrixView, Operand};
+use crate::units::{Address, Bytes, StreamId};
+
+use super::memory::Block;
+
+/// Up to four dimensions.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Shape {
+    dims: [usize; 4],
+    rank: u8,
+}
+
+impl Shape {
+    /// A shape of at most four dimensions; more are cut off.
+    #[must_use]
+    pub fn new(dims: &[usize]) -> Self {
+        let rank = dims.len().min(4);
+        let mut all = [1; 4];
+        all[..rank].copy_from_slice(&dims[..rank]);
+        #[expect(clippy::cast_possible_truncation, reason = "at most 4")]
+        Self { dims: all, rank: rank as u8 }
+    }
+
+    /// The dimensions.
+    #[must_use]
+    pub fn dims(&self) -> &[usize] {
+        &self.dims[..usize::from(self.rank)]
+    }
+
+    /// Number of elements.
+    #[must_use]
+    pub fn numel(&self) -> usize {
+        self.dims().iter().product()
+    }
+
+    /// Size of the last dimension; 1 for a scalar.
+    #[must_use]
+    pub fn last(&self) -> usize {
+        self.dims().last().copied().unwrap_or(1)
+    }
+
+    /// Product of all dimensions but the last.
+    #[must_use]
+    pub fn rows(&self) -> usize {
+        self.dims().split_last().map_or(1, |(_, front)| front.iter().product())
+    }
+
+    /// The same with another last dimension.
+    #[must_use]
+    pub fn with_last(mut self, last: usize) -> Self {
+        if self.rank > 0 {
+            self.dims[usize::from(self.rank) - 1] = last;
+        }
+        self
+    }
+
+    /// The same with one more dimension at the end.
+    #[must_use]
+    pub fn with_appended(mut self, last: usize) -> Self {
+        if let Some(slot) = self.dims.get_mut(usize::from(self.rank)) {
+            *slot = last;
+            self.rank += 1;
+        }
+        self
+    }
+
+    /// Strides of a contiguous array of this shape.
+    #[must_use]
+    pub fn contiguous_strides(&self) -> [usize; 4] {
+        let mut strides = [0; 4];
+        let mut step = 1;
+        for i in (0..usize::from(self.rank)).rev() {
+            strides[i] = step;
+            step *= self.dims[i];
+        }
+        strides
+    }
+}
+
+impl std::fmt::Debug for Shape {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list().entries(self.dims()).finish()
+    }
+}
+
+/// Where a tensor's gradient goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Source {
+    /// Nowhere: the tensor needs no gradient.
+    Constant,
+    /// To a parameter.
+    Leaf(usize),
+    /// To output `slot` of a node of the tape.
+    Node { node: usize, slot: u8 },
+    /// It needs a gradient, but this forward pass only recomputes saved tensors.
+    Recomputed,
+}
+
+/// A handle to a block with a type, a shape, strides and an offset. Cloning shares the block; dropping the last
+/// handle frees it, there and then.
+#[derive(Clone)]
+pub struct Tensor {
+    block: Rc<Block>,
+    dtype: DType,
+    shape: Shape,
+    strides: [usize; 4],
+    offset: usize,
+    source: Source,
+    /// Made by a view op: such a tensor keeps its base alive and is therefore never accumulated into.
+    view: bool,
+}
+
+impl Tensor {
+    pub(crate) fn new(block: Rc<Block>, dtype: DType, shape: Shape) -> Self {
+        let strides = shape.contiguous_strides();
+        Self { block, dtype, shape, strides, offset: 0, source: Source::Constant, view: false }
+    }
+
+    /// Type of the elements.
+    #[must_use]
+    pub const fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Shape.
+    #[must_use]
+    pub const fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// Elements from one index to the next, per dimension.
+    #[must_use]
+    pub fn strides(&self) -> &[usize] {
+        &self.strides[..self.shape.dims().len()]
+    }
+
+    /// Number of elements.
+    #[must_use]
+    pub fn numel(&self) -> usize {
+        self.shape.numel()
+    }
+
+    /// Bytes of its elements.
+    #[must_use]
+    pub fn bytes(&self) -> Bytes {
+        self.dtype.bytes(self.numel())
+    }
+
+    /// Address of the first element.
+    #[must_use]
+    pub fn address(&self) -> Address {
+        self.block.address().offset(self.dtype.bytes(self.offset))
+    }
+
+    /// Elements follow each other in the order of the shape.
+    #[must_use]
+    pub fn is_contiguous(&self) -> bool {
+        self.strides == self.shape.contiguous_strides()
+    }
+
+    /// True when a gradient is wanted for it.
+    #[must_use]
+    pub fn requires_grad(&self) -> bool {
+        self.source != Source::Constant
+    }
+
+    /// Nobody else holds the block, and the tensor is no view of another.
+    pub(crate) fn is_exclusive(&self) -> bool {
+        !self.view && Rc::strong_count(&self.block) == 1
+    }
+
+    pub(crate) const fn source(&self) -> Source {
+        self.source
+    }
+
+    /// Output `slot` of the op that made it.
+    pub(crate) fn with_slot(mut self, slot: u8) -> Self {
+        if let Source::Node { slot: present, .. } = &mut self.source {
+            *present = slot;
+        }
+        self
+    }
+
+    pub(crate) fn with_source(mut self, source: Source) -> Self {
+        self.source = source;
+        self
+    }
+
+    /// The same block without a gradient's way back.
+    #[must_use]
+    pub fn detach(&self) -> Self {
+        self.clone().with_source(Source::Constant)
+    }
+
+    /// The block, to relabel it.
+    pub(crate) fn block(&self) -> &Rc<Block> {
+        &self.block
+    }
+
+    /// The same elements in another shape of as many elements: a view.
+    #[must_use]
+    pub(crate) fn reshaped(&self, shape: Shape) -> Self {
+        let mut view = self.clone();
+        view.shape = shape;
+        view.strides = shape.contiguous_strides();
+        view.view = true;
+        view
+    }
+
+    /// A contiguous view of `shape` that begins `offset` elements further on.
+    #[must_use]
+    pub fn window(&self, shape: Shape, offset: usize) -> Self {
+        self.strided(shape, shape.contiguous_strides(), offset)
+    }
+
+    /// A view with strides and an offset of its own, in elements of this tensor's block.
+    #[must_use]
+    pub(crate) fn strided(&self, shape: Shape, strides: [usize; 4], offset: usize) -> Self {
+        let mut view = self.clone();
+        view.shape = shape;
+        view.strides = strides;
+        view.offset = self.offset + offset;
+        view.view = true;
+        view
+    }
+
+    /// Marks the result of a chain of view ops that ends in the original layout.
+    pub(crate) fn marked_as_view(mut self) -> Self {
+        self.view = true;
+        self
+    }
+
+    /// Elements of a contiguous tensor as a kernel's operand.
+    #[must_use]
+    pub(crate) fn operand(&self) -> Operand {
+        debug_assert!(self.is_contiguous(), "kernels over runs of elements need contiguous tensors");
+        Operand { address: self.address(), dtype: self.dtype, len: self.numel() }
+    }
+
+    /// A (batch, heads, rows, head size) tensor for attention kernels; its last dimension is contiguous.
+    pub(crate) fn heads(&self) -> HeadView {
+        HeadView {
+            address: self.address(),
+            dtype: self.dtype,
+            batch_stride: self.strides[0],
+            head_stride: self.strides[1],
+            row_stride: self.strides[2],
+        }
+    }
+
+    /// A contiguous tensor as a matrix of `rows × last`.
+    pub(crate) fn matrix(&self) -> MatrixView {
+        MatrixView {
+            address: self.address(),
+            dtype: self.dtype,
+            row_stride: self.shape.last(),
+            col_stride: 1,
+            batch_stride: 0,
+        }
+    }
+
+    /// The transpose of [`Tensor::matrix`].
+    pub(crate) fn transposed(&self) -> MatrixView {
+        let m = self.matrix();
+        MatrixView { row_stride: m.col_stride, col_stride: m.row_stride, ..m }
+    }
+
+    /// The stream whose allocations the block belongs to.
+    #[must_use]
+    pub fn stream(&self) -> StreamId {
+        self.block.stream()
+    }
+}
+
+impl std::fmt::Debug for Tensor {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}{:?}@{}", self.dtype, self.shape, self.address())
+    }
+}

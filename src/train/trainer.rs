@@ -1,0 +1,412 @@
+//! The training loop: PyTorch's reference loop, with the switches of a [`Config`].
+
+use std::rc::Rc;
+
+use crate::allocator::{Settings, SettingsError, Statistics};
+use crate::device::{DType, Device, DeviceInfo, Kernel};
+use crate::model::{Category, EventKind, Micros, Phase, StepReport};
+use crate::units::Bytes;
+
+use super::config::{Config, DataPath, ZeroGrad};
+use super::context::Context;
+use super::error::{Interrupt, OpResult, TrainError};
+use super::library::LibraryMemory;
+use super::memory::{Memory, micros};
+use super::observer::{Observer, SafePoint};
+use super::optim::Optimizer;
+use super::scaler::Scaler;
+use super::tensor::{Shape, Tensor};
+
+/// One micro-batch on the device.
+#[derive(Clone, Debug)]
+pub struct Batch {
+    /// What the model gets.
+    pub input: Tensor,
+    /// What its output is compared with: i64, one class per row of logits.
+    pub target: Tensor,
+}
+
+/// A model that is trained.
+pub trait Model {
+    /// Logits (…, classes) for an input.
+    ///
+    /// # Errors
+    /// What its ops return.
+    fn forward(&self, cx: &mut Context, input: &Tensor, checkpointing: bool) -> OpResult<Tensor>;
+}
+
+/// A model, its weights and its data.
+pub trait Workload {
+    /// `gpt-mini`.
+    fn name(&self) -> &str;
+
+    /// Makes the parameters, in order, and gives them their first values.
+    ///
+    /// # Errors
+    /// Out of memory, a failed copy.
+    fn build(&self, cx: &mut Context) -> OpResult<Rc<dyn Model>>;
+
+    /// The four batches of `samples` each that stay on the device.
+    ///
+    /// # Errors
+    /// Out of memory, a failed copy.
+    fn resident_batches(&self, cx: &mut Context, samples: usize) -> OpResult<Vec<Batch>>;
+
+    /// Tokens (language models) or 1 (others) in one sample.
+    fn items_per_sample(&self) -> usize;
+}
+
+/// How a trainer is made.
+#[derive(Clone, Debug, Default)]
+pub struct TrainerOptions {
+    /// Which library workspaces the device has.
+    pub library: LibraryMemory,
+    /// The allocator's settings.
+    pub settings: Settings,
+    /// The most that may be reserved.
+    pub limit: Option<Bytes>,
+}
+
+/// Bytes allocated at the boundaries of a step, as `torch.cuda.memory_allocated` tells them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// Before the first step: parameters and resident batches.
+    pub before_step: Bytes,
+    /// After the last forward pass of the last step.
+    pub forward: Bytes,
+    /// After its backward.
+    pub backward: Bytes,
+    /// After its optimizer step.
+    pub optimizer: Bytes,
+    /// After zero_grad.
+    pub zero_grad: Bytes,
+}
+
+/// Trains a workload on a device, step by step.
+pub struct Trainer {
+    // Dropped in this order: what the steps hold goes before the allocator that holds their memory.
+    total: Option<Tensor>,
+    batches: Vec<Batch>,
+    optimizer: Optimizer,
+    scaler: Scaler,
+    model: Rc<dyn Model>,
+    cx: Context,
+    workload: Box<dyn Workload>,
+    config: Config,
+    marks: Marks,
+    steps: u64,
+    timing: Timing,
+}
+
+/// Times of the present step.
+#[derive(Default)]
+struct Timing {
+    phases: [Micros; 5],
+    open: Option<(Phase, Micros)>,
+}
+
+impl Trainer {
+    /// Makes parameters and resident batches; then gives cached memory back and resets the peaks, as the reference loop
+    /// does.
+    ///
+    /// # Errors
+    /// [`TrainError::OutOfMemory`] when the model does not fit, [`TrainError::Device`].
+    pub fn new(
+        device: Box<dyn Device>,
+        workload: Box<dyn Workload>,
+        config: Config,
+        options: TrainerOptions,
+        observer: Box<dyn Observer>,
+    ) -> Result<Self, TrainError> {
+        let memory = Memory::new(device, options.settings, observer);
+        if options.limit.is_some() {
+            memory.set_limit(options.limit);
+        }
+        let mut cx = Context::new(memory, options.library);
+        let model = workload.build(&mut cx)?;
+        let mut trainer = Self {
+            total: None,
+            batches: Vec::new(),
+            optimizer: Optimizer::new(config.optimizer),
+            scaler: Scaler::default(),
+            model,
+            cx,
+            workload,
+            config,
+            marks: Marks::default(),
+            steps: 0,
+            timing: Timing::default(),
+        };
+        trainer.make_batches()?;
+        trainer.marks.before_step = trainer.memory().allocated();
+        trainer.memory().empty_cache();
+        trainer.memory().reset_peaks();
+        Ok(trainer)
+    }
+
+    /// Allocator, device and observer.
+    #[must_use]
+    pub const fn memory(&self) -> &Memory {
+        self.cx.memory()
+    }
+
+    /// The device.
+    #[must_use]
+    pub fn device_info(&self) -> DeviceInfo {
+        self.memory().device_info()
+    }
+
+    /// The workload.
+    #[must_use]
+    pub fn workload(&self) -> &dyn Workload {
+        &*self.workload
+    }
+
+    /// The configuration in force.
+    #[must_use]
+    pub const fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Steps finished.
+    #[must_use]
+    pub const fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Number of trained values.
+    #[must_use]
+    pub fn parameter_count(&self) -> usize {
+        self.cx.leaves.iter().map(|leaf| leaf.data.numel()).sum()
+    }
+
+    /// Names and tensors of the parameters, in order.
+    pub fn parameters(&self) -> impl Iterator<Item = (&str, &Tensor)> {
+        self.cx.leaves.iter().map(|leaf| (&*leaf.name, &leaf.data))
+    }
+
+    /// Bytes at the boundaries of the last step.
+    #[must_use]
+    pub const fn marks(&self) -> Marks {
+        self.marks
+    }
+
+    /// The allocator's statistics.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        self.memory().statistics()
+    }
+
+    /// Gives free segments back to the driver.
+    pub fn empty_cache(&self) {
+        self.memory().empty_cache();
+    }
+
+    /// Lets at most `limit` bytes be reserved; `None`: all that the device has.
+    pub fn set_limit(&self, limit: Option<Bytes>) {
+        self.memory().set_limit(limit);
+    }
+
+    /// Applies an allocator configuration string.
+    ///
+    /// # Errors
+    /// What PyTorch would refuse.
+    pub fn apply_alloc_conf(&self, text: &str) -> Result<(), SettingsError> {
+        self.memory().apply_settings(text)
+    }
+
+    /// Replaces the configuration before the next step.
+    ///
+    /// A changed optimizer drops the old one's state at once; the new state is born in the next step. A changed batch or
+    /// accumulation makes new resident batches.
+    ///
+    /// # Errors
+    /// [`TrainError::OutOfMemory`] when new batches do not fit; the old configuration then stays in force.
+    pub fn configure(&mut self, config: Config) -> Result<(), TrainError> {
+        let old = std::mem::replace(&mut self.config, config);
+        let new_batches = old.micro_batch() != config.micro_batch() || old.data != config.data;
+        if new_batches && let Err(error) = self.make_batches() {
+            self.config = old;
+            self.make_batches()?;
+            return Err(error);
+        }
+        if old.optimizer != config.optimizer {
+            self.optimizer = Optimizer::new(config.optimizer);
+        }
+        if old.amp.scales() && !config.amp.scales() {
+            self.scaler = Scaler::default();
+        }
+        Ok(())
+    }
+
+    fn make_batches(&mut self) -> Result<(), TrainError> {
+        self.batches.clear();
+        if self.config.data == DataPath::Resident {
+            self.batches = self.workload.resident_batches(&mut self.cx, self.config.micro_batch())?;
+        }
+        Ok(())
+    }
+
+    /// Trains one step: every micro-batch forward and backward, then the optimizer.
+    ///
+    /// # Errors
+    /// [`TrainError::OutOfMemory`], [`TrainError::Stopped`], [`TrainError::Device`], [`TrainError::Data`]. Whatever the
+    /// step had made is dropped, gradients included; parameters and optimizer state stay, and the next call goes on.
+    pub fn step(&mut self) -> Result<StepReport, TrainError> {
+        self.memory().emit(EventKind::StepBegin { step: self.steps });
+        let begun = self.memory().now();
+        self.timing = Timing::default();
+        match self.run_step() {
+            Ok((loss, optimizer_ran)) => {
+                let copy = self.memory().with_device(|device| {
+                    device.synchronize();
+                    device.take_copy_time()
+                });
+                let samples = self.config.micro_batch() * self.config.accumulation.max(1);
+                let report = StepReport {
+                    step: self.steps,
+                    loss,
+                    total: Micros(self.memory().now().0.saturating_sub(begun.0)),
+                    phases: self.timing.phases,
+                    copy: micros(copy),
+                    items: (samples * self.workload.items_per_sample()) as u64,
+                    optimizer_ran,
+                };
+                self.steps += 1;
+                self.memory().emit(EventKind::StepEnd(report.clone()));
+                self.memory().safe_point(SafePoint::Step)?;
+                Ok(report)
+            }
+            Err(interrupt) => {
+                self.cx.abandon();
+                self.total = None;
+                if let Some((phase, _)) = self.timing.open.take() {
+                    self.memory().emit(EventKind::PhaseEnd { phase });
+                }
+                Err(interrupt.into())
+            }
+        }
+    }
+
+    fn begin(&mut self, phase: Phase) {
+        self.memory().begin_phase(phase);
+        self.timing.open = Some((phase, self.memory().now()));
+    }
+
+    fn end(&mut self, phase: Phase) -> OpResult<()> {
+        if let Some((_, begun)) = self.timing.open.take() {
+            let now = self.memory().now();
+            self.timing.phases[phase as usize].0 += now.0.saturating_sub(begun.0);
+        }
+        self.memory().end_phase(phase)
+    }
+
+    fn run_step(&mut self) -> OpResult<(f32, bool)> {
+        self.total = None;
+        for micro in 0..self.config.accumulation.max(1) {
+            self.micro_batch(micro)?;
+        }
+        self.marks.backward = self.memory().allocated();
+
+        self.begin(Phase::Optimizer);
+        let optimizer_ran = self.optimize()?;
+        self.marks.optimizer = self.memory().allocated();
+        self.end(Phase::Optimizer)?;
+
+        self.begin(Phase::ZeroGrad);
+        self.zero_grad()?;
+        self.marks.zero_grad = self.memory().allocated();
+        self.end(Phase::ZeroGrad)?;
+
+        let loss = match &self.total {
+            Some(total) => self.memory().read_f32(total)?,
+            None => f32::NAN,
+        };
+        Ok((loss, optimizer_ran))
+    }
+
+    fn micro_batch(&mut self, micro: usize) -> OpResult<()> {
+        self.begin(Phase::Data);
+        let batch = self.next_batch(micro)?;
+        self.end(Phase::Data)?;
+
+        self.begin(Phase::Forward);
+        let config = self.config;
+        let model = Rc::clone(&self.model);
+        #[expect(clippy::cast_precision_loss, reason = "a handful of micro-batches")]
+        let share = 1.0 / config.accumulation.max(1) as f64;
+        let (logits, loss) = self.cx.autocast(config.amp.dtype(), |cx| {
+            let logits = model.forward(cx, &batch.input, config.checkpointing)?;
+            let loss = cx.cross_entropy(&logits, &batch.target)?;
+            let loss = cx.scale(&loss, share, "mean loss")?;
+            Ok((logits, loss))
+        })?;
+        self.marks.forward = self.memory().allocated();
+        self.end(Phase::Forward)?;
+
+        self.begin(Phase::Backward);
+        {
+            let root = if config.amp.scales() { self.scaler.scale(&mut self.cx, &loss)? } else { loss.clone() };
+            let one = self.cx.temporary(root.shape(), root.dtype(), "gradient of the loss")?;
+            self.cx.launch(&Kernel::Fill { dst: one.operand(), value: 1.0 })?;
+            self.cx.on_backward_thread(|cx| cx.backward(&root, &one))?;
+        }
+        self.add_to_total(&loss)?;
+        drop((logits, loss));
+        self.end(Phase::Backward)
+    }
+
+    fn add_to_total(&mut self, loss: &Tensor) -> OpResult<()> {
+        let memory = self.memory();
+        let sum = memory.tensor(Shape::new(&[]), DType::F32, Category::Other, "summed loss")?;
+        match &self.total {
+            Some(total) => {
+                memory.launch(&Kernel::Add { a: total.operand(), b: loss.operand(), dst: sum.operand() })?;
+            }
+            None => memory.launch(&Kernel::Scale { src: loss.operand(), dst: sum.operand(), factor: 1.0 })?,
+        }
+        self.total = Some(sum);
+        Ok(())
+    }
+
+    fn next_batch(&mut self, micro: usize) -> OpResult<Batch> {
+        let position = self.steps * self.config.accumulation.max(1) as u64 + micro as u64;
+        let count = self.batches.len() as u64;
+        let index = usize::try_from(position % count.max(1)).unwrap_or(0);
+        self.batches
+            .get(index)
+            .cloned()
+            .ok_or_else(|| Interrupt::Failed(TrainError::Data("the workload has no batches".into())))
+    }
+
+    fn optimize(&mut self) -> OpResult<bool> {
+        if !self.config.amp.scales() {
+            self.optimizer.step(&mut self.cx, &self.config)?;
+            return Ok(true);
+        }
+        let Some(found_inf) = self.scaler.unscale(&mut self.cx)? else { return Ok(false) };
+        let overflowed = self.memory().read_f32(&found_inf)? != 0.0;
+        if !overflowed {
+            self.optimizer.step(&mut self.cx, &self.config)?;
+        }
+        self.scaler.update(&mut self.cx, found_inf)?;
+        Ok(!overflowed)
+    }
+
+    fn zero_grad(&mut self) -> OpResult<()> {
+        match self.config.zero_grad {
+            ZeroGrad::SetToNone => {
+                for leaf in &mut self.cx.leaves {
+                    leaf.gradient = None;
+                }
+                Ok(())
+            }
+            ZeroGrad::Zeroed => self.cx.op("zero_grad", |cx| {
+                for gradient in cx.leaves.iter().filter_map(|leaf| leaf.gradient.as_ref()) {
+                    cx.launch(&Kernel::Fill { dst: gradient.operand(), value: 0.0 })?;
+                }
+                Ok(())
+            }),
+        }
+    }
+}

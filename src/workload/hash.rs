@@ -1,0 +1,237 @@
+//! Weights and data from an integer hash, so that any program can rebuild them bit for bit.
+//!
+//! The numbers are computed on the host. The device is asked for the blocks that the reference asks for when it computes them
+//! there, in the same order, so that what the allocator has cached before the first step is the same.
+
+use std::rc::Rc;
+
+use crate::device::DType;
+use crate::model::{Category, NameId};
+use crate::train::{Batch, Context, OpResult, Shape, Tensor, TrainError};
+use crate::units::StreamId;
+
+/// A hash of 32 bits with low bias.
+#[must_use]
+pub const fn lowbias32(mut x: u32) -> u32 {
+    x ^= x >> 16;
+    x = x.wrapping_mul(0x7feb_352d);
+    x ^= x >> 15;
+    x = x.wrapping_mul(0x846c_a68b);
+    x ^ (x >> 16)
+}
+
+/// Element `index` of the sequence `seed`, in [0, 1).
+#[must_use]
+pub fn unit(seed: u32, index: u32) -> f64 {
+    f64::from(lowbias32(index.wrapping_add(seed.wrapping_mul(0x9E37_79B9)))) / 4_294_967_296.0
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the hash counts in 32 bits")]
+fn units(seed: u32, n: usize) -> impl Iterator<Item = f64> {
+    (0..n).map(move |i| unit(seed, i as u32))
+}
+
+/// Asks for the blocks of the reference computation, one live at a time or two.
+struct Chain<'a> {
+    cx: &'a Context,
+    n: usize,
+    last: Option<Tensor>,
+}
+
+impl<'a> Chain<'a> {
+    const fn new(cx: &'a Context, n: usize) -> Self {
+        Self { cx, n, last: None }
+    }
+
+    fn block(&self, dtype: DType) -> OpResult<Tensor> {
+        self.cx.memory().tensor(Shape::new(&[self.n]), dtype, Category::Temporary, "hash")
+    }
+
+    /// The next intermediate result replaces the last one.
+    fn then(mut self, dtype: DType) -> OpResult<Self> {
+        self.last = Some(self.block(dtype)?);
+        Ok(self)
+    }
+
+    /// `x ^ (x >> n)`: two blocks, then the old `x` goes.
+    fn shift_and_mix(mut self) -> OpResult<Self> {
+        let shifted = self.block(DType::I64)?;
+        let mixed = self.block(DType::I64)?;
+        drop(shifted);
+        self.last = Some(mixed);
+        Ok(self)
+    }
+
+    /// `(x · c) & mask`: two blocks, then the old `x` goes.
+    fn multiply_and_mask(self) -> OpResult<Self> {
+        self.shift_and_mix()
+    }
+
+    /// The whole hash of `n` elements, divided into [0, 1).
+    fn unit(self) -> OpResult<Self> {
+        let hashed = self
+            .then(DType::I64)?
+            .then(DType::I64)?
+            .then(DType::I64)?
+            .shift_and_mix()?
+            .multiply_and_mask()?
+            .shift_and_mix()?
+            .multiply_and_mask()?
+            .shift_and_mix()?;
+        let integers = hashed.last.clone();
+        let quotient = hashed.then(DType::F64)?.then(DType::F64)?;
+        drop(integers);
+        Ok(quotient)
+    }
+}
+
+/// What a parameter's first values are.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Init {
+    /// All 0: biases.
+    Zero,
+    /// All 1: the weights of norms.
+    One,
+    /// Uniform in (−bound, bound).
+    Uniform(f64),
+}
+
+/// Parameters in the order of `named_parameters`: all are made first, then each gets its values.
+pub(super) struct Parameters {
+    made: Vec<(Tensor, Init)>,
+}
+
+impl Parameters {
+    pub const fn new() -> Self {
+        Self { made: Vec::new() }
+    }
+
+    /// Makes a parameter; it gets its values in [`Parameters::initialise`].
+    pub fn make(&mut self, cx: &mut Context, name: &str, shape: &[usize], init: Init) -> OpResult<Tensor> {
+        let id = cx.memory().name(name);
+        let tensor =
+            cx.memory().named_tensor(Shape::new(shape), DType::F32, Category::Parameter, id, StreamId::DEFAULT)?;
+        let parameter = cx.parameter(tensor, name);
+        self.made.push((parameter.clone(), init));
+        Ok(parameter)
+    }
+
+    /// Gives every parameter its first values.
+    #[expect(clippy::cast_possible_truncation, reason = "f32 weights; a model has few parameters")]
+    pub fn initialise(&self, cx: &Context) -> OpResult<()> {
+        for (p, (tensor, init)) in self.made.iter().enumerate() {
+            let n = tensor.numel();
+            let values: Vec<f32> = match *init {
+                Init::Zero => vec![0.0; n],
+                Init::One => vec![1.0; n],
+                Init::Uniform(bound) => {
+                    let _temporaries =
+                        Chain::new(cx, n).unit()?.then(DType::F64)?.then(DType::F64)?.then(DType::F64)?;
+                    units(1000 + p as u32, n).map(|u| ((2.0 * u - 1.0) * bound) as f32).collect()
+                }
+            };
+            write_f32(cx, tensor, &values)?;
+        }
+        Ok(())
+    }
+}
+
+fn write_f32(cx: &Context, tensor: &Tensor, values: &[f32]) -> OpResult<()> {
+    let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+    cx.memory().write(tensor, &bytes)
+}
+
+fn write_i64(cx: &Context, tensor: &Tensor, values: &[i64]) -> OpResult<()> {
+    let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+    cx.memory().write(tensor, &bytes)
+}
+
+fn input(cx: &Context, shape: &[usize], dtype: DType, name: &str) -> OpResult<Tensor> {
+    let name: NameId = cx.memory().name(name);
+    cx.memory().named_tensor(Shape::new(shape), dtype, Category::Input, name, StreamId::DEFAULT)
+}
+
+/// Values of vector batch `b`: `samples × width` in (−1, 1), and a class for each sample.
+#[must_use]
+#[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "classes are small, samples f32")]
+pub(super) fn vector_batch(b: u32, samples: usize, width: usize, classes: usize) -> (Vec<f32>, Vec<i64>) {
+    let values = units(2000 + b, samples * width).map(|u| (2.0 * u - 1.0) as f32).collect();
+    let labels = units(3000 + b, samples).map(|u| (u * classes as f64).floor() as i64).collect();
+    (values, labels)
+}
+
+/// Tokens of batch `b`: inputs and targets, `samples × rows` each, the targets one position further on.
+#[must_use]
+#[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "tokens are small")]
+pub(super) fn token_batch(b: u32, samples: usize, rows: usize, vocabulary: usize) -> (Vec<i64>, Vec<i64>) {
+    let tokens: Vec<i64> =
+        units(4000 + b, samples * (rows + 1)).map(|u| (u * vocabulary as f64).floor() as i64).collect();
+    let inputs = tokens.chunks(rows + 1).flat_map(|row| &row[..rows]).copied().collect();
+    let targets = tokens.chunks(rows + 1).flat_map(|row| &row[1..]).copied().collect();
+    (inputs, targets)
+}
+
+/// The four vector batches, on the device.
+pub(super) fn resident_vectors(cx: &Context, samples: usize, width: usize, classes: usize) -> OpResult<Vec<Batch>> {
+    (0..4)
+        .map(|b| {
+            let (values, labels) = vector_batch(b, samples, width, classes);
+            let chain = Chain::new(cx, samples * width).unit()?.then(DType::F64)?.then(DType::F64)?;
+            let images = input(cx, &[samples, width], DType::F32, "batch input")?;
+            drop(chain);
+            write_f32(cx, &images, &values)?;
+            let chain = Chain::new(cx, samples).unit()?.then(DType::F64)?.then(DType::F64)?;
+            let targets = input(cx, &[samples], DType::I64, "batch target")?;
+            drop(chain);
+            write_i64(cx, &targets, &labels)?;
+            Ok(Batch { input: images, target: targets })
+        })
+        .collect()
+}
+
+/// The four token batches, on the device.
+pub(super) fn resident_tokens(cx: &Context, samples: usize, rows: usize, vocabulary: usize) -> OpResult<Vec<Batch>> {
+    (0..4)
+        .map(|b| {
+            let (inputs, targets) = token_batch(b, samples, rows, vocabulary);
+            let chain =
+                Chain::new(cx, samples * (rows + 1)).unit()?.then(DType::F64)?.then(DType::F64)?.then(DType::I64)?;
+            if samples == 1 {
+                // Both halves of a single row are contiguous as they lie: two views, no copies.
+                let row = chain.last.clone();
+                drop(chain);
+                if let Some(row) = row {
+                    let all: Vec<i64> = inputs.iter().take(1).chain(&targets).copied().collect();
+                    write_i64(cx, &row, &all)?;
+                    let shape = Shape::new(&[1, rows]);
+                    cx.memory().relabel(&row, Category::Input, cx.memory().name("batch"));
+                    return Ok(Batch { input: row.window(shape, 0), target: row.window(shape, 1) });
+                }
+                return Err(TrainError::Data("a batch of one sample has no row".into()).into());
+            }
+            let input_tensor = input(cx, &[samples, rows], DType::I64, "batch input")?;
+            let target_tensor = input(cx, &[samples, rows], DType::I64, "batch target")?;
+            drop(chain);
+            write_i64(cx, &input_tensor, &inputs)?;
+            write_i64(cx, &target_tensor, &targets)?;
+            Ok(Batch { input: input_tensor, target: target_tensor })
+        })
+        .collect()
+}
+
+/// The same segment twice: the type that checkpointing wants.
+pub(super) fn segment<S: crate::train::Segment + 'static>(segment: S) -> Rc<dyn crate::train::Segment> {
+    Rc::new(segment)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_is_the_reference_hash() {
+        assert_eq!(lowbias32(0), 0);
+        assert_eq!(lowbias32(1), 0x688990c0);
+        assert_eq!(unit(1000, 7), 0.6587341038975865);
+    }
+}

@@ -1,0 +1,154 @@
+//! Our requests against PyTorch's: every allocation and every free of recorded runs, from the first parameter on.
+//!
+//! `tests/data/requests/*.txt.xz` hold what PyTorch 2.11 asked of its allocator on an H200 in three steps: `a SIZE [LINE]` for
+//! a request, with the Python line that made it where it differs from the one before, `f N` for the free of request
+//! number N. Frees between two requests are compared as a set: their order can't change what the allocator does next, and
+//! PyTorch's own comes from a hash table of pointers in places.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that can't be set up fails")]
+
+#[path = "common/training.rs"]
+mod training;
+
+use std::collections::{BTreeSet, HashMap};
+use std::io::Read;
+
+use vramlab::model::{Event, EventKind};
+use vramlab::train::LibraryMemory;
+
+/// A request, and what was freed between it and the request before.
+#[derive(Debug)]
+struct Request {
+    freed: BTreeSet<usize>,
+    size: u64,
+    by: String,
+}
+
+fn recorded(name: &str) -> Vec<Request> {
+    let path = format!("{}/tests/data/requests/{name}.txt.xz", env!("CARGO_MANIFEST_DIR"));
+    let mut text = String::new();
+    let file = std::fs::File::open(&path).unwrap();
+    lzma_rust2::XzReader::new(file, false).read_to_string(&mut text).unwrap();
+    let mut requests = Vec::new();
+    let (mut freed, mut by) = (BTreeSet::new(), String::new());
+    for line in text.lines() {
+        let mut words = line.splitn(3, ' ');
+        match (words.next().unwrap(), words.next().unwrap().parse::<u64>().unwrap()) {
+            ("a", size) => {
+                if let Some(line) = words.next() {
+                    by = line.into();
+                }
+                requests.push(Request { freed: std::mem::take(&mut freed), size, by: by.clone() });
+            }
+            (_, index) => {
+                freed.insert(index as usize);
+            }
+        }
+    }
+    requests
+}
+
+fn made(events: &[Event]) -> Vec<Request> {
+    let mut requests: Vec<Request> = Vec::new();
+    let (mut live, mut names, mut freed, mut ops) = (HashMap::new(), HashMap::new(), BTreeSet::new(), Vec::new());
+    for event in events {
+        match &event.kind {
+            EventKind::Define { id, text } => {
+                names.insert(*id, text.clone());
+            }
+            EventKind::OpBegin { name } => ops.push(*name),
+            EventKind::OpEnd => {
+                ops.pop();
+            }
+            EventKind::Alloc { address, requested, name, .. } => {
+                live.insert(*address, requests.len());
+                let op = ops.last().map_or("-", |op| &names[op]);
+                let by = format!("{op}: {}", names[name]);
+                requests.push(Request { freed: std::mem::take(&mut freed), size: requested.get(), by });
+            }
+            EventKind::FreeRequested { address } => {
+                freed.insert(live.remove(address).unwrap());
+            }
+            _ => {}
+        }
+    }
+    requests
+}
+
+/// The first difference, in words.
+fn difference(ours: &[Request], theirs: &[Request]) -> Option<String> {
+    for (i, (our, their)) in ours.iter().zip(theirs).enumerate() {
+        let who = |set: &BTreeSet<usize>, other: &BTreeSet<usize>, all: &[Request]| {
+            set.difference(other).map(|&n| format!("#{n} {} B ({})", all[n].size, all[n].by)).collect::<Vec<_>>()
+        };
+        if our.freed != their.freed {
+            return Some(format!(
+                "before request {i} ({} B, ours: {}, PyTorch: {}), only we freed {:?}, only PyTorch freed {:?}",
+                their.size,
+                our.by,
+                their.by,
+                who(&our.freed, &their.freed, ours),
+                who(&their.freed, &our.freed, theirs),
+            ));
+        }
+        if our.size != their.size {
+            return Some(format!(
+                "request {i}: ours {} B ({}), PyTorch's {} B ({})",
+                our.size, our.by, their.size, their.by
+            ));
+        }
+    }
+    (ours.len() != theirs.len()).then(|| format!("ours has {} requests, PyTorch's {}", ours.len(), theirs.len()))
+}
+
+fn check(workload: &str, variants: &[&str]) {
+    let mut failures = Vec::new();
+    for variant in variants {
+        let (model, mut batch) = training::workload(workload);
+        if workload == "gpt-odd" && *variant == "all" {
+            batch = 8;
+        }
+        if workload == "gpt-wide" && *variant == "all" {
+            batch = 68;
+        }
+        let (mut trainer, events) = training::trainer(model, training::variant(variant, batch), LibraryMemory::Hopper);
+        for _ in 0..3 {
+            trainer.step().unwrap();
+        }
+        let ours = made(&events.borrow());
+        if let Some(difference) = difference(&ours, &recorded(&format!("{workload}.{variant}"))) {
+            failures.push(format!("{workload} {variant}: {difference}"));
+        }
+    }
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+}
+
+const ALL: [&str; 10] =
+    ["base", "amp16", "bf16", "ckpt", "accum4", "all", "sgd", "bf16ckpt", "accum2bf16", "ckptaccum2"];
+
+#[test]
+fn mlp_mini_asks_as_pytorch_does() {
+    check("mlp-mini", &ALL);
+}
+
+#[test]
+fn gpt_mini_asks_as_pytorch_does() {
+    check("gpt-mini", &ALL);
+}
+
+#[test]
+fn other_gpts_ask_as_pytorch_does() {
+    check("gpt-odd", &["base", "bf16", "all"]);
+    check("gpt-wide", &["base", "bf16", "all"]);
+}
+
+#[test]
+fn rows_that_need_scratch_ask_as_pytorch_does() {
+    check("mlp-rows", &["base", "bf16", "all"]);
+    check("gpt-med", &["base", "bf16", "all"]);
+}
+
+#[test]
+fn head_sizes_that_need_padding_ask_as_pytorch_does() {
+    check("gpt-hd4", &["base", "bf16", "all"]);
+    check("gpt-hd10", &["base", "bf16", "all"]);
+}

@@ -1,0 +1,72 @@
+//! Trainers of the reference workloads, under the variants that PyTorch was measured with.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that can't be set up fails")]
+#![allow(dead_code, reason = "each test uses its part")]
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use vramlab::device::cpu::{CpuDevice, CpuOptions};
+use vramlab::model::Event;
+use vramlab::train::{Amp, Config, LibraryMemory, OptimizerKind, Trainer, TrainerOptions, Workload, ZeroGrad};
+use vramlab::units::Bytes;
+use vramlab::workload::{Gpt, GptSizes, Mlp, MlpSizes};
+
+/// The workload `name` and its batch.
+pub fn workload(name: &str) -> (Box<dyn Workload>, usize) {
+    let gpt = |vocab, context, width, layers, heads, batch, seq| {
+        let sizes = GptSizes { vocab, context, seq, width, layers, heads };
+        (Box::new(Gpt::new(name, sizes).unwrap()) as Box<dyn Workload>, batch)
+    };
+    let mlp = |inputs, width, depth, classes, batch| {
+        let sizes = MlpSizes { inputs, width, depth, classes };
+        (Box::new(Mlp::new(name, sizes).unwrap()) as Box<dyn Workload>, batch)
+    };
+    match name {
+        "gpt-mini" => gpt(257, 32, 32, 2, 4, 4, 32),
+        "gpt-odd" => gpt(1000, 48, 48, 3, 6, 5, 48),
+        "gpt-wide" => gpt(300, 64, 96, 2, 3, 17, 64),
+        "gpt-big" => gpt(256, 64, 128, 4, 4, 32, 64),
+        "gpt-hd10" => gpt(100, 32, 40, 2, 4, 4, 24),
+        "gpt-hd4" => gpt(257, 32, 32, 2, 8, 4, 32),
+        "gpt-med" => gpt(2000, 256, 256, 3, 4, 8, 200),
+        "mlp-mini" => mlp(32, 64, 4, 10, 16),
+        "mlp-odd" => mlp(48, 80, 3, 7, 6),
+        "mlp-rows" => mlp(64, 200, 4, 10, 2048),
+        other => panic!("no workload {other}"),
+    }
+}
+
+/// The configuration of a variant.
+pub fn variant(name: &str, batch: usize) -> Config {
+    let mut config = Config::new(batch);
+    match name {
+        "base" => {}
+        "amp16" => config.amp = Amp::Fp16,
+        "bf16" => config.amp = Amp::Bf16,
+        "ckpt" => config.checkpointing = true,
+        "accum4" => config.accumulation = 4,
+        "all" => (config.amp, config.checkpointing, config.accumulation) = (Amp::Fp16, true, 4),
+        "sgd" => config.optimizer = OptimizerKind::Momentum,
+        "bf16ckpt" => (config.amp, config.checkpointing) = (Amp::Bf16, true),
+        "accum2bf16" => (config.amp, config.accumulation) = (Amp::Bf16, 2),
+        "ckptaccum2" => (config.checkpointing, config.accumulation) = (true, 2),
+        "adam" => config.optimizer = OptimizerKind::Adam,
+        "sgd0" => config.optimizer = OptimizerKind::Sgd,
+        "zeroed" => config.zero_grad = ZeroGrad::Zeroed,
+        other => panic!("no variant {other}"),
+    }
+    config
+}
+
+/// A trainer on the processor and the events it writes.
+pub fn trainer(
+    workload: Box<dyn Workload>,
+    config: Config,
+    library: LibraryMemory,
+) -> (Trainer, Rc<RefCell<Vec<Event>>>) {
+    let device = CpuDevice::open(CpuOptions { memory: Some(Bytes::gib(2)), threads: Some(2) }).unwrap();
+    let events = Rc::new(RefCell::new(Vec::new()));
+    let options = TrainerOptions { library, ..TrainerOptions::default() };
+    let trainer = Trainer::new(Box::new(device), workload, config, options, Box::new(Rc::clone(&events))).unwrap();
+    (trainer, events)
+}

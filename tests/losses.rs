@@ -1,0 +1,131 @@
+//! Losses and bytes beside PyTorch's: `tests/data/pytorch-rows.jsonl` holds rows measured with PyTorch 2.11 on an H200.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that can't be set up fails")]
+
+#[path = "common/training.rs"]
+mod training;
+
+use serde_json::Value;
+use vramlab::train::{LibraryMemory, Trainer};
+use vramlab::units::MIB;
+
+struct Row {
+    job: String,
+    row: Value,
+}
+
+impl Row {
+    fn bytes(&self, key: &str) -> i64 {
+        self.row[key].as_i64().unwrap()
+    }
+
+    fn after(&self, phase: &str) -> i64 {
+        self.row["allocated_after"][phase].as_i64().unwrap()
+    }
+}
+
+fn rows(workload: &str) -> Vec<Row> {
+    let path = format!("{}/tests/data/pytorch-rows.jsonl", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read_to_string(path).unwrap();
+    let rows = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let rows: Vec<Row> = rows
+        .map(|row| Row { job: row["job"].as_str().unwrap().into(), row })
+        .filter(|r| r.row["workload"] == workload)
+        .collect();
+    assert!(!rows.is_empty());
+    rows
+}
+
+fn train(row: &Row, library: LibraryMemory) -> (Trainer, Vec<f64>) {
+    let (workload, variant) = row.job.split_once(' ').unwrap();
+    let batch = usize::try_from(row.bytes("batch")).unwrap();
+    let (model, _) = training::workload(workload);
+    let (mut trainer, events) = training::trainer(model, training::variant(variant, batch), library);
+    let steps = row.row["losses"].as_array().unwrap().len();
+    let losses = (0..steps)
+        .map(|_| {
+            events.borrow_mut().clear();
+            f64::from(trainer.step().unwrap().loss)
+        })
+        .collect();
+    (trainer, losses)
+}
+
+/// What of a row we don't have, in words.
+fn differences(row: &Row, trainer: &Trainer, losses: &[f64], workspaces: i64) -> Vec<String> {
+    let mut wrong = Vec::new();
+    let half = !row.row["amp"].is_null();
+    for (i, (ours, theirs)) in losses.iter().zip(row.row["losses"].as_array().unwrap()).enumerate() {
+        let theirs = theirs.as_f64().unwrap();
+        let tolerance = if half {
+            1e-2
+        } else if i < 12 {
+            1e-4
+        } else {
+            1e-3
+        };
+        if ((ours - theirs) / theirs).abs() > tolerance || !ours.is_finite() {
+            wrong.push(format!("loss {i}: {ours} for {theirs}"));
+        }
+    }
+    let (marks, statistics) = (trainer.marks(), trainer.statistics());
+    let mut compare = |what: &str, ours: u64, theirs: i64| {
+        let ours = i64::try_from(ours).unwrap();
+        if ours != theirs {
+            wrong.push(format!("{what}: {ours} for {theirs} ({:+})", ours - theirs));
+        }
+    };
+    compare("before step", marks.before_step.get(), row.bytes("allocated_before_step"));
+    compare("after forward", marks.forward.get(), row.after("forward") - workspaces);
+    compare("after backward", marks.backward.get(), row.after("backward") - workspaces);
+    compare("after optimizer", marks.optimizer.get(), row.after("optimizer") - workspaces);
+    compare("after zero_grad", marks.zero_grad.get(), row.after("zero_grad") - workspaces);
+    let unsigned = |n: i64| u64::try_from(n).unwrap();
+    compare("peak allocated", unsigned(statistics.allocated_bytes.all.peak), row.bytes("peak_allocated") - workspaces);
+    if workspaces == 0 {
+        compare("peak reserved", unsigned(statistics.reserved_bytes.all.peak), row.bytes("peak_reserved"));
+        compare("reserved", unsigned(statistics.reserved_bytes.all.current), row.bytes("reserved"));
+        compare("inactive split", unsigned(statistics.inactive_split_bytes.all.current), row.bytes("inactive_split"));
+        compare("segments", unsigned(statistics.segment.all.current), row.bytes("segments"));
+        compare("allocations", unsigned(statistics.allocation.all.allocated), row.bytes("allocations"));
+    }
+    wrong
+}
+
+fn check(workload: &str, variants: Option<&[&str]>, library: LibraryMemory) {
+    let mut failures = Vec::new();
+    for row in rows(workload) {
+        let variant = row.job.split_once(' ').unwrap().1;
+        if variants.is_some_and(|wanted| !wanted.contains(&variant)) {
+            continue;
+        }
+        let (trainer, losses) = train(&row, library);
+        let lt_twice = row.row["ckpt"].as_bool().unwrap();
+        let workspaces = if library == LibraryMemory::Hopper { 0 } else { MIB * if lt_twice { 66 } else { 65 } };
+        for wrong in differences(&row, &trainer, &losses, i64::try_from(workspaces).unwrap()) {
+            failures.push(format!("{}: {wrong}", row.job));
+        }
+    }
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+}
+
+#[test]
+fn mlp_mini_is_pytorchs() {
+    check("mlp-mini", None, LibraryMemory::Hopper);
+}
+
+#[test]
+fn gpt_mini_is_pytorchs() {
+    check("gpt-mini", None, LibraryMemory::Hopper);
+}
+
+#[test]
+fn without_workspaces_everything_else_stays() {
+    check("mlp-mini", Some(&["base", "all"]), LibraryMemory::None);
+    check("gpt-mini", Some(&["base", "bf16", "all"]), LibraryMemory::None);
+}
+
+#[test]
+fn other_sizes_are_pytorchs() {
+    check("mlp-odd", None, LibraryMemory::Hopper);
+    check("gpt-odd", Some(&["base", "all"]), LibraryMemory::Hopper);
+}
