@@ -15,6 +15,7 @@ mod shell;
 mod signals;
 mod terminal;
 mod theme;
+mod wire;
 mod zoom;
 
 pub use app::{App, Effect, Layout, Message};
@@ -24,6 +25,7 @@ pub use screen::draw;
 pub use shell::Exit;
 pub use terminal::{leave, restore_on_panic};
 pub use theme::{Catalog, ColorTier, Theme, ThemeError, Token};
+pub use wire::WireBackend;
 
 use std::io;
 

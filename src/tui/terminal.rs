@@ -9,8 +9,9 @@ use std::time::{Duration, Instant};
 
 use crossterm::{QueueableCommand, cursor, event, terminal};
 use ratatui::Terminal;
-use ratatui::backend::CrosstermBackend;
 use ratatui::layout::Rect;
+
+use super::wire::WireBackend;
 
 /// A frame goes out in one write.
 const BUFFER: usize = 64 * 1024;
@@ -30,7 +31,7 @@ static MOUSE: AtomicBool = AtomicBool::new(false);
 /// The terminal, ours as long as this lives.
 #[derive(Debug)]
 pub struct Guard {
-    terminal: Terminal<CrosstermBackend<BufWriter<Gate>>>,
+    terminal: Terminal<WireBackend<BufWriter<Gate>>>,
 }
 
 impl Guard {
@@ -40,10 +41,8 @@ impl Guard {
     /// When the terminal refuses raw mode or can't be written to; what was done by then is undone.
     pub fn enter(mouse: bool) -> io::Result<Self> {
         MOUSE.store(mouse, Ordering::SeqCst);
-        // The theme decides about NO_COLOR; crossterm's own handling loses bold and reverse.
-        crossterm::style::force_color_output(true);
         enter_modes()?;
-        let backend = CrosstermBackend::new(BufWriter::with_capacity(BUFFER, Gate));
+        let backend = WireBackend::new(BufWriter::with_capacity(BUFFER, Gate));
         Terminal::new(backend).map(|terminal| Self { terminal }).inspect_err(|_| leave())
     }
 

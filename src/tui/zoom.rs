@@ -14,6 +14,8 @@ const SECONDS: f64 = 2.0;
 pub struct Zoom {
     level: usize,
     by_hand: bool,
+    /// Columns of the chart that the level was chosen for.
+    columns: usize,
 }
 
 impl Zoom {
@@ -37,7 +39,8 @@ impl Zoom {
 
     /// Follows the pace of the run on a chart of so many columns. True if the level changed.
     ///
-    /// It moves only when the wish is clear (most of a level off), so that it does not swing between two.
+    /// On a chart of the same width it moves only when the wish is clear (most of a level off), so that it does not
+    /// swing between two.
     pub fn follow(&mut self, view: &View, columns: usize) -> bool {
         if self.by_hand || columns == 0 || view.steps.finished == 0 {
             return false;
@@ -49,7 +52,8 @@ impl Zoom {
         let page = (per_step * STEPS).max(per_second * SECONDS);
         let wish = (page / columns as f64).max(1.0).log2();
         let off = wish - self.level as f64;
-        if off.abs() > 0.8 {
+        let resized = std::mem::replace(&mut self.columns, columns) != columns;
+        if resized || off.abs() > 0.8 {
             let level = (wish.round() as usize).min(HIGHEST);
             return std::mem::replace(&mut self.level, level) != level;
         }

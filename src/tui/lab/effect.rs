@@ -53,20 +53,24 @@ pub(crate) fn render(effect: Option<&Effect>, items: &str, loud: bool, theme: &T
             y += 1;
         }
     } else if y < inner.height {
-        put(inner, y, vec![span(theme, Token::Dim, "the first steps after the flip are not counted")], buf);
+        let text = "The first steps after a flip are not counted.";
+        for (y, line) in (y..inner.height).zip(pane::wrap(text, usize::from(inner.width))) {
+            put(inner, y, vec![span(theme, Token::Dim, line)], buf);
+        }
     }
 }
 
 fn progress(effect: &Effect) -> Option<String> {
     let (done, wanted) = effect.measured;
-    (done < wanted).then(|| format!("measuring {done}/{wanted} steps"))
+    (done < wanted).then(|| format!("{done}/{wanted} steps"))
 }
 
 fn title(effect: &Effect, loud: bool, theme: &Theme) -> Vec<Span<'static>> {
     let token = if loud { Token::Accent } else { Token::Title };
     let mut title =
         vec![span(theme, Token::Key, format!("{} ", effect.key)), span(theme, token, effect.title.to_string())];
-    let state = progress(effect).unwrap_or_else(|| format!("after {} steps", effect.measured.0));
+    let state = progress(effect)
+        .map_or_else(|| format!("after {} steps", effect.measured.0), |progress| format!("measuring {progress}"));
     title.push(span(theme, Token::Dim, format!(" · {state}")));
     title
 }
@@ -164,7 +168,7 @@ pub(crate) fn render_line(effect: Option<&Effect>, loud: bool, theme: &Theme, ar
         }
     }
     if let Some(progress) = progress(effect) {
-        line.push(span(theme, Token::Dim, progress));
+        line.push(span(theme, Token::Dim, format!("measuring {progress}")));
     }
     put(area, 0, line, buf);
 }

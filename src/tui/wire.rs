@@ -1,0 +1,310 @@
+//! Cells to bytes, with as few as it takes.
+//!
+//! Ratatui's own backend repeats both colours in full whenever either changes; nearly half of a frame was that. This
+//! one says only what changes, and nothing about the foreground of a blank.
+
+use std::io::{self, Write};
+
+use ratatui::backend::{Backend, ClearType, CrosstermBackend, WindowSize};
+use ratatui::buffer::Cell;
+use ratatui::layout::{Position, Size};
+use ratatui::style::{Color, Modifier};
+
+/// A backend that draws cells with the fewest bytes and leaves the rest to [`CrosstermBackend`].
+#[derive(Debug)]
+pub struct WireBackend<W: Write> {
+    inner: CrosstermBackend<W>,
+    /// The frame under way.
+    out: Vec<u8>,
+}
+
+impl<W: Write> WireBackend<W> {
+    /// Draws on `writer`, which should buffer a whole frame.
+    pub fn new(writer: W) -> Self {
+        Self { inner: CrosstermBackend::new(writer), out: Vec::new() }
+    }
+}
+
+impl<W: Write> Write for WireBackend<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.inner.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Write::flush(&mut self.inner)
+    }
+}
+
+impl<W: Write> Backend for WireBackend<W> {
+    type Error = io::Error;
+
+    fn draw<'a, I>(&mut self, content: I) -> io::Result<()>
+    where
+        I: Iterator<Item = (u16, u16, &'a Cell)>,
+    {
+        self.out.clear();
+        let mut pen = Pen::default();
+        for (x, y, cell) in content {
+            pen.move_to(x, y, &mut self.out);
+            pen.take_style(cell, &mut self.out);
+            self.out.extend_from_slice(cell.symbol().as_bytes());
+        }
+        if pen != (Pen { at: pen.at, ..Pen::default() }) {
+            self.out.extend_from_slice(b"\x1b[m");
+        }
+        self.inner.write_all(&self.out)
+    }
+
+    fn hide_cursor(&mut self) -> io::Result<()> {
+        self.inner.hide_cursor()
+    }
+
+    fn show_cursor(&mut self) -> io::Result<()> {
+        self.inner.show_cursor()
+    }
+
+    fn get_cursor_position(&mut self) -> io::Result<Position> {
+        self.inner.get_cursor_position()
+    }
+
+    fn set_cursor_position<P: Into<Position>>(&mut self, position: P) -> io::Result<()> {
+        self.inner.set_cursor_position(position)
+    }
+
+    fn clear(&mut self) -> io::Result<()> {
+        self.inner.clear()
+    }
+
+    fn clear_region(&mut self, clear_type: ClearType) -> io::Result<()> {
+        self.inner.clear_region(clear_type)
+    }
+
+    fn append_lines(&mut self, n: u16) -> io::Result<()> {
+        self.inner.append_lines(n)
+    }
+
+    fn size(&self) -> io::Result<Size> {
+        self.inner.size()
+    }
+
+    fn window_size(&mut self) -> io::Result<WindowSize> {
+        self.inner.window_size()
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Backend::flush(&mut self.inner)
+    }
+}
+
+/// Where the terminal's cursor stands and how it would draw. Each frame begins and ends with the default style.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Pen {
+    at: Option<(u16, u16)>,
+    foreground: Color,
+    background: Color,
+    modifier: Modifier,
+}
+
+/// Modifiers with the codes that switch them on and off.
+const MODIFIERS: [(Modifier, u8, u8); 5] = [
+    (Modifier::BOLD, 1, 22),
+    (Modifier::DIM, 2, 22),
+    (Modifier::ITALIC, 3, 23),
+    (Modifier::UNDERLINED, 4, 24),
+    (Modifier::REVERSED, 7, 27),
+];
+/// What shows the foreground even of a blank.
+const VISIBLE_ON_BLANKS: Modifier = Modifier::UNDERLINED.union(Modifier::REVERSED).union(Modifier::CROSSED_OUT);
+
+impl Pen {
+    fn move_to(&mut self, x: u16, y: u16, out: &mut Vec<u8>) {
+        // Writing to a vector can't fail.
+        let _ = match self.at {
+            Some((column, row)) if (column, row) == (x, y) => Ok(()),
+            Some((_, row)) if row == y => write!(out, "\x1b[{}G", u32::from(x) + 1),
+            _ => write!(out, "\x1b[{};{}H", u32::from(y) + 1, u32::from(x) + 1),
+        };
+        // After a wide symbol the next cell does not follow: it is addressed anew.
+        self.at = Some((x.saturating_add(1), y));
+    }
+
+    fn take_style(&mut self, cell: &Cell, out: &mut Vec<u8>) {
+        let mut codes = Codes::default();
+        let gone = self.modifier.difference(cell.modifier);
+        if gone.intersects(Modifier::BOLD | Modifier::DIM) {
+            // One code ends both.
+            self.modifier.remove(Modifier::BOLD | Modifier::DIM);
+        }
+        for (modifier, _, off) in MODIFIERS {
+            if gone.contains(modifier) {
+                codes.push(off);
+                self.modifier.remove(modifier);
+            }
+        }
+        for (modifier, on, _) in MODIFIERS {
+            if cell.modifier.difference(self.modifier).contains(modifier) {
+                codes.push(on);
+            }
+        }
+        self.modifier = cell.modifier;
+        let blank = cell.symbol() == " " && !cell.modifier.intersects(VISIBLE_ON_BLANKS);
+        if cell.fg != self.foreground && !blank {
+            codes.color(cell.fg, 30);
+            self.foreground = cell.fg;
+        }
+        if cell.bg != self.background {
+            codes.color(cell.bg, 40);
+            self.background = cell.bg;
+        }
+        codes.finish(out);
+    }
+}
+
+/// The parameters of one "select graphic rendition".
+#[derive(Debug, Default)]
+struct Codes(String);
+
+impl Codes {
+    fn push(&mut self, code: u8) {
+        self.text(&code.to_string());
+    }
+
+    fn text(&mut self, code: &str) {
+        if !self.0.is_empty() {
+            self.0.push(';');
+        }
+        self.0.push_str(code);
+    }
+
+    /// `base` is 30 for the foreground, 40 for the background.
+    fn color(&mut self, color: Color, base: u8) {
+        const NAMED: [Color; 8] = [
+            Color::Black,
+            Color::Red,
+            Color::Green,
+            Color::Yellow,
+            Color::Blue,
+            Color::Magenta,
+            Color::Cyan,
+            Color::Gray,
+        ];
+        const BRIGHT: [Color; 8] = [
+            Color::DarkGray,
+            Color::LightRed,
+            Color::LightGreen,
+            Color::LightYellow,
+            Color::LightBlue,
+            Color::LightMagenta,
+            Color::LightCyan,
+            Color::White,
+        ];
+        let index =
+            |palette: [Color; 8]| (base..).zip(palette).find(|(_, named)| *named == color).map(|(code, _)| code);
+        match color {
+            Color::Reset => self.push(base + 9),
+            Color::Rgb(r, g, b) => self.text(&format!("{};2;{r};{g};{b}", base + 8)),
+            Color::Indexed(n) => self.text(&format!("{};5;{n}", base + 8)),
+            _ => {
+                if let Some(code) = index(NAMED).or_else(|| index(BRIGHT).map(|code| code + 60)) {
+                    self.push(code);
+                }
+            }
+        }
+    }
+
+    fn finish(self, out: &mut Vec<u8>) {
+        if !self.0.is_empty() {
+            out.extend_from_slice(b"\x1b[");
+            out.extend_from_slice(self.0.as_bytes());
+            out.push(b'm');
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use ratatui::buffer::Buffer;
+    use ratatui::layout::Rect;
+    use ratatui::style::Style;
+
+    use super::*;
+
+    fn bytes_of(from: &Buffer, to: &Buffer) -> Vec<u8> {
+        let mut out = Vec::new();
+        WireBackend::new(&mut out).draw(from.diff(to).into_iter()).unwrap();
+        out
+    }
+
+    fn parsed(color: Color) -> vt100::Color {
+        match color {
+            Color::Rgb(r, g, b) => vt100::Color::Rgb(r, g, b),
+            Color::Indexed(n) => vt100::Color::Idx(n),
+            Color::Red => vt100::Color::Idx(1),
+            Color::LightCyan => vt100::Color::Idx(14),
+            _ => vt100::Color::Default,
+        }
+    }
+
+    fn any_cell() -> impl Strategy<Value = (char, Color, Color, Modifier)> {
+        let color = || {
+            prop::sample::select(vec![
+                Color::Reset,
+                Color::Red,
+                Color::LightCyan,
+                Color::Indexed(200),
+                Color::Rgb(1, 2, 3),
+                Color::Rgb(4, 5, 6),
+            ])
+        };
+        let modifier = (0u8..16).prop_map(|bits| {
+            let all = [Modifier::BOLD, Modifier::ITALIC, Modifier::UNDERLINED, Modifier::REVERSED];
+            all.into_iter().enumerate().filter(|(bit, _)| bits >> bit & 1 == 1).map(|(_, m)| m).collect()
+        });
+        (prop::sample::select(vec![' ', 'a', '█', 'z']), color(), color(), modifier)
+    }
+
+    fn any_buffer() -> impl Strategy<Value = Buffer> {
+        prop::collection::vec(any_cell(), 48).prop_map(|cells| {
+            let mut buf = Buffer::empty(Rect::new(0, 0, 12, 4));
+            for (cell, (symbol, fg, bg, modifier)) in buf.content.iter_mut().zip(cells) {
+                cell.set_char(symbol).set_style(Style::new().fg(fg).bg(bg).add_modifier(modifier));
+            }
+            buf
+        })
+    }
+
+    proptest! {
+        /// A terminal that reads the bytes of two frames shows the second one.
+        #[test]
+        fn the_terminal_shows_the_buffer(first in any_buffer(), second in any_buffer()) {
+            let mut parser = vt100::Parser::new(4, 12, 0);
+            parser.process(&bytes_of(&Buffer::empty(first.area), &first));
+            parser.process(&bytes_of(&first, &second));
+            for position in second.area.positions() {
+                let wanted = &second[position];
+                let cell = parser.screen().cell(position.y, position.x).unwrap();
+                let shown = if cell.contents().is_empty() { " " } else { cell.contents() };
+                prop_assert_eq!(shown, wanted.symbol());
+                prop_assert_eq!(cell.bgcolor(), parsed(wanted.bg));
+                prop_assert_eq!(cell.bold(), wanted.modifier.contains(Modifier::BOLD));
+                prop_assert_eq!(cell.italic(), wanted.modifier.contains(Modifier::ITALIC));
+                prop_assert_eq!(cell.underline(), wanted.modifier.contains(Modifier::UNDERLINED));
+                prop_assert_eq!(cell.inverse(), wanted.modifier.contains(Modifier::REVERSED));
+                if wanted.symbol() != " " || wanted.modifier.intersects(VISIBLE_ON_BLANKS) {
+                    prop_assert_eq!(cell.fgcolor(), parsed(wanted.fg));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn only_what_changes_is_said() {
+        let area = Rect::new(0, 0, 6, 1);
+        let mut buf = Buffer::empty(area);
+        buf.set_string(0, 0, "ab cd", Style::new().fg(Color::Red).bg(Color::Indexed(7)));
+        buf.set_style(Rect::new(3, 0, 2, 1), Style::new().fg(Color::LightCyan).add_modifier(Modifier::BOLD));
+        let out = bytes_of(&Buffer::empty(area), &buf);
+        assert_eq!(String::from_utf8(out).unwrap(), "\x1b[1;1H\x1b[31;48;5;7mab \x1b[1;96mcd\x1b[m");
+    }
+}

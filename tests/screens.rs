@@ -1,0 +1,259 @@
+//! What the Lab screen looks like: whole frames at several sizes, colour and glyph tiers and states of a lab.
+//!
+//! A snapshot is the text of the frame; those named `…_styles` add every run of equal style.
+#![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+#[path = "common/lab_states.rs"]
+mod lab_states;
+#[path = "common/synthetic.rs"]
+mod synthetic;
+
+use std::fmt::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use proptest::prelude::*;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use vramlab::session::{LabState, RunState};
+use vramlab::tui::{self, App, Catalog, ColorTier, GlyphTier, Message};
+
+fn app(theme: &str, color: ColorTier, glyphs: GlyphTier) -> App {
+    let catalog = Catalog::default();
+    let (theme, warnings) = catalog.load(theme, color).unwrap();
+    assert_eq!(warnings, Vec::<String>::new());
+    App::new(catalog, theme, glyphs)
+}
+
+fn dark() -> App {
+    app("dark", ColorTier::True, GlyphTier::Unicode)
+}
+
+/// Draws until the layout has settled: the chart chooses its zoom from the width it was drawn at.
+fn draw(app: &mut App, width: u16, height: u16) -> Buffer {
+    loop {
+        let area = Rect::new(0, 0, width, height);
+        let mut buf = Buffer::empty(area);
+        let layout = tui::draw(app, area, &mut buf);
+        app.update(Message::Drawn(layout));
+        if !app.needs_frame() {
+            return buf;
+        }
+    }
+}
+
+fn frame(mut app: App, state: LabState, width: u16, height: u16) -> Buffer {
+    app.update(Message::Lab(Arc::new(state)));
+    draw(&mut app, width, height)
+}
+
+fn press(app: &mut App, keys: &str) {
+    for key in keys.chars() {
+        app.update(Message::Key(KeyEvent::new(KeyCode::Char(key), KeyModifiers::NONE)));
+    }
+}
+
+fn text(buf: &Buffer) -> String {
+    let rows = buf.area.rows().map(|row| {
+        let line: String = row.columns().map(|cell| buf[(cell.x, cell.y)].symbol().to_owned()).collect();
+        line.trim_end().to_owned()
+    });
+    rows.collect::<Vec<_>>().join("\n")
+}
+
+fn styles(buf: &Buffer) -> String {
+    let mut out = text(buf);
+    out.push_str("\n\n");
+    let mut before = None;
+    for position in buf.area.positions() {
+        let cell = &buf[position];
+        let style = (cell.fg, cell.bg, cell.modifier);
+        if before != Some(style) {
+            writeln!(out, "{},{}: {} on {} {:?}", position.x, position.y, cell.fg, cell.bg, cell.modifier).unwrap();
+            before = Some(style);
+        }
+    }
+    out
+}
+
+#[test]
+fn running_at_80x24() {
+    insta::assert_snapshot!(text(&frame(dark(), lab_states::running(), 80, 24)));
+}
+
+#[test]
+fn running_at_120x40() {
+    insta::assert_snapshot!(styles(&frame(dark(), lab_states::running(), 120, 40)));
+}
+
+#[test]
+fn running_at_200x60() {
+    insta::assert_snapshot!(text(&frame(dark(), lab_states::running(), 200, 60)));
+}
+
+#[test]
+fn running_at_40x12() {
+    insta::assert_snapshot!(text(&frame(dark(), lab_states::running(), 40, 12)));
+}
+
+#[test]
+fn too_small() {
+    insta::assert_snapshot!(text(&frame(dark(), lab_states::running(), 30, 8)));
+}
+
+#[test]
+fn ascii_without_colour() {
+    let buf = frame(app("dark", ColorTier::None, GlyphTier::Ascii), lab_states::running(), 100, 30);
+    assert!(buf.content().iter().all(|cell| cell.symbol().is_ascii()));
+    insta::assert_snapshot!(styles(&buf));
+}
+
+#[test]
+fn sixteen_colours() {
+    insta::assert_snapshot!(styles(&frame(
+        app("dark", ColorTier::Ansi, GlyphTier::Unicode),
+        lab_states::paused(),
+        80,
+        24
+    )));
+}
+
+#[test]
+fn help_at_120x40() {
+    let mut app = dark();
+    app.update(Message::Lab(Arc::new(lab_states::running())));
+    press(&mut app, "?");
+    insta::assert_snapshot!(text(&draw(&mut app, 120, 40)));
+}
+
+#[test]
+fn help_scrolls_at_80x24() {
+    let mut app = dark();
+    app.update(Message::Lab(Arc::new(lab_states::running())));
+    press(&mut app, "?");
+    draw(&mut app, 80, 24);
+    press(&mut app, &"j".repeat(100));
+    insta::assert_snapshot!(text(&draw(&mut app, 80, 24)));
+}
+
+#[test]
+fn starting() {
+    insta::assert_snapshot!(text(&frame(dark(), lab_states::starting(), 80, 24)));
+}
+
+#[test]
+fn paused_with_a_switch_pending() {
+    insta::assert_snapshot!(text(&frame(dark(), lab_states::paused(), 120, 40)));
+}
+
+#[test]
+fn out_of_memory() {
+    let state = lab_states::state_of(lab_states::out_of_memory(), RunState::OutOfMemory);
+    insta::assert_snapshot!(text(&frame(dark(), state, 120, 40)));
+}
+
+#[test]
+fn failed() {
+    let reason = "the limit of 8.00 MiB is too small for the model; raise --limit".to_owned();
+    let state = lab_states::state_of(vramlab::model::View::default(), RunState::Failed(reason));
+    insta::assert_snapshot!(text(&frame(dark(), state, 80, 24)));
+}
+
+#[test]
+fn a_simulated_device_says_so_at_every_size() {
+    for (width, height) in [(40, 12), (80, 24), (120, 40), (200, 60)] {
+        let state = LabState { simulated: true, device: "sim:h200".to_owned(), ..lab_states::running() };
+        let text = text(&frame(dark(), state, width, height));
+        assert!(text.contains("simulated"), "{width}×{height}:\n{text}");
+        let text = self::text(&frame(dark(), lab_states::running(), width, height));
+        assert!(text.contains("processor"), "{width}×{height}:\n{text}");
+    }
+}
+
+#[test]
+fn without_colour_the_value_in_force_is_still_marked() {
+    let buf = frame(app("dark", ColorTier::None, GlyphTier::Unicode), lab_states::running(), 120, 40);
+    let all = text(&buf);
+    assert!(all.contains("▸bf16") && all.contains("▸set_to_none"), "{all}");
+    assert!(buf.content().iter().any(|cell| cell.modifier.contains(ratatui::style::Modifier::REVERSED)));
+}
+
+#[test]
+fn a_resized_screen_equals_a_fresh_one() {
+    let mut app = dark();
+    app.update(Message::Lab(Arc::new(lab_states::running())));
+    for (width, height) in [(200, 60), (12, 3), (80, 24), (1, 1), (120, 40)] {
+        app.update(Message::Resized);
+        draw(&mut app, width, height);
+    }
+    let fresh = frame(dark(), lab_states::running(), 120, 40);
+    assert_eq!(text(&draw(&mut app, 120, 40)), text(&fresh));
+}
+
+#[test]
+fn the_effect_becomes_quiet_by_itself() {
+    let mut app = dark();
+    app.update(Message::Lab(Arc::new(lab_states::running())));
+    assert!(app.effect_is_loud());
+    draw(&mut app, 120, 40);
+    assert!(!app.needs_frame());
+    let then = app.next_change().expect("the screen changes when the effect becomes quiet");
+    app.update(Message::Clock(then + Duration::from_millis(1)));
+    assert!(!app.effect_is_loud());
+    assert!(app.needs_frame());
+}
+
+fn any_state() -> impl Strategy<Value = LabState> {
+    let states: Vec<LabState> = vec![
+        LabState::default(),
+        lab_states::starting(),
+        lab_states::running(),
+        lab_states::paused(),
+        lab_states::state_of(lab_states::out_of_memory(), RunState::OutOfMemory),
+        lab_states::state_of(lab_states::finished(), RunState::Finished),
+        lab_states::state_of(vramlab::model::View::default(), RunState::Failed("no".repeat(200))),
+    ];
+    (0..states.len()).prop_map(move |index| states[index].clone())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    /// Any size, any state, any keys: no panic, and nothing is drawn outside the area.
+    #[test]
+    fn every_size_is_drawn_inside_its_area(
+        state in any_state(),
+        (width, height) in (1u16..=300, 1u16..=100),
+        (x, y) in (0u16..4, 0u16..4),
+        keys in "[mcapoze .,nhjklT?+-]{0,6}",
+        tier in prop::sample::select(vec![ColorTier::None, ColorTier::Ansi, ColorTier::Indexed, ColorTier::True]),
+    ) {
+        let mut app = app("dark", tier, GlyphTier::Unicode);
+        app.update(Message::Lab(Arc::new(state)));
+        press(&mut app, &keys);
+        let whole = Rect::new(0, 0, width + 8, height + 8);
+        let mut buf = Buffer::empty(whole);
+        for position in whole.positions() {
+            buf[position].set_symbol("#");
+        }
+        let area = Rect::new(x, y, width, height);
+        let layout = tui::draw(&app, area, &mut buf);
+        for position in whole.positions().filter(|&position| !area.contains(position)) {
+            prop_assert_eq!(buf[position].symbol(), "#", "{:?} is outside {:?}", position, area);
+        }
+        for (target, _) in &layout.targets {
+            prop_assert_eq!(target.intersection(area), *target);
+        }
+        app.update(Message::Drawn(layout));
+    }
+
+    /// An area that reaches beyond the buffer is cut, not a panic.
+    #[test]
+    fn an_area_larger_than_the_buffer_is_cut((width, height) in (1u16..=130, 1u16..=50)) {
+        let mut app = dark();
+        app.update(Message::Lab(Arc::new(lab_states::running())));
+        let mut buf = Buffer::empty(Rect::new(0, 0, width, height));
+        tui::draw(&app, Rect::new(0, 0, 140, 60), &mut buf);
+    }
+}
