@@ -43,7 +43,7 @@ pub(super) enum Usage {
 }
 
 /// A piece of a segment.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Block {
     pub address: Address,
     pub size: Bytes,
@@ -62,12 +62,11 @@ pub(super) struct Block {
     pub range: Option<RangeId>,
     /// The pool's count of lookups when the block became free.
     pub age_base: u64,
-    /// Streams other than its own that use it (`record_stream`).
-    pub side_streams: Vec<StreamId>,
 }
 
 impl Block {
     /// A free, mapped block without neighbours.
+    #[inline]
     pub const fn new(address: Address, size: Bytes, stream: StreamId, pool: PoolKind, range: Option<RangeId>) -> Self {
         Self {
             address,
@@ -81,19 +80,21 @@ impl Block {
             next: None,
             range,
             age_base: 0,
-            side_streams: Vec::new(),
         }
     }
 
     /// Has a neighbour.
+    #[inline]
     pub const fn is_split(&self) -> bool {
         self.previous.is_some() || self.next.is_some()
     }
 
+    #[inline]
     pub const fn is_expandable(&self) -> bool {
         self.range.is_some()
     }
 
+    #[inline]
     pub const fn is_free(&self) -> bool {
         matches!(self.usage, Usage::Free)
     }
@@ -113,6 +114,7 @@ pub(super) struct Blocks {
 impl Blocks {
     /// Keeps `block` and names it.
     #[expect(clippy::expect_used, reason = "four billion blocks are at least 2 TiB of device memory")]
+    #[inline]
     pub fn insert(&mut self, block: Block) -> BlockId {
         if let Some(id) = self.vacant.pop() {
             self.slots[id.index()] = block;
@@ -124,6 +126,7 @@ impl Blocks {
     }
 
     /// Forgets a block; its name may be given again.
+    #[inline]
     pub fn remove(&mut self, id: BlockId) {
         self.vacant.push(id);
     }
@@ -135,6 +138,7 @@ impl Blocks {
 
     /// Cuts `front` bytes off the start of `id`; returns the rest, a free block of the same kind that lies behind it
     /// and carries the stale requested size, as PyTorch's remainder does.
+    #[inline]
     pub fn split(&mut self, id: BlockId, front: Bytes) -> BlockId {
         let block = &mut self[id];
         let mut rest =
@@ -154,6 +158,7 @@ impl Blocks {
     }
 
     /// Joins a block and the one behind it under the name of the first.
+    #[inline]
     pub fn join(&mut self, lower: BlockId, upper: BlockId) {
         let (size, above) = (self[upper].size, self[upper].next);
         self[lower].size += size;
@@ -168,12 +173,14 @@ impl Blocks {
 impl Index<BlockId> for Blocks {
     type Output = Block;
 
+    #[inline]
     fn index(&self, id: BlockId) -> &Block {
         &self.slots[id.index()]
     }
 }
 
 impl IndexMut<BlockId> for Blocks {
+    #[inline]
     fn index_mut(&mut self, id: BlockId) -> &mut Block {
         &mut self.slots[id.index()]
     }

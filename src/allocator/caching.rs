@@ -122,6 +122,8 @@ pub struct CachingAllocator<S, T = ()> {
     /// First blocks of all segments and ranges.
     pub(super) heads: BTreeMap<Address, BlockId>,
     pub(super) ranges: Ranges,
+    /// Streams other than its own that use a live block (`record_stream`), by its address.
+    pub(super) side_streams: BTreeMap<Address, Vec<StreamId>>,
     /// Events that pending blocks wait for, oldest first, by side stream.
     pub(super) events: BTreeMap<StreamId, VecDeque<(EventToken, BlockId)>>,
     pub(super) limit: Option<Bytes>,
@@ -149,6 +151,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
             live: HashMap::default(),
             heads: BTreeMap::new(),
             ranges: Ranges::default(),
+            side_streams: BTreeMap::new(),
             events: BTreeMap::new(),
             reserved: Bytes::ZERO,
             device_total,
@@ -194,8 +197,8 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
             return Ok(());
         }
         let id = self.live.remove(&address).ok_or(AllocError::InvalidPointer { address })?;
+        let side_streams = if self.side_streams.is_empty() { None } else { self.side_streams.remove(&address) };
         let block = &mut self.blocks[id];
-        let side_streams = std::mem::take(&mut block.side_streams);
         block.usage = Usage::Pending(0);
         let (pool, size, requested, stream) = (block.pool, block.size, block.requested, block.stream);
         self.statistics.allocation.decrease(pool, 1);
@@ -204,10 +207,9 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         if size >= self.settings.max_split_size {
             self.statistics.oversize_allocations.decrease(1);
         }
-        if side_streams.is_empty() {
-            self.free_block(id);
-        } else {
-            self.await_streams(id, &side_streams);
+        match side_streams {
+            None => self.free_block(id),
+            Some(streams) => self.await_streams(id, &streams),
         }
         self.verify(None);
         Ok(())
@@ -217,9 +219,11 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
     /// The block's own stream, and addresses that are not handed out, are ignored.
     pub fn record_stream(&mut self, address: Address, stream: StreamId) {
         let Some(&id) = self.live.get(&address) else { return };
-        let block = &mut self.blocks[id];
-        if stream != block.stream && !block.side_streams.contains(&stream) {
-            block.side_streams.push(stream);
+        if stream != self.blocks[id].stream {
+            let streams = self.side_streams.entry(address).or_default();
+            if !streams.contains(&stream) {
+                streams.push(stream);
+            }
         }
     }
 

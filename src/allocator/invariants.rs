@@ -78,7 +78,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
             );
         }
         let pool = self.pool(block.pool);
-        let free = pool.free.get(&FreeKey::of(block)) == Some(&id);
+        let free = pool.free.get(&FreeKey::of(block)) == Some(id);
         let unmapped = pool.unmapped.get(&(block.stream, at)) == Some(&id);
         ensure!(free == (block.is_free() && block.mapped), "the set of free blocks is wrong about {at}");
         ensure!(unmapped != block.mapped, "the set of unmapped blocks is wrong about {at}");
@@ -170,7 +170,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         }
         let streams_agree = [PoolKind::Small, PoolKind::Large]
             .iter()
-            .all(|&kind| self.pool(kind).free.iter().all(|(key, &id)| *key == FreeKey::of(&self.blocks[id])));
+            .all(|&kind| self.pool(kind).free.iter().all(|(key, id)| key == FreeKey::of(&self.blocks[id])));
         ensure!(streams_agree, "a free block stands under another's key");
         Ok(())
     }

@@ -23,7 +23,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
     }
 
     fn release_pool(&mut self, pool: PoolKind) {
-        let free: Vec<BlockId> = self.pool(pool).free.values().copied().collect();
+        let free: Vec<BlockId> = self.pool(pool).free.ids().collect();
         let (expandable, plain): (Vec<BlockId>, Vec<BlockId>) =
             free.into_iter().partition(|&id| self.blocks[id].is_expandable());
         for id in plain {
@@ -74,12 +74,13 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
             self.release_block(id);
             return true;
         }
+        let least = FreeKey::at_least(request.stream, max_split);
         let smaller: Vec<BlockId> = pool
             .free
-            .range(FreeKey::at_least(request.stream, max_split)..first)
+            .iter()
             .rev()
-            .map(|(_, &id)| id)
-            .filter(|&id| self.is_releasable(id))
+            .filter(|(key, id)| (least..first).contains(key) && self.is_releasable(*id))
+            .map(|(_, id)| id)
             .collect();
         let mut released = Bytes::ZERO;
         for id in smaller {
@@ -124,8 +125,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         }
         let target = self.reserved - threshold;
         let age = |id: BlockId| lookups.saturating_sub(self.blocks[id].age_base) as f64;
-        let mut unsplit: Vec<BlockId> =
-            self.large.free.values().copied().filter(|&id| !self.blocks[id].is_split()).collect();
+        let mut unsplit: Vec<BlockId> = self.large.free.ids().filter(|&id| !self.blocks[id].is_split()).collect();
         let mut ages: f64 = unsplit.iter().map(|&id| age(id)).sum();
         let mut reclaimed = Bytes::ZERO;
         let mut found = true;

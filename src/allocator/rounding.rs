@@ -17,6 +17,7 @@ const ROUND_LARGE: u64 = 2 * MIB;
 /// The size that is searched for when `requested` bytes are asked: a multiple of 512, or of a power-of-two division
 /// where `roundup_power2_divisions` says so. The table is looked up with the unrounded size.
 #[must_use]
+#[inline]
 pub const fn round(requested: Bytes, table: &RoundupTable) -> Bytes {
     let n = requested.0;
     if n < MIN_BLOCK {
@@ -35,6 +36,7 @@ pub const fn round(requested: Bytes, table: &RoundupTable) -> Bytes {
 
 /// The segment that is fetched from the driver for a rounded size.
 #[must_use]
+#[inline]
 pub const fn segment_size(rounded: Bytes, large_segment: Bytes) -> Bytes {
     if rounded.0 <= SMALL_SIZE {
         Bytes(SMALL_SEGMENT)
@@ -46,6 +48,7 @@ pub const fn segment_size(rounded: Bytes, large_segment: Bytes) -> Bytes {
 }
 
 /// The pool that serves a rounded size.
+#[inline]
 pub(super) const fn pool_of(rounded: Bytes) -> PoolKind {
     if rounded.0 <= SMALL_SIZE { PoolKind::Small } else { PoolKind::Large }
 }

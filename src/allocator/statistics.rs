@@ -20,12 +20,14 @@ pub struct Counter {
 }
 
 impl Counter {
+    #[inline]
     pub(super) fn increase(&mut self, amount: i64) {
         self.current += amount;
         self.peak = self.peak.max(self.current);
         self.allocated += amount;
     }
 
+    #[inline]
     pub(super) fn decrease(&mut self, amount: i64) {
         self.current -= amount;
         self.freed += amount;
@@ -53,6 +55,7 @@ pub struct PoolCounters {
 }
 
 impl PoolCounters {
+    #[inline]
     fn of(&mut self, pool: PoolKind) -> &mut Counter {
         match pool {
             PoolKind::Small => &mut self.small_pool,
@@ -60,11 +63,13 @@ impl PoolCounters {
         }
     }
 
+    #[inline]
     pub(super) fn increase(&mut self, pool: PoolKind, amount: i64) {
         self.all.increase(amount);
         self.of(pool).increase(amount);
     }
 
+    #[inline]
     pub(super) fn decrease(&mut self, pool: PoolKind, amount: i64) {
         self.all.decrease(amount);
         self.of(pool).decrease(amount);
@@ -246,6 +251,7 @@ impl Serialize for Statistics {
 
 /// A size as the statistics count it.
 #[expect(clippy::cast_possible_wrap, reason = "requests stay below 2^60 bytes")]
+#[inline]
 pub(super) const fn amount(bytes: Bytes) -> i64 {
     bytes.0 as i64
 }
