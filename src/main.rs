@@ -1,3 +1,7 @@
-//! The command line.
+//! The `vramlab` binary: see [`vramlab::cli`].
 
-fn main() {}
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    vramlab::cli::main()
+}

@@ -67,6 +67,8 @@ struct Shared {
     observer: RefCell<Box<dyn Observer>>,
     names: RefCell<Names>,
     scope: Cell<NameId>,
+    /// Time that safe points spent waiting for a person.
+    held: Cell<Micros>,
 }
 
 /// A handle on allocator, device and observer; clones share them. It lives on one thread.
@@ -86,6 +88,7 @@ impl Memory {
             observer: RefCell::new(observer),
             names: RefCell::default(),
             scope: Cell::new(NameId::NONE),
+            held: Cell::default(),
         }))
     }
 
@@ -95,10 +98,11 @@ impl Memory {
         self.0.device.borrow().info().clone()
     }
 
-    /// Time since the device was opened.
+    /// Time since the device was opened, without the time that a person held training at safe points.
     #[must_use]
     pub fn now(&self) -> Micros {
-        micros(self.0.device.borrow().now())
+        let now = micros(self.0.device.borrow().now());
+        Micros(now.0.saturating_sub(self.0.held.get().0))
     }
 
     /// Tells the observer.
@@ -319,7 +323,11 @@ impl Memory {
     /// [`TrainError::Stopped`].
     pub fn safe_point(&self, point: SafePoint) -> OpResult<()> {
         loop {
-            let request = self.0.observer.borrow_mut().safe_point(point);
+            let (request, held) = {
+                let mut observer = self.0.observer.borrow_mut();
+                (observer.safe_point(point), observer.take_held())
+            };
+            self.0.held.set(Micros(self.0.held.get().0 + micros(held).0));
             match request {
                 Request::Continue => return Ok(()),
                 Request::EmptyCache => self.empty_cache(),

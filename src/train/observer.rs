@@ -1,5 +1,7 @@
 //! Who watches a trainer: every event, and the points at which it may be held or stopped.
 
+use std::time::Duration;
+
 use crate::model::Event;
 
 /// A point between two pieces of work.
@@ -34,6 +36,11 @@ pub trait Observer {
         let _ = point;
         Request::Continue
     }
+
+    /// Time since the last call that safe points spent waiting for a person: it is no part of training.
+    fn take_held(&mut self) -> Duration {
+        Duration::ZERO
+    }
 }
 
 /// Nobody watches.
@@ -56,5 +63,9 @@ impl<O: Observer> Observer for std::rc::Rc<std::cell::RefCell<O>> {
 
     fn safe_point(&mut self, point: SafePoint) -> Request {
         self.borrow_mut().safe_point(point)
+    }
+
+    fn take_held(&mut self) -> Duration {
+        self.borrow_mut().take_held()
     }
 }

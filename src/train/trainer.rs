@@ -9,6 +9,7 @@ use crate::units::Bytes;
 
 use super::config::{Config, DataPath, ZeroGrad};
 use super::context::Context;
+use super::data::{BatchLayout, BatchSource, Feed};
 use super::error::{Interrupt, OpResult, TrainError};
 use super::library::LibraryMemory;
 use super::memory::{Memory, micros};
@@ -52,8 +53,31 @@ pub trait Workload {
     /// Out of memory, a failed copy.
     fn resident_batches(&self, cx: &mut Context, samples: usize) -> OpResult<Vec<Batch>>;
 
+    /// The tensors of a streamed batch of `samples`.
+    fn batch_layout(&self, samples: usize) -> BatchLayout;
+
+    /// What makes streamed batches, on the loader thread.
+    ///
+    /// # Errors
+    /// [`TrainError::Data`].
+    fn batch_source(&self) -> Result<Box<dyn BatchSource>, TrainError>;
+
     /// Tokens (language models) or 1 (others) in one sample.
     fn items_per_sample(&self) -> usize;
+
+    /// After every so many steps the model writes a piece of text.
+    fn writes_every(&self) -> Option<u64> {
+        None
+    }
+
+    /// A piece of text, made by forward passes without gradients; `None` for models that don't write.
+    ///
+    /// # Errors
+    /// What its ops return.
+    fn write(&self, cx: &mut Context, model: &dyn Model, step: u64) -> OpResult<Option<String>> {
+        let _ = (cx, model, step);
+        Ok(None)
+    }
 }
 
 /// How a trainer is made.
@@ -87,6 +111,7 @@ pub struct Trainer {
     // Dropped in this order: what the steps hold goes before the allocator that holds their memory.
     total: Option<Tensor>,
     batches: Vec<Batch>,
+    feed: Option<Feed>,
     optimizer: Optimizer,
     scaler: Scaler,
     model: Rc<dyn Model>,
@@ -127,6 +152,7 @@ impl Trainer {
         let mut trainer = Self {
             total: None,
             batches: Vec::new(),
+            feed: None,
             optimizer: Optimizer::new(config.optimizer),
             scaler: Scaler::default(),
             model,
@@ -240,9 +266,22 @@ impl Trainer {
     }
 
     fn make_batches(&mut self) -> Result<(), TrainError> {
-        self.batches.clear();
-        if self.config.data == DataPath::Resident {
-            self.batches = self.workload.resident_batches(&mut self.cx, self.config.micro_batch())?;
+        let samples = self.config.micro_batch();
+        match self.config.data {
+            DataPath::Resident => {
+                self.feed = None;
+                self.batches.clear();
+                self.batches = self.workload.resident_batches(&mut self.cx, samples)?;
+            }
+            DataPath::Streamed => {
+                self.batches.clear();
+                let layout = self.workload.batch_layout(samples);
+                let (memory, pinned) = (self.cx.memory().clone(), self.config.pinned);
+                match &mut self.feed {
+                    Some(feed) => feed.configure(&memory, layout, pinned)?,
+                    None => self.feed = Some(Feed::start(&memory, self.workload.batch_source()?, layout, pinned)?),
+                }
+            }
         }
         Ok(())
     }
@@ -258,23 +297,23 @@ impl Trainer {
         self.timing = Timing::default();
         match self.run_step() {
             Ok((loss, optimizer_ran)) => {
-                let copy = self.memory().with_device(|device| {
-                    device.synchronize();
-                    device.take_copy_time()
-                });
+                // Only the compute stream is waited for (by reading the loss): the next batch may still be on its way.
+                let waited = self.memory().with_device(|device| device.take_copy_time());
+                let copy = Micros(micros(waited).0 + self.feed.as_mut().map_or(0, |feed| feed.take_copy_time().0));
                 let samples = self.config.micro_batch() * self.config.accumulation.max(1);
                 let report = StepReport {
                     step: self.steps,
                     loss,
                     total: Micros(self.memory().now().0.saturating_sub(begun.0)),
                     phases: self.timing.phases,
-                    copy: micros(copy),
+                    copy,
                     items: (samples * self.workload.items_per_sample()) as u64,
                     optimizer_ran,
                 };
                 self.steps += 1;
                 self.memory().emit(EventKind::StepEnd(report.clone()));
                 self.memory().safe_point(SafePoint::Step)?;
+                self.write()?;
                 Ok(report)
             }
             Err(interrupt) => {
@@ -286,6 +325,36 @@ impl Trainer {
                 Err(interrupt.into())
             }
         }
+    }
+
+    /// Lets the model write, every so many steps. Too little memory for that is no reason to stop training.
+    fn write(&mut self) -> Result<(), TrainError> {
+        if !self.workload.writes_every().is_some_and(|every| self.steps.is_multiple_of(every.max(1))) {
+            return Ok(());
+        }
+        let model = Rc::clone(&self.model);
+        let (workload, steps) = (&self.workload, self.steps);
+        match self.cx.no_grad(|cx| workload.write(cx, &*model, steps)) {
+            Ok(Some(text)) => self.memory().emit(EventKind::Generated { text: text.into() }),
+            Ok(None) => {}
+            Err(interrupt) => {
+                self.cx.abandon();
+                match TrainError::from(interrupt) {
+                    TrainError::OutOfMemory { .. } => {
+                        self.memory().emit(EventKind::Note { text: "too little memory to write a sample".into() });
+                    }
+                    other => return Err(other),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Marks in the event stream that a switch is about to change.
+    pub fn note_switch(&self, key: char, switch: &str, from: &str, to: &str) {
+        let memory = self.memory();
+        let (switch, from, to) = (memory.name(switch), memory.name(from), memory.name(to));
+        memory.emit(EventKind::SwitchFlipped { key, switch, from, to });
     }
 
     fn begin(&mut self, phase: Phase) {
@@ -370,6 +439,9 @@ impl Trainer {
     }
 
     fn next_batch(&mut self, micro: usize) -> OpResult<Batch> {
+        if let Some(feed) = &mut self.feed {
+            return feed.next(self.cx.memory());
+        }
         let position = self.steps * self.config.accumulation.max(1) as u64 + micro as u64;
         let count = self.batches.len() as u64;
         let index = usize::try_from(position % count.max(1)).unwrap_or(0);

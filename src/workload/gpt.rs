@@ -4,9 +4,14 @@ use std::rc::Rc;
 
 use crate::device::{DType, Kernel};
 use crate::model::{Category, NameId};
-use crate::train::{Batch, Context, Model, OpResult, Segment, Shape, Tensor, TrainError, Workload, checkpoint};
+use crate::train::{
+    Batch, BatchLayout, BatchSource, Context, Model, OpResult, Segment, Shape, Tensor, TrainError, Workload, checkpoint,
+};
 
-use super::hash::{self, Init, Parameters};
+use super::catalog::Data;
+use super::hash::{self, Cycle, Init, Parameters};
+use super::text::Windows;
+use super::writing;
 
 /// Sizes of a GPT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +35,9 @@ pub struct GptSizes {
 pub struct Gpt {
     name: String,
     sizes: GptSizes,
+    data: Data,
+    seed: u64,
+    writes_every: Option<u64>,
 }
 
 const EPS: f32 = 1e-5;
@@ -56,7 +64,21 @@ impl Gpt {
                 sizes.seq, sizes.context
             ));
         }
-        Ok(Self { name: name.into(), sizes })
+        Ok(Self { name: name.into(), sizes, data: Data::Reference, seed: 0, writes_every: None })
+    }
+
+    /// Trains on `data`; `seed` decides what is random in it.
+    #[must_use]
+    pub fn with_data(mut self, data: Data, seed: u64) -> Self {
+        (self.data, self.seed) = (data, seed);
+        self
+    }
+
+    /// Writes a piece of text after every so many steps, where it trains on text.
+    #[must_use]
+    pub fn writing_every(mut self, steps: Option<u64>) -> Self {
+        self.writes_every = steps;
+        self
     }
 
     /// Its sizes.
@@ -226,7 +248,30 @@ impl Workload for Gpt {
         hash::resident_tokens(cx, samples, self.sizes.seq, self.sizes.vocab)
     }
 
+    fn batch_layout(&self, samples: usize) -> BatchLayout {
+        let tokens = (Shape::new(&[samples, self.sizes.seq]), DType::I64);
+        BatchLayout { input: tokens, target: tokens }
+    }
+
+    fn batch_source(&self) -> Result<Box<dyn BatchSource>, TrainError> {
+        Ok(match &self.data {
+            Data::Text(text) => Box::new(Windows::new(text.clone(), self.sizes.seq, self.seed)?),
+            Data::Reference | Data::Streamed => Box::new(Cycle::tokens(self.sizes.seq, self.sizes.vocab)),
+        })
+    }
+
     fn items_per_sample(&self) -> usize {
         self.sizes.seq
+    }
+
+    fn writes_every(&self) -> Option<u64> {
+        self.writes_every
+    }
+
+    fn write(&self, cx: &mut Context, model: &dyn Model, step: u64) -> OpResult<Option<String>> {
+        if !matches!(self.data, Data::Text(_)) {
+            return Ok(None);
+        }
+        writing::write(cx, model, &self.sizes, self.seed ^ step).map(Some)
     }
 }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use crate::device::DType;
 use crate::model::{Category, NameId};
-use crate::train::{Batch, Context, OpResult, Shape, Tensor, TrainError};
+use crate::train::{Batch, BatchSource, Context, OpResult, Shape, Tensor, TrainError};
 use crate::units::StreamId;
 
 /// A hash of 32 bits with low bias.
@@ -217,6 +217,63 @@ pub(super) fn resident_tokens(cx: &Context, samples: usize, rows: usize, vocabul
             Ok(Batch { input: input_tensor, target: target_tensor })
         })
         .collect()
+}
+
+/// Makes reference batch `b` of `samples`: the bytes of input and target.
+type MakeBatch = Box<dyn Fn(u32, usize) -> (Vec<u8>, Vec<u8>) + Send>;
+
+/// The four reference batches over and over, for the loader thread.
+pub(super) struct Cycle {
+    make: MakeBatch,
+    bytes_per_sample: usize,
+    samples: usize,
+    made: Vec<(Vec<u8>, Vec<u8>)>,
+    next: usize,
+}
+
+impl Cycle {
+    /// Token batches.
+    pub fn tokens(rows: usize, vocabulary: usize) -> Self {
+        let make = move |b, samples| {
+            let (inputs, targets) = token_batch(b, samples, rows, vocabulary);
+            (
+                inputs.iter().flat_map(|x| x.to_le_bytes()).collect(),
+                targets.iter().flat_map(|x| x.to_le_bytes()).collect(),
+            )
+        };
+        Self::new(Box::new(make), 8 * rows)
+    }
+
+    /// Vector batches.
+    pub fn vectors(width: usize, classes: usize) -> Self {
+        let make = move |b, samples| {
+            let (values, labels) = vector_batch(b, samples, width, classes);
+            (
+                values.iter().flat_map(|x| x.to_le_bytes()).collect(),
+                labels.iter().flat_map(|x| x.to_le_bytes()).collect(),
+            )
+        };
+        Self::new(Box::new(make), 4 * width)
+    }
+
+    fn new(make: MakeBatch, bytes_per_sample: usize) -> Self {
+        Self { make, bytes_per_sample, samples: 0, made: Vec::new(), next: 0 }
+    }
+}
+
+impl BatchSource for Cycle {
+    fn fill(&mut self, input: &mut [u8], target: &mut [u8]) -> Result<(), String> {
+        let samples = input.len() / self.bytes_per_sample;
+        if samples != self.samples {
+            self.made = (0..4).map(|b| (self.make)(b, samples)).collect();
+            self.samples = samples;
+        }
+        let (inputs, targets) = &self.made[self.next % 4];
+        input.copy_from_slice(inputs);
+        target.copy_from_slice(targets);
+        self.next += 1;
+        Ok(())
+    }
 }
 
 /// The same segment twice: the type that checkpointing wants.

@@ -2,10 +2,13 @@
 
 use std::rc::Rc;
 
+use crate::device::DType;
 use crate::model::NameId;
-use crate::train::{Batch, Context, Model, OpResult, Segment, Tensor, TrainError, Workload, checkpoint};
+use crate::train::{
+    Batch, BatchLayout, BatchSource, Context, Model, OpResult, Segment, Shape, Tensor, TrainError, Workload, checkpoint,
+};
 
-use super::hash::{self, Init, Parameters};
+use super::hash::{self, Cycle, Init, Parameters};
 
 /// Sizes of an MLP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,6 +121,17 @@ impl Workload for Mlp {
 
     fn resident_batches(&self, cx: &mut Context, samples: usize) -> OpResult<Vec<Batch>> {
         hash::resident_vectors(cx, samples, self.sizes.inputs, self.sizes.classes)
+    }
+
+    fn batch_layout(&self, samples: usize) -> BatchLayout {
+        BatchLayout {
+            input: (Shape::new(&[samples, self.sizes.inputs]), DType::F32),
+            target: (Shape::new(&[samples]), DType::I64),
+        }
+    }
+
+    fn batch_source(&self) -> Result<Box<dyn BatchSource>, TrainError> {
+        Ok(Box::new(Cycle::vectors(self.sizes.inputs, self.sizes.classes)))
     }
 
     fn items_per_sample(&self) -> usize {

@@ -1,0 +1,100 @@
+//! `vramlab doctor`: what was found on this machine, in sentences.
+
+use std::io::IsTerminal;
+use std::process::ExitCode;
+
+use clap::Args;
+use color_eyre::eyre::Result;
+use serde::Serialize;
+
+use super::spec;
+use crate::allocator::Settings;
+use crate::device::cpu::{CpuDevice, CpuOptions};
+use crate::device::{Device, cuda};
+use crate::tui::{Catalog, ColorTier, GlyphTier};
+
+/// Arguments of `vramlab doctor`.
+#[derive(Debug, Args)]
+pub(super) struct DoctorArgs {
+    /// Print JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// One thing that was looked for.
+#[derive(Debug, Serialize)]
+struct Line {
+    subject: String,
+    found: bool,
+    sentence: String,
+}
+
+impl Line {
+    fn new(subject: &str, found: bool, sentence: String) -> Self {
+        Self { subject: subject.to_owned(), found, sentence }
+    }
+}
+
+/// Prints what was found; always succeeds, because a machine without a GPU is fine.
+pub(super) fn run(args: &DoctorArgs) -> Result<ExitCode> {
+    let mut lines = vec![processor(), terminal(), themes(), settings()];
+    lines.extend(cuda::probe().into_iter().map(|probe| Line {
+        subject: probe.subject,
+        found: probe.found,
+        sentence: probe.sentence,
+    }));
+    if args.json {
+        println!("{}", serde_json::to_string_pretty(&lines)?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let width = lines.iter().map(|line| line.subject.chars().count()).max().unwrap_or(0);
+    for line in &lines {
+        let mark = if line.found { "yes" } else { "no" };
+        println!("{mark:>3}  {:width$}  {}", line.subject, line.sentence);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn processor() -> Line {
+    match CpuDevice::open(CpuOptions::default()) {
+        Ok(device) => {
+            let info = device.info();
+            let sentence = format!("{}; segments may take {} unless --limit says less.", info.name, info.memory);
+            Line::new("processor", true, sentence)
+        }
+        Err(error) => Line::new("processor", false, error.to_string()),
+    }
+}
+
+fn terminal() -> Line {
+    let variable = |name: &str| std::env::var(name).ok();
+    if !(std::io::stdin().is_terminal() && std::io::stdout().is_terminal()) {
+        let sentence = "Not on a terminal: the lab would print tables instead.";
+        return Line::new("terminal", false, sentence.to_owned());
+    }
+    let size = crossterm::terminal::size().map_or_else(|_| "unknown size".to_owned(), |(w, h)| format!("{w}×{h}"));
+    let sentence = format!(
+        "{size}, colours {}, characters {} (change with --color and --glyphs).",
+        ColorTier::detect(variable).name(),
+        GlyphTier::detect(variable).name(),
+    );
+    Line::new("terminal", true, sentence)
+}
+
+fn themes() -> Line {
+    let folder = Catalog::user_folder(|name| std::env::var(name).ok());
+    let catalog = Catalog::with_user_themes(folder.as_deref());
+    let place = folder.map_or_else(String::new, |folder| format!("; your own go to {}", folder.display()));
+    Line::new("themes", true, format!("{}{place}.", catalog.names().join(", ")))
+}
+
+fn settings() -> Line {
+    const SUBJECT: &str = "allocator settings";
+    match spec::environment_settings() {
+        None => Line::new(SUBJECT, true, "PyTorch's defaults; no PYTORCH_ALLOC_CONF is set.".to_owned()),
+        Some(text) => match Settings::parse(&text) {
+            Ok(_) => Line::new(SUBJECT, true, format!("From the environment: {text}")),
+            Err(error) => Line::new(SUBJECT, false, format!("From the environment, refused: {error}")),
+        },
+    }
+}

@@ -1,0 +1,199 @@
+//! The gate between a front end and the engine: what the engine asks at every safe point.
+
+use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
+use std::time::{Duration, Instant};
+
+use super::publisher::{About, Update};
+use super::{Command, RunState, StepSize, switches};
+use crate::model::Event;
+use crate::train::{Config, Observer, Request, SafePoint};
+
+/// Events are handed on in batches of at least this many, or at phase ends when a batch is old.
+const BATCH: usize = 512;
+/// A batch older than this goes at the next safe point: the screen should not wait for a long op.
+const BATCH_AGE: Duration = Duration::from_millis(15);
+
+/// How far the engine may go before it stops by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mode {
+    Running,
+    Paused,
+    Until(StepSize),
+}
+
+/// Commands in, events out. Lives on the engine thread.
+pub(super) struct Gate {
+    commands: Receiver<Command>,
+    updates: SyncSender<Update>,
+    batch: Vec<Event>,
+    sent: Instant,
+    mode: Mode,
+    config: Config,
+    wanted: Config,
+    quit: bool,
+    empty_cache: bool,
+    held: Duration,
+}
+
+impl Gate {
+    pub(super) fn new(commands: Receiver<Command>, updates: SyncSender<Update>, config: Config) -> Self {
+        Self {
+            commands,
+            updates,
+            batch: Vec::with_capacity(2 * BATCH),
+            sent: Instant::now(),
+            mode: Mode::Running,
+            wanted: config,
+            config,
+            quit: false,
+            empty_cache: false,
+            held: Duration::ZERO,
+        }
+    }
+
+    /// The configuration that the next step should have.
+    pub(super) fn wanted(&self) -> &Config {
+        &self.wanted
+    }
+
+    /// Tells that `config` is in force now.
+    pub(super) fn in_force(&mut self, config: Config) {
+        self.config = config;
+        self.publish_switches();
+    }
+
+    /// What was asked for last can't be had: what is in force stays.
+    pub(super) fn refuse(&mut self) {
+        self.wanted = self.config;
+    }
+
+    /// Hands on what the lab trains and where.
+    pub(super) fn describe(&mut self, about: About) {
+        self.send(Update::About(about));
+    }
+
+    /// True when the front end is gone or asked to end.
+    pub(super) fn ended(&self) -> bool {
+        self.quit
+    }
+
+    /// Hands all events on and says what the lab is doing now.
+    pub(super) fn announce(&mut self, state: RunState) {
+        self.flush();
+        self.send(Update::Run(state));
+    }
+
+    /// Stops until a person goes on or quits: after an out-of-memory error, or when all steps are done.
+    pub(super) fn wait(&mut self, state: RunState) {
+        let begun = Instant::now();
+        self.mode = Mode::Paused;
+        self.announce(state);
+        while self.mode == Mode::Paused && !self.quit {
+            self.receive();
+            if self.empty_cache {
+                break;
+            }
+        }
+        self.held += begun.elapsed();
+        if self.mode != Mode::Paused && !self.quit {
+            self.announce(RunState::Running);
+        }
+    }
+
+    /// Takes the request to empty the cache, if there is one.
+    pub(super) fn take_empty_cache(&mut self) -> bool {
+        std::mem::take(&mut self.empty_cache)
+    }
+
+    fn receive(&mut self) {
+        match self.commands.recv() {
+            Ok(command) => self.obey(command),
+            Err(_) => self.quit = true,
+        }
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::EmptyCache => self.empty_cache = true,
+            Command::Next(switch) => {
+                let choice = switches::next(switch, &self.wanted);
+                self.want(switches::with(&self.wanted, switch, choice));
+            }
+            Command::Set(switch, choice) => self.want(switches::with(&self.wanted, switch, choice)),
+            Command::Pause => self.mode = Mode::Paused,
+            Command::Resume => self.mode = Mode::Running,
+            Command::Advance(size) => self.mode = Mode::Until(size),
+            Command::Quit => self.quit = true,
+        }
+    }
+
+    fn want(&mut self, config: Config) {
+        self.wanted = config;
+        self.publish_switches();
+    }
+
+    fn publish_switches(&mut self) {
+        self.send(Update::Switches(switches::panel(&self.config, &self.wanted)));
+    }
+
+    fn flush(&mut self) {
+        if !self.batch.is_empty() {
+            let batch = std::mem::replace(&mut self.batch, Vec::with_capacity(2 * BATCH));
+            self.send(Update::Events(batch));
+        }
+        self.sent = Instant::now();
+    }
+
+    fn send(&mut self, update: Update) {
+        if self.updates.send(update).is_err() {
+            // Nobody is left to look.
+            self.quit = true;
+        }
+    }
+}
+
+impl Observer for Gate {
+    fn event(&mut self, event: Event) {
+        self.batch.push(event);
+    }
+
+    fn safe_point(&mut self, point: SafePoint) -> Request {
+        let due = self.batch.len() >= BATCH || (point != SafePoint::Op && self.sent.elapsed() >= BATCH_AGE);
+        if due {
+            self.flush();
+        }
+        loop {
+            match self.commands.try_recv() {
+                Ok(command) => self.obey(command),
+                Err(TryRecvError::Empty) => break,
+                Err(TryRecvError::Disconnected) => {
+                    self.quit = true;
+                    break;
+                }
+            }
+        }
+        let arrived = match self.mode {
+            Mode::Until(StepSize::Op) => true,
+            Mode::Until(StepSize::Phase) => point != SafePoint::Op,
+            Mode::Until(StepSize::Step) => point == SafePoint::Step,
+            Mode::Running | Mode::Paused => false,
+        };
+        if arrived {
+            self.mode = Mode::Paused;
+        }
+        if self.mode == Mode::Paused && !self.quit && !self.empty_cache {
+            self.wait(RunState::Paused);
+        }
+        if self.quit {
+            Request::Stop
+        } else if self.take_empty_cache() {
+            Request::EmptyCache
+        } else {
+            Request::Continue
+        }
+    }
+
+    fn take_held(&mut self) -> Duration {
+        std::mem::take(&mut self.held)
+    }
+}

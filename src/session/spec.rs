@@ -1,0 +1,127 @@
+//! What a lab is made of.
+
+use thiserror::Error;
+
+use super::publisher::About;
+use crate::allocator::Settings;
+use crate::device::cpu::{CpuDevice, CpuOptions};
+use crate::device::{Device, DeviceError};
+use crate::train::{Config, LibraryMemory, Observer, TrainError, Trainer, TrainerOptions};
+use crate::units::Bytes;
+use crate::workload::{Architecture, CatalogError, Data, Entry, Sizes};
+
+/// Where to train.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum DeviceChoice {
+    /// The processor.
+    #[default]
+    Cpu,
+}
+
+/// What to train, how, and where. Becomes a [`Trainer`] on the thread that trains.
+#[derive(Clone, Debug)]
+pub struct LabSpec {
+    /// The workload.
+    pub workload: Entry,
+    /// Sizes over the workload's own.
+    pub sizes: Sizes,
+    /// What it trains on.
+    pub data: Data,
+    /// Seed of everything random.
+    pub seed: u64,
+    /// The switches at the start.
+    pub config: Config,
+    /// Where.
+    pub device: DeviceChoice,
+    /// Library workspaces that the device has.
+    pub library: LibraryMemory,
+    /// The allocator's settings.
+    pub settings: Settings,
+    /// The most that may be reserved.
+    pub limit: Option<Bytes>,
+    /// Steps to train; endless without.
+    pub steps: Option<u64>,
+}
+
+/// Why a lab can't start.
+#[derive(Debug, Error)]
+pub enum BuildError {
+    /// The device can't be used.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The workload can't be made.
+    #[error(transparent)]
+    Workload(#[from] CatalogError),
+    /// The model does not fit.
+    #[error("the model {name} does not fit in {limit}: {cause}")]
+    TooSmall {
+        /// The workload.
+        name: String,
+        /// What there is.
+        limit: Bytes,
+        /// What failed.
+        cause: TrainError,
+    },
+    /// Anything else that training refused.
+    #[error(transparent)]
+    Train(TrainError),
+}
+
+impl LabSpec {
+    /// The words of the header: parameters are known once there is a trainer.
+    pub(super) fn about(&self, trainer: Option<&Trainer>) -> About {
+        let sizes = self.sizes.or(self.workload.sizes);
+        let parameters = trainer.map_or_else(String::new, |trainer| match trainer.parameter_count() {
+            n @ 0..1_000 => format!("{n} parameters · "),
+            n @ 1_000..1_000_000 => format!("{}k parameters · ", n / 1_000),
+            n => format!("{:.1}M parameters · ", n as f64 / 1e6),
+        });
+        let sequence = match self.workload.model {
+            Architecture::Gpt => sizes.seq.map_or_else(String::new, |seq| format!(" T{seq}")),
+            Architecture::Mlp => String::new(),
+        };
+        About {
+            detail: format!("{parameters}B{}{sequence} · eager", self.config.batch),
+            device: trainer.map_or_else(
+                || "cpu".to_owned(),
+                |trainer| format!("{} · {}", trainer.device_info().id, trainer.device_info().name),
+            ),
+            simulated: trainer.is_some_and(|trainer| trainer.device_info().simulated),
+        }
+    }
+
+    /// What throughput counts.
+    #[must_use]
+    pub const fn items(&self) -> &'static str {
+        match self.workload.model {
+            Architecture::Gpt => "tok/s",
+            Architecture::Mlp => "samples/s",
+        }
+    }
+
+    /// Opens the device, makes the model and its data.
+    ///
+    /// # Errors
+    /// See [`BuildError`].
+    pub fn build(&self, observer: Box<dyn Observer>) -> Result<Trainer, BuildError> {
+        let workload = self.workload.workload(self.sizes, self.data.clone(), self.seed)?;
+        let device = match self.device {
+            DeviceChoice::Cpu => CpuDevice::open(CpuOptions { memory: None, threads: None })?,
+        };
+        let memory = device.info().memory;
+        let options = TrainerOptions {
+            library: self.library,
+            settings: self.settings.clone(),
+            limit: self.limit,
+            ..TrainerOptions::default()
+        };
+        Trainer::new(Box::new(device), workload, self.config, options, observer).map_err(|error| match error {
+            TrainError::OutOfMemory { .. } => BuildError::TooSmall {
+                name: self.workload.name.clone(),
+                limit: self.limit.unwrap_or(memory),
+                cause: error,
+            },
+            other => BuildError::Train(other),
+        })
+    }
+}

@@ -1,0 +1,299 @@
+//! The data path: batches are made ahead on a loader thread and brought to the device.
+//!
+//! Not pinned: a batch lies in pageable memory; the copy goes through a staging buffer and the step waits for it.
+//! Pinned: the loader fills page-locked blocks of the caching host allocator; a batch is copied on the copy stream, into
+//! blocks allocated for that stream, while the step before it computes.
+
+use std::collections::VecDeque;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+
+use crate::allocator::{CachingHostAllocator, HostMemorySource};
+use crate::device::{DType, DeviceEvent, HostBuffer, PinnedMemory};
+use crate::model::{Category, CopyDirection, EventKind, Micros};
+use crate::units::{Bytes, StreamId};
+
+use super::error::{OpResult, TrainError};
+use super::memory::{Memory, micros};
+use super::tensor::Shape;
+use super::trainer::Batch;
+
+/// Batches that the loader makes ahead, beside the one that is being copied.
+const PREFETCH: usize = 2;
+
+/// Makes batches; lives on the loader thread.
+pub trait BatchSource: Send {
+    /// Fills the next batch: the bytes of both tensors, row-major, little-endian.
+    ///
+    /// # Errors
+    /// A sentence: why there is no further batch.
+    fn fill(&mut self, input: &mut [u8], target: &mut [u8]) -> Result<(), String>;
+}
+
+/// The tensors of one batch.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BatchLayout {
+    /// Shape and type of the input.
+    pub input: (Shape, DType),
+    /// Shape and type of the target.
+    pub target: (Shape, DType),
+}
+
+impl BatchLayout {
+    fn input_bytes(&self) -> usize {
+        usize::try_from(self.input.1.bytes(self.input.0.numel()).get()).unwrap_or(usize::MAX)
+    }
+
+    fn target_bytes(&self) -> usize {
+        usize::try_from(self.target.1.bytes(self.target.0.numel()).get()).unwrap_or(usize::MAX)
+    }
+
+    fn bytes(&self) -> usize {
+        self.input_bytes() + self.target_bytes()
+    }
+}
+
+/// Memory for one batch on the host: input, then target.
+enum Place {
+    Pageable(Vec<u8>),
+    Pinned(HostBuffer),
+}
+
+struct Order {
+    place: Place,
+    /// Where the target begins.
+    split: usize,
+}
+
+struct Filled {
+    place: Place,
+    result: Result<(), String>,
+}
+
+/// The loader thread and what is under way between it and the device.
+pub(crate) struct Feed {
+    orders: SyncSender<Order>,
+    filled: Receiver<Filled>,
+    /// Orders that are not answered yet.
+    ordered: usize,
+    layout: BatchLayout,
+    pinned: bool,
+    host: CachingHostAllocator<Box<dyn HostMemorySource>>,
+    /// Pageable buffers to use again.
+    spare: Vec<Vec<u8>>,
+    /// The batch whose copy is under way.
+    ahead: VecDeque<Ahead>,
+    copied: Micros,
+}
+
+struct Ahead {
+    batch: Batch,
+    bytes: Bytes,
+    event: DeviceEvent,
+}
+
+impl Feed {
+    /// Starts the loader thread.
+    pub fn start(
+        memory: &Memory,
+        source: Box<dyn BatchSource>,
+        layout: BatchLayout,
+        pinned: bool,
+    ) -> Result<Self, TrainError> {
+        let (orders, inbox) = sync_channel(PREFETCH + 1);
+        let (outbox, filled) = sync_channel(PREFETCH + 1);
+        let (lockable, host) = memory.with_device(|device| (device.pinned_memory(), device.pinned_source()));
+        thread::Builder::new()
+            .name("loader".to_owned())
+            .spawn(move || load(source, &lockable, &inbox, &outbox))
+            .map_err(|error| TrainError::Data(format!("the system gives no thread for the loader ({error})")))?;
+        let host = CachingHostAllocator::new(host);
+        let mut feed = Self {
+            orders,
+            filled,
+            ordered: 0,
+            layout,
+            pinned,
+            host,
+            spare: Vec::new(),
+            ahead: VecDeque::new(),
+            copied: Micros(0),
+        };
+        feed.order(memory)?;
+        Ok(feed)
+    }
+
+    /// Changes the size of batches or the kind of host memory; batches made for the old one are dropped.
+    pub fn configure(&mut self, memory: &Memory, layout: BatchLayout, pinned: bool) -> Result<(), TrainError> {
+        if layout == self.layout && pinned == self.pinned {
+            return Ok(());
+        }
+        while self.ordered > 0 {
+            let place = self.receive()?;
+            self.recycle(place)?;
+        }
+        self.ahead.clear();
+        self.spare.clear();
+        if !pinned {
+            self.host.empty_cache();
+        }
+        (self.layout, self.pinned) = (layout, pinned);
+        self.order(memory)
+    }
+
+    /// The next batch, on the device.
+    pub fn next(&mut self, memory: &Memory) -> OpResult<Batch> {
+        if self.pinned { self.next_pinned(memory) } else { self.next_pageable(memory) }
+    }
+
+    /// Time that copies took since the last call, overlapped or not.
+    pub fn take_copy_time(&mut self) -> Micros {
+        std::mem::take(&mut self.copied)
+    }
+
+    fn next_pageable(&mut self, memory: &Memory) -> OpResult<Batch> {
+        let place = self.receive()?;
+        if let Place::Pageable(bytes) = &place {
+            let batch = self.tensors(memory, StreamId::DEFAULT)?;
+            let (input, target) = bytes.split_at(self.layout.input_bytes());
+            memory.copy_pageable(&batch.input, input)?;
+            memory.copy_pageable(&batch.target, target)?;
+            self.recycle(place)?;
+            self.order(memory)?;
+            return Ok(batch);
+        }
+        Err(TrainError::Data("the loader filled memory of another kind".to_owned()).into())
+    }
+
+    fn next_pinned(&mut self, memory: &Memory) -> OpResult<Batch> {
+        if self.ahead.is_empty() {
+            self.copy_ahead(memory)?;
+        }
+        let Some(Ahead { batch, bytes, event }) = self.ahead.pop_front() else {
+            return Err(TrainError::Data("no copy is under way".to_owned()).into());
+        };
+        let duration = memory.with_device(|device| {
+            device.wait_event(StreamId::DEFAULT, event);
+            micros(device.take_copy_time())
+        });
+        self.copied.0 += duration.0;
+        memory.emit(EventKind::Copy { direction: CopyDirection::ToDevice, bytes, pinned: true, duration });
+        // The blocks belong to the copy stream; freed, they wait for the computation that reads them.
+        memory.record_stream(&batch.input, StreamId::DEFAULT);
+        memory.record_stream(&batch.target, StreamId::DEFAULT);
+        self.copy_ahead(memory)?;
+        Ok(batch)
+    }
+
+    /// Starts the copy of the batch after this one.
+    fn copy_ahead(&mut self, memory: &Memory) -> OpResult<()> {
+        let place = self.receive()?;
+        let Place::Pinned(buffer) = place else {
+            return Err(TrainError::Data("the loader filled memory of another kind".to_owned()).into());
+        };
+        let stream = memory.with_device(|device| device.copy_stream());
+        let batch = match self.tensors(memory, stream) {
+            Ok(batch) => batch,
+            Err(error) => {
+                self.recycle(Place::Pinned(buffer))?;
+                self.order(memory)?;
+                return Err(error);
+            }
+        };
+        let split = Bytes(self.layout.input_bytes() as u64);
+        let input = HostBuffer { address: buffer.address, bytes: split };
+        let target = HostBuffer { address: buffer.address.offset(split), bytes: buffer.bytes - split };
+        memory.copy_pinned(&batch.input, input)?;
+        memory.copy_pinned(&batch.target, target)?;
+        let event = memory.with_device(|device| device.record_event(stream));
+        self.host.record_stream(buffer.address, stream);
+        self.recycle(Place::Pinned(buffer))?;
+        self.ahead.push_back(Ahead { batch, bytes: buffer.bytes, event });
+        self.order(memory)?;
+        Ok(())
+    }
+
+    fn tensors(&self, memory: &Memory, stream: StreamId) -> OpResult<Batch> {
+        let (shape, dtype) = self.layout.input;
+        let input = memory.named_tensor(shape, dtype, Category::Input, memory.name("batch input"), stream)?;
+        let (shape, dtype) = self.layout.target;
+        let target = memory.named_tensor(shape, dtype, Category::Input, memory.name("batch target"), stream)?;
+        Ok(Batch { input, target })
+    }
+
+    /// Keeps the loader busy.
+    fn order(&mut self, memory: &Memory) -> Result<(), TrainError> {
+        let before = *self.host.statistics();
+        while self.ordered < PREFETCH {
+            let size = self.layout.bytes();
+            let place = if self.pinned {
+                let bytes = Bytes(size as u64);
+                let address = self.host.malloc(bytes).map_err(|error| TrainError::Data(error.to_string()))?;
+                Place::Pinned(HostBuffer { address, bytes })
+            } else {
+                let mut buffer = self.spare.pop().unwrap_or_default();
+                buffer.resize(size, 0);
+                Place::Pageable(buffer)
+            };
+            let order = Order { place, split: self.layout.input_bytes() };
+            self.orders.send(order).map_err(|_| loader_gone())?;
+            self.ordered += 1;
+        }
+        let now = *self.host.statistics();
+        if now != before {
+            memory.emit(EventKind::HostMemory {
+                allocated: Bytes(u64::try_from(now.active_bytes.current).unwrap_or(0)),
+                reserved: Bytes(u64::try_from(now.allocated_bytes.current).unwrap_or(0)),
+            });
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self) -> Result<Place, TrainError> {
+        let filled = self.filled.recv().map_err(|_| loader_gone())?;
+        self.ordered -= 1;
+        match filled.result {
+            Ok(()) => Ok(filled.place),
+            Err(reason) => {
+                self.recycle(filled.place)?;
+                Err(TrainError::Data(reason))
+            }
+        }
+    }
+
+    fn recycle(&mut self, place: Place) -> Result<(), TrainError> {
+        match place {
+            Place::Pageable(buffer) => self.spare.push(buffer),
+            Place::Pinned(buffer) => {
+                self.host.free(buffer.address).map_err(|error| TrainError::Allocator(error.to_string()))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn loader_gone() -> TrainError {
+    TrainError::Data("the loader thread has ended".to_owned())
+}
+
+/// The loader thread: fills what it is given until nobody asks any more.
+fn load(
+    mut source: Box<dyn BatchSource>,
+    pinned: &PinnedMemory,
+    orders: &Receiver<Order>,
+    filled: &SyncSender<Filled>,
+) {
+    while let Ok(Order { mut place, split }) = orders.recv() {
+        let mut fill = |bytes: &mut [u8]| {
+            let (input, target) = bytes.split_at_mut(split);
+            source.fill(input, target)
+        };
+        let result = match &mut place {
+            Place::Pageable(buffer) => fill(buffer),
+            Place::Pinned(buffer) => pinned.with_bytes(*buffer, fill).unwrap_or_else(|error| Err(error.to_string())),
+        };
+        if filled.send(Filled { place, result }).is_err() {
+            return;
+        }
+    }
+}
