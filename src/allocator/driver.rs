@@ -14,7 +14,10 @@ const SEGMENTS_END: u64 = 0x7f86_0000_0000;
 /// Room for segments below.
 const SEGMENTS_SPAN: u64 = 1 << 44;
 
-/// A device that has memory only in name. Segments lie where the H200's driver would put them, which matters: among free blocks of one size the lowest address is used first.
+/// A device that has memory only in name.
+///
+/// Segments lie where the H200's driver would put them, which matters: among free blocks of one size the lowest
+/// address is used first. Streams finish everything at once.
 #[derive(Clone, Debug)]
 pub struct SimulatedDriver {
     placement: Placement,
@@ -87,5 +90,46 @@ impl SegmentSource for SimulatedDriver {
 
     fn memory(&self) -> DeviceMemory {
         DeviceMemory { free: self.total - self.used, total: self.total }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_runs_out_at_the_capacity_less_what_others_hold() {
+        let mut driver = SimulatedDriver::new(Bytes::mib(100), Bytes::mib(10));
+        let segment = driver.malloc(Bytes::mib(60)).unwrap();
+        assert_eq!(driver.malloc(Bytes::mib(31)), Err(OutOfDeviceMemory));
+        assert_eq!(driver.map(Address(0), Bytes::mib(30), Bytes::mib(2)), Ok(()));
+        assert_eq!(driver.memory(), DeviceMemory { free: Bytes::ZERO, total: Bytes::mib(100) });
+        driver.free(segment, Bytes::mib(60));
+        driver.unmap(Address(0), Bytes::mib(30));
+        assert_eq!(driver.memory().free, Bytes::mib(90));
+        assert_eq!(driver.malloc(Bytes(u64::MAX)), Err(OutOfDeviceMemory));
+        assert_eq!(driver.malloc(Bytes::mib(60)), Ok(segment));
+    }
+
+    #[test]
+    fn the_first_segments_lie_as_on_the_h200() {
+        // Distances from the older region of the context, in MiB, of the first segments of a recorded program.
+        let mut driver = SimulatedDriver::new(Bytes::gib(139), Bytes::ZERO);
+        let older = SEGMENTS_END - 32 * MIB;
+        for (size, above, below) in [(2, 0, 66), (44, 0, 544), (20, 0, 500), (14, 8, 0), (34, 0, 608), (330, 0, 960)] {
+            let expected = older + above * MIB - below * MIB;
+            assert_eq!(driver.malloc(Bytes::mib(size)), Ok(Address(expected)), "{size} MiB");
+        }
+    }
+
+    #[test]
+    fn ranges_begin_where_the_h200_puts_them_and_are_used_again() {
+        let mut driver = SimulatedDriver::new(Bytes::gib(139), Bytes::ZERO);
+        let first = driver.reserve_range(Bytes::mib(1000)).unwrap();
+        let second = driver.reserve_range(Bytes::mib(100)).unwrap();
+        assert_eq!((first, second), (Address(0x3_0200_0000), Address(0x3_0200_0000 + 1024 * MIB)));
+        driver.release_range(first, Bytes::mib(1000));
+        assert_eq!(driver.reserve_range(Bytes::mib(1001)), Ok(first));
+        assert_eq!(driver.reserve_range(Bytes(u64::MAX)), Err(OutOfDeviceMemory));
     }
 }

@@ -9,7 +9,8 @@ use crate::allocator::{Counter, PoolCounters, SegmentSource, Statistics, TraceSi
 const WIDTH: usize = 77;
 
 impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
-    /// The table of `torch.cuda.memory_summary()` for the device numbered `device`, with a newline at its end. Abbreviated it has no rows per pool.
+    /// The table of `torch.cuda.memory_summary()` for the device numbered `device`, with a newline at its end.
+    /// Abbreviated it has no rows per pool.
     pub fn memory_summary(&self, device: usize, abbreviated: bool) -> String {
         self.statistics.summary(device, abbreviated)
     }
@@ -52,15 +53,10 @@ impl Statistics {
         let double = format!("|{}|\n", "=".repeat(WIDTH - 2));
         let single = format!("|{}|\n", "-".repeat(WIDTH - 2));
         let mut text = double.clone();
-        let title = format!("PyTorch CUDA memory summary, device ID {device}");
-        let _ = writeln!(text, "|{}|", title_line(&title));
+        let _ = writeln!(text, "| {:16} PyTorch CUDA memory summary, device ID {device:<17} |", "");
         text += &single;
-        let _ = writeln!(
-            text,
-            "|  {:^34}|  {:^37}|",
-            format!("CUDA OOMs: {:<12}", self.num_ooms),
-            format!("cudaMalloc retries: {:<8}", self.num_alloc_retries)
-        );
+        let (ooms, retries) = (self.num_ooms, self.num_alloc_retries);
+        let _ = writeln!(text, "|  {:9} CUDA OOMs: {ooms:<12} | {:6} cudaMalloc retries: {retries:<8}  |", "", "");
         text += &double;
         text += "|        Metric         | Cur Usage  | Peak Usage | Tot Alloc  | Tot Freed  |\n";
         let rows: [(&str, &PoolCounters, Unit); 9] = [
@@ -93,10 +89,6 @@ impl Statistics {
     }
 }
 
-fn title_line(title: &str) -> String {
-    format!(" {:<1$}", format!("{:>17}{title}", ""), WIDTH - 3)
-}
-
 /// One line; the units are those that fit `scale_of`.
 fn push_row(text: &mut String, name: &str, counter: &Counter, scale_of: &Counter, unit: Unit) {
     let _ = write!(text, "| {name:<22}|");
@@ -109,4 +101,64 @@ fn push_row(text: &mut String, name: &str, counter: &Counter, scale_of: &Counter
         let _ = write!(text, " {} |", unit.write(value, unit.scale(first)));
     }
     text.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::Bytes;
+
+    /// What PyTorch printed on an H200.
+    const PRINTED: &str = include_str!("tests/memory_summary.txt");
+
+    /// The numbers that a printed row shows, in bytes or counts.
+    fn read(line: &str) -> Counter {
+        let values: Vec<i64> = (line.split('|').skip(2))
+            .filter(|cell| !cell.is_empty())
+            .map(|cell| {
+                let mut words = cell.split_whitespace();
+                let number: i64 = words.next().and_then(|word| word.parse().ok()).unwrap_or_default();
+                match words.next() {
+                    Some("KiB") => number << 10,
+                    Some("MiB") => number << 20,
+                    _ => number,
+                }
+            })
+            .collect();
+        Counter { current: values[0], peak: values[1], allocated: values[2], freed: values[3] }
+    }
+
+    fn read_pools(name: &str) -> PoolCounters {
+        let mut lines = PRINTED.lines().skip_while(|line| !line.starts_with(&format!("| {name}")));
+        let mut next = || lines.next().map(read).unwrap_or_default();
+        let (all, large_pool) = (next(), next());
+        PoolCounters { all, small_pool: next(), large_pool }
+    }
+
+    #[test]
+    fn the_table_is_pytorchs_to_the_last_space() {
+        let mut statistics = Statistics::new(Bytes(u64::MAX));
+        statistics.allocated_bytes = read_pools("Allocated memory");
+        statistics.active_bytes = read_pools("Active memory");
+        statistics.requested_bytes = read_pools("Requested memory");
+        statistics.reserved_bytes = read_pools("GPU reserved memory");
+        statistics.inactive_split_bytes = read_pools("Non-releasable memory");
+        statistics.allocation = read_pools("Allocations");
+        statistics.active = read_pools("Active allocs");
+        statistics.segment = read_pools("GPU reserved segments");
+        statistics.inactive_split = read_pools("Non-releasable allocs");
+        assert_eq!(statistics.summary(0, false).trim_end(), PRINTED.trim_end());
+        let short = statistics.summary(0, true);
+        assert!(!short.contains("pool") && short.contains("Allocations"));
+    }
+
+    #[test]
+    fn units_change_at_three_quarters_of_a_million() {
+        assert_eq!(Unit::Bytes.scale(768 * 1024 - 1), (1, "B  "));
+        assert_eq!(Unit::Bytes.scale(768 * 1024), (1024, "KiB"));
+        assert_eq!(Unit::Bytes.scale(768 << 20), (1 << 20, "MiB"));
+        assert_eq!(Unit::Count.scale(749_999), (1, " "));
+        assert_eq!(Unit::Count.scale(750_000), (1000, "K"));
+        assert_eq!(Unit::Count.scale(i64::MAX), (1_000_000, "M"));
+    }
 }
