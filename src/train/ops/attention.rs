@@ -15,7 +15,7 @@ enum Backend {
     CuDnn,
     /// 16-bit otherwise: heads are padded to a multiple of 8.
     Flash,
-    /// f32, head sizes that are multiples of 4.
+    /// f32, head sizes that are multiples of 4; 16-bit, large head sizes that are multiples of 8.
     Efficient,
     /// Everything else: matrix products and a softmax of rows × rows.
     Math,
@@ -32,6 +32,7 @@ impl Backend {
                 }
             }
             DType::F32 if head_size.is_multiple_of(4) => Self::Efficient,
+            DType::F16 | DType::Bf16 if head_size.is_multiple_of(8) => Self::Efficient,
             _ => Self::Math,
         }
     }
@@ -292,6 +293,9 @@ impl Context {
             let output = cx.activation(Shape::new(&[batch, rows, heads * head_size]), dtype, "attention output")?;
             let logsumexp =
                 cx.activation(Shape::new(&[batch, heads, lse_stride]), Self::statistics_dtype(dtype), "logsumexp")?;
+            if dtype.size() < 4 {
+                drop(cx.scratch(4 * output.numel(), "attention accumulator")?);
+            }
             let computed = Computed { out: Self::by_heads(&output, shape, head_size), logsumexp, lse_stride };
             cx.attend(shape, parts, &computed)?;
             let Some([q, k, v]) = saved else { return Ok(computed.out) };
@@ -304,13 +308,18 @@ impl Context {
                 let out = Self::by_heads(&out.unpack(cx)?, shape, head_size);
                 let computed = Computed { out, logsumexp: logsumexp.unpack(cx)?, lse_stride };
                 let gradients = cx.part_gradients(grad.shape(), dtype)?;
-                // Row sums of gradient · output, in the layout that the kernel reads.
+                // Row sums of gradient · output: in f32 by two ops and a copy into the layout that the kernel reads, in
+                // 16 bit by the kernel.
                 let per_row = Shape::new(&[batch, heads, rows]);
-                let product = cx.temporary(grad.shape(), DType::F32, "gradient times output")?;
-                let sums = cx.temporary(per_row, DType::F32, "row sums")?;
+                let by_ops = if dtype == DType::F32 {
+                    let product = cx.temporary(grad.shape(), DType::F32, "gradient times output")?;
+                    Some((cx.temporary(per_row, DType::F32, "row sums")?, product))
+                } else {
+                    None
+                };
                 let delta = cx.temporary(per_row, DType::F32, "row sums by head")?;
-                drop((sums, product));
-                drop(cx.scratch(efficient_workspace(shape), "attention workspace")?);
+                drop(by_ops);
+                drop(cx.scratch(efficient_workspace(shape, dtype), "attention workspace")?);
                 drop(delta);
                 let views = gradients.each_ref().map(|g| Self::by_heads(g, shape, head_size));
                 let grad = Self::by_heads(&grad, shape, head_size);
@@ -365,8 +374,7 @@ impl Context {
                 let gradients = cx.part_gradients(padded_shape, dtype)?;
                 let padded_rows = batch * heads * rows.next_multiple_of(128);
                 let sums = cx.scratch(4 * padded_rows, "row sums")?;
-                let partial =
-                    cx.scratch(4 * padded_rows * padded_size.next_multiple_of(32), "query gradient partials")?;
+                let partial = cx.scratch(flash_accumulator(padded_rows, padded_size), "query gradient partials")?;
                 drop((partial, sums, copies));
                 let views = gradients.each_ref().map(|g| Self::by_heads(g, shape, padded_size));
                 let grad = Self::by_heads(&grad, shape, padded_size);
@@ -423,10 +431,46 @@ impl Context {
     }
 }
 
-/// Bytes that PyTorch's memory-efficient kernel accumulates query gradients in: a lock, a counter and a tile of 64 × 64
-/// f32 for every 64 queries and 64 columns of a head. Verified for head sizes up to 64.
-fn efficient_workspace(shape: AttentionShape) -> usize {
-    const TILE: usize = 64;
-    let tile_bytes = 16 + 4 * TILE * TILE;
-    shape.batch * shape.heads * shape.rows.div_ceil(TILE) * shape.head_size.div_ceil(TILE) * tile_bytes
+/// Bytes that PyTorch's memory-efficient kernel accumulates gradients in: a lock, a counter and a tile of f32 for every
+/// 64 columns of a head and every 64 queries, or 128 where heads or elements are too large for registers. In 16 bit
+/// the gradients of one block of keys and values are accumulated in f32 as well.
+const fn efficient_workspace(shape: AttentionShape, dtype: DType) -> usize {
+    const COLUMNS: usize = 64;
+    const KEYS: usize = 64;
+    let small = shape.head_size <= 64 && dtype.size() >= 4;
+    let queries = if small { 64 } else { 128 };
+    let tile = 16 + 4 * queries * COLUMNS;
+    let of_queries = shape.rows.div_ceil(queries) * shape.head_size.div_ceil(COLUMNS) * tile;
+    let of_keys = if dtype.size() >= 4 { 0 } else { 2 * 4 * KEYS * shape.head_size.next_multiple_of(128) };
+    shape.batch * shape.heads * (of_queries + of_keys)
+}
+
+/// Bytes that the flash kernel accumulates query gradients in: rows and columns are rounded up.
+const fn flash_accumulator(padded_rows: usize, padded_size: usize) -> usize {
+    let columns = if padded_size <= 192 { padded_size.next_multiple_of(32) } else { 256 };
+    4 * padded_rows * columns
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Read from histories of PyTorch 2.11 on an H200: 2 sequences, 3 heads.
+    #[test]
+    fn workspaces_are_what_pytorch_asked_for() {
+        let shape = |rows, head_size| AttentionShape { batch: 2, heads: 3, rows, head_size, causal: true, scale: 1.0 };
+        for (rows, head_size, bytes) in [
+            (130, 64, 295_200),
+            (64, 64, 98_400),
+            (130, 68, 786_816),
+            (64, 128, 393_408),
+            (130, 160, 1_180_224),
+            (64, 256, 786_816),
+            (130, 320, 1_967_040),
+        ] {
+            assert_eq!(efficient_workspace(shape(rows, head_size), DType::F32), bytes, "{rows} × {head_size}");
+        }
+        assert_eq!(efficient_workspace(shape(40, 264), DType::F16), 2_163_168);
+        assert_eq!(flash_accumulator(2 * 3 * 128, 16), 98_304);
+    }
 }

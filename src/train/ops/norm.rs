@@ -43,6 +43,7 @@ impl Context {
                 let dsrc = cx.temporary(src.shape(), src.dtype(), "input gradient")?;
                 let dweight = cx.temporary(weight.shape(), weight.dtype(), "weight gradient")?;
                 let dbias = cx.temporary(weight.shape(), weight.dtype(), "bias gradient")?;
+                let (dweight, dbias) = cx.sum_in_parts(&src, dweight, dbias)?;
                 cx.launch(&Kernel::LayerNormBackward {
                     grad: grad.operand(),
                     src: src.operand(),
@@ -58,5 +59,25 @@ impl Context {
             });
             Ok(output.with_source(source))
         })
+    }
+
+    /// Gradients of weight and bias over very many rows of few columns are summed by groups of rows, then over the groups.
+    fn sum_in_parts(&mut self, src: &Tensor, dweight: Tensor, dbias: Tensor) -> OpResult<(Tensor, Tensor)> {
+        const MANY_ROWS: usize = 64 * 1024;
+        const FEW_COLUMNS: usize = 132 / 2 * 32;
+        const GROUP: usize = 32;
+        let (rows, shape) = (src.shape().rows(), dweight.shape());
+        if rows <= MANY_ROWS || shape.numel() >= FEW_COLUMNS {
+            return Ok((dweight, dbias));
+        }
+        let groups = rows.div_ceil(GROUP);
+        let parts = Shape::new(&[groups, shape.numel()]);
+        let of_weight = self.temporary(parts, dweight.dtype(), "weight gradient parts")?;
+        let of_bias = self.temporary(parts, dbias.dtype(), "bias gradient parts")?;
+        let summed_weight = self.row_sum_output(dweight.dtype(), groups, shape, "weight gradient")?;
+        drop(dweight);
+        let summed_bias = self.row_sum_output(dbias.dtype(), groups, shape, "bias gradient")?;
+        drop((dbias, of_weight, of_bias));
+        Ok((summed_weight, summed_bias))
     }
 }

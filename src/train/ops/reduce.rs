@@ -63,16 +63,27 @@ impl Context {
         shape: Shape,
         what: &'static str,
     ) -> OpResult<Tensor> {
-        let cols = shape.numel();
-        let output = self.temporary(shape, input.dtype(), what)?;
-        let accumulator = if input.dtype() == DType::F64 { 8 } else { 4 };
-        let _scratch = match row_sum_scratch(rows, cols, accumulator) {
+        let output = self.row_sum_output(input.dtype(), rows, shape, what)?;
+        self.launch(&Kernel::ColumnSum { src: input.operand(), dst: output.operand(), rows, cols: shape.numel() })?;
+        Ok(output)
+    }
+
+    /// The blocks of a sum over `rows` rows, its scratch given back again, for another kernel to fill.
+    pub(super) fn row_sum_output(
+        &self,
+        dtype: DType,
+        rows: usize,
+        shape: Shape,
+        what: &'static str,
+    ) -> OpResult<Tensor> {
+        let output = self.temporary(shape, dtype, what)?;
+        let accumulator = if dtype == DType::F64 { 8 } else { 4 };
+        let _scratch = match row_sum_scratch(rows, shape.numel(), accumulator) {
             Some(Scratch { partials, semaphores }) => {
                 Some((self.scratch(partials, "row sum partials")?, self.scratch(semaphores, "row sum semaphores")?))
             }
             None => None,
         };
-        self.launch(&Kernel::ColumnSum { src: input.operand(), dst: output.operand(), rows, cols })?;
         Ok(output)
     }
 }
