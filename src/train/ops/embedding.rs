@@ -134,10 +134,10 @@ mod tests {
         ] {
             assert_eq!(sort_storage(n), bytes, "{n} indices");
         }
-        for (n, bytes) in [(3073, 1279), (70_000, 1279), (80_000, 1535), (200_000, 1791)] {
+        for (n, bytes) in [(3073_usize, 1279), (70_000, 1279), (80_000, 1535), (200_000, 1791)] {
             assert_eq!(scan_storage(n.div_ceil(DISTINCT_TILE)), bytes, "{n} indices");
         }
-        for (segments, bytes) in [(256, 1279), (8192, 1279), (52_000, 2047), (60_000, 2303), (70_000, 2303)] {
+        for (segments, bytes) in [(256_usize, 1279), (8192, 1279), (52_000, 2047), (60_000, 2303), (70_000, 2303)] {
             assert_eq!(scan_storage(segments.div_ceil(SCAN_TILE)), bytes, "{segments} segments");
         }
     }
