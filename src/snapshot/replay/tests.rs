@@ -1,7 +1,9 @@
 use std::path::{Path, PathBuf};
 
+use proptest::prelude::*;
+
 use super::*;
-use crate::units::Bytes;
+use crate::units::{Address, Bytes};
 
 fn path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces").join(format!("{name}.pickle.xz"))
@@ -47,4 +49,113 @@ fn a_changed_entry_is_reported_where_it_stands() {
         }
     }
     assert!(wrong.is_empty(), "{} {wrong:#?}", wrong.len());
+}
+
+#[test]
+fn a_history_without_its_beginning_is_said_to_be_one() {
+    let (mut snapshot, conditions) = load("two-streams");
+    // As a ring buffer leaves it: the oldest entries are overwritten.
+    for lost in [1, 2, 300] {
+        snapshot.device_traces[0].start = lost;
+        let report = verify(&snapshot, &conditions);
+        let explanation = report.first_mismatch.and_then(|mismatch| mismatch.explanation).unwrap_or_default();
+        assert!(explanation.contains("does not begin at the first allocation"), "{lost}: {explanation}");
+        assert_eq!((report.stats.matched, report.blocks.matched), (0, 0));
+    }
+}
+
+#[test]
+fn segments_that_nothing_explains_are_said_to_be_older() {
+    let (mut snapshot, conditions) = load("two-streams");
+    let mut older = snapshot.segments[0].clone();
+    older.address = Address(0x1000_0000);
+    older.blocks.clear();
+    snapshot.segments.push(older);
+    let mismatch = verify(&snapshot, &conditions).first_mismatch.unwrap();
+    assert_eq!(mismatch.entry, snapshot.entries.len());
+    assert!(mismatch.explanation.unwrap().contains("nothing in it explains the segment at 0x10000000"));
+}
+
+#[test]
+fn a_changed_block_or_statistic_is_reported_at_the_end() {
+    let (mut snapshot, mut conditions) = load("two-streams");
+    let statistics = conditions.statistics.as_mut().unwrap();
+    *statistics.0.get_mut("active.all.freed").unwrap() += 1;
+    let report = verify(&snapshot, &conditions);
+    assert_eq!(
+        (report.stats.matched + 2, report.stats.total),
+        (122, 122),
+        "the changed one, and what follows from all"
+    );
+    assert_eq!(report.first_mismatch.unwrap().entry, snapshot.entries.len());
+
+    let (_, conditions) = load("two-streams");
+    let stale = snapshot.segments.iter_mut().flat_map(|segment| &mut segment.blocks).last().unwrap();
+    stale.requested = Some(Bytes(1));
+    let report = verify(&snapshot, &conditions);
+    assert_eq!(report.blocks.matched + 1, report.blocks.total);
+    assert!(report.first_mismatch.unwrap().found.contains(", 1 asked"));
+}
+
+#[test]
+fn without_statistics_there_are_none_to_match() {
+    let (snapshot, mut conditions) = load("two-streams");
+    conditions.statistics = None;
+    let report = verify(&snapshot, &conditions);
+    assert_eq!(report.stats, Tally { matched: 0, total: 0 });
+    assert!(report.is_match());
+}
+
+#[test]
+fn wrong_settings_are_noticed() {
+    let (snapshot, mut conditions) = load("two-streams");
+    conditions.settings = crate::allocator::Settings::parse("expandable_segments:True").unwrap();
+    assert_eq!(verify(&snapshot, &conditions).first_mismatch.unwrap().entry, 0);
+}
+
+#[test]
+fn a_report_has_the_promised_keys() {
+    let (snapshot, conditions) = load("two-streams");
+    let json = serde_json::to_value(verify(&snapshot, &conditions)).unwrap();
+    assert_eq!(json["events"], 1812);
+    for key in ["segments", "placements", "stats", "blocks"] {
+        assert!(json[key]["total"].as_u64() > Some(0), "{key}");
+        assert_eq!(json[key]["matched"], json[key]["total"], "{key}");
+    }
+    assert!(json["first_mismatch"].is_null());
+    assert_eq!(json["pending"], 10);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+
+    #[test]
+    fn damaged_histories_never_panic(
+        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<prop::sample::Index>(), 0..5u8), 1..6),
+        confs in prop::sample::select(vec!["", "expandable_segments:True", "max_split_size_mb:20"]),
+    ) {
+        thread_local! {
+            static LOADED: (Snapshot, Conditions) = load("two-streams");
+        }
+        LOADED.with(|(original, conditions)| {
+            let mut entries = original.device_trace(0)[..600].to_vec();
+            for (at, other, how) in damage {
+                let (at, other) = (at.index(entries.len()), other.index(entries.len()));
+                match how {
+                    0 => entries[at].action = entries[other].action,
+                    1 => entries[at].address = entries[other].address,
+                    2 => entries[at].size = Bytes(entries[other].size.0 << (other % 40)),
+                    3 => entries.swap(at, other),
+                    _ => { entries.remove(at); }
+                }
+            }
+            let whole = 0..entries.len();
+            let snapshot = Snapshot { entries, device_traces: vec![whole], ..Snapshot::default() };
+            let settings = crate::allocator::Settings::parse(confs).unwrap();
+            let report = verify(&snapshot, &Conditions { settings, ..conditions.clone() });
+            prop_assert!(report.segments.matched <= report.segments.total);
+            prop_assert!(report.placements.matched <= report.placements.total);
+            Ok(())
+        })?;
+    }
 }
