@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use color_eyre::eyre::WrapErr;
 
+use super::spec::parse_bytes;
 use crate::allocator::{Settings, TraceEvent};
 use crate::snapshot::replay::{Conditions, Observer, Overrides, Report, verify_observed};
 use crate::snapshot::{Snapshot, SnapshotError, TraceEntry};
-use crate::units::{Bytes, GIB, KIB, MIB};
+use crate::units::Bytes;
 
 /// Arguments of `vramlab replay`.
 #[derive(Clone, Debug, Args)]
@@ -29,10 +30,10 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "CONF", value_parser = alloc_conf)]
     pub alloc_conf: Option<String>,
     /// Memory limit of the recorded program, such as 8GiB [default: as X.stats.json says].
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub limit: Option<Bytes>,
     /// Memory of the recorded device [default: as X.stats.json says].
-    #[arg(long, value_name = "BYTES", value_parser = bytes)]
+    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
     pub device_bytes: Option<Bytes>,
     /// torch.cuda.memory_stats() at the end of the recording, as JSON [default: X.stats.json beside X.pickle].
     #[arg(long, value_name = "FILE")]
@@ -41,25 +42,6 @@ pub struct ReplayArgs {
 
 fn alloc_conf(text: &str) -> Result<String, String> {
     Settings::parse(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
-}
-
-/// Reads `8GiB`, `512MiB`, `1.5GiB` or a plain number of bytes.
-fn bytes(text: &str) -> Result<Bytes, String> {
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let unit = match unit.trim().to_ascii_lowercase().as_str() {
-        "" | "b" => 1,
-        "k" | "kib" => KIB,
-        "m" | "mib" => MIB,
-        "g" | "gib" => GIB,
-        _ => return Err(format!("{unit:?} is no unit; write B, KiB, MiB or GiB")),
-    };
-    if let Ok(whole) = number.parse::<u64>() {
-        return whole.checked_mul(unit).map(Bytes).ok_or_else(|| "no device has that much memory".to_owned());
-    }
-    let number: f64 = number.parse().map_err(|_| "a size is a number and a unit, such as 8GiB".to_owned())?;
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "digits and a point: not negative")]
-    Ok(Bytes((number * unit as f64) as u64))
 }
 
 /// Replays the snapshot and prints what was found. Exit code 0 when everything matched, else 1.
@@ -217,17 +199,4 @@ fn table(out: &mut impl Write, file: &Path, report: &Report) -> io::Result<()> {
         writeln!(out, "Note: {note}.")?;
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_are_read() {
-        assert_eq!(bytes("8GiB"), Ok(Bytes::gib(8)));
-        assert_eq!(bytes("1.5 g"), Ok(Bytes::mib(1536)));
-        assert_eq!(bytes("150109880320"), Ok(Bytes(150_109_880_320)));
-        assert!(bytes("8 apples").is_err() && bytes("GiB").is_err() && bytes("99999999999GiB").is_err());
-    }
 }
