@@ -1,6 +1,7 @@
 //! Page-locked host memory: where batches wait for an asynchronous copy.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,11 +10,22 @@ use super::{DeviceError, HostBuffer};
 use crate::units::{Address, Bytes};
 
 /// One block: a mapping that one thread at a time may look into.
-pub(super) struct PinnedBlock(Mutex<Mapping>);
+type PinnedBlock = Mutex<Mapping>;
 
-impl PinnedBlock {
+/// Bytes of one block.
+pub(super) struct PinnedPart {
+    block: Arc<PinnedBlock>,
+    range: Range<usize>,
+}
+
+impl PinnedPart {
+    pub(super) fn len(&self) -> usize {
+        self.range.len()
+    }
+
     pub(super) fn with<T>(&self, body: impl FnOnce(&mut [u8]) -> T) -> T {
-        body(self.0.lock().unwrap_or_else(PoisonError::into_inner).bytes())
+        let mut mapping = self.block.lock().unwrap_or_else(PoisonError::into_inner);
+        body(&mut mapping.bytes()[self.range.clone()])
     }
 }
 
@@ -34,19 +46,21 @@ impl PinnedMemory {
         self.0.blocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The block that `buffer` lies at the start of, and how many bytes of it are meant.
-    pub(super) fn block(&self, buffer: HostBuffer) -> Result<(Arc<PinnedBlock>, usize), DeviceError> {
-        let refused = || DeviceError::Failed {
-            operation: "host memory",
-            device: "host".into(),
-            reason: format!("no block of {} starts at {}; allocate it first", buffer.bytes, buffer.address),
-        };
-        let block = self.blocks().get(&buffer.address.0).cloned().ok_or_else(refused)?;
-        let len = usize::try_from(buffer.bytes.get()).map_err(|_| refused())?;
-        if len > block.with(|bytes| bytes.len()) {
-            return Err(refused());
-        }
-        Ok((block, len))
+    /// The bytes that `buffer` means: all of a block, or a part of one.
+    pub(super) fn part(&self, buffer: HostBuffer) -> Result<PinnedPart, DeviceError> {
+        let found = self.blocks().range(..=buffer.address.0).next_back().map(|(start, block)| (*start, block.clone()));
+        found
+            .and_then(|(start, block)| {
+                let size = block.lock().unwrap_or_else(PoisonError::into_inner).bytes().len();
+                let begin = usize::try_from(buffer.address.0 - start).ok()?;
+                let end = begin.checked_add(usize::try_from(buffer.bytes.get()).ok()?)?;
+                (end <= size).then_some(PinnedPart { block, range: begin..end })
+            })
+            .ok_or_else(|| DeviceError::Failed {
+                operation: "host memory",
+                device: "host".into(),
+                reason: format!("no block holds {} at {}; allocate it first", buffer.bytes, buffer.address),
+            })
     }
 
     /// A new block of `bytes`, page-locked where the system's limit permits ([`PinnedMemory::is_page_locked`]).
@@ -63,7 +77,7 @@ impl PinnedMemory {
             self.0.unlocked.store(true, Ordering::Relaxed);
         }
         let address = Address(mapping.address() as u64);
-        self.blocks().insert(address.0, Arc::new(PinnedBlock(Mutex::new(mapping))));
+        self.blocks().insert(address.0, Arc::new(Mutex::new(mapping)));
         Ok(HostBuffer { address, bytes })
     }
 
@@ -85,8 +99,7 @@ impl PinnedMemory {
     /// # Errors
     /// [`DeviceError::Failed`] when there is no such block.
     pub fn with_bytes<T>(&self, buffer: HostBuffer, body: impl FnOnce(&mut [u8]) -> T) -> Result<T, DeviceError> {
-        let (block, len) = self.block(buffer)?;
-        Ok(block.with(|bytes| body(&mut bytes[..len])))
+        Ok(self.part(buffer)?.with(body))
     }
 }
 
@@ -103,8 +116,11 @@ mod tests {
         assert_eq!(host.with_bytes(part, |bytes| bytes.to_vec()).unwrap(), vec![7; 100]);
         let longer = HostBuffer { bytes: Bytes::kib(9), ..buffer };
         assert!(host.with_bytes(longer, |_| ()).is_err());
-        let elsewhere = HostBuffer { address: buffer.address.offset(Bytes(1)), ..buffer };
-        assert!(host.with_bytes(elsewhere, |_| ()).is_err());
+        let end = HostBuffer { address: buffer.address.offset(Bytes::kib(7)), bytes: Bytes::kib(1) };
+        host.with_bytes(end, |bytes| bytes.fill(9)).unwrap();
+        assert_eq!(host.with_bytes(buffer, |bytes| bytes[7167..7169].to_vec()).unwrap(), [7, 9]);
+        let beyond = HostBuffer { address: buffer.address.offset(Bytes(1)), ..buffer };
+        assert!(host.with_bytes(beyond, |_| ()).is_err());
         host.free(buffer.address);
         assert!(host.with_bytes(buffer, |_| ()).is_err());
     }

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::device::DeviceError;
-use crate::device::pinned::PinnedBlock;
+use crate::device::pinned::PinnedPart;
 use crate::units::Address;
 
 /// A copy that the compute stream has not waited for.
@@ -98,8 +98,7 @@ impl CopyState {
 
 /// One copy. The target stays mapped until it is done: the arena finishes copies before it gives memory back.
 struct Job {
-    from: Arc<PinnedBlock>,
-    len: usize,
+    from: PinnedPart,
     to: *mut u8,
     ticket: u64,
 }
@@ -125,9 +124,8 @@ impl CopyThread {
                 for job in jobs {
                     let started = Instant::now();
                     job.from.with(|bytes| {
-                        let n = job.len.min(bytes.len());
-                        // SAFETY: `to` has room for `len` bytes, and host and device memory are apart.
-                        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), job.to, n) };
+                        // SAFETY: `to` has room for all of `from`, and host and device memory are apart.
+                        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), job.to, bytes.len()) };
                     });
                     shared.add_time(started.elapsed());
                     shared.progress().completed = job.ticket;
@@ -141,14 +139,9 @@ impl CopyThread {
         Ok(Self { queue: Some(queue), state, thread: Some(thread) })
     }
 
-    /// Queues a copy of the first `len` bytes of `from` to `to`, which lies at `address` for the device.
-    pub(super) fn submit(
-        &self,
-        from: Arc<PinnedBlock>,
-        len: usize,
-        to: *mut u8,
-        address: Address,
-    ) -> Result<(), &'static str> {
+    /// Queues a copy of `from` to `to`, which lies at `address` for the device.
+    pub(super) fn submit(&self, from: PinnedPart, to: *mut u8, address: Address) -> Result<(), &'static str> {
+        let len = from.len();
         let ticket = self.state.submitted() + 1;
         {
             let mut progress = self.state.progress();
@@ -156,7 +149,7 @@ impl CopyThread {
             self.state.open.store(progress.unordered.len() as u64, Ordering::Release);
         }
         self.state.submitted.store(ticket, Ordering::Release);
-        let sent = self.queue.as_ref().map(|queue| queue.send(Job { from, len, to, ticket }));
+        let sent = self.queue.as_ref().map(|queue| queue.send(Job { from, to, ticket }));
         if let Some(Ok(())) = sent {
             return Ok(());
         }

@@ -164,18 +164,18 @@ impl Device for CpuDevice {
     }
 
     fn copy_pinned(&mut self, from: HostBuffer, to: Address, stream: StreamId) -> Result<(), DeviceError> {
-        let (block, len) = self.pinned.block(from)?;
+        let from = self.pinned.part(from)?;
+        let len = from.len();
         if stream != COPY_STREAM {
             // In stream order on the calling thread: the same as an asynchronous copy that the next kernel needs.
-            return self
-                .with_memory("pinned copy", to, len, |bytes| block.with(|from| bytes.copy_from_slice(&from[..len])));
+            return self.with_memory("pinned copy", to, len, |bytes| from.with(|from| bytes.copy_from_slice(from)));
         }
         // Locked until the copy is queued: from then on memory goes away only after it.
         let arena = arena::lock(&self.arena);
         let pointer = arena
             .backed(to, len as u64)
             .map_err(|why| self.failed("pinned copy", format!("{len} bytes at {to}: the target {}", why.0)))?;
-        self.copy_thread.submit(block, len, pointer, to).map_err(|why| self.failed("pinned copy", why))
+        self.copy_thread.submit(from, pointer, to).map_err(|why| self.failed("pinned copy", why))
     }
 
     fn read(&mut self, from: Address, to: &mut [u8], stream: StreamId) -> Result<(), DeviceError> {
