@@ -6,7 +6,7 @@ use crate::model::View;
 const HIGHEST: usize = 20;
 /// A page of the chart shows at least this many steps …
 const STEPS: f64 = 8.0;
-/// … and takes at least this long to fill, in seconds: what strides past faster can't be read.
+/// … and takes at least this long to fill, in seconds: what sweeps past faster can't be read.
 const SECONDS: f64 = 2.0;
 
 /// The level of the chart: chosen from the pace of the run until a person chooses.

@@ -232,7 +232,7 @@ fn legend(view: &View, with_bytes: bool, theme: &Theme, width: usize) -> Vec<Vec
     let mut entries: Vec<(Span<'static>, &'static str, Bytes)> = Vec::new();
     for (index, category) in Category::ALL.into_iter().enumerate() {
         if view.by_category[index] > Bytes::ZERO || view.peak_by_category[index] > Bytes::ZERO {
-            entries.push((legend_of(category, theme), category.label(), view.by_category[index]));
+            entries.push((legend_of(category, theme), short_label(category), view.by_category[index]));
         }
     }
     let accounts = [ledger.stranded, ledger.releasable, ledger.rounding, ledger.pending];
@@ -262,6 +262,20 @@ fn legend(view: &View, with_bytes: bool, theme: &Theme, width: usize) -> Vec<Vec
         }
     }
     lines
+}
+
+/// A short word for a category, where a line must hold many.
+const fn short_label(category: Category) -> &'static str {
+    match category {
+        Category::Parameter => "params",
+        Category::Gradient => "grads",
+        Category::OptimizerState => "optim",
+        Category::Activation => "activ",
+        Category::Temporary => "temp",
+        Category::Workspace => "works",
+        Category::Input => "input",
+        Category::Other => "other",
+    }
 }
 
 /// The mark of a category in legends.

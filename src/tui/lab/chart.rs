@@ -102,10 +102,11 @@ impl Stack {
     }
 }
 
-/// Draws `columns` from the left edge of `area`, `top` bytes high.
-pub(crate) fn draw(columns: &[Column], top: u64, theme: &Theme, area: Rect, buf: &mut Buffer) {
+/// Draws `columns` from the left edge of `area`, `top` bytes high; nothing where there is none.
+pub(crate) fn draw(columns: &[Option<Column>], top: u64, theme: &Theme, area: Rect, buf: &mut Buffer) {
     let area = area.intersection(buf.area);
     for (x, column) in area.columns().zip(columns) {
+        let Some(column) = column else { continue };
         let stack = Stack::new(column, top, area.height);
         for (row, position) in x.positions().rev_rows().enumerate() {
             let (lower, upper, eighths) = stack.cell(row as u64);
@@ -180,7 +181,8 @@ mod tests {
     fn drawn(columns: &[Column], theme: &str, tier: ColorTier) -> Buffer {
         let (theme, _) = Catalog::default().load(theme, tier).unwrap();
         let mut buf = Buffer::empty(Rect::new(0, 0, 4, 4));
-        draw(columns, 32, &theme, buf.area, &mut buf);
+        let columns: Vec<Option<Column>> = columns.iter().copied().map(Some).collect();
+        draw(&columns, 32, &theme, buf.area, &mut buf);
         buf
     }
 

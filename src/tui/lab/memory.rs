@@ -9,7 +9,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::chart::{self, Layer, axis_top};
 use super::pane::{self, Frame, put_at, span};
-use crate::model::{Column, Page, View};
+use crate::model::{Column, History, Mark, Page, View};
 use crate::tui::figures::Unit;
 use crate::tui::theme::{Theme, Token};
 use crate::units::Bytes;
@@ -38,16 +38,14 @@ pub(crate) fn render(
     if plot.is_empty() {
         return 0;
     }
-    let page = latest.history.page(level, usize::from(width));
-    let largest = page.columns.iter().map(|column| column.reserved_max.get()).max().unwrap_or(0);
+    let sweep = Sweep::new(&latest.history, level, width);
+    let largest = sweep.columns().map(|column| column.reserved_max.get()).max().unwrap_or(0);
     let limit = latest.limit.filter(|limit| limit.get() <= largest.saturating_mul(2));
     let top = axis_top(largest.max(limit.map_or(0, Bytes::get)).saturating_add(largest / 32));
     axis(top, theme, inner, plot, buf);
-    for (column, _) in &page.marks {
-        if let Some(x) = u16::try_from(*column).ok().filter(|&x| x < plot.width) {
-            for y in plot.top()..plot.bottom() {
-                buf[(plot.x + x, y)].set_symbol("┊").set_style(theme.style(Token::Border));
-            }
+    for (x, _) in &sweep.marks {
+        for y in plot.top()..plot.bottom() {
+            buf[(plot.x + *x, y)].set_symbol("┊").set_style(theme.style(Token::Border));
         }
     }
     if let Some(limit) = limit {
@@ -56,12 +54,13 @@ pub(crate) fn render(
             buf[(x, y)].set_symbol("─").set_style(theme.style(Token::Limit));
         }
     }
-    chart::draw(&page.columns, top, theme, plot, buf);
+    chart::draw(&sweep.columns, top, theme, plot, buf);
+    sweep.draw_edge(theme, plot, buf);
     if footer >= 1 {
-        steps(&page, top, theme, inner, plot, buf);
+        steps(&sweep, top, theme, inner, plot, buf);
     }
     if footer >= 2 {
-        marks(&page, theme, plot, buf);
+        marks(&sweep, theme, plot, buf);
     }
     usize::from(width)
 }
@@ -125,29 +124,27 @@ fn axis(top: u64, theme: &Theme, inner: Rect, plot: Rect, buf: &mut Buffer) {
 }
 
 /// The numbers of some steps, below the columns in which they began.
-fn steps(page: &Page, top: u64, theme: &Theme, inner: Rect, plot: Rect, buf: &mut Buffer) {
+fn steps(sweep: &Sweep, top: u64, theme: &Theme, inner: Rect, plot: Rect, buf: &mut Buffer) {
     let row = plot.bottom() - inner.y;
     put_at(inner, 0, row, vec![span(theme, Token::Dim, format!("{:>4}", Unit::for_largest(Bytes(top)).name()))], buf);
-    let (Some(first), Some(last)) = (page.columns.first(), page.columns.last()) else { return };
-    let per_column = (last.step - first.step.min(last.step)) as f64 / page.columns.len() as f64;
-    let every = nice_step((per_column * 12.0).ceil() as u64);
+    let seen: Vec<u64> = sweep.columns().map(|column| column.step).collect();
+    let (Some(first), Some(last)) = (seen.iter().min(), seen.iter().max()) else { return };
+    let every = nice_step(((last - first) as f64 / seen.len() as f64 * 12.0).ceil() as u64);
+    let area = Rect { height: plot.height + 1, ..plot };
     let mut free_from = 0;
-    for (index, pair) in page.columns.windows(2).enumerate() {
-        let (before, after): (&Column, &Column) = (&pair[0], &pair[1]);
+    for (x, pair) in (1..).zip(sweep.columns.windows(2)) {
+        let (Some(before), Some(after)) = (&pair[0], &pair[1]) else { continue };
         let label = after.step / every * every;
         if after.step <= before.step || label <= before.step {
             continue;
         }
-        let Ok(x) = u16::try_from(index + 1) else { break };
         let text = if free_from == 0 { format!("step {label}") } else { label.to_string() };
-        let width = u16::try_from(text.len()).unwrap_or(u16::MAX);
-        if x < free_from || x.saturating_add(width).saturating_add(1) > plot.width {
+        let width = u16::try_from(text.len()).unwrap_or(u16::MAX).saturating_add(1);
+        if x < free_from || width > plot.width.saturating_sub(x) {
             continue;
         }
-        put_at(plot, x, plot.height - 1, Vec::new(), buf);
-        let line = vec![span(theme, Token::Border, "╵"), span(theme, Token::Dim, text)];
-        put_at(Rect { height: plot.height + 1, ..plot }, x, plot.height, line, buf);
-        free_from = x + width + 3;
+        put_at(area, x, plot.height, vec![span(theme, Token::Dim, "╵"), span(theme, Token::Dim, text)], buf);
+        free_from = x + width + 2;
     }
 }
 
@@ -168,12 +165,12 @@ fn nice_step(n: u64) -> u64 {
 }
 
 /// Which switch was flipped where: the text where it fits, else the key, else the mark alone.
-fn marks(page: &Page, theme: &Theme, plot: Rect, buf: &mut Buffer) {
+fn marks(sweep: &Sweep, theme: &Theme, plot: Rect, buf: &mut Buffer) {
     let area = Rect { height: plot.height + 2, ..plot };
-    for (index, (column, mark)) in page.marks.iter().enumerate() {
-        let Ok(x) = u16::try_from(*column) else { continue };
-        let next = page.marks.get(index + 1).and_then(|(column, _)| u16::try_from(*column).ok()).unwrap_or(plot.width);
-        let room = usize::from(next.min(plot.width).saturating_sub(x));
+    for (index, (x, mark)) in sweep.marks.iter().enumerate() {
+        let x = *x;
+        let next = sweep.marks.get(index + 1).map_or(plot.width, |(x, _)| *x);
+        let room = usize::from(next.saturating_sub(x));
         let full = format!("▲{} {}", mark.key, mark.text);
         let short = format!("▲{}", mark.key);
         let token = if mark.key == '!' { Token::Danger } else { Token::Accent };
@@ -184,15 +181,105 @@ fn marks(page: &Page, theme: &Theme, plot: Rect, buf: &mut Buffer) {
     }
 }
 
+/// Two pages of the history in the place of one: the newer fills it from the left, and the older stays at the right
+/// until it is overwritten, as on an oscilloscope. Nothing ever moves, so that a frame costs the new columns only.
+struct Sweep {
+    /// What each column shows; none where nothing happened yet, and at the edge between new and old.
+    columns: Vec<Option<Column>>,
+    /// The edge: the column behind the newest one.
+    edge: usize,
+    /// Marks by their column, from left to right.
+    marks: Vec<(u16, Mark)>,
+}
+
+impl Sweep {
+    fn new(history: &History, level: usize, width: u16) -> Self {
+        let wide = usize::from(width);
+        // A page of twice the width begins at a multiple of the width.
+        let page: Page = history.page(level, wide * 2);
+        let newest = page.columns.len().saturating_sub(1) / wide.max(1) * wide;
+        let edge = page.columns.len() - newest;
+        let column_at = |x: usize| match x {
+            x if x < edge => page.columns.get(newest + x).copied(),
+            x if x > edge && newest > 0 => page.columns.get(newest - wide + x).copied(),
+            _ => None,
+        };
+        let mut marks: Vec<(u16, Mark)> = Vec::new();
+        for (column, mark) in page.marks {
+            let x = column % wide.max(1);
+            let is_new = column >= newest;
+            if let Some(x) = u16::try_from(x).ok().filter(|_| is_new || x > edge) {
+                marks.push((x, mark));
+            }
+        }
+        marks.sort_by_key(|(x, _)| *x);
+        Self { columns: (0..wide).map(column_at).collect(), edge, marks }
+    }
+
+    fn columns(&self) -> impl Iterator<Item = &Column> {
+        self.columns.iter().flatten()
+    }
+
+    /// Draws the edge between new and old, where there is something old.
+    fn draw_edge(&self, theme: &Theme, plot: Rect, buf: &mut Buffer) {
+        let Some(x) = u16::try_from(self.edge).ok().filter(|&x| x < plot.width) else { return };
+        if self.columns.last().is_some_and(Option::is_some) {
+            for y in plot.top()..plot.bottom() {
+                buf[(plot.x + x, y)].set_symbol("▏").set_style(theme.style(Token::Text));
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Micros;
 
     #[test]
     fn step_labels_are_round() {
         for (n, nice) in [(0, 1), (1, 1), (2, 2), (3, 5), (7, 10), (11, 20), (320, 500)] {
             assert_eq!(nice_step(n), nice);
         }
+    }
+
+    /// A history of `events` events that hold as many bytes as their number.
+    fn history(events: u64) -> History {
+        let mut history = History::default();
+        for event in 1..=events {
+            history.record(Column::of_event(Bytes(event), Bytes(event), Bytes(0), event, Micros(event)));
+        }
+        history
+    }
+
+    fn shown(sweep: &Sweep) -> Vec<u64> {
+        sweep.columns.iter().map(|column| column.map_or(0, |column| column.allocated_max.get())).collect()
+    }
+
+    #[test]
+    fn a_sweep_fills_from_the_left_and_then_overwrites_the_oldest() {
+        assert_eq!(shown(&Sweep::new(&history(0), 0, 6)), [0; 6]);
+        assert_eq!(shown(&Sweep::new(&history(4), 0, 6)), [1, 2, 3, 4, 0, 0]);
+        assert_eq!(shown(&Sweep::new(&history(6), 0, 6)), [1, 2, 3, 4, 5, 6]);
+        assert_eq!(shown(&Sweep::new(&history(7), 0, 6)), [7, 0, 3, 4, 5, 6]);
+        assert_eq!(shown(&Sweep::new(&history(11), 0, 6)), [7, 8, 9, 10, 11, 0]);
+        assert_eq!(shown(&Sweep::new(&history(14), 0, 6)), [13, 14, 0, 10, 11, 12]);
+        assert_eq!(shown(&Sweep::new(&history(100), 0, 0)), [] as [u64; 0]);
+    }
+
+    #[test]
+    fn a_mark_is_gone_once_its_column_is_overwritten() {
+        let mut marked = history(2);
+        marked.mark('m', "bf16".to_owned());
+        let at = |history: &History| Sweep::new(history, 0, 6).marks.iter().map(|(x, _)| *x).collect::<Vec<_>>();
+        for event in 3..=8 {
+            marked.record(Column { allocated_max: Bytes(event), ..Column::default() });
+        }
+        assert_eq!(at(&marked), [] as [u16; 0], "column 2 is the edge");
+        let mut early = history(2);
+        early.mark('m', "bf16".to_owned());
+        early.record(Column::default());
+        assert_eq!(at(&early), [2]);
     }
 
     #[test]
