@@ -215,3 +215,17 @@ fn actions_of_the_footer_are_clickable() {
     assert!(layout.targets.iter().any(|(_, action)| *action == Action::Quit));
     app.update(Message::Drawn(layout));
 }
+
+/// `VRAMLAB_UPDATE=1 cargo test --test keys` writes it.
+#[test]
+fn the_readme_has_the_key_table() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
+    let readme = std::fs::read_to_string(path).unwrap();
+    let (before, rest) = readme.split_once("<!-- keys -->").unwrap();
+    let (_, after) = rest.split_once("<!-- /keys -->").unwrap();
+    let wanted = format!("{before}<!-- keys -->\n{}<!-- /keys -->{after}", tui::keys_markdown());
+    if std::env::var_os("VRAMLAB_UPDATE").is_some() {
+        std::fs::write(path, &wanted).unwrap();
+    }
+    assert_eq!(std::fs::read_to_string(path).unwrap(), wanted);
+}

@@ -61,9 +61,10 @@ pub fn to_ascii(buf: &mut Buffer, area: Rect) {
 pub fn ascii_twin(symbol: char) -> char {
     match symbol {
         '─' | '━' | '┄' | '╌' | '−' | '–' | '—' | '‐' => '-',
-        '│' | '┃' | '┆' | '▏' | '▕' | '║' => '|',
+        '│' | '┃' | '▏' | '▕' | '║' | '╵' => '|',
+        '░' | '┊' | '┆' => ':',
         '╭' | '╮' | '╰' | '╯' | '├' | '┤' | '┬' | '┴' | '┼' => '+',
-        '·' | '•' | '░' | '⋅' => '.',
+        '·' | '•' | '⋅' => '.',
         '▁' | '▂' => '_',
         '▃' | '▄' => 'o',
         '▅' | '▆' | '▇' | '█' | '▉' | '▊' | '▋' | '▌' | '▐' | '▍' | '▎' => '#',
@@ -119,6 +120,6 @@ mod tests {
     fn the_whole_area_becomes_ascii() {
         let mut buf = Buffer::with_lines(["╭ a → b ╮", "│ ██░░ │ "]);
         to_ascii(&mut buf, Rect::new(0, 0, 9, 2));
-        assert_eq!(buf, Buffer::with_lines(["+ a > b +", "| ##.. | "]));
+        assert_eq!(buf, Buffer::with_lines(["+ a > b +", "| ##:: | "]));
     }
 }

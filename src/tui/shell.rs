@@ -17,7 +17,7 @@ use super::app::{App, Effect, Message};
 use super::signals::{self, Notice};
 use super::terminal::{self, Guard};
 use super::{TuiError, screen};
-use crate::session::{Command, LabHandle};
+use crate::session::{Command, LabHandle, LabState, RunState};
 
 /// Frames a second at most, on this machine and over SSH.
 const LOCAL_FRAMES: u32 = 30;
@@ -113,6 +113,7 @@ pub(super) async fn run(mut handle: LabHandle, mut app: App, mouse: bool) -> Res
                 .draw(|frame| layout = screen::draw(&app, frame.area(), frame.buffer_mut()))
                 .map_err(TuiError::Terminal)?;
             pace.drawn(start);
+            panic_for_test(app.latest());
             app.update(Message::Drawn(layout));
         }
         let wake = if app.needs_frame() { Some(pace.next) } else { app.next_change().map(|at| began + at) };
@@ -157,6 +158,21 @@ pub(super) async fn run(mut handle: LabHandle, mut app: App, mouse: bool) -> Res
     let _ = handle.commands.send(Command::Quit);
     drop(guard);
     Ok(exit)
+}
+
+/// Panics where the environment of an end-to-end test asks for it, once a model trains: what a panic leaves behind can
+/// only be seen from outside.
+#[expect(clippy::panic, reason = "a test asks for it")]
+fn panic_for_test(state: &LabState) {
+    const MESSAGE: &str = "a panic that a test asked for";
+    if state.run != RunState::Running {
+        return;
+    }
+    match std::env::var("VRAMLAB_TEST_PANIC").as_deref() {
+        Ok("loop") => panic!("{MESSAGE}"),
+        Ok("thread") => drop(std::thread::spawn(|| panic!("{MESSAGE}"))),
+        _ => {}
+    }
 }
 
 /// Does what the app asked for; true if that is to leave.

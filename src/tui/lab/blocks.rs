@@ -177,7 +177,9 @@ fn cell(left: Half, right: Half, theme: &Theme) -> (&'static str, Style) {
 /// A free cell: a tone with faint marks on it, or where tones can't be seen the marks alone.
 fn free(kind: Kind, theme: &Theme) -> (&'static str, Style) {
     if theme.paints() {
-        (free_mark(kind), Style::new().fg(theme.color(Token::FreeMark)).bg(theme.color(token(kind))))
+        // A stranded hole is one flat tone, the chart's; what would go back is dotted.
+        let mark = if kind == Kind::Stranded { token(kind) } else { Token::FreeMark };
+        (free_mark(kind), Style::new().fg(theme.color(mark)).bg(theme.color(token(kind))))
     } else {
         (free_mark(kind), Style::new().fg(theme.color(token(kind))))
     }

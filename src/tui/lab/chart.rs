@@ -125,7 +125,7 @@ fn draw_cell(lower: Layer, upper: Layer, eighths: usize, theme: &Theme, position
     } else if theme.paints() {
         let style = Style::new().fg(theme.color(lower.token())).bg(theme.color(upper.token()));
         cell.set_symbol(EIGHTHS[eighths.min(8)]).set_style(style);
-    } else if lower == Layer::Allocated {
+    } else if lower == Layer::Allocated && upper == Layer::Nothing {
         cell.set_symbol(EIGHTHS[eighths.min(8)]).set_style(Style::new().fg(theme.color(lower.token())));
     } else {
         let layer = if eighths >= 4 { lower } else { upper };

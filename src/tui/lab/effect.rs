@@ -53,7 +53,11 @@ pub(crate) fn render(effect: Option<&Effect>, items: &str, loud: bool, theme: &T
             y += 1;
         }
     } else if y < inner.height {
-        let text = "The first steps after a flip are not counted.";
+        let text = if effect.before.is_none() {
+            "No steps before the flip to compare with."
+        } else {
+            "The first steps after a flip are not counted."
+        };
         for (y, line) in (y..inner.height).zip(pane::wrap(text, usize::from(inner.width))) {
             put(inner, y, vec![span(theme, Token::Dim, line)], buf);
         }
@@ -69,9 +73,12 @@ fn title(effect: &Effect, loud: bool, theme: &Theme) -> Vec<Span<'static>> {
     let token = if loud { Token::Accent } else { Token::Title };
     let mut title =
         vec![span(theme, Token::Key, format!("{} ", effect.key)), span(theme, token, effect.title.to_string())];
-    let state = progress(effect)
-        .map_or_else(|| format!("after {} steps", effect.measured.0), |progress| format!("measuring {progress}"));
-    title.push(span(theme, Token::Dim, format!(" · {state}")));
+    if let Some(progress) = progress(effect) {
+        title.push(span(theme, Token::Dim, format!(" · measuring {progress}")));
+    } else if effect.after.is_some() && effect.before.is_some() {
+        let steps = figures::counted(effect.measured.0 as u64, "step");
+        title.push(span(theme, Token::Dim, format!(" · after {steps}")));
+    }
     title
 }
 

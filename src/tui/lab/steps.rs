@@ -66,7 +66,7 @@ pub(crate) fn render_line(steps: &StepsView, theme: &Theme, area: Rect, buf: &mu
         [
             Span::styled("▌", Style::new().fg(theme.color(token))),
             span(theme, Token::Dim, format!("{name} ")),
-            span(theme, Token::Text, format!("{}  ", figures::milliseconds(time))),
+            span(theme, Token::Text, format!("{} ", figures::milliseconds(time))),
         ]
     };
     let mut line = vec![Span::raw(" ")];
