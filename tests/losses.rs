@@ -128,4 +128,14 @@ fn without_workspaces_everything_else_stays() {
 fn other_sizes_are_pytorchs() {
     check("mlp-odd", None, LibraryMemory::Hopper);
     check("gpt-odd", Some(&["base", "all"]), LibraryMemory::Hopper);
+    check("gpt-hd4", Some(&["bf16", "all"]), LibraryMemory::Hopper);
+    check("gpt-hd10", Some(&["base", "all"]), LibraryMemory::Hopper);
+}
+
+#[test]
+#[ignore = "minutes: every measured row"]
+fn every_row_is_pytorchs() {
+    for workload in ["gpt-odd", "gpt-wide", "gpt-hd4", "gpt-hd10", "mlp-rows"] {
+        check(workload, None, LibraryMemory::Hopper);
+    }
 }

@@ -8,11 +8,11 @@ use crate::train::tensor::{Shape, Tensor};
 
 use super::attention::Heads;
 
-/// A matrix of each head, heads one after the other.
+/// The matrices of all heads; a batch of several sequences must lie head by head.
 fn matrices(tensor: &Tensor, transposed: bool) -> MatrixView {
-    let (rows, cols) = (tensor.shape().dims()[2], tensor.shape().last());
-    let (row_stride, col_stride) = if transposed { (1, cols) } else { (cols, 1) };
-    MatrixView { row_stride, col_stride, batch_stride: rows * cols, ..tensor.matrix() }
+    let &[_, by_head, by_row, by_element] = tensor.strides() else { return tensor.matrix() };
+    let (row_stride, col_stride) = if transposed { (by_element, by_row) } else { (by_row, by_element) };
+    MatrixView { row_stride, col_stride, batch_stride: by_head, ..tensor.matrix() }
 }
 
 impl Context {
@@ -79,8 +79,11 @@ impl Context {
         Ok(mask)
     }
 
-    /// A copy with the rows of each head together; its gradient passes through.
+    /// A copy with the rows of each head together, which a single sequence does not need; its gradient passes through.
     fn by_head(&self, part: &Tensor, shape: Shape, what: &'static str) -> OpResult<Tensor> {
+        if shape.dims()[0] == 1 {
+            return Ok(part.clone());
+        }
         let output = self.activation(shape, part.dtype(), what)?;
         self.copy(part, &output)?;
         Ok(output.with_source(part.source()))
@@ -157,11 +160,16 @@ impl Context {
                 let [Some(merged), ..] = grads else { return Ok(Gradients::default()) };
                 let (weights, v) = (saved_weights.unpack(cx)?, saved_v.unpack(cx)?);
                 // The gradient lies side by side; the products want each head's rows together.
-                let grad = cx.temporary(v.shape(), v.dtype(), "gradient by head")?;
-                let (heads, width) = (v.shape().dims()[1], v.shape().dims()[1] * head_size);
-                debug_assert_eq!(merged.numel(), grad.numel(), "{heads} heads of {head_size}");
-                cx.copy(&merged.strided(v.shape(), [rows * width, head_size, width, 1], 0), &grad)?;
+                let width = v.shape().dims()[1] * head_size;
+                let side_by_side = merged.strided(v.shape(), [rows * width, head_size, width, 1], 0);
                 drop(merged);
+                let grad = if v.shape().dims()[0] == 1 {
+                    side_by_side
+                } else {
+                    let copy = cx.temporary(v.shape(), v.dtype(), "gradient by head")?;
+                    cx.copy(&side_by_side, &copy)?;
+                    copy
+                };
                 let dv = cx.temporary(v.shape(), v.dtype(), "value gradient")?;
                 cx.head_products([rows, head_size, rows], matrices(&weights, true), matrices(&grad, false), &dv)?;
                 let to_weights = cx.temporary(weights.shape(), v.dtype(), "softmax gradient")?;
