@@ -168,6 +168,7 @@ impl Context {
                 } else {
                     let copy = cx.temporary(v.shape(), v.dtype(), "gradient by head")?;
                     cx.copy(&side_by_side, &copy)?;
+                    drop(side_by_side);
                     copy
                 };
                 let dv = cx.temporary(v.shape(), v.dtype(), "value gradient")?;
