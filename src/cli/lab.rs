@@ -2,17 +2,23 @@
 
 use std::io::IsTerminal;
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use color_eyre::eyre::{Result, WrapErr};
+use color_eyre::eyre::{Result, WrapErr, eyre};
+use tokio::sync::watch;
 
 use super::spec::SpecArgs;
 use super::{Usage, run};
-use crate::session;
+use crate::session::{self, LabState, RunState};
 use crate::tui::{self, ColorTier, GlyphTier, TuiError, TuiOptions};
 
 /// Steps of the tables that replace the lab where there is no terminal.
 const STEPS_WITHOUT_TERMINAL: u64 = 50;
+
+/// How long the first frame may wait for a model that can't be made.
+const MODEL_PATIENCE: Duration = Duration::from_millis(60);
 
 /// How many colours to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -86,5 +92,26 @@ pub(super) fn run(args: LabArgs) -> Result<ExitCode> {
     }
     let handle = session::start(spec).wrap_err("the system gives no threads")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    Ok(runtime.block_on(tui::run(handle, options))?.into())
+    let state = handle.state.clone();
+    // A model that can't be made is told at once: no screen opens for a sentence. A large one is waited for on screen.
+    runtime.block_on(settled(state.clone()));
+    failure(&state)?;
+    let exit = runtime.block_on(tui::run(handle, options))?;
+    failure(&state)?;
+    Ok(exit.into())
+}
+
+/// Waits until the lab has its model, but not for long.
+async fn settled(mut state: watch::Receiver<Arc<LabState>>) {
+    let made = state.wait_for(|lab| lab.run != RunState::Starting);
+    // Either way the next thing is to look.
+    let _ = tokio::time::timeout(MODEL_PATIENCE, made).await;
+}
+
+/// Why the lab can't go on, if it can't.
+fn failure(state: &watch::Receiver<Arc<LabState>>) -> Result<()> {
+    match &state.borrow().run {
+        RunState::Failed(reason) => Err(eyre!("{reason}")),
+        _ => Ok(()),
+    }
 }

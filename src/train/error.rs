@@ -13,14 +13,14 @@ pub enum TrainError {
     /// The allocator could not serve a request. The step was abandoned; parameters are as the last finished step left
     /// them and training can go on.
     #[error(
-        "out of memory: {what} needs {requested} and the device has {device_free} left; take a smaller batch, turn on \
-         a switch that saves memory, or raise the limit"
+        "out of memory: {what} needs {requested} in one piece and {left} more can be reserved; take a smaller batch, \
+         turn on a switch that saves memory, or raise the limit"
     )]
     OutOfMemory {
         /// Bytes asked for.
         requested: Bytes,
-        /// What the driver (or the limit) had left.
-        device_free: Bytes,
+        /// What the driver, and the limit, would still give.
+        left: Bytes,
         /// What the request was for.
         what: Arc<str>,
     },

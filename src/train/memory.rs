@@ -190,7 +190,9 @@ impl Memory {
         match result {
             Ok(allocation) => Ok(Block { memory: self.clone(), address: allocation.address, stream }),
             Err(crate::allocator::AllocError::OutOfMemory(oom)) => {
-                Err(TrainError::OutOfMemory { requested: bytes, device_free: oom.device_free, what: self.text(name) })
+                let within_limit = oom.limit.map_or(oom.device_free, |limit| limit.saturating_sub(oom.reserved));
+                let left = within_limit.min(oom.device_free);
+                Err(TrainError::OutOfMemory { requested: bytes, left, what: self.text(name) })
             }
             Err(other) => Err(TrainError::Allocator(other.to_string())),
         }
@@ -336,9 +338,14 @@ impl Memory {
         }
     }
 
-    /// Gives free segments back to the driver.
+    /// Gives free segments back to the driver, because somebody asked.
     pub fn empty_cache(&self) {
         self.emit(EventKind::EmptyCache);
+        self.release_cached();
+    }
+
+    /// The same as a part of making the trainer: nothing that a person did, nothing to measure.
+    pub(crate) fn release_cached(&self) {
         self.0.device.borrow_mut().synchronize();
         self.0.allocator.borrow_mut().empty_cache();
         self.forward_trace(Category::Other, NameId::NONE);

@@ -165,7 +165,7 @@ impl Trainer {
         };
         trainer.make_batches()?;
         trainer.marks.before_step = trainer.memory().allocated();
-        trainer.memory().empty_cache();
+        trainer.memory().release_cached();
         trainer.memory().reset_peaks();
         Ok(trainer)
     }

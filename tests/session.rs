@@ -1,0 +1,188 @@
+//! A running lab, driven through its handle as a front end drives it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use vramlab::allocator::Settings;
+use vramlab::session::{self, Choice, Command, DeviceChoice, LabHandle, LabSpec, LabState, RunState, StepSize, Switch};
+use vramlab::train::{Config, DataPath, LibraryMemory};
+use vramlab::units::Bytes;
+use vramlab::workload::{Catalog, Data, Random, Sizes};
+
+const SWITCHES: [Switch; 6] =
+    [Switch::Amp, Switch::Checkpointing, Switch::Accumulation, Switch::Pinned, Switch::Optimizer, Switch::ZeroGrad];
+
+fn spec(limit: Option<Bytes>) -> LabSpec {
+    let workload = Catalog::with_user_workloads(None).entry("gpt-mini").unwrap();
+    let config = Config { data: DataPath::Streamed, ..Config::new(8) };
+    LabSpec {
+        workload,
+        sizes: Sizes::default(),
+        data: Data::Streamed,
+        seed: 1,
+        config,
+        device: DeviceChoice::Cpu,
+        library: LibraryMemory::None,
+        settings: Settings::default(),
+        limit,
+        steps: None,
+    }
+}
+
+struct Driver {
+    lab: LabHandle,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Driver {
+    fn start(spec: LabSpec) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        Self { lab: session::start(spec).unwrap(), runtime }
+    }
+
+    fn send(&self, command: Command) {
+        self.lab.commands.send(command).unwrap();
+    }
+
+    /// Waits for a state; fails with the last one after 20 s.
+    fn wait(&mut self, what: &str, wanted: impl FnMut(&Arc<LabState>) -> bool) -> Arc<LabState> {
+        let state = &mut self.lab.state;
+        let result = self.runtime.block_on(async {
+            tokio::time::timeout(Duration::from_secs(20), state.wait_for(wanted)).await.map(|found| found.unwrap().clone())
+        });
+        result.unwrap_or_else(|_| {
+            let last = self.lab.state.borrow();
+            panic!("waited in vain for {what}; {:?}, step {}", last.run, last.view.steps.finished)
+        })
+    }
+
+    fn pause(&mut self) -> Arc<LabState> {
+        self.send(Command::Pause);
+        self.wait("pause", |lab| lab.run == RunState::Paused)
+    }
+
+    fn advance(&mut self, size: StepSize) -> Arc<LabState> {
+        let before = self.lab.state.borrow().view.position;
+        self.send(Command::Advance(size));
+        self.wait("the next stop", |lab| lab.run == RunState::Paused && lab.view.position > before)
+    }
+}
+
+#[test]
+fn fifty_random_flips_change_memory_only_while_they_last() {
+    let mut driver = Driver::start(spec(None));
+    driver.wait("three steps", |lab| lab.view.steps.finished >= 3);
+    driver.pause();
+    let before = driver.advance(StepSize::Step).view.ledger.allocated();
+    driver.send(Command::Resume);
+    let mut random = Random::new(42);
+    for flip in 0..50 {
+        if random.below(7) == 6 {
+            driver.send(Command::EmptyCache);
+        } else {
+            driver.send(Command::Next(SWITCHES[random.below(6)]));
+        }
+        let step = driver.lab.state.borrow().view.steps.finished;
+        if flip % 3 == 0 {
+            driver.wait("a step after the flip", |lab| lab.view.steps.finished >= step + 2);
+        }
+    }
+    let settled = driver.lab.state.borrow().view.steps.finished;
+    for switch in SWITCHES {
+        let first = if switch == Switch::Optimizer { Choice(3) } else { Choice(0) };
+        driver.send(Command::Set(switch, first));
+    }
+    driver.wait("all switches back", |lab| {
+        lab.view.steps.finished >= settled + 6 && lab.switches.iter().all(|s| s.pending.is_none())
+    });
+    driver.pause();
+    let after = driver.advance(StepSize::Step);
+    assert_eq!(after.view.ledger.allocated(), before, "{:?}", after.view.log);
+    assert!(after.view.log.iter().all(|line| !line.text.contains("malformed")), "{:?}", after.view.log);
+}
+
+#[test]
+fn a_paused_lab_moves_by_op_phase_and_step() {
+    let mut driver = Driver::start(spec(None));
+    driver.wait("a step", |lab| lab.view.steps.finished >= 1);
+    let paused = driver.pause();
+    let op = driver.advance(StepSize::Op);
+    assert!(op.view.position > paused.view.position);
+    assert!(op.view.steps.finished <= paused.view.steps.finished + 1);
+    driver.advance(StepSize::Step);
+    let start = driver.lab.state.borrow().view.steps.finished;
+    let mut phases = Vec::new();
+    for _ in 0..5 {
+        driver.advance(StepSize::Phase);
+        phases.push(driver.lab.state.borrow().view.steps.finished);
+    }
+    assert!(phases.iter().all(|finished| *finished <= start + 1), "five phases are one step: {phases:?}");
+    let step = driver.advance(StepSize::Step);
+    assert_eq!(step.view.steps.finished, start + 1);
+}
+
+#[test]
+fn empty_cache_returns_what_is_releasable_even_while_paused() {
+    let mut driver = Driver::start(LabSpec { sizes: Sizes { width: Some(128), ..Sizes::default() }, ..spec(None) });
+    driver.wait("a step", |lab| lab.view.steps.finished >= 2);
+    driver.pause();
+    let before = driver.advance(StepSize::Step);
+    driver.send(Command::EmptyCache);
+    let after = driver.wait("the cache to go", |lab| lab.view.traffic.segment_frees > before.view.traffic.segment_frees);
+    assert!(before.view.ledger.releasable > Bytes::ZERO);
+    assert_eq!(after.view.ledger.releasable, Bytes::ZERO);
+    assert_eq!(after.view.ledger.allocated(), before.view.ledger.allocated());
+    assert_eq!(
+        after.view.ledger.reserved(),
+        before.view.ledger.reserved() - before.view.ledger.releasable,
+        "reserved falls by exactly the releasable account"
+    );
+    assert_eq!(after.run, RunState::Paused);
+}
+
+#[test]
+fn running_out_of_memory_pauses_with_an_explanation_and_a_switch_helps() {
+    let sizes = Sizes { width: Some(128), layers: Some(4), seq: Some(128), ..Sizes::default() };
+    let mut driver = Driver::start(LabSpec { sizes, ..spec(Some(Bytes::mib(60))) });
+    let lab = driver.wait("out of memory", |lab| lab.run == RunState::OutOfMemory);
+    assert!(lab.view.traffic.ooms >= 1);
+    assert!(lab.view.findings.iter().any(|finding| finding.what.contains("out of memory")), "{:?}", lab.view.findings);
+    driver.send(Command::Set(Switch::Accumulation, Choice(3)));
+    driver.send(Command::Resume);
+    driver.wait("training to go on", |lab| lab.run == RunState::Running && lab.view.steps.finished >= 2);
+}
+
+#[test]
+fn time_on_pause_is_no_step_time() {
+    let mut driver = Driver::start(spec(None));
+    driver.wait("a step", |lab| lab.view.steps.finished >= 1);
+    driver.pause();
+    driver.advance(StepSize::Step);
+    driver.advance(StepSize::Op);
+    let begun = Instant::now();
+    std::thread::sleep(Duration::from_millis(1500));
+    let step = driver.advance(StepSize::Step);
+    let report = step.view.steps.last.clone().unwrap();
+    assert!(begun.elapsed() >= Duration::from_millis(1500));
+    assert!(report.total.0 < 1_400_000, "{report:?}");
+}
+
+#[test]
+fn a_dropped_handle_ends_the_run() {
+    let mut driver = Driver::start(spec(None));
+    driver.wait("a step", |lab| lab.view.steps.finished >= 1);
+    let Driver { lab: LabHandle { commands, mut state }, runtime } = driver;
+    drop(commands);
+    let ended = runtime.block_on(async {
+        tokio::time::timeout(Duration::from_secs(10), async { while state.changed().await.is_ok() {} }).await
+    });
+    assert!(ended.is_ok(), "the threads are still there");
+}
+
+#[test]
+fn a_limit_below_the_model_fails_with_a_sentence() {
+    let mut driver = Driver::start(spec(Some(Bytes::mib(1))));
+    let lab = driver.wait("failure", |lab| matches!(lab.run, RunState::Failed(_)));
+    let RunState::Failed(reason) = &lab.run else { unreachable!() };
+    assert!(reason.contains("does not fit in 1.00 MiB"), "{reason}");
+}
