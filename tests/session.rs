@@ -48,7 +48,9 @@ impl Driver {
     fn wait(&mut self, what: &str, wanted: impl FnMut(&Arc<LabState>) -> bool) -> Arc<LabState> {
         let state = &mut self.lab.state;
         let result = self.runtime.block_on(async {
-            tokio::time::timeout(Duration::from_secs(20), state.wait_for(wanted)).await.map(|found| found.unwrap().clone())
+            tokio::time::timeout(Duration::from_secs(20), state.wait_for(wanted))
+                .await
+                .map(|found| found.unwrap().clone())
         });
         result.unwrap_or_else(|_| {
             let last = self.lab.state.borrow();
@@ -128,7 +130,8 @@ fn empty_cache_returns_what_is_releasable_even_while_paused() {
     driver.pause();
     let before = driver.advance(StepSize::Step);
     driver.send(Command::EmptyCache);
-    let after = driver.wait("the cache to go", |lab| lab.view.traffic.segment_frees > before.view.traffic.segment_frees);
+    let after =
+        driver.wait("the cache to go", |lab| lab.view.traffic.segment_frees > before.view.traffic.segment_frees);
     assert!(before.view.ledger.releasable > Bytes::ZERO);
     assert_eq!(after.view.ledger.releasable, Bytes::ZERO);
     assert_eq!(after.view.ledger.allocated(), before.view.ledger.allocated());

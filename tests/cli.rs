@@ -1,0 +1,142 @@
+//! The binary's words and exit codes.
+
+use std::process::{Command, Output, Stdio};
+
+fn vramlab(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_vramlab"))
+        .args(arguments)
+        .env_remove("PYTORCH_CUDA_ALLOC_CONF")
+        .env_remove("PYTORCH_ALLOC_CONF")
+        .env("XDG_CONFIG_HOME", "/nonexistent")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+fn refused(arguments: &[&str], code: i32, words: &str) {
+    let output = vramlab(arguments);
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(code), "{arguments:?}: {error}");
+    assert!(error.contains(words), "{arguments:?} says: {error}");
+    assert!(output.stdout.is_empty(), "{arguments:?} prints: {}", String::from_utf8_lossy(&output.stdout));
+    assert!(!error.contains("panicked"), "{error}");
+}
+
+#[test]
+fn mistakes_are_told_with_exit_code_2() {
+    refused(&["run", "gpt-5"], 2, "there is no workload 'gpt-5'");
+    refused(&["gpt-5"], 2, "there is no workload 'gpt-5'");
+    refused(&["run", "gpt-mini", "--amp", "fp8"], 2, "fp8");
+    refused(&["run", "gpt-mini", "--opt", "lion"], 2, "lion");
+    refused(&["--theme", "neon"], 2, "neon");
+    refused(&["run", "gpt-mini", "--heads", "5"], 2, "5 heads do not divide a width of 32");
+    refused(&["run", "gpt-mini", "--accum", "5"], 2, "can't be cut into 5 micro-batches");
+    refused(&["run", "gpt-mini", "--batch", "0"], 2, "at least 1");
+    refused(&["run", "gpt-mini", "--limit", "8 apples"], 2, "no unit of memory");
+    refused(&["run", "gpt-mini", "--device", "abacus"], 2, "there is no device 'abacus'");
+    refused(&["run", "mlp-mini", "--data", "text"], 2, "can't read text");
+    refused(&["teach"], 2, "there is no workload 'teach'");
+}
+
+#[test]
+fn malformed_allocator_settings_are_told_with_exit_code_2() {
+    for settings in ["max_split_size_mb:3", "garbage_collection_threshold:2", "expandable_segments:yes", "colour:blue"]
+    {
+        refused(&["run", "gpt-mini", "--alloc-conf", settings], 2, settings.split(':').next().unwrap());
+    }
+}
+
+#[test]
+fn what_can_not_be_read_or_does_not_fit_is_told_with_exit_code_1() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("broken.pickle");
+    std::fs::write(&file, [0x80, 4, 0x95, 1, 2]).unwrap();
+    refused(&["replay", file.to_str().unwrap(), "--verify"], 1, "broken.pickle");
+    refused(&["replay", "/nonexistent.pickle"], 1, "/nonexistent.pickle");
+    refused(&["run", "gpt-char", "--data", "/nonexistent.txt"], 1, "/nonexistent.txt");
+    refused(&["run", "gpt-mini", "--limit", "1MiB", "--json"], 1, "does not fit in 1.00 MiB");
+    refused(&["run", "gpt-char", "--limit", "24MiB", "--steps", "2", "--json"], 1, "out of memory");
+}
+
+#[test]
+fn run_prints_one_object_with_the_keys_of_the_reference() {
+    let output =
+        vramlab(&["run", "mlp-mini", "--steps", "3", "--data", "reference", "--amp", "bf16", "--ckpt", "--json"]);
+    assert!(output.status.success());
+    let row: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    for key in [
+        "workload",
+        "amp",
+        "ckpt",
+        "accum",
+        "opt",
+        "tf32",
+        "batch",
+        "steps",
+        "step_ms",
+        "losses",
+        "allocated_before_step",
+        "allocated_after",
+        "peak_allocated",
+        "peak_reserved",
+        "reserved",
+        "inactive_split",
+        "segments",
+        "allocations",
+        "device",
+        "simulated",
+        "stats",
+    ] {
+        assert!(row.get(key).is_some_and(|value| !value.is_null()), "{key} is missing");
+    }
+    assert_eq!(row["stats"].as_object().unwrap().len(), 122);
+    assert_eq!(row["losses"].as_array().unwrap().len(), 3);
+    assert_eq!(row["amp"], "bf16");
+    assert_eq!(row["simulated"], false);
+    assert_eq!(row["peak_allocated"], row["stats"]["allocated_bytes.all.peak"]);
+}
+
+#[test]
+fn a_run_without_json_prints_a_table() {
+    let output = vramlab(&["run", "mlp-mini", "--steps", "2", "--accum", "2", "--pin"]);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    for words in ["mlp-mini on cpu", "loss, first → last", "after zero_grad", "peak"] {
+        assert!(text.contains(words), "{text}");
+    }
+}
+
+#[test]
+fn without_a_terminal_the_lab_prints_tables() {
+    let output = vramlab(&["mlp-mini", "--steps", "2"]);
+    assert!(output.status.success());
+    assert!(String::from_utf8_lossy(&output.stdout).contains("mlp-mini on cpu"));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("no terminal"));
+    assert!(!output.stdout.contains(&0x1b), "escape sequences without a terminal");
+}
+
+#[test]
+fn the_environment_gives_allocator_settings() {
+    let output = Command::new(env!("CARGO_BIN_EXE_vramlab"))
+        .args(["run", "mlp-mini", "--steps", "1", "--json"])
+        .env_remove("PYTORCH_CUDA_ALLOC_CONF")
+        .env("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+        .output()
+        .unwrap();
+    let row: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(row["segments"], 0, "expandable segments are not counted");
+    assert!(row["reserved"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn list_and_doctor_speak_json() {
+    let list: serde_json::Value = serde_json::from_slice(&vramlab(&["list", "--json"]).stdout).unwrap();
+    assert_eq!(list["workloads"].as_array().unwrap().len(), 3);
+    assert_eq!(list["switches"].as_array().unwrap().len(), 6);
+    let doctor: serde_json::Value = serde_json::from_slice(&vramlab(&["doctor", "--json"]).stdout).unwrap();
+    assert!(doctor.as_array().unwrap().iter().any(|line| line["subject"] == "processor" && line["found"] == true));
+    assert!(vramlab(&["list"]).status.success());
+    assert!(vramlab(&["doctor"]).status.success());
+    assert!(vramlab(&["--help"]).status.success());
+    assert!(vramlab(&["--version"]).status.success());
+}
