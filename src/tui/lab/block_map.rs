@@ -65,38 +65,49 @@ impl Share {
 
 /// `segment` as `count` half cells.
 pub(crate) fn halves(segment: &SegmentView, count: usize) -> Vec<Half> {
-    let size = u128::from(segment.size.get().max(1));
-    let cells = count as u128;
+    let size = segment.size.get().max(1);
+    // The first byte of each half cell, and the end of the last one.
+    let edges: Vec<u64> =
+        (0..=count as u128).map(|index| (index * u128::from(size)).div_ceil((count as u128).max(1)) as u64).collect();
     let mut shares = vec![Share::default(); count];
     if count > 0 {
+        // Blocks come in address order, so the half cell of one lies at or behind that of the one before.
+        let mut first = 0;
         for block in segment.blocks.iter() {
-            share_out(block, size, cells, &mut shares);
+            let start = block.offset.get().min(size - 1);
+            if start < edges[first] {
+                first = 0;
+            }
+            while edges[first + 1] <= start {
+                first += 1;
+            }
+            share_out(block, start, &edges[first..], &mut shares[first..]);
         }
     }
     let free = if segment.blocks.is_empty() { Kind::Releasable } else { Kind::Stranded };
     shares.iter().map(|share| share.half(free)).collect()
 }
 
-fn share_out(block: &BlockView, size: u128, cells: u128, shares: &mut [Share]) {
-    let start = u128::from(block.offset.get()).min(size - 1);
-    let end = (start + u128::from(block.size.get().max(1))).min(size);
-    let asked = (start + u128::from(block.requested.get())).min(end);
-    let first = (start * cells / size) as usize;
-    let last = ((end * cells - 1) / size) as usize;
-    // The first byte of half cell `i`.
-    let edge = |index: usize| (index as u128 * size).div_ceil(cells);
-    let category = block.category as usize;
-    for (index, share) in shares.iter_mut().enumerate().take(last + 1).skip(first) {
-        let (from, to) = (edge(index).max(start), edge(index + 1).min(end));
-        let held = to.saturating_sub(from) as u64;
-        let live = asked.min(to).saturating_sub(from) as u64;
+/// Adds a block to the half cells that it touches, of which the first one given is the first.
+fn share_out(block: &BlockView, start: u64, edges: &[u64], shares: &mut [Share]) {
+    let end = start.saturating_add(block.size.get().max(1));
+    let asked = start.saturating_add(block.requested.get()).min(end);
+    let mut last = 0;
+    for (index, share) in shares.iter_mut().enumerate() {
+        if index > 0 && edges[index] >= end {
+            break;
+        }
+        let (from, to) = (edges[index].max(start), edges[index + 1].min(end));
+        let held = to.saturating_sub(from);
+        let live = asked.min(to).saturating_sub(from);
         share.blocks += 1;
         if block.pending {
             share.pending += held.max(1);
         } else {
-            share.live[category] += live;
+            share.live[block.category as usize] += live;
             share.rounding += held - live.min(held);
         }
+        last = index;
     }
     shares[last].ends = true;
 }
