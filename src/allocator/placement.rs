@@ -12,9 +12,10 @@ const CONTEXT_BELOW: u64 = 3 * REGION + 384 * MIB;
 
 /// Hands out intervals of an address space in the driver's order; pure arithmetic, no memory behind it.
 ///
-/// The space is taken from the top in regions of whole multiples of 32 MiB, each in the highest gap that fits. A new
-/// segment goes into the youngest region with room, at the lowest address there; a hole that a released segment leaves
-/// is filled the same way, and a region that becomes empty goes back.
+/// The space is taken from the top in regions of whole multiples of 32 MiB, each at the upper end of the highest gap
+/// that is larger: one of just its size is passed over. A new segment goes into the youngest region with room, into the
+/// smallest hole there that fits, at its low end; what a released segment leaves is filled the same way, and a region
+/// that becomes empty goes back.
 #[derive(Clone, Debug)]
 pub struct Placement {
     space: Range<u64>,
@@ -65,7 +66,7 @@ impl Placement {
         let youngest = self
             .regions
             .iter()
-            .filter_map(|(&start, region)| Some((region.birth, start, region.first_hole(size)?)))
+            .filter_map(|(&start, region)| Some((region.birth, start, region.best_hole(size)?)))
             .max_by_key(|&(birth, ..)| birth);
         if let Some((_, start, hole)) = youngest {
             self.regions.get_mut(&start)?.take(hole, size);
@@ -89,21 +90,24 @@ impl Placement {
         }
     }
 
+    /// Where a region of `size` bytes goes. It never fills a gap, not even the last one.
     fn highest_gap(&self, size: u64) -> Option<u64> {
         let mut top = self.space.end;
         for (&start, region) in self.regions.iter().rev() {
-            if top.saturating_sub(region.end) >= size {
+            if top.saturating_sub(region.end) > size {
                 return Some(top - size);
             }
             top = top.min(start);
         }
-        (top.saturating_sub(self.space.start) >= size).then(|| top - size)
+        (top.saturating_sub(self.space.start) > size).then(|| top - size)
     }
 }
 
 impl Region {
-    fn first_hole(&self, size: u64) -> Option<u64> {
-        self.holes.iter().find(|&(&start, &end)| end - start >= size).map(|(&start, _)| start)
+    /// The smallest hole that has room; of equal ones the lowest.
+    fn best_hole(&self, size: u64) -> Option<u64> {
+        let fitting = self.holes.iter().map(|(&start, &end)| (end - start, start)).filter(|&(room, _)| room >= size);
+        fitting.min().map(|(_, start)| start)
     }
 
     fn take(&mut self, hole: u64, size: u64) {
@@ -157,15 +161,31 @@ mod tests {
         assert_eq!(placement.place(mib(4)), Some(mib(204)), "the younger region before the hole");
         placement.release(a, mib(10));
         placement.release(c, mib(10));
-        assert_eq!(placement.place(mib(32)), Some(mib(224)), "the first region went back");
+        placement.release(mib(192), mib(12));
+        placement.release(mib(204), mib(4));
+        assert_eq!(placement.place(mib(32)), Some(mib(224)), "both regions went back");
+    }
+
+    #[test]
+    fn the_smallest_hole_that_fits_is_filled_and_a_gap_never_wholly() {
+        let mut placement = Placement::new(0..mib(1024));
+        let [a, _, c, _, _, d] = [8, 2, 6, 2, 14, 32].map(|size| placement.place(mib(size)).unwrap());
+        placement.release(a, mib(8));
+        placement.release(c, mib(6));
+        assert_eq!(placement.place(mib(4)), Some(c), "6 MiB are left there, 8 MiB in the lower hole");
+        assert_eq!(placement.place(mib(96)), Some(d - mib(96)));
+        placement.release(d, mib(32));
+        assert_eq!(placement.place(mib(32)), Some(d - mib(128)), "not into the gap of 32 MiB");
+        assert_eq!(placement.place(mib(20)), Some(d - mib(128) - mib(32)), "nor there");
     }
 
     #[test]
     fn the_address_space_ends() {
         let mut placement = Placement::new(mib(1)..mib(100));
-        assert_eq!(placement.place(mib(65)), None, "two regions are left of it");
-        assert_eq!(placement.place(mib(33)), Some(mib(32)));
-        assert_eq!(placement.place(mib(40)), None);
+        assert_eq!(placement.place(mib(33)), None, "two regions are left of it, and one stays free");
+        assert_eq!(placement.place(mib(20)), Some(mib(64)));
+        assert_eq!(placement.place(mib(20)), None);
+        assert_eq!(placement.place(mib(12)), Some(mib(84)));
         assert_eq!(placement.place(u64::MAX), None);
     }
 
