@@ -311,6 +311,8 @@ pub enum EventKind {
         /// Bytes of all blocks.
         reserved: Bytes,
     },
+    /// The model begins to write a piece of text: forward passes that belong to no step, until `Generated`.
+    Generating,
     /// The model wrote a piece of text.
     Generated {
         /// The text.

@@ -32,6 +32,8 @@ pub struct Lab {
     op: NameId,
     time: Micros,
     generated: Option<Generated>,
+    /// Forward passes that belong to no step are under way.
+    writing: bool,
     oom: Option<OutOfMemory>,
     /// As the last step left it.
     situation: Option<Situation>,
@@ -122,6 +124,7 @@ impl Lab {
             EventKind::EmptyCache => self.empty_cache(),
             EventKind::Oom { requested, device_free, name } => self.out_of_memory(*requested, *device_free, *name),
             EventKind::StepBegin { .. } => {
+                self.writing = false;
                 self.settle_emptying();
                 self.peaks = StepPeaks::begin(&self.memory);
             }
@@ -146,7 +149,9 @@ impl Lab {
                 self.op = *name;
             }
             EventKind::SwitchFlipped { key, switch, from, to } => self.flip(*key, *switch, *from, *to),
+            EventKind::Generating => self.writing = true,
             EventKind::Generated { text } => {
+                self.writing = false;
                 self.generated = Some(Generated { step: self.steps.finished(), text: Arc::clone(text) });
             }
             EventKind::Note { text } => {
@@ -196,7 +201,11 @@ impl Lab {
         }
     }
 
+    /// The chart's axis counts events of training: a piece of text takes as many as dozens of steps.
     fn record_column(&mut self) {
+        if self.writing {
+            return;
+        }
         let memory = &self.memory;
         let (allocated, reserved, stranded) = (memory.allocated(), memory.reserved(), memory.stranded());
         self.history.record(Column::of_event(allocated, reserved, stranded, self.steps.finished(), self.time));

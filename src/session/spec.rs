@@ -109,12 +109,7 @@ impl LabSpec {
             DeviceChoice::Cpu => CpuDevice::open(CpuOptions { memory: None, threads: None })?,
         };
         let memory = device.info().memory;
-        let options = TrainerOptions {
-            library: self.library,
-            settings: self.settings.clone(),
-            limit: self.limit,
-            ..TrainerOptions::default()
-        };
+        let options = TrainerOptions { library: self.library, settings: self.settings.clone(), limit: self.limit };
         Trainer::new(Box::new(device), workload, self.config, options, observer).map_err(|error| match error {
             TrainError::OutOfMemory { .. } => BuildError::TooSmall {
                 name: self.workload.name.clone(),

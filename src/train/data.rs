@@ -9,49 +9,16 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
 use crate::allocator::{CachingHostAllocator, HostMemorySource};
-use crate::device::{DType, DeviceEvent, HostBuffer, PinnedMemory};
+use crate::device::{DeviceEvent, HostBuffer, PinnedMemory};
 use crate::model::{Category, CopyDirection, EventKind, Micros};
 use crate::units::{Bytes, StreamId};
 
 use super::error::{OpResult, TrainError};
 use super::memory::{Memory, micros};
-use super::tensor::Shape;
-use super::trainer::Batch;
+use super::workload::{Batch, BatchLayout, BatchSource};
 
 /// Batches that the loader makes ahead, beside the one that is being copied.
 const PREFETCH: usize = 2;
-
-/// Makes batches; lives on the loader thread.
-pub trait BatchSource: Send {
-    /// Fills the next batch: the bytes of both tensors, row-major, little-endian.
-    ///
-    /// # Errors
-    /// A sentence: why there is no further batch.
-    fn fill(&mut self, input: &mut [u8], target: &mut [u8]) -> Result<(), String>;
-}
-
-/// The tensors of one batch.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct BatchLayout {
-    /// Shape and type of the input.
-    pub input: (Shape, DType),
-    /// Shape and type of the target.
-    pub target: (Shape, DType),
-}
-
-impl BatchLayout {
-    fn input_bytes(&self) -> usize {
-        usize::try_from(self.input.1.bytes(self.input.0.numel()).get()).unwrap_or(usize::MAX)
-    }
-
-    fn target_bytes(&self) -> usize {
-        usize::try_from(self.target.1.bytes(self.target.0.numel()).get()).unwrap_or(usize::MAX)
-    }
-
-    fn bytes(&self) -> usize {
-        self.input_bytes() + self.target_bytes()
-    }
-}
 
 /// Memory for one batch on the host: input, then target.
 enum Place {

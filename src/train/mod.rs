@@ -20,14 +20,15 @@ mod scaler;
 mod tape;
 mod tensor;
 mod trainer;
+mod workload;
 
 pub use checkpoint::{Segment, checkpoint};
 pub use config::{Amp, Config, DataPath, Hyper, OptimizerKind, ZeroGrad};
 pub use context::Context;
-pub use data::{BatchLayout, BatchSource};
 pub use error::{Interrupt, OpResult, TrainError};
 pub use library::LibraryMemory;
 pub use memory::Memory;
 pub use observer::{Observer, Request, SafePoint};
 pub use tensor::{Shape, Tensor};
-pub use trainer::{Batch, Marks, Model, Trainer, TrainerOptions, Workload};
+pub use trainer::{Marks, Trainer, TrainerOptions};
+pub use workload::{Batch, BatchLayout, BatchSource, Model, Workload};

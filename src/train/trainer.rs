@@ -9,7 +9,7 @@ use crate::units::Bytes;
 
 use super::config::{Config, DataPath, ZeroGrad};
 use super::context::Context;
-use super::data::{BatchLayout, BatchSource, Feed};
+use super::data::Feed;
 use super::error::{Interrupt, OpResult, TrainError};
 use super::library::LibraryMemory;
 use super::memory::{Memory, micros};
@@ -17,68 +17,7 @@ use super::observer::{Observer, SafePoint};
 use super::optim::Optimizer;
 use super::scaler::Scaler;
 use super::tensor::{Shape, Tensor};
-
-/// One micro-batch on the device.
-#[derive(Clone, Debug)]
-pub struct Batch {
-    /// What the model gets.
-    pub input: Tensor,
-    /// What its output is compared with: i64, one class per row of logits.
-    pub target: Tensor,
-}
-
-/// A model that is trained.
-pub trait Model {
-    /// Logits (…, classes) for an input.
-    ///
-    /// # Errors
-    /// What its ops return.
-    fn forward(&self, cx: &mut Context, input: &Tensor, checkpointing: bool) -> OpResult<Tensor>;
-}
-
-/// A model, its weights and its data.
-pub trait Workload {
-    /// `gpt-mini`.
-    fn name(&self) -> &str;
-
-    /// Makes the parameters, in order, and gives them their first values.
-    ///
-    /// # Errors
-    /// Out of memory, a failed copy.
-    fn build(&self, cx: &mut Context) -> OpResult<Rc<dyn Model>>;
-
-    /// The four batches of `samples` each that stay on the device.
-    ///
-    /// # Errors
-    /// Out of memory, a failed copy.
-    fn resident_batches(&self, cx: &mut Context, samples: usize) -> OpResult<Vec<Batch>>;
-
-    /// The tensors of a streamed batch of `samples`.
-    fn batch_layout(&self, samples: usize) -> BatchLayout;
-
-    /// What makes streamed batches, on the loader thread.
-    ///
-    /// # Errors
-    /// [`TrainError::Data`].
-    fn batch_source(&self) -> Result<Box<dyn BatchSource>, TrainError>;
-
-    /// Tokens (language models) or 1 (others) in one sample.
-    fn items_per_sample(&self) -> usize;
-
-    /// After every so many steps the model writes a piece of text.
-    fn writes_every(&self) -> Option<u64> {
-        None
-    }
-
-    /// A piece of text, made by forward passes without gradients; `None` for models that don't write.
-    ///
-    /// # Errors
-    /// What its ops return.
-    fn write(&self, cx: &mut Context, model: &dyn Model, step: u64) -> OpResult<Option<String>> {
-        let _ = (cx, model, step);
-        Ok(None)
-    }
-}
+use super::workload::{Batch, Model, Workload};
 
 /// How a trainer is made.
 #[derive(Clone, Debug, Default)]
@@ -332,6 +271,7 @@ impl Trainer {
         if !self.workload.writes_every().is_some_and(|every| self.steps.is_multiple_of(every.max(1))) {
             return Ok(());
         }
+        self.memory().emit(EventKind::Generating);
         let model = Rc::clone(&self.model);
         let (workload, steps) = (&self.workload, self.steps);
         match self.cx.no_grad(|cx| workload.write(cx, &*model, steps)) {

@@ -272,6 +272,6 @@ impl Workload for Gpt {
         if !matches!(self.data, Data::Text(_)) {
             return Ok(None);
         }
-        writing::write(cx, model, &self.sizes, self.seed ^ step).map(Some)
+        writing::write(cx, model, [self.sizes.seq, self.sizes.vocab], self.seed ^ step).map(Some)
     }
 }

@@ -1,6 +1,5 @@
 //! Text from a byte-level model: forward passes without gradients, one byte each.
 
-use super::gpt::GptSizes;
 use super::random::Random;
 use crate::device::DType;
 use crate::model::Category;
@@ -11,13 +10,13 @@ const LENGTH: usize = 96;
 /// Below 1 the likelier bytes are preferred: readable text from a model that is still unsure.
 const TEMPERATURE: f32 = 0.7;
 
-/// Writes [`LENGTH`] bytes, beginning after a line end.
-pub(super) fn write(cx: &mut Context, model: &dyn Model, sizes: &GptSizes, seed: u64) -> OpResult<String> {
+/// Writes [`LENGTH`] bytes with a model of `seq` positions and `vocab` tokens, beginning after a line end.
+pub(super) fn write(cx: &mut Context, model: &dyn Model, [seq, vocab]: [usize; 2], seed: u64) -> OpResult<String> {
     let mut random = Random::new(seed);
     let mut tokens: Vec<i64> = vec![i64::from(b'\n')];
     for _ in 0..LENGTH {
-        let context = &tokens[tokens.len().saturating_sub(sizes.seq)..];
-        let logits = last_logits(cx, model, context, sizes.vocab)?;
+        let context = &tokens[tokens.len().saturating_sub(seq)..];
+        let logits = last_logits(cx, model, context, vocab)?;
         tokens.push(choose(&logits, random.unit()));
     }
     let bytes: Vec<u8> = tokens[1..].iter().map(|token| u8::try_from(*token).unwrap_or(b'?')).collect();

@@ -1,8 +1,9 @@
 //! The lab over whole streams.
 
 use super::*;
+use crate::model::Pool;
 use crate::model::{Category, StepReport, synthetic};
-use crate::units::Address;
+use crate::units::{Address, StreamId};
 
 fn lab_of(events: &[Event]) -> Lab {
     let mut lab = Lab::new();
@@ -148,4 +149,18 @@ fn out_of_memory_is_explained_until_a_step_ends_well() {
         }
     }
     assert_eq!(explained, 1);
+}
+
+#[test]
+fn writing_a_piece_of_text_takes_no_room_in_the_chart() {
+    let mut lab = lab_of(&synthetic::training_run());
+    let columns = lab.view().history.events();
+    let event = |kind| Event { time: Micros(u64::MAX), kind };
+    lab.apply(&event(EventKind::Generating));
+    let (address, size) = (Address(1 << 50), Bytes::mib(20));
+    lab.apply(&event(EventKind::SegmentAlloc { address, size, stream: StreamId::DEFAULT, pool: Pool::Large }));
+    assert_eq!(lab.view().history.events(), columns);
+    lab.apply(&event(EventKind::Generated { text: "fn".into() }));
+    lab.apply(&event(EventKind::SegmentFree { address, size }));
+    assert_eq!(lab.view().history.events(), columns + 1);
 }

@@ -1,5 +1,6 @@
 //! Blocks and statistics at the end of a history.
 
+use super::conditions::SYNCHRONISATIONS;
 use super::player::Replayed;
 use super::{Conditions, DeviceReport, Observer, Statistics, peaks};
 use crate::allocator::{self, BlockSnapshot, PoolKind, SegmentSnapshot};
@@ -110,9 +111,6 @@ fn our_block_words(block: &BlockSnapshot) -> String {
     let (state, size, requested) = (block.state.name(), block.size.0, block.requested.0);
     format!("{state} block of {size} bytes at {}, {requested} asked", block.address)
 }
-
-/// The statistic that counts `empty_cache()` calls which left no entry.
-pub const SYNCHRONISATIONS: &str = "num_sync_all_streams";
 
 fn stats(report: &mut DeviceReport, theirs: &Statistics, ours: &[(String, i64)], comparable: bool) {
     let mut synchronisations = None;

@@ -12,6 +12,9 @@ use crate::allocator::{Settings, SettingsError};
 use crate::snapshot::Snapshot;
 use crate::units::Bytes;
 
+/// The statistic that counts `empty_cache()` calls which left no entry.
+pub const SYNCHRONISATIONS: &str = "num_sync_all_streams";
+
 /// `torch.cuda.memory_stats()` as it was when the snapshot was taken, under PyTorch's names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Statistics(pub BTreeMap<String, i64>);

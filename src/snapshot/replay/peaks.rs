@@ -4,7 +4,7 @@
 //! since the last reset. A later reset can only lower peaks, so the latest moment at which none is below the recorded
 //! one is found by bisection; if there was one reset, all peaks agree there.
 
-use super::conditions::{Conditions, Statistics};
+use super::conditions::{Conditions, SYNCHRONISATIONS, Statistics};
 use super::player::Player;
 use super::tape::Tape;
 use crate::snapshot::TraceEntry;
@@ -12,7 +12,7 @@ use crate::snapshot::TraceEntry;
 /// True if peaks differ, all of them because ours are higher, and nothing else does.
 pub fn only_peaks_are_too_high(ours: &[(String, i64)], recorded: &Statistics) -> bool {
     let mut differ = false;
-    for (key, mine) in ours.iter().filter(|(key, _)| key != super::compare::SYNCHRONISATIONS) {
+    for (key, mine) in ours.iter().filter(|(key, _)| key != SYNCHRONISATIONS) {
         match recorded.0.get(key) {
             Some(theirs) if theirs == mine => {}
             Some(theirs) if key.ends_with(".peak") && mine > theirs => differ = true,
