@@ -1,13 +1,13 @@
 //! The caching allocator: requests, frees and the events of side streams.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::{BTreeMap, VecDeque};
 
 use thiserror::Error;
 
 use crate::allocator::block::{Block, BlockId, Blocks, Usage};
 use crate::allocator::expandable::Ranges;
-use crate::allocator::pool::{FreeKey, Pool};
+use crate::allocator::live::LiveBlocks;
+use crate::allocator::pool::{Candidate, FreeKey, Pool, Position, Replaced};
 use crate::allocator::rounding::{self, MIN_BLOCK, SMALL_SIZE};
 use crate::allocator::statistics::amount;
 use crate::allocator::{
@@ -83,27 +83,6 @@ impl Request {
     }
 }
 
-/// Spreads addresses, which are multiples of 512, over the table: a multiplication, as they come from no adversary.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct AddressHasher(u64);
-
-impl Hasher for AddressHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for &byte in bytes {
-            self.write_u64(u64::from(byte));
-        }
-    }
-
-    fn write_u64(&mut self, n: u64) {
-        // 2^64 / golden ratio; the high half goes to the low bits, which choose the bucket.
-        self.0 = (self.0 ^ n).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(32);
-    }
-}
-
 /// PyTorch's native CUDA caching allocator for one device, without private pools.
 ///
 /// Generic over where memory comes from (`S`) and who listens to its history (`T`). The rules are those of PyTorch
@@ -117,8 +96,8 @@ pub struct CachingAllocator<S, T = ()> {
     pub(super) blocks: Blocks,
     pub(super) small: Pool,
     pub(super) large: Pool,
-    /// Blocks that are handed out, by address. Never iterated.
-    pub(super) live: HashMap<Address, BlockId, BuildHasherDefault<AddressHasher>>,
+    /// Blocks that are handed out.
+    pub(super) live: LiveBlocks,
     /// First blocks of all segments and ranges.
     pub(super) heads: BTreeMap<Address, BlockId>,
     pub(super) ranges: Ranges,
@@ -148,7 +127,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
             blocks: Blocks::default(),
             small: Pool::default(),
             large: Pool::default(),
-            live: HashMap::default(),
+            live: LiveBlocks::default(),
             heads: BTreeMap::new(),
             ranges: Ranges::default(),
             side_streams: BTreeMap::new(),
@@ -175,14 +154,14 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         }
         self.process_events();
         let request = Request::new(size, stream, &self.settings);
-        let found = match self.take_free(&request) {
-            Some(id) => Some(id),
-            None => self.obtain(&request),
+        let (id, position) = match self.find_free(&request) {
+            Some(Candidate { id, position }) => (id, Some(position)),
+            None => match self.obtain(&request) {
+                Some(id) => (id, None),
+                None => return Err(AllocError::OutOfMemory(Box::new(self.out_of_memory(&request)))),
+            },
         };
-        let Some(id) = found else {
-            return Err(AllocError::OutOfMemory(Box::new(self.out_of_memory(&request))));
-        };
-        let allocation = self.hand_out(id, &request);
+        let allocation = self.hand_out(id, position, &request);
         self.verify(Some(allocation.address));
         Ok(allocation)
     }
@@ -196,7 +175,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         if address == Address(0) {
             return Ok(());
         }
-        let id = self.live.remove(&address).ok_or(AllocError::InvalidPointer { address })?;
+        let id = self.live.remove(address).ok_or(AllocError::InvalidPointer { address })?;
         let side_streams = if self.side_streams.is_empty() { None } else { self.side_streams.remove(&address) };
         let block = &mut self.blocks[id];
         block.usage = Usage::Pending(0);
@@ -218,7 +197,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
     /// Tells that work on `stream` uses the block at `address`: after `free` it is pending until that work is done.
     /// The block's own stream, and addresses that are not handed out, are ignored.
     pub fn record_stream(&mut self, address: Address, stream: StreamId) {
-        let Some(&id) = self.live.get(&address) else { return };
+        let Some(id) = self.live.get(address) else { return };
         if stream != self.blocks[id].stream {
             let streams = self.side_streams.entry(address).or_default();
             if !streams.contains(&stream) {
@@ -288,30 +267,30 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         self.limit.is_some() && self.settings.garbage_collection_threshold > 0.0
     }
 
-    fn take_free(&mut self, request: &Request) -> Option<BlockId> {
+    /// The free block that serves `request`, if one does. It stays where it is until it is handed out.
+    #[inline]
+    fn find_free(&mut self, request: &Request) -> Option<Candidate> {
         if self.collects_garbage() {
             self.pool_mut(request.pool).lookups += 1;
         }
-        let id = self.best_fit(request)?;
-        let key = FreeKey::of(&self.blocks[id]);
-        self.pool_mut(request.pool).free.remove(&key);
-        Some(id)
+        self.best_fit(request)
     }
 
     /// The free block that serves `request`. Only one candidate is held against the oversize rules.
-    pub(super) fn best_fit(&self, request: &Request) -> Option<BlockId> {
+    #[inline]
+    pub(super) fn best_fit(&self, request: &Request) -> Option<Candidate> {
         let pool = self.pool(request.pool);
-        let mut id = pool.first_from(FreeKey::at_least(request.stream, request.rounded))?;
-        if self.blocks[id].is_expandable() {
-            id = if request.expandable { self.prefer_hole(pool, id) } else { self.skip_expandable(pool, id)? };
+        let mut found = pool.first_from(FreeKey::at_least(request.stream, request.rounded))?;
+        if self.blocks[found.id].is_expandable() {
+            found = if request.expandable { self.prefer_hole(pool, found) } else { self.skip_expandable(pool, found)? };
         }
-        let (size, settings) = (self.blocks[id].size, &self.settings);
+        let (size, settings) = (self.blocks[found.id].size, &self.settings);
         let refused = if request.rounded < settings.max_split_size {
             size >= settings.max_split_size
         } else {
             size.0 >= request.rounded.0.saturating_add(settings.max_non_split_rounding.0)
         };
-        (!refused).then_some(id)
+        (!refused).then_some(found)
     }
 
     /// Everything that can bring memory for a request that no free block serves.
@@ -360,23 +339,29 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         self.limit.is_none_or(|limit| self.reserved.0.saturating_add(segment.0) <= limit.0)
     }
 
-    /// Splits a block that is in no set where the rules say so, and gives it to the program.
-    fn hand_out(&mut self, id: BlockId, request: &Request) -> Allocation {
+    /// Splits a block where the rules say so, and gives it to the program. It stands at `position` among the free
+    /// blocks, or is in no set.
+    fn hand_out(&mut self, id: BlockId, position: Option<Position>, request: &Request) -> Allocation {
         let block = &self.blocks[id];
         let (was_split, plain, rest) = (block.is_split(), !block.is_expandable(), block.size - request.rounded);
         let pool = request.pool;
         if self.splits(request, rest) {
             let rest_id = self.blocks.split(id, request.rounded);
-            self.insert_free(rest_id);
+            self.insert_free(rest_id, position.map(Replaced::At));
             if plain && was_split {
                 self.statistics.inactive_split_bytes.decrease(pool, amount(request.rounded));
             } else if plain {
                 self.statistics.inactive_split.increase(pool, 1);
                 self.statistics.inactive_split_bytes.increase(pool, amount(rest));
             }
-        } else if plain && was_split {
-            self.statistics.inactive_split.decrease(pool, 1);
-            self.statistics.inactive_split_bytes.decrease(pool, amount(self.blocks[id].size));
+        } else {
+            if let Some(position) = position {
+                self.pool_mut(pool).free.remove_at(position);
+            }
+            if plain && was_split {
+                self.statistics.inactive_split.decrease(pool, 1);
+                self.statistics.inactive_split_bytes.decrease(pool, amount(self.blocks[id].size));
+            }
         }
 
         let block = &mut self.blocks[id];
@@ -405,13 +390,15 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         }
     }
 
-    pub(super) fn insert_free(&mut self, id: BlockId) {
+    /// Enters a free block in its set, in place of an entry that leaves.
+    #[inline]
+    pub(super) fn insert_free(&mut self, id: BlockId, replaced: Option<Replaced>) {
         let block = &mut self.blocks[id];
         let pool = match block.pool {
             PoolKind::Small => &mut self.small,
             PoolKind::Large => &mut self.large,
         };
-        pool.insert(id, block);
+        pool.insert(id, block, replaced);
     }
 
     /// Makes a block usable again: merges it with its free neighbours and enters the result among the free blocks.
@@ -421,14 +408,13 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         let (address, size, requested) = (block.address, block.size, block.requested);
         let (pool, stream, plain) = (block.pool, block.stream, !block.is_expandable());
         self.sink.trace(&TraceEvent::FreeCompleted { address, requested, stream });
-        let (merged, absorbed) = self.merge_with_neighbours(id);
-        self.insert_free(merged.id);
+        let merged = self.insert_merged(id);
         self.statistics.active.decrease(pool, 1);
         self.statistics.active_bytes.decrease(pool, amount(size));
         self.statistics.requested_bytes.decrease(pool, amount(requested));
         if plain {
             let block = &self.blocks[merged.id];
-            let (mut count, mut bytes) = (-merged.neighbours, -amount(absorbed));
+            let (mut count, mut bytes) = (-merged.neighbours, -amount(merged.absorbed));
             if block.is_split() {
                 count += 1;
                 bytes += amount(block.size);
@@ -438,40 +424,36 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         }
     }
 
-    /// Joins a free block that is in no set with free neighbours of its kind, which leave their sets. What remains
-    /// keeps the requested size of `id`, as in PyTorch.
-    pub(super) fn merge_with_neighbours(&mut self, id: BlockId) -> (Merged, Bytes) {
+    /// Joins a free block that is in no set with free neighbours of its kind, and enters the result in their set in
+    /// place of them. It keeps the requested size of `id`, as in PyTorch.
+    pub(super) fn insert_merged(&mut self, id: BlockId) -> Merged {
         let block = &self.blocks[id];
         let (previous, next, requested, mapped) = (block.previous, block.next, block.requested, block.mapped);
-        let mut merged = Merged { id, neighbours: 0 };
-        let mut absorbed = Bytes::ZERO;
+        let pool = block.pool;
+        let mut merged = Merged { id, neighbours: 0, absorbed: Bytes::ZERO };
+        let mut replaced = None;
         if let Some(lower) = self.mergeable(previous, mapped) {
-            absorbed += self.blocks[lower].size;
-            self.remove_from_set(lower);
+            let key = FreeKey::of(&self.blocks[lower]);
+            replaced = Some(key);
             self.blocks.join(lower, id);
             self.blocks[lower].requested = requested;
-            merged = Merged { id: lower, neighbours: 1 };
+            merged = Merged { id: lower, neighbours: 1, absorbed: key.size };
         }
         if let Some(upper) = self.mergeable(next, mapped) {
-            absorbed += self.blocks[upper].size;
-            self.remove_from_set(upper);
+            let key = FreeKey::of(&self.blocks[upper]);
+            if let Some(lower) = replaced.replace(key) {
+                self.pool_mut(pool).remove(&lower, mapped);
+            }
             self.blocks.join(merged.id, upper);
             merged.neighbours += 1;
+            merged.absorbed += key.size;
         }
-        (merged, absorbed)
+        self.insert_free(merged.id, replaced.map(Replaced::Key));
+        merged
     }
 
     fn mergeable(&self, neighbour: Option<BlockId>, mapped: bool) -> Option<BlockId> {
         neighbour.filter(|&id| self.blocks[id].is_free() && self.blocks[id].mapped == mapped)
-    }
-
-    fn remove_from_set(&mut self, id: BlockId) {
-        let block = &self.blocks[id];
-        let pool = match block.pool {
-            PoolKind::Small => &mut self.small,
-            PoolKind::Large => &mut self.large,
-        };
-        pool.remove(block);
     }
 
     /// Records one event per side stream; the block is pending until all are done.
@@ -531,6 +513,8 @@ pub(super) struct Merged {
     pub id: BlockId,
     /// Neighbours absorbed.
     pub neighbours: i64,
+    /// Their bytes.
+    pub absorbed: Bytes,
 }
 
 /// The limit for a share of the device's memory: none for all of it.

@@ -2,7 +2,7 @@
 
 use crate::allocator::block::{Block, BlockId};
 use crate::allocator::caching::{CachingAllocator, Request};
-use crate::allocator::pool::{FreeKey, Pool};
+use crate::allocator::pool::{Candidate, FreeKey, Pool};
 use crate::allocator::rounding;
 use crate::allocator::statistics::amount;
 use crate::allocator::{SegmentSource, TraceEvent, TraceSink};
@@ -52,11 +52,11 @@ impl Ranges {
 impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
     /// Among free expandable blocks from `first` on prefers one that could grow less: a hole between blocks rather
     /// than the range's growing end. Stops at the first block that would not be better than the one before.
-    pub(super) fn prefer_hole(&self, pool: &Pool, first: BlockId) -> BlockId {
+    pub(super) fn prefer_hole(&self, pool: &Pool, first: Candidate) -> Candidate {
         let mut best = first;
-        while self.blocks[best].is_expandable() {
-            match pool.next_after(FreeKey::of(&self.blocks[best])) {
-                Some(other) if self.reach(other) < self.reach(best) => best = other,
+        while self.blocks[best.id].is_expandable() {
+            match pool.next_after(best, self.blocks[best.id].stream) {
+                Some(other) if self.reach(other.id) < self.reach(best.id) => best = other,
                 _ => break,
             }
         }
@@ -71,12 +71,12 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
     }
 
     /// The first block behind `first` that is not expandable: expandable segments were switched off meanwhile.
-    pub(super) fn skip_expandable(&self, pool: &Pool, first: BlockId) -> Option<BlockId> {
-        let mut id = first;
-        while self.blocks[id].is_expandable() {
-            id = pool.next_after(FreeKey::of(&self.blocks[id]))?;
+    pub(super) fn skip_expandable(&self, pool: &Pool, first: Candidate) -> Option<Candidate> {
+        let mut found = first;
+        while self.blocks[found.id].is_expandable() {
+            found = pool.next_after(found, self.blocks[found.id].stream)?;
         }
-        Some(id)
+        Some(found)
     }
 
     /// Maps pages for a request at the lowest address that has room. The block is in no set, and often larger.
@@ -151,8 +151,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
             self.pool_mut(pool).unmapped.insert(key, rest);
         }
         self.blocks[id].mapped = true;
-        let (merged, _) = self.merge_with_neighbours(id);
-        self.insert_free(merged.id);
+        let merged = self.insert_merged(id);
         self.reserved += size;
         self.statistics.num_device_alloc += 1;
         self.statistics.reserved_bytes.increase(pool, amount(size));
@@ -176,18 +175,17 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         if before > Bytes::ZERO {
             middle = self.blocks.split(id, before);
             self.blocks[id].requested = Bytes::ZERO;
-            self.insert_free(id);
+            self.insert_free(id, None);
         }
         if after > Bytes::ZERO {
             let rest = self.blocks.split(middle, size);
             self.blocks[rest].requested = Bytes::ZERO;
-            self.insert_free(rest);
+            self.insert_free(rest, None);
         }
         self.blocks[middle].requested = requested;
         self.blocks[middle].mapped = false;
-        let (merged, _) = self.merge_with_neighbours(middle);
+        let merged = self.insert_merged(middle);
         let unmapped = self.blocks[merged.id].address;
-        self.pool_mut(pool).unmapped.insert((stream, unmapped), merged.id);
         self.source.unmap(start, size);
         self.reserved -= size;
         self.statistics.num_device_free += 1;

@@ -45,8 +45,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
     pub(super) fn verify(&mut self, touched: Option<Address>) {
         if cfg!(debug_assertions) {
             self.operations += 1;
-            let mut found =
-                touched.and_then(|address| self.live.get(&address)).map_or(Ok(()), |&id| self.check_near(id));
+            let mut found = touched.and_then(|address| self.live.get(address)).map_or(Ok(()), |id| self.check_near(id));
             if self.operations.is_multiple_of(EVERYTHING) {
                 found = found.and_then(|()| self.check_invariants());
             }
@@ -82,7 +81,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         let unmapped = pool.unmapped.get(&(block.stream, at)) == Some(&id);
         ensure!(free == (block.is_free() && block.mapped), "the set of free blocks is wrong about {at}");
         ensure!(unmapped != block.mapped, "the set of unmapped blocks is wrong about {at}");
-        let live = self.live.get(&at) == Some(&id);
+        let live = self.live.get(at) == Some(id);
         ensure!(live == (block.usage == Usage::Allocated), "the table of live blocks is wrong about {at}");
         ensure!(block.mapped || block.is_free(), "block {at} is in use but not mapped");
         Ok(())

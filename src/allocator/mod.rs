@@ -37,6 +37,7 @@ mod driver;
 mod expandable;
 mod host;
 mod invariants;
+mod live;
 mod oom;
 mod placement;
 mod pool;

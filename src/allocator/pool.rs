@@ -1,12 +1,13 @@
 //! A pool's ordered sets of free blocks and of address space without memory.
 
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use crate::allocator::block::{Block, BlockId};
 use crate::units::{Address, Bytes, StreamId};
 
 /// The order of free blocks: stream handle, then size, then address.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FreeKey {
     pub stream: StreamId,
     pub size: Bytes,
@@ -24,6 +25,32 @@ impl FreeKey {
     pub const fn of(block: &Block) -> Self {
         Self { stream: block.stream, size: block.size, address: block.address }
     }
+
+    /// Size and address as one number, which compares at once.
+    #[inline]
+    const fn place(&self) -> u128 {
+        ((self.size.0 as u128) << 64) | self.address.0 as u128
+    }
+
+    /// `self < other`, without branches: searches ask this most.
+    #[inline]
+    const fn is_before(&self, other: &Self) -> bool {
+        (self.stream.0 < other.stream.0) | ((self.stream.0 == other.stream.0) & (self.place() < other.place()))
+    }
+}
+
+impl Ord for FreeKey {
+    #[inline]
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.stream.cmp(&other.stream).then_with(|| self.place().cmp(&other.place()))
+    }
+}
+
+impl PartialOrd for FreeKey {
+    #[inline]
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
 }
 
 /// Most entries of a run; a longer one is cut in two.
@@ -36,65 +63,164 @@ const RUN: usize = 64;
 #[derive(Clone, Debug)]
 pub(super) struct FreeSet {
     /// Never empty; no run is empty unless it is the only one.
-    runs: Vec<Vec<(FreeKey, BlockId)>>,
+    runs: Vec<Run>,
+    /// Where the set changed last. What is freed next often belongs there; among many runs one look saves the search.
+    recent: Position,
+}
+
+#[derive(Clone, Debug)]
+struct Run {
+    /// Key of the last entry, kept here so that looking for the run reads nothing else. Meaningless while empty.
+    last: FreeKey,
+    entries: Vec<(FreeKey, BlockId)>,
+}
+
+/// Where an entry stands in a [`FreeSet`] until the set is changed.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Position {
+    run: usize,
+    at: usize,
+}
+
+impl Run {
+    fn new(entries: impl Iterator<Item = (FreeKey, BlockId)>) -> Self {
+        let mut run = Self { last: FreeKey::at_least(StreamId(0), Bytes::ZERO), entries: Vec::with_capacity(RUN + 1) };
+        run.entries.extend(entries);
+        run.update_last();
+        run
+    }
+
+    #[inline]
+    fn update_last(&mut self) {
+        if let Some((last, _)) = self.entries.last() {
+            self.last = *last;
+        }
+    }
 }
 
 impl Default for FreeSet {
     fn default() -> Self {
-        Self { runs: vec![Vec::with_capacity(RUN + 1)] }
+        Self { runs: vec![Run::new(std::iter::empty())], recent: Position { run: 0, at: 0 } }
     }
 }
 
 impl FreeSet {
-    /// Run and place of the first entry that is not before `key`; behind the last entry if there is none.
-    #[inline]
-    fn locate(&self, key: &FreeKey) -> (usize, usize) {
+    /// The first entry that is not before `key`; behind the last entry if there is none.
+    #[inline(always)]
+    fn locate(&self, key: &FreeKey) -> Position {
         let last = self.runs.len() - 1;
         let run = if last == 0 {
             0
+        } else if self.is_at(self.recent, key) {
+            return self.recent;
         } else {
-            self.runs[..last].partition_point(|run| run.last().is_some_and(|(end, _)| end < key))
+            self.runs[..last].partition_point(|run| run.last.is_before(key))
         };
-        (run, self.runs[run].partition_point(|(entry, _)| entry < key))
+        Position { run, at: self.runs[run].entries.partition_point(|(entry, _)| entry.is_before(key)) }
+    }
+
+    /// True if `position` is between two entries of a run and `key` belongs there.
+    #[inline]
+    fn is_at(&self, Position { run, at }: Position, key: &FreeKey) -> bool {
+        match self.runs.get(run).and_then(|run| run.entries.get(at.wrapping_sub(1)..=at)) {
+            Some([(below, _), (entry, _)]) => below.is_before(key) & !entry.is_before(key),
+            _ => false,
+        }
     }
 
     #[inline]
     pub fn insert(&mut self, key: FreeKey, id: BlockId) {
-        let (run, at) = self.locate(&key);
-        self.runs[run].insert(at, (key, id));
-        if self.runs[run].len() > RUN {
-            let mut upper = Vec::with_capacity(RUN + 1);
-            upper.extend(self.runs[run].drain(RUN / 2..));
-            self.runs.insert(run + 1, upper);
+        let Position { run, at } = self.locate(&key);
+        self.recent = Position { run, at };
+        let target = &mut self.runs[run];
+        target.entries.insert(at, (key, id));
+        target.update_last();
+        if target.entries.len() > RUN {
+            self.cut(run);
         }
+    }
+
+    #[cold]
+    fn cut(&mut self, run: usize) {
+        let upper = Run::new(self.runs[run].entries.drain(RUN / 2..));
+        self.runs[run].update_last();
+        self.runs.insert(run + 1, upper);
     }
 
     #[inline]
     pub fn remove(&mut self, key: &FreeKey) {
-        let (run, at) = self.locate(key);
-        if self.runs[run].get(at).is_some_and(|(entry, _)| entry == key) {
-            self.runs[run].remove(at);
-            if self.runs[run].is_empty() && self.runs.len() > 1 {
-                self.runs.remove(run);
-            }
+        if let Some((position, _)) = self.find(key) {
+            self.remove_at(position);
         }
     }
 
-    pub fn get(&self, key: &FreeKey) -> Option<BlockId> {
-        let (run, at) = self.locate(key);
-        self.runs[run].get(at).filter(|(entry, _)| entry == key).map(|&(_, id)| id)
+    #[inline]
+    pub fn remove_at(&mut self, Position { run, at }: Position) {
+        self.recent = Position { run, at };
+        let target = &mut self.runs[run];
+        target.entries.remove(at);
+        target.update_last();
+        if target.entries.is_empty() && self.runs.len() > 1 {
+            self.runs.remove(run);
+        }
     }
 
-    /// The first entry at or behind `key`.
+    /// Removes the entry at `position` and inserts another, in its place if the order allows it.
+    #[inline(always)]
+    pub fn replace_at(&mut self, position: Position, key: FreeKey, id: BlockId) {
+        let Position { run, at } = position;
+        // Before the first and behind the last entry of a run the neighbouring runs decide: only a lone run is sure.
+        let lone = self.runs.len() == 1;
+        let target = &mut self.runs[run];
+        let above_lower = target.entries.get(at.wrapping_sub(1)).map_or(lone, |(lower, _)| lower.is_before(&key));
+        let below_upper = target.entries.get(at + 1).map_or(lone, |(upper, _)| key.is_before(upper));
+        if above_lower && below_upper {
+            target.entries[at] = (key, id);
+            if at + 1 == target.entries.len() {
+                target.last = key;
+            }
+            self.recent = position;
+        } else {
+            self.remove_at(position);
+            self.insert(key, id);
+        }
+    }
+
+    fn find(&self, key: &FreeKey) -> Option<(Position, BlockId)> {
+        let position = self.locate(key);
+        self.at(position).filter(|(entry, _)| entry == key).map(|(_, id)| (position, id))
+    }
+
+    pub fn get(&self, key: &FreeKey) -> Option<BlockId> {
+        self.find(key).map(|(_, id)| id)
+    }
+
     #[inline]
-    fn first_from(&self, key: &FreeKey) -> Option<(FreeKey, BlockId)> {
-        let (run, at) = self.locate(key);
-        self.runs[run].get(at).copied()
+    fn at(&self, Position { run, at }: Position) -> Option<(FreeKey, BlockId)> {
+        self.runs.get(run)?.entries.get(at).copied()
+    }
+
+    /// The position behind.
+    fn next(&self, Position { run, at }: Position) -> Position {
+        if at + 1 < self.runs[run].entries.len() {
+            Position { run, at: at + 1 }
+        } else {
+            Position { run: run + 1, at: 0 }
+        }
+    }
+
+    /// Replaces the entry under `old` by another.
+    #[inline]
+    pub fn replace(&mut self, old: &FreeKey, key: FreeKey, id: BlockId) {
+        match self.find(old) {
+            Some((position, _)) => self.replace_at(position, key, id),
+            None => self.insert(key, id),
+        }
     }
 
     /// All entries in order.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = (FreeKey, BlockId)> {
-        self.runs.iter().flatten().copied()
+        self.runs.iter().flat_map(|run| &run.entries).copied()
     }
 
     /// The blocks in order.
@@ -103,7 +229,7 @@ impl FreeSet {
     }
 
     pub fn len(&self) -> usize {
-        self.runs.iter().map(Vec::len).sum()
+        self.runs.iter().map(|run| run.entries.len()).sum()
     }
 }
 
@@ -118,34 +244,67 @@ pub(super) struct Pool {
     pub lookups: u64,
 }
 
+/// A free block that may serve a request, and where it stands.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Candidate {
+    pub id: BlockId,
+    pub position: Position,
+}
+
 impl Pool {
     /// The first free block at or behind `key` that is of the same stream.
     #[inline]
-    pub fn first_from(&self, key: FreeKey) -> Option<BlockId> {
-        self.free.first_from(&key).filter(|(found, _)| found.stream == key.stream).map(|(_, id)| id)
+    pub fn first_from(&self, key: FreeKey) -> Option<Candidate> {
+        self.candidate(self.free.locate(&key), key.stream)
     }
 
-    /// The free block behind `key` that is of the same stream.
-    pub fn next_after(&self, key: FreeKey) -> Option<BlockId> {
-        self.first_from(FreeKey { address: key.address.offset(Bytes(1)), ..key })
+    /// The free block behind `candidate` that is of the same stream.
+    pub fn next_after(&self, candidate: Candidate, stream: StreamId) -> Option<Candidate> {
+        self.candidate(self.free.next(candidate.position), stream)
     }
 
-    /// Enters a free, mapped block; its age starts anew.
     #[inline]
-    pub fn insert(&mut self, id: BlockId, block: &mut Block) {
+    fn candidate(&self, position: Position, stream: StreamId) -> Option<Candidate> {
+        self.free.at(position).filter(|(found, _)| found.stream == stream).map(|(_, id)| Candidate { id, position })
+    }
+
+    /// Enters a free block among the mapped or unmapped ones; a mapped one's age starts anew. The replaced entry leaves.
+    #[inline]
+    pub fn insert(&mut self, id: BlockId, block: &mut Block, replaced: Option<Replaced>) {
+        if !block.mapped {
+            if let Some(Replaced::Key(key)) = replaced {
+                self.unmapped.remove(&(key.stream, key.address));
+            }
+            self.unmapped.insert((block.stream, block.address), id);
+            return;
+        }
         block.age_base = self.lookups;
-        self.free.insert(FreeKey::of(block), id);
-    }
-
-    /// Takes a block out of the set it is in.
-    #[inline]
-    pub fn remove(&mut self, block: &Block) {
-        if block.mapped {
-            self.free.remove(&FreeKey::of(block));
-        } else {
-            self.unmapped.remove(&(block.stream, block.address));
+        let key = FreeKey::of(block);
+        match replaced {
+            None => self.free.insert(key, id),
+            Some(Replaced::At(position)) => self.free.replace_at(position, key, id),
+            Some(Replaced::Key(old)) => self.free.replace(&old, key, id),
         }
     }
+
+    /// Takes the block under `key` out of the set it is in.
+    #[inline]
+    pub fn remove(&mut self, key: &FreeKey, mapped: bool) {
+        if mapped {
+            self.free.remove(key);
+        } else {
+            self.unmapped.remove(&(key.stream, key.address));
+        }
+    }
+}
+
+/// The entry that a free block takes the place of. They share memory and so often stand side by side.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Replaced {
+    /// The one that was found there, in a set that has not changed since.
+    At(Position),
+    /// The one under this key.
+    Key(FreeKey),
 }
 
 #[cfg(test)]
@@ -173,8 +332,15 @@ mod tests {
                 set.remove(&key);
                 model.remove(&key);
             }
+            // One entry makes room for another, near or far.
+            let old = model.range(key..).next().copied().filter(|_| n % 7 < 3);
+            let new = FreeKey { size: Bytes(key.size.0 + n % 5), address: Address(1000 + step), ..key };
+            if let Some(old) = old.filter(|_| model.insert(new)) {
+                model.remove(&old);
+                set.replace(&old, new, id);
+            }
             assert_eq!(set.get(&key).is_some(), model.contains(&key));
-            assert_eq!(set.first_from(&key).map(|(found, _)| found), model.range(key..).next().copied());
+            assert_eq!(set.at(set.locate(&key)).map(|(found, _)| found), model.range(key..).next().copied());
             if step % 500 == 0 {
                 assert!(set.iter().map(|(key, _)| key).eq(model.iter().copied()));
                 assert_eq!(set.len(), model.len());

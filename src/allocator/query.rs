@@ -145,7 +145,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
 
     /// The block that is handed out at `address`, as it is now.
     pub fn block(&self, address: Address) -> Option<BlockSnapshot> {
-        self.live.get(&address).map(|&id| snapshot(&self.blocks[id]))
+        self.live.get(address).map(|id| snapshot(&self.blocks[id]))
     }
 
     /// All segments in address order with their blocks.

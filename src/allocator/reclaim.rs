@@ -68,10 +68,10 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         let wanted = request.rounded.max(max_split);
         let first = FreeKey::at_least(request.stream, wanted);
         let pool = self.pool(request.pool);
-        if let Some(id) = pool.first_from(first)
-            && self.is_releasable(id)
+        if let Some(found) = pool.first_from(first)
+            && self.is_releasable(found.id)
         {
-            self.release_block(id);
+            self.release_block(found.id);
             return true;
         }
         let least = FreeKey::at_least(request.stream, max_split);
