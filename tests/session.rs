@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use vramlab::allocator::Settings;
 use vramlab::session::{self, Choice, Command, DeviceChoice, LabHandle, LabSpec, LabState, RunState, StepSize, Switch};
 use vramlab::train::{Config, DataPath, LibraryMemory};
-use vramlab::units::Bytes;
+use vramlab::units::{Bytes, StreamId};
 use vramlab::workload::{Catalog, Data, Random, Sizes};
 
 const SWITCHES: [Switch; 6] =
@@ -189,4 +189,16 @@ fn a_limit_below_the_model_fails_with_a_sentence() {
     let lab = driver.wait("failure", |lab| matches!(lab.run, RunState::Failed(_)));
     let RunState::Failed(reason) = &lab.run else { unreachable!() };
     assert!(reason.contains("does not fit in 1.00 MiB"), "{reason}");
+}
+
+#[test]
+fn pinned_batches_come_through_the_copy_streams_own_segment() {
+    let mut driver = Driver::start(spec(None));
+    driver.wait("a step", |lab| lab.view.steps.finished >= 1);
+    driver.send(Command::Next(Switch::Pinned));
+    let streams = |lab: &LabState| lab.view.segments.iter().any(|segment| segment.stream != StreamId::DEFAULT);
+    let lab = driver.wait("a segment of the copy stream", |lab| streams(lab));
+    assert!(lab.view.host.reserved > Bytes::ZERO, "page-locked blocks are kept");
+    driver.send(Command::Next(Switch::Pinned));
+    driver.wait("page-locked memory to go back", |lab| lab.view.host.reserved == Bytes::ZERO);
 }

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
-use crate::allocator::{CachingHostAllocator, HostMemorySource};
+use crate::allocator::{CachingHostAllocator, HostMemorySource, HostStatistics};
 use crate::device::{DeviceEvent, HostBuffer, PinnedMemory};
 use crate::model::{Category, CopyDirection, EventKind, Micros};
 use crate::units::{Bytes, StreamId};
@@ -51,6 +51,8 @@ pub(crate) struct Feed {
     /// The batch whose copy is under way.
     ahead: VecDeque<Ahead>,
     copied: Micros,
+    /// What the observer was last told of `host`.
+    told: HostStatistics,
 }
 
 struct Ahead {
@@ -85,6 +87,7 @@ impl Feed {
             spare: Vec::new(),
             ahead: VecDeque::new(),
             copied: Micros(0),
+            told: HostStatistics::default(),
         };
         feed.order(memory)?;
         Ok(feed)
@@ -190,7 +193,6 @@ impl Feed {
 
     /// Keeps the loader busy.
     fn order(&mut self, memory: &Memory) -> Result<(), TrainError> {
-        let before = *self.host.statistics();
         while self.ordered < PREFETCH {
             let size = self.layout.bytes();
             let place = if self.pinned {
@@ -207,7 +209,8 @@ impl Feed {
             self.ordered += 1;
         }
         let now = *self.host.statistics();
-        if now != before {
+        if now != self.told {
+            self.told = now;
             memory.emit(EventKind::HostMemory {
                 allocated: Bytes(u64::try_from(now.active_bytes.current).unwrap_or(0)),
                 reserved: Bytes(u64::try_from(now.allocated_bytes.current).unwrap_or(0)),

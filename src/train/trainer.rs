@@ -189,7 +189,8 @@ impl Trainer {
     /// [`TrainError::OutOfMemory`] when new batches do not fit; the old configuration then stays in force.
     pub fn configure(&mut self, config: Config) -> Result<(), TrainError> {
         let old = std::mem::replace(&mut self.config, config);
-        let new_batches = old.micro_batch() != config.micro_batch() || old.data != config.data;
+        let new_path = config.data == DataPath::Streamed && old.pinned != config.pinned;
+        let new_batches = old.micro_batch() != config.micro_batch() || old.data != config.data || new_path;
         if new_batches && let Err(error) = self.make_batches() {
             self.config = old;
             self.make_batches()?;

@@ -1,0 +1,58 @@
+//! A training step that nobody watches, and the same step in a running lab: events, model thread and thirty pictures a
+//! second included. The difference is what watching costs; it should stay under 2 %.
+#![allow(missing_docs, clippy::unwrap_used, reason = "a benchmark that can't be set up fails")]
+
+use std::time::{Duration, Instant};
+
+use criterion::{Criterion, criterion_group, criterion_main};
+use vramlab::allocator::Settings;
+use vramlab::session::{self, DeviceChoice, LabSpec};
+use vramlab::train::{Config, DataPath, LibraryMemory};
+use vramlab::workload::{Catalog, Data, Sizes, Text};
+
+fn spec(name: &str, data: Data) -> LabSpec {
+    // No pieces of text between steps: they are no part of what is compared.
+    let mut workload = Catalog::with_user_workloads(None).entry(name).unwrap();
+    workload.sample_every = None;
+    let config = Config { data: DataPath::Streamed, ..Config::new(workload.batch) };
+    LabSpec {
+        workload,
+        sizes: Sizes::default(),
+        data,
+        seed: 1,
+        config,
+        device: DeviceChoice::Cpu,
+        library: LibraryMemory::None,
+        settings: Settings::default(),
+        limit: None,
+        steps: None,
+    }
+}
+
+fn steps(c: &mut Criterion) {
+    for (name, data) in [("gpt-mini", Data::Streamed), ("gpt-char", Data::Text(Text::source()))] {
+        let mut group = c.benchmark_group(format!("{name} step"));
+        group.sample_size(10).measurement_time(Duration::from_secs(8));
+        let mut trainer = spec(name, data.clone()).build(Box::new(())).unwrap();
+        group.bench_function("unwatched", |b| b.iter(|| trainer.step().unwrap()));
+        drop(trainer);
+        let mut lab = session::start(spec(name, data)).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        group.bench_function("watched", |b| {
+            b.iter_custom(|count| {
+                runtime.block_on(async {
+                    let first = lab.state.borrow_and_update().view.steps.finished;
+                    let begun = Instant::now();
+                    let end = lab.state.wait_for(|state| state.view.steps.finished >= first + count).await.unwrap();
+                    // A picture comes every 33 ms: the steps that it shows were done by then, not only `count`.
+                    let done = end.view.steps.finished - first;
+                    begun.elapsed().mul_f64(count as f64 / done as f64)
+                })
+            });
+        });
+        group.finish();
+    }
+}
+
+criterion_group!(benches, steps);
+criterion_main!(benches);
