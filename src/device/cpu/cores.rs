@@ -12,6 +12,9 @@ const WORTH_SPREADING: usize = 60_000;
 
 /// A pool of worker threads and the vector instructions of this processor.
 ///
+/// Only what is inlined into the function behind [`Cores::vectorised`] is compiled for the wide instructions: closures
+/// on the way there are marked `#[inline(always)]`, because large ones would otherwise stay functions of their own.
+///
 /// Results never depend on the number of threads: tasks are cut by the shapes of operands alone.
 pub(super) struct Cores {
     pool: Option<rayon::ThreadPool>,
@@ -47,11 +50,27 @@ impl Cores {
         self.arch.dispatch(body)
     }
 
+    /// Runs `operation` with the widest vectors there are.
+    #[inline(always)]
+    pub(super) fn dispatch<T: pulp::WithSimd>(&self, operation: T) -> T::Output {
+        self.arch.dispatch(operation)
+    }
+
     /// Runs `task(0..tasks)`, on all cores if `nanos` (an estimate of all of it) is worth it.
+    #[inline(always)]
     pub(super) fn for_each(&self, tasks: usize, nanos: usize, task: impl Fn(usize) + Sync) {
         // Behind a pointer so that there is one copy of `task`: the compiler inlines it into the vectorised function
         // and so compiles it for the wide instructions, which it would not do twice.
-        let run: &(dyn Fn(Range<usize>) + Sync) = &|tasks| self.vectorised(|| tasks.for_each(&task));
+        let run: &(dyn Fn(Range<usize>) + Sync) = &|tasks| {
+            self.vectorised(
+                #[inline(always)]
+                || {
+                    for i in tasks {
+                        task(i);
+                    }
+                },
+            );
+        };
         match &self.pool {
             Some(pool) if tasks > 1 && nanos >= WORTH_SPREADING => {
                 pool.install(|| (0..tasks).into_par_iter().with_max_len(1).for_each(|i| run(i..i + 1)));

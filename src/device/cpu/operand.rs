@@ -78,6 +78,11 @@ impl View<'_> {
         self.len
     }
 
+    /// True when both start at the same element: in a kernel's views, which share all elements or none.
+    pub(super) fn is(&self, other: &Self) -> bool {
+        self.start == other.start
+    }
+
     pub(super) fn as_ptr(&self) -> *mut u8 {
         self.start
     }

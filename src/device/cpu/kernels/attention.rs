@@ -1,14 +1,14 @@
 //! Scaled dot-product attention. Scores live only in scratch, a block of rows at a time; backward computes them
 //! again from the saved logarithm of the sum of exponents.
 
-use super::gemm::{Matrix, multiply};
 use super::real;
+use super::tile::{self, Store, TILE, padded, transpose};
 use crate::device::cpu::cores::Cores;
 use crate::device::cpu::operand::{Access, KernelResult, View, require};
 use crate::device::cpu::real::{Real, max_of, sum_by, with_scratch};
 use crate::device::{AttentionShape, HeadView, Operand};
 
-/// Rows of scores that are in scratch at once.
+/// Rows of scores that are in scratch at once, whole tiles.
 const BLOCK: usize = 64;
 
 /// A claimed operand with its layout.
@@ -27,21 +27,25 @@ impl<'a> Heads<'a> {
         b * self.layout.batch_stride + h * self.layout.head_stride
     }
 
-    /// Loads all rows of one head.
+    /// Loads all rows of one head, padded with zeros to whole tiles.
     #[inline(always)]
-    fn load<R: Real>(&self, head: [usize; 2], width: usize, out: &mut [R]) {
+    fn load<R: Real>(&self, head: [usize; 2], [rows, width]: [usize; 2], out: &mut [R]) {
         let start = self.start(head);
-        for (i, row) in out.chunks_exact_mut(width).enumerate() {
+        let (filled, rest) = out.split_at_mut(rows * padded(width));
+        for (i, row) in filled.chunks_exact_mut(padded(width)).enumerate() {
+            let (row, padding) = row.split_at_mut(width);
             R::load(&self.view, start + i * self.layout.row_stride, row);
+            padding.fill(R::ZERO);
         }
+        rest.fill(R::ZERO);
     }
 
-    /// Stores rows from `first` on.
+    /// Stores `rows` rows from `first` on.
     #[inline(always)]
-    fn store<R: Real>(&self, head: [usize; 2], first: usize, width: usize, values: &[R]) {
+    fn store<R: Real>(&self, head: [usize; 2], [first, rows]: [usize; 2], width: usize, values: &[R]) {
         let start = self.start(head);
-        for (i, row) in values.chunks_exact(width).enumerate() {
-            R::store(&self.view, start + (first + i) * self.layout.row_stride, row);
+        for (i, row) in values.chunks_exact(padded(width)).enumerate().take(rows) {
+            R::store(&self.view, start + (first + i) * self.layout.row_stride, &row[..width]);
         }
     }
 }
@@ -51,31 +55,58 @@ fn check_shape(shape: &AttentionShape, logsumexp: &Operand, lse_stride: usize) -
     require(fits, || format!("{} sums of exponents don't fit {shape:?} at stride {lse_stride}", logsumexp.len))
 }
 
-/// Rows `[first, first + n)` of scaled scores against the `seen` positions that any of them sees.
+/// Rows `[first, first + n)` of scaled scores.
 struct ScoreBlock {
     first: usize,
     n: usize,
-    seen: usize,
 }
 
 impl ScoreBlock {
+    #[inline(always)]
     fn all(shape: &AttentionShape) -> impl Iterator<Item = Self> {
-        let (rows, causal) = (shape.rows, shape.causal);
-        (0..rows).step_by(BLOCK).map(move |first| {
-            let n = BLOCK.min(rows - first);
-            Self { first, n, seen: if causal { first + n } else { rows } }
-        })
+        let rows = shape.rows;
+        (0..rows).step_by(BLOCK).map(move |first| Self { first, n: BLOCK.min(rows - first) })
+    }
+
+    /// The first rows of the block's tiles, from the block's start.
+    #[inline(always)]
+    fn tiles(&self) -> impl Iterator<Item = usize> {
+        (0..self.n).step_by(TILE)
     }
 
     /// Positions that row `i` of the block sees.
+    #[inline(always)]
     fn visible(&self, shape: &AttentionShape, i: usize) -> usize {
-        if shape.causal { self.first + i + 1 } else { self.seen }
+        if shape.causal { self.first + i + 1 } else { shape.rows }
+    }
+
+    /// Positions that the tile from row `i` of the block on sees, in whole tiles.
+    #[inline(always)]
+    fn seen(&self, shape: &AttentionShape, i: usize) -> usize {
+        padded(if shape.causal { self.first + i + TILE } else { shape.rows })
+    }
+
+    /// The first row of the block whose tile sees the tile of positions from `position` on.
+    #[inline(always)]
+    fn seen_by(&self, shape: &AttentionShape, position: usize) -> usize {
+        if shape.causal { position.saturating_sub(self.first) } else { 0 }
+    }
+}
+
+/// e^(s − shift) of the first `visible` scores, zero for those behind them.
+#[inline(always)]
+fn exponents<R: Real>(scores: &mut [R], visible: usize, shift: R) {
+    scores[visible..].fill(R::NEG_INFINITY);
+    for tile in scores.as_chunks_mut::<TILE>().0 {
+        for s in tile {
+            *s = (*s - shift).exp();
+        }
     }
 }
 
 fn nanos(shape: &AttentionShape, products: usize) -> usize {
     let scores = shape.batch * shape.heads * shape.rows * shape.rows / if shape.causal { 2 } else { 1 };
-    scores * (products * shape.head_size / 20 + 2)
+    scores * (products * shape.head_size / 30 + 1)
 }
 
 pub(super) fn forward(
@@ -111,39 +142,86 @@ fn forward_all<R: Real>(
     if rows * width == 0 {
         return;
     }
-    let size = rows * width;
-    cores.for_each(shape.batch * shape.heads, nanos(shape, 2), |task| {
-        let head = [task / shape.heads, task % shape.heads];
-        with_scratch(3 * size + BLOCK * (rows + width), |scratch: &mut [R]| {
-            let (q, rest) = scratch.split_at_mut(size);
-            let (k, rest) = rest.split_at_mut(size);
-            let (v, rest) = rest.split_at_mut(size);
-            let (scores, result) = rest.split_at_mut(BLOCK * rows);
-            for (heads, x) in inputs.iter().zip([&mut *q, &mut *k, &mut *v]) {
-                heads.load(head, width, x);
-            }
-            let (k, v) = (Matrix::rows(k, width), Matrix::rows(v, width));
-            for block in ScoreBlock::all(shape) {
-                let q = Matrix::rows(&q[block.first * width..], width);
-                let scale = R::of(f64::from(shape.scale));
-                multiply([block.n, block.seen, width], scale, q, k.transposed(), scores, block.seen, false);
-                for i in 0..block.n {
-                    let row = &mut scores[i * block.seen..][..block.seen];
-                    let (row, hidden) = row.split_at_mut(block.visible(shape, i));
-                    let max = max_of(row);
-                    row.iter_mut().for_each(|s| *s = (*s - max).exp());
-                    let sum = sum_by(row.len(), |j| row[j]);
-                    let factor = R::ONE / sum;
-                    row.iter_mut().for_each(|p| *p *= factor);
-                    hidden.fill(R::ZERO);
-                    R::store(&sums, task * lse_stride + block.first + i, &[max + sum.ln()]);
-                }
-                let probabilities = Matrix::rows(scores, block.seen);
-                multiply([block.n, width, block.seen], R::ONE, probabilities, v, result, width, false);
-                out.store(head, block.first, width, &result[..block.n * width]);
-            }
-        });
-    });
+    let (seq, wide) = (padded(rows), padded(width));
+    let size = seq * wide;
+    let scale = R::of(f64::from(shape.scale));
+    cores.for_each(
+        shape.batch * shape.heads,
+        nanos(shape, 2),
+        #[inline(always)]
+        |task| {
+            let head = [task / shape.heads, task % shape.heads];
+            with_scratch(
+                4 * size + BLOCK * (seq + wide),
+                #[inline(always)]
+                |scratch: &mut [R]| {
+                    let ([q, k, v, keys], [scores, result]) = parts(scratch, size, [BLOCK * seq, BLOCK * wide]);
+                    let [all_q, all_k, all_v] = &inputs;
+                    all_q.load(head, [rows, width], q);
+                    all_k.load(head, [rows, width], k);
+                    all_v.load(head, [rows, width], v);
+                    transpose(k, wide, keys, seq);
+                    for block in ScoreBlock::all(shape) {
+                        for i in block.tiles() {
+                            let seen = block.seen(shape, i);
+                            let q = &q[(block.first + i) * wide..];
+                            let scores = &mut scores[i * seq..];
+                            tile::rows(
+                                cores,
+                                [seen, wide],
+                                scale,
+                                (q, wide),
+                                (keys, seq),
+                                (&mut *scores, seq),
+                                Store::Replace,
+                            );
+                            for row in i..block.n.min(i + TILE) {
+                                let p = &mut scores[(row - i) * seq..][..seen];
+                                let visible = block.visible(shape, row);
+                                let max = max_of(&p[..visible]);
+                                exponents(p, visible, max);
+                                let sum = sum_by(
+                                    seen,
+                                    #[inline(always)]
+                                    |j| p[j],
+                                );
+                                let factor = R::ONE / sum;
+                                p.iter_mut().for_each(|p| *p *= factor);
+                                R::store(&sums, task * lse_stride + block.first + row, &[max + sum.ln()]);
+                            }
+                            let result = &mut result[i * wide..];
+                            tile::rows(
+                                cores,
+                                [wide, seen],
+                                R::ONE,
+                                (scores, seq),
+                                (v, wide),
+                                (result, wide),
+                                Store::Replace,
+                            );
+                        }
+                        out.store(head, [block.first, block.n], width, result);
+                    }
+                },
+            );
+        },
+    );
+}
+
+/// Cuts scratch into `N` parts of `size` and others of `sizes`.
+#[inline(always)]
+fn parts<R, const N: usize, const M: usize>(
+    scratch: &mut [R],
+    size: usize,
+    sizes: [usize; M],
+) -> ([&mut [R]; N], [&mut [R]; M]) {
+    let mut rest = scratch;
+    let mut take = |n: usize| {
+        let (part, left) = std::mem::take(&mut rest).split_at_mut(n);
+        rest = left;
+        part
+    };
+    (std::array::from_fn(|_| take(size)), sizes.map(take))
 }
 
 pub(super) fn backward(
@@ -190,56 +268,96 @@ fn backward_all<R: Real>(
     if rows * width == 0 {
         return;
     }
-    let size = rows * width;
-    cores.for_each(shape.batch * shape.heads, nanos(shape, 5), |task| {
-        let head = [task / shape.heads, task % shape.heads];
-        with_scratch(7 * size + BLOCK * (2 * rows + width) + rows, |scratch: &mut [R]| {
-            let mut rest = scratch;
-            let mut take = |n: usize| {
-                let (part, left) = std::mem::take(&mut rest).split_at_mut(n);
-                rest = left;
-                part
-            };
-            let [q, k, v, out, grad]: [&mut [R]; 5] = std::array::from_fn(|_| take(size));
-            let (key_grads, value_grads) = (take(size), take(size));
-            let (scores, score_grads) = (take(BLOCK * rows), take(BLOCK * rows));
-            let (query_grads, lse) = (take(BLOCK * width), take(rows));
-            for (heads, x) in inputs.iter().zip([&mut *q, &mut *k, &mut *v, &mut *out, &mut *grad]) {
-                heads.load(head, width, x);
-            }
-            R::load(&sums, task * lse_stride, lse);
-            key_grads.fill(R::ZERO);
-            value_grads.fill(R::ZERO);
-            let (keys, values) = (Matrix::rows(k, width), Matrix::rows(v, width));
-            let scale = R::of(f64::from(shape.scale));
-            for block in ScoreBlock::all(shape) {
-                let (n, seen) = (block.n, block.seen);
-                let queries = Matrix::rows(&q[block.first * width..], width);
-                let of_out = Matrix::rows(&grad[block.first * width..], width);
-                multiply([n, seen, width], scale, queries, keys.transposed(), scores, seen, false);
-                multiply([n, seen, width], R::ONE, of_out, values.transposed(), score_grads, seen, false);
-                for i in 0..n {
-                    let row = block.first + i;
-                    let at = row * width;
-                    let delta = sum_by(width, |j| grad[at + j] * out[at + j]);
-                    let visible = block.visible(shape, i);
-                    let (p, hidden) = scores[i * seen..][..seen].split_at_mut(visible);
-                    let (ds, hidden_grads) = score_grads[i * seen..][..seen].split_at_mut(visible);
-                    for (p, ds) in p.iter_mut().zip(ds) {
-                        *p = (*p - lse[row]).exp();
-                        *ds = *p * (*ds - delta);
+    let (seq, wide) = (padded(rows), padded(width));
+    let size = seq * wide;
+    let scale = R::of(f64::from(shape.scale));
+    cores.for_each(
+        shape.batch * shape.heads,
+        nanos(shape, 5),
+        #[inline(always)]
+        |task| {
+            let head = [task / shape.heads, task % shape.heads];
+            with_scratch(
+                9 * size + BLOCK * (2 * seq + wide) + rows,
+                #[inline(always)]
+                |scratch: &mut [R]| {
+                    let sizes = [BLOCK * seq, BLOCK * seq, BLOCK * wide, rows];
+                    let (matrices, [scores, score_grads, query_grads, lse]) = parts(scratch, size, sizes);
+                    let [q, k, v, out, grad, keys, values, key_grads, value_grads] = matrices;
+                    let [all_q, all_k, all_v, all_out, all_grad] = &inputs;
+                    all_q.load(head, [rows, width], q);
+                    all_k.load(head, [rows, width], k);
+                    all_v.load(head, [rows, width], v);
+                    all_out.load(head, [rows, width], out);
+                    all_grad.load(head, [rows, width], grad);
+                    R::load(&sums, task * lse_stride, lse);
+                    transpose(k, wide, keys, seq);
+                    transpose(v, wide, values, seq);
+                    key_grads.fill(R::ZERO);
+                    value_grads.fill(R::ZERO);
+                    for block in ScoreBlock::all(shape) {
+                        for i in block.tiles() {
+                            let seen = block.seen(shape, i);
+                            let first = (block.first + i) * wide;
+                            let (p, ds) = (&mut scores[i * seq..], &mut score_grads[i * seq..]);
+                            tile::rows(
+                                cores,
+                                [seen, wide],
+                                scale,
+                                (&q[first..], wide),
+                                (keys, seq),
+                                (&mut *p, seq),
+                                Store::Replace,
+                            );
+                            let of_out = (&grad[first..], wide);
+                            tile::rows(
+                                cores,
+                                [seen, wide],
+                                R::ONE,
+                                of_out,
+                                (values, seq),
+                                (&mut *ds, seq),
+                                Store::Replace,
+                            );
+                            for row in 0..TILE {
+                                let (p, ds) = (&mut p[row * seq..][..seen], &mut ds[row * seq..][..seen]);
+                                if i + row >= block.n {
+                                    p.fill(R::ZERO);
+                                    ds.fill(R::ZERO);
+                                    continue;
+                                }
+                                let at = first + row * wide;
+                                let (grad, out) = (&grad[at..][..wide], &out[at..][..wide]);
+                                let delta = sum_by(
+                                    wide,
+                                    #[inline(always)]
+                                    |j| grad[j] * out[j],
+                                );
+                                exponents(p, block.visible(shape, i + row), lse[block.first + i + row]);
+                                for (ds, &p) in ds.iter_mut().zip(p.iter()) {
+                                    *ds = p * (*ds - delta);
+                                }
+                            }
+                            let query_grads = (&mut query_grads[i * wide..], wide);
+                            tile::rows(cores, [wide, seen], scale, (ds, seq), (k, wide), query_grads, Store::Replace);
+                        }
+                        dq.store(head, [block.first, block.n], width, query_grads);
+                        let n = padded(block.n);
+                        for position in (0..block.seen(shape, n - TILE)).step_by(TILE) {
+                            let i = block.seen_by(shape, position);
+                            let (at, first) = (i * seq + position, (block.first + i) * wide);
+                            let (p, ds) = ((&scores[at..], seq), (&score_grads[at..], seq));
+                            let (of_out, queries) = ((&grad[first..], wide), (&q[first..], wide));
+                            let of_values = (&mut value_grads[position * wide..], wide);
+                            tile::rows_of_transposed(cores, [wide, n - i], R::ONE, p, of_out, of_values, Store::Add);
+                            let of_keys = (&mut key_grads[position * wide..], wide);
+                            tile::rows_of_transposed(cores, [wide, n - i], scale, ds, queries, of_keys, Store::Add);
+                        }
                     }
-                    hidden.fill(R::ZERO);
-                    hidden_grads.fill(R::ZERO);
-                }
-                let (p, ds) = (Matrix::rows(scores, seen), Matrix::rows(score_grads, seen));
-                multiply([seen, width, n], R::ONE, p.transposed(), of_out, value_grads, width, true);
-                multiply([seen, width, n], scale, ds.transposed(), queries, key_grads, width, true);
-                multiply([n, width, seen], scale, ds, keys, query_grads, width, false);
-                dq.store(head, block.first, width, &query_grads[..n * width]);
-            }
-            dk.store(head, 0, width, key_grads);
-            dv.store(head, 0, width, value_grads);
-        });
-    });
+                    dk.store(head, [0, rows], width, key_grads);
+                    dv.store(head, [0, rows], width, value_grads);
+                },
+            );
+        },
+    );
 }

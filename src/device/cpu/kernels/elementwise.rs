@@ -1,11 +1,11 @@
 //! Kernels that treat each element alone. They load a chunk of each operand before they store one, so that an
 //! output may be the same operand as an input.
 
-use super::{TASK, real};
+use super::{TASK, estimate, real};
 use crate::device::Operand;
 use crate::device::cpu::cores::Cores;
 use crate::device::cpu::operand::{Access, KernelResult, View, require};
-use crate::device::cpu::real::Real;
+use crate::device::cpu::real::{Real, elements};
 
 /// Elements that are converted and computed at once: they stay in the first-level cache.
 const CHUNK: usize = 512;
@@ -19,52 +19,98 @@ fn same_length(a: &Operand, b: &Operand) -> KernelResult {
     require(a.len == b.len, || format!("operands have {} and {} elements, and must have equally many", a.len, b.len))
 }
 
-/// Calls `body` with (start, length) of each chunk of `n` elements, in parallel where that pays at `nanos` an element.
+/// Calls `body` with start, length and buffers of each chunk of `n` elements, in parallel where that pays at `nanos` an
+/// element.
 #[inline(always)]
-fn chunks(cores: &Cores, n: usize, nanos: f64, body: impl Fn(usize, usize) + Sync) {
-    #[expect(
-        clippy::cast_precision_loss,
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "estimate"
-    )]
-    let estimate = (n as f64 * nanos) as usize;
-    cores.for_each(n.div_ceil(TASK), estimate, |task| {
-        let end = n.min((task + 1) * TASK);
-        let mut start = task * TASK;
-        while start < end {
-            let len = CHUNK.min(end - start);
-            body(start, len);
-            start += len;
-        }
-    });
+fn chunks<R: Real, const N: usize>(
+    cores: &Cores,
+    n: usize,
+    nanos: f64,
+    body: impl Fn(usize, usize, &mut [[R; CHUNK]; N]) + Sync,
+) {
+    cores.for_each(
+        n.div_ceil(TASK),
+        estimate(n, nanos),
+        #[inline(always)]
+        |task| {
+            let mut buffers = [[R::ZERO; CHUNK]; N];
+            let end = n.min((task + 1) * TASK);
+            let mut start = task * TASK;
+            while start < end {
+                let len = CHUNK.min(end - start);
+                body(start, len, &mut buffers);
+                start += len;
+            }
+        },
+    );
+}
+
+/// Where results of a chunk go: to `dst` itself if they are stored as `R` and none of `inputs` is read from there, to
+/// `buffer` otherwise, which is for [`Real::store`] then.
+#[inline(always)]
+fn results<'a, R: Real, const N: usize>(
+    dst: &'a View<'_>,
+    inputs: [&View<'_>; N],
+    start: usize,
+    buffer: &'a mut [R],
+) -> (&'a mut [R], bool) {
+    if dst.dtype() == R::DTYPE && !inputs.iter().any(|input| input.is(dst)) {
+        (dst.slice_mut(start, buffer.len()), true)
+    } else {
+        (buffer, false)
+    }
 }
 
 #[inline(always)]
 fn map1<R: Real>(cores: &Cores, src: View<'_>, dst: View<'_>, nanos: f64, f: impl Fn(R) -> R + Sync) {
-    chunks(cores, dst.len(), nanos, |start, len| {
-        let mut values = [R::ZERO; CHUNK];
-        let values = &mut values[..len];
-        R::load(&src, start, values);
-        for x in values.iter_mut() {
-            *x = f(*x);
-        }
-        R::store(&dst, start, values);
-    });
+    chunks(
+        cores,
+        dst.len(),
+        nanos,
+        #[inline(always)]
+        |start, len, [x, y]: &mut [[R; CHUNK]; 2]| {
+            let x = elements(&src, start, &mut x[..len]);
+            let (y, stored) = results(&dst, [&src], start, &mut y[..len]);
+            for (y, &x) in y.iter_mut().zip(x) {
+                *y = f(x);
+            }
+            if !stored {
+                R::store(&dst, start, y);
+            }
+        },
+    );
 }
 
 #[inline(always)]
 fn map2<R: Real>(cores: &Cores, [a, b]: [View<'_>; 2], dst: View<'_>, nanos: f64, f: impl Fn(R, R) -> R + Sync) {
-    chunks(cores, dst.len(), nanos, |start, len| {
-        let (mut left, mut right) = ([R::ZERO; CHUNK], [R::ZERO; CHUNK]);
-        let (left, right) = (&mut left[..len], &mut right[..len]);
-        R::load(&a, start, left);
-        load_cyclic(&b, start, right);
-        for (x, &y) in left.iter_mut().zip(right.iter()) {
-            *x = f(*x, y);
-        }
-        R::store(&dst, start, left);
-    });
+    chunks(
+        cores,
+        dst.len(),
+        nanos,
+        #[inline(always)]
+        |start, len, [left, right, y]: &mut [[R; CHUNK]; 3]| {
+            let left = elements(&a, start, &mut left[..len]);
+            let right = elements_cyclic(&b, start, &mut right[..len]);
+            let (y, stored) = results(&dst, [&a, &b], start, &mut y[..len]);
+            for (y, (&left, &right)) in y.iter_mut().zip(left.iter().zip(right)) {
+                *y = f(left, right);
+            }
+            if !stored {
+                R::store(&dst, start, y);
+            }
+        },
+    );
+}
+
+/// [`elements`] of `from` repeated without end.
+#[inline(always)]
+fn elements_cyclic<'a, R: Real>(from: &'a View<'_>, start: usize, buffer: &'a mut [R]) -> &'a [R] {
+    let at = start % from.len();
+    if at + buffer.len() <= from.len() {
+        return elements(from, at, buffer);
+    }
+    load_cyclic(from, start, buffer);
+    buffer
 }
 
 /// Loads `from[(start + i) % from.len()]`.
@@ -83,7 +129,13 @@ fn load_cyclic<R: Real>(from: &View<'_>, start: usize, out: &mut [R]) {
 pub(super) fn fill(cores: &Cores, mut access: Access<'_>, dst: Operand, value: f64) -> KernelResult {
     fn go<R: Real>(cores: &Cores, dst: View<'_>, value: f64) {
         let values = [R::of(value); CHUNK];
-        chunks(cores, dst.len(), 0.15, |start, len| R::store(&dst, start, &values[..len]));
+        chunks(
+            cores,
+            dst.len(),
+            0.15,
+            #[inline(always)]
+            |start, len, []: &mut [[R; CHUNK]; 0]| R::store(&dst, start, &values[..len]),
+        );
     }
     let view = access.write(&dst)?;
     real!([dst.dtype], go(cores, view, value));
@@ -92,21 +144,33 @@ pub(super) fn fill(cores: &Cores, mut access: Access<'_>, dst: Operand, value: f
 
 pub(super) fn arange(cores: &Cores, mut access: Access<'_>, dst: Operand) -> KernelResult {
     let view = access.write(&dst)?;
-    chunks(cores, dst.len, 1.0, |start, len| {
-        let mut values = [0.0; CHUNK];
-        for (i, x) in values[..len].iter_mut().enumerate() {
-            #[expect(clippy::cast_precision_loss, reason = "exact up to 2⁵³")]
-            let index = (start + i) as f64;
-            *x = index;
-        }
-        f64::store(&view, start, &values[..len]);
-    });
+    chunks(
+        cores,
+        dst.len,
+        1.0,
+        #[inline(always)]
+        |start, len, [values]: &mut [[f64; CHUNK]; 1]| {
+            for (i, x) in values[..len].iter_mut().enumerate() {
+                #[expect(clippy::cast_precision_loss, reason = "exact up to 2⁵³")]
+                let index = (start + i) as f64;
+                *x = index;
+            }
+            f64::store(&view, start, &values[..len]);
+        },
+    );
     Ok(())
 }
 
 pub(super) fn cast(cores: &Cores, mut access: Access<'_>, src: Operand, dst: Operand) -> KernelResult {
     fn go<R: Real>(cores: &Cores, src: View<'_>, dst: View<'_>) {
-        map1::<R>(cores, src, dst, 0.3, |x| x);
+        map1::<R>(
+            cores,
+            src,
+            dst,
+            0.3,
+            #[inline(always)]
+            |x| x,
+        );
     }
     same_length(&src, &dst)?;
     let (from, to) = (access.read(&src)?, access.write(&dst)?);
@@ -131,8 +195,22 @@ pub(super) fn binary(
 ) -> KernelResult {
     fn go<R: Real>(cores: &Cores, operands: [View<'_>; 2], dst: View<'_>, operation: Binary) {
         match operation {
-            Binary::Add => map2::<R>(cores, operands, dst, 0.4, |x, y| x + y),
-            Binary::Mul => map2::<R>(cores, operands, dst, 0.4, |x, y| x * y),
+            Binary::Add => map2::<R>(
+                cores,
+                operands,
+                dst,
+                0.4,
+                #[inline(always)]
+                |x, y| x + y,
+            ),
+            Binary::Mul => map2::<R>(
+                cores,
+                operands,
+                dst,
+                0.4,
+                #[inline(always)]
+                |x, y| x * y,
+            ),
         }
     }
     same_length(&a, &dst)?;
@@ -146,7 +224,14 @@ pub(super) fn binary(
 pub(super) fn scale(cores: &Cores, mut access: Access<'_>, src: Operand, dst: Operand, factor: f64) -> KernelResult {
     fn go<R: Real>(cores: &Cores, src: View<'_>, dst: View<'_>, factor: f64) {
         let factor = R::of(factor);
-        map1::<R>(cores, src, dst, 0.3, |x| factor * x);
+        map1::<R>(
+            cores,
+            src,
+            dst,
+            0.3,
+            #[inline(always)]
+            |x| factor * x,
+        );
     }
     same_length(&src, &dst)?;
     let (from, to) = (access.read(&src)?, access.write(&dst)?);
@@ -157,7 +242,14 @@ pub(super) fn scale(cores: &Cores, mut access: Access<'_>, src: Operand, dst: Op
 pub(super) fn relu(cores: &Cores, mut access: Access<'_>, src: Operand, dst: Operand) -> KernelResult {
     fn go<R: Real>(cores: &Cores, src: View<'_>, dst: View<'_>) {
         // A NaN is neither below nor above zero, and stays one.
-        map1::<R>(cores, src, dst, 0.3, |x| if x < R::ZERO { R::ZERO } else { x });
+        map1::<R>(
+            cores,
+            src,
+            dst,
+            0.3,
+            #[inline(always)]
+            |x| if x < R::ZERO { R::ZERO } else { x },
+        );
     }
     same_length(&src, &dst)?;
     let (from, to) = (access.read(&src)?, access.write(&dst)?);
@@ -173,7 +265,14 @@ pub(super) fn relu_backward(
     dst: Operand,
 ) -> KernelResult {
     fn go<R: Real>(cores: &Cores, operands: [View<'_>; 2], dst: View<'_>) {
-        map2::<R>(cores, operands, dst, 0.4, |y, g| if y > R::ZERO { g } else { R::ZERO });
+        map2::<R>(
+            cores,
+            operands,
+            dst,
+            0.4,
+            #[inline(always)]
+            |y, g| if y > R::ZERO { g } else { R::ZERO },
+        );
     }
     same_length(&output, &dst)?;
     same_length(&grad, &dst)?;
@@ -213,9 +312,23 @@ fn gelu_slope<R: Real>(x: R, tanh: bool) -> R {
 pub(super) fn gelu(cores: &Cores, mut access: Access<'_>, src: Operand, dst: Operand, tanh: bool) -> KernelResult {
     fn go<R: Real>(cores: &Cores, src: View<'_>, dst: View<'_>, tanh: bool) {
         if tanh {
-            map1::<R>(cores, src, dst, 2.5, |x| gelu_of(x, true));
+            map1::<R>(
+                cores,
+                src,
+                dst,
+                0.6,
+                #[inline(always)]
+                |x| gelu_of(x, true),
+            );
         } else {
-            map1::<R>(cores, src, dst, 15.0, |x| gelu_of(x, false));
+            map1::<R>(
+                cores,
+                src,
+                dst,
+                0.7,
+                #[inline(always)]
+                |x| gelu_of(x, false),
+            );
         }
     }
     same_length(&src, &dst)?;
@@ -234,9 +347,23 @@ pub(super) fn gelu_backward(
 ) -> KernelResult {
     fn go<R: Real>(cores: &Cores, operands: [View<'_>; 2], dst: View<'_>, tanh: bool) {
         if tanh {
-            map2::<R>(cores, operands, dst, 3.0, |x, g| g * gelu_slope(x, true));
+            map2::<R>(
+                cores,
+                operands,
+                dst,
+                0.8,
+                #[inline(always)]
+                |x, g| g * gelu_slope(x, true),
+            );
         } else {
-            map2::<R>(cores, operands, dst, 18.0, |x, g| g * gelu_slope(x, false));
+            map2::<R>(
+                cores,
+                operands,
+                dst,
+                1.2,
+                #[inline(always)]
+                |x, g| g * gelu_slope(x, false),
+            );
         }
     }
     same_length(&src, &dst)?;

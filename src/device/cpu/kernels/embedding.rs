@@ -4,7 +4,7 @@ use super::real;
 use super::rows::{for_rows, rows_of};
 use crate::device::cpu::cores::Cores;
 use crate::device::cpu::operand::{Access, KernelResult, Refused, View, require};
-use crate::device::cpu::real::{Real, with_scratch};
+use crate::device::cpu::real::Real;
 use crate::device::{DType, Operand};
 
 /// The indices as positions in a table of `rows`.
@@ -28,12 +28,17 @@ pub(super) fn forward(
     width: usize,
 ) -> KernelResult {
     fn go<R: Real>(cores: &Cores, weight: View<'_>, indices: &[usize], dst: View<'_>, width: usize) {
-        for_rows(cores, indices.len(), width, 1, |row| {
-            with_scratch(width, |x: &mut [R]| {
+        for_rows(
+            cores,
+            [indices.len(), width],
+            0.3,
+            width,
+            #[inline(always)]
+            |row, x: &mut [R]| {
                 R::load(&weight, indices[row] * width, x);
                 R::store(&dst, row * width, x);
-            });
-        });
+            },
+        );
     }
     let table = rows_of(&weight, width)?;
     require(dst.len == indices.len * width, || format!("the result is not {} × {width}", indices.len))?;
@@ -53,17 +58,24 @@ pub(super) fn backward(
 ) -> KernelResult {
     /// `order` lists gradient rows by their index, those of table row r in `[starts[r], starts[r + 1])`.
     fn go<R: Real>(cores: &Cores, grad: View<'_>, order: &[usize], starts: &[usize], dst: View<'_>, width: usize) {
-        for_rows(cores, starts.len() - 1, width, 1, |row| {
-            with_scratch(2 * width, |scratch: &mut [R]| {
+        for_rows(
+            cores,
+            [starts.len() - 1, width],
+            0.5,
+            2 * width,
+            #[inline(always)]
+            |row, scratch: &mut [R]| {
                 let (sum, x) = scratch.split_at_mut(width);
                 sum.fill(R::ZERO);
                 for &source in &order[starts[row]..starts[row + 1]] {
                     R::load(&grad, source * width, x);
-                    sum.iter_mut().zip(x.iter()).for_each(|(sum, &x)| *sum += x);
+                    for (sum, &x) in sum.iter_mut().zip(x.iter()) {
+                        *sum += x;
+                    }
                 }
                 R::store(&dst, row * width, sum);
-            });
-        });
+            },
+        );
     }
     let table = rows_of(&dst, width)?;
     require(grad.len == indices.len * width, || format!("the gradient is not {} × {width}", indices.len))?;

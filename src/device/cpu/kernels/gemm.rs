@@ -4,10 +4,11 @@
 use gemm::Parallelism;
 
 use super::real;
+use super::rows::for_rows;
 use crate::device::cpu::cores::Cores;
 use crate::device::cpu::operand::{Access, KernelResult, View, require};
-use crate::device::cpu::real::{Real, with_scratch};
-use crate::device::{DType, MatrixView, Operand};
+use crate::device::cpu::real::{Real, elements, with_scratch};
+use crate::device::{MatrixView, Operand};
 
 /// Floating-point operations of one core in a nanosecond, roughly: decides what is worth spreading.
 const FLOPS_PER_NANO: usize = 40;
@@ -28,56 +29,10 @@ pub(super) struct Gemm {
 
 /// A matrix in host memory: first element, elements from row to row and from column to column.
 #[derive(Clone, Copy)]
-pub(super) struct Matrix<'a, R> {
-    pub(super) data: &'a [R],
-    pub(super) row_stride: usize,
-    pub(super) col_stride: usize,
-}
-
-impl<'a, R> Matrix<'a, R> {
-    pub(super) fn rows(data: &'a [R], row_stride: usize) -> Self {
-        Self { data, row_stride, col_stride: 1 }
-    }
-
-    pub(super) fn transposed(self) -> Self {
-        Self { row_stride: self.col_stride, col_stride: self.row_stride, ..self }
-    }
-
-    fn holds(&self, rows: usize, cols: usize) -> bool {
-        rows == 0 || cols == 0 || (rows - 1) * self.row_stride + (cols - 1) * self.col_stride < self.data.len()
-    }
-}
-
-/// `c[m,n] = alpha · a[m,k] b[k,n] (+ c)` in host memory, on this thread; `c` is row-major with `c_stride`.
-pub(super) fn multiply<R: Real>(
-    [m, n, k]: [usize; 3],
-    alpha: R,
-    a: Matrix<'_, R>,
-    b: Matrix<'_, R>,
-    c: &mut [R],
-    c_stride: usize,
-    accumulate: bool,
-) {
-    assert!(a.holds(m, k) && b.holds(k, n), "operands of a product are smaller than its shape");
-    assert!(m == 0 || n == 0 || ((m - 1) * c_stride + n <= c.len() && (m == 1 || c_stride >= n)), "result too small");
-    let (a, b) = (Raw::of(a), Raw::of(b));
-    // SAFETY: all three matrices lie within their slices, and `c` is borrowed mutably.
-    unsafe {
-        raw([m, n, k], alpha, a, b, Out { data: c.as_mut_ptr(), row: c_stride, col: 1 }, accumulate, Parallelism::None)
-    }
-}
-
-#[derive(Clone, Copy)]
 struct Raw<R> {
     data: *const R,
     row: usize,
     col: usize,
-}
-
-impl<R> Raw<R> {
-    fn of(matrix: Matrix<'_, R>) -> Self {
-        Self { data: matrix.data.as_ptr(), row: matrix.row_stride, col: matrix.col_stride }
-    }
 }
 
 #[derive(Clone, Copy)]
@@ -167,7 +122,7 @@ fn matrix<R: Real>(
 ) {
     let &Gemm { m, n, k, accumulate, .. } = operands;
     let alpha = R::of(f64::from(operands.alpha));
-    let direct = is_direct::<R>(to.dtype());
+    let direct = to.dtype() == R::DTYPE;
     with_source(cores, a, operands.a, i, [m, k], |a| {
         with_source(cores, b, operands.b, i, [k, n], |b| {
             let offset = i * operands.c.batch_stride;
@@ -175,7 +130,7 @@ fn matrix<R: Real>(
             let read = accumulate || bias.is_some();
             if direct {
                 if let Some(bias) = bias {
-                    start_with_bias::<R>(&to, offset, [row, col], &bias, [m, n], accumulate);
+                    start_with_bias::<R>(cores, &to, offset, [row, col], &bias, [m, n], accumulate);
                 }
                 // SAFETY: `offset` is within the claimed matrix.
                 let data = unsafe { to.as_ptr().cast::<R>().add(offset) };
@@ -184,10 +139,10 @@ fn matrix<R: Real>(
             } else {
                 with_scratch(m * n, |product: &mut [R]| {
                     if accumulate {
-                        load(&to, offset, [row, col], product, [m, n]);
+                        load(cores, &to, offset, [row, col], product, [m, n]);
                     }
                     if let Some(bias) = bias {
-                        add_bias(&bias, product, n, accumulate);
+                        add_bias(cores, &bias, product, n, accumulate);
                     }
                     let out = Out { data: product.as_mut_ptr(), row: n, col: 1 };
                     // SAFETY: `product` holds m × n elements and is borrowed mutably.
@@ -197,11 +152,6 @@ fn matrix<R: Real>(
             }
         });
     });
-}
-
-/// True when elements lie in memory as `R`.
-fn is_direct<R: Real>(dtype: DType) -> bool {
-    dtype == if size_of::<R>() == 8 { DType::F64 } else { DType::F32 }
 }
 
 /// Calls `body` with the `i`-th matrix of `view`, converted to `R` where it is stored as something else.
@@ -215,7 +165,7 @@ fn with_source<R: Real>(
 ) {
     let offset = i * layout.batch_stride;
     let (row, col) = (layout.row_stride, layout.col_stride);
-    if is_direct::<R>(layout.dtype) || rows * cols == 0 {
+    if layout.dtype == R::DTYPE || rows * cols == 0 {
         // SAFETY: `offset` is within the claimed matrix, which is not empty where it is dereferenced.
         let data = unsafe { view.as_ptr().cast::<R>().cast_const().add(if rows * cols == 0 { 0 } else { offset }) };
         return body(Raw { data, row, col });
@@ -224,15 +174,18 @@ fn with_source<R: Real>(
         // Runs are contiguous along rows or along columns; the scratch keeps that order.
         let (lines, run, line, step) =
             if row == 1 && col != 1 { (cols, rows, col, row) } else { (rows, cols, row, col) };
-        cores.vectorised(|| {
-            if step == 1 && line == run {
-                R::load(&view, offset, scratch);
-                return;
-            }
-            for (i, values) in scratch.chunks_exact_mut(run).enumerate().take(lines) {
-                load_line(&view, offset + i * line, step, values);
-            }
-        });
+        cores.vectorised(
+            #[inline(always)]
+            || {
+                if step == 1 && line == run {
+                    R::load(&view, offset, scratch);
+                    return;
+                }
+                for (i, values) in scratch.chunks_exact_mut(run).enumerate().take(lines) {
+                    load_line(&view, offset + i * line, step, values);
+                }
+            },
+        );
         let (row, col) = if row == 1 && col != 1 { (1, rows) } else { (cols, 1) };
         body(Raw { data: scratch.as_ptr(), row, col });
     });
@@ -250,10 +203,22 @@ fn load_line<R: Real>(view: &View<'_>, start: usize, step: usize, values: &mut [
 }
 
 /// Loads a row-major copy.
-fn load<R: Real>(view: &View<'_>, offset: usize, [row, col]: [usize; 2], out: &mut [R], [m, n]: [usize; 2]) {
-    for i in 0..m {
-        load_line(view, offset + i * row, col, &mut out[i * n..][..n]);
-    }
+fn load<R: Real>(
+    cores: &Cores,
+    view: &View<'_>,
+    offset: usize,
+    [row, col]: [usize; 2],
+    out: &mut [R],
+    [m, n]: [usize; 2],
+) {
+    cores.vectorised(
+        #[inline(always)]
+        || {
+            for i in 0..m {
+                load_line(view, offset + i * row, col, &mut out[i * n..][..n]);
+            }
+        },
+    );
 }
 
 fn store<R: Real>(
@@ -264,36 +229,53 @@ fn store<R: Real>(
     values: &[R],
     [m, n]: [usize; 2],
 ) {
-    cores.vectorised(|| {
-        for i in 0..m {
-            let values = &values[i * n..][..n];
-            if col == 1 {
-                R::store(view, offset + i * row, values);
-            } else {
-                for (j, x) in values.iter().enumerate() {
-                    R::store(view, offset + i * row + j * col, std::slice::from_ref(x));
-                }
+    cores.vectorised(
+        #[inline(always)]
+        || {
+            for i in 0..m {
+                store_line(view, offset + i * row, col, &values[i * n..][..n]);
             }
+        },
+    );
+}
+
+#[inline(always)]
+fn store_line<R: Real>(view: &View<'_>, start: usize, step: usize, values: &[R]) {
+    if step == 1 {
+        R::store(view, start, values);
+    } else {
+        for (j, x) in values.iter().enumerate() {
+            R::store(view, start + j * step, std::slice::from_ref(x));
         }
-    });
+    }
 }
 
 /// Adds the bias to every row of `product`, or sets the rows to it.
-fn add_bias<R: Real>(bias: &View<'_>, product: &mut [R], n: usize, add: bool) {
-    with_scratch(n, |values: &mut [R]| {
-        R::load(bias, 0, values);
-        for row in product.chunks_exact_mut(n) {
-            if add {
-                row.iter_mut().zip(values.iter()).for_each(|(x, &b)| *x += b);
-            } else {
-                row.copy_from_slice(values);
-            }
-        }
-    });
+fn add_bias<R: Real>(cores: &Cores, bias: &View<'_>, product: &mut [R], n: usize, add: bool) {
+    cores.vectorised(
+        #[inline(always)]
+        || {
+            with_scratch(
+                n,
+                #[inline(always)]
+                |values: &mut [R]| {
+                    let bias = elements(bias, 0, values);
+                    for row in product.chunks_exact_mut(n) {
+                        if add {
+                            row.iter_mut().zip(bias).for_each(|(x, &b)| *x += b);
+                        } else {
+                            row.copy_from_slice(bias);
+                        }
+                    }
+                },
+            );
+        },
+    );
 }
 
 /// [`add_bias`] in device memory.
 fn start_with_bias<R: Real>(
+    cores: &Cores,
     to: &View<'_>,
     offset: usize,
     [row, col]: [usize; 2],
@@ -301,24 +283,25 @@ fn start_with_bias<R: Real>(
     [m, n]: [usize; 2],
     add: bool,
 ) {
-    with_scratch(2 * n, |scratch: &mut [R]| {
-        let (values, line) = scratch.split_at_mut(n);
-        R::load(bias, 0, values);
-        for i in 0..m {
+    for_rows(
+        cores,
+        [m, n],
+        0.2,
+        2 * n,
+        #[inline(always)]
+        |i, scratch: &mut [R]| {
+            let (values, line) = scratch.split_at_mut(n);
+            let bias = elements(bias, 0, values);
             let start = offset + i * row;
+            if !add && col == 1 {
+                return R::store(to, start, bias);
+            }
+            line.fill(R::ZERO);
             if add {
                 load_line(to, start, col, line);
-                line.iter_mut().zip(values.iter()).for_each(|(x, &b)| *x += b);
-            } else {
-                line.copy_from_slice(values);
             }
-            if col == 1 {
-                R::store(to, start, line);
-            } else {
-                for (j, x) in line.iter().enumerate() {
-                    R::store(to, start + j * col, std::slice::from_ref(x));
-                }
-            }
-        }
-    });
+            line.iter_mut().zip(bias).for_each(|(x, &b)| *x += b);
+            store_line(to, start, col, line);
+        },
+    );
 }

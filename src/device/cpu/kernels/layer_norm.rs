@@ -48,11 +48,24 @@ fn forward_rows<R: Real>(cores: &Cores, views: &Forward<View<'_>>, rows: usize, 
         R::load(&views.weight, 0, weight);
         R::load(&views.bias, 0, bias);
         let (weight, bias) = (&*weight, &*bias);
-        for_rows(cores, rows, cols, 1, |row| {
-            with_scratch(cols, |x: &mut [R]| {
+        for_rows(
+            cores,
+            [rows, cols],
+            0.5,
+            cols,
+            #[inline(always)]
+            |row, x: &mut [R]| {
                 R::load(&views.src, row * cols, x);
-                let mean = sum_by(cols, |i| x[i]) / count;
-                let variance = sum_by(cols, |i| (x[i] - mean) * (x[i] - mean)) / count;
+                let mean = sum_by(
+                    cols,
+                    #[inline(always)]
+                    |i| x[i],
+                ) / count;
+                let variance = sum_by(
+                    cols,
+                    #[inline(always)]
+                    |i| (x[i] - mean) * (x[i] - mean),
+                ) / count;
                 let rstd = R::ONE / (variance + R::of(f64::from(eps))).sqrt();
                 for ((x, &w), &b) in x.iter_mut().zip(weight).zip(bias) {
                     *x = (*x - mean) * rstd * w + b;
@@ -60,8 +73,8 @@ fn forward_rows<R: Real>(cores: &Cores, views: &Forward<View<'_>>, rows: usize, 
                 R::store(&views.dst, row * cols, x);
                 R::store(&views.mean, row, &[mean]);
                 R::store(&views.rstd, row, &[rstd]);
-            });
-        });
+            },
+        );
     });
 }
 
@@ -118,35 +131,58 @@ fn backward_rows<R: Real>(cores: &Cores, views: &Backward<View<'_>>, rows: usize
         R::load(&views.weight, 0, weight);
         let weight = &*weight;
         let sums = SumsOfBlocks::new(sums, 2 * cols);
-        cores.for_each(blocks, rows * cols * 3, |block| {
-            sums.with(block, |sums| {
-                sums.fill(R::ZERO);
-                let (dweight, dbias) = sums.split_at_mut(cols);
-                with_scratch(2 * cols, |scratch: &mut [R]| {
-                    let (x, g) = scratch.split_at_mut(cols);
-                    for row in block * each..rows.min((block + 1) * each) {
-                        R::load(&views.src, row * cols, x);
-                        R::load(&views.grad, row * cols, g);
-                        let mut statistics = [R::ZERO; 2];
-                        R::load(&views.mean, row, &mut statistics[..1]);
-                        R::load(&views.rstd, row, &mut statistics[1..]);
-                        let [mean, rstd] = statistics;
-                        for i in 0..cols {
-                            x[i] = (x[i] - mean) * rstd;
-                            dweight[i] += g[i] * x[i];
-                            dbias[i] += g[i];
-                            g[i] *= weight[i];
-                        }
-                        let of_grad = sum_by(cols, |i| g[i]) / count;
-                        let of_both = sum_by(cols, |i| g[i] * x[i]) / count;
-                        for i in 0..cols {
-                            g[i] = rstd * (g[i] - of_grad - x[i] * of_both);
-                        }
-                        R::store(&views.dsrc, row * cols, g);
-                    }
-                });
-            });
-        });
+        cores.for_each(
+            blocks,
+            rows * cols,
+            #[inline(always)]
+            |block| {
+                sums.with(
+                    block,
+                    #[inline(always)]
+                    |sums| {
+                        sums.fill(R::ZERO);
+                        let (dweight, dbias) = sums.split_at_mut(cols);
+                        with_scratch(
+                            2 * cols,
+                            #[inline(always)]
+                            |scratch: &mut [R]| {
+                                let (x, g) = scratch.split_at_mut(cols);
+                                for row in block * each..rows.min((block + 1) * each) {
+                                    R::load(&views.src, row * cols, x);
+                                    R::load(&views.grad, row * cols, g);
+                                    let mut statistics = [R::ZERO; 2];
+                                    R::load(&views.mean, row, &mut statistics[..1]);
+                                    R::load(&views.rstd, row, &mut statistics[1..]);
+                                    let [mean, rstd] = statistics;
+                                    for (x, (dw, &g)) in x.iter_mut().zip(dweight.iter_mut().zip(g.iter())) {
+                                        *x = (*x - mean) * rstd;
+                                        *dw += g * *x;
+                                    }
+                                    for (g, (db, &w)) in g.iter_mut().zip(dbias.iter_mut().zip(weight)) {
+                                        *db += *g;
+                                        *g *= w;
+                                    }
+                                    let of_grad = sum_by(
+                                        cols,
+                                        #[inline(always)]
+                                        |i| g[i],
+                                    ) / count;
+                                    let of_both = sum_by(
+                                        cols,
+                                        #[inline(always)]
+                                        |i| g[i] * x[i],
+                                    ) / count;
+                                    for (g, &x) in g.iter_mut().zip(x.iter()) {
+                                        *g = rstd * (*g - of_grad - x * of_both);
+                                    }
+                                    R::store(&views.dsrc, row * cols, g);
+                                }
+                            },
+                        );
+                    },
+                );
+            },
+        );
         let total = sums.total(blocks);
         R::store(&views.dweight, 0, &total[..cols]);
         R::store(&views.dbias, 0, &total[cols..]);
@@ -161,6 +197,7 @@ impl<'a, R: Real> SumsOfBlocks<'a, R> {
         Self(sums.chunks_exact_mut(width).map(std::sync::Mutex::new).collect())
     }
 
+    #[inline(always)]
     fn with(&self, block: usize, body: impl FnOnce(&mut [R])) {
         body(&mut self.0[block].lock().unwrap_or_else(std::sync::PoisonError::into_inner));
     }

@@ -4,7 +4,7 @@ use super::rows::{for_rows, rows_of};
 use super::{real, scalar};
 use crate::device::cpu::cores::Cores;
 use crate::device::cpu::operand::{Access, KernelResult, Refused, View, require};
-use crate::device::cpu::real::{Real, with_scratch};
+use crate::device::cpu::real::Real;
 use crate::device::{DType, Operand};
 
 /// Targets of rows that don't count: PyTorch's default `ignore_index`.
@@ -58,15 +58,20 @@ pub(super) fn backward(
     cols: usize,
 ) -> KernelResult {
     fn go<R: Real>(cores: &Cores, slope: f64, targets: &[Option<usize>], dst: View<'_>, cols: usize) {
-        for_rows(cores, targets.len(), cols, 1, |row| {
-            with_scratch(cols, |x: &mut [R]| {
+        for_rows(
+            cores,
+            [targets.len(), cols],
+            0.2,
+            cols,
+            #[inline(always)]
+            |row, x: &mut [R]| {
                 x.fill(R::ZERO);
                 if let Some(class) = targets[row] {
                     x[class] = R::of(slope);
                 }
                 R::store(&dst, row * cols, x);
-            });
-        });
+            },
+        );
     }
     let rows = rows_of(&dst, cols)?;
     require(grad.len == 1 && total_weight.len == 1, || "gradient and total weight have one element each".into())?;

@@ -10,6 +10,7 @@ mod loss;
 mod optimizer;
 mod rows;
 mod strided;
+mod tile;
 
 use super::arena::Arena;
 use super::cores::Cores;
@@ -36,6 +37,12 @@ const fn needs_f64(dtype: DType) -> bool {
 
 /// Elements that one task of a flat kernel handles.
 const TASK: usize = 16 * 1024;
+
+/// `n` times `nanos`.
+#[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an estimate")]
+fn estimate(n: usize, nanos: f64) -> usize {
+    (n as f64 * nanos) as usize
+}
 
 /// One element as f64.
 fn scalar(view: &View<'_>) -> f64 {

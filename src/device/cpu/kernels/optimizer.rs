@@ -58,15 +58,20 @@ fn chunks(cores: &Cores, lengths: &[usize], nanos: usize, body: impl Fn(usize, u
         .enumerate()
         .flat_map(|(tensor, &len)| (0..len).step_by(TASK).map(move |start| (tensor, start)))
         .collect();
-    cores.for_each(tasks.len(), lengths.iter().sum::<usize>() * nanos, |task| {
-        let (tensor, mut start) = tasks[task];
-        let end = lengths[tensor].min(start + TASK);
-        while start < end {
-            let len = CHUNK.min(end - start);
-            body(tensor, start, len);
-            start += len;
-        }
-    });
+    cores.for_each(
+        tasks.len(),
+        lengths.iter().sum::<usize>() * nanos,
+        #[inline(always)]
+        |task| {
+            let (tensor, mut start) = tasks[task];
+            let end = lengths[tensor].min(start + TASK);
+            while start < end {
+                let len = CHUNK.min(end - start);
+                body(tensor, start, len);
+                start += len;
+            }
+        },
+    );
 }
 
 fn types(updates: &[ParameterUpdate]) -> impl Iterator<Item = DType> {
@@ -95,25 +100,31 @@ pub(super) fn sgd(
 ) -> KernelResult {
     fn go<R: Real>(cores: &Cores, updates: &[Update<'_>], rule: SgdRule) {
         let [lr, momentum, decay] = [rule.lr, rule.momentum, rule.weight_decay].map(R::of);
-        chunks(cores, &lengths(updates), 1, |tensor, start, len| {
-            let update = &updates[tensor];
-            let (mut p, mut g, mut buffer) = ([R::ZERO; CHUNK], [R::ZERO; CHUNK], [R::ZERO; CHUNK]);
-            let (p, g, buffer) = (&mut p[..len], &mut g[..len], &mut buffer[..len]);
-            R::load(&update.parameter, start, p);
-            R::load(&update.gradient, start, g);
-            if rule.weight_decay != 0.0 {
-                g.iter_mut().zip(p.iter()).for_each(|(g, &p)| *g += decay * p);
-            }
-            if let Some(first) = &update.first {
-                if !rule.first_step {
-                    R::load(first, start, buffer);
-                    g.iter_mut().zip(buffer.iter()).for_each(|(g, &b)| *g += momentum * b);
+        chunks(
+            cores,
+            &lengths(updates),
+            1,
+            #[inline(always)]
+            |tensor, start, len| {
+                let update = &updates[tensor];
+                let (mut p, mut g, mut buffer) = ([R::ZERO; CHUNK], [R::ZERO; CHUNK], [R::ZERO; CHUNK]);
+                let (p, g, buffer) = (&mut p[..len], &mut g[..len], &mut buffer[..len]);
+                R::load(&update.parameter, start, p);
+                R::load(&update.gradient, start, g);
+                if rule.weight_decay != 0.0 {
+                    g.iter_mut().zip(p.iter()).for_each(|(g, &p)| *g += decay * p);
                 }
-                R::store(first, start, g);
-            }
-            p.iter_mut().zip(g.iter()).for_each(|(p, &g)| *p -= lr * g);
-            R::store(&update.parameter, start, p);
-        });
+                if let Some(first) = &update.first {
+                    if !rule.first_step {
+                        R::load(first, start, buffer);
+                        g.iter_mut().zip(buffer.iter()).for_each(|(g, &b)| *g += momentum * b);
+                    }
+                    R::store(first, start, g);
+                }
+                p.iter_mut().zip(g.iter()).for_each(|(p, &g)| *p -= lr * g);
+                R::store(&update.parameter, start, p);
+            },
+        );
     }
     let views = claim_all(arena, updates)?;
     if !is_set(arena, skip_if)? {
@@ -164,31 +175,37 @@ pub(super) fn adam(
         let s = AdamScalars::<R>::new(parameters);
         let decays_gradient = !parameters.decoupled && parameters.weight_decay != 0.0;
         let decays_weight = parameters.decoupled && parameters.weight_decay != 0.0;
-        chunks(cores, &lengths(updates), 3, |tensor, start, len| {
-            let (update, [first, second]) = (&updates[tensor], &moments[tensor]);
-            let mut scratch = [[R::ZERO; CHUNK]; 4];
-            let [p, g, m, v] = &mut scratch;
-            let (p, g, m, v) = (&mut p[..len], &mut g[..len], &mut m[..len], &mut v[..len]);
-            R::load(&update.parameter, start, p);
-            R::load(&update.gradient, start, g);
-            R::load(first, start, m);
-            R::load(second, start, v);
-            if decays_weight {
-                p.iter_mut().for_each(|p| *p *= s.keep);
-            }
-            if decays_gradient {
-                g.iter_mut().zip(p.iter()).for_each(|(g, &p)| *g += s.decay * p);
-            }
-            for i in 0..len {
-                m[i] += s.first_weight * (g[i] - m[i]);
-                v[i] = v[i] * s.beta2 + s.second_weight * g[i] * g[i];
-                let root = v[i].sqrt() / s.root_correction + s.eps;
-                p[i] -= s.step_size * (m[i] / root);
-            }
-            R::store(&update.parameter, start, p);
-            R::store(first, start, m);
-            R::store(second, start, v);
-        });
+        chunks(
+            cores,
+            &lengths(updates),
+            3,
+            #[inline(always)]
+            |tensor, start, len| {
+                let (update, [first, second]) = (&updates[tensor], &moments[tensor]);
+                let mut scratch = [[R::ZERO; CHUNK]; 4];
+                let [p, g, m, v] = &mut scratch;
+                let (p, g, m, v) = (&mut p[..len], &mut g[..len], &mut m[..len], &mut v[..len]);
+                R::load(&update.parameter, start, p);
+                R::load(&update.gradient, start, g);
+                R::load(first, start, m);
+                R::load(second, start, v);
+                if decays_weight {
+                    p.iter_mut().for_each(|p| *p *= s.keep);
+                }
+                if decays_gradient {
+                    g.iter_mut().zip(p.iter()).for_each(|(g, &p)| *g += s.decay * p);
+                }
+                for i in 0..len {
+                    m[i] += s.first_weight * (g[i] - m[i]);
+                    v[i] = v[i] * s.beta2 + s.second_weight * g[i] * g[i];
+                    let root = v[i].sqrt() / s.root_correction + s.eps;
+                    p[i] -= s.step_size * (m[i] / root);
+                }
+                R::store(&update.parameter, start, p);
+                R::store(first, start, m);
+                R::store(second, start, v);
+            },
+        );
     }
     let views = claim_all(arena, updates)?;
     let moments: Option<Vec<[View<'_>; 2]>> =
@@ -212,17 +229,23 @@ pub(super) fn unscale(
         let found = AtomicBool::new(false);
         let factor = R::of(factor);
         let lengths: Vec<usize> = gradients.iter().map(View::len).collect();
-        chunks(cores, &lengths, 1, |tensor, start, len| {
-            let mut values = [R::ZERO; CHUNK];
-            let values = &mut values[..len];
-            R::load(&gradients[tensor], start, values);
-            let finite = values.iter().fold(true, |finite, x| finite & x.is_finite());
-            if !finite {
-                found.store(true, Ordering::Relaxed);
-            }
-            values.iter_mut().for_each(|x| *x *= factor);
-            R::store(&gradients[tensor], start, values);
-        });
+        chunks(
+            cores,
+            &lengths,
+            1,
+            #[inline(always)]
+            |tensor, start, len| {
+                let mut values = [R::ZERO; CHUNK];
+                let values = &mut values[..len];
+                R::load(&gradients[tensor], start, values);
+                let finite = values.iter().fold(true, |finite, x| finite & x.is_finite());
+                if !finite {
+                    found.store(true, Ordering::Relaxed);
+                }
+                values.iter_mut().for_each(|x| *x *= factor);
+                R::store(&gradients[tensor], start, values);
+            },
+        );
         found.into_inner()
     }
     require(inverse_scale.len == 1 && found_inf.len == 1, || "scale and flag have one element each".into())?;

@@ -1,6 +1,6 @@
 //! Softmax and its relatives row by row, and sums over rows.
 
-use super::real;
+use super::{estimate, real};
 use crate::device::Operand;
 use crate::device::cpu::cores::Cores;
 use crate::device::cpu::operand::{Access, KernelResult, View, require};
@@ -17,13 +17,33 @@ pub(super) fn rows_of(operand: &Operand, cols: usize) -> KernelResult<usize> {
     Ok(operand.len / cols)
 }
 
-/// Calls `body` with each row number, in parallel where that pays at `nanos` an element.
+/// Calls `body` with each row number and `scratch` elements of scratch, in parallel where that pays at `nanos` an
+/// element.
 #[inline(always)]
-pub(super) fn for_rows(cores: &Cores, rows: usize, cols: usize, nanos: usize, body: impl Fn(usize) + Sync) {
+pub(super) fn for_rows<R: Real>(
+    cores: &Cores,
+    [rows, cols]: [usize; 2],
+    nanos: f64,
+    scratch: usize,
+    body: impl Fn(usize, &mut [R]) + Sync,
+) {
     let each = (TASK / cols).max(1);
-    cores.for_each(rows.div_ceil(each), rows * cols * nanos, |task| {
-        (task * each..rows.min((task + 1) * each)).for_each(&body);
-    });
+    cores.for_each(
+        rows.div_ceil(each),
+        estimate(rows * cols, nanos),
+        #[inline(always)]
+        |task| {
+            with_scratch(
+                scratch,
+                #[inline(always)]
+                |scratch: &mut [R]| {
+                    for row in task * each..rows.min((task + 1) * each) {
+                        body(row, scratch);
+                    }
+                },
+            );
+        },
+    );
 }
 
 pub(super) fn softmax(
@@ -35,22 +55,34 @@ pub(super) fn softmax(
     log: bool,
 ) -> KernelResult {
     fn go<R: Real>(cores: &Cores, src: View<'_>, dst: View<'_>, [rows, cols]: [usize; 2], log: bool) {
-        for_rows(cores, rows, cols, 2, |row| {
-            with_scratch(cols, |x: &mut [R]| {
+        for_rows(
+            cores,
+            [rows, cols],
+            0.8,
+            2 * cols,
+            #[inline(always)]
+            |row, scratch: &mut [R]| {
+                let (x, exps) = scratch.split_at_mut(cols);
                 R::load(&src, row * cols, x);
                 let max = max_of(x);
+                for (e, &x) in exps.iter_mut().zip(x.iter()) {
+                    *e = (x - max).exp();
+                }
+                let sum = sum_by(
+                    cols,
+                    #[inline(always)]
+                    |i| exps[i],
+                );
                 if log {
-                    let sum = sum_by(cols, |i| (x[i] - max).exp());
                     let shift = sum.ln();
                     x.iter_mut().for_each(|x| *x = (*x - max) - shift);
+                    R::store(&dst, row * cols, x);
                 } else {
-                    x.iter_mut().for_each(|x| *x = (*x - max).exp());
-                    let sum = sum_by(cols, |i| x[i]);
-                    x.iter_mut().for_each(|x| *x /= sum);
+                    exps.iter_mut().for_each(|e| *e /= sum);
+                    R::store(&dst, row * cols, exps);
                 }
-                R::store(&dst, row * cols, x);
-            });
-        });
+            },
+        );
     }
     let rows = rows_of(&src, cols)?;
     require(src.len == dst.len, || format!("source and result have {} and {} elements", src.len, dst.len))?;
@@ -69,21 +101,38 @@ pub(super) fn softmax_backward(
     log: bool,
 ) -> KernelResult {
     fn go<R: Real>(cores: &Cores, [y, g]: [View<'_>; 2], dst: View<'_>, [rows, cols]: [usize; 2], log: bool) {
-        for_rows(cores, rows, cols, 2, |row| {
-            with_scratch(2 * cols, |scratch: &mut [R]| {
+        for_rows(
+            cores,
+            [rows, cols],
+            0.8,
+            2 * cols,
+            #[inline(always)]
+            |row, scratch: &mut [R]| {
                 let (output, grad) = scratch.split_at_mut(cols);
                 R::load(&y, row * cols, output);
                 R::load(&g, row * cols, grad);
                 if log {
-                    let sum = sum_by(cols, |i| grad[i]);
-                    grad.iter_mut().zip(output.iter()).for_each(|(g, &y)| *g -= y.exp() * sum);
+                    let sum = sum_by(
+                        cols,
+                        #[inline(always)]
+                        |i| grad[i],
+                    );
+                    for (g, &y) in grad.iter_mut().zip(output.iter()) {
+                        *g -= y.exp() * sum;
+                    }
                 } else {
-                    let dot = sum_by(cols, |i| grad[i] * output[i]);
-                    grad.iter_mut().zip(output.iter()).for_each(|(g, &y)| *g = y * (*g - dot));
+                    let dot = sum_by(
+                        cols,
+                        #[inline(always)]
+                        |i| grad[i] * output[i],
+                    );
+                    for (g, &y) in grad.iter_mut().zip(output.iter()) {
+                        *g = y * (*g - dot);
+                    }
                 }
                 R::store(&dst, row * cols, grad);
-            });
-        });
+            },
+        );
     }
     let rows = rows_of(&output, cols)?;
     require(output.len == grad.len && grad.len == dst.len, || {
@@ -104,23 +153,30 @@ pub(super) fn column_sum(
     cols: usize,
 ) -> KernelResult {
     fn go<R: Real>(cores: &Cores, src: View<'_>, dst: View<'_>, [rows, cols]: [usize; 2]) {
-        const COLUMNS: usize = 256;
+        const COLUMNS: usize = 128;
         const BLOCK: usize = 64;
-        cores.for_each(cols.div_ceil(COLUMNS), rows * cols / 2, |task| {
-            let first = task * COLUMNS;
-            let n = COLUMNS.min(cols - first);
-            let (mut total, mut part, mut line) = ([R::ZERO; COLUMNS], [R::ZERO; COLUMNS], [R::ZERO; COLUMNS]);
-            // Sums of blocks are summed: errors grow with the number of blocks, not of rows.
-            for block in 0..rows.div_ceil(BLOCK) {
-                part.fill(R::ZERO);
-                for row in block * BLOCK..rows.min((block + 1) * BLOCK) {
-                    R::load(&src, row * cols + first, &mut line[..n]);
-                    part.iter_mut().zip(&line).for_each(|(sum, &x)| *sum += x);
+        cores.for_each(
+            cols.div_ceil(COLUMNS),
+            rows * cols / 6,
+            #[inline(always)]
+            |task| {
+                let first = task * COLUMNS;
+                let n = COLUMNS.min(cols - first);
+                let (mut total, mut part, mut line) = ([R::ZERO; COLUMNS], [R::ZERO; COLUMNS], [R::ZERO; COLUMNS]);
+                // Sums of blocks are summed: errors grow with the number of blocks, not of rows.
+                for block in 0..rows.div_ceil(BLOCK) {
+                    part.fill(R::ZERO);
+                    for row in block * BLOCK..rows.min((block + 1) * BLOCK) {
+                        R::load(&src, row * cols + first, &mut line[..n]);
+                        for (sum, &x) in part.iter_mut().zip(&line[..n]) {
+                            *sum += x;
+                        }
+                    }
+                    total.iter_mut().zip(&part).for_each(|(sum, &x)| *sum += x);
                 }
-                total.iter_mut().zip(&part).for_each(|(sum, &x)| *sum += x);
-            }
-            R::store(&dst, first, &total[..n]);
-        });
+                R::store(&dst, first, &total[..n]);
+            },
+        );
     }
     require(rows.checked_mul(cols) == Some(src.len) && dst.len == cols, || {
         format!("{rows} × {cols} does not fit {} elements and {} sums", src.len, dst.len)
