@@ -19,6 +19,15 @@ fn replay(name: &str) -> Report {
     verify(&snapshot, &conditions)
 }
 
+/// The replay under a recorded number of retries that is `by` off.
+fn replay_with_retries(name: &str, by: i64) -> Report {
+    let path = trace(name);
+    let snapshot = Snapshot::open(&path).unwrap();
+    let mut conditions = Conditions::find(&path, &snapshot, &Overrides::default()).unwrap();
+    *conditions.statistics.as_mut().unwrap().0.get_mut("num_alloc_retries").unwrap() += by;
+    verify(&snapshot, &conditions)
+}
+
 /// Everything agrees; `silent` calls of `empty_cache()` had nothing to return.
 fn matches_completely(name: &str, silent: u64) {
     let report = replay(name);
@@ -77,10 +86,48 @@ traces! {
     torture_f: "torture.f", 1;
     torture_g: "torture.g", 0;
     torture_h: "torture.h", 0;
+    torture_k: "torture.k", 2;
+    torture_m: "torture.m", 12;
     gpt_mini_base: "gpt-mini.base", 1;
     gpt_mini_all: "gpt-mini.all", 1;
     gpt_odd_bf16: "gpt-odd.bf16", 1;
     mlp_rows_base: "mlp-rows.base", 0;
     mlp_mini_bf16ckpt: "mlp-mini.bf16ckpt", 1;
     loop_pinned: "loop.gpt-mini.pinned", 1;
+}
+
+/// The program of these two called `empty_cache()` once just before a request that would have had to retry.
+#[test]
+fn the_recorded_retries_tell_calls_from_retries() {
+    for (name, spots) in [("torture.k", 73), ("torture.m", 103)] {
+        let settled = replay(name).devices[0].ambiguous_retries;
+        assert_eq!((settled.spots, settled.read_as_retries), (spots, spots - 1), "{name}");
+    }
+}
+
+#[test]
+fn without_statistics_ambiguous_runs_are_retries() {
+    let path = trace("torture.m");
+    let snapshot = Snapshot::open(&path).unwrap();
+    let mut conditions = Conditions::find(&path, &snapshot, &Overrides::default()).unwrap();
+    conditions.statistics = None;
+    let report = verify(&snapshot, &conditions);
+    assert!(report.is_match());
+    let settled = report.devices[0].ambiguous_retries;
+    assert_eq!((settled.spots, settled.read_as_retries), (103, 103));
+}
+
+#[test]
+fn a_number_of_retries_that_no_reading_gives_is_reported() {
+    // 103 runs can be either, 102 of them are retries: one more or 102 fewer are possible, and no others.
+    for (name, by) in [("torture.m", 2), ("torture.m", -103), ("torture.g", 1), ("torture.g", -1)] {
+        let report = replay_with_retries(name, by);
+        assert_eq!(report.stats.total, 122);
+        assert!(report.stats.matched < 122, "{name} {by}");
+        let mismatch = report.first_mismatch.unwrap();
+        assert!(mismatch.found.starts_with("num_alloc_retries = "), "{name} {by}: {mismatch:?}");
+        assert_eq!(mismatch.explanation, None, "nothing is wrong with the history itself");
+    }
+    // Within the range the number is the only witness.
+    assert_eq!(replay_with_retries("torture.m", 1).stats.matched, 122);
 }

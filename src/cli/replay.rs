@@ -11,7 +11,7 @@ use color_eyre::eyre::WrapErr;
 
 use super::spec::parse_bytes;
 use crate::allocator::{Settings, TraceEvent};
-use crate::snapshot::replay::{Conditions, Observer, Overrides, Report, verify_observed};
+use crate::snapshot::replay::{Conditions, Observer, Overrides, Report, SettledRetries, verify_observed};
 use crate::snapshot::{Snapshot, SnapshotError, TraceEntry};
 use crate::units::Bytes;
 
@@ -177,6 +177,15 @@ fn table(out: &mut impl Write, file: &Path, report: &Report) -> io::Result<()> {
         for (key, ours, recorded) in device.differing_stats.iter().skip(1) {
             writeln!(out, "Device {}: {key} is {ours}, recorded {recorded}.", device.device)?;
         }
+        let SettledRetries { spots, read_as_retries } = device.ambiguous_retries;
+        if spots > 0 {
+            writeln!(
+                out,
+                "Note: releases that a request's retry and an empty_cache() just before it explain alike: {spots}, of which \
+                 {read_as_retries} count as retries{}.",
+                if device.stats.total > 0 && device.stats.is_complete() { ", as the statistics tell" } else { "" }
+            )?;
+        }
         if let Some(entry) = device.peak_reset {
             writeln!(
                 out,
@@ -186,14 +195,19 @@ fn table(out: &mut impl Write, file: &Path, report: &Report) -> io::Result<()> {
         }
     }
     if report.silent_empty_cache > 0 {
+        let (calls, they) = match report.silent_empty_cache {
+            1 => ("1 empty_cache() call".to_owned(), "it"),
+            calls => (format!("{calls} empty_cache() calls"), "they"),
+        };
         writeln!(
             out,
-            "Note: {} empty_cache() calls left no entry, as they had nothing to return; the statistics tell their number.",
-            report.silent_empty_cache
+            "Note: {calls} left no entry, as {they} had nothing to return; the statistics tell their number."
         )?;
     }
     if report.pending > 0 {
-        writeln!(out, "Note: {} blocks were still waiting for other streams at the end.", report.pending)?;
+        let blocks =
+            if report.pending == 1 { "1 block was".to_owned() } else { format!("{} blocks were", report.pending) };
+        writeln!(out, "Note: {blocks} still waiting for other streams at the end.")?;
     }
     for note in &report.notes {
         writeln!(out, "Note: {note}.")?;

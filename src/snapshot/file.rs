@@ -21,7 +21,8 @@ const MAX_DICTIONARY: u64 = 256 << 20;
 pub enum SnapshotError {
     /// The file can't be opened.
     #[error("{0}. Check the path.")]
-    Open(#[from] io::Error),
+    // The message tells the cause already, so that it is no source as well.
+    Open(io::Error),
     /// It is no pickle, or damaged.
     #[error(transparent)]
     Pickle(#[from] PickleError),
@@ -31,6 +32,12 @@ pub enum SnapshotError {
     /// Its compression asks for too much memory.
     #[error("its xz dictionary takes {0} bytes. Compress it again with xz -9 or lower.")]
     Dictionary(u64),
+}
+
+impl From<io::Error> for SnapshotError {
+    fn from(error: io::Error) -> Self {
+        Self::Open(error)
+    }
 }
 
 impl Snapshot {

@@ -2,6 +2,7 @@
 
 use super::conditions::SYNCHRONISATIONS;
 use super::player::Replayed;
+use super::retries::AmbiguousRetries;
 use super::{Conditions, DeviceReport, Observer, Statistics, peaks};
 use crate::allocator::{self, BlockSnapshot, PoolKind, SegmentSnapshot};
 use crate::model::Pool;
@@ -15,20 +16,26 @@ pub fn finish<O: Observer>(
     allocator: &Replayed<'_, '_, O>,
     conditions: &Conditions,
     recorded: Option<&Statistics>,
+    ambiguous: AmbiguousRetries,
 ) {
     let comparable = report.first_mismatch.is_none();
     if comparable {
         report.pending = allocator.pending().count() as u64;
+        report.ambiguous_retries = ambiguous.unsettled();
     }
     blocks(report, snapshot, &allocator.segments(), comparable);
     let Some(recorded) = recorded else { return };
     let mut ours = allocator.statistics().entries();
+    if comparable {
+        report.ambiguous_retries = ambiguous.settle(&mut ours, recorded);
+    }
     if comparable
         && peaks::only_peaks_are_too_high(&ours, recorded)
         && let Some((entry, since)) = peaks::last_reset(snapshot.device_trace(report.device), conditions, recorded)
     {
         report.peak_reset = Some(entry);
         ours = since;
+        ambiguous.settle(&mut ours, recorded);
     }
     stats(report, recorded, &ours, comparable);
 }

@@ -109,21 +109,57 @@ fn odd_segment(trace: &[TraceEntry], snapshot: &Snapshot, device: usize, at: usi
     })
 }
 
+/// Memory that came from the driver and has not gone back: disjoint stretches, start and end. Segments come again at the
+/// address of an older, longer one, and pages are mapped and unmapped piece by piece.
+#[derive(Debug, Default)]
+struct Held(BTreeMap<Address, Address>);
+
+impl Held {
+    fn contains(&self, address: Address) -> bool {
+        self.0.range(..=address).next_back().is_some_and(|(_, end)| address < *end)
+    }
+
+    fn insert(&mut self, start: Address, end: Address) {
+        self.remove(start, end);
+        self.0.insert(start, end);
+    }
+
+    /// Takes a stretch out; what sticks out of it on either side stays.
+    fn remove(&mut self, start: Address, end: Address) {
+        while let Some((first, last)) = self.0.range(..end).next_back().map(|(first, last)| (*first, *last)) {
+            if last <= start {
+                return;
+            }
+            self.0.remove(&first);
+            if last > end {
+                self.0.insert(end, last);
+            }
+            if first < start {
+                self.0.insert(first, start);
+                return;
+            }
+        }
+    }
+}
+
 /// The first entry that only makes sense if something came before the history.
 fn missing_beginning(trace: &[TraceEntry]) -> Option<Fault> {
-    let mut held: BTreeMap<Address, Bytes> = BTreeMap::new();
+    let mut held = Held::default();
     let mut live: HashSet<Address> = HashSet::new();
     for (index, entry) in trace.iter().enumerate() {
         let what = match entry.action {
             Action::SegmentAlloc | Action::SegmentMap => {
-                held.insert(entry.address, entry.size);
+                held.insert(entry.address, entry.address.offset(entry.size));
+                None
+            }
+            Action::SegmentFree | Action::SegmentUnmap => {
+                held.remove(entry.address, entry.address.offset(entry.size));
                 None
             }
             Action::Alloc => {
                 live.insert(entry.address);
-                let segment = held.range(..=entry.address).next_back();
-                let known = segment.is_some_and(|(start, size)| entry.address < start.offset(*size));
-                (!known).then_some("allocates in a segment that the trace never saw come from the driver")
+                (!held.contains(entry.address))
+                    .then_some("allocates in a segment that the trace never saw come from the driver")
             }
             Action::FreeRequested => {
                 (!live.remove(&entry.address)).then_some("frees a block that the trace never saw allocated")
@@ -169,4 +205,26 @@ fn unexplained_segments(trace: &[TraceEntry], snapshot: &Snapshot, device: usize
          torch.cuda.memory._record_memory_history() before the first CUDA allocation",
         segment.address
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_held_until_it_goes_back() {
+        let mut held = Held::default();
+        let holds = |held: &Held, addresses: &[u64]| addresses.iter().all(|at| held.contains(Address(*at)));
+        held.insert(Address(100), Address(200));
+        // A shorter piece at the address of a longer one hides nothing of it.
+        held.insert(Address(100), Address(110));
+        assert!(holds(&held, &[100, 109, 110, 199]) && !held.contains(Address(200)));
+        // Pages go back from the middle, and come again.
+        held.remove(Address(120), Address(180));
+        assert!(holds(&held, &[119, 180]) && !held.contains(Address(120)) && !held.contains(Address(179)));
+        held.insert(Address(130), Address(140));
+        assert!(holds(&held, &[119, 130, 139, 180]) && !held.contains(Address(140)));
+        held.remove(Address(0), Address(185));
+        assert!(holds(&held, &[185, 199]) && !held.contains(Address(184)));
+    }
 }

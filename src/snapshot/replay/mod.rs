@@ -8,6 +8,7 @@
 //! * [`tape`]: the history with a position in it, as the allocator's driver and as the judge of its events.
 //! * [`player`]: what to ask next; whose a run of releases is (`empty_cache()` leaves no entry of its own).
 //! * [`compare`]: blocks and statistics at the end.
+//! * [`retries`]: where a retry and a call of `empty_cache()` leave the same entries.
 //! * [`peaks`]: when the program reset the peak statistics, which leaves no entry.
 //! * [`diagnose`]: when an event does not fit, why.
 
@@ -17,6 +18,7 @@ mod diagnose;
 mod peaks;
 mod player;
 mod report;
+mod retries;
 mod tape;
 
 #[cfg(test)]
@@ -28,6 +30,7 @@ use crate::allocator::TraceEvent;
 
 pub use conditions::{ConditionError, Conditions, Overrides, Statistics};
 pub use report::{DeviceReport, Mismatch, Report, Tally};
+pub use retries::SettledRetries;
 
 /// Who listens to a replay: every event of our allocator that agreed with the history, beside its entry.
 pub trait Observer {
@@ -82,9 +85,10 @@ pub fn verify_device(
     let tape = tape::Tape::new(trace);
     let mut player = player::Player::new(&tape, conditions, observer);
     player.play();
+    let ambiguous = player.ambiguous();
     let allocator = player.into_allocator();
     let mut report = DeviceReport::new(device, trace, &tape);
-    compare::finish(&mut report, snapshot, &allocator, conditions, statistics);
+    compare::finish(&mut report, snapshot, &allocator, conditions, statistics, ambiguous);
     if let Some(mismatch) = &mut report.first_mismatch {
         diagnose::explain(mismatch, snapshot, device);
     }

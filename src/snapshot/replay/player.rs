@@ -1,5 +1,6 @@
 //! What the replayed allocator is asked next.
 
+use super::retries::{self, AmbiguousRetries};
 use super::tape::{Driver, Judge, Tape, waiting_stream};
 use super::{Conditions, Observer};
 use crate::allocator::{AllocError, CachingAllocator};
@@ -23,6 +24,7 @@ pub struct Player<'a, 'o, O> {
     handed_out: u64,
     /// Reset the peak statistics before this entry.
     reset_peaks: Option<usize>,
+    ambiguous: AmbiguousRetries,
 }
 
 /// Whose a run of releases is that stands before a request.
@@ -41,7 +43,19 @@ impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
         if conditions.limit.is_some() {
             allocator.set_limit(conditions.limit);
         }
-        Self { tape, allocator, total: conditions.device_bytes, handed_out: 0, reset_peaks: None }
+        Self {
+            tape,
+            allocator,
+            total: conditions.device_bytes,
+            handed_out: 0,
+            reset_peaks: None,
+            ambiguous: AmbiguousRetries::default(),
+        }
+    }
+
+    /// Runs of releases so far that a retry and a call of `empty_cache()` explain alike.
+    pub const fn ambiguous(&self) -> AmbiguousRetries {
+        self.ambiguous
     }
 
     pub fn into_allocator(self) -> Replayed<'a, 'o, O> {
@@ -84,11 +98,11 @@ impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
     /// The program gives a block back. If it is not usable at once, other streams still work on it; which ones leaves
     /// no entry, so each such block waits for a stream of its own.
     fn free(&mut self, entry: &TraceEntry) {
-        let completed_at_once = self
-            .tape
-            .rest()
-            .get(1)
-            .is_some_and(|next| next.action == Action::FreeCompleted && next.address == entry.address);
+        let rest = self.tape.rest();
+        // Where releases follow, the completion can be that of a synchronisation just as well: it belongs to the run.
+        let completed_at_once =
+            rest.get(1).is_some_and(|next| next.action == Action::FreeCompleted && next.address == entry.address)
+                && !rest.get(2).is_some_and(|after| is_release(after) || after.action == Action::FreeCompleted);
         if !completed_at_once {
             self.allocator.record_stream(entry.address, waiting_stream(entry.address));
         }
@@ -124,15 +138,54 @@ impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
             self.request(request);
             return;
         }
+        let missed_before_completions = run.first().is_some_and(is_completion) && self.retries_at_once(head, request);
         // What the run begins with is completed by whichever of the two comes first.
         self.allocator.process_events();
         if self.tape.stopped() {
             return;
         }
         match self.owner(head, request) {
-            Owner::EmptyCache => self.empty_cache(),
-            Owner::Request => self.request(request),
+            Owner::EmptyCache => {
+                let retry_grows = run.len() > head.len() && !run[head.len()..].iter().any(is_release);
+                if missed_before_completions && retry_grows {
+                    self.ambiguous.read_as_calls += 1;
+                }
+                self.empty_cache();
+            }
+            Owner::Request => {
+                let retries = self.allocator.statistics().num_alloc_retries;
+                let call_is_possible = request.action == Action::Alloc
+                    && retries::in_release_order(head)
+                    && !run[head.len()..].iter().any(is_release);
+                self.request(request);
+                if call_is_possible && self.allocator.statistics().num_alloc_retries > retries {
+                    self.ambiguous.read_as_retries += 1;
+                }
+            }
         }
+    }
+
+    /// True if the request, as things stand before what the run completes, would go straight to its last retry.
+    fn retries_at_once(&self, head: &[TraceEntry], request: &TraceEntry) -> bool {
+        let (size, stream) = (request.size, request.stream);
+        if request.action != Action::Alloc || self.allocator.peek_free(size, stream) {
+            return false;
+        }
+        // Both would have given memory back before the synchronisation, not after it.
+        let collects = !self.allocator.gc_victims(size, stream).is_empty();
+        let max_split = self.allocator.settings().max_split_size;
+        let releases_oversize = head
+            .iter()
+            .any(|entry| entry.action == Action::SegmentFree && entry.stream == stream && entry.size >= max_split);
+        !collects && !releases_oversize && retries::in_release_order(head) && !self.growth_possible(size, Bytes::ZERO)
+    }
+
+    /// True if neither the limit nor the device's memory refuses growth, after `given_back` bytes went back.
+    fn growth_possible(&self, size: Bytes, given_back: Bytes) -> bool {
+        let (_, segment) = self.allocator.sizes(size);
+        let held = self.allocator.reserved().saturating_sub(given_back);
+        let fits = self.total.is_none_or(|total| held + segment <= total);
+        fits && self.allocator.growth_allowed(size, given_back)
     }
 
     fn owner(&self, head: &[TraceEntry], request: &TraceEntry) -> Owner {
@@ -157,10 +210,7 @@ impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
             return Owner::Request;
         }
         let given_back = if collected { victims.iter().map(|(_, size)| *size).sum() } else { Bytes::ZERO };
-        let (_, segment) = self.allocator.sizes(size);
-        let held = self.allocator.reserved().saturating_sub(given_back);
-        let fits = self.total.is_none_or(|total| held + segment <= total);
-        if fits && self.allocator.growth_allowed(size, given_back) { Owner::EmptyCache } else { Owner::Request }
+        if self.growth_possible(size, given_back) { Owner::EmptyCache } else { Owner::Request }
     }
 
     fn empty_cache(&mut self) {
@@ -178,6 +228,10 @@ const fn is_request(entry: &TraceEntry) -> bool {
 
 const fn is_growth(entry: &TraceEntry) -> bool {
     matches!(entry.action, Action::SegmentAlloc | Action::SegmentMap)
+}
+
+const fn is_completion(entry: &TraceEntry) -> bool {
+    matches!(entry.action, Action::FreeCompleted)
 }
 
 const fn is_release(entry: &TraceEntry) -> bool {

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::Conditions;
+use super::retries::SettledRetries;
 use super::tape::Tape;
 use crate::snapshot::{Action, TraceEntry};
 use crate::units::Bytes;
@@ -73,6 +74,9 @@ pub struct DeviceReport {
     pub pending: u64,
     /// `empty_cache()` calls that returned nothing and so left no entry, as the statistics tell.
     pub silent_empty_cache: u64,
+    /// Runs of releases that a request's retry and a call of `empty_cache()` explain alike: `num_alloc_retries` is
+    /// certain only up to them.
+    pub ambiguous_retries: SettledRetries,
     /// The latest entry before which the program can have reset the peak statistics, where the recorded peaks show that
     /// it did; the call leaves no entry of its own.
     pub peak_reset: Option<usize>,
@@ -100,6 +104,7 @@ impl DeviceReport {
             first_mismatch: tape.mismatch().map(|mismatch| Mismatch { device, ..mismatch }),
             pending: 0,
             silent_empty_cache: 0,
+            ambiguous_retries: SettledRetries::default(),
             peak_reset: None,
             differing_stats: Vec::new(),
         }

@@ -3,7 +3,9 @@ use std::path::{Path, PathBuf};
 use proptest::prelude::*;
 
 use super::*;
-use crate::units::{Address, Bytes};
+use crate::model::Micros;
+use crate::snapshot::{Action, StackId, TextId};
+use crate::units::{Address, Bytes, StreamId};
 
 fn path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces").join(format!("{name}.pickle.xz"))
@@ -124,6 +126,57 @@ fn a_report_has_the_promised_keys() {
     }
     assert!(json["first_mismatch"].is_null());
     assert_eq!(json["pending"], 10);
+}
+
+/// A retry whose synchronisation completes the very block that would have served the request: as recorded, a call of
+/// `empty_cache()` leaves the same entries.
+fn retry_after_a_late_completion(retries: i64, synchronisations: i64) -> Report {
+    const SIZE: u64 = 20 << 20;
+    let (first, second, third) = (0x1000_0000, 0x2000_0000, 0x3000_0000);
+    let entries: Vec<TraceEntry> = [
+        (Action::SegmentAlloc, first),
+        (Action::Alloc, first),
+        (Action::SegmentAlloc, second),
+        (Action::Alloc, second),
+        (Action::FreeRequested, second),
+        (Action::FreeCompleted, second),
+        (Action::SegmentFree, second),
+        (Action::SegmentAlloc, third),
+        (Action::Alloc, third),
+    ]
+    .into_iter()
+    .map(|(action, address)| TraceEntry {
+        action,
+        address: Address(address),
+        size: Bytes(SIZE),
+        stream: StreamId::DEFAULT,
+        time: Micros::default(),
+        stack: StackId::default(),
+        metadata: TextId::default(),
+    })
+    .collect();
+    let whole = 0..entries.len();
+    let mut snapshot = Snapshot { entries, device_traces: vec![whole], ..Snapshot::default() };
+    let statistics = [("num_alloc_retries", retries), ("num_sync_all_streams", synchronisations)];
+    let statistics = Statistics(statistics.map(|(key, value)| (key.to_owned(), value)).into());
+    let conditions = Conditions { limit: Some(Bytes(2 * SIZE)), statistics: Some(statistics), ..Conditions::default() };
+    // The final blocks are not what is tested: those that the replay arrives at.
+    snapshot.segments = Vec::new();
+    verify(&snapshot, &conditions)
+}
+
+#[test]
+fn a_retry_that_looks_like_a_call_is_settled_by_the_statistics() {
+    for retries in [0, 1] {
+        let report = retry_after_a_late_completion(retries, 1);
+        assert_eq!((report.segments.matched, report.placements.matched), (4, 3));
+        assert_eq!(report.stats, Tally { matched: 2, total: 2 }, "{retries} retries");
+        let settled = report.devices[0].ambiguous_retries;
+        assert_eq!((settled.spots, settled.read_as_retries), (1, retries.unsigned_abs()));
+    }
+    for (retries, synchronisations) in [(2, 1), (-1, 1), (1, 0)] {
+        assert!(retry_after_a_late_completion(retries, synchronisations).stats.matched < 2);
+    }
 }
 
 proptest! {
