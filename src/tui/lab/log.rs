@@ -17,9 +17,18 @@ pub(crate) const fn token(level: Level) -> Token {
     }
 }
 
-/// Draws the last lines of the log, the newest at the bottom, each with its step.
-pub(crate) fn render(log: &[LogLine], theme: &Theme, area: Rect, buf: &mut Buffer) {
-    let inner = pane::frame(Frame::Box, vec![span(theme, Token::Title, "log")], theme.style(Token::Border), area, buf);
+/// Draws the last lines of the log, the newest at the bottom, each with its step. Below them goes the beginning of
+/// `sample`, for screens without room for a pane of its own.
+pub(crate) fn render(log: &[LogLine], sample: Option<&Generated>, theme: &Theme, area: Rect, buf: &mut Buffer) {
+    let mut inner =
+        pane::frame(Frame::Box, vec![span(theme, Token::Title, "log")], theme.style(Token::Border), area, buf);
+    if let Some(sample) = sample.filter(|_| inner.height >= 2) {
+        inner.height -= 1;
+        let text = sample.text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let below = Rect { y: inner.y + inner.height, height: 1, width: inner.width.saturating_sub(1), ..inner };
+        put(below, 0, vec![span(theme, Token::Dim, format!("{:>6} ", sample.step))], buf);
+        put_at(below, 7, 0, vec![span(theme, Token::Dim, "writes "), span(theme, Token::Text, text)], buf);
+    }
     let width = usize::from(inner.width.saturating_sub(8));
     let mut lines = Vec::new();
     for entry in log.iter().rev() {

@@ -119,14 +119,15 @@ fn two_columns(app: &App, body: Rect, buf: &mut Buffer, layout: &mut Layout) {
     if spare >= 5 {
         loss::render(&view.steps, theme, take(if spare >= 18 { 8 } else { (spare / 2).max(5) }), buf);
     }
+    let mut sample = view.generated.as_ref();
     if rest.height >= 9 {
         let rows = rest.height / 2;
         let part = Rect { height: rows, ..rest };
         rest = Rect { y: rest.y + rows, height: rest.height - rows, ..rest };
-        log::render_sample(view.generated.as_ref(), theme, part, buf);
+        log::render_sample(sample.take(), theme, part, buf);
     }
     if rest.height >= 3 {
-        log::render(&view.log, theme, rest, buf);
+        log::render(&view.log, sample, theme, rest, buf);
     }
 }
 
