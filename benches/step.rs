@@ -22,7 +22,7 @@ fn spec(name: &str, data: Data) -> LabSpec {
         seed: 1,
         config,
         device: DeviceChoice::Cpu,
-        library: LibraryMemory::None,
+        workspaces: LibraryMemory::None,
         settings: Settings::default(),
         limit: None,
         steps: None,

@@ -23,7 +23,7 @@ fn spec(limit: Option<Bytes>) -> LabSpec {
         seed: 1,
         config,
         device: DeviceChoice::Cpu,
-        library: LibraryMemory::None,
+        workspaces: LibraryMemory::None,
         settings: Settings::default(),
         limit,
         steps: None,

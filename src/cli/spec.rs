@@ -193,7 +193,7 @@ impl SpecArgs {
             seed: self.seed,
             config,
             device: self.device()?,
-            library: LibraryMemory::None,
+            workspaces: LibraryMemory::None,
             settings: self.settings()?,
             limit: self.limit,
             steps,

@@ -34,7 +34,7 @@ pub struct LabSpec {
     /// Where.
     pub device: DeviceChoice,
     /// Library workspaces that the device has.
-    pub library: LibraryMemory,
+    pub workspaces: LibraryMemory,
     /// The allocator's settings.
     pub settings: Settings,
     /// The most that may be reserved.
@@ -109,7 +109,8 @@ impl LabSpec {
             DeviceChoice::Cpu => CpuDevice::open(CpuOptions { memory: None, threads: None })?,
         };
         let memory = device.info().memory;
-        let options = TrainerOptions { library: self.library, settings: self.settings.clone(), limit: self.limit };
+        let options =
+            TrainerOptions { workspaces: self.workspaces, settings: self.settings.clone(), limit: self.limit };
         Trainer::new(Box::new(device), workload, self.config, options, observer).map_err(|error| match error {
             TrainError::OutOfMemory { .. } => BuildError::TooSmall {
                 name: self.workload.name.clone(),

@@ -55,20 +55,20 @@ pub struct Context {
     pub(crate) leaves: Vec<Leaf>,
     pub(crate) saving: Saving,
     pub(crate) autocast: Autocast,
-    pub(crate) library: Library,
+    pub(crate) workspaces: Library,
 }
 
 impl Context {
     /// A context without parameters.
     #[must_use]
-    pub fn new(memory: Memory, library: LibraryMemory) -> Self {
+    pub fn new(memory: Memory, workspaces: LibraryMemory) -> Self {
         Self {
             memory,
             tape: Tape::default(),
             leaves: Vec::new(),
             saving: Saving::Keep,
             autocast: Autocast::default(),
-            library: Library::new(library),
+            workspaces: Library::new(workspaces),
         }
     }
 
@@ -131,9 +131,9 @@ impl Context {
 
     /// Runs `work` as PyTorch's backward thread, which owns library handles of its own.
     pub(crate) fn on_backward_thread<T>(&mut self, work: impl FnOnce(&mut Self) -> OpResult<T>) -> OpResult<T> {
-        self.library.thread = Thread::Backward;
+        self.workspaces.thread = Thread::Backward;
         let result = work(self);
-        self.library.thread = Thread::Main;
+        self.workspaces.thread = Thread::Main;
         result
     }
 
@@ -206,7 +206,7 @@ impl Context {
         self.saving = Saving::Keep;
         self.tape.clear();
         self.autocast = Autocast::default();
-        self.library.thread = Thread::Main;
+        self.workspaces.thread = Thread::Main;
         self.memory.set_scope(NameId::NONE);
         for leaf in &mut self.leaves {
             leaf.reset();

@@ -23,7 +23,7 @@ use super::workload::{Batch, Model, Workload};
 #[derive(Clone, Debug, Default)]
 pub struct TrainerOptions {
     /// Which library workspaces the device has.
-    pub library: LibraryMemory,
+    pub workspaces: LibraryMemory,
     /// The allocator's settings.
     pub settings: Settings,
     /// The most that may be reserved.
@@ -86,7 +86,7 @@ impl Trainer {
         if options.limit.is_some() {
             memory.set_limit(options.limit);
         }
-        let mut cx = Context::new(memory, options.library);
+        let mut cx = Context::new(memory, options.workspaces);
         let model = workload.build(&mut cx)?;
         let mut trainer = Self {
             total: None,

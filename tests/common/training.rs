@@ -66,7 +66,7 @@ pub fn trainer(
 ) -> (Trainer, Rc<RefCell<Vec<Event>>>) {
     let device = CpuDevice::open(CpuOptions { memory: Some(Bytes::gib(2)), threads: Some(2) }).unwrap();
     let events = Rc::new(RefCell::new(Vec::new()));
-    let options = TrainerOptions { library, ..TrainerOptions::default() };
+    let options = TrainerOptions { workspaces: library, ..TrainerOptions::default() };
     let trainer = Trainer::new(Box::new(device), workload, config, options, Box::new(Rc::clone(&events))).unwrap();
     (trainer, events)
 }

@@ -91,9 +91,9 @@ impl Context {
         let output = self.activation(input.shape().with_last(n), input.dtype(), "output")?;
         let memory = self.memory().clone();
         if bias.is_some() && k > 1 && n > 1 {
-            self.library.gemm_with_bias(&memory)?;
+            self.workspaces.gemm_with_bias(&memory)?;
         } else {
-            self.library.gemm(&memory)?;
+            self.workspaces.gemm(&memory)?;
         }
         self.gemm([m, n, k], input.matrix(), weight.transposed(), &output, bias)?;
         Ok(output)
@@ -103,7 +103,7 @@ impl Context {
         let (m, n, k) = (grad.shape().rows(), grad.shape().last(), shape.last());
         let output = self.temporary(shape, grad.dtype(), "input gradient")?;
         let memory = self.memory().clone();
-        self.library.gemm(&memory)?;
+        self.workspaces.gemm(&memory)?;
         self.gemm([m, k, n], grad.matrix(), weight.matrix(), &output, None)?;
         Ok(output)
     }
@@ -112,7 +112,7 @@ impl Context {
         let (m, n, k) = (grad.shape().rows(), grad.shape().last(), input.shape().last());
         let output = self.temporary(Shape::new(&[n, k]), grad.dtype(), "weight gradient")?;
         let memory = self.memory().clone();
-        self.library.gemm(&memory)?;
+        self.workspaces.gemm(&memory)?;
         self.gemm([n, k, m], grad.transposed(), input.matrix(), &output, None)?;
         Ok(output)
     }

@@ -91,7 +91,7 @@ impl Context {
 
     fn head_products(&mut self, [m, n, k]: [usize; 3], a: MatrixView, b: MatrixView, c: &Tensor) -> OpResult<()> {
         let memory = self.memory().clone();
-        self.library.gemm(&memory)?;
+        self.workspaces.gemm(&memory)?;
         let batch = c.shape().dims()[0] * c.shape().dims()[1];
         let c = matrices(c, false);
         self.launch(&Kernel::Gemm { m, n, k, batch, a, b, c, bias: None, alpha: 1.0, accumulate: false })
