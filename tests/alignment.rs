@@ -24,7 +24,11 @@ struct Request {
 }
 
 fn recorded(name: &str) -> Vec<Request> {
-    let path = format!("{}/tests/data/requests/{name}.txt.xz", env!("CARGO_MANIFEST_DIR"));
+    recorded_in(&format!("{}/tests/data/requests", env!("CARGO_MANIFEST_DIR")), name)
+}
+
+fn recorded_in(folder: &str, name: &str) -> Vec<Request> {
+    let path = format!("{folder}/{name}.txt.xz");
     let mut text = String::new();
     let file = std::fs::File::open(&path).unwrap();
     lzma_rust2::XzReader::new(file, false).read_to_string(&mut text).unwrap();
@@ -119,6 +123,32 @@ fn check(workload: &str, variants: &[&str]) {
             failures.push(format!("{workload} {variant}: {difference}"));
         }
     }
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+}
+
+/// The first difference of a run on the simulated H200.
+fn simulated_difference(folder: &str, name: &str) -> Option<String> {
+    let (workload, variant) = name.split_once('.').unwrap();
+    let (variant, batch) = variant.split_once(".batch").unwrap_or((variant, ""));
+    let (model, usual) = training::workload(workload);
+    let batch = batch.parse().unwrap_or(usual);
+    let (mut trainer, events) = training::simulated(model, training::variant(variant, batch));
+    for _ in 0..3 {
+        trainer.step().unwrap();
+    }
+    let ours = made(&events.borrow());
+    difference(&ours, &recorded_in(folder, name)).map(|difference| format!("{name}: {difference}"))
+}
+
+/// Aligns recordings outside of the repository: `VRAMLAB_ALIGN="FOLDER NAME NAME …" cargo test --test alignment --
+/// --ignored --nocapture recordings_elsewhere`.
+#[test]
+#[ignore = "needs VRAMLAB_ALIGN"]
+fn recordings_elsewhere() {
+    let wanted = std::env::var("VRAMLAB_ALIGN").unwrap();
+    let mut words = wanted.split_whitespace();
+    let folder = words.next().unwrap();
+    let failures: Vec<String> = words.filter_map(|name| simulated_difference(folder, name)).collect();
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
 }
 

@@ -193,7 +193,10 @@ impl SpecArgs {
             seed: self.seed,
             config,
             device: self.device()?,
-            workspaces: LibraryMemory::None,
+            workspaces: match self.device()? {
+                DeviceChoice::Cpu => LibraryMemory::None,
+                DeviceChoice::SimH200 => LibraryMemory::Hopper,
+            },
             settings: self.settings()?,
             limit: self.limit,
             steps,
@@ -218,6 +221,7 @@ impl SpecArgs {
     fn device(&self) -> Result<DeviceChoice> {
         match self.device.as_str() {
             "cpu" => Ok(DeviceChoice::Cpu),
+            "sim:h200" => Ok(DeviceChoice::SimH200),
             "cuda" => Err(usage("this build does not train on GPUs yet; use --device cpu")),
             other if other.starts_with("cuda:") || other.starts_with("sim:") => {
                 Err(usage(format!("the device {other} is not in this build yet; use --device cpu")))

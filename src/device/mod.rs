@@ -11,6 +11,7 @@ mod pinned;
 
 pub mod cpu;
 pub mod cuda;
+pub mod sim;
 
 use std::time::Duration;
 

@@ -5,6 +5,7 @@ use thiserror::Error;
 use super::publisher::About;
 use crate::allocator::Settings;
 use crate::device::cpu::{CpuDevice, CpuOptions};
+use crate::device::sim::SimDevice;
 use crate::device::{Device, DeviceError};
 use crate::train::{Config, LibraryMemory, Observer, TrainError, Trainer, TrainerOptions};
 use crate::units::Bytes;
@@ -16,6 +17,8 @@ pub enum DeviceChoice {
     /// The processor.
     #[default]
     Cpu,
+    /// A simulated H200.
+    SimH200,
 }
 
 /// What to train, how, and where. Becomes a [`Trainer`] on the thread that trains.
@@ -105,13 +108,14 @@ impl LabSpec {
     /// See [`BuildError`].
     pub fn build(&self, observer: Box<dyn Observer>) -> Result<Trainer, BuildError> {
         let workload = self.workload.workload(self.sizes, self.data.clone(), self.seed)?;
-        let device = match self.device {
-            DeviceChoice::Cpu => CpuDevice::open(CpuOptions { memory: None, threads: None })?,
+        let device: Box<dyn Device> = match self.device {
+            DeviceChoice::Cpu => Box::new(CpuDevice::open(CpuOptions { memory: None, threads: None })?),
+            DeviceChoice::SimH200 => Box::new(SimDevice::h200()),
         };
         let memory = device.info().memory;
         let options =
             TrainerOptions { workspaces: self.workspaces, settings: self.settings.clone(), limit: self.limit };
-        Trainer::new(Box::new(device), workload, self.config, options, observer).map_err(|error| match error {
+        Trainer::new(device, workload, self.config, options, observer).map_err(|error| match error {
             TrainError::OutOfMemory { .. } => BuildError::TooSmall {
                 name: self.workload.name.clone(),
                 limit: self.limit.unwrap_or(memory),

@@ -50,6 +50,86 @@ pub enum OptimizerKind {
     AdamW,
 }
 
+/// How an optimizer's step is carried out, which decides its temporaries.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OptimizerForm {
+    /// All parameters at once, one elementary operation after the other: PyTorch's default on a GPU.
+    #[default]
+    Foreach,
+    /// All parameters in one kernel.
+    Fused,
+    /// Parameter by parameter.
+    Loop,
+}
+
+/// Which matrix products may round their f32 inputs to TensorFloat-32.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Tf32 {
+    /// None: the reference measurements.
+    #[default]
+    Off,
+    /// Convolutions only: what PyTorch does unless it is told otherwise.
+    Convolutions,
+    /// Convolutions and matrix products.
+    On,
+}
+
+/// How the learning rate goes on from its first value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Schedule {
+    /// It stays.
+    #[default]
+    Constant,
+    /// It falls to zero and rises again as a cosine.
+    Cosine,
+}
+
+/// What waits in host memory while the device does not need it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Offload {
+    /// Nothing.
+    #[default]
+    Off,
+    /// Saved tensors, one blocking copy each, as `save_on_cpu`.
+    Activations,
+    /// Saved tensors, from page-locked memory on a copy stream, fetched ahead.
+    Overlapped,
+    /// Optimizer state.
+    Optimizer,
+}
+
+/// Which attention kernel.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AttentionKernel {
+    /// The first of PyTorch's list that takes the inputs.
+    #[default]
+    Auto,
+    /// Matrix products and a softmax of rows × rows.
+    Math,
+    /// Memory-efficient attention.
+    Efficient,
+    /// Flash attention; the first of PyTorch's list where it does not take the inputs.
+    Flash,
+}
+
+/// What a program keeps by mistake.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Retain {
+    /// Nothing.
+    #[default]
+    Off,
+    /// The loss tensor of every step: 512 bytes each.
+    Losses,
+    /// The loss with its graph, which holds all saved tensors.
+    Graph,
+}
+
 /// What `zero_grad` does.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -68,6 +148,8 @@ pub enum DataPath {
     /// Four batches made once, resident on the device.
     #[default]
     Resident,
+    /// The same four, made anew on the device for every micro-batch.
+    Fresh,
     /// A loader thread feeds a fresh batch per micro-batch.
     Streamed,
 }
@@ -109,8 +191,20 @@ pub struct Config {
     pub accumulation: usize,
     /// Which optimizer.
     pub optimizer: OptimizerKind,
+    /// How its step is carried out.
+    pub form: OptimizerForm,
     /// What zero_grad does.
     pub zero_grad: ZeroGrad,
+    /// TensorFloat-32.
+    pub tf32: Tf32,
+    /// The learning rate over the steps.
+    pub schedule: Schedule,
+    /// What waits in host memory.
+    pub offload: Offload,
+    /// Which attention kernel.
+    pub attention: AttentionKernel,
+    /// What is kept by mistake.
+    pub retain: Retain,
     /// Streamed batches come from page-locked memory, one ahead, beside the computation.
     pub pinned: bool,
     /// Samples per step.
@@ -130,7 +224,13 @@ impl Config {
             checkpointing: false,
             accumulation: 1,
             optimizer: OptimizerKind::AdamW,
+            form: OptimizerForm::Foreach,
             zero_grad: ZeroGrad::SetToNone,
+            tf32: Tf32::Off,
+            schedule: Schedule::Constant,
+            offload: Offload::Off,
+            attention: AttentionKernel::Auto,
+            retain: Retain::Off,
             pinned: false,
             batch,
             data: DataPath::Resident,

@@ -54,6 +54,8 @@ pub struct Context {
     pub(crate) tape: Tape,
     pub(crate) leaves: Vec<Leaf>,
     pub(crate) saving: Saving,
+    /// Batch norm uses, and follows, the statistics of the batch; else its running ones.
+    pub(crate) training: bool,
     pub(crate) autocast: Autocast,
     pub(crate) workspaces: Library,
 }
@@ -67,6 +69,7 @@ impl Context {
             tape: Tape::default(),
             leaves: Vec::new(),
             saving: Saving::Keep,
+            training: true,
             autocast: Autocast::default(),
             workspaces: Library::new(workspaces),
         }
@@ -126,6 +129,14 @@ impl Context {
         let outer = std::mem::replace(&mut self.saving, Saving::Nothing);
         let result = run(self);
         self.saving = outer;
+        result
+    }
+
+    /// Runs ops of a model in evaluation mode (`model.eval()`).
+    pub fn evaluating<T>(&mut self, run: impl FnOnce(&mut Self) -> OpResult<T>) -> OpResult<T> {
+        let outer = std::mem::replace(&mut self.training, false);
+        let result = run(self);
+        self.training = outer;
         result
     }
 
@@ -204,6 +215,7 @@ impl Context {
     /// Drops everything that an abandoned step left: tape, gradients, cached casts.
     pub(crate) fn abandon(&mut self) {
         self.saving = Saving::Keep;
+        self.training = true;
         self.tape.clear();
         self.autocast = Autocast::default();
         self.workspaces.thread = Thread::Main;

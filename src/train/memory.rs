@@ -98,6 +98,12 @@ impl Memory {
         self.0.device.borrow().info().clone()
     }
 
+    /// False on a simulated device: its tensors have addresses and nothing behind them.
+    #[must_use]
+    pub fn holds_bytes(&self) -> bool {
+        !self.0.device.borrow().info().simulated
+    }
+
     /// Time since the device was opened, without the time that a person held training at safe points.
     #[must_use]
     pub fn now(&self) -> Micros {

@@ -23,7 +23,10 @@ mod trainer;
 mod workload;
 
 pub use checkpoint::{Segment, checkpoint};
-pub use config::{Amp, Config, DataPath, Hyper, OptimizerKind, ZeroGrad};
+pub use config::{
+    Amp, AttentionKernel, Config, DataPath, Hyper, Offload, OptimizerForm, OptimizerKind, Retain, Schedule, Tf32,
+    ZeroGrad,
+};
 pub use context::Context;
 pub use error::{Interrupt, OpResult, TrainError};
 pub use library::LibraryMemory;
@@ -31,4 +34,4 @@ pub use memory::Memory;
 pub use observer::{Observer, Request, SafePoint};
 pub use tensor::{Shape, Tensor};
 pub use trainer::{Marks, Trainer, TrainerOptions};
-pub use workload::{Batch, BatchLayout, BatchSource, Model, Workload};
+pub use workload::{Adversaries, Batch, BatchLayout, BatchSource, Model, Outcome, Routine, Task, Workload};

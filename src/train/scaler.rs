@@ -1,5 +1,7 @@
 //! The gradient scaler of fp16 training.
 
+use std::ops::Range;
+
 use crate::device::{DType, Kernel, Operand};
 use crate::model::Category;
 use crate::units::StreamId;
@@ -44,8 +46,8 @@ impl Scaler {
         }
     }
 
-    /// Divides all gradients by the scale; returns the flag that tells of an overflow. It is kept until the update.
-    pub fn unscale(&self, cx: &mut Context) -> OpResult<Option<Tensor>> {
+    /// Divides the gradients of `parameters` by the scale; returns the flag that tells of an overflow. It is kept until the update.
+    pub fn unscale(&self, cx: &mut Context, parameters: Range<usize>) -> OpResult<Option<Tensor>> {
         let Some(ScalerState { scale, .. }) = &self.state else { return Ok(None) };
         cx.op("unscale", |cx| {
             let scalar = |dtype, what| cx.temporary(Shape::new(&[]), dtype, what);
@@ -62,8 +64,9 @@ impl Scaler {
             cx.launch(&Kernel::Fill { dst: found_inf_here.operand(), value: 0.0 })?;
             let inverse_here = scalar(DType::F32, "reciprocal scale")?;
             cx.launch(&Kernel::Cast { src: inverse.operand(), dst: inverse_here.operand() })?;
+            let leaves = &cx.leaves[parameters];
             let gradients: Vec<Operand> =
-                cx.leaves.iter().filter_map(|leaf| leaf.gradient.as_ref()).map(Tensor::operand).collect();
+                leaves.iter().filter_map(|leaf| leaf.gradient.as_ref()).map(Tensor::operand).collect();
             cx.launch(&Kernel::Unscale {
                 gradients: &gradients,
                 inverse_scale: inverse_here.operand(),

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use crate::device::DType;
 
+use super::config::Config;
 use super::context::Context;
 use super::error::{OpResult, TrainError};
 use super::tensor::{Shape, Tensor};
@@ -64,6 +65,47 @@ pub trait Model {
     fn forward(&self, cx: &mut Context, input: &Tensor, checkpointing: bool) -> OpResult<Tensor>;
 }
 
+/// Two models that are trained against each other; each one's parameters are its own.
+pub struct Adversaries {
+    /// Makes samples from noise: the target of a batch.
+    pub generator: Rc<dyn Model>,
+    /// Tells made samples from real ones: one logit per sample.
+    pub discriminator: Rc<dyn Model>,
+    /// How many parameters the generator has; they were made first.
+    pub generator_parameters: usize,
+}
+
+/// What a step came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// The loss; `None` where nothing computes one.
+    pub loss: Option<f32>,
+    /// False when an overflow kept the optimizer from running.
+    pub optimizer_ran: bool,
+}
+
+/// A step that is no training: inference, or bare allocations.
+pub trait Routine {
+    /// Runs step number `step`.
+    ///
+    /// # Errors
+    /// What its ops return. What it holds between steps stays as it was.
+    fn step(&mut self, cx: &mut Context, config: &Config, step: u64) -> OpResult<Outcome>;
+
+    /// Lets go of everything it holds between steps: after a failed step, and when the configuration changes.
+    fn reset(&mut self);
+}
+
+/// What a workload does in a step.
+pub enum Task {
+    /// Forward, cross-entropy, backward, optimizer.
+    Supervised(Rc<dyn Model>),
+    /// Discriminator and generator in turns, an optimizer each.
+    Adversarial(Adversaries),
+    /// Something of its own.
+    Routine(Box<dyn Routine>),
+}
+
 /// A model, its weights and its data.
 pub trait Workload {
     /// `gpt-mini`.
@@ -73,13 +115,19 @@ pub trait Workload {
     ///
     /// # Errors
     /// Out of memory, a failed copy.
-    fn build(&self, cx: &mut Context) -> OpResult<Rc<dyn Model>>;
+    fn build(&self, cx: &mut Context) -> OpResult<Task>;
 
     /// The four batches of `samples` each that stay on the device.
     ///
     /// # Errors
     /// Out of memory, a failed copy.
     fn resident_batches(&self, cx: &mut Context, samples: usize) -> OpResult<Vec<Batch>>;
+
+    /// Batch number `batch` (of four) of `samples`, made anew on the device for step number `step`.
+    ///
+    /// # Errors
+    /// Out of memory, a failed copy.
+    fn fresh_batch(&self, cx: &mut Context, batch: u32, samples: usize, step: u64) -> OpResult<Batch>;
 
     /// The tensors of a streamed batch of `samples`.
     fn batch_layout(&self, samples: usize) -> BatchLayout;

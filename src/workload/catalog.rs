@@ -10,9 +10,11 @@ use super::text::Text;
 use super::{Gpt, GptSizes, Mlp, MlpSizes};
 use crate::train::{TrainError, Workload};
 
-const BUILT_IN: [(&str, &str); 3] = [
+const BUILT_IN: [(&str, &str); 5] = [
     ("gpt-char", include_str!("../../lab/workloads/gpt-char.toml")),
     ("gpt-mini", include_str!("../../lab/workloads/gpt-mini.toml")),
+    ("gpt2", include_str!("../../lab/workloads/gpt2.toml")),
+    ("mlp", include_str!("../../lab/workloads/mlp.toml")),
     ("mlp-mini", include_str!("../../lab/workloads/mlp-mini.toml")),
 ];
 
@@ -268,7 +270,7 @@ mod tests {
     #[test]
     fn an_unknown_name_is_told_the_known_ones() {
         let error = Catalog::with_user_workloads(None).entry("gpt-5").unwrap_err().to_string();
-        assert_eq!(error, "there is no workload 'gpt-5'; there are gpt-char, gpt-mini, mlp-mini");
+        assert_eq!(error, "there is no workload 'gpt-5'; there are gpt-char, gpt-mini, gpt2, mlp, mlp-mini");
     }
 
     #[test]

@@ -5,7 +5,8 @@ use std::rc::Rc;
 use crate::device::{DType, Kernel};
 use crate::model::{Category, NameId};
 use crate::train::{
-    Batch, BatchLayout, BatchSource, Context, Model, OpResult, Segment, Shape, Tensor, TrainError, Workload, checkpoint,
+    Batch, BatchLayout, BatchSource, Context, Model, OpResult, Segment, Shape, Task, Tensor, TrainError, Workload,
+    checkpoint,
 };
 
 use super::catalog::Data;
@@ -222,7 +223,7 @@ impl Workload for Gpt {
         &self.name
     }
 
-    fn build(&self, cx: &mut Context) -> OpResult<Rc<dyn Model>> {
+    fn build(&self, cx: &mut Context) -> OpResult<Task> {
         let (sizes, mut all) = (&self.sizes, Parameters::new());
         let wte = all.make(cx, "wte.weight", &[sizes.vocab, sizes.width], Init::Uniform(bound()))?;
         let wpe = all.make(cx, "wpe.weight", &[sizes.context, sizes.width], Init::Uniform(bound()))?;
@@ -233,7 +234,7 @@ impl Workload for Gpt {
         let ln_f = Affine::make(cx, &mut all, "ln_f", &[sizes.width])?;
         all.initialise(cx)?;
         let scope = |name: &str| cx.memory().name(name);
-        Ok(Rc::new(Network {
+        Ok(Task::Supervised(Rc::new(Network {
             tokens: scope("wte"),
             positions: scope("wpe"),
             head: scope("head"),
@@ -241,11 +242,15 @@ impl Workload for Gpt {
             wpe,
             blocks,
             ln_f,
-        }))
+        })))
     }
 
     fn resident_batches(&self, cx: &mut Context, samples: usize) -> OpResult<Vec<Batch>> {
-        hash::resident_tokens(cx, samples, self.sizes.seq, self.sizes.vocab)
+        hash::four(|b| self.fresh_batch(cx, b, samples, 0))
+    }
+
+    fn fresh_batch(&self, cx: &mut Context, batch: u32, samples: usize, _: u64) -> OpResult<Batch> {
+        hash::tokens(cx, batch, samples, self.sizes.seq, self.sizes.vocab)
     }
 
     fn batch_layout(&self, samples: usize) -> BatchLayout {

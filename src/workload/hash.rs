@@ -121,28 +121,36 @@ impl Parameters {
     pub fn initialise(&self, cx: &Context) -> OpResult<()> {
         for (p, (tensor, init)) in self.made.iter().enumerate() {
             let n = tensor.numel();
-            let values: Vec<f32> = match *init {
-                Init::Zero => vec![0.0; n],
-                Init::One => vec![1.0; n],
+            match *init {
+                Init::Zero => write_f32(cx, tensor, || vec![0.0; n])?,
+                Init::One => write_f32(cx, tensor, || vec![1.0; n])?,
                 Init::Uniform(bound) => {
                     let _temporaries =
                         Chain::new(cx, n).unit()?.then(DType::F64)?.then(DType::F64)?.then(DType::F64)?;
-                    units(1000 + p as u32, n).map(|u| ((2.0 * u - 1.0) * bound) as f32).collect()
+                    let values = || units(1000 + p as u32, n).map(|u| ((2.0 * u - 1.0) * bound) as f32).collect();
+                    write_f32(cx, tensor, values)?;
                 }
-            };
-            write_f32(cx, tensor, &values)?;
+            }
         }
         Ok(())
     }
 }
 
-fn write_f32(cx: &Context, tensor: &Tensor, values: &[f32]) -> OpResult<()> {
-    let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+/// Writes the values that `make` computes; a simulated device has no use for them.
+fn write_f32(cx: &Context, tensor: &Tensor, make: impl FnOnce() -> Vec<f32>) -> OpResult<()> {
+    if !cx.memory().holds_bytes() {
+        return Ok(());
+    }
+    let bytes: Vec<u8> = make().iter().flat_map(|v| v.to_le_bytes()).collect();
     cx.memory().write(tensor, &bytes)
 }
 
-fn write_i64(cx: &Context, tensor: &Tensor, values: &[i64]) -> OpResult<()> {
-    let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+/// The same for indices.
+fn write_i64(cx: &Context, tensor: &Tensor, make: impl FnOnce() -> Vec<i64>) -> OpResult<()> {
+    if !cx.memory().holds_bytes() {
+        return Ok(());
+    }
+    let bytes: Vec<u8> = make().iter().flat_map(|v| v.to_le_bytes()).collect();
     cx.memory().write(tensor, &bytes)
 }
 
@@ -151,72 +159,64 @@ fn input(cx: &Context, shape: &[usize], dtype: DType, name: &str) -> OpResult<Te
     cx.memory().named_tensor(Shape::new(shape), dtype, Category::Input, name, StreamId::DEFAULT)
 }
 
-/// Values of vector batch `b`: `samples × width` in (−1, 1), and a class for each sample.
-#[must_use]
-#[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "classes are small, samples f32")]
-pub(super) fn vector_batch(b: u32, samples: usize, width: usize, classes: usize) -> (Vec<f32>, Vec<i64>) {
-    let values = units(2000 + b, samples * width).map(|u| (2.0 * u - 1.0) as f32).collect();
-    let labels = units(3000 + b, samples).map(|u| (u * classes as f64).floor() as i64).collect();
-    (values, labels)
+/// `n` values in (−1, 1) from the sequence `seed`.
+#[expect(clippy::cast_possible_truncation, reason = "samples are f32")]
+pub(super) fn signed_units(seed: u32, n: usize) -> Vec<f32> {
+    units(seed, n).map(|u| (2.0 * u - 1.0) as f32).collect()
 }
 
-/// Tokens of batch `b`: inputs and targets, `samples × rows` each, the targets one position further on.
-#[must_use]
-#[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "tokens are small")]
-pub(super) fn token_batch(b: u32, samples: usize, rows: usize, vocabulary: usize) -> (Vec<i64>, Vec<i64>) {
-    let tokens: Vec<i64> =
-        units(4000 + b, samples * (rows + 1)).map(|u| (u * vocabulary as f64).floor() as i64).collect();
-    let inputs = tokens.chunks(rows + 1).flat_map(|row| &row[..rows]).copied().collect();
-    let targets = tokens.chunks(rows + 1).flat_map(|row| &row[1..]).copied().collect();
-    (inputs, targets)
+/// `n` whole numbers below `bound` from the sequence `seed`.
+#[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "classes and tokens are small")]
+pub(super) fn below(seed: u32, n: usize, bound: usize) -> Vec<i64> {
+    units(seed, n).map(|u| (u * bound as f64).floor() as i64).collect()
 }
 
-/// The four vector batches, on the device.
-pub(super) fn resident_vectors(cx: &Context, samples: usize, width: usize, classes: usize) -> OpResult<Vec<Batch>> {
-    (0..4)
-        .map(|b| {
-            let (values, labels) = vector_batch(b, samples, width, classes);
-            let chain = Chain::new(cx, samples * width).unit()?.then(DType::F64)?.then(DType::F64)?;
-            let images = input(cx, &[samples, width], DType::F32, "batch input")?;
-            drop(chain);
-            write_f32(cx, &images, &values)?;
-            let chain = Chain::new(cx, samples).unit()?.then(DType::F64)?.then(DType::F64)?;
-            let targets = input(cx, &[samples], DType::I64, "batch target")?;
-            drop(chain);
-            write_i64(cx, &targets, &labels)?;
-            Ok(Batch { input: images, target: targets })
-        })
-        .collect()
+/// Of `samples` rows of `rows + 1` tokens each: all but the last of a row, or all but the first.
+fn shifted(tokens: &[i64], rows: usize, by: usize) -> Vec<i64> {
+    tokens.chunks(rows + 1).flat_map(|row| &row[by..rows + by]).copied().collect()
 }
 
-/// The four token batches, on the device.
-pub(super) fn resident_tokens(cx: &Context, samples: usize, rows: usize, vocabulary: usize) -> OpResult<Vec<Batch>> {
-    (0..4)
-        .map(|b| {
-            let (inputs, targets) = token_batch(b, samples, rows, vocabulary);
-            let chain =
-                Chain::new(cx, samples * (rows + 1)).unit()?.then(DType::F64)?.then(DType::F64)?.then(DType::I64)?;
-            if samples == 1 {
-                // Both halves of a single row are contiguous as they lie: two views, no copies.
-                let row = chain.last.clone();
-                drop(chain);
-                if let Some(row) = row {
-                    let all: Vec<i64> = inputs.iter().take(1).chain(&targets).copied().collect();
-                    write_i64(cx, &row, &all)?;
-                    let shape = Shape::new(&[1, rows]);
-                    cx.memory().relabel(&row, Category::Input, cx.memory().name("batch"));
-                    return Ok(Batch { input: row.window(shape, 0), target: row.window(shape, 1) });
-                }
-                return Err(TrainError::Data("a batch of one sample has no row".into()).into());
-            }
-            let input_tensor = input(cx, &[samples, rows], DType::I64, "batch input")?;
-            let target_tensor = input(cx, &[samples, rows], DType::I64, "batch target")?;
-            drop(chain);
-            write_i64(cx, &input_tensor, &inputs)?;
-            write_i64(cx, &target_tensor, &targets)?;
-            Ok(Batch { input: input_tensor, target: target_tensor })
-        })
-        .collect()
+/// Inputs of `shape` in (−1, 1) and a class for each sample, made on the device as batch `b`.
+pub(super) fn labelled(cx: &Context, b: u32, shape: &[usize], classes: usize) -> OpResult<Batch> {
+    let (n, samples) = (shape.iter().product(), shape[0]);
+    let chain = Chain::new(cx, n).unit()?.then(DType::F64)?.then(DType::F64)?;
+    let images = input(cx, shape, DType::F32, "batch input")?;
+    drop(chain);
+    write_f32(cx, &images, || signed_units(2000 + b, n))?;
+    let chain = Chain::new(cx, samples).unit()?.then(DType::F64)?.then(DType::F64)?;
+    let targets = input(cx, &[samples], DType::I64, "batch target")?;
+    drop(chain);
+    write_i64(cx, &targets, || below(3000 + b, samples, classes))?;
+    Ok(Batch { input: images, target: targets })
+}
+
+/// Token batch `b`, made on the device.
+pub(super) fn tokens(cx: &Context, b: u32, samples: usize, rows: usize, vocabulary: usize) -> OpResult<Batch> {
+    let all = || below(4000 + b, samples * (rows + 1), vocabulary);
+    let chain = Chain::new(cx, samples * (rows + 1)).unit()?.then(DType::F64)?.then(DType::F64)?.then(DType::I64)?;
+    if samples == 1 {
+        // Both halves of a single row are contiguous as they lie: two views, no copies.
+        let row = chain.last.clone();
+        drop(chain);
+        if let Some(row) = row {
+            write_i64(cx, &row, all)?;
+            let shape = Shape::new(&[1, rows]);
+            cx.memory().relabel(&row, Category::Input, cx.memory().name("batch"));
+            return Ok(Batch { input: row.window(shape, 0), target: row.window(shape, 1) });
+        }
+        return Err(TrainError::Data("a batch of one sample has no row".into()).into());
+    }
+    let inputs = input(cx, &[samples, rows], DType::I64, "batch input")?;
+    let targets = input(cx, &[samples, rows], DType::I64, "batch target")?;
+    drop(chain);
+    write_i64(cx, &inputs, || shifted(&all(), rows, 0))?;
+    write_i64(cx, &targets, || shifted(&all(), rows, 1))?;
+    Ok(Batch { input: inputs, target: targets })
+}
+
+/// The four batches of a kind that `make` makes by number.
+pub(super) fn four(mut make: impl FnMut(u32) -> OpResult<Batch>) -> OpResult<Vec<Batch>> {
+    (0..4).map(&mut make).collect()
 }
 
 /// Makes reference batch `b` of `samples`: the bytes of input and target.
@@ -235,22 +235,19 @@ impl Cycle {
     /// Token batches.
     pub fn tokens(rows: usize, vocabulary: usize) -> Self {
         let make = move |b, samples| {
-            let (inputs, targets) = token_batch(b, samples, rows, vocabulary);
-            (
-                inputs.iter().flat_map(|x| x.to_le_bytes()).collect(),
-                targets.iter().flat_map(|x| x.to_le_bytes()).collect(),
-            )
+            let all = below(4000 + b, samples * (rows + 1), vocabulary);
+            let bytes = |by| shifted(&all, rows, by).iter().flat_map(|x| x.to_le_bytes()).collect();
+            (bytes(0), bytes(1))
         };
         Self::new(Box::new(make), 8 * rows)
     }
 
-    /// Vector batches.
-    pub fn vectors(width: usize, classes: usize) -> Self {
+    /// Samples of `width` values in (−1, 1), and a class for each.
+    pub fn labelled(width: usize, classes: usize) -> Self {
         let make = move |b, samples| {
-            let (values, labels) = vector_batch(b, samples, width, classes);
             (
-                values.iter().flat_map(|x| x.to_le_bytes()).collect(),
-                labels.iter().flat_map(|x| x.to_le_bytes()).collect(),
+                signed_units(2000 + b, samples * width).iter().flat_map(|x| x.to_le_bytes()).collect(),
+                below(3000 + b, samples, classes).iter().flat_map(|x| x.to_le_bytes()).collect(),
             )
         };
         Self::new(Box::new(make), 4 * width)

@@ -5,7 +5,8 @@ use std::rc::Rc;
 use crate::device::DType;
 use crate::model::NameId;
 use crate::train::{
-    Batch, BatchLayout, BatchSource, Context, Model, OpResult, Segment, Shape, Tensor, TrainError, Workload, checkpoint,
+    Batch, BatchLayout, BatchSource, Context, Model, OpResult, Segment, Shape, Task, Tensor, TrainError, Workload,
+    checkpoint,
 };
 
 use super::hash::{self, Cycle, Init, Parameters};
@@ -105,7 +106,7 @@ impl Workload for Mlp {
         &self.name
     }
 
-    fn build(&self, cx: &mut Context) -> OpResult<Rc<dyn Model>> {
+    fn build(&self, cx: &mut Context) -> OpResult<Task> {
         let mut all = Parameters::new();
         let mut inputs = self.sizes.inputs;
         let mut hidden = Vec::new();
@@ -116,11 +117,15 @@ impl Workload for Mlp {
         }
         let head = Linear::make(cx, &mut all, "head", inputs, self.sizes.classes)?;
         all.initialise(cx)?;
-        Ok(Rc::new(Network { hidden, head }))
+        Ok(Task::Supervised(Rc::new(Network { hidden, head })))
     }
 
     fn resident_batches(&self, cx: &mut Context, samples: usize) -> OpResult<Vec<Batch>> {
-        hash::resident_vectors(cx, samples, self.sizes.inputs, self.sizes.classes)
+        hash::four(|b| self.fresh_batch(cx, b, samples, 0))
+    }
+
+    fn fresh_batch(&self, cx: &mut Context, batch: u32, samples: usize, _: u64) -> OpResult<Batch> {
+        hash::labelled(cx, batch, &[samples, self.sizes.inputs], self.sizes.classes)
     }
 
     fn batch_layout(&self, samples: usize) -> BatchLayout {
@@ -131,7 +136,7 @@ impl Workload for Mlp {
     }
 
     fn batch_source(&self) -> Result<Box<dyn BatchSource>, TrainError> {
-        Ok(Box::new(Cycle::vectors(self.sizes.inputs, self.sizes.classes)))
+        Ok(Box::new(Cycle::labelled(self.sizes.inputs, self.sizes.classes)))
     }
 
     fn items_per_sample(&self) -> usize {

@@ -5,9 +5,11 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use vramlab::device::Device;
 use vramlab::device::cpu::{CpuDevice, CpuOptions};
+use vramlab::device::sim::SimDevice;
 use vramlab::model::Event;
-use vramlab::train::{Amp, Config, LibraryMemory, OptimizerKind, Trainer, TrainerOptions, Workload, ZeroGrad};
+use vramlab::train::{Amp, Config, LibraryMemory, OptimizerKind, Tf32, Trainer, TrainerOptions, Workload, ZeroGrad};
 use vramlab::units::Bytes;
 use vramlab::workload::{Gpt, GptSizes, Mlp, MlpSizes};
 
@@ -32,6 +34,8 @@ pub fn workload(name: &str) -> (Box<dyn Workload>, usize) {
         "mlp-mini" => mlp(32, 64, 4, 10, 16),
         "mlp-odd" => mlp(48, 80, 3, 7, 6),
         "mlp-rows" => mlp(64, 200, 4, 10, 2048),
+        "gpt2" => gpt(50257, 1024, 768, 12, 12, 16, 1024),
+        "mlp" => mlp(1024, 4096, 8, 1000, 8192),
         other => panic!("no workload {other}"),
     }
 }
@@ -53,6 +57,8 @@ pub fn variant(name: &str, batch: usize) -> Config {
         "adam" => config.optimizer = OptimizerKind::Adam,
         "sgd0" => config.optimizer = OptimizerKind::Sgd,
         "zeroed" => config.zero_grad = ZeroGrad::Zeroed,
+        "tf32" => config.tf32 = Tf32::On,
+        "tf32ckpt" => (config.tf32, config.checkpointing) = (Tf32::On, true),
         other => panic!("no variant {other}"),
     }
     config
@@ -65,8 +71,22 @@ pub fn trainer(
     library: LibraryMemory,
 ) -> (Trainer, Rc<RefCell<Vec<Event>>>) {
     let device = CpuDevice::open(CpuOptions { memory: Some(Bytes::gib(2)), threads: Some(2) }).unwrap();
+    on(Box::new(device), workload, config, library)
+}
+
+/// A trainer on a simulated H200 and the events it writes.
+pub fn simulated(workload: Box<dyn Workload>, config: Config) -> (Trainer, Rc<RefCell<Vec<Event>>>) {
+    on(Box::new(SimDevice::h200()), workload, config, LibraryMemory::Hopper)
+}
+
+fn on(
+    device: Box<dyn Device>,
+    workload: Box<dyn Workload>,
+    config: Config,
+    library: LibraryMemory,
+) -> (Trainer, Rc<RefCell<Vec<Event>>>) {
     let events = Rc::new(RefCell::new(Vec::new()));
     let options = TrainerOptions { workspaces: library, ..TrainerOptions::default() };
-    let trainer = Trainer::new(Box::new(device), workload, config, options, Box::new(Rc::clone(&events))).unwrap();
+    let trainer = Trainer::new(device, workload, config, options, Box::new(Rc::clone(&events))).unwrap();
     (trainer, events)
 }

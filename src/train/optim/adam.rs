@@ -8,7 +8,7 @@ use crate::train::context::Context;
 use crate::train::error::OpResult;
 use crate::train::tensor::Tensor;
 
-use super::{learning_rate, state, with_gradients};
+use super::{WithGradient, learning_rate, state};
 
 struct Moments {
     first: Tensor,
@@ -28,9 +28,8 @@ impl Adam {
         Self { decoupled, moments: BTreeMap::new() }
     }
 
-    pub fn step(&mut self, cx: &Context, hyper: &Hyper) -> OpResult<()> {
-        let parameters = with_gradients(cx);
-        for (index, _, _) in &parameters {
+    pub fn step(&mut self, cx: &Context, hyper: &Hyper, parameters: &[WithGradient]) -> OpResult<()> {
+        for (index, _, _) in parameters {
             if self.moments.contains_key(index) {
                 continue;
             }
@@ -44,11 +43,11 @@ impl Adam {
         // Only AdamW decays here, and it decays the weight itself; Adam's decay would copy every gradient first.
         let weight_decay = if self.decoupled { hyper.weight_decay } else { 0.0 };
         let mut roots = Vec::with_capacity(parameters.len());
-        for (_, parameter, _) in &parameters {
+        for (_, parameter, _) in parameters {
             roots.push(cx.temporary(parameter.shape(), parameter.dtype(), "square root of exp_avg_sq")?);
         }
         let mut updates: BTreeMap<u64, Vec<ParameterUpdate>> = BTreeMap::new();
-        for (index, parameter, gradient) in &parameters {
+        for (index, parameter, gradient) in parameters {
             let Some(moments) = self.moments.get_mut(index) else { continue };
             moments.step += 1;
             updates.entry(moments.step).or_default().push(ParameterUpdate {

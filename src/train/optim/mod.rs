@@ -6,6 +6,8 @@
 mod adam;
 mod sgd;
 
+use std::ops::Range;
+
 use crate::model::Category;
 use crate::units::StreamId;
 
@@ -31,11 +33,13 @@ impl Optimizer {
         }
     }
 
-    /// Updates every parameter that has a gradient.
-    pub fn step(&mut self, cx: &mut Context, config: &Config) -> OpResult<()> {
+    /// Updates every one of `parameters` that has a gradient, in step number `step` of the training.
+    pub fn step(&mut self, cx: &mut Context, config: &Config, parameters: Range<usize>, step: u64) -> OpResult<()> {
+        let _ = step;
+        let parameters = with_gradients(cx, parameters);
         match self {
-            Self::Sgd(sgd) => cx.op("sgd", |cx| sgd.step(cx, &config.hyper)),
-            Self::Adam(adam) => cx.op("adam", |cx| adam.step(cx, &config.hyper)),
+            Self::Sgd(sgd) => cx.op("sgd", |cx| sgd.step(cx, &config.hyper, &parameters)),
+            Self::Adam(adam) => cx.op("adam", |cx| adam.step(cx, &config.hyper, &parameters)),
         }
     }
 }
@@ -47,9 +51,12 @@ fn state(cx: &Context, parameter: usize, what: &str) -> OpResult<Tensor> {
     cx.memory().named_tensor(like.shape(), like.dtype(), Category::OptimizerState, name, StreamId::DEFAULT)
 }
 
-/// Parameters with gradients: position, weights, gradient.
-fn with_gradients(cx: &Context) -> Vec<(usize, Tensor, Tensor)> {
-    let leaves = cx.leaves.iter().enumerate();
+/// A parameter's position, its weights, its gradient.
+type WithGradient = (usize, Tensor, Tensor);
+
+/// Those of `parameters` that have gradients.
+fn with_gradients(cx: &Context, parameters: Range<usize>) -> Vec<WithGradient> {
+    let leaves = cx.leaves.iter().enumerate().take(parameters.end).skip(parameters.start);
     leaves.filter_map(|(i, leaf)| Some((i, leaf.data.clone(), leaf.gradient.clone()?))).collect()
 }
 

@@ -8,7 +8,7 @@ use crate::train::context::Context;
 use crate::train::error::OpResult;
 use crate::train::tensor::Tensor;
 
-use super::{learning_rate, state, with_gradients};
+use super::{WithGradient, learning_rate, state};
 
 /// State of SGD: with momentum, one buffer per parameter.
 pub(crate) struct Sgd {
@@ -21,11 +21,10 @@ impl Sgd {
         Self { momentum, buffers: BTreeMap::new() }
     }
 
-    pub fn step(&mut self, cx: &Context, hyper: &Hyper) -> OpResult<()> {
-        let parameters = with_gradients(cx);
+    pub fn step(&mut self, cx: &Context, hyper: &Hyper, parameters: &[WithGradient]) -> OpResult<()> {
         let mut first = Vec::new();
         let mut later = Vec::new();
-        for (index, parameter, gradient) in &parameters {
+        for (index, parameter, gradient) in parameters {
             let mut update = ParameterUpdate {
                 parameter: parameter.operand(),
                 gradient: gradient.operand(),

@@ -1,10 +1,16 @@
 //! The training loop: PyTorch's reference loop, with the switches of a [`Config`].
+//!
+//! What a step does is the workload's [`Task`]: `supervised.rs` and `adversarial.rs` have the two that train.
 
+mod adversarial;
+mod supervised;
+
+use std::ops::Range;
 use std::rc::Rc;
 
 use crate::allocator::{Settings, SettingsError, Statistics};
-use crate::device::{DType, Device, DeviceInfo, Kernel};
-use crate::model::{Category, EventKind, Micros, Phase, StepReport};
+use crate::device::{Device, DeviceInfo, Kernel};
+use crate::model::{EventKind, Micros, Phase, StepReport};
 use crate::units::Bytes;
 
 use super::config::{Config, DataPath, ZeroGrad};
@@ -16,8 +22,8 @@ use super::memory::{Memory, micros};
 use super::observer::{Observer, SafePoint};
 use super::optim::Optimizer;
 use super::scaler::Scaler;
-use super::tensor::{Shape, Tensor};
-use super::workload::{Batch, Model, Workload};
+use super::tensor::Tensor;
+use super::workload::{Batch, Outcome, Task, Workload};
 
 /// How a trainer is made.
 #[derive(Clone, Debug, Default)]
@@ -51,15 +57,21 @@ pub struct Trainer {
     total: Option<Tensor>,
     batches: Vec<Batch>,
     feed: Option<Feed>,
-    optimizer: Optimizer,
+    optimizers: Vec<Player>,
     scaler: Scaler,
-    model: Rc<dyn Model>,
+    task: Task,
     cx: Context,
     workload: Box<dyn Workload>,
     config: Config,
     marks: Marks,
     steps: u64,
     timing: Timing,
+}
+
+/// An optimizer and the parameters that are its own.
+struct Player {
+    optimizer: Optimizer,
+    parameters: Range<usize>,
 }
 
 /// Times of the present step.
@@ -87,14 +99,14 @@ impl Trainer {
             memory.set_limit(options.limit);
         }
         let mut cx = Context::new(memory, options.workspaces);
-        let model = workload.build(&mut cx)?;
+        let task = workload.build(&mut cx)?;
         let mut trainer = Self {
             total: None,
             batches: Vec::new(),
             feed: None,
-            optimizer: Optimizer::new(config.optimizer),
+            optimizers: players(&task, cx.leaves.len(), &config),
             scaler: Scaler::default(),
-            model,
+            task,
             cx,
             workload,
             config,
@@ -196,8 +208,11 @@ impl Trainer {
             self.make_batches()?;
             return Err(error);
         }
-        if old.optimizer != config.optimizer {
-            self.optimizer = Optimizer::new(config.optimizer);
+        if (old.optimizer, old.form) != (config.optimizer, config.form) {
+            self.optimizers = players(&self.task, self.cx.leaves.len(), &config);
+        }
+        if let Task::Routine(routine) = &mut self.task {
+            routine.reset();
         }
         if old.amp.scales() && !config.amp.scales() {
             self.scaler = Scaler::default();
@@ -206,12 +221,19 @@ impl Trainer {
     }
 
     fn make_batches(&mut self) -> Result<(), TrainError> {
+        if matches!(self.task, Task::Routine(_)) {
+            return Ok(());
+        }
         let samples = self.config.micro_batch();
         match self.config.data {
             DataPath::Resident => {
                 self.feed = None;
                 self.batches.clear();
                 self.batches = self.workload.resident_batches(&mut self.cx, samples)?;
+            }
+            DataPath::Fresh => {
+                self.feed = None;
+                self.batches.clear();
             }
             DataPath::Streamed => {
                 self.batches.clear();
@@ -236,7 +258,8 @@ impl Trainer {
         let begun = self.memory().now();
         self.timing = Timing::default();
         match self.run_step() {
-            Ok((loss, optimizer_ran)) => {
+            Ok(Outcome { loss, optimizer_ran }) => {
+                let loss = loss.unwrap_or(f32::NAN);
                 // Only the compute stream is waited for (by reading the loss): the next batch may still be on its way.
                 let waited = self.memory().with_device(|device| device.take_copy_time());
                 let copy = Micros(micros(waited).0 + self.feed.as_mut().map_or(0, |feed| feed.take_copy_time().0));
@@ -259,6 +282,9 @@ impl Trainer {
             Err(interrupt) => {
                 self.cx.abandon();
                 self.total = None;
+                if let Task::Routine(routine) = &mut self.task {
+                    routine.reset();
+                }
                 if let Some((phase, _)) = self.timing.open.take() {
                     self.memory().emit(EventKind::PhaseEnd { phase });
                 }
@@ -272,8 +298,9 @@ impl Trainer {
         if !self.workload.writes_every().is_some_and(|every| self.steps.is_multiple_of(every.max(1))) {
             return Ok(());
         }
+        let Task::Supervised(model) = &self.task else { return Ok(()) };
+        let model = Rc::clone(model);
         self.memory().emit(EventKind::Generating);
-        let model = Rc::clone(&self.model);
         let (workload, steps) = (&self.workload, self.steps);
         match self.cx.no_grad(|cx| workload.write(cx, &*model, steps)) {
             Ok(Some(text)) => self.memory().emit(EventKind::Generated { text: text.into() }),
@@ -311,77 +338,31 @@ impl Trainer {
         self.memory().end_phase(phase)
     }
 
-    fn run_step(&mut self) -> OpResult<(f32, bool)> {
+    fn run_step(&mut self) -> OpResult<Outcome> {
         self.total = None;
-        for micro in 0..self.config.accumulation.max(1) {
-            self.micro_batch(micro)?;
-        }
-        self.marks.backward = self.memory().allocated();
-
-        self.begin(Phase::Optimizer);
-        let optimizer_ran = self.optimize()?;
-        self.marks.optimizer = self.memory().allocated();
-        self.end(Phase::Optimizer)?;
-
-        self.begin(Phase::ZeroGrad);
-        self.zero_grad()?;
-        self.marks.zero_grad = self.memory().allocated();
-        self.end(Phase::ZeroGrad)?;
-
-        let loss = match &self.total {
-            Some(total) => self.memory().read_f32(total)?,
-            None => f32::NAN,
-        };
-        Ok((loss, optimizer_ran))
-    }
-
-    fn micro_batch(&mut self, micro: usize) -> OpResult<()> {
-        self.begin(Phase::Data);
-        let batch = self.next_batch(micro)?;
-        self.end(Phase::Data)?;
-
-        self.begin(Phase::Forward);
-        let config = self.config;
-        let model = Rc::clone(&self.model);
-        #[expect(clippy::cast_precision_loss, reason = "a handful of micro-batches")]
-        let share = 1.0 / config.accumulation.max(1) as f64;
-        let (logits, loss) = self.cx.autocast(config.amp.dtype(), |cx| {
-            let logits = model.forward(cx, &batch.input, config.checkpointing)?;
-            let loss = cx.cross_entropy(&logits, &batch.target)?;
-            let loss = cx.scale(&loss, share, "mean loss")?;
-            Ok((logits, loss))
-        })?;
-        self.marks.forward = self.memory().allocated();
-        self.end(Phase::Forward)?;
-
-        self.begin(Phase::Backward);
-        {
-            let root = if config.amp.scales() { self.scaler.scale(&mut self.cx, &loss)? } else { loss.clone() };
-            let one = self.cx.temporary(root.shape(), root.dtype(), "gradient of the loss")?;
-            self.cx.launch(&Kernel::Fill { dst: one.operand(), value: 1.0 })?;
-            self.cx.on_backward_thread(|cx| cx.backward(&root, &one))?;
-        }
-        self.add_to_total(&loss)?;
-        drop((logits, loss));
-        self.end(Phase::Backward)
-    }
-
-    fn add_to_total(&mut self, loss: &Tensor) -> OpResult<()> {
-        let memory = self.memory();
-        let sum = memory.tensor(Shape::new(&[]), DType::F32, Category::Other, "summed loss")?;
-        match &self.total {
-            Some(total) => {
-                memory.launch(&Kernel::Add { a: total.operand(), b: loss.operand(), dst: sum.operand() })?;
+        match &mut self.task {
+            Task::Supervised(model) => {
+                let model = Rc::clone(model);
+                self.supervised_step(&model)
             }
-            None => memory.launch(&Kernel::Scale { src: loss.operand(), dst: sum.operand(), factor: 1.0 })?,
+            Task::Adversarial(adversaries) => {
+                let players = [Rc::clone(&adversaries.generator), Rc::clone(&adversaries.discriminator)];
+                self.adversarial_step(&players)
+            }
+            Task::Routine(routine) => routine.step(&mut self.cx, &self.config, self.steps),
         }
-        self.total = Some(sum);
-        Ok(())
     }
 
     fn next_batch(&mut self, micro: usize) -> OpResult<Batch> {
         if let Some(feed) = &mut self.feed {
             return feed.next(self.cx.memory());
+        }
+        let samples = self.config.micro_batch();
+        if self.config.data == DataPath::Fresh {
+            // Recorded histories made each step's batch anew, and the same for all its micro-batches.
+            #[expect(clippy::cast_possible_truncation, reason = "one of four")]
+            let number = (self.steps % 4) as u32;
+            return self.workload.fresh_batch(&mut self.cx, number, samples, self.steps);
         }
         let position = self.steps * self.config.accumulation.max(1) as u64 + micro as u64;
         let count = self.batches.len() as u64;
@@ -392,18 +373,19 @@ impl Trainer {
             .ok_or_else(|| Interrupt::Failed(TrainError::Data("the workload has no batches".into())))
     }
 
-    fn optimize(&mut self) -> OpResult<bool> {
+    /// One player's optimizer; an overflow keeps it from running.
+    fn optimize(&mut self, player: usize) -> OpResult<(bool, Option<Tensor>)> {
+        let Some(Player { optimizer, parameters }) = self.optimizers.get_mut(player) else { return Ok((false, None)) };
         if !self.config.amp.scales() {
-            self.optimizer.step(&mut self.cx, &self.config)?;
-            return Ok(true);
+            optimizer.step(&mut self.cx, &self.config, parameters.clone(), self.steps)?;
+            return Ok((true, None));
         }
-        let Some(found_inf) = self.scaler.unscale(&mut self.cx)? else { return Ok(false) };
-        let overflowed = self.memory().read_f32(&found_inf)? != 0.0;
+        let Some(found_inf) = self.scaler.unscale(&mut self.cx, parameters.clone())? else { return Ok((false, None)) };
+        let overflowed = self.cx.memory().read_f32(&found_inf)? != 0.0;
         if !overflowed {
-            self.optimizer.step(&mut self.cx, &self.config)?;
+            optimizer.step(&mut self.cx, &self.config, parameters.clone(), self.steps)?;
         }
-        self.scaler.update(&mut self.cx, found_inf)?;
-        Ok(!overflowed)
+        Ok((!overflowed, Some(found_inf)))
     }
 
     fn zero_grad(&mut self) -> OpResult<()> {
@@ -421,5 +403,17 @@ impl Trainer {
                 Ok(())
             }),
         }
+    }
+}
+
+/// The optimizers of a task, without state.
+fn players(task: &Task, parameters: usize, config: &Config) -> Vec<Player> {
+    let player = |parameters| Player { optimizer: Optimizer::new(config.optimizer), parameters };
+    match task {
+        Task::Supervised(_) => vec![player(0..parameters)],
+        Task::Adversarial(adversaries) => {
+            vec![player(0..adversaries.generator_parameters), player(adversaries.generator_parameters..parameters)]
+        }
+        Task::Routine(_) => Vec::new(),
     }
 }

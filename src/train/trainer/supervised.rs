@@ -1,0 +1,79 @@
+//! A supervised step: every micro-batch forward and backward, then the optimizer.
+
+use std::rc::Rc;
+
+use crate::device::{DType, Kernel};
+use crate::model::{Category, Phase};
+use crate::train::error::OpResult;
+use crate::train::tensor::{Shape, Tensor};
+use crate::train::workload::{Model, Outcome};
+
+use super::Trainer;
+
+impl Trainer {
+    pub(super) fn supervised_step(&mut self, model: &Rc<dyn Model>) -> OpResult<Outcome> {
+        for micro in 0..self.config.accumulation.max(1) {
+            self.micro_batch(model, micro)?;
+        }
+        self.marks.backward = self.memory().allocated();
+
+        self.begin(Phase::Optimizer);
+        let (optimizer_ran, found_inf) = self.optimize(0)?;
+        if let Some(found_inf) = found_inf {
+            self.scaler.update(&mut self.cx, found_inf)?;
+        }
+        self.marks.optimizer = self.memory().allocated();
+        self.end(Phase::Optimizer)?;
+
+        self.begin(Phase::ZeroGrad);
+        self.zero_grad()?;
+        self.marks.zero_grad = self.memory().allocated();
+        self.end(Phase::ZeroGrad)?;
+
+        let loss = self.total.as_ref().map(|total| self.memory().read_f32(total)).transpose()?;
+        Ok(Outcome { loss, optimizer_ran })
+    }
+
+    fn micro_batch(&mut self, model: &Rc<dyn Model>, micro: usize) -> OpResult<()> {
+        self.begin(Phase::Data);
+        let batch = self.next_batch(micro)?;
+        self.end(Phase::Data)?;
+
+        self.begin(Phase::Forward);
+        let config = self.config;
+        #[expect(clippy::cast_precision_loss, reason = "a handful of micro-batches")]
+        let share = 1.0 / config.accumulation.max(1) as f64;
+        let (logits, loss) = self.cx.autocast(config.amp.dtype(), |cx| {
+            let logits = model.forward(cx, &batch.input, config.checkpointing)?;
+            let loss = cx.cross_entropy(&logits, &batch.target)?;
+            let loss = cx.scale(&loss, share, "mean loss")?;
+            Ok((logits, loss))
+        })?;
+        self.marks.forward = self.memory().allocated();
+        self.end(Phase::Forward)?;
+
+        self.begin(Phase::Backward);
+        {
+            let root = if config.amp.scales() { self.scaler.scale(&mut self.cx, &loss)? } else { loss.clone() };
+            let one = self.cx.temporary(root.shape(), root.dtype(), "gradient of the loss")?;
+            self.cx.launch(&Kernel::Fill { dst: one.operand(), value: 1.0 })?;
+            self.cx.on_backward_thread(|cx| cx.backward(&root, &one))?;
+        }
+        self.add_to_total(&loss)?;
+        drop((logits, loss));
+        self.end(Phase::Backward)
+    }
+
+    fn add_to_total(&mut self, loss: &Tensor) -> OpResult<()> {
+        let memory = self.memory();
+        let sum = memory.tensor(Shape::new(&[]), DType::F32, Category::Other, "summed loss")?;
+        match &self.total {
+            Some(total) => {
+                memory.launch(&Kernel::Add { a: total.operand(), b: loss.operand(), dst: sum.operand() })?;
+            }
+            None => memory.launch(&Kernel::Scale { src: loss.operand(), dst: sum.operand(), factor: 1.0 })?,
+        }
+        self.total = Some(sum);
+        Ok(())
+    }
+}
