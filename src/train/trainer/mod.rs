@@ -360,7 +360,6 @@ impl Trainer {
         let samples = self.config.micro_batch();
         if self.config.data == DataPath::Fresh {
             // Recorded histories made each step's batch anew, and the same for all its micro-batches.
-            #[expect(clippy::cast_possible_truncation, reason = "one of four")]
             let number = (self.steps % 4) as u32;
             return self.workload.fresh_batch(&mut self.cx, number, samples, self.steps);
         }
