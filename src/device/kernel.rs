@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::shape::{ChannelShape, ConvShape, PoolShape};
 use crate::units::{Address, Bytes};
 
 /// The type of a tensor's elements.
@@ -247,6 +248,81 @@ pub enum Kernel<'a> {
     NllLoss { logp: Operand, targets: Operand, loss: Operand, total_weight: Operand, cols: usize },
     /// `dst[r, targets[r]] = −grad / total_weight`, everything else 0.
     NllLossBackward { grad: Operand, targets: Operand, total_weight: Operand, dst: Operand, cols: usize },
+    /// `dst[i] = src[i] + value`; dst may be src.
+    AddScalar { src: Operand, dst: Operand, value: f64 },
+    /// `dst[i] = src[i] > 0 ? src[i] : slope · src[i]`; dst may be src.
+    LeakyRelu { src: Operand, dst: Operand, slope: f32 },
+    /// `dst[i] = output[i] > 0 ? grad[i] : slope · grad[i]`, for slopes ≥ 0; dst may be grad.
+    LeakyReluBackward { output: Operand, grad: Operand, dst: Operand, slope: f32 },
+    /// `dst[i] = tanh(src[i])`; dst may be src.
+    Tanh { src: Operand, dst: Operand },
+    /// `dst[i] = grad[i] · (1 − output[i]²)`; dst may be grad.
+    TanhBackward { output: Operand, grad: Operand, dst: Operand },
+    /// `dst[n,o,y,x] = bias[o] + Σ_{i,u,v} weight[o,i,u,v] · src[n, i, y·stride + u − padding, x·stride + v − padding]`,
+    /// with zeros around the source. `src` is (batch, in, height, width), `weight` (out, in, kernel, kernel), `bias`
+    /// (out), `dst` (batch, out, height, width). [`ConvShape`] tells how transposed convolutions are made of it.
+    Conv2d { shape: ConvShape, src: Operand, weight: Operand, bias: Option<Operand>, dst: Operand },
+    /// Gradient of [`Kernel::Conv2d`] with respect to its source: `grad` has the output's shape, `dst` the source's.
+    Conv2dBackwardInput { shape: ConvShape, grad: Operand, weight: Operand, dst: Operand },
+    /// Gradient of [`Kernel::Conv2d`] with respect to its weight: `grad` has the output's shape, `dst` the weight's.
+    Conv2dBackwardWeight { shape: ConvShape, grad: Operand, src: Operand, dst: Operand },
+    /// `dst[c] = Σ_{n,i} src[n,c,i]`: the gradient of a convolution's bias.
+    ChannelSum { src: Operand, dst: Operand, shape: ChannelShape },
+    /// Normalises each channel over images and area, `dst = (src − mean) · rstd · weight + bias` with
+    /// `rstd = 1/√(variance + eps)` and the variance of the population, as in training. `mean` and `rstd` (f32, one
+    /// per channel) are kept for the backward pass. The running statistics move by `momentum` towards the mean and
+    /// the variance of the sample (divided by one less). All but `src` and `dst` have one element per channel.
+    BatchNorm {
+        src: Operand,
+        weight: Operand,
+        bias: Operand,
+        dst: Operand,
+        mean: Operand,
+        rstd: Operand,
+        running_mean: Operand,
+        running_var: Operand,
+        shape: ChannelShape,
+        eps: f32,
+        momentum: f32,
+    },
+    /// Normalises each channel by its running statistics, as when evaluating.
+    BatchNormInference {
+        src: Operand,
+        weight: Operand,
+        bias: Operand,
+        running_mean: Operand,
+        running_var: Operand,
+        dst: Operand,
+        shape: ChannelShape,
+        eps: f32,
+    },
+    /// Gradients of [`Kernel::BatchNorm`] with respect to its source, weight and bias.
+    BatchNormBackward {
+        grad: Operand,
+        src: Operand,
+        mean: Operand,
+        rstd: Operand,
+        weight: Operand,
+        dsrc: Operand,
+        dweight: Operand,
+        dbias: Operand,
+        shape: ChannelShape,
+    },
+    /// The largest element of each window and its place in the plane (i64, row · in_width + column; the first of equal
+    /// ones, NaN above all).
+    MaxPool { src: Operand, dst: Operand, indices: Operand, shape: PoolShape },
+    /// Gradient of [`Kernel::MaxPool`]: `dst` (planes × input area) is the sum of `grad` at the places in `indices`.
+    MaxPoolBackward { grad: Operand, indices: Operand, dst: Operand, shape: PoolShape },
+    /// `dst[o,i] = Σ_m src[o,m,i] / middle`.
+    Mean { src: Operand, dst: Operand, outer: usize, middle: usize, inner: usize },
+    /// Gradient of [`Kernel::Mean`]: `dst[o,m,i] = grad[o,i] / middle`.
+    MeanBackward { grad: Operand, dst: Operand, outer: usize, middle: usize, inner: usize },
+    /// Mean over all elements of `−t·ln σ(x) − (1 − t)·ln(1 − σ(x))` for `x` of `logits` and `t` of `targets`, in a
+    /// form that does not overflow; `loss` is one element.
+    BceWithLogits { logits: Operand, targets: Operand, loss: Operand },
+    /// Gradient of [`Kernel::BceWithLogits`] with respect to its logits: `dst = grad · (σ(logits) − targets) / len`;
+    /// `grad` is one element.
+    BceWithLogitsBackward { grad: Operand, logits: Operand, targets: Operand, dst: Operand },
     /// SGD, with momentum where `first` is given: `buf = momentum·buf + g` (or `buf = g` on the first update),
     /// `p −= lr·buf`.
     Sgd {
@@ -297,6 +373,24 @@ impl Kernel<'_> {
             Self::LogSoftmaxBackward { .. } => "log_softmax_backward",
             Self::NllLoss { .. } => "nll_loss",
             Self::NllLossBackward { .. } => "nll_loss_backward",
+            Self::AddScalar { .. } => "add_scalar",
+            Self::LeakyRelu { .. } => "leaky_relu",
+            Self::LeakyReluBackward { .. } => "leaky_relu_backward",
+            Self::Tanh { .. } => "tanh",
+            Self::TanhBackward { .. } => "tanh_backward",
+            Self::Conv2d { .. } => "conv2d",
+            Self::Conv2dBackwardInput { .. } => "conv2d_backward_input",
+            Self::Conv2dBackwardWeight { .. } => "conv2d_backward_weight",
+            Self::ChannelSum { .. } => "channel_sum",
+            Self::BatchNorm { .. } => "batch_norm",
+            Self::BatchNormInference { .. } => "batch_norm_inference",
+            Self::BatchNormBackward { .. } => "batch_norm_backward",
+            Self::MaxPool { .. } => "max_pool",
+            Self::MaxPoolBackward { .. } => "max_pool_backward",
+            Self::Mean { .. } => "mean",
+            Self::MeanBackward { .. } => "mean_backward",
+            Self::BceWithLogits { .. } => "bce_with_logits",
+            Self::BceWithLogitsBackward { .. } => "bce_with_logits_backward",
             Self::Sgd { .. } => "sgd",
             Self::Adam { .. } => "adam",
             Self::Unscale { .. } => "unscale",

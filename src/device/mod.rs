@@ -8,6 +8,7 @@
 mod kernel;
 mod mapping;
 mod pinned;
+mod shape;
 
 pub mod cpu;
 pub mod cuda;
@@ -22,6 +23,7 @@ use crate::units::{Address, Bytes, StreamId};
 
 pub use kernel::{AdamParameters, AttentionShape, DType, HeadView, Kernel, MatrixView, Operand, ParameterUpdate};
 pub use pinned::PinnedMemory;
+pub use shape::{ChannelShape, ConvShape, PoolShape};
 
 /// What a device is, in the words that the header of the lab uses.
 #[derive(Clone, Debug, PartialEq, Eq)]

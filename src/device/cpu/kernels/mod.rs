@@ -109,6 +109,24 @@ pub(super) fn run(kernel: &Kernel<'_>, arena: &Arena, cores: &Cores) -> KernelRe
         Kernel::NllLossBackward { grad, targets, total_weight, dst, cols } => {
             loss::backward(cores, apart(), grad, targets, total_weight, dst, cols)
         }
+        Kernel::AddScalar { .. }
+        | Kernel::LeakyRelu { .. }
+        | Kernel::LeakyReluBackward { .. }
+        | Kernel::Tanh { .. }
+        | Kernel::TanhBackward { .. }
+        | Kernel::Conv2d { .. }
+        | Kernel::Conv2dBackwardInput { .. }
+        | Kernel::Conv2dBackwardWeight { .. }
+        | Kernel::ChannelSum { .. }
+        | Kernel::BatchNorm { .. }
+        | Kernel::BatchNormInference { .. }
+        | Kernel::BatchNormBackward { .. }
+        | Kernel::MaxPool { .. }
+        | Kernel::MaxPoolBackward { .. }
+        | Kernel::Mean { .. }
+        | Kernel::MeanBackward { .. }
+        | Kernel::BceWithLogits { .. }
+        | Kernel::BceWithLogitsBackward { .. } => Err(super::operand::Refused("this kernel is not written yet".into())),
         Kernel::Sgd { updates, lr, momentum, weight_decay, first_step, skip_if } => {
             let rule = optimizer::SgdRule { lr, momentum, weight_decay, first_step };
             optimizer::sgd(cores, arena, updates, rule, skip_if)
