@@ -164,27 +164,30 @@ fn embedding_tied_to_the_head() {
     });
 }
 
-fn attend(heads: usize) -> impl Fn(&mut Context, &[Tensor]) -> OpResult<Tensor> {
+fn attend(heads: usize, causal: bool) -> impl Fn(&mut Context, &[Tensor]) -> OpResult<Tensor> {
     move |cx, p| {
         let qkv = cx.linear(&p[0], &p[1], None)?;
-        let y = cx.causal_attention(&qkv, heads)?;
+        let y = cx.attention(&qkv, heads, causal)?;
         cx.merge_heads(&y)
     }
 }
 
 #[test]
 fn attention_by_matrix_products() {
-    check(&[&[2, 3, 4], &[12, 4]], &attend(2));
+    for causal in [true, false] {
+        check(&[&[2, 3, 4], &[12, 4]], &attend(2, causal));
+    }
 }
 
 #[test]
 fn fused_attention_has_the_gradients_of_matrix_products() {
-    for (head_size, heads, rows) in [(8, 2, 5), (4, 3, 33), (64, 1, 40), (6, 2, 9)] {
+    let sizes = [(8, 2, 5), (4, 3, 33), (64, 1, 40), (6, 2, 9)];
+    for ((head_size, heads, rows), causal) in sizes.into_iter().flat_map(|s| [(s, true), (s, false)]) {
         let width = heads * head_size;
         let shapes: [&[usize]; 2] = [&[2, rows, width], &[3 * width, width]];
-        let exact = gradients(&shapes, DType::F64, None, &attend(heads));
+        let exact = gradients(&shapes, DType::F64, None, &attend(heads, causal));
         for (amp, tolerance) in [(None, 2e-5), (Some(DType::F16), 2e-2), (Some(DType::Bf16), 1e-1)] {
-            let ours = gradients(&shapes, DType::F32, amp, &attend(heads));
+            let ours = gradients(&shapes, DType::F32, amp, &attend(heads, causal));
             for (ours, exact) in ours.iter().zip(&exact) {
                 let largest = exact.iter().fold(0.0_f64, |m, v| m.max(v.abs()));
                 for (a, b) in ours.iter().zip(exact) {

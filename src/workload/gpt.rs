@@ -149,7 +149,7 @@ impl Block {
     fn attention(&self, cx: &mut Context, x: &Tensor) -> OpResult<Tensor> {
         // Queries, keys and values are views held by local variables: the packed projection lives to the end.
         let qkv = self.qkv.linear(cx, x)?;
-        let y = cx.within(self.scope, |cx| cx.causal_attention(&qkv, self.heads))?;
+        let y = cx.within(self.scope, |cx| cx.attention(&qkv, self.heads, true))?;
         let merged = cx.within(self.scope, |cx| cx.merge_heads(&y))?;
         self.proj.linear(cx, &merged)
     }

@@ -71,20 +71,20 @@ struct Computed {
 }
 
 impl Context {
-    /// Causal self-attention of `heads` heads over `qkv` (batch, rows, 3 × width), the three parts side by side. The
-    /// result is (batch, heads, rows, head size), in the layout that the kernel leaves it in; see
-    /// [`Context::merge_heads`].
+    /// Self-attention of `heads` heads over `qkv` (batch, rows, 3 × width), the three parts side by side; where it is
+    /// `causal`, a position sees only itself and those before. The result is (batch, heads, rows, head size), in the layout
+    /// that the kernel leaves it in; see [`Context::merge_heads`].
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
-    pub fn causal_attention(&mut self, qkv: &Tensor, heads: usize) -> OpResult<Tensor> {
+    pub fn attention(&mut self, qkv: &Tensor, heads: usize, causal: bool) -> OpResult<Tensor> {
         let [batch, rows, packed] = *qkv.shape().dims() else { return Ok(qkv.clone()) };
         let head_size = packed / 3 / heads;
         let backend = Backend::choose(qkv.dtype(), head_size);
         let parts = self.split_heads(qkv, heads, backend.copied_gradients());
         #[expect(clippy::cast_precision_loss, reason = "head sizes are small")]
         let scale = 1.0 / (head_size as f32).sqrt();
-        let shape = AttentionShape { batch, heads, rows, head_size, causal: true, scale };
+        let shape = AttentionShape { batch, heads, rows, head_size, causal, scale };
         match backend {
             Backend::CuDnn => self.cudnn_attention(&parts, shape),
             Backend::Efficient => self.efficient_attention(&parts, shape),

@@ -17,13 +17,13 @@ fn matrices(tensor: &Tensor, transposed: bool) -> MatrixView {
 
 impl Context {
     pub(super) fn math_attention(&mut self, parts: &Heads, shape: AttentionShape) -> OpResult<Tensor> {
-        let AttentionShape { batch, heads, rows, head_size, scale, .. } = shape;
+        let AttentionShape { batch, heads, rows, head_size, scale, causal } = shape;
         let dtype = parts.q.dtype();
         // Half of the scale goes to either operand, which keeps 16-bit products in range.
         let half = f64::from(scale).sqrt();
         let by_head = Shape::new(&[batch, heads, rows, head_size]);
         let q = self.scaled(&parts.q, half, "scaled queries")?;
-        let mask = self.causal_mask(rows, dtype)?;
+        let mask = if causal { Some(self.causal_mask(rows, dtype)?) } else { None };
         let k = self.scaled(&parts.k, half, "scaled keys")?;
         let scores = self.op("matmul", |cx| {
             let (q_rows, k_rows) = (cx.by_head(&q, by_head, "queries")?, cx.by_head(&k, by_head, "keys")?);
@@ -31,8 +31,9 @@ impl Context {
             Ok(scores)
         })?;
         drop(k);
-        let add = Kernel::Add { a: scores.operand(), b: mask.operand(), dst: scores.operand() };
-        self.launch(&add)?;
+        if let Some(mask) = &mask {
+            self.launch(&Kernel::Add { a: scores.operand(), b: mask.operand(), dst: scores.operand() })?;
+        }
         let weights = self.attention_softmax(&scores)?;
         drop(scores);
         let v = self.by_head(&parts.v, by_head, "values")?;
