@@ -13,7 +13,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::io::Read;
 
 use vramlab::model::{Event, EventKind};
-use vramlab::train::LibraryMemory;
+use vramlab::train::Libraries;
 
 /// A request, and what was freed between it and the request before.
 #[derive(Debug)]
@@ -114,7 +114,7 @@ fn check(workload: &str, variants: &[&str]) {
         if workload == "gpt-wide" && *variant == "all" {
             batch = 68;
         }
-        let (mut trainer, events) = training::trainer(model, training::variant(variant, batch), LibraryMemory::Hopper);
+        let (mut trainer, events) = training::trainer(model, training::variant(variant, batch), Libraries::HOPPER);
         for _ in 0..3 {
             trainer.step().unwrap();
         }

@@ -8,12 +8,12 @@ use vramlab::allocator::Settings;
 use vramlab::device::DType;
 use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::model::Category;
-use vramlab::train::{Context, LibraryMemory, Memory, OpResult, Segment, Shape, Tensor, checkpoint};
+use vramlab::train::{Context, Libraries, Memory, OpResult, Segment, Shape, Tensor, checkpoint};
 use vramlab::units::Bytes;
 
 fn context() -> Context {
     let device = CpuDevice::open(CpuOptions { memory: Some(Bytes::mib(256)), threads: Some(1) }).unwrap();
-    Context::new(Memory::new(Box::new(device), Settings::default(), Box::new(())), LibraryMemory::None)
+    Context::new(Memory::new(Box::new(device), Settings::default(), Box::new(())), Libraries::PROCESSOR)
 }
 
 fn values(seed: u64, n: usize) -> Vec<f64> {

@@ -5,7 +5,7 @@
 mod training;
 
 use serde_json::Value;
-use vramlab::train::{LibraryMemory, Trainer};
+use vramlab::train::{Libraries, Trainer};
 use vramlab::units::MIB;
 
 struct Row {
@@ -35,7 +35,7 @@ fn rows(workload: &str) -> Vec<Row> {
     rows
 }
 
-fn train(row: &Row, library: LibraryMemory) -> (Trainer, Vec<f64>) {
+fn train(row: &Row, library: Libraries) -> (Trainer, Vec<f64>) {
     let (workload, variant) = row.job.split_once(' ').unwrap();
     let batch = usize::try_from(row.bytes("batch")).unwrap();
     let (model, _) = training::workload(workload);
@@ -91,7 +91,7 @@ fn differences(row: &Row, trainer: &Trainer, losses: &[f64], workspaces: i64) ->
     wrong
 }
 
-fn check(workload: &str, variants: Option<&[&str]>, library: LibraryMemory) {
+fn check(workload: &str, variants: Option<&[&str]>, library: Libraries) {
     let mut failures = Vec::new();
     for row in rows(workload) {
         let variant = row.job.split_once(' ').unwrap().1;
@@ -100,7 +100,7 @@ fn check(workload: &str, variants: Option<&[&str]>, library: LibraryMemory) {
         }
         let (trainer, losses) = train(&row, library);
         let lt_twice = row.row["ckpt"].as_bool().unwrap();
-        let workspaces = if library == LibraryMemory::Hopper { 0 } else { MIB * if lt_twice { 66 } else { 65 } };
+        let workspaces = if library == Libraries::HOPPER { 0 } else { MIB * if lt_twice { 66 } else { 65 } };
         for wrong in differences(&row, &trainer, &losses, i64::try_from(workspaces).unwrap()) {
             failures.push(format!("{}: {wrong}", row.job));
         }
@@ -110,32 +110,32 @@ fn check(workload: &str, variants: Option<&[&str]>, library: LibraryMemory) {
 
 #[test]
 fn mlp_mini_is_pytorchs() {
-    check("mlp-mini", None, LibraryMemory::Hopper);
+    check("mlp-mini", None, Libraries::HOPPER);
 }
 
 #[test]
 fn gpt_mini_is_pytorchs() {
-    check("gpt-mini", None, LibraryMemory::Hopper);
+    check("gpt-mini", None, Libraries::HOPPER);
 }
 
 #[test]
 fn without_workspaces_everything_else_stays() {
-    check("mlp-mini", Some(&["base", "all"]), LibraryMemory::None);
-    check("gpt-mini", Some(&["base", "bf16", "all"]), LibraryMemory::None);
+    check("mlp-mini", Some(&["base", "all"]), Libraries::PROCESSOR);
+    check("gpt-mini", Some(&["base", "bf16", "all"]), Libraries::PROCESSOR);
 }
 
 #[test]
 fn other_sizes_are_pytorchs() {
-    check("mlp-odd", None, LibraryMemory::Hopper);
-    check("gpt-odd", Some(&["base", "all"]), LibraryMemory::Hopper);
-    check("gpt-hd4", Some(&["bf16", "all"]), LibraryMemory::Hopper);
-    check("gpt-hd10", Some(&["base", "all"]), LibraryMemory::Hopper);
+    check("mlp-odd", None, Libraries::HOPPER);
+    check("gpt-odd", Some(&["base", "all"]), Libraries::HOPPER);
+    check("gpt-hd4", Some(&["bf16", "all"]), Libraries::HOPPER);
+    check("gpt-hd10", Some(&["base", "all"]), Libraries::HOPPER);
 }
 
 #[test]
 #[ignore = "minutes: every measured row"]
 fn every_row_is_pytorchs() {
     for workload in ["gpt-odd", "gpt-wide", "gpt-hd4", "gpt-hd10", "mlp-rows"] {
-        check(workload, None, LibraryMemory::Hopper);
+        check(workload, None, Libraries::HOPPER);
     }
 }

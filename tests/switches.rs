@@ -10,8 +10,7 @@ use std::rc::Rc;
 use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::model::{Event, EventKind};
 use vramlab::train::{
-    Amp, Config, LibraryMemory, Observer, OptimizerKind, Request, SafePoint, TrainError, Trainer, TrainerOptions,
-    ZeroGrad,
+    Amp, Config, Libraries, Observer, OptimizerKind, Request, SafePoint, TrainError, Trainer, TrainerOptions, ZeroGrad,
 };
 use vramlab::units::Bytes;
 
@@ -49,7 +48,7 @@ fn a_hundred_flips_leave_not_a_byte_behind() {
     for name in ["gpt-mini", "mlp-mini"] {
         let (model, batch) = training::workload(name);
         let base = training::variant("base", batch);
-        let (mut trainer, events) = training::trainer(model, base, LibraryMemory::Hopper);
+        let (mut trainer, events) = training::trainer(model, base, Libraries::HOPPER);
         // Everything that is taken once: both library handles, then their kin of a recompute; Adam's moments.
         for warm in ["base", "ckpt", "base"] {
             trainer.configure(training::variant(warm, batch)).unwrap();
@@ -77,7 +76,7 @@ fn a_hundred_flips_leave_not_a_byte_behind() {
 fn a_changed_optimizer_gives_its_state_back_at_once() {
     let (model, batch) = training::workload("gpt-mini");
     let base = training::variant("base", batch);
-    let (mut trainer, _) = training::trainer(model, base, LibraryMemory::None);
+    let (mut trainer, _) = training::trainer(model, base, Libraries::PROCESSOR);
     trainer.step().unwrap();
     let with_adam = allocated(&trainer);
     let rounded: u64 = trainer.parameters().map(|(_, t)| t.bytes().get().next_multiple_of(512)).sum();
@@ -94,7 +93,7 @@ fn a_changed_optimizer_gives_its_state_back_at_once() {
 fn out_of_memory_is_survived_wherever_it_strikes() {
     let (model, batch) = training::workload("gpt-wide");
     let base = training::variant("base", batch);
-    let (mut trainer, events) = training::trainer(model, base, LibraryMemory::None);
+    let (mut trainer, events) = training::trainer(model, base, Libraries::PROCESSOR);
     let idle = allocated(&trainer);
     let reserved = u64::try_from(trainer.statistics().reserved_bytes.all.current).unwrap();
     let mut struck = 0;
@@ -171,7 +170,7 @@ fn the_same_switches_give_the_same_losses_whatever_came_between() {
     let run = |interrupted: bool| {
         let (model, batch) = training::workload("gpt-mini");
         let base = training::variant("base", batch);
-        let (mut trainer, _) = training::trainer(model, base, LibraryMemory::None);
+        let (mut trainer, _) = training::trainer(model, base, Libraries::PROCESSOR);
         let mut losses = Vec::new();
         for step in 0..8 {
             // Checkpointing and empty_cache change memory, not arithmetic.

@@ -8,7 +8,7 @@ use color_eyre::eyre::Result;
 use super::Usage;
 use crate::allocator::Settings;
 use crate::session::{DeviceChoice, LabSpec};
-use crate::train::{Amp, Config, DataPath, LibraryMemory, OptimizerKind, ZeroGrad};
+use crate::train::{Amp, Config, DataPath, Libraries, OptimizerKind, ZeroGrad};
 use crate::units::{Bytes, GIB, KIB, MIB};
 use crate::workload::{self, Catalog, CatalogError, Data, DataKind, Sizes, Text};
 
@@ -194,8 +194,8 @@ impl SpecArgs {
             config,
             device: self.device()?,
             workspaces: match self.device()? {
-                DeviceChoice::Cpu => LibraryMemory::None,
-                DeviceChoice::SimH200 => LibraryMemory::Hopper,
+                DeviceChoice::Cpu => Libraries::PROCESSOR,
+                DeviceChoice::SimH200 => Libraries::HOPPER,
             },
             settings: self.settings()?,
             limit: self.limit,

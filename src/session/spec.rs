@@ -7,7 +7,7 @@ use crate::allocator::Settings;
 use crate::device::cpu::{CpuDevice, CpuOptions};
 use crate::device::sim::SimDevice;
 use crate::device::{Device, DeviceError};
-use crate::train::{Config, LibraryMemory, Observer, TrainError, Trainer, TrainerOptions};
+use crate::train::{Config, Libraries, Observer, TrainError, Trainer, TrainerOptions};
 use crate::units::Bytes;
 use crate::workload::{Architecture, CatalogError, Data, Entry, Sizes};
 
@@ -37,7 +37,7 @@ pub struct LabSpec {
     /// Where.
     pub device: DeviceChoice,
     /// Library workspaces that the device has.
-    pub workspaces: LibraryMemory,
+    pub workspaces: Libraries,
     /// The allocator's settings.
     pub settings: Settings,
     /// The most that may be reserved.

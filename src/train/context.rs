@@ -8,7 +8,7 @@ use crate::model::{Category, EventKind, NameId};
 use super::autocast::Autocast;
 use super::checkpoint::Frame;
 use super::error::{Interrupt, OpResult};
-use super::library::{Library, LibraryMemory, Thread};
+use super::library::{Libraries, Library, Thread};
 use super::memory::Memory;
 use super::tape::{Backward, Gradients, Leaf, Tape};
 use super::tensor::{Shape, Source, Tensor};
@@ -63,7 +63,7 @@ pub struct Context {
 impl Context {
     /// A context without parameters.
     #[must_use]
-    pub fn new(memory: Memory, workspaces: LibraryMemory) -> Self {
+    pub fn new(memory: Memory, workspaces: Libraries) -> Self {
         Self {
             memory,
             tape: Tape::default(),

@@ -29,7 +29,7 @@ pub use config::{
 };
 pub use context::Context;
 pub use error::{Interrupt, OpResult, TrainError};
-pub use library::LibraryMemory;
+pub use library::Libraries;
 pub use memory::Memory;
 pub use observer::{Observer, Request, SafePoint};
 pub use tensor::{Shape, Tensor};

@@ -9,7 +9,7 @@ use vramlab::device::Device;
 use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::device::sim::SimDevice;
 use vramlab::model::Event;
-use vramlab::train::{Amp, Config, LibraryMemory, OptimizerKind, Tf32, Trainer, TrainerOptions, Workload, ZeroGrad};
+use vramlab::train::{Amp, Config, Libraries, OptimizerKind, Tf32, Trainer, TrainerOptions, Workload, ZeroGrad};
 use vramlab::units::Bytes;
 use vramlab::workload::{Gpt, GptSizes, Mlp, MlpSizes};
 
@@ -65,25 +65,21 @@ pub fn variant(name: &str, batch: usize) -> Config {
 }
 
 /// A trainer on the processor and the events it writes.
-pub fn trainer(
-    workload: Box<dyn Workload>,
-    config: Config,
-    library: LibraryMemory,
-) -> (Trainer, Rc<RefCell<Vec<Event>>>) {
+pub fn trainer(workload: Box<dyn Workload>, config: Config, library: Libraries) -> (Trainer, Rc<RefCell<Vec<Event>>>) {
     let device = CpuDevice::open(CpuOptions { memory: Some(Bytes::gib(2)), threads: Some(2) }).unwrap();
     on(Box::new(device), workload, config, library)
 }
 
 /// A trainer on a simulated H200 and the events it writes.
 pub fn simulated(workload: Box<dyn Workload>, config: Config) -> (Trainer, Rc<RefCell<Vec<Event>>>) {
-    on(Box::new(SimDevice::h200()), workload, config, LibraryMemory::Hopper)
+    on(Box::new(SimDevice::h200()), workload, config, Libraries::HOPPER)
 }
 
 fn on(
     device: Box<dyn Device>,
     workload: Box<dyn Workload>,
     config: Config,
-    library: LibraryMemory,
+    library: Libraries,
 ) -> (Trainer, Rc<RefCell<Vec<Event>>>) {
     let events = Rc::new(RefCell::new(Vec::new()));
     let options = TrainerOptions { workspaces: library, ..TrainerOptions::default() };

@@ -1,14 +1,11 @@
-//! Sums over rows, with the scratch that PyTorch's reduction kernel takes on a Hopper GPU.
+//! Sums over rows, with the scratch that PyTorch's reduction kernel takes on a GPU.
 
 use crate::device::{DType, Kernel};
 use crate::train::context::Context;
 use crate::train::error::OpResult;
+use crate::train::library::Libraries;
 use crate::train::tensor::{Shape, Tensor};
 
-/// Streaming multiprocessors of an H100 or H200: the launch of a reduction, and so its scratch, depends on them.
-const MULTIPROCESSORS: usize = 132;
-/// Threads that a multiprocessor holds.
-const THREADS_PER_MULTIPROCESSOR: usize = 2048;
 /// Threads of a block whose threads own one output each.
 const MAX_THREADS: usize = 512;
 const WARP: usize = 32;
@@ -32,7 +29,7 @@ const fn floor_power_of_two(n: usize) -> usize {
 /// This follows the launch rules of PyTorch's reduction: threads read up to four neighbouring columns at once, a block is
 /// at most a warp wide unless there are too few rows to fill it, warps share the rows once each thread would get 16 or
 /// more of them, and thread blocks share them (through memory) once a thread would still get 256.
-pub(super) fn row_sum_scratch(rows: usize, cols: usize, accumulator: usize) -> Option<Scratch> {
+pub(super) fn row_sum_scratch(rows: usize, cols: usize, accumulator: usize, gpu: Libraries) -> Option<Scratch> {
     const MIN_VALUES: usize = 16;
     const MAX_VALUES: usize = 256;
     let vector = [4, 2].into_iter().find(|v| cols.is_multiple_of(*v)).unwrap_or(1);
@@ -46,7 +43,7 @@ pub(super) fn row_sum_scratch(rows: usize, cols: usize, accumulator: usize) -> O
     }
     let per_thread = rows.div_ceil(height);
     let grid = (cols / vector).div_ceil(width);
-    let target = MULTIPROCESSORS * (THREADS_PER_MULTIPROCESSOR / (width * height));
+    let target = gpu.multiprocessors * (gpu.threads_per_multiprocessor() / (width * height));
     if per_thread < MAX_VALUES || grid > target {
         return None;
     }
@@ -78,7 +75,7 @@ impl Context {
     ) -> OpResult<Tensor> {
         let output = self.temporary(shape, dtype, what)?;
         let accumulator = if dtype == DType::F64 { 8 } else { 4 };
-        let _scratch = match row_sum_scratch(rows, shape.numel(), accumulator) {
+        let _scratch = match row_sum_scratch(rows, shape.numel(), accumulator, self.workspaces.policy) {
             Some(Scratch { partials, semaphores }) => {
                 Some((self.scratch(partials, "row sum partials")?, self.scratch(semaphores, "row sum semaphores")?))
             }
@@ -93,7 +90,7 @@ mod tests {
     use super::*;
 
     fn scratch(rows: usize, cols: usize) -> Option<(usize, usize)> {
-        row_sum_scratch(rows, cols, 4).map(|s| (s.partials, s.semaphores))
+        row_sum_scratch(rows, cols, 4, Libraries::HOPPER).map(|s| (s.partials, s.semaphores))
     }
 
     /// Sizes read from recorded histories of PyTorch 2.11 on an H200.

@@ -17,7 +17,7 @@ use super::config::{Config, DataPath, ZeroGrad};
 use super::context::Context;
 use super::data::Feed;
 use super::error::{Interrupt, OpResult, TrainError};
-use super::library::LibraryMemory;
+use super::library::Libraries;
 use super::memory::{Memory, micros};
 use super::observer::{Observer, SafePoint};
 use super::optim::Optimizer;
@@ -29,7 +29,7 @@ use super::workload::{Batch, Outcome, Task, Workload};
 #[derive(Clone, Debug, Default)]
 pub struct TrainerOptions {
     /// Which library workspaces the device has.
-    pub workspaces: LibraryMemory,
+    pub workspaces: Libraries,
     /// The allocator's settings.
     pub settings: Settings,
     /// The most that may be reserved.
