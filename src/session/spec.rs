@@ -113,8 +113,12 @@ impl LabSpec {
             DeviceChoice::SimH200 => Box::new(SimDevice::h200()),
         };
         let memory = device.info().memory;
-        let options =
-            TrainerOptions { workspaces: self.workspaces, settings: self.settings.clone(), limit: self.limit };
+        let options = TrainerOptions {
+            workspaces: self.workspaces,
+            settings: self.settings.clone(),
+            limit: self.limit,
+            ..TrainerOptions::default()
+        };
         Trainer::new(device, workload, self.config, options, observer).map_err(|error| match error {
             TrainError::OutOfMemory { .. } => BuildError::TooSmall {
                 name: self.workload.name.clone(),

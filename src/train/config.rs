@@ -102,7 +102,7 @@ pub enum Offload {
     Optimizer,
 }
 
-/// Which attention kernel.
+/// Which attention kernel; the first of PyTorch's list where the asked one does not take the inputs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AttentionKernel {
@@ -113,8 +113,10 @@ pub enum AttentionKernel {
     Math,
     /// Memory-efficient attention.
     Efficient,
-    /// Flash attention; the first of PyTorch's list where it does not take the inputs.
+    /// Flash attention.
     Flash,
+    /// cuDNN's attention.
+    CuDnn,
 }
 
 /// What a program keeps by mistake.

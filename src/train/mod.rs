@@ -33,5 +33,5 @@ pub use library::Libraries;
 pub use memory::Memory;
 pub use observer::{Observer, Request, SafePoint};
 pub use tensor::{Shape, Tensor};
-pub use trainer::{Marks, Trainer, TrainerOptions};
+pub use trainer::{LoopStyle, Marks, Trainer, TrainerOptions};
 pub use workload::{Adversaries, Batch, BatchLayout, BatchSource, Model, Outcome, Routine, Task, Workload};

@@ -9,7 +9,10 @@ use vramlab::device::Device;
 use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::device::sim::SimDevice;
 use vramlab::model::Event;
-use vramlab::train::{Amp, Config, Libraries, OptimizerKind, Tf32, Trainer, TrainerOptions, Workload, ZeroGrad};
+use vramlab::train::{
+    Amp, AttentionKernel, Config, Libraries, LoopStyle, OptimizerForm, OptimizerKind, Tf32, Trainer, TrainerOptions,
+    Workload, ZeroGrad,
+};
 use vramlab::units::Bytes;
 use vramlab::workload::{Gpt, GptSizes, Mlp, MlpSizes};
 
@@ -58,6 +61,18 @@ pub fn variant(name: &str, batch: usize) -> Config {
         "sgd0" => config.optimizer = OptimizerKind::Sgd,
         "zeroed" => config.zero_grad = ZeroGrad::Zeroed,
         "tf32" => config.tf32 = Tf32::On,
+        // The switches of recordings of the shortest loop.
+        "math" => (config.amp, config.attention) = (Amp::Bf16, AttentionKernel::Math),
+        "math32" => config.attention = AttentionKernel::Math,
+        "efficient" => (config.amp, config.attention) = (Amp::Bf16, AttentionKernel::Efficient),
+        "flash" => (config.amp, config.attention) = (Amp::Bf16, AttentionKernel::Flash),
+        "cudnn" => (config.amp, config.attention) = (Amp::Bf16, AttentionKernel::CuDnn),
+        "fused" => config.form = OptimizerForm::Fused,
+        "fusedadam" => (config.optimizer, config.form) = (OptimizerKind::Adam, OptimizerForm::Fused),
+        "loop" => config.form = OptimizerForm::Loop,
+        "loopadam" => (config.optimizer, config.form) = (OptimizerKind::Adam, OptimizerForm::Loop),
+        "sgdloop" => (config.optimizer, config.form) = (OptimizerKind::Momentum, OptimizerForm::Loop),
+        "sgdfused" => (config.optimizer, config.form) = (OptimizerKind::Momentum, OptimizerForm::Fused),
         "tf32ckpt" => (config.tf32, config.checkpointing) = (Tf32::On, true),
         other => panic!("no variant {other}"),
     }
@@ -67,12 +82,17 @@ pub fn variant(name: &str, batch: usize) -> Config {
 /// A trainer on the processor and the events it writes.
 pub fn trainer(workload: Box<dyn Workload>, config: Config, library: Libraries) -> (Trainer, Rc<RefCell<Vec<Event>>>) {
     let device = CpuDevice::open(CpuOptions { memory: Some(Bytes::gib(2)), threads: Some(2) }).unwrap();
-    on(Box::new(device), workload, config, library)
+    on(Box::new(device), workload, config, library, LoopStyle::Accumulating)
 }
 
 /// A trainer on a simulated H200 and the events it writes.
 pub fn simulated(workload: Box<dyn Workload>, config: Config) -> (Trainer, Rc<RefCell<Vec<Event>>>) {
-    on(Box::new(SimDevice::h200()), workload, config, Libraries::HOPPER)
+    on(Box::new(SimDevice::h200()), workload, config, Libraries::HOPPER, LoopStyle::Accumulating)
+}
+
+/// The same in the shortest loop.
+pub fn simulated_plain(workload: Box<dyn Workload>, config: Config) -> (Trainer, Rc<RefCell<Vec<Event>>>) {
+    on(Box::new(SimDevice::h200()), workload, config, Libraries::HOPPER, LoopStyle::Plain)
 }
 
 fn on(
@@ -80,9 +100,30 @@ fn on(
     workload: Box<dyn Workload>,
     config: Config,
     library: Libraries,
+    style: LoopStyle,
 ) -> (Trainer, Rc<RefCell<Vec<Event>>>) {
     let events = Rc::new(RefCell::new(Vec::new()));
-    let options = TrainerOptions { workspaces: library, ..TrainerOptions::default() };
+    let options = TrainerOptions { style, workspaces: library, ..TrainerOptions::default() };
     let trainer = Trainer::new(device, workload, config, options, Box::new(Rc::clone(&events))).unwrap();
     (trainer, events)
+}
+
+/// What a recording of the shortest loop ran, as WORKLOAD.VARIANT, and its number of steps.
+pub fn plain_recording(name: &str) -> (String, usize) {
+    match name {
+        "gpt2_bf16_attention_math" => ("gpt2.math".into(), 12),
+        "gpt2_bf16_attention_efficient" => ("gpt2.efficient".into(), 12),
+        "gpt2_bf16_attention_flash" => ("gpt2.flash".into(), 12),
+        "gpt2_bf16_attention_cudnn" => ("gpt2.cudnn".into(), 12),
+        "gpt2_fp32_attention_math" => ("gpt2.math32".into(), 12),
+        "bert_attn_math_bf16" => ("bert-large.math.batch4".into(), 3),
+        "bert_attn_efficient_bf16" => ("bert-large.efficient.batch4".into(), 3),
+        "bert_attn_flash_bf16" => ("bert-large.flash.batch4".into(), 3),
+        "gpt2_zero_grad_zeroed" => ("gpt2.zeroed".into(), 12),
+        "gpt2_adam" => ("gpt2.adam".into(), 12),
+        "gpt2_adamw_fused" => ("gpt2.fused".into(), 12),
+        "gpt2_adamw_loop" => ("gpt2.loop".into(), 12),
+        "gpt2_sgd_plain" => ("gpt2.sgd0".into(), 12),
+        other => (other.into(), 4),
+    }
 }

@@ -25,9 +25,22 @@ use super::scaler::Scaler;
 use super::tensor::Tensor;
 use super::workload::{Batch, Outcome, Task, Workload};
 
+/// What a supervised loop does with the loss beside running backward from it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LoopStyle {
+    /// The loss is divided by the number of micro-batches and summed on the device: a loop that can accumulate.
+    #[default]
+    Accumulating,
+    /// Backward runs from the mean loss itself, which is dropped then: the shortest loop that trains. Micro-batches
+    /// are not weighted against each other.
+    Plain,
+}
+
 /// How a trainer is made.
 #[derive(Clone, Debug, Default)]
 pub struct TrainerOptions {
+    /// What the loop does with the loss.
+    pub style: LoopStyle,
     /// Which library workspaces the device has.
     pub workspaces: Libraries,
     /// The allocator's settings.
@@ -62,6 +75,7 @@ pub struct Trainer {
     task: Task,
     cx: Context,
     workload: Box<dyn Workload>,
+    style: LoopStyle,
     config: Config,
     marks: Marks,
     steps: u64,
@@ -109,6 +123,7 @@ impl Trainer {
             task,
             cx,
             workload,
+            style: options.style,
             config,
             marks: Marks::default(),
             steps: 0,

@@ -8,12 +8,13 @@ use crate::train::error::OpResult;
 use crate::train::tensor::{Shape, Tensor};
 use crate::train::workload::{Model, Outcome};
 
-use super::Trainer;
+use super::{LoopStyle, Trainer};
 
 impl Trainer {
     pub(super) fn supervised_step(&mut self, model: &Rc<dyn Model>) -> OpResult<Outcome> {
+        let mut plain_loss = None;
         for micro in 0..self.config.accumulation.max(1) {
-            self.micro_batch(model, micro)?;
+            plain_loss = self.micro_batch(model, micro)?;
         }
         self.marks.backward = self.memory().allocated();
 
@@ -30,11 +31,13 @@ impl Trainer {
         self.marks.zero_grad = self.memory().allocated();
         self.end(Phase::ZeroGrad)?;
 
-        let loss = self.total.as_ref().map(|total| self.memory().read_f32(total)).transpose()?;
+        let total = self.total.as_ref().map(|total| self.memory().read_f32(total)).transpose()?;
+        let loss = total.or(plain_loss);
         Ok(Outcome { loss, optimizer_ran })
     }
 
-    fn micro_batch(&mut self, model: &Rc<dyn Model>, micro: usize) -> OpResult<()> {
+    /// One forward and backward pass; returns the loss where it is not summed on the device.
+    fn micro_batch(&mut self, model: &Rc<dyn Model>, micro: usize) -> OpResult<Option<f32>> {
         self.begin(Phase::Data);
         let batch = self.next_batch(micro)?;
         self.end(Phase::Data)?;
@@ -43,10 +46,14 @@ impl Trainer {
         let config = self.config;
         #[expect(clippy::cast_precision_loss, reason = "a handful of micro-batches")]
         let share = 1.0 / config.accumulation.max(1) as f64;
+        let style = self.style;
         let (logits, loss) = self.cx.autocast(config.amp.dtype(), |cx| {
             let logits = model.forward(cx, &batch.input, config.checkpointing)?;
             let loss = cx.cross_entropy(&logits, &batch.target)?;
-            let loss = cx.scale(&loss, share, "mean loss")?;
+            let loss = match style {
+                LoopStyle::Accumulating => cx.scale(&loss, share, "mean loss")?,
+                LoopStyle::Plain => loss,
+            };
             Ok((logits, loss))
         })?;
         self.marks.forward = self.memory().allocated();
@@ -59,9 +66,16 @@ impl Trainer {
             self.cx.launch(&Kernel::Fill { dst: one.operand(), value: 1.0 })?;
             self.cx.on_backward_thread(|cx| cx.backward(&root, &one))?;
         }
-        self.add_to_total(&loss)?;
+        let plain_loss = match self.style {
+            LoopStyle::Accumulating => {
+                self.add_to_total(&loss)?;
+                None
+            }
+            LoopStyle::Plain => Some(self.memory().read_f32(&loss)?),
+        };
         drop((logits, loss));
-        self.end(Phase::Backward)
+        self.end(Phase::Backward)?;
+        Ok(plain_loss)
     }
 
     fn add_to_total(&mut self, loss: &Tensor) -> OpResult<()> {
