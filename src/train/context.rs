@@ -7,6 +7,7 @@ use crate::model::{Category, EventKind, NameId};
 
 use super::autocast::Autocast;
 use super::checkpoint::Frame;
+use super::config::Tf32;
 use super::error::{Interrupt, OpResult};
 use super::library::{Libraries, Library, Thread};
 use super::memory::Memory;
@@ -57,6 +58,8 @@ pub struct Context {
     /// Batch norm uses, and follows, the statistics of the batch; else its running ones.
     pub(crate) training: bool,
     pub(crate) autocast: Autocast,
+    /// Which f32 products may be rounded.
+    pub(crate) tf32: Tf32,
     pub(crate) workspaces: Library,
 }
 
@@ -71,6 +74,7 @@ impl Context {
             saving: Saving::Keep,
             training: true,
             autocast: Autocast::default(),
+            tf32: Tf32::Off,
             workspaces: Library::new(workspaces),
         }
     }

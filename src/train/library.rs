@@ -1,6 +1,8 @@
 //! PyTorch's libraries: what they see of a device, and the memory they take from the caching allocator, at the moment they
 //! take it.
 
+mod convolution;
+
 use crate::device::DType;
 use crate::model::Category;
 use crate::units::{Bytes, StreamId};
@@ -8,6 +10,8 @@ use crate::units::{Bytes, StreamId};
 use super::error::OpResult;
 use super::memory::Memory;
 use super::tensor::{Shape, Tensor};
+
+pub(crate) use convolution::{Arithmetic, Convolution, Pass};
 
 /// What PyTorch and its libraries ask of a device before they choose a kernel or a workspace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,6 +106,11 @@ impl Library {
             *slot = Some(workspace(memory, Libraries::cublas_lt(), "cuBLASLt workspace")?);
         }
         Ok(())
+    }
+
+    /// Bytes of the workspace that cuDNN takes for one pass of a convolution, and gives back when it is done.
+    pub fn convolution(&self, pass: Pass, convolution: &Convolution, arithmetic: Arithmetic) -> usize {
+        if self.policy.workspaces { convolution::workspace(pass, convolution, arithmetic) } else { 0 }
     }
 }
 

@@ -6,10 +6,12 @@
 
 mod activation;
 mod attention;
+mod convolution;
 mod elementwise;
 mod embedding;
 mod linear;
 mod loss;
 mod math_attention;
+mod mean;
 mod norm;
 mod reduce;

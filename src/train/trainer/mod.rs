@@ -272,6 +272,7 @@ impl Trainer {
         self.memory().emit(EventKind::StepBegin { step: self.steps });
         let begun = self.memory().now();
         self.timing = Timing::default();
+        self.cx.tf32 = self.config.tf32;
         match self.run_step() {
             Ok(Outcome { loss, optimizer_ran }) => {
                 let loss = loss.unwrap_or(f32::NAN);

@@ -1,0 +1,257 @@
+//! Convolutions of images, and their transposes.
+
+use crate::device::{ChannelShape, ConvShape, Kernel};
+use crate::train::config::Tf32;
+use crate::train::context::Context;
+use crate::train::error::{OpResult, TrainError};
+use crate::train::library::{Arithmetic, Convolution, Pass};
+use crate::train::tape::Gradients;
+use crate::train::tensor::{Shape, Tensor};
+
+/// A convolution of tensors: what the kernels need to know, and what cuDNN's plans depend on.
+#[derive(Clone, Copy)]
+struct Plan {
+    kernels: ConvShape,
+    convolution: Convolution,
+    arithmetic: Option<Arithmetic>,
+}
+
+impl Plan {
+    /// The plan for `input` (batch, in, height, width) and `weight`: (out, in, k, k), or (in, out, k, k) where it is
+    /// transposed.
+    fn new(
+        input: &Tensor,
+        weight: &Tensor,
+        [stride, padding]: [usize; 2],
+        transposed: bool,
+        tf32: Tf32,
+    ) -> OpResult<Self> {
+        let refused = || {
+            TrainError::Workload(format!(
+                "a convolution can't take an input of {:?} with a weight of {:?}; choose sizes that go together",
+                input.shape(),
+                weight.shape()
+            ))
+        };
+        let &[batch, inputs, height, width] = input.shape().dims() else { return Err(refused().into()) };
+        let &[first, second, kernel, kernel_width] = weight.shape().dims() else { return Err(refused().into()) };
+        let (weight_inputs, outputs) = if transposed { (first, second) } else { (second, first) };
+        let side = |side: usize| {
+            if transposed {
+                (side.checked_sub(1)? * stride + kernel).checked_sub(2 * padding).filter(|&side| side > 0)
+            } else {
+                Some((side + 2 * padding).checked_sub(kernel)? / stride.max(1) + 1)
+            }
+        };
+        let (Some(to_height), Some(to_width)) = (side(height), side(width)) else { return Err(refused().into()) };
+        if weight_inputs != inputs || kernel != kernel_width || stride == 0 {
+            return Err(refused().into());
+        }
+        let forward = ConvShape {
+            batch,
+            in_channels: inputs,
+            in_height: height,
+            in_width: width,
+            out_channels: outputs,
+            out_height: to_height,
+            out_width: to_width,
+            kernel,
+            stride,
+            padding,
+        };
+        let kernels = if transposed { reversed(forward) } else { forward };
+        let convolution =
+            Convolution { batch, inputs, sides: [height, width], outputs, kernel, stride, padding, transposed };
+        let arithmetic = Arithmetic::of(input.dtype(), tf32 != Tf32::Off);
+        Ok(Self { kernels, convolution, arithmetic })
+    }
+
+    /// Shape of the output.
+    fn output(&self) -> Shape {
+        let ConvShape { batch, in_channels, in_height, in_width, out_channels, out_height, out_width, .. } =
+            self.kernels;
+        if self.convolution.transposed {
+            Shape::new(&[batch, in_channels, in_height, in_width])
+        } else {
+            Shape::new(&[batch, out_channels, out_height, out_width])
+        }
+    }
+}
+
+/// The convolution that leads back.
+const fn reversed(shape: ConvShape) -> ConvShape {
+    ConvShape {
+        in_channels: shape.out_channels,
+        in_height: shape.out_height,
+        in_width: shape.out_width,
+        out_channels: shape.in_channels,
+        out_height: shape.in_height,
+        out_width: shape.in_width,
+        ..shape
+    }
+}
+
+impl Context {
+    /// Convolution of `input` (batch, in, height, width) with `weight` (out, in, k, k), plus `bias` (out). Runs in
+    /// 16 bit under autocast. Saves input and weight.
+    ///
+    /// The gradient of the output may arrive in another layout than the output's: it is copied where the kernels need
+    /// it to be contiguous.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel, shapes that do not go together.
+    pub fn conv2d(
+        &mut self,
+        input: &Tensor,
+        weight: &Tensor,
+        bias: Option<&Tensor>,
+        stride: usize,
+        padding: usize,
+    ) -> OpResult<Tensor> {
+        // Autocast visits arguments from the last to the first.
+        let bias = bias.map(|b| self.cast_to_lower(b, "bias copy")).transpose()?;
+        let weight = self.cast_to_lower(weight, "weight copy")?;
+        let input = self.cast_to_lower(input, "input copy")?;
+        let plan = Plan::new(&input, &weight, [stride, padding], false, self.tf32)?;
+        self.convolve("conv2d", "conv2dBackward", plan, [&input, &weight], bias.as_ref())
+    }
+
+    /// Transposed convolution of `input` (batch, in, height, width) with `weight` (in, out, k, k): the gradient of a
+    /// convolution as a layer. Runs in 16 bit under autocast. Saves input and weight.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel, shapes that do not go together.
+    pub fn conv_transpose2d(
+        &mut self,
+        input: &Tensor,
+        weight: &Tensor,
+        stride: usize,
+        padding: usize,
+    ) -> OpResult<Tensor> {
+        let weight = self.cast_to_lower(weight, "weight copy")?;
+        let input = self.cast_to_lower(input, "input copy")?;
+        let plan = Plan::new(&input, &weight, [stride, padding], true, self.tf32)?;
+        self.convolve("conv_transpose2d", "conv_transpose2dBackward", plan, [&input, &weight], None)
+    }
+
+    fn convolve(
+        &mut self,
+        name: &'static str,
+        backward: &'static str,
+        plan: Plan,
+        [input, weight]: [&Tensor; 2],
+        bias: Option<&Tensor>,
+    ) -> OpResult<Tensor> {
+        self.op(name, |cx| {
+            let differentiates = cx.differentiates(&[input, weight]) || bias.is_some_and(|b| cx.differentiates(&[b]));
+            let saved = if differentiates { Some((cx.save(input)?, cx.save(weight)?)) } else { None };
+            let output = cx.activation(plan.output(), input.dtype(), "output")?;
+            cx.forward_pass(plan, [input, weight], bias, &output)?;
+            let Some((saved_input, saved_weight)) = saved else { return Ok(output) };
+            let wanted = [input.requires_grad(), weight.requires_grad()];
+            let bias_shape = bias.filter(|b| b.requires_grad()).map(Tensor::shape);
+            let source = cx.record(backward, [Some(input), Some(weight), bias], move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                let (input, weight) = (saved_input.unpack(cx)?, saved_weight.unpack(cx)?);
+                let [to_input, to_weight] = {
+                    let grad = cx.contiguous(&grad)?;
+                    cx.convolution_gradients(plan, [&input, &weight], &grad, wanted)?
+                };
+                let to_bias = bias_shape.map(|shape| cx.sum_channels(&grad, shape)).transpose()?;
+                Ok([to_input, to_weight, to_bias])
+            });
+            Ok(output.with_source(source))
+        })
+    }
+
+    /// A workspace for one pass; it goes when the pass has been launched.
+    fn convolution_workspace(&self, pass: Pass, plan: Plan) -> OpResult<Option<Tensor>> {
+        let bytes = plan.arithmetic.map_or(0, |how| self.workspaces.convolution(pass, &plan.convolution, how));
+        (bytes > 0).then(|| self.scratch(bytes, "cuDNN workspace")).transpose()
+    }
+
+    fn forward_pass(
+        &self,
+        plan: Plan,
+        [input, weight]: [&Tensor; 2],
+        bias: Option<&Tensor>,
+        output: &Tensor,
+    ) -> OpResult<()> {
+        let _workspace = self.convolution_workspace(Pass::Forward, plan)?;
+        let (shape, weight) = (plan.kernels, weight.operand());
+        if plan.convolution.transposed {
+            self.launch(&Kernel::Conv2dBackwardInput { shape, grad: input.operand(), weight, dst: output.operand() })
+        } else {
+            let bias = bias.map(Tensor::operand);
+            self.launch(&Kernel::Conv2d { shape, src: input.operand(), weight, bias, dst: output.operand() })
+        }
+    }
+
+    /// The gradients of input and weight, where they are wanted, in this order.
+    fn convolution_gradients(
+        &self,
+        plan: Plan,
+        [input, weight]: [&Tensor; 2],
+        grad: &Tensor,
+        wanted: [bool; 2],
+    ) -> OpResult<[Option<Tensor>; 2]> {
+        let (shape, transposed) = (plan.kernels, plan.convolution.transposed);
+        let mut gradients = [None, None];
+        if wanted[0] {
+            let output = self.temporary(input.shape(), grad.dtype(), "input gradient")?;
+            let _workspace = self.convolution_workspace(Pass::InputGradient, plan)?;
+            let (grad, weight, dst) = (grad.operand(), weight.operand(), output.operand());
+            self.launch(&if transposed {
+                Kernel::Conv2d { shape, src: grad, weight, bias: None, dst }
+            } else {
+                Kernel::Conv2dBackwardInput { shape, grad, weight, dst }
+            })?;
+            gradients[0] = Some(output);
+        }
+        if wanted[1] {
+            let output = self.temporary(weight.shape(), grad.dtype(), "weight gradient")?;
+            let _workspace = self.convolution_workspace(Pass::WeightGradient, plan)?;
+            let (grad, input) = (grad.operand(), input.operand());
+            let (grad, src) = if transposed { (input, grad) } else { (grad, input) };
+            self.launch(&Kernel::Conv2dBackwardWeight { shape, grad, src, dst: output.operand() })?;
+            gradients[1] = Some(output);
+        }
+        Ok(gradients)
+    }
+
+    /// `tensor` itself where its elements follow each other in the order of its shape, else a copy in which they do.
+    fn contiguous(&self, tensor: &Tensor) -> OpResult<Tensor> {
+        if tensor.is_contiguous() {
+            return Ok(tensor.clone());
+        }
+        let copy = self.temporary(tensor.shape(), tensor.dtype(), "contiguous gradient")?;
+        let (mut shape, mut src_strides, mut dst_strides) = ([1; 4], [0; 4], [0; 4]);
+        for (i, &side) in tensor.shape().dims().iter().enumerate() {
+            (shape[i], src_strides[i], dst_strides[i]) = (side, tensor.strides()[i], copy.strides()[i]);
+        }
+        self.launch(&Kernel::CopyStrided {
+            src: tensor.address(),
+            dst: copy.address(),
+            dtype: tensor.dtype(),
+            shape,
+            src_strides,
+            dst_strides,
+        })?;
+        Ok(copy)
+    }
+
+    /// Sum over images and area of a gradient (batch, channels, height, width): contiguous, or with the channels last.
+    fn sum_channels(&mut self, grad: &Tensor, shape: Shape) -> OpResult<Tensor> {
+        let &[batch, channels, height, width] = grad.shape().dims() else { return self.contiguous(grad) };
+        let area = height * width;
+        if !grad.is_contiguous() && grad.strides() == [area * channels, 1, width * channels, channels] {
+            let rows = batch * area;
+            return self.sum_rows(&grad.window(Shape::new(&[rows, channels]), 0), rows, shape, "bias gradient");
+        }
+        let output = self.temporary(shape, grad.dtype(), "bias gradient")?;
+        let grad = self.contiguous(grad)?;
+        let shape = ChannelShape { batch, channels, area };
+        self.launch(&Kernel::ChannelSum { src: grad.operand(), dst: output.operand(), shape })?;
+        Ok(output)
+    }
+}

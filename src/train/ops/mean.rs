@@ -1,0 +1,39 @@
+//! Means over dimensions.
+
+use std::ops::Range;
+
+use crate::device::Kernel;
+use crate::train::context::Context;
+use crate::train::error::OpResult;
+use crate::train::tape::Gradients;
+use crate::train::tensor::{Shape, Tensor};
+
+impl Context {
+    /// The mean over the neighbouring dimensions `dims`, which the result lacks: (batch, channels, height, width) over
+    /// 2..4 gives (batch, channels). Runs in the input's type. Saves nothing.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn mean(&mut self, input: &Tensor, dims: Range<usize>) -> OpResult<Tensor> {
+        self.op("mean", |cx| {
+            let shape = input.shape();
+            let all = shape.dims();
+            let (front, rest) = all.split_at(dims.start.min(all.len()));
+            let (over, back) = rest.split_at(dims.len().min(rest.len()));
+            let [outer, middle, inner] = [front, over, back].map(|part| part.iter().product());
+            let kept = Shape::new(&[front, back].concat());
+            let output = cx.activation(kept, input.dtype(), "mean")?;
+            cx.launch(&Kernel::Mean { src: input.operand(), dst: output.operand(), outer, middle, inner })?;
+            if !cx.differentiates(&[input]) {
+                return Ok(output);
+            }
+            let source = cx.record("meanBackward", [Some(input), None, None], move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                let dst = cx.temporary(shape, grad.dtype(), "mean gradient")?;
+                cx.launch(&Kernel::MeanBackward { grad: grad.operand(), dst: dst.operand(), outer, middle, inner })?;
+                Ok([Some(dst), None, None])
+            });
+            Ok(output.with_source(source))
+        })
+    }
+}
