@@ -135,6 +135,16 @@ pub struct ParameterUpdate {
     pub second: Option<Operand>,
 }
 
+/// What a gradient scaler hands to a fused optimizer kernel. Where `found_inf` is not zero nothing is changed; else the
+/// gradients are divided by `scale` first, in place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GradScaling {
+    /// What the gradients are multiples of: one element.
+    pub scale: Operand,
+    /// One element: not zero where a gradient is not finite.
+    pub found_inf: Operand,
+}
+
 /// A unit of device work. 16-bit operands are read and written as such; arithmetic is in f32 (f64 where any
 /// float operand is f64).
 #[derive(Clone, Debug, PartialEq)]
@@ -331,10 +341,10 @@ pub enum Kernel<'a> {
         momentum: f64,
         weight_decay: f64,
         first_step: bool,
-        skip_if: Option<Operand>,
+        scaling: Option<GradScaling>,
     },
     /// Adam and AdamW.
-    Adam { updates: &'a [ParameterUpdate], parameters: AdamParameters, skip_if: Option<Operand> },
+    Adam { updates: &'a [ParameterUpdate], parameters: AdamParameters, scaling: Option<GradScaling> },
     /// Multiplies every gradient by `inverse_scale` and sets `found_inf` to 1 where one is not finite.
     Unscale { gradients: &'a [Operand], inverse_scale: Operand, found_inf: Operand },
     /// `dst = 1 / src`, one element each, through f64 as GradScaler does.

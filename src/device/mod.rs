@@ -21,7 +21,9 @@ use thiserror::Error;
 use crate::allocator::{HostMemorySource, SegmentSource};
 use crate::units::{Address, Bytes, StreamId};
 
-pub use kernel::{AdamParameters, AttentionShape, DType, HeadView, Kernel, MatrixView, Operand, ParameterUpdate};
+pub use kernel::{
+    AdamParameters, AttentionShape, DType, GradScaling, HeadView, Kernel, MatrixView, Operand, ParameterUpdate,
+};
 pub use pinned::PinnedMemory;
 pub use shape::{ChannelShape, ConvShape, PoolShape};
 

@@ -171,14 +171,46 @@ pub struct Hyper {
     pub beta2: f64,
     /// Added to the root of the second moment.
     pub eps: f64,
-    /// AdamW's weight decay; Adam and SGD decay nothing.
-    pub weight_decay: f64,
+    /// Weight decay, in the way of each optimizer; `None`: 0.1 for AdamW, none for the others.
+    pub weight_decay: Option<f64>,
+    /// Steps in which [`Schedule::Cosine`] goes from the learning rate to zero.
+    pub schedule_steps: u64,
 }
 
 /// The reference values: those of the measured PyTorch runs.
 impl Default for Hyper {
     fn default() -> Self {
-        Self { adam_lr: 1e-3, sgd_lr: 0.01, momentum: 0.9, beta1: 0.9, beta2: 0.95, eps: 1e-8, weight_decay: 0.1 }
+        Self {
+            adam_lr: 1e-3,
+            sgd_lr: 0.01,
+            momentum: 0.9,
+            beta1: 0.9,
+            beta2: 0.95,
+            eps: 1e-8,
+            weight_decay: None,
+            schedule_steps: 1000,
+        }
+    }
+}
+
+impl Hyper {
+    /// The learning rate that an optimizer begins with.
+    #[must_use]
+    pub const fn learning_rate(&self, optimizer: OptimizerKind) -> f64 {
+        match optimizer {
+            OptimizerKind::Sgd | OptimizerKind::Momentum => self.sgd_lr,
+            OptimizerKind::Adam | OptimizerKind::AdamW => self.adam_lr,
+        }
+    }
+
+    /// The weight decay of an optimizer.
+    #[must_use]
+    pub const fn decay(&self, optimizer: OptimizerKind) -> f64 {
+        match (self.weight_decay, optimizer) {
+            (Some(decay), _) => decay,
+            (None, OptimizerKind::AdamW) => 0.1,
+            (None, _) => 0.0,
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::device::{DType, Kernel, Operand};
+use crate::device::{DType, GradScaling, Kernel, Operand};
 use crate::model::Category;
 use crate::units::StreamId;
 
@@ -19,6 +19,19 @@ const GROWTH_INTERVAL: i32 = 2000;
 #[derive(Default)]
 pub(crate) struct Scaler {
     state: Option<ScalerState>,
+}
+
+/// What a fused optimizer kernel is handed, and the flag for the scaler's update.
+pub(crate) struct Checked {
+    scale: Tensor,
+    summed: Tensor,
+    pub found_inf: Tensor,
+}
+
+impl Checked {
+    pub fn scaling(&self) -> GradScaling {
+        GradScaling { scale: self.scale.operand(), found_inf: self.summed.operand() }
+    }
 }
 
 struct ScalerState {
@@ -50,30 +63,28 @@ impl Scaler {
     pub fn unscale(&self, cx: &mut Context, parameters: Range<usize>) -> OpResult<Option<Tensor>> {
         let Some(ScalerState { scale, .. }) = &self.state else { return Ok(None) };
         cx.op("unscale", |cx| {
-            let scalar = |dtype, what| cx.temporary(Shape::new(&[]), dtype, what);
-            let double = scalar(DType::F64, "scale in f64")?;
-            let reciprocal = scalar(DType::F64, "reciprocal scale in f64")?;
+            let double = scalar(cx, DType::F64, "scale in f64")?;
+            let reciprocal = scalar(cx, DType::F64, "reciprocal scale in f64")?;
             drop(double);
-            let inverse = scalar(DType::F32, "reciprocal scale")?;
+            let inverse = scalar(cx, DType::F32, "reciprocal scale")?;
             drop(reciprocal);
             cx.launch(&Kernel::Reciprocal { src: scale.operand(), dst: inverse.operand() })?;
-            let found_inf = scalar(DType::F32, "found_inf")?;
-            cx.launch(&Kernel::Fill { dst: found_inf.operand(), value: 0.0 })?;
-            // One copy of either per device that has gradients.
-            let found_inf_here = scalar(DType::F32, "found_inf")?;
-            cx.launch(&Kernel::Fill { dst: found_inf_here.operand(), value: 0.0 })?;
-            let inverse_here = scalar(DType::F32, "reciprocal scale")?;
-            cx.launch(&Kernel::Cast { src: inverse.operand(), dst: inverse_here.operand() })?;
-            let leaves = &cx.leaves[parameters];
-            let gradients: Vec<Operand> =
-                leaves.iter().filter_map(|leaf| leaf.gradient.as_ref()).map(Tensor::operand).collect();
-            cx.launch(&Kernel::Unscale {
-                gradients: &gradients,
-                inverse_scale: inverse_here.operand(),
-                found_inf: found_inf_here.operand(),
-            })?;
-            drop(inverse_here);
-            Ok(Some(found_inf_here))
+            multiply_gradients(cx, parameters, &inverse).map(Some)
+        })
+    }
+
+    /// For an optimizer whose kernel unscales by itself: looks for an overflow in a pass that multiplies by one. The flag
+    /// for the kernel is a sum over all devices; what is kept until the update is the device's own.
+    pub fn check(&self, cx: &mut Context, parameters: Range<usize>) -> OpResult<Option<Checked>> {
+        let Some(ScalerState { scale, .. }) = &self.state else { return Ok(None) };
+        cx.op("check_inf", |cx| {
+            let one = scalar(cx, DType::F32, "scale of one")?;
+            cx.launch(&Kernel::Fill { dst: one.operand(), value: 1.0 })?;
+            let found_inf = multiply_gradients(cx, parameters, &one)?;
+            drop(one);
+            let summed = scalar(cx, DType::F32, "summed found_inf")?;
+            cx.launch(&Kernel::Cast { src: found_inf.operand(), dst: summed.operand() })?;
+            Ok(Some(Checked { scale: scale.clone(), summed, found_inf }))
         })
     }
 
@@ -93,4 +104,28 @@ impl Scaler {
         drop(found_inf);
         Ok(())
     }
+}
+
+fn scalar(cx: &Context, dtype: DType, what: &'static str) -> OpResult<Tensor> {
+    cx.temporary(Shape::new(&[]), dtype, what)
+}
+
+/// Multiplies the gradients of `parameters` by `factor`; returns the flag that tells whether one is not finite.
+fn multiply_gradients(cx: &Context, parameters: Range<usize>, factor: &Tensor) -> OpResult<Tensor> {
+    let found_inf = scalar(cx, DType::F32, "found_inf")?;
+    cx.launch(&Kernel::Fill { dst: found_inf.operand(), value: 0.0 })?;
+    // One copy of either per device that has gradients.
+    let found_inf_here = scalar(cx, DType::F32, "found_inf")?;
+    cx.launch(&Kernel::Fill { dst: found_inf_here.operand(), value: 0.0 })?;
+    let factor_here = scalar(cx, DType::F32, "reciprocal scale")?;
+    cx.launch(&Kernel::Cast { src: factor.operand(), dst: factor_here.operand() })?;
+    let leaves = &cx.leaves[parameters];
+    let gradients: Vec<Operand> =
+        leaves.iter().filter_map(|leaf| leaf.gradient.as_ref()).map(Tensor::operand).collect();
+    cx.launch(&Kernel::Unscale {
+        gradients: &gradients,
+        inverse_scale: factor_here.operand(),
+        found_inf: found_inf_here.operand(),
+    })?;
+    Ok(found_inf_here)
 }

@@ -10,8 +10,8 @@ use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::device::sim::SimDevice;
 use vramlab::model::Event;
 use vramlab::train::{
-    Amp, AttentionKernel, Config, Libraries, LoopStyle, OptimizerForm, OptimizerKind, Tf32, Trainer, TrainerOptions,
-    Workload, ZeroGrad,
+    Amp, AttentionKernel, Config, Libraries, LoopStyle, Offload, OptimizerForm, OptimizerKind, Tf32, Trainer,
+    TrainerOptions, Workload, ZeroGrad,
 };
 use vramlab::units::Bytes;
 use vramlab::workload::{Gpt, GptSizes, Mlp, MlpSizes};
@@ -59,6 +59,8 @@ pub fn variant(name: &str, batch: usize) -> Config {
         "ckptaccum2" => (config.checkpointing, config.accumulation) = (true, 2),
         "adam" => config.optimizer = OptimizerKind::Adam,
         "sgd0" => config.optimizer = OptimizerKind::Sgd,
+        "adamwd" => (config.optimizer, config.hyper.weight_decay) = (OptimizerKind::Adam, Some(0.1)),
+        "sgdwd" => (config.optimizer, config.hyper.weight_decay) = (OptimizerKind::Momentum, Some(0.1)),
         "zeroed" => config.zero_grad = ZeroGrad::Zeroed,
         "tf32" => config.tf32 = Tf32::On,
         // The switches of recordings of the shortest loop.
@@ -73,6 +75,11 @@ pub fn variant(name: &str, batch: usize) -> Config {
         "loopadam" => (config.optimizer, config.form) = (OptimizerKind::Adam, OptimizerForm::Loop),
         "sgdloop" => (config.optimizer, config.form) = (OptimizerKind::Momentum, OptimizerForm::Loop),
         "sgdfused" => (config.optimizer, config.form) = (OptimizerKind::Momentum, OptimizerForm::Fused),
+        "save_on_cpu" => (config.amp, config.offload) = (Amp::Bf16, Offload::Activations),
+        "save_on_cpu_pinned" => (config.offload, config.pinned) = (Offload::Activations, true),
+        "save_on_cpu_bf16_pinned" => {
+            (config.amp, config.offload, config.pinned) = (Amp::Bf16, Offload::Activations, true);
+        }
         "tf32ckpt" => (config.tf32, config.checkpointing) = (Tf32::On, true),
         other => panic!("no variant {other}"),
     }
@@ -119,6 +126,8 @@ pub fn plain_recording(name: &str) -> (String, usize) {
         "bert_attn_math_bf16" => ("bert-large.math.batch4".into(), 3),
         "bert_attn_efficient_bf16" => ("bert-large.efficient.batch4".into(), 3),
         "bert_attn_flash_bf16" => ("bert-large.flash.batch4".into(), 3),
+        "gpt2_bf16_save_on_cpu" => ("gpt2.save_on_cpu".into(), 6),
+        "gpt2_bf16_save_on_cpu_pinned" => ("gpt2.save_on_cpu_bf16_pinned".into(), 6),
         "gpt2_zero_grad_zeroed" => ("gpt2.zeroed".into(), 12),
         "gpt2_adam" => ("gpt2.adam".into(), 12),
         "gpt2_adamw_fused" => ("gpt2.fused".into(), 12),

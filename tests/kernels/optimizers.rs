@@ -1,6 +1,6 @@
 //! Optimizer and GradScaler kernels against PyTorch's formulas.
 
-use vramlab::device::{AdamParameters, DType, Kernel, Operand, ParameterUpdate};
+use vramlab::device::{AdamParameters, DType, GradScaling, Kernel, Operand, ParameterUpdate};
 
 use crate::harness::{Bench, assert_close, random};
 
@@ -57,7 +57,7 @@ fn sgd_with_and_without_momentum_and_decay() {
                     momentum,
                     weight_decay,
                     first_step,
-                    skip_if: None,
+                    scaling: None,
                 });
                 for ([p, buffer, _], g) in state.truth.iter_mut().zip(&state.gradients) {
                     for i in 0..p.len() {
@@ -82,7 +82,7 @@ fn adam_and_adamw_correct_the_bias_of_both_moments() {
                 let (lr, beta1, beta2, eps) = (0.01, 0.9, 0.999, 1e-8);
                 for step in 1..=4 {
                     let parameters = AdamParameters { lr, beta1, beta2, eps, weight_decay, decoupled, step };
-                    bench.run(&Kernel::Adam { updates: &state.updates, parameters, skip_if: None });
+                    bench.run(&Kernel::Adam { updates: &state.updates, parameters, scaling: None });
                     for ([p, m, v], g) in state.truth.iter_mut().zip(&state.gradients) {
                         for i in 0..p.len() {
                             let mut g = g[i];
@@ -113,27 +113,64 @@ fn a_flag_that_is_set_skips_the_whole_step() {
     let set = bench.put(DType::F32, &[1.0]);
     let parameters =
         AdamParameters { lr: 0.1, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.1, decoupled: true, step: 1 };
+    let scale = bench.put(DType::F32, &[1.0]);
+    let scaling = |found_inf: Operand| Some(GradScaling { scale, found_inf });
     let all = |bench: &mut Bench| -> Vec<Vec<u8>> {
         let operands = state.updates.iter().flat_map(|u| [Some(u.parameter), u.first, u.second]).flatten();
         operands.collect::<Vec<_>>().into_iter().map(|x| bench.bytes(x)).collect()
     };
-    let sgd = |skip_if: Operand| Kernel::Sgd {
+    let sgd = |found_inf: Operand| Kernel::Sgd {
         updates: &state.updates,
         lr: 0.1,
         momentum: 0.9,
         weight_decay: 0.1,
         first_step: true,
-        skip_if: Some(skip_if),
+        scaling: scaling(found_inf),
     };
     let before = all(&mut bench);
-    bench.run(&Kernel::Adam { updates: &state.updates, parameters, skip_if: Some(set) });
+    bench.run(&Kernel::Adam { updates: &state.updates, parameters, scaling: scaling(set) });
     bench.run(&sgd(set));
     assert_eq!(all(&mut bench), before);
-    bench.run(&Kernel::Adam { updates: &state.updates, parameters, skip_if: Some(clear) });
+    bench.run(&Kernel::Adam { updates: &state.updates, parameters, scaling: scaling(clear) });
     let after_adam = all(&mut bench);
     assert_ne!(after_adam, before);
     bench.run(&sgd(clear));
     assert_ne!(all(&mut bench), after_adam);
+}
+
+#[test]
+fn a_scale_divides_the_gradients_before_the_step() {
+    let run = |scale: Option<f64>| {
+        let mut bench = Bench::new();
+        let mut state = state(&mut bench, DType::F32, true, true);
+        let factor = scale.unwrap_or(1.0);
+        for (update, gradient) in state.updates.iter_mut().zip(&state.gradients) {
+            let scaled: Vec<f64> = gradient.iter().map(|g| g * factor).collect();
+            update.gradient = bench.put(DType::F32, &scaled);
+        }
+        let scaling = scale.map(|scale| GradScaling {
+            scale: bench.put(DType::F32, &[scale]),
+            found_inf: bench.put(DType::F32, &[0.0]),
+        });
+        let parameters = AdamParameters {
+            lr: 0.1,
+            beta1: 0.9,
+            beta2: 0.999,
+            eps: 1e-8,
+            weight_decay: 0.1,
+            decoupled: false,
+            step: 1,
+        };
+        bench.run(&Kernel::Adam { updates: &state.updates, parameters, scaling });
+        let operands: Vec<Operand> = state
+            .updates
+            .iter()
+            .flat_map(|u| [Some(u.parameter), Some(u.gradient), u.first, u.second])
+            .flatten()
+            .collect();
+        operands.into_iter().map(|operand| bench.bytes(operand)).collect::<Vec<_>>()
+    };
+    assert_eq!(run(Some(1024.0)), run(None));
 }
 
 #[test]
@@ -142,7 +179,7 @@ fn adam_without_moments_and_tensors_of_other_lengths_are_refused() {
     let mut state = state(&mut bench, DType::F32, false, false);
     let parameters =
         AdamParameters { lr: 0.1, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.0, decoupled: false, step: 1 };
-    assert!(bench.try_run(&Kernel::Adam { updates: &state.updates, parameters, skip_if: None }).is_err());
+    assert!(bench.try_run(&Kernel::Adam { updates: &state.updates, parameters, scaling: None }).is_err());
     state.updates[1].gradient.len -= 1;
     let sgd = Kernel::Sgd {
         updates: &state.updates,
@@ -150,7 +187,7 @@ fn adam_without_moments_and_tensors_of_other_lengths_are_refused() {
         momentum: 0.0,
         weight_decay: 0.0,
         first_step: true,
-        skip_if: None,
+        scaling: None,
     };
     assert!(bench.try_run(&sgd).is_err());
 }

@@ -2,74 +2,126 @@
 
 use std::collections::BTreeMap;
 
-use crate::device::{AdamParameters, Kernel, ParameterUpdate};
-use crate::train::config::Hyper;
+use crate::device::{AdamParameters, DType, Kernel, ParameterUpdate};
+use crate::model::Category;
+use crate::train::config::{Hyper, OptimizerForm};
 use crate::train::context::Context;
 use crate::train::error::OpResult;
-use crate::train::tensor::Tensor;
+use crate::train::tensor::{Shape, Tensor};
+use crate::units::StreamId;
 
-use super::{WithGradient, learning_rate, state};
+use super::{StepRule, Trained, temporaries};
 
 struct Moments {
     first: Tensor,
     second: Tensor,
-    /// Updates so far; PyTorch keeps it in host memory.
+    /// Updates so far. Kernels get it from here; PyTorch keeps it in host memory too, except in the fused form.
     step: u64,
+    /// The fused form's count on the device, one f32.
+    _counter: Option<Tensor>,
 }
 
 /// State of Adam: two moments per parameter.
-pub(crate) struct Adam {
+pub(super) struct Adam {
     decoupled: bool,
     moments: BTreeMap<usize, Moments>,
+    /// Parameters of the last step.
+    updated: Vec<usize>,
 }
 
 impl Adam {
     pub const fn new(decoupled: bool) -> Self {
-        Self { decoupled, moments: BTreeMap::new() }
+        Self { decoupled, moments: BTreeMap::new(), updated: Vec::new() }
     }
 
-    pub fn step(&mut self, cx: &Context, hyper: &Hyper, parameters: &[WithGradient]) -> OpResult<()> {
-        for (index, _, _) in parameters {
-            if self.moments.contains_key(index) {
-                continue;
-            }
-            let first = state(cx, *index, "exp_avg")?;
-            let second = state(cx, *index, "exp_avg_sq")?;
-            for moment in [&first, &second] {
-                cx.launch(&Kernel::Fill { dst: moment.operand(), value: 0.0 })?;
-            }
-            self.moments.insert(*index, Moments { first, second, step: 0 });
+    pub fn step(&mut self, cx: &Context, hyper: &Hyper, rule: StepRule, parameters: &[Trained]) -> OpResult<()> {
+        for parameter in parameters {
+            self.bear(cx, rule.form, parameter)?;
         }
-        // Only AdamW decays here, and it decays the weight itself; Adam's decay would copy every gradient first.
-        let weight_decay = if self.decoupled { hyper.weight_decay } else { 0.0 };
-        let mut roots = Vec::with_capacity(parameters.len());
-        for (_, parameter, _) in parameters {
-            roots.push(cx.temporary(parameter.shape(), parameter.dtype(), "square root of exp_avg_sq")?);
+        self.updated.clear();
+        // AdamW decays the weight in place; Adam's decay belongs to the gradient, which is not to be changed.
+        let copies = !self.decoupled && rule.weight_decay != 0.0;
+        match rule.form {
+            OptimizerForm::Foreach => {
+                if copies {
+                    drop(temporaries(cx, parameters, "gradient with weight decay")?);
+                }
+                let roots = temporaries(cx, parameters, "square root of exp_avg_sq")?;
+                self.update(cx, hyper, rule, parameters)?;
+                drop(roots);
+                Ok(())
+            }
+            OptimizerForm::Fused => self.update(cx, hyper, rule, parameters),
+            OptimizerForm::Loop => {
+                // A variable of the loop: it lives until the next parameter's takes its place.
+                let mut denominator = None;
+                for parameter in parameters {
+                    let decayed =
+                        if copies { Some(parameter.temporary(cx, "gradient with weight decay")?) } else { None };
+                    let root = parameter.temporary(cx, "square root of exp_avg_sq")?;
+                    let quotient = parameter.temporary(cx, "denominator")?;
+                    drop(root);
+                    drop(denominator.replace(quotient));
+                    self.update(cx, hyper, rule, std::slice::from_ref(parameter))?;
+                    drop(decayed);
+                }
+                Ok(())
+            }
         }
+    }
+
+    /// The last step changed nothing.
+    pub fn take_back(&mut self) {
+        for index in self.updated.drain(..) {
+            if let Some(moments) = self.moments.get_mut(&index) {
+                moments.step -= 1;
+            }
+        }
+    }
+
+    /// Makes the state of a parameter that is updated for the first time.
+    fn bear(&mut self, cx: &Context, form: OptimizerForm, parameter: &Trained) -> OpResult<()> {
+        if self.moments.contains_key(&parameter.index) {
+            return Ok(());
+        }
+        let counter = if form == OptimizerForm::Fused { Some(counter(cx, parameter)?) } else { None };
+        let first = parameter.state(cx, "exp_avg")?;
+        let second = parameter.state(cx, "exp_avg_sq")?;
+        for zeros in counter.iter().chain([&first, &second]) {
+            cx.launch(&Kernel::Fill { dst: zeros.operand(), value: 0.0 })?;
+        }
+        self.moments.insert(parameter.index, Moments { first, second, step: 0, _counter: counter });
+        Ok(())
+    }
+
+    /// One kernel for all parameters that have been updated equally often.
+    fn update(&mut self, cx: &Context, hyper: &Hyper, rule: StepRule, parameters: &[Trained]) -> OpResult<()> {
         let mut updates: BTreeMap<u64, Vec<ParameterUpdate>> = BTreeMap::new();
-        for (index, parameter, gradient) in parameters {
-            let Some(moments) = self.moments.get_mut(index) else { continue };
+        for parameter in parameters {
+            let Some(moments) = self.moments.get_mut(&parameter.index) else { continue };
             moments.step += 1;
-            updates.entry(moments.step).or_default().push(ParameterUpdate {
-                parameter: parameter.operand(),
-                gradient: gradient.operand(),
-                first: Some(moments.first.operand()),
-                second: Some(moments.second.operand()),
-            });
+            self.updated.push(parameter.index);
+            let update = parameter.update(Some(&moments.first), Some(&moments.second));
+            updates.entry(moments.step).or_default().push(update);
         }
         for (step, updates) in &updates {
             let parameters = AdamParameters {
-                lr: learning_rate(hyper, true),
+                lr: rule.lr,
                 beta1: hyper.beta1,
                 beta2: hyper.beta2,
                 eps: hyper.eps,
-                weight_decay,
+                weight_decay: rule.weight_decay,
                 decoupled: self.decoupled,
                 step: *step,
             };
-            cx.launch(&Kernel::Adam { updates, parameters, skip_if: None })?;
+            cx.launch(&Kernel::Adam { updates, parameters, scaling: rule.scaling })?;
         }
-        while roots.pop().is_some() {}
         Ok(())
     }
+}
+
+fn counter(cx: &Context, parameter: &Trained) -> OpResult<Tensor> {
+    let name = cx.memory().name(&format!("{}.step", cx.leaves[parameter.index].name));
+    let scalar = Shape::new(&[]);
+    cx.memory().named_tensor(scalar, DType::F32, Category::OptimizerState, name, StreamId::DEFAULT)
 }

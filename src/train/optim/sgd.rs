@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use crate::device::{Kernel, ParameterUpdate};
-use crate::train::config::Hyper;
+use crate::device::Kernel;
+use crate::train::config::OptimizerForm;
 use crate::train::context::Context;
 use crate::train::error::OpResult;
 use crate::train::tensor::Tensor;
 
-use super::{WithGradient, learning_rate, state};
+use super::{StepRule, Trained, temporaries};
 
 /// State of SGD: with momentum, one buffer per parameter.
-pub(crate) struct Sgd {
+pub(super) struct Sgd {
     momentum: bool,
     buffers: BTreeMap<usize, Tensor>,
 }
@@ -21,29 +21,40 @@ impl Sgd {
         Self { momentum, buffers: BTreeMap::new() }
     }
 
-    pub fn step(&mut self, cx: &Context, hyper: &Hyper, parameters: &[WithGradient]) -> OpResult<()> {
-        let mut first = Vec::new();
-        let mut later = Vec::new();
-        for (index, parameter, gradient) in parameters {
-            let mut update = ParameterUpdate {
-                parameter: parameter.operand(),
-                gradient: gradient.operand(),
-                first: None,
-                second: None,
-            };
-            if !self.momentum {
-                later.push(update);
-                continue;
+    pub fn step(&mut self, cx: &Context, momentum: f64, rule: StepRule, parameters: &[Trained]) -> OpResult<()> {
+        let momentum = if self.momentum { momentum } else { 0.0 };
+        let decays = rule.weight_decay != 0.0;
+        match rule.form {
+            OptimizerForm::Foreach => {
+                let decayed =
+                    if decays { Some(temporaries(cx, parameters, "gradient with weight decay")?) } else { None };
+                self.update(cx, momentum, rule, parameters)?;
+                drop(decayed);
+                Ok(())
             }
-            // The first buffer is a copy of the first gradient.
-            if let Some(buffer) = self.buffers.get(index) {
-                update.first = Some(buffer.operand());
-                later.push(update);
+            OptimizerForm::Fused => self.update(cx, momentum, rule, parameters),
+            OptimizerForm::Loop => parameters.iter().try_for_each(|parameter| {
+                let decayed = if decays { Some(parameter.temporary(cx, "gradient with weight decay")?) } else { None };
+                self.update(cx, momentum, rule, std::slice::from_ref(parameter))?;
+                drop(decayed);
+                Ok(())
+            }),
+        }
+    }
+
+    /// One kernel over parameters that are updated for the first time, one over the others: the first buffer is a copy of
+    /// the first gradient.
+    fn update(&mut self, cx: &Context, momentum: f64, rule: StepRule, parameters: &[Trained]) -> OpResult<()> {
+        let (mut first, mut later) = (Vec::new(), Vec::new());
+        for parameter in parameters {
+            if !self.momentum {
+                later.push(parameter.update(None, None));
+            } else if let Some(buffer) = self.buffers.get(&parameter.index) {
+                later.push(parameter.update(Some(buffer), None));
             } else {
-                let buffer = state(cx, *index, "momentum_buffer")?;
-                update.first = Some(buffer.operand());
-                self.buffers.insert(*index, buffer);
-                first.push(update);
+                let buffer = parameter.state(cx, "momentum_buffer")?;
+                first.push(parameter.update(Some(&buffer), None));
+                self.buffers.insert(parameter.index, buffer);
             }
         }
         for (updates, first_step) in [(&first, true), (&later, false)] {
@@ -52,11 +63,11 @@ impl Sgd {
             }
             cx.launch(&Kernel::Sgd {
                 updates,
-                lr: learning_rate(hyper, false),
-                momentum: if self.momentum { hyper.momentum } else { 0.0 },
-                weight_decay: 0.0,
+                lr: rule.lr,
+                momentum,
+                weight_decay: rule.weight_decay,
                 first_step,
-                skip_if: None,
+                scaling: rule.scaling,
             })?;
         }
         Ok(())

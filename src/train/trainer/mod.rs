@@ -391,14 +391,25 @@ impl Trainer {
     /// One player's optimizer; an overflow keeps it from running.
     fn optimize(&mut self, player: usize) -> OpResult<(bool, Option<Tensor>)> {
         let Some(Player { optimizer, parameters }) = self.optimizers.get_mut(player) else { return Ok((false, None)) };
-        if !self.config.amp.scales() {
-            optimizer.step(&mut self.cx, &self.config, parameters.clone(), self.steps)?;
+        let (cx, config, steps) = (&mut self.cx, &self.config, self.steps);
+        if !config.amp.scales() {
+            optimizer.step(cx, config, parameters.clone(), steps, None)?;
             return Ok((true, None));
         }
-        let Some(found_inf) = self.scaler.unscale(&mut self.cx, parameters.clone())? else { return Ok((false, None)) };
-        let overflowed = self.cx.memory().read_f32(&found_inf)? != 0.0;
+        if optimizer.scales_itself() {
+            let Some(checked) = self.scaler.check(cx, parameters.clone())? else { return Ok((false, None)) };
+            optimizer.step(cx, config, parameters.clone(), steps, Some(checked.scaling()))?;
+            // The kernel has not waited for this, and PyTorch would not: it is for the report only.
+            let overflowed = cx.memory().read_f32(&checked.found_inf)? != 0.0;
+            if overflowed {
+                optimizer.take_back();
+            }
+            return Ok((!overflowed, Some(checked.found_inf)));
+        }
+        let Some(found_inf) = self.scaler.unscale(cx, parameters.clone())? else { return Ok((false, None)) };
+        let overflowed = cx.memory().read_f32(&found_inf)? != 0.0;
         if !overflowed {
-            optimizer.step(&mut self.cx, &self.config, parameters.clone(), self.steps)?;
+            optimizer.step(cx, config, parameters.clone(), steps, None)?;
         }
         Ok((!overflowed, Some(found_inf)))
     }
@@ -423,7 +434,7 @@ impl Trainer {
 
 /// The optimizers of a task, without state.
 fn players(task: &Task, parameters: usize, config: &Config) -> Vec<Player> {
-    let player = |parameters| Player { optimizer: Optimizer::new(config.optimizer), parameters };
+    let player = |parameters| Player { optimizer: Optimizer::new(config.optimizer, config.form), parameters };
     match task {
         Task::Supervised(_) => vec![player(0..parameters)],
         Task::Adversarial(adversaries) => {

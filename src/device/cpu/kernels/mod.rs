@@ -127,12 +127,12 @@ pub(super) fn run(kernel: &Kernel<'_>, arena: &Arena, cores: &Cores) -> KernelRe
         | Kernel::MeanBackward { .. }
         | Kernel::BceWithLogits { .. }
         | Kernel::BceWithLogitsBackward { .. } => Err(super::operand::Refused("this kernel is not written yet".into())),
-        Kernel::Sgd { updates, lr, momentum, weight_decay, first_step, skip_if } => {
+        Kernel::Sgd { updates, lr, momentum, weight_decay, first_step, scaling } => {
             let rule = optimizer::SgdRule { lr, momentum, weight_decay, first_step };
-            optimizer::sgd(cores, arena, updates, rule, skip_if)
+            optimizer::sgd(cores, arena, updates, rule, scaling)
         }
-        Kernel::Adam { updates, ref parameters, skip_if } => {
-            optimizer::adam(cores, arena, updates, parameters, skip_if)
+        Kernel::Adam { updates, ref parameters, scaling } => {
+            optimizer::adam(cores, arena, updates, parameters, scaling)
         }
         Kernel::Unscale { gradients, inverse_scale, found_inf } => {
             optimizer::unscale(cores, arena, gradients, inverse_scale, found_inf)

@@ -7,7 +7,7 @@ use crate::device::cpu::arena::Arena;
 use crate::device::cpu::cores::Cores;
 use crate::device::cpu::operand::{Access, KernelResult, Sharing, View, require};
 use crate::device::cpu::real::Real;
-use crate::device::{AdamParameters, DType, Operand, ParameterUpdate};
+use crate::device::{AdamParameters, DType, GradScaling, Operand, ParameterUpdate};
 
 /// Elements that one task handles.
 const TASK: usize = 16 * 1024;
@@ -43,11 +43,41 @@ fn claim_all<'a>(arena: &'a Arena, updates: &[ParameterUpdate]) -> KernelResult<
     updates.iter().map(|update| Update::claim(arena, update)).collect()
 }
 
-/// True when `flag` is given and not zero.
-fn is_set(arena: &Arena, flag: Option<Operand>) -> KernelResult<bool> {
-    let Some(flag) = flag else { return Ok(false) };
-    require(flag.len == 1, || "the operand that tells whether to skip has one element".into())?;
-    Ok(scalar(&Access::new(arena, Sharing::Never).read(&flag)?) != 0.0)
+/// Whether the update is to be made: not where a gradient scaler found an overflow. Else gradients are unscaled first.
+fn unscaled(
+    cores: &Cores,
+    arena: &Arena,
+    updates: &[ParameterUpdate],
+    scaling: Option<GradScaling>,
+) -> KernelResult<bool> {
+    fn go<R: Real>(cores: &Cores, gradients: &[View<'_>], scale: f64) {
+        let scale = R::of(scale);
+        let lengths: Vec<usize> = gradients.iter().map(View::len).collect();
+        chunks(
+            cores,
+            &lengths,
+            1,
+            #[inline(always)]
+            |tensor, start, len| {
+                let mut values = [R::ZERO; CHUNK];
+                let values = &mut values[..len];
+                R::load(&gradients[tensor], start, values);
+                values.iter_mut().for_each(|x| *x /= scale);
+                R::store(&gradients[tensor], start, values);
+            },
+        );
+    }
+    let Some(GradScaling { scale, found_inf }) = scaling else { return Ok(true) };
+    require([scale.len, found_inf.len] == [1; 2], || "scale and flag have one element each".into())?;
+    let mut access = Access::new(arena, Sharing::Never);
+    if scalar(&access.read(&found_inf)?) != 0.0 {
+        return Ok(false);
+    }
+    let scale = scalar(&access.read(&scale)?);
+    let gradients: Vec<Operand> = updates.iter().map(|update| update.gradient).collect();
+    let views = gradients.iter().map(|gradient| access.write(gradient)).collect::<KernelResult<Vec<_>>>()?;
+    real!(gradients.iter().map(|gradient| gradient.dtype), go(cores, &views, scale));
+    Ok(true)
 }
 
 /// Calls `body` with (tensor, start, length) of each chunk of all tensors, in parallel where that pays.
@@ -96,7 +126,7 @@ pub(super) fn sgd(
     arena: &Arena,
     updates: &[ParameterUpdate],
     rule: SgdRule,
-    skip_if: Option<Operand>,
+    scaling: Option<GradScaling>,
 ) -> KernelResult {
     fn go<R: Real>(cores: &Cores, updates: &[Update<'_>], rule: SgdRule) {
         let [lr, momentum, decay] = [rule.lr, rule.momentum, rule.weight_decay].map(R::of);
@@ -126,8 +156,8 @@ pub(super) fn sgd(
             },
         );
     }
-    let views = claim_all(arena, updates)?;
-    if !is_set(arena, skip_if)? {
+    if unscaled(cores, arena, updates, scaling)? {
+        let views = claim_all(arena, updates)?;
         real!(types(updates), go(cores, &views, rule));
     }
     Ok(())
@@ -169,7 +199,7 @@ pub(super) fn adam(
     arena: &Arena,
     updates: &[ParameterUpdate],
     parameters: &AdamParameters,
-    skip_if: Option<Operand>,
+    scaling: Option<GradScaling>,
 ) -> KernelResult {
     fn go<R: Real>(cores: &Cores, updates: &[Update<'_>], moments: &[[View<'_>; 2]], parameters: &AdamParameters) {
         let s = AdamScalars::<R>::new(parameters);
@@ -207,14 +237,15 @@ pub(super) fn adam(
             },
         );
     }
+    if !unscaled(cores, arena, updates, scaling)? {
+        return Ok(());
+    }
     let views = claim_all(arena, updates)?;
     let moments: Option<Vec<[View<'_>; 2]>> =
         views.iter().map(|update| Some([update.first?, update.second?])).collect();
     let Some(moments) = moments else { return require(false, || "Adam needs both moments of each parameter".into()) };
     require(parameters.step > 0, || "Adam counts its updates from 1".into())?;
-    if !is_set(arena, skip_if)? {
-        real!(types(updates), go(cores, &views, &moments, parameters));
-    }
+    real!(types(updates), go(cores, &views, &moments, parameters));
     Ok(())
 }
 
