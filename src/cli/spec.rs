@@ -94,8 +94,9 @@ pub struct SpecArgs {
     #[arg(long, value_name = "N", help_heading = "Sizes")]
     pub context: Option<usize>,
     /// What to train on: `reference` (the four fixed batches of the reference measurements, kept on the device),
-    /// `synthetic` (the same, brought to the device anew each time), `text` (vramlab's own source), or a file.
-    #[arg(long, value_name = "reference|synthetic|text|FILE")]
+    /// `fresh` (the same, computed on the device anew in every step), `synthetic` (the same, brought to the device anew each
+    /// time), `text` (vramlab's own source), or a file.
+    #[arg(long, value_name = "reference|fresh|synthetic|text|FILE")]
     pub data: Option<PathBuf>,
     /// Seed of everything random.
     #[arg(long, default_value_t = 1)]
@@ -174,7 +175,11 @@ impl SpecArgs {
             ZeroGradArg::Zeroed => ZeroGrad::Zeroed,
         };
         config.pinned = self.pin;
-        config.data = if matches!(data, Data::Reference) { DataPath::Resident } else { DataPath::Streamed };
+        config.data = match data {
+            Data::Reference => DataPath::Resident,
+            Data::Fresh => DataPath::Fresh,
+            Data::Streamed | Data::Text(_) => DataPath::Streamed,
+        };
         config.hyper.adam_lr = entry.learning_rate.adam.unwrap_or(config.hyper.adam_lr);
         config.hyper.sgd_lr = entry.learning_rate.sgd.unwrap_or(config.hyper.sgd_lr);
         if config.batch == 0 || config.accumulation == 0 {
@@ -208,10 +213,12 @@ impl SpecArgs {
             return Ok(match default {
                 DataKind::Text => Data::Text(Text::source()),
                 DataKind::Synthetic => Data::Streamed,
+                DataKind::Fresh => Data::Fresh,
             });
         };
         Ok(match path.to_str() {
             Some("reference") => Data::Reference,
+            Some("fresh") => Data::Fresh,
             Some("synthetic") => Data::Streamed,
             Some("text") => Data::Text(Text::source()),
             _ => Data::Text(Text::open(Path::new(path))?),

@@ -9,7 +9,7 @@ use crate::device::sim::SimDevice;
 use crate::device::{Device, DeviceError};
 use crate::train::{Config, Libraries, Observer, TrainError, Trainer, TrainerOptions};
 use crate::units::Bytes;
-use crate::workload::{Architecture, CatalogError, Data, Entry, Sizes};
+use crate::workload::{CatalogError, Data, Entry, Sizes};
 
 /// Where to train.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -79,10 +79,8 @@ impl LabSpec {
             n @ 1_000..1_000_000 => format!("{}k parameters · ", n / 1_000),
             n => format!("{:.1}M parameters · ", n as f64 / 1e6),
         });
-        let sequence = match self.workload.model {
-            Architecture::Gpt => sizes.seq.map_or_else(String::new, |seq| format!(" T{seq}")),
-            Architecture::Mlp => String::new(),
-        };
+        let sequence = sizes.seq.filter(|_| self.workload.model.reads_tokens());
+        let sequence = sequence.map_or_else(String::new, |seq| format!(" T{seq}"));
         About {
             detail: format!("{parameters}B{}{sequence} · eager", self.config.batch),
             device: trainer.map_or_else(
@@ -96,10 +94,7 @@ impl LabSpec {
     /// What throughput counts.
     #[must_use]
     pub const fn items(&self) -> &'static str {
-        match self.workload.model {
-            Architecture::Gpt => "tok/s",
-            Architecture::Mlp => "samples/s",
-        }
+        if self.workload.model.reads_tokens() { "tok/s" } else { "samples/s" }
     }
 
     /// Opens the device, makes the model and its data.

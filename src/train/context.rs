@@ -87,10 +87,25 @@ impl Context {
 
     /// Makes `data` a parameter: gradients of its uses are collected in `<name>.grad`.
     pub fn parameter(&mut self, data: Tensor, name: &str) -> Tensor {
-        let gradient = self.memory.name(&format!("{name}.grad"));
-        let leaf = data.detach().with_source(Source::Leaf(self.leaves.len()));
-        self.leaves.push(Leaf::new(name, data, gradient));
+        let leaf = Self::future_parameter(&data, self.leaves.len());
+        self.adopt(data, name);
         leaf
+    }
+
+    /// `data` as the parameter that it will be once [`Context::adopt`] has made it number `index`: not to be used before.
+    pub(crate) fn future_parameter(data: &Tensor, index: usize) -> Tensor {
+        data.detach().with_source(Source::Leaf(index))
+    }
+
+    /// Makes `data` the next parameter.
+    pub(crate) fn adopt(&mut self, data: Tensor, name: &str) {
+        let gradient = self.memory.name(&format!("{name}.grad"));
+        self.leaves.push(Leaf::new(name, data, gradient));
+    }
+
+    /// How many parameters there are.
+    pub(crate) const fn parameter_count(&self) -> usize {
+        self.leaves.len()
     }
 
     /// The gradient of a parameter of this context.

@@ -6,11 +6,13 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use thiserror::Error;
 
-use super::text::Text;
-use super::{Gpt, GptSizes, Mlp, MlpSizes};
+use super::data::{Data, DataKind};
+use super::{LanguageSizes, MlpSizes, bert, gpt, mlp};
 use crate::train::{TrainError, Workload};
 
-const BUILT_IN: [(&str, &str); 5] = [
+const BUILT_IN: [(&str, &str); 7] = [
+    ("bert-large", include_str!("../../lab/workloads/bert-large.toml")),
+    ("bert-mini", include_str!("../../lab/workloads/bert-mini.toml")),
     ("gpt-char", include_str!("../../lab/workloads/gpt-char.toml")),
     ("gpt-mini", include_str!("../../lab/workloads/gpt-mini.toml")),
     ("gpt2", include_str!("../../lab/workloads/gpt2.toml")),
@@ -25,10 +27,20 @@ pub const DEFAULT: &str = "gpt-char";
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Architecture {
+    /// A transformer whose positions see each other.
+    Bert,
     /// A transformer that predicts the next token.
     Gpt,
     /// Linear layers with ReLU that classify vectors.
     Mlp,
+}
+
+impl Architecture {
+    /// Samples are sequences of tokens.
+    #[must_use]
+    pub const fn reads_tokens(self) -> bool {
+        matches!(self, Self::Bert | Self::Gpt)
+    }
 }
 
 /// Sizes; what is `None` is the workload's own.
@@ -74,17 +86,6 @@ pub struct LearningRates {
     pub sgd: Option<f64>,
 }
 
-/// What a workload trains on.
-#[derive(Clone, Debug)]
-pub enum Data {
-    /// The four reference batches, kept on the device.
-    Reference,
-    /// The same four, brought to the device anew each time.
-    Streamed,
-    /// Random windows of a text.
-    Text(Text),
-}
-
 /// One workload's file.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -110,16 +111,6 @@ pub struct Entry {
     /// Write a piece of text every so many steps.
     #[serde(default)]
     pub sample_every: Option<u64>,
-}
-
-/// What a workload trains on unless somebody says otherwise.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum DataKind {
-    /// Text, byte by byte.
-    Text,
-    /// The reference batches, streamed.
-    Synthetic,
 }
 
 /// Why there is no such workload.
@@ -211,24 +202,36 @@ impl Entry {
         let need = |size: Option<usize>, what: &str| {
             size.ok_or_else(|| CatalogError::Data(format!("the workload {} does not say its {what}", self.name)))
         };
-        match self.model {
+        let language = || -> Result<_, CatalogError> {
+            let seq = need(sizes.seq, "seq")?;
+            Ok(LanguageSizes {
+                vocab: need(sizes.vocab, "vocab")?,
+                context: sizes.context.unwrap_or(seq),
+                seq,
+                width: need(sizes.width, "width")?,
+                layers: need(sizes.layers, "layers")?,
+                heads: need(sizes.heads, "heads")?,
+            })
+        };
+        let workload = match self.model {
             Architecture::Gpt => {
-                let seq = need(sizes.seq, "seq")?;
-                let sizes = GptSizes {
-                    vocab: need(sizes.vocab, "vocab")?,
-                    context: sizes.context.unwrap_or(seq),
-                    seq,
-                    width: need(sizes.width, "width")?,
-                    layers: need(sizes.layers, "layers")?,
-                    heads: need(sizes.heads, "heads")?,
-                };
+                let sizes = language()?;
                 if matches!(data, Data::Text(_)) && sizes.vocab < 256 {
                     return Err(CatalogError::Data(format!(
                         "text has 256 different bytes and the vocabulary is {}; use --vocab 256 or --data synthetic",
                         sizes.vocab
                     )));
                 }
-                Ok(Box::new(Gpt::new(&self.name, sizes)?.with_data(data, seed).writing_every(self.sample_every)))
+                gpt(&self.name, sizes)?.writing_every(self.sample_every)
+            }
+            Architecture::Bert => {
+                if matches!(data, Data::Text(_)) {
+                    return Err(CatalogError::Data(format!(
+                        "{} sees each next byte of a text and would learn nothing; use --data synthetic or a gpt workload",
+                        self.name
+                    )));
+                }
+                bert(&self.name, language()?)?
             }
             Architecture::Mlp => {
                 if matches!(data, Data::Text(_)) {
@@ -246,14 +249,16 @@ impl Entry {
                     depth: need(sizes.layers, "layers")?,
                     classes: need(sizes.vocab, "vocab")?,
                 };
-                Ok(Box::new(Mlp::new(&self.name, sizes)?))
+                mlp(&self.name, sizes)?
             }
-        }
+        };
+        Ok(Box::new(workload.with_data(data, seed)))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::text::Text;
     use super::*;
 
     #[test]
@@ -270,7 +275,10 @@ mod tests {
     #[test]
     fn an_unknown_name_is_told_the_known_ones() {
         let error = Catalog::with_user_workloads(None).entry("gpt-5").unwrap_err().to_string();
-        assert_eq!(error, "there is no workload 'gpt-5'; there are gpt-char, gpt-mini, gpt2, mlp, mlp-mini");
+        assert_eq!(
+            error,
+            "there is no workload 'gpt-5'; there are bert-large, bert-mini, gpt-char, gpt-mini, gpt2, mlp, mlp-mini"
+        );
     }
 
     #[test]

@@ -3,7 +3,7 @@
 //! The numbers are computed on the host. The device is asked for the blocks that the reference asks for when it computes them
 //! there, in the same order, so that what the allocator has cached before the first step is the same.
 
-use std::rc::Rc;
+use serde::Deserialize;
 
 use crate::device::DType;
 use crate::model::{Category, NameId};
@@ -96,39 +96,100 @@ pub(super) enum Init {
     Uniform(f64),
 }
 
-/// Parameters in the order of `named_parameters`: all are made first, then each gets its values.
+/// How far a model's first weights spread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Spread {
+    /// As far as keeps the size of values from layer to layer: √(3 / inputs of an output).
+    #[default]
+    FanIn,
+    /// A standard deviation of 0.02.
+    Transformer,
+}
+
+impl Spread {
+    /// The first values of a weight: those of a norm have one dimension.
+    #[expect(clippy::cast_precision_loss, reason = "layer sizes are small")]
+    fn init(self, shape: &[usize]) -> Init {
+        match (self, shape) {
+            (_, [_]) => Init::One,
+            (Self::Transformer, _) => Init::Uniform(0.02 * 3.0_f64.sqrt()),
+            (Self::FanIn, shape) => {
+                let inputs: usize = shape.iter().skip(1).product();
+                Init::Uniform((3.0 / inputs as f64).sqrt())
+            }
+        }
+    }
+}
+
+/// A place among the parameters that is taken before the parameter is made.
+pub(super) struct Slot(usize);
+
+/// Parameters in the order of `named_parameters`: all are made first, then each gets its number and its values. One model is
+/// finished before the next begins.
 pub(super) struct Parameters {
-    made: Vec<(Tensor, Init)>,
+    spread: Spread,
+    made: Vec<Option<Made>>,
+}
+
+struct Made {
+    name: String,
+    data: Tensor,
+    init: Init,
 }
 
 impl Parameters {
-    pub const fn new() -> Self {
-        Self { made: Vec::new() }
+    /// Parameters that spread so.
+    pub const fn new(spread: Spread) -> Self {
+        Self { spread, made: Vec::new() }
+    }
+
+    /// Takes the next place for a parameter that is made later: those of a module come before its children's, and move to the
+    /// device after them.
+    pub fn reserve(&mut self) -> Slot {
+        self.made.push(None);
+        Slot(self.made.len() - 1)
     }
 
     /// Makes a parameter; it gets its values in [`Parameters::initialise`].
-    pub fn make(&mut self, cx: &mut Context, name: &str, shape: &[usize], init: Init) -> OpResult<Tensor> {
+    pub fn make(&mut self, cx: &Context, name: &str, shape: &[usize], init: Init) -> OpResult<Tensor> {
+        let slot = self.reserve();
+        self.make_in(slot, cx, name, shape, init)
+    }
+
+    /// A weight, spread as the model's are; one of a single dimension is a norm's.
+    pub fn weight(&mut self, cx: &Context, name: &str, shape: &[usize]) -> OpResult<Tensor> {
+        self.make(cx, name, shape, self.spread.init(shape))
+    }
+
+    /// A bias.
+    pub fn bias(&mut self, cx: &Context, name: &str, len: usize) -> OpResult<Tensor> {
+        self.make(cx, name, &[len], Init::Zero)
+    }
+
+    fn make_in(&mut self, slot: Slot, cx: &Context, name: &str, shape: &[usize], init: Init) -> OpResult<Tensor> {
         let id = cx.memory().name(name);
-        let tensor =
+        let data =
             cx.memory().named_tensor(Shape::new(shape), DType::F32, Category::Parameter, id, StreamId::DEFAULT)?;
-        let parameter = cx.parameter(tensor, name);
-        self.made.push((parameter.clone(), init));
+        let parameter = Context::future_parameter(&data, cx.parameter_count() + slot.0);
+        self.made[slot.0] = Some(Made { name: name.into(), data, init });
         Ok(parameter)
     }
 
-    /// Gives every parameter its first values.
+    /// Numbers the parameters and gives every one its first values. Places that nothing was made in fall away.
     #[expect(clippy::cast_possible_truncation, reason = "f32 weights; a model has few parameters")]
-    pub fn initialise(&self, cx: &Context) -> OpResult<()> {
-        for (p, (tensor, init)) in self.made.iter().enumerate() {
-            let n = tensor.numel();
-            match *init {
-                Init::Zero => write_f32(cx, tensor, || vec![0.0; n])?,
-                Init::One => write_f32(cx, tensor, || vec![1.0; n])?,
+    pub fn initialise(self, cx: &mut Context) -> OpResult<()> {
+        for (p, Made { name, data, init }) in self.made.into_iter().flatten().enumerate() {
+            let n = data.numel();
+            cx.adopt(data.clone(), &name);
+            match init {
+                Init::Zero => write_f32(cx, &data, || vec![0.0; n])?,
+                Init::One => write_f32(cx, &data, || vec![1.0; n])?,
                 Init::Uniform(bound) => {
                     let _temporaries =
                         Chain::new(cx, n).unit()?.then(DType::F64)?.then(DType::F64)?.then(DType::F64)?;
                     let values = || units(1000 + p as u32, n).map(|u| ((2.0 * u - 1.0) * bound) as f32).collect();
-                    write_f32(cx, tensor, values)?;
+                    write_f32(cx, &data, values)?;
                 }
             }
         }
@@ -271,11 +332,6 @@ impl BatchSource for Cycle {
         self.next += 1;
         Ok(())
     }
-}
-
-/// The same segment twice: the type that checkpointing wants.
-pub(super) fn segment<S: crate::train::Segment + 'static>(segment: S) -> Rc<dyn crate::train::Segment> {
-    Rc::new(segment)
 }
 
 #[cfg(test)]

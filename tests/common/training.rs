@@ -14,17 +14,23 @@ use vramlab::train::{
     TrainerOptions, Workload, ZeroGrad,
 };
 use vramlab::units::Bytes;
-use vramlab::workload::{Gpt, GptSizes, Mlp, MlpSizes};
+use vramlab::workload::{LanguageSizes, MlpSizes, bert, gpt, mlp};
 
 /// The workload `name` and its batch.
 pub fn workload(name: &str) -> (Box<dyn Workload>, usize) {
+    let language =
+        |vocab, context, width, layers, heads| LanguageSizes { vocab, context, seq: context, width, layers, heads };
     let gpt = |vocab, context, width, layers, heads, batch, seq| {
-        let sizes = GptSizes { vocab, context, seq, width, layers, heads };
-        (Box::new(Gpt::new(name, sizes).unwrap()) as Box<dyn Workload>, batch)
+        let sizes = LanguageSizes { seq, ..language(vocab, context, width, layers, heads) };
+        (Box::new(gpt(name, sizes).unwrap()) as Box<dyn Workload>, batch)
+    };
+    let bert = |vocab, context, width, layers, heads, batch, seq| {
+        let sizes = LanguageSizes { seq, ..language(vocab, context, width, layers, heads) };
+        (Box::new(bert(name, sizes).unwrap()) as Box<dyn Workload>, batch)
     };
     let mlp = |inputs, width, depth, classes, batch| {
         let sizes = MlpSizes { inputs, width, depth, classes };
-        (Box::new(Mlp::new(name, sizes).unwrap()) as Box<dyn Workload>, batch)
+        (Box::new(mlp(name, sizes).unwrap()) as Box<dyn Workload>, batch)
     };
     match name {
         "gpt-mini" => gpt(257, 32, 32, 2, 4, 4, 32),
@@ -38,6 +44,18 @@ pub fn workload(name: &str) -> (Box<dyn Workload>, usize) {
         "mlp-odd" => mlp(48, 80, 3, 7, 6),
         "mlp-rows" => mlp(64, 200, 4, 10, 2048),
         "gpt2" => gpt(50257, 1024, 768, 12, 12, 16, 1024),
+        "gpt2-medium" => gpt(50257, 1024, 1024, 24, 16, 4, 1024),
+        "gpt2-s512" => gpt(50257, 1024, 768, 12, 12, 8, 512),
+        "gpt2-s300" => gpt(50257, 1024, 768, 12, 12, 6, 300),
+        "gpt-frames" => gpt(8192, 256, 384, 6, 6, 16, 256),
+        "bert-mini" => bert(257, 32, 32, 2, 4, 4, 32),
+        "bert-odd" => bert(1000, 48, 48, 3, 6, 5, 48),
+        "bert-wide" => bert(300, 64, 96, 2, 3, 17, 64),
+        "bert-hd10" => bert(100, 32, 40, 2, 4, 4, 24),
+        "bert-med" => bert(2000, 256, 256, 3, 4, 8, 200),
+        "bert-large" => bert(30522, 512, 1024, 24, 16, 16, 512),
+        "bert-s128" => bert(30522, 512, 1024, 24, 16, 32, 128),
+        "bert-s200" => bert(30522, 512, 1024, 24, 16, 6, 200),
         "mlp" => mlp(1024, 4096, 8, 1000, 8192),
         other => panic!("no workload {other}"),
     }

@@ -1,0 +1,30 @@
+//! What a workload trains on.
+
+use serde::Deserialize;
+
+use super::text::Text;
+
+/// What a workload trains on.
+#[derive(Clone, Debug)]
+pub enum Data {
+    /// The four reference batches, kept on the device.
+    Reference,
+    /// The same four, made anew on the device in every step.
+    Fresh,
+    /// The same four, brought to the device anew each time.
+    Streamed,
+    /// Random windows of a text.
+    Text(Text),
+}
+
+/// What a workload trains on unless somebody says otherwise.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DataKind {
+    /// Text, byte by byte.
+    Text,
+    /// The reference batches, streamed.
+    Synthetic,
+    /// The reference batches, made anew on the device.
+    Fresh,
+}

@@ -1,0 +1,120 @@
+//! The modules that models are made of: parameters, and how they are used.
+
+use crate::device::{DType, Kernel};
+use crate::model::{Category, NameId};
+use crate::train::{Context, OpResult, Segment, Shape, Tensor};
+
+use super::hash::Parameters;
+
+/// A matrix product, with a bias or without.
+pub(super) struct Linear {
+    scope: NameId,
+    weight: Tensor,
+    bias: Option<Tensor>,
+}
+
+impl Linear {
+    pub fn make(cx: &mut Context, all: &mut Parameters, name: &str, [inputs, outputs]: [usize; 2]) -> OpResult<Self> {
+        Self::plain(cx, all, name, [inputs, outputs])?.biased(cx, all, name, outputs)
+    }
+
+    /// Without a bias.
+    pub fn plain(cx: &mut Context, all: &mut Parameters, name: &str, [inputs, outputs]: [usize; 2]) -> OpResult<Self> {
+        let weight = all.weight(cx, &format!("{name}.weight"), &[outputs, inputs])?;
+        Ok(Self::tied(cx, name, weight))
+    }
+
+    fn biased(mut self, cx: &mut Context, all: &mut Parameters, name: &str, outputs: usize) -> OpResult<Self> {
+        self.bias = Some(all.bias(cx, &format!("{name}.bias"), outputs)?);
+        Ok(self)
+    }
+
+    /// With the weight of another module, and no bias.
+    pub fn tied(cx: &Context, name: &str, weight: Tensor) -> Self {
+        Self { scope: cx.memory().name(name), weight, bias: None }
+    }
+}
+
+impl Segment for Linear {
+    fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
+        cx.within(self.scope, |cx| cx.linear(input, &self.weight, self.bias.as_ref()))
+    }
+}
+
+/// Normalises the last dimension.
+pub(super) struct LayerNorm {
+    scope: NameId,
+    weight: Tensor,
+    bias: Tensor,
+}
+
+impl LayerNorm {
+    const EPS: f32 = 1e-5;
+
+    pub fn make(cx: &mut Context, all: &mut Parameters, name: &str, width: usize) -> OpResult<Self> {
+        Ok(Self {
+            scope: cx.memory().name(name),
+            weight: all.weight(cx, &format!("{name}.weight"), &[width])?,
+            bias: all.bias(cx, &format!("{name}.bias"), width)?,
+        })
+    }
+}
+
+impl Segment for LayerNorm {
+    fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
+        cx.within(self.scope, |cx| cx.layer_norm(input, &self.weight, &self.bias, Self::EPS))
+    }
+}
+
+/// The rows of a table that tokens name, and where asked for those of a second table that their positions name.
+pub(super) struct Embedding {
+    tokens: (NameId, Tensor),
+    positions: Option<(NameId, Tensor)>,
+}
+
+impl Embedding {
+    /// Tables of `vocab` tokens and of `positions` positions, `wte` and `wpe`.
+    pub fn make(
+        cx: &mut Context,
+        all: &mut Parameters,
+        [vocab, width]: [usize; 2],
+        positions: Option<usize>,
+    ) -> OpResult<Self> {
+        let mut table = |name: &str, rows| -> OpResult<(NameId, Tensor)> {
+            Ok((cx.memory().name(name), all.weight(cx, &format!("{name}.weight"), &[rows, width])?))
+        };
+        Ok(Self { tokens: table("wte", vocab)?, positions: positions.map(|rows| table("wpe", rows)).transpose()? })
+    }
+
+    /// The table of tokens, for a head that shares it.
+    pub const fn table(&self) -> &Tensor {
+        &self.tokens.1
+    }
+}
+
+impl Segment for Embedding {
+    fn forward(&self, cx: &mut Context, tokens: &Tensor) -> OpResult<Tensor> {
+        let (by_token, table) = &self.tokens;
+        let Some((by_position, positions)) = &self.positions else {
+            return cx.within(*by_token, |cx| cx.embedding(table, tokens));
+        };
+        let rows = tokens.shape().last();
+        let places = cx.memory().tensor(Shape::new(&[rows]), DType::I64, Category::Activation, "positions")?;
+        cx.memory().launch(&Kernel::Arange { dst: places.operand() })?;
+        let by_token = cx.within(*by_token, |cx| cx.embedding(table, tokens))?;
+        let by_position = cx.within(*by_position, |cx| cx.embedding(positions, &places))?;
+        cx.add(&by_token, &by_position)
+    }
+}
+
+/// An elementwise function without parameters.
+pub(super) struct Activation {
+    pub scope: NameId,
+    pub function: fn(&mut Context, &Tensor) -> OpResult<Tensor>,
+}
+
+impl Segment for Activation {
+    fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
+        cx.within(self.scope, |cx| (self.function)(cx, input))
+    }
+}

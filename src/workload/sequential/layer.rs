@@ -1,0 +1,106 @@
+//! Layers as a model's description names them.
+
+use serde::Deserialize;
+
+/// A layer, and the name that its parameters begin with.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct Layer {
+    /// Its place, such as `layers.3`, where it has none.
+    pub name: Option<String>,
+    /// What it does.
+    #[serde(flatten)]
+    pub kind: LayerKind,
+}
+
+impl Layer {
+    /// A layer whose parameters begin with `name`.
+    pub fn named(name: &str, kind: LayerKind) -> Self {
+        Self { name: Some(name.into()), kind }
+    }
+}
+
+/// What a layer does.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum LayerKind {
+    /// The rows of a table that tokens name.
+    Embedding {
+        /// Values of a row.
+        width: usize,
+        /// Adds the rows of a second table of so many positions.
+        positions: Option<usize>,
+    },
+    /// A matrix product.
+    Linear {
+        /// Values that it makes.
+        outputs: usize,
+        /// Adds a bias.
+        #[serde(default = "yes")]
+        bias: bool,
+    },
+    /// The logits of a matrix product with the table of the embedding.
+    TiedLinear,
+    /// `max(x, 0)`.
+    Relu,
+    /// GELU.
+    Gelu {
+        /// By its tanh form.
+        #[serde(default)]
+        tanh: bool,
+    },
+    /// Normalises the last dimension.
+    LayerNorm,
+    /// Attention and an MLP of four times the width, each with a residual connection and a norm.
+    Transformer {
+        /// Attention heads.
+        heads: usize,
+        /// A position attends only to itself and those before.
+        #[serde(default)]
+        causal: bool,
+        /// Normalises the sums instead of what goes into attention and MLP.
+        #[serde(default)]
+        post_norm: bool,
+        /// GELU by its tanh form.
+        #[serde(default)]
+        tanh: bool,
+        /// Blocks like this one after each other.
+        #[serde(default = "once")]
+        repeat: usize,
+    },
+    /// Layers that are checkpointed as one.
+    Block {
+        /// The layers.
+        layers: Vec<Layer>,
+        /// Adds what went in.
+        #[serde(default)]
+        residual: bool,
+        /// Blocks like this one after each other.
+        #[serde(default = "once")]
+        repeat: usize,
+    },
+}
+
+const fn yes() -> bool {
+    true
+}
+
+const fn once() -> usize {
+    1
+}
+
+impl LayerKind {
+    /// As descriptions write it.
+    #[must_use]
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::Embedding { .. } => "embedding",
+            Self::Linear { .. } => "linear",
+            Self::TiedLinear => "tied_linear",
+            Self::Relu => "relu",
+            Self::Gelu { .. } => "gelu",
+            Self::LayerNorm => "layer_norm",
+            Self::Transformer { .. } => "transformer",
+            Self::Block { .. } => "block",
+        }
+    }
+}

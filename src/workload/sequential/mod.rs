@@ -1,0 +1,165 @@
+//! Models that are layers one after the other, described by sizes: GPT, BERT, ViT, MLPs, and a user's own.
+
+mod layer;
+mod network;
+mod plan;
+
+use std::rc::Rc;
+
+use crate::device::DType;
+use crate::train::{Batch, BatchLayout, BatchSource, Context, Model, OpResult, Shape, Task, TrainError, Workload};
+
+use super::data::Data;
+use super::hash::{self, Cycle, Parameters, Spread};
+use super::text::Windows;
+use super::writing;
+use network::Network;
+use plan::{Module, Planner};
+
+pub use layer::{Layer, LayerKind};
+pub use plan::Flow;
+
+/// A description of a model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Description {
+    /// One sample.
+    pub input: Flow,
+    /// What is done with it.
+    pub layers: Vec<Layer>,
+    /// How far first weights spread.
+    pub spread: Spread,
+}
+
+/// The workload of a described model: language models learn each next token, others the class of a sample.
+#[derive(Clone, Debug)]
+pub struct Sequential {
+    name: String,
+    input: Flow,
+    modules: Vec<Module>,
+    spread: Spread,
+    classes: usize,
+    data: Data,
+    seed: u64,
+    writes_every: Option<u64>,
+}
+
+impl Sequential {
+    /// The workload of a model that reads the four reference batches.
+    ///
+    /// # Errors
+    /// [`TrainError::Workload`]: which layer does not fit.
+    pub fn new(name: &str, description: &Description) -> Result<Self, TrainError> {
+        let Description { input, ref layers, spread } = *description;
+        let (modules, output) = Planner::new(input).plan(layers).map_err(TrainError::Workload)?;
+        let classes = match (input, output) {
+            (Flow::Tokens { rows: 0, .. } | Flow::Tokens { vocab: 0, .. } | Flow::Vector { width: 0 }, _) => {
+                return Err(TrainError::Workload("a size of 0 makes no model; give sizes of at least 1".into()));
+            }
+            (Flow::Tokens { vocab, .. }, Flow::Rows { width, .. }) if width == vocab => vocab,
+            (Flow::Tokens { vocab, .. }, output) => {
+                return Err(TrainError::Workload(format!(
+                    "the last layer makes {output}; let it make {vocab} values for each token, one for every next token"
+                )));
+            }
+            (_, Flow::Vector { width }) => width,
+            (_, output) => {
+                return Err(TrainError::Workload(format!(
+                    "the last layer makes {output}; let it make one vector, a value for every class"
+                )));
+            }
+        };
+        Ok(Self {
+            name: name.into(),
+            input,
+            modules,
+            spread,
+            classes,
+            data: Data::Reference,
+            seed: 0,
+            writes_every: None,
+        })
+    }
+
+    /// Trains on `data`; `seed` decides what is random in it.
+    #[must_use]
+    pub fn with_data(mut self, data: Data, seed: u64) -> Self {
+        (self.data, self.seed) = (data, seed);
+        self
+    }
+
+    /// Writes a piece of text after every so many steps, where it trains on text.
+    #[must_use]
+    pub const fn writing_every(mut self, steps: Option<u64>) -> Self {
+        self.writes_every = steps;
+        self
+    }
+
+    /// The input of `samples` samples.
+    fn input_shape(&self, samples: usize) -> Shape {
+        match self.input {
+            Flow::Tokens { rows, .. } => Shape::new(&[samples, rows]),
+            Flow::Rows { rows, width } => Shape::new(&[samples, rows, width]),
+            Flow::Vector { width } => Shape::new(&[samples, width]),
+        }
+    }
+}
+
+impl Workload for Sequential {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn build(&self, cx: &mut Context) -> OpResult<Task> {
+        let mut all = Parameters::new(self.spread);
+        let network = Network::make(cx, &mut all, &self.modules)?;
+        all.initialise(cx)?;
+        Ok(Task::Supervised(Rc::new(network)))
+    }
+
+    fn resident_batches(&self, cx: &mut Context, samples: usize) -> OpResult<Vec<Batch>> {
+        hash::four(|b| self.fresh_batch(cx, b, samples, 0))
+    }
+
+    fn fresh_batch(&self, cx: &mut Context, batch: u32, samples: usize, _: u64) -> OpResult<Batch> {
+        match self.input {
+            Flow::Tokens { rows, vocab } => hash::tokens(cx, batch, samples, rows, vocab),
+            _ => hash::labelled(cx, batch, self.input_shape(samples).dims(), self.classes),
+        }
+    }
+
+    fn batch_layout(&self, samples: usize) -> BatchLayout {
+        let input = self.input_shape(samples);
+        match self.input {
+            Flow::Tokens { .. } => BatchLayout { input: (input, DType::I64), target: (input, DType::I64) },
+            _ => BatchLayout { input: (input, DType::F32), target: (Shape::new(&[samples]), DType::I64) },
+        }
+    }
+
+    fn batch_source(&self) -> Result<Box<dyn BatchSource>, TrainError> {
+        Ok(match (self.input, &self.data) {
+            (Flow::Tokens { rows, .. }, Data::Text(text)) => Box::new(Windows::new(text.clone(), rows, self.seed)?),
+            (Flow::Tokens { rows, vocab }, _) => Box::new(Cycle::tokens(rows, vocab)),
+            _ => Box::new(Cycle::labelled(self.input_shape(1).numel(), self.classes)),
+        })
+    }
+
+    fn items_per_sample(&self) -> usize {
+        match self.input {
+            Flow::Tokens { rows, .. } => rows,
+            _ => 1,
+        }
+    }
+
+    fn writes_every(&self) -> Option<u64> {
+        self.writes_every
+    }
+
+    fn write(&self, cx: &mut Context, model: &dyn Model, step: u64) -> OpResult<Option<String>> {
+        match (self.input, &self.data) {
+            (Flow::Tokens { rows, vocab }, Data::Text(_)) => {
+                writing::write(cx, model, [rows, vocab], self.seed ^ step).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The transformer block that GPT, BERT and ViT share.
+
+use crate::model::NameId;
+use crate::train::{Context, OpResult, Segment, Tensor};
+
+use super::hash::Parameters;
+use super::modules::{LayerNorm, Linear};
+
+/// How a block differs from others of its kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BlockStyle {
+    /// Channels.
+    pub width: usize,
+    /// Attention heads; they divide the width.
+    pub heads: usize,
+    /// A position attends only to itself and those before.
+    pub causal: bool,
+    /// Normalise the sums (BERT) instead of what goes into attention and MLP.
+    pub post_norm: bool,
+    /// GELU by its tanh form.
+    pub tanh: bool,
+}
+
+/// Attention and an MLP of four times the width, each with a residual connection and a norm.
+pub(super) struct Block {
+    scope: NameId,
+    style: BlockStyle,
+    ln1: LayerNorm,
+    ln2: LayerNorm,
+    qkv: Linear,
+    proj: Linear,
+    fc: Linear,
+    out: Linear,
+}
+
+impl Block {
+    pub fn make(cx: &mut Context, all: &mut Parameters, name: &str, style: BlockStyle) -> OpResult<Self> {
+        let d = style.width;
+        Ok(Self {
+            scope: cx.memory().name(name),
+            style,
+            ln1: LayerNorm::make(cx, all, &format!("{name}.ln1"), d)?,
+            ln2: LayerNorm::make(cx, all, &format!("{name}.ln2"), d)?,
+            qkv: Linear::make(cx, all, &format!("{name}.qkv"), [d, 3 * d])?,
+            proj: Linear::make(cx, all, &format!("{name}.proj"), [d, d])?,
+            fc: Linear::make(cx, all, &format!("{name}.fc"), [d, 4 * d])?,
+            out: Linear::make(cx, all, &format!("{name}.out"), [4 * d, d])?,
+        })
+    }
+
+    fn attention(&self, cx: &mut Context, x: &Tensor) -> OpResult<Tensor> {
+        // Queries, keys and values are views held by local variables: the packed projection lives to the end.
+        let qkv = self.qkv.forward(cx, x)?;
+        let BlockStyle { heads, causal, .. } = self.style;
+        let y = cx.within(self.scope, |cx| cx.attention(&qkv, heads, causal))?;
+        let merged = cx.within(self.scope, |cx| cx.merge_heads(&y))?;
+        self.proj.forward(cx, &merged)
+    }
+
+    fn mlp(&self, cx: &mut Context, x: &Tensor) -> OpResult<Tensor> {
+        let hidden = self.fc.forward(cx, x)?;
+        let activated = cx.within(self.scope, |cx| cx.gelu(&hidden, self.style.tanh))?;
+        // The argument of gelu is nobody's variable; that of the next layer lives until the layer has returned.
+        drop(hidden);
+        self.out.forward(cx, &activated)
+    }
+
+    /// `x + sublayer(norm(x))`, or `norm(x + sublayer(x))`. What goes into the norm or into the sublayer is an argument: it
+    /// lives until that has returned, and the sublayer's output until the sum is there.
+    fn residual(
+        &self,
+        cx: &mut Context,
+        x: &Tensor,
+        norm: &LayerNorm,
+        sublayer: impl Fn(&Self, &mut Context, &Tensor) -> OpResult<Tensor>,
+    ) -> OpResult<Tensor> {
+        let sum = {
+            let output = if self.style.post_norm {
+                sublayer(self, cx, x)?
+            } else {
+                let normalised = norm.forward(cx, x)?;
+                sublayer(self, cx, &normalised)?
+            };
+            cx.within(self.scope, |cx| cx.add(x, &output))?
+        };
+        if self.style.post_norm { norm.forward(cx, &sum) } else { Ok(sum) }
+    }
+}
+
+impl Segment for Block {
+    fn forward(&self, cx: &mut Context, x: &Tensor) -> OpResult<Tensor> {
+        let x = self.residual(cx, x, &self.ln1, Self::attention)?;
+        self.residual(cx, &x, &self.ln2, Self::mlp)
+    }
+}
