@@ -192,6 +192,14 @@ fn the_shortest_loop_asks_as_pytorch_does() {
 }
 
 #[test]
+fn every_attention_kernel_asks_as_pytorch_does() {
+    let folder = format!("{}/tests/data/requests", env!("CARGO_MANIFEST_DIR"));
+    let names = ["math", "math32", "flash", "efficient"].map(|kernel| format!("loop.gpt-mini.{kernel}"));
+    let failures: Vec<String> = names.iter().filter_map(|name| simulated_difference(&folder, name)).collect();
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+}
+
+#[test]
 fn other_gpts_ask_as_pytorch_does() {
     check("gpt-odd", &["base", "bf16", "all"]);
     check("gpt-wide", &["base", "bf16", "all"]);

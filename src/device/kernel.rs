@@ -156,6 +156,16 @@ pub enum Kernel<'a> {
     /// `dst[i] = src[i]` in dst's type; lengths equal.
     Cast { src: Operand, dst: Operand },
     /// Copies a four-dimensional array between layouts; strides in elements.
+    /// [`Kernel::CopyStrided`] between float types.
+    CastStrided {
+        src: Address,
+        src_dtype: DType,
+        dst: Address,
+        dst_dtype: DType,
+        shape: [usize; 4],
+        src_strides: [usize; 4],
+        dst_strides: [usize; 4],
+    },
     CopyStrided {
         src: Address,
         dst: Address,
@@ -231,6 +241,9 @@ pub enum Kernel<'a> {
         logsumexp: Operand,
         lse_stride: usize,
     },
+    /// The same where nobody will ask for gradients, of [`AttentionShape::rows`] queries over `keys` positions of keys
+    /// and values; causal only where there are as many of both.
+    AttentionInference { shape: AttentionShape, keys: usize, q: HeadView, k: HeadView, v: HeadView, out: HeadView },
     /// Gradients of [`Kernel::Attention`].
     AttentionBackward {
         shape: AttentionShape,
@@ -361,6 +374,7 @@ impl Kernel<'_> {
             Self::Fill { .. } => "fill",
             Self::Arange { .. } => "arange",
             Self::Cast { .. } => "cast",
+            Self::CastStrided { .. } => "cast_strided",
             Self::CopyStrided { .. } => "copy_strided",
             Self::Gemm { .. } => "gemm",
             Self::ColumnSum { .. } => "column_sum",
@@ -376,6 +390,7 @@ impl Kernel<'_> {
             Self::Embedding { .. } => "embedding",
             Self::EmbeddingBackward { .. } => "embedding_backward",
             Self::Attention { .. } => "attention",
+            Self::AttentionInference { .. } => "attention_inference",
             Self::AttentionBackward { .. } => "attention_backward",
             Self::Softmax { .. } => "softmax",
             Self::SoftmaxBackward { .. } => "softmax_backward",

@@ -11,6 +11,7 @@ use super::config::Tf32;
 use super::error::{Interrupt, OpResult};
 use super::library::{Libraries, Library, Thread};
 use super::memory::Memory;
+use super::ops::AttentionChoice;
 use super::tape::{Backward, Gradients, Leaf, Tape};
 use super::tensor::{Shape, Source, Tensor};
 
@@ -61,6 +62,7 @@ pub struct Context {
     /// Which f32 products may be rounded.
     pub(crate) tf32: Tf32,
     pub(crate) workspaces: Library,
+    pub(crate) attention: AttentionChoice,
 }
 
 impl Context {
@@ -76,6 +78,7 @@ impl Context {
             autocast: Autocast::default(),
             tf32: Tf32::Off,
             workspaces: Library::new(workspaces),
+            attention: AttentionChoice::default(),
         }
     }
 

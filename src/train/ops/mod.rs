@@ -11,7 +11,8 @@ mod elementwise;
 mod embedding;
 mod linear;
 mod loss;
-mod math_attention;
 mod mean;
 mod norm;
 mod reduce;
+
+pub(crate) use attention::AttentionChoice;

@@ -356,6 +356,7 @@ impl Trainer {
 
     fn run_step(&mut self) -> OpResult<Outcome> {
         self.total = None;
+        self.cx.choose_attention(self.config.attention);
         match &mut self.task {
             Task::Supervised(model) => {
                 let model = Rc::clone(model);

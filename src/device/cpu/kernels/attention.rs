@@ -23,6 +23,16 @@ impl<'a> Heads<'a> {
         Ok(Self { view: access.heads(&layout, shape, written)?, layout })
     }
 
+    /// Keys or values of another number of positions than there are queries.
+    fn claim_keys(
+        access: &mut Access<'a>,
+        layout: HeadView,
+        shape: &AttentionShape,
+        keys: usize,
+    ) -> KernelResult<Self> {
+        Self::claim(access, layout, &AttentionShape { rows: keys, ..*shape }, false)
+    }
+
     fn start(&self, [b, h]: [usize; 2]) -> usize {
         b * self.layout.batch_stride + h * self.layout.head_stride
     }
@@ -55,17 +65,18 @@ fn check_shape(shape: &AttentionShape, logsumexp: &Operand, lse_stride: usize) -
     require(fits, || format!("{} sums of exponents don't fit {shape:?} at stride {lse_stride}", logsumexp.len))
 }
 
-/// Rows `[first, first + n)` of scaled scores.
+/// Rows `[first, first + n)` of scaled scores over `keys` positions.
 struct ScoreBlock {
     first: usize,
     n: usize,
+    keys: usize,
 }
 
 impl ScoreBlock {
     #[inline(always)]
-    fn all(shape: &AttentionShape) -> impl Iterator<Item = Self> {
+    fn all(shape: &AttentionShape, keys: usize) -> impl Iterator<Item = Self> {
         let rows = shape.rows;
-        (0..rows).step_by(BLOCK).map(move |first| Self { first, n: BLOCK.min(rows - first) })
+        (0..rows).step_by(BLOCK).map(move |first| Self { first, n: BLOCK.min(rows - first), keys })
     }
 
     /// The first rows of the block's tiles, from the block's start.
@@ -77,13 +88,13 @@ impl ScoreBlock {
     /// Positions that row `i` of the block sees.
     #[inline(always)]
     fn visible(&self, shape: &AttentionShape, i: usize) -> usize {
-        if shape.causal { self.first + i + 1 } else { shape.rows }
+        if shape.causal { self.first + i + 1 } else { self.keys }
     }
 
     /// Positions that the tile from row `i` of the block on sees, in whole tiles.
     #[inline(always)]
     fn seen(&self, shape: &AttentionShape, i: usize) -> usize {
-        padded(if shape.causal { self.first + i + TILE } else { shape.rows })
+        padded(if shape.causal { self.first + i + TILE } else { self.keys })
     }
 
     /// The first row of the block whose tile sees the tile of positions from `position` on.
@@ -104,8 +115,8 @@ fn exponents<R: Real>(scores: &mut [R], visible: usize, shift: R) {
     }
 }
 
-fn nanos(shape: &AttentionShape, products: usize) -> usize {
-    let scores = shape.batch * shape.heads * shape.rows * shape.rows / if shape.causal { 2 } else { 1 };
+fn nanos(shape: &AttentionShape, keys: usize, products: usize) -> usize {
+    let scores = shape.batch * shape.heads * shape.rows * keys / if shape.causal { 2 } else { 1 };
     scores * (products * shape.head_size / 30 + 1)
 }
 
@@ -126,42 +137,63 @@ pub(super) fn forward(
     ];
     let out = Heads::claim(&mut access, out, shape, true)?;
     let sums = access.write(&logsumexp)?;
-    real!(types, forward_all(cores, shape, inputs, out, sums, lse_stride));
+    real!(types, forward_all(cores, shape, shape.rows, inputs, out, Some((sums, lse_stride))));
+    Ok(())
+}
+
+/// The same without sums of exponents, over `keys` positions.
+pub(super) fn inference(
+    cores: &Cores,
+    mut access: Access<'_>,
+    shape: &AttentionShape,
+    keys: usize,
+    [q, k, v, out]: [HeadView; 4],
+) -> KernelResult {
+    require(!shape.causal || keys == shape.rows, || format!("{keys} positions can't be causal to {shape:?}"))?;
+    let types = [q.dtype, k.dtype, v.dtype, out.dtype];
+    let inputs = [
+        Heads::claim(&mut access, q, shape, false)?,
+        Heads::claim_keys(&mut access, k, shape, keys)?,
+        Heads::claim_keys(&mut access, v, shape, keys)?,
+    ];
+    let out = Heads::claim(&mut access, out, shape, true)?;
+    real!(types, forward_all(cores, shape, keys, inputs, out, None));
     Ok(())
 }
 
 fn forward_all<R: Real>(
     cores: &Cores,
     shape: &AttentionShape,
+    keys: usize,
     inputs: [Heads<'_>; 3],
     out: Heads<'_>,
-    sums: View<'_>,
-    lse_stride: usize,
+    sums: Option<(View<'_>, usize)>,
 ) {
     let (rows, width) = (shape.rows, shape.head_size);
-    if rows * width == 0 {
+    if rows * keys * width == 0 {
         return;
     }
-    let (seq, wide) = (padded(rows), padded(width));
-    let size = seq * wide;
+    let (seq, wide) = (padded(keys), padded(width));
+    let (size, queries) = (seq * wide, padded(rows) * wide);
     let scale = R::of(f64::from(shape.scale));
     cores.for_each(
         shape.batch * shape.heads,
-        nanos(shape, 2),
+        nanos(shape, keys, 2),
         #[inline(always)]
         |task| {
             let head = [task / shape.heads, task % shape.heads];
             with_scratch(
-                4 * size + BLOCK * (seq + wide),
+                3 * size + queries + BLOCK * (seq + wide),
                 #[inline(always)]
                 |scratch: &mut [R]| {
-                    let ([q, k, v, keys], [scores, result]) = parts(scratch, size, [BLOCK * seq, BLOCK * wide]);
+                    let sizes = [queries, BLOCK * seq, BLOCK * wide];
+                    let ([k, v, columns], [q, scores, result]) = parts(scratch, size, sizes);
                     let [all_q, all_k, all_v] = &inputs;
                     all_q.load(head, [rows, width], q);
-                    all_k.load(head, [rows, width], k);
-                    all_v.load(head, [rows, width], v);
-                    transpose(k, wide, keys, seq);
-                    for block in ScoreBlock::all(shape) {
+                    all_k.load(head, [keys, width], k);
+                    all_v.load(head, [keys, width], v);
+                    transpose(k, wide, columns, seq);
+                    for block in ScoreBlock::all(shape, keys) {
                         for i in block.tiles() {
                             let seen = block.seen(shape, i);
                             let q = &q[(block.first + i) * wide..];
@@ -171,7 +203,7 @@ fn forward_all<R: Real>(
                                 [seen, wide],
                                 scale,
                                 (q, wide),
-                                (keys, seq),
+                                (columns, seq),
                                 (&mut *scores, seq),
                                 Store::Replace,
                             );
@@ -187,7 +219,9 @@ fn forward_all<R: Real>(
                                 );
                                 let factor = R::ONE / sum;
                                 p.iter_mut().for_each(|p| *p *= factor);
-                                R::store(&sums, task * lse_stride + block.first + row, &[max + sum.ln()]);
+                                if let Some((sums, stride)) = &sums {
+                                    R::store(sums, task * stride + block.first + row, &[max + sum.ln()]);
+                                }
                             }
                             let result = &mut result[i * wide..];
                             tile::rows(
@@ -273,7 +307,7 @@ fn backward_all<R: Real>(
     let scale = R::of(f64::from(shape.scale));
     cores.for_each(
         shape.batch * shape.heads,
-        nanos(shape, 5),
+        nanos(shape, rows, 5),
         #[inline(always)]
         |task| {
             let head = [task / shape.heads, task % shape.heads];
@@ -295,7 +329,7 @@ fn backward_all<R: Real>(
                     transpose(v, wide, values, seq);
                     key_grads.fill(R::ZERO);
                     value_grads.fill(R::ZERO);
-                    for block in ScoreBlock::all(shape) {
+                    for block in ScoreBlock::all(shape, rows) {
                         for i in block.tiles() {
                             let seen = block.seen(shape, i);
                             let first = (block.first + i) * wide;

@@ -59,6 +59,9 @@ pub(super) fn run(kernel: &Kernel<'_>, arena: &Arena, cores: &Cores) -> KernelRe
         Kernel::Fill { dst, value } => elementwise::fill(cores, in_place(), dst, value),
         Kernel::Arange { dst } => elementwise::arange(cores, in_place(), dst),
         Kernel::Cast { src, dst } => elementwise::cast(cores, in_place(), src, dst),
+        Kernel::CastStrided { src, src_dtype, dst, dst_dtype, shape, src_strides, dst_strides } => {
+            strided::cast(cores, apart(), shape, (src, src_dtype, src_strides), (dst, dst_dtype, dst_strides))
+        }
         Kernel::CopyStrided { src, dst, dtype, shape, src_strides, dst_strides } => {
             strided::copy(cores, apart(), dtype, shape, (src, src_strides), (dst, dst_strides))
         }
@@ -91,6 +94,9 @@ pub(super) fn run(kernel: &Kernel<'_>, arena: &Arena, cores: &Cores) -> KernelRe
         }
         Kernel::Attention { ref shape, q, k, v, out, logsumexp, lse_stride } => {
             attention::forward(cores, apart(), shape, [q, k, v, out], logsumexp, lse_stride)
+        }
+        Kernel::AttentionInference { ref shape, keys, q, k, v, out } => {
+            attention::inference(cores, apart(), shape, keys, [q, k, v, out])
         }
         Kernel::AttentionBackward { ref shape, q, k, v, out, logsumexp, lse_stride, grad, dq, dk, dv } => {
             attention::backward(cores, apart(), shape, [q, k, v, out, grad], logsumexp, lse_stride, [dq, dk, dv])

@@ -1,8 +1,10 @@
 //! Copies between layouts.
 
+use super::real;
 use crate::device::DType;
 use crate::device::cpu::cores::Cores;
 use crate::device::cpu::operand::{Access, Element, KernelResult, View};
+use crate::device::cpu::real::{Real, with_scratch};
 use crate::units::Address;
 
 pub(super) fn copy(
@@ -24,6 +26,39 @@ pub(super) fn copy(
         _ => plan.run::<u8>(cores, from, to),
     }
     Ok(())
+}
+
+/// A copy between layouts and float types.
+pub(super) fn cast(
+    cores: &Cores,
+    mut access: Access<'_>,
+    shape: [usize; 4],
+    (src, src_dtype, src_strides): (Address, DType, [usize; 4]),
+    (dst, dst_dtype, dst_strides): (Address, DType, [usize; 4]),
+) -> KernelResult {
+    let dims = |strides: [usize; 4]| std::array::from_fn(|i| (shape[i], strides[i]));
+    let from = access.claim(src, src_dtype, dims(src_strides), false)?;
+    let to = access.claim(dst, dst_dtype, dims(dst_strides), true)?;
+    let plan = Plan::new(shape, src_strides, dst_strides);
+    real!([src_dtype, dst_dtype], cast_all(cores, &plan, from, to));
+    Ok(())
+}
+
+fn cast_all<R: Real>(cores: &Cores, plan: &Plan, from: View<'_>, to: View<'_>) {
+    plan.for_each_run(cores, |[(src, src_step), (dst, dst_step)], run| {
+        if src_step == 1 && dst_step == 1 {
+            with_scratch(run, |values: &mut [R]| {
+                R::load(&from, src, values);
+                R::store(&to, dst, values);
+            });
+        } else {
+            let mut value = [R::ZERO];
+            for i in 0..run {
+                R::load(&from, src + i * src_step, &mut value);
+                R::store(&to, dst + i * dst_step, &value);
+            }
+        }
+    });
 }
 
 /// The copy with dimensions joined where both layouts allow it, so that inner runs are long.
@@ -53,6 +88,19 @@ impl Plan {
     }
 
     fn run<T: Element>(&self, cores: &Cores, from: View<'_>, to: View<'_>) {
+        self.for_each_run(cores, |[(src, src_step), (dst, dst_step)], run| {
+            if src_step == 1 && dst_step == 1 {
+                to.slice_mut::<T>(dst, run).copy_from_slice(from.slice::<T>(src, run));
+            } else {
+                for i in 0..run {
+                    to.slice_mut::<T>(dst + i * dst_step, 1)[0] = from.slice::<T>(src + i * src_step, 1)[0];
+                }
+            }
+        });
+    }
+
+    /// Calls `copy` with (start, step) in source and destination and the length of every innermost run.
+    fn for_each_run(&self, cores: &Cores, copy: impl Fn([(usize, usize); 2], usize) + Sync) {
         let Some((&(run, run_src, run_dst), outer)) = self.dims.split_last() else { return };
         let rows: usize = outer.iter().map(|&(size, ..)| size).product();
         const ROWS: usize = 64;
@@ -65,13 +113,7 @@ impl Plan {
                     src += index * src_stride;
                     dst += index * dst_stride;
                 }
-                if run_src == 1 && run_dst == 1 {
-                    to.slice_mut::<T>(dst, run).copy_from_slice(from.slice::<T>(src, run));
-                } else {
-                    for i in 0..run {
-                        to.slice_mut::<T>(dst + i * run_dst, 1)[0] = from.slice::<T>(src + i * run_src, 1)[0];
-                    }
-                }
+                copy([(src, run_src), (dst, run_dst)], run);
             }
         });
     }

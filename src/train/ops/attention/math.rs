@@ -1,32 +1,56 @@
 //! Attention by matrix products and a softmax: what PyTorch runs where no fused kernel takes the shape.
 
-use crate::device::{AttentionShape, DType, Kernel, MatrixView};
+use crate::device::{AttentionShape, DType, Kernel, MatrixView, Operand};
 use crate::train::context::Context;
 use crate::train::error::OpResult;
 use crate::train::tape::Gradients;
 use crate::train::tensor::{Shape, Tensor};
 
-use super::attention::Heads;
+use super::Heads;
 
 /// The matrices of all heads; a batch of several sequences must lie head by head.
 fn matrices(tensor: &Tensor, transposed: bool) -> MatrixView {
     let &[_, by_head, by_row, by_element] = tensor.strides() else { return tensor.matrix() };
     let (row_stride, col_stride) = if transposed { (by_element, by_row) } else { (by_row, by_element) };
-    MatrixView { row_stride, col_stride, batch_stride: by_head, ..tensor.matrix() }
+    // With one head each, the next matrix is the next sequence's.
+    let batch_stride = if tensor.shape().dims()[1] == 1 { tensor.strides()[0] } else { by_head };
+    MatrixView { row_stride, col_stride, batch_stride, ..tensor.matrix() }
+}
+
+/// The heads of all sequences are one run of matrices, with the same distance from each to the next.
+fn evenly_spaced(tensor: &Tensor) -> bool {
+    let (&[batch, heads, _, _], &[by_batch, by_head, ..]) = (tensor.shape().dims(), tensor.strides()) else {
+        return true;
+    };
+    batch == 1 || heads == 1 || by_batch == heads * by_head
 }
 
 impl Context {
     pub(super) fn math_attention(&mut self, parts: &Heads, shape: AttentionShape) -> OpResult<Tensor> {
-        let AttentionShape { batch, heads, rows, head_size, scale, causal } = shape;
         let dtype = parts.q.dtype();
+        if !matches!(dtype, DType::F16 | DType::Bf16) {
+            return self.attention_products(parts, shape, dtype);
+        }
+        // 16-bit inputs are computed in f32; the copies live to the end.
+        let parts = Heads {
+            q: self.widened(&parts.q, "f32 queries")?,
+            k: self.widened(&parts.k, "f32 keys")?,
+            v: self.widened(&parts.v, "f32 values")?,
+        };
+        self.attention_products(&parts, shape, dtype)
+    }
+
+    /// Attention in the type of its parts; output and weights are given in `dtype`.
+    fn attention_products(&mut self, parts: &Heads, shape: AttentionShape, dtype: DType) -> OpResult<Tensor> {
+        let AttentionShape { rows, scale, causal, .. } = shape;
+        let computed = parts.q.dtype();
         // Half of the scale goes to either operand, which keeps 16-bit products in range.
         let half = f64::from(scale).sqrt();
-        let by_head = Shape::new(&[batch, heads, rows, head_size]);
         let q = self.scaled(&parts.q, half, "scaled queries")?;
-        let mask = if causal { Some(self.causal_mask(rows, dtype)?) } else { None };
+        let mask = if causal { Some(self.causal_mask(rows, computed)?) } else { None };
         let k = self.scaled(&parts.k, half, "scaled keys")?;
         let scores = self.op("matmul", |cx| {
-            let (q_rows, k_rows) = (cx.by_head(&q, by_head, "queries")?, cx.by_head(&k, by_head, "keys")?);
+            let (q_rows, k_rows) = (cx.by_head(&q, "queries")?, cx.by_head(&k, "keys")?);
             let scores = cx.scores(&q_rows, &k_rows)?;
             Ok(scores)
         })?;
@@ -36,22 +60,65 @@ impl Context {
         }
         let weights = self.attention_softmax(&scores)?;
         drop(scores);
-        let v = self.by_head(&parts.v, by_head, "values")?;
+        // The weights are a result too, which the caller drops.
+        let result = if computed == dtype {
+            None
+        } else {
+            let result = self.temporary(weights.shape(), dtype, "attention weights")?;
+            self.launch(&Kernel::Cast { src: weights.operand(), dst: result.operand() })?;
+            Some(result)
+        };
+        let v = self.by_head(&parts.v, "values")?;
         let output = self.weighted(&weights, &v)?;
-        drop((q, mask));
+        let output = if computed == dtype { output } else { self.cast(&output, dtype, "attention output")? };
+        drop((q, mask, result));
         Ok(output)
     }
 
-    /// `part · factor` in the layout of a (batch, rows, width) tensor, seen by heads.
-    fn scaled(&mut self, part: &Tensor, factor: f64, what: &'static str) -> OpResult<Tensor> {
+    /// An f32 copy in the layout of a (batch, rows, width) tensor, seen by heads.
+    fn widened(&mut self, part: &Tensor, what: &'static str) -> OpResult<Tensor> {
+        self.op("cast", |cx| {
+            let output = cx.like(part, DType::F32, what)?;
+            let (shape, src_strides, dst_strides) = Self::layouts(part, &output);
+            cx.launch(&Kernel::CastStrided {
+                src: part.address(),
+                src_dtype: part.dtype(),
+                dst: output.address(),
+                dst_dtype: DType::F32,
+                shape,
+                src_strides,
+                dst_strides,
+            })?;
+            if !cx.differentiates(&[part]) {
+                return Ok(output);
+            }
+            let original = part.dtype();
+            let source = cx.record("castBackward", [Some(part), None, None], move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                Ok([Some(cx.cast_gradient(&grad, original)?), None, None])
+            });
+            Ok(output.with_source(source))
+        })
+    }
+
+    /// A tensor for an elementwise result: dense, its dimensions in the order of the strides of `part`.
+    fn like(&self, part: &Tensor, dtype: DType, what: &'static str) -> OpResult<Tensor> {
         let [batch, heads, rows, head_size] = *part.shape().dims() else { return Ok(part.clone()) };
+        if part.is_contiguous() {
+            return self.activation(part.shape(), dtype, what);
+        }
         let width = heads * head_size;
-        let layout = [rows * width, head_size, width, 1];
+        let output = self.activation(Shape::new(&[batch, rows, width]), dtype, what)?;
+        Ok(output.strided(part.shape(), [rows * width, head_size, width, 1], 0))
+    }
+
+    /// `part · factor` in the layout that PyTorch's product has.
+    fn scaled(&mut self, part: &Tensor, factor: f64, what: &'static str) -> OpResult<Tensor> {
         self.op("mul", |cx| {
-            let output = cx.activation(Shape::new(&[batch, rows, width]), part.dtype(), what)?;
-            let view = output.strided(part.shape(), layout, 0);
+            let view = cx.like(part, part.dtype(), what)?;
             cx.copy(part, &view)?;
-            cx.launch(&Kernel::Scale { src: output.operand(), dst: output.operand(), factor })?;
+            let whole = Operand { address: view.address(), dtype: view.dtype(), len: view.numel() };
+            cx.launch(&Kernel::Scale { src: whole, dst: whole, factor })?;
             if !cx.differentiates(&[part]) {
                 return Ok(view);
             }
@@ -80,12 +147,13 @@ impl Context {
         Ok(mask)
     }
 
-    /// A copy with the rows of each head together, which a single sequence does not need; its gradient passes through.
-    fn by_head(&self, part: &Tensor, shape: Shape, what: &'static str) -> OpResult<Tensor> {
-        if shape.dims()[0] == 1 {
+    /// A copy with the rows of each head together, unless heads and sequences already follow each other evenly; its
+    /// gradient passes through.
+    fn by_head(&self, part: &Tensor, what: &'static str) -> OpResult<Tensor> {
+        if evenly_spaced(part) {
             return Ok(part.clone());
         }
-        let output = self.activation(shape, part.dtype(), what)?;
+        let output = self.activation(part.shape(), part.dtype(), what)?;
         self.copy(part, &output)?;
         Ok(output.with_source(part.source()))
     }
@@ -101,18 +169,19 @@ impl Context {
     /// `q kᵀ` of every head.
     fn scores(&mut self, q: &Tensor, k: &Tensor) -> OpResult<Tensor> {
         let [batch, heads, rows, head_size] = *q.shape().dims() else { return Ok(q.clone()) };
+        let keys = k.shape().dims()[2];
         let differentiates = self.differentiates(&[q, k]);
         let saved = if differentiates { Some((self.save(q)?, self.save(k)?)) } else { None };
-        let output = self.activation(Shape::new(&[batch, heads, rows, rows]), q.dtype(), "attention scores")?;
-        self.head_products([rows, rows, head_size], matrices(q, false), matrices(k, true), &output)?;
+        let output = self.activation(Shape::new(&[batch, heads, rows, keys]), q.dtype(), "attention scores")?;
+        self.head_products([rows, keys, head_size], matrices(q, false), matrices(k, true), &output)?;
         let Some((saved_q, saved_k)) = saved else { return Ok(output) };
         let source = self.record("matmulBackward", [Some(q), Some(k), None], move |cx, grads| {
             let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
             let (q, k) = (saved_q.unpack(cx)?, saved_k.unpack(cx)?);
             let dk = cx.temporary(k.shape(), k.dtype(), "key gradient")?;
-            cx.head_products([rows, head_size, rows], matrices(&grad, true), matrices(&q, false), &dk)?;
+            cx.head_products([keys, head_size, rows], matrices(&grad, true), matrices(&q, false), &dk)?;
             let dq = cx.temporary(q.shape(), q.dtype(), "query gradient")?;
-            cx.head_products([rows, head_size, rows], matrices(&grad, false), matrices(&k, false), &dq)?;
+            cx.head_products([rows, head_size, keys], matrices(&grad, false), matrices(&k, false), &dq)?;
             Ok([Some(dq), Some(dk), None])
         });
         Ok(output.with_source(source))
@@ -150,32 +219,34 @@ impl Context {
 
     /// `weights · values` of every head.
     fn weighted(&mut self, weights: &Tensor, v: &Tensor) -> OpResult<Tensor> {
-        let [_, _, rows, head_size] = *v.shape().dims() else { return Ok(v.clone()) };
+        let [batch, heads, keys, head_size] = *v.shape().dims() else { return Ok(v.clone()) };
+        let rows = weights.shape().dims()[2];
+        let of_output = Shape::new(&[batch, heads, rows, head_size]);
         self.op("matmul", |cx| {
             let differentiates = cx.differentiates(&[weights, v]);
             let saved = if differentiates { Some((cx.save(weights)?, cx.save(v)?)) } else { None };
-            let output = cx.activation(v.shape(), v.dtype(), "heads output")?;
-            cx.head_products([rows, head_size, rows], matrices(weights, false), matrices(v, false), &output)?;
+            let output = cx.activation(of_output, v.dtype(), "heads output")?;
+            cx.head_products([rows, head_size, keys], matrices(weights, false), matrices(v, false), &output)?;
             let Some((saved_weights, saved_v)) = saved else { return Ok(output) };
             let source = cx.record("matmulBackward", [Some(weights), Some(v), None], move |cx, grads| {
                 let [Some(merged), ..] = grads else { return Ok(Gradients::default()) };
                 let (weights, v) = (saved_weights.unpack(cx)?, saved_v.unpack(cx)?);
                 // The gradient lies side by side; the products want each head's rows together.
-                let width = v.shape().dims()[1] * head_size;
-                let side_by_side = merged.strided(v.shape(), [rows * width, head_size, width, 1], 0);
+                let width = heads * head_size;
+                let side_by_side = merged.strided(of_output, [rows * width, head_size, width, 1], 0);
                 drop(merged);
-                let grad = if v.shape().dims()[0] == 1 {
+                let grad = if evenly_spaced(&side_by_side) {
                     side_by_side
                 } else {
-                    let copy = cx.temporary(v.shape(), v.dtype(), "gradient by head")?;
+                    let copy = cx.temporary(of_output, v.dtype(), "gradient by head")?;
                     cx.copy(&side_by_side, &copy)?;
                     drop(side_by_side);
                     copy
                 };
                 let dv = cx.temporary(v.shape(), v.dtype(), "value gradient")?;
-                cx.head_products([rows, head_size, rows], matrices(&weights, true), matrices(&grad, false), &dv)?;
+                cx.head_products([keys, head_size, rows], matrices(&weights, true), matrices(&grad, false), &dv)?;
                 let to_weights = cx.temporary(weights.shape(), v.dtype(), "softmax gradient")?;
-                cx.head_products([rows, rows, head_size], matrices(&grad, false), matrices(&v, true), &to_weights)?;
+                cx.head_products([rows, keys, head_size], matrices(&grad, false), matrices(&v, true), &to_weights)?;
                 Ok([Some(to_weights), Some(dv), None])
             });
             Ok(output.with_source(source))

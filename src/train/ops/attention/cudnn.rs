@@ -1,0 +1,52 @@
+//! cuDNN's fused attention: first choice for 16 bit on data-centre Hopper and Blackwell.
+
+use crate::device::{AttentionShape, DType};
+use crate::train::context::Context;
+use crate::train::error::OpResult;
+use crate::train::tape::Gradients;
+use crate::train::tensor::{Shape, Tensor};
+
+use super::{Computed, Heads};
+
+impl Context {
+    pub(super) fn cudnn_attention(&mut self, parts: &Heads, shape: AttentionShape) -> OpResult<Tensor> {
+        let AttentionShape { batch, heads, rows, head_size, .. } = shape;
+        let dtype = parts.q.dtype();
+        self.op("attention", |cx| {
+            let differentiates = cx.differentiates(&parts.all());
+            let saved =
+                if differentiates { Some([cx.save(&parts.q)?, cx.save(&parts.k)?, cx.save(&parts.v)?]) } else { None };
+            let seed = cx.activation(Shape::new(&[]), DType::I64, "seed")?;
+            let offset = cx.activation(Shape::new(&[]), DType::I64, "offset")?;
+            let output = cx.activation(Shape::new(&[batch, rows, heads * head_size]), dtype, "attention output")?;
+            let out = Self::by_heads(&output, shape, head_size);
+            let Some([q, k, v]) = saved else {
+                drop(cx.scratch(256, "attention workspace")?);
+                cx.fused_inference(shape, parts, &out)?;
+                return Ok(out);
+            };
+            let logsumexp = cx.activation(Shape::new(&[batch, heads, rows]), DType::F32, "logsumexp")?;
+            drop(cx.scratch(256, "attention workspace")?);
+            let computed = Computed { out, logsumexp, lse_stride: rows };
+            cx.fused(shape, parts, &computed)?;
+            let results = [cx.save(&output)?, cx.save(&computed.logsumexp)?, cx.save(&seed)?, cx.save(&offset)?];
+            let inputs = [Some(&parts.q), Some(&parts.k), Some(&parts.v)];
+            let source = cx.record("attentionBackward", inputs, move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                let parts = Heads { q: q.unpack(cx)?, k: k.unpack(cx)?, v: v.unpack(cx)? };
+                let [out, logsumexp, seed, offset] = &results;
+                let out = Self::by_heads(&out.unpack(cx)?, shape, head_size);
+                let computed = Computed { out, logsumexp: logsumexp.unpack(cx)?, lse_stride: rows };
+                let _generator = (seed.unpack(cx)?, offset.unpack(cx)?);
+                let gradients = cx.part_gradients(grad.shape(), dtype)?;
+                let elements = batch * heads * rows;
+                drop(cx.scratch(4 * elements * head_size + 4 * elements + 256, "attention workspace")?);
+                let views = gradients.each_ref().map(|g| Self::by_heads(g, shape, head_size));
+                let grad = Self::by_heads(&grad, shape, head_size);
+                cx.attend_backward(shape, &parts, &computed, &grad, views.each_ref())?;
+                Ok(gradients.map(Some))
+            });
+            Ok(computed.out.with_source(source))
+        })
+    }
+}

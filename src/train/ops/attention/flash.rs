@@ -1,0 +1,196 @@
+//! Flash attention: first choice for 16 bit where cuDNN's is not.
+
+use crate::device::{AttentionShape, DType, Kernel};
+use crate::train::context::{Context, Saved};
+use crate::train::error::OpResult;
+use crate::train::tape::Gradients;
+use crate::train::tensor::{Shape, Tensor};
+
+use super::{Computed, Heads};
+
+/// What backward needs of a flash attention beside queries, keys and values.
+struct Kept {
+    results: [Saved; 4],
+    shape: AttentionShape,
+    padded_size: usize,
+}
+
+impl Context {
+    pub(super) fn flash_attention(&mut self, parts: &Heads, shape: AttentionShape) -> OpResult<Tensor> {
+        let padded_size = shape.head_size.next_multiple_of(8);
+        if padded_size == shape.head_size {
+            return self.flash_attention_over(parts, shape, padded_size);
+        }
+        let q = self.pad_heads(&parts.q, padded_size, "padded queries")?;
+        let k = self.pad_heads(&parts.k, padded_size, "padded keys")?;
+        let v = self.pad_heads(&parts.v, padded_size, "padded values")?;
+        let output = self.flash_attention_over(&Heads { q, k, v }, shape, padded_size)?;
+        Ok(self.unpad_heads(&output, shape, padded_size))
+    }
+
+    /// Attention over heads with room for `padded_size` elements; the result has that room too.
+    fn flash_attention_over(&mut self, parts: &Heads, shape: AttentionShape, padded_size: usize) -> OpResult<Tensor> {
+        let AttentionShape { batch, heads, rows, .. } = shape;
+        let dtype = parts.q.dtype();
+        self.op("attention", |cx| {
+            let differentiates = cx.differentiates(&parts.all());
+            let saved =
+                if differentiates { Some([cx.save(&parts.q)?, cx.save(&parts.k)?, cx.save(&parts.v)?]) } else { None };
+            let output = cx.activation(Shape::new(&[batch, rows, heads * padded_size]), dtype, "attention output")?;
+            let logsumexp = cx.activation(Shape::new(&[batch, heads, rows]), DType::F32, "logsumexp")?;
+            let splits = flash_splits(shape, parts.keys(), cx.workspaces.policy.multiprocessors);
+            let partial = if splits > 1 {
+                let elements = splits * batch * heads * rows;
+                let sums = cx.scratch(4 * elements, "logsumexp of splits")?;
+                Some((sums, cx.scratch(4 * elements * rounded_head(padded_size), "output of splits")?))
+            } else {
+                None
+            };
+            let seed = cx.activation(Shape::new(&[2]), DType::I64, "generator state")?;
+            let unused = cx.activation(Shape::new(&[]), DType::I64, "generator offset")?;
+            let out = Self::by_heads(&output, shape, padded_size);
+            let Some([q, k, v]) = saved else {
+                cx.fused_inference(shape, parts, &out)?;
+                return Ok(out);
+            };
+            let computed = Computed { out, logsumexp, lse_stride: rows };
+            cx.fused(shape, parts, &computed)?;
+            drop(partial);
+            let results = [cx.save(&output)?, cx.save(&computed.logsumexp)?, cx.save(&seed)?, cx.save(&unused)?];
+            let kept = Kept { results, shape, padded_size };
+            let inputs = [Some(&parts.q), Some(&parts.k), Some(&parts.v)];
+            let source = cx.record("attentionBackward", inputs, move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                let parts = Heads { q: q.unpack(cx)?, k: k.unpack(cx)?, v: v.unpack(cx)? };
+                kept.backward(cx, &parts, &grad)
+            });
+            Ok(computed.out.with_source(source))
+        })
+    }
+
+    /// A copy of queries, keys or values whose heads have room for `padded_size` elements; backward copies the used ones
+    /// out again.
+    fn pad_heads(&mut self, part: &Tensor, padded_size: usize, what: &'static str) -> OpResult<Tensor> {
+        let [batch, heads, rows, head_size] = *part.shape().dims() else { return Ok(part.clone()) };
+        let side_by_side = move |size: usize| [rows * heads * size, size, heads * size, 1];
+        self.op("pad", |cx| {
+            let output = cx.activation(Shape::new(&[batch, heads, rows, padded_size]), part.dtype(), what)?;
+            let output = output.strided(output.shape(), side_by_side(padded_size), 0);
+            cx.copy(part, &output.strided(part.shape(), side_by_side(padded_size), 0))?;
+            if !cx.differentiates(&[part]) {
+                return Ok(output);
+            }
+            let source = cx.record("padBackward", [Some(part), None, None], move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                let shape = Shape::new(&[batch, heads, rows, head_size]);
+                let merged = Shape::new(&[batch, rows, heads * head_size]);
+                let output = cx.temporary(merged, grad.dtype(), "part gradient")?;
+                let used = grad.strided(shape, side_by_side(padded_size), 0);
+                cx.copy(&used, &output.strided(shape, side_by_side(head_size), 0))?;
+                Ok([Some(output), None, None])
+            });
+            Ok(output.with_source(source))
+        })
+    }
+
+    /// The used elements of padded heads: a view; backward gives the padding a gradient of zero.
+    fn unpad_heads(&mut self, padded: &Tensor, shape: AttentionShape, padded_size: usize) -> Tensor {
+        let view = Self::by_heads(padded, shape, padded_size);
+        if !self.differentiates(&[padded]) {
+            return view;
+        }
+        let padded_shape = Shape::new(&[shape.batch, shape.rows, shape.heads * padded_size]);
+        let source = self.record("sliceBackward", [Some(padded), None, None], move |cx, grads| {
+            let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+            let output = cx.temporary(padded_shape, grad.dtype(), "padded gradient")?;
+            cx.launch(&Kernel::Fill { dst: output.operand(), value: 0.0 })?;
+            cx.copy(&Self::by_heads(&grad, shape, shape.head_size), &Self::by_heads(&output, shape, padded_size))?;
+            Ok([Some(output), None, None])
+        });
+        view.with_source(source)
+    }
+}
+
+impl Kept {
+    fn backward(&self, cx: &mut Context, parts: &Heads, grad: &Tensor) -> OpResult<Gradients> {
+        let Self { results: [out, logsumexp, seed, unused], shape, padded_size } = self;
+        let AttentionShape { batch, heads, rows, .. } = *shape;
+        let out = Context::by_heads(&out.unpack(cx)?, *shape, *padded_size);
+        let computed = Computed { out, logsumexp: logsumexp.unpack(cx)?, lse_stride: rows };
+        let _generator = (seed.unpack(cx)?, unused.unpack(cx)?);
+        // What was padded is no longer contiguous to PyTorch.
+        let copies = if *padded_size == shape.head_size {
+            None
+        } else {
+            let gradient = cx.temporary(grad.shape(), grad.dtype(), "gradient copy")?;
+            Some((gradient, cx.temporary(grad.shape(), grad.dtype(), "output copy")?))
+        };
+        let gradients = cx.part_gradients(grad.shape(), grad.dtype())?;
+        let padded_rows = batch * heads * rows.next_multiple_of(128);
+        let sums = cx.scratch(4 * padded_rows, "row sums")?;
+        let partial = cx.scratch(4 * padded_rows * rounded_head(*padded_size), "query gradient partials")?;
+        drop((partial, sums, copies));
+        let views = gradients.each_ref().map(|g| Context::by_heads(g, *shape, *padded_size));
+        let grad = Context::by_heads(grad, *shape, *padded_size);
+        cx.attend_backward(*shape, parts, &computed, &grad, views.each_ref())?;
+        Ok(gradients.map(Some))
+    }
+}
+
+/// Columns that the kernel's partial results have.
+const fn rounded_head(padded_size: usize) -> usize {
+    padded_size.next_multiple_of(if padded_size <= 128 { 32 } else { 64 })
+}
+
+/// How many parts the kernel cuts the keys into, so that few queries still keep a GPU of `multiprocessors` busy. Each
+/// part's result waits in memory until all are there. Flash attention 2's rule: the fewest parts whose last wave is at
+/// least 85 % as full as the best number's.
+fn flash_splits(shape: AttentionShape, keys: usize, multiprocessors: usize) -> usize {
+    const QUERIES: usize = 64;
+    const MOST: usize = 128;
+    let AttentionShape { batch, heads, rows, head_size, .. } = shape;
+    let keys_per_block = match head_size.next_multiple_of(8) {
+        ..=64 => 256,
+        65..=128 => 128,
+        _ => 64,
+    };
+    // Two blocks of threads run on a multiprocessor at a time.
+    let (slots, blocks) = (2 * multiprocessors, keys.div_ceil(keys_per_block));
+    let work = batch * heads * rows.div_ceil(QUERIES);
+    if 10 * work >= 8 * slots {
+        return 1;
+    }
+    let most = MOST.min(slots).min(blocks);
+    // A number that leaves the parts as long as the one before gains nothing.
+    let candidates = || (1..=most).filter(|&n| n == 1 || blocks.div_ceil(n) != blocks.div_ceil(n - 1));
+    #[expect(clippy::cast_precision_loss, reason = "counts of blocks")]
+    let efficiency = |n: usize| {
+        let waves = (work * n) as f64 / slots as f64;
+        waves / waves.ceil()
+    };
+    let best = candidates().map(efficiency).fold(0.0, f64::max);
+    candidates().find(|&n| efficiency(n) >= 0.85 * best).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Read from a history of PyTorch 2.11 on an H200.
+    #[test]
+    fn the_accumulator_is_what_pytorch_asked_for() {
+        assert_eq!(4 * 2 * 3 * 128 * rounded_head(16), 98_304);
+        assert_eq!([64, 96, 104, 136, 200].map(rounded_head), [64, 96, 128, 192, 256]);
+    }
+
+    #[test]
+    fn keys_are_split_where_queries_are_few() {
+        let shape = |batch, rows| AttentionShape { batch, heads: 12, rows, head_size: 64, causal: false, scale: 1.0 };
+        // Sixteen GPT-2 sequences fill the GPU; one of them, in one piece, does not.
+        assert_eq!(flash_splits(shape(16, 1024), 1024, 132), 1);
+        assert_eq!(flash_splits(shape(1, 1024), 1024, 132), 4);
+        // One token over 1,024 positions has four blocks of keys; short caches have one.
+        assert_eq!(flash_splits(shape(1, 1), 1024, 132), 4);
+        assert_eq!(flash_splits(shape(1, 1), 256, 132), 1);
+    }
+}

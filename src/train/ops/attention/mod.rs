@@ -1,0 +1,297 @@
+//! Scaled dot-product attention, with the kernel that PyTorch picks or that was asked for, and that kernel's blocks.
+//!
+//! The arithmetic of the fused ones is one kernel whichever is picked; what differs is what is saved, copied and asked
+//! for.
+
+mod backend;
+mod cudnn;
+mod efficient;
+mod flash;
+mod math;
+
+use backend::{Backend, Inputs};
+
+use crate::device::{AttentionShape, DType, Kernel};
+use crate::model::EventKind;
+use crate::train::config::AttentionKernel;
+use crate::train::context::Context;
+use crate::train::error::OpResult;
+use crate::train::tape::Gradients;
+use crate::train::tensor::{Shape, Source, Tensor};
+
+/// Which kernel a step asks for, and whether somebody was told that it does not take the inputs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct AttentionChoice {
+    kernel: AttentionKernel,
+    told: bool,
+}
+
+impl Backend {
+    /// Which of the three gradients lie head by head, so that they are copied on their way to the packed projection.
+    const fn copied_gradients(self, head_size: usize) -> [bool; 3] {
+        match self {
+            Self::CuDnn | Self::Efficient => [false, false, false],
+            Self::Flash => [!head_size.is_multiple_of(8); 3],
+            Self::Math => [true, false, true],
+        }
+    }
+}
+
+/// Queries, keys and values of one attention, (batch, heads, rows, head size) each; keys and values may have more rows.
+#[derive(Clone)]
+struct Heads {
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+}
+
+impl Heads {
+    fn all(&self) -> [&Tensor; 3] {
+        [&self.q, &self.k, &self.v]
+    }
+
+    /// Positions that keys and values have.
+    fn keys(&self) -> usize {
+        self.k.shape().dims().get(2).copied().unwrap_or(0)
+    }
+}
+
+/// What a fused kernel leaves for its backward.
+struct Computed {
+    out: Tensor,
+    logsumexp: Tensor,
+    lse_stride: usize,
+}
+
+impl Context {
+    /// Self-attention of `heads` heads over `qkv` (batch, rows, 3 × width), the three parts side by side; where it is
+    /// `causal`, a position sees only itself and those before. The result is (batch, heads, rows, head size), in the layout
+    /// that the kernel leaves it in; see [`Context::merge_heads`].
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn attention(&mut self, qkv: &Tensor, heads: usize, causal: bool) -> OpResult<Tensor> {
+        let [_, _, packed] = *qkv.shape().dims() else { return Ok(qkv.clone()) };
+        let head_size = packed / 3 / heads.max(1);
+        let (rows, differentiates) = (qkv.shape().dims()[1], self.differentiates(&[qkv]));
+        let backend = self.attention_backend(qkv.dtype(), head_size, rows, differentiates);
+        let parts = self.split_heads(qkv, heads, backend.copied_gradients(head_size));
+        self.attend(backend, &parts, causal)
+    }
+
+    /// Queries, keys and values of a packed projection (batch, rows, 3 × width), as views of (batch, heads, rows, head
+    /// size); for models that keep keys and values. Nothing is differentiated.
+    #[must_use]
+    pub fn heads_of(&mut self, qkv: &Tensor, heads: usize) -> [Tensor; 3] {
+        let Heads { q, k, v } = self.split_heads(&qkv.detach(), heads, [false; 3]);
+        [q, k, v]
+    }
+
+    /// Attention of queries (batch, heads, rows, head size) over keys and values of as many positions or more; causal only
+    /// where there are as many. Nothing is differentiated.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn attention_over(&mut self, q: &Tensor, k: &Tensor, v: &Tensor, causal: bool) -> OpResult<Tensor> {
+        let parts = Heads { q: q.detach(), k: k.detach(), v: v.detach() };
+        let backend = self.attention_backend(q.dtype(), q.shape().last(), parts.keys(), false);
+        self.attend(backend, &parts, causal)
+    }
+
+    /// Chooses the attention kernel of what runs from now on.
+    pub(crate) fn choose_attention(&mut self, kernel: AttentionKernel) {
+        if self.attention.kernel != kernel {
+            self.attention = AttentionChoice { kernel, told: false };
+        }
+    }
+
+    /// The kernel for such inputs; says so, once, where it is not the one asked for.
+    fn attention_backend(&mut self, dtype: DType, head_size: usize, keys: usize, differentiates: bool) -> Backend {
+        let inputs = Inputs { dtype, head_size, keys, differentiates, libraries: self.workspaces.policy };
+        let (backend, as_asked) = Backend::choose(self.attention.kernel, inputs);
+        if !as_asked && !self.attention.told {
+            self.attention.told = true;
+            let asked = Backend::asked(self.attention.kernel).map_or("attention", Backend::label);
+            let text = format!(
+                "{asked} does not take {dtype:?} heads of {head_size} on this device (PyTorch raises an error): {} runs",
+                backend.label()
+            );
+            self.memory().emit(EventKind::Note { text: text.into() });
+        }
+        backend
+    }
+
+    fn attend(&mut self, backend: Backend, parts: &Heads, causal: bool) -> OpResult<Tensor> {
+        let [batch, heads, rows, head_size] = *parts.q.shape().dims() else { return Ok(parts.q.clone()) };
+        #[expect(clippy::cast_precision_loss, reason = "head sizes are small")]
+        let scale = 1.0 / (head_size as f32).sqrt();
+        let shape = AttentionShape { batch, heads, rows, head_size, causal, scale };
+        match backend {
+            Backend::CuDnn => self.cudnn_attention(parts, shape),
+            Backend::Efficient => self.efficient_attention(parts, shape),
+            Backend::Flash => self.flash_attention(parts, shape),
+            Backend::Math => self.math_attention(parts, shape),
+        }
+    }
+
+    /// Heads side by side, as `transpose(1, 2).contiguous().view(batch, rows, width)`: a view where the layout permits.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn merge_heads(&mut self, input: &Tensor) -> OpResult<Tensor> {
+        let [batch, heads, rows, head_size] = *input.shape().dims() else { return Ok(input.clone()) };
+        let width = heads * head_size;
+        let shape = Shape::new(&[batch, rows, width]);
+        let &[by_batch, by_head, by_row, by_element] = input.strides() else { return Ok(input.clone()) };
+        if [by_batch, by_head, by_row, by_element] == [rows * width, head_size, width, 1] {
+            return Ok(input.reshaped(shape));
+        }
+        self.op("contiguous", |cx| {
+            let output = cx.activation(shape, input.dtype(), "attention output")?;
+            let side_by_side = [rows * width, head_size, width, 1];
+            cx.copy(input, &output.strided(input.shape(), side_by_side, 0))?;
+            Ok(output.with_source(input.source()))
+        })
+    }
+
+    /// Views of a packed projection as (batch, heads, rows, head size); backward packs the three gradients.
+    fn split_heads(&mut self, qkv: &Tensor, heads: usize, copied: [bool; 3]) -> Heads {
+        let [batch, rows, packed] = *qkv.shape().dims() else {
+            return Heads { q: qkv.clone(), k: qkv.clone(), v: qkv.clone() };
+        };
+        let width = packed / 3;
+        let head_size = width / heads;
+        let source = if self.differentiates(&[qkv]) {
+            let (shape, dtype) = (qkv.shape(), qkv.dtype());
+            self.record("splitBackward", [Some(qkv), None, None], move |cx, gradients| {
+                let output = cx.temporary(shape, dtype, "packed gradient")?;
+                for (part, gradient) in gradients.iter().flatten().enumerate() {
+                    // Gradients lie side by side or head by head.
+                    let layout = match gradient.shape().dims().len() {
+                        4 => [rows * packed, head_size, packed, 1],
+                        _ => [rows * packed, packed, 1, 0],
+                    };
+                    let destination = output.strided(gradient.shape(), layout, part * width);
+                    cx.copy(gradient, &destination)?;
+                }
+                Ok([Some(output), None, None])
+            })
+        } else {
+            Source::Constant
+        };
+        let mut part = |slot: u8| {
+            let view = qkv
+                .strided(
+                    Shape::new(&[batch, heads, rows, head_size]),
+                    [rows * packed, head_size, packed, 1],
+                    usize::from(slot) * width,
+                )
+                .with_source(source)
+                .with_slot(slot);
+            if !copied[usize::from(slot)] || !self.differentiates(&[&view]) {
+                return view;
+            }
+            let source = self.record("viewBackward", [Some(&view), None, None], move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                let copy = cx.temporary(Shape::new(&[batch, rows, width]), grad.dtype(), "gradient side by side")?;
+                let by_heads = [rows * width, head_size, width, 1];
+                match grad.shape().dims().len() {
+                    4 => cx.copy(&grad, &copy.strided(grad.shape(), by_heads, 0))?,
+                    _ => cx.copy(&grad, &copy)?,
+                }
+                Ok([Some(copy), None, None])
+            });
+            view.with_source(source)
+        };
+        Heads { q: part(0), k: part(1), v: part(2) }
+    }
+
+    /// Copies elements between layouts of one shape.
+    fn copy(&self, from: &Tensor, to: &Tensor) -> OpResult<()> {
+        let (shape, src_strides, dst_strides) = Self::layouts(from, to);
+        self.launch(&Kernel::CopyStrided {
+            src: from.address(),
+            dst: to.address(),
+            dtype: from.dtype(),
+            shape,
+            src_strides,
+            dst_strides,
+        })
+    }
+
+    /// The shape of `from`, and the strides of both, in four dimensions.
+    fn layouts(from: &Tensor, to: &Tensor) -> ([usize; 4], [usize; 4], [usize; 4]) {
+        let pad = |tensor: &Tensor| {
+            let (dims, strides) = (tensor.shape(), tensor.strides());
+            let mut shape = [1; 4];
+            let mut steps = [0; 4];
+            let front = 4 - strides.len();
+            shape[front..].copy_from_slice(dims.dims());
+            steps[front..].copy_from_slice(strides);
+            (shape, steps)
+        };
+        let ((shape, src_strides), (_, dst_strides)) = (pad(from), pad(to));
+        (shape, src_strides, dst_strides)
+    }
+
+    /// A (batch, heads, rows, head size) view of a contiguous (batch, rows, heads × head size) tensor.
+    fn by_heads(tensor: &Tensor, shape: AttentionShape, head_size: usize) -> Tensor {
+        let width = shape.heads * head_size;
+        tensor.strided(
+            Shape::new(&[shape.batch, shape.heads, shape.rows, shape.head_size]),
+            [shape.rows * width, head_size, width, 1],
+            0,
+        )
+    }
+
+    /// The fused kernel, for a backward pass to come.
+    fn fused(&self, shape: AttentionShape, parts: &Heads, computed: &Computed) -> OpResult<()> {
+        self.launch(&Kernel::Attention {
+            shape,
+            q: parts.q.heads(),
+            k: parts.k.heads(),
+            v: parts.v.heads(),
+            out: computed.out.heads(),
+            logsumexp: computed.logsumexp.operand(),
+            lse_stride: computed.lse_stride,
+        })
+    }
+
+    /// The fused kernel where nobody will ask for gradients.
+    fn fused_inference(&self, shape: AttentionShape, parts: &Heads, out: &Tensor) -> OpResult<()> {
+        let (q, k, v) = (parts.q.heads(), parts.k.heads(), parts.v.heads());
+        self.launch(&Kernel::AttentionInference { shape, keys: parts.keys(), q, k, v, out: out.heads() })
+    }
+
+    fn attend_backward(
+        &self,
+        shape: AttentionShape,
+        parts: &Heads,
+        computed: &Computed,
+        grad: &Tensor,
+        [dq, dk, dv]: [&Tensor; 3],
+    ) -> OpResult<()> {
+        self.launch(&Kernel::AttentionBackward {
+            shape,
+            q: parts.q.heads(),
+            k: parts.k.heads(),
+            v: parts.v.heads(),
+            out: computed.out.heads(),
+            logsumexp: computed.logsumexp.operand(),
+            lse_stride: computed.lse_stride,
+            grad: grad.heads(),
+            dq: dq.heads(),
+            dk: dk.heads(),
+            dv: dv.heads(),
+        })
+    }
+
+    /// Gradients of queries, keys and values: three tensors apart, asked for in this order.
+    fn part_gradients(&self, shape: Shape, dtype: DType) -> OpResult<[Tensor; 3]> {
+        Ok([
+            self.temporary(shape, dtype, "query gradient")?,
+            self.temporary(shape, dtype, "key gradient")?,
+            self.temporary(shape, dtype, "value gradient")?,
+        ])
+    }
+}
