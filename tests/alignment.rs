@@ -200,6 +200,19 @@ fn every_attention_kernel_asks_as_pytorch_does() {
 }
 
 #[test]
+fn bert_mini_asks_as_pytorch_does() {
+    check("bert-mini", &ALL);
+}
+
+#[test]
+fn other_berts_ask_as_pytorch_does() {
+    check("bert-odd", &["base", "bf16", "ckpt"]);
+    check("bert-wide", &["base", "bf16"]);
+    check("bert-hd10", &["base", "bf16", "amp16"]);
+    check("bert-med", &["base", "bf16", "ckpt"]);
+}
+
+#[test]
 fn other_gpts_ask_as_pytorch_does() {
     check("gpt-odd", &["base", "bf16", "all"]);
     check("gpt-wide", &["base", "bf16", "all"]);

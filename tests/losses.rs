@@ -119,6 +119,11 @@ fn gpt_mini_is_pytorchs() {
 }
 
 #[test]
+fn bert_mini_is_pytorchs() {
+    check("bert-mini", None, Libraries::HOPPER);
+}
+
+#[test]
 fn without_workspaces_everything_else_stays() {
     check("mlp-mini", Some(&["base", "all"]), Libraries::PROCESSOR);
     check("gpt-mini", Some(&["base", "bf16", "all"]), Libraries::PROCESSOR);
