@@ -1,6 +1,7 @@
 //! The kernels of the processor device against naive references, finite differences and each other.
 #![allow(clippy::unwrap_used, reason = "helpers of tests are tests")]
 
+mod convolution;
 mod copies;
 mod determinism;
 mod forward;

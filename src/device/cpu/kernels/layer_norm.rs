@@ -1,6 +1,7 @@
 //! Layer normalisation: y = (x − mean)·rstd·weight + bias with rstd = 1/√(variance + eps), variance over the
 //! population, all per row.
 
+use super::partial::SumsOfBlocks;
 use super::real;
 use super::rows::{for_rows, rows_of};
 use crate::device::Operand;
@@ -187,32 +188,4 @@ fn backward_rows<R: Real>(cores: &Cores, views: &Backward<View<'_>>, rows: usize
         R::store(&views.dweight, 0, &total[..cols]);
         R::store(&views.dbias, 0, &total[cols..]);
     });
-}
-
-/// One row of partial sums for each block, handed to the task of that block.
-struct SumsOfBlocks<'a, R>(Vec<std::sync::Mutex<&'a mut [R]>>);
-
-impl<'a, R: Real> SumsOfBlocks<'a, R> {
-    fn new(sums: &'a mut [R], width: usize) -> Self {
-        Self(sums.chunks_exact_mut(width).map(std::sync::Mutex::new).collect())
-    }
-
-    #[inline(always)]
-    fn with(&self, block: usize, body: impl FnOnce(&mut [R])) {
-        body(&mut self.0[block].lock().unwrap_or_else(std::sync::PoisonError::into_inner));
-    }
-
-    /// The sum over blocks, in their order.
-    fn total(self, blocks: usize) -> &'a mut [R] {
-        let mut rows = self
-            .0
-            .into_iter()
-            .take(blocks)
-            .map(|sums| sums.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner));
-        let Some(total) = rows.next() else { return &mut [] };
-        for row in rows {
-            total.iter_mut().zip(row.iter()).for_each(|(sum, &x)| *sum += x);
-        }
-        total
-    }
 }

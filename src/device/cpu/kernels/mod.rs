@@ -2,12 +2,14 @@
 //! as they are loaded and stored.
 
 mod attention;
+mod convolution;
 mod elementwise;
 mod embedding;
 mod gemm;
 mod layer_norm;
 mod loss;
 mod optimizer;
+mod partial;
 mod rows;
 mod strided;
 mod tile;
@@ -115,14 +117,20 @@ pub(super) fn run(kernel: &Kernel<'_>, arena: &Arena, cores: &Cores) -> KernelRe
         Kernel::NllLossBackward { grad, targets, total_weight, dst, cols } => {
             loss::backward(cores, apart(), grad, targets, total_weight, dst, cols)
         }
+        Kernel::Conv2d { ref shape, src, weight, bias, dst } => {
+            convolution::forward(cores, apart(), shape, src, weight, bias, dst)
+        }
+        Kernel::Conv2dBackwardInput { ref shape, grad, weight, dst } => {
+            convolution::backward_input(cores, apart(), shape, grad, weight, dst)
+        }
+        Kernel::Conv2dBackwardWeight { ref shape, grad, src, dst } => {
+            convolution::backward_weight(cores, apart(), shape, grad, src, dst)
+        }
         Kernel::AddScalar { .. }
         | Kernel::LeakyRelu { .. }
         | Kernel::LeakyReluBackward { .. }
         | Kernel::Tanh { .. }
         | Kernel::TanhBackward { .. }
-        | Kernel::Conv2d { .. }
-        | Kernel::Conv2dBackwardInput { .. }
-        | Kernel::Conv2dBackwardWeight { .. }
         | Kernel::ChannelSum { .. }
         | Kernel::BatchNorm { .. }
         | Kernel::BatchNormInference { .. }
