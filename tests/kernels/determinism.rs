@@ -1,6 +1,6 @@
 //! The same bits for any number of threads.
 
-use vramlab::device::{AttentionShape, DType, Kernel, Operand};
+use vramlab::device::{AttentionShape, ChannelShape, ConvShape, DType, Kernel, Operand};
 
 use crate::harness::{Bench, heads, matrix, random, transposed};
 
@@ -58,6 +58,46 @@ fn run_all(threads: usize) -> Vec<Vec<u8>> {
     bench.run(&Kernel::AttentionBackward { shape, q, k, v, out, logsumexp, lse_stride, grad, dq, dk, dv });
     keep(&mut bench, &made_here, &mut made);
     keep(&mut bench, &[logsumexp], &mut made);
+    let shape = ConvShape {
+        batch: 9,
+        in_channels: 6,
+        in_height: 24,
+        in_width: 20,
+        out_channels: 10,
+        out_height: 24,
+        out_width: 20,
+        kernel: 3,
+        stride: 1,
+        padding: 1,
+    };
+    let [(src, _), (grad, _), (weight, _)] = [(shape.in_len(), 10), (shape.out_len(), 11), (shape.weight_len(), 12)]
+        .map(|(n, seed)| bench.random(DType::F32, n, seed));
+    let [dst, dsrc, dweight] =
+        [shape.out_len(), shape.in_len(), shape.weight_len()].map(|n| bench.empty(DType::F32, n));
+    bench.run(&Kernel::Conv2d { shape, src, weight, bias: None, dst });
+    bench.run(&Kernel::Conv2dBackwardInput { shape, grad, weight, dst: dsrc });
+    bench.run(&Kernel::Conv2dBackwardWeight { shape, grad, src, dst: dweight });
+    keep(&mut bench, &[dst, dsrc, dweight], &mut made);
+    let shape = ChannelShape { batch: 9, channels: 10, area: 24 * 20 };
+    let (weight, _) = bench.random(DType::F32, 10, 13);
+    let [dweight, dbias, mean, rstd, running_mean, running_var] = [(); 6].map(|()| bench.put(DType::F32, &[0.0; 10]));
+    let (eps, momentum, bias) = (1e-5, 0.1, weight);
+    bench.run(&Kernel::BatchNorm {
+        src: grad,
+        weight,
+        bias,
+        dst,
+        mean,
+        rstd,
+        running_mean,
+        running_var,
+        shape,
+        eps,
+        momentum,
+    });
+    let dsrc = bench.empty(DType::F32, shape.len());
+    bench.run(&Kernel::BatchNormBackward { grad: dst, src: grad, mean, rstd, weight, dsrc, dweight, dbias, shape });
+    keep(&mut bench, &[dst, running_mean, running_var, dsrc, dweight, dbias], &mut made);
     made
 }
 

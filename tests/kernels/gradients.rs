@@ -11,7 +11,7 @@ const STEP: f64 = 1e-5;
 const TOLERANCE: f64 = 1e-6;
 
 /// Compares `analytic[i]`, the gradient of Σ weights·forward(inputs) with respect to inputs[i], with differences.
-fn check(
+pub fn check(
     what: &str,
     inputs: &[Vec<f64>],
     weights: &[f64],
@@ -51,7 +51,7 @@ fn put_all(bench: &mut Bench, inputs: &[Vec<f64>]) -> Vec<Operand> {
 }
 
 /// Uploads the inputs into a fresh bench, runs the kernel that `kernel` makes of them and an output, downloads it.
-fn evaluate(inputs: &[Vec<f64>], len: usize, kernel: impl Fn(&[Operand], Operand) -> Kernel<'static>) -> Vec<f64> {
+pub fn evaluate(inputs: &[Vec<f64>], len: usize, kernel: impl Fn(&[Operand], Operand) -> Kernel<'static>) -> Vec<f64> {
     let mut bench = Bench::with_threads(1);
     let operands = put_all(&mut bench, inputs);
     let dst = bench.empty(DType::F64, len);

@@ -7,4 +7,6 @@ mod determinism;
 mod forward;
 mod gradients;
 mod harness;
+mod image_gradients;
+mod images;
 mod optimizers;

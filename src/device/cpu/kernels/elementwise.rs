@@ -10,12 +10,7 @@ use crate::device::cpu::real::{Real, elements};
 /// Elements that are converted and computed at once: they stay in the first-level cache.
 const CHUNK: usize = 512;
 
-/// √(2/π), of GELU's tanh form.
-const SQRT_2_OVER_PI: f64 = 0.797_884_560_802_865_4;
-/// Coefficient of the cube in GELU's tanh form.
-const CUBE: f64 = 0.044_715;
-
-fn same_length(a: &Operand, b: &Operand) -> KernelResult {
+pub(super) fn same_length(a: &Operand, b: &Operand) -> KernelResult {
     require(a.len == b.len, || format!("operands have {} and {} elements, and must have equally many", a.len, b.len))
 }
 
@@ -48,7 +43,7 @@ fn chunks<R: Real, const N: usize>(
 /// Where results of a chunk go: to `dst` itself if they are stored as `R` and none of `inputs` is read from there, to
 /// `buffer` otherwise, which is for [`Real::store`] then.
 #[inline(always)]
-fn results<'a, R: Real, const N: usize>(
+pub(super) fn results<'a, R: Real, const N: usize>(
     dst: &'a View<'_>,
     inputs: [&View<'_>; N],
     start: usize,
@@ -61,8 +56,9 @@ fn results<'a, R: Real, const N: usize>(
     }
 }
 
+/// `dst[i] = f(src[i])`, at `nanos` an element.
 #[inline(always)]
-fn map1<R: Real>(cores: &Cores, src: View<'_>, dst: View<'_>, nanos: f64, f: impl Fn(R) -> R + Sync) {
+pub(super) fn map1<R: Real>(cores: &Cores, src: View<'_>, dst: View<'_>, nanos: f64, f: impl Fn(R) -> R + Sync) {
     chunks(
         cores,
         dst.len(),
@@ -81,8 +77,15 @@ fn map1<R: Real>(cores: &Cores, src: View<'_>, dst: View<'_>, nanos: f64, f: imp
     );
 }
 
+/// `dst[i] = f(a[i], b[i % b.len])`, at `nanos` an element.
 #[inline(always)]
-fn map2<R: Real>(cores: &Cores, [a, b]: [View<'_>; 2], dst: View<'_>, nanos: f64, f: impl Fn(R, R) -> R + Sync) {
+pub(super) fn map2<R: Real>(
+    cores: &Cores,
+    [a, b]: [View<'_>; 2],
+    dst: View<'_>,
+    nanos: f64,
+    f: impl Fn(R, R) -> R + Sync,
+) {
     chunks(
         cores,
         dst.len(),
@@ -239,137 +242,26 @@ pub(super) fn scale(cores: &Cores, mut access: Access<'_>, src: Operand, dst: Op
     Ok(())
 }
 
-pub(super) fn relu(cores: &Cores, mut access: Access<'_>, src: Operand, dst: Operand) -> KernelResult {
-    fn go<R: Real>(cores: &Cores, src: View<'_>, dst: View<'_>) {
-        // A NaN is neither below nor above zero, and stays one.
+pub(super) fn add_scalar(
+    cores: &Cores,
+    mut access: Access<'_>,
+    src: Operand,
+    dst: Operand,
+    value: f64,
+) -> KernelResult {
+    fn go<R: Real>(cores: &Cores, src: View<'_>, dst: View<'_>, value: f64) {
+        let value = R::of(value);
         map1::<R>(
             cores,
             src,
             dst,
             0.3,
             #[inline(always)]
-            |x| if x < R::ZERO { R::ZERO } else { x },
+            |x| x + value,
         );
     }
     same_length(&src, &dst)?;
     let (from, to) = (access.read(&src)?, access.write(&dst)?);
-    real!([src.dtype, dst.dtype], go(cores, from, to));
-    Ok(())
-}
-
-pub(super) fn relu_backward(
-    cores: &Cores,
-    mut access: Access<'_>,
-    output: Operand,
-    grad: Operand,
-    dst: Operand,
-) -> KernelResult {
-    fn go<R: Real>(cores: &Cores, operands: [View<'_>; 2], dst: View<'_>) {
-        map2::<R>(
-            cores,
-            operands,
-            dst,
-            0.4,
-            #[inline(always)]
-            |y, g| if y > R::ZERO { g } else { R::ZERO },
-        );
-    }
-    same_length(&output, &dst)?;
-    same_length(&grad, &dst)?;
-    let operands = [access.read(&output)?, access.read(&grad)?];
-    let to = access.write(&dst)?;
-    real!([output.dtype, grad.dtype, dst.dtype], go(cores, operands, to));
-    Ok(())
-}
-
-/// x·Φ(x), with Φ by erf or by its tanh approximation.
-#[inline(always)]
-fn gelu_of<R: Real>(x: R, tanh: bool) -> R {
-    let half = R::of(0.5) * x;
-    if tanh {
-        half * (R::ONE + (R::of(SQRT_2_OVER_PI) * (x + R::of(CUBE) * x * x * x)).tanh())
-    } else {
-        half * (R::ONE + (x * R::of(std::f64::consts::FRAC_1_SQRT_2)).erf())
-    }
-}
-
-/// Derivative of [`gelu_of`].
-#[inline(always)]
-fn gelu_slope<R: Real>(x: R, tanh: bool) -> R {
-    let half = R::of(0.5);
-    if tanh {
-        let square = x * x;
-        let t = (R::of(SQRT_2_OVER_PI) * (x + R::of(CUBE) * square * x)).tanh();
-        let inner = R::of(SQRT_2_OVER_PI) * (R::ONE + R::of(3.0 * CUBE) * square);
-        half * (R::ONE + t) + half * x * (R::ONE - t * t) * inner
-    } else {
-        let cdf = half * (R::ONE + (x * R::of(std::f64::consts::FRAC_1_SQRT_2)).erf());
-        let density = R::of(0.5 * SQRT_2_OVER_PI) * (-half * x * x).exp();
-        cdf + x * density
-    }
-}
-
-pub(super) fn gelu(cores: &Cores, mut access: Access<'_>, src: Operand, dst: Operand, tanh: bool) -> KernelResult {
-    fn go<R: Real>(cores: &Cores, src: View<'_>, dst: View<'_>, tanh: bool) {
-        if tanh {
-            map1::<R>(
-                cores,
-                src,
-                dst,
-                0.6,
-                #[inline(always)]
-                |x| gelu_of(x, true),
-            );
-        } else {
-            map1::<R>(
-                cores,
-                src,
-                dst,
-                0.7,
-                #[inline(always)]
-                |x| gelu_of(x, false),
-            );
-        }
-    }
-    same_length(&src, &dst)?;
-    let (from, to) = (access.read(&src)?, access.write(&dst)?);
-    real!([src.dtype, dst.dtype], go(cores, from, to, tanh));
-    Ok(())
-}
-
-pub(super) fn gelu_backward(
-    cores: &Cores,
-    mut access: Access<'_>,
-    src: Operand,
-    grad: Operand,
-    dst: Operand,
-    tanh: bool,
-) -> KernelResult {
-    fn go<R: Real>(cores: &Cores, operands: [View<'_>; 2], dst: View<'_>, tanh: bool) {
-        if tanh {
-            map2::<R>(
-                cores,
-                operands,
-                dst,
-                0.8,
-                #[inline(always)]
-                |x, g| g * gelu_slope(x, true),
-            );
-        } else {
-            map2::<R>(
-                cores,
-                operands,
-                dst,
-                1.2,
-                #[inline(always)]
-                |x, g| g * gelu_slope(x, false),
-            );
-        }
-    }
-    same_length(&src, &dst)?;
-    same_length(&grad, &dst)?;
-    let operands = [access.read(&src)?, access.read(&grad)?];
-    let to = access.write(&dst)?;
-    real!([src.dtype, grad.dtype, dst.dtype], go(cores, operands, to, tanh));
+    real!([src.dtype, dst.dtype], go(cores, from, to, value));
     Ok(())
 }

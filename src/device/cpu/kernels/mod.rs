@@ -1,18 +1,24 @@
 //! Loops for every [`Kernel`]. All of them compute in f32, or in f64 where an operand is f64, and convert elements
 //! as they are loaded and stored.
 
+mod activation;
 mod attention;
+mod batch_norm;
 mod convolution;
+mod cross_entropy;
 mod elementwise;
 mod embedding;
 mod gemm;
 mod layer_norm;
 mod loss;
+mod mean;
 mod optimizer;
 mod partial;
+mod pool;
 mod rows;
 mod strided;
 mod tile;
+mod windows;
 
 use super::arena::Arena;
 use super::cores::Cores;
@@ -74,11 +80,11 @@ pub(super) fn run(kernel: &Kernel<'_>, arena: &Arena, cores: &Cores) -> KernelRe
         Kernel::Add { a, b, dst } => elementwise::binary(cores, in_place(), a, b, dst, elementwise::Binary::Add),
         Kernel::Mul { a, b, dst } => elementwise::binary(cores, in_place(), a, b, dst, elementwise::Binary::Mul),
         Kernel::Scale { src, dst, factor } => elementwise::scale(cores, in_place(), src, dst, factor),
-        Kernel::Relu { src, dst } => elementwise::relu(cores, in_place(), src, dst),
-        Kernel::ReluBackward { output, grad, dst } => elementwise::relu_backward(cores, in_place(), output, grad, dst),
-        Kernel::Gelu { src, dst, tanh } => elementwise::gelu(cores, in_place(), src, dst, tanh),
+        Kernel::Relu { src, dst } => activation::relu(cores, in_place(), src, dst),
+        Kernel::ReluBackward { output, grad, dst } => activation::relu_backward(cores, in_place(), output, grad, dst),
+        Kernel::Gelu { src, dst, tanh } => activation::gelu(cores, in_place(), src, dst, tanh),
         Kernel::GeluBackward { src, grad, dst, tanh } => {
-            elementwise::gelu_backward(cores, in_place(), src, grad, dst, tanh)
+            activation::gelu_backward(cores, in_place(), src, grad, dst, tanh)
         }
         Kernel::LayerNorm { src, weight, bias, dst, mean, rstd, cols, eps } => {
             let operands = layer_norm::Forward { src, weight, bias, dst, mean, rstd };
@@ -117,6 +123,13 @@ pub(super) fn run(kernel: &Kernel<'_>, arena: &Arena, cores: &Cores) -> KernelRe
         Kernel::NllLossBackward { grad, targets, total_weight, dst, cols } => {
             loss::backward(cores, apart(), grad, targets, total_weight, dst, cols)
         }
+        Kernel::AddScalar { src, dst, value } => elementwise::add_scalar(cores, in_place(), src, dst, value),
+        Kernel::LeakyRelu { src, dst, slope } => activation::leaky_relu(cores, in_place(), src, dst, slope),
+        Kernel::LeakyReluBackward { output, grad, dst, slope } => {
+            activation::leaky_relu_backward(cores, in_place(), output, grad, dst, slope)
+        }
+        Kernel::Tanh { src, dst } => activation::tanh(cores, in_place(), src, dst),
+        Kernel::TanhBackward { output, grad, dst } => activation::tanh_backward(cores, in_place(), output, grad, dst),
         Kernel::Conv2d { ref shape, src, weight, bias, dst } => {
             convolution::forward(cores, apart(), shape, src, weight, bias, dst)
         }
@@ -126,21 +139,33 @@ pub(super) fn run(kernel: &Kernel<'_>, arena: &Arena, cores: &Cores) -> KernelRe
         Kernel::Conv2dBackwardWeight { ref shape, grad, src, dst } => {
             convolution::backward_weight(cores, apart(), shape, grad, src, dst)
         }
-        Kernel::AddScalar { .. }
-        | Kernel::LeakyRelu { .. }
-        | Kernel::LeakyReluBackward { .. }
-        | Kernel::Tanh { .. }
-        | Kernel::TanhBackward { .. }
-        | Kernel::ChannelSum { .. }
-        | Kernel::BatchNorm { .. }
-        | Kernel::BatchNormInference { .. }
-        | Kernel::BatchNormBackward { .. }
-        | Kernel::MaxPool { .. }
-        | Kernel::MaxPoolBackward { .. }
-        | Kernel::Mean { .. }
-        | Kernel::MeanBackward { .. }
-        | Kernel::BceWithLogits { .. }
-        | Kernel::BceWithLogitsBackward { .. } => Err(super::operand::Refused("this kernel is not written yet".into())),
+        Kernel::ChannelSum { src, dst, shape } => batch_norm::channel_sum(cores, apart(), src, dst, shape),
+        Kernel::BatchNorm { src, weight, bias, dst, mean, rstd, running_mean, running_var, shape, eps, momentum } => {
+            let operands = batch_norm::Forward { src, weight, bias, dst, mean, rstd, running_mean, running_var };
+            batch_norm::forward(cores, in_place(), &operands, shape, [eps, momentum])
+        }
+        Kernel::BatchNormInference { src, weight, bias, running_mean, running_var, dst, shape, eps } => {
+            let operands = batch_norm::Inference { src, weight, bias, running_mean, running_var, dst };
+            batch_norm::inference(cores, in_place(), &operands, shape, eps)
+        }
+        Kernel::BatchNormBackward { grad, src, mean, rstd, weight, dsrc, dweight, dbias, shape } => {
+            let operands = batch_norm::Backward { grad, src, mean, rstd, weight, dsrc, dweight, dbias };
+            batch_norm::backward(cores, in_place(), &operands, shape)
+        }
+        Kernel::MaxPool { src, dst, indices, ref shape } => pool::forward(cores, apart(), src, dst, indices, shape),
+        Kernel::MaxPoolBackward { grad, indices, dst, ref shape } => {
+            pool::backward(cores, apart(), grad, indices, dst, shape)
+        }
+        Kernel::Mean { src, dst, outer, middle, inner } => {
+            mean::forward(cores, apart(), src, dst, [outer, middle, inner])
+        }
+        Kernel::MeanBackward { grad, dst, outer, middle, inner } => {
+            mean::backward(cores, apart(), grad, dst, [outer, middle, inner])
+        }
+        Kernel::BceWithLogits { logits, targets, loss } => cross_entropy::forward(apart(), logits, targets, loss),
+        Kernel::BceWithLogitsBackward { grad, logits, targets, dst } => {
+            cross_entropy::backward(cores, in_place(), grad, logits, targets, dst)
+        }
         Kernel::Sgd { updates, lr, momentum, weight_decay, first_step, scaling } => {
             let rule = optimizer::SgdRule { lr, momentum, weight_decay, first_step };
             optimizer::sgd(cores, arena, updates, rule, scaling)

@@ -1,0 +1,241 @@
+//! Activations and their gradients, element by element.
+
+use super::elementwise::{map1, map2, same_length};
+use super::real;
+use crate::device::Operand;
+use crate::device::cpu::cores::Cores;
+use crate::device::cpu::operand::{Access, KernelResult, View};
+use crate::device::cpu::real::Real;
+
+/// √(2/π), of GELU's tanh form.
+const SQRT_2_OVER_PI: f64 = 0.797_884_560_802_865_4;
+/// Coefficient of the cube in GELU's tanh form.
+const CUBE: f64 = 0.044_715;
+
+pub(super) fn relu(cores: &Cores, mut access: Access<'_>, src: Operand, dst: Operand) -> KernelResult {
+    fn go<R: Real>(cores: &Cores, src: View<'_>, dst: View<'_>) {
+        // A NaN is neither below nor above zero, and stays one.
+        map1::<R>(
+            cores,
+            src,
+            dst,
+            0.3,
+            #[inline(always)]
+            |x| if x < R::ZERO { R::ZERO } else { x },
+        );
+    }
+    same_length(&src, &dst)?;
+    let (from, to) = (access.read(&src)?, access.write(&dst)?);
+    real!([src.dtype, dst.dtype], go(cores, from, to));
+    Ok(())
+}
+
+pub(super) fn relu_backward(
+    cores: &Cores,
+    mut access: Access<'_>,
+    output: Operand,
+    grad: Operand,
+    dst: Operand,
+) -> KernelResult {
+    fn go<R: Real>(cores: &Cores, operands: [View<'_>; 2], dst: View<'_>) {
+        map2::<R>(
+            cores,
+            operands,
+            dst,
+            0.4,
+            #[inline(always)]
+            |y, g| if y > R::ZERO { g } else { R::ZERO },
+        );
+    }
+    same_length(&output, &dst)?;
+    same_length(&grad, &dst)?;
+    let operands = [access.read(&output)?, access.read(&grad)?];
+    let to = access.write(&dst)?;
+    real!([output.dtype, grad.dtype, dst.dtype], go(cores, operands, to));
+    Ok(())
+}
+
+pub(super) fn leaky_relu(
+    cores: &Cores,
+    mut access: Access<'_>,
+    src: Operand,
+    dst: Operand,
+    slope: f32,
+) -> KernelResult {
+    fn go<R: Real>(cores: &Cores, src: View<'_>, dst: View<'_>, slope: f32) {
+        let slope = R::of(f64::from(slope));
+        map1::<R>(
+            cores,
+            src,
+            dst,
+            0.3,
+            #[inline(always)]
+            |x| if x > R::ZERO { x } else { slope * x },
+        );
+    }
+    same_length(&src, &dst)?;
+    let (from, to) = (access.read(&src)?, access.write(&dst)?);
+    real!([src.dtype, dst.dtype], go(cores, from, to, slope));
+    Ok(())
+}
+
+pub(super) fn leaky_relu_backward(
+    cores: &Cores,
+    mut access: Access<'_>,
+    output: Operand,
+    grad: Operand,
+    dst: Operand,
+    slope: f32,
+) -> KernelResult {
+    fn go<R: Real>(cores: &Cores, operands: [View<'_>; 2], dst: View<'_>, slope: f32) {
+        let slope = R::of(f64::from(slope));
+        map2::<R>(
+            cores,
+            operands,
+            dst,
+            0.4,
+            #[inline(always)]
+            |y, g| if y > R::ZERO { g } else { slope * g },
+        );
+    }
+    same_length(&output, &dst)?;
+    same_length(&grad, &dst)?;
+    let operands = [access.read(&output)?, access.read(&grad)?];
+    let to = access.write(&dst)?;
+    real!([output.dtype, grad.dtype, dst.dtype], go(cores, operands, to, slope));
+    Ok(())
+}
+
+pub(super) fn tanh(cores: &Cores, mut access: Access<'_>, src: Operand, dst: Operand) -> KernelResult {
+    fn go<R: Real>(cores: &Cores, src: View<'_>, dst: View<'_>) {
+        map1::<R>(
+            cores,
+            src,
+            dst,
+            0.6,
+            #[inline(always)]
+            |x| x.tanh(),
+        );
+    }
+    same_length(&src, &dst)?;
+    let (from, to) = (access.read(&src)?, access.write(&dst)?);
+    real!([src.dtype, dst.dtype], go(cores, from, to));
+    Ok(())
+}
+
+pub(super) fn tanh_backward(
+    cores: &Cores,
+    mut access: Access<'_>,
+    output: Operand,
+    grad: Operand,
+    dst: Operand,
+) -> KernelResult {
+    fn go<R: Real>(cores: &Cores, operands: [View<'_>; 2], dst: View<'_>) {
+        map2::<R>(
+            cores,
+            operands,
+            dst,
+            0.4,
+            #[inline(always)]
+            |y, g| g * (R::ONE - y * y),
+        );
+    }
+    same_length(&output, &dst)?;
+    same_length(&grad, &dst)?;
+    let operands = [access.read(&output)?, access.read(&grad)?];
+    let to = access.write(&dst)?;
+    real!([output.dtype, grad.dtype, dst.dtype], go(cores, operands, to));
+    Ok(())
+}
+
+/// x·Φ(x), with Φ by erf or by its tanh approximation.
+#[inline(always)]
+fn gelu_of<R: Real>(x: R, tanh: bool) -> R {
+    let half = R::of(0.5) * x;
+    if tanh {
+        half * (R::ONE + (R::of(SQRT_2_OVER_PI) * (x + R::of(CUBE) * x * x * x)).tanh())
+    } else {
+        half * (R::ONE + (x * R::of(std::f64::consts::FRAC_1_SQRT_2)).erf())
+    }
+}
+
+/// Derivative of [`gelu_of`].
+#[inline(always)]
+fn gelu_slope<R: Real>(x: R, tanh: bool) -> R {
+    let half = R::of(0.5);
+    if tanh {
+        let square = x * x;
+        let t = (R::of(SQRT_2_OVER_PI) * (x + R::of(CUBE) * square * x)).tanh();
+        let inner = R::of(SQRT_2_OVER_PI) * (R::ONE + R::of(3.0 * CUBE) * square);
+        half * (R::ONE + t) + half * x * (R::ONE - t * t) * inner
+    } else {
+        let cdf = half * (R::ONE + (x * R::of(std::f64::consts::FRAC_1_SQRT_2)).erf());
+        let density = R::of(0.5 * SQRT_2_OVER_PI) * (-half * x * x).exp();
+        cdf + x * density
+    }
+}
+
+pub(super) fn gelu(cores: &Cores, mut access: Access<'_>, src: Operand, dst: Operand, tanh: bool) -> KernelResult {
+    fn go<R: Real>(cores: &Cores, src: View<'_>, dst: View<'_>, tanh: bool) {
+        if tanh {
+            map1::<R>(
+                cores,
+                src,
+                dst,
+                0.6,
+                #[inline(always)]
+                |x| gelu_of(x, true),
+            );
+        } else {
+            map1::<R>(
+                cores,
+                src,
+                dst,
+                0.7,
+                #[inline(always)]
+                |x| gelu_of(x, false),
+            );
+        }
+    }
+    same_length(&src, &dst)?;
+    let (from, to) = (access.read(&src)?, access.write(&dst)?);
+    real!([src.dtype, dst.dtype], go(cores, from, to, tanh));
+    Ok(())
+}
+
+pub(super) fn gelu_backward(
+    cores: &Cores,
+    mut access: Access<'_>,
+    src: Operand,
+    grad: Operand,
+    dst: Operand,
+    tanh: bool,
+) -> KernelResult {
+    fn go<R: Real>(cores: &Cores, operands: [View<'_>; 2], dst: View<'_>, tanh: bool) {
+        if tanh {
+            map2::<R>(
+                cores,
+                operands,
+                dst,
+                0.8,
+                #[inline(always)]
+                |x, g| g * gelu_slope(x, true),
+            );
+        } else {
+            map2::<R>(
+                cores,
+                operands,
+                dst,
+                1.2,
+                #[inline(always)]
+                |x, g| g * gelu_slope(x, false),
+            );
+        }
+    }
+    same_length(&src, &dst)?;
+    same_length(&grad, &dst)?;
+    let operands = [access.read(&src)?, access.read(&grad)?];
+    let to = access.write(&dst)?;
+    real!([src.dtype, grad.dtype, dst.dtype], go(cores, operands, to, tanh));
+    Ok(())
+}

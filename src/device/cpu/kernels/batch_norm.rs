@@ -1,0 +1,386 @@
+//! Batch normalisation: y = (x − mean)·rstd·weight + bias with rstd = 1/√(variance + eps), all per channel.
+//!
+//! Channels are handled in blocks, whose elements lie in one line for each image: lines are summed element by element
+//! over images, and within a channel at the end.
+
+use super::elementwise::results;
+use super::{estimate, real};
+use crate::device::cpu::cores::Cores;
+use crate::device::cpu::operand::{Access, KernelResult, View, require};
+use crate::device::cpu::real::{Real, elements, sum_by, with_scratch};
+use crate::device::{ChannelShape, Operand};
+
+/// Elements of a line, unless one channel has more.
+const LINE: usize = 512;
+
+/// Channels of one task.
+#[derive(Clone, Copy)]
+struct Block {
+    shape: ChannelShape,
+    first: usize,
+    channels: usize,
+}
+
+impl Block {
+    /// Elements of a line.
+    const fn width(&self) -> usize {
+        self.channels * self.shape.area
+    }
+
+    /// Where the line of an image starts.
+    const fn line(&self, image: usize) -> usize {
+        (image * self.shape.channels + self.first) * self.shape.area
+    }
+
+    /// Elements that statistics are taken of.
+    #[expect(clippy::cast_precision_loss, reason = "exact up to 2⁵³")]
+    fn count<R: Real>(&self) -> R {
+        R::of(self.shape.per_channel() as f64)
+    }
+
+    /// Sums each channel of a line.
+    #[inline(always)]
+    fn fold<R: Real>(&self, line: &[R], sums: &mut [R]) {
+        for (sum, line) in sums.iter_mut().zip(line.chunks_exact(self.shape.area)) {
+            *sum = sum_by(
+                line.len(),
+                #[inline(always)]
+                |i| line[i],
+            );
+        }
+    }
+
+    /// Makes a line of one value for each channel.
+    #[inline(always)]
+    fn unfold<R: Real>(&self, values: &[R], line: &mut [R]) {
+        for (&value, line) in values.iter().zip(line.chunks_exact_mut(self.shape.area)) {
+            line.fill(value);
+        }
+    }
+}
+
+/// Calls `body` with each block, `lines` lines of scratch and `values` values for each of its channels.
+#[inline(always)]
+fn for_blocks<R: Real, const LINES: usize, const VALUES: usize>(
+    cores: &Cores,
+    shape: ChannelShape,
+    nanos: f64,
+    body: impl Fn(Block, [&mut [R]; LINES], [&mut [R]; VALUES]) + Sync,
+) {
+    let each = (LINE / shape.area).clamp(1, shape.channels);
+    cores.for_each(
+        shape.channels.div_ceil(each),
+        estimate(shape.len(), nanos),
+        #[inline(always)]
+        |task| {
+            let first = task * each;
+            let block = Block { shape, first, channels: each.min(shape.channels - first) };
+            with_scratch(
+                LINES * block.width() + VALUES * block.channels,
+                #[inline(always)]
+                |mut scratch: &mut [R]| {
+                    let mut take = |n| scratch.split_off_mut(..n).unwrap_or_default();
+                    let lines = [(); LINES].map(|()| take(block.width()));
+                    let values = [(); VALUES].map(|()| take(block.channels));
+                    body(block, lines, values);
+                },
+            );
+        },
+    );
+}
+
+fn check(shape: &ChannelShape, whole: &[&Operand], per_channel: &[&Operand]) -> KernelResult {
+    let fits = whole.iter().all(|x| x.len == shape.len()) && per_channel.iter().all(|x| x.len == shape.channels);
+    require(fits, || format!("operands don't fit {shape:?}"))
+}
+
+/// The operands of [`crate::device::Kernel::BatchNorm`].
+pub(super) struct Forward<T> {
+    pub(super) src: T,
+    pub(super) weight: T,
+    pub(super) bias: T,
+    pub(super) dst: T,
+    pub(super) mean: T,
+    pub(super) rstd: T,
+    pub(super) running_mean: T,
+    pub(super) running_var: T,
+}
+
+pub(super) fn forward(
+    cores: &Cores,
+    mut access: Access<'_>,
+    operands: &Forward<Operand>,
+    shape: ChannelShape,
+    [eps, momentum]: [f32; 2],
+) -> KernelResult {
+    let Forward { src, weight, bias, dst, mean, rstd, running_mean, running_var } = operands;
+    check(&shape, &[src, dst], &[weight, bias, mean, rstd, running_mean, running_var])?;
+    require(shape.per_channel() > 1, || format!("{shape:?} has no variance: more than one element is needed"))?;
+    let views = Forward {
+        src: access.read(src)?,
+        weight: access.read(weight)?,
+        bias: access.read(bias)?,
+        dst: access.write(dst)?,
+        mean: access.write(mean)?,
+        rstd: access.write(rstd)?,
+        running_mean: access.write(running_mean)?,
+        running_var: access.write(running_var)?,
+    };
+    let parameters = [eps, momentum].map(f64::from);
+    real!([src.dtype, weight.dtype, bias.dtype, dst.dtype], normalise(cores, &views, shape, parameters));
+    Ok(())
+}
+
+fn normalise<R: Real>(cores: &Cores, views: &Forward<View<'_>>, shape: ChannelShape, [eps, momentum]: [f64; 2]) {
+    let momentum = R::of(momentum);
+    for_blocks(
+        cores,
+        shape,
+        0.6,
+        #[inline(always)]
+        |block, [sums, centre, buffer, out]: [&mut [R]; 4], [mean, variance, scale, shift]: [&mut [R]; 4]| {
+            let (first, count) = (block.first, block.count::<R>());
+            sums.fill(R::ZERO);
+            for image in 0..shape.batch {
+                let x = elements(&views.src, block.line(image), &mut *buffer);
+                sums.iter_mut().zip(x).for_each(|(sum, &x)| *sum += x);
+            }
+            block.fold(sums, mean);
+            mean.iter_mut().for_each(|mean| *mean /= count);
+            block.unfold(mean, centre);
+            sums.fill(R::ZERO);
+            for image in 0..shape.batch {
+                let x = elements(&views.src, block.line(image), &mut *buffer);
+                for (sum, (&x, &mean)) in sums.iter_mut().zip(x.iter().zip(&*centre)) {
+                    *sum += (x - mean) * (x - mean);
+                }
+            }
+            block.fold(sums, variance);
+            for squares in &mut *variance {
+                *squares /= count;
+            }
+            R::load(&views.running_mean, first, scale);
+            scale.iter_mut().zip(&*mean).for_each(|(r, &x)| *r = (R::ONE - momentum) * *r + momentum * x);
+            R::store(&views.running_mean, first, scale);
+            R::load(&views.running_var, first, scale);
+            let of_sample = momentum * (count / (count - R::ONE));
+            scale.iter_mut().zip(&*variance).for_each(|(r, &x)| *r = (R::ONE - momentum) * *r + of_sample * x);
+            R::store(&views.running_var, first, scale);
+            variance.iter_mut().for_each(|x| *x = R::ONE / (*x + R::of(eps)).sqrt());
+            R::store(&views.mean, first, mean);
+            R::store(&views.rstd, first, variance);
+            R::load(&views.weight, first, scale);
+            scale.iter_mut().zip(&*variance).for_each(|(scale, &rstd)| *scale *= rstd);
+            R::load(&views.bias, first, shift);
+            apply(&block, [&views.src, &views.dst], [mean, scale, shift], [sums, centre, buffer, out]);
+        },
+    );
+}
+
+/// Stores (x − mean)·scale + shift; lines are scratch.
+#[inline(always)]
+fn apply<R: Real>(
+    block: &Block,
+    [src, dst]: [&View<'_>; 2],
+    [mean, scale, shift]: [&mut [R]; 3],
+    [scales, shifts, buffer, out]: [&mut [R]; 4],
+) {
+    block.unfold(scale, scales);
+    // In one product and sum: shift − mean·scale is rounded once more, but no more than the product is.
+    for ((shift, &mean), &scale) in shift.iter_mut().zip(&*mean).zip(&*scale) {
+        *shift -= mean * scale;
+    }
+    block.unfold(shift, shifts);
+    for image in 0..block.shape.batch {
+        let start = block.line(image);
+        let x = elements(src, start, &mut *buffer);
+        let (y, stored) = results(dst, [src], start, &mut *out);
+        for ((y, &x), (&scale, &shift)) in y.iter_mut().zip(x).zip(scales.iter().zip(&*shifts)) {
+            *y = x * scale + shift;
+        }
+        if !stored {
+            R::store(dst, start, y);
+        }
+    }
+}
+
+/// The operands of [`crate::device::Kernel::BatchNormInference`].
+pub(super) struct Inference<T> {
+    pub(super) src: T,
+    pub(super) weight: T,
+    pub(super) bias: T,
+    pub(super) running_mean: T,
+    pub(super) running_var: T,
+    pub(super) dst: T,
+}
+
+pub(super) fn inference(
+    cores: &Cores,
+    mut access: Access<'_>,
+    operands: &Inference<Operand>,
+    shape: ChannelShape,
+    eps: f32,
+) -> KernelResult {
+    fn go<R: Real>(cores: &Cores, views: &Inference<View<'_>>, shape: ChannelShape, eps: R) {
+        for_blocks(
+            cores,
+            shape,
+            0.4,
+            #[inline(always)]
+            |block, lines: [&mut [R]; 4], [mean, rstd, scale, shift]: [&mut [R]; 4]| {
+                R::load(&views.running_mean, block.first, mean);
+                R::load(&views.running_var, block.first, rstd);
+                R::load(&views.weight, block.first, scale);
+                R::load(&views.bias, block.first, shift);
+                scale.iter_mut().zip(&*rstd).for_each(|(scale, &variance)| *scale /= (variance + eps).sqrt());
+                apply(&block, [&views.src, &views.dst], [mean, scale, shift], lines);
+            },
+        );
+    }
+    let Inference { src, weight, bias, running_mean, running_var, dst } = operands;
+    check(&shape, &[src, dst], &[weight, bias, running_mean, running_var])?;
+    if shape.is_empty() {
+        return Ok(());
+    }
+    let views = Inference {
+        src: access.read(src)?,
+        weight: access.read(weight)?,
+        bias: access.read(bias)?,
+        running_mean: access.read(running_mean)?,
+        running_var: access.read(running_var)?,
+        dst: access.write(dst)?,
+    };
+    let dtypes = [src.dtype, weight.dtype, bias.dtype, dst.dtype];
+    if dtypes.into_iter().any(super::needs_f64) {
+        go::<f64>(cores, &views, shape, f64::from(eps));
+    } else {
+        go::<f32>(cores, &views, shape, eps);
+    }
+    Ok(())
+}
+
+/// The operands of [`crate::device::Kernel::BatchNormBackward`].
+pub(super) struct Backward<T> {
+    pub(super) grad: T,
+    pub(super) src: T,
+    pub(super) mean: T,
+    pub(super) rstd: T,
+    pub(super) weight: T,
+    pub(super) dsrc: T,
+    pub(super) dweight: T,
+    pub(super) dbias: T,
+}
+
+pub(super) fn backward(
+    cores: &Cores,
+    mut access: Access<'_>,
+    operands: &Backward<Operand>,
+    shape: ChannelShape,
+) -> KernelResult {
+    let Backward { grad, src, mean, rstd, weight, dsrc, dweight, dbias } = operands;
+    check(&shape, &[grad, src, dsrc], &[mean, rstd, weight, dweight, dbias])?;
+    require(!shape.is_empty(), || format!("{shape:?} has no elements"))?;
+    let views = Backward {
+        grad: access.read(grad)?,
+        src: access.read(src)?,
+        mean: access.read(mean)?,
+        rstd: access.read(rstd)?,
+        weight: access.read(weight)?,
+        dsrc: access.write(dsrc)?,
+        dweight: access.write(dweight)?,
+        dbias: access.write(dbias)?,
+    };
+    real!([grad.dtype, src.dtype, weight.dtype, dsrc.dtype, dweight.dtype], gradients(cores, &views, shape));
+    Ok(())
+}
+
+/// With x̂ = (x − mean)·rstd: dbias = Σ g, dweight = Σ g·x̂, dx = weight·rstd·(g − dbias/n − x̂·dweight/n).
+fn gradients<R: Real>(cores: &Cores, views: &Backward<View<'_>>, shape: ChannelShape) {
+    for_blocks(
+        cores,
+        shape,
+        0.8,
+        #[inline(always)]
+        |block,
+         [centre, of_grad, of_both, left, right, out]: [&mut [R]; 6],
+         [mean, rstd, weight, dweight, dbias]: [&mut [R]; 5]| {
+            let (first, count) = (block.first, block.count::<R>());
+            R::load(&views.mean, first, mean);
+            R::load(&views.rstd, first, rstd);
+            R::load(&views.weight, first, weight);
+            block.unfold(mean, centre);
+            of_grad.fill(R::ZERO);
+            of_both.fill(R::ZERO);
+            for image in 0..shape.batch {
+                let g = elements(&views.grad, block.line(image), &mut *left);
+                let x = elements(&views.src, block.line(image), &mut *right);
+                let sums = of_grad.iter_mut().zip(of_both.iter_mut());
+                for ((of_grad, of_both), ((&g, &x), &mean)) in sums.zip(g.iter().zip(x).zip(&*centre)) {
+                    *of_grad += g;
+                    *of_both += g * (x - mean);
+                }
+            }
+            block.fold(of_grad, dbias);
+            block.fold(of_both, dweight);
+            dweight.iter_mut().zip(&*rstd).for_each(|(dw, &rstd)| *dw *= rstd);
+            R::store(&views.dweight, first, dweight);
+            R::store(&views.dbias, first, dbias);
+            // dx = scale·(g − level − (x − mean)·slope)
+            for ((weight, dw), (db, &rstd)) in weight.iter_mut().zip(&mut *dweight).zip(dbias.iter_mut().zip(&*rstd)) {
+                *weight *= rstd;
+                *dw *= rstd / count;
+                *db /= count;
+            }
+            let (slopes, levels) = (of_both, of_grad);
+            block.unfold(dweight, slopes);
+            block.unfold(dbias, levels);
+            for image in 0..shape.batch {
+                let start = block.line(image);
+                let g = elements(&views.grad, start, &mut *left);
+                let x = elements(&views.src, start, &mut *right);
+                let (dx, stored) = results(&views.dsrc, [&views.grad, &views.src], start, &mut *out);
+                let lines = levels.iter().zip(centre.iter().zip(&*slopes));
+                for ((dx, (&g, &x)), (&level, (&mean, &slope))) in dx.iter_mut().zip(g.iter().zip(x)).zip(lines) {
+                    *dx = g - level - (x - mean) * slope;
+                }
+                for (dx, &scale) in dx.chunks_exact_mut(shape.area).zip(&*weight) {
+                    dx.iter_mut().for_each(|dx| *dx *= scale);
+                }
+                if !stored {
+                    R::store(&views.dsrc, start, dx);
+                }
+            }
+        },
+    );
+}
+
+pub(super) fn channel_sum(
+    cores: &Cores,
+    mut access: Access<'_>,
+    src: Operand,
+    dst: Operand,
+    shape: ChannelShape,
+) -> KernelResult {
+    fn go<R: Real>(cores: &Cores, src: View<'_>, dst: View<'_>, shape: ChannelShape) {
+        for_blocks(
+            cores,
+            shape,
+            0.2,
+            #[inline(always)]
+            |block, [sums, buffer]: [&mut [R]; 2], [totals]: [&mut [R]; 1]| {
+                sums.fill(R::ZERO);
+                for image in 0..shape.batch {
+                    let x = elements(&src, block.line(image), &mut *buffer);
+                    sums.iter_mut().zip(x).for_each(|(sum, &x)| *sum += x);
+                }
+                block.fold(sums, totals);
+                R::store(&dst, block.first, totals);
+            },
+        );
+    }
+    check(&shape, &[&src], &[&dst])?;
+    require(!shape.is_empty(), || format!("{shape:?} has no elements"))?;
+    let (from, to) = (access.read(&src)?, access.write(&dst)?);
+    real!([src.dtype, dst.dtype], go(cores, from, to, shape));
+    Ok(())
+}
