@@ -63,8 +63,8 @@ impl Context {
     /// A copy of `input` in another type; its gradient is cast back.
     pub(crate) fn cast(&mut self, input: &Tensor, dtype: DType, what: &'static str) -> OpResult<Tensor> {
         self.op("cast", |cx| {
-            let output = cx.activation(input.shape(), dtype, what)?;
-            cx.launch(&Kernel::Cast { src: input.operand(), dst: output.operand() })?;
+            let output = cx.laid_out_as(input, dtype, what)?;
+            cx.launch(&Kernel::Cast { src: input.flat(), dst: output.flat() })?;
             if !cx.differentiates(&[input]) {
                 return Ok(output);
             }

@@ -228,6 +228,12 @@ impl Tensor {
         view
     }
 
+    /// The same elements under other strides: no view, but how the op that made the tensor laid it out.
+    pub(crate) fn restrided(mut self, strides: [usize; 4]) -> Self {
+        self.strides = strides;
+        self
+    }
+
     /// Marks the result of a chain of view ops that ends in the original layout.
     pub(crate) fn marked_as_view(mut self) -> Self {
         self.view = true;
@@ -239,6 +245,26 @@ impl Tensor {
     pub(crate) fn operand(&self) -> Operand {
         debug_assert!(self.is_contiguous(), "kernels over runs of elements need contiguous tensors");
         Operand { address: self.address(), dtype: self.dtype, len: self.numel() }
+    }
+
+    /// Elements that fill their memory, in the order in which they lie there.
+    #[must_use]
+    pub(crate) fn flat(&self) -> Operand {
+        debug_assert!(self.is_dense(), "elements with gaps between them are no run");
+        Operand { address: self.address(), dtype: self.dtype, len: self.numel() }
+    }
+
+    /// Elements fill their memory without gaps, in whatever order of the dimensions.
+    #[must_use]
+    pub(crate) fn is_dense(&self) -> bool {
+        let mut dims: Vec<_> = self.shape.dims().iter().copied().zip(self.strides).filter(|(n, _)| *n != 1).collect();
+        dims.sort_unstable_by_key(|&(_, stride)| stride);
+        let mut step = 1;
+        dims.into_iter().all(|(n, stride)| {
+            let fits = stride == step;
+            step *= n;
+            fits
+        })
     }
 
     /// A (batch, heads, rows, head size) tensor for attention kernels; its last dimension is contiguous.

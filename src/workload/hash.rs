@@ -162,6 +162,11 @@ impl Parameters {
         self.make(cx, name, shape, self.spread.init(shape))
     }
 
+    /// The same in a place taken before.
+    pub fn weight_in(&mut self, slot: Slot, cx: &Context, name: &str, shape: &[usize]) -> OpResult<Tensor> {
+        self.make_in(slot, cx, name, shape, self.spread.init(shape))
+    }
+
     /// A bias.
     pub fn bias(&mut self, cx: &Context, name: &str, len: usize) -> OpResult<Tensor> {
         self.make(cx, name, &[len], Init::Zero)

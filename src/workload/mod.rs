@@ -11,6 +11,7 @@ mod random;
 mod sequential;
 mod text;
 mod transformer;
+mod vit;
 mod writing;
 
 pub use bert::bert;
@@ -22,3 +23,4 @@ pub use mlp::{MlpSizes, mlp};
 pub use random::Random;
 pub use sequential::{Description, Flow, Layer, LayerKind, Sequential};
 pub use text::Text;
+pub use vit::{VitSizes, vit};

@@ -14,7 +14,7 @@ use vramlab::train::{
     TrainerOptions, Workload, ZeroGrad,
 };
 use vramlab::units::Bytes;
-use vramlab::workload::{LanguageSizes, MlpSizes, bert, gpt, mlp};
+use vramlab::workload::{LanguageSizes, MlpSizes, VitSizes, bert, gpt, mlp, vit};
 
 /// The workload `name` and its batch.
 pub fn workload(name: &str) -> (Box<dyn Workload>, usize) {
@@ -32,7 +32,16 @@ pub fn workload(name: &str) -> (Box<dyn Workload>, usize) {
         let sizes = MlpSizes { inputs, width, depth, classes };
         (Box::new(mlp(name, sizes).unwrap()) as Box<dyn Workload>, batch)
     };
+    let vit = |image, patch, width, layers, heads, classes, batch| {
+        let sizes = VitSizes { image, patch, width, layers, heads, classes };
+        (Box::new(vit(name, sizes).unwrap()) as Box<dyn Workload>, batch)
+    };
     match name {
+        "vit-mini" => vit(32, 8, 32, 2, 4, 10, 4),
+        "vit-odd" => vit(48, 8, 48, 3, 6, 7, 5),
+        "vit-med" => vit(64, 16, 256, 3, 4, 100, 12),
+        "vit-b16" => vit(224, 16, 768, 12, 12, 1000, 64),
+        "vit-l16" => vit(224, 16, 1024, 24, 16, 1000, 32),
         "gpt-mini" => gpt(257, 32, 32, 2, 4, 4, 32),
         "gpt-odd" => gpt(1000, 48, 48, 3, 6, 5, 48),
         "gpt-wide" => gpt(300, 64, 96, 2, 3, 17, 64),

@@ -154,7 +154,7 @@ impl Context {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let (input, weight) = (saved_input.unpack(cx)?, saved_weight.unpack(cx)?);
                 let [to_input, to_weight] = {
-                    let grad = cx.contiguous(&grad)?;
+                    let grad = cx.contiguous(&grad, "contiguous gradient")?;
                     cx.convolution_gradients(plan, [&input, &weight], &grad, wanted)?
                 };
                 let to_bias = bias_shape.map(|shape| cx.sum_channels(&grad, shape)).transpose()?;
@@ -219,37 +219,18 @@ impl Context {
         Ok(gradients)
     }
 
-    /// `tensor` itself where its elements follow each other in the order of its shape, else a copy in which they do.
-    fn contiguous(&self, tensor: &Tensor) -> OpResult<Tensor> {
-        if tensor.is_contiguous() {
-            return Ok(tensor.clone());
-        }
-        let copy = self.temporary(tensor.shape(), tensor.dtype(), "contiguous gradient")?;
-        let (mut shape, mut src_strides, mut dst_strides) = ([1; 4], [0; 4], [0; 4]);
-        for (i, &side) in tensor.shape().dims().iter().enumerate() {
-            (shape[i], src_strides[i], dst_strides[i]) = (side, tensor.strides()[i], copy.strides()[i]);
-        }
-        self.launch(&Kernel::CopyStrided {
-            src: tensor.address(),
-            dst: copy.address(),
-            dtype: tensor.dtype(),
-            shape,
-            src_strides,
-            dst_strides,
-        })?;
-        Ok(copy)
-    }
-
     /// Sum over images and area of a gradient (batch, channels, height, width): contiguous, or with the channels last.
     fn sum_channels(&mut self, grad: &Tensor, shape: Shape) -> OpResult<Tensor> {
-        let &[batch, channels, height, width] = grad.shape().dims() else { return self.contiguous(grad) };
+        let &[batch, channels, height, width] = grad.shape().dims() else {
+            return self.contiguous(grad, "contiguous gradient");
+        };
         let area = height * width;
         if !grad.is_contiguous() && grad.strides() == [area * channels, 1, width * channels, channels] {
             let rows = batch * area;
             return self.sum_rows(&grad.window(Shape::new(&[rows, channels]), 0), rows, shape, "bias gradient");
         }
         let output = self.temporary(shape, grad.dtype(), "bias gradient")?;
-        let grad = self.contiguous(grad)?;
+        let grad = self.contiguous(grad, "contiguous gradient")?;
         let shape = ChannelShape { batch, channels, area };
         self.launch(&Kernel::ChannelSum { src: grad.operand(), dst: output.operand(), shape })?;
         Ok(output)

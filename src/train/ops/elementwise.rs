@@ -7,15 +7,21 @@ use crate::train::tape::Gradients;
 use crate::train::tensor::Tensor;
 
 impl Context {
-    /// `a + b`, where `b` may lack leading dimensions of `a` and may be of a narrower type. Saves nothing.
+    /// `a + b`, where `b` may lack leading dimensions of `a` and may be of a narrower type. The sum has the layout of `a`.
+    /// Saves nothing.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
     pub fn add(&mut self, a: &Tensor, b: &Tensor) -> OpResult<Tensor> {
         self.op("add", |cx| {
             let dtype = if a.dtype().size() >= b.dtype().size() { a.dtype() } else { b.dtype() };
-            let output = cx.activation(a.shape(), dtype, "sum")?;
-            cx.launch(&Kernel::Add { a: a.operand(), b: b.operand(), dst: output.operand() })?;
+            let output = cx.laid_out_as(a, dtype, "sum")?;
+            if a.is_contiguous() {
+                cx.launch(&Kernel::Add { a: a.operand(), b: b.operand(), dst: output.operand() })?;
+            } else {
+                cx.arrange(b, &output)?;
+                cx.launch(&Kernel::Add { a: output.flat(), b: a.flat(), dst: output.flat() })?;
+            }
             if !cx.differentiates(&[a, b]) {
                 return Ok(output);
             }

@@ -9,6 +9,7 @@ mod attention;
 mod convolution;
 mod elementwise;
 mod embedding;
+mod layout;
 mod linear;
 mod loss;
 mod mean;

@@ -20,11 +20,12 @@ impl Context {
             let cols = input.shape().last();
             let statistics = if input.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
             let rows = Shape::new(&[input.shape().rows()]);
+            let rows_together = cx.contiguous(input, "contiguous input")?;
             let output = cx.activation(input.shape(), input.dtype(), "layer_norm output")?;
             let mean = cx.activation(rows, statistics, "mean")?;
             let rstd = cx.activation(rows, statistics, "rstd")?;
             cx.launch(&Kernel::LayerNorm {
-                src: input.operand(),
+                src: rows_together.operand(),
                 weight: weight.operand(),
                 bias: bias.operand(),
                 dst: output.operand(),
@@ -40,13 +41,14 @@ impl Context {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let (src, weight) = (saved_input.unpack(cx)?, saved_weight.unpack(cx)?);
                 let (mean, rstd) = (saved_statistics.0.unpack(cx)?, saved_statistics.1.unpack(cx)?);
+                let rows_together = cx.contiguous(&src, "contiguous input")?;
                 let dsrc = cx.temporary(src.shape(), src.dtype(), "input gradient")?;
                 let dweight = cx.temporary(weight.shape(), weight.dtype(), "weight gradient")?;
                 let dbias = cx.temporary(weight.shape(), weight.dtype(), "bias gradient")?;
                 let (dweight, dbias) = cx.sum_in_parts(&src, dweight, dbias)?;
                 cx.launch(&Kernel::LayerNormBackward {
                     grad: grad.operand(),
-                    src: src.operand(),
+                    src: rows_together.operand(),
                     mean: mean.operand(),
                     rstd: rstd.operand(),
                     weight: weight.operand(),

@@ -67,6 +67,31 @@ pub enum LayerKind {
         #[serde(default = "once")]
         repeat: usize,
     },
+    /// Cuts an image into squares and makes a vector of each, to which a learned vector for its place is added.
+    Patches {
+        /// Side of a square, in pixels.
+        side: usize,
+        /// Values of a vector.
+        width: usize,
+    },
+    /// A square convolution.
+    Conv {
+        /// Channels that it makes.
+        outputs: usize,
+        /// Side of its kernel.
+        kernel: usize,
+        /// Pixels from one place of the kernel to the next.
+        #[serde(default = "once")]
+        stride: usize,
+        /// Pixels of zeros around the image.
+        #[serde(default)]
+        padding: usize,
+        /// Adds a bias.
+        #[serde(default = "yes")]
+        bias: bool,
+    },
+    /// The mean of all rows, or of an image's area.
+    Mean,
     /// Layers that are checkpointed as one.
     Block {
         /// The layers.
@@ -100,6 +125,9 @@ impl LayerKind {
             Self::Gelu { .. } => "gelu",
             Self::LayerNorm => "layer_norm",
             Self::Transformer { .. } => "transformer",
+            Self::Patches { .. } => "patches",
+            Self::Conv { .. } => "conv",
+            Self::Mean => "mean",
             Self::Block { .. } => "block",
         }
     }

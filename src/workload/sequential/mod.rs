@@ -52,7 +52,7 @@ impl Sequential {
         let Description { input, ref layers, spread } = *description;
         let (modules, output) = Planner::new(input).plan(layers).map_err(TrainError::Workload)?;
         let classes = match (input, output) {
-            (Flow::Tokens { rows: 0, .. } | Flow::Tokens { vocab: 0, .. } | Flow::Vector { width: 0 }, _) => {
+            (input, _) if input.is_empty() => {
                 return Err(TrainError::Workload("a size of 0 makes no model; give sizes of at least 1".into()));
             }
             (Flow::Tokens { vocab, .. }, Flow::Rows { width, .. }) if width == vocab => vocab,
@@ -98,7 +98,8 @@ impl Sequential {
     fn input_shape(&self, samples: usize) -> Shape {
         match self.input {
             Flow::Tokens { rows, .. } => Shape::new(&[samples, rows]),
-            Flow::Rows { rows, width } => Shape::new(&[samples, rows, width]),
+            Flow::Rows { rows, width } | Flow::Patches { rows, width } => Shape::new(&[samples, rows, width]),
+            Flow::Image { channels, side } => Shape::new(&[samples, channels, side, side]),
             Flow::Vector { width } => Shape::new(&[samples, width]),
         }
     }

@@ -6,7 +6,7 @@ use crate::model::NameId;
 use crate::train::{Context, Model, OpResult, Segment, Tensor, TrainError, checkpoint};
 
 use super::super::hash::Parameters;
-use super::super::modules::{Activation, Embedding, LayerNorm, Linear};
+use super::super::modules::{Activation, Conv, Embedding, LayerNorm, Linear, Mean, Patches};
 use super::super::transformer::Block;
 use super::plan::Module;
 
@@ -21,15 +21,25 @@ enum Stage {
 impl Network {
     /// Makes the modules; their parameters get their values later.
     pub fn make(cx: &mut Context, all: &mut Parameters, modules: &[Module]) -> OpResult<Self> {
+        // The vectors for places are the model's own: first among the parameters, last on the device.
+        let cut = modules.iter().position(|module| matches!(module, Module::Patches { .. }));
+        let positions = cut.map(|_| all.reserve());
         let mut maker = Maker { cx, all, table: None };
-        let stages = modules.iter().map(|module| {
-            let segment = maker.segment(module)?;
-            Ok(match module {
-                Module::Transformer { .. } | Module::Group { .. } => Stage::Block(segment),
-                _ => Stage::Plain(segment),
-            })
-        });
-        Ok(Self(stages.collect::<OpResult<_>>()?))
+        let (mut stages, mut patches) = (Vec::with_capacity(modules.len()), None);
+        for module in modules {
+            match module {
+                Module::Patches { name, sizes, rows } => {
+                    patches = Some((Conv::make(maker.cx, maker.all, name, *sizes)?, [*rows, sizes.channels[1]]));
+                }
+                Module::Transformer { .. } | Module::Group { .. } => stages.push(Stage::Block(maker.segment(module)?)),
+                _ => stages.push(Stage::Plain(maker.segment(module)?)),
+            }
+        }
+        if let (Some(cut), Some(slot), Some((conv, shape))) = (cut, positions, patches) {
+            let positions = all.weight_in(slot, cx, "pos", &shape)?;
+            stages.insert(cut, Stage::Plain(Rc::new(Patches { conv, positions })));
+        }
+        Ok(Self(stages))
     }
 }
 
@@ -97,6 +107,11 @@ impl Maker<'_> {
             Module::Gelu { name, tanh: false } => activation(cx, name, |cx, x| cx.gelu(x, false)),
             Module::LayerNorm { name, width } => Rc::new(LayerNorm::make(cx, all, name, *width)?),
             Module::Transformer { name, style } => Rc::new(Block::make(cx, all, name, *style)?),
+            Module::Conv { name, sizes } => Rc::new(Conv::make(cx, all, name, *sizes)?),
+            Module::Mean { name } => Rc::new(Mean { scope: cx.memory().name(name) }),
+            Module::Patches { name, .. } => {
+                return Err(TrainError::Workload(format!("{name} is part of a block; let it stand alone")).into());
+            }
             Module::Group { name, members, residual } => {
                 let scope = cx.memory().name(name);
                 let members = members.iter().map(|member| self.segment(member)).collect::<OpResult<_>>()?;

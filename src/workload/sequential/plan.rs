@@ -1,5 +1,6 @@
 //! A description becomes a plan: every layer with the sizes that follow from what goes in.
 
+use super::super::modules::ConvSizes;
 use super::super::transformer::BlockStyle;
 use super::layer::{Layer, LayerKind};
 
@@ -20,6 +21,20 @@ pub enum Flow {
         /// Values of each.
         width: usize,
     },
+    /// The same, laid out channel by channel as a convolution leaves them.
+    Patches {
+        /// How many.
+        rows: usize,
+        /// Values of each.
+        width: usize,
+    },
+    /// A square image.
+    Image {
+        /// Channels.
+        channels: usize,
+        /// Pixels along each side.
+        side: usize,
+    },
     /// One vector.
     Vector {
         /// Its values.
@@ -32,6 +47,8 @@ impl std::fmt::Display for Flow {
         match self {
             Self::Tokens { rows, .. } => write!(f, "{rows} tokens"),
             Self::Rows { rows, width } => write!(f, "{rows} rows of {width} values"),
+            Self::Patches { rows, width } => write!(f, "{rows} patches of {width} values"),
+            Self::Image { channels, side } => write!(f, "an image of {channels} × {side} × {side}"),
             Self::Vector { width } => write!(f, "a vector of {width} values"),
         }
     }
@@ -47,6 +64,9 @@ pub(super) enum Module {
     Gelu { name: String, tanh: bool },
     LayerNorm { name: String, width: usize },
     Transformer { name: String, style: BlockStyle },
+    Patches { name: String, sizes: ConvSizes, rows: usize },
+    Conv { name: String, sizes: ConvSizes },
+    Mean { name: String },
     Group { name: String, members: Vec<Self>, residual: bool },
 }
 
@@ -87,7 +107,16 @@ impl Planner {
         let input = self.flow;
         let gets = |wanted: &str| Err(refused(format!("gets {input} and takes {wanted}")));
         match (&layer.kind, input) {
-            (LayerKind::Embedding { width: 0, .. } | LayerKind::Linear { outputs: 0, .. }, _) => {
+            (
+                LayerKind::Embedding { width: 0, .. }
+                | LayerKind::Linear { outputs: 0, .. }
+                | LayerKind::Conv { outputs: 0, .. }
+                | LayerKind::Conv { kernel: 0, .. }
+                | LayerKind::Conv { stride: 0, .. }
+                | LayerKind::Patches { side: 0, .. }
+                | LayerKind::Patches { width: 0, .. },
+                _,
+            ) => {
                 return Err(refused("has a size of 0; give at least 1".into()));
             }
             (LayerKind::Transformer { repeat: 0, .. } | LayerKind::Block { repeat: 0, .. }, _) => {
@@ -117,12 +146,56 @@ impl Planner {
                 Some([_, table]) => return gets(&format!("the {table} values of the embedding's rows")),
                 None => return Err(refused("has no embedding to share a table with; use linear".into())),
             },
+            (LayerKind::Patches { side, width }, Flow::Image { channels, side: of }) => {
+                if !place.bytes().all(|c| c.is_ascii_digit()) {
+                    return Err(refused("is part of a block; let it stand alone before the blocks".into()));
+                }
+                if of < *side || of % side != 0 {
+                    return Err(refused(format!(
+                        "can't cut {input} into squares of {side}; choose a side that divides {of}"
+                    )));
+                }
+                let rows = (of / side) * (of / side);
+                let sizes =
+                    ConvSizes { channels: [channels, *width], kernel: *side, stride: *side, padding: 0, bias: true };
+                self.flow = Flow::Patches { rows, width: *width };
+                modules.push(Module::Patches { name: name.into(), sizes, rows });
+            }
+            (&LayerKind::Conv { outputs, kernel, stride, padding, bias }, Flow::Image { channels, side }) => {
+                let Some(rest) = (side + 2 * padding).checked_sub(kernel) else {
+                    return Err(refused(format!("has a kernel of {kernel}, larger than {input} with its padding")));
+                };
+                self.flow = Flow::Image { channels: outputs, side: rest / stride + 1 };
+                let sizes = ConvSizes { channels: [channels, outputs], kernel, stride, padding, bias };
+                modules.push(Module::Conv { name: name.into(), sizes });
+            }
+            (LayerKind::Patches { .. } | LayerKind::Conv { .. }, _) => return gets("an image"),
+            (LayerKind::Mean, Flow::Rows { width, .. } | Flow::Image { channels: width, .. }) => {
+                self.flow = Flow::Vector { width };
+                modules.push(Module::Mean { name: name.into() });
+            }
+            (LayerKind::Mean, _) => return gets("rows or an image"),
+            (LayerKind::Linear { .. } | LayerKind::TiedLinear, _) => return gets("rows or a vector"),
+            (LayerKind::Relu | LayerKind::Gelu { .. }, Flow::Patches { .. }) => {
+                return gets("rows; put a layer_norm between them");
+            }
             (LayerKind::Relu, _) => modules.push(Module::Relu { name: name.into() }),
             (LayerKind::Gelu { tanh }, _) => modules.push(Module::Gelu { name: name.into(), tanh: *tanh }),
+            (LayerKind::LayerNorm, Flow::Patches { rows, width }) => {
+                self.flow = Flow::Rows { rows, width };
+                modules.push(Module::LayerNorm { name: name.into(), width });
+            }
+            (LayerKind::LayerNorm, Flow::Image { .. }) => return gets("rows or a vector"),
             (LayerKind::LayerNorm, Flow::Rows { width, .. } | Flow::Vector { width }) => {
                 modules.push(Module::LayerNorm { name: name.into(), width });
             }
-            (&LayerKind::Transformer { heads, causal, post_norm, tanh, repeat }, Flow::Rows { width, .. }) => {
+            (LayerKind::Transformer { post_norm: true, .. }, Flow::Patches { .. }) => {
+                return gets("rows; put a layer_norm between them, or let it be pre-norm");
+            }
+            (
+                &LayerKind::Transformer { heads, causal, post_norm, tanh, repeat },
+                Flow::Rows { width, .. } | Flow::Patches { width, .. },
+            ) => {
                 if heads == 0 || !width.is_multiple_of(heads) {
                     return Err(refused(format!(
                         "has {heads} heads, which do not divide a width of {width}; choose a width that is a multiple of \
@@ -152,10 +225,28 @@ impl Planner {
 }
 
 impl Flow {
+    /// Nothing goes through.
+    pub(super) const fn is_empty(self) -> bool {
+        matches!(
+            self,
+            Self::Tokens { rows: 0, .. }
+                | Self::Tokens { vocab: 0, .. }
+                | Self::Rows { rows: 0, .. }
+                | Self::Rows { width: 0, .. }
+                | Self::Patches { rows: 0, .. }
+                | Self::Patches { width: 0, .. }
+                | Self::Image { channels: 0, .. }
+                | Self::Image { side: 0, .. }
+                | Self::Vector { width: 0 }
+        )
+    }
+
     const fn with_width(self, width: usize) -> Self {
         match self {
             Self::Tokens { .. } => self,
             Self::Rows { rows, .. } => Self::Rows { rows, width },
+            Self::Patches { rows, .. } => Self::Patches { rows, width },
+            Self::Image { side, .. } => Self::Image { channels: width, side },
             Self::Vector { .. } => Self::Vector { width },
         }
     }

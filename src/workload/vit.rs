@@ -1,0 +1,46 @@
+//! ViT: patches by a strided convolution, learned positions, pre-norm blocks whose positions see each other, mean pooling.
+
+use crate::train::TrainError;
+
+use super::hash::Spread;
+use super::sequential::{Description, Flow, Layer, LayerKind, Sequential};
+
+/// Sizes of a ViT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct VitSizes {
+    /// Pixels along each side of an image.
+    pub image: usize,
+    /// Pixels along each side of a patch; they divide the image's.
+    pub patch: usize,
+    /// Width of the residual stream.
+    pub width: usize,
+    /// Blocks.
+    pub layers: usize,
+    /// Attention heads; they divide the width.
+    pub heads: usize,
+    /// Classes.
+    pub classes: usize,
+}
+
+/// The workload of a ViT.
+///
+/// # Errors
+/// [`TrainError::Workload`] for sizes of which no model can be made.
+pub fn vit(name: &str, sizes: VitSizes) -> Result<Sequential, TrainError> {
+    let VitSizes { image, patch, width, layers: repeat, heads, classes } = sizes;
+    let layers = [
+        ("patch", LayerKind::Patches { side: patch, width }),
+        ("blocks", LayerKind::Transformer { heads, causal: false, post_norm: false, tanh: false, repeat }),
+        ("ln_f", LayerKind::LayerNorm),
+        ("mean", LayerKind::Mean),
+        ("head", LayerKind::Linear { outputs: classes, bias: true }),
+    ];
+    Sequential::new(
+        name,
+        &Description {
+            input: Flow::Image { channels: 3, side: image },
+            layers: layers.into_iter().map(|(name, kind)| Layer::named(name, kind)).collect(),
+            spread: Spread::Transformer,
+        },
+    )
+}
