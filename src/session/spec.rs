@@ -7,7 +7,7 @@ use crate::allocator::Settings;
 use crate::device::cpu::{CpuDevice, CpuOptions};
 use crate::device::sim::SimDevice;
 use crate::device::{Device, DeviceError};
-use crate::train::{Config, Libraries, Observer, TrainError, Trainer, TrainerOptions};
+use crate::train::{Config, DataPath, Libraries, LoopStyle, Observer, TrainError, Trainer, TrainerOptions};
 use crate::units::Bytes;
 use crate::workload::{CatalogError, Data, Entry, Sizes};
 
@@ -112,7 +112,8 @@ impl LabSpec {
             workspaces: self.workspaces,
             settings: self.settings.clone(),
             limit: self.limit,
-            ..TrainerOptions::default()
+            // The recorded programs that make batches anew have the shortest loop.
+            style: if self.config.data == DataPath::Fresh { LoopStyle::Plain } else { LoopStyle::Accumulating },
         };
         Trainer::new(device, workload, self.config, options, observer).map_err(|error| match error {
             TrainError::OutOfMemory { .. } => BuildError::TooSmall {

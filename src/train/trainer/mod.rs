@@ -97,7 +97,7 @@ struct Timing {
 
 impl Trainer {
     /// Makes parameters and resident batches; then gives cached memory back and resets the peaks, as the reference loop
-    /// does.
+    /// does, but for [`DataPath::Fresh`].
     ///
     /// # Errors
     /// [`TrainError::OutOfMemory`] when the model does not fit, [`TrainError::Device`].
@@ -131,8 +131,11 @@ impl Trainer {
         };
         trainer.make_batches()?;
         trainer.marks.before_step = trainer.memory().allocated();
-        trainer.memory().release_cached();
-        trainer.memory().reset_peaks();
+        // Programs that make their batches as they go begin with what building has left in the cache.
+        if config.data != DataPath::Fresh {
+            trainer.memory().release_cached();
+            trainer.memory().reset_peaks();
+        }
         Ok(trainer)
     }
 
@@ -378,7 +381,10 @@ impl Trainer {
         if self.config.data == DataPath::Fresh {
             // Recorded histories made each step's batch anew, and the same for all its micro-batches.
             let number = (self.steps % 4) as u32;
-            return self.workload.fresh_batch(&mut self.cx, number, samples, self.steps);
+            let batch = self.workload.fresh_batch(&mut self.cx, number, samples, self.steps)?;
+            // The variables of such a loop hold a batch until the next one is there.
+            self.batches = vec![batch.clone()];
+            return Ok(batch);
         }
         let position = self.steps * self.config.accumulation.max(1) as u64 + micro as u64;
         let count = self.batches.len() as u64;

@@ -41,6 +41,8 @@ pub struct Sequential {
     data: Data,
     seed: u64,
     writes_every: Option<u64>,
+    /// Positions of a sample, step after step, over and over; empty: always as many as the input has.
+    lengths: Vec<usize>,
 }
 
 impl Sequential {
@@ -77,6 +79,7 @@ impl Sequential {
             data: Data::Reference,
             seed: 0,
             writes_every: None,
+            lengths: Vec::new(),
         })
     }
 
@@ -92,6 +95,33 @@ impl Sequential {
     pub const fn writing_every(mut self, steps: Option<u64>) -> Self {
         self.writes_every = steps;
         self
+    }
+
+    /// Trains on sequences of another length in each step: `lengths`, over and over.
+    ///
+    /// # Errors
+    /// [`TrainError::Workload`] for lengths that the model can't read, and for data that are made before the step is known.
+    pub fn with_lengths(mut self, lengths: Vec<usize>) -> Result<Self, TrainError> {
+        let refused = |text: String| Err(TrainError::Workload(text));
+        if lengths.is_empty() {
+            return Ok(self);
+        }
+        let Flow::Tokens { rows, .. } = self.input else {
+            return refused(format!("{} reads no sequences; leave its lengths out", self.name));
+        };
+        if let Some(length) = lengths.iter().find(|length| **length == 0 || **length > rows) {
+            return refused(format!(
+                "a length of {length} is not from 1 to {rows}; choose other lengths or a longer seq"
+            ));
+        }
+        if !matches!(self.data, Data::Fresh) {
+            return refused(format!(
+                "{} has other lengths in each step, so its batches are made anew; use --data fresh",
+                self.name
+            ));
+        }
+        self.lengths = lengths;
+        Ok(self)
     }
 
     /// The input of `samples` samples.
@@ -121,9 +151,13 @@ impl Workload for Sequential {
         hash::four(|b| self.fresh_batch(cx, b, samples, 0))
     }
 
-    fn fresh_batch(&self, cx: &mut Context, batch: u32, samples: usize, _: u64) -> OpResult<Batch> {
+    fn fresh_batch(&self, cx: &mut Context, batch: u32, samples: usize, step: u64) -> OpResult<Batch> {
         match self.input {
-            Flow::Tokens { rows, vocab } => hash::tokens(cx, batch, samples, rows, vocab),
+            Flow::Tokens { rows, vocab } => {
+                let turn = usize::try_from(step).unwrap_or(0).checked_rem(self.lengths.len());
+                let rows = turn.and_then(|turn| self.lengths.get(turn)).copied().unwrap_or(rows);
+                hash::tokens(cx, batch, samples, rows, vocab)
+            }
             _ => hash::labelled(cx, batch, self.input_shape(samples).dims(), self.classes),
         }
     }
@@ -146,7 +180,9 @@ impl Workload for Sequential {
 
     fn items_per_sample(&self) -> usize {
         match self.input {
-            Flow::Tokens { rows, .. } => rows,
+            Flow::Tokens { rows, .. } => {
+                self.lengths.iter().sum::<usize>().checked_div(self.lengths.len()).unwrap_or(rows)
+            }
             _ => 1,
         }
     }
