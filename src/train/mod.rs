@@ -32,6 +32,7 @@ pub use error::{Interrupt, OpResult, TrainError};
 pub use library::Libraries;
 pub use memory::Memory;
 pub use observer::{Observer, Request, SafePoint};
+pub use ops::RunningStatistics;
 pub use tensor::{Shape, Tensor};
 pub use trainer::{LoopStyle, Marks, Trainer, TrainerOptions};
 pub use workload::{Adversaries, Batch, BatchLayout, BatchSource, Model, Outcome, Routine, Task, Workload};

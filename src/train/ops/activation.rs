@@ -1,6 +1,6 @@
 //! Activation functions.
 
-use crate::device::Kernel;
+use crate::device::{Kernel, Operand};
 use crate::train::context::Context;
 use crate::train::error::OpResult;
 use crate::train::tape::Gradients;
@@ -15,23 +15,83 @@ impl Context {
         self.op("relu", |cx| {
             let output = cx.activation(input.shape(), input.dtype(), "relu output")?;
             cx.launch(&Kernel::Relu { src: input.operand(), dst: output.operand() })?;
-            if !cx.differentiates(&[input]) {
-                return Ok(output);
-            }
-            let saved = cx.save(&output)?;
-            let source = cx.record("reluBackward", [Some(input), None, None], move |cx, grads| {
-                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
-                let output = saved.unpack(cx)?;
-                let dst = cx.temporary(grad.shape(), grad.dtype(), "relu gradient")?;
-                cx.launch(&Kernel::ReluBackward {
-                    output: output.operand(),
-                    grad: grad.operand(),
-                    dst: dst.operand(),
-                })?;
-                Ok([Some(dst), None, None])
-            });
-            Ok(output.with_source(source))
+            let output = output.with_source(input.source());
+            cx.output_of_activation(output, "reluBackward", |output, grad, dst| Kernel::ReluBackward {
+                output,
+                grad,
+                dst,
+            })
         })
+    }
+
+    /// `max(input, 0)` in the place of `input`. Saves its result, which is the input's memory.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn relu_in_place(&mut self, input: Tensor) -> OpResult<Tensor> {
+        self.op("relu_", |cx| {
+            cx.launch(&Kernel::Relu { src: input.operand(), dst: input.operand() })?;
+            cx.output_of_activation(input, "relu_Backward", |output, grad, dst| Kernel::ReluBackward {
+                output,
+                grad,
+                dst,
+            })
+        })
+    }
+
+    /// `input` where it is positive, `slope · input` elsewhere, in the place of `input`. Saves its result, which is the
+    /// input's memory.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn leaky_relu_in_place(&mut self, input: Tensor, slope: f32) -> OpResult<Tensor> {
+        self.op("leaky_relu_", |cx| {
+            cx.launch(&Kernel::LeakyRelu { src: input.operand(), dst: input.operand(), slope })?;
+            cx.output_of_activation(input, "leaky_relu_Backward", move |output, grad, dst| Kernel::LeakyReluBackward {
+                output,
+                grad,
+                dst,
+                slope,
+            })
+        })
+    }
+
+    /// Hyperbolic tangent of every element, in a new tensor. Saves its output.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn tanh(&mut self, input: &Tensor) -> OpResult<Tensor> {
+        self.op("tanh", |cx| {
+            let output = cx.activation(input.shape(), input.dtype(), "tanh output")?;
+            cx.launch(&Kernel::Tanh { src: input.operand(), dst: output.operand() })?;
+            let output = output.with_source(input.source());
+            cx.output_of_activation(output, "tanhBackward", |output, grad, dst| Kernel::TanhBackward {
+                output,
+                grad,
+                dst,
+            })
+        })
+    }
+
+    /// Puts an activation on the tape that saves its output; `output` comes with the source of its input.
+    fn output_of_activation(
+        &mut self,
+        output: Tensor,
+        backward: &'static str,
+        kernel: impl FnOnce(Operand, Operand, Operand) -> Kernel<'static> + 'static,
+    ) -> OpResult<Tensor> {
+        if !self.differentiates(&[&output]) {
+            return Ok(output);
+        }
+        let saved = self.save(&output)?;
+        let source = self.record(backward, [Some(&output), None, None], move |cx, grads| {
+            let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+            let output = saved.unpack(cx)?;
+            let dst = cx.temporary(grad.shape(), grad.dtype(), "input gradient")?;
+            cx.launch(&kernel(output.operand(), grad.operand(), dst.operand()))?;
+            Ok([Some(dst), None, None])
+        });
+        Ok(output.with_source(source))
     }
 
     /// GELU of every element: by the error function, or its tanh approximation. Saves its input.

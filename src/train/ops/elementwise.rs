@@ -46,6 +46,24 @@ impl Context {
         })
     }
 
+    /// `a + b` in the place of `a`, for tensors of one shape and type (`a += b`). Saves nothing.
+    ///
+    /// # Errors
+    /// A failed kernel.
+    pub fn add_in_place(&mut self, a: Tensor, b: &Tensor) -> OpResult<Tensor> {
+        self.op("add_", |cx| {
+            cx.launch(&Kernel::Add { a: a.operand(), b: b.operand(), dst: a.operand() })?;
+            if !cx.differentiates(&[&a, b]) {
+                return Ok(a);
+            }
+            let source = cx.record("add_Backward", [Some(&a), Some(b), None], move |_, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                Ok([Some(grad.clone()), Some(grad), None])
+            });
+            Ok(a.with_source(source))
+        })
+    }
+
     /// `input · factor`, and its gradient alike. Saves nothing.
     ///
     /// # Errors

@@ -6,6 +6,8 @@
 
 mod activation;
 mod attention;
+mod batch_norm;
+mod binary_cross_entropy;
 mod convolution;
 mod elementwise;
 mod embedding;
@@ -14,6 +16,8 @@ mod linear;
 mod loss;
 mod mean;
 mod norm;
+mod pooling;
 mod reduce;
 
 pub(crate) use attention::AttentionChoice;
+pub use batch_norm::RunningStatistics;

@@ -1,0 +1,164 @@
+//! Batch normalisation.
+
+use crate::device::{ChannelShape, DType, Kernel};
+use crate::train::context::Context;
+use crate::train::error::{OpResult, TrainError};
+use crate::train::tape::Gradients;
+use crate::train::tensor::{Shape, Tensor};
+
+/// What batch norm remembers of the batches it has seen: buffers, not parameters.
+#[derive(Clone, Debug)]
+pub struct RunningStatistics {
+    /// Mean of each channel.
+    pub mean: Tensor,
+    /// Variance of each channel.
+    pub variance: Tensor,
+    /// Batches seen: one i64.
+    pub batches: Tensor,
+}
+
+/// Added to the variance.
+const EPS: f32 = 1e-5;
+/// How far the running statistics move towards those of a batch.
+const MOMENTUM: f32 = 0.1;
+
+impl Context {
+    /// Normalises each channel of `input` (batch, channels, …), then scales by `weight` and adds `bias`. Runs in the
+    /// input's type.
+    ///
+    /// In training it takes the statistics of the batch, moves the running ones towards them, and saves the input, the
+    /// weight, and mean and reciprocal deviation of each channel. In evaluation it takes the running ones.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn batch_norm(
+        &mut self,
+        input: &Tensor,
+        weight: &Tensor,
+        bias: &Tensor,
+        running: &RunningStatistics,
+    ) -> OpResult<Tensor> {
+        let shape = channels(input)?;
+        if self.training {
+            self.batch_norm_of_batch(input, [weight, bias], running, shape)
+        } else {
+            self.batch_norm_of_running(input, [weight, bias], running, shape)
+        }
+    }
+
+    fn batch_norm_of_batch(
+        &mut self,
+        input: &Tensor,
+        [weight, bias]: [&Tensor; 2],
+        running: &RunningStatistics,
+        shape: ChannelShape,
+    ) -> OpResult<Tensor> {
+        self.op("batch_norm", |cx| {
+            cx.launch(&Kernel::AddScalar {
+                src: running.batches.operand(),
+                dst: running.batches.operand(),
+                value: 1.0,
+            })?;
+            let differentiates = cx.differentiates(&[input, weight, bias]);
+            let saved_input = if differentiates { Some((cx.save(input)?, cx.save(weight)?)) } else { None };
+            let statistics = if input.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
+            let per_channel = Shape::new(&[shape.channels]);
+            let output = cx.activation(input.shape(), input.dtype(), "batch_norm output")?;
+            let mean = cx.activation(per_channel, statistics, "mean")?;
+            let rstd = cx.activation(per_channel, statistics, "rstd")?;
+            cx.launch(&Kernel::BatchNorm {
+                src: input.operand(),
+                weight: weight.operand(),
+                bias: bias.operand(),
+                dst: output.operand(),
+                mean: mean.operand(),
+                rstd: rstd.operand(),
+                running_mean: running.mean.operand(),
+                running_var: running.variance.operand(),
+                shape,
+                eps: EPS,
+                momentum: MOMENTUM,
+            })?;
+            let Some((saved_input, saved_weight)) = saved_input else { return Ok(output) };
+            let saved_statistics = (cx.save(&mean)?, cx.save(&rstd)?);
+            let inputs = [Some(input), Some(weight), Some(bias)];
+            let source = cx.record("batch_normBackward", inputs, move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                let (src, weight) = (saved_input.unpack(cx)?, saved_weight.unpack(cx)?);
+                let (mean, rstd) = (saved_statistics.0.unpack(cx)?, saved_statistics.1.unpack(cx)?);
+                let [dsrc, dweight, dbias] = cx.batch_norm_gradients(&src, &weight, &mean, shape)?;
+                cx.launch(&Kernel::BatchNormBackward {
+                    grad: grad.operand(),
+                    src: src.operand(),
+                    mean: mean.operand(),
+                    rstd: rstd.operand(),
+                    weight: weight.operand(),
+                    dsrc: dsrc.operand(),
+                    dweight: dweight.operand(),
+                    dbias: dbias.operand(),
+                    shape,
+                })?;
+                Ok([Some(dsrc), Some(dweight), Some(dbias)])
+            });
+            Ok(output.with_source(source))
+        })
+    }
+
+    /// Blocks for the gradients of input, weight and bias.
+    ///
+    /// bfloat16 has no cuDNN here; where its channels lie next to each other, PyTorch's kernel sums over them in blocks of
+    /// their own before it makes the input's gradient.
+    fn batch_norm_gradients(
+        &self,
+        src: &Tensor,
+        weight: &Tensor,
+        mean: &Tensor,
+        shape: ChannelShape,
+    ) -> OpResult<[Tensor; 3]> {
+        let dsrc = || self.temporary(src.shape(), src.dtype(), "input gradient");
+        let parameter = |what| self.temporary(weight.shape(), weight.dtype(), what);
+        if src.dtype() == DType::Bf16 && (shape.area == 1 || shape.channels == 1) {
+            let sum = || self.temporary(mean.shape(), mean.dtype(), "gradient sum");
+            let _sums = (sum()?, sum()?);
+            let (dweight, dbias) = (parameter("weight gradient")?, parameter("bias gradient")?);
+            return Ok([dsrc()?, dweight, dbias]);
+        }
+        Ok([dsrc()?, parameter("weight gradient")?, parameter("bias gradient")?])
+    }
+
+    fn batch_norm_of_running(
+        &mut self,
+        input: &Tensor,
+        [weight, bias]: [&Tensor; 2],
+        running: &RunningStatistics,
+        shape: ChannelShape,
+    ) -> OpResult<Tensor> {
+        if self.differentiates(&[input, weight, bias]) {
+            let text = "batch norm is not differentiated in evaluation; run the forward pass without gradients";
+            return Err(TrainError::Workload(text.into()).into());
+        }
+        self.op("batch_norm", |cx| {
+            let output = cx.activation(input.shape(), input.dtype(), "batch_norm output")?;
+            cx.launch(&Kernel::BatchNormInference {
+                src: input.operand(),
+                weight: weight.operand(),
+                bias: bias.operand(),
+                running_mean: running.mean.operand(),
+                running_var: running.variance.operand(),
+                dst: output.operand(),
+                shape,
+                eps: EPS,
+            })?;
+            Ok(output)
+        })
+    }
+}
+
+fn channels(input: &Tensor) -> OpResult<ChannelShape> {
+    match input.shape().dims() {
+        [batch, channels, area @ ..] => {
+            Ok(ChannelShape { batch: *batch, channels: *channels, area: area.iter().product() })
+        }
+        _ => Err(TrainError::Workload("batch norm needs an array of (batch, channels, …)".into()).into()),
+    }
+}

@@ -1,0 +1,59 @@
+//! Pooling of images.
+
+use crate::device::{DType, Kernel, PoolShape};
+use crate::train::context::Context;
+use crate::train::error::{OpResult, TrainError};
+use crate::train::tape::Gradients;
+use crate::train::tensor::{Shape, Tensor};
+
+impl Context {
+    /// The largest element of each square window of side `kernel` in the planes of `input` (batch, channels, height,
+    /// width). Runs in the input's type. Saves the input, and where in its plane each maximum lies (i64).
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel, an input that has no window.
+    pub fn max_pool2d(&mut self, input: &Tensor, kernel: usize, stride: usize, padding: usize) -> OpResult<Tensor> {
+        let refused = || {
+            TrainError::Workload(format!(
+                "windows of side {kernel} do not fit into an input of {:?}; choose larger images",
+                input.shape()
+            ))
+        };
+        let &[batch, channels, in_height, in_width] = input.shape().dims() else { return Err(refused().into()) };
+        let side = |side: usize| Some((side + 2 * padding).checked_sub(kernel)? / stride.max(1) + 1);
+        let (Some(out_height), Some(out_width)) = (side(in_height), side(in_width)) else {
+            return Err(refused().into());
+        };
+        let planes = batch * channels;
+        let shape = PoolShape { planes, in_height, in_width, out_height, out_width, kernel, stride, padding };
+        self.op("max_pool2d", |cx| {
+            let differentiates = cx.differentiates(&[input]);
+            let saved_input = if differentiates { Some(cx.save(input)?) } else { None };
+            let pooled = Shape::new(&[batch, channels, out_height, out_width]);
+            let output = cx.activation(pooled, input.dtype(), "max_pool2d output")?;
+            let indices = cx.activation(pooled, DType::I64, "max_pool2d indices")?;
+            cx.launch(&Kernel::MaxPool {
+                src: input.operand(),
+                dst: output.operand(),
+                indices: indices.operand(),
+                shape,
+            })?;
+            let Some(saved_input) = saved_input else { return Ok(output) };
+            let saved_indices = cx.save(&indices)?;
+            let source = cx.record("max_pool2dBackward", [Some(input), None, None], move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                // The gradient is made like the input, which is why the input is saved.
+                let (input, indices) = (saved_input.unpack(cx)?, saved_indices.unpack(cx)?);
+                let dst = cx.temporary(input.shape(), grad.dtype(), "input gradient")?;
+                cx.launch(&Kernel::MaxPoolBackward {
+                    grad: grad.operand(),
+                    indices: indices.operand(),
+                    dst: dst.operand(),
+                    shape,
+                })?;
+                Ok([Some(dst), None, None])
+            });
+            Ok(output.with_source(source))
+        })
+    }
+}
