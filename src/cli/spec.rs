@@ -87,9 +87,12 @@ pub struct SpecArgs {
     /// Positions of a sequence (input values of an MLP).
     #[arg(long, value_name = "N", help_heading = "Sizes")]
     pub seq: Option<usize>,
-    /// Vocabulary (classes of an MLP).
-    #[arg(long, value_name = "N", help_heading = "Sizes")]
+    /// Vocabulary, or classes.
+    #[arg(long, visible_alias = "classes", value_name = "N", help_heading = "Sizes")]
     pub vocab: Option<usize>,
+    /// Rows and columns of an image.
+    #[arg(long, value_name = "N", help_heading = "Sizes")]
+    pub image: Option<usize>,
     /// Positions that the model has embeddings for [default: as many as --seq].
     #[arg(long, value_name = "N", help_heading = "Sizes")]
     pub context: Option<usize>,
@@ -153,6 +156,8 @@ impl SpecArgs {
             seq: self.seq,
             context: self.context,
             vocab: self.vocab,
+            image: self.image,
+            stages: None,
         };
         // Sizes that make no model are a mistake on the command line: better told before the screen opens.
         entry.workload(sizes, data.clone(), self.seed).map_err(usage)?;

@@ -9,7 +9,7 @@ use crate::device::sim::SimDevice;
 use crate::device::{Device, DeviceError};
 use crate::train::{Config, DataPath, Libraries, LoopStyle, Observer, TrainError, Trainer, TrainerOptions};
 use crate::units::Bytes;
-use crate::workload::{CatalogError, Data, Entry, Sizes};
+use crate::workload::{Architecture, CatalogError, Data, Entry, Sizes};
 
 /// Where to train.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -94,7 +94,11 @@ impl LabSpec {
     /// What throughput counts.
     #[must_use]
     pub const fn items(&self) -> &'static str {
-        if self.workload.model.reads_tokens() { "tok/s" } else { "samples/s" }
+        match self.workload.model {
+            Architecture::Dcgan | Architecture::Resnet => "images/s",
+            model if model.reads_tokens() => "tok/s",
+            _ => "samples/s",
+        }
     }
 
     /// Opens the device, makes the model and its data.

@@ -88,10 +88,15 @@ impl Scaler {
         })
     }
 
-    /// Adjusts the scale after the optimizer's step.
-    pub fn update(&self, cx: &mut Context, found_inf: Tensor) -> OpResult<()> {
+    /// Adjusts the scale after the step, by what all its optimizers found.
+    pub fn update(&self, cx: &mut Context, found: Vec<Tensor>) -> OpResult<()> {
         let Some(ScalerState { scale, tracker }) = &self.state else { return Ok(()) };
+        let Some((found_inf, others)) = found.split_first() else { return Ok(()) };
         cx.op("update_scale", |cx| {
+            for other in others {
+                let (sum, other) = (found_inf.operand(), other.operand());
+                cx.launch(&Kernel::Add { a: sum, b: other, dst: sum })?;
+            }
             cx.launch(&Kernel::UpdateScale {
                 scale: scale.operand(),
                 tracker: tracker.operand(),
@@ -101,7 +106,7 @@ impl Scaler {
                 interval: GROWTH_INTERVAL,
             })
         })?;
-        drop(found_inf);
+        drop(found);
         Ok(())
     }
 }

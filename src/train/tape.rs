@@ -41,6 +41,16 @@ impl Tape {
         Source::Node { node: self.nodes.len() - 1, slot: 0 }
     }
 
+    /// Ops on it.
+    pub const fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// The last op, if it is not one of the first `kept`.
+    fn pop_beyond(&mut self, kept: usize) -> Option<Node> {
+        if self.nodes.len() > kept { self.nodes.pop() } else { None }
+    }
+
     /// Drops all nodes and what they saved, last first.
     pub fn clear(&mut self) {
         while self.nodes.pop().is_some() {}
@@ -121,8 +131,16 @@ impl Context {
     /// # Errors
     /// Out of memory, a failed kernel, a stop asked for by the observer.
     pub fn backward(&mut self, root: &Tensor, gradient: &Tensor) -> OpResult<()> {
+        self.backward_beyond(0, root, gradient)
+    }
+
+    /// The same for the part of the graph that was made after the first `kept` ops, which stay for a later pass.
+    ///
+    /// # Errors
+    /// See [`Context::backward`].
+    pub(crate) fn backward_beyond(&mut self, kept: usize, root: &Tensor, gradient: &Tensor) -> OpResult<()> {
         self.deliver(root.source(), gradient.clone())?;
-        while let Some(node) = self.tape.nodes.pop() {
+        while let Some(node) = self.tape.pop_beyond(kept) {
             let Node { name, scope, inputs, gradients, backward } = node;
             if gradients.iter().all(Option::is_none) {
                 continue;

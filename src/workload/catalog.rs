@@ -7,17 +7,22 @@ use serde::Deserialize;
 use thiserror::Error;
 
 use super::data::{Data, DataKind};
-use super::{LanguageSizes, MlpSizes, bert, gpt, mlp};
+use super::{Dcgan, LanguageSizes, MlpSizes, ResNet, ResNetSizes, bert, gpt, mlp};
 use crate::train::{TrainError, Workload};
 
-const BUILT_IN: [(&str, &str); 7] = [
+const BUILT_IN: [(&str, &str); 12] = [
     ("bert-large", include_str!("../../lab/workloads/bert-large.toml")),
     ("bert-mini", include_str!("../../lab/workloads/bert-mini.toml")),
+    ("dcgan", include_str!("../../lab/workloads/dcgan.toml")),
+    ("dcgan-mini", include_str!("../../lab/workloads/dcgan-mini.toml")),
     ("gpt-char", include_str!("../../lab/workloads/gpt-char.toml")),
     ("gpt-mini", include_str!("../../lab/workloads/gpt-mini.toml")),
     ("gpt2", include_str!("../../lab/workloads/gpt2.toml")),
     ("mlp", include_str!("../../lab/workloads/mlp.toml")),
     ("mlp-mini", include_str!("../../lab/workloads/mlp-mini.toml")),
+    ("resnet-mini", include_str!("../../lab/workloads/resnet-mini.toml")),
+    ("resnet152", include_str!("../../lab/workloads/resnet152.toml")),
+    ("resnet50", include_str!("../../lab/workloads/resnet50.toml")),
 ];
 
 /// The workload that opens when none is named.
@@ -29,10 +34,14 @@ pub const DEFAULT: &str = "gpt-char";
 pub enum Architecture {
     /// A transformer whose positions see each other.
     Bert,
+    /// Two nets of convolutions, trained against each other: one makes images, one tells them from real ones.
+    Dcgan,
     /// A transformer that predicts the next token.
     Gpt,
     /// Linear layers with ReLU that classify vectors.
     Mlp,
+    /// Convolutions with residual connections that classify images.
+    Resnet,
 }
 
 impl Architecture {
@@ -57,8 +66,12 @@ pub struct Sizes {
     pub seq: Option<usize>,
     /// Positions that the model has embeddings for; as many as `seq` unless said otherwise.
     pub context: Option<usize>,
-    /// Tokens, or classes of an MLP.
+    /// Tokens, or classes.
     pub vocab: Option<usize>,
+    /// Rows and columns of an image.
+    pub image: Option<usize>,
+    /// Blocks of each stage of a ResNet.
+    pub stages: Option<[usize; 4]>,
 }
 
 impl Sizes {
@@ -72,6 +85,8 @@ impl Sizes {
             context: self.context.or(if self.seq.is_some() { None } else { defaults.context }),
             seq: self.seq.or(defaults.seq),
             vocab: self.vocab.or(defaults.vocab),
+            image: self.image.or(defaults.image),
+            stages: self.stages.or(defaults.stages),
         }
     }
 }
@@ -251,8 +266,40 @@ impl Entry {
                 };
                 mlp(&self.name, sizes)?
             }
+            Architecture::Resnet => {
+                self.only_images(&data)?;
+                let stages = sizes
+                    .stages
+                    .ok_or_else(|| CatalogError::Data(format!("the workload {} does not say its stages", self.name)))?;
+                let sizes = ResNetSizes {
+                    stages,
+                    classes: need(sizes.vocab, "vocab")?,
+                    width: need(sizes.width, "width")?,
+                    image: need(sizes.image, "image")?,
+                };
+                return Ok(Box::new(ResNet::new(&self.name, sizes)?));
+            }
+            Architecture::Dcgan => {
+                self.only_images(&data)?;
+                if sizes.image.is_some() {
+                    return Err(CatalogError::Data(format!("{} makes images of 64²; leave --image out", self.name)));
+                }
+                return Ok(Box::new(Dcgan::new(&self.name, need(sizes.width, "width")?)?));
+            }
         };
         Ok(Box::new(workload.with_data(data, seed)))
+    }
+}
+
+impl Entry {
+    fn only_images(&self, data: &Data) -> Result<(), CatalogError> {
+        match data {
+            Data::Text(_) => Err(CatalogError::Data(format!(
+                "{} is trained on images and can't read text; use --data synthetic or a gpt workload",
+                self.name
+            ))),
+            Data::Reference | Data::Fresh | Data::Streamed => Ok(()),
+        }
     }
 }
 
@@ -277,7 +324,8 @@ mod tests {
         let error = Catalog::with_user_workloads(None).entry("gpt-5").unwrap_err().to_string();
         assert_eq!(
             error,
-            "there is no workload 'gpt-5'; there are bert-large, bert-mini, gpt-char, gpt-mini, gpt2, mlp, mlp-mini"
+            "there is no workload 'gpt-5'; there are bert-large, bert-mini, dcgan, dcgan-mini, gpt-char, gpt-mini, \
+             gpt2, mlp, mlp-mini, resnet-mini, resnet152, resnet50"
         );
     }
 

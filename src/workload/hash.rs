@@ -242,13 +242,27 @@ fn shifted(tokens: &[i64], rows: usize, by: usize) -> Vec<i64> {
     tokens.chunks(rows + 1).flat_map(|row| &row[by..rows + by]).copied().collect()
 }
 
+/// Values of the sequence `seed` in (−1, 1), made on the device.
+fn signed(cx: &Context, seed: u32, shape: &[usize], name: &str) -> OpResult<Tensor> {
+    let n = shape.iter().product();
+    let chain = Chain::new(cx, n).unit()?.then(DType::F64)?.then(DType::F64)?;
+    let values = input(cx, shape, DType::F32, name)?;
+    drop(chain);
+    write_f32(cx, &values, || signed_units(seed, n))?;
+    Ok(values)
+}
+
+/// Images of `shape` in (−1, 1), and noise of `noise` to make others from, made on the device as batch `b`.
+pub(super) fn adversarial(cx: &Context, b: u32, shape: &[usize], noise: &[usize]) -> OpResult<Batch> {
+    let images = signed(cx, 2000 + b, shape, "batch input")?;
+    let noise = signed(cx, 5000 + b, noise, "batch noise")?;
+    Ok(Batch { input: images, target: noise })
+}
+
 /// Inputs of `shape` in (−1, 1) and a class for each sample, made on the device as batch `b`.
 pub(super) fn labelled(cx: &Context, b: u32, shape: &[usize], classes: usize) -> OpResult<Batch> {
-    let (n, samples) = (shape.iter().product(), shape[0]);
-    let chain = Chain::new(cx, n).unit()?.then(DType::F64)?.then(DType::F64)?;
-    let images = input(cx, shape, DType::F32, "batch input")?;
-    drop(chain);
-    write_f32(cx, &images, || signed_units(2000 + b, n))?;
+    let samples = shape[0];
+    let images = signed(cx, 2000 + b, shape, "batch input")?;
     let chain = Chain::new(cx, samples).unit()?.then(DType::F64)?.then(DType::F64)?;
     let targets = input(cx, &[samples], DType::I64, "batch target")?;
     drop(chain);
@@ -316,6 +330,13 @@ impl Cycle {
                 below(3000 + b, samples, classes).iter().flat_map(|x| x.to_le_bytes()).collect(),
             )
         };
+        Self::new(Box::new(make), 4 * width)
+    }
+
+    /// Images of `width` values, and noise of `noise` values, each in (−1, 1).
+    pub fn adversarial(width: usize, noise: usize) -> Self {
+        let values = |seed, n| signed_units(seed, n).iter().flat_map(|x| x.to_le_bytes()).collect();
+        let make = move |b, samples| (values(2000 + b, samples * width), values(5000 + b, samples * noise));
         Self::new(Box::new(make), 4 * width)
     }
 

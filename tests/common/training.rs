@@ -14,7 +14,7 @@ use vramlab::train::{
     TrainerOptions, Workload, ZeroGrad,
 };
 use vramlab::units::Bytes;
-use vramlab::workload::{LanguageSizes, MlpSizes, VitSizes, bert, gpt, mlp, vit};
+use vramlab::workload::{Dcgan, LanguageSizes, MlpSizes, ResNet, ResNetSizes, VitSizes, bert, gpt, mlp, vit};
 
 /// The workload `name` and its batch.
 pub fn workload(name: &str) -> (Box<dyn Workload>, usize) {
@@ -36,6 +36,11 @@ pub fn workload(name: &str) -> (Box<dyn Workload>, usize) {
         let sizes = VitSizes { image, patch, width, layers, heads, classes };
         (Box::new(vit(name, sizes).unwrap()) as Box<dyn Workload>, batch)
     };
+    let resnet = |stages, classes, width, batch, image| {
+        let sizes = ResNetSizes { stages, classes, width, image };
+        (Box::new(ResNet::new(name, sizes).unwrap()) as Box<dyn Workload>, batch)
+    };
+    let dcgan = |width, batch| (Box::new(Dcgan::new(name, width).unwrap()) as Box<dyn Workload>, batch);
     match name {
         "vit-mini" => vit(32, 8, 32, 2, 4, 10, 4),
         "vit-odd" => vit(48, 8, 48, 3, 6, 7, 5),
@@ -66,6 +71,13 @@ pub fn workload(name: &str) -> (Box<dyn Workload>, usize) {
         "bert-s128" => bert(30522, 512, 1024, 24, 16, 32, 128),
         "bert-s200" => bert(30522, 512, 1024, 24, 16, 6, 200),
         "mlp" => mlp(1024, 4096, 8, 1000, 8192),
+        "resnet-mini" => resnet([1, 1, 1, 1], 10, 8, 16, 32),
+        "resnet-odd" => resnet([2, 1, 2, 1], 10, 16, 12, 64),
+        "resnet-med" => resnet([1, 2, 1, 1], 100, 32, 24, 96),
+        "resnet50" => resnet([3, 4, 6, 3], 1000, 64, 64, 224),
+        "resnet152" => resnet([3, 8, 36, 3], 1000, 64, 64, 224),
+        "dcgan" => dcgan(64, 256),
+        "dcgan-mini" => dcgan(8, 4),
         other => panic!("no workload {other}"),
     }
 }

@@ -1,14 +1,111 @@
 //! A step of two models trained against each other: first the discriminator, then the generator.
+//!
+//! The discriminator learns from real images and from made ones that lead no gradient back; then the generator learns from
+//! what the improved discriminator says of the same made images.
 
 use std::rc::Rc;
 
-use crate::train::error::{OpResult, TrainError};
+use crate::device::{DType, Kernel};
+use crate::model::Phase;
+use crate::train::context::Context;
+use crate::train::error::OpResult;
+use crate::train::tensor::{Shape, Tensor};
 use crate::train::workload::{Model, Outcome};
 
 use super::Trainer;
 
+/// Places of the players among the optimizers.
+const GENERATOR: usize = 0;
+const DISCRIMINATOR: usize = 1;
+
+/// What a discriminator is to say: 1 of real samples, 0 of made ones.
+const REAL: f64 = 1.0;
+const MADE: f64 = 0.0;
+
 impl Trainer {
-    pub(super) fn adversarial_step(&mut self, [_generator, _discriminator]: &[Rc<dyn Model>; 2]) -> OpResult<Outcome> {
-        Err(TrainError::Workload("no workload of this build trains two models against each other".into()).into())
+    pub(super) fn adversarial_step(&mut self, [generator, discriminator]: &[Rc<dyn Model>; 2]) -> OpResult<Outcome> {
+        self.begin(Phase::Data);
+        let batch = self.next_batch(0)?;
+        self.end(Phase::Data)?;
+
+        self.begin(Phase::Forward);
+        let amp = self.config.amp.dtype();
+        let (made, ops_of_generator, verdicts, loss_of_discriminator) = self.cx.autocast(amp, |cx| {
+            let made = generator.forward(cx, &batch.target, false)?;
+            let ops_of_generator = cx.tape.len();
+            let of_real = judge(cx, &**discriminator, &batch.input)?;
+            let of_made = judge(cx, &**discriminator, &made.detach())?;
+            let real = loss(cx, &of_real, REAL)?;
+            let unreal = loss(cx, &of_made, MADE)?;
+            let sum = cx.add(&real, &unreal)?;
+            Ok((made, ops_of_generator, (of_real, of_made), sum))
+        })?;
+        self.marks.forward = self.memory().allocated();
+        self.end(Phase::Forward)?;
+        self.adversarial_backward(&loss_of_discriminator, ops_of_generator)?;
+        let (discriminator_learned, mut found) = self.learn(DISCRIMINATOR)?;
+        self.begin(Phase::ZeroGrad);
+        self.zero_grad(DISCRIMINATOR)?;
+        self.end(Phase::ZeroGrad)?;
+
+        self.begin(Phase::Forward);
+        let (verdict, loss_of_generator) = self.cx.autocast(amp, |cx| {
+            let verdict = judge(cx, &**discriminator, &made)?;
+            let loss = loss(cx, &verdict, REAL)?;
+            Ok((verdict, loss))
+        })?;
+        self.end(Phase::Forward)?;
+        self.adversarial_backward(&loss_of_generator, 0)?;
+        self.marks.backward = self.memory().allocated();
+        let (generator_learned, found_by_generator) = self.learn(GENERATOR)?;
+        found.extend(found_by_generator);
+        self.scaler.update(&mut self.cx, found)?;
+        self.marks.optimizer = self.memory().allocated();
+
+        self.begin(Phase::ZeroGrad);
+        self.zero_grad(GENERATOR)?;
+        self.zero_grad(DISCRIMINATOR)?;
+        let total = self.cx.no_grad(|cx| cx.add(&loss_of_discriminator, &loss_of_generator))?;
+        drop((made, verdicts, loss_of_discriminator, verdict, loss_of_generator));
+        self.marks.zero_grad = self.memory().allocated();
+        self.end(Phase::ZeroGrad)?;
+
+        let loss = self.memory().read_f32(&total)?;
+        self.total = Some(total);
+        Ok(Outcome { loss: Some(loss), optimizer_ran: discriminator_learned && generator_learned })
     }
+
+    /// Backward from `loss`, scaled where gradients are; the first `kept` ops stay for a later pass.
+    fn adversarial_backward(&mut self, loss: &Tensor, kept: usize) -> OpResult<()> {
+        self.begin(Phase::Backward);
+        {
+            let root = if self.config.amp.scales() { self.scaler.scale(&mut self.cx, loss)? } else { loss.clone() };
+            let one = self.cx.temporary(root.shape(), root.dtype(), "gradient of the loss")?;
+            self.cx.launch(&Kernel::Fill { dst: one.operand(), value: 1.0 })?;
+            self.cx.on_backward_thread(|cx| cx.backward_beyond(kept, &root, &one))?;
+        }
+        self.end(Phase::Backward)
+    }
+
+    /// One player's optimizer: whether it ran, and the flag that tells of an overflow.
+    fn learn(&mut self, player: usize) -> OpResult<(bool, Vec<Tensor>)> {
+        self.begin(Phase::Optimizer);
+        let (ran, found) = self.optimize(player)?;
+        self.end(Phase::Optimizer)?;
+        Ok((ran, found.into_iter().collect()))
+    }
+}
+
+/// One logit for each image.
+fn judge(cx: &mut Context, discriminator: &dyn Model, images: &Tensor) -> OpResult<Tensor> {
+    let logits = discriminator.forward(cx, images, false)?;
+    Ok(logits.reshaped(Shape::new(&[logits.numel()])))
+}
+
+/// How wrong the logits are where all of them should say `truth`.
+fn loss(cx: &mut Context, logits: &Tensor, truth: f64) -> OpResult<Tensor> {
+    let logits = cx.float(logits)?;
+    let target = cx.activation(logits.shape(), DType::F32, "target")?;
+    cx.launch(&Kernel::Fill { dst: target.operand(), value: truth })?;
+    cx.binary_cross_entropy_with_logits(&logits, &target)
 }

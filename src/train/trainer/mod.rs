@@ -242,7 +242,7 @@ impl Trainer {
         if matches!(self.task, Task::Routine(_)) {
             return Ok(());
         }
-        let samples = self.config.micro_batch();
+        let samples = self.micro_batch_size();
         match self.config.data {
             DataPath::Resident => {
                 self.feed = None;
@@ -282,7 +282,7 @@ impl Trainer {
                 // Only the compute stream is waited for (by reading the loss): the next batch may still be on its way.
                 let waited = self.memory().with_device(|device| device.take_copy_time());
                 let copy = Micros(micros(waited).0 + self.feed.as_mut().map_or(0, |feed| feed.take_copy_time().0));
-                let samples = self.config.micro_batch() * self.config.accumulation.max(1);
+                let samples = self.micro_batch_size() * self.accumulation();
                 let report = StepReport {
                     step: self.steps,
                     loss,
@@ -377,7 +377,7 @@ impl Trainer {
         if let Some(feed) = &mut self.feed {
             return feed.next(self.cx.memory());
         }
-        let samples = self.config.micro_batch();
+        let samples = self.micro_batch_size();
         if self.config.data == DataPath::Fresh {
             // Recorded histories made each step's batch anew, and the same for all its micro-batches.
             let number = (self.steps % 4) as u32;
@@ -421,21 +421,34 @@ impl Trainer {
         Ok((!overflowed, Some(found_inf)))
     }
 
-    fn zero_grad(&mut self) -> OpResult<()> {
+    /// What one player's optimizer does with the gradients of its parameters.
+    fn zero_grad(&mut self, player: usize) -> OpResult<()> {
+        let Some(Player { parameters, .. }) = self.optimizers.get(player) else { return Ok(()) };
+        let parameters = parameters.clone();
         match self.config.zero_grad {
             ZeroGrad::SetToNone => {
-                for leaf in &mut self.cx.leaves {
+                for leaf in &mut self.cx.leaves[parameters] {
                     leaf.gradient = None;
                 }
                 Ok(())
             }
             ZeroGrad::Zeroed => self.cx.op("zero_grad", |cx| {
-                for gradient in cx.leaves.iter().filter_map(|leaf| leaf.gradient.as_ref()) {
+                for gradient in cx.leaves[parameters].iter().filter_map(|leaf| leaf.gradient.as_ref()) {
                     cx.launch(&Kernel::Fill { dst: gradient.operand(), value: 0.0 })?;
                 }
                 Ok(())
             }),
         }
+    }
+
+    /// Micro-batches of a step: two models that are trained against each other take their batch whole.
+    fn accumulation(&self) -> usize {
+        if matches!(self.task, Task::Adversarial(_)) { 1 } else { self.config.accumulation.max(1) }
+    }
+
+    /// Samples of one micro-batch.
+    fn micro_batch_size(&self) -> usize {
+        (self.config.batch / self.accumulation()).max(1)
     }
 }
 

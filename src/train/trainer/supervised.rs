@@ -20,14 +20,12 @@ impl Trainer {
 
         self.begin(Phase::Optimizer);
         let (optimizer_ran, found_inf) = self.optimize(0)?;
-        if let Some(found_inf) = found_inf {
-            self.scaler.update(&mut self.cx, found_inf)?;
-        }
+        self.scaler.update(&mut self.cx, found_inf.into_iter().collect())?;
         self.marks.optimizer = self.memory().allocated();
         self.end(Phase::Optimizer)?;
 
         self.begin(Phase::ZeroGrad);
-        self.zero_grad()?;
+        self.zero_grad(0)?;
         self.marks.zero_grad = self.memory().allocated();
         self.end(Phase::ZeroGrad)?;
 

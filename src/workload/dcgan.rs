@@ -1,0 +1,195 @@
+//! DCGAN: a generator of transposed convolutions, and a discriminator of convolutions.
+
+use std::rc::Rc;
+
+use crate::device::DType;
+use crate::model::NameId;
+use crate::train::{
+    Adversaries, Batch, BatchLayout, BatchSource, Context, Model, OpResult, Shape, Task, Tensor, TrainError, Workload,
+};
+
+use super::hash::{self, Cycle, Parameters, Spread};
+use super::image_modules::{BatchNorm, Convolution, Direction};
+
+/// The DCGAN workload.
+#[derive(Clone, Debug)]
+pub struct Dcgan {
+    name: String,
+    width: usize,
+}
+
+/// Channels of an image.
+const COLOURS: usize = 3;
+/// Rows and columns of an image.
+const IMAGE: usize = 64;
+/// Values that an image is made from.
+const NOISE: usize = 100;
+/// What is left of negative values in the discriminator.
+const SLOPE: f32 = 0.2;
+
+impl Dcgan {
+    /// A workload whose largest images have `width` channels in both nets, and the smallest eight times as many.
+    ///
+    /// # Errors
+    /// [`TrainError::Workload`] for a width of 0.
+    pub fn new(name: &str, width: usize) -> Result<Self, TrainError> {
+        if width == 0 {
+            return Err(TrainError::Workload("a width of 0 makes no model; give at least 1".into()));
+        }
+        Ok(Self { name: name.into(), width })
+    }
+
+    fn images(samples: usize) -> [usize; 4] {
+        [samples, COLOURS, IMAGE, IMAGE]
+    }
+
+    fn noise(samples: usize) -> [usize; 4] {
+        [samples, NOISE, 1, 1]
+    }
+
+    fn generator(&self, cx: &mut Context) -> OpResult<Network> {
+        let mut net = Maker::new(cx, "generator", Direction::Up);
+        net.convolution([NOISE, self.width * 8], [4, 1, 0])?;
+        for factor in [4, 2, 1] {
+            net.norm(self.width * factor * 2)?;
+            net.function(Function::Relu);
+            net.convolution([self.width * factor * 2, self.width * factor], [4, 2, 1])?;
+        }
+        net.norm(self.width)?;
+        net.function(Function::Relu);
+        net.convolution([self.width, COLOURS], [4, 2, 1])?;
+        net.function(Function::Tanh);
+        net.finish()
+    }
+
+    fn discriminator(&self, cx: &mut Context) -> OpResult<Network> {
+        let mut net = Maker::new(cx, "discriminator", Direction::Down);
+        net.convolution([COLOURS, self.width], [4, 2, 1])?;
+        net.function(Function::LeakyRelu);
+        for factor in [1, 2, 4] {
+            net.convolution([self.width * factor, self.width * factor * 2], [4, 2, 1])?;
+            net.norm(self.width * factor * 2)?;
+            net.function(Function::LeakyRelu);
+        }
+        net.convolution([self.width * 8, 1], [4, 1, 0])?;
+        net.finish()
+    }
+}
+
+/// A function of every element.
+#[derive(Clone, Copy)]
+enum Function {
+    Relu,
+    LeakyRelu,
+    Tanh,
+}
+
+enum Module {
+    Convolution(Convolution),
+    Norm(Box<BatchNorm>),
+    Function(NameId, Function),
+}
+
+/// Modules one after the other.
+struct Network(Vec<Module>);
+
+impl Model for Network {
+    fn forward(&self, cx: &mut Context, input: &Tensor, _: bool) -> OpResult<Tensor> {
+        let mut x = input.clone();
+        for module in &self.0 {
+            x = match module {
+                Module::Convolution(convolution) => convolution.forward(cx, &x)?,
+                Module::Norm(norm) => norm.forward(cx, &x)?,
+                &Module::Function(scope, function) => cx.within(scope, |cx| match function {
+                    Function::Relu => cx.relu_in_place(x),
+                    Function::LeakyRelu => cx.leaky_relu_in_place(x, SLOPE),
+                    Function::Tanh => cx.tanh(&x),
+                })?,
+            };
+        }
+        Ok(x)
+    }
+}
+
+/// Makes a net's modules, which are called by their places.
+struct Maker<'a> {
+    cx: &'a mut Context,
+    parameters: Parameters,
+    name: &'static str,
+    direction: Direction,
+    modules: Vec<Module>,
+}
+
+impl<'a> Maker<'a> {
+    fn new(cx: &'a mut Context, name: &'static str, direction: Direction) -> Self {
+        Self { cx, parameters: Parameters::new(Spread::FanIn), name, direction, modules: Vec::new() }
+    }
+
+    fn name(&self) -> String {
+        format!("{}.{}", self.name, self.modules.len())
+    }
+
+    fn convolution(&mut self, channels: [usize; 2], windows: [usize; 3]) -> OpResult<()> {
+        let name = self.name();
+        let made = Convolution::make(self.cx, &mut self.parameters, &name, self.direction, channels, windows)?;
+        self.modules.push(Module::Convolution(made));
+        Ok(())
+    }
+
+    fn norm(&mut self, channels: usize) -> OpResult<()> {
+        let name = self.name();
+        let made = BatchNorm::make(self.cx, &mut self.parameters, &name, channels)?;
+        self.modules.push(Module::Norm(Box::new(made)));
+        Ok(())
+    }
+
+    fn function(&mut self, function: Function) {
+        let name = self.cx.memory().name(&self.name());
+        self.modules.push(Module::Function(name, function));
+    }
+
+    fn finish(self) -> OpResult<Network> {
+        self.parameters.initialise(self.cx)?;
+        Ok(Network(self.modules))
+    }
+}
+
+impl Workload for Dcgan {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn build(&self, cx: &mut Context) -> OpResult<Task> {
+        let generator = self.generator(cx)?;
+        let generator_parameters = cx.parameter_count();
+        let discriminator = self.discriminator(cx)?;
+        Ok(Task::Adversarial(Adversaries {
+            generator: Rc::new(generator),
+            discriminator: Rc::new(discriminator),
+            generator_parameters,
+        }))
+    }
+
+    fn resident_batches(&self, cx: &mut Context, samples: usize) -> OpResult<Vec<Batch>> {
+        hash::four(|b| self.fresh_batch(cx, b, samples, 0))
+    }
+
+    fn fresh_batch(&self, cx: &mut Context, batch: u32, samples: usize, _: u64) -> OpResult<Batch> {
+        hash::adversarial(cx, batch, &Self::images(samples), &Self::noise(samples))
+    }
+
+    fn batch_layout(&self, samples: usize) -> BatchLayout {
+        BatchLayout {
+            input: (Shape::new(&Self::images(samples)), DType::F32),
+            target: (Shape::new(&Self::noise(samples)), DType::F32),
+        }
+    }
+
+    fn batch_source(&self) -> Result<Box<dyn BatchSource>, TrainError> {
+        Ok(Box::new(Cycle::adversarial(Self::images(1).iter().product(), NOISE)))
+    }
+
+    fn items_per_sample(&self) -> usize {
+        1
+    }
+}

@@ -1,0 +1,88 @@
+//! The modules that nets for images are made of: convolutions and batch norm.
+
+use crate::device::{DType, Kernel};
+use crate::model::{Category, NameId};
+use crate::train::{Context, OpResult, RunningStatistics, Shape, Tensor};
+use crate::units::StreamId;
+
+use super::hash::Parameters;
+
+/// Which way a convolution leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Direction {
+    /// From an image to windows of it.
+    Down,
+    /// Back: a transposed convolution.
+    Up,
+}
+
+/// Windows of a convolution: side, stride, padding.
+pub(super) type Windows = [usize; 3];
+
+/// A convolution without a bias.
+pub(super) struct Convolution {
+    scope: NameId,
+    weight: Tensor,
+    windows: Windows,
+    direction: Direction,
+}
+
+impl Convolution {
+    pub fn make(
+        cx: &mut Context,
+        all: &mut Parameters,
+        name: &str,
+        direction: Direction,
+        [inputs, outputs]: [usize; 2],
+        windows: Windows,
+    ) -> OpResult<Self> {
+        let [first, second] = match direction {
+            Direction::Down => [outputs, inputs],
+            Direction::Up => [inputs, outputs],
+        };
+        let side = windows[0];
+        let weight = all.weight(cx, &format!("{name}.weight"), &[first, second, side, side])?;
+        Ok(Self { scope: cx.memory().name(name), weight, windows, direction })
+    }
+
+    pub fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
+        let [_, stride, padding] = self.windows;
+        cx.within(self.scope, |cx| match self.direction {
+            Direction::Down => cx.conv2d(input, &self.weight, None, stride, padding),
+            Direction::Up => cx.conv_transpose2d(input, &self.weight, stride, padding),
+        })
+    }
+}
+
+/// Batch norm with scale and shift, and running statistics.
+pub(super) struct BatchNorm {
+    scope: NameId,
+    weight: Tensor,
+    bias: Tensor,
+    running: RunningStatistics,
+}
+
+impl BatchNorm {
+    pub fn make(cx: &mut Context, all: &mut Parameters, name: &str, channels: usize) -> OpResult<Self> {
+        let weight = all.weight(cx, &format!("{name}.weight"), &[channels])?;
+        let bias = all.bias(cx, &format!("{name}.bias"), channels)?;
+        let running = RunningStatistics {
+            mean: buffer(cx, &format!("{name}.running_mean"), &[channels], DType::F32, 0.0)?,
+            variance: buffer(cx, &format!("{name}.running_var"), &[channels], DType::F32, 1.0)?,
+            batches: buffer(cx, &format!("{name}.num_batches_tracked"), &[], DType::I64, 0.0)?,
+        };
+        Ok(Self { scope: cx.memory().name(name), weight, bias, running })
+    }
+
+    pub fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
+        cx.within(self.scope, |cx| cx.batch_norm(input, &self.weight, &self.bias, &self.running))
+    }
+}
+
+/// State that no gradient changes.
+fn buffer(cx: &Context, name: &str, shape: &[usize], dtype: DType, value: f64) -> OpResult<Tensor> {
+    let name = cx.memory().name(name);
+    let tensor = cx.memory().named_tensor(Shape::new(shape), dtype, Category::Other, name, StreamId::DEFAULT)?;
+    cx.memory().launch(&Kernel::Fill { dst: tensor.operand(), value })?;
+    Ok(tensor)
+}

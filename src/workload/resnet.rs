@@ -1,0 +1,228 @@
+//! ResNets of bottleneck blocks: a stem, four stages, a head over the mean of every channel.
+
+use std::rc::Rc;
+
+use crate::device::DType;
+use crate::model::NameId;
+use crate::train::{
+    Batch, BatchLayout, BatchSource, Context, Model, OpResult, Segment, Shape, Task, Tensor, TrainError, Workload,
+    checkpoint,
+};
+
+use super::hash::{self, Cycle, Parameters, Spread};
+use super::image_modules::{BatchNorm, Convolution, Direction};
+use super::modules::Linear;
+
+/// Sizes of a ResNet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResNetSizes {
+    /// Blocks of each stage: 3, 4, 6, 3 make ResNet-50, 3, 8, 36, 3 ResNet-152.
+    pub stages: [usize; 4],
+    /// Classes.
+    pub classes: usize,
+    /// Channels after the stem; those within a block of stage i are this times 2ⁱ.
+    pub width: usize,
+    /// Rows and columns of an image.
+    pub image: usize,
+}
+
+/// The ResNet workload.
+#[derive(Clone, Debug)]
+pub struct ResNet {
+    name: String,
+    sizes: ResNetSizes,
+}
+
+/// Channels of an image.
+const COLOURS: usize = 3;
+/// Channels that leave a block, for each within it.
+const EXPANSION: usize = 4;
+
+impl ResNet {
+    /// A workload of these sizes.
+    ///
+    /// # Errors
+    /// [`TrainError::Workload`] for sizes of which no model can be made.
+    pub fn new(name: &str, sizes: ResNetSizes) -> Result<Self, TrainError> {
+        if [sizes.classes, sizes.width, sizes.image].contains(&0) || sizes.stages.contains(&0) {
+            return Err(TrainError::Workload("a size of 0 makes no model; give sizes of at least 1".into()));
+        }
+        Ok(Self { name: name.into(), sizes })
+    }
+
+    /// Its sizes.
+    #[must_use]
+    pub const fn sizes(&self) -> ResNetSizes {
+        self.sizes
+    }
+
+    fn sample(&self) -> [usize; 3] {
+        [COLOURS, self.sizes.image, self.sizes.image]
+    }
+}
+
+/// A convolution and the norm after it.
+struct Normed {
+    convolution: Convolution,
+    norm: BatchNorm,
+}
+
+impl Normed {
+    fn make(
+        cx: &mut Context,
+        all: &mut Parameters,
+        [convolution, norm]: [&str; 2],
+        [inputs, outputs]: [usize; 2],
+        windows: [usize; 3],
+    ) -> OpResult<Self> {
+        let channels = [inputs, outputs];
+        Ok(Self {
+            convolution: Convolution::make(cx, all, convolution, Direction::Down, channels, windows)?,
+            norm: BatchNorm::make(cx, all, norm, outputs)?,
+        })
+    }
+
+    fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
+        let output = self.convolution.forward(cx, input)?;
+        self.norm.forward(cx, &output)
+    }
+}
+
+/// Three convolutions, the middle one of few channels, and a residual connection around them.
+struct Bottleneck {
+    scope: NameId,
+    narrow: Normed,
+    spatial: Normed,
+    wide: Normed,
+    /// Where the block changes the shape, so does a convolution beside it.
+    shortcut: Option<Normed>,
+}
+
+impl Bottleneck {
+    fn make(
+        cx: &mut Context,
+        all: &mut Parameters,
+        name: &str,
+        [inputs, middle]: [usize; 2],
+        stride: usize,
+    ) -> OpResult<Self> {
+        let (outputs, scope) = (middle * EXPANSION, cx.memory().name(name));
+        let mut part = |[c, b]: [&str; 2], channels, windows| {
+            Normed::make(cx, all, [&format!("{name}.{c}"), &format!("{name}.{b}")], channels, windows)
+        };
+        Ok(Self {
+            scope,
+            narrow: part(["c1", "b1"], [inputs, middle], [1, 1, 0])?,
+            spatial: part(["c2", "b2"], [middle, middle], [3, stride, 1])?,
+            wide: part(["c3", "b3"], [middle, outputs], [1, 1, 0])?,
+            shortcut: if stride != 1 || inputs != outputs {
+                Some(part(["down.0", "down.1"], [inputs, outputs], [1, stride, 0])?)
+            } else {
+                None
+            },
+        })
+    }
+}
+
+impl Bottleneck {
+    fn relu(&self, cx: &mut Context, y: Tensor) -> OpResult<Tensor> {
+        cx.within(self.scope, |cx| cx.relu_in_place(y))
+    }
+}
+
+impl Segment for Bottleneck {
+    fn forward(&self, cx: &mut Context, x: &Tensor) -> OpResult<Tensor> {
+        let y = self.narrow.forward(cx, x)?;
+        let y = self.relu(cx, y)?;
+        let y = {
+            let spatial = self.spatial.forward(cx, &y)?;
+            drop(y);
+            self.relu(cx, spatial)?
+        };
+        let y = {
+            let wide = self.wide.forward(cx, &y)?;
+            drop(y);
+            wide
+        };
+        let y = match &self.shortcut {
+            Some(shortcut) => {
+                let shortcut = shortcut.forward(cx, x)?;
+                cx.within(self.scope, |cx| cx.add_in_place(y, &shortcut))?
+            }
+            None => cx.within(self.scope, |cx| cx.add_in_place(y, x))?,
+        };
+        self.relu(cx, y)
+    }
+}
+
+struct Network {
+    stem: Normed,
+    blocks: Vec<Rc<dyn Segment>>,
+    head: Linear,
+}
+
+impl Model for Network {
+    fn forward(&self, cx: &mut Context, images: &Tensor, checkpointing: bool) -> OpResult<Tensor> {
+        let mut x = {
+            let stem = self.stem.forward(cx, images)?;
+            let stem = cx.relu_in_place(stem)?;
+            cx.max_pool2d(&stem, 3, 2, 1)?
+        };
+        for block in &self.blocks {
+            x = if checkpointing { checkpoint(cx, block, &x)? } else { block.forward(cx, &x)? };
+        }
+        let features = cx.mean(&x, 2..4)?;
+        self.head.forward(cx, &features)
+    }
+}
+
+impl Workload for ResNet {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn build(&self, cx: &mut Context) -> OpResult<Task> {
+        let (sizes, mut all) = (self.sizes, Parameters::new(Spread::FanIn));
+        let stem = Normed::make(cx, &mut all, ["stem", "bn"], [COLOURS, sizes.width], [7, 2, 3])?;
+        let mut blocks = Vec::with_capacity(sizes.stages.iter().sum());
+        let mut inputs = sizes.width;
+        for (stage, &count) in sizes.stages.iter().enumerate() {
+            let middle = sizes.width << stage;
+            for i in 0..count {
+                let stride = if stage > 0 && i == 0 { 2 } else { 1 };
+                let name = format!("blocks.{}", blocks.len());
+                blocks
+                    .push(Rc::new(Bottleneck::make(cx, &mut all, &name, [inputs, middle], stride)?) as Rc<dyn Segment>);
+                inputs = middle * EXPANSION;
+            }
+        }
+        let head = Linear::make(cx, &mut all, "head", [inputs, sizes.classes])?;
+        all.initialise(cx)?;
+        Ok(Task::Supervised(Rc::new(Network { stem, blocks, head })))
+    }
+
+    fn resident_batches(&self, cx: &mut Context, samples: usize) -> OpResult<Vec<Batch>> {
+        hash::four(|b| self.fresh_batch(cx, b, samples, 0))
+    }
+
+    fn fresh_batch(&self, cx: &mut Context, batch: u32, samples: usize, _: u64) -> OpResult<Batch> {
+        let [channels, height, width] = self.sample();
+        hash::labelled(cx, batch, &[samples, channels, height, width], self.sizes.classes)
+    }
+
+    fn batch_layout(&self, samples: usize) -> BatchLayout {
+        let [channels, height, width] = self.sample();
+        BatchLayout {
+            input: (Shape::new(&[samples, channels, height, width]), DType::F32),
+            target: (Shape::new(&[samples]), DType::I64),
+        }
+    }
+
+    fn batch_source(&self) -> Result<Box<dyn BatchSource>, TrainError> {
+        Ok(Box::new(Cycle::labelled(self.sample().iter().product(), self.sizes.classes)))
+    }
+
+    fn items_per_sample(&self) -> usize {
+        1
+    }
+}
