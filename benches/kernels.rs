@@ -7,7 +7,7 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use vramlab::allocator::SegmentSource;
 use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::device::{
-    AdamParameters, AttentionShape, DType, Device, HeadView, Kernel, MatrixView, Operand, ParameterUpdate,
+    AdamParameters, AttentionShape, DType, Device, HeadView, Kernel, MatrixView, Operand, ParameterUpdate, UpdatePasses,
 };
 use vramlab::units::{Address, Bytes, StreamId};
 
@@ -133,7 +133,9 @@ fn small(c: &mut Criterion) {
     let parameters =
         AdamParameters { lr: 1e-3, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.01, decoupled: true, step: 10 };
     group.bench_function("AdamW on 28 tensors of 1200", |bencher| {
-        bencher.iter(|| memory.run(&Kernel::Adam { updates: &updates, parameters, scaling: None }));
+        bencher.iter(|| {
+            memory.run(&Kernel::Adam { updates: &updates, parameters, scaling: None, passes: UpdatePasses::Several })
+        });
     });
 }
 

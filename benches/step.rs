@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use criterion::{Criterion, criterion_group, criterion_main};
 use vramlab::allocator::Settings;
 use vramlab::session::{self, DeviceChoice, LabSpec};
-use vramlab::train::{Config, DataPath, Libraries};
+use vramlab::train::{Config, DataPath};
 use vramlab::workload::{Catalog, Data, Sizes, Text};
 
 fn spec(name: &str, data: Data) -> LabSpec {
@@ -22,7 +22,6 @@ fn spec(name: &str, data: Data) -> LabSpec {
         seed: 1,
         config,
         device: DeviceChoice::Cpu,
-        workspaces: Libraries::PROCESSOR,
         settings: Settings::default(),
         limit: None,
         steps: None,

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use vramlab::allocator::Settings;
 use vramlab::session::{self, Choice, Command, DeviceChoice, LabHandle, LabSpec, LabState, RunState, StepSize, Switch};
-use vramlab::train::{Config, DataPath, Libraries};
+use vramlab::train::{Config, DataPath};
 use vramlab::units::{Bytes, StreamId};
 use vramlab::workload::{Catalog, Data, Random, Sizes};
 
@@ -23,7 +23,6 @@ fn spec(limit: Option<Bytes>) -> LabSpec {
         seed: 1,
         config,
         device: DeviceChoice::Cpu,
-        workspaces: Libraries::PROCESSOR,
         settings: Settings::default(),
         limit,
         steps: None,

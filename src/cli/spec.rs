@@ -7,8 +7,9 @@ use color_eyre::eyre::Result;
 
 use super::Usage;
 use crate::allocator::Settings;
+use crate::device::sim::{CardCatalog, CardError};
 use crate::session::{DeviceChoice, LabSpec};
-use crate::train::{Amp, Config, DataPath, Libraries, OptimizerKind, ZeroGrad};
+use crate::train::{Amp, Config, DataPath, OptimizerKind, ZeroGrad};
 use crate::units::{Bytes, GIB, KIB, MIB};
 use crate::workload::{self, Catalog, CatalogError, Data, DataKind, Sizes, Text};
 
@@ -51,7 +52,7 @@ pub enum ZeroGradArg {
 /// The switches' values at the start, the sizes, and the memory.
 #[derive(Clone, Debug, Args)]
 pub struct SpecArgs {
-    /// Where to train: cpu.
+    /// Where to train: cpu, or a simulated GPU such as sim:h200 (see `vramlab list`).
     #[arg(long, value_name = "DEVICE", default_value = "cpu")]
     pub device: String,
     /// Mixed precision.
@@ -138,6 +139,13 @@ pub fn workloads() -> Catalog {
     Catalog::with_user_workloads(folder.as_deref())
 }
 
+/// The simulated GPUs, the user's own included.
+pub fn cards() -> CardCatalog {
+    let folder = Catalog::user_folder(|name| std::env::var(name).ok());
+    // Beside the workloads.
+    CardCatalog::with_user_cards(folder.as_deref().map(|workloads| workloads.with_file_name("devices")).as_deref())
+}
+
 impl SpecArgs {
     /// What these arguments ask for, checked.
     ///
@@ -203,10 +211,6 @@ impl SpecArgs {
             seed: self.seed,
             config,
             device: self.device()?,
-            workspaces: match self.device()? {
-                DeviceChoice::Cpu => Libraries::PROCESSOR,
-                DeviceChoice::SimH200 => Libraries::HOPPER,
-            },
             settings: self.settings()?,
             limit: self.limit,
             steps,
@@ -233,12 +237,17 @@ impl SpecArgs {
     fn device(&self) -> Result<DeviceChoice> {
         match self.device.as_str() {
             "cpu" => Ok(DeviceChoice::Cpu),
-            "sim:h200" => Ok(DeviceChoice::SimH200),
-            "cuda" => Err(usage("this build does not train on GPUs yet; use --device cpu")),
-            other if other.starts_with("cuda:") || other.starts_with("sim:") => {
-                Err(usage(format!("the device {other} is not in this build yet; use --device cpu")))
+            other if other == "cuda" || other.starts_with("cuda:") => {
+                Err(usage("this build does not train on GPUs yet; use --device cpu or a simulated one: sim:h200"))
             }
-            other => Err(usage(format!("there is no device '{other}'; use --device cpu"))),
+            other => match other.strip_prefix("sim:") {
+                Some(name) => match cards().card(name) {
+                    Ok(card) => Ok(DeviceChoice::Sim(Box::new(card))),
+                    Err(error @ CardError::Unknown { .. }) => Err(usage(error)),
+                    Err(error) => Err(error.into()),
+                },
+                None => Err(usage(format!("there is no device '{other}'; use cpu or a simulated GPU: sim:h200"))),
+            },
         }
     }
 

@@ -135,6 +135,16 @@ pub struct ParameterUpdate {
     pub second: Option<Operand>,
 }
 
+/// How often PyTorch's form of an optimizer goes through memory; the result is the same.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UpdatePasses {
+    /// One elementary operation after the other.
+    #[default]
+    Several,
+    /// One kernel.
+    One,
+}
+
 /// What a gradient scaler hands to a fused optimizer kernel. Where `found_inf` is not zero nothing is changed; else the
 /// gradients are divided by `scale` first, in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -355,9 +365,15 @@ pub enum Kernel<'a> {
         weight_decay: f64,
         first_step: bool,
         scaling: Option<GradScaling>,
+        passes: UpdatePasses,
     },
     /// Adam and AdamW.
-    Adam { updates: &'a [ParameterUpdate], parameters: AdamParameters, scaling: Option<GradScaling> },
+    Adam {
+        updates: &'a [ParameterUpdate],
+        parameters: AdamParameters,
+        scaling: Option<GradScaling>,
+        passes: UpdatePasses,
+    },
     /// Multiplies every gradient by `inverse_scale` and sets `found_inf` to 1 where one is not finite.
     Unscale { gradients: &'a [Operand], inverse_scale: Operand, found_inf: Operand },
     /// `dst = 1 / src`, one element each, through f64 as GradScaler does.

@@ -9,6 +9,7 @@ mod kernel;
 mod mapping;
 mod pinned;
 mod shape;
+mod work;
 
 pub mod cpu;
 pub mod cuda;
@@ -23,9 +24,11 @@ use crate::units::{Address, Bytes, StreamId};
 
 pub use kernel::{
     AdamParameters, AttentionShape, DType, GradScaling, HeadView, Kernel, MatrixView, Operand, ParameterUpdate,
+    UpdatePasses,
 };
 pub use pinned::PinnedMemory;
 pub use shape::{ChannelShape, ConvShape, PoolShape};
+pub use work::{OpClass, Work};
 
 /// What a device is, in the words that the header of the lab uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -76,6 +79,33 @@ pub struct HostBuffer {
     pub bytes: Bytes,
 }
 
+/// Which f32 products may round their factors to TensorFloat-32, as `torch.backends` says it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MatrixPrecision {
+    /// Matrix products.
+    pub products_in_tf32: bool,
+    /// Convolutions.
+    pub convolutions_in_tf32: bool,
+}
+
+/// What PyTorch's Python code does beside launching kernels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostWork {
+    /// Wraps a segment whose saved tensors are dropped, and runs it again.
+    Checkpoint,
+    /// Collects what an optimizer updates.
+    OptimizerStep,
+}
+
+/// Which way a copy between host and device goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CopyPath {
+    /// Device to host, else host to device.
+    pub to_host: bool,
+    /// The host's memory is page-locked.
+    pub pinned: bool,
+}
+
 /// Where tensors live and kernels run.
 pub trait Device {
     /// What it is.
@@ -89,6 +119,17 @@ pub trait Device {
 
     /// Its page-locked host memory, as the caching host allocator asks for it.
     fn pinned_source(&mut self) -> Box<dyn HostMemorySource>;
+
+    /// Which products may be rounded from here on. Devices that always compute in f32 leave it.
+    fn set_matrix_precision(&mut self, precision: MatrixPrecision) {
+        let _ = precision;
+    }
+
+    /// Takes the time of host code that this program has no need of. Only a device with a clock of its own has a use for
+    /// it.
+    fn spend_host(&mut self, work: HostWork) {
+        let _ = work;
+    }
 
     /// Runs `kernel` on `stream`, after everything launched there before.
     ///
@@ -108,6 +149,11 @@ pub trait Device {
     /// # Errors
     /// [`DeviceError::Failed`].
     fn copy_pinned(&mut self, from: HostBuffer, to: Address, stream: StreamId) -> Result<(), DeviceError>;
+
+    /// Takes the time of a copy of bytes that nobody made. Only a device without bytes has a use for it.
+    fn spend_copy(&mut self, path: CopyPath, bytes: Bytes, stream: StreamId) {
+        let _ = (path, bytes, stream);
+    }
 
     /// Copies device memory to the host, after everything launched on `stream`, and waits.
     ///

@@ -5,20 +5,34 @@ use thiserror::Error;
 use super::publisher::About;
 use crate::allocator::Settings;
 use crate::device::cpu::{CpuDevice, CpuOptions};
-use crate::device::sim::SimDevice;
+use crate::device::sim::{Card, SimDevice};
 use crate::device::{Device, DeviceError};
 use crate::train::{Config, DataPath, Libraries, LoopStyle, Observer, TrainError, Trainer, TrainerOptions};
 use crate::units::Bytes;
 use crate::workload::{Architecture, CatalogError, Data, Entry, Sizes};
 
 /// Where to train.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub enum DeviceChoice {
     /// The processor.
     #[default]
     Cpu,
-    /// A simulated H200.
-    SimH200,
+    /// A simulated GPU.
+    Sim(Box<Card>),
+}
+
+impl DeviceChoice {
+    /// What its libraries see of the device.
+    fn libraries(&self) -> Libraries {
+        match self {
+            Self::Cpu => Libraries::PROCESSOR,
+            Self::Sim(card) => Libraries {
+                compute_capability: card.compute_capability,
+                multiprocessors: card.multiprocessors,
+                workspaces: true,
+            },
+        }
+    }
 }
 
 /// What to train, how, and where. Becomes a [`Trainer`] on the thread that trains.
@@ -36,8 +50,6 @@ pub struct LabSpec {
     pub config: Config,
     /// Where.
     pub device: DeviceChoice,
-    /// Library workspaces that the device has.
-    pub workspaces: Libraries,
     /// The allocator's settings.
     pub settings: Settings,
     /// The most that may be reserved.
@@ -107,13 +119,13 @@ impl LabSpec {
     /// See [`BuildError`].
     pub fn build(&self, observer: Box<dyn Observer>) -> Result<Trainer, BuildError> {
         let workload = self.workload.workload(self.sizes, self.data.clone(), self.seed)?;
-        let device: Box<dyn Device> = match self.device {
+        let device: Box<dyn Device> = match &self.device {
             DeviceChoice::Cpu => Box::new(CpuDevice::open(CpuOptions { memory: None, threads: None })?),
-            DeviceChoice::SimH200 => Box::new(SimDevice::h200()),
+            DeviceChoice::Sim(card) => Box::new(SimDevice::new((**card).clone())),
         };
         let memory = device.info().memory;
         let options = TrainerOptions {
-            workspaces: self.workspaces,
+            workspaces: self.device.libraries(),
             settings: self.settings.clone(),
             limit: self.limit,
             // The recorded programs that make batches anew have the shortest loop.

@@ -4,7 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use crate::device::DType;
+use crate::device::{DType, HostWork};
 use crate::model::NameId;
 
 use super::context::{Context, Saving};
@@ -84,6 +84,7 @@ pub fn checkpoint(cx: &mut Context, segment: &Rc<dyn Segment>, input: &Tensor) -
     if matches!(cx.saving, Saving::Nothing) {
         return segment.forward(cx, input);
     }
+    cx.memory().with_device(|device| device.spend_host(HostWork::Checkpoint));
     let frame = Rc::new(Frame {
         segment: Rc::clone(segment),
         input: match input.source() {

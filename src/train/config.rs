@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::device::DType;
+use crate::device::{DType, MatrixPrecision, UpdatePasses};
 
 /// Automatic mixed precision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -63,6 +63,17 @@ pub enum OptimizerForm {
     Loop,
 }
 
+impl OptimizerForm {
+    /// How often it goes through memory.
+    #[must_use]
+    pub const fn passes(self) -> UpdatePasses {
+        match self {
+            Self::Fused => UpdatePasses::One,
+            Self::Foreach | Self::Loop => UpdatePasses::Several,
+        }
+    }
+}
+
 /// Which matrix products may round their f32 inputs to TensorFloat-32.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -74,6 +85,14 @@ pub enum Tf32 {
     Convolutions,
     /// Convolutions and matrix products.
     On,
+}
+
+impl Tf32 {
+    /// What the device is told.
+    #[must_use]
+    pub const fn precision(self) -> MatrixPrecision {
+        MatrixPrecision { products_in_tf32: matches!(self, Self::On), convolutions_in_tf32: !matches!(self, Self::Off) }
+    }
 }
 
 /// How the learning rate goes on from its first value.

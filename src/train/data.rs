@@ -3,6 +3,8 @@
 //! Not pinned: a batch lies in pageable memory; the copy goes through a staging buffer and the step waits for it.
 //! Pinned: the loader fills page-locked blocks of the caching host allocator; a batch is copied on the copy stream, into
 //! blocks allocated for that stream, while the step before it computes.
+//!
+//! For a device without bytes nobody makes any: the same requests are made of both allocators, the same time passes.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -20,7 +22,7 @@ use super::workload::{Batch, BatchLayout, BatchSource};
 /// Batches that the loader makes ahead, beside the one that is being copied.
 const PREFETCH: usize = 2;
 
-/// Memory for one batch on the host: input, then target.
+/// Memory for one batch on the host: input, then target. Empty where the device has no bytes.
 enum Place {
     Pageable(Vec<u8>),
     Pinned(HostBuffer),
@@ -37,10 +39,50 @@ struct Filled {
     result: Result<(), String>,
 }
 
-/// The loader thread and what is under way between it and the device.
+/// Who fills batches.
+enum Loader {
+    Thread {
+        orders: SyncSender<Order>,
+        filled: Receiver<Filled>,
+    },
+    /// Nobody: a batch is there as soon as there is a place for it.
+    Nobody(VecDeque<Place>),
+}
+
+impl Loader {
+    fn thread(source: Box<dyn BatchSource>, pinned: PinnedMemory) -> Result<Self, TrainError> {
+        let (orders, inbox) = sync_channel(PREFETCH + 1);
+        let (outbox, filled) = sync_channel(PREFETCH + 1);
+        thread::Builder::new()
+            .name("loader".to_owned())
+            .spawn(move || load(source, &pinned, &inbox, &outbox))
+            .map_err(|error| TrainError::Data(format!("the system gives no thread for the loader ({error})")))?;
+        Ok(Self::Thread { orders, filled })
+    }
+
+    fn order(&mut self, order: Order) -> Result<(), TrainError> {
+        match self {
+            Self::Thread { orders, .. } => orders.send(order).map_err(|_| loader_gone()),
+            Self::Nobody(places) => {
+                places.push_back(order.place);
+                Ok(())
+            }
+        }
+    }
+
+    fn receive(&mut self) -> Result<Filled, TrainError> {
+        match self {
+            Self::Thread { filled, .. } => filled.recv().map_err(|_| loader_gone()),
+            Self::Nobody(places) => {
+                places.pop_front().map(|place| Filled { place, result: Ok(()) }).ok_or_else(loader_gone)
+            }
+        }
+    }
+}
+
+/// The loader and what is under way between it and the device.
 pub(crate) struct Feed {
-    orders: SyncSender<Order>,
-    filled: Receiver<Filled>,
+    loader: Loader,
     /// Orders that are not answered yet.
     ordered: usize,
     layout: BatchLayout,
@@ -69,17 +111,12 @@ impl Feed {
         layout: BatchLayout,
         pinned: bool,
     ) -> Result<Self, TrainError> {
-        let (orders, inbox) = sync_channel(PREFETCH + 1);
-        let (outbox, filled) = sync_channel(PREFETCH + 1);
         let (lockable, host) = memory.with_device(|device| (device.pinned_memory(), device.pinned_source()));
-        thread::Builder::new()
-            .name("loader".to_owned())
-            .spawn(move || load(source, &lockable, &inbox, &outbox))
-            .map_err(|error| TrainError::Data(format!("the system gives no thread for the loader ({error})")))?;
+        let loader =
+            if memory.holds_bytes() { Loader::thread(source, lockable)? } else { Loader::Nobody(VecDeque::new()) };
         let host = CachingHostAllocator::new(host);
         let mut feed = Self {
-            orders,
-            filled,
+            loader,
             ordered: 0,
             layout,
             pinned,
@@ -125,9 +162,14 @@ impl Feed {
         let place = self.receive()?;
         if let Place::Pageable(bytes) = &place {
             let batch = self.tensors(memory, StreamId::DEFAULT)?;
-            let (input, target) = bytes.split_at(self.layout.input_bytes());
-            memory.copy_pageable(&batch.input, input)?;
-            memory.copy_pageable(&batch.target, target)?;
+            if memory.holds_bytes() {
+                let (input, target) = bytes.split_at(self.layout.input_bytes());
+                memory.copy_pageable(&batch.input, input)?;
+                memory.copy_pageable(&batch.target, target)?;
+            } else {
+                memory.spend_copy_pageable(&batch.input);
+                memory.spend_copy_pageable(&batch.target);
+            }
             self.recycle(place)?;
             self.order(memory)?;
             return Ok(batch);
@@ -201,11 +243,11 @@ impl Feed {
                 Place::Pinned(HostBuffer { address, bytes })
             } else {
                 let mut buffer = self.spare.pop().unwrap_or_default();
-                buffer.resize(size, 0);
+                buffer.resize(if memory.holds_bytes() { size } else { 0 }, 0);
                 Place::Pageable(buffer)
             };
             let order = Order { place, split: self.layout.input_bytes() };
-            self.orders.send(order).map_err(|_| loader_gone())?;
+            self.loader.order(order)?;
             self.ordered += 1;
         }
         let now = *self.host.statistics();
@@ -220,7 +262,7 @@ impl Feed {
     }
 
     fn receive(&mut self) -> Result<Place, TrainError> {
-        let filled = self.filled.recv().map_err(|_| loader_gone())?;
+        let filled = self.loader.receive()?;
         self.ordered -= 1;
         match filled.result {
             Ok(()) => Ok(filled.place),

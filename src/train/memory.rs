@@ -11,7 +11,7 @@ use std::sync::Arc;
 use crate::allocator::{
     CachingAllocator, PoolKind, SegmentSource, Settings, SettingsError, Statistics, TraceEvent, TraceSink,
 };
-use crate::device::{DType, Device, DeviceError, DeviceInfo, HostBuffer, Kernel};
+use crate::device::{CopyPath, DType, Device, DeviceError, DeviceInfo, HostBuffer, Kernel};
 use crate::model::{Category, CopyDirection, Event, EventKind, Micros, NameId, Phase, Pool};
 use crate::units::{Address, Bytes, StreamId};
 
@@ -266,6 +266,16 @@ impl Memory {
         Ok(())
     }
 
+    /// The same on a device without bytes: only the time passes.
+    pub fn spend_copy_pageable(&self, tensor: &Tensor) {
+        let begun = self.now();
+        let path = CopyPath { to_host: false, pinned: false };
+        self.with_device(|device| device.spend_copy(path, tensor.bytes(), tensor.stream()));
+        let duration = Micros(self.now().0.saturating_sub(begun.0));
+        let (direction, bytes) = (CopyDirection::ToDevice, tensor.bytes());
+        self.emit(EventKind::Copy { direction, bytes, pinned: false, duration });
+    }
+
     /// Starts the copy of a page-locked batch on the copy stream.
     ///
     /// # Errors
@@ -335,7 +345,10 @@ impl Memory {
                 let mut observer = self.0.observer.borrow_mut();
                 (observer.safe_point(point), observer.take_held())
             };
-            self.0.held.set(Micros(self.0.held.get().0 + micros(held).0));
+            // A simulated clock stands still meanwhile.
+            if self.holds_bytes() {
+                self.0.held.set(Micros(self.0.held.get().0 + micros(held).0));
+            }
             match request {
                 Request::Continue => return Ok(()),
                 Request::EmptyCache => self.empty_cache(),

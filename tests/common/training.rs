@@ -133,12 +133,12 @@ pub fn trainer(workload: Box<dyn Workload>, config: Config, library: Libraries) 
 
 /// A trainer on a simulated H200 and the events it writes.
 pub fn simulated(workload: Box<dyn Workload>, config: Config) -> (Trainer, Rc<RefCell<Vec<Event>>>) {
-    on(Box::new(SimDevice::h200()), workload, config, Libraries::HOPPER, LoopStyle::Accumulating)
+    on(Box::new(SimDevice::h200().unwrap()), workload, config, Libraries::HOPPER, LoopStyle::Accumulating)
 }
 
 /// The same in the shortest loop.
 pub fn simulated_plain(workload: Box<dyn Workload>, config: Config) -> (Trainer, Rc<RefCell<Vec<Event>>>) {
-    on(Box::new(SimDevice::h200()), workload, config, Libraries::HOPPER, LoopStyle::Plain)
+    on(Box::new(SimDevice::h200().unwrap()), workload, config, Libraries::HOPPER, LoopStyle::Plain)
 }
 
 fn on(

@@ -1,6 +1,6 @@
 //! Optimizer and GradScaler kernels against PyTorch's formulas.
 
-use vramlab::device::{AdamParameters, DType, GradScaling, Kernel, Operand, ParameterUpdate};
+use vramlab::device::{AdamParameters, DType, GradScaling, Kernel, Operand, ParameterUpdate, UpdatePasses};
 
 use crate::harness::{Bench, assert_close, random};
 
@@ -58,6 +58,7 @@ fn sgd_with_and_without_momentum_and_decay() {
                     weight_decay,
                     first_step,
                     scaling: None,
+                    passes: UpdatePasses::Several,
                 });
                 for ([p, buffer, _], g) in state.truth.iter_mut().zip(&state.gradients) {
                     for i in 0..p.len() {
@@ -82,7 +83,12 @@ fn adam_and_adamw_correct_the_bias_of_both_moments() {
                 let (lr, beta1, beta2, eps) = (0.01, 0.9, 0.999, 1e-8);
                 for step in 1..=4 {
                     let parameters = AdamParameters { lr, beta1, beta2, eps, weight_decay, decoupled, step };
-                    bench.run(&Kernel::Adam { updates: &state.updates, parameters, scaling: None });
+                    bench.run(&Kernel::Adam {
+                        updates: &state.updates,
+                        parameters,
+                        scaling: None,
+                        passes: UpdatePasses::Several,
+                    });
                     for ([p, m, v], g) in state.truth.iter_mut().zip(&state.gradients) {
                         for i in 0..p.len() {
                             let mut g = g[i];
@@ -126,12 +132,23 @@ fn a_flag_that_is_set_skips_the_whole_step() {
         weight_decay: 0.1,
         first_step: true,
         scaling: scaling(found_inf),
+        passes: UpdatePasses::Several,
     };
     let before = all(&mut bench);
-    bench.run(&Kernel::Adam { updates: &state.updates, parameters, scaling: scaling(set) });
+    bench.run(&Kernel::Adam {
+        updates: &state.updates,
+        parameters,
+        scaling: scaling(set),
+        passes: UpdatePasses::Several,
+    });
     bench.run(&sgd(set));
     assert_eq!(all(&mut bench), before);
-    bench.run(&Kernel::Adam { updates: &state.updates, parameters, scaling: scaling(clear) });
+    bench.run(&Kernel::Adam {
+        updates: &state.updates,
+        parameters,
+        scaling: scaling(clear),
+        passes: UpdatePasses::Several,
+    });
     let after_adam = all(&mut bench);
     assert_ne!(after_adam, before);
     bench.run(&sgd(clear));
@@ -161,7 +178,7 @@ fn a_scale_divides_the_gradients_before_the_step() {
             decoupled: false,
             step: 1,
         };
-        bench.run(&Kernel::Adam { updates: &state.updates, parameters, scaling });
+        bench.run(&Kernel::Adam { updates: &state.updates, parameters, scaling, passes: UpdatePasses::Several });
         let operands: Vec<Operand> = state
             .updates
             .iter()
@@ -179,7 +196,16 @@ fn adam_without_moments_and_tensors_of_other_lengths_are_refused() {
     let mut state = state(&mut bench, DType::F32, false, false);
     let parameters =
         AdamParameters { lr: 0.1, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.0, decoupled: false, step: 1 };
-    assert!(bench.try_run(&Kernel::Adam { updates: &state.updates, parameters, scaling: None }).is_err());
+    assert!(
+        bench
+            .try_run(&Kernel::Adam {
+                updates: &state.updates,
+                parameters,
+                scaling: None,
+                passes: UpdatePasses::Several
+            })
+            .is_err()
+    );
     state.updates[1].gradient.len -= 1;
     let sgd = Kernel::Sgd {
         updates: &state.updates,
@@ -188,6 +214,7 @@ fn adam_without_moments_and_tensors_of_other_lengths_are_refused() {
         weight_decay: 0.0,
         first_step: true,
         scaling: None,
+        passes: UpdatePasses::Several,
     };
     assert!(bench.try_run(&sgd).is_err());
 }

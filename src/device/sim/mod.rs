@@ -1,12 +1,28 @@
-//! A simulated GPU: every memory decision, no arithmetic, no bytes.
+//! A simulated GPU: every memory decision, no arithmetic, no bytes, and a clock of its own.
 //!
-//! Segments are address arithmetic ([`SimulatedDriver`]), kernels only take time.
+//! Segments are address arithmetic, kernels only take time: a roofline ([`crate::device::Work`]) with the rates of a
+//! [`Card`]. The host's time is simulated too: eager PyTorch spends microseconds on every op, and where kernels are
+//! shorter than that the device waits for it.
 
+mod card;
+mod catalog;
+mod clock;
+mod cost;
+mod driver;
+
+use std::rc::Rc;
 use std::time::Duration;
 
-use super::{Device, DeviceError, DeviceEvent, DeviceInfo, HostBuffer, Kernel, PinnedMemory};
-use crate::allocator::{EventToken, HostMemorySource, OutOfHostMemory, SegmentSource, SimulatedDriver};
+use super::{
+    CopyPath, Device, DeviceError, DeviceEvent, DeviceInfo, HostBuffer, HostWork, Kernel, MatrixPrecision, PinnedMemory,
+};
+use crate::allocator::{HostMemorySource, SegmentSource};
 use crate::units::{Address, Bytes, StreamId};
+use clock::{Nanos, SharedClock};
+use driver::{HostAddresses, TimedDriver};
+
+pub use card::{ByPrecision, Card, Curve, DriverCosts, Efficiency, Launch, Link, Times};
+pub use catalog::{CardCatalog, CardError};
 
 /// The handle of the copy stream, as a PyTorch trace would show a stream of its pool.
 const COPY_STREAM: StreamId = StreamId(1);
@@ -14,17 +30,57 @@ const COPY_STREAM: StreamId = StreamId(1);
 /// A simulated GPU. See the module's documentation.
 pub struct SimDevice {
     info: DeviceInfo,
-    clock: Duration,
+    card: Rc<Card>,
+    clock: SharedClock,
+    precision: MatrixPrecision,
+    copied: Nanos,
     pinned: PinnedMemory,
 }
 
 impl SimDevice {
-    /// An H200.
+    /// A GPU like `card`.
     #[must_use]
-    pub fn h200() -> Self {
-        let memory = Bytes(150_109_880_320);
-        let info = DeviceInfo { id: "sim:h200".into(), name: "NVIDIA H200".into(), memory, simulated: true };
-        Self { info, clock: Duration::ZERO, pinned: PinnedMemory::default() }
+    pub fn new(card: Card) -> Self {
+        let info = DeviceInfo {
+            id: format!("sim:{}", card.name),
+            name: card.title.clone(),
+            memory: card.memory,
+            simulated: true,
+        };
+        Self {
+            info,
+            card: Rc::new(card),
+            clock: SharedClock::default(),
+            precision: MatrixPrecision::default(),
+            copied: 0,
+            pinned: PinnedMemory::default(),
+        }
+    }
+
+    /// An H200.
+    ///
+    /// # Errors
+    /// Never: its file is part of the program.
+    pub fn h200() -> Result<Self, CardError> {
+        CardCatalog::with_user_cards(None).card("h200").map(Self::new)
+    }
+
+    fn copy(&mut self, path: CopyPath, bytes: Bytes, stream: StreamId) {
+        let link = &self.card.link;
+        let curve = match path {
+            CopyPath { to_host: false, pinned: false } => &link.pageable,
+            CopyPath { to_host: false, pinned: true } => &link.pinned,
+            CopyPath { to_host: true, pinned: false } => link.pageable_to_host.as_ref().unwrap_or(&link.pageable),
+            CopyPath { to_host: true, pinned: true } => link.pinned_to_host.as_ref().unwrap_or(&link.pinned),
+        };
+        let time = cost::copy_time(bytes, curve.at(bytes));
+        self.clock.enqueue(stream, cost::nanos(self.card.launch.op), time);
+        if !path.pinned {
+            self.clock.wait_until(self.clock.end_of(stream));
+        }
+        if stream == COPY_STREAM || !path.pinned {
+            self.copied += time;
+        }
     }
 }
 
@@ -34,7 +90,7 @@ impl Device for SimDevice {
     }
 
     fn segments(&mut self) -> Box<dyn SegmentSource> {
-        Box::new(SimulatedDriver::new(self.info.memory, Bytes::mib(527)))
+        Box::new(TimedDriver::new(&self.card, &self.clock))
     }
 
     fn pinned_memory(&self) -> PinnedMemory {
@@ -42,70 +98,70 @@ impl Device for SimDevice {
     }
 
     fn pinned_source(&mut self) -> Box<dyn HostMemorySource> {
-        Box::new(HostAddresses { next: 1 << 46 })
+        Box::new(HostAddresses::new(&self.clock))
     }
 
-    fn launch(&mut self, _: &Kernel<'_>, _: StreamId) -> Result<(), DeviceError> {
+    fn set_matrix_precision(&mut self, precision: MatrixPrecision) {
+        self.precision = precision;
+    }
+
+    fn spend_host(&mut self, work: HostWork) {
+        self.clock.host(cost::python_time(&self.card, work));
+    }
+
+    fn launch(&mut self, kernel: &Kernel<'_>, stream: StreamId) -> Result<(), DeviceError> {
+        let work = kernel.work();
+        let time = cost::device_time(&self.card, &work, self.precision);
+        self.clock.enqueue(stream, cost::host_time(&self.card, &work), time);
         Ok(())
     }
 
-    fn copy_pageable(&mut self, _: &[u8], _: Address, _: StreamId) -> Result<(), DeviceError> {
+    fn copy_pageable(&mut self, from: &[u8], _: Address, stream: StreamId) -> Result<(), DeviceError> {
+        self.copy(CopyPath { to_host: false, pinned: false }, Bytes(from.len() as u64), stream);
         Ok(())
     }
 
-    fn copy_pinned(&mut self, _: HostBuffer, _: Address, _: StreamId) -> Result<(), DeviceError> {
+    fn copy_pinned(&mut self, from: HostBuffer, _: Address, stream: StreamId) -> Result<(), DeviceError> {
+        self.copy(CopyPath { to_host: false, pinned: true }, from.bytes, stream);
         Ok(())
     }
 
-    fn read(&mut self, _: Address, to: &mut [u8], _: StreamId) -> Result<(), DeviceError> {
+    fn spend_copy(&mut self, path: CopyPath, bytes: Bytes, stream: StreamId) {
+        self.copy(path, bytes, stream);
+    }
+
+    fn read(&mut self, _: Address, to: &mut [u8], stream: StreamId) -> Result<(), DeviceError> {
+        self.clock.host(cost::nanos(self.card.launch.synchronize));
+        self.clock.wait_until(self.clock.end_of(stream));
         to.fill(0);
         Ok(())
     }
 
-    fn record_event(&mut self, _: StreamId) -> DeviceEvent {
-        DeviceEvent(0)
+    fn record_event(&mut self, stream: StreamId) -> DeviceEvent {
+        DeviceEvent(self.clock.end_of(stream))
     }
 
-    fn query_event(&mut self, _: DeviceEvent) -> bool {
-        true
+    fn query_event(&mut self, event: DeviceEvent) -> bool {
+        self.clock.has_passed(event.0)
     }
 
-    fn wait_event(&mut self, _: StreamId, _: DeviceEvent) {}
+    fn wait_event(&mut self, stream: StreamId, event: DeviceEvent) {
+        self.clock.hold(stream, event.0);
+    }
 
-    fn synchronize(&mut self) {}
+    fn synchronize(&mut self) {
+        self.clock.join();
+    }
 
     fn copy_stream(&self) -> StreamId {
         COPY_STREAM
     }
 
     fn take_copy_time(&mut self) -> Duration {
-        Duration::ZERO
+        Duration::from_nanos(std::mem::take(&mut self.copied))
     }
 
     fn now(&self) -> Duration {
-        self.clock
-    }
-}
-
-/// Page-locked memory in name only.
-struct HostAddresses {
-    next: u64,
-}
-
-impl HostMemorySource for HostAddresses {
-    fn allocate(&mut self, size: Bytes) -> Result<Address, OutOfHostMemory> {
-        let address = Address(self.next);
-        self.next += size.get().next_multiple_of(1 << 12);
-        Ok(address)
-    }
-
-    fn free(&mut self, _: Address, _: Bytes) {}
-
-    fn record_event(&mut self, _: StreamId) -> EventToken {
-        EventToken(0)
-    }
-
-    fn event_done(&mut self, _: EventToken) -> bool {
-        true
+        Duration::from_nanos(self.clock.now())
     }
 }

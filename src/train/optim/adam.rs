@@ -114,7 +114,7 @@ impl Adam {
                 decoupled: self.decoupled,
                 step: *step,
             };
-            cx.launch(&Kernel::Adam { updates, parameters, scaling: rule.scaling })?;
+            cx.launch(&Kernel::Adam { updates, parameters, scaling: rule.scaling, passes: rule.form.passes() })?;
         }
         Ok(())
     }

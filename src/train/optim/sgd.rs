@@ -68,6 +68,7 @@ impl Sgd {
                 weight_decay: rule.weight_decay,
                 first_step,
                 scaling: rule.scaling,
+                passes: rule.form.passes(),
             })?;
         }
         Ok(())

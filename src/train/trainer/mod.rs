@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use crate::allocator::{Settings, SettingsError, Statistics};
-use crate::device::{Device, DeviceInfo, Kernel};
+use crate::device::{Device, DeviceInfo, HostWork, Kernel};
 use crate::model::{EventKind, Micros, Phase, StepReport};
 use crate::units::Bytes;
 
@@ -272,6 +272,7 @@ impl Trainer {
     /// [`TrainError::OutOfMemory`], [`TrainError::Stopped`], [`TrainError::Device`], [`TrainError::Data`]. Whatever the
     /// step had made is dropped, gradients included; parameters and optimizer state stay, and the next call goes on.
     pub fn step(&mut self) -> Result<StepReport, TrainError> {
+        self.memory().with_device(|device| device.set_matrix_precision(self.config.tf32.precision()));
         self.memory().emit(EventKind::StepBegin { step: self.steps });
         let begun = self.memory().now();
         self.timing = Timing::default();
@@ -397,6 +398,7 @@ impl Trainer {
 
     /// One player's optimizer; an overflow keeps it from running.
     fn optimize(&mut self, player: usize) -> OpResult<(bool, Option<Tensor>)> {
+        self.cx.memory().with_device(|device| device.spend_host(HostWork::OptimizerStep));
         let Some(Player { optimizer, parameters }) = self.optimizers.get_mut(player) else { return Ok((false, None)) };
         let (cx, config, steps) = (&mut self.cx, &self.config, self.steps);
         if !config.amp.scales() {
@@ -407,7 +409,8 @@ impl Trainer {
             let Some(checked) = self.scaler.check(cx, parameters.clone())? else { return Ok((false, None)) };
             optimizer.step(cx, config, parameters.clone(), steps, Some(checked.scaling()))?;
             // The kernel has not waited for this, and PyTorch would not: it is for the report only.
-            let overflowed = cx.memory().read_f32(&checked.found_inf)? != 0.0;
+            let memory = cx.memory();
+            let overflowed = memory.holds_bytes() && memory.read_f32(&checked.found_inf)? != 0.0;
             if overflowed {
                 optimizer.take_back();
             }

@@ -166,11 +166,11 @@ pub(super) fn run(kernel: &Kernel<'_>, arena: &Arena, cores: &Cores) -> KernelRe
         Kernel::BceWithLogitsBackward { grad, logits, targets, dst } => {
             cross_entropy::backward(cores, in_place(), grad, logits, targets, dst)
         }
-        Kernel::Sgd { updates, lr, momentum, weight_decay, first_step, scaling } => {
+        Kernel::Sgd { updates, lr, momentum, weight_decay, first_step, scaling, .. } => {
             let rule = optimizer::SgdRule { lr, momentum, weight_decay, first_step };
             optimizer::sgd(cores, arena, updates, rule, scaling)
         }
-        Kernel::Adam { updates, ref parameters, scaling } => {
+        Kernel::Adam { updates, ref parameters, scaling, .. } => {
             optimizer::adam(cores, arena, updates, parameters, scaling)
         }
         Kernel::Unscale { gradients, inverse_scale, found_inf } => {

@@ -1,0 +1,272 @@
+//! A simulated GPU as data: what it has, how fast it is, and which share of that kernels reach.
+
+use serde::Deserialize;
+
+use crate::device::DType;
+use crate::units::{Bytes, MIB};
+
+/// Where the times of a card come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Times {
+    /// Fitted to measurements of PyTorch on the card.
+    Measured,
+    /// Scaled by the card's data sheet.
+    Estimate,
+}
+
+impl Times {
+    /// The word for it on screens.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Measured => "measured",
+            Self::Estimate => "estimate",
+        }
+    }
+}
+
+/// Figures for each type of factors.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ByPrecision {
+    /// f32 outside of tensor cores.
+    pub fp32: f64,
+    /// f32 rounded to TensorFloat-32.
+    pub tf32: f64,
+    /// IEEE half precision, summed in f32.
+    pub fp16: f64,
+    /// bfloat16.
+    pub bf16: f64,
+}
+
+impl ByPrecision {
+    const fn half(fp32: f64, tf32: f64, half: f64) -> Self {
+        Self { fp32, tf32, fp16: half, bf16: half }
+    }
+
+    /// The figure for factors of `dtype`, rounded to TF32 where `tf32` says so.
+    pub(super) const fn of(&self, dtype: DType, tf32: bool) -> f64 {
+        match dtype {
+            DType::F16 => self.fp16,
+            DType::Bf16 => self.bf16,
+            _ if tf32 => self.tf32,
+            _ => self.fp32,
+        }
+    }
+}
+
+/// A quantity that depends on a size: points of (MiB, value), interpolated between, constant outside.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(transparent)]
+pub struct Curve(Vec<(f64, f64)>);
+
+impl Curve {
+    /// The value at `bytes`.
+    #[must_use]
+    pub fn at(&self, bytes: Bytes) -> f64 {
+        #[expect(clippy::cast_precision_loss, reason = "an estimate of time")]
+        let x = bytes.get() as f64 / MIB as f64;
+        let behind = self.0.partition_point(|point| point.0 <= x);
+        match (behind.checked_sub(1).and_then(|i| self.0.get(i)), self.0.get(behind)) {
+            (Some(&(x0, y0)), Some(&(x1, y1))) => y0 + (y1 - y0) * (x - x0) / (x1 - x0),
+            (Some(&(_, y)), None) | (None, Some(&(_, y))) => y,
+            (None, None) => 0.0,
+        }
+    }
+}
+
+/// Copies over PCIe in GB/s by size. What is not said of the way back is as on the way there.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Link {
+    /// From memory of the operating system, through a staging buffer.
+    pub pageable: Curve,
+    /// From page-locked memory.
+    pub pinned: Curve,
+    /// To memory of the operating system.
+    pub pageable_to_host: Option<Curve>,
+    /// To page-locked memory.
+    pub pinned_to_host: Option<Curve>,
+}
+
+/// What calls of the driver cost the host, in µs by size.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DriverCosts {
+    /// cudaMalloc.
+    pub malloc: Curve,
+    /// cudaFree.
+    pub free: Curve,
+}
+
+impl Default for DriverCosts {
+    /// Measured on an H200's host: other drivers are taken to be like it.
+    fn default() -> Self {
+        Self {
+            malloc: Curve(vec![(2.0, 27.1), (20.0, 29.6), (200.0, 47.2), (2000.0, 106.9)]),
+            free: Curve(vec![(2.0, 23.6), (20.0, 26.7), (200.0, 73.5), (2000.0, 439.6)]),
+        }
+    }
+}
+
+/// What the host's and the device's ends of a launch cost, in µs.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Launch {
+    /// One op of PyTorch's eager mode on the host: Python, views, autograd, dispatch, the launch.
+    pub op: f64,
+    /// A checkpointed segment: its hooks on saved tensors, and calling it again.
+    pub checkpoint: f64,
+    /// An optimizer's step, beside its ops.
+    pub optimizer: f64,
+    /// One kernel on the device beside its work: start, end and the gap to the next one.
+    pub kernel: f64,
+    /// Waiting for the device and reading a value.
+    pub synchronize: f64,
+}
+
+impl Default for Launch {
+    /// Fitted to step times of models that are too small to keep an H200 busy.
+    fn default() -> Self {
+        Self { op: 28.0, checkpoint: 340.0, optimizer: 450.0, kernel: 1.6, synchronize: 12.0 }
+    }
+}
+
+/// The share of a peak that kernels of each class reach.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Efficiency {
+    /// Of the bandwidth: runs of elements of one type.
+    pub elementwise: f64,
+    /// Of the bandwidth: between types.
+    pub convert: f64,
+    /// Of the bandwidth: between layouts.
+    pub transpose: f64,
+    /// Of the bandwidth: sums over rows.
+    pub reduction: f64,
+    /// Of the bandwidth: layer norm.
+    pub norm: f64,
+    /// Of the bandwidth: its gradients.
+    pub norm_backward: f64,
+    /// Of the bandwidth: batch norm with enough channels.
+    pub batch_norm: f64,
+    /// Of the bandwidth: softmax.
+    pub softmax: f64,
+    /// Of the bandwidth: sums of rows by index.
+    pub scatter: f64,
+    /// Of the bandwidth: pooling.
+    pub pool: f64,
+    /// Of the bandwidth: multi-tensor optimizers.
+    pub optimizer: f64,
+    /// Of the arithmetic peak: long matrix products.
+    pub gemm: ByPrecision,
+    /// Of the arithmetic peak: convolutions.
+    pub convolution: ByPrecision,
+    /// Of the arithmetic peak: their gradients.
+    pub convolution_backward: ByPrecision,
+    /// Of the arithmetic peak: attention. Its f32 kernels use no tensor cores.
+    pub attention: ByPrecision,
+    /// Of the arithmetic peak: its gradients.
+    pub attention_backward: ByPrecision,
+}
+
+impl Default for Efficiency {
+    /// Fitted to times of PyTorch 2.11's kernels on an H200.
+    fn default() -> Self {
+        Self {
+            elementwise: 0.9,
+            convert: 0.62,
+            transpose: 0.25,
+            reduction: 0.4,
+            norm: 0.46,
+            norm_backward: 0.29,
+            batch_norm: 0.42,
+            softmax: 0.56,
+            scatter: 0.2,
+            pool: 0.2,
+            optimizer: 0.76,
+            gemm: ByPrecision::half(0.775, 0.81, 0.89),
+            convolution: ByPrecision::half(0.52, 0.31, 0.25),
+            convolution_backward: ByPrecision::half(0.4, 0.235, 0.23),
+            attention: ByPrecision::half(0.47, 0.47, 0.31),
+            attention_backward: ByPrecision::half(0.5, 0.5, 0.25),
+        }
+    }
+}
+
+/// A simulated GPU.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Card {
+    /// `h200`: that of its file.
+    #[serde(skip)]
+    pub name: String,
+    /// `NVIDIA H200`.
+    pub title: String,
+    /// Where its times come from.
+    pub times: Times,
+    /// Memory in bytes, as the driver reports it.
+    pub memory: Bytes,
+    /// MiB that a process takes before it has any block.
+    pub context_mib: u64,
+    /// Major version times ten plus minor version.
+    pub compute_capability: u32,
+    /// Streaming multiprocessors.
+    pub multiprocessors: usize,
+    /// GB/s of device memory.
+    pub bandwidth: f64,
+    /// TFLOP/s.
+    pub peak: ByPrecision,
+    /// Copies between host and device.
+    pub link: Link,
+    /// Calls of the driver.
+    #[serde(default)]
+    pub driver: DriverCosts,
+    /// Ends of a launch.
+    #[serde(default)]
+    pub launch: Launch,
+    /// What kernels reach of the peaks.
+    #[serde(default)]
+    pub efficiency: Efficiency,
+}
+
+impl Card {
+    /// Memory that a process takes before it has any block.
+    #[must_use]
+    pub const fn context(&self) -> Bytes {
+        Bytes::mib(self.context_mib)
+    }
+
+    /// Why no device can be like this, if so.
+    pub(super) fn contradiction(&self) -> Option<&'static str> {
+        let curves = [&self.link.pageable, &self.link.pinned].into_iter();
+        let curves = curves.chain(self.link.pageable_to_host.iter()).chain(self.link.pinned_to_host.iter());
+        let mut points = curves.flat_map(|curve| curve.0.iter());
+        let peaks = [self.peak.fp32, self.peak.tf32, self.peak.fp16, self.peak.bf16];
+        if self.memory <= self.context() {
+            Some("memory must be more than context_mib")
+        } else if self.multiprocessors == 0 {
+            Some("multiprocessors counts from 1")
+        } else if !(self.bandwidth > 0.0 && peaks.iter().all(|peak| *peak > 0.0)) {
+            Some("bandwidth and peaks must be above 0")
+        } else if !points.all(|point| point.1 > 0.0) {
+            Some("copies must have a rate above 0")
+        } else {
+            None
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_curve_is_interpolated_and_constant_outside() {
+        let curve = Curve(vec![(2.0, 10.0), (4.0, 30.0)]);
+        assert_eq!(curve.at(Bytes::mib(3)), 20.0);
+        assert_eq!(curve.at(Bytes::mib(1)), 10.0);
+        assert_eq!(curve.at(Bytes::mib(9)), 30.0);
+    }
+}

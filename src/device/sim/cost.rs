@@ -1,0 +1,161 @@
+//! Work to time: a roofline with the share of each peak that kernels of a class reach.
+
+use super::card::Card;
+use super::clock::Nanos;
+use crate::device::{DType, HostWork, MatrixPrecision, OpClass, Work};
+use crate::units::Bytes;
+
+/// Time of `work` on the device.
+pub(super) fn device_time(card: &Card, work: &Work, precision: MatrixPrecision) -> Nanos {
+    let bytes = work.bytes / (card.bandwidth * 1e3 * bandwidth_share(card, work));
+    let flops = match arithmetic_rate(card, work, precision) {
+        Some(rate) => work.flops / (rate * 1e6),
+        None => 0.0,
+    };
+    nanos(f64::from(work.kernels) * card.launch.kernel + bytes.max(flops))
+}
+
+/// Time of the host's Python code that launches nothing.
+pub(super) fn python_time(card: &Card, work: HostWork) -> Nanos {
+    nanos(match work {
+        HostWork::Checkpoint => card.launch.checkpoint,
+        HostWork::OptimizerStep => card.launch.optimizer,
+    })
+}
+
+/// Time that the host takes to have it launched.
+pub(super) fn host_time(card: &Card, work: &Work) -> Nanos {
+    nanos(work.dispatches * card.launch.op)
+}
+
+/// Time of a copy at `rate` GB/s.
+pub(super) fn copy_time(bytes: Bytes, rate: f64) -> Nanos {
+    #[expect(clippy::cast_precision_loss, reason = "an estimate of time")]
+    nanos(bytes.get() as f64 / (rate * 1e3))
+}
+
+/// Whole nanoseconds of microseconds.
+pub(super) fn nanos(micros: f64) -> Nanos {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "times are positive and saturate")]
+    let nanos = (micros * 1e3).round() as Nanos;
+    nanos
+}
+
+/// Share of the multiprocessors that `blocks` thread blocks keep busy.
+fn occupancy(card: &Card, blocks: f64) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "a hundred or so")]
+    let all = card.multiprocessors as f64;
+    (blocks / all).min(1.0)
+}
+
+/// Share of the multiprocessors that the tiles of a matrix product keep busy: a last wave that is not full takes as long as
+/// a full one. Long inner products are cut up, sooner where tiles are few.
+fn waves(card: &Card, tiles: f64, inner: usize) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "a hundred or so")]
+    let all = card.multiprocessors as f64;
+    let shortest = if tiles < all { 1024 } else { 2048 };
+    #[expect(clippy::cast_precision_loss, reason = "an estimate of time")]
+    let waves = tiles * (inner / shortest).max(1) as f64 / all;
+    if waves < 1.0 { waves } else { waves / waves.ceil() }
+}
+
+fn bandwidth_share(card: &Card, work: &Work) -> f64 {
+    let efficiency = &card.efficiency;
+    match work.class {
+        OpClass::Elementwise => efficiency.elementwise,
+        OpClass::Convert => efficiency.convert,
+        OpClass::Transpose => efficiency.transpose,
+        OpClass::Reduction => efficiency.reduction,
+        OpClass::Norm => efficiency.norm,
+        OpClass::NormBackward => efficiency.norm_backward,
+        // A thread block per channel, and more of them than multiprocessors hide each other's latency.
+        OpClass::BatchNorm => native(work) * efficiency.batch_norm * occupancy(card, work.blocks / 1.2),
+        OpClass::BatchNormBackward => native(work) * efficiency.batch_norm * occupancy(card, work.blocks / 2.0),
+        OpClass::Softmax => efficiency.softmax,
+        OpClass::Scatter => efficiency.scatter,
+        OpClass::Pool => efficiency.pool,
+        OpClass::Optimizer => efficiency.optimizer,
+        OpClass::Gemm { .. } | OpClass::Convolution { .. } | OpClass::Attention | OpClass::AttentionBackward => {
+            efficiency.elementwise
+        }
+    }
+}
+
+/// cuDNN has no batch norm of bf16 in PyTorch: its own kernel is slower.
+const fn native(work: &Work) -> f64 {
+    if matches!(work.dtype, DType::Bf16) { 0.7 } else { 1.0 }
+}
+
+/// TFLOP/s that matrix products of `work` reach; `None` for what has none.
+fn arithmetic_rate(card: &Card, work: &Work, precision: MatrixPrecision) -> Option<f64> {
+    let (efficiency, peak) = (&card.efficiency, &card.peak);
+    let busy = occupancy(card, work.blocks);
+    match work.class {
+        OpClass::Gemm { alignment, inner_contiguous, inner } => {
+            let tf32 = precision.products_in_tf32;
+            let share = efficiency.gemm.of(work.dtype, tf32);
+            let shape = gemm_shape(work.dtype, tf32, alignment, inner_contiguous, inner);
+            Some(peak.of(work.dtype, tf32) * share * shape * waves(card, work.blocks, inner))
+        }
+        OpClass::Convolution { backward, pointwise, channels } => {
+            let tf32 = precision.convolutions_in_tf32;
+            let share = if backward { efficiency.convolution_backward } else { efficiency.convolution };
+            let shape = convolution_shape(work.dtype, tf32, backward, pointwise, channels);
+            Some(peak.of(work.dtype, tf32) * share.of(work.dtype, tf32) * shape * busy)
+        }
+        OpClass::Attention => Some(peak.of(work.dtype, false) * efficiency.attention.of(work.dtype, false) * busy),
+        OpClass::AttentionBackward => {
+            Some(peak.of(work.dtype, false) * efficiency.attention_backward.of(work.dtype, false) * busy)
+        }
+        _ => None,
+    }
+}
+
+/// What is left of a product's rate by its layout. Measured with PyTorch 2.11 on an H200.
+fn gemm_shape(dtype: DType, tf32: bool, alignment: u64, inner_contiguous: u8, inner: usize) -> f64 {
+    #[expect(clippy::cast_precision_loss, reason = "an estimate of time")]
+    let inner = inner as f64;
+    match dtype {
+        // Tensor cores want rows that begin at multiples of 16 bytes; without that, kernels of older GPUs run.
+        DType::F16 | DType::Bf16 => match alignment {
+            16.. => inner / (inner + 190.0),
+            8..16 => 0.5,
+            4..8 => 0.29,
+            _ => 0.14,
+        },
+        // They read TF32 only along the inner dimension: other layouts are transposed on the way.
+        _ if tf32 => match (alignment, inner_contiguous) {
+            (16.., 2..) => inner / (inner + 30.0),
+            (16.., 1) => 0.87,
+            (16.., 0) => 0.62,
+            _ => 0.31,
+        },
+        _ => 1.0,
+    }
+}
+
+/// What is left of a convolution's rate by its shape. Measured with PyTorch 2.11 on an H200.
+fn convolution_shape(dtype: DType, tf32: bool, backward: bool, pointwise: bool, channels: usize) -> f64 {
+    let tensor_cores = tf32 || matches!(dtype, DType::F16 | DType::Bf16);
+    #[expect(clippy::cast_precision_loss, reason = "channels of an image")]
+    let channels = channels as f64;
+    let used = (channels / if tensor_cores { 16.0 } else { 6.0 }).min(1.0);
+    let window = match (pointwise, backward) {
+        (false, _) => 1.0,
+        (true, false) => {
+            if tensor_cores {
+                0.74
+            } else {
+                0.9
+            }
+        }
+        (true, true) => {
+            if tensor_cores {
+                0.75
+            } else {
+                0.68
+            }
+        }
+    };
+    used * window
+}

@@ -1,0 +1,113 @@
+//! The driver's calls of a simulated GPU: address arithmetic that takes time.
+
+use std::rc::Rc;
+
+use super::card::Card;
+use super::clock::SharedClock;
+use super::cost::nanos;
+use crate::allocator::{
+    DeviceMemory, EventToken, HostMemorySource, OutOfDeviceMemory, OutOfHostMemory, SegmentSource, SimulatedDriver,
+};
+use crate::units::{Address, Bytes, StreamId};
+
+/// Device memory in name only.
+pub(super) struct TimedDriver {
+    card: Rc<Card>,
+    clock: SharedClock,
+    driver: SimulatedDriver,
+}
+
+impl TimedDriver {
+    pub fn new(card: &Rc<Card>, clock: &SharedClock) -> Self {
+        let driver = SimulatedDriver::new(card.memory, card.context());
+        Self { card: Rc::clone(card), clock: clock.clone(), driver }
+    }
+
+    fn spend_malloc(&self, size: Bytes) {
+        self.clock.host(nanos(self.card.driver.malloc.at(size)));
+    }
+
+    /// cudaFree waits for the device before it works.
+    fn spend_free(&self, size: Bytes) {
+        self.clock.join();
+        self.clock.host(nanos(self.card.driver.free.at(size)));
+    }
+}
+
+impl SegmentSource for TimedDriver {
+    fn malloc(&mut self, size: Bytes) -> Result<Address, OutOfDeviceMemory> {
+        self.spend_malloc(size);
+        self.driver.malloc(size)
+    }
+
+    fn free(&mut self, address: Address, size: Bytes) {
+        self.spend_free(size);
+        self.driver.free(address, size);
+    }
+
+    fn reserve_range(&mut self, size: Bytes) -> Result<Address, OutOfDeviceMemory> {
+        self.driver.reserve_range(size)
+    }
+
+    fn release_range(&mut self, address: Address, size: Bytes) {
+        self.driver.release_range(address, size);
+    }
+
+    fn map(&mut self, address: Address, size: Bytes, page: Bytes) -> Result<(), OutOfDeviceMemory> {
+        for _ in 0..size.get().div_ceil(page.get().max(1)) {
+            self.spend_malloc(page);
+        }
+        self.driver.map(address, size, page)
+    }
+
+    fn unmap(&mut self, address: Address, size: Bytes) {
+        self.spend_free(size);
+        self.driver.unmap(address, size);
+    }
+
+    fn memory(&self) -> DeviceMemory {
+        self.driver.memory()
+    }
+
+    fn record_event(&mut self, stream: StreamId) -> EventToken {
+        EventToken(self.clock.end_of(stream))
+    }
+
+    fn event_done(&mut self, event: EventToken) -> bool {
+        self.clock.has_passed(event.0)
+    }
+
+    fn wait_event(&mut self, event: EventToken) {
+        self.clock.wait_until(event.0);
+    }
+}
+
+/// Page-locked memory in name only.
+pub(super) struct HostAddresses {
+    clock: SharedClock,
+    next: u64,
+}
+
+impl HostAddresses {
+    pub fn new(clock: &SharedClock) -> Self {
+        Self { clock: clock.clone(), next: 1 << 46 }
+    }
+}
+
+impl HostMemorySource for HostAddresses {
+    fn allocate(&mut self, size: Bytes) -> Result<Address, OutOfHostMemory> {
+        let address = Address(self.next);
+        self.next += size.get().next_multiple_of(1 << 12);
+        Ok(address)
+    }
+
+    fn free(&mut self, _: Address, _: Bytes) {}
+
+    fn record_event(&mut self, stream: StreamId) -> EventToken {
+        EventToken(self.clock.end_of(stream))
+    }
+
+    fn event_done(&mut self, event: EventToken) -> bool {
+        self.clock.has_passed(event.0)
+    }
+}

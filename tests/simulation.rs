@@ -1,0 +1,133 @@
+//! The simulated GPUs: step times against PyTorch's on an H200, and what must hold on any card.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that can't be set up fails")]
+
+#[path = "common/training.rs"]
+mod training;
+
+use serde::Deserialize;
+use vramlab::allocator::Settings;
+use vramlab::device::sim::{CardCatalog, SimDevice};
+use vramlab::model::{Event, EventKind};
+use vramlab::train::{Config, DataPath, OptimizerForm, Trainer, TrainerOptions};
+
+/// What a row of `tests/data/pytorch-full-rows.jsonl` says of time.
+#[derive(Deserialize)]
+struct Row {
+    workload: String,
+    variant: String,
+    step_ms: f64,
+}
+
+/// Milliseconds of a step when the first ones are over.
+fn step_ms(trainer: &mut Trainer) -> f64 {
+    (0..4).map(|_| trainer.step().unwrap().total.0 as f64 / 1e3).last().unwrap()
+}
+
+fn check(workload: &str) {
+    let rows = include_str!("data/pytorch-full-rows.jsonl").lines();
+    let rows = rows.map(|line| serde_json::from_str::<Row>(line).unwrap()).filter(|row| row.workload == workload);
+    let mut wrong = Vec::new();
+    let mut checked = 0;
+    for row in rows {
+        let (model, batch) = training::workload(workload);
+        let (mut trainer, _) = training::simulated(model, training::variant(&row.variant, batch));
+        let ours = step_ms(&mut trainer);
+        let off = (ours / row.step_ms - 1.0) * 100.0;
+        println!("{workload} {}: {ours:.2} ms, PyTorch {:.2} ms, {off:+.1} %", row.variant, row.step_ms);
+        if off.abs() > 25.0 {
+            wrong.push(format!("{workload} {}: {ours:.2} ms, PyTorch's {:.2} ms", row.variant, row.step_ms));
+        }
+        checked += 1;
+    }
+    assert!(checked > 0, "no rows of {workload}");
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn gpt2_takes_as_long_as_on_an_h200() {
+    check("gpt2");
+}
+
+#[test]
+fn bert_large_takes_as_long_as_on_an_h200() {
+    check("bert-large");
+}
+
+#[test]
+fn mlp_takes_as_long_as_on_an_h200() {
+    check("mlp");
+}
+
+fn on(card: &str, config: Config) -> Trainer {
+    let card = CardCatalog::with_user_cards(None).card(card).unwrap();
+    let (model, _) = training::workload("gpt2");
+    let device = Box::new(SimDevice::new(card));
+    Trainer::new(
+        device,
+        model,
+        config,
+        TrainerOptions { settings: Settings::default(), ..Default::default() },
+        Box::new(()),
+    )
+    .unwrap()
+}
+
+#[test]
+fn cards_are_as_fast_as_their_data_sheets_order_them() {
+    let times: Vec<f64> = ["h200", "h100-80g", "a100-80g", "rtx-3060-12g", "t4"]
+        .iter()
+        .map(|card| {
+            step_ms(&mut on(card, training::variant("ckpt", 2)))
+        })
+        .collect();
+    assert!(times.is_sorted(), "{times:?}");
+    assert!(times[4] > 3.0 * times[0], "{times:?}");
+}
+
+#[test]
+fn two_runs_are_the_same_to_the_last_event() {
+    let run = || {
+        let (model, batch) = training::workload("gpt-mini");
+        let mut config = training::variant("all", batch);
+        config.data = DataPath::Streamed;
+        config.pinned = true;
+        let (mut trainer, events) = training::simulated(model, config);
+        for _ in 0..5 {
+            trainer.step().unwrap();
+        }
+        drop(trainer);
+        events.take()
+    };
+    assert_eq!(run(), run());
+}
+
+#[test]
+fn copies_from_page_locked_memory_overlap_the_computation() {
+    let step = |pinned| {
+        let (model, _) = training::workload("mlp");
+        let config = Config { data: DataPath::Streamed, pinned, ..training::variant("bf16", 8192) };
+        let (mut trainer, events) = training::simulated(model, config);
+        let time = step_ms(&mut trainer);
+        let copy = |event: &Event| matches!(event.kind, EventKind::Copy { pinned: p, .. } if p == pinned);
+        assert!(events.borrow().iter().any(copy));
+        time
+    };
+    let (resident, _) = training::simulated(training::workload("mlp").0, training::variant("bf16", 8192));
+    let resident = step_ms(&mut { resident });
+    // 32 MiB: half a millisecond beside the computation, three before it.
+    assert!((step(true) / resident - 1.0).abs() < 0.05, "{} {resident}", step(true));
+    assert!(step(false) > resident + 1.5, "{} {resident}", step(false));
+}
+
+#[test]
+fn forms_of_an_optimizer_differ_in_time() {
+    let optimizer = |form| {
+        let mut config = training::variant("bf16", 16);
+        config.form = form;
+        let mut trainer = on("h200", config);
+        (0..3).map(|_| trainer.step().unwrap().phases[3].0).last().unwrap()
+    };
+    let [foreach, fused, per_parameter] =
+        [OptimizerForm::Foreach, OptimizerForm::Fused, OptimizerForm::Loop].map(optimizer);
+    assert!(2 * fused < foreach && foreach < per_parameter, "{fused} {foreach} {per_parameter} µs");
+}
