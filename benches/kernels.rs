@@ -7,7 +7,8 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use vramlab::allocator::SegmentSource;
 use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::device::{
-    AdamParameters, AttentionShape, DType, Device, HeadView, Kernel, MatrixView, Operand, ParameterUpdate, UpdatePasses,
+    AdamParameters, AttentionShape, ChannelShape, ConvShape, DType, Device, HeadView, Kernel, MatrixView, Operand,
+    ParameterUpdate, PoolShape, UpdatePasses,
 };
 use vramlab::units::{Address, Bytes, StreamId};
 
@@ -139,5 +140,158 @@ fn small(c: &mut Criterion) {
     });
 }
 
-criterion_group!(benches, small, gemm, attention, rows);
+/// (batch, in, out channels), side of the images, (kernel, stride, padding).
+type Convolution = ([usize; 3], usize, [usize; 3]);
+
+/// Those of resnet-mini, as often as a step has them.
+const RESNET_MINI: [Convolution; 17] = [
+    ([16, 3, 8], 32, [7, 2, 3]),
+    ([16, 8, 8], 8, [1, 1, 0]),
+    ([16, 8, 8], 8, [3, 1, 1]),
+    ([16, 8, 32], 8, [1, 1, 0]),
+    ([16, 8, 32], 8, [1, 1, 0]),
+    ([16, 32, 16], 8, [1, 1, 0]),
+    ([16, 16, 16], 8, [3, 2, 1]),
+    ([16, 16, 64], 4, [1, 1, 0]),
+    ([16, 32, 64], 8, [1, 2, 0]),
+    ([16, 64, 32], 4, [1, 1, 0]),
+    ([16, 32, 32], 4, [3, 2, 1]),
+    ([16, 32, 128], 2, [1, 1, 0]),
+    ([16, 64, 128], 4, [1, 2, 0]),
+    ([16, 128, 64], 2, [1, 1, 0]),
+    ([16, 64, 64], 2, [3, 2, 1]),
+    ([16, 64, 256], 1, [1, 1, 0]),
+    ([16, 128, 256], 2, [1, 2, 0]),
+];
+
+/// Those of dcgan-mini's discriminator and, from its output to its input, of its generator.
+const DCGAN_MINI: [Convolution; 10] = [
+    ([4, 3, 8], 64, [4, 2, 1]),
+    ([4, 8, 16], 32, [4, 2, 1]),
+    ([4, 16, 32], 16, [4, 2, 1]),
+    ([4, 32, 64], 8, [4, 2, 1]),
+    ([4, 64, 1], 4, [4, 1, 0]),
+    ([4, 3, 8], 64, [4, 2, 1]),
+    ([4, 8, 16], 32, [4, 2, 1]),
+    ([4, 16, 32], 16, [4, 2, 1]),
+    ([4, 32, 64], 8, [4, 2, 1]),
+    ([4, 64, 100], 4, [4, 1, 0]),
+];
+
+/// What a GPU is for.
+const LARGE: [Convolution; 2] = [([8, 64, 64], 56, [3, 1, 1]), ([8, 256, 64], 56, [1, 1, 0])];
+
+fn convolutions(c: &mut Criterion) {
+    let mut group = c.benchmark_group("convolutions");
+    for (name, shapes) in [("resnet-mini", &RESNET_MINI[..]), ("dcgan-mini", &DCGAN_MINI), ("large", &LARGE)] {
+        let mut memory = Memory::new();
+        let layers: Vec<_> = shapes
+            .iter()
+            .map(|&([batch, in_channels, out_channels], side, [kernel, stride, padding])| {
+                let out = (side + 2 * padding - kernel) / stride + 1;
+                let (in_height, in_width, out_height, out_width) = (side, side, out, out);
+                let shape = ConvShape {
+                    batch,
+                    in_channels,
+                    in_height,
+                    in_width,
+                    out_channels,
+                    out_height,
+                    out_width,
+                    kernel,
+                    stride,
+                    padding,
+                };
+                let lens = [shape.in_len(), shape.weight_len(), shape.out_len()];
+                (shape, lens.map(|n| memory.take(DType::F32, n)), lens.map(|n| memory.take(DType::F32, n)))
+            })
+            .collect();
+        for (i, (shape, [src, weight, _], [dsrc, dweight, grad])) in layers.iter().copied().enumerate() {
+            let ([batch, from, to], side, [k, s, _]) = shapes[i];
+            let what = format!("{i} {batch}x{from}x{side} to {to}, {k}/{s}");
+            group.throughput(Throughput::Elements(2 * shape.products() as u64));
+            let mut bench = |pass: &str, kernel: &Kernel<'_>| {
+                group.bench_function(BenchmarkId::new(format!("{name} {pass}"), &what), |bencher| {
+                    bencher.iter(|| memory.run(kernel));
+                });
+            };
+            bench("forward", &Kernel::Conv2d { shape, src, weight, bias: None, dst: grad });
+            bench("input", &Kernel::Conv2dBackwardInput { shape, grad, weight, dst: dsrc });
+            bench("weight", &Kernel::Conv2dBackwardWeight { shape, grad, src, dst: dweight });
+        }
+    }
+}
+
+fn images(c: &mut Criterion) {
+    let mut group = c.benchmark_group("images");
+    for (batch, channels, side) in [(16, 8, 16), (16, 32, 8), (16, 256, 1), (4, 8, 32), (8, 64, 56)] {
+        let mut memory = Memory::new();
+        let shape = ChannelShape { batch, channels, area: side * side };
+        let [src, dst, grad] = [(); 3].map(|()| memory.take(DType::F32, shape.len()));
+        let [weight, bias, mean, rstd, running_mean, running_var, dweight, dbias] =
+            [(); 8].map(|()| memory.take(DType::F32, channels));
+        let name = format!("{batch}x{channels}x{side}x{side}");
+        let mut bench = |what: &str, kernel: &Kernel<'_>| {
+            group.bench_function(BenchmarkId::new(what, &name), |bencher| bencher.iter(|| memory.run(kernel)));
+        };
+        let (eps, momentum) = (1e-5, 0.1);
+        bench(
+            "batch norm",
+            &Kernel::BatchNorm { src, weight, bias, dst, mean, rstd, running_mean, running_var, shape, eps, momentum },
+        );
+        let dsrc = dst;
+        bench(
+            "batch norm backward",
+            &Kernel::BatchNormBackward { grad, src, mean, rstd, weight, dsrc, dweight, dbias, shape },
+        );
+        bench(
+            "batch norm inference",
+            &Kernel::BatchNormInference { src, weight, bias, running_mean, running_var, dst, shape, eps },
+        );
+        bench("channel sum", &Kernel::ChannelSum { src, dst: dbias, shape });
+        bench("relu in place", &Kernel::Relu { src: dst, dst });
+        bench("leaky relu in place", &Kernel::LeakyRelu { src: dst, dst, slope: 0.2 });
+        bench("leaky relu backward", &Kernel::LeakyReluBackward { output: src, grad, dst, slope: 0.2 });
+        bench("tanh", &Kernel::Tanh { src, dst });
+        bench("tanh backward", &Kernel::TanhBackward { output: src, grad, dst });
+        let (planes, middle) = (batch * channels, side * side);
+        let means = memory.take(DType::F32, planes);
+        let mut bench = |what: &str, kernel: &Kernel<'_>| {
+            group.bench_function(BenchmarkId::new(what, &name), |bencher| bencher.iter(|| memory.run(kernel)));
+        };
+        bench("mean", &Kernel::Mean { src, dst: means, outer: planes, middle, inner: 1 });
+        bench("mean backward", &Kernel::MeanBackward { grad: means, dst, outer: planes, middle, inner: 1 });
+    }
+    let mut memory = Memory::new();
+    let shape = PoolShape {
+        planes: 128,
+        in_height: 16,
+        in_width: 16,
+        out_height: 8,
+        out_width: 8,
+        kernel: 3,
+        stride: 2,
+        padding: 1,
+    };
+    let [src, dst] = [(); 2].map(|()| memory.take(DType::F32, 128 * 256));
+    let pooled = memory.take(DType::F32, 128 * 64);
+    let indices = memory.take(DType::I64, 128 * 64);
+    group.bench_function("max pool", |bencher| {
+        bencher.iter(|| memory.run(&Kernel::MaxPool { src, dst: pooled, indices, shape }));
+    });
+    group.bench_function("max pool backward", |bencher| {
+        bencher.iter(|| memory.run(&Kernel::MaxPoolBackward { grad: pooled, indices, dst, shape }));
+    });
+    let [logits, targets, gradient] = [(); 3].map(|()| memory.take(DType::F32, 4));
+    let loss = memory.take(DType::F32, 1);
+    group.bench_function("binary cross-entropy", |bencher| {
+        bencher.iter(|| memory.run(&Kernel::BceWithLogits { logits, targets, loss }));
+    });
+    group.bench_function("binary cross-entropy backward", |bencher| {
+        let kernel = Kernel::BceWithLogitsBackward { grad: loss, logits, targets, dst: gradient };
+        bencher.iter(|| memory.run(&kernel));
+    });
+}
+
+criterion_group!(benches, small, gemm, attention, rows, convolutions, images);
 criterion_main!(benches);

@@ -47,6 +47,8 @@ pub(super) trait Real:
     fn splat<S: Simd>(simd: S, value: Self) -> Self::Vector<S>;
     /// a·b + c, fused where the processor has that.
     fn multiply_add<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>, c: Self::Vector<S>) -> Self::Vector<S>;
+    /// The sum of a vector's elements.
+    fn sum_lanes<S: Simd>(simd: S, vector: Self::Vector<S>) -> Self;
     /// The whole vectors at the start of a slice.
     fn vectors<S: Simd>(slice: &[Self]) -> &[Self::Vector<S>];
     fn vectors_mut<S: Simd>(slice: &mut [Self]) -> &mut [Self::Vector<S>];
@@ -234,6 +236,10 @@ impl Real for f32 {
         simd.mul_add_e_f32s(a, b, c)
     }
     #[inline(always)]
+    fn sum_lanes<S: Simd>(simd: S, vector: S::f32s) -> Self {
+        simd.reduce_sum_f32s(vector)
+    }
+    #[inline(always)]
     fn vectors<S: Simd>(slice: &[Self]) -> &[S::f32s] {
         S::as_simd_f32s(slice).0
     }
@@ -323,6 +329,10 @@ impl Real for f64 {
     #[inline(always)]
     fn multiply_add<S: Simd>(simd: S, a: S::f64s, b: S::f64s, c: S::f64s) -> S::f64s {
         simd.mul_add_e_f64s(a, b, c)
+    }
+    #[inline(always)]
+    fn sum_lanes<S: Simd>(simd: S, vector: S::f64s) -> Self {
+        simd.reduce_sum_f64s(vector)
     }
     #[inline(always)]
     fn vectors<S: Simd>(slice: &[Self]) -> &[S::f64s] {

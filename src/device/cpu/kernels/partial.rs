@@ -19,12 +19,18 @@ impl<'a, R: Real> SumsOfBlocks<'a, R> {
 
     /// The sum over blocks, in their order.
     pub(super) fn total(self, blocks: usize) -> &'a mut [R] {
-        let mut rows =
-            self.0.into_iter().take(blocks).map(|sums| sums.into_inner().unwrap_or_else(PoisonError::into_inner));
-        let Some(total) = rows.next() else { return &mut [] };
-        for row in rows {
-            total.iter_mut().zip(row.iter()).for_each(|(sum, &x)| *sum += x);
+        let mut sums = self.0;
+        sums.truncate(blocks);
+        Self(sums).joined(1).pop().unwrap_or_default()
+    }
+
+    /// The sums over every `groups`-th block: one for each of the first `groups` blocks.
+    pub(super) fn joined(self, groups: usize) -> Vec<&'a mut [R]> {
+        let mut rows = self.0.into_iter().map(|sums| sums.into_inner().unwrap_or_else(PoisonError::into_inner));
+        let mut totals: Vec<&'a mut [R]> = rows.by_ref().take(groups).collect();
+        for (i, row) in rows.enumerate() {
+            totals[i % groups].iter_mut().zip(row.iter()).for_each(|(sum, &x)| *sum += x);
         }
-        total
+        totals
     }
 }

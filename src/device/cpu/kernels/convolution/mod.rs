@@ -12,7 +12,7 @@ use crate::device::cpu::cores::Cores;
 use crate::device::cpu::operand::{Access, KernelResult, View, require};
 use crate::device::cpu::real::{Real, elements, with_scratch};
 use crate::device::{ConvShape, Operand};
-use plan::{Columns, Phases, Reach, Tile, Windows};
+use plan::{Columns, Parts, Phases, Reach, Tile, Windows};
 use planes::{Cut, gather, scatter, split};
 use products::{Combination, Correlation, LANES};
 
@@ -75,7 +75,7 @@ fn sum_windows<R: Real>(
     bias: Option<View<'_>>,
     dst: View<'_>,
 ) {
-    let plan = Windows::new(shape);
+    let plan = Windows::new(shape, usize::MAX);
     let channels = shape.out_channels;
     with_scratch(conversion::<R>(&weight) + bias.map_or(0, |_| channels), |scratch: &mut [R]| {
         let (of_weight, of_bias) = scratch.split_at_mut(conversion::<R>(&weight));
@@ -166,44 +166,45 @@ pub(super) fn backward_weight(
     Ok(())
 }
 
-/// Positions that a task sums before its weights are worth adding to those of other tasks.
-const POSITIONS: usize = 128;
-/// Weights that all tasks may sum apart.
-const PARTS: usize = 4 * 1024 * 1024;
-
 fn correlate<R: Real>(cores: &Cores, shape: &ConvShape, [grad, src]: [View<'_>; 2], dst: View<'_>) {
-    let plan = Windows::new(shape);
-    let (tiles, channels, weights) = (plan.tiling.count(), shape.out_channels, shape.weight_len());
-    let parts = (shape.batch * shape.out_area() / POSITIONS).clamp(1, 8).min((PARTS / weights).max(1));
-    let each = tiles.div_ceil(parts);
-    let parts = tiles.div_ceil(each);
-    with_scratch(parts * weights, |sums: &mut [R]| {
-        let sums = SumsOfBlocks::new(sums, weights);
+    let parts = Parts::new(shape);
+    let plan = Windows::new(shape, parts.positions);
+    let (tiles, channels, run) = (plan.tiling.count(), shape.out_channels, plan.grid.run);
+    let each = tiles.div_ceil(parts.positions);
+    let positions_parts = tiles.div_ceil(each);
+    let width = parts.channels_each * shape.window();
+    let blocks = positions_parts * parts.channels;
+    with_scratch(blocks * width, |sums: &mut [R]| {
+        let sums = SumsOfBlocks::new(sums, width);
         cores.for_each(
-            parts,
+            blocks,
             plan.nanos,
             #[inline(always)]
-            |part| {
+            |block| {
+                let (part, group) = (block / parts.channels, block % parts.channels);
+                let first = group * parts.channels_each;
+                let rows = parts.channels_each.min(channels - first);
                 sums.with(
-                    part,
+                    block,
                     #[inline(always)]
                     |sums| {
+                        let sums = &mut sums[..rows * shape.window()];
                         sums.fill(R::ZERO);
                         with_scratch(
-                            plan.source_len + channels * plan.grid.run + shape.out_width,
+                            plan.source_len + channels * run + shape.out_width,
                             #[inline(always)]
                             |scratch: &mut [R]| {
                                 let (source, rest) = scratch.split_at_mut(plan.source_len);
-                                let (left, line) = rest.split_at_mut(channels * plan.grid.run);
+                                let (left, line) = rest.split_at_mut(channels * run);
                                 for i in part * each..tiles.min((part + 1) * each) {
                                     let tile = plan.tiling.tile(i);
                                     load_windows(shape, &plan, &tile, &src, source);
                                     split(&grad, &positions(shape, &tile), plan.grid, line, left);
                                     cores.dispatch(Correlation {
-                                        rows: channels,
+                                        rows,
                                         len: plan.cols(&tile, shape.out_width),
-                                        left,
-                                        left_stride: plan.grid.run,
+                                        left: &left[first * run..],
+                                        left_stride: run,
                                         source,
                                         terms: &plan.terms,
                                         out: sums,
@@ -215,10 +216,17 @@ fn correlate<R: Real>(cores: &Cores, shape: &ConvShape, [grad, src]: [View<'_>; 
                 );
             },
         );
-        let total = sums.total(parts);
+        let weights = sums.joined(parts.channels);
         cores.vectorised(
             #[inline(always)]
-            || R::store(&dst, 0, total),
+            || {
+                let mut start = 0;
+                for weights in weights {
+                    let n = weights.len().min(shape.weight_len() - start);
+                    R::store(&dst, start, &weights[..n]);
+                    start += n;
+                }
+            },
         );
     });
 }
@@ -337,6 +345,9 @@ fn spread_phases<R: Real>(
                     let width = plan.grid.width - plan.beyond;
                     let cols = (plan.grid.at(tile.images - 1, tile.rows - 1) + width).next_multiple_of(LANES);
                     for (terms, out) in plan.terms.iter().zip(out.chunks_exact_mut(channels * run)) {
+                        if terms.is_empty() {
+                            continue;
+                        }
                         cores.dispatch(Combination {
                             rows: channels,
                             cols,
@@ -360,15 +371,27 @@ fn spread_phases<R: Real>(
 #[inline(always)]
 fn store_phases<R: Real>(shape: &ConvShape, plan: &Phases, tile: &Tile, out: &[R], line: &mut [R], dst: &View<'_>) {
     let (stride, grid) = (shape.stride, plan.grid);
+    // Rows that lie one behind the other go together.
+    let at_once = stride == 1 && grid.width == shape.in_width && shape.padding == 0;
     for image in 0..tile.images {
         for channel in 0..shape.in_channels {
             let plane = ((tile.first_image + image) * shape.in_channels + channel) * shape.in_area();
+            if at_once {
+                let rows = &out[channel * grid.run + grid.at(image, 0)..][..tile.rows * shape.in_width];
+                R::store(dst, plane + tile.first_row * shape.in_width, rows);
+                continue;
+            }
+            line.fill(R::ZERO);
             for (y, a) in (0..tile.rows).flat_map(|y| (0..stride).map(move |a| (y, a))) {
                 let position = (plan.origin + tile.first_row + y) * stride + a;
                 let Some(row) = position.checked_sub(shape.padding).filter(|&row| row < shape.in_height) else {
                     continue;
                 };
-                for b in 0..stride {
+                if a >= shape.kernel {
+                    line.fill(R::ZERO);
+                }
+                // Windows shorter than the stride leave elements between them at zero.
+                for b in (0..stride).filter(|_| a < shape.kernel).take(shape.kernel) {
                     let phase = ((a * stride + b) * shape.in_channels + channel) * grid.run;
                     // The first position is before the image for phases below padding % stride.
                     let skip = usize::from(b < shape.padding % stride);

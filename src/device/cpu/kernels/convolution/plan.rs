@@ -2,7 +2,7 @@
 //! results do not depend on the number of threads.
 
 use super::planes::{Cut, Grid};
-use super::products::{LANES, Term};
+use super::products::{LANES, ROWS, Term};
 use crate::device::ConvShape;
 
 /// Multiplications of one core in a nanosecond.
@@ -15,6 +15,11 @@ const WORTH_CUTTING: usize = 25_000;
 const MOST_CUTS: usize = 16;
 /// Elements that windows of one image may take for [`Reach::Gathered`].
 const GATHERED: usize = 1024 * 1024;
+
+/// Tiles that `nanos` of work are worth cutting into.
+fn worth(nanos: usize) -> usize {
+    (nanos / WORTH_CUTTING).clamp(1, MOST_CUTS)
+}
 
 /// How a term of a sum reaches the elements that it multiplies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,9 +51,8 @@ pub(super) struct Tiling {
 
 impl Tiling {
     /// Tiles of `batch` images of `rows` rows: at most `room(images, rows)` elements of scratch where that is
-    /// possible, and as many as `nanos` of work are worth.
-    fn new(batch: usize, rows: usize, nanos: usize, room: impl Fn(usize, usize) -> usize) -> Self {
-        let cuts = (nanos / WORTH_CUTTING).clamp(1, MOST_CUTS);
+    /// possible, and at least `cuts` of them.
+    fn new(batch: usize, rows: usize, cuts: usize, room: impl Fn(usize, usize) -> usize) -> Self {
         let (mut images_each, mut rows_each) = (batch.div_ceil(cuts), rows);
         while images_each > 1 && room(images_each, rows_each) > TILE {
             images_each = images_each.div_ceil(2);
@@ -98,7 +102,8 @@ const fn phases(shape: &ConvShape) -> usize {
 }
 
 impl Windows {
-    pub(super) fn new(shape: &ConvShape) -> Self {
+    /// At most `cuts` tiles for the sake of cores.
+    pub(super) fn new(shape: &ConvShape, cuts: usize) -> Self {
         let &ConvShape { batch, in_channels, out_channels, out_height, out_width, kernel, stride, .. } = shape;
         // Elements beside the positions that windows reach, in rows and columns of the phases.
         let beyond = (kernel - 1) / stride;
@@ -118,8 +123,9 @@ impl Windows {
             Reach::Gathered => Grid::new(images, rows, out_width),
         };
         let sources = if reach == Reach::Shifted { planes } else { shape.window() };
-        let tiling =
-            Tiling::new(batch, out_height, nanos, |images, rows| (sources + out_channels) * grid(images, rows).run);
+        let tiling = Tiling::new(batch, out_height, worth(nanos).min(cuts), |images, rows| {
+            (sources + out_channels) * grid(images, rows).run
+        });
         let grid = grid(tiling.images_each, tiling.rows_each);
         let terms: Vec<Term> = (0..shape.window())
             .map(|p| {
@@ -169,6 +175,31 @@ impl Windows {
     }
 }
 
+/// How the work on a weight's gradient is shared: by positions, whose sums are added at the end, or by channels.
+pub(super) struct Parts {
+    pub(super) positions: usize,
+    /// Groups of channels of the output.
+    pub(super) channels: usize,
+    pub(super) channels_each: usize,
+}
+
+impl Parts {
+    pub(super) fn new(shape: &ConvShape) -> Self {
+        /// Positions whose sums are worth adding to others.
+        const POSITIONS: usize = 256;
+        /// Sums that all parts may hold.
+        const SUMS: usize = 4 * 1024 * 1024;
+        let worth = worth(shape.products() / PRODUCTS_PER_NANO).min(8);
+        let most = (shape.batch * shape.out_area() / POSITIONS).min(SUMS / shape.weight_len());
+        if most >= 2 {
+            return Self { positions: worth.min(most), channels: 1, channels_each: shape.out_channels };
+        }
+        // Each group copies the source again: few, and of whole blocks of rows.
+        let channels_each = shape.out_channels.div_ceil(worth.min(4)).next_multiple_of(ROWS);
+        Self { positions: 1, channels: shape.out_channels.div_ceil(channels_each), channels_each }
+    }
+}
+
 /// The plan of an input's gradient, phase by phase of the stride: within a phase each element is a sum over the same
 /// part of the window.
 pub(super) struct Phases {
@@ -198,7 +229,7 @@ impl Phases {
         let (height, width) = (positions(shape, shape.in_height), positions(shape, shape.in_width));
         let nanos = phases_nanos(shape);
         let grid = |images, rows| Grid::new(images, rows + beyond, width + beyond);
-        let tiling = Tiling::new(batch, height, nanos, |images, rows| {
+        let tiling = Tiling::new(batch, height, worth(nanos), |images, rows| {
             (out_channels + in_channels * stride * stride) * grid(images, rows).run
         });
         let grid = grid(tiling.images_each, tiling.rows_each);
@@ -270,7 +301,7 @@ impl Columns {
         }
         // Whole images only: windows of different rows overlap.
         let room = |images, _| (shape.window() + out_channels) * images * shape.out_area();
-        let mut tiling = Tiling::new(batch, 1, nanos, room);
+        let mut tiling = Tiling::new(batch, 1, worth(nanos), room);
         (tiling.rows, tiling.rows_each) = (out_height, out_height);
         let grid = Grid::new(tiling.images_each, out_height, out_width);
         let terms = (0..out_channels).map(|o| Term { weight: o * shape.window(), source: o * grid.run }).collect();

@@ -50,12 +50,37 @@ pub(super) struct Cut {
     pub(super) phases: usize,
 }
 
+impl Cut {
+    /// The rows that go into the grid, where they go there as they are, one behind the other.
+    fn whole_rows(&self, grid: Grid) -> Option<Range<usize>> {
+        let top = usize::try_from(self.top).ok()?;
+        let end = self.rows.end.min(top + grid.height);
+        (self.stride == 1 && self.left == 0 && self.width == grid.width && self.rows.start <= top && top < end)
+            .then_some(top..end)
+    }
+}
+
+/// [`split`] of whole rows.
+#[inline(always)]
+fn copy_rows<R: Real>(from: &View<'_>, cut: &Cut, rows: Range<usize>, grid: Grid, to: &mut [R]) {
+    for channel in 0..cut.channels {
+        for image in 0..cut.images.min(grid.images) {
+            let source = ((cut.first_image + image) * cut.channels + channel) * cut.height + rows.start;
+            let to = &mut to[channel * grid.run + grid.at(image, 0)..][..rows.len() * cut.width];
+            R::load(from, source * cut.width, to);
+        }
+    }
+}
+
 /// Copies `cut` of `from` to `to`, (channels, phases, phases, images, height, width) of `grid`. `line` is scratch of a
 /// row of the array.
 #[inline(always)]
 pub(super) fn split<R: Real>(from: &View<'_>, cut: &Cut, grid: Grid, line: &mut [R], to: &mut [R]) {
     let (stride, phases) = (cut.stride, cut.phases);
     to.fill(R::ZERO);
+    if let Some(rows) = cut.whole_rows(grid) {
+        return copy_rows(from, cut, rows, grid, to);
+    }
     for channel in 0..cut.channels {
         for image in 0..cut.images.min(grid.images) {
             let source = ((cut.first_image + image) * cut.channels + channel) * cut.height * cut.width;

@@ -8,7 +8,7 @@ use crate::device::cpu::real::Real;
 pub(super) const LANES: usize = 8;
 
 /// Rows of the result that are summed at once.
-const ROWS: usize = 4;
+pub(super) const ROWS: usize = 4;
 /// Vectors of each of them: with [`ROWS`], twelve sums, which hides the latency of a multiplication.
 const VECTORS: usize = 3;
 /// Terms that are summed before moving on, so that what they read stays in the first-level cache.
@@ -253,10 +253,7 @@ impl<R: Real> Dots<'_, R> {
         }
         for (i, sums) in sums.iter().enumerate() {
             for (j, &sum) in sums.iter().enumerate() {
-                let mut parts = [R::ZERO; LANES];
-                R::vectors_mut::<S>(&mut parts)[0] = sum;
-                let [a, b, c, d, e, f, g, h] = parts;
-                self.out[i * self.out_stride + j] += ((a + e) + (c + g)) + ((b + f) + (d + h));
+                self.out[i * self.out_stride + j] += R::sum_lanes(simd, sum);
             }
         }
     }
