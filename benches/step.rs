@@ -25,6 +25,7 @@ fn spec(name: &str, data: Data) -> LabSpec {
         settings: Settings::default(),
         limit: None,
         steps: None,
+        inference: None,
     }
 }
 

@@ -13,7 +13,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::io::Read;
 
 use vramlab::model::{Event, EventKind};
-use vramlab::train::Libraries;
+use vramlab::train::{Config, Libraries};
+use vramlab::workload::{Inference, InferencePlan};
 
 /// A request, and what was freed between it and the request before.
 #[derive(Debug)]
@@ -144,7 +145,19 @@ fn simulated_difference(folder: &str, name: &str) -> Option<String> {
     difference(&ours, &recorded_in(folder, name)).map(|difference| format!("{name}: {difference}"))
 }
 
+/// One forward pass.
+fn inference_difference(folder: &str, name: &str, (workload, plan): (&str, InferencePlan)) -> Option<String> {
+    let (model, batch) = training::workload(workload);
+    let (mut trainer, events) = training::simulated(Box::new(Inference::new(model, plan)), Config::new(batch));
+    trainer.step().unwrap();
+    let ours = made(&events.borrow());
+    difference(&ours, &recorded_in(folder, name)).map(|difference| format!("{name}: {difference}"))
+}
+
 fn plain_difference(folder: &str, name: &str, plain: &str) -> Option<String> {
+    if let Some(inference) = training::inference_recording(plain) {
+        return inference_difference(folder, name, inference);
+    }
     let (plain, steps) = training::plain_recording(plain);
     let (workload, variant) = plain.split_once('.').unwrap();
     let (variant, batch) = variant.split_once(".batch").unwrap_or((variant, ""));
@@ -194,8 +207,11 @@ fn the_shortest_loop_asks_as_pytorch_does() {
 #[test]
 fn every_attention_kernel_asks_as_pytorch_does() {
     let folder = format!("{}/tests/data/requests", env!("CARGO_MANIFEST_DIR"));
-    let names = ["math", "math32", "flash", "efficient"].map(|kernel| format!("loop.gpt-mini.{kernel}"));
-    let failures: Vec<String> = names.iter().filter_map(|name| simulated_difference(&folder, name)).collect();
+    let kernels = ["math", "math32", "flash", "efficient"];
+    let names = ["gpt-mini", "bert-mini", "vit-mini"];
+    let names = names.iter().flat_map(|name| kernels.map(|kernel| format!("loop.{name}.{kernel}")));
+    let failures: Vec<String> =
+        names.collect::<Vec<_>>().iter().filter_map(|name| simulated_difference(&folder, name)).collect();
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
 }
 
@@ -210,6 +226,16 @@ fn other_berts_ask_as_pytorch_does() {
     check("bert-wide", &["base", "bf16"]);
     check("bert-hd10", &["base", "bf16", "amp16"]);
     check("bert-med", &["base", "bf16", "ckpt"]);
+}
+
+#[test]
+fn inference_asks_as_pytorch_does() {
+    let folder = format!("{}/tests/data/requests", env!("CARGO_MANIFEST_DIR"));
+    let names = ["gpt-mini", "bert-mini", "vit-mini"];
+    let modes = ["no_grad", "half", "eval"];
+    let all = names.iter().flat_map(|name| modes.map(|mode| format!("loop.{name}.inf_{mode}")));
+    let failures: Vec<String> = all.filter_map(|name| simulated_difference(&folder, &name)).collect();
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use vramlab::allocator::Settings;
 use vramlab::device::DType;
 use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::model::Category;
-use vramlab::train::{Context, Libraries, Memory, OpResult, Segment, Shape, Tensor, checkpoint};
+use vramlab::train::{AttentionKernel, Context, Libraries, Memory, OpResult, Segment, Shape, Tensor, checkpoint};
 use vramlab::units::Bytes;
 
 fn context() -> Context {
@@ -192,6 +192,27 @@ fn fused_attention_has_the_gradients_of_matrix_products() {
                 let largest = exact.iter().fold(0.0_f64, |m, v| m.max(v.abs()));
                 for (a, b) in ours.iter().zip(exact) {
                     assert!((a - b).abs() <= tolerance * largest, "head size {head_size}, {amp:?}: {a} for {b}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn math_attention_has_them_in_sixteen_bits_too() {
+    for (heads, rows, causal) in [(2, 5, true), (1, 4, true), (3, 33, false)] {
+        let width = heads * 8;
+        let shapes: [&[usize]; 2] = [&[2, rows, width], &[3 * width, width]];
+        let exact = gradients(&shapes, DType::F64, None, &attend(heads, causal));
+        for (amp, tolerance) in [(None, 2e-5), (Some(DType::F16), 2e-2), (Some(DType::Bf16), 1e-1)] {
+            let ours = gradients(&shapes, DType::F32, amp, &move |cx, p| {
+                cx.choose_attention(AttentionKernel::Math);
+                attend(heads, causal)(cx, p)
+            });
+            for (ours, exact) in ours.iter().zip(&exact) {
+                let largest = exact.iter().fold(0.0_f64, |m, v| m.max(v.abs()));
+                for (a, b) in ours.iter().zip(exact) {
+                    assert!((a - b).abs() <= tolerance * largest, "{heads} heads, {amp:?}: {a} for {b}");
                 }
             }
         }

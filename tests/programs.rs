@@ -231,7 +231,8 @@ fn is_as_recorded(name: &str, workload: Box<dyn Workload>, config: Config, steps
     let events = Rc::new(RefCell::new(Vec::new()));
     let observer = Box::new(Rc::clone(&events));
     let segments = snapshot.device_trace(0).iter().filter(|entry| entry.action == Action::SegmentAlloc);
-    let device = Recorded { device: SimDevice::h200().unwrap(), addresses: segments.map(|entry| entry.address).collect() };
+    let device =
+        Recorded { device: SimDevice::h200().unwrap(), addresses: segments.map(|entry| entry.address).collect() };
     let mut trainer = Trainer::new(Box::new(device), workload, config, options, observer).unwrap();
     for _ in 0..steps {
         trainer.step().unwrap();

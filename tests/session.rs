@@ -26,6 +26,7 @@ fn spec(limit: Option<Bytes>) -> LabSpec {
         settings: Settings::default(),
         limit,
         steps: None,
+        inference: None,
     }
 }
 

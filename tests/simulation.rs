@@ -76,9 +76,7 @@ fn on(card: &str, config: Config) -> Trainer {
 fn cards_are_as_fast_as_their_data_sheets_order_them() {
     let times: Vec<f64> = ["h200", "h100-80g", "a100-80g", "rtx-3060-12g", "t4"]
         .iter()
-        .map(|card| {
-            step_ms(&mut on(card, training::variant("ckpt", 2)))
-        })
+        .map(|card| step_ms(&mut on(card, training::variant("ckpt", 2))))
         .collect();
     assert!(times.is_sorted(), "{times:?}");
     assert!(times[4] > 3.0 * times[0], "{times:?}");

@@ -90,7 +90,7 @@ fn object(spec: &LabSpec, trainer: &Trainer, steps: &[Step]) -> Value {
         OptimizerKind::Adam => "adam",
         OptimizerKind::AdamW => "adamw",
     };
-    json!({
+    let mut row = json!({
         "workload": spec.workload.name,
         "amp": amp,
         "ckpt": spec.config.checkpointing,
@@ -118,7 +118,17 @@ fn object(spec: &LabSpec, trainer: &Trainer, steps: &[Step]) -> Value {
         "device": trainer.device_info().name,
         "simulated": trainer.device_info().simulated,
         "stats": stats,
-    })
+    });
+    if let (Some(plan), Some(row)) = (spec.inference, row.as_object_mut()) {
+        // A forward pass has one boundary and no loss.
+        row.insert("mode".into(), json!(plan.mode.label()));
+        row.insert("half".into(), json!(plan.half));
+        row.insert("losses".into(), json!([]));
+        row.insert("allocated_before".into(), json!(marks.before_step));
+        row.insert("allocated_after".into(), json!(marks.forward));
+        row.insert("output".into(), json!(trainer.outcome().output));
+    }
+    row
 }
 
 /// Trains with progress on standard error, then prints a table.
@@ -145,7 +155,10 @@ fn write_table(out: &mut impl Write, spec: &LabSpec, trainer: &Trainer, steps: &
     let Marks { before_step, forward, backward, optimizer, zero_grad } = trainer.marks();
     writeln!(out, "{} on {} ({}), {} steps", spec.workload.name, info.id, info.name, steps.len())?;
     if let (Some(first), Some(last)) = (steps.first(), steps.last()) {
-        writeln!(out, "\n  loss, first → last    {:.4} → {:.4}", first.loss, last.loss)?;
+        match spec.inference {
+            None => writeln!(out, "\n  loss, first → last    {:.4} → {:.4}", first.loss, last.loss)?,
+            Some(plan) => writeln!(out, "\n  inference             {}", plan.mode.label())?,
+        }
         writeln!(out, "  step, median          {:.2} ms", median_of_later_half(steps))?;
     }
     writeln!(out, "\n  allocated")?;
@@ -156,7 +169,8 @@ fn write_table(out: &mut impl Write, spec: &LabSpec, trainer: &Trainer, steps: &
         (Phase::Optimizer.label(), optimizer),
         (Phase::ZeroGrad.label(), zero_grad),
     ];
-    for (i, (label, bytes)) in rows.into_iter().enumerate() {
+    let boundaries = if spec.inference.is_some() { 2 } else { rows.len() };
+    for (i, (label, bytes)) in rows.into_iter().take(boundaries).enumerate() {
         let label = if i == 0 { label.to_owned() } else { format!("after {label}") };
         writeln!(out, "    {label:<22}{bytes:>12}")?;
     }

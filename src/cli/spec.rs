@@ -11,7 +11,10 @@ use crate::device::sim::{CardCatalog, CardError};
 use crate::session::{DeviceChoice, LabSpec};
 use crate::train::{Amp, Config, DataPath, OptimizerKind, ZeroGrad};
 use crate::units::{Bytes, GIB, KIB, MIB};
-use crate::workload::{self, Catalog, CatalogError, Data, DataKind, Sizes, Text};
+use crate::workload::{
+    self, Architecture, Catalog, CatalogError, Data, DataKind, Entry, Generation, InferenceMode, InferencePlan, Models,
+    Sizes, Text,
+};
 
 /// Mixed precision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -47,6 +50,34 @@ pub enum ZeroGradArg {
     SetToNone,
     /// Gradients are filled with zeros.
     Zeroed,
+}
+
+/// How to run a model that is not trained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub enum InferenceArg {
+    /// model.eval() under torch.no_grad().
+    NoGrad,
+    /// model.eval() under torch.inference_mode().
+    InferenceMode,
+    /// model.eval() alone: the whole graph is built.
+    Eval,
+    /// Training mode, forward only.
+    Train,
+    /// A gpt writes token after token over a cache of keys and values.
+    Generate,
+}
+
+/// How many models run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ModelsArg {
+    /// One.
+    #[default]
+    One,
+    /// Two on the device together.
+    Together,
+    /// Two, each loaded for its turn and dropped after it.
+    InTurn,
 }
 
 /// The switches' values at the start, the sizes, and the memory.
@@ -105,6 +136,21 @@ pub struct SpecArgs {
     /// Seed of everything random.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+    /// Run the model instead of training it.
+    #[arg(long, value_enum, value_name = "MODE", help_heading = "Inference")]
+    pub inference: Option<InferenceArg>,
+    /// Parameters and inputs in fp16, as model.half().
+    #[arg(long, requires = "inference", help_heading = "Inference")]
+    pub half: bool,
+    /// How many models.
+    #[arg(long, value_enum, requires = "inference", default_value_t, help_heading = "Inference")]
+    pub models: ModelsArg,
+    /// Tokens that `generate` writes; the prompt is the rest of the sequence [default: half of it].
+    #[arg(long, value_name = "N", requires = "inference", help_heading = "Inference")]
+    pub new_tokens: Option<usize>,
+    /// `generate` keeps keys and values in tensors made once, instead of ones that grow.
+    #[arg(long, requires = "inference", help_heading = "Inference")]
+    pub static_cache: bool,
     /// The most that the allocator may reserve, such as 512MiB or 8GiB.
     #[arg(long, value_name = "BYTES", value_parser = parse_bytes, help_heading = "Memory")]
     pub limit: Option<Bytes>,
@@ -204,7 +250,9 @@ impl SpecArgs {
                 config.batch, config.accumulation
             )));
         }
+        let inference = self.inference(&entry, sizes.or(entry.sizes))?;
         Ok(LabSpec {
+            inference,
             workload: entry,
             sizes,
             data,
@@ -215,6 +263,37 @@ impl SpecArgs {
             limit: self.limit,
             steps,
         })
+    }
+
+    fn inference(&self, entry: &Entry, sizes: Sizes) -> Result<Option<InferencePlan>> {
+        let mode = match self.inference {
+            None => return Ok(None),
+            Some(InferenceArg::NoGrad) => InferenceMode::NoGrad,
+            Some(InferenceArg::InferenceMode) => InferenceMode::InferenceMode,
+            Some(InferenceArg::Eval) => InferenceMode::Eval,
+            Some(InferenceArg::Train) => InferenceMode::Train,
+            Some(InferenceArg::Generate) => {
+                if entry.model != Architecture::Gpt {
+                    return Err(usage(format!("{} does not write text; --inference generate takes a gpt", entry.name)));
+                }
+                let rows = sizes.seq.unwrap_or(0);
+                let new_tokens = self.new_tokens.unwrap_or(rows / 2);
+                if !(1..rows).contains(&new_tokens) {
+                    return Err(usage(format!(
+                        "a sequence of {rows} has no room for a prompt and {new_tokens} new tokens; give --new-tokens \
+                         from 1 to {}",
+                        rows.saturating_sub(1)
+                    )));
+                }
+                InferenceMode::Generate(Generation { new_tokens, preallocated: self.static_cache })
+            }
+        };
+        let models = match self.models {
+            ModelsArg::One => Models::One,
+            ModelsArg::Together => Models::Together,
+            ModelsArg::InTurn => Models::InTurn,
+        };
+        Ok(Some(InferencePlan { mode, half: self.half, models }))
     }
 
     fn data(&self, default: DataKind) -> Result<Data> {

@@ -9,7 +9,7 @@ use crate::device::sim::{Card, SimDevice};
 use crate::device::{Device, DeviceError};
 use crate::train::{Config, DataPath, Libraries, LoopStyle, Observer, TrainError, Trainer, TrainerOptions};
 use crate::units::Bytes;
-use crate::workload::{Architecture, CatalogError, Data, Entry, Sizes};
+use crate::workload::{Architecture, CatalogError, Data, Entry, Inference, InferencePlan, Sizes};
 
 /// Where to train.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -56,6 +56,8 @@ pub struct LabSpec {
     pub limit: Option<Bytes>,
     /// Steps to train; endless without.
     pub steps: Option<u64>,
+    /// Run the model so instead of training it.
+    pub inference: Option<InferencePlan>,
 }
 
 /// Why a lab can't start.
@@ -118,7 +120,11 @@ impl LabSpec {
     /// # Errors
     /// See [`BuildError`].
     pub fn build(&self, observer: Box<dyn Observer>) -> Result<Trainer, BuildError> {
-        let workload = self.workload.workload(self.sizes, self.data.clone(), self.seed)?;
+        let trained = self.workload.workload(self.sizes, self.data.clone(), self.seed)?;
+        let workload = match self.inference {
+            Some(plan) => Box::new(Inference::new(trained, plan)),
+            None => trained,
+        };
         let device: Box<dyn Device> = match &self.device {
             DeviceChoice::Cpu => Box::new(CpuDevice::open(CpuOptions { memory: None, threads: None })?),
             DeviceChoice::Sim(card) => Box::new(SimDevice::new((**card).clone())),

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use crate::device::{DType, Kernel};
 use crate::model::{Category, EventKind, NameId};
+use crate::units::StreamId;
 
 use super::autocast::Autocast;
 use super::checkpoint::Frame;
@@ -11,7 +12,7 @@ use super::config::Tf32;
 use super::error::{Interrupt, OpResult};
 use super::library::{Libraries, Library, Thread};
 use super::memory::Memory;
-use super::ops::AttentionChoice;
+use super::ops::{AttentionChoice, KvCache};
 use super::tape::{Backward, Gradients, Leaf, Tape};
 use super::tensor::{Shape, Source, Tensor};
 
@@ -63,6 +64,9 @@ pub struct Context {
     pub(crate) tf32: Tf32,
     pub(crate) workspaces: Library,
     pub(crate) attention: AttentionChoice,
+    pub(crate) cache: Option<KvCache>,
+    /// Tensors that nobody needs, held by local variables of the model's forward.
+    locals: Vec<Tensor>,
 }
 
 impl Context {
@@ -79,6 +83,8 @@ impl Context {
             tf32: Tf32::Off,
             workspaces: Library::new(workspaces),
             attention: AttentionChoice::default(),
+            cache: None,
+            locals: Vec::new(),
         }
     }
 
@@ -107,8 +113,42 @@ impl Context {
     }
 
     /// How many parameters there are.
-    pub(crate) const fn parameter_count(&self) -> usize {
+    pub const fn parameter_count(&self) -> usize {
         self.leaves.len()
+    }
+
+    /// Replaces every parameter by a copy in `dtype`, one after the other in the order in which they were made
+    /// (`model.half()`). Parameters that have the type already stay.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel. The parameters before it are replaced.
+    pub fn convert_parameters(&mut self, dtype: DType) -> OpResult<()> {
+        let mut leaves: Vec<usize> = (0..self.leaves.len()).collect();
+        leaves.sort_by_key(|&leaf| self.leaves[leaf].data.block().number());
+        for leaf in leaves {
+            let Leaf { name, data, .. } = &self.leaves[leaf];
+            if data.dtype() == dtype {
+                continue;
+            }
+            let name = self.memory.name(name);
+            let copy = self.memory.named_tensor(data.shape(), dtype, Category::Parameter, name, StreamId::DEFAULT)?;
+            self.launch(&Kernel::Cast { src: data.operand(), dst: copy.operand() })?;
+            data.replace(&copy);
+        }
+        Ok(())
+    }
+
+    /// Drops the parameters from number `count` on.
+    pub fn drop_parameters(&mut self, count: usize) {
+        self.leaves.truncate(count);
+    }
+
+    /// Drops the graph of a forward pass that nobody will differentiate.
+    pub fn drop_graph(&mut self) {
+        self.tape.clear();
+        for leaf in &mut self.leaves {
+            leaf.reset();
+        }
     }
 
     /// The gradient of a parameter of this context.
@@ -141,6 +181,22 @@ impl Context {
         let result = run(self);
         self.memory.set_scope(outer);
         result
+    }
+
+    /// Runs a model's forward: what it [keeps](Self::keep_local) goes when it returns.
+    ///
+    /// # Errors
+    /// What `forward` returns.
+    pub fn model_forward<T>(&mut self, forward: impl FnOnce(&mut Self) -> OpResult<T>) -> OpResult<T> {
+        let outer = std::mem::take(&mut self.locals);
+        let result = forward(self);
+        self.locals = outer;
+        result
+    }
+
+    /// Keeps a tensor until the model's forward returns, as a local variable of it does.
+    pub fn keep_local(&mut self, tensor: Tensor) {
+        self.locals.push(tensor);
     }
 
     /// Runs ops that are never differentiated.
@@ -240,6 +296,8 @@ impl Context {
         self.training = true;
         self.tape.clear();
         self.autocast = Autocast::default();
+        self.cache = None;
+        self.locals.clear();
         self.workspaces.thread = Thread::Main;
         self.memory.set_scope(NameId::NONE);
         for leaf in &mut self.leaves {

@@ -37,16 +37,33 @@ struct Names {
     within: HashMap<(NameId, &'static str), NameId>,
 }
 
-/// A block of device memory.
+/// A block of device memory, and the type of what it holds.
 pub struct Block {
     memory: Memory,
-    address: Address,
+    address: Cell<Address>,
+    dtype: Cell<DType>,
+    /// How many blocks were handed out before it.
+    number: u64,
     stream: StreamId,
 }
 
 impl Block {
     pub(crate) const fn address(&self) -> Address {
-        self.address
+        self.address.get()
+    }
+
+    pub(crate) const fn dtype(&self) -> DType {
+        self.dtype.get()
+    }
+
+    pub(crate) const fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// Trades memory and type with another block: whoever holds this one sees what that one held.
+    pub(crate) fn swap(&self, other: &Self) {
+        self.address.swap(&other.address);
+        self.dtype.swap(&other.dtype);
     }
 
     pub(crate) const fn stream(&self) -> StreamId {
@@ -56,7 +73,7 @@ impl Block {
 
 impl Drop for Block {
     fn drop(&mut self) {
-        self.memory.free(self.address);
+        self.memory.free(self.address.get());
     }
 }
 
@@ -67,6 +84,8 @@ struct Shared {
     observer: RefCell<Box<dyn Observer>>,
     names: RefCell<Names>,
     scope: Cell<NameId>,
+    /// Blocks that were handed out so far.
+    blocks: Cell<u64>,
     /// Time that safe points spent waiting for a person.
     held: Cell<Micros>,
 }
@@ -88,6 +107,7 @@ impl Memory {
             observer: RefCell::new(observer),
             names: RefCell::default(),
             scope: Cell::new(NameId::NONE),
+            blocks: Cell::default(),
             held: Cell::default(),
         }))
     }
@@ -186,15 +206,28 @@ impl Memory {
         name: NameId,
         stream: StreamId,
     ) -> OpResult<Tensor> {
-        let block = self.block(dtype.bytes(shape.numel()), category, name, stream)?;
-        Ok(Tensor::new(Rc::new(block), dtype, shape))
+        let block = self.block(shape.numel(), dtype, category, name, stream)?;
+        Ok(Tensor::new(Rc::new(block), shape))
     }
 
-    fn block(&self, bytes: Bytes, category: Category, name: NameId, stream: StreamId) -> Result<Block, TrainError> {
+    fn block(
+        &self,
+        elements: usize,
+        dtype: DType,
+        category: Category,
+        name: NameId,
+        stream: StreamId,
+    ) -> Result<Block, TrainError> {
+        let bytes = dtype.bytes(elements);
         let result = self.0.allocator.borrow_mut().malloc(bytes, stream);
         self.forward_trace(category, name);
         match result {
-            Ok(allocation) => Ok(Block { memory: self.clone(), address: allocation.address, stream }),
+            Ok(allocation) => {
+                let number = self.0.blocks.get();
+                self.0.blocks.set(number + 1);
+                let (address, dtype) = (Cell::new(allocation.address), Cell::new(dtype));
+                Ok(Block { memory: self.clone(), address, dtype, number, stream })
+            }
             Err(crate::allocator::AllocError::OutOfMemory(oom)) => {
                 let within_limit = oom.limit.map_or(oom.device_free, |limit| limit.saturating_sub(oom.reserved));
                 let left = within_limit.min(oom.device_free);

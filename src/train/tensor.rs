@@ -105,7 +105,6 @@ pub(crate) enum Source {
 #[derive(Clone)]
 pub struct Tensor {
     block: Rc<Block>,
-    dtype: DType,
     shape: Shape,
     strides: [usize; 4],
     offset: usize,
@@ -115,15 +114,15 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    pub(crate) fn new(block: Rc<Block>, dtype: DType, shape: Shape) -> Self {
+    pub(crate) fn new(block: Rc<Block>, shape: Shape) -> Self {
         let strides = shape.contiguous_strides();
-        Self { block, dtype, shape, strides, offset: 0, source: Source::Constant, view: false }
+        Self { block, shape, strides, offset: 0, source: Source::Constant, view: false }
     }
 
     /// Type of the elements.
     #[must_use]
-    pub const fn dtype(&self) -> DType {
-        self.dtype
+    pub fn dtype(&self) -> DType {
+        self.block.dtype()
     }
 
     /// Shape.
@@ -147,13 +146,19 @@ impl Tensor {
     /// Bytes of its elements.
     #[must_use]
     pub fn bytes(&self) -> Bytes {
-        self.dtype.bytes(self.numel())
+        self.dtype().bytes(self.numel())
     }
 
     /// Address of the first element.
     #[must_use]
     pub fn address(&self) -> Address {
-        self.block.address().offset(self.dtype.bytes(self.offset))
+        self.block.address().offset(self.dtype().bytes(self.offset))
+    }
+
+    /// Makes every handle of this tensor one of `data`, which takes its memory (`parameter.data = …`); both are whole
+    /// blocks.
+    pub(crate) fn replace(&self, data: &Self) {
+        self.block.swap(&data.block);
     }
 
     /// Elements follow each other in the order of the shape.
@@ -244,14 +249,14 @@ impl Tensor {
     #[must_use]
     pub(crate) fn operand(&self) -> Operand {
         debug_assert!(self.is_contiguous(), "kernels over runs of elements need contiguous tensors");
-        Operand { address: self.address(), dtype: self.dtype, len: self.numel() }
+        Operand { address: self.address(), dtype: self.dtype(), len: self.numel() }
     }
 
     /// Elements that fill their memory, in the order in which they lie there.
     #[must_use]
     pub(crate) fn flat(&self) -> Operand {
         debug_assert!(self.is_dense(), "elements with gaps between them are no run");
-        Operand { address: self.address(), dtype: self.dtype, len: self.numel() }
+        Operand { address: self.address(), dtype: self.dtype(), len: self.numel() }
     }
 
     /// Elements fill their memory without gaps, in whatever order of the dimensions.
@@ -271,7 +276,7 @@ impl Tensor {
     pub(crate) fn heads(&self) -> HeadView {
         HeadView {
             address: self.address(),
-            dtype: self.dtype,
+            dtype: self.dtype(),
             batch_stride: self.strides[0],
             head_stride: self.strides[1],
             row_stride: self.strides[2],
@@ -282,7 +287,7 @@ impl Tensor {
     pub(crate) fn matrix(&self) -> MatrixView {
         MatrixView {
             address: self.address(),
-            dtype: self.dtype,
+            dtype: self.dtype(),
             row_stride: self.shape.last(),
             col_stride: 1,
             batch_stride: 0,
@@ -304,6 +309,6 @@ impl Tensor {
 
 impl std::fmt::Debug for Tensor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{:?}{:?}@{}", self.dtype, self.shape, self.address())
+        write!(f, "{:?}{:?}@{}", self.dtype(), self.shape, self.address())
     }
 }

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use crate::device::DType;
+use crate::units::Bytes;
 
 use super::config::Config;
 use super::context::Context;
@@ -82,10 +83,23 @@ pub struct Outcome {
     pub loss: Option<f32>,
     /// False when an overflow kept the optimizer from running.
     pub optimizer_ran: bool,
+    /// Bytes allocated when the work was done and its result alive, where that is no training.
+    pub allocated: Option<Bytes>,
+    /// Bytes of that result.
+    pub output: Option<Bytes>,
 }
 
 /// A step that is no training: inference, or bare allocations.
 pub trait Routine {
+    /// Makes what it keeps between steps under this configuration, before the first of them: its inputs.
+    ///
+    /// # Errors
+    /// Out of memory, a failed copy.
+    fn prepare(&mut self, cx: &mut Context, config: &Config) -> OpResult<()> {
+        let _ = (cx, config);
+        Ok(())
+    }
+
     /// Runs step number `step`.
     ///
     /// # Errors

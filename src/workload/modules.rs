@@ -100,9 +100,17 @@ impl Segment for Embedding {
         };
         let rows = tokens.shape().last();
         let places = cx.memory().tensor(Shape::new(&[rows]), DType::I64, Category::Activation, "positions")?;
-        cx.memory().launch(&Kernel::Arange { dst: places.operand() })?;
+        match cx.past_positions() {
+            0 => cx.memory().launch(&Kernel::Arange { dst: places.operand() })?,
+            past => {
+                let bytes: Vec<u8> = (past..past + rows).flat_map(|place| (place as i64).to_le_bytes()).collect();
+                cx.memory().write(&places, &bytes)?;
+            }
+        }
         let by_token = cx.within(*by_token, |cx| cx.embedding(table, tokens))?;
         let by_position = cx.within(*by_position, |cx| cx.embedding(positions, &places))?;
+        // The reference's forward calls them `pos`, to its end.
+        cx.keep_local(places);
         cx.add(&by_token, &by_position)
     }
 }
@@ -166,7 +174,10 @@ impl Segment for Patches {
     fn forward(&self, cx: &mut Context, image: &Tensor) -> OpResult<Tensor> {
         let patches = self.conv.forward(cx, image)?;
         let rows = cx.pixels_as_rows(&patches);
-        cx.add(&rows, &self.positions)
+        let sum = cx.add(&rows, &self.positions)?;
+        // The reference's forward calls it `x`, to its end.
+        cx.keep_local(sum.clone());
+        Ok(sum)
     }
 }
 

@@ -14,7 +14,10 @@ use vramlab::train::{
     TrainerOptions, Workload, ZeroGrad,
 };
 use vramlab::units::Bytes;
-use vramlab::workload::{Dcgan, LanguageSizes, MlpSizes, ResNet, ResNetSizes, VitSizes, bert, gpt, mlp, vit};
+use vramlab::workload::{
+    Dcgan, InferenceMode, InferencePlan, LanguageSizes, MlpSizes, Models, ResNet, ResNetSizes, VitSizes, bert, gpt,
+    mlp, vit,
+};
 
 /// The workload `name` and its batch.
 pub fn workload(name: &str) -> (Box<dyn Workload>, usize) {
@@ -152,6 +155,20 @@ fn on(
     let options = TrainerOptions { style, workspaces: library, ..TrainerOptions::default() };
     let trainer = Trainer::new(device, workload, config, options, Box::new(Rc::clone(&events))).unwrap();
     (trainer, events)
+}
+
+/// The inference that a recording ran: `gpt-mini.inf_half`, `gpt2_inference_no_grad_half`.
+pub fn inference_recording(name: &str) -> Option<(&str, InferencePlan)> {
+    let (workload, mode) = name.split_once(".inf_").or_else(|| name.split_once("_inference_"))?;
+    let (mode, half) = match mode {
+        "half" | "no_grad_half" => (InferenceMode::NoGrad, true),
+        "no_grad" => (InferenceMode::NoGrad, false),
+        "mode" => (InferenceMode::InferenceMode, false),
+        "eval" => (InferenceMode::Eval, false),
+        "train" => (InferenceMode::Train, false),
+        other => panic!("no inference {other}"),
+    };
+    Some((workload, InferencePlan { mode, half, models: Models::One }))
 }
 
 /// What a recording of the shortest loop ran, as WORKLOAD.VARIANT, and its number of steps.

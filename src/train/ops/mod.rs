@@ -20,4 +20,5 @@ mod pooling;
 mod reduce;
 
 pub(crate) use attention::AttentionChoice;
+pub use attention::{CacheKind, KvCache};
 pub use batch_norm::RunningStatistics;

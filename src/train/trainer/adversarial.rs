@@ -72,7 +72,11 @@ impl Trainer {
 
         let loss = self.memory().read_f32(&total)?;
         self.total = Some(total);
-        Ok(Outcome { loss: Some(loss), optimizer_ran: discriminator_learned && generator_learned })
+        Ok(Outcome {
+            loss: Some(loss),
+            optimizer_ran: discriminator_learned && generator_learned,
+            ..Outcome::default()
+        })
     }
 
     /// Backward from `loss`, scaled where gradients are; the first `kept` ops stay for a later pass.

@@ -78,6 +78,7 @@ pub struct Trainer {
     style: LoopStyle,
     config: Config,
     marks: Marks,
+    outcome: Outcome,
     steps: u64,
     timing: Timing,
 }
@@ -126,6 +127,7 @@ impl Trainer {
             style: options.style,
             config,
             marks: Marks::default(),
+            outcome: Outcome::default(),
             steps: 0,
             timing: Timing::default(),
         };
@@ -186,6 +188,12 @@ impl Trainer {
         self.marks
     }
 
+    /// What the last step came to.
+    #[must_use]
+    pub const fn outcome(&self) -> Outcome {
+        self.outcome
+    }
+
     /// The allocator's statistics.
     #[must_use]
     pub fn statistics(&self) -> Statistics {
@@ -220,7 +228,8 @@ impl Trainer {
     pub fn configure(&mut self, config: Config) -> Result<(), TrainError> {
         let old = std::mem::replace(&mut self.config, config);
         let new_path = config.data == DataPath::Streamed && old.pinned != config.pinned;
-        let new_batches = old.micro_batch() != config.micro_batch() || old.data != config.data || new_path;
+        let routine = matches!(self.task, Task::Routine(_));
+        let new_batches = old.micro_batch() != config.micro_batch() || old.data != config.data || new_path || routine;
         if new_batches && let Err(error) = self.make_batches() {
             self.config = old;
             self.make_batches()?;
@@ -229,9 +238,6 @@ impl Trainer {
         if (old.optimizer, old.form) != (config.optimizer, config.form) {
             self.optimizers = players(&self.task, self.cx.leaves.len(), &config);
         }
-        if let Task::Routine(routine) = &mut self.task {
-            routine.reset();
-        }
         if old.amp.scales() && !config.amp.scales() {
             self.scaler = Scaler::default();
         }
@@ -239,8 +245,9 @@ impl Trainer {
     }
 
     fn make_batches(&mut self) -> Result<(), TrainError> {
-        if matches!(self.task, Task::Routine(_)) {
-            return Ok(());
+        if let Task::Routine(routine) = &mut self.task {
+            routine.reset();
+            return Ok(routine.prepare(&mut self.cx, &self.config)?);
         }
         let samples = self.micro_batch_size();
         match self.config.data {
@@ -278,7 +285,9 @@ impl Trainer {
         self.timing = Timing::default();
         self.cx.tf32 = self.config.tf32;
         match self.run_step() {
-            Ok(Outcome { loss, optimizer_ran }) => {
+            Ok(outcome) => {
+                let Outcome { loss, optimizer_ran, .. } = outcome;
+                self.outcome = outcome;
                 let loss = loss.unwrap_or(f32::NAN);
                 // Only the compute stream is waited for (by reading the loss): the next batch may still be on its way.
                 let waited = self.memory().with_device(|device| device.take_copy_time());
@@ -370,8 +379,21 @@ impl Trainer {
                 let players = [Rc::clone(&adversaries.generator), Rc::clone(&adversaries.discriminator)];
                 self.adversarial_step(&players)
             }
-            Task::Routine(routine) => routine.step(&mut self.cx, &self.config, self.steps),
+            Task::Routine(_) => self.routine_step(),
         }
+    }
+
+    /// A step that is no training counts as forward.
+    fn routine_step(&mut self) -> OpResult<Outcome> {
+        self.begin(Phase::Forward);
+        let Task::Routine(routine) = &mut self.task else { return Ok(Outcome::default()) };
+        let outcome = routine.step(&mut self.cx, &self.config, self.steps)?;
+        let now = self.memory().allocated();
+        let Marks { before_step, .. } = self.marks;
+        let forward = outcome.allocated.unwrap_or(now);
+        self.marks = Marks { before_step, forward, backward: now, optimizer: now, zero_grad: now };
+        self.end(Phase::Forward)?;
+        Ok(outcome)
     }
 
     fn next_batch(&mut self, micro: usize) -> OpResult<Batch> {

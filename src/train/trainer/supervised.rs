@@ -31,7 +31,7 @@ impl Trainer {
 
         let total = self.total.as_ref().map(|total| self.memory().read_f32(total)).transpose()?;
         let loss = total.or(plain_loss);
-        Ok(Outcome { loss, optimizer_ran })
+        Ok(Outcome { loss, optimizer_ran, ..Outcome::default() })
     }
 
     /// One forward and backward pass; returns the loss where it is not summed on the device.

@@ -45,14 +45,16 @@ impl Network {
 
 impl Model for Network {
     fn forward(&self, cx: &mut Context, input: &Tensor, checkpointing: bool) -> OpResult<Tensor> {
-        let mut x = input.clone();
-        for stage in &self.0 {
-            x = match stage {
-                Stage::Block(block) if checkpointing => checkpoint(cx, block, &x)?,
-                Stage::Block(segment) | Stage::Plain(segment) => segment.forward(cx, &x)?,
-            };
-        }
-        Ok(x)
+        cx.model_forward(|cx| {
+            let mut x = input.clone();
+            for stage in &self.0 {
+                x = match stage {
+                    Stage::Block(block) if checkpointing => checkpoint(cx, block, &x)?,
+                    Stage::Block(segment) | Stage::Plain(segment) => segment.forward(cx, &x)?,
+                };
+            }
+            Ok(x)
+        })
     }
 }
 

@@ -4,10 +4,13 @@
 //! for.
 
 mod backend;
+mod cache;
 mod cudnn;
 mod efficient;
 mod flash;
 mod math;
+
+pub use cache::{CacheKind, KvCache};
 
 use backend::{Backend, Inputs};
 
@@ -72,6 +75,9 @@ impl Context {
     /// Out of memory, a failed kernel.
     pub fn attention(&mut self, qkv: &Tensor, heads: usize, causal: bool) -> OpResult<Tensor> {
         let [_, _, packed] = *qkv.shape().dims() else { return Ok(qkv.clone()) };
+        if let Some(cache) = self.cache.take() {
+            return self.cached_attention(cache, qkv, heads, causal);
+        }
         let head_size = packed / 3 / heads.max(1);
         let (rows, differentiates) = (qkv.shape().dims()[1], self.differentiates(&[qkv]));
         let backend = self.attention_backend(qkv.dtype(), head_size, rows, differentiates);
@@ -99,7 +105,7 @@ impl Context {
     }
 
     /// Chooses the attention kernel of what runs from now on.
-    pub(crate) fn choose_attention(&mut self, kernel: AttentionKernel) {
+    pub fn choose_attention(&mut self, kernel: AttentionKernel) {
         if self.attention.kernel != kernel {
             self.attention = AttentionChoice { kernel, told: false };
         }
