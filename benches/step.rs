@@ -22,6 +22,7 @@ fn spec(name: &str, data: Data) -> LabSpec {
         seed: 1,
         config,
         device: DeviceChoice::Cpu,
+        speed: session::Speed::Max,
         settings: Settings::default(),
         limit: None,
         steps: None,

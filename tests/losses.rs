@@ -44,7 +44,7 @@ fn train(row: &Row, library: Libraries) -> (Trainer, Vec<f64>) {
     let losses = (0..steps)
         .map(|_| {
             events.borrow_mut().clear();
-            f64::from(trainer.step().unwrap().loss)
+            f64::from(trainer.step().unwrap().loss.unwrap())
         })
         .collect();
     (trainer, losses)

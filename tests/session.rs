@@ -23,6 +23,7 @@ fn spec(limit: Option<Bytes>) -> LabSpec {
         seed: 1,
         config,
         device: DeviceChoice::Cpu,
+        speed: session::Speed::Max,
         settings: Settings::default(),
         limit,
         steps: None,

@@ -90,7 +90,8 @@ pub(super) fn run(args: LabArgs) -> Result<ExitCode> {
         let steps = args.steps.unwrap_or(STEPS_WITHOUT_TERMINAL);
         return run::table(&session::LabSpec { steps: Some(steps), ..spec }, steps);
     }
-    let handle = session::start(spec).wrap_err("the system gives no threads")?;
+    let speed = args.spec.speed.unwrap_or(session::Speed::Watchable);
+    let handle = session::start(session::LabSpec { speed, ..spec }).wrap_err("the system gives no threads")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let state = handle.state.clone();
     // A model that can't be made is told at once: no screen opens for a sentence. A large one is waited for on screen.

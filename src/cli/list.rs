@@ -6,7 +6,7 @@ use clap::Args;
 use color_eyre::eyre::Result;
 use serde_json::json;
 
-use super::spec::workloads;
+use super::spec::{cards, workloads};
 use crate::session;
 use crate::train::Config;
 use crate::tui::Catalog;
@@ -23,6 +23,8 @@ pub(super) struct ListArgs {
 pub(super) fn run(args: &ListArgs) -> Result<ExitCode> {
     let catalog = workloads();
     let entries = catalog.names().map(|name| catalog.entry(name)).collect::<Result<Vec<_>, _>>()?;
+    let cards = cards();
+    let cards = cards.names().map(|name| cards.card(name)).collect::<Result<Vec<_>, _>>()?;
     let switches = {
         let config = Config::new(1);
         session::panel(&config, &config)
@@ -34,10 +36,12 @@ pub(super) fn run(args: &ListArgs) -> Result<ExitCode> {
             .iter()
             .map(|e| json!({ "name": e.name, "title": e.title, "about": e.about, "batch": e.batch }))
             .collect();
+        let devices: Vec<String> =
+            std::iter::once("cpu".to_owned()).chain(cards.iter().map(|card| format!("sim:{}", card.name))).collect();
         let value = json!({
             "workloads": workloads,
             "switches": switches,
-            "devices": ["cpu"],
+            "devices": devices,
             "themes": themes.names(),
         });
         println!("{}", serde_json::to_string_pretty(&value)?);
@@ -55,7 +59,16 @@ pub(super) fn run(args: &ListArgs) -> Result<ExitCode> {
     }
     println!("  e  empty_cache    now");
     println!("     Gives cached segments back to the driver; allocated memory does not move.");
-    println!("\ndevices\n  cpu        the processor: real arithmetic, real memory");
+    println!("\ndevices\n  cpu               the processor: real arithmetic, real memory");
+    for card in &cards {
+        let memory = card.memory.to_string();
+        println!(
+            "  {:<17} {}, {memory}; simulated, times: {}",
+            format!("sim:{}", card.name),
+            card.title,
+            card.times.label()
+        );
+    }
     println!("\nthemes\n  {}", themes.names().join(", "));
     Ok(ExitCode::SUCCESS)
 }

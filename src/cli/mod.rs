@@ -33,7 +33,7 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Subcommands {
     /// Train without a screen and print figures.
-    Run(run::RunArgs),
+    Run(Box<run::RunArgs>),
     /// Replay a PyTorch memory snapshot through the allocator and compare every decision.
     Replay(replay::ReplayArgs),
     /// List workloads, switches, devices and themes.

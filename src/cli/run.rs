@@ -45,13 +45,13 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
 
 /// What is kept of each step.
 struct Step {
-    loss: f32,
+    loss: Option<f32>,
     milliseconds: f64,
 }
 
 /// Trains `count` steps; `each` sees every one.
 fn train(spec: &LabSpec, count: u64, mut each: impl FnMut(&Trainer, &Step)) -> Result<(Trainer, Vec<Step>)> {
-    let mut trainer = spec.build(Box::new(()))?;
+    let mut trainer = spec.build(Box::new(spec.pace()))?;
     let mut steps = Vec::new();
     for number in 0..count {
         let report = trainer.step().wrap_err_with(|| format!("training ended in step {number}"))?;
@@ -101,7 +101,7 @@ fn object(spec: &LabSpec, trainer: &Trainer, steps: &[Step]) -> Value {
         "steps": steps.len(),
         "step_ms": median_of_later_half(steps),
         "min_ms": steps.iter().map(|step| step.milliseconds).fold(f64::INFINITY, f64::min),
-        "losses": steps.iter().map(|step| step.loss).collect::<Vec<_>>(),
+        "losses": steps.iter().filter_map(|step| step.loss).collect::<Vec<_>>(),
         "allocated_before_step": marks.before_step,
         "allocated_after": {
             "forward": marks.forward,
@@ -136,7 +136,8 @@ pub(super) fn table(spec: &LabSpec, count: u64) -> Result<ExitCode> {
     let progress = std::io::stderr().is_terminal();
     let (trainer, steps) = train(spec, count, |trainer, step| {
         if progress {
-            eprint!("\rstep {}/{count}  loss {:.4}  {:.1} ms\x1b[K", trainer.steps(), step.loss, step.milliseconds);
+            let loss = step.loss.map_or_else(|| "no loss".to_owned(), |loss| format!("loss {loss:.4}"));
+            eprint!("\rstep {}/{count}  {loss}  {:.1} ms\x1b[K", trainer.steps(), step.milliseconds);
             // Progress that can't be shown is no reason to stop.
             let _ = std::io::stderr().flush();
         }
@@ -155,11 +156,26 @@ fn write_table(out: &mut impl Write, spec: &LabSpec, trainer: &Trainer, steps: &
     let Marks { before_step, forward, backward, optimizer, zero_grad } = trainer.marks();
     writeln!(out, "{} on {} ({}), {} steps", spec.workload.name, info.id, info.name, steps.len())?;
     if let (Some(first), Some(last)) = (steps.first(), steps.last()) {
-        match spec.inference {
-            None => writeln!(out, "\n  loss, first → last    {:.4} → {:.4}", first.loss, last.loss)?,
-            Some(plan) => writeln!(out, "\n  inference             {}", plan.mode.label())?,
+        match (spec.inference, first.loss, last.loss) {
+            (Some(plan), ..) => writeln!(
+                out,
+                "
+  inference             {}",
+                plan.mode.label()
+            )?,
+            (None, Some(first), Some(last)) => writeln!(
+                out,
+                "
+  loss, first → last    {first:.4} → {last:.4}"
+            )?,
+            _ => writeln!(
+                out,
+                "
+  loss                  none: nothing is computed on a simulated device"
+            )?,
         }
-        writeln!(out, "  step, median          {:.2} ms", median_of_later_half(steps))?;
+        let simulated = if info.simulated { ", simulated" } else { "" };
+        writeln!(out, "  step, median          {:.2} ms{simulated}", median_of_later_half(steps))?;
     }
     writeln!(out, "\n  allocated")?;
     let rows = [

@@ -8,7 +8,7 @@ use color_eyre::eyre::Result;
 use super::Usage;
 use crate::allocator::Settings;
 use crate::device::sim::{CardCatalog, CardError};
-use crate::session::{DeviceChoice, LabSpec};
+use crate::session::{DeviceChoice, LabSpec, Speed};
 use crate::train::{Amp, Config, DataPath, OptimizerKind, ZeroGrad};
 use crate::units::{Bytes, GIB, KIB, MIB};
 use crate::workload::{
@@ -86,6 +86,10 @@ pub struct SpecArgs {
     /// Where to train: cpu, or a simulated GPU such as sim:h200 (see `vramlab list`).
     #[arg(long, value_name = "DEVICE", default_value = "cpu")]
     pub device: String,
+    /// How many times as fast as the card a simulated device runs, or `max` [default: max; in the lab, as fast as the
+    /// card while steps stay watchable].
+    #[arg(long, value_name = "N|max", value_parser = parse_speed)]
+    pub speed: Option<Speed>,
     /// Mixed precision.
     #[arg(long, value_enum, default_value_t)]
     pub amp: AmpArg,
@@ -179,6 +183,17 @@ pub fn parse_bytes(text: &str) -> Result<Bytes, String> {
     Ok(Bytes(bytes as u64))
 }
 
+/// Reads `max`, `1`, `0.5`.
+fn parse_speed(text: &str) -> Result<Speed, String> {
+    if text == "max" {
+        return Ok(Speed::Max);
+    }
+    match text.parse() {
+        Ok(factor) if (1e-3..=1e6).contains(&factor) => Ok(Speed::Times(factor)),
+        _ => Err("a speed is max or a number from 0.001 on, such as 1 or 10".to_owned()),
+    }
+}
+
 /// The workloads, the user's own included.
 pub fn workloads() -> Catalog {
     let folder = Catalog::user_folder(|name| std::env::var(name).ok());
@@ -259,6 +274,7 @@ impl SpecArgs {
             seed: self.seed,
             config,
             device: self.device()?,
+            speed: self.speed.unwrap_or_default(),
             settings: self.settings()?,
             limit: self.limit,
             steps,

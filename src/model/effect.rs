@@ -187,7 +187,7 @@ fn medians(steps: &[Measurement]) -> Option<Measurement> {
         stranded: of(|step| step.stranded)?,
         step: median(steps.iter().map(|step| step.step)).unwrap_or(Micros(0)),
         throughput: median_by(steps.iter().map(|step| step.throughput), f64::total_cmp)?,
-        loss: median_by(steps.iter().map(|step| step.loss), f32::total_cmp)?,
+        loss: median_by(steps.iter().filter_map(|step| step.loss), f32::total_cmp),
     })
 }
 

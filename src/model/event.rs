@@ -134,8 +134,8 @@ pub enum CopyDirection {
 pub struct StepReport {
     /// Steps finished before this one.
     pub step: u64,
-    /// Mean loss over the step's micro-batches.
-    pub loss: f32,
+    /// Mean loss over the step's micro-batches; `None` where nothing was computed.
+    pub loss: Option<f32>,
     /// Wall time of the whole step (or simulated time), in microseconds.
     pub total: Micros,
     /// Time of each phase in the order of [`Phase::ALL`], in microseconds.

@@ -30,7 +30,9 @@ impl Steps {
     pub(super) fn push(&mut self, report: &StepReport) {
         self.finished += 1;
         self.skipped += u64::from(!report.optimizer_ran);
-        self.losses.push(report.loss);
+        if let Some(loss) = report.loss {
+            self.losses.push(loss);
+        }
         if self.recent.len() == Self::RECENT {
             self.recent.pop_front();
         }
@@ -143,7 +145,7 @@ mod tests {
     fn report(step: u64, loss: f32, total: u64) -> StepReport {
         StepReport {
             step,
-            loss,
+            loss: Some(loss),
             total: Micros(total),
             phases: [Micros(1), Micros(total / 3), Micros(total / 2), Micros(2), Micros(3)],
             copy: Micros(4),

@@ -206,8 +206,8 @@ pub struct Measurement {
     pub step: Micros,
     /// Tokens or samples a second.
     pub throughput: f64,
-    /// Loss.
-    pub loss: f32,
+    /// Loss; `None` where nothing was computed.
+    pub loss: Option<f32>,
 }
 
 /// A conclusion with its cause and a remedy, worded once for every screen.

@@ -112,7 +112,7 @@ pub struct LabState {
     pub detail: String,
     /// `cpu · AMD EPYC, 2 cores`.
     pub device: String,
-    /// Times are estimates and losses are made up.
+    /// Times are a model's, and there are no losses.
     pub simulated: bool,
     /// `tok/s` or `samples/s`.
     pub items: &'static str,

@@ -11,7 +11,7 @@ use crate::train::{Config, TrainError, Trainer};
 
 /// Trains as `spec` says until all steps are done, the front end quits, or something fails for good.
 pub(super) fn train(spec: &LabSpec, commands: Receiver<Command>, updates: SyncSender<Update>) {
-    let gate = Rc::new(RefCell::new(Gate::new(commands, updates, spec.config)));
+    let gate = Rc::new(RefCell::new(Gate::new(commands, updates, spec.config, spec.pace())));
     let mut trainer = match spec.build(Box::new(Rc::clone(&gate))) {
         Ok(trainer) => trainer,
         Err(error) => {

@@ -1,10 +1,10 @@
 //! The gate between a front end and the engine: what the engine asks at every safe point.
 
-use std::sync::mpsc::{Receiver, SyncSender, TryRecvError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError};
 use std::time::{Duration, Instant};
 
 use super::publisher::{About, Update};
-use super::{Command, RunState, StepSize, switches};
+use super::{Command, Pace, RunState, StepSize, switches};
 use crate::model::Event;
 use crate::train::{Config, Observer, Request, SafePoint};
 
@@ -12,6 +12,9 @@ use crate::train::{Config, Observer, Request, SafePoint};
 const BATCH: usize = 512;
 /// A batch older than this goes at the next safe point: the screen should not wait for a long op.
 const BATCH_AGE: Duration = Duration::from_millis(15);
+
+/// A shorter wait is left until it is worth waking up for.
+const SHORTEST_WAIT: Duration = Duration::from_millis(4);
 
 /// How far the engine may go before it stops by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,10 +36,11 @@ pub(super) struct Gate {
     quit: bool,
     empty_cache: bool,
     held: Duration,
+    pace: Pace,
 }
 
 impl Gate {
-    pub(super) fn new(commands: Receiver<Command>, updates: SyncSender<Update>, config: Config) -> Self {
+    pub(super) fn new(commands: Receiver<Command>, updates: SyncSender<Update>, config: Config, pace: Pace) -> Self {
         Self {
             commands,
             updates,
@@ -48,6 +52,7 @@ impl Gate {
             quit: false,
             empty_cache: false,
             held: Duration::ZERO,
+            pace,
         }
     }
 
@@ -136,6 +141,22 @@ impl Gate {
         self.send(Update::Switches(switches::panel(&self.config, &self.wanted)));
     }
 
+    /// Waits for the wall's clock, and obeys meanwhile.
+    fn keep_pace(&mut self) {
+        let mut due = self.pace.due();
+        if due > SHORTEST_WAIT {
+            self.flush();
+        }
+        while due > SHORTEST_WAIT && self.mode == Mode::Running && !self.quit && !self.empty_cache {
+            match self.commands.recv_timeout(due) {
+                Ok(command) => self.obey(command),
+                Err(RecvTimeoutError::Timeout) => return,
+                Err(RecvTimeoutError::Disconnected) => self.quit = true,
+            }
+            due = self.pace.due();
+        }
+    }
+
     fn flush(&mut self) {
         if !self.batch.is_empty() {
             let batch = std::mem::replace(&mut self.batch, Vec::with_capacity(2 * BATCH));
@@ -154,6 +175,7 @@ impl Gate {
 
 impl Observer for Gate {
     fn event(&mut self, event: Event) {
+        self.pace.observe(&event);
         self.batch.push(event);
     }
 
@@ -172,6 +194,7 @@ impl Observer for Gate {
                 }
             }
         }
+        self.keep_pace();
         let arrived = match self.mode {
             Mode::Until(StepSize::Op) => true,
             Mode::Until(StepSize::Phase) => point != SafePoint::Op,

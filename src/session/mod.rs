@@ -8,6 +8,7 @@ mod command;
 mod engine;
 mod gate;
 mod handle;
+mod pace;
 mod publisher;
 mod spec;
 mod switches;
@@ -21,6 +22,7 @@ use tokio::sync::watch;
 
 pub use command::{Choice, Command, LabState, RunState, StepSize, Switch, SwitchState};
 pub use handle::LabHandle;
+pub use pace::{Pace, Speed};
 pub use spec::{BuildError, DeviceChoice, LabSpec};
 pub use switches::panel;
 
@@ -40,6 +42,7 @@ pub fn start(spec: LabSpec) -> io::Result<LabHandle> {
         workload: spec.workload.name.clone(),
         detail: about.detail,
         device: about.device,
+        simulated: about.simulated,
         items: spec.items(),
         ..LabState::default()
     };

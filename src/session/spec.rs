@@ -3,6 +3,7 @@
 use thiserror::Error;
 
 use super::publisher::About;
+use super::{Pace, Speed};
 use crate::allocator::Settings;
 use crate::device::cpu::{CpuDevice, CpuOptions};
 use crate::device::sim::{Card, SimDevice};
@@ -50,6 +51,8 @@ pub struct LabSpec {
     pub config: Config,
     /// Where.
     pub device: DeviceChoice,
+    /// How fast the clock of a simulated device runs.
+    pub speed: Speed,
     /// The allocator's settings.
     pub settings: Settings,
     /// The most that may be reserved.
@@ -97,12 +100,19 @@ impl LabSpec {
         let sequence = sequence.map_or_else(String::new, |seq| format!(" T{seq}"));
         About {
             detail: format!("{parameters}B{}{sequence} · eager", self.config.batch),
-            device: trainer.map_or_else(
-                || "cpu".to_owned(),
-                |trainer| format!("{} · {}", trainer.device_info().id, trainer.device_info().name),
-            ),
-            simulated: trainer.is_some_and(|trainer| trainer.device_info().simulated),
+            device: match (&self.device, trainer) {
+                (_, Some(trainer)) => format!("{} · {}", trainer.device_info().id, trainer.device_info().name),
+                (DeviceChoice::Cpu, None) => "cpu".to_owned(),
+                (DeviceChoice::Sim(card), None) => format!("sim:{} · {}", card.name, card.title),
+            },
+            simulated: matches!(self.device, DeviceChoice::Sim(_)),
         }
+    }
+
+    /// Holds a run of this back as it wants; a real device runs as fast as it can.
+    #[must_use]
+    pub fn pace(&self) -> Pace {
+        Pace::new(if self.device == DeviceChoice::Cpu { Speed::Max } else { self.speed })
     }
 
     /// What throughput counts.

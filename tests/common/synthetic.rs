@@ -319,7 +319,7 @@ fn train_step(
     phases[4] = Micros(50);
     source.emit(EventKind::StepEnd(StepReport {
         step,
-        loss: 4.0 - 0.08 * step as f32,
+        loss: Some(4.0 - 0.08 * step as f32),
         total: Micros(source.time - begin),
         phases,
         copy: Micros(150),

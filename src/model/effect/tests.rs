@@ -6,7 +6,7 @@ use crate::units::MIB;
 fn step(effects: &mut Effects, mib: u64, micros: u64) {
     let report = StepReport {
         step: effects.finished,
-        loss: 2.0,
+        loss: Some(2.0),
         total: Micros(micros),
         phases: [Micros(0); 5],
         copy: Micros(0),

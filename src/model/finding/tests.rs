@@ -33,7 +33,7 @@ fn said(memory: &MemoryModel, oom: Option<&OutOfMemory>, skipped: &[bool], switc
     for (step, skipped) in (0..).zip(skipped) {
         steps.push(&StepReport {
             step,
-            loss: 1.0,
+            loss: Some(1.0),
             total: Micros(1),
             phases: [Micros(0); 5],
             copy: Micros(0),

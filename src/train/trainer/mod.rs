@@ -288,7 +288,8 @@ impl Trainer {
             Ok(outcome) => {
                 let Outcome { loss, optimizer_ran, .. } = outcome;
                 self.outcome = outcome;
-                let loss = loss.unwrap_or(f32::NAN);
+                // A device without bytes has computed none.
+                let loss = loss.filter(|_| self.memory().holds_bytes());
                 // Only the compute stream is waited for (by reading the loss): the next batch may still be on its way.
                 let waited = self.memory().with_device(|device| device.take_copy_time());
                 let copy = Micros(micros(waited).0 + self.feed.as_mut().map_or(0, |feed| feed.take_copy_time().0));

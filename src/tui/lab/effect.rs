@@ -4,6 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::Span;
 
+use super::Clock;
 use super::pane::{self, Frame, put, put_right, span};
 use crate::model::{Effect, Measurement};
 use crate::tui::figures::{self, Unit};
@@ -23,7 +24,15 @@ struct Row {
 }
 
 /// Draws the pane. `loud`: it has just become known.
-pub(crate) fn render(effect: Option<&Effect>, items: &str, loud: bool, theme: &Theme, area: Rect, buf: &mut Buffer) {
+pub(crate) fn render(
+    effect: Option<&Effect>,
+    clock: Clock,
+    items: &str,
+    loud: bool,
+    theme: &Theme,
+    area: Rect,
+    buf: &mut Buffer,
+) {
     let Some(effect) = effect else {
         let title = vec![span(theme, Token::Title, "measured effect")];
         let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
@@ -45,7 +54,7 @@ pub(crate) fn render(effect: Option<&Effect>, items: &str, loud: bool, theme: &T
         y += 1;
     }
     if let (Some(before), Some(after)) = (&effect.before, &effect.after) {
-        for row in rows(before, after, items) {
+        for row in rows(before, after, clock, items) {
             if y >= inner.height {
                 break;
             }
@@ -82,7 +91,7 @@ fn title(effect: &Effect, loud: bool, theme: &Theme) -> Vec<Span<'static>> {
     title
 }
 
-fn rows(before: &Measurement, after: &Measurement, items: &str) -> Vec<Row> {
+fn rows(before: &Measurement, after: &Measurement, clock: Clock, items: &str) -> Vec<Row> {
     let unit = Unit::for_largest(before.peak_reserved.max(after.peak_reserved));
     let bytes = |label, a: crate::units::Bytes, b: crate::units::Bytes| Row {
         label,
@@ -92,12 +101,12 @@ fn rows(before: &Measurement, after: &Measurement, items: &str) -> Vec<Row> {
         change: figures::change(a.get() as f64, b.get() as f64),
         verdict: verdict(a.get() as f64, b.get() as f64),
     };
-    vec![
+    let mut rows = vec![
         bytes("peak allocated", before.peak_allocated, after.peak_allocated),
         bytes("peak reserved", before.peak_reserved, after.peak_reserved),
         bytes("stranded", before.stranded, after.stranded),
         Row {
-            label: "step",
+            label: clock.of("step", "step, sim"),
             before: figures::milliseconds(before.step),
             after: figures::milliseconds(after.step),
             unit: "ms".to_owned(),
@@ -105,22 +114,25 @@ fn rows(before: &Measurement, after: &Measurement, items: &str) -> Vec<Row> {
             verdict: verdict(before.step.0 as f64, after.step.0 as f64),
         },
         Row {
-            label: "throughput",
+            label: clock.of("throughput", "throughput, sim"),
             before: figures::short_count(before.throughput),
             after: figures::short_count(after.throughput),
             unit: items.to_owned(),
             change: figures::change(before.throughput, after.throughput),
             verdict: verdict(after.throughput, before.throughput),
         },
-        Row {
+    ];
+    if let (Some(before), Some(after)) = (before.loss, after.loss) {
+        rows.push(Row {
             label: "loss",
-            before: format!("{:.3}", before.loss),
-            after: format!("{:.3}", after.loss),
+            before: format!("{before:.3}"),
+            after: format!("{after:.3}"),
             unit: String::new(),
             change: None,
             verdict: Token::Text,
-        },
-    ]
+        });
+    }
+    rows
 }
 
 /// Whether `after` being less than `before` is good news, bad news or noise (within 2 %).
@@ -154,7 +166,14 @@ fn draw_row(row: &Row, loud: bool, theme: &Theme, area: Rect, y: u16, buf: &mut 
 }
 
 /// Draws the effect in one line.
-pub(crate) fn render_line(effect: Option<&Effect>, loud: bool, theme: &Theme, area: Rect, buf: &mut Buffer) {
+pub(crate) fn render_line(
+    effect: Option<&Effect>,
+    clock: Clock,
+    loud: bool,
+    theme: &Theme,
+    area: Rect,
+    buf: &mut Buffer,
+) {
     let Some(effect) = effect else {
         put(area, 0, vec![span(theme, Token::Dim, " flip a switch: its effect is measured here")], buf);
         return;
@@ -166,8 +185,8 @@ pub(crate) fn render_line(effect: Option<&Effect>, loud: bool, theme: &Theme, ar
         line.push(span(theme, token, format!("{} given back  ", figures::bytes(released))));
     }
     if let (Some(before), Some(after)) = (&effect.before, &effect.after) {
-        let all = rows(before, after, "");
-        for (index, name) in [(0, "allocated"), (1, "reserved"), (3, "step")] {
+        let all = rows(before, after, clock, "");
+        for (index, name) in [(0, "allocated"), (1, "reserved"), (3, clock.of("step", "sim step"))] {
             if let Some(Row { change: Some(change), verdict, .. }) = all.get(index) {
                 line.push(span(theme, Token::Dim, format!("{name} ")));
                 line.push(span(theme, *verdict, format!("{change}  ")));

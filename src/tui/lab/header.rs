@@ -88,13 +88,18 @@ fn figures_of(state: &LabState, theme: &Theme) -> Vec<Span<'static>> {
     }
     line.extend([
         span(theme, Token::Strong, format!("{:>9}", figures::milliseconds(steps.median))),
-        span(theme, Token::Dim, " ms"),
+        span(theme, Token::Dim, if state.simulated { " ms sim" } else { " ms" }),
         span(theme, Token::Strong, format!("{:>8}", figures::short_count(steps.throughput))),
         span(theme, Token::Dim, format!(" {}", state.items)),
     ]);
     if let Some(last) = &steps.last {
-        line.push(span(theme, Token::Dim, "   loss "));
-        line.push(span(theme, Token::Strong, format!("{:>6.3}", last.loss)));
+        match last.loss {
+            Some(loss) => {
+                line.push(span(theme, Token::Dim, "   loss "));
+                line.push(span(theme, Token::Strong, format!("{loss:>6.3}")));
+            }
+            None => line.push(span(theme, Token::Dim, "   no loss")),
+        }
     }
     if steps.skipped > 0 {
         line.push(span(theme, Token::Warn, format!("   {} skipped", steps.skipped)));

@@ -13,10 +13,19 @@ const GUTTER: u16 = 6;
 /// Draws the pane.
 pub(crate) fn render(steps: &StepsView, theme: &Theme, area: Rect, buf: &mut Buffer) {
     let mut title = vec![span(theme, Token::Title, "loss")];
-    if let Some(last) = &steps.last {
-        title.push(span(theme, Token::Strong, format!(" {:.3}", last.loss)));
+    let last = steps.last.as_ref().map(|last| last.loss);
+    if let Some(Some(loss)) = last {
+        title.push(span(theme, Token::Strong, format!(" {loss:.3}")));
     }
     let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
+    if last == Some(None) {
+        let text = "No loss: nothing is computed on a simulated device.";
+        let width = usize::from(inner.width.saturating_sub(2));
+        for (y, line) in (0..inner.height).zip(pane::wrap(text, width)) {
+            pane::put_at(inner, 1, y, vec![span(theme, Token::Dim, line)], buf);
+        }
+        return;
+    }
     let plot = Rect { x: inner.x + GUTTER, width: inner.width.saturating_sub(GUTTER + 1), ..inner };
     let losses: Vec<f32> = steps.losses.iter().copied().filter(|loss| loss.is_finite()).collect();
     if plot.is_empty() || losses.is_empty() {

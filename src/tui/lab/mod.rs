@@ -37,7 +37,30 @@ use ratatui::layout::{Constraint, Layout as Split, Rect};
 use self::pane::{Frame, span};
 use super::app::{App, Layout};
 use super::theme::Token;
-use crate::session::RunState;
+use crate::session::{LabState, RunState};
+
+/// Whose times a lab shows: every figure of a simulated clock says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Clock {
+    /// They were measured.
+    Real,
+    /// They are a model's.
+    Simulated,
+}
+
+impl Clock {
+    const fn of_lab(lab: &LabState) -> Self {
+        if lab.simulated { Self::Simulated } else { Self::Real }
+    }
+
+    /// The word that fits.
+    const fn of(self, real: &'static str, simulated: &'static str) -> &'static str {
+        match self {
+            Self::Real => real,
+            Self::Simulated => simulated,
+        }
+    }
+}
 
 /// The smallest terminal that shows the lab.
 pub(crate) const SMALLEST: (u16, u16) = (40, 12);
@@ -92,6 +115,7 @@ fn two_columns(app: &App, body: Rect, buf: &mut Buffer, layout: &mut Layout) {
     draw_blocks(app, Frame::Box, blocks, buf, layout);
 
     let (latest, theme) = (app.latest(), app.theme());
+    let clock = Clock::of_lab(latest);
     let view = &latest.view;
     let mut rest = right;
     let mut take = |rows: u16| {
@@ -103,8 +127,8 @@ fn two_columns(app: &App, body: Rect, buf: &mut Buffer, layout: &mut Layout) {
     let releasable = app.shown().view.ledger.releasable;
     switches::render(latest, releasable, theme, take(switches::wanted_rows(latest)), buf, &mut layout.targets);
     let effect = view.effects.last();
-    effect::render(effect, latest.items, app.effect_is_loud(), theme, take(effect::WANTED_ROWS), buf);
-    steps::render(&view.steps, theme, take(steps::WANTED_ROWS), buf);
+    effect::render(effect, clock, latest.items, app.effect_is_loud(), theme, take(effect::WANTED_ROWS), buf);
+    steps::render(&view.steps, clock, theme, take(steps::WANTED_ROWS), buf);
     let mut spare = rest.height;
     let mut take = |rows: u16| {
         let rows = rows.min(rest.height);
@@ -133,6 +157,7 @@ fn two_columns(app: &App, body: Rect, buf: &mut Buffer, layout: &mut Layout) {
 
 fn one_column(app: &App, body: Rect, buf: &mut Buffer, layout: &mut Layout) {
     let (latest, theme) = (app.latest(), app.theme());
+    let clock = Clock::of_lab(latest);
     let switches = if body.width >= 100 { 1 } else { 2 };
     let below = switches + 2;
     let areas = Split::vertical([
@@ -147,8 +172,8 @@ fn one_column(app: &App, body: Rect, buf: &mut Buffer, layout: &mut Layout) {
     draw_blocks(app, Frame::Rule, blocks, buf, layout);
     let releasable = app.shown().view.ledger.releasable;
     switches::render_compact(latest, releasable, theme, switches, buf, &mut layout.targets);
-    effect::render_line(latest.view.effects.last(), app.effect_is_loud(), theme, effect, buf);
-    steps::render_line(&latest.view.steps, theme, steps, buf);
+    effect::render_line(latest.view.effects.last(), clock, app.effect_is_loud(), theme, effect, buf);
+    steps::render_line(&latest.view.steps, clock, theme, steps, buf);
 }
 
 fn draw_memory(app: &App, kind: Frame, area: Rect, buf: &mut Buffer, layout: &mut Layout) {

@@ -5,6 +5,7 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::Span;
 
+use super::Clock;
 use super::pane::{self, Frame, put, put_at, put_right, span};
 use crate::model::{Micros, Phase, StepsView};
 use crate::tui::figures;
@@ -20,11 +21,11 @@ const FIGURES: u16 = 15;
 const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
 
 /// Draws the pane: a bar and milliseconds for each phase and for the copies (medians of the last steps).
-pub(crate) fn render(steps: &StepsView, theme: &Theme, area: Rect, buf: &mut Buffer) {
+pub(crate) fn render(steps: &StepsView, clock: Clock, theme: &Theme, area: Rect, buf: &mut Buffer) {
     let mut title = vec![span(theme, Token::Title, "step")];
     if steps.finished > 0 {
         title.push(span(theme, Token::Strong, format!(" {}", figures::milliseconds(steps.median))));
-        title.push(span(theme, Token::Dim, " ms · median of the last steps"));
+        title.push(span(theme, Token::Dim, clock.of(" ms · median of the last steps", " ms simulated · median")));
     }
     let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
@@ -61,7 +62,7 @@ const fn short_label(phase: Phase) -> &'static str {
 }
 
 /// Draws the phases in one line: name and milliseconds, each in its colour.
-pub(crate) fn render_line(steps: &StepsView, theme: &Theme, area: Rect, buf: &mut Buffer) {
+pub(crate) fn render_line(steps: &StepsView, clock: Clock, theme: &Theme, area: Rect, buf: &mut Buffer) {
     let figure = |name: &'static str, token: Token, time: Micros| {
         [
             Span::styled("▌", Style::new().fg(theme.color(token))),
@@ -74,6 +75,6 @@ pub(crate) fn render_line(steps: &StepsView, theme: &Theme, area: Rect, buf: &mu
         line.extend(figure(short_label(phase), phase.into(), time));
     }
     line.extend(figure("copy", Token::Copy, steps.copy));
-    line.push(span(theme, Token::Dim, "ms"));
+    line.push(span(theme, Token::Dim, clock.of("ms", "ms sim")));
     put(area, 0, line, buf);
 }
