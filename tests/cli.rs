@@ -30,12 +30,15 @@ fn mistakes_are_told_with_exit_code_2() {
     refused(&["run", "gpt-mini", "--amp", "fp8"], 2, "fp8");
     refused(&["run", "gpt-mini", "--opt", "lion"], 2, "lion");
     refused(&["--theme", "neon"], 2, "neon");
-    refused(&["run", "gpt-mini", "--heads", "5"], 2, "5 heads do not divide a width of 32");
+    refused(&["run", "gpt-mini", "--heads", "5"], 2, "has 5 heads, which do not divide a width of 32");
     refused(&["run", "gpt-mini", "--accum", "5"], 2, "can't be cut into 5 micro-batches");
     refused(&["run", "gpt-mini", "--batch", "0"], 2, "at least 1");
     refused(&["run", "gpt-mini", "--limit", "8 apples"], 2, "no unit of memory");
     refused(&["run", "gpt-mini", "--device", "abacus"], 2, "there is no device 'abacus'");
     refused(&["run", "mlp-mini", "--data", "text"], 2, "can't read text");
+    refused(&["run", "mlp-mini", "--heads", "2"], 2, "mlp-mini has no size 'heads'");
+    refused(&["run", "vit-mini", "--patch", "5"], 2, "choose a side that divides 32");
+    refused(&["run", "varlen-mini", "--data", "reference"], 2, "use --data fresh");
     refused(&["teach"], 2, "there is no workload 'teach'");
 }
 

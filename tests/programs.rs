@@ -266,7 +266,8 @@ const LENGTHS: [usize; 12] = [512, 64, 384, 128, 480, 96, 256, 32, 448, 160, 320
 
 fn varlen(name: &str) {
     let sizes = LanguageSizes { vocab: 30522, context: 512, seq: 512, width: 1024, layers: 24, heads: 16 };
-    let workload = bert("varlen", sizes).unwrap().with_data(Data::Fresh, 0).with_lengths(LENGTHS.to_vec()).unwrap();
+    let workload =
+        bert("varlen", sizes).unwrap().with_data(Data::Fresh, 0).unwrap().with_lengths(LENGTHS.to_vec()).unwrap();
     let config = Config { data: DataPath::Fresh, ..Config::new(8) };
     is_as_recorded(name, Box::new(workload), config, LENGTHS.len());
 }

@@ -4,12 +4,13 @@ use std::process::ExitCode;
 
 use clap::Args;
 use color_eyre::eyre::Result;
-use serde_json::json;
+use serde_json::{Map, Value, json};
 
 use super::spec::{cards, workloads};
 use crate::session;
 use crate::train::Config;
 use crate::tui::Catalog;
+use crate::workload::{Entry, Group};
 
 /// Arguments of `vramlab list`.
 #[derive(Debug, Args)]
@@ -34,7 +35,13 @@ pub(super) fn run(args: &ListArgs) -> Result<ExitCode> {
     if args.json {
         let workloads: Vec<_> = entries
             .iter()
-            .map(|e| json!({ "name": e.name, "title": e.title, "about": e.about, "batch": e.batch }))
+            .map(|e| {
+                let (group, sizes) = (e.group().title(), e.sizes.given());
+                let sizes: Map<String, Value> = sizes.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+                json!({
+                    "name": e.name, "title": e.title, "about": e.about, "batch": e.batch, "group": group, "sizes": sizes,
+                })
+            })
             .collect();
         let devices: Vec<String> =
             std::iter::once("cpu".to_owned()).chain(cards.iter().map(|card| format!("sim:{}", card.name))).collect();
@@ -47,12 +54,17 @@ pub(super) fn run(args: &ListArgs) -> Result<ExitCode> {
         println!("{}", serde_json::to_string_pretty(&value)?);
         return Ok(ExitCode::SUCCESS);
     }
-    println!("workloads");
-    for entry in &entries {
-        println!("  {:<10} {}", entry.name, entry.title);
-        println!("  {:<10} {}", "", entry.about);
+    for group in Group::ALL {
+        println!("{}", group.title());
+        for entry in entries.iter().filter(|entry| entry.group() == group) {
+            let own = if catalog.is_users_own(&entry.name) { " (your own)" } else { "" };
+            println!("  {:<12} {}{own}", entry.name, entry.title);
+            println!("  {:<12} {}", "", entry.about);
+            println!("  {:<12} {}", "", sizes(entry));
+        }
+        println!();
     }
-    println!("\nswitches (keys in the lab)");
+    println!("switches (keys in the lab)");
     for switch in &switches {
         println!("  {}  {:<14} {}", switch.key, switch.label, switch.values.join(" · "));
         println!("     {}", switch.teaches);
@@ -71,4 +83,11 @@ pub(super) fn run(args: &ListArgs) -> Result<ExitCode> {
     }
     println!("\nthemes\n  {}", themes.names().join(", "));
     Ok(ExitCode::SUCCESS)
+}
+
+/// The sizes of a workload and the arguments that change them: `--batch 16 --layers 12`.
+fn sizes(entry: &Entry) -> String {
+    let mut words = vec![format!("--batch {}", entry.batch)];
+    words.extend(entry.sizes.given().into_iter().map(|(name, value)| format!("--{name} {value}")));
+    words.join(" ")
 }

@@ -123,12 +123,18 @@ pub struct SpecArgs {
     /// Positions of a sequence (input values of an MLP).
     #[arg(long, value_name = "N", help_heading = "Sizes")]
     pub seq: Option<usize>,
-    /// Vocabulary, or classes.
-    #[arg(long, visible_alias = "classes", value_name = "N", help_heading = "Sizes")]
+    /// Vocabulary (or classes, of a model that classifies).
+    #[arg(long, value_name = "N", help_heading = "Sizes")]
     pub vocab: Option<usize>,
+    /// Classes.
+    #[arg(long, value_name = "N", help_heading = "Sizes", conflicts_with = "vocab")]
+    pub classes: Option<usize>,
     /// Rows and columns of an image.
     #[arg(long, value_name = "N", help_heading = "Sizes")]
     pub image: Option<usize>,
+    /// Rows and columns of a patch; must divide the image.
+    #[arg(long, value_name = "N", help_heading = "Sizes")]
+    pub patch: Option<usize>,
     /// Positions that the model has embeddings for [default: as many as --seq].
     #[arg(long, value_name = "N", help_heading = "Sizes")]
     pub context: Option<usize>,
@@ -225,7 +231,9 @@ impl SpecArgs {
             seq: self.seq,
             context: self.context,
             vocab: self.vocab,
+            classes: self.classes,
             image: self.image,
+            patch: self.patch,
             stages: None,
         };
         // Sizes that make no model are a mistake on the command line: better told before the screen opens.
@@ -314,11 +322,7 @@ impl SpecArgs {
 
     fn data(&self, default: DataKind) -> Result<Data> {
         let Some(path) = &self.data else {
-            return Ok(match default {
-                DataKind::Text => Data::Text(Text::source()),
-                DataKind::Synthetic => Data::Streamed,
-                DataKind::Fresh => Data::Fresh,
-            });
+            return Ok(default.data());
         };
         Ok(match path.to_str() {
             Some("reference") => Data::Reference,

@@ -10,7 +10,7 @@ use crate::device::sim::{Card, SimDevice};
 use crate::device::{Device, DeviceError};
 use crate::train::{Config, DataPath, Libraries, LoopStyle, Observer, TrainError, Trainer, TrainerOptions};
 use crate::units::Bytes;
-use crate::workload::{Architecture, CatalogError, Data, Entry, Inference, InferencePlan, Sizes};
+use crate::workload::{CatalogError, Data, Entry, Group, Inference, InferencePlan, Sizes};
 
 /// Where to train.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -90,14 +90,12 @@ pub enum BuildError {
 impl LabSpec {
     /// The words of the header: parameters are known once there is a trainer.
     pub(super) fn about(&self, trainer: Option<&Trainer>) -> About {
-        let sizes = self.sizes.or(self.workload.sizes);
         let parameters = trainer.map_or_else(String::new, |trainer| match trainer.parameter_count() {
             n @ 0..1_000 => format!("{n} parameters · "),
             n @ 1_000..1_000_000 => format!("{}k parameters · ", n / 1_000),
             n => format!("{:.1}M parameters · ", n as f64 / 1e6),
         });
-        let sequence = sizes.seq.filter(|_| self.workload.model.reads_tokens());
-        let sequence = sequence.map_or_else(String::new, |seq| format!(" T{seq}"));
+        let sequence = self.workload.sequence(self.sizes).map_or_else(String::new, |seq| format!(" T{seq}"));
         About {
             detail: format!("{parameters}B{}{sequence} · eager", self.config.batch),
             device: match (&self.device, trainer) {
@@ -117,10 +115,10 @@ impl LabSpec {
 
     /// What throughput counts.
     #[must_use]
-    pub const fn items(&self) -> &'static str {
-        match self.workload.model {
-            Architecture::Dcgan | Architecture::Resnet => "images/s",
-            model if model.reads_tokens() => "tok/s",
+    pub fn items(&self) -> &'static str {
+        match self.workload.group() {
+            Group::Images => "images/s",
+            _ if self.workload.sequence(self.sizes).is_some() => "tok/s",
             _ => "samples/s",
         }
     }

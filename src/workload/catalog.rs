@@ -3,16 +3,15 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use serde::Deserialize;
 use thiserror::Error;
 
-use super::data::{Data, DataKind};
-use super::{Dcgan, LanguageSizes, MlpSizes, ResNet, ResNetSizes, bert, gpt, mlp};
-use crate::train::{TrainError, Workload};
+use super::entry::Entry;
+use crate::train::TrainError;
 
-const BUILT_IN: [(&str, &str); 12] = [
+const BUILT_IN: [(&str, &str); 17] = [
     ("bert-large", include_str!("../../lab/workloads/bert-large.toml")),
     ("bert-mini", include_str!("../../lab/workloads/bert-mini.toml")),
+    ("churn", include_str!("../../lab/workloads/churn.toml")),
     ("dcgan", include_str!("../../lab/workloads/dcgan.toml")),
     ("dcgan-mini", include_str!("../../lab/workloads/dcgan-mini.toml")),
     ("gpt-char", include_str!("../../lab/workloads/gpt-char.toml")),
@@ -23,110 +22,14 @@ const BUILT_IN: [(&str, &str); 12] = [
     ("resnet-mini", include_str!("../../lab/workloads/resnet-mini.toml")),
     ("resnet152", include_str!("../../lab/workloads/resnet152.toml")),
     ("resnet50", include_str!("../../lab/workloads/resnet50.toml")),
+    ("varlen", include_str!("../../lab/workloads/varlen.toml")),
+    ("varlen-mini", include_str!("../../lab/workloads/varlen-mini.toml")),
+    ("vit-b16", include_str!("../../lab/workloads/vit-b16.toml")),
+    ("vit-mini", include_str!("../../lab/workloads/vit-mini.toml")),
 ];
 
 /// The workload that opens when none is named.
 pub const DEFAULT: &str = "gpt-char";
-
-/// Which architecture a workload has.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Architecture {
-    /// A transformer whose positions see each other.
-    Bert,
-    /// Two nets of convolutions, trained against each other: one makes images, one tells them from real ones.
-    Dcgan,
-    /// A transformer that predicts the next token.
-    Gpt,
-    /// Linear layers with ReLU that classify vectors.
-    Mlp,
-    /// Convolutions with residual connections that classify images.
-    Resnet,
-}
-
-impl Architecture {
-    /// Samples are sequences of tokens.
-    #[must_use]
-    pub const fn reads_tokens(self) -> bool {
-        matches!(self, Self::Bert | Self::Gpt)
-    }
-}
-
-/// Sizes; what is `None` is the workload's own.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Sizes {
-    /// Transformer blocks, or linear layers of an MLP with its head.
-    pub layers: Option<usize>,
-    /// Channels.
-    pub width: Option<usize>,
-    /// Attention heads.
-    pub heads: Option<usize>,
-    /// Positions of a sequence, or values of an MLP's input.
-    pub seq: Option<usize>,
-    /// Positions that the model has embeddings for; as many as `seq` unless said otherwise.
-    pub context: Option<usize>,
-    /// Tokens, or classes.
-    pub vocab: Option<usize>,
-    /// Rows and columns of an image.
-    pub image: Option<usize>,
-    /// Blocks of each stage of a ResNet.
-    pub stages: Option<[usize; 4]>,
-}
-
-impl Sizes {
-    /// These, and `defaults` where they say nothing. A context goes with its sequence length.
-    #[must_use]
-    pub fn or(self, defaults: Self) -> Self {
-        Self {
-            layers: self.layers.or(defaults.layers),
-            width: self.width.or(defaults.width),
-            heads: self.heads.or(defaults.heads),
-            context: self.context.or(if self.seq.is_some() { None } else { defaults.context }),
-            seq: self.seq.or(defaults.seq),
-            vocab: self.vocab.or(defaults.vocab),
-            image: self.image.or(defaults.image),
-            stages: self.stages.or(defaults.stages),
-        }
-    }
-}
-
-/// Learning rates where they differ from the reference's.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct LearningRates {
-    /// Of Adam and AdamW.
-    pub adam: Option<f64>,
-    /// Of SGD, with and without momentum.
-    pub sgd: Option<f64>,
-}
-
-/// One workload's file.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Entry {
-    /// Its name: that of the file.
-    #[serde(skip)]
-    pub name: String,
-    /// A few words.
-    pub title: String,
-    /// A sentence.
-    pub about: String,
-    /// Its architecture.
-    pub model: Architecture,
-    /// Samples of a step.
-    pub batch: usize,
-    /// `text` or `synthetic`.
-    pub data: DataKind,
-    /// Its sizes.
-    pub sizes: Sizes,
-    /// Its learning rates.
-    #[serde(default)]
-    pub learning_rate: LearningRates,
-    /// Write a piece of text every so many steps.
-    #[serde(default)]
-    pub sample_every: Option<u64>,
-}
 
 /// Why there is no such workload.
 #[derive(Debug, Error)]
@@ -192,6 +95,13 @@ impl Catalog {
         self.sources.keys().map(String::as_str)
     }
 
+    /// Whether the workload of that name is none of the built-in ones.
+    #[must_use]
+    pub fn is_users_own(&self, name: &str) -> bool {
+        let built_in = BUILT_IN.iter().find(|(built_in, _)| *built_in == name);
+        self.sources.get(name).is_some_and(|source| built_in.is_none_or(|(_, built_in)| source != built_in))
+    }
+
     /// The workload of that name.
     ///
     /// # Errors
@@ -207,105 +117,9 @@ impl Catalog {
     }
 }
 
-impl Entry {
-    /// Makes the workload with `sizes` over its own, on `data`.
-    ///
-    /// # Errors
-    /// [`CatalogError::Sizes`], [`CatalogError::Data`].
-    pub fn workload(&self, sizes: Sizes, data: Data, seed: u64) -> Result<Box<dyn Workload>, CatalogError> {
-        let sizes = sizes.or(self.sizes);
-        let need = |size: Option<usize>, what: &str| {
-            size.ok_or_else(|| CatalogError::Data(format!("the workload {} does not say its {what}", self.name)))
-        };
-        let language = || -> Result<_, CatalogError> {
-            let seq = need(sizes.seq, "seq")?;
-            Ok(LanguageSizes {
-                vocab: need(sizes.vocab, "vocab")?,
-                context: sizes.context.unwrap_or(seq),
-                seq,
-                width: need(sizes.width, "width")?,
-                layers: need(sizes.layers, "layers")?,
-                heads: need(sizes.heads, "heads")?,
-            })
-        };
-        let workload = match self.model {
-            Architecture::Gpt => {
-                let sizes = language()?;
-                if matches!(data, Data::Text(_)) && sizes.vocab < 256 {
-                    return Err(CatalogError::Data(format!(
-                        "text has 256 different bytes and the vocabulary is {}; use --vocab 256 or --data synthetic",
-                        sizes.vocab
-                    )));
-                }
-                gpt(&self.name, sizes)?.writing_every(self.sample_every)
-            }
-            Architecture::Bert => {
-                if matches!(data, Data::Text(_)) {
-                    return Err(CatalogError::Data(format!(
-                        "{} sees each next byte of a text and would learn nothing; use --data synthetic or a gpt workload",
-                        self.name
-                    )));
-                }
-                bert(&self.name, language()?)?
-            }
-            Architecture::Mlp => {
-                if matches!(data, Data::Text(_)) {
-                    return Err(CatalogError::Data(format!(
-                        "{} classifies vectors and can't read text; use --data synthetic or a gpt workload",
-                        self.name
-                    )));
-                }
-                if sizes.heads.is_some() {
-                    return Err(CatalogError::Data(format!("{} has no attention; leave --heads out", self.name)));
-                }
-                let sizes = MlpSizes {
-                    inputs: need(sizes.seq, "seq")?,
-                    width: need(sizes.width, "width")?,
-                    depth: need(sizes.layers, "layers")?,
-                    classes: need(sizes.vocab, "vocab")?,
-                };
-                mlp(&self.name, sizes)?
-            }
-            Architecture::Resnet => {
-                self.only_images(&data)?;
-                let stages = sizes
-                    .stages
-                    .ok_or_else(|| CatalogError::Data(format!("the workload {} does not say its stages", self.name)))?;
-                let sizes = ResNetSizes {
-                    stages,
-                    classes: need(sizes.vocab, "vocab")?,
-                    width: need(sizes.width, "width")?,
-                    image: need(sizes.image, "image")?,
-                };
-                return Ok(Box::new(ResNet::new(&self.name, sizes)?));
-            }
-            Architecture::Dcgan => {
-                self.only_images(&data)?;
-                if sizes.image.is_some() {
-                    return Err(CatalogError::Data(format!("{} makes images of 64²; leave --image out", self.name)));
-                }
-                return Ok(Box::new(Dcgan::new(&self.name, need(sizes.width, "width")?)?));
-            }
-        };
-        Ok(Box::new(workload.with_data(data, seed)))
-    }
-}
-
-impl Entry {
-    fn only_images(&self, data: &Data) -> Result<(), CatalogError> {
-        match data {
-            Data::Text(_) => Err(CatalogError::Data(format!(
-                "{} is trained on images and can't read text; use --data synthetic or a gpt workload",
-                self.name
-            ))),
-            Data::Reference | Data::Fresh | Data::Streamed => Ok(()),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use super::super::text::Text;
+    use super::super::{Data, Sizes, Text};
     use super::*;
 
     #[test]
@@ -314,7 +128,8 @@ mod tests {
         for name in catalog.names() {
             let entry = catalog.entry(name).unwrap();
             assert_eq!(entry.name, name);
-            entry.workload(Sizes::default(), Data::Reference, 1).unwrap();
+            entry.workload(Sizes::default(), entry.data.data(), 1).unwrap();
+            assert!(!catalog.is_users_own(name));
         }
         catalog.entry(DEFAULT).unwrap();
     }
@@ -322,11 +137,7 @@ mod tests {
     #[test]
     fn an_unknown_name_is_told_the_known_ones() {
         let error = Catalog::with_user_workloads(None).entry("gpt-5").unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "there is no workload 'gpt-5'; there are bert-large, bert-mini, dcgan, dcgan-mini, gpt-char, gpt-mini, \
-             gpt2, mlp, mlp-mini, resnet-mini, resnet152, resnet50"
-        );
+        assert!(error.starts_with("there is no workload 'gpt-5'; there are bert-large, bert-mini, churn, "), "{error}");
     }
 
     #[test]
@@ -334,25 +145,35 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("gpt-mini.toml"), "title = 3").unwrap();
         let catalog = Catalog::with_user_workloads(Some(folder.path()));
+        assert!(catalog.is_users_own("gpt-mini"));
         assert!(matches!(catalog.entry("gpt-mini"), Err(CatalogError::Malformed { .. })));
-    }
-
-    #[test]
-    fn a_context_follows_its_sequence_length() {
-        let own = Sizes { seq: Some(32), context: Some(64), ..Sizes::default() };
-        assert_eq!(Sizes { seq: Some(16), ..Sizes::default() }.or(own).context, None);
-        assert_eq!(Sizes::default().or(own).context, Some(64));
     }
 
     #[test]
     fn impossible_sizes_and_data_are_refused() {
         let catalog = Catalog::with_user_workloads(None);
-        let gpt = catalog.entry("gpt-mini").unwrap();
-        let sizes = Sizes { heads: Some(5), ..Sizes::default() };
-        assert!(matches!(gpt.workload(sizes, Data::Reference, 1), Err(CatalogError::Sizes(_))));
-        let small = Sizes { vocab: Some(100), ..Sizes::default() };
-        assert!(matches!(gpt.workload(small, Data::Text(Text::source()), 1), Err(CatalogError::Data(_))));
-        let mlp = catalog.entry("mlp-mini").unwrap();
-        assert!(matches!(mlp.workload(Sizes::default(), Data::Text(Text::source()), 1), Err(CatalogError::Data(_))));
+        let refused = |name: &str, sizes: Sizes, data: Data| {
+            catalog.entry(name).unwrap().workload(sizes, data, 1).err().unwrap().to_string()
+        };
+        let text = || Data::Text(Text::source());
+        let none = Sizes::default();
+        for (error, words) in [
+            (refused("gpt-mini", Sizes { heads: Some(5), ..none }, Data::Reference), "do not divide a width of 32"),
+            (refused("gpt-mini", Sizes { vocab: Some(100), ..none }, text()), "--vocab 256"),
+            (refused("gpt-mini", Sizes { image: Some(100), ..none }, text()), "gpt-mini has no size 'image'"),
+            (refused("bert-mini", none, text()), "sees each next byte"),
+            (refused("mlp-mini", none, text()), "classifies vectors"),
+            (refused("vit-mini", none, text()), "classifies images"),
+            (refused("vit-mini", Sizes { image: Some(33), ..none }, Data::Reference), "a side that divides 33"),
+            (refused("resnet-mini", none, text()), "can't read text"),
+            (refused("dcgan-mini", Sizes { image: Some(32), ..none }, Data::Reference), "no size 'image'"),
+            (refused("varlen-mini", none, Data::Reference), "--data fresh"),
+            (refused("varlen-mini", Sizes { seq: Some(64), ..none }, Data::Fresh), "a length of 128"),
+            (refused("churn", Sizes { width: Some(64), ..none }, Data::Fresh), "none to change"),
+        ] {
+            assert!(error.contains(words), "{error}");
+        }
+        let classes = Sizes { vocab: Some(7), ..none };
+        catalog.entry("mlp-mini").unwrap().workload(classes, Data::Reference, 1).unwrap();
     }
 }

@@ -28,3 +28,15 @@ pub enum DataKind {
     /// The reference batches, made anew on the device.
     Fresh,
 }
+
+impl DataKind {
+    /// The data themselves: the text is vramlab's own source.
+    #[must_use]
+    pub fn data(self) -> Data {
+        match self {
+            Self::Text => Data::Text(Text::source()),
+            Self::Synthetic => Data::Streamed,
+            Self::Fresh => Data::Fresh,
+        }
+    }
+}

@@ -5,7 +5,8 @@ use std::rc::Rc;
 use crate::device::DType;
 use crate::model::NameId;
 use crate::train::{
-    Adversaries, Batch, BatchLayout, BatchSource, Context, Model, OpResult, Shape, Task, Tensor, TrainError, Workload,
+    Adversaries, Batch, BatchLayout, BatchSource, Context, Model, OpResult, Segment, Shape, Task, Tensor, TrainError,
+    Workload,
 };
 
 use super::hash::{self, Cycle, Parameters, Spread};
@@ -85,7 +86,7 @@ enum Function {
 }
 
 enum Module {
-    Convolution(Convolution),
+    Convolution(Box<Convolution>),
     Norm(Box<BatchNorm>),
     Function(NameId, Function),
 }
@@ -132,7 +133,7 @@ impl<'a> Maker<'a> {
     fn convolution(&mut self, channels: [usize; 2], windows: [usize; 3]) -> OpResult<()> {
         let name = self.name();
         let made = Convolution::make(self.cx, &mut self.parameters, &name, self.direction, channels, windows)?;
-        self.modules.push(Module::Convolution(made));
+        self.modules.push(Module::Convolution(Box::new(made)));
         Ok(())
     }
 

@@ -2,8 +2,10 @@
 
 use crate::train::TrainError;
 
+use super::catalog::CatalogError;
 use super::hash::Spread;
 use super::sequential::{Description, Flow, Layer, LayerKind, Sequential};
+use super::sizes::{Size, Sizes};
 
 /// Sizes of a GPT or BERT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,6 +25,21 @@ pub struct LanguageSizes {
 }
 
 impl LanguageSizes {
+    /// Those of the workload `name`.
+    pub(super) fn of(name: &str, sizes: Sizes) -> Result<Self, CatalogError> {
+        let known = [Size::Layers, Size::Width, Size::Heads, Size::Seq, Size::Context, Size::Vocab];
+        let checked = sizes.only(name, &known)?;
+        let seq = checked.need(Size::Seq)?;
+        Ok(Self {
+            vocab: checked.need(Size::Vocab)?,
+            context: sizes.context.unwrap_or(seq),
+            seq,
+            width: checked.need(Size::Width)?,
+            layers: checked.need(Size::Layers)?,
+            heads: checked.need(Size::Heads)?,
+        })
+    }
+
     /// A model that embeds tokens, goes on with `layers` and ends with a head tied to the embedding.
     pub(super) fn describe(self, layers: impl IntoIterator<Item = Layer>) -> Description {
         let Self { vocab, context, seq, width, .. } = self;

@@ -2,7 +2,7 @@
 
 use crate::device::{DType, Kernel};
 use crate::model::{Category, NameId};
-use crate::train::{Context, OpResult, RunningStatistics, Shape, Tensor};
+use crate::train::{Context, OpResult, RunningStatistics, Segment, Shape, Tensor};
 use crate::units::StreamId;
 
 use super::hash::Parameters;
@@ -19,10 +19,11 @@ pub(super) enum Direction {
 /// Windows of a convolution: side, stride, padding.
 pub(super) type Windows = [usize; 3];
 
-/// A convolution without a bias.
+/// A convolution, without a bias unless it gets one.
 pub(super) struct Convolution {
     scope: NameId,
     weight: Tensor,
+    bias: Option<Tensor>,
     windows: Windows,
     direction: Direction,
 }
@@ -42,13 +43,28 @@ impl Convolution {
         };
         let side = windows[0];
         let weight = all.weight(cx, &format!("{name}.weight"), &[first, second, side, side])?;
-        Ok(Self { scope: cx.memory().name(name), weight, windows, direction })
+        Ok(Self { scope: cx.memory().name(name), weight, bias: None, windows, direction })
     }
 
-    pub fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
+    /// From an image to windows of it, with a bias.
+    pub fn biased(
+        cx: &mut Context,
+        all: &mut Parameters,
+        name: &str,
+        channels: [usize; 2],
+        windows: Windows,
+    ) -> OpResult<Self> {
+        let plain = Self::make(cx, all, name, Direction::Down, channels, windows)?;
+        let bias = all.bias(cx, &format!("{name}.bias"), channels[1])?;
+        Ok(Self { bias: Some(bias), ..plain })
+    }
+}
+
+impl Segment for Convolution {
+    fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
         let [_, stride, padding] = self.windows;
         cx.within(self.scope, |cx| match self.direction {
-            Direction::Down => cx.conv2d(input, &self.weight, None, stride, padding),
+            Direction::Down => cx.conv2d(input, &self.weight, self.bias.as_ref(), stride, padding),
             Direction::Up => cx.conv_transpose2d(input, &self.weight, stride, padding),
         })
     }
@@ -73,8 +89,10 @@ impl BatchNorm {
         };
         Ok(Self { scope: cx.memory().name(name), weight, bias, running })
     }
+}
 
-    pub fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
+impl Segment for BatchNorm {
+    fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
         cx.within(self.scope, |cx| cx.batch_norm(input, &self.weight, &self.bias, &self.running))
     }
 }
@@ -85,4 +103,35 @@ fn buffer(cx: &Context, name: &str, shape: &[usize], dtype: DType, value: f64) -
     let tensor = cx.memory().named_tensor(Shape::new(shape), dtype, Category::Other, name, StreamId::DEFAULT)?;
     cx.memory().launch(&Kernel::Fill { dst: tensor.operand(), value })?;
     Ok(tensor)
+}
+
+/// The largest value of each window.
+pub(super) struct MaxPool {
+    pub scope: NameId,
+    pub windows: Windows,
+}
+
+impl Segment for MaxPool {
+    fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
+        let [side, stride, padding] = self.windows;
+        cx.within(self.scope, |cx| cx.max_pool2d(input, side, stride, padding))
+    }
+}
+
+/// An image cut into patches, a vector for each, with a learned vector for each place added.
+pub(super) struct Patches {
+    pub convolution: Convolution,
+    /// (patches, width)
+    pub positions: Tensor,
+}
+
+impl Segment for Patches {
+    fn forward(&self, cx: &mut Context, image: &Tensor) -> OpResult<Tensor> {
+        let patches = self.convolution.forward(cx, image)?;
+        let rows = cx.pixels_as_rows(&patches);
+        let sum = cx.add(&rows, &self.positions)?;
+        // The reference's forward calls it `x`, to its end.
+        cx.keep_local(sum.clone());
+        Ok(sum)
+    }
 }

@@ -2,8 +2,10 @@
 
 use crate::train::TrainError;
 
+use super::catalog::CatalogError;
 use super::hash::Spread;
 use super::sequential::{Description, Flow, Layer, LayerKind, Sequential};
+use super::sizes::{Size, Sizes};
 
 /// Sizes of an MLP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +18,19 @@ pub struct MlpSizes {
     pub depth: usize,
     /// Classes.
     pub classes: usize,
+}
+
+impl MlpSizes {
+    /// Those of the workload `name`.
+    pub(super) fn of(name: &str, sizes: Sizes) -> Result<Self, CatalogError> {
+        let checked = sizes.only(name, &[Size::Layers, Size::Width, Size::Seq, Size::Classes])?;
+        Ok(Self {
+            inputs: checked.need(Size::Seq)?,
+            width: checked.need(Size::Width)?,
+            depth: checked.need(Size::Layers)?,
+            classes: checked.need(Size::Classes)?,
+        })
+    }
 }
 
 /// The workload of an MLP.

@@ -127,60 +127,6 @@ impl Segment for Activation {
     }
 }
 
-/// A square convolution.
-pub(super) struct Conv {
-    scope: NameId,
-    weight: Tensor,
-    bias: Option<Tensor>,
-    stride: usize,
-    padding: usize,
-}
-
-/// Sizes of a convolution.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct ConvSizes {
-    /// Channels that go in and come out.
-    pub channels: [usize; 2],
-    pub kernel: usize,
-    pub stride: usize,
-    pub padding: usize,
-    pub bias: bool,
-}
-
-impl Conv {
-    pub fn make(cx: &mut Context, all: &mut Parameters, name: &str, sizes: ConvSizes) -> OpResult<Self> {
-        let ConvSizes { channels: [inputs, outputs], kernel, stride, padding, bias } = sizes;
-        let weight = all.weight(cx, &format!("{name}.weight"), &[outputs, inputs, kernel, kernel])?;
-        let bias = if bias { Some(all.bias(cx, &format!("{name}.bias"), outputs)?) } else { None };
-        Ok(Self { scope: cx.memory().name(name), weight, bias, stride, padding })
-    }
-}
-
-impl Segment for Conv {
-    fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
-        let Self { weight, bias, stride, padding, .. } = self;
-        cx.within(self.scope, |cx| cx.conv2d(input, weight, bias.as_ref(), *stride, *padding))
-    }
-}
-
-/// An image cut into patches, a vector for each, with a learned vector for each place added.
-pub(super) struct Patches {
-    pub conv: Conv,
-    /// (patches, width)
-    pub positions: Tensor,
-}
-
-impl Segment for Patches {
-    fn forward(&self, cx: &mut Context, image: &Tensor) -> OpResult<Tensor> {
-        let patches = self.conv.forward(cx, image)?;
-        let rows = cx.pixels_as_rows(&patches);
-        let sum = cx.add(&rows, &self.positions)?;
-        // The reference's forward calls it `x`, to its end.
-        cx.keep_local(sum.clone());
-        Ok(sum)
-    }
-}
-
 /// The mean over all rows, or over an image's area.
 pub(super) struct Mean {
     pub scope: NameId,

@@ -9,9 +9,11 @@ use crate::train::{
     checkpoint,
 };
 
+use super::catalog::CatalogError;
 use super::hash::{self, Cycle, Parameters, Spread};
 use super::image_modules::{BatchNorm, Convolution, Direction};
 use super::modules::Linear;
+use super::sizes::{Size, Sizes};
 
 /// Sizes of a ResNet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +26,19 @@ pub struct ResNetSizes {
     pub width: usize,
     /// Rows and columns of an image.
     pub image: usize,
+}
+
+impl ResNetSizes {
+    /// Those of the workload `name`.
+    pub(super) fn of(name: &str, sizes: Sizes) -> Result<Self, CatalogError> {
+        let checked = sizes.only(name, &[Size::Stages, Size::Width, Size::Image, Size::Classes])?;
+        Ok(Self {
+            stages: checked.stages()?,
+            classes: checked.need(Size::Classes)?,
+            width: checked.need(Size::Width)?,
+            image: checked.need(Size::Image)?,
+        })
+    }
 }
 
 /// The ResNet workload.

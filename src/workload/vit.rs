@@ -2,8 +2,10 @@
 
 use crate::train::TrainError;
 
+use super::catalog::CatalogError;
 use super::hash::Spread;
 use super::sequential::{Description, Flow, Layer, LayerKind, Sequential};
+use super::sizes::{Size, Sizes};
 
 /// Sizes of a ViT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +22,22 @@ pub struct VitSizes {
     pub heads: usize,
     /// Classes.
     pub classes: usize,
+}
+
+impl VitSizes {
+    /// Those of the workload `name`.
+    pub(super) fn of(name: &str, sizes: Sizes) -> Result<Self, CatalogError> {
+        let known = [Size::Layers, Size::Width, Size::Heads, Size::Image, Size::Patch, Size::Classes];
+        let checked = sizes.only(name, &known)?;
+        Ok(Self {
+            image: checked.need(Size::Image)?,
+            patch: checked.need(Size::Patch)?,
+            width: checked.need(Size::Width)?,
+            layers: checked.need(Size::Layers)?,
+            heads: checked.need(Size::Heads)?,
+            classes: checked.need(Size::Classes)?,
+        })
+    }
 }
 
 /// The workload of a ViT.

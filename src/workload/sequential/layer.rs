@@ -42,6 +42,8 @@ pub enum LayerKind {
     TiedLinear,
     /// `max(x, 0)`.
     Relu,
+    /// The hyperbolic tangent.
+    Tanh,
     /// GELU.
     Gelu {
         /// By its tanh form.
@@ -90,6 +92,18 @@ pub enum LayerKind {
         #[serde(default = "yes")]
         bias: bool,
     },
+    /// Normalises each channel over the samples and the area of their images.
+    BatchNorm,
+    /// The largest value of each window.
+    MaxPool {
+        /// Side of a window.
+        kernel: usize,
+        /// Pixels from one window to the next.
+        stride: usize,
+        /// Pixels around the image, never the largest.
+        #[serde(default)]
+        padding: usize,
+    },
     /// The mean of all rows, or of an image's area.
     Mean,
     /// Layers that are checkpointed as one.
@@ -127,6 +141,9 @@ impl LayerKind {
             Self::Transformer { .. } => "transformer",
             Self::Patches { .. } => "patches",
             Self::Conv { .. } => "conv",
+            Self::BatchNorm => "batch_norm",
+            Self::MaxPool { .. } => "max_pool",
+            Self::Tanh => "tanh",
             Self::Mean => "mean",
             Self::Block { .. } => "block",
         }

@@ -84,10 +84,45 @@ impl Sequential {
     }
 
     /// Trains on `data`; `seed` decides what is random in it.
-    #[must_use]
-    pub fn with_data(mut self, data: Data, seed: u64) -> Self {
+    ///
+    /// # Errors
+    /// [`TrainError::Workload`] for text that the model can't learn from.
+    pub fn with_data(mut self, data: Data, seed: u64) -> Result<Self, TrainError> {
+        let name = &self.name;
+        if matches!(data, Data::Text(_)) {
+            let why = match self.input {
+                Flow::Tokens { vocab, .. } if vocab < 256 => Some(format!(
+                    "text has 256 different bytes and the vocabulary is {vocab}; use --vocab 256 or --data synthetic"
+                )),
+                Flow::Tokens { .. } if self.sees_ahead() => Some(format!(
+                    "{name} sees each next byte of a text and would learn nothing; use --data synthetic or a gpt workload"
+                )),
+                Flow::Tokens { .. } => None,
+                Flow::Image { .. } => Some(format!(
+                    "{name} classifies images and can't read text; use --data synthetic or a gpt workload"
+                )),
+                _ => Some(format!(
+                    "{name} classifies vectors and can't read text; use --data synthetic or a gpt workload"
+                )),
+            };
+            if let Some(why) = why {
+                return Err(TrainError::Workload(why));
+            }
+        }
         (self.data, self.seed) = (data, seed);
-        self
+        Ok(self)
+    }
+
+    /// Positions attend to those that follow.
+    fn sees_ahead(&self) -> bool {
+        fn any(modules: &[Module]) -> bool {
+            modules.iter().any(|module| match module {
+                Module::Transformer { style, .. } => !style.causal,
+                Module::Group { members, .. } => any(members),
+                _ => false,
+            })
+        }
+        any(&self.modules)
     }
 
     /// Writes a piece of text after every so many steps, where it trains on text.

@@ -6,7 +6,8 @@ use crate::model::NameId;
 use crate::train::{Context, Model, OpResult, Segment, Tensor, TrainError, checkpoint};
 
 use super::super::hash::Parameters;
-use super::super::modules::{Activation, Conv, Embedding, LayerNorm, Linear, Mean, Patches};
+use super::super::image_modules::{BatchNorm, Convolution, Direction, MaxPool, Patches};
+use super::super::modules::{Activation, Embedding, LayerNorm, Linear, Mean};
 use super::super::transformer::Block;
 use super::plan::Module;
 
@@ -28,16 +29,18 @@ impl Network {
         let (mut stages, mut patches) = (Vec::with_capacity(modules.len()), None);
         for module in modules {
             match module {
-                Module::Patches { name, sizes, rows } => {
-                    patches = Some((Conv::make(maker.cx, maker.all, name, *sizes)?, [*rows, sizes.channels[1]]));
+                Module::Patches { name, channels, side, rows } => {
+                    let windows = [*side, *side, 0];
+                    let convolution = Convolution::biased(maker.cx, maker.all, name, *channels, windows)?;
+                    patches = Some((convolution, [*rows, channels[1]]));
                 }
                 Module::Transformer { .. } | Module::Group { .. } => stages.push(Stage::Block(maker.segment(module)?)),
                 _ => stages.push(Stage::Plain(maker.segment(module)?)),
             }
         }
-        if let (Some(cut), Some(slot), Some((conv, shape))) = (cut, positions, patches) {
+        if let (Some(cut), Some(slot), Some((convolution, shape))) = (cut, positions, patches) {
             let positions = all.weight_in(slot, cx, "pos", &shape)?;
-            stages.insert(cut, Stage::Plain(Rc::new(Patches { conv, positions })));
+            stages.insert(cut, Stage::Plain(Rc::new(Patches { convolution, positions })));
         }
         Ok(Self(stages))
     }
@@ -109,7 +112,15 @@ impl Maker<'_> {
             Module::Gelu { name, tanh: false } => activation(cx, name, |cx, x| cx.gelu(x, false)),
             Module::LayerNorm { name, width } => Rc::new(LayerNorm::make(cx, all, name, *width)?),
             Module::Transformer { name, style } => Rc::new(Block::make(cx, all, name, *style)?),
-            Module::Conv { name, sizes } => Rc::new(Conv::make(cx, all, name, *sizes)?),
+            Module::Tanh { name } => activation(cx, name, Context::tanh),
+            Module::Conv { name, channels, windows, bias: true } => {
+                Rc::new(Convolution::biased(cx, all, name, *channels, *windows)?)
+            }
+            Module::Conv { name, channels, windows, bias: false } => {
+                Rc::new(Convolution::make(cx, all, name, Direction::Down, *channels, *windows)?)
+            }
+            Module::BatchNorm { name, channels } => Rc::new(BatchNorm::make(cx, all, name, *channels)?),
+            Module::MaxPool { name, windows } => Rc::new(MaxPool { scope: cx.memory().name(name), windows: *windows }),
             Module::Mean { name } => Rc::new(Mean { scope: cx.memory().name(name) }),
             Module::Patches { name, .. } => {
                 return Err(TrainError::Workload(format!("{name} is part of a block; let it stand alone")).into());

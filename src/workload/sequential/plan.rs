@@ -1,6 +1,5 @@
 //! A description becomes a plan: every layer with the sizes that follow from what goes in.
 
-use super::super::modules::ConvSizes;
 use super::super::transformer::BlockStyle;
 use super::layer::{Layer, LayerKind};
 
@@ -64,8 +63,11 @@ pub(super) enum Module {
     Gelu { name: String, tanh: bool },
     LayerNorm { name: String, width: usize },
     Transformer { name: String, style: BlockStyle },
-    Patches { name: String, sizes: ConvSizes, rows: usize },
-    Conv { name: String, sizes: ConvSizes },
+    Tanh { name: String },
+    Patches { name: String, channels: [usize; 2], side: usize, rows: usize },
+    Conv { name: String, channels: [usize; 2], windows: [usize; 3], bias: bool },
+    BatchNorm { name: String, channels: usize },
+    MaxPool { name: String, windows: [usize; 3] },
     Mean { name: String },
     Group { name: String, members: Vec<Self>, residual: bool },
 }
@@ -113,6 +115,8 @@ impl Planner {
                 | LayerKind::Conv { outputs: 0, .. }
                 | LayerKind::Conv { kernel: 0, .. }
                 | LayerKind::Conv { stride: 0, .. }
+                | LayerKind::MaxPool { kernel: 0, .. }
+                | LayerKind::MaxPool { stride: 0, .. }
                 | LayerKind::Patches { side: 0, .. }
                 | LayerKind::Patches { width: 0, .. },
                 _,
@@ -156,30 +160,42 @@ impl Planner {
                     )));
                 }
                 let rows = (of / side) * (of / side);
-                let sizes =
-                    ConvSizes { channels: [channels, *width], kernel: *side, stride: *side, padding: 0, bias: true };
                 self.flow = Flow::Patches { rows, width: *width };
-                modules.push(Module::Patches { name: name.into(), sizes, rows });
+                modules.push(Module::Patches { name: name.into(), channels: [channels, *width], side: *side, rows });
             }
             (&LayerKind::Conv { outputs, kernel, stride, padding, bias }, Flow::Image { channels, side }) => {
-                let Some(rest) = (side + 2 * padding).checked_sub(kernel) else {
-                    return Err(refused(format!("has a kernel of {kernel}, larger than {input} with its padding")));
-                };
-                self.flow = Flow::Image { channels: outputs, side: rest / stride + 1 };
-                let sizes = ConvSizes { channels: [channels, outputs], kernel, stride, padding, bias };
-                modules.push(Module::Conv { name: name.into(), sizes });
+                let windows = [kernel, stride, padding];
+                let side = windows_along(side, windows).ok_or_else(|| refused(too_large(kernel, input)))?;
+                self.flow = Flow::Image { channels: outputs, side };
+                modules.push(Module::Conv { name: name.into(), channels: [channels, outputs], windows, bias });
             }
-            (LayerKind::Patches { .. } | LayerKind::Conv { .. }, _) => return gets("an image"),
+            (&LayerKind::MaxPool { kernel, stride, padding }, Flow::Image { channels, side }) => {
+                if 2 * padding > kernel {
+                    return Err(refused(format!("has a padding above half its kernel of {kernel}; give less")));
+                }
+                let windows = [kernel, stride, padding];
+                let side = windows_along(side, windows).ok_or_else(|| refused(too_large(kernel, input)))?;
+                self.flow = Flow::Image { channels, side };
+                modules.push(Module::MaxPool { name: name.into(), windows });
+            }
+            (LayerKind::BatchNorm, Flow::Image { channels, .. }) => {
+                modules.push(Module::BatchNorm { name: name.into(), channels });
+            }
+            (
+                LayerKind::Patches { .. } | LayerKind::Conv { .. } | LayerKind::MaxPool { .. } | LayerKind::BatchNorm,
+                _,
+            ) => return gets("an image"),
             (LayerKind::Mean, Flow::Rows { width, .. } | Flow::Image { channels: width, .. }) => {
                 self.flow = Flow::Vector { width };
                 modules.push(Module::Mean { name: name.into() });
             }
             (LayerKind::Mean, _) => return gets("rows or an image"),
             (LayerKind::Linear { .. } | LayerKind::TiedLinear, _) => return gets("rows or a vector"),
-            (LayerKind::Relu | LayerKind::Gelu { .. }, Flow::Patches { .. }) => {
+            (LayerKind::Relu | LayerKind::Tanh | LayerKind::Gelu { .. }, Flow::Patches { .. }) => {
                 return gets("rows; put a layer_norm between them");
             }
             (LayerKind::Relu, _) => modules.push(Module::Relu { name: name.into() }),
+            (LayerKind::Tanh, _) => modules.push(Module::Tanh { name: name.into() }),
             (LayerKind::Gelu { tanh }, _) => modules.push(Module::Gelu { name: name.into(), tanh: *tanh }),
             (LayerKind::LayerNorm, Flow::Patches { rows, width }) => {
                 self.flow = Flow::Rows { rows, width };
@@ -222,6 +238,15 @@ impl Planner {
         }
         Ok(())
     }
+}
+
+/// How many windows (side, stride, padding) fit along `side` pixels.
+fn windows_along(side: usize, [kernel, stride, padding]: [usize; 3]) -> Option<usize> {
+    Some(side.checked_add(padding.checked_mul(2)?)?.checked_sub(kernel)? / stride + 1)
+}
+
+fn too_large(kernel: usize, input: Flow) -> String {
+    format!("has a kernel of {kernel}, larger than {input} with its padding; give a smaller one")
 }
 
 impl Flow {

@@ -1,0 +1,154 @@
+//! Bare allocations of random sizes and lifetimes: fragmentation without a model.
+
+use std::collections::VecDeque;
+
+use serde::Deserialize;
+
+use crate::device::DType;
+use crate::model::Category;
+use crate::train::{
+    Batch, BatchLayout, BatchSource, Config, Context, OpResult, Outcome, Routine, Shape, Task, Tensor, TrainError,
+    Workload,
+};
+use crate::units::MIB;
+
+use super::random::Random;
+
+/// How much is allocated, and how much of it stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ChurnSizes {
+    /// Requests of a step.
+    pub count: usize,
+    /// The largest request, in MiB; sizes are log-uniform from one byte to this.
+    pub largest_mib: u64,
+    /// Tensors that are alive at once; when there are more, a random one goes.
+    pub kept: usize,
+    /// Tensors beside those that stay for long: one of every eight requests, the oldest goes first.
+    #[serde(default)]
+    pub kept_long: usize,
+}
+
+/// One of so many requests is kept long.
+const LONG_LIVED: usize = 8;
+
+/// The workload without a model.
+#[derive(Clone, Debug)]
+pub struct Churn {
+    name: String,
+    sizes: ChurnSizes,
+    seed: u64,
+}
+
+impl Churn {
+    /// A workload of these sizes; `seed` decides what is random.
+    ///
+    /// # Errors
+    /// [`TrainError::Workload`] for sizes of 0.
+    pub fn new(name: &str, sizes: ChurnSizes, seed: u64) -> Result<Self, TrainError> {
+        if sizes.count == 0 || sizes.largest_mib == 0 {
+            return Err(TrainError::Workload(
+                "a churn of nothing shows nothing; give a count and largest_mib of at least 1".into(),
+            ));
+        }
+        if sizes.largest_mib > 1 << 20 {
+            return Err(TrainError::Workload(
+                "a largest_mib above 1048576 is more than any device has; give less".into(),
+            ));
+        }
+        Ok(Self { name: name.into(), sizes, seed })
+    }
+}
+
+impl Workload for Churn {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn build(&self, _: &mut Context) -> OpResult<Task> {
+        Ok(Task::Routine(Box::new(Rounds {
+            sizes: self.sizes,
+            random: Random::new(self.seed),
+            kept: Vec::new(),
+            kept_long: VecDeque::new(),
+        })))
+    }
+
+    fn resident_batches(&self, _: &mut Context, _: usize) -> OpResult<Vec<Batch>> {
+        Ok(Vec::new())
+    }
+
+    fn fresh_batch(&self, _: &mut Context, _: u32, _: usize, _: u64) -> OpResult<Batch> {
+        Err(no_batches().into())
+    }
+
+    fn batch_layout(&self, _: usize) -> BatchLayout {
+        let nothing = (Shape::new(&[0]), DType::U8);
+        BatchLayout { input: nothing, target: nothing }
+    }
+
+    fn batch_source(&self) -> Result<Box<dyn BatchSource>, TrainError> {
+        Err(no_batches())
+    }
+
+    fn items_per_sample(&self) -> usize {
+        1
+    }
+}
+
+fn no_batches() -> TrainError {
+    TrainError::Workload("a churn reads no batches; leave --data out".into())
+}
+
+/// Rounds of requests; a step is one round.
+struct Rounds {
+    sizes: ChurnSizes,
+    random: Random,
+    kept: Vec<Tensor>,
+    kept_long: VecDeque<Tensor>,
+}
+
+impl Rounds {
+    /// Bytes of the next request.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "sizes are below 2^40, and random"
+    )]
+    fn size(&mut self) -> usize {
+        let largest = (self.sizes.largest_mib * MIB) as f64;
+        (self.random.unit() * largest.ln()).exp() as usize
+    }
+
+    fn request(&mut self, cx: &mut Context) -> OpResult<()> {
+        let shape = Shape::new(&[self.size().max(1)]);
+        let tensor = cx.memory().tensor(shape, DType::U8, Category::Other, "random tensor")?;
+        if self.sizes.kept_long > 0 && self.random.below(LONG_LIVED) == 0 {
+            self.kept_long.push_back(tensor);
+            if self.kept_long.len() > self.sizes.kept_long {
+                self.kept_long.pop_front();
+            }
+            return Ok(());
+        }
+        self.kept.push(tensor);
+        while self.kept.len() > self.sizes.kept {
+            self.kept.swap_remove(self.random.below(self.kept.len()));
+        }
+        Ok(())
+    }
+}
+
+impl Routine for Rounds {
+    fn step(&mut self, cx: &mut Context, _: &Config, _: u64) -> OpResult<Outcome> {
+        for _ in 0..self.sizes.count {
+            cx.op("allocate", |cx| self.request(cx))?;
+        }
+        Ok(Outcome::default())
+    }
+
+    fn reset(&mut self) {
+        self.kept.clear();
+        self.kept_long.clear();
+    }
+}

@@ -1,0 +1,193 @@
+//! One workload's file: which model it has, on what it trains.
+
+use serde::Deserialize;
+
+use super::catalog::CatalogError;
+use super::churn::{Churn, ChurnSizes};
+use super::data::{Data, DataKind};
+use super::hash::Spread;
+use super::own::{self, Input};
+use super::sequential::{Layer, Sequential};
+use super::sizes::{Size, Sizes};
+use super::{Dcgan, LanguageSizes, MlpSizes, ResNet, ResNetSizes, VitSizes, bert, gpt, mlp, vit};
+use crate::train::Workload;
+
+/// Which architecture a workload has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Architecture {
+    /// A transformer whose positions see each other.
+    Bert,
+    /// No model: allocations of random sizes and lifetimes.
+    Churn,
+    /// Two nets of convolutions, trained against each other: one makes images, one tells them from real ones.
+    Dcgan,
+    /// A transformer that predicts the next token.
+    Gpt,
+    /// The layers that the file lists.
+    Layers,
+    /// Linear layers with ReLU that classify vectors.
+    Mlp,
+    /// Convolutions with residual connections that classify images.
+    Resnet,
+    /// A transformer over patches that classifies images.
+    Vit,
+}
+
+/// What workloads have in common, for a list of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Group {
+    /// They read tokens.
+    Language,
+    /// They read or make images.
+    Images,
+    /// They read vectors.
+    Vectors,
+    /// Their requests change from step to step.
+    Fragmentation,
+}
+
+impl Group {
+    /// All, in the order of a list.
+    pub const ALL: [Self; 4] = [Self::Language, Self::Images, Self::Vectors, Self::Fragmentation];
+
+    /// Its heading.
+    #[must_use]
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Language => "language models",
+            Self::Images => "images",
+            Self::Vectors => "vectors",
+            Self::Fragmentation => "fragmentation",
+        }
+    }
+}
+
+/// Learning rates where they differ from the reference's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LearningRates {
+    /// Of Adam and AdamW.
+    pub adam: Option<f64>,
+    /// Of SGD, with and without momentum.
+    pub sgd: Option<f64>,
+}
+
+/// One workload's file.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Entry {
+    /// Its name: that of the file.
+    #[serde(skip)]
+    pub name: String,
+    /// A few words.
+    pub title: String,
+    /// A sentence.
+    pub about: String,
+    /// Its architecture.
+    pub model: Architecture,
+    /// Samples of a step.
+    pub batch: usize,
+    /// What it trains on.
+    pub data: DataKind,
+    /// Its sizes.
+    #[serde(default)]
+    pub sizes: Sizes,
+    /// Its learning rates.
+    #[serde(default)]
+    pub learning_rate: LearningRates,
+    /// Write a piece of text every so many steps.
+    #[serde(default)]
+    pub sample_every: Option<u64>,
+    /// Positions of a sample, step after step.
+    #[serde(default)]
+    pub lengths: Vec<usize>,
+    /// What a model of listed layers reads.
+    pub input: Option<Input>,
+    /// The layers of such a model.
+    #[serde(default)]
+    pub layers: Vec<Layer>,
+    /// How far the first weights of such a model spread.
+    pub weights: Option<Spread>,
+    /// Sizes of a churn.
+    pub churn: Option<ChurnSizes>,
+}
+
+impl Entry {
+    /// Its place in a list.
+    #[must_use]
+    pub fn group(&self) -> Group {
+        match (self.model, self.input) {
+            _ if !self.lengths.is_empty() => Group::Fragmentation,
+            (Architecture::Churn, _) => Group::Fragmentation,
+            (Architecture::Bert | Architecture::Gpt, _) | (Architecture::Layers, Some(Input::Tokens { .. })) => {
+                Group::Language
+            }
+            (Architecture::Dcgan | Architecture::Resnet | Architecture::Vit, _)
+            | (Architecture::Layers, Some(Input::Image { .. })) => Group::Images,
+            (Architecture::Mlp | Architecture::Layers, _) => Group::Vectors,
+        }
+    }
+
+    /// Positions of a sample of tokens, with `sizes` over its own; none for other samples.
+    #[must_use]
+    pub fn sequence(&self, sizes: Sizes) -> Option<usize> {
+        match (self.model, self.input) {
+            (Architecture::Bert | Architecture::Gpt, _) => sizes.or(self.sizes).seq,
+            (Architecture::Layers, Some(Input::Tokens { seq, .. })) => Some(seq),
+            _ => None,
+        }
+    }
+
+    /// Makes the workload with `sizes` over its own, on `data`.
+    ///
+    /// # Errors
+    /// [`CatalogError::Sizes`], [`CatalogError::Data`].
+    pub fn workload(&self, sizes: Sizes, data: Data, seed: u64) -> Result<Box<dyn Workload>, CatalogError> {
+        let name = &*self.name;
+        let all = sizes.or(self.sizes);
+        let of_classifier = sizes.of_classifier().or(self.sizes.of_classifier());
+        let model = match self.model {
+            Architecture::Gpt => gpt(name, LanguageSizes::of(name, all)?)?.writing_every(self.sample_every),
+            Architecture::Bert => bert(name, LanguageSizes::of(name, all)?)?,
+            Architecture::Mlp => mlp(name, MlpSizes::of(name, of_classifier)?)?,
+            Architecture::Vit => vit(name, VitSizes::of(name, of_classifier)?)?,
+            Architecture::Layers => self.own_model(all)?,
+            Architecture::Resnet => {
+                self.only_images(&data)?;
+                return Ok(Box::new(ResNet::new(name, ResNetSizes::of(name, of_classifier)?)?));
+            }
+            Architecture::Dcgan => {
+                self.only_images(&data)?;
+                return Ok(Box::new(Dcgan::new(name, all.only(name, &[Size::Width])?.need(Size::Width)?)?));
+            }
+            Architecture::Churn => {
+                all.only(name, &[])?;
+                let sizes = self.churn.ok_or_else(|| self.lacks("table [churn] with count, largest_mib and kept"))?;
+                return Ok(Box::new(Churn::new(name, sizes, seed)?));
+            }
+        };
+        Ok(Box::new(model.with_data(data, seed)?.with_lengths(self.lengths.clone())?))
+    }
+
+    fn own_model(&self, sizes: Sizes) -> Result<Sequential, CatalogError> {
+        sizes.only(&self.name, &[])?;
+        let input = self.input.ok_or_else(|| self.lacks("input"))?;
+        let description = own::describe(input, &self.layers, self.weights);
+        Ok(Sequential::new(&self.name, &description)?.writing_every(self.sample_every))
+    }
+
+    fn lacks(&self, what: &str) -> CatalogError {
+        CatalogError::Data(format!("the workload {} has no {what}; add it to its file", self.name))
+    }
+
+    fn only_images(&self, data: &Data) -> Result<(), CatalogError> {
+        match data {
+            Data::Text(_) => Err(CatalogError::Data(format!(
+                "{} is trained on images and can't read text; use --data synthetic or a gpt workload",
+                self.name
+            ))),
+            Data::Reference | Data::Fresh | Data::Streamed => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! A user's own model: the `input` and `layers` of a workload's file.
+
+use serde::Deserialize;
+
+use super::hash::Spread;
+use super::sequential::{Description, Flow, Layer, LayerKind};
+
+/// One sample of a user's model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+pub enum Input {
+    /// A sequence of tokens; the model learns each next one.
+    Tokens {
+        /// Tokens of a sample.
+        seq: usize,
+        /// How many different ones there are.
+        vocab: usize,
+    },
+    /// A square image; the model learns its class.
+    Image {
+        /// Rows and columns.
+        side: usize,
+        /// Values of a pixel.
+        #[serde(default = "colours")]
+        channels: usize,
+    },
+    /// Numbers; the model learns their class.
+    Vector {
+        /// How many.
+        values: usize,
+    },
+}
+
+const fn colours() -> usize {
+    3
+}
+
+impl Input {
+    const fn flow(self) -> Flow {
+        match self {
+            Self::Tokens { seq, vocab } => Flow::Tokens { rows: seq, vocab },
+            Self::Image { side, channels } => Flow::Image { channels, side },
+            Self::Vector { values } => Flow::Vector { width: values },
+        }
+    }
+
+    /// Samples are sequences of tokens.
+    #[must_use]
+    pub const fn is_tokens(self) -> bool {
+        matches!(self, Self::Tokens { .. })
+    }
+}
+
+/// The description of a user's model. First weights spread as a transformer's where it has such layers, unless it says otherwise.
+pub(super) fn describe(input: Input, layers: &[Layer], weights: Option<Spread>) -> Description {
+    let transformer = |layer: &Layer| {
+        matches!(layer.kind, LayerKind::Transformer { .. } | LayerKind::Embedding { .. } | LayerKind::Patches { .. })
+    };
+    let usual = if layers.iter().any(transformer) { Spread::Transformer } else { Spread::FanIn };
+    Description { input: input.flow(), layers: layers.to_vec(), spread: weights.unwrap_or(usual) }
+}

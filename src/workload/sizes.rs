@@ -1,0 +1,193 @@
+//! Sizes of models, as files and the command line give them.
+
+use serde::Deserialize;
+
+use super::catalog::CatalogError;
+
+/// Sizes; what is `None` is the workload's own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sizes {
+    /// Transformer blocks, or linear layers of an MLP with its head.
+    pub layers: Option<usize>,
+    /// Channels.
+    pub width: Option<usize>,
+    /// Attention heads.
+    pub heads: Option<usize>,
+    /// Positions of a sequence, or values of an MLP's input.
+    pub seq: Option<usize>,
+    /// Positions that the model has embeddings for; as many as `seq` unless said otherwise.
+    pub context: Option<usize>,
+    /// Tokens; of a model that classifies: the same as `classes`.
+    pub vocab: Option<usize>,
+    /// Classes.
+    pub classes: Option<usize>,
+    /// Rows and columns of an image.
+    pub image: Option<usize>,
+    /// Rows and columns of a patch of an image.
+    pub patch: Option<usize>,
+    /// Blocks of each stage of a ResNet.
+    pub stages: Option<[usize; 4]>,
+}
+
+/// A size of a model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Size {
+    Layers,
+    Width,
+    Heads,
+    Seq,
+    Context,
+    Vocab,
+    Classes,
+    Image,
+    Patch,
+    Stages,
+}
+
+impl Size {
+    const ALL: [Self; 10] = [
+        Self::Layers,
+        Self::Width,
+        Self::Heads,
+        Self::Seq,
+        Self::Context,
+        Self::Vocab,
+        Self::Classes,
+        Self::Image,
+        Self::Patch,
+        Self::Stages,
+    ];
+
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Layers => "layers",
+            Self::Width => "width",
+            Self::Heads => "heads",
+            Self::Seq => "seq",
+            Self::Context => "context",
+            Self::Vocab => "vocab",
+            Self::Classes => "classes",
+            Self::Image => "image",
+            Self::Patch => "patch",
+            Self::Stages => "stages",
+        }
+    }
+}
+
+impl Sizes {
+    /// These, and `defaults` where they say nothing. A context goes with its sequence length.
+    #[must_use]
+    pub fn or(self, defaults: Self) -> Self {
+        Self {
+            layers: self.layers.or(defaults.layers),
+            width: self.width.or(defaults.width),
+            heads: self.heads.or(defaults.heads),
+            context: self.context.or(if self.seq.is_some() { None } else { defaults.context }),
+            seq: self.seq.or(defaults.seq),
+            vocab: self.vocab.or(defaults.vocab),
+            classes: self.classes.or(defaults.classes),
+            image: self.image.or(defaults.image),
+            patch: self.patch.or(defaults.patch),
+            stages: self.stages.or(defaults.stages),
+        }
+    }
+
+    /// Of a model that classifies, where the vocabulary is its classes.
+    #[must_use]
+    pub fn of_classifier(mut self) -> Self {
+        let vocab = self.vocab.take();
+        self.classes = self.classes.or(vocab);
+        self
+    }
+
+    /// Those that are given, by the names of their arguments. Stages, which no argument changes, are left out.
+    #[must_use]
+    pub fn given(&self) -> Vec<(&'static str, usize)> {
+        let named = Size::ALL.into_iter().filter(|size| *size != Size::Stages);
+        named.filter_map(|size| Some((size.word(), self.get(size)?))).collect()
+    }
+
+    fn get(&self, size: Size) -> Option<usize> {
+        match size {
+            Size::Layers => self.layers,
+            Size::Width => self.width,
+            Size::Heads => self.heads,
+            Size::Seq => self.seq,
+            Size::Context => self.context,
+            Size::Vocab => self.vocab,
+            Size::Classes => self.classes,
+            Size::Image => self.image,
+            Size::Patch => self.patch,
+            Size::Stages => self.stages.map(|stages| stages.iter().sum()),
+        }
+    }
+
+    /// Holds them to what the architecture of `workload` has.
+    ///
+    /// # Errors
+    /// Which size it lacks, and which ones it has.
+    pub(super) fn only<'a>(self, workload: &'a str, known: &[Size]) -> Result<Checked<'a>, CatalogError> {
+        match Size::ALL.into_iter().find(|size| self.get(*size).is_some() && !known.contains(size)) {
+            Some(other) => {
+                let known: Vec<_> = known.iter().map(|size| size.word()).collect();
+                let has = if known.is_empty() { "none to change".to_owned() } else { known.join(", ") };
+                Err(CatalogError::Data(format!(
+                    "{workload} has no size '{}'; leave it out (its sizes: {has})",
+                    other.word()
+                )))
+            }
+            None => Ok(Checked { workload, sizes: self }),
+        }
+    }
+}
+
+/// Sizes that an architecture has.
+pub(super) struct Checked<'a> {
+    workload: &'a str,
+    pub sizes: Sizes,
+}
+
+impl Checked<'_> {
+    /// One that has to be there.
+    ///
+    /// # Errors
+    /// It is not.
+    pub fn need(&self, size: Size) -> Result<usize, CatalogError> {
+        self.sizes.get(size).ok_or_else(|| missing(self.workload, size.word()))
+    }
+
+    /// The stages.
+    ///
+    /// # Errors
+    /// There are none.
+    pub fn stages(&self) -> Result<[usize; 4], CatalogError> {
+        self.sizes.stages.ok_or_else(|| missing(self.workload, "stages"))
+    }
+}
+
+fn missing(workload: &str, what: &str) -> CatalogError {
+    CatalogError::Data(format!("the workload {workload} does not say its {what}; add it to the sizes in its file"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_context_follows_its_sequence_length() {
+        let own = Sizes { seq: Some(32), context: Some(64), ..Sizes::default() };
+        assert_eq!(Sizes { seq: Some(16), ..Sizes::default() }.or(own).context, None);
+        assert_eq!(Sizes::default().or(own).context, Some(64));
+    }
+
+    #[test]
+    fn sizes_that_a_model_lacks_are_refused_by_name() {
+        let sizes = Sizes { width: Some(4), heads: Some(2), ..Sizes::default() };
+        let error = sizes.only("mlp", &[Size::Layers, Size::Width]).err().unwrap().to_string();
+        assert_eq!(error, "mlp has no size 'heads'; leave it out (its sizes: layers, width)");
+        let checked = sizes.only("gpt", &[Size::Heads, Size::Width, Size::Seq]).unwrap();
+        assert_eq!(checked.need(Size::Width).unwrap(), 4);
+        assert!(checked.need(Size::Seq).is_err());
+    }
+}

@@ -1,0 +1,219 @@
+//! Models that a user's file spells out, layer by layer.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that can't be set up fails")]
+
+#[path = "common/training.rs"]
+mod training;
+
+use std::collections::HashMap;
+
+use vramlab::model::EventKind;
+use vramlab::train::{Config, DataPath, Libraries, Workload};
+use vramlab::workload::{Catalog, CatalogError, Data, Sizes};
+
+const GPT_MINI: &str = r#"
+    input = { kind = "tokens", seq = 32, vocab = 257 }
+    [[layers]]
+    kind = "embedding"
+    width = 32
+    positions = 32
+    [[layers]]
+    kind = "transformer"
+    heads = 4
+    causal = true
+    tanh = true
+    repeat = 2
+    [[layers]]
+    kind = "layer_norm"
+    [[layers]]
+    kind = "tied_linear"
+"#;
+
+const MLP_MINI: &str = r#"
+    input = { kind = "vector", values = 32 }
+    [[layers]]
+    kind = "block"
+    repeat = 3
+    layers = [{ kind = "linear", outputs = 64 }, { kind = "relu" }]
+    [[layers]]
+    name = "head"
+    kind = "linear"
+    outputs = 10
+"#;
+
+const VIT_MINI: &str = r#"
+    input = { kind = "image", side = 32 }
+    [[layers]]
+    kind = "patches"
+    side = 8
+    width = 32
+    [[layers]]
+    kind = "transformer"
+    heads = 4
+    repeat = 2
+    [[layers]]
+    kind = "layer_norm"
+    [[layers]]
+    kind = "mean"
+    [[layers]]
+    kind = "linear"
+    outputs = 10
+"#;
+
+const CONVOLUTIONS: &str = r#"
+    input = { kind = "image", side = 16, channels = 1 }
+    [[layers]]
+    kind = "conv"
+    outputs = 8
+    kernel = 3
+    padding = 1
+    bias = false
+    [[layers]]
+    kind = "batch_norm"
+    [[layers]]
+    kind = "relu"
+    [[layers]]
+    kind = "max_pool"
+    kernel = 2
+    stride = 2
+    [[layers]]
+    kind = "block"
+    repeat = 2
+    residual = true
+    layers = [{ kind = "conv", outputs = 8, kernel = 3, padding = 1 }, { kind = "tanh" }]
+    [[layers]]
+    kind = "mean"
+    [[layers]]
+    kind = "linear"
+    outputs = 4
+"#;
+
+/// The workload of a file with these lines.
+fn of_file(lines: &str) -> Result<Box<dyn Workload>, CatalogError> {
+    let folder = tempfile::tempdir().unwrap();
+    let head = "title = 'mine'\nabout = 'Mine.'\nmodel = 'layers'\nbatch = 4\ndata = 'synthetic'\n";
+    std::fs::write(folder.path().join("mine.toml"), format!("{head}{lines}")).unwrap();
+    let catalog = Catalog::with_user_workloads(Some(folder.path()));
+    catalog.entry("mine")?.workload(Sizes::default(), Data::Reference, 1)
+}
+
+/// What a run asked of its allocator.
+#[derive(Debug, PartialEq)]
+enum Request {
+    Alloc(u64),
+    /// Of the request with this number.
+    Free(usize),
+}
+
+/// Requests and losses of three steps.
+fn run(workload: Box<dyn Workload>, config: Config) -> (Vec<Request>, Vec<f32>) {
+    let (mut trainer, events) = training::trainer(workload, config, Libraries::HOPPER);
+    let losses = (0..3).map(|_| trainer.step().unwrap().loss).collect();
+    let (mut requests, mut live, mut count) = (Vec::new(), HashMap::new(), 0);
+    for event in events.borrow().iter() {
+        match &event.kind {
+            EventKind::Alloc { address, requested, .. } => {
+                live.insert(*address, count);
+                count += 1;
+                requests.push(Request::Alloc(requested.get()));
+            }
+            EventKind::FreeRequested { address } => requests.push(Request::Free(live.remove(address).unwrap())),
+            _ => {}
+        }
+    }
+    (requests, losses)
+}
+
+#[test]
+fn a_file_that_spells_out_a_built_in_model_is_that_model() {
+    for (name, lines) in [("gpt-mini", GPT_MINI), ("mlp-mini", MLP_MINI), ("vit-mini", VIT_MINI)] {
+        for variant in ["base", "bf16", "ckpt"] {
+            let (built_in, batch) = training::workload(name);
+            let config = training::variant(variant, batch);
+            let theirs = run(built_in, config);
+            let ours = run(of_file(lines).unwrap(), config);
+            assert!(ours.1.iter().all(|loss| loss.is_finite()));
+            assert_eq!(ours.1, theirs.1, "losses of {name} {variant}");
+            assert!(ours.0 == theirs.0, "requests of {name} {variant}");
+        }
+    }
+}
+
+#[test]
+fn convolutions_of_a_users_own_learn() {
+    for config in [Config::new(8), Config { checkpointing: true, ..Config::new(8) }] {
+        let (mut trainer, _events) = training::trainer(of_file(CONVOLUTIONS).unwrap(), config, Libraries::PROCESSOR);
+        let losses: Vec<f32> = (0..40).map(|_| trainer.step().unwrap().loss).collect();
+        assert!(losses[36..].iter().sum::<f32>() < 0.8 * losses[..4].iter().sum::<f32>(), "{losses:?}");
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_told_with_its_layer() {
+    let vector = "input = { kind = 'vector', values = 32 }\n";
+    let tokens = "input = { kind = 'tokens', seq = 8, vocab = 100 }\n";
+    let image = "input = { kind = 'image', side = 30 }\n";
+    for (input, layers, words) in [
+        (
+            vector,
+            "[[layers]]\nkind = 'embedding'\nwidth = 8",
+            "layer 1 (embedding) gets a vector of 32 values and takes tokens",
+        ),
+        (tokens, "[[layers]]\nkind = 'relu'", "layer 1 (relu) gets 8 tokens and takes numbers"),
+        (
+            tokens,
+            "[[layers]]\nkind = 'embedding'\nwidth = 8\npositions = 4",
+            "layer 1 (embedding) has 4 positions for sequences of 8",
+        ),
+        (
+            tokens,
+            "[[layers]]\nkind = 'embedding'\nwidth = 8",
+            "the last layer makes 8 rows of 8 values; let it make 100 values",
+        ),
+        (
+            image,
+            "[[layers]]\nkind = 'patches'\nside = 8\nwidth = 16",
+            "layer 1 (patches) can't cut an image of 3 × 30 × 30 into squares of 8",
+        ),
+        (
+            image,
+            "[[layers]]\nkind = 'conv'\noutputs = 8\nkernel = 31",
+            "layer 1 (conv) has a kernel of 31, larger than",
+        ),
+        (
+            vector,
+            "[[layers]]\nkind = 'block'\nresidual = true\nlayers = [{ kind = 'linear', outputs = 8 }]",
+            "layer 1 (block) makes a vector of 8 values of a vector of 32 values",
+        ),
+        (
+            vector,
+            "[[layers]]\nkind = 'block'\nlayers = [{ kind = 'relu' }, { kind = 'mean' }]",
+            "layer 1.2 (mean) gets a vector",
+        ),
+        (vector, "[[layers]]\nkind = 'linear'\noutputs = 0", "layer 1 (linear) has a size of 0"),
+        (vector, "[[layers]]\nkind = 'linear'\noutputs = 8\ncolour = 3", "colour"),
+        (vector, "[[layers]]\nkind = 'lstm'", "lstm"),
+        ("", "[[layers]]\nkind = 'relu'", "mine has no input"),
+    ] {
+        let Err(error) = of_file(&format!("{input}{layers}")) else { panic!("{layers} is accepted") };
+        assert!(error.to_string().contains(words), "{error}");
+    }
+}
+
+#[test]
+fn churn_goes_on_and_gives_everything_back() {
+    let catalog = Catalog::with_user_workloads(None);
+    let workload = catalog.entry("churn").unwrap().workload(Sizes::default(), Data::Fresh, 1).unwrap();
+    let config = Config { data: DataPath::Fresh, ..Config::new(1) };
+    let (mut trainer, _events) = training::simulated(workload, config);
+    let mut allocated = Vec::new();
+    for _ in 0..20 {
+        trainer.step().unwrap();
+        allocated.push(trainer.memory().allocated().get());
+    }
+    let statistics = trainer.statistics();
+    assert_eq!(statistics.allocation.all.allocated, 20 * 400);
+    assert_eq!(statistics.allocation.all.current, 120);
+    assert!(statistics.inactive_split_bytes.all.current > 0);
+    trainer.configure(Config { accumulation: 2, ..config }).unwrap();
+    assert_eq!(trainer.memory().allocated().get(), 0);
+}
