@@ -215,6 +215,28 @@ fn every_attention_kernel_asks_as_pytorch_does() {
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
 }
 
+/// On the simulated H200: where a whole step takes no time.
+fn simulated(workload: &str, variants: &[&str]) {
+    let folder = format!("{}/tests/data/requests", env!("CARGO_MANIFEST_DIR"));
+    let names = variants.iter().map(|variant| format!("{workload}.{variant}"));
+    let failures: Vec<String> = names.filter_map(|name| simulated_difference(&folder, &name)).collect();
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+}
+
+#[test]
+fn vit_asks_as_pytorch_does() {
+    simulated("vit-mini", &ALL);
+    simulated("vit-odd", &["base", "bf16", "ckpt"]);
+    simulated("vit-med", &["base", "ckpt"]);
+}
+
+#[test]
+fn bert_large_asks_as_pytorch_does() {
+    simulated("bert-large", &["base"]);
+    simulated("bert-s128", &["bf16"]);
+    simulated("bert-s200", &["base"]);
+}
+
 #[test]
 fn bert_mini_asks_as_pytorch_does() {
     check("bert-mini", &ALL);

@@ -124,6 +124,11 @@ fn bert_mini_is_pytorchs() {
 }
 
 #[test]
+fn vit_mini_is_pytorchs() {
+    check("vit-mini", None, Libraries::HOPPER);
+}
+
+#[test]
 fn without_workspaces_everything_else_stays() {
     check("mlp-mini", Some(&["base", "all"]), Libraries::PROCESSOR);
     check("gpt-mini", Some(&["base", "bf16", "all"]), Libraries::PROCESSOR);

@@ -107,7 +107,7 @@ enum Request {
 /// Requests and losses of three steps.
 fn run(workload: Box<dyn Workload>, config: Config) -> (Vec<Request>, Vec<f32>) {
     let (mut trainer, events) = training::trainer(workload, config, Libraries::HOPPER);
-    let losses = (0..3).map(|_| trainer.step().unwrap().loss).collect();
+    let losses = (0..3).map(|_| trainer.step().unwrap().loss.unwrap()).collect();
     let (mut requests, mut live, mut count) = (Vec::new(), HashMap::new(), 0);
     for event in events.borrow().iter() {
         match &event.kind {
@@ -142,7 +142,7 @@ fn a_file_that_spells_out_a_built_in_model_is_that_model() {
 fn convolutions_of_a_users_own_learn() {
     for config in [Config::new(8), Config { checkpointing: true, ..Config::new(8) }] {
         let (mut trainer, _events) = training::trainer(of_file(CONVOLUTIONS).unwrap(), config, Libraries::PROCESSOR);
-        let losses: Vec<f32> = (0..40).map(|_| trainer.step().unwrap().loss).collect();
+        let losses: Vec<f32> = (0..40).map(|_| trainer.step().unwrap().loss.unwrap()).collect();
         assert!(losses[36..].iter().sum::<f32>() < 0.8 * losses[..4].iter().sum::<f32>(), "{losses:?}");
     }
 }
