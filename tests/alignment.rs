@@ -277,3 +277,25 @@ fn head_sizes_that_need_padding_ask_as_pytorch_does() {
     check("gpt-hd4", &["base", "bf16", "all"]);
     check("gpt-hd10", &["base", "bf16", "all"]);
 }
+
+/// Compares recordings of the repository with runs on the simulated H200, which takes no time at full size.
+fn check_simulated(workload: &str, variants: &[&str]) {
+    let folder = format!("{}/tests/data/requests", env!("CARGO_MANIFEST_DIR"));
+    let names = variants.iter().map(|variant| format!("{workload}.{variant}"));
+    let failures: Vec<String> = names.filter_map(|name| simulated_difference(&folder, &name)).collect();
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+}
+
+#[test]
+fn resnets_ask_as_pytorch_does() {
+    let variants =
+        ["base", "bf16", "ckpt", "accum4", "sgd", "tf32", "accum2bf16", "bf16ckpt", "tf32ckpt", "ckptaccum2"];
+    check_simulated("resnet-mini", &variants);
+    check_simulated("resnet50", &["base", "bf16", "tf32", "ckpt"]);
+}
+
+#[test]
+fn adversaries_ask_as_pytorch_does() {
+    check_simulated("dcgan-mini", &["base", "bf16", "sgd", "tf32"]);
+    check_simulated("dcgan", &["base", "bf16"]);
+}

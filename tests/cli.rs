@@ -135,7 +135,8 @@ fn the_environment_gives_allocator_settings() {
 #[test]
 fn list_and_doctor_speak_json() {
     let list: serde_json::Value = serde_json::from_slice(&vramlab(&["list", "--json"]).stdout).unwrap();
-    assert_eq!(list["workloads"].as_array().unwrap().len(), 3);
+    let names: Vec<_> = list["workloads"].as_array().unwrap().iter().map(|w| w["name"].as_str().unwrap()).collect();
+    assert!(["dcgan", "gpt2", "mlp", "resnet152", "resnet50"].iter().all(|name| names.contains(name)), "{names:?}");
     assert_eq!(list["switches"].as_array().unwrap().len(), 6);
     let doctor: serde_json::Value = serde_json::from_slice(&vramlab(&["doctor", "--json"]).stdout).unwrap();
     assert!(doctor.as_array().unwrap().iter().any(|line| line["subject"] == "processor" && line["found"] == true));

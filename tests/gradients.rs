@@ -8,7 +8,9 @@ use vramlab::allocator::Settings;
 use vramlab::device::DType;
 use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::model::Category;
-use vramlab::train::{AttentionKernel, Context, Libraries, Memory, OpResult, Segment, Shape, Tensor, checkpoint};
+use vramlab::train::{
+    AttentionKernel, Context, Libraries, Memory, OpResult, RunningStatistics, Segment, Shape, Tensor, checkpoint,
+};
 use vramlab::units::Bytes;
 
 fn context() -> Context {
@@ -136,6 +138,63 @@ fn activations() {
     check(&[&[4, 6]], &|cx, p| cx.relu(&p[0]));
     check(&[&[4, 6]], &|cx, p| cx.gelu(&p[0], true));
     check(&[&[4, 6]], &|cx, p| cx.gelu(&p[0], false));
+}
+
+#[test]
+fn convolutions_and_their_transposes() {
+    check(&[&[2, 3, 5, 5], &[4, 3, 3, 3], &[4]], &|cx, p| cx.conv2d(&p[0], &p[1], Some(&p[2]), 2, 1));
+    check(&[&[2, 3, 4, 4], &[2, 3, 1, 1]], &|cx, p| cx.conv2d(&p[0], &p[1], None, 1, 0));
+    check(&[&[2, 3, 3, 3], &[3, 2, 4, 4]], &|cx, p| cx.conv_transpose2d(&p[0], &p[1], 2, 1));
+}
+
+#[test]
+fn batch_norm_in_all_three_arguments() {
+    check(&[&[3, 2, 2, 3], &[2], &[2]], &|cx, p| {
+        let running = RunningStatistics {
+            mean: tensor(cx, &[2], DType::F64, &[0.0; 2]),
+            variance: tensor(cx, &[2], DType::F64, &[1.0; 2]),
+            batches: tensor(cx, &[], DType::I64, &[0.0]),
+        };
+        cx.batch_norm(&p[0], &p[1], &p[2], &running)
+    });
+}
+
+#[test]
+fn pooling_and_means() {
+    check(&[&[2, 2, 5, 5]], &|cx, p| cx.max_pool2d(&p[0], 3, 2, 1));
+    check(&[&[2, 3, 2, 4]], &|cx, p| cx.mean(&p[0], 2..4));
+    check(&[&[2, 3, 4]], &|cx, p| cx.mean(&p[0], 1..2));
+}
+
+#[test]
+fn functions_in_place() {
+    check(&[&[4, 6]], &|cx, p| cx.tanh(&p[0]));
+    check(&[&[4, 6]], &|cx, p| {
+        let copy = cx.scale(&p[0], 1.5, "copy")?;
+        cx.relu_in_place(copy)
+    });
+    check(&[&[4, 6], &[4, 6]], &|cx, p| {
+        let copy = cx.scale(&p[0], 1.5, "copy")?;
+        let sum = cx.add_in_place(copy, &p[1])?;
+        cx.leaky_relu_in_place(sum, 0.2)
+    });
+}
+
+#[test]
+fn binary_cross_entropy_of_logits() {
+    let mut cx = context();
+    let logits = parameters(&mut cx, &[&[6]], DType::F64).remove(0);
+    let target = tensor(&cx, &[6], DType::F64, &[1.0, 0.0, 1.0, 0.25, 0.0, 1.0]);
+    let scalar = cx.binary_cross_entropy_with_logits(&logits, &target).unwrap();
+    let seed = one(&cx, DType::F64);
+    cx.backward(&scalar, &seed).unwrap();
+    let (x, t) = (values(1, 6), decode(&cx, &target));
+    let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
+    let losses = x.iter().zip(&t).map(|(&x, &t)| -t * sigmoid(x).ln() - (1.0 - t) * (1.0 - sigmoid(x)).ln());
+    assert!((decode(&cx, &scalar)[0] - losses.sum::<f64>() / 6.0).abs() < 1e-12);
+    for ((gradient, x), t) in decode(&cx, cx.gradient(&logits).unwrap()).iter().zip(x).zip(t) {
+        assert!((gradient - (sigmoid(x) - t) / 6.0).abs() < 1e-12);
+    }
 }
 
 #[test]
