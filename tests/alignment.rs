@@ -227,7 +227,6 @@ fn simulated(workload: &str, variants: &[&str]) {
 fn vit_asks_as_pytorch_does() {
     simulated("vit-mini", &ALL);
     simulated("vit-odd", &["base", "bf16", "ckpt"]);
-    simulated("vit-med", &["base", "ckpt"]);
 }
 
 #[test]
