@@ -30,6 +30,7 @@ fn gpt2(observer: Box<dyn Observer>) -> Trainer {
         device: DeviceChoice::Sim(Box::new(CardCatalog::with_user_cards(None).card("h200").unwrap())),
         speed: Speed::Max,
         settings: Settings::default(),
+        alloc_conf: "".into(),
         limit: None,
         inference: None,
         steps: None,

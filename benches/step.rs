@@ -24,6 +24,7 @@ fn spec(name: &str, data: Data) -> LabSpec {
         device: DeviceChoice::Cpu,
         speed: session::Speed::Max,
         settings: Settings::default(),
+        alloc_conf: "".into(),
         limit: None,
         steps: None,
         inference: None,

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Sub, SubAssign};
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
@@ -53,6 +54,30 @@ impl Bytes {
     #[must_use]
     pub const fn saturating_sub(self, other: Self) -> Self {
         Self(self.0.saturating_sub(other.0))
+    }
+}
+
+impl FromStr for Bytes {
+    type Err = String;
+
+    /// Reads `8GiB`, `512 MiB`, `1.5g`, `4096`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+        let (number, unit) = text.split_at(split);
+        let unit = match unit.trim().to_ascii_lowercase().as_str() {
+            "" | "b" => 1,
+            "k" | "kib" => KIB,
+            "m" | "mib" => MIB,
+            "g" | "gib" => GIB,
+            other => return Err(format!("'{other}' is no unit of memory; write KiB, MiB or GiB")),
+        };
+        let number: f64 = number.parse().map_err(|_| "a size is a number and a unit, such as 8GiB".to_owned())?;
+        let bytes = number * unit as f64;
+        if !(1.0..=9.0e18).contains(&bytes) {
+            return Err("a size must be at least one byte and below 8 EiB".to_owned());
+        }
+        Ok(Self(bytes as u64))
     }
 }
 
@@ -140,6 +165,18 @@ impl StreamId {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sizes_are_read_with_and_without_units() {
+        let bytes = |text: &str| text.parse::<Bytes>();
+        assert_eq!(bytes("8GiB"), Ok(Bytes::gib(8)));
+        assert_eq!(bytes("512 MiB"), Ok(Bytes::mib(512)));
+        assert_eq!(bytes("1.5g"), Ok(Bytes::mib(1536)));
+        assert_eq!(bytes("4096"), Ok(Bytes(4096)));
+        for wrong in ["8 apples", "GiB", "0", "-3GiB"] {
+            assert!(bytes(wrong).is_err(), "{wrong}");
+        }
+    }
 
     #[test]
     fn bytes_display_with_the_largest_unit_below_them() {

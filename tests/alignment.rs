@@ -199,7 +199,21 @@ fn gpt_mini_asks_as_pytorch_does() {
 #[test]
 fn the_shortest_loop_asks_as_pytorch_does() {
     let folder = format!("{}/tests/data/requests", env!("CARGO_MANIFEST_DIR"));
-    let names = ["loop.gpt-mini.adam", "loop.gpt-mini.sgd0", "loop.gpt-mini.zeroed"];
+    let names = [
+        "loop.gpt-mini.adam",
+        "loop.gpt-mini.sgd0",
+        "loop.gpt-mini.zeroed",
+        "loop.gpt-mini.adamwd",
+        "loop.gpt-mini.fused",
+        "loop.gpt-mini.fusedadam",
+        "loop.gpt-mini.loop",
+        "loop.gpt-mini.sgdloop",
+        "loop.gpt-mini.sgdwd",
+        "loop.gpt-mini.sgdfused",
+        "loop.gpt-mini.save_on_cpu",
+        "loop.gpt-mini.save_on_cpu_pinned",
+        "loop.bert-mini.save_on_cpu_pinned",
+    ];
     let failures: Vec<String> = names.iter().filter_map(|name| simulated_difference(&folder, name)).collect();
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
 }

@@ -12,8 +12,9 @@ use std::time::Duration;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use vramlab::session::{Command, LabState, RunState, StepSize, Switch};
+use vramlab::session::{Command, LabState, MemoryLimit, RunState, StepSize, Switch};
 use vramlab::tui::{self, Action, App, Catalog, ColorTier, Effect, GlyphTier, Message};
+use vramlab::units::Bytes;
 
 fn app_on(state: LabState) -> App {
     let catalog = Catalog::default();
@@ -52,9 +53,50 @@ fn every_switch_key_sends_its_command() {
         Command::Next(Switch::Pinned),
         Command::Next(Switch::Optimizer),
         Command::Next(Switch::ZeroGrad),
+        Command::Next(Switch::Form),
+        Command::Next(Switch::Batch),
+        Command::Previous(Switch::Batch),
+        Command::Next(Switch::Offload),
+        Command::Next(Switch::Attention),
+        Command::Next(Switch::Tf32),
+        Command::Next(Switch::Schedule),
+        Command::Next(Switch::Retain),
         Command::EmptyCache,
     ];
-    assert_eq!(typed(&mut app, "mcapoze"), expected.map(Effect::Send));
+    assert_eq!(typed(&mut app, "mcapozOBbfAtsre"), expected.map(Effect::Send));
+}
+
+fn enter(app: &mut App) -> Vec<Effect> {
+    app.update(key(KeyCode::Enter, KeyModifiers::NONE))
+}
+
+#[test]
+fn a_limit_is_written_and_checked_before_it_is_sent() {
+    let mut app = app_on(lab_states::running());
+    assert_eq!(typed(&mut app, "L12 applesq"), [], "letters are text now, not commands");
+    assert_eq!(enter(&mut app), []);
+    let seen: String = drawn(&mut app, 80, 24).content().iter().map(|cell| cell.symbol()).collect();
+    assert!(seen.contains("is no unit of memory"), "{seen}");
+    app.update(key(KeyCode::Char('u'), KeyModifiers::CONTROL));
+    typed(&mut app, "5");
+    typed(&mut app, "00MiBx");
+    app.update(key(KeyCode::Backspace, KeyModifiers::NONE));
+    assert_eq!(enter(&mut app), [Effect::Send(Command::Limit(Some(MemoryLimit::Bytes(Bytes::mib(500)))))]);
+    assert_eq!(typed(&mut app, "m"), [Effect::Send(Command::Next(Switch::Amp))], "the editor is closed");
+    typed(&mut app, "L");
+    assert_eq!(enter(&mut app), [Effect::Send(Command::Limit(None))]);
+}
+
+#[test]
+fn allocator_settings_that_pytorch_refuses_are_not_sent() {
+    let mut app = app_on(lab_states::running());
+    typed(&mut app, "xmax_split_size_mb:1");
+    assert_eq!(enter(&mut app), []);
+    app.update(key(KeyCode::Esc, KeyModifiers::NONE));
+    typed(&mut app, "xexpandable_segments:True");
+    assert_eq!(enter(&mut app), [Effect::Send(Command::Settings("expandable_segments:True".into()))]);
+    typed(&mut app, "x");
+    assert_eq!(app.update(key(KeyCode::Char('c'), KeyModifiers::CONTROL)), [Effect::Quit]);
 }
 
 #[test]
@@ -74,7 +116,7 @@ fn stepping_goes_by_op_phase_and_step() {
 fn a_lab_that_does_not_train_takes_no_commands_but_can_be_left() {
     for run in [RunState::Starting, RunState::Finished, RunState::Failed("no".into())] {
         let mut app = app_on(with_run(run));
-        assert_eq!(typed(&mut app, "mcapoze .,n"), []);
+        assert_eq!(typed(&mut app, "mcapozeOBbfAtsrLx .,n"), []);
         assert_eq!(typed(&mut app, "q"), [Effect::Quit]);
     }
 }
@@ -166,7 +208,7 @@ fn a_click_does_what_stands_there() {
     let mut app = app_on(lab_states::running());
     let buf = drawn(&mut app, 120, 40);
     let row = (0..40)
-        .find(|&y| (0..120).map(|x| buf[(x, y)].symbol().to_owned()).collect::<String>().contains("checkpointing"))
+        .find(|&y| (0..120).map(|x| buf[(x, y)].symbol().to_owned()).collect::<String>().contains(" c checkpoint"))
         .unwrap();
     let click = |column| {
         let kind = MouseEventKind::Down(MouseButton::Left);
@@ -203,7 +245,7 @@ fn nothing_changes_without_a_message() {
     drawn(&mut app, 120, 40);
     drawn(&mut app, 120, 40);
     assert!(!app.needs_frame());
-    app.update(key(KeyCode::Char('x'), KeyModifiers::NONE));
+    app.update(key(KeyCode::Char('X'), KeyModifiers::NONE));
     assert!(!app.needs_frame(), "an unbound key draws nothing");
 }
 

@@ -99,6 +99,10 @@ impl Device for Recorded {
         self.device.copy_pinned(from, to, stream)
     }
 
+    fn copy_to_pinned(&mut self, from: Address, to: HostBuffer, stream: StreamId) -> Result<(), DeviceError> {
+        self.device.copy_to_pinned(from, to, stream)
+    }
+
     fn read(&mut self, from: Address, to: &mut [u8], stream: StreamId) -> Result<(), DeviceError> {
         self.device.read(from, to, stream)
     }

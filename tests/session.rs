@@ -5,13 +5,27 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use vramlab::allocator::Settings;
-use vramlab::session::{self, Choice, Command, DeviceChoice, LabHandle, LabSpec, LabState, RunState, StepSize, Switch};
+use vramlab::session::{
+    self, Choice, Command, DeviceChoice, LabHandle, LabSpec, LabState, MemoryLimit, RunState, StepSize, Switch,
+};
 use vramlab::train::{Config, DataPath};
 use vramlab::units::{Bytes, StreamId};
 use vramlab::workload::{Catalog, Data, Random, Sizes};
 
-const SWITCHES: [Switch; 6] =
-    [Switch::Amp, Switch::Checkpointing, Switch::Accumulation, Switch::Pinned, Switch::Optimizer, Switch::ZeroGrad];
+const SWITCHES: [Switch; 12] = [
+    Switch::Amp,
+    Switch::Checkpointing,
+    Switch::Accumulation,
+    Switch::Pinned,
+    Switch::Optimizer,
+    Switch::ZeroGrad,
+    Switch::Form,
+    Switch::Offload,
+    Switch::Attention,
+    Switch::Tf32,
+    Switch::Schedule,
+    Switch::Retain,
+];
 
 fn spec(limit: Option<Bytes>) -> LabSpec {
     let workload = Catalog::with_user_workloads(None).entry("gpt-mini").unwrap();
@@ -25,7 +39,8 @@ fn spec(limit: Option<Bytes>) -> LabSpec {
         device: DeviceChoice::Cpu,
         speed: session::Speed::Max,
         settings: Settings::default(),
-        limit,
+        alloc_conf: "".into(),
+        limit: limit.map(MemoryLimit::Bytes),
         steps: None,
         inference: None,
     }
@@ -81,10 +96,10 @@ fn fifty_random_flips_change_memory_only_while_they_last() {
     driver.send(Command::Resume);
     let mut random = Random::new(42);
     for flip in 0..50 {
-        if random.below(7) == 6 {
+        if random.below(13) == 12 {
             driver.send(Command::EmptyCache);
         } else {
-            driver.send(Command::Next(SWITCHES[random.below(6)]));
+            driver.send(Command::Next(SWITCHES[random.below(12)]));
         }
         let step = driver.lab.state.borrow().view.steps.finished;
         if flip % 3 == 0 {
@@ -202,4 +217,42 @@ fn pinned_batches_come_through_the_copy_streams_own_segment() {
     assert!(lab.view.host.reserved > Bytes::ZERO, "page-locked blocks are kept");
     driver.send(Command::Next(Switch::Pinned));
     driver.wait("page-locked memory to go back", |lab| lab.view.host.reserved == Bytes::ZERO);
+}
+
+#[test]
+fn a_limit_and_allocator_settings_are_put_in_force_between_steps() {
+    let mut driver = Driver::start(spec(None));
+    driver.wait("a step", |lab| lab.view.steps.finished >= 1);
+    driver.send(Command::Settings("expandable_segments:True".into()));
+    let value = |lab: &LabState, switch| {
+        let state = lab.switches.iter().find(|state| state.switch == switch).unwrap();
+        (state.current.to_string(), state.pending.is_some())
+    };
+    driver.wait("the settings", |lab| value(lab, Switch::Settings) == ("expandable_segments:True".into(), false));
+    driver.send(Command::EmptyCache);
+    driver.wait("a segment that grows", |lab| lab.view.segments.iter().any(|segment| segment.expandable));
+    driver.send(Command::Limit(Some(MemoryLimit::Bytes(Bytes::mib(1)))));
+    driver.wait("the limit", |lab| value(lab, Switch::Limit) == ("1.00 MiB".into(), false));
+    // What is cached already is no new reservation.
+    driver.send(Command::EmptyCache);
+    let lab = driver.wait("out of memory", |lab| lab.run == RunState::OutOfMemory);
+    assert_eq!(lab.view.limit, Some(Bytes::mib(1)));
+    driver.send(Command::Limit(None));
+    driver.send(Command::Resume);
+    let step = lab.view.steps.finished;
+    driver.wait("training to go on", |lab| lab.run == RunState::Running && lab.view.steps.finished >= step + 2);
+}
+
+#[test]
+fn a_leak_is_found_and_ends_with_its_switch() {
+    let mut driver = Driver::start(spec(None));
+    driver.wait("three steps", |lab| lab.view.steps.finished >= 3);
+    let before = driver.pause().view.steps.finished;
+    driver.send(Command::Set(Switch::Retain, Choice(2)));
+    driver.send(Command::Resume);
+    let leaking = |lab: &Arc<LabState>| lab.view.findings.iter().any(|finding| finding.what.contains("a leak"));
+    let lab = driver.wait("the leak to be found", |lab| lab.view.steps.finished >= before + 6 && leaking(lab));
+    assert!(lab.view.findings.iter().any(|finding| finding.what.contains("graphs")), "{:?}", lab.view.findings);
+    driver.send(Command::Set(Switch::Retain, Choice(0)));
+    driver.wait("the leak to end", |lab| !leaking(lab) && lab.switches.iter().all(|state| state.pending.is_none()));
 }

@@ -8,11 +8,14 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use vramlab::device::cpu::{CpuDevice, CpuOptions};
+use vramlab::device::sim::SimDevice;
 use vramlab::model::{Event, EventKind};
 use vramlab::train::{
-    Amp, Config, Libraries, Observer, OptimizerKind, Request, SafePoint, TrainError, Trainer, TrainerOptions, ZeroGrad,
+    Amp, AttentionKernel, Config, Libraries, Observer, Offload, OptimizerForm, OptimizerKind, Request, Retain,
+    SafePoint, Schedule, Tf32, TrainError, Trainer, TrainerOptions, ZeroGrad,
 };
 use vramlab::units::Bytes;
+use vramlab::workload::{Catalog, Data, Sizes};
 
 /// A small generator: the test is the same every time.
 struct Dice(u64);
@@ -24,8 +27,17 @@ impl Dice {
     }
 }
 
+const OFFLOAD: [Offload; 4] = [Offload::Off, Offload::Activations, Offload::Overlapped, Offload::Optimizer];
+const ATTENTION: [AttentionKernel; 5] = [
+    AttentionKernel::Auto,
+    AttentionKernel::Math,
+    AttentionKernel::Efficient,
+    AttentionKernel::Flash,
+    AttentionKernel::CuDnn,
+];
+
 fn flipped(mut config: Config, dice: &mut Dice) -> Config {
-    match dice.roll(6) {
+    match dice.roll(13) {
         0 => config.amp = [Amp::Off, Amp::Fp16, Amp::Bf16][dice.roll(3)],
         1 => config.checkpointing = !config.checkpointing,
         2 => config.accumulation = [1, 2, 4, 8][dice.roll(4)],
@@ -34,6 +46,13 @@ fn flipped(mut config: Config, dice: &mut Dice) -> Config {
                 [OptimizerKind::Sgd, OptimizerKind::Momentum, OptimizerKind::Adam, OptimizerKind::AdamW][dice.roll(4)];
         }
         4 => config.zero_grad = [ZeroGrad::SetToNone, ZeroGrad::Zeroed][dice.roll(2)],
+        5 => config.form = [OptimizerForm::Foreach, OptimizerForm::Fused, OptimizerForm::Loop][dice.roll(3)],
+        6 => config.offload = OFFLOAD[dice.roll(4)],
+        7 => config.attention = ATTENTION[dice.roll(5)],
+        8 => config.tf32 = [Tf32::Off, Tf32::Convolutions, Tf32::On][dice.roll(3)],
+        9 => config.schedule = [Schedule::Constant, Schedule::Cosine][dice.roll(2)],
+        10 => config.retain = [Retain::Off, Retain::Losses, Retain::Graph][dice.roll(3)],
+        11 => config.pinned = !config.pinned,
         _ => config.batch = [4, 8, 5][dice.roll(3)],
     }
     config
@@ -43,33 +62,134 @@ fn allocated(trainer: &Trainer) -> u64 {
     trainer.memory().allocated().get()
 }
 
+/// Bytes asked for and not given back, and in how many blocks. How far blocks are larger than what was asked for depends on
+/// what was free, so on everything that came before.
+fn held(trainer: &Trainer) -> (i64, i64) {
+    let statistics = trainer.statistics();
+    (statistics.requested_bytes.all.current, statistics.allocation.all.current)
+}
+
+/// Flips switches at random between steps, then all back: what is allocated must be what it was.
+fn flip_and_return(name: &str, trainer: &mut Trainer, base: Config, finite: bool) {
+    // Everything that is taken once: both library handles, then their kin of a recompute; Adam's moments.
+    for checkpointing in [false, true, false] {
+        trainer.configure(Config { checkpointing, ..base }).unwrap();
+        trainer.step().unwrap();
+    }
+    let before = held(trainer);
+    let mut dice = Dice(7);
+    let mut config = base;
+    for _ in 0..100 {
+        config = flipped(config, &mut dice);
+        trainer.configure(config).unwrap();
+        let report = trainer.step().unwrap();
+        assert!(!finite || report.loss.is_some_and(f32::is_finite), "{name} {config:?}");
+    }
+    // The gradients of a zeroed step go with the next set-to-none one.
+    trainer.configure(Config { optimizer: OptimizerKind::Sgd, ..base }).unwrap();
+    trainer.step().unwrap();
+    trainer.configure(base).unwrap();
+    trainer.step().unwrap();
+    assert_eq!(held(trainer), before, "{name}");
+}
+
 #[test]
 fn a_hundred_flips_leave_not_a_byte_behind() {
-    for name in ["gpt-mini", "mlp-mini"] {
+    for name in ["gpt-mini", "mlp-mini", "bert-mini"] {
         let (model, batch) = training::workload(name);
         let base = training::variant("base", batch);
         let (mut trainer, events) = training::trainer(model, base, Libraries::HOPPER);
-        // Everything that is taken once: both library handles, then their kin of a recompute; Adam's moments.
-        for warm in ["base", "ckpt", "base"] {
-            trainer.configure(training::variant(warm, batch)).unwrap();
-            trainer.step().unwrap();
-        }
-        let before = allocated(&trainer);
-        let mut dice = Dice(7);
-        let mut config = base;
-        for _ in 0..100 {
-            events.borrow_mut().clear();
-            config = flipped(config, &mut dice);
-            trainer.configure(config).unwrap();
-            assert!(trainer.step().unwrap().loss.is_some_and(f32::is_finite), "{config:?}");
-        }
-        // The gradients of a zeroed step go with the next set-to-none one.
-        trainer.configure(Config { optimizer: OptimizerKind::Sgd, ..base }).unwrap();
-        trainer.step().unwrap();
-        trainer.configure(base).unwrap();
-        trainer.step().unwrap();
-        assert_eq!(allocated(&trainer), before, "{name}");
+        flip_and_return(name, &mut trainer, base, true);
+        events.borrow_mut().clear();
     }
+}
+
+#[test]
+fn a_hundred_flips_leave_not_a_byte_of_any_workload_on_a_simulated_gpu() {
+    let catalog = Catalog::with_user_workloads(None);
+    for name in catalog.names() {
+        let entry = catalog.entry(name).unwrap();
+        let workload = entry.workload(Sizes::default(), Data::Reference, 1).unwrap();
+        let base = Config::new(entry.batch.min(8));
+        let options = TrainerOptions { workspaces: Libraries::HOPPER, ..TrainerOptions::default() };
+        let device = Box::new(SimDevice::h200().unwrap());
+        let mut trainer = Trainer::new(device, workload, base, options, Box::new(())).unwrap();
+        flip_and_return(name, &mut trainer, base, false);
+    }
+}
+
+#[test]
+fn where_tensors_wait_and_how_a_step_is_carried_out_changes_no_loss() {
+    type Change = fn(&mut Config);
+    let losses = |change: Change| {
+        let (model, batch) = training::workload("gpt-mini");
+        let mut config = Config { amp: Amp::Fp16, accumulation: 2, ..training::variant("base", batch) };
+        change(&mut config);
+        let (mut trainer, _) = training::trainer(model, config, Libraries::PROCESSOR);
+        (0..5).map(|_| trainer.step().unwrap().loss.map(f32::to_bits)).collect::<Vec<_>>()
+    };
+    let plain = losses(|_| ());
+    let changes: [(&str, Change); 12] = [
+        ("pageable", |c| c.offload = Offload::Activations),
+        ("page-locked", |c| (c.offload, c.pinned) = (Offload::Activations, true)),
+        ("overlapped", |c| c.offload = Offload::Overlapped),
+        ("overlapped and checkpointed", |c| (c.offload, c.checkpointing) = (Offload::Overlapped, true)),
+        ("checkpointed", |c| (c.offload, c.checkpointing) = (Offload::Activations, true)),
+        ("parked", |c| c.offload = Offload::Optimizer),
+        ("parked page-locked", |c| (c.offload, c.pinned) = (Offload::Optimizer, true)),
+        ("fused", |c| c.form = OptimizerForm::Fused),
+        ("parked and fused", |c| (c.offload, c.form) = (Offload::Optimizer, OptimizerForm::Fused)),
+        ("loop", |c| c.form = OptimizerForm::Loop),
+        ("losses kept", |c| c.retain = Retain::Losses),
+        ("graphs kept", |c| c.retain = Retain::Graph),
+    ];
+    for (name, change) in changes {
+        assert_eq!(losses(change), plain, "{name}");
+    }
+}
+
+#[test]
+fn parked_optimizer_state_weighs_on_nothing_between_steps() {
+    let run = |offload| {
+        let (model, batch) = training::workload("gpt-mini");
+        let config = Config { offload, ..training::variant("base", batch) };
+        let (mut trainer, events) = training::trainer(model, config, Libraries::PROCESSOR);
+        trainer.step().unwrap();
+        let rounded: u64 = trainer.parameters().map(|(_, t)| t.bytes().get().next_multiple_of(512)).sum();
+        let host = events.borrow().iter().rev().find_map(|event| match event.kind {
+            EventKind::HostMemory { allocated, .. } => Some(allocated),
+            _ => None,
+        });
+        let bytes: u64 = trainer.parameters().map(|(_, t)| t.bytes().get()).sum();
+        (allocated(&trainer), rounded, host.map(Bytes::get), bytes)
+    };
+    let (here, rounded, ..) = run(Offload::Off);
+    let (parked, _, host, bytes) = run(Offload::Optimizer);
+    assert_eq!(here - parked, 2 * rounded);
+    assert_eq!(host, Some(2 * bytes), "pageable memory holds both moments to the byte");
+}
+
+#[test]
+fn kept_losses_cost_a_block_each_and_kept_graphs_what_was_saved() {
+    let grows = |retain| {
+        let (model, batch) = training::workload("gpt-mini");
+        let config = Config { retain, ..training::variant("base", batch) };
+        let (mut trainer, _) = training::trainer(model, config, Libraries::PROCESSOR);
+        trainer.step().unwrap();
+        trainer.step().unwrap();
+        let before = allocated(&trainer);
+        trainer.step().unwrap();
+        let rise = allocated(&trainer) - before;
+        trainer.configure(Config { retain: Retain::Off, ..config }).unwrap();
+        trainer.step().unwrap();
+        let (model, _) = training::workload("gpt-mini");
+        let (mut fresh, _) = training::trainer(model, Config { retain: Retain::Off, ..config }, Libraries::PROCESSOR);
+        fresh.step().unwrap();
+        assert_eq!(allocated(&trainer), allocated(&fresh), "turned off, everything goes");
+        rise
+    };
+    assert_eq!(grows(Retain::Losses), 512);
+    assert!(grows(Retain::Graph) > 500_000, "activations of two layers");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use color_eyre::eyre::Result;
 use serde_json::{Map, Value, json};
 
 use super::spec::{cards, workloads};
-use crate::session;
+use crate::session::{self, Setup};
 use crate::train::Config;
 use crate::tui::Catalog;
 use crate::workload::{Entry, Group};
@@ -27,8 +27,8 @@ pub(super) fn run(args: &ListArgs) -> Result<ExitCode> {
     let cards = cards();
     let cards = cards.names().map(|name| cards.card(name)).collect::<Result<Vec<_>, _>>()?;
     let switches = {
-        let config = Config::new(1);
-        session::panel(&config, &config)
+        let setup = Setup::new(Config::new(1));
+        session::panel(&setup, &setup)
     };
     let folder = Catalog::user_folder(|name| std::env::var(name).ok());
     let themes = Catalog::with_user_themes(folder.as_deref());

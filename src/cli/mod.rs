@@ -8,6 +8,7 @@ mod list;
 pub mod replay;
 mod run;
 mod spec;
+mod switches;
 mod usage;
 
 use std::process::ExitCode;

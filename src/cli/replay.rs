@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use color_eyre::eyre::WrapErr;
 
-use super::spec::parse_bytes;
 use crate::allocator::{Settings, TraceEvent};
 use crate::snapshot::replay::{Conditions, Observer, Overrides, Report, SettledRetries, verify_observed};
 use crate::snapshot::{Snapshot, SnapshotError, TraceEntry};
@@ -30,10 +29,10 @@ pub struct ReplayArgs {
     #[arg(long, value_name = "CONF", value_parser = alloc_conf)]
     pub alloc_conf: Option<String>,
     /// Memory limit of the recorded program, such as 8GiB [default: as X.stats.json says].
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    #[arg(long, value_name = "BYTES")]
     pub limit: Option<Bytes>,
     /// Memory of the recorded device [default: as X.stats.json says].
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes)]
+    #[arg(long, value_name = "BYTES")]
     pub device_bytes: Option<Bytes>,
     /// torch.cuda.memory_stats() at the end of the recording, as JSON [default: X.stats.json beside X.pickle].
     #[arg(long, value_name = "FILE")]

@@ -10,7 +10,7 @@ use serde_json::{Map, Value, json};
 use super::spec::SpecArgs;
 use crate::model::Phase;
 use crate::session::LabSpec;
-use crate::train::{Amp, Marks, OptimizerKind, Trainer};
+use crate::train::{Amp, Marks, OptimizerKind, Tf32, Trainer};
 use crate::units::Bytes;
 
 /// Arguments of `vramlab run`.
@@ -90,13 +90,25 @@ fn object(spec: &LabSpec, trainer: &Trainer, steps: &[Step]) -> Value {
         OptimizerKind::Adam => "adam",
         OptimizerKind::AdamW => "adamw",
     };
+    let config = &spec.config;
     let mut row = json!({
         "workload": spec.workload.name,
         "amp": amp,
         "ckpt": spec.config.checkpointing,
         "accum": spec.config.accumulation,
         "opt": opt,
-        "tf32": false,
+        "tf32": config.tf32 == Tf32::On,
+        "tf32_mode": config.tf32,
+        "opt_form": config.form,
+        "weight_decay": config.hyper.decay(config.optimizer),
+        "schedule": config.schedule,
+        "zero_grad": config.zero_grad,
+        "offload": config.offload,
+        "attention": config.attention,
+        "retain": config.retain,
+        "pinned": config.pinned,
+        "limit": spec.limit.map(|limit| limit.of(trainer.device_info().memory)),
+        "alloc_conf": spec.alloc_conf,
         "batch": spec.config.batch,
         "steps": steps.len(),
         "step_ms": median_of_later_half(steps),

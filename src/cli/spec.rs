@@ -6,51 +6,15 @@ use clap::{Args, ValueEnum};
 use color_eyre::eyre::Result;
 
 use super::Usage;
+use super::switches::SwitchArgs;
 use crate::allocator::Settings;
 use crate::device::sim::{CardCatalog, CardError};
-use crate::session::{DeviceChoice, LabSpec, Speed};
-use crate::train::{Amp, Config, DataPath, OptimizerKind, ZeroGrad};
-use crate::units::{Bytes, GIB, KIB, MIB};
+use crate::session::{DeviceChoice, LabSpec, MemoryLimit, Speed};
+use crate::train::DataPath;
 use crate::workload::{
     self, Architecture, Catalog, CatalogError, Data, DataKind, Entry, Generation, InferenceMode, InferencePlan, Models,
     Sizes, Text,
 };
-
-/// Mixed precision.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum AmpArg {
-    /// Everything in fp32.
-    #[default]
-    Off,
-    /// fp16 with a gradient scaler.
-    Fp16,
-    /// bf16.
-    Bf16,
-}
-
-/// Optimizer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum OptArg {
-    /// Plain SGD: no state.
-    Sgd,
-    /// SGD with momentum 0.9: one state tensor per parameter.
-    Momentum,
-    /// Adam: two state tensors per parameter.
-    Adam,
-    /// AdamW: Adam with decoupled weight decay.
-    Adamw,
-}
-
-/// What `zero_grad` does.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-#[value(rename_all = "snake_case")]
-pub enum ZeroGradArg {
-    /// Gradients are freed.
-    #[default]
-    SetToNone,
-    /// Gradients are filled with zeros.
-    Zeroed,
-}
 
 /// How to run a model that is not trained.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -90,27 +54,8 @@ pub struct SpecArgs {
     /// card while steps stay watchable].
     #[arg(long, value_name = "N|max", value_parser = parse_speed)]
     pub speed: Option<Speed>,
-    /// Mixed precision.
-    #[arg(long, value_enum, default_value_t)]
-    pub amp: AmpArg,
-    /// Recompute activations in backward instead of keeping them.
-    #[arg(long)]
-    pub ckpt: bool,
-    /// Micro-batches per step.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    pub accum: usize,
-    /// Optimizer [default: adamw].
-    #[arg(long, value_enum)]
-    pub opt: Option<OptArg>,
-    /// What zero_grad does.
-    #[arg(long, value_enum, default_value_t)]
-    pub zero_grad: ZeroGradArg,
-    /// Batches in page-locked memory, copied beside the computation.
-    #[arg(long)]
-    pub pin: bool,
-    /// Samples per step, all micro-batches together.
-    #[arg(long, value_name = "N")]
-    pub batch: Option<usize>,
+    #[command(flatten)]
+    pub switches: SwitchArgs,
     /// Layers (transformer blocks; linear layers of an MLP).
     #[arg(long, value_name = "N", help_heading = "Sizes")]
     pub layers: Option<usize>,
@@ -161,32 +106,12 @@ pub struct SpecArgs {
     /// `generate` keeps keys and values in tensors made once, instead of ones that grow.
     #[arg(long, requires = "inference", help_heading = "Inference")]
     pub static_cache: bool,
-    /// The most that the allocator may reserve, such as 512MiB or 8GiB.
-    #[arg(long, value_name = "BYTES", value_parser = parse_bytes, help_heading = "Memory")]
-    pub limit: Option<Bytes>,
+    /// The most that the allocator may reserve, such as 512MiB, 8GiB or 50%.
+    #[arg(long, value_name = "BYTES|SHARE", help_heading = "Memory")]
+    pub limit: Option<MemoryLimit>,
     /// Allocator settings in PyTorch's own syntax [default: PYTORCH_CUDA_ALLOC_CONF or PYTORCH_ALLOC_CONF].
     #[arg(long, value_name = "CONF", help_heading = "Memory")]
     pub alloc_conf: Option<String>,
-}
-
-/// Reads `8GiB`, `512 MiB`, `1.5GiB`, `4096`.
-pub fn parse_bytes(text: &str) -> Result<Bytes, String> {
-    let text = text.trim();
-    let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let unit = match unit.trim().to_ascii_lowercase().as_str() {
-        "" | "b" => 1,
-        "k" | "kib" => KIB,
-        "m" | "mib" => MIB,
-        "g" | "gib" => GIB,
-        other => return Err(format!("'{other}' is no unit of memory; write KiB, MiB or GiB")),
-    };
-    let number: f64 = number.parse().map_err(|_| "a size is a number and a unit, such as 8GiB".to_owned())?;
-    let bytes = number * unit as f64;
-    if !(1.0..=9.0e18).contains(&bytes) {
-        return Err("a size must be at least one byte and below 8 EiB".to_owned());
-    }
-    Ok(Bytes(bytes as u64))
 }
 
 /// Reads `max`, `1`, `0.5`.
@@ -238,25 +163,7 @@ impl SpecArgs {
         };
         // Sizes that make no model are a mistake on the command line: better told before the screen opens.
         entry.workload(sizes, data.clone(), self.seed).map_err(usage)?;
-        let mut config = Config::new(self.batch.unwrap_or(entry.batch));
-        config.amp = match self.amp {
-            AmpArg::Off => Amp::Off,
-            AmpArg::Fp16 => Amp::Fp16,
-            AmpArg::Bf16 => Amp::Bf16,
-        };
-        config.checkpointing = self.ckpt;
-        config.accumulation = self.accum;
-        config.optimizer = match self.opt {
-            Some(OptArg::Sgd) => OptimizerKind::Sgd,
-            Some(OptArg::Momentum) => OptimizerKind::Momentum,
-            Some(OptArg::Adam) => OptimizerKind::Adam,
-            Some(OptArg::Adamw) | None => OptimizerKind::AdamW,
-        };
-        config.zero_grad = match self.zero_grad {
-            ZeroGradArg::SetToNone => ZeroGrad::SetToNone,
-            ZeroGradArg::Zeroed => ZeroGrad::Zeroed,
-        };
-        config.pinned = self.pin;
+        let mut config = self.switches.config(entry.batch).map_err(usage)?;
         config.data = match data {
             Data::Reference => DataPath::Resident,
             Data::Fresh => DataPath::Fresh,
@@ -264,15 +171,6 @@ impl SpecArgs {
         };
         config.hyper.adam_lr = entry.learning_rate.adam.unwrap_or(config.hyper.adam_lr);
         config.hyper.sgd_lr = entry.learning_rate.sgd.unwrap_or(config.hyper.sgd_lr);
-        if config.batch == 0 || config.accumulation == 0 {
-            return Err(usage("--batch and --accum count from 1; give a number of at least 1"));
-        }
-        if config.accumulation > config.batch {
-            return Err(usage(format!(
-                "a batch of {} can't be cut into {} micro-batches; raise --batch or lower --accum",
-                config.batch, config.accumulation
-            )));
-        }
         let inference = self.inference(&entry, sizes.or(entry.sizes))?;
         Ok(LabSpec {
             inference,
@@ -284,6 +182,7 @@ impl SpecArgs {
             device: self.device()?,
             speed: self.speed.unwrap_or_default(),
             settings: self.settings()?,
+            alloc_conf: self.alloc_conf().into(),
             limit: self.limit,
             steps,
         })
@@ -350,8 +249,12 @@ impl SpecArgs {
         }
     }
 
+    fn alloc_conf(&self) -> String {
+        self.alloc_conf.clone().or_else(environment_settings).unwrap_or_default()
+    }
+
     fn settings(&self) -> Result<Settings> {
-        let text = self.alloc_conf.clone().or_else(environment_settings).unwrap_or_default();
+        let text = self.alloc_conf();
         Settings::parse(&text).map_err(|error| usage(format!("the allocator settings \"{text}\" are refused: {error}")))
     }
 }
@@ -365,21 +268,4 @@ pub fn environment_settings() -> Option<String> {
     ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF"]
         .into_iter()
         .find_map(|name| std::env::var(name).ok())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_are_read_with_and_without_units() {
-        assert_eq!(parse_bytes("8GiB"), Ok(Bytes::gib(8)));
-        assert_eq!(parse_bytes("512 MiB"), Ok(Bytes::mib(512)));
-        assert_eq!(parse_bytes("1.5g"), Ok(Bytes::mib(1536)));
-        assert_eq!(parse_bytes("4096"), Ok(Bytes(4096)));
-        assert!(parse_bytes("8 apples").is_err());
-        assert!(parse_bytes("GiB").is_err());
-        assert!(parse_bytes("0").is_err());
-        assert!(parse_bytes("-3GiB").is_err());
-    }
 }

@@ -155,6 +155,13 @@ pub trait Device {
         let _ = (path, bytes, stream);
     }
 
+    /// Copies device memory to page-locked host memory, after everything launched on `stream`, without waiting. `to` must
+    /// not be looked at before an event recorded on `stream` afterwards has completed.
+    ///
+    /// # Errors
+    /// [`DeviceError::Failed`].
+    fn copy_to_pinned(&mut self, from: Address, to: HostBuffer, stream: StreamId) -> Result<(), DeviceError>;
+
     /// Copies device memory to the host, after everything launched on `stream`, and waits.
     ///
     /// # Errors

@@ -304,7 +304,8 @@ pub enum EventKind {
         /// How long it took.
         duration: Micros,
     },
-    /// The caching host allocator's page-locked memory, after it changed.
+    /// Host memory that the program holds for batches and tensors, after it changed: page-locked blocks of the caching
+    /// host allocator, and offloaded tensors in pageable memory.
     HostMemory {
         /// Bytes in blocks that are handed out.
         allocated: Bytes,

@@ -1,5 +1,6 @@
 //! What the model concludes from its figures, worded once for every screen.
 
+use super::growth::Growth;
 use super::steps::Steps;
 use super::{BlockView, Category, Finding, Ledger, Level, MemoryModel, Names};
 use crate::units::{Address, Bytes};
@@ -66,6 +67,7 @@ pub(super) struct Evidence<'a> {
     pub oom: Option<&'a OutOfMemory>,
     pub peak_by_category: &'a [Bytes; 8],
     pub steps: &'a Steps,
+    pub growth: Growth,
     pub switches: &'a Switches,
     pub names: &'a Names,
 }
@@ -75,6 +77,7 @@ impl Evidence<'_> {
     pub(super) fn findings(&self) -> Vec<Finding> {
         let all = [
             self.out_of_memory(),
+            self.leak(),
             self.overflowing(),
             self.stranded(),
             self.peak(),
@@ -112,6 +115,19 @@ impl Evidence<'_> {
             self.remedy_for(&oom.by_category).map_or_else(String::new, |(_, remedy)| remedy)
         };
         Some(Finding { level: Level::Danger, what, remedy })
+    }
+
+    fn leak(&self) -> Option<Finding> {
+        let (rise, steps) = self.growth.leak()?;
+        let (kept, remedy) = if self.is('r', "graph") {
+            ("losses are kept with their graphs, which hold every saved tensor", "r lets go; keep loss.item() instead")
+        } else if self.is('r', "losses") {
+            ("the loss tensor of every step is kept", "r lets go; keep loss.item() instead")
+        } else {
+            ("something keeps tensors of finished steps", "keep numbers (loss.item()), not tensors")
+        };
+        let what = format!("a leak: the last {steps} steps left memory behind, {rise} the last one: {kept}");
+        Some(Finding { level: Level::Warning, what, remedy: remedy.to_owned() })
     }
 
     fn stranded(&self) -> Option<Finding> {

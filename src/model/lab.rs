@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::effect::Effects;
 use super::finding::{Evidence, OutOfMemory, Situation, Switches};
+use super::growth::Growth;
 use super::log::{LineId, Log};
 use super::steps::{StepPeaks, Steps};
 use super::{
@@ -21,6 +22,7 @@ pub struct Lab {
     events: Option<EventLog>,
     history: History,
     steps: Steps,
+    growth: Growth,
     /// Of the step under way, and of the last whole one.
     peaks: StepPeaks,
     last_peaks: StepPeaks,
@@ -131,6 +133,7 @@ impl Lab {
             EventKind::StepEnd(report) => {
                 self.settle_emptying();
                 self.steps.push(report);
+                self.growth.end_step(self.memory.allocated());
                 self.effects.end_step(report, &self.peaks, self.memory.stranded());
                 self.history.end_step();
                 self.last_peaks = self.peaks;
@@ -174,6 +177,7 @@ impl Lab {
             oom: self.oom.as_ref(),
             peak_by_category: &self.last_peaks.by_category,
             steps: &self.steps,
+            growth: self.growth,
             switches: &self.switches,
             names: &self.names,
         };
@@ -228,6 +232,7 @@ impl Lab {
     fn flip(&mut self, key: char, switch: NameId, from: NameId, to: NameId) {
         self.settle_emptying();
         self.switches.insert(key, to);
+        self.growth.restart();
         let (switch, from, to) = (self.names.get(switch), self.names.get(from), self.names.get(to));
         let line = format!("{switch} {from} → {to}");
         self.effects.flip(key, switch, from, to, self.memory.position() - 1);

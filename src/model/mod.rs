@@ -3,6 +3,7 @@
 mod effect;
 mod event;
 mod finding;
+mod growth;
 mod history;
 mod lab;
 mod ledger;

@@ -1,9 +1,11 @@
 //! What a front end may ask of a running lab, and what it is told.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::MemoryLimit;
 use crate::model::View;
 
 /// A switch that a person can flip while the lab trains.
@@ -22,6 +24,34 @@ pub enum Switch {
     Optimizer,
     /// set_to_none, zeroed.
     ZeroGrad,
+    /// foreach, fused, loop.
+    Form,
+    /// Samples per step.
+    Batch,
+    /// Off, saved tensors, the same overlapped, optimizer state.
+    Offload,
+    /// Auto, math, efficient, flash, cudnn.
+    Attention,
+    /// Off, convolutions, on.
+    Tf32,
+    /// Constant, cosine.
+    Schedule,
+    /// Off, losses, graph.
+    Retain,
+    /// The most that may be reserved.
+    Limit,
+    /// Allocator settings.
+    Settings,
+}
+
+/// Where a switch stands in the panel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SwitchGroup {
+    /// What is kept, where and for how long.
+    Memory,
+    /// How it trains.
+    Training,
 }
 
 /// The position of a value in its switch's list of values.
@@ -34,16 +64,18 @@ pub struct Choice(pub usize);
 pub struct SwitchState {
     /// Which.
     pub switch: Switch,
+    /// Where it stands in the panel.
+    pub group: SwitchGroup,
     /// The key that flips it.
     pub key: char,
-    /// `AMP`, `checkpointing`.
+    /// `AMP`, `checkpoint`.
     pub label: &'static str,
-    /// Its values, `off` first where there is one.
+    /// Its values, `off` first where there is one; empty where they are not a list.
     pub values: &'static [&'static str],
     /// The value in force.
-    pub current: Choice,
+    pub current: Cow<'static, str>,
     /// The value asked for that takes effect at the next step.
-    pub pending: Option<Choice>,
+    pub pending: Option<Cow<'static, str>>,
     /// One sentence: what flipping it does to memory.
     pub teaches: &'static str,
 }
@@ -60,14 +92,20 @@ pub enum StepSize {
 }
 
 /// What a front end may ask.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Command {
     /// Give cached segments back, at the next safe point between ops.
     EmptyCache,
     /// Flip a switch to its next value.
     Next(Switch),
+    /// Flip a switch to the value before.
+    Previous(Switch),
     /// Set a switch.
     Set(Switch, Choice),
+    /// Bound what may be reserved; `None`: all that the device has.
+    Limit(Option<MemoryLimit>),
+    /// Apply allocator settings in PyTorch's syntax.
+    Settings(Arc<str>),
     /// Stop at the next safe point.
     Pause,
     /// Go on.

@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError};
 use std::time::{Duration, Instant};
 
 use super::publisher::{About, Update};
-use super::{Command, Pace, RunState, StepSize, switches};
+use super::{Command, Pace, RunState, Setup, StepSize, switches};
 use crate::model::Event;
 use crate::train::{Config, Observer, Request, SafePoint};
 
@@ -31,8 +31,8 @@ pub(super) struct Gate {
     batch: Vec<Event>,
     sent: Instant,
     mode: Mode,
-    config: Config,
-    wanted: Config,
+    in_force: Setup,
+    wanted: Setup,
     quit: bool,
     empty_cache: bool,
     held: Duration,
@@ -40,15 +40,15 @@ pub(super) struct Gate {
 }
 
 impl Gate {
-    pub(super) fn new(commands: Receiver<Command>, updates: SyncSender<Update>, config: Config, pace: Pace) -> Self {
+    pub(super) fn new(commands: Receiver<Command>, updates: SyncSender<Update>, setup: Setup, pace: Pace) -> Self {
         Self {
             commands,
             updates,
             batch: Vec::with_capacity(2 * BATCH),
             sent: Instant::now(),
             mode: Mode::Running,
-            wanted: config,
-            config,
+            wanted: setup.clone(),
+            in_force: setup,
             quit: false,
             empty_cache: false,
             held: Duration::ZERO,
@@ -56,20 +56,21 @@ impl Gate {
         }
     }
 
-    /// The configuration that the next step should have.
-    pub(super) fn wanted(&self) -> &Config {
+    /// The setup that the next step should have.
+    pub(super) fn wanted(&self) -> &Setup {
         &self.wanted
     }
 
-    /// Tells that `config` is in force now.
-    pub(super) fn in_force(&mut self, config: Config) {
-        self.config = config;
-        self.publish_switches();
+    /// The setup of the step that ran last.
+    pub(super) fn present(&self) -> &Setup {
+        &self.in_force
     }
 
-    /// What was asked for last can't be had: what is in force stays.
-    pub(super) fn refuse(&mut self) {
-        self.wanted = self.config;
+    /// Tells that `setup` is in force now. What of the wanted one can't be had is no longer asked for.
+    pub(super) fn in_force(&mut self, setup: Setup) {
+        self.wanted = setup.clone();
+        self.in_force = setup;
+        self.publish_switches();
     }
 
     /// Hands on what the lab trains and where.
@@ -120,11 +121,17 @@ impl Gate {
     fn obey(&mut self, command: Command) {
         match command {
             Command::EmptyCache => self.empty_cache = true,
-            Command::Next(switch) => {
-                let choice = switches::next(switch, &self.wanted);
-                self.want(switches::with(&self.wanted, switch, choice));
+            Command::Next(switch) => self.want(switches::next(switch, &self.wanted.config)),
+            Command::Previous(switch) => self.want(switches::previous(switch, &self.wanted.config)),
+            Command::Set(switch, choice) => self.want(switches::with(&self.wanted.config, switch, choice)),
+            Command::Limit(limit) => {
+                self.wanted.limit = limit;
+                self.publish_switches();
             }
-            Command::Set(switch, choice) => self.want(switches::with(&self.wanted, switch, choice)),
+            Command::Settings(text) => {
+                self.wanted.alloc_conf = text;
+                self.publish_switches();
+            }
             Command::Pause => self.mode = Mode::Paused,
             Command::Resume => self.mode = Mode::Running,
             Command::Advance(size) => self.mode = Mode::Until(size),
@@ -133,12 +140,12 @@ impl Gate {
     }
 
     fn want(&mut self, config: Config) {
-        self.wanted = config;
+        self.wanted.config = config;
         self.publish_switches();
     }
 
     fn publish_switches(&mut self) {
-        self.send(Update::Switches(switches::panel(&self.config, &self.wanted)));
+        self.send(Update::Switches(switches::panel(&self.in_force, &self.wanted)));
     }
 
     /// Waits for the wall's clock, and obeys meanwhile.

@@ -10,6 +10,7 @@ mod gate;
 mod handle;
 mod pace;
 mod publisher;
+mod setup;
 mod spec;
 mod switches;
 
@@ -20,9 +21,10 @@ use std::thread;
 
 use tokio::sync::watch;
 
-pub use command::{Choice, Command, LabState, RunState, StepSize, Switch, SwitchState};
+pub use command::{Choice, Command, LabState, RunState, StepSize, Switch, SwitchGroup, SwitchState};
 pub use handle::LabHandle;
 pub use pace::{Pace, Speed};
+pub use setup::{MemoryLimit, Setup, check_settings};
 pub use spec::{BuildError, DeviceChoice, LabSpec};
 pub use switches::panel;
 
@@ -38,7 +40,7 @@ pub fn start(spec: LabSpec) -> io::Result<LabHandle> {
     let (updates, arrivals) = sync_channel(QUEUE);
     let about = spec.about(None);
     let first = LabState {
-        switches: switches::panel(&spec.config, &spec.config),
+        switches: switches::panel(&spec.setup(), &spec.setup()),
         workload: spec.workload.name.clone(),
         detail: about.detail,
         device: about.device,

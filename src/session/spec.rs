@@ -1,9 +1,11 @@
 //! What a lab is made of.
 
+use std::sync::Arc;
+
 use thiserror::Error;
 
 use super::publisher::About;
-use super::{Pace, Speed};
+use super::{MemoryLimit, Pace, Setup, Speed};
 use crate::allocator::Settings;
 use crate::device::cpu::{CpuDevice, CpuOptions};
 use crate::device::sim::{Card, SimDevice};
@@ -55,8 +57,10 @@ pub struct LabSpec {
     pub speed: Speed,
     /// The allocator's settings.
     pub settings: Settings,
+    /// The same as they were written.
+    pub alloc_conf: Arc<str>,
     /// The most that may be reserved.
-    pub limit: Option<Bytes>,
+    pub limit: Option<MemoryLimit>,
     /// Steps to train; endless without.
     pub steps: Option<u64>,
     /// Run the model so instead of training it.
@@ -88,6 +92,12 @@ pub enum BuildError {
 }
 
 impl LabSpec {
+    /// All switches at the start.
+    #[must_use]
+    pub fn setup(&self) -> Setup {
+        Setup { config: self.config, limit: self.limit, alloc_conf: Arc::clone(&self.alloc_conf) }
+    }
+
     /// The words of the header: parameters are known once there is a trainer.
     pub(super) fn about(&self, trainer: Option<&Trainer>) -> About {
         let parameters = trainer.map_or_else(String::new, |trainer| match trainer.parameter_count() {
@@ -141,14 +151,14 @@ impl LabSpec {
         let options = TrainerOptions {
             workspaces: self.device.libraries(),
             settings: self.settings.clone(),
-            limit: self.limit,
+            limit: self.limit.map(|limit| limit.of(memory)),
             // The recorded programs that make batches anew have the shortest loop.
             style: if self.config.data == DataPath::Fresh { LoopStyle::Plain } else { LoopStyle::Accumulating },
         };
         Trainer::new(device, workload, self.config, options, observer).map_err(|error| match error {
             TrainError::OutOfMemory { .. } => BuildError::TooSmall {
                 name: self.workload.name.clone(),
-                limit: self.limit.unwrap_or(memory),
+                limit: self.limit.map_or(memory, |limit| limit.of(memory)),
                 cause: error,
             },
             other => BuildError::Train(other),

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use crate::device::{DType, HostWork};
 use crate::model::NameId;
 
-use super::context::{Context, Saving};
+use super::context::{Context, Saved, Saving};
 use super::error::{Interrupt, OpResult, TrainError};
 use super::tensor::{Source, Tensor};
 
@@ -25,7 +25,9 @@ pub trait Segment {
 /// The placeholders of its saved tensors share it, so that it goes with the last of them.
 pub(crate) struct Frame {
     segment: Rc<dyn Segment>,
-    input: Tensor,
+    input: Saved,
+    /// Where the input's gradient goes; nowhere in particular in the second run.
+    source: Source,
     autocast: Option<DType>,
     scope: NameId,
     /// Tensors that the first run saved.
@@ -66,7 +68,10 @@ impl Frame {
     fn recompute(&self, this: &Rc<Self>, cx: &mut Context) -> OpResult<()> {
         let outer = std::mem::replace(&mut cx.saving, Saving::Recompute(Rc::clone(this)));
         let scope = cx.memory().set_scope(self.scope);
-        let result = cx.autocast(self.autocast, |cx| self.segment.forward(cx, &self.input));
+        let result = self.input.unpack(cx).and_then(|input| {
+            let input = input.with_source(self.source);
+            cx.autocast(self.autocast, |cx| self.segment.forward(cx, &input))
+        });
         cx.memory().set_scope(scope);
         cx.saving = outer;
         match result {
@@ -87,9 +92,10 @@ pub fn checkpoint(cx: &mut Context, segment: &Rc<dyn Segment>, input: &Tensor) -
     cx.memory().with_device(|device| device.spend_host(HostWork::Checkpoint));
     let frame = Rc::new(Frame {
         segment: Rc::clone(segment),
-        input: match input.source() {
-            Source::Node { .. } => input.clone().with_source(Source::Recomputed),
-            _ => input.clone(),
+        input: cx.save(input)?,
+        source: match input.source() {
+            Source::Node { .. } => Source::Recomputed,
+            other => other,
         },
         autocast: cx.autocast.dtype(),
         scope: cx.memory().scope(),

@@ -12,7 +12,9 @@ use super::config::Tf32;
 use super::error::{Interrupt, OpResult};
 use super::library::{Libraries, Library, Thread};
 use super::memory::Memory;
+use super::offload::{Offloader, Packed};
 use super::ops::{AttentionChoice, KvCache};
+use super::retain::Retained;
 use super::tape::{Backward, Gradients, Leaf, Tape};
 use super::tensor::{Shape, Source, Tensor};
 
@@ -22,6 +24,8 @@ pub(crate) enum Saving {
     /// They are kept until their node has run.
     #[default]
     Keep,
+    /// They are copied to host memory.
+    Offload(Rc<Offloader>),
     /// Nothing is differentiated (`no_grad`).
     Nothing,
     /// They are dropped, and made again by running the segment once more.
@@ -31,9 +35,12 @@ pub(crate) enum Saving {
 }
 
 /// A tensor that an op saved for its backward.
+#[derive(Clone)]
 pub(crate) enum Saved {
     /// The tensor itself.
     Kept(Tensor),
+    /// Its copy in host memory.
+    Offloaded(Rc<Packed>),
     /// The `index`-th tensor that a checkpointed segment saves.
     Dropped { frame: Rc<Frame>, index: usize },
     /// Never read.
@@ -45,6 +52,7 @@ impl Saved {
     pub fn unpack(&self, cx: &mut Context) -> OpResult<Tensor> {
         match self {
             Self::Kept(tensor) => Ok(tensor.clone()),
+            Self::Offloaded(packed) => packed.unpack(cx),
             Self::Dropped { frame, index } => Frame::unpack(frame, cx, *index),
             Self::Unused => Err(Interrupt::EarlyStop),
         }
@@ -57,6 +65,7 @@ pub struct Context {
     pub(crate) tape: Tape,
     pub(crate) leaves: Vec<Leaf>,
     pub(crate) saving: Saving,
+    pub(crate) retained: Retained,
     /// Batch norm uses, and follows, the statistics of the batch; else its running ones.
     pub(crate) training: bool,
     pub(crate) autocast: Autocast,
@@ -78,6 +87,7 @@ impl Context {
             tape: Tape::default(),
             leaves: Vec::new(),
             saving: Saving::Keep,
+            retained: Retained::default(),
             training: true,
             autocast: Autocast::default(),
             tf32: Tf32::Off,
@@ -210,6 +220,23 @@ impl Context {
         result
     }
 
+    /// Runs ops whose saved tensors wait in host memory; where they stay on the device without an `offloader`.
+    ///
+    /// # Errors
+    /// What `run` returns.
+    pub(crate) fn offloading<T>(
+        &mut self,
+        offloader: Option<Rc<Offloader>>,
+        run: impl FnOnce(&mut Self) -> OpResult<T>,
+    ) -> OpResult<T> {
+        let Some(offloader) = offloader else { return run(self) };
+        let outer = std::mem::replace(&mut self.saving, Saving::Offload(offloader));
+        let result = run(self);
+        self.saving = outer;
+        self.memory.tell_host();
+        result
+    }
+
     /// Runs ops of a model in evaluation mode (`model.eval()`).
     pub fn evaluating<T>(&mut self, run: impl FnOnce(&mut Self) -> OpResult<T>) -> OpResult<T> {
         let outer = std::mem::replace(&mut self.training, false);
@@ -236,15 +263,18 @@ impl Context {
     /// # Errors
     /// [`Interrupt::EarlyStop`] when a recomputed segment has saved its last tensor.
     pub(crate) fn save(&mut self, tensor: &Tensor) -> OpResult<Saved> {
-        match &self.saving {
-            Saving::Keep => Ok(Saved::Kept(tensor.detach())),
-            Saving::Nothing => Ok(Saved::Unused),
-            Saving::Placeholder(frame) => Ok(Saved::Dropped { frame: Rc::clone(frame), index: frame.count() }),
+        let saved = match &self.saving {
+            Saving::Keep => Saved::Kept(tensor.detach()),
+            Saving::Offload(offloader) => Saved::Offloaded(Offloader::pack(offloader, self, tensor, self.tape.len())?),
+            Saving::Nothing => return Ok(Saved::Unused),
+            Saving::Placeholder(frame) => Saved::Dropped { frame: Rc::clone(frame), index: frame.count() },
             Saving::Recompute(frame) => {
                 frame.fill(tensor.detach())?;
-                Ok(Saved::Unused)
+                return Ok(Saved::Unused);
             }
-        }
+        };
+        self.retained.saved(&saved);
+        Ok(saved)
     }
 
     /// Puts an op on the tape and returns where the gradient of its (first) output goes.
@@ -257,7 +287,7 @@ impl Context {
         match self.saving {
             Saving::Nothing => Source::Constant,
             Saving::Recompute(_) => Source::Recomputed,
-            Saving::Keep | Saving::Placeholder(_) => {
+            Saving::Keep | Saving::Offload(_) | Saving::Placeholder(_) => {
                 let sources = inputs.map(|input| input.map_or(Source::Constant, Tensor::source));
                 for source in sources {
                     if let Source::Leaf(index) = source {
@@ -295,6 +325,7 @@ impl Context {
         self.saving = Saving::Keep;
         self.training = true;
         self.tape.clear();
+        self.retained.abandon();
         self.autocast = Autocast::default();
         self.cache = None;
         self.locals.clear();

@@ -10,7 +10,6 @@ use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
-use crate::allocator::{CachingHostAllocator, HostMemorySource, HostStatistics};
 use crate::device::{DeviceEvent, HostBuffer, PinnedMemory};
 use crate::model::{Category, CopyDirection, EventKind, Micros};
 use crate::units::{Bytes, StreamId};
@@ -87,14 +86,12 @@ pub(crate) struct Feed {
     ordered: usize,
     layout: BatchLayout,
     pinned: bool,
-    host: CachingHostAllocator<Box<dyn HostMemorySource>>,
     /// Pageable buffers to use again.
     spare: Vec<Vec<u8>>,
     /// The batch whose copy is under way.
     ahead: VecDeque<Ahead>,
     copied: Micros,
-    /// What the observer was last told of `host`.
-    told: HostStatistics,
+    memory: Memory,
 }
 
 struct Ahead {
@@ -111,20 +108,18 @@ impl Feed {
         layout: BatchLayout,
         pinned: bool,
     ) -> Result<Self, TrainError> {
-        let (lockable, host) = memory.with_device(|device| (device.pinned_memory(), device.pinned_source()));
+        let lockable = memory.with_device(|device| device.pinned_memory());
         let loader =
             if memory.holds_bytes() { Loader::thread(source, lockable)? } else { Loader::Nobody(VecDeque::new()) };
-        let host = CachingHostAllocator::new(host);
         let mut feed = Self {
             loader,
             ordered: 0,
             layout,
             pinned,
-            host,
             spare: Vec::new(),
             ahead: VecDeque::new(),
             copied: Micros(0),
-            told: HostStatistics::default(),
+            memory: memory.clone(),
         };
         feed.order(memory)?;
         Ok(feed)
@@ -142,7 +137,7 @@ impl Feed {
         self.ahead.clear();
         self.spare.clear();
         if !pinned {
-            self.host.empty_cache();
+            memory.release_pinned();
         }
         (self.layout, self.pinned) = (layout, pinned);
         self.order(memory)
@@ -218,7 +213,7 @@ impl Feed {
         memory.copy_pinned(&batch.input, input)?;
         memory.copy_pinned(&batch.target, target)?;
         let event = memory.with_device(|device| device.record_event(stream));
-        self.host.record_stream(buffer.address, stream);
+        memory.record_host_stream(buffer, stream);
         self.recycle(Place::Pinned(buffer))?;
         self.ahead.push_back(Ahead { batch, bytes: buffer.bytes, event });
         self.order(memory)?;
@@ -239,8 +234,7 @@ impl Feed {
             let size = self.layout.bytes();
             let place = if self.pinned {
                 let bytes = Bytes(size as u64);
-                let address = self.host.malloc(bytes).map_err(|error| TrainError::Data(error.to_string()))?;
-                Place::Pinned(HostBuffer { address, bytes })
+                Place::Pinned(memory.pin(bytes)?)
             } else {
                 let mut buffer = self.spare.pop().unwrap_or_default();
                 buffer.resize(if memory.holds_bytes() { size } else { 0 }, 0);
@@ -250,14 +244,7 @@ impl Feed {
             self.loader.order(order)?;
             self.ordered += 1;
         }
-        let now = *self.host.statistics();
-        if now != self.told {
-            self.told = now;
-            memory.emit(EventKind::HostMemory {
-                allocated: Bytes(u64::try_from(now.active_bytes.current).unwrap_or(0)),
-                reserved: Bytes(u64::try_from(now.allocated_bytes.current).unwrap_or(0)),
-            });
-        }
+        memory.tell_host();
         Ok(())
     }
 
@@ -277,10 +264,23 @@ impl Feed {
         match place {
             Place::Pageable(buffer) => self.spare.push(buffer),
             Place::Pinned(buffer) => {
-                self.host.free(buffer.address).map_err(|error| TrainError::Allocator(error.to_string()))?;
+                self.memory.unpin(buffer);
             }
         }
         Ok(())
+    }
+}
+
+impl Drop for Feed {
+    /// Page-locked blocks that the loader still fills go back to the allocator, which outlives the loader.
+    fn drop(&mut self) {
+        while self.ordered > 0 {
+            let Ok(place) = self.receive() else { return };
+            if self.recycle(place).is_err() {
+                return;
+            }
+        }
+        self.memory.release_pinned();
     }
 }
 

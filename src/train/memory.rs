@@ -3,13 +3,16 @@
 //! Every request carries a category and a name; what the allocator does in answer becomes events. A [`Block`] frees
 //! itself when its last handle goes.
 
+mod host;
+
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::allocator::{
-    CachingAllocator, PoolKind, SegmentSource, Settings, SettingsError, Statistics, TraceEvent, TraceSink,
+    CachingAllocator, CachingHostAllocator, HostMemorySource, PoolKind, SegmentSource, Settings, SettingsError,
+    Statistics, TraceEvent, TraceSink,
 };
 use crate::device::{CopyPath, DType, Device, DeviceError, DeviceInfo, HostBuffer, Kernel};
 use crate::model::{Category, CopyDirection, Event, EventKind, Micros, NameId, Phase, Pool};
@@ -18,6 +21,8 @@ use crate::units::{Address, Bytes, StreamId};
 use super::error::{Interrupt, OpResult, TrainError};
 use super::observer::{Observer, Request, SafePoint};
 use super::tensor::{Shape, Tensor};
+
+pub(crate) use host::HostBlock;
 
 /// Where the allocator writes its history until it is turned into events.
 #[derive(Clone, Default)]
@@ -86,6 +91,12 @@ struct Shared {
     scope: Cell<NameId>,
     /// Blocks that were handed out so far.
     blocks: Cell<u64>,
+    /// Page-locked host memory.
+    host: RefCell<CachingHostAllocator<Box<dyn HostMemorySource>>>,
+    /// Bytes of tensors in pageable host memory.
+    pageable: Cell<Bytes>,
+    /// What the observer was last told of host memory.
+    told_host: Cell<(Bytes, Bytes)>,
     /// Time that safe points spent waiting for a person.
     held: Cell<Micros>,
 }
@@ -100,6 +111,7 @@ impl Memory {
     pub fn new(mut device: Box<dyn Device>, settings: Settings, observer: Box<dyn Observer>) -> Self {
         let journal = Journal::default();
         let allocator = CachingAllocator::new(device.segments(), settings, journal.clone());
+        let host = CachingHostAllocator::new(device.pinned_source());
         Self(Rc::new(Shared {
             allocator: RefCell::new(allocator),
             journal,
@@ -108,6 +120,9 @@ impl Memory {
             names: RefCell::default(),
             scope: Cell::new(NameId::NONE),
             blocks: Cell::default(),
+            host: RefCell::new(host),
+            pageable: Cell::default(),
+            told_host: Cell::default(),
             held: Cell::default(),
         }))
     }

@@ -41,7 +41,7 @@ impl Tape {
         Source::Node { node: self.nodes.len() - 1, slot: 0 }
     }
 
-    /// Ops on it.
+    /// Ops on it: the number of the next one.
     pub const fn len(&self) -> usize {
         self.nodes.len()
     }

@@ -167,6 +167,34 @@ impl Tensor {
         self.strides == self.shape.contiguous_strides()
     }
 
+    /// It has these strides, whatever those of dimensions of one element are.
+    #[must_use]
+    pub(crate) fn has_layout(&self, strides: [usize; 4]) -> bool {
+        let mut dims = self.shape.dims().iter().zip(self.strides.iter().zip(&strides));
+        dims.all(|(&dim, (stride, expected))| dim == 1 || stride == expected)
+    }
+
+    /// [`Tensor::is_contiguous`], whatever the strides of dimensions of one element are.
+    #[must_use]
+    pub(crate) fn is_row_major(&self) -> bool {
+        self.has_layout(self.shape.contiguous_strides())
+    }
+
+    /// Strides of a tensor without gaps whose dimensions follow each other in memory as this one's do.
+    #[must_use]
+    pub(crate) fn compact_strides(&self) -> [usize; 4] {
+        let dims = self.shape.dims();
+        let mut order: Vec<usize> = (0..dims.len()).collect();
+        // From the innermost dimension outwards; of equal strides the later dimension is the inner one.
+        order.sort_by_key(|&dim| (self.strides[dim], std::cmp::Reverse(dim)));
+        let (mut strides, mut step) = ([0; 4], 1);
+        for dim in order {
+            strides[dim] = step;
+            step *= dims[dim];
+        }
+        strides
+    }
+
     /// True when a gradient is wanted for it.
     #[must_use]
     pub fn requires_grad(&self) -> bool {
@@ -298,6 +326,23 @@ impl Tensor {
     pub(crate) fn transposed(&self) -> MatrixView {
         let m = self.matrix();
         MatrixView { row_stride: m.col_stride, col_stride: m.row_stride, ..m }
+    }
+
+    /// Rows and columns exchanged: a view of a matrix.
+    #[must_use]
+    pub(crate) fn transpose(&self) -> Self {
+        let &[rows, cols] = self.shape.dims() else { return self.clone() };
+        let mut view = self.clone();
+        view.shape = Shape::new(&[cols, rows]);
+        view.strides.swap(0, 1);
+        view.view = true;
+        view
+    }
+
+    /// A matrix with the strides that it has.
+    pub(crate) fn strided_matrix(&self) -> MatrixView {
+        let [row_stride, col_stride, ..] = self.strides;
+        MatrixView { row_stride, col_stride, ..self.matrix() }
     }
 
     /// The stream whose allocations the block belongs to.

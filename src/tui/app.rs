@@ -6,6 +6,7 @@ use std::time::Duration;
 use crossterm::event::{KeyEvent, MouseButton, MouseEvent, MouseEventKind};
 use ratatui::layout::{Position, Rect};
 
+use super::editor::{Editor, Outcome};
 use super::keymap::{self, Action};
 use super::theme::{Catalog, Theme};
 use super::{GlyphTier, zoom};
@@ -40,7 +41,7 @@ pub enum Message {
 }
 
 /// What the shell is to do.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Effect {
     /// Send a command to the lab.
     Send(Command),
@@ -87,6 +88,7 @@ pub struct App {
     /// What of `latest` the screen drew: a picture that equals it needs no frame.
     zoom: zoom::Zoom,
     help: Option<usize>,
+    editor: Option<Editor>,
     blocks_scroll: usize,
     notice: Option<Timed>,
     /// The effect being shown: its position in the event stream, whether it was complete, loud until when.
@@ -110,6 +112,7 @@ impl App {
             interval: Duration::ZERO,
             zoom: zoom::Zoom::default(),
             help: None,
+            editor: None,
             blocks_scroll: 0,
             notice: None,
             effect: None,
@@ -153,6 +156,12 @@ impl App {
     #[must_use]
     pub fn chart_level(&self) -> usize {
         self.zoom.level()
+    }
+
+    /// The line that is being written, if one is.
+    #[must_use]
+    pub(crate) const fn editor(&self) -> Option<&Editor> {
+        self.editor.as_ref()
     }
 
     /// The first row of the block map.
@@ -212,6 +221,7 @@ impl App {
                 self.layout = layout;
                 self.dirty |= self.choose_zoom();
             }
+            Message::Key(key) if self.editor.is_some() => return self.edit(key),
             Message::Key(key) => {
                 if let Some(binding) = keymap::binding_for(key).filter(|binding| binding.is_enabled(&self.latest.run)) {
                     return self.act(binding.action);
@@ -274,7 +284,12 @@ impl App {
     fn act(&mut self, action: Action) -> Vec<Effect> {
         self.dirty = true;
         match action {
-            Action::Flip(switch) => return self.flip(switch),
+            Action::Flip(switch) => return self.flip(switch, Command::Next(switch)),
+            Action::FlipBack(switch) => return self.flip(switch, Command::Previous(switch)),
+            Action::Edit(purpose) => {
+                self.editor = Some(Editor::new(purpose, &self.latest));
+                self.help = None;
+            }
             Action::EmptyCache => return vec![Effect::Send(Command::EmptyCache)],
             Action::TogglePause => {
                 let running = self.latest.run == RunState::Running;
@@ -298,13 +313,28 @@ impl App {
         Vec::new()
     }
 
-    fn flip(&mut self, switch: Switch) -> Vec<Effect> {
+    fn flip(&mut self, switch: Switch, command: Command) -> Vec<Effect> {
         if self.latest.switches.iter().any(|state| state.switch == switch) {
-            vec![Effect::Send(Command::Next(switch))]
+            vec![Effect::Send(command)]
         } else {
             self.notify("this lab has no such switch".to_owned());
             Vec::new()
         }
+    }
+
+    /// A key goes to the line being written.
+    fn edit(&mut self, key: KeyEvent) -> Vec<Effect> {
+        self.dirty = true;
+        match self.editor.as_mut().map(|editor| editor.press(key)) {
+            Some(Outcome::Done(command)) => {
+                self.editor = None;
+                return vec![Effect::Send(command)];
+            }
+            Some(Outcome::Closed) => self.editor = None,
+            Some(Outcome::Leave) => return vec![Effect::Quit],
+            Some(Outcome::Open) | None => {}
+        }
+        Vec::new()
     }
 
     fn scroll(&mut self, steps: i32, rows: usize) {

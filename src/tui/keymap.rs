@@ -4,6 +4,7 @@
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
+use super::editor::Purpose;
 use crate::session::{RunState, StepSize, Switch};
 
 /// What a key asks for.
@@ -11,6 +12,10 @@ use crate::session::{RunState, StepSize, Switch};
 pub enum Action {
     /// Flip a switch to its next value.
     Flip(Switch),
+    /// Flip a switch to the value before.
+    FlipBack(Switch),
+    /// Write a line: a limit, allocator settings.
+    Edit(Purpose),
     /// Give cached segments back to the driver.
     EmptyCache,
     /// Pause, or go on.
@@ -106,7 +111,12 @@ impl Binding {
     pub fn is_enabled(&self, run: &RunState) -> bool {
         let alive = matches!(run, RunState::Running | RunState::Paused | RunState::OutOfMemory);
         match self.action {
-            Action::Flip(_) | Action::EmptyCache | Action::TogglePause | Action::Advance(_) => alive,
+            Action::Flip(_)
+            | Action::FlipBack(_)
+            | Action::Edit(_)
+            | Action::EmptyCache
+            | Action::TogglePause
+            | Action::Advance(_) => alive,
             _ => true,
         }
     }
@@ -133,6 +143,16 @@ bindings! {
     [plain('p')] "p" Action::Flip(Switch::Pinned), Switches, "", "pinned batches: copied to the device beside the computation";
     [plain('o')] "o" Action::Flip(Switch::Optimizer), Switches, "", "optimizer: its state is none, one or two times the parameters";
     [plain('z')] "z" Action::Flip(Switch::ZeroGrad), Switches, "", "zero_grad: drop the gradients, or keep them and write zeros";
+    [plain('f')] "f" Action::Flip(Switch::Offload), Switches, "", "offload: saved tensors or optimizer state wait in host memory; the step pays for the copies";
+    [plain('r')] "r" Action::Flip(Switch::Retain), Switches, "", "a leak: keep every step's loss, or the loss with its graph; turn it off to let go";
+    [plain('L')] "L" Action::Edit(Purpose::Limit), Switches, "", "memory limit: the most that may be reserved, such as 8GiB or 50%";
+    [plain('x')] "x" Action::Edit(Purpose::Settings), Switches, "", "allocator settings in PyTorch's syntax, such as expandable_segments:True";
+    [plain('O')] "O" Action::Flip(Switch::Form), Switches, "", "optimizer step: foreach, fused kernel or loop; they differ in temporaries";
+    [plain('b')] "b" Action::FlipBack(Switch::Batch), Switches, "", "a smaller batch";
+    [plain('B')] "B" Action::Flip(Switch::Batch), Switches, "", "a larger batch: activations grow, the rest stays";
+    [plain('A')] "A" Action::Flip(Switch::Attention), Switches, "", "attention kernel: math keeps a matrix per head, the fused ones do not";
+    [plain('t')] "t" Action::Flip(Switch::Tf32), Switches, "", "TF32: faster products on tensor cores; no effect on the processor";
+    [plain('s')] "s" Action::Flip(Switch::Schedule), Switches, "", "learning rate: constant or cosine; takes no memory";
     [plain('e')] "e" Action::EmptyCache, Switches, "", "empty_cache: wholly free segments go back; allocated stays as it is";
     [plain(' ')] "space" Action::TogglePause, Run, "pause", "pause at the next op, or go on";
     [plain('.')] "." Action::Advance(StepSize::Op), Run, "op", "go on to the end of the next op";

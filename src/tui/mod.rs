@@ -5,6 +5,7 @@
 //! [`crate::session::Command`]s; it never waits for the engine.
 
 mod app;
+mod editor;
 mod figures;
 mod glyphs;
 mod help;
@@ -19,6 +20,7 @@ mod wire;
 mod zoom;
 
 pub use app::{App, Effect, Layout, Message};
+pub use editor::Purpose;
 pub use glyphs::GlyphTier;
 pub use keymap::{Action, BINDINGS, Binding, Group, binding_for, keys_markdown};
 pub use screen::draw;

@@ -24,6 +24,10 @@ pub fn draw(app: &App, area: Rect, buf: &mut Buffer) -> Layout {
         layout.help_rows = help::render(app, first, area, buf);
         layout.targets.clear();
     }
+    if let Some(editor) = app.editor() {
+        editor.render(app.theme(), area, buf);
+        layout.targets.clear();
+    }
     if app.glyphs() == GlyphTier::Ascii {
         glyphs::to_ascii(buf, area);
     }

@@ -179,7 +179,7 @@ fn panic_for_test(state: &LabState) {
 fn perform(effects: &[Effect], handle: &LabHandle, guard: &mut Guard) -> Result<bool, TuiError> {
     for effect in effects {
         match effect {
-            Effect::Send(command) => drop(handle.commands.send(*command)),
+            Effect::Send(command) => drop(handle.commands.send(command.clone())),
             Effect::Repaint => guard.repaint().map_err(TuiError::Terminal)?,
             // A session's leader has no shell above it that could bring it back.
             Effect::Suspend => {

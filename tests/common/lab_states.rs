@@ -4,35 +4,23 @@
 use std::sync::Arc;
 
 use vramlab::model::{Event, EventKind, Lab, View};
-use vramlab::session::{Choice, LabState, RunState, Switch, SwitchState};
+use vramlab::session::{self, LabState, RunState, Setup};
+use vramlab::train::{Amp, Config};
 
 use super::synthetic;
-
-const SWITCHES: [(Switch, char, &str, &[&str], usize); 6] = [
-    (Switch::Amp, 'm', "AMP", &["off", "fp16", "bf16"], 2),
-    (Switch::Checkpointing, 'c', "checkpointing", &["off", "on"], 0),
-    (Switch::Accumulation, 'a', "accumulation", &["1", "2", "4", "8"], 0),
-    (Switch::Pinned, 'p', "pinned memory", &["off", "on"], 1),
-    (Switch::Optimizer, 'o', "optimizer", &["sgd", "momentum", "adam", "adamw"], 3),
-    (Switch::ZeroGrad, 'z', "zero_grad", &["set_to_none", "zeroed"], 0),
-];
 
 /// A lab whose picture is `view`.
 pub fn state_of(view: View, run: RunState) -> LabState {
     let paused = run == RunState::Paused;
-    let switches = SWITCHES.iter().map(|&(switch, key, label, values, current)| SwitchState {
-        switch,
-        key,
-        label,
-        values,
-        current: Choice(current),
-        pending: (paused && switch == Switch::Checkpointing).then_some(Choice(1)),
-        teaches: "",
-    });
+    let mut setup = Setup::new(Config::new(16));
+    (setup.config.amp, setup.config.pinned) = (Amp::Bf16, true);
+    let mut wanted = setup.clone();
+    wanted.config.checkpointing = paused;
+    let switches = session::panel(&setup, &wanted);
     LabState {
         view: Arc::new(view),
         run,
-        switches: switches.collect(),
+        switches,
         workload: "gpt-char".to_owned(),
         detail: "435k parameters · B16 T64 · adamw · eager".to_owned(),
         device: "cpu · 2 cores".to_owned(),

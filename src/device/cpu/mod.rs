@@ -178,6 +178,12 @@ impl Device for CpuDevice {
         self.copy_thread.submit(from, pointer, to).map_err(|why| self.failed("pinned copy", why))
     }
 
+    fn copy_to_pinned(&mut self, from: Address, to: HostBuffer, stream: StreamId) -> Result<(), DeviceError> {
+        self.enter(stream);
+        let to = self.pinned.part(to)?;
+        self.with_memory("copy to page-locked memory", from, to.len(), |bytes| to.with(|to| to.copy_from_slice(bytes)))
+    }
+
     fn read(&mut self, from: Address, to: &mut [u8], stream: StreamId) -> Result<(), DeviceError> {
         self.enter(stream);
         self.with_memory("read", from, to.len(), |bytes| to.copy_from_slice(bytes))

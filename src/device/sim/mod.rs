@@ -130,6 +130,11 @@ impl Device for SimDevice {
         self.copy(path, bytes, stream);
     }
 
+    fn copy_to_pinned(&mut self, _: Address, to: HostBuffer, stream: StreamId) -> Result<(), DeviceError> {
+        self.copy(CopyPath { to_host: true, pinned: true }, to.bytes, stream);
+        Ok(())
+    }
+
     fn read(&mut self, _: Address, to: &mut [u8], stream: StreamId) -> Result<(), DeviceError> {
         self.clock.host(cost::nanos(self.card.launch.synchronize));
         self.clock.wait_until(self.clock.end_of(stream));

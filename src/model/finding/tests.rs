@@ -46,6 +46,7 @@ fn said(memory: &MemoryModel, oom: Option<&OutOfMemory>, skipped: &[bool], switc
         oom,
         peak_by_category: &memory.by_category(),
         steps: &steps,
+        growth: Growth::default(),
         switches: &switches.iter().map(|(key, value)| (*key, NameId(*value))).collect(),
         names: &names(&["", "gpt2.wte.weight.grad", "on", "off", "blocks.3.gelu output"]),
     };

@@ -28,7 +28,7 @@ impl Context {
         self.op("linear", |cx| {
             let differentiates = cx.differentiates(&[input, weight, bias]);
             let saved_input = save_if(cx, differentiates && weight.requires_grad(), input)?;
-            let saved_weight = save_if(cx, differentiates && input.requires_grad(), weight)?;
+            let saved_weight = save_if(cx, differentiates && input.requires_grad(), &weight.transpose())?;
             let output = cx.product(input, weight, Some(bias))?;
             if !differentiates {
                 return Ok(output);
@@ -60,7 +60,7 @@ impl Context {
         self.op("matmul", |cx| {
             let differentiates = cx.differentiates(&[input, weight]);
             let saved_input = save_if(cx, differentiates && weight.requires_grad(), input)?;
-            let saved_weight = save_if(cx, differentiates && input.requires_grad(), weight)?;
+            let saved_weight = save_if(cx, differentiates && input.requires_grad(), &weight.transpose())?;
             let output = cx.product(input, weight, None)?;
             if !differentiates {
                 return Ok(output);
@@ -69,8 +69,8 @@ impl Context {
             let source = cx.record("matmulBackward", [Some(input), Some(weight), None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 // The second argument's gradient comes first: its name (mat2) sorts before self.
-                let x = saved_input.map(|s| s.unpack(cx).map(|x| (x, s))).transpose()?;
                 let w = saved_weight.map(|s| s.unpack(cx).map(|w| (w, s))).transpose()?;
+                let x = saved_input.map(|s| s.unpack(cx).map(|x| (x, s))).transpose()?;
                 let to_weight = match &x {
                     Some((x, _)) => Some(cx.weight_gradient(&grad, x)?.marked_as_view()),
                     None => None,
@@ -99,12 +99,13 @@ impl Context {
         Ok(output)
     }
 
+    /// `weight` is transposed: (in, out).
     fn input_gradient(&mut self, grad: &Tensor, weight: &Tensor, shape: Shape) -> OpResult<Tensor> {
         let (m, n, k) = (grad.shape().rows(), grad.shape().last(), shape.last());
         let output = self.temporary(shape, grad.dtype(), "input gradient")?;
         let memory = self.memory().clone();
         self.workspaces.gemm(&memory)?;
-        self.gemm([m, k, n], grad.matrix(), weight.matrix(), &output, None)?;
+        self.gemm([m, k, n], grad.matrix(), weight.transpose().strided_matrix(), &output, None)?;
         Ok(output)
     }
 

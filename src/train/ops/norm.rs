@@ -16,7 +16,8 @@ impl Context {
         let input = &self.cast_to_f32(input, "layer_norm input")?;
         self.op("layer_norm", |cx| {
             let differentiates = cx.differentiates(&[input, weight, bias]);
-            let saved_input = if differentiates { Some((cx.save(input)?, cx.save(weight)?)) } else { None };
+            let saved_input =
+                if differentiates { Some([cx.save(input)?, cx.save(weight)?, cx.save(bias)?]) } else { None };
             let cols = input.shape().last();
             let statistics = if input.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
             let rows = Shape::new(&[input.shape().rows()]);
@@ -34,11 +35,12 @@ impl Context {
                 cols,
                 eps,
             })?;
-            let Some((saved_input, saved_weight)) = saved_input else { return Ok(output) };
+            let Some([saved_input, saved_weight, saved_bias]) = saved_input else { return Ok(output) };
             let saved_statistics = (cx.save(&mean)?, cx.save(&rstd)?);
             let inputs = [Some(input), Some(weight), Some(bias)];
             let source = cx.record("layer_normBackward", inputs, move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                let _bias = saved_bias.unpack(cx)?;
                 let (src, weight) = (saved_input.unpack(cx)?, saved_weight.unpack(cx)?);
                 let (mean, rstd) = (saved_statistics.0.unpack(cx)?, saved_statistics.1.unpack(cx)?);
                 let rows_together = cx.contiguous(&src, "contiguous input")?;

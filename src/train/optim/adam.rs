@@ -10,11 +10,11 @@ use crate::train::error::OpResult;
 use crate::train::tensor::{Shape, Tensor};
 use crate::units::StreamId;
 
-use super::{StepRule, Trained, temporaries};
+use super::{State, StepRule, Trained, temporaries};
 
 struct Moments {
-    first: Tensor,
-    second: Tensor,
+    first: State,
+    second: State,
     /// Updates so far. Kernels get it from here; PyTorch keeps it in host memory too, except in the fused form.
     step: u64,
     /// The fused form's count on the device, one f32.
@@ -34,11 +34,20 @@ impl Adam {
         Self { decoupled, moments: BTreeMap::new(), updated: Vec::new() }
     }
 
+    /// Another step of the training begins.
+    pub fn begin(&mut self) {
+        self.updated.clear();
+    }
+
+    /// The moments, by parameter.
+    pub fn states(&mut self) -> impl Iterator<Item = (usize, [&mut State; 2])> {
+        self.moments.iter_mut().map(|(index, moments)| (*index, [&mut moments.first, &mut moments.second]))
+    }
+
     pub fn step(&mut self, cx: &Context, hyper: &Hyper, rule: StepRule, parameters: &[Trained]) -> OpResult<()> {
         for parameter in parameters {
             self.bear(cx, rule.form, parameter)?;
         }
-        self.updated.clear();
         // AdamW decays the weight in place; Adam's decay belongs to the gradient, which is not to be changed.
         let copies = !self.decoupled && rule.weight_decay != 0.0;
         match rule.form {
@@ -87,7 +96,7 @@ impl Adam {
         let counter = if form == OptimizerForm::Fused { Some(counter(cx, parameter)?) } else { None };
         let first = parameter.state(cx, "exp_avg")?;
         let second = parameter.state(cx, "exp_avg_sq")?;
-        for zeros in counter.iter().chain([&first, &second]) {
+        for zeros in counter.iter().chain(first.tensor()).chain(second.tensor()) {
             cx.launch(&Kernel::Fill { dst: zeros.operand(), value: 0.0 })?;
         }
         self.moments.insert(parameter.index, Moments { first, second, step: 0, _counter: counter });

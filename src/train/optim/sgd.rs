@@ -6,19 +6,23 @@ use crate::device::Kernel;
 use crate::train::config::OptimizerForm;
 use crate::train::context::Context;
 use crate::train::error::OpResult;
-use crate::train::tensor::Tensor;
 
-use super::{StepRule, Trained, temporaries};
+use super::{State, StepRule, Trained, temporaries};
 
 /// State of SGD: with momentum, one buffer per parameter.
 pub(super) struct Sgd {
     momentum: bool,
-    buffers: BTreeMap<usize, Tensor>,
+    buffers: BTreeMap<usize, State>,
 }
 
 impl Sgd {
     pub const fn new(momentum: bool) -> Self {
         Self { momentum, buffers: BTreeMap::new() }
+    }
+
+    /// The buffers, by parameter.
+    pub fn states(&mut self) -> impl Iterator<Item = (usize, &mut State)> {
+        self.buffers.iter_mut().map(|(index, buffer)| (*index, buffer))
     }
 
     pub fn step(&mut self, cx: &Context, momentum: f64, rule: StepRule, parameters: &[Trained]) -> OpResult<()> {

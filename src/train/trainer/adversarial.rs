@@ -29,8 +29,7 @@ impl Trainer {
         self.end(Phase::Data)?;
 
         self.begin(Phase::Forward);
-        let amp = self.config.amp.dtype();
-        let (made, ops_of_generator, verdicts, loss_of_discriminator) = self.cx.autocast(amp, |cx| {
+        let (made, ops_of_generator, verdicts, loss_of_discriminator) = self.forward_pass(|cx| {
             let made = generator.forward(cx, &batch.target, false)?;
             let ops_of_generator = cx.tape.len();
             let of_real = judge(cx, &**discriminator, &batch.input)?;
@@ -49,7 +48,7 @@ impl Trainer {
         self.end(Phase::ZeroGrad)?;
 
         self.begin(Phase::Forward);
-        let (verdict, loss_of_generator) = self.cx.autocast(amp, |cx| {
+        let (verdict, loss_of_generator) = self.forward_pass(|cx| {
             let verdict = judge(cx, &**discriminator, &made)?;
             let loss = loss(cx, &verdict, REAL)?;
             Ok((verdict, loss))
@@ -66,6 +65,8 @@ impl Trainer {
         self.zero_grad(GENERATOR)?;
         self.zero_grad(DISCRIMINATOR)?;
         let total = self.cx.no_grad(|cx| cx.add(&loss_of_discriminator, &loss_of_generator))?;
+        self.cx.retained.loss(&loss_of_discriminator);
+        self.cx.retained.loss(&loss_of_generator);
         drop((made, verdicts, loss_of_discriminator, verdict, loss_of_generator));
         self.marks.zero_grad = self.memory().allocated();
         self.end(Phase::ZeroGrad)?;

@@ -20,6 +20,7 @@ use super::error::{Interrupt, OpResult, TrainError};
 use super::library::Libraries;
 use super::memory::{Memory, micros};
 use super::observer::{Observer, SafePoint};
+use super::offload::Offloader;
 use super::optim::Optimizer;
 use super::scaler::Scaler;
 use super::tensor::Tensor;
@@ -238,6 +239,7 @@ impl Trainer {
         if (old.optimizer, old.form) != (config.optimizer, config.form) {
             self.optimizers = players(&self.task, self.cx.leaves.len(), &config);
         }
+        self.cx.retained.keep(config.retain);
         if old.amp.scales() && !config.amp.scales() {
             self.scaler = Scaler::default();
         }
@@ -304,6 +306,7 @@ impl Trainer {
                     optimizer_ran,
                 };
                 self.steps += 1;
+                self.cx.retained.end_step();
                 self.memory().emit(EventKind::StepEnd(report.clone()));
                 self.memory().safe_point(SafePoint::Step)?;
                 self.write()?;
@@ -355,6 +358,12 @@ impl Trainer {
         memory.emit(EventKind::SwitchFlipped { key, switch, from, to });
     }
 
+    /// Runs a forward pass: under autocast, its saved tensors where the configuration wants them.
+    fn forward_pass<T>(&mut self, run: impl FnOnce(&mut Context) -> OpResult<T>) -> OpResult<T> {
+        let offloader = Offloader::new(&self.config);
+        self.cx.autocast(self.config.amp.dtype(), |cx| cx.offloading(offloader, run))
+    }
+
     fn begin(&mut self, phase: Phase) {
         self.memory().begin_phase(phase);
         self.timing.open = Some((phase, self.memory().now()));
@@ -370,6 +379,7 @@ impl Trainer {
 
     fn run_step(&mut self) -> OpResult<Outcome> {
         self.total = None;
+        self.cx.retained.keep(self.config.retain);
         self.cx.choose_attention(self.config.attention);
         match &mut self.task {
             Task::Supervised(model) => {

@@ -45,7 +45,7 @@ impl Trainer {
         #[expect(clippy::cast_precision_loss, reason = "a handful of micro-batches")]
         let share = 1.0 / config.accumulation.max(1) as f64;
         let style = self.style;
-        let (logits, loss) = self.cx.autocast(config.amp.dtype(), |cx| {
+        let (logits, loss) = self.forward_pass(|cx| {
             let logits = model.forward(cx, &batch.input, config.checkpointing)?;
             let loss = cx.cross_entropy(&logits, &batch.target)?;
             let loss = match style {
@@ -71,6 +71,7 @@ impl Trainer {
             }
             LoopStyle::Plain => Some(self.memory().read_f32(&loss)?),
         };
+        self.cx.retained.loss(&loss);
         drop((logits, loss));
         self.end(Phase::Backward)?;
         Ok(plain_loss)

@@ -67,7 +67,7 @@ pub(crate) const SMALLEST: (u16, u16) = (40, 12);
 /// From this size on there is a column of panes at the right.
 const TWO_COLUMNS: (u16, u16) = (100, 30);
 /// Cells of that column: what the switches need, and more where there is plenty.
-const RIGHT: u16 = 46;
+const RIGHT: u16 = 49;
 
 /// Draws the screen; returns what clicks and keys need to know of it.
 pub(crate) fn render(app: &App, area: Rect, buf: &mut Buffer) -> Layout {
@@ -158,7 +158,7 @@ fn two_columns(app: &App, body: Rect, buf: &mut Buffer, layout: &mut Layout) {
 fn one_column(app: &App, body: Rect, buf: &mut Buffer, layout: &mut Layout) {
     let (latest, theme) = (app.latest(), app.theme());
     let clock = Clock::of_lab(latest);
-    let switches = if body.width >= 100 { 1 } else { 2 };
+    let switches = if body.width >= 120 { 2 } else { 3 };
     let below = switches + 2;
     let areas = Split::vertical([
         Constraint::Fill(1),

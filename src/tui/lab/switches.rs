@@ -4,8 +4,9 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::Span;
 
-use super::pane::{self, Frame, put, span};
-use crate::session::{LabState, Switch, SwitchState};
+use super::pane::{self, Frame, span};
+use crate::session::{LabState, Switch, SwitchGroup, SwitchState};
+use crate::tui::editor::Purpose;
 use crate::tui::figures;
 use crate::tui::keymap::Action;
 use crate::tui::theme::{Theme, Token};
@@ -14,12 +15,81 @@ use crate::units::Bytes;
 /// Where a click does what.
 pub(crate) type Targets = Vec<(Rect, Action)>;
 
-/// Rows that the pane wants, with its frame.
-pub(crate) fn wanted_rows(state: &LabState) -> u16 {
-    u16::try_from(state.switches.len()).unwrap_or(0).saturating_add(3)
+/// Cells of a switch in the first and in the second column: key, label, value.
+const CELLS: [(usize, u16); 2] = [(12, 25), (10, 22)];
+
+/// A switch's key, label and value, and what a click there does.
+struct Cell {
+    key: char,
+    label: &'static str,
+    short: &'static str,
+    value: String,
+    token: Token,
+    action: Action,
 }
 
-/// Draws a line for each switch, and one for `empty_cache`.
+/// The cells of a group, and `empty_cache` at the end of what is about memory.
+fn cells(state: &LabState, group: SwitchGroup, releasable: Bytes) -> Vec<Cell> {
+    let switches = state.switches.iter().filter(|switch| switch.group == group).map(|switch| Cell {
+        key: switch.key,
+        label: switch.label,
+        short: short_label(switch.switch),
+        value: match &switch.pending {
+            Some(next) => format!("›{next}…"),
+            None => switch.current.to_string(),
+        },
+        token: match (&switch.pending, is_usual(switch)) {
+            (Some(_), _) => Token::Warn,
+            (None, true) => Token::Text,
+            (None, false) => Token::Accent,
+        },
+        action: action(switch.switch),
+    });
+    let empty_cache = (group == SwitchGroup::Memory).then(|| Cell {
+        key: 'e',
+        label: "empty_cache",
+        short: "empty",
+        value: figures::bytes(releasable),
+        token: Token::Dim,
+        action: Action::EmptyCache,
+    });
+    switches.chain(empty_cache).collect()
+}
+
+/// The value that a switch has when nobody touches it, which needs no emphasis.
+fn is_usual(switch: &SwitchState) -> bool {
+    match switch.switch {
+        Switch::Optimizer => switch.current == "adamw",
+        Switch::Batch => true,
+        Switch::Limit => switch.current == "none",
+        Switch::Settings => switch.current == "default",
+        _ => switch.values.first().is_some_and(|first| *first == switch.current),
+    }
+}
+
+const fn action(switch: Switch) -> Action {
+    match switch {
+        Switch::Limit => Action::Edit(Purpose::Limit),
+        Switch::Settings => Action::Edit(Purpose::Settings),
+        other => Action::Flip(other),
+    }
+}
+
+/// `text` in at most `width` characters.
+fn cut(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+}
+
+/// Rows that the pane wants, with its frame.
+pub(crate) fn wanted_rows(state: &LabState) -> u16 {
+    let rows = |group| cells(state, group, Bytes::ZERO).len();
+    u16::try_from(rows(SwitchGroup::Memory).max(rows(SwitchGroup::Training))).unwrap_or(0).saturating_add(2)
+}
+
+/// Draws the switches in two columns, what is about memory in the first: key, name, value.
 pub(crate) fn render(
     state: &LabState,
     releasable: Bytes,
@@ -30,37 +100,22 @@ pub(crate) fn render(
 ) {
     let title = vec![span(theme, Token::Title, "switches")];
     let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
-    for (y, switch) in (0..inner.height).zip(&state.switches) {
-        let mut line = vec![
-            span(theme, Token::Key, format!(" {} ", switch.key)),
-            span(theme, Token::Text, format!("{:<14}", switch.label)),
-        ];
-        for index in 0..switch.values.len() {
-            line.extend(value(switch, index, theme));
+    let spare = inner.width.saturating_sub(CELLS[0].1 + CELLS[1].1);
+    let mut x = 0;
+    for (group, (label, width)) in [SwitchGroup::Memory, SwitchGroup::Training].into_iter().zip(CELLS) {
+        let width = width + spare / 2;
+        let value = usize::from(width).saturating_sub(label + 4);
+        for (y, cell) in (0..inner.height).zip(cells(state, group, releasable)) {
+            let line = vec![
+                span(theme, Token::Key, format!(" {} ", cell.key)),
+                span(theme, Token::Dim, format!("{:<label$}", cell.label)),
+                span(theme, cell.token, cut(&cell.value, value)),
+            ];
+            pane::put_at(inner, x, y, line, buf);
+            let target = Rect { x: inner.x + x, y: inner.y + y, width, height: 1 };
+            targets.push((target.intersection(inner), cell.action));
         }
-        put(inner, y, line, buf);
-        targets.push((Rect { y: inner.y + y, height: 1, ..inner }, Action::Flip(switch.switch)));
-    }
-    let y = u16::try_from(state.switches.len()).unwrap_or(u16::MAX);
-    if y < inner.height {
-        let line = vec![
-            span(theme, Token::Key, " e "),
-            span(theme, Token::Text, format!("{:<15}", "empty_cache")),
-            span(theme, Token::Dim, format!("{} would go", figures::bytes(releasable))),
-        ];
-        put(inner, y, line, buf);
-        targets.push((Rect { y: inner.y + y, height: 1, ..inner }, Action::EmptyCache));
-    }
-}
-
-fn value(switch: &SwitchState, index: usize, theme: &Theme) -> Vec<Span<'static>> {
-    let text = switch.values[index].to_owned();
-    if switch.pending.is_some_and(|pending| pending.0 == index && pending != switch.current) {
-        vec![span(theme, Token::Warn, "›"), span(theme, Token::Warn, text), span(theme, Token::Warn, "…")]
-    } else if switch.current.0 == index {
-        vec![span(theme, Token::Accent, "▸"), span(theme, Token::Accent, text), Span::raw(" ")]
-    } else {
-        vec![Span::raw(" "), span(theme, Token::Dim, text), Span::raw(" ")]
+        x += width;
     }
 }
 
@@ -73,8 +128,20 @@ const fn short_label(switch: Switch) -> &'static str {
         Switch::Pinned => "pin",
         Switch::Optimizer => "opt",
         Switch::ZeroGrad => "zero",
+        Switch::Form => "form",
+        Switch::Batch => "batch",
+        Switch::Offload => "offload",
+        Switch::Attention => "attn",
+        Switch::Tf32 => "TF32",
+        Switch::Schedule => "lr",
+        Switch::Retain => "leak",
+        Switch::Limit => "limit",
+        Switch::Settings => "alloc",
     }
 }
+
+/// Values longer than this are cut where all switches share a few lines.
+const SHORT_VALUE: usize = 8;
 
 /// Draws all switches in as few rows as they take, each with the value in force.
 pub(crate) fn render_compact(
@@ -85,28 +152,15 @@ pub(crate) fn render_compact(
     buf: &mut Buffer,
     targets: &mut Targets,
 ) {
-    let entries = state.switches.iter().map(|switch| {
-        let current = switch.values.get(switch.current.0).copied().unwrap_or("–");
-        let pending = switch.pending.filter(|&pending| pending != switch.current);
-        let next = pending.and_then(|pending| switch.values.get(pending.0));
-        let mut entry = vec![
-            span(theme, Token::Key, switch.key.to_string()),
-            span(theme, Token::Dim, format!(" {} ", short_label(switch.switch))),
-            span(theme, Token::Accent, format!("▸{current}")),
-        ];
-        if let Some(next) = next {
-            entry.push(span(theme, Token::Warn, format!("›{next}…")));
-        }
-        (entry, Action::Flip(switch.switch))
-    });
-    let empty_cache = vec![
-        span(theme, Token::Key, "e"),
-        span(theme, Token::Dim, " empty_cache "),
-        span(theme, Token::Text, figures::bytes(releasable)),
-    ];
-    let entries: Vec<_> = entries.chain([(empty_cache, Action::EmptyCache)]).collect();
+    let all =
+        [SwitchGroup::Memory, SwitchGroup::Training].into_iter().flat_map(|group| cells(state, group, releasable));
     let (mut x, mut y) = (1u16, 0u16);
-    for (entry, action) in entries {
+    for cell in all {
+        let entry = vec![
+            span(theme, Token::Key, cell.key.to_string()),
+            span(theme, Token::Dim, format!(" {} ", cell.short)),
+            span(theme, cell.token, cut(&cell.value, SHORT_VALUE)),
+        ];
         let width = u16::try_from(entry.iter().map(Span::width).sum::<usize>()).unwrap_or(u16::MAX);
         if x > 1 && x.saturating_add(width) > area.width {
             (x, y) = (1, y + 1);
@@ -116,7 +170,7 @@ pub(crate) fn render_compact(
         }
         pane::put_at(area, x, y, entry, buf);
         let target = Rect { x: area.x + x, y: area.y + y, width, height: 1 };
-        targets.push((target.intersection(area), action));
+        targets.push((target.intersection(area), cell.action));
         x = x.saturating_add(width).saturating_add(2);
     }
 }

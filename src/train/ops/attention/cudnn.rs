@@ -29,19 +29,25 @@ impl Context {
             drop(cx.scratch(256, "attention workspace")?);
             let computed = Computed { out, logsumexp, lse_stride: rows };
             cx.fused(shape, parts, &computed)?;
-            let results = [cx.save(&output)?, cx.save(&computed.logsumexp)?, cx.save(&seed)?, cx.save(&offset)?];
+            let results = [cx.save(&computed.out)?, cx.save(&computed.logsumexp)?, cx.save(&seed)?, cx.save(&offset)?];
             let inputs = [Some(&parts.q), Some(&parts.k), Some(&parts.v)];
             let source = cx.record("attentionBackward", inputs, move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let parts = Heads { q: q.unpack(cx)?, k: k.unpack(cx)?, v: v.unpack(cx)? };
                 let [out, logsumexp, seed, offset] = &results;
-                let out = Self::by_heads(&out.unpack(cx)?, shape, head_size);
-                let computed = Computed { out, logsumexp: logsumexp.unpack(cx)?, lse_stride: rows };
+                let logsumexp = logsumexp.unpack(cx)?;
+                let computed = Computed { out: out.unpack(cx)?, logsumexp, lse_stride: rows };
                 let _generator = (seed.unpack(cx)?, offset.unpack(cx)?);
-                let gradients = cx.part_gradients(grad.shape(), dtype)?;
+                // Gradients take the layout of the queries: head by head where those come from page-locked memory.
+                let by_head = parts.q.is_row_major();
+                let layout = if by_head { parts.q.shape() } else { grad.shape() };
+                let gradients = cx.part_gradients(layout, dtype)?;
                 let elements = batch * heads * rows;
                 drop(cx.scratch(4 * elements * head_size + 4 * elements + 256, "attention workspace")?);
-                let views = gradients.each_ref().map(|g| Self::by_heads(g, shape, head_size));
+                let views = gradients.each_ref().map(|gradient| match by_head {
+                    true => gradient.clone(),
+                    false => Self::by_heads(gradient, shape, head_size),
+                });
                 let grad = Self::by_heads(&grad, shape, head_size);
                 cx.attend_backward(shape, &parts, &computed, &grad, views.each_ref())?;
                 Ok(gradients.map(Some))

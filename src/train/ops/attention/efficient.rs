@@ -29,14 +29,14 @@ impl Context {
             cx.efficient_accumulator(&output, head_size)?;
             let computed = Computed { out, logsumexp, lse_stride };
             cx.fused(shape, parts, &computed)?;
-            let results = [cx.save(&output)?, cx.save(&computed.logsumexp)?];
+            let results = [cx.save(&computed.out)?, cx.save(&computed.logsumexp)?];
             let inputs = [Some(&parts.q), Some(&parts.k), Some(&parts.v)];
             let source = cx.record("attentionBackward", inputs, move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let parts = Heads { q: q.unpack(cx)?, k: k.unpack(cx)?, v: v.unpack(cx)? };
                 let [out, logsumexp] = &results;
-                let out = Self::by_heads(&out.unpack(cx)?, shape, head_size);
-                let computed = Computed { out, logsumexp: logsumexp.unpack(cx)?, lse_stride };
+                let logsumexp = logsumexp.unpack(cx)?;
+                let computed = Computed { out: out.unpack(cx)?, logsumexp, lse_stride };
                 let gradients = cx.part_gradients(grad.shape(), dtype)?;
                 // Row sums of gradient · output: in f32 by two ops and a copy into the layout that the kernel reads, in
                 // 16 bit by the kernel.

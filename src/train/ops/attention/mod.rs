@@ -33,7 +33,9 @@ impl Backend {
     /// Which of the three gradients lie head by head, so that they are copied on their way to the packed projection.
     const fn copied_gradients(self, head_size: usize) -> [bool; 3] {
         match self {
-            Self::CuDnn | Self::Efficient => [false, false, false],
+            // Where its inputs lie head by head, so do its gradients.
+            Self::CuDnn => [true, true, true],
+            Self::Efficient => [false, false, false],
             Self::Flash => [!head_size.is_multiple_of(8); 3],
             Self::Math => [true, false, true],
         }
@@ -81,7 +83,7 @@ impl Context {
         let head_size = packed / 3 / heads.max(1);
         let (rows, differentiates) = (qkv.shape().dims()[1], self.differentiates(&[qkv]));
         let backend = self.attention_backend(qkv.dtype(), head_size, rows, differentiates);
-        let parts = self.split_heads(qkv, heads, backend.copied_gradients(head_size));
+        let parts = self.split_heads(qkv, heads, Some(backend));
         self.attend(backend, &parts, causal)
     }
 
@@ -89,7 +91,7 @@ impl Context {
     /// size); for models that keep keys and values. Nothing is differentiated.
     #[must_use]
     pub fn heads_of(&mut self, qkv: &Tensor, heads: usize) -> [Tensor; 3] {
-        let Heads { q, k, v } = self.split_heads(&qkv.detach(), heads, [false; 3]);
+        let Heads { q, k, v } = self.split_heads(&qkv.detach(), heads, None);
         [q, k, v]
     }
 
@@ -161,12 +163,13 @@ impl Context {
     }
 
     /// Views of a packed projection as (batch, heads, rows, head size); backward packs the three gradients.
-    fn split_heads(&mut self, qkv: &Tensor, heads: usize, copied: [bool; 3]) -> Heads {
+    fn split_heads(&mut self, qkv: &Tensor, heads: usize, backend: Option<Backend>) -> Heads {
         let [batch, rows, packed] = *qkv.shape().dims() else {
             return Heads { q: qkv.clone(), k: qkv.clone(), v: qkv.clone() };
         };
         let width = packed / 3;
         let head_size = width / heads;
+        let copied = backend.map_or([false; 3], |backend| backend.copied_gradients(head_size));
         let source = if self.differentiates(&[qkv]) {
             let (shape, dtype) = (qkv.shape(), qkv.dtype());
             self.record("splitBackward", [Some(qkv), None, None], move |cx, gradients| {
@@ -199,6 +202,10 @@ impl Context {
             }
             let source = self.record("viewBackward", [Some(&view), None, None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                let fits = backend == Some(Backend::CuDnn) && grad.shape().dims().len() == 3;
+                if fits {
+                    return Ok([Some(grad), None, None]);
+                }
                 let copy = cx.temporary(Shape::new(&[batch, rows, width]), grad.dtype(), "gradient side by side")?;
                 let by_heads = [rows * width, head_size, width, 1];
                 match grad.shape().dims().len() {
@@ -213,7 +220,7 @@ impl Context {
     }
 
     /// Copies elements between layouts of one shape.
-    fn copy(&self, from: &Tensor, to: &Tensor) -> OpResult<()> {
+    pub(crate) fn copy(&self, from: &Tensor, to: &Tensor) -> OpResult<()> {
         let (shape, src_strides, dst_strides) = Self::layouts(from, to);
         self.launch(&Kernel::CopyStrided {
             src: from.address(),

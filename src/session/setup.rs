@@ -1,0 +1,96 @@
+//! Everything that can be switched, as one value: the configuration of training and the bounds of memory.
+
+use std::fmt;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use crate::allocator::Settings;
+use crate::train::Config;
+use crate::units::Bytes;
+
+/// The most that the allocator may reserve.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum MemoryLimit {
+    /// So many bytes.
+    Bytes(Bytes),
+    /// A share of the device's memory (`torch.cuda.set_per_process_memory_fraction`), above 0 and up to 1.
+    Fraction(f64),
+}
+
+impl MemoryLimit {
+    /// The limit on a device with `memory`.
+    #[must_use]
+    pub fn of(self, memory: Bytes) -> Bytes {
+        match self {
+            Self::Bytes(bytes) => bytes,
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of a u64")]
+            #[expect(clippy::cast_precision_loss, reason = "PyTorch multiplies as f64 too")]
+            Self::Fraction(share) => Bytes((memory.get() as f64 * share) as u64),
+        }
+    }
+}
+
+impl FromStr for MemoryLimit {
+    type Err = String;
+
+    /// Reads `8GiB`, `512 MiB`, `50%`.
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some(percent) = text.trim().strip_suffix('%') else { return text.parse().map(Self::Bytes) };
+        match percent.trim().parse::<f64>() {
+            Ok(percent) if percent > 0.0 && percent <= 100.0 => Ok(Self::Fraction(percent / 100.0)),
+            _ => Err("a share of the device's memory is above 0 % and at most 100 %, such as 50%".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for MemoryLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Bytes(bytes) => bytes.fmt(f),
+            Self::Fraction(share) => write!(f, "{:.0} %", share * 100.0),
+        }
+    }
+}
+
+/// Everything that can be switched.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Setup {
+    /// How it trains.
+    pub config: Config,
+    /// The most that may be reserved; `None`: what the device has.
+    pub limit: Option<MemoryLimit>,
+    /// The allocator settings that were asked for last, in PyTorch's syntax; empty: its defaults.
+    pub alloc_conf: Arc<str>,
+}
+
+impl Setup {
+    /// A configuration on all of the device's memory, with the allocator's defaults.
+    #[must_use]
+    pub fn new(config: Config) -> Self {
+        Self { config, limit: None, alloc_conf: "".into() }
+    }
+}
+
+/// Whether PyTorch would take these allocator settings.
+///
+/// # Errors
+/// A sentence: what is wrong with them.
+pub fn check_settings(text: &str) -> Result<(), String> {
+    Settings::parse(text).map(drop).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_bytes_or_shares() {
+        let limit = |text: &str| text.parse::<MemoryLimit>();
+        assert_eq!(limit("8GiB"), Ok(MemoryLimit::Bytes(Bytes::gib(8))));
+        assert_eq!(limit("50%"), Ok(MemoryLimit::Fraction(0.5)));
+        assert_eq!(MemoryLimit::Fraction(0.5).of(Bytes::gib(80)), Bytes::gib(40));
+        for wrong in ["0%", "120%", "half", "-3GiB"] {
+            assert!(limit(wrong).is_err(), "{wrong}");
+        }
+    }
+}

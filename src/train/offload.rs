@@ -1,0 +1,175 @@
+//! Saved tensors that wait in host memory between forward and backward.
+//!
+//! [`Offload::Activations`] is PyTorch's `save_on_cpu`: every tensor that an op saves, views of parameters included, is
+//! copied to host memory at once and comes back when its node runs. From pageable memory both copies wait; a copy to
+//! page-locked memory waits, the one back does not. PyTorch makes the page-locked tensor contiguous but keeps the order
+//! of strides of the pageable one, so that a transposed view is first copied on the device in one case and not in the
+//! other; a view with gaps is in both.
+//!
+//! [`Offload::Overlapped`] copies on the copy stream, beside the computation, and while a node runs it fetches what the
+//! node after it will need.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::{Rc, Weak};
+
+use crate::model::Category;
+use crate::units::StreamId;
+
+use super::config::{Config, Offload};
+use super::context::Context;
+use super::error::{Interrupt, OpResult, TrainError};
+use super::memory::{HostBlock, Memory};
+use super::tensor::{Shape, Tensor};
+use crate::device::{DType, DeviceEvent};
+
+/// How saved tensors travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Style {
+    Pageable,
+    Pinned,
+    /// From page-locked memory on the copy stream.
+    Overlapped,
+}
+
+/// The copies of one forward pass.
+pub(crate) struct Offloader {
+    style: Style,
+    /// What waits, by the node that saved it: where the next node's tensors are found. Nobody fetches ahead otherwise.
+    waiting: RefCell<BTreeMap<usize, Vec<Weak<Packed>>>>,
+}
+
+impl Offloader {
+    /// What `config` asks for; `None` where saved tensors stay on the device.
+    pub fn new(config: &Config) -> Option<Rc<Self>> {
+        let style = match (config.offload, config.pinned) {
+            (Offload::Activations, false) => Style::Pageable,
+            (Offload::Activations, true) => Style::Pinned,
+            (Offload::Overlapped, _) => Style::Overlapped,
+            (Offload::Off | Offload::Optimizer, _) => return None,
+        };
+        Some(Rc::new(Self { style, waiting: RefCell::default() }))
+    }
+
+    /// Copies `tensor`, which node number `node` of the tape saves, to the host.
+    pub fn pack(this: &Rc<Self>, cx: &Context, tensor: &Tensor, node: usize) -> OpResult<Rc<Packed>> {
+        let memory = cx.memory();
+        let shape = tensor.shape();
+        let strides = if this.style == Style::Pageable { tensor.compact_strides() } else { shape.contiguous_strides() };
+        let whole = if tensor.has_layout(strides) {
+            tensor.clone()
+        } else {
+            let copy = cx.temporary(shape, tensor.dtype(), "contiguous copy")?.strided(shape, strides, 0);
+            cx.copy(tensor, &copy)?;
+            copy
+        };
+        let mut block = HostBlock::new(memory, whole.bytes(), this.style != Style::Pageable)?;
+        if this.style == Style::Overlapped {
+            let stream = after_computation(memory);
+            block.take(&whole, stream)?;
+            memory.record_stream(&whole, stream);
+        } else {
+            block.take(&whole, StreamId::DEFAULT)?;
+        }
+        let packed = Rc::new(Packed {
+            block,
+            dtype: whole.dtype(),
+            shape,
+            strides,
+            offloader: Rc::clone(this),
+            node,
+            ahead: RefCell::default(),
+            fetched: Cell::new(false),
+        });
+        if this.style == Style::Overlapped {
+            this.waiting.borrow_mut().entry(node).or_default().push(Rc::downgrade(&packed));
+        }
+        Ok(packed)
+    }
+
+    /// Starts the copies of what the node before `node`, which backward runs next, has saved.
+    fn fetch_ahead(&self, memory: &Memory, node: usize) -> OpResult<()> {
+        let next: Vec<Rc<Packed>> = {
+            let mut waiting = self.waiting.borrow_mut();
+            waiting.split_off(&node);
+            loop {
+                let Some((_, saved)) = waiting.last_key_value() else { break Vec::new() };
+                let saved: Vec<Rc<Packed>> = saved.iter().filter_map(Weak::upgrade).collect();
+                if !saved.is_empty() {
+                    break saved;
+                }
+                waiting.pop_last();
+            }
+        };
+        next.iter().try_for_each(|packed| packed.start(memory))
+    }
+}
+
+/// A saved tensor in host memory, with the layout in which it comes back.
+pub(crate) struct Packed {
+    block: HostBlock,
+    dtype: DType,
+    shape: Shape,
+    strides: [usize; 4],
+    offloader: Rc<Offloader>,
+    node: usize,
+    /// The copy back that was begun before anybody asked.
+    ahead: RefCell<Option<(Tensor, DeviceEvent)>>,
+    fetched: Cell<bool>,
+}
+
+impl Packed {
+    /// The tensor on the device again, in a block of its own.
+    pub fn unpack(&self, cx: &Context) -> OpResult<Tensor> {
+        let memory = cx.memory();
+        if self.offloader.style != Style::Overlapped {
+            let tensor = self.room(memory, StreamId::DEFAULT)?;
+            self.block.give(&tensor, StreamId::DEFAULT)?;
+            return Ok(tensor);
+        }
+        self.start(memory)?;
+        let begun = self.ahead.borrow_mut().take();
+        let (tensor, event) = begun.ok_or_else(|| {
+            Interrupt::Failed(TrainError::Workload("a saved tensor was fetched from the host twice".into()))
+        })?;
+        memory.with_device(|device| device.wait_event(StreamId::DEFAULT, event));
+        // The block belongs to the copy stream; freed, it waits for the computation that reads it.
+        memory.record_stream(&tensor, StreamId::DEFAULT);
+        self.fetched.set(true);
+        self.offloader.fetch_ahead(memory, self.node)?;
+        Ok(tensor)
+    }
+
+    /// Begins the copy back on the copy stream, once.
+    fn start(&self, memory: &Memory) -> OpResult<()> {
+        if self.fetched.get() || self.ahead.borrow().is_some() {
+            return Ok(());
+        }
+        let stream = memory.with_device(|device| device.copy_stream());
+        let tensor = self.room(memory, stream)?;
+        self.block.give(&tensor, stream)?;
+        let event = memory.with_device(|device| device.record_event(stream));
+        *self.ahead.borrow_mut() = Some((tensor, event));
+        Ok(())
+    }
+
+    fn room(&self, memory: &Memory, stream: StreamId) -> OpResult<Tensor> {
+        let name = memory.name_here("saved tensor, fetched");
+        let tensor = memory.named_tensor(self.shape, self.dtype, Category::Activation, name, stream)?;
+        Ok(if self.strides == self.shape.contiguous_strides() {
+            tensor
+        } else {
+            tensor.strided(self.shape, self.strides, 0)
+        })
+    }
+}
+
+/// The copy stream, which waits for everything that the compute stream has been given so far.
+fn after_computation(memory: &Memory) -> StreamId {
+    memory.with_device(|device| {
+        let stream = device.copy_stream();
+        let event = device.record_event(StreamId::DEFAULT);
+        device.wait_event(stream, event);
+        stream
+    })
+}
