@@ -35,11 +35,33 @@ fn mistakes_are_told_with_exit_code_2() {
     refused(&["run", "gpt-mini", "--batch", "0"], 2, "at least 1");
     refused(&["run", "gpt-mini", "--limit", "8 apples"], 2, "no unit of memory");
     refused(&["run", "gpt-mini", "--device", "abacus"], 2, "there is no device 'abacus'");
+    refused(&["run", "gpt-mini", "--device", "sim:h300"], 2, "there are sim:a100-40g, sim:a100-80g");
+    refused(&["run", "gpt-mini", "--device", "sim:h200", "--speed", "0"], 2, "max or a number");
     refused(&["run", "mlp-mini", "--data", "text"], 2, "can't read text");
     refused(&["run", "mlp-mini", "--heads", "2"], 2, "mlp-mini has no size 'heads'");
     refused(&["run", "vit-mini", "--patch", "5"], 2, "choose a side that divides 32");
     refused(&["run", "varlen-mini", "--data", "reference"], 2, "use --data fresh");
     refused(&["teach"], 2, "there is no workload 'teach'");
+}
+
+#[test]
+fn a_simulated_run_has_no_losses_and_a_users_card_is_found() {
+    let output = vramlab(&["run", "gpt-mini", "--device", "sim:t4", "--steps", "2", "--json"]);
+    let row: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&row["simulated"], &row["losses"]), (&true.into(), &serde_json::json!([])));
+    let table = vramlab(&["run", "gpt-mini", "--device", "sim:h200", "--steps", "2"]);
+    assert!(String::from_utf8_lossy(&table.stdout).contains(" ms, simulated"));
+
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(folder.path().join("vramlab/devices")).unwrap();
+    let card = include_str!("../lab/devices/t4.toml").replace("Tesla T4", "a card of my own");
+    std::fs::write(folder.path().join("vramlab/devices/mine.toml"), card).unwrap();
+    let list = Command::new(env!("CARGO_BIN_EXE_vramlab"))
+        .args(["run", "mlp-mini", "--device", "sim:mine", "--steps", "1"])
+        .env("XDG_CONFIG_HOME", folder.path())
+        .output()
+        .unwrap();
+    assert!(String::from_utf8_lossy(&list.stdout).contains("on sim:mine (a card of my own)"));
 }
 
 #[test]

@@ -257,3 +257,31 @@ proptest! {
         tui::draw(&app, Rect::new(0, 0, 140, 60), &mut buf);
     }
 }
+
+#[test]
+fn a_simulated_lab_says_so_wherever_a_time_stands() {
+    let simulated = || {
+        let mut state = lab_states::running();
+        let mut view = (*state.view).clone();
+        if let Some(last) = &mut view.steps.last {
+            last.loss = None;
+        }
+        view.steps.losses.clear();
+        for effect in &mut view.effects {
+            for measured in [&mut effect.before, &mut effect.after].into_iter().flatten() {
+                measured.loss = None;
+            }
+        }
+        state.view = Arc::new(view);
+        state.simulated = true;
+        state.device = "sim:h200 · NVIDIA H200".to_owned();
+        state
+    };
+    for (width, height) in [(200, 60), (120, 40), (100, 30), (80, 24), (40, 12)] {
+        let text = text(&frame(dark(), simulated(), width, height));
+        for line in text.lines().filter(|line| line.contains(" ms")) {
+            assert!(line.contains(" ms sim"), "{width}×{height}: {line}");
+        }
+        assert!(text.contains("sim"), "{width}×{height}");
+    }
+}

@@ -7,8 +7,8 @@ mod training;
 use serde::Deserialize;
 use vramlab::allocator::Settings;
 use vramlab::device::sim::{CardCatalog, SimDevice};
-use vramlab::model::{Event, EventKind};
-use vramlab::train::{Config, DataPath, OptimizerForm, Trainer, TrainerOptions};
+use vramlab::model::{Event, EventKind, Lab};
+use vramlab::train::{Config, DataPath, OptimizerForm, TrainError, Trainer, TrainerOptions};
 
 /// What a row of `tests/data/pytorch-full-rows.jsonl` says of time.
 #[derive(Deserialize)]
@@ -128,4 +128,28 @@ fn forms_of_an_optimizer_differ_in_time() {
     let [foreach, fused, per_parameter] =
         [OptimizerForm::Foreach, OptimizerForm::Fused, OptimizerForm::Loop].map(optimizer);
     assert!(2 * fused < foreach && foreach < per_parameter, "{fused} {foreach} {per_parameter} µs");
+}
+
+#[test]
+fn gpt2_at_batch_16_runs_out_of_memory_on_a_t4_which_is_explained_and_survived() {
+    let card = CardCatalog::with_user_cards(None).card("t4").unwrap();
+    let (model, batch) = training::workload("gpt2");
+    let events = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
+    let mut trainer = Trainer::new(
+        Box::new(SimDevice::new(card)),
+        model,
+        training::variant("base", batch),
+        TrainerOptions::default(),
+        Box::new(std::rc::Rc::clone(&events)),
+    )
+    .unwrap();
+    assert!(matches!(trainer.step(), Err(TrainError::OutOfMemory { .. })));
+    let mut lab = Lab::new();
+    events.borrow().iter().for_each(|event| lab.apply(event));
+    assert_eq!(lab.malformed(), 0);
+    let findings = lab.view().findings;
+    assert!(findings.iter().any(|finding| !finding.remedy.is_empty()), "{findings:?}");
+    trainer.configure(training::variant("ckpt", 2)).unwrap();
+    let report = trainer.step().unwrap();
+    assert_eq!(report.loss, None);
 }
