@@ -37,6 +37,16 @@ impl SimulatedDriver {
         Self { placement, ranges: BTreeMap::new(), total, used: used_by_others.min(total) }
     }
 
+    /// The host gave the memory of a parameter back that now lies on the device.
+    pub fn release_host(&mut self, bytes: Bytes) {
+        self.placement.release_host(bytes.0);
+    }
+
+    /// The program's first kernels are loaded.
+    pub fn load_kernels(&mut self) {
+        self.placement.load_kernels();
+    }
+
     fn take(&mut self, size: Bytes) -> Result<(), OutOfDeviceMemory> {
         if size > self.total.saturating_sub(self.used) {
             return Err(OutOfDeviceMemory);

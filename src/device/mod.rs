@@ -106,6 +106,15 @@ pub struct CopyPath {
     pub pinned: bool,
 }
 
+/// What a PyTorch program does at its start that decides where the driver places later segments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProgramStart {
+    /// A parameter of this size has been moved to the device; the host's copy went.
+    ParameterMoved(Bytes),
+    /// The first kernels run.
+    FirstKernels,
+}
+
 /// Where tensors live and kernels run.
 pub trait Device {
     /// What it is.
@@ -123,6 +132,11 @@ pub trait Device {
     /// Which products may be rounded from here on. Devices that always compute in f32 leave it.
     fn set_matrix_precision(&mut self, precision: MatrixPrecision) {
         let _ = precision;
+    }
+
+    /// Follows a program's start. Only a simulated device has to: a real one does it by itself.
+    fn follow_start(&mut self, start: ProgramStart) {
+        let _ = start;
     }
 
     /// Takes the time of host code that this program has no need of. Only a device with a clock of its own has a use for

@@ -5,7 +5,7 @@
 
 use serde::Deserialize;
 
-use crate::device::DType;
+use crate::device::{DType, ProgramStart};
 use crate::model::{Category, NameId};
 use crate::train::{Batch, BatchSource, Context, OpResult, Shape, Tensor, TrainError};
 use crate::units::StreamId;
@@ -69,9 +69,9 @@ impl<'a> Chain<'a> {
 
     /// The whole hash of `n` elements, divided into [0, 1).
     fn unit(self) -> OpResult<Self> {
-        let hashed = self
-            .then(DType::I64)?
-            .then(DType::I64)?
+        let begun = self.then(DType::I64)?.then(DType::I64)?;
+        begun.cx.memory().with_device(|device| device.follow_start(ProgramStart::FirstKernels));
+        let hashed = begun
             .then(DType::I64)?
             .shift_and_mix()?
             .multiply_and_mask()?

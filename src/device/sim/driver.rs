@@ -1,5 +1,6 @@
 //! The driver's calls of a simulated GPU: address arithmetic that takes time.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::card::Card;
@@ -14,13 +15,15 @@ use crate::units::{Address, Bytes, StreamId};
 pub(super) struct TimedDriver {
     card: Rc<Card>,
     clock: SharedClock,
-    driver: SimulatedDriver,
+    driver: SharedDriver,
 }
 
+/// The driver, as the device and its allocator share it.
+pub(super) type SharedDriver = Rc<RefCell<SimulatedDriver>>;
+
 impl TimedDriver {
-    pub fn new(card: &Rc<Card>, clock: &SharedClock) -> Self {
-        let driver = SimulatedDriver::new(card.memory, card.context());
-        Self { card: Rc::clone(card), clock: clock.clone(), driver }
+    pub fn new(card: &Rc<Card>, clock: &SharedClock, driver: &SharedDriver) -> Self {
+        Self { card: Rc::clone(card), clock: clock.clone(), driver: Rc::clone(driver) }
     }
 
     fn spend_malloc(&self, size: Bytes) {
@@ -37,36 +40,36 @@ impl TimedDriver {
 impl SegmentSource for TimedDriver {
     fn malloc(&mut self, size: Bytes) -> Result<Address, OutOfDeviceMemory> {
         self.spend_malloc(size);
-        self.driver.malloc(size)
+        self.driver.borrow_mut().malloc(size)
     }
 
     fn free(&mut self, address: Address, size: Bytes) {
         self.spend_free(size);
-        self.driver.free(address, size);
+        self.driver.borrow_mut().free(address, size);
     }
 
     fn reserve_range(&mut self, size: Bytes) -> Result<Address, OutOfDeviceMemory> {
-        self.driver.reserve_range(size)
+        self.driver.borrow_mut().reserve_range(size)
     }
 
     fn release_range(&mut self, address: Address, size: Bytes) {
-        self.driver.release_range(address, size);
+        self.driver.borrow_mut().release_range(address, size);
     }
 
     fn map(&mut self, address: Address, size: Bytes, page: Bytes) -> Result<(), OutOfDeviceMemory> {
         for _ in 0..size.get().div_ceil(page.get().max(1)) {
             self.spend_malloc(page);
         }
-        self.driver.map(address, size, page)
+        self.driver.borrow_mut().map(address, size, page)
     }
 
     fn unmap(&mut self, address: Address, size: Bytes) {
         self.spend_free(size);
-        self.driver.unmap(address, size);
+        self.driver.borrow_mut().unmap(address, size);
     }
 
     fn memory(&self) -> DeviceMemory {
-        self.driver.memory()
+        self.driver.borrow().memory()
     }
 
     fn record_event(&mut self, stream: StreamId) -> EventToken {

@@ -10,16 +10,18 @@ mod clock;
 mod cost;
 mod driver;
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
 use super::{
-    CopyPath, Device, DeviceError, DeviceEvent, DeviceInfo, HostBuffer, HostWork, Kernel, MatrixPrecision, PinnedMemory,
+    CopyPath, Device, DeviceError, DeviceEvent, DeviceInfo, HostBuffer, HostWork, Kernel, MatrixPrecision,
+    PinnedMemory, ProgramStart,
 };
-use crate::allocator::{HostMemorySource, SegmentSource};
+use crate::allocator::{HostMemorySource, SegmentSource, SimulatedDriver};
 use crate::units::{Address, Bytes, StreamId};
 use clock::{Nanos, SharedClock};
-use driver::{HostAddresses, TimedDriver};
+use driver::{HostAddresses, SharedDriver, TimedDriver};
 
 pub use card::{ByPrecision, Card, Curve, DriverCosts, Efficiency, Launch, Link, Times};
 pub use catalog::{CardCatalog, CardError};
@@ -32,6 +34,7 @@ pub struct SimDevice {
     info: DeviceInfo,
     card: Rc<Card>,
     clock: SharedClock,
+    driver: SharedDriver,
     precision: MatrixPrecision,
     copied: Nanos,
     pinned: PinnedMemory,
@@ -47,8 +50,10 @@ impl SimDevice {
             memory: card.memory,
             simulated: true,
         };
+        let driver = Rc::new(RefCell::new(SimulatedDriver::new(card.memory, card.context())));
         Self {
             info,
+            driver,
             card: Rc::new(card),
             clock: SharedClock::default(),
             precision: MatrixPrecision::default(),
@@ -90,7 +95,7 @@ impl Device for SimDevice {
     }
 
     fn segments(&mut self) -> Box<dyn SegmentSource> {
-        Box::new(TimedDriver::new(&self.card, &self.clock))
+        Box::new(TimedDriver::new(&self.card, &self.clock, &self.driver))
     }
 
     fn pinned_memory(&self) -> PinnedMemory {
@@ -103,6 +108,13 @@ impl Device for SimDevice {
 
     fn set_matrix_precision(&mut self, precision: MatrixPrecision) {
         self.precision = precision;
+    }
+
+    fn follow_start(&mut self, start: ProgramStart) {
+        match start {
+            ProgramStart::ParameterMoved(bytes) => self.driver.borrow_mut().release_host(bytes),
+            ProgramStart::FirstKernels => self.driver.borrow_mut().load_kernels(),
+        }
     }
 
     fn spend_host(&mut self, work: HostWork) {
