@@ -165,11 +165,9 @@ fn it_trains_answers_keys_and_leaves() {
     }
     assert!(lab.text().contains("processor"));
     lab.press("m");
-    lab.wait_for_text("▸fp16");
+    lab.wait_for_text("m AMP       fp16");
     lab.press("c");
-    lab.wait_for("checkpointing on", |screen| {
-        screen.contents().lines().any(|l| l.contains("checkpointing") && l.contains("▸on"))
-    });
+    lab.wait_for_text("c checkpoint  on");
     lab.press(" ");
     lab.wait_for_text("PAUSED");
     lab.press(" ");

@@ -270,7 +270,7 @@ mod tests {
         let space = mib(1 << 20);
         let mut placement = Placement::new(0..space);
         placement.occupy_context();
-        let mut at = |placement: &mut Placement, size| placement.place(mib(size)).map(|at| (space - at) / MIB);
+        let at = |placement: &mut Placement, size| placement.place(mib(size)).map(|at| (space - at) / MIB);
         assert_eq!([20, 2, 20].map(|size| at(&mut placement, size)), [Some(24), Some(98), Some(544)]);
         placement.load_kernels();
         assert_eq!([16, 16, 2, 2].map(|size| at(&mut placement, size)), [Some(512), Some(496), Some(550), Some(548)]);
