@@ -236,7 +236,7 @@ impl Evidence<'_> {
         let remedy = match largest {
             Category::OptimizerState => "try o (sgd keeps no state, momentum half of adam's)".to_owned(),
             Category::Gradient if self.is('z', "zeroed") => "try z (set_to_none frees them between steps)".to_owned(),
-            _ if tries.is_empty() => "a smaller batch or model, or a higher limit".to_owned(),
+            _ if tries.is_empty() => "try b (a smaller batch), a smaller model or a higher limit".to_owned(),
             _ => format!("try {}", tries.join(" or ")),
         };
         Some((largest, remedy))

@@ -77,7 +77,7 @@ fn stranded_bytes_are_told_with_the_block_that_holds_them() {
     ]);
     insta::assert_snapshot!(said(&memory, None, &[], &[]), @r"
     Warning: 26.00 MiB (65 % of reserved) are stranded in 2 segments; the largest hole is 18.00 MiB; 18.00 MiB of segment 0x100000000 are held back by one block of gpt2.wte.weight.grad (2.00 MiB). empty_cache can't return them; PYTORCH_ALLOC_CONF=expandable_segments:True leaves fewer holes
-    Info: parameters are 43 % of the step's peak (6.00 MiB of 14.00 MiB). a smaller batch or model, or a higher limit
+    Info: parameters are 43 % of the step's peak (6.00 MiB of 14.00 MiB). try b (a smaller batch), a smaller model or a higher limit
     ");
 }
 

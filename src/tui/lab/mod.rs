@@ -144,7 +144,7 @@ fn two_columns(app: &App, body: Rect, buf: &mut Buffer, layout: &mut Layout) {
         loss::render(&view.steps, theme, take(if spare >= 18 { 8 } else { (spare / 2).max(5) }), buf);
     }
     let mut sample = view.generated.as_ref();
-    if rest.height >= 9 {
+    if sample.is_some() && rest.height >= 9 {
         let rows = rest.height / 2;
         let part = Rect { height: rows, ..rest };
         rest = Rect { y: rest.y + rows, height: rest.height - rows, ..rest };
