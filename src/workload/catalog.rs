@@ -3,10 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use thiserror::Error;
-
 use super::entry::Entry;
-use crate::train::TrainError;
+use super::error::CatalogError;
 
 const BUILT_IN: [(&str, &str); 17] = [
     ("bert-large", include_str!("../../lab/workloads/bert-large.toml")),
@@ -30,33 +28,6 @@ const BUILT_IN: [(&str, &str); 17] = [
 
 /// The workload that opens when none is named.
 pub const DEFAULT: &str = "gpt-char";
-
-/// Why there is no such workload.
-#[derive(Debug, Error)]
-pub enum CatalogError {
-    /// No file has the name.
-    #[error("there is no workload '{name}'; there are {known}")]
-    Unknown {
-        /// The name.
-        name: String,
-        /// The names that exist.
-        known: String,
-    },
-    /// A file does not parse.
-    #[error("the workload file {name}.toml is not understood: {reason}")]
-    Malformed {
-        /// The file's name.
-        name: String,
-        /// What the parser said.
-        reason: String,
-    },
-    /// The sizes make no model.
-    #[error(transparent)]
-    Sizes(#[from] TrainError),
-    /// The model and the data do not go together.
-    #[error("{0}")]
-    Data(String),
-}
 
 /// All workloads.
 #[derive(Clone, Debug)]

@@ -2,9 +2,9 @@
 
 use serde::Deserialize;
 
-use super::catalog::CatalogError;
 use super::churn::{Churn, ChurnSizes};
 use super::data::{Data, DataKind};
+use super::error::CatalogError;
 use super::hash::Spread;
 use super::own::{self, Input};
 use super::sequential::{Layer, Sequential};

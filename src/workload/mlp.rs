@@ -2,7 +2,7 @@
 
 use crate::train::TrainError;
 
-use super::catalog::CatalogError;
+use super::error::CatalogError;
 use super::hash::Spread;
 use super::sequential::{Description, Flow, Layer, LayerKind, Sequential};
 use super::sizes::{Size, Sizes};

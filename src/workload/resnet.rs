@@ -9,7 +9,7 @@ use crate::train::{
     checkpoint,
 };
 
-use super::catalog::CatalogError;
+use super::error::CatalogError;
 use super::hash::{self, Cycle, Parameters, Spread};
 use super::image_modules::{BatchNorm, Convolution, Direction};
 use super::modules::Linear;

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use super::catalog::CatalogError;
+use super::error::CatalogError;
 
 /// Sizes; what is `None` is the workload's own.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]

@@ -1,0 +1,32 @@
+//! Why there is no such workload.
+
+use thiserror::Error;
+
+use crate::train::TrainError;
+
+/// Why there is no such workload.
+#[derive(Debug, Error)]
+pub enum CatalogError {
+    /// No file has the name.
+    #[error("there is no workload '{name}'; there are {known}")]
+    Unknown {
+        /// The name.
+        name: String,
+        /// The names that exist.
+        known: String,
+    },
+    /// A file does not parse.
+    #[error("the workload file {name}.toml is not understood: {reason}")]
+    Malformed {
+        /// The file's name.
+        name: String,
+        /// What the parser said.
+        reason: String,
+    },
+    /// The sizes make no model.
+    #[error(transparent)]
+    Sizes(#[from] TrainError),
+    /// The model and the data do not go together.
+    #[error("{0}")]
+    Data(String),
+}
