@@ -5,8 +5,8 @@
 mod training;
 
 use serde_json::Value;
-use vramlab::train::{Libraries, Trainer};
-use vramlab::units::MIB;
+use vramlab::train::{Config, DataPath, Libraries, Trainer};
+use vramlab::units::{Bytes, MIB};
 
 struct Row {
     job: String,
@@ -145,6 +145,25 @@ fn dcgan_mini_is_pytorchs() {
 fn without_workspaces_everything_else_stays() {
     check("mlp-mini", Some(&["base", "all"]), Libraries::PROCESSOR);
     check("gpt-mini", Some(&["base", "bf16", "all"]), Libraries::PROCESSOR);
+}
+
+#[test]
+fn batches_from_host_memory_are_the_same() {
+    let losses = |data, pinned| {
+        let (model, batch) = training::workload("vit-mini");
+        let config = Config { data, pinned, ..training::variant("accum4", batch) };
+        let (mut trainer, _) = training::trainer(model, config, Libraries::PROCESSOR);
+        let before = trainer.marks().before_step;
+        let losses: Vec<f32> = (0..6).map(|_| trainer.step().unwrap().loss.unwrap()).collect();
+        (losses, before)
+    };
+    let (resident, with_batches) = losses(DataPath::Resident, false);
+    for pinned in [false, true] {
+        let (host, without) = losses(DataPath::Host, pinned);
+        assert_eq!(host, resident, "page-locked: {pinned}");
+        // Four images of 3 × 32 × 32, and four labels.
+        assert_eq!(with_batches - without, Bytes(4 * (3 * 32 * 32 * 4 + 512)));
+    }
 }
 
 #[test]

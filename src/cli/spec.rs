@@ -84,9 +84,9 @@ pub struct SpecArgs {
     #[arg(long, value_name = "N", help_heading = "Sizes")]
     pub context: Option<usize>,
     /// What to train on: `reference` (the four fixed batches of the reference measurements, kept on the device),
-    /// `fresh` (the same, computed on the device anew in every step), `synthetic` (the same, brought to the device anew each
-    /// time), `text` (vramlab's own source), or a file.
-    #[arg(long, value_name = "reference|fresh|synthetic|text|FILE")]
+    /// `fresh` (the same, computed on the device anew in every step), `host` (the same, kept in host memory and copied when
+    /// their turn comes), `synthetic` (the same, brought to the device anew each time), `text` (vramlab's own source), or a file.
+    #[arg(long, value_name = "reference|fresh|host|synthetic|text|FILE")]
     pub data: Option<PathBuf>,
     /// Seed of everything random.
     #[arg(long, default_value_t = 1)]
@@ -167,6 +167,7 @@ impl SpecArgs {
         config.data = match data {
             Data::Reference => DataPath::Resident,
             Data::Fresh => DataPath::Fresh,
+            Data::Host => DataPath::Host,
             Data::Streamed | Data::Text(_) => DataPath::Streamed,
         };
         config.hyper.adam_lr = entry.learning_rate.adam.unwrap_or(config.hyper.adam_lr);
@@ -226,6 +227,7 @@ impl SpecArgs {
         Ok(match path.to_str() {
             Some("reference") => Data::Reference,
             Some("fresh") => Data::Fresh,
+            Some("host") => Data::Host,
             Some("synthetic") => Data::Streamed,
             Some("text") => Data::Text(Text::source()),
             _ => Data::Text(Text::open(Path::new(path))?),

@@ -171,6 +171,8 @@ pub enum DataPath {
     Resident,
     /// The same four, made anew on the device for every micro-batch.
     Fresh,
+    /// The same four, made once and kept in host memory; each micro-batch copies its own, when its turn comes.
+    Host,
     /// A loader thread feeds a fresh batch per micro-batch.
     Streamed,
 }
@@ -258,7 +260,7 @@ pub struct Config {
     pub attention: AttentionKernel,
     /// What is kept by mistake.
     pub retain: Retain,
-    /// Streamed batches come from page-locked memory, one ahead, beside the computation.
+    /// Batches come from page-locked memory: streamed ones one ahead, beside the computation. So does what is offloaded.
     pub pinned: bool,
     /// Samples per step.
     pub batch: usize,

@@ -4,22 +4,53 @@
 //! Pinned: the loader fills page-locked blocks of the caching host allocator; a batch is copied on the copy stream, into
 //! blocks allocated for that stream, while the step before it computes.
 //!
+//! [`super::DataPath::Host`] is the simpler path: batches that lie in host memory and are copied on the compute stream.
+//!
 //! For a device without bytes nobody makes any: the same requests are made of both allocators, the same time passes.
 
 use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
-use crate::device::{DeviceEvent, HostBuffer, PinnedMemory};
+use crate::device::{DType, DeviceEvent, HostBuffer, PinnedMemory};
 use crate::model::{Category, CopyDirection, EventKind, Micros};
 use crate::units::{Bytes, StreamId};
 
-use super::error::{OpResult, TrainError};
-use super::memory::{Memory, micros};
+use super::error::{Interrupt, OpResult, TrainError};
+use super::memory::{HostBlock, Memory, micros};
+use super::tensor::{Shape, Tensor};
 use super::workload::{Batch, BatchLayout, BatchSource};
 
 /// Batches that the loader makes ahead, beside the one that is being copied.
 const PREFETCH: usize = 2;
+
+/// A batch that stays in host memory, of the shapes and types in which it comes to the device.
+pub(crate) struct HostBatch {
+    input: (HostBlock, Shape, DType),
+    target: (HostBlock, Shape, DType),
+}
+
+impl HostBatch {
+    /// Copies a batch from the device.
+    pub fn take(memory: &Memory, batch: &Batch, pinned: bool) -> OpResult<Self> {
+        let take = |tensor: &Tensor| {
+            let mut block = HostBlock::new(memory, tensor.bytes(), pinned)?;
+            block.take(tensor, StreamId::DEFAULT)?;
+            Ok::<_, Interrupt>((block, tensor.shape(), tensor.dtype()))
+        };
+        Ok(Self { input: take(&batch.input)?, target: take(&batch.target)? })
+    }
+
+    /// The batch on the device: the stream waits for the copies; the program only where they are not page-locked.
+    pub fn give(&self, memory: &Memory) -> OpResult<Batch> {
+        let give = |(block, shape, dtype): &(HostBlock, Shape, DType), name| {
+            let tensor = memory.tensor(*shape, *dtype, Category::Input, name)?;
+            block.give(&tensor, StreamId::DEFAULT)?;
+            Ok::<_, Interrupt>(tensor)
+        };
+        Ok(Batch { input: give(&self.input, "batch input")?, target: give(&self.target, "batch target")? })
+    }
+}
 
 /// Memory for one batch on the host: input, then target. Empty where the device has no bytes.
 enum Place {

@@ -11,7 +11,9 @@ pub enum Data {
     Reference,
     /// The same four, made anew on the device in every step.
     Fresh,
-    /// The same four, brought to the device anew each time.
+    /// The same four, kept in host memory and copied when their turn comes.
+    Host,
+    /// The same four, brought to the device anew each time, ahead of their turn where memory is page-locked.
     Streamed,
     /// Random windows of a text.
     Text(Text),

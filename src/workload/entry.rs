@@ -187,7 +187,7 @@ impl Entry {
                 "{} is trained on images and can't read text; use --data synthetic or a gpt workload",
                 self.name
             ))),
-            Data::Reference | Data::Fresh | Data::Streamed => Ok(()),
+            Data::Reference | Data::Fresh | Data::Host | Data::Streamed => Ok(()),
         }
     }
 }

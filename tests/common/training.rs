@@ -10,7 +10,7 @@ use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::device::sim::SimDevice;
 use vramlab::model::Event;
 use vramlab::train::{
-    Amp, AttentionKernel, Config, Libraries, LoopStyle, Offload, OptimizerForm, OptimizerKind, Tf32, Trainer,
+    Amp, AttentionKernel, Config, DataPath, Libraries, LoopStyle, Offload, OptimizerForm, OptimizerKind, Tf32, Trainer,
     TrainerOptions, Workload, ZeroGrad,
 };
 use vramlab::units::Bytes;
@@ -122,6 +122,9 @@ pub fn variant(name: &str, batch: usize) -> Config {
         "save_on_cpu_bf16_pinned" => {
             (config.amp, config.offload, config.pinned) = (Amp::Bf16, Offload::Activations, true);
         }
+        "pageable" | "pinned" => {
+            (config.amp, config.data, config.pinned) = (Amp::Bf16, DataPath::Host, name == "pinned");
+        }
         "tf32ckpt" => (config.tf32, config.checkpointing) = (Tf32::On, true),
         other => panic!("no variant {other}"),
     }
@@ -139,8 +142,9 @@ pub fn simulated(workload: Box<dyn Workload>, config: Config) -> (Trainer, Rc<Re
     on(Box::new(SimDevice::h200().unwrap()), workload, config, Libraries::HOPPER, LoopStyle::Accumulating)
 }
 
-/// The same in the shortest loop.
-pub fn simulated_plain(workload: Box<dyn Workload>, config: Config) -> (Trainer, Rc<RefCell<Vec<Event>>>) {
+/// The same in the shortest loop, which left PyTorch's default in force: convolutions in TF32.
+pub fn simulated_plain(workload: Box<dyn Workload>, mut config: Config) -> (Trainer, Rc<RefCell<Vec<Event>>>) {
+    config.tf32 = Tf32::Convolutions;
     on(Box::new(SimDevice::h200().unwrap()), workload, config, Libraries::HOPPER, LoopStyle::Plain)
 }
 
@@ -189,6 +193,10 @@ pub fn plain_recording(name: &str) -> (String, usize) {
         "gpt2_adamw_fused" => ("gpt2.fused".into(), 12),
         "gpt2_adamw_loop" => ("gpt2.loop".into(), 12),
         "gpt2_sgd_plain" => ("gpt2.sgd0".into(), 12),
+        "vit-b16_bf16_loader_pageable" => ("vit-b16.pageable".into(), 12),
+        "vit-b16_bf16_loader_pinned" => ("vit-b16.pinned".into(), 12),
+        "resnet50_amp_loader_pageable" => ("resnet50.pageable".into(), 12),
+        "resnet50_amp_loader_pinned" => ("resnet50.pinned".into(), 12),
         other => (other.into(), 4),
     }
 }

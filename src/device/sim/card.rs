@@ -88,6 +88,10 @@ pub struct Link {
     pub pageable_to_host: Option<Curve>,
     /// To page-locked memory.
     pub pinned_to_host: Option<Curve>,
+    /// GB/s at most from memory of the operating system that no cache of the processor holds.
+    pub uncached: Option<f64>,
+    /// GB/s at most to memory of the operating system whose pages it has yet to give.
+    pub untouched_to_host: Option<f64>,
 }
 
 /// What calls of the driver cost the host, in µs by size.
@@ -243,6 +247,7 @@ impl Card {
         let curves = [&self.link.pageable, &self.link.pinned].into_iter();
         let curves = curves.chain(self.link.pageable_to_host.iter()).chain(self.link.pinned_to_host.iter());
         let mut points = curves.flat_map(|curve| curve.0.iter());
+        let mut most = [self.link.uncached, self.link.untouched_to_host].into_iter().flatten();
         let peaks = [self.peak.fp32, self.peak.tf32, self.peak.fp16, self.peak.bf16];
         if self.memory <= self.context() {
             Some("memory must be more than context_mib")
@@ -250,7 +255,7 @@ impl Card {
             Some("multiprocessors counts from 1")
         } else if !(self.bandwidth > 0.0 && peaks.iter().all(|peak| *peak > 0.0)) {
             Some("bandwidth and peaks must be above 0")
-        } else if !points.all(|point| point.1 > 0.0) {
+        } else if !(points.all(|point| point.1 > 0.0) && most.all(|rate| rate > 0.0)) {
             Some("copies must have a rate above 0")
         } else {
             None

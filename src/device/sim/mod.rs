@@ -78,7 +78,14 @@ impl SimDevice {
             CopyPath { to_host: true, pinned: false } => link.pageable_to_host.as_ref().unwrap_or(&link.pageable),
             CopyPath { to_host: true, pinned: true } => link.pinned_to_host.as_ref().unwrap_or(&link.pinned),
         };
-        let time = cost::copy_time(bytes, curve.at(bytes));
+        // Batches and saved tensors wait too long to stay in a cache, and what is saved goes to memory just asked for.
+        let most = match path {
+            CopyPath { pinned: true, .. } => None,
+            CopyPath { to_host: false, .. } => link.uncached,
+            CopyPath { to_host: true, .. } => link.untouched_to_host,
+        };
+        let rate = curve.at(bytes).min(most.unwrap_or(f64::INFINITY));
+        let time = cost::copy_time(bytes, rate);
         self.clock.enqueue(stream, cost::nanos(self.card.launch.op), time);
         if !path.pinned {
             self.clock.wait_until(self.clock.end_of(stream));

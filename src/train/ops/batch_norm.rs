@@ -60,7 +60,13 @@ impl Context {
                 value: 1.0,
             })?;
             let differentiates = cx.differentiates(&[input, weight, bias]);
-            let saved_input = if differentiates { Some((cx.save(input)?, cx.save(weight)?)) } else { None };
+            // The running statistics are saved too, though nothing reads them in training.
+            let saved_inputs = if differentiates {
+                let own = (cx.save(input)?, cx.save(weight)?);
+                Some((own, (cx.save(&running.mean)?, cx.save(&running.variance)?)))
+            } else {
+                None
+            };
             let statistics = if input.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
             let per_channel = Shape::new(&[shape.channels]);
             let output = cx.activation(input.shape(), input.dtype(), "batch_norm output")?;
@@ -79,12 +85,13 @@ impl Context {
                 eps: EPS,
                 momentum: MOMENTUM,
             })?;
-            let Some((saved_input, saved_weight)) = saved_input else { return Ok(output) };
+            let Some((saved_inputs, saved_running)) = saved_inputs else { return Ok(output) };
             let saved_statistics = (cx.save(&mean)?, cx.save(&rstd)?);
             let inputs = [Some(input), Some(weight), Some(bias)];
             let source = cx.record("batch_normBackward", inputs, move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
-                let (src, weight) = (saved_input.unpack(cx)?, saved_weight.unpack(cx)?);
+                let (src, weight) = (saved_inputs.0.unpack(cx)?, saved_inputs.1.unpack(cx)?);
+                let _running = (saved_running.0.unpack(cx)?, saved_running.1.unpack(cx)?);
                 let (mean, rstd) = (saved_statistics.0.unpack(cx)?, saved_statistics.1.unpack(cx)?);
                 let [dsrc, dweight, dbias] = cx.batch_norm_gradients(&src, &weight, &mean, shape)?;
                 cx.launch(&Kernel::BatchNormBackward {

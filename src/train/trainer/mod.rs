@@ -15,7 +15,7 @@ use crate::units::Bytes;
 
 use super::config::{Config, DataPath, ZeroGrad};
 use super::context::Context;
-use super::data::Feed;
+use super::data::{Feed, HostBatch};
 use super::error::{Interrupt, OpResult, TrainError};
 use super::library::Libraries;
 use super::memory::{Memory, micros};
@@ -70,6 +70,8 @@ pub struct Trainer {
     // Dropped in this order: what the steps hold goes before the allocator that holds their memory.
     total: Option<Tensor>,
     batches: Vec<Batch>,
+    /// Of [`DataPath::Host`].
+    hosted: Vec<HostBatch>,
     feed: Option<Feed>,
     optimizers: Vec<Player>,
     scaler: Scaler,
@@ -119,6 +121,7 @@ impl Trainer {
         let mut trainer = Self {
             total: None,
             batches: Vec::new(),
+            hosted: Vec::new(),
             feed: None,
             optimizers: players(&task, cx.leaves.len(), &config),
             scaler: Scaler::default(),
@@ -228,7 +231,8 @@ impl Trainer {
     /// [`TrainError::OutOfMemory`] when new batches do not fit; the old configuration then stays in force.
     pub fn configure(&mut self, config: Config) -> Result<(), TrainError> {
         let old = std::mem::replace(&mut self.config, config);
-        let new_path = config.data == DataPath::Streamed && old.pinned != config.pinned;
+        let from_host = matches!(config.data, DataPath::Streamed | DataPath::Host);
+        let new_path = from_host && old.pinned != config.pinned;
         let routine = matches!(self.task, Task::Routine(_));
         let new_batches = old.micro_batch() != config.micro_batch() || old.data != config.data || new_path || routine;
         if new_batches && let Err(error) = self.make_batches() {
@@ -252,7 +256,16 @@ impl Trainer {
             return Ok(routine.prepare(&mut self.cx, &self.config)?);
         }
         let samples = self.micro_batch_size();
+        self.hosted.clear();
         match self.config.data {
+            DataPath::Host => {
+                self.feed = None;
+                self.batches.clear();
+                let batches = self.workload.resident_batches(&mut self.cx, samples)?;
+                let (memory, pinned) = (self.cx.memory(), self.config.pinned);
+                self.hosted =
+                    batches.iter().map(|batch| HostBatch::take(memory, batch, pinned)).collect::<OpResult<_>>()?;
+            }
             DataPath::Resident => {
                 self.feed = None;
                 self.batches.clear();
@@ -421,12 +434,16 @@ impl Trainer {
             return Ok(batch);
         }
         let position = self.steps * self.config.accumulation.max(1) as u64 + micro as u64;
-        let count = self.batches.len() as u64;
-        let index = usize::try_from(position % count.max(1)).unwrap_or(0);
-        self.batches
-            .get(index)
-            .cloned()
-            .ok_or_else(|| Interrupt::Failed(TrainError::Data("the workload has no batches".into())))
+        let nth = |count: usize| usize::try_from(position % count.max(1) as u64).unwrap_or(0);
+        let none = || Interrupt::Failed(TrainError::Data("the workload has no batches".into()));
+        if self.config.data == DataPath::Host {
+            // The loop's variables let go of the last batch on the device when they are given the next one's place.
+            self.batches.clear();
+            let batch = self.hosted.get(nth(self.hosted.len())).ok_or_else(none)?.give(self.cx.memory())?;
+            self.batches = vec![batch.clone()];
+            return Ok(batch);
+        }
+        self.batches.get(nth(self.batches.len())).cloned().ok_or_else(none)
     }
 
     /// One player's optimizer; an overflow keeps it from running.

@@ -16,7 +16,6 @@ impl Trainer {
         for micro in 0..self.config.accumulation.max(1) {
             plain_loss = self.micro_batch(model, micro)?;
         }
-        self.marks.backward = self.memory().allocated();
 
         self.begin(Phase::Optimizer);
         let (optimizer_ran, found_inf) = self.optimize(0)?;
@@ -72,7 +71,17 @@ impl Trainer {
             LoopStyle::Plain => Some(self.memory().read_f32(&loss)?),
         };
         self.cx.retained.loss(&loss);
-        drop((logits, loss));
+        match self.style {
+            LoopStyle::Accumulating => {
+                drop((logits, loss));
+                self.marks.backward = self.memory().allocated();
+            }
+            // The shortest loop was measured before it let go of its variables.
+            LoopStyle::Plain => {
+                self.marks.backward = self.memory().allocated();
+                drop((logits, loss));
+            }
+        }
         self.end(Phase::Backward)?;
         Ok(plain_loss)
     }
