@@ -148,7 +148,8 @@ fn simulated_difference(folder: &str, name: &str) -> Option<String> {
 /// One forward pass.
 fn inference_difference(folder: &str, name: &str, (workload, plan): (&str, InferencePlan)) -> Option<String> {
     let (model, batch) = training::workload(workload);
-    let (mut trainer, events) = training::simulated_plain(Box::new(Inference::new(model, plan)), Config::new(batch));
+    let config = training::untold(Config::new(batch));
+    let (mut trainer, events) = training::simulated_plain(Box::new(Inference::new(model, plan)), config);
     trainer.step().unwrap();
     let ours = made(&events.borrow());
     difference(&ours, &recorded_in(folder, name)).map(|difference| format!("{name}: {difference}"))
@@ -162,8 +163,8 @@ fn plain_difference(folder: &str, name: &str, plain: &str) -> Option<String> {
     let (workload, variant) = plain.split_once('.').unwrap();
     let (variant, batch) = variant.split_once(".batch").unwrap_or((variant, ""));
     let (model, usual) = training::workload(workload);
-    let (mut trainer, events) =
-        training::simulated_plain(model, training::variant(variant, batch.parse().unwrap_or(usual)));
+    let config = training::untold(training::variant(variant, batch.parse().unwrap_or(usual)));
+    let (mut trainer, events) = training::simulated_plain(model, config);
     for _ in 0..steps {
         trainer.step().unwrap();
     }
@@ -278,9 +279,9 @@ fn other_berts_ask_as_pytorch_does() {
 #[test]
 fn inference_asks_as_pytorch_does() {
     let folder = format!("{}/tests/data/requests", env!("CARGO_MANIFEST_DIR"));
-    let names = ["gpt-mini", "bert-mini", "vit-mini"];
+    let names = ["gpt-mini", "bert-mini", "vit-mini", "resnet-mini"].into_iter();
     let modes = ["no_grad", "half", "eval"];
-    let all = names.iter().flat_map(|name| modes.map(|mode| format!("loop.{name}.inf_{mode}")));
+    let all = names.flat_map(|name| modes.map(|mode| format!("loop.{name}.inf_{mode}")));
     let failures: Vec<String> = all.filter_map(|name| simulated_difference(&folder, &name)).collect();
     assert!(failures.is_empty(), "\n{}", failures.join("\n"));
 }

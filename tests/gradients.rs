@@ -160,6 +160,18 @@ fn batch_norm_in_all_three_arguments() {
 }
 
 #[test]
+fn batch_norm_by_running_statistics_in_all_three_arguments() {
+    check(&[&[3, 2, 2, 3], &[2], &[2]], &|cx, p| {
+        let running = RunningStatistics {
+            mean: tensor(cx, &[2], DType::F64, &[0.3, -0.2]),
+            variance: tensor(cx, &[2], DType::F64, &[1.7, 0.4]),
+            batches: tensor(cx, &[], DType::I64, &[5.0]),
+        };
+        cx.evaluating(|cx| cx.batch_norm(&p[0], &p[1], &p[2], &running))
+    });
+}
+
+#[test]
 fn pooling_and_means() {
     check(&[&[2, 2, 5, 5]], &|cx, p| cx.max_pool2d(&p[0], 3, 2, 1));
     check(&[&[2, 3, 2, 4]], &|cx, p| cx.mean(&p[0], 2..4));

@@ -17,7 +17,7 @@ fn plan(mode: InferenceMode, half: bool) -> InferencePlan {
 
 fn simulated(name: &str, plan: InferencePlan) -> Trainer {
     let (model, batch) = training::workload(name);
-    training::simulated(Box::new(Inference::new(model, plan)), Config::new(batch)).0
+    training::simulated(Box::new(Inference::new(model, plan)), training::untold(Config::new(batch))).0
 }
 
 fn peak(trainer: &Trainer) -> u64 {
@@ -38,6 +38,10 @@ fn forward_passes_have_pytorchs_bytes() {
         ("bert-large", NoGrad, true, [668_246_016, 1_202_921_472, 1_219_702_784, 500_072_448]),
         ("vit-b16", Eval, false, [384_799_744, 7_893_074_944, 7_969_692_672, 256_000]),
         ("vit-b16", NoGrad, false, [384_799_744, 419_658_752, 883_921_920, 256_000]),
+        ("resnet50", Train, false, [141_010_432, 5_656_730_112, 5_656_730_112, 256_000]),
+        ("resnet50", Eval, false, [141_010_432, 5_656_514_048, 5_656_514_048, 256_000]),
+        ("resnet50", NoGrad, false, [141_010_432, 175_869_440, 808_953_344, 256_000]),
+        ("resnet50", NoGrad, true, [73_516_032, 108_247_040, 434_226_176, 128_000]),
     ] {
         let mut trainer = simulated(name, plan(mode, half));
         trainer.step().unwrap();

@@ -37,6 +37,12 @@ impl DType {
         }
     }
 
+    /// It holds floating-point numbers.
+    #[must_use]
+    pub const fn is_float(self) -> bool {
+        matches!(self, Self::F64 | Self::F32 | Self::F16 | Self::Bf16)
+    }
+
     /// Bytes of `n` elements.
     #[must_use]
     pub const fn bytes(self, n: usize) -> Bytes {
@@ -341,6 +347,19 @@ pub enum Kernel<'a> {
         dbias: Operand,
         shape: ChannelShape,
     },
+    /// Gradients of [`Kernel::BatchNormInference`] with respect to its source, weight and bias.
+    BatchNormInferenceBackward {
+        grad: Operand,
+        src: Operand,
+        weight: Operand,
+        running_mean: Operand,
+        running_var: Operand,
+        dsrc: Operand,
+        dweight: Operand,
+        dbias: Operand,
+        shape: ChannelShape,
+        eps: f32,
+    },
     /// The largest element of each window and its place in the plane (i64, row · in_width + column; the first of equal
     /// ones, NaN above all).
     MaxPool { src: Operand, dst: Operand, indices: Operand, shape: PoolShape },
@@ -426,6 +445,7 @@ impl Kernel<'_> {
             Self::BatchNorm { .. } => "batch_norm",
             Self::BatchNormInference { .. } => "batch_norm_inference",
             Self::BatchNormBackward { .. } => "batch_norm_backward",
+            Self::BatchNormInferenceBackward { .. } => "batch_norm_inference_backward",
             Self::MaxPool { .. } => "max_pool",
             Self::MaxPoolBackward { .. } => "max_pool_backward",
             Self::Mean { .. } => "mean",

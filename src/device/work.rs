@@ -265,7 +265,7 @@ impl Kernel<'_> {
             }
             Self::BatchNorm { src, shape, .. } => Work::channels(OpClass::BatchNorm, shape, src.dtype, 2),
             Self::BatchNormInference { src, dst, .. } => Work::elementwise(&[src, dst]),
-            Self::BatchNormBackward { src, shape, .. } => {
+            Self::BatchNormBackward { src, shape, .. } | Self::BatchNormInferenceBackward { src, shape, .. } => {
                 Work::channels(OpClass::BatchNormBackward, shape, src.dtype, 3)
             }
             Self::MaxPool { src, dst, indices, .. } => Work::pass(OpClass::Pool, &[src, dst, indices]),

@@ -59,11 +59,19 @@ impl Saved {
     }
 }
 
+/// State of a module that no gradient changes.
+struct Buffer {
+    name: NameId,
+    data: Tensor,
+}
+
 /// The state of a forward or backward pass. Ops are methods of it, one file each in `ops/`.
 pub struct Context {
     memory: Memory,
     pub(crate) tape: Tape,
     pub(crate) leaves: Vec<Leaf>,
+    /// What modules keep besides parameters.
+    buffers: Vec<Buffer>,
     pub(crate) saving: Saving,
     pub(crate) retained: Retained,
     /// Batch norm uses, and follows, the statistics of the batch; else its running ones.
@@ -86,6 +94,7 @@ impl Context {
             memory,
             tape: Tape::default(),
             leaves: Vec::new(),
+            buffers: Vec::new(),
             saving: Saving::Keep,
             retained: Retained::default(),
             training: true,
@@ -122,35 +131,48 @@ impl Context {
         self.leaves.push(Leaf::new(name, data, gradient));
     }
 
+    /// A tensor of `value`s that a module keeps besides its parameters, as batch norm its running statistics.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn buffer(&mut self, name: &str, shape: &[usize], dtype: DType, value: f64) -> OpResult<Tensor> {
+        let name = self.memory.name(name);
+        let data = self.memory.named_tensor(Shape::new(shape), dtype, Category::Other, name, StreamId::DEFAULT)?;
+        self.launch(&Kernel::Fill { dst: data.operand(), value })?;
+        self.buffers.push(Buffer { name, data: data.clone() });
+        Ok(data)
+    }
+
     /// How many parameters there are.
     pub const fn parameter_count(&self) -> usize {
         self.leaves.len()
     }
 
-    /// Replaces every parameter by a copy in `dtype`, one after the other in the order in which they were made
-    /// (`model.half()`). Parameters that have the type already stay.
+    /// Replaces every parameter and every buffer of floating point by a copy in `dtype`, one after the other in the order
+    /// in which they were made (`model.half()`). What has the type already stays.
     ///
     /// # Errors
-    /// Out of memory, a failed kernel. The parameters before it are replaced.
-    pub fn convert_parameters(&mut self, dtype: DType) -> OpResult<()> {
-        let mut leaves: Vec<usize> = (0..self.leaves.len()).collect();
-        leaves.sort_by_key(|&leaf| self.leaves[leaf].data.block().number());
-        for leaf in leaves {
-            let Leaf { name, data, .. } = &self.leaves[leaf];
-            if data.dtype() == dtype {
+    /// Out of memory, a failed kernel. What comes before it is replaced.
+    pub fn convert_model(&mut self, dtype: DType) -> OpResult<()> {
+        let parameters = self.leaves.iter().map(|leaf| (&leaf.data, self.memory.name(&leaf.name), Category::Parameter));
+        let buffers = self.buffers.iter().map(|buffer| (&buffer.data, buffer.name, Category::Other));
+        let mut all: Vec<_> = parameters.chain(buffers).collect();
+        all.sort_by_key(|(data, ..)| data.block().number());
+        for (data, name, category) in all {
+            if !data.dtype().is_float() || data.dtype() == dtype {
                 continue;
             }
-            let name = self.memory.name(name);
-            let copy = self.memory.named_tensor(data.shape(), dtype, Category::Parameter, name, StreamId::DEFAULT)?;
+            let copy = self.memory.named_tensor(data.shape(), dtype, category, name, StreamId::DEFAULT)?;
             self.launch(&Kernel::Cast { src: data.operand(), dst: copy.operand() })?;
             data.replace(&copy);
         }
         Ok(())
     }
 
-    /// Drops the parameters from number `count` on.
-    pub fn drop_parameters(&mut self, count: usize) {
-        self.leaves.truncate(count);
+    /// Forgets all parameters and buffers: a model that nobody else holds is gone.
+    pub fn drop_model(&mut self) {
+        self.leaves.clear();
+        self.buffers.clear();
     }
 
     /// Drops the graph of a forward pass that nobody will differentiate.

@@ -1,9 +1,8 @@
 //! The modules that nets for images are made of: convolutions and batch norm.
 
-use crate::device::{DType, Kernel};
-use crate::model::{Category, NameId};
-use crate::train::{Context, OpResult, RunningStatistics, Segment, Shape, Tensor};
-use crate::units::StreamId;
+use crate::device::DType;
+use crate::model::NameId;
+use crate::train::{Context, OpResult, RunningStatistics, Segment, Tensor};
 
 use super::hash::Parameters;
 
@@ -83,9 +82,9 @@ impl BatchNorm {
         let weight = all.weight(cx, &format!("{name}.weight"), &[channels])?;
         let bias = all.bias(cx, &format!("{name}.bias"), channels)?;
         let running = RunningStatistics {
-            mean: buffer(cx, &format!("{name}.running_mean"), &[channels], DType::F32, 0.0)?,
-            variance: buffer(cx, &format!("{name}.running_var"), &[channels], DType::F32, 1.0)?,
-            batches: buffer(cx, &format!("{name}.num_batches_tracked"), &[], DType::I64, 0.0)?,
+            mean: cx.buffer(&format!("{name}.running_mean"), &[channels], DType::F32, 0.0)?,
+            variance: cx.buffer(&format!("{name}.running_var"), &[channels], DType::F32, 1.0)?,
+            batches: cx.buffer(&format!("{name}.num_batches_tracked"), &[], DType::I64, 0.0)?,
         };
         Ok(Self { scope: cx.memory().name(name), weight, bias, running })
     }
@@ -95,14 +94,6 @@ impl Segment for BatchNorm {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
         cx.within(self.scope, |cx| cx.batch_norm(input, &self.weight, &self.bias, &self.running))
     }
-}
-
-/// State that no gradient changes.
-fn buffer(cx: &Context, name: &str, shape: &[usize], dtype: DType, value: f64) -> OpResult<Tensor> {
-    let name = cx.memory().name(name);
-    let tensor = cx.memory().named_tensor(Shape::new(shape), dtype, Category::Other, name, StreamId::DEFAULT)?;
-    cx.memory().launch(&Kernel::Fill { dst: tensor.operand(), value })?;
-    Ok(tensor)
 }
 
 /// The largest value of each window.

@@ -159,7 +159,7 @@ impl Passes {
             _ => input,
         };
         if self.plan.half {
-            cx.convert_parameters(DType::F16)?;
+            cx.convert_model(DType::F16)?;
             if input.dtype() == DType::F32 {
                 input = cx.cast(&input, DType::F16, "batch input")?;
                 cx.memory().relabel(&input, Category::Input, cx.memory().name("batch input"));
@@ -190,10 +190,10 @@ impl Passes {
                 // The last one's output goes with the model that follows it.
                 outputs.clear();
                 cx.drop_graph();
-                cx.drop_parameters(0);
+                cx.drop_model();
                 let model = model(&*self.trained, cx)?;
                 if self.plan.half {
-                    cx.convert_parameters(DType::F16)?;
+                    cx.convert_model(DType::F16)?;
                 }
                 outputs.push(self.run(cx, config, &*model, input)?);
             }
@@ -219,7 +219,7 @@ impl Routine for Passes {
         let outcome = self.all(cx, config, &input)?;
         cx.drop_graph();
         if self.plan.models == Models::InTurn {
-            cx.drop_parameters(0);
+            cx.drop_model();
         }
         Ok(outcome)
     }

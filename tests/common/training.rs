@@ -131,6 +131,11 @@ pub fn variant(name: &str, batch: usize) -> Config {
     config
 }
 
+/// With the arithmetic of a program that says nothing of it: convolutions may round to TensorFloat-32.
+pub fn untold(config: Config) -> Config {
+    Config { tf32: Tf32::Convolutions, ..config }
+}
+
 /// A trainer on the processor and the events it writes.
 pub fn trainer(workload: Box<dyn Workload>, config: Config, library: Libraries) -> (Trainer, Rc<RefCell<Vec<Event>>>) {
     let device = CpuDevice::open(CpuOptions { memory: Some(Bytes::gib(2)), threads: Some(2) }).unwrap();

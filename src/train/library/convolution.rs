@@ -66,7 +66,7 @@ pub(crate) struct Convolution {
 ///
 /// cuDNN's choice among its plans follows from no documented rule: [`table`] holds what was measured. A shape that was not
 /// measured is taken to run as the most alike that was (`Convolution::distance`), a batch between two measured ones as
-/// the nearer in proportion; the fixed part of that workspace is scaled by the bytes of the weight, the part per image by
+/// the one that takes none or else the nearer in proportion; the fixed part of that workspace is scaled by the bytes of the weight, the part per image by
 /// those of the images.
 pub(crate) fn workspace(pass: Pass, convolution: &Convolution, arithmetic: Arithmetic) -> usize {
     let side = convolution.side();

@@ -27,7 +27,8 @@ impl Context {
     /// input's type.
     ///
     /// In training it takes the statistics of the batch, moves the running ones towards them, and saves the input, the
-    /// weight, and mean and reciprocal deviation of each channel. In evaluation it takes the running ones.
+    /// weight, and mean and reciprocal deviation of each channel. In evaluation it takes the running ones, and saves
+    /// them instead.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
@@ -67,11 +68,8 @@ impl Context {
             } else {
                 None
             };
-            let statistics = if input.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
-            let per_channel = Shape::new(&[shape.channels]);
             let output = cx.activation(input.shape(), input.dtype(), "batch_norm output")?;
-            let mean = cx.activation(per_channel, statistics, "mean")?;
-            let rstd = cx.activation(per_channel, statistics, "rstd")?;
+            let [mean, rstd] = cx.batch_statistics(input, shape)?;
             cx.launch(&Kernel::BatchNorm {
                 src: input.operand(),
                 weight: weight.operand(),
@@ -93,7 +91,7 @@ impl Context {
                 let (src, weight) = (saved_inputs.0.unpack(cx)?, saved_inputs.1.unpack(cx)?);
                 let _running = (saved_running.0.unpack(cx)?, saved_running.1.unpack(cx)?);
                 let (mean, rstd) = (saved_statistics.0.unpack(cx)?, saved_statistics.1.unpack(cx)?);
-                let [dsrc, dweight, dbias] = cx.batch_norm_gradients(&src, &weight, &mean, shape)?;
+                let [dsrc, dweight, dbias] = cx.batch_norm_gradients(&src, &weight, shape)?;
                 cx.launch(&Kernel::BatchNormBackward {
                     grad: grad.operand(),
                     src: src.operand(),
@@ -113,19 +111,13 @@ impl Context {
 
     /// Blocks for the gradients of input, weight and bias.
     ///
-    /// bfloat16 has no cuDNN here; where its channels lie next to each other, PyTorch's kernel sums over them in blocks of
-    /// their own before it makes the input's gradient.
-    fn batch_norm_gradients(
-        &self,
-        src: &Tensor,
-        weight: &Tensor,
-        mean: &Tensor,
-        shape: ChannelShape,
-    ) -> OpResult<[Tensor; 3]> {
+    /// Where channels lie next to each other, PyTorch's own kernel sums over them in blocks of their own before it makes
+    /// the input's gradient.
+    fn batch_norm_gradients(&self, src: &Tensor, weight: &Tensor, shape: ChannelShape) -> OpResult<[Tensor; 3]> {
         let dsrc = || self.temporary(src.shape(), src.dtype(), "input gradient");
         let parameter = |what| self.temporary(weight.shape(), weight.dtype(), what);
-        if src.dtype() == DType::Bf16 && (shape.area == 1 || shape.channels == 1) {
-            let sum = || self.temporary(mean.shape(), mean.dtype(), "gradient sum");
+        if !uses_cudnn(src, weight) && (shape.area == 1 || shape.channels == 1) {
+            let sum = || self.temporary(weight.shape(), statistics_dtype(src), "gradient sum");
             let _sums = (sum()?, sum()?);
             let (dweight, dbias) = (parameter("weight gradient")?, parameter("bias gradient")?);
             return Ok([dsrc()?, dweight, dbias]);
@@ -140,12 +132,12 @@ impl Context {
         running: &RunningStatistics,
         shape: ChannelShape,
     ) -> OpResult<Tensor> {
-        if self.differentiates(&[input, weight, bias]) {
-            let text = "batch norm is not differentiated in evaluation; run the forward pass without gradients";
-            return Err(TrainError::Workload(text.into()).into());
-        }
         self.op("batch_norm", |cx| {
+            let differentiates = cx.differentiates(&[input, weight, bias]);
+            let saved_input = if differentiates { Some((cx.save(input)?, cx.save(weight)?)) } else { None };
             let output = cx.activation(input.shape(), input.dtype(), "batch_norm output")?;
+            // PyTorch's own kernel makes mean and reciprocal deviation in evaluation too; cuDNN has no need of them.
+            let made = if uses_cudnn(input, weight) { None } else { Some(cx.batch_statistics(input, shape)?) };
             cx.launch(&Kernel::BatchNormInference {
                 src: input.operand(),
                 weight: weight.operand(),
@@ -156,9 +148,55 @@ impl Context {
                 shape,
                 eps: EPS,
             })?;
-            Ok(output)
+            let Some((saved_input, saved_weight)) = saved_input else { return Ok(output) };
+            let saved_running = (cx.save(&running.mean)?, cx.save(&running.variance)?);
+            let saved_made = match &made {
+                Some([mean, rstd]) => Some((cx.save(mean)?, cx.save(rstd)?)),
+                None => None,
+            };
+            let inputs = [Some(input), Some(weight), Some(bias)];
+            let source = cx.record("batch_normBackward", inputs, move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                let (src, weight) = (saved_input.unpack(cx)?, saved_weight.unpack(cx)?);
+                let (mean, variance) = (saved_running.0.unpack(cx)?, saved_running.1.unpack(cx)?);
+                let _made = match &saved_made {
+                    Some((mean, rstd)) => Some((mean.unpack(cx)?, rstd.unpack(cx)?)),
+                    None => None,
+                };
+                let [dsrc, dweight, dbias] = cx.batch_norm_gradients(&src, &weight, shape)?;
+                cx.launch(&Kernel::BatchNormInferenceBackward {
+                    grad: grad.operand(),
+                    src: src.operand(),
+                    weight: weight.operand(),
+                    running_mean: mean.operand(),
+                    running_var: variance.operand(),
+                    dsrc: dsrc.operand(),
+                    dweight: dweight.operand(),
+                    dbias: dbias.operand(),
+                    shape,
+                    eps: EPS,
+                })?;
+                Ok([Some(dsrc), Some(dweight), Some(dbias)])
+            });
+            Ok(output.with_source(source))
         })
     }
+
+    /// Blocks for mean and reciprocal deviation of each channel.
+    fn batch_statistics(&self, input: &Tensor, shape: ChannelShape) -> OpResult<[Tensor; 2]> {
+        let of_channels = |what| self.activation(Shape::new(&[shape.channels]), statistics_dtype(input), what);
+        Ok([of_channels("mean")?, of_channels("rstd")?])
+    }
+}
+
+/// Whether cuDNN normalises, else a kernel of PyTorch's: cuDNN's takes no bfloat16, and its weights are f32.
+fn uses_cudnn(input: &Tensor, weight: &Tensor) -> bool {
+    input.dtype() != DType::Bf16 && !matches!(weight.dtype(), DType::F16 | DType::Bf16)
+}
+
+/// The type that statistics of `input` are kept in.
+fn statistics_dtype(input: &Tensor) -> DType {
+    if input.dtype() == DType::F64 { DType::F64 } else { DType::F32 }
 }
 
 fn channels(input: &Tensor) -> OpResult<ChannelShape> {

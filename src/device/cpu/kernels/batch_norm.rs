@@ -259,7 +259,17 @@ pub(super) fn inference(
     Ok(())
 }
 
-/// The operands of [`crate::device::Kernel::BatchNormBackward`].
+/// What a forward pass normalised by.
+#[derive(Clone, Copy)]
+pub(super) enum Statistics {
+    /// Those of the batch: they depend on the source.
+    OfBatch,
+    /// Running ones, constants: their variances are given instead of reciprocal deviations.
+    Running { eps: f32 },
+}
+
+/// The operands of [`crate::device::Kernel::BatchNormBackward`] and of
+/// [`crate::device::Kernel::BatchNormInferenceBackward`].
 pub(super) struct Backward<T> {
     pub(super) grad: T,
     pub(super) src: T,
@@ -276,6 +286,7 @@ pub(super) fn backward(
     mut access: Access<'_>,
     operands: &Backward<Operand>,
     shape: ChannelShape,
+    statistics: Statistics,
 ) -> KernelResult {
     let Backward { grad, src, mean, rstd, weight, dsrc, dweight, dbias } = operands;
     check(&shape, &[grad, src, dsrc], &[mean, rstd, weight, dweight, dbias])?;
@@ -290,12 +301,14 @@ pub(super) fn backward(
         dweight: access.write(dweight)?,
         dbias: access.write(dbias)?,
     };
-    real!([grad.dtype, src.dtype, weight.dtype, dsrc.dtype, dweight.dtype], gradients(cores, &views, shape));
+    let dtypes = [grad.dtype, src.dtype, weight.dtype, dsrc.dtype, dweight.dtype];
+    real!(dtypes, gradients(cores, &views, shape, statistics));
     Ok(())
 }
 
-/// With x̂ = (x − mean)·rstd: dbias = Σ g, dweight = Σ g·x̂, dx = weight·rstd·(g − dbias/n − x̂·dweight/n).
-fn gradients<R: Real>(cores: &Cores, views: &Backward<View<'_>>, shape: ChannelShape) {
+/// With x̂ = (x − mean)·rstd: dbias = Σ g, dweight = Σ g·x̂, dx = weight·rstd·(g − dbias/n − x̂·dweight/n); of constant
+/// statistics dx = weight·rstd·g.
+fn gradients<R: Real>(cores: &Cores, views: &Backward<View<'_>>, shape: ChannelShape, statistics: Statistics) {
     for_blocks(
         cores,
         shape,
@@ -307,6 +320,9 @@ fn gradients<R: Real>(cores: &Cores, views: &Backward<View<'_>>, shape: ChannelS
             let (first, count) = (block.first, block.count::<R>());
             R::load(&views.mean, first, mean);
             R::load(&views.rstd, first, rstd);
+            if let Statistics::Running { eps } = statistics {
+                rstd.iter_mut().for_each(|x| *x = R::ONE / (*x + R::of(f64::from(eps))).sqrt());
+            }
             R::load(&views.weight, first, weight);
             block.unfold(mean, centre);
             of_grad.fill(R::ZERO);
@@ -330,6 +346,10 @@ fn gradients<R: Real>(cores: &Cores, views: &Backward<View<'_>>, shape: ChannelS
                 *weight *= rstd;
                 *dw *= rstd / count;
                 *db /= count;
+            }
+            if let Statistics::Running { .. } = statistics {
+                dweight.fill(R::ZERO);
+                dbias.fill(R::ZERO);
             }
             let (slopes, levels) = (of_both, of_grad);
             block.unfold(dweight, slopes);

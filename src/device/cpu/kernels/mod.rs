@@ -150,7 +150,22 @@ pub(super) fn run(kernel: &Kernel<'_>, arena: &Arena, cores: &Cores) -> KernelRe
         }
         Kernel::BatchNormBackward { grad, src, mean, rstd, weight, dsrc, dweight, dbias, shape } => {
             let operands = batch_norm::Backward { grad, src, mean, rstd, weight, dsrc, dweight, dbias };
-            batch_norm::backward(cores, in_place(), &operands, shape)
+            batch_norm::backward(cores, in_place(), &operands, shape, batch_norm::Statistics::OfBatch)
+        }
+        Kernel::BatchNormInferenceBackward {
+            grad,
+            src,
+            weight,
+            running_mean: mean,
+            running_var: rstd,
+            dsrc,
+            dweight,
+            dbias,
+            shape,
+            eps,
+        } => {
+            let operands = batch_norm::Backward { grad, src, mean, rstd, weight, dsrc, dweight, dbias };
+            batch_norm::backward(cores, in_place(), &operands, shape, batch_norm::Statistics::Running { eps })
         }
         Kernel::MaxPool { src, dst, indices, ref shape } => pool::forward(cores, apart(), src, dst, indices, shape),
         Kernel::MaxPoolBackward { grad, indices, dst, ref shape } => {
