@@ -254,6 +254,7 @@ fn simulated(workload: &str, variants: &[&str]) {
 fn vit_asks_as_pytorch_does() {
     simulated("vit-mini", &ALL);
     simulated("vit-odd", &["base", "bf16", "ckpt"]);
+    simulated("vit-med", &["base", "bf16", "ckpt"]);
 }
 
 #[test]
@@ -317,6 +318,8 @@ fn resnets_ask_as_pytorch_does() {
     let variants =
         ["base", "bf16", "ckpt", "accum4", "sgd", "tf32", "accum2bf16", "bf16ckpt", "tf32ckpt", "ckptaccum2"];
     check_simulated("resnet-mini", &variants);
+    check_simulated("resnet-odd", &["base", "bf16"]);
+    check_simulated("resnet-med", &["base"]);
     check_simulated("resnet50", &["base", "bf16", "tf32", "ckpt"]);
 }
 
