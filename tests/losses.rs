@@ -57,7 +57,7 @@ fn differences(row: &Row, trainer: &Trainer, losses: &[f64], workspaces: i64) ->
     for (i, (ours, theirs)) in losses.iter().zip(row.row["losses"].as_array().unwrap()).enumerate() {
         let theirs = theirs.as_f64().unwrap();
         let tolerance = if row.row["workload"] == "resnet-mini" || row.row["workload"] == "dcgan-mini" {
-            // Batch norm over few values makes much of rounding: after some steps no two programs agree. Largest relative
+            // Batch norm over few values makes much of rounding: after some steps programs part. Largest relative
             // differences of steps 0 to 11 and 12 to 23, measured (PyTorch on an H200, cuDNN on or off, and in f64):
             //
             //                     ours–PyTorch    without–with cuDNN   ours–f64        PyTorch–f64
