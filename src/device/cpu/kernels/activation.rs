@@ -63,6 +63,7 @@ pub(super) fn leaky_relu(
     slope: f32,
 ) -> KernelResult {
     fn go<R: Real>(cores: &Cores, src: View<'_>, dst: View<'_>, slope: f32) {
+        // The factor is chosen, not the product: that vectorises.
         let slope = R::of(f64::from(slope));
         map1::<R>(
             cores,
@@ -70,7 +71,7 @@ pub(super) fn leaky_relu(
             dst,
             0.3,
             #[inline(always)]
-            |x| if x > R::ZERO { x } else { slope * x },
+            |x| x * if x > R::ZERO { R::ONE } else { slope },
         );
     }
     same_length(&src, &dst)?;
@@ -88,6 +89,7 @@ pub(super) fn leaky_relu_backward(
     slope: f32,
 ) -> KernelResult {
     fn go<R: Real>(cores: &Cores, operands: [View<'_>; 2], dst: View<'_>, slope: f32) {
+        // The factor is chosen, not the product: that vectorises.
         let slope = R::of(f64::from(slope));
         map2::<R>(
             cores,
@@ -95,7 +97,7 @@ pub(super) fn leaky_relu_backward(
             dst,
             0.4,
             #[inline(always)]
-            |y, g| if y > R::ZERO { g } else { slope * g },
+            |y, g| g * if y > R::ZERO { R::ONE } else { slope },
         );
     }
     same_length(&output, &dst)?;
