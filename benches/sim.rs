@@ -6,7 +6,7 @@ use vramlab::allocator::Settings;
 use vramlab::device::sim::CardCatalog;
 use vramlab::model::{Event, Lab};
 use vramlab::session::{DeviceChoice, LabSpec, Speed};
-use vramlab::train::{Config, DataPath, Observer, Trainer};
+use vramlab::train::{Amp, Config, DataPath, Observer, Trainer};
 use vramlab::workload::{Catalog, Data, Sizes};
 
 /// Applies every event at once.
@@ -18,9 +18,9 @@ impl Observer for Watching {
     }
 }
 
-fn gpt2(observer: Box<dyn Observer>) -> Trainer {
+fn gpt2(amp: Amp, observer: Box<dyn Observer>) -> Trainer {
     let workload = Catalog::with_user_workloads(None).entry("gpt2").unwrap();
-    let config = Config { data: DataPath::Resident, ..Config::new(workload.batch) };
+    let config = Config { data: DataPath::Resident, amp, ..Config::new(workload.batch) };
     let spec = LabSpec {
         workload,
         sizes: Sizes::default(),
@@ -40,10 +40,12 @@ fn gpt2(observer: Box<dyn Observer>) -> Trainer {
 
 fn steps(c: &mut Criterion) {
     let mut group = c.benchmark_group("gpt2 step on sim:h200");
-    let mut trainer = gpt2(Box::new(()));
-    group.bench_function("headless", |b| b.iter(|| trainer.step().unwrap()));
-    let mut trainer = gpt2(Box::new(Watching(Lab::new())));
-    group.bench_function("watched", |b| b.iter(|| trainer.step().unwrap()));
+    for (precision, amp) in [("fp32", Amp::Off), ("bf16", Amp::Bf16)] {
+        let mut trainer = gpt2(amp, Box::new(()));
+        group.bench_function(format!("{precision}, headless"), |b| b.iter(|| trainer.step().unwrap()));
+        let mut trainer = gpt2(amp, Box::new(Watching(Lab::new())));
+        group.bench_function(format!("{precision}, watched"), |b| b.iter(|| trainer.step().unwrap()));
+    }
     group.finish();
 }
 

@@ -71,7 +71,7 @@ pub(super) fn leaky_relu(
             dst,
             0.3,
             #[inline(always)]
-            |x| x * if x > R::ZERO { R::ONE } else { slope },
+            move |x| x * if x > R::ZERO { R::ONE } else { slope },
         );
     }
     same_length(&src, &dst)?;
@@ -97,7 +97,7 @@ pub(super) fn leaky_relu_backward(
             dst,
             0.4,
             #[inline(always)]
-            |y, g| g * if y > R::ZERO { R::ONE } else { slope },
+            move |y, g| g * if y > R::ZERO { R::ONE } else { slope },
         );
     }
     same_length(&output, &dst)?;

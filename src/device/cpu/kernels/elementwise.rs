@@ -57,14 +57,18 @@ pub(super) fn results<'a, R: Real, const N: usize>(
 }
 
 /// `dst[i] = f(src[i])`, at `nanos` an element.
+///
+/// `f` is copied for each chunk: values that it owns are in registers then, and loops over them vectorise. What it
+/// borrowed might lie where results go.
 #[inline(always)]
-pub(super) fn map1<R: Real>(cores: &Cores, src: View<'_>, dst: View<'_>, nanos: f64, f: impl Fn(R) -> R + Sync) {
+pub(super) fn map1<R: Real>(cores: &Cores, src: View<'_>, dst: View<'_>, nanos: f64, f: impl Fn(R) -> R + Copy + Sync) {
     chunks(
         cores,
         dst.len(),
         nanos,
         #[inline(always)]
         |start, len, [x, y]: &mut [[R; CHUNK]; 2]| {
+            let f = f;
             let x = elements(&src, start, &mut x[..len]);
             let (y, stored) = results(&dst, [&src], start, &mut y[..len]);
             for (y, &x) in y.iter_mut().zip(x) {
@@ -77,14 +81,14 @@ pub(super) fn map1<R: Real>(cores: &Cores, src: View<'_>, dst: View<'_>, nanos: 
     );
 }
 
-/// `dst[i] = f(a[i], b[i % b.len])`, at `nanos` an element.
+/// `dst[i] = f(a[i], b[i % b.len])`, at `nanos` an element; `f` as in [`map1`].
 #[inline(always)]
 pub(super) fn map2<R: Real>(
     cores: &Cores,
     [a, b]: [View<'_>; 2],
     dst: View<'_>,
     nanos: f64,
-    f: impl Fn(R, R) -> R + Sync,
+    f: impl Fn(R, R) -> R + Copy + Sync,
 ) {
     chunks(
         cores,
@@ -92,6 +96,7 @@ pub(super) fn map2<R: Real>(
         nanos,
         #[inline(always)]
         |start, len, [left, right, y]: &mut [[R; CHUNK]; 3]| {
+            let f = f;
             let left = elements(&a, start, &mut left[..len]);
             let right = elements_cyclic(&b, start, &mut right[..len]);
             let (y, stored) = results(&dst, [&a, &b], start, &mut y[..len]);
@@ -233,7 +238,7 @@ pub(super) fn scale(cores: &Cores, mut access: Access<'_>, src: Operand, dst: Op
             dst,
             0.3,
             #[inline(always)]
-            |x| factor * x,
+            move |x| factor * x,
         );
     }
     same_length(&src, &dst)?;
@@ -257,7 +262,7 @@ pub(super) fn add_scalar(
             dst,
             0.3,
             #[inline(always)]
-            |x| x + value,
+            move |x| x + value,
         );
     }
     same_length(&src, &dst)?;

@@ -17,8 +17,11 @@ pub(super) const fn lead(start: isize, stride: usize) -> (usize, usize) {
 pub(super) fn every<R: Real>(stride: usize, from: &[R], to: &mut [R]) {
     #[inline(always)]
     fn pick<R: Real, const STRIDE: usize>(from: &[R], to: &mut [R]) {
-        for (to, from) in to.iter_mut().zip(from.chunks(STRIDE)) {
-            *to = from[0];
+        // Whole chunks apart from the last one: that vectorises.
+        let (whole, rest) = from.as_chunks::<STRIDE>();
+        to.iter_mut().zip(whole).for_each(|(to, from)| *to = from[0]);
+        if let (Some(to), Some(&from)) = (to.get_mut(whole.len()), rest.first()) {
+            *to = from;
         }
     }
     match stride {
@@ -29,5 +32,25 @@ pub(super) fn every<R: Real>(stride: usize, from: &[R], to: &mut [R]) {
         2 => pick::<R, 2>(from, to),
         4 => pick::<R, 4>(from, to),
         _ => to.iter_mut().zip(from.iter().step_by(stride)).for_each(|(to, &from)| *to = from),
+    }
+}
+
+/// Calls `put` with every `stride`-th element of `to`, the first one included, and the elements of `from`, as far as both
+/// go.
+#[inline(always)]
+pub(super) fn onto_every<R: Real>(stride: usize, from: &[R], to: &mut [R], put: impl Fn(&mut R, R)) {
+    #[inline(always)]
+    fn strew<R: Real, const STRIDE: usize>(from: &[R], to: &mut [R], put: impl Fn(&mut R, R)) {
+        let (whole, rest) = to.as_chunks_mut::<STRIDE>();
+        let last = from.get(whole.len());
+        whole.iter_mut().zip(from).for_each(|(to, &from)| put(&mut to[0], from));
+        if let (Some(to), Some(&from)) = (rest.first_mut(), last) {
+            put(to, from);
+        }
+    }
+    match stride {
+        1 => to.iter_mut().zip(from).for_each(|(to, &from)| put(to, from)),
+        2 => strew::<R, 2>(from, to, put),
+        _ => to.iter_mut().step_by(stride).zip(from).for_each(|(to, &from)| put(to, from)),
     }
 }

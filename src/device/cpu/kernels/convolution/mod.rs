@@ -8,6 +8,7 @@ mod products;
 
 use super::partial::SumsOfBlocks;
 use super::real;
+use super::windows::onto_every;
 use crate::device::cpu::cores::Cores;
 use crate::device::cpu::operand::{Access, KernelResult, View, require};
 use crate::device::cpu::real::{Real, elements, with_scratch};
@@ -397,7 +398,15 @@ fn store_phases<R: Real>(shape: &ConvShape, plan: &Phases, tile: &Tile, out: &[R
                     let skip = usize::from(b < shape.padding % stride);
                     let first = (plan.origin + skip) * stride + b - shape.padding;
                     let values = &out[phase + grid.at(image, y) + skip..];
-                    line.iter_mut().skip(first).step_by(stride).zip(values).for_each(|(x, &value)| *x = value);
+                    if let Some(line) = line.get_mut(first..) {
+                        onto_every(
+                            stride,
+                            values,
+                            line,
+                            #[inline(always)]
+                            |x, value| *x = value,
+                        );
+                    }
                 }
                 R::store(dst, plane + row * shape.in_width, line);
             }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::products::LANES;
 use crate::device::ConvShape;
-use crate::device::cpu::kernels::windows::{every, lead};
+use crate::device::cpu::kernels::windows::{every, lead, onto_every};
 use crate::device::cpu::operand::View;
 use crate::device::cpu::real::{Real, elements};
 
@@ -138,7 +138,13 @@ pub(super) fn scatter<R: Real>(shape: &ConvShape, columns: &[R], run: usize, pla
             let plane = &mut plane[row * shape.in_width..][..shape.in_width];
             let (skip, first) = lead(v.cast_signed() - padding.cast_signed(), stride);
             if skip < columns.len() && first < plane.len() {
-                plane[first..].iter_mut().step_by(stride).zip(&columns[skip..]).for_each(|(sum, &x)| *sum += x);
+                onto_every(
+                    stride,
+                    &columns[skip..],
+                    &mut plane[first..],
+                    #[inline(always)]
+                    |sum, x| *sum += x,
+                );
             }
         }
     }

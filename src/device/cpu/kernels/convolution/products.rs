@@ -60,7 +60,7 @@ impl<R: Real> pulp::WithSimd for Combination<'_, R> {
         for terms in self.terms.chunks(TERMS) {
             let mut col = 0;
             while col < cols {
-                let wide = cols - col >= VECTORS * lanes;
+                let vectors = ((cols - col) / lanes).min(VECTORS);
                 for row in (0..rows).step_by(ROWS) {
                     let block = Block {
                         terms,
@@ -73,19 +73,23 @@ impl<R: Real> pulp::WithSimd for Combination<'_, R> {
                     // SAFETY: the block's rows and columns are below `rows` and `cols`, for which the assertions above
                     // say that everything it reaches is inside the slices.
                     unsafe {
-                        match (rows - row, wide) {
-                            (1, true) => block.sum::<S, 1, VECTORS>(simd),
-                            (2, true) => block.sum::<S, 2, VECTORS>(simd),
-                            (3, true) => block.sum::<S, 3, VECTORS>(simd),
-                            (_, true) => block.sum::<S, ROWS, VECTORS>(simd),
-                            (1, false) => block.sum::<S, 1, 1>(simd),
-                            (2, false) => block.sum::<S, 2, 1>(simd),
-                            (3, false) => block.sum::<S, 3, 1>(simd),
-                            (_, false) => block.sum::<S, ROWS, 1>(simd),
+                        match (rows - row, vectors) {
+                            (1, VECTORS) => block.sum::<S, 1, VECTORS>(simd),
+                            (2, VECTORS) => block.sum::<S, 2, VECTORS>(simd),
+                            (3, VECTORS) => block.sum::<S, 3, VECTORS>(simd),
+                            (_, VECTORS) => block.sum::<S, ROWS, VECTORS>(simd),
+                            (1, 2) => block.sum::<S, 1, 2>(simd),
+                            (2, 2) => block.sum::<S, 2, 2>(simd),
+                            (3, 2) => block.sum::<S, 3, 2>(simd),
+                            (_, 2) => block.sum::<S, ROWS, 2>(simd),
+                            (1, _) => block.sum::<S, 1, 1>(simd),
+                            (2, _) => block.sum::<S, 2, 1>(simd),
+                            (3, _) => block.sum::<S, 3, 1>(simd),
+                            (_, _) => block.sum::<S, ROWS, 1>(simd),
                         }
                     }
                 }
-                col += if wide { VECTORS * lanes } else { lanes };
+                col += vectors * lanes;
             }
         }
     }
