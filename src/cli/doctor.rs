@@ -1,6 +1,7 @@
 //! `vramlab doctor`: what was found on this machine, in sentences.
 
 use std::io::IsTerminal;
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -44,13 +45,13 @@ pub(super) fn run(args: &DoctorArgs) -> Result<ExitCode> {
         sentence: probe.sentence,
     }));
     if args.json {
-        println!("{}", serde_json::to_string_pretty(&lines)?);
+        writeln!(std::io::stdout(), "{}", serde_json::to_string_pretty(&lines)?)?;
         return Ok(ExitCode::SUCCESS);
     }
     let width = lines.iter().map(|line| line.subject.chars().count()).max().unwrap_or(0);
     for line in &lines {
         let mark = if line.found { "yes" } else { "no" };
-        println!("{mark:>3}  {:width$}  {}", line.subject, line.sentence);
+        writeln!(std::io::stdout(), "{mark:>3}  {:width$}  {}", line.subject, line.sentence)?;
     }
     Ok(ExitCode::SUCCESS)
 }

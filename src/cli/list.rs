@@ -1,5 +1,6 @@
 //! `vramlab list`: what there is to choose from.
 
+use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::Args;
@@ -51,37 +52,38 @@ pub(super) fn run(args: &ListArgs) -> Result<ExitCode> {
             "devices": devices,
             "themes": themes.names(),
         });
-        println!("{}", serde_json::to_string_pretty(&value)?);
+        writeln!(std::io::stdout(), "{}", serde_json::to_string_pretty(&value)?)?;
         return Ok(ExitCode::SUCCESS);
     }
     for group in Group::ALL {
-        println!("{}", group.title());
+        writeln!(std::io::stdout(), "{}", group.title())?;
         for entry in entries.iter().filter(|entry| entry.group() == group) {
             let own = if catalog.is_users_own(&entry.name) { " (your own)" } else { "" };
-            println!("  {:<12} {}{own}", entry.name, entry.title);
-            println!("  {:<12} {}", "", entry.about);
-            println!("  {:<12} {}", "", sizes(entry));
+            writeln!(std::io::stdout(), "  {:<12} {}{own}", entry.name, entry.title)?;
+            writeln!(std::io::stdout(), "  {:<12} {}", "", entry.about)?;
+            writeln!(std::io::stdout(), "  {:<12} {}", "", sizes(entry))?;
         }
-        println!();
+        writeln!(std::io::stdout())?;
     }
-    println!("switches (keys in the lab)");
+    writeln!(std::io::stdout(), "switches (keys in the lab)")?;
     for switch in &switches {
-        println!("  {}  {:<14} {}", switch.key, switch.label, switch.values.join(" · "));
-        println!("     {}", switch.teaches);
+        writeln!(std::io::stdout(), "  {}  {:<14} {}", switch.key, switch.label, switch.values.join(" · "))?;
+        writeln!(std::io::stdout(), "     {}", switch.teaches)?;
     }
-    println!("  e  empty_cache    now");
-    println!("     Gives cached segments back to the driver; allocated memory does not move.");
-    println!("\ndevices\n  cpu               the processor: real arithmetic, real memory");
+    writeln!(std::io::stdout(), "  e  empty_cache    now")?;
+    writeln!(std::io::stdout(), "     Gives cached segments back to the driver; allocated memory does not move.")?;
+    writeln!(std::io::stdout(), "\ndevices\n  cpu               the processor: real arithmetic, real memory")?;
     for card in &cards {
         let memory = card.memory.to_string();
-        println!(
+        writeln!(
+            std::io::stdout(),
             "  {:<17} {}, {memory}; simulated, times: {}",
             format!("sim:{}", card.name),
             card.title,
             card.times.label()
-        );
+        )?;
     }
-    println!("\nthemes\n  {}", themes.names().join(", "));
+    writeln!(std::io::stdout(), "\nthemes\n  {}", themes.names().join(", "))?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -65,6 +65,13 @@ pub fn main() -> ExitCode {
 
 /// Prints what went wrong, cause by cause, and chooses the exit code.
 fn failed(report: &Report) -> ExitCode {
+    let closed = |cause: &(dyn std::error::Error + 'static)| {
+        cause.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+    };
+    if report.chain().any(closed) {
+        // Whoever read the output has seen enough, as `head` has.
+        return ExitCode::SUCCESS;
+    }
     eprintln!("error: {report}");
     for cause in report.chain().skip(1) {
         eprintln!("  because: {cause}");

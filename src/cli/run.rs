@@ -37,7 +37,7 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
     let spec = args.spec.lab(Some(&args.workload), Some(args.steps))?;
     if args.json {
         let (trainer, steps) = train(&spec, args.steps, |_, _| {})?;
-        println!("{}", object(&spec, &trainer, &steps));
+        writeln!(std::io::stdout(), "{}", object(&spec, &trainer, &steps))?;
         return Ok(ExitCode::SUCCESS);
     }
     table(&spec, args.steps)

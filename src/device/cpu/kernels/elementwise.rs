@@ -68,6 +68,7 @@ pub(super) fn map1<R: Real>(cores: &Cores, src: View<'_>, dst: View<'_>, nanos: 
         nanos,
         #[inline(always)]
         |start, len, [x, y]: &mut [[R; CHUNK]; 2]| {
+            #[expect(clippy::redundant_locals, reason = "the copy is what lets the loop vectorise")]
             let f = f;
             let x = elements(&src, start, &mut x[..len]);
             let (y, stored) = results(&dst, [&src], start, &mut y[..len]);
@@ -96,6 +97,7 @@ pub(super) fn map2<R: Real>(
         nanos,
         #[inline(always)]
         |start, len, [left, right, y]: &mut [[R; CHUNK]; 3]| {
+            #[expect(clippy::redundant_locals, reason = "the copy is what lets the loop vectorise")]
             let f = f;
             let left = elements(&a, start, &mut left[..len]);
             let right = elements_cyclic(&b, start, &mut right[..len]);
