@@ -54,6 +54,14 @@ pub enum DeviceError {
         /// Why, and what to do.
         reason: String,
     },
+    /// Nothing works on the device any more: it fell off its bus, or a kernel broke its context.
+    #[error("{device} is gone: {reason}")]
+    Lost {
+        /// Which device.
+        device: String,
+        /// What the driver said.
+        reason: String,
+    },
     /// A kernel or copy failed.
     #[error("{operation} failed on {device}: {reason}")]
     Failed {

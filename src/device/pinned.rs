@@ -68,12 +68,25 @@ impl PinnedMemory {
     /// # Errors
     /// [`DeviceError::Failed`] when the system has no memory.
     pub fn allocate(&self, bytes: Bytes) -> Result<HostBuffer, DeviceError> {
+        self.allocate_mapping(bytes, Mapping::lock)
+    }
+
+    /// The same where a driver locks the pages: `lock` says whether it could.
+    pub(super) fn allocate_locked_by(
+        &self,
+        bytes: Bytes,
+        lock: impl FnOnce(Address, Bytes) -> bool,
+    ) -> Result<HostBuffer, DeviceError> {
+        self.allocate_mapping(bytes, |mapping| lock(Address(mapping.address() as u64), bytes))
+    }
+
+    fn allocate_mapping(&self, bytes: Bytes, lock: impl FnOnce(&Mapping) -> bool) -> Result<HostBuffer, DeviceError> {
         let mapping = Mapping::new(bytes, true).ok_or_else(|| DeviceError::Failed {
             operation: "page-locked allocation",
             device: "host".into(),
             reason: format!("the system has no {bytes} of memory left; use a smaller batch"),
         })?;
-        if !mapping.lock() {
+        if !lock(&mapping) {
             self.0.unlocked.store(true, Ordering::Relaxed);
         }
         let address = Address(mapping.address() as u64);

@@ -1,128 +1,173 @@
-//! What there is of CUDA on this machine. Nothing here trains: there is no GPU device yet.
+//! An NVIDIA GPU as a device, through the driver's API. CUDA's libraries are found when the device is opened; nothing of
+//! CUDA is needed to build.
 //!
-//! The driver's library is loaded at run time. Everything asks whether it is there first, because the bindings
-//! panic where a library is missing.
-#![allow(unsafe_code)]
+//! Kernels run in order on one compute stream; copies that run beside it have a stream of their own. The host never waits
+//! for a kernel except to read what it wrote.
 
-use cudarc::driver::result::{self, DriverError};
-use cudarc::driver::sys;
-use nvml_wrapper::Nvml;
-use nvml_wrapper::error::NvmlError;
+mod blas;
+mod driver;
+mod events;
+mod gpu;
+mod kernels;
+mod libraries;
+mod memory;
+mod modules;
+mod pinned;
+mod probe;
+mod queue;
+mod scratch;
 
-use crate::units::Bytes;
+use std::time::{Duration, Instant};
 
-/// One thing that was looked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Probe {
-    /// What: `CUDA driver`, `GPU 0`, `NVML`, `training on the GPU`.
-    pub subject: String,
-    /// Whether it is there.
-    pub found: bool,
-    /// What was found, or why not and what to do.
-    pub sentence: String,
+use super::{Device, DeviceError, DeviceEvent, DeviceInfo, HostBuffer, Kernel, MatrixPrecision, PinnedMemory};
+use crate::allocator::{HostMemorySource, SegmentSource};
+use crate::units::{Address, StreamId};
+use blas::Blas;
+use events::{COPY_STREAM, SharedStreams};
+use gpu::Gpu;
+use libraries::Needed;
+use memory::GpuMemory;
+use modules::Modules;
+use pinned::{CopyTimes, PinnedSource};
+use queue::{Queue, Refusal};
+use scratch::Scratch;
+
+pub use probe::{Probe, probe};
+
+/// An NVIDIA GPU. See the module's documentation.
+pub struct CudaDevice {
+    info: DeviceInfo,
+    gpu: Gpu,
+    streams: SharedStreams,
+    pinned: PinnedMemory,
+    copies: CopyTimes,
+    opened: Instant,
 }
 
-impl Probe {
-    fn found(subject: impl Into<String>, sentence: String) -> Self {
-        Self { subject: subject.into(), found: true, sentence }
+impl CudaDevice {
+    /// Opens GPU number `ordinal` of those that `CUDA_VISIBLE_DEVICES` leaves visible. The first time on a machine the
+    /// kernels are compiled, which takes seconds; the thread that opens it is the one that uses it.
+    ///
+    /// # Errors
+    /// [`DeviceError::Unavailable`] says what is missing and where it was looked for.
+    pub fn open(ordinal: u32) -> Result<Self, DeviceError> {
+        let id = format!("cuda:{ordinal}");
+        let unavailable = |reason: String| DeviceError::Unavailable { device: id.clone(), reason };
+        probe::driver_present().map_err(unavailable)?;
+        for needed in [Needed::Nvrtc, Needed::CublasLt] {
+            libraries::load(needed).map_err(unavailable)?;
+        }
+        let refused = |refusal: Refusal| unavailable(format!("{refusal}; see what nvidia-smi says"));
+        let properties = driver::open(ordinal).map_err(|failure| refused(failure.into()))?;
+        let (_, memory) = driver::memory().map_err(|failure| refused(failure.into()))?;
+        let gpu = Gpu {
+            modules: Modules::load(properties.capability).map_err(refused)?,
+            scratch: Scratch::default(),
+            blas: Blas::new().map_err(refused)?,
+            precision: MatrixPrecision::default(),
+            properties,
+        };
+        Ok(Self {
+            info: DeviceInfo { id: id.clone(), name: gpu.properties.name.clone(), memory, simulated: false },
+            gpu,
+            streams: SharedStreams::new().map_err(|failure| refused(failure.into()))?,
+            pinned: PinnedMemory::default(),
+            copies: CopyTimes::default(),
+            opened: Instant::now(),
+        })
     }
 
-    fn missing(subject: impl Into<String>, sentence: String) -> Self {
-        Self { subject: subject.into(), found: false, sentence }
+    /// What PyTorch's libraries see of it: compute capability (90 on an H200) and multiprocessors.
+    #[must_use]
+    pub fn capability(&self) -> (u32, u32) {
+        (self.gpu.properties.capability, self.gpu.properties.multiprocessors)
     }
-}
 
-/// Looks for the CUDA driver, its devices and NVML. Never panics, with or without them, and takes no GPU memory.
-#[must_use]
-pub fn probe() -> Vec<Probe> {
-    let mut probes = driver();
-    probes.push(nvml());
-    probes.push(Probe::missing(
-        "training on the GPU",
-        "This build does not train on GPUs yet; it trains on the processor (--device cpu).".into(),
-    ));
-    probes
-}
-
-fn driver() -> Vec<Probe> {
-    const SUBJECT: &str = "CUDA driver";
-    // SAFETY: opens libcuda and closes it again; its initialisers are NVIDIA's.
-    if !unsafe { sys::is_culib_present() } {
-        let sentence = "The driver's library (libcuda.so.1) was not found; install NVIDIA's driver to use a GPU.";
-        return vec![Probe::missing(SUBJECT, sentence.into())];
-    }
-    let count = result::init().and_then(|()| result::device::get_count());
-    let count = match count {
-        Ok(count) => count,
-        Err(error) => {
-            let sentence =
-                format!("The driver's library is there but does not start ({error}); see what nvidia-smi says.");
-            return vec![Probe::missing(SUBJECT, sentence)];
-        }
-    };
-    let version = version().map_or_else(|| "of an unknown version".into(), |v| format!("for CUDA {v}"));
-    let devices = if count == 1 { "1 device".into() } else { format!("{count} devices") };
-    let mut probes = vec![Probe::found(SUBJECT, format!("The driver is there, {version}, with {devices}."))];
-    probes.extend((0..count).map(|ordinal| {
-        let subject = format!("GPU {ordinal}");
-        match device(ordinal) {
-            Ok((name, memory)) => Probe::found(subject, format!("{name} with {memory} of memory.")),
-            Err(error) => Probe::missing(subject, format!("It does not answer ({error}); see what nvidia-smi says.")),
-        }
-    }));
-    probes
-}
-
-/// The newest CUDA version that the driver supports.
-fn version() -> Option<String> {
-    let mut version = 0;
-    // SAFETY: the driver is present and initialised, and writes one integer.
-    unsafe { sys::cuDriverGetVersion(&raw mut version) }.result().ok()?;
-    Some(format!("{}.{}", version / 1000, version % 1000 / 10))
-}
-
-fn device(ordinal: i32) -> Result<(String, Bytes), DriverError> {
-    let device = result::device::get(ordinal)?;
-    let name = result::device::get_name(device)?;
-    // SAFETY: `device` comes from the driver.
-    let memory = unsafe { result::device::total_mem(device) }?;
-    Ok((name, Bytes(memory as u64)))
-}
-
-fn nvml() -> Probe {
-    let describe = || -> Result<String, NvmlError> {
-        let nvml = Nvml::init()?;
-        let mut sentence = format!("Driver {}", nvml.sys_driver_version()?);
-        for index in 0..nvml.device_count()? {
-            let device = nvml.device_by_index(index)?;
-            let memory = device.memory_info()?;
-            sentence += &format!("; {}: {} of {} in use", device.name()?, Bytes(memory.used), Bytes(memory.total));
-        }
-        Ok(sentence + ".")
-    };
-    match describe() {
-        Ok(sentence) => Probe::found("NVML", sentence),
-        Err(NvmlError::LibloadingError(_)) => Probe::missing(
-            "NVML",
-            "NVIDIA's management library (libnvidia-ml.so.1) was not found; it comes with the driver.".into(),
-        ),
-        Err(error) => Probe::missing("NVML", format!("NVIDIA's management library does not answer: {error}.")),
+    fn refused(&self, operation: &'static str, refusal: impl Into<Refusal>) -> DeviceError {
+        refusal.into().of(operation, &self.info.id)
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+impl Device for CudaDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
 
-    #[test]
-    fn probing_answers_in_sentences_with_or_without_a_driver() {
-        let probes = probe();
-        for subject in ["CUDA driver", "NVML", "training on the GPU"] {
-            assert_eq!(probes.iter().filter(|probe| probe.subject == subject).count(), 1, "{subject}");
-        }
-        assert!(probes.iter().all(|probe| probe.sentence.ends_with('.')), "{probes:?}");
-        let gpus = probes.iter().filter(|probe| probe.subject.starts_with("GPU ")).count();
-        let driver = probes.iter().any(|probe| probe.subject == "CUDA driver" && probe.found);
-        assert!(driver || gpus == 0);
+    fn segments(&mut self) -> Box<dyn SegmentSource> {
+        Box::new(GpuMemory::new(self.gpu.properties.ordinal, self.streams.clone()))
+    }
+
+    fn pinned_memory(&self) -> PinnedMemory {
+        self.pinned.clone()
+    }
+
+    fn pinned_source(&mut self) -> Box<dyn HostMemorySource> {
+        Box::new(PinnedSource::new(self.pinned.clone(), self.streams.clone()))
+    }
+
+    fn set_matrix_precision(&mut self, precision: MatrixPrecision) {
+        self.gpu.precision = precision;
+    }
+
+    fn launch(&mut self, kernel: &Kernel<'_>, stream: StreamId) -> Result<(), DeviceError> {
+        let stream = self.streams.lock().stream(stream);
+        let mut queue = Queue { gpu: &mut self.gpu, stream };
+        kernels::launch(&mut queue, kernel).map_err(|refusal| refusal.of(kernel.name(), &self.info.id))
+    }
+
+    fn copy_pageable(&mut self, from: &[u8], to: Address, stream: StreamId) -> Result<(), DeviceError> {
+        let started = Instant::now();
+        let stream = self.streams.lock().stream(stream);
+        let copied = driver::upload(from, to, stream).and_then(|()| stream.synchronize());
+        self.copies.add(started.elapsed());
+        copied.map_err(|failure| self.refused("pageable copy", failure))
+    }
+
+    fn copy_pinned(&mut self, from: HostBuffer, to: Address, stream: StreamId) -> Result<(), DeviceError> {
+        let from = self.pinned.part(from)?;
+        let queue = self.streams.lock().stream(stream);
+        let copied = self.copies.measure(queue, || from.with(|bytes| driver::upload(bytes, to, queue)));
+        copied.map_err(|failure| self.refused("pinned copy", failure))
+    }
+
+    fn copy_to_pinned(&mut self, from: Address, to: HostBuffer, stream: StreamId) -> Result<(), DeviceError> {
+        let to = self.pinned.part(to)?;
+        let queue = self.streams.lock().stream(stream);
+        let copied = self.copies.measure(queue, || to.with(|bytes| driver::download(from, bytes, queue)));
+        copied.map_err(|failure| self.refused("copy to page-locked memory", failure))
+    }
+
+    fn read(&mut self, from: Address, to: &mut [u8], stream: StreamId) -> Result<(), DeviceError> {
+        let stream = self.streams.lock().stream(stream);
+        let read = driver::download(from, to, stream).and_then(|()| stream.synchronize());
+        read.map_err(|failure| self.refused("read", failure))
+    }
+
+    fn record_event(&mut self, stream: StreamId) -> DeviceEvent {
+        DeviceEvent(self.streams.lock().record(stream))
+    }
+
+    fn query_event(&mut self, event: DeviceEvent) -> bool {
+        self.streams.lock().is_done(event.0)
+    }
+
+    fn wait_event(&mut self, stream: StreamId, event: DeviceEvent) {
+        self.streams.lock().wait(stream, event.0);
+    }
+
+    fn synchronize(&mut self) {
+        self.streams.lock().synchronize();
+    }
+
+    fn copy_stream(&self) -> StreamId {
+        COPY_STREAM
+    }
+
+    fn take_copy_time(&mut self) -> Duration {
+        self.copies.take()
+    }
+
+    fn now(&self) -> Duration {
+        self.opened.elapsed()
     }
 }

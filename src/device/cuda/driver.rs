@@ -1,0 +1,362 @@
+//! The driver's calls that the device makes, as safe functions on handles that only this module makes.
+#![allow(unsafe_code)]
+
+use std::ffi::{CString, c_void};
+use std::fmt;
+
+use cudarc::driver::result::{self, DriverError};
+use cudarc::driver::sys;
+
+use super::queue::Grid;
+use crate::units::{Address, Bytes};
+
+/// The driver refused.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Failure(DriverError);
+
+impl Failure {
+    /// The device has no memory for the request.
+    pub fn out_of_memory(self) -> bool {
+        self.0.0 == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY
+    }
+
+    /// Nothing works on this device any more, whatever is asked of it.
+    pub fn lost(self) -> bool {
+        use sys::CUresult as Code;
+        matches!(
+            self.0.0,
+            Code::CUDA_ERROR_DEVICE_UNAVAILABLE
+                | Code::CUDA_ERROR_NO_DEVICE
+                | Code::CUDA_ERROR_ECC_UNCORRECTABLE
+                | Code::CUDA_ERROR_NVLINK_UNCORRECTABLE
+                | Code::CUDA_ERROR_ILLEGAL_ADDRESS
+                | Code::CUDA_ERROR_ILLEGAL_INSTRUCTION
+                | Code::CUDA_ERROR_MISALIGNED_ADDRESS
+                | Code::CUDA_ERROR_INVALID_ADDRESS_SPACE
+                | Code::CUDA_ERROR_INVALID_PC
+                | Code::CUDA_ERROR_HARDWARE_STACK_ERROR
+                | Code::CUDA_ERROR_LAUNCH_FAILED
+                | Code::CUDA_ERROR_LAUNCH_TIMEOUT
+                | Code::CUDA_ERROR_ASSERT
+                | Code::CUDA_ERROR_CONTEXT_IS_DESTROYED
+                | Code::CUDA_ERROR_DEINITIALIZED
+                | Code::CUDA_ERROR_SYSTEM_NOT_READY
+                | Code::CUDA_ERROR_UNKNOWN
+        )
+    }
+}
+
+impl From<DriverError> for Failure {
+    fn from(error: DriverError) -> Self {
+        Self(error)
+    }
+}
+
+impl fmt::Debug for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = self.0.error_string().map(|text| text.to_string_lossy()).unwrap_or_default();
+        let name = self.0.error_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+        write!(f, "the driver answers {name} ({text})")
+    }
+}
+
+impl std::error::Error for Failure {}
+
+/// A stream of the present context. It lives as long as the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stream(sys::CUstream);
+
+// SAFETY: a handle that the driver takes from any thread.
+unsafe impl Send for Stream {}
+
+impl Stream {
+    pub fn new() -> Result<Self, Failure> {
+        Ok(Self(result::stream::create(result::stream::StreamKind::NonBlocking)?))
+    }
+
+    pub fn raw(self) -> sys::CUstream {
+        self.0
+    }
+
+    pub fn synchronize(self) -> Result<(), Failure> {
+        // SAFETY: the stream is never destroyed.
+        Ok(unsafe { result::stream::synchronize(self.0) }?)
+    }
+
+    /// Later work waits for `event`; the host does not.
+    pub fn wait(self, event: &Event) -> Result<(), Failure> {
+        let flags = sys::CUevent_wait_flags::CU_EVENT_WAIT_DEFAULT;
+        // SAFETY: both are alive.
+        Ok(unsafe { result::stream::wait_event(self.0, event.0, flags) }?)
+    }
+}
+
+/// An event; it can be recorded again once nobody asks for what it marked.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Event(sys::CUevent);
+
+// SAFETY: a handle that the driver takes from any thread.
+unsafe impl Send for Event {}
+
+impl Event {
+    /// With `timing`, [`Event::since`] works; without, recording costs less.
+    pub fn new(timing: bool) -> Result<Self, Failure> {
+        let flags =
+            if timing { sys::CUevent_flags::CU_EVENT_DEFAULT } else { sys::CUevent_flags::CU_EVENT_DISABLE_TIMING };
+        Ok(Self(result::event::create(flags)?))
+    }
+
+    pub fn record(&self, stream: Stream) -> Result<(), Failure> {
+        // SAFETY: both are alive.
+        Ok(unsafe { result::event::record(self.0, stream.0) }?)
+    }
+
+    /// What was before it is done.
+    pub fn is_done(&self) -> Result<bool, Failure> {
+        // SAFETY: the event is alive.
+        match unsafe { result::event::query(self.0) } {
+            Ok(()) => Ok(true),
+            Err(DriverError(sys::CUresult::CUDA_ERROR_NOT_READY)) => Ok(false),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    pub fn synchronize(&self) -> Result<(), Failure> {
+        // SAFETY: the event is alive.
+        Ok(unsafe { result::event::synchronize(self.0) }?)
+    }
+
+    /// Milliseconds of device time from `earlier`; both have been reached.
+    pub fn since(&self, earlier: &Self) -> Result<f32, Failure> {
+        // SAFETY: both are alive.
+        Ok(unsafe { result::event::elapsed(earlier.0, self.0) }?)
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        // SAFETY: the event is alive and not used again; the driver keeps what is under way.
+        let _ = unsafe { result::event::destroy(self.0) };
+    }
+}
+
+/// A kernel of a loaded module. Modules stay loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Function(sys::CUfunction);
+
+/// A loaded cubin.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Module(sys::CUmodule);
+
+impl Module {
+    /// Loads machine code for the present device.
+    pub fn load(image: &[u8]) -> Result<Self, Failure> {
+        // SAFETY: the driver reads the image's own length and checks it; it is copied.
+        Ok(Self(unsafe { result::module::load_data(image.as_ptr().cast()) }?))
+    }
+
+    /// The kernel of that name; `None` where this module has none.
+    pub fn function(self, name: &str) -> Result<Option<Function>, Failure> {
+        let Ok(name) = CString::new(name) else { return Ok(None) };
+        // SAFETY: the module is loaded.
+        match unsafe { result::module::get_function(self.0, name) } {
+            Ok(function) => Ok(Some(Function(function))),
+            Err(DriverError(sys::CUresult::CUDA_ERROR_NOT_FOUND)) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Function {
+    /// Lets blocks of it have up to `bytes` of dynamic shared memory.
+    pub fn permit_shared(self, bytes: u32) -> Result<(), Failure> {
+        let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+        // SAFETY: the function is loaded.
+        let set = unsafe { sys::cuFuncSetAttribute(self.0, attribute, i32::try_from(bytes).unwrap_or(i32::MAX)) };
+        Ok(set.result()?)
+    }
+}
+
+/// Launches `function`. `arguments` points to one value for each of its parameters, of its size at least.
+pub(super) fn launch(
+    function: Function,
+    grid: Grid,
+    stream: Stream,
+    arguments: &mut [*mut c_void],
+) -> Result<(), Failure> {
+    let [x, y, z] = grid.blocks;
+    // SAFETY: the module stays loaded; the driver copies the arguments before it returns. That the pointers among them
+    // are of live blocks is what `Device::launch` asks of its caller.
+    let launched =
+        unsafe { result::launch_kernel(function.0, (x, y, z), (grid.threads, 1, 1), grid.shared, stream.0, arguments) };
+    Ok(launched?)
+}
+
+/// Takes device memory (cuMemAlloc).
+pub(super) fn allocate(bytes: Bytes) -> Result<Address, Failure> {
+    // SAFETY: a context is current.
+    let address = unsafe { result::malloc_sync(usize::try_from(bytes.get()).unwrap_or(usize::MAX)) }?;
+    Ok(Address(address))
+}
+
+/// Gives back what [`allocate`] gave.
+pub(super) fn free(address: Address) -> Result<(), Failure> {
+    // SAFETY: the address came from `allocate`; the driver waits for kernels that use it.
+    Ok(unsafe { result::free_sync(address.0) }?)
+}
+
+/// Free and total memory of the device.
+pub(super) fn memory() -> Result<(Bytes, Bytes), Failure> {
+    let (free, total) = result::mem_get_info()?;
+    Ok((Bytes(free as u64), Bytes(total as u64)))
+}
+
+/// Queues a copy to the device. `from` must be page-locked, or the call waits until it has been staged.
+pub(super) fn upload(from: &[u8], to: Address, stream: Stream) -> Result<(), Failure> {
+    // SAFETY: the target is a live block of that size, as `Device`'s copies demand; a page-locked source stays as it is
+    // until an event tells that the copy is over, as `Device::copy_pinned` demands.
+    Ok(unsafe { result::memcpy_htod_async(to.0, from, stream.0) }?)
+}
+
+/// Queues a copy to the host, as [`upload`] the other way.
+pub(super) fn download(from: Address, to: &mut [u8], stream: Stream) -> Result<(), Failure> {
+    // SAFETY: as for `upload`.
+    Ok(unsafe { result::memcpy_dtoh_async(to, from.0, stream.0) }?)
+}
+
+/// Queues setting bytes of device memory.
+pub(super) fn set_bytes(to: Address, value: u8, bytes: usize, stream: Stream) -> Result<(), Failure> {
+    // SAFETY: the target is a live block of that size.
+    Ok(unsafe { result::memset_d8_async(to.0, value, bytes, stream.0) }?)
+}
+
+/// Page-locks host memory, so that copies from it do not wait.
+pub(super) fn lock_host(address: Address, bytes: Bytes) -> Result<(), Failure> {
+    let start = std::ptr::with_exposed_provenance_mut::<c_void>(usize::try_from(address.0).unwrap_or_default());
+    // SAFETY: the pages belong to a mapping of this process that outlives the lock.
+    let locked = unsafe { sys::cuMemHostRegister_v2(start, usize::try_from(bytes.get()).unwrap_or_default(), 0) };
+    Ok(locked.result()?)
+}
+
+/// Undoes [`lock_host`].
+pub(super) fn unlock_host(address: Address) -> Result<(), Failure> {
+    let start = std::ptr::with_exposed_provenance_mut::<c_void>(usize::try_from(address.0).unwrap_or_default());
+    // SAFETY: the pages were locked by `lock_host`.
+    Ok(unsafe { sys::cuMemHostUnregister(start) }.result()?)
+}
+
+/// What the device is.
+#[derive(Clone, Debug)]
+pub(super) struct Properties {
+    pub ordinal: u32,
+    pub name: String,
+    /// Compute capability, major times ten plus minor.
+    pub capability: u32,
+    pub multiprocessors: u32,
+}
+
+/// Starts the driver, opens the device and makes its primary context current on this thread.
+pub(super) fn open(ordinal: u32) -> Result<Properties, Failure> {
+    result::init()?;
+    let device = result::device::get(i32::try_from(ordinal).unwrap_or(i32::MAX))?;
+    // SAFETY: the device comes from the driver; the context is kept until the process ends.
+    unsafe {
+        let context = result::primary_ctx::retain(device)?;
+        result::ctx::set_current(context)?;
+    }
+    let attribute = |which| -> Result<u32, Failure> {
+        // SAFETY: the device comes from the driver.
+        let value = unsafe { result::device::get_attribute(device, which) }?;
+        Ok(u32::try_from(value).unwrap_or_default())
+    };
+    use sys::CUdevice_attribute as Attribute;
+    Ok(Properties {
+        ordinal,
+        name: result::device::get_name(device)?,
+        capability: 10 * attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?
+            + attribute(Attribute::CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
+        multiprocessors: attribute(Attribute::CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
+    })
+}
+
+/// A range of device addresses whose pages are backed one by one.
+pub(super) mod pages {
+    use super::*;
+
+    /// Physical memory of the device, mapped once.
+    #[derive(Debug)]
+    pub struct Page(sys::CUmemGenericAllocationHandle);
+
+    fn properties(ordinal: u32) -> sys::CUmemAllocationProp {
+        // SAFETY: all of its fields may be zero.
+        let mut properties: sys::CUmemAllocationProp = unsafe { std::mem::zeroed() };
+        properties.type_ = sys::CUmemAllocationType::CU_MEM_ALLOCATION_TYPE_PINNED;
+        properties.location.type_ = sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
+        properties.location.id = device_number(ordinal);
+        properties
+    }
+
+    fn device_number(ordinal: u32) -> i32 {
+        i32::try_from(ordinal).unwrap_or_default()
+    }
+
+    /// Reserves addresses (cuMemAddressReserve).
+    pub fn reserve(size: Bytes) -> Result<Address, Failure> {
+        let mut address = 0;
+        // SAFETY: the driver writes one address.
+        unsafe { sys::cuMemAddressReserve(&raw mut address, length(size), 0, 0, 0) }.result()?;
+        Ok(Address(address))
+    }
+
+    /// Gives reserved addresses back.
+    pub fn release(address: Address, size: Bytes) -> Result<(), Failure> {
+        // SAFETY: the range came from `reserve` and nothing is mapped in it.
+        Ok(unsafe { sys::cuMemAddressFree(address.0, length(size)) }.result()?)
+    }
+
+    /// Backs `[address, address + size)` with memory that this device may read and write.
+    pub fn map(address: Address, size: Bytes, ordinal: u32) -> Result<Page, Failure> {
+        let mut handle = 0;
+        // SAFETY: the driver reads the properties and writes one handle.
+        unsafe { sys::cuMemCreate(&raw mut handle, length(size), &raw const *&properties(ordinal), 0) }.result()?;
+        let page = Page(handle);
+        // SAFETY: the range is reserved and not mapped, as the allocator keeps account.
+        unsafe { sys::cuMemMap(address.0, length(size), 0, page.0, 0) }.result()?;
+        // SAFETY: all of its fields may be zero.
+        let mut access: sys::CUmemAccessDesc = unsafe { std::mem::zeroed() };
+        access.location.type_ = sys::CUmemLocationType::CU_MEM_LOCATION_TYPE_DEVICE;
+        access.location.id = device_number(ordinal);
+        access.flags = sys::CUmemAccess_flags::CU_MEM_ACCESS_FLAGS_PROT_READWRITE;
+        // SAFETY: the range has just been mapped.
+        let permitted = unsafe { sys::cuMemSetAccess(address.0, length(size), &raw const access, 1) }.result();
+        if let Err(error) = permitted {
+            // SAFETY: as above.
+            let _ = unsafe { sys::cuMemUnmap(address.0, length(size)) };
+            return Err(error.into());
+        }
+        Ok(page)
+    }
+
+    /// Takes the memory away again.
+    pub fn unmap(address: Address, size: Bytes) -> Result<(), Failure> {
+        // SAFETY: the range is mapped as a whole page and its users are done: the caller has waited for them.
+        Ok(unsafe { sys::cuMemUnmap(address.0, length(size)) }.result()?)
+    }
+
+    impl Drop for Page {
+        fn drop(&mut self) {
+            // SAFETY: the handle came from cuMemCreate; memory still mapped stays until it is unmapped.
+            let _ = unsafe { sys::cuMemRelease(self.0) };
+        }
+    }
+
+    fn length(bytes: Bytes) -> usize {
+        usize::try_from(bytes.get()).unwrap_or(usize::MAX)
+    }
+}

@@ -1,0 +1,110 @@
+//! Streams and the events recorded on them, named by numbers that are never used again.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::driver::{Event, Failure, Stream};
+use crate::units::StreamId;
+
+/// The stream of copies that run beside the compute stream, as PyTorch's traces would show one of its pool.
+pub(super) const COPY_STREAM: StreamId = StreamId(1);
+
+/// The two streams of a device, shared by whoever records events.
+#[derive(Clone)]
+pub(super) struct SharedStreams(Arc<Mutex<Streams>>);
+
+impl SharedStreams {
+    pub fn new() -> Result<Self, Failure> {
+        Ok(Self(Arc::new(Mutex::new(Streams::new()?))))
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, Streams> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Work is done in order on each stream, so events end in the order of their recording.
+pub(super) struct Streams {
+    compute: Lane,
+    copies: Lane,
+    next: u64,
+    /// Events that marked something that is over.
+    spare: Vec<Event>,
+}
+
+struct Lane {
+    stream: Stream,
+    /// Recorded and not known to be reached: number and event.
+    pending: VecDeque<(u64, Event)>,
+}
+
+impl Streams {
+    fn new() -> Result<Self, Failure> {
+        let lane = || Ok::<_, Failure>(Lane { stream: Stream::new()?, pending: VecDeque::new() });
+        Ok(Self { compute: lane()?, copies: lane()?, next: 1, spare: Vec::new() })
+    }
+
+    fn lane(&mut self, stream: StreamId) -> &mut Lane {
+        if stream == COPY_STREAM { &mut self.copies } else { &mut self.compute }
+    }
+
+    /// The driver's stream.
+    pub fn stream(&mut self, stream: StreamId) -> Stream {
+        self.lane(stream).stream
+    }
+
+    /// Marks the present end of `stream`. Where the driver refuses, the mark is one that has been reached: the failure
+    /// shows at the next launch.
+    pub fn record(&mut self, stream: StreamId) -> u64 {
+        let event = self.spare.pop().map_or_else(|| Event::new(false), Ok);
+        let Ok(event) = event else { return 0 };
+        let lane = self.lane(stream);
+        if event.record(lane.stream).is_err() {
+            return 0;
+        }
+        let number = self.next;
+        self.next += 1;
+        self.lane(stream).pending.push_back((number, event));
+        number
+    }
+
+    /// True when everything before the event is done.
+    pub fn is_done(&mut self, number: u64) -> bool {
+        let mut done = Vec::new();
+        for lane in [&mut self.compute, &mut self.copies] {
+            while lane.pending.front().is_some_and(|(_, event)| event.is_done().unwrap_or(true)) {
+                done.extend(lane.pending.pop_front().map(|(_, event)| event));
+            }
+        }
+        self.spare.extend(done);
+        self.find(number).is_none()
+    }
+
+    fn find(&self, number: u64) -> Option<&Event> {
+        [&self.compute, &self.copies].into_iter().find_map(|lane| {
+            let index = lane.pending.binary_search_by_key(&number, |(number, _)| *number).ok()?;
+            lane.pending.get(index).map(|(_, event)| event)
+        })
+    }
+
+    /// Lets later work of `stream` wait.
+    pub fn wait(&mut self, stream: StreamId, number: u64) {
+        let target = self.stream(stream);
+        if let Some(event) = self.find(number) {
+            let _ = target.wait(event);
+        }
+    }
+
+    /// Lets this thread wait.
+    pub fn wait_on_host(&mut self, number: u64) {
+        if let Some(event) = self.find(number) {
+            let _ = event.synchronize();
+        }
+    }
+
+    /// Waits for everything on both streams.
+    pub fn synchronize(&mut self) {
+        let _ = self.compute.stream.synchronize();
+        let _ = self.copies.stream.synchronize();
+    }
+}

@@ -1,0 +1,17 @@
+//! What one open GPU consists of.
+
+use super::blas::Blas;
+use super::driver::Properties;
+use super::modules::Modules;
+use super::scratch::Scratch;
+use crate::device::MatrixPrecision;
+
+/// An open GPU: everything but its memory and its streams.
+pub(super) struct Gpu {
+    pub properties: Properties,
+    pub modules: Modules,
+    pub scratch: Scratch,
+    pub blas: Blas,
+    /// What f32 products may be rounded to.
+    pub precision: MatrixPrecision,
+}

@@ -1,0 +1,94 @@
+//! CUDA C for every [`Kernel`], and what launches it. All kernels compute in f32 and convert elements as they are loaded
+//! and stored; sums run in a fixed order, so that a run can be repeated bit for bit.
+
+mod attention;
+mod batch_norm;
+mod convolution;
+mod elementwise;
+mod embedding;
+mod gemm;
+mod layer_norm;
+mod loss;
+mod optimizer;
+mod pool;
+mod softmax;
+mod strided;
+mod sums;
+
+use super::queue::{Queue, Refusal};
+use crate::device::Kernel;
+
+/// Goes in front of every unit.
+pub(super) const PRELUDE: &str = include_str!("prelude.cuh");
+
+/// The translation units, each compiled by itself.
+pub(super) const UNITS: [(&str, &str); 11] = [
+    ("attention", include_str!("attention.cu")),
+    ("batch_norm", include_str!("batch_norm.cu")),
+    ("convolution", include_str!("convolution.cu")),
+    ("elementwise", include_str!("elementwise.cu")),
+    ("embedding", include_str!("embedding.cu")),
+    ("layer_norm", include_str!("layer_norm.cu")),
+    ("loss", include_str!("loss.cu")),
+    ("optimizer", include_str!("optimizer.cu")),
+    ("pool", include_str!("pool.cu")),
+    ("softmax", include_str!("softmax.cu")),
+    ("sums", include_str!("sums.cu")),
+];
+
+/// Launches `kernel`: each family reads its own variants.
+pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), Refusal> {
+    match kernel {
+        Kernel::Gemm { .. } => gemm::launch(queue, kernel),
+        Kernel::Fill { .. }
+        | Kernel::Arange { .. }
+        | Kernel::Cast { .. }
+        | Kernel::Add { .. }
+        | Kernel::Mul { .. }
+        | Kernel::Scale { .. }
+        | Kernel::AddScalar { .. }
+        | Kernel::Relu { .. }
+        | Kernel::ReluBackward { .. }
+        | Kernel::LeakyRelu { .. }
+        | Kernel::LeakyReluBackward { .. }
+        | Kernel::Tanh { .. }
+        | Kernel::TanhBackward { .. }
+        | Kernel::Gelu { .. }
+        | Kernel::GeluBackward { .. } => elementwise::launch(queue, kernel),
+        Kernel::CopyStrided { .. } | Kernel::CastStrided { .. } => strided::launch(queue, kernel),
+        Kernel::ColumnSum { .. } | Kernel::ChannelSum { .. } | Kernel::Mean { .. } | Kernel::MeanBackward { .. } => {
+            sums::launch(queue, kernel)
+        }
+        Kernel::LayerNorm { .. } | Kernel::LayerNormBackward { .. } => layer_norm::launch(queue, kernel),
+        Kernel::Embedding { .. } | Kernel::EmbeddingBackward { .. } => embedding::launch(queue, kernel),
+        Kernel::Attention { .. } | Kernel::AttentionInference { .. } | Kernel::AttentionBackward { .. } => {
+            attention::launch(queue, kernel)
+        }
+        Kernel::Softmax { .. }
+        | Kernel::SoftmaxBackward { .. }
+        | Kernel::LogSoftmax { .. }
+        | Kernel::LogSoftmaxBackward { .. } => softmax::launch(queue, kernel),
+        Kernel::NllLoss { .. }
+        | Kernel::NllLossBackward { .. }
+        | Kernel::BceWithLogits { .. }
+        | Kernel::BceWithLogitsBackward { .. } => loss::launch(queue, kernel),
+        Kernel::Conv2d { .. } | Kernel::Conv2dBackwardInput { .. } | Kernel::Conv2dBackwardWeight { .. } => {
+            convolution::launch(queue, kernel)
+        }
+        Kernel::BatchNorm { .. }
+        | Kernel::BatchNormInference { .. }
+        | Kernel::BatchNormBackward { .. }
+        | Kernel::BatchNormInferenceBackward { .. } => batch_norm::launch(queue, kernel),
+        Kernel::MaxPool { .. } | Kernel::MaxPoolBackward { .. } => pool::launch(queue, kernel),
+        Kernel::Sgd { .. }
+        | Kernel::Adam { .. }
+        | Kernel::Unscale { .. }
+        | Kernel::Reciprocal { .. }
+        | Kernel::UpdateScale { .. } => optimizer::launch(queue, kernel),
+    }
+}
+
+/// What a family says of a kernel that is not its own, or of types it has no kernel for.
+fn unsupported(kernel: &Kernel<'_>) -> Refusal {
+    Refusal::Unsupported(format!("{} of these types", kernel.name()))
+}

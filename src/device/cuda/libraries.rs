@@ -1,0 +1,167 @@
+//! Where CUDA's libraries are found. pip's wheels and toolkits lie outside the loader's path: each is opened by its
+//! absolute path first, after which the bindings' own search finds it by name.
+#![allow(unsafe_code)]
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use libloading::os::unix::{Library, RTLD_GLOBAL, RTLD_LAZY};
+
+/// An own variable that comes before every other place: folders, separated by colons.
+const VARIABLE: &str = "VRAMLAB_CUDA_LIBRARIES";
+
+/// A library that is found at run time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Needed {
+    /// Compiles the own kernels.
+    Nvrtc,
+    /// Multiplies matrices.
+    CublasLt,
+    /// Convolutions and attention.
+    Cudnn,
+}
+
+impl Needed {
+    /// Its name in sentences.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Nvrtc => "NVRTC",
+            Self::CublasLt => "cuBLASLt",
+            Self::Cudnn => "cuDNN",
+        }
+    }
+
+    /// What it does here, after "it".
+    pub const fn purpose(self) -> &'static str {
+        match self {
+            Self::Nvrtc => "compiles the kernels for the GPU at hand",
+            Self::CublasLt => "multiplies matrices",
+            Self::Cudnn => "runs convolutions and attention; without it own kernels do, more slowly",
+        }
+    }
+
+    /// Files to open, in order; of each the first version that is there.
+    const fn files(self) -> &'static [&'static [&'static str]] {
+        match self {
+            // NVRTC opens its builtins by name alone, and they lie where it lies.
+            Self::Nvrtc => &[
+                &["libnvrtc-builtins.so.13.0", "libnvrtc-builtins.so.13.*", "libnvrtc-builtins.so.12.*"],
+                &["libnvrtc.so.13", "libnvrtc.so.12"],
+            ],
+            Self::CublasLt => &[&["libcublasLt.so.13", "libcublasLt.so.12"]],
+            Self::Cudnn => &[&["libcudnn.so.9"]],
+        }
+    }
+
+    /// pip's folders below `site-packages/nvidia`.
+    const fn wheels(self) -> &'static [&'static str] {
+        match self {
+            Self::Nvrtc => &["cu13/lib", "cuda_nvrtc/lib"],
+            Self::CublasLt => &["cu13/lib", "cublas/lib"],
+            Self::Cudnn => &["cudnn/lib"],
+        }
+    }
+
+    fn present(self) -> bool {
+        // SAFETY: opens a library of NVIDIA's and closes it again.
+        unsafe {
+            match self {
+                Self::Nvrtc => cudarc::nvrtc::sys::is_culib_present(),
+                Self::CublasLt => cudarc::cublaslt::sys::is_culib_present(),
+                Self::Cudnn => cudarc::cudnn::sys::is_culib_present(),
+            }
+        }
+    }
+}
+
+/// Makes a library ready for the bindings: afterwards they may be called.
+///
+/// # Errors
+/// The sentence that says what is missing and where it was looked for.
+pub(super) fn load(library: Needed) -> Result<(), String> {
+    let folders = folders(library);
+    for folder in &folders {
+        if open_all(library, folder) && library.present() {
+            return Ok(());
+        }
+    }
+    if library.present() {
+        return Ok(());
+    }
+    let shown: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
+    let places = if shown.is_empty() { String::new() } else { format!(" and not in {}", shown.join(", ")) };
+    Err(format!(
+        "{} was not found on the loader's path{places}: install CUDA 12 or 13 (pip install torch brings all of it), or \
+         name its folder in {VARIABLE}",
+        library.name()
+    ))
+}
+
+/// Opens every file of the library in one folder and keeps it open.
+fn open_all(library: Needed, folder: &Path) -> bool {
+    let found: Option<Vec<PathBuf>> = library.files().iter().map(|names| first_file(folder, names)).collect();
+    let Some(found) = found else { return false };
+    found.iter().all(|path| {
+        // SAFETY: NVIDIA's libraries run their own initialisers; they stay open until the process ends.
+        match unsafe { Library::open(Some(path), RTLD_LAZY | RTLD_GLOBAL) } {
+            Ok(library) => {
+                std::mem::forget(library);
+                true
+            }
+            Err(_) => false,
+        }
+    })
+}
+
+/// The first of `names` that is in the folder; a name may end in `*`.
+fn first_file(folder: &Path, names: &[&str]) -> Option<PathBuf> {
+    names.iter().find_map(|name| match name.strip_suffix('*') {
+        None => Some(folder.join(name)).filter(|path| path.is_file()),
+        Some(stem) => {
+            let entries = folder.read_dir().ok()?.filter_map(Result::ok).map(|entry| entry.path());
+            entries.filter(|path| path.file_name().is_some_and(|n| n.to_string_lossy().starts_with(stem))).max()
+        }
+    })
+}
+
+/// Folders that may hold the library, the most particular first; each exists.
+fn folders(library: Needed) -> Vec<PathBuf> {
+    let named = env::var_os(VARIABLE).map(|value| env::split_paths(&value).collect::<Vec<_>>()).unwrap_or_default();
+    let toolkits = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(env::var_os).map(PathBuf::from);
+    let toolkits = toolkits.chain([PathBuf::from("/usr/local/cuda"), PathBuf::from("/opt/cuda")]);
+    let toolkits =
+        toolkits.flat_map(|root| [root.join("lib64"), root.join("lib"), root.join("targets/x86_64-linux/lib")]);
+    let system = ["/usr/lib/x86_64-linux-gnu", "/usr/lib64", "/usr/lib/wsl/lib"].map(PathBuf::from);
+    let wheels =
+        site_packages().into_iter().flat_map(|site| library.wheels().iter().map(move |w| site.join("nvidia").join(w)));
+    let mut folders: Vec<PathBuf> = Vec::new();
+    for folder in named.into_iter().chain(toolkits).chain(system).chain(wheels) {
+        if folder.is_dir() && !folders.contains(&folder) {
+            folders.push(folder);
+        }
+    }
+    folders
+}
+
+/// `site-packages` of the active environment and of the python3 on the path.
+fn site_packages() -> Vec<PathBuf> {
+    let active = ["VIRTUAL_ENV", "CONDA_PREFIX"].into_iter().filter_map(env::var_os).map(PathBuf::from);
+    let on_path =
+        env::var_os("PATH").and_then(|path| env::split_paths(&path).map(|p| p.join("python3")).find(|p| p.is_file()));
+    let real = on_path.as_ref().and_then(|python| python.canonicalize().ok());
+    let interpreters = on_path.into_iter().chain(real).filter_map(|python| Some(python.parent()?.parent()?.to_owned()));
+    let mut sites = Vec::new();
+    for root in active.chain(interpreters) {
+        for lib in ["lib", "lib64"] {
+            let Ok(entries) = root.join(lib).read_dir() else { continue };
+            for entry in entries.filter_map(Result::ok) {
+                if entry.file_name().to_string_lossy().starts_with("python3") {
+                    sites.extend(["site-packages", "dist-packages"].map(|name| entry.path().join(name)));
+                }
+            }
+        }
+    }
+    sites.retain(|site| site.join("nvidia").is_dir());
+    sites.dedup();
+    sites
+}

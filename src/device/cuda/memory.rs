@@ -1,0 +1,94 @@
+//! The GPU's memory as the caching allocator asks for it.
+
+use std::collections::BTreeMap;
+
+use super::driver::{self, pages};
+use super::events::SharedStreams;
+use crate::allocator::{DeviceMemory, EventToken, OutOfDeviceMemory, SegmentSource};
+use crate::units::{Address, Bytes, StreamId};
+
+/// Segments from cuMemAlloc; expandable ones from reserved addresses whose pages are backed one by one.
+pub(super) struct GpuMemory {
+    ordinal: u32,
+    streams: SharedStreams,
+    /// Pages that are mapped, by address.
+    pages: BTreeMap<u64, (Bytes, pages::Page)>,
+}
+
+impl GpuMemory {
+    pub fn new(ordinal: u32, streams: SharedStreams) -> Self {
+        Self { ordinal, streams, pages: BTreeMap::new() }
+    }
+
+    /// Every failure but a lack of memory shows again at the next launch, which can tell it.
+    fn refused(_: driver::Failure) -> OutOfDeviceMemory {
+        OutOfDeviceMemory
+    }
+}
+
+impl SegmentSource for GpuMemory {
+    fn malloc(&mut self, size: Bytes) -> Result<Address, OutOfDeviceMemory> {
+        driver::allocate(size).map_err(Self::refused)
+    }
+
+    fn free(&mut self, address: Address, _size: Bytes) {
+        let freed = driver::free(address);
+        debug_assert!(freed.is_ok(), "a segment is freed once: {freed:?}");
+    }
+
+    fn reserve_range(&mut self, size: Bytes) -> Result<Address, OutOfDeviceMemory> {
+        pages::reserve(size).map_err(Self::refused)
+    }
+
+    fn release_range(&mut self, address: Address, size: Bytes) {
+        let released = pages::release(address, size);
+        debug_assert!(released.is_ok(), "a range is released once: {released:?}");
+    }
+
+    fn map(&mut self, address: Address, size: Bytes, page: Bytes) -> Result<(), OutOfDeviceMemory> {
+        let count = size.get() / page.get().max(1);
+        for index in 0..count {
+            let at = address.offset(Bytes(index * page.get()));
+            match pages::map(at, page, self.ordinal) {
+                Ok(handle) => {
+                    self.pages.insert(at.0, (page, handle));
+                }
+                Err(failure) => {
+                    self.unmap(address, Bytes(index * page.get()));
+                    return Err(Self::refused(failure));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn unmap(&mut self, address: Address, size: Bytes) {
+        // The driver does not wait here as it does in cuMemFree.
+        self.streams.lock().synchronize();
+        let inside: Vec<u64> = self.pages.range(address.0..address.0 + size.get()).map(|(&at, _)| at).collect();
+        for at in inside {
+            if let Some((page, handle)) = self.pages.remove(&at) {
+                let unmapped = pages::unmap(Address(at), page);
+                debug_assert!(unmapped.is_ok(), "a page is unmapped once: {unmapped:?}");
+                drop(handle);
+            }
+        }
+    }
+
+    fn memory(&self) -> DeviceMemory {
+        let (free, total) = driver::memory().unwrap_or_default();
+        DeviceMemory { free, total }
+    }
+
+    fn record_event(&mut self, stream: StreamId) -> EventToken {
+        EventToken(self.streams.lock().record(stream))
+    }
+
+    fn event_done(&mut self, event: EventToken) -> bool {
+        self.streams.lock().is_done(event.0)
+    }
+
+    fn wait_event(&mut self, event: EventToken) {
+        self.streams.lock().wait_on_host(event.0);
+    }
+}

@@ -1,0 +1,155 @@
+//! The own kernels: compiled by NVRTC for the device at hand, kept on disk as machine code.
+#![allow(unsafe_code)]
+
+use std::collections::HashMap;
+use std::ffi::{CStr, CString, c_char};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::{Path, PathBuf};
+use std::{fs, thread};
+
+use cudarc::nvrtc::result as nvrtc;
+use cudarc::nvrtc::sys;
+
+use super::driver::{Function, Module};
+use super::kernels;
+use super::queue::Refusal;
+use crate::device::DType;
+
+/// All units, loaded, and the kernels that have been asked for.
+pub(super) struct Modules {
+    modules: Vec<Module>,
+    functions: HashMap<(&'static str, [Option<DType>; 2]), Function>,
+}
+
+impl Modules {
+    /// Takes every unit from the cache, or compiles it: one thread each.
+    pub fn load(capability: u32) -> Result<Self, Refusal> {
+        let cache = cache_folder();
+        let images: Vec<Result<Vec<u8>, Refusal>> = thread::scope(|scope| {
+            let cache = cache.as_deref();
+            let compile = |(unit, source)| scope.spawn(move || image(unit, source, capability, cache));
+            let threads = kernels::UNITS.map(compile);
+            let joined = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(panicked())));
+            joined.collect()
+        });
+        let modules = images.into_iter().map(|image| Ok(Module::load(&image?)?)).collect::<Result<_, Refusal>>()?;
+        Ok(Self { modules, functions: HashMap::new() })
+    }
+
+    /// The kernel `name_type_type`, with as much shared memory as a block may have.
+    pub fn function(&mut self, name: &'static str, types: &[DType]) -> Result<Function, Refusal> {
+        let key = (name, [types.first().copied(), types.get(1).copied()]);
+        if let Some(&function) = self.functions.get(&key) {
+            return Ok(function);
+        }
+        let full = types.iter().fold(name.to_owned(), |full, dtype| full + "_" + suffix(*dtype));
+        for module in &self.modules {
+            if let Some(function) = module.function(&full)? {
+                self.functions.insert(key, function);
+                return Ok(function);
+            }
+        }
+        Err(Refusal::Unsupported(full))
+    }
+}
+
+/// What kernels call a type.
+const fn suffix(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F32 => "f32",
+        DType::F16 => "f16",
+        DType::Bf16 => "bf16",
+        DType::F64 => "f64",
+        DType::I64 => "i64",
+        DType::I32 => "i32",
+        DType::U8 => "u8",
+    }
+}
+
+fn panicked() -> Refusal {
+    Refusal::Library { library: "NVRTC", status: "nothing: the compiling thread ended".into() }
+}
+
+/// Where machine code is kept from one start to the next.
+fn cache_folder() -> Option<PathBuf> {
+    let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+    Some(base.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?.join("vramlab"))
+}
+
+/// Hopper's and later chips' own instructions need the target's own name.
+fn target(capability: u32) -> String {
+    if capability >= 90 { format!("sm_{capability}a") } else { format!("sm_{capability}") }
+}
+
+/// Machine code of one unit.
+fn image(unit: &str, source: &str, capability: u32, cache: Option<&Path>) -> Result<Vec<u8>, Refusal> {
+    let target = target(capability);
+    let source = format!("#line 1 \"prelude.cuh\"\n{}\n#line 1 \"{unit}.cu\"\n{source}", kernels::PRELUDE);
+    let mut hasher = DefaultHasher::new();
+    (&source, &target, version()).hash(&mut hasher);
+    let path = cache.map(|folder| folder.join(format!("{unit}-{target}-{:016x}.cubin", hasher.finish())));
+    if let Some(image) = path.as_ref().and_then(|path| fs::read(path).ok()) {
+        return Ok(image);
+    }
+    let image = compile(&source, unit, &target)?;
+    if let Some(path) = path {
+        keep(&path, &image);
+    }
+    Ok(image)
+}
+
+/// Writes a cache file whole or not at all. A folder that can't be written costs time at the next start, nothing else.
+pub(super) fn keep(path: &Path, bytes: &[u8]) {
+    let partial = path.with_extension(format!("{}.part", std::process::id()));
+    let written = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&partial, bytes));
+    if written.and_then(|()| fs::rename(&partial, path)).is_err() {
+        let _ = fs::remove_file(&partial);
+    }
+}
+
+/// NVRTC's version, as major and minor.
+fn version() -> (i32, i32) {
+    let (mut major, mut minor) = (0, 0);
+    // SAFETY: NVRTC is loaded and writes two integers.
+    let _ = unsafe { sys::nvrtcVersion(&raw mut major, &raw mut minor) };
+    (major, minor)
+}
+
+fn refused(status: impl std::fmt::Debug) -> Refusal {
+    Refusal::Library { library: "NVRTC", status: format!("{status:?}") }
+}
+
+/// A program that is destroyed when dropped.
+struct Program(sys::nvrtcProgram);
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        // SAFETY: the program was made by NVRTC and is not used again.
+        let _ = unsafe { nvrtc::destroy_program(self.0) };
+    }
+}
+
+fn compile(source: &str, unit: &str, target: &str) -> Result<Vec<u8>, Refusal> {
+    let (source, name) = (CString::new(source).map_err(refused)?, CString::new(unit).map_err(refused)?);
+    let program = Program(nvrtc::create_program(&source, Some(&name)).map_err(refused)?);
+    let options = [format!("--gpu-architecture={target}"), "--std=c++17".to_owned(), "-default-device".to_owned()];
+    // SAFETY: the program is alive.
+    if let Err(error) = unsafe { nvrtc::compile_program(program.0, &options) } {
+        // SAFETY: the program is alive.
+        let log = unsafe { nvrtc::get_program_log(program.0) }.map(|log| text(&log)).unwrap_or_default();
+        return Err(refused(format!("{error:?} for {unit}.cu: {log}")));
+    }
+    let mut size = 0;
+    // SAFETY: the program is compiled; NVRTC writes the size, then as many bytes.
+    unsafe {
+        sys::nvrtcGetCUBINSize(program.0, &raw mut size).result().map_err(refused)?;
+        let mut image = vec![0_u8; size];
+        sys::nvrtcGetCUBIN(program.0, image.as_mut_ptr().cast()).result().map_err(refused)?;
+        Ok(image)
+    }
+}
+
+fn text(log: &[c_char]) -> String {
+    let bytes: Vec<u8> = log.iter().map(|&c| c.to_ne_bytes()[0]).collect();
+    CStr::from_bytes_until_nul(&bytes).map(|text| text.to_string_lossy().into_owned()).unwrap_or_default()
+}

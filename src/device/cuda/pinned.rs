@@ -1,0 +1,88 @@
+//! Page-locked host memory, and the time that copies from and to it take.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use super::driver::{self, Event, Failure, Stream};
+use super::events::SharedStreams;
+use crate::allocator::{EventToken, HostMemorySource, OutOfHostMemory};
+use crate::device::PinnedMemory;
+use crate::units::{Address, Bytes, StreamId};
+
+/// Mappings that the driver has page-locked, as the caching host allocator asks for them.
+pub(super) struct PinnedSource {
+    memory: PinnedMemory,
+    streams: SharedStreams,
+}
+
+impl PinnedSource {
+    pub fn new(memory: PinnedMemory, streams: SharedStreams) -> Self {
+        Self { memory, streams }
+    }
+}
+
+impl HostMemorySource for PinnedSource {
+    fn allocate(&mut self, size: Bytes) -> Result<Address, OutOfHostMemory> {
+        let lock = |address, size| driver::lock_host(address, size).is_ok();
+        self.memory.allocate_locked_by(size, lock).map(|buffer| buffer.address).map_err(|_| OutOfHostMemory)
+    }
+
+    fn free(&mut self, address: Address, _size: Bytes) {
+        // Memory that could not be locked can't be unlocked either.
+        let _ = driver::unlock_host(address);
+        self.memory.free(address);
+    }
+
+    fn record_event(&mut self, stream: StreamId) -> EventToken {
+        EventToken(self.streams.lock().record(stream))
+    }
+
+    fn event_done(&mut self, event: EventToken) -> bool {
+        self.streams.lock().is_done(event.0)
+    }
+}
+
+/// Time that copies took, told by events around each: nobody waits for it.
+#[derive(Default)]
+pub(super) struct CopyTimes {
+    /// Around copies that may still be under way, oldest first.
+    pending: VecDeque<(Event, Event)>,
+    spare: Vec<(Event, Event)>,
+    /// Of pageable copies, which the host waits for.
+    waited: Duration,
+}
+
+impl CopyTimes {
+    /// Queues a copy between two marks.
+    pub fn measure(&mut self, stream: Stream, copy: impl FnOnce() -> Result<(), Failure>) -> Result<(), Failure> {
+        let (start, end) = match self.spare.pop() {
+            Some(pair) => pair,
+            None => (Event::new(true)?, Event::new(true)?),
+        };
+        start.record(stream)?;
+        copy()?;
+        end.record(stream)?;
+        self.pending.push_back((start, end));
+        Ok(())
+    }
+
+    /// Time of a copy that the host has waited for.
+    pub fn add(&mut self, time: Duration) {
+        self.waited += time;
+    }
+
+    /// Time of all copies that have ended since the last call.
+    pub fn take(&mut self) -> Duration {
+        let mut time = std::mem::take(&mut self.waited);
+        while let Some((start, end)) = self.pending.pop_front() {
+            if !end.is_done().unwrap_or(true) {
+                self.pending.push_front((start, end));
+                break;
+            }
+            let milliseconds = end.since(&start).unwrap_or_default();
+            time += Duration::from_secs_f32(milliseconds.max(0.0) / 1e3);
+            self.spare.push((start, end));
+        }
+        time
+    }
+}

@@ -1,0 +1,147 @@
+//! What there is of CUDA on this machine.
+//!
+//! The driver's library is loaded at run time. Everything asks whether it is there first, because the bindings
+//! panic where a library is missing.
+#![allow(unsafe_code)]
+
+use cudarc::driver::result::{self, DriverError};
+use cudarc::driver::sys;
+use nvml_wrapper::Nvml;
+use nvml_wrapper::error::NvmlError;
+
+use super::libraries::{self, Needed};
+use crate::units::Bytes;
+
+/// One thing that was looked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// What: `CUDA driver`, `GPU 0`, `NVML`, `cuDNN`.
+    pub subject: String,
+    /// Whether it is there.
+    pub found: bool,
+    /// What was found, or why not and what to do.
+    pub sentence: String,
+}
+
+impl Probe {
+    fn found(subject: impl Into<String>, sentence: String) -> Self {
+        Self { subject: subject.into(), found: true, sentence }
+    }
+
+    fn missing(subject: impl Into<String>, sentence: String) -> Self {
+        Self { subject: subject.into(), found: false, sentence }
+    }
+}
+
+/// Looks for the CUDA driver, its devices and NVML. Never panics, with or without them, and takes no GPU memory.
+#[must_use]
+pub fn probe() -> Vec<Probe> {
+    let mut probes = driver();
+    probes.push(nvml());
+    probes.extend(LIBRARIES.map(library));
+    probes
+}
+
+/// Libraries beside the driver.
+const LIBRARIES: [Needed; 3] = [Needed::Nvrtc, Needed::CublasLt, Needed::Cudnn];
+
+fn library(needed: Needed) -> Probe {
+    match libraries::load(needed) {
+        Ok(()) => Probe::found(needed.name(), format!("{} is there: it {}.", needed.name(), needed.purpose())),
+        Err(sentence) => Probe::missing(needed.name(), format!("{sentence}; it {}.", needed.purpose())),
+    }
+}
+
+/// Whether the driver's library can be called.
+///
+/// # Errors
+/// A sentence for people.
+pub(super) fn driver_present() -> Result<(), String> {
+    // SAFETY: opens libcuda and closes it again; its initialisers are NVIDIA's.
+    if unsafe { sys::is_culib_present() } {
+        Ok(())
+    } else {
+        Err("The driver's library (libcuda.so.1) was not found; install NVIDIA's driver to use a GPU.".into())
+    }
+}
+
+fn driver() -> Vec<Probe> {
+    const SUBJECT: &str = "CUDA driver";
+    if let Err(sentence) = driver_present() {
+        return vec![Probe::missing(SUBJECT, sentence)];
+    }
+    let count = result::init().and_then(|()| result::device::get_count());
+    let count = match count {
+        Ok(count) => count,
+        Err(error) => {
+            let sentence =
+                format!("The driver's library is there but does not start ({error}); see what nvidia-smi says.");
+            return vec![Probe::missing(SUBJECT, sentence)];
+        }
+    };
+    let version = version().map_or_else(|| "of an unknown version".into(), |v| format!("for CUDA {v}"));
+    let devices = if count == 1 { "1 device".into() } else { format!("{count} devices") };
+    let mut probes = vec![Probe::found(SUBJECT, format!("The driver is there, {version}, with {devices}."))];
+    probes.extend((0..count).map(|ordinal| {
+        let subject = format!("GPU {ordinal}");
+        match device(ordinal) {
+            Ok((name, memory)) => Probe::found(subject, format!("{name} with {memory} of memory.")),
+            Err(error) => Probe::missing(subject, format!("It does not answer ({error}); see what nvidia-smi says.")),
+        }
+    }));
+    probes
+}
+
+/// The newest CUDA version that the driver supports.
+fn version() -> Option<String> {
+    let mut version = 0;
+    // SAFETY: the driver is present and initialised, and writes one integer.
+    unsafe { sys::cuDriverGetVersion(&raw mut version) }.result().ok()?;
+    Some(format!("{}.{}", version / 1000, version % 1000 / 10))
+}
+
+fn device(ordinal: i32) -> Result<(String, Bytes), DriverError> {
+    let device = result::device::get(ordinal)?;
+    let name = result::device::get_name(device)?;
+    // SAFETY: `device` comes from the driver.
+    let memory = unsafe { result::device::total_mem(device) }?;
+    Ok((name, Bytes(memory as u64)))
+}
+
+fn nvml() -> Probe {
+    let describe = || -> Result<String, NvmlError> {
+        let nvml = Nvml::init()?;
+        let mut sentence = format!("Driver {}", nvml.sys_driver_version()?);
+        for index in 0..nvml.device_count()? {
+            let device = nvml.device_by_index(index)?;
+            let memory = device.memory_info()?;
+            sentence += &format!("; {}: {} of {} in use", device.name()?, Bytes(memory.used), Bytes(memory.total));
+        }
+        Ok(sentence + ".")
+    };
+    match describe() {
+        Ok(sentence) => Probe::found("NVML", sentence),
+        Err(NvmlError::LibloadingError(_)) => Probe::missing(
+            "NVML",
+            "NVIDIA's management library (libnvidia-ml.so.1) was not found; it comes with the driver.".into(),
+        ),
+        Err(error) => Probe::missing("NVML", format!("NVIDIA's management library does not answer: {error}.")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn probing_answers_in_sentences_with_or_without_a_driver() {
+        let probes = probe();
+        for subject in ["CUDA driver", "NVML", "NVRTC", "cuBLASLt", "cuDNN"] {
+            assert_eq!(probes.iter().filter(|probe| probe.subject == subject).count(), 1, "{subject}");
+        }
+        assert!(probes.iter().all(|probe| probe.sentence.ends_with('.')), "{probes:?}");
+        let gpus = probes.iter().filter(|probe| probe.subject.starts_with("GPU ")).count();
+        let driver = probes.iter().any(|probe| probe.subject == "CUDA driver" && probe.found);
+        assert!(driver || gpus == 0);
+    }
+}

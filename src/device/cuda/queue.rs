@@ -1,0 +1,179 @@
+//! What a kernel family needs to launch: functions by name, arguments, scratch memory.
+
+use cudarc::driver::sys;
+
+use super::driver::{self, Failure};
+use super::gpu::Gpu;
+use crate::device::{DType, DeviceError, Operand};
+use crate::units::Address;
+
+/// Why a kernel was not launched.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Refusal {
+    /// The driver refused.
+    #[error(transparent)]
+    Driver(#[from] Failure),
+    /// A library refused.
+    #[error("{library} answers {status}")]
+    Library {
+        /// `cuBLASLt`, `cuDNN`, `NVRTC`.
+        library: &'static str,
+        /// What it said.
+        status: String,
+    },
+    /// No kernel for these operands.
+    #[error("there is no kernel for {0}")]
+    Unsupported(String),
+}
+
+impl Refusal {
+    /// The refusal as the device tells it.
+    pub fn of(self, operation: &'static str, device: &str) -> DeviceError {
+        let device = device.to_owned();
+        match self {
+            Self::Driver(failure) if failure.lost() => DeviceError::Lost { device, reason: failure.to_string() },
+            refusal => DeviceError::Failed { operation, device, reason: refusal.to_string() },
+        }
+    }
+}
+
+/// Thread blocks, threads of each, and dynamic shared memory of each in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Grid {
+    pub blocks: [u32; 3],
+    pub threads: u32,
+    pub shared: u32,
+}
+
+impl Grid {
+    /// A row of `blocks` blocks.
+    pub const fn row(blocks: u32, threads: u32) -> Self {
+        Self { blocks: [blocks, 1, 1], threads, shared: 0 }
+    }
+
+    /// The same with dynamic shared memory: over 48 KiB are permitted where the device has them.
+    pub const fn with_shared(self, shared: u32) -> Self {
+        Self { shared, ..self }
+    }
+}
+
+/// `n` in units of `unit`, as a grid's dimension.
+pub(super) fn blocks_of(n: usize, unit: usize) -> u32 {
+    u32::try_from(n.div_ceil(unit.max(1)).max(1)).unwrap_or(u32::MAX)
+}
+
+/// The arguments of a kernel, in the order of its parameters.
+#[derive(Default)]
+pub(super) struct Arguments {
+    /// Each argument begins a word of its own; a structure takes several.
+    words: Vec<u64>,
+    starts: Vec<u8>,
+    /// Where structures lie in `words` does not fit a byte: they come last.
+    structure: Option<usize>,
+}
+
+impl Arguments {
+    pub fn new() -> Self {
+        Self { words: Vec::with_capacity(24), starts: Vec::with_capacity(24), structure: None }
+    }
+
+    fn word(mut self, word: u64) -> Self {
+        debug_assert!(self.structure.is_none(), "a structure is the last argument");
+        self.starts.push(self.words.len() as u8);
+        self.words.push(word);
+        self
+    }
+
+    /// A pointer.
+    pub fn at(self, address: Address) -> Self {
+        self.word(address.0)
+    }
+
+    /// The pointer to an operand's first element.
+    pub fn operand(self, operand: &Operand) -> Self {
+        self.at(operand.address)
+    }
+
+    /// An operand that may be missing: the null pointer then.
+    pub fn optional(self, operand: Option<&Operand>) -> Self {
+        self.word(operand.map_or(0, |operand| operand.address.0))
+    }
+
+    /// A `u64`.
+    pub fn count(self, n: usize) -> Self {
+        self.word(n as u64)
+    }
+
+    /// An `i32` or `u32`.
+    pub fn int(self, n: u32) -> Self {
+        self.word(u64::from(n))
+    }
+
+    /// An `f32`.
+    pub fn float(self, x: f32) -> Self {
+        self.word(u64::from(x.to_bits()))
+    }
+
+    /// A `double`.
+    pub fn double(self, x: f64) -> Self {
+        self.word(x.to_bits())
+    }
+
+    /// A structure of 8-byte fields, by value; 4 KiB with everything else. The last argument.
+    pub fn structure(mut self, fields: &[u64]) -> Self {
+        self.structure = Some(self.words.len());
+        self.words.extend_from_slice(fields);
+        self
+    }
+}
+
+/// A stream of the device, and what launching on it needs.
+pub(super) struct Queue<'g> {
+    pub gpu: &'g mut Gpu,
+    pub stream: driver::Stream,
+}
+
+impl Queue<'_> {
+    /// Launches the kernel `name_dtype…` of one of the units.
+    pub fn launch(
+        &mut self,
+        name: &'static str,
+        types: &[DType],
+        grid: Grid,
+        arguments: &mut Arguments,
+    ) -> Result<(), Refusal> {
+        let function = self.gpu.modules.function(name, types)?;
+        let mut pointers = [std::ptr::null_mut(); 32];
+        let starts = arguments.starts.iter().map(|&start| usize::from(start)).chain(arguments.structure);
+        let mut count = 0;
+        for (pointer, start) in pointers.iter_mut().zip(starts) {
+            *pointer = (&raw mut arguments.words[start]).cast();
+            count += 1;
+        }
+        debug_assert_eq!(count, arguments.starts.len() + usize::from(arguments.structure.is_some()));
+        Ok(driver::launch(function, grid, self.stream, &mut pointers[..count])?)
+    }
+
+    /// Device memory for what a kernel keeps between its passes: valid until the next call, of undefined contents,
+    /// aligned to 256 bytes. It is the workspace that the op was given if that is large enough, else the device's own.
+    pub fn scratch(&mut self, bytes: usize) -> Result<Address, Refusal> {
+        Ok(self.gpu.scratch.take(bytes)?)
+    }
+
+    /// Streaming multiprocessors.
+    pub fn multiprocessors(&self) -> u32 {
+        self.gpu.properties.multiprocessors
+    }
+
+    /// Compute capability, major times ten plus minor.
+    pub fn capability(&self) -> u32 {
+        self.gpu.properties.capability
+    }
+}
+
+/// The raw handle of a stream, for libraries.
+impl From<driver::Stream> for sys::CUstream {
+    fn from(stream: driver::Stream) -> Self {
+        stream.raw()
+    }
+}
