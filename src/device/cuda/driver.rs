@@ -15,11 +15,6 @@ use crate::units::{Address, Bytes};
 pub(super) struct Failure(DriverError);
 
 impl Failure {
-    /// The device has no memory for the request.
-    pub fn out_of_memory(self) -> bool {
-        self.0.0 == sys::CUresult::CUDA_ERROR_OUT_OF_MEMORY
-    }
-
     /// Nothing works on this device any more, whatever is asked of it.
     pub fn lost(self) -> bool {
         use sys::CUresult as Code;
@@ -147,7 +142,7 @@ impl Drop for Event {
 }
 
 /// A kernel of a loaded module. Modules stay loaded.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Function(sys::CUfunction);
 
 /// A loaded cubin.
@@ -228,12 +223,6 @@ pub(super) fn upload(from: &[u8], to: Address, stream: Stream) -> Result<(), Fai
 pub(super) fn download(from: Address, to: &mut [u8], stream: Stream) -> Result<(), Failure> {
     // SAFETY: as for `upload`.
     Ok(unsafe { result::memcpy_dtoh_async(to, from.0, stream.0) }?)
-}
-
-/// Queues setting bytes of device memory.
-pub(super) fn set_bytes(to: Address, value: u8, bytes: usize, stream: Stream) -> Result<(), Failure> {
-    // SAFETY: the target is a live block of that size.
-    Ok(unsafe { result::memset_d8_async(to.0, value, bytes, stream.0) }?)
 }
 
 /// Page-locks host memory, so that copies from it do not wait.

@@ -63,7 +63,7 @@ impl CudaDevice {
         let gpu = Gpu {
             modules: Modules::load(properties.capability).map_err(refused)?,
             scratch: Scratch::default(),
-            blas: Blas::new().map_err(refused)?,
+            blas: Blas::new(&properties.name).map_err(refused)?,
             precision: MatrixPrecision::default(),
             properties,
         };

@@ -19,7 +19,12 @@ use crate::device::DType;
 pub(super) struct Modules {
     modules: Vec<Module>,
     functions: HashMap<(&'static str, [Option<DType>; 2]), Function>,
+    /// Dynamic shared memory that a function may have beyond what all may.
+    shared: HashMap<Function, u32>,
 }
+
+/// Dynamic shared memory of a block that needs no permission.
+const COMMON_SHARED: u32 = 48 << 10;
 
 impl Modules {
     /// Takes every unit from the cache, or compiles it: one thread each.
@@ -27,16 +32,32 @@ impl Modules {
         let cache = cache_folder();
         let images: Vec<Result<Vec<u8>, Refusal>> = thread::scope(|scope| {
             let cache = cache.as_deref();
-            let compile = |(unit, source)| scope.spawn(move || image(unit, source, capability, cache));
-            let threads = kernels::UNITS.map(compile);
-            let joined = threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(panicked())));
-            joined.collect()
+            let compile = |&(unit, source): &(_, _)| scope.spawn(move || image(unit, source, capability, cache));
+            let threads: Vec<_> = kernels::UNITS.iter().map(compile).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(panicked()))).collect()
         });
-        let modules = images.into_iter().map(|image| Ok(Module::load(&image?)?)).collect::<Result<_, Refusal>>()?;
-        Ok(Self { modules, functions: HashMap::new() })
+        let mut modules = Vec::new();
+        for (image, &(unit, source)) in images.into_iter().zip(kernels::UNITS) {
+            let module = match Module::load(&image?) {
+                // A damaged cache file.
+                Err(_) if cache.is_some() => Module::load(&self::image(unit, source, capability, None)?),
+                loaded => loaded,
+            };
+            modules.push(module?);
+        }
+        Ok(Self { modules, functions: HashMap::new(), shared: HashMap::new() })
     }
 
-    /// The kernel `name_type_type`, with as much shared memory as a block may have.
+    /// Lets blocks of `function` have `bytes` of dynamic shared memory.
+    pub fn permit_shared(&mut self, function: Function, bytes: u32) -> Result<(), Refusal> {
+        if bytes > COMMON_SHARED && self.shared.get(&function).is_none_or(|&permitted| permitted < bytes) {
+            function.permit_shared(bytes)?;
+            self.shared.insert(function, bytes);
+        }
+        Ok(())
+    }
+
+    /// The kernel `name_type_type`.
     pub fn function(&mut self, name: &'static str, types: &[DType]) -> Result<Function, Refusal> {
         let key = (name, [types.first().copied(), types.get(1).copied()]);
         if let Some(&function) = self.functions.get(&key) {
@@ -71,7 +92,7 @@ fn panicked() -> Refusal {
 }
 
 /// Where machine code is kept from one start to the next.
-fn cache_folder() -> Option<PathBuf> {
+pub(super) fn cache_folder() -> Option<PathBuf> {
     let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
     Some(base.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?.join("vramlab"))
 }

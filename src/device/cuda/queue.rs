@@ -143,6 +143,7 @@ impl Queue<'_> {
         arguments: &mut Arguments,
     ) -> Result<(), Refusal> {
         let function = self.gpu.modules.function(name, types)?;
+        self.gpu.modules.permit_shared(function, grid.shared)?;
         let mut pointers = [std::ptr::null_mut(); 32];
         let starts = arguments.starts.iter().map(|&start| usize::from(start)).chain(arguments.structure);
         let mut count = 0;

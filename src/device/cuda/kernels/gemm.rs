@@ -1,11 +1,32 @@
-//! TODO-gemm
+//! Matrix products: cuBLASLt's where it has one, else an own kernel for any strides.
 
 use super::unsupported;
-use crate::device::Kernel;
-use crate::device::cuda::queue::{Queue, Refusal};
+use crate::device::cuda::gpu::Gpu;
+use crate::device::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
+use crate::device::{Kernel, MatrixView};
+
+/// Rows and columns of the part of the product that one thread block computes.
+const TILE: usize = 16;
 
 /// Launches a kernel of this family.
 pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), Refusal> {
-    let _ = queue;
-    Err(unsupported(kernel))
+    let Gpu { blas, scratch, precision, .. } = &mut *queue.gpu;
+    if blas.run(kernel, precision.products_in_tf32, queue.stream, |bytes| Ok(scratch.take(bytes)?))? {
+        return Ok(());
+    }
+    let Kernel::Gemm { m, n, k, batch, a, b, c, bias, alpha, accumulate } = kernel else {
+        return Err(unsupported(kernel));
+    };
+    if a.dtype != b.dtype || bias.is_some_and(|bias| bias.dtype != c.dtype) {
+        return Err(unsupported(kernel));
+    }
+    let blocks = [blocks_of(*n, TILE), blocks_of(*m, TILE), blocks_of(*batch, 1)];
+    let grid = Grid { blocks, threads: (TILE * TILE) as u32, shared: 0 };
+    let view = |arguments: Arguments, view: &MatrixView| {
+        arguments.at(view.address).count(view.row_stride).count(view.col_stride).count(view.batch_stride)
+    };
+    let arguments = view(view(view(Arguments::new(), a), b), c);
+    let mut arguments =
+        arguments.optional(bias.as_ref()).count(*m).count(*n).count(*k).float(*alpha).int(u32::from(*accumulate));
+    queue.launch("gemm", &[a.dtype, c.dtype], grid, &mut arguments)
 }

@@ -22,12 +22,13 @@ use crate::device::Kernel;
 pub(super) const PRELUDE: &str = include_str!("prelude.cuh");
 
 /// The translation units, each compiled by itself.
-pub(super) const UNITS: [(&str, &str); 11] = [
+pub(super) const UNITS: &[(&str, &str)] = &[
     ("attention", include_str!("attention.cu")),
     ("batch_norm", include_str!("batch_norm.cu")),
     ("convolution", include_str!("convolution.cu")),
     ("elementwise", include_str!("elementwise.cu")),
     ("embedding", include_str!("embedding.cu")),
+    ("gemm", include_str!("gemm.cu")),
     ("layer_norm", include_str!("layer_norm.cu")),
     ("loss", include_str!("loss.cu")),
     ("optimizer", include_str!("optimizer.cu")),

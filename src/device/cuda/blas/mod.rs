@@ -1,0 +1,107 @@
+//! Matrix products through cuBLASLt: for every shape the algorithms that its heuristic proposes are timed once, and the
+//! fastest is remembered on disk, so that a run can be repeated bit for bit.
+#![allow(unsafe_code)]
+
+mod choices;
+mod handle;
+mod product;
+
+use std::collections::HashMap;
+
+use super::driver::{Event, Stream};
+use super::queue::Refusal;
+use crate::device::Kernel;
+use crate::units::Address;
+use choices::Choices;
+use handle::{Algorithm, Handle, Plan};
+use product::{Product, Shape};
+
+/// What a product may use beside its operands: PyTorch's default on Hopper.
+const WORKSPACE: usize = 32 << 20;
+/// Algorithms that are timed.
+const CANDIDATES: usize = 8;
+/// Runs of each; the fastest counts.
+const RUNS: usize = 3;
+/// How much faster than the heuristic's first choice another must be: less is noise.
+const MARGIN: f32 = 0.97;
+
+/// cuBLASLt's handle and what is known of each shape.
+pub(super) struct Blas {
+    handle: Handle,
+    plans: HashMap<Shape, (Plan, Algorithm)>,
+    choices: Choices,
+}
+
+impl Blas {
+    /// Opens the library; `device` names what choices were timed on.
+    pub fn new(device: &str) -> Result<Self, Refusal> {
+        let handle = Handle::new()?;
+        let choices = Choices::open(device, handle.version());
+        Ok(Self { handle, plans: HashMap::new(), choices })
+    }
+
+    /// Runs a [`Kernel::Gemm`]; false where cuBLASLt has nothing for it. `workspace` gives memory of the size it is asked
+    /// for.
+    pub fn run(
+        &mut self,
+        kernel: &Kernel<'_>,
+        tf32: bool,
+        stream: Stream,
+        mut workspace: impl FnMut(usize) -> Result<Address, Refusal>,
+    ) -> Result<bool, Refusal> {
+        let Some(product) = Product::of(kernel, tf32) else { return Ok(false) };
+        if !self.plans.contains_key(&product.shape) {
+            let Some(chosen) = self.choose(&product, stream, &mut workspace)? else { return Ok(false) };
+            self.plans.insert(product.shape, chosen);
+        }
+        let Some((plan, algorithm)) = self.plans.get(&product.shape) else { return Ok(false) };
+        let area = if algorithm.workspace == 0 { Address(0) } else { workspace(algorithm.workspace)? };
+        self.handle.multiply(plan, &product, algorithm, area, stream)?;
+        Ok(true)
+    }
+
+    /// The fastest algorithm; computing the product several times changes nothing unless it accumulates.
+    fn choose(
+        &mut self,
+        product: &Product,
+        stream: Stream,
+        workspace: &mut impl FnMut(usize) -> Result<Address, Refusal>,
+    ) -> Result<Option<(Plan, Algorithm)>, Refusal> {
+        let plan = Plan::new(&product.shape)?;
+        let candidates = self.handle.algorithms(&plan, &product.shape, WORKSPACE, CANDIDATES)?;
+        let Some(&first) = candidates.first() else { return Ok(None) };
+        let known = self.choices.get(&product.shape).and_then(|known| candidates.iter().find(|c| c.data == known));
+        if let Some(&known) = known {
+            return Ok(Some((plan, known)));
+        }
+        if candidates.len() == 1 || product.shape.accumulate {
+            return Ok(Some((plan, first)));
+        }
+        let area = workspace(WORKSPACE)?;
+        let (start, end) = (Event::new(true)?, Event::new(true)?);
+        let time = |algorithm: &Algorithm| -> Result<f32, Refusal> {
+            let mut best = f32::INFINITY;
+            for run in 0..=RUNS {
+                start.record(stream)?;
+                self.handle.multiply(&plan, product, algorithm, area, stream)?;
+                end.record(stream)?;
+                end.synchronize()?;
+                // The first run loads the kernel.
+                if run > 0 {
+                    best = best.min(end.since(&start)?);
+                }
+            }
+            Ok(best)
+        };
+        let mut chosen = (first, MARGIN * time(&first)?);
+        for &candidate in &candidates[1..] {
+            // One that does not run is none.
+            let Ok(taken) = time(&candidate) else { continue };
+            if taken < chosen.1 {
+                chosen = (candidate, taken);
+            }
+        }
+        self.choices.keep(&product.shape, chosen.0.data);
+        Ok(Some((plan, chosen.0)))
+    }
+}

@@ -1,0 +1,162 @@
+//! A matrix product in cuBLAS's terms: column-major matrices that may be transposed.
+
+use crate::device::{DType, Kernel, MatrixView};
+use crate::units::Address;
+
+/// One matrix as it lies in memory: its columns are contiguous.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Layout {
+    pub rows: usize,
+    pub cols: usize,
+    /// Elements from one column to the next.
+    pub leading: usize,
+    /// Elements from one matrix of the batch to the next.
+    pub batch_stride: usize,
+    /// Its transpose is the factor.
+    pub transposed: bool,
+}
+
+/// What decides which algorithms there are: everything but the addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Shape {
+    /// Types of the factors and of the product.
+    pub input: DType,
+    pub output: DType,
+    pub left: Layout,
+    pub right: Layout,
+    pub product: Layout,
+    pub batch: usize,
+    pub bias: Option<DType>,
+    pub accumulate: bool,
+    pub tf32: bool,
+    /// The largest power of two, 16 at most, that divides every address.
+    pub alignment: u32,
+}
+
+/// A product that cuBLASLt can compute: `product = alpha · left · right (+ bias) (+ product)`.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Product {
+    pub shape: Shape,
+    pub left: Address,
+    pub right: Address,
+    pub product: Address,
+    pub bias: Option<Address>,
+    pub alpha: f32,
+}
+
+impl Product {
+    /// The product of a [`Kernel::Gemm`]. Row-major matrices are read as the transposes that they are in column-major
+    /// terms: `cᵀ = bᵀ aᵀ`. `None` where a matrix has no contiguous dimension, or types are mixed in a way that cuBLASLt
+    /// has no kernel for.
+    pub fn of(kernel: &Kernel<'_>, tf32: bool) -> Option<Self> {
+        let Kernel::Gemm { m, n, k, batch, a, b, c, bias, alpha, accumulate } = kernel else { return None };
+        let (m, n, k, batch) = (*m, *n, *k, *batch);
+        let known = matches!(a.dtype, DType::F32 | DType::F16 | DType::Bf16);
+        if !known || a.dtype != b.dtype || !(c.dtype == a.dtype || c.dtype == DType::F32) {
+            return None;
+        }
+        let single = |view: &MatrixView| if batch == 1 { 0 } else { view.batch_stride };
+        // As the factor (rows × cols) of a column-major product.
+        let factor = |view: &MatrixView, rows: usize, cols: usize, row_stride: usize, col_stride: usize| {
+            let (rows_stored, cols_stored, leading, transposed) = if row_stride == 1 || rows == 1 {
+                (rows, cols, col_stride, false)
+            } else if col_stride == 1 || cols == 1 {
+                (cols, rows, row_stride, true)
+            } else {
+                return None;
+            };
+            // A single column has no next one: any distance that is not too small will do.
+            let leading = if cols_stored == 1 { leading.max(rows_stored) } else { leading };
+            let whole = leading >= rows_stored;
+            let batch_stride = single(view);
+            whole.then_some(Layout { rows: rows_stored, cols: cols_stored, leading, batch_stride, transposed })
+        };
+        let row_major = c.col_stride == 1 || n == 1;
+        let (left, right, product, addresses) = if row_major {
+            (
+                factor(b, n, k, b.col_stride, b.row_stride)?,
+                factor(a, k, m, a.col_stride, a.row_stride)?,
+                factor(c, n, m, c.col_stride, c.row_stride)?,
+                [b.address, a.address],
+            )
+        } else {
+            if bias.is_some() {
+                return None;
+            }
+            (
+                factor(a, m, k, a.row_stride, a.col_stride)?,
+                factor(b, k, n, b.row_stride, b.col_stride)?,
+                factor(c, m, n, c.row_stride, c.col_stride)?,
+                [a.address, b.address],
+            )
+        };
+        if product.transposed {
+            return None;
+        }
+        let together = addresses[0].0 | addresses[1].0 | c.address.0 | bias.map_or(0, |bias| bias.address.0);
+        let shape = Shape {
+            input: a.dtype,
+            output: c.dtype,
+            left,
+            right,
+            product,
+            batch,
+            bias: bias.map(|bias| bias.dtype),
+            accumulate: *accumulate,
+            tf32: tf32 && a.dtype == DType::F32,
+            alignment: 1 << together.trailing_zeros().min(4),
+        };
+        Some(Self {
+            shape,
+            left: addresses[0],
+            right: addresses[1],
+            product: c.address,
+            bias: bias.map(|bias| bias.address),
+            alpha: *alpha,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn view(row_stride: usize, col_stride: usize) -> MatrixView {
+        MatrixView { address: Address(4096), dtype: DType::F32, row_stride, col_stride, batch_stride: 0 }
+    }
+
+    fn product([m, n, k]: [usize; 3], [a, b, c]: [MatrixView; 3]) -> Option<Product> {
+        let gemm = Kernel::Gemm { m, n, k, batch: 1, a, b, c, bias: None, alpha: 1.0, accumulate: false };
+        Product::of(&gemm, false)
+    }
+
+    #[test]
+    fn row_major_products_are_column_major_ones_of_the_transposes() {
+        // A linear layer: x (5 × 3) times the transpose of w (7 × 3).
+        let linear = product([5, 7, 3], [view(3, 1), view(1, 3), view(7, 1)]).unwrap().shape;
+        assert_eq!((linear.left.rows, linear.left.cols, linear.left.leading), (3, 7, 3));
+        assert!(linear.left.transposed && !linear.right.transposed);
+        assert_eq!((linear.right.rows, linear.right.cols), (3, 5));
+        assert_eq!((linear.product.rows, linear.product.cols, linear.product.leading), (7, 5, 7));
+    }
+
+    #[test]
+    fn dimensions_of_one_take_any_stride() {
+        for (size, views) in [
+            ([1, 7, 3], [view(0, 1), view(7, 1), view(0, 1)]),
+            ([5, 1, 3], [view(3, 1), view(1, 9), view(1, 4)]),
+            ([5, 7, 1], [view(1, 4), view(0, 1), view(7, 1)]),
+        ] {
+            let shape = product(size, views).unwrap().shape;
+            for layout in [shape.left, shape.right, shape.product] {
+                assert!(layout.leading >= layout.rows, "{size:?} {layout:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn matrices_without_a_contiguous_dimension_are_refused() {
+        assert!(product([5, 7, 3], [view(6, 2), view(7, 1), view(7, 1)]).is_none());
+        assert!(product([5, 7, 3], [view(3, 1), view(7, 1), view(1, 5)]).is_some());
+    }
+}
