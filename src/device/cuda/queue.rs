@@ -104,6 +104,11 @@ impl Arguments {
         self.word(n as u64)
     }
 
+    /// A `u64` of bits that are no number.
+    pub fn bits(self, bits: u64) -> Self {
+        self.word(bits)
+    }
+
     /// An `i32` or `u32`.
     pub fn int(self, n: u32) -> Self {
         self.word(u64::from(n))

@@ -1,8 +1,248 @@
-// Element by element: reads and writes 16 bytes at once where addresses and length permit.
+// Element by element. One kernel for each function: what its operands' types are is read at run time, uniformly for all
+// threads, so that mixed types need no kernels of their own. Memory is read and written 16 bytes at once where addresses
+// permit.
 
-template <class T> __device__ void fill(T* dst, u64 len, f32 value) {
-    for (u64 i = thread_index(); i < len; i += thread_count()) dst[i] = from_f32<T>(value);
+// Types of elements, in the order of `DType`.
+enum Type : u32 { F32, F16, BF16, F64, I64, I32, U8 };
+
+// Threads of a block, and elements of a thread: as many for every type.
+constexpr u32 THREADS = 256;
+constexpr u32 PER_THREAD = 16;
+
+// Four f32 or up to eight 16-bit elements as they lie in memory. All loads of a thread are under way before the first
+// element is converted.
+struct Raw {
+    u32 word[4];
+};
+
+// Whether N elements at `at` can be loaded or stored at once.
+template <int N> __device__ __forceinline__ bool aligned(const void* base, u32 type, u64 at) {
+    const u32 size = type == F32 ? 4 : 2;
+    return ((u64(base) + at * size) & (N * size - 1)) == 0;
 }
 
-#define FILL(T) extern "C" __global__ void fill_##T(T* dst, u64 len, f32 value) { fill(dst, len, value); }
-FOR_FLOATS(FILL)
+template <int N> __device__ __forceinline__ Raw load_raw(const void* from, u32 type, u64 at) {
+    Raw raw;
+    if (N == 8 || type == F32) {
+        const u32* words = static_cast<const u32*>(from) + (N == 8 ? at / 2 : at);
+        const Pack<u32, 4> pack = load<u32, 4>(words);
+        for (int i = 0; i < 4; i++) raw.word[i] = pack.at[i];
+    } else {
+        const Pack<u32, 2> pack = load<u32, 2>(static_cast<const u32*>(from) + at / 2);
+        raw.word[0] = pack.at[0];
+        raw.word[1] = pack.at[1];
+    }
+    return raw;
+}
+
+template <int N> __device__ __forceinline__ void convert(const Raw& raw, u32 type, f32 (&x)[N]) {
+    if (N == 4 && type == F32) {
+#pragma unroll
+        for (int i = 0; i < N; i++) x[i] = __uint_as_float(raw.word[i & 3]);
+    } else if (type == F16) {
+#pragma unroll
+        for (int i = 0; i < N; i++) x[i] = to_f32(f16{u16(raw.word[i / 2] >> (16 * (i & 1)))});
+    } else {
+#pragma unroll
+        for (int i = 0; i < N; i++) x[i] = to_f32(bf16{u16(raw.word[i / 2] >> (16 * (i & 1)))});
+    }
+}
+
+template <class T, int N> __device__ __forceinline__ void store_as(void* to, u64 at, const f32 (&x)[N]) {
+    Pack<T, N> pack;
+#pragma unroll
+    for (int i = 0; i < N; i++) pack.at[i] = from_f32<T>(x[i]);
+    store<T, N>(static_cast<T*>(to) + at, pack);
+}
+
+template <int N> __device__ __forceinline__ void store_all(void* to, u32 type, u64 at, const f32 (&x)[N]) {
+    if constexpr (N == 4) {
+        if (type == F32) return store_as<f32>(to, at, x);
+    }
+    if (type == F16) store_as<f16>(to, at, x);
+    else store_as<bf16>(to, at, x);
+}
+
+__device__ __forceinline__ f32 load_one(const void* from, u32 type, u64 at) {
+    if (type == F32) return static_cast<const f32*>(from)[at];
+    if (type == F16) return to_f32(static_cast<const f16*>(from)[at]);
+    return to_f32(static_cast<const bf16*>(from)[at]);
+}
+
+__device__ __forceinline__ void store_one(void* to, u32 type, u64 at, f32 x) {
+    if (type == F32) static_cast<f32*>(to)[at] = x;
+    else if (type == F16) static_cast<f16*>(to)[at] = from_f32<f16>(x);
+    else static_cast<bf16*>(to)[at] = from_f32<bf16>(x);
+}
+
+// `dst[i] = f(src[i])`, N elements at once.
+template <int N, class F>
+__device__ __forceinline__ void map1(const void* src, u32 src_type, void* dst, u32 dst_type, u64 len, F f) {
+    constexpr u32 ROUNDS = PER_THREAD / N;
+    const u64 first = u64(blockIdx.x) * (THREADS * PER_THREAD) + threadIdx.x * N;
+    const bool vectors = aligned<N>(src, src_type, 0) && aligned<N>(dst, dst_type, 0);
+    Raw raw[ROUNDS];
+#pragma unroll
+    for (u32 round = 0; round < ROUNDS; round++) {
+        const u64 at = first + round * (THREADS * N);
+        if (vectors && at + N <= len) raw[round] = load_raw<N>(src, src_type, at);
+    }
+#pragma unroll
+    for (u32 round = 0; round < ROUNDS; round++) {
+        const u64 at = first + round * (THREADS * N);
+        if (vectors && at + N <= len) {
+            f32 x[N];
+            convert(raw[round], src_type, x);
+#pragma unroll
+            for (int i = 0; i < N; i++) x[i] = f(x[i]);
+            store_all(dst, dst_type, at, x);
+        } else {
+#pragma unroll 1
+            for (u64 i = at; i < min(at + N, len); i++) store_one(dst, dst_type, i, f(load_one(src, src_type, i)));
+        }
+    }
+}
+
+// `dst[i] = f(a[i], b[i % b_len])`, N elements at once.
+template <int N, class F>
+__device__ __forceinline__ void map2(const void* a, u32 a_type, const void* b, u32 b_type, u64 b_len, void* dst,
+                                     u32 dst_type, u64 len, F f) {
+    constexpr u32 ROUNDS = PER_THREAD / N;
+    const u64 first = u64(blockIdx.x) * (THREADS * PER_THREAD) + threadIdx.x * N;
+    const bool vectors = aligned<N>(a, a_type, 0) && aligned<N>(dst, dst_type, 0);
+    const bool cyclic = b_len < len, narrow = len >> 32 == 0;
+    Raw left[ROUNDS], right[ROUNDS];
+    u64 b_at[ROUNDS];
+    bool whole[ROUNDS];
+#pragma unroll
+    for (u32 round = 0; round < ROUNDS; round++) {
+        const u64 at = first + round * (THREADS * N);
+        b_at[round] = !cyclic ? at : narrow ? u32(at) % u32(b_len) : at % b_len;
+        whole[round] = vectors && at + N <= len && b_at[round] + N <= b_len && aligned<N>(b, b_type, b_at[round]);
+        if (whole[round]) {
+            left[round] = load_raw<N>(a, a_type, at);
+            // Where b is repeated this need not be a multiple of N: its address counts.
+            right[round] = load_raw<N>(static_cast<const u8*>(b) + b_at[round] * (b_type == F32 ? 4 : 2), b_type, 0);
+        }
+    }
+#pragma unroll
+    for (u32 round = 0; round < ROUNDS; round++) {
+        const u64 at = first + round * (THREADS * N);
+        if (whole[round]) {
+            f32 x[N], y[N];
+            convert(left[round], a_type, x);
+            convert(right[round], b_type, y);
+#pragma unroll
+            for (int i = 0; i < N; i++) x[i] = f(x[i], y[i]);
+            store_all(dst, dst_type, at, x);
+        } else {
+            u64 other = b_at[round];
+#pragma unroll 1
+            for (u64 i = at; i < min(at + N, len); i++) {
+                store_one(dst, dst_type, i, f(load_one(a, a_type, i), load_one(b, b_type, other)));
+                other = other + 1 == b_len ? 0 : other + 1;
+            }
+        }
+    }
+}
+
+// A kernel of one operand: `x` is its element, `p` a number.
+#define UNARY(NAME, RESULT)                                                                                          \
+    extern "C" __global__ void __launch_bounds__(THREADS)                                                            \
+        NAME(const void* src, u32 src_type, void* dst, u32 dst_type, u64 len, f32 p) {                               \
+        const auto f = [=](f32 x) { return RESULT; };                                                                \
+        if (src_type == F32 || dst_type == F32) map1<4>(src, src_type, dst, dst_type, len, f);                       \
+        else map1<8>(src, src_type, dst, dst_type, len, f);                                                          \
+    }
+
+// A kernel of two operands: `x` and `y` are their elements, `p` a number.
+#define BINARY(NAME, RESULT)                                                                                         \
+    extern "C" __global__ void __launch_bounds__(THREADS)                                                            \
+        NAME(const void* a, u32 a_type, const void* b, u32 b_type, u64 b_len, void* dst, u32 dst_type, u64 len,      \
+             f32 p) {                                                                                                \
+        const auto f = [=](f32 x, f32 y) { return RESULT; };                                                         \
+        if (a_type == F32 || b_type == F32 || dst_type == F32)                                                       \
+            map2<4>(a, a_type, b, b_type, b_len, dst, dst_type, len, f);                                             \
+        else map2<8>(a, a_type, b, b_type, b_len, dst, dst_type, len, f);                                            \
+    }
+
+constexpr f32 SQRT_2_OVER_PI = 0.797884560802865f;
+constexpr f32 SQRT_HALF = 0.707106781186548f;
+constexpr f32 CUBE = 0.044715f;
+
+// ½(1 + tanh(√(2/π)(x + CUBE·x³))), as the logistic function that this is: it does not cancel.
+__device__ __forceinline__ f32 gelu_gate(f32 x) {
+    const f32 inner = SQRT_2_OVER_PI * (x + CUBE * x * x * x);
+    return __fdividef(1.f, 1.f + expf(-2.f * inner));
+}
+
+__device__ __forceinline__ f32 gelu_tanh_slope(f32 x) {
+    const f32 gate = gelu_gate(x);
+    return gate + 2.f * x * gate * (1.f - gate) * (SQRT_2_OVER_PI * (1.f + 3.f * CUBE * x * x));
+}
+
+__device__ __forceinline__ f32 gelu_erf_slope(f32 x) {
+    const f32 density = 0.5f * SQRT_2_OVER_PI * __expf(-0.5f * x * x);
+    return 0.5f * (1.f + erff(x * SQRT_HALF)) + x * density;
+}
+
+UNARY(cast, x)
+UNARY(scale, p * x)
+UNARY(add_scalar, x + p)
+UNARY(relu, x < 0.f ? 0.f : x) // NaN stays
+UNARY(leaky_relu, x * (x > 0.f ? 1.f : p))
+UNARY(tanh_of, tanhf(x))
+UNARY(gelu_erf, 0.5f * x * (1.f + erff(x * SQRT_HALF)))
+UNARY(gelu_tanh, x * gelu_gate(x))
+
+BINARY(add, x + y)
+BINARY(mul, x * y)
+BINARY(relu_backward, x > 0.f ? y : 0.f)
+BINARY(leaky_relu_backward, y * (x > 0.f ? 1.f : p))
+BINARY(tanh_backward, y * (1.f - x * x))
+BINARY(gelu_erf_backward, y * gelu_erf_slope(x))
+BINARY(gelu_tanh_backward, y * gelu_tanh_slope(x))
+
+// Repeats eight bytes over all of `dst`, whose elements' size divides eight.
+extern "C" __global__ void __launch_bounds__(THREADS) fill(u8* dst, u64 bytes, u64 pattern) {
+    const u64 thread = thread_index(), head = min(bytes, (16 - (u64(dst) & 15)) & 15);
+    const u64 vectors = (bytes - head) / 16;
+    Pack<u64, 2>* middle = reinterpret_cast<Pack<u64, 2>*>(dst + head);
+    for (u64 i = thread; i < vectors; i += thread_count()) middle[i] = {pattern, pattern};
+    u8* tail = dst + head + 16 * vectors;
+    if (thread < head) dst[thread] = u8(pattern >> (8 * (u64(dst + thread) & 7)));
+    if (thread < u64(dst + bytes - tail)) tail[thread] = u8(pattern >> (8 * (u64(tail + thread) & 7)));
+}
+
+__device__ __forceinline__ double load_exact(const void* from, u32 type, u64 at) {
+    switch (type) {
+        case F64: return static_cast<const double*>(from)[at];
+        case I64: return double(static_cast<const i64*>(from)[at]);
+        case I32: return double(static_cast<const i32*>(from)[at]);
+        case U8: return double(static_cast<const u8*>(from)[at]);
+        default: return load_one(from, type, at);
+    }
+}
+
+// Integers are cut off, clamped to their range, and 0 for NaN.
+__device__ __forceinline__ void store_exact(void* to, u32 type, u64 at, double x) {
+    switch (type) {
+        case F64: static_cast<double*>(to)[at] = x; break;
+        case I64: static_cast<i64*>(to)[at] = x != x ? 0 : __double2ll_rz(x); break;
+        case I32: static_cast<i32*>(to)[at] = x != x ? 0 : __double2int_rz(x); break;
+        case U8: static_cast<u8*>(to)[at] = x != x ? u8(0) : u8(__double2int_rz(fmin(fmax(x, 0.0), 255.0))); break;
+        default: store_one(to, type, at, f32(x));
+    }
+}
+
+// `dst[i] = src[i]` where one of them is no float of 32 or 16 bits.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    convert_exact(const void* src, u32 src_type, void* dst, u32 dst_type, u64 len) {
+    for (u64 i = thread_index(); i < len; i += thread_count())
+        store_exact(dst, dst_type, i, load_exact(src, src_type, i));
+}
+
+// `dst[i] = i`.
+extern "C" __global__ void __launch_bounds__(THREADS) arange(void* dst, u32 dst_type, u64 len) {
+    for (u64 i = thread_index(); i < len; i += thread_count()) store_exact(dst, dst_type, i, double(i));
+}

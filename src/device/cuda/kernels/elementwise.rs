@@ -1,20 +1,149 @@
 //! Element by element.
 
+use half::{bf16, f16};
+
 use super::unsupported;
-use crate::device::Kernel;
 use crate::device::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
+use crate::device::{DType, Kernel, Operand};
 
 const THREADS: u32 = 256;
+/// Elements of one block of a function's kernel.
+const PER_BLOCK: usize = 16 * THREADS as usize;
+/// Bytes of one block that fills.
+const FILLED_PER_BLOCK: usize = 128 * THREADS as usize;
 
 /// Launches a kernel of this family.
+#[expect(clippy::cast_possible_truncation, reason = "kernels compute in f32")]
 pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), Refusal> {
-    match kernel {
-        Kernel::Fill { dst, value } => {
-            let grid = Grid::row(blocks_of(dst.len, THREADS as usize), THREADS);
-            #[expect(clippy::cast_possible_truncation, reason = "kernels compute in f32")]
-            let value = *value as f32;
-            queue.launch("fill", &[dst.dtype], grid, &mut Arguments::new().operand(dst).count(dst.len).float(value))
+    match *kernel {
+        Kernel::Fill { dst, value } => fill(queue, &dst, value),
+        Kernel::Arange { dst } => arange(queue, &dst),
+        Kernel::Cast { src, dst } if computes(src) && computes(dst) => unary(queue, kernel, "cast", [src, dst], 0.0),
+        Kernel::Cast { src, dst } => convert(queue, &src, &dst),
+        Kernel::Scale { src, dst, factor } => unary(queue, kernel, "scale", [src, dst], factor as f32),
+        Kernel::AddScalar { src, dst, value } => unary(queue, kernel, "add_scalar", [src, dst], value as f32),
+        Kernel::Relu { src, dst } => unary(queue, kernel, "relu", [src, dst], 0.0),
+        Kernel::LeakyRelu { src, dst, slope } => unary(queue, kernel, "leaky_relu", [src, dst], slope),
+        Kernel::Tanh { src, dst } => unary(queue, kernel, "tanh_of", [src, dst], 0.0),
+        Kernel::Gelu { src, dst, tanh } => {
+            unary(queue, kernel, if tanh { "gelu_tanh" } else { "gelu_erf" }, [src, dst], 0.0)
+        }
+        Kernel::Add { a, b, dst } => binary(queue, kernel, "add", [a, b, dst], 0.0),
+        Kernel::Mul { a, b, dst } => binary(queue, kernel, "mul", [a, b, dst], 0.0),
+        Kernel::ReluBackward { output, grad, dst } => binary(queue, kernel, "relu_backward", [output, grad, dst], 0.0),
+        Kernel::LeakyReluBackward { output, grad, dst, slope } => {
+            binary(queue, kernel, "leaky_relu_backward", [output, grad, dst], slope)
+        }
+        Kernel::TanhBackward { output, grad, dst } => binary(queue, kernel, "tanh_backward", [output, grad, dst], 0.0),
+        Kernel::GeluBackward { src, grad, dst, tanh } => {
+            let name = if tanh { "gelu_tanh_backward" } else { "gelu_erf_backward" };
+            binary(queue, kernel, name, [src, grad, dst], 0.0)
         }
         _ => Err(unsupported(kernel)),
+    }
+}
+
+/// Functions are computed of these.
+const fn computes(operand: Operand) -> bool {
+    matches!(operand.dtype, DType::F32 | DType::F16 | DType::Bf16)
+}
+
+/// An operand of a type that is read at run time: the kernels count types as [`DType`] does.
+fn typed(arguments: Arguments, operand: &Operand) -> Arguments {
+    arguments.operand(operand).int(operand.dtype as u32)
+}
+
+fn unary(
+    queue: &mut Queue<'_>,
+    kernel: &Kernel<'_>,
+    name: &'static str,
+    [src, dst]: [Operand; 2],
+    parameter: f32,
+) -> Result<(), Refusal> {
+    if !(computes(src) && computes(dst) && src.len == dst.len) {
+        return Err(unsupported(kernel));
+    }
+    if dst.len == 0 {
+        return Ok(());
+    }
+    let grid = Grid::row(blocks_of(dst.len, PER_BLOCK), THREADS);
+    let arguments = typed(typed(Arguments::new(), &src), &dst);
+    queue.launch(name, &[], grid, &mut arguments.count(dst.len).float(parameter))
+}
+
+fn binary(
+    queue: &mut Queue<'_>,
+    kernel: &Kernel<'_>,
+    name: &'static str,
+    [a, b, dst]: [Operand; 3],
+    parameter: f32,
+) -> Result<(), Refusal> {
+    if !(computes(a) && computes(b) && computes(dst) && a.len == dst.len && (b.len > 0 || a.len == 0)) {
+        return Err(unsupported(kernel));
+    }
+    if dst.len == 0 {
+        return Ok(());
+    }
+    let grid = Grid::row(blocks_of(dst.len, PER_BLOCK), THREADS);
+    let arguments = typed(typed(typed(Arguments::new(), &a), &b).count(b.len), &dst);
+    queue.launch(name, &[], grid, &mut arguments.count(dst.len).float(parameter))
+}
+
+fn fill(queue: &mut Queue<'_>, dst: &Operand, value: f64) -> Result<(), Refusal> {
+    if dst.len == 0 {
+        return Ok(());
+    }
+    let bytes = dst.len * dst.dtype.size() as usize;
+    let grid = Grid::row(blocks_of(bytes, FILLED_PER_BLOCK), THREADS);
+    let repeated = pattern(dst.dtype, value);
+    queue.launch("fill", &[], grid, &mut Arguments::new().operand(dst).count(bytes).bits(repeated))
+}
+
+/// Eight bytes of elements that are all `value`.
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "integers are cut off and clamped")]
+fn pattern(dtype: DType, value: f64) -> u64 {
+    let (bits, size) = match dtype {
+        DType::F64 => (value.to_bits(), 8),
+        DType::I64 => ((value as i64).cast_unsigned(), 8),
+        DType::F32 => (u64::from((value as f32).to_bits()), 4),
+        DType::I32 => (u64::from((value as i32).cast_unsigned()), 4),
+        DType::F16 => (u64::from(f16::from_f32(value as f32).to_bits()), 2),
+        DType::Bf16 => (u64::from(bf16::from_f32(value as f32).to_bits()), 2),
+        DType::U8 => (u64::from(value as u8), 1),
+    };
+    (0..8 / size).fold(0, |pattern, i| pattern | bits << (8 * size * i))
+}
+
+fn arange(queue: &mut Queue<'_>, dst: &Operand) -> Result<(), Refusal> {
+    if dst.len == 0 {
+        return Ok(());
+    }
+    let grid = Grid::row(blocks_of(dst.len, THREADS as usize), THREADS);
+    queue.launch("arange", &[], grid, &mut typed(Arguments::new(), dst).count(dst.len))
+}
+
+fn convert(queue: &mut Queue<'_>, src: &Operand, dst: &Operand) -> Result<(), Refusal> {
+    if dst.len == 0 {
+        return Ok(());
+    }
+    let grid = Grid::row(blocks_of(dst.len, 4 * THREADS as usize), THREADS);
+    let arguments = typed(typed(Arguments::new(), src), dst);
+    queue.launch("convert_exact", &[], grid, &mut arguments.count(dst.len))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_repeats_the_element() {
+        assert_eq!(pattern(DType::F32, 1.0), 0x3f80_0000_3f80_0000);
+        assert_eq!(pattern(DType::Bf16, 1.0), 0x3f80_3f80_3f80_3f80);
+        assert_eq!(pattern(DType::F16, 1.0), 0x3c00_3c00_3c00_3c00);
+        assert_eq!(pattern(DType::F16, f64::NEG_INFINITY), 0xfc00_fc00_fc00_fc00);
+        assert_eq!(pattern(DType::I64, -2.0), (-2_i64).cast_unsigned());
+        assert_eq!(pattern(DType::I32, -1.0), u64::MAX);
+        assert_eq!(pattern(DType::U8, 3.0), 0x0303_0303_0303_0303);
+        assert_eq!(pattern(DType::F64, 0.5), 0.5_f64.to_bits());
     }
 }
