@@ -78,6 +78,10 @@ pub enum DeviceError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DeviceEvent(pub u64);
 
+/// A moment of the compute stream: when it was reached is told later, relative to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark(pub u64);
+
 /// Page-locked host memory of one block, as the caching host allocator hands it out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostBuffer {
@@ -210,4 +214,20 @@ pub trait Device {
 
     /// Time since the device was opened: wall time, or simulated time.
     fn now(&self) -> Duration;
+
+    /// Marks the present end of the compute stream's work, without waiting. The last few dozen marks are kept.
+    fn mark(&mut self) -> Mark {
+        Mark(u64::try_from(self.now().as_nanos()).unwrap_or(u64::MAX))
+    }
+
+    /// Time of the device between two marks; waits until it has reached both.
+    fn between(&mut self, from: Mark, to: Mark) -> Duration {
+        Duration::from_nanos(to.0.saturating_sub(from.0))
+    }
+
+    /// The next kernel may use this block, and nothing else will until it has run: the workspace that PyTorch's libraries
+    /// would have asked the allocator for. A device whose kernels need none leaves it.
+    fn lend_workspace(&mut self, workspace: Operand) {
+        let _ = workspace;
+    }
 }

@@ -92,7 +92,15 @@ impl Library {
         if slot.is_none() {
             *slot = Some(workspace(memory, self.policy.cublas(), "cuBLAS workspace")?);
         }
+        self.lend(memory);
         Ok(())
+    }
+
+    /// The product that follows may use the workspace of this thread's cuBLAS handle.
+    fn lend(&self, memory: &Memory) {
+        if let Some(workspace) = &self.cublas[self.thread as usize] {
+            memory.with_device(|device| device.lend_workspace(workspace.operand()));
+        }
     }
 
     /// A GEMM with a bias epilogue runs on this thread's cuBLASLt handle, which is reached through the cuBLAS handle.

@@ -14,7 +14,7 @@ use crate::allocator::{
     CachingAllocator, CachingHostAllocator, HostMemorySource, PoolKind, SegmentSource, Settings, SettingsError,
     Statistics, TraceEvent, TraceSink,
 };
-use crate::device::{CopyPath, DType, Device, DeviceError, DeviceInfo, HostBuffer, Kernel};
+use crate::device::{CopyPath, DType, Device, DeviceError, DeviceInfo, HostBuffer, Kernel, Mark};
 use crate::model::{Category, CopyDirection, Event, EventKind, Micros, NameId, Phase, Pool};
 use crate::units::{Address, Bytes, StreamId};
 
@@ -82,6 +82,13 @@ impl Drop for Block {
     }
 }
 
+/// A moment of the compute stream, and how long training had been held until then.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment {
+    mark: Mark,
+    held: Micros,
+}
+
 struct Shared {
     allocator: RefCell<CachingAllocator<Box<dyn SegmentSource>, Journal>>,
     journal: Journal,
@@ -144,6 +151,20 @@ impl Memory {
     pub fn now(&self) -> Micros {
         let now = micros(self.0.device.borrow().now());
         Micros(now.0.saturating_sub(self.0.held.get().0))
+    }
+
+    /// Marks the present end of the compute stream's work: [`Memory::between`] tells later when the device got there.
+    #[must_use]
+    pub fn mark(&self) -> Moment {
+        Moment { mark: self.0.device.borrow_mut().mark(), held: self.0.held.get() }
+    }
+
+    /// Time of the device between two moments, without the time that a person held training; waits until it has reached
+    /// both.
+    #[must_use]
+    pub fn between(&self, from: Moment, to: Moment) -> Micros {
+        let elapsed = micros(self.0.device.borrow_mut().between(from.mark, to.mark));
+        Micros(elapsed.0.saturating_sub(to.held.0.saturating_sub(from.held.0)))
     }
 
     /// Tells the observer.

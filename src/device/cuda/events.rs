@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use super::driver::{Event, Failure, Stream};
 use crate::units::StreamId;
@@ -23,6 +24,9 @@ impl SharedStreams {
     }
 }
 
+/// Marks of the compute stream that are kept.
+const MARKS: usize = 512;
+
 /// Work is done in order on each stream, so events end in the order of their recording.
 pub(super) struct Streams {
     compute: Lane,
@@ -30,6 +34,9 @@ pub(super) struct Streams {
     next: u64,
     /// Events that marked something that is over.
     spare: Vec<Event>,
+    /// Events with times, used in turn.
+    marks: Vec<Event>,
+    marked: u64,
 }
 
 struct Lane {
@@ -41,7 +48,7 @@ struct Lane {
 impl Streams {
     fn new() -> Result<Self, Failure> {
         let lane = || Ok::<_, Failure>(Lane { stream: Stream::new()?, pending: VecDeque::new() });
-        Ok(Self { compute: lane()?, copies: lane()?, next: 1, spare: Vec::new() })
+        Ok(Self { compute: lane()?, copies: lane()?, next: 1, spare: Vec::new(), marks: Vec::new(), marked: 0 })
     }
 
     fn lane(&mut self, stream: StreamId) -> &mut Lane {
@@ -100,6 +107,32 @@ impl Streams {
         if let Some(event) = self.find(number) {
             let _ = event.synchronize();
         }
+    }
+
+    /// Marks the present end of the compute stream for [`Streams::between`].
+    pub fn mark(&mut self) -> u64 {
+        let number = self.marked;
+        self.marked += 1;
+        if self.marks.len() < MARKS {
+            let Ok(event) = Event::new(true) else { return number };
+            self.marks.push(event);
+        }
+        if let Some(event) = self.timed(number) {
+            let _ = event.record(self.compute.stream);
+        }
+        number
+    }
+
+    fn timed(&self, number: u64) -> Option<&Event> {
+        let kept = number < self.marked && self.marked - number <= MARKS as u64;
+        self.marks.get(usize::try_from(number % MARKS as u64).ok()?).filter(|_| kept)
+    }
+
+    /// Time between two marks; none where they are not kept any more.
+    pub fn between(&self, from: u64, to: u64) -> Duration {
+        let (Some(from), Some(to)) = (self.timed(from), self.timed(to)) else { return Duration::ZERO };
+        let elapsed = to.synchronize().and_then(|()| to.since(from)).unwrap_or_default();
+        Duration::from_secs_f32(elapsed.max(0.0) / 1e3)
     }
 
     /// Waits for everything on both streams.

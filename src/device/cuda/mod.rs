@@ -19,7 +19,9 @@ mod scratch;
 
 use std::time::{Duration, Instant};
 
-use super::{Device, DeviceError, DeviceEvent, DeviceInfo, HostBuffer, Kernel, MatrixPrecision, PinnedMemory};
+use super::{
+    Device, DeviceError, DeviceEvent, DeviceInfo, HostBuffer, Kernel, Mark, MatrixPrecision, Operand, PinnedMemory,
+};
 use crate::allocator::{HostMemorySource, SegmentSource};
 use crate::units::{Address, StreamId};
 use blas::Blas;
@@ -112,7 +114,21 @@ impl Device for CudaDevice {
     fn launch(&mut self, kernel: &Kernel<'_>, stream: StreamId) -> Result<(), DeviceError> {
         let stream = self.streams.lock().stream(stream);
         let mut queue = Queue { gpu: &mut self.gpu, stream };
-        kernels::launch(&mut queue, kernel).map_err(|refusal| refusal.of(kernel.name(), &self.info.id))
+        let launched = kernels::launch(&mut queue, kernel);
+        self.gpu.scratch.lend(None);
+        launched.map_err(|refusal| refusal.of(kernel.name(), &self.info.id))
+    }
+
+    fn lend_workspace(&mut self, workspace: Operand) {
+        self.gpu.scratch.lend(Some(workspace));
+    }
+
+    fn mark(&mut self) -> Mark {
+        Mark(self.streams.lock().mark())
+    }
+
+    fn between(&mut self, from: Mark, to: Mark) -> Duration {
+        self.streams.lock().between(from.0, to.0)
     }
 
     fn copy_pageable(&mut self, from: &[u8], to: Address, stream: StreamId) -> Result<(), DeviceError> {

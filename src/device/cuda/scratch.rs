@@ -5,7 +5,7 @@ use crate::device::Operand;
 use crate::units::{Address, Bytes, MIB};
 
 /// The smallest private area.
-const LEAST: u64 = 8 * MIB;
+const LEAST: u64 = 64 * MIB;
 
 /// One area for all kernels of the compute stream: they run one after the other.
 #[derive(Default)]

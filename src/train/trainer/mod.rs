@@ -18,7 +18,7 @@ use super::context::Context;
 use super::data::{Feed, HostBatch};
 use super::error::{Interrupt, OpResult, TrainError};
 use super::library::Libraries;
-use super::memory::{Memory, micros};
+use super::memory::{Memory, Moment, micros};
 use super::observer::{Observer, SafePoint};
 use super::offload::Offloader;
 use super::optim::Optimizer;
@@ -92,11 +92,21 @@ struct Player {
     parameters: Range<usize>,
 }
 
-/// Times of the present step.
+/// The phases of the present step: the device tells their times when the step is over.
 #[derive(Default)]
 struct Timing {
-    phases: [Micros; 5],
-    open: Option<(Phase, Micros)>,
+    phases: Vec<(Phase, Moment, Moment)>,
+    open: Option<(Phase, Moment)>,
+}
+
+impl Timing {
+    fn times(&self, memory: &Memory) -> [Micros; 5] {
+        let mut times = [Micros::default(); 5];
+        for &(phase, begun, ended) in &self.phases {
+            times[phase as usize].0 += memory.between(begun, ended).0;
+        }
+        times
+    }
 }
 
 impl Trainer {
@@ -313,7 +323,7 @@ impl Trainer {
                     step: self.steps,
                     loss,
                     total: Micros(self.memory().now().0.saturating_sub(begun.0)),
-                    phases: self.timing.phases,
+                    phases: self.timing.times(self.memory()),
                     copy,
                     items: (samples * self.workload.items_per_sample()) as u64,
                     optimizer_ran,
@@ -379,13 +389,12 @@ impl Trainer {
 
     fn begin(&mut self, phase: Phase) {
         self.memory().begin_phase(phase);
-        self.timing.open = Some((phase, self.memory().now()));
+        self.timing.open = Some((phase, self.memory().mark()));
     }
 
     fn end(&mut self, phase: Phase) -> OpResult<()> {
         if let Some((_, begun)) = self.timing.open.take() {
-            let now = self.memory().now();
-            self.timing.phases[phase as usize].0 += now.0.saturating_sub(begun.0);
+            self.timing.phases.push((phase, begun, self.memory().mark()));
         }
         self.memory().end_phase(phase)
     }
