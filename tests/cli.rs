@@ -9,6 +9,8 @@ fn vramlab(arguments: &[&str]) -> Output {
         .env_remove("PYTORCH_CUDA_ALLOC_CONF")
         .env_remove("PYTORCH_ALLOC_CONF")
         .env("XDG_CONFIG_HOME", "/nonexistent")
+        // The same words on every machine: without `--device` the processor trains.
+        .env("CUDA_VISIBLE_DEVICES", "")
         .stdin(Stdio::null())
         .output()
         .unwrap()
@@ -24,6 +26,11 @@ fn refused(arguments: &[&str], code: i32, words: &str) {
 }
 
 #[test]
+fn a_gpu_that_is_not_there_is_told_with_exit_code_1() {
+    refused(&["run", "mlp-mini", "--device", "cuda:4000000000"], 1, "cuda:4000000000 can't be trained on");
+}
+
+#[test]
 fn mistakes_are_told_with_exit_code_2() {
     refused(&["run", "gpt-5"], 2, "there is no workload 'gpt-5'");
     refused(&["gpt-5"], 2, "there is no workload 'gpt-5'");
@@ -35,6 +42,7 @@ fn mistakes_are_told_with_exit_code_2() {
     refused(&["run", "gpt-mini", "--batch", "0"], 2, "at least 1");
     refused(&["run", "gpt-mini", "--limit", "8 apples"], 2, "no unit of memory");
     refused(&["run", "gpt-mini", "--device", "abacus"], 2, "there is no device 'abacus'");
+    refused(&["run", "gpt-mini", "--device", "cuda:first"], 2, "there is no device 'cuda:first'");
     refused(&["run", "gpt-mini", "--device", "sim:h300"], 2, "there are sim:a100-40g, sim:a100-80g");
     refused(&["run", "gpt-mini", "--device", "sim:h200", "--speed", "0"], 2, "max or a number");
     refused(&["run", "mlp-mini", "--data", "text"], 2, "can't read text");

@@ -8,6 +8,7 @@ use color_eyre::eyre::Result;
 use serde_json::{Map, Value, json};
 
 use super::spec::{cards, workloads};
+use crate::device::cuda;
 use crate::session::{self, Setup};
 use crate::train::Config;
 use crate::tui::Catalog;
@@ -27,6 +28,7 @@ pub(super) fn run(args: &ListArgs) -> Result<ExitCode> {
     let entries = catalog.names().map(|name| catalog.entry(name)).collect::<Result<Vec<_>, _>>()?;
     let cards = cards();
     let cards = cards.names().map(|name| cards.card(name)).collect::<Result<Vec<_>, _>>()?;
+    let gpus = cuda::visible();
     let switches = {
         let setup = Setup::new(Config::new(1));
         session::panel(&setup, &setup)
@@ -44,8 +46,10 @@ pub(super) fn run(args: &ListArgs) -> Result<ExitCode> {
                 })
             })
             .collect();
-        let devices: Vec<String> =
-            std::iter::once("cpu".to_owned()).chain(cards.iter().map(|card| format!("sim:{}", card.name))).collect();
+        let devices: Vec<String> = std::iter::once("cpu".to_owned())
+            .chain(gpus.iter().map(|gpu| format!("cuda:{}", gpu.ordinal)))
+            .chain(cards.iter().map(|card| format!("sim:{}", card.name)))
+            .collect();
         let value = json!({
             "workloads": workloads,
             "switches": switches,
@@ -73,6 +77,11 @@ pub(super) fn run(args: &ListArgs) -> Result<ExitCode> {
     writeln!(std::io::stdout(), "  e  empty_cache    now")?;
     writeln!(std::io::stdout(), "     Gives cached segments back to the driver; allocated memory does not move.")?;
     writeln!(std::io::stdout(), "\ndevices\n  cpu               the processor: real arithmetic, real memory")?;
+    for gpu in &gpus {
+        let (id, memory) = (format!("cuda:{}", gpu.ordinal), gpu.memory.to_string());
+        let remark = cuda::usable(gpu.ordinal).err().map_or_else(String::new, |why| format!("; not to be used: {why}"));
+        writeln!(std::io::stdout(), "  {id:<17} {}, {memory}{remark}", gpu.name)?;
+    }
     for card in &cards {
         let memory = card.memory.to_string();
         writeln!(

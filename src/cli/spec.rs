@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use color_eyre::eyre::Result;
+use color_eyre::eyre::{Result, eyre};
 
 use super::Usage;
 use super::switches::SwitchArgs;
 use crate::allocator::Settings;
+use crate::device::cuda;
 use crate::device::sim::{CardCatalog, CardError};
 use crate::session::{DeviceChoice, LabSpec, MemoryLimit, Speed};
 use crate::train::DataPath;
@@ -47,9 +48,10 @@ pub enum ModelsArg {
 /// The switches' values at the start, the sizes, and the memory.
 #[derive(Clone, Debug, Args)]
 pub struct SpecArgs {
-    /// Where to train: cpu, or a simulated GPU such as sim:h200 (see `vramlab list`).
-    #[arg(long, value_name = "DEVICE", default_value = "cpu")]
-    pub device: String,
+    /// Where to train: cuda (or cuda:1 …), cpu, or a simulated GPU such as sim:h200 (see `vramlab list`) [default: the
+    /// GPU where CUDA works, else the processor].
+    #[arg(long, value_name = "DEVICE")]
+    pub device: Option<String>,
     /// How many times as fast as the card a simulated device runs, or `max` [default: max; in the lab, as fast as the
     /// card while steps stay watchable].
     #[arg(long, value_name = "N|max", value_parser = parse_speed)]
@@ -180,7 +182,7 @@ impl SpecArgs {
             data,
             seed: self.seed,
             config,
-            device: self.device()?,
+            device: self.device.as_deref().map_or_else(|| Ok(DeviceChoice::best()), device)?,
             speed: self.speed.unwrap_or_default(),
             settings: self.settings()?,
             alloc_conf: self.alloc_conf().into(),
@@ -234,23 +236,6 @@ impl SpecArgs {
         })
     }
 
-    fn device(&self) -> Result<DeviceChoice> {
-        match self.device.as_str() {
-            "cpu" => Ok(DeviceChoice::Cpu),
-            other if other == "cuda" || other.starts_with("cuda:") => {
-                Err(usage("this build does not train on GPUs yet; use --device cpu or a simulated one: sim:h200"))
-            }
-            other => match other.strip_prefix("sim:") {
-                Some(name) => match cards().card(name) {
-                    Ok(card) => Ok(DeviceChoice::Sim(Box::new(card))),
-                    Err(error @ CardError::Unknown { .. }) => Err(usage(error)),
-                    Err(error) => Err(error.into()),
-                },
-                None => Err(usage(format!("there is no device '{other}'; use cpu or a simulated GPU: sim:h200"))),
-            },
-        }
-    }
-
     fn alloc_conf(&self) -> String {
         self.alloc_conf.clone().or_else(environment_settings).unwrap_or_default()
     }
@@ -258,6 +243,30 @@ impl SpecArgs {
     fn settings(&self) -> Result<Settings> {
         let text = self.alloc_conf();
         Settings::parse(&text).map_err(|error| usage(format!("the allocator settings \"{text}\" are refused: {error}")))
+    }
+}
+
+/// The device that `--device` names, checked as far as is cheap.
+///
+/// # Errors
+/// [`Usage`] for what is no device; a sentence where CUDA can't train.
+pub fn device(text: &str) -> Result<DeviceChoice> {
+    let none = || usage(format!("there is no device '{text}'; use cuda, cpu or a simulated GPU: sim:h200"));
+    match text.split_once(':').map_or((text, None), |(kind, which)| (kind, Some(which))) {
+        ("cpu", None) => Ok(DeviceChoice::Cpu),
+        ("cuda", which) => {
+            let ordinal = which.map_or(Ok(0), str::parse).map_err(|_| none())?;
+            match cuda::usable(ordinal) {
+                Ok(()) => Ok(DeviceChoice::Cuda(ordinal)),
+                Err(why) => Err(eyre!("cuda:{ordinal} can't be trained on: {why} `vramlab doctor` tells more.")),
+            }
+        }
+        ("sim", Some(name)) => match cards().card(name) {
+            Ok(card) => Ok(DeviceChoice::Sim(Box::new(card))),
+            Err(error @ CardError::Unknown { .. }) => Err(usage(error)),
+            Err(error) => Err(error.into()),
+        },
+        _ => Err(none()),
     }
 }
 

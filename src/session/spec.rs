@@ -8,6 +8,7 @@ use super::publisher::About;
 use super::{MemoryLimit, Pace, Setup, Speed};
 use crate::allocator::Settings;
 use crate::device::cpu::{CpuDevice, CpuOptions};
+use crate::device::cuda::{self, CudaDevice};
 use crate::device::sim::{Card, SimDevice};
 use crate::device::{Device, DeviceError};
 use crate::train::{Config, DataPath, Libraries, LoopStyle, Observer, TrainError, Trainer, TrainerOptions};
@@ -20,21 +21,41 @@ pub enum DeviceChoice {
     /// The processor.
     #[default]
     Cpu,
+    /// An NVIDIA GPU, by its number among the visible ones.
+    Cuda(u32),
     /// A simulated GPU.
     Sim(Box<Card>),
 }
 
 impl DeviceChoice {
-    /// What its libraries see of the device.
-    fn libraries(&self) -> Libraries {
-        match self {
-            Self::Cpu => Libraries::PROCESSOR,
-            Self::Sim(card) => Libraries {
-                compute_capability: card.compute_capability,
-                multiprocessors: card.multiprocessors,
-                workspaces: true,
-            },
-        }
+    /// The best that works here: the first GPU where CUDA can train, else the processor. Cheap: opens nothing.
+    #[must_use]
+    pub fn best() -> Self {
+        if cuda::usable(0).is_ok() { Self::Cuda(0) } else { Self::Cpu }
+    }
+
+    /// Opens the device; says what PyTorch's libraries would see of it.
+    fn open(&self) -> Result<(Box<dyn Device>, Libraries), DeviceError> {
+        Ok(match self {
+            Self::Cpu => {
+                let device = CpuDevice::open(CpuOptions { memory: None, threads: None })?;
+                (Box::new(device), Libraries::PROCESSOR)
+            }
+            Self::Cuda(ordinal) => {
+                let device = CudaDevice::open(*ordinal)?;
+                let (compute_capability, multiprocessors) = device.capability();
+                let multiprocessors = usize::try_from(multiprocessors).unwrap_or(usize::MAX);
+                (Box::new(device), Libraries { compute_capability, multiprocessors, workspaces: true })
+            }
+            Self::Sim(card) => {
+                let libraries = Libraries {
+                    compute_capability: card.compute_capability,
+                    multiprocessors: card.multiprocessors,
+                    workspaces: true,
+                };
+                (Box::new(SimDevice::new((**card).clone())), libraries)
+            }
+        })
     }
 }
 
@@ -111,6 +132,7 @@ impl LabSpec {
             device: match (&self.device, trainer) {
                 (_, Some(trainer)) => format!("{} · {}", trainer.device_info().id, trainer.device_info().name),
                 (DeviceChoice::Cpu, None) => "cpu".to_owned(),
+                (DeviceChoice::Cuda(ordinal), None) => format!("cuda:{ordinal}"),
                 (DeviceChoice::Sim(card), None) => format!("sim:{} · {}", card.name, card.title),
             },
             simulated: matches!(self.device, DeviceChoice::Sim(_)),
@@ -120,7 +142,7 @@ impl LabSpec {
     /// Holds a run of this back as it wants; a real device runs as fast as it can.
     #[must_use]
     pub fn pace(&self) -> Pace {
-        Pace::new(if self.device == DeviceChoice::Cpu { Speed::Max } else { self.speed })
+        Pace::new(if matches!(self.device, DeviceChoice::Sim(_)) { self.speed } else { Speed::Max })
     }
 
     /// What throughput counts.
@@ -143,13 +165,10 @@ impl LabSpec {
             Some(plan) => Box::new(Inference::new(trained, plan)),
             None => trained,
         };
-        let device: Box<dyn Device> = match &self.device {
-            DeviceChoice::Cpu => Box::new(CpuDevice::open(CpuOptions { memory: None, threads: None })?),
-            DeviceChoice::Sim(card) => Box::new(SimDevice::new((**card).clone())),
-        };
+        let (device, libraries) = self.device.open()?;
         let memory = device.info().memory;
         let options = TrainerOptions {
-            workspaces: self.device.libraries(),
+            workspaces: libraries,
             settings: self.settings.clone(),
             limit: self.limit.map(|limit| limit.of(memory)),
             // The recorded programs that make batches anew have the shortest loop.

@@ -74,6 +74,19 @@ impl Needed {
     }
 }
 
+/// Looks for a library without opening more than it must: files in folders are only looked at.
+///
+/// # Errors
+/// As [`load`].
+pub(super) fn find(library: Needed) -> Result<(), String> {
+    let folders = folders(library);
+    if folders.iter().any(|folder| files_in(library, folder).is_some()) || library.present() {
+        Ok(())
+    } else {
+        Err(missing(library, &folders))
+    }
+}
+
 /// Makes a library ready for the bindings: afterwards they may be called.
 ///
 /// # Errors
@@ -88,19 +101,27 @@ pub(super) fn load(library: Needed) -> Result<(), String> {
     if library.present() {
         return Ok(());
     }
+    Err(missing(library, &folders))
+}
+
+fn missing(library: Needed, folders: &[PathBuf]) -> String {
     let shown: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
     let places = if shown.is_empty() { String::new() } else { format!(" and not in {}", shown.join(", ")) };
-    Err(format!(
+    format!(
         "{} was not found on the loader's path{places}: install CUDA 12 or 13 (pip install torch brings all of it), or \
          name its folder in {VARIABLE}",
         library.name()
-    ))
+    )
+}
+
+/// The library's files in one folder, if all of them are there.
+fn files_in(library: Needed, folder: &Path) -> Option<Vec<PathBuf>> {
+    library.files().iter().map(|names| first_file(folder, names)).collect()
 }
 
 /// Opens every file of the library in one folder and keeps it open.
 fn open_all(library: Needed, folder: &Path) -> bool {
-    let found: Option<Vec<PathBuf>> = library.files().iter().map(|names| first_file(folder, names)).collect();
-    let Some(found) = found else { return false };
+    let Some(found) = files_in(library, folder) else { return false };
     found.iter().all(|path| {
         // SAFETY: NVIDIA's libraries run their own initialisers; they stay open until the process ends.
         match unsafe { Library::open(Some(path), RTLD_LAZY | RTLD_GLOBAL) } {

@@ -34,7 +34,7 @@ use pinned::{CopyTimes, PinnedSource};
 use queue::{Queue, Refusal};
 use scratch::Scratch;
 
-pub use probe::{Probe, probe};
+pub use probe::{Probe, VisibleGpu, probe, usable, visible};
 
 /// An NVIDIA GPU. See the module's documentation.
 pub struct CudaDevice {

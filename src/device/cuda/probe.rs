@@ -65,19 +65,64 @@ pub(super) fn driver_present() -> Result<(), String> {
     }
 }
 
+/// Whether GPU number `ordinal` can be trained on, as far as that can be told without opening anything: the driver
+/// answers, the GPU is visible, and the libraries that every workload needs are somewhere.
+///
+/// # Errors
+/// A sentence that ends in a full stop.
+pub fn usable(ordinal: u32) -> Result<(), String> {
+    driver_present()?;
+    let count = count().map_err(does_not_start)?;
+    if i64::from(ordinal) >= i64::from(count) {
+        let visible = if count == 1 { "1 GPU is visible".to_owned() } else { format!("{count} GPUs are visible") };
+        return Err(format!("{visible}, numbered from 0; CUDA_VISIBLE_DEVICES decides which."));
+    }
+    for needed in [Needed::Nvrtc, Needed::CublasLt] {
+        libraries::find(needed).map_err(|missing| format!("{missing}."))?;
+    }
+    Ok(())
+}
+
+/// A GPU that programs of this process can use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VisibleGpu {
+    /// Its number: `cuda:0` is the first.
+    pub ordinal: u32,
+    /// `NVIDIA H200`.
+    pub name: String,
+    /// All of its memory.
+    pub memory: Bytes,
+}
+
+/// The GPUs that `CUDA_VISIBLE_DEVICES` leaves visible and that answer; none where there is no driver.
+#[must_use]
+pub fn visible() -> Vec<VisibleGpu> {
+    let count = driver_present().ok().and_then(|()| count().ok()).unwrap_or(0);
+    let gpu = |ordinal| {
+        let (name, memory) = device(ordinal).ok()?;
+        Some(VisibleGpu { ordinal: u32::try_from(ordinal).ok()?, name, memory })
+    };
+    (0..count).filter_map(gpu).collect()
+}
+
+/// Starts the driver, which must be present, and counts its devices.
+fn count() -> Result<i32, DriverError> {
+    result::init()?;
+    result::device::get_count()
+}
+
+fn does_not_start(error: DriverError) -> String {
+    format!("The driver's library is there but does not start ({error}); see what nvidia-smi says.")
+}
+
 fn driver() -> Vec<Probe> {
     const SUBJECT: &str = "CUDA driver";
     if let Err(sentence) = driver_present() {
         return vec![Probe::missing(SUBJECT, sentence)];
     }
-    let count = result::init().and_then(|()| result::device::get_count());
-    let count = match count {
+    let count = match count() {
         Ok(count) => count,
-        Err(error) => {
-            let sentence =
-                format!("The driver's library is there but does not start ({error}); see what nvidia-smi says.");
-            return vec![Probe::missing(SUBJECT, sentence)];
-        }
+        Err(error) => return vec![Probe::missing(SUBJECT, does_not_start(error))],
     };
     let version = version().map_or_else(|| "of an unknown version".into(), |v| format!("for CUDA {v}"));
     let devices = if count == 1 { "1 device".into() } else { format!("{count} devices") };
