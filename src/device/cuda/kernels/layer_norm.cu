@@ -1,1 +1,287 @@
-// TODO
+// Layer normalisation. Rows of a multiple of 16 bytes wait in registers, of a warp or of a block, from when they are read
+// until they are written; other rows are read several times.
+
+// The sum over a warp or a block, in every thread of it.
+template <bool BLOCK> __device__ __forceinline__ f32 sum_over(f32 x) {
+    if constexpr (BLOCK) {
+        return block_reduce<Sum>(x);
+    } else {
+        return warp_reduce<Sum>(x);
+    }
+}
+
+// The place of this thread among those that share a row, and their number.
+template <bool BLOCK> __device__ __forceinline__ u32 lane() { return BLOCK ? threadIdx.x : threadIdx.x % 32; }
+template <bool BLOCK> __device__ __forceinline__ u32 lanes() { return BLOCK ? blockDim.x : 32; }
+
+// Normalises a row of up to 32 elements for each thread of a warp or a block.
+template <class T, class W, bool BLOCK>
+__device__ void forward_held(
+    const T* src, const W* weight, const W* bias, T* dst, f32* means, f32* rstds, u64 rows, u32 cols, f32 eps) {
+    constexpr int N = WIDE<T>, K = 32 / N;
+    const u64 row = BLOCK ? blockIdx.x : thread_index() / 32;
+    if (row >= rows) return;
+    src += row * cols;
+    dst += row * cols;
+    f32 x[K][N], sum = 0.f, squares = 0.f;
+#pragma unroll
+    for (int k = 0; k < K; k++) {
+        const u32 col = (lane<BLOCK>() + k * lanes<BLOCK>()) * N;
+        if (col < cols) {
+            load_f32(src + col, x[k]);
+        } else {
+#pragma unroll
+            for (int i = 0; i < N; i++) x[k][i] = 0.f;
+        }
+    }
+#pragma unroll
+    for (int k = 0; k < K; k++) {
+#pragma unroll
+        for (int i = 0; i < N; i++) sum += x[k][i];
+    }
+    const f32 mean = sum_over<BLOCK>(sum) / f32(cols);
+#pragma unroll
+    for (int k = 0; k < K; k++) {
+        if ((lane<BLOCK>() + k * lanes<BLOCK>()) * N >= cols) continue;
+#pragma unroll
+        for (int i = 0; i < N; i++) squares += (x[k][i] - mean) * (x[k][i] - mean);
+    }
+    const f32 rstd = 1.f / sqrtf(sum_over<BLOCK>(squares) / f32(cols) + eps);
+#pragma unroll
+    for (int k = 0; k < K; k++) {
+        const u32 col = (lane<BLOCK>() + k * lanes<BLOCK>()) * N;
+        if (col >= cols) continue;
+        f32 w[N], b[N];
+        load_f32(weight + col, w);
+        load_f32(bias + col, b);
+#pragma unroll
+        for (int i = 0; i < N; i++) x[k][i] = (x[k][i] - mean) * rstd * w[i] + b[i];
+        store_f32(dst + col, x[k]);
+    }
+    if (lane<BLOCK>() == 0) {
+        means[row] = mean;
+        rstds[row] = rstd;
+    }
+}
+
+// Normalises a row of any length and place by a block.
+template <class T, class W>
+__device__ void forward_any(
+    const T* src, const W* weight, const W* bias, T* dst, f32* means, f32* rstds, u64, u32 cols, f32 eps) {
+    const u64 row = blockIdx.x;
+    src += row * cols;
+    dst += row * cols;
+    f32 sum = 0.f, squares = 0.f;
+    for (u32 col = threadIdx.x; col < cols; col += blockDim.x) sum += to_f32(src[col]);
+    const f32 mean = block_reduce<Sum>(sum) / f32(cols);
+    for (u32 col = threadIdx.x; col < cols; col += blockDim.x) {
+        const f32 centred = to_f32(src[col]) - mean;
+        squares += centred * centred;
+    }
+    const f32 rstd = 1.f / sqrtf(block_reduce<Sum>(squares) / f32(cols) + eps);
+    for (u32 col = threadIdx.x; col < cols; col += blockDim.x) {
+        dst[col] = from_f32<T>((to_f32(src[col]) - mean) * rstd * to_f32(weight[col]) + to_f32(bias[col]));
+    }
+    if (threadIdx.x == 0) {
+        means[row] = mean;
+        rstds[row] = rstd;
+    }
+}
+
+extern __shared__ __align__(16) f32 dynamic[];
+
+// The gradients of every so manieth row, each by a warp or a block whose threads hold K vectors of the row. Each thread
+// sums what its columns give to the gradients of weight and bias; `partial` gets the sums of each block: of the weight,
+// then of the bias.
+template <class T, class W, int K, bool BLOCK>
+__device__ void backward_held(
+    const T* grad, const T* src, const f32* means, const f32* rstds, const W* weight, T* dsrc, f32* partial, u64 rows,
+    u32 cols) {
+    constexpr int N = WIDE<T>;
+    const u32 warp = threadIdx.x / 32, warps = blockDim.x / 32;
+    const u64 first = BLOCK ? blockIdx.x : blockIdx.x * warps + warp, step = BLOCK ? gridDim.x : gridDim.x * warps;
+    const f32 count = 1.f / f32(cols);
+    f32 dweight[K][N] = {}, dbias[K][N] = {};
+    for (u64 row = first; row < rows; row += step) {
+        const u64 start = row * cols;
+        const f32 mean = means[row], rstd = rstds[row];
+        f32 x[K][N], g[K][N], of_grad = 0.f, of_both = 0.f;
+#pragma unroll
+        for (int k = 0; k < K; k++) {
+            const u32 col = (lane<BLOCK>() + k * lanes<BLOCK>()) * N;
+            if (col >= cols) continue;
+            load_f32(src + start + col, x[k]);
+            load_f32(grad + start + col, g[k]);
+        }
+#pragma unroll
+        for (int k = 0; k < K; k++) {
+            const u32 col = (lane<BLOCK>() + k * lanes<BLOCK>()) * N;
+            if (col >= cols) continue;
+            f32 w[N];
+            load_f32(weight + col, w);
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                x[k][i] = (x[k][i] - mean) * rstd;
+                dweight[k][i] += g[k][i] * x[k][i];
+                dbias[k][i] += g[k][i];
+                g[k][i] *= w[i];
+                of_grad += g[k][i];
+                of_both += g[k][i] * x[k][i];
+            }
+        }
+        of_grad = sum_over<BLOCK>(of_grad) * count;
+        of_both = sum_over<BLOCK>(of_both) * count;
+#pragma unroll
+        for (int k = 0; k < K; k++) {
+            const u32 col = (lane<BLOCK>() + k * lanes<BLOCK>()) * N;
+            if (col >= cols) continue;
+#pragma unroll
+            for (int i = 0; i < N; i++) g[k][i] = rstd * (g[k][i] - of_grad - x[k][i] * of_both);
+            store_f32(dsrc + start + col, g[k]);
+        }
+    }
+    partial += u64(blockIdx.x) * 2 * cols;
+    if constexpr (BLOCK) {
+#pragma unroll
+        for (int k = 0; k < K; k++) {
+            const u32 col = (lane<BLOCK>() + k * lanes<BLOCK>()) * N;
+            if (col >= cols) continue;
+            store_f32(partial + col, dweight[k]);
+            store_f32(partial + cols + col, dbias[k]);
+        }
+    } else {
+        // One warp after the other adds its sums.
+        for (u32 turn = 0; turn < warps; turn++) {
+            __syncthreads();
+            if (warp != turn) continue;
+#pragma unroll
+            for (int k = 0; k < K; k++) {
+                const u32 col = (lane<BLOCK>() + k * lanes<BLOCK>()) * N;
+                if (col >= cols) continue;
+                if (turn > 0) {
+                    f32 w[N], b[N];
+                    load_f32(dynamic + col, w);
+                    load_f32(dynamic + cols + col, b);
+#pragma unroll
+                    for (int i = 0; i < N; i++) {
+                        dweight[k][i] += w[i];
+                        dbias[k][i] += b[i];
+                    }
+                }
+                store_f32(dynamic + col, dweight[k]);
+                store_f32(dynamic + cols + col, dbias[k]);
+            }
+        }
+        __syncthreads();
+        for (u32 i = threadIdx.x; i < 2 * cols; i += blockDim.x) partial[i] = dynamic[i];
+    }
+}
+
+// The gradient of a row of any length and place by a block.
+template <class T, class W>
+__device__ void backward_any(
+    const T* grad, const T* src, const f32* means, const f32* rstds, const W* weight, T* dsrc, u32 cols) {
+    const u64 row = blockIdx.x, start = row * cols;
+    const f32 mean = means[row], rstd = rstds[row];
+    f32 of_grad = 0.f, of_both = 0.f;
+    for (u32 col = threadIdx.x; col < cols; col += blockDim.x) {
+        const f32 g = to_f32(grad[start + col]) * to_f32(weight[col]);
+        of_grad += g;
+        of_both += g * (to_f32(src[start + col]) - mean) * rstd;
+    }
+    of_grad = block_reduce<Sum>(of_grad) / f32(cols);
+    of_both = block_reduce<Sum>(of_both) / f32(cols);
+    for (u32 col = threadIdx.x; col < cols; col += blockDim.x) {
+        const f32 g = to_f32(grad[start + col]) * to_f32(weight[col]);
+        const f32 x = (to_f32(src[start + col]) - mean) * rstd;
+        dsrc[start + col] = from_f32<T>(rstd * (g - of_grad - x * of_both));
+    }
+}
+
+// The sums of 32 columns of a block of 32 warps: warp w returns that of column w. Thread t brings a part of column t % 32.
+__device__ f32 sum_columns(f32 part) {
+    __shared__ f32 tile[32][33];
+    const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    __syncthreads();
+    tile[warp][lane] = part;
+    __syncthreads();
+    return warp_reduce<Sum>(tile[lane][warp]);
+}
+
+// What `each` rows from blockIdx.y · each on give to the gradients of weight and bias, for rows of any length and place.
+template <class T>
+__device__ void columns_any(
+    const T* grad, const T* src, const f32* means, const f32* rstds, f32* partial, u64 rows, u64 each, u32 cols) {
+    const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, col = blockIdx.x * 32 + lane;
+    const u64 begin = blockIdx.y * each, end = begin + each < rows ? begin + each : rows;
+    f32 dweight = 0.f, dbias = 0.f;
+    if (col < cols) {
+        for (u64 row = begin + warp; row < end; row += 32) {
+            const f32 g = to_f32(grad[row * cols + col]);
+            dweight += g * (to_f32(src[row * cols + col]) - means[row]) * rstds[row];
+            dbias += g;
+        }
+    }
+    dweight = sum_columns(dweight);
+    dbias = sum_columns(dbias);
+    const u32 summed = blockIdx.x * 32 + warp;
+    if (lane == 0 && summed < cols) {
+        partial += u64(blockIdx.y) * 2 * cols;
+        partial[summed] = dweight;
+        partial[cols + summed] = dbias;
+    }
+}
+
+// The gradients of weight and bias from those of parts of the rows.
+template <class W> __device__ void columns_joined(const f32* partial, W* dweight, W* dbias, u32 parts, u32 cols) {
+    const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const u64 width = 2 * u64(cols), col = u64(blockIdx.x) * 32 + lane;
+    f32 sum = 0.f;
+    if (col < width) {
+#pragma unroll 8
+        for (u32 part = warp; part < parts; part += 32) sum += partial[part * width + col];
+    }
+    sum = sum_columns(sum);
+    const u64 summed = u64(blockIdx.x) * 32 + warp;
+    if (lane != 0 || summed >= width) return;
+    if (summed < cols) {
+        dweight[summed] = from_f32<W>(sum);
+    } else {
+        dbias[summed - cols] = from_f32<W>(sum);
+    }
+}
+
+#define FORWARD(T, W, NAME, THREADS, BODY) \
+    extern "C" __global__ __launch_bounds__(THREADS) void NAME##_##T##_##W( \
+        const T* src, const W* weight, const W* bias, T* dst, f32* mean, f32* rstd, u64 rows, u32 cols, f32 eps) { \
+        BODY(src, weight, bias, dst, mean, rstd, rows, cols, eps); \
+    }
+#define BACKWARD(T, W, NAME, BOUNDS, BODY) \
+    extern "C" __global__ __launch_bounds__ BOUNDS void NAME##_##T##_##W( \
+        const T* grad, const T* src, const f32* mean, const f32* rstd, const W* weight, T* dsrc, f32* partial, \
+        u64 rows, u32 cols) { \
+        BODY(grad, src, mean, rstd, weight, dsrc, partial, rows, cols); \
+    }
+#define PAIR(T, W) \
+    FORWARD(T, W, layer_norm_warp, 128, (forward_held<T, W, false>)) \
+    FORWARD(T, W, layer_norm_block, 1024, (forward_held<T, W, true>)) \
+    FORWARD(T, W, layer_norm_any, 1024, (forward_any<T, W>)) \
+    BACKWARD(T, W, layer_norm_backward_warp, (128, 3), (backward_held<T, W, 32 / WIDE<T>, false>)) \
+    BACKWARD(T, W, layer_norm_backward_block, (1024), (backward_held<T, W, 8 / WIDE<T>, true>)) \
+    extern "C" __global__ __launch_bounds__(1024) void layer_norm_backward_any_##T##_##W( \
+        const T* grad, const T* src, const f32* mean, const f32* rstd, const W* weight, T* dsrc, u32 cols) { \
+        backward_any(grad, src, mean, rstd, weight, dsrc, cols); \
+    }
+PAIR(f32, f32) PAIR(f16, f16) PAIR(bf16, bf16)
+PAIR(f16, f32) PAIR(bf16, f32) PAIR(f32, f16) PAIR(f32, bf16)
+
+#define SINGLE(T) \
+    extern "C" __global__ __launch_bounds__(1024) void layer_norm_columns_##T( \
+        const T* grad, const T* src, const f32* mean, const f32* rstd, f32* partial, u64 rows, u64 each, u32 cols) { \
+        columns_any(grad, src, mean, rstd, partial, rows, each, cols); \
+    } \
+    extern "C" __global__ __launch_bounds__(1024) void layer_norm_joined_##T( \
+        const f32* partial, T* dweight, T* dbias, u32 parts, u32 cols) { \
+        columns_joined(partial, dweight, dbias, parts, cols); \
+    }
+FOR_FLOATS(SINGLE)

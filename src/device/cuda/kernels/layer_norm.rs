@@ -1,11 +1,136 @@
-//! TODO-layer_norm
+//! Layer normalisation.
 
+use super::rows::{Rows, place, threads_of};
 use super::unsupported;
-use crate::device::Kernel;
-use crate::device::cuda::queue::{Queue, Refusal};
+use crate::device::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
+use crate::device::{DType, Kernel, Operand};
+use crate::units::Address;
+
+/// Threads of a block where each warp has rows of its own.
+const THREADS: u32 = 128;
+/// The longest row that a warp holds in registers.
+const WARP_ROW: usize = 1024;
+/// The longest row that a block holds in registers.
+const BLOCK_ROW: usize = 32 << 10;
+/// Elements of a row that a thread holds where a block goes backward, and threads that there may be.
+const BACKWARD: (usize, usize) = (8, 1024);
+/// Blocks of [`THREADS`] that a multiprocessor has room for when warps go backward.
+const RESIDENT: usize = 3;
+/// Columns that a block sums up.
+const COLUMNS: usize = 32;
+/// Threads of such a block.
+const COLUMN_THREADS: u32 = 1024;
 
 /// Launches a kernel of this family.
 pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), Refusal> {
-    let _ = queue;
-    Err(unsupported(kernel))
+    let launched = match kernel {
+        Kernel::LayerNorm { .. } => forward(queue, kernel),
+        Kernel::LayerNormBackward { .. } => backward(queue, kernel),
+        _ => None,
+    };
+    launched.unwrap_or_else(|| Err(unsupported(kernel)))
+}
+
+/// All operands begin where vectors do, and rows are whole numbers of vectors.
+fn vectors(rows: &Rows, operands: &[&Operand]) -> bool {
+    rows.cols.is_multiple_of(rows.vector) && operands.iter().all(|operand| place(operand) == 0)
+}
+
+/// `None` where there is no kernel for these operands.
+fn forward(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Option<Result<(), Refusal>> {
+    let Kernel::LayerNorm { src, weight, bias, dst, mean, rstd, cols, eps } = kernel else { return None };
+    let rows = Rows::of(src, *cols)?;
+    if dst != &(Operand { address: dst.address, ..*src })
+        || bias != &(Operand { address: bias.address, len: rows.cols, ..*weight })
+        || weight.len != rows.cols
+        || [mean, rstd].iter().any(|x| (x.dtype, x.len) != (DType::F32, rows.rows))
+    {
+        return None;
+    }
+    if rows.rows == 0 {
+        return Some(Ok(()));
+    }
+    let vectors = vectors(&rows, &[src, weight, bias, dst]);
+    let (name, grid) = if vectors && rows.cols <= WARP_ROW {
+        ("layer_norm_warp", Grid::row(blocks_of(rows.rows, THREADS as usize / 32), THREADS))
+    } else if vectors && rows.cols <= BLOCK_ROW {
+        ("layer_norm_block", Grid::row(rows.grid, threads_of(rows.cols / rows.vector)))
+    } else {
+        ("layer_norm_any", Grid::row(rows.grid, threads_of(rows.cols)))
+    };
+    let operands = [src, weight, bias, dst, mean, rstd];
+    let arguments = operands.iter().fold(Arguments::new(), |arguments, operand| arguments.operand(operand));
+    let arguments = &mut arguments.count(rows.rows).int(rows.width).float(*eps);
+    Some(queue.launch(name, &[src.dtype, weight.dtype], grid, arguments))
+}
+
+/// `None` where there is no kernel for these operands.
+fn backward(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Option<Result<(), Refusal>> {
+    let Kernel::LayerNormBackward { grad, src, mean, rstd, weight, dsrc, dweight, dbias, cols } = kernel else {
+        return None;
+    };
+    let rows = Rows::of(src, *cols)?;
+    if [grad, dsrc].iter().any(|x| (x.dtype, x.len) != (src.dtype, src.len))
+        || [weight, dweight, dbias].iter().any(|x| (x.dtype, x.len) != (weight.dtype, rows.cols))
+        || [mean, rstd].iter().any(|x| (x.dtype, x.len) != (DType::F32, rows.rows))
+    {
+        return None;
+    }
+    let operands = [grad, src, mean, rstd, weight, dsrc];
+    let summed = if rows.rows == 0 {
+        queue.scratch(0).map(|partial| (partial, 0))
+    } else if vectors(&rows, &[grad, src, weight, dsrc]) && rows.cols <= BACKWARD.0 * BACKWARD.1 {
+        held(queue, &rows, operands)
+    } else {
+        any(queue, &rows, operands)
+    };
+    Some(summed.and_then(|(partial, parts)| {
+        let grid = Grid::row(blocks_of(2 * rows.cols, COLUMNS), COLUMN_THREADS);
+        let arguments = Arguments::new().at(partial).operand(dweight).operand(dbias).int(parts).int(rows.width);
+        queue.launch("layer_norm_joined", &[dweight.dtype], grid, &mut { arguments })
+    }))
+}
+
+/// Room for `parts` sums of what the rows give to the gradients of weight and bias.
+fn room(queue: &mut Queue<'_>, parts: u32, rows: &Rows) -> Result<Address, Refusal> {
+    queue.scratch(parts as usize * 2 * rows.cols * 4)
+}
+
+/// Goes backward through rows that registers hold; tells where sums of the columns are, and how many.
+fn held(queue: &mut Queue<'_>, rows: &Rows, operands: [&Operand; 6]) -> Result<(Address, u32), Refusal> {
+    let multiprocessors = queue.multiprocessors() as usize;
+    let (name, grid) = if rows.cols <= WARP_ROW {
+        let blocks = rows.rows.div_ceil(THREADS as usize / 32).min(RESIDENT * multiprocessors);
+        let shared = blocks_of(2 * 4 * rows.cols, 1);
+        ("layer_norm_backward_warp", Grid::row(blocks_of(blocks, 1), THREADS).with_shared(shared))
+    } else {
+        let threads = 32 * blocks_of(rows.cols, BACKWARD.0 * 32);
+        let blocks = rows.rows.min((BACKWARD.1 / threads as usize).max(1) * multiprocessors);
+        ("layer_norm_backward_block", Grid::row(blocks_of(blocks, 1), threads))
+    };
+    let parts = grid.blocks[0];
+    let partial = room(queue, parts, rows)?;
+    let arguments = operands.iter().fold(Arguments::new(), |arguments, operand| arguments.operand(operand));
+    let [_, src, _, _, weight, _] = operands;
+    let arguments = &mut arguments.at(partial).count(rows.rows).int(rows.width);
+    queue.launch(name, &[src.dtype, weight.dtype], grid, arguments)?;
+    Ok((partial, parts))
+}
+
+/// The same for rows of any length and place.
+fn any(queue: &mut Queue<'_>, rows: &Rows, operands: [&Operand; 6]) -> Result<(Address, u32), Refusal> {
+    let [grad, src, mean, rstd, weight, _] = operands;
+    let each = rows.rows.div_ceil(128).max(64);
+    let parts = blocks_of(rows.rows, each);
+    let partial = room(queue, parts, rows)?;
+    // First: the source's gradient may take the place of what it is made of.
+    let grid = Grid { blocks: [blocks_of(rows.cols, COLUMNS), parts, 1], threads: COLUMN_THREADS, shared: 0 };
+    let arguments = Arguments::new().operand(grad).operand(src).operand(mean).operand(rstd).at(partial);
+    let arguments = &mut arguments.count(rows.rows).count(each).int(rows.width);
+    queue.launch("layer_norm_columns", &[src.dtype], grid, arguments)?;
+    let arguments = operands.iter().fold(Arguments::new(), |arguments, operand| arguments.operand(operand));
+    let grid = Grid::row(rows.grid, threads_of(rows.cols));
+    let types = [src.dtype, weight.dtype];
+    queue.launch("layer_norm_backward_any", &types, grid, &mut arguments.int(rows.width))?;
+    Ok((partial, parts))
 }

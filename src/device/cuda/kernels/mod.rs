@@ -11,6 +11,7 @@ mod layer_norm;
 mod loss;
 mod optimizer;
 mod pool;
+mod rows;
 mod softmax;
 mod strided;
 mod sums;

@@ -55,6 +55,27 @@ template <class T, int N> __device__ __forceinline__ void store(T* to, const Pac
     *reinterpret_cast<Pack<T, N>*>(to) = pack;
 }
 
+// N elements as f32, 16 bytes at a time: the address is a multiple of 16 or of all N elements.
+template <int N, class T> __device__ __forceinline__ void load_f32(const T* from, f32 (&x)[N]) {
+    constexpr int EACH = N < WIDE<T> ? N : WIDE<T>;
+#pragma unroll
+    for (int first = 0; first < N; first += EACH) {
+        const Pack<T, EACH> pack = load<T, EACH>(from + first);
+#pragma unroll
+        for (int i = 0; i < EACH; i++) x[first + i] = to_f32(pack.at[i]);
+    }
+}
+template <int N, class T> __device__ __forceinline__ void store_f32(T* to, const f32 (&x)[N]) {
+    constexpr int EACH = N < WIDE<T> ? N : WIDE<T>;
+#pragma unroll
+    for (int first = 0; first < N; first += EACH) {
+        Pack<T, EACH> pack;
+#pragma unroll
+        for (int i = 0; i < EACH; i++) pack.at[i] = from_f32<T>(x[first + i]);
+        store(to + first, pack);
+    }
+}
+
 // This thread's place among all of a one-dimensional grid, and their number.
 __device__ __forceinline__ u64 thread_index() { return u64(blockIdx.x) * blockDim.x + threadIdx.x; }
 __device__ __forceinline__ u64 thread_count() { return u64(gridDim.x) * blockDim.x; }
