@@ -156,8 +156,7 @@ fn folders(library: Needed) -> Vec<PathBuf> {
     let wheels =
         site_packages().into_iter().flat_map(|site| library.wheels().iter().map(move |w| site.join("nvidia").join(w)));
     let mut folders: Vec<PathBuf> = Vec::new();
-    // PyTorch's own libraries come first: its numbers are the ones to compare with.
-    for folder in named.into_iter().chain(wheels).chain(toolkits).chain(system) {
+    for folder in named.into_iter().chain(toolkits).chain(system).chain(wheels) {
         if folder.is_dir() && !folders.contains(&folder) {
             folders.push(folder);
         }

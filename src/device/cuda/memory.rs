@@ -1,6 +1,6 @@
 //! The GPU's memory as the caching allocator asks for it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::driver::{self, pages};
 use super::events::SharedStreams;
@@ -11,15 +11,13 @@ use crate::units::{Address, Bytes, StreamId};
 pub(super) struct GpuMemory {
     ordinal: u32,
     streams: SharedStreams,
-    segments: BTreeSet<Address>,
-    ranges: BTreeMap<Address, Bytes>,
     /// Pages that are mapped, by address.
     pages: BTreeMap<u64, (Bytes, pages::Page)>,
 }
 
 impl GpuMemory {
     pub fn new(ordinal: u32, streams: SharedStreams) -> Self {
-        Self { ordinal, streams, segments: BTreeSet::new(), ranges: BTreeMap::new(), pages: BTreeMap::new() }
+        Self { ordinal, streams, pages: BTreeMap::new() }
     }
 
     /// Every failure but a lack of memory shows again at the next launch, which can tell it.
@@ -30,25 +28,19 @@ impl GpuMemory {
 
 impl SegmentSource for GpuMemory {
     fn malloc(&mut self, size: Bytes) -> Result<Address, OutOfDeviceMemory> {
-        let address = driver::allocate(size).map_err(Self::refused)?;
-        self.segments.insert(address);
-        Ok(address)
+        driver::allocate(size).map_err(Self::refused)
     }
 
     fn free(&mut self, address: Address, _size: Bytes) {
-        self.segments.remove(&address);
         let freed = driver::free(address);
         debug_assert!(freed.is_ok(), "a segment is freed once: {freed:?}");
     }
 
     fn reserve_range(&mut self, size: Bytes) -> Result<Address, OutOfDeviceMemory> {
-        let address = pages::reserve(size).map_err(Self::refused)?;
-        self.ranges.insert(address, size);
-        Ok(address)
+        pages::reserve(size).map_err(Self::refused)
     }
 
     fn release_range(&mut self, address: Address, size: Bytes) {
-        self.ranges.remove(&address);
         let released = pages::release(address, size);
         debug_assert!(released.is_ok(), "a range is released once: {released:?}");
     }
@@ -98,18 +90,5 @@ impl SegmentSource for GpuMemory {
 
     fn wait_event(&mut self, event: EventToken) {
         self.streams.lock().wait_on_host(event.0);
-    }
-}
-
-impl Drop for GpuMemory {
-    /// Gives everything back: another run of this process may want it.
-    fn drop(&mut self) {
-        for address in std::mem::take(&mut self.segments) {
-            let _ = driver::free(address);
-        }
-        for (address, size) in std::mem::take(&mut self.ranges) {
-            self.unmap(address, size);
-            let _ = pages::release(address, size);
-        }
     }
 }

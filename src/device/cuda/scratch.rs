@@ -39,11 +39,3 @@ impl Scratch {
         Ok(address)
     }
 }
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        if let Some((address, _)) = self.area.take() {
-            let _ = driver::free(address);
-        }
-    }
-}

@@ -1,1 +1,397 @@
-// TODO
+// Attention in f32 without tensor cores. Tiles of queries and keys lie in shared memory as f32; 128 threads multiply
+// them, 8 groups of rows by 16 groups of columns, each thread a rectangle of the product. Only tiles of the matrix of
+// scores ever exist. The padding of four floats a row puts eight neighbouring rows into different banks.
+
+constexpr int THREADS = 128;
+constexpr int DOWN = 8, ACROSS = 16;
+
+// Chips before sm_80 have 64 KiB of shared memory a block.
+#if __CUDA_ARCH__ >= 800
+constexpr bool LARGE = true;
+#else
+constexpr bool LARGE = false;
+#endif
+
+constexpr int pitch(int width) { return width + 4; }
+
+// Queries and keys of a tile, for head sizes up to D: the launcher has the same table.
+template <int D> struct ForwardTile {
+    static constexpr int Q = D <= 80 || LARGE ? 64 : 32, K = D <= 80 ? 64 : 32;
+};
+template <int D> struct KeyGradientTile {
+    static constexpr int Q = LARGE ? 32 : 16, K = D <= 80 ? 64 : 32;
+};
+template <int D> struct QueryGradientTile {
+    static constexpr int Q = D <= (LARGE ? 80 : 64) ? 64 : 32, K = D <= 80 || LARGE ? 32 : 16;
+};
+
+// Copies `rows` rows of `width` elements to shared memory; zeros fill the tile.
+template <class T, int ROWS, int D>
+__device__ __forceinline__ void stage(f32* to, const T* from, u64 stride, u64 rows, u64 width, bool aligned) {
+    if (aligned) {
+        constexpr int VECTORS = D / 4;
+#pragma unroll
+        for (int at = threadIdx.x; at < ROWS * VECTORS; at += THREADS) {
+            const int row = at / VECTORS, column = at % VECTORS * 4;
+            Pack<f32, 4> x = {};
+            if (row < rows && column < width) {
+                const Pack<T, 4> source = load<T, 4>(from + row * stride + column);
+#pragma unroll
+                for (int i = 0; i < 4; i++) x.at[i] = to_f32(source.at[i]);
+            }
+            store<f32, 4>(to + row * pitch(D) + column, x);
+        }
+    } else {
+        for (int at = threadIdx.x; at < ROWS * D; at += THREADS) {
+            const int row = at / D, column = at % D;
+            const bool inside = row < rows && column < width;
+            to[row * pitch(D) + column] = inside ? to_f32(from[row * stride + column]) : 0.f;
+        }
+    }
+}
+
+// c[i][j] += Σ_x a[i·DOWN][x] b[j·ACROSS][x]: rows of both factors lie in shared memory, LENGTH elements at `pitch`.
+template <int ROWS, int COLUMNS, int LENGTH>
+__device__ __forceinline__ void multiply_rows(f32 (&c)[ROWS][COLUMNS], const f32* a, const f32* b) {
+#pragma unroll 4
+    for (int x = 0; x < LENGTH; x += 4) {
+        Pack<f32, 4> left[ROWS], right[COLUMNS];
+#pragma unroll
+        for (int i = 0; i < ROWS; i++) left[i] = load<f32, 4>(a + i * DOWN * pitch(LENGTH) + x);
+#pragma unroll
+        for (int j = 0; j < COLUMNS; j++) right[j] = load<f32, 4>(b + j * ACROSS * pitch(LENGTH) + x);
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+#pragma unroll
+            for (int i = 0; i < ROWS; i++) {
+#pragma unroll
+                for (int j = 0; j < COLUMNS; j++) c[i][j] = fmaf(left[i].at[e], right[j].at[e], c[i][j]);
+            }
+        }
+    }
+}
+
+// The D columns of a tile as threads share them: each has vectors of WIDTH columns, ACROSS vectors apart.
+template <int D> struct Columns {
+    static constexpr int WIDTH = D % (4 * ACROSS) == 0 ? 4 : D % (2 * ACROSS) == 0 ? 2 : 1;
+    static constexpr int VECTORS = D / ACROSS / WIDTH, COUNT = D / ACROSS;
+
+    // A thread's columns of a row that begins at `row`.
+    static __device__ __forceinline__ void read(f32 (&to)[COUNT], const f32* row, int across) {
+#pragma unroll
+        for (int i = 0; i < VECTORS; i++) {
+            const Pack<f32, WIDTH> x = load<f32, WIDTH>(row + (i * ACROSS + across) * WIDTH);
+#pragma unroll
+            for (int e = 0; e < WIDTH; e++) to[i * WIDTH + e] = x.at[e];
+        }
+    }
+
+    // Stores a thread's columns of a row, in the type of the tensor.
+    template <class T>
+    static __device__ __forceinline__ void
+    write(T* row, const f32 (&from)[COUNT], f32 factor, int across, u64 width, bool aligned) {
+#pragma unroll
+        for (int i = 0; i < VECTORS; i++) {
+            const int column = (i * ACROSS + across) * WIDTH;
+            Pack<T, WIDTH> x;
+#pragma unroll
+            for (int e = 0; e < WIDTH; e++) x.at[e] = from_f32<T>(from[i * WIDTH + e] * factor);
+            if (aligned && column < width) {
+                store<T, WIDTH>(row + column, x);
+            } else {
+#pragma unroll
+                for (int e = 0; e < WIDTH; e++) {
+                    if (column + e < width) row[column + e] = x.at[e];
+                }
+            }
+        }
+    }
+};
+
+// c[i][·] += Σ_x a[i·DOWN][x] b[x][·]: `a` of rows of LENGTH elements, `b` a tile of D columns.
+template <int ROWS, int LENGTH, int D>
+__device__ __forceinline__ void
+multiply(f32 (&c)[ROWS][Columns<D>::COUNT], const f32* a, const f32* b, int across) {
+#pragma unroll 2
+    for (int x = 0; x < LENGTH; x += 4) {
+        Pack<f32, 4> left[ROWS];
+#pragma unroll
+        for (int i = 0; i < ROWS; i++) left[i] = load<f32, 4>(a + i * DOWN * pitch(LENGTH) + x);
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            f32 right[Columns<D>::COUNT];
+            Columns<D>::read(right, b + (x + e) * pitch(D), across);
+#pragma unroll
+            for (int i = 0; i < ROWS; i++) {
+#pragma unroll
+                for (int j = 0; j < Columns<D>::COUNT; j++) c[i][j] = fmaf(left[i].at[e], right[j], c[i][j]);
+            }
+        }
+    }
+}
+
+// c[i][·] += Σ_x a[x][i] b[x][·] for ROWS neighbouring columns of `a`, whose rows have PITCH elements.
+template <int ROWS, int LENGTH, int PITCH, int D>
+__device__ __forceinline__ void
+multiply_columns(f32 (&c)[ROWS][Columns<D>::COUNT], const f32* a, const f32* b, int across) {
+#pragma unroll 4
+    for (int x = 0; x < LENGTH; x++) {
+        Pack<f32, 4> left[ROWS / 4];
+#pragma unroll
+        for (int i = 0; i < ROWS / 4; i++) left[i] = load<f32, 4>(a + x * PITCH + 4 * i);
+        f32 right[Columns<D>::COUNT];
+        Columns<D>::read(right, b + x * pitch(D), across);
+#pragma unroll
+        for (int i = 0; i < ROWS; i++) {
+#pragma unroll
+            for (int j = 0; j < Columns<D>::COUNT; j++) {
+                c[i][j] = fmaf(left[i / 4].at[i % 4], right[j], c[i][j]);
+            }
+        }
+    }
+}
+
+// The reduction of `x` over the threads of one group of rows.
+template <class Op> __device__ __forceinline__ f32 row_reduce(f32 x) {
+#pragma unroll
+    for (int lane = ACROSS / 2; lane > 0; lane >>= 1) x = Op()(x, __shfl_xor_sync(0xffffffffu, x, lane));
+    return x;
+}
+
+// Writes a thread's rectangle of a tile of scores; rows have K elements.
+template <int ROWS, int COLUMNS, int K>
+__device__ __forceinline__ void keep(f32* to, const f32 (&from)[ROWS][COLUMNS], int down, int across) {
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) {
+#pragma unroll
+        for (int j = 0; j < COLUMNS; j++) to[(i * DOWN + down) * pitch(K) + j * ACROSS + across] = from[i][j];
+    }
+}
+
+// One tile of queries over all keys that it sees: the running maximum and sum of each row correct what was added before.
+template <class T, int D> __device__ __forceinline__ void attention(f32 scale, const Forward<T>& a) {
+    using Tile = ForwardTile<D>;
+    constexpr int ROWS = Tile::Q / DOWN, COLUMNS = Tile::K / ACROSS;
+    constexpr int KEYS = Tile::K * pitch(D), SCORES = Tile::Q * pitch(Tile::K);
+    extern __shared__ __align__(16) f32 shared[];
+    // The exponents take the place of the keys.
+    f32 *const q = shared, *const k = q + Tile::Q * pitch(D), *const p = k, *const v = k + (KEYS > SCORES ? KEYS : SCORES);
+
+    const Attention& shape = a.shape;
+    const int across = threadIdx.x % ACROSS, down = threadIdx.x / ACROSS;
+    const u32 tiles = tiles_of(shape.rows, Tile::Q);
+    const Place place(shape, tiles);
+    // Where attention is causal the last queries see most: they begin first.
+    const u64 first_row = u64(tiles - 1 - place.tile) * Tile::Q;
+    const u64 end = shape.causal && first_row + Tile::Q < shape.keys ? first_row + Tile::Q : shape.keys;
+    const T *const keys = a.k.of(place.b, place.h), *const values = a.v.of(place.b, place.h);
+    const f32 to_power = scale * LOG2_E;
+
+    const T* const queries = a.q.of(place.b, place.h) + first_row * a.q.row;
+    stage<T, Tile::Q, D>(q, queries, a.q.row, shape.rows - first_row, shape.width, shape.aligned);
+    f32 out[ROWS][Columns<D>::COUNT] = {}, max[ROWS], sum[ROWS];
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) {
+        max[i] = -INFINITE;
+        sum[i] = 0.f;
+    }
+
+    for (u64 first_key = 0; first_key < end; first_key += Tile::K) {
+        __syncthreads();
+        const u64 left = shape.keys - first_key;
+        stage<T, Tile::K, D>(k, keys + first_key * a.k.row, a.k.row, left, shape.width, shape.aligned);
+        stage<T, Tile::K, D>(v, values + first_key * a.v.row, a.v.row, left, shape.width, shape.aligned);
+        __syncthreads();
+
+        f32 s[ROWS][COLUMNS] = {};
+        multiply_rows<ROWS, COLUMNS, D>(s, q + down * pitch(D), k + across * pitch(D));
+#pragma unroll
+        for (int i = 0; i < ROWS; i++) {
+            const u64 row = first_row + i * DOWN + down;
+            const u64 seen = shape.causal && row + 1 < shape.keys ? row + 1 : shape.keys;
+            f32 highest = max[i];
+#pragma unroll
+            for (int j = 0; j < COLUMNS; j++) {
+                s[i][j] = first_key + j * ACROSS + across < seen ? s[i][j] * to_power : -INFINITE;
+                highest = fmaxf(highest, s[i][j]);
+            }
+            highest = row_reduce<Max>(highest);
+            const f32 correction = power_of_two(max[i] - highest);
+            max[i] = highest;
+            sum[i] *= correction;
+#pragma unroll
+            for (int j = 0; j < COLUMNS; j++) {
+                s[i][j] = power_of_two(s[i][j] - highest);
+                sum[i] += s[i][j];
+            }
+#pragma unroll
+            for (int j = 0; j < Columns<D>::COUNT; j++) out[i][j] *= correction;
+        }
+        __syncthreads();
+        keep<ROWS, COLUMNS, Tile::K>(p, s, down, across);
+        // A row of exponents is read by the threads that wrote it, which are of one warp.
+        __syncwarp();
+        multiply<ROWS, Tile::K, D>(out, p + down * pitch(Tile::K), v, across);
+    }
+
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) {
+        const u64 row = first_row + i * DOWN + down;
+        const f32 total = row_reduce<Sum>(sum[i]);
+        if (row >= shape.rows) continue;
+        T* const to = a.out.of(place.b, place.h) + row * a.out.row;
+        Columns<D>::write(to, out[i], 1.f / total, across, shape.width, shape.aligned);
+        if (shape.lse && across == 0) shape.lse[place.head * shape.lse_stride + row] = max[i] * LN_2 + logf(total);
+    }
+}
+
+// delta = rowsum(grad ∘ out): a warp for each row.
+template <class T> __device__ __forceinline__ void attention_delta(u64 all, const Backward<T>& a) {
+    const Attention& shape = a.shape;
+    const int lane = threadIdx.x % 32;
+    for (u64 i = thread_index() / 32; i < all; i += thread_count() / 32) {
+        const u64 head = i / shape.rows, row = i % shape.rows, b = head / shape.heads, h = head % shape.heads;
+        const T *const grad = a.grad.of(b, h) + row * a.grad.row, *const out = a.out.of(b, h) + row * a.out.row;
+        f32 sum = 0.f;
+        if (shape.aligned) {
+            for (u64 x = lane * 4; x < shape.width; x += 32 * 4) {
+                const Pack<T, 4> g = load<T, 4>(grad + x), o = load<T, 4>(out + x);
+#pragma unroll
+                for (int e = 0; e < 4; e++) sum = fmaf(to_f32(g.at[e]), to_f32(o.at[e]), sum);
+            }
+        } else {
+            for (u64 x = lane; x < shape.width; x += 32) sum = fmaf(to_f32(grad[x]), to_f32(out[x]), sum);
+        }
+        sum = warp_reduce<Sum>(sum);
+        if (lane == 0) a.delta[i] = sum;
+    }
+}
+
+// The thread's rectangle of P = softmax(S) and of dS = P ∘ (dP − delta), from tiles in shared memory: `s` and `ds` come
+// as zeros. Where a query does not see a key, or one of both is outside, they stay zero.
+template <int ROWS, int COLUMNS, int D, class T>
+__device__ __forceinline__ void score_gradients(
+    f32 (&p)[ROWS][COLUMNS], f32 (&ds)[ROWS][COLUMNS], f32 scale, const Backward<T>& a, const Place& place,
+    const f32* q, const f32* grad, const f32* k, const f32* v, u64 first_row, u64 first_key
+) {
+    const Attention& shape = a.shape;
+    const int across = threadIdx.x % ACROSS, down = threadIdx.x / ACROSS;
+    multiply_rows<ROWS, COLUMNS, D>(p, q + down * pitch(D), k + across * pitch(D));
+    multiply_rows<ROWS, COLUMNS, D>(ds, grad + down * pitch(D), v + across * pitch(D));
+    const f32 to_power = scale * LOG2_E;
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) {
+        const u64 row = first_row + i * DOWN + down;
+        const bool inside = row < shape.rows;
+        const u64 seen = !inside ? 0 : shape.causal ? row + 1 : shape.keys;
+        const f32 shift = inside ? shape.lse[place.head * shape.lse_stride + row] * LOG2_E : 0.f;
+        const f32 delta = inside ? a.delta[place.head * shape.rows + row] : 0.f;
+#pragma unroll
+        for (int j = 0; j < COLUMNS; j++) {
+            const bool visible = first_key + j * ACROSS + across < seen;
+            p[i][j] = visible ? power_of_two(fmaf(p[i][j], to_power, -shift)) : 0.f;
+            ds[i][j] = visible ? p[i][j] * (ds[i][j] - delta) : 0.f;
+        }
+    }
+}
+
+// One tile of keys against all queries that see it: dV = Pᵀ dO, dK = scale·dSᵀ Q.
+template <class T, int D> __device__ __forceinline__ void attention_key_gradients(f32 scale, const Backward<T>& a) {
+    using Tile = KeyGradientTile<D>;
+    constexpr int ROWS = Tile::Q / DOWN, COLUMNS = Tile::K / ACROSS, KEYS = Tile::K / DOWN;
+    extern __shared__ __align__(16) f32 shared[];
+    f32 *const k = shared, *const v = k + Tile::K * pitch(D);
+    f32 *const q = v + Tile::K * pitch(D), *const grad = q + Tile::Q * pitch(D);
+    f32 *const p = grad + Tile::Q * pitch(D), *const ds = p + Tile::Q * pitch(Tile::K);
+
+    const Attention& shape = a.shape;
+    const int across = threadIdx.x % ACROSS, down = threadIdx.x / ACROSS;
+    const Place place(shape, tiles_of(shape.keys, Tile::K));
+    const u64 first_key = u64(place.tile) * Tile::K, keys = shape.keys - first_key;
+    const T *const queries = a.q.of(place.b, place.h), *const grads = a.grad.of(place.b, place.h);
+    stage<T, Tile::K, D>(k, a.k.of(place.b, place.h) + first_key * a.k.row, a.k.row, keys, shape.width, shape.aligned);
+    stage<T, Tile::K, D>(v, a.v.of(place.b, place.h) + first_key * a.v.row, a.v.row, keys, shape.width, shape.aligned);
+
+    f32 dk[KEYS][Columns<D>::COUNT] = {}, dv[KEYS][Columns<D>::COUNT] = {};
+    for (u64 first_row = shape.causal ? first_key : 0; first_row < shape.rows; first_row += Tile::Q) {
+        __syncthreads();
+        const u64 left = shape.rows - first_row;
+        stage<T, Tile::Q, D>(q, queries + first_row * a.q.row, a.q.row, left, shape.width, shape.aligned);
+        stage<T, Tile::Q, D>(grad, grads + first_row * a.grad.row, a.grad.row, left, shape.width, shape.aligned);
+        __syncthreads();
+        f32 scores[ROWS][COLUMNS] = {}, gradients[ROWS][COLUMNS] = {};
+        score_gradients<ROWS, COLUMNS, D>(scores, gradients, scale, a, place, q, grad, k, v, first_row, first_key);
+        keep<ROWS, COLUMNS, Tile::K>(p, scores, down, across);
+        keep<ROWS, COLUMNS, Tile::K>(ds, gradients, down, across);
+        __syncthreads();
+        multiply_columns<KEYS, Tile::Q, pitch(Tile::K), D>(dv, p + down * KEYS, grad, across);
+        multiply_columns<KEYS, Tile::Q, pitch(Tile::K), D>(dk, ds + down * KEYS, q, across);
+    }
+
+#pragma unroll
+    for (int i = 0; i < KEYS; i++) {
+        const int key = down * KEYS + i;
+        if (key >= keys) continue;
+        T* const dk_row = a.dk.of(place.b, place.h) + (first_key + key) * a.dk.row;
+        T* const dv_row = a.dv.of(place.b, place.h) + (first_key + key) * a.dv.row;
+        Columns<D>::write(dk_row, dk[i], scale, across, shape.width, shape.aligned);
+        Columns<D>::write(dv_row, dv[i], 1.f, across, shape.width, shape.aligned);
+    }
+}
+
+// One tile of queries against all keys that it sees: dQ = scale·dS K.
+template <class T, int D> __device__ __forceinline__ void attention_query_gradients(f32 scale, const Backward<T>& a) {
+    using Tile = QueryGradientTile<D>;
+    constexpr int ROWS = Tile::Q / DOWN, COLUMNS = Tile::K / ACROSS;
+    extern __shared__ __align__(16) f32 shared[];
+    f32 *const q = shared, *const grad = q + Tile::Q * pitch(D);
+    f32 *const k = grad + Tile::Q * pitch(D), *const v = k + Tile::K * pitch(D), *const ds = v + Tile::K * pitch(D);
+
+    const Attention& shape = a.shape;
+    const int across = threadIdx.x % ACROSS, down = threadIdx.x / ACROSS;
+    const u32 tiles = tiles_of(shape.rows, Tile::Q);
+    const Place place(shape, tiles);
+    const u64 first_row = u64(tiles - 1 - place.tile) * Tile::Q, rows = shape.rows - first_row;
+    const u64 end = shape.causal && first_row + Tile::Q < shape.keys ? first_row + Tile::Q : shape.keys;
+    const T *const keys = a.k.of(place.b, place.h), *const values = a.v.of(place.b, place.h);
+    const T* const grads = a.grad.of(place.b, place.h) + first_row * a.grad.row;
+    stage<T, Tile::Q, D>(
+        q, a.q.of(place.b, place.h) + first_row * a.q.row, a.q.row, rows, shape.width, shape.aligned
+    );
+    stage<T, Tile::Q, D>(grad, grads, a.grad.row, rows, shape.width, shape.aligned);
+
+    f32 dq[ROWS][Columns<D>::COUNT] = {};
+    for (u64 first_key = 0; first_key < end; first_key += Tile::K) {
+        __syncthreads();
+        const u64 left = shape.keys - first_key;
+        stage<T, Tile::K, D>(k, keys + first_key * a.k.row, a.k.row, left, shape.width, shape.aligned);
+        stage<T, Tile::K, D>(v, values + first_key * a.v.row, a.v.row, left, shape.width, shape.aligned);
+        __syncthreads();
+        f32 scores[ROWS][COLUMNS] = {}, gradients[ROWS][COLUMNS] = {};
+        score_gradients<ROWS, COLUMNS, D>(scores, gradients, scale, a, place, q, grad, k, v, first_row, first_key);
+        keep<ROWS, COLUMNS, Tile::K>(ds, gradients, down, across);
+        // A row of gradients is read by the threads that wrote it, which are of one warp.
+        __syncwarp();
+        multiply<ROWS, Tile::K, D>(dq, ds + down * pitch(Tile::K), k, across);
+    }
+
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) {
+        const int row = i * DOWN + down;
+        if (row >= rows) continue;
+        T* const to = a.dq.of(place.b, place.h) + (first_row + row) * a.dq.row;
+        Columns<D>::write(to, dq[i], scale, across, shape.width, shape.aligned);
+    }
+}
+
+#define KERNELS(T, D) \
+    extern "C" __global__ void __launch_bounds__(THREADS) \
+    attention_##D##_##T(f32 scale, const Forward<T> a) { attention<T, D>(scale, a); } \
+    extern "C" __global__ void __launch_bounds__(THREADS) \
+    attention_key_gradients_##D##_##T(f32 scale, const Backward<T> a) { attention_key_gradients<T, D>(scale, a); } \
+    extern "C" __global__ void __launch_bounds__(THREADS) \
+    attention_query_gradients_##D##_##T(f32 scale, const Backward<T> a) { attention_query_gradients<T, D>(scale, a); }
+#define ATTENTION(T) \
+    KERNELS(T, 32) KERNELS(T, 64) KERNELS(T, 80) KERNELS(T, 128) \
+    extern "C" __global__ void attention_delta_##T(u64 rows, const Backward<T> a) { attention_delta(rows, a); }
+FOR_FLOATS(ATTENTION)

@@ -24,7 +24,7 @@ pub(super) const PRELUDE: &str = include_str!("prelude.cuh");
 
 /// The translation units, each compiled by itself.
 pub(super) const UNITS: &[(&str, &str)] = &[
-    ("attention", include_str!("attention.cu")),
+    ("attention", concat!(include_str!("attention.cuh"), include_str!("attention.cu"))),
     ("batch_norm", include_str!("batch_norm.cu")),
     ("convolution", include_str!("convolution.cu")),
     ("elementwise", include_str!("elementwise.cu")),

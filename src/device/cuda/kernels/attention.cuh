@@ -1,0 +1,59 @@
+// In front of the units of attention: what their kernels are given. Fields take 8 bytes each, as the launcher packs them.
+
+// One tensor of (batch, heads, rows, width); strides in elements, rows contiguous.
+template <class T> struct Heads {
+    T* at;
+    u64 batch, head, row;
+
+    __device__ __forceinline__ T* of(u64 b, u64 h) const { return at + b * batch + h * head; }
+};
+
+// The part of the problem that is the same for all kernels.
+struct Attention {
+    u64 heads, rows, keys, width;
+    u64 causal;
+    // All addresses and strides permit four elements at once (eight where they have 16 bits).
+    u64 aligned;
+    // Logarithms of sums of exponents, `lse_stride` for each head; null where nobody asks for them.
+    f32* lse;
+    u64 lse_stride;
+};
+
+template <class T> struct Forward {
+    Attention shape;
+    Heads<const T> q, k, v;
+    Heads<T> out;
+};
+
+template <class T> struct Backward {
+    Attention shape;
+    Heads<const T> q, k, v, out, grad;
+    Heads<T> dq, dk, dv;
+    // rowsum(grad ∘ out), one for each row of each head.
+    f32* delta;
+};
+
+// Which head and which tile of its rows a block works on. Blocks of one head are neighbours, so that they share what the
+// second-level cache holds of it.
+struct Place {
+    u64 b, h, head;
+    u32 tile;
+
+    __device__ __forceinline__ Place(const Attention& shape, u32 tiles)
+        : head(blockIdx.x / tiles), tile(blockIdx.x % tiles) {
+        b = head / shape.heads;
+        h = head % shape.heads;
+    }
+};
+
+__device__ __forceinline__ u32 tiles_of(u64 n, u32 unit) { return u32((n + unit - 1) / unit); }
+
+constexpr f32 LOG2_E = 1.44269504088896340736f;
+constexpr f32 LN_2 = 0.693147180559945309417f;
+
+// 2^x, to two units in the last place.
+__device__ __forceinline__ f32 power_of_two(f32 x) {
+    f32 y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}

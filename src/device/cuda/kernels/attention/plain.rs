@@ -1,0 +1,154 @@
+//! Attention in f32 without tensor cores, for elements of any type.
+
+use super::Problem;
+use crate::device::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
+use crate::units::Address;
+
+const THREADS: u32 = 128;
+
+/// Elements that are moved at once.
+const VECTOR: usize = 4;
+
+/// The largest head.
+pub(super) const WIDEST: usize = 128;
+
+/// The kernels for heads of up to `width` elements.
+struct Variant {
+    width: usize,
+    forward: &'static str,
+    key_gradients: &'static str,
+    query_gradients: &'static str,
+}
+
+/// From narrow to wide.
+const VARIANTS: [Variant; 4] = [
+    Variant {
+        width: 32,
+        forward: "attention_32",
+        key_gradients: "attention_key_gradients_32",
+        query_gradients: "attention_query_gradients_32",
+    },
+    Variant {
+        width: 64,
+        forward: "attention_64",
+        key_gradients: "attention_key_gradients_64",
+        query_gradients: "attention_query_gradients_64",
+    },
+    Variant {
+        width: 80,
+        forward: "attention_80",
+        key_gradients: "attention_key_gradients_80",
+        query_gradients: "attention_query_gradients_80",
+    },
+    Variant {
+        width: WIDEST,
+        forward: "attention_128",
+        key_gradients: "attention_key_gradients_128",
+        query_gradients: "attention_query_gradients_128",
+    },
+];
+
+/// The variant for heads of `width` elements; the widest where there is none.
+fn variant(width: usize) -> &'static Variant {
+    let [.., widest] = &VARIANTS;
+    VARIANTS.iter().find(|variant| width <= variant.width).unwrap_or(widest)
+}
+
+/// Queries and keys that are in shared memory at once, as attention.cu has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Tile {
+    queries: usize,
+    keys: usize,
+}
+
+/// Elements of a row of `width` in shared memory.
+const fn pitch(width: usize) -> usize {
+    width + 4
+}
+
+impl Tile {
+    /// Chips before sm_80 have 64 KiB of shared memory a block.
+    const fn forward(width: usize, large: bool) -> Self {
+        Self { queries: if width <= 80 || large { 64 } else { 32 }, keys: if width <= 80 { 64 } else { 32 } }
+    }
+
+    const fn key_gradients(width: usize, large: bool) -> Self {
+        Self { queries: if large { 32 } else { 16 }, keys: if width <= 80 { 64 } else { 32 } }
+    }
+
+    const fn query_gradients(width: usize, large: bool) -> Self {
+        let narrow = width <= if large { 80 } else { 64 };
+        Self { queries: if narrow { 64 } else { 32 }, keys: if width <= 80 || large { 32 } else { 16 } }
+    }
+
+    /// Floats of the scores.
+    const fn scores(self) -> usize {
+        self.queries * pitch(self.keys)
+    }
+
+    /// Floats of queries, keys and values, with the exponents in the place of the keys.
+    const fn forward_floats(self, width: usize) -> usize {
+        let (keys, scores) = (self.keys * pitch(width), self.scores());
+        self.queries * pitch(width) + keys + if keys > scores { keys } else { scores }
+    }
+
+    /// Floats of queries, keys, values, gradients and `scores` matrices of scores.
+    const fn backward_floats(self, width: usize, scores: usize) -> usize {
+        2 * (self.queries + self.keys) * pitch(width) + scores * self.scores()
+    }
+}
+
+/// A block for each `unit` of the `rows` of each head.
+fn grid(problem: &Problem<'_>, rows: usize, unit: usize, floats: usize) -> Grid {
+    let blocks = blocks_of(problem.heads() * rows.div_ceil(unit), 1);
+    Grid::row(blocks, THREADS).with_shared((floats * size_of::<f32>()) as u32)
+}
+
+pub(super) fn forward(queue: &mut Queue<'_>, problem: &Problem<'_>) -> Result<(), Refusal> {
+    let variant = variant(problem.shape.head_size);
+    let tile = Tile::forward(variant.width, queue.capability() >= 80);
+    let grid = grid(problem, problem.shape.rows, tile.queries, tile.forward_floats(variant.width));
+    queue.launch(variant.forward, &[problem.dtype], grid, &mut problem.arguments(VECTOR, None))
+}
+
+/// Writes the sum of gradient times result of each row to `delta`.
+pub(super) fn delta(queue: &mut Queue<'_>, problem: &Problem<'_>, delta: Address) -> Result<(), Refusal> {
+    const WARPS: usize = 8;
+    let rows = problem.all_rows();
+    let blocks = blocks_of(rows, WARPS).min(32 * queue.multiprocessors());
+    let grid = Grid::row(blocks, 32 * WARPS as u32);
+    let mut arguments = problem.behind(Arguments::new().count(rows), VECTOR, Some(delta));
+    queue.launch("attention_delta", &[problem.dtype], grid, &mut arguments)
+}
+
+pub(super) fn backward(queue: &mut Queue<'_>, problem: &Problem<'_>, delta: Address) -> Result<(), Refusal> {
+    let variant = variant(problem.shape.head_size);
+    let (large, types) = (queue.capability() >= 80, [problem.dtype]);
+    let mut arguments = problem.arguments(VECTOR, Some(delta));
+
+    let tile = Tile::key_gradients(variant.width, large);
+    let keys = grid(problem, problem.keys, tile.keys, tile.backward_floats(variant.width, 2));
+    queue.launch(variant.key_gradients, &types, keys, &mut arguments)?;
+
+    let tile = Tile::query_gradients(variant.width, large);
+    let queries = grid(problem, problem.shape.rows, tile.queries, tile.backward_floats(variant.width, 1));
+    queue.launch(variant.query_gradients, &types, queries, &mut arguments)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tiles_fit_shared_memory() {
+        for Variant { width, .. } in VARIANTS {
+            for (large, bytes) in [(false, 64 << 10), (true, 99 << 10)] {
+                let forward = Tile::forward(width, large).forward_floats(width);
+                let of_keys = Tile::key_gradients(width, large).backward_floats(width, 2);
+                let of_queries = Tile::query_gradients(width, large).backward_floats(width, 1);
+                let most = [forward, of_keys, of_queries].into_iter().max();
+                assert!(most.is_some_and(|floats| 4 * floats <= bytes), "{width}, {large}");
+            }
+        }
+    }
+}
