@@ -1,6 +1,7 @@
 //! What one open GPU consists of.
 
 use super::blas::Blas;
+use super::dnn::Dnn;
 use super::driver::Properties;
 use super::modules::Modules;
 use super::scratch::Scratch;
@@ -12,6 +13,7 @@ pub(super) struct Gpu {
     pub modules: Modules,
     pub scratch: Scratch,
     pub blas: Blas,
+    pub dnn: Dnn,
     /// What f32 products may be rounded to.
     pub precision: MatrixPrecision,
 }

@@ -5,6 +5,7 @@
 //! for a kernel except to read what it wrote.
 
 mod blas;
+mod dnn;
 mod driver;
 mod events;
 mod gpu;
@@ -25,6 +26,7 @@ use super::{
 use crate::allocator::{HostMemorySource, SegmentSource};
 use crate::units::{Address, StreamId};
 use blas::Blas;
+use dnn::Dnn;
 use events::{COPY_STREAM, SharedStreams};
 use gpu::Gpu;
 use libraries::Needed;
@@ -66,6 +68,7 @@ impl CudaDevice {
             modules: Modules::load(properties.capability).map_err(refused)?,
             scratch: Scratch::default(),
             blas: Blas::new(&properties.name).map_err(refused)?,
+            dnn: Dnn::open(),
             precision: MatrixPrecision::default(),
             properties,
         };
@@ -83,6 +86,12 @@ impl CudaDevice {
     #[must_use]
     pub fn capability(&self) -> (u32, u32) {
         (self.gpu.properties.capability, self.gpu.properties.multiprocessors)
+    }
+
+    /// Why own kernels compute what a library could have: sentences for people.
+    #[must_use]
+    pub fn notes(&self) -> &[String] {
+        self.gpu.dnn.notes()
     }
 
     fn refused(&self, operation: &'static str, refusal: impl Into<Refusal>) -> DeviceError {

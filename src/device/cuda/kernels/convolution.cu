@@ -1,1 +1,215 @@
-// TODO
+// Convolutions where cuDNN is not: products of matrices that are never written down. Blocks of 64 × 64 results go through
+// shared memory 16 factors deep; where that makes too few blocks the depth is split, and what the parts add up to is summed
+// by a kernel of its own, in a fixed order.
+
+constexpr int TILE = 64, DEPTH = 16, THREADS = 256, EACH = 4;
+// Rows of the left factor in shared memory: padded, still at multiples of 16 bytes.
+constexpr int PITCH = TILE + 4;
+
+struct Geometry {
+    u64 batch, in_channels, in_height, in_width, out_channels, out_height, out_width, kernel, stride, padding;
+};
+
+// Where a column's windows begin: image and place in the plane, both of the tensor that is read.
+struct Column {
+    u64 base;
+    i32 y, x;
+    bool inside;
+};
+
+// Each role is C[m, n] = Σ_k A[m, k] · B[k, n]. `area` is the number of columns that lie one behind the other in the result,
+// before those of the next row; a column's B is zero where its window reaches beyond the plane.
+
+// Rows are output channels, columns places of the output, the depth is the window.
+struct Forward {
+    Geometry g;
+
+    __device__ u32 rows() const { return u32(g.out_channels); }
+    __device__ u32 columns() const { return u32(g.batch * g.out_height * g.out_width); }
+    __device__ u32 depth() const { return u32(g.in_channels * g.kernel * g.kernel); }
+    __device__ u32 area() const { return u32(g.out_height * g.out_width); }
+
+    template <class T> __device__ f32 a(const T* weight, u32 m, u32 k) const {
+        return to_f32(weight[u64(m) * depth() + k]);
+    }
+    __device__ Column column(u32 n) const {
+        const u32 place = n % area(), image = n / area();
+        const i32 y = i32(place / u32(g.out_width)), x = i32(place % u32(g.out_width));
+        const i32 stride = i32(g.stride), padding = i32(g.padding);
+        return {image * g.in_channels * g.in_height * g.in_width, y * stride - padding, x * stride - padding,
+                n < columns()};
+    }
+    template <class T> __device__ f32 b(const T* src, Column at, u32 k) const {
+        const u32 side = u32(g.kernel), v = k % side, rest = k / side;
+        const i32 y = at.y + i32(rest % side), x = at.x + i32(v);
+        const u64 channel = rest / side;
+        if (y < 0 || x < 0 || y >= i32(g.in_height) || x >= i32(g.in_width)) return 0.f;
+        return to_f32(src[at.base + (channel * g.in_height + u32(y)) * g.in_width + u32(x)]);
+    }
+};
+
+// Rows are input channels, columns places of the input, the depth is output channels by windows.
+struct BackwardInput {
+    Geometry g;
+
+    __device__ u32 rows() const { return u32(g.in_channels); }
+    __device__ u32 columns() const { return u32(g.batch * g.in_height * g.in_width); }
+    __device__ u32 depth() const { return u32(g.out_channels * g.kernel * g.kernel); }
+    __device__ u32 area() const { return u32(g.in_height * g.in_width); }
+
+    template <class T> __device__ f32 a(const T* weight, u32 m, u32 k) const {
+        const u32 window = u32(g.kernel * g.kernel);
+        return to_f32(weight[(u64(k / window) * g.in_channels + m) * window + k % window]);
+    }
+    __device__ Column column(u32 n) const {
+        const u32 place = n % area(), image = n / area();
+        const i32 y = i32(place / u32(g.in_width)), x = i32(place % u32(g.in_width)), padding = i32(g.padding);
+        return {image * g.out_channels * g.out_height * g.out_width, y + padding, x + padding, n < columns()};
+    }
+    template <class T> __device__ f32 b(const T* grad, Column at, u32 k) const {
+        const u32 side = u32(g.kernel), rest = k / side;
+        const i32 y = at.y - i32(rest % side), x = at.x - i32(k % side), stride = i32(g.stride);
+        const u64 channel = rest / side;
+        if (y < 0 || x < 0) return 0.f;
+        const i32 row = y / stride, col = x / stride;
+        if (row * stride != y || col * stride != x || row >= i32(g.out_height) || col >= i32(g.out_width)) return 0.f;
+        return to_f32(grad[at.base + (channel * g.out_height + u32(row)) * g.out_width + u32(col)]);
+    }
+};
+
+// Rows are output channels, columns the window, the depth is places of the output.
+struct BackwardWeight {
+    Geometry g;
+
+    __device__ u32 rows() const { return u32(g.out_channels); }
+    __device__ u32 columns() const { return u32(g.in_channels * g.kernel * g.kernel); }
+    __device__ u32 depth() const { return u32(g.batch * g.out_height * g.out_width); }
+    __device__ u32 area() const { return columns(); }
+
+    template <class T> __device__ f32 a(const T* grad, u32 m, u32 k) const {
+        const u32 places = u32(g.out_height * g.out_width);
+        return to_f32(grad[(k / places * g.out_channels + m) * places + k % places]);
+    }
+    __device__ Column column(u32 n) const {
+        const u32 side = u32(g.kernel), rest = n / side;
+        const i32 padding = i32(g.padding);
+        return {rest / side * (g.in_height * g.in_width), i32(rest % side) - padding, i32(n % side) - padding,
+                n < columns()};
+    }
+    template <class T> __device__ f32 b(const T* src, Column at, u32 k) const {
+        const u32 width = u32(g.out_width), rest = k / width;
+        const i32 stride = i32(g.stride);
+        const i32 y = at.y + i32(rest % u32(g.out_height)) * stride, x = at.x + i32(k % width) * stride;
+        const u64 image = rest / u32(g.out_height);
+        if (y < 0 || x < 0 || y >= i32(g.in_height) || x >= i32(g.in_width)) return 0.f;
+        return to_f32(src[image * g.in_channels * g.in_height * g.in_width + at.base + u32(y) * g.in_width + u32(x)]);
+    }
+};
+
+// A block of the grid's x takes 64 columns, of its y 64 rows, of its z a part of the depth (`each` factors, a multiple of
+// DEPTH). With `parts` the sums go there, part by part in the result's layout, else to the result.
+template <class Role, class T>
+__device__ void convolve(const T* left, const T* right, T* dst, f32* parts, u64 each, const Geometry& geometry) {
+    __shared__ alignas(16) f32 a[DEPTH][PITCH];
+    __shared__ f32 b[DEPTH][TILE];
+    const Role role{geometry};
+    const u32 t = threadIdx.x, rows = role.rows(), columns = role.columns(), area = role.area();
+    const u32 first_row = blockIdx.y * TILE, first_column = blockIdx.x * TILE;
+    const u64 from = blockIdx.z * each, end = from + each < role.depth() ? from + each : role.depth();
+
+    const u32 a_depth = t % DEPTH, a_row = t / DEPTH, b_column = t % TILE, b_depth = t / TILE;
+    const Column column = role.column(first_column + b_column);
+    const u32 row = t / 16 * EACH, col = t % 16;
+    f32 sums[EACH][EACH] = {};
+
+    for (u64 at = from; at < end; at += DEPTH) {
+        const u32 k = u32(at) + a_depth;
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            const u32 m = a_row + i * 16;
+            a[a_depth][m] = first_row + m < rows && k < end ? role.a(left, first_row + m, k) : 0.f;
+        }
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            const u32 d = b_depth + i * 4;
+            b[d][b_column] = column.inside && at + d < end ? role.b(right, column, u32(at) + d) : 0.f;
+        }
+        __syncthreads();
+#pragma unroll
+        for (int d = 0; d < DEPTH; d++) {
+            const Pack<f32, EACH> x = load<f32, EACH>(&a[d][row]);
+            f32 y[EACH];
+#pragma unroll
+            for (int j = 0; j < EACH; j++) y[j] = b[d][col + 16 * j];
+#pragma unroll
+            for (int i = 0; i < EACH; i++) {
+#pragma unroll
+                for (int j = 0; j < EACH; j++) sums[i][j] += x.at[i] * y[j];
+            }
+        }
+        __syncthreads();
+    }
+
+    const u64 len = u64(rows) * columns;
+#pragma unroll
+    for (int j = 0; j < EACH; j++) {
+        const u32 n = first_column + col + 16 * j;
+        if (n >= columns) continue;
+        const u64 base = u64(n / area) * rows * area + n % area;
+#pragma unroll
+        for (int i = 0; i < EACH; i++) {
+            const u32 m = first_row + row + i;
+            if (m >= rows) continue;
+            const u64 to = base + u64(m) * area;
+            if (parts) parts[blockIdx.z * len + to] = sums[i][j];
+            else dst[to] = from_f32<T>(sums[i][j]);
+        }
+    }
+}
+
+// Adds up what the parts of the depth came to.
+template <class T> __device__ void sum_parts(const f32* parts, T* dst, u64 len, u64 count) {
+    for (u64 i = thread_index(); i < len; i += thread_count()) {
+        f32 sum = 0.f;
+        for (u64 part = 0; part < count; part++) sum += parts[part * len + i];
+        dst[i] = from_f32<T>(sum);
+    }
+}
+
+// Adds each channel's bias to its planes of `area` elements. The first `packs` times 16 bytes are taken 16 bytes at once: none
+// where `dst` is not aligned. `len` fits 32 bits.
+template <class T> __device__ void add_bias(T* dst, const T* bias, u64 len, u64 packs, u32 channels, u32 area) {
+    constexpr int N = WIDE<T>;
+    const bool whole = area % N == 0;
+    for (u64 i = thread_index(); i < packs; i += thread_count()) {
+        Pack<T, N> pack = load<T, N>(dst + i * N);
+        const u32 first = u32(i) * N;
+        f32 offset = to_f32(bias[first / area % channels]);
+#pragma unroll
+        for (int j = 0; j < N; j++) {
+            if (!whole) offset = to_f32(bias[(first + j) / area % channels]);
+            pack.at[j] = from_f32<T>(to_f32(pack.at[j]) + offset);
+        }
+        store(dst + i * N, pack);
+    }
+    for (u64 i = packs * N + thread_index(); i < len; i += thread_count()) {
+        dst[i] = from_f32<T>(to_f32(dst[i]) + to_f32(bias[u32(i) / area % channels]));
+    }
+}
+
+#define CONVOLVE(NAME, ROLE, T) \
+    extern "C" __global__ void __launch_bounds__(THREADS) \
+    NAME##_##T(const T* left, const T* right, T* dst, f32* parts, u64 each, Geometry geometry) { \
+        convolve<ROLE>(left, right, dst, parts, each, geometry); \
+    }
+#define CONVOLUTION(T) \
+    CONVOLVE(conv2d, Forward, T) \
+    CONVOLVE(conv2d_backward_input, BackwardInput, T) \
+    CONVOLVE(conv2d_backward_weight, BackwardWeight, T) \
+    extern "C" __global__ void conv2d_sum_parts_##T(const f32* parts, T* dst, u64 len, u64 count) { \
+        sum_parts(parts, dst, len, count); \
+    } \
+    extern "C" __global__ void conv2d_bias_##T(T* dst, const T* bias, u64 len, u64 packs, u32 channels, u32 area) { \
+        add_bias(dst, bias, len, packs, channels, area); \
+    }
+FOR_FLOATS(CONVOLUTION)

@@ -1,0 +1,174 @@
+//! The three products of a convolution.
+
+use std::fmt;
+
+use super::descriptor::Pointer;
+use super::graph::{Graph, Layout, Place, Role, Windows, data_type};
+use super::handle::{Handle, refused};
+use super::plan::{Plan, Rules};
+use super::{Key, LARGEST_WORKSPACE, execute};
+use crate::device::cuda::queue::{Queue, Refusal};
+use crate::device::{ConvShape, DType, Operand};
+
+/// One of the products of a convolution: a source, a weight and a result, of which `role` says what is computed.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::device::cuda) struct Convolution<'a> {
+    pub role: Role,
+    pub shape: &'a ConvShape,
+    /// (batch, in, height, width).
+    pub src: Operand,
+    /// (out, in, kernel, kernel).
+    pub weight: Operand,
+    /// (batch, out, height, width).
+    pub dst: Operand,
+}
+
+/// What the choice of an engine depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct ConvolutionKey {
+    role: Role,
+    shape: ConvShape,
+    dtype: DType,
+    /// f32 factors may be rounded.
+    tf32: bool,
+    /// All tensors lie at multiples of so many bytes.
+    alignment: u8,
+}
+
+impl fmt::Display for ConvolutionKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { role, shape, dtype, tf32, alignment } = self;
+        let ConvShape { batch, in_channels, in_height, in_width, out_channels, kernel, stride, padding, .. } = shape;
+        let rounded = if *tf32 { " in TF32" } else { "" };
+        write!(
+            f,
+            "convolution, {role:?} of {batch}×{in_channels}×{in_height}×{in_width} to {out_channels} channels, windows \
+             of {kernel} by {stride} with {padding} around, {dtype:?}{rounded}, aligned to {alignment}"
+        )
+    }
+}
+
+impl ConvolutionKey {
+    /// `None` for what the library is not asked.
+    fn of(convolution: &Convolution<'_>, tf32: bool) -> Option<Self> {
+        let operands = [convolution.src, convolution.weight, convolution.dst];
+        let dtype = convolution.src.dtype;
+        data_type(dtype)?;
+        let same = operands.iter().all(|operand| operand.dtype == dtype && operand.len > 0);
+        let alignment = operands.iter().fold(16, |least, operand| least.min(alignment(operand)));
+        same.then_some(Self {
+            role: convolution.role,
+            shape: *convolution.shape,
+            dtype,
+            tf32: tf32 && dtype == DType::F32,
+            alignment,
+        })
+    }
+
+    fn place(&self) -> Place {
+        Place::Device(i64::from(self.alignment))
+    }
+
+    fn layouts(&self) -> [Layout; 3] {
+        let ConvShape { batch, in_channels, in_height, in_width, out_channels, out_height, out_width, kernel, .. } =
+            self.shape;
+        [
+            Layout::packed([batch, in_channels, in_height, in_width]),
+            Layout::packed([out_channels, in_channels, kernel, kernel]),
+            Layout::packed([batch, out_channels, out_height, out_width]),
+        ]
+    }
+
+    /// The graph of this convolution; its tensors are source, weight and result, in this order.
+    fn graph(&self) -> Result<Graph, Refusal> {
+        let dtype = data_type(self.dtype).ok_or_else(|| refused(format!("no type {:?}", self.dtype)))?;
+        let mut graph = Graph::default();
+        let [x, w, y] = self.layouts();
+        let tensors = [
+            graph.tensor(x, dtype, self.place())?,
+            graph.tensor(w, dtype, self.place())?,
+            graph.tensor(y, dtype, self.place())?,
+        ];
+        let side = |n: usize| i64::try_from(n).unwrap_or(i64::MAX);
+        let windows = Windows { stride: side(self.shape.stride), padding: side(self.shape.padding) };
+        graph.convolution(self.role, windows, tensors)?;
+        Ok(graph)
+    }
+
+    fn plan(&self, handle: &Handle) -> Result<Plan, Refusal> {
+        let tensor_cores = self.tf32 || self.dtype != DType::F32;
+        let rules = Rules { tensor_cores, workspace: LARGEST_WORKSPACE };
+        Plan::choose(handle, self.graph()?.finish(handle)?, rules)
+    }
+}
+
+/// The largest power of two, 16 at most, of which the operand's address is a multiple.
+fn alignment(operand: &Operand) -> u8 {
+    1 << operand.address.0.trailing_zeros().min(4)
+}
+
+/// Computes one product of a convolution; false where own kernels must.
+pub(in crate::device::cuda) fn convolve(queue: &mut Queue<'_>, convolution: &Convolution<'_>) -> Result<bool, Refusal> {
+    let tf32 = queue.gpu.precision.convolutions_in_tf32;
+    let Some(key) = ConvolutionKey::of(convolution, tf32) else { return Ok(false) };
+    let Convolution { src, weight, dst, .. } = convolution;
+    let tensors = [src, weight, dst].map(|operand| Pointer::from(operand.address));
+    execute(queue, Key::Convolution(key), |handle| key.plan(handle), &tensors)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::Address;
+
+    const SHAPE: ConvShape = ConvShape {
+        batch: 2,
+        in_channels: 3,
+        in_height: 8,
+        in_width: 6,
+        out_channels: 4,
+        out_height: 4,
+        out_width: 3,
+        kernel: 3,
+        stride: 2,
+        padding: 1,
+    };
+
+    fn convolution(dtype: DType, offset: u64) -> Convolution<'static> {
+        let operand = |at, len| Operand { address: Address(at), dtype, len };
+        let src = operand(512 + offset, SHAPE.in_len());
+        let [weight, dst] = [operand(4096, SHAPE.weight_len()), operand(8192, SHAPE.out_len())];
+        Convolution { role: Role::Forward, shape: &SHAPE, src, weight, dst }
+    }
+
+    fn key(dtype: DType, offset: u64, tf32: bool) -> Option<ConvolutionKey> {
+        ConvolutionKey::of(&convolution(dtype, offset), tf32)
+    }
+
+    #[test]
+    fn a_plan_is_for_the_worst_alignment_of_its_tensors() {
+        let alignment = |offset| key(DType::F16, offset, false).map(|key| key.alignment);
+        assert_eq!([0, 8, 2, 64].map(alignment), [Some(16), Some(8), Some(2), Some(16)]);
+    }
+
+    #[test]
+    fn only_single_precision_tells_tf32_apart() {
+        assert_ne!(key(DType::F32, 0, true), key(DType::F32, 0, false));
+        assert_eq!(key(DType::Bf16, 0, true), key(DType::Bf16, 0, false));
+        assert!(key(DType::Bf16, 0, true).is_some_and(|key| !key.tf32));
+    }
+
+    #[test]
+    fn doubles_and_mixed_types_are_not_asked_for() {
+        assert_eq!(key(DType::F64, 0, false), None);
+        let mut mixed = convolution(DType::F16, 0);
+        mixed.dst.dtype = DType::F32;
+        assert_eq!(ConvolutionKey::of(&mixed, false), None);
+    }
+
+    #[test]
+    fn layouts_are_those_of_the_kernels() {
+        let sides = key(DType::F32, 0, false).map(|key| key.layouts().map(|layout| layout.sides));
+        assert_eq!(sides, Some([[2, 3, 8, 6], [4, 3, 3, 3], [2, 4, 4, 3]]));
+    }
+}

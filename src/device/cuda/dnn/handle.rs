@@ -1,0 +1,80 @@
+//! The library's handle: one for the device, following the stream that is launched on.
+#![allow(unsafe_code)]
+
+use std::ffi::{CStr, c_char};
+use std::ptr;
+
+use cudarc::cudnn::sys;
+
+use crate::device::cuda::driver::Stream;
+use crate::device::cuda::queue::Refusal;
+
+/// An open cuDNN.
+pub(super) struct Handle {
+    raw: sys::cudnnHandle_t,
+    /// Where it launches now.
+    stream: Option<Stream>,
+}
+
+impl Handle {
+    /// Opens the library for the present context; it must have been loaded.
+    pub fn new() -> Result<Self, Refusal> {
+        let mut raw = ptr::null_mut();
+        // SAFETY: the library is loaded, a context is current, and one handle is written.
+        check(unsafe { sys::cudnnCreate(&raw mut raw) }, "cudnnCreate")?;
+        Ok(Self { raw, stream: None })
+    }
+
+    pub fn raw(&self) -> sys::cudnnHandle_t {
+        self.raw
+    }
+
+    /// What is executed from here on runs on `stream`.
+    pub fn follow(&mut self, stream: Stream) -> Result<(), Refusal> {
+        if self.stream == Some(stream) {
+            return Ok(());
+        }
+        self.stream = None;
+        // SAFETY: both are alive; the stream is a driver's stream of the same context.
+        check(unsafe { sys::cudnnSetStream(self.raw, stream.raw().cast()) }, "cudnnSetStream")?;
+        self.stream = Some(stream);
+        Ok(())
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        // SAFETY: the handle came from cudnnCreate and is not used again.
+        let _ = unsafe { sys::cudnnDestroy(self.raw) };
+    }
+}
+
+/// The library's version: 91400 is 9.14.0. It must have been loaded.
+pub(super) fn version() -> usize {
+    // SAFETY: the library is loaded.
+    unsafe { sys::cudnnGetVersion() }
+}
+
+/// A status that is not success as a refusal, with what the library says of its cause.
+pub(super) fn check(status: sys::cudnnStatus_t, what: impl std::fmt::Display) -> Result<(), Refusal> {
+    if status == sys::cudnnStatus_t::CUDNN_STATUS_SUCCESS {
+        return Ok(());
+    }
+    let cause = last_error();
+    let separator = if cause.is_empty() { "" } else { ": " };
+    Err(refused(format!("{status:?} to {what}{separator}{cause}")))
+}
+
+/// A refusal in the library's name.
+pub(super) fn refused(status: String) -> Refusal {
+    Refusal::Library { library: "cuDNN", status }
+}
+
+/// What the library last said of an error on this thread.
+fn last_error() -> String {
+    let mut text = [0_u8; 1024];
+    // SAFETY: the library writes a string of that many bytes at most, with its end.
+    unsafe { sys::cudnnGetLastErrorString(text.as_mut_ptr().cast::<c_char>(), text.len()) };
+    let text = CStr::from_bytes_until_nul(&text).map(|text| text.to_string_lossy().into_owned());
+    text.unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,108 @@
+//! Convolutions and attention through cuDNN's graphs. What it does not compute, or not by the rules, own kernels do: all
+//! of it is optional.
+
+mod convolution;
+mod descriptor;
+mod graph;
+mod handle;
+mod plan;
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fmt;
+
+use super::libraries::{self, Needed};
+use super::queue::{Queue, Refusal};
+use crate::units::Bytes;
+use convolution::ConvolutionKey;
+use descriptor::Pointer;
+use handle::Handle;
+use plan::Plan;
+
+pub(super) use convolution::{Convolution, convolve};
+pub(super) use graph::Role;
+
+/// The oldest library whose descriptors are those of the bindings.
+const OLDEST: usize = 90_100;
+
+/// The largest workspace that is asked of an engine: it is memory that PyTorch's curve may not have.
+const LARGEST_WORKSPACE: Bytes = Bytes::mib(512);
+
+/// The library where there is one, and the plans made so far.
+pub(super) struct Dnn {
+    /// `None` for what the library doesn't compute. Plans refer to the handle, which goes last.
+    plans: HashMap<Key, Option<Plan>>,
+    notes: Vec<String>,
+    handle: Option<Handle>,
+}
+
+impl Dnn {
+    /// Opens the library for the present context.
+    pub fn open() -> Self {
+        let opened = libraries::load(Needed::Cudnn).and_then(|()| match handle::version() {
+            version if version < OLDEST => Err(format!("cuDNN {version} is older than {OLDEST}")),
+            _ => Handle::new().map_err(|refusal| refusal.to_string()),
+        });
+        let (handle, notes) = match opened {
+            Ok(handle) => (Some(handle), Vec::new()),
+            Err(reason) => (None, vec![reason]),
+        };
+        Self { plans: HashMap::new(), notes, handle }
+    }
+
+    /// Why own kernels compute what they compute, in the order in which it was found out.
+    pub fn notes(&self) -> &[String] {
+        &self.notes
+    }
+}
+
+/// What a plan was made for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Key {
+    Convolution(ConvolutionKey),
+}
+
+impl fmt::Display for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Convolution(key) => key.fmt(f),
+        }
+    }
+}
+
+/// Executes the plan of `key`, made by `make` where it is asked for the first time. False where the library has none, or
+/// where it failed: then, and ever after, it is the own kernels' turn.
+fn execute(
+    queue: &mut Queue<'_>,
+    key: Key,
+    make: impl FnOnce(&Handle) -> Result<Plan, Refusal>,
+    tensors: &[Pointer],
+) -> Result<bool, Refusal> {
+    let stream = queue.stream;
+    let Dnn { plans, notes, handle } = &mut queue.gpu.dnn;
+    let Some(handle) = handle else { return Ok(false) };
+    let entry = match plans.entry(key) {
+        Entry::Occupied(entry) => entry.into_mut(),
+        Entry::Vacant(entry) => {
+            let made = make(handle).map_err(|refusal| notes.push(format!("{key}: {refusal}")));
+            entry.insert(made.ok())
+        }
+    };
+    let Some(plan) = entry else { return Ok(false) };
+    let workspace = match plan.workspace() {
+        0 => None,
+        bytes => match queue.gpu.scratch.take(bytes) {
+            Ok(area) => Some(area),
+            // Own kernels get along with less.
+            Err(failure) if !failure.lost() => return Ok(false),
+            Err(failure) => return Err(failure.into()),
+        },
+    };
+    let executed = handle.follow(stream).and_then(|()| plan.execute(handle, tensors, workspace));
+    if let Err(refusal) = executed {
+        notes.push(format!("{key}: {refusal}"));
+        *entry = None;
+        return Ok(false);
+    }
+    Ok(true)
+}

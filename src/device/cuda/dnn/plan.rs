@@ -1,0 +1,178 @@
+//! From a graph to something that can be executed: the first engine that may compute it.
+
+use cudarc::cudnn::sys::{cudnnBackendHeurMode_t as Mode, cudnnBackendNumericalNote_t as NumericalNote};
+
+use super::descriptor::{Descriptor, Kind, Name, Note, Pointer, execute};
+use super::graph::Operations;
+use super::handle::{Handle, refused};
+use crate::device::cuda::queue::Refusal;
+use crate::units::{Address, Bytes};
+
+/// What engines must not do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Rules {
+    /// Compute on tensor cores. For f32 operands these round to TensorFloat-32.
+    pub tensor_cores: bool,
+    /// The largest workspace.
+    pub workspace: Bytes,
+}
+
+/// An engine set up for one graph. Fields go in this order: each refers to those behind it.
+pub(super) struct Plan {
+    plan: Descriptor,
+    _config: Descriptor,
+    operations: Operations,
+    workspace: usize,
+}
+
+impl Plan {
+    /// Asks the library which engines compute the graph fastest and takes the first that obeys the rules. Nothing is
+    /// timed, so that every run takes the same one.
+    pub fn choose(handle: &Handle, operations: Operations, rules: Rules) -> Result<Self, Refusal> {
+        let mut refusals = Refusals::default();
+        for mode in [Mode::CUDNN_HEUR_MODE_A, Mode::CUDNN_HEUR_MODE_FALLBACK] {
+            let configs = match configs(&operations, mode) {
+                Ok(configs) => configs,
+                Err(refusal) => {
+                    refusals.last = Some(refusal.to_string());
+                    continue;
+                }
+            };
+            for config in configs {
+                refusals.engines += 1;
+                match setup(handle, &config, rules) {
+                    Ok(Ok((plan, workspace))) => {
+                        return Ok(Self { plan, _config: config, operations, workspace });
+                    }
+                    Ok(Err(broken)) => refusals.add(broken),
+                    Err(refusal) => refusals.last = Some(refusal.to_string()),
+                }
+            }
+        }
+        Err(refused(refusals.sentence()))
+    }
+
+    /// Bytes of workspace.
+    pub fn workspace(&self) -> usize {
+        self.workspace
+    }
+
+    /// Queues it on the handle's stream. `tensors` are those of the graph that are not between two operations, in the order
+    /// in which they were made.
+    pub fn execute(&self, handle: &Handle, tensors: &[Pointer], workspace: Option<Address>) -> Result<(), Refusal> {
+        let ids = self.operations.placed();
+        debug_assert_eq!(ids.len(), tensors.len());
+        let workspace = Pointer::from(workspace.unwrap_or(Address(0)));
+        let pack = Descriptor::new(Kind::CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR)?
+            .set(Name::CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, ids)?
+            .set(Name::CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, tensors)?
+            .set(Name::CUDNN_ATTR_VARIANT_PACK_WORKSPACE, &[workspace])?
+            .finalise()?;
+        execute(handle, &self.plan, &pack)
+    }
+}
+
+/// Engines for the graph, the most promising first.
+fn configs(operations: &Operations, mode: Mode) -> Result<Vec<Descriptor>, Refusal> {
+    let heuristics = Descriptor::new(Kind::CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR)?
+        .link(Name::CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, &[operations.descriptor()])?
+        .set(Name::CUDNN_ATTR_ENGINEHEUR_MODE, &[mode])?
+        .finalise()?;
+    heuristics.list(Name::CUDNN_ATTR_ENGINEHEUR_RESULTS, Kind::CUDNN_BACKEND_ENGINECFG_DESCRIPTOR)
+}
+
+/// A rule that an engine would break.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Broken {
+    Repeatable,
+    Precision,
+    Workspace,
+}
+
+/// The plan of a configuration and its workspace in bytes.
+fn setup(handle: &Handle, config: &Descriptor, rules: Rules) -> Result<Result<(Descriptor, usize), Broken>, Refusal> {
+    if let Some(broken) = broken(&notes(config)?, rules) {
+        return Ok(Err(broken));
+    }
+    let plan = Descriptor::new(Kind::CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)?
+        .of(Name::CUDNN_ATTR_EXECUTION_PLAN_HANDLE, handle)?
+        .link(Name::CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, &[config])?
+        .finalise()?;
+    let workspace = plan.number(Name::CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE)?;
+    let fits = u64::try_from(workspace).is_ok_and(|bytes| bytes <= rules.workspace.get());
+    Ok(if fits { Ok((plan, usize::try_from(workspace).unwrap_or_default())) } else { Err(Broken::Workspace) })
+}
+
+/// What the library says of an engine's arithmetic.
+fn notes(config: &Descriptor) -> Result<Vec<Note>, Refusal> {
+    let engine = config.first(Name::CUDNN_ATTR_ENGINECFG_ENGINE, Kind::CUDNN_BACKEND_ENGINE_DESCRIPTOR, 1)?;
+    let Some(engine) = engine.first() else { return Ok(Vec::new()) };
+    let mut notes = [Note::default(); 32];
+    let count = engine.get(Name::CUDNN_ATTR_ENGINE_NUMERICAL_NOTE, &mut notes)?;
+    Ok(notes[..count.min(notes.len())].to_vec())
+}
+
+/// PyTorch's rules, and that a run can be repeated bit for bit.
+fn broken(notes: &[Note], rules: Rules) -> Option<Broken> {
+    let says = |note: NumericalNote| notes.contains(&Note::from(note));
+    if says(NumericalNote::CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC) {
+        Some(Broken::Repeatable)
+    } else if says(NumericalNote::CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS)
+        || (!rules.tensor_cores && says(NumericalNote::CUDNN_NUMERICAL_NOTE_TENSOR_CORE))
+    {
+        Some(Broken::Precision)
+    } else {
+        None
+    }
+}
+
+/// Why no engine was taken.
+#[derive(Default)]
+struct Refusals {
+    engines: usize,
+    broken: Vec<Broken>,
+    /// What the library said last.
+    last: Option<String>,
+}
+
+impl Refusals {
+    fn add(&mut self, broken: Broken) {
+        self.broken.push(broken);
+    }
+
+    fn sentence(&self) -> String {
+        let count = |rule| self.broken.iter().filter(|&&broken| broken == rule).count();
+        let mut sentence = format!(
+            "none of {} engines ({} not repeatable, {} of less precision, {} with too large a workspace)",
+            self.engines,
+            count(Broken::Repeatable),
+            count(Broken::Precision),
+            count(Broken::Workspace),
+        );
+        if let Some(last) = &self.last {
+            sentence += "; last: ";
+            sentence += last;
+        }
+        sentence
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn engines_are_left_out_that_round_or_do_not_repeat() {
+        use NumericalNote as N;
+        let exact = Rules { tensor_cores: false, workspace: Bytes::ZERO };
+        let rounded = Rules { tensor_cores: true, ..exact };
+        let tensor_cores = [Note::from(N::CUDNN_NUMERICAL_NOTE_TENSOR_CORE)];
+        assert_eq!(broken(&[], exact), None);
+        assert_eq!(broken(&tensor_cores, exact), Some(Broken::Precision));
+        assert_eq!(broken(&tensor_cores, rounded), None);
+        let converts = [Note::from(N::CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS)];
+        assert_eq!(broken(&converts, rounded), Some(Broken::Precision));
+        let atomics = [tensor_cores[0], Note::from(N::CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC)];
+        assert_eq!(broken(&atomics, rounded), Some(Broken::Repeatable));
+    }
+}
