@@ -8,7 +8,7 @@ use clap::Args;
 use color_eyre::eyre::Result;
 use serde::Serialize;
 
-use super::spec;
+use super::{selftest, spec};
 use crate::allocator::Settings;
 use crate::device::cpu::{CpuDevice, CpuOptions};
 use crate::device::{Device, cuda};
@@ -20,6 +20,15 @@ pub(super) struct DoctorArgs {
     /// Print JSON.
     #[arg(long)]
     json: bool,
+    /// Compare every kernel of a device with the processor in f64; exit code 1 where one is wrong.
+    #[arg(long)]
+    selftest: bool,
+    /// The device to test: cpu, cuda or cuda:N.
+    #[arg(long, value_name = "DEVICE", requires = "selftest", default_value = "cpu")]
+    device: String,
+    /// Test only kernels whose names begin so.
+    #[arg(long, value_name = "KERNEL", requires = "selftest")]
+    only: Vec<String>,
 }
 
 /// One thing that was looked for.
@@ -36,8 +45,11 @@ impl Line {
     }
 }
 
-/// Prints what was found; always succeeds, because a machine without a GPU is fine.
+/// Prints what was found, which always succeeds, because a machine without a GPU is fine; or tests a device.
 pub(super) fn run(args: &DoctorArgs) -> Result<ExitCode> {
+    if args.selftest {
+        return selftest::run(&args.device, &args.only, args.json);
+    }
     let mut lines = vec![processor(), terminal(), themes(), settings()];
     lines.extend(cuda::probe().into_iter().map(|probe| Line {
         subject: probe.subject,

@@ -7,6 +7,7 @@ mod lab;
 mod list;
 pub mod replay;
 mod run;
+mod selftest;
 mod spec;
 mod switches;
 mod usage;

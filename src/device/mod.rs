@@ -13,6 +13,7 @@ mod work;
 
 pub mod cpu;
 pub mod cuda;
+pub mod selftest;
 pub mod sim;
 
 use std::time::Duration;
@@ -60,6 +61,16 @@ pub enum DeviceError {
         /// Which device.
         device: String,
         /// What the driver said.
+        reason: String,
+    },
+    /// There is no kernel for operands of these types.
+    #[error("{device} has no kernel for {reason}")]
+    Unsupported {
+        /// Which kernel.
+        operation: &'static str,
+        /// Which device.
+        device: String,
+        /// The kernel and its operands.
         reason: String,
     },
     /// A kernel or copy failed.

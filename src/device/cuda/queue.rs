@@ -32,6 +32,7 @@ impl Refusal {
         let device = device.to_owned();
         match self {
             Self::Driver(failure) if failure.lost() => DeviceError::Lost { device, reason: failure.to_string() },
+            Self::Unsupported(reason) => DeviceError::Unsupported { operation, device, reason },
             refusal => DeviceError::Failed { operation, device, reason: refusal.to_string() },
         }
     }

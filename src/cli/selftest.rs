@@ -1,0 +1,143 @@
+//! `vramlab doctor --selftest`: whether a device computes what the processor computes.
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+
+use color_eyre::eyre::Result;
+use serde_json::json;
+
+use super::Usage;
+use crate::device::cpu::{CpuDevice, CpuOptions};
+use crate::device::cuda::CudaDevice;
+use crate::device::selftest::{self, Extent, Options, Outcome, Report, Row};
+use crate::device::{Device, DeviceInfo};
+
+/// Failures that are told of each row.
+const TOLD: usize = 4;
+
+/// Tests the device that `name` means, kernels that begin like one of `only` or all; prints a table, or JSON.
+pub(super) fn run(name: &str, only: &[String], json: bool) -> Result<ExitCode> {
+    let mut device = open(name)?;
+    let options = Options { extent: Extent::Full, only: only.to_vec() };
+    let mut progress = Progress::new();
+    let started = std::time::Instant::now();
+    let report = selftest::run(device.as_mut(), &options, &mut |case| progress.tell(case));
+    progress.clear();
+    let (report, seconds) = (report?, started.elapsed().as_secs_f64());
+    let mut out = std::io::stdout().lock();
+    if json {
+        let value = json!({
+            "device": device.info().id,
+            "name": device.info().name,
+            "passed": report.passed(),
+            "seconds": seconds,
+            "lost": report.lost,
+            "rows": report.rows,
+        });
+        writeln!(out, "{}", serde_json::to_string_pretty(&value)?)?;
+    } else {
+        table(&mut out, &report)?;
+        failures(&mut out, &report)?;
+        writeln!(out, "{}", sentence(&report, device.info(), seconds))?;
+    }
+    Ok(if report.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Opens the device that `name` means.
+fn open(name: &str) -> Result<Box<dyn Device>> {
+    let refused = || Usage(format!("'{name}' can't be tested; write --device cpu, cuda or cuda:N"));
+    match name.split_once(':').unwrap_or((name, "0")) {
+        ("cpu", "0") => Ok(Box::new(CpuDevice::open(CpuOptions::default())?)),
+        ("cuda", ordinal) => {
+            let ordinal = ordinal.parse().map_err(|_| refused())?;
+            Ok(Box::new(CudaDevice::open(ordinal)?))
+        }
+        _ => Err(refused().into()),
+    }
+}
+
+fn table(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
+    let width = |header: &str, text: fn(&Row) -> &str| {
+        report.rows.iter().map(|row| text(row).chars().count()).chain([header.len()]).max().unwrap_or(0)
+    };
+    let (kernel, dtype) = (width("kernel", |row| &row.kernel), width("dtype", |row| &row.dtype));
+    writeln!(
+        out,
+        "{:kernel$}  {:dtype$}  {:>5}  {:>11}  {:>9}",
+        "kernel", "dtype", "cases", "worst error", "tolerance"
+    )?;
+    let mut last = "";
+    for row in &report.rows {
+        let name = if row.kernel == last { "" } else { &row.kernel };
+        last = &row.kernel;
+        let (error, tolerance) = match (row.worst_error, row.tolerance) {
+            (None, _) => ("–".to_owned(), "–".to_owned()),
+            (Some(_), _) if row.cases == 0 => ("–".to_owned(), "–".to_owned()),
+            (Some(error), 0.0) => (format!("{error:.0}"), "exact".to_owned()),
+            (Some(error), tolerance) => (format!("{error:.1e}"), format!("{tolerance:.1e}")),
+        };
+        let (dtype_name, word) = (&row.dtype, row.outcome.word());
+        writeln!(out, "{name:kernel$}  {dtype_name:dtype$}  {:>5}  {error:>11}  {tolerance:>9}  {word}", row.cases)?;
+    }
+    writeln!(out)
+}
+
+fn failures(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
+    for row in report.rows.iter().filter(|row| row.outcome == Outcome::Failed) {
+        writeln!(out, "{} {}: {} wrong", row.kernel, row.dtype, row.failures.len())?;
+        for failure in row.failures.iter().take(TOLD) {
+            writeln!(out, "  {}: {}", failure.shape, failure.sentence)?;
+        }
+        if let Some(more) = row.failures.len().checked_sub(TOLD).filter(|&more| more > 0) {
+            writeln!(out, "  and {more} more, see --json")?;
+        }
+        writeln!(out)?;
+    }
+    Ok(())
+}
+
+fn sentence(report: &Report, info: &DeviceInfo, seconds: f64) -> String {
+    let device = format!("{} ({})", info.id, info.name);
+    let cases = report.cases();
+    if let Some(lost) = &report.lost {
+        return format!("{device} was lost after {cases} cases: {lost}. Nothing behind it was tested.");
+    }
+    let wrong: usize = report.rows.iter().map(|row| row.failures.len()).sum();
+    if wrong > 0 {
+        return format!("{device} is wrong in {wrong} places of {cases} cases: don't trust what it computes.");
+    }
+    format!("{device} computes what the processor computes in f64: {cases} cases in {seconds:.0} s.")
+}
+
+/// One line on a terminal that tells which case runs.
+struct Progress {
+    shown: bool,
+    told: std::time::Instant,
+}
+
+impl Progress {
+    fn new() -> Self {
+        Self { shown: std::io::stderr().is_terminal(), told: std::time::Instant::now() }
+    }
+
+    fn tell(&mut self, case: &str) {
+        const PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
+        if self.shown && self.told.elapsed() > PAUSE {
+            self.told = std::time::Instant::now();
+            let line: String = case.chars().take(78).collect();
+            self.write(&format!("\r\x1b[K{line}"));
+        }
+    }
+
+    fn clear(&self) {
+        if self.shown {
+            self.write("\r\x1b[K");
+        }
+    }
+
+    /// A terminal that is gone misses nothing.
+    fn write(&self, text: &str) {
+        let mut stderr = std::io::stderr();
+        let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
+    }
+}

@@ -1,0 +1,154 @@
+//! A device under test with one piece of memory, from which operands are cut.
+
+use super::case::{Case, Placed};
+use crate::allocator::SegmentSource;
+use crate::device::{DType, Device, DeviceError, Kernel, MatrixPrecision, Operand};
+use crate::units::{Address, Bytes, MIB, StreamId};
+
+/// Operands begin at multiples of this, unless they are skewed on purpose.
+const ALIGNMENT: u64 = 256;
+/// Bytes before and behind every operand that nobody may write, of this value.
+const GUARD: usize = 256;
+const GUARD_BYTE: u8 = 0xA5;
+/// What outputs hold before: no number in any float type.
+const POISON: u8 = 0xFF;
+/// The least that is asked of the device at once.
+const LEAST: u64 = 16 * MIB;
+
+/// Why there is no result.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// The device refused.
+    Device(DeviceError),
+    /// Bytes beside an operand are not what they were.
+    Guard { operand: &'static str, behind: bool },
+    /// There is not so much memory.
+    Memory(Bytes),
+}
+
+impl From<DeviceError> for Trouble {
+    fn from(error: DeviceError) -> Self {
+        Self::Device(error)
+    }
+}
+
+/// A device and its memory.
+pub(super) struct Memory<'d> {
+    pub device: &'d mut dyn Device,
+    source: Box<dyn SegmentSource>,
+    segment: Option<(Address, Bytes)>,
+}
+
+impl<'d> Memory<'d> {
+    pub fn new(device: &'d mut dyn Device) -> Self {
+        let source = device.segments();
+        Self { device, source, segment: None }
+    }
+
+    /// At least `bytes` of device memory; what lay there before is gone.
+    pub fn take(&mut self, bytes: Bytes) -> Result<Address, Trouble> {
+        if let Some((address, size)) = self.segment {
+            if size >= bytes {
+                return Ok(address);
+            }
+            self.source.free(address, size);
+            self.segment = None;
+        }
+        let size = Bytes(bytes.get().next_power_of_two().max(LEAST));
+        let address = self.source.malloc(size).map_err(|_| Trouble::Memory(size))?;
+        self.segment = Some((address, size));
+        Ok(address)
+    }
+
+    /// Places the operands of a case, each in the type that `stored` makes of its own.
+    pub fn place(&mut self, case: &Case, stored: impl Fn(DType) -> DType) -> Result<Placed, Trouble> {
+        let mut end = 0;
+        let mut offsets = Vec::with_capacity(case.operands.len());
+        for (index, operand) in case.operands.iter().enumerate() {
+            let dtype = stored(operand.dtype);
+            let start = (end + GUARD as u64).next_multiple_of(ALIGNMENT) + case.skew.of(index, dtype).get();
+            end = start + dtype.bytes(operand.len).get() + GUARD as u64;
+            offsets.push((start, dtype, operand.len));
+        }
+        let base = self.take(Bytes(end))?;
+        let place = |(start, dtype, len)| Operand { address: base.offset(Bytes(start)), dtype, len };
+        Ok(Placed(offsets.into_iter().map(place).collect()))
+    }
+
+    /// Fills the operands that are only read.
+    pub fn fill_inputs(&mut self, case: &Case, placed: &Placed, contents: &[Vec<u8>]) -> Result<(), Trouble> {
+        for ((declared, operand), bytes) in case.operands.iter().zip(&placed.0).zip(contents) {
+            if declared.bound.is_none() && !bytes.is_empty() {
+                self.device.copy_pageable(bytes, operand.address, StreamId::DEFAULT)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Fills what will be written, with its guards; runs `launch`; gives back the bytes of what was written.
+    pub fn run(
+        &mut self,
+        case: &Case,
+        placed: &Placed,
+        contents: &[Vec<u8>],
+        launch: Launch<'_>,
+    ) -> Result<Vec<Option<Vec<u8>>>, Trouble> {
+        let written = |memory: &mut Self, each: &mut dyn FnMut(&mut Self, usize) -> Result<(), Trouble>| {
+            (0..case.operands.len())
+                .filter(|&index| case.operands[index].bound.is_some())
+                .try_for_each(|index| each(memory, index))
+        };
+        written(self, &mut |memory, index| {
+            let size = size_of(&placed.0[index]);
+            let mut region = vec![GUARD_BYTE; size + 2 * GUARD];
+            match contents.get(index).filter(|bytes| bytes.len() == size && case.operands[index].values.is_some()) {
+                Some(bytes) => region[GUARD..GUARD + size].copy_from_slice(bytes),
+                None => region[GUARD..GUARD + size].fill(POISON),
+            }
+            Ok(memory.device.copy_pageable(&region, before(&placed.0[index]), StreamId::DEFAULT)?)
+        })?;
+        let precision = MatrixPrecision { products_in_tf32: case.tf32, convolutions_in_tf32: case.tf32 };
+        self.device.set_matrix_precision(precision);
+        let device = &mut *self.device;
+        launch(placed, &mut |kernel| device.launch(kernel, StreamId::DEFAULT))?;
+        let mut results: Vec<Option<Vec<u8>>> = vec![None; case.operands.len()];
+        written(self, &mut |memory, index| {
+            let size = size_of(&placed.0[index]);
+            let mut region = vec![0; size + 2 * GUARD];
+            memory.device.read(before(&placed.0[index]), &mut region, StreamId::DEFAULT)?;
+            let kept = |part: &[u8]| part.iter().all(|&byte| byte == GUARD_BYTE);
+            let operand = case.operands[index].name;
+            if !kept(&region[..GUARD]) {
+                return Err(Trouble::Guard { operand, behind: false });
+            }
+            if !kept(&region[GUARD + size..]) {
+                return Err(Trouble::Guard { operand, behind: true });
+            }
+            region.truncate(GUARD + size);
+            region.drain(..GUARD);
+            results[index] = Some(region);
+            Ok(())
+        })?;
+        Ok(results)
+    }
+}
+
+/// What launches the kernel of a case.
+pub(super) type Launch<'l> =
+    &'l dyn Fn(&Placed, &mut dyn FnMut(&Kernel<'_>) -> Result<(), DeviceError>) -> Result<(), DeviceError>;
+
+fn before(operand: &Operand) -> Address {
+    Address(operand.address.0 - GUARD as u64)
+}
+
+fn size_of(operand: &Operand) -> usize {
+    usize::try_from(operand.dtype.bytes(operand.len).get()).unwrap_or(usize::MAX)
+}
+
+impl Drop for Memory<'_> {
+    fn drop(&mut self) {
+        if let Some((address, size)) = self.segment.take() {
+            self.source.free(address, size);
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Every kernel of a device, in every type, beside the processor in f64.
+//!
+//! A case is one kernel over operands of known values. They are rounded to the type under test and given to both
+//! devices. Outputs hold no numbers before, so that what a kernel leaves out shows; what lies beside them must stay; a
+//! second run must give the same bits. How near is near enough says [`bound`].
+
+mod bound;
+mod case;
+mod cases;
+mod compare;
+mod memory;
+mod report;
+mod session;
+mod values;
+
+use super::cpu::{CpuDevice, CpuOptions};
+use super::{Device, DeviceError, MatrixPrecision};
+use session::Session;
+
+pub use report::{Failure, Outcome, Report, Row};
+
+/// How much is tested.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Extent {
+    /// Small cases: seconds.
+    Small,
+    /// All of them.
+    #[default]
+    Full,
+}
+
+/// What to test.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// How much.
+    pub extent: Extent,
+    /// Kernels whose names begin so; all where there are none.
+    pub only: Vec<String>,
+}
+
+/// Tests `device`, telling `progress` of each case.
+///
+/// # Errors
+/// [`DeviceError::Unavailable`] where the processor, with which it is compared, can't be used.
+pub fn run(device: &mut dyn Device, options: &Options, progress: &mut dyn FnMut(&str)) -> Result<Report, DeviceError> {
+    let mut processor = CpuDevice::open(CpuOptions::default())?;
+    let report = {
+        let mut session = Session::new(device, &mut processor, options, progress);
+        cases::run(&mut session);
+        session.report
+    };
+    device.set_matrix_precision(MatrixPrecision::default());
+    Ok(report)
+}
