@@ -8,6 +8,7 @@
 mod kernel;
 mod mapping;
 mod pinned;
+mod sensors;
 mod shape;
 mod work;
 
@@ -28,6 +29,7 @@ pub use kernel::{
     UpdatePasses,
 };
 pub use pinned::PinnedMemory;
+pub use sensors::{SensorReader, Sensors};
 pub use shape::{ChannelShape, ConvShape, PoolShape};
 pub use work::{OpClass, Work};
 
@@ -151,6 +153,20 @@ pub trait Device {
 
     /// Its page-locked host memory, as the caching host allocator asks for it.
     fn pinned_source(&mut self) -> Box<dyn HostMemorySource>;
+
+    /// Where readings of its sensors arrive, where it has any.
+    fn sensors(&self) -> Option<Sensors> {
+        None
+    }
+
+    /// Whether anything works on it any more: asked when a request for memory has failed, which a device that is gone
+    /// refuses too.
+    ///
+    /// # Errors
+    /// [`DeviceError::Lost`].
+    fn check(&mut self) -> Result<(), DeviceError> {
+        Ok(())
+    }
 
     /// Which products may be rounded from here on. Devices that always compute in f32 leave it.
     fn set_matrix_precision(&mut self, precision: MatrixPrecision) {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::Reading;
 use crate::units::{Address, Bytes, StreamId};
 
 /// Microseconds since the source began (live run) or Unix microseconds (PyTorch snapshots).
@@ -319,6 +320,8 @@ pub enum EventKind {
         /// The text.
         text: Arc<str>,
     },
+    /// What the driver said of the GPU.
+    Reading(Arc<Reading>),
     /// Something worth a line in the log.
     Note {
         /// The line.

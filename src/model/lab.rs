@@ -9,7 +9,7 @@ use super::log::{LineId, Log};
 use super::steps::{StepPeaks, Steps};
 use super::{
     Column, Event, EventKind, EventLog, Generated, History, Level, LogLine, MemoryModel, Micros, ModelError, NameId,
-    Names, Phase, SegmentView, View,
+    Names, Phase, Reading, SegmentView, View,
 };
 use crate::units::Bytes;
 
@@ -34,6 +34,8 @@ pub struct Lab {
     op: NameId,
     time: Micros,
     generated: Option<Generated>,
+    /// What the driver last said of the GPU.
+    gpu: Option<Arc<Reading>>,
     /// Forward passes that belong to no step are under way.
     writing: bool,
     oom: Option<OutOfMemory>,
@@ -86,6 +88,12 @@ impl Lab {
     #[must_use]
     pub const fn names(&self) -> &Names {
         &self.names
+    }
+
+    /// Time of the last event.
+    #[must_use]
+    pub const fn time(&self) -> Micros {
+        self.time
     }
 
     /// Events that contradicted those before them.
@@ -157,6 +165,7 @@ impl Lab {
                 self.writing = false;
                 self.generated = Some(Generated { step: self.steps.finished(), text: Arc::clone(text) });
             }
+            EventKind::Reading(reading) => self.read_sensors(reading),
             EventKind::Note { text } => {
                 self.tell(Level::Info, text);
             }
@@ -196,6 +205,7 @@ impl Lab {
             history: Arc::new(self.history.clone()),
             traffic: self.memory.traffic(),
             steps: self.steps.view(),
+            gpu: self.gpu.clone(),
             phase: self.phase,
             op: self.op,
             effects: self.effects.view(),
@@ -227,6 +237,14 @@ impl Lab {
             names.resize(index + 1, Arc::from(""));
         }
         names[index] = Arc::clone(text);
+    }
+
+    fn read_sensors(&mut self, reading: &Arc<Reading>) {
+        let before = self.gpu.replace(Arc::clone(reading)).and_then(|reading| reading.xid);
+        if let Some(xid) = reading.xid.filter(|&xid| before != Some(xid)) {
+            let meaning = if xid.meaning().is_empty() { "see NVIDIA's list of Xid errors" } else { xid.meaning() };
+            self.tell(Level::Danger, &format!("the driver reports error Xid {}: {meaning}", xid.0));
+        }
     }
 
     fn flip(&mut self, key: char, switch: NameId, from: NameId, to: NameId) {

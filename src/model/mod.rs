@@ -9,6 +9,7 @@ mod lab;
 mod ledger;
 mod log;
 mod memory;
+mod reading;
 mod steps;
 mod timeline;
 mod view;
@@ -22,6 +23,7 @@ pub use history::{Column, History, Mark, Page};
 pub use lab::Lab;
 pub use ledger::Ledger;
 pub use memory::{Fault, MemoryModel, ModelError, Segment};
+pub use reading::{Activity, DriverMemory, GpuProcess, MemoryShares, OwnUse, PcieTraffic, Reading, Throttle, Xid};
 pub use timeline::EventLog;
 pub use view::{
     BlockView, Effect, Finding, Generated, HostMemory, Level, LogLine, Measurement, Names, SegmentView, StepsView,

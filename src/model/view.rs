@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::{Category, History, Ledger, Micros, NameId, Phase, Pool, StepReport};
+use super::{Category, History, Ledger, Micros, NameId, Phase, Pool, Reading, StepReport};
 use crate::units::{Address, Bytes, StreamId};
 
 /// A lab at one event.
@@ -38,6 +38,8 @@ pub struct View {
     pub traffic: Traffic,
     /// The steps so far.
     pub steps: StepsView,
+    /// What the driver last said of the GPU, where there is one.
+    pub gpu: Option<Arc<Reading>>,
     /// The phase under way, if any.
     pub phase: Option<Phase>,
     /// The op under way or just finished.

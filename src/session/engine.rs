@@ -21,6 +21,7 @@ pub(super) fn train(spec: &LabSpec, commands: Receiver<Command>, updates: SyncSe
         }
     };
     gate.borrow_mut().describe(spec.about(Some(&trainer)));
+    gate.borrow_mut().watch(trainer.sensors());
     note_first_values(&trainer, spec);
     gate.borrow_mut().in_force(spec.setup());
     gate.borrow_mut().announce(RunState::Running);

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::publisher::{About, Update};
 use super::{Command, Pace, RunState, Setup, StepSize, switches};
+use crate::device::Sensors;
 use crate::model::Event;
 use crate::train::{Config, Observer, Request, SafePoint};
 
@@ -76,6 +77,11 @@ impl Gate {
     /// Hands on what the lab trains and where.
     pub(super) fn describe(&mut self, about: About) {
         self.send(Update::About(about));
+    }
+
+    /// Hands on where readings of the device's sensors arrive.
+    pub(super) fn watch(&mut self, sensors: Option<Sensors>) {
+        self.send(Update::Sensors(sensors));
     }
 
     /// True when the front end is gone or asked to end.

@@ -274,6 +274,33 @@ pub(super) fn open(ordinal: u32) -> Result<Properties, Failure> {
     })
 }
 
+/// The UUID of a visible GPU, as NVIDIA's tools write it behind `GPU-`. The driver must be present.
+pub(super) fn uuid(ordinal: u32) -> Result<String, Failure> {
+    result::init()?;
+    let device = result::device::get(i32::try_from(ordinal).unwrap_or(i32::MAX))?;
+    let bytes = result::device::get_uuid(device)?.bytes;
+    let mut text = String::with_capacity(36);
+    for (index, byte) in bytes.into_iter().enumerate() {
+        if matches!(index, 4 | 6 | 8 | 10) {
+            text.push('-');
+        }
+        text.push_str(&format!("{:02x}", byte.cast_unsigned()));
+    }
+    Ok(text)
+}
+
+/// Makes the device's context, which another thread has opened, current on this thread too.
+pub(super) fn enter(ordinal: u32) -> Result<(), Failure> {
+    result::init()?;
+    let device = result::device::get(i32::try_from(ordinal).unwrap_or(i32::MAX))?;
+    // SAFETY: the device comes from the driver; the context is kept until the process ends.
+    unsafe {
+        let context = result::primary_ctx::retain(device)?;
+        result::ctx::set_current(context)?;
+    }
+    Ok(())
+}
+
 /// A range of device addresses whose pages are backed one by one.
 pub(super) mod pages {
     use super::*;

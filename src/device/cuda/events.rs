@@ -135,6 +135,11 @@ impl Streams {
         Duration::from_secs_f32(elapsed.max(0.0) / 1e3)
     }
 
+    /// Waits for the compute stream; says what the driver says.
+    pub fn check(&self) -> Result<(), Failure> {
+        self.compute.stream.synchronize()
+    }
+
     /// Waits for everything on both streams.
     pub fn synchronize(&mut self) {
         let _ = self.compute.stream.synchronize();

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::driver::{self, pages};
 use super::events::SharedStreams;
+use super::monitor::Held;
 use crate::allocator::{DeviceMemory, EventToken, OutOfDeviceMemory, SegmentSource};
 use crate::units::{Address, Bytes, StreamId};
 
@@ -13,11 +14,13 @@ pub(super) struct GpuMemory {
     streams: SharedStreams,
     /// Pages that are mapped, by address.
     pages: BTreeMap<u64, (Bytes, pages::Page)>,
+    /// For whoever compares it with what the driver says is in use.
+    held: Held,
 }
 
 impl GpuMemory {
-    pub fn new(ordinal: u32, streams: SharedStreams) -> Self {
-        Self { ordinal, streams, pages: BTreeMap::new() }
+    pub fn new(ordinal: u32, streams: SharedStreams, held: Held) -> Self {
+        Self { ordinal, streams, pages: BTreeMap::new(), held }
     }
 
     /// Every failure but a lack of memory shows again at the next launch, which can tell it.
@@ -26,14 +29,22 @@ impl GpuMemory {
     }
 }
 
+/// A device that is gone refuses everything; nothing of it is left to give back.
+fn accepted(answer: Result<(), driver::Failure>) -> bool {
+    answer.is_ok() || answer.is_err_and(driver::Failure::lost)
+}
+
 impl SegmentSource for GpuMemory {
     fn malloc(&mut self, size: Bytes) -> Result<Address, OutOfDeviceMemory> {
-        driver::allocate(size).map_err(Self::refused)
+        let address = driver::allocate(size).map_err(Self::refused)?;
+        self.held.add(size);
+        Ok(address)
     }
 
-    fn free(&mut self, address: Address, _size: Bytes) {
+    fn free(&mut self, address: Address, size: Bytes) {
         let freed = driver::free(address);
-        debug_assert!(freed.is_ok(), "a segment is freed once: {freed:?}");
+        debug_assert!(accepted(freed), "a segment is freed once: {freed:?}");
+        self.held.subtract(size);
     }
 
     fn reserve_range(&mut self, size: Bytes) -> Result<Address, OutOfDeviceMemory> {
@@ -42,7 +53,7 @@ impl SegmentSource for GpuMemory {
 
     fn release_range(&mut self, address: Address, size: Bytes) {
         let released = pages::release(address, size);
-        debug_assert!(released.is_ok(), "a range is released once: {released:?}");
+        debug_assert!(accepted(released), "a range is released once: {released:?}");
     }
 
     fn map(&mut self, address: Address, size: Bytes, page: Bytes) -> Result<(), OutOfDeviceMemory> {
@@ -52,6 +63,7 @@ impl SegmentSource for GpuMemory {
             match pages::map(at, page, self.ordinal) {
                 Ok(handle) => {
                     self.pages.insert(at.0, (page, handle));
+                    self.held.add(page);
                 }
                 Err(failure) => {
                     self.unmap(address, Bytes(index * page.get()));
@@ -69,8 +81,9 @@ impl SegmentSource for GpuMemory {
         for at in inside {
             if let Some((page, handle)) = self.pages.remove(&at) {
                 let unmapped = pages::unmap(Address(at), page);
-                debug_assert!(unmapped.is_ok(), "a page is unmapped once: {unmapped:?}");
+                debug_assert!(accepted(unmapped), "a page is unmapped once: {unmapped:?}");
                 drop(handle);
+                self.held.subtract(page);
             }
         }
     }

@@ -13,6 +13,7 @@ mod kernels;
 mod libraries;
 mod memory;
 mod modules;
+mod monitor;
 mod pinned;
 mod probe;
 mod queue;
@@ -22,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use super::{
     Device, DeviceError, DeviceEvent, DeviceInfo, HostBuffer, Kernel, Mark, MatrixPrecision, Operand, PinnedMemory,
+    Sensors,
 };
 use crate::allocator::{HostMemorySource, SegmentSource};
 use crate::units::{Address, StreamId};
@@ -32,6 +34,7 @@ use gpu::Gpu;
 use libraries::Needed;
 use memory::GpuMemory;
 use modules::Modules;
+use monitor::{Held, Monitor};
 use pinned::{CopyTimes, PinnedSource};
 use queue::{Queue, Refusal};
 use scratch::Scratch;
@@ -45,6 +48,8 @@ pub struct CudaDevice {
     streams: SharedStreams,
     pinned: PinnedMemory,
     copies: CopyTimes,
+    held: Held,
+    sensors: Sensors,
     opened: Instant,
 }
 
@@ -61,6 +66,7 @@ impl CudaDevice {
         for needed in [Needed::Nvrtc, Needed::CublasLt] {
             libraries::load(needed).map_err(unavailable)?;
         }
+        let monitor = Monitor::start(ordinal);
         let refused = |refusal: Refusal| unavailable(format!("{refusal}; see what nvidia-smi says"));
         let properties = driver::open(ordinal).map_err(|failure| refused(failure.into()))?;
         let (_, memory) = driver::memory().map_err(|failure| refused(failure.into()))?;
@@ -72,12 +78,15 @@ impl CudaDevice {
             precision: MatrixPrecision::default(),
             properties,
         };
+        let held = Held::default();
         Ok(Self {
             info: DeviceInfo { id: id.clone(), name: gpu.properties.name.clone(), memory, simulated: false },
             gpu,
             streams: SharedStreams::new().map_err(|failure| refused(failure.into()))?,
             pinned: PinnedMemory::default(),
             copies: CopyTimes::default(),
+            sensors: monitor.opened(held.clone()),
+            held,
             opened: Instant::now(),
         })
     }
@@ -105,7 +114,7 @@ impl Device for CudaDevice {
     }
 
     fn segments(&mut self) -> Box<dyn SegmentSource> {
-        Box::new(GpuMemory::new(self.gpu.properties.ordinal, self.streams.clone()))
+        Box::new(GpuMemory::new(self.gpu.properties.ordinal, self.streams.clone(), self.held.clone()))
     }
 
     fn pinned_memory(&self) -> PinnedMemory {
@@ -114,6 +123,17 @@ impl Device for CudaDevice {
 
     fn pinned_source(&mut self) -> Box<dyn HostMemorySource> {
         Box::new(PinnedSource::new(self.pinned.clone(), self.streams.clone()))
+    }
+
+    fn sensors(&self) -> Option<Sensors> {
+        Some(self.sensors.clone())
+    }
+
+    fn check(&mut self) -> Result<(), DeviceError> {
+        match self.streams.lock().check() {
+            Err(failure) if failure.lost() => Err(self.refused("check", failure)),
+            _ => Ok(()),
+        }
     }
 
     fn set_matrix_precision(&mut self, precision: MatrixPrecision) {

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::rc::Rc;
 
 use crate::allocator::{Settings, SettingsError, Statistics};
-use crate::device::{Device, DeviceInfo, HostWork, Kernel};
+use crate::device::{Device, DeviceError, DeviceInfo, HostWork, Kernel, Sensors};
 use crate::model::{EventKind, Micros, Phase, StepReport};
 use crate::units::Bytes;
 
@@ -165,6 +165,20 @@ impl Trainer {
     #[must_use]
     pub fn device_info(&self) -> DeviceInfo {
         self.memory().device_info()
+    }
+
+    /// Where readings of the device's sensors arrive, where it has any.
+    #[must_use]
+    pub fn sensors(&self) -> Option<Sensors> {
+        self.memory().with_device(|device| device.sensors())
+    }
+
+    /// Whether the device works at all: one that is gone refuses memory too.
+    ///
+    /// # Errors
+    /// [`DeviceError::Lost`].
+    pub fn check_device(&self) -> Result<(), DeviceError> {
+        self.memory().with_device(|device| device.check())
     }
 
     /// The workload.

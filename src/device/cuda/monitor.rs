@@ -1,0 +1,359 @@
+//! A thread of its own that asks NVIDIA's management library (NVML) how the GPU does, five times a second.
+//!
+//! Whatever it waits for, nobody waits for it: readings are left in [`Sensors`], and what NVML does not tell is absent.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nvml_wrapper::bitmasks::device::ThrottleReasons;
+use nvml_wrapper::bitmasks::event::EventTypes;
+use nvml_wrapper::enum_wrappers::device::{Clock, PcieUtilCounter, TemperatureSensor};
+use nvml_wrapper::enums::device::UsedGpuMemory;
+use nvml_wrapper::enums::event::XidError;
+use nvml_wrapper::enums::gpm::GpmMetricId;
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::event::EventSet;
+use nvml_wrapper::gpm::{GpmSample, gpm_metrics_get};
+use nvml_wrapper::{Device, Nvml};
+
+use super::{driver, probe};
+use crate::device::{SensorReader, Sensors};
+use crate::model::{Activity, DriverMemory, GpuProcess, OwnUse, PcieTraffic, Reading, Throttle, Xid};
+use crate::units::Bytes;
+
+/// Between two readings.
+const PERIOD: Duration = Duration::from_millis(200);
+/// What changes slowly, or takes NVML long, is asked for in every fifth reading.
+const SLOW: u64 = 5;
+/// How long opening a GPU may wait to learn what was in use before.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Bytes of segments that the allocator holds, as it takes them and gives them back.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Held(Arc<AtomicU64>);
+
+impl Held {
+    pub fn add(&self, bytes: Bytes) {
+        self.0.fetch_add(bytes.get(), Ordering::Relaxed);
+    }
+
+    pub fn subtract(&self, bytes: Bytes) {
+        self.0.fetch_sub(bytes.get(), Ordering::Relaxed);
+    }
+
+    fn get(&self) -> Bytes {
+        Bytes(self.0.load(Ordering::Relaxed))
+    }
+}
+
+/// What was on the GPU before this process made its context there.
+#[derive(Clone, Debug)]
+struct Before {
+    used: Bytes,
+    pids: Vec<u32>,
+}
+
+/// A monitor whose GPU is not open yet: the context must come after [`Monitor::start`].
+pub(super) struct Monitor {
+    sensors: Sensors,
+    opened: Sender<(Held, Option<Before>)>,
+    before: Option<Before>,
+}
+
+impl Monitor {
+    /// Starts to watch the GPU of that number and notes what is in use on it. Without NVML, or where it is slow, readings
+    /// come later, hold less, or stay away.
+    pub fn start(ordinal: u32) -> Self {
+        let sensors = Sensors::default();
+        let reader = sensors.reader();
+        let (noted, note) = channel();
+        let (opened, context) = channel();
+        // Without a thread there are no readings; training goes on.
+        let thread = thread::Builder::new().name("nvml".to_owned());
+        let spawned = thread.spawn(move || watch(ordinal, noted, &context, &reader));
+        let before = spawned.ok().and_then(|_| note.recv_timeout(PATIENCE).ok());
+        Self { sensors, opened, before }
+    }
+
+    /// The context is there: readings begin, and go on until nobody holds what this returns.
+    pub fn opened(self, held: Held) -> Sensors {
+        // A monitor that has ended without NVML has nothing to tell.
+        let _ = self.opened.send((held, self.before));
+        self.sensors
+    }
+}
+
+/// The monitor's thread.
+fn watch(ordinal: u32, noted: Sender<Before>, context: &Receiver<(Held, Option<Before>)>, reader: &SensorReader) {
+    let nvml = Nvml::init().ok();
+    let device = nvml.as_ref().and_then(|nvml| find(nvml, ordinal));
+    if let Some(device) = &device
+        && let Ok(memory) = device.memory_info()
+    {
+        // It goes nowhere when opening has lost its patience.
+        let _ = noted.send(Before { used: Bytes(memory.used), pids: pids(device) });
+    }
+    drop(noted); // where there is nothing to note, nobody waits for it
+    // Opening failed when nobody is there any more.
+    let Ok((held, before)) = context.recv() else { return };
+    let mut gpu = Gpu::new(ordinal, nvml.as_ref(), device, held, before);
+    let mut next = Instant::now();
+    while reader.put(gpu.read()) {
+        next = (next + PERIOD).max(Instant::now());
+        gpu.wait_until(next);
+    }
+}
+
+/// The same GPU in NVML, which counts all of the machine's where CUDA counts those that are visible.
+fn find(nvml: &Nvml, ordinal: u32) -> Option<Device<'_>> {
+    let uuid = driver::uuid(ordinal).ok()?;
+    // A part of a GPU has a name of the same form.
+    ["GPU", "MIG"].into_iter().find_map(|kind| nvml.device_by_uuid(format!("{kind}-{uuid}")).ok())
+}
+
+fn pids(device: &Device<'_>) -> Vec<u32> {
+    device.running_compute_processes().unwrap_or_default().into_iter().map(|process| process.pid).collect()
+}
+
+/// A GPU that is open, as NVML sees it.
+struct Gpu<'nvml> {
+    nvml: Option<&'nvml Nvml>,
+    device: Option<Device<'nvml>>,
+    /// There is no such device in NVML: the driver is asked for what it tells.
+    asks_driver: bool,
+    held: Held,
+    /// This process's number in NVML's list: in a container it may have another there.
+    own_pid: u32,
+    /// By how much the memory in use grew when the context was made.
+    context: Option<Bytes>,
+    gpm: Option<GpmSample<'nvml>>,
+    errors: Option<EventSet<'nvml>>,
+    /// The last of what is not asked for each time.
+    pcie: Option<PcieTraffic>,
+    power_limit: Option<f32>,
+    xid: Option<Xid>,
+    readings: u64,
+}
+
+impl<'nvml> Gpu<'nvml> {
+    fn new(
+        ordinal: u32,
+        nvml: Option<&'nvml Nvml>,
+        device: Option<Device<'nvml>>,
+        held: Held,
+        before: Option<Before>,
+    ) -> Self {
+        let mut own_pid = std::process::id();
+        let mut context = None;
+        if let (Some(device), Some(before)) = (&device, before) {
+            own_pid = own_number(own_pid, &before.pids, &pids(device));
+            let taken = held.get();
+            let used = device.memory_info().ok().map(|memory| Bytes(memory.used).saturating_sub(taken));
+            context = used.map(|used| used.saturating_sub(before.used)).filter(|context| *context > Bytes::ZERO);
+        }
+        // The driver itself tells what is free, to threads with a context.
+        let asks_driver = device.is_none() && probe::driver_present().is_ok() && driver::enter(ordinal).is_ok();
+        let gpm = device.as_ref().filter(|device| device.gpm_support().unwrap_or(false));
+        let gpm = gpm.and_then(|device| device.gpm_sample().ok());
+        let errors = nvml.and_then(|nvml| nvml.create_event_set().ok());
+        let errors = device.as_ref().zip(errors);
+        let errors = errors.and_then(|(device, set)| device.register_events(EventTypes::CRITICAL_XID_ERROR, set).ok());
+        Self {
+            nvml,
+            device,
+            asks_driver,
+            held,
+            own_pid,
+            context,
+            gpm,
+            errors,
+            pcie: None,
+            power_limit: None,
+            xid: None,
+            readings: 0,
+        }
+    }
+
+    fn read(&mut self) -> Reading {
+        let Some(device) = &self.device else {
+            return Reading { memory: self.memory_of_driver(), ..Reading::default() };
+        };
+        let processes = processes(device, self.own_pid);
+        if self.readings.is_multiple_of(SLOW) {
+            self.pcie = pcie(device);
+            self.power_limit = device.enforced_power_limit().ok().map(watts);
+        }
+        self.readings += 1;
+        let rates = device.utilization_rates().ok();
+        Reading {
+            memory: self.memory(device, &processes),
+            busy: rates.as_ref().map(|rates| rates.gpu),
+            memory_busy: rates.as_ref().map(|rates| rates.memory),
+            power: device.power_usage().ok().map(watts),
+            power_limit: self.power_limit,
+            temperature: device.temperature(TemperatureSensor::Gpu).ok(),
+            sm_clock: device.clock_info(Clock::SM).ok(),
+            memory_clock: device.clock_info(Clock::Memory).ok(),
+            throttles: device.current_throttle_reasons().map_or_else(|_| Vec::new(), throttles),
+            processes,
+            pcie: self.pcie,
+            activity: self.activity(),
+            xid: self.xid,
+        }
+    }
+
+    fn memory(&self, device: &Device<'_>, processes: &[GpuProcess]) -> Option<DriverMemory> {
+        let held = self.held.get();
+        let info = device.memory_info().ok()?;
+        let listed = processes.iter().find(|process| process.own).and_then(|process| process.used);
+        let own = match (listed, self.context) {
+            // A list that has less than the allocator holds is not of this process.
+            (Some(own), _) if own >= held => OwnUse::Listed(own),
+            (_, Some(context)) => OwnUse::Context(context),
+            _ => OwnUse::Unknown,
+        };
+        let (used, free, kept_by_driver) = (Bytes(info.used), Bytes(info.free), Some(Bytes(info.reserved)));
+        Some(DriverMemory { used, free, kept_by_driver, own, held })
+    }
+
+    /// Without NVML: what cuMemGetInfo tells.
+    fn memory_of_driver(&self) -> Option<DriverMemory> {
+        if !self.asks_driver {
+            return None;
+        }
+        let held = self.held.get();
+        let (free, total) = driver::memory().ok()?;
+        let used = total.saturating_sub(free);
+        Some(DriverMemory { used, free, kept_by_driver: None, own: OwnUse::Unknown, held })
+    }
+
+    /// What the hardware counted since the last reading.
+    fn activity(&mut self) -> Option<Activity> {
+        use GpmMetricId::{AnyTensorUtil, DramBwUtil, SmOccupancy, SmUtil};
+        let (nvml, device) = (self.nvml?, self.device.as_ref()?);
+        let sample = device.gpm_sample().ok().filter(|_| self.gpm.is_some())?;
+        let before = self.gpm.replace(sample)?;
+        let counted =
+            gpm_metrics_get(nvml, &before, self.gpm.as_ref()?, &[SmUtil, SmOccupancy, AnyTensorUtil, DramBwUtil]);
+        let counted = counted.ok()?;
+        let value = |index: usize| Some(counted.get(index)?.as_ref().ok()?.value).filter(|value| value.is_finite());
+        let percent = |index| value(index).map(|value| value.clamp(0.0, 100.0) as f32);
+        let activity =
+            Activity { multiprocessors: percent(0), occupancy: percent(1), tensor: percent(2), dram: percent(3) };
+        (activity != Activity::default()).then_some(activity)
+    }
+
+    /// Waits for the next reading, or for an error of the device.
+    fn wait_until(&mut self, next: Instant) {
+        while let Some(errors) = &self.errors {
+            let left = next.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            match errors.wait(u32::try_from(left.as_millis()).unwrap_or(0).max(1)) {
+                Ok(event) => {
+                    if let Some(XidError::Value(number)) = event.event_data {
+                        self.xid = Some(Xid(number));
+                        return;
+                    }
+                }
+                Err(NvmlError::Timeout) => return,
+                Err(_) => self.errors = None,
+            }
+        }
+        thread::sleep(next.saturating_duration_since(Instant::now()));
+    }
+}
+
+fn watts(milliwatts: u32) -> f32 {
+    milliwatts as f32 / 1e3
+}
+
+/// This process's number in NVML's list. Where the list does not have it (it may have the numbers of another namespace),
+/// it is the only one that came when the context was made.
+fn own_number(pid: u32, before: &[u32], after: &[u32]) -> u32 {
+    let mut came = after.iter().filter(|pid| !before.contains(pid));
+    match (after.contains(&pid), came.next(), came.next()) {
+        (false, Some(&only), None) => only,
+        _ => pid,
+    }
+}
+
+fn processes(device: &Device<'_>, own: u32) -> Vec<GpuProcess> {
+    let listed = device.running_compute_processes().unwrap_or_default();
+    let used = |memory| match memory {
+        UsedGpuMemory::Used(bytes) => Some(Bytes(bytes)),
+        UsedGpuMemory::Unavailable => None,
+    };
+    let process = |pid, memory| GpuProcess { pid, used: used(memory), own: pid == own };
+    listed.into_iter().map(|info| process(info.pid, info.used_gpu_memory)).collect()
+}
+
+fn pcie(device: &Device<'_>) -> Option<PcieTraffic> {
+    // KB a second, seen from the GPU.
+    let bytes = |counter| Some(Bytes(u64::from(device.pcie_throughput(counter).ok()?) * 1000));
+    Some(PcieTraffic { to_device: bytes(PcieUtilCounter::Receive)?, to_host: bytes(PcieUtilCounter::Send)? })
+}
+
+/// Reasons worth a word: an idle GPU is not held back.
+fn throttles(reasons: ThrottleReasons) -> Vec<Throttle> {
+    let words = [
+        (ThrottleReasons::HW_THERMAL_SLOWDOWN, Throttle::HardwareHeat),
+        (ThrottleReasons::SW_THERMAL_SLOWDOWN, Throttle::Heat),
+        (ThrottleReasons::HW_POWER_BRAKE_SLOWDOWN, Throttle::PowerBrake),
+        (ThrottleReasons::SW_POWER_CAP, Throttle::PowerCap),
+        (ThrottleReasons::SYNC_BOOST, Throttle::SyncBoost),
+        (ThrottleReasons::APPLICATIONS_CLOCKS_SETTING, Throttle::Setting),
+    ];
+    let mut found: Vec<Throttle> =
+        words.into_iter().filter(|(reason, _)| reasons.contains(*reason)).map(|(_, word)| word).collect();
+    let told = [Throttle::HardwareHeat, Throttle::PowerBrake].iter().any(|word| found.contains(word));
+    if reasons.contains(ThrottleReasons::HW_SLOWDOWN) && !told {
+        found.insert(0, Throttle::Hardware);
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_gpu_nothing_waits_and_nothing_fails() {
+        let begun = Instant::now();
+        let monitor = Monitor::start(4_000_000);
+        assert!(begun.elapsed() < 4 * PATIENCE);
+        let sensors = monitor.opened(Held::default());
+        thread::sleep(Duration::from_millis(50));
+        let reading = sensors.take();
+        assert!(reading.is_none_or(|reading| reading.power.is_none()));
+    }
+
+    #[test]
+    fn a_container_names_this_process_by_another_number() {
+        assert_eq!(own_number(7, &[1, 2], &[1, 2, 7]), 7);
+        assert_eq!(own_number(7, &[1, 2], &[1, 2, 4711]), 4711);
+        assert_eq!(own_number(7, &[1, 2], &[1, 2, 4711, 4712]), 7, "either could be it");
+        assert_eq!(own_number(7, &[], &[]), 7);
+    }
+
+    #[test]
+    fn reasons_are_told_once_and_idling_is_none() {
+        use ThrottleReasons as Reasons;
+        assert_eq!(throttles(Reasons::GPU_IDLE), []);
+        assert_eq!(throttles(Reasons::SW_POWER_CAP), [Throttle::PowerCap]);
+        assert_eq!(throttles(Reasons::HW_SLOWDOWN), [Throttle::Hardware]);
+        assert_eq!(throttles(Reasons::HW_SLOWDOWN | Reasons::HW_THERMAL_SLOWDOWN), [Throttle::HardwareHeat]);
+    }
+
+    #[test]
+    fn what_is_held_follows_the_allocator() {
+        let held = Held::default();
+        held.add(Bytes::mib(20));
+        held.clone().subtract(Bytes::mib(2));
+        assert_eq!(held.get(), Bytes::mib(18));
+    }
+}
