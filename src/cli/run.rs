@@ -105,6 +105,7 @@ fn object(spec: &LabSpec, trainer: &Trainer, steps: &[Step]) -> Value {
         "zero_grad": config.zero_grad,
         "offload": config.offload,
         "attention": config.attention,
+        "fuse": config.fuse,
         "retain": config.retain,
         "pinned": config.pinned,
         "limit": spec.limit.map(|limit| limit.of(trainer.device_info().memory)),

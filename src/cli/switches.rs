@@ -184,6 +184,9 @@ pub struct SwitchArgs {
     /// Page-locked host memory: for batches, which are then copied beside the computation, and for --offload.
     #[arg(long)]
     pin: bool,
+    /// Fused ops in place of chains of eager ones: less memory and time, and no longer eager PyTorch's curve.
+    #[arg(long)]
+    fuse: bool,
     /// A leak: what is kept of every step.
     #[arg(long, value_enum, default_value = "off")]
     retain: RetainArg,
@@ -206,6 +209,7 @@ impl SwitchArgs {
         config.schedule = self.schedule.into();
         config.offload = self.offload.into();
         config.attention = self.attention.into();
+        config.fuse = self.fuse;
         config.retain = self.retain.into();
         config.pinned = self.pin;
         config.hyper.weight_decay = self.weight_decay;

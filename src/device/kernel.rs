@@ -287,6 +287,29 @@ pub enum Kernel<'a> {
     NllLoss { logp: Operand, targets: Operand, loss: Operand, total_weight: Operand, cols: usize },
     /// `dst[r, targets[r]] = −grad / total_weight`, everything else 0.
     NllLossBackward { grad: Operand, targets: Operand, total_weight: Operand, dst: Operand, cols: usize },
+    /// Mean cross-entropy of rows of `cols` logits, `stride` elements from one to the next, against `targets` (i64; -100
+    /// does not count). `loss` and `total_weight` (rows that count) are one f32 element each, `logsumexp` (f32) one per
+    /// row. What lies between the rows is neither read nor written.
+    CrossEntropy {
+        logits: Operand,
+        targets: Operand,
+        loss: Operand,
+        total_weight: Operand,
+        logsumexp: Operand,
+        cols: usize,
+        stride: usize,
+    },
+    /// Gradient of [`Kernel::CrossEntropy`] with respect to its logits, in their place:
+    /// `(exp(logits − logsumexp) − [column = target]) · grad / total_weight`; `grad` is one f32 element.
+    CrossEntropyBackward {
+        grad: Operand,
+        logits: Operand,
+        targets: Operand,
+        total_weight: Operand,
+        logsumexp: Operand,
+        cols: usize,
+        stride: usize,
+    },
     /// `dst[i] = src[i] + value`; dst may be src.
     AddScalar { src: Operand, dst: Operand, value: f64 },
     /// `dst[i] = src[i] > 0 ? src[i] : slope · src[i]`; dst may be src.
@@ -433,6 +456,8 @@ impl Kernel<'_> {
             Self::LogSoftmaxBackward { .. } => "log_softmax_backward",
             Self::NllLoss { .. } => "nll_loss",
             Self::NllLossBackward { .. } => "nll_loss_backward",
+            Self::CrossEntropy { .. } => "cross_entropy",
+            Self::CrossEntropyBackward { .. } => "cross_entropy_backward",
             Self::AddScalar { .. } => "add_scalar",
             Self::LeakyRelu { .. } => "leaky_relu",
             Self::LeakyReluBackward { .. } => "leaky_relu_backward",

@@ -251,6 +251,8 @@ impl Kernel<'_> {
                 Work::pass(OpClass::Softmax, &[output, grad, dst])
             }
             Self::NllLoss { targets, .. } => Work::pass(OpClass::Elementwise, &[targets]),
+            Self::CrossEntropy { logits, .. } => Work::pass(OpClass::Softmax, &[logits]),
+            Self::CrossEntropyBackward { logits, .. } => Work::pass(OpClass::Softmax, &[logits, logits]),
             // Everything is zeroed, then one element of each row written.
             Self::NllLossBackward { dst, .. } => Work::pass(OpClass::Elementwise, &[dst]).launches(2, 1.2),
             Self::BceWithLogits { logits, .. } => Work::pass(OpClass::Elementwise, &[logits]).launches(8, 3.0),

@@ -258,6 +258,8 @@ pub struct Config {
     pub offload: Offload,
     /// Which attention kernel.
     pub attention: AttentionKernel,
+    /// Fused ops replace chains of PyTorch's: less memory, and a curve that is not eager PyTorch's any more.
+    pub fuse: bool,
     /// What is kept by mistake.
     pub retain: Retain,
     /// Batches come from page-locked memory: streamed ones one ahead, beside the computation. So does what is offloaded.
@@ -285,6 +287,7 @@ impl Config {
             schedule: Schedule::Constant,
             offload: Offload::Off,
             attention: AttentionKernel::Auto,
+            fuse: false,
             retain: Retain::Off,
             pinned: false,
             batch,

@@ -81,6 +81,10 @@ pub struct Context {
     pub(crate) tf32: Tf32,
     pub(crate) workspaces: Library,
     pub(crate) attention: AttentionChoice,
+    /// Ops run as the fused ones that replace several of PyTorch's eager mode.
+    pub(crate) fused: bool,
+    /// What runs now makes logits that only a loss will read.
+    pub(crate) classifying: bool,
     pub(crate) cache: Option<KvCache>,
     /// Tensors that nobody needs, held by local variables of the model's forward.
     locals: Vec<Tensor>,
@@ -102,6 +106,8 @@ impl Context {
             tf32: Tf32::Off,
             workspaces: Library::new(workspaces),
             attention: AttentionChoice::default(),
+            fused: false,
+            classifying: false,
             cache: None,
             locals: Vec::new(),
         }
@@ -111,6 +117,14 @@ impl Context {
     #[must_use]
     pub const fn memory(&self) -> &Memory {
         &self.memory
+    }
+
+    /// Runs what makes the logits of a model.
+    pub fn classify<T>(&mut self, run: impl FnOnce(&mut Self) -> OpResult<T>) -> OpResult<T> {
+        self.classifying = true;
+        let logits = run(self);
+        self.classifying = false;
+        logits
     }
 
     /// Makes `data` a parameter: gradients of its uses are collected in `<name>.grad`.

@@ -311,12 +311,31 @@ impl Tensor {
         }
     }
 
-    /// A contiguous tensor as a matrix of `rows × last`.
+    /// Elements from one row to the next, where all rows lie evenly.
+    pub(crate) fn row_stride(&self) -> usize {
+        let rank = self.shape.dims().len();
+        if rank < 2 { self.shape.last() } else { self.strides[rank - 2] }
+    }
+
+    /// Its rows with what lies between them, as a kernel's operand.
+    pub(crate) fn padded_rows(&self) -> Operand {
+        Operand { address: self.address(), dtype: self.dtype(), len: self.shape.rows() * self.row_stride() }
+    }
+
+    /// The first `last` columns: a view whose rows lie as far apart as before, unless that is all of them.
+    pub(crate) fn first_columns(&self, last: usize) -> Self {
+        if last == self.shape.last() {
+            return self.clone();
+        }
+        self.strided(self.shape.with_last(last), self.strides, 0)
+    }
+
+    /// A tensor whose rows lie evenly as a matrix of `rows × last`.
     pub(crate) fn matrix(&self) -> MatrixView {
         MatrixView {
             address: self.address(),
             dtype: self.dtype(),
-            row_stride: self.shape.last(),
+            row_stride: self.row_stride(),
             col_stride: 1,
             batch_stride: 0,
         }

@@ -1,6 +1,6 @@
 //! Cross-entropy: log-softmax, then the mean negative log-likelihood.
 
-use crate::device::Kernel;
+use crate::device::{DType, Kernel};
 use crate::train::context::Context;
 use crate::train::error::OpResult;
 use crate::train::tape::Gradients;
@@ -15,9 +15,50 @@ impl Context {
     /// # Errors
     /// Out of memory, a failed kernel.
     pub fn cross_entropy(&mut self, logits: &Tensor, targets: &Tensor) -> OpResult<Tensor> {
+        if self.fused {
+            return self.fused_cross_entropy(logits, targets);
+        }
         let log_probabilities = self.log_softmax(logits)?;
         let log_probabilities = self.cast_to_f32(&log_probabilities, "log-probabilities in f32")?;
         self.nll_loss(&log_probabilities, targets)
+    }
+
+    /// The same in one pass that keeps the logits and a number per row; in backward their gradient takes their place.
+    fn fused_cross_entropy(&mut self, logits: &Tensor, targets: &Tensor) -> OpResult<Tensor> {
+        self.op("cross_entropy", |cx| {
+            let (rows, cols, stride) = (logits.shape().rows(), logits.shape().last(), logits.row_stride());
+            let saved = if cx.differentiates(&[logits]) { Some((cx.save(logits)?, cx.save(targets)?)) } else { None };
+            let logsumexp = cx.activation(Shape::new(&[rows]), DType::F32, "logsumexp")?;
+            let loss = cx.activation(Shape::new(&[]), DType::F32, "loss")?;
+            let total_weight = cx.activation(Shape::new(&[]), DType::F32, "total weight")?;
+            cx.launch(&Kernel::CrossEntropy {
+                logits: logits.padded_rows(),
+                targets: targets.operand(),
+                loss: loss.operand(),
+                total_weight: total_weight.operand(),
+                logsumexp: logsumexp.operand(),
+                cols,
+                stride,
+            })?;
+            let Some((saved_logits, saved_targets)) = saved else { return Ok(loss) };
+            let (saved_sums, saved_weight) = (cx.save(&logsumexp)?, cx.save(&total_weight)?);
+            let source = cx.record("cross_entropyBackward", [Some(logits), None, None], move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                let (logits, targets) = (saved_logits.unpack(cx)?, saved_targets.unpack(cx)?);
+                let (logsumexp, total_weight) = (saved_sums.unpack(cx)?, saved_weight.unpack(cx)?);
+                cx.launch(&Kernel::CrossEntropyBackward {
+                    grad: grad.operand(),
+                    logits: logits.padded_rows(),
+                    targets: targets.operand(),
+                    total_weight: total_weight.operand(),
+                    logsumexp: logsumexp.operand(),
+                    cols,
+                    stride,
+                })?;
+                Ok([Some(logits.detach()), None, None])
+            });
+            Ok(loss.with_source(source))
+        })
     }
 
     fn log_softmax(&mut self, logits: &Tensor) -> OpResult<Tensor> {

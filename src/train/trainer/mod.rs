@@ -323,7 +323,9 @@ impl Trainer {
         let begun = self.memory().now();
         self.timing = Timing::default();
         self.cx.tf32 = self.config.tf32;
-        match self.run_step() {
+        let ran = self.run_step();
+        self.cx.fused = false;
+        match ran {
             Ok(outcome) => {
                 let Outcome { loss, optimizer_ran, .. } = outcome;
                 self.outcome = outcome;
@@ -417,6 +419,7 @@ impl Trainer {
         self.total = None;
         self.cx.retained.keep(self.config.retain);
         self.cx.choose_attention(self.config.attention);
+        self.cx.fused = self.config.fuse && matches!(self.task, Task::Supervised(_));
         match &mut self.task {
             Task::Supervised(model) => {
                 let model = Rc::clone(model);

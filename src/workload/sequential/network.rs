@@ -50,9 +50,10 @@ impl Model for Network {
     fn forward(&self, cx: &mut Context, input: &Tensor, checkpointing: bool) -> OpResult<Tensor> {
         cx.model_forward(|cx| {
             let mut x = input.clone();
-            for stage in &self.0 {
+            for (i, stage) in self.0.iter().enumerate() {
                 x = match stage {
                     Stage::Block(block) if checkpointing => checkpoint(cx, block, &x)?,
+                    Stage::Plain(head) if i + 1 == self.0.len() => cx.classify(|cx| head.forward(cx, &x))?,
                     Stage::Block(segment) | Stage::Plain(segment) => segment.forward(cx, &x)?,
                 };
             }

@@ -11,7 +11,7 @@ use crate::device::{DType, Operand};
 const IGNORED: i64 = -100;
 
 /// The target of each row, `None` where the row does not count.
-fn load_targets(view: &View<'_>, rows: usize, cols: usize) -> KernelResult<Vec<Option<usize>>> {
+pub(super) fn load_targets(view: &View<'_>, rows: usize, cols: usize) -> KernelResult<Vec<Option<usize>>> {
     require(view.dtype() == DType::I64, || format!("targets are {:?}, and must be I64", view.dtype()))?;
     require(view.len() == rows, || format!("{} targets for {rows} rows", view.len()))?;
     let check = |&target: &i64| match usize::try_from(target) {

@@ -4,6 +4,7 @@
 mod activation;
 mod attention;
 mod batch_norm;
+mod classifier;
 mod convolution;
 mod cross_entropy;
 mod elementwise;
@@ -122,6 +123,13 @@ pub(super) fn run(kernel: &Kernel<'_>, arena: &Arena, cores: &Cores) -> KernelRe
         }
         Kernel::NllLossBackward { grad, targets, total_weight, dst, cols } => {
             loss::backward(cores, apart(), grad, targets, total_weight, dst, cols)
+        }
+        Kernel::CrossEntropy { logits, targets, loss, total_weight, logsumexp, cols, stride } => {
+            let results = classifier::Results { loss, total_weight, logsumexp };
+            classifier::forward(cores, apart(), [logits, targets], results, [cols, stride])
+        }
+        Kernel::CrossEntropyBackward { grad, logits, targets, total_weight, logsumexp, cols, stride } => {
+            classifier::backward(cores, apart(), [grad, total_weight, logsumexp], [logits, targets], [cols, stride])
         }
         Kernel::AddScalar { src, dst, value } => elementwise::add_scalar(cores, in_place(), src, dst, value),
         Kernel::LeakyRelu { src, dst, slope } => activation::leaky_relu(cores, in_place(), src, dst, slope),

@@ -3,6 +3,7 @@
 
 mod attention;
 mod batch_norm;
+mod classifier;
 mod convolution;
 mod elementwise;
 mod embedding;
@@ -26,6 +27,7 @@ pub(super) const PRELUDE: &str = include_str!("prelude.cuh");
 pub(super) const UNITS: &[(&str, &str)] = &[
     ("attention", concat!(include_str!("attention.cuh"), include_str!("attention.cu"))),
     ("batch_norm", include_str!("batch_norm.cu")),
+    ("classifier", include_str!("classifier.cu")),
     ("convolution", include_str!("convolution.cu")),
     ("elementwise", include_str!("elementwise.cu")),
     ("embedding", include_str!("embedding.cu")),
@@ -66,6 +68,7 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
         Kernel::Attention { .. } | Kernel::AttentionInference { .. } | Kernel::AttentionBackward { .. } => {
             attention::launch(queue, kernel)
         }
+        Kernel::CrossEntropy { .. } | Kernel::CrossEntropyBackward { .. } => classifier::launch(queue, kernel),
         Kernel::Softmax { .. }
         | Kernel::SoftmaxBackward { .. }
         | Kernel::LogSoftmax { .. }

@@ -1,0 +1,67 @@
+//! Cross-entropy of logits in one pass.
+
+use super::unsupported;
+use crate::device::cuda::queue::{Arguments, Grid, Queue, Refusal};
+use crate::device::{DType, Kernel, Operand};
+
+/// Threads that sum the rows' losses.
+const SUMMING: u32 = 1024;
+
+/// Rows that a grid can have and columns that 32 bits count; `None` where a number does not fit.
+struct Shape {
+    rows: u32,
+    cols: u32,
+    aligned: bool,
+    threads: u32,
+}
+
+impl Shape {
+    fn of(logits: &Operand, cols: usize, stride: usize) -> Option<Self> {
+        let size = usize::try_from(logits.dtype.size()).ok()?;
+        let whole = cols > 0 && cols <= stride && logits.len.is_multiple_of(stride);
+        let rows = u32::try_from(i32::try_from(logits.len.checked_div(stride)?).ok()?).ok()?;
+        let aligned = logits.address.0.is_multiple_of(16) && (stride * size).is_multiple_of(16);
+        let pieces = cols * size / 16;
+        let threads = u32::try_from(pieces.next_multiple_of(32).clamp(32, 1024)).ok()?;
+        whole.then_some(Self { rows, cols: u32::try_from(i32::try_from(cols).ok()?).ok()?, aligned, threads })
+    }
+
+    const fn grid(&self) -> Grid {
+        Grid::row(self.rows, self.threads)
+    }
+}
+
+/// Launches a kernel of this family.
+pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), Refusal> {
+    match kernel {
+        Kernel::CrossEntropy { logits, targets, loss, total_weight, logsumexp, cols, stride } => {
+            let shape = Shape::of(logits, *cols, *stride).ok_or_else(|| unsupported(kernel))?;
+            if [loss, total_weight, logsumexp].iter().any(|x| x.dtype != DType::F32) || shape.rows == 0 {
+                return Err(unsupported(kernel));
+            }
+            let losses = queue.scratch(8 * shape.rows as usize)?;
+            let name = if shape.aligned { "cross_entropy_aligned" } else { "cross_entropy" };
+            let mut arguments =
+                Arguments::new().operand(logits).operand(targets).operand(logsumexp).at(losses).int(shape.cols);
+            arguments = arguments.count(*stride);
+            queue.launch(name, &[logits.dtype], shape.grid(), &mut arguments)?;
+            let mut arguments =
+                Arguments::new().at(losses).count(shape.rows as usize).operand(loss).operand(total_weight);
+            queue.launch("cross_entropy_mean", &[], Grid::row(1, SUMMING), &mut arguments)
+        }
+        Kernel::CrossEntropyBackward { grad, logits, targets, total_weight, logsumexp, cols, stride } => {
+            let shape = Shape::of(logits, *cols, *stride).ok_or_else(|| unsupported(kernel))?;
+            if [grad, total_weight, logsumexp].iter().any(|x| x.dtype != DType::F32) {
+                return Err(unsupported(kernel));
+            }
+            if shape.rows == 0 {
+                return Ok(());
+            }
+            let name = if shape.aligned { "cross_entropy_backward_aligned" } else { "cross_entropy_backward" };
+            let arguments = Arguments::new().operand(logits).operand(targets).operand(logsumexp).operand(grad);
+            let mut arguments = arguments.operand(total_weight).int(shape.cols).count(*stride);
+            queue.launch(name, &[logits.dtype], shape.grid(), &mut arguments)
+        }
+        _ => Err(unsupported(kernel)),
+    }
+}

@@ -1,0 +1,34 @@
+//! Fused ops: the same training as the chains that they replace, in less memory.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that can't be set up fails")]
+
+#[path = "common/training.rs"]
+mod training;
+
+use vramlab::train::{Amp, Config, Libraries};
+
+/// Losses and the peak of allocated bytes.
+fn run(name: &str, amp: Amp, fuse: bool) -> (Vec<f32>, i64) {
+    let (model, batch) = training::workload(name);
+    let config = Config { amp, fuse, ..Config::new(batch) };
+    let (mut trainer, _) = training::trainer(model, config, Libraries::HOPPER);
+    let losses = (0..12).map(|_| trainer.step().unwrap().loss.unwrap()).collect();
+    (losses, trainer.statistics().allocated_bytes.all.peak)
+}
+
+#[test]
+fn fused_training_loses_what_eager_training_does() {
+    for (name, amp, tolerance) in [
+        ("gpt-mini", Amp::Off, 1e-5),
+        ("bert-mini", Amp::Off, 1e-5),
+        ("mlp-mini", Amp::Off, 1e-5),
+        ("vit-mini", Amp::Off, 1e-5),
+        ("gpt-mini", Amp::Bf16, 2e-2),
+        ("bert-odd", Amp::Fp16, 2e-2),
+    ] {
+        let ((eager, eager_peak), (fused, fused_peak)) = (run(name, amp, false), run(name, amp, true));
+        for (step, (eager, fused)) in eager.iter().zip(&fused).enumerate() {
+            assert!((eager - fused).abs() <= tolerance * eager.abs(), "{name} {amp:?} step {step}: {eager} {fused}");
+        }
+        assert!(fused_peak <= eager_peak, "{name} {amp:?}: {fused_peak} bytes are more than {eager_peak}");
+    }
+}
