@@ -60,7 +60,8 @@ impl Blas {
         Ok(true)
     }
 
-    /// The fastest algorithm; computing the product several times changes nothing unless it accumulates.
+    /// The fastest algorithm that runs; computing the product several times changes nothing unless it accumulates. The
+    /// heuristic proposes some that refuse the addresses at hand.
     fn choose(
         &mut self,
         product: &Product,
@@ -74,7 +75,7 @@ impl Blas {
         if let Some(&known) = known {
             return Ok(Some((plan, known)));
         }
-        if candidates.len() == 1 || product.shape.accumulate {
+        if product.shape.accumulate {
             return Ok(Some((plan, first)));
         }
         let area = workspace(WORKSPACE)?;
@@ -93,15 +94,17 @@ impl Blas {
             }
             Ok(best)
         };
-        let mut chosen = (first, MARGIN * time(&first)?);
-        for &candidate in &candidates[1..] {
-            // One that does not run is none.
-            let Ok(taken) = time(&candidate) else { continue };
-            if taken < chosen.1 {
-                chosen = (candidate, taken);
+        let mut chosen: Option<(Algorithm, f32)> = None;
+        for &candidate in &candidates {
+            match (time(&candidate), chosen) {
+                (Ok(taken), None) => chosen = Some((candidate, MARGIN * taken)),
+                (Ok(taken), Some((_, best))) if taken < best => chosen = Some((candidate, taken)),
+                (Err(Refusal::Driver(failure)), _) => return Err(failure.into()),
+                _ => {}
             }
         }
-        self.choices.keep(&product.shape, chosen.0.data);
-        Ok(Some((plan, chosen.0)))
+        let Some((algorithm, _)) = chosen else { return Ok(None) };
+        self.choices.keep(&product.shape, algorithm.data);
+        Ok(Some((plan, algorithm)))
     }
 }
