@@ -391,7 +391,14 @@ template <class T, int D> __device__ __forceinline__ void attention_query_gradie
     attention_key_gradients_##D##_##T(f32 scale, const Backward<T> a) { attention_key_gradients<T, D>(scale, a); } \
     extern "C" __global__ void __launch_bounds__(THREADS) \
     attention_query_gradients_##D##_##T(f32 scale, const Backward<T> a) { attention_query_gradients<T, D>(scale, a); }
-#define ATTENTION(T) \
-    KERNELS(T, 32) KERNELS(T, 64) KERNELS(T, 80) KERNELS(T, 128) \
+#define ATTENTION(T) KERNELS(T, 32) KERNELS(T, 64) KERNELS(T, 80) KERNELS(T, 128)
+ATTENTION(f32)
+// From sm_80 on tensor cores do this.
+#if __CUDA_ARCH__ < 800
+ATTENTION(f16)
+ATTENTION(bf16)
+#endif
+
+#define DELTA(T) \
     extern "C" __global__ void attention_delta_##T(u64 rows, const Backward<T> a) { attention_delta(rows, a); }
-FOR_FLOATS(ATTENTION)
+FOR_FLOATS(DELTA)

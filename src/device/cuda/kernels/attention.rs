@@ -2,7 +2,10 @@
 //! the keys (or queries). Backward runs twice over the tiles, for the gradients of keys and values and for those of the
 //! queries, so that every sum has one owner and a fixed order.
 
+mod mma;
 mod plain;
+
+use mma::Mma;
 
 use super::unsupported;
 use crate::device::cuda::queue::{Arguments, Queue, Refusal};
@@ -40,7 +43,10 @@ fn forward(queue: &mut Queue<'_>, problem: &Problem<'_>) -> Result<(), Refusal> 
     if problem.is_empty() {
         return Ok(());
     }
-    plain::forward(queue, problem)
+    match Mma::choose(queue, problem) {
+        Some(mma) => mma.forward(queue, problem),
+        None => plain::forward(queue, problem),
+    }
 }
 
 fn backward(queue: &mut Queue<'_>, problem: &Problem<'_>) -> Result<(), Refusal> {
@@ -49,7 +55,10 @@ fn backward(queue: &mut Queue<'_>, problem: &Problem<'_>) -> Result<(), Refusal>
     }
     let delta = queue.scratch(problem.all_rows() * size_of::<f32>())?;
     plain::delta(queue, problem, delta)?;
-    plain::backward(queue, problem, delta)
+    match Mma::choose(queue, problem) {
+        Some(mma) => mma.backward(queue, problem, delta),
+        None => plain::backward(queue, problem, delta),
+    }
 }
 
 /// Logarithms of sums of exponents.
@@ -74,8 +83,10 @@ impl<'a> Problem<'a> {
         let dtype = views.first()?.dtype;
         let one_type = views.iter().all(|view| view.dtype == dtype);
         let known = matches!(dtype, DType::F32 | DType::F16 | DType::Bf16);
-        let fits = shape.head_size <= plain::WIDEST;
-        (one_type && known && fits).then_some(Self { shape, keys, sums, views, dtype })
+        // A running maximum of scores is one of products only for a factor that keeps their order.
+        let fits = shape.head_size <= plain::WIDEST && shape.scale >= 0.0;
+        let counted = shape.rows.max(keys) <= i32::MAX as usize / 2;
+        (one_type && known && fits && counted).then_some(Self { shape, keys, sums, views, dtype })
     }
 
     fn is_empty(&self) -> bool {

@@ -26,6 +26,7 @@ pub(super) const PRELUDE: &str = include_str!("prelude.cuh");
 /// The translation units, each compiled by itself.
 pub(super) const UNITS: &[(&str, &str)] = &[
     ("attention", concat!(include_str!("attention.cuh"), include_str!("attention.cu"))),
+    ("attention_mma", concat!(include_str!("attention.cuh"), include_str!("attention_mma.cu"))),
     ("batch_norm", include_str!("batch_norm.cu")),
     ("classifier", include_str!("classifier.cu")),
     ("convolution", include_str!("convolution.cu")),

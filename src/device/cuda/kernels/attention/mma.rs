@@ -1,0 +1,139 @@
+//! Attention on tensor cores, for 16-bit elements from sm_80 on.
+
+use super::Problem;
+use crate::device::DType;
+use crate::device::cuda::queue::{Grid, Queue, Refusal, blocks_of};
+use crate::units::Address;
+
+const WARPS: usize = 4;
+
+/// Rows of a fragment of the result.
+const STRIP: usize = 16;
+
+/// Elements that are moved at once.
+const VECTOR: usize = 8;
+
+/// The kernels for heads of up to `width` elements.
+struct Variant {
+    width: usize,
+    forward: &'static str,
+    key_gradients: &'static str,
+    query_gradients: &'static str,
+}
+
+/// From narrow to wide.
+const VARIANTS: [Variant; 4] = [
+    Variant {
+        width: 32,
+        forward: "attention_mma_32",
+        key_gradients: "attention_mma_key_gradients_32",
+        query_gradients: "attention_mma_query_gradients_32",
+    },
+    Variant {
+        width: 64,
+        forward: "attention_mma_64",
+        key_gradients: "attention_mma_key_gradients_64",
+        query_gradients: "attention_mma_query_gradients_64",
+    },
+    Variant {
+        width: 80,
+        forward: "attention_mma_80",
+        key_gradients: "attention_mma_key_gradients_80",
+        query_gradients: "attention_mma_query_gradients_80",
+    },
+    Variant {
+        width: 128,
+        forward: "attention_mma_128",
+        key_gradients: "attention_mma_key_gradients_128",
+        query_gradients: "attention_mma_query_gradients_128",
+    },
+];
+
+/// What a block works on, as attention_mma.cu has it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Tile {
+    /// Rows of the result, for all warps.
+    own: usize,
+    /// Rows of the other side that are in shared memory at once.
+    passing: usize,
+}
+
+impl Tile {
+    const fn new(strips: usize, passing: usize) -> Self {
+        Self { own: WARPS * STRIP * strips, passing }
+    }
+
+    const fn forward(width: usize) -> Self {
+        Self::new(if width <= 64 { 2 } else { 1 }, 64)
+    }
+
+    const fn key_gradients(width: usize) -> Self {
+        Self::new(1, if width <= 64 { 64 } else { 32 })
+    }
+
+    const fn query_gradients(width: usize) -> Self {
+        Self::new(if width <= 64 { 2 } else { 1 }, if width <= 80 { 64 } else { 32 })
+    }
+
+    /// Bytes of shared memory: `factors` matrices of the block's own rows, two that come by, those twice.
+    const fn bytes(self, width: usize, factors: usize) -> usize {
+        2 * (width + 8) * (factors * self.own + 2 * 2 * self.passing)
+    }
+
+    /// The same with two numbers for each row that comes by, twice.
+    const fn bytes_with_sums(self, width: usize) -> usize {
+        self.bytes(width, 2) + 2 * 2 * size_of::<f32>() * self.passing
+    }
+}
+
+/// The variant for a problem, where there is one.
+pub(super) struct Mma(&'static Variant);
+
+impl Mma {
+    /// Nothing where the device or the problem asks for the kernels without tensor cores.
+    pub fn choose(queue: &Queue<'_>, problem: &Problem<'_>) -> Option<Self> {
+        let fits = queue.capability() >= 80 && problem.dtype != DType::F32;
+        let variant = VARIANTS.iter().find(|variant| problem.shape.head_size <= variant.width);
+        variant.filter(|_| fits).map(Self)
+    }
+
+    /// A block for each `own` of the `rows` of each head.
+    fn grid(problem: &Problem<'_>, rows: usize, tile: Tile, bytes: usize) -> Grid {
+        let blocks = blocks_of(problem.heads() * rows.div_ceil(tile.own), 1);
+        Grid::row(blocks, 32 * WARPS as u32).with_shared(bytes as u32)
+    }
+
+    pub fn forward(&self, queue: &mut Queue<'_>, problem: &Problem<'_>) -> Result<(), Refusal> {
+        let tile = Tile::forward(self.0.width);
+        let grid = Self::grid(problem, problem.shape.rows, tile, tile.bytes(self.0.width, 1));
+        queue.launch(self.0.forward, &[problem.dtype], grid, &mut problem.arguments(VECTOR, None))
+    }
+
+    pub fn backward(&self, queue: &mut Queue<'_>, problem: &Problem<'_>, delta: Address) -> Result<(), Refusal> {
+        let (width, types) = (self.0.width, [problem.dtype]);
+        let mut arguments = problem.arguments(VECTOR, Some(delta));
+
+        let tile = Tile::key_gradients(width);
+        let keys = Self::grid(problem, problem.keys, tile, tile.bytes_with_sums(width));
+        queue.launch(self.0.key_gradients, &types, keys, &mut arguments)?;
+
+        let tile = Tile::query_gradients(width);
+        let queries = Self::grid(problem, problem.shape.rows, tile, tile.bytes(width, 2));
+        queue.launch(self.0.query_gradients, &types, queries, &mut arguments)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tiles_fit_shared_memory() {
+        for Variant { width, .. } in VARIANTS {
+            let forward = Tile::forward(width).bytes(width, 1);
+            let of_keys = Tile::key_gradients(width).bytes_with_sums(width);
+            let of_queries = Tile::query_gradients(width).bytes(width, 2);
+            assert!([forward, of_keys, of_queries].iter().all(|&bytes| bytes <= 99 << 10), "{width}");
+        }
+    }
+}
