@@ -235,11 +235,11 @@ __device__ __forceinline__ void store_exact(void* to, u32 type, u64 at, double x
     }
 }
 
-// `dst[i] = src[i]` where one of them is no float of 32 or 16 bits.
+// `dst[i] = src[i] + value` where one of them is no float of 32 or 16 bits.
 extern "C" __global__ void __launch_bounds__(THREADS)
-    convert_exact(const void* src, u32 src_type, void* dst, u32 dst_type, u64 len) {
+    add_exact(const void* src, u32 src_type, void* dst, u32 dst_type, u64 len, double value) {
     for (u64 i = thread_index(); i < len; i += thread_count())
-        store_exact(dst, dst_type, i, load_exact(src, src_type, i));
+        store_exact(dst, dst_type, i, load_exact(src, src_type, i) + value);
 }
 
 // `dst[i] = i`.

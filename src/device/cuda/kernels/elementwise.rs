@@ -5,6 +5,7 @@ use half::{bf16, f16};
 use super::unsupported;
 use crate::device::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
 use crate::device::{DType, Kernel, Operand};
+use crate::units::Address;
 
 const THREADS: u32 = 256;
 /// Elements of one block of a function's kernel.
@@ -19,8 +20,11 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
         Kernel::Fill { dst, value } => fill(queue, &dst, value),
         Kernel::Arange { dst } => arange(queue, &dst),
         Kernel::Cast { src, dst } if computes(src) && computes(dst) => unary(queue, kernel, "cast", [src, dst], 0.0),
-        Kernel::Cast { src, dst } => convert(queue, &src, &dst),
+        Kernel::Cast { src, dst } => exact(queue, kernel, [src, dst], 0.0),
         Kernel::Scale { src, dst, factor } => unary(queue, kernel, "scale", [src, dst], factor as f32),
+        Kernel::AddScalar { src, dst, value } if !(computes(src) && computes(dst)) => {
+            exact(queue, kernel, [src, dst], value)
+        }
         Kernel::AddScalar { src, dst, value } => unary(queue, kernel, "add_scalar", [src, dst], value as f32),
         Kernel::Relu { src, dst } => unary(queue, kernel, "relu", [src, dst], 0.0),
         Kernel::LeakyRelu { src, dst, slope } => unary(queue, kernel, "leaky_relu", [src, dst], slope),
@@ -90,13 +94,20 @@ fn binary(
 }
 
 fn fill(queue: &mut Queue<'_>, dst: &Operand, value: f64) -> Result<(), Refusal> {
-    if dst.len == 0 {
+    repeat(queue, dst.address, dst.len * dst.dtype.size() as usize, pattern(dst.dtype, value))
+}
+
+/// Makes `bytes` of memory zero.
+pub(super) fn zero(queue: &mut Queue<'_>, address: Address, bytes: usize) -> Result<(), Refusal> {
+    repeat(queue, address, bytes, 0)
+}
+
+fn repeat(queue: &mut Queue<'_>, address: Address, bytes: usize, pattern: u64) -> Result<(), Refusal> {
+    if bytes == 0 {
         return Ok(());
     }
-    let bytes = dst.len * dst.dtype.size() as usize;
     let grid = Grid::row(blocks_of(bytes, FILLED_PER_BLOCK), THREADS);
-    let repeated = pattern(dst.dtype, value);
-    queue.launch("fill", &[], grid, &mut Arguments::new().operand(dst).count(bytes).bits(repeated))
+    queue.launch("fill", &[], grid, &mut Arguments::new().at(address).count(bytes).bits(pattern))
 }
 
 /// Eight bytes of elements that are all `value`.
@@ -122,13 +133,17 @@ fn arange(queue: &mut Queue<'_>, dst: &Operand) -> Result<(), Refusal> {
     queue.launch("arange", &[], grid, &mut typed(Arguments::new(), dst).count(dst.len))
 }
 
-fn convert(queue: &mut Queue<'_>, src: &Operand, dst: &Operand) -> Result<(), Refusal> {
+/// `dst[i] = src[i] + value` of integers: counters and indices.
+fn exact(queue: &mut Queue<'_>, kernel: &Kernel<'_>, [src, dst]: [Operand; 2], value: f64) -> Result<(), Refusal> {
+    if src.len != dst.len {
+        return Err(unsupported(kernel));
+    }
     if dst.len == 0 {
         return Ok(());
     }
     let grid = Grid::row(blocks_of(dst.len, 4 * THREADS as usize), THREADS);
-    let arguments = typed(typed(Arguments::new(), src), dst);
-    queue.launch("convert_exact", &[], grid, &mut arguments.count(dst.len))
+    let arguments = typed(typed(Arguments::new(), &src), &dst);
+    queue.launch("add_exact", &[], grid, &mut arguments.count(dst.len).double(value))
 }
 
 #[cfg(test)]
