@@ -38,6 +38,7 @@ pub(super) const UNITS: &[(&str, &str)] = &[
     ("optimizer", include_str!("optimizer.cu")),
     ("pool", include_str!("pool.cu")),
     ("softmax", include_str!("softmax.cu")),
+    ("strided", include_str!("strided.cu")),
     ("sums", include_str!("sums.cu")),
 ];
 
