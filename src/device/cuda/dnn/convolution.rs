@@ -2,11 +2,10 @@
 
 use std::fmt;
 
-use super::descriptor::Pointer;
 use super::graph::{Graph, Layout, Place, Role, Windows, data_type};
 use super::handle::{Handle, refused};
 use super::plan::{Plan, Rules};
-use super::{Key, LARGEST_WORKSPACE, execute};
+use super::{Bound, Key, LARGEST_WORKSPACE, execute};
 use crate::device::cuda::queue::{Queue, Refusal};
 use crate::device::{ConvShape, DType, Operand};
 
@@ -112,7 +111,7 @@ pub(in crate::device::cuda) fn convolve(queue: &mut Queue<'_>, convolution: &Con
     let tf32 = queue.gpu.precision.convolutions_in_tf32;
     let Some(key) = ConvolutionKey::of(convolution, tf32) else { return Ok(false) };
     let Convolution { src, weight, dst, .. } = convolution;
-    let tensors = [src, weight, dst].map(|operand| Pointer::from(operand.address));
+    let tensors = [src, weight, dst].map(|operand| Bound::Device(operand.address));
     execute(queue, Key::Convolution(key), |handle| key.plan(handle), &tensors)
 }
 

@@ -12,6 +12,7 @@ use crate::device::cuda::queue::Refusal;
 /// An open cuDNN.
 pub(super) struct Handle {
     raw: sys::cudnnHandle_t,
+    version: usize,
     /// Where it launches now.
     stream: Option<Stream>,
 }
@@ -22,11 +23,16 @@ impl Handle {
         let mut raw = ptr::null_mut();
         // SAFETY: the library is loaded, a context is current, and one handle is written.
         check(unsafe { sys::cudnnCreate(&raw mut raw) }, "cudnnCreate")?;
-        Ok(Self { raw, stream: None })
+        Ok(Self { raw, version: version(), stream: None })
     }
 
     pub fn raw(&self) -> sys::cudnnHandle_t {
         self.raw
+    }
+
+    /// As [`version`] has it.
+    pub fn version(&self) -> usize {
+        self.version
     }
 
     /// What is executed from here on runs on `stream`.

@@ -1,6 +1,7 @@
 //! Convolutions and attention through cuDNN's graphs. What it does not compute, or not by the rules, own kernels do: all
 //! of it is optional.
 
+mod attention;
 mod convolution;
 mod descriptor;
 mod graph;
@@ -13,12 +14,14 @@ use std::fmt;
 
 use super::libraries::{self, Needed};
 use super::queue::{Queue, Refusal};
-use crate::units::Bytes;
+use crate::units::{Address, Bytes};
+use attention::AttentionKey;
 use convolution::ConvolutionKey;
 use descriptor::Pointer;
 use handle::Handle;
 use plan::Plan;
 
+pub(super) use attention::{Attention, backward as attend_backward, forward as attend};
 pub(super) use convolution::{Convolution, convolve};
 pub(super) use graph::Role;
 
@@ -26,7 +29,7 @@ pub(super) use graph::Role;
 const OLDEST: usize = 90_100;
 
 /// The largest workspace that is asked of an engine: it is memory that PyTorch's curve may not have.
-const LARGEST_WORKSPACE: Bytes = Bytes::mib(512);
+const LARGEST_WORKSPACE: Bytes = Bytes::gib(1);
 
 /// The library where there is one, and the plans made so far.
 pub(super) struct Dnn {
@@ -59,15 +62,26 @@ impl Dnn {
 /// What a plan was made for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Key {
+    Attention(AttentionKey),
     Convolution(ConvolutionKey),
 }
 
 impl fmt::Display for Key {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Attention(key) => key.fmt(f),
             Self::Convolution(key) => key.fmt(f),
         }
     }
+}
+
+/// Where a tensor of a plan is this time.
+#[derive(Clone, Copy)]
+enum Bound<'a> {
+    Device(Address),
+    Host(&'a f32),
+    /// In scratch, so many bytes.
+    Scratch(usize),
 }
 
 /// Executes the plan of `key`, made by `make` where it is asked for the first time. False where the library has none, or
@@ -76,7 +90,7 @@ fn execute(
     queue: &mut Queue<'_>,
     key: Key,
     make: impl FnOnce(&Handle) -> Result<Plan, Refusal>,
-    tensors: &[Pointer],
+    tensors: &[Bound<'_>],
 ) -> Result<bool, Refusal> {
     let stream = queue.stream;
     let Dnn { plans, notes, handle } = &mut queue.gpu.dnn;
@@ -89,20 +103,51 @@ fn execute(
         }
     };
     let Some(plan) = entry else { return Ok(false) };
-    let workspace = match plan.workspace() {
-        0 => None,
+    let (offsets, bytes) = share(plan.workspace(), tensors);
+    let area = match bytes {
+        0 => Address(0),
         bytes => match queue.gpu.scratch.take(bytes) {
-            Ok(area) => Some(area),
+            Ok(area) => area,
             // Own kernels get along with less.
             Err(failure) if !failure.lost() => return Ok(false),
             Err(failure) => return Err(failure.into()),
         },
     };
-    let executed = handle.follow(stream).and_then(|()| plan.execute(handle, tensors, workspace));
+    let place = |(tensor, offset): (&Bound<'_>, &usize)| match *tensor {
+        Bound::Device(address) => address.into(),
+        Bound::Host(number) => Pointer::host(number),
+        Bound::Scratch(_) => Address(area.0 + *offset as u64).into(),
+    };
+    let pointers: Vec<Pointer> = tensors.iter().zip(&offsets).map(place).collect();
+    let executed = handle.follow(stream).and_then(|()| plan.execute(handle, &pointers, area));
     if let Err(refusal) = executed {
         notes.push(format!("{key}: {refusal}"));
         *entry = None;
         return Ok(false);
     }
     Ok(true)
+}
+
+/// Where tensors in scratch begin behind a workspace, and the bytes of all together.
+fn share(workspace: usize, tensors: &[Bound<'_>]) -> (Vec<usize>, usize) {
+    let mut end = workspace;
+    let offsets = tensors.iter().map(|tensor| {
+        let Bound::Scratch(bytes) = tensor else { return 0 };
+        let start = end.next_multiple_of(256);
+        end = start + bytes;
+        start
+    });
+    (offsets.collect(), end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tensors_in_scratch_lie_behind_the_workspace() {
+        let tensors = [Bound::Scratch(100), Bound::Device(Address(512)), Bound::Scratch(8)];
+        assert_eq!(share(1000, &tensors), (vec![1024, 0, 1280], 1288));
+        assert_eq!(share(0, &tensors[1..2]), (vec![0], 0));
+    }
 }

@@ -59,14 +59,13 @@ impl Plan {
 
     /// Queues it on the handle's stream. `tensors` are those of the graph that are not between two operations, in the order
     /// in which they were made.
-    pub fn execute(&self, handle: &Handle, tensors: &[Pointer], workspace: Option<Address>) -> Result<(), Refusal> {
+    pub fn execute(&self, handle: &Handle, tensors: &[Pointer], workspace: Address) -> Result<(), Refusal> {
         let ids = self.operations.placed();
         debug_assert_eq!(ids.len(), tensors.len());
-        let workspace = Pointer::from(workspace.unwrap_or(Address(0)));
         let pack = Descriptor::new(Kind::CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR)?
             .set(Name::CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS, ids)?
             .set(Name::CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS, tensors)?
-            .set(Name::CUDNN_ATTR_VARIANT_PACK_WORKSPACE, &[workspace])?
+            .set(Name::CUDNN_ATTR_VARIANT_PACK_WORKSPACE, &[Pointer::from(workspace)])?
             .finalise()?;
         execute(handle, &self.plan, &pack)
     }

@@ -8,6 +8,7 @@ mod plain;
 use mma::Mma;
 
 use super::unsupported;
+use crate::device::cuda::dnn;
 use crate::device::cuda::queue::{Arguments, Queue, Refusal};
 use crate::device::{AttentionShape, DType, HeadView, Kernel};
 use crate::units::Address;
@@ -40,7 +41,7 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
 }
 
 fn forward(queue: &mut Queue<'_>, problem: &Problem<'_>) -> Result<(), Refusal> {
-    if problem.is_empty() {
+    if problem.is_empty() || dnn::attend(queue, &problem.of_library())? {
         return Ok(());
     }
     match Mma::choose(queue, problem) {
@@ -50,7 +51,7 @@ fn forward(queue: &mut Queue<'_>, problem: &Problem<'_>) -> Result<(), Refusal> 
 }
 
 fn backward(queue: &mut Queue<'_>, problem: &Problem<'_>) -> Result<(), Refusal> {
-    if problem.is_empty() {
+    if problem.is_empty() || dnn::attend_backward(queue, &problem.of_library())? {
         return Ok(());
     }
     let delta = queue.scratch(problem.all_rows() * size_of::<f32>())?;
@@ -87,6 +88,12 @@ impl<'a> Problem<'a> {
         let fits = shape.head_size <= plain::WIDEST && shape.scale >= 0.0;
         let counted = shape.rows.max(keys) <= i32::MAX as usize / 2;
         (one_type && known && fits && counted).then_some(Self { shape, keys, sums, views, dtype })
+    }
+
+    /// The same as cuDNN is asked for it.
+    fn of_library(&self) -> dnn::Attention<'_> {
+        let sums = self.sums.map(|sums| (sums.address, sums.stride));
+        dnn::Attention { shape: &self.shape, keys: self.keys, views: self.views, sums }
     }
 
     fn is_empty(&self) -> bool {

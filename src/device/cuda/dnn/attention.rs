@@ -1,0 +1,364 @@
+//! Attention and its gradients: the graphs whose pattern the library knows as fused attention.
+
+use std::fmt;
+
+use cudarc::cudnn::sys::{
+    cudnnDataType_t as Type, cudnnPointwiseMode_t as Pointwise, cudnnReduceTensorOp_t as Reduction,
+};
+
+use super::graph::{Graph, Layout, Place, Tensor, data_type};
+use super::handle::{Handle, refused};
+use super::plan::{Plan, Rules};
+use super::{Bound, Key, LARGEST_WORKSPACE, execute};
+use crate::device::cuda::queue::{Queue, Refusal};
+use crate::device::{AttentionShape, DType, HeadView};
+use crate::units::Address;
+
+/// The oldest library that masks with minus infinity.
+const OLDEST: usize = 91_000;
+/// The newest library whose backward pass reads beyond keys that are no multiple of [`OLD_KEYS`].
+const NEWEST_WITH_OLD_KEYS: usize = 91_500;
+const OLD_KEYS: usize = 128;
+/// Positions come in multiples of this. Others are short, or grow by one with each token that is made: a plan for each
+/// would take longer than own kernels.
+const POSITIONS: usize = 64;
+const WIDEST: usize = 128;
+/// Elements to whose multiples rows are aligned.
+const ALIGNMENT: usize = 8;
+
+/// One attention, in the views of its kernel.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::device::cuda) struct Attention<'a> {
+    pub shape: &'a AttentionShape,
+    /// Positions of keys and values.
+    pub keys: usize,
+    /// Queries, keys, values and output; then for gradients the output's and those of the first three.
+    pub views: &'a [HeadView],
+    /// Logarithms of the sums of exponents, and how many there are for each head.
+    pub sums: Option<(Address, usize)>,
+}
+
+/// What the choice of an engine depends on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct AttentionKey {
+    batch: usize,
+    heads: usize,
+    rows: usize,
+    head_size: usize,
+    causal: bool,
+    keeps_sums: bool,
+    dtype: DType,
+    backward: bool,
+    /// Batch, head and row of each view.
+    strides: [[u32; 3]; 8],
+}
+
+impl fmt::Display for AttentionKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { batch, heads, rows, head_size, causal, dtype, .. } = self;
+        let pass = if self.backward { "backward" } else { "forward" };
+        let causal = if *causal { "causal " } else { "" };
+        write!(f, "{causal}attention, {pass}, of {batch}×{heads}×{rows}×{head_size} in {dtype:?}")
+    }
+}
+
+impl AttentionKey {
+    /// `None` for what the library is not asked.
+    fn of(attention: &Attention<'_>) -> Option<Self> {
+        let &Attention { shape, keys, views, sums } = attention;
+        let &AttentionShape { batch, heads, rows, head_size, causal, .. } = shape;
+        let dtype = views.first()?.dtype;
+        let known = matches!(dtype, DType::F16 | DType::Bf16);
+        let sized = keys == rows
+            && rows.is_multiple_of(POSITIONS)
+            && head_size.is_multiple_of(ALIGNMENT)
+            && head_size <= WIDEST
+            && batch * heads * rows * head_size > 0;
+        let aligned = views.iter().all(|view| {
+            let strides = [view.batch_stride, view.head_stride, view.row_stride];
+            view.dtype == dtype
+                && view.address.0.is_multiple_of(ALIGNMENT as u64 * dtype.size())
+                && strides.iter().all(|stride| stride.is_multiple_of(ALIGNMENT))
+        });
+        let packed = sums.is_none_or(|(address, stride)| stride == rows && address.0.is_multiple_of(16));
+        let mut strides = [[0; 3]; 8];
+        for (strides, view) in strides.iter_mut().zip(views) {
+            for (to, from) in strides.iter_mut().zip([view.batch_stride, view.head_stride, view.row_stride]) {
+                *to = u32::try_from(from).ok()?;
+            }
+        }
+        (known && sized && aligned && packed).then_some(Self {
+            batch,
+            heads,
+            rows,
+            head_size,
+            causal,
+            keeps_sums: sums.is_some(),
+            dtype,
+            backward: views.len() > 4,
+            strides,
+        })
+    }
+
+    /// The library's version computes it rightly.
+    fn is_sound(&self, version: usize) -> bool {
+        let keys = !self.backward || version > NEWEST_WITH_OLD_KEYS || self.rows.is_multiple_of(OLD_KEYS);
+        version >= OLDEST && keys
+    }
+
+    /// One view of (batch, heads, rows, head size).
+    fn layout(&self, view: usize) -> Layout {
+        let [batch, head, row] = self.strides[view].map(i64::from);
+        Layout { strides: [batch, head, row, 1], ..Layout::packed([self.batch, self.heads, self.rows, self.head_size]) }
+    }
+
+    /// Query by key.
+    fn scores(&self) -> Layout {
+        Layout::packed([self.batch, self.heads, self.rows, self.rows])
+    }
+
+    /// One number for each query.
+    fn per_row(&self) -> Layout {
+        Layout::packed([self.batch, self.heads, self.rows, 1])
+    }
+
+    fn plan(&self, handle: &Handle) -> Result<Plan, Refusal> {
+        if !self.is_sound(handle.version()) {
+            return Err(refused(format!("version {} is not asked for this", handle.version())));
+        }
+        let graph = if self.backward { self.backward()? } else { self.forward()? };
+        let rules = Rules { tensor_cores: true, workspace: LARGEST_WORKSPACE };
+        Plan::choose(handle, graph.finish(handle)?, rules)
+    }
+
+    /// Queries, keys, values, the factor on scores, the mask's value where there is a mask, the output, and the sums where
+    /// they are kept.
+    fn forward(&self) -> Result<Graph, Refusal> {
+        let mut draft = Draft::new(self)?;
+        let q = draft.view(self.layout(0))?;
+        let k = draft.view(self.layout(1).transposed())?;
+        let v = draft.view(self.layout(2))?;
+        let scale = draft.number()?;
+        let mask = self.causal.then(|| draft.number()).transpose()?;
+        let out = draft.view(self.layout(3))?;
+        let sums = self.keeps_sums.then(|| draft.numbers(self.per_row())).transpose()?;
+
+        let (scores, per_row) = (self.scores(), self.per_row());
+        let products = draft.matmul(q, k, scores)?;
+        let mut scaled = draft.pointwise(Pointwise::CUDNN_POINTWISE_MUL, &[products, scale], scores)?;
+        if let Some(mask) = mask {
+            scaled = draft.mask(scaled, mask, scores)?;
+        }
+        let largest = draft.reduce(Reduction::CUDNN_REDUCE_TENSOR_MAX, scaled, per_row)?;
+        let shifted = draft.pointwise(Pointwise::CUDNN_POINTWISE_SUB, &[scaled, largest], scores)?;
+        let exponents = draft.pointwise(Pointwise::CUDNN_POINTWISE_EXP, &[shifted], scores)?;
+        let sum = draft.reduce(Reduction::CUDNN_REDUCE_TENSOR_ADD, exponents, per_row)?;
+        if let Some(sums) = sums {
+            let logarithm = draft.pointwise(Pointwise::CUDNN_POINTWISE_LOG, &[sum], per_row)?;
+            draft.graph.pointwise(Pointwise::CUDNN_POINTWISE_ADD, &[largest, logarithm], sums)?;
+        }
+        let weights = draft.between(scores, draft.dtype)?;
+        draft.graph.pointwise(Pointwise::CUDNN_POINTWISE_DIV, &[exponents, sum], weights)?;
+        draft.graph.matmul(weights, v, out)?;
+        Ok(draft.graph)
+    }
+
+    /// Queries, keys, values, output, its gradient, the sums, the factor on scores, one, the mask's value where there is a
+    /// mask, a scratch number for each query, and the gradients of queries, keys and values. The gradient of the queries is
+    /// a product of its own, not a sum that blocks of keys add to in any order: it takes a workspace for all scores.
+    fn backward(&self) -> Result<Graph, Refusal> {
+        let mut draft = Draft::new(self)?;
+        let q = draft.view(self.layout(0))?;
+        let k = draft.view(self.layout(1).transposed())?;
+        let v = draft.view(self.layout(2).transposed())?;
+        let out = draft.view(self.layout(3))?;
+        let grad = draft.view(self.layout(4))?;
+        let sums = draft.numbers(self.per_row())?;
+        let scale = draft.number()?;
+        let one = draft.number()?;
+        let mask = self.causal.then(|| draft.number()).transpose()?;
+        let delta = draft.numbers(self.per_row())?;
+        let dq = draft.view(self.layout(5))?;
+        let dk = draft.view(self.layout(6))?;
+        let dv = draft.view(self.layout(7))?;
+
+        let (scores, per_row) = (self.scores(), self.per_row());
+        let heads = Layout::packed([self.batch, self.heads, self.rows, self.head_size]);
+        let products = draft.pointwise(Pointwise::CUDNN_POINTWISE_MUL, &[grad, out], heads)?;
+        let dots = draft.reduce(Reduction::CUDNN_REDUCE_TENSOR_ADD, products, per_row)?;
+        draft.graph.pointwise(Pointwise::CUDNN_POINTWISE_MUL, &[dots, one], delta)?;
+
+        let products = draft.matmul(q, k, scores)?;
+        let scaled = draft.pointwise(Pointwise::CUDNN_POINTWISE_MUL, &[products, scale], scores)?;
+        let mut shifted = draft.pointwise(Pointwise::CUDNN_POINTWISE_SUB, &[scaled, sums], scores)?;
+        if let Some(mask) = mask {
+            shifted = draft.mask(shifted, mask, scores)?;
+        }
+        let weights = draft.pointwise(Pointwise::CUDNN_POINTWISE_EXP, &[shifted], scores)?;
+        let by_key = draft.reshape(weights, self.by_key(), draft.dtype)?;
+        draft.graph.matmul(by_key, grad, dv)?;
+
+        let dweights = draft.matmul(grad, v, scores)?;
+        let centred = draft.pointwise(Pointwise::CUDNN_POINTWISE_SUB, &[dweights, delta], scores)?;
+        let dscaled = draft.pointwise(Pointwise::CUDNN_POINTWISE_MUL, &[centred, weights], scores)?;
+        let dscores = draft.pointwise(Pointwise::CUDNN_POINTWISE_MUL, &[dscaled, scale], scores)?;
+        let by_key = draft.reshape(dscores, self.by_key(), draft.dtype)?;
+        draft.graph.matmul(by_key, q, dk)?;
+
+        let by_row = draft.reshape(k, self.layout(1), Type::CUDNN_DATA_FLOAT)?;
+        draft.graph.matmul(dscores, by_row, dq)?;
+        Ok(draft.graph)
+    }
+
+    /// Scores as they lie, key by query.
+    fn by_key(&self) -> Layout {
+        self.scores().transposed()
+    }
+}
+
+/// A graph with the types of one attention: its operands', and f32 for all that is between operations.
+struct Draft {
+    graph: Graph,
+    dtype: Type,
+}
+
+impl Draft {
+    fn new(key: &AttentionKey) -> Result<Self, Refusal> {
+        let dtype = data_type(key.dtype).ok_or_else(|| refused(format!("no type {:?}", key.dtype)))?;
+        Ok(Self { graph: Graph::default(), dtype })
+    }
+
+    /// An operand.
+    fn view(&mut self, layout: Layout) -> Result<Tensor, Refusal> {
+        self.graph.tensor(layout, self.dtype, Place::Device(16))
+    }
+
+    /// f32 in device memory.
+    fn numbers(&mut self, layout: Layout) -> Result<Tensor, Refusal> {
+        self.graph.tensor(layout, Type::CUDNN_DATA_FLOAT, Place::Device(16))
+    }
+
+    /// One f32 of the host.
+    fn number(&mut self) -> Result<Tensor, Refusal> {
+        self.graph.tensor(Layout::SCALAR, Type::CUDNN_DATA_FLOAT, Place::Host)
+    }
+
+    fn between(&mut self, layout: Layout, dtype: Type) -> Result<Tensor, Refusal> {
+        self.graph.tensor(layout, dtype, Place::Between)
+    }
+
+    fn matmul(&mut self, a: Tensor, b: Tensor, layout: Layout) -> Result<Tensor, Refusal> {
+        let c = self.between(layout, Type::CUDNN_DATA_FLOAT)?;
+        self.graph.matmul(a, b, c)?;
+        Ok(c)
+    }
+
+    fn pointwise(&mut self, mode: Pointwise, inputs: &[Tensor], layout: Layout) -> Result<Tensor, Refusal> {
+        let y = self.between(layout, Type::CUDNN_DATA_FLOAT)?;
+        self.graph.pointwise(mode, inputs, y)?;
+        Ok(y)
+    }
+
+    fn reduce(&mut self, mode: Reduction, x: Tensor, layout: Layout) -> Result<Tensor, Refusal> {
+        let y = self.between(layout, Type::CUDNN_DATA_FLOAT)?;
+        self.graph.reduce(mode, x, y)?;
+        Ok(y)
+    }
+
+    fn reshape(&mut self, x: Tensor, layout: Layout, dtype: Type) -> Result<Tensor, Refusal> {
+        let y = self.between(layout, dtype)?;
+        self.graph.reshape(x, y)?;
+        Ok(y)
+    }
+
+    /// `scores` of queries with keys up to their own position, `masked` elsewhere.
+    fn mask(&mut self, scores: Tensor, masked: Tensor, layout: Layout) -> Result<Tensor, Refusal> {
+        let row = self.between(layout, Type::CUDNN_DATA_INT32)?;
+        self.graph.index(2, scores, row)?;
+        let column = self.between(layout, Type::CUDNN_DATA_INT32)?;
+        self.graph.index(3, scores, column)?;
+        let visible = self.between(layout, Type::CUDNN_DATA_BOOLEAN)?;
+        self.graph.pointwise(Pointwise::CUDNN_POINTWISE_CMP_GE, &[row, column], visible)?;
+        self.pointwise(Pointwise::CUDNN_POINTWISE_BINARY_SELECT, &[scores, masked, visible], layout)
+    }
+}
+
+/// Attention; false where own kernels must compute it.
+pub(in crate::device::cuda) fn forward(queue: &mut Queue<'_>, attention: &Attention<'_>) -> Result<bool, Refusal> {
+    let &[q, k, v, out] = attention.views else { return Ok(false) };
+    let Some(key) = AttentionKey::of(attention) else { return Ok(false) };
+    let at = |view: HeadView| Bound::Device(view.address);
+    let mut tensors = vec![at(q), at(k), at(v), Bound::Host(&attention.shape.scale)];
+    tensors.extend(key.causal.then_some(Bound::Host(&f32::NEG_INFINITY)));
+    tensors.push(at(out));
+    tensors.extend(attention.sums.map(|(address, _)| Bound::Device(address)));
+    execute(queue, Key::Attention(key), |handle| key.plan(handle), &tensors)
+}
+
+/// Gradients of attention; false where own kernels must compute them.
+pub(in crate::device::cuda) fn backward(queue: &mut Queue<'_>, attention: &Attention<'_>) -> Result<bool, Refusal> {
+    let &[q, k, v, out, grad, dq, dk, dv] = attention.views else { return Ok(false) };
+    let (Some(key), Some((sums, _))) = (AttentionKey::of(attention), attention.sums) else { return Ok(false) };
+    let at = |view: HeadView| Bound::Device(view.address);
+    let mut tensors = vec![at(q), at(k), at(v), at(out), at(grad), Bound::Device(sums)];
+    tensors.extend([Bound::Host(&attention.shape.scale), Bound::Host(&1.0)]);
+    tensors.extend(key.causal.then_some(Bound::Host(&f32::NEG_INFINITY)));
+    tensors.push(Bound::Scratch(key.batch * key.heads * key.rows * size_of::<f32>()));
+    tensors.extend([at(dq), at(dk), at(dv)]);
+    execute(queue, Key::Attention(key), |handle| key.plan(handle), &tensors)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHAPE: AttentionShape =
+        AttentionShape { batch: 2, heads: 3, rows: 192, head_size: 64, causal: true, scale: 0.125 };
+
+    /// A view into packed queries, keys and values.
+    fn view(part: u64) -> HeadView {
+        HeadView {
+            address: Address(512 + part * 3 * 64 * 2),
+            dtype: DType::Bf16,
+            batch_stride: 192 * 9 * 64,
+            head_stride: 64,
+            row_stride: 9 * 64,
+        }
+    }
+
+    fn key(shape: &AttentionShape, views: &[HeadView], lse_stride: usize) -> Option<AttentionKey> {
+        AttentionKey::of(&Attention { shape, keys: shape.rows, views, sums: Some((Address(512), lse_stride)) })
+    }
+
+    #[test]
+    fn packed_projections_are_taken_as_they_lie() {
+        let views = [0, 1, 2, 0].map(view);
+        let layouts = key(&SHAPE, &views, 192).map(|key| (key.layout(0), key.layout(1).transposed()));
+        let strides = layouts.map(|(q, k)| (q.sides, q.strides, k.sides, k.strides));
+        let [batch, row] = [192 * 9 * 64, 9 * 64];
+        let expected = ([2, 3, 192, 64], [batch, 64, row, 1], [2, 3, 64, 192], [batch, 64, 1, row]);
+        assert_eq!(strides, Some(expected));
+    }
+
+    #[test]
+    fn what_the_library_computes_wrongly_or_slowly_is_left_to_own_kernels() {
+        let views = [0, 1, 2, 0].map(view);
+        assert_eq!(key(&SHAPE, &views, 224), None, "sums with gaps");
+        assert_eq!(key(&AttentionShape { rows: 100, ..SHAPE }, &views, 100), None, "odd lengths");
+        assert_eq!(key(&AttentionShape { head_size: 60, ..SHAPE }, &views, 192), None, "unaligned heads");
+        let shifted = views.map(|view| HeadView { address: Address(view.address.0 + 2), ..view });
+        assert_eq!(key(&SHAPE, &shifted, 192), None, "unaligned addresses");
+        let single = views.map(|view| HeadView { dtype: DType::F32, ..view });
+        assert_eq!(key(&SHAPE, &single, 192), None, "f32");
+    }
+
+    #[test]
+    fn old_libraries_go_backward_over_whole_tiles_of_keys_only() {
+        let views = [0, 1, 2, 0, 0, 0, 1, 2].map(view);
+        let sound = |rows, version| {
+            let shape = AttentionShape { rows, ..SHAPE };
+            key(&shape, &views, rows).is_some_and(|key| key.backward && key.is_sound(version))
+        };
+        assert!(!sound(192, 91_400) && sound(192, 91_900) && sound(256, 91_400) && !sound(256, 90_900));
+    }
+}
