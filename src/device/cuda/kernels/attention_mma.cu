@@ -82,20 +82,22 @@ __device__ __forceinline__ void await_copies() {
     asm volatile("cp.async.wait_all;" : : : "memory");
 }
 
-// Begins to copy `rows` rows of `width` elements to shared memory; zeros fill the tile.
+// Begins to copy `rows` rows of `width` elements to shared memory; zeros fill the tile. A thread copies the same 16 bytes
+// of every so many rows.
 template <class T, int ROWS, int D>
 __device__ __forceinline__ void stage(T* to, const T* from, u64 stride, int rows, int width, bool aligned) {
     if (aligned) {
-        constexpr int VECTORS = D / 8;
+        constexpr int LANES = D > 64 ? 16 : D > 32 ? 8 : 4, APART = THREADS / LANES;
+        static_assert(D <= 8 * LANES && ROWS % APART == 0);
+        const int row = threadIdx.x / LANES, column = threadIdx.x % LANES * 8;
+        if (D < 8 * LANES && column >= D) return;
+        const int inside = column < width ? rows - row : 0;
+        from += row * stride + column;
+        to += row * pitch(D) + column;
 #pragma unroll
-        for (int i = 0; i < (ROWS * VECTORS + THREADS - 1) / THREADS; i++) {
-            const int at = threadIdx.x + i * THREADS, row = at / VECTORS, column = at % VECTORS * 8;
-            const bool inside = row < rows && column < width;
-            if (ROWS * VECTORS % THREADS == 0 || at < ROWS * VECTORS) {
-                begin_copy(to + row * pitch(D) + column, inside ? from + row * stride + column : from, inside);
-            }
-        }
+        for (int i = 0; i < ROWS; i += APART, from += APART * stride) begin_copy(to + i * pitch(D), from, i < inside);
     } else {
+#pragma unroll 1
         for (int at = threadIdx.x; at < ROWS * D; at += THREADS) {
             const int row = at / D, column = at % D;
             to[row * pitch(D) + column] = row < rows && column < width ? from[row * stride + column] : T{0};
@@ -230,11 +232,11 @@ template <class T, int D> __device__ __forceinline__ void attention(f32 scale, c
     // Where attention is causal the last queries see most: they begin first.
     const int first_row = int(tiles - 1 - place.tile) * WARPS * ROWS, own_row = first_row + warp * ROWS;
     const int end = causal ? min(keys, first_row + WARPS * ROWS) : keys;
-    const T *const all_k = a.k.of(place.b, place.h), *const all_v = a.v.of(place.b, place.h);
-    const T* const all_q = a.q.of(place.b, place.h) + first_row * a.q.row;
-    stage<T, WARPS * ROWS, D>(q, all_q, a.q.row, rows - first_row, width, aligned);
-    stage<T, KEYS, D>(k, all_k, a.k.row, keys, width, aligned);
-    stage<T, KEYS, D>(v, all_v, a.v.row, keys, width, aligned);
+    const T *some_k = a.k.of(place.b, place.h), *some_v = a.v.of(place.b, place.h);
+    const T* const some_q = a.q.of(place.b, place.h) + first_row * a.q.row;
+    stage<T, WARPS * ROWS, D>(q, some_q, a.q.row, rows - first_row, width, aligned);
+    stage<T, KEYS, D>(k, some_k, a.k.row, keys, width, aligned);
+    stage<T, KEYS, D>(v, some_v, a.v.row, keys, width, aligned);
     await_copies();
     __syncthreads();
 
@@ -255,9 +257,10 @@ template <class T, int D> __device__ __forceinline__ void attention(f32 scale, c
         __syncthreads();
         const int next_key = first_key + KEYS;
         if (next_key < end) {
-            T *const next_k = k + (now ^ 1) * SIZE, *const next_v = v + (now ^ 1) * SIZE;
-            stage<T, KEYS, D>(next_k, all_k + next_key * a.k.row, a.k.row, keys - next_key, width, aligned);
-            stage<T, KEYS, D>(next_v, all_v + next_key * a.v.row, a.v.row, keys - next_key, width, aligned);
+            some_k += KEYS * a.k.row;
+            some_v += KEYS * a.v.row;
+            stage<T, KEYS, D>(k + (now ^ 1) * SIZE, some_k, a.k.row, keys - next_key, width, aligned);
+            stage<T, KEYS, D>(v + (now ^ 1) * SIZE, some_v, a.v.row, keys - next_key, width, aligned);
         }
         if (causal && first_key >= own_row + ROWS) continue;
 
@@ -341,13 +344,17 @@ template <class T, int D> __device__ __forceinline__ void attention_key_gradient
     const bool causal = shape.causal, aligned = shape.aligned;
     const Place place(shape, tiles_of(shape.keys, WARPS * ROWS));
     const int first_key = int(place.tile) * WARPS * ROWS, own_key = first_key + warp * ROWS;
-    const T *const all_q = a.q.of(place.b, place.h), *const all_grad = a.grad.of(place.b, place.h);
+    const int begin = causal ? first_key : 0;
+    const T *some_q = a.q.of(place.b, place.h) + begin * a.q.row;
+    const T *some_grad = a.grad.of(place.b, place.h) + begin * a.grad.row;
     const f32 *const lse = shape.lse + place.head * shape.lse_stride, *const delta = a.delta + place.head * shape.rows;
 
     // Behind the last query the shift is infinite: exponents are zero there.
     const auto stage_queries = [&](int first, int into) {
-        stage<T, QUERIES, D>(q + into * SIZE, all_q + first * a.q.row, a.q.row, rows - first, width, aligned);
-        stage<T, QUERIES, D>(grad + into * SIZE, all_grad + first * a.grad.row, a.grad.row, rows - first, width, aligned);
+        stage<T, QUERIES, D>(q + into * SIZE, some_q, a.q.row, rows - first, width, aligned);
+        stage<T, QUERIES, D>(grad + into * SIZE, some_grad, a.grad.row, rows - first, width, aligned);
+        some_q += QUERIES * a.q.row;
+        some_grad += QUERIES * a.grad.row;
         if (threadIdx.x < QUERIES) {
             const int row = first + int(threadIdx.x), at = into * QUERIES + int(threadIdx.x);
             shifts[at] = row < rows ? lse[row] * LOG2_E : INFINITE;
@@ -358,7 +365,6 @@ template <class T, int D> __device__ __forceinline__ void attention_key_gradient
     const T* const some_v = a.v.of(place.b, place.h) + first_key * a.v.row;
     stage<T, WARPS * ROWS, D>(k, some_k, a.k.row, keys - first_key, width, aligned);
     stage<T, WARPS * ROWS, D>(v, some_v, a.v.row, keys - first_key, width, aligned);
-    const int begin = causal ? first_key : 0;
     if (begin < rows) stage_queries(begin, 0);
     await_copies();
     __syncthreads();
@@ -381,7 +387,21 @@ template <class T, int D> __device__ __forceinline__ void attention_key_gradient
         f32 p[STRIPS][QUERIES / 8][4] = {}, ds[STRIPS][QUERIES / 8][4] = {};
         multiply_rows<T, STRIPS, QUERIES, D>(p, of_k, q + now * SIZE, lane);
         multiply_rows<T, STRIPS, QUERIES, D>(ds, of_v, grad + now * SIZE, lane);
-        const bool all_visible = !causal || first_row >= own_key + ROWS - 1;
+        if (causal && first_row < own_key + ROWS - 1) {
+#pragma unroll
+            for (int i = 0; i < STRIPS; i++) {
+#pragma unroll
+                for (int n = 0; n < QUERIES / 8; n++) {
+#pragma unroll
+                    for (int e = 0; e < 4; e++) {
+                        const int key = own_key + i * 16 + e / 2 * 8 + lane / 4;
+                        const int row = first_row + n * 8 + lane % 4 * 2 + e % 2;
+                        if (key > row) p[i][n][e] = -INFINITE;
+                        if (key > row) ds[i][n][e] = 0.f;
+                    }
+                }
+            }
+        }
 #pragma unroll
         for (int n = 0; n < QUERIES / 8; n++) {
             const int column = n * 8 + lane % 4 * 2;
@@ -391,11 +411,8 @@ template <class T, int D> __device__ __forceinline__ void attention_key_gradient
             for (int i = 0; i < STRIPS; i++) {
 #pragma unroll
                 for (int e = 0; e < 4; e++) {
-                    const int key = own_key + i * 16 + e / 2 * 8 + lane / 4, row = first_row + column + e % 2;
-                    const bool visible = all_visible || key <= row;
-                    f32 &exponent = p[i][n][e], &gradient = ds[i][n][e];
-                    exponent = visible ? power_of_two(fmaf(exponent, to_power, -shift.at[e % 2])) : 0.f;
-                    gradient = visible ? exponent * (gradient - minus.at[e % 2]) : 0.f;
+                    p[i][n][e] = power_of_two(fmaf(p[i][n][e], to_power, -shift.at[e % 2]));
+                    ds[i][n][e] = p[i][n][e] * (ds[i][n][e] - minus.at[e % 2]);
                 }
             }
         }
@@ -432,13 +449,13 @@ template <class T, int D> __device__ __forceinline__ void attention_query_gradie
     const Place place(shape, tiles);
     const int first_row = int(tiles - 1 - place.tile) * WARPS * ROWS, own_row = first_row + warp * ROWS;
     const int end = causal ? min(keys, first_row + WARPS * ROWS) : keys;
-    const T *const all_k = a.k.of(place.b, place.h), *const all_v = a.v.of(place.b, place.h);
+    const T *some_k = a.k.of(place.b, place.h), *some_v = a.v.of(place.b, place.h);
     const T* const some_q = a.q.of(place.b, place.h) + first_row * a.q.row;
     const T* const some_grad = a.grad.of(place.b, place.h) + first_row * a.grad.row;
     stage<T, WARPS * ROWS, D>(q, some_q, a.q.row, rows - first_row, width, aligned);
     stage<T, WARPS * ROWS, D>(grad, some_grad, a.grad.row, rows - first_row, width, aligned);
-    stage<T, KEYS, D>(k, all_k, a.k.row, keys, width, aligned);
-    stage<T, KEYS, D>(v, all_v, a.v.row, keys, width, aligned);
+    stage<T, KEYS, D>(k, some_k, a.k.row, keys, width, aligned);
+    stage<T, KEYS, D>(v, some_v, a.v.row, keys, width, aligned);
     await_copies();
     __syncthreads();
 
@@ -465,34 +482,47 @@ template <class T, int D> __device__ __forceinline__ void attention_query_gradie
         __syncthreads();
         const int next_key = first_key + KEYS;
         if (next_key < end) {
-            T *const next_k = k + (now ^ 1) * SIZE, *const next_v = v + (now ^ 1) * SIZE;
-            stage<T, KEYS, D>(next_k, all_k + next_key * a.k.row, a.k.row, keys - next_key, width, aligned);
-            stage<T, KEYS, D>(next_v, all_v + next_key * a.v.row, a.v.row, keys - next_key, width, aligned);
+            some_k += KEYS * a.k.row;
+            some_v += KEYS * a.v.row;
+            stage<T, KEYS, D>(k + (now ^ 1) * SIZE, some_k, a.k.row, keys - next_key, width, aligned);
+            stage<T, KEYS, D>(v + (now ^ 1) * SIZE, some_v, a.v.row, keys - next_key, width, aligned);
         }
 #pragma unroll 1
         for (int chunk = 0; chunk < KEYS; chunk += CHUNK) {
             const int first = first_key + chunk;
             if (first >= end || (causal && first >= own_row + ROWS)) break;
-            const T *const some_k = k + now * SIZE + chunk * pitch(D), *const some_v = v + now * SIZE + chunk * pitch(D);
+            const T *const chunk_k = k + now * SIZE + chunk * pitch(D), *const chunk_v = chunk_k + 2 * SIZE;
             f32 p[STRIPS][CHUNK / 8][4] = {}, ds[STRIPS][CHUNK / 8][4] = {};
-            multiply_rows<T, STRIPS, CHUNK, D>(p, of_q, some_k, lane);
-            multiply_rows<T, STRIPS, CHUNK, D>(ds, of_grad, some_v, lane);
-            const bool all_visible = first + CHUNK <= keys && (!causal || first + CHUNK <= own_row + 1);
+            multiply_rows<T, STRIPS, CHUNK, D>(p, of_q, chunk_k, lane);
+            multiply_rows<T, STRIPS, CHUNK, D>(ds, of_grad, chunk_v, lane);
+            if (first + CHUNK > keys || (causal && first + CHUNK > own_row + 1)) {
+#pragma unroll
+                for (int i = 0; i < STRIPS; i++) {
+#pragma unroll
+                    for (int n = 0; n < CHUNK / 8; n++) {
+#pragma unroll
+                        for (int e = 0; e < 4; e++) {
+                            const int key = first + n * 8 + lane % 4 * 2 + e % 2;
+                            const int row = own_row + i * 16 + e / 2 * 8 + lane / 4;
+                            const bool hidden = key >= keys || (causal && key > row);
+                            if (hidden) p[i][n][e] = -INFINITE;
+                            if (hidden) ds[i][n][e] = 0.f;
+                        }
+                    }
+                }
+            }
 #pragma unroll
             for (int i = 0; i < STRIPS; i++) {
 #pragma unroll
                 for (int n = 0; n < CHUNK / 8; n++) {
 #pragma unroll
                     for (int e = 0; e < 4; e++) {
-                        const int key = first + n * 8 + lane % 4 * 2 + e % 2;
-                        const int row = own_row + i * 16 + e / 2 * 8 + lane / 4;
-                        const bool visible = all_visible || (key < keys && !(causal && key > row));
                         const f32 exponent = power_of_two(fmaf(p[i][n][e], to_power, -shift[i][e / 2]));
-                        ds[i][n][e] = visible ? exponent * (ds[i][n][e] - minus[i][e / 2]) : 0.f;
+                        ds[i][n][e] = exponent * (ds[i][n][e] - minus[i][e / 2]);
                     }
                 }
             }
-            multiply_scores<T, STRIPS, CHUNK, D>(dq, ds, some_k, lane);
+            multiply_scores<T, STRIPS, CHUNK, D>(dq, ds, chunk_k, lane);
         }
     }
     T* const to = a.dq.of(place.b, place.h) + own_row * a.dq.row;
