@@ -98,6 +98,45 @@ fn running_at_40x12() {
 }
 
 #[test]
+fn on_a_gpu_at_80x24() {
+    insta::assert_snapshot!(text(&frame(dark(), lab_states::on_gpu(), 80, 24)));
+}
+
+#[test]
+fn on_a_gpu_at_100x30() {
+    insta::assert_snapshot!(text(&frame(dark(), lab_states::on_gpu(), 100, 30)));
+}
+
+#[test]
+fn on_a_gpu_at_120x40() {
+    insta::assert_snapshot!(styles(&frame(dark(), lab_states::on_gpu(), 120, 40)));
+}
+
+#[test]
+fn on_a_gpu_at_200x60() {
+    insta::assert_snapshot!(text(&frame(dark(), lab_states::on_gpu(), 200, 60)));
+}
+
+#[test]
+fn on_a_gpu_without_colour_in_ascii() {
+    let buf = frame(app("dark", ColorTier::None, GlyphTier::Ascii), lab_states::on_gpu(), 120, 40);
+    assert!(buf.content().iter().all(|cell| cell.symbol().is_ascii()));
+    insta::assert_snapshot!(text(&buf));
+}
+
+#[test]
+fn a_gpu_that_tells_little_is_shown_with_what_it_tells() {
+    let mut state = lab_states::on_gpu();
+    let mut view = (*state.view).clone();
+    view.gpu = Some(Arc::new(vramlab::model::Reading { busy: Some(3), ..Default::default() }));
+    state.view = Arc::new(view);
+    for (width, height) in [(80, 24), (120, 40), (200, 60)] {
+        let text = text(&frame(dark(), state.clone(), width, height));
+        assert!(text.contains("GPU") && text.contains("3 %"), "{width}×{height}:\n{text}");
+    }
+}
+
+#[test]
 fn too_small() {
     insta::assert_snapshot!(text(&frame(dark(), lab_states::running(), 30, 8)));
 }
@@ -209,6 +248,7 @@ fn any_state() -> impl Strategy<Value = LabState> {
         LabState::default(),
         lab_states::starting(),
         lab_states::running(),
+        lab_states::on_gpu(),
         lab_states::paused(),
         lab_states::state_of(lab_states::out_of_memory(), RunState::OutOfMemory),
         lab_states::state_of(lab_states::finished(), RunState::Finished),

@@ -165,15 +165,12 @@ impl Lab {
                 self.writing = false;
                 self.generated = Some(Generated { step: self.steps.finished(), text: Arc::clone(text) });
             }
+            EventKind::Copy { direction, bytes, pinned, .. } => self.steps.copy(*direction, *bytes, *pinned),
             EventKind::Reading(reading) => self.read_sensors(reading),
             EventKind::Note { text } => {
                 self.tell(Level::Info, text);
             }
-            EventKind::Relabel { .. }
-            | EventKind::Limit { .. }
-            | EventKind::OpEnd
-            | EventKind::Copy { .. }
-            | EventKind::HostMemory { .. } => {}
+            EventKind::Relabel { .. } | EventKind::Limit { .. } | EventKind::OpEnd | EventKind::HostMemory { .. } => {}
         }
     }
 

@@ -26,6 +26,6 @@ pub use memory::{Fault, MemoryModel, ModelError, Segment};
 pub use reading::{Activity, DriverMemory, GpuProcess, MemoryShares, OwnUse, PcieTraffic, Reading, Throttle, Xid};
 pub use timeline::EventLog;
 pub use view::{
-    BlockView, Effect, Finding, Generated, HostMemory, Level, LogLine, Measurement, Names, SegmentView, StepsView,
-    Traffic, View,
+    BlockView, CopiesView, Effect, Finding, Generated, HostKind, HostMemory, Level, LogLine, Measurement, Names,
+    SegmentView, StepsView, Traffic, View,
 };

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use super::{MemoryModel, Micros, StepReport, StepsView};
+use super::{CopiesView, CopyDirection, HostKind, MemoryModel, Micros, StepReport, StepsView};
 use crate::units::Bytes;
 
 /// The finished steps.
@@ -10,6 +10,9 @@ use crate::units::Bytes;
 pub(super) struct Steps {
     finished: u64,
     recent: VecDeque<StepReport>,
+    /// Bytes copied in each of them, and in the step under way.
+    copied: VecDeque<Copied>,
+    copying: Copied,
     losses: LossChart,
     skipped: u64,
 }
@@ -27,6 +30,16 @@ impl Steps {
         (self.recent.iter().filter(|report| !report.optimizer_ran).count(), self.recent.len())
     }
 
+    /// Counts a copy of the step under way. The caller of a pageable copy to the host waits for the computation too: its
+    /// time is not the copy's.
+    pub(super) fn copy(&mut self, direction: CopyDirection, bytes: Bytes, pinned: bool) {
+        match (pinned, direction) {
+            (true, _) => self.copying.pinned += bytes,
+            (false, CopyDirection::ToDevice) => self.copying.pageable += bytes,
+            (false, CopyDirection::ToHost) => {}
+        }
+    }
+
     pub(super) fn push(&mut self, report: &StepReport) {
         self.finished += 1;
         self.skipped += u64::from(!report.optimizer_ran);
@@ -35,8 +48,10 @@ impl Steps {
         }
         if self.recent.len() == Self::RECENT {
             self.recent.pop_front();
+            self.copied.pop_front();
         }
         self.recent.push_back(report.clone());
+        self.copied.push_back(std::mem::take(&mut self.copying));
     }
 
     pub(super) fn view(&self) -> StepsView {
@@ -47,11 +62,36 @@ impl Steps {
             median: median_of(&|report| report.total),
             phases: std::array::from_fn(|phase| median_of(&|report| report.phases[phase])),
             copy: median_of(&|report| report.copy),
+            copies: self.copies(),
             throughput: median_by(self.recent.iter().map(throughput), f64::total_cmp).unwrap_or_default(),
             losses: self.losses.points.clone(),
             skipped: self.skipped,
         }
     }
+}
+
+impl Steps {
+    /// Over the last steps together: a copy beside the computation may end in the step after its own.
+    fn copies(&self) -> Option<CopiesView> {
+        let micros: u64 = self.recent.iter().map(|report| report.copy.0).sum();
+        let pinned: Bytes = self.copied.iter().map(|copied| copied.pinned).sum();
+        let pageable: Bytes = self.copied.iter().map(|copied| copied.pageable).sum();
+        let host = match (pinned > Bytes::ZERO, pageable > Bytes::ZERO) {
+            (true, false) => HostKind::Pinned,
+            (false, true) => HostKind::Pageable,
+            (true, true) => HostKind::Both,
+            (false, false) => return None,
+        };
+        let bytes = (pinned + pageable).get() as f64;
+        (micros > 0).then(|| CopiesView { bytes_per_second: bytes * 1e6 / micros as f64, host })
+    }
+}
+
+/// Bytes copied within a step, by the kind of the host's memory.
+#[derive(Clone, Copy, Debug, Default)]
+struct Copied {
+    pinned: Bytes,
+    pageable: Bytes,
 }
 
 /// Tokens or samples a second of one step; 0 where it took no time.
@@ -167,6 +207,24 @@ mod tests {
         assert!((view.throughput - 1000.0 * 1e6 / 1089.0).abs() < 1e-6, "{}", view.throughput);
         assert_eq!(view.skipped, 1);
         assert_eq!(view.last.map(|last| last.step), Some(99));
+    }
+
+    #[test]
+    fn copies_are_as_fast_as_their_bytes_and_times_together() {
+        let mut steps = Steps::default();
+        assert_eq!(steps.view().copies, None);
+        for step in 0..40 {
+            // 4 µs of each report for 40 kB; the first copies ended late.
+            steps.copy(CopyDirection::ToDevice, Bytes(40_000), true);
+            steps.copy(CopyDirection::ToHost, Bytes(1 << 30), false);
+            steps.push(&report(step, 1.0, 1000));
+        }
+        let copies = steps.view().copies.unwrap();
+        assert_eq!(copies.host, HostKind::Pinned);
+        assert!((copies.bytes_per_second - 10e9).abs() < 1.0, "{copies:?}");
+        steps.copy(CopyDirection::ToDevice, Bytes(1), false);
+        steps.push(&report(41, 1.0, 1000));
+        assert_eq!(steps.view().copies.map(|copies| copies.host), Some(HostKind::Both));
     }
 
     #[test]

@@ -137,12 +137,47 @@ pub struct StepsView {
     pub phases: [Micros; 5],
     /// Median copy time over the same steps.
     pub copy: Micros,
+    /// How fast those copies are, and from what memory; `None` where nothing is copied.
+    pub copies: Option<CopiesView>,
     /// Tokens or samples a second over the same steps.
     pub throughput: f64,
     /// Losses for a small chart: at most 512 points over the whole run, each the mean of equally many steps.
     pub losses: Vec<f32>,
     /// Steps the scaler skipped.
     pub skipped: u64,
+}
+
+/// Copies between host and device over some steps.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct CopiesView {
+    /// Bytes a second while copies are under way.
+    pub bytes_per_second: f64,
+    /// The host's memory.
+    pub host: HostKind,
+}
+
+/// Which host memory copies go from and to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum HostKind {
+    /// Page-locked: copied beside the computation.
+    Pinned,
+    /// Ordinary memory: the driver stages it, and the caller waits.
+    Pageable,
+    /// Some of each.
+    Both,
+}
+
+impl HostKind {
+    /// The word for it on screens.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Pinned => "pinned",
+            Self::Pageable => "pageable",
+            Self::Both => "pinned and pageable",
+        }
+    }
 }
 
 /// A line of the log.

@@ -13,7 +13,7 @@ use super::theme::{Theme, Token};
 use crate::model::Category;
 
 /// What the words of the screen mean.
-const WORDS: [(&str, &str); 8] = [
+const WORDS: [(&str, &str); 12] = [
     ("allocated", "bytes of blocks that somebody holds: torch.cuda.memory_allocated"),
     ("reserved", "bytes held from the driver: torch.cuda.memory_reserved"),
     ("stranded", "free, but inside a segment that a live block holds: fragmentation"),
@@ -22,6 +22,16 @@ const WORDS: [(&str, &str); 8] = [
     ("pending", "freed, but another stream may still read it"),
     ("segment", "one cudaMalloc; blocks are cut from it"),
     ("effect", "medians of the steps before and after a flip"),
+    (
+        "context",
+        "GPU memory of this process beside the allocator's: what the driver says the process has, less what the allocator holds; where the driver lists no such process, what came into use when the context was made",
+    ),
+    ("others", "the rest of the GPU memory that the driver says is in use"),
+    ("busy", "share of the time in which some kernel ran; tensor, DRAM and occupancy say how much of the GPU it used"),
+    (
+        "copies",
+        "bytes between host and device over the time of their copies; from pinned memory they run beside the computation",
+    ),
 ];
 
 /// Widest the help gets.

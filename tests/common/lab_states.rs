@@ -3,9 +3,12 @@
 
 use std::sync::Arc;
 
-use vramlab::model::{Event, EventKind, Lab, View};
+use vramlab::model::{
+    Activity, DriverMemory, Event, EventKind, GpuProcess, Lab, OwnUse, PcieTraffic, Reading, Throttle, View,
+};
 use vramlab::session::{self, LabState, RunState, Setup};
 use vramlab::train::{Amp, Config};
+use vramlab::units::Bytes;
 
 use super::synthetic;
 
@@ -80,4 +83,46 @@ pub fn starting() -> LabState {
         items: "tok/s",
         ..LabState::default()
     }
+}
+
+/// What the driver of an H200 would say while `held` of it are the allocator's.
+pub fn reading(held: Bytes) -> Reading {
+    let (used, total) = (held + Bytes::mib(532) + Bytes::mib(3_400), Bytes::mib(143_156));
+    let own = held + Bytes::mib(532);
+    Reading {
+        memory: Some(DriverMemory {
+            used,
+            free: total - used,
+            kept_by_driver: Some(Bytes::mib(615)),
+            own: OwnUse::Listed(own),
+            held,
+        }),
+        busy: Some(97),
+        memory_busy: Some(58),
+        power: Some(612.4),
+        power_limit: Some(700.0),
+        temperature: Some(64),
+        sm_clock: Some(1755),
+        memory_clock: Some(3201),
+        throttles: vec![Throttle::PowerCap],
+        processes: vec![GpuProcess { pid: 4711, used: Some(own), own: true }],
+        pcie: Some(PcieTraffic { to_device: Bytes(12_400_000_000), to_host: Bytes(310_000_000) }),
+        activity: Some(Activity {
+            multiprocessors: Some(91.0),
+            occupancy: Some(38.2),
+            tensor: Some(43.0),
+            dram: Some(61.4),
+        }),
+        xid: None,
+    }
+}
+
+/// The same lab on a GPU.
+pub fn on_gpu() -> LabState {
+    let mut state = running();
+    let mut view = (*state.view).clone();
+    view.gpu = Some(Arc::new(reading(Bytes::mib(16_218))));
+    state.view = Arc::new(view);
+    state.device = "cuda:0 · NVIDIA H200".to_owned();
+    state
 }

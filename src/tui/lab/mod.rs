@@ -14,12 +14,15 @@
 //!  why                                        keys
 //!  keys
 //! ```
+//!
+//! On a GPU a pane between memory and blocks (smaller: a line below the step) shows it as its driver sees it.
 
 mod block_map;
 mod blocks;
 mod chart;
 mod effect;
 mod footer;
+mod gpu;
 mod header;
 mod ledger;
 mod log;
@@ -110,8 +113,16 @@ fn two_columns(app: &App, body: Rect, buf: &mut Buffer, layout: &mut Layout) {
     let right = (body.width / 3).clamp(RIGHT, 62);
     let [left, right] = body.layout::<2>(&Split::horizontal([Constraint::Min(0), Constraint::Length(right)]));
     // The map gets what its segments can use, the chart at least two fifths.
-    let [memory, blocks] = left.layout::<2>(&Split::vertical([Constraint::Percentage(42), Constraint::Min(0)]));
+    let gpu = app.latest().view.gpu.as_deref();
+    let gpu_rows = if gpu.is_some() { gpu::wanted_rows(left.width) } else { 0 };
+    let memory_rows =
+        Constraint::Ratio(42 * u32::from(left.height - gpu_rows.min(left.height)), 100 * u32::from(left.height).max(1));
+    let [memory, middle, blocks] =
+        left.layout::<3>(&Split::vertical([memory_rows, Constraint::Length(gpu_rows), Constraint::Min(0)]));
     draw_memory(app, Frame::Box, memory, buf, layout);
+    if let Some(gpu) = gpu {
+        gpu::render(gpu, app.theme(), middle, buf);
+    }
     draw_blocks(app, Frame::Box, blocks, buf, layout);
 
     let (latest, theme) = (app.latest(), app.theme());
@@ -166,14 +177,18 @@ fn one_column(app: &App, body: Rect, buf: &mut Buffer, layout: &mut Layout) {
         Constraint::Length(switches.min(body.height / 4)),
         Constraint::Length(u16::from(body.height > below + 4)),
         Constraint::Length(u16::from(body.height > below + 6)),
+        Constraint::Length(u16::from(latest.view.gpu.is_some() && body.height > below + 8)),
     ]);
-    let [memory, blocks, switches, effect, steps] = body.layout::<5>(&areas);
+    let [memory, blocks, switches, effect, steps, gpu] = body.layout::<6>(&areas);
     draw_memory(app, Frame::Rule, memory, buf, layout);
     draw_blocks(app, Frame::Rule, blocks, buf, layout);
     let releasable = app.shown().view.ledger.releasable;
     switches::render_compact(latest, releasable, theme, switches, buf, &mut layout.targets);
     effect::render_line(latest.view.effects.last(), clock, app.effect_is_loud(), theme, effect, buf);
     steps::render_line(&latest.view.steps, clock, theme, steps, buf);
+    if let Some(reading) = latest.view.gpu.as_deref() {
+        gpu::render_line(reading, theme, gpu, buf);
+    }
 }
 
 fn draw_memory(app: &App, kind: Frame, area: Rect, buf: &mut Buffer, layout: &mut Layout) {

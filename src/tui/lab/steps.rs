@@ -7,7 +7,7 @@ use ratatui::text::Span;
 
 use super::Clock;
 use super::pane::{self, Frame, put, put_at, put_right, span};
-use crate::model::{Micros, Phase, StepsView};
+use crate::model::{CopiesView, Micros, Phase, StepsView};
 use crate::tui::figures;
 use crate::tui::theme::{Theme, Token};
 
@@ -48,6 +48,16 @@ pub(crate) fn render(steps: &StepsView, clock: Clock, theme: &Theme, area: Rect,
             put_right(inner, y, figure, buf);
         }
     }
+    if let Some(copies) = &steps.copies {
+        pane::remark(span(theme, Token::Dim, speed(copies, clock)), area, buf);
+    }
+}
+
+/// `copies 24.8 GB/s, pinned`.
+fn speed(copies: &CopiesView, clock: Clock) -> String {
+    let speed = copies.bytes_per_second / 1e9;
+    let speed = if speed < 0.95 { format!("{:.0} MB/s", speed * 1e3) } else { format!("{speed:.1} GB/s") };
+    format!("copies {speed}{}, {}", clock.of("", " simulated"), copies.host.label())
 }
 
 /// A short word for a phase, where a line must hold them all.
