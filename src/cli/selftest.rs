@@ -6,11 +6,10 @@ use std::process::ExitCode;
 use color_eyre::eyre::Result;
 use serde_json::json;
 
-use super::Usage;
-use crate::device::cpu::{CpuDevice, CpuOptions};
-use crate::device::cuda::CudaDevice;
+use super::{Usage, spec};
 use crate::device::selftest::{self, Extent, Options, Outcome, Report, Row};
 use crate::device::{Device, DeviceInfo};
+use crate::session::DeviceChoice;
 
 /// Failures that are told of each row.
 const TOLD: usize = 4;
@@ -45,15 +44,11 @@ pub(super) fn run(name: &str, only: &[String], json: bool) -> Result<ExitCode> {
 
 /// Opens the device that `name` means.
 fn open(name: &str) -> Result<Box<dyn Device>> {
-    let refused = || Usage(format!("'{name}' can't be tested; write --device cpu, cuda or cuda:N"));
-    match name.split_once(':').unwrap_or((name, "0")) {
-        ("cpu", "0") => Ok(Box::new(CpuDevice::open(CpuOptions::default())?)),
-        ("cuda", ordinal) => {
-            let ordinal = ordinal.parse().map_err(|_| refused())?;
-            Ok(Box::new(CudaDevice::open(ordinal)?))
-        }
-        _ => Err(refused().into()),
+    let choice = spec::device(name)?;
+    if matches!(choice, DeviceChoice::Sim(_)) {
+        return Err(Usage(format!("{name} computes nothing that could be tested; write --device cpu or cuda")).into());
     }
+    Ok(choice.open()?.0)
 }
 
 fn table(out: &mut impl Write, report: &Report) -> std::io::Result<()> {

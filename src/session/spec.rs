@@ -35,7 +35,10 @@ impl DeviceChoice {
     }
 
     /// Opens the device; says what PyTorch's libraries would see of it.
-    fn open(&self) -> Result<(Box<dyn Device>, Libraries), DeviceError> {
+    ///
+    /// # Errors
+    /// What the device says of why it can't be used.
+    pub fn open(&self) -> Result<(Box<dyn Device>, Libraries), DeviceError> {
         Ok(match self {
             Self::Cpu => {
                 let device = CpuDevice::open(CpuOptions { memory: None, threads: None })?;

@@ -153,7 +153,8 @@ pub fn simulated_plain(workload: Box<dyn Workload>, mut config: Config) -> (Trai
     on(Box::new(SimDevice::h200().unwrap()), workload, config, Libraries::HOPPER, LoopStyle::Plain)
 }
 
-fn on(
+/// A trainer on `device` and the events it writes.
+pub fn on(
     device: Box<dyn Device>,
     workload: Box<dyn Workload>,
     config: Config,

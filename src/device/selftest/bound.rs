@@ -11,6 +11,8 @@ pub(super) enum Bound {
     Formula,
     /// Sums of so many terms, or what is made of such sums.
     Sum(usize),
+    /// The same of terms of about this size, which may cancel until nothing is left.
+    Cancelling(usize, f64),
     /// Nothing is known of it: unused elements that a kernel may write.
     Free,
 }
@@ -25,6 +27,8 @@ pub(super) struct Limits {
     /// An element's error is relative to its size and to this part of the output's root mean square: what cancelled is
     /// no longer seen in the element.
     pub spread: f64,
+    /// The root mean square counts as no less than this.
+    pub size: f64,
     /// Errors up to this are none: half of the least step of the type.
     pub step: f64,
 }
@@ -34,7 +38,7 @@ impl Bound {
     pub fn limits(self, dtype: DType, tf32: bool) -> Limits {
         let step = if dtype == DType::F16 { 2_f64.powi(-25) * 1.01 } else { 0.0 };
         match self {
-            Self::Exact | Self::Free => Limits { tolerance: 0.0, patience: 1.0, spread: 0.0, step: 0.0 },
+            Self::Exact | Self::Free => Limits { tolerance: 0.0, patience: 1.0, spread: 0.0, size: 0.0, step: 0.0 },
             // Half a unit in the last place and 2 % for the arithmetic before, in f32, where terms may cancel.
             Self::Formula => {
                 let (tolerance, spread) = match dtype {
@@ -42,16 +46,17 @@ impl Bound {
                     DType::Bf16 => (2_f64.powi(-8) * 1.02, 1.25e-3),
                     _ => (1e-5, 0.5),
                 };
-                Limits { tolerance, patience: 1.0, spread, step }
+                Limits { tolerance, patience: 1.0, spread, size: 0.0, step }
             }
-            Self::Sum(terms) => {
+            Self::Sum(terms) | Self::Cancelling(terms, _) => {
+                let size = if let Self::Cancelling(_, size) = self { size } else { 0.0 };
                 let tolerance = match dtype {
                     DType::F16 => 2e-3,
                     DType::Bf16 => 1.5e-2,
                     _ if tf32 => 1e-3,
                     _ => 2e-6 * (terms.max(4) as f64).sqrt(),
                 };
-                Limits { tolerance, patience: 4.0, spread: 1.0, step }
+                Limits { tolerance, patience: 4.0, spread: 1.0, size, step }
             }
         }
     }

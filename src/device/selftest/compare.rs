@@ -40,7 +40,7 @@ pub(super) fn compare(found: &[f64], expected: &[f64], dtype: DType, bound: Boun
     match bound {
         Bound::Free => Nearness::default(),
         Bound::Exact => exact(found, &rounded(dtype, expected)),
-        Bound::Formula | Bound::Sum(_) => near(found, expected, limits),
+        Bound::Formula | Bound::Sum(_) | Bound::Cancelling(..) => near(found, expected, limits),
     }
 }
 
@@ -66,9 +66,10 @@ fn near(found: &[f64], expected: &[f64], limits: Limits) -> Nearness {
         differences += difference * difference;
         count += 1;
     }
-    let size = (squares / count.max(1) as f64).sqrt();
+    let count = count.max(1) as f64;
+    let size = (squares / count).sqrt().max(limits.size);
     // NaN stays NaN, and is no tolerable error.
-    let whole = if differences == 0.0 { 0.0 } else { (differences / squares).sqrt() };
+    let whole = if differences == 0.0 { 0.0 } else { (differences / count).sqrt() / size };
     let mut worst: Option<(f64, Wrong)> = None;
     let mut first = None;
     for pair in pairs(found, expected) {

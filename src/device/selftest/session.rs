@@ -135,11 +135,14 @@ impl<'s> Session<'s> {
         Ok(verdict)
     }
 
-    /// What the processor makes of a case in f64, of every operand that is written: values for a case that follows.
+    /// What the operands of a case hold after the processor has run it in f64: values for a case that follows.
     pub fn prepare(&mut self, case: &Case, kernel: impl Fn(&Placed) -> Kernel<'static>) -> Option<Vec<Vec<f64>>> {
         let launch: Launch<'_> = &|placed, launch| launch(&kernel(placed));
-        match self.expected(case, &values_of(case), launch) {
-            Ok(results) => Some(results.into_iter().map(Option::unwrap_or_default).collect()),
+        let values = values_of(case);
+        match self.expected(case, &values, launch) {
+            Ok(results) => {
+                Some(results.into_iter().zip(values).map(|(result, value)| result.unwrap_or(value)).collect())
+            }
             Err(trouble) => {
                 self.fail(case, sentence_of(&trouble));
                 None

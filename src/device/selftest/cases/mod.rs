@@ -1,8 +1,16 @@
 //! The cases, family by family.
 
+mod attention;
+mod batch_norm;
+mod convolution;
+mod copies;
 mod elementwise;
+mod embedding;
 mod gemm;
 mod layer_norm;
+mod loss;
+mod optimizer;
+mod pool;
 mod softmax;
 mod strided;
 mod sums;
@@ -11,10 +19,18 @@ use super::session::Session;
 
 /// Runs all of them.
 pub(super) fn run(session: &mut Session<'_>) {
+    copies::run(session);
     elementwise::run(session);
     strided::run(session);
     sums::run(session);
     softmax::run(session);
     layer_norm::run(session);
     gemm::run(session);
+    embedding::run(session);
+    loss::run(session);
+    attention::run(session);
+    convolution::run(session);
+    batch_norm::run(session);
+    pool::run(session);
+    optimizer::run(session);
 }

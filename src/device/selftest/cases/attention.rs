@@ -1,0 +1,202 @@
+//! Attention.
+
+use crate::device::selftest::bound::Bound;
+use crate::device::selftest::case::{Case, Placed, Precision, Slot};
+use crate::device::selftest::session::Session;
+use crate::device::selftest::values::Values;
+use crate::device::{AttentionShape, DType, HeadView, Kernel};
+
+/// How (batch, heads, rows, head size) lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Layout {
+    /// Queries, keys and values side by side in the rows of a projection; results side by side.
+    Packed,
+    /// The rows of each head together.
+    ByHead,
+}
+
+/// One attention.
+#[derive(Clone, Copy)]
+struct Attention {
+    shape: AttentionShape,
+    layout: Layout,
+    lse_stride: usize,
+}
+
+impl Attention {
+    fn new([batch, heads, rows, head_size]: [usize; 4], causal: bool, layout: Layout) -> Self {
+        let scale = 1.0 / (head_size as f32).sqrt();
+        let shape = AttentionShape { batch, heads, rows, head_size, causal, scale };
+        // The sums of some kernels are aligned, those of others are not.
+        let lse_stride = if layout == Layout::Packed { rows.next_multiple_of(32) } else { rows };
+        Self { shape, layout, lse_stride }
+    }
+
+    fn title(&self) -> String {
+        let AttentionShape { batch, heads, rows, head_size, causal, .. } = self.shape;
+        let causal = if causal { ", causal" } else { "" };
+        let layout = if self.layout == Layout::Packed { "packed" } else { "by head" };
+        format!("{batch} × {heads} heads × {rows} rows × {head_size}{causal}, {layout}")
+    }
+
+    const fn len(&self) -> usize {
+        self.shape.batch * self.shape.heads * self.shape.rows * self.shape.head_size
+    }
+
+    const fn work(&self) -> usize {
+        2 * self.len() * self.shape.rows
+    }
+
+    const fn sums(&self) -> usize {
+        self.shape.batch * self.shape.heads * self.lse_stride
+    }
+
+    /// One of the three inputs.
+    fn input(&self, at: &Placed, slot: Slot, part: usize) -> HeadView {
+        let AttentionShape { heads, rows, head_size, .. } = self.shape;
+        match self.layout {
+            Layout::Packed => {
+                let width = heads * head_size;
+                at.heads(slot, part * width, [rows * 3 * width, head_size, 3 * width])
+            }
+            Layout::ByHead => at.heads(slot, part * self.len(), self.strides()),
+        }
+    }
+
+    /// An operand of its own.
+    fn whole(&self, at: &Placed, slot: Slot) -> HeadView {
+        at.heads(slot, 0, self.strides())
+    }
+
+    const fn strides(&self) -> [usize; 3] {
+        let AttentionShape { heads, rows, head_size, .. } = self.shape;
+        match self.layout {
+            Layout::Packed => [rows * heads * head_size, head_size, heads * head_size],
+            Layout::ByHead => [heads * rows * head_size, rows * head_size, head_size],
+        }
+    }
+
+    fn inputs(&self, at: &Placed, qkv: Slot) -> [HeadView; 3] {
+        [0, 1, 2].map(|part| self.input(at, qkv, part))
+    }
+
+    /// Sums behind the rows of a head are nobody's: they are compared only where there are none.
+    fn bound_of_sums(&self) -> Bound {
+        if self.lse_stride == self.shape.rows { Bound::Sum(self.shape.head_size) } else { Bound::Free }
+    }
+
+    fn forward(&self, precision: Precision) -> (Case, impl Fn(&Placed) -> Kernel<'static>) {
+        let this = *self;
+        let dtype = precision.dtype();
+        let mut case = Case::new("attention", precision, self.title()).work(self.work());
+        let qkv = case.input("qkv", dtype, 3 * self.len(), Values::STANDARD);
+        let out = case.output("out", dtype, self.len(), Bound::Sum(self.shape.rows + self.shape.head_size));
+        let logsumexp = case.output("logsumexp", DType::F32, self.sums(), self.bound_of_sums());
+        let kernel = move |at: &Placed| {
+            let [q, k, v] = this.inputs(at, qkv);
+            let Attention { shape, lse_stride, .. } = this;
+            Kernel::Attention { shape, q, k, v, out: this.whole(at, out), logsumexp: at[logsumexp], lse_stride }
+        };
+        (case, kernel)
+    }
+
+    fn check(self, session: &mut Session<'_>, precision: Precision) {
+        let (case, kernel) = self.forward(precision);
+        session.check(&case, kernel);
+        self.backward(session, precision);
+    }
+
+    fn backward(self, session: &mut Session<'_>, precision: Precision) {
+        let dtype = precision.dtype();
+        let mut case = Case::new("attention_backward", precision, self.title()).work(self.work() * 5 / 2);
+        // What a score's gradient is made of cancels where a position sees only itself.
+        let bound = Bound::Cancelling(self.shape.rows + self.shape.head_size, 0.1);
+        let grad = case.input("grad", dtype, self.len(), Values::STANDARD);
+        let [dq, dk, dv] = ["dq", "dk", "dv"].map(|name| case.output(name, dtype, self.len(), bound));
+        if !session.wants(&case) {
+            return;
+        }
+        let (forward, kernel) = self.forward(precision);
+        let Some(values) = session.prepare(&forward, kernel) else { return };
+        let [values_of_qkv, values_of_out, values_of_sums] = values.as_slice() else { return };
+        let qkv = case.input("qkv", dtype, 3 * self.len(), Values::List(values_of_qkv.clone()));
+        let out = case.input("out", dtype, self.len(), Values::List(values_of_out.clone()));
+        let logsumexp = case.input("logsumexp", DType::F32, self.sums(), Values::List(values_of_sums.clone()));
+        session.check(&case, |at| {
+            let [q, k, v] = self.inputs(at, qkv);
+            let [dq, dk, dv] = [dq, dk, dv].map(|slot| self.whole(at, slot));
+            Kernel::AttentionBackward {
+                shape: self.shape,
+                q,
+                k,
+                v,
+                out: self.whole(at, out),
+                logsumexp: at[logsumexp],
+                lse_stride: self.lse_stride,
+                grad: self.whole(at, grad),
+                dq,
+                dk,
+                dv,
+            }
+        });
+    }
+}
+
+pub(super) fn run(session: &mut Session<'_>) {
+    for precision in Precision::FLOATS {
+        for causal in [false, true] {
+            for layout in [Layout::Packed, Layout::ByHead] {
+                for head_size in [4, 8, 10, 16, 24, 32, 40, 48, 64, 80, 96, 128] {
+                    Attention::new([2, 3, 33, head_size], causal, layout).check(session, precision);
+                }
+                for rows in [1, 7, 64, 65, 100, 128, 197] {
+                    Attention::new([1, 2, rows, 64], causal, layout).check(session, precision);
+                    Attention::new([2, 2, rows, 16], causal, layout).check(session, precision);
+                }
+                Attention::new([5, 6, 48, 8], causal, layout).check(session, precision);
+            }
+            Attention::new([1, 2, 512, 64], causal, Layout::Packed).check(session, precision);
+            Attention::new([1, 1, 300, 128], causal, Layout::ByHead).check(session, precision);
+            Attention::new([1, 1, 1024, 32], causal, Layout::Packed).check(session, precision);
+            Attention::new([16, 12, 64, 64], causal, Layout::Packed).check(session, precision);
+        }
+        for [batch, heads, rows, head_size] in [[1, 1, 1, 64], [2, 3, 33, 10], [2, 4, 128, 64], [1, 2, 197, 80]] {
+            for causal in [false, true] {
+                inference(session, precision, [batch, heads, rows, head_size], rows, causal);
+            }
+        }
+        for (rows, keys) in [(1, 2), (1, 65), (1, 257), (1, 1024), (5, 64), (33, 100), (64, 1000)] {
+            for head_size in [8, 10, 64, 128] {
+                inference(session, precision, [2, 3, rows, head_size], keys, false);
+            }
+        }
+    }
+}
+
+/// Queries of a projection over a cache that has room for more positions.
+fn inference(
+    session: &mut Session<'_>,
+    precision: Precision,
+    [batch, heads, rows, head_size]: [usize; 4],
+    keys: usize,
+    causal: bool,
+) {
+    let dtype = precision.dtype();
+    let of_queries = Attention::new([batch, heads, rows, head_size], causal, Layout::Packed);
+    let room = if keys > rows { keys + 3 } else { keys };
+    let cache = batch * heads * room * head_size;
+    let strides = [heads * room * head_size, room * head_size, head_size];
+    let what = format!("{} over {keys} of {room} keys", of_queries.title());
+    let mut case = Case::new("attention_inference", precision, what).work(2 * of_queries.len() * keys);
+    let qkv = case.input("q", dtype, 3 * of_queries.len(), Values::STANDARD);
+    let [k, v] = ["k", "v"].map(|name| case.input(name, dtype, cache, Values::STANDARD));
+    let out = case.output("out", dtype, of_queries.len(), Bound::Sum(keys + head_size));
+    session.check(&case, |at| Kernel::AttentionInference {
+        shape: of_queries.shape,
+        keys,
+        q: of_queries.input(at, qkv, 0),
+        k: at.heads(k, 0, strides),
+        v: at.heads(v, 0, strides),
+        out: of_queries.whole(at, out),
+    });
+}

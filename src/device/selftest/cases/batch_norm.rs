@@ -1,0 +1,182 @@
+//! Batch normalisation, in training and in evaluation.
+
+use crate::device::selftest::bound::Bound;
+use crate::device::selftest::case::{Case, Precision, Slot};
+use crate::device::selftest::session::Session;
+use crate::device::selftest::values::Values;
+use crate::device::{ChannelShape, DType, Kernel};
+
+const EPS: f32 = 1e-5;
+
+const SHAPES: [(usize, usize, usize); 14] = [
+    (2, 3, 1),
+    (64, 10, 1),
+    (33, 257, 1),
+    (2, 5, 49),
+    (1, 4, 49),
+    (16, 64, 49),
+    (3, 1, 100),
+    (8, 33, 65),
+    (4, 7, 196),
+    (32, 128, 16),
+    (64, 3, 1024),
+    (2, 3, 12_544),
+    (5, 2, 12_545),
+    (4, 512, 49),
+];
+
+/// One normalisation: its shape, its type, and that of its parameters.
+struct Norm {
+    shape: ChannelShape,
+    precision: Precision,
+    parameters: DType,
+}
+
+impl Norm {
+    fn case(&self, kernel: &'static str) -> Case {
+        let ChannelShape { batch, channels, area } = self.shape;
+        let narrow = if self.parameters == DType::F32 { "" } else { ", parameters alike" };
+        Case::new(kernel, self.precision, format!("{batch} × {channels} × {area}{narrow}"))
+    }
+
+    /// Few elements have almost no variance now and then: errors are larger then.
+    fn bound(&self) -> Bound {
+        Bound::Sum(self.shape.per_channel().max(1000))
+    }
+
+    fn whole(&self, case: &mut Case, name: &'static str) -> Slot {
+        let values = if name == "grad" { Values::STANDARD } else { Values::Normal(0.3, 1.2) };
+        case.input(name, self.precision.dtype(), self.shape.len(), values)
+    }
+
+    fn channels(&self, case: &mut Case, name: &'static str, values: Values) -> Slot {
+        case.input(name, self.parameters, self.shape.channels, values)
+    }
+
+    fn gradients(&self, case: &mut Case) -> [Slot; 3] {
+        let dsrc = case.output("dsrc", self.precision.dtype(), self.shape.len(), self.bound());
+        let parameter = |name| case.output(name, self.parameters, self.shape.channels, self.bound());
+        let [dweight, dbias] = ["dweight", "dbias"].map(parameter);
+        [dsrc, dweight, dbias]
+    }
+}
+
+fn weights() -> Values {
+    Values::Normal(1.0, 0.2)
+}
+
+fn variances() -> Values {
+    Values::Uniform(0.5, 2.0)
+}
+
+pub(super) fn run(session: &mut Session<'_>) {
+    for precision in Precision::FLOATS {
+        for (batch, channels, area) in SHAPES {
+            let shape = ChannelShape { batch, channels, area };
+            let mut kinds = vec![DType::F32];
+            if precision != Precision::F32 {
+                kinds.push(precision.dtype());
+            }
+            for parameters in kinds {
+                let norm = Norm { shape, precision, parameters };
+                training(session, &norm);
+                training_backward(session, &norm);
+                evaluation(session, &norm);
+                evaluation_backward(session, &norm);
+            }
+        }
+    }
+}
+
+fn training(session: &mut Session<'_>, norm: &Norm) {
+    let (shape, channels) = (norm.shape, norm.shape.channels);
+    let mut case = norm.case("batch_norm");
+    let src = norm.whole(&mut case, "src");
+    let weight = norm.channels(&mut case, "weight", weights());
+    let bias = norm.channels(&mut case, "bias", Values::Normal(0.0, 0.5));
+    let dst = case.output("dst", norm.precision.dtype(), shape.len(), norm.bound());
+    let mean = case.output("mean", DType::F32, channels, norm.bound());
+    let rstd = case.output("rstd", DType::F32, channels, norm.bound());
+    let running = [("running_mean", Values::Normal(0.0, 0.5)), ("running_var", variances())];
+    let [running_mean, running_var] =
+        running.map(|(name, values)| case.update(name, norm.parameters, channels, values, norm.bound()));
+    session.check(&case, |at| Kernel::BatchNorm {
+        src: at[src],
+        weight: at[weight],
+        bias: at[bias],
+        dst: at[dst],
+        mean: at[mean],
+        rstd: at[rstd],
+        running_mean: at[running_mean],
+        running_var: at[running_var],
+        shape,
+        eps: EPS,
+        momentum: 0.1,
+    });
+}
+
+fn training_backward(session: &mut Session<'_>, norm: &Norm) {
+    let (shape, channels) = (norm.shape, norm.shape.channels);
+    let mut case = norm.case("batch_norm_backward");
+    let grad = norm.whole(&mut case, "grad");
+    let src = norm.whole(&mut case, "src");
+    let mean = case.input("mean", DType::F32, channels, Values::Normal(0.3, 0.05));
+    let rstd = case.input("rstd", DType::F32, channels, Values::Uniform(0.7, 0.95));
+    let weight = norm.channels(&mut case, "weight", weights());
+    let [dsrc, dweight, dbias] = norm.gradients(&mut case);
+    session.check(&case, |at| Kernel::BatchNormBackward {
+        grad: at[grad],
+        src: at[src],
+        mean: at[mean],
+        rstd: at[rstd],
+        weight: at[weight],
+        dsrc: at[dsrc],
+        dweight: at[dweight],
+        dbias: at[dbias],
+        shape,
+    });
+}
+
+fn evaluation(session: &mut Session<'_>, norm: &Norm) {
+    let shape = norm.shape;
+    let mut case = norm.case("batch_norm_inference");
+    let src = norm.whole(&mut case, "src");
+    let weight = norm.channels(&mut case, "weight", weights());
+    let bias = norm.channels(&mut case, "bias", Values::Normal(0.0, 0.5));
+    let running_mean = norm.channels(&mut case, "running_mean", Values::Normal(0.3, 0.3));
+    let running_var = norm.channels(&mut case, "running_var", variances());
+    let dst = case.output("dst", norm.precision.dtype(), shape.len(), norm.bound());
+    session.check(&case, |at| Kernel::BatchNormInference {
+        src: at[src],
+        weight: at[weight],
+        bias: at[bias],
+        running_mean: at[running_mean],
+        running_var: at[running_var],
+        dst: at[dst],
+        shape,
+        eps: EPS,
+    });
+}
+
+fn evaluation_backward(session: &mut Session<'_>, norm: &Norm) {
+    let shape = norm.shape;
+    let mut case = norm.case("batch_norm_inference_backward");
+    let grad = norm.whole(&mut case, "grad");
+    let src = norm.whole(&mut case, "src");
+    let weight = norm.channels(&mut case, "weight", weights());
+    let running_mean = norm.channels(&mut case, "running_mean", Values::Normal(0.3, 0.3));
+    let running_var = norm.channels(&mut case, "running_var", variances());
+    let [dsrc, dweight, dbias] = norm.gradients(&mut case);
+    session.check(&case, |at| Kernel::BatchNormInferenceBackward {
+        grad: at[grad],
+        src: at[src],
+        weight: at[weight],
+        running_mean: at[running_mean],
+        running_var: at[running_var],
+        dsrc: at[dsrc],
+        dweight: at[dweight],
+        dbias: at[dbias],
+        shape,
+        eps: EPS,
+    });
+}

@@ -1,0 +1,187 @@
+//! The selftest tested: the processor passes, and a device that errs does not.
+
+use std::time::Duration;
+
+use super::*;
+use crate::allocator::{HostMemorySource, SegmentSource};
+use crate::device::{DType, DeviceEvent, DeviceInfo, HostBuffer, Kernel, Operand, PinnedMemory};
+use crate::units::{Address, StreamId};
+
+fn processor() -> CpuDevice {
+    CpuDevice::open(CpuOptions { memory: None, threads: Some(2) }).unwrap()
+}
+
+fn small(only: &[&str]) -> Options {
+    Options { extent: Extent::Small, only: only.iter().map(|&name| name.to_owned()).collect() }
+}
+
+fn test(device: &mut dyn Device, options: &Options) -> Report {
+    run(device, options, &mut |_| {}).unwrap()
+}
+
+/// The kernels' names, as `Kernel::name` tells them.
+fn kernels() -> Vec<&'static str> {
+    let arms = include_str!("../kernel.rs").split(" => \"").skip(1);
+    arms.filter_map(|rest| rest.split('"').next()).collect()
+}
+
+#[test]
+fn the_processor_passes_and_every_kernel_is_tested() {
+    let report = test(&mut processor(), &small(&[]));
+    let failed: Vec<&Row> = report.rows.iter().filter(|row| row.outcome != Outcome::Ok).collect();
+    assert!(failed.is_empty(), "{failed:#?}");
+    assert!(report.passed());
+    assert!(kernels().len() > 50);
+    for kernel in kernels() {
+        assert!(report.rows.iter().any(|row| row.kernel == kernel && row.cases > 0), "{kernel} is not tested");
+    }
+    for kernel in ["gemm", "conv2d", "conv2d_backward_input", "conv2d_backward_weight"] {
+        let types: Vec<&str> =
+            report.rows.iter().filter(|row| row.kernel == kernel).map(|row| row.dtype.as_str()).collect();
+        assert_eq!(types, ["f32", "tf32", "f16", "bf16"], "{kernel}");
+    }
+}
+
+/// What [`Faulty`] does wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fault {
+    /// One element in the middle is a little off.
+    Element,
+    /// The last element is left as it was.
+    Missing,
+    /// One element too many is written.
+    Beyond,
+    /// Results differ from launch to launch.
+    Unstable,
+    /// f16 is refused.
+    Unsupported,
+}
+
+/// The processor, but for one kernel.
+struct Faulty {
+    inner: CpuDevice,
+    fault: Fault,
+    launches: u8,
+}
+
+impl Faulty {
+    fn spoil(&mut self, dst: Operand, stream: StreamId) -> Result<(), DeviceError> {
+        let size = usize::try_from(dst.dtype.size()).unwrap();
+        let element = |n: usize| dst.address.offset(dst.dtype.bytes(n));
+        self.launches += 1;
+        match self.fault {
+            Fault::Element if dst.len > 2 => {
+                let (at, mut bytes) = (element(dst.len / 2), vec![0; size]);
+                self.inner.read(at, &mut bytes, stream)?;
+                // Some units in the last place.
+                bytes[usize::from(dst.dtype == DType::F32)] ^= 0x04;
+                self.inner.copy_pageable(&bytes, at, stream)
+            }
+            Fault::Missing if dst.len > 0 => self.inner.copy_pageable(&vec![0xFF; size], element(dst.len - 1), stream),
+            Fault::Beyond => self.inner.copy_pageable(&vec![0; size], element(dst.len), stream),
+            Fault::Unstable if dst.len > 0 => {
+                let mut bytes = vec![0; size];
+                self.inner.read(dst.address, &mut bytes, stream)?;
+                bytes[0] ^= self.launches & 1;
+                self.inner.copy_pageable(&bytes, dst.address, stream)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Device for Faulty {
+    fn info(&self) -> &DeviceInfo {
+        self.inner.info()
+    }
+
+    fn segments(&mut self) -> Box<dyn SegmentSource> {
+        self.inner.segments()
+    }
+
+    fn pinned_memory(&self) -> PinnedMemory {
+        self.inner.pinned_memory()
+    }
+
+    fn pinned_source(&mut self) -> Box<dyn HostMemorySource> {
+        self.inner.pinned_source()
+    }
+
+    fn launch(&mut self, kernel: &Kernel<'_>, stream: StreamId) -> Result<(), DeviceError> {
+        match *kernel {
+            Kernel::Tanh { dst, .. } if self.fault == Fault::Unsupported && dst.dtype == DType::F16 => {
+                Err(DeviceError::Unsupported { operation: "tanh", device: "faulty".into(), reason: "tanh".into() })
+            }
+            Kernel::Tanh { dst, .. } => {
+                self.inner.launch(kernel, stream)?;
+                self.spoil(dst, stream)
+            }
+            _ => self.inner.launch(kernel, stream),
+        }
+    }
+
+    fn copy_pageable(&mut self, from: &[u8], to: Address, stream: StreamId) -> Result<(), DeviceError> {
+        self.inner.copy_pageable(from, to, stream)
+    }
+
+    fn copy_pinned(&mut self, from: HostBuffer, to: Address, stream: StreamId) -> Result<(), DeviceError> {
+        self.inner.copy_pinned(from, to, stream)
+    }
+
+    fn copy_to_pinned(&mut self, from: Address, to: HostBuffer, stream: StreamId) -> Result<(), DeviceError> {
+        self.inner.copy_to_pinned(from, to, stream)
+    }
+
+    fn read(&mut self, from: Address, to: &mut [u8], stream: StreamId) -> Result<(), DeviceError> {
+        self.inner.read(from, to, stream)
+    }
+
+    fn record_event(&mut self, stream: StreamId) -> DeviceEvent {
+        self.inner.record_event(stream)
+    }
+
+    fn query_event(&mut self, event: DeviceEvent) -> bool {
+        self.inner.query_event(event)
+    }
+
+    fn wait_event(&mut self, stream: StreamId, event: DeviceEvent) {
+        self.inner.wait_event(stream, event);
+    }
+
+    fn synchronize(&mut self) {
+        self.inner.synchronize();
+    }
+
+    fn copy_stream(&self) -> StreamId {
+        self.inner.copy_stream()
+    }
+
+    fn take_copy_time(&mut self) -> Duration {
+        self.inner.take_copy_time()
+    }
+
+    fn now(&self) -> Duration {
+        self.inner.now()
+    }
+}
+
+#[test]
+fn a_kernel_that_errs_is_found_and_told() {
+    for (fault, word) in [
+        (Fault::Element, "should be"),
+        (Fault::Missing, "NaN"),
+        (Fault::Beyond, "behind dst"),
+        (Fault::Unstable, "two runs differ"),
+        (Fault::Unsupported, "no kernel"),
+    ] {
+        let mut device = Faulty { inner: processor(), fault, launches: 0 };
+        let report = test(&mut device, &small(&["tanh", "relu"]));
+        assert!(!report.passed(), "{fault:?}");
+        for row in &report.rows {
+            let spoilt = row.kernel == "tanh" && (fault != Fault::Unsupported || row.dtype == "f16");
+            let expected = if spoilt { Outcome::Failed } else { Outcome::Ok };
+            assert_eq!(row.outcome, expected, "{fault:?}: {row:#?}");
+            assert!(!spoilt || row.failures.iter().any(|told| told.sentence.contains(word)), "{fault:?}: {row:#?}");
+        }
+    }
+}

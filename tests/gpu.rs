@@ -1,0 +1,176 @@
+//! On a GPU: that it computes what the processor computes, that its memory is what the allocator takes it for, and that
+//! it trains. Without one every test says that it was skipped, and passes.
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test that can't be set up fails")]
+
+#[path = "common/training.rs"]
+mod training;
+
+use std::io::Write as _;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use vramlab::allocator::{AllocError, Allocation, CachingAllocator, SegmentSource, Settings};
+use vramlab::device::cuda::CudaDevice;
+use vramlab::device::selftest::{self, Extent, Options, Outcome, Row};
+use vramlab::device::{DType, Device, Kernel, Operand};
+use vramlab::train::{Config, Libraries, LoopStyle};
+use vramlab::units::{Address, Bytes, MIB, StreamId};
+
+/// Tests take turns: they measure memory.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// The first GPU, for as long as it is this test's turn; says so where there is none.
+fn gpu() -> Option<(MutexGuard<'static, ()>, CudaDevice)> {
+    let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+    match CudaDevice::open(0) {
+        Ok(device) => Some((turn, device)),
+        Err(error) => {
+            // Past the test harness, which keeps what passing tests print.
+            writeln!(std::io::stderr(), "skipped: no GPU ({error})").unwrap();
+            None
+        }
+    }
+}
+
+#[test]
+fn kernels_compute_what_the_processor_computes() {
+    let Some((_turn, mut device)) = gpu() else { return };
+    let options = Options { extent: Extent::Small, only: Vec::new() };
+    let report = selftest::run(&mut device, &options, &mut |_| {}).unwrap();
+    let failed: Vec<&Row> = report.rows.iter().filter(|row| row.outcome == Outcome::Failed).collect();
+    assert!(report.passed(), "{:?} {failed:#?}", report.lost);
+    assert!(report.cases() > 1000);
+}
+
+type Allocator = CachingAllocator<Box<dyn SegmentSource>, ()>;
+
+fn allocator(device: &mut CudaDevice, settings: &str) -> Allocator {
+    CachingAllocator::new(device.segments(), Settings::parse(settings).unwrap(), ())
+}
+
+/// Every block holds its own number, from its first byte to its last.
+fn blocks_keep_what_was_written(device: &mut CudaDevice, settings: &str) {
+    let mut allocator = allocator(device, settings);
+    let mut held: Vec<(Allocation, f32)> = Vec::new();
+    for round in 0_u64..60 {
+        let size = Bytes([512, 3000, 700 * 1024, 3 * MIB, 11 * MIB, 40 * MIB][(round * 7 % 6) as usize]);
+        let block = allocator.malloc(size, StreamId::DEFAULT).unwrap();
+        let value = round as f32;
+        let len = usize::try_from(block.requested.get() / 4).unwrap();
+        let dst = Operand { address: block.address, dtype: DType::F32, len };
+        device.launch(&Kernel::Fill { dst, value: f64::from(value) }, StreamId::DEFAULT).unwrap();
+        held.push((block, value));
+        if round % 3 == 2 {
+            let (block, value) = held.remove((round * 5 % held.len() as u64) as usize);
+            assert_holds(device, block, value);
+            allocator.free(block.address).unwrap();
+        }
+        if round == 30 {
+            allocator.empty_cache();
+        }
+    }
+    for (block, value) in held {
+        assert_holds(device, block, value);
+        allocator.free(block.address).unwrap();
+    }
+    allocator.empty_cache();
+    assert_eq!(allocator.reserved(), Bytes::ZERO);
+}
+
+#[track_caller]
+fn assert_holds(device: &mut CudaDevice, block: Allocation, value: f32) {
+    let size = block.requested.get() / 4 * 4;
+    for at in [0, size / 2 / 4 * 4, size - 4] {
+        let mut bytes = [0; 4];
+        device.read(block.address.offset(Bytes(at)), &mut bytes, StreamId::DEFAULT).unwrap();
+        assert_eq!(f32::from_le_bytes(bytes), value, "byte {at} of {}", block.requested);
+    }
+}
+
+#[test]
+fn segments_are_allocated_and_given_back() {
+    let Some((_turn, mut device)) = gpu() else { return };
+    blocks_keep_what_was_written(&mut device, "");
+}
+
+#[test]
+fn expandable_segments_are_mapped_and_unmapped() {
+    let Some((_turn, mut device)) = gpu() else { return };
+    blocks_keep_what_was_written(&mut device, "expandable_segments:True");
+}
+
+#[test]
+fn memory_runs_out_at_the_limit_and_at_the_devices_end() {
+    let Some((_turn, mut device)) = gpu() else { return };
+    for settings in ["", "expandable_segments:True"] {
+        let mut allocator = allocator(&mut device, settings);
+        allocator.set_limit(Some(Bytes::mib(64)));
+        let kept = allocator.malloc(Bytes::mib(30), StreamId::DEFAULT).unwrap();
+        let refused = |result: Result<Allocation, AllocError>| match result {
+            Err(AllocError::OutOfMemory(told)) => *told,
+            other => panic!("{settings}: {other:?}"),
+        };
+        let told = refused(allocator.malloc(Bytes::mib(60), StreamId::DEFAULT));
+        assert_eq!((told.limit, told.requested), (Some(Bytes::mib(64)), Bytes::mib(60)));
+        allocator.free(kept.address).unwrap();
+        let kept = allocator.malloc(Bytes::mib(60), StreamId::DEFAULT).unwrap();
+        allocator.free(kept.address).unwrap();
+        // The driver has no such memory, says so, and goes on working.
+        allocator.set_limit(None);
+        let beyond = Bytes(device.info().memory.get() + (1 << 30));
+        let told = refused(allocator.malloc(beyond, StreamId::DEFAULT));
+        assert_eq!(told.requested, beyond);
+        let after = allocator.malloc(Bytes::mib(4), StreamId::DEFAULT).unwrap();
+        assert_ne!(after.address, Address(0));
+        allocator.free(after.address).unwrap();
+        allocator.empty_cache();
+    }
+}
+
+fn losses(workload: &str, variant: &str, steps: usize) -> Vec<f32> {
+    let device = CudaDevice::open(0).unwrap();
+    let (compute_capability, multiprocessors) = device.capability();
+    let multiprocessors = usize::try_from(multiprocessors).unwrap();
+    let libraries = Libraries { compute_capability, multiprocessors, workspaces: true };
+    let (model, config) = configured(workload, variant);
+    let (mut trainer, _) = training::on(Box::new(device), model, config, libraries, LoopStyle::Accumulating);
+    (0..steps).map(|_| trainer.step().unwrap().loss.unwrap()).collect()
+}
+
+fn configured(workload: &str, variant: &str) -> (Box<dyn vramlab::train::Workload>, Config) {
+    let (model, batch) = training::workload(workload);
+    (model, training::variant(variant, batch))
+}
+
+#[test]
+fn training_lowers_the_loss_as_on_the_processor_and_twice_alike() {
+    const STEPS: usize = 12;
+    let Some((_turn, device)) = gpu() else { return };
+    drop(device);
+    for (workload, variant, tolerance) in [
+        ("gpt-mini", "base", 1e-3),
+        ("gpt-mini", "bf16", 2e-2),
+        ("gpt-mini", "all", 2e-2),
+        ("gpt-odd", "base", 1e-3),
+        ("bert-mini", "base", 1e-3),
+        ("vit-mini", "base", 1e-3),
+        ("mlp-mini", "sgd", 1e-3),
+        ("resnet-mini", "base", 3e-2),
+        ("dcgan-mini", "base", 3e-2),
+    ] {
+        let first = losses(workload, variant, STEPS);
+        assert_eq!(first, losses(workload, variant, STEPS), "{workload} {variant}: two runs differ");
+        if !matches!(workload, "dcgan-mini" | "resnet-mini") {
+            assert!(
+                first[STEPS - 4..].iter().sum::<f32>() < first[..4].iter().sum(),
+                "{workload} {variant}: {first:?}"
+            );
+        }
+        let (model, config) = configured(workload, variant);
+        let (mut trainer, _) = training::trainer(model, config, Libraries::PROCESSOR);
+        for (step, &loss) in first.iter().enumerate().take(4) {
+            let expected = trainer.step().unwrap().loss.unwrap();
+            let near = ((loss - expected) / expected).abs() <= tolerance;
+            assert!(near, "{workload} {variant}, step {step}: {loss}, on the processor {expected}");
+        }
+    }
+}
