@@ -1,11 +1,137 @@
-//! TODO-optimizer
+//! Optimizer steps and what a gradient scaler does: one launch for as many tensors as its arguments have room for.
 
 use super::unsupported;
-use crate::device::Kernel;
-use crate::device::cuda::queue::{Queue, Refusal};
+use crate::device::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
+use crate::device::{AdamParameters, DType, GradScaling, Kernel, Operand, ParameterUpdate};
+
+const THREADS: u32 = 256;
+/// Tensors of one launch.
+const ENTRIES: usize = 80;
+/// Words of a tensor's entry.
+const WORDS: usize = 6;
+/// Elements of one block.
+const CHUNK: usize = 4096;
+/// What tensors may consist of.
+const TYPES: [DType; 3] = [DType::F32, DType::F16, DType::Bf16];
 
 /// Launches a kernel of this family.
 pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), Refusal> {
-    let _ = queue;
-    Err(unsupported(kernel))
+    match kernel {
+        Kernel::Sgd { updates, lr, momentum, weight_decay, first_step, scaling, .. } => {
+            let tensors = entries(updates, *scaling, false).ok_or_else(|| unsupported(kernel))?;
+            let rule = [*lr, *momentum, *weight_decay];
+            for_lists(queue, "sgd", &tensors, || {
+                let arguments = rule.iter().fold(scaled(*scaling), |arguments, &x| arguments.float(narrow(x)));
+                arguments.int(u32::from(*first_step))
+            })
+        }
+        Kernel::Adam { updates, parameters, scaling, .. } => {
+            let tensors = entries(updates, *scaling, true).filter(|_| parameters.step > 0);
+            let tensors = tensors.ok_or_else(|| unsupported(kernel))?;
+            let rule = adam_rule(parameters);
+            for_lists(queue, "adam", &tensors, || {
+                rule.iter().fold(scaled(*scaling), |arguments, &x| arguments.float(narrow(x)))
+            })
+        }
+        Kernel::Unscale { gradients, inverse_scale, found_inf } => {
+            if ![inverse_scale, found_inf].into_iter().all(is_number)
+                || !gradients.iter().all(|gradient| TYPES.contains(&gradient.dtype))
+            {
+                return Err(unsupported(kernel));
+            }
+            let entry = |gradient: &Operand| Entry {
+                dtype: gradient.dtype,
+                addresses: [0, gradient.address.0, 0, 0],
+                len: gradient.len,
+            };
+            let tensors: Vec<Entry> = gradients.iter().map(entry).collect();
+            for_lists(queue, "unscale", &tensors, || Arguments::new().operand(inverse_scale).operand(found_inf))
+        }
+        Kernel::Reciprocal { src, dst } if is_number(src) && is_number(dst) => {
+            let arguments = &mut Arguments::new().operand(src).operand(dst);
+            queue.launch("reciprocal", &[DType::F32], Grid::row(1, 1), arguments)
+        }
+        Kernel::UpdateScale { scale, tracker, found_inf, growth, backoff, interval }
+            if is_number(scale) && is_number(found_inf) && (tracker.dtype, tracker.len) == (DType::I32, 1) =>
+        {
+            let arguments = Arguments::new().operand(scale).operand(tracker).operand(found_inf);
+            let arguments = arguments.double(*growth).double(*backoff).int(interval.cast_unsigned());
+            queue.launch("update_scale", &[], Grid::row(1, 1), &mut { arguments })
+        }
+        _ => Err(unsupported(kernel)),
+    }
+}
+
+/// One f32.
+fn is_number(operand: &Operand) -> bool {
+    (operand.dtype, operand.len) == (DType::F32, 1)
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "kernels compute in f32")]
+const fn narrow(x: f64) -> f32 {
+    x as f32
+}
+
+/// Adam's scalars for one step in the order of the kernel's parameters, computed as PyTorch does.
+fn adam_rule(parameters: &AdamParameters) -> [f64; 8] {
+    let &AdamParameters { lr, beta1, beta2, eps, weight_decay, decoupled, step } = parameters;
+    #[expect(clippy::cast_precision_loss, reason = "fewer than 2⁵³ steps")]
+    let step = step as f64;
+    let (keep, decay) = if decoupled { (1.0 - lr * weight_decay, 0.0) } else { (1.0, weight_decay) };
+    let root_correction = (1.0 - beta2.powf(step)).sqrt();
+    [keep, decay, 1.0 - beta1, beta2, 1.0 - beta2, root_correction, eps, lr / (1.0 - beta1.powf(step))]
+}
+
+/// The first arguments of a step: scale and flag, or none.
+fn scaled(scaling: Option<GradScaling>) -> Arguments {
+    let [scale, found_inf] = [scaling.map(|scaling| scaling.scale), scaling.map(|scaling| scaling.found_inf)];
+    Arguments::new().optional(scale.as_ref()).optional(found_inf.as_ref())
+}
+
+/// One tensor of a list: what belongs to a parameter, or a gradient alone.
+struct Entry {
+    dtype: DType,
+    /// Parameter, gradient, first and second moment; 0 where there is none.
+    addresses: [u64; 4],
+    len: usize,
+}
+
+/// What an optimizer updates; `None` where there is no kernel for it.
+fn entries(updates: &[ParameterUpdate], scaling: Option<GradScaling>, with_moments: bool) -> Option<Vec<Entry>> {
+    if !scaling.iter().all(|scaling| is_number(&scaling.scale) && is_number(&scaling.found_inf)) {
+        return None;
+    }
+    let entry = |update: &ParameterUpdate| {
+        let &ParameterUpdate { parameter: Operand { dtype, len, .. }, .. } = update;
+        let all = [Some(update.parameter), Some(update.gradient), update.first, update.second];
+        let alike = all.iter().flatten().all(|operand| (operand.dtype, operand.len) == (dtype, len));
+        let complete = !with_moments || all.iter().all(Option::is_some);
+        let addresses = all.map(|operand| operand.map_or(0, |operand| operand.address.0));
+        (alike && complete && TYPES.contains(&dtype)).then_some(Entry { dtype, addresses, len })
+    };
+    updates.iter().map(entry).collect()
+}
+
+/// Launches `name` for all tensors: as few times as there is room for, type by type.
+fn for_lists(
+    queue: &mut Queue<'_>,
+    name: &'static str,
+    tensors: &[Entry],
+    arguments: impl Fn() -> Arguments,
+) -> Result<(), Refusal> {
+    for dtype in TYPES {
+        let alike: Vec<&Entry> = tensors.iter().filter(|entry| entry.dtype == dtype && entry.len > 0).collect();
+        for list in alike.chunks(ENTRIES) {
+            let (mut words, mut blocks) = (Vec::with_capacity(ENTRIES * WORDS), 0);
+            for entry in list {
+                words.extend(entry.addresses);
+                words.extend([entry.len as u64, u64::from(blocks)]);
+                blocks += blocks_of(entry.len, CHUNK);
+            }
+            words.resize(ENTRIES * WORDS, 0);
+            let mut arguments = arguments().int(blocks_of(list.len(), 1)).structure(&words);
+            queue.launch(name, &[dtype], Grid::row(blocks, THREADS), &mut arguments)?;
+        }
+    }
+    Ok(())
 }
