@@ -25,23 +25,36 @@ template <int D> struct QueryGradientTile {
     static constexpr int Q = D <= (LARGE ? 80 : 64) ? 64 : 32, K = D <= 80 || LARGE ? 32 : 16;
 };
 
-// Copies `rows` rows of `width` elements to shared memory; zeros fill the tile.
+// Copies `rows` rows of `width` elements to shared memory; zeros fill the tile. A thread copies the same four columns
+// of every so many rows, several rows at once.
 template <class T, int ROWS, int D>
-__device__ __forceinline__ void stage(f32* to, const T* from, u64 stride, u64 rows, u64 width, bool aligned) {
+__device__ __forceinline__ void stage(f32* to, const T* from, u64 stride, int rows, int width, bool aligned) {
     if (aligned) {
-        constexpr int VECTORS = D / 4;
+        constexpr int LANES = D > 64 ? 32 : D > 32 ? 16 : 8, APART = THREADS / LANES;
+        constexpr int COUNT = ROWS / APART, BATCH = COUNT < 8 ? COUNT : 8;
+        static_assert(D <= 4 * LANES && ROWS % APART == 0 && COUNT % BATCH == 0);
+        const int row = threadIdx.x / LANES, column = threadIdx.x % LANES * 4;
+        if (D < 4 * LANES && column >= D) return;
+        const int inside = column < width ? rows - row : 0;
+        from += row * stride + column;
+        to += row * pitch(D) + column;
 #pragma unroll
-        for (int at = threadIdx.x; at < ROWS * VECTORS; at += THREADS) {
-            const int row = at / VECTORS, column = at % VECTORS * 4;
-            Pack<f32, 4> x = {};
-            if (row < rows && column < width) {
-                const Pack<T, 4> source = load<T, 4>(from + row * stride + column);
+        for (int first = 0; first < COUNT; first += BATCH) {
+            Pack<T, 4> source[BATCH];
 #pragma unroll
-                for (int i = 0; i < 4; i++) x.at[i] = to_f32(source.at[i]);
+            for (int i = 0; i < BATCH; i++, from += APART * stride) {
+                source[i] = (first + i) * APART < inside ? load<T, 4>(from) : Pack<T, 4>{};
             }
-            store<f32, 4>(to + row * pitch(D) + column, x);
+#pragma unroll
+            for (int i = 0; i < BATCH; i++) {
+                Pack<f32, 4> x;
+#pragma unroll
+                for (int e = 0; e < 4; e++) x.at[e] = to_f32(source[i].at[e]);
+                store<f32, 4>(to + (first + i) * APART * pitch(D), x);
+            }
         }
     } else {
+#pragma unroll 1
         for (int at = threadIdx.x; at < ROWS * D; at += THREADS) {
             const int row = at / D, column = at % D;
             const bool inside = row < rows && column < width;
@@ -89,7 +102,7 @@ template <int D> struct Columns {
     // Stores a thread's columns of a row, in the type of the tensor.
     template <class T>
     static __device__ __forceinline__ void
-    write(T* row, const f32 (&from)[COUNT], f32 factor, int across, u64 width, bool aligned) {
+    write(T* row, const f32 (&from)[COUNT], f32 factor, int across, int width, bool aligned) {
 #pragma unroll
         for (int i = 0; i < VECTORS; i++) {
             const int column = (i * ACROSS + across) * WIDTH;
@@ -168,27 +181,44 @@ __device__ __forceinline__ void keep(f32* to, const f32 (&from)[ROWS][COLUMNS], 
     }
 }
 
-// One tile of queries over all keys that it sees: the running maximum and sum of each row correct what was added before.
+// Sets what the rows from `row` on do not see of the columns from `column` on.
+template <int ROWS, int COLUMNS>
+__device__ __forceinline__ void
+hide(f32 (&s)[ROWS][COLUMNS], int row, int column, int keys, bool causal, f32 value) {
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) {
+#pragma unroll
+        for (int j = 0; j < COLUMNS; j++) {
+            const int key = column + j * ACROSS;
+            if (key >= keys || (causal && key > row + i * DOWN)) s[i][j] = value;
+        }
+    }
+}
+
+// One tile of queries over all keys that it sees: the running maximum and sum of each row correct what was added
+// before.
 template <class T, int D> __device__ __forceinline__ void attention(f32 scale, const Forward<T>& a) {
     using Tile = ForwardTile<D>;
     constexpr int ROWS = Tile::Q / DOWN, COLUMNS = Tile::K / ACROSS;
     constexpr int KEYS = Tile::K * pitch(D), SCORES = Tile::Q * pitch(Tile::K);
     extern __shared__ __align__(16) f32 shared[];
     // The exponents take the place of the keys.
-    f32 *const q = shared, *const k = q + Tile::Q * pitch(D), *const p = k, *const v = k + (KEYS > SCORES ? KEYS : SCORES);
+    f32 *const q = shared, *const k = q + Tile::Q * pitch(D), *const p = k;
+    f32* const v = k + (KEYS > SCORES ? KEYS : SCORES);
 
     const Attention& shape = a.shape;
     const int across = threadIdx.x % ACROSS, down = threadIdx.x / ACROSS;
+    const int rows = int(shape.rows), keys = int(shape.keys), width = int(shape.width);
+    const bool causal = shape.causal, aligned = shape.aligned;
     const u32 tiles = tiles_of(shape.rows, Tile::Q);
     const Place place(shape, tiles);
     // Where attention is causal the last queries see most: they begin first.
-    const u64 first_row = u64(tiles - 1 - place.tile) * Tile::Q;
-    const u64 end = shape.causal && first_row + Tile::Q < shape.keys ? first_row + Tile::Q : shape.keys;
-    const T *const keys = a.k.of(place.b, place.h), *const values = a.v.of(place.b, place.h);
+    const int first_row = int(tiles - 1 - place.tile) * Tile::Q;
+    const int end = causal ? min(keys, first_row + Tile::Q) : keys;
+    const T *some_k = a.k.of(place.b, place.h), *some_v = a.v.of(place.b, place.h);
+    const T* const some_q = a.q.of(place.b, place.h) + first_row * a.q.row;
+    stage<T, Tile::Q, D>(q, some_q, a.q.row, rows - first_row, width, aligned);
     const f32 to_power = scale * LOG2_E;
-
-    const T* const queries = a.q.of(place.b, place.h) + first_row * a.q.row;
-    stage<T, Tile::Q, D>(q, queries, a.q.row, shape.rows - first_row, shape.width, shape.aligned);
     f32 out[ROWS][Columns<D>::COUNT] = {}, max[ROWS], sum[ROWS];
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
@@ -196,23 +226,25 @@ template <class T, int D> __device__ __forceinline__ void attention(f32 scale, c
         sum[i] = 0.f;
     }
 
-    for (u64 first_key = 0; first_key < end; first_key += Tile::K) {
+    for (int first_key = 0; first_key < end; first_key += Tile::K) {
         __syncthreads();
-        const u64 left = shape.keys - first_key;
-        stage<T, Tile::K, D>(k, keys + first_key * a.k.row, a.k.row, left, shape.width, shape.aligned);
-        stage<T, Tile::K, D>(v, values + first_key * a.v.row, a.v.row, left, shape.width, shape.aligned);
+        stage<T, Tile::K, D>(k, some_k, a.k.row, keys - first_key, width, aligned);
+        stage<T, Tile::K, D>(v, some_v, a.v.row, keys - first_key, width, aligned);
+        some_k += Tile::K * a.k.row;
+        some_v += Tile::K * a.v.row;
         __syncthreads();
 
         f32 s[ROWS][COLUMNS] = {};
         multiply_rows<ROWS, COLUMNS, D>(s, q + down * pitch(D), k + across * pitch(D));
+        if (first_key + Tile::K > keys || (causal && first_key + Tile::K > first_row + 1)) {
+            hide<ROWS, COLUMNS>(s, first_row + down, first_key + across, keys, causal, -INFINITE);
+        }
 #pragma unroll
         for (int i = 0; i < ROWS; i++) {
-            const u64 row = first_row + i * DOWN + down;
-            const u64 seen = shape.causal && row + 1 < shape.keys ? row + 1 : shape.keys;
             f32 highest = max[i];
 #pragma unroll
             for (int j = 0; j < COLUMNS; j++) {
-                s[i][j] = first_key + j * ACROSS + across < seen ? s[i][j] * to_power : -INFINITE;
+                s[i][j] *= to_power;
                 highest = fmaxf(highest, s[i][j]);
             }
             highest = row_reduce<Max>(highest);
@@ -236,11 +268,11 @@ template <class T, int D> __device__ __forceinline__ void attention(f32 scale, c
 
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
-        const u64 row = first_row + i * DOWN + down;
+        const int row = first_row + i * DOWN + down;
         const f32 total = row_reduce<Sum>(sum[i]);
-        if (row >= shape.rows) continue;
+        if (row >= rows) continue;
         T* const to = a.out.of(place.b, place.h) + row * a.out.row;
-        Columns<D>::write(to, out[i], 1.f / total, across, shape.width, shape.aligned);
+        Columns<D>::write(to, out[i], 1.f / total, across, width, aligned);
         if (shape.lse && across == 0) shape.lse[place.head * shape.lse_stride + row] = max[i] * LN_2 + logf(total);
     }
 }
@@ -267,30 +299,38 @@ template <class T> __device__ __forceinline__ void attention_delta(u64 all, cons
     }
 }
 
-// The thread's rectangle of P = softmax(S) and of dS = P ∘ (dP − delta), from tiles in shared memory: `s` and `ds` come
-// as zeros. Where a query does not see a key, or one of both is outside, they stay zero.
+// The thread's rectangle of P = softmax(S) and of dS = P ∘ (dP − delta), from tiles in shared memory: `p` and `ds`
+// come as zeros. Where a query does not see a key, or one of both is outside, they are zero.
 template <int ROWS, int COLUMNS, int D, class T>
 __device__ __forceinline__ void score_gradients(
     f32 (&p)[ROWS][COLUMNS], f32 (&ds)[ROWS][COLUMNS], f32 scale, const Backward<T>& a, const Place& place,
-    const f32* q, const f32* grad, const f32* k, const f32* v, u64 first_row, u64 first_key
+    const f32* q, const f32* grad, const f32* k, const f32* v, int first_row, int first_key
 ) {
-    const Attention& shape = a.shape;
     const int across = threadIdx.x % ACROSS, down = threadIdx.x / ACROSS;
+    const int rows = int(a.shape.rows), keys = int(a.shape.keys);
+    const bool causal = a.shape.causal;
+    const f32 *const lse = a.shape.lse + place.head * a.shape.lse_stride, *const delta = a.delta + place.head * rows;
+    f32 shift[ROWS], minus[ROWS];
+#pragma unroll
+    for (int i = 0; i < ROWS; i++) {
+        const int row = first_row + i * DOWN + down;
+        // Behind the last query the shift is infinite: exponents are zero there.
+        shift[i] = row < rows ? lse[row] * LOG2_E : INFINITE;
+        minus[i] = row < rows ? delta[row] : 0.f;
+    }
     multiply_rows<ROWS, COLUMNS, D>(p, q + down * pitch(D), k + across * pitch(D));
     multiply_rows<ROWS, COLUMNS, D>(ds, grad + down * pitch(D), v + across * pitch(D));
+    if (first_key + COLUMNS * ACROSS > keys || (causal && first_key + COLUMNS * ACROSS > first_row + 1)) {
+        hide<ROWS, COLUMNS>(p, first_row + down, first_key + across, keys, causal, -INFINITE);
+        hide<ROWS, COLUMNS>(ds, first_row + down, first_key + across, keys, causal, 0.f);
+    }
     const f32 to_power = scale * LOG2_E;
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
-        const u64 row = first_row + i * DOWN + down;
-        const bool inside = row < shape.rows;
-        const u64 seen = !inside ? 0 : shape.causal ? row + 1 : shape.keys;
-        const f32 shift = inside ? shape.lse[place.head * shape.lse_stride + row] * LOG2_E : 0.f;
-        const f32 delta = inside ? a.delta[place.head * shape.rows + row] : 0.f;
 #pragma unroll
         for (int j = 0; j < COLUMNS; j++) {
-            const bool visible = first_key + j * ACROSS + across < seen;
-            p[i][j] = visible ? power_of_two(fmaf(p[i][j], to_power, -shift)) : 0.f;
-            ds[i][j] = visible ? p[i][j] * (ds[i][j] - delta) : 0.f;
+            p[i][j] = power_of_two(fmaf(p[i][j], to_power, -shift[i]));
+            ds[i][j] = p[i][j] * (ds[i][j] - minus[i]);
         }
     }
 }
@@ -306,18 +346,25 @@ template <class T, int D> __device__ __forceinline__ void attention_key_gradient
 
     const Attention& shape = a.shape;
     const int across = threadIdx.x % ACROSS, down = threadIdx.x / ACROSS;
+    const int rows = int(shape.rows), width = int(shape.width);
+    const bool aligned = shape.aligned;
     const Place place(shape, tiles_of(shape.keys, Tile::K));
-    const u64 first_key = u64(place.tile) * Tile::K, keys = shape.keys - first_key;
-    const T *const queries = a.q.of(place.b, place.h), *const grads = a.grad.of(place.b, place.h);
-    stage<T, Tile::K, D>(k, a.k.of(place.b, place.h) + first_key * a.k.row, a.k.row, keys, shape.width, shape.aligned);
-    stage<T, Tile::K, D>(v, a.v.of(place.b, place.h) + first_key * a.v.row, a.v.row, keys, shape.width, shape.aligned);
+    const int first_key = int(place.tile) * Tile::K, keys = int(shape.keys) - first_key;
+    const int begin = shape.causal ? first_key : 0;
+    const T* const some_k = a.k.of(place.b, place.h) + first_key * a.k.row;
+    const T* const some_v = a.v.of(place.b, place.h) + first_key * a.v.row;
+    const T* some_q = a.q.of(place.b, place.h) + begin * a.q.row;
+    const T* some_grad = a.grad.of(place.b, place.h) + begin * a.grad.row;
+    stage<T, Tile::K, D>(k, some_k, a.k.row, keys, width, aligned);
+    stage<T, Tile::K, D>(v, some_v, a.v.row, keys, width, aligned);
 
     f32 dk[KEYS][Columns<D>::COUNT] = {}, dv[KEYS][Columns<D>::COUNT] = {};
-    for (u64 first_row = shape.causal ? first_key : 0; first_row < shape.rows; first_row += Tile::Q) {
+    for (int first_row = begin; first_row < rows; first_row += Tile::Q) {
         __syncthreads();
-        const u64 left = shape.rows - first_row;
-        stage<T, Tile::Q, D>(q, queries + first_row * a.q.row, a.q.row, left, shape.width, shape.aligned);
-        stage<T, Tile::Q, D>(grad, grads + first_row * a.grad.row, a.grad.row, left, shape.width, shape.aligned);
+        stage<T, Tile::Q, D>(q, some_q, a.q.row, rows - first_row, width, aligned);
+        stage<T, Tile::Q, D>(grad, some_grad, a.grad.row, rows - first_row, width, aligned);
+        some_q += Tile::Q * a.q.row;
+        some_grad += Tile::Q * a.grad.row;
         __syncthreads();
         f32 scores[ROWS][COLUMNS] = {}, gradients[ROWS][COLUMNS] = {};
         score_gradients<ROWS, COLUMNS, D>(scores, gradients, scale, a, place, q, grad, k, v, first_row, first_key);
@@ -328,14 +375,13 @@ template <class T, int D> __device__ __forceinline__ void attention_key_gradient
         multiply_columns<KEYS, Tile::Q, pitch(Tile::K), D>(dk, ds + down * KEYS, q, across);
     }
 
+    T* const dk_to = a.dk.of(place.b, place.h) + (first_key + down * KEYS) * a.dk.row;
+    T* const dv_to = a.dv.of(place.b, place.h) + (first_key + down * KEYS) * a.dv.row;
 #pragma unroll
     for (int i = 0; i < KEYS; i++) {
-        const int key = down * KEYS + i;
-        if (key >= keys) continue;
-        T* const dk_row = a.dk.of(place.b, place.h) + (first_key + key) * a.dk.row;
-        T* const dv_row = a.dv.of(place.b, place.h) + (first_key + key) * a.dv.row;
-        Columns<D>::write(dk_row, dk[i], scale, across, shape.width, shape.aligned);
-        Columns<D>::write(dv_row, dv[i], 1.f, across, shape.width, shape.aligned);
+        if (down * KEYS + i >= keys) continue;
+        Columns<D>::write(dk_to + i * a.dk.row, dk[i], scale, across, width, aligned);
+        Columns<D>::write(dv_to + i * a.dv.row, dv[i], 1.f, across, width, aligned);
     }
 }
 
@@ -349,23 +395,25 @@ template <class T, int D> __device__ __forceinline__ void attention_query_gradie
 
     const Attention& shape = a.shape;
     const int across = threadIdx.x % ACROSS, down = threadIdx.x / ACROSS;
+    const int keys = int(shape.keys), width = int(shape.width);
+    const bool aligned = shape.aligned;
     const u32 tiles = tiles_of(shape.rows, Tile::Q);
     const Place place(shape, tiles);
-    const u64 first_row = u64(tiles - 1 - place.tile) * Tile::Q, rows = shape.rows - first_row;
-    const u64 end = shape.causal && first_row + Tile::Q < shape.keys ? first_row + Tile::Q : shape.keys;
-    const T *const keys = a.k.of(place.b, place.h), *const values = a.v.of(place.b, place.h);
-    const T* const grads = a.grad.of(place.b, place.h) + first_row * a.grad.row;
-    stage<T, Tile::Q, D>(
-        q, a.q.of(place.b, place.h) + first_row * a.q.row, a.q.row, rows, shape.width, shape.aligned
-    );
-    stage<T, Tile::Q, D>(grad, grads, a.grad.row, rows, shape.width, shape.aligned);
+    const int first_row = int(tiles - 1 - place.tile) * Tile::Q, rows = int(shape.rows) - first_row;
+    const int end = shape.causal ? min(keys, first_row + Tile::Q) : keys;
+    const T *some_k = a.k.of(place.b, place.h), *some_v = a.v.of(place.b, place.h);
+    const T* const some_q = a.q.of(place.b, place.h) + first_row * a.q.row;
+    const T* const some_grad = a.grad.of(place.b, place.h) + first_row * a.grad.row;
+    stage<T, Tile::Q, D>(q, some_q, a.q.row, rows, width, aligned);
+    stage<T, Tile::Q, D>(grad, some_grad, a.grad.row, rows, width, aligned);
 
     f32 dq[ROWS][Columns<D>::COUNT] = {};
-    for (u64 first_key = 0; first_key < end; first_key += Tile::K) {
+    for (int first_key = 0; first_key < end; first_key += Tile::K) {
         __syncthreads();
-        const u64 left = shape.keys - first_key;
-        stage<T, Tile::K, D>(k, keys + first_key * a.k.row, a.k.row, left, shape.width, shape.aligned);
-        stage<T, Tile::K, D>(v, values + first_key * a.v.row, a.v.row, left, shape.width, shape.aligned);
+        stage<T, Tile::K, D>(k, some_k, a.k.row, keys - first_key, width, aligned);
+        stage<T, Tile::K, D>(v, some_v, a.v.row, keys - first_key, width, aligned);
+        some_k += Tile::K * a.k.row;
+        some_v += Tile::K * a.v.row;
         __syncthreads();
         f32 scores[ROWS][COLUMNS] = {}, gradients[ROWS][COLUMNS] = {};
         score_gradients<ROWS, COLUMNS, D>(scores, gradients, scale, a, place, q, grad, k, v, first_row, first_key);
@@ -375,12 +423,11 @@ template <class T, int D> __device__ __forceinline__ void attention_query_gradie
         multiply<ROWS, Tile::K, D>(dq, ds + down * pitch(Tile::K), k, across);
     }
 
+    T* const to = a.dq.of(place.b, place.h) + (first_row + down) * a.dq.row;
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
-        const int row = i * DOWN + down;
-        if (row >= rows) continue;
-        T* const to = a.dq.of(place.b, place.h) + (first_row + row) * a.dq.row;
-        Columns<D>::write(to, dq[i], scale, across, shape.width, shape.aligned);
+        if (i * DOWN + down >= rows) continue;
+        Columns<D>::write(to + i * DOWN * a.dq.row, dq[i], scale, across, width, aligned);
     }
 }
 

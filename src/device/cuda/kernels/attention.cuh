@@ -1,4 +1,5 @@
-// In front of the units of attention: what their kernels are given. Fields take 8 bytes each, as the launcher packs them.
+// In front of the units of attention: what their kernels are given. Fields take 8 bytes each, as the launcher packs
+// them.
 
 // One tensor of (batch, heads, rows, width); strides in elements, rows contiguous.
 template <class T> struct Heads {
@@ -33,8 +34,8 @@ template <class T> struct Backward {
     f32* delta;
 };
 
-// Which head and which tile of its rows a block works on. Blocks of one head are neighbours, so that they share what the
-// second-level cache holds of it.
+// Which head and which tile of its rows a block works on. Blocks of one head are neighbours, so that they share what
+// the second-level cache holds of it.
 struct Place {
     u64 b, h, head;
     u32 tile;

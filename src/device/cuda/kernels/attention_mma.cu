@@ -1,8 +1,8 @@
-// Attention on tensor cores, for 16-bit elements; sums are f32. A block has four warps, and each warp owns strips of 16
-// rows of the result: its left factors are in registers from the start, the right ones come through shared memory, where
-// the next tile is copied while one is worked on. What a warp gets from one product (a strip of scores) already lies as
-// the next product wants its left factor, so that scores never leave registers. Where shared memory is read by rows
-// of eight elements, the padding of a row puts eight rows into different banks.
+// Attention on tensor cores, for 16-bit elements; sums are f32. A block has four warps, and each warp owns strips of
+// 16 rows of the result: its left factors are in registers from the start, the right ones come through shared memory,
+// where the next tile is copied while one is worked on. What a warp gets from one product (a strip of scores) already
+// lies as the next product wants its left factor, so that scores never leave registers. Where shared memory is read
+// by rows of eight elements, the padding of a row puts eight rows into different banks.
 
 #if __CUDA_ARCH__ >= 800
 
@@ -51,9 +51,9 @@ __device__ __forceinline__ void load_transposed(u32 (&to)[4], const void* row) {
                  : "memory");
 }
 
-// c[16×8] += a[16×16] b[16×8]. With g = lane / 4 and t = 2 (lane % 4) a lane holds, of c, columns t and t + 1 of rows g
-// and g + 8; of a, columns t and t + 1 of rows g and g + 8, then columns t + 8 and t + 9 of both; of b, rows t and t + 1,
-// then t + 8 and t + 9, of column g.
+// c[16×8] += a[16×16] b[16×8]. With g = lane / 4 and t = 2 (lane % 4) a lane holds, of c, columns t and t + 1 of rows
+// g and g + 8; of a, columns t and t + 1 of rows g and g + 8, then columns t + 8 and t + 9 of both; of b, rows t and
+// t + 1, then t + 8 and t + 9, of column g.
 template <class T> __device__ __forceinline__ void multiply_add(f32 (&c)[4], const u32 (&a)[4], u32 b0, u32 b1);
 template <>
 __device__ __forceinline__ void multiply_add<f16>(f32 (&c)[4], const u32 (&a)[4], u32 b0, u32 b1) {
@@ -82,8 +82,8 @@ __device__ __forceinline__ void await_copies() {
     asm volatile("cp.async.wait_all;" : : : "memory");
 }
 
-// Begins to copy `rows` rows of `width` elements to shared memory; zeros fill the tile. A thread copies the same 16 bytes
-// of every so many rows.
+// Begins to copy `rows` rows of `width` elements to shared memory; zeros fill the tile. A thread copies the same 16
+// bytes of every so many rows.
 template <class T, int ROWS, int D>
 __device__ __forceinline__ void stage(T* to, const T* from, u64 stride, int rows, int width, bool aligned) {
     if (aligned) {
@@ -105,8 +105,8 @@ __device__ __forceinline__ void stage(T* to, const T* from, u64 stride, int rows
     }
 }
 
-// Where a lane's row begins when a fragment is loaded: of a left factor (or, transposed, of a right factor whose rows are
-// summed over), and of a right factor whose columns are.
+// Where a lane's row begins when a fragment is loaded: of a left factor (or, transposed, of a right factor whose rows
+// are summed over), and of a right factor whose columns are.
 template <int D> __device__ __forceinline__ int left_offset(int lane) {
     return lane % 16 * pitch(D) + lane / 16 * 8;
 }
@@ -215,8 +215,8 @@ struct Larger {
     __device__ __forceinline__ f32 operator()(f32 a, f32 b) const { return fmaxf(a, b); }
 };
 
-// Every warp goes with its strips of queries over the keys that they see: the running maximum and sum of each row correct
-// what was added before.
+// Every warp goes with its strips of queries over the keys that they see: the running maximum and sum of each row
+// correct what was added before.
 template <class T, int D> __device__ __forceinline__ void attention(f32 scale, const Forward<T>& a) {
     using Tile = ForwardTile<D>;
     constexpr int STRIPS = Tile::STRIPS, ROWS = 16 * STRIPS, KEYS = Tile::ROWS, SIZE = KEYS * pitch(D);
