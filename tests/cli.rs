@@ -177,3 +177,20 @@ fn list_and_doctor_speak_json() {
     assert!(vramlab(&["--help"]).status.success());
     assert!(vramlab(&["--version"]).status.success());
 }
+
+#[test]
+fn the_selftest_tells_rows_and_refuses_what_it_cannot_test() {
+    let args = ["doctor", "--selftest", "--device", "cpu", "--only", "update_scale", "--only", "reciprocal"];
+    let table = vramlab(&args);
+    assert!(table.status.success());
+    let text = String::from_utf8_lossy(&table.stdout).into_owned();
+    assert!(text.contains("worst error") && text.contains("computes what the processor computes"), "{text}");
+    let json: serde_json::Value = serde_json::from_slice(&vramlab(&[&args[..], &["--json"]].concat()).stdout).unwrap();
+    assert_eq!(json["passed"], true);
+    let rows = json["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 2, "{rows:?}");
+    assert!(rows.iter().all(|row| row["outcome"] == "ok" && row["cases"].as_u64().unwrap() > 0), "{rows:?}");
+    for device in ["sim:h200", "gpu", "cuda:x"] {
+        assert_eq!(vramlab(&["doctor", "--selftest", "--device", device]).status.code(), Some(2), "{device}");
+    }
+}

@@ -41,6 +41,66 @@ fn kernels_compute_what_the_processor_computes() {
     assert!(report.cases() > 1000);
 }
 
+/// Where elements are looked at: at both ends and where an index no longer fits 31 and 32 bits.
+fn places(len: usize) -> impl Iterator<Item = usize> {
+    let edges = [0, 1 << 30, 1 << 31, 1 << 32, len];
+    edges.into_iter().flat_map(|edge: usize| (edge.saturating_sub(3)..edge + 3)).filter(move |&at| at < len)
+}
+
+#[track_caller]
+fn assert_everywhere(device: &mut CudaDevice, operand: Operand, value: f32, what: &str) {
+    for at in places(operand.len) {
+        let mut bytes = [0; 2];
+        device.read(operand.address.offset(operand.dtype.bytes(at)), &mut bytes, StreamId::DEFAULT).unwrap();
+        let found = half::f16::from_le_bytes(bytes).to_f32();
+        assert_eq!(found, value, "{what}: element {at} of {}", operand.len);
+    }
+}
+
+#[test]
+fn indices_beyond_32_bits_reach_what_they_mean() {
+    let Some((_turn, mut device)) = gpu() else { return };
+    const ROWS: usize = 131_200;
+    const COLS: usize = 32_768;
+    const LEN: usize = ROWS * COLS;
+    let size = DType::F16.bytes(LEN);
+    let mut source = device.segments();
+    if source.memory().free < Bytes(2 * size.get() + (2 << 30)) {
+        writeln!(std::io::stderr(), "skipped: less than {} of the GPU's memory are free", Bytes(2 * size.get()))
+            .unwrap();
+        return;
+    }
+    let segments = [(); 2].map(|()| source.malloc(size).unwrap());
+    let [a, b] = segments.map(|address| Operand { address, dtype: DType::F16, len: LEN });
+    let sums = source.malloc(Bytes::mib(2)).unwrap();
+    let row = Operand { address: sums, dtype: DType::F16, len: COLS };
+    let run = |device: &mut CudaDevice, kernel: Kernel<'_>| device.launch(&kernel, StreamId::DEFAULT).unwrap();
+    run(&mut device, Kernel::Fill { dst: a, value: 0.125 });
+    assert_everywhere(&mut device, a, 0.125, "fill");
+    run(&mut device, Kernel::Scale { src: a, dst: b, factor: 2.0 });
+    assert_everywhere(&mut device, b, 0.25, "scale");
+    run(&mut device, Kernel::Add { a, b, dst: a });
+    assert_everywhere(&mut device, a, 0.375, "add");
+    run(&mut device, Kernel::ColumnSum { src: b, dst: row, rows: ROWS, cols: COLS });
+    assert_everywhere(&mut device, row, 32_800.0, "column_sum");
+    run(&mut device, Kernel::Softmax { src: a, dst: a, cols: COLS });
+    assert_everywhere(&mut device, a, 1.0 / COLS as f32, "softmax");
+    run(&mut device, Kernel::Fill { dst: row, value: 1.5 });
+    run(&mut device, Kernel::Add { a: b, b: row, dst: a });
+    assert_everywhere(&mut device, a, 1.75, "add a repeated row");
+    run(&mut device, Kernel::Cast { src: b, dst: a });
+    assert_everywhere(&mut device, a, 0.25, "cast");
+    run(&mut device, Kernel::Fill { dst: a, value: 0.0 });
+    let (shape, strides) = ([1, ROWS, 2, COLS / 2], [LEN, COLS, COLS / 2, 1]);
+    let (src, dst, dst_strides) = (b.address, a.address, [LEN, COLS / 2, LEN / 2, 1]);
+    run(&mut device, Kernel::CopyStrided { src, dst, dtype: DType::F16, shape, src_strides: strides, dst_strides });
+    assert_everywhere(&mut device, a, 0.25, "copy_strided");
+    source.free(sums, Bytes::mib(2));
+    for segment in segments {
+        source.free(segment, size);
+    }
+}
+
 type Allocator = CachingAllocator<Box<dyn SegmentSource>, ()>;
 
 fn allocator(device: &mut CudaDevice, settings: &str) -> Allocator {

@@ -176,13 +176,17 @@ impl Case {
 
 /// The operands of a case in a device's memory.
 #[derive(Clone, Debug)]
-pub(super) struct Placed(pub Vec<Operand>);
+pub(super) struct Placed {
+    pub operands: Vec<Operand>,
+    /// Memory that the kernel may use while it runs.
+    pub workspace: Operand,
+}
 
 impl Index<Slot> for Placed {
     type Output = Operand;
 
     fn index(&self, slot: Slot) -> &Operand {
-        &self.0[slot.0]
+        &self.operands[slot.0]
     }
 }
 

@@ -12,6 +12,8 @@ const GUARD: usize = 256;
 const GUARD_BYTE: u8 = 0xA5;
 /// What outputs hold before: no number in any float type.
 const POISON: u8 = 0xFF;
+/// Bytes of the workspace that kernels may be lent.
+const WORKSPACE: usize = 256 * 1024;
 /// The least that is asked of the device at once.
 const LEAST: u64 = 16 * MIB;
 
@@ -70,14 +72,16 @@ impl<'d> Memory<'d> {
             end = start + dtype.bytes(operand.len).get() + GUARD as u64;
             offsets.push((start, dtype, operand.len));
         }
-        let base = self.take(Bytes(end))?;
+        let workspace = (end + GUARD as u64).next_multiple_of(ALIGNMENT);
+        let base = self.take(Bytes(workspace + (WORKSPACE + GUARD) as u64))?;
         let place = |(start, dtype, len)| Operand { address: base.offset(Bytes(start)), dtype, len };
-        Ok(Placed(offsets.into_iter().map(place).collect()))
+        let workspace = place((workspace, DType::U8, WORKSPACE));
+        Ok(Placed { operands: offsets.into_iter().map(place).collect(), workspace })
     }
 
     /// Fills the operands that are only read.
     pub fn fill_inputs(&mut self, case: &Case, placed: &Placed, contents: &[Vec<u8>]) -> Result<(), Trouble> {
-        for ((declared, operand), bytes) in case.operands.iter().zip(&placed.0).zip(contents) {
+        for ((declared, operand), bytes) in case.operands.iter().zip(&placed.operands).zip(contents) {
             if declared.bound.is_none() && !bytes.is_empty() {
                 self.device.copy_pageable(bytes, operand.address, StreamId::DEFAULT)?;
             }
@@ -85,51 +89,65 @@ impl<'d> Memory<'d> {
         Ok(())
     }
 
-    /// Fills what will be written, with its guards; runs `launch`; gives back the bytes of what was written.
+    /// Fills what will be written, with its guards; runs `launch`, with a workspace where `lends`; gives back the bytes of
+    /// what was written.
     pub fn run(
         &mut self,
         case: &Case,
         placed: &Placed,
         contents: &[Vec<u8>],
         launch: Launch<'_>,
+        lends: bool,
     ) -> Result<Vec<Option<Vec<u8>>>, Trouble> {
-        let written = |memory: &mut Self, each: &mut dyn FnMut(&mut Self, usize) -> Result<(), Trouble>| {
-            (0..case.operands.len())
-                .filter(|&index| case.operands[index].bound.is_some())
-                .try_for_each(|index| each(memory, index))
-        };
-        written(self, &mut |memory, index| {
-            let size = size_of(&placed.0[index]);
-            let mut region = vec![GUARD_BYTE; size + 2 * GUARD];
-            match contents.get(index).filter(|bytes| bytes.len() == size && case.operands[index].values.is_some()) {
-                Some(bytes) => region[GUARD..GUARD + size].copy_from_slice(bytes),
-                None => region[GUARD..GUARD + size].fill(POISON),
-            }
-            Ok(memory.device.copy_pageable(&region, before(&placed.0[index]), StreamId::DEFAULT)?)
-        })?;
+        let written = || case.operands.iter().enumerate().filter(|(_, declared)| declared.bound.is_some());
+        for (index, declared) in written() {
+            let content = declared.values.as_ref().and_then(|_| contents.get(index));
+            self.fill(&placed.operands[index], content.map(Vec::as_slice))?;
+        }
+        if lends {
+            self.fill(&placed.workspace, None)?;
+            self.device.lend_workspace(placed.workspace);
+        }
         let precision = MatrixPrecision { products_in_tf32: case.tf32, convolutions_in_tf32: case.tf32 };
         self.device.set_matrix_precision(precision);
         let device = &mut *self.device;
         launch(placed, &mut |kernel| device.launch(kernel, StreamId::DEFAULT))?;
         let mut results: Vec<Option<Vec<u8>>> = vec![None; case.operands.len()];
-        written(self, &mut |memory, index| {
-            let size = size_of(&placed.0[index]);
-            let mut region = vec![0; size + 2 * GUARD];
-            memory.device.read(before(&placed.0[index]), &mut region, StreamId::DEFAULT)?;
-            let kept = |part: &[u8]| part.iter().all(|&byte| byte == GUARD_BYTE);
-            let operand = case.operands[index].name;
-            if !kept(&region[..GUARD]) {
-                return Err(Trouble::Guard { operand, behind: false });
-            }
-            if !kept(&region[GUARD + size..]) {
-                return Err(Trouble::Guard { operand, behind: true });
-            }
-            region.truncate(GUARD + size);
-            region.drain(..GUARD);
-            results[index] = Some(region);
-            Ok(())
-        })?;
+        for (index, declared) in written() {
+            results[index] = Some(self.fetch(&placed.operands[index], declared.name)?);
+        }
+        if lends {
+            self.fetch(&placed.workspace, "the workspace")?;
+        }
         Ok(results)
+    }
+
+    /// Fills an operand with `content`, or with what is no number, and what lies beside it with guards.
+    fn fill(&mut self, operand: &Operand, content: Option<&[u8]>) -> Result<(), Trouble> {
+        let size = size_of(operand);
+        let mut region = vec![GUARD_BYTE; size + 2 * GUARD];
+        let inside = &mut region[GUARD..GUARD + size];
+        match content.filter(|bytes| bytes.len() == size) {
+            Some(bytes) => inside.copy_from_slice(bytes),
+            None => inside.fill(POISON),
+        }
+        Ok(self.device.copy_pageable(&region, before(operand), StreamId::DEFAULT)?)
+    }
+
+    /// The bytes of an operand whose guards are as they were.
+    fn fetch(&mut self, operand: &Operand, name: &'static str) -> Result<Vec<u8>, Trouble> {
+        let size = size_of(operand);
+        let mut region = vec![0; size + 2 * GUARD];
+        self.device.read(before(operand), &mut region, StreamId::DEFAULT)?;
+        let spoilt = |part: &[u8]| part.iter().any(|&byte| byte != GUARD_BYTE);
+        for (part, behind) in [(&region[..GUARD], false), (&region[GUARD + size..], true)] {
+            if spoilt(part) {
+                return Err(Trouble::Guard { operand: name, behind });
+            }
+        }
+        region.truncate(GUARD + size);
+        region.drain(..GUARD);
+        Ok(region)
     }
 }
 

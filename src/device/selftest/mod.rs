@@ -2,7 +2,7 @@
 //!
 //! A case is one kernel over operands of known values. They are rounded to the type under test and given to both
 //! devices. Outputs hold no numbers before, so that what a kernel leaves out shows; what lies beside them must stay; a
-//! second run must give the same bits. How near is near enough says [`bound`].
+//! second run, with a workspace lent, must give the same bits. How near is near enough says [`bound`].
 
 mod bound;
 mod case;

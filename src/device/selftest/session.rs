@@ -103,8 +103,8 @@ impl<'s> Session<'s> {
         let contents = contents_of(case, &values, |dtype| dtype);
         let placed = self.tested.place(case, |dtype| dtype)?;
         self.tested.fill_inputs(case, &placed, &contents)?;
-        let found = self.tested.run(case, &placed, &contents, launch)?;
-        let again = self.tested.run(case, &placed, &contents, launch)?;
+        let found = self.tested.run(case, &placed, &contents, launch, false)?;
+        let again = self.tested.run(case, &placed, &contents, launch, true)?;
         drop(contents);
         let expected = self.expected(case, &values, launch)?;
         let mut verdict = Verdict::default();
@@ -167,7 +167,7 @@ impl<'s> Session<'s> {
         let contents = contents_of(case, values, widened);
         let placed = self.reference.place(case, widened).map_err(told)?;
         self.reference.fill_inputs(case, &placed, &contents).map_err(told)?;
-        let results = self.reference.run(case, &placed, &contents, launch).map_err(told)?;
+        let results = self.reference.run(case, &placed, &contents, launch, false).map_err(told)?;
         let decoded = case.operands.iter().zip(results);
         Ok(decoded.map(|(operand, bytes)| bytes.map(|bytes| decode(widened(operand.dtype), &bytes))).collect())
     }
