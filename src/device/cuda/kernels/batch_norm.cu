@@ -1,6 +1,6 @@
-// Batch normalisation of (batch, channels, area). Where one block is enough for a channel it does everything; else a first
-// kernel takes the statistics of parts of channels, and a second joins them, each block for itself, and goes through the
-// parts backwards: what was read last may still be in the cache.
+// Batch normalisation of (batch, channels, area). Where one block is enough for a channel it does everything; else a
+// first kernel takes the statistics of parts of channels, and a second joins them, each block for itself, and goes
+// through the parts backwards: what was read last may still be in the cache.
 
 // One value for each channel, in any of the types: f32, f16, bf16.
 struct Values {
@@ -35,8 +35,8 @@ struct Part {
         end = vectors - first < each ? vectors : first + each;
     }
 
-    // Calls `use(place, load(place))` with where each of this thread's vectors begins. Loads of BATCH vectors are under way
-    // at once.
+    // Calls `use(place, load(place))` with where each of this thread's vectors begins. Loads of BATCH vectors are
+    // under way at once.
     template <int N, int BATCH, class Load, class Use> __device__ __forceinline__ void each(Load load, Use use) const {
         const u32 threads = blockDim.x, images = threads / vectors_of_area, rest = threads % vectors_of_area;
         u32 vector = first + threadIdx.x;
@@ -234,8 +234,8 @@ struct Gradients {
     Values weight, dweight, dbias;
 };
 
-// With x̂ = (x − mean) · rstd: dbias = Σ g, dweight = Σ g·x̂, dx = weight · rstd · (g − dbias / n − x̂ · dweight / n); of
-// running statistics dx = weight · rstd · g.
+// With x̂ = (x − mean) · rstd: dbias = Σ g, dweight = Σ g·x̂, dx = weight · rstd · (g − dbias / n − x̂ · dweight /
+// n); of running statistics dx = weight · rstd · g.
 template <class T, int N>
 __device__ void apply_gradient(
     const T* grad, const T* src, T* dsrc, const Part& part, const Statistics& statistics, const Gradients& gradients,

@@ -1,5 +1,5 @@
-// Layer normalisation. Rows of a multiple of 16 bytes wait in registers, of a warp or of a block, from when they are read
-// until they are written; other rows are read several times.
+// Layer normalisation. Rows of a multiple of 16 bytes wait in registers, of a warp or of a block, from when they are
+// read until they are written; other rows are read several times.
 
 // The sum over a warp or a block, in every thread of it.
 template <bool BLOCK> __device__ __forceinline__ f32 sum_over(f32 x) {
@@ -90,7 +90,7 @@ __device__ void forward_any(
 
 extern __shared__ __align__(16) f32 dynamic[];
 
-// The gradients of every so manieth row, each by a warp or a block whose threads hold K vectors of the row. Each thread
+// The gradients of rows, of every n-th by one warp or block, whose threads hold K vectors of the row each. Each thread
 // sums what its columns give to the gradients of weight and bias; `partial` gets the sums of each block: of the weight,
 // then of the bias.
 template <class T, class W, int K, bool BLOCK>
@@ -198,7 +198,8 @@ __device__ void backward_any(
     }
 }
 
-// The sums of 32 columns of a block of 32 warps: warp w returns that of column w. Thread t brings a part of column t % 32.
+// The sums of 32 columns of a block of 32 warps: warp w returns that of column w. Thread t brings a part of column
+// t % 32.
 __device__ f32 sum_columns(f32 part) {
     __shared__ f32 tile[32][33];
     const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -208,7 +209,8 @@ __device__ f32 sum_columns(f32 part) {
     return warp_reduce<Sum>(tile[lane][warp]);
 }
 
-// What `each` rows from blockIdx.y · each on give to the gradients of weight and bias, for rows of any length and place.
+// What `each` rows from blockIdx.y · each on give to the gradients of weight and bias, for rows of any length and
+// place.
 template <class T>
 __device__ void columns_any(
     const T* grad, const T* src, const f32* means, const f32* rstds, f32* partial, u64 rows, u64 each, u32 cols) {

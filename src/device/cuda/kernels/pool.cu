@@ -16,8 +16,8 @@ struct Windows {
     u32 in_height, in_width, out_height, out_width, kernel, stride, padding;
 };
 
-// One output for each thread, of windows of side SIDE, or of any side where that is 0. Nothing but NaN displaces an equal
-// element; a window of −∞ alone keeps its first.
+// One output for each thread, of windows of side SIDE, or of any side where that is 0. Nothing but NaN displaces an
+// equal element; a window of −∞ alone keeps its first.
 template <class T, u32 SIDE>
 __device__ void forward(
     const T* src, T* dst, i64* indices, u32 len, const Windows& windows, Divisor out_width, Divisor out_height) {

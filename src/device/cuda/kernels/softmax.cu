@@ -1,6 +1,6 @@
-// Softmax, log-softmax and their gradients, row by row. Rows of any length begin at any address: they are read in vectors
-// that begin at multiples of 16 bytes, and what is left at both ends element by element. Each row is read once; it waits
-// in registers or in shared memory until it is written.
+// Softmax, log-softmax and their gradients, row by row. Rows of any length begin at any address: they are read in
+// vectors that begin at multiples of 16 bytes, and what is left at both ends element by element. Each row is read
+// once; it waits in registers or in shared memory until it is written.
 
 // A row as seen in slots of 16 bytes, the first and the last of which may lie partly outside of it.
 template <class T> struct Slots {
@@ -133,8 +133,8 @@ template <class T, int N, int BATCH> struct Cut {
         vectors = (cols - head) / N;
     }
 
-    // Calls `use(element, load(element, count), count)` for each of this thread's vectors and elements. Loads of several
-    // are under way at once: what is used must not change what is loaded for others.
+    // Calls `use(element, load(element, count), count)` for each of this thread's vectors and elements. Loads of
+    // several are under way at once: what is used must not change what is loaded for others.
     template <class Load, class Use> __device__ void each(Load load, Use use) const {
         const u32 threads = blockDim.x;
         for (u32 vector = threadIdx.x; vector < vectors; vector += BATCH * threads) {
@@ -202,8 +202,8 @@ template <class T, int N> struct Both {
     Pack<T, N> output, grad;
 };
 
-// The gradient of one row by a block. The incoming gradient is HELD in shared memory or read twice; the outputs are read
-// twice, those of the log-softmax once.
+// The gradient of one row by a block. The incoming gradient is HELD in shared memory or read twice; the outputs are
+// read twice, those of the log-softmax once.
 template <class T, int N, bool HELD, bool LOG>
 __device__ void gradient_row(const T* output, const T* grad, T* dst, u32 cols) {
     output += u64(blockIdx.x) * cols;
@@ -240,7 +240,8 @@ __device__ void gradient_row(const T* output, const T* grad, T* dst, u32 cols) {
     });
 }
 
-// Of each: rows of one slot a thread, rows of 32 elements a thread, rows in shared memory, rows of any length and place.
+// Of each: rows of one slot a thread, rows of 32 elements a thread, rows in shared memory, rows of any length and
+// place.
 #define SOFTMAX(T, NAME, LOG) \
     extern "C" __global__ void NAME##_slot_##T(const T* src, T* dst, u64 rows, u32 cols, u32 lanes) { \
         softmax_lanes<T, 1, LOG>(src, dst, rows, cols, lanes); \
