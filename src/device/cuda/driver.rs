@@ -141,13 +141,20 @@ impl Drop for Event {
     }
 }
 
-/// A kernel of a loaded module. Modules stay loaded.
+/// A kernel of a loaded module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Function(sys::CUfunction);
 
-/// A loaded cubin.
-#[derive(Clone, Copy, Debug)]
+/// A loaded cubin, unloaded when dropped: its functions must not be launched after that.
+#[derive(Debug)]
 pub(super) struct Module(sys::CUmodule);
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        // SAFETY: the module is loaded; whoever holds its functions goes with it. The driver waits for running kernels.
+        let _ = unsafe { result::module::unload(self.0) };
+    }
+}
 
 impl Module {
     /// Loads machine code for the present device.
@@ -157,7 +164,7 @@ impl Module {
     }
 
     /// The kernel of that name; `None` where this module has none.
-    pub fn function(self, name: &str) -> Result<Option<Function>, Failure> {
+    pub fn function(&self, name: &str) -> Result<Option<Function>, Failure> {
         let Ok(name) = CString::new(name) else { return Ok(None) };
         // SAFETY: the module is loaded.
         match unsafe { result::module::get_function(self.0, name) } {
@@ -186,7 +193,7 @@ pub(super) fn launch(
     arguments: &mut [*mut c_void],
 ) -> Result<(), Failure> {
     let [x, y, z] = grid.blocks;
-    // SAFETY: the module stays loaded; the driver copies the arguments before it returns. That the pointers among them
+    // SAFETY: the module is loaded as long as `Modules` hands its functions out; the driver copies the arguments before it returns. That the pointers among them
     // are of live blocks is what `Device::launch` asks of its caller.
     let launched =
         unsafe { result::launch_kernel(function.0, (x, y, z), (grid.threads, 1, 1), grid.shared, stream.0, arguments) };

@@ -156,7 +156,8 @@ fn folders(library: Needed) -> Vec<PathBuf> {
     let wheels =
         site_packages().into_iter().flat_map(|site| library.wheels().iter().map(move |w| site.join("nvidia").join(w)));
     let mut folders: Vec<PathBuf> = Vec::new();
-    for folder in named.into_iter().chain(toolkits).chain(system).chain(wheels) {
+    // PyTorch's own libraries come first: its numbers are the ones to compare with.
+    for folder in named.into_iter().chain(wheels).chain(toolkits).chain(system) {
         if folder.is_dir() && !folders.contains(&folder) {
             folders.push(folder);
         }

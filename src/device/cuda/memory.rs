@@ -1,6 +1,6 @@
 //! The GPU's memory as the caching allocator asks for it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::driver::{self, pages};
 use super::events::SharedStreams;
@@ -12,6 +12,8 @@ use crate::units::{Address, Bytes, StreamId};
 pub(super) struct GpuMemory {
     ordinal: u32,
     streams: SharedStreams,
+    segments: BTreeSet<Address>,
+    ranges: BTreeMap<Address, Bytes>,
     /// Pages that are mapped, by address.
     pages: BTreeMap<u64, (Bytes, pages::Page)>,
     /// For whoever compares it with what the driver says is in use.
@@ -20,7 +22,8 @@ pub(super) struct GpuMemory {
 
 impl GpuMemory {
     pub fn new(ordinal: u32, streams: SharedStreams, held: Held) -> Self {
-        Self { ordinal, streams, pages: BTreeMap::new(), held }
+        let (segments, ranges, pages) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
+        Self { ordinal, streams, segments, ranges, pages, held }
     }
 
     /// Every failure but a lack of memory shows again at the next launch, which can tell it.
@@ -37,21 +40,26 @@ fn accepted(answer: Result<(), driver::Failure>) -> bool {
 impl SegmentSource for GpuMemory {
     fn malloc(&mut self, size: Bytes) -> Result<Address, OutOfDeviceMemory> {
         let address = driver::allocate(size).map_err(Self::refused)?;
+        self.segments.insert(address);
         self.held.add(size);
         Ok(address)
     }
 
     fn free(&mut self, address: Address, size: Bytes) {
+        self.segments.remove(&address);
         let freed = driver::free(address);
         debug_assert!(accepted(freed), "a segment is freed once: {freed:?}");
         self.held.subtract(size);
     }
 
     fn reserve_range(&mut self, size: Bytes) -> Result<Address, OutOfDeviceMemory> {
-        pages::reserve(size).map_err(Self::refused)
+        let address = pages::reserve(size).map_err(Self::refused)?;
+        self.ranges.insert(address, size);
+        Ok(address)
     }
 
     fn release_range(&mut self, address: Address, size: Bytes) {
+        self.ranges.remove(&address);
         let released = pages::release(address, size);
         debug_assert!(accepted(released), "a range is released once: {released:?}");
     }
@@ -103,5 +111,18 @@ impl SegmentSource for GpuMemory {
 
     fn wait_event(&mut self, event: EventToken) {
         self.streams.lock().wait_on_host(event.0);
+    }
+}
+
+impl Drop for GpuMemory {
+    /// Gives everything back: another run of this process may want it.
+    fn drop(&mut self) {
+        for address in std::mem::take(&mut self.segments) {
+            let _ = driver::free(address);
+        }
+        for (address, size) in std::mem::take(&mut self.ranges) {
+            self.unmap(address, size);
+            let _ = pages::release(address, size);
+        }
     }
 }

@@ -39,3 +39,11 @@ impl Scratch {
         Ok(address)
     }
 }
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Some((address, _)) = self.area.take() {
+            let _ = driver::free(address);
+        }
+    }
+}
