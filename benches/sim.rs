@@ -33,6 +33,7 @@ fn gpt2(amp: Amp, observer: Box<dyn Observer>) -> Trainer {
         alloc_conf: "".into(),
         limit: None,
         inference: None,
+        kernels: None,
         steps: None,
     };
     spec.build(observer).unwrap()

@@ -30,6 +30,7 @@ fn spec(name: &str, data: Data) -> LabSpec {
         limit: None,
         steps: None,
         inference: None,
+        kernels: None,
     }
 }
 

@@ -43,6 +43,7 @@ fn spec(limit: Option<Bytes>) -> LabSpec {
         limit: limit.map(MemoryLimit::Bytes),
         steps: None,
         inference: None,
+        kernels: None,
     }
 }
 

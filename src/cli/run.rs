@@ -8,6 +8,7 @@ use color_eyre::eyre::{Result, WrapErr};
 use serde_json::{Map, Value, json};
 
 use super::spec::SpecArgs;
+use crate::device::KernelTimes;
 use crate::model::Phase;
 use crate::session::LabSpec;
 use crate::train::{Amp, Marks, OptimizerKind, Tf32, Trainer};
@@ -27,6 +28,9 @@ pub(super) struct RunArgs {
     /// Print one JSON object, with the keys of the PyTorch figures that vramlab is compared with.
     #[arg(long)]
     json: bool,
+    /// Print the time of every kernel in the later half of the steps. Each is waited for: steps take longer.
+    #[arg(long, conflicts_with = "json")]
+    kernels: bool,
     /// Accepted for clarity: `run` never opens a screen.
     #[arg(long)]
     headless: bool,
@@ -34,13 +38,49 @@ pub(super) struct RunArgs {
 
 /// Trains and prints.
 pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
-    let spec = args.spec.lab(Some(&args.workload), Some(args.steps))?;
+    let mut spec = args.spec.lab(Some(&args.workload), Some(args.steps))?;
+    if args.kernels {
+        return kernels(&mut spec, args.steps);
+    }
     if args.json {
         let (trainer, steps) = train(&spec, args.steps, |_, _| {})?;
         writeln!(std::io::stdout(), "{}", object(&spec, &trainer, &steps))?;
         return Ok(ExitCode::SUCCESS);
     }
     table(&spec, args.steps)
+}
+
+/// Trains and prints where the device's time went.
+fn kernels(spec: &mut LabSpec, count: u64) -> Result<ExitCode> {
+    let times = spec.kernels.insert(KernelTimes::default()).clone();
+    let (mut finished, warm) = (0, count / 2);
+    train(spec, count, |_, _| {
+        finished += 1;
+        if finished == warm {
+            times.clear();
+        }
+    })?;
+    let steps = (count - warm).max(1) as f64;
+    let mut out = std::io::stdout().lock();
+    writeln!(out, "{:>9} {:>9} {:>12}  kernel", "ms a step", "launches", "rate")?;
+    let mut total = 0.0;
+    for kernel in times.sorted() {
+        let seconds = kernel.time.as_secs_f64();
+        let rate = if kernel.flops > 0.0 {
+            format!("{:.1} TFLOP/s", kernel.flops / seconds / 1e12)
+        } else {
+            format!("{:.0} GB/s", kernel.bytes / seconds / 1e9)
+        };
+        total += seconds;
+        let launches = kernel.launches as f64 / steps;
+        writeln!(out, "{:9.3} {launches:9.1} {rate:>12}  {}", seconds * 1e3 / steps, kernel.label)?;
+    }
+    writeln!(
+        out,
+        "{:9.3} in all; a rate in GB/s counts the bytes that PyTorch's eager kernels would move",
+        total * 1e3 / steps
+    )?;
+    Ok(ExitCode::SUCCESS)
 }
 
 /// What is kept of each step.

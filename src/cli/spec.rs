@@ -177,6 +177,7 @@ impl SpecArgs {
         let inference = self.inference(&entry, sizes.or(entry.sizes))?;
         Ok(LabSpec {
             inference,
+            kernels: None,
             workload: entry,
             sizes,
             data,

@@ -8,6 +8,7 @@
 mod kernel;
 mod mapping;
 mod pinned;
+mod profile;
 mod sensors;
 mod shape;
 mod work;
@@ -29,6 +30,7 @@ pub use kernel::{
     UpdatePasses,
 };
 pub use pinned::PinnedMemory;
+pub use profile::{KernelTime, KernelTimes, Profiled};
 pub use sensors::{SensorReader, Sensors};
 pub use shape::{ChannelShape, ConvShape, PoolShape};
 pub use work::{OpClass, Work};

@@ -10,7 +10,7 @@ use crate::allocator::Settings;
 use crate::device::cpu::{CpuDevice, CpuOptions};
 use crate::device::cuda::{self, CudaDevice};
 use crate::device::sim::{Card, SimDevice};
-use crate::device::{Device, DeviceError};
+use crate::device::{Device, DeviceError, KernelTimes, Profiled};
 use crate::train::{Config, DataPath, Libraries, LoopStyle, Observer, TrainError, Trainer, TrainerOptions};
 use crate::units::Bytes;
 use crate::workload::{CatalogError, Data, Entry, Group, Inference, InferencePlan, Sizes};
@@ -89,6 +89,8 @@ pub struct LabSpec {
     pub steps: Option<u64>,
     /// Run the model so instead of training it.
     pub inference: Option<InferencePlan>,
+    /// Time every kernel by itself, and write it there.
+    pub kernels: Option<KernelTimes>,
 }
 
 /// Why a lab can't start.
@@ -169,6 +171,10 @@ impl LabSpec {
             None => trained,
         };
         let (device, libraries) = self.device.open()?;
+        let device = match &self.kernels {
+            Some(times) => Box::new(Profiled::new(device, times.clone())),
+            None => device,
+        };
         let memory = device.info().memory;
         let options = TrainerOptions {
             workspaces: libraries,
