@@ -13,6 +13,8 @@ use crate::session::DeviceChoice;
 
 /// Failures that are told of each row.
 const TOLD: usize = 4;
+/// Notes of the device that are told.
+const NOTES: usize = 30;
 
 /// Tests the device that `name` means, kernels that begin like one of `only` or all; prints a table, or JSON.
 pub(super) fn run(name: &str, only: &[String], json: bool) -> Result<ExitCode> {
@@ -32,11 +34,13 @@ pub(super) fn run(name: &str, only: &[String], json: bool) -> Result<ExitCode> {
             "seconds": seconds,
             "lost": report.lost,
             "rows": report.rows,
+            "notes": device.notes(),
         });
         writeln!(out, "{}", serde_json::to_string_pretty(&value)?)?;
     } else {
         table(&mut out, &report)?;
         failures(&mut out, &report)?;
+        notes(&mut out, &device.notes())?;
         writeln!(out, "{}", sentence(&report, device.info(), seconds))?;
     }
     Ok(if report.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -89,6 +93,17 @@ fn failures(out: &mut impl Write, report: &Report) -> std::io::Result<()> {
         writeln!(out)?;
     }
     Ok(())
+}
+
+/// What was left to slower kernels.
+fn notes(out: &mut impl Write, notes: &[String]) -> std::io::Result<()> {
+    for note in notes.iter().take(NOTES) {
+        writeln!(out, "{note}.")?;
+    }
+    if let Some(more) = notes.len().checked_sub(NOTES).filter(|&more| more > 0) {
+        writeln!(out, "And {more} more, see --json.")?;
+    }
+    if notes.is_empty() { Ok(()) } else { writeln!(out) }
 }
 
 fn sentence(report: &Report, info: &DeviceInfo, seconds: f64) -> String {

@@ -232,6 +232,11 @@ pub trait Device {
     /// Makes later work of `stream` wait for `event`, without stopping the host where the device can.
     fn wait_event(&mut self, stream: StreamId, event: DeviceEvent);
 
+    /// What was left to slower kernels, and why: sentences for people.
+    fn notes(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Waits for all work of all streams.
     fn synchronize(&mut self);
 

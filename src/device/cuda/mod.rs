@@ -97,12 +97,6 @@ impl CudaDevice {
         (self.gpu.properties.capability, self.gpu.properties.multiprocessors)
     }
 
-    /// Why own kernels compute what a library could have: sentences for people.
-    #[must_use]
-    pub fn notes(&self) -> &[String] {
-        self.gpu.dnn.notes()
-    }
-
     fn refused(&self, operation: &'static str, refusal: impl Into<Refusal>) -> DeviceError {
         refusal.into().of(operation, &self.info.id)
     }
@@ -198,6 +192,10 @@ impl Device for CudaDevice {
 
     fn wait_event(&mut self, stream: StreamId, event: DeviceEvent) {
         self.streams.lock().wait(stream, event.0);
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.gpu.dnn.notes()
     }
 
     fn synchronize(&mut self) {

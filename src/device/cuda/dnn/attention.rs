@@ -7,7 +7,7 @@ use cudarc::cudnn::sys::{
 };
 
 use super::graph::{Graph, Layout, Place, Tensor, data_type};
-use super::handle::{Handle, refused};
+use super::handle::{Handle, Version, refused};
 use super::plan::{Plan, Rules};
 use super::{Bound, Key, LARGEST_WORKSPACE, execute};
 use crate::device::cuda::queue::{Queue, Refusal};
@@ -15,10 +15,10 @@ use crate::device::{AttentionShape, DType, HeadView};
 use crate::units::Address;
 
 /// The oldest library that masks with minus infinity.
-const OLDEST: usize = 91_000;
-/// The newest library whose backward pass reads beyond keys that are no multiple of [`OLD_KEYS`].
-const NEWEST_WITH_OLD_KEYS: usize = 91_500;
-const OLD_KEYS: usize = 128;
+const OLDEST: Version = Version::new(9, 10);
+/// Up to this library the backward pass goes over whole tiles of keys only.
+const LAST_OF_WHOLE_TILES: Version = Version::new(9, 15);
+const TILE: usize = 128;
 /// Positions come in multiples of this. Others are short, or grow by one with each token that is made: a plan for each
 /// would take longer than own kernels.
 const POSITIONS: usize = 64;
@@ -101,9 +101,9 @@ impl AttentionKey {
     }
 
     /// The library's version computes it rightly.
-    fn is_sound(&self, version: usize) -> bool {
-        let keys = !self.backward || version > NEWEST_WITH_OLD_KEYS || self.rows.is_multiple_of(OLD_KEYS);
-        version >= OLDEST && keys
+    fn is_sound(&self, version: Version) -> bool {
+        let tiles = !self.backward || version > LAST_OF_WHOLE_TILES || self.rows.is_multiple_of(TILE);
+        version >= OLDEST && tiles
     }
 
     /// One view of (batch, heads, rows, head size).
@@ -124,7 +124,7 @@ impl AttentionKey {
 
     fn plan(&self, handle: &Handle) -> Result<Plan, Refusal> {
         if !self.is_sound(handle.version()) {
-            return Err(refused(format!("version {} is not asked for this", handle.version())));
+            return Err(refused(format!("wrongly in version {}, and was not asked", handle.version())));
         }
         let graph = if self.backward { self.backward()? } else { self.forward()? };
         let rules = Rules { tensor_cores: true, workspace: LARGEST_WORKSPACE };
@@ -359,6 +359,7 @@ mod tests {
             let shape = AttentionShape { rows, ..SHAPE };
             key(&shape, &views, rows).is_some_and(|key| key.backward && key.is_sound(version))
         };
-        assert!(!sound(192, 91_400) && sound(192, 91_900) && sound(256, 91_400) && !sound(256, 90_900));
+        let [oldest, old, new] = [9, 14, 19].map(|minor| Version::new(9, minor));
+        assert!(!sound(192, old) && sound(192, new) && sound(256, old) && !sound(256, oldest));
     }
 }

@@ -2,7 +2,7 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char};
-use std::ptr;
+use std::{fmt, ptr};
 
 use cudarc::cudnn::sys;
 
@@ -12,7 +12,7 @@ use crate::device::cuda::queue::Refusal;
 /// An open cuDNN.
 pub(super) struct Handle {
     raw: sys::cudnnHandle_t,
-    version: usize,
+    version: Version,
     /// Where it launches now.
     stream: Option<Stream>,
 }
@@ -23,15 +23,14 @@ impl Handle {
         let mut raw = ptr::null_mut();
         // SAFETY: the library is loaded, a context is current, and one handle is written.
         check(unsafe { sys::cudnnCreate(&raw mut raw) }, "cudnnCreate")?;
-        Ok(Self { raw, version: version(), stream: None })
+        Ok(Self { raw, version: Version::of_library(), stream: None })
     }
 
     pub fn raw(&self) -> sys::cudnnHandle_t {
         self.raw
     }
 
-    /// As [`version`] has it.
-    pub fn version(&self) -> usize {
+    pub fn version(&self) -> Version {
         self.version
     }
 
@@ -55,14 +54,31 @@ impl Drop for Handle {
     }
 }
 
-/// The library's version: 91400 is 9.14.0. It must have been loaded.
-pub(super) fn version() -> usize {
-    // SAFETY: the library is loaded.
-    unsafe { sys::cudnnGetVersion() }
+/// A version of the library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Version(usize);
+
+impl Version {
+    /// `major.minor.0`.
+    pub const fn new(major: usize, minor: usize) -> Self {
+        Self(10_000 * major + 100 * minor)
+    }
+
+    /// Of the library that has been loaded.
+    pub fn of_library() -> Self {
+        // SAFETY: the library is loaded.
+        Self(unsafe { sys::cudnnGetVersion() })
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}.{}", self.0 / 10_000, self.0 / 100 % 100, self.0 % 100)
+    }
 }
 
 /// A status that is not success as a refusal, with what the library says of its cause.
-pub(super) fn check(status: sys::cudnnStatus_t, what: impl std::fmt::Display) -> Result<(), Refusal> {
+pub(super) fn check(status: sys::cudnnStatus_t, what: impl fmt::Display) -> Result<(), Refusal> {
     if status == sys::cudnnStatus_t::CUDNN_STATUS_SUCCESS {
         return Ok(());
     }

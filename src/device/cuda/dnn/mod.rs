@@ -18,7 +18,7 @@ use crate::units::{Address, Bytes};
 use attention::AttentionKey;
 use convolution::ConvolutionKey;
 use descriptor::Pointer;
-use handle::Handle;
+use handle::{Handle, Version};
 use plan::Plan;
 
 pub(super) use attention::{Attention, backward as attend_backward, forward as attend};
@@ -26,7 +26,10 @@ pub(super) use convolution::{Convolution, convolve};
 pub(super) use graph::Role;
 
 /// The oldest library whose descriptors are those of the bindings.
-const OLDEST: usize = 90_100;
+const OLDEST: Version = Version::new(9, 1);
+
+/// An own variable: `off` leaves everything to own kernels.
+const VARIABLE: &str = "VRAMLAB_CUDNN";
 
 /// The largest workspace that is asked of an engine: it is memory that PyTorch's curve may not have.
 const LARGEST_WORKSPACE: Bytes = Bytes::gib(1);
@@ -42,20 +45,32 @@ pub(super) struct Dnn {
 impl Dnn {
     /// Opens the library for the present context.
     pub fn open() -> Self {
-        let opened = libraries::load(Needed::Cudnn).and_then(|()| match handle::version() {
-            version if version < OLDEST => Err(format!("cuDNN {version} is older than {OLDEST}")),
-            _ => Handle::new().map_err(|refusal| refusal.to_string()),
-        });
-        let (handle, notes) = match opened {
+        let (handle, notes) = match handle() {
             Ok(handle) => (Some(handle), Vec::new()),
             Err(reason) => (None, vec![reason]),
         };
         Self { plans: HashMap::new(), notes, handle }
     }
 
-    /// Why own kernels compute what they compute, in the order in which it was found out.
-    pub fn notes(&self) -> &[String] {
-        &self.notes
+    /// How much the library computes; why own kernels compute the rest, in the order in which it was found out.
+    pub fn notes(&self) -> Vec<String> {
+        let computed = self.plans.values().flatten().count();
+        let summary = self.handle.as_ref().map(|handle| {
+            let (version, asked) = (handle.version(), self.plans.len());
+            format!("cuDNN {version} computes {computed} of the {asked} convolutions and attentions it was asked for")
+        });
+        summary.into_iter().chain(self.notes.iter().cloned()).collect()
+    }
+}
+
+fn handle() -> Result<Handle, String> {
+    if std::env::var_os(VARIABLE).is_some_and(|value| value == "off") {
+        return Err(format!("cuDNN is not used: {VARIABLE} is off"));
+    }
+    libraries::load(Needed::Cudnn)?;
+    match Version::of_library() {
+        version if version < OLDEST => Err(format!("cuDNN {version} is not used: it is older than {OLDEST}")),
+        _ => Handle::new().map_err(|refusal| refusal.to_string()),
     }
 }
 
