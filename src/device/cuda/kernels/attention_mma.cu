@@ -15,7 +15,7 @@ template <int D> struct ForwardTile {
     static constexpr int STRIPS = D <= 64 ? 2 : 1, ROWS = 64;
 };
 template <int D> struct KeyGradientTile {
-    static constexpr int STRIPS = 1, ROWS = D <= 64 ? 64 : 32;
+    static constexpr int STRIPS = D <= 64 ? 2 : 1, ROWS = D <= 64 ? 64 : 32, CHUNK = 32;
 };
 template <int D> struct QueryGradientTile {
     static constexpr int STRIPS = D <= 64 ? 2 : 1, ROWS = D <= 80 ? 64 : 32, CHUNK = 32;
@@ -135,6 +135,29 @@ multiply_rows(f32 (&c)[STRIPS][N / 8][4], const u32 (&a)[STRIPS][D / 16][4], con
             for (int i = 0; i < STRIPS; i++) {
                 multiply_add<T>(c[i][2 * n], a[i][x], right[0], right[1]);
                 multiply_add<T>(c[i][2 * n + 1], a[i][x], right[2], right[3]);
+            }
+        }
+    }
+}
+
+// The same with left factors in shared memory.
+template <class T, int STRIPS, int N, int D>
+__device__ __forceinline__ void
+multiply_rows(f32 (&c)[STRIPS][N / 8][4], const T* a, const T* b, int lane) {
+    const T *const left_row = a + left_offset<D>(lane), *const right_row = b + right_offset<D>(lane);
+#pragma unroll
+    for (int x = 0; x < D / 16; x++) {
+        u32 left[STRIPS][4];
+#pragma unroll
+        for (int i = 0; i < STRIPS; i++) load_matrices(left[i], left_row + i * 16 * pitch(D) + x * 16);
+#pragma unroll
+        for (int n = 0; n < N / 16; n++) {
+            u32 right[4];
+            load_matrices(right, right_row + n * 16 * pitch(D) + x * 16);
+#pragma unroll
+            for (int i = 0; i < STRIPS; i++) {
+                multiply_add<T>(c[i][2 * n], left[i], right[0], right[1]);
+                multiply_add<T>(c[i][2 * n + 1], left[i], right[2], right[3]);
             }
         }
     }
@@ -332,7 +355,8 @@ template <class T, int D> __device__ __forceinline__ void attention(f32 scale, c
 // dK = scale·dSᵀ Q with dS = P ∘ (dP − delta).
 template <class T, int D> __device__ __forceinline__ void attention_key_gradients(f32 scale, const Backward<T>& a) {
     using Tile = KeyGradientTile<D>;
-    constexpr int STRIPS = Tile::STRIPS, ROWS = 16 * STRIPS, QUERIES = Tile::ROWS, SIZE = QUERIES * pitch(D);
+    constexpr int STRIPS = Tile::STRIPS, ROWS = 16 * STRIPS, QUERIES = Tile::ROWS, CHUNK = Tile::CHUNK;
+    constexpr int SIZE = QUERIES * pitch(D);
     extern __shared__ __align__(16) u16 shared[];
     T *const k = reinterpret_cast<T*>(shared), *const v = k + WARPS * ROWS * pitch(D);
     T *const q = v + WARPS * ROWS * pitch(D), *const grad = q + 2 * SIZE;
@@ -370,54 +394,52 @@ template <class T, int D> __device__ __forceinline__ void attention_key_gradient
     __syncthreads();
 
     T *const own_k = k + warp * ROWS * pitch(D), *const own_v = v + warp * ROWS * pitch(D);
-    u32 of_k[STRIPS][D / 16][4], of_v[STRIPS][D / 16][4];
-#pragma unroll
-    for (int i = 0; i < STRIPS; i++) {
-        load_strip<T, D>(of_k[i], own_k + i * 16 * pitch(D), lane);
-        load_strip<T, D>(of_v[i], own_v + i * 16 * pitch(D), lane);
-    }
     const f32 to_power = scale * LOG2_E;
     f32 dk[STRIPS][D / 8][4] = {}, dv[STRIPS][D / 8][4] = {};
     for (int first_row = begin, now = 0; first_row < rows; first_row += QUERIES, now ^= 1) {
         await_copies();
         __syncthreads();
         if (first_row + QUERIES < rows) stage_queries(first_row + QUERIES, now ^ 1);
-        if (causal && first_row + QUERIES <= own_key) continue;
-
-        f32 p[STRIPS][QUERIES / 8][4] = {}, ds[STRIPS][QUERIES / 8][4] = {};
-        multiply_rows<T, STRIPS, QUERIES, D>(p, of_k, q + now * SIZE, lane);
-        multiply_rows<T, STRIPS, QUERIES, D>(ds, of_v, grad + now * SIZE, lane);
-        if (causal && first_row < own_key + ROWS - 1) {
+#pragma unroll 1
+        for (int chunk = 0; chunk < QUERIES; chunk += CHUNK) {
+            const int first = first_row + chunk;
+            if (first >= rows) break;
+            if (causal && first + CHUNK <= own_key) continue;
+            const T *const chunk_q = q + now * SIZE + chunk * pitch(D), *const chunk_grad = chunk_q + 2 * SIZE;
+            f32 p[STRIPS][CHUNK / 8][4] = {}, ds[STRIPS][CHUNK / 8][4] = {};
+            multiply_rows<T, STRIPS, CHUNK, D>(p, own_k, chunk_q, lane);
+            multiply_rows<T, STRIPS, CHUNK, D>(ds, own_v, chunk_grad, lane);
+            if (causal && first < own_key + ROWS - 1) {
 #pragma unroll
-            for (int i = 0; i < STRIPS; i++) {
+                for (int i = 0; i < STRIPS; i++) {
 #pragma unroll
-                for (int n = 0; n < QUERIES / 8; n++) {
+                    for (int n = 0; n < CHUNK / 8; n++) {
 #pragma unroll
-                    for (int e = 0; e < 4; e++) {
-                        const int key = own_key + i * 16 + e / 2 * 8 + lane / 4;
-                        const int row = first_row + n * 8 + lane % 4 * 2 + e % 2;
-                        if (key > row) p[i][n][e] = -INFINITE;
-                        if (key > row) ds[i][n][e] = 0.f;
+                        for (int e = 0; e < 4; e++) {
+                            const int key = own_key + i * 16 + e / 2 * 8 + lane / 4;
+                            const int row = first + n * 8 + lane % 4 * 2 + e % 2;
+                            if (key > row) p[i][n][e] = -INFINITE;
+                            if (key > row) ds[i][n][e] = 0.f;
+                        }
                     }
                 }
             }
-        }
 #pragma unroll
-        for (int n = 0; n < QUERIES / 8; n++) {
-            const int column = n * 8 + lane % 4 * 2;
-            const Pack<f32, 2> shift = load<f32, 2>(shifts + now * QUERIES + column);
-            const Pack<f32, 2> minus = load<f32, 2>(deltas + now * QUERIES + column);
+            for (int n = 0; n < CHUNK / 8; n++) {
+                const int column = now * QUERIES + chunk + n * 8 + lane % 4 * 2;
+                const Pack<f32, 2> shift = load<f32, 2>(shifts + column), minus = load<f32, 2>(deltas + column);
 #pragma unroll
-            for (int i = 0; i < STRIPS; i++) {
+                for (int i = 0; i < STRIPS; i++) {
 #pragma unroll
-                for (int e = 0; e < 4; e++) {
-                    p[i][n][e] = power_of_two(fmaf(p[i][n][e], to_power, -shift.at[e % 2]));
-                    ds[i][n][e] = p[i][n][e] * (ds[i][n][e] - minus.at[e % 2]);
+                    for (int e = 0; e < 4; e++) {
+                        p[i][n][e] = power_of_two(fmaf(p[i][n][e], to_power, -shift.at[e % 2]));
+                        ds[i][n][e] = p[i][n][e] * (ds[i][n][e] - minus.at[e % 2]);
+                    }
                 }
             }
+            multiply_scores<T, STRIPS, CHUNK, D>(dv, p, chunk_grad, lane);
+            multiply_scores<T, STRIPS, CHUNK, D>(dk, ds, chunk_q, lane);
         }
-        multiply_scores<T, STRIPS, QUERIES, D>(dv, p, grad + now * SIZE, lane);
-        multiply_scores<T, STRIPS, QUERIES, D>(dk, ds, q + now * SIZE, lane);
     }
 
     f32 factor[STRIPS][2], one[STRIPS][2];

@@ -68,7 +68,7 @@ impl Tile {
     }
 
     const fn key_gradients(width: usize) -> Self {
-        Self::new(1, if width <= 64 { 64 } else { 32 })
+        Self::new(if width <= 64 { 2 } else { 1 }, if width <= 64 { 64 } else { 32 })
     }
 
     const fn query_gradients(width: usize) -> Self {
