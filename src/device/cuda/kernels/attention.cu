@@ -277,26 +277,32 @@ template <class T, int D> __device__ __forceinline__ void attention(f32 scale, c
     }
 }
 
-// delta = rowsum(grad ∘ out): a warp for each row.
-template <class T> __device__ __forceinline__ void attention_delta(u64 all, const Backward<T>& a) {
+// delta = rowsum(grad ∘ out): eight threads for each row, 32 rows for each block.
+constexpr int DELTA_ROWS = 32, DELTA_LANES = 8;
+
+template <class T> __device__ __forceinline__ void attention_delta(const Backward<T>& a) {
     const Attention& shape = a.shape;
-    const int lane = threadIdx.x % 32;
-    for (u64 i = thread_index() / 32; i < all; i += thread_count() / 32) {
-        const u64 head = i / shape.rows, row = i % shape.rows, b = head / shape.heads, h = head % shape.heads;
-        const T *const grad = a.grad.of(b, h) + row * a.grad.row, *const out = a.out.of(b, h) + row * a.out.row;
-        f32 sum = 0.f;
+    const int rows = int(shape.rows), width = int(shape.width), lane = threadIdx.x % DELTA_LANES;
+    const Place place(shape, tiles_of(shape.rows, DELTA_ROWS));
+    const int row = int(place.tile) * DELTA_ROWS + int(threadIdx.x) / DELTA_LANES;
+    f32 sum = 0.f;
+    if (row < rows) {
+        const T* const grad = a.grad.of(place.b, place.h) + row * a.grad.row;
+        const T* const out = a.out.of(place.b, place.h) + row * a.out.row;
         if (shape.aligned) {
-            for (u64 x = lane * 4; x < shape.width; x += 32 * 4) {
+#pragma unroll 4
+            for (int x = lane * 4; x < width; x += DELTA_LANES * 4) {
                 const Pack<T, 4> g = load<T, 4>(grad + x), o = load<T, 4>(out + x);
 #pragma unroll
                 for (int e = 0; e < 4; e++) sum = fmaf(to_f32(g.at[e]), to_f32(o.at[e]), sum);
             }
         } else {
-            for (u64 x = lane; x < shape.width; x += 32) sum = fmaf(to_f32(grad[x]), to_f32(out[x]), sum);
+            for (int x = lane; x < width; x += DELTA_LANES) sum = fmaf(to_f32(grad[x]), to_f32(out[x]), sum);
         }
-        sum = warp_reduce<Sum>(sum);
-        if (lane == 0) a.delta[i] = sum;
     }
+#pragma unroll
+    for (int step = DELTA_LANES / 2; step > 0; step >>= 1) sum += __shfl_xor_sync(0xffffffffu, sum, step);
+    if (row < rows && lane == 0) a.delta[u64(place.head) * rows + row] = sum;
 }
 
 // The thread's rectangle of P = softmax(S) and of dS = P ∘ (dP − delta), from tiles in shared memory: `p` and `ds`
@@ -309,7 +315,8 @@ __device__ __forceinline__ void score_gradients(
     const int across = threadIdx.x % ACROSS, down = threadIdx.x / ACROSS;
     const int rows = int(a.shape.rows), keys = int(a.shape.keys);
     const bool causal = a.shape.causal;
-    const f32 *const lse = a.shape.lse + place.head * a.shape.lse_stride, *const delta = a.delta + place.head * rows;
+    const f32 *const lse = a.shape.lse + place.head * a.shape.lse_stride;
+    const f32* const delta = a.delta + place.head * a.shape.rows;
     f32 shift[ROWS], minus[ROWS];
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
@@ -447,5 +454,6 @@ ATTENTION(bf16)
 #endif
 
 #define DELTA(T) \
-    extern "C" __global__ void attention_delta_##T(u64 rows, const Backward<T> a) { attention_delta(rows, a); }
+    extern "C" __global__ void __launch_bounds__(DELTA_ROWS * DELTA_LANES) \
+    attention_delta_##T(f32, const Backward<T> a) { attention_delta(a); }
 FOR_FLOATS(DELTA)

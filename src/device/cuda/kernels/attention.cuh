@@ -37,13 +37,14 @@ template <class T> struct Backward {
 // Which head and which tile of its rows a block works on. Blocks of one head are neighbours, so that they share what
 // the second-level cache holds of it.
 struct Place {
-    u64 b, h, head;
-    u32 tile;
+    u32 b, h, head, tile;
 
-    __device__ __forceinline__ Place(const Attention& shape, u32 tiles)
-        : head(blockIdx.x / tiles), tile(blockIdx.x % tiles) {
-        b = head / shape.heads;
-        h = head % shape.heads;
+    __device__ __forceinline__ Place(const Attention& shape, u32 tiles) {
+        const u32 heads = u32(shape.heads);
+        head = blockIdx.x / tiles;
+        tile = blockIdx.x % tiles;
+        b = head / heads;
+        h = head % heads;
     }
 };
 

@@ -119,13 +119,8 @@ impl<'a> Problem<'a> {
         self.shape.head_size.is_multiple_of(n) && self.views.iter().all(of_view)
     }
 
-    /// The arguments of a kernel that moves `n` elements at once where it can, behind the factor on scores.
+    /// The arguments of a kernel that moves `n` elements at once where it can; those of backward end with `delta`.
     fn arguments(&self, n: usize, delta: Option<Address>) -> Arguments {
-        self.behind(Arguments::new().float(self.shape.scale), n, delta)
-    }
-
-    /// The same behind other arguments.
-    fn behind(&self, first: Arguments, n: usize, delta: Option<Address>) -> Arguments {
         let shape = &self.shape;
         let (sums, stride) = self.sums.map_or((0, 0), |sums| (sums.address.0, sums.stride));
         let mut fields = Vec::with_capacity(9 + 4 * self.views.len());
@@ -137,6 +132,6 @@ impl<'a> Problem<'a> {
             fields.extend(strides.map(|stride| stride as u64));
         }
         fields.extend(delta.map(|address| address.0));
-        first.structure(&fields)
+        Arguments::new().float(shape.scale).structure(&fields)
     }
 }

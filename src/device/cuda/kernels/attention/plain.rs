@@ -1,7 +1,7 @@
 //! Attention in f32 without tensor cores, for elements of any type.
 
 use super::Problem;
-use crate::device::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
+use crate::device::cuda::queue::{Grid, Queue, Refusal, blocks_of};
 use crate::units::Address;
 
 const THREADS: u32 = 128;
@@ -113,12 +113,10 @@ pub(super) fn forward(queue: &mut Queue<'_>, problem: &Problem<'_>) -> Result<()
 
 /// Writes the sum of gradient times result of each row to `delta`.
 pub(super) fn delta(queue: &mut Queue<'_>, problem: &Problem<'_>, delta: Address) -> Result<(), Refusal> {
-    const WARPS: usize = 8;
-    let rows = problem.all_rows();
-    let blocks = blocks_of(rows, WARPS).min(32 * queue.multiprocessors());
-    let grid = Grid::row(blocks, 32 * WARPS as u32);
-    let mut arguments = problem.behind(Arguments::new().count(rows), VECTOR, Some(delta));
-    queue.launch("attention_delta", &[problem.dtype], grid, &mut arguments)
+    const ROWS: usize = 32;
+    let blocks = blocks_of(problem.heads() * problem.shape.rows.div_ceil(ROWS), 1);
+    let mut arguments = problem.arguments(VECTOR, Some(delta));
+    queue.launch("attention_delta", &[problem.dtype], Grid::row(blocks, 8 * ROWS as u32), &mut arguments)
 }
 
 pub(super) fn backward(queue: &mut Queue<'_>, problem: &Problem<'_>, delta: Address) -> Result<(), Refusal> {
