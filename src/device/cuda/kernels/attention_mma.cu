@@ -12,7 +12,9 @@ constexpr int pitch(int width) { return width + 8; }
 
 // Strips of a warp and rows of a tile that comes by, for head sizes up to D: the launcher has the same table.
 template <int D> struct ForwardTile {
-    static constexpr int STRIPS = D <= 64 ? 2 : 1, ROWS = 64;
+    static constexpr int STRIPS = 2, ROWS = D <= 64 ? 64 : 32;
+    // Queries stay in registers where they leave enough of them.
+    static constexpr bool KEPT = D <= 64;
 };
 template <int D> struct KeyGradientTile {
     static constexpr int STRIPS = D <= 64 ? 2 : 1, ROWS = D <= 64 ? 64 : 32, CHUNK = 32;
@@ -265,8 +267,10 @@ template <class T, int D> __device__ __forceinline__ void attention(f32 scale, c
 
     T* const own = q + warp * ROWS * pitch(D);
     u32 queries[STRIPS][D / 16][4];
+    if constexpr (Tile::KEPT) {
 #pragma unroll
-    for (int i = 0; i < STRIPS; i++) load_strip<T, D>(queries[i], own + i * 16 * pitch(D), lane);
+        for (int i = 0; i < STRIPS; i++) load_strip<T, D>(queries[i], own + i * 16 * pitch(D), lane);
+    }
     const f32 to_power = scale * LOG2_E;
     f32 out[STRIPS][D / 8][4] = {}, max[STRIPS][2], sum[STRIPS][2];
 #pragma unroll
@@ -288,7 +292,11 @@ template <class T, int D> __device__ __forceinline__ void attention(f32 scale, c
         if (causal && first_key >= own_row + ROWS) continue;
 
         f32 s[STRIPS][KEYS / 8][4] = {};
-        multiply_rows<T, STRIPS, KEYS, D>(s, queries, k + now * SIZE, lane);
+        if constexpr (Tile::KEPT) {
+            multiply_rows<T, STRIPS, KEYS, D>(s, queries, k + now * SIZE, lane);
+        } else {
+            multiply_rows<T, STRIPS, KEYS, D>(s, own, k + now * SIZE, lane);
+        }
         if (next_key > keys || (causal && next_key > own_row + 1)) {
 #pragma unroll
             for (int i = 0; i < STRIPS; i++) {

@@ -64,7 +64,7 @@ impl Tile {
     }
 
     const fn forward(width: usize) -> Self {
-        Self::new(if width <= 64 { 2 } else { 1 }, 64)
+        Self::new(2, if width <= 64 { 64 } else { 32 })
     }
 
     const fn key_gradients(width: usize) -> Self {
