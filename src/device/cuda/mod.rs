@@ -74,7 +74,7 @@ impl CudaDevice {
             modules: Modules::load(properties.capability).map_err(refused)?,
             scratch: Scratch::default(),
             blas: Blas::new(&properties.name).map_err(refused)?,
-            dnn: Dnn::open(),
+            dnn: Dnn::default(),
             precision: MatrixPrecision::default(),
             properties,
         };

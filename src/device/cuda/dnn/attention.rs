@@ -14,13 +14,15 @@ use crate::device::cuda::queue::{Queue, Refusal};
 use crate::device::{AttentionShape, DType, HeadView};
 use crate::units::Address;
 
-/// The oldest library that masks with minus infinity.
-const OLDEST: Version = Version::new(9, 10);
+/// The oldest library that masks with minus infinity and whose forward pass has no known faults.
+const OLDEST: Version = Version::new(9, 11);
 /// Up to this library the backward pass goes over whole tiles of keys only.
 const LAST_OF_WHOLE_TILES: Version = Version::new(9, 15);
 const TILE: usize = 128;
-/// Positions come in multiples of this. Others are short, or grow by one with each token that is made: a plan for each
-/// would take longer than own kernels.
+/// From this compute capability on the graph below does not tell engines to repeat.
+const FIRST_OF_BLACKWELL: u32 = 100;
+/// The least number of positions, and where nothing is trained what their number is a multiple of: it may grow with each
+/// token that is made, and a plan for each would take longer than own kernels.
 const POSITIONS: usize = 64;
 const WIDEST: usize = 128;
 /// Elements to whose multiples rows are aligned.
@@ -70,7 +72,8 @@ impl AttentionKey {
         let dtype = views.first()?.dtype;
         let known = matches!(dtype, DType::F16 | DType::Bf16);
         let sized = keys == rows
-            && rows.is_multiple_of(POSITIONS)
+            && rows >= POSITIONS
+            && (sums.is_some() || rows.is_multiple_of(POSITIONS))
             && head_size.is_multiple_of(ALIGNMENT)
             && head_size <= WIDEST
             && batch * heads * rows * head_size > 0;
@@ -299,6 +302,9 @@ pub(in crate::device::cuda) fn forward(queue: &mut Queue<'_>, attention: &Attent
 pub(in crate::device::cuda) fn backward(queue: &mut Queue<'_>, attention: &Attention<'_>) -> Result<bool, Refusal> {
     let &[q, k, v, out, grad, dq, dk, dv] = attention.views else { return Ok(false) };
     let (Some(key), Some((sums, _))) = (AttentionKey::of(attention), attention.sums) else { return Ok(false) };
+    if queue.capability() >= FIRST_OF_BLACKWELL {
+        return Ok(false);
+    }
     let at = |view: HeadView| Bound::Device(view.address);
     let mut tensors = vec![at(q), at(k), at(v), at(out), at(grad), Bound::Device(sums)];
     tensors.extend([Bound::Host(&attention.shape.scale), Bound::Host(&1.0)]);
@@ -344,7 +350,11 @@ mod tests {
     fn what_the_library_computes_wrongly_or_slowly_is_left_to_own_kernels() {
         let views = [0, 1, 2, 0].map(view);
         assert_eq!(key(&SHAPE, &views, 224), None, "sums with gaps");
-        assert_eq!(key(&AttentionShape { rows: 100, ..SHAPE }, &views, 100), None, "odd lengths");
+        assert_eq!(key(&AttentionShape { rows: 33, ..SHAPE }, &views, 33), None, "few positions");
+        let grown = AttentionShape { rows: 197, ..SHAPE };
+        assert!(key(&grown, &views, 197).is_some(), "any number of positions in training");
+        let inference = Attention { shape: &grown, keys: 197, views: &views, sums: None };
+        assert_eq!(AttentionKey::of(&inference), None, "lengths that may grow");
         assert_eq!(key(&AttentionShape { head_size: 60, ..SHAPE }, &views, 192), None, "unaligned heads");
         let shifted = views.map(|view| HeadView { address: Address(view.address.0 + 2), ..view });
         assert_eq!(key(&SHAPE, &shifted, 192), None, "unaligned addresses");

@@ -35,35 +35,59 @@ const VARIABLE: &str = "VRAMLAB_CUDNN";
 const LARGEST_WORKSPACE: Bytes = Bytes::gib(1);
 
 /// The library where there is one, and the plans made so far.
+#[derive(Default)]
 pub(super) struct Dnn {
-    /// `None` for what the library doesn't compute. Plans refer to the handle, which goes last.
+    /// `None` for what the library doesn't compute. Plans refer to the library's handle, which goes last.
     plans: HashMap<Key, Option<Plan>>,
     notes: Vec<String>,
-    handle: Option<Handle>,
+    library: Library,
 }
 
 impl Dnn {
-    /// Opens the library for the present context.
-    pub fn open() -> Self {
-        let (handle, notes) = match handle() {
-            Ok(handle) => (Some(handle), Vec::new()),
-            Err(reason) => (None, vec![reason]),
-        };
-        Self { plans: HashMap::new(), notes, handle }
-    }
-
     /// How much the library computes; why own kernels compute the rest, in the order in which it was found out.
     pub fn notes(&self) -> Vec<String> {
         let computed = self.plans.values().flatten().count();
-        let summary = self.handle.as_ref().map(|handle| {
-            let (version, asked) = (handle.version(), self.plans.len());
-            format!("cuDNN {version} computes {computed} of the {asked} convolutions and attentions it was asked for")
-        });
+        let summary = match &self.library {
+            Library::Open(handle) => Some(format!(
+                "cuDNN {} computes {computed} of the {} convolutions and attentions that it was asked for",
+                handle.version(),
+                self.plans.len()
+            )),
+            Library::Unasked | Library::Absent => None,
+        };
         summary.into_iter().chain(self.notes.iter().cloned()).collect()
     }
 }
 
-fn handle() -> Result<Handle, String> {
+/// The library: opened when it is first asked for, since that takes time and memory.
+#[derive(Default)]
+enum Library {
+    #[default]
+    Unasked,
+    Open(Handle),
+    Absent,
+}
+
+impl Library {
+    fn handle(&mut self, notes: &mut Vec<String>) -> Option<&mut Handle> {
+        if matches!(self, Self::Unasked) {
+            *self = match open() {
+                Ok(handle) => Self::Open(handle),
+                Err(reason) => {
+                    notes.push(reason);
+                    Self::Absent
+                }
+            };
+        }
+        match self {
+            Self::Open(handle) => Some(handle),
+            Self::Unasked | Self::Absent => None,
+        }
+    }
+}
+
+/// Opens the library for the present context.
+fn open() -> Result<Handle, String> {
     if std::env::var_os(VARIABLE).is_some_and(|value| value == "off") {
         return Err(format!("cuDNN is not used: {VARIABLE} is off"));
     }
@@ -108,8 +132,8 @@ fn execute(
     tensors: &[Bound<'_>],
 ) -> Result<bool, Refusal> {
     let stream = queue.stream;
-    let Dnn { plans, notes, handle } = &mut queue.gpu.dnn;
-    let Some(handle) = handle else { return Ok(false) };
+    let Dnn { plans, notes, library } = &mut queue.gpu.dnn;
+    let Some(handle) = library.handle(notes) else { return Ok(false) };
     let entry = match plans.entry(key) {
         Entry::Occupied(entry) => entry.into_mut(),
         Entry::Vacant(entry) => {
