@@ -44,6 +44,13 @@ fn with_run(run: RunState) -> LabState {
 }
 
 #[test]
+fn the_processor_is_offered_where_a_gpu_was_lost_and_nowhere_else() {
+    assert_eq!(typed(&mut app_on(lab_states::running()), "P"), []);
+    let mut lost = app_on(with_run(RunState::Lost("cuda:0 is gone".to_owned())));
+    assert_eq!(typed(&mut lost, " n.P"), [Effect::Send(Command::UseProcessor)]);
+}
+
+#[test]
 fn every_switch_key_sends_its_command() {
     let mut app = app_on(lab_states::running());
     let expected = [

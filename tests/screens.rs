@@ -193,6 +193,20 @@ fn out_of_memory() {
 }
 
 #[test]
+fn a_gpu_that_is_lost() {
+    let reason = "cuda:0 is gone: the driver answers CUDA_ERROR_LAUNCH_FAILED (unspecified launch failure)";
+    for (width, height) in [(80, 24), (120, 40), (200, 60)] {
+        let state = LabState { run: RunState::Lost(reason.to_owned()), ..lab_states::on_gpu() };
+        let text = text(&frame(dark(), state, width, height));
+        let in_one_line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let offer = format!("{reason}. Press P for the processor, q to leave.");
+        for words in ["DEVICE LOST", &offer, "P train on the processor"] {
+            assert!(in_one_line.contains(words), "{words}:\n{text}");
+        }
+    }
+}
+
+#[test]
 fn failed() {
     let reason = "the limit of 8.00 MiB is too small for the model; raise --limit".to_owned();
     let state = lab_states::state_of(vramlab::model::View::default(), RunState::Failed(reason));
@@ -253,6 +267,7 @@ fn any_state() -> impl Strategy<Value = LabState> {
         lab_states::state_of(lab_states::out_of_memory(), RunState::OutOfMemory),
         lab_states::state_of(lab_states::finished(), RunState::Finished),
         lab_states::state_of(vramlab::model::View::default(), RunState::Failed("no".repeat(200))),
+        LabState { run: RunState::Lost("gone".repeat(100)), ..lab_states::on_gpu() },
     ];
     (0..states.len()).prop_map(move |index| states[index].clone())
 }

@@ -112,7 +112,7 @@ async fn settled(mut state: watch::Receiver<Arc<LabState>>) {
 /// Why the lab can't go on, if it can't.
 fn failure(state: &watch::Receiver<Arc<LabState>>) -> Result<()> {
     match &state.borrow().run {
-        RunState::Failed(reason) => Err(eyre!("{reason}")),
+        RunState::Failed(reason) | RunState::Lost(reason) => Err(eyre!("{reason}")),
         _ => Ok(()),
     }
 }

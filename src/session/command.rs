@@ -112,6 +112,8 @@ pub enum Command {
     Resume,
     /// Go on for a bit, then stop again.
     Advance(StepSize),
+    /// After the device was lost: start the same anew on the processor.
+    UseProcessor,
     /// End the run.
     Quit,
 }
@@ -131,6 +133,8 @@ pub enum RunState {
     OutOfMemory,
     /// All steps asked for are done.
     Finished,
+    /// The device is gone, and what it said last; the processor can take over.
+    Lost(String),
     /// Can't go on, and why.
     Failed(String),
 }

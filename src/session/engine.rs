@@ -6,20 +6,51 @@ use std::sync::mpsc::{Receiver, SyncSender};
 
 use super::gate::Gate;
 use super::publisher::Update;
-use super::{Command, LabSpec, RunState, Setup, switches};
+use super::{BuildError, Command, LabSpec, RunState, Setup, switches};
 use crate::model::EventKind;
-use crate::train::{Config, TrainError, Trainer};
+use crate::train::{Config, Observer, TrainError, Trainer};
 
-/// Trains as `spec` says until all steps are done, the front end quits, or something fails for good.
-pub(super) fn train(spec: &LabSpec, commands: Receiver<Command>, updates: SyncSender<Update>) {
+/// Trains as `spec` says until all steps are done, the front end quits, or something fails for good. Where the device is
+/// lost, the processor can take over. `build` makes the trainer.
+pub(super) fn train(
+    mut spec: LabSpec,
+    commands: Receiver<Command>,
+    updates: SyncSender<Update>,
+    build: impl Fn(&LabSpec, Box<dyn Observer>) -> Result<Trainer, BuildError>,
+) {
     let gate = Rc::new(RefCell::new(Gate::new(commands, updates, spec.setup(), spec.pace())));
-    let mut trainer = match spec.build(Box::new(Rc::clone(&gate))) {
-        Ok(trainer) => trainer,
-        Err(error) => {
-            gate.borrow_mut().wait(RunState::Failed(error.to_string()));
+    loop {
+        let Err(Broken { error, trainer }) = run(&spec, &gate, &build) else { return };
+        let reason = error.to_string();
+        if !error.lost() {
+            gate.borrow_mut().wait(RunState::Failed(reason));
             return;
         }
-    };
+        if !gate.borrow_mut().offer_processor(&reason) {
+            return;
+        }
+        drop(trainer);
+        let setup = gate.borrow().wanted().clone();
+        spec = spec.on_processor(&setup);
+        gate.borrow_mut().begin_anew(spec.about(None), &format!("{reason}; started anew on the processor"));
+    }
+}
+
+/// A run that can't go on.
+struct Broken {
+    error: BuildError,
+    /// Kept as long as somebody looks: letting go of its memory would show.
+    trainer: Option<Trainer>,
+}
+
+/// One run, from making the model to the last step.
+fn run(
+    spec: &LabSpec,
+    gate: &Rc<RefCell<Gate>>,
+    build: &impl Fn(&LabSpec, Box<dyn Observer>) -> Result<Trainer, BuildError>,
+) -> Result<(), Broken> {
+    let observer = Box::new(Rc::clone(gate));
+    let mut trainer = build(spec, observer).map_err(|error| Broken { error, trainer: None })?;
     gate.borrow_mut().describe(spec.about(Some(&trainer)));
     gate.borrow_mut().watch(trainer.sensors());
     note_first_values(&trainer, spec);
@@ -33,19 +64,23 @@ pub(super) fn train(spec: &LabSpec, commands: Receiver<Command>, updates: SyncSe
             gate.borrow_mut().in_force(setup);
         }
         if spec.steps.is_some_and(|steps| finished >= steps) {
-            rest(&gate, &trainer, RunState::Finished);
+            rest(gate, &trainer, RunState::Finished);
             continue;
         }
         match trainer.step() {
             Ok(_) => finished += 1,
             Err(TrainError::Stopped) => break,
-            Err(TrainError::OutOfMemory { .. }) => rest(&gate, &trainer, RunState::OutOfMemory),
-            Err(error) => {
-                gate.borrow_mut().wait(RunState::Failed(error.to_string()));
-                break;
+            Err(TrainError::OutOfMemory { .. }) => {
+                // A device that is gone has no memory to give either.
+                if let Err(error) = trainer.check_device() {
+                    return Err(Broken { error: error.into(), trainer: Some(trainer) });
+                }
+                rest(gate, &trainer, RunState::OutOfMemory);
             }
+            Err(error) => return Err(Broken { error: BuildError::Train(error), trainer: Some(trainer) }),
         }
     }
+    Ok(())
 }
 
 /// Tells the model which switches do not begin at their usual value.
@@ -91,5 +126,178 @@ fn rest(gate: &Rc<RefCell<Gate>>, trainer: &Trainer, state: RunState) {
             return;
         }
         trainer.empty_cache();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::mpsc::{Sender, channel, sync_channel};
+    use std::thread;
+    use std::time::Duration;
+
+    use tokio::sync::watch;
+
+    use super::super::{DeviceChoice, LabState, Speed, publisher};
+    use super::*;
+    use crate::allocator::{HostMemorySource, SegmentSource, Settings};
+    use crate::device::cpu::{CpuDevice, CpuOptions};
+    use crate::device::{Device, DeviceError, DeviceEvent, DeviceInfo, HostBuffer, Kernel, PinnedMemory};
+    use crate::train::Libraries;
+    use crate::units::{Address, StreamId};
+    use crate::workload::{Catalog, Data, Sizes};
+
+    /// The processor in the guise of a GPU that falls off its bus.
+    struct Falling {
+        info: DeviceInfo,
+        inner: CpuDevice,
+        launches_left: u32,
+    }
+
+    impl Falling {
+        fn after(launches_left: u32) -> Self {
+            let inner = CpuDevice::open(CpuOptions::default()).unwrap();
+            let info = DeviceInfo { id: "cuda:0".to_owned(), name: "NVIDIA H200".to_owned(), ..inner.info().clone() };
+            Self { info, inner, launches_left }
+        }
+
+        fn alive(&mut self) -> Result<(), DeviceError> {
+            self.launches_left = self.launches_left.saturating_sub(1);
+            if self.launches_left > 0 {
+                return Ok(());
+            }
+            Err(DeviceError::Lost { device: self.info.id.clone(), reason: "it has fallen off its bus".to_owned() })
+        }
+    }
+
+    impl Device for Falling {
+        fn info(&self) -> &DeviceInfo {
+            &self.info
+        }
+        fn segments(&mut self) -> Box<dyn SegmentSource> {
+            self.inner.segments()
+        }
+        fn pinned_memory(&self) -> PinnedMemory {
+            self.inner.pinned_memory()
+        }
+        fn pinned_source(&mut self) -> Box<dyn HostMemorySource> {
+            self.inner.pinned_source()
+        }
+        fn launch(&mut self, kernel: &Kernel<'_>, stream: StreamId) -> Result<(), DeviceError> {
+            self.alive()?;
+            self.inner.launch(kernel, stream)
+        }
+        fn copy_pageable(&mut self, from: &[u8], to: Address, stream: StreamId) -> Result<(), DeviceError> {
+            self.inner.copy_pageable(from, to, stream)
+        }
+        fn copy_pinned(&mut self, from: HostBuffer, to: Address, stream: StreamId) -> Result<(), DeviceError> {
+            self.inner.copy_pinned(from, to, stream)
+        }
+        fn copy_to_pinned(&mut self, from: Address, to: HostBuffer, stream: StreamId) -> Result<(), DeviceError> {
+            self.inner.copy_to_pinned(from, to, stream)
+        }
+        fn read(&mut self, from: Address, to: &mut [u8], stream: StreamId) -> Result<(), DeviceError> {
+            self.inner.read(from, to, stream)
+        }
+        fn record_event(&mut self, stream: StreamId) -> DeviceEvent {
+            self.inner.record_event(stream)
+        }
+        fn query_event(&mut self, event: DeviceEvent) -> bool {
+            self.inner.query_event(event)
+        }
+        fn wait_event(&mut self, stream: StreamId, event: DeviceEvent) {
+            self.inner.wait_event(stream, event);
+        }
+        fn synchronize(&mut self) {
+            self.inner.synchronize();
+        }
+        fn copy_stream(&self) -> StreamId {
+            self.inner.copy_stream()
+        }
+        fn take_copy_time(&mut self) -> Duration {
+            self.inner.take_copy_time()
+        }
+        fn now(&self) -> Duration {
+            self.inner.now()
+        }
+    }
+
+    struct Lab {
+        commands: Sender<Command>,
+        state: watch::Receiver<Arc<LabState>>,
+        runtime: tokio::runtime::Runtime,
+    }
+
+    impl Lab {
+        /// A lab whose GPU is lost after so many kernels.
+        fn start(launches: u32) -> Self {
+            let workload = Catalog::with_user_workloads(None).entry("mlp-mini").unwrap();
+            let spec = LabSpec {
+                config: Config::new(workload.batch),
+                workload,
+                sizes: Sizes::default(),
+                data: Data::Reference,
+                seed: 1,
+                device: DeviceChoice::Cuda(0),
+                speed: Speed::Max,
+                settings: Settings::default(),
+                alloc_conf: "".into(),
+                limit: None,
+                steps: None,
+                inference: None,
+                kernels: None,
+            };
+            let (commands, inbox) = channel();
+            let (updates, arrivals) = sync_channel(64);
+            let (pictures, state) = watch::channel(Arc::new(LabState::default()));
+            thread::spawn(move || publisher::publish(&arrivals, LabState::default(), &pictures));
+            thread::spawn(move || {
+                train(spec, inbox, updates, |spec, observer| match spec.device {
+                    DeviceChoice::Cuda(_) => {
+                        spec.build_on(Box::new(Falling::after(launches)), Libraries::PROCESSOR, observer)
+                    }
+                    _ => spec.build(observer),
+                });
+            });
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+            Self { commands, state, runtime }
+        }
+
+        fn wait(&mut self, what: &str, wanted: impl FnMut(&Arc<LabState>) -> bool) -> Arc<LabState> {
+            let found = self.runtime.block_on(async {
+                let found = tokio::time::timeout(Duration::from_secs(20), self.state.wait_for(wanted)).await;
+                found.ok().and_then(|found| found.ok().map(|state| Arc::clone(&state)))
+            });
+            found.unwrap_or_else(|| panic!("waited in vain for {what}: {:?}", self.state.borrow().run))
+        }
+    }
+
+    #[test]
+    fn a_lost_gpu_leaves_its_charts_and_the_processor_takes_over_with_the_same_switches() {
+        let mut lab = Lab::start(1500);
+        lab.wait("a step", |lab| lab.view.steps.finished >= 1);
+        lab.commands.send(Command::Next(crate::session::Switch::Accumulation)).unwrap();
+        let lost = lab.wait("the loss", |lab| matches!(lab.run, RunState::Lost(_)));
+        let RunState::Lost(reason) = &lost.run else { panic!() };
+        assert_eq!(reason, "cuda:0 is gone: it has fallen off its bus");
+        assert!(lost.view.steps.finished > 1 && !lost.view.segments.is_empty(), "what was known stays");
+        assert!(lost.view.ledger.allocated().get() > 0);
+        lab.commands.send(Command::Resume).unwrap();
+        lab.commands.send(Command::UseProcessor).unwrap();
+        let anew =
+            lab.wait("steps of the processor", |lab| lab.run == RunState::Running && lab.device.starts_with("cpu"));
+        assert!(anew.view.log.iter().any(|line| line.text.contains("anew on the processor")), "{:?}", anew.view.log);
+        let anew = lab.wait("steps", |lab| lab.view.steps.finished >= 3);
+        let accumulation = anew.switches.iter().find(|switch| switch.key == 'a').map(|switch| switch.current.clone());
+        assert_eq!(accumulation.as_deref(), Some("2"), "the switches are as they were");
+        lab.commands.send(Command::Quit).unwrap();
+    }
+
+    #[test]
+    fn who_has_seen_enough_of_a_lost_gpu_can_leave() {
+        let mut lab = Lab::start(1);
+        lab.wait("the loss", |lab| matches!(lab.run, RunState::Lost(_)));
+        lab.commands.send(Command::Quit).unwrap();
+        while lab.runtime.block_on(lab.state.changed()).is_ok() {}
     }
 }

@@ -36,6 +36,7 @@ pub(super) struct Gate {
     wanted: Setup,
     quit: bool,
     empty_cache: bool,
+    use_processor: bool,
     held: Duration,
     pace: Pace,
 }
@@ -52,6 +53,7 @@ impl Gate {
             in_force: setup,
             quit: false,
             empty_cache: false,
+            use_processor: false,
             held: Duration::ZERO,
             pace,
         }
@@ -112,6 +114,29 @@ impl Gate {
         }
     }
 
+    /// Says that the device is lost and waits; true when the processor is to take over, false when the front end quits.
+    pub(super) fn offer_processor(&mut self, reason: &str) -> bool {
+        self.use_processor = false;
+        self.announce(RunState::Lost(reason.to_owned()));
+        while !self.use_processor && !self.quit {
+            self.receive();
+        }
+        if self.quit {
+            return false;
+        }
+        self.mode = Mode::Running;
+        self.empty_cache = false;
+        true
+    }
+
+    /// Hands on that all begins anew, and why: what was known belongs to a run that is over.
+    pub(super) fn begin_anew(&mut self, about: About, why: &str) {
+        self.batch.clear();
+        self.send(Update::Anew(why.into()));
+        self.describe(about);
+        self.send(Update::Run(RunState::Starting));
+    }
+
     /// Takes the request to empty the cache, if there is one.
     pub(super) fn take_empty_cache(&mut self) -> bool {
         std::mem::take(&mut self.empty_cache)
@@ -141,6 +166,7 @@ impl Gate {
             Command::Pause => self.mode = Mode::Paused,
             Command::Resume => self.mode = Mode::Running,
             Command::Advance(size) => self.mode = Mode::Until(size),
+            Command::UseProcessor => self.use_processor = true,
             Command::Quit => self.quit = true,
         }
     }

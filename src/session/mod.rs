@@ -50,6 +50,8 @@ pub fn start(spec: LabSpec) -> io::Result<LabHandle> {
     };
     let (pictures, state) = watch::channel(Arc::new(first.clone()));
     thread::Builder::new().name("model".to_owned()).spawn(move || publisher::publish(&arrivals, first, &pictures))?;
-    thread::Builder::new().name("engine".to_owned()).spawn(move || engine::train(&spec, inbox, updates))?;
+    thread::Builder::new()
+        .name("engine".to_owned())
+        .spawn(move || engine::train(spec, inbox, updates, LabSpec::build))?;
     Ok(LabHandle { commands, state })
 }

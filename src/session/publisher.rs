@@ -32,6 +32,8 @@ pub(super) enum Update {
     About(About),
     /// Where readings of the device's sensors arrive, from here on.
     Sensors(Option<Sensors>),
+    /// Another run begins, for this reason: nothing of what is known belongs to it.
+    Anew(Arc<str>),
 }
 
 /// Applies updates until the engine is gone, and publishes a picture after each change, rate-limited.
@@ -52,6 +54,10 @@ pub(super) fn publish(updates: &Receiver<Update>, mut state: LabState, pictures:
                     Update::Run(run) => state.run = run,
                     Update::Switches(switches) => state.switches = switches,
                     Update::Sensors(present) => sensors = present,
+                    Update::Anew(text) => {
+                        (lab, sensors) = (Lab::new(), None);
+                        lab.apply(&Event { time: lab.time(), kind: EventKind::Note { text } });
+                    }
                     Update::About(about) => {
                         (state.detail, state.device, state.simulated) = (about.detail, about.device, about.simulated);
                     }

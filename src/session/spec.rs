@@ -117,11 +117,34 @@ pub enum BuildError {
     Train(TrainError),
 }
 
+impl BuildError {
+    /// The device is gone.
+    pub(super) const fn lost(&self) -> bool {
+        matches!(
+            self,
+            Self::Device(DeviceError::Lost { .. }) | Self::Train(TrainError::Device(DeviceError::Lost { .. }))
+        )
+    }
+}
+
 impl LabSpec {
     /// All switches at the start.
     #[must_use]
     pub fn setup(&self) -> Setup {
         Setup { config: self.config, limit: self.limit, alloc_conf: Arc::clone(&self.alloc_conf) }
+    }
+
+    /// The same on the processor, from the start, with the switches as they are now.
+    pub(super) fn on_processor(self, setup: &Setup) -> Self {
+        Self {
+            device: DeviceChoice::Cpu,
+            config: setup.config,
+            limit: setup.limit,
+            // Settings that were refused are not in force.
+            settings: Settings::parse(&setup.alloc_conf).unwrap_or(self.settings),
+            alloc_conf: Arc::clone(&setup.alloc_conf),
+            ..self
+        }
     }
 
     /// The words of the header: parameters are known once there is a trainer.
@@ -165,15 +188,25 @@ impl LabSpec {
     /// # Errors
     /// See [`BuildError`].
     pub fn build(&self, observer: Box<dyn Observer>) -> Result<Trainer, BuildError> {
-        let trained = self.workload.workload(self.sizes, self.data.clone(), self.seed)?;
-        let workload = match self.inference {
-            Some(plan) => Box::new(Inference::new(trained, plan)),
-            None => trained,
-        };
         let (device, libraries) = self.device.open()?;
         let device = match &self.kernels {
             Some(times) => Box::new(Profiled::new(device, times.clone())),
             None => device,
+        };
+        self.build_on(device, libraries, observer)
+    }
+
+    /// The same on a device that is open.
+    pub(super) fn build_on(
+        &self,
+        device: Box<dyn Device>,
+        libraries: Libraries,
+        observer: Box<dyn Observer>,
+    ) -> Result<Trainer, BuildError> {
+        let trained = self.workload.workload(self.sizes, self.data.clone(), self.seed)?;
+        let workload = match self.inference {
+            Some(plan) => Box::new(Inference::new(trained, plan)),
+            None => trained,
         };
         let memory = device.info().memory;
         let options = TrainerOptions {

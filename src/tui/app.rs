@@ -296,6 +296,7 @@ impl App {
                 return vec![Effect::Send(if running { Command::Pause } else { Command::Resume })];
             }
             Action::Advance(size) => return vec![Effect::Send(Command::Advance(size))],
+            Action::UseProcessor => return vec![Effect::Send(Command::UseProcessor)],
             Action::ZoomIn => self.zoom.closer(),
             Action::ZoomOut => self.zoom.further(),
             Action::Scroll(rows) => self.scroll(rows, 1),

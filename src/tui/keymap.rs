@@ -22,6 +22,8 @@ pub enum Action {
     TogglePause,
     /// Go on for a bit and stop again.
     Advance(StepSize),
+    /// Start the same anew on the processor.
+    UseProcessor,
     /// Fewer events per column of the memory chart.
     ZoomIn,
     /// More events per column of the memory chart.
@@ -117,6 +119,7 @@ impl Binding {
             | Action::EmptyCache
             | Action::TogglePause
             | Action::Advance(_) => alive,
+            Action::UseProcessor => matches!(run, RunState::Lost(_)),
             _ => true,
         }
     }
@@ -158,6 +161,7 @@ bindings! {
     [plain('.')] "." Action::Advance(StepSize::Op), Run, "op", "go on to the end of the next op";
     [plain(',')] "," Action::Advance(StepSize::Phase), Run, "phase", "go on to the end of the phase";
     [plain('n')] "n" Action::Advance(StepSize::Step), Run, "step", "go on to the end of the step";
+    [plain('P')] "P" Action::UseProcessor, Run, "train on the processor", "after the GPU was lost: start the same anew on the processor";
     [plain(']'), plain('+'), plain('=')] "] +" Action::ZoomIn, View, "zoom", "memory chart: look closer";
     [plain('['), plain('-')] "[ -" Action::ZoomOut, View, "", "memory chart: see more steps";
     [named(KeyCode::Down), plain('j'), named(KeyCode::Right), plain('l')] "↓ j" Action::Scroll(1), View, "", "scroll the blocks";

@@ -135,6 +135,7 @@ struct Gpu<'nvml> {
     pcie: Option<PcieTraffic>,
     power_limit: Option<f32>,
     xid: Option<Xid>,
+    last: Reading,
     readings: u64,
 }
 
@@ -173,6 +174,7 @@ impl<'nvml> Gpu<'nvml> {
             pcie: None,
             power_limit: None,
             xid: None,
+            last: Reading::default(),
             readings: 0,
         }
     }
@@ -181,6 +183,10 @@ impl<'nvml> Gpu<'nvml> {
         let Some(device) = &self.device else {
             return Reading { memory: self.memory_of_driver(), ..Reading::default() };
         };
+        if matches!(device.memory_info(), Err(NvmlError::GpuLost)) {
+            // What it said last stays on screen.
+            return Reading { xid: self.xid, ..self.last.clone() };
+        }
         let processes = processes(device, self.own_pid);
         if self.readings.is_multiple_of(SLOW) {
             self.pcie = pcie(device);
@@ -188,7 +194,7 @@ impl<'nvml> Gpu<'nvml> {
         }
         self.readings += 1;
         let rates = device.utilization_rates().ok();
-        Reading {
+        let reading = Reading {
             memory: self.memory(device, &processes),
             busy: rates.as_ref().map(|rates| rates.gpu),
             memory_busy: rates.as_ref().map(|rates| rates.memory),
@@ -202,7 +208,9 @@ impl<'nvml> Gpu<'nvml> {
             pcie: self.pcie,
             activity: self.activity(),
             xid: self.xid,
-        }
+        };
+        self.last = reading.clone();
+        reading
     }
 
     fn memory(&self, device: &Device<'_>, processes: &[GpuProcess]) -> Option<DriverMemory> {

@@ -16,6 +16,9 @@ use crate::tui::theme::{Theme, Token};
 pub(crate) fn render_why(state: &LabState, theme: &Theme, area: Rect, buf: &mut Buffer) {
     let (level, what, remedy) = match (&state.run, state.view.findings.first()) {
         (RunState::Failed(reason), _) => (Level::Danger, reason.clone(), "Press q to leave.".to_owned()),
+        (RunState::Lost(reason), _) => {
+            (Level::Danger, format!("{reason}."), "Press P for the processor, q to leave.".to_owned())
+        }
         (_, Some(finding)) => (finding.level, finding.what.clone(), finding.remedy.clone()),
         (_, None) => return,
     };

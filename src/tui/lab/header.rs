@@ -64,6 +64,7 @@ fn badge(state: &LabState, theme: &Theme) -> Vec<Span<'static>> {
         RunState::Paused => ("PAUSED", Token::Warn),
         RunState::OutOfMemory => ("OUT OF MEMORY", Token::Danger),
         RunState::Finished => ("FINISHED", Token::Ok),
+        RunState::Lost(_) => ("DEVICE LOST", Token::Danger),
         RunState::Failed(_) => ("FAILED", Token::Danger),
     };
     let style = theme.style(token).add_modifier(Modifier::REVERSED | Modifier::BOLD);
