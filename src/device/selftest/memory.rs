@@ -62,6 +62,11 @@ impl<'d> Memory<'d> {
         Ok(address)
     }
 
+    /// Leaves the memory of a device that is lost: it went with it.
+    pub fn abandon(&mut self) {
+        self.segment = None;
+    }
+
     /// Places the operands of a case, each in the type that `stored` makes of its own.
     pub fn place(&mut self, case: &Case, stored: impl Fn(DType) -> DType) -> Result<Placed, Trouble> {
         let mut end = 0;

@@ -79,6 +79,7 @@ impl<'s> Session<'s> {
             Err(trouble) => {
                 self.report.add(case.kernel, &case.types, &Nearness { error: f64::INFINITY, ..Nearness::default() });
                 if let Trouble::Device(error @ DeviceError::Lost { .. }) = &trouble {
+                    self.tested.abandon();
                     self.report.lost = Some(format!("{error}, in {} {} {}", case.kernel, case.types, case.shape));
                 }
                 self.fail(case, sentence_of(&trouble));
