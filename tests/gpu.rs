@@ -18,14 +18,19 @@ use vramlab::units::{Address, Bytes, MIB, StreamId};
 /// Tests take turns: they measure memory.
 static TURN: Mutex<()> = Mutex::new(());
 
+/// Tells why a test did nothing, past the test harness, which keeps what passing tests print.
+fn skipped(why: &str) {
+    let mut stderr = std::io::stderr().lock();
+    let _ = stderr.write_all(format!("skipped: {why}\n").as_bytes());
+}
+
 /// The first GPU, for as long as it is this test's turn; says so where there is none.
 fn gpu() -> Option<(MutexGuard<'static, ()>, CudaDevice)> {
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     match CudaDevice::open(0) {
         Ok(device) => Some((turn, device)),
         Err(error) => {
-            // Past the test harness, which keeps what passing tests print.
-            writeln!(std::io::stderr(), "skipped: no GPU ({error})").unwrap();
+            skipped(&format!("no GPU ({error})"));
             None
         }
     }
@@ -44,7 +49,7 @@ fn kernels_compute_what_the_processor_computes() {
 /// Where elements are looked at: at both ends and where an index no longer fits 31 and 32 bits.
 fn places(len: usize) -> impl Iterator<Item = usize> {
     let edges = [0, 1 << 30, 1 << 31, 1 << 32, len];
-    edges.into_iter().flat_map(|edge: usize| (edge.saturating_sub(3)..edge + 3)).filter(move |&at| at < len)
+    edges.into_iter().flat_map(|edge: usize| edge.saturating_sub(3)..edge + 3).filter(move |&at| at < len)
 }
 
 #[track_caller]
@@ -66,8 +71,7 @@ fn indices_beyond_32_bits_reach_what_they_mean() {
     let size = DType::F16.bytes(LEN);
     let mut source = device.segments();
     if source.memory().free < Bytes(2 * size.get() + (2 << 30)) {
-        writeln!(std::io::stderr(), "skipped: less than {} of the GPU's memory are free", Bytes(2 * size.get()))
-            .unwrap();
+        skipped(&format!("less than {} of the GPU's memory are free", Bytes(2 * size.get())));
         return;
     }
     let segments = [(); 2].map(|()| source.malloc(size).unwrap());
