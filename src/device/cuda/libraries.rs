@@ -62,6 +62,23 @@ impl Needed {
         }
     }
 
+    /// The version of the library that [`load`] has made ready.
+    pub fn version(self) -> String {
+        // SAFETY: the library is loaded; each of these calls is in every version and needs no device.
+        let number = unsafe {
+            match self {
+                Self::Nvrtc => {
+                    let (mut major, mut minor) = (0, 0);
+                    let _ = cudarc::nvrtc::sys::nvrtcVersion(&raw mut major, &raw mut minor);
+                    return format!("{major}.{minor}");
+                }
+                Self::CublasLt => cudarc::cublaslt::sys::cublasLtGetVersion(),
+                Self::Cudnn => cudarc::cudnn::sys::cudnnGetVersion(),
+            }
+        };
+        format!("{}.{}.{}", number / 10_000, number / 100 % 100, number % 100)
+    }
+
     fn present(self) -> bool {
         // SAFETY: opens a library of NVIDIA's and closes it again.
         unsafe {
@@ -87,19 +104,20 @@ pub(super) fn find(library: Needed) -> Result<(), String> {
     }
 }
 
-/// Makes a library ready for the bindings: afterwards they may be called.
+/// Makes a library ready for the bindings: afterwards they may be called. Returns the folder it was found in, `None` where
+/// the loader found it by itself.
 ///
 /// # Errors
 /// The sentence that says what is missing and where it was looked for.
-pub(super) fn load(library: Needed) -> Result<(), String> {
+pub(super) fn load(library: Needed) -> Result<Option<PathBuf>, String> {
     let folders = folders(library);
     for folder in &folders {
         if open_all(library, folder) && library.present() {
-            return Ok(());
+            return Ok(Some(folder.clone()));
         }
     }
     if library.present() {
-        return Ok(());
+        return Ok(None);
     }
     Err(missing(library, &folders))
 }

@@ -9,6 +9,7 @@ use cudarc::driver::sys;
 use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
 
+use super::dnn;
 use super::libraries::{self, Needed};
 use crate::units::Bytes;
 
@@ -39,6 +40,9 @@ pub fn probe() -> Vec<Probe> {
     let mut probes = driver();
     probes.push(nvml());
     probes.extend(LIBRARIES.map(library));
+    if driver_present().is_ok() {
+        probes.push(training());
+    }
     probes
 }
 
@@ -47,8 +51,36 @@ const LIBRARIES: [Needed; 3] = [Needed::Nvrtc, Needed::CublasLt, Needed::Cudnn];
 
 fn library(needed: Needed) -> Probe {
     match libraries::load(needed) {
-        Ok(()) => Probe::found(needed.name(), format!("{} is there: it {}.", needed.name(), needed.purpose())),
+        Ok(folder) => {
+            let place =
+                folder.map_or_else(|| "on the loader's path".to_owned(), |folder| format!("in {}", folder.display()));
+            let there = format!("{} {} is there, {place}", needed.name(), needed.version());
+            let refused = if needed == Needed::Cudnn { dnn::usable().err() } else { None };
+            match refused {
+                Some(reason) => {
+                    Probe::missing(needed.name(), format!("{there}. {reason}: own kernels run, more slowly."))
+                }
+                None => Probe::found(needed.name(), format!("{there}: it {}.", needed.purpose())),
+            }
+        }
         Err(sentence) => Probe::missing(needed.name(), format!("{sentence}; it {}.", needed.purpose())),
+    }
+}
+
+/// Whether all of it together trains.
+fn training() -> Probe {
+    const SUBJECT: &str = "training on GPUs";
+    let count = count().unwrap_or(0);
+    match usable(0) {
+        Ok(()) => {
+            let devices = if count == 1 { "cuda:0".to_owned() } else { format!("cuda:0 to cuda:{}", count - 1) };
+            let sentence = format!(
+                "{devices} can be trained on; cuda:0 is used unless --device says otherwise. The first start on a machine \
+                 compiles kernels, which takes seconds."
+            );
+            Probe::found(SUBJECT, sentence)
+        }
+        Err(why) => Probe::missing(SUBJECT, format!("{why} The processor trains instead.")),
     }
 }
 

@@ -88,13 +88,22 @@ impl Library {
 
 /// Opens the library for the present context.
 fn open() -> Result<Handle, String> {
+    usable()?;
+    Handle::new().map_err(|refusal| refusal.to_string())
+}
+
+/// Whether the library is there and may be used, as far as that can be told without a context.
+///
+/// # Errors
+/// The sentence that says why not, without a full stop.
+pub(super) fn usable() -> Result<(), String> {
     if std::env::var_os(VARIABLE).is_some_and(|value| value == "off") {
         return Err(format!("cuDNN is not used: {VARIABLE} is off"));
     }
     libraries::load(Needed::Cudnn)?;
     match Version::of_library() {
         version if version < OLDEST => Err(format!("cuDNN {version} is not used: it is older than {OLDEST}")),
-        _ => Handle::new().map_err(|refusal| refusal.to_string()),
+        _ => Ok(()),
     }
 }
 
