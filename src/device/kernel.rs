@@ -289,7 +289,7 @@ pub enum Kernel<'a> {
     NllLossBackward { grad: Operand, targets: Operand, total_weight: Operand, dst: Operand, cols: usize },
     /// Mean cross-entropy of rows of `cols` logits, `stride` elements from one to the next, against `targets` (i64; -100
     /// does not count). `loss` and `total_weight` (rows that count) are one f32 element each, `logsumexp` (f32) one per
-    /// row. What lies between the rows is neither read nor written.
+    /// row. What lies between the rows is not read.
     CrossEntropy {
         logits: Operand,
         targets: Operand,
@@ -300,7 +300,8 @@ pub enum Kernel<'a> {
         stride: usize,
     },
     /// Gradient of [`Kernel::CrossEntropy`] with respect to its logits, in their place:
-    /// `(exp(logits − logsumexp) − [column = target]) · grad / total_weight`; `grad` is one f32 element.
+    /// `(exp(logits − logsumexp) − [column = target]) · grad / total_weight`, and zero between the rows; `grad` is one f32
+    /// element.
     CrossEntropyBackward {
         grad: Operand,
         logits: Operand,

@@ -14,6 +14,9 @@ impl Context {
     /// # Errors
     /// Out of memory, a failed kernel.
     pub fn linear(&mut self, input: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> OpResult<Tensor> {
+        if bias.is_none() && self.pads_logits(weight) {
+            return self.padded_logits(input, weight);
+        }
         // Autocast visits arguments from the last to the first.
         let bias = bias.map(|b| self.cast_to_lower(b, "bias copy")).transpose()?;
         let weight = self.cast_to_lower(weight, "weight copy")?;
@@ -88,9 +91,7 @@ impl Context {
     /// `x Wᵀ (+ b)`. With a bias it is one cuBLASLt call, except for the shapes that cuBLASLt does not take.
     fn product(&mut self, input: &Tensor, weight: &Tensor, bias: Option<&Tensor>) -> OpResult<Tensor> {
         let (m, k, n) = (input.shape().rows(), input.shape().last(), weight.shape().dims()[0]);
-        // Rows at multiples of 128 bytes keep a 16-bit product over an odd number of classes on the tensor cores.
-        let padded = if self.fused && self.classifying && bias.is_none() { n.next_multiple_of(64) } else { n };
-        let output = self.activation(input.shape().with_last(padded), input.dtype(), "output")?.first_columns(n);
+        let output = self.activation(input.shape().with_last(n), input.dtype(), "output")?;
         let memory = self.memory().clone();
         if bias.is_some() && k > 1 && n > 1 {
             self.workspaces.gemm_with_bias(&memory)?;

@@ -8,6 +8,7 @@ mod activation;
 mod attention;
 mod batch_norm;
 mod binary_cross_entropy;
+mod classifier;
 mod convolution;
 mod elementwise;
 mod embedding;

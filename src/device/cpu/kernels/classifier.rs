@@ -80,14 +80,16 @@ pub(super) fn backward(
         let share = R::of(share);
         for_rows(
             cores,
-            [classes.len(), cols],
+            [classes.len(), stride],
             0.8,
-            cols,
+            stride,
             #[inline(always)]
-            |row, x_row: &mut [R]| {
+            |row, whole: &mut [R]| {
+                let (x_row, between) = whole.split_at_mut(cols);
                 let mut shift = [R::ZERO];
                 R::load(&lse, row, &mut shift);
                 R::load(&x, row * stride, x_row);
+                between.fill(R::ZERO);
                 match classes[row] {
                     Some(class) => {
                         x_row.iter_mut().for_each(|x| *x = (*x - shift[0]).exp());
@@ -96,7 +98,7 @@ pub(super) fn backward(
                     }
                     None => x_row.fill(R::ZERO),
                 }
-                R::store(&x, row * stride, x_row);
+                R::store(&x, row * stride, whole);
             },
         );
     }

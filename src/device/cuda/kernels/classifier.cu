@@ -79,6 +79,7 @@ __device__ void cross_entropy_backward(T* logits, const i64* targets, const f32*
         }
         store<T, N>(x + start, piece);
     });
+    for (u64 i = cols + threadIdx.x; i < stride; i += blockDim.x) x[i] = from_f32<T>(0.f);
 }
 
 #define CROSS_ENTROPY(T)                                                                                             \

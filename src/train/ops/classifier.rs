@@ -1,0 +1,67 @@
+//! The product over an odd number of classes that ends a language model, fused for tensor cores.
+
+use crate::device::{DType, Kernel, MatrixView};
+use crate::model::Category;
+use crate::train::context::Context;
+use crate::train::error::OpResult;
+use crate::train::tape::Gradients;
+use crate::train::tensor::{Shape, Tensor};
+
+/// Classes are made up to a multiple of this: rows of logits then begin at multiples of 128 bytes.
+const PADDING: usize = 64;
+
+impl Context {
+    /// Whether [`Context::padded_logits`] is worth its zeros here.
+    pub(super) fn pads_logits(&self, weight: &Tensor) -> bool {
+        let classes = weight.shape().dims()[0];
+        let casts = self.autocast.dtype().is_some() && weight.dtype() == DType::F32;
+        self.fused && self.classifying && casts && !classes.is_multiple_of(PADDING) && classes > PADDING
+    }
+
+    /// `input` times the transpose of `weight` (classes × in) under autocast. The 16-bit copy of the weight ends in rows of
+    /// zeros and the logits in columns that nobody reads, so that tensor cores see whole tiles; the weight's gradient
+    /// comes out of its product in f32.
+    pub(super) fn padded_logits(&mut self, input: &Tensor, weight: &Tensor) -> OpResult<Tensor> {
+        let input = self.cast_to_lower(input, "input copy")?;
+        self.op("classifier", |cx| {
+            let dtype = input.dtype();
+            let (rows, width, classes) = (input.shape().rows(), input.shape().last(), weight.shape().dims()[0]);
+            let padded = classes.next_multiple_of(PADDING);
+            let copy = cx.memory().tensor(Shape::new(&[padded, width]), dtype, Category::Temporary, "weight copy")?;
+            let (kept, rest) = (Shape::new(&[classes, width]), Shape::new(&[padded - classes, width]));
+            cx.launch(&Kernel::Cast { src: weight.operand(), dst: copy.window(kept, 0).operand() })?;
+            cx.launch(&Kernel::Fill { dst: copy.window(rest, classes * width).operand(), value: 0.0 })?;
+            let differentiates = cx.differentiates(&[&input, weight]);
+            let saved = if differentiates { Some((cx.save(&input)?, cx.save(&copy)?)) } else { None };
+            let logits = cx.activation(input.shape().with_last(padded), dtype, "output")?;
+            cx.library_gemm()?;
+            cx.matrix_product([rows, padded, width], input.matrix(), copy.transposed(), logits.matrix())?;
+            let logits = logits.first_columns(classes);
+            let Some((saved_input, saved_copy)) = saved else { return Ok(logits) };
+            let (shape, weight_shape) = (input.shape(), weight.shape());
+            let source = cx.record("classifierBackward", [Some(&input), Some(weight), None], move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                let to_weight = cx.temporary(weight_shape, DType::F32, "weight gradient")?;
+                let x = saved_input.unpack(cx)?;
+                cx.library_gemm()?;
+                cx.matrix_product([classes, width, rows], grad.transposed(), x.matrix(), to_weight.matrix())?;
+                // The gradient of the logits is zero in the columns that nobody reads.
+                let to_input = cx.temporary(shape, dtype, "input gradient")?;
+                let copy = saved_copy.unpack(cx)?;
+                cx.library_gemm()?;
+                cx.matrix_product([rows, width, padded], grad.matrix(), copy.matrix(), to_input.matrix())?;
+                Ok([Some(to_input), Some(to_weight), None])
+            });
+            Ok(logits.with_source(source))
+        })
+    }
+
+    fn library_gemm(&mut self) -> OpResult<()> {
+        let memory = self.memory().clone();
+        self.workspaces.gemm(&memory)
+    }
+
+    fn matrix_product(&self, [m, n, k]: [usize; 3], a: MatrixView, b: MatrixView, c: MatrixView) -> OpResult<()> {
+        self.launch(&Kernel::Gemm { m, n, k, batch: 1, a, b, c, bias: None, alpha: 1.0, accumulate: false })
+    }
+}
