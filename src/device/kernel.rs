@@ -242,6 +242,37 @@ pub enum Kernel<'a> {
         dbias: Operand,
         cols: usize,
     },
+    /// [`Kernel::LayerNorm`] of `src`, or of the sum of `src` and `add` that it writes to `sum` in src's type: eager's add,
+    /// norm and cast in one. What is normalised goes to `dst` and, where given, once more to `copy` in another type.
+    AddLayerNorm {
+        src: Operand,
+        add: Option<(Operand, Operand)>,
+        weight: Operand,
+        bias: Operand,
+        dst: Operand,
+        copy: Option<Operand>,
+        mean: Operand,
+        rstd: Operand,
+        cols: usize,
+        eps: f32,
+    },
+    /// Gradients of [`Kernel::AddLayerNorm`] with respect to what was normalised (`src`: the source or the sum), weight
+    /// and bias. The gradient of the result is `grad`, plus `second` where given; `residual` is added to dsrc and may be
+    /// it; `copy` gets dsrc in another type.
+    AddLayerNormBackward {
+        grad: Operand,
+        second: Option<Operand>,
+        residual: Option<Operand>,
+        src: Operand,
+        mean: Operand,
+        rstd: Operand,
+        weight: Operand,
+        dsrc: Operand,
+        copy: Option<Operand>,
+        dweight: Operand,
+        dbias: Operand,
+        cols: usize,
+    },
     /// `dst[i, :] = weight[indices[i], :]`.
     Embedding { weight: Operand, indices: Operand, dst: Operand, width: usize },
     /// `dst` (rows × width) becomes the sum of `grad` rows by index; rows without index become zero.
@@ -446,6 +477,8 @@ impl Kernel<'_> {
             Self::GeluBackward { .. } => "gelu_backward",
             Self::LayerNorm { .. } => "layer_norm",
             Self::LayerNormBackward { .. } => "layer_norm_backward",
+            Self::AddLayerNorm { .. } => "add_layer_norm",
+            Self::AddLayerNormBackward { .. } => "add_layer_norm_backward",
             Self::Embedding { .. } => "embedding",
             Self::EmbeddingBackward { .. } => "embedding_backward",
             Self::Attention { .. } => "attention",

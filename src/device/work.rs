@@ -228,6 +228,15 @@ impl Kernel<'_> {
             Self::LayerNormBackward { grad, src, dsrc, .. } => {
                 Work::pass(OpClass::NormBackward, &[grad, src, dsrc]).launches(2, 1.0)
             }
+            Self::AddLayerNorm { src, add, dst, copy, .. } => {
+                let added = add.iter().flat_map(|(add, sum)| [add, sum]);
+                Work::pass(OpClass::Norm, &[src, dst].into_iter().chain(added).chain(copy).collect::<Vec<_>>())
+            }
+            Self::AddLayerNormBackward { grad, second, residual, src, dsrc, copy, .. } => {
+                let optional = [second, residual, copy].into_iter().flatten();
+                let operands: Vec<_> = [src, grad, dsrc].into_iter().chain(optional).collect();
+                Work::pass(OpClass::NormBackward, &operands).launches(2, 1.0)
+            }
             Self::Embedding { dst, .. } => Work::pass(OpClass::Elementwise, &[dst, dst]),
             Self::EmbeddingBackward { grad, indices, dst, .. } => {
                 let work = Work::pass(OpClass::Scatter, &[grad, dst]);

@@ -16,11 +16,30 @@ pub(crate) struct Autocast {
     dtype: Option<DType>,
     /// 16-bit copies of f32 parameters, by parameter; they live until the region ends.
     copies: BTreeMap<usize, Tensor>,
+    /// The 16-bit copy that a fused op wrote beside its result, until another does.
+    twin: Option<Twin>,
+}
+
+/// The numbers of a tensor in 16 bit.
+struct Twin {
+    /// Which tensor's: its block, and where its gradient goes.
+    of: (u64, Source),
+    copy: Tensor,
 }
 
 impl Autocast {
     pub const fn dtype(&self) -> Option<DType> {
         self.dtype
+    }
+
+    /// Keeps `twin`, the same numbers as `tensor` in 16 bit, for the ops that ask for them so.
+    pub fn keep_twin(&mut self, tensor: &Tensor, twin: Tensor) {
+        self.twin = Some(Twin { of: (tensor.block().number(), tensor.source()), copy: twin });
+    }
+
+    fn twin_of(&self, tensor: &Tensor) -> Option<Tensor> {
+        let twin = self.twin.as_ref().filter(|twin| twin.of == (tensor.block().number(), tensor.source()))?;
+        (twin.copy.shape() == tensor.shape()).then(|| twin.copy.clone())
     }
 }
 
@@ -31,7 +50,7 @@ impl Context {
     /// # Errors
     /// What `region` returns.
     pub fn autocast<T>(&mut self, dtype: Option<DType>, region: impl FnOnce(&mut Self) -> OpResult<T>) -> OpResult<T> {
-        let outer = std::mem::replace(&mut self.autocast, Autocast { dtype, copies: BTreeMap::new() });
+        let outer = std::mem::replace(&mut self.autocast, Autocast { dtype, ..Autocast::default() });
         let result = region(self);
         self.autocast = outer;
         result
@@ -43,7 +62,12 @@ impl Context {
         if input.dtype() != DType::F32 {
             return Ok(input.clone());
         }
-        let Source::Leaf(parameter) = input.source() else { return self.cast(input, dtype, what) };
+        let Source::Leaf(parameter) = input.source() else {
+            return match self.autocast.twin_of(input) {
+                Some(twin) => Ok(twin),
+                None => self.cast(input, dtype, what),
+            };
+        };
         if let Some(copy) = self.autocast.copies.get(&parameter) {
             return Ok(copy.clone());
         }

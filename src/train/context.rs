@@ -86,6 +86,8 @@ pub struct Context {
     /// What runs now makes logits that only a loss will read.
     pub(crate) classifying: bool,
     pub(crate) cache: Option<KvCache>,
+    /// The gradient of the op that goes backward, in the type that it wanted besides its own.
+    pub(crate) gradient_copy: Option<Tensor>,
     /// Tensors that nobody needs, held by local variables of the model's forward.
     locals: Vec<Tensor>,
 }
@@ -109,6 +111,7 @@ impl Context {
             fused: false,
             classifying: false,
             cache: None,
+            gradient_copy: None,
             locals: Vec::new(),
         }
     }
@@ -366,6 +369,7 @@ impl Context {
         self.retained.abandon();
         self.autocast = Autocast::default();
         self.cache = None;
+        self.gradient_copy = None;
         self.locals.clear();
         self.workspaces.thread = Thread::Main;
         self.memory.set_scope(NameId::NONE);

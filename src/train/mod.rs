@@ -35,7 +35,7 @@ pub use library::Libraries;
 pub use memory::Memory;
 pub use observer::{Observer, Request, SafePoint};
 pub use ops::RunningStatistics;
-pub use ops::{CacheKind, KvCache};
+pub use ops::{CacheKind, KvCache, Normalised, Wanted};
 pub use tensor::{Shape, Tensor};
 pub use trainer::{LoopStyle, Marks, Trainer, TrainerOptions};
 pub use workload::{Adversaries, Batch, BatchLayout, BatchSource, Model, Outcome, Routine, Task, Workload};

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use crate::device::Kernel;
+use crate::device::{DType, Kernel};
 use crate::model::{Category, NameId};
 
 use super::context::Context;
@@ -25,6 +25,10 @@ struct Node {
     scope: NameId,
     inputs: [Source; 3],
     gradients: Gradients,
+    /// The type in which an input wants the gradient of the first output besides its own.
+    wants: Option<DType>,
+    /// That gradient, from a kernel that wrote both.
+    copy: Option<Tensor>,
     backward: Backward,
 }
 
@@ -37,8 +41,30 @@ pub(crate) struct Tape {
 impl Tape {
     /// Notes an op; returns where gradients of its first output go.
     pub fn push(&mut self, name: &'static str, scope: NameId, inputs: [Source; 3], backward: Backward) -> Source {
-        self.nodes.push(Node { name, scope, inputs, gradients: Gradients::default(), backward });
+        let gradients = Gradients::default();
+        self.nodes.push(Node { name, scope, inputs, gradients, wants: None, copy: None, backward });
         Source::Node { node: self.nodes.len() - 1, slot: 0 }
+    }
+
+    /// Notes that the op at `source` passes the gradient of its output on in `dtype` too.
+    pub fn want_copy(&mut self, source: Source, dtype: DType) {
+        if let Source::Node { node, .. } = source {
+            self.nodes[node].wants = Some(dtype);
+        }
+    }
+
+    /// The type in which the op at `to` wants its gradient besides its own, if what comes next is all of it.
+    pub fn wanted_copy(&self, to: Source) -> Option<DType> {
+        let Source::Node { node, slot: 0 } = to else { return None };
+        let node = &self.nodes[node];
+        if node.gradients[0].is_none() { node.wants } else { None }
+    }
+
+    /// Hands the op at `to` a copy of the gradient that comes next, in the type that it wants.
+    pub fn deliver_copy(&mut self, to: Source, copy: Tensor) {
+        if let Source::Node { node, .. } = to {
+            self.nodes[node].copy = Some(copy);
+        }
     }
 
     /// Ops on it: the number of the next one.
@@ -141,13 +167,15 @@ impl Context {
     pub(crate) fn backward_beyond(&mut self, kept: usize, root: &Tensor, gradient: &Tensor) -> OpResult<()> {
         self.deliver(root.source(), gradient.clone())?;
         while let Some(node) = self.tape.pop_beyond(kept) {
-            let Node { name, scope, inputs, gradients, backward } = node;
+            let Node { name, scope, inputs, gradients, copy, backward, .. } = node;
             if gradients.iter().all(Option::is_none) {
                 continue;
             }
             let outer = self.memory().set_scope(scope);
             self.memory().begin_op(name);
+            self.gradient_copy = copy;
             let outputs = backward(self, gradients)?;
+            self.gradient_copy = None;
             for (input, output) in inputs.into_iter().zip(outputs) {
                 if let Some(output) = output {
                     self.deliver(input, output)?;
@@ -164,7 +192,13 @@ impl Context {
         match to {
             Source::Leaf(index) => self.leaves[index].receive(&memory, gradient),
             Source::Node { node, slot } => {
-                add_to(&memory, &mut self.tape.nodes[node].gradients[usize::from(slot)], gradient)
+                let node = &mut self.tape.nodes[node];
+                let sum = &mut node.gradients[usize::from(slot)];
+                // What comes second makes a copy of the first wrong.
+                if slot == 0 && sum.is_some() {
+                    node.copy = None;
+                }
+                add_to(&memory, sum, gradient)
             }
             Source::Constant | Source::Recomputed => Ok(()),
         }

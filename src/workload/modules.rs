@@ -2,7 +2,7 @@
 
 use crate::device::{DType, Kernel};
 use crate::model::{Category, NameId};
-use crate::train::{Context, OpResult, Segment, Shape, Tensor};
+use crate::train::{Context, Normalised, OpResult, Segment, Shape, Tensor, Wanted};
 
 use super::hash::Parameters;
 
@@ -57,6 +57,12 @@ impl LayerNorm {
             weight: all.weight(cx, &format!("{name}.weight"), &[width])?,
             bias: all.bias(cx, &format!("{name}.bias"), width)?,
         })
+    }
+
+    /// The norm of `x`, or of its sum with what is `added`, as one op that hands the sum on.
+    pub fn fused(&self, cx: &mut Context, x: &Tensor, added: Option<&Tensor>, wanted: Wanted) -> OpResult<Normalised> {
+        let parameters = [&self.weight, &self.bias];
+        cx.within(self.scope, |cx| cx.add_layer_norm(x, added, parameters, Self::EPS, wanted))
     }
 }
 

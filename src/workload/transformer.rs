@@ -1,7 +1,7 @@
 //! The transformer block that GPT, BERT and ViT share.
 
 use crate::model::NameId;
-use crate::train::{Context, OpResult, Segment, Tensor};
+use crate::train::{Context, Normalised, OpResult, Segment, Tensor, Wanted};
 
 use super::hash::Parameters;
 use super::modules::{LayerNorm, Linear};
@@ -85,10 +85,30 @@ impl Block {
         };
         if self.style.post_norm { norm.forward(cx, &sum) } else { Ok(sum) }
     }
+
+    /// The same block where sums and norms are one op each.
+    fn fused(&self, cx: &mut Context, x: &Tensor) -> OpResult<Tensor> {
+        if self.style.post_norm {
+            let y = self.attention(cx, x)?;
+            let x = self.ln1.fused(cx, x, Some(&y), Wanted::Both)?.output;
+            drop(y);
+            let y = self.mlp(cx, &x)?;
+            return Ok(self.ln2.fused(cx, &x, Some(&y), Wanted::Both)?.output);
+        }
+        let Normalised { sum: x, output } = self.ln1.fused(cx, x, None, Wanted::Lower)?;
+        let y = self.attention(cx, &output)?;
+        let Normalised { sum: x, output } = self.ln2.fused(cx, &x, Some(&y), Wanted::Lower)?;
+        drop(y);
+        let y = self.mlp(cx, &output)?;
+        cx.within(self.scope, |cx| cx.add(&x, &y))
+    }
 }
 
 impl Segment for Block {
     fn forward(&self, cx: &mut Context, x: &Tensor) -> OpResult<Tensor> {
+        if cx.fused {
+            return self.fused(cx, x);
+        }
         let x = self.residual(cx, x, &self.ln1, Self::attention)?;
         self.residual(cx, &x, &self.ln2, Self::mlp)
     }

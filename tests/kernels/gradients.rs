@@ -149,6 +149,49 @@ fn layer_norm_with_respect_to_source_weight_and_bias() {
 }
 
 #[test]
+fn add_layer_norm_with_respect_to_both_terms_weight_and_bias() {
+    let (rows, cols, eps) = (11, 7, 1e-3);
+    let n = rows * cols;
+    let inputs = [random(n, 1), random(n, 2), random(cols, 3), random(cols, 4)];
+    // The norm, its copy and the sum all go on.
+    let w = random(3 * n, 5);
+    let run = |x: &[Vec<f64>]| {
+        let mut bench = Bench::with_threads(1);
+        let x = put_all(&mut bench, x);
+        let [dst, copy, sum] = [(); 3].map(|()| bench.empty(DType::F64, n));
+        let (mean, rstd) = (bench.empty(DType::F64, rows), bench.empty(DType::F64, rows));
+        let (add, copied) = (Some((x[1], sum)), Some(copy));
+        let (weight, bias) = (x[2], x[3]);
+        bench.run(&Kernel::AddLayerNorm { src: x[0], add, weight, bias, dst, copy: copied, mean, rstd, cols, eps });
+        (bench, weight, [dst, copy, sum], mean, rstd)
+    };
+    let (mut bench, weight, [_, _, src], mean, rstd) = run(&inputs);
+    let [grad, second, residual] = [0, 1, 2].map(|i| bench.put(DType::F64, &w[i * n..(i + 1) * n]));
+    let copy = bench.empty(DType::F64, n);
+    let (dweight, dbias) = (bench.empty(DType::F64, cols), bench.empty(DType::F64, cols));
+    bench.run(&Kernel::AddLayerNormBackward {
+        grad,
+        second: Some(second),
+        residual: Some(residual),
+        src,
+        mean,
+        rstd,
+        weight,
+        dsrc: residual,
+        copy: Some(copy),
+        dweight,
+        dbias,
+        cols,
+    });
+    let analytic = [bench.get(residual), bench.get(copy), bench.get(dweight), bench.get(dbias)];
+    let mut forward = |x: &[Vec<f64>]| {
+        let (mut bench, _, results, ..) = run(x);
+        results.into_iter().flat_map(|result| bench.get(result)).collect()
+    };
+    check("add layer norm", &inputs, &w, &mut forward, &analytic);
+}
+
+#[test]
 fn softmax_and_log_softmax() {
     let (rows, cols) = (4, 9);
     let inputs = [random(rows * cols, 1).iter().map(|x| 3.0 * x).collect::<Vec<_>>()];

@@ -1,6 +1,6 @@
 //! Sums, and products with a number.
 
-use crate::device::Kernel;
+use crate::device::{DType, Kernel};
 use crate::train::context::Context;
 use crate::train::error::OpResult;
 use crate::train::tape::Gradients;
@@ -37,13 +37,24 @@ impl Context {
                         let sum = cx.sum_rows(&grad, repeats, shape, "sum over the batch")?;
                         Some(cx.cast_gradient(&sum, b_dtype)?)
                     }
-                    Some(_) => Some(cx.cast_gradient(&grad, b_dtype)?),
+                    Some(_) => Some(cx.narrowed(&grad, b_dtype)?),
                     None => None,
                 };
                 Ok([Some(to_a), to_b, None])
             });
+            if !broadcast && b.requires_grad() {
+                cx.tape.want_copy(source, b_dtype);
+            }
             Ok(output.with_source(source))
         })
+    }
+
+    /// The gradient of the op that goes backward, in another type: the copy that came with it, or a cast.
+    pub(super) fn narrowed(&mut self, gradient: &Tensor, dtype: DType) -> OpResult<Tensor> {
+        match self.gradient_copy.take().filter(|copy| copy.dtype() == dtype) {
+            Some(copy) => Ok(copy),
+            None => self.cast_gradient(gradient, dtype),
+        }
     }
 
     /// `a + b` in the place of `a`, for tensors of one shape and type (`a += b`). Saves nothing.

@@ -23,3 +23,4 @@ mod reduce;
 pub(crate) use attention::AttentionChoice;
 pub use attention::{CacheKind, KvCache};
 pub use batch_norm::RunningStatistics;
+pub use norm::{Normalised, Wanted};

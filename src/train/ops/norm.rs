@@ -1,10 +1,27 @@
 //! Layer normalisation.
 
 use crate::device::{DType, Kernel};
-use crate::train::context::Context;
+use crate::train::context::{Context, Saved};
 use crate::train::error::OpResult;
 use crate::train::tape::Gradients;
-use crate::train::tensor::{Shape, Tensor};
+use crate::train::tensor::{Shape, Source, Tensor};
+
+/// In which types a fused norm is asked for under autocast.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// For products only: in 16 bit.
+    Lower,
+    /// For the residual stream too: in f32, with a 16-bit copy for products.
+    Both,
+}
+
+/// A sum and its norm.
+pub struct Normalised {
+    /// What was normalised, to go on as the residual stream.
+    pub sum: Tensor,
+    /// The norm.
+    pub output: Tensor,
+}
 
 impl Context {
     /// Normalises the last dimension of `input`, then scales by `weight` and adds `bias`. Runs in f32 under autocast.
@@ -13,6 +30,9 @@ impl Context {
     /// # Errors
     /// Out of memory, a failed kernel.
     pub fn layer_norm(&mut self, input: &Tensor, weight: &Tensor, bias: &Tensor, eps: f32) -> OpResult<Tensor> {
+        if self.fused && input.dtype() == weight.dtype() {
+            return Ok(self.fused_layer_norm(input, None, [weight, bias], eps, Wanted::Both)?.output);
+        }
         let input = &self.cast_to_f32(input, "layer_norm input")?;
         self.op("layer_norm", |cx| {
             let differentiates = cx.differentiates(&[input, weight, bias]);
@@ -63,6 +83,150 @@ impl Context {
             });
             Ok(output.with_source(source))
         })
+    }
+
+    /// Normalises the sum of `input` and `added`, or `input` itself: `norm(x)` and the `x` that goes on beside it, whose
+    /// gradients meet again in one kernel. To be used in fused mode.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn add_layer_norm(
+        &mut self,
+        input: &Tensor,
+        added: Option<&Tensor>,
+        [weight, bias]: [&Tensor; 2],
+        eps: f32,
+        wanted: Wanted,
+    ) -> OpResult<Normalised> {
+        let widest = added.is_none_or(|added| {
+            added.dtype().size() <= input.dtype().size() && added.shape() == input.shape() && added.is_contiguous()
+        });
+        if input.dtype() == weight.dtype() && widest {
+            return self.fused_layer_norm(input, added, [weight, bias], eps, wanted);
+        }
+        let sum = added.map_or_else(|| Ok(input.clone()), |added| self.add(input, added))?;
+        let output = self.layer_norm(&sum, weight, bias, eps)?;
+        Ok(Normalised { sum, output })
+    }
+
+    /// The same for inputs in the type of the parameters. Saves the sum, and mean and reciprocal deviation of every row.
+    fn fused_layer_norm(
+        &mut self,
+        input: &Tensor,
+        added: Option<&Tensor>,
+        [weight, bias]: [&Tensor; 2],
+        eps: f32,
+        wanted: Wanted,
+    ) -> OpResult<Normalised> {
+        self.op("add_layer_norm", |cx| {
+            let lower = cx.autocast.dtype().filter(|_| input.dtype() == DType::F32);
+            let (shape, dtype, cols) = (input.shape(), input.dtype(), input.shape().last());
+            let statistics = if dtype == DType::F64 { DType::F64 } else { DType::F32 };
+            let rows = Shape::new(&[shape.rows()]);
+            let src = cx.contiguous(input, "contiguous input")?;
+            let sum = match added {
+                Some(_) => cx.activation(shape, dtype, "sum")?,
+                None => src.clone(),
+            };
+            let (output_type, copy_type) = match (lower, wanted) {
+                (Some(lower), Wanted::Lower) => (lower, None),
+                _ => (dtype, lower),
+            };
+            let output = cx.activation(shape, output_type, "layer_norm output")?;
+            let copy = copy_type.map(|lower| cx.activation(shape, lower, "layer_norm output in 16 bit")).transpose()?;
+            let mean = cx.activation(rows, statistics, "mean")?;
+            let rstd = cx.activation(rows, statistics, "rstd")?;
+            cx.launch(&Kernel::AddLayerNorm {
+                src: src.operand(),
+                add: added.map(|added| (added.operand(), sum.operand())),
+                weight: weight.operand(),
+                bias: bias.operand(),
+                dst: output.operand(),
+                copy: copy.as_ref().map(Tensor::operand),
+                mean: mean.operand(),
+                rstd: rstd.operand(),
+                cols,
+                eps,
+            })?;
+            if !cx.differentiates(&[input, added.unwrap_or(input), weight, bias]) {
+                if let Some(copy) = copy {
+                    cx.autocast.keep_twin(&output, copy);
+                }
+                return Ok(Normalised { sum, output });
+            }
+            let saved = [cx.save(&sum)?, cx.save(weight)?, cx.save(&mean)?, cx.save(&rstd)?];
+            let sum = sum.with_source(added.map_or(input.source(), |added| cx.record_sum(input, added)));
+            let to = sum.source();
+            let inputs = [Some(&sum), Some(weight), Some(bias)];
+            let source = cx.record("add_layer_normBackward", inputs, move |cx, grads| {
+                cx.fused_layer_norm_backward(&saved, grads, to, cols)
+            });
+            let output = output.with_source(source);
+            if let Some(copy) = copy {
+                cx.autocast.keep_twin(&output, copy.with_source(source).with_slot(1));
+            }
+            Ok(Normalised { sum: sum.with_source(source).with_slot(2), output })
+        })
+    }
+
+    /// Puts the sum of two tensors on the tape, whose gradients are the sum's.
+    fn record_sum(&mut self, input: &Tensor, added: &Tensor) -> Source {
+        let (dtype, wanted) = (added.dtype(), added.requires_grad());
+        let source = self.record("addBackward", [Some(input), Some(added), None], move |cx, [grad, ..]| {
+            let Some(grad) = grad else { return Ok(Gradients::default()) };
+            let to_added = wanted.then(|| cx.narrowed(&grad, dtype)).transpose()?;
+            Ok([Some(grad), to_added, None])
+        });
+        if wanted {
+            self.tape.want_copy(source, dtype);
+        }
+        source
+    }
+
+    /// `grads` are those of the result, of its 16-bit copy, and of the sum where it went on.
+    fn fused_layer_norm_backward(
+        &mut self,
+        saved: &[Saved; 4],
+        grads: Gradients,
+        to: Source,
+        cols: usize,
+    ) -> OpResult<Gradients> {
+        let [grad, of_copy, residual] = grads;
+        let (grad, second) = match (grad, of_copy) {
+            (Some(grad), second) => (grad, second),
+            (None, Some(grad)) => (grad, None),
+            (None, None) => return Ok([residual, None, None]),
+        };
+        let [src, weight, mean, rstd] = saved;
+        let (src, weight) = (src.unpack(self)?, weight.unpack(self)?);
+        let (mean, rstd) = (mean.unpack(self)?, rstd.unpack(self)?);
+        // The gradient that went past the norm gives its place to the sum, where nobody else holds it.
+        let dsrc = match &residual {
+            Some(residual) if residual.is_exclusive() => residual.clone(),
+            _ => self.temporary(src.shape(), src.dtype(), "input gradient")?,
+        };
+        let copy = self.tape.wanted_copy(to).filter(|dtype| *dtype != src.dtype());
+        let copy = copy.map(|dtype| self.temporary(src.shape(), dtype, "input gradient in 16 bit")).transpose()?;
+        let dweight = self.temporary(weight.shape(), weight.dtype(), "weight gradient")?;
+        let dbias = self.temporary(weight.shape(), weight.dtype(), "bias gradient")?;
+        self.launch(&Kernel::AddLayerNormBackward {
+            grad: grad.operand(),
+            second: second.as_ref().map(Tensor::operand),
+            residual: residual.as_ref().map(Tensor::operand),
+            src: src.operand(),
+            mean: mean.operand(),
+            rstd: rstd.operand(),
+            weight: weight.operand(),
+            dsrc: dsrc.operand(),
+            copy: copy.as_ref().map(Tensor::operand),
+            dweight: dweight.operand(),
+            dbias: dbias.operand(),
+            cols,
+        })?;
+        if let Some(copy) = copy {
+            self.tape.deliver_copy(to, copy);
+        }
+        Ok([Some(dsrc), Some(dweight), Some(dbias)])
     }
 
     /// Gradients of weight and bias over very many rows of few columns are summed by groups of rows, then over the groups.

@@ -9,12 +9,15 @@ use crate::device::cpu::cores::Cores;
 use crate::device::cpu::operand::{Access, KernelResult, View, require};
 use crate::device::cpu::real::{Real, sum_by, with_scratch};
 
-/// The operands of [`crate::device::Kernel::LayerNorm`].
+/// The operands of [`crate::device::Kernel::AddLayerNorm`].
 pub(super) struct Forward<T> {
     pub(super) src: T,
+    /// What is added, and where the sum goes.
+    pub(super) add: Option<(T, T)>,
     pub(super) weight: T,
     pub(super) bias: T,
     pub(super) dst: T,
+    pub(super) copy: Option<T>,
     pub(super) mean: T,
     pub(super) rstd: T,
 }
@@ -26,15 +29,22 @@ pub(super) fn forward(
     cols: usize,
     eps: f32,
 ) -> KernelResult {
-    let &Forward { src, weight, bias, dst, mean, rstd } = operands;
+    let &Forward { src, add, weight, bias, dst, copy, mean, rstd } = operands;
     let rows = rows_of(&src, cols)?;
-    let fits = dst.len == src.len && weight.len == cols && bias.len == cols && mean.len == rows && rstd.len == rows;
+    let fits =
+        [Some(dst), copy, add.map(|(add, _)| add), add.map(|(_, sum)| sum)].iter().flatten().all(|x| x.len == src.len)
+            && weight.len == cols
+            && bias.len == cols
+            && mean.len == rows
+            && rstd.len == rows;
     require(fits, || format!("operands don't fit {rows} rows of {cols}"))?;
     let views = Forward {
         src: access.read(&src)?,
+        add: add.map(|(add, sum)| Ok((access.read(&add)?, access.write(&sum)?))).transpose()?,
         weight: access.read(&weight)?,
         bias: access.read(&bias)?,
         dst: access.write(&dst)?,
+        copy: copy.map(|copy| access.write(&copy)).transpose()?,
         mean: access.write(&mean)?,
         rstd: access.write(&rstd)?,
     };
@@ -53,10 +63,19 @@ fn forward_rows<R: Real>(cores: &Cores, views: &Forward<View<'_>>, rows: usize, 
             cores,
             [rows, cols],
             0.5,
-            cols,
+            2 * cols,
             #[inline(always)]
-            |row, x: &mut [R]| {
+            |row, scratch: &mut [R]| {
+                let (x, added) = scratch.split_at_mut(cols);
                 R::load(&views.src, row * cols, x);
+                if let Some((add, sum)) = &views.add {
+                    R::load(add, row * cols, added);
+                    x.iter_mut().zip(added.iter()).for_each(|(x, &added)| *x += added);
+                    R::store(sum, row * cols, x);
+                    // Normalised is the sum as it is kept.
+                    R::load(sum, row * cols, x);
+                }
+                let x = &mut *x;
                 let mean = sum_by(
                     cols,
                     #[inline(always)]
@@ -72,6 +91,9 @@ fn forward_rows<R: Real>(cores: &Cores, views: &Forward<View<'_>>, rows: usize, 
                     *x = (*x - mean) * rstd * w + b;
                 }
                 R::store(&views.dst, row * cols, x);
+                if let Some(copy) = &views.copy {
+                    R::store(copy, row * cols, x);
+                }
                 R::store(&views.mean, row, &[mean]);
                 R::store(&views.rstd, row, &[rstd]);
             },
@@ -79,7 +101,15 @@ fn forward_rows<R: Real>(cores: &Cores, views: &Forward<View<'_>>, rows: usize, 
     });
 }
 
-/// The operands of [`crate::device::Kernel::LayerNormBackward`].
+/// Operands that only [`crate::device::Kernel::AddLayerNormBackward`] has.
+#[derive(Clone, Copy)]
+pub(super) struct Optional<T> {
+    pub(super) second: Option<T>,
+    pub(super) residual: Option<T>,
+    pub(super) copy: Option<T>,
+}
+
+/// The operands of [`crate::device::Kernel::AddLayerNormBackward`].
 pub(super) struct Backward<T> {
     pub(super) grad: T,
     pub(super) src: T,
@@ -89,6 +119,7 @@ pub(super) struct Backward<T> {
     pub(super) dsrc: T,
     pub(super) dweight: T,
     pub(super) dbias: T,
+    pub(super) optional: Optional<T>,
 }
 
 pub(super) fn backward(
@@ -97,9 +128,11 @@ pub(super) fn backward(
     operands: &Backward<Operand>,
     cols: usize,
 ) -> KernelResult {
-    let &Backward { grad, src, mean, rstd, weight, dsrc, dweight, dbias } = operands;
+    let &Backward { grad, src, mean, rstd, weight, dsrc, dweight, dbias, optional } = operands;
+    let Optional { second, residual, copy } = optional;
     let rows = rows_of(&src, cols)?;
-    let fits = grad.len == src.len
+    let fits = [second, residual, copy].iter().flatten().all(|x| x.len == src.len)
+        && grad.len == src.len
         && dsrc.len == src.len
         && [mean.len, rstd.len] == [rows; 2]
         && [weight.len, dweight.len, dbias.len] == [cols; 3];
@@ -113,6 +146,11 @@ pub(super) fn backward(
         dsrc: access.write(&dsrc)?,
         dweight: access.write(&dweight)?,
         dbias: access.write(&dbias)?,
+        optional: Optional {
+            second: second.map(|second| access.read(&second)).transpose()?,
+            residual: residual.map(|residual| access.read(&residual)).transpose()?,
+            copy: copy.map(|copy| access.write(&copy)).transpose()?,
+        },
     };
     real!([grad.dtype, src.dtype, weight.dtype, dsrc.dtype, dweight.dtype], backward_rows(cores, &views, rows, cols));
     Ok(())
@@ -144,13 +182,18 @@ fn backward_rows<R: Real>(cores: &Cores, views: &Backward<View<'_>>, rows: usize
                         sums.fill(R::ZERO);
                         let (dweight, dbias) = sums.split_at_mut(cols);
                         with_scratch(
-                            2 * cols,
+                            3 * cols,
                             #[inline(always)]
                             |scratch: &mut [R]| {
-                                let (x, g) = scratch.split_at_mut(cols);
+                                let (x, rest) = scratch.split_at_mut(cols);
+                                let (g, other) = rest.split_at_mut(cols);
                                 for row in block * each..rows.min((block + 1) * each) {
                                     R::load(&views.src, row * cols, x);
                                     R::load(&views.grad, row * cols, g);
+                                    if let Some(second) = &views.optional.second {
+                                        R::load(second, row * cols, other);
+                                        g.iter_mut().zip(other.iter()).for_each(|(g, &other)| *g += other);
+                                    }
                                     let mut statistics = [R::ZERO; 2];
                                     R::load(&views.mean, row, &mut statistics[..1]);
                                     R::load(&views.rstd, row, &mut statistics[1..]);
@@ -176,7 +219,14 @@ fn backward_rows<R: Real>(cores: &Cores, views: &Backward<View<'_>>, rows: usize
                                     for (g, &x) in g.iter_mut().zip(x.iter()) {
                                         *g = rstd * (*g - of_grad - x * of_both);
                                     }
+                                    if let Some(residual) = &views.optional.residual {
+                                        R::load(residual, row * cols, other);
+                                        g.iter_mut().zip(other.iter()).for_each(|(g, &other)| *g += other);
+                                    }
                                     R::store(&views.dsrc, row * cols, g);
+                                    if let Some(copy) = &views.optional.copy {
+                                        R::store(copy, row * cols, g);
+                                    }
                                 }
                             },
                         );

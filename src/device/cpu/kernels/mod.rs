@@ -88,11 +88,34 @@ pub(super) fn run(kernel: &Kernel<'_>, arena: &Arena, cores: &Cores) -> KernelRe
             activation::gelu_backward(cores, in_place(), src, grad, dst, tanh)
         }
         Kernel::LayerNorm { src, weight, bias, dst, mean, rstd, cols, eps } => {
-            let operands = layer_norm::Forward { src, weight, bias, dst, mean, rstd };
+            let operands = layer_norm::Forward { src, add: None, weight, bias, dst, copy: None, mean, rstd };
+            layer_norm::forward(cores, in_place(), &operands, cols, eps)
+        }
+        Kernel::AddLayerNorm { src, add, weight, bias, dst, copy, mean, rstd, cols, eps } => {
+            let operands = layer_norm::Forward { src, add, weight, bias, dst, copy, mean, rstd };
             layer_norm::forward(cores, in_place(), &operands, cols, eps)
         }
         Kernel::LayerNormBackward { grad, src, mean, rstd, weight, dsrc, dweight, dbias, cols } => {
-            let operands = layer_norm::Backward { grad, src, mean, rstd, weight, dsrc, dweight, dbias };
+            let optional = layer_norm::Optional { second: None, residual: None, copy: None };
+            let operands = layer_norm::Backward { grad, src, mean, rstd, weight, dsrc, dweight, dbias, optional };
+            layer_norm::backward(cores, in_place(), &operands, cols)
+        }
+        Kernel::AddLayerNormBackward {
+            grad,
+            second,
+            residual,
+            src,
+            mean,
+            rstd,
+            weight,
+            dsrc,
+            copy,
+            dweight,
+            dbias,
+            cols,
+        } => {
+            let optional = layer_norm::Optional { second, residual, copy };
+            let operands = layer_norm::Backward { grad, src, mean, rstd, weight, dsrc, dweight, dbias, optional };
             layer_norm::backward(cores, in_place(), &operands, cols)
         }
         Kernel::Embedding { weight, indices, dst, width } => {

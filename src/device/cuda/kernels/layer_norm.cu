@@ -1,19 +1,6 @@
 // Layer normalisation. Rows of a multiple of 16 bytes wait in registers, of a warp or of a block, from when they are
 // read until they are written; other rows are read several times.
 
-// The sum over a warp or a block, in every thread of it.
-template <bool BLOCK> __device__ __forceinline__ f32 sum_over(f32 x) {
-    if constexpr (BLOCK) {
-        return block_reduce<Sum>(x);
-    } else {
-        return warp_reduce<Sum>(x);
-    }
-}
-
-// The place of this thread among those that share a row, and their number.
-template <bool BLOCK> __device__ __forceinline__ u32 lane() { return BLOCK ? threadIdx.x : threadIdx.x % 32; }
-template <bool BLOCK> __device__ __forceinline__ u32 lanes() { return BLOCK ? blockDim.x : 32; }
-
 // Normalises a row of up to 32 elements for each thread of a warp or a block.
 template <class T, class W, bool BLOCK>
 __device__ void forward_held(
@@ -88,8 +75,6 @@ __device__ void forward_any(
     }
 }
 
-extern __shared__ __align__(16) f32 dynamic[];
-
 // The gradients of rows, of every n-th by one warp or block, whose threads hold K vectors of the row each. Each thread
 // sums what its columns give to the gradients of weight and bias; `partial` gets the sums of each block: of the weight,
 // then of the bias.
@@ -140,41 +125,7 @@ __device__ void backward_held(
             store_f32(dsrc + start + col, g[k]);
         }
     }
-    partial += u64(blockIdx.x) * 2 * cols;
-    if constexpr (BLOCK) {
-#pragma unroll
-        for (int k = 0; k < K; k++) {
-            const u32 col = (lane<BLOCK>() + k * lanes<BLOCK>()) * N;
-            if (col >= cols) continue;
-            store_f32(partial + col, dweight[k]);
-            store_f32(partial + cols + col, dbias[k]);
-        }
-    } else {
-        // One warp after the other adds its sums.
-        for (u32 turn = 0; turn < warps; turn++) {
-            __syncthreads();
-            if (warp != turn) continue;
-#pragma unroll
-            for (int k = 0; k < K; k++) {
-                const u32 col = (lane<BLOCK>() + k * lanes<BLOCK>()) * N;
-                if (col >= cols) continue;
-                if (turn > 0) {
-                    f32 w[N], b[N];
-                    load_f32(dynamic + col, w);
-                    load_f32(dynamic + cols + col, b);
-#pragma unroll
-                    for (int i = 0; i < N; i++) {
-                        dweight[k][i] += w[i];
-                        dbias[k][i] += b[i];
-                    }
-                }
-                store_f32(dynamic + col, dweight[k]);
-                store_f32(dynamic + cols + col, dbias[k]);
-            }
-        }
-        __syncthreads();
-        for (u32 i = threadIdx.x; i < 2 * cols; i += blockDim.x) partial[i] = dynamic[i];
-    }
+    keep_sums<K, N, BLOCK>(dweight, dbias, partial, cols);
 }
 
 // The gradient of a row of any length and place by a block.
@@ -196,17 +147,6 @@ __device__ void backward_any(
         const f32 x = (to_f32(src[start + col]) - mean) * rstd;
         dsrc[start + col] = from_f32<T>(rstd * (g - of_grad - x * of_both));
     }
-}
-
-// The sums of 32 columns of a block of 32 warps: warp w returns that of column w. Thread t brings a part of column
-// t % 32.
-__device__ f32 sum_columns(f32 part) {
-    __shared__ f32 tile[32][33];
-    const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    __syncthreads();
-    tile[warp][lane] = part;
-    __syncthreads();
-    return warp_reduce<Sum>(tile[lane][warp]);
 }
 
 // What `each` rows from blockIdx.y · each on give to the gradients of weight and bias, for rows of any length and

@@ -32,7 +32,7 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
 }
 
 /// All operands begin where vectors do, and rows are whole numbers of vectors.
-fn vectors(rows: &Rows, operands: &[&Operand]) -> bool {
+pub(super) fn vectors(rows: &Rows, operands: &[&Operand]) -> bool {
     rows.cols.is_multiple_of(rows.vector) && operands.iter().all(|operand| place(operand) == 0)
 }
 
@@ -51,17 +51,22 @@ fn forward(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Option<Result<(), Refu
         return Some(Ok(()));
     }
     let vectors = vectors(&rows, &[src, weight, bias, dst]);
-    let (name, grid) = if vectors && rows.cols <= WARP_ROW {
-        ("layer_norm_warp", Grid::row(blocks_of(rows.rows, THREADS as usize / 32), THREADS))
-    } else if vectors && rows.cols <= BLOCK_ROW {
-        ("layer_norm_block", Grid::row(rows.grid, threads_of(rows.cols / rows.vector)))
-    } else {
-        ("layer_norm_any", Grid::row(rows.grid, threads_of(rows.cols)))
-    };
+    let (name, grid) = forms(&rows, vectors, ["layer_norm_warp", "layer_norm_block", "layer_norm_any"]);
     let operands = [src, weight, bias, dst, mean, rstd];
     let arguments = operands.iter().fold(Arguments::new(), |arguments, operand| arguments.operand(operand));
     let arguments = &mut arguments.count(rows.rows).int(rows.width).float(*eps);
     Some(queue.launch(name, &[src.dtype, weight.dtype], grid, arguments))
+}
+
+/// Which of the forms goes through these rows: by warps, by blocks, or for rows of any length and place.
+pub(super) fn forms(rows: &Rows, vectors: bool, [warp, block, any]: [&'static str; 3]) -> (&'static str, Grid) {
+    if vectors && rows.cols <= WARP_ROW {
+        (warp, Grid::row(blocks_of(rows.rows, THREADS as usize / 32), THREADS))
+    } else if vectors && rows.cols <= BLOCK_ROW {
+        (block, Grid::row(rows.grid, threads_of(rows.cols / rows.vector)))
+    } else {
+        (any, Grid::row(rows.grid, threads_of(rows.cols)))
+    }
 }
 
 /// `None` where there is no kernel for these operands.
@@ -79,35 +84,40 @@ fn backward(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Option<Result<(), Ref
     let operands = [grad, src, mean, rstd, weight, dsrc];
     let summed = if rows.rows == 0 {
         queue.scratch(0).map(|partial| (partial, 0))
-    } else if vectors(&rows, &[grad, src, weight, dsrc]) && rows.cols <= BACKWARD.0 * BACKWARD.1 {
+    } else if vectors(&rows, &[grad, src, weight, dsrc]) && fits_backward(&rows) {
         held(queue, &rows, operands)
     } else {
         any(queue, &rows, operands)
     };
-    Some(summed.and_then(|(partial, parts)| {
-        let grid = Grid::row(blocks_of(2 * rows.cols, COLUMNS), COLUMN_THREADS);
-        let arguments = Arguments::new().at(partial).operand(dweight).operand(dbias).int(parts).int(rows.width);
-        queue.launch("layer_norm_joined", &[dweight.dtype], grid, &mut { arguments })
-    }))
+    Some(summed.and_then(|summed| join(queue, &rows, summed, [dweight, dbias])))
+}
+
+/// Sums up the sums of `parts` at `partial`.
+pub(super) fn join(
+    queue: &mut Queue<'_>,
+    rows: &Rows,
+    (partial, parts): (Address, u32),
+    [dweight, dbias]: [&Operand; 2],
+) -> Result<(), Refusal> {
+    let grid = Grid::row(blocks_of(2 * rows.cols, COLUMNS), COLUMN_THREADS);
+    let arguments = Arguments::new().at(partial).operand(dweight).operand(dbias).int(parts).int(rows.width);
+    queue.launch("layer_norm_joined", &[dweight.dtype], grid, &mut { arguments })
+}
+
+/// Registers hold a row and its gradient.
+pub(super) const fn fits_backward(rows: &Rows) -> bool {
+    rows.cols <= BACKWARD.0 * BACKWARD.1
 }
 
 /// Room for `parts` sums of what the rows give to the gradients of weight and bias.
-fn room(queue: &mut Queue<'_>, parts: u32, rows: &Rows) -> Result<Address, Refusal> {
+pub(super) fn room(queue: &mut Queue<'_>, parts: u32, rows: &Rows) -> Result<Address, Refusal> {
     queue.scratch(parts as usize * 2 * rows.cols * 4)
 }
 
 /// Goes backward through rows that registers hold; tells where sums of the columns are, and how many.
 fn held(queue: &mut Queue<'_>, rows: &Rows, operands: [&Operand; 6]) -> Result<(Address, u32), Refusal> {
-    let multiprocessors = queue.multiprocessors() as usize;
-    let (name, grid) = if rows.cols <= WARP_ROW {
-        let blocks = rows.rows.div_ceil(THREADS as usize / 32).min(RESIDENT * multiprocessors);
-        let shared = blocks_of(2 * 4 * rows.cols, 1);
-        ("layer_norm_backward_warp", Grid::row(blocks_of(blocks, 1), THREADS).with_shared(shared))
-    } else {
-        let threads = 32 * blocks_of(rows.cols, BACKWARD.0 * 32);
-        let blocks = rows.rows.min((BACKWARD.1 / threads as usize).max(1) * multiprocessors);
-        ("layer_norm_backward_block", Grid::row(blocks_of(blocks, 1), threads))
-    };
+    let forms = ["layer_norm_backward_warp", "layer_norm_backward_block"];
+    let (name, grid) = backward_forms(rows, queue.multiprocessors() as usize, forms);
     let parts = grid.blocks[0];
     let partial = room(queue, parts, rows)?;
     let arguments = operands.iter().fold(Arguments::new(), |arguments, operand| arguments.operand(operand));
@@ -117,14 +127,37 @@ fn held(queue: &mut Queue<'_>, rows: &Rows, operands: [&Operand; 6]) -> Result<(
     Ok((partial, parts))
 }
 
+/// Which of the forms goes backward through these rows: by warps or by blocks.
+pub(super) fn backward_forms(
+    rows: &Rows,
+    multiprocessors: usize,
+    [warp, block]: [&'static str; 2],
+) -> (&'static str, Grid) {
+    if rows.cols <= WARP_ROW {
+        let blocks = rows.rows.div_ceil(THREADS as usize / 32).min(RESIDENT * multiprocessors);
+        let shared = blocks_of(2 * 4 * rows.cols, 1);
+        (warp, Grid::row(blocks_of(blocks, 1), THREADS).with_shared(shared))
+    } else {
+        let threads = 32 * blocks_of(rows.cols, BACKWARD.0 * 32);
+        let blocks = rows.rows.min((BACKWARD.1 / threads as usize).max(1) * multiprocessors);
+        (block, Grid::row(blocks_of(blocks, 1), threads))
+    }
+}
+
+/// Parts that the columns of rows of any length and place are summed in: rows of each, and the grid.
+pub(super) fn column_parts(rows: &Rows) -> (usize, Grid) {
+    let each = rows.rows.div_ceil(128).max(64);
+    let blocks = [blocks_of(rows.cols, COLUMNS), blocks_of(rows.rows, each), 1];
+    (each, Grid { blocks, threads: COLUMN_THREADS, shared: 0 })
+}
+
 /// The same for rows of any length and place.
 fn any(queue: &mut Queue<'_>, rows: &Rows, operands: [&Operand; 6]) -> Result<(Address, u32), Refusal> {
     let [grad, src, mean, rstd, weight, _] = operands;
-    let each = rows.rows.div_ceil(128).max(64);
-    let parts = blocks_of(rows.rows, each);
+    let (each, grid) = column_parts(rows);
+    let parts = grid.blocks[1];
     let partial = room(queue, parts, rows)?;
     // First: the source's gradient may take the place of what it is made of.
-    let grid = Grid { blocks: [blocks_of(rows.cols, COLUMNS), parts, 1], threads: COLUMN_THREADS, shared: 0 };
     let arguments = Arguments::new().operand(grad).operand(src).operand(mean).operand(rstd).at(partial);
     let arguments = &mut arguments.count(rows.rows).count(each).int(rows.width);
     queue.launch("layer_norm_columns", &[src.dtype], grid, arguments)?;

@@ -1,6 +1,7 @@
 //! CUDA C for every [`Kernel`], and what launches it. All kernels compute in f32 and convert elements as they are loaded
 //! and stored; sums run in a fixed order, so that a run can be repeated bit for bit.
 
+mod add_layer_norm;
 mod attention;
 mod batch_norm;
 mod classifier;
@@ -25,6 +26,7 @@ pub(super) const PRELUDE: &str = include_str!("prelude.cuh");
 
 /// The translation units, each compiled by itself.
 pub(super) const UNITS: &[(&str, &str)] = &[
+    ("add_layer_norm", concat!(include_str!("layer_norm.cuh"), include_str!("add_layer_norm.cu"))),
     ("attention", concat!(include_str!("attention.cuh"), include_str!("attention.cu"))),
     ("attention_mma", concat!(include_str!("attention.cuh"), include_str!("attention_mma.cu"))),
     ("batch_norm", include_str!("batch_norm.cu")),
@@ -33,7 +35,7 @@ pub(super) const UNITS: &[(&str, &str)] = &[
     ("elementwise", include_str!("elementwise.cu")),
     ("embedding", include_str!("embedding.cu")),
     ("gemm", include_str!("gemm.cu")),
-    ("layer_norm", include_str!("layer_norm.cu")),
+    ("layer_norm", concat!(include_str!("layer_norm.cuh"), include_str!("layer_norm.cu"))),
     ("loss", include_str!("loss.cu")),
     ("optimizer", include_str!("optimizer.cu")),
     ("pool", include_str!("pool.cu")),
@@ -66,6 +68,7 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
             sums::launch(queue, kernel)
         }
         Kernel::LayerNorm { .. } | Kernel::LayerNormBackward { .. } => layer_norm::launch(queue, kernel),
+        Kernel::AddLayerNorm { .. } | Kernel::AddLayerNormBackward { .. } => add_layer_norm::launch(queue, kernel),
         Kernel::Embedding { .. } | Kernel::EmbeddingBackward { .. } => embedding::launch(queue, kernel),
         Kernel::Attention { .. } | Kernel::AttentionInference { .. } | Kernel::AttentionBackward { .. } => {
             attention::launch(queue, kernel)

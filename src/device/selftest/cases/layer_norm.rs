@@ -26,6 +26,21 @@ const SHAPES: [(usize, usize, Skew); 17] = [
     (7, 5001, Skew::Together(1)),
 ];
 
+/// Which of the optional operands there are: what is added or stands beside, a second type, products' type alone.
+#[derive(Clone, Copy)]
+struct Parts {
+    beside: bool,
+    both: bool,
+    lower: bool,
+}
+
+const PARTS: [Parts; 4] = [
+    Parts { beside: true, both: true, lower: false },
+    Parts { beside: true, both: false, lower: true },
+    Parts { beside: false, both: true, lower: false },
+    Parts { beside: false, both: false, lower: true },
+];
+
 pub(super) fn run(session: &mut Session<'_>) {
     for precision in Precision::FLOATS {
         // Models in 16 bit have parameters of their own type; statistics are always f32.
@@ -33,6 +48,18 @@ pub(super) fn run(session: &mut Session<'_>) {
             let what = format!("{rows} × {cols}");
             forward(session, precision, [rows, cols], &what, skew, Values::Normal(0.3, 1.2));
             backward(session, precision, [rows, cols], skew);
+        }
+        for (rows, cols, skew) in SHAPES {
+            // Under autocast the residual stream stays f32; in models of 16 bit it has their type.
+            for wide in [DType::F32, precision.dtype()] {
+                for parts in PARTS {
+                    add_forward(session, precision, wide, [rows, cols], skew, parts);
+                    add_backward(session, precision, wide, [rows, cols], skew, parts);
+                }
+                if precision == Precision::F32 {
+                    break;
+                }
+            }
         }
         forward(session, precision, [4, 768], "4 × 768 equal", Skew::Aligned, Values::Constant(1.5));
         forward(session, precision, [6, 768], "6 × 768 far from zero", Skew::Aligned, Values::Normal(50.0, 1.0));
@@ -90,4 +117,92 @@ fn backward(session: &mut Session<'_>, precision: Precision, [rows, cols]: [usiz
         dbias: at[dbias],
         cols,
     });
+}
+
+fn add_forward(
+    session: &mut Session<'_>,
+    precision: Precision,
+    wide: DType,
+    [rows, cols]: [usize; 2],
+    skew: Skew,
+    parts: Parts,
+) {
+    let (lower, n) = (precision.dtype(), rows * cols);
+    let what = parts.describe([rows, cols], wide);
+    let mut case = Case::new("add_layer_norm", precision, what).skewed(skew);
+    let src = case.input("src", wide, n, Values::Normal(0.3, 1.2));
+    // The sum may be rounded, and what is normalised with it.
+    let added = parts.beside.then(|| {
+        let add = case.input("add", lower, n, Values::STANDARD);
+        (add, case.output("sum", wide, n, Bound::Sum(2)))
+    });
+    let weight = case.input("weight", wide, cols, Values::Normal(1.0, 0.2));
+    let bias = case.input("bias", wide, cols, Values::Normal(0.0, 0.5));
+    let dst = case.output("dst", if parts.lower { lower } else { wide }, n, Bound::Sum(cols));
+    let copy = parts.both.then(|| case.output("copy", lower, n, Bound::Sum(cols)));
+    let mean = case.output("mean", DType::F32, rows, Bound::Sum(cols));
+    let rstd = case.output("rstd", DType::F32, rows, Bound::Sum(cols));
+    session.check(&case, |at| Kernel::AddLayerNorm {
+        src: at[src],
+        add: added.map(|(add, sum)| (at[add], at[sum])),
+        weight: at[weight],
+        bias: at[bias],
+        dst: at[dst],
+        copy: copy.map(|copy| at[copy]),
+        mean: at[mean],
+        rstd: at[rstd],
+        cols,
+        eps: 1e-5,
+    });
+}
+
+fn add_backward(
+    session: &mut Session<'_>,
+    precision: Precision,
+    wide: DType,
+    [rows, cols]: [usize; 2],
+    skew: Skew,
+    parts: Parts,
+) {
+    let (lower, n) = (precision.dtype(), rows * cols);
+    let what = parts.describe([rows, cols], wide);
+    let mut case = Case::new("add_layer_norm_backward", precision, what).skewed(skew);
+    let grad = case.input("grad", if parts.lower { lower } else { wide }, n, Values::STANDARD);
+    let second = parts.both.then(|| case.input("second", lower, n, Values::STANDARD));
+    let src = case.input("src", wide, n, Values::Normal(0.3, 1.2));
+    let mean = case.input("mean", DType::F32, rows, Values::Normal(0.3, 0.05));
+    let rstd = case.input("rstd", DType::F32, rows, Values::Uniform(0.7, 0.95));
+    let weight = case.input("weight", wide, cols, Values::Normal(1.0, 0.2));
+    // The gradient beside is added to in its place.
+    let dsrc = if parts.beside {
+        case.update("dsrc", wide, n, Values::STANDARD, Bound::Sum(cols))
+    } else {
+        case.output("dsrc", wide, n, Bound::Sum(cols))
+    };
+    let copy = parts.beside.then(|| case.output("copy", lower, n, Bound::Sum(cols)));
+    let dweight = case.output("dweight", wide, cols, Bound::Sum(rows));
+    let dbias = case.output("dbias", wide, cols, Bound::Sum(rows));
+    session.check(&case, |at| Kernel::AddLayerNormBackward {
+        grad: at[grad],
+        second: second.map(|second| at[second]),
+        residual: parts.beside.then(|| at[dsrc]),
+        src: at[src],
+        mean: at[mean],
+        rstd: at[rstd],
+        weight: at[weight],
+        dsrc: at[dsrc],
+        copy: copy.map(|copy| at[copy]),
+        dweight: at[dweight],
+        dbias: at[dbias],
+        cols,
+    });
+}
+
+impl Parts {
+    fn describe(self, [rows, cols]: [usize; 2], wide: DType) -> String {
+        let beside = if self.beside { " + residual" } else { "" };
+        let results = if self.both { ", both types" } else { ", one type" };
+        let stream = if wide == DType::F32 { ", f32 stream" } else { "" };
+        format!("{rows} × {cols}{beside}{results}{stream}")
+    }
 }
