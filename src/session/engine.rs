@@ -40,7 +40,7 @@ pub(super) fn train(
 struct Broken {
     error: BuildError,
     /// Kept as long as somebody looks: letting go of its memory would show.
-    trainer: Option<Trainer>,
+    trainer: Option<Box<Trainer>>,
 }
 
 /// One run, from making the model to the last step.
@@ -73,11 +73,11 @@ fn run(
             Err(TrainError::OutOfMemory { .. }) => {
                 // A device that is gone has no memory to give either.
                 if let Err(error) = trainer.check_device() {
-                    return Err(Broken { error: error.into(), trainer: Some(trainer) });
+                    return Err(Broken { error: error.into(), trainer: Some(Box::new(trainer)) });
                 }
                 rest(gate, &trainer, RunState::OutOfMemory);
             }
-            Err(error) => return Err(Broken { error: BuildError::Train(error), trainer: Some(trainer) }),
+            Err(error) => return Err(Broken { error: BuildError::Train(error), trainer: Some(Box::new(trainer)) }),
         }
     }
     Ok(())
