@@ -161,6 +161,15 @@ pub struct GradScaling {
     pub found_inf: Operand,
 }
 
+/// What the backward pass of a sum needs beside the gradient of its positive part.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ResidualGradient {
+    /// The result of the forward pass: its sign tells which elements passed.
+    pub output: Operand,
+    /// Becomes the gradient of the sum, and so of what was added; may be that of the output.
+    pub dresidual: Operand,
+}
+
 /// A unit of device work. 16-bit operands are read and written as such; arithmetic is in f32 (f64 where any
 /// float operand is f64).
 #[derive(Clone, Debug, PartialEq)]
@@ -379,6 +388,39 @@ pub enum Kernel<'a> {
         eps: f32,
         momentum: f32,
     },
+    /// [`Kernel::BatchNorm`] and what follows it in one pass: the sum with `residual`, where there is one, then
+    /// `x > 0 ? x : slope · x`; a slope of 1 leaves everything as it is.
+    BatchNormActivation {
+        src: Operand,
+        residual: Option<Operand>,
+        weight: Operand,
+        bias: Operand,
+        dst: Operand,
+        mean: Operand,
+        rstd: Operand,
+        running_mean: Operand,
+        running_var: Operand,
+        shape: ChannelShape,
+        eps: f32,
+        momentum: f32,
+        slope: f32,
+    },
+    /// Gradients of [`Kernel::BatchNormActivation`] with respect to its source, weight and bias, and to what was added.
+    /// Without a residual the sign of the output is made again from the source, and `dsrc` may be `grad`.
+    BatchNormActivationBackward {
+        grad: Operand,
+        src: Operand,
+        residual: Option<ResidualGradient>,
+        mean: Operand,
+        rstd: Operand,
+        weight: Operand,
+        bias: Operand,
+        dsrc: Operand,
+        dweight: Operand,
+        dbias: Operand,
+        shape: ChannelShape,
+        slope: f32,
+    },
     /// Normalises each channel by its running statistics, as when evaluating.
     BatchNormInference {
         src: Operand,
@@ -502,6 +544,8 @@ impl Kernel<'_> {
             Self::Conv2dBackwardWeight { .. } => "conv2d_backward_weight",
             Self::ChannelSum { .. } => "channel_sum",
             Self::BatchNorm { .. } => "batch_norm",
+            Self::BatchNormActivation { .. } => "batch_norm_activation",
+            Self::BatchNormActivationBackward { .. } => "batch_norm_activation_backward",
             Self::BatchNormInference { .. } => "batch_norm_inference",
             Self::BatchNormBackward { .. } => "batch_norm_backward",
             Self::BatchNormInferenceBackward { .. } => "batch_norm_inference_backward",

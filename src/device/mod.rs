@@ -27,7 +27,7 @@ use crate::units::{Address, Bytes, StreamId};
 
 pub use kernel::{
     AdamParameters, AttentionShape, DType, GradScaling, HeadView, Kernel, MatrixView, Operand, ParameterUpdate,
-    UpdatePasses,
+    ResidualGradient, UpdatePasses,
 };
 pub use pinned::PinnedMemory;
 pub use profile::{KernelTime, KernelTimes, Profiled};

@@ -5,6 +5,7 @@
 
 use super::kernel::{AttentionShape, DType, Kernel, MatrixView, Operand, ParameterUpdate, UpdatePasses};
 use super::shape::{ChannelShape, ConvShape};
+use crate::units::Address;
 
 /// Kernels that reach the same share of a device's rates.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -77,6 +78,8 @@ pub struct Work {
     pub dispatches: f64,
 }
 
+/// An operand that is not there.
+const NOTHING: Operand = Operand { address: Address(0), dtype: DType::U8, len: 0 };
 /// Enough thread blocks for any device.
 const PLENTY: f64 = 1e9;
 /// Tensors whose addresses fit in the arguments of one multi-tensor kernel (about; it falls with their number of lists).
@@ -275,6 +278,16 @@ impl Kernel<'_> {
                 Work::convolution(shape, grad.dtype, true).launches(1, 0.5)
             }
             Self::BatchNorm { src, shape, .. } => Work::channels(OpClass::BatchNorm, shape, src.dtype, 2),
+            // Statistics, then a pass over everything; the third launch joins what blocks found.
+            Self::BatchNormActivation { src, residual, dst, .. } => {
+                let added = residual.as_ref().unwrap_or(&NOTHING);
+                Work::pass(OpClass::Norm, &[src, src, added, dst]).launches(3, 1.0)
+            }
+            Self::BatchNormActivationBackward { grad, src, residual, dsrc, .. } => {
+                let [output, dresidual] = residual.as_ref().map_or([&NOTHING; 2], |r| [&r.output, &r.dresidual]);
+                let operands = [grad, grad, src, src, output, dresidual, dsrc];
+                Work::pass(OpClass::NormBackward, &operands).launches(3, 1.0)
+            }
             Self::BatchNormInference { src, dst, .. } => Work::elementwise(&[src, dst]),
             Self::BatchNormBackward { src, shape, .. } | Self::BatchNormInferenceBackward { src, shape, .. } => {
                 Work::channels(OpClass::BatchNormBackward, shape, src.dtype, 3)

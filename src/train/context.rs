@@ -15,7 +15,7 @@ use super::memory::Memory;
 use super::offload::{Offloader, Packed};
 use super::ops::{AttentionChoice, KvCache};
 use super::retain::Retained;
-use super::tape::{Backward, Gradients, Leaf, Tape};
+use super::tape::{Backward, Gradients, INPUTS, Leaf, Tape};
 use super::tensor::{Shape, Source, Tensor};
 
 /// What becomes of the tensors that ops save.
@@ -317,23 +317,31 @@ impl Context {
     }
 
     /// Puts an op on the tape and returns where the gradient of its (first) output goes.
-    pub(crate) fn record(
+    pub(crate) fn record<const N: usize>(
         &mut self,
         name: &'static str,
-        inputs: [Option<&Tensor>; 3],
-        backward: impl FnOnce(&mut Self, Gradients) -> OpResult<Gradients> + 'static,
+        inputs: [Option<&Tensor>; N],
+        backward: impl FnOnce(&mut Self, Gradients) -> OpResult<[Option<Tensor>; N]> + 'static,
     ) -> Source {
+        const { assert!(N <= INPUTS) };
         match self.saving {
             Saving::Nothing => Source::Constant,
             Saving::Recompute(_) => Source::Recomputed,
             Saving::Keep | Saving::Offload(_) | Saving::Placeholder(_) => {
-                let sources = inputs.map(|input| input.map_or(Source::Constant, Tensor::source));
+                let mut sources = [Source::Constant; INPUTS];
+                for (source, input) in sources.iter_mut().zip(inputs) {
+                    *source = input.map_or(Source::Constant, Tensor::source);
+                }
                 for source in sources {
                     if let Source::Leaf(index) = source {
                         self.leaves[index].used();
                     }
                 }
-                let backward: Backward = Box::new(backward);
+                let backward: Backward = Box::new(move |cx, gradients| {
+                    let mut all = [const { None }; INPUTS];
+                    all.iter_mut().zip(backward(cx, gradients)?).for_each(|(slot, gradient)| *slot = gradient);
+                    Ok(all)
+                });
                 self.tape.push(name, self.memory.scope(), sources, backward)
             }
         }

@@ -14,16 +14,19 @@ use super::error::OpResult;
 use super::memory::Memory;
 use super::tensor::{Source, Tensor};
 
-/// Gradients with respect to a node's outputs, or its inputs. No op has more than three of either.
+/// Gradients with respect to a node's outputs, or its inputs. Hardly an op has more than three of either.
 pub(crate) type Gradients = [Option<Tensor>; 3];
 
+/// Inputs of a node, at most.
+pub(crate) const INPUTS: usize = 4;
+
 /// Computes the gradients of a node's inputs from those of its outputs.
-pub(crate) type Backward = Box<dyn FnOnce(&mut Context, Gradients) -> OpResult<Gradients>>;
+pub(crate) type Backward = Box<dyn FnOnce(&mut Context, Gradients) -> OpResult<[Option<Tensor>; INPUTS]>>;
 
 struct Node {
     name: &'static str,
     scope: NameId,
-    inputs: [Source; 3],
+    inputs: [Source; INPUTS],
     gradients: Gradients,
     /// The type in which an input wants the gradient of the first output besides its own.
     wants: Option<DType>,
@@ -40,7 +43,7 @@ pub(crate) struct Tape {
 
 impl Tape {
     /// Notes an op; returns where gradients of its first output go.
-    pub fn push(&mut self, name: &'static str, scope: NameId, inputs: [Source; 3], backward: Backward) -> Source {
+    pub fn push(&mut self, name: &'static str, scope: NameId, inputs: [Source; INPUTS], backward: Backward) -> Source {
         let gradients = Gradients::default();
         self.nodes.push(Node { name, scope, inputs, gradients, wants: None, copy: None, backward });
         Source::Node { node: self.nodes.len() - 1, slot: 0 }

@@ -91,14 +91,33 @@ enum Module {
     Function(NameId, Function),
 }
 
+impl Module {
+    /// What is left of negative values, where that is all that it does.
+    const fn slope(&self) -> Option<f32> {
+        match self {
+            Self::Function(_, Function::Relu) => Some(0.0),
+            Self::Function(_, Function::LeakyRelu) => Some(SLOPE),
+            _ => None,
+        }
+    }
+}
+
 /// Modules one after the other.
 struct Network(Vec<Module>);
 
 impl Model for Network {
     fn forward(&self, cx: &mut Context, input: &Tensor, _: bool) -> OpResult<Tensor> {
         let mut x = input.clone();
-        for module in &self.0 {
+        let mut modules = self.0.iter().peekable();
+        while let Some(module) = modules.next() {
             x = match module {
+                Module::Norm(norm) if cx.fuses_norms() => {
+                    let slope = modules.peek().and_then(|next| next.slope());
+                    if slope.is_some() {
+                        modules.next();
+                    }
+                    norm.activated(cx, &x, None, slope.unwrap_or(1.0))?
+                }
                 Module::Convolution(convolution) => convolution.forward(cx, &x)?,
                 Module::Norm(norm) => norm.forward(cx, &x)?,
                 &Module::Function(scope, function) => cx.within(scope, |cx| match function {

@@ -96,6 +96,20 @@ impl Segment for BatchNorm {
     }
 }
 
+impl BatchNorm {
+    /// Norm, sum and activation as one op; only where [`Context::fuses_norms`].
+    pub fn activated(
+        &self,
+        cx: &mut Context,
+        input: &Tensor,
+        residual: Option<&Tensor>,
+        slope: f32,
+    ) -> OpResult<Tensor> {
+        let values = [&self.weight, &self.bias];
+        cx.within(self.scope, |cx| cx.batch_norm_activation(input, values, &self.running, residual, slope))
+    }
+}
+
 /// The largest value of each window.
 pub(super) struct MaxPool {
     pub scope: NameId,

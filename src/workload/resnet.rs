@@ -101,6 +101,12 @@ impl Normed {
         let output = self.convolution.forward(cx, input)?;
         self.norm.forward(cx, &output)
     }
+
+    /// What is left above zero of the norm, or of its sum with `residual`.
+    fn activated(&self, cx: &mut Context, input: &Tensor, residual: Option<&Tensor>) -> OpResult<Tensor> {
+        let output = self.convolution.forward(cx, input)?;
+        self.norm.activated(cx, &output, residual, 0.0)
+    }
 }
 
 /// Three convolutions, the middle one of few channels, and a residual connection around them.
@@ -143,10 +149,30 @@ impl Bottleneck {
     fn relu(&self, cx: &mut Context, y: Tensor) -> OpResult<Tensor> {
         cx.within(self.scope, |cx| cx.relu_in_place(y))
     }
+
+    /// The same where a norm and what follows it are one op.
+    fn fused(&self, cx: &mut Context, x: &Tensor) -> OpResult<Tensor> {
+        let y = self.narrow.activated(cx, x, None)?;
+        let y = {
+            let spatial = self.spatial.activated(cx, &y, None)?;
+            drop(y);
+            spatial
+        };
+        match &self.shortcut {
+            Some(shortcut) => {
+                let residual = shortcut.forward(cx, x)?;
+                self.wide.activated(cx, &y, Some(&residual))
+            }
+            None => self.wide.activated(cx, &y, Some(x)),
+        }
+    }
 }
 
 impl Segment for Bottleneck {
     fn forward(&self, cx: &mut Context, x: &Tensor) -> OpResult<Tensor> {
+        if cx.fuses_norms() {
+            return self.fused(cx, x);
+        }
         let y = self.narrow.forward(cx, x)?;
         let y = self.relu(cx, y)?;
         let y = {
@@ -179,8 +205,12 @@ struct Network {
 impl Model for Network {
     fn forward(&self, cx: &mut Context, images: &Tensor, checkpointing: bool) -> OpResult<Tensor> {
         let mut x = {
-            let stem = self.stem.forward(cx, images)?;
-            let stem = cx.relu_in_place(stem)?;
+            let stem = if cx.fuses_norms() {
+                self.stem.activated(cx, images, None)?
+            } else {
+                let stem = self.stem.forward(cx, images)?;
+                cx.relu_in_place(stem)?
+            };
             cx.max_pool2d(&stem, 3, 2, 1)?
         };
         for block in &self.blocks {

@@ -1,6 +1,6 @@
 //! Batch normalisation.
 
-use crate::device::{ChannelShape, DType, Kernel};
+use crate::device::{ChannelShape, DType, Kernel, ResidualGradient};
 use crate::train::context::Context;
 use crate::train::error::{OpResult, TrainError};
 use crate::train::tape::Gradients;
@@ -104,6 +104,95 @@ impl Context {
                     shape,
                 })?;
                 Ok([Some(dsrc), Some(dweight), Some(dbias)])
+            });
+            Ok(output.with_source(source))
+        })
+    }
+
+    /// Whether a batch norm and what follows it are one op: [`Context::batch_norm_activation`].
+    #[must_use]
+    pub const fn fuses_norms(&self) -> bool {
+        self.fused && self.training
+    }
+
+    /// [`Context::batch_norm`] in training, then the sum with `residual` where there is one, then `x > 0 ? x : slope · x`:
+    /// one op in the place of three.
+    ///
+    /// It saves the input, mean and reciprocal deviation of each channel and, with a residual, the output. In backward the
+    /// output's gradient makes room for that of the sum or of the input, where nobody else needs it.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn batch_norm_activation(
+        &mut self,
+        input: &Tensor,
+        [weight, bias]: [&Tensor; 2],
+        running: &RunningStatistics,
+        residual: Option<&Tensor>,
+        slope: f32,
+    ) -> OpResult<Tensor> {
+        let shape = channels(input)?;
+        self.op("batch_norm_activation", |cx| {
+            cx.launch(&Kernel::AddScalar {
+                src: running.batches.operand(),
+                dst: running.batches.operand(),
+                value: 1.0,
+            })?;
+            let differentiates = cx.differentiates(&[input, weight, bias])
+                || residual.is_some_and(|residual| cx.differentiates(&[residual]));
+            let saved_inputs =
+                if differentiates { Some((cx.save(input)?, cx.save(weight)?, cx.save(bias)?)) } else { None };
+            let output = cx.activation(input.shape(), input.dtype(), "batch_norm output")?;
+            let [mean, rstd] = cx.batch_statistics(input, shape)?;
+            cx.launch(&Kernel::BatchNormActivation {
+                src: input.operand(),
+                residual: residual.map(Tensor::operand),
+                weight: weight.operand(),
+                bias: bias.operand(),
+                dst: output.operand(),
+                mean: mean.operand(),
+                rstd: rstd.operand(),
+                running_mean: running.mean.operand(),
+                running_var: running.variance.operand(),
+                shape,
+                eps: EPS,
+                momentum: MOMENTUM,
+                slope,
+            })?;
+            let Some((saved_src, saved_weight, saved_bias)) = saved_inputs else { return Ok(output) };
+            let saved_statistics = (cx.save(&mean)?, cx.save(&rstd)?);
+            let saved_output = if residual.is_some() { Some(cx.save(&output)?) } else { None };
+            let inputs = [Some(input), Some(weight), Some(bias), residual];
+            let source = cx.record("batch_norm_activationBackward", inputs, move |cx, [grad, ..]| {
+                let Some(grad) = grad else { return Ok([const { None }; 4]) };
+                let (src, weight, bias) = (saved_src.unpack(cx)?, saved_weight.unpack(cx)?, saved_bias.unpack(cx)?);
+                let (mean, rstd) = (saved_statistics.0.unpack(cx)?, saved_statistics.1.unpack(cx)?);
+                let output = match &saved_output {
+                    Some(output) => Some(output.unpack(cx)?),
+                    None => None,
+                };
+                let own = || cx.temporary(src.shape(), src.dtype(), "input gradient");
+                let behind = if grad.is_exclusive() { grad.clone() } else { own()? };
+                let dsrc = if output.is_some() { own()? } else { behind.clone() };
+                let parameter = |what| cx.temporary(weight.shape(), weight.dtype(), what);
+                let (dweight, dbias) = (parameter("weight gradient")?, parameter("bias gradient")?);
+                let residual =
+                    output.map(|output| ResidualGradient { output: output.operand(), dresidual: behind.operand() });
+                cx.launch(&Kernel::BatchNormActivationBackward {
+                    grad: grad.operand(),
+                    src: src.operand(),
+                    residual,
+                    mean: mean.operand(),
+                    rstd: rstd.operand(),
+                    weight: weight.operand(),
+                    bias: bias.operand(),
+                    dsrc: dsrc.operand(),
+                    dweight: dweight.operand(),
+                    dbias: dbias.operand(),
+                    shape,
+                    slope,
+                })?;
+                Ok([Some(dsrc), Some(dweight), Some(dbias), residual.map(|_| behind)])
             });
             Ok(output.with_source(source))
         })

@@ -419,7 +419,7 @@ impl Trainer {
         self.total = None;
         self.cx.retained.keep(self.config.retain);
         self.cx.choose_attention(self.config.attention);
-        self.cx.fused = self.config.fuse && matches!(self.task, Task::Supervised(_));
+        self.cx.fused = self.config.fuse && matches!(self.task, Task::Supervised(_) | Task::Adversarial(_));
         match &mut self.task {
             Task::Supervised(model) => {
                 let model = Rc::clone(model);

@@ -111,12 +111,72 @@ pub(super) fn forward(
     mut access: Access<'_>,
     operands: &Forward<Operand>,
     shape: ChannelShape,
-    [eps, momentum]: [f32; 2],
+    parameters: [f32; 2],
 ) -> KernelResult {
+    let views = forward_views(&mut access, operands, &shape)?;
+    let Forward { src, weight, bias, dst, .. } = operands;
+    let dtypes = [src.dtype, weight.dtype, bias.dtype, dst.dtype];
+    real!(dtypes, normalise(cores, &views, None, shape, parameters.map(f64::from)));
+    Ok(())
+}
+
+/// What follows a normalisation in the same pass: the sum with a residual, and a factor on what is not positive.
+pub(super) struct Tail<T> {
+    pub(super) residual: Option<T>,
+    pub(super) slope: f32,
+}
+
+impl Tail<View<'_>> {
+    /// Does it to a line of normalised elements from `start` on.
+    #[inline(always)]
+    fn follow<R: Real>(&self, y: &mut [R], start: usize, buffer: &mut [R]) {
+        if let Some(residual) = &self.residual {
+            let added = elements(residual, start, buffer);
+            y.iter_mut().zip(added).for_each(|(y, &x)| *y += x);
+        }
+        y.iter_mut().for_each(|y| *y = pass(*y, *y, self.slope));
+    }
+}
+
+/// `x`, or `slope` of it where `sign` is not positive. A NaN stays one.
+#[inline(always)]
+fn pass<R: Real>(x: R, sign: R, slope: f32) -> R {
+    if sign <= R::ZERO {
+        // An infinity is cut off too.
+        if slope == 0.0 { R::ZERO } else { x * R::of(f64::from(slope)) }
+    } else {
+        x
+    }
+}
+
+pub(super) fn activated(
+    cores: &Cores,
+    mut access: Access<'_>,
+    operands: &Forward<Operand>,
+    tail: &Tail<Operand>,
+    shape: ChannelShape,
+    parameters: [f32; 2],
+) -> KernelResult {
+    let added: Vec<&Operand> = tail.residual.iter().collect();
+    check(&shape, &added, &[])?;
+    let views = forward_views(&mut access, operands, &shape)?;
+    let residual = tail.residual.as_ref().map(|residual| access.read(residual)).transpose()?;
+    let tail = Tail { residual, slope: tail.slope };
+    let Forward { src, weight, bias, dst, .. } = operands;
+    let dtypes = [src.dtype, weight.dtype, bias.dtype, dst.dtype];
+    real!(dtypes, normalise(cores, &views, Some(&tail), shape, parameters.map(f64::from)));
+    Ok(())
+}
+
+fn forward_views<'a>(
+    access: &mut Access<'a>,
+    operands: &Forward<Operand>,
+    shape: &ChannelShape,
+) -> KernelResult<Forward<View<'a>>> {
     let Forward { src, weight, bias, dst, mean, rstd, running_mean, running_var } = operands;
-    check(&shape, &[src, dst], &[weight, bias, mean, rstd, running_mean, running_var])?;
+    check(shape, &[src, dst], &[weight, bias, mean, rstd, running_mean, running_var])?;
     require(shape.per_channel() > 1, || format!("{shape:?} has no variance: more than one element is needed"))?;
-    let views = Forward {
+    Ok(Forward {
         src: access.read(src)?,
         weight: access.read(weight)?,
         bias: access.read(bias)?,
@@ -125,13 +185,16 @@ pub(super) fn forward(
         rstd: access.write(rstd)?,
         running_mean: access.write(running_mean)?,
         running_var: access.write(running_var)?,
-    };
-    let parameters = [eps, momentum].map(f64::from);
-    real!([src.dtype, weight.dtype, bias.dtype, dst.dtype], normalise(cores, &views, shape, parameters));
-    Ok(())
+    })
 }
 
-fn normalise<R: Real>(cores: &Cores, views: &Forward<View<'_>>, shape: ChannelShape, [eps, momentum]: [f64; 2]) {
+fn normalise<R: Real>(
+    cores: &Cores,
+    views: &Forward<View<'_>>,
+    tail: Option<&Tail<View<'_>>>,
+    shape: ChannelShape,
+    [eps, momentum]: [f64; 2],
+) {
     let momentum = R::of(momentum);
     for_blocks(
         cores,
@@ -172,16 +235,17 @@ fn normalise<R: Real>(cores: &Cores, views: &Forward<View<'_>>, shape: ChannelSh
             R::load(&views.weight, first, scale);
             scale.iter_mut().zip(&*variance).for_each(|(scale, &rstd)| *scale *= rstd);
             R::load(&views.bias, first, shift);
-            apply(&block, [&views.src, &views.dst], [mean, scale, shift], [sums, centre, buffer, out]);
+            apply(&block, [&views.src, &views.dst], tail, [mean, scale, shift], [sums, centre, buffer, out]);
         },
     );
 }
 
-/// Stores (x − mean)·scale + shift; lines are scratch.
+/// Stores (x − mean)·scale + shift, or what a tail makes of it; lines are scratch.
 #[inline(always)]
 fn apply<R: Real>(
     block: &Block,
     [src, dst]: [&View<'_>; 2],
+    tail: Option<&Tail<View<'_>>>,
     [mean, scale, shift]: [&mut [R]; 3],
     [scales, shifts, buffer, out]: [&mut [R]; 4],
 ) {
@@ -197,6 +261,9 @@ fn apply<R: Real>(
         let (y, stored) = results(dst, [src], start, &mut *out);
         for ((y, &x), (&scale, &shift)) in y.iter_mut().zip(x).zip(scales.iter().zip(&*shifts)) {
             *y = x * scale + shift;
+        }
+        if let Some(tail) = tail {
+            tail.follow(y, start, &mut *buffer);
         }
         if !stored {
             R::store(dst, start, y);
@@ -233,7 +300,7 @@ pub(super) fn inference(
                 R::load(&views.weight, block.first, scale);
                 R::load(&views.bias, block.first, shift);
                 scale.iter_mut().zip(&*rstd).for_each(|(scale, &variance)| *scale /= (variance + eps).sqrt());
-                apply(&block, [&views.src, &views.dst], [mean, scale, shift], lines);
+                apply(&block, [&views.src, &views.dst], None, [mean, scale, shift], lines);
             },
         );
     }
@@ -288,10 +355,22 @@ pub(super) fn backward(
     shape: ChannelShape,
     statistics: Statistics,
 ) -> KernelResult {
+    let views = backward_views(&mut access, operands, &shape)?;
+    let Backward { grad, src, weight, dsrc, dweight, .. } = operands;
+    let dtypes = [grad.dtype, src.dtype, weight.dtype, dsrc.dtype, dweight.dtype];
+    real!(dtypes, gradients(cores, &views, shape, statistics));
+    Ok(())
+}
+
+fn backward_views<'a>(
+    access: &mut Access<'a>,
+    operands: &Backward<Operand>,
+    shape: &ChannelShape,
+) -> KernelResult<Backward<View<'a>>> {
     let Backward { grad, src, mean, rstd, weight, dsrc, dweight, dbias } = operands;
-    check(&shape, &[grad, src, dsrc], &[mean, rstd, weight, dweight, dbias])?;
+    check(shape, &[grad, src, dsrc], &[mean, rstd, weight, dweight, dbias])?;
     require(!shape.is_empty(), || format!("{shape:?} has no elements"))?;
-    let views = Backward {
+    Ok(Backward {
         grad: access.read(grad)?,
         src: access.read(src)?,
         mean: access.read(mean)?,
@@ -300,10 +379,7 @@ pub(super) fn backward(
         dsrc: access.write(dsrc)?,
         dweight: access.write(dweight)?,
         dbias: access.write(dbias)?,
-    };
-    let dtypes = [grad.dtype, src.dtype, weight.dtype, dsrc.dtype, dweight.dtype];
-    real!(dtypes, gradients(cores, &views, shape, statistics));
-    Ok(())
+    })
 }
 
 /// With x̂ = (x − mean)·rstd: dbias = Σ g, dweight = Σ g·x̂, dx = weight·rstd·(g − dbias/n − x̂·dweight/n); of constant
@@ -369,6 +445,114 @@ fn gradients<R: Real>(cores: &Cores, views: &Backward<View<'_>>, shape: ChannelS
                 if !stored {
                     R::store(&views.dsrc, start, dx);
                 }
+            }
+        },
+    );
+}
+
+/// Which elements passed in the forward pass, and what that is told by.
+pub(super) struct Gate<T> {
+    pub(super) bias: T,
+    /// The output, and where the gradient of the sum goes.
+    pub(super) residual: Option<[T; 2]>,
+    pub(super) slope: f32,
+}
+
+pub(super) fn activated_backward(
+    cores: &Cores,
+    mut access: Access<'_>,
+    operands: &Backward<Operand>,
+    gate: &Gate<Operand>,
+    shape: ChannelShape,
+) -> KernelResult {
+    let added: Vec<&Operand> = gate.residual.iter().flatten().collect();
+    check(&shape, &added, &[&gate.bias])?;
+    let views = backward_views(&mut access, operands, &shape)?;
+    let residual = match &gate.residual {
+        Some([output, dresidual]) => Some([access.read(output)?, access.write(dresidual)?]),
+        None => None,
+    };
+    let gate = Gate { bias: access.read(&gate.bias)?, residual, slope: gate.slope };
+    let Backward { grad, src, weight, dsrc, dweight, .. } = operands;
+    let dtypes = [grad.dtype, src.dtype, weight.dtype, dsrc.dtype, dweight.dtype];
+    real!(dtypes, gated_gradients(cores, &views, &gate, shape));
+    Ok(())
+}
+
+/// As [`gradients`], of what is left of g behind the gate.
+fn gated_gradients<R: Real>(cores: &Cores, views: &Backward<View<'_>>, gate: &Gate<View<'_>>, shape: ChannelShape) {
+    for_blocks(
+        cores,
+        shape,
+        1.0,
+        #[inline(always)]
+        |block,
+         [centre, scales, shifts, left, right, gated, sums, products, out]: [&mut [R]; 9],
+         [mean, rstd, scale, shift, dweight, dbias]: [&mut [R]; 6]| {
+            let (first, count) = (block.first, block.count::<R>());
+            R::load(&views.mean, first, mean);
+            R::load(&views.rstd, first, rstd);
+            R::load(&views.weight, first, scale);
+            R::load(&gate.bias, first, shift);
+            scale.iter_mut().zip(&*rstd).for_each(|(scale, &rstd)| *scale *= rstd);
+            for ((shift, &mean), &scale) in shift.iter_mut().zip(&*mean).zip(&*scale) {
+                *shift -= mean * scale;
+            }
+            block.unfold(mean, centre);
+            block.unfold(scale, scales);
+            block.unfold(shift, shifts);
+            sums.fill(R::ZERO);
+            products.fill(R::ZERO);
+            for image in 0..shape.batch {
+                let start = block.line(image);
+                gated.copy_from_slice(elements(&views.grad, start, &mut *left));
+                if let Some([output, dresidual]) = &gate.residual {
+                    let y = elements(output, start, &mut *right);
+                    gated.iter_mut().zip(y).for_each(|(g, &y)| *g = pass(*g, y, gate.slope));
+                    R::store(dresidual, start, gated);
+                    R::load(dresidual, start, gated);
+                }
+                let x = elements(&views.src, start, &mut *right);
+                if gate.residual.is_none() {
+                    for ((g, &x), (&scale, &shift)) in gated.iter_mut().zip(x).zip(scales.iter().zip(&*shifts)) {
+                        *g = pass(*g, x * scale + shift, gate.slope);
+                    }
+                }
+                let to = sums.iter_mut().zip(products.iter_mut());
+                for ((sum, product), ((&g, &x), &mean)) in to.zip(gated.iter().zip(x).zip(&*centre)) {
+                    *sum += g;
+                    *product += g * (x - mean);
+                }
+            }
+            block.fold(sums, dbias);
+            block.fold(products, dweight);
+            dweight.iter_mut().zip(&*rstd).for_each(|(dw, &rstd)| *dw *= rstd);
+            R::store(&views.dweight, first, dweight);
+            R::store(&views.dbias, first, dbias);
+            for ((dw, db), &rstd) in dweight.iter_mut().zip(dbias.iter_mut()).zip(&*rstd) {
+                *dw *= rstd / count;
+                *db /= count;
+            }
+            let (levels, slopes) = (sums, products);
+            block.unfold(dbias, levels);
+            block.unfold(dweight, slopes);
+            let behind = gate.residual.as_ref().map_or(&views.grad, |[_, dresidual]| dresidual);
+            for image in 0..shape.batch {
+                let start = block.line(image);
+                gated.copy_from_slice(elements(behind, start, &mut *left));
+                let x = elements(&views.src, start, &mut *right);
+                if gate.residual.is_none() {
+                    for ((g, &x), (&scale, &shift)) in gated.iter_mut().zip(x).zip(scales.iter().zip(&*shifts)) {
+                        *g = pass(*g, x * scale + shift, gate.slope);
+                    }
+                }
+                let lines = levels.iter().zip(&*slopes).zip(centre.iter().zip(&*scales));
+                for ((dx, (&g, &x)), ((&level, &slope), (&mean, &scale))) in
+                    out.iter_mut().zip(gated.iter().zip(x)).zip(lines)
+                {
+                    *dx = (g - level - (x - mean) * slope) * scale;
+                }
+                R::store(&views.dsrc, start, out);
             }
         },
     );

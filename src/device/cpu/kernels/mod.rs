@@ -175,6 +175,47 @@ pub(super) fn run(kernel: &Kernel<'_>, arena: &Arena, cores: &Cores) -> KernelRe
             let operands = batch_norm::Forward { src, weight, bias, dst, mean, rstd, running_mean, running_var };
             batch_norm::forward(cores, in_place(), &operands, shape, [eps, momentum])
         }
+        Kernel::BatchNormActivation {
+            src,
+            residual,
+            weight,
+            bias,
+            dst,
+            mean,
+            rstd,
+            running_mean,
+            running_var,
+            shape,
+            eps,
+            momentum,
+            slope,
+        } => {
+            let operands = batch_norm::Forward { src, weight, bias, dst, mean, rstd, running_mean, running_var };
+            let tail = batch_norm::Tail { residual, slope };
+            batch_norm::activated(cores, in_place(), &operands, &tail, shape, [eps, momentum])
+        }
+        Kernel::BatchNormActivationBackward {
+            grad,
+            src,
+            residual,
+            mean,
+            rstd,
+            weight,
+            bias,
+            dsrc,
+            dweight,
+            dbias,
+            shape,
+            slope,
+        } => {
+            let operands = batch_norm::Backward { grad, src, mean, rstd, weight, dsrc, dweight, dbias };
+            let gate = batch_norm::Gate {
+                bias,
+                residual: residual.map(|residual| [residual.output, residual.dresidual]),
+                slope,
+            };
+            batch_norm::activated_backward(cores, in_place(), &operands, &gate, shape)
+        }
         Kernel::BatchNormInference { src, weight, bias, running_mean, running_var, dst, shape, eps } => {
             let operands = batch_norm::Inference { src, weight, bias, running_mean, running_var, dst };
             batch_norm::inference(cores, in_place(), &operands, shape, eps)

@@ -48,7 +48,7 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
 }
 
 /// How the channels of arrays are gone through.
-struct Plan {
+pub(super) struct Plan {
     dtype: DType,
     /// Vectors of 16 bytes, else single elements.
     wide: bool,
@@ -61,7 +61,7 @@ struct Plan {
 
 impl Plan {
     /// `None` where the operands do not fit the shape or there is no kernel for them.
-    fn of(arrays: &[&Operand], values: &[&Operand], shape: &ChannelShape) -> Option<Self> {
+    pub fn of(arrays: &[&Operand], values: &[&Operand], shape: &ChannelShape) -> Option<Self> {
         let dtype = arrays.first()?.dtype;
         if arrays.iter().any(|array| (array.dtype, array.len) != (dtype, shape.len()))
             || values.iter().any(|value| value.len != shape.channels || code(value.dtype).is_none())
@@ -86,17 +86,17 @@ impl Plan {
     }
 
     /// One block handles a channel.
-    const fn is_whole(&self) -> bool {
+    pub const fn is_whole(&self) -> bool {
         self.bytes <= WHOLE
     }
 
     /// One block for each channel.
-    fn whole(&self) -> Grid {
+    pub fn whole(&self) -> Grid {
         Grid::row(self.shape[1], threads_of(self.vectors))
     }
 
     /// As many blocks for each channel as fill the device.
-    fn parts(&self, queue: &Queue<'_>) -> Grid {
+    pub fn parts(&self, queue: &Queue<'_>) -> Grid {
         let filling = (BLOCKS * queue.multiprocessors()).div_ceil(self.shape[1]);
         let worthwhile = blocks_of(self.vectors, PART_VECTORS * PART_THREADS as usize);
         let threads = threads_of(self.vectors).min(PART_THREADS);
@@ -104,12 +104,12 @@ impl Plan {
     }
 
     /// The last arguments of every kernel.
-    fn shaped(&self, arguments: Arguments) -> Arguments {
+    pub fn shaped(&self, arguments: Arguments) -> Arguments {
         self.shape.iter().fold(arguments, |arguments, &side| arguments.int(side))
     }
 
     /// The kernel for these vectors: of `[wide, single]`.
-    fn launch(
+    pub fn launch(
         &self,
         queue: &mut Queue<'_>,
         [wide, single]: [&'static str; 2],
@@ -121,7 +121,7 @@ impl Plan {
 }
 
 /// What kernels call the type of values of channels.
-const fn code(dtype: DType) -> Option<u32> {
+pub(super) const fn code(dtype: DType) -> Option<u32> {
     match dtype {
         DType::F32 => Some(0),
         DType::F16 => Some(1),
@@ -131,7 +131,7 @@ const fn code(dtype: DType) -> Option<u32> {
 }
 
 /// Values of channels, with their type.
-fn valued(arguments: Arguments, values: &[&Operand]) -> Arguments {
+pub(super) fn valued(arguments: Arguments, values: &[&Operand]) -> Arguments {
     let with_type =
         |arguments: Arguments, value: &&Operand| arguments.operand(value).int(code(value.dtype).unwrap_or_default());
     values.iter().fold(arguments, with_type)
@@ -165,7 +165,7 @@ fn forward(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), Refusal> {
 }
 
 /// Room for what is known of the parts of `grid`.
-fn room(queue: &mut Queue<'_>, grid: Grid) -> Result<Address, Refusal> {
+pub(super) fn room(queue: &mut Queue<'_>, grid: Grid) -> Result<Address, Refusal> {
     let [channels, parts, _] = grid.blocks;
     queue.scratch(channels as usize * parts as usize * PART_BYTES)
 }

@@ -4,6 +4,8 @@
 mod add_layer_norm;
 mod attention;
 mod batch_norm;
+mod batch_norm_activation;
+mod batch_norm_columns;
 mod classifier;
 mod convolution;
 mod elementwise;
@@ -29,7 +31,19 @@ pub(super) const UNITS: &[(&str, &str)] = &[
     ("add_layer_norm", concat!(include_str!("layer_norm.cuh"), include_str!("add_layer_norm.cu"))),
     ("attention", concat!(include_str!("attention.cuh"), include_str!("attention.cu"))),
     ("attention_mma", concat!(include_str!("attention.cuh"), include_str!("attention_mma.cu"))),
-    ("batch_norm", include_str!("batch_norm.cu")),
+    (
+        "batch_norm",
+        concat!(include_str!("channel_values.cuh"), include_str!("batch_norm.cuh"), include_str!("batch_norm.cu")),
+    ),
+    (
+        "batch_norm_activation",
+        concat!(
+            include_str!("channel_values.cuh"),
+            include_str!("batch_norm.cuh"),
+            include_str!("batch_norm_activation.cu")
+        ),
+    ),
+    ("batch_norm_columns", concat!(include_str!("channel_values.cuh"), include_str!("batch_norm_columns.cu"))),
     ("classifier", include_str!("classifier.cu")),
     ("convolution", include_str!("convolution.cu")),
     ("elementwise", include_str!("elementwise.cu")),
@@ -89,6 +103,9 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
         | Kernel::BatchNormInference { .. }
         | Kernel::BatchNormBackward { .. }
         | Kernel::BatchNormInferenceBackward { .. } => batch_norm::launch(queue, kernel),
+        Kernel::BatchNormActivation { .. } | Kernel::BatchNormActivationBackward { .. } => {
+            batch_norm_activation::launch(queue, kernel)
+        }
         Kernel::MaxPool { .. } | Kernel::MaxPoolBackward { .. } => pool::launch(queue, kernel),
         Kernel::Sgd { .. }
         | Kernel::Adam { .. }
