@@ -510,7 +510,6 @@ fn gated_gradients<R: Real>(cores: &Cores, views: &Backward<View<'_>>, gate: &Ga
                     let y = elements(output, start, &mut *right);
                     gated.iter_mut().zip(y).for_each(|(g, &y)| *g = pass(*g, y, gate.slope));
                     R::store(dresidual, start, gated);
-                    R::load(dresidual, start, gated);
                 }
                 let x = elements(&views.src, start, &mut *right);
                 if gate.residual.is_none() {

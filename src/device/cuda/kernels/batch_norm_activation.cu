@@ -93,11 +93,8 @@ __device__ Sums sums_of(const Gate<T>& gate, const Part& part, const Line& line)
         for (int i = 0; i < N; i++) {
             const f32 centred = to_f32(three.src.at[i]) - line.mean;
             const f32 y = gate.output ? to_f32(three.output.at[i]) : line.of_centred(centred);
-            f32 g = gated(to_f32(three.grad.at[i]), y, gate.slope);
-            if (gate.output) {
-                three.grad.at[i] = from_f32<T>(g);
-                g = to_f32(three.grad.at[i]);
-            }
+            const f32 g = gated(to_f32(three.grad.at[i]), y, gate.slope);
+            three.grad.at[i] = from_f32<T>(g);
             own.of_grad += g;
             own.of_both += g * centred;
         }

@@ -216,11 +216,8 @@ __device__ void gradient_sums(
         for (int i = 0; i < N; i++) {
             const f32 x = to_f32(three.src.at[i]);
             const f32 y = gate.output ? to_f32(three.output.at[i]) : x * lines.scale[i] + lines.shift[i];
-            f32 g = gated(to_f32(three.grad.at[i]), y, gate.slope);
-            if (gate.output) {
-                three.grad.at[i] = from_f32<T>(g);
-                g = to_f32(three.grad.at[i]);
-            }
+            const f32 g = gated(to_f32(three.grad.at[i]), y, gate.slope);
+            three.grad.at[i] = from_f32<T>(g);
             sums[i] += g;
             products[i] += g * (x - centre[i]);
         }
