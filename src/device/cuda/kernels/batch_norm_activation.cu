@@ -27,7 +27,7 @@ __device__ void apply(const T* src, const T* residual, T* dst, const Part& part,
         if (residual) two.residual = load<T, N>(residual + at);
         return two;
     };
-    part.each<N, 4>(read, [&](u64 at, Two<T, N> two) {
+    part.each<N, 3>(read, [&](u64 at, Two<T, N> two) {
 #pragma unroll
         for (int i = 0; i < N; i++) {
             f32 y = line.of_centred(to_f32(two.src.at[i]) - line.mean);
