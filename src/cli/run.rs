@@ -50,11 +50,11 @@ pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
     table(&spec, args.steps)
 }
 
-/// Trains and prints where the device's time went.
+/// Trains and prints where the device's time went, and which kernels it chose.
 fn kernels(spec: &mut LabSpec, count: u64) -> Result<ExitCode> {
     let times = spec.kernels.insert(KernelTimes::default()).clone();
     let (mut finished, warm) = (0, count / 2);
-    train(spec, count, |_, _| {
+    let (trainer, _) = train(spec, count, |_, _| {
         finished += 1;
         if finished == warm {
             times.clear();
@@ -80,6 +80,9 @@ fn kernels(spec: &mut LabSpec, count: u64) -> Result<ExitCode> {
         "{:9.3} in all; a rate in GB/s counts the bytes that PyTorch's eager kernels would move",
         total * 1e3 / steps
     )?;
+    for note in trainer.memory().with_device(|device| device.notes()) {
+        writeln!(out, "{note}")?;
+    }
     Ok(ExitCode::SUCCESS)
 }
 

@@ -232,7 +232,7 @@ pub trait Device {
     /// Makes later work of `stream` wait for `event`, without stopping the host where the device can.
     fn wait_event(&mut self, stream: StreamId, event: DeviceEvent);
 
-    /// What was left to slower kernels, and why: sentences for people.
+    /// Which kernels were chosen where there was a choice, and what was left to slower ones: sentences for people.
     fn notes(&self) -> Vec<String> {
         Vec::new()
     }

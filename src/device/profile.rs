@@ -174,6 +174,10 @@ impl Device for Profiled {
         self.device.wait_event(stream, event);
     }
 
+    fn notes(&self) -> Vec<String> {
+        self.device.notes()
+    }
+
     fn synchronize(&mut self) {
         self.device.synchronize();
     }

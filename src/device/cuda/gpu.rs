@@ -1,6 +1,7 @@
 //! What one open GPU consists of.
 
 use super::blas::Blas;
+use super::convolution::Convolutions;
 use super::dnn::Dnn;
 use super::driver::Properties;
 use super::modules::Modules;
@@ -13,6 +14,8 @@ pub(super) struct Gpu {
     pub modules: Modules,
     pub scratch: Scratch,
     pub blas: Blas,
+    /// Refers to cuDNN's handle, which goes after it.
+    pub convolutions: Convolutions,
     pub dnn: Dnn,
     /// What f32 products may be rounded to.
     pub precision: MatrixPrecision,

@@ -5,6 +5,8 @@
 //! for a kernel except to read what it wrote.
 
 mod blas;
+mod choices;
+mod convolution;
 mod dnn;
 mod driver;
 mod events;
@@ -18,6 +20,7 @@ mod pinned;
 mod probe;
 mod queue;
 mod scratch;
+mod stopwatch;
 
 use std::time::{Duration, Instant};
 
@@ -28,6 +31,7 @@ use super::{
 use crate::allocator::{HostMemorySource, SegmentSource};
 use crate::units::{Address, StreamId};
 use blas::Blas;
+use convolution::Convolutions;
 use dnn::Dnn;
 use events::{COPY_STREAM, SharedStreams};
 use gpu::Gpu;
@@ -74,6 +78,7 @@ impl CudaDevice {
             modules: Modules::load(properties.capability).map_err(refused)?,
             scratch: Scratch::default(),
             blas: Blas::new(&properties.name).map_err(refused)?,
+            convolutions: Convolutions::default(),
             dnn: Dnn::default(),
             precision: MatrixPrecision::default(),
             properties,
@@ -195,7 +200,7 @@ impl Device for CudaDevice {
     }
 
     fn notes(&self) -> Vec<String> {
-        self.gpu.dnn.notes()
+        self.gpu.dnn.notes().into_iter().chain(self.gpu.convolutions.notes()).collect()
     }
 
     fn synchronize(&mut self) {

@@ -21,6 +21,11 @@ impl Scratch {
         self.lent = workspace.map(|block| (block.address, block.dtype.bytes(block.len).get()));
     }
 
+    /// Frees the private area: trials needed more of it than work will.
+    pub fn shrink(&mut self) -> Result<(), Failure> {
+        self.area.take().map_or(Ok(()), |(address, _)| driver::free(address))
+    }
+
     /// `bytes` that are valid until the next call. A larger private area replaces a smaller one: freeing waits for the
     /// kernels that use it.
     pub fn take(&mut self, bytes: usize) -> Result<Address, Failure> {

@@ -7,7 +7,6 @@ use std::mem;
 use cudarc::cublaslt::result::{self, CublasError};
 use cudarc::cublaslt::sys;
 
-use super::choices::AlgorithmData;
 use super::product::{Layout, Product, Shape};
 use crate::device::DType;
 use crate::device::cuda::driver::Stream;
@@ -25,6 +24,9 @@ const fn data_type(dtype: DType) -> sys::cudaDataType_t {
         _ => sys::cudaDataType_t::CUDA_R_32F,
     }
 }
+
+/// What cuBLASLt calls an algorithm: 64 bytes of its own.
+pub(super) type AlgorithmData = [u64; 8];
 
 /// One way to compute a product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

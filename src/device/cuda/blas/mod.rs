@@ -2,26 +2,25 @@
 //! fastest is remembered on disk, so that a run can be repeated bit for bit.
 #![allow(unsafe_code)]
 
-mod choices;
 mod handle;
 mod product;
 
 use std::collections::HashMap;
+use std::mem;
 
-use super::driver::{Event, Stream};
+use super::choices::Choices;
+use super::driver::Stream;
 use super::queue::Refusal;
+use super::stopwatch::Stopwatch;
 use crate::device::Kernel;
 use crate::units::Address;
-use choices::Choices;
-use handle::{Algorithm, Handle, Plan};
+use handle::{Algorithm, AlgorithmData, Handle, Plan};
 use product::{Product, Shape};
 
 /// What a product may use beside its operands: PyTorch's default on Hopper.
-const WORKSPACE: usize = 32 << 20;
+pub(super) const WORKSPACE: usize = 32 << 20;
 /// Algorithms that are timed.
 const CANDIDATES: usize = 8;
-/// Runs of each; the fastest counts.
-const RUNS: usize = 3;
 /// How much faster than the heuristic's first choice another must be: less is noise.
 const MARGIN: f32 = 0.97;
 
@@ -29,14 +28,19 @@ const MARGIN: f32 = 0.97;
 pub(super) struct Blas {
     handle: Handle,
     plans: HashMap<Shape, (Plan, Algorithm)>,
-    choices: Choices,
+    choices: Choices<{ mem::size_of::<AlgorithmData>() / 8 }>,
 }
 
 impl Blas {
+    /// The library's version, as it numbers them.
+    pub fn version(&self) -> usize {
+        self.handle.version()
+    }
+
     /// Opens the library; `device` names what choices were timed on.
     pub fn new(device: &str) -> Result<Self, Refusal> {
         let handle = Handle::new()?;
-        let choices = Choices::open(device, handle.version());
+        let choices = Choices::open("gemm", device, &handle.version().to_string());
         Ok(Self { handle, plans: HashMap::new(), choices })
     }
 
@@ -79,24 +83,12 @@ impl Blas {
             return Ok(Some((plan, first)));
         }
         let area = workspace(WORKSPACE)?;
-        let (start, end) = (Event::new(true)?, Event::new(true)?);
-        let time = |algorithm: &Algorithm| -> Result<f32, Refusal> {
-            let mut best = f32::INFINITY;
-            for run in 0..=RUNS {
-                start.record(stream)?;
-                self.handle.multiply(&plan, product, algorithm, area, stream)?;
-                end.record(stream)?;
-                end.synchronize()?;
-                // The first run loads the kernel.
-                if run > 0 {
-                    best = best.min(end.since(&start)?);
-                }
-            }
-            Ok(best)
-        };
+        let stopwatch = Stopwatch::new()?;
         let mut chosen: Option<(Algorithm, f32)> = None;
         for &candidate in &candidates {
-            match (time(&candidate), chosen) {
+            let limit = chosen.map_or(f32::INFINITY, |(_, best)| best);
+            let time = stopwatch.best(stream, limit, || self.handle.multiply(&plan, product, &candidate, area, stream));
+            match (time, chosen) {
                 (Ok(taken), None) => chosen = Some((candidate, MARGIN * taken)),
                 (Ok(taken), Some((_, best))) if taken < best => chosen = Some((candidate, taken)),
                 (Err(Refusal::Driver(failure)), _) => return Err(failure.into()),

@@ -9,7 +9,7 @@ use cudarc::cudnn::sys::{
 use super::graph::{Graph, Layout, Place, Tensor, data_type};
 use super::handle::{Handle, Version, refused};
 use super::plan::{Plan, Rules};
-use super::{Bound, Key, LARGEST_WORKSPACE, execute};
+use super::{Bound, LARGEST_WORKSPACE, execute};
 use crate::device::cuda::queue::{Queue, Refusal};
 use crate::device::{AttentionShape, DType, HeadView};
 use crate::units::Address;
@@ -295,7 +295,7 @@ pub(in crate::device::cuda) fn forward(queue: &mut Queue<'_>, attention: &Attent
     tensors.extend(key.causal.then_some(Bound::Host(&f32::NEG_INFINITY)));
     tensors.push(at(out));
     tensors.extend(attention.sums.map(|(address, _)| Bound::Device(address)));
-    execute(queue, Key::Attention(key), |handle| key.plan(handle), &tensors)
+    execute(queue, key, |handle| key.plan(handle), &tensors)
 }
 
 /// Gradients of attention; false where own kernels must compute them.
@@ -311,7 +311,7 @@ pub(in crate::device::cuda) fn backward(queue: &mut Queue<'_>, attention: &Atten
     tensors.extend(key.causal.then_some(Bound::Host(&f32::NEG_INFINITY)));
     tensors.push(Bound::Scratch(key.batch * key.heads * key.rows * size_of::<f32>()));
     tensors.extend([at(dq), at(dk), at(dv)]);
-    execute(queue, Key::Attention(key), |handle| key.plan(handle), &tensors)
+    execute(queue, key, |handle| key.plan(handle), &tensors)
 }
 
 #[cfg(test)]

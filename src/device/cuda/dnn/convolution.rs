@@ -2,11 +2,11 @@
 
 use std::fmt;
 
+use super::LARGEST_WORKSPACE;
 use super::graph::{Graph, Layout, Place, Role, Windows, data_type};
 use super::handle::{Handle, refused};
-use super::plan::{Plan, Rules};
-use super::{Bound, Key, LARGEST_WORKSPACE, execute};
-use crate::device::cuda::queue::{Queue, Refusal};
+use super::plan::{Engines, Rules};
+use crate::device::cuda::queue::Refusal;
 use crate::device::{ConvShape, DType, Operand};
 
 /// One of the products of a convolution: a source, a weight and a result, of which `role` says what is computed.
@@ -22,14 +22,14 @@ pub(in crate::device::cuda) struct Convolution<'a> {
     pub dst: Operand,
 }
 
-/// What the choice of an engine depends on.
+/// What the choice of a way to compute a convolution depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct ConvolutionKey {
-    role: Role,
-    shape: ConvShape,
-    dtype: DType,
+pub(in crate::device::cuda) struct ConvolutionKey {
+    pub role: Role,
+    pub shape: ConvShape,
+    pub dtype: DType,
     /// f32 factors may be rounded.
-    tf32: bool,
+    pub tf32: bool,
     /// All tensors lie at multiples of so many bytes.
     alignment: u8,
 }
@@ -48,8 +48,8 @@ impl fmt::Display for ConvolutionKey {
 }
 
 impl ConvolutionKey {
-    /// `None` for what the library is not asked.
-    fn of(convolution: &Convolution<'_>, tf32: bool) -> Option<Self> {
+    /// `None` for types that are not computed with, and mixtures of them.
+    pub fn of(convolution: &Convolution<'_>, tf32: bool) -> Option<Self> {
         let operands = [convolution.src, convolution.weight, convolution.dst];
         let dtype = convolution.src.dtype;
         data_type(dtype)?;
@@ -94,25 +94,17 @@ impl ConvolutionKey {
         Ok(graph)
     }
 
-    fn plan(&self, handle: &Handle) -> Result<Plan, Refusal> {
+    /// What the library has for it.
+    pub(super) fn engines(&self, handle: &Handle) -> Result<Engines, Refusal> {
         let tensor_cores = self.tf32 || self.dtype != DType::F32;
         let rules = Rules { tensor_cores, workspace: LARGEST_WORKSPACE };
-        Plan::choose(handle, self.graph()?.finish(handle)?, rules)
+        Ok(Engines::many(self.graph()?.finish(handle)?, rules))
     }
 }
 
 /// The largest power of two, 16 at most, of which the operand's address is a multiple.
 fn alignment(operand: &Operand) -> u8 {
     1 << operand.address.0.trailing_zeros().min(4)
-}
-
-/// Computes one product of a convolution; false where own kernels must.
-pub(in crate::device::cuda) fn convolve(queue: &mut Queue<'_>, convolution: &Convolution<'_>) -> Result<bool, Refusal> {
-    let tf32 = queue.gpu.precision.convolutions_in_tf32;
-    let Some(key) = ConvolutionKey::of(convolution, tf32) else { return Ok(false) };
-    let Convolution { src, weight, dst, .. } = convolution;
-    let tensors = [src, weight, dst].map(|operand| Bound::Device(operand.address));
-    execute(queue, Key::Convolution(key), |handle| key.plan(handle), &tensors)
 }
 
 #[cfg(test)]

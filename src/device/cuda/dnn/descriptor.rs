@@ -43,6 +43,7 @@ values! {
     sys::cudnnReduceTensorOp_t => CUDNN_TYPE_REDUCTION_OPERATOR_TYPE,
     sys::cudnnBackendHeurMode_t => CUDNN_TYPE_HEUR_MODE,
     Note => CUDNN_TYPE_NUMERICAL_NOTE,
+    Knob => CUDNN_TYPE_KNOB_TYPE,
     sys::cudnnHandle_t => CUDNN_TYPE_HANDLE,
     Raw => CUDNN_TYPE_BACKEND_DESCRIPTOR,
 }
@@ -75,6 +76,11 @@ impl From<sys::cudnnBackendNumericalNote_t> for Note {
         Self(note as u32)
     }
 }
+
+/// What an engine may be told: a number, since newer libraries have more than the bindings know.
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Knob(u32);
 
 #[repr(transparent)]
 #[derive(Clone, Copy)]

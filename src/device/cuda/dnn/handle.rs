@@ -56,7 +56,7 @@ impl Drop for Handle {
 
 /// A version of the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Version(usize);
+pub(in crate::device::cuda) struct Version(usize);
 
 impl Version {
     /// `major.minor.0`.

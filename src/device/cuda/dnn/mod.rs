@@ -10,20 +10,20 @@ mod plan;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::fmt;
 
+use super::driver::Stream;
 use super::libraries::{self, Needed};
 use super::queue::{Queue, Refusal};
+use super::scratch::Scratch;
 use crate::units::{Address, Bytes};
 use attention::AttentionKey;
-use convolution::ConvolutionKey;
 use descriptor::Pointer;
 use handle::{Handle, Version};
-use plan::Plan;
 
 pub(super) use attention::{Attention, backward as attend_backward, forward as attend};
-pub(super) use convolution::{Convolution, convolve};
+pub(super) use convolution::{Convolution, ConvolutionKey};
 pub(super) use graph::Role;
+pub(super) use plan::{Engines, Plan};
 
 /// The oldest library whose descriptors are those of the bindings.
 const OLDEST: Version = Version::new(9, 1);
@@ -38,7 +38,7 @@ const LARGEST_WORKSPACE: Bytes = Bytes::gib(1);
 #[derive(Default)]
 pub(super) struct Dnn {
     /// `None` for what the library doesn't compute. Plans refer to the library's handle, which goes last.
-    plans: HashMap<Key, Option<Plan>>,
+    plans: HashMap<AttentionKey, Option<Plan>>,
     notes: Vec<String>,
     library: Library,
 }
@@ -49,13 +49,46 @@ impl Dnn {
         let computed = self.plans.values().flatten().count();
         let summary = match &self.library {
             Library::Open(handle) => Some(format!(
-                "cuDNN {} computes {computed} of the {} convolutions and attentions that it was asked for",
+                "cuDNN {} computes {computed} of the {} attentions that it was asked for",
                 handle.version(),
                 self.plans.len()
             )),
             Library::Unasked | Library::Absent => None,
         };
         summary.into_iter().chain(self.notes.iter().cloned()).collect()
+    }
+}
+
+/// The engines of convolutions: which of them is taken is not decided here.
+impl Dnn {
+    /// The library's version; `None` where there is none.
+    pub fn version(&mut self) -> Option<Version> {
+        self.library.handle(&mut self.notes).map(|handle| handle.version())
+    }
+
+    /// Engines for a convolution; `None` where there is no library, or it refuses the whole of it.
+    pub fn engines(&mut self, key: &ConvolutionKey) -> Option<Engines> {
+        let handle = self.library.handle(&mut self.notes)?;
+        key.engines(handle).map_err(|refusal| self.notes.push(format!("{key}: {refusal}"))).ok()
+    }
+
+    /// The next of `engines`; of those with a certain tag if one is given.
+    pub fn next(&mut self, engines: &mut Engines, tag: Option<u64>) -> Option<Plan> {
+        engines.next(self.library.handle(&mut self.notes)?, tag)
+    }
+
+    /// Queues a convolution between the tensors at `addresses`: source, weight and result.
+    pub fn convolve(
+        &mut self,
+        plan: &Plan,
+        addresses: [Address; 3],
+        scratch: &mut Scratch,
+        stream: Stream,
+    ) -> Result<(), Refusal> {
+        let Some(handle) = self.library.handle(&mut self.notes) else {
+            return Err(handle::refused("nothing: it is not open".into()));
+        };
+        start(handle, plan, &addresses.map(Bound::Device), scratch, stream)
     }
 }
 
@@ -107,22 +140,6 @@ pub(super) fn usable() -> Result<(), String> {
     }
 }
 
-/// What a plan was made for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Key {
-    Attention(AttentionKey),
-    Convolution(ConvolutionKey),
-}
-
-impl fmt::Display for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Attention(key) => key.fmt(f),
-            Self::Convolution(key) => key.fmt(f),
-        }
-    }
-}
-
 /// Where a tensor of a plan is this time.
 #[derive(Clone, Copy)]
 enum Bound<'a> {
@@ -136,11 +153,10 @@ enum Bound<'a> {
 /// where it failed: then, and ever after, it is the own kernels' turn.
 fn execute(
     queue: &mut Queue<'_>,
-    key: Key,
+    key: AttentionKey,
     make: impl FnOnce(&Handle) -> Result<Plan, Refusal>,
     tensors: &[Bound<'_>],
 ) -> Result<bool, Refusal> {
-    let stream = queue.stream;
     let Dnn { plans, notes, library } = &mut queue.gpu.dnn;
     let Some(handle) = library.handle(notes) else { return Ok(false) };
     let entry = match plans.entry(key) {
@@ -151,29 +167,37 @@ fn execute(
         }
     };
     let Some(plan) = entry else { return Ok(false) };
+    match start(handle, plan, tensors, &mut queue.gpu.scratch, queue.stream) {
+        Ok(()) => Ok(true),
+        Err(Refusal::Driver(failure)) if failure.lost() => Err(failure.into()),
+        // Out of memory: own kernels get along with less.
+        Err(Refusal::Driver(_)) => Ok(false),
+        Err(refusal) => {
+            notes.push(format!("{key}: {refusal}"));
+            *entry = None;
+            Ok(false)
+        }
+    }
+}
+
+/// Queues a plan, with its workspace and the tensors that are in scratch. The driver refuses where memory is short.
+fn start(
+    handle: &mut Handle,
+    plan: &Plan,
+    tensors: &[Bound<'_>],
+    scratch: &mut Scratch,
+    stream: Stream,
+) -> Result<(), Refusal> {
     let (offsets, bytes) = share(plan.workspace(), tensors);
-    let area = match bytes {
-        0 => Address(0),
-        bytes => match queue.gpu.scratch.take(bytes) {
-            Ok(area) => area,
-            // Own kernels get along with less.
-            Err(failure) if !failure.lost() => return Ok(false),
-            Err(failure) => return Err(failure.into()),
-        },
-    };
+    let area = if bytes == 0 { Address(0) } else { scratch.take(bytes)? };
     let place = |(tensor, offset): (&Bound<'_>, &usize)| match *tensor {
         Bound::Device(address) => address.into(),
         Bound::Host(number) => Pointer::host(number),
         Bound::Scratch(_) => Address(area.0 + *offset as u64).into(),
     };
     let pointers: Vec<Pointer> = tensors.iter().zip(&offsets).map(place).collect();
-    let executed = handle.follow(stream).and_then(|()| plan.execute(handle, &pointers, area));
-    if let Err(refusal) = executed {
-        notes.push(format!("{key}: {refusal}"));
-        *entry = None;
-        return Ok(false);
-    }
-    Ok(true)
+    handle.follow(stream)?;
+    plan.execute(handle, &pointers, area)
 }
 
 /// Where tensors in scratch begin behind a workspace, and the bytes of all together.

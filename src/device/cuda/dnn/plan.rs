@@ -1,12 +1,19 @@
-//! From a graph to something that can be executed: the first engine that may compute it.
+//! From a graph to something that can be executed: the engines that may compute it.
+
+use std::rc::Rc;
+use std::vec;
 
 use cudarc::cudnn::sys::{cudnnBackendHeurMode_t as Mode, cudnnBackendNumericalNote_t as NumericalNote};
 
-use super::descriptor::{Descriptor, Kind, Name, Note, Pointer, execute};
+use super::descriptor::{Descriptor, Kind, Knob, Name, Note, Pointer, execute};
 use super::graph::Operations;
 use super::handle::{Handle, refused};
+use crate::device::cuda::choices::fingerprint;
 use crate::device::cuda::queue::Refusal;
 use crate::units::{Address, Bytes};
+
+/// Settings of one engine that are told apart.
+const KNOBS: usize = 64;
 
 /// What engines must not do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -18,48 +25,114 @@ pub(super) struct Rules {
 }
 
 /// An engine set up for one graph. Fields go in this order: each refers to those behind it.
-pub(super) struct Plan {
+pub(in crate::device::cuda) struct Plan {
     plan: Descriptor,
     _config: Descriptor,
-    operations: Operations,
+    operations: Rc<Operations>,
     workspace: usize,
+    engine: Engine,
+}
+
+/// An engine and how it is set up, in every run of one version of the library.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::device::cuda) struct Engine {
+    /// The library's number for it.
+    pub index: i64,
+    /// Stands for the engine and all of its settings.
+    pub tag: u64,
+}
+
+/// The engines for one graph that obey the rules, the most promising first. They are set up as they are asked for, which
+/// takes time.
+pub(in crate::device::cuda) struct Engines {
+    operations: Rc<Operations>,
+    rules: Rules,
+    modes: vec::IntoIter<Mode>,
+    configs: vec::IntoIter<Descriptor>,
+    asked: u64,
+    known: Vec<u64>,
+    refusals: Refusals,
+}
+
+impl Engines {
+    /// Those that the library's heuristic calls fast, then those that always work.
+    pub(super) fn new(operations: Operations, rules: Rules) -> Self {
+        Self::of(vec![Mode::CUDNN_HEUR_MODE_A, Mode::CUDNN_HEUR_MODE_FALLBACK], operations, rules)
+    }
+
+    /// Those of a second heuristic too.
+    pub(super) fn many(operations: Operations, rules: Rules) -> Self {
+        let modes = vec![Mode::CUDNN_HEUR_MODE_A, Mode::CUDNN_HEUR_MODE_B, Mode::CUDNN_HEUR_MODE_FALLBACK];
+        Self::of(modes, operations, rules)
+    }
+
+    fn of(modes: Vec<Mode>, operations: Operations, rules: Rules) -> Self {
+        Self {
+            operations: Rc::new(operations),
+            rules,
+            modes: modes.into_iter(),
+            configs: Vec::new().into_iter(),
+            asked: 0,
+            known: Vec::new(),
+            refusals: Refusals::default(),
+        }
+    }
+
+    /// The next that obeys the rules; of those with a certain tag if one is given.
+    pub(super) fn next(&mut self, handle: &Handle, tag: Option<u64>) -> Option<Plan> {
+        loop {
+            let Some(config) = self.configs.next() else {
+                match configs(&self.operations, self.modes.next()?) {
+                    Ok(configs) => self.configs = configs.into_iter(),
+                    Err(refusal) => self.refusals.last = Some(refusal.to_string()),
+                }
+                continue;
+            };
+            self.asked += 1;
+            // An engine that doesn't tell what it is goes by its place in the list.
+            let engine = engine(&config).unwrap_or(Engine { index: -1, tag: self.asked });
+            if tag.is_some_and(|tag| tag != engine.tag) || self.known.contains(&engine.tag) {
+                continue;
+            }
+            self.known.push(engine.tag);
+            self.refusals.engines += 1;
+            match setup(handle, &config, self.rules) {
+                Ok(Ok((plan, workspace))) => {
+                    let operations = Rc::clone(&self.operations);
+                    return Some(Plan { plan, _config: config, operations, workspace, engine });
+                }
+                Ok(Err(broken)) => self.refusals.add(broken),
+                Err(refusal) => self.refusals.last = Some(refusal.to_string()),
+            }
+        }
+    }
+
+    /// Why there is none, or no other.
+    pub fn refusal(&self) -> Refusal {
+        refused(self.refusals.sentence())
+    }
 }
 
 impl Plan {
-    /// Asks the library which engines compute the graph fastest and takes the first that obeys the rules. Nothing is
-    /// timed, so that every run takes the same one.
-    pub fn choose(handle: &Handle, operations: Operations, rules: Rules) -> Result<Self, Refusal> {
-        let mut refusals = Refusals::default();
-        for mode in [Mode::CUDNN_HEUR_MODE_A, Mode::CUDNN_HEUR_MODE_FALLBACK] {
-            let configs = match configs(&operations, mode) {
-                Ok(configs) => configs,
-                Err(refusal) => {
-                    refusals.last = Some(refusal.to_string());
-                    continue;
-                }
-            };
-            for config in configs {
-                refusals.engines += 1;
-                match setup(handle, &config, rules) {
-                    Ok(Ok((plan, workspace))) => {
-                        return Ok(Self { plan, _config: config, operations, workspace });
-                    }
-                    Ok(Err(broken)) => refusals.add(broken),
-                    Err(refusal) => refusals.last = Some(refusal.to_string()),
-                }
-            }
-        }
-        Err(refused(refusals.sentence()))
+    /// The first engine that obeys the rules. Nothing is timed, so that every run takes the same one.
+    pub(super) fn choose(handle: &Handle, operations: Operations, rules: Rules) -> Result<Self, Refusal> {
+        let mut engines = Engines::new(operations, rules);
+        engines.next(handle, None).ok_or_else(|| engines.refusal())
+    }
+
+    /// What it is of.
+    pub fn engine(&self) -> Engine {
+        self.engine
     }
 
     /// Bytes of workspace.
-    pub fn workspace(&self) -> usize {
+    pub(super) fn workspace(&self) -> usize {
         self.workspace
     }
 
     /// Queues it on the handle's stream. `tensors` are those of the graph that are not between two operations, in the order
     /// in which they were made.
-    pub fn execute(&self, handle: &Handle, tensors: &[Pointer], workspace: Address) -> Result<(), Refusal> {
+    pub(super) fn execute(&self, handle: &Handle, tensors: &[Pointer], workspace: Address) -> Result<(), Refusal> {
         let ids = self.operations.placed();
         debug_assert_eq!(ids.len(), tensors.len());
         let pack = Descriptor::new(Kind::CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR)?
@@ -78,6 +151,24 @@ fn configs(operations: &Operations, mode: Mode) -> Result<Vec<Descriptor>, Refus
         .set(Name::CUDNN_ATTR_ENGINEHEUR_MODE, &[mode])?
         .finalise()?;
     heuristics.list(Name::CUDNN_ATTR_ENGINEHEUR_RESULTS, Kind::CUDNN_BACKEND_ENGINECFG_DESCRIPTOR)
+}
+
+/// What a configuration is of.
+fn engine(config: &Descriptor) -> Result<Engine, Refusal> {
+    let engine = config.first(Name::CUDNN_ATTR_ENGINECFG_ENGINE, Kind::CUDNN_BACKEND_ENGINE_DESCRIPTOR, 1)?;
+    let index = match engine.first() {
+        Some(engine) => engine.number(Name::CUDNN_ATTR_ENGINE_GLOBAL_INDEX)?,
+        None => -1,
+    };
+    let choices =
+        config.first(Name::CUDNN_ATTR_ENGINECFG_KNOB_CHOICES, Kind::CUDNN_BACKEND_KNOB_CHOICE_DESCRIPTOR, KNOBS)?;
+    let knob = |choice: &Descriptor| -> Result<(Knob, i64), Refusal> {
+        let mut knob = [Knob::default()];
+        choice.get(Name::CUDNN_ATTR_KNOB_CHOICE_KNOB_TYPE, &mut knob)?;
+        Ok((knob[0], choice.number(Name::CUDNN_ATTR_KNOB_CHOICE_KNOB_VALUE)?))
+    };
+    let knobs: Vec<(Knob, i64)> = choices.iter().map(knob).collect::<Result<_, _>>()?;
+    Ok(Engine { index, tag: fingerprint(&(index, knobs)) })
 }
 
 /// A rule that an engine would break.

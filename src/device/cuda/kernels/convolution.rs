@@ -1,7 +1,8 @@
-//! Convolutions: cuDNN's where it has an engine, else own products in tiles.
+//! Convolutions: the fastest way there is, own products in tiles where there is no other.
 
 use super::unsupported;
-use crate::device::cuda::dnn::{Convolution, Role, convolve};
+use crate::device::cuda::convolution::convolve;
+use crate::device::cuda::dnn::{Convolution, Role};
 use crate::device::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
 use crate::device::{ConvShape, Kernel, Operand};
 use crate::units::Address;
