@@ -28,6 +28,11 @@ pub struct SimulatedDriver {
 }
 
 impl SimulatedDriver {
+    /// Ordinary segments lie below.
+    pub const SEGMENTS_END: Address = Address(SEGMENTS_END);
+    /// Segments where the host's copy of a model had been lie below, and above all others.
+    pub const HOST_TOP: Address = Address(Placement::HOST_TOP);
+
     /// A device with `total` bytes of memory, of which `used_by_others` are not available (contexts, libraries, other
     /// processes).
     #[must_use]

@@ -16,8 +16,6 @@ const GIVEN_UP: u64 = 396 * MIB;
 const LEAST_MAPPED: u64 = 128 * 1024;
 /// What loading the first kernels takes instead.
 const KERNELS: u64 = 26 * MIB;
-/// Above everything else: where the host's copy of a model lay. Addresses of host and device are one space.
-const HOST_TOP: u64 = 0x7ff0_0000_0000;
 /// What of the host's released memory never becomes a region. Measured with GPT-2 and BERT-large: between 99 and 102 MiB,
 /// as the host takes some of it back.
 const HOST_KEPT: u64 = 102 * MIB;
@@ -49,6 +47,9 @@ struct Region {
 }
 
 impl Placement {
+    /// Above everything else: where the host's copy of a model lay. Addresses of host and device are one space.
+    pub(super) const HOST_TOP: u64 = 0x7ff0_0000_0000;
+
     /// An empty address space; `space` should begin and end at multiples of 32 MiB (it is cut down to them).
     #[must_use]
     pub fn new(space: Range<u64>) -> Self {
@@ -100,8 +101,8 @@ impl Placement {
 
     /// The same rule as [`Placement::highest_gap`] for what the host released.
     fn gap_of_host(&self, size: u64) -> Option<u64> {
-        let bottom = HOST_TOP - self.host_released.saturating_sub(HOST_KEPT);
-        let mut top = HOST_TOP;
+        let bottom = Self::HOST_TOP - self.host_released.saturating_sub(HOST_KEPT);
+        let mut top = Self::HOST_TOP;
         for (&start, region) in self.regions.range(self.space.end..).rev() {
             if top.saturating_sub(region.end) > size {
                 return Some(top - size);
@@ -286,7 +287,7 @@ mod tests {
         let below = placement.place(mib(20)).unwrap();
         assert!(below < mib(1024), "a gap of 32 MiB is passed over");
         placement.release_host(mib(3));
-        assert_eq!(placement.place(mib(20)), Some(HOST_TOP - mib(32)));
+        assert_eq!(placement.place(mib(20)), Some(Self::HOST_TOP - mib(32)));
         assert_eq!(placement.place(mib(20)), Some(below - mib(32)));
     }
 }

@@ -175,7 +175,7 @@ pub trait Device {
         let _ = precision;
     }
 
-    /// Follows a program's start. Only a simulated device has to: a real one does it by itself.
+    /// Follows a program's start: where segments lie depends on it.
     fn follow_start(&mut self, start: ProgramStart) {
         let _ = start;
     }

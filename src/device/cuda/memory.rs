@@ -1,18 +1,22 @@
 //! The GPU's memory as the caching allocator asks for it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use super::driver::{self, pages};
 use super::events::SharedStreams;
 use super::monitor::Held;
+use super::places::Places;
 use crate::allocator::{DeviceMemory, EventToken, OutOfDeviceMemory, SegmentSource};
 use crate::units::{Address, Bytes, StreamId};
 
-/// Segments from cuMemAlloc; expandable ones from reserved addresses whose pages are backed one by one.
+/// Segments at the places that [`Places`] knows, else from cuMemAlloc; expandable ones in ranges of their own, whose pages
+/// are backed one by one.
 pub(super) struct GpuMemory {
     ordinal: u32,
     streams: SharedStreams,
-    segments: BTreeSet<Address>,
+    places: Places,
+    /// With the memory behind it, where it has a place.
+    segments: BTreeMap<Address, (Bytes, Option<pages::Page>)>,
     ranges: BTreeMap<Address, Bytes>,
     /// Pages that are mapped, by address.
     pages: BTreeMap<u64, (Bytes, pages::Page)>,
@@ -21,9 +25,20 @@ pub(super) struct GpuMemory {
 }
 
 impl GpuMemory {
-    pub fn new(ordinal: u32, streams: SharedStreams, held: Held) -> Self {
-        let (segments, ranges, pages) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
-        Self { ordinal, streams, segments, ranges, pages, held }
+    pub fn new(ordinal: u32, streams: SharedStreams, places: Places, held: Held) -> Self {
+        let (segments, ranges, pages) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
+        Self { ordinal, streams, places, segments, ranges, pages, held }
+    }
+
+    /// Takes the memory of a segment away.
+    fn release(&self, address: Address, size: Bytes, memory: Option<pages::Page>) -> Result<(), driver::Failure> {
+        let Some(page) = memory else { return driver::free(address) };
+        // The driver does not wait here as it does in cuMemFree.
+        self.streams.lock().synchronize();
+        let unmapped = pages::unmap(address, size);
+        drop(page);
+        self.places.give_back(address, size);
+        unmapped
     }
 
     /// Every failure but a lack of memory shows again at the next launch, which can tell it.
@@ -39,15 +54,24 @@ fn accepted(answer: Result<(), driver::Failure>) -> bool {
 
 impl SegmentSource for GpuMemory {
     fn malloc(&mut self, size: Bytes) -> Result<Address, OutOfDeviceMemory> {
-        let address = driver::allocate(size).map_err(Self::refused)?;
-        self.segments.insert(address);
+        let (address, memory) = match self.places.take(size) {
+            Some(place) => match pages::map(place, size, self.ordinal) {
+                Ok(page) => (place, Some(page)),
+                Err(failure) => {
+                    self.places.give_back(place, size);
+                    return Err(Self::refused(failure));
+                }
+            },
+            None => (driver::allocate(size).map_err(Self::refused)?, None),
+        };
+        self.segments.insert(address, (size, memory));
         self.held.add(size);
         Ok(address)
     }
 
     fn free(&mut self, address: Address, size: Bytes) {
-        self.segments.remove(&address);
-        let freed = driver::free(address);
+        let Some((_, memory)) = self.segments.remove(&address) else { return };
+        let freed = self.release(address, size, memory);
         debug_assert!(accepted(freed), "a segment is freed once: {freed:?}");
         self.held.subtract(size);
     }
@@ -117,8 +141,8 @@ impl SegmentSource for GpuMemory {
 impl Drop for GpuMemory {
     /// Gives everything back: another run of this process may want it.
     fn drop(&mut self) {
-        for address in std::mem::take(&mut self.segments) {
-            let _ = driver::free(address);
+        for (address, (size, memory)) in std::mem::take(&mut self.segments) {
+            let _ = self.release(address, size, memory);
         }
         for (address, size) in std::mem::take(&mut self.ranges) {
             self.unmap(address, size);

@@ -17,6 +17,7 @@ mod memory;
 mod modules;
 mod monitor;
 mod pinned;
+mod places;
 mod probe;
 mod queue;
 mod scratch;
@@ -26,7 +27,7 @@ use std::time::{Duration, Instant};
 
 use super::{
     Device, DeviceError, DeviceEvent, DeviceInfo, HostBuffer, Kernel, Mark, MatrixPrecision, Operand, PinnedMemory,
-    Sensors,
+    ProgramStart, Sensors,
 };
 use crate::allocator::{HostMemorySource, SegmentSource};
 use crate::units::{Address, StreamId};
@@ -40,6 +41,7 @@ use memory::GpuMemory;
 use modules::Modules;
 use monitor::{Held, Monitor};
 use pinned::{CopyTimes, PinnedSource};
+use places::Places;
 use queue::{Queue, Refusal};
 use scratch::Scratch;
 
@@ -52,6 +54,7 @@ pub struct CudaDevice {
     streams: SharedStreams,
     pinned: PinnedMemory,
     copies: CopyTimes,
+    places: Places,
     held: Held,
     sensors: Sensors,
     opened: Instant,
@@ -91,6 +94,7 @@ impl CudaDevice {
             pinned: PinnedMemory::default(),
             copies: CopyTimes::default(),
             sensors: monitor.opened(held.clone()),
+            places: Places::reserve(memory),
             held,
             opened: Instant::now(),
         })
@@ -113,7 +117,8 @@ impl Device for CudaDevice {
     }
 
     fn segments(&mut self) -> Box<dyn SegmentSource> {
-        Box::new(GpuMemory::new(self.gpu.properties.ordinal, self.streams.clone(), self.held.clone()))
+        let (streams, places) = (self.streams.clone(), self.places.clone());
+        Box::new(GpuMemory::new(self.gpu.properties.ordinal, streams, places, self.held.clone()))
     }
 
     fn pinned_memory(&self) -> PinnedMemory {
@@ -133,6 +138,10 @@ impl Device for CudaDevice {
             Err(failure) if failure.lost() => Err(self.refused("check", failure)),
             _ => Ok(()),
         }
+    }
+
+    fn follow_start(&mut self, start: ProgramStart) {
+        self.places.follow(start);
     }
 
     fn set_matrix_precision(&mut self, precision: MatrixPrecision) {
