@@ -345,9 +345,9 @@ pub(super) mod pages {
 
     /// Backs `[address, address + size)` with memory that this device may read and write.
     pub fn map(address: Address, size: Bytes, ordinal: u32) -> Result<Page, Failure> {
-        let mut handle = 0;
+        let (mut handle, properties) = (0, properties(ordinal));
         // SAFETY: the driver reads the properties and writes one handle.
-        unsafe { sys::cuMemCreate(&raw mut handle, length(size), &raw const *&properties(ordinal), 0) }.result()?;
+        unsafe { sys::cuMemCreate(&raw mut handle, length(size), &raw const properties, 0) }.result()?;
         let page = Page(handle);
         // SAFETY: the range is reserved and not mapped, as the allocator keeps account.
         unsafe { sys::cuMemMap(address.0, length(size), 0, page.0, 0) }.result()?;

@@ -93,8 +93,8 @@ pub(super) fn backward(
                 match classes[row] {
                     Some(class) => {
                         x_row.iter_mut().for_each(|x| *x = (*x - shift[0]).exp());
-                        x_row[class] = x_row[class] - R::ONE;
-                        x_row.iter_mut().for_each(|x| *x = *x * share);
+                        x_row[class] -= R::ONE;
+                        x_row.iter_mut().for_each(|x| *x *= share);
                     }
                     None => x_row.fill(R::ZERO),
                 }
