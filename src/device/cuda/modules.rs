@@ -18,6 +18,8 @@ use crate::device::DType;
 /// All units, loaded, and the kernels that have been asked for.
 pub(super) struct Modules {
     modules: Vec<Module>,
+    /// Which module has a kernel: asking one that has not is an error to those who watch the driver.
+    homes: HashMap<String, usize>,
     functions: HashMap<(&'static str, [Option<DType>; 2]), Function>,
     /// Dynamic shared memory that a function may have beyond what all may.
     shared: HashMap<Function, u32>,
@@ -36,16 +38,21 @@ impl Modules {
             let threads: Vec<_> = kernels::UNITS.iter().map(compile).collect();
             threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(panicked()))).collect()
         });
-        let mut modules = Vec::new();
+        let (mut modules, mut homes) = (Vec::new(), HashMap::new());
         for (image, &(unit, source)) in images.into_iter().zip(kernels::UNITS) {
-            let module = match Module::load(&image?) {
+            let mut image = image?;
+            let module = match Module::load(&image) {
                 // A damaged cache file.
-                Err(_) if cache.is_some() => Module::load(&self::image(unit, source, capability, None)?),
-                loaded => loaded,
+                Err(_) if cache.is_some() => {
+                    image = self::image(unit, source, capability, None)?;
+                    Module::load(&image)?
+                }
+                loaded => loaded?,
             };
-            modules.push(module?);
+            homes.extend(kernels_in(&image).map(|kernel| (kernel.to_owned(), modules.len())));
+            modules.push(module);
         }
-        Ok(Self { modules, functions: HashMap::new(), shared: HashMap::new() })
+        Ok(Self { modules, homes, functions: HashMap::new(), shared: HashMap::new() })
     }
 
     /// Lets blocks of `function` have `bytes` of dynamic shared memory.
@@ -64,14 +71,19 @@ impl Modules {
             return Ok(function);
         }
         let full = types.iter().fold(name.to_owned(), |full, dtype| full + "_" + suffix(*dtype));
-        for module in &self.modules {
-            if let Some(function) = module.function(&full)? {
-                self.functions.insert(key, function);
-                return Ok(function);
-            }
-        }
-        Err(Refusal::Unsupported(full))
+        let home = self.homes.get(&full).and_then(|&home| self.modules.get(home));
+        let Some(function) = home.map(|module| module.function(&full)).transpose()?.flatten() else {
+            return Err(Refusal::Unsupported(full));
+        };
+        self.functions.insert(key, function);
+        Ok(function)
     }
+}
+
+/// Names of the kernels in a cubin: each has a section `.text.NAME`, whose name ends in a zero byte.
+fn kernels_in(image: &[u8]) -> impl Iterator<Item = &str> {
+    let names = image.split(|&byte| byte == 0).filter_map(|text| text.strip_prefix(b".text."));
+    names.filter_map(|name| std::str::from_utf8(name).ok())
 }
 
 /// What kernels call a type.
@@ -173,4 +185,15 @@ fn compile(source: &str, unit: &str, target: &str) -> Result<Vec<u8>, Refusal> {
 fn text(log: &[c_char]) -> String {
     let bytes: Vec<u8> = log.iter().map(|&c| c.to_ne_bytes()[0]).collect();
     CStr::from_bytes_until_nul(&bytes).map(|text| text.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kernels_are_found_by_the_names_of_their_sections() {
+        let image = b"\x7fELF\x02\0\0.shstrtab\0.text.gelu_f32\0.nv.info.gelu_f32\0.text.gelu_bf16\0\xff\xfe\0";
+        assert_eq!(kernels_in(image).collect::<Vec<_>>(), ["gelu_f32", "gelu_bf16"]);
+    }
 }

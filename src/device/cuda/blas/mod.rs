@@ -20,7 +20,7 @@ use product::{Product, Shape};
 /// What a product may use beside its operands: PyTorch's default on Hopper.
 pub(super) const WORKSPACE: usize = 32 << 20;
 /// Algorithms that are timed.
-const CANDIDATES: usize = 8;
+const CANDIDATES: usize = 16;
 /// How much faster than the heuristic's first choice another must be: less is noise.
 const MARGIN: f32 = 0.97;
 
