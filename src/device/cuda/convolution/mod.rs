@@ -14,14 +14,15 @@ use super::dnn::{Convolution, ConvolutionKey, Engines, Plan};
 use super::gpu::Gpu;
 use super::queue::{Queue, Refusal};
 use super::stopwatch::Stopwatch;
+use crate::device::DType;
 use products::Products;
 
 /// Engines of cuDNN that are timed.
 const ENGINES: usize = 10;
 /// Those that are timed however long it takes: the first trials load libraries.
 const LEAST_ENGINES: usize = 4;
-/// When trials of one shape end.
-const PATIENCE: Duration = Duration::from_millis(150);
+/// When trials of engines for one shape end.
+const PATIENCE: Duration = Duration::from_millis(100);
 /// How much faster than the first another must be: less is noise.
 const MARGIN: f32 = 0.97;
 /// An own variable: only forms are taken whose name begins so, to test them.
@@ -125,10 +126,13 @@ fn choose(queue: &mut Queue<'_>, key: &ConvolutionKey, convolution: &Convolution
     let mut engines = queue.gpu.dnn.engines(key);
     trial.engines(queue, convolution, engines.as_mut(), 1)?;
     trial.begun = Instant::now();
-    for products in Products::all(key) {
-        trial.time(queue, convolution, Form::Products(products))?;
-    }
     trial.engines(queue, convolution, engines.as_mut(), ENGINES - 1)?;
+    // The library's engines for 16 bits are good: trials would only take time.
+    if key.dtype == DType::F32 || trial.best.is_none() {
+        for products in Products::all(key) {
+            trial.time(queue, convolution, Form::Products(products))?;
+        }
+    }
     queue.gpu.scratch.shrink()?;
     let summary = format!("{key}: {trial}");
     queue.gpu.convolutions.notes.push(summary);

@@ -130,7 +130,7 @@ impl AttentionKey {
             return Err(refused(format!("wrongly in version {}, and was not asked", handle.version())));
         }
         let graph = if self.backward { self.backward()? } else { self.forward()? };
-        let rules = Rules { tensor_cores: true, workspace: LARGEST_WORKSPACE };
+        let rules = Rules { tensor_cores: true, rough_sums: true, workspace: LARGEST_WORKSPACE };
         Plan::choose(handle, graph.finish(handle)?, rules)
     }
 

@@ -97,7 +97,7 @@ impl ConvolutionKey {
     /// What the library has for it.
     pub(super) fn engines(&self, handle: &Handle) -> Result<Engines, Refusal> {
         let tensor_cores = self.tf32 || self.dtype != DType::F32;
-        let rules = Rules { tensor_cores, workspace: LARGEST_WORKSPACE };
+        let rules = Rules { tensor_cores, rough_sums: false, workspace: LARGEST_WORKSPACE };
         Ok(Engines::many(self.graph()?.finish(handle)?, rules))
     }
 }

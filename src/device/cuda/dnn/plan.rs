@@ -12,6 +12,11 @@ use crate::device::cuda::choices::fingerprint;
 use crate::device::cuda::queue::Refusal;
 use crate::units::{Address, Bytes};
 
+/// What is said of engines whose sums are rough.
+const ROUGH: [NumericalNote; 2] = [
+    NumericalNote::CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION,
+    NumericalNote::CUDNN_NUMERICAL_NOTE_WINOGRAD_TILE_13x13,
+];
 /// Settings of one engine that are told apart.
 const KNOBS: usize = 64;
 
@@ -20,6 +25,8 @@ const KNOBS: usize = 64;
 pub(super) struct Rules {
     /// Compute on tensor cores. For f32 operands these round to TensorFloat-32.
     pub tensor_cores: bool,
+    /// Add up in less than f32, or by transforms that lose about as much.
+    pub rough_sums: bool,
     /// The largest workspace.
     pub workspace: Bytes,
 }
@@ -209,6 +216,7 @@ fn broken(notes: &[Note], rules: Rules) -> Option<Broken> {
         Some(Broken::Repeatable)
     } else if says(NumericalNote::CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS)
         || (!rules.tensor_cores && says(NumericalNote::CUDNN_NUMERICAL_NOTE_TENSOR_CORE))
+        || (!rules.rough_sums && ROUGH.into_iter().any(says))
     {
         Some(Broken::Precision)
     } else {
@@ -254,7 +262,7 @@ mod tests {
     #[test]
     fn engines_are_left_out_that_round_or_do_not_repeat() {
         use NumericalNote as N;
-        let exact = Rules { tensor_cores: false, workspace: Bytes::ZERO };
+        let exact = Rules { tensor_cores: false, rough_sums: false, workspace: Bytes::ZERO };
         let rounded = Rules { tensor_cores: true, ..exact };
         let tensor_cores = [Note::from(N::CUDNN_NUMERICAL_NOTE_TENSOR_CORE)];
         assert_eq!(broken(&[], exact), None);
@@ -262,6 +270,9 @@ mod tests {
         assert_eq!(broken(&tensor_cores, rounded), None);
         let converts = [Note::from(N::CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS)];
         assert_eq!(broken(&converts, rounded), Some(Broken::Precision));
+        let halves = [Note::from(N::CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION)];
+        assert_eq!(broken(&halves, rounded), Some(Broken::Precision));
+        assert_eq!(broken(&halves, Rules { rough_sums: true, ..rounded }), None);
         let atomics = [tensor_cores[0], Note::from(N::CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC)];
         assert_eq!(broken(&atomics, rounded), Some(Broken::Repeatable));
     }

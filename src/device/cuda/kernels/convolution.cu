@@ -171,8 +171,86 @@ __device__ void convolve(const T* left, const T* right, T* dst, f32* parts, u64 
 template <class T> __device__ void sum_parts(const f32* parts, T* dst, u64 len, u64 count) {
     for (u64 i = thread_index(); i < len; i += thread_count()) {
         f32 sum = 0.f;
+#pragma unroll 8
         for (u64 part = 0; part < count; part++) sum += parts[part * len + i];
         dst[i] = from_f32<T>(sum);
+    }
+}
+
+// Channels that a thread of the next two kernels takes: those of its block's y.
+constexpr u32 CHANNELS = 4;
+
+// Writes down the windows of some images: for each channel, line and column of the window a row, in which the output's
+// places lie one behind the other, and images `image` elements apart. A thread takes a place of an image. SIDE is the
+// window's side where that is known, else 0.
+template <u32 SIDE, class T>
+__device__ __forceinline__ void write_columns(const T* __restrict__ src, T* __restrict__ columns, u64 row, u64 image,
+                                              u32 threads, const Geometry& g) {
+    const u32 at = blockIdx.x * THREADS + threadIdx.x, first = blockIdx.y * CHANNELS;
+    if (at >= threads) return;
+    const u32 side = SIDE ? SIDE : u32(g.kernel), channels = u32(g.in_channels);
+    const u32 width = u32(g.out_width), area = u32(g.out_height) * width, place = at % area;
+    // Beyond the edges before the first line or column these wrap around, and are beyond all.
+    const u32 y = place / width * u32(g.stride) - u32(g.padding), x = place % width * u32(g.stride) - u32(g.padding);
+    const u64 plane = g.in_height * g.in_width;
+    const T* from = src + (u64(at / area) * channels + first) * plane;
+    T* to = columns + u64(at / area) * image + place + u64(first) * side * side * row;
+#pragma unroll
+    for (u32 c = 0; c < CHANNELS; c++) {
+        if (first + c >= channels) break;
+#pragma unroll
+        for (u32 u = 0; u < side; u++) {
+#pragma unroll
+            for (u32 v = 0; v < side; v++) {
+                const bool inside = y + u < u32(g.in_height) && x + v < u32(g.in_width);
+                to[u64(u * side + v) * row] = inside ? from[u64(y + u) * g.in_width + (x + v)] : T{};
+            }
+        }
+        from += plane;
+        to += u64(side) * side * row;
+    }
+}
+
+template <class T>
+__device__ void columns(const T* src, T* to, u64 row, u64 image, u32 threads, const Geometry& g) {
+    switch (g.kernel) {
+        case 1: return write_columns<1>(src, to, row, image, threads, g);
+        case 3: return write_columns<3>(src, to, row, image, threads, g);
+        case 4: return write_columns<4>(src, to, row, image, threads, g);
+        default: return write_columns<0>(src, to, row, image, threads, g);
+    }
+}
+
+// The other way round: each element of the source is the sum of its places in all windows, in a fixed order. A thread takes
+// a place of an image.
+template <class T>
+__device__ void images(const f32* __restrict__ columns, T* __restrict__ dst, u64 row, u64 image, u32 threads,
+                       const Geometry& g) {
+    const u32 at = blockIdx.x * THREADS + threadIdx.x, first = blockIdx.y * CHANNELS;
+    if (at >= threads) return;
+    const u32 side = u32(g.kernel), stride = u32(g.stride), channels = u32(g.in_channels);
+    const u32 width = u32(g.in_width), area = u32(g.in_height) * width, place = at % area;
+    const u32 y = place / width + u32(g.padding), x = place % width + u32(g.padding);
+    const u64 window = u64(side) * side * row;
+    const f32* from = columns + u64(at / area) * image + first * window;
+    f32 sums[CHANNELS] = {};
+    for (u32 u = y % stride; u < side && u <= y; u += stride) {
+        const u32 line = (y - u) / stride;
+        if (line >= u32(g.out_height)) continue;
+        for (u32 v = x % stride; v < side && v <= x; v += stride) {
+            const u32 column = (x - v) / stride;
+            if (column >= u32(g.out_width)) continue;
+            const f32* term = from + u64(u * side + v) * row + line * u32(g.out_width) + column;
+#pragma unroll
+            for (u32 c = 0; c < CHANNELS; c++) {
+                if (first + c < channels) sums[c] += term[c * window];
+            }
+        }
+    }
+    T* to = dst + (u64(at / area) * channels + first) * area + place;
+#pragma unroll
+    for (u32 c = 0; c < CHANNELS; c++) {
+        if (first + c < channels) to[u64(c) * area] = from_f32<T>(sums[c]);
     }
 }
 
@@ -208,6 +286,14 @@ template <class T> __device__ void add_bias(T* dst, const T* bias, u64 len, u64 
     CONVOLVE(conv2d_backward_weight, BackwardWeight, T) \
     extern "C" __global__ void conv2d_sum_parts_##T(const f32* parts, T* dst, u64 len, u64 count) { \
         sum_parts(parts, dst, len, count); \
+    } \
+    extern "C" __global__ void __launch_bounds__(THREADS) \
+    conv2d_columns_##T(const T* src, T* to, u64 row, u64 image, u32 threads, Geometry geometry) { \
+        columns(src, to, row, image, threads, geometry); \
+    } \
+    extern "C" __global__ void __launch_bounds__(THREADS) \
+    conv2d_images_##T(const f32* from, T* dst, u64 row, u64 image, u32 threads, Geometry geometry) { \
+        images(from, dst, row, image, threads, geometry); \
     } \
     extern "C" __global__ void conv2d_bias_##T(T* dst, const T* bias, u64 len, u64 packs, u32 channels, u32 area) { \
         add_bias(dst, bias, len, packs, channels, area); \

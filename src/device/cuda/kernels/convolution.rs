@@ -66,15 +66,9 @@ fn split([rows, columns, depth]: [usize; 3], multiprocessors: u32) -> (usize, us
     (depth.div_ceil(each), each)
 }
 
-fn launch_own(queue: &mut Queue<'_>, convolution: &Convolution<'_>, kernel: &Kernel<'_>) -> Result<(), Refusal> {
-    let &Convolution { role, shape, src, weight, dst } = convolution;
-    let (name, left, right, result) = match role {
-        Role::Forward => ("conv2d", weight, src, dst),
-        Role::BackwardInput => ("conv2d_backward_input", weight, dst, src),
-        Role::BackwardWeight => ("conv2d_backward_weight", dst, src, weight),
-    };
-    let sides = product(role, shape);
-    let geometry = [
+/// The shape as kernels take it.
+pub(in crate::device::cuda) fn geometry(shape: &ConvShape) -> [usize; 10] {
+    [
         shape.batch,
         shape.in_channels,
         shape.in_height,
@@ -85,7 +79,18 @@ fn launch_own(queue: &mut Queue<'_>, convolution: &Convolution<'_>, kernel: &Ker
         shape.kernel,
         shape.stride,
         shape.padding,
-    ];
+    ]
+}
+
+fn launch_own(queue: &mut Queue<'_>, convolution: &Convolution<'_>, kernel: &Kernel<'_>) -> Result<(), Refusal> {
+    let &Convolution { role, shape, src, weight, dst } = convolution;
+    let (name, left, right, result) = match role {
+        Role::Forward => ("conv2d", weight, src, dst),
+        Role::BackwardInput => ("conv2d_backward_input", weight, dst, src),
+        Role::BackwardWeight => ("conv2d_backward_weight", dst, src, weight),
+    };
+    let sides = product(role, shape);
+    let geometry = geometry(shape);
     // The kernels count in 32 bits, with some room for what lies beyond the edges.
     const LIMIT: usize = 1 << 31;
     let [rows, columns, _] = sides;

@@ -23,6 +23,8 @@ mod sums;
 use super::queue::{Queue, Refusal};
 use crate::device::Kernel;
 
+pub(super) use convolution::geometry;
+
 /// Goes in front of every unit.
 pub(super) const PRELUDE: &str = include_str!("prelude.cuh");
 
