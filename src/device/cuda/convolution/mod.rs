@@ -19,8 +19,11 @@ use products::Products;
 
 /// Engines of cuDNN that are timed.
 const ENGINES: usize = 10;
-/// Those that are timed however long it takes: the first trials load libraries.
-const LEAST_ENGINES: usize = 4;
+/// Those that are timed however long it takes, for the first shapes, whose trials load libraries, and for all others.
+const LEAST_ENGINES: [usize; 2] = [4, 2];
+const FIRST_SHAPES: usize = 4;
+/// Milliseconds that are those of a launch: nothing is much faster.
+const NEGLIGIBLE: f32 = 0.015;
 /// When trials of engines for one shape end.
 const PATIENCE: Duration = Duration::from_millis(100);
 /// How much faster than the first another must be: less is noise.
@@ -122,13 +125,16 @@ fn choose(queue: &mut Queue<'_>, key: &ConvolutionKey, convolution: &Convolution
         queue.gpu.convolutions.notes.push(format!("{key}: {form}, {best} when it was chosen; the first took {first}"));
         return Ok(form);
     }
-    let mut trial = Trial::new(wanted, key.tf32)?;
+    let least = LEAST_ENGINES[usize::from(queue.gpu.convolutions.forms.len() >= FIRST_SHAPES)];
+    let mut trial = Trial::new(wanted, key.tf32, least)?;
     let mut engines = queue.gpu.dnn.engines(key);
     trial.engines(queue, convolution, engines.as_mut(), 1)?;
     trial.begun = Instant::now();
-    trial.engines(queue, convolution, engines.as_mut(), ENGINES - 1)?;
+    if !trial.is_negligible() {
+        trial.engines(queue, convolution, engines.as_mut(), ENGINES - 1)?;
+    }
     // The library's engines for 16 bits are good: trials would only take time.
-    if key.dtype == DType::F32 || trial.best.is_none() {
+    if trial.best.is_none() || (key.dtype == DType::F32 && !trial.is_negligible()) {
         for products in Products::all(key) {
             trial.time(queue, convolution, Form::Products(products))?;
         }
@@ -190,6 +196,8 @@ impl fmt::Display for Nanoseconds {
 struct Trial {
     wanted: Option<String>,
     tf32: bool,
+    /// Engines that are timed however long it takes.
+    least: usize,
     stopwatch: Stopwatch,
     begun: Instant,
     engines: usize,
@@ -202,10 +210,11 @@ struct Trial {
 }
 
 impl Trial {
-    fn new(wanted: Option<String>, tf32: bool) -> Result<Self, Refusal> {
+    fn new(wanted: Option<String>, tf32: bool, least: usize) -> Result<Self, Refusal> {
         Ok(Self {
             wanted,
             tf32,
+            least,
             stopwatch: Stopwatch::new()?,
             begun: Instant::now(),
             engines: 0,
@@ -213,6 +222,16 @@ impl Trial {
             first: 0.0,
             told: Vec::new(),
         })
+    }
+
+    /// There is nothing to gain.
+    fn is_negligible(&self) -> bool {
+        self.best.as_ref().is_some_and(|(_, best)| *best < NEGLIGIBLE)
+    }
+
+    /// Forms of this name are of interest.
+    fn wants(&self, name: &str) -> bool {
+        self.wanted.as_ref().is_none_or(|wanted| name.starts_with(wanted.as_str()))
     }
 
     /// Times the next `count` engines, as long as there is time.
@@ -223,9 +242,11 @@ impl Trial {
         engines: Option<&mut Engines>,
         count: usize,
     ) -> Result<(), Refusal> {
-        let Some(engines) = engines else { return Ok(()) };
+        // Their names are known only when they have been set up.
+        let unwanted = self.wanted.as_ref().is_some_and(|wanted| !wanted.starts_with("engine"));
+        let Some(engines) = engines.filter(|_| !unwanted) else { return Ok(()) };
         for _ in 0..count {
-            if self.engines >= LEAST_ENGINES && self.begun.elapsed() > PATIENCE {
+            if self.engines >= self.least && self.begun.elapsed() > PATIENCE {
                 break;
             }
             let Some(plan) = queue.gpu.dnn.next(engines, None) else {
@@ -242,7 +263,7 @@ impl Trial {
 
     fn time(&mut self, queue: &mut Queue<'_>, convolution: &Convolution<'_>, form: Form) -> Result<(), Refusal> {
         let name = form.to_string();
-        if self.wanted.as_ref().is_some_and(|wanted| !name.starts_with(wanted.as_str())) {
+        if !self.wants(&name) {
             return Ok(());
         }
         // The first is taken unless another is clearly faster.
