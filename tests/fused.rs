@@ -4,7 +4,7 @@
 #[path = "common/training.rs"]
 mod training;
 
-use vramlab::train::{Amp, Config, Libraries};
+use vramlab::train::{Amp, Config, Libraries, Offload};
 
 /// Losses and the peak of allocated bytes.
 fn run(name: &str, amp: Amp, fuse: bool) -> (Vec<f32>, i64) {
@@ -39,5 +39,22 @@ fn fused_training_loses_what_eager_training_does() {
             );
         }
         assert!(fused_peak <= eager_peak, "{name} {amp:?}: {fused_peak} bytes are more than {eager_peak}");
+    }
+}
+
+#[test]
+fn where_tensors_wait_and_what_is_made_again_changes_no_fused_loss() {
+    for (name, amp) in [("gpt-mini", Amp::Bf16), ("bert-odd", Amp::Off), ("vit-mini", Amp::Bf16)] {
+        let losses = |change: fn(&mut Config)| {
+            let (model, batch) = training::workload(name);
+            let mut config = Config { amp, fuse: true, accumulation: 2, ..Config::new(batch) };
+            change(&mut config);
+            let (mut trainer, _) = training::trainer(model, config, Libraries::HOPPER);
+            (0..4).map(|_| trainer.step().unwrap().loss.unwrap().to_bits()).collect::<Vec<_>>()
+        };
+        let plain = losses(|_| {});
+        assert_eq!(losses(|config| config.checkpointing = true), plain, "{name} {amp:?} with checkpointing");
+        assert_eq!(losses(|config| config.offload = Offload::Activations), plain, "{name} {amp:?} with offload");
+        assert_eq!(losses(|config| config.offload = Offload::Overlapped), plain, "{name} {amp:?} with overlap");
     }
 }

@@ -157,9 +157,9 @@ pub struct SwitchArgs {
     /// Optimizer [default: adamw].
     #[arg(long, value_enum)]
     opt: Option<OptArg>,
-    /// How the optimizer's step is carried out.
-    #[arg(long, value_enum, default_value = "foreach")]
-    opt_form: FormArg,
+    /// How the optimizer's step is carried out [default: foreach; fused with --fuse].
+    #[arg(long, value_enum)]
+    opt_form: Option<FormArg>,
     /// Weight decay, in the optimizer's own way [default: 0.1 for adamw, 0 for the others].
     #[arg(long, value_name = "X")]
     weight_decay: Option<f64>,
@@ -203,7 +203,11 @@ impl SwitchArgs {
         config.checkpointing = self.ckpt;
         config.accumulation = self.accum;
         config.optimizer = self.opt.map_or(OptimizerKind::AdamW, Into::into);
-        config.form = self.opt_form.into();
+        config.form = match self.opt_form {
+            Some(form) => form.into(),
+            None if self.fuse => OptimizerForm::Fused,
+            None => OptimizerForm::Foreach,
+        };
         config.zero_grad = self.zero_grad.into();
         config.tf32 = self.tf32.into();
         config.schedule = self.schedule.into();

@@ -228,6 +228,8 @@ pub enum Kernel<'a> {
     Gelu { src: Operand, dst: Operand, tanh: bool },
     /// `dst = grad · gelu'(src)`.
     GeluBackward { src: Operand, grad: Operand, dst: Operand, tanh: bool },
+    /// [`Kernel::GeluBackward`] of rows of `cols`, and `sums[c] = Σ_r dst[r,c]`; dst may be grad.
+    GeluBackwardSum { src: Operand, grad: Operand, dst: Operand, sums: Operand, cols: usize, tanh: bool },
     /// Normalises each row of `cols` elements; `mean` and `rstd` are f32, one per row.
     LayerNorm {
         src: Operand,
@@ -517,6 +519,7 @@ impl Kernel<'_> {
             Self::ReluBackward { .. } => "relu_backward",
             Self::Gelu { .. } => "gelu",
             Self::GeluBackward { .. } => "gelu_backward",
+            Self::GeluBackwardSum { .. } => "gelu_backward_sum",
             Self::LayerNorm { .. } => "layer_norm",
             Self::LayerNormBackward { .. } => "layer_norm_backward",
             Self::AddLayerNorm { .. } => "add_layer_norm",

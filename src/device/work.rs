@@ -225,6 +225,7 @@ impl Kernel<'_> {
             | Self::LeakyReluBackward { output, grad, dst, .. }
             | Self::TanhBackward { output, grad, dst } => Work::elementwise(&[output, grad, dst]),
             Self::GeluBackward { src, grad, dst, .. } => Work::elementwise(&[src, grad, dst]),
+            Self::GeluBackwardSum { src, grad, dst, .. } => Work::elementwise(&[src, grad, dst]).launches(2, 1.0),
             // An expanded gradient is divided.
             Self::MeanBackward { grad, dst, .. } => Work::elementwise(&[grad, dst]).launches(2, 1.5),
             Self::LayerNorm { src, dst, .. } => Work::pass(OpClass::Norm, &[src, dst]),

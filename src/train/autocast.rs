@@ -71,7 +71,14 @@ impl Context {
         if let Some(copy) = self.autocast.copies.get(&parameter) {
             return Ok(copy.clone());
         }
-        let copy = self.cast(input, dtype, what)?;
+        let kept = self.weight_copies.as_ref().and_then(|copies| copies.get(&parameter)).cloned();
+        let copy = match kept.filter(|copy| copy.dtype() == dtype) {
+            Some(copy) => self.record_cast(input, copy),
+            None => self.cast(input, dtype, what)?,
+        };
+        if let Some(copies) = &mut self.weight_copies {
+            copies.insert(parameter, copy.detach());
+        }
         self.autocast.copies.insert(parameter, copy.clone());
         Ok(copy)
     }
@@ -89,16 +96,21 @@ impl Context {
         self.op("cast", |cx| {
             let output = cx.laid_out_as(input, dtype, what)?;
             cx.launch(&Kernel::Cast { src: input.flat(), dst: output.flat() })?;
-            if !cx.differentiates(&[input]) {
-                return Ok(output);
-            }
-            let original = input.dtype();
-            let source = cx.record("castBackward", [Some(input), None, None], move |cx, [gradient, ..]| {
-                let Some(gradient) = gradient else { return Ok(Gradients::default()) };
-                Ok([Some(cx.cast_gradient(&gradient, original)?), None, None])
-            });
-            Ok(output.with_source(source))
+            Ok(cx.record_cast(input, output))
         })
+    }
+
+    /// Puts on the tape that `copy` is `input` in another type.
+    fn record_cast(&mut self, input: &Tensor, copy: Tensor) -> Tensor {
+        if !self.differentiates(&[input]) {
+            return copy;
+        }
+        let original = input.dtype();
+        let source = self.record("castBackward", [Some(input), None, None], move |cx, [gradient, ..]| {
+            let Some(gradient) = gradient else { return Ok(Gradients::default()) };
+            Ok([Some(cx.cast_gradient(&gradient, original)?), None, None])
+        });
+        copy.with_source(source)
     }
 
     /// A gradient in another type: the gradient itself where it has that type.

@@ -1,5 +1,6 @@
 //! What an op needs to run: memory, the tape, what to do with saved tensors, autocast, library handles.
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use crate::device::{DType, Kernel};
@@ -83,6 +84,8 @@ pub struct Context {
     pub(crate) attention: AttentionChoice,
     /// Ops run as the fused ones that replace several of PyTorch's eager mode.
     pub(crate) fused: bool,
+    /// 16-bit copies of parameters that serve a whole step, where its ops are fused and ask for them several times.
+    pub(crate) weight_copies: Option<BTreeMap<usize, Tensor>>,
     /// What runs now makes logits that only a loss will read.
     pub(crate) classifying: bool,
     pub(crate) cache: Option<KvCache>,
@@ -109,6 +112,7 @@ impl Context {
             workspaces: Library::new(workspaces),
             attention: AttentionChoice::default(),
             fused: false,
+            weight_copies: None,
             classifying: false,
             cache: None,
             gradient_copy: None,
@@ -376,6 +380,7 @@ impl Context {
         self.tape.clear();
         self.retained.abandon();
         self.autocast = Autocast::default();
+        self.weight_copies = None;
         self.cache = None;
         self.gradient_copy = None;
         self.locals.clear();

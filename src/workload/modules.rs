@@ -35,6 +35,16 @@ impl Linear {
     }
 }
 
+impl Linear {
+    /// GELU of what it makes, as one op.
+    pub fn fused_gelu(&self, cx: &mut Context, input: &Tensor, tanh: bool) -> OpResult<Tensor> {
+        cx.within(self.scope, |cx| match &self.bias {
+            Some(bias) => cx.linear_gelu(input, &self.weight, bias, tanh),
+            None => cx.linear(input, &self.weight, None).and_then(|hidden| cx.gelu(&hidden, tanh)),
+        })
+    }
+}
+
 impl Segment for Linear {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
         cx.within(self.scope, |cx| cx.linear(input, &self.weight, self.bias.as_ref()))

@@ -58,6 +58,10 @@ impl Block {
     }
 
     fn mlp(&self, cx: &mut Context, x: &Tensor) -> OpResult<Tensor> {
+        if cx.fused {
+            let activated = self.fc.fused_gelu(cx, x, self.style.tanh)?;
+            return self.out.forward(cx, &activated);
+        }
         let hidden = self.fc.forward(cx, x)?;
         let activated = cx.within(self.scope, |cx| cx.gelu(&hidden, self.style.tanh))?;
         // The argument of gelu is nobody's variable; that of the next layer lives until the layer has returned.

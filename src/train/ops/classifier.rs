@@ -45,11 +45,12 @@ impl Context {
                 let x = saved_input.unpack(cx)?;
                 cx.library_gemm()?;
                 cx.matrix_product([classes, width, rows], grad.transposed(), x.matrix(), to_weight.matrix())?;
-                // The gradient of the logits is zero in the columns that nobody reads.
+                // The gradient of the logits is zero in the columns that nobody reads, where it has them.
+                let cols = grad.row_stride().min(padded);
                 let to_input = cx.temporary(shape, dtype, "input gradient")?;
                 let copy = saved_copy.unpack(cx)?;
                 cx.library_gemm()?;
-                cx.matrix_product([rows, width, padded], grad.matrix(), copy.matrix(), to_input.matrix())?;
+                cx.matrix_product([rows, width, cols], grad.matrix(), copy.matrix(), to_input.matrix())?;
                 Ok([Some(to_input), Some(to_weight), None])
             });
             Ok(logits.with_source(source))

@@ -1,10 +1,10 @@
 //! Linear layers: `y = x Wᵀ (+ b)`.
 
-use crate::device::{Kernel, MatrixView};
+use crate::device::{DType, Kernel, MatrixView};
 use crate::train::context::{Context, Saved};
 use crate::train::error::OpResult;
 use crate::train::tape::Gradients;
-use crate::train::tensor::{Shape, Tensor};
+use crate::train::tensor::{Shape, Source, Tensor};
 
 impl Context {
     /// `input` (…, in) times `weight` (out, in) transposed, plus `bias` (out). Runs in 16 bit under autocast.
@@ -38,6 +38,7 @@ impl Context {
             }
             let (shape, rows) = (input.shape(), input.shape().rows());
             let bias_shape = bias.requires_grad().then(|| bias.shape());
+            let to_parameters = cx.gradient_type(weight);
             let source = cx.record("linearBackward", [Some(input), Some(weight), Some(bias)], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let x = saved_input.map(|s| s.unpack(cx).map(|x| (x, s))).transpose()?;
@@ -47,13 +48,63 @@ impl Context {
                     None => None,
                 };
                 let to_weight = match &x {
-                    Some((x, _)) => Some(cx.weight_gradient(&grad, x)?),
+                    Some((x, _)) => Some(cx.weight_gradient(&grad, x, to_parameters)?),
                     None => None,
                 };
                 // What a checkpoint recomputed is nobody else's and goes here; what the node saved goes with the node.
                 let (_x, _w) = (x.map(|(_, saved)| saved), w.map(|(_, saved)| saved));
-                let to_bias = bias_shape.map(|shape| cx.sum_rows(&grad, rows, shape, "bias gradient")).transpose()?;
+                let to_bias =
+                    bias_shape.map(|shape| cx.sum_rows_as(to_parameters, &grad, rows, shape, "bias gradient"));
+                let to_bias = to_bias.transpose()?;
                 Ok([to_input, to_weight, to_bias])
+            });
+            Ok(output.with_source(source))
+        })
+    }
+
+    /// GELU of [`Context::linear`] with a bias: in backward one kernel makes the gradient of the sum and of the bias. To be
+    /// used in fused mode.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn linear_gelu(&mut self, input: &Tensor, weight: &Tensor, bias: &Tensor, tanh: bool) -> OpResult<Tensor> {
+        let bias = self.cast_to_lower(bias, "bias copy")?;
+        let weight = self.cast_to_lower(weight, "weight copy")?;
+        let input = self.cast_to_lower(input, "input copy")?;
+        self.op("linear_gelu", |cx| {
+            let hidden = cx.product(&input, &weight, Some(&bias))?;
+            let output = cx.activation(hidden.shape(), hidden.dtype(), "gelu output")?;
+            cx.launch(&Kernel::Gelu { src: hidden.operand(), dst: output.operand(), tanh })?;
+            if !cx.differentiates(&[&input, &weight, &bias]) {
+                return Ok(output);
+            }
+            let saved = [cx.save(&input)?, cx.save(&weight.transpose())?, cx.save(&hidden)?];
+            let (shape, bias_shape, to_parameters) = (input.shape(), bias.shape(), cx.gradient_type(&weight));
+            let wanted = [&input, &weight].map(Tensor::requires_grad);
+            let inputs = [Some(&input), Some(&weight), Some(&bias)];
+            let source = cx.record("linear_geluBackward", inputs, move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                let [x, w, hidden] = saved;
+                let (src, sums) = (hidden.unpack(cx)?, cx.temporary(bias_shape, to_parameters, "bias gradient")?);
+                let dst = if grad.is_exclusive() {
+                    grad.clone()
+                } else {
+                    cx.temporary(grad.shape(), grad.dtype(), "gelu gradient")?
+                };
+                cx.launch(&Kernel::GeluBackwardSum {
+                    src: src.operand(),
+                    grad: grad.operand(),
+                    dst: dst.operand(),
+                    sums: sums.operand(),
+                    cols: bias_shape.numel(),
+                    tanh,
+                })?;
+                drop((src, hidden, grad));
+                let (w, x) = (w.unpack(cx)?, x.unpack(cx)?);
+                let [to_input, to_weight] = wanted;
+                let to_input = to_input.then(|| cx.input_gradient(&dst, &w, shape)).transpose()?;
+                let to_weight = to_weight.then(|| cx.weight_gradient(&dst, &x, to_parameters)).transpose()?;
+                Ok([to_input, to_weight, Some(sums)])
             });
             Ok(output.with_source(source))
         })
@@ -68,14 +119,14 @@ impl Context {
             if !differentiates {
                 return Ok(output);
             }
-            let shape = input.shape();
+            let (shape, to_parameters) = (input.shape(), cx.gradient_type(weight));
             let source = cx.record("matmulBackward", [Some(input), Some(weight), None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 // The second argument's gradient comes first: its name (mat2) sorts before self.
                 let w = saved_weight.map(|s| s.unpack(cx).map(|w| (w, s))).transpose()?;
                 let x = saved_input.map(|s| s.unpack(cx).map(|x| (x, s))).transpose()?;
                 let to_weight = match &x {
-                    Some((x, _)) => Some(cx.weight_gradient(&grad, x)?.marked_as_view()),
+                    Some((x, _)) => Some(cx.weight_gradient(&grad, x, to_parameters)?.marked_as_view()),
                     None => None,
                 };
                 let to_input = match &w {
@@ -112,9 +163,15 @@ impl Context {
         Ok(output)
     }
 
-    fn weight_gradient(&mut self, grad: &Tensor, input: &Tensor) -> OpResult<Tensor> {
+    /// The type of the gradients of parameters. Those of 16-bit copies are cast to f32 later; fused ops write that at once.
+    fn gradient_type(&self, weight: &Tensor) -> DType {
+        let is_copy = matches!(weight.dtype(), DType::F16 | DType::Bf16) && !matches!(weight.source(), Source::Leaf(_));
+        if self.fused && is_copy { DType::F32 } else { weight.dtype() }
+    }
+
+    fn weight_gradient(&mut self, grad: &Tensor, input: &Tensor, dtype: DType) -> OpResult<Tensor> {
         let (m, n, k) = (grad.shape().rows(), grad.shape().last(), input.shape().last());
-        let output = self.temporary(Shape::new(&[n, k]), grad.dtype(), "weight gradient")?;
+        let output = self.temporary(Shape::new(&[n, k]), dtype, "weight gradient")?;
         let memory = self.memory().clone();
         self.workspaces.gemm(&memory)?;
         self.gemm([n, k, m], grad.transposed(), input.matrix(), &output, None)?;

@@ -46,6 +46,8 @@ impl Context {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let (logits, targets) = (saved_logits.unpack(cx)?, saved_targets.unpack(cx)?);
                 let (logsumexp, total_weight) = (saved_sums.unpack(cx)?, saved_weight.unpack(cx)?);
+                // Logits that waited in host memory come back without what lay between their rows.
+                let stride = logits.row_stride();
                 cx.launch(&Kernel::CrossEntropyBackward {
                     grad: grad.operand(),
                     logits: logits.padded_rows(),

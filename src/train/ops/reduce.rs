@@ -60,7 +60,19 @@ impl Context {
         shape: Shape,
         what: &'static str,
     ) -> OpResult<Tensor> {
-        let output = self.row_sum_output(input.dtype(), rows, shape, what)?;
+        self.sum_rows_as(input.dtype(), input, rows, shape, what)
+    }
+
+    /// The same in another type.
+    pub(super) fn sum_rows_as(
+        &mut self,
+        dtype: DType,
+        input: &Tensor,
+        rows: usize,
+        shape: Shape,
+        what: &'static str,
+    ) -> OpResult<Tensor> {
+        let output = self.row_sum_output(dtype, rows, shape, what)?;
         self.launch(&Kernel::ColumnSum { src: input.operand(), dst: output.operand(), rows, cols: shape.numel() })?;
         Ok(output)
     }

@@ -5,6 +5,7 @@
 mod adversarial;
 mod supervised;
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -420,6 +421,9 @@ impl Trainer {
         self.cx.retained.keep(self.config.retain);
         self.cx.choose_attention(self.config.attention);
         self.cx.fused = self.config.fuse && matches!(self.task, Task::Supervised(_) | Task::Adversarial(_));
+        let asks_again = self.config.accumulation > 1 || self.config.checkpointing;
+        let keeps = self.cx.fused && asks_again && matches!(self.task, Task::Supervised(_));
+        self.cx.weight_copies = keeps.then(BTreeMap::new);
         match &mut self.task {
             Task::Supervised(model) => {
                 let model = Rc::clone(model);

@@ -17,6 +17,7 @@ impl Trainer {
             plain_loss = self.micro_batch(model, micro)?;
         }
 
+        self.cx.weight_copies = None;
         self.begin(Phase::Optimizer);
         let (optimizer_ran, found_inf) = self.optimize(0)?;
         self.scaler.update(&mut self.cx, found_inf.into_iter().collect())?;

@@ -87,6 +87,10 @@ pub(super) fn run(kernel: &Kernel<'_>, arena: &Arena, cores: &Cores) -> KernelRe
         Kernel::GeluBackward { src, grad, dst, tanh } => {
             activation::gelu_backward(cores, in_place(), src, grad, dst, tanh)
         }
+        Kernel::GeluBackwardSum { src, grad, dst, sums, cols, tanh } => {
+            activation::gelu_backward(cores, in_place(), src, grad, dst, tanh)?;
+            rows::column_sum(cores, apart(), dst, sums, dst.len.checked_div(cols).unwrap_or(0), cols)
+        }
         Kernel::LayerNorm { src, weight, bias, dst, mean, rstd, cols, eps } => {
             let operands = layer_norm::Forward { src, add: None, weight, bias, dst, copy: None, mean, rstd };
             layer_norm::forward(cores, in_place(), &operands, cols, eps)

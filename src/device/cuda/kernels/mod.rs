@@ -10,6 +10,7 @@ mod classifier;
 mod convolution;
 mod elementwise;
 mod embedding;
+mod gelu_sums;
 mod gemm;
 mod layer_norm;
 mod loss;
@@ -48,8 +49,9 @@ pub(super) const UNITS: &[(&str, &str)] = &[
     ("batch_norm_columns", concat!(include_str!("channel_values.cuh"), include_str!("batch_norm_columns.cu"))),
     ("classifier", include_str!("classifier.cu")),
     ("convolution", include_str!("convolution.cu")),
-    ("elementwise", include_str!("elementwise.cu")),
+    ("elementwise", concat!(include_str!("gelu.cuh"), include_str!("elementwise.cu"))),
     ("embedding", include_str!("embedding.cu")),
+    ("gelu_sums", concat!(include_str!("gelu.cuh"), include_str!("gelu_sums.cu"))),
     ("gemm", include_str!("gemm.cu")),
     ("layer_norm", concat!(include_str!("layer_norm.cuh"), include_str!("layer_norm.cu"))),
     ("loss", include_str!("loss.cu")),
@@ -64,6 +66,7 @@ pub(super) const UNITS: &[(&str, &str)] = &[
 pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), Refusal> {
     match kernel {
         Kernel::Gemm { .. } => gemm::launch(queue, kernel),
+        Kernel::GeluBackwardSum { .. } => gelu_sums::launch(queue, kernel),
         Kernel::Fill { .. }
         | Kernel::Arange { .. }
         | Kernel::Cast { .. }

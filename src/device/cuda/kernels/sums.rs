@@ -115,7 +115,7 @@ fn columns(
 }
 
 /// `dst[i] = Σ_s partial[s,i] / divisor`.
-fn add_shares(
+pub(super) fn add_shares(
     queue: &mut Queue<'_>,
     partial: &Operand,
     dst: &Operand,

@@ -242,6 +242,7 @@ fn backward(session: &mut Session<'_>) {
             tanh,
         };
         derivative(session, "gelu_backward", what, &ends(), Bound::Formula, false, make);
+        gelu_with_sums(session, tanh);
     }
 }
 
@@ -310,6 +311,46 @@ fn binary(session: &mut Session<'_>) {
                 let b = case.input("b", types[1], repeated, Values::STANDARD);
                 let dst = case.output("dst", types[2], len, Bound::Formula);
                 session.check(&case, |at| add(at, [a, b, dst]));
+            }
+        }
+    }
+}
+
+/// GELU's gradient in the place of that of its result, with the sums of its columns.
+fn gelu_with_sums(session: &mut Session<'_>, tanh: bool) {
+    for precision in Precision::FLOATS {
+        let dtype = precision.dtype();
+        for (rows, cols, skew) in [
+            (1, 1, Skew::Aligned),
+            (3, 8, Skew::Aligned),
+            (33, 264, Skew::Aligned),
+            (257, 65, Skew::Together(1)),
+            (300, 768, Skew::Aligned),
+            (16_384, 1024, Skew::Aligned),
+            (2049, 3072, Skew::Aligned),
+            (64, 3072, Skew::Together(1)),
+        ] {
+            let what = format!("{rows} × {cols}{}", if tanh { ", tanh" } else { "" });
+            for sums_in in [dtype, DType::F32] {
+                let what = if sums_in == dtype { what.clone() } else { format!("{what}, sums in f32") };
+                let mut case = Case::new("gelu_backward_sum", precision, what).skewed(skew);
+                let src = case.input("src", dtype, rows * cols, Values::STANDARD);
+                let dst = case.update("dst", dtype, rows * cols, Values::STANDARD, Bound::Formula);
+                // What is summed has been rounded: f32 would show it.
+                let exact = dtype == DType::F32 || sums_in == dtype;
+                let bound = if exact { Bound::Sum(rows) } else { Bound::Free };
+                let sums = case.output("sums", sums_in, cols, bound);
+                session.check(&case, |at| Kernel::GeluBackwardSum {
+                    src: at[src],
+                    grad: at[dst],
+                    dst: at[dst],
+                    sums: at[sums],
+                    cols,
+                    tanh,
+                });
+                if dtype == DType::F32 {
+                    break;
+                }
             }
         }
     }
