@@ -65,12 +65,13 @@ fn every_switch_key_sends_its_command() {
         Command::Previous(Switch::Batch),
         Command::Next(Switch::Offload),
         Command::Next(Switch::Attention),
+        Command::Next(Switch::Fuse),
         Command::Next(Switch::Tf32),
         Command::Next(Switch::Schedule),
         Command::Next(Switch::Retain),
         Command::EmptyCache,
     ];
-    assert_eq!(typed(&mut app, "mcapozOBbfAtsre"), expected.map(Effect::Send));
+    assert_eq!(typed(&mut app, "mcapozOBbfAFtsre"), expected.map(Effect::Send));
 }
 
 fn enter(app: &mut App) -> Vec<Effect> {

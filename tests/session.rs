@@ -12,7 +12,7 @@ use vramlab::train::{Config, DataPath};
 use vramlab::units::{Bytes, StreamId};
 use vramlab::workload::{Catalog, Data, Random, Sizes};
 
-const SWITCHES: [Switch; 12] = [
+const SWITCHES: [Switch; 13] = [
     Switch::Amp,
     Switch::Checkpointing,
     Switch::Accumulation,
@@ -24,6 +24,7 @@ const SWITCHES: [Switch; 12] = [
     Switch::Attention,
     Switch::Tf32,
     Switch::Schedule,
+    Switch::Fuse,
     Switch::Retain,
 ];
 

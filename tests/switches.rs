@@ -37,7 +37,7 @@ const ATTENTION: [AttentionKernel; 5] = [
 ];
 
 fn flipped(mut config: Config, dice: &mut Dice) -> Config {
-    match dice.roll(13) {
+    match dice.roll(14) {
         0 => config.amp = [Amp::Off, Amp::Fp16, Amp::Bf16][dice.roll(3)],
         1 => config.checkpointing = !config.checkpointing,
         2 => config.accumulation = [1, 2, 4, 8][dice.roll(4)],
@@ -53,6 +53,7 @@ fn flipped(mut config: Config, dice: &mut Dice) -> Config {
         9 => config.schedule = [Schedule::Constant, Schedule::Cosine][dice.roll(2)],
         10 => config.retain = [Retain::Off, Retain::Losses, Retain::Graph][dice.roll(3)],
         11 => config.pinned = !config.pinned,
+        12 => config.fuse = !config.fuse,
         _ => config.batch = [4, 8, 5][dice.roll(3)],
     }
     config

@@ -36,6 +36,8 @@ pub enum Switch {
     Tf32,
     /// Constant, cosine.
     Schedule,
+    /// Ops that replace chains of eager ones: off, on.
+    Fuse,
     /// Off, losses, graph.
     Retain,
     /// The most that may be reserved.

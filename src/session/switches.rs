@@ -35,7 +35,7 @@ const ATTENTION: [AttentionKernel; 5] = [
 ];
 const RETAIN: [Retain; 3] = [Retain::Off, Retain::Losses, Retain::Graph];
 
-const TABLE: [Entry; 15] = [
+const TABLE: [Entry; 16] = [
     Entry {
         switch: Switch::Amp,
         group: SwitchGroup::Training,
@@ -133,6 +133,14 @@ const TABLE: [Entry; 15] = [
         teaches: "A factor on the learning rate: it takes no memory.",
     },
     Entry {
+        switch: Switch::Fuse,
+        group: SwitchGroup::Training,
+        key: 'F',
+        label: "fuse",
+        values: &["off", "on"],
+        teaches: "Fused ops skip what eager ones write between them: the curve is no longer eager PyTorch's.",
+    },
+    Entry {
         switch: Switch::Retain,
         group: SwitchGroup::Memory,
         key: 'r',
@@ -174,6 +182,7 @@ pub fn current(switch: Switch, config: &Config) -> Choice {
         Switch::Attention => ATTENTION.iter().position(|kernel| *kernel == config.attention),
         Switch::Tf32 => TF32.iter().position(|tf32| *tf32 == config.tf32),
         Switch::Schedule => Some(usize::from(config.schedule == Schedule::Cosine)),
+        Switch::Fuse => Some(usize::from(config.fuse)),
         Switch::Retain => RETAIN.iter().position(|retain| *retain == config.retain),
         Switch::Batch | Switch::Limit | Switch::Settings => Some(0),
     };
@@ -199,6 +208,7 @@ pub fn with(config: &Config, switch: Switch, choice: Choice) -> Config {
         Switch::Attention => next.attention = ATTENTION[choice.0],
         Switch::Tf32 => next.tf32 = TF32[choice.0],
         Switch::Schedule => next.schedule = if choice.0 == 1 { Schedule::Cosine } else { Schedule::Constant },
+        Switch::Fuse => next.fuse = choice.0 == 1,
         Switch::Retain => next.retain = RETAIN[choice.0],
         Switch::Batch | Switch::Limit | Switch::Settings => {}
     }

@@ -154,6 +154,7 @@ bindings! {
     [plain('b')] "b" Action::FlipBack(Switch::Batch), Switches, "", "a smaller batch";
     [plain('B')] "B" Action::Flip(Switch::Batch), Switches, "", "a larger batch: activations grow, the rest stays";
     [plain('A')] "A" Action::Flip(Switch::Attention), Switches, "", "attention kernel: math keeps a matrix per head, the fused ones do not";
+    [plain('F')] "F" Action::Flip(Switch::Fuse), Switches, "", "fused ops: what eager ones write between them is left out, so the curve is another";
     [plain('t')] "t" Action::Flip(Switch::Tf32), Switches, "", "TF32: faster products on tensor cores; no effect on the processor";
     [plain('s')] "s" Action::Flip(Switch::Schedule), Switches, "", "learning rate: constant or cosine; takes no memory";
     [plain('e')] "e" Action::EmptyCache, Switches, "", "empty_cache: wholly free segments go back; allocated stays as it is";

@@ -134,6 +134,7 @@ const fn short_label(switch: Switch) -> &'static str {
         Switch::Attention => "attn",
         Switch::Tf32 => "TF32",
         Switch::Schedule => "lr",
+        Switch::Fuse => "fuse",
         Switch::Retain => "leak",
         Switch::Limit => "limit",
         Switch::Settings => "alloc",
