@@ -287,7 +287,7 @@ mod tests {
         let below = placement.place(mib(20)).unwrap();
         assert!(below < mib(1024), "a gap of 32 MiB is passed over");
         placement.release_host(mib(3));
-        assert_eq!(placement.place(mib(20)), Some(Self::HOST_TOP - mib(32)));
+        assert_eq!(placement.place(mib(20)), Some(Placement::HOST_TOP - mib(32)));
         assert_eq!(placement.place(mib(20)), Some(below - mib(32)));
     }
 }
