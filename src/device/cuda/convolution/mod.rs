@@ -12,13 +12,15 @@ use std::time::{Duration, Instant};
 use super::choices::Choices;
 use super::dnn::{Convolution, ConvolutionKey, Engines, Plan};
 use super::gpu::Gpu;
-use super::queue::{Queue, Refusal};
+use super::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
 use super::stopwatch::Stopwatch;
 use crate::device::DType;
+use crate::units::Address;
 use products::Products;
 
-/// Engines of cuDNN that are timed.
+/// Engines of cuDNN that are timed, and of those for the turned convolution.
 const ENGINES: usize = 10;
+const TURNED: usize = 4;
 /// Those that are timed however long it takes, for the first shapes, whose trials load libraries, and for all others.
 const LEAST_ENGINES: [usize; 2] = [4, 2];
 const FIRST_SHAPES: usize = 4;
@@ -50,6 +52,8 @@ impl Convolutions {
 #[derive(Clone)]
 enum Form {
     Engine(Rc<Plan>),
+    /// An engine for [`ConvolutionKey::turned`].
+    Turned(Rc<Plan>),
     Products(Products),
     /// Own kernels that multiply in tiles, and need no memory.
     Tiles,
@@ -59,6 +63,7 @@ impl fmt::Display for Form {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Engine(plan) => write!(f, "engine {}", plan.engine().index),
+            Self::Turned(plan) => write!(f, "turned, engine {}", plan.engine().index),
             Self::Products(products) => products.fmt(f),
             Self::Tiles => f.write_str("tiles"),
         }
@@ -72,6 +77,7 @@ impl Form {
             Self::Tiles => [0, 0],
             Self::Engine(plan) => [1, plan.engine().tag],
             Self::Products(products) => [2, products.tag()],
+            Self::Turned(plan) => [3, plan.engine().tag],
         }
     }
 
@@ -79,15 +85,33 @@ impl Form {
     fn run(&self, queue: &mut Queue<'_>, convolution: &Convolution<'_>, tf32: bool) -> Result<bool, Refusal> {
         match self {
             Self::Engine(plan) => {
+                let workspace = match plan.workspace() {
+                    0 => Address(0),
+                    bytes => queue.scratch(bytes)?,
+                };
                 let addresses = [convolution.src, convolution.weight, convolution.dst].map(|operand| operand.address);
-                let Gpu { dnn, scratch, .. } = &mut *queue.gpu;
-                dnn.convolve(plan, addresses, scratch, queue.stream)?;
+                queue.gpu.dnn.convolve(plan, addresses, workspace, queue.stream)?;
             }
+            Self::Turned(plan) => run_turned(queue, convolution, plan)?,
             Self::Products(products) => products.run(queue, convolution, tf32)?,
             Self::Tiles => return Ok(false),
         }
         Ok(true)
     }
+}
+
+/// The gradient of the source by an engine for [`ConvolutionKey::turned`].
+fn run_turned(queue: &mut Queue<'_>, convolution: &Convolution<'_>, plan: &Plan) -> Result<(), Refusal> {
+    const THREADS: u32 = 256;
+    let Convolution { shape, src, weight, dst, .. } = convolution;
+    let bytes = plan.workspace().next_multiple_of(256);
+    let workspace = queue.scratch(bytes + weight.len * weight.dtype.size() as usize)?;
+    let turned = Address(workspace.0 + bytes as u64);
+    let grid = Grid::row(blocks_of(weight.len, THREADS as usize).min(8 * queue.multiprocessors()), THREADS);
+    let sides = [shape.out_channels, shape.in_channels, shape.kernel * shape.kernel];
+    let arguments = sides.into_iter().fold(Arguments::new().operand(weight).at(turned), Arguments::count);
+    queue.launch("conv2d_turn", &[weight.dtype], grid, &mut { arguments })?;
+    queue.gpu.dnn.convolve(plan, [dst.address, turned, src.address], workspace, queue.stream)
 }
 
 /// Computes one product of a convolution; false where own kernels must.
@@ -128,13 +152,16 @@ fn choose(queue: &mut Queue<'_>, key: &ConvolutionKey, convolution: &Convolution
     let least = LEAST_ENGINES[usize::from(queue.gpu.convolutions.forms.len() >= FIRST_SHAPES)];
     let mut trial = Trial::new(wanted, key.tf32, least)?;
     let mut engines = queue.gpu.dnn.engines(key);
-    trial.engines(queue, convolution, engines.as_mut(), 1)?;
+    trial.engines(queue, convolution, engines.as_mut(), 1, Form::Engine)?;
     trial.begun = Instant::now();
     if !trial.is_negligible() {
-        trial.engines(queue, convolution, engines.as_mut(), ENGINES - 1)?;
+        trial.engines(queue, convolution, engines.as_mut(), ENGINES - 1, Form::Engine)?;
     }
     // The library's engines for 16 bits are good: trials would only take time.
     if trial.best.is_none() || (key.dtype == DType::F32 && !trial.is_negligible()) {
+        let mut turned = key.turned().and_then(|turned| queue.gpu.dnn.engines(&turned));
+        (trial.begun, trial.engines) = (Instant::now(), 0);
+        trial.engines(queue, convolution, turned.as_mut(), TURNED, Form::Turned)?;
         for products in Products::all(key) {
             trial.time(queue, convolution, Form::Products(products))?;
         }
@@ -163,14 +190,17 @@ fn choices(gpu: &mut Gpu) -> &mut Choices<4> {
 /// The form of a choice that was written down; `None` where there is none any more.
 fn recall(queue: &mut Queue<'_>, key: &ConvolutionKey, [kind, tag, ..]: [u64; 4]) -> Option<Form> {
     match kind {
-        1 => {
-            let mut engines = queue.gpu.dnn.engines(key)?;
-            let plan = queue.gpu.dnn.next(&mut engines, Some(tag))?;
-            Some(Form::Engine(Rc::new(plan)))
-        }
+        1 => plan(queue, key, tag).map(Form::Engine),
+        3 => plan(queue, &key.turned()?, tag).map(Form::Turned),
         2 => Products::all(key).into_iter().find(|products| products.tag() == tag).map(Form::Products),
         _ => None,
     }
+}
+
+/// The engine with this tag.
+fn plan(queue: &mut Queue<'_>, key: &ConvolutionKey, tag: u64) -> Option<Rc<Plan>> {
+    let mut engines = queue.gpu.dnn.engines(key)?;
+    queue.gpu.dnn.next(&mut engines, Some(tag)).map(Rc::new)
 }
 
 /// A time as it is written down.
@@ -234,16 +264,17 @@ impl Trial {
         self.wanted.as_ref().is_none_or(|wanted| name.starts_with(wanted.as_str()))
     }
 
-    /// Times the next `count` engines, as long as there is time.
+    /// Times the next `count` engines, as `form` has it, as long as there is time.
     fn engines(
         &mut self,
         queue: &mut Queue<'_>,
         convolution: &Convolution<'_>,
         engines: Option<&mut Engines>,
         count: usize,
+        form: fn(Rc<Plan>) -> Form,
     ) -> Result<(), Refusal> {
         // Their names are known only when they have been set up.
-        let unwanted = self.wanted.as_ref().is_some_and(|wanted| !wanted.starts_with("engine"));
+        let unwanted = self.wanted.as_ref().is_some_and(|wanted| !["engine", "turned"].contains(&wanted.as_str()));
         let Some(engines) = engines.filter(|_| !unwanted) else { return Ok(()) };
         for _ in 0..count {
             if self.engines >= self.least && self.begun.elapsed() > PATIENCE {
@@ -256,7 +287,7 @@ impl Trial {
                 break;
             };
             self.engines += 1;
-            self.time(queue, convolution, Form::Engine(Rc::new(plan)))?;
+            self.time(queue, convolution, form(Rc::new(plan)))?;
         }
         Ok(())
     }

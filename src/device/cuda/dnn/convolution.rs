@@ -64,6 +64,27 @@ impl ConvolutionKey {
         })
     }
 
+    /// The gradient of the source as the convolution of the output's gradient with the weight turned round: input and output
+    /// in each other's place. `None` for other products, where that would be of no use, and for steps between windows.
+    pub fn turned(&self) -> Option<Self> {
+        let Self { shape, .. } = *self;
+        let padding = (shape.kernel.checked_sub(1)?).checked_sub(shape.padding)?;
+        (self.role == Role::BackwardInput && shape.stride == 1 && shape.kernel > 1).then_some(Self {
+            role: Role::Forward,
+            shape: ConvShape {
+                in_channels: shape.out_channels,
+                in_height: shape.out_height,
+                in_width: shape.out_width,
+                out_channels: shape.in_channels,
+                out_height: shape.in_height,
+                out_width: shape.in_width,
+                padding,
+                ..shape
+            },
+            ..*self
+        })
+    }
+
     fn place(&self) -> Place {
         Place::Device(i64::from(self.alignment))
     }
@@ -155,6 +176,16 @@ mod tests {
         let mut mixed = convolution(DType::F16, 0);
         mixed.dst.dtype = DType::F32;
         assert_eq!(ConvolutionKey::of(&mixed, false), None);
+    }
+
+    #[test]
+    fn gradients_of_sources_are_convolutions_of_gradients() {
+        let key = key(DType::F32, 0, false).unwrap();
+        assert_eq!(key.turned(), None);
+        let shape = ConvShape { out_height: 6, out_width: 4, stride: 1, padding: 0, ..SHAPE };
+        let turned = ConvolutionKey { role: Role::BackwardInput, shape, ..key }.turned().unwrap();
+        assert!(shape.is_consistent() && turned.shape.is_consistent());
+        assert_eq!((turned.role, turned.shape.padding, turned.shape.in_channels), (Role::Forward, 2, 4));
     }
 
     #[test]

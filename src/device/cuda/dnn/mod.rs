@@ -77,18 +77,19 @@ impl Dnn {
         engines.next(self.library.handle(&mut self.notes)?, tag)
     }
 
-    /// Queues a convolution between the tensors at `addresses`: source, weight and result.
+    /// Queues a convolution between the tensors at `addresses`, source, weight and result, with the plan's workspace.
     pub fn convolve(
         &mut self,
         plan: &Plan,
         addresses: [Address; 3],
-        scratch: &mut Scratch,
+        workspace: Address,
         stream: Stream,
     ) -> Result<(), Refusal> {
         let Some(handle) = self.library.handle(&mut self.notes) else {
             return Err(handle::refused("nothing: it is not open".into()));
         };
-        start(handle, plan, &addresses.map(Bound::Device), scratch, stream)
+        handle.follow(stream)?;
+        plan.execute(handle, &addresses.map(Pointer::from), workspace)
     }
 }
 

@@ -133,7 +133,7 @@ impl Plan {
     }
 
     /// Bytes of workspace.
-    pub(super) fn workspace(&self) -> usize {
+    pub fn workspace(&self) -> usize {
         self.workspace
     }
 

@@ -254,6 +254,14 @@ __device__ void images(const f32* __restrict__ columns, T* __restrict__ dst, u64
     }
 }
 
+// The weight (in, out, window) by which the output's gradient is convolved to the source's: windows back to front.
+template <class T> __device__ void turn(const T* weight, T* turned, u64 out, u64 in, u64 window) {
+    for (u64 i = thread_index(); i < in * out * window; i += thread_count()) {
+        const u64 rest = i / window, at = i % window;
+        turned[i] = weight[(rest % out * in + rest / out) * window + (window - 1 - at)];
+    }
+}
+
 // Adds each channel's bias to its planes of `area` elements. The first `packs` times 16 bytes are taken 16 bytes at once: none
 // where `dst` is not aligned. `len` fits 32 bits.
 template <class T> __device__ void add_bias(T* dst, const T* bias, u64 len, u64 packs, u32 channels, u32 area) {
@@ -294,6 +302,9 @@ template <class T> __device__ void add_bias(T* dst, const T* bias, u64 len, u64 
     extern "C" __global__ void __launch_bounds__(THREADS) \
     conv2d_images_##T(const f32* from, T* dst, u64 row, u64 image, u32 threads, Geometry geometry) { \
         images(from, dst, row, image, threads, geometry); \
+    } \
+    extern "C" __global__ void conv2d_turn_##T(const T* weight, T* turned, u64 out, u64 in, u64 window) { \
+        turn(weight, turned, out, in, window); \
     } \
     extern "C" __global__ void conv2d_bias_##T(T* dst, const T* bias, u64 len, u64 packs, u32 channels, u32 area) { \
         add_bias(dst, bias, len, packs, channels, area); \
