@@ -11,6 +11,8 @@ use crate::device::{AttentionShape, DType, HeadView, Kernel};
 enum Layout {
     /// Queries, keys and values side by side in the rows of a projection; results side by side.
     Packed,
+    /// The same, and the gradients of the three as the three.
+    Together,
     /// The rows of each head together.
     ByHead,
 }
@@ -35,7 +37,11 @@ impl Attention {
     fn title(&self) -> String {
         let AttentionShape { batch, heads, rows, head_size, causal, .. } = self.shape;
         let causal = if causal { ", causal" } else { "" };
-        let layout = if self.layout == Layout::Packed { "packed" } else { "by head" };
+        let layout = match self.layout {
+            Layout::Packed => "packed",
+            Layout::Together => "packed with its gradients",
+            Layout::ByHead => "by head",
+        };
         format!("{batch} × {heads} heads × {rows} rows × {head_size}{causal}, {layout}")
     }
 
@@ -55,7 +61,7 @@ impl Attention {
     fn input(&self, at: &Placed, slot: Slot, part: usize) -> HeadView {
         let AttentionShape { heads, rows, head_size, .. } = self.shape;
         match self.layout {
-            Layout::Packed => {
+            Layout::Packed | Layout::Together => {
                 let width = heads * head_size;
                 at.heads(slot, part * width, [rows * 3 * width, head_size, 3 * width])
             }
@@ -71,7 +77,7 @@ impl Attention {
     const fn strides(&self) -> [usize; 3] {
         let AttentionShape { heads, rows, head_size, .. } = self.shape;
         match self.layout {
-            Layout::Packed => [rows * heads * head_size, head_size, heads * head_size],
+            Layout::Packed | Layout::Together => [rows * heads * head_size, head_size, heads * head_size],
             Layout::ByHead => [heads * rows * head_size, rows * head_size, head_size],
         }
     }
@@ -112,7 +118,11 @@ impl Attention {
         // What a score's gradient is made of cancels where a position sees only itself.
         let bound = Bound::Cancelling(self.shape.rows + self.shape.head_size, 0.1);
         let grad = case.input("grad", dtype, self.len(), Values::STANDARD);
-        let [dq, dk, dv] = ["dq", "dk", "dv"].map(|name| case.output(name, dtype, self.len(), bound));
+        let together = (self.layout == Layout::Together).then(|| case.output("dqkv", dtype, 3 * self.len(), bound));
+        let apart = match together {
+            Some(dqkv) => [dqkv; 3],
+            None => ["dq", "dk", "dv"].map(|name| case.output(name, dtype, self.len(), bound)),
+        };
         if !session.wants(&case) {
             return;
         }
@@ -124,7 +134,10 @@ impl Attention {
         let logsumexp = case.input("logsumexp", DType::F32, self.sums(), Values::List(values_of_sums.clone()));
         session.check(&case, |at| {
             let [q, k, v] = self.inputs(at, qkv);
-            let [dq, dk, dv] = [dq, dk, dv].map(|slot| self.whole(at, slot));
+            let [dq, dk, dv] = match together {
+                Some(dqkv) => self.inputs(at, dqkv),
+                None => apart.map(|slot| self.whole(at, slot)),
+            };
             Kernel::AttentionBackward {
                 shape: self.shape,
                 q,
@@ -159,6 +172,9 @@ pub(super) fn run(session: &mut Session<'_>) {
             Attention::new([1, 1, 300, 128], causal, Layout::ByHead).check(session, precision);
             Attention::new([1, 1, 1024, 32], causal, Layout::Packed).check(session, precision);
             Attention::new([16, 12, 64, 64], causal, Layout::Packed).check(session, precision);
+            for (rows, head_size) in [(33, 10), (64, 64), (128, 64), (197, 64), (512, 64)] {
+                Attention::new([2, 2, rows, head_size], causal, Layout::Together).check(session, precision);
+            }
         }
         for [batch, heads, rows, head_size] in [[1, 1, 1, 64], [2, 3, 33, 10], [2, 4, 128, 64], [1, 2, 197, 80]] {
             for causal in [false, true] {

@@ -41,11 +41,14 @@ impl Context {
                 // Gradients take the layout of the queries: head by head where those come from page-locked memory.
                 let by_head = parts.q.is_row_major();
                 let layout = if by_head { parts.q.shape() } else { grad.shape() };
-                let gradients = cx.part_gradients(layout, dtype)?;
+                let together = cx.fused && !by_head;
+                let gradients =
+                    if together { cx.packed_gradients(shape, dtype)? } else { cx.part_gradients(layout, dtype)? };
                 let elements = batch * heads * rows;
                 drop(cx.scratch(4 * elements * head_size + 4 * elements + 256, "attention workspace")?);
                 let views = gradients.each_ref().map(|gradient| match by_head {
                     true => gradient.clone(),
+                    false if together => Self::packed_heads(gradient, shape),
                     false => Self::by_heads(gradient, shape, head_size),
                 });
                 let grad = Self::by_heads(&grad, shape, head_size);

@@ -173,6 +173,9 @@ impl Context {
         let source = if self.differentiates(&[qkv]) {
             let (shape, dtype) = (qkv.shape(), qkv.dtype());
             self.record("splitBackward", [Some(qkv), None, None], move |cx, gradients| {
+                if let Some(packed) = Self::packed(&gradients, shape) {
+                    return Ok([Some(packed), None, None]);
+                }
                 let output = cx.temporary(shape, dtype, "packed gradient")?;
                 for (part, gradient) in gradients.iter().flatten().enumerate() {
                     // Gradients lie side by side or head by head.
@@ -297,6 +300,38 @@ impl Context {
             dk: dk.heads(),
             dv: dv.heads(),
         })
+    }
+
+    /// Gradients of queries, keys and values where those of a packed projection lie: parts of one tensor.
+    fn packed_gradients(&self, shape: AttentionShape, dtype: DType) -> OpResult<[Tensor; 3]> {
+        let AttentionShape { batch, heads, rows, head_size, .. } = shape;
+        let width = heads * head_size;
+        let packed = self.temporary(Shape::new(&[batch, rows, 3 * width]), dtype, "packed gradient")?;
+        let part = Shape::new(&[batch, rows, width]);
+        Ok([0, 1, 2].map(|place| packed.strided(part, [rows * 3 * width, 3 * width, 1, 0], place * width)))
+    }
+
+    /// A part of [`Context::packed_gradients`] as (batch, heads, rows, head size).
+    fn packed_heads(part: &Tensor, shape: AttentionShape) -> Tensor {
+        let AttentionShape { batch, heads, rows, head_size, .. } = shape;
+        let packed = 3 * heads * head_size;
+        part.strided(Shape::new(&[batch, heads, rows, head_size]), [rows * packed, head_size, packed, 1], 0)
+    }
+
+    /// The tensor of `shape` whose three parts `gradients` are, if they are.
+    fn packed(gradients: &Gradients, shape: Shape) -> Option<Tensor> {
+        let [Some(first), Some(second), Some(third)] = gradients else { return None };
+        let &[_, rows, packed] = shape.dims() else { return None };
+        let width = packed / 3;
+        let lies_at = |part: &Tensor, place: usize| {
+            part.block().number() == first.block().number()
+                && part.shape().rows() * packed == shape.numel()
+                && part.shape().last() == width
+                && part.strides() == [rows * packed, packed, 1]
+                && part.address() == first.address().offset(first.dtype().bytes(place * width))
+        };
+        let all = lies_at(first, 0) && lies_at(second, 1) && lies_at(third, 2);
+        all.then(|| first.strided(shape, shape.contiguous_strides(), 0))
     }
 
     /// Gradients of queries, keys and values: three tensors apart, asked for in this order.
