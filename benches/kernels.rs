@@ -7,8 +7,8 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use vramlab::allocator::SegmentSource;
 use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::device::{
-    AdamParameters, AttentionShape, ChannelShape, ConvShape, DType, Device, HeadView, Kernel, MatrixView, Operand,
-    ParameterUpdate, PoolShape, UpdatePasses,
+    AdamParameters, AttentionShape, ChannelShape, ConvShape, DType, Device, HeadView, ImageLayout, Kernel, MatrixView,
+    Operand, ParameterUpdate, PoolShape, UpdatePasses,
 };
 use vramlab::units::{Address, Bytes, StreamId};
 
@@ -201,6 +201,7 @@ fn convolutions(c: &mut Criterion) {
                     kernel,
                     stride,
                     padding,
+                    layout: ImageLayout::ChannelsFirst,
                 };
                 let lens = [shape.in_len(), shape.weight_len(), shape.out_len()];
                 (shape, lens.map(|n| memory.take(DType::F32, n)), lens.map(|n| memory.take(DType::F32, n)))
@@ -272,6 +273,7 @@ fn images(c: &mut Criterion) {
         kernel: 3,
         stride: 2,
         padding: 1,
+        interleaved: 1,
     };
     let [src, dst] = [(); 2].map(|()| memory.take(DType::F32, 128 * 256));
     let pooled = memory.take(DType::F32, 128 * 64);

@@ -32,7 +32,7 @@ pub use kernel::{
 pub use pinned::PinnedMemory;
 pub use profile::{KernelTime, KernelTimes, Profiled};
 pub use sensors::{SensorReader, Sensors};
-pub use shape::{ChannelShape, ConvShape, PoolShape};
+pub use shape::{ChannelShape, ConvShape, ImageLayout, PoolShape};
 pub use work::{OpClass, Work};
 
 /// What a device is, in the words that the header of the lab uses.

@@ -1,4 +1,4 @@
-//! The shapes of kernels on images: arrays of (batch, channels, height, width), contiguous.
+//! The shapes of kernels on images: arrays of (batch, channels, height, width), without gaps.
 
 /// Elements along one side of what a square window of side `kernel` makes of `side` elements and `padding` more at
 /// each end; `None` where the window does not fit or `stride` is 0.
@@ -7,6 +7,16 @@ const fn windows(side: usize, kernel: usize, stride: usize, padding: usize) -> O
         Some(room) if stride > 0 && kernel > 0 => Some(room / stride + 1),
         _ => None,
     }
+}
+
+/// Which way the elements of images, and of the weights that meet them, follow each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ImageLayout {
+    /// (batch, channels, height, width): planes.
+    #[default]
+    ChannelsFirst,
+    /// (batch, height, width, channels): the channels of a pixel lie next to each other.
+    ChannelsLast,
 }
 
 /// The shape of a two-dimensional convolution with square windows, one group and no dilation.
@@ -38,6 +48,8 @@ pub struct ConvShape {
     pub stride: usize,
     /// Zeros around each input image, on every side.
     pub padding: usize,
+    /// How source, weight and result lie in memory: with the channels last the weight is (out, kernel, kernel, in).
+    pub layout: ImageLayout,
 }
 
 impl ConvShape {
@@ -142,6 +154,8 @@ pub struct PoolShape {
     pub stride: usize,
     /// Elements around each input plane that never win; at most half a window.
     pub padding: usize,
+    /// So many planes lie element by element next to each other: 1, or all channels of an image.
+    pub interleaved: usize,
 }
 
 impl PoolShape {
@@ -163,6 +177,8 @@ impl PoolShape {
     pub fn is_consistent(&self) -> bool {
         let leads = |from, to| windows(from, self.kernel, self.stride, self.padding) == Some(to);
         2 * self.padding <= self.kernel
+            && self.interleaved > 0
+            && self.planes.is_multiple_of(self.interleaved)
             && leads(self.in_height, self.out_height)
             && leads(self.in_width, self.out_width)
     }

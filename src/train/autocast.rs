@@ -68,7 +68,9 @@ impl Context {
                 None => self.cast(input, dtype, what),
             };
         };
-        if let Some(copy) = self.autocast.copies.get(&parameter) {
+        if let Some(copy) = self.autocast.copies.get(&parameter)
+            && !copy.is_channels_last()
+        {
             return Ok(copy.clone());
         }
         let kept = self.weight_copies.as_ref().and_then(|copies| copies.get(&parameter)).cloned();
@@ -79,6 +81,22 @@ impl Context {
         if let Some(copies) = &mut self.weight_copies {
             copies.insert(parameter, copy.detach());
         }
+        self.autocast.copies.insert(parameter, copy.clone());
+        Ok(copy)
+    }
+
+    /// A weight with the channels last, in 16 bit under autocast: its cached copy, or a new one.
+    pub(crate) fn weight_channels_last(&mut self, weight: &Tensor) -> OpResult<Tensor> {
+        let Source::Leaf(parameter) = weight.source() else { return self.channels_last(weight, "weight copy") };
+        if self.autocast.dtype.is_none() {
+            return self.channels_last(weight, "weight copy");
+        }
+        if let Some(copy) = self.autocast.copies.get(&parameter)
+            && copy.is_channels_last()
+        {
+            return Ok(copy.clone());
+        }
+        let copy = self.channels_last(weight, "weight copy")?;
         self.autocast.copies.insert(parameter, copy.clone());
         Ok(copy)
     }

@@ -146,9 +146,9 @@ fn add_to(memory: &Memory, sum: &mut Option<Tensor>, gradient: Tensor) -> OpResu
     let target = if first.is_exclusive() {
         first.clone()
     } else {
-        memory.tensor(first.shape(), first.dtype(), Category::Temporary, "gradient sum")?
+        memory.tensor(first.shape(), first.dtype(), Category::Temporary, "gradient sum")?.restrided(first.layout())
     };
-    memory.launch(&Kernel::Add { a: first.operand(), b: gradient.operand(), dst: target.operand() })?;
+    memory.launch(&Kernel::Add { a: first.flat(), b: gradient.flat(), dst: target.flat() })?;
     *sum = Some(target);
     Ok(())
 }

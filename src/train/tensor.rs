@@ -68,6 +68,13 @@ impl Shape {
         self
     }
 
+    /// Strides of images (batch, channels, height, width) whose channels lie next to each other.
+    #[must_use]
+    pub fn channels_last_strides(&self) -> Option<[usize; 4]> {
+        let &[_, channels, height, width] = self.dims() else { return None };
+        Some([channels * height * width, 1, width * channels, channels])
+    }
+
     /// Strides of a contiguous array of this shape.
     #[must_use]
     pub fn contiguous_strides(&self) -> [usize; 4] {
@@ -178,6 +185,19 @@ impl Tensor {
     #[must_use]
     pub(crate) fn is_row_major(&self) -> bool {
         self.has_layout(self.shape.contiguous_strides())
+    }
+
+    /// Its strides.
+    #[must_use]
+    pub(crate) const fn layout(&self) -> [usize; 4] {
+        self.strides
+    }
+
+    /// An image whose channels lie next to each other, by its strides: where both layouts are one, they tell which is
+    /// meant.
+    #[must_use]
+    pub(crate) fn is_channels_last(&self) -> bool {
+        !self.is_contiguous() && self.shape.channels_last_strides() == Some(self.strides)
     }
 
     /// Strides of a tensor without gaps whose dimensions follow each other in memory as this one's do.

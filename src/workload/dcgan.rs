@@ -107,7 +107,7 @@ struct Network(Vec<Module>);
 
 impl Model for Network {
     fn forward(&self, cx: &mut Context, input: &Tensor, _: bool) -> OpResult<Tensor> {
-        let mut x = input.clone();
+        let mut x = if cx.fuses_norms() { cx.channels_last(input, "input, channels last")? } else { input.clone() };
         let mut modules = self.0.iter().peekable();
         while let Some(module) = modules.next() {
             x = match module {

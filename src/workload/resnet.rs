@@ -160,7 +160,8 @@ impl Bottleneck {
         };
         match &self.shortcut {
             Some(shortcut) => {
-                let residual = shortcut.forward(cx, x)?;
+                let residual = shortcut.convolution.forward(cx, x)?;
+                let residual = shortcut.norm.activated(cx, &residual, None, 1.0)?;
                 self.wide.activated(cx, &y, Some(&residual))
             }
             None => self.wide.activated(cx, &y, Some(x)),
@@ -206,7 +207,8 @@ impl Model for Network {
     fn forward(&self, cx: &mut Context, images: &Tensor, checkpointing: bool) -> OpResult<Tensor> {
         let mut x = {
             let stem = if cx.fuses_norms() {
-                self.stem.activated(cx, images, None)?
+                let images = cx.channels_last(images, "images, channels last")?;
+                self.stem.activated(cx, &images, None)?
             } else {
                 let stem = self.stem.forward(cx, images)?;
                 cx.relu_in_place(stem)?

@@ -1,6 +1,6 @@
 //! Convolutions and their gradients against the definition, in f64.
 
-use vramlab::device::{ConvShape, DType, Kernel};
+use vramlab::device::{ConvShape, DType, ImageLayout, Kernel};
 
 use crate::harness::{Bench, FLOATS, assert_close, tolerance};
 
@@ -22,6 +22,7 @@ pub fn convolution(
         kernel,
         stride,
         padding,
+        layout: ImageLayout::ChannelsFirst,
     })
 }
 

@@ -1,6 +1,6 @@
 //! The same bits for any number of threads.
 
-use vramlab::device::{AttentionShape, ChannelShape, ConvShape, DType, Kernel, Operand};
+use vramlab::device::{AttentionShape, ChannelShape, ConvShape, DType, ImageLayout, Kernel, Operand};
 
 use crate::harness::{Bench, heads, matrix, random, transposed};
 
@@ -69,6 +69,7 @@ fn run_all(threads: usize) -> Vec<Vec<u8>> {
         kernel: 3,
         stride: 1,
         padding: 1,
+        layout: ImageLayout::ChannelsFirst,
     };
     let [(src, _), (grad, _), (weight, _)] = [(shape.in_len(), 10), (shape.out_len(), 11), (shape.weight_len(), 12)]
         .map(|(n, seed)| bench.random(DType::F32, n, seed));

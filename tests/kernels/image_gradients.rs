@@ -106,6 +106,7 @@ fn max_pool_and_mean() {
         kernel: 3,
         stride: 2,
         padding: 1,
+        interleaved: 1,
     };
     let inputs = [random(shape.planes * shape.in_area(), 1)];
     let outputs = shape.planes * shape.out_area();

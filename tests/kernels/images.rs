@@ -154,7 +154,7 @@ fn batch_norm_of_one_element_a_channel_has_no_variance() {
 fn pool(planes: usize, [in_height, in_width]: [usize; 2], [kernel, stride, padding]: [usize; 3]) -> Option<PoolShape> {
     let side = |n: usize| Some((n + 2 * padding).checked_sub(kernel)? / stride + 1);
     let (out_height, out_width) = (side(in_height)?, side(in_width)?);
-    Some(PoolShape { planes, in_height, in_width, out_height, out_width, kernel, stride, padding })
+    Some(PoolShape { planes, in_height, in_width, out_height, out_width, kernel, stride, padding, interleaved: 1 })
 }
 
 /// The largest element of each window and its place in the plane.

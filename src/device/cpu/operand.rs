@@ -69,6 +69,14 @@ unsafe impl Send for View<'_> {}
 // SAFETY: as above.
 unsafe impl Sync for View<'_> {}
 
+impl<'a> View<'a> {
+    /// `len` elements of the processor's own memory.
+    pub(super) fn over(buffer: &'a mut [u64], dtype: DType, len: usize) -> Self {
+        assert!(dtype.bytes(len).get() <= 8 * buffer.len() as u64, "a buffer too short for {len} elements");
+        Self { start: buffer.as_mut_ptr().cast(), dtype, len, arena: PhantomData }
+    }
+}
+
 impl View<'_> {
     pub(super) fn dtype(&self) -> DType {
         self.dtype

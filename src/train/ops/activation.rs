@@ -13,8 +13,8 @@ impl Context {
     /// Out of memory, a failed kernel.
     pub fn relu(&mut self, input: &Tensor) -> OpResult<Tensor> {
         self.op("relu", |cx| {
-            let output = cx.activation(input.shape(), input.dtype(), "relu output")?;
-            cx.launch(&Kernel::Relu { src: input.operand(), dst: output.operand() })?;
+            let output = cx.laid_out_as(input, input.dtype(), "relu output")?;
+            cx.launch(&Kernel::Relu { src: input.flat(), dst: output.flat() })?;
             let output = output.with_source(input.source());
             cx.output_of_activation(output, "reluBackward", |output, grad, dst| Kernel::ReluBackward {
                 output,
@@ -30,7 +30,7 @@ impl Context {
     /// Out of memory, a failed kernel.
     pub fn relu_in_place(&mut self, input: Tensor) -> OpResult<Tensor> {
         self.op("relu_", |cx| {
-            cx.launch(&Kernel::Relu { src: input.operand(), dst: input.operand() })?;
+            cx.launch(&Kernel::Relu { src: input.flat(), dst: input.flat() })?;
             cx.output_of_activation(input, "relu_Backward", |output, grad, dst| Kernel::ReluBackward {
                 output,
                 grad,
@@ -46,7 +46,7 @@ impl Context {
     /// Out of memory, a failed kernel.
     pub fn leaky_relu_in_place(&mut self, input: Tensor, slope: f32) -> OpResult<Tensor> {
         self.op("leaky_relu_", |cx| {
-            cx.launch(&Kernel::LeakyRelu { src: input.operand(), dst: input.operand(), slope })?;
+            cx.launch(&Kernel::LeakyRelu { src: input.flat(), dst: input.flat(), slope })?;
             cx.output_of_activation(input, "leaky_relu_Backward", move |output, grad, dst| Kernel::LeakyReluBackward {
                 output,
                 grad,
@@ -62,8 +62,8 @@ impl Context {
     /// Out of memory, a failed kernel.
     pub fn tanh(&mut self, input: &Tensor) -> OpResult<Tensor> {
         self.op("tanh", |cx| {
-            let output = cx.activation(input.shape(), input.dtype(), "tanh output")?;
-            cx.launch(&Kernel::Tanh { src: input.operand(), dst: output.operand() })?;
+            let output = cx.laid_out_as(input, input.dtype(), "tanh output")?;
+            cx.launch(&Kernel::Tanh { src: input.flat(), dst: output.flat() })?;
             let output = output.with_source(input.source());
             cx.output_of_activation(output, "tanhBackward", |output, grad, dst| Kernel::TanhBackward {
                 output,
@@ -83,12 +83,14 @@ impl Context {
         if !self.differentiates(&[&output]) {
             return Ok(output);
         }
-        let saved = self.save(&output)?;
+        let (saved, strides) = (self.save(&output)?, output.layout());
         let source = self.record(backward, [Some(&output), None, None], move |cx, grads| {
             let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
             let output = saved.unpack(cx)?;
-            let dst = cx.temporary(grad.shape(), grad.dtype(), "input gradient")?;
-            cx.launch(&kernel(output.operand(), grad.operand(), dst.operand()))?;
+            let output = cx.arranged(&output, strides, "output copy")?;
+            let grad = cx.arranged(&grad, strides, "contiguous gradient")?;
+            let dst = cx.temporary_in(grad.shape(), strides, grad.dtype(), "input gradient")?;
+            cx.launch(&kernel(output.flat(), grad.flat(), dst.flat()))?;
             Ok([Some(dst), None, None])
         });
         Ok(output.with_source(source))

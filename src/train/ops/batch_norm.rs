@@ -133,6 +133,12 @@ impl Context {
     ) -> OpResult<Tensor> {
         let shape = channels(input)?;
         self.op("batch_norm_activation", |cx| {
+            let residual = residual
+                .map(|residual| {
+                    cx.arranged(residual, input.layout(), "residual").map(|r| r.with_source(residual.source()))
+                })
+                .transpose()?;
+            let residual = residual.as_ref();
             cx.launch(&Kernel::AddScalar {
                 src: running.batches.operand(),
                 dst: running.batches.operand(),
@@ -142,14 +148,14 @@ impl Context {
                 || residual.is_some_and(|residual| cx.differentiates(&[residual]));
             let saved_inputs =
                 if differentiates { Some((cx.save(input)?, cx.save(weight)?, cx.save(bias)?)) } else { None };
-            let output = cx.activation(input.shape(), input.dtype(), "batch_norm output")?;
+            let output = cx.laid_out_as(input, input.dtype(), "batch_norm output")?;
             let [mean, rstd] = cx.batch_statistics(input, shape)?;
             cx.launch(&Kernel::BatchNormActivation {
-                src: input.operand(),
-                residual: residual.map(Tensor::operand),
+                src: input.flat(),
+                residual: residual.map(Tensor::flat),
                 weight: weight.operand(),
                 bias: bias.operand(),
-                dst: output.operand(),
+                dst: output.flat(),
                 mean: mean.operand(),
                 rstd: rstd.operand(),
                 running_mean: running.mean.operand(),
@@ -162,31 +168,37 @@ impl Context {
             let Some((saved_src, saved_weight, saved_bias)) = saved_inputs else { return Ok(output) };
             let saved_statistics = (cx.save(&mean)?, cx.save(&rstd)?);
             let saved_output = if residual.is_some() { Some(cx.save(&output)?) } else { None };
-            let inputs = [Some(input), Some(weight), Some(bias), residual];
+            let (strides, inputs) = (input.layout(), [Some(input), Some(weight), Some(bias), residual]);
             let source = cx.record("batch_norm_activationBackward", inputs, move |cx, [grad, ..]| {
                 let Some(grad) = grad else { return Ok([const { None }; 4]) };
+                let grad = if grad.layout() == strides { grad } else { cx.arranged(&grad, strides, "gradient copy")? };
                 let (src, weight, bias) = (saved_src.unpack(cx)?, saved_weight.unpack(cx)?, saved_bias.unpack(cx)?);
+                // What waited in host memory may have come back in another layout.
+                let src = cx.arranged(&src, strides, "input copy")?;
                 let (mean, rstd) = (saved_statistics.0.unpack(cx)?, saved_statistics.1.unpack(cx)?);
                 let output = match &saved_output {
-                    Some(output) => Some(output.unpack(cx)?),
+                    Some(output) => {
+                        let output = output.unpack(cx)?;
+                        Some(cx.arranged(&output, strides, "output copy")?)
+                    }
                     None => None,
                 };
-                let own = || cx.temporary(src.shape(), src.dtype(), "input gradient");
+                let own = || cx.temporary_in(src.shape(), strides, src.dtype(), "input gradient");
                 let behind = if grad.is_exclusive() { grad.clone() } else { own()? };
                 let dsrc = if output.is_some() { own()? } else { behind.clone() };
                 let parameter = |what| cx.temporary(weight.shape(), weight.dtype(), what);
                 let (dweight, dbias) = (parameter("weight gradient")?, parameter("bias gradient")?);
                 let residual =
-                    output.map(|output| ResidualGradient { output: output.operand(), dresidual: behind.operand() });
+                    output.map(|output| ResidualGradient { output: output.flat(), dresidual: behind.flat() });
                 cx.launch(&Kernel::BatchNormActivationBackward {
-                    grad: grad.operand(),
-                    src: src.operand(),
+                    grad: grad.flat(),
+                    src: src.flat(),
                     residual,
                     mean: mean.operand(),
                     rstd: rstd.operand(),
                     weight: weight.operand(),
                     bias: bias.operand(),
-                    dsrc: dsrc.operand(),
+                    dsrc: dsrc.flat(),
                     dweight: dweight.operand(),
                     dbias: dbias.operand(),
                     shape,
@@ -290,6 +302,10 @@ fn statistics_dtype(input: &Tensor) -> DType {
 
 fn channels(input: &Tensor) -> OpResult<ChannelShape> {
     match input.shape().dims() {
+        // A row of channels for each pixel.
+        &[batch, channels, height, width] if input.is_channels_last() => {
+            Ok(ChannelShape { batch: batch * height * width, channels, area: 1 })
+        }
         [batch, channels, area @ ..] => {
             Ok(ChannelShape { batch: *batch, channels: *channels, area: area.iter().product() })
         }

@@ -1,6 +1,6 @@
 //! Convolutions of images, and their transposes.
 
-use crate::device::{ChannelShape, ConvShape, Kernel};
+use crate::device::{ChannelShape, ConvShape, ImageLayout, Kernel};
 use crate::train::config::Tf32;
 use crate::train::context::Context;
 use crate::train::error::{OpResult, TrainError};
@@ -58,12 +58,23 @@ impl Plan {
             kernel,
             stride,
             padding,
+            layout: if input.is_channels_last() { ImageLayout::ChannelsLast } else { ImageLayout::ChannelsFirst },
         };
         let kernels = if transposed { reversed(forward) } else { forward };
         let convolution =
             Convolution { batch, inputs, sides: [height, width], outputs, kernel, stride, padding, transposed };
         let arithmetic = Arithmetic::of(input.dtype(), tf32 != Tf32::Off);
         Ok(Self { kernels, convolution, arithmetic })
+    }
+
+    /// Strides of images of this shape.
+    fn strides(&self, shape: Shape) -> [usize; 4] {
+        let last = shape.channels_last_strides().filter(|_| self.is_channels_last());
+        last.unwrap_or_else(|| shape.contiguous_strides())
+    }
+
+    fn is_channels_last(&self) -> bool {
+        self.kernels.layout == ImageLayout::ChannelsLast
     }
 
     /// Shape of the output.
@@ -110,7 +121,7 @@ impl Context {
     ) -> OpResult<Tensor> {
         // Autocast visits arguments from the last to the first.
         let bias = bias.map(|b| self.cast_to_lower(b, "bias copy")).transpose()?;
-        let weight = self.cast_to_lower(weight, "weight copy")?;
+        let weight = self.weight_for(input, weight)?;
         let input = self.cast_to_lower(input, "input copy")?;
         let plan = Plan::new(&input, &weight, [stride, padding], false, self.tf32)?;
         self.convolve("conv2d", "conv2dBackward", plan, [&input, &weight], bias.as_ref())
@@ -128,10 +139,18 @@ impl Context {
         stride: usize,
         padding: usize,
     ) -> OpResult<Tensor> {
-        let weight = self.cast_to_lower(weight, "weight copy")?;
+        let weight = self.weight_for(input, weight)?;
         let input = self.cast_to_lower(input, "input copy")?;
         let plan = Plan::new(&input, &weight, [stride, padding], true, self.tf32)?;
         self.convolve("conv_transpose2d", "conv_transpose2dBackward", plan, [&input, &weight], None)
+    }
+
+    /// The weight in the layout of the images that it meets.
+    fn weight_for(&mut self, input: &Tensor, weight: &Tensor) -> OpResult<Tensor> {
+        if input.is_channels_last() {
+            return self.weight_channels_last(weight);
+        }
+        self.cast_to_lower(weight, "weight copy")
     }
 
     fn convolve(
@@ -145,7 +164,8 @@ impl Context {
         self.op(name, |cx| {
             let differentiates = cx.differentiates(&[input, weight]) || bias.is_some_and(|b| cx.differentiates(&[b]));
             let saved = if differentiates { Some((cx.save(input)?, cx.save(weight)?)) } else { None };
-            let output = cx.activation(plan.output(), input.dtype(), "output")?;
+            let strides = plan.strides(plan.output());
+            let output = cx.activation(plan.output(), input.dtype(), "output")?.restrided(strides);
             cx.forward_pass(plan, [input, weight], bias, &output)?;
             let Some((saved_input, saved_weight)) = saved else { return Ok(output) };
             let wanted = [input.requires_grad(), weight.requires_grad()];
@@ -153,8 +173,11 @@ impl Context {
             let source = cx.record(backward, [Some(input), Some(weight), bias], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let (input, weight) = (saved_input.unpack(cx)?, saved_weight.unpack(cx)?);
+                // What waited in host memory may have come back in another layout.
+                let input = cx.arranged(&input, plan.strides(input.shape()), "input copy")?;
+                let weight = cx.arranged(&weight, plan.strides(weight.shape()), "weight copy")?;
                 let [to_input, to_weight] = {
-                    let grad = cx.contiguous(&grad, "contiguous gradient")?;
+                    let grad = cx.arranged(&grad, plan.strides(grad.shape()), "contiguous gradient")?;
                     cx.convolution_gradients(plan, [&input, &weight], &grad, wanted)?
                 };
                 let to_bias = bias_shape.map(|shape| cx.sum_channels(&grad, shape)).transpose()?;
@@ -166,6 +189,10 @@ impl Context {
 
     /// A workspace for one pass; it goes when the pass has been launched.
     fn convolution_workspace(&self, pass: Pass, plan: Plan) -> OpResult<Option<Tensor>> {
+        // The tables are of eager mode's layout.
+        if plan.is_channels_last() {
+            return Ok(None);
+        }
         let bytes = plan.arithmetic.map_or(0, |how| self.workspaces.convolution(pass, &plan.convolution, how));
         (bytes > 0).then(|| self.scratch(bytes, "cuDNN workspace")).transpose()
     }
@@ -178,12 +205,12 @@ impl Context {
         output: &Tensor,
     ) -> OpResult<()> {
         let _workspace = self.convolution_workspace(Pass::Forward, plan)?;
-        let (shape, weight) = (plan.kernels, weight.operand());
+        let (shape, weight) = (plan.kernels, weight.flat());
         if plan.convolution.transposed {
-            self.launch(&Kernel::Conv2dBackwardInput { shape, grad: input.operand(), weight, dst: output.operand() })
+            self.launch(&Kernel::Conv2dBackwardInput { shape, grad: input.flat(), weight, dst: output.flat() })
         } else {
             let bias = bias.map(Tensor::operand);
-            self.launch(&Kernel::Conv2d { shape, src: input.operand(), weight, bias, dst: output.operand() })
+            self.launch(&Kernel::Conv2d { shape, src: input.flat(), weight, bias, dst: output.flat() })
         }
     }
 
@@ -198,9 +225,10 @@ impl Context {
         let (shape, transposed) = (plan.kernels, plan.convolution.transposed);
         let mut gradients = [None, None];
         if wanted[0] {
-            let output = self.temporary(input.shape(), grad.dtype(), "input gradient")?;
+            let strides = plan.strides(input.shape());
+            let output = self.temporary_in(input.shape(), strides, grad.dtype(), "input gradient")?;
             let _workspace = self.convolution_workspace(Pass::InputGradient, plan)?;
-            let (grad, weight, dst) = (grad.operand(), weight.operand(), output.operand());
+            let (grad, weight, dst) = (grad.flat(), weight.flat(), output.flat());
             self.launch(&if transposed {
                 Kernel::Conv2d { shape, src: grad, weight, bias: None, dst }
             } else {
@@ -209,11 +237,12 @@ impl Context {
             gradients[0] = Some(output);
         }
         if wanted[1] {
-            let output = self.temporary(weight.shape(), grad.dtype(), "weight gradient")?;
+            let strides = plan.strides(weight.shape());
+            let output = self.temporary_in(weight.shape(), strides, grad.dtype(), "weight gradient")?;
             let _workspace = self.convolution_workspace(Pass::WeightGradient, plan)?;
-            let (grad, input) = (grad.operand(), input.operand());
+            let (grad, input) = (grad.flat(), input.flat());
             let (grad, src) = if transposed { (input, grad) } else { (grad, input) };
-            self.launch(&Kernel::Conv2dBackwardWeight { shape, grad, src, dst: output.operand() })?;
+            self.launch(&Kernel::Conv2dBackwardWeight { shape, grad, src, dst: output.flat() })?;
             gradients[1] = Some(output);
         }
         Ok(gradients)

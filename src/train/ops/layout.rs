@@ -26,6 +26,55 @@ impl Context {
         Ok(copy)
     }
 
+    /// `tensor` itself where it has these strides, which leave no gaps, else a copy with them.
+    pub(super) fn arranged(&self, tensor: &Tensor, strides: [usize; 4], what: &'static str) -> OpResult<Tensor> {
+        if tensor.layout() == strides {
+            return Ok(tensor.clone());
+        }
+        let copy = self.temporary(tensor.shape(), tensor.dtype(), what)?.restrided(strides);
+        self.arrange(tensor, &copy)?;
+        Ok(copy)
+    }
+
+    /// A copy of images or weights with the channels last, in 16 bit under autocast; what lies so is left as it is. From
+    /// there on convolutions, norms, activations and pooling keep that layout.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn channels_last(&mut self, input: &Tensor, what: &'static str) -> OpResult<Tensor> {
+        let Some(strides) = input.shape().channels_last_strides() else { return Ok(input.clone()) };
+        if input.is_channels_last() {
+            return Ok(input.clone());
+        }
+        let dtype = self.autocast.dtype().filter(|_| input.dtype() == DType::F32).unwrap_or(input.dtype());
+        self.op("channels_last", |cx| {
+            let output = cx.activation(input.shape(), dtype, what)?.restrided(strides);
+            cx.arrange(input, &output)?;
+            if !cx.differentiates(&[input]) {
+                return Ok(output);
+            }
+            let (original, strides) = (input.dtype(), input.layout());
+            let source = cx.record("channels_lastBackward", [Some(input), None, None], move |cx, [gradient, ..]| {
+                let Some(gradient) = gradient else { return Ok(Gradients::default()) };
+                let copy = cx.temporary(gradient.shape(), original, "gradient copy")?.restrided(strides);
+                cx.arrange(&gradient, &copy)?;
+                Ok([Some(copy), None, None])
+            });
+            Ok(output.with_source(source))
+        })
+    }
+
+    /// A tensor of the backward pass in the layout of strides without gaps.
+    pub(super) fn temporary_in(
+        &self,
+        shape: Shape,
+        strides: [usize; 4],
+        dtype: DType,
+        what: &'static str,
+    ) -> OpResult<Tensor> {
+        Ok(self.temporary(shape, dtype, what)?.restrided(strides))
+    }
+
     /// An activation of the shape and layout of `tensor`, whose elements fill their memory.
     pub(crate) fn laid_out_as(&self, tensor: &Tensor, dtype: DType, what: &'static str) -> OpResult<Tensor> {
         let output = self.activation(tensor.shape(), dtype, what)?;

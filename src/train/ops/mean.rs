@@ -21,16 +21,21 @@ impl Context {
             let (front, rest) = all.split_at(dims.start.min(all.len()));
             let (over, back) = rest.split_at(dims.len().min(rest.len()));
             let [outer, middle, inner] = [front, over, back].map(|part| part.iter().product());
+            // Of a plane for each channel: where channels lie next to each other they come behind the pixels.
+            let channels = all.get(1).copied().filter(|_| input.is_channels_last() && dims == (2..4));
+            let [outer, inner] = channels.map_or([outer, inner], |channels| [outer / channels.max(1), channels]);
+            let (strides, dense) = (input.layout(), channels.is_some());
             let kept = Shape::new(&[front, back].concat());
             let output = cx.activation(kept, input.dtype(), "mean")?;
-            cx.launch(&Kernel::Mean { src: input.operand(), dst: output.operand(), outer, middle, inner })?;
+            let src = if dense { input.flat() } else { input.operand() };
+            cx.launch(&Kernel::Mean { src, dst: output.operand(), outer, middle, inner })?;
             if !cx.differentiates(&[input]) {
                 return Ok(output);
             }
             let source = cx.record("meanBackward", [Some(input), None, None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
-                let dst = cx.temporary(shape, grad.dtype(), "mean gradient")?;
-                cx.launch(&Kernel::MeanBackward { grad: grad.operand(), dst: dst.operand(), outer, middle, inner })?;
+                let dst = cx.temporary_in(shape, strides, grad.dtype(), "mean gradient")?;
+                cx.launch(&Kernel::MeanBackward { grad: grad.operand(), dst: dst.flat(), outer, middle, inner })?;
                 Ok([Some(dst), None, None])
             });
             Ok(output.with_source(source))

@@ -25,30 +25,32 @@ impl Context {
             return Err(refused().into());
         };
         let planes = batch * channels;
-        let shape = PoolShape { planes, in_height, in_width, out_height, out_width, kernel, stride, padding };
+        let interleaved = if input.is_channels_last() { channels } else { 1 };
+        let shape =
+            PoolShape { planes, in_height, in_width, out_height, out_width, kernel, stride, padding, interleaved };
         self.op("max_pool2d", |cx| {
             let differentiates = cx.differentiates(&[input]);
             let saved_input = if differentiates { Some(cx.save(input)?) } else { None };
             let pooled = Shape::new(&[batch, channels, out_height, out_width]);
-            let output = cx.activation(pooled, input.dtype(), "max_pool2d output")?;
-            let indices = cx.activation(pooled, DType::I64, "max_pool2d indices")?;
-            cx.launch(&Kernel::MaxPool {
-                src: input.operand(),
-                dst: output.operand(),
-                indices: indices.operand(),
-                shape,
-            })?;
+            let last = pooled.channels_last_strides().filter(|_| input.is_channels_last());
+            let strides = last.unwrap_or_else(|| pooled.contiguous_strides());
+            let output = cx.activation(pooled, input.dtype(), "max_pool2d output")?.restrided(strides);
+            let indices = cx.activation(pooled, DType::I64, "max_pool2d indices")?.restrided(strides);
+            cx.launch(&Kernel::MaxPool { src: input.flat(), dst: output.flat(), indices: indices.flat(), shape })?;
             let Some(saved_input) = saved_input else { return Ok(output) };
             let saved_indices = cx.save(&indices)?;
+            let in_strides = input.layout();
             let source = cx.record("max_pool2dBackward", [Some(input), None, None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 // The gradient is made like the input, which is why the input is saved.
                 let (input, indices) = (saved_input.unpack(cx)?, saved_indices.unpack(cx)?);
-                let dst = cx.temporary(input.shape(), grad.dtype(), "input gradient")?;
+                let indices = cx.arranged(&indices, strides, "indices copy")?;
+                let grad = cx.arranged(&grad, strides, "contiguous gradient")?;
+                let dst = cx.temporary_in(input.shape(), in_strides, grad.dtype(), "input gradient")?;
                 cx.launch(&Kernel::MaxPoolBackward {
-                    grad: grad.operand(),
-                    indices: indices.operand(),
-                    dst: dst.operand(),
+                    grad: grad.flat(),
+                    indices: indices.flat(),
+                    dst: dst.flat(),
                     shape,
                 })?;
                 Ok([Some(dst), None, None])

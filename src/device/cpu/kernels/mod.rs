@@ -15,6 +15,7 @@ mod loss;
 mod mean;
 mod optimizer;
 mod partial;
+mod planes;
 mod pool;
 mod rows;
 mod strided;

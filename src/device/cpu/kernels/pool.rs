@@ -1,5 +1,6 @@
 //! The largest element of each window, plane by plane.
 
+use super::planes::{Copies, Sides, to_pixels, to_planes};
 use super::windows::{every, lead};
 use super::{estimate, real};
 use crate::device::cpu::cores::Cores;
@@ -18,6 +19,12 @@ fn check(shape: &PoolShape, input: &Operand, output: &Operand, indices: &Operand
     })?;
     require(indices.dtype == DType::I64, || format!("indices are {:?}, and must be I64", indices.dtype))?;
     require(u32::try_from(shape.in_area()).is_ok(), || format!("planes of {shape:?} are too large"))
+}
+
+/// Those of input and output.
+const fn sides(shape: &PoolShape) -> (Sides, Sides) {
+    let images = shape.planes / shape.interleaved;
+    ([images, shape.interleaved, shape.in_area()], [images, shape.interleaved, shape.out_area()])
 }
 
 /// Calls `body` with each plane and `scratch` elements of scratch.
@@ -59,7 +66,18 @@ pub(super) fn forward(
     check(shape, &src, &dst, &indices)?;
     let from = access.read(&src)?;
     let to = [access.write(&dst)?, access.write(&indices)?];
-    real!([src.dtype, dst.dtype], largest(cores, from, to, shape));
+    if shape.interleaved == 1 {
+        real!([src.dtype, dst.dtype], largest(cores, from, to, shape));
+        return Ok(());
+    }
+    let like = [&from, &to[0], &to[1]];
+    let mut copies = Copies::of(like);
+    let [planes, maxima, places] = copies.views(like);
+    let (inside, outside) = sides(shape);
+    to_planes(&from, &planes, inside);
+    real!([src.dtype, dst.dtype], largest(cores, planes, [maxima, places], shape));
+    to_pixels(&maxima, &to[0], outside);
+    to_pixels(&places, &to[1], outside);
     Ok(())
 }
 
@@ -144,6 +162,16 @@ pub(super) fn backward(
     if let Some(place) = places.iter().find(|place| !inside.contains(place)) {
         return Err(Refused(format!("index {place} is outside the {} elements of a plane", shape.in_area())));
     }
-    real!([grad.dtype, dst.dtype], go(cores, from, places, to, shape));
+    if shape.interleaved == 1 {
+        real!([grad.dtype, dst.dtype], go(cores, from, places, to, shape));
+        return Ok(());
+    }
+    let mut copies = Copies::of([&from, &at, &to]);
+    let [grads, chosen, sums] = copies.views([&from, &at, &to]);
+    let (inside, outside) = sides(shape);
+    to_planes(&from, &grads, outside);
+    to_planes(&at, &chosen, outside);
+    real!([grad.dtype, dst.dtype], go(cores, grads, chosen.slice::<i64>(0, chosen.len()), sums, shape));
+    to_pixels(&sums, &to, inside);
     Ok(())
 }

@@ -7,7 +7,7 @@ use super::graph::{Graph, Layout, Place, Role, Windows, data_type};
 use super::handle::{Handle, refused};
 use super::plan::{Engines, Rules};
 use crate::device::cuda::queue::Refusal;
-use crate::device::{ConvShape, DType, Operand};
+use crate::device::{ConvShape, DType, ImageLayout, Operand};
 
 /// One of the products of a convolution: a source, a weight and a result, of which `role` says what is computed.
 #[derive(Clone, Copy, Debug)]
@@ -39,10 +39,11 @@ impl fmt::Display for ConvolutionKey {
         let Self { role, shape, dtype, tf32, alignment } = self;
         let ConvShape { batch, in_channels, in_height, in_width, out_channels, kernel, stride, padding, .. } = shape;
         let rounded = if *tf32 { " in TF32" } else { "" };
+        let last = if shape.layout == ImageLayout::ChannelsLast { ", channels last" } else { "" };
         write!(
             f,
             "convolution, {role:?} of {batch}×{in_channels}×{in_height}×{in_width} to {out_channels} channels, windows \
-             of {kernel} by {stride} with {padding} around, {dtype:?}{rounded}, aligned to {alignment}"
+             of {kernel} by {stride} with {padding} around, {dtype:?}{rounded}{last}, aligned to {alignment}"
         )
     }
 }
@@ -92,10 +93,14 @@ impl ConvolutionKey {
     fn layouts(&self) -> [Layout; 3] {
         let ConvShape { batch, in_channels, in_height, in_width, out_channels, out_height, out_width, kernel, .. } =
             self.shape;
+        let layout = match self.shape.layout {
+            ImageLayout::ChannelsFirst => Layout::packed,
+            ImageLayout::ChannelsLast => Layout::channels_last,
+        };
         [
-            Layout::packed([batch, in_channels, in_height, in_width]),
-            Layout::packed([out_channels, in_channels, kernel, kernel]),
-            Layout::packed([batch, out_channels, out_height, out_width]),
+            layout([batch, in_channels, in_height, in_width]),
+            layout([out_channels, in_channels, kernel, kernel]),
+            layout([batch, out_channels, out_height, out_width]),
         ]
     }
 
@@ -144,6 +149,7 @@ mod tests {
         kernel: 3,
         stride: 2,
         padding: 1,
+        layout: ImageLayout::ChannelsFirst,
     };
 
     fn convolution(dtype: DType, offset: u64) -> Convolution<'static> {

@@ -24,6 +24,13 @@ impl Layout {
         Self { sides, strides: [b * c * d, c * d, d, 1] }
     }
 
+    /// (batch, channels, height, width) whose channels lie next to each other, without gaps.
+    pub fn channels_last(sides: [usize; 4]) -> Self {
+        let sides = sides.map(|side| i64::try_from(side).unwrap_or(i64::MAX));
+        let [_, channels, height, width] = sides;
+        Self { sides, strides: [channels * height * width, 1, width * channels, channels] }
+    }
+
     /// The same elements with the last two sides in each other's place.
     pub fn transposed(self) -> Self {
         let swap = |[a, b, c, d]: [i64; 4]| [a, b, d, c];

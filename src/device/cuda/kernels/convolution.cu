@@ -8,6 +8,21 @@ constexpr int PITCH = TILE + 4;
 
 struct Geometry {
     u64 batch, in_channels, in_height, in_width, out_channels, out_height, out_width, kernel, stride, padding;
+    // Channels lie next to each other, in images and in weights.
+    u64 last;
+
+    // Where element (out, in, place of the window) of a weight is.
+    __device__ u64 weight(u64 out, u64 in, u64 place) const {
+        const u64 window = kernel * kernel;
+        return last ? (out * window + place) * in_channels + in : (out * in_channels + in) * window + place;
+    }
+    // Where element (channel, place of the plane) of an image is.
+    __device__ u64 input(u64 channel, u64 place) const {
+        return last ? place * in_channels + channel : channel * in_height * in_width + place;
+    }
+    __device__ u64 output(u64 channel, u64 place) const {
+        return last ? place * out_channels + channel : channel * out_height * out_width + place;
+    }
 };
 
 // Where a column's windows begin: image and place in the plane, both of the tensor that is read.
@@ -17,8 +32,7 @@ struct Column {
     bool inside;
 };
 
-// Each role is C[m, n] = Σ_k A[m, k] · B[k, n]. `area` is the number of columns that lie one behind the other in the result,
-// before those of the next row; a column's B is zero where its window reaches beyond the plane.
+// Each role is C[m, n] = Σ_k A[m, k] · B[k, n], and says where in the result an element of C goes; a column's B is zero where its window reaches beyond the plane.
 
 // Rows are output channels, columns places of the output, the depth is the window.
 struct Forward {
@@ -28,9 +42,13 @@ struct Forward {
     __device__ u32 columns() const { return u32(g.batch * g.out_height * g.out_width); }
     __device__ u32 depth() const { return u32(g.in_channels * g.kernel * g.kernel); }
     __device__ u32 area() const { return u32(g.out_height * g.out_width); }
+    __device__ u64 result(u32 m, u32 n) const {
+        return u64(n / area()) * g.out_channels * area() + g.output(m, n % area());
+    }
 
     template <class T> __device__ f32 a(const T* weight, u32 m, u32 k) const {
-        return to_f32(weight[u64(m) * depth() + k]);
+        const u32 window = u32(g.kernel * g.kernel);
+        return to_f32(weight[g.last ? g.weight(m, k / window, k % window) : u64(m) * depth() + k]);
     }
     __device__ Column column(u32 n) const {
         const u32 place = n % area(), image = n / area();
@@ -44,7 +62,7 @@ struct Forward {
         const i32 y = at.y + i32(rest % side), x = at.x + i32(v);
         const u64 channel = rest / side;
         if (y < 0 || x < 0 || y >= i32(g.in_height) || x >= i32(g.in_width)) return 0.f;
-        return to_f32(src[at.base + (channel * g.in_height + u32(y)) * g.in_width + u32(x)]);
+        return to_f32(src[at.base + g.input(channel, u32(y) * g.in_width + u32(x))]);
     }
 };
 
@@ -56,10 +74,13 @@ struct BackwardInput {
     __device__ u32 columns() const { return u32(g.batch * g.in_height * g.in_width); }
     __device__ u32 depth() const { return u32(g.out_channels * g.kernel * g.kernel); }
     __device__ u32 area() const { return u32(g.in_height * g.in_width); }
+    __device__ u64 result(u32 m, u32 n) const {
+        return u64(n / area()) * g.in_channels * area() + g.input(m, n % area());
+    }
 
     template <class T> __device__ f32 a(const T* weight, u32 m, u32 k) const {
         const u32 window = u32(g.kernel * g.kernel);
-        return to_f32(weight[(u64(k / window) * g.in_channels + m) * window + k % window]);
+        return to_f32(weight[g.weight(k / window, m, k % window)]);
     }
     __device__ Column column(u32 n) const {
         const u32 place = n % area(), image = n / area();
@@ -73,7 +94,7 @@ struct BackwardInput {
         if (y < 0 || x < 0) return 0.f;
         const i32 row = y / stride, col = x / stride;
         if (row * stride != y || col * stride != x || row >= i32(g.out_height) || col >= i32(g.out_width)) return 0.f;
-        return to_f32(grad[at.base + (channel * g.out_height + u32(row)) * g.out_width + u32(col)]);
+        return to_f32(grad[at.base + g.output(channel, u32(row) * g.out_width + u32(col))]);
     }
 };
 
@@ -84,16 +105,19 @@ struct BackwardWeight {
     __device__ u32 rows() const { return u32(g.out_channels); }
     __device__ u32 columns() const { return u32(g.in_channels * g.kernel * g.kernel); }
     __device__ u32 depth() const { return u32(g.batch * g.out_height * g.out_width); }
-    __device__ u32 area() const { return columns(); }
+    __device__ u64 result(u32 m, u32 n) const {
+        const u32 window = u32(g.kernel * g.kernel);
+        return g.weight(m, n / window, n % window);
+    }
 
     template <class T> __device__ f32 a(const T* grad, u32 m, u32 k) const {
         const u32 places = u32(g.out_height * g.out_width);
-        return to_f32(grad[(k / places * g.out_channels + m) * places + k % places]);
+        return to_f32(grad[k / places * g.out_channels * places + g.output(m, k % places)]);
     }
     __device__ Column column(u32 n) const {
         const u32 side = u32(g.kernel), rest = n / side;
         const i32 padding = i32(g.padding);
-        return {rest / side * (g.in_height * g.in_width), i32(rest % side) - padding, i32(n % side) - padding,
+        return {g.input(rest / side, 0), i32(rest % side) - padding, i32(n % side) - padding,
                 n < columns()};
     }
     template <class T> __device__ f32 b(const T* src, Column at, u32 k) const {
@@ -102,7 +126,8 @@ struct BackwardWeight {
         const i32 y = at.y + i32(rest % u32(g.out_height)) * stride, x = at.x + i32(k % width) * stride;
         const u64 image = rest / u32(g.out_height);
         if (y < 0 || x < 0 || y >= i32(g.in_height) || x >= i32(g.in_width)) return 0.f;
-        return to_f32(src[image * g.in_channels * g.in_height * g.in_width + at.base + u32(y) * g.in_width + u32(x)]);
+        const u64 place = g.input(0, u32(y) * g.in_width + u32(x));
+        return to_f32(src[image * g.in_channels * g.in_height * g.in_width + at.base + place]);
     }
 };
 
@@ -113,7 +138,7 @@ __device__ void convolve(const T* left, const T* right, T* dst, f32* parts, u64 
     __shared__ alignas(16) f32 a[DEPTH][PITCH];
     __shared__ f32 b[DEPTH][TILE];
     const Role role{geometry};
-    const u32 t = threadIdx.x, rows = role.rows(), columns = role.columns(), area = role.area();
+    const u32 t = threadIdx.x, rows = role.rows(), columns = role.columns();
     const u32 first_row = blockIdx.y * TILE, first_column = blockIdx.x * TILE;
     const u64 from = blockIdx.z * each, end = from + each < role.depth() ? from + each : role.depth();
 
@@ -155,12 +180,11 @@ __device__ void convolve(const T* left, const T* right, T* dst, f32* parts, u64 
     for (int j = 0; j < EACH; j++) {
         const u32 n = first_column + col + 16 * j;
         if (n >= columns) continue;
-        const u64 base = u64(n / area) * rows * area + n % area;
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
             const u32 m = first_row + row + i;
             if (m >= rows) continue;
-            const u64 to = base + u64(m) * area;
+            const u64 to = role.result(m, n);
             if (parts) parts[blockIdx.z * len + to] = sums[i][j];
             else dst[to] = from_f32<T>(sums[i][j]);
         }

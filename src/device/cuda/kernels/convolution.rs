@@ -4,7 +4,7 @@ use super::unsupported;
 use crate::device::cuda::convolution::convolve;
 use crate::device::cuda::dnn::{Convolution, Role};
 use crate::device::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
-use crate::device::{ConvShape, Kernel, Operand};
+use crate::device::{ConvShape, ImageLayout, Kernel, Operand};
 use crate::units::Address;
 
 const THREADS: u32 = 256;
@@ -79,6 +79,7 @@ pub(in crate::device::cuda) fn geometry(shape: &ConvShape) -> [usize; 10] {
         shape.kernel,
         shape.stride,
         shape.padding,
+        usize::from(shape.layout == ImageLayout::ChannelsLast),
     ]
 }
 
@@ -121,8 +122,10 @@ fn add_bias(
     bias: &Operand,
     kernel: &Kernel<'_>,
 ) -> Result<(), Refusal> {
+    // Elements of a channel that follow each other.
+    let run = if shape.layout == ImageLayout::ChannelsLast { 1 } else { shape.out_area() };
     let (Ok(channels), Ok(area), true) =
-        (u32::try_from(shape.out_channels), u32::try_from(shape.out_area()), u32::try_from(dst.len).is_ok())
+        (u32::try_from(shape.out_channels), u32::try_from(run), u32::try_from(dst.len).is_ok())
     else {
         return Err(unsupported(kernel));
     };

@@ -123,6 +123,80 @@ __device__ void backward(
     }
 }
 
+// Channels that lie next to each other: N of a pixel for each thread, and `vectors` of those in a pixel.
+template <class T, int N>
+__device__ void forward_pixels(
+    const T* src, T* dst, i64* indices, u64 count, u32 vectors, const Windows& windows) {
+    const u64 i = thread_index();
+    if (i >= count) return;
+    const u64 pixel = i / vectors, image = pixel / (windows.out_height * windows.out_width);
+    const u32 place = u32(pixel - image * (windows.out_height * windows.out_width));
+    const u32 y = place / windows.out_width, x = place % windows.out_width;
+    src += (image * windows.in_height * windows.in_width * vectors + i % vectors) * N;
+    const u32 top = y * windows.stride - windows.padding, left = x * windows.stride - windows.padding;
+    const u32 first_row = i32(top) < 0 ? 0 : top, first_col = i32(left) < 0 ? 0 : left;
+    f32 largest[N];
+    u32 chosen[N];
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+        largest[j] = -INFINITE;
+        chosen[j] = first_row * windows.in_width + first_col;
+    }
+    const u32 rows = min(top + windows.kernel, windows.in_height), cols = min(left + windows.kernel, windows.in_width);
+    for (u32 row = first_row; row < rows; row++) {
+#pragma unroll 3
+        for (u32 col = first_col; col < cols; col++) {
+            const u32 at = row * windows.in_width + col;
+            const Pack<T, N> pack = load<T, N>(src + u64(at) * vectors * N);
+#pragma unroll
+            for (int j = 0; j < N; j++) {
+                const f32 element = to_f32(pack.at[j]);
+                if (element > largest[j] || element != element) {
+                    largest[j] = element;
+                    chosen[j] = at;
+                }
+            }
+        }
+    }
+    Pack<T, N> pack;
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+        pack.at[j] = from_f32<T>(largest[j]);
+        indices[i * N + j] = chosen[j];
+    }
+    store(dst + i * N, pack);
+}
+
+template <class T, int N>
+__device__ void backward_pixels(
+    const T* grad, const i64* indices, T* dst, u64 count, u32 vectors, const Windows& windows) {
+    const u64 i = thread_index();
+    if (i >= count) return;
+    const u64 pixel = i / vectors, image = pixel / (windows.in_height * windows.in_width);
+    const u32 place = u32(pixel - image * (windows.in_height * windows.in_width));
+    const u32 row = place / windows.in_width + windows.padding, col = place % windows.in_width + windows.padding;
+    const u64 skipped = (image * windows.out_height * windows.out_width * vectors + i % vectors) * N;
+    grad += skipped;
+    indices += skipped;
+    const u32 top = row < windows.kernel ? 0 : (row - windows.kernel) / windows.stride + 1;
+    const u32 left = col < windows.kernel ? 0 : (col - windows.kernel) / windows.stride + 1;
+    const u32 bottom = min(row / windows.stride + 1, windows.out_height);
+    const u32 right = min(col / windows.stride + 1, windows.out_width);
+    f32 sums[N] = {};
+    for (u32 y = top; y < bottom; y++) {
+        for (u32 x = left; x < right; x++) {
+            const u64 at = u64(y * windows.out_width + x) * vectors * N;
+            const Pack<T, N> pack = load<T, N>(grad + at);
+#pragma unroll
+            for (int j = 0; j < N; j++) sums[j] += u32(indices[at + j]) == place ? to_f32(pack.at[j]) : 0.f;
+        }
+    }
+    Pack<T, N> pack;
+#pragma unroll
+    for (int j = 0; j < N; j++) pack.at[j] = from_f32<T>(sums[j]);
+    store(dst + i * N, pack);
+}
+
 #define WINDOWS {in_height, in_width, out_height, out_width, kernel, stride, padding}
 #define FORWARD(T, NAME, SIDE) \
     extern "C" __global__ void max_pool_##NAME##_##T( \
@@ -140,7 +214,20 @@ __device__ void backward(
         const Divisor by_height = {in_height, magic_y, shift_y}, by_stride = {stride, magic_stride, shift_stride}; \
         backward<T, VECTORS>(grad, indices, dst, groups, WINDOWS, by_width, by_height, by_stride); \
     }
+#define PIXELS(T, NAME, N) \
+    extern "C" __global__ void max_pool_pixels_##NAME##_##T( \
+        const T* src, T* dst, i64* indices, u64 count, u32 vectors, u32 in_height, u32 in_width, u32 out_height, \
+        u32 out_width, u32 kernel, u32 stride, u32 padding) { \
+        forward_pixels<T, N>(src, dst, indices, count, vectors, WINDOWS); \
+    } \
+    extern "C" __global__ void max_pool_backward_pixels_##NAME##_##T( \
+        const T* grad, const i64* indices, T* dst, u64 count, u32 vectors, u32 in_height, u32 in_width, \
+        u32 out_height, u32 out_width, u32 kernel, u32 stride, u32 padding) { \
+        backward_pixels<T, N>(grad, indices, dst, count, vectors, WINDOWS); \
+    }
 #define FOR_TYPE(T) \
+    PIXELS(T, wide, WIDE<T>) \
+    PIXELS(T, single, 1) \
     FORWARD(T, 2, 2) \
     FORWARD(T, 3, 3) \
     FORWARD(T, any, 0) \

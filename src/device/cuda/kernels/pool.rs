@@ -1,6 +1,6 @@
 //! The largest element of each window, and its gradient.
 
-use super::rows::place;
+use super::rows::{VECTOR, place};
 use super::unsupported;
 use crate::device::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
 use crate::device::{DType, Kernel, Operand, PoolShape};
@@ -13,6 +13,16 @@ const GROUP: usize = 4;
 /// Launches a kernel of this family.
 pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), Refusal> {
     match kernel {
+        Kernel::MaxPool { src, dst, indices, shape } if shape.interleaved > 1 && fits(shape, src, dst, indices) => {
+            let names = ["max_pool_pixels_wide", "max_pool_pixels_single"];
+            for_pixels(queue, names, shape, [src, dst, indices], [src, dst], dst.len)
+        }
+        Kernel::MaxPoolBackward { grad, indices, dst, shape }
+            if shape.interleaved > 1 && fits(shape, dst, grad, indices) =>
+        {
+            let names = ["max_pool_backward_pixels_wide", "max_pool_backward_pixels_single"];
+            for_pixels(queue, names, shape, [grad, indices, dst], [grad, dst], dst.len)
+        }
         Kernel::MaxPool { src, dst, indices, shape } if fits(shape, src, dst, indices) => {
             let name = match shape.kernel {
                 2 => "max_pool_2",
@@ -33,6 +43,31 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
         }
         _ => Err(unsupported(kernel)),
     }
+}
+
+/// Launches one of `[wide, single]` for `len` results, as many channels for each thread as are 16 bytes of `elements`.
+fn for_pixels(
+    queue: &mut Queue<'_>,
+    [wide, single]: [&'static str; 2],
+    shape: &PoolShape,
+    operands: [&Operand; 3],
+    elements: [&Operand; 2],
+    len: usize,
+) -> Result<(), Refusal> {
+    let dtype = elements[0].dtype;
+    let vector = VECTOR / usize::try_from(dtype.size()).unwrap_or(VECTOR);
+    let vectors = shape.interleaved.is_multiple_of(vector) && elements.iter().all(|operand| place(operand) == 0);
+    let (name, each) = if vectors { (wide, vector) } else { (single, 1) };
+    let threads = len / each;
+    if threads == 0 {
+        return Ok(());
+    }
+    let sides = [shape.in_height, shape.in_width, shape.out_height, shape.out_width];
+    let windows = [shape.kernel, shape.stride, shape.padding];
+    let arguments = operands.into_iter().fold(Arguments::new(), Arguments::operand);
+    let arguments = arguments.count(threads).int(count(shape.interleaved / each));
+    let mut arguments = sides.iter().chain(&windows).fold(arguments, |arguments, &n| arguments.int(count(n)));
+    queue.launch(name, &[dtype], Grid::row(blocks_of(threads, THREADS as usize), THREADS), &mut arguments)
 }
 
 fn fits(shape: &PoolShape, input: &Operand, output: &Operand, indices: &Operand) -> bool {

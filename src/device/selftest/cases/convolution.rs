@@ -4,7 +4,7 @@ use crate::device::selftest::bound::Bound;
 use crate::device::selftest::case::{Case, Precision};
 use crate::device::selftest::session::Session;
 use crate::device::selftest::values::Values;
-use crate::device::{ConvShape, Kernel};
+use crate::device::{ConvShape, ImageLayout, Kernel};
 
 const fn shape(
     batch: usize,
@@ -23,6 +23,7 @@ const fn shape(
         kernel,
         stride,
         padding,
+        layout: ImageLayout::ChannelsFirst,
     }
 }
 
@@ -57,7 +58,8 @@ const SHAPES: [ConvShape; 26] = [
 
 pub(super) fn run(session: &mut Session<'_>) {
     for precision in Precision::PRODUCTS {
-        for shape in SHAPES {
+        let last = SHAPES.map(|shape| ConvShape { layout: ImageLayout::ChannelsLast, ..shape });
+        for shape in SHAPES.into_iter().chain(last) {
             for bias in [false, true] {
                 forward(session, precision, shape, bias);
             }
@@ -68,9 +70,10 @@ pub(super) fn run(session: &mut Session<'_>) {
 
 fn title(shape: &ConvShape) -> String {
     let ConvShape { batch, in_channels, in_height, in_width, out_channels, kernel, stride, padding, .. } = shape;
+    let last = if shape.layout == ImageLayout::ChannelsLast { ", channels last" } else { "" };
     format!(
         "{batch} × {in_channels} × {in_height} × {in_width} to {out_channels} channels, {kernel} × {kernel}, stride \
-         {stride}, padding {padding}"
+         {stride}, padding {padding}{last}"
     )
 }
 

@@ -16,6 +16,7 @@ const fn shape(planes: usize, [in_height, in_width]: [usize; 2], [kernel, stride
         kernel,
         stride,
         padding,
+        interleaved: 1,
     }
 }
 
@@ -34,7 +35,16 @@ const SHAPES: [PoolShape; 11] = [
 ];
 
 pub(super) fn run(session: &mut Session<'_>) {
+    let interleaved = [(3, 1), (16, 2), (24, 3), (33, 3), (64, 8), (130, 0)].map(|(channels, of)| PoolShape {
+        planes: 2 * channels,
+        interleaved: channels,
+        ..SHAPES[of]
+    });
     for precision in Precision::FLOATS {
+        for shape in interleaved {
+            check(session, precision, shape, ", interleaved", Values::STANDARD);
+            check(session, precision, shape, ", interleaved, ties", Values::Below(3));
+        }
         for shape in SHAPES {
             check(session, precision, shape, "", Values::STANDARD);
             check(session, precision, shape, ", ties", Values::Below(3));

@@ -7,12 +7,13 @@ mod planes;
 mod products;
 
 use super::partial::SumsOfBlocks;
+use super::planes::{Copies, Sides, to_pixels, to_planes};
 use super::real;
 use super::windows::onto_every;
 use crate::device::cpu::cores::Cores;
 use crate::device::cpu::operand::{Access, KernelResult, View, require};
 use crate::device::cpu::real::{Real, elements, with_scratch};
-use crate::device::{ConvShape, Operand};
+use crate::device::{ConvShape, ImageLayout, Operand};
 use plan::{Columns, Parts, Phases, Reach, Tile, Windows};
 use planes::{Cut, gather, scatter, split};
 use products::{Combination, Correlation, LANES};
@@ -25,6 +26,36 @@ fn check(shape: &ConvShape, src: &Operand, weight: &Operand, dst: &Operand) -> K
     require([src.len, weight.len, dst.len] == lens, || {
         format!("input, weight and output have {}, {} and {} elements, not {lens:?}", src.len, weight.len, dst.len)
     })
+}
+
+/// Calls `compute` with operands in planes, of which the last is the result: copies where channels lie last.
+fn in_planes(
+    shape: &ConvShape,
+    views: [View<'_>; 3],
+    sides: [Sides; 3],
+    compute: impl FnOnce(&ConvShape, [View<'_>; 2], View<'_>),
+) {
+    let [first, second, result] = views;
+    if shape.layout == ImageLayout::ChannelsFirst {
+        return compute(shape, [first, second], result);
+    }
+    let like = [&first, &second, &result];
+    let mut copies = Copies::of(like);
+    let [a, b, c] = copies.views(like);
+    to_planes(&first, &a, sides[0]);
+    to_planes(&second, &b, sides[1]);
+    compute(&ConvShape { layout: ImageLayout::ChannelsFirst, ..*shape }, [a, b], c);
+    to_pixels(&c, &result, sides[2]);
+}
+
+/// Those of source, weight and result.
+const fn sides(shape: &ConvShape) -> [Sides; 3] {
+    let window = shape.kernel * shape.kernel;
+    [
+        [shape.batch, shape.in_channels, shape.in_area()],
+        [shape.out_channels, shape.in_channels, window],
+        [shape.batch, shape.out_channels, shape.out_area()],
+    ]
 }
 
 /// `n` elements of scratch if `view` has to be converted to be computed with.
@@ -65,7 +96,12 @@ pub(super) fn forward(
         None => None,
     };
     let bias_type = bias.map_or(dst.dtype, |bias| bias.dtype);
-    real!([src.dtype, weight.dtype, dst.dtype, bias_type], sum_windows(cores, shape, from, offset, to));
+    let [input, weights, output] = sides(shape);
+    let dtypes = [src.dtype, weight.dtype, dst.dtype, bias_type];
+    let [images, factors] = from;
+    in_planes(shape, [images, factors, to], [input, weights, output], |shape, from, to| {
+        real!(dtypes, sum_windows(cores, shape, from, offset, to));
+    });
     Ok(())
 }
 
@@ -163,7 +199,12 @@ pub(super) fn backward_weight(
     check(shape, &src, &dst, &grad)?;
     let from = [access.read(&grad)?, access.read(&src)?];
     let to = access.write(&dst)?;
-    real!([grad.dtype, src.dtype, dst.dtype], correlate(cores, shape, from, to));
+    let [input, weights, output] = sides(shape);
+    let dtypes = [grad.dtype, src.dtype, dst.dtype];
+    let [grads, images] = from;
+    in_planes(shape, [grads, images, to], [output, input, weights], |shape, from, to| {
+        real!(dtypes, correlate(cores, shape, from, to));
+    });
     Ok(())
 }
 
@@ -259,7 +300,12 @@ pub(super) fn backward_input(
     check(shape, &dst, &weight, &grad)?;
     let from = [access.read(&grad)?, access.read(&weight)?];
     let to = access.write(&dst)?;
-    real!([grad.dtype, weight.dtype, dst.dtype], spread(cores, shape, from, to));
+    let [input, weights, output] = sides(shape);
+    let dtypes = [grad.dtype, weight.dtype, dst.dtype];
+    let [grads, factors] = from;
+    in_planes(shape, [grads, factors, to], [output, weights, input], |shape, from, to| {
+        real!(dtypes, spread(cores, shape, from, to));
+    });
     Ok(())
 }
 
