@@ -7,7 +7,7 @@ use crate::device::cuda::blas::WORKSPACE;
 use crate::device::cuda::dnn::{Convolution, ConvolutionKey, Role};
 use crate::device::cuda::kernels;
 use crate::device::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
-use crate::device::{ConvShape, DType, Kernel, MatrixView, Operand};
+use crate::device::{ConvShape, DType, ImageLayout, Kernel, MatrixView, Operand};
 use crate::units::Address;
 
 /// Bytes of columns that are written down at once: what stays in a large second-level cache, and what keeps any device
@@ -110,6 +110,10 @@ impl Areas {
 impl Products {
     /// Those that are worth a trial.
     pub fn all(key: &ConvolutionKey) -> Vec<Self> {
+        // Matrices are written down from planes.
+        if key.shape.layout == ImageLayout::ChannelsLast {
+            return Vec::new();
+        }
         Self::of(&Task { role: key.role, shape: key.shape, dtype: key.dtype })
     }
 
@@ -386,6 +390,7 @@ mod tests {
             kernel,
             stride,
             padding,
+            layout: ImageLayout::ChannelsFirst,
         };
         Task { role, shape, dtype }
     }

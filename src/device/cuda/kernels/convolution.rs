@@ -67,7 +67,7 @@ fn split([rows, columns, depth]: [usize; 3], multiprocessors: u32) -> (usize, us
 }
 
 /// The shape as kernels take it.
-pub(in crate::device::cuda) fn geometry(shape: &ConvShape) -> [usize; 10] {
+pub(in crate::device::cuda) fn geometry(shape: &ConvShape) -> [usize; 11] {
     [
         shape.batch,
         shape.in_channels,
