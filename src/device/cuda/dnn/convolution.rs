@@ -66,11 +66,13 @@ impl ConvolutionKey {
     }
 
     /// The gradient of the source as the convolution of the output's gradient with the weight turned round: input and output
-    /// in each other's place. `None` for other products, where that would be of no use, and for steps between windows.
+    /// in each other's place. `None` for other products, where that would be of no use, for steps between windows, and for
+    /// weights with their channels last, which nothing turns.
     pub fn turned(&self) -> Option<Self> {
         let Self { shape, .. } = *self;
         let padding = (shape.kernel.checked_sub(1)?).checked_sub(shape.padding)?;
-        (self.role == Role::BackwardInput && shape.stride == 1 && shape.kernel > 1).then_some(Self {
+        let planar = shape.layout == ImageLayout::ChannelsFirst;
+        (self.role == Role::BackwardInput && planar && shape.stride == 1 && shape.kernel > 1).then_some(Self {
             role: Role::Forward,
             shape: ConvShape {
                 in_channels: shape.out_channels,
@@ -192,6 +194,8 @@ mod tests {
         let turned = ConvolutionKey { role: Role::BackwardInput, shape, ..key }.turned().unwrap();
         assert!(shape.is_consistent() && turned.shape.is_consistent());
         assert_eq!((turned.role, turned.shape.padding, turned.shape.in_channels), (Role::Forward, 2, 4));
+        let shape = ConvShape { layout: ImageLayout::ChannelsLast, ..shape };
+        assert_eq!(ConvolutionKey { role: Role::BackwardInput, shape, ..key }.turned(), None);
     }
 
     #[test]
