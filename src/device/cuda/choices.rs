@@ -6,7 +6,7 @@ use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 
-use super::modules;
+use super::cache;
 
 /// Choices of one device and library version, each of so many words.
 pub(super) struct Choices<const WORDS: usize> {
@@ -25,7 +25,7 @@ impl<const WORDS: usize> Choices<WORDS> {
     /// Reads what earlier runs chose of one `kind`. Lines that can't be read are choices not made.
     pub fn open(kind: &str, device: &str, version: &str) -> Self {
         let name: String = device.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-        let path = modules::cache_folder().map(|folder| folder.join(format!("{kind}-{name}-{version}.txt")));
+        let path = cache::cache_folder().map(|folder| folder.join(format!("{kind}-{name}-{version}.txt")));
         let text = path.as_ref().and_then(|path| fs::read_to_string(path).ok()).unwrap_or_default();
         Self { path, known: text.lines().filter_map(parse).collect() }
     }
@@ -48,7 +48,7 @@ impl<const WORDS: usize> Choices<WORDS> {
             }
             text.push('\n');
         }
-        modules::keep(path, text.as_bytes());
+        cache::keep(path, text.as_bytes());
     }
 }
 

@@ -7,7 +7,7 @@ use std::fmt;
 use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys;
 
-use super::queue::Grid;
+use super::grid::Grid;
 use crate::units::{Address, Bytes};
 
 /// The driver refused.

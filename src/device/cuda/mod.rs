@@ -5,12 +5,14 @@
 //! for a kernel except to read what it wrote.
 
 mod blas;
+mod cache;
 mod choices;
 mod convolution;
 mod dnn;
 mod driver;
 mod events;
 mod gpu;
+mod grid;
 mod kernels;
 mod libraries;
 mod memory;
@@ -20,6 +22,7 @@ mod pinned;
 mod places;
 mod probe;
 mod queue;
+mod refusal;
 mod scratch;
 mod stopwatch;
 
@@ -42,7 +45,8 @@ use modules::Modules;
 use monitor::{Held, Monitor};
 use pinned::{CopyTimes, PinnedSource};
 use places::Places;
-use queue::{Queue, Refusal};
+use queue::Queue;
+use refusal::Refusal;
 use scratch::Scratch;
 
 pub use probe::{Probe, VisibleGpu, probe, usable, visible};

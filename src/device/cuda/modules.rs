@@ -4,15 +4,16 @@
 use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::{fs, thread};
 
 use cudarc::nvrtc::result as nvrtc;
 use cudarc::nvrtc::sys;
 
+use super::cache::{cache_folder, keep};
 use super::driver::{Function, Module};
-use super::kernels;
-use super::queue::Refusal;
+use super::kernels::sources;
+use super::refusal::Refusal;
 use crate::device::DType;
 
 /// All units, loaded, and the kernels that have been asked for.
@@ -35,11 +36,11 @@ impl Modules {
         let images: Vec<Result<Vec<u8>, Refusal>> = thread::scope(|scope| {
             let cache = cache.as_deref();
             let compile = |&(unit, source): &(_, _)| scope.spawn(move || image(unit, source, capability, cache));
-            let threads: Vec<_> = kernels::UNITS.iter().map(compile).collect();
+            let threads: Vec<_> = sources::UNITS.iter().map(compile).collect();
             threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err(panicked()))).collect()
         });
         let (mut modules, mut homes) = (Vec::new(), HashMap::new());
-        for (image, &(unit, source)) in images.into_iter().zip(kernels::UNITS) {
+        for (image, &(unit, source)) in images.into_iter().zip(sources::UNITS) {
             let mut image = image?;
             let module = match Module::load(&image) {
                 // A damaged cache file.
@@ -103,12 +104,6 @@ fn panicked() -> Refusal {
     Refusal::Library { library: "NVRTC", status: "nothing: the compiling thread ended".into() }
 }
 
-/// Where machine code is kept from one start to the next.
-pub(super) fn cache_folder() -> Option<PathBuf> {
-    let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|path| path.is_absolute());
-    Some(base.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?.join("vramlab"))
-}
-
 /// Hopper's and later chips' own instructions need the target's own name.
 fn target(capability: u32) -> String {
     if capability >= 90 { format!("sm_{capability}a") } else { format!("sm_{capability}") }
@@ -117,7 +112,7 @@ fn target(capability: u32) -> String {
 /// Machine code of one unit.
 fn image(unit: &str, source: &str, capability: u32, cache: Option<&Path>) -> Result<Vec<u8>, Refusal> {
     let target = target(capability);
-    let source = format!("#line 1 \"prelude.cuh\"\n{}\n#line 1 \"{unit}.cu\"\n{source}", kernels::PRELUDE);
+    let source = format!("#line 1 \"prelude.cuh\"\n{}\n#line 1 \"{unit}.cu\"\n{source}", sources::PRELUDE);
     let mut hasher = DefaultHasher::new();
     (&source, &target, version()).hash(&mut hasher);
     let path = cache.map(|folder| folder.join(format!("{unit}-{target}-{:016x}.cubin", hasher.finish())));
@@ -129,15 +124,6 @@ fn image(unit: &str, source: &str, capability: u32, cache: Option<&Path>) -> Res
         keep(&path, &image);
     }
     Ok(image)
-}
-
-/// Writes a cache file whole or not at all. A folder that can't be written costs time at the next start, nothing else.
-pub(super) fn keep(path: &Path, bytes: &[u8]) {
-    let partial = path.with_extension(format!("{}.part", std::process::id()));
-    let written = path.parent().map_or(Ok(()), fs::create_dir_all).and_then(|()| fs::write(&partial, bytes));
-    if written.and_then(|()| fs::rename(&partial, path)).is_err() {
-        let _ = fs::remove_file(&partial);
-    }
 }
 
 /// NVRTC's version, as major and minor.

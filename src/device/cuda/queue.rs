@@ -2,61 +2,13 @@
 
 use cudarc::driver::sys;
 
-use super::driver::{self, Failure};
+use super::driver;
 use super::gpu::Gpu;
-use crate::device::{DType, DeviceError, Operand};
+use crate::device::{DType, Operand};
 use crate::units::Address;
 
-/// Why a kernel was not launched.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Refusal {
-    /// The driver refused.
-    #[error(transparent)]
-    Driver(#[from] Failure),
-    /// A library refused.
-    #[error("{library} answers {status}")]
-    Library {
-        /// `cuBLASLt`, `cuDNN`, `NVRTC`.
-        library: &'static str,
-        /// What it said.
-        status: String,
-    },
-    /// No kernel for these operands.
-    #[error("there is no kernel for {0}")]
-    Unsupported(String),
-}
-
-impl Refusal {
-    /// The refusal as the device tells it.
-    pub fn of(self, operation: &'static str, device: &str) -> DeviceError {
-        let device = device.to_owned();
-        match self {
-            Self::Driver(failure) if failure.lost() => DeviceError::Lost { device, reason: failure.to_string() },
-            Self::Unsupported(reason) => DeviceError::Unsupported { operation, device, reason },
-            refusal => DeviceError::Failed { operation, device, reason: refusal.to_string() },
-        }
-    }
-}
-
-/// Thread blocks, threads of each, and dynamic shared memory of each in bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Grid {
-    pub blocks: [u32; 3],
-    pub threads: u32,
-    pub shared: u32,
-}
-
-impl Grid {
-    /// A row of `blocks` blocks.
-    pub const fn row(blocks: u32, threads: u32) -> Self {
-        Self { blocks: [blocks, 1, 1], threads, shared: 0 }
-    }
-
-    /// The same with dynamic shared memory: over 48 KiB are permitted where the device has them.
-    pub const fn with_shared(self, shared: u32) -> Self {
-        Self { shared, ..self }
-    }
-}
+pub(super) use super::grid::Grid;
+pub(super) use super::refusal::Refusal;
 
 /// `n` in units of `unit`, as a grid's dimension.
 pub(super) fn blocks_of(n: usize, unit: usize) -> u32 {

@@ -1,7 +1,7 @@
 //! How long work of a stream takes, to choose between ways to do the same.
 
 use super::driver::{Event, Failure, Stream};
-use super::queue::Refusal;
+use super::refusal::Refusal;
 
 /// Runs that are timed; the fastest counts.
 const RUNS: usize = 3;

@@ -10,7 +10,7 @@ use cudarc::cublaslt::sys;
 use super::product::{Layout, Product, Shape};
 use crate::device::DType;
 use crate::device::cuda::driver::Stream;
-use crate::device::cuda::queue::Refusal;
+use crate::device::cuda::refusal::Refusal;
 use crate::units::Address;
 
 fn refused(error: CublasError) -> Refusal {

@@ -10,7 +10,7 @@ use std::mem;
 
 use super::choices::Choices;
 use super::driver::Stream;
-use super::queue::Refusal;
+use super::refusal::Refusal;
 use super::stopwatch::Stopwatch;
 use crate::device::Kernel;
 use crate::units::Address;

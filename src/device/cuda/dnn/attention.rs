@@ -10,7 +10,8 @@ use super::graph::{Graph, Layout, Place, Tensor, data_type};
 use super::handle::{Handle, Version, refused};
 use super::plan::{Plan, Rules};
 use super::{Bound, LARGEST_WORKSPACE, execute};
-use crate::device::cuda::queue::{Queue, Refusal};
+use crate::device::cuda::queue::Queue;
+use crate::device::cuda::refusal::Refusal;
 use crate::device::{AttentionShape, DType, HeadView};
 use crate::units::Address;
 

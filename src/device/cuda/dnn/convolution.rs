@@ -6,7 +6,7 @@ use super::LARGEST_WORKSPACE;
 use super::graph::{Graph, Layout, Place, Role, Windows, data_type};
 use super::handle::{Handle, refused};
 use super::plan::{Engines, Rules};
-use crate::device::cuda::queue::Refusal;
+use crate::device::cuda::refusal::Refusal;
 use crate::device::{ConvShape, DType, ImageLayout, Operand};
 
 /// One of the products of a convolution: a source, a weight and a result, of which `role` says what is computed.

@@ -7,7 +7,7 @@ use std::ptr;
 use cudarc::cudnn::sys;
 
 use super::handle::{Handle, check};
-use crate::device::cuda::queue::Refusal;
+use crate::device::cuda::refusal::Refusal;
 use crate::units::Address;
 
 pub(super) use sys::cudnnBackendAttributeName_t as Name;

@@ -7,7 +7,7 @@ use cudarc::cudnn::sys::{
 use super::descriptor::{Descriptor, Kind, Name};
 use super::handle::{Handle, refused};
 use crate::device::DType;
-use crate::device::cuda::queue::Refusal;
+use crate::device::cuda::refusal::Refusal;
 
 /// Sides of a tensor and its strides in elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

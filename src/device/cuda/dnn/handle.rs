@@ -7,7 +7,7 @@ use std::{fmt, ptr};
 use cudarc::cudnn::sys;
 
 use crate::device::cuda::driver::Stream;
-use crate::device::cuda::queue::Refusal;
+use crate::device::cuda::refusal::Refusal;
 
 /// An open cuDNN.
 pub(super) struct Handle {

@@ -13,7 +13,8 @@ use std::collections::hash_map::Entry;
 
 use super::driver::Stream;
 use super::libraries::{self, Needed};
-use super::queue::{Queue, Refusal};
+use super::queue::Queue;
+use super::refusal::Refusal;
 use super::scratch::Scratch;
 use crate::units::{Address, Bytes};
 use attention::AttentionKey;

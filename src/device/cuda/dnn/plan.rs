@@ -9,7 +9,7 @@ use super::descriptor::{Descriptor, Kind, Knob, Name, Note, Pointer, execute};
 use super::graph::Operations;
 use super::handle::{Handle, refused};
 use crate::device::cuda::choices::fingerprint;
-use crate::device::cuda::queue::Refusal;
+use crate::device::cuda::refusal::Refusal;
 use crate::units::{Address, Bytes};
 
 /// What is said of engines whose sums are rough.

@@ -18,6 +18,7 @@ mod optimizer;
 mod pool;
 mod rows;
 mod softmax;
+pub(super) mod sources;
 mod strided;
 mod sums;
 
@@ -25,42 +26,6 @@ use super::queue::{Queue, Refusal};
 use crate::device::Kernel;
 
 pub(super) use convolution::geometry;
-
-/// Goes in front of every unit.
-pub(super) const PRELUDE: &str = include_str!("prelude.cuh");
-
-/// The translation units, each compiled by itself.
-pub(super) const UNITS: &[(&str, &str)] = &[
-    ("add_layer_norm", concat!(include_str!("layer_norm.cuh"), include_str!("add_layer_norm.cu"))),
-    ("attention", concat!(include_str!("attention.cuh"), include_str!("attention.cu"))),
-    ("attention_mma", concat!(include_str!("attention.cuh"), include_str!("attention_mma.cu"))),
-    (
-        "batch_norm",
-        concat!(include_str!("channel_values.cuh"), include_str!("batch_norm.cuh"), include_str!("batch_norm.cu")),
-    ),
-    (
-        "batch_norm_activation",
-        concat!(
-            include_str!("channel_values.cuh"),
-            include_str!("batch_norm.cuh"),
-            include_str!("batch_norm_activation.cu")
-        ),
-    ),
-    ("batch_norm_columns", concat!(include_str!("channel_values.cuh"), include_str!("batch_norm_columns.cu"))),
-    ("classifier", include_str!("classifier.cu")),
-    ("convolution", include_str!("convolution.cu")),
-    ("elementwise", concat!(include_str!("gelu.cuh"), include_str!("elementwise.cu"))),
-    ("embedding", include_str!("embedding.cu")),
-    ("gelu_sums", concat!(include_str!("gelu.cuh"), include_str!("gelu_sums.cu"))),
-    ("gemm", include_str!("gemm.cu")),
-    ("layer_norm", concat!(include_str!("layer_norm.cuh"), include_str!("layer_norm.cu"))),
-    ("loss", include_str!("loss.cu")),
-    ("optimizer", include_str!("optimizer.cu")),
-    ("pool", include_str!("pool.cu")),
-    ("softmax", include_str!("softmax.cu")),
-    ("strided", include_str!("strided.cu")),
-    ("sums", include_str!("sums.cu")),
-];
 
 /// Launches `kernel`: each family reads its own variants.
 pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), Refusal> {

@@ -1,0 +1,35 @@
+//! Why a kernel was not launched.
+
+use super::driver::Failure;
+use crate::device::DeviceError;
+
+/// Why a kernel was not launched.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Refusal {
+    /// The driver refused.
+    #[error(transparent)]
+    Driver(#[from] Failure),
+    /// A library refused.
+    #[error("{library} answers {status}")]
+    Library {
+        /// `cuBLASLt`, `cuDNN`, `NVRTC`.
+        library: &'static str,
+        /// What it said.
+        status: String,
+    },
+    /// No kernel for these operands.
+    #[error("there is no kernel for {0}")]
+    Unsupported(String),
+}
+
+impl Refusal {
+    /// The refusal as the device tells it.
+    pub fn of(self, operation: &'static str, device: &str) -> DeviceError {
+        let device = device.to_owned();
+        match self {
+            Self::Driver(failure) if failure.lost() => DeviceError::Lost { device, reason: failure.to_string() },
+            Self::Unsupported(reason) => DeviceError::Unsupported { operation, device, reason },
+            refusal => DeviceError::Failed { operation, device, reason: refusal.to_string() },
+        }
+    }
+}
