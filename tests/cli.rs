@@ -152,7 +152,7 @@ fn without_a_terminal_the_lab_prints_tables() {
 #[test]
 fn the_environment_gives_allocator_settings() {
     let output = Command::new(env!("CARGO_BIN_EXE_vramlab"))
-        .args(["run", "mlp-mini", "--steps", "1", "--json"])
+        .args(["run", "mlp-mini", "--device", "cpu", "--steps", "1", "--json"])
         .env_remove("PYTORCH_CUDA_ALLOC_CONF")
         .env("PYTORCH_ALLOC_CONF", "expandable_segments:True")
         .output()
