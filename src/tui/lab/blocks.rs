@@ -28,7 +28,7 @@ pub(crate) fn render(
     let room = usize::from(area.width.saturating_sub(6));
     let inner = pane::frame(kind, title(view, room, theme), theme.style(Token::Border), area, buf);
     if fullest && kind == Frame::Box {
-        pane::remark(span(theme, Token::Dim, "at the fullest moment"), area, buf);
+        pane::remark(span(theme, Token::Dim, "at the fullest moment seen"), area, buf);
     }
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
     let legend = legend(view, kind == Frame::Box, theme, usize::from(inner.width));
