@@ -41,14 +41,14 @@ pub(super) struct Dnn {
     /// `None` for what the library doesn't compute. Plans refer to the library's handle, which goes last.
     plans: HashMap<AttentionKey, Option<Plan>>,
     notes: Vec<String>,
-    library: Library,
+    cudnn: Library,
 }
 
 impl Dnn {
     /// How much the library computes; why own kernels compute the rest, in the order in which it was found out.
     pub fn notes(&self) -> Vec<String> {
         let computed = self.plans.values().flatten().count();
-        let summary = match &self.library {
+        let summary = match &self.cudnn {
             Library::Open(handle) => Some(format!(
                 "cuDNN {} computes {computed} of the {} attentions that it was asked for",
                 handle.version(),
@@ -64,18 +64,18 @@ impl Dnn {
 impl Dnn {
     /// The library's version; `None` where there is none.
     pub fn version(&mut self) -> Option<Version> {
-        self.library.handle(&mut self.notes).map(|handle| handle.version())
+        self.cudnn.handle(&mut self.notes).map(|handle| handle.version())
     }
 
     /// Engines for a convolution; `None` where there is no library, or it refuses the whole of it.
     pub fn engines(&mut self, key: &ConvolutionKey) -> Option<Engines> {
-        let handle = self.library.handle(&mut self.notes)?;
+        let handle = self.cudnn.handle(&mut self.notes)?;
         key.engines(handle).map_err(|refusal| self.notes.push(format!("{key}: {refusal}"))).ok()
     }
 
     /// The next of `engines`; of those with a certain tag if one is given.
     pub fn next(&mut self, engines: &mut Engines, tag: Option<u64>) -> Option<Plan> {
-        engines.next(self.library.handle(&mut self.notes)?, tag)
+        engines.next(self.cudnn.handle(&mut self.notes)?, tag)
     }
 
     /// Queues a convolution between the tensors at `addresses`, source, weight and result, with the plan's workspace.
@@ -86,7 +86,7 @@ impl Dnn {
         workspace: Address,
         stream: Stream,
     ) -> Result<(), Refusal> {
-        let Some(handle) = self.library.handle(&mut self.notes) else {
+        let Some(handle) = self.cudnn.handle(&mut self.notes) else {
             return Err(handle::refused("nothing: it is not open".into()));
         };
         handle.follow(stream)?;
@@ -159,8 +159,8 @@ fn execute(
     make: impl FnOnce(&Handle) -> Result<Plan, Refusal>,
     tensors: &[Bound<'_>],
 ) -> Result<bool, Refusal> {
-    let Dnn { plans, notes, library } = &mut queue.gpu.dnn;
-    let Some(handle) = library.handle(notes) else { return Ok(false) };
+    let Dnn { plans, notes, cudnn } = &mut queue.gpu.dnn;
+    let Some(handle) = cudnn.handle(notes) else { return Ok(false) };
     let entry = match plans.entry(key) {
         Entry::Occupied(entry) => entry.into_mut(),
         Entry::Vacant(entry) => {
