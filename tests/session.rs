@@ -143,6 +143,14 @@ fn a_paused_lab_moves_by_op_phase_and_step() {
 }
 
 #[test]
+fn the_header_tells_of_the_switches_in_force() {
+    let mut driver = Driver::start(spec(None));
+    driver.wait("a step", |lab| lab.view.steps.finished >= 1 && lab.detail.ends_with("eager"));
+    driver.send(Command::Set(Switch::Fuse, Choice(1)));
+    driver.wait("fused ops", |lab| lab.detail.ends_with("fused"));
+}
+
+#[test]
 fn empty_cache_returns_what_is_releasable_even_while_paused() {
     let mut driver = Driver::start(LabSpec { sizes: Sizes { width: Some(128), ..Sizes::default() }, ..spec(None) });
     driver.wait("a step", |lab| lab.view.steps.finished >= 2);

@@ -62,6 +62,7 @@ fn run(
         if wanted != present {
             let setup = flip(&mut trainer, &present, &wanted);
             gate.borrow_mut().in_force(setup);
+            gate.borrow_mut().describe(spec.about(Some(&trainer)));
         }
         if spec.steps.is_some_and(|steps| finished >= steps) {
             rest(gate, &trainer, RunState::Finished);

@@ -147,7 +147,7 @@ impl LabSpec {
         }
     }
 
-    /// The words of the header: parameters are known once there is a trainer.
+    /// The words of the header: parameters, and the switches in force, are known once there is a trainer.
     pub(super) fn about(&self, trainer: Option<&Trainer>) -> About {
         let parameters = trainer.map_or_else(String::new, |trainer| match trainer.parameter_count() {
             n @ 0..1_000 => format!("{n} parameters · "),
@@ -155,8 +155,10 @@ impl LabSpec {
             n => format!("{:.1}M parameters · ", n as f64 / 1e6),
         });
         let sequence = self.workload.sequence(self.sizes).map_or_else(String::new, |seq| format!(" T{seq}"));
+        let config = trainer.map_or(&self.config, Trainer::config);
+        let ops = if config.fuse { "fused" } else { "eager" };
         About {
-            detail: format!("{parameters}B{}{sequence} · eager", self.config.batch),
+            detail: format!("{parameters}B{}{sequence} · {ops}", config.batch),
             device: match (&self.device, trainer) {
                 (_, Some(trainer)) => format!("{} · {}", trainer.device_info().id, trainer.device_info().name),
                 (DeviceChoice::Cpu, None) => "cpu".to_owned(),
