@@ -20,7 +20,7 @@ impl Observer for Watching {
 
 fn gpt2(amp: Amp, observer: Box<dyn Observer>) -> Trainer {
     let workload = Catalog::with_user_workloads(None).entry("gpt2").unwrap();
-    let config = Config { data: DataPath::Resident, amp, ..Config::new(workload.batch) };
+    let config = Config { data: DataPath::Resident, amp, ..Config::new(workload.batch.get()) };
     let spec = LabSpec {
         workload,
         sizes: Sizes::default(),

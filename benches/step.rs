@@ -16,7 +16,7 @@ fn spec(name: &str, data: Data) -> LabSpec {
     // No pieces of text between steps: they are no part of what is compared.
     let mut workload = Catalog::with_user_workloads(None).entry(name).unwrap();
     workload.sample_every = None;
-    let config = Config { data: DataPath::Streamed, ..Config::new(workload.batch) };
+    let config = Config { data: DataPath::Streamed, ..Config::new(workload.batch.get()) };
     LabSpec {
         workload,
         sizes: Sizes::default(),

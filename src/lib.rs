@@ -10,6 +10,7 @@ pub mod allocator;
 pub mod cli;
 #[expect(missing_docs, reason = "fields of kernels are the operands their formula names")]
 pub mod device;
+pub mod given;
 pub mod model;
 pub mod session;
 pub mod snapshot;

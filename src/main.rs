@@ -1,7 +1,16 @@
 //! The `vramlab` binary: see [`vramlab::cli`].
 
-use std::process::ExitCode;
+use std::thread;
 
-fn main() -> ExitCode {
-    vramlab::cli::main()
+/// The first thread's stack is as small as `ulimit -s` says: the program runs on one of its own.
+const STACK: usize = 8 << 20;
+
+fn main() -> ! {
+    let program = thread::Builder::new().name("vramlab".to_owned()).stack_size(STACK);
+    match program.spawn(|| -> () { vramlab::cli::main() }) {
+        // It ends the process.
+        Ok(program) => drop(program.join()),
+        Err(error) => eprintln!("error: the system gives no thread ({error}); end other programs and try again"),
+    }
+    vramlab::device::process::exit(1)
 }

@@ -1,7 +1,14 @@
 //! The binary's words and exit codes.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that can't be set up fails")]
 
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::Path;
 use std::process::{Command, Output, Stdio};
+
+use rustix::fs::{CWD, Mode, mkfifoat};
 
 fn vramlab(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_vramlab"))
@@ -39,7 +46,10 @@ fn mistakes_are_told_with_exit_code_2() {
     refused(&["--theme", "neon"], 2, "neon");
     refused(&["run", "gpt-mini", "--heads", "5"], 2, "has 5 heads, which do not divide a width of 32");
     refused(&["run", "gpt-mini", "--accum", "5"], 2, "can't be cut into 5 micro-batches");
-    refused(&["run", "gpt-mini", "--batch", "0"], 2, "at least 1");
+    refused(&["run", "gpt-mini", "--batch", "0"], 2, "from 1 to 4194304");
+    refused(&["run", "gpt-mini", "--layers", "18446744073709551615"], 2, "from 1 to 10000");
+    refused(&["run", "gpt-mini", "--vocab", "4294967296"], 2, "from 1 to 16777216");
+    refused(&["run", "gpt-mini", "--batch", "9223372036854775807", "--device", "cpu"], 2, "from 1 to 4194304");
     refused(&["run", "gpt-mini", "--limit", "8 apples"], 2, "no unit of memory");
     refused(&["run", "gpt-mini", "--device", "abacus"], 2, "there is no device 'abacus'");
     refused(&["run", "gpt-mini", "--device", "cuda:first"], 2, "there is no device 'cuda:first'");
@@ -192,5 +202,150 @@ fn the_selftest_tells_rows_and_refuses_what_it_cannot_test() {
     assert!(rows.iter().all(|row| row["outcome"] == "ok" && row["cases"].as_u64().unwrap() > 0), "{rows:?}");
     for device in ["sim:h200", "gpu", "cuda:x"] {
         assert_eq!(vramlab(&["doctor", "--selftest", "--device", device]).status.code(), Some(2), "{device}");
+    }
+}
+
+/// What the binary does with at most so much address space and the files of `config`.
+fn within(mib: u32, config: &Path, arguments: &[&str]) -> Output {
+    let limited = format!("ulimit -v {}; exec \"$0\" \"$@\"", mib * 1024);
+    let mut command = Command::new("sh");
+    command.args(["-c", &limited, env!("CARGO_BIN_EXE_vramlab")]).args(arguments);
+    command.env("XDG_CONFIG_HOME", config).env("CUDA_VISIBLE_DEVICES", "").stdin(Stdio::null());
+    command.output().unwrap()
+}
+
+#[test]
+fn sizes_at_their_bounds_take_no_host_memory_before_they_are_refused() {
+    let card = ["--device", "sim:h200", "--steps", "1"];
+    for arguments in [
+        vec!["run", "gpt2", "--layers", "10000", "--limit", "1GiB"],
+        vec!["run", "gpt2", "--vocab", "16777216", "--width", "16777212"],
+        vec!["run", "gpt2", "--batch", "4194304"],
+        vec!["run", "gpt2", "--batch", "4194304", "--data", "synthetic", "--pin"],
+        vec!["run", "gpt2", "--batch", "4194304", "--inference", "generate"],
+        vec!["run", "mlp", "--layers", "10000"],
+        vec!["run", "vit-b16", "--image", "65536"],
+    ] {
+        let output = within(1500, Path::new("/nonexistent"), &[&arguments[..], &card].concat());
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}: {error}");
+        assert!(error.contains("does not fit") || error.contains("out of memory"), "{arguments:?}: {error}");
+    }
+    for arguments in
+        [["gpt2", "--layers", "1000000"], ["mlp", "--layers", "4294967296"], ["gpt2", "--batch", "8388608"]]
+    {
+        let output = within(1500, Path::new("/nonexistent"), &[&["run"], &arguments[..], &card].concat());
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+/// What is put into a folder; nothing is unreadable for who may read everything.
+fn hostile() -> impl Iterator<Item = &'static str> {
+    let forbidden = (!rustix::process::geteuid().is_root()).then_some("unreadable");
+    ["pipe", "zeros", "folder", "dangling", "circle", "large", "latin", "wrong"].into_iter().chain(forbidden)
+}
+
+/// Fills the folder of one kind of files with all that is none.
+fn fill_with_what_is_no_file(folder: &Path) {
+    fs::create_dir_all(folder).unwrap();
+    let at = |name: &str| folder.join(name).with_extension("toml");
+    mkfifoat(CWD, at("pipe"), Mode::RUSR).unwrap();
+    symlink("/dev/zero", at("zeros")).unwrap();
+    fs::create_dir(at("folder")).unwrap();
+    symlink("/nonexistent/file", at("dangling")).unwrap();
+    symlink(at("circle"), at("circle")).unwrap();
+    File::create(at("large")).unwrap().set_len(100 << 20).unwrap();
+    fs::write(at("latin"), b"title = 'caf\xe9'").unwrap();
+    fs::write(at("wrong"), "title = 'a'\nstyles = = 3").unwrap();
+    if hostile().any(|name| name == "unreadable") {
+        fs::write(at("unreadable"), "title = 'a'").unwrap();
+        fs::set_permissions(at("unreadable"), fs::Permissions::from_mode(0o000)).unwrap();
+    }
+    fs::write(folder.join("escape\x1b]0;owned\x07.toml"), "title = '").unwrap();
+    fs::write(folder.join(OsStr::from_bytes(b"bytes\xff.toml")), "").unwrap();
+}
+
+#[test]
+fn whatever_lies_in_the_users_folders_is_named_and_the_rest_goes_on() {
+    let config = tempfile::tempdir().unwrap();
+    for kind in ["workloads", "devices", "themes"] {
+        fill_with_what_is_no_file(&config.path().join("vramlab").join(kind));
+    }
+    let listed = within(1000, config.path(), &["list", "--json"]);
+    let error = String::from_utf8_lossy(&listed.stderr);
+    assert_eq!(listed.status.code(), Some(0), "{error}");
+    let value: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
+    assert_eq!(value["workloads"].as_array().unwrap().len(), 17);
+    assert_eq!(value["themes"], serde_json::json!(["dark", "light", "plain", "contrast"]));
+    let plain = within(1000, config.path(), &["list"]);
+    let (text, error) = (String::from_utf8_lossy(&plain.stdout), String::from_utf8_lossy(&plain.stderr));
+    assert!(text.contains("gpt2 ") && text.contains("sim:h200 "), "{text}");
+    assert!(!error.contains('\x1b') && error.contains(r"escape\u001b]0;owned\u0007"), "{error}");
+    for name in hostile() {
+        let told = error.lines().filter(|line| line.starts_with("warning: ") && line.contains(name)).count();
+        assert_eq!(told, 3, "{name}: {error}");
+        let device = format!("sim:{name}");
+        let asked: [&[&str]; 3] = [&["run", name], &["run", "mlp-mini", "--device", &device], &["--theme", name]];
+        for arguments in asked {
+            let output = within(1000, config.path(), arguments);
+            let error = String::from_utf8_lossy(&output.stderr);
+            assert!(matches!(output.status.code(), Some(1 | 2)), "{arguments:?}: {error}");
+            assert!(error.starts_with("error: ") && error.contains(name), "{arguments:?}: {error}");
+        }
+    }
+    assert_eq!(error.lines().filter(|line| line.contains("is no UTF-8 text; rename it")).count(), 3, "{error}");
+    let unknown = within(1000, config.path(), &["run", "byte"]);
+    let error = String::from_utf8_lossy(&unknown.stderr);
+    assert!(error.contains("rename it") && error.contains("there is no workload 'byte'"), "{error}");
+}
+
+#[test]
+fn no_escape_sequence_of_a_file_or_an_argument_reaches_the_terminal() {
+    let config = tempfile::tempdir().unwrap();
+    let folder = config.path().join("vramlab/workloads");
+    fs::create_dir_all(&folder).unwrap();
+    let head = r#"
+        title = "\u001b]0;owned\u0007"
+        about = "\u009b2J\u202e"
+        model = "mlp"
+        batch = 4
+        data = "synthetic"
+        [sizes]
+        layers = 2
+        width = 8
+        seq = 8
+        classes = 4
+    "#;
+    fs::write(folder.join("\x1b[31mred.toml"), head).unwrap();
+    let run: &[&str] = &["run", "\x1b[31mred", "--device", "sim:t4", "--steps", "1"];
+    let refused: [&[&str]; 5] = [
+        &["run", "\x1b[2Jno"],
+        &["run", "mlp-mini", "--device", "\x1b[2Jno"],
+        &["run", "mlp-mini", "--layers", "\x1b[2Jno"],
+        &["run", "mlp-mini", "--data", "/\x1b[2Jno"],
+        &["--theme", "\x1b[2Jno"],
+    ];
+    let listed = within(1000, config.path(), &["list", "--json"]);
+    let value: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
+    let own = value["workloads"].as_array().unwrap().iter().find(|one| one["name"] == "\x1b[31mred").unwrap();
+    assert_eq!(own["about"], "\u{9b}2J\u{202e}", "what is shown as its escape means the same in JSON");
+    for arguments in [&["list"][..], run].into_iter().chain(refused) {
+        let output = within(1000, config.path(), arguments);
+        let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(!text.contains(|c: char| c.is_control() && c != '\n') && !text.contains('\u{202e}'), "{text:?}");
+        // What clap says comes without them.
+        assert!(text.contains(r"\u001b") || text.contains("invalid value 'no'"), "{text:?}");
+    }
+}
+
+#[test]
+fn allocator_settings_that_are_no_text_are_refused() {
+    for name in ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vramlab"));
+        command.args(["run", "mlp-mini", "--steps", "1"]).env(name, OsStr::from_bytes(b"expandable\xff"));
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{error}");
+        assert!(error.contains(&format!("{name} is no UTF-8 text")), "{error}");
     }
 }

@@ -51,7 +51,8 @@ fn decode(cx: &Context, tensor: &Tensor) -> Vec<f64> {
 }
 
 fn tensor(cx: &Context, shape: &[usize], dtype: DType, values: &[f64]) -> Tensor {
-    let tensor = cx.memory().tensor(Shape::new(shape), dtype, Category::Other, "test").unwrap();
+    let shape = shape.iter().fold(Shape::new(&[]), |shape, dim| shape.with_appended(*dim).unwrap());
+    let tensor = cx.memory().tensor(shape, dtype, Category::Other, "test").unwrap();
     cx.memory().write(&tensor, &encode(values, dtype)).unwrap();
     tensor
 }

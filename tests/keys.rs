@@ -108,6 +108,24 @@ fn allocator_settings_that_pytorch_refuses_are_not_sent() {
 }
 
 #[test]
+fn a_paste_is_text_for_the_line_being_written_and_nothing_elsewhere() {
+    let mut app = app_on(lab_states::running());
+    let paste = |app: &mut App, text: &str| app.update(Message::Paste(text.to_owned()));
+    assert_eq!(paste(&mut app, "qmmq"), []);
+    typed(&mut app, "L");
+    assert_eq!(paste(&mut app, "\x1b[31m"), []);
+    app.update(key(KeyCode::Char('u'), KeyModifiers::CONTROL));
+    assert_eq!(paste(&mut app, "51\r\n2MiB\n\u{202e}"), [], "a line end is no Enter");
+    assert_eq!(enter(&mut app), [Effect::Send(Command::Limit(Some(MemoryLimit::Bytes(Bytes::mib(512)))))]);
+    typed(&mut app, "x");
+    paste(&mut app, &"x".repeat(1_000_000));
+    drawn(&mut app, 80, 24);
+    app.update(key(KeyCode::Char('u'), KeyModifiers::CONTROL));
+    paste(&mut app, "expandable_segments:True");
+    assert_eq!(enter(&mut app), [Effect::Send(Command::Settings("expandable_segments:True".into()))]);
+}
+
+#[test]
 fn space_pauses_and_goes_on() {
     assert_eq!(typed(&mut app_on(with_run(RunState::Running)), " "), [Effect::Send(Command::Pause)]);
     assert_eq!(typed(&mut app_on(with_run(RunState::Paused)), " "), [Effect::Send(Command::Resume)]);
@@ -194,6 +212,18 @@ fn the_chart_zooms_and_then_stays_where_a_person_put_it() {
     app.update(Message::Lab(Arc::new(lab_states::paused())));
     drawn(&mut app, 120, 40);
     assert_eq!(app.chart_level(), level + 1);
+}
+
+#[test]
+fn a_theme_that_can_not_be_had_is_told_and_passed_over() {
+    let mut catalog = Catalog::default();
+    catalog.insert("broken", "styles = 3");
+    catalog.insert("mine", "parent = \"dark\"");
+    let (theme, _) = catalog.load("contrast", ColorTier::True).unwrap();
+    let mut app = App::new(catalog, theme, GlyphTier::Unicode);
+    typed(&mut app, "T");
+    assert_eq!(app.theme().name(), "mine");
+    assert!(app.notice().unwrap().contains("\"broken\" can't be read (line 1: "), "{:?}", app.notice());
 }
 
 #[test]

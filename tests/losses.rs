@@ -5,7 +5,7 @@
 mod training;
 
 use serde_json::Value;
-use vramlab::train::{Config, DataPath, Libraries, Trainer};
+use vramlab::train::{Config, DataPath, Libraries, OptimizerForm, Tensor, Trainer};
 use vramlab::units::{Bytes, MIB};
 
 struct Row {
@@ -174,6 +174,28 @@ fn batches_from_host_memory_are_the_same() {
         // Four images of 3 × 32 × 32, and four labels.
         assert_eq!(with_batches - without, Bytes(4 * (3 * 32 * 32 * 4 + 512)));
     }
+}
+
+/// The fused kernel learns of an overflow on the device, after its step has been counted.
+#[test]
+fn a_step_that_overflows_counts_in_no_form_of_the_optimizer() {
+    let weights = |form| {
+        let (model, batch) = training::workload("resnet-mini");
+        let config = Config { form, ..training::variant("amp16", batch) };
+        let (mut trainer, _events) = training::trainer(model, config, Libraries::PROCESSOR);
+        let ran = [(); 3].map(|()| trainer.step().map(|_| trainer.outcome().optimizer_ran).unwrap());
+        assert_eq!(ran, [false, false, true]);
+        let values = |tensor: &Tensor| {
+            let mut bytes = vec![0; usize::try_from(tensor.bytes().get()).unwrap()];
+            trainer.memory().read(tensor, &mut bytes).unwrap();
+            bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect::<Vec<_>>()
+        };
+        trainer.parameters().flat_map(|(_, tensor)| values(tensor)).collect::<Vec<_>>()
+    };
+    let (foreach, fused) = (weights(OptimizerForm::Foreach), weights(OptimizerForm::Fused));
+    // AdamW's first update moves a weight by the learning rate of 1e-3, by two thirds of it were it the third.
+    let apart = foreach.iter().zip(&fused).filter(|(a, b)| (*a - *b).abs() > 1e-4).count();
+    assert!(apart * 1000 < foreach.len(), "{apart} of {} weights", foreach.len());
 }
 
 #[test]

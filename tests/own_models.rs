@@ -6,8 +6,12 @@ mod training;
 
 use std::collections::HashMap;
 
+use vramlab::allocator::Settings;
+use vramlab::device::sim::CardCatalog;
 use vramlab::model::EventKind;
-use vramlab::train::{Config, DataPath, Libraries, Workload};
+use vramlab::session::{DeviceChoice, LabSpec, MemoryLimit, Speed};
+use vramlab::train::{Config, DataPath, Libraries, TrainError, Workload};
+use vramlab::units::Bytes;
 use vramlab::workload::{Catalog, CatalogError, Data, Sizes};
 
 const GPT_MINI: &str = r#"
@@ -189,7 +193,11 @@ fn what_does_not_fit_is_told_with_its_layer() {
             "[[layers]]\nkind = 'block'\nlayers = [{ kind = 'relu' }, { kind = 'mean' }]",
             "layer 1.2 (mean) gets a vector",
         ),
-        (vector, "[[layers]]\nkind = 'linear'\noutputs = 0", "layer 1 (linear) has a size of 0"),
+        (
+            vector,
+            "[[layers]]\nkind = 'linear'\noutputs = 0",
+            "(line 7: 0 can't be; give a whole number from 1 to 16777216)",
+        ),
         (vector, "[[layers]]\nkind = 'linear'\noutputs = 8\ncolour = 3", "colour"),
         (vector, "[[layers]]\nkind = 'lstm'", "lstm"),
         ("", "[[layers]]\nkind = 'relu'", "mine has no input"),
@@ -216,4 +224,108 @@ fn churn_goes_on_and_gives_everything_back() {
     assert!(statistics.inactive_split_bytes.all.current > 0);
     trainer.configure(Config { accumulation: 2, ..config }).unwrap();
     assert_eq!(trainer.memory().allocated().get(), 0);
+}
+
+/// Trains a step on a small card.
+///
+/// # Errors
+/// A sentence, where the file is refused or something does not fit.
+fn train_on_a_small_card(catalog: &Catalog, name: &str) -> Result<(), String> {
+    let workload = catalog.entry(name).map_err(|error| error.to_string())?;
+    let card = CardCatalog::with_user_cards(None).card("t4").unwrap();
+    let spec = LabSpec {
+        config: Config { data: DataPath::Streamed, ..Config::new(workload.batch.get()) },
+        data: workload.data.data(),
+        workload,
+        sizes: Sizes::default(),
+        seed: 1,
+        device: DeviceChoice::Sim(Box::new(card)),
+        speed: Speed::Max,
+        settings: Settings::default(),
+        alloc_conf: "".into(),
+        limit: Some(MemoryLimit::Bytes(Bytes::mib(40))),
+        steps: None,
+        inference: None,
+        kernels: None,
+    };
+    let mut trainer = spec.build(Box::new(spec.pace())).map_err(|error| error.to_string())?;
+    match trainer.step() {
+        Ok(_) => Ok(()),
+        Err(error @ TrainError::OutOfMemory { .. }) => Err(error.to_string()),
+        Err(other) => panic!("{name}: {other}"),
+    }
+}
+
+/// Every number of a file, one after the other, is each of these.
+#[test]
+fn no_number_of_a_file_does_more_than_be_refused() {
+    const VALUES: [&str; 11] = [
+        "0",
+        "1",
+        "10000",
+        "65536",
+        "4194304",
+        "16777216",
+        "2147483648",
+        "4294967296",
+        "9223372036854775807",
+        "18446744073709551615",
+        "-1",
+    ];
+    const CHURN: &str = "[churn]\ncount = 40\nlargest_mib = 4\nkept = 10\nkept_long = 20\n";
+    const GPT: &str = "[sizes]\nlayers = 2\nwidth = 32\nheads = 4\nseq = 32\ncontext = 32\nvocab = 257\n";
+    const RESNET: &str = "[sizes]\nstages = [1, 1, 1, 1]\nwidth = 8\nimage = 32\nclasses = 10\n";
+    let models = [
+        ("layers", "", GPT_MINI),
+        ("layers", "", MLP_MINI),
+        ("layers", "", VIT_MINI),
+        ("layers", "", CONVOLUTIONS),
+        ("churn", "", CHURN),
+        ("gpt", "lengths = [32, 16]\nsample_every = 3\n", GPT),
+        ("resnet", "", RESNET),
+    ];
+    let mut trained = 0;
+    for (model, more, lines) in models {
+        let data = if more.is_empty() { "synthetic" } else { "fresh" };
+        let head = "title = 'mine'\nabout = 'Mine.'\n";
+        let file = format!("{head}model = '{model}'\nbatch = 4\ndata = '{data}'\n{more}{lines}");
+        let starts = file.match_indices(|symbol: char| symbol.is_ascii_digit()).map(|(at, _)| at);
+        let numbers: Vec<usize> =
+            starts.filter(|at| !file[..*at].ends_with(|before: char| before.is_ascii_digit())).collect();
+        for start in numbers {
+            let len = file[start..].bytes().take_while(u8::is_ascii_digit).count();
+            for value in VALUES {
+                let changed = format!("{}{value}{}", &file[..start], &file[start + len..]);
+                let mut catalog = Catalog::with_user_workloads(None);
+                catalog.insert("mine", &changed);
+                match train_on_a_small_card(&catalog, "mine") {
+                    Ok(()) => trained += 1,
+                    Err(sentence) => assert!(!sentence.contains("bug"), "{changed}: {sentence}"),
+                }
+            }
+        }
+    }
+    assert!(trained >= 50, "most small sizes train: {trained}");
+}
+
+#[test]
+fn what_multiplies_in_a_file_is_bounded_as_a_whole() {
+    let deep = |depth: usize| {
+        let inner = "{ kind = 'relu' }".to_owned();
+        let layer = (0..depth).fold(inner, |layer, _| format!("{{ kind = 'block', layers = [{layer}] }}"));
+        format!("input = {{ kind = 'vector', values = 4 }}\nlayers = [{layer}]")
+    };
+    let refused = |lines: &str| of_file(lines).err().map(|error| error.to_string()).unwrap_or_default();
+    assert_eq!(refused(&deep(16)), "");
+    assert!(refused(&deep(17)).contains("lies within 16 others"), "{}", refused(&deep(17)));
+    assert!(!refused(&deep(5000)).is_empty(), "and does not take the stack");
+    let repeated = "input = { kind = 'vector', values = 4 }
+        layers = [{ kind = 'block', repeat = 10000, layers = [
+            { kind = 'block', repeat = 10000, layers = [{ kind = 'linear', outputs = 4 }] },
+        ] }]";
+    assert!(refused(repeated).contains("at most 40000 modules"), "{}", refused(repeated));
+    let named = format!("{}\nname = '{}'", MLP_MINI, "x".repeat(1000));
+    assert!(refused(&named.replace("name = \"head\"", "")).contains("at most 60"), "{}", refused(&named));
+    let large = "input = { kind = 'image', side = 16777216 }\nlayers = [{ kind = 'mean' }]";
+    assert!(refused(large).contains("more than any device holds"), "{}", refused(large));
 }

@@ -19,7 +19,7 @@ use vramlab::model::{Event, EventKind};
 use vramlab::snapshot::{Action, Snapshot};
 use vramlab::train::{Amp, Config, DataPath, Libraries, LoopStyle, Trainer, TrainerOptions, Workload};
 use vramlab::units::{Address, Bytes, StreamId};
-use vramlab::workload::{Data, LanguageSizes, bert};
+use vramlab::workload::{Data, Extent, LanguageSizes, Repeats, bert};
 
 /// A simulated H200 whose driver puts segments where that of the recorded program did: there it also placed code and
 /// workspaces of libraries between them.
@@ -231,6 +231,7 @@ fn is_as_recorded(name: &str, workload: Box<dyn Workload>, config: Config, steps
         workspaces: Libraries::HOPPER,
         settings: Settings::parse(facts["conf"].as_str().unwrap()).unwrap(),
         limit: facts["limit_bytes"].as_u64().map(Bytes),
+        watched: true,
     };
     let events = Rc::new(RefCell::new(Vec::new()));
     let observer = Box::new(Rc::clone(&events));
@@ -269,7 +270,8 @@ fn is_as_recorded(name: &str, workload: Box<dyn Workload>, config: Config, steps
 const LENGTHS: [usize; 12] = [512, 64, 384, 128, 480, 96, 256, 32, 448, 160, 320, 224];
 
 fn varlen(name: &str) {
-    let sizes = LanguageSizes { vocab: 30522, context: 512, seq: 512, width: 1024, layers: 24, heads: 16 };
+    let [vocab, seq, width, heads] = [30522, 512, 1024, 16].map(Extent::nearest);
+    let sizes = LanguageSizes { vocab, context: seq, seq, width, layers: Repeats::nearest(24), heads };
     let workload =
         bert("varlen", sizes).unwrap().with_data(Data::Fresh, 0).unwrap().with_lengths(LENGTHS.to_vec()).unwrap();
     let config = Config { data: DataPath::Fresh, ..Config::new(8) };

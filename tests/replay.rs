@@ -5,8 +5,10 @@
 
 use std::path::{Path, PathBuf};
 
+use vramlab::allocator::Settings;
 use vramlab::snapshot::Snapshot;
 use vramlab::snapshot::replay::{Conditions, Overrides, Report, verify};
+use vramlab::units::Bytes;
 
 fn trace(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces").join(format!("{name}.pickle.xz"))
@@ -130,4 +132,57 @@ fn a_number_of_retries_that_no_reading_gives_is_reported() {
     }
     // Within the range the number is the only witness.
     assert_eq!(replay_with_retries("torture.m", 1).stats.matched, 122);
+}
+
+/// A snapshot as a user has it: nothing lies beside it.
+fn alone(name: &str) -> (Snapshot, Conditions) {
+    let snapshot = Snapshot::open(trace(name)).unwrap();
+    let conditions = Conditions::find(Path::new("nothing beside"), &snapshot, &Overrides::default()).unwrap();
+    assert_eq!((conditions.limit, conditions.device_bytes, &conditions.statistics), (None, None, &None));
+    (snapshot, conditions)
+}
+
+const H200: Bytes = Bytes(150_109_880_320);
+
+#[test]
+fn ranges_of_an_unknown_device_have_room() {
+    for name in ["bert-varlen-expandable", "churn-expandable", "torture.c"] {
+        let (snapshot, conditions) = alone(name);
+        let report = verify(&snapshot, &conditions);
+        assert_eq!(report.first_mismatch, None, "{name}");
+        assert!(report.is_match());
+        assert!(report.notes.iter().any(|note| note.contains("memory of device 0 is not in the file")), "{report:?}");
+        // Ranges have whole pages of 20 MiB, and lie next to each other at multiples of 32 MiB.
+        let largest = report.devices[0].largest_device.unwrap();
+        assert!((H200..H200 + Bytes::mib(52)).contains(&largest), "{name}: {largest:?}");
+    }
+}
+
+#[test]
+fn a_device_whose_ranges_would_overlap_is_told() {
+    let (snapshot, mut conditions) = alone("churn-expandable");
+    conditions.device_bytes = Some(Bytes::gib(100));
+    assert!(verify(&snapshot, &conditions).is_match());
+    conditions.device_bytes = Some(Bytes::gib(141));
+    let explanation = verify(&snapshot, &conditions).first_mismatch.unwrap().explanation.unwrap();
+    assert!(
+        explanation.contains("does not have 141.00 GiB") && explanation.contains("--device-bytes"),
+        "{explanation}"
+    );
+}
+
+#[test]
+fn a_collection_of_garbage_without_its_limit_is_told() {
+    let (snapshot, conditions) = alone("churn-gc");
+    let mismatch = verify(&snapshot, &conditions).first_mismatch.unwrap();
+    assert!(mismatch.explanation.as_ref().is_some_and(|words| words.contains("give --limit")), "{mismatch:?}");
+}
+
+#[test]
+fn a_share_of_memory_that_nobody_knows_is_no_limit() {
+    let (snapshot, mut conditions) = alone("two-streams");
+    conditions.settings = Settings::parse("per_process_memory_fraction:0.000001").unwrap();
+    assert!(verify(&snapshot, &conditions).is_match());
+    conditions.device_bytes = Some(H200);
+    assert!(!verify(&snapshot, &conditions).is_match());
 }

@@ -4,48 +4,16 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use vramlab::allocator::Settings;
 use vramlab::session::{
-    self, Choice, Command, DeviceChoice, LabHandle, LabSpec, LabState, MemoryLimit, RunState, StepSize, Switch,
+    self, Choice, Command, LabHandle, LabSpec, LabState, Lever, MemoryLimit, RunState, StepSize, Switch,
 };
-use vramlab::train::{Config, DataPath};
+use vramlab::train::Config;
 use vramlab::units::{Bytes, StreamId};
-use vramlab::workload::{Catalog, Data, Random, Sizes};
-
-const SWITCHES: [Switch; 13] = [
-    Switch::Amp,
-    Switch::Checkpointing,
-    Switch::Accumulation,
-    Switch::Pinned,
-    Switch::Optimizer,
-    Switch::ZeroGrad,
-    Switch::Form,
-    Switch::Offload,
-    Switch::Attention,
-    Switch::Tf32,
-    Switch::Schedule,
-    Switch::Fuse,
-    Switch::Retain,
-];
+use vramlab::workload::{Catalog, Extent, Random, Repeats, Sizes};
 
 fn spec(limit: Option<Bytes>) -> LabSpec {
-    let workload = Catalog::with_user_workloads(None).entry("gpt-mini").unwrap();
-    let config = Config { data: DataPath::Streamed, ..Config::new(8) };
-    LabSpec {
-        workload,
-        sizes: Sizes::default(),
-        data: Data::Streamed,
-        seed: 1,
-        config,
-        device: DeviceChoice::Cpu,
-        speed: session::Speed::Max,
-        settings: Settings::default(),
-        alloc_conf: "".into(),
-        limit: limit.map(MemoryLimit::Bytes),
-        steps: None,
-        inference: None,
-        kernels: None,
-    }
+    let spec = LabSpec::new(Catalog::with_user_workloads(None).entry("gpt-mini").unwrap());
+    LabSpec { limit: limit.map(MemoryLimit::Bytes), config: Config { batch: 8, ..spec.config }, ..spec }
 }
 
 struct Driver {
@@ -97,19 +65,18 @@ fn fifty_random_flips_change_memory_only_while_they_last() {
     let before = driver.advance(StepSize::Step).view.ledger.allocated();
     driver.send(Command::Resume);
     let mut random = Random::new(42);
+    let levers: Vec<Lever> = session::levers().collect();
     for flip in 0..50 {
-        if random.below(13) == 12 {
-            driver.send(Command::EmptyCache);
-        } else {
-            driver.send(Command::Next(SWITCHES[random.below(12)]));
-        }
+        // Every switch that has values, and empty_cache.
+        let flipped = levers.get(random.below(levers.len() + 1));
+        driver.send(flipped.map_or(Command::EmptyCache, |lever| Command::Next(lever.switch)));
         let step = driver.lab.state.borrow().view.steps.finished;
         if flip % 3 == 0 {
             driver.wait("a step after the flip", |lab| lab.view.steps.finished >= step + 2);
         }
     }
     let settled = driver.lab.state.borrow().view.steps.finished;
-    for switch in SWITCHES {
+    for Lever { switch, .. } in levers {
         let first = if switch == Switch::Optimizer { Choice(3) } else { Choice(0) };
         driver.send(Command::Set(switch, first));
     }
@@ -152,7 +119,8 @@ fn the_header_tells_of_the_switches_in_force() {
 
 #[test]
 fn empty_cache_returns_what_is_releasable_even_while_paused() {
-    let mut driver = Driver::start(LabSpec { sizes: Sizes { width: Some(128), ..Sizes::default() }, ..spec(None) });
+    let mut driver =
+        Driver::start(LabSpec { sizes: Sizes { width: Some(Extent::nearest(128)), ..Sizes::default() }, ..spec(None) });
     driver.wait("a step", |lab| lab.view.steps.finished >= 2);
     driver.pause();
     let before = driver.advance(StepSize::Step);
@@ -172,7 +140,8 @@ fn empty_cache_returns_what_is_releasable_even_while_paused() {
 
 #[test]
 fn running_out_of_memory_pauses_with_an_explanation_and_a_switch_helps() {
-    let sizes = Sizes { width: Some(128), layers: Some(4), seq: Some(128), ..Sizes::default() };
+    let size = Some(Extent::nearest(128));
+    let sizes = Sizes { width: size, layers: Some(Repeats::nearest(4)), seq: size, ..Sizes::default() };
     let mut driver = Driver::start(LabSpec { sizes, ..spec(Some(Bytes::mib(60))) });
     let lab = driver.wait("out of memory", |lab| lab.run == RunState::OutOfMemory);
     assert!(lab.view.traffic.ooms >= 1);
@@ -201,12 +170,50 @@ fn time_on_pause_is_no_step_time() {
 fn a_dropped_handle_ends_the_run() {
     let mut driver = Driver::start(spec(None));
     driver.wait("a step", |lab| lab.view.steps.finished >= 1);
-    let Driver { lab: LabHandle { commands, mut state }, runtime } = driver;
+    let Driver { lab: LabHandle { commands, mut state, .. }, runtime } = driver;
     drop(commands);
     let ended = runtime.block_on(async {
         tokio::time::timeout(Duration::from_secs(10), async { while state.changed().await.is_ok() {} }).await
     });
     assert!(ended.is_ok(), "the threads are still there");
+}
+
+#[test]
+fn the_engine_ends_when_it_is_asked_to_and_says_when_it_has() {
+    let mut driver = Driver::start(spec(None));
+    driver.wait("a step", |lab| lab.view.steps.finished >= 1);
+    let engine = driver.lab.engine();
+    assert!(!engine.clone().has_ended());
+    driver.pause();
+    assert!(engine.end(Duration::from_secs(10)), "also from a pause");
+    assert!(engine.has_ended() && engine.end(Duration::ZERO), "and it stays so");
+}
+
+#[test]
+fn a_batch_that_does_not_fit_goes_back_to_the_one_that_did() {
+    let mut driver = Driver::start(spec(Some(Bytes::mib(60))));
+    driver.wait("a step", |lab| lab.view.steps.finished >= 1);
+    let batch = |lab: &LabState| {
+        let state = lab.switches.iter().find(|state| state.switch == Switch::Batch).cloned().unwrap();
+        (state.current.to_string(), state.pending.map(String::from))
+    };
+    let stopped = |lab: &LabState| lab.run == RunState::OutOfMemory;
+    let mut lab = driver.lab.state.borrow().clone();
+    while !stopped(&lab) {
+        let before = batch(&lab).0;
+        driver.send(Command::Next(Switch::Batch));
+        let finished = driver.lab.state.borrow().view.steps.finished;
+        lab = driver.wait("a step or the end of memory", |lab| {
+            stopped(lab) || (lab.view.steps.finished >= finished + 2 && batch(lab).0 != before)
+        });
+    }
+    let (failed, back) = batch(&lab);
+    let back = back.expect("the batch goes back");
+    assert_eq!(back.parse::<u32>().unwrap() * 2, failed.parse::<u32>().unwrap());
+    driver.send(Command::Resume);
+    let finished = lab.view.steps.finished;
+    let after = driver.wait("training to go on", |lab| lab.view.steps.finished >= finished + 2);
+    assert_eq!(batch(&after), (back, None));
 }
 
 #[test]

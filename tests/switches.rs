@@ -10,9 +10,10 @@ use std::rc::Rc;
 use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::device::sim::SimDevice;
 use vramlab::model::{Event, EventKind};
+use vramlab::session;
 use vramlab::train::{
-    Amp, AttentionKernel, Config, DataPath, Libraries, Observer, Offload, OptimizerForm, OptimizerKind, Request,
-    Retain, SafePoint, Schedule, Tf32, TrainError, Trainer, TrainerOptions, ZeroGrad,
+    Amp, Config, DataPath, Libraries, Observer, Offload, OptimizerForm, OptimizerKind, Request, Retain, SafePoint,
+    TrainError, Trainer, TrainerOptions,
 };
 use vramlab::units::Bytes;
 use vramlab::workload::{Catalog, Data, DataKind, Sizes};
@@ -27,36 +28,13 @@ impl Dice {
     }
 }
 
-const OFFLOAD: [Offload; 4] = [Offload::Off, Offload::Activations, Offload::Overlapped, Offload::Optimizer];
-const ATTENTION: [AttentionKernel; 5] = [
-    AttentionKernel::Auto,
-    AttentionKernel::Math,
-    AttentionKernel::Efficient,
-    AttentionKernel::Flash,
-    AttentionKernel::CuDnn,
-];
-
-fn flipped(mut config: Config, dice: &mut Dice) -> Config {
-    match dice.roll(14) {
-        0 => config.amp = [Amp::Off, Amp::Fp16, Amp::Bf16][dice.roll(3)],
-        1 => config.checkpointing = !config.checkpointing,
-        2 => config.accumulation = [1, 2, 4, 8][dice.roll(4)],
-        3 => {
-            config.optimizer =
-                [OptimizerKind::Sgd, OptimizerKind::Momentum, OptimizerKind::Adam, OptimizerKind::AdamW][dice.roll(4)];
-        }
-        4 => config.zero_grad = [ZeroGrad::SetToNone, ZeroGrad::Zeroed][dice.roll(2)],
-        5 => config.form = [OptimizerForm::Foreach, OptimizerForm::Fused, OptimizerForm::Loop][dice.roll(3)],
-        6 => config.offload = OFFLOAD[dice.roll(4)],
-        7 => config.attention = ATTENTION[dice.roll(5)],
-        8 => config.tf32 = [Tf32::Off, Tf32::Convolutions, Tf32::On][dice.roll(3)],
-        9 => config.schedule = [Schedule::Constant, Schedule::Cosine][dice.roll(2)],
-        10 => config.retain = [Retain::Off, Retain::Losses, Retain::Graph][dice.roll(3)],
-        11 => config.pinned = !config.pinned,
-        12 => config.fuse = !config.fuse,
-        _ => config.batch = [4, 8, 5][dice.roll(3)],
-    }
-    config
+/// Another value of any switch in the lab's table, or another batch.
+fn flipped(config: Config, dice: &mut Dice) -> Config {
+    let levers: Vec<session::Lever> = session::levers().collect();
+    let Some(lever) = levers.get(dice.roll(levers.len() + 1)) else {
+        return Config { batch: [4, 8, 5][dice.roll(3)], ..config };
+    };
+    session::with(&config, lever.switch, session::Choice(dice.roll(lever.values.len())))
 }
 
 fn allocated(trainer: &Trainer) -> u64 {
@@ -121,7 +99,7 @@ fn a_hundred_flips_leave_not_a_byte_of_any_workload_on_a_simulated_gpu() {
             _ => (Data::Reference, DataPath::Resident),
         };
         let workload = entry.workload(Sizes::default(), data, 1).unwrap();
-        let base = Config { data: path, ..Config::new(entry.batch.min(8)) };
+        let base = Config { data: path, ..Config::new(entry.batch.get().min(8)) };
         let options = TrainerOptions { workspaces: Libraries::HOPPER, ..TrainerOptions::default() };
         let device = Box::new(SimDevice::h200().unwrap());
         let mut trainer = Trainer::new(device, workload, base, options, Box::new(())).unwrap();

@@ -123,8 +123,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
     /// Reserves a range that spans nine eighths of the device's memory, nothing mapped.
     fn reserve_range(&mut self, request: &Request) -> Option<BlockId> {
         let page = rounding::page_size(request.pool, &self.settings);
-        let span = self.device_total.0 + self.device_total.0 / 8;
-        let size = Bytes(span.div_ceil(page.0).checked_mul(page.0)?);
+        let size = rounding::range_size(self.device_total, page)?;
         let base = self.source.reserve_range(size).ok()?;
         let range = self.ranges.insert(Range { base, size, page });
         let mut block = Block::new(base, size, request.stream, request.pool, Some(range));

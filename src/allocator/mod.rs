@@ -63,7 +63,7 @@ pub use host::{CachingHostAllocator, HostAllocError, HostMemorySource, HostStati
 pub use oom::OutOfMemory;
 pub use placement::Placement;
 pub use query::{BlockSnapshot, BlockState, PendingBlock, SegmentSnapshot};
-pub use rounding::{round, segment_size};
+pub use rounding::{largest_device, range_size, round, segment_size};
 pub use settings::{ErrorClass, RoundupTable, Settings, SettingsError};
 pub use statistics::{Counter, PoolCounters, Statistics};
 pub use trace::{TraceEvent, TraceSink};

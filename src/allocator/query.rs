@@ -130,6 +130,12 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         self.limit.is_none_or(|limit| self.reserved.saturating_sub(given_back).0.saturating_add(segment.0) <= limit.0)
     }
 
+    /// Bytes that the driver, and the limit, would still give.
+    pub fn left(&self) -> Bytes {
+        let free = self.source.memory().free;
+        self.limit.map_or(free, |limit| limit.saturating_sub(self.reserved).min(free))
+    }
+
     /// What a request of `size` bytes is rounded to, and the segment it would fetch.
     pub fn sizes(&self, size: Bytes) -> (Bytes, Bytes) {
         let request = Request::new(size, StreamId::DEFAULT, &self.settings);

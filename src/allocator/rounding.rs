@@ -24,12 +24,16 @@ pub const fn round(requested: Bytes, table: &RoundupTable) -> Bytes {
         return Bytes(MIN_BLOCK);
     }
     let divisions = table.divisions(requested);
-    if divisions >= 2 && n > MIN_BLOCK * divisions {
+    // PyTorch's product wraps around: from 2^55 divisions on it is zero, and sizes go up to the next power of two.
+    if divisions >= 2 && n > MIN_BLOCK.wrapping_mul(divisions) {
         if n.is_power_of_two() {
             return requested;
         }
-        let step = (1 << n.ilog2()) / divisions;
-        return Bytes(n.next_multiple_of(step));
+        let floor = 1 << n.ilog2();
+        return match floor >> divisions.ilog2() {
+            0 => Bytes(floor << 1),
+            step => Bytes(n.next_multiple_of(step)),
+        };
     }
     Bytes(n.next_multiple_of(MIN_BLOCK))
 }
@@ -59,4 +63,24 @@ pub(super) const fn page_size(pool: PoolKind, settings: &Settings) -> Bytes {
         PoolKind::Small => Bytes(SMALL_SEGMENT),
         PoolKind::Large => settings.large_segment_size,
     }
+}
+
+/// The range of addresses that an expandable segment reserves on a device with `total` bytes: nine eighths of them, in
+/// whole pages. `None` beyond 64 bits.
+#[must_use]
+pub fn range_size(total: Bytes, page: Bytes) -> Option<Bytes> {
+    let span = total.0.checked_add(total.0 / 8)?;
+    span.div_ceil(page.0).checked_mul(page.0).map(Bytes)
+}
+
+/// The largest device whose ranges, of either pool, are no longer than `longest`.
+#[must_use]
+pub fn largest_device(longest: Bytes, settings: &Settings) -> Bytes {
+    let of_pool = |pool| {
+        let page = page_size(pool, settings);
+        let span = u128::from(longest.0 / page.0 * page.0);
+        // At most what it was before, as it shrinks.
+        Bytes(u64::try_from(span * 8 / 9).unwrap_or(u64::MAX))
+    };
+    of_pool(PoolKind::Small).min(of_pool(PoolKind::Large))
 }

@@ -182,6 +182,12 @@ impl Statistics {
         entries
     }
 
+    /// PyTorch's flattened names of all numbers, in sorted order.
+    #[must_use]
+    pub fn names() -> Vec<String> {
+        Self::new(Bytes::ZERO).entries().into_iter().map(|(name, _)| name).collect()
+    }
+
     /// Every peak becomes the current value (`torch.cuda.reset_peak_memory_stats`).
     pub(super) fn reset_peak(&mut self) {
         self.each_counter(Counter::reset_peak);

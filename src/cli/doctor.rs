@@ -2,17 +2,18 @@
 
 use std::io::IsTerminal;
 use std::io::Write as _;
-use std::process::ExitCode;
 
 use clap::Args;
 use color_eyre::eyre::Result;
 use serde::Serialize;
 
-use super::{selftest, spec};
+use super::output::stdout;
+use super::{Status, combinations, selftest, spec};
 use crate::allocator::Settings;
 use crate::device::cpu::{CpuDevice, CpuOptions};
 use crate::device::{Device, cuda};
-use crate::tui::{Catalog, ColorTier, GlyphTier};
+use crate::given::Kind;
+use crate::tui::{ColorTier, GlyphTier};
 
 /// Arguments of `vramlab doctor`.
 #[derive(Debug, Args)]
@@ -26,8 +27,12 @@ pub(super) struct DoctorArgs {
     /// The device to test: cpu, cuda or cuda:N.
     #[arg(long, value_name = "DEVICE", requires = "selftest", default_value = "cpu")]
     device: String,
-    /// Test only kernels whose names begin so.
-    #[arg(long, value_name = "KERNEL", requires = "selftest")]
+    /// Train every workload under combinations of switches instead: every two values meet, and random ones follow. The
+    /// losses of small workloads are compared with the processor's. `--device` may be a simulated GPU, too.
+    #[arg(long, requires = "selftest")]
+    combinations: bool,
+    /// Test only kernels, or workloads, whose names begin so.
+    #[arg(long, value_name = "NAME", requires = "selftest")]
     only: Vec<String>,
 }
 
@@ -46,7 +51,10 @@ impl Line {
 }
 
 /// Prints what was found, which always succeeds, because a machine without a GPU is fine; or tests a device.
-pub(super) fn run(args: &DoctorArgs) -> Result<ExitCode> {
+pub(super) fn run(args: &DoctorArgs) -> Result<Status> {
+    if args.combinations {
+        return combinations::run(&args.device, &args.only, args.json);
+    }
     if args.selftest {
         return selftest::run(&args.device, &args.only, args.json);
     }
@@ -57,15 +65,15 @@ pub(super) fn run(args: &DoctorArgs) -> Result<ExitCode> {
         sentence: probe.sentence,
     }));
     if args.json {
-        writeln!(std::io::stdout(), "{}", serde_json::to_string_pretty(&lines)?)?;
-        return Ok(ExitCode::SUCCESS);
+        writeln!(stdout(), "{}", serde_json::to_string_pretty(&lines)?)?;
+        return Ok(Status::DONE);
     }
     let width = lines.iter().map(|line| line.subject.chars().count()).max().unwrap_or(0);
     for line in &lines {
         let mark = if line.found { "yes" } else { "no" };
-        writeln!(std::io::stdout(), "{mark:>3}  {:width$}  {}", line.subject, line.sentence)?;
+        writeln!(stdout(), "{mark:>3}  {:width$}  {}", line.subject, line.sentence)?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(Status::DONE)
 }
 
 fn processor() -> Line {
@@ -95,17 +103,17 @@ fn terminal() -> Line {
 }
 
 fn themes() -> Line {
-    let folder = Catalog::user_folder(|name| std::env::var(name).ok());
-    let catalog = Catalog::with_user_themes(folder.as_deref());
-    let place = folder.map_or_else(String::new, |folder| format!("; your own go to {}", folder.display()));
-    Line::new("themes", true, format!("{}{place}.", catalog.names().join(", ")))
+    let place = spec::user_folder(Kind::Themes);
+    let place = place.map_or_else(String::new, |folder| format!("; your own go to {}", folder.display()));
+    Line::new("themes", true, format!("{}{place}.", spec::themes().names().collect::<Vec<_>>().join(", ")))
 }
 
 fn settings() -> Line {
     const SUBJECT: &str = "allocator settings";
     match spec::environment_settings() {
-        None => Line::new(SUBJECT, true, "PyTorch's defaults; no PYTORCH_ALLOC_CONF is set.".to_owned()),
-        Some(text) => match Settings::parse(&text) {
+        Err(why) => Line::new(SUBJECT, false, format!("{why}.")),
+        Ok(None) => Line::new(SUBJECT, true, "PyTorch's defaults; no PYTORCH_ALLOC_CONF is set.".to_owned()),
+        Ok(Some(text)) => match Settings::parse(&text) {
             Ok(_) => Line::new(SUBJECT, true, format!("From the environment: {text}")),
             Err(error) => Line::new(SUBJECT, false, format!("From the environment, refused: {error}")),
         },

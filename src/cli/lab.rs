@@ -1,7 +1,6 @@
 //! `vramlab`: the lab on the terminal, or tables where there is none.
 
 use std::io::IsTerminal;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,9 +8,9 @@ use clap::{Args, ValueEnum};
 use color_eyre::eyre::{Result, WrapErr, eyre};
 use tokio::sync::watch;
 
-use super::spec::SpecArgs;
-use super::{Usage, run};
-use crate::session::{self, LabState, RunState};
+use super::spec::{SpecArgs, cards, themes, workloads};
+use super::{Status, Usage, run};
+use crate::session::{self, Engine, LabState, RunState};
 use crate::tui::{self, ColorTier, GlyphTier, TuiError, TuiOptions};
 
 /// Steps of the tables that replace the lab where there is no terminal.
@@ -64,7 +63,7 @@ pub(super) struct LabArgs {
 }
 
 /// Opens the lab and stays until somebody leaves it.
-pub(super) fn run(args: LabArgs) -> Result<ExitCode> {
+pub(super) fn run(args: LabArgs) -> Result<Status> {
     let options = TuiOptions {
         theme: args.theme,
         color: args.color.map(|color| match color {
@@ -78,8 +77,9 @@ pub(super) fn run(args: LabArgs) -> Result<ExitCode> {
             GlyphArg::Ascii => GlyphTier::Ascii,
         }),
         mouse: !args.no_mouse,
+        notices: [workloads().warnings(), cards().warnings(), themes().warnings()].concat(),
     };
-    tui::check(&options).map_err(|error| match error {
+    tui::check(&options, themes()).map_err(|error| match error {
         TuiError::Theme(error) => Usage(error.to_string()).into(),
         other => color_eyre::Report::from(other),
     })?;
@@ -94,12 +94,23 @@ pub(super) fn run(args: LabArgs) -> Result<ExitCode> {
     let handle = session::start(session::LabSpec { speed, ..spec }).wrap_err("the system gives no threads")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let state = handle.state.clone();
+    let _ending = Ending(handle.engine());
     // A model that can't be made is told at once: no screen opens for a sentence. A large one is waited for on screen.
     runtime.block_on(settled(state.clone()));
     failure(&state)?;
-    let exit = runtime.block_on(tui::run(handle, options))?;
+    let exit = runtime.block_on(tui::run(handle, options, themes()))?;
     failure(&state)?;
     Ok(exit.into())
+}
+
+/// Ends the engine when it goes, however the screen was left: a device is closed before the process ends.
+struct Ending(Engine);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        // One that takes longer is in a library that does not return: the process ends without it.
+        let _ = self.0.end(tui::ENGINE_PATIENCE);
+    }
 }
 
 /// Waits until the lab has its model, but not for long.

@@ -1,17 +1,18 @@
 //! `vramlab list`: what there is to choose from.
 
-use std::io::Write as _;
-use std::process::ExitCode;
+use std::io::Write;
 
 use clap::Args;
 use color_eyre::eyre::Result;
 use serde_json::{Map, Value, json};
 
-use super::spec::{cards, workloads};
+use super::Status;
+use super::output::{stdout, warn};
+use super::spec::{cards, themes, workloads};
 use crate::device::cuda;
 use crate::session::{self, Setup};
 use crate::train::Config;
-use crate::tui::Catalog;
+use crate::tui::ColorTier;
 use crate::workload::{Entry, Group};
 
 /// Arguments of `vramlab list`.
@@ -23,18 +24,20 @@ pub(super) struct ListArgs {
 }
 
 /// Prints workloads, switches, devices and themes.
-pub(super) fn run(args: &ListArgs) -> Result<ExitCode> {
+pub(super) fn run(args: &ListArgs) -> Result<Status> {
     let catalog = workloads();
-    let entries = catalog.names().map(|name| catalog.entry(name)).collect::<Result<Vec<_>, _>>()?;
-    let cards = cards();
-    let cards = cards.names().map(|name| cards.card(name)).collect::<Result<Vec<_>, _>>()?;
+    // What can't be read is left out, and told behind all that can.
+    let entries: Vec<Entry> = catalog.names().filter_map(|name| catalog.entry(name).ok()).collect();
+    let all_cards = cards();
+    let cards: Vec<_> = all_cards.names().filter_map(|name| all_cards.card(name).ok()).collect();
+    let all_themes = themes();
+    let themes: Vec<_> = all_themes.names().filter(|name| all_themes.load(name, ColorTier::True).is_ok()).collect();
+    let warnings = [catalog.warnings(), all_cards.warnings(), all_themes.warnings()].concat();
     let gpus = cuda::visible();
     let switches = {
         let setup = Setup::new(Config::new(1));
         session::panel(&setup, &setup)
     };
-    let folder = Catalog::user_folder(|name| std::env::var(name).ok());
-    let themes = Catalog::with_user_themes(folder.as_deref());
     if args.json {
         let workloads: Vec<_> = entries
             .iter()
@@ -54,46 +57,50 @@ pub(super) fn run(args: &ListArgs) -> Result<ExitCode> {
             "workloads": workloads,
             "switches": switches,
             "devices": devices,
-            "themes": themes.names(),
+            "themes": themes,
+            "warnings": warnings,
         });
-        writeln!(std::io::stdout(), "{}", serde_json::to_string_pretty(&value)?)?;
-        return Ok(ExitCode::SUCCESS);
+        writeln!(stdout(), "{}", serde_json::to_string_pretty(&value)?)?;
+        return Ok(Status::DONE);
     }
+    let mut out = stdout();
     for group in Group::ALL {
-        writeln!(std::io::stdout(), "{}", group.title())?;
+        writeln!(out, "{}", group.title())?;
         for entry in entries.iter().filter(|entry| entry.group() == group) {
             let own = if catalog.is_users_own(&entry.name) { " (your own)" } else { "" };
-            writeln!(std::io::stdout(), "  {:<12} {}{own}", entry.name, entry.title)?;
-            writeln!(std::io::stdout(), "  {:<12} {}", "", entry.about)?;
-            writeln!(std::io::stdout(), "  {:<12} {}", "", sizes(entry))?;
+            writeln!(out, "  {:<12} {}{own}", entry.name, entry.title)?;
+            writeln!(out, "  {:<12} {}", "", entry.about)?;
+            writeln!(out, "  {:<12} {}", "", sizes(entry))?;
         }
-        writeln!(std::io::stdout())?;
+        writeln!(out)?;
     }
-    writeln!(std::io::stdout(), "switches (keys in the lab)")?;
+    writeln!(out, "switches (keys in the lab)")?;
     for switch in &switches {
-        writeln!(std::io::stdout(), "  {}  {:<14} {}", switch.key, switch.label, switch.values.join(" · "))?;
-        writeln!(std::io::stdout(), "     {}", switch.teaches)?;
+        writeln!(out, "  {}  {:<14} {}", switch.key, switch.label, switch.values.join(" · "))?;
+        writeln!(out, "     {}", switch.teaches)?;
     }
-    writeln!(std::io::stdout(), "  e  empty_cache    now")?;
-    writeln!(std::io::stdout(), "     Gives cached segments back to the driver; allocated memory does not move.")?;
-    writeln!(std::io::stdout(), "\ndevices\n  cpu               the processor: real arithmetic, real memory")?;
+    writeln!(out, "  e  empty_cache    now")?;
+    writeln!(out, "     Gives cached segments back to the driver; allocated memory does not move.")?;
+    writeln!(out, "\ndevices\n  cpu               the processor: real arithmetic, real memory")?;
     for gpu in &gpus {
         let (id, memory) = (format!("cuda:{}", gpu.ordinal), gpu.memory.to_string());
         let remark = cuda::usable(gpu.ordinal).err().map_or_else(String::new, |why| format!("; not to be used: {why}"));
-        writeln!(std::io::stdout(), "  {id:<17} {}, {memory}{remark}", gpu.name)?;
+        writeln!(out, "  {id:<17} {}, {memory}{remark}", gpu.name)?;
     }
     for card in &cards {
         let memory = card.memory.to_string();
         writeln!(
-            std::io::stdout(),
+            out,
             "  {:<17} {}, {memory}; simulated, times: {}",
             format!("sim:{}", card.name),
             card.title,
             card.times.label()
         )?;
     }
-    writeln!(std::io::stdout(), "\nthemes\n  {}", themes.names().join(", "))?;
-    Ok(ExitCode::SUCCESS)
+    writeln!(out, "\nthemes\n  {}", themes.join(", "))?;
+    out.flush()?;
+    warnings.iter().for_each(warn);
+    Ok(Status::DONE)
 }
 
 /// The sizes of a workload and the arguments that change them: `--batch 16 --layers 12`.

@@ -2,22 +2,32 @@
 //!
 //! Exit codes: 0 done, 1 failed, 2 wrong usage. A failure is told in one sentence, and what to do in another.
 
+mod combinations;
 mod doctor;
 mod lab;
 mod list;
+mod output;
 pub mod replay;
 mod run;
 mod selftest;
 mod spec;
+mod status;
 mod switches;
+mod times;
 mod usage;
 
-use std::process::ExitCode;
+use std::panic;
 
 use clap::{Parser, Subcommand};
-use color_eyre::eyre::Report;
+use color_eyre::eyre::{Report, Result};
 
+use crate::given::is_safe;
+use output::complain;
+
+pub use status::Status;
 pub use usage::Usage;
+
+use crate::device::process;
 
 /// An interactive lab for GPU training memory, in a terminal.
 ///
@@ -44,38 +54,55 @@ enum Subcommands {
     Doctor(doctor::DoctorArgs),
 }
 
-/// Runs the program and returns its exit code.
-#[must_use]
-pub fn main() -> ExitCode {
+/// Runs the program and ends the process with its exit code.
+pub fn main() -> ! {
     let hooks = color_eyre::config::HookBuilder::default()
         .display_env_section(false)
         .panic_section("This is a bug in vramlab. Training stopped; your terminal should be as it was.");
     if let Err(error) = hooks.install() {
         eprintln!("warning: reports will be plain: {error}");
     }
-    let arguments = Arguments::parse();
-    let result = match arguments.command {
+    // Whatever a panic unwinds through, the process ends in one place.
+    let status = panic::catch_unwind(|| match Arguments::try_parse() {
+        Ok(arguments) => dispatch(arguments).unwrap_or_else(|report| failed(&report)),
+        Err(error) => refused(&error),
+    });
+    process::exit(status.unwrap_or(Status::PANICKED).code())
+}
+
+fn dispatch(arguments: Arguments) -> Result<Status> {
+    match arguments.command {
         None => lab::run(arguments.lab),
         Some(Subcommands::Run(args)) => run::run(&args),
         Some(Subcommands::Replay(args)) => replay::run(args),
         Some(Subcommands::List(args)) => list::run(&args),
         Some(Subcommands::Doctor(args)) => doctor::run(&args),
-    };
-    result.unwrap_or_else(|report| failed(&report))
+    }
+}
+
+/// Prints what clap says, which may be the help; in colours, unless it could repeat what must not reach a terminal.
+fn refused(error: &clap::Error) -> Status {
+    if std::env::args_os().all(|argument| argument.to_string_lossy().chars().all(is_safe)) {
+        // A message that can't be shown is no reason to fail in another way.
+        let _ = error.print();
+    } else {
+        complain(error.render().to_string().trim_end());
+    }
+    if error.use_stderr() { Status::USAGE } else { Status::DONE }
 }
 
 /// Prints what went wrong, cause by cause, and chooses the exit code.
-fn failed(report: &Report) -> ExitCode {
+fn failed(report: &Report) -> Status {
     let closed = |cause: &(dyn std::error::Error + 'static)| {
         cause.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
     };
     if report.chain().any(closed) {
         // Whoever read the output has seen enough, as `head` has.
-        return ExitCode::SUCCESS;
+        return Status::DONE;
     }
-    eprintln!("error: {report}");
+    complain(format_args!("error: {report}"));
     for cause in report.chain().skip(1) {
-        eprintln!("  because: {cause}");
+        complain(format_args!("  because: {cause}"));
     }
-    if report.downcast_ref::<Usage>().is_some() { ExitCode::from(2) } else { ExitCode::FAILURE }
+    if report.downcast_ref::<Usage>().is_some() { Status::USAGE } else { Status::FAILED }
 }

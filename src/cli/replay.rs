@@ -3,14 +3,15 @@
 use std::fs::File;
 use std::io::{self, BufReader, IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use color_eyre::eyre::WrapErr;
 
+use super::Status;
+use super::output::stdout;
 use crate::allocator::{Settings, TraceEvent};
-use crate::snapshot::replay::{Conditions, Observer, Overrides, Report, SettledRetries, verify_observed};
+use crate::snapshot::replay::{Conditions, DeviceReport, Observer, Overrides, Report, SettledRetries, verify_observed};
 use crate::snapshot::{Snapshot, SnapshotError, TraceEntry};
 use crate::units::Bytes;
 
@@ -34,7 +35,8 @@ pub struct ReplayArgs {
     /// Memory of the recorded device [default: as X.stats.json says].
     #[arg(long, value_name = "BYTES")]
     pub device_bytes: Option<Bytes>,
-    /// torch.cuda.memory_stats() at the end of the recording, as JSON [default: X.stats.json beside X.pickle].
+    /// torch.cuda.memory_stats() at the end of the recording, as json.dump writes it [default: X.stats.json beside
+    /// X.pickle].
     #[arg(long, value_name = "FILE")]
     pub stats: Option<PathBuf>,
 }
@@ -47,7 +49,7 @@ fn alloc_conf(text: &str) -> Result<String, String> {
 ///
 /// # Errors
 /// When the snapshot or its statistics can't be read.
-pub fn run(args: ReplayArgs) -> color_eyre::Result<ExitCode> {
+pub fn run(args: ReplayArgs) -> color_eyre::Result<Status> {
     let snapshot = read(&args.file).wrap_err_with(|| format!("{} can't be read", args.file.display()))?;
     let overrides = Overrides {
         alloc_conf: args.alloc_conf,
@@ -58,16 +60,34 @@ pub fn run(args: ReplayArgs) -> color_eyre::Result<ExitCode> {
     let conditions = Conditions::find(&args.file, &snapshot, &overrides)?;
     let total = (0..snapshot.device_count()).map(|device| snapshot.device_trace(device).len() as u64).sum();
     let mut progress = Progress::new("replaying", total);
-    let report = verify_observed(&snapshot, &conditions, &mut progress);
+    let mut report = verify_observed(&snapshot, &conditions, &mut progress);
     drop(progress);
-    let mut out = io::stdout().lock();
+    if let Some(given) = args.device_bytes {
+        report.notes.extend(report.devices.iter().filter_map(|device| untested(device, given)));
+    }
+    let mut out = stdout();
     if args.json {
         serde_json::to_writer(&mut out, &report)?;
         writeln!(out)?;
     } else {
         table(&mut out, &args.file, &report)?;
     }
-    Ok(if report.is_match() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if report.is_match() { Status::DONE } else { Status::FAILED })
+}
+
+/// What a replay that agrees says about the memory of the device, where that was given by hand: little.
+fn untested(device: &DeviceReport, given: Bytes) -> Option<String> {
+    if !device.expandable || device.first_mismatch.is_some() {
+        return None;
+    }
+    let number = device.device;
+    Some(match device.largest_device {
+        Some(largest) => format!(
+            "the history does not tell whether device {number} has {given}: by the addresses of its expandable segments, any \
+             with at most {largest} leaves the same"
+        ),
+        None => format!("the history does not tell whether device {number} has {given}: no addresses bound its memory"),
+    })
 }
 
 fn read(path: &Path) -> Result<Snapshot, SnapshotError> {
@@ -139,10 +159,15 @@ impl Observer for Progress {
     }
 }
 
+/// A text of a stranger's file without what would steer the terminal.
+fn plain(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
+}
+
 fn table(out: &mut impl Write, file: &Path, report: &Report) -> io::Result<()> {
     let or_none = |bytes: Option<Bytes>, none: &str| bytes.map_or_else(|| none.to_owned(), |bytes| bytes.to_string());
-    writeln!(out, "{}: {} trace entries", file.display(), report.events)?;
-    let settings = if report.settings.is_empty() { "defaults" } else { &report.settings };
+    writeln!(out, "{}: {} trace entries", plain(&file.display().to_string()), report.events)?;
+    let settings = if report.settings.is_empty() { "defaults" } else { &plain(&report.settings) };
     writeln!(out, "  settings  {settings}")?;
     writeln!(out, "  limit     {}", or_none(report.limit, "none"))?;
     writeln!(out, "  device    {}", or_none(report.device, "unknown"))?;

@@ -1,15 +1,17 @@
 //! `vramlab run`: trains without a screen and prints figures.
 
 use std::io::{IsTerminal, Write};
-use std::process::ExitCode;
 
 use clap::Args;
 use color_eyre::eyre::{Result, WrapErr};
 use serde_json::{Map, Value, json};
 
+use super::Status;
+use super::output::stdout;
 use super::spec::SpecArgs;
+use super::times::Times;
 use crate::device::KernelTimes;
-use crate::model::Phase;
+use crate::model::{Micros, Phase, StepReport};
 use crate::session::LabSpec;
 use crate::train::{Amp, Marks, OptimizerKind, Tf32, Trainer};
 use crate::units::Bytes;
@@ -37,31 +39,31 @@ pub(super) struct RunArgs {
 }
 
 /// Trains and prints.
-pub(super) fn run(args: &RunArgs) -> Result<ExitCode> {
+pub(super) fn run(args: &RunArgs) -> Result<Status> {
     let mut spec = args.spec.lab(Some(&args.workload), Some(args.steps))?;
     if args.kernels {
         return kernels(&mut spec, args.steps);
     }
     if args.json {
-        let (trainer, steps) = train(&spec, args.steps, |_, _| {})?;
-        writeln!(std::io::stdout(), "{}", object(&spec, &trainer, &steps))?;
-        return Ok(ExitCode::SUCCESS);
+        let (trainer, steps) = train(&spec, Steps::new(args.steps, true), |_| {})?;
+        writeln!(stdout(), "{}", object(&spec, &trainer, &steps))?;
+        return Ok(Status::DONE);
     }
     table(&spec, args.steps)
 }
 
 /// Trains and prints where the device's time went, and which kernels it chose.
-fn kernels(spec: &mut LabSpec, count: u64) -> Result<ExitCode> {
+fn kernels(spec: &mut LabSpec, count: u64) -> Result<Status> {
     let times = spec.kernels.insert(KernelTimes::default()).clone();
     let (mut finished, warm) = (0, count / 2);
-    let (trainer, _) = train(spec, count, |_, _| {
+    let (trainer, _) = train(spec, Steps::new(count, false), |_| {
         finished += 1;
         if finished == warm {
             times.clear();
         }
     })?;
     let steps = (count - warm).max(1) as f64;
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     writeln!(out, "{:>9} {:>9} {:>12}  kernel", "ms a step", "launches", "rate")?;
     let mut total = 0.0;
     for kernel in times.sorted() {
@@ -83,41 +85,67 @@ fn kernels(spec: &mut LabSpec, count: u64) -> Result<ExitCode> {
     for note in trainer.memory().with_device(|device| device.notes()) {
         writeln!(out, "{note}")?;
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(Status::DONE)
 }
 
-/// What is kept of each step.
-struct Step {
-    loss: Option<f32>,
-    milliseconds: f64,
+/// What is known of the steps of a run.
+struct Steps {
+    /// How many there will be.
+    wanted: u64,
+    finished: u64,
+    /// Of the later half.
+    times: Times,
+    shortest: Option<Micros>,
+    first_loss: Option<f32>,
+    last_loss: Option<f32>,
+    /// Every one, where they are to be listed.
+    losses: Option<Vec<f32>>,
 }
 
-/// Trains `count` steps; `each` sees every one.
-fn train(spec: &LabSpec, count: u64, mut each: impl FnMut(&Trainer, &Step)) -> Result<(Trainer, Vec<Step>)> {
+impl Steps {
+    fn new(wanted: u64, list_losses: bool) -> Self {
+        Self {
+            wanted,
+            finished: 0,
+            times: Times::default(),
+            shortest: None,
+            first_loss: None,
+            last_loss: None,
+            losses: list_losses.then(Vec::new),
+        }
+    }
+
+    fn push(&mut self, report: &StepReport) {
+        if self.finished >= self.wanted / 2 {
+            self.times.add(report.total);
+        }
+        self.finished += 1;
+        self.shortest = Some(self.shortest.map_or(report.total, |shortest| shortest.min(report.total)));
+        self.first_loss = self.first_loss.or(report.loss);
+        self.last_loss = report.loss;
+        if let (Some(losses), Some(loss)) = (&mut self.losses, report.loss) {
+            losses.push(loss);
+        }
+    }
+}
+
+/// Trains as many steps as `steps` wants; `each` sees every one.
+fn train(spec: &LabSpec, mut steps: Steps, mut each: impl FnMut(&StepReport)) -> Result<(Trainer, Steps)> {
     let mut trainer = spec.build(Box::new(spec.pace()))?;
-    let mut steps = Vec::new();
-    for number in 0..count {
+    for number in 0..steps.wanted {
         let report = trainer.step().wrap_err_with(|| format!("training ended in step {number}"))?;
-        let step = Step { loss: report.loss, milliseconds: report.total.0 as f64 / 1e3 };
-        each(&trainer, &step);
-        steps.push(step);
+        each(&report);
+        steps.push(&report);
     }
     Ok((trainer, steps))
 }
 
-/// The median time of the later half of the steps, as the reference measures it, in milliseconds.
-fn median_of_later_half(steps: &[Step]) -> f64 {
-    let mut times: Vec<f64> = steps[steps.len() / 2..].iter().map(|step| step.milliseconds).collect();
-    times.sort_by(f64::total_cmp);
-    match times.len() {
-        0 => 0.0,
-        n if n % 2 == 1 => times[n / 2],
-        n => (times[n / 2 - 1] + times[n / 2]) / 2.0,
-    }
+fn milliseconds(time: Micros) -> f64 {
+    time.0 as f64 / 1e3
 }
 
 /// One object with the reference's keys; sizes in bytes, times in milliseconds.
-fn object(spec: &LabSpec, trainer: &Trainer, steps: &[Step]) -> Value {
+fn object(spec: &LabSpec, trainer: &Trainer, steps: &Steps) -> Value {
     let marks = trainer.marks();
     let stats: Map<String, Value> =
         trainer.statistics().entries().into_iter().map(|(key, value)| (key, json!(value))).collect();
@@ -154,10 +182,10 @@ fn object(spec: &LabSpec, trainer: &Trainer, steps: &[Step]) -> Value {
         "limit": spec.limit.map(|limit| limit.of(trainer.device_info().memory)),
         "alloc_conf": spec.alloc_conf,
         "batch": spec.config.batch,
-        "steps": steps.len(),
-        "step_ms": median_of_later_half(steps),
-        "min_ms": steps.iter().map(|step| step.milliseconds).fold(f64::INFINITY, f64::min),
-        "losses": steps.iter().filter_map(|step| step.loss).collect::<Vec<_>>(),
+        "steps": steps.finished,
+        "step_ms": steps.times.median(),
+        "min_ms": steps.shortest.map(milliseconds),
+        "losses": steps.losses,
         "allocated_before_step": marks.before_step,
         "allocated_after": {
             "forward": marks.forward,
@@ -188,12 +216,12 @@ fn object(spec: &LabSpec, trainer: &Trainer, steps: &[Step]) -> Value {
 }
 
 /// Trains with progress on standard error, then prints a table.
-pub(super) fn table(spec: &LabSpec, count: u64) -> Result<ExitCode> {
+pub(super) fn table(spec: &LabSpec, count: u64) -> Result<Status> {
     let progress = std::io::stderr().is_terminal();
-    let (trainer, steps) = train(spec, count, |trainer, step| {
+    let (trainer, steps) = train(spec, Steps::new(count, false), |report| {
         if progress {
-            let loss = step.loss.map_or_else(|| "no loss".to_owned(), |loss| format!("loss {loss:.4}"));
-            eprint!("\rstep {}/{count}  {loss}  {:.1} ms\x1b[K", trainer.steps(), step.milliseconds);
+            let loss = report.loss.map_or_else(|| "no loss".to_owned(), |loss| format!("loss {loss:.4}"));
+            eprint!("\rstep {}/{count}  {loss}  {:.1} ms\x1b[K", report.step + 1, milliseconds(report.total));
             // Progress that can't be shown is no reason to stop.
             let _ = std::io::stderr().flush();
         }
@@ -201,18 +229,18 @@ pub(super) fn table(spec: &LabSpec, count: u64) -> Result<ExitCode> {
     if progress {
         eprintln!();
     }
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     write_table(&mut out, spec, &trainer, &steps).wrap_err("the table can't be written")?;
-    Ok(ExitCode::SUCCESS)
+    Ok(Status::DONE)
 }
 
-fn write_table(out: &mut impl Write, spec: &LabSpec, trainer: &Trainer, steps: &[Step]) -> std::io::Result<()> {
+fn write_table(out: &mut impl Write, spec: &LabSpec, trainer: &Trainer, steps: &Steps) -> std::io::Result<()> {
     let stats = trainer.statistics();
     let info = trainer.device_info();
     let Marks { before_step, forward, backward, optimizer, zero_grad } = trainer.marks();
-    writeln!(out, "{} on {} ({}), {} steps", spec.workload.name, info.id, info.name, steps.len())?;
-    if let (Some(first), Some(last)) = (steps.first(), steps.last()) {
-        match (spec.inference, first.loss, last.loss) {
+    writeln!(out, "{} on {} ({}), {} steps", spec.workload.name, info.id, info.name, steps.finished)?;
+    if steps.finished > 0 {
+        match (spec.inference, steps.first_loss, steps.last_loss) {
             (Some(plan), ..) => writeln!(
                 out,
                 "
@@ -231,7 +259,7 @@ fn write_table(out: &mut impl Write, spec: &LabSpec, trainer: &Trainer, steps: &
             )?,
         }
         let simulated = if info.simulated { ", simulated" } else { "" };
-        writeln!(out, "  step, median          {:.2} ms{simulated}", median_of_later_half(steps))?;
+        writeln!(out, "  step, median          {:.2} ms{simulated}", steps.times.median())?;
     }
     writeln!(out, "\n  allocated")?;
     let rows = [

@@ -1,12 +1,12 @@
 //! `vramlab doctor --selftest`: whether a device computes what the processor computes.
 
 use std::io::{IsTerminal, Write};
-use std::process::ExitCode;
 
 use color_eyre::eyre::Result;
 use serde_json::json;
 
-use super::{Usage, spec};
+use super::output::stdout;
+use super::{Status, Usage, spec};
 use crate::device::selftest::{self, Extent, Options, Outcome, Report, Row};
 use crate::device::{Device, DeviceInfo};
 use crate::session::DeviceChoice;
@@ -17,7 +17,7 @@ const TOLD: usize = 4;
 const NOTES: usize = 30;
 
 /// Tests the device that `name` means, kernels that begin like one of `only` or all; prints a table, or JSON.
-pub(super) fn run(name: &str, only: &[String], json: bool) -> Result<ExitCode> {
+pub(super) fn run(name: &str, only: &[String], json: bool) -> Result<Status> {
     let mut device = open(name)?;
     let options = Options { extent: Extent::Full, only: only.to_vec() };
     let mut progress = Progress::new();
@@ -25,7 +25,7 @@ pub(super) fn run(name: &str, only: &[String], json: bool) -> Result<ExitCode> {
     let report = selftest::run(device.as_mut(), &options, &mut |case| progress.tell(case));
     progress.clear();
     let (report, seconds) = (report?, started.elapsed().as_secs_f64());
-    let mut out = std::io::stdout().lock();
+    let mut out = stdout();
     if json {
         let value = json!({
             "device": device.info().id,
@@ -43,7 +43,7 @@ pub(super) fn run(name: &str, only: &[String], json: bool) -> Result<ExitCode> {
         notes(&mut out, &device.notes())?;
         writeln!(out, "{}", sentence(&report, device.info(), seconds))?;
     }
-    Ok(if report.passed() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(if report.passed() { Status::DONE } else { Status::FAILED })
 }
 
 /// Opens the device that `name` means.
@@ -120,17 +120,17 @@ fn sentence(report: &Report, info: &DeviceInfo, seconds: f64) -> String {
 }
 
 /// One line on a terminal that tells which case runs.
-struct Progress {
+pub(super) struct Progress {
     shown: bool,
     told: std::time::Instant,
 }
 
 impl Progress {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         Self { shown: std::io::stderr().is_terminal(), told: std::time::Instant::now() }
     }
 
-    fn tell(&mut self, case: &str) {
+    pub(super) fn tell(&mut self, case: &str) {
         const PAUSE: std::time::Duration = std::time::Duration::from_millis(50);
         if self.shown && self.told.elapsed() > PAUSE {
             self.told = std::time::Instant::now();
@@ -139,7 +139,7 @@ impl Progress {
         }
     }
 
-    fn clear(&self) {
+    pub(super) fn clear(&self) {
         if self.shown {
             self.write("\r\x1b[K");
         }

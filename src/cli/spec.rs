@@ -6,15 +6,17 @@ use clap::{Args, ValueEnum};
 use color_eyre::eyre::{Result, eyre};
 
 use super::Usage;
+use super::output::warn;
 use super::switches::SwitchArgs;
 use crate::allocator::Settings;
 use crate::device::cuda;
 use crate::device::sim::{CardCatalog, CardError};
+use crate::given::Kind;
 use crate::session::{DeviceChoice, LabSpec, MemoryLimit, Speed};
-use crate::train::DataPath;
+use crate::tui;
 use crate::workload::{
-    self, Architecture, Catalog, CatalogError, Data, DataKind, Entry, Generation, InferenceMode, InferencePlan, Models,
-    Sizes, Text,
+    self, Architecture, Catalog, CatalogError, Data, DataKind, Entry, Extent, Generation, InferenceMode, InferencePlan,
+    Models, Repeats, Sizes, Text,
 };
 
 /// How to run a model that is not trained.
@@ -60,31 +62,31 @@ pub struct SpecArgs {
     pub switches: SwitchArgs,
     /// Layers (transformer blocks; linear layers of an MLP).
     #[arg(long, value_name = "N", help_heading = "Sizes")]
-    pub layers: Option<usize>,
+    pub layers: Option<Repeats>,
     /// Channels.
     #[arg(long, value_name = "N", help_heading = "Sizes")]
-    pub width: Option<usize>,
+    pub width: Option<Extent>,
     /// Attention heads; must divide the width.
     #[arg(long, value_name = "N", help_heading = "Sizes")]
-    pub heads: Option<usize>,
+    pub heads: Option<Extent>,
     /// Positions of a sequence (input values of an MLP).
     #[arg(long, value_name = "N", help_heading = "Sizes")]
-    pub seq: Option<usize>,
+    pub seq: Option<Extent>,
     /// Vocabulary (or classes, of a model that classifies).
     #[arg(long, value_name = "N", help_heading = "Sizes")]
-    pub vocab: Option<usize>,
+    pub vocab: Option<Extent>,
     /// Classes.
     #[arg(long, value_name = "N", help_heading = "Sizes", conflicts_with = "vocab")]
-    pub classes: Option<usize>,
+    pub classes: Option<Extent>,
     /// Rows and columns of an image.
     #[arg(long, value_name = "N", help_heading = "Sizes")]
-    pub image: Option<usize>,
+    pub image: Option<Extent>,
     /// Rows and columns of a patch; must divide the image.
     #[arg(long, value_name = "N", help_heading = "Sizes")]
-    pub patch: Option<usize>,
+    pub patch: Option<Extent>,
     /// Positions that the model has embeddings for [default: as many as --seq].
     #[arg(long, value_name = "N", help_heading = "Sizes")]
-    pub context: Option<usize>,
+    pub context: Option<Extent>,
     /// What to train on: `reference` (the four fixed batches of the reference measurements, kept on the device),
     /// `fresh` (the same, computed on the device anew in every step), `host` (the same, kept in host memory and copied when
     /// their turn comes), `synthetic` (the same, brought to the device anew each time), `text` (vramlab's own source), or a file.
@@ -104,11 +106,12 @@ pub struct SpecArgs {
     pub models: ModelsArg,
     /// Tokens that `generate` writes; the prompt is the rest of the sequence [default: half of it].
     #[arg(long, value_name = "N", requires = "inference", help_heading = "Inference")]
-    pub new_tokens: Option<usize>,
+    pub new_tokens: Option<Extent>,
     /// `generate` keeps keys and values in tensors made once, instead of ones that grow.
     #[arg(long, requires = "inference", help_heading = "Inference")]
     pub static_cache: bool,
-    /// The most that the allocator may reserve, such as 512MiB, 8GiB or 50%.
+    /// The most that the allocator may reserve, such as 512MiB, 8GiB or 50%. On the processor it bounds all that the process
+    /// takes, with a margin.
     #[arg(long, value_name = "BYTES|SHARE", help_heading = "Memory")]
     pub limit: Option<MemoryLimit>,
     /// Allocator settings in PyTorch's own syntax [default: PYTORCH_CUDA_ALLOC_CONF or PYTORCH_ALLOC_CONF].
@@ -127,17 +130,24 @@ fn parse_speed(text: &str) -> Result<Speed, String> {
     }
 }
 
+/// The user's folder for files of `kind`.
+pub fn user_folder(kind: Kind) -> Option<PathBuf> {
+    kind.user_folder(|name| std::env::var_os(name))
+}
+
 /// The workloads, the user's own included.
 pub fn workloads() -> Catalog {
-    let folder = Catalog::user_folder(|name| std::env::var(name).ok());
-    Catalog::with_user_workloads(folder.as_deref())
+    Catalog::with_user_workloads(user_folder(Kind::Workloads).as_deref())
 }
 
 /// The simulated GPUs, the user's own included.
 pub fn cards() -> CardCatalog {
-    let folder = Catalog::user_folder(|name| std::env::var(name).ok());
-    // Beside the workloads.
-    CardCatalog::with_user_cards(folder.as_deref().map(|workloads| workloads.with_file_name("devices")).as_deref())
+    CardCatalog::with_user_cards(user_folder(Kind::Devices).as_deref())
+}
+
+/// The themes, the user's own included.
+pub fn themes() -> tui::Catalog {
+    tui::Catalog::with_user_themes(user_folder(Kind::Themes).as_deref())
 }
 
 impl SpecArgs {
@@ -146,8 +156,13 @@ impl SpecArgs {
     /// # Errors
     /// [`Usage`] for what can't be, other errors for files that can't be read.
     pub fn lab(&self, workload: Option<&str>, steps: Option<u64>) -> Result<LabSpec> {
-        let entry = workloads().entry(workload.unwrap_or(workload::DEFAULT)).map_err(|error| match error {
-            CatalogError::Unknown { .. } => usage(error),
+        let catalog = workloads();
+        let entry = catalog.entry(workload.unwrap_or(workload::DEFAULT)).map_err(|error| match error {
+            CatalogError::Unknown { .. } => {
+                // It may be in a file that can't be read.
+                catalog.warnings().iter().for_each(warn);
+                usage(error)
+            }
             other => other.into(),
         })?;
         let data = self.data(entry.data)?;
@@ -166,15 +181,11 @@ impl SpecArgs {
         // Sizes that make no model are a mistake on the command line: better told before the screen opens.
         entry.workload(sizes, data.clone(), self.seed).map_err(usage)?;
         let mut config = self.switches.config(entry.batch).map_err(usage)?;
-        config.data = match data {
-            Data::Reference => DataPath::Resident,
-            Data::Fresh => DataPath::Fresh,
-            Data::Host => DataPath::Host,
-            Data::Streamed | Data::Text(_) => DataPath::Streamed,
-        };
+        config.data = data.path();
         config.hyper.adam_lr = entry.learning_rate.adam.unwrap_or(config.hyper.adam_lr);
         config.hyper.sgd_lr = entry.learning_rate.sgd.unwrap_or(config.hyper.sgd_lr);
         let inference = self.inference(&entry, sizes.or(entry.sizes))?;
+        let alloc_conf = self.alloc_conf()?;
         Ok(LabSpec {
             inference,
             kernels: None,
@@ -185,8 +196,9 @@ impl SpecArgs {
             config,
             device: self.device.as_deref().map_or_else(|| Ok(DeviceChoice::best()), device)?,
             speed: self.speed.unwrap_or_default(),
-            settings: self.settings()?,
-            alloc_conf: self.alloc_conf().into(),
+            settings: Settings::parse(&alloc_conf)
+                .map_err(|error| usage(format!("the allocator settings \"{alloc_conf}\" are refused: {error}")))?,
+            alloc_conf: alloc_conf.into(),
             limit: self.limit,
             steps,
         })
@@ -203,8 +215,8 @@ impl SpecArgs {
                 if entry.model != Architecture::Gpt {
                     return Err(usage(format!("{} does not write text; --inference generate takes a gpt", entry.name)));
                 }
-                let rows = sizes.seq.unwrap_or(0);
-                let new_tokens = self.new_tokens.unwrap_or(rows / 2);
+                let rows = sizes.seq.map_or(0, Extent::get);
+                let new_tokens = self.new_tokens.map_or(rows / 2, Extent::get);
                 if !(1..rows).contains(&new_tokens) {
                     return Err(usage(format!(
                         "a sequence of {rows} has no room for a prompt and {new_tokens} new tokens; give --new-tokens \
@@ -237,13 +249,11 @@ impl SpecArgs {
         })
     }
 
-    fn alloc_conf(&self) -> String {
-        self.alloc_conf.clone().or_else(environment_settings).unwrap_or_default()
-    }
-
-    fn settings(&self) -> Result<Settings> {
-        let text = self.alloc_conf();
-        Settings::parse(&text).map_err(|error| usage(format!("the allocator settings \"{text}\" are refused: {error}")))
+    fn alloc_conf(&self) -> Result<String> {
+        Ok(match &self.alloc_conf {
+            Some(text) => text.clone(),
+            None => environment_settings().map_err(usage)?.unwrap_or_default(),
+        })
     }
 }
 
@@ -262,11 +272,16 @@ pub fn device(text: &str) -> Result<DeviceChoice> {
                 Err(why) => Err(eyre!("cuda:{ordinal} can't be trained on: {why} `vramlab doctor` tells more.")),
             }
         }
-        ("sim", Some(name)) => match cards().card(name) {
-            Ok(card) => Ok(DeviceChoice::Sim(Box::new(card))),
-            Err(error @ CardError::Unknown { .. }) => Err(usage(error)),
-            Err(error) => Err(error.into()),
-        },
+        ("sim", Some(name)) => {
+            let cards = cards();
+            cards.card(name).map(|card| DeviceChoice::Sim(Box::new(card))).map_err(|error| match error {
+                CardError::Unknown { .. } => {
+                    cards.warnings().iter().for_each(warn);
+                    usage(error)
+                }
+                other => other.into(),
+            })
+        }
         _ => Err(none()),
     }
 }
@@ -276,8 +291,85 @@ fn usage(error: impl ToString) -> color_eyre::Report {
 }
 
 /// The allocator settings that the environment holds: PyTorch's variables, the first one set wins.
-pub fn environment_settings() -> Option<String> {
-    ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF"]
-        .into_iter()
-        .find_map(|name| std::env::var(name).ok())
+///
+/// # Errors
+/// A sentence where that one is no text.
+pub fn environment_settings() -> Result<Option<String>, String> {
+    let names = ["PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_ALLOC_CONF"];
+    let found = names.into_iter().find_map(|name| Some((name, std::env::var_os(name)?)));
+    found
+        .map(|(name, value)| {
+            value.into_string().map_err(|_| format!("{name} is no UTF-8 text; correct it, or give --alloc-conf"))
+        })
+        .transpose()
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::train::TrainError;
+
+    /// A workload and its arguments, as both commands take them.
+    #[derive(Debug, Parser)]
+    struct Given {
+        workload: String,
+        #[command(flatten)]
+        spec: SpecArgs,
+    }
+
+    const SIZES: [&str; 13] = [
+        "--layers",
+        "--width",
+        "--heads",
+        "--seq",
+        "--vocab",
+        "--classes",
+        "--image",
+        "--patch",
+        "--context",
+        "--batch",
+        "--accum",
+        "--new-tokens",
+        "--schedule-steps",
+    ];
+    const VALUES: [u64; 10] = [0, 1, 10_000, 1 << 16, 1 << 22, 1 << 24, 1 << 31, 1 << 32, (1 << 63) - 1, u64::MAX];
+
+    /// Trains a step on a small card.
+    ///
+    /// # Errors
+    /// A sentence, where the arguments are refused or something does not fit.
+    fn train(arguments: &[&str]) -> Result<(), String> {
+        let common = ["vramlab", "--device", "sim:t4", "--limit", "96MiB"];
+        let given = Given::try_parse_from(common.iter().chain(arguments)).map_err(|error| error.to_string())?;
+        let spec = given.spec.lab(Some(&given.workload), Some(1)).map_err(|error| error.to_string())?;
+        let mut trainer = spec.build(Box::new(spec.pace())).map_err(|error| error.to_string())?;
+        match trainer.step() {
+            Ok(_) => Ok(()),
+            Err(error @ TrainError::OutOfMemory { .. }) => Err(error.to_string()),
+            Err(other) => panic!("{arguments:?}: {other}"),
+        }
+    }
+
+    #[test]
+    fn no_size_of_any_workload_does_more_than_be_refused() {
+        let mut trained = 0;
+        for workload in workloads().names() {
+            for size in SIZES {
+                for value in VALUES {
+                    let value = value.to_string();
+                    let mut arguments = vec![workload, size, &value];
+                    if size == "--new-tokens" {
+                        arguments.extend(["--inference", "generate"]);
+                    }
+                    match train(&arguments) {
+                        Ok(()) => trained += 1,
+                        Err(sentence) => assert!(!sentence.contains("bug"), "{arguments:?}: {sentence}"),
+                    }
+                }
+            }
+        }
+        assert!(trained >= 90, "most small sizes train: {trained}");
+    }
 }

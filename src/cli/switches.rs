@@ -5,6 +5,7 @@ use clap::{Args, ValueEnum};
 use crate::train::{
     Amp, AttentionKernel, Config, Offload, OptimizerForm, OptimizerKind, Retain, Schedule, Tf32, ZeroGrad,
 };
+use crate::workload::BatchSize;
 
 /// Values of one switch with their names on the command line.
 macro_rules! values {
@@ -149,11 +150,11 @@ pub struct SwitchArgs {
     #[arg(long)]
     ckpt: bool,
     /// Micro-batches per step.
-    #[arg(long, value_name = "N", default_value_t = 1)]
-    accum: usize,
+    #[arg(long, value_name = "N", default_value_t)]
+    accum: BatchSize,
     /// Samples per step, all micro-batches together.
     #[arg(long, value_name = "N")]
-    batch: Option<usize>,
+    batch: Option<BatchSize>,
     /// Optimizer [default: adamw].
     #[arg(long, value_enum)]
     opt: Option<OptArg>,
@@ -167,7 +168,7 @@ pub struct SwitchArgs {
     #[arg(long, value_enum, default_value = "constant")]
     schedule: ScheduleArg,
     /// Steps in which the cosine falls to zero.
-    #[arg(long, value_name = "N", default_value_t = 1000)]
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
     schedule_steps: u64,
     /// What zero_grad does.
     #[arg(long, value_enum, default_value = "set_to_none")]
@@ -197,11 +198,11 @@ impl SwitchArgs {
     ///
     /// # Errors
     /// A sentence: what can't be.
-    pub fn config(&self, batch: usize) -> Result<Config, String> {
-        let mut config = Config::new(self.batch.unwrap_or(batch));
+    pub fn config(&self, batch: BatchSize) -> Result<Config, String> {
+        let mut config = Config::new(self.batch.unwrap_or(batch).get());
         config.amp = self.amp.into();
         config.checkpointing = self.ckpt;
-        config.accumulation = self.accum;
+        config.accumulation = self.accum.get();
         config.optimizer = self.opt.map_or(OptimizerKind::AdamW, Into::into);
         config.form = match self.opt_form {
             Some(form) => form.into(),
@@ -218,9 +219,6 @@ impl SwitchArgs {
         config.pinned = self.pin;
         config.hyper.weight_decay = self.weight_decay;
         config.hyper.schedule_steps = self.schedule_steps;
-        if config.batch == 0 || config.accumulation == 0 || self.schedule_steps == 0 {
-            return Err("--batch, --accum and --schedule-steps count from 1; give a number of at least 1".to_owned());
-        }
         if config.accumulation > config.batch {
             return Err(format!(
                 "a batch of {} can't be cut into {} micro-batches; raise --batch or lower --accum",

@@ -46,7 +46,7 @@ impl DType {
     /// Bytes of `n` elements.
     #[must_use]
     pub const fn bytes(self, n: usize) -> Bytes {
-        Bytes(self.size() * n as u64)
+        Bytes(self.size().saturating_mul(n as u64))
     }
 }
 
@@ -180,8 +180,7 @@ pub enum Kernel<'a> {
     Arange { dst: Operand },
     /// `dst[i] = src[i]` in dst's type; lengths equal.
     Cast { src: Operand, dst: Operand },
-    /// Copies a four-dimensional array between layouts; strides in elements.
-    /// [`Kernel::CopyStrided`] between float types.
+    /// [`Kernel::CopyStrided`] from one float type to another; of other types only to the same.
     CastStrided {
         src: Address,
         src_dtype: DType,
@@ -191,6 +190,7 @@ pub enum Kernel<'a> {
         src_strides: [usize; 4],
         dst_strides: [usize; 4],
     },
+    /// Copies a four-dimensional array between layouts; strides in elements.
     CopyStrided {
         src: Address,
         dst: Address,

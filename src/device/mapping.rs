@@ -7,6 +7,22 @@ use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mlock, mma
 
 use crate::units::Bytes;
 
+/// A type whose every bit pattern is a value.
+///
+/// # Safety
+/// Implementors have no padding and no invalid bit patterns, all zeros are their default, and pages are aligned for them.
+pub unsafe trait Plain: Copy + Default {}
+
+macro_rules! plain {
+    ($($number:ty)*) => {
+        $(
+            // SAFETY: a plain number.
+            unsafe impl Plain for $number {}
+        )*
+    };
+}
+plain!(u8 u32 u64 i64 usize f32 f64);
+
 /// An anonymous private mapping, unmapped when dropped.
 pub(super) struct Mapping {
     start: NonNull<u8>,
@@ -17,7 +33,7 @@ pub(super) struct Mapping {
 
 // SAFETY: owns its memory like a `Vec<u8>`.
 unsafe impl Send for Mapping {}
-// SAFETY: shared access only hands out pointers.
+// SAFETY: shared access only hands out pointers and shared slices.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
@@ -49,11 +65,21 @@ impl Mapping {
 
     /// Its bytes: none of a mapping that was made as bare address space.
     pub(super) fn bytes(&mut self) -> &mut [u8] {
-        if !self.whole {
-            return &mut [];
-        }
-        // SAFETY: all of it is readable and writable, and borrowed mutably.
-        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+        self.elements_mut()
+    }
+
+    /// As many elements as fit, of a mapping nobody has a pointer into; none of one that was made as bare address space.
+    pub(super) fn elements<T: Plain>(&self) -> &[T] {
+        let len = if self.whole { self.len / size_of::<T>() } else { 0 };
+        // SAFETY: all of it is readable, aligned as pages are, and borrowed; every bit pattern is a `T`.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr().cast(), len) }
+    }
+
+    /// [`Mapping::elements`], to be written.
+    pub(super) fn elements_mut<T: Plain>(&mut self) -> &mut [T] {
+        let len = if self.whole { self.len / size_of::<T>() } else { 0 };
+        // SAFETY: as above, writable too, and borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr().cast(), len) }
     }
 
     pub(super) fn len(&self) -> usize {

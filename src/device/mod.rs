@@ -5,10 +5,13 @@
 //! so every device has the same memory curve. Devices run in stream order: a kernel sees what kernels launched
 //! before it on its stream wrote.
 
+mod host;
 mod kernel;
 mod mapping;
 mod pinned;
+pub mod process;
 mod profile;
+mod reach;
 mod sensors;
 mod shape;
 mod work;
@@ -25,12 +28,15 @@ use thiserror::Error;
 use crate::allocator::{HostMemorySource, SegmentSource};
 use crate::units::{Address, Bytes, StreamId};
 
+pub use host::{Charge, HostAccount, HostMemoryRefused, HostVec};
 pub use kernel::{
     AdamParameters, AttentionShape, DType, GradScaling, HeadView, Kernel, MatrixView, Operand, ParameterUpdate,
     ResidualGradient, UpdatePasses,
 };
+pub use mapping::Plain;
 pub use pinned::PinnedMemory;
 pub use profile::{KernelTime, KernelTimes, Profiled};
+pub use reach::Span;
 pub use sensors::{SensorReader, Sensors};
 pub use shape::{ChannelShape, ConvShape, ImageLayout, PoolShape};
 pub use work::{OpClass, Work};
@@ -76,6 +82,16 @@ pub enum DeviceError {
         device: String,
         /// The kernel and its operands.
         reason: String,
+    },
+    /// A kernel needs more host memory than may be taken. It did not run, or not to its end.
+    #[error("{operation} on {device} needs host memory: {refused}; take a smaller batch")]
+    OutOfHostMemory {
+        /// Which kernel.
+        operation: &'static str,
+        /// Which device.
+        device: String,
+        /// What it asked for.
+        refused: HostMemoryRefused,
     },
     /// A kernel or copy failed.
     #[error("{operation} failed on {device}: {reason}")]
@@ -150,7 +166,8 @@ pub trait Device {
     /// Its memory, as the allocator asks for it. Called once, when the allocator is built.
     fn segments(&mut self) -> Box<dyn SegmentSource>;
 
-    /// Its page-locked host memory: a handle for the loader's thread, to fill what the host allocator handed out.
+    /// Its page-locked host memory: a handle for the loader's thread, to fill what the host allocator handed out. It knows
+    /// the account of all host memory.
     fn pinned_memory(&self) -> PinnedMemory;
 
     /// Its page-locked host memory, as the caching host allocator asks for it.
@@ -168,6 +185,12 @@ pub trait Device {
     /// [`DeviceError::Lost`].
     fn check(&mut self) -> Result<(), DeviceError> {
         Ok(())
+    }
+
+    /// Lets at most `limit` bytes be reserved; `None`: all that it has. The allocator keeps to that: a device whose memory
+    /// is the host's bounds what it takes beside.
+    fn set_limit(&mut self, limit: Option<Bytes>) {
+        let _ = limit;
     }
 
     /// Which products may be rounded from here on. Devices that always compute in f32 leave it.

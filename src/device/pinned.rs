@@ -5,12 +5,22 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::host::{Charge, HostAccount, HostMemoryRefused};
 use super::mapping::Mapping;
 use super::{DeviceError, HostBuffer};
-use crate::units::{Address, Bytes};
+use crate::units::{Address, Bytes, KIB};
+
+/// Memory comes in pages of so many bytes: blocks may be far smaller.
+const PAGE: u64 = 4 * KIB;
 
 /// One block: a mapping that one thread at a time may look into.
-type PinnedBlock = Mutex<Mapping>;
+type PinnedBlock = Mutex<Pinned>;
+
+struct Pinned {
+    mapping: Mapping,
+    /// Given back with the mapping, which a copy may keep.
+    _charge: Charge,
+}
 
 /// Bytes of one block.
 pub(super) struct PinnedPart {
@@ -24,8 +34,8 @@ impl PinnedPart {
     }
 
     pub(super) fn with<T>(&self, body: impl FnOnce(&mut [u8]) -> T) -> T {
-        let mut mapping = self.block.lock().unwrap_or_else(PoisonError::into_inner);
-        body(&mut mapping.bytes()[self.range.clone()])
+        let mut block = self.block.lock().unwrap_or_else(PoisonError::into_inner);
+        body(&mut block.mapping.bytes()[self.range.clone()])
     }
 }
 
@@ -37,11 +47,24 @@ pub struct PinnedMemory(Arc<Inner>);
 
 #[derive(Default)]
 struct Inner {
+    account: HostAccount,
     blocks: Mutex<BTreeMap<u64, Arc<PinnedBlock>>>,
     unlocked: AtomicBool,
 }
 
 impl PinnedMemory {
+    /// Blocks that are taken from `account`.
+    #[must_use]
+    pub fn of(account: HostAccount) -> Self {
+        Self(Arc::new(Inner { account, blocks: Mutex::default(), unlocked: AtomicBool::default() }))
+    }
+
+    /// The account that its blocks are taken from: what else lies in host memory is taken from it too.
+    #[must_use]
+    pub fn account(&self) -> &HostAccount {
+        &self.0.account
+    }
+
     fn blocks(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<PinnedBlock>>> {
         self.0.blocks.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -51,7 +74,7 @@ impl PinnedMemory {
         let found = self.blocks().range(..=buffer.address.0).next_back().map(|(start, block)| (*start, block.clone()));
         found
             .and_then(|(start, block)| {
-                let size = block.lock().unwrap_or_else(PoisonError::into_inner).bytes().len();
+                let size = block.lock().unwrap_or_else(PoisonError::into_inner).mapping.len();
                 let begin = usize::try_from(buffer.address.0 - start).ok()?;
                 let end = begin.checked_add(usize::try_from(buffer.bytes.get()).ok()?)?;
                 (end <= size).then_some(PinnedPart { block, range: begin..end })
@@ -66,8 +89,8 @@ impl PinnedMemory {
     /// A new block of `bytes`, page-locked where the system's limit permits ([`PinnedMemory::is_page_locked`]).
     ///
     /// # Errors
-    /// [`DeviceError::Failed`] when the system has no memory.
-    pub fn allocate(&self, bytes: Bytes) -> Result<HostBuffer, DeviceError> {
+    /// [`HostMemoryRefused`].
+    pub fn allocate(&self, bytes: Bytes) -> Result<HostBuffer, HostMemoryRefused> {
         self.allocate_mapping(bytes, Mapping::lock)
     }
 
@@ -76,21 +99,23 @@ impl PinnedMemory {
         &self,
         bytes: Bytes,
         lock: impl FnOnce(Address, Bytes) -> bool,
-    ) -> Result<HostBuffer, DeviceError> {
+    ) -> Result<HostBuffer, HostMemoryRefused> {
         self.allocate_mapping(bytes, |mapping| lock(Address(mapping.address() as u64), bytes))
     }
 
-    fn allocate_mapping(&self, bytes: Bytes, lock: impl FnOnce(&Mapping) -> bool) -> Result<HostBuffer, DeviceError> {
-        let mapping = Mapping::new(bytes, true).ok_or_else(|| DeviceError::Failed {
-            operation: "page-locked allocation",
-            device: "host".into(),
-            reason: format!("the system has no {bytes} of memory left; use a smaller batch"),
-        })?;
+    fn allocate_mapping(
+        &self,
+        bytes: Bytes,
+        lock: impl FnOnce(&Mapping) -> bool,
+    ) -> Result<HostBuffer, HostMemoryRefused> {
+        let charge = self.0.account.take(Bytes(bytes.get().next_multiple_of(PAGE)))?;
+        let refused = HostMemoryRefused { requested: bytes, left: Bytes::ZERO };
+        let mapping = Mapping::new(bytes, true).ok_or(refused)?;
         if !lock(&mapping) {
             self.0.unlocked.store(true, Ordering::Relaxed);
         }
         let address = Address(mapping.address() as u64);
-        self.blocks().insert(address.0, Arc::new(Mutex::new(mapping)));
+        self.blocks().insert(address.0, Arc::new(Mutex::new(Pinned { mapping, _charge: charge })));
         Ok(HostBuffer { address, bytes })
     }
 
@@ -136,5 +161,23 @@ mod tests {
         assert!(host.with_bytes(beyond, |_| ()).is_err());
         host.free(buffer.address);
         assert!(host.with_bytes(buffer, |_| ()).is_err());
+    }
+
+    #[test]
+    fn blocks_are_taken_from_the_account_in_pages_and_stay_with_it_while_a_copy_reads_them() {
+        let host = PinnedMemory::default();
+        let taken = || host.account().taken();
+        let small = host.allocate(Bytes(512)).unwrap();
+        let large = host.allocate(Bytes::mib(2)).unwrap();
+        assert_eq!(taken(), Bytes::kib(4) + Bytes::mib(2));
+        host.free(small.address);
+        let copying = host.part(large).unwrap();
+        host.free(large.address);
+        assert_eq!(taken(), Bytes::mib(2));
+        drop(copying);
+        assert_eq!(taken(), Bytes::ZERO);
+        host.account().set_limit(Some(Bytes::mib(1)));
+        assert!(host.allocate(Bytes::mib(2)).is_err());
+        assert_eq!(taken(), Bytes::ZERO);
     }
 }

@@ -130,6 +130,10 @@ impl Device for Profiled {
         self.device.check()
     }
 
+    fn set_limit(&mut self, limit: Option<Bytes>) {
+        self.device.set_limit(limit);
+    }
+
     fn set_matrix_precision(&mut self, precision: MatrixPrecision) {
         self.device.set_matrix_precision(precision);
     }

@@ -89,10 +89,11 @@ impl ConvShape {
         self.out_channels * self.window()
     }
 
-    /// Multiplications of each of the three kernels, those with padding included.
+    /// Multiplications of each of the three kernels, those with padding included; as many as there can be where there are
+    /// more.
     #[must_use]
     pub const fn products(&self) -> usize {
-        self.out_len() * self.window()
+        self.out_len().saturating_mul(self.window())
     }
 
     /// True when windows, stride and padding lead from the input's sides to the output's. Several inputs may have one

@@ -133,6 +133,8 @@ pub enum RunState {
     Paused,
     /// Stopped because a request failed; a switch and space go on.
     OutOfMemory,
+    /// Stopped because a step failed, and why; space goes on with the switches of the last whole step.
+    StepFailed(String),
     /// All steps asked for are done.
     Finished,
     /// The device is gone, and what it said last; the processor can take over.

@@ -1,4 +1,4 @@
-//! The engine thread: trains until told to stop, and survives running out of memory.
+//! The engine thread: trains until told to stop, and survives steps that fail.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, SyncSender};
 use super::gate::Gate;
 use super::publisher::Update;
 use super::{BuildError, Command, LabSpec, RunState, Setup, switches};
+use crate::device::DeviceError;
 use crate::model::EventKind;
 use crate::train::{Config, Observer, TrainError, Trainer};
 
@@ -57,10 +58,15 @@ fn run(
     gate.borrow_mut().in_force(spec.setup());
     gate.borrow_mut().announce(RunState::Running);
     let mut finished = 0;
+    let mut proven = None;
     while !gate.borrow().ended() {
         let (present, wanted) = (gate.borrow().present().clone(), gate.borrow().wanted().clone());
         if wanted != present {
-            let setup = flip(&mut trainer, &present, &wanted);
+            let flipped = flip(&mut trainer, &present, &wanted);
+            let setup = match flipped {
+                Ok(setup) => setup,
+                Err(error) => return Err(Broken { error: error.into(), trainer: Some(Box::new(trainer)) }),
+            };
             gate.borrow_mut().in_force(setup);
             gate.borrow_mut().describe(spec.about(Some(&trainer)));
         }
@@ -68,20 +74,50 @@ fn run(
             rest(gate, &trainer, RunState::Finished);
             continue;
         }
-        match trainer.step() {
-            Ok(_) => finished += 1,
-            Err(TrainError::Stopped) => break,
-            Err(TrainError::OutOfMemory { .. }) => {
-                // A device that is gone has no memory to give either.
-                if let Err(error) = trainer.check_device() {
-                    return Err(Broken { error: error.into(), trainer: Some(Box::new(trainer)) });
-                }
-                rest(gate, &trainer, RunState::OutOfMemory);
+        let error = match trainer.step() {
+            Ok(_) => {
+                finished += 1;
+                proven = Some(gate.borrow().present().clone());
+                continue;
             }
-            Err(error) => return Err(Broken { error: BuildError::Train(error), trainer: Some(Box::new(trainer)) }),
+            Err(TrainError::Stopped) => break,
+            Err(error) => error,
+        };
+        // A device that is gone has no memory to give either, and its kernels fail.
+        let (error, gone) = match (error, trainer.check_device()) {
+            (error @ TrainError::Device(DeviceError::Lost { .. }), _) => (error, true),
+            (_, Err(lost)) => (lost.into(), true),
+            (error, Ok(())) => (error, false),
+        };
+        if gone {
+            return Err(Broken { error: BuildError::Train(error), trainer: Some(Box::new(trainer)) });
         }
+        let setup = gate.borrow().present().clone();
+        let before = proven.clone().map(|proven| back(&error, &setup, proven)).filter(|before| *before != setup);
+        if let Some(before) = before.filter(|_| *gate.borrow().wanted() == setup) {
+            let changed = switches::differences(&setup, &before);
+            let changed: Vec<_> = changed.map(|switch| format!("{} back to {}", switch.label, switch.to)).collect();
+            trainer.memory().emit(EventKind::Note {
+                text: format!("the step did not go through; from the next one on {}", changed.join(", ")).into(),
+            });
+            gate.borrow_mut().ask_for(before);
+        }
+        let state = match error {
+            TrainError::OutOfMemory { .. } => RunState::OutOfMemory,
+            error => RunState::StepFailed(error.to_string()),
+        };
+        rest(gate, &trainer, state);
     }
     Ok(())
+}
+
+/// What should be in force after a step that failed under `setup`: what the last whole step had. What bounds memory stays
+/// where it ran out: whoever sets a limit wants to see what fits in it.
+fn back(error: &TrainError, setup: &Setup, proven: Setup) -> Setup {
+    match error {
+        TrainError::OutOfMemory { .. } => Setup { config: proven.config, ..setup.clone() },
+        _ => proven,
+    }
 }
 
 /// Tells the model which switches do not begin at their usual value.
@@ -95,9 +131,12 @@ fn note(trainer: &Trainer, from: &Setup, to: &Setup) {
     }
 }
 
-/// Marks each changed switch in the event stream and puts what is wanted in force; returns what then is. Where new batches
-/// do not fit, the old configuration stays; where PyTorch would refuse allocator settings, the old ones do.
-fn flip(trainer: &mut Trainer, present: &Setup, wanted: &Setup) -> Setup {
+/// Marks each changed switch in the event stream and puts what is wanted in force; returns what then is. What can't be had
+/// stays as it was, and the log says why: batches that do not fit, allocator settings that PyTorch would refuse.
+///
+/// # Errors
+/// The device is lost.
+fn flip(trainer: &mut Trainer, present: &Setup, wanted: &Setup) -> Result<Setup, DeviceError> {
     let mut setup = wanted.clone();
     let refused = |trainer: &Trainer, why: String| trainer.memory().emit(EventKind::Note { text: why.into() });
     if setup.alloc_conf != present.alloc_conf
@@ -110,13 +149,24 @@ fn flip(trainer: &mut Trainer, present: &Setup, wanted: &Setup) -> Setup {
     if setup.limit != present.limit {
         trainer.set_limit(setup.limit.map(|limit| limit.of(trainer.device_info().memory)));
     }
-    if setup.config != present.config && trainer.configure(setup.config).is_err() {
-        refused(trainer, "the batches of that configuration do not fit: it stays as it was".to_owned());
+    if setup.config != present.config
+        && let Err(error) = trainer.configure(setup.config)
+    {
+        trainer.check_device()?;
+        refused(
+            trainer,
+            match error {
+                TrainError::OutOfMemory { .. } => {
+                    "the batches of that configuration do not fit: it stays as it was".to_owned()
+                }
+                error => format!("that configuration is refused, it stays as it was: {error}"),
+            },
+        );
         let asked = setup.clone();
         setup.config = present.config;
         note(trainer, &asked, &setup);
     }
-    setup
+    Ok(setup)
 }
 
 /// Waits between steps; the cache can be emptied meanwhile.
@@ -139,16 +189,16 @@ mod tests {
 
     use tokio::sync::watch;
 
-    use super::super::{DeviceChoice, LabState, Speed, publisher};
+    use super::super::{DeviceChoice, LabState, Switch, publisher};
     use super::*;
-    use crate::allocator::{HostMemorySource, SegmentSource, Settings};
+    use crate::allocator::{HostMemorySource, SegmentSource};
     use crate::device::cpu::{CpuDevice, CpuOptions};
-    use crate::device::{Device, DeviceError, DeviceEvent, DeviceInfo, HostBuffer, Kernel, PinnedMemory};
+    use crate::device::{DType, Device, DeviceError, DeviceEvent, DeviceInfo, HostBuffer, Kernel, PinnedMemory};
     use crate::train::Libraries;
     use crate::units::{Address, StreamId};
-    use crate::workload::{Catalog, Data, Sizes};
+    use crate::workload::{Catalog, Data};
 
-    /// The processor in the guise of a GPU that falls off its bus.
+    /// The processor in the guise of a GPU that falls off its bus, and that has no kernel in half precision.
     struct Falling {
         info: DeviceInfo,
         inner: CpuDevice,
@@ -186,6 +236,10 @@ mod tests {
         }
         fn launch(&mut self, kernel: &Kernel<'_>, stream: StreamId) -> Result<(), DeviceError> {
             self.alive()?;
+            if kernel.work().dtype == DType::F16 {
+                let (device, reason) = (self.info.id.clone(), format!("{} in f16", kernel.name()));
+                return Err(DeviceError::Unsupported { operation: kernel.name(), device, reason });
+            }
             self.inner.launch(kernel, stream)
         }
         fn copy_pageable(&mut self, from: &[u8], to: Address, stream: StreamId) -> Result<(), DeviceError> {
@@ -233,21 +287,9 @@ mod tests {
         /// A lab whose GPU is lost after so many kernels.
         fn start(launches: u32) -> Self {
             let workload = Catalog::with_user_workloads(None).entry("mlp-mini").unwrap();
-            let spec = LabSpec {
-                config: Config::new(workload.batch),
-                workload,
-                sizes: Sizes::default(),
-                data: Data::Reference,
-                seed: 1,
-                device: DeviceChoice::Cuda(0),
-                speed: Speed::Max,
-                settings: Settings::default(),
-                alloc_conf: "".into(),
-                limit: None,
-                steps: None,
-                inference: None,
-                kernels: None,
-            };
+            let data = Data::Reference;
+            let config = Config::new(workload.batch.get());
+            let spec = LabSpec { device: DeviceChoice::Cuda(0), config, data, ..LabSpec::new(workload) };
             let (commands, inbox) = channel();
             let (updates, arrivals) = sync_channel(64);
             let (pictures, state) = watch::channel(Arc::new(LabState::default()));
@@ -255,7 +297,8 @@ mod tests {
             thread::spawn(move || {
                 train(spec, inbox, updates, |spec, observer| match spec.device {
                     DeviceChoice::Cuda(_) => {
-                        spec.build_on(Box::new(Falling::after(launches)), Libraries::PROCESSOR, observer)
+                        let device = Box::new(Falling::after(launches));
+                        spec.build_on(device, Libraries::PROCESSOR, observer, false)
                     }
                     _ => spec.build(observer),
                 });
@@ -291,6 +334,28 @@ mod tests {
         let anew = lab.wait("steps", |lab| lab.view.steps.finished >= 3);
         let accumulation = anew.switches.iter().find(|switch| switch.key == 'a').map(|switch| switch.current.clone());
         assert_eq!(accumulation.as_deref(), Some("2"), "the switches are as they were");
+        lab.commands.send(Command::Quit).unwrap();
+    }
+
+    #[test]
+    fn a_step_that_fails_leaves_the_switches_that_worked() {
+        let mut lab = Lab::start(u32::MAX);
+        lab.wait("a step", |lab| lab.view.steps.finished >= 1);
+        lab.commands.send(Command::Next(Switch::Amp)).unwrap();
+        let failed = lab.wait("the failure", |lab| matches!(lab.run, RunState::StepFailed(_)));
+        let RunState::StepFailed(reason) = &failed.run else { panic!() };
+        assert!(reason.starts_with("cuda:0 has no kernel for") && reason.ends_with("in f16"), "{reason}");
+        let amp = |lab: &LabState| {
+            let amp = lab.switches.iter().find(|state| state.switch == Switch::Amp).cloned().unwrap();
+            (amp.current.to_string(), amp.pending.map(String::from))
+        };
+        assert_eq!(amp(&failed), ("fp16".to_owned(), Some("off".to_owned())), "as before the flip");
+        let told = failed.view.log.iter().any(|line| line.text.ends_with("from the next one on AMP back to off"));
+        assert!(told, "{:?}", failed.view.log);
+        let finished = failed.view.steps.finished;
+        lab.commands.send(Command::Resume).unwrap();
+        let after = lab.wait("steps", |lab| lab.view.steps.finished >= finished + 2);
+        assert_eq!((after.run.clone(), amp(&after)), (RunState::Running, ("off".to_owned(), None)));
         lab.commands.send(Command::Quit).unwrap();
     }
 

@@ -76,6 +76,12 @@ impl Gate {
         self.publish_switches();
     }
 
+    /// Asks for `setup` from the next step on, as a person would.
+    pub(super) fn ask_for(&mut self, setup: Setup) {
+        self.wanted = setup;
+        self.publish_switches();
+    }
+
     /// Hands on what the lab trains and where.
     pub(super) fn describe(&mut self, about: About) {
         self.send(Update::About(about));
@@ -97,7 +103,7 @@ impl Gate {
         self.send(Update::Run(state));
     }
 
-    /// Stops until a person goes on or quits: after an out-of-memory error, or when all steps are done.
+    /// Stops until a person goes on or quits: after a step that failed, or when all steps are done.
     pub(super) fn wait(&mut self, state: RunState) {
         let begun = Instant::now();
         self.mode = Mode::Paused;

@@ -128,6 +128,30 @@ impl BuildError {
 }
 
 impl LabSpec {
+    /// `workload` as it is, on the processor.
+    #[must_use]
+    pub fn new(workload: Entry) -> Self {
+        let data = workload.data.data();
+        let mut config = Config { data: data.path(), ..Config::new(workload.batch.get()) };
+        config.hyper.adam_lr = workload.learning_rate.adam.unwrap_or(config.hyper.adam_lr);
+        config.hyper.sgd_lr = workload.learning_rate.sgd.unwrap_or(config.hyper.sgd_lr);
+        Self {
+            workload,
+            sizes: Sizes::default(),
+            data,
+            seed: 1,
+            config,
+            device: DeviceChoice::Cpu,
+            speed: Speed::Max,
+            settings: Settings::default(),
+            alloc_conf: "".into(),
+            limit: None,
+            steps: None,
+            inference: None,
+            kernels: None,
+        }
+    }
+
     /// All switches at the start.
     #[must_use]
     pub fn setup(&self) -> Setup {
@@ -195,15 +219,16 @@ impl LabSpec {
             Some(times) => Box::new(Profiled::new(device, times.clone())),
             None => device,
         };
-        self.build_on(device, libraries, observer)
+        self.build_on(device, libraries, observer, false)
     }
 
-    /// The same on a device that is open.
+    /// The same on a device that is open. Where it is `watched`, nothing may reach beyond live blocks.
     pub(super) fn build_on(
         &self,
         device: Box<dyn Device>,
         libraries: Libraries,
         observer: Box<dyn Observer>,
+        watched: bool,
     ) -> Result<Trainer, BuildError> {
         let trained = self.workload.workload(self.sizes, self.data.clone(), self.seed)?;
         let workload = match self.inference {
@@ -216,6 +241,7 @@ impl LabSpec {
             settings: self.settings.clone(),
             limit: self.limit.map(|limit| limit.of(memory)),
             // The recorded programs that make batches anew have the shortest loop.
+            watched,
             style: if self.config.data == DataPath::Fresh { LoopStyle::Plain } else { LoopStyle::Accumulating },
         };
         Trainer::new(device, workload, self.config, options, observer).map_err(|error| match error {

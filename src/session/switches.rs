@@ -8,6 +8,7 @@ use super::{Choice, Setup, Switch, SwitchGroup, SwitchState};
 use crate::train::{
     Amp, AttentionKernel, Config, Offload, OptimizerForm, OptimizerKind, Retain, Schedule, Tf32, ZeroGrad,
 };
+use crate::workload::BatchSize;
 
 /// What is known of a switch beside its value.
 struct Entry {
@@ -166,6 +167,23 @@ const TABLE: [Entry; 16] = [
     },
 ];
 
+/// A switch with a list of values, as whoever goes through all of them needs it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Lever {
+    /// Which.
+    pub switch: Switch,
+    /// `AMP`, `checkpoint`.
+    pub label: &'static str,
+    /// Its values.
+    pub values: &'static [&'static str],
+}
+
+/// Every switch that has a list of values.
+pub fn levers() -> impl Iterator<Item = Lever> {
+    let levers = TABLE.iter().filter(|entry| !entry.values.is_empty());
+    levers.map(|entry| Lever { switch: entry.switch, label: entry.label, values: entry.values })
+}
+
 /// The position of the value of `switch`; 0 for a switch without a list of values.
 #[must_use]
 pub fn current(switch: Switch, config: &Config) -> Choice {
@@ -220,7 +238,7 @@ pub fn with(config: &Config, switch: Switch, choice: Choice) -> Config {
 pub fn next(switch: Switch, config: &Config) -> Config {
     let count = entry(switch).values.len();
     match switch {
-        Switch::Batch => Config { batch: (config.batch + 1).next_power_of_two().min(LARGEST_BATCH), ..*config },
+        Switch::Batch => Config { batch: (config.batch + 1).next_power_of_two().min(BatchSize::MOST.get()), ..*config },
         _ if count == 0 => *config,
         _ => with(config, switch, Choice((current(switch, config).0 + 1) % count)),
     }
@@ -236,9 +254,6 @@ pub fn previous(switch: Switch, config: &Config) -> Config {
         _ => with(config, switch, Choice((current(switch, config).0 + count - 1) % count)),
     }
 }
-
-/// Beyond this a batch is a mistake of the hand.
-const LARGEST_BATCH: usize = 1 << 20;
 
 /// The value of `switch` in words.
 fn value(switch: Switch, setup: &Setup) -> Cow<'static, str> {
@@ -335,6 +350,8 @@ mod tests {
         let batch = |batch| Config::new(batch);
         let (up, down) = (|n| next(Switch::Batch, &batch(n)).batch, |n| previous(Switch::Batch, &batch(n)).batch);
         assert_eq!([1, 8, 12, 20].map(up), [2, 16, 16, 32]);
+        let most = BatchSize::MOST.get();
+        assert_eq!([most - 1, most].map(up), [most, most]);
         assert_eq!([1, 2, 8, 12, 20].map(down), [1, 1, 4, 8, 16]);
     }
 

@@ -99,7 +99,11 @@ impl Snapshot {
         let place = own.unwrap_or(innermost);
         let file = self.texts.get(place.filename);
         let file = file.rsplit(['/', '\\']).next().unwrap_or(file);
-        Some(format!("{} ({file}:{})", self.texts.get(innermost.name), place.line))
+        let name = self.texts.get(innermost.name);
+        Some(match place.line {
+            0 => format!("{name} ({file})"),
+            line => format!("{name} ({file}:{line})"),
+        })
     }
 }
 

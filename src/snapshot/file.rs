@@ -1,18 +1,15 @@
 //! Opening a snapshot file: plain or xz-compressed, told apart by its first bytes.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, BufRead, BufReader};
 use std::path::Path;
 
-use lzma_rust2::XzReader;
 use thiserror::Error;
 
-use super::pickle::PickleError;
+use super::compression::{self, Packing, Unpacked};
+use super::pickle::{PickleError, Plain};
 use super::{Snapshot, read};
 
-const XZ_MAGIC: [u8; 6] = [0xfd, b'7', b'z', b'X', b'Z', 0];
-/// A decompressed snapshot may be this long: forty times the largest that we heard of.
-const MAX_DECOMPRESSED: u64 = 32 << 30;
 /// A dictionary may take this much memory: four times what `xz -9` uses.
 const MAX_DICTIONARY: u64 = 256 << 20;
 
@@ -29,6 +26,14 @@ pub enum SnapshotError {
     /// It is a pickle of something else.
     #[error("the pickle {0}. Pass a file written by torch.cuda.memory._dump_snapshot().")]
     Shape(String),
+    /// It is compressed in a way that is not read.
+    #[error("it is a {name} file, which is not read. {remedy}")]
+    Compressed {
+        /// The format.
+        name: &'static str,
+        /// What to do, as a sentence.
+        remedy: &'static str,
+    },
     /// Its compression asks for too much memory.
     #[error("its xz dictionary takes {0} bytes. Compress it again with xz -9 or lower.")]
     Dictionary(u64),
@@ -56,53 +61,13 @@ impl Snapshot {
     /// As [`Snapshot::open`].
     pub fn read(mut source: impl BufRead) -> Result<Self, SnapshotError> {
         let head = source.fill_buf()?;
-        if !head.starts_with(&XZ_MAGIC) {
-            return read::snapshot(source);
-        }
-        if let Some(dictionary) = first_dictionary(head).filter(|size| *size > MAX_DICTIONARY) {
-            return Err(SnapshotError::Dictionary(dictionary));
-        }
-        read::snapshot(XzReader::new(source, true).take(MAX_DECOMPRESSED))
-    }
-}
-
-/// The dictionary size that the first block of an xz file asks for, if `head` reaches that far.
-fn first_dictionary(head: &[u8]) -> Option<u64> {
-    const STREAM_HEADER: usize = 12;
-    const LZMA2: u8 = 0x21;
-    let header_size = (usize::from(*head.get(STREAM_HEADER)?) + 1) * 4;
-    let header = head.get(STREAM_HEADER..STREAM_HEADER + header_size)?;
-    let flags = *header.get(1)?;
-    let mut rest = header.get(2..)?;
-    // Sizes of the block, if they are given, stand before the filters.
-    for given in [0x40, 0x80] {
-        if flags & given != 0 {
-            variable_length(&mut rest)?;
+        match Packing::of(head) {
+            Packing::None => read::snapshot(Plain(source)),
+            Packing::Xz => match compression::first_dictionary(head).filter(|size| *size > MAX_DICTIONARY) {
+                Some(dictionary) => Err(SnapshotError::Dictionary(dictionary)),
+                None => read::snapshot(Unpacked::new(source)),
+            },
+            Packing::Other(format) => Err(SnapshotError::Compressed { name: format.name, remedy: format.remedy }),
         }
     }
-    for _ in 0..=(flags & 3) {
-        let filter = variable_length(&mut rest)?;
-        let length = usize::try_from(variable_length(&mut rest)?).ok()?;
-        let (properties, after) = rest.split_at_checked(length)?;
-        if filter == u64::from(LZMA2) {
-            let bits = u32::from(*properties.first()?);
-            return Some(u64::from(2 | (bits & 1)).checked_shl(bits / 2 + 11).unwrap_or(u64::MAX));
-        }
-        rest = after;
-    }
-    None
-}
-
-/// xz's variable-length integers: seven bits a byte, lowest first.
-fn variable_length(rest: &mut &[u8]) -> Option<u64> {
-    let mut n = 0;
-    for shift in (0..63).step_by(7) {
-        let (byte, after) = rest.split_first()?;
-        *rest = after;
-        n |= u64::from(byte & 0x7f) << shift;
-        if byte & 0x80 == 0 {
-            return Some(n);
-        }
-    }
-    None
 }

@@ -5,6 +5,7 @@
 //! [`replay::verify`] holds our allocator against its history, and [`events()`] turns that into the stream of events
 //! that the memory model reads.
 
+mod compression;
 mod events;
 mod file;
 mod pickle;

@@ -89,7 +89,7 @@ fn other_pickles_are_named() {
     assert!(message(b"}\x8c\x0ddevice_tracesK\x01s.").contains("an integer where a list should be"));
     let entry = b"}\x8c\x0ddevice_traces]](N}(\x8c\x06actionK\x01ueas.";
     assert!(message(entry).contains("an entry 0 in the trace of device 0"), "{}", message(entry));
-    assert!(message(b"PK\x03\x04").contains("run code (PERSID)"));
+    assert!(message(b"\x80\x02Psomething\n.").contains("run code (PERSID)"));
     assert!(message(b"\x7fELF").contains("0x7f"));
     assert!(message(b"").contains("middle of a value"));
 }
@@ -109,4 +109,27 @@ fn damaged_xz_files_are_errors() {
     assert_eq!((bytes[14], bytes[15]), (0x21, 1));
     bytes[16] = 40;
     assert!(Snapshot::read(&bytes[..]).unwrap_err().to_string().contains("dictionary"));
+}
+
+#[test]
+fn other_compressed_files_are_named_with_what_unpacks_them() {
+    for (head, name, command) in [
+        (&b"\x1f\x8b\x08\x00"[..], "gzip", "gunzip"),
+        (b"BZh91AY", "bzip2", "bunzip2"),
+        (b"\x28\xb5\x2f\xfd\x04", "zstd", "unzstd"),
+        (b"\x04\x22\x4d\x18", "lz4", "unlz4"),
+        (b"7z\xbc\xaf\x27\x1c", "7-Zip", "7z x"),
+        (b"PK\x03\x04", "zip", "unzip"),
+    ] {
+        let message = Snapshot::read(head).unwrap_err().to_string();
+        assert!(message.contains(&format!("a {name} file")) && message.contains(command), "{message}");
+    }
+}
+
+#[test]
+fn a_small_compressed_file_earns_little_memory() {
+    // Thirty million two-byte items in ten kilobytes.
+    let bomb = include_bytes!("../../tests/pickles/two-byte-items.pickle.xz");
+    let message = Snapshot::read(&bomb[..]).unwrap_err().to_string();
+    assert!(message.contains("far more memory"), "{message}");
 }

@@ -29,7 +29,7 @@ impl StackId {
 pub struct Frame {
     /// The file's path.
     pub filename: TextId,
-    /// The line, from 1 on.
+    /// The line, from 1 on; 0 where it is not known, as in code that torch.compile made.
     pub line: u32,
     /// The function's name.
     pub name: TextId,
@@ -128,6 +128,12 @@ impl Stacks {
     pub fn frames(&self, stack: StackId) -> impl DoubleEndedIterator<Item = Frame> + '_ {
         let ids = self.flat.get(self.range(stack)).unwrap_or_default();
         ids.iter().filter_map(|id| self.frames.get(id.0 as usize).copied())
+    }
+
+    /// How many frames a stack has.
+    #[must_use]
+    pub fn depth(&self, stack: StackId) -> usize {
+        self.range(stack).len()
     }
 
     /// How many different stacks there are, the empty one included.
@@ -290,9 +296,9 @@ pub struct Segment {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AllocatorSettings {
     /// The last configuration string that was parsed, whatever variable it came from; `None` in older dumps.
-    pub conf: Option<String>,
+    pub conf: Option<Arc<str>>,
     /// Every other setting in the order of the file, as text.
-    pub others: Vec<(String, String)>,
+    pub others: Vec<(Arc<str>, Arc<str>)>,
 }
 
 /// A `record_function` scope that began or ended.

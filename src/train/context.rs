@@ -156,9 +156,9 @@ impl Context {
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
-    pub fn buffer(&mut self, name: &str, shape: &[usize], dtype: DType, value: f64) -> OpResult<Tensor> {
+    pub fn buffer(&mut self, name: &str, shape: Shape, dtype: DType, value: f64) -> OpResult<Tensor> {
         let name = self.memory.name(name);
-        let data = self.memory.named_tensor(Shape::new(shape), dtype, Category::Other, name, StreamId::DEFAULT)?;
+        let data = self.memory.named_tensor(shape, dtype, Category::Other, name, StreamId::DEFAULT)?;
         self.launch(&Kernel::Fill { dst: data.operand(), value })?;
         self.buffers.push(Buffer { name, data: data.clone() });
         Ok(data)

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
-use crate::device::{DType, DeviceEvent, HostBuffer, PinnedMemory};
+use crate::device::{DType, DeviceEvent, HostBuffer, HostVec, PinnedMemory};
 use crate::model::{Category, CopyDirection, EventKind, Micros};
 use crate::units::{Bytes, StreamId};
 
@@ -54,7 +54,7 @@ impl HostBatch {
 
 /// Memory for one batch on the host: input, then target. Empty where the device has no bytes.
 enum Place {
-    Pageable(Vec<u8>),
+    Pageable(HostVec<u8>),
     Pinned(HostBuffer),
 }
 
@@ -118,7 +118,7 @@ pub(crate) struct Feed {
     layout: BatchLayout,
     pinned: bool,
     /// Pageable buffers to use again.
-    spare: Vec<Vec<u8>>,
+    spare: Vec<HostVec<u8>>,
     /// The batch whose copy is under way.
     ahead: VecDeque<Ahead>,
     copied: Micros,
@@ -163,7 +163,7 @@ impl Feed {
         }
         while self.ordered > 0 {
             let place = self.receive()?;
-            self.recycle(place)?;
+            self.recycle(place);
         }
         self.ahead.clear();
         self.spare.clear();
@@ -185,22 +185,28 @@ impl Feed {
     }
 
     fn next_pageable(&mut self, memory: &Memory) -> OpResult<Batch> {
-        let place = self.receive()?;
-        if let Place::Pageable(bytes) = &place {
-            let batch = self.tensors(memory, StreamId::DEFAULT)?;
-            if memory.holds_bytes() {
-                let (input, target) = bytes.split_at(self.layout.input_bytes());
-                memory.copy_pageable(&batch.input, input)?;
-                memory.copy_pageable(&batch.target, target)?;
-            } else {
-                memory.spend_copy_pageable(&batch.input);
-                memory.spend_copy_pageable(&batch.target);
-            }
-            self.recycle(place)?;
+        let place = self.filled(memory)?;
+        let given = self.give_pageable(memory, &place);
+        self.recycle(place);
+        if given.is_ok() {
             self.order(memory)?;
-            return Ok(batch);
         }
-        Err(TrainError::Data("the loader filled memory of another kind".to_owned()).into())
+        given
+    }
+
+    /// The batch that waits in pageable memory, on the device.
+    fn give_pageable(&self, memory: &Memory, place: &Place) -> OpResult<Batch> {
+        let Place::Pageable(bytes) = place else { return Err(other_kind().into()) };
+        let batch = self.tensors(memory, StreamId::DEFAULT)?;
+        if memory.holds_bytes() {
+            let (input, target) = bytes.split_at(self.layout.input_bytes());
+            memory.copy_pageable(&batch.input, input)?;
+            memory.copy_pageable(&batch.target, target)?;
+        } else {
+            memory.spend_copy_pageable(&batch.input);
+            memory.spend_copy_pageable(&batch.target);
+        }
+        Ok(batch)
     }
 
     fn next_pinned(&mut self, memory: &Memory) -> OpResult<Batch> {
@@ -225,15 +231,12 @@ impl Feed {
 
     /// Starts the copy of the batch after this one.
     fn copy_ahead(&mut self, memory: &Memory) -> OpResult<()> {
-        let place = self.receive()?;
-        let Place::Pinned(buffer) = place else {
-            return Err(TrainError::Data("the loader filled memory of another kind".to_owned()).into());
-        };
+        let Place::Pinned(buffer) = self.filled(memory)? else { return Err(other_kind().into()) };
         let stream = memory.with_device(|device| device.copy_stream());
         let batch = match self.tensors(memory, stream) {
             Ok(batch) => batch,
             Err(error) => {
-                self.recycle(Place::Pinned(buffer))?;
+                self.recycle(Place::Pinned(buffer));
                 self.order(memory)?;
                 return Err(error);
             }
@@ -245,7 +248,7 @@ impl Feed {
         memory.copy_pinned(&batch.target, target)?;
         let event = memory.with_device(|device| device.record_event(stream));
         memory.record_host_stream(buffer, stream);
-        self.recycle(Place::Pinned(buffer))?;
+        self.recycle(Place::Pinned(buffer));
         self.ahead.push_back(Ahead { batch, bytes: buffer.bytes, event });
         self.order(memory)?;
         Ok(())
@@ -259,24 +262,36 @@ impl Feed {
         Ok(Batch { input, target })
     }
 
-    /// Keeps the loader busy.
+    /// Keeps the loader busy: with fewer batches where host memory is too small for all.
     fn order(&mut self, memory: &Memory) -> Result<(), TrainError> {
         while self.ordered < PREFETCH {
-            let size = self.layout.bytes();
-            let place = if self.pinned {
-                let bytes = Bytes(size as u64);
-                Place::Pinned(memory.pin(bytes)?)
-            } else {
-                let mut buffer = self.spare.pop().unwrap_or_default();
-                buffer.resize(if memory.holds_bytes() { size } else { 0 }, 0);
-                Place::Pageable(buffer)
+            let place = match self.place(memory) {
+                Err(TrainError::OutOfMemory { .. }) if self.ordered > 0 => break,
+                place => place?,
             };
-            let order = Order { place, split: self.layout.input_bytes() };
-            self.loader.order(order)?;
+            self.loader.order(Order { place, split: self.layout.input_bytes() })?;
             self.ordered += 1;
         }
         memory.tell_host();
         Ok(())
+    }
+
+    /// Memory for a batch.
+    fn place(&mut self, memory: &Memory) -> Result<Place, TrainError> {
+        let size = self.layout.bytes();
+        if self.pinned {
+            return memory.pin(Bytes(size as u64)).map(Place::Pinned);
+        }
+        let buffer = self.spare.pop().map_or_else(|| memory.host_vec(size, "a batch in host memory"), Ok)?;
+        Ok(Place::Pageable(buffer))
+    }
+
+    /// A filled batch; what a step that failed did not order is ordered now.
+    fn filled(&mut self, memory: &Memory) -> Result<Place, TrainError> {
+        if self.ordered == 0 {
+            self.order(memory)?;
+        }
+        self.receive()
     }
 
     fn receive(&mut self) -> Result<Place, TrainError> {
@@ -285,20 +300,17 @@ impl Feed {
         match filled.result {
             Ok(()) => Ok(filled.place),
             Err(reason) => {
-                self.recycle(filled.place)?;
+                self.recycle(filled.place);
                 Err(TrainError::Data(reason))
             }
         }
     }
 
-    fn recycle(&mut self, place: Place) -> Result<(), TrainError> {
+    fn recycle(&mut self, place: Place) {
         match place {
             Place::Pageable(buffer) => self.spare.push(buffer),
-            Place::Pinned(buffer) => {
-                self.memory.unpin(buffer);
-            }
+            Place::Pinned(buffer) => self.memory.unpin(buffer),
         }
-        Ok(())
     }
 }
 
@@ -307,12 +319,14 @@ impl Drop for Feed {
     fn drop(&mut self) {
         while self.ordered > 0 {
             let Ok(place) = self.receive() else { return };
-            if self.recycle(place).is_err() {
-                return;
-            }
+            self.recycle(place);
         }
         self.memory.release_pinned();
     }
+}
+
+fn other_kind() -> TrainError {
+    TrainError::Data("the loader filled memory of another kind".to_owned())
 }
 
 fn loader_gone() -> TrainError {

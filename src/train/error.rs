@@ -1,32 +1,32 @@
 //! What can go wrong while training.
 
+use std::fmt;
 use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::device::DeviceError;
+use crate::device::{DeviceError, HostMemoryRefused};
 use crate::units::Bytes;
 
 /// A step, or the making of a trainer, failed.
 #[derive(Debug, Error)]
 pub enum TrainError {
-    /// The allocator could not serve a request. The step was abandoned; parameters are as the last finished step left
+    /// A request for memory could not be served. The step was abandoned; parameters are as the last finished step left
     /// them and training can go on.
-    #[error(
-        "out of memory: {what} needs {requested} in one piece and {left} more can be reserved; take a smaller batch, \
-         turn on a switch that saves memory, or raise the limit"
-    )]
+    #[error("out of {kind}: {what} needs {requested} in one piece and {left} more can be {}; {}", kind.taken(), kind.remedy())]
     OutOfMemory {
+        /// Which memory.
+        kind: MemoryKind,
         /// Bytes asked for.
         requested: Bytes,
-        /// What the driver, and the limit, would still give.
+        /// What the driver or the system, and the limit, would still give.
         left: Bytes,
         /// What the request was for.
         what: Arc<str>,
     },
     /// A kernel or copy failed.
     #[error(transparent)]
-    Device(#[from] DeviceError),
+    Device(DeviceError),
     /// The observer asked to stop. The step was abandoned.
     #[error("the step was stopped; call step again to go on")]
     Stopped,
@@ -39,6 +39,57 @@ pub enum TrainError {
     /// The allocator refused an operation for a reason other than memory.
     #[error("the allocator refused: {0}; this is a bug of vramlab, please report it")]
     Allocator(String),
+}
+
+/// Memory that can run out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MemoryKind {
+    /// The device's, through the allocator.
+    Device,
+    /// The host's: batches on their way, what was offloaded, what kernels of the processor keep beside their operands.
+    Host,
+}
+
+impl MemoryKind {
+    const fn taken(self) -> &'static str {
+        match self {
+            Self::Device => "reserved",
+            Self::Host => "taken",
+        }
+    }
+
+    const fn remedy(self) -> &'static str {
+        match self {
+            Self::Device => "take a smaller batch, turn on a switch that saves memory, or raise the limit",
+            Self::Host => "take a smaller batch, turn offload or pinned memory off, or raise the limit",
+        }
+    }
+}
+
+impl fmt::Display for MemoryKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Device => "memory",
+            Self::Host => "host memory",
+        })
+    }
+}
+
+impl From<DeviceError> for TrainError {
+    fn from(error: DeviceError) -> Self {
+        match error {
+            DeviceError::OutOfHostMemory { operation, refused, .. } => Self::of_host(operation, refused),
+            other => Self::Device(other),
+        }
+    }
+}
+
+impl TrainError {
+    /// Host memory for `what` was refused.
+    pub(crate) fn of_host(what: &str, refused: HostMemoryRefused) -> Self {
+        let HostMemoryRefused { requested, left } = refused;
+        Self::OutOfMemory { kind: MemoryKind::Host, requested, left, what: what.into() }
+    }
 }
 
 /// Why the ops of a step stop before its end.

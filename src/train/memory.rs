@@ -4,6 +4,7 @@
 //! itself when its last handle goes.
 
 mod host;
+mod watch;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -11,18 +12,22 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::allocator::{
-    CachingAllocator, CachingHostAllocator, HostMemorySource, PoolKind, SegmentSource, Settings, SettingsError,
-    Statistics, TraceEvent, TraceSink,
+    AllocError, CachingAllocator, CachingHostAllocator, HostMemorySource, PoolKind, SegmentSource, Settings,
+    SettingsError, Statistics, TraceEvent, TraceSink,
 };
-use crate::device::{CopyPath, DType, Device, DeviceError, DeviceInfo, HostBuffer, Kernel, Mark};
+use crate::device::{CopyPath, DType, Device, DeviceError, DeviceInfo, HostAccount, HostBuffer, Kernel, Mark, Span};
 use crate::model::{Category, CopyDirection, Event, EventKind, Micros, NameId, Phase, Pool};
 use crate::units::{Address, Bytes, StreamId};
 
-use super::error::{Interrupt, OpResult, TrainError};
+use super::error::{Interrupt, MemoryKind, OpResult, TrainError};
 use super::observer::{Observer, Request, SafePoint};
 use super::tensor::{Shape, Tensor};
 
 pub(crate) use host::HostBlock;
+use watch::Watch;
+
+/// Bytes that are made on the host at once.
+const PIECE: usize = 1024 * 1024;
 
 /// Where the allocator writes its history until it is turned into events.
 #[derive(Clone, Default)]
@@ -102,10 +107,14 @@ struct Shared {
     host: RefCell<CachingHostAllocator<Box<dyn HostMemorySource>>>,
     /// Bytes of tensors in pageable host memory.
     pageable: Cell<Bytes>,
+    /// All host memory, of either kind.
+    account: HostAccount,
     /// What the observer was last told of host memory.
     told_host: Cell<(Bytes, Bytes)>,
     /// Time that safe points spent waiting for a person.
     held: Cell<Micros>,
+    /// Looks whether what is launched keeps to live blocks, where it is asked to.
+    watch: Option<Watch>,
 }
 
 /// A handle on allocator, device and observer; clones share them. It lives on one thread.
@@ -115,10 +124,22 @@ pub struct Memory(Rc<Shared>);
 impl Memory {
     /// Takes over a device: its memory is cut into blocks by PyTorch's caching allocator.
     #[must_use]
-    pub fn new(mut device: Box<dyn Device>, settings: Settings, observer: Box<dyn Observer>) -> Self {
+    pub fn new(device: Box<dyn Device>, settings: Settings, observer: Box<dyn Observer>) -> Self {
+        Self::with_watch(device, settings, observer, cfg!(debug_assertions))
+    }
+
+    /// The same; where it is `watched`, kernels and copies are refused that reach beyond live blocks, as they always are
+    /// in debug builds.
+    pub(super) fn with_watch(
+        mut device: Box<dyn Device>,
+        settings: Settings,
+        observer: Box<dyn Observer>,
+        watched: bool,
+    ) -> Self {
         let journal = Journal::default();
         let allocator = CachingAllocator::new(device.segments(), settings, journal.clone());
         let host = CachingHostAllocator::new(device.pinned_source());
+        let account = device.pinned_memory().account().clone();
         Self(Rc::new(Shared {
             allocator: RefCell::new(allocator),
             journal,
@@ -129,9 +150,16 @@ impl Memory {
             blocks: Cell::default(),
             host: RefCell::new(host),
             pageable: Cell::default(),
+            account,
             told_host: Cell::default(),
             held: Cell::default(),
+            watch: watched.then(Watch::default),
         }))
+    }
+
+    /// Gives all memory back and the device away; `None` where somebody else has a handle.
+    pub(super) fn into_device(self) -> Option<Box<dyn Device>> {
+        Rc::into_inner(self.0).map(|shared| shared.device.into_inner())
     }
 
     /// What the device is.
@@ -261,13 +289,15 @@ impl Memory {
             Ok(allocation) => {
                 let number = self.0.blocks.get();
                 self.0.blocks.set(number + 1);
+                if let Some(watch) = &self.0.watch {
+                    watch.taken(allocation.address, bytes);
+                }
                 let (address, dtype) = (Cell::new(allocation.address), Cell::new(dtype));
                 Ok(Block { memory: self.clone(), address, dtype, number, stream })
             }
-            Err(crate::allocator::AllocError::OutOfMemory(oom)) => {
-                let within_limit = oom.limit.map_or(oom.device_free, |limit| limit.saturating_sub(oom.reserved));
-                let left = within_limit.min(oom.device_free);
-                Err(TrainError::OutOfMemory { requested: bytes, left, what: self.text(name) })
+            Err(AllocError::OutOfMemory(_) | AllocError::TooLarge { .. }) => {
+                let left = self.0.allocator.borrow().left();
+                Err(TrainError::OutOfMemory { kind: MemoryKind::Device, requested: bytes, left, what: self.text(name) })
             }
             Err(other) => Err(TrainError::Allocator(other.to_string())),
         }
@@ -276,6 +306,9 @@ impl Memory {
     fn free(&self, address: Address) {
         let result = self.0.allocator.borrow_mut().free(address);
         debug_assert!(result.is_ok(), "a block is freed once");
+        if let Some(watch) = &self.0.watch {
+            watch.given_back(address);
+        }
         self.forward_trace(Category::Other, NameId::NONE);
     }
 
@@ -307,7 +340,27 @@ impl Memory {
     /// # Errors
     /// [`TrainError::Device`].
     pub fn launch(&self, kernel: &Kernel<'_>) -> OpResult<()> {
+        let mut reached = Ok(());
+        if self.0.watch.is_some() {
+            kernel.reach(|span| {
+                if reached.is_ok() {
+                    reached = self.check(kernel.name(), span);
+                }
+            });
+        }
+        reached?;
         Ok(self.0.device.borrow_mut().launch(kernel, StreamId::DEFAULT)?)
+    }
+
+    /// Whether all of `span` lies within a live block, where that is looked at.
+    fn check(&self, operation: &'static str, span: Span) -> Result<(), DeviceError> {
+        let Some(watch) = &self.0.watch else { return Ok(()) };
+        watch.check(operation, &self.0.device.borrow().info().id, span)
+    }
+
+    /// The same for a copy of a tensor's first `bytes`.
+    fn check_copy(&self, tensor: &Tensor, bytes: usize) -> Result<(), DeviceError> {
+        self.check("a copy", Span { start: tensor.address(), bytes: Bytes(bytes as u64) })
     }
 
     /// Writes host bytes to a tensor's block and waits, without an event: for weights and resident batches.
@@ -315,7 +368,30 @@ impl Memory {
     /// # Errors
     /// [`TrainError::Device`].
     pub fn write(&self, tensor: &Tensor, bytes: &[u8]) -> OpResult<()> {
+        self.check_copy(tensor, bytes.len())?;
         Ok(self.0.device.borrow_mut().copy_pageable(bytes, tensor.address(), tensor.stream())?)
+    }
+
+    /// Writes what `make` makes to a tensor's block, as [`Memory::write`] does, in pieces: `make` gets the number of a
+    /// piece's first element, and its bytes. A device without bytes spends the time and makes nothing.
+    ///
+    /// # Errors
+    /// [`TrainError::Device`].
+    pub fn fill(&self, tensor: &Tensor, mut make: impl FnMut(usize, &mut [u8])) -> OpResult<()> {
+        let (size, whole) = (tensor.dtype().size(), tensor.bytes().get());
+        if !self.holds_bytes() {
+            let path = CopyPath { to_host: false, pinned: false };
+            self.with_device(|device| device.spend_copy(path, tensor.bytes(), tensor.stream()));
+            return Ok(());
+        }
+        let mut piece = Vec::new();
+        for start in (0..whole).step_by(PIECE) {
+            piece.resize((whole - start).min(PIECE as u64) as usize, 0);
+            make((start / size) as usize, &mut piece);
+            let address = tensor.address().offset(Bytes(start));
+            self.0.device.borrow_mut().copy_pageable(&piece, address, tensor.stream())?;
+        }
+        Ok(())
     }
 
     /// Copies a pageable batch to the device and waits.
@@ -350,6 +426,7 @@ impl Memory {
     /// # Errors
     /// [`TrainError::Device`].
     pub fn copy_pinned(&self, tensor: &Tensor, from: HostBuffer) -> Result<(), DeviceError> {
+        self.check("a copy", Span { start: tensor.address(), bytes: from.bytes })?;
         self.0.device.borrow_mut().copy_pinned(from, tensor.address(), tensor.stream())
     }
 
@@ -358,6 +435,7 @@ impl Memory {
     /// # Errors
     /// [`TrainError::Device`].
     pub fn read(&self, tensor: &Tensor, to: &mut [u8]) -> OpResult<()> {
+        self.check_copy(tensor, to.len())?;
         Ok(self.0.device.borrow_mut().read(tensor.address(), to, StreamId::DEFAULT)?)
     }
 
@@ -442,6 +520,7 @@ impl Memory {
     /// Lets at most `limit` bytes be reserved; `None`: all that the device has.
     pub fn set_limit(&self, limit: Option<Bytes>) {
         self.0.allocator.borrow_mut().set_limit(limit);
+        self.0.device.borrow_mut().set_limit(limit);
         self.emit(EventKind::Limit { limit });
     }
 

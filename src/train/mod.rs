@@ -30,7 +30,7 @@ pub use config::{
     ZeroGrad,
 };
 pub use context::Context;
-pub use error::{Interrupt, OpResult, TrainError};
+pub use error::{Interrupt, MemoryKind, OpResult, TrainError};
 pub use library::Libraries;
 pub use memory::Memory;
 pub use observer::{Observer, Request, SafePoint};

@@ -1,5 +1,6 @@
 //! Tensors: handles to blocks.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use crate::device::{DType, HeadView, MatrixView, Operand};
@@ -8,6 +9,9 @@ use crate::units::{Address, Bytes, StreamId};
 use super::memory::Block;
 
 /// Up to four dimensions.
+///
+/// Their product may be more than 64 bits hold: then [`Shape::numel`] says as many as there can be, which no allocator
+/// gives, so that every tensor that exists has a size that can be computed with.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
     dims: [usize; 4],
@@ -15,14 +19,18 @@ pub struct Shape {
 }
 
 impl Shape {
-    /// A shape of at most four dimensions; more are cut off.
+    /// A shape of these dimensions; five do not compile.
     #[must_use]
-    pub fn new(dims: &[usize]) -> Self {
-        let rank = dims.len().min(4);
+    pub const fn new<const RANK: usize>(dims: &[usize; RANK]) -> Self {
+        const { assert!(RANK <= 4, "a shape has at most four dimensions") };
         let mut all = [1; 4];
-        all[..rank].copy_from_slice(&dims[..rank]);
+        let mut dim = 0;
+        while dim < RANK {
+            all[dim] = dims[dim];
+            dim += 1;
+        }
         #[expect(clippy::cast_possible_truncation, reason = "at most 4")]
-        Self { dims: all, rank: rank as u8 }
+        Self { dims: all, rank: RANK as u8 }
     }
 
     /// The dimensions.
@@ -34,7 +42,7 @@ impl Shape {
     /// Number of elements.
     #[must_use]
     pub fn numel(&self) -> usize {
-        self.dims().iter().product()
+        product(self.dims())
     }
 
     /// Size of the last dimension; 1 for a scalar.
@@ -46,7 +54,7 @@ impl Shape {
     /// Product of all dimensions but the last.
     #[must_use]
     pub fn rows(&self) -> usize {
-        self.dims().split_last().map_or(1, |(_, front)| front.iter().product())
+        self.dims().split_last().map_or(1, |(_, front)| product(front))
     }
 
     /// The same with another last dimension.
@@ -58,14 +66,23 @@ impl Shape {
         self
     }
 
-    /// The same with one more dimension at the end.
+    /// The same with one more dimension at the end; `None` where it has four.
     #[must_use]
-    pub fn with_appended(mut self, last: usize) -> Self {
-        if let Some(slot) = self.dims.get_mut(usize::from(self.rank)) {
-            *slot = last;
-            self.rank += 1;
+    pub fn with_appended(mut self, last: usize) -> Option<Self> {
+        *self.dims.get_mut(usize::from(self.rank))? = last;
+        self.rank += 1;
+        Some(self)
+    }
+
+    /// The same without the dimensions `gone`.
+    #[must_use]
+    pub fn without(&self, gone: Range<usize>) -> Self {
+        let mut left = Self::new(&[]);
+        for (_, &size) in self.dims().iter().enumerate().filter(|(dim, _)| !gone.contains(dim)) {
+            left.dims[usize::from(left.rank)] = size;
+            left.rank += 1;
         }
-        self
+        left
     }
 
     /// Strides of images (batch, channels, height, width) whose channels lie next to each other.
@@ -86,6 +103,11 @@ impl Shape {
         }
         strides
     }
+}
+
+/// As many as `dims` make together, or as there can be.
+fn product(dims: &[usize]) -> usize {
+    dims.iter().fold(1, |product: usize, &dim| product.saturating_mul(dim))
 }
 
 impl std::fmt::Debug for Shape {

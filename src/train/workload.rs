@@ -44,7 +44,7 @@ impl BatchLayout {
     /// Bytes of both.
     #[must_use]
     pub fn bytes(&self) -> usize {
-        self.input_bytes() + self.target_bytes()
+        self.input_bytes().saturating_add(self.target_bytes())
     }
 }
 

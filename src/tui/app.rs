@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossterm::event::{KeyEvent, MouseButton, MouseEvent, MouseEventKind};
+use crossterm::event::{Event, KeyEvent, MouseButton, MouseEvent, MouseEventKind};
 use ratatui::layout::{Position, Rect};
 
 use super::editor::{Editor, Outcome};
@@ -32,12 +32,28 @@ pub enum Message {
     Key(KeyEvent),
     /// The mouse did something.
     Mouse(MouseEvent),
+    /// Text was pasted.
+    Paste(String),
     /// The terminal has another size.
     Resized,
     /// The lab published a picture.
     Lab(Arc<LabState>),
     /// A frame was drawn; what it learnt about the layout.
     Drawn(Layout),
+}
+
+impl Message {
+    /// What a terminal's event says, if anything that matters here.
+    #[must_use]
+    pub fn of(event: Event) -> Option<Self> {
+        match event {
+            Event::Key(key) => Some(Self::Key(key)),
+            Event::Mouse(mouse) => Some(Self::Mouse(mouse)),
+            Event::Paste(text) => Some(Self::Paste(text)),
+            Event::Resize(..) => Some(Self::Resized),
+            Event::FocusGained | Event::FocusLost => None,
+        }
+    }
 }
 
 /// What the shell is to do.
@@ -227,6 +243,13 @@ impl App {
                     return self.act(binding.action);
                 }
             }
+            Message::Paste(text) => {
+                // Outside of a line that is being written a paste is no series of commands.
+                if let Some(editor) = &mut self.editor {
+                    editor.insert(&text);
+                    self.dirty = true;
+                }
+            }
             Message::Mouse(mouse) => return self.point(mouse),
         }
         Vec::new()
@@ -349,14 +372,20 @@ impl App {
         }
     }
 
+    /// Goes on to the next theme that can be had; says why those before it can't.
     fn next_theme(&mut self) {
-        let next = self.catalog.after(self.theme.name()).to_owned();
-        match self.catalog.load(&next, self.theme.tier()) {
-            Ok((theme, warnings)) => {
-                self.theme = theme;
-                self.notify(warnings.into_iter().next().unwrap_or_else(|| format!("theme {next}")));
-            }
-            Err(error) => self.notify(error.to_string()),
+        let mut warnings = Vec::new();
+        let found = self.catalog.after(self.theme.name()).find_map(|name| {
+            let loaded = self.catalog.load(name, self.theme.tier());
+            loaded.map_err(|error| warnings.push(error.to_string())).ok()
+        });
+        if let Some((theme, more)) = found {
+            warnings.extend(more);
+            warnings.push(format!("theme {}", theme.name()));
+            self.theme = theme;
+        }
+        if let Some(first) = warnings.into_iter().next() {
+            self.notify(first);
         }
     }
 

@@ -7,6 +7,7 @@ use ratatui::widgets::{Clear, Widget};
 
 use super::lab::pane::{self, Frame, put, span};
 use super::theme::{Theme, Token};
+use crate::given::is_safe;
 use crate::session::{self, Command, LabState, Switch};
 
 /// What is written.
@@ -57,7 +58,7 @@ impl Editor {
             KeyCode::Esc => return Outcome::Closed,
             KeyCode::Char('c') if control => return Outcome::Leave,
             KeyCode::Char('u') if control => self.text.clear(),
-            KeyCode::Char(symbol) if !control && self.text.len() < LONGEST => self.text.push(symbol),
+            KeyCode::Char(symbol) if !control => self.push(symbol),
             KeyCode::Backspace => drop(self.text.pop()),
             KeyCode::Enter => match self.command() {
                 Ok(command) => return Outcome::Done(command),
@@ -69,6 +70,18 @@ impl Editor {
             self.error = None;
         }
         Outcome::Open
+    }
+
+    /// Adds text from elsewhere, without what is no character of a line.
+    pub fn insert(&mut self, text: &str) {
+        text.chars().for_each(|symbol| self.push(symbol));
+        self.error = None;
+    }
+
+    fn push(&mut self, symbol: char) {
+        if is_safe(symbol) && self.text.len() < LONGEST {
+            self.text.push(symbol);
+        }
     }
 
     fn command(&self) -> Result<Command, String> {

@@ -111,7 +111,8 @@ impl Binding {
     /// Whether it acts while the lab is in `run`.
     #[must_use]
     pub fn is_enabled(&self, run: &RunState) -> bool {
-        let alive = matches!(run, RunState::Running | RunState::Paused | RunState::OutOfMemory);
+        let stopped = matches!(run, RunState::Paused | RunState::OutOfMemory | RunState::StepFailed(_));
+        let alive = *run == RunState::Running || stopped;
         match self.action {
             Action::Flip(_)
             | Action::FlipBack(_)

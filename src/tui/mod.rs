@@ -9,6 +9,7 @@ mod editor;
 mod figures;
 mod glyphs;
 mod help;
+mod input;
 mod keymap;
 mod lab;
 mod screen;
@@ -22,9 +23,11 @@ mod zoom;
 pub use app::{App, Effect, Layout, Message};
 pub use editor::Purpose;
 pub use glyphs::GlyphTier;
+pub use input::Decoder;
 pub use keymap::{Action, BINDINGS, Binding, Group, binding_for, keys_markdown};
 pub use screen::draw;
 pub use shell::Exit;
+pub use signals::ENGINE_PATIENCE;
 pub use terminal::{leave, restore_on_panic};
 pub use theme::{Catalog, ColorTier, Theme, ThemeError, Token};
 pub use wire::WireBackend;
@@ -46,11 +49,13 @@ pub struct TuiOptions {
     pub glyphs: Option<GlyphTier>,
     /// Whether clicks and the wheel are read.
     pub mouse: bool,
+    /// What a person should know first: the footer shows the first of them, and how many there are.
+    pub notices: Vec<String>,
 }
 
 impl Default for TuiOptions {
     fn default() -> Self {
-        Self { theme: None, color: None, glyphs: None, mouse: true }
+        Self { theme: None, color: None, glyphs: None, mouse: true, notices: Vec::new() }
     }
 }
 
@@ -73,28 +78,29 @@ pub enum TuiError {
 ///
 /// # Errors
 /// When the theme can't be had (before anything is drawn), or the terminal fails.
-pub async fn run(handle: LabHandle, options: TuiOptions) -> Result<Exit, TuiError> {
-    let variable = |name: &str| std::env::var(name).ok();
-    let (app, mouse) = prepare(&options, variable)?;
-    shell::run(handle, app, mouse).await
+pub async fn run(handle: LabHandle, options: TuiOptions, themes: Catalog) -> Result<Exit, TuiError> {
+    let app = prepare(&options, themes)?;
+    shell::run(handle, app, options.mouse).await
 }
 
 /// Checks the options before anything else is started.
 ///
 /// # Errors
 /// When the theme can't be had.
-pub fn check(options: &TuiOptions) -> Result<(), TuiError> {
-    prepare(options, |name| std::env::var(name).ok()).map(|_| ())
+pub fn check(options: &TuiOptions, themes: Catalog) -> Result<(), TuiError> {
+    prepare(options, themes).map(|_| ())
 }
 
-fn prepare(options: &TuiOptions, variable: impl Fn(&str) -> Option<String>) -> Result<(App, bool), TuiError> {
-    let catalog = Catalog::with_user_themes(Catalog::user_folder(&variable).as_deref());
-    let tier = options.color.unwrap_or_else(|| ColorTier::detect(&variable));
-    let glyphs = options.glyphs.unwrap_or_else(|| GlyphTier::detect(&variable));
-    let (theme, warnings) = catalog.load(options.theme.as_deref().unwrap_or("dark"), tier)?;
-    let mut app = App::new(catalog, theme, glyphs);
-    if let Some(warning) = warnings.into_iter().next() {
-        app.notify(warning);
+fn prepare(options: &TuiOptions, themes: Catalog) -> Result<App, TuiError> {
+    let variable = |name: &str| std::env::var(name).ok();
+    let tier = options.color.unwrap_or_else(|| ColorTier::detect(variable));
+    let glyphs = options.glyphs.unwrap_or_else(|| GlyphTier::detect(variable));
+    let (theme, warnings) = themes.load(options.theme.as_deref().unwrap_or("dark"), tier)?;
+    let mut app = App::new(themes, theme, glyphs);
+    match &*[options.notices.clone(), warnings].concat() {
+        [] => {}
+        [only] => app.notify(only.clone()),
+        [first, others @ ..] => app.notify(format!("{first} (and {} more: vramlab list)", others.len())),
     }
-    Ok((app, options.mouse))
+    Ok(app)
 }

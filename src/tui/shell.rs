@@ -1,19 +1,17 @@
 //! The loop that owns the terminal: waits for the first of signal, key, picture and timer, and draws when something
 //! changed and the link has room. Nothing in it blocks but the write of a frame.
 
-use std::future::{pending, poll_fn};
-use std::pin::Pin;
-use std::process::ExitCode;
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossterm::event::{Event, EventStream, KeyEventKind};
-use futures_core::Stream;
+use crossterm::event::Event;
 use rustix::process::{Signal, getpid, getsid, kill_current_process_group};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
 use super::app::{App, Effect, Message};
+use super::input::Input;
 use super::signals::{self, Notice};
 use super::terminal::{self, Guard};
 use super::{TuiError, screen};
@@ -36,16 +34,6 @@ pub enum Exit {
     Signal(i32),
     /// A thread panicked; its message stands on the terminal.
     Panicked,
-}
-
-impl From<Exit> for ExitCode {
-    fn from(exit: Exit) -> Self {
-        match exit {
-            Exit::Quit => Self::SUCCESS,
-            Exit::Signal(signal) => Self::from(u8::try_from(128 + signal).unwrap_or(1)),
-            Exit::Panicked => Self::from(101),
-        }
-    }
 }
 
 /// When the next frame may go out.
@@ -83,7 +71,7 @@ impl Pace {
 enum Happened {
     Notice(Option<Notice>),
     Panic,
-    Input(Option<std::io::Result<Event>>),
+    Input(Option<Event>),
     Picture(bool),
     Timer,
 }
@@ -91,12 +79,12 @@ enum Happened {
 /// Shows the lab until somebody leaves.
 pub(super) async fn run(mut handle: LabHandle, mut app: App, mouse: bool) -> Result<Exit, TuiError> {
     let (sender, mut notices) = mpsc::unbounded_channel();
-    signals::watch(sender).map_err(TuiError::Signals)?;
+    signals::watch(sender, handle.engine()).map_err(TuiError::Signals)?;
     let panicked = Arc::new(Notify::new());
     let notify = panicked.clone();
     terminal::restore_on_panic(move || notify.notify_one());
     let mut guard = Guard::enter(mouse).map_err(TuiError::Terminal)?;
-    let mut input = EventStream::new();
+    let mut input = Input::open().map_err(TuiError::Terminal)?;
     let remote = std::env::var_os("SSH_CONNECTION").is_some() || std::env::var_os("SSH_TTY").is_some();
     let mut pace = Pace::new(remote);
     let began = Instant::now();
@@ -121,7 +109,7 @@ pub(super) async fn run(mut handle: LabHandle, mut app: App, mouse: bool) -> Res
             biased;
             notice = notices.recv() => Happened::Notice(notice),
             () = panicked.notified() => Happened::Panic,
-            event = next_event(&mut input) => Happened::Input(event),
+            event = input.next() => Happened::Input(event),
             changed = handle.state.changed(), if lab_is_there => Happened::Picture(changed.is_ok()),
             () = sleep_until(wake) => Happened::Timer,
         };
@@ -133,10 +121,7 @@ pub(super) async fn run(mut handle: LabHandle, mut app: App, mouse: bool) -> Res
                 app.update(Message::Resized)
             }
             Happened::Panic => break Exit::Panicked,
-            Happened::Input(Some(Ok(event))) => {
-                input_message(event).map_or_else(Vec::new, |message| app.update(message))
-            }
-            Happened::Input(Some(Err(error))) => return Err(TuiError::Terminal(error)),
+            Happened::Input(Some(event)) => Message::of(event).map_or_else(Vec::new, |message| app.update(message)),
             Happened::Notice(None) | Happened::Input(None) => {
                 return Err(TuiError::Terminal(std::io::ErrorKind::UnexpectedEof.into()));
             }
@@ -161,11 +146,11 @@ pub(super) async fn run(mut handle: LabHandle, mut app: App, mouse: bool) -> Res
 }
 
 /// Panics where the environment of an end-to-end test asks for it, once a model trains: what a panic leaves behind can
-/// only be seen from outside.
+/// only be seen from outside. Not in a release.
 #[expect(clippy::panic, reason = "a test asks for it")]
 fn panic_for_test(state: &LabState) {
     const MESSAGE: &str = "a panic that a test asked for";
-    if state.run != RunState::Running {
+    if !cfg!(debug_assertions) || state.run != RunState::Running {
         return;
     }
     match std::env::var("VRAMLAB_TEST_PANIC").as_deref() {
@@ -191,20 +176,6 @@ fn perform(effects: &[Effect], handle: &LabHandle, guard: &mut Guard) -> Result<
         }
     }
     Ok(false)
-}
-
-async fn next_event(input: &mut EventStream) -> Option<std::io::Result<Event>> {
-    poll_fn(|context| Pin::new(&mut *input).poll_next(context)).await
-}
-
-fn input_message(event: Event) -> Option<Message> {
-    match event {
-        Event::Key(key) if key.kind != KeyEventKind::Release => Some(Message::Key(key)),
-        Event::Mouse(mouse) => Some(Message::Mouse(mouse)),
-        Event::Resize(..) => Some(Message::Resized),
-        // A paste is text, not a series of commands.
-        _ => None,
-    }
 }
 
 async fn sleep_until(wake: Option<Instant>) {

@@ -1,24 +1,31 @@
 //! Signals and the lost terminal, watched by a thread of their own: whatever the loop is doing, even stuck in a
-//! write, a hang-up ends the process.
+//! write, the process ends.
 //!
-//! Crossterm 0.29 reads a vanished terminal for ever at full speed once SIGHUP is caught, so on hang-up the process
-//! exits from here, without a word to the terminal that is gone.
+//! The loop is told first and ends in order. Where it can't, this thread gives the terminal back, has the engine close its
+//! device, and ends the process. All of it takes less than two seconds.
 
 use std::io;
 use std::time::Duration;
 
 use rustix::process::{Signal, getpid, kill_process};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::terminal;
+use crate::device::process;
+use crate::session::Engine;
 
 /// How often the terminal is asked whether it is still there, for a hang-up that comes without its signal.
 const TERMINAL_CHECK: Duration = Duration::from_millis(500);
-/// How long the loop has to end in order after SIGTERM.
-const PATIENCE: Duration = Duration::from_millis(500);
-/// Exit status after SIGHUP: 128 + 1.
-const HUNG_UP: i32 = 129;
+/// How long the loop has to end in order.
+const LOOP_PATIENCE: Duration = Duration::from_millis(500);
+/// How long the engine has to close its device when the program ends.
+pub const ENGINE_PATIENCE: Duration = Duration::from_millis(1200);
+
+/// What ends a program that does not ask for it to be ignored. Those of faults are not among them: nothing can go on after
+/// one.
+const ENDING: [Signal; 8] =
+    [Signal::HUP, Signal::INT, Signal::QUIT, Signal::ABORT, Signal::USR1, Signal::USR2, Signal::ALARM, Signal::TERM];
 
 /// What the loop is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,12 +40,12 @@ pub enum Notice {
 ///
 /// # Errors
 /// When the thread, its runtime or the signal handlers can't be had.
-pub fn watch(notices: UnboundedSender<Notice>) -> io::Result<()> {
+pub fn watch(notices: UnboundedSender<Notice>, engine: Engine) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (ready, started) = std::sync::mpsc::channel();
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         runtime.block_on(async {
-            let outcome = serve(&notices, || drop(ready.send(Ok(())))).await;
+            let outcome = serve(&notices, &engine, || drop(ready.send(Ok(())))).await;
             if let Err(error) = outcome {
                 drop(ready.send(Err(error)));
             }
@@ -47,10 +54,16 @@ pub fn watch(notices: UnboundedSender<Notice>) -> io::Result<()> {
     started.recv().unwrap_or(Ok(()))
 }
 
-async fn serve(notices: &UnboundedSender<Notice>, ready: impl FnOnce()) -> io::Result<()> {
-    let mut hangup = signal(SignalKind::hangup())?;
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
+async fn serve(notices: &UnboundedSender<Notice>, engine: &Engine, ready: impl FnOnce()) -> io::Result<()> {
+    let (sender, mut endings) = unbounded_channel();
+    for ending in ENDING.map(Signal::as_raw) {
+        let (mut signals, sender) = (signal(SignalKind::from_raw(ending))?, sender.clone());
+        tokio::spawn(async move {
+            while signals.recv().await.is_some() {
+                let _ = sender.send(ending);
+            }
+        });
+    }
     let mut stop = signal(SignalKind::from_raw(Signal::TSTP.as_raw()))?;
     let mut check = tokio::time::interval(TERMINAL_CHECK);
     check.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
@@ -58,9 +71,7 @@ async fn serve(notices: &UnboundedSender<Notice>, ready: impl FnOnce()) -> io::R
     loop {
         tokio::select! {
             biased;
-            _ = hangup.recv() => hang_up(),
-            _ = terminate.recv() => end(notices, 15).await,
-            _ = interrupt.recv() => end(notices, 2).await,
+            Some(signal) = endings.recv() => end(notices, engine, signal).await,
             _ = stop.recv() => {
                 terminal::leave();
                 // Execution stops inside this call and goes on after it when somebody sends SIGCONT.
@@ -69,23 +80,23 @@ async fn serve(notices: &UnboundedSender<Notice>, ready: impl FnOnce()) -> io::R
             }
             _ = check.tick() => {
                 if terminal_is_gone() {
-                    hang_up();
+                    end(notices, engine, Signal::HUP.as_raw()).await;
                 }
             }
         }
     }
 }
 
-async fn end(notices: &UnboundedSender<Notice>, signal: i32) {
+/// Ends the process, with 128 plus the signal's number.
+async fn end(notices: &UnboundedSender<Notice>, engine: &Engine, signal: i32) {
+    if terminal_is_gone() {
+        terminal::abandon();
+    }
     let _ = notices.send(Notice::End(signal));
-    tokio::time::sleep(PATIENCE).await;
+    tokio::time::sleep(LOOP_PATIENCE).await;
     terminal::leave();
-    std::process::exit(128 + signal);
-}
-
-fn hang_up() -> ! {
-    terminal::abandon();
-    std::process::exit(HUNG_UP)
+    let _ = engine.end(ENGINE_PATIENCE);
+    process::exit(u8::try_from(128 + signal).unwrap_or(1))
 }
 
 fn terminal_is_gone() -> bool {

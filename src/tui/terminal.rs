@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use crossterm::{QueueableCommand, cursor, event, terminal};
 use ratatui::Terminal;
 use ratatui::layout::Rect;
+use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::wire::WireBackend;
 
@@ -20,6 +21,8 @@ const BUFFER: usize = 64 * 1024;
 /// motion of the hand.
 const MOUSE_ON: &[u8] = b"\x1b[?1000h\x1b[?1002h\x1b[?1006h";
 const MOUSE_OFF: &[u8] = b"\x1b[?1006l\x1b[?1002l\x1b[?1000l";
+/// How long a terminal that takes no bytes is waited for when it is given back.
+const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 const BEGIN_FRAME: &[u8] = b"\x1b[?2026h";
 const END_FRAME: &[u8] = b"\x1b[?2026l";
 
@@ -117,6 +120,19 @@ fn write_all(mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
+/// Writes as long as the terminal takes bytes: one that its reader has stopped (Ctrl-S, a frozen multiplexer) must not keep
+/// the program from ending. Byte by byte, since only one is known to fit.
+fn write_patiently(bytes: &[u8]) {
+    let stdout = io::stdout();
+    for byte in bytes.chunks(1) {
+        let mut waiting = [PollFd::new(&stdout, PollFlags::OUT)];
+        let takes = rustix::event::poll(&mut waiting, Some(&PATIENCE)).is_ok_and(|ready| ready > 0);
+        if !takes || write_all(byte).is_err() {
+            return;
+        }
+    }
+}
+
 fn enter_modes() -> io::Result<()> {
     let mut ours = OURS.lock().unwrap_or_else(PoisonError::into_inner);
     terminal::enable_raw_mode()?;
@@ -157,7 +173,7 @@ pub fn leave() {
     let queued =
         queued.and_then(|out| out.queue(cursor::Show)).and_then(|out| out.queue(terminal::LeaveAlternateScreen));
     if queued.is_ok() {
-        let _ = write_all(&sequence);
+        write_patiently(&sequence);
     }
     let _ = terminal::disable_raw_mode();
     if let Some(ours) = lock.as_deref_mut() {

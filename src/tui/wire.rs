@@ -10,6 +10,8 @@ use ratatui::buffer::Cell;
 use ratatui::layout::{Position, Size};
 use ratatui::style::{Color, Modifier};
 
+use crate::given::is_safe;
+
 /// A backend that draws cells with the fewest bytes and leaves the rest to [`CrosstermBackend`].
 #[derive(Debug)]
 pub struct WireBackend<W: Write> {
@@ -47,7 +49,7 @@ impl<W: Write> Backend for WireBackend<W> {
         for (x, y, cell) in content {
             pen.move_to(x, y, &mut self.out);
             pen.take_style(cell, &mut self.out);
-            self.out.extend_from_slice(cell.symbol().as_bytes());
+            self.out.extend_from_slice(shown(cell.symbol()).as_bytes());
         }
         if pen != (Pen { at: pen.at, ..Pen::default() }) {
             self.out.extend_from_slice(b"\x1b[m");
@@ -94,6 +96,11 @@ impl<W: Write> Backend for WireBackend<W> {
     fn flush(&mut self) -> io::Result<()> {
         Backend::flush(&mut self.inner)
     }
+}
+
+/// What a terminal may be sent of a symbol that came from a file: one that would command it is not shown.
+fn shown(symbol: &str) -> &str {
+    if symbol.chars().all(is_safe) { symbol } else { "?" }
 }
 
 /// Where the terminal's cursor stands and how it would draw. Each frame begins and ends with the default style.
@@ -296,6 +303,14 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn no_cell_commands_the_terminal() {
+        let cells = ["\x1b[2J", "a\u{202e}", "\u{9b}", "\r", "é", "漢"].map(Cell::new);
+        let mut out = Vec::new();
+        WireBackend::new(&mut out).draw((0..).zip(&cells).map(|(x, cell)| (x, 0, cell))).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap(), "\x1b[1;1H????é漢");
     }
 
     #[test]

@@ -1,10 +1,10 @@
 //! The workloads by name: `lab/workloads/*.toml`, embedded, and the user's own over them.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::entry::Entry;
 use super::error::CatalogError;
+use crate::given::{Shelf, ShelfError};
 
 const BUILT_IN: [(&str, &str); 17] = [
     ("bert-large", include_str!("../../lab/workloads/bert-large.toml")),
@@ -31,46 +31,37 @@ pub const DEFAULT: &str = "gpt-char";
 
 /// All workloads.
 #[derive(Clone, Debug)]
-pub struct Catalog {
-    sources: BTreeMap<String, String>,
-}
+pub struct Catalog(Shelf);
 
 impl Catalog {
     /// The built-in workloads and, over them, the `.toml` files in `folder`.
     #[must_use]
     pub fn with_user_workloads(folder: Option<&Path>) -> Self {
-        let mut sources: BTreeMap<_, _> =
-            BUILT_IN.iter().map(|(name, source)| ((*name).to_owned(), (*source).to_owned())).collect();
-        let entries = folder.and_then(|folder| std::fs::read_dir(folder).ok());
-        for path in entries.into_iter().flatten().flatten().map(|entry| entry.path()) {
-            let stem = path.file_stem().and_then(|stem| stem.to_str());
-            if let (Some(name), Some("toml")) = (stem, path.extension().and_then(|e| e.to_str()))
-                && let Ok(source) = std::fs::read_to_string(&path)
-            {
-                sources.insert(name.to_owned(), source);
-            }
-        }
-        Self { sources }
+        Self(Shelf::new(&BUILT_IN, folder))
     }
 
-    /// The user's folder: `$XDG_CONFIG_HOME/vramlab/workloads`, or the same under `~/.config`.
-    pub fn user_folder(variable: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
-        let set = |name: &str| variable(name).filter(|value| !value.is_empty());
-        let config = set("XDG_CONFIG_HOME").map(PathBuf::from);
-        let config = config.or_else(|| set("HOME").map(|home| Path::new(&home).join(".config")))?;
-        Some(config.join("vramlab").join("workloads"))
+    /// Adds a workload, or replaces the one of that name.
+    pub fn insert(&mut self, name: &str, source: &str) {
+        self.0.insert(name, source);
     }
 
-    /// All names, in order.
+    /// All names: built-in ones first.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.sources.keys().map(String::as_str)
+        self.0.names()
     }
 
-    /// Whether the workload of that name is none of the built-in ones.
+    /// What of the user's folder is no workload, and why.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let own = self.names().filter(|name| self.is_users_own(name));
+        let malformed = own.filter_map(|name| self.entry(name).err()).map(|error| error.to_string());
+        self.0.warnings().iter().cloned().chain(malformed).collect()
+    }
+
+    /// Whether the workload of that name is the user's own.
     #[must_use]
     pub fn is_users_own(&self, name: &str) -> bool {
-        let built_in = BUILT_IN.iter().find(|(built_in, _)| *built_in == name);
-        self.sources.get(name).is_some_and(|source| built_in.is_none_or(|(_, built_in)| source != built_in))
+        self.0.is_users_own(name)
     }
 
     /// The workload of that name.
@@ -78,19 +69,20 @@ impl Catalog {
     /// # Errors
     /// When there is none, or its file is not understood.
     pub fn entry(&self, name: &str) -> Result<Entry, CatalogError> {
-        let source = self.sources.get(name).ok_or_else(|| CatalogError::Unknown {
-            name: name.to_owned(),
-            known: self.names().collect::<Vec<_>>().join(", "),
+        let entry: Entry = self.0.get(name).map_err(|error| match error {
+            ShelfError::Unknown => {
+                CatalogError::Unknown { name: name.to_owned(), known: self.names().collect::<Vec<_>>().join(", ") }
+            }
+            ShelfError::File(error) => error.into(),
+            ShelfError::Malformed(reason) => CatalogError::Malformed { name: name.to_owned(), reason },
         })?;
-        let entry: Entry = toml::from_str(source)
-            .map_err(|error| CatalogError::Malformed { name: name.to_owned(), reason: error.message().to_owned() })?;
         Ok(Entry { name: name.to_owned(), ..entry })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Data, Sizes, Text};
+    use super::super::{Data, Extent, Sizes, Text};
     use super::*;
 
     #[test]
@@ -127,24 +119,24 @@ mod tests {
             catalog.entry(name).unwrap().workload(sizes, data, 1).err().unwrap().to_string()
         };
         let text = || Data::Text(Text::source());
-        let none = Sizes::default();
+        let (none, size) = (Sizes::default(), |n| Some(Extent::nearest(n)));
         for (error, words) in [
-            (refused("gpt-mini", Sizes { heads: Some(5), ..none }, Data::Reference), "do not divide a width of 32"),
-            (refused("gpt-mini", Sizes { vocab: Some(100), ..none }, text()), "--vocab 256"),
-            (refused("gpt-mini", Sizes { image: Some(100), ..none }, text()), "gpt-mini has no size 'image'"),
+            (refused("gpt-mini", Sizes { heads: size(5), ..none }, Data::Reference), "do not divide a width of 32"),
+            (refused("gpt-mini", Sizes { vocab: size(100), ..none }, text()), "--vocab 256"),
+            (refused("gpt-mini", Sizes { image: size(100), ..none }, text()), "gpt-mini has no size 'image'"),
             (refused("bert-mini", none, text()), "sees each next byte"),
             (refused("mlp-mini", none, text()), "classifies vectors"),
             (refused("vit-mini", none, text()), "classifies images"),
-            (refused("vit-mini", Sizes { image: Some(33), ..none }, Data::Reference), "a side that divides 33"),
+            (refused("vit-mini", Sizes { image: size(33), ..none }, Data::Reference), "a side that divides 33"),
             (refused("resnet-mini", none, text()), "can't read text"),
-            (refused("dcgan-mini", Sizes { image: Some(32), ..none }, Data::Reference), "no size 'image'"),
+            (refused("dcgan-mini", Sizes { image: size(32), ..none }, Data::Reference), "no size 'image'"),
             (refused("varlen-mini", none, Data::Reference), "--data fresh"),
-            (refused("varlen-mini", Sizes { seq: Some(64), ..none }, Data::Fresh), "a length of 128"),
-            (refused("churn", Sizes { width: Some(64), ..none }, Data::Fresh), "none to change"),
+            (refused("varlen-mini", Sizes { seq: size(64), ..none }, Data::Fresh), "a length of 128"),
+            (refused("churn", Sizes { width: size(64), ..none }, Data::Fresh), "none to change"),
         ] {
             assert!(error.contains(words), "{error}");
         }
-        let classes = Sizes { vocab: Some(7), ..none };
+        let classes = Sizes { vocab: size(7), ..none };
         catalog.entry("mlp-mini").unwrap().workload(classes, Data::Reference, 1).unwrap();
     }
 }

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use serde::Deserialize;
 
 use crate::device::DType;
+use crate::given::Within;
 use crate::model::Category;
 use crate::train::{
     Batch, BatchLayout, BatchSource, Config, Context, OpResult, Outcome, Routine, Shape, Task, Tensor, TrainError,
@@ -19,15 +20,18 @@ use super::random::Random;
 #[serde(deny_unknown_fields)]
 pub struct ChurnSizes {
     /// Requests of a step.
-    pub count: usize,
+    pub count: Within<1, 1_000_000>,
     /// The largest request, in MiB; sizes are log-uniform from one byte to this.
-    pub largest_mib: u64,
+    pub largest_mib: Within<1, { 1 << 20 }>,
     /// Tensors that are alive at once; when there are more, a random one goes.
-    pub kept: usize,
+    pub kept: Kept,
     /// Tensors beside those that stay for long: one of every eight requests, the oldest goes first.
     #[serde(default)]
-    pub kept_long: usize,
+    pub kept_long: Kept,
 }
+
+/// Tensors that a churn keeps.
+pub type Kept = Within<0, 100_000>;
 
 /// One of so many requests is kept long.
 const LONG_LIVED: usize = 8;
@@ -42,21 +46,9 @@ pub struct Churn {
 
 impl Churn {
     /// A workload of these sizes; `seed` decides what is random.
-    ///
-    /// # Errors
-    /// [`TrainError::Workload`] for sizes of 0.
-    pub fn new(name: &str, sizes: ChurnSizes, seed: u64) -> Result<Self, TrainError> {
-        if sizes.count == 0 || sizes.largest_mib == 0 {
-            return Err(TrainError::Workload(
-                "a churn of nothing shows nothing; give a count and largest_mib of at least 1".into(),
-            ));
-        }
-        if sizes.largest_mib > 1 << 20 {
-            return Err(TrainError::Workload(
-                "a largest_mib above 1048576 is more than any device has; give less".into(),
-            ));
-        }
-        Ok(Self { name: name.into(), sizes, seed })
+    #[must_use]
+    pub fn new(name: &str, sizes: ChurnSizes, seed: u64) -> Self {
+        Self { name: name.into(), sizes, seed }
     }
 }
 
@@ -117,22 +109,23 @@ impl Rounds {
         reason = "sizes are below 2^40, and random"
     )]
     fn size(&mut self) -> usize {
-        let largest = (self.sizes.largest_mib * MIB) as f64;
+        let largest = self.sizes.largest_mib.get() as f64 * MIB as f64;
         (self.random.unit() * largest.ln()).exp() as usize
     }
 
     fn request(&mut self, cx: &mut Context) -> OpResult<()> {
         let shape = Shape::new(&[self.size().max(1)]);
         let tensor = cx.memory().tensor(shape, DType::U8, Category::Other, "random tensor")?;
-        if self.sizes.kept_long > 0 && self.random.below(LONG_LIVED) == 0 {
+        let [kept, kept_long] = [self.sizes.kept, self.sizes.kept_long].map(Kept::get);
+        if kept_long > 0 && self.random.below(LONG_LIVED) == 0 {
             self.kept_long.push_back(tensor);
-            if self.kept_long.len() > self.sizes.kept_long {
+            if self.kept_long.len() > kept_long {
                 self.kept_long.pop_front();
             }
             return Ok(());
         }
         self.kept.push(tensor);
-        while self.kept.len() > self.sizes.kept {
+        while self.kept.len() > kept {
             self.kept.swap_remove(self.random.below(self.kept.len()));
         }
         Ok(())
@@ -141,7 +134,7 @@ impl Rounds {
 
 impl Routine for Rounds {
     fn step(&mut self, cx: &mut Context, _: &Config, _: u64) -> OpResult<Outcome> {
-        for _ in 0..self.sizes.count {
+        for _ in 0..self.sizes.count.get() {
             cx.op("allocate", |cx| self.request(cx))?;
         }
         Ok(Outcome::default())

@@ -3,6 +3,7 @@
 use serde::Deserialize;
 
 use super::text::Text;
+use crate::train::DataPath;
 
 /// What a workload trains on.
 #[derive(Clone, Debug)]
@@ -17,6 +18,19 @@ pub enum Data {
     Streamed,
     /// Random windows of a text.
     Text(Text),
+}
+
+impl Data {
+    /// The way that its batches take.
+    #[must_use]
+    pub const fn path(&self) -> DataPath {
+        match self {
+            Self::Reference => DataPath::Resident,
+            Self::Fresh => DataPath::Fresh,
+            Self::Host => DataPath::Host,
+            Self::Streamed | Self::Text(_) => DataPath::Streamed,
+        }
+    }
 }
 
 /// What a workload trains on unless somebody says otherwise.

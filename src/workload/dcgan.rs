@@ -9,6 +9,7 @@ use crate::train::{
     Workload,
 };
 
+use super::bounds::Extent;
 use super::hash::{self, Cycle, Parameters, Spread};
 use super::image_modules::{BatchNorm, Convolution, Direction};
 
@@ -30,14 +31,9 @@ const SLOPE: f32 = 0.2;
 
 impl Dcgan {
     /// A workload whose largest images have `width` channels in both nets, and the smallest eight times as many.
-    ///
-    /// # Errors
-    /// [`TrainError::Workload`] for a width of 0.
-    pub fn new(name: &str, width: usize) -> Result<Self, TrainError> {
-        if width == 0 {
-            return Err(TrainError::Workload("a width of 0 makes no model; give at least 1".into()));
-        }
-        Ok(Self { name: name.into(), width })
+    #[must_use]
+    pub fn new(name: &str, width: Extent) -> Self {
+        Self { name: name.into(), width: width.get() }
     }
 
     fn images(samples: usize) -> [usize; 4] {
@@ -195,7 +191,7 @@ impl Workload for Dcgan {
     }
 
     fn fresh_batch(&self, cx: &mut Context, batch: u32, samples: usize, _: u64) -> OpResult<Batch> {
-        hash::adversarial(cx, batch, &Self::images(samples), &Self::noise(samples))
+        hash::adversarial(cx, batch, Shape::new(&Self::images(samples)), Shape::new(&Self::noise(samples)))
     }
 
     fn batch_layout(&self, samples: usize) -> BatchLayout {
@@ -206,7 +202,7 @@ impl Workload for Dcgan {
     }
 
     fn batch_source(&self) -> Result<Box<dyn BatchSource>, TrainError> {
-        Ok(Box::new(Cycle::adversarial(Self::images(1).iter().product(), NOISE)))
+        Ok(Box::new(Cycle::adversarial()))
     }
 
     fn items_per_sample(&self) -> usize {

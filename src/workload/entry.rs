@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use super::bounds::{BatchSize, Extent};
 use super::churn::{Churn, ChurnSizes};
 use super::data::{Data, DataKind};
 use super::error::CatalogError;
@@ -87,7 +88,7 @@ pub struct Entry {
     /// Its architecture.
     pub model: Architecture,
     /// Samples of a step.
-    pub batch: usize,
+    pub batch: BatchSize,
     /// What it trains on.
     pub data: DataKind,
     /// Its sizes.
@@ -101,7 +102,7 @@ pub struct Entry {
     pub sample_every: Option<u64>,
     /// Positions of a sample, step after step.
     #[serde(default)]
-    pub lengths: Vec<usize>,
+    pub lengths: Vec<Extent>,
     /// What a model of listed layers reads.
     pub input: Option<Input>,
     /// The layers of such a model.
@@ -133,8 +134,8 @@ impl Entry {
     #[must_use]
     pub fn sequence(&self, sizes: Sizes) -> Option<usize> {
         match (self.model, self.input) {
-            (Architecture::Bert | Architecture::Gpt, _) => sizes.or(self.sizes).seq,
-            (Architecture::Layers, Some(Input::Tokens { seq, .. })) => Some(seq),
+            (Architecture::Bert | Architecture::Gpt, _) => sizes.or(self.sizes).seq.map(Extent::get),
+            (Architecture::Layers, Some(Input::Tokens { seq, .. })) => Some(seq.get()),
             _ => None,
         }
     }
@@ -159,15 +160,16 @@ impl Entry {
             }
             Architecture::Dcgan => {
                 self.only_images(&data)?;
-                return Ok(Box::new(Dcgan::new(name, all.only(name, &[Size::Width])?.need(Size::Width)?)?));
+                return Ok(Box::new(Dcgan::new(name, all.only(name, &[Size::Width])?.need(Size::Width)?)));
             }
             Architecture::Churn => {
                 all.only(name, &[])?;
                 let sizes = self.churn.ok_or_else(|| self.lacks("table [churn] with count, largest_mib and kept"))?;
-                return Ok(Box::new(Churn::new(name, sizes, seed)?));
+                return Ok(Box::new(Churn::new(name, sizes, seed)));
             }
         };
-        Ok(Box::new(model.with_data(data, seed)?.with_lengths(self.lengths.clone())?))
+        let lengths = self.lengths.iter().copied().map(Extent::get).collect();
+        Ok(Box::new(model.with_data(data, seed)?.with_lengths(lengths)?))
     }
 
     fn own_model(&self, sizes: Sizes) -> Result<Sequential, CatalogError> {

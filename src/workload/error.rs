@@ -2,6 +2,7 @@
 
 use thiserror::Error;
 
+use crate::given::{FileError, Malformed};
 use crate::train::TrainError;
 
 /// Why there is no such workload.
@@ -15,13 +16,16 @@ pub enum CatalogError {
         /// The names that exist.
         known: String,
     },
+    /// A file is not read.
+    #[error(transparent)]
+    File(#[from] FileError),
     /// A file does not parse.
-    #[error("the workload file {name}.toml is not understood: {reason}")]
+    #[error("the workload file {name}.toml is not understood ({reason}); correct or remove it")]
     Malformed {
         /// The file's name.
         name: String,
-        /// What the parser said.
-        reason: String,
+        /// Where, and why.
+        reason: Malformed,
     },
     /// The sizes make no model.
     #[error(transparent)]

@@ -2,6 +2,7 @@
 
 use crate::train::TrainError;
 
+use super::bounds::{Extent, Repeats};
 use super::error::CatalogError;
 use super::hash::Spread;
 use super::sequential::{Description, Flow, Layer, LayerKind, Sequential};
@@ -11,17 +12,17 @@ use super::sizes::{Size, Sizes};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LanguageSizes {
     /// Tokens that it knows.
-    pub vocab: usize,
+    pub vocab: Extent,
     /// Positions that it has embeddings for.
-    pub context: usize,
+    pub context: Extent,
     /// Positions of a training sample, at most `context`.
-    pub seq: usize,
+    pub seq: Extent,
     /// Width of the residual stream.
-    pub width: usize,
+    pub width: Extent,
     /// Blocks.
-    pub layers: usize,
+    pub layers: Repeats,
     /// Attention heads; they divide the width.
-    pub heads: usize,
+    pub heads: Extent,
 }
 
 impl LanguageSizes {
@@ -35,7 +36,7 @@ impl LanguageSizes {
             context: sizes.context.unwrap_or(seq),
             seq,
             width: checked.need(Size::Width)?,
-            layers: checked.need(Size::Layers)?,
+            layers: checked.layers()?,
             heads: checked.need(Size::Heads)?,
         })
     }
@@ -46,7 +47,7 @@ impl LanguageSizes {
         let embedding = Layer::named("wte", LayerKind::Embedding { width, positions: Some(context) });
         let head = Layer::named("head", LayerKind::TiedLinear);
         Description {
-            input: Flow::Tokens { rows: seq, vocab },
+            input: Flow::Tokens { rows: seq.get(), vocab: vocab.get() },
             layers: std::iter::once(embedding).chain(layers).chain([head]).collect(),
             spread: Spread::Transformer,
         }

@@ -26,9 +26,41 @@ pub fn unit(seed: u32, index: u32) -> f64 {
     f64::from(lowbias32(index.wrapping_add(seed.wrapping_mul(0x9E37_79B9)))) / 4_294_967_296.0
 }
 
+/// Element `index` of the sequence `seed`: sequences begin again after 2³² elements.
 #[expect(clippy::cast_possible_truncation, reason = "the hash counts in 32 bits")]
-fn units(seed: u32, n: usize) -> impl Iterator<Item = f64> {
-    (0..n).map(move |i| unit(seed, i as u32))
+fn unit_at(seed: u32, index: usize) -> f64 {
+    unit(seed, index as u32)
+}
+
+/// The same in (−1, 1).
+#[expect(clippy::cast_possible_truncation, reason = "samples are f32")]
+fn signed_at(seed: u32, index: usize) -> f32 {
+    (2.0 * unit_at(seed, index) - 1.0) as f32
+}
+
+/// The same as a whole number below `bound`.
+#[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "classes and tokens are small")]
+fn below_at(seed: u32, index: usize, bound: usize) -> i64 {
+    (unit_at(seed, index) * bound as f64).floor() as i64
+}
+
+/// Of samples of `rows + 1` tokens each, element `index` of all but the last of a sample, or of all but the first.
+fn token_at(batch: u32, index: usize, [rows, vocabulary]: [usize; 2], by: usize) -> i64 {
+    below_at(4000 + batch, index / rows * (rows + 1) + index % rows + by, vocabulary)
+}
+
+/// Writes `value(first)`, `value(first + 1)` and so on, as many as there is room for.
+fn put_f32(first: usize, bytes: &mut [u8], value: impl Fn(usize) -> f32) {
+    for (i, bytes) in bytes.as_chunks_mut().0.iter_mut().enumerate() {
+        *bytes = value(first + i).to_le_bytes();
+    }
+}
+
+/// The same for whole numbers.
+fn put_i64(first: usize, bytes: &mut [u8], value: impl Fn(usize) -> i64) {
+    for (i, bytes) in bytes.as_chunks_mut().0.iter_mut().enumerate() {
+        *bytes = value(first + i).to_le_bytes();
+    }
 }
 
 /// Asks for the blocks of the reference computation, one live at a time or two.
@@ -110,12 +142,12 @@ pub enum Spread {
 impl Spread {
     /// The first values of a weight: those of a norm have one dimension.
     #[expect(clippy::cast_precision_loss, reason = "layer sizes are small")]
-    fn init(self, shape: &[usize]) -> Init {
-        match (self, shape) {
+    fn init(self, shape: Shape) -> Init {
+        match (self, shape.dims()) {
             (_, [_]) => Init::One,
             (Self::Transformer, _) => Init::Uniform(0.02 * 3.0_f64.sqrt()),
             (Self::FanIn, shape) => {
-                let inputs: usize = shape.iter().skip(1).product();
+                let inputs = shape.iter().skip(1).fold(1, |inputs: usize, dim| inputs.saturating_mul(*dim));
                 Init::Uniform((3.0 / inputs as f64).sqrt())
             }
         }
@@ -152,30 +184,37 @@ impl Parameters {
     }
 
     /// Makes a parameter; it gets its values in [`Parameters::initialise`].
-    pub fn make(&mut self, cx: &Context, name: &str, shape: &[usize], init: Init) -> OpResult<Tensor> {
+    fn make(&mut self, cx: &Context, name: &str, shape: Shape, init: Init) -> OpResult<Tensor> {
         let slot = self.reserve();
         self.make_in(slot, cx, name, shape, init)
     }
 
     /// A weight, spread as the model's are; one of a single dimension is a norm's.
-    pub fn weight(&mut self, cx: &Context, name: &str, shape: &[usize]) -> OpResult<Tensor> {
+    pub fn weight<const RANK: usize>(&mut self, cx: &Context, name: &str, dims: &[usize; RANK]) -> OpResult<Tensor> {
+        let shape = Shape::new(dims);
         self.make(cx, name, shape, self.spread.init(shape))
     }
 
     /// The same in a place taken before.
-    pub fn weight_in(&mut self, slot: Slot, cx: &Context, name: &str, shape: &[usize]) -> OpResult<Tensor> {
+    pub fn weight_in<const RANK: usize>(
+        &mut self,
+        slot: Slot,
+        cx: &Context,
+        name: &str,
+        dims: &[usize; RANK],
+    ) -> OpResult<Tensor> {
+        let shape = Shape::new(dims);
         self.make_in(slot, cx, name, shape, self.spread.init(shape))
     }
 
     /// A bias.
     pub fn bias(&mut self, cx: &Context, name: &str, len: usize) -> OpResult<Tensor> {
-        self.make(cx, name, &[len], Init::Zero)
+        self.make(cx, name, Shape::new(&[len]), Init::Zero)
     }
 
-    fn make_in(&mut self, slot: Slot, cx: &Context, name: &str, shape: &[usize], init: Init) -> OpResult<Tensor> {
+    fn make_in(&mut self, slot: Slot, cx: &Context, name: &str, shape: Shape, init: Init) -> OpResult<Tensor> {
         let id = cx.memory().name(name);
-        let data =
-            cx.memory().named_tensor(Shape::new(shape), DType::F32, Category::Parameter, id, StreamId::DEFAULT)?;
+        let data = cx.memory().named_tensor(shape, DType::F32, Category::Parameter, id, StreamId::DEFAULT)?;
         let parameter = Context::future_parameter(&data, cx.parameter_count() + slot.0);
         self.made[slot.0] = Some(Made { name: name.into(), data, init });
         Ok(parameter)
@@ -188,13 +227,12 @@ impl Parameters {
             let n = data.numel();
             cx.adopt(data.clone(), &name);
             match init {
-                Init::Zero => write_f32(cx, &data, || vec![0.0; n])?,
-                Init::One => write_f32(cx, &data, || vec![1.0; n])?,
+                Init::Zero => write_f32(cx, &data, |_| 0.0)?,
+                Init::One => write_f32(cx, &data, |_| 1.0)?,
                 Init::Uniform(bound) => {
                     let _temporaries =
                         Chain::new(cx, n).unit()?.then(DType::F64)?.then(DType::F64)?.then(DType::F64)?;
-                    let values = || units(1000 + p as u32, n).map(|u| ((2.0 * u - 1.0) * bound) as f32).collect();
-                    write_f32(cx, &data, values)?;
+                    write_f32(cx, &data, |i| ((2.0 * unit_at(1000 + p as u32, i) - 1.0) * bound) as f32)?;
                 }
             }
         }
@@ -202,95 +240,76 @@ impl Parameters {
     }
 }
 
-/// Writes the values that `make` computes; a simulated device has no use for them.
-fn write_f32(cx: &Context, tensor: &Tensor, make: impl FnOnce() -> Vec<f32>) -> OpResult<()> {
+/// Writes a value for each element, by its number; a simulated device has no use for them.
+fn write_f32(cx: &Context, tensor: &Tensor, value: impl Fn(usize) -> f32) -> OpResult<()> {
     if !cx.memory().holds_bytes() {
         return Ok(());
     }
-    let bytes: Vec<u8> = make().iter().flat_map(|v| v.to_le_bytes()).collect();
-    cx.memory().write(tensor, &bytes)
+    cx.memory().fill(tensor, |first, bytes| put_f32(first, bytes, &value))
 }
 
-/// The same for indices.
-fn write_i64(cx: &Context, tensor: &Tensor, make: impl FnOnce() -> Vec<i64>) -> OpResult<()> {
+/// The same for whole numbers.
+fn write_i64(cx: &Context, tensor: &Tensor, value: impl Fn(usize) -> i64) -> OpResult<()> {
     if !cx.memory().holds_bytes() {
         return Ok(());
     }
-    let bytes: Vec<u8> = make().iter().flat_map(|v| v.to_le_bytes()).collect();
-    cx.memory().write(tensor, &bytes)
+    cx.memory().fill(tensor, |first, bytes| put_i64(first, bytes, &value))
 }
 
-fn input(cx: &Context, shape: &[usize], dtype: DType, name: &str) -> OpResult<Tensor> {
+fn input(cx: &Context, shape: Shape, dtype: DType, name: &str) -> OpResult<Tensor> {
     let name: NameId = cx.memory().name(name);
-    cx.memory().named_tensor(Shape::new(shape), dtype, Category::Input, name, StreamId::DEFAULT)
-}
-
-/// `n` values in (−1, 1) from the sequence `seed`.
-#[expect(clippy::cast_possible_truncation, reason = "samples are f32")]
-pub(super) fn signed_units(seed: u32, n: usize) -> Vec<f32> {
-    units(seed, n).map(|u| (2.0 * u - 1.0) as f32).collect()
-}
-
-/// `n` whole numbers below `bound` from the sequence `seed`.
-#[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "classes and tokens are small")]
-pub(super) fn below(seed: u32, n: usize, bound: usize) -> Vec<i64> {
-    units(seed, n).map(|u| (u * bound as f64).floor() as i64).collect()
-}
-
-/// Of `samples` rows of `rows + 1` tokens each: all but the last of a row, or all but the first.
-fn shifted(tokens: &[i64], rows: usize, by: usize) -> Vec<i64> {
-    tokens.chunks(rows + 1).flat_map(|row| &row[by..rows + by]).copied().collect()
+    cx.memory().named_tensor(shape, dtype, Category::Input, name, StreamId::DEFAULT)
 }
 
 /// Values of the sequence `seed` in (−1, 1), made on the device.
-fn signed(cx: &Context, seed: u32, shape: &[usize], name: &str) -> OpResult<Tensor> {
-    let n = shape.iter().product();
+fn signed(cx: &Context, seed: u32, shape: Shape, name: &str) -> OpResult<Tensor> {
+    let n = shape.numel();
     let chain = Chain::new(cx, n).unit()?.then(DType::F64)?.then(DType::F64)?;
     let values = input(cx, shape, DType::F32, name)?;
     drop(chain);
-    write_f32(cx, &values, || signed_units(seed, n))?;
+    write_f32(cx, &values, |i| signed_at(seed, i))?;
     Ok(values)
 }
 
 /// Images of `shape` in (−1, 1), and noise of `noise` to make others from, made on the device as batch `b`.
-pub(super) fn adversarial(cx: &Context, b: u32, shape: &[usize], noise: &[usize]) -> OpResult<Batch> {
+pub(super) fn adversarial(cx: &Context, b: u32, shape: Shape, noise: Shape) -> OpResult<Batch> {
     let images = signed(cx, 2000 + b, shape, "batch input")?;
     let noise = signed(cx, 5000 + b, noise, "batch noise")?;
     Ok(Batch { input: images, target: noise })
 }
 
 /// Inputs of `shape` in (−1, 1) and a class for each sample, made on the device as batch `b`.
-pub(super) fn labelled(cx: &Context, b: u32, shape: &[usize], classes: usize) -> OpResult<Batch> {
-    let samples = shape[0];
+pub(super) fn labelled(cx: &Context, b: u32, shape: Shape, classes: usize) -> OpResult<Batch> {
+    let samples = shape.dims().first().copied().unwrap_or(1);
     let images = signed(cx, 2000 + b, shape, "batch input")?;
     let chain = Chain::new(cx, samples).unit()?.then(DType::F64)?.then(DType::F64)?;
-    let targets = input(cx, &[samples], DType::I64, "batch target")?;
+    let targets = input(cx, Shape::new(&[samples]), DType::I64, "batch target")?;
     drop(chain);
-    write_i64(cx, &targets, || below(3000 + b, samples, classes))?;
+    write_i64(cx, &targets, |i| below_at(3000 + b, i, classes))?;
     Ok(Batch { input: images, target: targets })
 }
 
 /// Token batch `b`, made on the device.
 pub(super) fn tokens(cx: &Context, b: u32, samples: usize, rows: usize, vocabulary: usize) -> OpResult<Batch> {
-    let all = || below(4000 + b, samples * (rows + 1), vocabulary);
     let chain = Chain::new(cx, samples * (rows + 1)).unit()?.then(DType::F64)?.then(DType::F64)?.then(DType::I64)?;
     if samples == 1 {
         // Both halves of a single row are contiguous as they lie: two views, no copies.
         let row = chain.last.clone();
         drop(chain);
         if let Some(row) = row {
-            write_i64(cx, &row, all)?;
+            write_i64(cx, &row, |i| below_at(4000 + b, i, vocabulary))?;
             let shape = Shape::new(&[1, rows]);
             cx.memory().relabel(&row, Category::Input, cx.memory().name("batch"));
             return Ok(Batch { input: row.window(shape, 0), target: row.window(shape, 1) });
         }
         return Err(TrainError::Data("a batch of one sample has no row".into()).into());
     }
-    let inputs = input(cx, &[samples, rows], DType::I64, "batch input")?;
-    let targets = input(cx, &[samples, rows], DType::I64, "batch target")?;
+    let shape = Shape::new(&[samples, rows]);
+    let inputs = input(cx, shape, DType::I64, "batch input")?;
+    let targets = input(cx, shape, DType::I64, "batch target")?;
     drop(chain);
-    write_i64(cx, &inputs, || shifted(&all(), rows, 0))?;
-    write_i64(cx, &targets, || shifted(&all(), rows, 1))?;
+    write_i64(cx, &inputs, |i| token_at(b, i, [rows, vocabulary], 0))?;
+    write_i64(cx, &targets, |i| token_at(b, i, [rows, vocabulary], 1))?;
     Ok(Batch { input: inputs, target: targets })
 }
 
@@ -299,63 +318,49 @@ pub(super) fn four(mut make: impl FnMut(u32) -> OpResult<Batch>) -> OpResult<Vec
     (0..4).map(&mut make).collect()
 }
 
-/// Makes reference batch `b` of `samples`: the bytes of input and target.
-type MakeBatch = Box<dyn Fn(u32, usize) -> (Vec<u8>, Vec<u8>) + Send>;
+/// Makes reference batch `b` where it is wanted: input and target.
+type MakeBatch = Box<dyn Fn(u32, &mut [u8], &mut [u8]) + Send>;
 
-/// The four reference batches over and over, for the loader thread.
+/// The four reference batches over and over, for the loader thread. None is kept: memory for batches is the loader's.
 pub(super) struct Cycle {
     make: MakeBatch,
-    bytes_per_sample: usize,
-    samples: usize,
-    made: Vec<(Vec<u8>, Vec<u8>)>,
-    next: usize,
+    next: u32,
 }
 
 impl Cycle {
     /// Token batches.
     pub fn tokens(rows: usize, vocabulary: usize) -> Self {
-        let make = move |b, samples| {
-            let all = below(4000 + b, samples * (rows + 1), vocabulary);
-            let bytes = |by| shifted(&all, rows, by).iter().flat_map(|x| x.to_le_bytes()).collect();
-            (bytes(0), bytes(1))
-        };
-        Self::new(Box::new(make), 8 * rows)
+        Self::new(move |b, input, target| {
+            put_i64(0, input, |i| token_at(b, i, [rows, vocabulary], 0));
+            put_i64(0, target, |i| token_at(b, i, [rows, vocabulary], 1));
+        })
     }
 
-    /// Samples of `width` values in (−1, 1), and a class for each.
-    pub fn labelled(width: usize, classes: usize) -> Self {
-        let make = move |b, samples| {
-            (
-                signed_units(2000 + b, samples * width).iter().flat_map(|x| x.to_le_bytes()).collect(),
-                below(3000 + b, samples, classes).iter().flat_map(|x| x.to_le_bytes()).collect(),
-            )
-        };
-        Self::new(Box::new(make), 4 * width)
+    /// Samples of values in (−1, 1), and a class for each.
+    pub fn labelled(classes: usize) -> Self {
+        Self::new(move |b, input, target| {
+            put_f32(0, input, |i| signed_at(2000 + b, i));
+            put_i64(0, target, |i| below_at(3000 + b, i, classes));
+        })
     }
 
-    /// Images of `width` values, and noise of `noise` values, each in (−1, 1).
-    pub fn adversarial(width: usize, noise: usize) -> Self {
-        let values = |seed, n| signed_units(seed, n).iter().flat_map(|x| x.to_le_bytes()).collect();
-        let make = move |b, samples| (values(2000 + b, samples * width), values(5000 + b, samples * noise));
-        Self::new(Box::new(make), 4 * width)
+    /// Images, and noise, of values in (−1, 1).
+    pub fn adversarial() -> Self {
+        Self::new(|b, images, noise| {
+            put_f32(0, images, |i| signed_at(2000 + b, i));
+            put_f32(0, noise, |i| signed_at(5000 + b, i));
+        })
     }
 
-    fn new(make: MakeBatch, bytes_per_sample: usize) -> Self {
-        Self { make, bytes_per_sample, samples: 0, made: Vec::new(), next: 0 }
+    fn new(make: impl Fn(u32, &mut [u8], &mut [u8]) + Send + 'static) -> Self {
+        Self { make: Box::new(make), next: 0 }
     }
 }
 
 impl BatchSource for Cycle {
     fn fill(&mut self, input: &mut [u8], target: &mut [u8]) -> Result<(), String> {
-        let samples = input.len() / self.bytes_per_sample;
-        if samples != self.samples {
-            self.made = (0..4).map(|b| (self.make)(b, samples)).collect();
-            self.samples = samples;
-        }
-        let (inputs, targets) = &self.made[self.next % 4];
-        input.copy_from_slice(inputs);
-        target.copy_from_slice(targets);
-        self.next += 1;
+        (self.make)(self.next % 4, input, target);
+        self.next = self.next.wrapping_add(1);
         Ok(())
     }
 }

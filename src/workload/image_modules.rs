@@ -2,7 +2,7 @@
 
 use crate::device::DType;
 use crate::model::NameId;
-use crate::train::{Context, OpResult, RunningStatistics, Segment, Tensor};
+use crate::train::{Context, OpResult, RunningStatistics, Segment, Shape, Tensor};
 
 use super::hash::Parameters;
 
@@ -81,10 +81,11 @@ impl BatchNorm {
     pub fn make(cx: &mut Context, all: &mut Parameters, name: &str, channels: usize) -> OpResult<Self> {
         let weight = all.weight(cx, &format!("{name}.weight"), &[channels])?;
         let bias = all.bias(cx, &format!("{name}.bias"), channels)?;
+        let each = Shape::new(&[channels]);
         let running = RunningStatistics {
-            mean: cx.buffer(&format!("{name}.running_mean"), &[channels], DType::F32, 0.0)?,
-            variance: cx.buffer(&format!("{name}.running_var"), &[channels], DType::F32, 1.0)?,
-            batches: cx.buffer(&format!("{name}.num_batches_tracked"), &[], DType::I64, 0.0)?,
+            mean: cx.buffer(&format!("{name}.running_mean"), each, DType::F32, 0.0)?,
+            variance: cx.buffer(&format!("{name}.running_var"), each, DType::F32, 1.0)?,
+            batches: cx.buffer(&format!("{name}.num_batches_tracked"), Shape::new(&[]), DType::I64, 0.0)?,
         };
         Ok(Self { scope: cx.memory().name(name), weight, bias, running })
     }

@@ -2,6 +2,7 @@
 
 use crate::train::TrainError;
 
+use super::bounds::{Extent, Repeats};
 use super::error::CatalogError;
 use super::hash::Spread;
 use super::sequential::{Description, Flow, Layer, LayerKind, Sequential};
@@ -11,13 +12,13 @@ use super::sizes::{Size, Sizes};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MlpSizes {
     /// Elements of a sample.
-    pub inputs: usize,
+    pub inputs: Extent,
     /// Width of the hidden layers.
-    pub width: usize,
+    pub width: Extent,
     /// Linear layers, the head included.
-    pub depth: usize,
+    pub depth: Repeats,
     /// Classes.
-    pub classes: usize,
+    pub classes: Extent,
 }
 
 impl MlpSizes {
@@ -27,7 +28,7 @@ impl MlpSizes {
         Ok(Self {
             inputs: checked.need(Size::Seq)?,
             width: checked.need(Size::Width)?,
-            depth: checked.need(Size::Layers)?,
+            depth: checked.layers()?,
             classes: checked.need(Size::Classes)?,
         })
     }
@@ -41,16 +42,13 @@ pub fn mlp(name: &str, sizes: MlpSizes) -> Result<Sequential, TrainError> {
     let linear = |outputs| LayerKind::Linear { outputs, bias: true };
     let unnamed = |kind| Layer { name: None, kind };
     let layers = vec![unnamed(linear(sizes.width)), unnamed(LayerKind::Relu)];
-    let hidden = match sizes.depth {
-        0 => return Err(TrainError::Workload("an MLP of 0 layers makes no model; give at least 1".into())),
-        1 => None,
-        n => Some(Layer::named("hidden", LayerKind::Block { layers, residual: false, repeat: n - 1 })),
-    };
+    let hidden = Repeats::new(sizes.depth.get() - 1)
+        .map(|repeat| Layer::named("hidden", LayerKind::Block { layers, residual: false, repeat }));
     let head = Layer::named("head", linear(sizes.classes));
     Sequential::new(
         name,
         &Description {
-            input: Flow::Vector { width: sizes.inputs },
+            input: Flow::Vector { width: sizes.inputs.get() },
             layers: hidden.into_iter().chain([head]).collect(),
             spread: Spread::FanIn,
         },

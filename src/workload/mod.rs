@@ -1,6 +1,7 @@
 //! The models and their data.
 
 mod bert;
+mod bounds;
 mod catalog;
 mod churn;
 mod data;
@@ -24,6 +25,7 @@ mod vit;
 mod writing;
 
 pub use bert::bert;
+pub use bounds::{BatchSize, Extent, Padding, Repeats};
 pub use catalog::{Catalog, DEFAULT};
 pub use churn::{Churn, ChurnSizes};
 pub use data::{Data, DataKind};

@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use super::bounds::Extent;
 use super::hash::Spread;
 use super::sequential::{Description, Flow, Layer, LayerKind};
 
@@ -12,35 +13,35 @@ pub enum Input {
     /// A sequence of tokens; the model learns each next one.
     Tokens {
         /// Tokens of a sample.
-        seq: usize,
+        seq: Extent,
         /// How many different ones there are.
-        vocab: usize,
+        vocab: Extent,
     },
     /// A square image; the model learns its class.
     Image {
         /// Rows and columns.
-        side: usize,
+        side: Extent,
         /// Values of a pixel.
         #[serde(default = "colours")]
-        channels: usize,
+        channels: Extent,
     },
     /// Numbers; the model learns their class.
     Vector {
         /// How many.
-        values: usize,
+        values: Extent,
     },
 }
 
-const fn colours() -> usize {
-    3
+const fn colours() -> Extent {
+    Extent::nearest(3)
 }
 
 impl Input {
     const fn flow(self) -> Flow {
         match self {
-            Self::Tokens { seq, vocab } => Flow::Tokens { rows: seq, vocab },
-            Self::Image { side, channels } => Flow::Image { channels, side },
-            Self::Vector { values } => Flow::Vector { width: values },
+            Self::Tokens { seq, vocab } => Flow::Tokens { rows: seq.get(), vocab: vocab.get() },
+            Self::Image { side, channels } => Flow::Image { channels: channels.get(), side: side.get() },
+            Self::Vector { values } => Flow::Vector { width: values.get() },
         }
     }
 

@@ -9,6 +9,7 @@ use crate::train::{
     checkpoint,
 };
 
+use super::bounds::{Extent, MOST_OF_A_SAMPLE, Repeats};
 use super::error::CatalogError;
 use super::hash::{self, Cycle, Parameters, Spread};
 use super::image_modules::{BatchNorm, Convolution, Direction};
@@ -19,13 +20,13 @@ use super::sizes::{Size, Sizes};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResNetSizes {
     /// Blocks of each stage: 3, 4, 6, 3 make ResNet-50, 3, 8, 36, 3 ResNet-152.
-    pub stages: [usize; 4],
+    pub stages: [Repeats; 4],
     /// Classes.
-    pub classes: usize,
+    pub classes: Extent,
     /// Channels after the stem; those within a block of stage i are this times 2ⁱ.
-    pub width: usize,
+    pub width: Extent,
     /// Rows and columns of an image.
-    pub image: usize,
+    pub image: Extent,
 }
 
 impl ResNetSizes {
@@ -57,10 +58,13 @@ impl ResNet {
     /// A workload of these sizes.
     ///
     /// # Errors
-    /// [`TrainError::Workload`] for sizes of which no model can be made.
+    /// [`TrainError::Workload`] for images that no device holds.
     pub fn new(name: &str, sizes: ResNetSizes) -> Result<Self, TrainError> {
-        if [sizes.classes, sizes.width, sizes.image].contains(&0) || sizes.stages.contains(&0) {
-            return Err(TrainError::Workload("a size of 0 makes no model; give sizes of at least 1".into()));
+        let side = sizes.image.get();
+        if COLOURS * side * side > MOST_OF_A_SAMPLE {
+            return Err(TrainError::Workload(format!(
+                "an image of {side} × {side} pixels is more than any device holds; give a smaller one"
+            )));
         }
         Ok(Self { name: name.into(), sizes })
     }
@@ -72,7 +76,8 @@ impl ResNet {
     }
 
     fn sample(&self) -> [usize; 3] {
-        [COLOURS, self.sizes.image, self.sizes.image]
+        let side = self.sizes.image.get();
+        [COLOURS, side, side]
     }
 }
 
@@ -229,12 +234,13 @@ impl Workload for ResNet {
     }
 
     fn build(&self, cx: &mut Context) -> OpResult<Task> {
-        let (sizes, mut all) = (self.sizes, Parameters::new(Spread::FanIn));
-        let stem = Normed::make(cx, &mut all, ["stem", "bn"], [COLOURS, sizes.width], [7, 2, 3])?;
-        let mut blocks = Vec::with_capacity(sizes.stages.iter().sum());
-        let mut inputs = sizes.width;
-        for (stage, &count) in sizes.stages.iter().enumerate() {
-            let middle = sizes.width << stage;
+        let (stages, mut all) = (self.sizes.stages.map(Repeats::get), Parameters::new(Spread::FanIn));
+        let (width, classes) = (self.sizes.width.get(), self.sizes.classes.get());
+        let stem = Normed::make(cx, &mut all, ["stem", "bn"], [COLOURS, width], [7, 2, 3])?;
+        let mut blocks = Vec::with_capacity(stages.iter().sum());
+        let mut inputs = width;
+        for (stage, count) in stages.into_iter().enumerate() {
+            let middle = width << stage;
             for i in 0..count {
                 let stride = if stage > 0 && i == 0 { 2 } else { 1 };
                 let name = format!("blocks.{}", blocks.len());
@@ -243,7 +249,7 @@ impl Workload for ResNet {
                 inputs = middle * EXPANSION;
             }
         }
-        let head = Linear::make(cx, &mut all, "head", [inputs, sizes.classes])?;
+        let head = Linear::make(cx, &mut all, "head", [inputs, classes])?;
         all.initialise(cx)?;
         Ok(Task::Supervised(Rc::new(Network { stem, blocks, head })))
     }
@@ -254,7 +260,7 @@ impl Workload for ResNet {
 
     fn fresh_batch(&self, cx: &mut Context, batch: u32, samples: usize, _: u64) -> OpResult<Batch> {
         let [channels, height, width] = self.sample();
-        hash::labelled(cx, batch, &[samples, channels, height, width], self.sizes.classes)
+        hash::labelled(cx, batch, Shape::new(&[samples, channels, height, width]), self.sizes.classes.get())
     }
 
     fn batch_layout(&self, samples: usize) -> BatchLayout {
@@ -266,7 +272,7 @@ impl Workload for ResNet {
     }
 
     fn batch_source(&self) -> Result<Box<dyn BatchSource>, TrainError> {
-        Ok(Box::new(Cycle::labelled(self.sample().iter().product(), self.sizes.classes)))
+        Ok(Box::new(Cycle::labelled(self.sizes.classes.get())))
     }
 
     fn items_per_sample(&self) -> usize {

@@ -2,6 +2,7 @@
 
 use serde::Deserialize;
 
+use super::bounds::{Extent, Repeats};
 use super::error::CatalogError;
 
 /// Sizes; what is `None` is the workload's own.
@@ -9,25 +10,25 @@ use super::error::CatalogError;
 #[serde(deny_unknown_fields)]
 pub struct Sizes {
     /// Transformer blocks, or linear layers of an MLP with its head.
-    pub layers: Option<usize>,
+    pub layers: Option<Repeats>,
     /// Channels.
-    pub width: Option<usize>,
+    pub width: Option<Extent>,
     /// Attention heads.
-    pub heads: Option<usize>,
+    pub heads: Option<Extent>,
     /// Positions of a sequence, or values of an MLP's input.
-    pub seq: Option<usize>,
+    pub seq: Option<Extent>,
     /// Positions that the model has embeddings for; as many as `seq` unless said otherwise.
-    pub context: Option<usize>,
+    pub context: Option<Extent>,
     /// Tokens; of a model that classifies: the same as `classes`.
-    pub vocab: Option<usize>,
+    pub vocab: Option<Extent>,
     /// Classes.
-    pub classes: Option<usize>,
+    pub classes: Option<Extent>,
     /// Rows and columns of an image.
-    pub image: Option<usize>,
+    pub image: Option<Extent>,
     /// Rows and columns of a patch of an image.
-    pub patch: Option<usize>,
+    pub patch: Option<Extent>,
     /// Blocks of each stage of a ResNet.
-    pub stages: Option<[usize; 4]>,
+    pub stages: Option<[Repeats; 4]>,
 }
 
 /// A size of a model.
@@ -110,7 +111,16 @@ impl Sizes {
 
     fn get(&self, size: Size) -> Option<usize> {
         match size {
-            Size::Layers => self.layers,
+            Size::Layers => self.layers.map(Repeats::get),
+            Size::Stages => self.stages.map(|stages| stages.into_iter().map(Repeats::get).sum()),
+            _ => self.extent(size).map(Extent::get),
+        }
+    }
+
+    /// Those that are no numbers of layers.
+    const fn extent(&self, size: Size) -> Option<Extent> {
+        match size {
+            Size::Layers | Size::Stages => None,
             Size::Width => self.width,
             Size::Heads => self.heads,
             Size::Seq => self.seq,
@@ -119,7 +129,6 @@ impl Sizes {
             Size::Classes => self.classes,
             Size::Image => self.image,
             Size::Patch => self.patch,
-            Size::Stages => self.stages.map(|stages| stages.iter().sum()),
         }
     }
 
@@ -153,15 +162,23 @@ impl Checked<'_> {
     ///
     /// # Errors
     /// It is not.
-    pub fn need(&self, size: Size) -> Result<usize, CatalogError> {
-        self.sizes.get(size).ok_or_else(|| missing(self.workload, size.word()))
+    pub fn need(&self, size: Size) -> Result<Extent, CatalogError> {
+        self.sizes.extent(size).ok_or_else(|| missing(self.workload, size.word()))
+    }
+
+    /// How many layers there are.
+    ///
+    /// # Errors
+    /// It is not said.
+    pub fn layers(&self) -> Result<Repeats, CatalogError> {
+        self.sizes.layers.ok_or_else(|| missing(self.workload, "layers"))
     }
 
     /// The stages.
     ///
     /// # Errors
     /// There are none.
-    pub fn stages(&self) -> Result<[usize; 4], CatalogError> {
+    pub fn stages(&self) -> Result<[Repeats; 4], CatalogError> {
         self.sizes.stages.ok_or_else(|| missing(self.workload, "stages"))
     }
 }
@@ -176,18 +193,19 @@ mod tests {
 
     #[test]
     fn a_context_follows_its_sequence_length() {
-        let own = Sizes { seq: Some(32), context: Some(64), ..Sizes::default() };
-        assert_eq!(Sizes { seq: Some(16), ..Sizes::default() }.or(own).context, None);
-        assert_eq!(Sizes::default().or(own).context, Some(64));
+        let extent = |n| Some(Extent::nearest(n));
+        let own = Sizes { seq: extent(32), context: extent(64), ..Sizes::default() };
+        assert_eq!(Sizes { seq: extent(16), ..Sizes::default() }.or(own).context, None);
+        assert_eq!(Sizes::default().or(own).context, extent(64));
     }
 
     #[test]
     fn sizes_that_a_model_lacks_are_refused_by_name() {
-        let sizes = Sizes { width: Some(4), heads: Some(2), ..Sizes::default() };
+        let sizes = Sizes { width: Some(Extent::nearest(4)), heads: Some(Extent::nearest(2)), ..Sizes::default() };
         let error = sizes.only("mlp", &[Size::Layers, Size::Width]).err().unwrap().to_string();
         assert_eq!(error, "mlp has no size 'heads'; leave it out (its sizes: layers, width)");
         let checked = sizes.only("gpt", &[Size::Heads, Size::Width, Size::Seq]).unwrap();
-        assert_eq!(checked.need(Size::Width).unwrap(), 4);
+        assert_eq!(checked.need(Size::Width).unwrap().get(), 4);
         assert!(checked.need(Size::Seq).is_err());
     }
 }

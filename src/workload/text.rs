@@ -1,12 +1,13 @@
 //! Text to train on: a file of any size, or vramlab's own source.
 
 use std::fs::File;
-use std::path::Path;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use memmap2::Mmap;
-
 use super::random::Random;
+use crate::given::{FileError, open_file};
 use crate::train::{BatchSource, TrainError};
 
 /// Parts of vramlab's source, long enough that a small model does not learn them by heart in a minute.
@@ -32,8 +33,16 @@ const SOURCE: [&str; 14] = [
 pub enum Text {
     /// In memory.
     Embedded(Arc<[u8]>),
-    /// A file; the system reads the parts that are used.
-    Mapped(Arc<Mmap>),
+    /// In a file, of which only what is used is read. (Not mapped: who shortens a mapped file ends its readers.)
+    File(Arc<TextFile>),
+}
+
+/// A file, and its length when it was opened.
+#[derive(Debug)]
+pub struct TextFile {
+    path: PathBuf,
+    file: File,
+    len: usize,
 }
 
 impl Text {
@@ -46,26 +55,43 @@ impl Text {
     /// The bytes of a file.
     ///
     /// # Errors
-    /// [`TrainError::Data`] when it can't be opened or mapped.
-    pub fn open(path: &Path) -> Result<Self, TrainError> {
-        let refused = |error: std::io::Error| TrainError::Data(format!("{}: {error}", path.display()));
-        let file = File::open(path).map_err(refused)?;
-        if !file.metadata().map_err(refused)?.is_file() {
-            return Err(TrainError::Data(format!("{} is no file", path.display())));
-        }
-        // SAFETY: the map is only read. Another program that truncates the file meanwhile ends this one with a bus
-        // error, as it would end every program that maps files.
-        #[expect(unsafe_code, reason = "mapping a file has no safe form")]
-        let map = unsafe { Mmap::map(&file) }.map_err(refused)?;
-        Ok(Self::Mapped(Arc::new(map)))
+    /// [`FileError`] when it is none, or can't be opened.
+    pub fn open(path: &Path) -> Result<Self, FileError> {
+        let (file, metadata) = open_file(path)?;
+        let len = usize::try_from(metadata.len()).unwrap_or(usize::MAX);
+        Ok(Self::File(Arc::new(TextFile { path: path.to_owned(), file, len })))
     }
 
-    /// All of it.
+    /// How many bytes it has.
     #[must_use]
-    pub fn bytes(&self) -> &[u8] {
+    pub fn len(&self) -> usize {
         match self {
-            Self::Embedded(bytes) => bytes,
-            Self::Mapped(map) => map,
+            Self::Embedded(bytes) => bytes.len(),
+            Self::File(file) => file.len,
+        }
+    }
+
+    /// It has none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Fills `to` with the bytes from `start` on.
+    ///
+    /// # Errors
+    /// A sentence, where there are none: somebody has shortened the file since it was opened.
+    fn read(&self, start: usize, to: &mut [u8]) -> Result<(), String> {
+        match self {
+            Self::Embedded(bytes) => {
+                let window = start.checked_add(to.len()).and_then(|end| bytes.get(start..end));
+                to.copy_from_slice(window.ok_or("the text has ended")?);
+                Ok(())
+            }
+            Self::File(text) => text.file.read_exact_at(to, start as u64).map_err(|error| match error.kind() {
+                io::ErrorKind::UnexpectedEof => format!("{} has become shorter", text.path.display()),
+                _ => format!("{} can't be read any more ({error})", text.path.display()),
+            }),
         }
     }
 }
@@ -74,7 +100,7 @@ impl Text {
 #[derive(Debug)]
 pub(super) struct Windows {
     text: Text,
-    seq: usize,
+    window: Vec<u8>,
     random: Random,
 }
 
@@ -82,23 +108,23 @@ impl Windows {
     /// # Errors
     /// [`TrainError::Data`] when the text is shorter than one window.
     pub fn new(text: Text, seq: usize, seed: u64) -> Result<Self, TrainError> {
-        let len = text.bytes().len();
+        let len = text.len();
         if len <= seq {
             return Err(TrainError::Data(format!("{len} bytes of text are too few for sequences of {seq}")));
         }
-        Ok(Self { text, seq, random: Random::new(seed) })
+        Ok(Self { text, window: vec![0; seq + 1], random: Random::new(seed) })
     }
 }
 
 impl BatchSource for Windows {
     fn fill(&mut self, input: &mut [u8], target: &mut [u8]) -> Result<(), String> {
-        let text = self.text.bytes();
-        let rows = input.chunks_exact_mut(8 * self.seq).zip(target.chunks_exact_mut(8 * self.seq));
+        let seq = self.window.len() - 1;
+        let rows = input.chunks_exact_mut(8 * seq).zip(target.chunks_exact_mut(8 * seq));
         for (input, target) in rows {
-            let start = self.random.below(text.len() - self.seq);
-            let window = &text[start..=start + self.seq];
+            let start = self.random.below(self.text.len() - seq);
+            self.text.read(start, &mut self.window)?;
             let tokens = input.chunks_exact_mut(8).zip(target.chunks_exact_mut(8));
-            for ((input, target), pair) in tokens.zip(window.windows(2)) {
+            for ((input, target), pair) in tokens.zip(self.window.windows(2)) {
                 input.copy_from_slice(&i64::from(pair[0]).to_le_bytes());
                 target.copy_from_slice(&i64::from(pair[1]).to_le_bytes());
             }
@@ -131,16 +157,40 @@ mod tests {
 
     #[test]
     fn the_embedded_text_is_long_enough_to_learn_from() {
-        assert!(Text::source().bytes().len() > 60_000, "{}", Text::source().bytes().len());
+        assert!(Text::source().len() > 60_000, "{}", Text::source().len());
     }
 
     #[test]
-    fn a_file_is_mapped_and_a_folder_refused() {
+    fn a_file_gives_the_windows_that_its_text_in_memory_gives() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("text");
-        std::fs::write(&path, "hello").unwrap();
-        assert_eq!(Text::open(&path).unwrap().bytes(), b"hello");
+        let bytes: Vec<u8> = (0..=255).cycle().take(10_000).collect();
+        std::fs::write(&path, &bytes).unwrap();
+        let batch = |text| {
+            let (mut input, mut target) = (vec![0; 8 * 16 * 9], vec![0; 8 * 16 * 9]);
+            Windows::new(text, 16, 7).unwrap().fill(&mut input, &mut target).unwrap();
+            (input, target)
+        };
+        assert_eq!(batch(Text::open(&path).unwrap()), batch(Text::Embedded(bytes.into())));
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
         assert!(Text::open(folder.path()).is_err());
         assert!(Text::open(&folder.path().join("missing")).is_err());
+    }
+
+    #[test]
+    fn a_file_that_becomes_shorter_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("text");
+        std::fs::write(&path, [b'x'; 1000]).unwrap();
+        let mut windows = Windows::new(Text::open(&path).unwrap(), 16, 7).unwrap();
+        let (mut input, mut target) = (vec![0; 8 * 16], vec![0; 8 * 16]);
+        windows.fill(&mut input, &mut target).unwrap();
+        File::options().write(true).open(&path).unwrap().set_len(3).unwrap();
+        let told = windows.fill(&mut input, &mut target).unwrap_err();
+        assert!(told.ends_with("text has become shorter"), "{told}");
     }
 }

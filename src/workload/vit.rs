@@ -2,6 +2,7 @@
 
 use crate::train::TrainError;
 
+use super::bounds::{Extent, Repeats};
 use super::error::CatalogError;
 use super::hash::Spread;
 use super::sequential::{Description, Flow, Layer, LayerKind, Sequential};
@@ -11,17 +12,17 @@ use super::sizes::{Size, Sizes};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VitSizes {
     /// Pixels along each side of an image.
-    pub image: usize,
+    pub image: Extent,
     /// Pixels along each side of a patch; they divide the image's.
-    pub patch: usize,
+    pub patch: Extent,
     /// Width of the residual stream.
-    pub width: usize,
+    pub width: Extent,
     /// Blocks.
-    pub layers: usize,
+    pub layers: Repeats,
     /// Attention heads; they divide the width.
-    pub heads: usize,
+    pub heads: Extent,
     /// Classes.
-    pub classes: usize,
+    pub classes: Extent,
 }
 
 impl VitSizes {
@@ -33,7 +34,7 @@ impl VitSizes {
             image: checked.need(Size::Image)?,
             patch: checked.need(Size::Patch)?,
             width: checked.need(Size::Width)?,
-            layers: checked.need(Size::Layers)?,
+            layers: checked.layers()?,
             heads: checked.need(Size::Heads)?,
             classes: checked.need(Size::Classes)?,
         })
@@ -56,7 +57,7 @@ pub fn vit(name: &str, sizes: VitSizes) -> Result<Sequential, TrainError> {
     Sequential::new(
         name,
         &Description {
-            input: Flow::Image { channels: 3, side: image },
+            input: Flow::Image { channels: 3, side: image.get() },
             layers: layers.into_iter().map(|(name, kind)| Layer::named(name, kind)).collect(),
             spread: Spread::Transformer,
         },

@@ -30,10 +30,10 @@ fn last_logits(cx: &mut Context, model: &dyn Model, tokens: &[i64], vocab: usize
     let bytes: Vec<u8> = tokens.iter().flat_map(|token| token.to_le_bytes()).collect();
     memory.write(&input, &bytes)?;
     let logits = model.forward(cx, &input, false)?;
-    let mut bytes = vec![0; 4 * logits.numel()];
-    memory.read(&logits, &mut bytes)?;
-    let last = &bytes[bytes.len() - 4 * vocab..];
-    Ok(last.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
+    let last = logits.window(Shape::new(&[vocab]), logits.numel() - vocab);
+    let mut bytes = vec![0; 4 * vocab];
+    memory.read(&last, &mut bytes)?;
+    Ok(bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
 }
 
 /// A token drawn from the softmax of `logits` at [`TEMPERATURE`]: the one at which `u` in [0, 1) falls.

@@ -15,35 +15,41 @@ use vramlab::train::{
 };
 use vramlab::units::Bytes;
 use vramlab::workload::{
-    Dcgan, InferenceMode, InferencePlan, LanguageSizes, MlpSizes, Models, ResNet, ResNetSizes, VitSizes, bert, gpt,
-    mlp, vit,
+    Dcgan, Extent, InferenceMode, InferencePlan, LanguageSizes, MlpSizes, Models, Repeats, ResNet, ResNetSizes,
+    VitSizes, bert, gpt, mlp, vit,
 };
 
 /// The workload `name` and its batch.
 pub fn workload(name: &str) -> (Box<dyn Workload>, usize) {
-    let language =
-        |vocab, context, width, layers, heads| LanguageSizes { vocab, context, seq: context, width, layers, heads };
+    let (size, count) = (Extent::nearest, Repeats::nearest);
+    let language = |[vocab, context, seq, width, heads]: [usize; 5], layers| {
+        let [vocab, context, seq, width, heads] = [vocab, context, seq, width, heads].map(size);
+        LanguageSizes { vocab, context, seq, width, layers: count(layers), heads }
+    };
     let gpt = |vocab, context, width, layers, heads, batch, seq| {
-        let sizes = LanguageSizes { seq, ..language(vocab, context, width, layers, heads) };
+        let sizes = language([vocab, context, seq, width, heads], layers);
         (Box::new(gpt(name, sizes).unwrap()) as Box<dyn Workload>, batch)
     };
     let bert = |vocab, context, width, layers, heads, batch, seq| {
-        let sizes = LanguageSizes { seq, ..language(vocab, context, width, layers, heads) };
+        let sizes = language([vocab, context, seq, width, heads], layers);
         (Box::new(bert(name, sizes).unwrap()) as Box<dyn Workload>, batch)
     };
     let mlp = |inputs, width, depth, classes, batch| {
-        let sizes = MlpSizes { inputs, width, depth, classes };
+        let [inputs, width, classes] = [inputs, width, classes].map(size);
+        let sizes = MlpSizes { inputs, width, depth: count(depth), classes };
         (Box::new(mlp(name, sizes).unwrap()) as Box<dyn Workload>, batch)
     };
     let vit = |image, patch, width, layers, heads, classes, batch| {
-        let sizes = VitSizes { image, patch, width, layers, heads, classes };
+        let [image, patch, width, heads, classes] = [image, patch, width, heads, classes].map(size);
+        let sizes = VitSizes { image, patch, width, layers: count(layers), heads, classes };
         (Box::new(vit(name, sizes).unwrap()) as Box<dyn Workload>, batch)
     };
-    let resnet = |stages, classes, width, batch, image| {
-        let sizes = ResNetSizes { stages, classes, width, image };
+    let resnet = |stages: [usize; 4], classes, width, batch, image| {
+        let [classes, width, image] = [classes, width, image].map(size);
+        let sizes = ResNetSizes { stages: stages.map(count), classes, width, image };
         (Box::new(ResNet::new(name, sizes).unwrap()) as Box<dyn Workload>, batch)
     };
-    let dcgan = |width, batch| (Box::new(Dcgan::new(name, width).unwrap()) as Box<dyn Workload>, batch);
+    let dcgan = |width, batch| (Box::new(Dcgan::new(name, size(width))) as Box<dyn Workload>, batch);
     match name {
         "vit-mini" => vit(32, 8, 32, 2, 4, 10, 4),
         "vit-odd" => vit(48, 8, 48, 3, 6, 7, 5),

@@ -10,3 +10,4 @@ mod harness;
 mod image_gradients;
 mod images;
 mod optimizers;
+mod parts;

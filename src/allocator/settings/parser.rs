@@ -3,7 +3,9 @@
 //! PyTorch reads the string twice: first the keys that all its back ends share, then those of the CUDA allocator. Each
 //! pass steps over the keys of the other. It only asks for *some* word where a colon or comma belongs.
 
-use super::tokens::{self, NotANumber};
+use std::borrow::Cow;
+
+use super::tokens::{self, NotANumber, Words};
 use super::{INTERVALS, RoundupTable, Settings, SettingsError};
 use crate::allocator::rounding::MIN_LARGE_ALLOC;
 use crate::units::{Bytes, MIB};
@@ -60,17 +62,19 @@ pub(super) fn apply_common(settings: &mut Settings, text: &str) -> Result<(), Se
     settings.roundup_power2_divisions = RoundupTable::default();
     settings.garbage_collection_threshold = 0.0;
     text.clone_into(&mut settings.text);
-    let words = tokens::tokenize(text);
 
     // Other sizes are checked against this one, wherever it stands.
-    for at in (0..words.len()).filter(|&at| words[at] == LARGE_SEGMENT) {
-        let mut value = Cursor { words: &words, at };
-        settings.large_segment_size =
-            value.mebibytes(LARGE_SEGMENT, MIN_LARGE_ALLOC / MIB + 1, "a number of MiB above 10")?;
+    let mut words = Words::of(text);
+    while let Some(word) = words.next() {
+        if word == LARGE_SEGMENT {
+            let mut value = Cursor { words: words.clone() };
+            settings.large_segment_size =
+                value.mebibytes(LARGE_SEGMENT, MIN_LARGE_ALLOC / MIB + 1, "a number of MiB above 10")?;
+        }
     }
     settings.max_non_split_rounding = settings.large_segment_size;
 
-    each_setting(&words, |key, value| {
+    each_setting(text, |key, value| {
         match canonical(key) {
             MAX_SPLIT => settings.max_split_size = value.at_least_a_segment(MAX_SPLIT, settings.large_segment_size)?,
             MAX_NON_SPLIT => {
@@ -85,7 +89,7 @@ pub(super) fn apply_common(settings: &mut Settings, text: &str) -> Result<(), Se
             EXPANDABLE => settings.expandable_segments = value.boolean(EXPANDABLE)?,
             BACKGROUND_THREADS => settings.pinned_use_background_threads = value.boolean(BACKGROUND_THREADS)?,
             known if KEYS.contains(&known) => value.skip(known)?,
-            _ => return Err(SettingsError::UnknownKey { key: key.to_owned() }),
+            _ => return Err(SettingsError::UnknownKey { key: shown(key) }),
         }
         Ok(())
     })
@@ -93,8 +97,7 @@ pub(super) fn apply_common(settings: &mut Settings, text: &str) -> Result<(), Se
 
 /// Second pass: the keys of the CUDA allocator.
 pub(super) fn apply_cuda(settings: &mut Settings, text: &str) -> Result<(), SettingsError> {
-    let words = tokens::tokenize(text);
-    each_setting(&words, |key, value| {
+    each_setting(text, |key, value| {
         match canonical(key) {
             FRACTION => {
                 settings.per_process_memory_fraction =
@@ -121,54 +124,46 @@ pub(super) fn apply_cuda(settings: &mut Settings, text: &str) -> Result<(), Sett
     })
 }
 
-/// Calls `read` for each key, with a cursor that stands on it and is moved to the last word of its value.
+/// Calls `read` for each key, with a cursor that stands behind it and is moved behind its value.
 fn each_setting(
-    words: &[String],
+    text: &str,
     mut read: impl FnMut(&str, &mut Cursor<'_>) -> Result<(), SettingsError>,
 ) -> Result<(), SettingsError> {
-    let mut cursor = Cursor { words, at: 0 };
-    while cursor.at < words.len() {
-        read(&words[cursor.at], &mut cursor)?;
-        cursor.at += 2; // over the value's last word and whatever stands for the comma
+    let mut cursor = Cursor { words: Words::of(text) };
+    while let Some(key) = cursor.words.next() {
+        read(&key, &mut cursor)?;
+        cursor.words.next(); // whatever stands for the comma
     }
     Ok(())
 }
 
-/// A place in the words.
+/// A place between the words.
 struct Cursor<'a> {
-    words: &'a [String],
-    at: usize,
+    words: Words<'a>,
 }
 
 impl<'a> Cursor<'a> {
-    /// Moves on by one word.
-    fn next(&mut self, key: &str) -> Result<&'a str, SettingsError> {
-        self.at += 1;
-        self.words.get(self.at).map(String::as_str).ok_or_else(|| SettingsError::MissingValue { key: key.to_owned() })
+    /// The next word.
+    fn next(&mut self, key: &str) -> Result<Cow<'a, str>, SettingsError> {
+        self.words.next().ok_or_else(|| SettingsError::MissingValue { key: shown(key) })
     }
 
-    /// Moves over the colon to the value.
-    fn value(&mut self, key: &str) -> Result<&'a str, SettingsError> {
+    /// The word behind the colon.
+    fn value(&mut self, key: &str) -> Result<Cow<'a, str>, SettingsError> {
         self.next(key)?;
         self.next(key)
     }
 
     /// Moves over the value, a list or a single word.
     fn skip(&mut self, key: &str) -> Result<(), SettingsError> {
-        if self.value(key)? == "[" {
-            self.at += 1;
-            while self.words.get(self.at).is_some_and(|word| word != "]") {
-                self.at += 1;
-            }
-            if self.at >= self.words.len() {
-                return Err(SettingsError::UnclosedList { key: key.to_owned() });
-            }
+        if self.value(key)? == "[" && !self.words.any(|word| word == "]") {
+            return Err(SettingsError::UnclosedList { key: shown(key) });
         }
         Ok(())
     }
 
     fn boolean(&mut self, key: &'static str) -> Result<bool, SettingsError> {
-        match self.value(key)? {
+        match &*self.value(key)? {
             "True" => Ok(true),
             "False" => Ok(false),
             other => Err(refused(key, other, "True or False")),
@@ -177,17 +172,17 @@ impl<'a> Cursor<'a> {
 
     fn number(&mut self, key: &'static str, allowed: fn(f64) -> bool, what: &str) -> Result<f64, SettingsError> {
         let word = self.value(key)?;
-        match tokens::leading_float(word) {
+        match tokens::leading_float(&word) {
             Ok(n) if allowed(n) => Ok(n),
-            Ok(_) | Err(NotANumber::NoDigits) => Err(refused(key, word, what)),
-            Err(NotANumber::TooLarge) => Err(too_large(key, word, what)),
+            Ok(_) | Err(NotANumber::NoDigits) => Err(refused(key, &word, what)),
+            Err(NotANumber::TooLarge) => Err(too_large(key, &word, what)),
         }
     }
 
     fn integer(&mut self, key: &'static str, allowed: impl Fn(u64) -> bool, what: &str) -> Result<u64, SettingsError> {
         let word = self.value(key)?;
-        let n = integer(key, word, what)?;
-        if allowed(n) { Ok(n) } else { Err(refused(key, word, what)) }
+        let n = integer(key, &word, what)?;
+        if allowed(n) { Ok(n) } else { Err(refused(key, &word, what)) }
     }
 
     /// A number of MiB; one too large for 64 bits of bytes is cut down to what fits.
@@ -202,7 +197,7 @@ impl<'a> Cursor<'a> {
     }
 
     fn backend(&mut self) -> Result<(), SettingsError> {
-        match self.value(BACKEND)? {
+        match &*self.value(BACKEND)? {
             "native" => Ok(()),
             value @ "cudaMallocAsync" => Err(SettingsError::OtherBackend { value: value.to_owned() }),
             other => Err(refused(BACKEND, other, "native or cudaMallocAsync")),
@@ -215,9 +210,9 @@ impl<'a> Cursor<'a> {
         const INTERVAL: &str = "powers of two (in MiB) or > as intervals";
         let word = self.value(ROUNDUP)?;
         if word != "[" {
-            let divisions = integer(ROUNDUP, word, DIVISIONS)?;
+            let divisions = integer(ROUNDUP, &word, DIVISIONS)?;
             if !divisions.is_power_of_two() {
-                return Err(refused(ROUNDUP, word, "a power of two, or a list"));
+                return Err(refused(ROUNDUP, &word, "a power of two, or a list"));
             }
             table.0 = [divisions; INTERVALS];
             return Ok(());
@@ -225,24 +220,23 @@ impl<'a> Cursor<'a> {
         let mut first = true;
         let mut last = 0;
         loop {
-            self.at += 1;
-            let Some(interval) = self.words.get(self.at) else {
+            let Some(interval) = self.words.next() else {
                 return Err(SettingsError::UnclosedList { key: ROUNDUP.to_owned() });
             };
             if interval == "]" {
                 return Ok(());
             }
             let word = self.value(ROUNDUP)?;
-            let divisions = integer(ROUNDUP, word, DIVISIONS)?;
+            let divisions = integer(ROUNDUP, &word, DIVISIONS)?;
             if divisions != 0 && !divisions.is_power_of_two() {
-                return Err(refused(ROUNDUP, word, DIVISIONS));
+                return Err(refused(ROUNDUP, &word, DIVISIONS));
             }
             if interval == ">" {
                 table.0[last + 1..].fill(divisions);
             } else {
-                let mebibytes = integer(ROUNDUP, interval, INTERVAL)?;
+                let mebibytes = integer(ROUNDUP, &interval, INTERVAL)?;
                 if !mebibytes.is_power_of_two() {
-                    return Err(refused(ROUNDUP, interval, INTERVAL));
+                    return Err(refused(ROUNDUP, &interval, INTERVAL));
                 }
                 last = (mebibytes.ilog2() as usize).min(INTERVALS - 1);
                 if std::mem::take(&mut first) {
@@ -250,8 +244,8 @@ impl<'a> Cursor<'a> {
                 }
                 table.0[last] = divisions;
             }
-            if self.words.get(self.at + 1).is_none_or(|word| word != "]") {
-                self.at += 1; // whatever stands for the comma
+            if self.words.clone().next().is_none_or(|word| word != "]") {
+                self.words.next(); // whatever stands for the comma
             }
         }
     }
@@ -265,9 +259,18 @@ fn integer(key: &'static str, word: &str, what: &str) -> Result<u64, SettingsErr
 }
 
 fn refused(key: &'static str, value: &str, allowed: &str) -> SettingsError {
-    SettingsError::Refused { key, value: value.to_owned(), allowed: allowed.to_owned() }
+    SettingsError::Refused { key, value: shown(value), allowed: allowed.to_owned() }
 }
 
 fn too_large(key: &'static str, value: &str, allowed: &str) -> SettingsError {
-    SettingsError::TooLarge { key, value: value.to_owned(), allowed: allowed.to_owned() }
+    SettingsError::TooLarge { key, value: shown(value), allowed: allowed.to_owned() }
+}
+
+/// A word as messages show it: no longer than anybody would write.
+fn shown(word: &str) -> String {
+    const LONGEST: usize = 60;
+    match word.char_indices().nth(LONGEST) {
+        Some((end, _)) => format!("{}…", &word[..end]),
+        None => word.to_owned(),
+    }
 }

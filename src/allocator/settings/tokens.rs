@@ -1,23 +1,48 @@
 //! The configuration string cut into words, and the numbers in them, both read as C++ does.
 
-/// The words of a configuration string: white space is dropped wherever it stands, `, : [ ]` are words of their own.
-pub(super) fn tokenize(text: &str) -> Vec<String> {
-    let mut words = Vec::new();
-    let mut word = String::new();
-    for c in text.chars() {
-        if matches!(c, ',' | ':' | '[' | ']') {
-            if !word.is_empty() {
-                words.push(std::mem::take(&mut word));
-            }
-            words.push(c.to_string());
-        } else if !c.is_ascii_whitespace() && c != '\x0b' {
-            word.push(c);
+use std::borrow::Cow;
+
+/// The words of a configuration string, one at a time: white space is dropped wherever it stands, `, : [ ]` are words of
+/// their own.
+#[derive(Clone, Debug)]
+pub(super) struct Words<'a> {
+    rest: &'a str,
+}
+
+impl<'a> Words<'a> {
+    pub(super) const fn of(text: &'a str) -> Self {
+        Self { rest: text }
+    }
+}
+
+impl<'a> Iterator for Words<'a> {
+    type Item = Cow<'a, str>;
+
+    fn next(&mut self) -> Option<Cow<'a, str>> {
+        let text = self.rest.trim_start_matches(is_space);
+        let end = match text.find(is_mark) {
+            // Marks are one byte long.
+            Some(0) => 1,
+            Some(end) => end,
+            None => text.len(),
+        };
+        let (word, rest) = text.split_at(end);
+        self.rest = rest;
+        let word = word.trim_end_matches(is_space);
+        match word {
+            "" => None,
+            _ if word.contains(is_space) => Some(word.chars().filter(|c| !is_space(*c)).collect()),
+            _ => Some(Cow::Borrowed(word)),
         }
     }
-    if !word.is_empty() {
-        words.push(word);
-    }
-    words
+}
+
+const fn is_mark(c: char) -> bool {
+    matches!(c, ',' | ':' | '[' | ']')
+}
+
+const fn is_space(c: char) -> bool {
+    c.is_ascii_whitespace() || c == '\x0b'
 }
 
 /// Why a word is no number.
@@ -46,14 +71,41 @@ pub(super) fn leading_integer(word: &str) -> Result<u64, NotANumber> {
 
 /// The decimal number that `word` begins with, as C++'s `stod` reads it; the rest is ignored.
 pub(super) fn leading_float(word: &str) -> Result<f64, NotANumber> {
-    let end = (1..=word.len())
-        .rev()
-        .filter(|&end| word.is_char_boundary(end))
-        .find(|&end| word[..end].parse::<f64>().is_ok())
-        .ok_or(NotANumber::NoDigits)?;
-    let value: f64 = word[..end].parse().map_err(|_| NotANumber::NoDigits)?;
-    let spelled_out = word[..end].bytes().all(|c| c.is_ascii_alphabetic() || matches!(c, b'+' | b'-'));
+    let number = &word[..float_length(word.as_bytes())];
+    let value: f64 = number.parse().map_err(|_| NotANumber::NoDigits)?;
+    let spelled_out = number.bytes().all(|c| c.is_ascii_alphabetic() || matches!(c, b'+' | b'-'));
     if value.is_infinite() && !spelled_out { Err(NotANumber::TooLarge) } else { Ok(value) }
+}
+
+/// How many bytes of `word` are a number.
+fn float_length(word: &[u8]) -> usize {
+    let digits = |from: usize| word[from..].iter().take_while(|c| c.is_ascii_digit()).count();
+    let sign = |at: usize| usize::from(matches!(word.get(at), Some(b'+' | b'-')));
+    let start = sign(0);
+    for name in ["infinity", "inf", "nan"] {
+        let end = start + name.len();
+        if word.get(start..end).is_some_and(|letters| letters.eq_ignore_ascii_case(name.as_bytes())) {
+            return end;
+        }
+    }
+    let whole = digits(start);
+    let mut end = start + whole;
+    if word.get(end) == Some(&b'.') {
+        let fraction = digits(end + 1);
+        if whole + fraction == 0 {
+            return 0;
+        }
+        end += 1 + fraction;
+    } else if whole == 0 {
+        return 0;
+    }
+    if matches!(word.get(end), Some(b'e' | b'E')) {
+        let exponent = end + 1 + sign(end + 1);
+        if exponent <= word.len() && digits(exponent) > 0 {
+            end = exponent + digits(exponent);
+        }
+    }
+    end
 }
 
 #[cfg(test)]
@@ -62,8 +114,10 @@ mod tests {
 
     #[test]
     fn white_space_is_dropped_even_inside_words() {
-        assert_eq!(tokenize(" a b : [ 1\t:2 ] ,"), ["ab", ":", "[", "1", ":", "2", "]", ","]);
-        assert!(tokenize(" \n").is_empty());
+        let words = |text| Words::of(text).collect::<Vec<_>>();
+        assert_eq!(words(" a b : [ 1\t:2 ] ,"), ["ab", ":", "[", "1", ":", "2", "]", ","]);
+        assert_eq!(words("é\x0bè:,\u{a0}"), ["éè", ":", ",", "\u{a0}"]);
+        assert!(words(" \n").is_empty());
     }
 
     #[test]
@@ -83,6 +137,21 @@ mod tests {
         assert_eq!(leading_float("5e-1e"), Ok(0.5));
         assert_eq!(leading_float("1e999"), Err(NotANumber::TooLarge));
         assert_eq!(leading_float("x"), Err(NotANumber::NoDigits));
-        assert_eq!(leading_float("inf"), Ok(f64::INFINITY));
+        for (word, value) in [("inf", f64::INFINITY), ("-INFINITYx", f64::NEG_INFINITY), ("infinit", f64::INFINITY)] {
+            assert_eq!(leading_float(word), Ok(value));
+        }
+        for (word, value) in [("1.", 1.0), ("1e", 1.0), ("1e+", 1.0), ("1.5e+1e", 15.0), ("+.5", 0.5), ("1.2.3", 1.2)] {
+            assert_eq!(leading_float(word), Ok(value), "{word}");
+        }
+        for word in ["", ".", "+", "-.", "e5", ".e1", "é"] {
+            assert_eq!(leading_float(word), Err(NotANumber::NoDigits), "{word}");
+        }
+    }
+
+    #[test]
+    fn a_long_word_is_read_once() {
+        // Looked at again for every end that the number may have, this takes hours.
+        let digits = "1".repeat(1 << 20);
+        assert_eq!(leading_float(&format!("0.{digits}x{digits}x")), Ok(1.0 / 9.0));
     }
 }

@@ -32,6 +32,19 @@ fn four_divisions_round_large_requests_to_quarters() {
     }
 }
 
+/// As the released allocator does.
+#[test]
+fn divisions_that_overflow_round_to_powers_of_two() {
+    for (divisions, rounded) in
+        [(1_u64 << 63, [1024, MIB, 4 * MIB]), (1 << 55, [1024, MIB, 4 * MIB]), (1 << 54, [1024, 700_416, 3_000_320])]
+    {
+        let table = Settings::parse(&format!("roundup_power2_divisions:{divisions}")).unwrap().roundup_power2_divisions;
+        for (asked, rounded) in [(1000, rounded[0]), (700_000, rounded[1]), (3_000_000, rounded[2]), (512, 512)] {
+            assert_eq!(round(Bytes(asked), &table), Bytes(rounded), "{asked} under {divisions}");
+        }
+    }
+}
+
 #[test]
 fn segments_follow_the_rounded_size() {
     let large = Bytes::mib(20);

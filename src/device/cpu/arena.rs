@@ -1,7 +1,8 @@
 //! Device memory of the processor device: anonymous mappings under a limit.
 //!
-//! Device addresses are those that a GPU's driver would hand out, so that the allocator decides as it would there; each segment is a mapping of its own, found by its device address. Memory given back goes back to
-//! the operating system.
+//! Device addresses are those that a GPU's driver would hand out, so that the allocator decides as it would there; each
+//! segment is a mapping of its own, found by its device address. Memory given back goes back to the operating system, and
+//! to the account of the host's memory that it was taken from.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -10,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::copies::CopyState;
 use crate::allocator::{DeviceMemory, EventToken, OutOfDeviceMemory, SegmentSource, SimulatedDriver};
 use crate::device::mapping::Mapping;
+use crate::device::{Charge, HostAccount};
 use crate::units::{Address, Bytes, StreamId};
 
 /// Which bytes of a region are backed by memory.
@@ -23,6 +25,8 @@ enum Backing {
 struct Region {
     mapping: Mapping,
     backing: Backing,
+    /// Of what is backed.
+    charge: Charge,
 }
 
 impl Region {
@@ -45,6 +49,7 @@ pub(super) struct Arena {
     /// Decides addresses and keeps the limit.
     driver: SimulatedDriver,
     copies: Arc<CopyState>,
+    account: HostAccount,
 }
 
 /// The arena as the device, its copy thread and the allocator share it.
@@ -56,8 +61,14 @@ pub(super) fn lock(arena: &SharedArena) -> MutexGuard<'_, Arena> {
 }
 
 impl Arena {
-    pub(super) fn new(limit: Bytes, copies: Arc<CopyState>) -> Self {
-        Self { regions: BTreeMap::new(), driver: SimulatedDriver::new(limit, Bytes::ZERO), copies }
+    pub(super) fn new(limit: Bytes, copies: Arc<CopyState>, account: HostAccount) -> Self {
+        Self { regions: BTreeMap::new(), driver: SimulatedDriver::new(limit, Bytes::ZERO), copies, account }
+    }
+
+    /// What the driver of such a device would tell: no more is free than the host has.
+    fn memory(&self) -> DeviceMemory {
+        let memory = self.driver.memory();
+        DeviceMemory { free: memory.free.min(self.account.left()), ..memory }
     }
 
     /// Where `[address, address + len)` lies in host memory, if all of it is backed and no copy that nobody has
@@ -89,13 +100,21 @@ impl Arena {
         region
     }
 
+    /// Gives all memory back.
+    fn clear(&mut self) {
+        self.copies.finish();
+        self.driver = SimulatedDriver::new(self.driver.memory().total, Bytes::ZERO);
+        self.regions.clear();
+    }
+
     fn malloc(&mut self, size: Bytes) -> Result<Address, OutOfDeviceMemory> {
+        let charge = self.account.take(size).map_err(|_| OutOfDeviceMemory)?;
         let address = self.driver.malloc(size)?;
         let Some(mapping) = Mapping::new(size, true) else {
             self.driver.free(address, size);
             return Err(OutOfDeviceMemory);
         };
-        self.regions.insert(address.0, Region { mapping, backing: Backing::Whole });
+        self.regions.insert(address.0, Region { mapping, backing: Backing::Whole, charge });
         Ok(address)
     }
 
@@ -106,12 +125,13 @@ impl Arena {
     }
 
     fn reserve_range(&mut self, size: Bytes) -> Result<Address, OutOfDeviceMemory> {
+        let charge = self.account.take(Bytes::ZERO).map_err(|_| OutOfDeviceMemory)?;
         let address = self.driver.reserve_range(size)?;
         let Some(mapping) = Mapping::new(size, false) else {
             self.driver.release_range(address, size);
             return Err(OutOfDeviceMemory);
         };
-        self.regions.insert(address.0, Region { mapping, backing: Backing::Parts(BTreeMap::new()) });
+        self.regions.insert(address.0, Region { mapping, backing: Backing::Parts(BTreeMap::new()), charge });
         Ok(address)
     }
 
@@ -129,12 +149,19 @@ impl Arena {
         let Some((&start, region)) = self.regions.range_mut(..=address.0).next_back() else {
             return Err(OutOfDeviceMemory);
         };
-        let Region { mapping, backing: Backing::Parts(parts) } = region else { return Err(OutOfDeviceMemory) };
-        self.driver.map(address, size, page)?;
+        let Region { mapping, backing: Backing::Parts(parts), charge } = region else { return Err(OutOfDeviceMemory) };
+        charge.grow(size).map_err(|_| OutOfDeviceMemory)?;
         let (mut from, mut to) = (address.0 - start, address.0 - start + size.get());
-        if !mapping.commit(from, size.get()) {
-            self.driver.unmap(address, size);
-            return Err(OutOfDeviceMemory);
+        let mapped = self.driver.map(address, size, page).and_then(|()| {
+            let committed = mapping.commit(from, size.get());
+            if !committed {
+                self.driver.unmap(address, size);
+            }
+            committed.then_some(()).ok_or(OutOfDeviceMemory)
+        });
+        if mapped.is_err() {
+            charge.shrink(size);
+            return mapped;
         }
         if let Some((&before, &end)) = parts.range(..from).next_back()
             && end == from
@@ -154,10 +181,11 @@ impl Arena {
         let (from, to) = (address.0 - start, address.0 - start + size.get());
         let covered = region.backs(from, size.get());
         debug_assert!(covered, "only mapped pages are unmapped");
-        let Region { mapping, backing: Backing::Parts(parts) } = region else { return };
+        let Region { mapping, backing: Backing::Parts(parts), charge } = region else { return };
         let part = parts.range(..=from).next_back().map(|(&start, &end)| (start, end));
         if let Some((part_start, part_end)) = part.filter(|_| covered) {
             mapping.decommit(from, size.get());
+            charge.shrink(size);
             parts.remove(&part_start);
             if part_start < from {
                 parts.insert(part_start, from);
@@ -167,6 +195,13 @@ impl Arena {
             }
             self.driver.unmap(address, size);
         }
+    }
+}
+
+impl Drop for Arena {
+    /// Memory goes when nobody copies to it any more.
+    fn drop(&mut self) {
+        self.copies.finish();
     }
 }
 
@@ -203,7 +238,7 @@ impl SegmentSource for ArenaSource {
     }
 
     fn memory(&self) -> DeviceMemory {
-        lock(&self.arena).driver.memory()
+        lock(&self.arena).memory()
     }
 
     fn record_event(&mut self, stream: StreamId) -> EventToken {
@@ -219,13 +254,20 @@ impl SegmentSource for ArenaSource {
     }
 }
 
+impl Drop for ArenaSource {
+    /// Gives everything back: another run on this device may want it.
+    fn drop(&mut self) {
+        lock(&self.arena).clear();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn source(limit: Bytes) -> ArenaSource {
         let copies = Arc::new(CopyState::default());
-        let arena = Arc::new(Mutex::new(Arena::new(limit, Arc::clone(&copies))));
+        let arena = Arc::new(Mutex::new(Arena::new(limit, Arc::clone(&copies), HostAccount::default())));
         ArenaSource { arena, copies, copy_stream: StreamId(1) }
     }
 
@@ -303,6 +345,27 @@ mod tests {
         source.unmap(at(0), page);
         source.unmap(at(2), page);
         source.release_range(range, Bytes::mib(32));
+    }
+
+    #[test]
+    fn segments_and_pages_are_taken_from_the_host_which_may_have_less_than_the_limit() {
+        let mut source = source(Bytes::mib(64));
+        let account = lock(&source.arena).account.clone();
+        account.set_limit(Some(Bytes::mib(30)));
+        let segment = source.malloc(Bytes::mib(20)).unwrap();
+        assert_eq!(source.malloc(Bytes::mib(20)), Err(OutOfDeviceMemory));
+        assert_eq!(source.memory(), DeviceMemory { free: Bytes::mib(10), total: Bytes::mib(64) });
+        let range = source.reserve_range(Bytes::gib(1)).unwrap();
+        let page = Bytes::mib(2);
+        source.map(range, page, page).unwrap();
+        assert_eq!(account.taken(), Bytes::mib(22));
+        assert_eq!(source.map(range.offset(page), Bytes::mib(10), page), Err(OutOfDeviceMemory));
+        assert_eq!(account.taken(), Bytes::mib(22));
+        source.unmap(range, page);
+        source.release_range(range, Bytes::gib(1));
+        source.free(segment, Bytes::mib(20));
+        assert_eq!(account.taken(), Bytes::ZERO);
+        assert_eq!(source.memory().free, Bytes::mib(30));
     }
 
     #[test]

@@ -1,16 +1,22 @@
 //! The cores that a kernel spreads over, where it pays.
 
 use std::ops::Range;
+use std::sync::{Mutex, PoisonError};
 
 use gemm::Parallelism;
 use rayon::prelude::*;
 
-use crate::device::DeviceError;
+use super::operand::{KernelResult, Refused};
+use super::real::Real;
+use crate::device::{DeviceError, HostAccount, HostMemoryRefused, HostVec, Plain};
+use crate::units::Bytes;
 
 /// Work below this many estimated nanoseconds stays on the calling thread: waking others costs more.
 const WORTH_SPREADING: usize = 60_000;
+/// The largest piece of scratch that a thread keeps between kernels.
+const KEPT: Bytes = Bytes::mib(16);
 
-/// A pool of worker threads and the vector instructions of this processor.
+/// A pool of worker threads, the vector instructions of this processor, and the memory that kernels work in.
 ///
 /// Only what is inlined into the function behind [`Cores::vectorised`] is compiled for the wide instructions: closures
 /// on the way there are marked `#[inline(always)]`, because large ones would otherwise stay functions of their own.
@@ -20,10 +26,13 @@ pub(super) struct Cores {
     pool: Option<rayon::ThreadPool>,
     arch: pulp::Arch,
     threads: usize,
+    account: HostAccount,
+    /// The first scratch that the present kernel did not get.
+    refused: Mutex<Option<HostMemoryRefused>>,
 }
 
 impl Cores {
-    pub(super) fn new(threads: usize) -> Result<Self, DeviceError> {
+    pub(super) fn new(threads: usize, account: HostAccount) -> Result<Self, DeviceError> {
         let pool = match threads {
             0 | 1 => None,
             n => Some(
@@ -37,11 +46,49 @@ impl Cores {
                     })?,
             ),
         };
-        Ok(Self { pool, arch: pulp::Arch::new(), threads: threads.max(1) })
+        let (arch, refused) = (pulp::Arch::new(), Mutex::default());
+        Ok(Self { pool, arch, threads: threads.max(1), account, refused })
     }
 
     pub(super) fn threads(&self) -> usize {
         self.threads
+    }
+
+    /// Runs `body` with `n` elements of scratch, whose contents are whatever was left there. Where there is no memory for
+    /// them `body` does not run, and the kernel has failed ([`Cores::finish`]).
+    #[inline(always)]
+    pub(super) fn scratch<R: Real>(&self, n: usize, body: impl FnOnce(&mut [R])) {
+        let mut buffer = R::scratch().with_borrow_mut(Vec::pop).unwrap_or_default();
+        if buffer.len() < n {
+            drop(buffer);
+            match self.account.vec(n) {
+                Ok(larger) => buffer = larger,
+                Err(refused) => return self.refuse(refused),
+            }
+        }
+        body(&mut buffer[..n]);
+        if buffer.held() <= KEPT {
+            R::scratch().with_borrow_mut(|free| free.push(buffer));
+        }
+    }
+
+    /// Zeroed elements for one kernel.
+    pub(super) fn vec<T: Plain>(&self, n: usize) -> KernelResult<HostVec<T>> {
+        self.account.vec(n).map_err(Refused::Memory)
+    }
+
+    #[cold]
+    fn refuse(&self, refused: HostMemoryRefused) {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(refused);
+    }
+
+    /// Ends a kernel.
+    ///
+    /// # Errors
+    /// The first scratch that it did not get: a part of it has not run.
+    pub(super) fn finish(&self) -> KernelResult {
+        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner).take();
+        refused.map_or(Ok(()), |refused| Err(Refused::Memory(refused)))
     }
 
     /// Runs `body` compiled for the widest vector instructions there are.

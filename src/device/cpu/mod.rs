@@ -16,17 +16,21 @@ use std::fs;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::{Device, DeviceError, DeviceEvent, DeviceInfo, HostBuffer, Kernel, PinnedMemory};
+use super::{Device, DeviceError, DeviceEvent, DeviceInfo, HostAccount, HostBuffer, Kernel, PinnedMemory};
 use crate::allocator::{EventToken, HostMemorySource, OutOfHostMemory, SegmentSource};
-use crate::units::{Address, Bytes, KIB, StreamId};
+use crate::units::{Address, Bytes, StreamId};
 use arena::{Arena, ArenaSource, SharedArena};
 use copies::{CopyState, CopyThread};
 use cores::Cores;
+use operand::Refused;
 
 /// The handle of the copy stream, as a PyTorch trace would show a stream of its pool.
 const COPY_STREAM: StreamId = StreamId(1);
-/// What is assumed where the system does not tell how much memory is available.
-const FALLBACK_MEMORY: Bytes = Bytes::gib(1);
+/// Bytes that wait at once for their copy from pageable memory.
+const STAGED: usize = 256 * 1024;
+/// What may be held in host memory beside the segments of a limited device, for all cores and for each. The process itself,
+/// its stacks and what gemm packs take the rest of the margin that README states: 64 MiB, and 3 MiB for each core.
+const BESIDE_LIMIT: (Bytes, Bytes) = (Bytes::mib(192), Bytes::mib(1));
 
 /// How to open a [`CpuDevice`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,7 +50,7 @@ pub struct CpuDevice {
     copy_thread: CopyThread,
     pinned: PinnedMemory,
     /// Where pageable memory waits for its copy, as a driver's staging buffer does.
-    staging: Vec<u8>,
+    staging: Box<[u8]>,
     opened: Instant,
 }
 
@@ -57,9 +61,11 @@ impl CpuDevice {
     /// [`DeviceError::Unavailable`] when threads can't be started.
     pub fn open(options: CpuOptions) -> Result<Self, DeviceError> {
         let threads = options.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
-        let memory = options.memory.unwrap_or_else(default_memory);
+        let account = HostAccount::default();
+        // The other half is for what lies beside the device's memory.
+        let memory = options.memory.unwrap_or_else(|| Bytes(account.total().get() / 2));
         let copies = Arc::new(CopyState::default());
-        let cores = Cores::new(threads)?;
+        let cores = Cores::new(threads, account.clone())?;
         let plural = if cores.threads() == 1 { "" } else { "s" };
         Ok(Self {
             info: DeviceInfo {
@@ -69,11 +75,11 @@ impl CpuDevice {
                 simulated: false,
             },
             cores,
-            arena: Arc::new(Mutex::new(Arena::new(memory, Arc::clone(&copies)))),
+            arena: Arc::new(Mutex::new(Arena::new(memory, Arc::clone(&copies), account.clone()))),
             copy_thread: CopyThread::start(Arc::clone(&copies))?,
             copies,
-            pinned: PinnedMemory::default(),
-            staging: Vec::new(),
+            pinned: PinnedMemory::of(account),
+            staging: vec![0; STAGED].into(),
             opened: Instant::now(),
         })
     }
@@ -115,15 +121,6 @@ fn processor() -> String {
     name.filter(|name| !name.is_empty()).unwrap_or_else(|| "processor".into())
 }
 
-/// Half of the memory that the system could give without swapping.
-fn default_memory() -> Bytes {
-    let available = fs::read_to_string("/proc/meminfo").ok().and_then(|text| {
-        let line = text.lines().find(|line| line.starts_with("MemAvailable:"))?;
-        line.split_whitespace().nth(1)?.parse::<u64>().ok()
-    });
-    available.map_or(FALLBACK_MEMORY, |kib| Bytes(kib * KIB / 2))
-}
-
 impl Device for CpuDevice {
     fn info(&self) -> &DeviceInfo {
         &self.info
@@ -145,19 +142,36 @@ impl Device for CpuDevice {
         Box::new(PinnedSource { memory: self.pinned.clone(), copies: Arc::clone(&self.copies) })
     }
 
+    /// All that the device and what trains on it hold is bounded: segments take of that too.
+    fn set_limit(&mut self, limit: Option<Bytes>) {
+        let (at_least, each) = BESIDE_LIMIT;
+        let beside = at_least + Bytes(each.get() * self.cores.threads() as u64);
+        self.pinned.account().set_limit(limit.map(|limit| limit + beside));
+    }
+
     fn launch(&mut self, kernel: &Kernel<'_>, stream: StreamId) -> Result<(), DeviceError> {
         self.enter(stream);
         let arena = arena::lock(&self.arena);
-        kernels::run(kernel, &arena, &self.cores).map_err(|refused| self.failed(kernel.name(), refused))
+        kernels::run(kernel, &arena, &self.cores).map_err(|refused| match refused {
+            Refused::Memory(refused) => {
+                let device = self.info.id.clone();
+                DeviceError::OutOfHostMemory { operation: kernel.name(), device, refused }
+            }
+            Refused::Operands(why) => self.failed(kernel.name(), why),
+        })
     }
 
     fn copy_pageable(&mut self, from: &[u8], to: Address, stream: StreamId) -> Result<(), DeviceError> {
         self.enter(stream);
         let started = Instant::now();
         let mut staging = std::mem::take(&mut self.staging);
-        staging.clear();
-        staging.extend_from_slice(from);
-        let copied = self.with_memory("pageable copy", to, from.len(), |bytes| bytes.copy_from_slice(&staging));
+        let copied = self.with_memory("pageable copy", to, from.len(), |bytes| {
+            for (from, to) in from.chunks(STAGED).zip(bytes.chunks_mut(STAGED)) {
+                let staged = &mut staging[..from.len()];
+                staged.copy_from_slice(from);
+                to.copy_from_slice(staged);
+            }
+        });
         self.staging = staging;
         self.copies.add_time(started.elapsed());
         copied

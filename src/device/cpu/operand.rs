@@ -13,16 +13,24 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use super::arena::Arena;
-use crate::device::{AttentionShape, DType, HeadView, MatrixView, Operand};
+use crate::device::{AttentionShape, DType, HeadView, HostMemoryRefused, MatrixView, Operand};
 use crate::units::Address;
 
 /// Why a kernel did not run.
 #[derive(Debug)]
-pub(super) struct Refused(pub(super) String);
+pub(super) enum Refused {
+    /// Its operands don't fit together, or lie nowhere.
+    Operands(String),
+    /// There is no memory for what it keeps beside them.
+    Memory(HostMemoryRefused),
+}
 
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        match self {
+            Self::Operands(why) => f.write_str(why),
+            Self::Memory(refused) => refused.fmt(f),
+        }
     }
 }
 
@@ -30,7 +38,7 @@ pub(super) type KernelResult<T = ()> = Result<T, Refused>;
 
 /// `Err` with `why` unless `condition` holds.
 pub(super) fn require(condition: bool, why: impl FnOnce() -> String) -> KernelResult {
-    if condition { Ok(()) } else { Err(Refused(why())) }
+    if condition { Ok(()) } else { Err(Refused::Operands(why())) }
 }
 
 /// A type whose every bit pattern is a value, as it lies in device memory.
@@ -84,6 +92,14 @@ impl View<'_> {
 
     pub(super) fn len(&self) -> usize {
         self.len
+    }
+
+    /// `len` of its elements from `start` on.
+    pub(super) fn part(&self, start: usize, len: usize) -> Self {
+        assert!(start <= self.len && len <= self.len - start, "{start}+{len} of {}", self.len);
+        // SAFETY: `start` is at most `len`, and all `len` elements lie in one mapping.
+        let first = unsafe { self.start.add(start * self.dtype.size() as usize) };
+        Self { start: first, len, ..*self }
     }
 
     /// True when both start at the same element: in a kernel's views, which share all elements or none.
@@ -190,8 +206,8 @@ impl<'a> Access<'a> {
         dims: [(usize, usize); 4],
         written: bool,
     ) -> KernelResult<View<'a>> {
-        let len = extent(&dims).ok_or_else(|| Refused(format!("the operand at {address} is too large")))?;
-        let refuse = |why: &str| Refused(format!("the operand of {len} {dtype:?} at {address} {why}"));
+        let len = extent(&dims).ok_or_else(|| Refused::Operands(format!("the operand at {address} is too large")))?;
+        let refuse = |why: &str| Refused::Operands(format!("the operand of {len} {dtype:?} at {address} {why}"));
         let bytes = (len as u64).checked_mul(dtype.size()).ok_or_else(|| refuse("is too large"))?;
         let start = if len == 0 {
             std::ptr::without_provenance_mut(dtype.size() as usize)

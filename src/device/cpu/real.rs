@@ -1,16 +1,18 @@
 //! The types that arithmetic happens in, and their conversions from and to the types of storage.
 #![allow(unsafe_code)]
 
+use std::cell::RefCell;
 use std::fmt::Debug;
 use std::iter::Sum;
 use std::ops::{Add, AddAssign, Div, DivAssign, Mul, MulAssign, Neg, Sub, SubAssign};
+use std::thread::LocalKey;
 
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use pulp::Simd;
 
 use super::operand::{Element, View};
-use crate::device::DType;
+use crate::device::{DType, HostVec, Plain};
 
 /// A type that kernels compute in: f32, or f64 where an operand is f64 (or an integer).
 ///
@@ -18,7 +20,7 @@ use crate::device::DType;
 pub(super) trait Real:
     Copy
     + Debug
-    + Default
+    + Plain
     + PartialOrd
     + Send
     + Sync
@@ -76,19 +78,7 @@ pub(super) trait Real:
     fn store(to: &View<'_>, start: usize, values: &[Self]);
 
     /// Scratch that this thread keeps between kernels.
-    fn scratch() -> &'static std::thread::LocalKey<std::cell::RefCell<Vec<Vec<Self>>>>;
-}
-
-/// Runs `body` with `n` elements of scratch, whose contents are whatever was left there.
-#[inline(always)]
-pub(super) fn with_scratch<R: Real, T>(n: usize, body: impl FnOnce(&mut [R]) -> T) -> T {
-    let mut buffer = R::scratch().with_borrow_mut(Vec::pop).unwrap_or_default();
-    if buffer.len() < n {
-        buffer.resize(n, R::ZERO);
-    }
-    let result = body(&mut buffer[..n]);
-    R::scratch().with_borrow_mut(|free| free.push(buffer));
-    result
+    fn scratch() -> &'static LocalKey<RefCell<Vec<HostVec<Self>>>>;
 }
 
 /// `n` elements of `view` from `start`: where they lie if they are stored as `R`, converted into `buffer` otherwise.
@@ -207,8 +197,8 @@ fn f32_to_bf16(x: f32) -> u16 {
 }
 
 thread_local! {
-    static SCRATCH_F32: std::cell::RefCell<Vec<Vec<f32>>> = const { std::cell::RefCell::new(Vec::new()) };
-    static SCRATCH_F64: std::cell::RefCell<Vec<Vec<f64>>> = const { std::cell::RefCell::new(Vec::new()) };
+    static SCRATCH_F32: RefCell<Vec<HostVec<f32>>> = const { RefCell::new(Vec::new()) };
+    static SCRATCH_F64: RefCell<Vec<HostVec<f64>>> = const { RefCell::new(Vec::new()) };
 }
 
 #[inline(always)]
@@ -307,7 +297,7 @@ impl Real for f32 {
         }
     }
 
-    fn scratch() -> &'static std::thread::LocalKey<std::cell::RefCell<Vec<Vec<Self>>>> {
+    fn scratch() -> &'static LocalKey<RefCell<Vec<HostVec<Self>>>> {
         &SCRATCH_F32
     }
 }
@@ -399,7 +389,7 @@ impl Real for f64 {
         }
     }
 
-    fn scratch() -> &'static std::thread::LocalKey<std::cell::RefCell<Vec<Vec<Self>>>> {
+    fn scratch() -> &'static LocalKey<RefCell<Vec<HostVec<Self>>>> {
         &SCRATCH_F64
     }
 }

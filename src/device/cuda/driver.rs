@@ -8,6 +8,7 @@ use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys;
 
 use super::grid::Grid;
+use crate::device::process::Inside;
 use crate::units::{Address, Bytes};
 
 /// The driver refused.
@@ -63,7 +64,7 @@ impl fmt::Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// A stream of the present context. It lives as long as the process.
+/// A stream of the present context. Its maker destroys it when nothing is launched on it any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stream(sys::CUstream);
 
@@ -80,8 +81,14 @@ impl Stream {
     }
 
     pub fn synchronize(self) -> Result<(), Failure> {
-        // SAFETY: the stream is never destroyed.
+        // SAFETY: whoever has the stream has not destroyed it.
         Ok(unsafe { result::stream::synchronize(self.0) }?)
+    }
+
+    /// Ends it, after what was launched on it. No copy of the handle may be used after that.
+    pub fn destroy(self) {
+        // SAFETY: as the caller says.
+        let _ = unsafe { result::stream::destroy(self.0) };
     }
 
     /// Later work waits for `event`; the host does not.
@@ -257,15 +264,41 @@ pub(super) struct Properties {
     pub multiprocessors: u32,
 }
 
-/// Starts the driver, opens the device and makes its primary context current on this thread.
-pub(super) fn open(ordinal: u32) -> Result<Properties, Failure> {
-    result::init()?;
-    let device = result::device::get(i32::try_from(ordinal).unwrap_or(i32::MAX))?;
-    // SAFETY: the device comes from the driver; the context is kept until the process ends.
-    unsafe {
-        let context = result::primary_ctx::retain(device)?;
-        result::ctx::set_current(context)?;
+/// A device's primary context, current on the thread that entered it and there as long as somebody holds this.
+#[derive(Debug)]
+pub(super) struct Context {
+    device: sys::CUdevice,
+    _inside: Inside,
+}
+
+impl Context {
+    /// Starts the driver and makes the context of GPU `ordinal` current on this thread.
+    pub fn enter(ordinal: u32) -> Result<Self, Failure> {
+        let inside = Inside::enter();
+        result::init()?;
+        let device = result::device::get(i32::try_from(ordinal).unwrap_or(i32::MAX))?;
+        // SAFETY: the device comes from the driver.
+        let context = unsafe { result::primary_ctx::retain(device) }?;
+        let entered = Self { device, _inside: inside };
+        // SAFETY: the context has just been retained.
+        unsafe { result::ctx::set_current(context) }?;
+        Ok(entered)
     }
+}
+
+// SAFETY: the device's number, which any thread may give back.
+unsafe impl Send for Context {}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: it was retained once for this value. Handles made in it are gone: they are dropped before.
+        let _ = unsafe { result::primary_ctx::release(self.device) };
+    }
+}
+
+/// What the device of a context is.
+pub(super) fn properties(context: &Context, ordinal: u32) -> Result<Properties, Failure> {
+    let device = context.device;
     let attribute = |which| -> Result<u32, Failure> {
         // SAFETY: the device comes from the driver.
         let value = unsafe { result::device::get_attribute(device, which) }?;
@@ -294,18 +327,6 @@ pub(super) fn uuid(ordinal: u32) -> Result<String, Failure> {
         text.push_str(&format!("{:02x}", byte.cast_unsigned()));
     }
     Ok(text)
-}
-
-/// Makes the device's context, which another thread has opened, current on this thread too.
-pub(super) fn enter(ordinal: u32) -> Result<(), Failure> {
-    result::init()?;
-    let device = result::device::get(i32::try_from(ordinal).unwrap_or(i32::MAX))?;
-    // SAFETY: the device comes from the driver; the context is kept until the process ends.
-    unsafe {
-        let context = result::primary_ctx::retain(device)?;
-        result::ctx::set_current(context)?;
-    }
-    Ok(())
 }
 
 /// A range of device addresses whose pages are backed one by one.

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::driver::{Event, Failure, Stream};
+use super::driver::{Context, Event, Failure, Stream};
 use crate::units::StreamId;
 
 /// The stream of copies that run beside the compute stream, as PyTorch's traces would show one of its pool.
@@ -15,8 +15,9 @@ pub(super) const COPY_STREAM: StreamId = StreamId(1);
 pub(super) struct SharedStreams(Arc<Mutex<Streams>>);
 
 impl SharedStreams {
-    pub fn new() -> Result<Self, Failure> {
-        Ok(Self(Arc::new(Mutex::new(Streams::new()?))))
+    /// Two streams of `context`, which stays as long as they do.
+    pub fn new(context: Context) -> Result<Self, Failure> {
+        Ok(Self(Arc::new(Mutex::new(Streams::new(context)?))))
     }
 
     pub fn lock(&self) -> MutexGuard<'_, Streams> {
@@ -37,6 +38,8 @@ pub(super) struct Streams {
     /// Events with times, used in turn.
     marks: Vec<Event>,
     marked: u64,
+    /// Goes last: everything that belongs to a device is dropped before its streams are.
+    _context: Context,
 }
 
 struct Lane {
@@ -45,10 +48,26 @@ struct Lane {
     pending: VecDeque<(u64, Event)>,
 }
 
+impl Drop for Lane {
+    fn drop(&mut self) {
+        let _ = self.stream.synchronize();
+        self.pending.clear();
+        self.stream.destroy();
+    }
+}
+
 impl Streams {
-    fn new() -> Result<Self, Failure> {
+    fn new(context: Context) -> Result<Self, Failure> {
         let lane = || Ok::<_, Failure>(Lane { stream: Stream::new()?, pending: VecDeque::new() });
-        Ok(Self { compute: lane()?, copies: lane()?, next: 1, spare: Vec::new(), marks: Vec::new(), marked: 0 })
+        Ok(Self {
+            compute: lane()?,
+            copies: lane()?,
+            next: 1,
+            spare: Vec::new(),
+            marks: Vec::new(),
+            marked: 0,
+            _context: context,
+        })
     }
 
     fn lane(&mut self, stream: StreamId) -> &mut Lane {

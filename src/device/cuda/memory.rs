@@ -13,7 +13,6 @@ use crate::units::{Address, Bytes, StreamId};
 /// are backed one by one.
 pub(super) struct GpuMemory {
     ordinal: u32,
-    streams: SharedStreams,
     places: Places,
     /// With the memory behind it, where it has a place.
     segments: BTreeMap<Address, (Bytes, Option<pages::Page>)>,
@@ -22,6 +21,8 @@ pub(super) struct GpuMemory {
     pages: BTreeMap<u64, (Bytes, pages::Page)>,
     /// For whoever compares it with what the driver says is in use.
     held: Held,
+    /// Keep the context until all of the above has been given back.
+    streams: SharedStreams,
 }
 
 impl GpuMemory {

@@ -37,6 +37,7 @@ use crate::units::{Address, StreamId};
 use blas::Blas;
 use convolution::Convolutions;
 use dnn::Dnn;
+use driver::Context;
 use events::{COPY_STREAM, SharedStreams};
 use gpu::Gpu;
 use libraries::Needed;
@@ -53,15 +54,23 @@ pub use probe::{Probe, VisibleGpu, probe, usable, visible};
 
 /// An NVIDIA GPU. See the module's documentation.
 pub struct CudaDevice {
+    // Dropped in this order, after the streams have come to rest.
     info: DeviceInfo,
     gpu: Gpu,
-    streams: SharedStreams,
-    pinned: PinnedMemory,
     copies: CopyTimes,
+    pinned: PinnedMemory,
     places: Places,
     held: Held,
-    sensors: Sensors,
+    monitor: Monitor,
+    /// The context goes with the last one who holds the streams: its memory may still be held when the device is gone.
+    streams: SharedStreams,
     opened: Instant,
+}
+
+impl Drop for CudaDevice {
+    fn drop(&mut self) {
+        self.streams.lock().synchronize();
+    }
 }
 
 impl CudaDevice {
@@ -79,7 +88,9 @@ impl CudaDevice {
         }
         let monitor = Monitor::start(ordinal);
         let refused = |refusal: Refusal| unavailable(format!("{refusal}; see what nvidia-smi says"));
-        let properties = driver::open(ordinal).map_err(|failure| refused(failure.into()))?;
+        let context = Context::enter(ordinal).map_err(|failure| refused(failure.into()))?;
+        let properties = driver::properties(&context, ordinal).map_err(|failure| refused(failure.into()))?;
+        let streams = SharedStreams::new(context).map_err(|failure| refused(failure.into()))?;
         let (_, memory) = driver::memory().map_err(|failure| refused(failure.into()))?;
         let gpu = Gpu {
             modules: Modules::load(properties.capability).map_err(refused)?,
@@ -94,12 +105,12 @@ impl CudaDevice {
         Ok(Self {
             info: DeviceInfo { id: id.clone(), name: gpu.properties.name.clone(), memory, simulated: false },
             gpu,
-            streams: SharedStreams::new().map_err(|failure| refused(failure.into()))?,
             pinned: PinnedMemory::default(),
             copies: CopyTimes::default(),
-            sensors: monitor.opened(held.clone()),
             places: Places::reserve(memory),
+            monitor: monitor.opened(held.clone()),
             held,
+            streams,
             opened: Instant::now(),
         })
     }
@@ -134,7 +145,7 @@ impl Device for CudaDevice {
     }
 
     fn sensors(&self) -> Option<Sensors> {
-        Some(self.sensors.clone())
+        Some(self.monitor.sensors())
     }
 
     fn check(&mut self) -> Result<(), DeviceError> {

@@ -2,9 +2,10 @@
 //!
 //! Whatever it waits for, nobody waits for it: readings are left in [`Sensors`], and what NVML does not tell is absent.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,7 +20,9 @@ use nvml_wrapper::event::EventSet;
 use nvml_wrapper::gpm::{GpmSample, gpm_metrics_get};
 use nvml_wrapper::{Device, Nvml};
 
-use super::{driver, probe};
+use super::driver::{self, Context};
+use super::probe;
+use crate::device::process::Inside;
 use crate::device::{SensorReader, Sensors};
 use crate::model::{Activity, DriverMemory, GpuProcess, OwnUse, PcieTraffic, Reading, Throttle, Xid};
 use crate::units::Bytes;
@@ -28,7 +31,9 @@ use crate::units::Bytes;
 const PERIOD: Duration = Duration::from_millis(200);
 /// What changes slowly, or takes NVML long, is asked for in every fifth reading.
 const SLOW: u64 = 5;
-/// How long opening a GPU may wait to learn what was in use before.
+/// The longest that a closed GPU waits for NVML.
+const NAP: Duration = Duration::from_millis(40);
+/// How long opening a GPU may wait to learn what was in use before, and closing it for the last reading.
 const PATIENCE: Duration = Duration::from_millis(500);
 
 /// Bytes of segments that the allocator holds, as it takes them and gives them back.
@@ -50,44 +55,74 @@ impl Held {
 }
 
 /// What was on the GPU before this process made its context there.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Before {
     used: Bytes,
     pids: Vec<u32>,
 }
 
 /// A monitor whose GPU is not open yet: the context must come after [`Monitor::start`].
+pub(super) struct Waiting {
+    monitor: Monitor,
+    before: Option<Before>,
+}
+
+/// The thread that watches a GPU, until this is dropped.
 pub(super) struct Monitor {
     sensors: Sensors,
-    opened: Sender<(Held, Option<Before>)>,
-    before: Option<Before>,
+    /// Tells the thread that the GPU is open; it ends when this is gone.
+    opened: Option<Sender<(Held, Option<Before>)>>,
+    /// Nothing ever comes: it closes when the thread has ended.
+    ended: Receiver<Infallible>,
 }
 
 impl Monitor {
     /// Starts to watch the GPU of that number and notes what is in use on it. Without NVML, or where it is slow, readings
     /// come later, hold less, or stay away.
-    pub fn start(ordinal: u32) -> Self {
+    pub fn start(ordinal: u32) -> Waiting {
         let sensors = Sensors::default();
         let reader = sensors.reader();
         let (noted, note) = channel();
         let (opened, context) = channel();
+        let (ends, ended) = channel();
         // Without a thread there are no readings; training goes on.
-        let thread = thread::Builder::new().name("nvml".to_owned());
-        let spawned = thread.spawn(move || watch(ordinal, noted, &context, &reader));
+        let spawned = thread::Builder::new().name("nvml".to_owned()).spawn(move || {
+            let _ends: Sender<Infallible> = ends;
+            let _inside = Inside::enter();
+            watch(ordinal, noted, context, &reader);
+        });
         let before = spawned.ok().and_then(|_| note.recv_timeout(PATIENCE).ok());
-        Self { sensors, opened, before }
+        Waiting { monitor: Self { sensors, opened: Some(opened), ended }, before }
     }
 
-    /// The context is there: readings begin, and go on until nobody holds what this returns.
-    pub fn opened(self, held: Held) -> Sensors {
-        // A monitor that has ended without NVML has nothing to tell.
-        let _ = self.opened.send((held, self.before));
-        self.sensors
+    /// Where readings arrive.
+    pub fn sensors(&self) -> Sensors {
+        self.sensors.clone()
+    }
+}
+
+impl Waiting {
+    /// The context is there: readings begin.
+    pub fn opened(self, held: Held) -> Monitor {
+        let Self { monitor, before } = self;
+        if let Some(opened) = &monitor.opened {
+            // A monitor that has ended without NVML has nothing to tell.
+            let _ = opened.send((held, before));
+        }
+        monitor
+    }
+}
+
+impl Drop for Monitor {
+    /// Waits for the thread, but not for one that NVML does not let go.
+    fn drop(&mut self) {
+        self.opened = None;
+        let _ = self.ended.recv_timeout(PATIENCE);
     }
 }
 
 /// The monitor's thread.
-fn watch(ordinal: u32, noted: Sender<Before>, context: &Receiver<(Held, Option<Before>)>, reader: &SensorReader) {
+fn watch(ordinal: u32, noted: Sender<Before>, context: Receiver<(Held, Option<Before>)>, reader: &SensorReader) {
     let nvml = Nvml::init().ok();
     let device = nvml.as_ref().and_then(|nvml| find(nvml, ordinal));
     if let Some(device) = &device
@@ -103,7 +138,9 @@ fn watch(ordinal: u32, noted: Sender<Before>, context: &Receiver<(Held, Option<B
     let mut next = Instant::now();
     while reader.put(gpu.read()) {
         next = (next + PERIOD).max(Instant::now());
-        gpu.wait_until(next);
+        if !gpu.wait_until(next, &context) {
+            return;
+        }
     }
 }
 
@@ -123,7 +160,7 @@ struct Gpu<'nvml> {
     nvml: Option<&'nvml Nvml>,
     device: Option<Device<'nvml>>,
     /// There is no such device in NVML: the driver is asked for what it tells.
-    asks_driver: bool,
+    asks_driver: Option<Context>,
     held: Held,
     /// This process's number in NVML's list: in a container it may have another there.
     own_pid: u32,
@@ -156,7 +193,8 @@ impl<'nvml> Gpu<'nvml> {
             context = used.map(|used| used.saturating_sub(before.used)).filter(|context| *context > Bytes::ZERO);
         }
         // The driver itself tells what is free, to threads with a context.
-        let asks_driver = device.is_none() && probe::driver_present().is_ok() && driver::enter(ordinal).is_ok();
+        let asked = device.is_none() && probe::driver_present().is_ok();
+        let asks_driver = asked.then(|| Context::enter(ordinal).ok()).flatten();
         let gpm = device.as_ref().filter(|device| device.gpm_support().unwrap_or(false));
         let gpm = gpm.and_then(|device| device.gpm_sample().ok());
         let errors = nvml.and_then(|nvml| nvml.create_event_set().ok());
@@ -229,9 +267,7 @@ impl<'nvml> Gpu<'nvml> {
 
     /// Without NVML: what cuMemGetInfo tells.
     fn memory_of_driver(&self) -> Option<DriverMemory> {
-        if !self.asks_driver {
-            return None;
-        }
+        self.asks_driver.as_ref()?;
         let held = self.held.get();
         let (free, total) = driver::memory().ok()?;
         let used = total.saturating_sub(free);
@@ -254,25 +290,27 @@ impl<'nvml> Gpu<'nvml> {
         (activity != Activity::default()).then_some(activity)
     }
 
-    /// Waits for the next reading, or for an error of the device.
-    fn wait_until(&mut self, next: Instant) {
-        while let Some(errors) = &self.errors {
+    /// Waits for the next reading, or for an error of the device; false when the device is closed.
+    fn wait_until(&mut self, next: Instant, device: &Receiver<(Held, Option<Before>)>) -> bool {
+        loop {
             let left = next.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return;
+            // NVML's own wait can't be woken.
+            let nap = if self.errors.is_some() { Duration::ZERO } else { left };
+            if matches!(device.recv_timeout(nap), Err(RecvTimeoutError::Disconnected)) {
+                return false;
             }
-            match errors.wait(u32::try_from(left.as_millis()).unwrap_or(0).max(1)) {
+            let Some(errors) = self.errors.as_ref().filter(|_| !left.is_zero()) else { return true };
+            match errors.wait(u32::try_from(left.min(NAP).as_millis()).unwrap_or(0).max(1)) {
                 Ok(event) => {
                     if let Some(XidError::Value(number)) = event.event_data {
                         self.xid = Some(Xid(number));
-                        return;
+                        return true;
                     }
                 }
-                Err(NvmlError::Timeout) => return,
+                Err(NvmlError::Timeout) => {}
                 Err(_) => self.errors = None,
             }
         }
-        thread::sleep(next.saturating_duration_since(Instant::now()));
     }
 }
 
@@ -334,10 +372,13 @@ mod tests {
         let begun = Instant::now();
         let monitor = Monitor::start(4_000_000);
         assert!(begun.elapsed() < 4 * PATIENCE);
-        let sensors = monitor.opened(Held::default());
+        let monitor = monitor.opened(Held::default());
         thread::sleep(Duration::from_millis(50));
-        let reading = sensors.take();
+        let reading = monitor.sensors().take();
         assert!(reading.is_none_or(|reading| reading.power.is_none()));
+        let begun = Instant::now();
+        drop(monitor);
+        assert!(begun.elapsed() < 2 * PATIENCE);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Page-locked host memory, and the time that copies from and to it take.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::time::Duration;
 
 use super::driver::{self, Event, Failure, Stream};
@@ -12,24 +12,35 @@ use crate::units::{Address, Bytes, StreamId};
 /// Mappings that the driver has page-locked, as the caching host allocator asks for them.
 pub(super) struct PinnedSource {
     memory: PinnedMemory,
+    /// Blocks that the driver has locked: the system may have refused others.
+    locked: BTreeSet<Address>,
     streams: SharedStreams,
 }
 
 impl PinnedSource {
     pub fn new(memory: PinnedMemory, streams: SharedStreams) -> Self {
-        Self { memory, streams }
+        Self { memory, locked: BTreeSet::new(), streams }
     }
 }
 
 impl HostMemorySource for PinnedSource {
     fn allocate(&mut self, size: Bytes) -> Result<Address, OutOfHostMemory> {
-        let lock = |address, size| driver::lock_host(address, size).is_ok();
-        self.memory.allocate_locked_by(size, lock).map(|buffer| buffer.address).map_err(|_| OutOfHostMemory)
+        let mut locked = false;
+        let lock = |address, size| {
+            locked = driver::lock_host(address, size).is_ok();
+            locked
+        };
+        let address = self.memory.allocate_locked_by(size, lock).map_err(|_| OutOfHostMemory)?.address;
+        if locked {
+            self.locked.insert(address);
+        }
+        Ok(address)
     }
 
     fn free(&mut self, address: Address, _size: Bytes) {
-        // Memory that could not be locked can't be unlocked either.
-        let _ = driver::unlock_host(address);
+        if self.locked.remove(&address) {
+            let _ = driver::unlock_host(address);
+        }
         self.memory.free(address);
     }
 
@@ -39,6 +50,17 @@ impl HostMemorySource for PinnedSource {
 
     fn event_done(&mut self, event: EventToken) -> bool {
         self.streams.lock().is_done(event.0)
+    }
+}
+
+impl Drop for PinnedSource {
+    /// Copies from and to these blocks end first; the mappings go when nobody looks into them any more.
+    fn drop(&mut self) {
+        self.streams.lock().synchronize();
+        for address in std::mem::take(&mut self.locked) {
+            let _ = driver::unlock_host(address);
+            self.memory.free(address);
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::case::{Case, Placed};
 use crate::allocator::SegmentSource;
-use crate::device::{DType, Device, DeviceError, Kernel, MatrixPrecision, Operand};
+use crate::device::{DType, Device, DeviceError, Kernel, MatrixPrecision, Operand, Span};
 use crate::units::{Address, Bytes, MIB, StreamId};
 
 /// Operands begin at multiples of this, unless they are skewed on purpose.
@@ -116,7 +116,10 @@ impl<'d> Memory<'d> {
         let precision = MatrixPrecision { products_in_tf32: case.tf32, convolutions_in_tf32: case.tf32 };
         self.device.set_matrix_precision(precision);
         let device = &mut *self.device;
-        launch(placed, &mut |kernel| device.launch(kernel, StreamId::DEFAULT))?;
+        launch(placed, &mut |kernel| {
+            within(placed, kernel)?;
+            device.launch(kernel, StreamId::DEFAULT)
+        })?;
         let mut results: Vec<Option<Vec<u8>>> = vec![None; case.operands.len()];
         for (index, declared) in written() {
             results[index] = Some(self.fetch(&placed.operands[index], declared.name)?);
@@ -159,6 +162,22 @@ impl<'d> Memory<'d> {
 /// What launches the kernel of a case.
 pub(super) type Launch<'l> =
     &'l dyn Fn(&Placed, &mut dyn FnMut(&Kernel<'_>) -> Result<(), DeviceError>) -> Result<(), DeviceError>;
+
+/// A kernel of a case reaches its operands and nothing else, or what [`Kernel::reach`] tells is wrong.
+fn within(placed: &Placed, kernel: &Kernel<'_>) -> Result<(), DeviceError> {
+    let operands: Vec<Span> = placed.operands.iter().map(Span::from).collect();
+    let end = |span: &Span| span.start.0.saturating_add(span.bytes.get());
+    let mut wild = None;
+    kernel.reach(|span| {
+        if !operands.iter().any(|operand| operand.start <= span.start && end(&span) <= end(operand)) {
+            wild = Some(span);
+        }
+    });
+    wild.map_or(Ok(()), |span| {
+        let reason = format!("{} at {} are in none of its operands", span.bytes, span.start);
+        Err(DeviceError::Failed { operation: kernel.name(), device: "the case".to_owned(), reason })
+    })
+}
 
 fn before(operand: &Operand) -> Address {
     Address(operand.address.0 - GUARD as u64)

@@ -5,6 +5,23 @@ use serde::Deserialize;
 use crate::device::DType;
 use crate::units::{Bytes, MIB};
 
+/// More than any device has, and so little that sums of it can be computed.
+const MOST_MEMORY: Bytes = Bytes(1 << 50);
+/// The same.
+const MOST_MULTIPROCESSORS: usize = 1 << 16;
+/// Every frame of the lab shows it.
+const LONGEST_TITLE: usize = 200;
+
+/// A rate, or a share of one, that times can be computed with.
+fn is_rate(rate: f64) -> bool {
+    (1e-9..=1e9).contains(&rate)
+}
+
+/// µs that a call can take.
+fn is_time(time: f64) -> bool {
+    (0.0..=1e9).contains(&time)
+}
+
 /// Where the times of a card come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -45,6 +62,10 @@ impl ByPrecision {
         Self { fp32, tf32, fp16: half, bf16: half }
     }
 
+    fn all(&self, holds: fn(f64) -> bool) -> bool {
+        [self.fp32, self.tf32, self.fp16, self.bf16].into_iter().all(holds)
+    }
+
     /// The figure for factors of `dtype`, rounded to TF32 where `tf32` says so.
     pub(super) const fn of(&self, dtype: DType, tf32: bool) -> f64 {
         match dtype {
@@ -62,6 +83,12 @@ impl ByPrecision {
 pub struct Curve(Vec<(f64, f64)>);
 
 impl Curve {
+    /// Sizes rise, and every value is one that can be.
+    fn all(&self, holds: fn(f64) -> bool) -> bool {
+        let sizes_rise = self.0.is_sorted_by(|before, after| before.0 < after.0);
+        sizes_rise && self.0.iter().all(|&(size, value)| is_time(size) && holds(value))
+    }
+
     /// The value at `bytes`.
     #[must_use]
     pub fn at(&self, bytes: Bytes) -> f64 {
@@ -94,6 +121,15 @@ pub struct Link {
     pub untouched_to_host: Option<f64>,
 }
 
+impl Link {
+    fn is_possible(&self) -> bool {
+        let back = [&self.pageable_to_host, &self.pinned_to_host].into_iter().flatten();
+        let mut most = [self.uncached, self.untouched_to_host].into_iter().flatten();
+        [&self.pageable, &self.pinned].into_iter().chain(back).all(|curve| !curve.0.is_empty() && curve.all(is_rate))
+            && most.all(is_rate)
+    }
+}
+
 /// What calls of the driver cost the host, in µs by size.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -111,6 +147,12 @@ impl Default for DriverCosts {
             malloc: Curve(vec![(2.0, 27.1), (20.0, 29.6), (200.0, 47.2), (2000.0, 106.9)]),
             free: Curve(vec![(2.0, 23.6), (20.0, 26.7), (200.0, 73.5), (2000.0, 439.6)]),
         }
+    }
+}
+
+impl DriverCosts {
+    fn is_possible(&self) -> bool {
+        self.malloc.all(is_time) && self.free.all(is_time)
     }
 }
 
@@ -134,6 +176,12 @@ impl Default for Launch {
     /// Fitted to step times of models that are too small to keep an H200 busy.
     fn default() -> Self {
         Self { op: 28.0, checkpoint: 340.0, optimizer: 450.0, kernel: 1.6, synchronize: 12.0 }
+    }
+}
+
+impl Launch {
+    fn is_possible(&self) -> bool {
+        [self.op, self.checkpoint, self.optimizer, self.kernel, self.synchronize].into_iter().all(is_time)
     }
 }
 
@@ -199,6 +247,27 @@ impl Default for Efficiency {
     }
 }
 
+impl Efficiency {
+    fn is_possible(&self) -> bool {
+        let of_bandwidth = [
+            self.elementwise,
+            self.convert,
+            self.transpose,
+            self.reduction,
+            self.norm,
+            self.norm_backward,
+            self.batch_norm,
+            self.softmax,
+            self.scatter,
+            self.pool,
+            self.optimizer,
+        ];
+        let of_arithmetic =
+            [self.gemm, self.convolution, self.convolution_backward, self.attention, self.attention_backward];
+        of_bandwidth.into_iter().all(is_rate) && of_arithmetic.iter().all(|share| share.all(is_rate))
+    }
+}
+
 /// A simulated GPU.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -244,19 +313,22 @@ impl Card {
 
     /// Why no device can be like this, if so.
     pub(super) fn contradiction(&self) -> Option<&'static str> {
-        let curves = [&self.link.pageable, &self.link.pinned].into_iter();
-        let curves = curves.chain(self.link.pageable_to_host.iter()).chain(self.link.pinned_to_host.iter());
-        let mut points = curves.flat_map(|curve| curve.0.iter());
-        let mut most = [self.link.uncached, self.link.untouched_to_host].into_iter().flatten();
-        let peaks = [self.peak.fp32, self.peak.tf32, self.peak.fp16, self.peak.bf16];
-        if self.memory <= self.context() {
+        if self.title.len() > LONGEST_TITLE {
+            Some("a title has at most 200 bytes")
+        } else if self.memory > MOST_MEMORY {
+            Some("memory must be at most 1 PiB")
+        } else if self.memory.get() / MIB <= self.context_mib {
             Some("memory must be more than context_mib")
-        } else if self.multiprocessors == 0 {
-            Some("multiprocessors counts from 1")
-        } else if !(self.bandwidth > 0.0 && peaks.iter().all(|peak| *peak > 0.0)) {
+        } else if !(1..=MOST_MULTIPROCESSORS).contains(&self.multiprocessors) {
+            Some("multiprocessors counts from 1 to 65536")
+        } else if !(is_rate(self.bandwidth) && self.peak.all(is_rate)) {
             Some("bandwidth and peaks must be above 0")
-        } else if !(points.all(|point| point.1 > 0.0) && most.all(|rate| rate > 0.0)) {
-            Some("copies must have a rate above 0")
+        } else if !self.link.is_possible() {
+            Some("copies must have a rate above 0, by sizes that rise")
+        } else if !(self.launch.is_possible() && self.driver.is_possible()) {
+            Some("calls and launches must take from 0 to 10⁹ µs, by sizes that rise")
+        } else if !self.efficiency.is_possible() {
+            Some("efficiencies must be above 0")
         } else {
             None
         }
@@ -273,5 +345,35 @@ mod tests {
         assert_eq!(curve.at(Bytes::mib(3)), 20.0);
         assert_eq!(curve.at(Bytes::mib(1)), 10.0);
         assert_eq!(curve.at(Bytes::mib(9)), 30.0);
+    }
+
+    /// The T4 with one line changed.
+    fn changed(line: &str, to: &str) -> Option<&'static str> {
+        let t4 = include_str!("../../../lab/devices/t4.toml");
+        assert!(t4.contains(line), "{line}");
+        toml::from_str::<Card>(&t4.replace(line, to)).unwrap().contradiction()
+    }
+
+    #[test]
+    fn no_card_has_figures_that_can_not_be_computed_with() {
+        assert_eq!(changed("times", "times"), None);
+        for (line, to) in [
+            ("15_835_594_752", "9223372036854775807"),
+            ("context_mib = 150", "context_mib = 9223372036854775807"),
+            ("multiprocessors = 40", "multiprocessors = 9223372036854775807"),
+            ("bandwidth = 320.0", "bandwidth = inf"),
+            ("bandwidth = 320.0", "bandwidth = nan"),
+            ("fp32 = 8.1", "fp32 = 1e300"),
+            ("[[1.0, 6.0]]", "[]"),
+            ("[[1.0, 6.0]]", "[[1.0, 1e-300]]"),
+            ("[[1.0, 6.0]]", "[[2.0, 6.0], [1.0, 7.0]]"),
+            ("[[1.0, 12.0]]", "[[nan, 12.0]]"),
+            ("[link]", "[launch]\nop = 1e300\n[link]"),
+            ("[link]", "[launch]\nkernel = -1.0\n[link]"),
+            ("[link]", "[driver]\nmalloc = [[1.0, inf]]\nfree = []\n[link]"),
+            ("[link]", "[efficiency]\npool = 0.0\n[link]"),
+        ] {
+            assert!(changed(line, to).is_some(), "{to}");
+        }
     }
 }

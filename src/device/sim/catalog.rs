@@ -1,11 +1,11 @@
 //! Simulated GPUs by name: `lab/devices/*.toml`, embedded, and the user's own over them.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use thiserror::Error;
 
 use super::card::Card;
+use crate::given::{FileError, Shelf, ShelfError};
 
 const BUILT_IN: [(&str, &str); 7] = [
     ("a100-40g", include_str!("../../../lab/devices/a100-40g.toml")),
@@ -28,8 +28,11 @@ pub enum CardError {
         /// The names that exist.
         known: String,
     },
+    /// A file is not read.
+    #[error(transparent)]
+    File(#[from] FileError),
     /// A file does not parse, or contradicts itself.
-    #[error("the device file {name}.toml is not understood: {reason}")]
+    #[error("the device file {name}.toml is not understood ({reason}); correct or remove it")]
     Malformed {
         /// The file's name.
         name: String,
@@ -40,31 +43,31 @@ pub enum CardError {
 
 /// All simulated GPUs.
 #[derive(Clone, Debug)]
-pub struct CardCatalog {
-    sources: BTreeMap<String, String>,
-}
+pub struct CardCatalog(Shelf);
 
 impl CardCatalog {
     /// The built-in cards and, over them, the `.toml` files in `folder`.
     #[must_use]
     pub fn with_user_cards(folder: Option<&Path>) -> Self {
-        let mut sources: BTreeMap<_, _> =
-            BUILT_IN.iter().map(|(name, source)| ((*name).to_owned(), (*source).to_owned())).collect();
-        let entries = folder.and_then(|folder| std::fs::read_dir(folder).ok());
-        for path in entries.into_iter().flatten().flatten().map(|entry| entry.path()) {
-            let stem = path.file_stem().and_then(|stem| stem.to_str());
-            if let (Some(name), Some("toml")) = (stem, path.extension().and_then(|e| e.to_str()))
-                && let Ok(source) = std::fs::read_to_string(&path)
-            {
-                sources.insert(name.to_owned(), source);
-            }
-        }
-        Self { sources }
+        Self(Shelf::new(&BUILT_IN, folder))
     }
 
-    /// All names, in order.
+    /// Adds a card, or replaces the one of that name.
+    pub fn insert(&mut self, name: &str, source: &str) {
+        self.0.insert(name, source);
+    }
+
+    /// All names: built-in ones first.
     pub fn names(&self) -> impl Iterator<Item = &str> {
-        self.sources.keys().map(String::as_str)
+        self.0.names()
+    }
+
+    /// What of the user's folder is no card, and why.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let own = self.names().filter(|name| self.0.is_users_own(name));
+        let malformed = own.filter_map(|name| self.card(name).err()).map(|error| error.to_string());
+        self.0.warnings().iter().cloned().chain(malformed).collect()
     }
 
     /// The card of that name.
@@ -72,14 +75,17 @@ impl CardCatalog {
     /// # Errors
     /// When there is none, or its file is not understood.
     pub fn card(&self, name: &str) -> Result<Card, CardError> {
-        let source = self.sources.get(name).ok_or_else(|| CardError::Unknown {
-            name: name.to_owned(),
-            known: self.names().map(|name| format!("sim:{name}")).collect::<Vec<_>>().join(", "),
+        let malformed = |reason: String| CardError::Malformed { name: name.to_owned(), reason };
+        let card: Card = self.0.get(name).map_err(|error| match error {
+            ShelfError::Unknown => CardError::Unknown {
+                name: name.to_owned(),
+                known: self.names().map(|name| format!("sim:{name}")).collect::<Vec<_>>().join(", "),
+            },
+            ShelfError::File(error) => error.into(),
+            ShelfError::Malformed(reason) => malformed(reason.to_string()),
         })?;
-        let malformed = |reason: &str| CardError::Malformed { name: name.to_owned(), reason: reason.to_owned() };
-        let card: Card = toml::from_str(source).map_err(|error| malformed(error.message()))?;
         match card.contradiction() {
-            Some(reason) => Err(malformed(reason)),
+            Some(reason) => Err(malformed(reason.to_owned())),
             None => Ok(Card { name: name.to_owned(), ..card }),
         }
     }

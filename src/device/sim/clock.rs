@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use crate::units::StreamId;
 
-/// Nanoseconds since the device was opened.
+/// Nanoseconds since the device was opened; a clock that reaches the end of them stands still.
 pub(super) type Nanos = u64;
 
 /// When the host and each stream are done with what they were given.
@@ -31,16 +31,17 @@ impl Clock {
 impl SharedClock {
     /// The host works for `time`.
     pub fn host(&self, time: Nanos) {
-        self.0.borrow_mut().host += time;
+        let clock = &mut *self.0.borrow_mut();
+        clock.host = clock.host.saturating_add(time);
     }
 
     /// The host spends `enqueue` on giving `stream` work that takes `time`.
     pub fn enqueue(&self, stream: StreamId, enqueue: Nanos, time: Nanos) {
         let clock = &mut *self.0.borrow_mut();
-        clock.host += enqueue;
+        clock.host = clock.host.saturating_add(enqueue);
         let host = clock.host;
         let end = clock.stream(stream);
-        *end = (*end).max(host) + time;
+        *end = (*end).max(host).saturating_add(time);
     }
 
     /// The end of what `stream` has been given.

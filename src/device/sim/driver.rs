@@ -57,9 +57,8 @@ impl SegmentSource for TimedDriver {
     }
 
     fn map(&mut self, address: Address, size: Bytes, page: Bytes) -> Result<(), OutOfDeviceMemory> {
-        for _ in 0..size.get().div_ceil(page.get().max(1)) {
-            self.spend_malloc(page);
-        }
+        let pages = size.get().div_ceil(page.get().max(1));
+        self.clock.host(nanos(self.card.driver.malloc.at(page)).saturating_mul(pages));
         self.driver.borrow_mut().map(address, size, page)
     }
 

@@ -3,7 +3,7 @@
 use super::Problem;
 use super::budget::Budget;
 use super::packed::{Packed, WideNumbers};
-use super::records::{self, EntryBuilder, FieldError};
+use super::records::{self, EntryBuilder, EntryError};
 use crate::snapshot::{Frame, FrameId, StackId, Stacks, TextId, Texts, TraceEntry};
 
 /// A value on the stack of the machine: a scalar, or the id of an object in the [`Arena`].
@@ -76,7 +76,7 @@ pub struct Arena {
     pub stacks: Stacks,
     /// The trace entries in the order in which their dictionaries were completed.
     pub entries: Vec<TraceEntry>,
-    /// The memory that may still be taken.
+    /// The memory that may still be taken, and the work that may still be asked for.
     pub budget: Budget,
     list_slots: Vec<ListSlot>,
     lists: Vec<Vec<Packed>>,
@@ -110,8 +110,10 @@ impl Default for Arena {
 const LIST_COST: usize = size_of::<Vec<Packed>>() + 4 * size_of::<Packed>();
 /// The same for a dictionary.
 const DICT_COST: usize = size_of::<Vec<(Packed, Packed)>>() + 4 * size_of::<(Packed, Packed)>();
-/// What a text takes beside its bytes: two pointers to it, its id, two reference counts.
-const TEXT_COST: usize = 64;
+/// What a frame takes in its table, and in the index of that.
+const FRAME_COST: usize = 4 * size_of::<Frame>();
+/// What a text takes beside its bytes: two pointers to it, its id, two reference counts, and the room that tables keep.
+const TEXT_COST: usize = 112;
 
 impl Arena {
     /// `value` in four bytes.
@@ -130,11 +132,19 @@ impl Arena {
 
     /// A text.
     pub(super) fn text(&mut self, text: &str) -> Result<Value, Problem> {
+        self.intern(text).map(Value::Text)
+    }
+
+    /// The id of a text.
+    ///
+    /// # Errors
+    /// [`Problem`] when the budget is used up.
+    pub fn intern(&mut self, text: &str) -> Result<TextId, Problem> {
         let (id, new) = self.texts.intern(text);
         if new {
             self.budget.charge(TEXT_COST + text.len())?;
         }
-        Ok(Value::Text(id))
+        Ok(id)
     }
 
     /// A new list without items.
@@ -201,9 +211,10 @@ impl Arena {
             DictSlot::Entry(index) => {
                 let mut builder = EntryBuilder::from(self.entries[index as usize]);
                 for pair in pairs.chunks_exact(2) {
-                    builder
-                        .set(self, pair[0], pair[1])
-                        .map_err(|_| Problem::Malformed("a trace entry changes to something else"))?;
+                    builder.set(self, pair[0], pair[1]).map_err(|error| match error {
+                        EntryError::Field(_) => Problem::Malformed("a trace entry changes to something else"),
+                        EntryError::Problem(problem) => problem,
+                    })?;
                 }
                 if let Ok(entry) = builder.finish() {
                     self.entries[index as usize] = entry;
@@ -228,12 +239,13 @@ impl Arena {
         for key in pairs.iter().step_by(2) {
             match key {
                 Value::Text(records::ACTION) => return self.fold_entry(pairs),
-                Value::Text(records::FILENAME) => {
+                // A single key is the first of many.
+                Value::Text(records::FILENAME) if pairs.len() > 2 => {
                     let pairs = pairs.chunks_exact(2).map(|pair| (pair[0], pair[1]));
                     let Some(frame) = records::frame(pairs) else { return Ok(None) };
                     let (id, new) = self.stacks.intern_frame(frame);
                     if new {
-                        self.budget.charge(3 * size_of::<Frame>())?;
+                        self.budget.charge(FRAME_COST)?;
                     }
                     return Ok(Some(DictSlot::Frame(id)));
                 }
@@ -246,74 +258,93 @@ impl Arena {
     fn fold_entry(&mut self, pairs: &[Value]) -> Result<Option<DictSlot>, Problem> {
         // What is not well formed stays a plain dictionary: the message then comes from who wanted an entry, and
         // can say which.
-        let Ok(entry) = self.entry_from_pairs(pairs) else { return Ok(None) };
+        let entry = match self.entry_from_pairs(pairs) {
+            Ok(entry) => entry,
+            Err(EntryError::Field(_)) => return Ok(None),
+            Err(EntryError::Problem(problem)) => return Err(problem),
+        };
         self.budget.charge(size_of::<TraceEntry>())?;
         let index = u32::try_from(self.entries.len()).map_err(|_| Problem::TooBig)?;
         self.entries.push(entry);
         Ok(Some(DictSlot::Entry(index)))
     }
 
-    fn entry_from_pairs(&mut self, pairs: &[Value]) -> Result<TraceEntry, FieldError> {
+    fn entry_from_pairs(&mut self, pairs: &[Value]) -> Result<TraceEntry, EntryError> {
         let mut builder = EntryBuilder::default();
         for pair in pairs.chunks_exact(2) {
             builder.set(self, pair[0], pair[1])?;
         }
-        builder.finish()
+        Ok(builder.finish()?)
     }
 
     /// The stack that a list of frames is; `None` if it is something else.
-    pub fn stack(&mut self, list: Value) -> Option<StackId> {
+    ///
+    /// # Errors
+    /// [`Problem`] when the budget is used up.
+    pub fn stack(&mut self, list: Value) -> Result<Option<StackId>, Problem> {
         let id = match list {
             Value::List(id) => id,
-            Value::None => return Some(StackId::EMPTY),
-            _ => return None,
+            Value::None => return Ok(Some(StackId::EMPTY)),
+            _ => return Ok(None),
         };
-        let index = match self.list_slots.get(id as usize)? {
-            ListSlot::Empty => return Some(StackId::EMPTY),
-            ListSlot::Stack(stack) => return Some(*stack),
-            ListSlot::Items(index) => *index,
+        let index = match self.list_slots.get(id as usize) {
+            Some(ListSlot::Empty) => return Ok(Some(StackId::EMPTY)),
+            Some(ListSlot::Stack(stack)) => return Ok(Some(*stack)),
+            Some(ListSlot::Items(index)) => *index,
+            None => return Ok(None),
         };
+        let len = self.lists[index as usize].len();
+        // A list that is no stack stays one, and may be asked for again.
+        self.budget.look(len)?;
         self.scratch.clear();
-        for at in 0..self.lists[index as usize].len() {
-            let Some(Value::Dict(dict)) = self.unpack(self.lists[index as usize][at]) else { return None };
-            let frame = match *self.dict_slots.get(dict as usize)? {
-                DictSlot::Frame(frame) => frame,
-                DictSlot::Pairs(_) => self.late_frame(dict)?,
-                _ => return None,
+        for at in 0..len {
+            let Some(Value::Dict(dict)) = self.unpack(self.lists[index as usize][at]) else { return Ok(None) };
+            let frame = match self.dict_slots.get(dict as usize) {
+                Some(DictSlot::Frame(frame)) => *frame,
+                Some(DictSlot::Pairs(_)) => match self.late_frame(dict)? {
+                    Some(frame) => frame,
+                    None => return Ok(None),
+                },
+                _ => return Ok(None),
             };
             self.scratch.push(frame);
         }
         // Its cost was charged when the list was filled; beside that, a new stack has an end and a hash.
         let (stack, new) = self.stacks.intern_stack(&self.scratch);
         if new {
-            self.budget.charge(size_of::<usize>() * 6).ok()?;
+            self.budget.charge(size_of::<usize>() * 6)?;
         }
         self.list_slots[id as usize] = ListSlot::Stack(stack);
         self.lists[index as usize].clear();
         self.spare_lists.push(index);
-        Some(stack)
+        Ok(Some(stack))
     }
 
     /// The frame that a dictionary is whose keys came one by one.
-    fn late_frame(&mut self, dict: u32) -> Option<FrameId> {
-        let frame = records::frame(self.pairs(Value::Dict(dict)))?;
+    fn late_frame(&mut self, dict: u32) -> Result<Option<FrameId>, Problem> {
+        let Some(frame) = records::frame(self.pairs(Value::Dict(dict))?) else { return Ok(None) };
         let (id, new) = self.stacks.intern_frame(frame);
         if new {
-            self.budget.charge(3 * size_of::<Frame>()).ok()?;
+            self.budget.charge(FRAME_COST)?;
         }
         self.dict_slots[dict as usize] = DictSlot::Frame(id);
-        Some(id)
+        Ok(Some(id))
     }
 
     /// How many items a list has; `None` if it is no list.
-    #[must_use]
-    pub fn list_len(&self, list: Value) -> Option<usize> {
-        let Value::List(id) = list else { return None };
-        Some(match self.list_slots.get(id as usize)? {
-            ListSlot::Empty => 0,
-            ListSlot::Items(index) => self.lists[*index as usize].len(),
-            ListSlot::Stack(stack) => self.stacks.frames(*stack).count(),
-        })
+    ///
+    /// # Errors
+    /// [`Problem`] when the budget does not allow to look at all of them, which is what the length is asked for.
+    pub fn list_len(&mut self, list: Value) -> Result<Option<usize>, Problem> {
+        let Value::List(id) = list else { return Ok(None) };
+        let len = match self.list_slots.get(id as usize) {
+            Some(ListSlot::Empty) => 0,
+            Some(ListSlot::Items(index)) => self.lists[*index as usize].len(),
+            Some(ListSlot::Stack(stack)) => self.stacks.depth(*stack),
+            None => return Ok(None),
+        };
+        self.budget.look(len)?;
+        Ok(Some(len))
     }
 
     /// An item of a list; `None` for stacks, whose items are no values any more.
@@ -327,24 +358,39 @@ impl Arena {
     }
 
     /// What a dictionary holds under `key`; the last one wins, as in Python.
-    #[must_use]
-    pub fn get(&self, dict: Value, key: &str) -> Option<Value> {
-        self.pairs(dict)
-            .filter(|(k, _)| matches!(k, Value::Text(id) if self.texts.get(*id) == key))
-            .last()
-            .map(|(_, v)| v)
+    ///
+    /// # Errors
+    /// As [`Arena::pairs`].
+    pub fn get(&mut self, dict: Value, key: &str) -> Result<Option<Value>, Problem> {
+        self.look_through(dict)?;
+        let found = self.held_pairs(dict).filter(|(k, _)| matches!(k, Value::Text(id) if self.texts.get(*id) == key));
+        Ok(found.last().map(|(_, v)| v))
     }
 
     /// The pairs of a dictionary that is neither entry nor frame.
-    pub fn pairs(&self, dict: Value) -> impl Iterator<Item = (Value, Value)> + '_ {
-        let pairs = match dict {
-            Value::Dict(id) => match self.dict_slots.get(id as usize) {
-                Some(DictSlot::Pairs(index)) => self.dicts[*index as usize].as_slice(),
-                _ => &[],
-            },
+    ///
+    /// # Errors
+    /// [`Problem`] when the budget does not allow to look at all of them.
+    pub fn pairs(&mut self, dict: Value) -> Result<impl Iterator<Item = (Value, Value)> + '_, Problem> {
+        self.look_through(dict)?;
+        Ok(self.held_pairs(dict))
+    }
+
+    fn look_through(&mut self, dict: Value) -> Result<(), Problem> {
+        let pairs = self.slice_of_pairs(dict).len();
+        self.budget.look(1 + pairs)
+    }
+
+    fn held_pairs(&self, dict: Value) -> impl Iterator<Item = (Value, Value)> + '_ {
+        self.slice_of_pairs(dict).iter().filter_map(|(key, value)| Some((self.unpack(*key)?, self.unpack(*value)?)))
+    }
+
+    fn slice_of_pairs(&self, dict: Value) -> &[(Packed, Packed)] {
+        let Value::Dict(id) = dict else { return &[] };
+        match self.dict_slots.get(id as usize) {
+            Some(DictSlot::Pairs(index)) => &self.dicts[*index as usize],
             _ => &[],
-        };
-        pairs.iter().filter_map(|(key, value)| Some((self.unpack(*key)?, self.unpack(*value)?)))
+        }
     }
 
     /// Where in [`Arena::entries`] a dictionary's entry stands, if it became one.
@@ -360,9 +406,17 @@ impl Arena {
     /// The entry that a plain dictionary holds: one whose keys came one by one.
     ///
     /// # Errors
-    /// [`FieldError`] says which key is missing or wrong.
-    pub fn entry(&mut self, dict: Value) -> Result<TraceEntry, FieldError> {
-        let pairs: Vec<Value> = self.pairs(dict).flat_map(|(key, value)| [key, value]).collect();
-        self.entry_from_pairs(&pairs)
+    /// [`EntryError`] says which key is missing or wrong.
+    pub fn entry(&mut self, dict: Value) -> Result<TraceEntry, EntryError> {
+        let mut builder = EntryBuilder::default();
+        let pairs = self.pairs(dict)?.count();
+        for at in 0..pairs {
+            // A dictionary that is a frame of its own stack has no pairs any more once the stack is read.
+            let Some(&(key, value)) = self.slice_of_pairs(dict).get(at) else { break };
+            if let (Some(key), Some(value)) = (self.unpack(key), self.unpack(value)) {
+                builder.set(self, key, value)?;
+            }
+        }
+        Ok(builder.finish()?)
     }
 }

@@ -44,6 +44,9 @@ pub enum Problem {
     /// More memory than a file of its length can need.
     #[error("the pickle asks for far more memory than its length explains, so reading stopped. It is not a snapshot.")]
     TooBig,
+    /// More work than a file of its length can need.
+    #[error("the pickle asks for far more work than its length explains, so reading stopped. It is not a snapshot.")]
+    TooMuchWork,
     /// Marks within marks without end.
     #[error("values are nested more than {0} deep. It is not a snapshot.")]
     TooDeep(usize),

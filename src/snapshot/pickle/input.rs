@@ -1,6 +1,6 @@
 //! A buffered byte source that knows its offset and never trusts a length.
 
-use std::io::{ErrorKind, Read};
+use std::io::{self, ErrorKind, Read};
 
 use super::Problem;
 
@@ -8,10 +8,34 @@ const BUFFER: usize = 256 << 10;
 /// Longest line of the text opcodes (protocol 0), and step in which long texts are read.
 const STEP: usize = 64 << 10;
 
+/// Where the bytes of a pickle come from.
+pub trait Source: Read {
+    /// The most bytes that may count as read, for what the pickle asks in return.
+    fn worth(&self) -> u64;
+}
+
+/// A source each of whose bytes counts.
+#[derive(Debug)]
+pub struct Plain<R>(pub R);
+
+impl<R: Read> Read for Plain<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buffer)
+    }
+}
+
+impl<R: Read> Source for Plain<R> {
+    fn worth(&self) -> u64 {
+        u64::MAX
+    }
+}
+
 /// Bytes of a pickle in order.
 #[derive(Debug)]
 pub struct Input<R> {
     reader: R,
+    /// As the reader said when it was last asked for bytes.
+    worth: u64,
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
@@ -20,14 +44,34 @@ pub struct Input<R> {
     scratch: Vec<u8>,
 }
 
-impl<R: Read> Input<R> {
+impl<R: Source> Input<R> {
     pub fn new(reader: R) -> Self {
-        Self { reader, buffer: vec![0; BUFFER].into_boxed_slice(), start: 0, end: 0, passed: 0, scratch: Vec::new() }
+        Self {
+            worth: reader.worth(),
+            reader,
+            buffer: vec![0; BUFFER].into_boxed_slice(),
+            start: 0,
+            end: 0,
+            passed: 0,
+            scratch: Vec::new(),
+        }
     }
 
     /// Bytes consumed so far.
     pub const fn offset(&self) -> u64 {
         self.passed + self.start as u64
+    }
+
+    /// Bytes consumed so far that count for what the pickle asks in return.
+    #[inline]
+    pub fn paid(&self) -> u64 {
+        self.paid_after(0)
+    }
+
+    /// The same once `more` bytes have been consumed.
+    #[inline]
+    pub fn paid_after(&self, more: u64) -> u64 {
+        self.offset().saturating_add(more).min(self.worth)
     }
 
     #[inline]
@@ -113,6 +157,7 @@ impl<R: Read> Input<R> {
                 Err(error) => return Err(Problem::Io(error)),
             }
         }
+        self.worth = self.reader.worth();
         Ok(())
     }
 }

@@ -1,9 +1,7 @@
 //! The stack machine that a pickle is a program for.
 
-use std::io::Read;
-
 use super::arena::{Arena, Value};
-use super::input::Input;
+use super::input::{Input, Source};
 use super::opcode as op;
 use super::packed::Packed;
 use super::{PickleError, Problem};
@@ -24,7 +22,7 @@ pub struct Machine<R> {
     memo: Vec<Packed>,
 }
 
-impl<R: Read> Machine<R> {
+impl<R: Source> Machine<R> {
     pub fn new(reader: R) -> Self {
         Self {
             input: Input::new(reader),
@@ -36,15 +34,15 @@ impl<R: Read> Machine<R> {
         }
     }
 
-    /// Runs to STOP.
-    pub fn run(mut self) -> Result<(Arena, Value), PickleError> {
+    /// Runs to STOP: the objects, the top value, and the offset behind it.
+    pub fn run(mut self) -> Result<(Arena, Value, u64), PickleError> {
         loop {
             let offset = self.input.offset();
             match self.step() {
                 Ok(None) => {}
                 Ok(Some(top)) => {
-                    self.arena.budget.set_read(self.input.offset());
-                    return Ok((self.arena, top));
+                    self.arena.budget.set_read(self.input.paid());
+                    return Ok((self.arena, top, self.input.offset()));
                 }
                 Err(problem) => return Err(PickleError { offset, problem }),
             }
@@ -87,12 +85,12 @@ impl<R: Read> Machine<R> {
                 self.text(u64::from(len))?;
             }
             op::EMPTY_DICT => {
-                self.arena.budget.set_read(self.input.offset());
+                self.arena.budget.set_read(self.input.paid());
                 let dict = self.arena.empty_dict()?;
                 self.push(dict)?;
             }
             op::EMPTY_LIST | op::EMPTY_TUPLE => {
-                self.arena.budget.set_read(self.input.offset());
+                self.arena.budget.set_read(self.input.paid());
                 let list = self.arena.empty_list()?;
                 self.push(list)?;
             }
@@ -120,7 +118,7 @@ impl<R: Read> Machine<R> {
 
     /// The opcodes that a large snapshot has few of.
     fn rare_step(&mut self, opcode: u8) -> Result<(), Problem> {
-        self.arena.budget.set_read(self.input.offset());
+        self.arena.budget.set_read(self.input.paid());
         match opcode {
             op::PROTO => {
                 let [protocol] = self.input.array()?;
@@ -277,7 +275,7 @@ impl<R: Read> Machine<R> {
     fn push(&mut self, value: Value) -> Result<(), Problem> {
         self.stack.push(value);
         if self.stack.len() > self.charged_stack {
-            self.arena.budget.set_read(self.input.offset());
+            self.arena.budget.set_read(self.input.paid());
             self.arena.budget.charge(size_of::<Value>())?;
             self.charged_stack = self.stack.len();
         }
@@ -314,14 +312,14 @@ impl<R: Read> Machine<R> {
         if !(self.stack.len() - from).is_multiple_of(2) {
             return Err(Problem::Malformed("a dictionary's key has no value"));
         }
-        self.arena.budget.set_read(self.input.offset());
+        self.arena.budget.set_read(self.input.paid());
         self.arena.extend_dict(id, &self.stack[from..])?;
         self.stack.truncate(from);
         Ok(())
     }
 
     fn append(&mut self, list: Value, from: usize) -> Result<(), Problem> {
-        self.arena.budget.set_read(self.input.offset());
+        self.arena.budget.set_read(self.input.paid());
         match list {
             Value::List(id) => self.arena.extend_list(id, &self.stack[from..])?,
             Value::Opaque => {}
@@ -344,7 +342,7 @@ impl<R: Read> Machine<R> {
 
     fn text(&mut self, len: u64) -> Result<(), Problem> {
         let len = usize::try_from(len).ok().filter(|_| len <= MAX_TEXT).ok_or(Problem::LongText(len))?;
-        self.arena.budget.set_read(self.input.offset() + len as u64);
+        self.arena.budget.set_read(self.input.paid_after(len as u64));
         let bytes = self.input.take(len)?;
         let text = match std::str::from_utf8(bytes) {
             Ok(text) => self.arena.text(text)?,
@@ -370,7 +368,7 @@ impl<R: Read> Machine<R> {
         let packed = self.arena.pack(top)?;
         let index = usize::try_from(index).map_err(|_| Problem::TooBig)?;
         if index >= self.memo.len() {
-            self.arena.budget.set_read(self.input.offset());
+            self.arena.budget.set_read(self.input.paid());
             self.arena
                 .budget
                 .charge((index - self.memo.len()).saturating_add(1).saturating_mul(size_of::<Packed>()))?;

@@ -7,8 +7,8 @@
 //! its memo, so that a few kilobytes of a hostile file become gigabytes, and an honest snapshot of 750 MB becomes
 //! several times that. Here objects live in an [`arena::Arena`] and are referred to by small ids, shared objects
 //! stay shared, and what a snapshot has millions of (trace entries, frames, stacks) is folded into compact
-//! records as soon as its dictionary is complete. Nothing recurses, and memory is charged against a
-//! [`budget::Budget`] that grows with the bytes read.
+//! records as soon as its dictionary is complete. Nothing recurses, and whatever is held or looked at is charged against
+//! a [`budget::Budget`] that grows with the bytes read.
 
 pub mod arena;
 pub mod budget;
@@ -19,17 +19,16 @@ mod opcode;
 pub mod packed;
 pub mod records;
 
-use std::io::Read;
-
 pub use arena::{Arena, Value};
 pub use error::{PickleError, Problem};
+pub use input::{Plain, Source};
 
-/// Reads one pickle from `reader`: the arena that holds its objects, and its top value.
+/// Reads one pickle from `source`: the arena that holds its objects, its top value, and where it ends.
 ///
 /// # Errors
 /// [`PickleError`] names the byte offset and what was wrong there.
-pub fn read(reader: impl Read) -> Result<(Arena, Value), PickleError> {
-    machine::Machine::new(reader).run()
+pub fn read(source: impl Source) -> Result<(Arena, Value, u64), PickleError> {
+    machine::Machine::new(source).run()
 }
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
 //! What a snapshot has millions of, as compact records: how a dictionary becomes a trace entry or a frame.
 
-use super::{Arena, Value};
+use super::{Arena, Problem, Value};
 use crate::model::Micros;
 use crate::snapshot::{Action, Frame, StackId, TextId, Texts, TraceEntry};
 use crate::units::{Address, Bytes, StreamId};
@@ -61,6 +61,27 @@ pub struct FieldError {
     pub expected: &'static str,
 }
 
+/// Why an entry can't be had.
+#[derive(Debug)]
+pub enum EntryError {
+    /// The dictionary is none.
+    Field(FieldError),
+    /// Reading can't go on.
+    Problem(Problem),
+}
+
+impl From<FieldError> for EntryError {
+    fn from(error: FieldError) -> Self {
+        Self::Field(error)
+    }
+}
+
+impl From<Problem> for EntryError {
+    fn from(problem: Problem) -> Self {
+        Self::Problem(problem)
+    }
+}
+
 /// A trace entry while its dictionary is read.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct EntryBuilder {
@@ -91,14 +112,14 @@ impl EntryBuilder {
     /// Takes one key. Unknown keys and keys that are no text are passed over.
     ///
     /// # Errors
-    /// [`FieldError`] when a known key holds something else than it should.
+    /// [`EntryError`] when a known key holds something else than it should.
     #[inline]
-    pub fn set(&mut self, arena: &mut Arena, key: Value, value: Value) -> Result<(), FieldError> {
+    pub fn set(&mut self, arena: &mut Arena, key: Value, value: Value) -> Result<(), EntryError> {
         let Value::Text(key) = key else { return Ok(()) };
         match key {
             ACTION => match value {
                 Value::Text(word) => self.action = Some(action(word)),
-                _ => return Err(FieldError { key: "action", expected: "a text" }),
+                _ => return Err(FieldError { key: "action", expected: "a text" }.into()),
             },
             ADDR => self.address = memory("addr", value)?,
             DEVICE_FREE => self.address = memory("device_free", value)?,
@@ -111,7 +132,7 @@ impl EntryBuilder {
                 }
             }
             FRAMES => {
-                self.stack = arena.stack(value).ok_or(FieldError { key: "frames", expected: "a list of frames" })?;
+                self.stack = arena.stack(value)?.ok_or(FieldError { key: "frames", expected: "a list of frames" })?;
             }
             _ => {}
         }
@@ -169,6 +190,8 @@ pub fn frame(pairs: impl Iterator<Item = (Value, Value)>) -> Option<Frame> {
             (Value::Text(FILENAME), Value::Text(text)) => filename = Some(text),
             (Value::Text(NAME), Value::Text(text)) => name = text,
             (Value::Text(LINE), Value::Int(n)) => line = u32::try_from(n).unwrap_or(0),
+            // Code that torch.compile made has the line -1, written without its sign.
+            (Value::Text(LINE), Value::Unsigned(_)) => line = 0,
             (Value::Text(FILENAME | NAME | LINE), _) => return None,
             _ => {}
         }

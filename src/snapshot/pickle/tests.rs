@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::snapshot::read;
+use crate::snapshot::{Snapshot, SnapshotError, read};
 
 const SMALL: [&[u8]; 3] = [
     include_bytes!("../../../tests/pickles/small.protocol0.pickle"),
@@ -9,13 +9,21 @@ const SMALL: [&[u8]; 3] = [
     include_bytes!("../../../tests/pickles/small.protocol4.pickle"),
 ];
 
+fn parse(bytes: &[u8]) -> Result<(Arena, Value), PickleError> {
+    super::read(Plain(bytes)).map(|(arena, top, _)| (arena, top))
+}
+
+fn snapshot(bytes: &[u8]) -> Result<Snapshot, SnapshotError> {
+    read::snapshot(Plain(bytes))
+}
+
 fn problem(bytes: &[u8]) -> (u64, String) {
-    let error = super::read(bytes).unwrap_err();
+    let error = parse(bytes).unwrap_err();
     (error.offset, error.problem.to_string())
 }
 
 fn value(bytes: &[u8]) -> Value {
-    super::read(bytes).unwrap().1
+    parse(bytes).unwrap().1
 }
 
 #[test]
@@ -48,16 +56,17 @@ fn packed_values_come_back_whole() {
 
 #[test]
 fn lists_dictionaries_and_tuples_are_read() {
-    let (arena, top) = super::read(&b"\x80\x04}(\x8c\x01a](K\x01K\x02e\x8c\x01bK\x03K\x04\x86u."[..]).unwrap();
-    let a = arena.get(top, "a").unwrap();
-    assert_eq!((arena.list_len(a), arena.item(a, 1)), (Some(2), Some(Value::Int(2))));
-    assert_eq!(arena.item(arena.get(top, "b").unwrap(), 0), Some(Value::Int(3)));
-    assert_eq!(arena.get(top, "c"), None);
+    let (mut arena, top) = parse(&b"\x80\x04}(\x8c\x01a](K\x01K\x02e\x8c\x01bK\x03K\x04\x86u."[..]).unwrap();
+    let a = arena.get(top, "a").unwrap().unwrap();
+    assert_eq!((arena.list_len(a).unwrap(), arena.item(a, 1)), (Some(2), Some(Value::Int(2))));
+    let b = arena.get(top, "b").unwrap().unwrap();
+    assert_eq!(arena.item(b, 0), Some(Value::Int(3)));
+    assert_eq!(arena.get(top, "c").unwrap(), None);
 }
 
 #[test]
 fn texts_of_protocol_0_are_unescaped() {
-    let (arena, top) = super::read(&b"V\xe9\\u00e9\\U0001f600\\x\\u12\n."[..]).unwrap();
+    let (arena, top) = parse(&b"V\xe9\\u00e9\\U0001f600\\x\\u12\n."[..]).unwrap();
     let Value::Text(id) = top else { panic!("{top:?}") };
     assert_eq!(arena.texts.get(id), "éé😀\\x\\u12");
 }
@@ -68,7 +77,7 @@ fn code_is_refused_by_name_and_place() {
     assert_eq!(offset, 2);
     assert!(problem.contains("run code (GLOBAL)"), "{problem}");
     for opcode in *b"RbioPQ\x81\x82\x83\x84\x92\x93\x97\x98" {
-        assert!(matches!(super::read(&[b'N', opcode][..]).unwrap_err().problem, Problem::Executes(_)), "{opcode}");
+        assert!(matches!(parse(&[b'N', opcode][..]).unwrap_err().problem, Problem::Executes(_)), "{opcode}");
     }
 }
 
@@ -100,8 +109,8 @@ fn impossible_lengths_are_refused_at_once() {
 #[test]
 fn deep_nesting_is_harmless() {
     assert!(problem(&b"(".repeat(1_000_000)).1.contains("more than 1000 deep"));
-    // Lists within lists need no marks: a million of them are read, and dropped, without recursion.
-    let nested = [b"]".repeat(1_000_000), b"a".repeat(999_999), b".".to_vec()].concat();
+    // Lists within lists need no marks: hundreds of thousands are read, and dropped, without recursion.
+    let nested = [b"]".repeat(300_000), b"a".repeat(299_999), b".".to_vec()].concat();
     assert!(matches!(value(&nested), Value::List(0)));
 }
 
@@ -114,16 +123,26 @@ fn shared_values_stay_shared() {
     }
     bomb.push(b'.');
     assert!(matches!(value(&bomb), Value::List(60)));
-    // A hundred thousand devices that share one trace of a hundred entries.
-    let mut bomb = b"}(\x8c\x0ddevice_traces](](".to_vec();
+}
+
+/// A trace of a hundred entries, listed for one device and then for `more`.
+fn shared_trace(more: usize) -> Vec<u8> {
+    let mut bytes = b"}(\x8c\x0ddevice_traces](](".to_vec();
     for _ in 0..100 {
-        bomb.extend(b"}(\x8c\x06action\x8c\x05alloc\x8c\x04sizeK\x01u");
+        bytes.extend(b"}(\x8c\x06action\x8c\x05alloc\x8c\x04sizeK\x01u");
     }
-    bomb.extend(b"e\x94");
-    bomb.extend(b"h\x00".repeat(100_000));
-    bomb.extend(b"eu.");
-    let snapshot = read::snapshot(&bomb[..]).unwrap();
-    assert_eq!((snapshot.device_count(), snapshot.entries.len()), (100_001, 100));
+    bytes.extend(b"e\x94");
+    bytes.extend(b"h\x00".repeat(more));
+    bytes.extend(b"eu.");
+    bytes
+}
+
+#[test]
+fn a_shared_trace_is_read_once() {
+    let shared = snapshot(&shared_trace(127)).unwrap();
+    assert_eq!((shared.device_count(), shared.entries.len()), (128, 100));
+    let error = snapshot(&shared_trace(128)).unwrap_err().to_string();
+    assert!(error.contains("traces of 129 devices"), "{error}");
 }
 
 #[test]
@@ -137,16 +156,60 @@ fn what_would_be_copied_is_counted() {
     bomb.extend(b"eu\x94");
     bomb.extend(b"h\x01".repeat(500_000));
     bomb.extend(b"eu.");
-    let error = read::snapshot(&bomb[..]).unwrap_err().to_string();
+    let error = snapshot(&bomb[..]).unwrap_err().to_string();
     assert!(error.contains("far more memory"), "{error}");
+}
+
+#[test]
+fn what_is_looked_at_again_is_counted() {
+    // A list that is no stack, as only its last item shows, under every entry of a trace.
+    let mut bomb = b"](}(\x8c\x08filename\x8c\x01fu\x94".to_vec();
+    bomb.extend(b"h\x00".repeat(50_000));
+    bomb.extend(b"Neq\x010}(\x8c\x0ddevice_traces](](");
+    for _ in 0..5000 {
+        bomb.extend(b"}(\x8c\x06action\x8c\x05alloc\x8c\x04sizeK\x01\x8c\x06framesh\x01u");
+    }
+    bomb.extend(b"eeu.");
+    let error = snapshot(&bomb).unwrap_err().to_string();
+    assert!(error.contains("far more work"), "{error}");
+}
+
+#[test]
+fn an_entry_may_be_a_frame_of_its_own_stack() {
+    let bytes = b"}\x8c\x0ddevice_traces]](}\x94\x8c\x08filename\x8c\x01fs\x8c\x06frames]h\x00as\x8c\x06action\x8c\x05allocs\x8c\x04sizeK\x01seas.";
+    let error = snapshot(bytes).unwrap_err().to_string();
+    assert!(error.contains("an entry 0 in the trace of device 0"), "{error}");
+}
+
+#[test]
+fn a_frame_may_have_any_line() {
+    // As torch.compile leaves it: -1 without its sign.
+    for (line, expected) in [
+        (&b"\x8a\x09\xff\xff\xff\xff\xff\xff\xff\xff\x00"[..], 0),
+        (b"J\xff\xff\xff\xff", 0),
+        (b"\x8a\x05\x00\x00\x00\x00\x01", 0),
+        (b"K\x07", 7),
+    ] {
+        let mut bytes = b"}\x8c\x0ddevice_traces]](}(\x8c\x06action\x8c\x05alloc\x8c\x04sizeK\x01\x8c\x06frames]\
+            }(\x8c\x04name\x8c\x05graph\x8c\x08filename\x8c\x05ab.py\x8c\x04line"
+            .to_vec();
+        bytes.extend(line);
+        bytes.extend(b"uaueas.");
+        let snapshot = snapshot(&bytes).unwrap();
+        let entry = &snapshot.device_trace(0)[0];
+        let frames: Vec<_> = snapshot.stacks.frames(entry.stack).collect();
+        assert_eq!(frames.iter().map(|frame| frame.line).collect::<Vec<_>>(), [expected]);
+        let caller = snapshot.caller(entry).unwrap();
+        assert_eq!(caller, if expected == 0 { "graph (ab.py)" } else { "graph (ab.py:7)" });
+    }
 }
 
 #[test]
 fn every_prefix_of_a_snapshot_is_an_error() {
     for bytes in SMALL {
-        assert!(read::snapshot(bytes).is_ok());
+        assert!(snapshot(bytes).is_ok());
         for end in 0..bytes.len() {
-            assert!(read::snapshot(&bytes[..end]).is_err(), "{end} of {} bytes", bytes.len());
+            assert!(snapshot(&bytes[..end]).is_err(), "{end} of {} bytes", bytes.len());
         }
     }
 }
@@ -156,7 +219,7 @@ proptest! {
 
     #[test]
     fn random_bytes_never_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
-        let _ = read::snapshot(&bytes[..]);
+        let _ = snapshot(&bytes[..]);
     }
 
     #[test]
@@ -166,7 +229,7 @@ proptest! {
             0..300,
         )
     ) {
-        let _ = read::snapshot(&bytes[..]);
+        let _ = snapshot(&bytes[..]);
     }
 
     #[test]
@@ -179,6 +242,6 @@ proptest! {
             let at = at.index(bytes.len());
             bytes[at] = byte;
         }
-        let _ = read::snapshot(&bytes[..]);
+        let _ = snapshot(&bytes[..]);
     }
 }

@@ -1,19 +1,22 @@
 //! Under which conditions a history was recorded: settings, limit, device memory, and the statistics at its end.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use thiserror::Error;
 
-use crate::allocator::{Settings, SettingsError};
+use crate::allocator::{self, Settings, SettingsError};
 use crate::snapshot::Snapshot;
 use crate::units::Bytes;
 
 /// The statistic that counts `empty_cache()` calls which left no entry.
 pub const SYNCHRONISATIONS: &str = "num_sync_all_streams";
+
+/// A statistics file has a few thousand bytes.
+const LONGEST_FILE: u64 = 1 << 20;
 
 /// `torch.cuda.memory_stats()` as it was when the snapshot was taken, under PyTorch's names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,7 +40,7 @@ pub struct Conditions {
 /// Conditions that can't be found out.
 #[derive(Debug, Error)]
 pub enum ConditionError {
-    /// A statistics file that was named can't be read.
+    /// A statistics file can't be read.
     #[error("{path}: {error}. Check the path given with --stats.")]
     Read {
         /// The file.
@@ -46,15 +49,29 @@ pub enum ConditionError {
         error: io::Error,
     },
     /// A statistics file is not what it should be.
-    #[error(
-        "{path}: {error}. It should be an object with the keys conf, limit_bytes, device_bytes and stats \
-         (torch.cuda.memory_stats())."
-    )]
+    #[error("{path}: {error}. It should hold what json.dump(torch.cuda.memory_stats(), file) writes.")]
     Parse {
         /// The file.
         path: PathBuf,
         /// Why.
         error: serde_json::Error,
+    },
+    /// A statistics file is longer than any.
+    #[error(
+        "{path} is longer than {LONGEST_FILE} bytes. It should hold what json.dump(torch.cuda.memory_stats(), file) writes."
+    )]
+    TooLong {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A statistics file holds other numbers, or none.
+    #[error(
+        "{path} has none of the numbers of torch.cuda.memory_stats(), so that there is nothing to compare. Save \
+         json.dump(torch.cuda.memory_stats(), file) with the snapshot."
+    )]
+    NoStatistics {
+        /// The file.
+        path: PathBuf,
     },
     /// The configuration string is refused.
     #[error(transparent)]
@@ -74,14 +91,37 @@ pub struct Overrides {
     pub stats: Option<PathBuf>,
 }
 
-/// A statistics file.
+/// A statistics file: what `torch.cuda.memory_stats()` returns, or under the key `stats` that beside the conditions.
 #[derive(Debug, Default, Deserialize)]
 struct StatsFile {
     conf: Option<String>,
     limit_bytes: Option<u64>,
     device_bytes: Option<u64>,
     stats: Option<BTreeMap<String, serde_json::Value>>,
+    #[serde(flatten)]
+    others: BTreeMap<String, serde_json::Value>,
 }
+
+impl StatsFile {
+    /// The statistics, wherever they stand; `None` if the file has other things to tell. Of a file that was `named` as
+    /// one of statistics they must be there.
+    fn statistics(self, named: bool) -> Result<Option<Statistics>, NoStatistics> {
+        let named = named || self.stats.is_some();
+        let mut numbers = self.stats.unwrap_or(self.others);
+        let statistics: BTreeMap<String, i64> = allocator::Statistics::names()
+            .into_iter()
+            .filter_map(|name| numbers.remove(&name)?.as_i64().map(|value| (name, value)))
+            .collect();
+        match statistics.is_empty() {
+            true if named => Err(NoStatistics),
+            true => Ok(None),
+            false => Ok(Some(Statistics(statistics))),
+        }
+    }
+}
+
+/// A file of statistics without any.
+struct NoStatistics;
 
 impl Conditions {
     /// The conditions of the snapshot at `path`: from the command line, else from the snapshot itself, else from the
@@ -90,49 +130,48 @@ impl Conditions {
     /// # Errors
     /// [`ConditionError`] when a file that was named, or lies there, can't be used, or PyTorch would refuse the settings.
     pub fn find(path: &Path, snapshot: &Snapshot, overrides: &Overrides) -> Result<Self, ConditionError> {
-        let file = match &overrides.stats {
-            Some(path) => read(path)?,
-            None => {
-                let beside = beside(path);
-                if beside.is_file() { read(&beside)? } else { StatsFile::default() }
-            }
-        };
+        let beside = Some(beside(path)).filter(|path| path.is_file());
+        let source = overrides.stats.as_ref().or(beside.as_ref());
+        let file = source.map_or_else(|| Ok(StatsFile::default()), |path| read(path))?;
         let mut notes = Vec::new();
-        let of_snapshot = snapshot.allocator_settings.conf.clone();
+        let of_snapshot = snapshot.allocator_settings.conf.as_deref();
         if overrides.alloc_conf.is_none()
-            && let (Some(first), Some(second)) = (&of_snapshot, &file.conf)
+            && let (Some(first), Some(second)) = (of_snapshot, file.conf.as_deref())
             && first != second
         {
             notes.push(format!(
                 "the snapshot names the settings {first:?}, its statistics file {second:?}: the snapshot's are used"
             ));
         }
-        let conf = overrides.alloc_conf.clone().or(of_snapshot).or(file.conf).unwrap_or_else(|| {
+        let conf = overrides.alloc_conf.as_deref().or(of_snapshot).or(file.conf.as_deref()).unwrap_or_else(|| {
             notes.push("the snapshot does not name its settings: the defaults are assumed; give --alloc-conf".into());
-            String::new()
+            ""
         });
-        if file.stats.is_none() {
+        let settings = Settings::parse(conf)?;
+        let limit = overrides.limit.or(file.limit_bytes.map(Bytes));
+        let device_bytes = overrides.device_bytes.or(file.device_bytes.map(Bytes));
+        let statistics = file
+            .statistics(overrides.stats.is_some())
+            .map_err(|NoStatistics| ConditionError::NoStatistics { path: source.cloned().unwrap_or_default() })?;
+        if statistics.is_none() {
             notes.push(
                 "there are no statistics to compare with: save torch.cuda.memory_stats() with the snapshot, and give \
                  --stats"
                     .into(),
             );
         }
-        let statistics = file.stats.map(|stats| {
-            Statistics(stats.into_iter().filter_map(|(key, value)| Some((key, value.as_i64()?))).collect())
-        });
-        Ok(Self {
-            settings: Settings::parse(&conf)?,
-            limit: overrides.limit.or(file.limit_bytes.map(Bytes)),
-            device_bytes: overrides.device_bytes.or(file.device_bytes.map(Bytes)),
-            statistics,
-            notes,
-        })
+        Ok(Self { settings, limit, device_bytes, statistics, notes })
     }
 }
 
 fn read(path: &Path) -> Result<StatsFile, ConditionError> {
-    let text = fs::read(path).map_err(|error| ConditionError::Read { path: path.into(), error })?;
+    let mut text = Vec::new();
+    File::open(path)
+        .and_then(|file| file.take(LONGEST_FILE + 1).read_to_end(&mut text))
+        .map_err(|error| ConditionError::Read { path: path.into(), error })?;
+    if text.len() as u64 > LONGEST_FILE {
+        return Err(ConditionError::TooLong { path: path.into() });
+    }
     serde_json::from_slice(&text).map_err(|error| ConditionError::Parse { path: path.into(), error })
 }
 
@@ -159,5 +198,40 @@ mod tests {
             assert_eq!(beside(Path::new(name)), Path::new("a/run.1.stats.json"));
         }
         assert_eq!(beside(Path::new("run")), Path::new("run.stats.json"));
+    }
+
+    fn found(stats: &str, named: bool) -> Result<Conditions, ConditionError> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.stats.json");
+        std::fs::write(&path, stats).unwrap();
+        let overrides = Overrides { stats: named.then_some(path), ..Overrides::default() };
+        Conditions::find(&folder.path().join("x.pickle"), &Snapshot::default(), &overrides)
+    }
+
+    #[test]
+    fn statistics_are_read_bare_and_among_the_conditions() {
+        let expected = BTreeMap::from([("num_ooms".to_owned(), 3), ("active.all.current".to_owned(), 0)]);
+        let bare = r#"{"num_ooms": 3, "active.all.current": 0, "what PyTorch adds": 1}"#;
+        let among = format!(r#"{{"conf": "", "limit_bytes": 7, "stats": {bare}}}"#);
+        for named in [false, true] {
+            assert_eq!(found(bare, named).unwrap().statistics, Some(Statistics(expected.clone())));
+            let conditions = found(&among, named).unwrap();
+            assert_eq!((conditions.statistics, conditions.limit), (Some(Statistics(expected.clone())), Some(Bytes(7))));
+        }
+    }
+
+    #[test]
+    fn a_file_of_statistics_without_any_is_an_error() {
+        let message = |stats: &str, named| found(stats, named).unwrap_err().to_string();
+        for stats in ["{}", r#"{"active": 1}"#, r#"{"num_ooms": "3"}"#, r#"{"limit_bytes": 7}"#] {
+            assert!(message(stats, true).contains("has none of the numbers"));
+            // Nobody said that it is one.
+            assert_eq!(found(stats, false).unwrap().statistics, None);
+        }
+        for named in [false, true] {
+            assert!(message(r#"{"stats": {"active": 1}}"#, named).contains("has none of the numbers"));
+            assert!(message("[]", named).contains("It should hold"));
+            assert!(message(&" ".repeat(1 << 21), named).contains("is longer than 1048576 bytes"));
+        }
     }
 }

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::Mismatch;
 use super::tape::describe_entry;
+use super::{Conditions, Mismatch};
 use crate::snapshot::{Action, BlockState, Snapshot, TraceEntry};
 use crate::units::{Address, Bytes};
 
@@ -37,6 +37,33 @@ pub fn explain(mismatch: &mut Mismatch, snapshot: &Snapshot, device: usize) {
                 .into(),
         );
     }
+}
+
+/// What was assumed of the recorded program, where that can be why: the history itself has no fault.
+pub fn unfit_condition(conditions: &Conditions, largest_device: Option<Bytes>) -> Option<String> {
+    let Conditions { settings, limit, device_bytes, .. } = conditions;
+    if let (Some(given), Some(largest)) = (device_bytes, largest_device)
+        && given > &largest
+    {
+        return Some(format!(
+            "the device does not have {given}: its ranges of expandable segments would overlap, so that it has at most \
+             {largest}. Give --device-bytes as it is, or leave it out"
+        ));
+    }
+    let share = settings.per_process_memory_fraction < 1.0;
+    if limit.is_none() && share && device_bytes.is_none() {
+        return Some(
+            "the settings limit memory to a share of the device's, which nothing here names: give --device-bytes or --limit"
+                .into(),
+        );
+    }
+    if limit.is_none() && !share && settings.garbage_collection_threshold > 0.0 {
+        return Some(
+            "the settings collect garbage, which is done only under a memory limit, and nothing here names one: give --limit"
+                .into(),
+        );
+    }
+    None
 }
 
 /// An entry that contradicts the others: a block whose frees tell another size, a new segment that nothing else knows.

@@ -7,11 +7,13 @@
 //!
 //! * [`tape`]: the history with a position in it, as the allocator's driver and as the judge of its events.
 //! * [`player`]: what to ask next; whose a run of releases is (`empty_cache()` leaves no entry of its own).
+//! * [`card`]: how much memory the device can have, where nothing says how much it has.
 //! * [`compare`]: blocks and statistics at the end.
 //! * [`retries`]: where a retry and a call of `empty_cache()` leave the same entries.
 //! * [`peaks`]: when the program reset the peak statistics, which leaves no entry.
 //! * [`diagnose`]: when an event does not fit, why.
 
+mod card;
 mod compare;
 mod conditions;
 mod diagnose;
@@ -27,6 +29,7 @@ mod tests;
 use super::Snapshot;
 use super::TraceEntry;
 use crate::allocator::TraceEvent;
+use card::Ranges;
 
 pub use conditions::{ConditionError, Conditions, Overrides, Statistics};
 pub use report::{DeviceReport, Mismatch, Report, Tally};
@@ -61,7 +64,23 @@ pub fn verify_observed(snapshot: &Snapshot, conditions: &Conditions, observer: &
     let mut statistics = conditions.statistics.as_ref();
     for device in (0..snapshot.device_count()).filter(|device| !snapshot.device_trace(*device).is_empty()) {
         // A statistics file is about one device; without a name for it, the first that was used.
-        report.add(verify_device(snapshot, device, conditions, statistics.take(), observer));
+        let device = verify_device(snapshot, device, conditions, statistics.take(), observer);
+        if device.expandable && conditions.device_bytes.is_none() {
+            report.notes.push(match device.largest_device {
+                Some(largest) => format!(
+                    "the memory of device {} is not in the file; by the addresses of its expandable segments it is at most \
+                     {largest}, and so much is assumed",
+                    device.device
+                ),
+                None => format!(
+                    "the memory of device {} is not in the file, and no addresses bound it: {} are assumed for its \
+                     expandable segments",
+                    device.device,
+                    card::UNKNOWN
+                ),
+            });
+        }
+        report.add(device);
     }
     if report.devices.is_empty() {
         report.notes.push(
@@ -89,8 +108,14 @@ pub fn verify_device(
     let allocator = player.into_allocator();
     let mut report = DeviceReport::new(device, trace, &tape);
     compare::finish(&mut report, snapshot, &allocator, conditions, statistics, ambiguous);
+    let ranges = Ranges::of(trace);
+    report.expandable = ranges.is_some();
+    report.largest_device = ranges.and_then(Ranges::bound);
     if let Some(mismatch) = &mut report.first_mismatch {
         diagnose::explain(mismatch, snapshot, device);
+        if mismatch.explanation.is_none() {
+            mismatch.explanation = diagnose::unfit_condition(conditions, report.largest_device);
+        }
     }
     report
 }

@@ -1,17 +1,16 @@
 //! What the replayed allocator is asked next.
 
+use super::card::{self, Ranges};
 use super::retries::{self, AmbiguousRetries};
 use super::tape::{Driver, Judge, Tape, waiting_stream};
 use super::{Conditions, Observer};
 use crate::allocator::{AllocError, CachingAllocator};
 use crate::snapshot::{Action, TraceEntry};
-use crate::units::{Bytes, GIB};
+use crate::units::Bytes;
 
 /// The replayed allocator.
 pub type Replayed<'a, 'o, O> = CachingAllocator<Driver<'a>, Judge<'a, 'o, O>>;
 
-/// Device memory where nobody knows it: more than any device has. Only the length of expandable ranges follows from it.
-const UNKNOWN_TOTAL: Bytes = Bytes(1024 * GIB);
 /// Where accumulated statistics could overflow: no honest history hands out that much.
 const IMPOSSIBLE: u64 = 1 << 62;
 
@@ -38,9 +37,14 @@ enum Owner {
 
 impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
     pub fn new(tape: &'a Tape<'a>, conditions: &Conditions, observer: &'o mut O) -> Self {
-        let driver = Driver::new(tape, conditions.device_bytes.unwrap_or(UNKNOWN_TOTAL));
+        let total = conditions.device_bytes.or_else(|| {
+            let ranges = Ranges::of(tape.entries())?;
+            Some(ranges.device(&conditions.settings))
+        });
+        let driver = Driver::new(tape, total.unwrap_or(card::UNKNOWN));
         let mut allocator = CachingAllocator::new(driver, conditions.settings.clone(), Judge { tape, observer });
-        if conditions.limit.is_some() {
+        // A share of memory that nobody knows is no limit.
+        if conditions.limit.is_some() || conditions.device_bytes.is_none() {
             allocator.set_limit(conditions.limit);
         }
         Self {
@@ -112,7 +116,9 @@ impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
     }
 
     fn request(&mut self, entry: &TraceEntry) {
-        self.handed_out = self.handed_out.saturating_add(entry.size.0);
+        // Whatever the block's size turns out to be, its segment is no smaller.
+        let (_, segment) = self.allocator.sizes(entry.size);
+        self.handed_out = self.handed_out.saturating_add(segment.0);
         if self.handed_out > IMPOSSIBLE && entry.action == Action::Alloc {
             self.tape.stop("a size that a device can have".to_owned());
             return;
@@ -184,7 +190,7 @@ impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
     fn growth_possible(&self, size: Bytes, given_back: Bytes) -> bool {
         let (_, segment) = self.allocator.sizes(size);
         let held = self.allocator.reserved().saturating_sub(given_back);
-        let fits = self.total.is_none_or(|total| held + segment <= total);
+        let fits = self.total.is_none_or(|total| held.0.saturating_add(segment.0) <= total.0);
         fits && self.allocator.growth_allowed(size, given_back)
     }
 

@@ -80,6 +80,11 @@ pub struct DeviceReport {
     /// The latest entry before which the program can have reset the peak statistics, where the recorded peaks show that
     /// it did; the call leaves no entry of its own.
     pub peak_reset: Option<usize>,
+    /// It has expandable segments, whose ranges are as long as the device's memory asks for.
+    pub expandable: bool,
+    /// The most memory that the device can have, as the addresses of those tell: nothing else in a history does, and any
+    /// device up to there leaves the same one. Absent where nothing lies above them.
+    pub largest_device: Option<Bytes>,
     /// Statistics that differ: key, ours, PyTorch's.
     pub differing_stats: Vec<(String, i64, i64)>,
 }
@@ -106,6 +111,8 @@ impl DeviceReport {
             silent_empty_cache: 0,
             ambiguous_retries: SettledRetries::default(),
             peak_reset: None,
+            expandable: false,
+            largest_device: None,
             differing_stats: Vec::new(),
         }
     }

@@ -37,6 +37,11 @@ impl<'a> Tape<'a> {
         }
     }
 
+    /// The whole history.
+    pub const fn entries(&self) -> &'a [TraceEntry] {
+        self.entries
+    }
+
     /// How many entries have been explained.
     pub const fn position(&self) -> usize {
         self.position.get()
@@ -182,7 +187,8 @@ impl<O: Observer> TraceSink for Judge<'_, '_, O> {
     }
 }
 
-/// The recorded driver: it has memory when the history goes on with a segment, and puts it where the history says.
+/// The recorded driver: it has memory when the history goes on with a segment of that size, and puts it where the history
+/// says.
 #[derive(Debug)]
 pub struct Driver<'a> {
     tape: &'a Tape<'a>,
@@ -197,12 +203,9 @@ impl<'a> Driver<'a> {
         Self { tape, total, held: BTreeMap::new(), ranges: BTreeMap::new() }
     }
 
-    /// The address of the entry at the position, if it says that the driver gave memory.
-    fn granted(&self, action: Action) -> Result<Address, OutOfDeviceMemory> {
-        match self.tape.current() {
-            Some(entry) if entry.action == action && !self.tape.stopped() => Ok(entry.address),
-            _ => Err(OutOfDeviceMemory),
-        }
+    /// The entry at the position, if it says that the driver gave memory.
+    fn granted(&self, action: Action) -> Result<&TraceEntry, OutOfDeviceMemory> {
+        self.tape.current().filter(|entry| entry.action == action && !self.tape.stopped()).ok_or(OutOfDeviceMemory)
     }
 
     fn refuse(&self, what: &str) -> OutOfDeviceMemory {
@@ -211,17 +214,25 @@ impl<'a> Driver<'a> {
     }
 }
 
-fn overlaps(regions: &BTreeMap<Address, Address>, address: Address, size: Bytes) -> bool {
-    regions.range(..address.offset(size)).next_back().is_some_and(|(_, end)| *end > address)
+/// Where a region of that size ends; `None` beyond all addresses.
+fn end_of(address: Address, size: Bytes) -> Option<Address> {
+    address.0.checked_add(size.0).map(Address)
+}
+
+fn overlaps(regions: &BTreeMap<Address, Address>, address: Address, end: Address) -> bool {
+    regions.range(..end).next_back().is_some_and(|(_, end)| *end > address)
 }
 
 impl SegmentSource for Driver<'_> {
     fn malloc(&mut self, size: Bytes) -> Result<Address, OutOfDeviceMemory> {
-        let address = self.granted(Action::SegmentAlloc)?;
-        if overlaps(&self.held, address, size) || overlaps(&self.ranges, address, size) {
-            return Err(self.refuse("a new segment"));
+        let TraceEntry { address, size: recorded, stream, .. } = *self.granted(Action::SegmentAlloc)?;
+        if size != recorded {
+            self.tape.stop(describe(Action::SegmentAlloc, size, address, stream));
+            return Err(OutOfDeviceMemory);
         }
-        self.held.insert(address, address.offset(size));
+        let end = end_of(address, size)
+            .filter(|end| !overlaps(&self.held, address, *end) && !overlaps(&self.ranges, address, *end));
+        self.held.insert(address, end.ok_or_else(|| self.refuse("a new segment"))?);
         Ok(address)
     }
 
@@ -230,11 +241,10 @@ impl SegmentSource for Driver<'_> {
     }
 
     fn reserve_range(&mut self, size: Bytes) -> Result<Address, OutOfDeviceMemory> {
-        let base = self.granted(Action::SegmentMap)?;
-        if overlaps(&self.held, base, size) || overlaps(&self.ranges, base, size) {
-            return Err(self.refuse("a new range of pages"));
-        }
-        self.ranges.insert(base, base.offset(size));
+        let base = self.granted(Action::SegmentMap)?.address;
+        let end =
+            end_of(base, size).filter(|end| !overlaps(&self.held, base, *end) && !overlaps(&self.ranges, base, *end));
+        self.ranges.insert(base, end.ok_or_else(|| self.refuse("a new range of pages"))?);
         Ok(base)
     }
 

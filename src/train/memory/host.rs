@@ -1,6 +1,7 @@
 //! Host memory beside the device's: page-locked blocks of one caching host allocator, and pageable memory.
 
-use crate::device::{CopyPath, HostBuffer};
+use crate::allocator::HostAllocError;
+use crate::device::{CopyPath, HostBuffer, HostMemoryRefused, HostVec, Plain, Span};
 use crate::model::{CopyDirection, EventKind, Micros};
 use crate::units::{Bytes, StreamId};
 
@@ -17,7 +18,7 @@ pub(crate) struct HostBlock {
 
 enum Place {
     /// Ordinary memory; nothing on a device without bytes.
-    Pageable(Vec<u8>),
+    Pageable(HostVec<u8>),
     /// A block of the caching host allocator.
     Pinned(HostBuffer),
 }
@@ -26,14 +27,15 @@ impl HostBlock {
     /// Room for `bytes`.
     ///
     /// # Errors
-    /// [`TrainError::Data`] when the system has no page-locked memory.
+    /// [`TrainError::OutOfMemory`] of the host.
     pub fn new(memory: &Memory, bytes: Bytes, pinned: bool) -> Result<Self, TrainError> {
         let place = if pinned {
             Place::Pinned(memory.pin(bytes)?)
         } else {
-            let held = if memory.holds_bytes() { usize::try_from(bytes.get()).unwrap_or(usize::MAX) } else { 0 };
+            let held =
+                memory.host_vec(usize::try_from(bytes.get()).unwrap_or(usize::MAX), "a tensor in host memory")?;
             memory.0.pageable.set(memory.0.pageable.get() + bytes);
-            Place::Pageable(vec![0; held])
+            Place::Pageable(held)
         };
         Ok(Self { memory: memory.clone(), bytes, place })
     }
@@ -44,6 +46,7 @@ impl HostBlock {
     /// [`TrainError::Device`].
     pub fn take(&mut self, tensor: &Tensor, stream: StreamId) -> OpResult<()> {
         let begun = self.memory.now();
+        self.check(tensor)?;
         match &mut self.place {
             Place::Pageable(bytes) if bytes.is_empty() => {
                 let path = CopyPath { to_host: true, pinned: false };
@@ -71,6 +74,7 @@ impl HostBlock {
     /// [`TrainError::Device`].
     pub fn give(&self, tensor: &Tensor, stream: StreamId) -> OpResult<()> {
         let begun = self.memory.now();
+        self.check(tensor)?;
         match &self.place {
             Place::Pageable(bytes) if bytes.is_empty() => {
                 let path = CopyPath { to_host: false, pinned: false };
@@ -86,6 +90,10 @@ impl HostBlock {
         }
         self.tell(CopyDirection::ToDevice, begun, stream);
         Ok(())
+    }
+
+    fn check(&self, tensor: &Tensor) -> OpResult<()> {
+        Ok(self.memory.check("a copy", Span { start: tensor.address(), bytes: self.bytes })?)
     }
 
     /// A copy beside the computation takes none of its time here: its duration is that of the submission.
@@ -110,13 +118,34 @@ impl Drop for HostBlock {
 }
 
 impl Memory {
-    /// A page-locked block for `bytes`.
+    /// Zeroed elements in pageable host memory; none where the device has no bytes.
     ///
     /// # Errors
-    /// [`TrainError::Data`] when the system has none.
+    /// [`TrainError::OutOfMemory`] of the host.
+    pub(crate) fn host_vec<T: Plain>(&self, len: usize, what: &str) -> Result<HostVec<T>, TrainError> {
+        let len = if self.holds_bytes() { len } else { 0 };
+        self.0.account.vec(len).map_err(|refused| TrainError::of_host(what, refused))
+    }
+
+    /// A page-locked block for `bytes`. Blocks that nobody uses go back to the system before one is refused.
+    ///
+    /// # Errors
+    /// [`TrainError::OutOfMemory`] of the host.
     pub(crate) fn pin(&self, bytes: Bytes) -> Result<HostBuffer, TrainError> {
-        let address = self.0.host.borrow_mut().malloc(bytes).map_err(|error| TrainError::Data(error.to_string()))?;
-        Ok(HostBuffer { address, bytes })
+        let mut host = self.0.host.borrow_mut();
+        let mut served = host.malloc(bytes);
+        if matches!(served, Err(HostAllocError::OutOfMemory { .. })) {
+            host.empty_cache();
+            served = host.malloc(bytes);
+        }
+        match served {
+            Ok(address) => Ok(HostBuffer { address, bytes }),
+            Err(HostAllocError::OutOfMemory { size }) => {
+                let refused = HostMemoryRefused { requested: size, left: self.0.account.left() };
+                Err(TrainError::of_host("a page-locked block", refused))
+            }
+            Err(other) => Err(TrainError::Allocator(other.to_string())),
+        }
     }
 
     /// Takes a page-locked block back; it is used again when copies of it are done.

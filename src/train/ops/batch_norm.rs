@@ -188,8 +188,9 @@ impl Context {
                 let dsrc = if output.is_some() { own()? } else { behind.clone() };
                 let parameter = |what| cx.temporary(weight.shape(), weight.dtype(), what);
                 let (dweight, dbias) = (parameter("weight gradient")?, parameter("bias gradient")?);
-                let residual =
-                    output.map(|output| ResidualGradient { output: output.flat(), dresidual: behind.flat() });
+                let of_residual =
+                    |output: &Tensor| ResidualGradient { output: output.flat(), dresidual: behind.flat() };
+                let residual = output.as_ref().map(of_residual);
                 cx.launch(&Kernel::BatchNormActivationBackward {
                     grad: grad.flat(),
                     src: src.flat(),

@@ -2,7 +2,7 @@
 
 use crate::device::{DType, Kernel};
 use crate::train::context::Context;
-use crate::train::error::OpResult;
+use crate::train::error::{Interrupt, OpResult, TrainError};
 use crate::train::tape::Gradients;
 use crate::train::tensor::{Shape, Tensor};
 
@@ -16,7 +16,7 @@ impl Context {
             let width = weight.shape().last();
             let differentiates = cx.differentiates(&[weight]);
             let saved = if differentiates { Some(cx.save(indices)?) } else { None };
-            let shape = indices.shape().with_appended(width);
+            let Some(shape) = indices.shape().with_appended(width) else { return Err(too_many_dimensions()) };
             let output = cx.activation(shape, weight.dtype(), "output")?;
             cx.launch(&Kernel::Embedding {
                 weight: weight.operand(),
@@ -113,6 +113,10 @@ const fn sort_storage(n: usize) -> usize {
 /// Storage of a scan over `tiles` thread blocks: 8 bytes for each and for a warp's look-back.
 const fn scan_storage(tiles: usize) -> usize {
     (8 * (tiles + 32)).next_multiple_of(PIECE) + 2 * PIECE + PIECE - 1
+}
+
+fn too_many_dimensions() -> Interrupt {
+    TrainError::Workload("indices of four dimensions have no rows to look up; give them fewer".into()).into()
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use crate::device::Kernel;
 use crate::train::context::Context;
 use crate::train::error::OpResult;
 use crate::train::tape::Gradients;
-use crate::train::tensor::{Shape, Tensor};
+use crate::train::tensor::Tensor;
 
 impl Context {
     /// The mean over the neighbouring dimensions `dims`, which the result lacks: (batch, channels, height, width) over
@@ -25,7 +25,7 @@ impl Context {
             let channels = all.get(1).copied().filter(|_| input.is_channels_last() && dims == (2..4));
             let [outer, inner] = channels.map_or([outer, inner], |channels| [outer / channels.max(1), channels]);
             let (strides, dense) = (input.layout(), channels.is_some());
-            let kept = Shape::new(&[front, back].concat());
+            let kept = shape.without(dims);
             let output = cx.activation(kept, input.dtype(), "mean")?;
             let src = if dense { input.flat() } else { input.operand() };
             cx.launch(&Kernel::Mean { src, dst: output.operand(), outer, middle, inner })?;

@@ -17,7 +17,7 @@ use crate::units::Bytes;
 use super::config::{Config, DataPath, ZeroGrad};
 use super::context::Context;
 use super::data::{Feed, HostBatch};
-use super::error::{Interrupt, OpResult, TrainError};
+use super::error::{Interrupt, MemoryKind, OpResult, TrainError};
 use super::library::Libraries;
 use super::memory::{Memory, Moment, micros};
 use super::observer::{Observer, SafePoint};
@@ -49,6 +49,8 @@ pub struct TrainerOptions {
     pub settings: Settings,
     /// The most that may be reserved.
     pub limit: Option<Bytes>,
+    /// Refuse kernels and copies that reach beyond live blocks; debug builds always do.
+    pub watched: bool,
 }
 
 /// Bytes allocated at the boundaries of a step, as `torch.cuda.memory_allocated` tells them.
@@ -85,6 +87,8 @@ pub struct Trainer {
     outcome: Outcome,
     steps: u64,
     timing: Timing,
+    /// There are no batches for the configuration: they could not be made, or whoever makes them ended.
+    batchless: bool,
 }
 
 /// An optimizer and the parameters that are its own.
@@ -123,7 +127,8 @@ impl Trainer {
         options: TrainerOptions,
         observer: Box<dyn Observer>,
     ) -> Result<Self, TrainError> {
-        let memory = Memory::new(device, options.settings, observer);
+        let watched = options.watched || cfg!(debug_assertions);
+        let memory = Memory::with_watch(device, options.settings, observer, watched);
         if options.limit.is_some() {
             memory.set_limit(options.limit);
         }
@@ -145,6 +150,7 @@ impl Trainer {
             outcome: Outcome::default(),
             steps: 0,
             timing: Timing::default(),
+            batchless: true,
         };
         trainer.make_batches()?;
         trainer.marks.before_step = trainer.memory().allocated();
@@ -160,6 +166,14 @@ impl Trainer {
     #[must_use]
     pub const fn memory(&self) -> &Memory {
         self.cx.memory()
+    }
+
+    /// Lets go of everything but the device, which another trainer may have; `None` where somebody still holds its memory.
+    #[must_use]
+    pub fn into_device(self) -> Option<Box<dyn Device>> {
+        let memory = self.memory().clone();
+        drop(self);
+        memory.into_device()
     }
 
     /// The device.
@@ -276,6 +290,13 @@ impl Trainer {
     }
 
     fn make_batches(&mut self) -> Result<(), TrainError> {
+        self.batchless = true;
+        self.take_batches()?;
+        self.batchless = false;
+        Ok(())
+    }
+
+    fn take_batches(&mut self) -> Result<(), TrainError> {
         if let Task::Routine(routine) = &mut self.task {
             routine.reset();
             return Ok(routine.prepare(&mut self.cx, &self.config)?);
@@ -324,7 +345,8 @@ impl Trainer {
         let begun = self.memory().now();
         self.timing = Timing::default();
         self.cx.tf32 = self.config.tf32;
-        let ran = self.run_step();
+        let ran = if self.batchless { self.make_batches().map_err(Interrupt::from) } else { Ok(()) };
+        let ran = ran.and_then(|()| self.run_step());
         self.cx.fused = false;
         match ran {
             Ok(outcome) => {
@@ -361,7 +383,17 @@ impl Trainer {
                 if let Some((phase, _)) = self.timing.open.take() {
                     self.memory().emit(EventKind::PhaseEnd { phase });
                 }
-                Err(interrupt.into())
+                if let Interrupt::Failed(TrainError::Data(_)) = interrupt {
+                    // Who makes the batches has ended or lost its way: the next step begins with another.
+                    self.feed = None;
+                    self.batchless = true;
+                }
+                let error = TrainError::from(interrupt);
+                // The allocator tells of the device's memory; nobody of the host's.
+                if matches!(error, TrainError::OutOfMemory { kind: MemoryKind::Host, .. }) {
+                    self.memory().emit(EventKind::Note { text: error.to_string().into() });
+                }
+                Err(error)
             }
         }
     }

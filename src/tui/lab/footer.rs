@@ -16,6 +16,10 @@ use crate::tui::theme::{Theme, Token};
 pub(crate) fn render_why(state: &LabState, theme: &Theme, area: Rect, buf: &mut Buffer) {
     let (level, what, remedy) = match (&state.run, state.view.findings.first()) {
         (RunState::Failed(reason), _) => (Level::Danger, reason.clone(), "Press q to leave.".to_owned()),
+        (RunState::StepFailed(reason), _) => {
+            let remedy = "The switches go back to what worked: press space to go on, or flip another one.";
+            (Level::Danger, format!("{reason}."), remedy.to_owned())
+        }
         (RunState::Lost(reason), _) => {
             (Level::Danger, format!("{reason}."), "Press P for the processor, q to leave.".to_owned())
         }

@@ -63,13 +63,14 @@ fn badge(state: &LabState, theme: &Theme) -> Vec<Span<'static>> {
         RunState::Running => ("RUNNING", Token::Ok),
         RunState::Paused => ("PAUSED", Token::Warn),
         RunState::OutOfMemory => ("OUT OF MEMORY", Token::Danger),
+        RunState::StepFailed(_) => ("STEP FAILED", Token::Danger),
         RunState::Finished => ("FINISHED", Token::Ok),
         RunState::Lost(_) => ("DEVICE LOST", Token::Danger),
         RunState::Failed(_) => ("FAILED", Token::Danger),
     };
     let style = theme.style(token).add_modifier(Modifier::REVERSED | Modifier::BOLD);
     let mut line = vec![Span::raw(" "), Span::styled(format!(" {word} "), style)];
-    if matches!(state.run, RunState::Paused | RunState::OutOfMemory) {
+    if matches!(state.run, RunState::Paused | RunState::OutOfMemory | RunState::StepFailed(_)) {
         if let Some(phase) = state.view.phase {
             line.push(span(theme, Token::Text, format!("  in {}", phase.label())));
         }

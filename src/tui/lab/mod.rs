@@ -84,8 +84,8 @@ pub(crate) fn render(app: &App, area: Rect, buf: &mut Buffer) -> Layout {
         ])
     };
     let wide = area.width >= TWO_COLUMNS.0 && area.height >= TWO_COLUMNS.1;
-    let has_why =
-        matches!(app.latest().run, RunState::Failed(_) | RunState::Lost(_)) || !app.latest().view.findings.is_empty();
+    let told = matches!(app.latest().run, RunState::Failed(_) | RunState::StepFailed(_) | RunState::Lost(_));
+    let has_why = told || !app.latest().view.findings.is_empty();
     let why = if area.height >= 22 && area.width < 160 { 2 } else { u16::from(has_why || wide) };
     let [top, body, why, keys] = area.layout::<4>(&rows(header::rows(area.width), why));
     header::render(app.latest(), app.theme(), top, buf);

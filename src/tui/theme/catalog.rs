@@ -1,7 +1,7 @@
 //! Theme files: those in the program, and those of the user, which win.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use ratatui::style::{Color, Modifier, Style};
 use serde::Deserialize;
@@ -9,6 +9,7 @@ use thiserror::Error;
 
 use super::tier::nearest_indexed;
 use super::{ColorTier, Theme, Token};
+use crate::given::{Shelf, ShelfError};
 
 /// The themes that are always there, in the order in which `T` goes through them.
 const BUILT_IN: [(&str, &str); 4] = [
@@ -29,6 +30,9 @@ pub enum ThemeError {
         /// All names.
         known: String,
     },
+    /// A file is not read.
+    #[error("{0}")]
+    File(String),
     /// A file is not a theme.
     #[error("the theme \"{name}\" can't be read ({reason}); correct or remove its file")]
     Malformed {
@@ -76,12 +80,9 @@ struct SpecTable {
     reverse: bool,
 }
 
-/// The sources of all themes by name.
+/// All themes.
 #[derive(Clone, Debug)]
-pub struct Catalog {
-    sources: BTreeMap<String, String>,
-    order: Vec<String>,
-}
+pub struct Catalog(Shelf);
 
 impl Default for Catalog {
     fn default() -> Self {
@@ -93,49 +94,31 @@ impl Catalog {
     /// The built-in themes and, over them, the `.toml` files in `folder`.
     #[must_use]
     pub fn with_user_themes(folder: Option<&Path>) -> Self {
-        let mut catalog = Self { sources: BTreeMap::new(), order: Vec::new() };
-        for (name, source) in BUILT_IN {
-            catalog.insert(name, source);
-        }
-        let entries = folder.and_then(|folder| std::fs::read_dir(folder).ok());
-        let mut files: Vec<PathBuf> = entries.into_iter().flatten().flatten().map(|entry| entry.path()).collect();
-        files.sort();
-        for file in files.iter().filter(|file| file.extension().is_some_and(|extension| extension == "toml")) {
-            if let (Some(name), Ok(source)) =
-                (file.file_stem().and_then(|stem| stem.to_str()), std::fs::read_to_string(file))
-            {
-                catalog.insert(name, &source);
-            }
-        }
-        catalog
-    }
-
-    /// The user's theme folder: `$XDG_CONFIG_HOME/vramlab/themes`, or the same under `~/.config`.
-    pub fn user_folder(variable: impl Fn(&str) -> Option<String>) -> Option<PathBuf> {
-        let set = |name: &str| variable(name).filter(|value| !value.is_empty());
-        let config = set("XDG_CONFIG_HOME").map(PathBuf::from);
-        let config = config.or_else(|| set("HOME").map(|home| Path::new(&home).join(".config")))?;
-        Some(config.join("vramlab").join("themes"))
+        Self(Shelf::new(&BUILT_IN, folder))
     }
 
     /// Adds a theme, or replaces the one of that name.
     pub fn insert(&mut self, name: &str, source: &str) {
-        if self.sources.insert(name.to_owned(), source.to_owned()).is_none() {
-            self.order.push(name.to_owned());
-        }
+        self.0.insert(name, source);
     }
 
     /// All names: built-in ones first.
-    #[must_use]
-    pub fn names(&self) -> &[String] {
-        &self.order
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.names()
     }
 
-    /// The name that `T` goes to from `name`.
+    /// What of the user's folder is no theme, and why.
     #[must_use]
-    pub fn after(&self, name: &str) -> &str {
-        let position = self.order.iter().position(|known| known == name).map_or(0, |index| index + 1);
-        self.order.get(position % self.order.len().max(1)).map_or("dark", |name| name)
+    pub fn warnings(&self) -> Vec<String> {
+        let own = self.names().filter(|name| self.0.is_users_own(name));
+        let malformed = own.filter_map(|name| self.load(name, ColorTier::True).err()).map(|error| error.to_string());
+        self.0.warnings().iter().cloned().chain(malformed).collect()
+    }
+
+    /// The names that `T` goes through from `name` on, which comes last.
+    pub fn after(&self, name: &str) -> impl Iterator<Item = &str> {
+        let position = self.names().position(|known| known == name).map_or(0, |index| index + 1);
+        self.names().skip(position).chain(self.names().take(position))
     }
 
     /// The theme `name` for a terminal of `tier`, and what in its files was not understood.
@@ -177,13 +160,14 @@ impl Catalog {
     }
 
     fn parse(&self, name: &str) -> Result<ThemeFile, ThemeError> {
-        let source = self
-            .sources
-            .get(name)
-            .ok_or_else(|| ThemeError::Unknown { name: name.to_owned(), known: self.order.join(", ") })?;
-        toml::from_str(source).map_err(|error| ThemeError::Malformed {
-            name: name.to_owned(),
-            reason: error.message().lines().collect::<Vec<_>>().join(" "),
+        self.0.get(name).map_err(|error| match error {
+            ShelfError::Unknown => {
+                ThemeError::Unknown { name: name.to_owned(), known: self.names().collect::<Vec<_>>().join(", ") }
+            }
+            ShelfError::File(error) => ThemeError::File(error.to_string()),
+            ShelfError::Malformed(reason) => {
+                ThemeError::Malformed { name: name.to_owned(), reason: reason.to_string() }
+            }
         })
     }
 }
@@ -304,7 +288,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("dark.toml"), "[styles]\ntext = \"#ffffff\"\n").unwrap();
         let catalog = Catalog::with_user_themes(Some(folder.path()));
-        assert_eq!(catalog.names(), ["dark", "light", "plain", "contrast"]);
+        assert_eq!(catalog.names().collect::<Vec<_>>(), ["dark", "light", "plain", "contrast"]);
         let (theme, _) = catalog.load("dark", ColorTier::True).unwrap();
         assert_eq!(theme.color(Token::Text), Color::Rgb(255, 255, 255));
     }
@@ -320,7 +304,7 @@ mod tests {
     #[test]
     fn the_next_theme_goes_round() {
         let catalog = Catalog::default();
-        assert_eq!(catalog.after("dark"), "light");
-        assert_eq!(catalog.after("contrast"), "dark");
+        assert_eq!(catalog.after("dark").collect::<Vec<_>>(), ["light", "plain", "contrast", "dark"]);
+        assert_eq!(catalog.after("contrast").next(), Some("dark"));
     }
 }

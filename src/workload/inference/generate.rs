@@ -37,47 +37,58 @@ impl Generation {
     pub(super) fn run(self, cx: &mut Context, config: &Config, model: &dyn Model, prompt: &Tensor) -> OpResult<Tensor> {
         let [samples, rows] = *prompt.shape().dims() else { return Ok(prompt.clone()) };
         let mut cache = KvCache::new(self.cache(rows + self.new_tokens));
-        let mut written: Vec<Vec<i64>> = vec![Vec::with_capacity(self.new_tokens); samples];
+        let mut next = cx.memory().host_vec::<i64>(samples, "the next tokens on the host")?;
+        let mut written = cx.memory().host_vec::<i64>(samples * self.new_tokens, "the text on the host")?;
         let mut input = prompt.clone();
         // A loop's variables: the logits of a pass live until those of the next have been computed.
         let mut logits;
         let mut last: Option<Tensor> = None;
-        for _ in 0..self.new_tokens {
+        for place in 0..self.new_tokens {
             let rows = input.shape().last();
             logits = cx.with_cache(&mut cache, rows, |cx| {
                 cx.autocast(config.amp.dtype(), |cx| model.forward(cx, &input, false))
             })?;
-            let next = likeliest(cx, &logits)?;
+            likeliest(cx, &logits, &mut next)?;
             last = Some(logits);
             input = cx.memory().tensor(Shape::new(&[samples, 1]), DType::I64, Category::Input, "next tokens")?;
-            let bytes: Vec<u8> = next.iter().flat_map(|token| token.to_le_bytes()).collect();
-            cx.memory().write(&input, &bytes)?;
-            written.iter_mut().zip(next).for_each(|(text, token)| text.push(token));
+            cx.memory().fill(&input, |first, bytes| put(&next[first..], bytes))?;
+            written.chunks_exact_mut(self.new_tokens).zip(&*next).for_each(|(text, &token)| text[place] = token);
         }
         drop(last);
         let text = cx.memory().tensor(Shape::new(&[samples, self.new_tokens]), DType::I64, Category::Other, "text")?;
-        let bytes: Vec<u8> = written.iter().flatten().flat_map(|token| token.to_le_bytes()).collect();
-        cx.memory().write(&text, &bytes)?;
+        cx.memory().fill(&text, |first, bytes| put(&written[first..], bytes))?;
         Ok(text)
     }
 }
 
-/// The token with the largest logit at the last position of every sequence. `logits` are (samples, rows, vocabulary).
-fn likeliest(cx: &Context, logits: &Tensor) -> OpResult<Vec<i64>> {
-    let [samples, rows, vocabulary] = *logits.shape().dims() else { return Ok(Vec::new()) };
+fn put(tokens: &[i64], bytes: &mut [u8]) {
+    for (bytes, token) in bytes.as_chunks_mut().0.iter_mut().zip(tokens) {
+        *bytes = token.to_le_bytes();
+    }
+}
+
+/// The token with the largest logit at the last position of every sequence. `logits` are (samples, rows, vocabulary); a
+/// device without bytes has none to tell.
+fn likeliest(cx: &Context, logits: &Tensor, tokens: &mut [i64]) -> OpResult<()> {
+    let [samples, rows, vocabulary] = *logits.shape().dims() else { return Ok(()) };
     let size = usize::try_from(logits.dtype().size()).unwrap_or(4);
     let mut bytes = vec![0; vocabulary * size];
-    (0..samples)
-        .map(|sample| {
-            let last = logits.window(Shape::new(&[vocabulary]), (sample * rows + rows - 1) * vocabulary);
-            cx.memory().read(&last, &mut bytes)?;
-            let values = bytes.chunks_exact(size).map(|bytes| value(bytes, logits.dtype()));
-            let best = values.enumerate().fold((0, f32::NEG_INFINITY), |best, (token, value)| {
-                if value > best.1 { (token as i64, value) } else { best }
-            });
-            Ok(best.0)
-        })
-        .collect()
+    for sample in 0..samples {
+        let last = logits.window(Shape::new(&[vocabulary]), (sample * rows + rows - 1) * vocabulary);
+        cx.memory().read(&last, &mut bytes)?;
+        let values = bytes.chunks_exact(size).map(|bytes| value(bytes, logits.dtype()));
+        let best =
+            values.enumerate().fold(
+                (0, f32::NEG_INFINITY),
+                |best, (token, value)| {
+                    if value > best.1 { (token as i64, value) } else { best }
+                },
+            );
+        if let Some(token) = tokens.get_mut(sample) {
+            *token = best.0;
+        }
+    }
+    Ok(())
 }
 
 fn value(bytes: &[u8], dtype: DType) -> f32 {

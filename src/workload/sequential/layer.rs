@@ -2,6 +2,8 @@
 
 use serde::Deserialize;
 
+use super::super::bounds::{Extent, Padding, Repeats};
+
 /// A layer, and the name that its parameters begin with.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct Layer {
@@ -26,14 +28,14 @@ pub enum LayerKind {
     /// The rows of a table that tokens name.
     Embedding {
         /// Values of a row.
-        width: usize,
+        width: Extent,
         /// Adds the rows of a second table of so many positions.
-        positions: Option<usize>,
+        positions: Option<Extent>,
     },
     /// A matrix product.
     Linear {
         /// Values that it makes.
-        outputs: usize,
+        outputs: Extent,
         /// Adds a bias.
         #[serde(default = "yes")]
         bias: bool,
@@ -55,7 +57,7 @@ pub enum LayerKind {
     /// Attention and an MLP of four times the width, each with a residual connection and a norm.
     Transformer {
         /// Attention heads.
-        heads: usize,
+        heads: Extent,
         /// A position attends only to itself and those before.
         #[serde(default)]
         causal: bool,
@@ -66,28 +68,28 @@ pub enum LayerKind {
         #[serde(default)]
         tanh: bool,
         /// Blocks like this one after each other.
-        #[serde(default = "once")]
-        repeat: usize,
+        #[serde(default)]
+        repeat: Repeats,
     },
     /// Cuts an image into squares and makes a vector of each, to which a learned vector for its place is added.
     Patches {
         /// Side of a square, in pixels.
-        side: usize,
+        side: Extent,
         /// Values of a vector.
-        width: usize,
+        width: Extent,
     },
     /// A square convolution.
     Conv {
         /// Channels that it makes.
-        outputs: usize,
+        outputs: Extent,
         /// Side of its kernel.
-        kernel: usize,
+        kernel: Extent,
         /// Pixels from one place of the kernel to the next.
-        #[serde(default = "once")]
-        stride: usize,
+        #[serde(default)]
+        stride: Extent,
         /// Pixels of zeros around the image.
         #[serde(default)]
-        padding: usize,
+        padding: Padding,
         /// Adds a bias.
         #[serde(default = "yes")]
         bias: bool,
@@ -97,12 +99,12 @@ pub enum LayerKind {
     /// The largest value of each window.
     MaxPool {
         /// Side of a window.
-        kernel: usize,
+        kernel: Extent,
         /// Pixels from one window to the next.
-        stride: usize,
+        stride: Extent,
         /// Pixels around the image, never the largest.
         #[serde(default)]
-        padding: usize,
+        padding: Padding,
     },
     /// The mean of all rows, or of an image's area.
     Mean,
@@ -114,8 +116,8 @@ pub enum LayerKind {
         #[serde(default)]
         residual: bool,
         /// Blocks like this one after each other.
-        #[serde(default = "once")]
-        repeat: usize,
+        #[serde(default)]
+        repeat: Repeats,
     },
 }
 
@@ -123,11 +125,15 @@ const fn yes() -> bool {
     true
 }
 
-const fn once() -> usize {
-    1
-}
-
 impl LayerKind {
+    /// How often it comes.
+    pub(super) const fn repeats(&self) -> Repeats {
+        match self {
+            Self::Transformer { repeat, .. } | Self::Block { repeat, .. } => *repeat,
+            _ => Repeats::nearest(1),
+        }
+    }
+
     /// As descriptions write it.
     #[must_use]
     pub const fn word(&self) -> &'static str {

@@ -193,7 +193,7 @@ impl Workload for Sequential {
                 let rows = turn.and_then(|turn| self.lengths.get(turn)).copied().unwrap_or(rows);
                 hash::tokens(cx, batch, samples, rows, vocab)
             }
-            _ => hash::labelled(cx, batch, self.input_shape(samples).dims(), self.classes),
+            _ => hash::labelled(cx, batch, self.input_shape(samples), self.classes),
         }
     }
 
@@ -209,7 +209,7 @@ impl Workload for Sequential {
         Ok(match (self.input, &self.data) {
             (Flow::Tokens { rows, .. }, Data::Text(text)) => Box::new(Windows::new(text.clone(), rows, self.seed)?),
             (Flow::Tokens { rows, vocab }, _) => Box::new(Cycle::tokens(rows, vocab)),
-            _ => Box::new(Cycle::labelled(self.input_shape(1).numel(), self.classes)),
+            _ => Box::new(Cycle::labelled(self.classes)),
         })
     }
 

@@ -1,7 +1,15 @@
 //! A description becomes a plan: every layer with the sizes that follow from what goes in.
 
+use super::super::bounds::{Extent, MOST_OF_A_SAMPLE, Repeats};
 use super::super::transformer::BlockStyle;
 use super::layer::{Layer, LayerKind};
+
+/// Modules of a model at most, with those within blocks: enough for the largest number of repeats of a block of three.
+const MOST_MODULES: usize = 4 * Repeats::MOST.get();
+/// Blocks within blocks at most.
+const DEEPEST: usize = 16;
+/// Bytes of a layer's name at most: every parameter's name begins with it.
+const LONGEST_NAME: usize = 60;
 
 /// What goes from one layer to the next: one sample's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,11 +85,15 @@ pub(super) struct Planner {
     flow: Flow,
     /// Vocabulary and width of the embedding.
     table: Option<[usize; 2]>,
+    /// Modules so far, with those within blocks.
+    modules: usize,
+    /// Blocks around the present layer.
+    depth: usize,
 }
 
 impl Planner {
     pub const fn new(input: Flow) -> Self {
-        Self { flow: input, table: None }
+        Self { flow: input, table: None, modules: 0, depth: 0 }
     }
 
     /// The modules of `layers`, and what comes out in the end.
@@ -89,6 +101,9 @@ impl Planner {
     /// # Errors
     /// Which layer does not fit, and why.
     pub fn plan(mut self, layers: &[Layer]) -> Result<(Vec<Module>, Flow), String> {
+        if !self.flow.has_possible_size() {
+            return Err(format!("one sample is {}, more than any device holds; give smaller sizes", self.flow));
+        }
         let modules = self.layers(layers, "", "layers.")?;
         Ok((modules, self.flow))
     }
@@ -99,48 +114,52 @@ impl Planner {
         for (i, layer) in layers.iter().enumerate() {
             let place = format!("{place}{}", i + 1);
             let name = layer.name.clone().unwrap_or_else(|| format!("{prefix}{i}"));
+            let refused = |why: String| format!("layer {place} ({}) {why}", layer.kind.word());
+            if name.len() > LONGEST_NAME && layer.name.is_some() {
+                return Err(refused(format!("has a name of {} bytes; give at most {LONGEST_NAME}", name.len())));
+            }
             self.layer(layer, &place, &name, &mut modules)?;
+            if !self.flow.has_possible_size() {
+                return Err(refused(format!(
+                    "makes {} of one sample, more than any device holds; give smaller sizes",
+                    self.flow
+                )));
+            }
         }
         Ok(modules)
     }
 
+    /// Takes note of modules that are about to be made.
+    fn count(&mut self, modules: Repeats) -> Result<(), String> {
+        self.modules += modules.get();
+        if self.modules > MOST_MODULES {
+            return Err(format!("is one too many: a model has at most {MOST_MODULES} modules; repeat fewer"));
+        }
+        Ok(())
+    }
+
     fn layer(&mut self, layer: &Layer, place: &str, name: &str, modules: &mut Vec<Module>) -> Result<(), String> {
         let refused = |why: String| format!("layer {place} ({}) {why}", layer.kind.word());
+        self.count(layer.kind.repeats()).map_err(refused)?;
         let input = self.flow;
         let gets = |wanted: &str| Err(refused(format!("gets {input} and takes {wanted}")));
         match (&layer.kind, input) {
-            (
-                LayerKind::Embedding { width: 0, .. }
-                | LayerKind::Linear { outputs: 0, .. }
-                | LayerKind::Conv { outputs: 0, .. }
-                | LayerKind::Conv { kernel: 0, .. }
-                | LayerKind::Conv { stride: 0, .. }
-                | LayerKind::MaxPool { kernel: 0, .. }
-                | LayerKind::MaxPool { stride: 0, .. }
-                | LayerKind::Patches { side: 0, .. }
-                | LayerKind::Patches { width: 0, .. },
-                _,
-            ) => {
-                return Err(refused("has a size of 0; give at least 1".into()));
-            }
-            (LayerKind::Transformer { repeat: 0, .. } | LayerKind::Block { repeat: 0, .. }, _) => {
-                return Err(refused("is repeated 0 times; leave it out, or give at least 1".into()));
-            }
             (LayerKind::Embedding { width, positions }, Flow::Tokens { rows, vocab }) => {
+                let (width, positions) = (width.get(), positions.map(Extent::get));
                 if let Some(positions) = positions.filter(|positions| *positions < rows) {
                     return Err(refused(format!(
                         "has {positions} positions for sequences of {rows}; choose a shorter sequence or more positions"
                     )));
                 }
-                self.table = Some([vocab, *width]);
-                self.flow = Flow::Rows { rows, width: *width };
-                modules.push(Module::Embedding { table: [vocab, *width], positions: *positions });
+                self.table = Some([vocab, width]);
+                self.flow = Flow::Rows { rows, width };
+                modules.push(Module::Embedding { table: [vocab, width], positions });
             }
             (LayerKind::Embedding { .. }, _) => return gets("tokens; let it be the first layer"),
             (_, Flow::Tokens { .. }) => return gets("numbers; let the first layer be an embedding"),
             (LayerKind::Linear { outputs, bias }, Flow::Rows { width, .. } | Flow::Vector { width }) => {
-                self.flow = input.with_width(*outputs);
-                modules.push(Module::Linear { name: name.into(), sizes: [width, *outputs], bias: *bias });
+                self.flow = input.with_width(outputs.get());
+                modules.push(Module::Linear { name: name.into(), sizes: [width, outputs.get()], bias: *bias });
             }
             (LayerKind::TiedLinear, Flow::Rows { width, .. } | Flow::Vector { width }) => match self.table {
                 Some([vocab, table]) if table == width => {
@@ -154,26 +173,29 @@ impl Planner {
                 if !place.bytes().all(|c| c.is_ascii_digit()) {
                     return Err(refused("is part of a block; let it stand alone before the blocks".into()));
                 }
-                if of < *side || of % side != 0 {
+                let (side, width) = (side.get(), width.get());
+                if of < side || of % side != 0 {
                     return Err(refused(format!(
                         "can't cut {input} into squares of {side}; choose a side that divides {of}"
                     )));
                 }
                 let rows = (of / side) * (of / side);
-                self.flow = Flow::Patches { rows, width: *width };
-                modules.push(Module::Patches { name: name.into(), channels: [channels, *width], side: *side, rows });
+                self.flow = Flow::Patches { rows, width };
+                modules.push(Module::Patches { name: name.into(), channels: [channels, width], side, rows });
             }
             (&LayerKind::Conv { outputs, kernel, stride, padding, bias }, Flow::Image { channels, side }) => {
-                let windows = [kernel, stride, padding];
+                let (kernel, outputs) = (kernel.get(), outputs.get());
+                let windows = [kernel, stride.get(), padding.get()];
                 let side = windows_along(side, windows).ok_or_else(|| refused(too_large(kernel, input)))?;
                 self.flow = Flow::Image { channels: outputs, side };
                 modules.push(Module::Conv { name: name.into(), channels: [channels, outputs], windows, bias });
             }
             (&LayerKind::MaxPool { kernel, stride, padding }, Flow::Image { channels, side }) => {
+                let (kernel, padding) = (kernel.get(), padding.get());
                 if 2 * padding > kernel {
                     return Err(refused(format!("has a padding above half its kernel of {kernel}; give less")));
                 }
-                let windows = [kernel, stride, padding];
+                let windows = [kernel, stride.get(), padding];
                 let side = windows_along(side, windows).ok_or_else(|| refused(too_large(kernel, input)))?;
                 self.flow = Flow::Image { channels, side };
                 modules.push(Module::MaxPool { name: name.into(), windows });
@@ -212,18 +234,23 @@ impl Planner {
                 &LayerKind::Transformer { heads, causal, post_norm, tanh, repeat },
                 Flow::Rows { width, .. } | Flow::Patches { width, .. },
             ) => {
-                if heads == 0 || !width.is_multiple_of(heads) {
+                let heads = heads.get();
+                if !width.is_multiple_of(heads) {
                     return Err(refused(format!(
                         "has {heads} heads, which do not divide a width of {width}; choose a width that is a multiple of \
                          the heads"
                     )));
                 }
                 let style = BlockStyle { width, heads, causal, post_norm, tanh };
-                modules.extend((0..repeat).map(|i| Module::Transformer { name: format!("{name}.{i}"), style }));
+                modules.extend((0..repeat.get()).map(|i| Module::Transformer { name: format!("{name}.{i}"), style }));
             }
             (LayerKind::Transformer { .. }, _) => return gets("rows, such as an embedding makes"),
             (LayerKind::Block { layers, residual, repeat }, _) => {
-                for i in 0..*repeat {
+                if self.depth == DEEPEST {
+                    return Err(refused(format!("lies within {DEEPEST} others; nest fewer")));
+                }
+                self.depth += 1;
+                for i in 0..repeat.get() {
                     let (name, input) = (format!("{name}.{i}"), self.flow);
                     let members = self.layers(layers, &format!("{place}."), &format!("{name}."))?;
                     if *residual && self.flow != input {
@@ -234,6 +261,7 @@ impl Planner {
                     }
                     modules.push(Module::Group { name, members, residual: *residual });
                 }
+                self.depth -= 1;
             }
         }
         Ok(())
@@ -242,7 +270,7 @@ impl Planner {
 
 /// How many windows (side, stride, padding) fit along `side` pixels.
 fn windows_along(side: usize, [kernel, stride, padding]: [usize; 3]) -> Option<usize> {
-    Some(side.checked_add(padding.checked_mul(2)?)?.checked_sub(kernel)? / stride + 1)
+    Some((side + 2 * padding).checked_sub(kernel)? / stride + 1)
 }
 
 fn too_large(kernel: usize, input: Flow) -> String {
@@ -264,6 +292,18 @@ impl Flow {
                 | Self::Image { side: 0, .. }
                 | Self::Vector { width: 0 }
         )
+    }
+
+    /// It has no more elements than any model's sample may.
+    fn has_possible_size(self) -> bool {
+        let factors = match self {
+            Self::Tokens { rows, .. } => [rows, 1, 1],
+            Self::Rows { rows, width } | Self::Patches { rows, width } => [rows, width, 1],
+            Self::Image { channels, side } => [channels, side, side],
+            Self::Vector { width } => [width, 1, 1],
+        };
+        let elements = factors.into_iter().try_fold(1, |product: usize, factor| product.checked_mul(factor));
+        elements.is_some_and(|elements| elements <= MOST_OF_A_SAMPLE)
     }
 
     const fn with_width(self, width: usize) -> Self {

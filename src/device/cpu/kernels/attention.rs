@@ -5,7 +5,7 @@ use super::real;
 use super::tile::{self, Store, TILE, padded, transpose};
 use crate::device::cpu::cores::Cores;
 use crate::device::cpu::operand::{Access, KernelResult, View, require};
-use crate::device::cpu::real::{Real, max_of, sum_by, with_scratch};
+use crate::device::cpu::real::{Real, max_of, sum_by};
 use crate::device::{AttentionShape, HeadView, Operand};
 
 /// Rows of scores that are in scratch at once, whole tiles.
@@ -182,7 +182,7 @@ fn forward_all<R: Real>(
         #[inline(always)]
         |task| {
             let head = [task / shape.heads, task % shape.heads];
-            with_scratch(
+            cores.scratch(
                 3 * size + queries + BLOCK * (seq + wide),
                 #[inline(always)]
                 |scratch: &mut [R]| {
@@ -311,7 +311,7 @@ fn backward_all<R: Real>(
         #[inline(always)]
         |task| {
             let head = [task / shape.heads, task % shape.heads];
-            with_scratch(
+            cores.scratch(
                 9 * size + BLOCK * (2 * seq + wide) + rows,
                 #[inline(always)]
                 |scratch: &mut [R]| {

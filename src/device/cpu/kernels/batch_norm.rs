@@ -7,7 +7,7 @@ use super::elementwise::results;
 use super::{estimate, real};
 use crate::device::cpu::cores::Cores;
 use crate::device::cpu::operand::{Access, KernelResult, View, require};
-use crate::device::cpu::real::{Real, elements, sum_by, with_scratch};
+use crate::device::cpu::real::{Real, elements, sum_by};
 use crate::device::{ChannelShape, Operand};
 
 /// Elements of a line, unless one channel has more.
@@ -75,7 +75,7 @@ fn for_blocks<R: Real, const LINES: usize, const VALUES: usize>(
         |task| {
             let first = task * each;
             let block = Block { shape, first, channels: each.min(shape.channels - first) };
-            with_scratch(
+            cores.scratch(
                 LINES * block.width() + VALUES * block.channels,
                 #[inline(always)]
                 |mut scratch: &mut [R]| {

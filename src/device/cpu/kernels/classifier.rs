@@ -1,6 +1,6 @@
 //! Cross-entropy of logits in one pass, and its gradient in their place.
 
-use super::loss::load_targets;
+use super::loss::Targets;
 use super::rows::{for_rows, rows_of};
 use super::{real, scalar};
 use crate::device::Operand;
@@ -47,11 +47,10 @@ pub(super) fn forward(
     require(logsumexp.len == rows, || format!("{} sums for {rows} rows", logsumexp.len))?;
     let (x, at) = (access.read(&logits)?, access.read(&targets)?);
     let (mean, weight, lse) = (access.write(&loss)?, access.write(&total_weight)?, access.write(&logsumexp)?);
-    let classes = load_targets(&at, rows, cols)?;
+    let classes = Targets::of(&at, rows, cols)?;
     real!([logits.dtype, logsumexp.dtype], go(cores, x, lse, [rows, cols, stride]));
     let (mut sum, mut count) = (0.0, 0.0);
-    for (row, class) in classes.into_iter().enumerate() {
-        let Some(class) = class else { continue };
+    for (row, class) in classes.counted() {
         let (mut logit, mut log_sum) = ([0.0], [0.0]);
         f64::load(&x, row * stride + class, &mut logit);
         f64::load(&lse, row, &mut log_sum);
@@ -73,7 +72,7 @@ pub(super) fn backward(
     fn go<R: Real>(
         cores: &Cores,
         share: f64,
-        classes: &[Option<usize>],
+        classes: Targets<'_>,
         [x, lse]: [View<'_>; 2],
         [cols, stride]: [usize; 2],
     ) {
@@ -90,7 +89,7 @@ pub(super) fn backward(
                 R::load(&lse, row, &mut shift);
                 R::load(&x, row * stride, x_row);
                 between.fill(R::ZERO);
-                match classes[row] {
+                match classes.class(row) {
                     Some(class) => {
                         x_row.iter_mut().for_each(|x| *x = (*x - shift[0]).exp());
                         x_row[class] -= R::ONE;
@@ -108,8 +107,8 @@ pub(super) fn backward(
     require(logsumexp.len == rows, || format!("{} sums for {rows} rows", logsumexp.len))?;
     let (of_loss, weight, lse) = (access.read(&grad)?, access.read(&total_weight)?, access.read(&logsumexp)?);
     let (at, x) = (access.read(&targets)?, access.write(&logits)?);
-    let classes = load_targets(&at, rows, cols)?;
+    let classes = Targets::of(&at, rows, cols)?;
     let share = scalar(&of_loss) / scalar(&weight);
-    real!([logits.dtype, logsumexp.dtype], go(cores, share, &classes, [x, lse], [cols, stride]));
+    real!([logits.dtype, logsumexp.dtype], go(cores, share, classes, [x, lse], [cols, stride]));
     Ok(())
 }

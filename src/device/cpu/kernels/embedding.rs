@@ -3,20 +3,32 @@
 use super::real;
 use super::rows::{for_rows, rows_of};
 use crate::device::cpu::cores::Cores;
-use crate::device::cpu::operand::{Access, KernelResult, Refused, View, require};
+use crate::device::cpu::operand::{Access, KernelResult, View, require};
 use crate::device::cpu::real::Real;
 use crate::device::{DType, Operand};
 
-/// The indices as positions in a table of `rows`.
-pub(super) fn load_indices(view: &View<'_>, rows: usize) -> KernelResult<Vec<usize>> {
-    require(view.dtype() == DType::I64, || format!("indices are {:?}, and must be I64", view.dtype()))?;
-    let check = |&index: &i64| {
-        usize::try_from(index)
-            .ok()
-            .filter(|&index| index < rows)
-            .ok_or_else(|| Refused(format!("index {index} is outside the {rows} rows there are")))
-    };
-    view.slice::<i64>(0, view.len()).iter().map(check).collect()
+/// Indices that are known to be positions in a table.
+#[derive(Clone, Copy)]
+struct Positions<'a>(&'a [i64]);
+
+impl<'a> Positions<'a> {
+    /// Those that `view` holds, in a table of `rows`.
+    fn in_table(view: &'a View<'_>, rows: usize) -> KernelResult<Self> {
+        require(view.dtype() == DType::I64, || format!("indices are {:?}, and must be I64", view.dtype()))?;
+        let indices = view.slice::<i64>(0, view.len());
+        let wild = indices.iter().find(|&&index| usize::try_from(index).map_or(true, |index| index >= rows));
+        require(wild.is_none(), || format!("index {} is outside the {rows} rows there are", wild.unwrap_or(&0)))?;
+        Ok(Self(indices))
+    }
+
+    fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    #[inline(always)]
+    fn at(&self, i: usize) -> usize {
+        self.0[i] as usize
+    }
 }
 
 pub(super) fn forward(
@@ -27,7 +39,7 @@ pub(super) fn forward(
     dst: Operand,
     width: usize,
 ) -> KernelResult {
-    fn go<R: Real>(cores: &Cores, weight: View<'_>, indices: &[usize], dst: View<'_>, width: usize) {
+    fn go<R: Real>(cores: &Cores, weight: View<'_>, indices: Positions<'_>, dst: View<'_>, width: usize) {
         for_rows(
             cores,
             [indices.len(), width],
@@ -35,7 +47,7 @@ pub(super) fn forward(
             width,
             #[inline(always)]
             |row, x: &mut [R]| {
-                R::load(&weight, indices[row] * width, x);
+                R::load(&weight, indices.at(row) * width, x);
                 R::store(&dst, row * width, x);
             },
         );
@@ -43,8 +55,8 @@ pub(super) fn forward(
     let table = rows_of(&weight, width)?;
     require(dst.len == indices.len * width, || format!("the result is not {} × {width}", indices.len))?;
     let (from, at, to) = (access.read(&weight)?, access.read(&indices)?, access.write(&dst)?);
-    let positions = load_indices(&at, table)?;
-    real!([weight.dtype, dst.dtype], go(cores, from, &positions, to, width));
+    let positions = Positions::in_table(&at, table)?;
+    real!([weight.dtype, dst.dtype], go(cores, from, positions, to, width));
     Ok(())
 }
 
@@ -80,17 +92,19 @@ pub(super) fn backward(
     let table = rows_of(&dst, width)?;
     require(grad.len == indices.len * width, || format!("the gradient is not {} × {width}", indices.len))?;
     let (from, at, to) = (access.read(&grad)?, access.read(&indices)?, access.write(&dst)?);
-    let positions = load_indices(&at, table)?;
-    // A counting sort, stable: each row's gradients are added in the order of their positions.
-    let mut starts = vec![0; table + 1];
-    positions.iter().for_each(|&row| starts[row + 1] += 1);
-    (0..table).for_each(|row| starts[row + 1] += starts[row]);
-    let mut next = starts.clone();
-    let mut order = vec![0; positions.len()];
-    for (source, &row) in positions.iter().enumerate() {
-        order[next[row]] = source;
-        next[row] += 1;
+    let positions = Positions::in_table(&at, table)?;
+    // A counting sort, stable: each row's gradients are added in the order of their positions. An index's rows end where
+    // those of the next begin, once all of them have found their places.
+    let mut starts = cores.vec::<usize>(table + 2)?;
+    let mut order = cores.vec::<usize>(positions.len())?;
+    (0..positions.len()).for_each(|i| starts[positions.at(i) + 2] += 1);
+    (1..starts.len()).for_each(|row| starts[row] += starts[row - 1]);
+    for source in 0..positions.len() {
+        let next = &mut starts[positions.at(source) + 1];
+        order[*next] = source;
+        *next += 1;
     }
-    real!([grad.dtype, dst.dtype], go(cores, from, &order, &starts, to, width));
+    let starts = &starts[..=table];
+    real!([grad.dtype, dst.dtype], go(cores, from, &order, starts, to, width));
     Ok(())
 }

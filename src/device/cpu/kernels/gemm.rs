@@ -7,11 +7,25 @@ use super::real;
 use super::rows::for_rows;
 use crate::device::cpu::cores::Cores;
 use crate::device::cpu::operand::{Access, KernelResult, View, require};
-use crate::device::cpu::real::{Real, elements, with_scratch};
+use crate::device::cpu::real::{Real, elements};
 use crate::device::{MatrixView, Operand};
 
 /// Floating-point operations of one core in a nanosecond, roughly: decides what is worth spreading.
 const FLOPS_PER_NANO: usize = 40;
+/// What one product may take of the host beside its operands.
+struct Beside {
+    /// Elements of a matrix that are converted at once.
+    converted: usize,
+    /// Columns of the right factor that gemm packs at once: as many lines of some hundred elements.
+    packed: usize,
+}
+
+/// Of a product that has all cores.
+const OF_ONE: Beside = Beside { converted: 1024 * 1024, packed: 4096 };
+/// Of products of which each core has one.
+const OF_MANY: Beside = Beside { converted: 256 * 1024, packed: 512 };
+/// Parts are whole lines of so many elements.
+const LINE: usize = 16;
 
 /// The operands of [`crate::device::Kernel::Gemm`].
 pub(super) struct Gemm {
@@ -110,7 +124,25 @@ fn all<R: Real>(cores: &Cores, operands: &Gemm, from: [View<'_>; 2], to: View<'_
     }
 }
 
-/// The `i`-th product of the batch.
+/// The parts in which a product of these sizes is computed, as rows, columns and terms of a part: none of its three
+/// matrices has more than `most` elements.
+fn parts(mut sizes: [usize; 3], most: usize) -> [usize; 3] {
+    let fits = |[m, n, k]: [usize; 3]| [(m, n), (m, k), (k, n)].iter().all(|(rows, cols)| rows * cols <= most);
+    while !fits(sizes) {
+        let Some(largest) = sizes.iter_mut().max() else { break };
+        *largest = largest.div_ceil(2).next_multiple_of(LINE);
+    }
+    sizes
+}
+
+/// Calls `body` with start and length of each part of `len`: of an empty one too.
+fn for_parts(len: usize, each: usize, mut body: impl FnMut(usize, usize)) {
+    for start in (0..len.max(1)).step_by(each.max(1)) {
+        body(start, each.min(len - start));
+    }
+}
+
+/// The `i`-th product of the batch, in parts where a matrix is large or has to be converted.
 fn matrix<R: Real>(
     cores: &Cores,
     operands: &Gemm,
@@ -120,57 +152,75 @@ fn matrix<R: Real>(
     bias: Option<View<'_>>,
     parallelism: Parallelism,
 ) {
-    let &Gemm { m, n, k, accumulate, .. } = operands;
+    let &Gemm { m, n, k, batch, accumulate, .. } = operands;
     let alpha = R::of(f64::from(operands.alpha));
+    let converted = [a, b, to].iter().any(|view| view.dtype() != R::DTYPE);
+    let Beside { converted: most, packed } = if batch == 1 { OF_ONE } else { OF_MANY };
+    let [m_each, n_each, k_each] = if converted { parts([m, n, k], most) } else { [m, n, k] };
+    let n_each = n_each.min(packed);
+    let offset = i * operands.c.batch_stride;
+    let [row, col] = [operands.c.row_stride, operands.c.col_stride];
+    // Adds up the terms of one part of the result, or begins with the first.
+    let sum = |[first_row, rows]: [usize; 2], [first_col, cols]: [usize; 2], out: Out<R>, begun: bool| {
+        for_parts(k, k_each, |first, terms| {
+            let read = begun || first > 0;
+            with_source(cores, a, operands.a, i, [[first_row, rows], [first, terms]], |a| {
+                with_source(cores, b, operands.b, i, [[first, terms], [first_col, cols]], |b| {
+                    // SAFETY: parts of claimed operands with exactly these shapes and strides; what `out` points to holds
+                    // the part, and no element of it twice.
+                    unsafe { raw([rows, cols, terms], alpha, a, b, out, read, parallelism) };
+                });
+            });
+        });
+    };
+    let begun = accumulate || bias.is_some();
     let direct = to.dtype() == R::DTYPE;
-    with_source(cores, a, operands.a, i, [m, k], |a| {
-        with_source(cores, b, operands.b, i, [k, n], |b| {
-            let offset = i * operands.c.batch_stride;
-            let (row, col) = (operands.c.row_stride, operands.c.col_stride);
-            let read = accumulate || bias.is_some();
+    if let Some(bias) = bias
+        && direct
+    {
+        start_with_bias::<R>(cores, &to, offset, [row, col], &bias, [m, n], accumulate);
+    }
+    for_parts(m, m_each, |first_row, rows| {
+        for_parts(n, n_each, |first_col, cols| {
+            let offset = offset + first_row * row + first_col * col;
             if direct {
-                if let Some(bias) = bias {
-                    start_with_bias::<R>(cores, &to, offset, [row, col], &bias, [m, n], accumulate);
-                }
                 // SAFETY: `offset` is within the claimed matrix.
                 let data = unsafe { to.as_ptr().cast::<R>().add(offset) };
-                // SAFETY: claimed operands with exactly these shapes and strides; the claim of `c` is injective.
-                unsafe { raw([m, n, k], alpha, a, b, Out { data, row, col }, read, parallelism) };
-            } else {
-                with_scratch(m * n, |product: &mut [R]| {
-                    if accumulate {
-                        load(cores, &to, offset, [row, col], product, [m, n]);
-                    }
-                    if let Some(bias) = bias {
-                        add_bias(cores, &bias, product, n, accumulate);
-                    }
-                    let out = Out { data: product.as_mut_ptr(), row: n, col: 1 };
-                    // SAFETY: `product` holds m × n elements and is borrowed mutably.
-                    unsafe { raw([m, n, k], alpha, a, b, out, read, parallelism) };
-                    store(cores, &to, offset, [row, col], product, [m, n]);
-                });
+                return sum([first_row, rows], [first_col, cols], Out { data, row, col }, begun);
             }
+            cores.scratch(rows * cols, |product: &mut [R]| {
+                if accumulate {
+                    load(cores, &to, offset, [row, col], product, [rows, cols]);
+                }
+                if let Some(bias) = &bias {
+                    add_bias(cores, &bias.part(first_col, cols), product, accumulate);
+                }
+                let out = Out { data: product.as_mut_ptr(), row: cols, col: 1 };
+                sum([first_row, rows], [first_col, cols], out, begun);
+                store(cores, &to, offset, [row, col], product, [rows, cols]);
+            });
         });
     });
 }
 
-/// Calls `body` with the `i`-th matrix of `view`, converted to `R` where it is stored as something else.
+/// Calls `body` with a part of the `i`-th matrix of `view` (start and length of its rows, and of its columns), converted to
+/// `R` where it is stored as something else.
 fn with_source<R: Real>(
     cores: &Cores,
     view: View<'_>,
     layout: MatrixView,
     i: usize,
-    [rows, cols]: [usize; 2],
+    [[first_row, rows], [first_col, cols]]: [[usize; 2]; 2],
     body: impl FnOnce(Raw<R>),
 ) {
-    let offset = i * layout.batch_stride;
     let (row, col) = (layout.row_stride, layout.col_stride);
+    let offset = i * layout.batch_stride + first_row * row + first_col * col;
     if layout.dtype == R::DTYPE || rows * cols == 0 {
         // SAFETY: `offset` is within the claimed matrix, which is not empty where it is dereferenced.
         let data = unsafe { view.as_ptr().cast::<R>().cast_const().add(if rows * cols == 0 { 0 } else { offset }) };
         return body(Raw { data, row, col });
     }
-    with_scratch(rows * cols, |scratch: &mut [R]| {
+    cores.scratch(rows * cols, |scratch: &mut [R]| {
         // Runs are contiguous along rows or along columns; the scratch keeps that order.
         let (lines, run, line, step) =
             if row == 1 && col != 1 { (cols, rows, col, row) } else { (rows, cols, row, col) };
@@ -251,11 +301,12 @@ fn store_line<R: Real>(view: &View<'_>, start: usize, step: usize, values: &[R])
 }
 
 /// Adds the bias to every row of `product`, or sets the rows to it.
-fn add_bias<R: Real>(cores: &Cores, bias: &View<'_>, product: &mut [R], n: usize, add: bool) {
+fn add_bias<R: Real>(cores: &Cores, bias: &View<'_>, product: &mut [R], add: bool) {
+    let n = bias.len();
     cores.vectorised(
         #[inline(always)]
         || {
-            with_scratch(
+            cores.scratch(
                 n,
                 #[inline(always)]
                 |values: &mut [R]| {

@@ -7,7 +7,7 @@ use super::rows::{for_rows, rows_of};
 use crate::device::Operand;
 use crate::device::cpu::cores::Cores;
 use crate::device::cpu::operand::{Access, KernelResult, View, require};
-use crate::device::cpu::real::{Real, sum_by, with_scratch};
+use crate::device::cpu::real::{Real, sum_by};
 
 /// The operands of [`crate::device::Kernel::AddLayerNorm`].
 pub(super) struct Forward<T> {
@@ -54,7 +54,7 @@ pub(super) fn forward(
 
 fn forward_rows<R: Real>(cores: &Cores, views: &Forward<View<'_>>, rows: usize, cols: usize, eps: f32) {
     let count = R::of(cols as f64);
-    with_scratch(2 * cols, |affine: &mut [R]| {
+    cores.scratch(2 * cols, |affine: &mut [R]| {
         let (weight, bias) = affine.split_at_mut(cols);
         R::load(&views.weight, 0, weight);
         R::load(&views.bias, 0, bias);
@@ -165,7 +165,7 @@ fn row_blocks(rows: usize) -> (usize, usize) {
 fn backward_rows<R: Real>(cores: &Cores, views: &Backward<View<'_>>, rows: usize, cols: usize) {
     let count = R::of(cols as f64);
     let (blocks, each) = row_blocks(rows);
-    with_scratch((2 * blocks + 1) * cols, |scratch: &mut [R]| {
+    cores.scratch((2 * blocks + 1) * cols, |scratch: &mut [R]| {
         let (weight, sums) = scratch.split_at_mut(cols);
         R::load(&views.weight, 0, weight);
         let weight = &*weight;
@@ -181,7 +181,7 @@ fn backward_rows<R: Real>(cores: &Cores, views: &Backward<View<'_>>, rows: usize
                     |sums| {
                         sums.fill(R::ZERO);
                         let (dweight, dbias) = sums.split_at_mut(cols);
-                        with_scratch(
+                        cores.scratch(
                             3 * cols,
                             #[inline(always)]
                             |scratch: &mut [R]| {

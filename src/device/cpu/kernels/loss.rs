@@ -3,23 +3,45 @@
 use super::rows::{for_rows, rows_of};
 use super::{real, scalar};
 use crate::device::cpu::cores::Cores;
-use crate::device::cpu::operand::{Access, KernelResult, Refused, View, require};
+use crate::device::cpu::operand::{Access, KernelResult, View, require};
 use crate::device::cpu::real::Real;
 use crate::device::{DType, Operand};
 
 /// Targets of rows that don't count: PyTorch's default `ignore_index`.
 const IGNORED: i64 = -100;
 
-/// The target of each row, `None` where the row does not count.
-pub(super) fn load_targets(view: &View<'_>, rows: usize, cols: usize) -> KernelResult<Vec<Option<usize>>> {
-    require(view.dtype() == DType::I64, || format!("targets are {:?}, and must be I64", view.dtype()))?;
-    require(view.len() == rows, || format!("{} targets for {rows} rows", view.len()))?;
-    let check = |&target: &i64| match usize::try_from(target) {
-        Ok(class) if class < cols => Ok(Some(class)),
-        _ if target == IGNORED => Ok(None),
-        _ => Err(Refused(format!("target {target} is outside the {cols} classes there are"))),
-    };
-    view.slice::<i64>(0, rows).iter().map(check).collect()
+/// The classes that rows should have; every one exists.
+#[derive(Clone, Copy)]
+pub(super) struct Targets<'a>(&'a [i64]);
+
+impl<'a> Targets<'a> {
+    /// Those that `view` holds, for `rows` of `cols` classes.
+    pub(super) fn of(view: &'a View<'_>, rows: usize, cols: usize) -> KernelResult<Self> {
+        require(view.dtype() == DType::I64, || format!("targets are {:?}, and must be I64", view.dtype()))?;
+        require(view.len() == rows, || format!("{} targets for {rows} rows", view.len()))?;
+        let targets = Self(view.slice(0, rows));
+        let exists = |target: i64| target == IGNORED || usize::try_from(target).is_ok_and(|class| class < cols);
+        let wild = targets.0.iter().find(|&&target| !exists(target));
+        require(wild.is_none(), || {
+            format!("target {} is outside the {cols} classes there are", wild.unwrap_or(&IGNORED))
+        })?;
+        Ok(targets)
+    }
+
+    pub(super) fn len(self) -> usize {
+        self.0.len()
+    }
+
+    /// The class of a row; `None` where it does not count.
+    #[inline(always)]
+    pub(super) fn class(self, row: usize) -> Option<usize> {
+        usize::try_from(self.0[row]).ok()
+    }
+
+    /// Rows that count, each with its class.
+    pub(super) fn counted(self) -> impl Iterator<Item = (usize, usize)> {
+        (0..self.len()).filter_map(move |row| Some((row, self.class(row)?)))
+    }
 }
 
 pub(super) fn forward(
@@ -35,13 +57,11 @@ pub(super) fn forward(
     let (from, at) = (access.read(&logp)?, access.read(&targets)?);
     let (mean, weight) = (access.write(&loss)?, access.write(&total_weight)?);
     let (mut sum, mut count) = (0.0, 0.0);
-    for (row, target) in load_targets(&at, rows, cols)?.into_iter().enumerate() {
-        if let Some(class) = target {
-            let mut value = [0.0];
-            f64::load(&from, row * cols + class, &mut value);
-            sum -= value[0];
-            count += 1.0;
-        }
+    for (row, class) in Targets::of(&at, rows, cols)?.counted() {
+        let mut value = [0.0];
+        f64::load(&from, row * cols + class, &mut value);
+        sum -= value[0];
+        count += 1.0;
     }
     f64::store(&mean, 0, &[sum / count]);
     f64::store(&weight, 0, &[count]);
@@ -57,7 +77,7 @@ pub(super) fn backward(
     dst: Operand,
     cols: usize,
 ) -> KernelResult {
-    fn go<R: Real>(cores: &Cores, slope: f64, targets: &[Option<usize>], dst: View<'_>, cols: usize) {
+    fn go<R: Real>(cores: &Cores, slope: f64, targets: Targets<'_>, dst: View<'_>, cols: usize) {
         for_rows(
             cores,
             [targets.len(), cols],
@@ -66,7 +86,7 @@ pub(super) fn backward(
             #[inline(always)]
             |row, x: &mut [R]| {
                 x.fill(R::ZERO);
-                if let Some(class) = targets[row] {
+                if let Some(class) = targets.class(row) {
                     x[class] = R::of(slope);
                 }
                 R::store(&dst, row * cols, x);
@@ -77,8 +97,8 @@ pub(super) fn backward(
     require(grad.len == 1 && total_weight.len == 1, || "gradient and total weight have one element each".into())?;
     let (of_loss, at) = (access.read(&grad)?, access.read(&targets)?);
     let (weight, to) = (access.read(&total_weight)?, access.write(&dst)?);
-    let classes = load_targets(&at, rows, cols)?;
+    let classes = Targets::of(&at, rows, cols)?;
     let slope = -scalar(&of_loss) / scalar(&weight);
-    real!([dst.dtype], go(cores, slope, &classes, to, cols));
+    real!([dst.dtype], go(cores, slope, classes, to, cols));
     Ok(())
 }

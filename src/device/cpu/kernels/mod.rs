@@ -63,6 +63,10 @@ fn scalar(view: &View<'_>) -> f64 {
 
 /// Runs `kernel` to its end.
 pub(super) fn run(kernel: &Kernel<'_>, arena: &Arena, cores: &Cores) -> KernelResult {
+    start(kernel, arena, cores).and(cores.finish())
+}
+
+fn start(kernel: &Kernel<'_>, arena: &Arena, cores: &Cores) -> KernelResult {
     let in_place = || Access::new(arena, Sharing::InPlace);
     let apart = || Access::new(arena, Sharing::Never);
     match *kernel {

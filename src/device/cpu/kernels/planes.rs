@@ -1,24 +1,53 @@
 //! Images whose channels lie next to each other, for kernels that go plane by plane: these work on copies.
 
-use crate::device::DType;
-use crate::device::cpu::operand::{Element, View};
+use crate::device::cpu::cores::Cores;
+use crate::device::cpu::operand::{Element, KernelResult, View};
+use crate::device::{DType, HostVec};
+
+/// Bytes of images that are copied at once, unless one image needs more.
+const AT_ONCE: usize = 8 * 1024 * 1024;
 
 /// Planes of a copy: images, channels, elements of a plane.
 pub(super) type Sides = [usize; 3];
 
-/// Memory for the copies of `N` operands.
-pub(super) struct Copies<const N: usize>([Vec<u64>; N]);
+/// Memory for a copy of some images, or of all of a weight.
+pub(super) struct Copied {
+    buffer: HostVec<u64>,
+    dtype: DType,
+    sides: Sides,
+}
 
-impl<const N: usize> Copies<N> {
-    pub fn of(views: [&View<'_>; N]) -> Self {
-        Self(views.map(|view| vec![0; (view.len() * view.dtype().size() as usize).div_ceil(8)]))
+impl Copied {
+    pub fn new(cores: &Cores, dtype: DType, sides: Sides) -> KernelResult<Self> {
+        let bytes = sides.iter().product::<usize>() * dtype.size() as usize;
+        Ok(Self { buffer: cores.vec(bytes.div_ceil(8))?, dtype, sides })
     }
 
-    /// The copies, of undefined contents.
-    pub fn views(&mut self, like: [&View<'_>; N]) -> [View<'_>; N] {
-        let mut buffers = self.0.each_mut().into_iter();
-        like.map(|view| View::over(buffers.next().map_or(&mut [], |buffer| buffer), view.dtype(), view.len()))
+    /// The planes of `images` images, as they are.
+    pub fn planes(&mut self, images: usize) -> View<'_> {
+        let [_, channels, area] = self.sides;
+        View::over(&mut self.buffer, self.dtype, images * channels * area)
     }
+
+    /// The planes of the images that `pixels` holds.
+    pub fn of(&mut self, pixels: &View<'_>) -> View<'_> {
+        let [_, channels, area] = self.sides;
+        let images = pixels.len() / (channels * area).max(1);
+        let planes = self.planes(images);
+        to_planes(pixels, &planes, [images, channels, area]);
+        planes
+    }
+}
+
+/// Images of operands with these types and sides that are copied at once.
+pub(super) fn at_once<const N: usize>(operands: [(DType, Sides); N]) -> usize {
+    let of_image = |(dtype, [_, channels, area]): (DType, Sides)| channels * area * dtype.size() as usize;
+    (AT_ONCE / operands.map(of_image).iter().sum::<usize>().max(1)).max(1)
+}
+
+/// The pixels of `images` images of `view` from image `first` on.
+pub(super) fn images_of<'a>(view: &View<'a>, [_, channels, area]: Sides, first: usize, images: usize) -> View<'a> {
+    view.part(first * channels * area, images * channels * area)
 }
 
 /// Copies pixels to planes.

@@ -1,11 +1,11 @@
 //! The largest element of each window, plane by plane.
 
-use super::planes::{Copies, Sides, to_pixels, to_planes};
+use super::planes::{Copied, Sides, at_once, images_of, to_pixels};
 use super::windows::{every, lead};
 use super::{estimate, real};
 use crate::device::cpu::cores::Cores;
 use crate::device::cpu::operand::{Access, KernelResult, Refused, View, require};
-use crate::device::cpu::real::{Real, elements, with_scratch};
+use crate::device::cpu::real::{Real, elements};
 use crate::device::{DType, Operand, PoolShape};
 
 /// Elements of planes that one task handles, at least one plane.
@@ -42,7 +42,7 @@ fn for_planes<R: Real>(
         estimate(shape.planes * shape.in_area(), nanos),
         #[inline(always)]
         |task| {
-            with_scratch(
+            cores.scratch(
                 scratch,
                 #[inline(always)]
                 |scratch: &mut [R]| {
@@ -70,14 +70,22 @@ pub(super) fn forward(
         real!([src.dtype, dst.dtype], largest(cores, from, to, shape));
         return Ok(());
     }
-    let like = [&from, &to[0], &to[1]];
-    let mut copies = Copies::of(like);
-    let [planes, maxima, places] = copies.views(like);
+    let [maxima, places] = to;
     let (inside, outside) = sides(shape);
-    to_planes(&from, &planes, inside);
-    real!([src.dtype, dst.dtype], largest(cores, planes, [maxima, places], shape));
-    to_pixels(&maxima, &to[0], outside);
-    to_pixels(&places, &to[1], outside);
+    let each = at_once([(src.dtype, inside), (dst.dtype, outside), (indices.dtype, outside)]).min(inside[0]);
+    let some = |[_, channels, area]: Sides, images| [images, channels, area];
+    let mut input = Copied::new(cores, src.dtype, some(inside, each))?;
+    let mut best = Copied::new(cores, dst.dtype, some(outside, each))?;
+    let mut met = Copied::new(cores, indices.dtype, some(outside, each))?;
+    for first in (0..inside[0]).step_by(each) {
+        let images = each.min(inside[0] - first);
+        let input = input.of(&images_of(&from, inside, first, images));
+        let (best, met) = (best.planes(images), met.planes(images));
+        let some_planes = PoolShape { planes: images * shape.interleaved, ..*shape };
+        real!([src.dtype, dst.dtype], largest(cores, input, [best, met], &some_planes));
+        to_pixels(&best, &images_of(&maxima, outside, first, images), some(outside, images));
+        to_pixels(&met, &images_of(&places, outside, first, images), some(outside, images));
+    }
     Ok(())
 }
 
@@ -158,20 +166,29 @@ pub(super) fn backward(
     let (from, at) = (access.read(&grad)?, access.read(&indices)?);
     let to = access.write(&dst)?;
     let places = at.slice::<i64>(0, at.len());
-    let inside = 0..i64::try_from(shape.in_area()).map_err(|_| Refused("planes are too large".into()))?;
+    let inside = 0..i64::try_from(shape.in_area()).map_err(|_| Refused::Operands("planes are too large".into()))?;
     if let Some(place) = places.iter().find(|place| !inside.contains(place)) {
-        return Err(Refused(format!("index {place} is outside the {} elements of a plane", shape.in_area())));
+        return Err(Refused::Operands(format!("index {place} is outside the {} elements of a plane", shape.in_area())));
     }
     if shape.interleaved == 1 {
         real!([grad.dtype, dst.dtype], go(cores, from, places, to, shape));
         return Ok(());
     }
-    let mut copies = Copies::of([&from, &at, &to]);
-    let [grads, chosen, sums] = copies.views([&from, &at, &to]);
     let (inside, outside) = sides(shape);
-    to_planes(&from, &grads, outside);
-    to_planes(&at, &chosen, outside);
-    real!([grad.dtype, dst.dtype], go(cores, grads, chosen.slice::<i64>(0, chosen.len()), sums, shape));
-    to_pixels(&sums, &to, inside);
+    let each = at_once([(grad.dtype, outside), (indices.dtype, outside), (dst.dtype, inside)]).min(inside[0]);
+    let some = |[_, channels, area]: Sides, images| [images, channels, area];
+    let mut grads = Copied::new(cores, grad.dtype, some(outside, each))?;
+    let mut chosen = Copied::new(cores, indices.dtype, some(outside, each))?;
+    let mut sums = Copied::new(cores, dst.dtype, some(inside, each))?;
+    for first in (0..inside[0]).step_by(each) {
+        let images = each.min(inside[0] - first);
+        let grads = grads.of(&images_of(&from, outside, first, images));
+        let chosen = chosen.of(&images_of(&at, outside, first, images));
+        let sums = sums.planes(images);
+        let some_planes = PoolShape { planes: images * shape.interleaved, ..*shape };
+        let places = chosen.slice::<i64>(0, chosen.len());
+        real!([grad.dtype, dst.dtype], go(cores, grads, places, sums, &some_planes));
+        to_pixels(&sums, &images_of(&to, inside, first, images), some(inside, images));
+    }
     Ok(())
 }

@@ -4,7 +4,7 @@ use super::{estimate, real};
 use crate::device::Operand;
 use crate::device::cpu::cores::Cores;
 use crate::device::cpu::operand::{Access, KernelResult, View, require};
-use crate::device::cpu::real::{Real, max_of, sum_by, with_scratch};
+use crate::device::cpu::real::{Real, max_of, sum_by};
 
 /// Elements that one task handles, at least one row.
 const TASK: usize = 8 * 1024;
@@ -33,7 +33,7 @@ pub(super) fn for_rows<R: Real>(
         estimate(rows * cols, nanos),
         #[inline(always)]
         |task| {
-            with_scratch(
+            cores.scratch(
                 scratch,
                 #[inline(always)]
                 |scratch: &mut [R]| {

@@ -4,7 +4,7 @@ use super::real;
 use crate::device::DType;
 use crate::device::cpu::cores::Cores;
 use crate::device::cpu::operand::{Access, Element, KernelResult, View};
-use crate::device::cpu::real::{Real, with_scratch};
+use crate::device::cpu::real::Real;
 use crate::units::Address;
 
 pub(super) fn copy(
@@ -47,7 +47,7 @@ pub(super) fn cast(
 fn cast_all<R: Real>(cores: &Cores, plan: &Plan, from: View<'_>, to: View<'_>) {
     plan.for_each_run(cores, |[(src, src_step), (dst, dst_step)], run| {
         if src_step == 1 && dst_step == 1 {
-            with_scratch(run, |values: &mut [R]| {
+            cores.scratch(run, |values: &mut [R]| {
                 R::load(&from, src, values);
                 R::store(&to, dst, values);
             });

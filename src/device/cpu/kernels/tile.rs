@@ -139,6 +139,7 @@ pub(super) fn transpose<R: Real>(from: &[R], from_stride: usize, to: &mut [R], t
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::device::HostAccount;
 
     fn matrix(rows: usize, cols: usize, seed: usize) -> Vec<f64> {
         (0..rows * cols).map(|i| ((i * 37 + seed * 11) % 19) as f64 - 9.0).collect()
@@ -156,7 +157,7 @@ mod tests {
         let mut transposed = vec![0.0; TILE * k];
         transpose(&a, k, &mut transposed, TILE);
         let mut c = vec![0.0; TILE * n];
-        let cores = Cores::new(1).unwrap();
+        let cores = Cores::new(1, HostAccount::default()).unwrap();
         rows(&cores, [n, k], 2.0, (&a, k), (&b, n), (&mut c, n), Store::Replace);
         rows_of_transposed(&cores, [n, k], 3.0, (&transposed, TILE), (&b, n), (&mut c, n), Store::Add);
         for i in 0..TILE {

@@ -17,6 +17,14 @@ const LEAST_SIDE: usize = 16;
 pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), Refusal> {
     let computes = |dtype: DType| matches!(dtype, DType::F32 | DType::F16 | DType::Bf16);
     let (shape, src, dst) = match *kernel {
+        // Nothing is computed: elements of any type are moved.
+        Kernel::CastStrided { src, src_dtype, dst, dst_dtype, shape, src_strides, dst_strides }
+            if src_dtype == dst_dtype =>
+        {
+            let dtype = of_size(src_dtype);
+            let src = Side { address: src, dtype, strides: src_strides };
+            (shape, src, Side { address: dst, dtype, strides: dst_strides })
+        }
         Kernel::CopyStrided { src, dst, dtype, shape, src_strides, dst_strides } => {
             let dtype = of_size(dtype);
             (

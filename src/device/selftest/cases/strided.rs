@@ -87,12 +87,11 @@ pub(super) fn run(session: &mut Session<'_>) {
             }
         }
         let types = Precision::FLOATS.map(Precision::dtype);
-        for (src_type, dst_type) in types.into_iter().flat_map(|src| types.map(|dst| (src, dst))) {
-            if src_type == dst_type {
-                continue;
-            }
+        let moved = [DType::I64, DType::I32, DType::U8].map(|dtype| (dtype, dtype));
+        for (src_type, dst_type) in types.into_iter().flat_map(|src| types.map(|dst| (src, dst))).chain(moved) {
             let mut case = Case::of_types("cast_strided", &[src_type, dst_type], title.clone());
-            let src = case.input("src", src_type, extent(shape, src_strides), Values::STANDARD);
+            let values = if src_type.is_float() { Values::STANDARD } else { Values::Below(200) };
+            let src = case.input("src", src_type, extent(shape, src_strides), values);
             let dst = case.output("dst", dst_type, extent(shape, dst_strides), Bound::Exact);
             session.check(&case, |at| Kernel::CastStrided {
                 src: at[src].address,

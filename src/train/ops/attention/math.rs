@@ -142,8 +142,17 @@ impl Context {
         let scalars = (scalar("minus infinity")?, scalar("zero")?);
         let mask = self.temporary(square, dtype, "mask")?;
         drop((scalars, triangle));
-        let row = |i: usize| (0..rows).map(move |j| if j <= i { 0.0 } else { f64::NEG_INFINITY });
-        self.memory().write(&mask, &encode((0..rows).flat_map(row), dtype))?;
+        let seen = |at: usize| at % rows <= at / rows;
+        let hidden = minus_infinity(dtype);
+        self.memory().fill(&mask, |first, bytes| {
+            for (i, element) in bytes.chunks_exact_mut(hidden.len()).enumerate() {
+                if seen(first + i) {
+                    element.fill(0);
+                } else {
+                    element.copy_from_slice(&hidden);
+                }
+            }
+        })?;
         Ok(mask)
     }
 
@@ -254,12 +263,12 @@ impl Context {
     }
 }
 
-fn encode(values: impl Iterator<Item = f64>, dtype: DType) -> Vec<u8> {
-    #[expect(clippy::cast_possible_truncation, reason = "0 and infinity are exact in every type")]
+/// The bytes of a hidden position's element; zeros are those of one that is seen.
+fn minus_infinity(dtype: DType) -> Vec<u8> {
     match dtype {
-        DType::F64 => values.flat_map(f64::to_le_bytes).collect(),
-        DType::F16 => values.flat_map(|v| half::f16::from_f64(v).to_le_bytes()).collect(),
-        DType::Bf16 => values.flat_map(|v| half::bf16::from_f64(v).to_le_bytes()).collect(),
-        _ => values.flat_map(|v| (v as f32).to_le_bytes()).collect(),
+        DType::F64 => f64::NEG_INFINITY.to_le_bytes().to_vec(),
+        DType::F16 => half::f16::NEG_INFINITY.to_le_bytes().to_vec(),
+        DType::Bf16 => half::bf16::NEG_INFINITY.to_le_bytes().to_vec(),
+        _ => f32::NEG_INFINITY.to_le_bytes().to_vec(),
     }
 }

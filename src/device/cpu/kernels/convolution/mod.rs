@@ -7,12 +7,12 @@ mod planes;
 mod products;
 
 use super::partial::SumsOfBlocks;
-use super::planes::{Copies, Sides, to_pixels, to_planes};
+use super::planes::{Copied, Sides, at_once, images_of, to_pixels};
 use super::real;
 use super::windows::onto_every;
 use crate::device::cpu::cores::Cores;
 use crate::device::cpu::operand::{Access, KernelResult, View, require};
-use crate::device::cpu::real::{Real, elements, with_scratch};
+use crate::device::cpu::real::{Real, elements};
 use crate::device::{ConvShape, ImageLayout, Operand};
 use plan::{Columns, Parts, Phases, Reach, Tile, Windows};
 use planes::{Cut, gather, scatter, split};
@@ -28,24 +28,35 @@ fn check(shape: &ConvShape, src: &Operand, weight: &Operand, dst: &Operand) -> K
     })
 }
 
-/// Calls `compute` with operands in planes, of which the last is the result: copies where channels lie last.
+/// Calls `compute` with images, weight and result in planes: with copies of some images at a time where channels lie last.
 fn in_planes(
+    cores: &Cores,
     shape: &ConvShape,
-    views: [View<'_>; 3],
+    [images, weight, result]: [View<'_>; 3],
     sides: [Sides; 3],
-    compute: impl FnOnce(&ConvShape, [View<'_>; 2], View<'_>),
-) {
-    let [first, second, result] = views;
+    compute: impl Fn(&ConvShape, [View<'_>; 2], View<'_>),
+) -> KernelResult {
     if shape.layout == ImageLayout::ChannelsFirst {
-        return compute(shape, [first, second], result);
+        compute(shape, [images, weight], result);
+        return Ok(());
     }
-    let like = [&first, &second, &result];
-    let mut copies = Copies::of(like);
-    let [a, b, c] = copies.views(like);
-    to_planes(&first, &a, sides[0]);
-    to_planes(&second, &b, sides[1]);
-    compute(&ConvShape { layout: ImageLayout::ChannelsFirst, ..*shape }, [a, b], c);
-    to_pixels(&c, &result, sides[2]);
+    let [of_images, of_weight, of_result] = sides;
+    let each = at_once([(images.dtype(), of_images), (result.dtype(), of_result)]).min(shape.batch);
+    let some = |[_, channels, area]: Sides| [each, channels, area];
+    let mut factors = Copied::new(cores, weight.dtype(), of_weight)?;
+    let mut from = Copied::new(cores, images.dtype(), some(of_images))?;
+    let mut to = Copied::new(cores, result.dtype(), some(of_result))?;
+    let factors = factors.of(&weight);
+    for first in (0..shape.batch).step_by(each) {
+        let batch = each.min(shape.batch - first);
+        let some = ConvShape { layout: ImageLayout::ChannelsFirst, batch, ..*shape };
+        let from = from.of(&images_of(&images, of_images, first, batch));
+        let to = to.planes(batch);
+        compute(&some, [from, factors], to);
+        let [_, channels, area] = of_result;
+        to_pixels(&to, &images_of(&result, of_result, first, batch), [batch, channels, area]);
+    }
+    Ok(())
 }
 
 /// Those of source, weight and result.
@@ -99,10 +110,9 @@ pub(super) fn forward(
     let [input, weights, output] = sides(shape);
     let dtypes = [src.dtype, weight.dtype, dst.dtype, bias_type];
     let [images, factors] = from;
-    in_planes(shape, [images, factors, to], [input, weights, output], |shape, from, to| {
+    in_planes(cores, shape, [images, factors, to], [input, weights, output], |shape, from, to| {
         real!(dtypes, sum_windows(cores, shape, from, offset, to));
-    });
-    Ok(())
+    })
 }
 
 fn sum_windows<R: Real>(
@@ -114,7 +124,7 @@ fn sum_windows<R: Real>(
 ) {
     let plan = Windows::new(shape, usize::MAX);
     let channels = shape.out_channels;
-    with_scratch(conversion::<R>(&weight) + bias.map_or(0, |_| channels), |scratch: &mut [R]| {
+    cores.scratch(conversion::<R>(&weight) + bias.map_or(0, |_| channels), |scratch: &mut [R]| {
         let (of_weight, of_bias) = scratch.split_at_mut(conversion::<R>(&weight));
         let weight = whole(cores, &weight, of_weight);
         let bias = bias.as_ref().map(|bias| elements(bias, 0, &mut of_bias[..channels]));
@@ -124,12 +134,12 @@ fn sum_windows<R: Real>(
             #[inline(always)]
             |i| {
                 let tile = plan.tiling.tile(i);
-                with_scratch(
+                cores.scratch(
                     plan.source_len + channels * plan.grid.run,
                     #[inline(always)]
                     |scratch: &mut [R]| {
                         let (source, out) = scratch.split_at_mut(plan.source_len);
-                        load_windows(shape, &plan, &tile, &src, source);
+                        load_windows(cores, shape, &plan, &tile, &src, source);
                         cores.dispatch(Combination {
                             rows: channels,
                             cols: plan.cols(&tile, shape.out_width),
@@ -151,15 +161,15 @@ fn sum_windows<R: Real>(
 
 /// Copies what the windows of a tile reach.
 #[inline(always)]
-fn load_windows<R: Real>(shape: &ConvShape, plan: &Windows, tile: &Tile, src: &View<'_>, to: &mut [R]) {
+fn load_windows<R: Real>(cores: &Cores, shape: &ConvShape, plan: &Windows, tile: &Tile, src: &View<'_>, to: &mut [R]) {
     let (cut, grid) = plan.source(shape, tile);
     match plan.reach {
-        Reach::Shifted => with_scratch(
+        Reach::Shifted => cores.scratch(
             shape.in_width,
             #[inline(always)]
             |line: &mut [R]| split(src, &cut, grid, line, to),
         ),
-        Reach::Gathered => with_scratch(
+        Reach::Gathered => cores.scratch(
             shape.in_width + shape.in_channels * grid.run,
             #[inline(always)]
             |scratch: &mut [R]| {
@@ -199,16 +209,46 @@ pub(super) fn backward_weight(
     check(shape, &src, &dst, &grad)?;
     let from = [access.read(&grad)?, access.read(&src)?];
     let to = access.write(&dst)?;
-    let [input, weights, output] = sides(shape);
     let dtypes = [grad.dtype, src.dtype, dst.dtype];
-    let [grads, images] = from;
-    in_planes(shape, [grads, images, to], [output, input, weights], |shape, from, to| {
-        real!(dtypes, correlate(cores, shape, from, to));
-    });
+    if shape.layout == ImageLayout::ChannelsFirst {
+        real!(dtypes, correlate(cores, shape, from, to, false));
+        return Ok(());
+    }
+    real!(dtypes, correlate_pixels(cores, shape, from, to))
+}
+
+/// [`correlate`] where channels lie last: sums over some images are added to those over the images before.
+fn correlate_pixels<R: Real>(
+    cores: &Cores,
+    shape: &ConvShape,
+    [grad, src]: [View<'_>; 2],
+    dst: View<'_>,
+) -> KernelResult {
+    let [input, weights, output] = sides(shape);
+    let each = at_once([(grad.dtype(), output), (src.dtype(), input)]).min(shape.batch);
+    let some = |[_, channels, area]: Sides| [each, channels, area];
+    let mut grads = Copied::new(cores, grad.dtype(), some(output))?;
+    let mut images = Copied::new(cores, src.dtype(), some(input))?;
+    let mut sums = Copied::new(cores, R::DTYPE, weights)?;
+    let mut stored = Copied::new(cores, dst.dtype(), weights)?;
+    let [sums, stored] = [sums.planes(weights[0]), stored.planes(weights[0])];
+    for first in (0..shape.batch).step_by(each) {
+        let batch = each.min(shape.batch - first);
+        let some = ConvShape { layout: ImageLayout::ChannelsFirst, batch, ..*shape };
+        let grads = grads.of(&images_of(&grad, output, first, batch));
+        let images = images.of(&images_of(&src, input, first, batch));
+        correlate::<R>(cores, &some, [grads, images], sums, first > 0);
+    }
+    cores.vectorised(
+        #[inline(always)]
+        || R::store(&stored, 0, sums.slice(0, sums.len())),
+    );
+    to_pixels(&stored, &dst, weights);
     Ok(())
 }
 
-fn correlate<R: Real>(cores: &Cores, shape: &ConvShape, [grad, src]: [View<'_>; 2], dst: View<'_>) {
+/// The gradient of the weight, or what is to be added to it.
+fn correlate<R: Real>(cores: &Cores, shape: &ConvShape, [grad, src]: [View<'_>; 2], dst: View<'_>, add: bool) {
     let parts = Parts::new(shape);
     let plan = Windows::new(shape, parts.positions);
     let (tiles, channels, run) = (plan.tiling.count(), shape.out_channels, plan.grid.run);
@@ -216,7 +256,7 @@ fn correlate<R: Real>(cores: &Cores, shape: &ConvShape, [grad, src]: [View<'_>; 
     let positions_parts = tiles.div_ceil(each);
     let width = parts.channels_each * shape.window();
     let blocks = positions_parts * parts.channels;
-    with_scratch(blocks * width, |sums: &mut [R]| {
+    cores.scratch(blocks * width, |sums: &mut [R]| {
         let sums = SumsOfBlocks::new(sums, width);
         cores.for_each(
             blocks,
@@ -232,7 +272,7 @@ fn correlate<R: Real>(cores: &Cores, shape: &ConvShape, [grad, src]: [View<'_>; 
                     |sums| {
                         let sums = &mut sums[..rows * shape.window()];
                         sums.fill(R::ZERO);
-                        with_scratch(
+                        cores.scratch(
                             plan.source_len + channels * run + shape.out_width,
                             #[inline(always)]
                             |scratch: &mut [R]| {
@@ -240,7 +280,7 @@ fn correlate<R: Real>(cores: &Cores, shape: &ConvShape, [grad, src]: [View<'_>; 
                                 let (left, line) = rest.split_at_mut(channels * run);
                                 for i in part * each..tiles.min((part + 1) * each) {
                                     let tile = plan.tiling.tile(i);
-                                    load_windows(shape, &plan, &tile, &src, source);
+                                    load_windows(cores, shape, &plan, &tile, &src, source);
                                     split(&grad, &positions(shape, &tile), plan.grid, line, left);
                                     cores.dispatch(Correlation {
                                         rows,
@@ -265,7 +305,12 @@ fn correlate<R: Real>(cores: &Cores, shape: &ConvShape, [grad, src]: [View<'_>; 
                 let mut start = 0;
                 for weights in weights {
                     let n = weights.len().min(shape.weight_len() - start);
-                    R::store(&dst, start, &weights[..n]);
+                    let weights = &mut weights[..n];
+                    if add {
+                        let before = dst.slice::<R>(start, n);
+                        weights.iter_mut().zip(before).for_each(|(weight, &before)| *weight += before);
+                    }
+                    R::store(&dst, start, weights);
                     start += n;
                 }
             },
@@ -303,14 +348,13 @@ pub(super) fn backward_input(
     let [input, weights, output] = sides(shape);
     let dtypes = [grad.dtype, weight.dtype, dst.dtype];
     let [grads, factors] = from;
-    in_planes(shape, [grads, factors, to], [output, weights, input], |shape, from, to| {
+    in_planes(cores, shape, [grads, factors, to], [output, weights, input], |shape, from, to| {
         real!(dtypes, spread(cores, shape, from, to));
-    });
-    Ok(())
+    })
 }
 
 fn spread<R: Real>(cores: &Cores, shape: &ConvShape, [grad, weight]: [View<'_>; 2], dst: View<'_>) {
-    with_scratch(conversion::<R>(&weight), |buffer: &mut [R]| {
+    cores.scratch(conversion::<R>(&weight), |buffer: &mut [R]| {
         let weight = whole(cores, &weight, buffer);
         match Columns::if_better(shape) {
             Some(plan) => spread_columns(cores, shape, &plan, grad, weight, dst),
@@ -335,7 +379,7 @@ fn spread_columns<R: Real>(
         #[inline(always)]
         |i| {
             let tile = plan.tiling.tile(i);
-            with_scratch(
+            cores.scratch(
                 (shape.out_channels + shape.window()) * run + shape.out_width + shape.in_area(),
                 #[inline(always)]
                 |scratch: &mut [R]| {
@@ -382,7 +426,7 @@ fn spread_phases<R: Real>(
         #[inline(always)]
         |i| {
             let tile = plan.tiling.tile(i);
-            with_scratch(
+            cores.scratch(
                 plan.source_len + plan.terms.len() * channels * run + shape.in_width.max(shape.out_width),
                 #[inline(always)]
                 |scratch: &mut [R]| {

@@ -1,0 +1,34 @@
+//! How commands end.
+
+use crate::tui::Exit;
+
+/// How a command ended: the process's exit code.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status(u8);
+
+impl Status {
+    /// It did what it was asked for.
+    pub const DONE: Self = Self(0);
+    /// It could not.
+    pub const FAILED: Self = Self(1);
+    /// It was asked for something that can't be.
+    pub const USAGE: Self = Self(2);
+    /// A bug of this program ended it.
+    pub const PANICKED: Self = Self(101);
+
+    /// The exit code.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        self.0
+    }
+}
+
+impl From<Exit> for Status {
+    fn from(exit: Exit) -> Self {
+        match exit {
+            Exit::Quit => Self::DONE,
+            Exit::Signal(signal) => Self(u8::try_from(128 + signal).unwrap_or(1)),
+            Exit::Panicked => Self::PANICKED,
+        }
+    }
+}

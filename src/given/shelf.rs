@@ -1,0 +1,229 @@
+//! TOML files of one kind by name: those that are part of the program, and over them those of the user's folder.
+
+use std::borrow::Cow;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+use thiserror::Error;
+
+use super::file::{FileError, read_text};
+
+/// More files than this in a folder are no collection of a person.
+const MOST_FILES: usize = 1000;
+
+/// What the files of a folder are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Workloads.
+    Workloads,
+    /// Simulated devices.
+    Devices,
+    /// Themes.
+    Themes,
+}
+
+impl Kind {
+    /// All kinds.
+    pub const ALL: [Self; 3] = [Self::Workloads, Self::Devices, Self::Themes];
+
+    /// The name of its folder.
+    #[must_use]
+    pub const fn folder(self) -> &'static str {
+        match self {
+            Self::Workloads => "workloads",
+            Self::Devices => "devices",
+            Self::Themes => "themes",
+        }
+    }
+
+    /// The user's folder: such as `$XDG_CONFIG_HOME/vramlab/themes`, or the same under `~/.config`.
+    pub fn user_folder(self, variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
+        let set = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+        let config = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")))?;
+        Some(config.join("vramlab").join(self.folder()))
+    }
+}
+
+/// Text that is no TOML, or says what can't be.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("line {line}: {reason}")]
+pub struct Malformed {
+    line: usize,
+    reason: String,
+}
+
+/// Why a name gives nothing.
+#[derive(Debug, Error)]
+pub enum ShelfError {
+    /// There is no such name.
+    #[error("there is none of that name")]
+    Unknown,
+    /// The user's file is not read.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// What is in it is not understood.
+    #[error(transparent)]
+    Malformed(#[from] Malformed),
+}
+
+/// Where a text is.
+#[derive(Clone, Debug)]
+enum Place {
+    Here(Cow<'static, str>),
+    /// In the user's folder; it is read when it is asked for.
+    File(PathBuf),
+}
+
+/// Named texts: built-in ones first, then the user's by name.
+#[derive(Clone, Debug)]
+pub struct Shelf {
+    texts: Vec<(String, Place)>,
+    warnings: Vec<String>,
+}
+
+impl Shelf {
+    /// The built-in texts and, over them, the `.toml` files in `folder`.
+    #[must_use]
+    pub fn new(built_in: &[(&'static str, &'static str)], folder: Option<&Path>) -> Self {
+        let here = |&(name, text): &(&str, &'static str)| (name.to_owned(), Place::Here(text.into()));
+        let mut shelf = Self { texts: built_in.iter().map(here).collect(), warnings: Vec::new() };
+        if let Some(folder) = folder {
+            shelf.add_folder(folder);
+        }
+        shelf
+    }
+
+    fn add_folder(&mut self, folder: &Path) {
+        let entries = match fs::read_dir(folder) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
+            Err(error) => {
+                self.warnings.push(format!("{} can't be read ({error}); correct its permissions", folder.display()));
+                return;
+            }
+        };
+        let paths = entries.flatten().map(|entry| entry.path());
+        let mut files: Vec<PathBuf> = paths
+            .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
+            .take(MOST_FILES + 1)
+            .collect();
+        if files.len() > MOST_FILES {
+            self.warnings.push(format!("{} has more than {MOST_FILES} files; some are left out", folder.display()));
+            files.truncate(MOST_FILES);
+        }
+        files.sort();
+        for path in files {
+            match path.file_stem().and_then(|stem| stem.to_str()).map(str::to_owned) {
+                Some(name) => self.put(&name, Place::File(path)),
+                None => self.warnings.push(format!("the name of {} is no UTF-8 text; rename it", path.display())),
+            }
+        }
+    }
+
+    fn put(&mut self, name: &str, place: Place) {
+        match self.texts.iter_mut().find(|(known, _)| known == name) {
+            Some((_, present)) => *present = place,
+            None => self.texts.push((name.to_owned(), place)),
+        }
+    }
+
+    /// Adds a text, or replaces the one of that name.
+    pub fn insert(&mut self, name: &str, text: &str) {
+        self.put(name, Place::Here(text.to_owned().into()));
+    }
+
+    /// All names.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.texts.iter().map(|(name, _)| name.as_str())
+    }
+
+    /// What of the user's folder has no name here, and why.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// Whether the user's folder has a file of that name.
+    #[must_use]
+    pub fn is_users_own(&self, name: &str) -> bool {
+        matches!(self.place(name), Some(Place::File(_)))
+    }
+
+    fn place(&self, name: &str) -> Option<&Place> {
+        self.texts.iter().find(|(known, _)| known == name).map(|(_, place)| place)
+    }
+
+    /// What the text of that name says.
+    ///
+    /// # Errors
+    /// [`ShelfError`].
+    pub fn get<T: DeserializeOwned>(&self, name: &str) -> Result<T, ShelfError> {
+        let text = match self.place(name).ok_or(ShelfError::Unknown)? {
+            Place::Here(text) => Cow::Borrowed(&**text),
+            Place::File(path) => Cow::Owned(read_text(path)?),
+        };
+        Ok(parse(&text)?)
+    }
+}
+
+fn parse<T: DeserializeOwned>(text: &str) -> Result<T, Malformed> {
+    toml::from_str(text).map_err(|error| {
+        let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+        let reason = error.message().lines().collect::<Vec<_>>().join(" ");
+        Malformed { line: before.bytes().filter(|byte| *byte == b'\n').count() + 1, reason }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, Deserialize, PartialEq)]
+    struct Note {
+        words: String,
+    }
+
+    const BUILT_IN: [(&str, &str); 2] = [("b", "words = 'built in'"), ("a", "words = 'too'")];
+
+    fn words(shelf: &Shelf, name: &str) -> String {
+        shelf.get::<Note>(name).map_or_else(|error| error.to_string(), |note| note.words)
+    }
+
+    #[test]
+    fn the_users_files_come_last_and_win() {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, text) in [("b.toml", "words = 'mine'"), ("0.toml", "\n\nwords = 7"), ("c.txt", "words = 'no'")] {
+            std::fs::write(folder.path().join(name), text).unwrap();
+        }
+        let shelf = Shelf::new(&BUILT_IN, Some(folder.path()));
+        assert_eq!(shelf.names().collect::<Vec<_>>(), ["b", "a", "0"]);
+        assert_eq!(["b", "a", "d"].map(|name| words(&shelf, name)), ["mine", "too", "there is none of that name"]);
+        assert!(words(&shelf, "0").starts_with("line 3: "), "{}", words(&shelf, "0"));
+        assert!(shelf.is_users_own("b") && !shelf.is_users_own("a"));
+        assert!(shelf.warnings().is_empty());
+    }
+
+    #[test]
+    fn a_folder_that_is_missing_is_empty_and_one_that_is_none_is_told() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(Shelf::new(&BUILT_IN, Some(&folder.path().join("missing"))).warnings().is_empty());
+        let file = folder.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        assert_eq!(Shelf::new(&BUILT_IN, Some(&file)).warnings().len(), 1);
+    }
+
+    #[test]
+    fn the_users_folder_is_found_by_the_environment() {
+        let themes = |set: &[(&str, &str)]| {
+            let variable = |name: &str| set.iter().find(|(known, _)| *known == name).map(|(_, value)| value.into());
+            Kind::Themes.user_folder(variable)
+        };
+        assert_eq!(themes(&[("XDG_CONFIG_HOME", "/x"), ("HOME", "/h")]), Some("/x/vramlab/themes".into()));
+        assert_eq!(themes(&[("XDG_CONFIG_HOME", ""), ("HOME", "/h")]), Some("/h/.config/vramlab/themes".into()));
+        assert_eq!(themes(&[]), None);
+    }
+}

@@ -1,0 +1,189 @@
+//! Trains a workload under one combination of switches after the other, and says where that went wrong.
+//!
+//! A step runs as the workload is, then the combination is put in force as keys would do it, then two more steps run.
+//! Nothing may reach beyond live blocks meanwhile. Where the losses are known, from a processor that computes the same
+//! without the switches that only move memory, they must be the same.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use super::combinations::Combination;
+use super::{BuildError, DeviceChoice, LabSpec};
+use crate::device::Device;
+use crate::train::{Amp, AttentionKernel, Config, Libraries, Offload, Retain, Tf32, TrainError, Trainer, ZeroGrad};
+
+/// Steps of each combination.
+const STEPS: usize = 2;
+
+/// What a workload came to.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Trials {
+    /// The workload.
+    pub workload: String,
+    /// Combinations that trained.
+    pub trained: usize,
+    /// Of them, those whose losses were compared.
+    pub compared: usize,
+    /// Combinations that ran out of memory, which is an answer.
+    pub out_of_memory: usize,
+    /// The largest difference of a loss, relative to the tolerance of its precision: 1 is still right.
+    pub worst: f64,
+    /// What went wrong: the combination, and a sentence.
+    pub failures: Vec<(String, String)>,
+    /// Why the rest was not tried.
+    pub ended: Option<String>,
+}
+
+/// How far losses may differ from the processor's, relative: sums in another order, in the precision of the products.
+const fn tolerance(config: &Config) -> f64 {
+    match (config.amp, config.tf32) {
+        (Amp::Off, Tf32::Off) => 1e-3,
+        (Amp::Off, _) => 5e-3,
+        (Amp::Fp16 | Amp::Bf16, _) => 3e-2,
+    }
+}
+
+/// `config` without what moves memory and leaves the arithmetic as it is. Whether batches are page-locked decides how many
+/// are made ahead, so which ones a flip drops; another form of the optimizer begins with another state.
+fn arithmetic_of(config: &Config) -> Config {
+    Config {
+        checkpointing: false,
+        zero_grad: ZeroGrad::SetToNone,
+        offload: Offload::Off,
+        attention: AttentionKernel::Auto,
+        tf32: Tf32::Off,
+        fuse: false,
+        retain: Retain::Off,
+        ..*config
+    }
+}
+
+/// Tries `combinations` of `spec`, telling `progress` of each; `compares` with the processor's losses.
+///
+/// # Errors
+/// What keeps the device or the workload from being used at all.
+pub fn try_all(
+    spec: &LabSpec,
+    combinations: &[Combination],
+    compares: bool,
+    mut progress: impl FnMut(&str),
+) -> Result<Trials, BuildError> {
+    let mut trials = Trials { workload: spec.workload.name.clone(), ..Trials::default() };
+    let reference = LabSpec { device: DeviceChoice::Cpu, ..spec.clone() };
+    let mut known: HashMap<String, Vec<f32>> = HashMap::new();
+    let mut open = Open::new(spec)?;
+    for combination in combinations {
+        progress(&format!("{}: {combination}", spec.workload.name));
+        let config = combination.config(&spec.config);
+        let losses = match open.losses(spec, &config) {
+            Ok(losses) => losses,
+            Err(BuildError::Train(TrainError::OutOfMemory { .. }) | BuildError::TooSmall { .. }) => {
+                trials.out_of_memory += 1;
+                continue;
+            }
+            Err(error) => {
+                trials.failures.push((combination.to_string(), error.to_string()));
+                if error.lost() {
+                    trials.ended = Some(error.to_string());
+                    return Ok(trials);
+                }
+                continue;
+            }
+        };
+        trials.trained += 1;
+        if !compares || losses.is_empty() {
+            continue;
+        }
+        let computed = arithmetic_of(&config);
+        let key = format!("{computed:?}");
+        let expected = match known.get(&key) {
+            Some(losses) => losses,
+            None => {
+                let losses = Open::new(&reference)?.losses(&reference, &computed)?;
+                known.entry(key).or_insert(losses)
+            }
+        };
+        trials.compared += 1;
+        // Where training diverges on the processor too, nothing can be said of what follows.
+        let sane = expected.iter().zip(&losses).take_while(|(expected, _)| expected.is_finite());
+        let share = sane.map(|(expected, found)| {
+            let difference = f64::from((expected - found).abs()) / f64::from(expected.abs()).max(1e-3);
+            if difference.is_nan() { f64::INFINITY } else { difference / tolerance(&config) }
+        });
+        let share = share.fold(0.0, f64::max);
+        trials.worst = trials.worst.max(share);
+        if share > 1.0 || losses.len() != expected.len() {
+            let sentence = format!("losses {losses:?} where the processor has {expected:?}");
+            trials.failures.push((combination.to_string(), sentence));
+        }
+    }
+    Ok(trials)
+}
+
+/// A device that one trainer after the other has: opening a GPU takes long.
+struct Open {
+    device: Option<Box<dyn Device>>,
+    libraries: Libraries,
+}
+
+impl Open {
+    fn new(spec: &LabSpec) -> Result<Self, BuildError> {
+        let (device, libraries) = spec.device.open()?;
+        Ok(Self { device: Some(device), libraries })
+    }
+
+    /// The losses of a usual step and of [`STEPS`] under `config`; none where nothing is computed.
+    fn losses(&mut self, spec: &LabSpec, config: &Config) -> Result<Vec<f32>, BuildError> {
+        let device = match self.device.take() {
+            Some(device) => device,
+            None => spec.device.open()?.0,
+        };
+        let mut trainer = spec.build_on(device, self.libraries, Box::new(()), true)?;
+        let result = train(&mut trainer, config);
+        // One that failed may have left work behind that fails again.
+        self.device = trainer.into_device().filter(|_| result.is_ok());
+        result.map_err(BuildError::Train)
+    }
+}
+
+fn train(trainer: &mut Trainer, config: &Config) -> Result<Vec<f32>, TrainError> {
+    let mut losses = Vec::new();
+    losses.extend(trainer.step()?.loss);
+    trainer.configure(*config)?;
+    for _ in 0..STEPS {
+        losses.extend(trainer.step()?.loss);
+    }
+    Ok(losses)
+}
+
+/// Tries `combinations` one after the other in one run, as keys would flip them; nothing is compared.
+///
+/// # Errors
+/// As for [`try_all`].
+pub fn flip_through(
+    spec: &LabSpec,
+    combinations: &[Combination],
+    mut progress: impl FnMut(&str),
+) -> Result<Trials, BuildError> {
+    let mut trials = Trials { workload: spec.workload.name.clone(), ..Trials::default() };
+    let mut open = Open::new(spec)?;
+    let Some(device) = open.device.take() else { return Ok(trials) };
+    let mut trainer = spec.build_on(device, open.libraries, Box::new(()), true)?;
+    for combination in combinations {
+        progress(&format!("{}: {combination}", spec.workload.name));
+        let stepped = trainer.configure(combination.config(&spec.config)).and_then(|()| trainer.step());
+        match stepped {
+            Ok(_) => trials.trained += 1,
+            Err(TrainError::OutOfMemory { .. }) => trials.out_of_memory += 1,
+            Err(error) => {
+                trials.failures.push((combination.to_string(), error.to_string()));
+                if let Err(lost) = trainer.check_device() {
+                    trials.ended = Some(lost.to_string());
+                    return Ok(trials);
+                }
+            }
+        }
+    }
+    Ok(trials)
+}

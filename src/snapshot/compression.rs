@@ -1,0 +1,149 @@
+//! Compressed files: xz is unpacked on the way, the others are named.
+
+use std::io::{self, BufRead, Read};
+
+use lzma_rust2::XzReader;
+
+use super::pickle::Source;
+
+const XZ_MAGIC: &[u8] = b"\xfd7zXZ\0";
+/// The formats that are not read.
+const OTHERS: [Format; 6] = [
+    Format { magic: b"\x1f\x8b", name: "gzip", remedy: "Unpack it with gunzip, and pass what that leaves." },
+    Format { magic: b"BZh", name: "bzip2", remedy: "Unpack it with bunzip2, and pass what that leaves." },
+    Format { magic: b"\x28\xb5\x2f\xfd", name: "zstd", remedy: "Unpack it with unzstd, and pass what that leaves." },
+    Format { magic: b"\x04\x22\x4d\x18", name: "lz4", remedy: "Unpack it with unlz4, and pass what that leaves." },
+    Format { magic: b"7z\xbc\xaf\x27\x1c", name: "7-Zip", remedy: "Unpack it with 7z x, and pass what that leaves." },
+    Format {
+        magic: b"PK\x03\x04",
+        name: "zip",
+        remedy: "If torch.save() wrote it, it holds no snapshot; else unpack it with unzip, and pass what that leaves.",
+    },
+];
+
+/// Any file may unpack to this many bytes.
+const FREE: u64 = 64 << 20;
+/// Bytes that each byte of the file may unpack to beyond. Recorded snapshots shrink to between a seventh and a fortieth;
+/// those with stacks a thousand frames deep, which repeat most, to a four-hundredth. xz itself goes to a seven-thousandth.
+const LARGEST_RATIO: u64 = 1000;
+/// Unpacked bytes for each byte of the file that count for what the pickle may ask in return: a small file must not earn
+/// much memory by unpacking to much. Where a snapshot shrinks more, it repeats itself, and takes less memory a byte.
+const WORTH: u64 = 64;
+
+/// A compressed format that is not read.
+#[derive(Clone, Copy, Debug)]
+pub struct Format {
+    /// What its files begin with.
+    magic: &'static [u8],
+    /// What people call it.
+    pub name: &'static str,
+    /// What to do with it, as a sentence.
+    pub remedy: &'static str,
+}
+
+/// How a file is packed.
+#[derive(Clone, Copy, Debug)]
+pub enum Packing {
+    /// Not at all.
+    None,
+    /// As it is read here.
+    Xz,
+    /// In a way that is not read.
+    Other(Format),
+}
+
+impl Packing {
+    /// Tells by the first bytes of a file.
+    pub fn of(head: &[u8]) -> Self {
+        if head.starts_with(XZ_MAGIC) {
+            return Self::Xz;
+        }
+        OTHERS.into_iter().find(|format| head.starts_with(format.magic)).map_or(Self::None, Self::Other)
+    }
+}
+
+/// What an xz file holds, unpacked as it is read.
+pub struct Unpacked<R: Read> {
+    reader: XzReader<Counted<R>>,
+    unpacked: u64,
+}
+
+impl<R: BufRead> Unpacked<R> {
+    pub fn new(file: R) -> Self {
+        Self { reader: XzReader::new(Counted { file, read: 0 }, true), unpacked: 0 }
+    }
+}
+
+impl<R: Read> Read for Unpacked<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.reader.read(buffer)?;
+        self.unpacked += read as u64;
+        if self.unpacked > FREE + LARGEST_RATIO * self.reader.inner().read {
+            return Err(io::Error::other(format!(
+                "it unpacks to more than {LARGEST_RATIO} times its length, which no snapshot does"
+            )));
+        }
+        Ok(read)
+    }
+}
+
+impl<R: Read> Source for Unpacked<R> {
+    fn worth(&self) -> u64 {
+        WORTH * self.reader.inner().read
+    }
+}
+
+/// A file that tells how much of it was read.
+struct Counted<R> {
+    file: R,
+    read: u64,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read(buffer)?;
+        self.read += read as u64;
+        Ok(read)
+    }
+}
+
+/// The dictionary size that the first block of an xz file asks for, if `head` reaches that far.
+pub fn first_dictionary(head: &[u8]) -> Option<u64> {
+    const STREAM_HEADER: usize = 12;
+    const LZMA2: u8 = 0x21;
+    let header_size = (usize::from(*head.get(STREAM_HEADER)?) + 1) * 4;
+    let header = head.get(STREAM_HEADER..STREAM_HEADER + header_size)?;
+    let flags = *header.get(1)?;
+    let mut rest = header.get(2..)?;
+    // Sizes of the block, if they are given, stand before the filters.
+    for given in [0x40, 0x80] {
+        if flags & given != 0 {
+            variable_length(&mut rest)?;
+        }
+    }
+    for _ in 0..=(flags & 3) {
+        let filter = variable_length(&mut rest)?;
+        let length = usize::try_from(variable_length(&mut rest)?).ok()?;
+        let (properties, after) = rest.split_at_checked(length)?;
+        if filter == u64::from(LZMA2) {
+            let bits = u32::from(*properties.first()?);
+            return Some(u64::from(2 | (bits & 1)).checked_shl(bits / 2 + 11).unwrap_or(u64::MAX));
+        }
+        rest = after;
+    }
+    None
+}
+
+/// xz's variable-length integers: seven bits a byte, lowest first.
+fn variable_length(rest: &mut &[u8]) -> Option<u64> {
+    let mut n = 0;
+    for shift in (0..63).step_by(7) {
+        let (byte, after) = rest.split_first()?;
+        *rest = after;
+        n |= u64::from(byte & 0x7f) << shift;
+        if byte & 0x80 == 0 {
+            return Some(n);
+        }
+    }
+    None
+}

@@ -1,0 +1,192 @@
+//! How much memory the recorded device has, as far as addresses tell.
+//!
+//! No snapshot names it, and where segments are expandable it decides: each range of addresses spans nine eighths of it.
+//! A range ends before whatever lies above it while it exists, so that the nearest neighbour bounds the device's memory
+//! from above. As the driver puts ranges next to each other, the bound of a history with two of them is close.
+
+use std::collections::BTreeMap;
+
+use crate::allocator::{Settings, largest_device};
+use crate::snapshot::{Action, TraceEntry};
+use crate::units::{Address, Bytes, StreamId};
+
+/// Device memory where nobody knows it, nor do addresses bound it: more than any device has.
+pub const UNKNOWN: Bytes = Bytes::gib(1024);
+
+/// What the addresses of expandable segments say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ranges {
+    /// The farthest that one reaches from its beginning.
+    reach: Bytes,
+    /// No range is longer, as something else lay there; `None` where nothing lay above any.
+    longest: Option<Bytes>,
+}
+
+/// A range that exists.
+#[derive(Clone, Copy, Debug)]
+struct Range {
+    stream: StreamId,
+    /// Where the pages that were mapped so far end.
+    end: Address,
+    mapped: Bytes,
+}
+
+/// What exists at a moment.
+#[derive(Debug, Default)]
+struct Space {
+    ranges: BTreeMap<Address, Range>,
+    segments: BTreeMap<Address, Bytes>,
+    reach: Bytes,
+    longest: Option<Bytes>,
+}
+
+impl Ranges {
+    /// What a history says; `None` if nothing in it is expandable.
+    pub fn of(trace: &[TraceEntry]) -> Option<Self> {
+        if !trace.iter().any(|entry| entry.action == Action::SegmentMap) {
+            return None;
+        }
+        let mut space = Space::default();
+        for entry in trace {
+            match entry.action {
+                Action::SegmentMap => space.map(entry),
+                Action::SegmentUnmap => space.unmap(entry),
+                Action::SegmentAlloc => {
+                    space.bound_below(entry.address);
+                    space.segments.insert(entry.address, entry.size);
+                }
+                Action::SegmentFree => {
+                    space.segments.remove(&entry.address);
+                }
+                _ => {}
+            }
+        }
+        Some(Self { reach: space.reach, longest: space.longest })
+    }
+
+    /// The most memory that the device can have; `None` where addresses do not bound it.
+    pub fn bound(self) -> Option<Bytes> {
+        // A history whose ranges are longer than the room they have contradicts itself: nothing follows from it.
+        let longest = self.longest.filter(|longest| *longest >= self.reach)?;
+        let largest = (u128::from(longest.0) * 8).div_ceil(9);
+        Some(Bytes(u64::try_from(largest).unwrap_or(u64::MAX)))
+    }
+
+    /// A device whose ranges have room wherever the history has one, whichever pool they serve; as good as the recorded
+    /// one, unless a range of that ran full.
+    pub fn device(self, settings: &Settings) -> Bytes {
+        let fitting = self.bound().and(self.longest).map(|longest| largest_device(longest, settings));
+        fitting.map_or(UNKNOWN, |device| device.min(UNKNOWN))
+    }
+}
+
+impl Space {
+    fn map(&mut self, entry: &TraceEntry) {
+        let end = entry.address.offset(entry.size);
+        let below = self.ranges.range_mut(..=entry.address).next_back();
+        // Ranges grow at the lowest address that has room: a map beyond what was ever mapped begins a new one.
+        if let Some((base, range)) =
+            below.filter(|(_, range)| range.stream == entry.stream && entry.address <= range.end)
+        {
+            range.end = range.end.max(end);
+            range.mapped = Bytes(range.mapped.0.saturating_add(entry.size.0));
+            self.reach = self.reach.max(range.end.distance(*base));
+            return;
+        }
+        self.bound_below(entry.address);
+        let above = self.ranges.range(entry.address..).next().map(|(base, _)| *base);
+        let segment = self.segments.range(entry.address..).next().map(|(address, _)| *address);
+        if let Some(next) = above.into_iter().chain(segment).min() {
+            self.bound(next.distance(entry.address));
+        }
+        self.ranges.insert(entry.address, Range { stream: entry.stream, end, mapped: entry.size });
+        self.reach = self.reach.max(entry.size);
+    }
+
+    /// Pages go back, and a range with its last.
+    fn unmap(&mut self, entry: &TraceEntry) {
+        let Some((base, range)) = self.ranges.range_mut(..=entry.address).next_back() else { return };
+        let base = *base;
+        range.mapped = range.mapped.saturating_sub(entry.size);
+        if range.mapped == Bytes::ZERO {
+            self.ranges.remove(&base);
+        }
+    }
+
+    /// Something new lies at `address`: the range below ends there at the latest.
+    fn bound_below(&mut self, address: Address) {
+        if let Some((base, _)) = self.ranges.range(..address).next_back() {
+            self.bound(address.distance(*base));
+        }
+    }
+
+    fn bound(&mut self, length: Bytes) {
+        self.longest = Some(self.longest.map_or(length, |longest| longest.min(length)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::allocator::range_size;
+    use crate::model::Micros;
+    use crate::snapshot::{StackId, TextId};
+    use crate::units::MIB;
+
+    const BASE: u64 = 0x3_0200_0000;
+
+    fn history(entries: &[(Action, u64, u64)]) -> Vec<TraceEntry> {
+        let entry = |&(action, address, mebibytes)| TraceEntry {
+            action,
+            address: Address(address),
+            size: Bytes::mib(mebibytes),
+            stream: StreamId::DEFAULT,
+            time: Micros::default(),
+            stack: StackId::EMPTY,
+            metadata: TextId::default(),
+        };
+        entries.iter().map(entry).collect()
+    }
+
+    fn largest(entries: &[(Action, u64, u64)]) -> Option<Bytes> {
+        Ranges::of(&history(entries)).unwrap().bound()
+    }
+
+    #[test]
+    fn a_neighbour_bounds_the_device() {
+        use Action::{SegmentAlloc, SegmentFree, SegmentMap, SegmentUnmap};
+        let next = BASE + 90 * 20 * MIB;
+        let bound = Some(Bytes::mib(1600));
+        // Another range above or below, or a segment.
+        assert_eq!(largest(&[(SegmentMap, BASE, 20), (SegmentMap, next, 2)]), bound);
+        assert_eq!(largest(&[(SegmentMap, next, 20), (SegmentMap, BASE, 2)]), bound);
+        assert_eq!(largest(&[(SegmentMap, BASE, 20), (SegmentAlloc, next, 2)]), bound);
+        assert_eq!(largest(&[(SegmentAlloc, next, 2), (SegmentMap, BASE, 20)]), bound);
+        // Growth is no neighbour, nor is what was gone before.
+        assert_eq!(largest(&[(SegmentMap, BASE, 20), (SegmentMap, BASE + 20 * MIB, 20)]), None);
+        assert_eq!(largest(&[(SegmentAlloc, next, 2), (SegmentFree, next, 2), (SegmentMap, BASE, 20)]), None);
+        assert_eq!(largest(&[(SegmentMap, next, 20), (SegmentUnmap, next, 20), (SegmentMap, BASE, 20)]), None);
+        assert_eq!(Ranges::of(&history(&[(SegmentAlloc, BASE, 20)])), None);
+    }
+
+    #[test]
+    fn a_history_that_contradicts_itself_bounds_nothing() {
+        let map = |at, size| (Action::SegmentMap, BASE + at * MIB, size);
+        assert_eq!(largest(&[map(0, 20), map(30, 20), map(20, 2000)]), None);
+        let entries = history(&[map(0, 20), map(30, 20), map(20, 2000)]);
+        assert_eq!(Ranges::of(&entries).unwrap().device(&Settings::default()), UNKNOWN);
+    }
+
+    #[test]
+    fn no_range_of_the_largest_device_is_longer_than_its_room() {
+        for longest in (40..4000).step_by(7).map(Bytes::mib) {
+            for conf in ["", "large_segment_size_mb:21"] {
+                let settings = Settings::parse(conf).unwrap();
+                let device = largest_device(longest, &settings);
+                for page in [Bytes::mib(2), settings.large_segment_size] {
+                    assert!(range_size(device, page).unwrap() <= longest, "{longest} {conf}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Keys, mouse and pastes, read from the terminal by a thread and decoded here.
+//!
+//! Not by crossterm's reader: an unfinished sequence makes it wait for ever, and a terminal that is gone makes it spin.
+
+mod decoder;
+
+use std::collections::VecDeque;
+use std::future::pending;
+use std::io;
+use std::time::Duration;
+
+use crossterm::event::Event;
+use crossterm::terminal;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::{Errno, read, retry_on_intr};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::time::{Instant, sleep, sleep_until};
+
+pub use decoder::Decoder;
+
+/// Bytes taken at a time, and how many such pieces wait for the loop: whoever types faster waits himself.
+const PIECE: usize = 4096;
+const WAITING: usize = 16;
+/// How long the thread that watches the terminal has to say that it is gone.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// What a person does at the terminal.
+#[derive(Debug)]
+pub(super) struct Input {
+    bytes: Receiver<Vec<u8>>,
+    resized: Signal,
+    decoder: Decoder,
+    events: VecDeque<Event>,
+    /// When an unfinished sequence is given up.
+    settle: Option<Instant>,
+}
+
+impl Input {
+    /// Begins to read standard input. Needs a runtime with its drivers.
+    ///
+    /// # Errors
+    /// When there is no thread, or changes of size can't be watched.
+    pub fn open() -> io::Result<Self> {
+        let resized = signal(SignalKind::window_change())?;
+        let (sender, bytes) = channel(WAITING);
+        std::thread::Builder::new().name("keyboard".to_owned()).spawn(move || read_all(&sender))?;
+        Ok(Self { bytes, resized, decoder: Decoder::default(), events: VecDeque::new(), settle: None })
+    }
+
+    /// What happens next; `None` when the terminal is gone. Nothing is lost when this is not waited for to its end.
+    pub async fn next(&mut self) -> Option<Event> {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Some(event);
+            }
+            tokio::select! {
+                piece = self.bytes.recv() => match piece {
+                    Some(piece) => {
+                        self.events.extend(self.decoder.feed(&piece));
+                        self.settle = self.decoder.patience().map(|patience| Instant::now() + patience);
+                    }
+                    None => {
+                        sleep(PATIENCE).await;
+                        return None;
+                    }
+                },
+                _ = self.resized.recv() => {
+                    let (columns, rows) = terminal::size().unwrap_or_default();
+                    self.events.push_back(Event::Resize(columns, rows));
+                }
+                () = until(self.settle) => {
+                    self.settle = None;
+                    self.events.extend(self.decoder.settle());
+                }
+            }
+        }
+    }
+}
+
+async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => pending().await,
+    }
+}
+
+/// Reads until the terminal or the program is gone.
+fn read_all(pieces: &Sender<Vec<u8>>) {
+    let terminal = io::stdin();
+    let mut piece = vec![0; PIECE];
+    loop {
+        match retry_on_intr(|| read(&terminal, &mut piece[..])) {
+            Ok(0) => return,
+            Ok(n) => {
+                if pieces.blocking_send(piece[..n].to_vec()).is_err() {
+                    return;
+                }
+            }
+            // Another program that shares the terminal made it answer at once.
+            Err(Errno::AGAIN) => {
+                let mut wait = [PollFd::new(&terminal, PollFlags::IN)];
+                if retry_on_intr(|| poll(&mut wait, None)).is_err() {
+                    return;
+                }
+            }
+            Err(_) => return,
+        }
+    }
+}
