@@ -24,7 +24,7 @@ fn each(wanted: impl Fn(&str) -> bool, tried: impl Fn(LabSpec) -> Result<Trials,
             scope.spawn(|| {
                 while let Some(name) = next() {
                     let trials = tried(LabSpec::new(catalog.entry(&name).unwrap())).unwrap();
-                    assert!(trials.trained + trials.out_of_memory + trials.failures.len() > RANDOM, "{trials:?}");
+                    assert!(trials.trained + trials.out_of_memory + trials.refused + trials.failures.len() > RANDOM, "{trials:?}");
                     assert!(trials.trained > RANDOM / 2, "{name}: {} of them trained", trials.trained);
                     if !trials.failures.is_empty() {
                         failures.lock().unwrap().push(trials);

@@ -452,14 +452,31 @@ fn a_lost_terminal_ends_it_even_in_the_middle_of_a_write() {
 fn a_stopped_lab_gives_the_terminal_back_and_repaints_when_it_goes_on() {
     let mut lab = Session::lab(&[]);
     lab.wait_for_training();
-    // One that comes with the first frames may be lost: not understood yet.
-    sleep(Duration::from_millis(1500));
     lab.signal(Signal::TSTP);
     lab.wait_for("the main screen", |screen| !screen.alternate_screen());
     lab.assert_restored();
     // Stopping follows leaving; a continue that came before it would be lost.
     sleep(Duration::from_millis(300));
     lab.signal(Signal::CONT);
+    lab.wait_for("the lab again", |screen| screen.alternate_screen() && screen.contents().contains("switches"));
+    lab.press("q");
+    assert_eq!(lab.wait_for_end(END).exit_code(), 0);
+    lab.assert_restored();
+}
+
+#[test]
+fn a_lab_that_was_stopped_without_being_asked_takes_the_terminal_again() {
+    let mut lab = Session::lab(&[]);
+    lab.wait_for_training();
+    lab.signal(Signal::STOP);
+    sleep(Duration::from_millis(300));
+    let before = lab.raw.lock().unwrap().len();
+    lab.signal(Signal::CONT);
+    let deadline = Instant::now() + PATIENCE;
+    while !String::from_utf8_lossy(&lab.raw.lock().unwrap()[before..]).contains("\x1b[?1049h") {
+        assert!(Instant::now() < deadline, "the alternate screen was not taken again");
+        sleep(Duration::from_millis(10));
+    }
     lab.wait_for("the lab again", |screen| screen.alternate_screen() && screen.contents().contains("switches"));
     lab.press("q");
     assert_eq!(lab.wait_for_end(END).exit_code(), 0);

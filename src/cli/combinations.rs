@@ -58,15 +58,15 @@ fn table(out: &mut impl Write, all: &[Trials]) -> std::io::Result<()> {
     let width = all.iter().map(|trials| trials.workload.len()).max().unwrap_or(0).max("workload".len());
     writeln!(
         out,
-        "{:width$}  {:>7}  {:>8}  {:>13}  {:>9}  wrong",
-        "workload", "trained", "compared", "out of memory", "worst"
+        "{:width$}  {:>7}  {:>8}  {:>13}  {:>7}  {:>9}  wrong",
+        "workload", "trained", "compared", "out of memory", "refused", "worst"
     )?;
     for trials in all {
-        let Trials { workload, trained, compared, out_of_memory, worst, failures, .. } = trials;
+        let Trials { workload, trained, compared, out_of_memory, refused, worst, failures, .. } = trials;
         let worst = if *compared > 0 { format!("{worst:.2}") } else { "–".to_owned() };
         writeln!(
             out,
-            "{workload:width$}  {trained:>7}  {compared:>8}  {out_of_memory:>13}  {worst:>9}  {}",
+            "{workload:width$}  {trained:>7}  {compared:>8}  {out_of_memory:>13}  {refused:>7}  {worst:>9}  {}",
             failures.len()
         )?;
     }

@@ -27,6 +27,8 @@ pub struct Trials {
     pub compared: usize,
     /// Combinations that ran out of memory, which is an answer.
     pub out_of_memory: usize,
+    /// Combinations that were refused before they were put in force.
+    pub refused: usize,
     /// The largest difference of a loss, relative to the tolerance of its precision: 1 is still right.
     pub worst: f64,
     /// What went wrong: the combination, and a sentence.
@@ -80,6 +82,10 @@ pub fn try_all(
             Ok(losses) => losses,
             Err(BuildError::Train(TrainError::OutOfMemory { .. }) | BuildError::TooSmall { .. }) => {
                 trials.out_of_memory += 1;
+                continue;
+            }
+            Err(BuildError::Train(TrainError::TooFewSamples { .. })) => {
+                trials.refused += 1;
                 continue;
             }
             Err(error) => {
@@ -176,6 +182,7 @@ pub fn flip_through(
         match stepped {
             Ok(_) => trials.trained += 1,
             Err(TrainError::OutOfMemory { .. }) => trials.out_of_memory += 1,
+            Err(TrainError::TooFewSamples { .. }) => trials.refused += 1,
             Err(error) => {
                 trials.failures.push((combination.to_string(), error.to_string()));
                 if let Err(lost) = trainer.check_device() {

@@ -24,6 +24,17 @@ pub enum TrainError {
         /// What the request was for.
         what: Arc<str>,
     },
+    /// A micro-batch has too few samples for the model.
+    #[error(
+        "batch norm needs more than one value per channel, so {needed} samples in a micro-batch, and gets {given}; take a \
+         larger batch or accumulate less"
+    )]
+    TooFewSamples {
+        /// Samples of a micro-batch.
+        given: usize,
+        /// Samples at least.
+        needed: usize,
+    },
     /// A kernel or copy failed.
     #[error(transparent)]
     Device(DeviceError),

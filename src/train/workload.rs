@@ -155,6 +155,11 @@ pub trait Workload {
     /// Tokens (language models) or 1 (others) in one sample.
     fn items_per_sample(&self) -> usize;
 
+    /// Samples of a micro-batch at least: batch norm has no variance of one value per channel.
+    fn least_micro_batch(&self) -> usize {
+        1
+    }
+
     /// After every so many steps the model writes a piece of text.
     fn writes_every(&self) -> Option<u64> {
         None

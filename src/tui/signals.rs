@@ -65,6 +65,7 @@ async fn serve(notices: &UnboundedSender<Notice>, engine: &Engine, ready: impl F
         });
     }
     let mut stop = signal(SignalKind::from_raw(Signal::TSTP.as_raw()))?;
+    let mut resume = signal(SignalKind::from_raw(Signal::CONT.as_raw()))?;
     let mut check = tokio::time::interval(TERMINAL_CHECK);
     check.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     ready();
@@ -74,8 +75,12 @@ async fn serve(notices: &UnboundedSender<Notice>, engine: &Engine, ready: impl F
             Some(signal) = endings.recv() => end(notices, engine, signal).await,
             _ = stop.recv() => {
                 terminal::leave();
-                // Execution stops inside this call and goes on after it when somebody sends SIGCONT.
+                // Another thread may take the signal: this one goes on for a moment.
                 let _ = kill_process(getpid(), Signal::STOP);
+            }
+            _ = resume.recv() => {
+                // Whoever stopped it without asking left the terminal's modes to others.
+                terminal::leave();
                 let _ = notices.send(Notice::Resumed);
             }
             _ = check.tick() => {

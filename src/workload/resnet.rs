@@ -275,6 +275,11 @@ impl Workload for ResNet {
         Ok(Box::new(Cycle::labelled(self.sizes.classes.get())))
     }
 
+    fn least_micro_batch(&self) -> usize {
+        // Stem, pooling and three stages halve the sides.
+        if self.sizes.image.get() <= 32 { 2 } else { 1 }
+    }
+
     fn items_per_sample(&self) -> usize {
         1
     }

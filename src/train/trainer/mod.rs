@@ -119,7 +119,7 @@ impl Trainer {
     /// does, but for [`DataPath::Fresh`].
     ///
     /// # Errors
-    /// [`TrainError::OutOfMemory`] when the model does not fit, [`TrainError::Device`].
+    /// [`TrainError::OutOfMemory`] when the model does not fit, [`TrainError::TooFewSamples`], [`TrainError::Device`].
     pub fn new(
         device: Box<dyn Device>,
         workload: Box<dyn Workload>,
@@ -267,7 +267,8 @@ impl Trainer {
     /// accumulation makes new resident batches.
     ///
     /// # Errors
-    /// [`TrainError::OutOfMemory`] when new batches do not fit; the old configuration then stays in force.
+    /// [`TrainError::OutOfMemory`] when new batches do not fit, [`TrainError::TooFewSamples`]; the old configuration then
+    /// stays in force.
     pub fn configure(&mut self, config: Config) -> Result<(), TrainError> {
         let old = std::mem::replace(&mut self.config, config);
         let from_host = matches!(config.data, DataPath::Streamed | DataPath::Host);
@@ -302,6 +303,10 @@ impl Trainer {
             return Ok(routine.prepare(&mut self.cx, &self.config)?);
         }
         let samples = self.micro_batch_size();
+        let needed = self.workload.least_micro_batch();
+        if samples < needed {
+            return Err(TrainError::TooFewSamples { given: samples, needed });
+        }
         self.hosted.clear();
         match self.config.data {
             DataPath::Host => {

@@ -115,14 +115,7 @@ impl Sequential {
 
     /// Positions attend to those that follow.
     fn sees_ahead(&self) -> bool {
-        fn any(modules: &[Module]) -> bool {
-            modules.iter().any(|module| match module {
-                Module::Transformer { style, .. } => !style.causal,
-                Module::Group { members, .. } => any(members),
-                _ => false,
-            })
-        }
-        any(&self.modules)
+        Module::any(&self.modules, &|module| matches!(module, Module::Transformer { style, .. } if !style.causal))
     }
 
     /// Writes a piece of text after every so many steps, where it trains on text.
@@ -211,6 +204,11 @@ impl Workload for Sequential {
             (Flow::Tokens { rows, vocab }, _) => Box::new(Cycle::tokens(rows, vocab)),
             _ => Box::new(Cycle::labelled(self.classes)),
         })
+    }
+
+    fn least_micro_batch(&self) -> usize {
+        let lone = |module: &Module| matches!(module, Module::BatchNorm { values: 1, .. });
+        if Module::any(&self.modules, &lone) { 2 } else { 1 }
     }
 
     fn items_per_sample(&self) -> usize {

@@ -120,7 +120,7 @@ impl Maker<'_> {
             Module::Conv { name, channels, windows, bias: false } => {
                 Rc::new(Convolution::make(cx, all, name, Direction::Down, *channels, *windows)?)
             }
-            Module::BatchNorm { name, channels } => Rc::new(BatchNorm::make(cx, all, name, *channels)?),
+            Module::BatchNorm { name, channels, .. } => Rc::new(BatchNorm::make(cx, all, name, *channels)?),
             Module::MaxPool { name, windows } => Rc::new(MaxPool { scope: cx.memory().name(name), windows: *windows }),
             Module::Mean { name } => Rc::new(Mean { scope: cx.memory().name(name) }),
             Module::Patches { name, .. } => {

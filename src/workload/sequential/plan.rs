@@ -74,10 +74,25 @@ pub(super) enum Module {
     Tanh { name: String },
     Patches { name: String, channels: [usize; 2], side: usize, rows: usize },
     Conv { name: String, channels: [usize; 2], windows: [usize; 3], bias: bool },
-    BatchNorm { name: String, channels: usize },
+    BatchNorm {
+        name: String,
+        channels: usize,
+        /// Values of a channel in one sample.
+        values: usize,
+    },
     MaxPool { name: String, windows: [usize; 3] },
     Mean { name: String },
     Group { name: String, members: Vec<Self>, residual: bool },
+}
+
+impl Module {
+    /// Whether one of `modules`, or of those within them, is `wanted`.
+    pub fn any(modules: &[Self], wanted: &impl Fn(&Self) -> bool) -> bool {
+        modules.iter().any(|module| match module {
+            Self::Group { members, .. } => Self::any(members, wanted),
+            module => wanted(module),
+        })
+    }
 }
 
 /// Resolves the layers of a model one after the other.
@@ -200,8 +215,8 @@ impl Planner {
                 self.flow = Flow::Image { channels, side };
                 modules.push(Module::MaxPool { name: name.into(), windows });
             }
-            (LayerKind::BatchNorm, Flow::Image { channels, .. }) => {
-                modules.push(Module::BatchNorm { name: name.into(), channels });
+            (LayerKind::BatchNorm, Flow::Image { channels, side }) => {
+                modules.push(Module::BatchNorm { name: name.into(), channels, values: side * side });
             }
             (
                 LayerKind::Patches { .. } | LayerKind::Conv { .. } | LayerKind::MaxPool { .. } | LayerKind::BatchNorm,
