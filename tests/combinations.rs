@@ -7,7 +7,7 @@ use std::thread;
 
 use vramlab::device::sim::CardCatalog;
 use vramlab::session::{self, BuildError, DeviceChoice, LabSpec, Trials};
-use vramlab::workload::Catalog;
+use vramlab::workload::{Catalog, Repeats};
 
 const RANDOM: usize = 500;
 
@@ -24,7 +24,10 @@ fn each(wanted: impl Fn(&str) -> bool, tried: impl Fn(LabSpec) -> Result<Trials,
             scope.spawn(|| {
                 while let Some(name) = next() {
                     let trials = tried(LabSpec::new(catalog.entry(&name).unwrap())).unwrap();
-                    assert!(trials.trained + trials.out_of_memory + trials.refused + trials.failures.len() > RANDOM, "{trials:?}");
+                    assert!(
+                        trials.trained + trials.out_of_memory + trials.refused + trials.failures.len() > RANDOM,
+                        "{trials:?}"
+                    );
                     assert!(trials.trained > RANDOM / 2, "{name}: {} of them trained", trials.trained);
                     if !trials.failures.is_empty() {
                         failures.lock().unwrap().push(trials);
@@ -43,10 +46,17 @@ fn on_the_processor_every_combination_trains_and_what_moves_memory_changes_no_lo
     let combinations = session::combinations(RANDOM, 9);
     each(
         |name| name.ends_with("-mini"),
-        |spec| {
-            // Losses of the small ResNet drift apart by more than the tolerance: not looked into yet.
-            let compares = spec.workload.name != "resnet-mini";
-            session::try_all(&spec, &combinations, compares, |_| {})
+        |mut spec| {
+            // Norms over a batch need one; the others train the same with few samples, sooner, and with one block.
+            if !["dcgan-mini", "resnet-mini"].contains(&&*spec.workload.name) {
+                spec.config.batch = spec.config.batch.min(2);
+            }
+            if spec.workload.name == "varlen-mini" {
+                spec.sizes.layers = Repeats::new(1);
+            }
+            let trials = session::try_all(&spec, &combinations, true, |_| {})?;
+            assert!(trials.compared > RANDOM / 3, "{trials:?}");
+            Ok(trials)
         },
     );
 }

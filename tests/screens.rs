@@ -207,6 +207,20 @@ fn a_gpu_that_is_lost() {
 }
 
 #[test]
+fn a_step_that_failed() {
+    let reason = "cuda:0 has no kernel for cast_strided of these types; turn fused ops off";
+    for (width, height) in [(80, 24), (120, 40), (200, 60)] {
+        let state = LabState { run: RunState::StepFailed(reason.to_owned()), ..lab_states::on_gpu() };
+        let text = text(&frame(dark(), state, width, height));
+        let in_one_line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let what_to_do = format!("{reason}. The switches go back to what worked: press space to go on");
+        for words in ["STEP FAILED", &what_to_do, "space go on"] {
+            assert!(in_one_line.contains(words), "{words}:\n{text}");
+        }
+    }
+}
+
+#[test]
 fn failed() {
     let reason = "the limit of 8.00 MiB is too small for the model; raise --limit".to_owned();
     let state = lab_states::state_of(vramlab::model::View::default(), RunState::Failed(reason));

@@ -90,6 +90,24 @@ fn fifty_random_flips_change_memory_only_while_they_last() {
 }
 
 #[test]
+fn a_micro_batch_too_small_for_batch_norm_is_refused_and_the_run_goes_on() {
+    let entry = Catalog::with_user_workloads(None).entry("resnet-mini").unwrap();
+    let spec = LabSpec::new(entry);
+    let small = Config { batch: 4, accumulation: 4, ..spec.config };
+    let refused = LabSpec { config: small, ..spec.clone() }.build(Box::new(())).err().map(|error| error.to_string());
+    assert!(refused.is_some_and(|why| why.contains("2 samples in a micro-batch, and gets 1")));
+    let mut driver = Driver::start(LabSpec { config: Config { batch: 4, ..spec.config }, ..spec });
+    driver.wait("a step", |lab| lab.view.steps.finished >= 1);
+    driver.send(Command::Set(Switch::Accumulation, Choice(2)));
+    let told =
+        |lab: &Arc<LabState>| lab.view.log.iter().any(|line| line.text.contains("more than one value per channel"));
+    let refused = driver.wait("the refusal", told);
+    let after = driver.wait("further steps", |lab| lab.view.steps.finished >= refused.view.steps.finished + 2);
+    let accumulation = after.switches.iter().find(|state| state.switch == Switch::Accumulation).unwrap();
+    assert_eq!((after.run.clone(), &*accumulation.current), (RunState::Running, "1"));
+}
+
+#[test]
 fn a_paused_lab_moves_by_op_phase_and_step() {
     let mut driver = Driver::start(spec(None));
     driver.wait("a step", |lab| lab.view.steps.finished >= 1);

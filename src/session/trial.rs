@@ -46,16 +46,22 @@ const fn tolerance(config: &Config) -> f64 {
     }
 }
 
+/// Values that a norm over the batch needs of a channel for losses to be compared: over fewer, rounding alone decides the
+/// signs of what comes out. (Of two equal values the normed ones are 0, of two nearly equal ones ±1.)
+const STEADY_NORM: usize = 8;
+
 /// `config` without what moves memory and leaves the arithmetic as it is. Whether batches are page-locked decides how many
 /// are made ahead, so which ones a flip drops; another form of the optimizer begins with another state.
-fn arithmetic_of(config: &Config) -> Config {
+///
+/// Fused ops round less often, which a norm over the samples of a batch (`norms_samples`) makes much of.
+fn arithmetic_of(config: &Config, norms_samples: bool) -> Config {
     Config {
         checkpointing: false,
         zero_grad: ZeroGrad::SetToNone,
         offload: Offload::Off,
         attention: AttentionKernel::Auto,
         tf32: Tf32::Off,
-        fuse: false,
+        fuse: config.fuse && norms_samples,
         retain: Retain::Off,
         ..*config
     }
@@ -74,6 +80,7 @@ pub fn try_all(
     let mut trials = Trials { workload: spec.workload.name.clone(), ..Trials::default() };
     let reference = LabSpec { device: DeviceChoice::Cpu, ..spec.clone() };
     let mut known: HashMap<String, Vec<f32>> = HashMap::new();
+    let norms_samples = spec.workload.workload(spec.sizes, spec.data.clone(), spec.seed)?.least_micro_batch() > 1;
     let mut open = Open::new(spec)?;
     for combination in combinations {
         progress(&format!("{}: {combination}", spec.workload.name));
@@ -98,10 +105,10 @@ pub fn try_all(
             }
         };
         trials.trained += 1;
-        if !compares || losses.is_empty() {
+        if !compares || losses.is_empty() || norms_samples && config.micro_batch() < STEADY_NORM {
             continue;
         }
-        let computed = arithmetic_of(&config);
+        let computed = arithmetic_of(&config, norms_samples);
         let key = format!("{computed:?}");
         let expected = match known.get(&key) {
             Some(losses) => losses,

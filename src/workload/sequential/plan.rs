@@ -64,25 +64,66 @@ impl std::fmt::Display for Flow {
 /// A module to make.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Module {
-    Embedding { table: [usize; 2], positions: Option<usize> },
-    Linear { name: String, sizes: [usize; 2], bias: bool },
-    TiedLinear { name: String },
-    Relu { name: String },
-    Gelu { name: String, tanh: bool },
-    LayerNorm { name: String, width: usize },
-    Transformer { name: String, style: BlockStyle },
-    Tanh { name: String },
-    Patches { name: String, channels: [usize; 2], side: usize, rows: usize },
-    Conv { name: String, channels: [usize; 2], windows: [usize; 3], bias: bool },
+    Embedding {
+        table: [usize; 2],
+        positions: Option<usize>,
+    },
+    Linear {
+        name: String,
+        sizes: [usize; 2],
+        bias: bool,
+    },
+    TiedLinear {
+        name: String,
+    },
+    Relu {
+        name: String,
+    },
+    Gelu {
+        name: String,
+        tanh: bool,
+    },
+    LayerNorm {
+        name: String,
+        width: usize,
+    },
+    Transformer {
+        name: String,
+        style: BlockStyle,
+    },
+    Tanh {
+        name: String,
+    },
+    Patches {
+        name: String,
+        channels: [usize; 2],
+        side: usize,
+        rows: usize,
+    },
+    Conv {
+        name: String,
+        channels: [usize; 2],
+        windows: [usize; 3],
+        bias: bool,
+    },
     BatchNorm {
         name: String,
         channels: usize,
         /// Values of a channel in one sample.
         values: usize,
     },
-    MaxPool { name: String, windows: [usize; 3] },
-    Mean { name: String },
-    Group { name: String, members: Vec<Self>, residual: bool },
+    MaxPool {
+        name: String,
+        windows: [usize; 3],
+    },
+    Mean {
+        name: String,
+    },
+    Group {
+        name: String,
+        members: Vec<Self>,
+        residual: bool,
+    },
 }
 
 impl Module {
