@@ -484,6 +484,24 @@ fn a_lab_that_was_stopped_without_being_asked_takes_the_terminal_again() {
 }
 
 #[test]
+fn a_terminal_that_is_closed_ends_the_lab_as_a_hang_up_does() {
+    for _ in 0..3 {
+        let PtyPair { master, slave } = native_pty_system().openpty(size(100, 30)).unwrap();
+        let mut child = slave.spawn_command(lab_command(&[])).unwrap();
+        let mut reader = master.try_clone_reader().unwrap();
+        let (mut screen, mut buffer) = (Parser::new(30, 100, 0), [0; 8192]);
+        while !screen.screen().contents().contains("loss") {
+            let read = reader.read(&mut buffer).unwrap();
+            screen.process(&buffer[..read]);
+        }
+        // With the last descriptor of it the terminal is gone: the leader of its session gets a hang-up and a continue.
+        drop((reader, master, slave));
+        let status = wait_for_end(&mut *child, END);
+        assert_eq!((status.exit_code(), status.signal()), (129, None));
+    }
+}
+
+#[test]
 fn a_panic_in_any_thread_restores_the_terminal_before_its_message() {
     for place in ["loop", "thread"] {
         let mut lab = Session::lab(&[("VRAMLAB_TEST_PANIC", place)]);

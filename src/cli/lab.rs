@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use color_eyre::eyre::{Result, WrapErr, eyre};
 use tokio::sync::watch;
 
+use super::output::complain;
 use super::spec::{SpecArgs, cards, themes, workloads};
 use super::{Status, Usage, run};
 use crate::session::{self, Engine, LabState, RunState};
@@ -86,7 +87,9 @@ pub(super) fn run(args: LabArgs) -> Result<Status> {
     let spec = args.spec.lab(args.workload.as_deref(), args.steps)?;
     let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     if !terminal || std::env::var("TERM").is_ok_and(|term| term == "dumb") {
-        eprintln!("no terminal to draw the lab on: training {STEPS_WITHOUT_TERMINAL} steps with tables instead");
+        complain(format_args!(
+            "no terminal to draw the lab on: training {STEPS_WITHOUT_TERMINAL} steps with tables instead"
+        ));
         let steps = args.steps.unwrap_or(STEPS_WITHOUT_TERMINAL);
         return run::table(&session::LabSpec { steps: Some(steps), ..spec }, steps);
     }

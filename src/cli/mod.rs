@@ -22,7 +22,7 @@ use clap::{Parser, Subcommand};
 use color_eyre::eyre::{Report, Result};
 
 use crate::given::is_safe;
-use output::complain;
+use output::{complain, is_heard};
 
 pub use status::Status;
 pub use usage::Usage;
@@ -60,8 +60,15 @@ pub fn main() -> ! {
         .display_env_section(false)
         .panic_section("This is a bug in vramlab. Training stopped; your terminal should be as it was.");
     if let Err(error) = hooks.install() {
-        eprintln!("warning: reports will be plain: {error}");
+        complain(format_args!("warning: reports will be plain: {error}"));
     }
+    let print = panic::take_hook();
+    // A hook that can't print panics itself, and the process aborts.
+    panic::set_hook(Box::new(move |info| {
+        if is_heard() {
+            print(info);
+        }
+    }));
     // Whatever a panic unwinds through, the process ends in one place.
     let status = panic::catch_unwind(|| match Arguments::try_parse() {
         Ok(arguments) => dispatch(arguments).unwrap_or_else(|report| failed(&report)),

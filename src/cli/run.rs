@@ -221,13 +221,14 @@ pub(super) fn table(spec: &LabSpec, count: u64) -> Result<Status> {
     let (trainer, steps) = train(spec, Steps::new(count, false), |report| {
         if progress {
             let loss = report.loss.map_or_else(|| "no loss".to_owned(), |loss| format!("loss {loss:.4}"));
-            eprint!("\rstep {}/{count}  {loss}  {:.1} ms\x1b[K", report.step + 1, milliseconds(report.total));
+            let (mut stderr, time) = (std::io::stderr(), milliseconds(report.total));
             // Progress that can't be shown is no reason to stop.
-            let _ = std::io::stderr().flush();
+            let _ = write!(stderr, "\rstep {}/{count}  {loss}  {time:.1} ms\x1b[K", report.step + 1);
+            let _ = stderr.flush();
         }
     })?;
     if progress {
-        eprintln!();
+        let _ = writeln!(std::io::stderr());
     }
     let mut out = stdout();
     write_table(&mut out, spec, &trainer, &steps).wrap_err("the table can't be written")?;

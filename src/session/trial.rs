@@ -48,7 +48,7 @@ const fn tolerance(config: &Config) -> f64 {
 
 /// Values that a norm over the batch needs of a channel for losses to be compared: over fewer, rounding alone decides the
 /// signs of what comes out. (Of two equal values the normed ones are 0, of two nearly equal ones ±1.)
-const STEADY_NORM: usize = 8;
+const STEADY_NORM: usize = 16;
 
 /// `config` without what moves memory and leaves the arithmetic as it is. Whether batches are page-locked decides how many
 /// are made ahead, so which ones a flip drops; another form of the optimizer begins with another state.

@@ -76,8 +76,16 @@ enum Happened {
     Timer,
 }
 
-/// Shows the lab until somebody leaves.
-pub(super) async fn run(mut handle: LabHandle, mut app: App, mouse: bool) -> Result<Exit, TuiError> {
+/// Shows the lab until somebody leaves. A terminal that is closed meanwhile is a hang-up, whether the signal or a failed
+/// write tells of it first.
+pub(super) async fn run(handle: LabHandle, app: App, mouse: bool) -> Result<Exit, TuiError> {
+    match show(handle, app, mouse).await {
+        Err(TuiError::Terminal(_)) if terminal::is_gone() => Ok(Exit::Signal(Signal::HUP.as_raw())),
+        exit => exit,
+    }
+}
+
+async fn show(mut handle: LabHandle, mut app: App, mouse: bool) -> Result<Exit, TuiError> {
     let (sender, mut notices) = mpsc::unbounded_channel();
     signals::watch(sender, handle.engine()).map_err(TuiError::Signals)?;
     let panicked = Arc::new(Notify::new());

@@ -79,12 +79,16 @@ async fn serve(notices: &UnboundedSender<Notice>, engine: &Engine, ready: impl F
                 let _ = kill_process(getpid(), Signal::STOP);
             }
             _ = resume.recv() => {
+                // A terminal that is closed sends this too, behind its hang-up.
+                if terminal::is_gone() {
+                    end(notices, engine, Signal::HUP.as_raw()).await;
+                }
                 // Whoever stopped it without asking left the terminal's modes to others.
                 terminal::leave();
                 let _ = notices.send(Notice::Resumed);
             }
             _ = check.tick() => {
-                if terminal_is_gone() {
+                if terminal::is_gone() {
                     end(notices, engine, Signal::HUP.as_raw()).await;
                 }
             }
@@ -94,7 +98,7 @@ async fn serve(notices: &UnboundedSender<Notice>, engine: &Engine, ready: impl F
 
 /// Ends the process, with 128 plus the signal's number.
 async fn end(notices: &UnboundedSender<Notice>, engine: &Engine, signal: i32) {
-    if terminal_is_gone() {
+    if terminal::is_gone() {
         terminal::abandon();
     }
     let _ = notices.send(Notice::End(signal));
@@ -102,8 +106,4 @@ async fn end(notices: &UnboundedSender<Notice>, engine: &Engine, signal: i32) {
     terminal::leave();
     let _ = engine.end(ENGINE_PATIENCE);
     process::exit(u8::try_from(128 + signal).unwrap_or(1))
-}
-
-fn terminal_is_gone() -> bool {
-    matches!(rustix::termios::tcgetattr(std::io::stdin()), Err(rustix::io::Errno::IO | rustix::io::Errno::NXIO))
 }

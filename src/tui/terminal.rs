@@ -181,6 +181,11 @@ pub fn leave() {
     }
 }
 
+/// Whether the terminal was closed, or its connection lost.
+pub fn is_gone() -> bool {
+    matches!(rustix::termios::tcgetattr(io::stdin()), Err(rustix::io::Errno::IO | rustix::io::Errno::NXIO))
+}
+
 /// Marks the terminal as lost: nothing is written to it any more.
 pub fn abandon() {
     if let Ok(mut ours) = OURS.try_lock() {
