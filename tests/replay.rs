@@ -1,5 +1,8 @@
 //! Replays histories that PyTorch 2.11 recorded on an H200 through our allocator: every segment event, every address,
 //! every final block and every statistic must be PyTorch's.
+//!
+//! `borders-*` were made by PyTorch 2.11's own `libc10_cuda.so` over a driver that hands out addresses in falling and in
+//! random order: every size at which rounding, pools, segments and splits change, and many free blocks of one size.
 
 #![allow(clippy::unwrap_used, reason = "a test that can't read its data must fail")]
 
@@ -70,6 +73,8 @@ traces! {
     bert_varlen_expandable: "bert-varlen-expandable", 0;
     bert_varlen_gc: "bert-varlen-gc", 0;
     bert_varlen_max_split: "bert-varlen-max-split", 0;
+    borders_falling: "borders-falling", 0;
+    borders_random: "borders-random", 0;
     churn_default: "churn-default", 0;
     churn_expandable: "churn-expandable", 0;
     churn_gc: "churn-gc", 1;
