@@ -191,3 +191,16 @@ fn a_share_of_memory_that_nobody_knows_is_no_limit() {
     conditions.device_bytes = Some(H200);
     assert!(!verify(&snapshot, &conditions).is_match());
 }
+
+/// `borders-random`, but for two free blocks of one size that were handed out in the other order, as by an allocator that
+/// looks at no address.
+#[test]
+fn a_tie_that_was_broken_another_way_is_the_first_difference() {
+    let report = replay("wrong/tie-the-other-way");
+    let mismatch = report.first_mismatch.unwrap();
+    assert_eq!((mismatch.device, mismatch.entry), (0, 821), "{mismatch:?}");
+    assert!(
+        mismatch.expected.ends_with("0x103f52200000") && mismatch.found.ends_with("0x104064000000"),
+        "{mismatch:?}"
+    );
+}
