@@ -99,7 +99,7 @@ fn a_hundred_flips_leave_not_a_byte_of_any_workload_on_a_simulated_gpu() {
             _ => (Data::Reference, DataPath::Resident),
         };
         let workload = entry.workload(Sizes::default(), data, 1).unwrap();
-        let base = Config { data: path, ..Config::new(entry.batch.get().min(8)) };
+        let base = Config { data: path, ..Config::new(entry.batch.get().min(16)) };
         let options = TrainerOptions { workspaces: Libraries::HOPPER, ..TrainerOptions::default() };
         let device = Box::new(SimDevice::h200().unwrap());
         let mut trainer = Trainer::new(device, workload, base, options, Box::new(())).unwrap();
