@@ -50,6 +50,13 @@ const fn tolerance(config: &Config) -> f64 {
 /// signs of what comes out. (Of two equal values the normed ones are 0, of two nearly equal ones ±1.)
 const STEADY_NORM: usize = 16;
 
+/// Whether a norm over the samples of a batch makes no more of roundings than other ops do: not of those of TF32, which the
+/// processor does not have.
+fn is_steady(config: &Config, device: &DeviceChoice) -> bool {
+    let same = matches!(device, DeviceChoice::Cpu) || config.tf32 == Tf32::Off || config.amp != Amp::Off;
+    same && config.micro_batch() >= STEADY_NORM
+}
+
 /// `config` without what moves memory and leaves the arithmetic as it is. Whether batches are page-locked decides how many
 /// are made ahead, so which ones a flip drops; another form of the optimizer begins with another state.
 ///
@@ -105,7 +112,7 @@ pub fn try_all(
             }
         };
         trials.trained += 1;
-        if !compares || losses.is_empty() || norms_samples && config.micro_batch() < STEADY_NORM {
+        if !compares || losses.is_empty() || norms_samples && !is_steady(&config, &spec.device) {
             continue;
         }
         let computed = arithmetic_of(&config, norms_samples);

@@ -196,6 +196,28 @@ impl Handle {
         Ok(results.iter().filter(works).map(algorithm).collect())
     }
 
+    /// The algorithm of these `data`, if the library can carry it out for `plan` with at most `workspace` bytes.
+    pub fn check(&self, plan: &Plan, data: AlgorithmData, workspace: usize) -> Option<Algorithm> {
+        // SAFETY: all of its fields may be zero.
+        let mut result: sys::cublasLtMatmulHeuristicResult_t = unsafe { mem::zeroed() };
+        let algorithm = sys::cublasLtMatmulAlgo_t { data };
+        // SAFETY: handle and descriptors are alive; the library validates the algorithm, which is what it is asked for.
+        let status = unsafe {
+            sys::cublasLtMatmulAlgoCheck(
+                self.0,
+                plan.description,
+                plan.left.0,
+                plan.right.0,
+                plan.product.0,
+                plan.product.0,
+                &raw const algorithm,
+                &raw mut result,
+            )
+        };
+        let works = status == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS && result.workspaceSize <= workspace;
+        works.then_some(Algorithm { data, workspace: result.workspaceSize })
+    }
+
     /// Queues the product.
     pub fn multiply(
         &self,

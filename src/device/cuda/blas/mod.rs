@@ -73,12 +73,13 @@ impl Blas {
         workspace: &mut impl FnMut(usize) -> Result<Address, Refusal>,
     ) -> Result<Option<(Plan, Algorithm)>, Refusal> {
         let plan = Plan::new(&product.shape)?;
-        let candidates = self.handle.algorithms(&plan, &product.shape, WORKSPACE, CANDIDATES)?;
-        let Some(&first) = candidates.first() else { return Ok(None) };
-        let known = self.choices.get(&product.shape).and_then(|known| candidates.iter().find(|c| c.data == known));
-        if let Some(&known) = known {
+        // Not looked for among the candidates: in a process that has asked before, the heuristic proposes others.
+        let known = self.choices.get(&product.shape).and_then(|known| self.handle.check(&plan, known, WORKSPACE));
+        if let Some(known) = known {
             return Ok(Some((plan, known)));
         }
+        let candidates = self.handle.algorithms(&plan, &product.shape, WORKSPACE, CANDIDATES)?;
+        let Some(&first) = candidates.first() else { return Ok(None) };
         if product.shape.accumulate {
             return Ok(Some((plan, first)));
         }
