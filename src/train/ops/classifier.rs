@@ -34,7 +34,7 @@ impl Context {
             let differentiates = cx.differentiates(&[&input, weight]);
             let saved = if differentiates { Some((cx.save(&input)?, cx.save(&copy)?)) } else { None };
             let logits = cx.activation(input.shape().with_last(padded), dtype, "output")?;
-            cx.library_gemm()?;
+            cx.reserve_gemm_workspace()?;
             cx.matrix_product([rows, padded, width], input.matrix(), copy.transposed(), logits.matrix())?;
             let logits = logits.first_columns(classes);
             let Some((saved_input, saved_copy)) = saved else { return Ok(logits) };
@@ -43,13 +43,13 @@ impl Context {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let to_weight = cx.temporary(weight_shape, DType::F32, "weight gradient")?;
                 let x = saved_input.unpack(cx)?;
-                cx.library_gemm()?;
+                cx.reserve_gemm_workspace()?;
                 cx.matrix_product([classes, width, rows], grad.transposed(), x.matrix(), to_weight.matrix())?;
                 // The gradient of the logits is zero in the columns that nobody reads, where it has them.
                 let cols = grad.row_stride().min(padded);
                 let to_input = cx.temporary(shape, dtype, "input gradient")?;
                 let copy = saved_copy.unpack(cx)?;
-                cx.library_gemm()?;
+                cx.reserve_gemm_workspace()?;
                 cx.matrix_product([rows, width, cols], grad.matrix(), copy.matrix(), to_input.matrix())?;
                 Ok([Some(to_input), Some(to_weight), None])
             });
@@ -57,7 +57,7 @@ impl Context {
         })
     }
 
-    fn library_gemm(&mut self) -> OpResult<()> {
+    fn reserve_gemm_workspace(&mut self) -> OpResult<()> {
         let memory = self.memory().clone();
         self.workspaces.gemm(&memory)
     }
