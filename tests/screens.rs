@@ -16,6 +16,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use proptest::prelude::*;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use vramlab::model::{Level, LogLine, Micros};
 use vramlab::session::{LabState, RunState};
 use vramlab::tui::{self, App, Catalog, ColorTier, GlyphTier, Message};
 
@@ -217,6 +218,22 @@ fn a_step_that_failed() {
         for words in ["STEP FAILED", &what_to_do, "space go on"] {
             assert!(in_one_line.contains(words), "{words}:\n{text}");
         }
+    }
+}
+
+#[test]
+fn what_was_refused_is_told_in_the_footer() {
+    for (width, height) in [(80, 24), (120, 40), (200, 60)] {
+        let mut state = lab_states::running();
+        let sentence = "refused: batch norm needs micro-batches of 2; raise batch or accumulate less (and why)";
+        let told = LogLine { time: Micros(7), step: 3, level: Level::Warning, text: sentence.into() };
+        Arc::make_mut(&mut state.view).log.push(told);
+        let shown = text(&frame(dark(), state, width, height));
+        let footer = shown.lines().last().unwrap_or_default().trim();
+        assert!(
+            footer.starts_with("refused: batch norm needs micro-batches of 2; raise batch or accumulate less"),
+            "{shown}"
+        );
     }
 }
 

@@ -95,12 +95,13 @@ fn a_micro_batch_too_small_for_batch_norm_is_refused_and_the_run_goes_on() {
     let spec = LabSpec::new(entry);
     let small = Config { batch: 4, accumulation: 4, ..spec.config };
     let refused = LabSpec { config: small, ..spec.clone() }.build(Box::new(())).err().map(|error| error.to_string());
-    assert!(refused.is_some_and(|why| why.contains("2 samples in a micro-batch, and gets 1")));
+    assert!(refused.is_some_and(|why| why.contains("needs micro-batches of 2")));
     let mut driver = Driver::start(LabSpec { config: Config { batch: 4, ..spec.config }, ..spec });
     driver.wait("a step", |lab| lab.view.steps.finished >= 1);
     driver.send(Command::Set(Switch::Accumulation, Choice(2)));
-    let told =
-        |lab: &Arc<LabState>| lab.view.log.iter().any(|line| line.text.contains("more than one value per channel"));
+    let told = |lab: &Arc<LabState>| {
+        lab.view.log.iter().any(|line| line.text.starts_with("refused: batch norm needs micro-batches of 2"))
+    };
     let refused = driver.wait("the refusal", told);
     let after = driver.wait("further steps", |lab| lab.view.steps.finished >= refused.view.steps.finished + 2);
     let accumulation = after.switches.iter().find(|state| state.switch == Switch::Accumulation).unwrap();

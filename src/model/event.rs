@@ -322,6 +322,11 @@ pub enum EventKind {
     },
     /// What the driver said of the GPU.
     Reading(Arc<Reading>),
+    /// Somebody asked for what can't be had; it stays as it was.
+    Refused {
+        /// Why, and what to do.
+        text: Arc<str>,
+    },
     /// Something worth a line in the log.
     Note {
         /// The line.

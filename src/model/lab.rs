@@ -167,6 +167,9 @@ impl Lab {
             }
             EventKind::Copy { direction, bytes, pinned, .. } => self.steps.copy(*direction, *bytes, *pinned),
             EventKind::Reading(reading) => self.read_sensors(reading),
+            EventKind::Refused { text } => {
+                self.tell(Level::Warning, text);
+            }
             EventKind::Note { text } => {
                 self.tell(Level::Info, text);
             }

@@ -138,7 +138,7 @@ fn note(trainer: &Trainer, from: &Setup, to: &Setup) {
 /// The device is lost.
 fn flip(trainer: &mut Trainer, present: &Setup, wanted: &Setup) -> Result<Setup, DeviceError> {
     let mut setup = wanted.clone();
-    let refused = |trainer: &Trainer, why: String| trainer.memory().emit(EventKind::Note { text: why.into() });
+    let refused = |trainer: &Trainer, why: String| trainer.memory().emit(EventKind::Refused { text: why.into() });
     if setup.alloc_conf != present.alloc_conf
         && let Err(error) = trainer.apply_alloc_conf(&setup.alloc_conf)
     {
@@ -157,9 +157,9 @@ fn flip(trainer: &mut Trainer, present: &Setup, wanted: &Setup) -> Result<Setup,
             trainer,
             match error {
                 TrainError::OutOfMemory { .. } => {
-                    "the batches of that configuration do not fit: it stays as it was".to_owned()
+                    "refused: the batches of that configuration do not fit; it stays as it was".to_owned()
                 }
-                error => format!("that configuration is refused, it stays as it was: {error}"),
+                error => format!("refused: {error}"),
             },
         );
         let asked = setup.clone();

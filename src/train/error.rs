@@ -26,8 +26,8 @@ pub enum TrainError {
     },
     /// A micro-batch has too few samples for the model.
     #[error(
-        "batch norm needs more than one value per channel, so {needed} samples in a micro-batch, and gets {given}; take a \
-         larger batch or accumulate less"
+        "batch norm needs micro-batches of {needed}; raise batch or accumulate less (one value per channel, with {given} \
+         sample, has no variance)"
     )]
     TooFewSamples {
         /// Samples of a micro-batch.

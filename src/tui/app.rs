@@ -10,7 +10,7 @@ use super::editor::{Editor, Outcome};
 use super::keymap::{self, Action};
 use super::theme::{Catalog, Theme};
 use super::{GlyphTier, zoom};
-use crate::model::View;
+use crate::model::{Level, LogLine, Micros, View};
 use crate::session::{Command, LabState, RunState, Switch};
 
 /// While steps are shorter than this, the figures and the block map show the fullest moment of each such interval:
@@ -107,6 +107,8 @@ pub struct App {
     editor: Option<Editor>,
     blocks_scroll: usize,
     notice: Option<Timed>,
+    /// When the last refusal was logged that the footer has told.
+    refusal: Option<Micros>,
     /// The effect being shown: its position in the event stream, whether it was complete, loud until when.
     effect: Option<(u64, bool, Duration)>,
     layout: Layout,
@@ -131,6 +133,7 @@ impl App {
             editor: None,
             blocks_scroll: 0,
             notice: None,
+            refusal: None,
             effect: None,
             layout: Layout::default(),
             dirty: true,
@@ -272,6 +275,11 @@ impl App {
             (Some((position, complete)), Some((seen, was_complete, _)))
                 if (position, complete) == (seen, was_complete) => {}
             (Some((position, complete)), _) => self.effect = Some((position, complete, self.now + LOUD)),
+        }
+        let refusal = state.view.log.iter().rev().find(|line| line.level == Level::Warning);
+        if let Some(LogLine { time, text, .. }) = refusal.filter(|line| self.refusal != Some(line.time)) {
+            self.refusal = Some(*time);
+            self.notify(text.to_string());
         }
         let run_changed = state.run != self.latest.run;
         self.latest = state;
