@@ -16,23 +16,23 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::{Terminal, TerminalOptions, Viewport};
-use vramlab::model::Lab;
-use vramlab::session::{LabState, RunState};
+use vramlab::model::{DeviceKind, Lab, RunState};
+use vramlab::source::Picture;
 use vramlab::tui::{self, App, Catalog, ColorTier, GlyphTier, Message, WireBackend};
 
 const AREA: Rect = Rect { x: 0, y: 0, width: 200, height: 60 };
 
-fn app(state: LabState) -> App {
+fn app(state: Picture) -> App {
     let catalog = Catalog::default();
     let (theme, _) = catalog.load("dark", ColorTier::True).unwrap();
     let mut app = App::new(catalog, theme, GlyphTier::Unicode);
-    app.update(Message::Lab(Arc::new(state)));
+    app.update(Message::Picture(Arc::new(state)));
     app
 }
 
-fn crowded() -> LabState {
+fn crowded() -> Picture {
     let mut lab = Lab::new();
-    for event in synthetic::crowded(120_000) {
+    for event in lab_states::told(DeviceKind::Processor, synthetic::crowded(120_000)) {
         lab.apply(&event);
     }
     let view = lab.view();

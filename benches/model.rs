@@ -6,8 +6,9 @@ mod synthetic;
 
 use std::hint::black_box;
 
-use criterion::{BatchSize, Criterion, Throughput, criterion_group, criterion_main};
-use vramlab::model::{Event, EventLog, Lab, MemoryModel};
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
+use vramlab::model::{Event, Lab, MemoryModel};
+use vramlab::recording::{Bounds, Timeline};
 
 const BLOCKS: usize = 100_000;
 
@@ -87,22 +88,14 @@ fn seek(c: &mut Criterion) {
             events
         }),
     ] {
-        let mut log = EventLog::new(usize::MAX);
-        let mut model = MemoryModel::new();
-        for event in &events {
-            log.push(&model, event.clone());
-            model.apply(event).unwrap();
-        }
+        let mut timeline = Timeline::new(Bounds::default());
+        events.iter().for_each(|event| timeline.push(event));
         let mut at = 0;
         group.bench_function(name, |b| {
-            b.iter_batched(
-                || {
-                    at = (at + 7919) % log.end();
-                    at
-                },
-                |at| log.state_at(at).unwrap(),
-                BatchSize::PerIteration,
-            );
+            b.iter(|| {
+                at = (at + 7919) % timeline.end();
+                timeline.at(black_box(at)).unwrap().position()
+            });
         });
     }
     group.finish();

@@ -7,31 +7,17 @@
 use std::time::{Duration, Instant};
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use vramlab::allocator::Settings;
-use vramlab::session::{self, DeviceChoice, LabSpec};
+use vramlab::session::LabSpec;
+use vramlab::source::{self, Request};
 use vramlab::train::{Amp, Config, DataPath};
-use vramlab::workload::{Catalog, Data, Sizes, Text};
+use vramlab::workload::{Catalog, Data, Text};
 
 fn spec(name: &str, data: Data) -> LabSpec {
     // No pieces of text between steps: they are no part of what is compared.
     let mut workload = Catalog::with_user_workloads(None).entry(name).unwrap();
     workload.sample_every = None;
     let config = Config { data: DataPath::Streamed, ..Config::new(workload.batch.get()) };
-    LabSpec {
-        workload,
-        sizes: Sizes::default(),
-        data,
-        seed: 1,
-        config,
-        device: DeviceChoice::Cpu,
-        speed: session::Speed::Max,
-        settings: Settings::default(),
-        alloc_conf: "".into(),
-        limit: None,
-        steps: None,
-        inference: None,
-        kernels: None,
-    }
+    LabSpec { data, config, ..LabSpec::new(workload) }
 }
 
 fn steps(c: &mut Criterion) {
@@ -41,20 +27,26 @@ fn steps(c: &mut Criterion) {
         let mut trainer = spec(name, data.clone()).build(Box::new(())).unwrap();
         group.bench_function("unwatched", |b| b.iter(|| trainer.step().unwrap()));
         drop(trainer);
-        let mut lab = session::start(spec(name, data)).unwrap();
-        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        group.bench_function("watched", |b| {
-            b.iter_custom(|count| {
-                runtime.block_on(async {
-                    let first = lab.state.borrow_and_update().view.steps.finished;
-                    let begun = Instant::now();
-                    let end = lab.state.wait_for(|state| state.view.steps.finished >= first + count).await.unwrap();
-                    // A picture comes every 33 ms: the steps that it shows were done by then, not only `count`.
-                    let done = end.view.steps.finished - first;
-                    begun.elapsed().mul_f64(count as f64 / done as f64)
-                })
+        let folder = tempfile::tempdir().unwrap();
+        for (watched, recorded) in [("watched", false), ("watched and recorded", true)] {
+            let mut lab = source::live(spec(name, data.clone())).unwrap();
+            if recorded {
+                lab.request(Request::Record(folder.path().join("run.vram")));
+            }
+            let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+            group.bench_function(watched, |b| {
+                b.iter_custom(|count| {
+                    runtime.block_on(async {
+                        let first = lab.pictures.borrow_and_update().extent.steps;
+                        let begun = Instant::now();
+                        let seen = lab.pictures.wait_for(|picture| picture.extent.steps >= first + count).await;
+                        // A picture comes every 33 ms: the steps that it shows were done by then, not only `count`.
+                        let done = seen.unwrap().extent.steps - first;
+                        begun.elapsed().mul_f64(count as f64 / done as f64)
+                    })
+                });
             });
-        });
+        }
         group.finish();
     }
 }

@@ -2,18 +2,22 @@
 //!
 //! See `ARCHITECTURE.md` for the rooms and who may know whom.
 
+#[cfg(not(target_os = "linux"))]
+compile_error!("vramlab runs on Linux only: it maps memory, reads /proc and waits for signals as Linux has them");
+
 // Unit tests share sources under `tests/common` with integration tests, which say `vramlab::`.
 #[cfg(test)]
 extern crate self as vramlab;
 
 pub mod allocator;
 pub mod cli;
-#[expect(missing_docs, reason = "fields of kernels are the operands their formula names")]
 pub mod device;
 pub mod given;
 pub mod model;
+pub mod recording;
 pub mod session;
 pub mod snapshot;
+pub mod source;
 pub mod train;
 pub mod tui;
 pub mod units;

@@ -81,10 +81,11 @@ impl FromStr for Bytes {
     }
 }
 
+/// Saturates: what a damaged file calls a size can be any number.
 impl Add for Bytes {
     type Output = Self;
     fn add(self, rhs: Self) -> Self {
-        Self(self.0 + rhs.0)
+        Self(self.0.saturating_add(rhs.0))
     }
 }
 
@@ -97,7 +98,7 @@ impl Sub for Bytes {
 
 impl AddAssign for Bytes {
     fn add_assign(&mut self, rhs: Self) {
-        self.0 += rhs.0;
+        *self = *self + rhs;
     }
 }
 
@@ -150,6 +151,16 @@ impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:#x}", self.0)
     }
+}
+
+/// Which of several devices something is about: its rank. 0 while there is one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct DeviceIndex(pub u16);
+
+impl DeviceIndex {
+    /// The only one, or the first of several.
+    pub const FIRST: Self = Self(0);
 }
 
 /// A CUDA stream, by its raw handle as PyTorch traces show it; 0 is the default stream.

@@ -15,8 +15,7 @@ use std::time::Duration;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::layout::Rect;
 use ratatui::{Terminal, TerminalOptions, Viewport};
-use vramlab::model::Lab;
-use vramlab::session::RunState;
+use vramlab::model::{DeviceKind, Lab, RunState};
 use vramlab::tui::{self, App, Catalog, ColorTier, GlyphTier, Layout, Message, WireBackend};
 
 /// Counts what would go to the terminal.
@@ -69,13 +68,13 @@ fn frames_of_a_run(width: u16, height: u16) -> Vec<usize> {
     let mut lab = Lab::new();
     let mut next = 0;
     let mut sizes = Vec::new();
-    for event in synthetic::training_run() {
+    for event in lab_states::run_on(DeviceKind::Processor) {
         let time = event.time.0;
         lab.apply(&event);
         if time >= next {
             next = time + 33_333;
             screen.app.update(Message::Clock(Duration::from_micros(time)));
-            screen.app.update(Message::Lab(Arc::new(lab_states::state_of(lab.view(), RunState::Running))));
+            screen.app.update(Message::Picture(Arc::new(lab_states::state_of(lab.view(), RunState::Running))));
             sizes.push(screen.frame());
         }
     }
@@ -98,7 +97,7 @@ fn a_steady_frame_at_120x40_is_below_two_kilobytes() {
 #[test]
 fn nothing_is_sent_when_nothing_changes() {
     let mut screen = Screen::new(120, 40);
-    screen.app.update(Message::Lab(Arc::new(lab_states::paused())));
+    screen.app.update(Message::Picture(Arc::new(lab_states::paused())));
     screen.frame();
     screen.frame();
     screen.app.update(Message::Clock(Duration::from_secs(60)));
@@ -112,7 +111,7 @@ fn nothing_is_sent_when_nothing_changes() {
 #[test]
 fn help_and_themes_stay_below_twenty_kilobytes() {
     let mut screen = Screen::new(120, 40);
-    screen.app.update(Message::Lab(Arc::new(lab_states::running())));
+    screen.app.update(Message::Picture(Arc::new(lab_states::running())));
     let first = screen.frame();
     assert!(first < 20_000, "the first frame took {first} bytes");
     for symbol in ['?', '?', 'T', 'T', 'T', 'T'] {

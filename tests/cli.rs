@@ -99,7 +99,48 @@ fn what_can_not_be_read_or_does_not_fit_is_told_with_exit_code_1() {
     refused(&["replay", "/nonexistent.pickle"], 1, "/nonexistent.pickle");
     refused(&["run", "gpt-char", "--data", "/nonexistent.txt"], 1, "/nonexistent.txt");
     refused(&["run", "gpt-mini", "--limit", "1MiB", "--json"], 1, "does not fit in 1.00 MiB");
-    refused(&["run", "gpt-char", "--limit", "24MiB", "--steps", "2", "--json"], 1, "out of memory");
+}
+
+#[test]
+fn a_request_that_fails_is_dissected_in_words_and_in_json() {
+    let arguments = ["run", "gpt-char", "--limit", "24MiB", "--steps", "2", "--data", "reference"];
+    let words = vramlab(&arguments);
+    assert_eq!(words.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&words.stderr).contains("out of memory"));
+    let told = String::from_utf8(words.stdout).unwrap();
+    for word in ["asked for", "tried: ", "live: ", "fits: with --", "(tried, simulated)"] {
+        assert!(told.contains(word), "{word}: {told}");
+    }
+    let json = vramlab(&[&arguments[..], &["--json"]].concat());
+    assert_eq!(json.status.code(), Some(1));
+    let row: serde_json::Value = serde_json::from_slice(&json.stdout).unwrap();
+    let oom = &row["oom"];
+    assert!(oom["short"].as_u64().unwrap() > 0 && oom["request"]["attempts"].as_array().unwrap().len() >= 3, "{oom}");
+    assert!(row["findings"][0]["sentence"].as_str().unwrap().starts_with("out of memory"), "{}", row["findings"]);
+    // What is said to fit does.
+    let fits = oom["remedied"].as_array().unwrap().iter().any(|tried| tried["fits"] == true);
+    let flag = row["findings"][0]["flags"][0].as_str().unwrap().to_owned();
+    assert!(fits && flag.starts_with("--"), "{flag}");
+    let taken: Vec<&str> = flag.split(' ').collect();
+    let after = vramlab(&[&arguments[..], &taken].concat());
+    assert!(after.status.success(), "{flag}: {}", String::from_utf8_lossy(&after.stderr));
+}
+
+#[test]
+fn a_recording_is_written_to_a_pipe_and_the_table_stays_out_of_it() {
+    let output = vramlab(&["run", "mlp-mini", "--steps", "3", "--record", "-"]);
+    assert!(output.status.success());
+    assert!(String::from_utf8_lossy(&output.stderr).contains("loss, first"));
+    let mut reader = vramlab::recording::Reader::new(&*output.stdout);
+    let mut steps = 0;
+    while let vramlab::recording::Next::Frame(frame) = reader.next().unwrap() {
+        let unpacked = frame.unpack().unwrap();
+        let ends = |event: &vramlab::model::Event| matches!(event.kind, vramlab::model::EventKind::StepEnd(_));
+        steps += unpacked.events().filter(|event| ends(event.as_ref().unwrap())).count();
+    }
+    assert_eq!(steps, 3);
+    let both = vramlab(&["run", "mlp-mini", "--record", "-", "--json"]);
+    assert_eq!(both.status.code(), Some(2));
 }
 
 #[test]

@@ -9,7 +9,7 @@ use vramlab::device::DType;
 use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::model::Category;
 use vramlab::train::{
-    AttentionKernel, Context, Libraries, Memory, OpResult, RunningStatistics, Segment, Shape, Tensor, checkpoint,
+    AttentionKernel, Context, Libraries, Memory, OpResult, Repeatable, RunningStatistics, Shape, Tensor, checkpoint,
 };
 use vramlab::units::Bytes;
 
@@ -293,7 +293,7 @@ fn math_attention_has_them_in_sixteen_bits_too() {
 
 struct Layer(Vec<Tensor>);
 
-impl Segment for Layer {
+impl Repeatable for Layer {
     fn forward(&self, cx: &mut Context, x: &Tensor) -> OpResult<Tensor> {
         let p = &self.0;
         let normalised = cx.layer_norm(x, &p[0], &p[1], 1e-5)?;
@@ -307,13 +307,13 @@ impl Segment for Layer {
 fn a_checkpointed_segment_has_the_gradients_of_a_plain_one() {
     let shapes: [&[usize]; 5] = [&[3, 4], &[4], &[4], &[4, 4], &[4]];
     check(&shapes, &|cx, p| {
-        let layer: Rc<dyn Segment> = Rc::new(Layer(p[1..].to_vec()));
+        let layer: Rc<dyn Repeatable> = Rc::new(Layer(p[1..].to_vec()));
         let x = checkpoint(cx, &layer, &p[0])?;
         checkpoint(cx, &layer, &x)
     });
     let run = |recompute: bool| {
         gradients(&shapes, DType::F32, Some(DType::Bf16), &move |cx, p| {
-            let layer: Rc<dyn Segment> = Rc::new(Layer(p[1..].to_vec()));
+            let layer: Rc<dyn Repeatable> = Rc::new(Layer(p[1..].to_vec()));
             if recompute { checkpoint(cx, &layer, &p[0]) } else { layer.forward(cx, &p[0]) }
         })
     };

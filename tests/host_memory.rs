@@ -12,8 +12,9 @@ use std::time::Duration;
 
 use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::device::{Device, HostAccount};
-use vramlab::model::EventKind;
-use vramlab::session::{self, Command as LabCommand, LabSpec, MemoryLimit, RunState, Switch};
+use vramlab::model::{EventKind, RunState};
+use vramlab::session::{Command as LabCommand, LabSpec, MemoryLimit, Switch, Way};
+use vramlab::source::{self, Picture, Request};
 use vramlab::train::{Config, DataPath, Libraries, LoopStyle, MemoryKind, TrainError};
 use vramlab::units::Bytes;
 use vramlab::workload::Catalog;
@@ -146,8 +147,9 @@ fn a_run_keeps_nothing_of_its_steps() {
         assert!(output.status.success(), "{}", words(&output));
         held
     };
-    let (short, long) = (held("100"), held("10000"));
-    assert!(long <= short + 96 * 1024, "{short} bytes after 100 steps, {long} after 10000");
+    // The history keeps some two thousand columns of every power of two of steps: two more of those at most.
+    let (short, long) = (held("10000"), held("40000"));
+    assert!(long <= short + 768 * 1024, "{short} bytes after 10000 steps, {long} after 40000");
 }
 
 #[test]
@@ -207,20 +209,22 @@ fn a_batch_that_does_not_fit_the_host_goes_back_and_the_lab_goes_on() {
     let workload = Catalog::with_user_workloads(None).entry("resnet-mini").unwrap();
     let spec = LabSpec { limit: Some(MemoryLimit::Bytes(Bytes::mib(64))), ..LabSpec::new(workload) };
     let batch = spec.config.batch;
-    let mut lab = session::start(spec).unwrap();
+    let mut lab = source::live(spec).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        lab.state.wait_for(|lab| lab.view.steps.finished >= 2).await.unwrap();
-        lab.commands.send(LabCommand::Pause).unwrap();
-        lab.state.wait_for(|lab| lab.run == RunState::Paused).await.unwrap();
+        lab.pictures.wait_for(|lab| lab.view.steps.finished >= 2).await.unwrap();
+        lab.request(Request::Lab(LabCommand::Pause));
+        lab.pictures.wait_for(|lab| lab.run == RunState::Paused).await.unwrap();
         // Far more than any machine has.
+        let switch = Switch::named("batch").unwrap();
         for _ in 0..40 {
-            lab.commands.send(LabCommand::Next(Switch::Batch)).unwrap();
+            lab.request(Request::Lab(LabCommand::Flip(switch, Way::Next)));
         }
-        lab.commands.send(LabCommand::Resume).unwrap();
-        let refused = |lab: &session::LabState| lab.view.log.iter().any(|line| line.text.contains("do not fit"));
-        let refused = lab.state.wait_for(|lab| refused(lab)).await.unwrap().view.steps.finished;
-        let goes_on = lab.state.wait_for(|lab| lab.view.steps.finished >= refused + 2).await.unwrap();
-        assert!(goes_on.detail.contains(&format!("B{batch}")), "{}", goes_on.detail);
+        lab.request(Request::Lab(LabCommand::Resume));
+        let refused = |lab: &Picture| lab.view.log.iter().any(|line| line.text.contains("do not fit"));
+        let refused = lab.pictures.wait_for(|lab| refused(lab)).await.unwrap().view.steps.finished;
+        let goes_on = lab.pictures.wait_for(|lab| lab.view.steps.finished >= refused + 2).await.unwrap();
+        let detail = &goes_on.view.about.detail;
+        assert!(detail.contains(&format!("B{batch}")), "{detail}");
     });
 }

@@ -3,11 +3,13 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a body panics where something is wrong")]
 
-#[path = "fuzz/bodies/pickle.rs"]
+#[path = "hostile/bodies/pickle.rs"]
 mod pickle;
-#[path = "fuzz/bodies/settings.rs"]
+#[path = "hostile/bodies/recording.rs"]
+mod recording;
+#[path = "hostile/bodies/settings.rs"]
 mod settings;
-#[path = "fuzz/bodies/snapshot.rs"]
+#[path = "hostile/bodies/snapshot.rs"]
 mod snapshot;
 
 use std::fs;
@@ -31,7 +33,7 @@ impl Chance {
 
 /// The stored inputs of a target, by name.
 fn inputs(target: &str) -> Vec<Vec<u8>> {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/seeds").join(target);
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/hostile/seeds").join(target);
     let mut paths: Vec<_> = fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()).collect();
     paths.sort();
     paths.iter().map(|path| fs::read(path).unwrap()).collect()
@@ -81,6 +83,11 @@ fn walk(target: &str, body: fn(&[u8])) {
 #[test]
 fn any_bytes_as_a_snapshot() {
     walk("pickle", pickle::run);
+}
+
+#[test]
+fn any_bytes_as_a_recording() {
+    walk("recording", recording::run);
 }
 
 #[test]

@@ -1,13 +1,13 @@
 //! What the fuzz targets `keys` and `toml` run, over a stored corpus and what comes of it by changing bytes.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
-#[path = "fuzz/bodies/keys.rs"]
+#[path = "hostile/bodies/keys.rs"]
 mod keys;
 #[path = "common/lab_states.rs"]
 mod lab_states;
 #[path = "common/synthetic.rs"]
 mod synthetic;
-#[path = "fuzz/bodies/toml.rs"]
+#[path = "hostile/bodies/toml.rs"]
 mod toml;
 
 use vramlab::workload::Random;

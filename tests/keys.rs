@@ -7,20 +7,21 @@ mod lab_states;
 mod synthetic;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use vramlab::session::{Command, LabState, MemoryLimit, RunState, StepSize, Switch};
-use vramlab::tui::{self, Action, App, Catalog, ColorTier, Effect, GlyphTier, Message};
-use vramlab::units::Bytes;
+use vramlab::model::RunState;
+use vramlab::recording::Direction::{Backward, Forward};
+use vramlab::session::{Command, StepSize, Switch, Way};
+use vramlab::source::{Cursor, Landmark, Move, Picture, Request, Unit};
+use vramlab::tui::{self, Action, App, Catalog, ColorTier, Effect, GlyphTier, Layout, Message};
 
-fn app_on(state: LabState) -> App {
+fn app_on(state: Picture) -> App {
     let catalog = Catalog::default();
     let (theme, _) = catalog.load("dark", ColorTier::True).unwrap();
     let mut app = App::new(catalog, theme, GlyphTier::Unicode);
-    app.update(Message::Lab(Arc::new(state)));
+    app.update(Message::Picture(Arc::new(state)));
     app
 }
 
@@ -32,46 +33,72 @@ fn typed(app: &mut App, keys: &str) -> Vec<Effect> {
     keys.chars().flat_map(|symbol| app.update(key(KeyCode::Char(symbol), KeyModifiers::NONE))).collect()
 }
 
-fn drawn(app: &mut App, width: u16, height: u16) -> Buffer {
+fn draw(app: &mut App, width: u16, height: u16) -> (Buffer, Layout) {
     let mut buf = Buffer::empty(Rect::new(0, 0, width, height));
     let layout = tui::draw(app, buf.area, &mut buf);
-    app.update(Message::Drawn(layout));
-    buf
+    app.update(Message::Drawn(layout.clone()));
+    (buf, layout)
 }
 
-fn with_run(run: RunState) -> LabState {
-    LabState { run, ..lab_states::running() }
+fn drawn(app: &mut App, width: u16, height: u16) -> Buffer {
+    draw(app, width, height).0
+}
+
+fn with_run(run: RunState) -> Picture {
+    lab_states::with_run(lab_states::running(), run)
+}
+
+fn lab(command: Command) -> Effect {
+    Effect::Send(Request::Lab(command))
+}
+
+fn go(to: Move) -> Effect {
+    Effect::Send(Request::Move(to))
+}
+
+fn switch(word: &str) -> Switch {
+    Switch::named(word).unwrap()
+}
+
+fn flip(word: &str) -> Effect {
+    lab(Command::Flip(switch(word), Way::Next))
+}
+
+fn set(word: &str, value: &str) -> Effect {
+    lab(Command::Set(switch(word), value.into()))
 }
 
 #[test]
 fn the_processor_is_offered_where_a_gpu_was_lost_and_nowhere_else() {
     assert_eq!(typed(&mut app_on(lab_states::running()), "P"), []);
-    let mut lost = app_on(with_run(RunState::Lost("cuda:0 is gone".to_owned())));
-    assert_eq!(typed(&mut lost, " n.P"), [Effect::Send(Command::UseProcessor)]);
+    let mut lost = app_on(with_run(RunState::Lost("cuda:0 is gone".into())));
+    assert_eq!(typed(&mut lost, " n.P"), [lab(Command::UseProcessor)]);
 }
 
 #[test]
 fn every_switch_key_sends_its_command() {
     let mut app = app_on(lab_states::running());
-    let expected = [
-        Command::Next(Switch::Amp),
-        Command::Next(Switch::Checkpointing),
-        Command::Next(Switch::Accumulation),
-        Command::Next(Switch::Pinned),
-        Command::Next(Switch::Optimizer),
-        Command::Next(Switch::ZeroGrad),
-        Command::Next(Switch::Form),
-        Command::Next(Switch::Batch),
-        Command::Previous(Switch::Batch),
-        Command::Next(Switch::Offload),
-        Command::Next(Switch::Attention),
-        Command::Next(Switch::Fuse),
-        Command::Next(Switch::Tf32),
-        Command::Next(Switch::Schedule),
-        Command::Next(Switch::Retain),
-        Command::EmptyCache,
-    ];
-    assert_eq!(typed(&mut app, "mcapozOBbfAFtsre"), expected.map(Effect::Send));
+    let mut expected: Vec<Effect> =
+        ["amp", "ckpt", "accum", "pin", "opt", "zero-grad", "opt-form", "batch"].map(flip).into();
+    expected.push(lab(Command::Flip(switch("batch"), Way::Previous)));
+    expected.extend(["offload", "attention", "fuse", "tf32", "schedule", "retain"].map(flip));
+    expected.push(lab(Command::EmptyCache));
+    assert_eq!(typed(&mut app, "mcapozOBbfAFtsre"), expected);
+    // Those and the written ones are all that there are.
+    for switch in Switch::levers().chain([switch("batch")]) {
+        let sent = typed(&mut app_on(lab_states::running()), &switch.key().to_string());
+        assert_eq!(sent, [lab(Command::Flip(switch, Way::Next))], "{switch:?}");
+    }
+}
+
+#[test]
+fn a_switch_that_changes_nothing_here_is_flipped_and_said_to_be_idle() {
+    let mut app = app_on(lab_states::running());
+    assert_eq!(typed(&mut app, "t"), [flip("tf32")]);
+    assert_eq!(app.notice(), Some("changes nothing here: the processor has no TF32"));
+    let mut app = app_on(lab_states::on_gpu());
+    assert_eq!(typed(&mut app, "t"), [flip("tf32")]);
+    assert_eq!(app.notice(), None);
 }
 
 fn enter(app: &mut App) -> Vec<Effect> {
@@ -89,10 +116,10 @@ fn a_limit_is_written_and_checked_before_it_is_sent() {
     typed(&mut app, "5");
     typed(&mut app, "00MiBx");
     app.update(key(KeyCode::Backspace, KeyModifiers::NONE));
-    assert_eq!(enter(&mut app), [Effect::Send(Command::Limit(Some(MemoryLimit::Bytes(Bytes::mib(500)))))]);
-    assert_eq!(typed(&mut app, "m"), [Effect::Send(Command::Next(Switch::Amp))], "the editor is closed");
+    assert_eq!(enter(&mut app), [set("limit", "500MiB")]);
+    assert_eq!(typed(&mut app, "m"), [flip("amp")], "the editor is closed");
     typed(&mut app, "L");
-    assert_eq!(enter(&mut app), [Effect::Send(Command::Limit(None))]);
+    assert_eq!(enter(&mut app), [set("limit", "")]);
 }
 
 #[test]
@@ -102,7 +129,7 @@ fn allocator_settings_that_pytorch_refuses_are_not_sent() {
     assert_eq!(enter(&mut app), []);
     app.update(key(KeyCode::Esc, KeyModifiers::NONE));
     typed(&mut app, "xexpandable_segments:True");
-    assert_eq!(enter(&mut app), [Effect::Send(Command::Settings("expandable_segments:True".into()))]);
+    assert_eq!(enter(&mut app), [set("alloc-conf", "expandable_segments:True")]);
     typed(&mut app, "x");
     assert_eq!(app.update(key(KeyCode::Char('c'), KeyModifiers::CONTROL)), [Effect::Quit]);
 }
@@ -116,26 +143,122 @@ fn a_paste_is_text_for_the_line_being_written_and_nothing_elsewhere() {
     assert_eq!(paste(&mut app, "\x1b[31m"), []);
     app.update(key(KeyCode::Char('u'), KeyModifiers::CONTROL));
     assert_eq!(paste(&mut app, "51\r\n2MiB\n\u{202e}"), [], "a line end is no Enter");
-    assert_eq!(enter(&mut app), [Effect::Send(Command::Limit(Some(MemoryLimit::Bytes(Bytes::mib(512)))))]);
+    assert_eq!(enter(&mut app), [set("limit", "512MiB")]);
     typed(&mut app, "x");
     paste(&mut app, &"x".repeat(1_000_000));
     drawn(&mut app, 80, 24);
     app.update(key(KeyCode::Char('u'), KeyModifiers::CONTROL));
     paste(&mut app, "expandable_segments:True");
-    assert_eq!(enter(&mut app), [Effect::Send(Command::Settings("expandable_segments:True".into()))]);
+    assert_eq!(enter(&mut app), [set("alloc-conf", "expandable_segments:True")]);
 }
 
 #[test]
 fn space_pauses_and_goes_on() {
-    assert_eq!(typed(&mut app_on(with_run(RunState::Running)), " "), [Effect::Send(Command::Pause)]);
-    assert_eq!(typed(&mut app_on(with_run(RunState::Paused)), " "), [Effect::Send(Command::Resume)]);
-    assert_eq!(typed(&mut app_on(with_run(RunState::OutOfMemory)), " "), [Effect::Send(Command::Resume)]);
+    let space = |picture| typed(&mut app_on(picture), " ");
+    assert_eq!(space(with_run(RunState::Running)), [lab(Command::Pause)]);
+    assert_eq!(space(with_run(RunState::Paused)), [lab(Command::Resume)]);
+    assert_eq!(space(with_run(RunState::OutOfMemory)), [lab(Command::Resume)]);
+    assert_eq!(space(with_run(RunState::StepFailed("no".into()))), [lab(Command::Resume)]);
+    let paused = lab_states::with_run(lab_states::looking_back(), RunState::Paused);
+    assert_eq!(space(paused), [go(Move::Now), lab(Command::Resume)], "a stopped lab goes on from where it is");
+}
+
+#[test]
+fn space_plays_what_has_happened() {
+    assert_eq!(typed(&mut app_on(lab_states::recorded()), " "), [Effect::Send(Request::TogglePlay)]);
+    assert_eq!(typed(&mut app_on(lab_states::looking_back()), " "), [Effect::Send(Request::TogglePlay)]);
+    let faster = |keys| typed(&mut app_on(lab_states::recorded()), keys);
+    assert_eq!(faster("<>"), [Effect::Send(Request::Faster(0.5)), Effect::Send(Request::Faster(2.0))]);
+    assert_eq!(typed(&mut app_on(lab_states::running()), "<>"), [], "what happens now has its own speed");
 }
 
 #[test]
 fn stepping_goes_by_op_phase_and_step() {
-    let expected = [StepSize::Op, StepSize::Phase, StepSize::Step].map(|size| Effect::Send(Command::Advance(size)));
+    let expected = [StepSize::Op, StepSize::Phase, StepSize::Step].map(|size| lab(Command::Advance(size)));
     assert_eq!(typed(&mut app_on(with_run(RunState::Paused)), ".,n"), expected);
+    // In what has happened, the cursor steps.
+    let expected = [Unit::Op, Unit::Phase, Unit::Step].map(|unit| go(Move::By(unit, Forward)));
+    assert_eq!(typed(&mut app_on(lab_states::recorded()), ".,n"), expected);
+    assert_eq!(typed(&mut app_on(lab_states::looking_back()), ".,n"), expected);
+}
+
+#[test]
+fn the_cursor_goes_by_op_and_step_to_landmarks_and_back_to_now() {
+    let mut app = app_on(lab_states::looking_back());
+    let expected = [
+        Move::By(Unit::Op, Backward),
+        Move::By(Unit::Op, Forward),
+        Move::By(Unit::Step, Backward),
+        Move::By(Unit::Step, Forward),
+        Move::Jump(Landmark::Flip, Backward),
+        Move::Jump(Landmark::Flip, Forward),
+        Move::Start,
+        Move::Now,
+    ];
+    assert_eq!(typed(&mut app, "hl(){}HG"), expected.map(go));
+    let named = [KeyCode::Left, KeyCode::Right, KeyCode::PageUp, KeyCode::PageDown, KeyCode::Home, KeyCode::End];
+    let sent: Vec<Effect> = named.iter().flat_map(|code| app.update(key(*code, KeyModifiers::NONE))).collect();
+    let [back, on, step_back, step_on, _, _, start, now] = expected.map(go);
+    assert_eq!(sent, [back, on, step_back, step_on, start, now.clone()]);
+    assert_eq!(app.update(key(KeyCode::Esc, KeyModifiers::NONE)), [now]);
+    let mut running = app_on(lab_states::running());
+    assert_eq!(typed(&mut running, "h"), [go(Move::By(Unit::Op, Backward))], "a lab that runs can be looked back into");
+    assert_eq!(typed(&mut running, "G"), [], "and is at its end already");
+    assert_eq!(running.update(key(KeyCode::Esc, KeyModifiers::NONE)), []);
+}
+
+#[test]
+fn going_to_a_place_is_one_key_more_or_a_number() {
+    let mut app = app_on(lab_states::recorded());
+    let places = [
+        ("gp", Move::Jump(Landmark::Peak, Forward)),
+        ("gf", Move::Jump(Landmark::Flip, Forward)),
+        ("gF", Move::Jump(Landmark::Flip, Backward)),
+        ("go", Move::Jump(Landmark::OutOfMemory, Forward)),
+        ("gO", Move::Jump(Landmark::OutOfMemory, Backward)),
+        ("gi", Move::Jump(Landmark::Finding, Forward)),
+        ("gs", Move::Start),
+        ("gn", Move::Now),
+    ];
+    for (keys, to) in places {
+        assert_eq!(typed(&mut app, keys), [go(to)], "{keys}");
+    }
+    assert_eq!(typed(&mut app, "g127"), []);
+    app.update(key(KeyCode::Backspace, KeyModifiers::NONE));
+    assert_eq!(enter(&mut app), [go(Move::Step(12))]);
+    // Nothing written, or left: nothing is gone to, and keys are commands again.
+    typed(&mut app, "g");
+    assert_eq!(enter(&mut app), []);
+    typed(&mut app, "g99");
+    assert_eq!(app.update(key(KeyCode::Esc, KeyModifiers::NONE)), []);
+    assert_eq!(typed(&mut app, "."), [go(Move::By(Unit::Op, Forward))]);
+}
+
+#[test]
+fn a_failed_request_is_looked_at_where_it_failed_once() {
+    let failed = || Arc::new(lab_states::state_of(lab_states::out_of_memory(), RunState::OutOfMemory));
+    let position = failed().view.autopsy.as_ref().unwrap().position;
+    let mut app = app_on(lab_states::running());
+    assert_eq!(app.update(Message::Picture(failed())), [go(Move::To(position + 1))]);
+    assert_eq!(app.update(Message::Picture(failed())), [], "a person who goes back to now stays there");
+    let mut recorded = app_on(lab_states::recorded());
+    let past = Picture { cursor: Cursor::At(7), ..(*failed()).clone() };
+    assert_eq!(recorded.update(Message::Picture(Arc::new(past))), [], "nobody is moved who looks elsewhere");
+}
+
+#[test]
+fn what_a_source_can_not_do_is_said() {
+    for (keys, why) in [
+        ("m", "a recording can't be changed: it has happened"),
+        ("e", "a recording can't be changed: it has happened"),
+        ("L", "a recording can't be changed: it has happened"),
+        ("R", "this is a recording already"),
+    ] {
+        let mut app = app_on(lab_states::recorded());
+        assert_eq!(typed(&mut app, keys), [], "{keys}");
+        assert_eq!(app.notice(), Some(why), "{keys}");
+    }
+    assert_eq!(typed(&mut app_on(lab_states::running()), "R"), [Effect::Send(Request::ToggleRecording)]);
 }
 
 #[test]
@@ -149,7 +272,7 @@ fn a_lab_that_does_not_train_takes_no_commands_but_can_be_left() {
 
 #[test]
 fn a_switch_that_the_lab_lacks_is_said_to_be_missing() {
-    let mut app = app_on(LabState { switches: Vec::new(), ..lab_states::running() });
+    let mut app = app_on(lab_states::edited(lab_states::running(), |view| view.settings = Arc::default()));
     assert_eq!(typed(&mut app, "m"), []);
     assert_eq!(app.notice(), Some("this lab has no such switch"));
 }
@@ -167,51 +290,28 @@ fn ways_to_leave_and_to_repaint() {
 #[test]
 fn help_opens_scrolls_and_closes_while_switches_go_on_working() {
     let mut app = app_on(lab_states::running());
+    let without = drawn(&mut app, 80, 24);
     typed(&mut app, "?");
-    drawn(&mut app, 80, 24);
-    assert_eq!(app.help(), Some(0));
+    let (help, layout) = draw(&mut app, 80, 24);
+    assert!(layout.layer_rows.0 > layout.layer_rows.1 && layout.layer_rows.1 > 0, "{:?}", layout.layer_rows);
+    assert_eq!(layout.targets, [], "what lies below takes no clicks");
     typed(&mut app, "jjk");
-    assert_eq!(app.help(), Some(1));
-    assert_eq!(app.blocks_scroll(), 0, "the help scrolls, not the blocks below it");
-    assert_eq!(typed(&mut app, "m"), [Effect::Send(Command::Next(Switch::Amp))]);
+    assert_ne!(drawn(&mut app, 80, 24), help);
+    typed(&mut app, "k");
+    assert_eq!(drawn(&mut app, 80, 24), help);
+    assert_eq!(typed(&mut app, "m"), [flip("amp")]);
     app.update(key(KeyCode::Esc, KeyModifiers::NONE));
-    assert_eq!(app.help(), None);
+    assert_eq!(drawn(&mut app, 80, 24), without, "and what lies below was not scrolled");
 }
 
 #[test]
-fn blocks_scroll_by_rows_and_pages_within_their_ends() {
+fn findings_open_and_close_with_one_key() {
     let mut app = app_on(lab_states::running());
-    drawn(&mut app, 80, 14);
-    typed(&mut app, "jj");
-    drawn(&mut app, 80, 14);
-    let two = app.blocks_scroll();
-    assert_eq!(two, 2);
-    typed(&mut app, &"k".repeat(9));
-    assert_eq!(app.blocks_scroll(), 0);
-    for _ in 0..50 {
-        app.update(key(KeyCode::Tab, KeyModifiers::NONE));
-    }
-    let last = app.blocks_scroll();
-    assert!(last > two);
-    app.update(key(KeyCode::BackTab, KeyModifiers::SHIFT));
-    assert!(app.blocks_scroll() < last);
-    // All rows fit now: nothing is left to scroll.
-    drawn(&mut app, 200, 100);
-    assert_eq!(app.blocks_scroll(), 0);
-}
-
-#[test]
-fn the_chart_zooms_and_then_stays_where_a_person_put_it() {
-    let mut app = app_on(lab_states::running());
-    drawn(&mut app, 120, 40);
-    let level = app.chart_level();
-    assert!(level > 0, "a page shows several steps");
-    typed(&mut app, "[[");
-    assert_eq!(app.chart_level(), level + 2);
-    typed(&mut app, "+");
-    app.update(Message::Lab(Arc::new(lab_states::paused())));
-    drawn(&mut app, 120, 40);
-    assert_eq!(app.chart_level(), level + 1);
+    let without = drawn(&mut app, 80, 24);
+    typed(&mut app, "w");
+    assert!(draw(&mut app, 80, 24).1.layer_rows.0 > 0);
+    typed(&mut app, "w");
+    assert_eq!(drawn(&mut app, 80, 24), without);
 }
 
 #[test]
@@ -244,37 +344,42 @@ fn themes_go_round() {
 #[test]
 fn a_click_does_what_stands_there() {
     let mut app = app_on(lab_states::running());
-    let buf = drawn(&mut app, 120, 40);
+    let (buf, layout) = draw(&mut app, 120, 40);
     let row = (0..40)
         .find(|&y| (0..120).map(|x| buf[(x, y)].symbol().to_owned()).collect::<String>().contains(" c checkpoint"))
         .unwrap();
-    let click = |column| {
+    let click = |column, row| {
         let kind = MouseEventKind::Down(MouseButton::Left);
         Message::Mouse(MouseEvent { kind, column, row, modifiers: KeyModifiers::NONE })
     };
-    assert_eq!(app.update(click(90)), [Effect::Send(Command::Next(Switch::Checkpointing))]);
-    assert_eq!(app.update(click(10)), [], "the chart is no switch");
-    let mut starting = app_on(with_run(RunState::Finished));
-    drawn(&mut starting, 120, 40);
-    assert_eq!(starting.update(click(90)), [], "a finished lab has nothing to flip");
+    assert_eq!(app.update(click(90, row)), [flip("ckpt")]);
+    let areas = || layout.targets.iter().map(|(area, _)| area).chain(layout.charts.iter().map(|(area, _)| area));
+    let nothing = buf.area.positions().find(|&position| !areas().any(|area| area.contains(position))).unwrap();
+    assert_eq!(app.update(click(nothing.x, nothing.y)), [], "nothing stands there");
+    let mut finished = app_on(with_run(RunState::Finished));
+    drawn(&mut finished, 120, 40);
+    assert_eq!(finished.update(click(90, row)), [], "a finished lab has nothing to flip");
 }
 
 #[test]
-fn while_steps_are_fast_the_fullest_moment_is_shown() {
+fn a_click_into_a_chart_goes_to_that_moment() {
     let mut app = app_on(lab_states::running());
-    let at = |app: &mut App, millis: u64, run: RunState, step: u64| {
-        app.update(Message::Clock(Duration::from_millis(millis)));
-        app.update(Message::Lab(Arc::new(lab_states::state_of(lab_states::in_forward(step), run))));
+    let (_, layout) = draw(&mut app, 120, 40);
+    let click = |column, row| {
+        let kind = MouseEventKind::Down(MouseButton::Left);
+        Message::Mouse(MouseEvent { kind, column, row, modifiers: KeyModifiers::NONE })
     };
-    let allocated = |state: &LabState| state.view.ledger.allocated();
-    at(&mut app, 100, RunState::Running, 5);
-    let first = allocated(app.shown());
-    at(&mut app, 200, RunState::Running, 21);
-    assert_eq!(allocated(app.shown()), first, "the interval is not over");
-    at(&mut app, 500, RunState::Running, 21);
-    assert!(allocated(app.latest()) < allocated(app.shown()), "the fullest picture of the interval");
-    at(&mut app, 550, RunState::Paused, 21);
-    assert_eq!(allocated(app.shown()), allocated(app.latest()), "a paused lab is shown as it is");
+    for (area, chart) in &layout.charts {
+        assert!(!area.is_empty(), "{chart:?}");
+        let moment = |app: &mut App, column: u16| match &*app.update(click(area.x + column, area.y)) {
+            [Effect::Send(Request::Move(Move::To(position)))] => *position,
+            other => panic!("{chart:?}: {other:?}"),
+        };
+        let (first, later) = (moment(&mut app, 0), moment(&mut app, area.width / 3));
+        assert!(first > 0 && first < later, "{chart:?}: {first} and {later}");
+        assert!(later <= app.latest().extent.end);
+    }
+    assert_eq!(layout.charts.len(), 2);
 }
 
 #[test]
@@ -307,5 +412,5 @@ fn the_readme_has_the_key_table() {
     if std::env::var_os("VRAMLAB_UPDATE").is_some() {
         std::fs::write(path, &wanted).unwrap();
     }
-    assert_eq!(std::fs::read_to_string(path).unwrap(), wanted);
+    assert!(std::fs::read_to_string(path).unwrap() == wanted, "the key table is another; see above how it is written");
 }

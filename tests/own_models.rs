@@ -6,10 +6,9 @@ mod training;
 
 use std::collections::HashMap;
 
-use vramlab::allocator::Settings;
 use vramlab::device::sim::CardCatalog;
 use vramlab::model::EventKind;
-use vramlab::session::{DeviceChoice, LabSpec, MemoryLimit, Speed};
+use vramlab::session::{DeviceChoice, LabSpec, MemoryLimit};
 use vramlab::train::{Config, DataPath, Libraries, TrainError, Workload};
 use vramlab::units::Bytes;
 use vramlab::workload::{Catalog, CatalogError, Data, Sizes};
@@ -235,18 +234,9 @@ fn train_on_a_small_card(catalog: &Catalog, name: &str) -> Result<(), String> {
     let card = CardCatalog::with_user_cards(None).card("t4").unwrap();
     let spec = LabSpec {
         config: Config { data: DataPath::Streamed, ..Config::new(workload.batch.get()) },
-        data: workload.data.data(),
-        workload,
-        sizes: Sizes::default(),
-        seed: 1,
         device: DeviceChoice::Sim(Box::new(card)),
-        speed: Speed::Max,
-        settings: Settings::default(),
-        alloc_conf: "".into(),
         limit: Some(MemoryLimit::Bytes(Bytes::mib(40))),
-        steps: None,
-        inference: None,
-        kernels: None,
+        ..LabSpec::new(workload)
     };
     let mut trainer = spec.build(Box::new(spec.pace())).map_err(|error| error.to_string())?;
     match trainer.step() {

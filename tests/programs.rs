@@ -9,16 +9,15 @@ use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 use std::path::Path;
 use std::rc::Rc;
-use std::time::Duration;
 
 use serde_json::Value;
-use vramlab::allocator::{DeviceMemory, HostMemorySource, OutOfDeviceMemory, SegmentSource, Settings};
+use vramlab::allocator::{DeviceMemory, OutOfDeviceMemory, SegmentSource, Settings};
 use vramlab::device::sim::SimDevice;
-use vramlab::device::{Device, DeviceError, DeviceEvent, DeviceInfo, HostBuffer, Kernel, PinnedMemory};
+use vramlab::device::{Device, Wrapper};
 use vramlab::model::{Event, EventKind};
 use vramlab::snapshot::{Action, Snapshot};
 use vramlab::train::{Amp, Config, DataPath, Libraries, LoopStyle, Trainer, TrainerOptions, Workload};
-use vramlab::units::{Address, Bytes, StreamId};
+use vramlab::units::{Address, Bytes};
 use vramlab::workload::{Data, Extent, LanguageSizes, Repeats, bert};
 
 /// A simulated H200 whose driver puts segments where that of the recorded program did: there it also placed code and
@@ -69,70 +68,18 @@ impl SegmentSource for RecordedDriver {
     }
 }
 
-impl Device for Recorded {
-    fn info(&self) -> &DeviceInfo {
-        self.device.info()
+impl Wrapper for Recorded {
+    fn wrapped(&self) -> &dyn Device {
+        &self.device
+    }
+
+    fn wrapped_mut(&mut self) -> &mut dyn Device {
+        &mut self.device
     }
 
     fn segments(&mut self) -> Box<dyn SegmentSource> {
         let addresses = std::mem::take(&mut self.addresses).into_iter();
         Box::new(RecordedDriver { driver: self.device.segments(), addresses, simulated: HashMap::new() })
-    }
-
-    fn pinned_memory(&self) -> PinnedMemory {
-        self.device.pinned_memory()
-    }
-
-    fn pinned_source(&mut self) -> Box<dyn HostMemorySource> {
-        self.device.pinned_source()
-    }
-
-    fn launch(&mut self, kernel: &Kernel<'_>, stream: StreamId) -> Result<(), DeviceError> {
-        self.device.launch(kernel, stream)
-    }
-
-    fn copy_pageable(&mut self, from: &[u8], to: Address, stream: StreamId) -> Result<(), DeviceError> {
-        self.device.copy_pageable(from, to, stream)
-    }
-
-    fn copy_pinned(&mut self, from: HostBuffer, to: Address, stream: StreamId) -> Result<(), DeviceError> {
-        self.device.copy_pinned(from, to, stream)
-    }
-
-    fn copy_to_pinned(&mut self, from: Address, to: HostBuffer, stream: StreamId) -> Result<(), DeviceError> {
-        self.device.copy_to_pinned(from, to, stream)
-    }
-
-    fn read(&mut self, from: Address, to: &mut [u8], stream: StreamId) -> Result<(), DeviceError> {
-        self.device.read(from, to, stream)
-    }
-
-    fn record_event(&mut self, stream: StreamId) -> DeviceEvent {
-        self.device.record_event(stream)
-    }
-
-    fn query_event(&mut self, event: DeviceEvent) -> bool {
-        self.device.query_event(event)
-    }
-
-    fn wait_event(&mut self, stream: StreamId, event: DeviceEvent) {
-        self.device.wait_event(stream, event);
-    }
-
-    fn synchronize(&mut self) {
-        self.device.synchronize();
-    }
-
-    fn copy_stream(&self) -> StreamId {
-        self.device.copy_stream()
-    }
-
-    fn take_copy_time(&mut self) -> Duration {
-        self.device.take_copy_time()
-    }
-
-    fn now(&self) -> Duration {
-        self.device.now()
     }
 }
 

@@ -2,14 +2,18 @@
 //! terminal comes back as it was.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::fs::File;
 use std::io::{Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use portable_pty::{Child, CommandBuilder, ExitStatus, MasterPty, PtyPair, PtySize, SlavePty, native_pty_system};
 use rustix::process::{Pid, Signal, kill_process};
+use vramlab::model::Lab;
+use vramlab::recording::{Next, Reader};
 use vt100::{MouseProtocolMode, Parser};
 
 /// Long enough for a busy machine; nothing waits longer than it must.
@@ -242,11 +246,13 @@ fn in_a_small_address_space_larger_batches_are_refused_and_training_goes_on() {
             let text = screen.contents();
             text.contains(&taken) || text.contains("OUT OF MEMORY")
         });
-        sleep(Duration::from_millis(50));
+        // A step goes through with it meanwhile, or does not.
+        sleep(Duration::from_millis(900));
     }
+    // The batch of the last whole step is asked for again, and an eighth of that.
     lab.press("bbb ");
     lab.wait_for_text("RUNNING");
-    lab.wait_for_text(&format!("B{} ", batch / 8));
+    lab.wait_for_text(&format!("B{} ", batch / 16));
     lab.press("q");
     assert_eq!(lab.wait_for_end(PATIENCE).exit_code(), 0);
     lab.assert_restored();
@@ -345,7 +351,7 @@ fn what_is_pasted_into_a_line_is_written_there() {
     let mut lab = Session::lab(&[]);
     lab.wait_for_training();
     lab.press("L");
-    lab.wait_for_text("memory limit");
+    lab.wait_for_text("Enter: from the next step on");
     lab.press("\x1b[200~5\x1b[A12MiB\r\x1b[201~");
     // Control characters of the paste are left out, and it ends nothing.
     lab.wait_for_text("5[A12MiB");
@@ -369,7 +375,7 @@ fn a_text_that_becomes_shorter_is_told_and_the_terminal_comes_back() {
     let mut lab = Session::start(command, 100, 30);
     lab.wait_for_training();
     std::fs::File::options().write(true).open(&text).unwrap().set_len(0).unwrap();
-    lab.wait_for_text("has become shorter");
+    lab.wait_for_text("shorter; check the file given");
     lab.wait_for_text("STEP FAILED");
     lab.press("q");
     assert_eq!(lab.wait_for_end(END).exit_code(), 0);
@@ -549,4 +555,120 @@ fn the_harness_sees_a_careless_program() {
     careless.wait_for_text("ready");
     careless.wait_for_end(PATIENCE);
     assert!(catch_unwind(AssertUnwindSafe(|| careless.assert_restored())).is_err());
+}
+
+/// The lab on `arguments`.
+fn vramlab(arguments: &[&str]) -> CommandBuilder {
+    let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_vramlab"));
+    command.args(arguments);
+    in_environment(command, &[])
+}
+
+/// The step that the header tells of a lab that runs.
+fn step_told(text: &str) -> Option<u64> {
+    let header = text.lines().find(|line| line.contains("RUNNING"))?;
+    header.split_once("step")?.1.split_whitespace().next()?.parse().ok()
+}
+
+/// Steps that a recording has whole, read as far as it goes.
+fn steps_recorded(path: &Path) -> u64 {
+    let mut reader = Reader::new(File::open(path).unwrap());
+    let mut lab = Lab::new();
+    while let Next::Frame(frame) = reader.next().unwrap() {
+        frame.unpack().unwrap().events().for_each(|event| lab.apply(&event.unwrap()));
+    }
+    assert_eq!(lab.malformed(), 0);
+    lab.finished()
+}
+
+#[test]
+fn what_a_killed_lab_recorded_can_be_read_up_to_shortly_before_and_opened() {
+    /// What happened longer ago than this is in the file.
+    const LOST: Duration = Duration::from_millis(250);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.vram");
+    let name = path.to_str().unwrap();
+    let mut lab = Session::start(vramlab(&["gpt-mini", "--device", "cpu", "--record", name]), 100, 30);
+    lab.wait_for_training();
+    sleep(Duration::from_secs(2));
+    let told = step_told(&lab.text()).unwrap();
+    sleep(LOST);
+    lab.signal(Signal::KILL);
+    lab.wait_for_end(END);
+    let recorded = steps_recorded(&path);
+    assert!(told > 5 && recorded >= told, "{recorded} steps are recorded, {told} were shown {LOST:?} before the end");
+
+    let mut opened = Session::start(vramlab(&["open", name]), 100, 30);
+    opened.wait_for_text("gpt-mini");
+    opened.wait_for("the last step", |screen| screen.contents().contains(&format!(" {recorded} ")));
+    opened.press("m");
+    opened.wait_for_text("a recording can't be changed");
+    opened.press("q");
+    assert_eq!(opened.wait_for_end(END).exit_code(), 0);
+    opened.assert_restored();
+    assert_eq!(steps_recorded(&path), recorded, "opening it changes nothing");
+}
+
+#[test]
+fn what_is_no_recording_is_told_without_a_screen() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("notes.txt");
+    std::fs::write(&path, "dear diary, today I measured reserved memory\n".repeat(100)).unwrap();
+    let missing = folder.path().join("missing.vram");
+    for path in [&path, &missing] {
+        let mut session = Session::start(vramlab(&["open", path.to_str().unwrap()]), 200, 30);
+        assert_eq!(session.wait_for_end(PATIENCE).exit_code(), 1);
+        session.wait_for_text("because: ");
+        session.assert_restored();
+        let text = session.text();
+        let said: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
+        let [what, why] = &*said else { panic!("what, and why: {text}") };
+        assert!(what.starts_with("error: ") && what.contains(path.file_name().unwrap().to_str().unwrap()), "{text}");
+        assert!(why.trim_start().starts_with("because: ") && !why.contains("dear diary"), "{text}");
+        let raw = session.raw.lock().unwrap();
+        assert!(!String::from_utf8_lossy(&raw).contains("\x1b[?1049h"), "no screen is opened for a sentence");
+    }
+}
+
+#[test]
+fn a_recording_never_takes_the_place_of_a_file_that_is_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("mine.vram");
+    std::fs::write(&path, "precious").unwrap();
+    let arguments = ["mlp-mini", "--device", "cpu", "--record", path.to_str().unwrap()];
+    let mut session = Session::start(vramlab(&arguments), 200, 30);
+    assert_eq!(session.wait_for_end(PATIENCE).exit_code(), 2);
+    session.wait_for_text("is there already");
+    session.assert_restored();
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
+}
+
+/// How often the threads of a process have gone to sleep.
+fn rests(pid: Pid) -> u64 {
+    let threads = std::fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).unwrap();
+    let of = |thread: std::io::Result<std::fs::DirEntry>| {
+        let status = std::fs::read_to_string(thread.unwrap().path().join("status")).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        line.map_or(0, |count| count.trim().parse::<u64>().unwrap())
+    };
+    threads.map(of).sum()
+}
+
+#[test]
+fn a_paused_lab_that_records_rests() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.vram");
+    let arguments = ["mlp-mini", "--device", "cpu", "--record", path.to_str().unwrap()];
+    let mut lab = Session::start(vramlab(&arguments), 100, 30);
+    lab.wait_for_training();
+    lab.press(" ");
+    lab.wait_for_text("PAUSED");
+    sleep(Duration::from_millis(500));
+    let before = rests(pid(&*lab.child));
+    sleep(Duration::from_secs(1));
+    let woken = rests(pid(&*lab.child)) - before;
+    assert!(woken < 150, "something woke up {woken} times within a second, with nothing to do");
+    lab.press("q");
+    assert_eq!(lab.wait_for_end(END).exit_code(), 0);
+    lab.assert_restored();
 }

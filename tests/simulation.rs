@@ -6,8 +6,9 @@ mod training;
 
 use vramlab::allocator::Settings;
 use vramlab::device::sim::{CardCatalog, SimDevice};
-use vramlab::model::{Event, EventKind, Lab};
+use vramlab::model::{Event, EventKind, Evidence, Lab, Why};
 use vramlab::train::{Config, DataPath, OptimizerForm, TrainError, Trainer, TrainerOptions};
+use vramlab::units::Bytes;
 
 /// Milliseconds of a step when the first ones are over.
 fn step_ms(trainer: &mut Trainer) -> f64 {
@@ -103,8 +104,16 @@ fn gpt2_at_batch_16_runs_out_of_memory_on_a_t4_which_is_explained_and_survived()
     let mut lab = Lab::new();
     events.borrow().iter().for_each(|event| lab.apply(event));
     assert_eq!(lab.malformed(), 0);
-    let findings = lab.view().findings;
-    assert!(findings.iter().any(|finding| !finding.remedy.is_empty()), "{findings:?}");
+    let view = lab.view();
+    let first = &view.findings[0];
+    assert!(matches!(first.evidence, Evidence::OutOfMemory { .. }) && !first.remedies.is_empty(), "{first:?}");
+    let autopsy = view.autopsy.unwrap();
+    // What the driver had left is too little for the segment; nobody set a limit.
+    assert!(autopsy.request.device_free < autopsy.request.segment && autopsy.limit.is_none());
+    assert_eq!(autopsy.short, autopsy.request.segment - autopsy.request.device_free);
+    assert!(!autopsy.request.attempts.is_empty() && !autopsy.owners.is_empty());
+    let free: Bytes = autopsy.unusable.iter().filter(|part| part.why != Why::Pending).map(|part| part.bytes).sum();
+    assert_eq!(free, autopsy.ledger.free());
     trainer.configure(training::variant("ckpt", 2)).unwrap();
     let report = trainer.step().unwrap();
     assert_eq!(report.loss, None);

@@ -10,9 +10,9 @@ use std::rc::Rc;
 use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::device::sim::SimDevice;
 use vramlab::model::{Event, EventKind};
-use vramlab::session;
+use vramlab::session::{Choice, Switch};
 use vramlab::train::{
-    Amp, Config, DataPath, Libraries, Observer, Offload, OptimizerForm, OptimizerKind, Request, Retain, SafePoint,
+    Amp, Answer, Config, DataPath, Libraries, Observer, Offload, OptimizerForm, OptimizerKind, Retain, SafePoint,
     TrainError, Trainer, TrainerOptions,
 };
 use vramlab::units::Bytes;
@@ -30,11 +30,11 @@ impl Dice {
 
 /// Another value of any switch in the lab's table, or another batch.
 fn flipped(config: Config, dice: &mut Dice) -> Config {
-    let levers: Vec<session::Lever> = session::levers().collect();
-    let Some(lever) = levers.get(dice.roll(levers.len() + 1)) else {
+    let levers: Vec<Switch> = Switch::levers().collect();
+    let Some(switch) = levers.get(dice.roll(levers.len() + 1)) else {
         return Config { batch: [4, 8, 5][dice.roll(3)], ..config };
     };
-    session::with(&config, lever.switch, session::Choice(dice.roll(lever.values.len())))
+    switch.with(&config, Choice(dice.roll(switch.values().len())))
 }
 
 fn allocated(trainer: &Trainer) -> u64 {
@@ -231,7 +231,7 @@ fn out_of_memory_is_survived_wherever_it_strikes() {
         trainer.empty_cache();
     }
     assert!(struck > 5, "{struck}");
-    assert!(events.borrow().iter().any(|e| matches!(e.kind, EventKind::Oom { .. })));
+    assert!(events.borrow().iter().any(|e| matches!(e.kind, EventKind::Oom(_))));
     trainer.set_limit(None);
     let losses: Vec<f32> = (0..4).map(|_| trainer.step().unwrap().loss.unwrap()).collect();
     assert!(losses.iter().all(|l| l.is_finite()), "{losses:?}");
@@ -246,14 +246,14 @@ struct Impatient {
 impl Observer for Impatient {
     fn event(&mut self, _: Event) {}
 
-    fn safe_point(&mut self, _: SafePoint) -> Request {
+    fn safe_point(&mut self, _: SafePoint) -> Answer {
         let left = self.left.get();
         if left % 7 == 3 && !std::mem::replace(&mut self.asked, true) {
-            return Request::EmptyCache;
+            return Answer::EmptyCache;
         }
         self.asked = false;
         self.left.set(left.saturating_sub(1));
-        if left == 1 { Request::Stop } else { Request::Continue }
+        if left == 1 { Answer::Stop } else { Answer::Continue }
     }
 }
 

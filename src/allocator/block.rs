@@ -5,7 +5,7 @@ use std::ops::{Index, IndexMut};
 
 use serde::{Deserialize, Serialize};
 
-use crate::allocator::expandable::RangeId;
+use crate::allocator::range::RangeId;
 use crate::units::{Address, Bytes, StreamId};
 
 /// The pool that serves a request: small for rounded sizes up to 1 MiB, else large.

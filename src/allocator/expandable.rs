@@ -1,53 +1,15 @@
 //! Expandable segments: ranges of address space whose pages are mapped from the low end as they are needed.
 
 use crate::allocator::block::{Block, BlockId};
-use crate::allocator::caching::{CachingAllocator, Request};
+use crate::allocator::caching::CachingAllocator;
 use crate::allocator::pool::{Candidate, FreeKey, Pool};
+use crate::allocator::range::Range;
+use crate::allocator::request::Request;
 use crate::allocator::rounding;
+use crate::allocator::source::SegmentSource;
 use crate::allocator::statistics::amount;
-use crate::allocator::{SegmentSource, TraceEvent, TraceSink};
+use crate::allocator::trace::{TraceEvent, TraceSink};
 use crate::units::{Address, Bytes};
-
-/// Names a range for as long as it exists.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct RangeId(u32);
-
-/// A reserved range of address space.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Range {
-    pub base: Address,
-    pub size: Bytes,
-    /// Mapping unit, fixed when the range was reserved.
-    pub page: Bytes,
-}
-
-/// All ranges, by name.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Ranges {
-    slots: Vec<Range>,
-    vacant: Vec<RangeId>,
-}
-
-impl Ranges {
-    #[expect(clippy::expect_used, reason = "a range spans more than the device's memory: there are never billions")]
-    fn insert(&mut self, range: Range) -> RangeId {
-        if let Some(id) = self.vacant.pop() {
-            self.slots[id.0 as usize] = range;
-            return id;
-        }
-        let id = RangeId(u32::try_from(self.slots.len()).expect("fewer than four billion ranges"));
-        self.slots.push(range);
-        id
-    }
-
-    pub fn get(&self, id: RangeId) -> Range {
-        self.slots[id.0 as usize]
-    }
-
-    fn remove(&mut self, id: RangeId) {
-        self.vacant.push(id);
-    }
-}
 
 impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
     /// Among free expandable blocks from `first` on prefers one that could grow less: a hole between blocks rather

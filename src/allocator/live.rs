@@ -110,8 +110,7 @@ impl LiveBlocks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::allocator::PoolKind;
-    use crate::allocator::block::{Block, Blocks};
+    use crate::allocator::block::{Block, Blocks, PoolKind};
     use crate::units::{Bytes, StreamId};
 
     #[test]

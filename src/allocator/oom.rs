@@ -2,8 +2,11 @@
 
 use std::fmt;
 
-use crate::allocator::caching::{CachingAllocator, Request};
-use crate::allocator::{SegmentSource, TraceEvent, TraceSink};
+use crate::allocator::attempt::Attempt;
+use crate::allocator::caching::CachingAllocator;
+use crate::allocator::request::Request;
+use crate::allocator::source::SegmentSource;
+use crate::allocator::trace::{TraceEvent, TraceSink};
 use crate::units::{Bytes, GIB, KIB, MIB, StreamId};
 
 /// A request that failed after everything cached was given back. Displays as PyTorch's message, in our words.
@@ -27,6 +30,8 @@ pub struct OutOfMemory {
     pub allocated: Bytes,
     /// Bytes held from the driver.
     pub reserved: Bytes,
+    /// What was tried, in order.
+    pub attempts: Vec<Attempt>,
 }
 
 impl OutOfMemory {
@@ -82,7 +87,7 @@ impl fmt::Display for Figure {
 
 impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
     /// Records that `request` failed.
-    pub(super) fn out_of_memory(&mut self, request: &Request) -> OutOfMemory {
+    pub(super) fn out_of_memory(&mut self, request: &Request, attempts: Vec<Attempt>) -> OutOfMemory {
         let memory = self.source.memory();
         self.sink.trace(&TraceEvent::Oom {
             device_free: memory.free,
@@ -101,6 +106,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
             limit: self.limit,
             allocated: Bytes(allocated),
             reserved: self.reserved,
+            attempts,
         }
     }
 }

@@ -310,8 +310,7 @@ pub(super) enum Replaced {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::allocator::PoolKind;
-    use crate::allocator::block::Blocks;
+    use crate::allocator::block::{Blocks, PoolKind};
 
     #[test]
     fn entries_stay_in_order_through_many_insertions_and_removals() {

@@ -1,8 +1,12 @@
 //! Looking at the allocator without changing it: segments and blocks, statistics, and what a request would do.
 
-use crate::allocator::block::{Block, BlockId, Usage};
-use crate::allocator::caching::{CachingAllocator, Request};
-use crate::allocator::{EventToken, PoolKind, SegmentSource, Settings, Statistics, TraceSink};
+use crate::allocator::block::{Block, PoolKind, Usage};
+use crate::allocator::caching::CachingAllocator;
+use crate::allocator::request::Request;
+use crate::allocator::settings::Settings;
+use crate::allocator::source::{EventToken, SegmentSource};
+use crate::allocator::statistics::Statistics;
+use crate::allocator::trace::TraceSink;
 use crate::units::{Address, Bytes, StreamId};
 
 /// What a block is used for, under PyTorch's snapshot names.
@@ -180,11 +184,6 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
             }
         }
         segments
-    }
-
-    /// The blocks of a segment or range from its first one on.
-    pub(super) fn chain(&self, head: BlockId) -> impl Iterator<Item = &Block> {
-        std::iter::successors(Some(head), |&id| self.blocks[id].next).map(|id| &self.blocks[id])
     }
 }
 

@@ -1,10 +1,13 @@
 //! Giving memory back to the driver: garbage collection, oversize blocks, the whole cache.
 
-use crate::allocator::block::BlockId;
-use crate::allocator::caching::{CachingAllocator, Request};
+use crate::allocator::block::{BlockId, PoolKind};
+use crate::allocator::caching::CachingAllocator;
 use crate::allocator::pool::FreeKey;
+use crate::allocator::request::Request;
+use crate::allocator::settings::Settings;
+use crate::allocator::source::SegmentSource;
 use crate::allocator::statistics::amount;
-use crate::allocator::{PoolKind, SegmentSource, Settings, TraceEvent, TraceSink};
+use crate::allocator::trace::{TraceEvent, TraceSink};
 use crate::units::Bytes;
 
 impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {

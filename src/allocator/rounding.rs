@@ -1,6 +1,7 @@
 //! Sizes: what a request is rounded to, and the segment that is fetched for it.
 
-use crate::allocator::{PoolKind, RoundupTable, Settings};
+use crate::allocator::block::PoolKind;
+use crate::allocator::settings::{RoundupTable, Settings};
 use crate::units::{Bytes, MIB};
 
 /// Granularity of every block (kMinBlockSize).
@@ -52,8 +53,9 @@ pub const fn segment_size(rounded: Bytes, large_segment: Bytes) -> Bytes {
 }
 
 /// The pool that serves a rounded size.
+#[must_use]
 #[inline]
-pub(super) const fn pool_of(rounded: Bytes) -> PoolKind {
+pub const fn pool_of(rounded: Bytes) -> PoolKind {
     if rounded.0 <= SMALL_SIZE { PoolKind::Small } else { PoolKind::Large }
 }
 

@@ -3,7 +3,7 @@
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
-use crate::allocator::PoolKind;
+use crate::allocator::block::PoolKind;
 use crate::units::Bytes;
 
 /// One quantity over time.
@@ -35,11 +35,6 @@ impl Counter {
 
     fn reset_peak(&mut self) {
         self.peak = self.current;
-    }
-
-    fn reset_accumulated(&mut self) {
-        self.allocated = 0;
-        self.freed = 0;
     }
 }
 
@@ -193,16 +188,6 @@ impl Statistics {
         self.each_counter(Counter::reset_peak);
     }
 
-    /// Everything accumulated starts from zero (`torch.cuda.reset_accumulated_memory_stats`).
-    pub(super) fn reset_accumulated(&mut self) {
-        self.each_counter(Counter::reset_accumulated);
-        self.num_alloc_retries = 0;
-        self.num_ooms = 0;
-        self.num_sync_all_streams = 0;
-        self.num_device_alloc = 0;
-        self.num_device_free = 0;
-    }
-
     fn per_pool(&self) -> [(&'static str, &PoolCounters); 9] {
         [
             ("allocation", &self.allocation),
@@ -277,19 +262,15 @@ mod tests {
     }
 
     #[test]
-    fn resets_touch_what_pytorchs_do() {
+    fn a_reset_of_peaks_touches_what_pytorchs_does() {
         let mut statistics = Statistics::new(Bytes(0));
         statistics.active.increase(PoolKind::Small, 5);
         statistics.active.decrease(PoolKind::Small, 3);
         statistics.oversize_segments.increase(4);
         statistics.oversize_segments.decrease(4);
-        statistics.num_ooms = 2;
         statistics.reset_peak();
         assert_eq!(statistics.active.all, Counter { current: 2, peak: 2, allocated: 5, freed: 3 });
         assert_eq!(statistics.oversize_segments.peak, 0);
-        statistics.reset_accumulated();
-        assert_eq!(statistics.active.small_pool, Counter { current: 2, peak: 2, allocated: 0, freed: 0 });
-        assert_eq!((statistics.active.large_pool, statistics.num_ooms), (Counter::default(), 0));
     }
 
     #[test]

@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 
 use crate::allocator::caching::CachingAllocator;
-use crate::allocator::{Counter, PoolCounters, SegmentSource, Statistics, TraceSink};
+use crate::allocator::source::SegmentSource;
+use crate::allocator::statistics::{Counter, PoolCounters, Statistics};
+use crate::allocator::trace::TraceSink;
 
 /// Width of the box.
 const WIDTH: usize = 77;

@@ -10,8 +10,7 @@ use super::Status;
 use super::output::{stdout, warn};
 use super::spec::{cards, themes, workloads};
 use crate::device::cuda;
-use crate::session::{self, Setup};
-use crate::train::Config;
+use crate::session::Switch;
 use crate::tui::ColorTier;
 use crate::workload::{Entry, Group};
 
@@ -34,10 +33,6 @@ pub(super) fn run(args: &ListArgs) -> Result<Status> {
     let themes: Vec<_> = all_themes.names().filter(|name| all_themes.load(name, ColorTier::True).is_ok()).collect();
     let warnings = [catalog.warnings(), all_cards.warnings(), all_themes.warnings()].concat();
     let gpus = cuda::visible();
-    let switches = {
-        let setup = Setup::new(Config::new(1));
-        session::panel(&setup, &setup)
-    };
     if args.json {
         let workloads: Vec<_> = entries
             .iter()
@@ -55,7 +50,7 @@ pub(super) fn run(args: &ListArgs) -> Result<Status> {
             .collect();
         let value = json!({
             "workloads": workloads,
-            "switches": switches,
+            "switches": Switch::all().map(switch_of).collect::<Vec<_>>(),
             "devices": devices,
             "themes": themes,
             "warnings": warnings,
@@ -75,9 +70,9 @@ pub(super) fn run(args: &ListArgs) -> Result<Status> {
         writeln!(out)?;
     }
     writeln!(out, "switches (keys in the lab)")?;
-    for switch in &switches {
-        writeln!(out, "  {}  {:<14} {}", switch.key, switch.label, switch.values.join(" · "))?;
-        writeln!(out, "     {}", switch.teaches)?;
+    for switch in Switch::all() {
+        writeln!(out, "  {}  {:<14} {}", switch.key(), switch.label(), switch.values().join(" · "))?;
+        writeln!(out, "     {}", switch.teaches())?;
     }
     writeln!(out, "  e  empty_cache    now")?;
     writeln!(out, "     Gives cached segments back to the driver; allocated memory does not move.")?;
@@ -101,6 +96,14 @@ pub(super) fn run(args: &ListArgs) -> Result<Status> {
     out.flush()?;
     warnings.iter().for_each(warn);
     Ok(Status::DONE)
+}
+
+/// A switch: its key, its word on the command line, what it can be and what it is for.
+fn switch_of(switch: Switch) -> Value {
+    json!({
+        "switch": switch.word(), "key": switch.key(), "label": switch.label(), "group": switch.group(),
+        "values": switch.values(), "usual": switch.usual(), "teaches": switch.teaches(),
+    })
 }
 
 /// The sizes of a workload and the arguments that change them: `--batch 16 --layers 12`.

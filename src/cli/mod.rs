@@ -6,15 +6,19 @@ mod combinations;
 mod doctor;
 mod lab;
 mod list;
+mod open;
 mod output;
+mod record;
 pub mod replay;
 mod run;
+mod screen;
 mod selftest;
 mod spec;
 mod status;
 mod switches;
 mod times;
 mod usage;
+mod witness;
 
 use std::panic;
 
@@ -46,6 +50,8 @@ struct Arguments {
 enum Subcommands {
     /// Train without a screen and print figures.
     Run(Box<run::RunArgs>),
+    /// Play a recording in the lab's screens, also one that is being written.
+    Open(open::OpenArgs),
     /// Replay a PyTorch memory snapshot through the allocator and compare every decision.
     Replay(replay::ReplayArgs),
     /// List workloads, switches, devices and themes.
@@ -81,6 +87,7 @@ fn dispatch(arguments: Arguments) -> Result<Status> {
     match arguments.command {
         None => lab::run(arguments.lab),
         Some(Subcommands::Run(args)) => run::run(&args),
+        Some(Subcommands::Open(args)) => open::run(&args),
         Some(Subcommands::Replay(args)) => replay::run(args),
         Some(Subcommands::List(args)) => list::run(&args),
         Some(Subcommands::Doctor(args)) => doctor::run(&args),

@@ -1,19 +1,24 @@
 //! `vramlab run`: trains without a screen and prints figures.
 
 use std::io::{IsTerminal, Write};
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use color_eyre::eyre::{Result, WrapErr};
+use color_eyre::eyre::{Report, Result, WrapErr};
 use serde_json::{Map, Value, json};
 
-use super::Status;
 use super::output::stdout;
+use super::record;
 use super::spec::SpecArgs;
 use super::times::Times;
+use super::witness::{self, Witness};
+use super::{Status, Usage};
 use crate::device::KernelTimes;
-use crate::model::{Micros, Phase, StepReport};
+use crate::model::{Autopsy, Finding, Level, Micros, Phase, StepReport, View};
 use crate::session::LabSpec;
+use crate::source::Recorder;
 use crate::train::{Amp, Marks, OptimizerKind, Tf32, Trainer};
+use crate::tui;
 use crate::units::Bytes;
 
 /// Arguments of `vramlab run`.
@@ -33,6 +38,9 @@ pub(super) struct RunArgs {
     /// Print the time of every kernel in the later half of the steps. Each is waited for: steps take longer.
     #[arg(long, conflicts_with = "json")]
     kernels: bool,
+    /// Write a recording to this file, or to the standard output (`-`) in place of the table: `vramlab open` plays it.
+    #[arg(long, value_name = "FILE|-", conflicts_with = "kernels")]
+    record: Option<PathBuf>,
     /// Accepted for clarity: `run` never opens a screen.
     #[arg(long)]
     headless: bool,
@@ -44,24 +52,40 @@ pub(super) fn run(args: &RunArgs) -> Result<Status> {
     if args.kernels {
         return kernels(&mut spec, args.steps);
     }
-    if args.json {
-        let (trainer, steps) = train(&spec, Steps::new(args.steps, true), |_| {})?;
-        writeln!(stdout(), "{}", object(&spec, &trainer, &steps))?;
-        return Ok(Status::DONE);
+    let piped = args.record.as_deref() == Some(Path::new("-"));
+    if piped && args.json {
+        return Err(Usage("the recording and the JSON can't both go to the standard output".to_owned()).into());
     }
-    table(&spec, args.steps)
+    let recorder = args.record.as_deref().map(record::create).transpose()?;
+    if args.json {
+        let mut witness = Witness::new(&spec, recorder);
+        let outcome = train(&spec, Steps::new(args.steps, true), &mut witness, |_| {});
+        let (trainer, steps, error) = match outcome {
+            Ok((trainer, steps)) => (trainer, steps, None),
+            Err(ended) => match *ended {
+                Ended { trainer: Some(trainer), steps, report } => (trainer, steps, Some(report)),
+                Ended { trainer: None, report, .. } => return Err(report),
+            },
+        };
+        writeln!(stdout(), "{}", object(&spec, &trainer, &steps, &witness.finish()?))?;
+        return error.map_or(Ok(Status::DONE), Err);
+    }
+    let mut out: Box<dyn Write> = if piped { Box::new(std::io::stderr()) } else { Box::new(stdout()) };
+    table_to(&mut out, &spec, args.steps, recorder)
 }
 
 /// Trains and prints where the device's time went, and which kernels it chose.
 fn kernels(spec: &mut LabSpec, count: u64) -> Result<Status> {
     let times = spec.kernels.insert(KernelTimes::default()).clone();
     let (mut finished, warm) = (0, count / 2);
-    let (trainer, _) = train(spec, Steps::new(count, false), |_| {
+    let mut witness = Witness::new(spec, None);
+    let trained = train(spec, Steps::new(count, false), &mut witness, |_| {
         finished += 1;
         if finished == warm {
             times.clear();
         }
-    })?;
+    });
+    let (trainer, _) = trained.map_err(|ended| ended.report)?;
     let steps = (count - warm).max(1) as f64;
     let mut out = stdout();
     writeln!(out, "{:>9} {:>9} {:>12}  kernel", "ms a step", "launches", "rate")?;
@@ -129,11 +153,36 @@ impl Steps {
     }
 }
 
-/// Trains as many steps as `steps` wants; `each` sees every one.
-fn train(spec: &LabSpec, mut steps: Steps, mut each: impl FnMut(&StepReport)) -> Result<(Trainer, Steps)> {
-    let mut trainer = spec.build(Box::new(spec.pace()))?;
+/// A run that ended before its last step.
+struct Ended {
+    /// There where it was made.
+    trainer: Option<Trainer>,
+    steps: Steps,
+    report: Report,
+}
+
+/// Trains as many steps as `steps` wants, before a witness; `each` sees every one.
+fn train(
+    spec: &LabSpec,
+    mut steps: Steps,
+    witness: &mut Witness,
+    mut each: impl FnMut(&StepReport),
+) -> Result<(Trainer, Steps), Box<Ended>> {
+    let mut trainer = match spec.build(witness.observer()) {
+        Ok(trainer) => trainer,
+        Err(error) => return Err(Box::new(Ended { trainer: None, steps, report: error.into() })),
+    };
+    witness.built(spec, &trainer);
     for number in 0..steps.wanted {
-        let report = trainer.step().wrap_err_with(|| format!("training ended in step {number}"))?;
+        let report = match trainer.step() {
+            Ok(report) => report,
+            Err(error) => {
+                witness.failed(spec, &trainer, &error, number);
+                let report = Report::new(error).wrap_err(format!("training ended in step {number}"));
+                return Err(Box::new(Ended { trainer: Some(trainer), steps, report }));
+            }
+        };
+        witness.look(&trainer);
         each(&report);
         steps.push(&report);
     }
@@ -145,7 +194,7 @@ fn milliseconds(time: Micros) -> f64 {
 }
 
 /// One object with the reference's keys; sizes in bytes, times in milliseconds.
-fn object(spec: &LabSpec, trainer: &Trainer, steps: &Steps) -> Value {
+fn object(spec: &LabSpec, trainer: &Trainer, steps: &Steps, view: &View) -> Value {
     let marks = trainer.marks();
     let stats: Map<String, Value> =
         trainer.statistics().entries().into_iter().map(|(key, value)| (key, json!(value))).collect();
@@ -202,6 +251,10 @@ fn object(spec: &LabSpec, trainer: &Trainer, steps: &Steps) -> Value {
         "device": trainer.device_info().name,
         "simulated": trainer.device_info().simulated,
         "stats": stats,
+        "findings": view.findings.iter().map(finding).collect::<Vec<_>>(),
+        "effects": view.effects.iter().map(|effect| json!(**effect)).collect::<Vec<_>>(),
+        "readings": view.gpu.as_deref(),
+        "oom": view.autopsy.as_deref().map(|autopsy| autopsy_of(autopsy, view)),
     });
     if let (Some(plan), Some(row)) = (spec.inference, row.as_object_mut()) {
         // A forward pass has one boundary and no loss.
@@ -215,10 +268,36 @@ fn object(spec: &LabSpec, trainer: &Trainer, steps: &Steps) -> Value {
     row
 }
 
+/// A finding: its figures, its sentence, and what to give on the command line.
+fn finding(finding: &Finding) -> Value {
+    json!({
+        "level": finding.level,
+        "evidence": finding.evidence,
+        "sentence": finding.to_string(),
+        "remedies": finding.remedies,
+        "flags": finding.remedies.iter().map(witness::flag).collect::<Vec<_>>(),
+    })
+}
+
+/// An autopsy, and the same in words.
+fn autopsy_of(autopsy: &Autopsy, view: &View) -> Value {
+    let mut value = json!(autopsy);
+    if let Some(object) = value.as_object_mut() {
+        object.insert("name".into(), json!(view.names.get(autopsy.request.name)));
+        object.insert("words".into(), json!(tui::autopsy_lines(view, usize::MAX, witness::flag)));
+    }
+    value
+}
+
 /// Trains with progress on standard error, then prints a table.
 pub(super) fn table(spec: &LabSpec, count: u64) -> Result<Status> {
+    table_to(&mut stdout(), spec, count, None)
+}
+
+fn table_to(out: &mut dyn Write, spec: &LabSpec, count: u64, recorder: Option<Recorder>) -> Result<Status> {
+    let mut witness = Witness::new(spec, recorder);
     let progress = std::io::stderr().is_terminal();
-    let (trainer, steps) = train(spec, Steps::new(count, false), |report| {
+    let trained = train(spec, Steps::new(count, false), &mut witness, |report| {
         if progress {
             let loss = report.loss.map_or_else(|| "no loss".to_owned(), |loss| format!("loss {loss:.4}"));
             let (mut stderr, time) = (std::io::stderr(), milliseconds(report.total));
@@ -226,16 +305,34 @@ pub(super) fn table(spec: &LabSpec, count: u64) -> Result<Status> {
             let _ = write!(stderr, "\rstep {}/{count}  {loss}  {time:.1} ms\x1b[K", report.step + 1);
             let _ = stderr.flush();
         }
-    })?;
+    });
     if progress {
         let _ = writeln!(std::io::stderr());
     }
-    let mut out = stdout();
-    write_table(&mut out, spec, &trainer, &steps).wrap_err("the table can't be written")?;
+    let view = witness.finish()?;
+    let (trainer, steps) = match trained {
+        Ok(trained) => trained,
+        Err(ended) => {
+            for line in tui::autopsy_lines(&view, 100, witness::flag) {
+                writeln!(out, "{line}")?;
+            }
+            return Err(ended.report);
+        }
+    };
+    write_table(out, spec, &trainer, &steps).wrap_err("the table can't be written")?;
+    let findings: Vec<&Finding> = view.findings.iter().filter(|finding| finding.level >= Level::Warning).collect();
+    if !findings.is_empty() {
+        writeln!(out)?;
+    }
+    for finding in findings {
+        let flags: Vec<String> = finding.remedies.iter().map(witness::flag).collect();
+        let remedy = if flags.is_empty() { String::new() } else { format!(" Try {}.", flags.join(" or ")) };
+        writeln!(out, "  {finding}.{remedy}")?;
+    }
     Ok(Status::DONE)
 }
 
-fn write_table(out: &mut impl Write, spec: &LabSpec, trainer: &Trainer, steps: &Steps) -> std::io::Result<()> {
+fn write_table(out: &mut dyn Write, spec: &LabSpec, trainer: &Trainer, steps: &Steps) -> std::io::Result<()> {
     let stats = trainer.statistics();
     let info = trainer.device_info();
     let Marks { before_step, forward, backward, optimizer, zero_grad } = trainer.marks();

@@ -12,7 +12,7 @@ use crate::allocator::Settings;
 use crate::device::cuda;
 use crate::device::sim::{CardCatalog, CardError};
 use crate::given::Kind;
-use crate::session::{DeviceChoice, LabSpec, MemoryLimit, Speed};
+use crate::session::{DeviceChoice, LabSpec, Speed};
 use crate::tui;
 use crate::workload::{
     self, Architecture, Catalog, CatalogError, Data, DataKind, Entry, Extent, Generation, InferenceMode, InferencePlan,
@@ -110,13 +110,6 @@ pub struct SpecArgs {
     /// `generate` keeps keys and values in tensors made once, instead of ones that grow.
     #[arg(long, requires = "inference", help_heading = "Inference")]
     pub static_cache: bool,
-    /// The most that the allocator may reserve, such as 512MiB, 8GiB or 50%. On the processor it bounds all that the process
-    /// takes, with a margin.
-    #[arg(long, value_name = "BYTES|SHARE", help_heading = "Memory")]
-    pub limit: Option<MemoryLimit>,
-    /// Allocator settings in PyTorch's own syntax [default: PYTORCH_CUDA_ALLOC_CONF or PYTORCH_ALLOC_CONF].
-    #[arg(long, value_name = "CONF", help_heading = "Memory")]
-    pub alloc_conf: Option<String>,
 }
 
 /// Reads `max`, `1`, `0.5`.
@@ -180,12 +173,14 @@ impl SpecArgs {
         };
         // Sizes that make no model are a mistake on the command line: better told before the screen opens.
         entry.workload(sizes, data.clone(), self.seed).map_err(usage)?;
-        let mut config = self.switches.config(entry.batch).map_err(usage)?;
+        let environment = environment_settings().map_err(usage)?.unwrap_or_default();
+        let setup = self.switches.setup(entry.batch, &environment).map_err(usage)?;
+        let mut config = setup.config;
         config.data = data.path();
         config.hyper.adam_lr = entry.learning_rate.adam.unwrap_or(config.hyper.adam_lr);
         config.hyper.sgd_lr = entry.learning_rate.sgd.unwrap_or(config.hyper.sgd_lr);
         let inference = self.inference(&entry, sizes.or(entry.sizes))?;
-        let alloc_conf = self.alloc_conf()?;
+        let alloc_conf = setup.alloc_conf;
         Ok(LabSpec {
             inference,
             kernels: None,
@@ -198,8 +193,8 @@ impl SpecArgs {
             speed: self.speed.unwrap_or_default(),
             settings: Settings::parse(&alloc_conf)
                 .map_err(|error| usage(format!("the allocator settings \"{alloc_conf}\" are refused: {error}")))?,
-            alloc_conf: alloc_conf.into(),
-            limit: self.limit,
+            alloc_conf,
+            limit: setup.limit,
             steps,
         })
     }
@@ -246,13 +241,6 @@ impl SpecArgs {
             Some("synthetic") => Data::Streamed,
             Some("text") => Data::Text(Text::source()),
             _ => Data::Text(Text::open(Path::new(path))?),
-        })
-    }
-
-    fn alloc_conf(&self) -> Result<String> {
-        Ok(match &self.alloc_conf {
-            Some(text) => text.clone(),
-            None => environment_settings().map_err(usage)?.unwrap_or_default(),
         })
     }
 }

@@ -173,6 +173,7 @@ pub struct ResidualGradient {
 /// A unit of device work. 16-bit operands are read and written as such; arithmetic is in f32 (f64 where any
 /// float operand is f64).
 #[derive(Clone, Debug, PartialEq)]
+#[expect(missing_docs, reason = "fields of kernels are the operands their formula names")]
 pub enum Kernel<'a> {
     /// Every element of `dst` becomes `value`.
     Fill { dst: Operand, value: f64 },
@@ -180,7 +181,8 @@ pub enum Kernel<'a> {
     Arange { dst: Operand },
     /// `dst[i] = src[i]` in dst's type; lengths equal.
     Cast { src: Operand, dst: Operand },
-    /// [`Kernel::CopyStrided`] from one float type to another; of other types only to the same.
+    /// Copies a four-dimensional array between layouts, and from one of f32, f16 and bf16 to another; of every type to the
+    /// same. Strides in elements.
     CastStrided {
         src: Address,
         src_dtype: DType,
@@ -190,7 +192,7 @@ pub enum Kernel<'a> {
         src_strides: [usize; 4],
         dst_strides: [usize; 4],
     },
-    /// Copies a four-dimensional array between layouts; strides in elements.
+    /// [`Kernel::CastStrided`] within one type: nothing is rounded or computed.
     CopyStrided {
         src: Address,
         dst: Address,

@@ -5,6 +5,8 @@
 //! so every device has the same memory curve. Devices run in stream order: a kernel sees what kernels launched
 //! before it on its stream wrote.
 
+mod contract;
+mod error;
 mod host;
 mod kernel;
 mod mapping;
@@ -15,276 +17,25 @@ mod reach;
 mod sensors;
 mod shape;
 mod work;
+mod wrapper;
 
 pub mod cpu;
 pub mod cuda;
 pub mod selftest;
 pub mod sim;
 
-use std::time::Duration;
-
-use thiserror::Error;
-
-use crate::allocator::{HostMemorySource, SegmentSource};
-use crate::units::{Address, Bytes, StreamId};
-
+pub use contract::{CopyPath, Device, DeviceEvent, DeviceInfo, HostWork, Mark, MatrixPrecision, ProgramStart};
+pub use error::DeviceError;
 pub use host::{Charge, HostAccount, HostMemoryRefused, HostVec};
 pub use kernel::{
     AdamParameters, AttentionShape, DType, GradScaling, HeadView, Kernel, MatrixView, Operand, ParameterUpdate,
     ResidualGradient, UpdatePasses,
 };
 pub use mapping::Plain;
-pub use pinned::PinnedMemory;
+pub use pinned::{HostBuffer, PinnedMemory};
 pub use profile::{KernelTime, KernelTimes, Profiled};
 pub use reach::Span;
 pub use sensors::{SensorReader, Sensors};
 pub use shape::{ChannelShape, ConvShape, ImageLayout, PoolShape};
 pub use work::{OpClass, Work};
-
-/// What a device is, in the words that the header of the lab uses.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeviceInfo {
-    /// `cpu`, `cuda:0`, `sim:h200`.
-    pub id: String,
-    /// `AMD EPYC, 2 cores`, `NVIDIA H200`.
-    pub name: String,
-    /// Memory that segments can take in all.
-    pub memory: Bytes,
-    /// No arithmetic happens and times are estimates.
-    pub simulated: bool,
-}
-
-/// A device refused. Out of memory is not among these: it comes from the allocator.
-#[derive(Debug, Error)]
-pub enum DeviceError {
-    /// The device can't be used at all.
-    #[error("{device}: {reason}")]
-    Unavailable {
-        /// Which device.
-        device: String,
-        /// Why, and what to do.
-        reason: String,
-    },
-    /// Nothing works on the device any more: it fell off its bus, or a kernel broke its context.
-    #[error("{device} is gone: {reason}")]
-    Lost {
-        /// Which device.
-        device: String,
-        /// What the driver said.
-        reason: String,
-    },
-    /// There is no kernel for operands of these types.
-    #[error("{device} has no kernel for {reason}")]
-    Unsupported {
-        /// Which kernel.
-        operation: &'static str,
-        /// Which device.
-        device: String,
-        /// The kernel and its operands.
-        reason: String,
-    },
-    /// A kernel needs more host memory than may be taken. It did not run, or not to its end.
-    #[error("{operation} on {device} needs host memory: {refused}; take a smaller batch")]
-    OutOfHostMemory {
-        /// Which kernel.
-        operation: &'static str,
-        /// Which device.
-        device: String,
-        /// What it asked for.
-        refused: HostMemoryRefused,
-    },
-    /// A kernel or copy failed.
-    #[error("{operation} failed on {device}: {reason}")]
-    Failed {
-        /// Which kernel or copy.
-        operation: &'static str,
-        /// Which device.
-        device: String,
-        /// What the device said.
-        reason: String,
-    },
-}
-
-/// A point in a stream's work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct DeviceEvent(pub u64);
-
-/// A moment of the compute stream: when it was reached is told later, relative to another.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Mark(pub u64);
-
-/// Page-locked host memory of one block, as the caching host allocator hands it out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HostBuffer {
-    /// Where it starts, in host memory.
-    pub address: Address,
-    /// How much of it is used.
-    pub bytes: Bytes,
-}
-
-/// Which f32 products may round their factors to TensorFloat-32, as `torch.backends` says it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct MatrixPrecision {
-    /// Matrix products.
-    pub products_in_tf32: bool,
-    /// Convolutions.
-    pub convolutions_in_tf32: bool,
-}
-
-/// What PyTorch's Python code does beside launching kernels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HostWork {
-    /// Wraps a segment whose saved tensors are dropped, and runs it again.
-    Checkpoint,
-    /// Collects what an optimizer updates.
-    OptimizerStep,
-}
-
-/// Which way a copy between host and device goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CopyPath {
-    /// Device to host, else host to device.
-    pub to_host: bool,
-    /// The host's memory is page-locked.
-    pub pinned: bool,
-}
-
-/// What a PyTorch program does at its start that decides where the driver places later segments.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProgramStart {
-    /// A parameter of this size has been moved to the device; the host's copy went.
-    ParameterMoved(Bytes),
-    /// The first kernels run.
-    FirstKernels,
-}
-
-/// Where tensors live and kernels run.
-pub trait Device {
-    /// What it is.
-    fn info(&self) -> &DeviceInfo;
-
-    /// Its memory, as the allocator asks for it. Called once, when the allocator is built.
-    fn segments(&mut self) -> Box<dyn SegmentSource>;
-
-    /// Its page-locked host memory: a handle for the loader's thread, to fill what the host allocator handed out. It knows
-    /// the account of all host memory.
-    fn pinned_memory(&self) -> PinnedMemory;
-
-    /// Its page-locked host memory, as the caching host allocator asks for it.
-    fn pinned_source(&mut self) -> Box<dyn HostMemorySource>;
-
-    /// Where readings of its sensors arrive, where it has any.
-    fn sensors(&self) -> Option<Sensors> {
-        None
-    }
-
-    /// Whether anything works on it any more: asked when a request for memory has failed, which a device that is gone
-    /// refuses too.
-    ///
-    /// # Errors
-    /// [`DeviceError::Lost`].
-    fn check(&mut self) -> Result<(), DeviceError> {
-        Ok(())
-    }
-
-    /// Lets at most `limit` bytes be reserved; `None`: all that it has. The allocator keeps to that: a device whose memory
-    /// is the host's bounds what it takes beside.
-    fn set_limit(&mut self, limit: Option<Bytes>) {
-        let _ = limit;
-    }
-
-    /// Which products may be rounded from here on. Devices that always compute in f32 leave it.
-    fn set_matrix_precision(&mut self, precision: MatrixPrecision) {
-        let _ = precision;
-    }
-
-    /// Follows a program's start: where segments lie depends on it.
-    fn follow_start(&mut self, start: ProgramStart) {
-        let _ = start;
-    }
-
-    /// Takes the time of host code that this program has no need of. Only a device with a clock of its own has a use for
-    /// it.
-    fn spend_host(&mut self, work: HostWork) {
-        let _ = work;
-    }
-
-    /// Runs `kernel` on `stream`, after everything launched there before.
-    ///
-    /// # Errors
-    /// [`DeviceError::Failed`] names the kernel. Operands must be live blocks of this device.
-    fn launch(&mut self, kernel: &Kernel<'_>, stream: StreamId) -> Result<(), DeviceError>;
-
-    /// Copies pageable host memory to the device and waits: the bytes go through a staging buffer.
-    ///
-    /// # Errors
-    /// [`DeviceError::Failed`].
-    fn copy_pageable(&mut self, from: &[u8], to: Address, stream: StreamId) -> Result<(), DeviceError>;
-
-    /// Copies page-locked host memory to the device without waiting. `from` must stay as it is until an event
-    /// recorded on `stream` afterwards has completed.
-    ///
-    /// # Errors
-    /// [`DeviceError::Failed`].
-    fn copy_pinned(&mut self, from: HostBuffer, to: Address, stream: StreamId) -> Result<(), DeviceError>;
-
-    /// Takes the time of a copy of bytes that nobody made. Only a device without bytes has a use for it.
-    fn spend_copy(&mut self, path: CopyPath, bytes: Bytes, stream: StreamId) {
-        let _ = (path, bytes, stream);
-    }
-
-    /// Copies device memory to page-locked host memory, after everything launched on `stream`, without waiting. `to` must
-    /// not be looked at before an event recorded on `stream` afterwards has completed.
-    ///
-    /// # Errors
-    /// [`DeviceError::Failed`].
-    fn copy_to_pinned(&mut self, from: Address, to: HostBuffer, stream: StreamId) -> Result<(), DeviceError>;
-
-    /// Copies device memory to the host, after everything launched on `stream`, and waits.
-    ///
-    /// # Errors
-    /// [`DeviceError::Failed`].
-    fn read(&mut self, from: Address, to: &mut [u8], stream: StreamId) -> Result<(), DeviceError>;
-
-    /// Marks the present end of `stream`'s work.
-    fn record_event(&mut self, stream: StreamId) -> DeviceEvent;
-
-    /// True when everything before `event` is done.
-    fn query_event(&mut self, event: DeviceEvent) -> bool;
-
-    /// Makes later work of `stream` wait for `event`, without stopping the host where the device can.
-    fn wait_event(&mut self, stream: StreamId, event: DeviceEvent);
-
-    /// Which kernels were chosen where there was a choice, and what was left to slower ones: sentences for people.
-    fn notes(&self) -> Vec<String> {
-        Vec::new()
-    }
-
-    /// Waits for all work of all streams.
-    fn synchronize(&mut self);
-
-    /// The stream for copies that run beside the compute stream.
-    fn copy_stream(&self) -> StreamId;
-
-    /// Time copies on [`Device::copy_stream`] and pageable copies took since the last call.
-    fn take_copy_time(&mut self) -> Duration;
-
-    /// Time since the device was opened: wall time, or simulated time.
-    fn now(&self) -> Duration;
-
-    /// Marks the present end of the compute stream's work, without waiting. The last few dozen marks are kept.
-    fn mark(&mut self) -> Mark {
-        Mark(u64::try_from(self.now().as_nanos()).unwrap_or(u64::MAX))
-    }
-
-    /// Time of the device between two marks; waits until it has reached both.
-    fn between(&mut self, from: Mark, to: Mark) -> Duration {
-        Duration::from_nanos(to.0.saturating_sub(from.0))
-    }
-
-    /// The next kernel may use this block, and nothing else will until it has run: the workspace that PyTorch's libraries
-    /// would have asked the allocator for. A device whose kernels need none leaves it.
-    fn lend_workspace(&mut self, workspace: Operand) {
-        let _ = workspace;
-    }
-}
+pub use wrapper::Wrapper;

@@ -5,10 +5,19 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::error::DeviceError;
 use super::host::{Charge, HostAccount, HostMemoryRefused};
 use super::mapping::Mapping;
-use super::{DeviceError, HostBuffer};
 use crate::units::{Address, Bytes, KIB};
+
+/// Page-locked host memory of one block, as the caching host allocator hands it out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostBuffer {
+    /// Where it starts, in host memory.
+    pub address: Address,
+    /// How much of it is used.
+    pub bytes: Bytes,
+}
 
 /// Memory comes in pages of so many bytes: blocks may be far smaller.
 const PAGE: u64 = 4 * KIB;

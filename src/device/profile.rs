@@ -4,12 +4,11 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use super::{
-    CopyPath, Device, DeviceError, DeviceEvent, DeviceInfo, HostBuffer, HostWork, Kernel, Mark, MatrixPrecision,
-    Operand, PinnedMemory, ProgramStart, Sensors,
-};
-use crate::allocator::{HostMemorySource, SegmentSource};
-use crate::units::{Address, Bytes, StreamId};
+use super::contract::Device;
+use super::error::DeviceError;
+use super::kernel::Kernel;
+use super::wrapper::Wrapper;
+use crate::units::StreamId;
 
 /// Kernels of one kind and shape.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -96,7 +95,15 @@ impl Profiled {
     }
 }
 
-impl Device for Profiled {
+impl Wrapper for Profiled {
+    fn wrapped(&self) -> &dyn Device {
+        &*self.device
+    }
+
+    fn wrapped_mut(&mut self) -> &mut dyn Device {
+        &mut *self.device
+    }
+
     fn launch(&mut self, kernel: &Kernel<'_>, stream: StreamId) -> Result<(), DeviceError> {
         let begun = self.device.mark();
         self.device.launch(kernel, stream)?;
@@ -104,109 +111,5 @@ impl Device for Profiled {
         let time = self.device.between(begun, ended);
         self.times.add(kernel, time);
         Ok(())
-    }
-
-    fn info(&self) -> &DeviceInfo {
-        self.device.info()
-    }
-
-    fn segments(&mut self) -> Box<dyn SegmentSource> {
-        self.device.segments()
-    }
-
-    fn pinned_memory(&self) -> PinnedMemory {
-        self.device.pinned_memory()
-    }
-
-    fn pinned_source(&mut self) -> Box<dyn HostMemorySource> {
-        self.device.pinned_source()
-    }
-
-    fn sensors(&self) -> Option<Sensors> {
-        self.device.sensors()
-    }
-
-    fn check(&mut self) -> Result<(), DeviceError> {
-        self.device.check()
-    }
-
-    fn set_limit(&mut self, limit: Option<Bytes>) {
-        self.device.set_limit(limit);
-    }
-
-    fn set_matrix_precision(&mut self, precision: MatrixPrecision) {
-        self.device.set_matrix_precision(precision);
-    }
-
-    fn follow_start(&mut self, start: ProgramStart) {
-        self.device.follow_start(start);
-    }
-
-    fn spend_host(&mut self, work: HostWork) {
-        self.device.spend_host(work);
-    }
-
-    fn copy_pageable(&mut self, from: &[u8], to: Address, stream: StreamId) -> Result<(), DeviceError> {
-        self.device.copy_pageable(from, to, stream)
-    }
-
-    fn copy_pinned(&mut self, from: HostBuffer, to: Address, stream: StreamId) -> Result<(), DeviceError> {
-        self.device.copy_pinned(from, to, stream)
-    }
-
-    fn spend_copy(&mut self, path: CopyPath, bytes: Bytes, stream: StreamId) {
-        self.device.spend_copy(path, bytes, stream);
-    }
-
-    fn copy_to_pinned(&mut self, from: Address, to: HostBuffer, stream: StreamId) -> Result<(), DeviceError> {
-        self.device.copy_to_pinned(from, to, stream)
-    }
-
-    fn read(&mut self, from: Address, to: &mut [u8], stream: StreamId) -> Result<(), DeviceError> {
-        self.device.read(from, to, stream)
-    }
-
-    fn record_event(&mut self, stream: StreamId) -> DeviceEvent {
-        self.device.record_event(stream)
-    }
-
-    fn query_event(&mut self, event: DeviceEvent) -> bool {
-        self.device.query_event(event)
-    }
-
-    fn wait_event(&mut self, stream: StreamId, event: DeviceEvent) {
-        self.device.wait_event(stream, event);
-    }
-
-    fn notes(&self) -> Vec<String> {
-        self.device.notes()
-    }
-
-    fn synchronize(&mut self) {
-        self.device.synchronize();
-    }
-
-    fn copy_stream(&self) -> StreamId {
-        self.device.copy_stream()
-    }
-
-    fn take_copy_time(&mut self) -> Duration {
-        self.device.take_copy_time()
-    }
-
-    fn now(&self) -> Duration {
-        self.device.now()
-    }
-
-    fn mark(&mut self) -> Mark {
-        self.device.mark()
-    }
-
-    fn between(&mut self, from: Mark, to: Mark) -> Duration {
-        self.device.between(from, to)
-    }
-
-    fn lend_workspace(&mut self, workspace: Operand) {
-        self.device.lend_workspace(workspace);
     }
 }

@@ -173,13 +173,9 @@ const fn count(n: usize) -> f64 {
     n as f64
 }
 
+#[expect(clippy::cast_precision_loss, reason = "8 at most")]
 const fn count_bytes(dtype: DType) -> f64 {
-    match dtype {
-        DType::F64 | DType::I64 => 8.0,
-        DType::F32 | DType::I32 => 4.0,
-        DType::F16 | DType::Bf16 => 2.0,
-        DType::U8 => 1.0,
-    }
+    dtype.size() as f64
 }
 
 const fn size(operand: &Operand) -> f64 {

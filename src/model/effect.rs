@@ -1,36 +1,152 @@
-//! What flipping a switch did, measured: medians of steps before and after.
+//! What flipping a switch did, measured: steps before and after, with their spread.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
-use super::steps::{StepPeaks, median, median_by, throughput};
-use super::{Effect, Measurement, Micros, StepReport};
+use serde::Serialize;
+
+use super::steps::{StepPeaks, throughput};
+use super::{Micros, StepReport};
 use crate::units::Bytes;
+
+/// A switch as it was and as it is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Flip {
+    /// Its word (`amp`).
+    pub switch: Arc<str>,
+    /// The value before.
+    pub from: Arc<str>,
+    /// The value since.
+    pub to: Arc<str>,
+}
+
+/// What flipped switches did: steps before and after, warm-up skipped. Switches flipped before the one flipped first was
+/// measured are one effect, measured together; a later flip ends a measurement with what it has. `empty_cache` is measured
+/// by the one step that follows it, which takes the segments again.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Effect {
+    /// What was flipped; empty for `empty_cache`.
+    pub flips: Vec<Flip>,
+    /// Steps finished when it was flipped.
+    pub step: u64,
+    /// Position in the event stream when it was flipped.
+    pub position: u64,
+    /// Steps measured after the flip so far, and how many are wanted.
+    pub measured: (usize, usize),
+    /// The measurement ended before it was whole: something else was flipped, or memory ran out.
+    pub cut_short: bool,
+    /// Before.
+    pub before: Option<Measurement>,
+    /// After; may still change while the measurement is under way.
+    pub after: Option<Measurement>,
+    /// Of `empty_cache`.
+    pub emptied: Option<Emptied>,
+}
+
+impl Effect {
+    /// Whether steps are still being measured.
+    #[must_use]
+    pub const fn is_under_way(&self) -> bool {
+        self.measured.0 < self.measured.1 && !self.cut_short
+    }
+}
+
+/// What `empty_cache` gave back, and what the next step paid for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Emptied {
+    /// Reserved before.
+    pub before: Bytes,
+    /// Bytes that went back to the driver.
+    pub released: Bytes,
+    /// Calls that gave them back (cudaFree, or runs of pages unmapped).
+    pub frees: u64,
+    /// Calls by which memory was taken from the driver again (cudaMalloc, or pages mapped), up to the end of the step that is
+    /// measured; absent until a step ended.
+    pub allocs: Option<u64>,
+}
+
+/// Figures over some steps.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Measurement {
+    /// Highest allocated within a step, bytes.
+    pub peak_allocated: Figure,
+    /// Highest reserved within a step, bytes.
+    pub peak_reserved: Figure,
+    /// Stranded when a step ended, bytes.
+    pub stranded: Figure,
+    /// Step time, microseconds.
+    pub step: Figure,
+    /// Tokens or samples a second.
+    pub throughput: Figure,
+    /// Loss; `None` where nothing was computed.
+    pub loss: Option<Figure>,
+}
+
+/// A figure of several steps: their median, and the quartiles around it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+pub struct Figure {
+    /// Half of the steps have less.
+    pub median: f64,
+    /// A quarter of the steps has less.
+    pub low: f64,
+    /// A quarter of the steps has more.
+    pub high: f64,
+}
+
+impl Figure {
+    fn of(values: impl Iterator<Item = f64>) -> Option<Self> {
+        let mut values: Vec<f64> = values.collect();
+        values.sort_unstable_by(f64::total_cmp);
+        let at = |share: usize| values.get((values.len() * share / 4).min(values.len().saturating_sub(1))).copied();
+        Some(Self { median: at(2)?, low: at(1)?, high: at(3)? })
+    }
+
+    /// The median as bytes.
+    #[must_use]
+    pub fn bytes(&self) -> Bytes {
+        Bytes(self.median as u64)
+    }
+
+    /// The median as a time.
+    #[must_use]
+    pub fn micros(&self) -> Micros {
+        Micros(self.median as u64)
+    }
+
+    /// Half the distance of the quartiles: what one step differs from the next anyway.
+    #[must_use]
+    pub fn spread(&self) -> f64 {
+        (self.high - self.low) / 2.0
+    }
+
+    /// Whether `after` differs by more than steps differ among themselves. Figures that never vary differ as soon as they
+    /// are not the same.
+    #[must_use]
+    pub fn differs(&self, after: &Self) -> bool {
+        let noise = 2.0 * self.spread().max(after.spread());
+        (after.median - self.median).abs() > noise
+    }
+}
 
 /// One finished step, as effects are measured from it.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
-    measurement: Measurement,
+    peak_allocated: Bytes,
+    peak_reserved: Bytes,
+    stranded: Bytes,
+    step: Micros,
+    throughput: f64,
+    loss: Option<f32>,
     /// Too near to a flip (or to the start) to stand for the configuration.
     warm_up: bool,
-}
-
-/// A switch as it was and as it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Flip {
-    key: char,
-    switch: String,
-    from: String,
-    to: String,
 }
 
 /// The effect that is being measured.
 #[derive(Clone, Debug)]
 struct Open {
     effect: Effect,
-    /// What was flipped; empty for `empty_cache`.
-    flips: Vec<Flip>,
     warm_up: usize,
-    after: Vec<Measurement>,
+    after: Vec<Sample>,
     /// Steps finished since.
     steps: usize,
 }
@@ -41,7 +157,7 @@ pub(super) struct Effects {
     /// Steps since the last flip of a switch, the last ones.
     samples: VecDeque<Sample>,
     warm_up: usize,
-    closed: VecDeque<Effect>,
+    closed: VecDeque<Arc<Effect>>,
     open: Option<Open>,
     finished: u64,
 }
@@ -54,140 +170,143 @@ impl Default for Effects {
 }
 
 impl Effects {
-    /// Steps on either side that a median is over.
+    /// Steps on either side that a figure is over.
     const STEPS: usize = 10;
     /// Steps after a flip that stand for neither side: the cache still fits the configuration before.
     const WARM_UP: usize = 2;
+    /// Fewer measured steps say nothing of a switch: the next one flipped is measured together with it.
+    const ENOUGH: usize = 3;
     const KEPT: usize = 64;
 
-    /// A switch went from one value to another. Flips with no step between them are one effect: no step ran under what
-    /// was between.
-    pub(super) fn flip(&mut self, key: char, switch: &str, from: &str, to: &str, position: u64) {
-        let flip = Flip { key, switch: switch.to_owned(), from: from.to_owned(), to: to.to_owned() };
+    /// A switch went from one value to another.
+    pub(super) fn flip(&mut self, flip: Flip, position: u64) {
         if self.finished == 0 {
             return;
         }
-        if let Some(open) = self.open.as_mut().filter(|open| open.steps == 0 && !open.flips.is_empty()) {
-            match open.flips.iter_mut().find(|earlier| earlier.key == key) {
+        let joins = |open: &&mut Open| open.after.len() < Self::ENOUGH && !open.effect.flips.is_empty();
+        if let Some(open) = self.open.as_mut().filter(joins) {
+            let flips = &mut open.effect.flips;
+            match flips.iter_mut().find(|earlier| earlier.switch == flip.switch) {
                 Some(earlier) => earlier.to = flip.to,
-                None => open.flips.push(flip),
+                None => flips.push(flip),
             }
-            open.flips.retain(|flip| flip.from != flip.to);
-            open.effect.key = key;
-            open.effect.title = title(&open.flips).into();
+            flips.retain(|flip| flip.from != flip.to);
+            let nothing = flips.is_empty();
             open.effect.position = position;
-            if open.flips.is_empty() {
+            (open.effect.step, open.effect.measured.0, open.effect.after) = (self.finished, 0, None);
+            (open.steps, open.warm_up) = (0, Self::WARM_UP);
+            open.after.clear();
+            if nothing {
                 self.open = None;
             }
-            return;
+        } else {
+            self.begin(self.effect(vec![flip], position, Self::STEPS), Self::WARM_UP);
         }
-        let flips = vec![flip];
-        let title = title(&flips);
-        self.begin(Open::new(self.effect(key, &title, position, Self::STEPS), flips, Self::WARM_UP));
         self.samples.clear();
         self.warm_up = Self::WARM_UP;
     }
 
-    /// `empty_cache()` was called. Its price falls in the first step after it, so that one is measured.
-    pub(super) fn empty_cache(&mut self, position: u64) {
-        let mut effect = self.effect('e', "empty_cache", position, 1);
-        effect.released = Some(Bytes::ZERO);
-        self.begin(Open::new(effect, Vec::new(), 0));
-        self.warm_up = self.warm_up.max(1);
+    /// `empty_cache()` was called with so much reserved. Its price falls in the first whole step after it, so that one is
+    /// measured: where a step is under way, its beginning knew nothing of it.
+    pub(super) fn empty_cache(&mut self, position: u64, reserved: Bytes, in_step: bool) {
+        let mut effect = self.effect(Vec::new(), position, 1);
+        effect.emptied = Some(Emptied { before: reserved, ..Emptied::default() });
+        let warm_up = usize::from(in_step);
+        self.begin(effect, warm_up);
+        self.warm_up = self.warm_up.max(1 + warm_up);
     }
 
-    /// What the last `empty_cache` has returned so far.
-    pub(super) fn released(&mut self, bytes: Bytes) {
-        if let Some(released) = self.open.as_mut().and_then(|open| open.effect.released.as_mut()) {
-            *released = bytes;
+    /// What the last `empty_cache` has returned so far, in so many calls.
+    pub(super) fn released(&mut self, bytes: Bytes, frees: u64) {
+        if let Some(emptied) = self.open.as_mut().and_then(|open| open.effect.emptied.as_mut()) {
+            (emptied.released, emptied.frees) = (bytes, frees);
         }
     }
 
-    /// A step ended.
-    pub(super) fn end_step(&mut self, report: &StepReport, peaks: &StepPeaks, stranded: Bytes) {
+    /// Memory ran out: what is being measured will not go on as it began.
+    pub(super) fn cut_short(&mut self) {
+        self.close();
+        self.warm_up = Self::WARM_UP;
+    }
+
+    /// A step ended; `grown` is how often it asked the driver for memory.
+    pub(super) fn end_step(&mut self, report: &StepReport, peaks: &StepPeaks, stranded: Bytes, grown: u64) {
         self.finished += 1;
-        let measurement = Measurement {
+        let sample = Sample {
             peak_allocated: peaks.allocated,
             peak_reserved: peaks.reserved,
             stranded,
             step: report.total,
             throughput: throughput(report),
             loss: report.loss,
+            warm_up: self.warm_up > 0,
         };
         if self.samples.len() == Self::STEPS {
             self.samples.pop_front();
         }
-        self.samples.push_back(Sample { measurement, warm_up: self.warm_up > 0 });
+        self.samples.push_back(sample);
         self.warm_up = self.warm_up.saturating_sub(1);
         let Some(open) = self.open.as_mut() else { return };
         open.steps += 1;
+        if let Some(emptied) = &mut open.effect.emptied {
+            emptied.allocs = Some(emptied.allocs.unwrap_or(0) + grown);
+        }
         if open.steps <= open.warm_up {
             return;
         }
-        open.after.push(measurement);
+        open.after.push(sample);
         open.effect.measured.0 = open.after.len();
-        open.effect.after = medians(&open.after);
+        open.effect.after = measure(&open.after);
         if open.effect.measured.0 == open.effect.measured.1 {
             self.close();
         }
     }
 
     /// All effects, newest last.
-    pub(super) fn view(&self) -> Vec<Effect> {
-        self.closed.iter().chain(self.open.as_ref().map(|open| &open.effect)).cloned().collect()
+    pub(super) fn view(&self) -> Vec<Arc<Effect>> {
+        self.closed.iter().cloned().chain(self.open.as_ref().map(|open| Arc::new(open.effect.clone()))).collect()
     }
 
-    fn effect(&self, key: char, title: &str, position: u64, steps: usize) -> Effect {
-        let steady: Vec<Measurement> = self.samples.iter().filter(|s| !s.warm_up).map(|s| s.measurement).collect();
-        let before = medians(&steady)
-            .or_else(|| medians(&self.samples.iter().map(|sample| sample.measurement).collect::<Vec<_>>()));
+    fn effect(&self, flips: Vec<Flip>, position: u64, steps: usize) -> Effect {
+        let steady: Vec<Sample> = self.samples.iter().filter(|sample| !sample.warm_up).copied().collect();
+        let before = measure(&steady).or_else(|| measure(&self.samples.iter().copied().collect::<Vec<_>>()));
         Effect {
-            key,
-            title: title.into(),
+            flips,
             step: self.finished,
             position,
             measured: (0, steps),
+            cut_short: false,
             before,
             after: None,
-            released: None,
+            emptied: None,
         }
     }
 
     /// Ends the measurement under way with what it has and begins another.
-    fn begin(&mut self, open: Open) {
+    fn begin(&mut self, effect: Effect, warm_up: usize) {
         self.close();
-        self.open = Some(open);
+        self.open = Some(Open { effect, warm_up, after: Vec::new(), steps: 0 });
     }
 
     fn close(&mut self) {
-        let Some(open) = self.open.take() else { return };
+        let Some(mut open) = self.open.take() else { return };
+        open.effect.cut_short = open.effect.measured.0 < open.effect.measured.1;
         if self.closed.len() == Self::KEPT {
             self.closed.pop_front();
         }
-        self.closed.push_back(open.effect);
+        self.closed.push_back(Arc::new(open.effect));
     }
 }
 
-impl Open {
-    const fn new(effect: Effect, flips: Vec<Flip>, warm_up: usize) -> Self {
-        Self { effect, flips, warm_up, after: Vec::new(), steps: 0 }
-    }
-}
-
-fn title(flips: &[Flip]) -> String {
-    let one = |flip: &Flip| format!("{} {} → {}", flip.switch, flip.from, flip.to);
-    flips.iter().map(one).collect::<Vec<_>>().join(", ")
-}
-
-fn medians(steps: &[Measurement]) -> Option<Measurement> {
-    let of = |value: fn(&Measurement) -> Bytes| median(steps.iter().map(value));
+fn measure(steps: &[Sample]) -> Option<Measurement> {
+    let of = |value: fn(&Sample) -> f64| Figure::of(steps.iter().map(value));
     Some(Measurement {
-        peak_allocated: of(|step| step.peak_allocated)?,
-        peak_reserved: of(|step| step.peak_reserved)?,
-        stranded: of(|step| step.stranded)?,
-        step: median(steps.iter().map(|step| step.step)).unwrap_or(Micros(0)),
-        throughput: median_by(steps.iter().map(|step| step.throughput), f64::total_cmp)?,
-        loss: median_by(steps.iter().filter_map(|step| step.loss), f32::total_cmp),
+        peak_allocated: of(|step| step.peak_allocated.get() as f64)?,
+        peak_reserved: of(|step| step.peak_reserved.get() as f64)?,
+        stranded: of(|step| step.stranded.get() as f64)?,
+        step: of(|step| step.step.0 as f64)?,
+        throughput: of(|step| step.throughput)?,
+        loss: Figure::of(steps.iter().filter_map(|step| step.loss).map(f64::from)),
     })
 }
 

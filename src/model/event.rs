@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::Reading;
-use crate::units::{Address, Bytes, StreamId};
+use super::{About, Reading, Remedy, RunState, Settings};
+use crate::allocator::{Attempt, OutOfMemory, PoolKind, TraceEvent, pool_of};
+use crate::units::{Address, Bytes, DeviceIndex, StreamId};
 
 /// Microseconds since the source began (live run) or Unix microseconds (PyTorch snapshots).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -75,16 +76,6 @@ impl Category {
             Self::Other => "other",
         }
     }
-}
-
-/// The allocator pool that a block belongs to: rounded sizes up to 1 MiB are small.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Pool {
-    /// Segments of 2 MiB, blocks of up to 1 MiB.
-    Small,
-    /// Segments of 20 MiB and more.
-    Large,
 }
 
 /// A part of the training step.
@@ -154,8 +145,39 @@ pub struct StepReport {
 pub struct Event {
     /// When.
     pub time: Micros,
+    /// The device that it is about: its rank, where there are several.
+    pub device: DeviceIndex,
     /// What.
     pub kind: EventKind,
+}
+
+impl Event {
+    /// Something that happened on the first device.
+    #[must_use]
+    pub const fn new(time: Micros, kind: EventKind) -> Self {
+        Self { time, device: DeviceIndex::FIRST, kind }
+    }
+}
+
+/// A request for device memory that failed for good, as the allocator left it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedRequest {
+    /// Bytes asked for.
+    pub requested: Bytes,
+    /// What they were rounded to: the size of the block that was searched for.
+    pub rounded: Bytes,
+    /// The segment that was asked of the driver.
+    pub segment: Bytes,
+    /// The pool it was for.
+    pub pool: PoolKind,
+    /// The stream it was for.
+    pub stream: StreamId,
+    /// What the driver reports as free, whatever the limit.
+    pub device_free: Bytes,
+    /// What the request was for.
+    pub name: NameId,
+    /// What the allocator did about it, in order; empty where that was not recorded.
+    pub attempts: Vec<Attempt>,
 }
 
 /// What happened.
@@ -178,7 +200,7 @@ pub enum EventKind {
         /// The stream whose blocks it serves.
         stream: StreamId,
         /// Its pool.
-        pool: Pool,
+        pool: PoolKind,
     },
     /// A segment went back to the driver (cudaFree).
     SegmentFree {
@@ -196,7 +218,7 @@ pub enum EventKind {
         /// The stream.
         stream: StreamId,
         /// Its pool.
-        pool: Pool,
+        pool: PoolKind,
         /// First byte of the reserved range that the pages belong to.
         range: Address,
         /// Page size of that range.
@@ -244,14 +266,9 @@ pub enum EventKind {
         address: Address,
     },
     /// A request failed for good.
-    Oom {
-        /// Bytes asked for.
-        requested: Bytes,
-        /// What the driver (or the limit) had left.
-        device_free: Bytes,
-        /// What the request was for.
-        name: NameId,
-    },
+    Oom(Arc<FailedRequest>),
+    /// What would have made the last request that failed fit, each tried before it is told.
+    Remedied(Arc<[Remedied]>),
     /// `empty_cache()` was called; the segments it returns follow as events of their own.
     EmptyCache,
     /// The most that may be reserved changed; `None`: no limit.
@@ -283,11 +300,17 @@ pub enum EventKind {
     OpEnd,
     /// A step ended.
     StepEnd(StepReport),
+    /// A run begins: nothing that is known of memory and steps belongs to it.
+    Begin(Arc<About>),
+    /// What is trained is described anew: a switch changed it.
+    About(Arc<About>),
+    /// What the lab is doing from here on.
+    Run(RunState),
+    /// How all switches stand, and how they are wanted.
+    Settings(Arc<Settings>),
     /// A person (or the command line) changed a switch.
     SwitchFlipped {
-        /// The key that flips it.
-        key: char,
-        /// The switch's name (`AMP`).
+        /// The switch's word (`amp`).
         switch: NameId,
         /// Value before.
         from: NameId,
@@ -322,9 +345,9 @@ pub enum EventKind {
     },
     /// What the driver said of the GPU.
     Reading(Arc<Reading>),
-    /// Somebody asked for what can't be had; it stays as it was.
-    Refused {
-        /// Why, and what to do.
+    /// Something that a person should read now: what was refused and why, what takes effect only later.
+    Notice {
+        /// One sentence what, one what to do.
         text: Arc<str>,
     },
     /// Something worth a line in the log.
@@ -332,4 +355,66 @@ pub enum EventKind {
         /// The line.
         text: Arc<str>,
     },
+}
+
+impl FailedRequest {
+    /// What the allocator says of a request for `name`.
+    #[must_use]
+    pub fn new(error: &OutOfMemory, name: NameId) -> Self {
+        Self {
+            requested: error.requested,
+            rounded: error.rounded,
+            segment: error.segment,
+            pool: pool_of(error.rounded),
+            stream: error.stream,
+            device_free: error.device_free,
+            name,
+            attempts: error.attempts.clone(),
+        }
+    }
+}
+
+/// A remedy that was tried: the same steps on the same memory, with it in force.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Remedied {
+    /// What was changed.
+    pub remedy: Remedy,
+    /// Whether the steps went through.
+    pub fits: bool,
+    /// Highest reserved of what went through.
+    pub peak_reserved: Bytes,
+}
+
+impl EventKind {
+    /// What the allocator recorded, with what is known of the block: the one translation of its vocabulary.
+    ///
+    /// A failed request that is known by its trace alone has no segment and no attempts.
+    #[must_use]
+    pub fn of_trace(event: &TraceEvent, category: Category, name: NameId) -> Self {
+        match *event {
+            TraceEvent::Alloc { address, requested, size, stream, .. } => {
+                Self::Alloc { address, size, requested, stream, category, name }
+            }
+            TraceEvent::FreeRequested { address, .. } => Self::FreeRequested { address },
+            TraceEvent::FreeCompleted { address, .. } => Self::FreeCompleted { address },
+            TraceEvent::SegmentAlloc { address, size, stream, pool } => {
+                Self::SegmentAlloc { address, size, stream, pool }
+            }
+            TraceEvent::SegmentFree { address, size, .. } => Self::SegmentFree { address, size },
+            TraceEvent::SegmentMap { address, size, stream, pool, range, page } => {
+                Self::SegmentMap { address, size, stream, pool, range, page }
+            }
+            TraceEvent::SegmentUnmap { address, size, .. } => Self::SegmentUnmap { address, size },
+            TraceEvent::Oom { device_free, rounded, stream } => Self::Oom(Arc::new(FailedRequest {
+                requested: rounded,
+                rounded,
+                segment: rounded,
+                pool: pool_of(rounded),
+                stream,
+                device_free,
+                name,
+                attempts: Vec::new(),
+            })),
+        }
+    }
 }

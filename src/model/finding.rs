@@ -1,35 +1,231 @@
-//! What the model concludes from its figures, worded once for every screen.
+//! What the model concludes from its figures: each conclusion is a value with its evidence and what can be done.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::Serialize;
 
 use super::growth::Growth;
 use super::steps::Steps;
-use super::{BlockView, Category, Finding, Ledger, Level, MemoryModel, Names};
+use super::{Autopsy, BlockView, Category, Ledger, Level, MemoryModel, Names, Remedy, Settings};
 use crate::units::{Address, Bytes};
 
 /// Smaller amounts are not worth a sentence.
 const WORTH_SAYING: Bytes = Bytes::mib(1);
 
+/// A conclusion: displays as one sentence. Whoever shows it words the remedies.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// How loud.
+    pub level: Level,
+    /// What is the case.
+    pub evidence: Evidence,
+    /// What can be done about it, the most promising first; empty where nothing need be done.
+    pub remedies: Vec<Remedy>,
+    /// Where in the event stream it can be seen best, if at one place.
+    pub position: Option<u64>,
+}
+
+/// What is the case, in figures.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum Evidence {
+    /// A request failed for good.
+    OutOfMemory {
+        /// Bytes asked for.
+        requested: Bytes,
+        /// What for; empty where that is not known.
+        name: Arc<str>,
+        /// The segment that the driver should have given.
+        segment: Bytes,
+        /// The most that might be reserved.
+        limit: Option<Bytes>,
+        /// What the driver had left.
+        device_free: Bytes,
+        /// Reserved then.
+        reserved: Bytes,
+        /// Allocated then.
+        allocated: Bytes,
+        /// Free then, but not for this request.
+        free: Bytes,
+    },
+    /// Steps leave memory behind.
+    Leak {
+        /// Bytes that the last step left.
+        rise: Bytes,
+        /// Steps in a row that did.
+        steps: usize,
+        /// What keeps it, where that is known.
+        cause: LeakCause,
+    },
+    /// Free bytes that nothing can give back.
+    Stranded {
+        /// How many.
+        bytes: Bytes,
+        /// Of so many reserved.
+        reserved: Bytes,
+        /// Segments that they are in.
+        segments: usize,
+        /// The largest piece.
+        largest_hole: Bytes,
+        /// The block that alone holds back most.
+        holder: Option<Holder>,
+    },
+    /// What most of the peak of the last step was.
+    Peak {
+        /// The category.
+        category: Category,
+        /// Its bytes at the peak.
+        bytes: Bytes,
+        /// Allocated at the peak.
+        peak: Bytes,
+    },
+    /// Cached segments that nothing holds.
+    Releasable {
+        /// How many bytes.
+        bytes: Bytes,
+        /// Of so many reserved.
+        reserved: Bytes,
+    },
+    /// The rests of blocks beyond what was asked for.
+    Rounding {
+        /// How many bytes.
+        bytes: Bytes,
+        /// Of so many allocated.
+        allocated: Bytes,
+    },
+    /// The gradient scaler skips most steps.
+    Overflow {
+        /// Steps skipped …
+        skipped: usize,
+        /// … of so many.
+        steps: usize,
+    },
+    /// The gradient scaler skipped steps, as it does at first.
+    Skipped {
+        /// Steps skipped.
+        steps: u64,
+    },
+}
+
+/// What keeps memory of finished steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LeakCause {
+    /// Losses, with the graphs that made them.
+    Graphs,
+    /// Losses alone.
+    Losses,
+    /// Not known.
+    Unknown,
+}
+
+/// A block that keeps a segment from being given back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Holder {
+    /// The segment.
+    pub segment: Address,
+    /// Free bytes of it.
+    pub free: Bytes,
+    /// What the block is called; its category where it has no name.
+    pub name: Arc<str>,
+    /// Its size.
+    pub size: Bytes,
+}
+
+impl Holder {
+    pub(super) fn new(segment: Address, free: Bytes, block: &BlockView, names: &Names) -> Self {
+        let name = match names.get(block.name) {
+            "" => block.category.label(),
+            name => name,
+        };
+        Self { segment, free, name: name.into(), size: block.size }
+    }
+}
+
+impl fmt::Display for Evidence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OutOfMemory { requested, name, segment, limit, device_free, reserved, allocated, free } => {
+                write!(f, "out of memory: {requested} asked")?;
+                if !name.is_empty() {
+                    write!(f, " for {name}")?;
+                }
+                match limit {
+                    Some(limit) => write!(f, "; of the {limit} allowed {reserved} are reserved")?,
+                    None => write!(f, "; the device has {device_free} left, {reserved} are reserved")?,
+                }
+                write!(f, ", {allocated} of them allocated")?;
+                if segment > requested {
+                    write!(f, "; the driver would have to give a segment of {segment}")?;
+                }
+                if free >= requested {
+                    write!(f, "; {free} are free, but in pieces that can't serve it")?;
+                }
+                Ok(())
+            }
+            Self::Leak { rise, steps, cause } => {
+                let kept = match cause {
+                    LeakCause::Graphs => "losses are kept with their graphs, which hold every saved tensor",
+                    LeakCause::Losses => "the loss tensor of every step is kept",
+                    LeakCause::Unknown => "something keeps tensors of finished steps",
+                };
+                write!(f, "a leak: the last {steps} steps left memory behind, {rise} the last one: {kept}")
+            }
+            Self::Stranded { bytes, reserved, segments, largest_hole, holder } => {
+                write!(f, "{bytes} ({} of reserved) are stranded when a step ends", percent(*bytes, *reserved))?;
+                if *segments > 0 {
+                    let word = if *segments == 1 { "segment" } else { "segments" };
+                    write!(f, ", in {segments} {word}; the largest hole is {largest_hole}")?;
+                }
+                if let Some(Holder { segment, free, name, size }) = holder {
+                    write!(f, "; {free} of segment {segment} are held back by one block of {name} ({size})")?;
+                }
+                Ok(())
+            }
+            Self::Peak { category, bytes, peak } => {
+                let (label, share) = (category.label(), percent(*bytes, *peak));
+                write!(f, "{label} are {share} of the step's peak ({bytes} of {peak})")
+            }
+            Self::Releasable { bytes, reserved } => {
+                write!(f, "{bytes} ({} of reserved) are unused when a step ends", percent(*bytes, *reserved))?;
+                f.write_str(": empty_cache would return them, and the next step take them again")
+            }
+            Self::Rounding { bytes, allocated } => {
+                let share = percent(*bytes, *allocated);
+                write!(f, "rounding loses {bytes} ({share} of allocated): rests of up to 1 MiB stay with large blocks")
+            }
+            Self::Overflow { skipped, steps } => {
+                write!(f, "the gradient scaler skipped {skipped} of the last {steps} steps: fp16 gradients overflow")
+            }
+            Self::Skipped { steps } => {
+                let word = if *steps == 1 { "step" } else { "steps" };
+                write!(f, "the gradient scaler skipped {steps} {word}: fp16 gradients overflowed, the scale was halved")
+            }
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.evidence.fmt(f)
+    }
+}
+
 /// The figures that findings about memory come from, taken at one moment.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Situation {
     ledger: Ledger,
     /// Segments that strand bytes.
     stranding: usize,
     largest_hole: Bytes,
-    /// The segment that strands most because of one block.
-    lone: Option<Lone>,
-}
-
-/// A segment that one block keeps from being released.
-#[derive(Clone, Copy, Debug)]
-struct Lone {
-    segment: Address,
-    free: Bytes,
-    block: BlockView,
+    /// The block that alone strands most of a segment, and more than its own size.
+    holder: Option<Holder>,
 }
 
 impl Situation {
     /// Looks at every segment, not at every block.
-    pub(super) fn of(memory: &MemoryModel) -> Self {
+    pub(super) fn of(memory: &MemoryModel, names: &Names) -> Self {
         let stranding = || {
             let held = |segment: &super::Segment<'_>| segment.held() > 0 && !segment.is_expandable();
             memory.segments().filter(held).filter(|segment| segment.free() > Bytes::ZERO)
@@ -39,40 +235,27 @@ impl Situation {
             ledger: memory.ledger(),
             stranding: stranding().count(),
             largest_hole: memory.largest_hole(),
-            lone: lone.and_then(|segment| {
-                let block = segment.blocks().next()?;
-                Some(Lone { segment: segment.address(), free: segment.free(), block })
+            holder: lone.and_then(|segment| {
+                let block = segment.blocks().next().filter(|block| segment.free() > block.size)?;
+                Some(Holder::new(segment.address(), segment.free(), &block, names))
             }),
         }
     }
 }
 
-/// A request that failed, and how memory stood then.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct OutOfMemory {
-    pub requested: Bytes,
-    pub device_free: Bytes,
-    pub name: super::NameId,
-    pub limit: Option<Bytes>,
-    pub ledger: Ledger,
-    pub by_category: [Bytes; 8],
-}
-
-/// The values in force of the switches that were flipped, by key.
-pub(super) type Switches = std::collections::BTreeMap<char, super::NameId>;
-
 /// Everything that findings are about.
-pub(super) struct Evidence<'a> {
-    pub situation: Situation,
-    pub oom: Option<&'a OutOfMemory>,
+pub(super) struct Known<'a> {
+    pub situation: &'a Situation,
+    pub oom: Option<&'a Autopsy>,
     pub peak_by_category: &'a [Bytes; 8],
+    pub peak_position: Option<u64>,
     pub steps: &'a Steps,
     pub growth: Growth,
-    pub switches: &'a Switches,
+    pub settings: &'a Settings,
     pub names: &'a Names,
 }
 
-impl Evidence<'_> {
+impl Known<'_> {
     /// All findings, most important first.
     pub(super) fn findings(&self) -> Vec<Finding> {
         let all = [
@@ -92,69 +275,67 @@ impl Evidence<'_> {
 
     fn out_of_memory(&self) -> Option<Finding> {
         let oom = self.oom?;
-        let held = oom.ledger.reserved();
-        let free = oom.ledger.free();
-        let bound = match oom.limit {
-            Some(limit) => format!("of the {limit} allowed"),
-            None => format!("{} are left on the device,", oom.device_free),
+        let evidence = Evidence::OutOfMemory {
+            requested: oom.request.requested,
+            name: self.names.get(oom.request.name).into(),
+            segment: oom.request.segment,
+            limit: oom.limit,
+            device_free: oom.request.device_free,
+            reserved: oom.ledger.reserved(),
+            allocated: oom.ledger.allocated(),
+            free: oom.ledger.free(),
         };
-        let wanted = match self.names.get(oom.name) {
-            "" => String::new(),
-            name => format!(" for {name}"),
-        };
-        let mut what = format!("out of memory: {} asked{wanted}; {bound} {held} are reserved", oom.requested);
-        what += &format!(", {} of them allocated", oom.ledger.allocated());
-        if oom.ledger.pending > Bytes::ZERO {
-            what += &format!(" and {} waiting for another stream", oom.ledger.pending);
+        let tried = oom.remedied.iter().filter(|tried| tried.fits).map(|tried| tried.remedy.clone());
+        let mut remedies: Vec<Remedy> = tried.collect();
+        if remedies.is_empty() && oom.remedied.is_empty() {
+            // Nobody has tried anything yet: what the composition suggests.
+            if self.leak().is_some() {
+                remedies.push(Remedy::flip("retain", "off"));
+            } else if oom.ledger.free() >= oom.request.requested && !self.is("alloc-conf", "expandable_segments:True") {
+                remedies.push(Remedy::EXPANDABLE);
+            } else {
+                remedies = self.remedies_for(&oom.by_category).map(|(_, remedies)| remedies).unwrap_or_default();
+            }
         }
-        let fragmented = free >= oom.requested;
-        let remedy = if fragmented {
-            what += &format!("; {free} are free in pieces of at most {}", oom.ledger.largest_free);
-            "PYTORCH_ALLOC_CONF=expandable_segments:True lets pieces grow together".to_owned()
-        } else {
-            self.remedy_for(&oom.by_category).map_or_else(String::new, |(_, remedy)| remedy)
-        };
-        Some(Finding { level: Level::Danger, what, remedy })
+        Some(Finding { level: Level::Danger, evidence, remedies, position: Some(oom.position) })
     }
 
     fn leak(&self) -> Option<Finding> {
         let (rise, steps) = self.growth.leak()?;
-        let (kept, remedy) = if self.is('r', "graph") {
-            ("losses are kept with their graphs, which hold every saved tensor", "r lets go; keep loss.item() instead")
-        } else if self.is('r', "losses") {
-            ("the loss tensor of every step is kept", "r lets go; keep loss.item() instead")
+        let cause = if self.is("retain", "graph") {
+            LeakCause::Graphs
+        } else if self.is("retain", "losses") {
+            LeakCause::Losses
         } else {
-            ("something keeps tensors of finished steps", "keep numbers (loss.item()), not tensors")
+            LeakCause::Unknown
         };
-        let what = format!("a leak: the last {steps} steps left memory behind, {rise} the last one: {kept}");
-        Some(Finding { level: Level::Warning, what, remedy: remedy.to_owned() })
+        let mut remedies = vec![Remedy::KeepNumbers];
+        if cause != LeakCause::Unknown {
+            remedies.insert(0, Remedy::flip("retain", "off"));
+        }
+        let evidence = Evidence::Leak { rise, steps, cause };
+        Some(Finding { level: Level::Warning, evidence, remedies, position: None })
     }
 
     fn stranded(&self) -> Option<Finding> {
-        let Situation { ledger, stranding, largest_hole, lone } = self.situation;
+        let Situation { ledger, stranding, largest_hole, holder } = self.situation;
         if ledger.stranded < WORTH_SAYING || ledger.fragmentation() < 0.05 {
             return None;
         }
-        let mut what =
-            format!("{} ({} of reserved) are stranded", ledger.stranded, percent(ledger.stranded, ledger.reserved()));
-        if stranding > 0 {
-            let segments = if stranding == 1 { "segment" } else { "segments" };
-            what += &format!(" in {stranding} {segments}; the largest hole is {largest_hole}");
-        }
-        if let Some(Lone { segment, free, block }) = lone.filter(|lone| lone.free > lone.block.size) {
-            let name = match self.names.get(block.name) {
-                "" => block.category.label(),
-                name => name,
-            };
-            what += &format!("; {free} of segment {segment} are held back by one block of {name} ({})", block.size);
-        }
-        let remedy = "empty_cache can't return them; PYTORCH_ALLOC_CONF=expandable_segments:True leaves fewer holes";
-        Some(Finding { level: Level::Warning, what, remedy: remedy.to_owned() })
+        let evidence = Evidence::Stranded {
+            bytes: ledger.stranded,
+            reserved: ledger.reserved(),
+            segments: *stranding,
+            largest_hole: *largest_hole,
+            holder: holder.clone(),
+        };
+        let remedies = self.unless_expandable();
+        Some(Finding { level: Level::Warning, evidence, remedies, position: None })
     }
 
     fn peak(&self) -> Option<Finding> {
         let peak: Bytes = self.peak_by_category.iter().copied().sum();
-        let (category, remedy) = self.remedy_for(self.peak_by_category)?;
+        let (category, remedies) = self.remedies_for(self.peak_by_category)?;
         let bytes = self.peak_by_category[category as usize];
         if matches!(category, Category::Input | Category::Other | Category::Workspace) {
             return None;
@@ -162,9 +343,8 @@ impl Evidence<'_> {
         if bytes < WORTH_SAYING || share(bytes, peak) < 0.4 {
             return None;
         }
-        let (label, share) = (category.label(), percent(bytes, peak));
-        let what = format!("{label} are {share} of the step's peak ({bytes} of {peak})");
-        Some(Finding { level: Level::Info, what, remedy })
+        let evidence = Evidence::Peak { category, bytes, peak };
+        Some(Finding { level: Level::Info, evidence, remedies, position: self.peak_position })
     }
 
     fn releasable(&self) -> Option<Finding> {
@@ -172,13 +352,8 @@ impl Evidence<'_> {
         if ledger.releasable < WORTH_SAYING || share(ledger.releasable, ledger.reserved()) < 0.1 {
             return None;
         }
-        let what = format!(
-            "{} ({} of reserved) are cached and unused",
-            ledger.releasable,
-            percent(ledger.releasable, ledger.reserved())
-        );
-        let remedy = "e (empty_cache) would return them; the next step would take them again".to_owned();
-        Some(Finding { level: Level::Info, what, remedy })
+        let evidence = Evidence::Releasable { bytes: ledger.releasable, reserved: ledger.reserved() };
+        Some(Finding { level: Level::Info, evidence, remedies: vec![Remedy::EmptyCache], position: None })
     }
 
     fn rounding(&self) -> Option<Finding> {
@@ -186,60 +361,77 @@ impl Evidence<'_> {
         if ledger.rounding < WORTH_SAYING || share(ledger.rounding, ledger.allocated()) < 0.05 {
             return None;
         }
-        let share = percent(ledger.rounding, ledger.allocated());
-        let what = format!(
-            "rounding loses {} ({share} of allocated): rests of up to 1 MiB stay with large blocks",
-            ledger.rounding
-        );
-        let remedy = "PYTORCH_ALLOC_CONF=expandable_segments:True splits them off".to_owned();
-        Some(Finding { level: Level::Info, what, remedy })
+        let evidence = Evidence::Rounding { bytes: ledger.rounding, allocated: ledger.allocated() };
+        Some(Finding { level: Level::Info, evidence, remedies: self.unless_expandable(), position: None })
     }
 
     fn overflowing(&self) -> Option<Finding> {
-        let (skipped, of) = self.steps.recently_skipped();
-        (of >= 10 && skipped * 2 > of).then(|| Finding {
+        let (skipped, steps) = self.steps.recently_skipped();
+        (steps >= 10 && skipped * 2 > steps).then(|| Finding {
             level: Level::Warning,
-            what: format!("the gradient scaler skipped {skipped} of the last {of} steps: fp16 gradients overflow"),
-            remedy: "try m (bf16 has the range of fp32)".to_owned(),
+            evidence: Evidence::Overflow { skipped, steps },
+            remedies: vec![Remedy::flip("amp", "bf16")],
+            position: None,
         })
     }
 
     fn skipped(&self) -> Option<Finding> {
-        let (skipped, of) = self.steps.recently_skipped();
-        (skipped > 0 && !(of >= 10 && skipped * 2 > of)).then(|| {
-            let steps = if skipped == 1 { "step" } else { "steps" };
-            Finding {
-                level: Level::Info,
-                what: format!("the gradient scaler skipped {skipped} {steps}: normal while it looks for its scale"),
-                remedy: String::new(),
-            }
+        let (recently, _) = self.steps.recently_skipped();
+        let steps = self.steps.skipped();
+        (recently > 0 && self.overflowing().is_none()).then(|| Finding {
+            level: Level::Info,
+            evidence: Evidence::Skipped { steps },
+            remedies: Vec::new(),
+            position: None,
         })
     }
 
-    /// True where the switch was set to `value`.
-    fn is(&self, key: char, value: &str) -> bool {
-        self.switches.get(&key).is_some_and(|name| self.names.get(*name) == value)
+    /// Whether a switch is known to stand so.
+    fn is(&self, switch: &str, value: &str) -> bool {
+        self.settings.get(switch).is_some_and(|setting| &*setting.value == value)
     }
 
-    /// The category that takes most, and the switches that make it smaller and are not in force.
-    fn remedy_for(&self, by_category: &[Bytes; 8]) -> Option<(Category, String)> {
+    fn unless_expandable(&self) -> Vec<Remedy> {
+        if self.is("alloc-conf", "expandable_segments:True") { Vec::new() } else { vec![Remedy::EXPANDABLE] }
+    }
+
+    /// What most of some bytes are for, and what makes that less: only what is not in force and would change something.
+    fn remedies_for(&self, by_category: &[Bytes; 8]) -> Option<(Category, Vec<Remedy>)> {
         let bytes = |category: &Category| by_category[*category as usize];
         let largest =
             Category::ALL.into_iter().rev().max_by_key(bytes).filter(|largest| bytes(largest) > Bytes::ZERO)?;
-        let off = |key: char| !self.switches.contains_key(&key) || self.is(key, "off") || self.is(key, "1");
-        let remedies: &[(char, &str)] = match largest {
-            Category::Activation => &[('c', "c (checkpointing)"), ('a', "a (accumulation)"), ('m', "m (AMP)")],
-            Category::Temporary => &[('a', "a (accumulation)"), ('m', "m (AMP)")],
-            _ => &[],
+        let offered = |switch: &str, value: &str| {
+            let setting = self.settings.get(switch);
+            setting.is_some_and(|setting| setting.idle.is_none() && &*setting.value != value)
         };
-        let tries: Vec<&str> = remedies.iter().filter(|(key, _)| off(*key)).map(|(_, remedy)| *remedy).collect();
-        let remedy = match largest {
-            Category::OptimizerState => "try o (sgd keeps no state, momentum half of adam's)".to_owned(),
-            Category::Gradient if self.is('z', "zeroed") => "try z (set_to_none frees them between steps)".to_owned(),
-            _ if tries.is_empty() => "try b (a smaller batch), a smaller model or a higher limit".to_owned(),
-            _ => format!("try {}", tries.join(" or ")),
+        let off = |switch: &str| self.is(switch, "off") || self.is(switch, "1");
+        let mut remedies = Vec::new();
+        let mut offer = |switch: &'static str, value: &'static str, only_if_off: bool| {
+            if offered(switch, value) && (!only_if_off || off(switch)) {
+                remedies.push(Remedy::flip(switch, value));
+            }
         };
-        Some((largest, remedy))
+        match largest {
+            Category::Activation => {
+                offer("ckpt", "on", true);
+                offer("accum", "2", true);
+                offer("amp", "bf16", true);
+            }
+            Category::Temporary => {
+                offer("accum", "2", true);
+                offer("amp", "bf16", true);
+            }
+            Category::OptimizerState => {
+                offer("opt", "sgd", false);
+                offer("offload", "optimizer", true);
+            }
+            Category::Gradient => offer("zero-grad", "set_to_none", false),
+            _ => {}
+        }
+        if remedies.is_empty() {
+            remedies = vec![Remedy::SmallerBatch { batch: 0 }, Remedy::HigherLimit];
+        }
+        Some((largest, remedies))
     }
 }
 

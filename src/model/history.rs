@@ -1,4 +1,4 @@
-//! Allocated and reserved over events, at several zoom levels.
+//! Peaks and floor of every step so far, at several zoom levels, with marks where something was changed.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -6,77 +6,88 @@ use std::sync::Arc;
 use super::Micros;
 use crate::units::Bytes;
 
-/// One column of the memory chart: what happened during a fixed number of memory events.
+/// One column of the history: what one step, or a power of two of steps, came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Column {
     /// Lowest allocated.
-    pub allocated_min: Bytes,
+    pub floor: Bytes,
     /// Highest allocated.
-    pub allocated_max: Bytes,
-    /// Lowest reserved.
-    pub reserved_min: Bytes,
+    pub peak: Bytes,
     /// Highest reserved.
-    pub reserved_max: Bytes,
-    /// Highest stranded.
-    pub stranded_max: Bytes,
-    /// Steps finished when the column began.
+    pub reserved: Bytes,
+    /// Stranded when a step ended; the most of several.
+    pub stranded: Bytes,
+    /// The most that might be reserved; the least of several.
+    pub limit: Option<Bytes>,
+    /// Steps finished when it began.
     pub step: u64,
-    /// Time when the column began.
+    /// Events before its first one.
+    pub position: u64,
+    /// Time of its first event.
     pub time: Micros,
+    /// A step of it was given up.
+    pub failed: bool,
 }
 
 impl Column {
-    /// The column of one event.
-    #[must_use]
-    pub const fn of_event(allocated: Bytes, reserved: Bytes, stranded: Bytes, step: u64, time: Micros) -> Self {
-        Self {
-            allocated_min: allocated,
-            allocated_max: allocated,
-            reserved_min: reserved,
-            reserved_max: reserved,
-            stranded_max: stranded,
-            step,
-            time,
-        }
-    }
-
     /// This column and the one that follows it as one.
     #[must_use]
     pub fn join(self, next: Self) -> Self {
         Self {
-            allocated_min: self.allocated_min.min(next.allocated_min),
-            allocated_max: self.allocated_max.max(next.allocated_max),
-            reserved_min: self.reserved_min.min(next.reserved_min),
-            reserved_max: self.reserved_max.max(next.reserved_max),
-            stranded_max: self.stranded_max.max(next.stranded_max),
-            step: self.step,
-            time: self.time,
+            floor: self.floor.min(next.floor),
+            peak: self.peak.max(next.peak),
+            reserved: self.reserved.max(next.reserved),
+            stranded: self.stranded.max(next.stranded),
+            limit: [self.limit, next.limit].into_iter().flatten().min(),
+            failed: self.failed || next.failed,
+            ..self
         }
     }
 }
 
-/// What is marked under the chart.
+/// Something that changed the run, at its place in it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
-    /// Memory events before it: column `events >> level`.
-    pub events: u64,
-    /// The key (`m`), or `!` for out of memory.
-    pub key: char,
-    /// `bf16`, `−3.1 GiB`.
-    pub text: String,
+    /// Columns before it: it stands where column `columns >> level` begins.
+    pub columns: u64,
+    /// Events before it.
+    pub position: u64,
+    /// Steps finished before it.
+    pub step: u64,
+    /// What it was.
+    pub kind: MarkKind,
 }
 
-/// Allocated and reserved over memory events: level `k` has columns of `2^k` events, and keeps the last
-/// [`History::COLUMNS`] of them.
+/// What a [`Mark`] stands for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MarkKind {
+    /// A switch was flipped.
+    Flip {
+        /// Its word (`amp`).
+        switch: Arc<str>,
+        /// The value since then.
+        to: Arc<str>,
+    },
+    /// The cache was emptied.
+    EmptyCache {
+        /// Bytes that went back to the driver.
+        released: Bytes,
+    },
+    /// A request failed for good.
+    OutOfMemory,
+}
+
+/// Every step so far: level `k` has columns of `2^k` steps, and keeps the last [`History::COLUMNS`] of them, so that the
+/// level that holds the whole run is always there.
 ///
-/// Recording costs two columns an event on average. Full chunks of columns are shared, so a clone is cheap.
+/// Recording costs two columns a step on average. Full chunks of columns are shared, so a clone is cheap.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     levels: Vec<Columns>,
-    marks: VecDeque<Mark>,
-    events: u64,
-    /// Events recorded when the last steps ended.
-    step_ends: VecDeque<u64>,
+    marks: Arc<VecDeque<Mark>>,
+    columns: u64,
+    /// The step under way.
+    open: Option<Column>,
 }
 
 /// The part of the history that a chart of some width shows.
@@ -84,7 +95,7 @@ pub struct History {
 pub struct Page {
     /// Columns from the left edge; at most the width asked for, fewer while the page fills.
     pub columns: Vec<Column>,
-    /// Index of the first column (`events >> level`).
+    /// Index of the first column (`steps >> level`).
     pub first: u64,
     /// Marks inside, each with its column from the left edge.
     pub marks: Vec<(usize, Mark)>,
@@ -93,29 +104,55 @@ pub struct Page {
 impl History {
     /// Columns that every level keeps; no page is wider.
     pub const COLUMNS: usize = 2048;
-    const MARKS: usize = 256;
-    const STEP_ENDS: usize = 33;
+    /// Marks kept: of more, the oldest ones of those that share a column of a whole-run page with others go.
+    const MARKS: usize = 2048;
 
-    /// Memory events recorded so far.
+    /// Steps recorded so far, the one under way included.
     #[must_use]
-    pub const fn events(&self) -> u64 {
-        self.events
+    pub fn columns(&self) -> u64 {
+        self.columns + u64::from(self.open.is_some())
     }
 
-    /// Levels that have a whole column, at least one.
+    /// Whether the last column of a level is nothing but a part of the step under way.
     #[must_use]
-    pub fn levels(&self) -> usize {
-        self.levels.len().max(1)
+    pub fn ends_in_part(&self, level: usize) -> bool {
+        self.open.is_some() && self.columns > 0 && self.columns.is_multiple_of(1 << level.min(63))
+    }
+
+    /// The last step that ended; the one under way before the first did.
+    #[must_use]
+    pub fn latest(&self) -> Option<Column> {
+        let ended = self.levels.first().and_then(|steps| steps.get(self.columns.checked_sub(1)?));
+        ended.or(self.open)
     }
 
     /// All marks that are kept, oldest first.
-    pub fn marks(&self) -> impl Iterator<Item = &Mark> {
+    pub fn marks(&self) -> impl DoubleEndedIterator<Item = &Mark> {
         self.marks.iter()
     }
 
-    /// Records what one memory event left behind.
-    pub fn record(&mut self, column: Column) {
-        self.events += 1;
+    /// The step under way, so far.
+    pub(super) const fn open_mut(&mut self) -> Option<&mut Column> {
+        self.open.as_mut()
+    }
+
+    /// A step begins. One that never ended was given up.
+    pub(super) fn begin(&mut self, column: Column) {
+        if let Some(open) = self.open.take() {
+            self.record(Column { failed: true, ..open });
+        }
+        self.open = Some(column);
+    }
+
+    /// The step under way ended.
+    pub(super) fn end(&mut self, stranded: Bytes) {
+        if let Some(open) = self.open.take() {
+            self.record(Column { stranded, ..open });
+        }
+    }
+
+    fn record(&mut self, column: Column) {
+        self.columns += 1;
         let mut carry = column;
         for level in 0.. {
             if level == self.levels.len() {
@@ -128,42 +165,39 @@ impl History {
         }
     }
 
-    /// Notes that a step ended, so that [`History::level_of_steps`] knows how long steps are.
-    pub fn end_step(&mut self) {
-        if self.step_ends.len() == Self::STEP_ENDS {
-            self.step_ends.pop_front();
-        }
-        self.step_ends.push_back(self.events);
-    }
-
     /// Marks this point of the run.
-    pub fn mark(&mut self, key: char, text: String) {
-        if self.marks.len() == Self::MARKS {
-            self.marks.pop_front();
+    pub(super) fn mark(&mut self, position: u64, step: u64, kind: MarkKind) {
+        let columns = self.columns;
+        let marks = Arc::make_mut(&mut self.marks);
+        marks.push_back(Mark { columns, position, step, kind });
+        if marks.len() > Self::MARKS {
+            let level = level_for(columns.max(1), Self::MARKS / 4);
+            let mut last = None;
+            let mut excess = marks.len() - Self::MARKS * 3 / 4;
+            marks.retain(|mark| {
+                let same = last.replace(mark.columns >> level) == Some(mark.columns >> level);
+                let goes = same && excess > 0 && mark.kind != MarkKind::OutOfMemory;
+                excess -= usize::from(goes);
+                !goes
+            });
+            while marks.len() > Self::MARKS {
+                marks.pop_front();
+            }
         }
-        self.marks.push_back(Mark { events: self.events, key, text });
     }
 
-    /// The last mark, to complete its text.
-    pub fn last_mark_mut(&mut self) -> Option<&mut Mark> {
-        self.marks.back_mut()
+    /// Tells what the last mark, an `empty_cache`, has returned so far.
+    pub(super) fn amend_released(&mut self, bytes: Bytes) {
+        let last = self.marks.back().is_some_and(|mark| matches!(mark.kind, MarkKind::EmptyCache { .. }));
+        if last && let Some(mark) = Arc::make_mut(&mut self.marks).back_mut() {
+            mark.kind = MarkKind::EmptyCache { released: bytes };
+        }
     }
 
     /// The finest level on which the whole run fits into `width` columns.
     #[must_use]
     pub fn level_of_run(&self, width: usize) -> usize {
-        level_for(self.events, width)
-    }
-
-    /// The finest level on which `steps` steps as long as the last ones fit into `width` columns; level 0 before the
-    /// first step ended.
-    #[must_use]
-    pub fn level_of_steps(&self, width: usize, steps: usize) -> usize {
-        let mut lengths: Vec<u64> =
-            self.step_ends.iter().zip(self.step_ends.iter().skip(1)).map(|(from, to)| to - from).collect();
-        lengths.sort_unstable();
-        let median = lengths.get(lengths.len() / 2).or(self.step_ends.back()).copied().unwrap_or(0);
-        level_for(median.saturating_mul(steps as u64), width)
+        level_for(self.columns(), width.min(Self::COLUMNS))
     }
 
     /// What a chart of `width` columns shows of `level`. A page fills from the left; when it is full it goes on by half
@@ -172,43 +206,39 @@ impl History {
     pub fn page(&self, level: usize, width: usize) -> Page {
         let width = width.min(Self::COLUMNS) as u64;
         let level = level.min(63);
-        if width == 0 || self.events == 0 {
+        if width == 0 || self.columns() == 0 {
             return Page::default();
         }
-        let last = (self.events - 1) >> level;
+        let last = (self.columns() - 1) >> level;
         let stride = (width / 2).max(1);
         let first = if last < width { 0 } else { (last + 1 - width).div_ceil(stride) * stride };
         let columns = (first..=last).filter_map(|index| self.column(level, index)).collect();
-        let marks = self
-            .marks
-            .iter()
-            .filter_map(|mark| {
-                let column = (mark.events >> level).min(last).checked_sub(first)?;
-                Some((column as usize, mark.clone()))
-            })
-            .collect();
-        Page { columns, first, marks }
+        let marks = self.marks.iter().filter_map(|mark| {
+            let column = (mark.columns >> level).min(last).checked_sub(first)?;
+            Some((usize::try_from(column).ok()?, mark.clone()))
+        });
+        Page { columns, first, marks: marks.collect() }
     }
 
-    /// One column; the last one of a level may be of fewer events.
+    /// One column; the last one of a level may be of fewer steps.
     fn column(&self, level: usize, index: u64) -> Option<Column> {
         let whole = self.levels.get(level).and_then(|columns| columns.get(index));
         whole.or_else(|| {
-            // The events behind the last whole column are the unpaired last columns of the levels below.
+            // The steps behind the last whole column are the unpaired last columns of the levels below.
             (0..level.min(self.levels.len()))
                 .rev()
-                .filter(|below| (self.events >> below) & 1 == 1)
-                .filter_map(|below| self.levels[below].get((self.events >> below) - 1))
+                .filter(|below| (self.columns >> below) & 1 == 1)
+                .filter_map(|below| self.levels[below].get((self.columns >> below) - 1))
+                .chain(self.open)
                 .reduce(Column::join)
         })
     }
 }
 
-/// The finest level on which `events` fit into `width` columns.
-fn level_for(events: u64, width: usize) -> usize {
+/// The finest level on which `columns` fit into `width` of them.
+fn level_for(columns: u64, width: usize) -> usize {
     let width = width.max(1) as u64;
-    let columns_needed = events.div_ceil(width);
-    columns_needed.max(1).next_power_of_two().trailing_zeros() as usize
+    columns.div_ceil(width).max(1).next_power_of_two().trailing_zeros() as usize
 }
 
 /// The last columns of a level, oldest first.

@@ -1,5 +1,6 @@
 //! The memory model: a plain reducer over the event stream. No clock, no I/O, no terminal.
 
+mod autopsy;
 mod effect;
 mod event;
 mod finding;
@@ -9,23 +10,34 @@ mod lab;
 mod ledger;
 mod log;
 mod memory;
+mod profile;
+mod ranks;
 mod reading;
+mod remedy;
+mod run;
 mod steps;
-mod timeline;
 mod view;
 
 #[cfg(test)]
 #[path = "../../tests/common/synthetic.rs"]
 pub(crate) mod synthetic;
 
-pub use event::{Category, CopyDirection, Event, EventKind, Micros, NameId, Phase, Pool, StepReport};
-pub use history::{Column, History, Mark, Page};
+pub use autopsy::{Autopsy, Owner, Unusable, Why};
+pub use effect::{Effect, Emptied, Figure, Flip, Measurement};
+pub use event::{
+    Category, CopyDirection, Event, EventKind, FailedRequest, Micros, NameId, Phase, Remedied, StepReport,
+};
+pub use finding::{Evidence, Finding, Holder, LeakCause};
+pub use history::{Column, History, Mark, MarkKind, Page};
 pub use lab::Lab;
 pub use ledger::Ledger;
 pub use memory::{Fault, MemoryModel, ModelError, Segment};
+pub use profile::{Profile, Sample};
+pub use ranks::Ranks;
 pub use reading::{Activity, DriverMemory, GpuProcess, MemoryShares, OwnUse, PcieTraffic, Reading, Throttle, Xid};
-pub use timeline::EventLog;
+pub use remedy::Remedy;
+pub use run::{About, DeviceKind, Items, RunState, Setting, Settings};
 pub use view::{
-    BlockView, CopiesView, Effect, Finding, Generated, HostKind, HostMemory, Level, LogLine, Measurement, Names,
-    SegmentView, StepsView, Traffic, View,
+    BlockView, CopiesView, Generated, HostKind, HostMemory, Level, LogLine, Names, Profiles, SegmentView, StepsView,
+    Touched, Traffic, View,
 };

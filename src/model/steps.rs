@@ -25,6 +25,11 @@ impl Steps {
         self.finished
     }
 
+    /// Steps that the scaler skipped.
+    pub(super) const fn skipped(&self) -> u64 {
+        self.skipped
+    }
+
     /// Steps among the last [`Self::RECENT`] that the scaler skipped, and how many those are.
     pub(super) fn recently_skipped(&self) -> (usize, usize) {
         (self.recent.iter().filter(|report| !report.optimizer_ran).count(), self.recent.len())
@@ -73,7 +78,7 @@ impl Steps {
 impl Steps {
     /// Over the last steps together: a copy beside the computation may end in the step after its own.
     fn copies(&self) -> Option<CopiesView> {
-        let micros: u64 = self.recent.iter().map(|report| report.copy.0).sum();
+        let micros = self.recent.iter().fold(0, |sum: u64, report| sum.saturating_add(report.copy.0));
         let pinned: Bytes = self.copied.iter().map(|copied| copied.pinned).sum();
         let pageable: Bytes = self.copied.iter().map(|copied| copied.pageable).sum();
         let host = match (pinned > Bytes::ZERO, pageable > Bytes::ZERO) {
@@ -161,20 +166,31 @@ pub(super) struct StepPeaks {
     pub reserved: Bytes,
     /// Live bytes by category when allocated was highest.
     pub by_category: [Bytes; 8],
+    /// Events when allocated was highest, the one that made it so included.
+    pub position: u64,
 }
 
 impl StepPeaks {
     /// A step begins with what is there.
     pub(super) fn begin(memory: &MemoryModel) -> Self {
-        Self { allocated: memory.allocated(), reserved: memory.reserved(), by_category: memory.by_category() }
+        Self {
+            allocated: memory.allocated(),
+            reserved: memory.reserved(),
+            by_category: memory.by_category(),
+            position: memory.position(),
+        }
     }
 
-    pub(super) fn observe(&mut self, memory: &MemoryModel) {
+    /// True where allocated is higher than it was in this step.
+    pub(super) fn observe(&mut self, memory: &MemoryModel) -> bool {
         self.reserved = self.reserved.max(memory.reserved());
-        if memory.allocated() > self.allocated {
+        let higher = memory.allocated() > self.allocated;
+        if higher {
             self.allocated = memory.allocated();
             self.by_category = memory.by_category();
+            self.position = memory.position();
         }
+        higher
     }
 }
 

@@ -6,18 +6,32 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::{Category, History, Ledger, Micros, NameId, Phase, Pool, Reading, StepReport};
-use crate::units::{Address, Bytes, StreamId};
+use super::{
+    About, Autopsy, Category, Effect, Finding, History, Ledger, Micros, NameId, Phase, Profile, Reading, RunState,
+    Settings, StepReport,
+};
+use crate::allocator::PoolKind;
+use crate::units::{Address, Bytes, DeviceIndex, StreamId};
 
 /// A lab at one event.
 #[derive(Clone, Debug, Default)]
 pub struct View {
+    /// The device that it is about.
+    pub device: DeviceIndex,
+    /// What is trained, and on what.
+    pub about: Arc<About>,
+    /// What the lab is doing.
+    pub run: RunState,
+    /// How the switches stand.
+    pub settings: Arc<Settings>,
     /// Events applied so far.
     pub position: u64,
     /// Time of the last event.
     pub time: Micros,
     /// The five accounts and what follows from them.
     pub ledger: Ledger,
+    /// The largest free piece of a segment that a block holds; pages of expandable ranges are left out.
+    pub largest_hole: Bytes,
     /// Highest allocated bytes (blocks handed out), since the start.
     pub peak_allocated: Bytes,
     /// Highest reserved bytes, since the start.
@@ -32,8 +46,12 @@ pub struct View {
     pub host: HostMemory,
     /// All segments in address order, each with its blocks.
     pub segments: Arc<Vec<SegmentView>>,
-    /// Allocated and reserved over events.
+    /// Peaks and floor of every step.
     pub history: Arc<History>,
+    /// The curves of steps.
+    pub profiles: Profiles,
+    /// Where allocated was highest so far.
+    pub peak_position: u64,
     /// Counters of the allocator's traffic.
     pub traffic: Traffic,
     /// The steps so far.
@@ -44,8 +62,12 @@ pub struct View {
     pub phase: Option<Phase>,
     /// The op under way or just finished.
     pub op: NameId,
+    /// Blocks that the op under way took or gave back so far.
+    pub touched: Vec<Touched>,
     /// The last measured effects, newest last; the one being measured is last and incomplete.
-    pub effects: Vec<Effect>,
+    pub effects: Vec<Arc<Effect>>,
+    /// Why the last request failed, until a whole step went through.
+    pub autopsy: Option<Arc<Autopsy>>,
     /// The last lines of the log, oldest first.
     pub log: Vec<LogLine>,
     /// What the model concludes, most important first.
@@ -54,6 +76,30 @@ pub struct View {
     pub generated: Option<Generated>,
     /// Texts of the names that appear here.
     pub names: Names,
+    /// Events that contradicted those before them.
+    pub malformed: u64,
+}
+
+/// The curves of steps that a screen lays over each other.
+#[derive(Clone, Debug, Default)]
+pub struct Profiles {
+    /// The step under way, so far; empty between steps.
+    pub under_way: Arc<Profile>,
+    /// The last whole step.
+    pub last: Option<Arc<Profile>>,
+    /// The last whole step before something was changed last.
+    pub before: Option<Arc<Profile>>,
+}
+
+/// A block that an op took or gave back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Touched {
+    /// First byte.
+    pub address: Address,
+    /// Size.
+    pub size: Bytes,
+    /// It was taken; else given back.
+    pub taken: bool,
 }
 
 /// Texts by [`NameId`].
@@ -65,6 +111,12 @@ impl Names {
     #[must_use]
     pub fn get(&self, id: NameId) -> &str {
         self.0.get(id.0 as usize).map_or("", |text| text)
+    }
+
+    /// The same, shared.
+    #[must_use]
+    pub fn shared(&self, id: NameId) -> Arc<str> {
+        self.0.get(id.0 as usize).map_or_else(|| "".into(), Arc::clone)
     }
 }
 
@@ -98,7 +150,7 @@ pub struct SegmentView {
     /// Size.
     pub size: Bytes,
     /// Pool.
-    pub pool: Pool,
+    pub pool: PoolKind,
     /// The stream it serves.
     pub stream: StreamId,
     /// Part of an expandable range.
@@ -205,57 +257,6 @@ pub enum Level {
     Warning,
     /// Something failed.
     Danger,
-}
-
-/// What a flipped switch did: medians of the steps before and after, warm-up skipped. Switches flipped with no step
-/// between them are one effect; the next flip ends a measurement with what it has. `empty_cache` is measured by the one
-/// step that follows it, which takes the segments again.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Effect {
-    /// The key.
-    pub key: char,
-    /// `AMP off → bf16`.
-    pub title: Arc<str>,
-    /// Steps finished when it was flipped.
-    pub step: u64,
-    /// Position in the event stream when it was flipped.
-    pub position: u64,
-    /// Steps measured after the flip so far, and how many are wanted.
-    pub measured: (usize, usize),
-    /// Before.
-    pub before: Option<Measurement>,
-    /// After; may still change while `measured.0 < measured.1` and this is the last effect.
-    pub after: Option<Measurement>,
-    /// For `empty_cache`: bytes that went back to the driver.
-    pub released: Option<Bytes>,
-}
-
-/// Medians over some steps.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Measurement {
-    /// Highest allocated within a step.
-    pub peak_allocated: Bytes,
-    /// Highest reserved within a step.
-    pub peak_reserved: Bytes,
-    /// Stranded bytes at the step's end.
-    pub stranded: Bytes,
-    /// Step time.
-    pub step: Micros,
-    /// Tokens or samples a second.
-    pub throughput: f64,
-    /// Loss; `None` where nothing was computed.
-    pub loss: Option<f32>,
-}
-
-/// A conclusion with its cause and a remedy, worded once for every screen.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Finding {
-    /// How loud.
-    pub level: Level,
-    /// What is the case, with figures.
-    pub what: String,
-    /// What to do about it; empty where nothing need be done.
-    pub remedy: String,
 }
 
 /// Text that the model wrote.

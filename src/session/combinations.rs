@@ -4,8 +4,7 @@
 use std::collections::HashSet;
 use std::fmt;
 
-use super::switches::{self, Lever};
-use super::{Choice, Switch};
+use super::{Choice, Reach, Switch, Way};
 use crate::train::Config;
 use crate::workload::Random;
 
@@ -15,7 +14,7 @@ const CANDIDATES: usize = 24;
 /// A value for every switch that has a list of them, and a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Combination {
-    choices: Vec<(Lever, Choice)>,
+    choices: Vec<(Switch, Choice)>,
     batch: Batch,
 }
 
@@ -31,13 +30,14 @@ impl Combination {
     /// `base` with these values.
     #[must_use]
     pub fn config(&self, base: &Config) -> Config {
-        let set = |config: Config, (lever, choice): &(Lever, Choice)| switches::with(&config, lever.switch, *choice);
+        let set = |config: Config, (switch, choice): &(Switch, Choice)| switch.with(&config, *choice);
         let config = self.choices.iter().fold(*base, set);
-        match self.batch {
-            Batch::Usual => config,
-            Batch::Smaller => switches::previous(Switch::Batch, &config),
-            Batch::Larger => switches::next(Switch::Batch, &config),
-        }
+        let way = match self.batch {
+            Batch::Usual => return config,
+            Batch::Smaller => Way::Previous,
+            Batch::Larger => Way::Next,
+        };
+        Switch::all().filter(|switch| switch.reach() == Reach::Steps).fold(config, |config, s| s.flipped(&config, way))
     }
 }
 
@@ -50,7 +50,7 @@ impl fmt::Display for Combination {
             Batch::Larger => Some("a larger batch".to_owned()),
         };
         let others = self.choices.iter().filter(|(_, choice)| choice.0 > 0);
-        let others = others.map(|(lever, choice)| format!("{} {}", lever.label, lever.values[choice.0]));
+        let others = others.map(|(switch, choice)| format!("{} {}", switch.label(), switch.values()[choice.0]));
         let words: Vec<String> = others.chain(batch).collect();
         if words.is_empty() { f.write_str("everything as it is") } else { f.write_str(&words.join(", ")) }
     }
@@ -59,10 +59,10 @@ impl fmt::Display for Combination {
 /// Combinations in which every two values of different switches meet, and behind them `random` ones drawn from `seed`.
 #[must_use]
 pub fn combinations(random: usize, seed: u64) -> Vec<Combination> {
-    let levers: Vec<Lever> = switches::levers().collect();
+    let levers: Vec<Switch> = Switch::levers().collect();
     let mut dice = Random::new(seed);
-    let mut rows = covering(&levers.iter().map(|lever| lever.values.len()).collect::<Vec<_>>(), &mut dice);
-    rows.extend((0..random).map(|_| levers.iter().map(|lever| dice.below(lever.values.len())).collect()));
+    let mut rows = covering(&levers.iter().map(|lever| lever.values().len()).collect::<Vec<_>>(), &mut dice);
+    rows.extend((0..random).map(|_| levers.iter().map(|lever| dice.below(lever.values().len())).collect()));
     rows.into_iter()
         .map(|row| Combination {
             choices: levers.iter().copied().zip(row.into_iter().map(Choice)).collect(),
@@ -110,13 +110,20 @@ mod tests {
     #[test]
     fn every_two_values_of_different_switches_meet() {
         let all = combinations(0, 1);
-        let levers: Vec<Lever> = switches::levers().collect();
+        let levers: Vec<Switch> = Switch::levers().collect();
         assert!(levers.len() >= 13);
         for (a, first) in levers.iter().enumerate() {
             for (b, second) in levers.iter().enumerate().skip(a + 1) {
-                for (x, y) in (0..first.values.len()).flat_map(|x| (0..second.values.len()).map(move |y| (x, y))) {
+                for (x, y) in (0..first.values().len()).flat_map(|x| (0..second.values().len()).map(move |y| (x, y))) {
                     let met = all.iter().any(|row| row.choices[a].1 == Choice(x) && row.choices[b].1 == Choice(y));
-                    assert!(met, "{} {} with {} {}", first.label, first.values[x], second.label, second.values[y]);
+                    assert!(
+                        met,
+                        "{} {} with {} {}",
+                        first.word(),
+                        first.values()[x],
+                        second.word(),
+                        second.values()[y]
+                    );
                 }
             }
         }
@@ -131,7 +138,7 @@ mod tests {
         for combination in &all {
             let config = combination.config(&base);
             for (lever, choice) in &combination.choices {
-                assert_eq!(switches::current(lever.switch, &config), *choice, "{combination}");
+                assert_eq!(lever.choice(&config), *choice, "{combination}");
             }
             assert!([4, 8, 16].contains(&config.batch));
         }

@@ -2,29 +2,30 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::sync::mpsc::{Receiver, SyncSender};
+use std::sync::mpsc::Receiver;
 
 use super::gate::Gate;
-use super::publisher::Update;
-use super::{BuildError, Command, LabSpec, RunState, Setup, switches};
+use super::{BuildError, Command, Feeder, LabSpec, Setup, Shortage, switches};
 use crate::device::DeviceError;
-use crate::model::EventKind;
+use crate::model::{EventKind, RunState};
 use crate::train::{Config, Observer, TrainError, Trainer};
+use crate::units::Bytes;
 
 /// Trains as `spec` says until all steps are done, the front end quits, or something fails for good. Where the device is
 /// lost, the processor can take over. `build` makes the trainer.
 pub(super) fn train(
     mut spec: LabSpec,
     commands: Receiver<Command>,
-    updates: SyncSender<Update>,
+    feeder: Feeder,
     build: impl Fn(&LabSpec, Box<dyn Observer>) -> Result<Trainer, BuildError>,
 ) {
-    let gate = Rc::new(RefCell::new(Gate::new(commands, updates, spec.setup(), spec.pace())));
+    let gate = Rc::new(RefCell::new(Gate::new(commands, feeder, &spec)));
+    gate.borrow_mut().begin(spec.about(None));
     loop {
         let Err(Broken { error, trainer }) = run(&spec, &gate, &build) else { return };
         let reason = error.to_string();
         if !error.lost() {
-            gate.borrow_mut().wait(RunState::Failed(reason));
+            gate.borrow_mut().wait(RunState::Failed(reason.into()));
             return;
         }
         if !gate.borrow_mut().offer_processor(&reason) {
@@ -33,7 +34,7 @@ pub(super) fn train(
         drop(trainer);
         let setup = gate.borrow().wanted().clone();
         spec = spec.on_processor(&setup);
-        gate.borrow_mut().begin_anew(spec.about(None), &format!("{reason}; started anew on the processor"));
+        gate.borrow_mut().begin_anew(&spec, &format!("{reason}; started anew on the processor"));
     }
 }
 
@@ -96,7 +97,8 @@ fn run(
         let before = proven.clone().map(|proven| back(&error, &setup, proven)).filter(|before| *before != setup);
         if let Some(before) = before.filter(|_| *gate.borrow().wanted() == setup) {
             let changed = switches::differences(&setup, &before);
-            let changed: Vec<_> = changed.map(|switch| format!("{} back to {}", switch.label, switch.to)).collect();
+            let changed: Vec<_> =
+                changed.map(|changed| format!("{} back to {}", changed.switch.label(), changed.to)).collect();
             trainer.memory().emit(EventKind::Note {
                 text: format!("the step did not go through; from the next one on {}", changed.join(", ")).into(),
             });
@@ -104,8 +106,18 @@ fn run(
         }
         let state = match error {
             TrainError::OutOfMemory { .. } => RunState::OutOfMemory,
-            error => RunState::StepFailed(error.to_string()),
+            error => RunState::StepFailed(error.to_string().into()),
         };
+        if state == RunState::OutOfMemory {
+            let shortage = Shortage {
+                spec: spec.clone(),
+                setup,
+                memory: trainer.device_info().memory,
+                libraries: trainer.libraries(),
+                steps: finished,
+            };
+            gate.borrow_mut().try_remedies(shortage);
+        }
         rest(gate, &trainer, state);
     }
     Ok(())
@@ -127,7 +139,7 @@ fn note_first_values(trainer: &Trainer, spec: &LabSpec) {
 
 fn note(trainer: &Trainer, from: &Setup, to: &Setup) {
     for flipped in switches::differences(from, to) {
-        trainer.note_switch(flipped.key, flipped.label, &flipped.from, &flipped.to);
+        trainer.note_switch(flipped.switch.word(), &flipped.from, &flipped.to);
     }
 }
 
@@ -138,7 +150,7 @@ fn note(trainer: &Trainer, from: &Setup, to: &Setup) {
 /// The device is lost.
 fn flip(trainer: &mut Trainer, present: &Setup, wanted: &Setup) -> Result<Setup, DeviceError> {
     let mut setup = wanted.clone();
-    let refused = |trainer: &Trainer, why: String| trainer.memory().emit(EventKind::Refused { text: why.into() });
+    let refused = |trainer: &Trainer, why: String| trainer.memory().emit(EventKind::Notice { text: why.into() });
     if setup.alloc_conf != present.alloc_conf
         && let Err(error) = trainer.apply_alloc_conf(&setup.alloc_conf)
     {
@@ -146,8 +158,21 @@ fn flip(trainer: &mut Trainer, present: &Setup, wanted: &Setup) -> Result<Setup,
         setup.alloc_conf = present.alloc_conf.clone();
     }
     note(trainer, present, &setup);
+    let told = |text: String| trainer.memory().emit(EventKind::Notice { text: text.into() });
+    let held = trainer.memory().reserved();
+    if setup.alloc_conf != present.alloc_conf && held > Bytes::ZERO {
+        told(format!(
+            "the settings hold for what is allocated from now on; {held} held before stay, e gives back what it can"
+        ));
+    }
     if setup.limit != present.limit {
-        trainer.set_limit(setup.limit.map(|limit| limit.of(trainer.device_info().memory)));
+        let limit = setup.limit.map(|limit| limit.of(trainer.device_info().memory));
+        if let Some(limit) = limit.filter(|limit| *limit < held) {
+            told(format!(
+                "{held} are held and the limit is {limit}: it binds what is asked next; e gives back what it can"
+            ));
+        }
+        trainer.set_limit(limit);
     }
     if setup.config != present.config
         && let Err(error) = trainer.configure(setup.config)
@@ -183,19 +208,19 @@ fn rest(gate: &Rc<RefCell<Gate>>, trainer: &Trainer, state: RunState) {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::sync::mpsc::{Sender, channel, sync_channel};
+    use std::sync::mpsc::{Sender, channel};
     use std::thread;
     use std::time::Duration;
 
     use tokio::sync::watch;
 
-    use super::super::{DeviceChoice, LabState, Switch, publisher};
+    use super::super::{DeviceChoice, Feed, Switch, Way};
     use super::*;
-    use crate::allocator::{HostMemorySource, SegmentSource};
     use crate::device::cpu::{CpuDevice, CpuOptions};
-    use crate::device::{DType, Device, DeviceError, DeviceEvent, DeviceInfo, HostBuffer, Kernel, PinnedMemory};
+    use crate::device::{DType, Device, DeviceError, DeviceInfo, Kernel, Wrapper};
+    use crate::model::{self, View};
     use crate::train::Libraries;
-    use crate::units::{Address, StreamId};
+    use crate::units::StreamId;
     use crate::workload::{Catalog, Data};
 
     /// The processor in the guise of a GPU that falls off its bus, and that has no kernel in half precision.
@@ -221,18 +246,15 @@ mod tests {
         }
     }
 
-    impl Device for Falling {
+    impl Wrapper for Falling {
+        fn wrapped(&self) -> &dyn Device {
+            &self.inner
+        }
+        fn wrapped_mut(&mut self) -> &mut dyn Device {
+            &mut self.inner
+        }
         fn info(&self) -> &DeviceInfo {
             &self.info
-        }
-        fn segments(&mut self) -> Box<dyn SegmentSource> {
-            self.inner.segments()
-        }
-        fn pinned_memory(&self) -> PinnedMemory {
-            self.inner.pinned_memory()
-        }
-        fn pinned_source(&mut self) -> Box<dyn HostMemorySource> {
-            self.inner.pinned_source()
         }
         fn launch(&mut self, kernel: &Kernel<'_>, stream: StreamId) -> Result<(), DeviceError> {
             self.alive()?;
@@ -242,44 +264,12 @@ mod tests {
             }
             self.inner.launch(kernel, stream)
         }
-        fn copy_pageable(&mut self, from: &[u8], to: Address, stream: StreamId) -> Result<(), DeviceError> {
-            self.inner.copy_pageable(from, to, stream)
-        }
-        fn copy_pinned(&mut self, from: HostBuffer, to: Address, stream: StreamId) -> Result<(), DeviceError> {
-            self.inner.copy_pinned(from, to, stream)
-        }
-        fn copy_to_pinned(&mut self, from: Address, to: HostBuffer, stream: StreamId) -> Result<(), DeviceError> {
-            self.inner.copy_to_pinned(from, to, stream)
-        }
-        fn read(&mut self, from: Address, to: &mut [u8], stream: StreamId) -> Result<(), DeviceError> {
-            self.inner.read(from, to, stream)
-        }
-        fn record_event(&mut self, stream: StreamId) -> DeviceEvent {
-            self.inner.record_event(stream)
-        }
-        fn query_event(&mut self, event: DeviceEvent) -> bool {
-            self.inner.query_event(event)
-        }
-        fn wait_event(&mut self, stream: StreamId, event: DeviceEvent) {
-            self.inner.wait_event(stream, event);
-        }
-        fn synchronize(&mut self) {
-            self.inner.synchronize();
-        }
-        fn copy_stream(&self) -> StreamId {
-            self.inner.copy_stream()
-        }
-        fn take_copy_time(&mut self) -> Duration {
-            self.inner.take_copy_time()
-        }
-        fn now(&self) -> Duration {
-            self.inner.now()
-        }
     }
 
     struct Lab {
         commands: Sender<Command>,
-        state: watch::Receiver<Arc<LabState>>,
+        /// What the model makes of the feed, after each of its batches.
+        view: watch::Receiver<Arc<View>>,
         runtime: tokio::runtime::Runtime,
     }
 
@@ -291,11 +281,19 @@ mod tests {
             let config = Config::new(workload.batch.get());
             let spec = LabSpec { device: DeviceChoice::Cuda(0), config, data, ..LabSpec::new(workload) };
             let (commands, inbox) = channel();
-            let (updates, arrivals) = sync_channel(64);
-            let (pictures, state) = watch::channel(Arc::new(LabState::default()));
-            thread::spawn(move || publisher::publish(&arrivals, LabState::default(), &pictures));
+            let (feeder, mut feed) = Feeder::pair(64);
+            let (views, view) = watch::channel(Arc::<View>::default());
             thread::spawn(move || {
-                train(spec, inbox, updates, |spec, observer| match spec.device {
+                let mut lab = model::Lab::new();
+                while let Some(fed) = feed.blocking_recv() {
+                    if let Feed::Events(events) = fed {
+                        events.iter().for_each(|event| lab.apply(event));
+                        views.send_replace(Arc::new(lab.view()));
+                    }
+                }
+            });
+            thread::spawn(move || {
+                train(spec, inbox, feeder, |spec, observer| match spec.device {
                     DeviceChoice::Cuda(_) => {
                         let device = Box::new(Falling::after(launches));
                         spec.build_on(device, Libraries::PROCESSOR, observer, false)
@@ -304,66 +302,82 @@ mod tests {
                 });
             });
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
-            Self { commands, state, runtime }
+            Self { commands, view, runtime }
         }
 
-        fn wait(&mut self, what: &str, wanted: impl FnMut(&Arc<LabState>) -> bool) -> Arc<LabState> {
+        fn wait(&mut self, what: &str, wanted: impl FnMut(&Arc<View>) -> bool) -> Arc<View> {
             let found = self.runtime.block_on(async {
-                let found = tokio::time::timeout(Duration::from_secs(20), self.state.wait_for(wanted)).await;
-                found.ok().and_then(|found| found.ok().map(|state| Arc::clone(&state)))
+                let found = tokio::time::timeout(Duration::from_secs(20), self.view.wait_for(wanted)).await;
+                found.ok().and_then(|found| found.ok().map(|view| Arc::clone(&view)))
             });
-            found.unwrap_or_else(|| panic!("waited in vain for {what}: {:?}", self.state.borrow().run))
+            found.unwrap_or_else(|| panic!("waited in vain for {what}: {:?}", self.view.borrow().run))
         }
+
+        fn flip(&self, word: &str) {
+            self.commands.send(Command::Flip(Switch::named(word).unwrap(), Way::Next)).unwrap();
+        }
+    }
+
+    /// The value in force of a switch, and the one asked for.
+    fn value(view: &View, word: &str) -> (String, Option<String>) {
+        let setting = view.settings.get(word).unwrap();
+        (setting.value.to_string(), setting.wanted.as_ref().map(ToString::to_string))
     }
 
     #[test]
     fn a_lost_gpu_leaves_its_charts_and_the_processor_takes_over_with_the_same_switches() {
         let mut lab = Lab::start(1500);
-        lab.wait("a step", |lab| lab.view.steps.finished >= 1);
-        lab.commands.send(Command::Next(crate::session::Switch::Accumulation)).unwrap();
-        let lost = lab.wait("the loss", |lab| matches!(lab.run, RunState::Lost(_)));
+        lab.wait("a step", |view| view.steps.finished >= 1);
+        lab.flip("accum");
+        let lost = lab.wait("the loss", |view| matches!(view.run, RunState::Lost(_)));
         let RunState::Lost(reason) = &lost.run else { panic!() };
-        assert_eq!(reason, "cuda:0 is gone: it has fallen off its bus");
-        assert!(lost.view.steps.finished > 1 && !lost.view.segments.is_empty(), "what was known stays");
-        assert!(lost.view.ledger.allocated().get() > 0);
+        assert_eq!(&**reason, "cuda:0 is gone: it has fallen off its bus");
+        assert!(lost.about.device.starts_with("cuda:0"), "{:?}", lost.about);
+        assert!(lost.steps.finished > 1 && !lost.segments.is_empty(), "what was known stays");
+        assert!(lost.ledger.allocated().get() > 0);
         lab.commands.send(Command::Resume).unwrap();
         lab.commands.send(Command::UseProcessor).unwrap();
-        let anew =
-            lab.wait("steps of the processor", |lab| lab.run == RunState::Running && lab.device.starts_with("cpu"));
-        assert!(anew.view.log.iter().any(|line| line.text.contains("anew on the processor")), "{:?}", anew.view.log);
-        let anew = lab.wait("steps", |lab| lab.view.steps.finished >= 3);
-        let accumulation = anew.switches.iter().find(|switch| switch.key == 'a').map(|switch| switch.current.clone());
-        assert_eq!(accumulation.as_deref(), Some("2"), "the switches are as they were");
+        let anew = lab.wait("steps of the processor", |view| {
+            view.run == RunState::Running && view.about.device.starts_with("cpu")
+        });
+        assert!(anew.log.iter().any(|line| line.text.contains("anew on the processor")), "{:?}", anew.log);
+        let position = anew.position;
+        assert!(position > lost.position, "one stream, however many runs");
+        let anew = lab.wait("steps", |view| view.steps.finished >= 3 && view.position > position);
+        assert_eq!(value(&anew, "accum"), ("2".to_owned(), None), "the switches are as they were");
+        assert_eq!(anew.malformed, 0, "nothing of the run before is in the way of the new one");
+        assert!(anew.history.columns() <= anew.steps.finished + 1, "its charts are the new run's");
         lab.commands.send(Command::Quit).unwrap();
     }
 
     #[test]
     fn a_step_that_fails_leaves_the_switches_that_worked() {
         let mut lab = Lab::start(u32::MAX);
-        lab.wait("a step", |lab| lab.view.steps.finished >= 1);
-        lab.commands.send(Command::Next(Switch::Amp)).unwrap();
-        let failed = lab.wait("the failure", |lab| matches!(lab.run, RunState::StepFailed(_)));
+        lab.wait("a step", |view| view.steps.finished >= 1);
+        lab.flip("amp");
+        let failed = lab.wait("the failure", |view| matches!(view.run, RunState::StepFailed(_)));
         let RunState::StepFailed(reason) = &failed.run else { panic!() };
         assert!(reason.starts_with("cuda:0 has no kernel for") && reason.ends_with("in f16"), "{reason}");
-        let amp = |lab: &LabState| {
-            let amp = lab.switches.iter().find(|state| state.switch == Switch::Amp).cloned().unwrap();
-            (amp.current.to_string(), amp.pending.map(String::from))
-        };
-        assert_eq!(amp(&failed), ("fp16".to_owned(), Some("off".to_owned())), "as before the flip");
-        let told = failed.view.log.iter().any(|line| line.text.ends_with("from the next one on AMP back to off"));
-        assert!(told, "{:?}", failed.view.log);
-        let finished = failed.view.steps.finished;
+        assert_eq!(value(&failed, "amp"), ("fp16".to_owned(), Some("off".to_owned())), "as before the flip");
+        let told = failed.log.iter().any(|line| line.text.ends_with("from the next one on AMP back to off"));
+        assert!(told, "{:?}", failed.log);
+        let finished = failed.steps.finished;
         lab.commands.send(Command::Resume).unwrap();
-        let after = lab.wait("steps", |lab| lab.view.steps.finished >= finished + 2);
-        assert_eq!((after.run.clone(), amp(&after)), (RunState::Running, ("off".to_owned(), None)));
+        let after = lab.wait("steps", |view| view.steps.finished >= finished + 2);
+        assert_eq!((after.run.clone(), value(&after, "amp")), (RunState::Running, ("off".to_owned(), None)));
+        assert!(after.history.page(0, 64).columns.iter().any(|column| column.failed), "the step given up is marked");
         lab.commands.send(Command::Quit).unwrap();
     }
 
     #[test]
     fn who_has_seen_enough_of_a_lost_gpu_can_leave() {
         let mut lab = Lab::start(1);
-        lab.wait("the loss", |lab| matches!(lab.run, RunState::Lost(_)));
+        lab.wait("the loss", |view| matches!(view.run, RunState::Lost(_)));
         lab.commands.send(Command::Quit).unwrap();
-        while lab.runtime.block_on(lab.state.changed()).is_ok() {}
+        let ended = lab.runtime.block_on(async {
+            let ended = async { while lab.view.changed().await.is_ok() {} };
+            tokio::time::timeout(Duration::from_secs(20), ended).await
+        });
+        assert!(ended.is_ok(), "the engine is still there");
     }
 }

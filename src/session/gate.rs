@@ -1,18 +1,24 @@
 //! The gate between a front end and the engine: what the engine asks at every safe point.
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
-use super::publisher::{About, Update};
-use super::{Command, Pace, RunState, Setup, StepSize, switches};
-use crate::device::Sensors;
-use crate::model::Event;
-use crate::train::{Config, Observer, Request, SafePoint};
+use super::{Command, Feed, Feeder, LabSpec, Pace, Scene, Setup, Shortage, StepSize, switches};
+use crate::device::{HostAccount, Sensors};
+use crate::model::{About, Event, EventKind, Micros, RunState};
+use crate::train::{Answer, Observer, SafePoint};
+use crate::units::Bytes;
 
 /// Events are handed on in batches of at least this many, or at phase ends when a batch is old.
 const BATCH: usize = 512;
 /// A batch older than this goes at the next safe point: the screen should not wait for a long op.
 const BATCH_AGE: Duration = Duration::from_millis(15);
+/// And at any op when it is as old as this: a recording must have what happened a quarter of a second ago.
+const OLDEST: Duration = Duration::from_millis(100);
+
+/// What the host must have left for remedies to be tried: a thread of its own, and the model made once more without bytes.
+const ROOM: Bytes = Bytes::mib(512);
 
 /// A shorter wait is left until it is worth waking up for.
 const SHORTEST_WAIT: Duration = Duration::from_millis(4);
@@ -28,7 +34,10 @@ enum Mode {
 /// Commands in, events out. Lives on the engine thread.
 pub(super) struct Gate {
     commands: Receiver<Command>,
-    updates: SyncSender<Update>,
+    feeder: Feeder,
+    spec: LabSpec,
+    /// Time of the last event: what the gate tells happens then.
+    now: Micros,
     batch: Vec<Event>,
     sent: Instant,
     mode: Mode,
@@ -42,10 +51,13 @@ pub(super) struct Gate {
 }
 
 impl Gate {
-    pub(super) fn new(commands: Receiver<Command>, updates: SyncSender<Update>, setup: Setup, pace: Pace) -> Self {
+    pub(super) fn new(commands: Receiver<Command>, feeder: Feeder, spec: &LabSpec) -> Self {
+        let setup = spec.setup();
         Self {
             commands,
-            updates,
+            feeder,
+            spec: spec.clone(),
+            now: Micros(0),
             batch: Vec::with_capacity(2 * BATCH),
             sent: Instant::now(),
             mode: Mode::Running,
@@ -55,7 +67,7 @@ impl Gate {
             empty_cache: false,
             use_processor: false,
             held: Duration::ZERO,
-            pace,
+            pace: spec.pace(),
         }
     }
 
@@ -73,23 +85,31 @@ impl Gate {
     pub(super) fn in_force(&mut self, setup: Setup) {
         self.wanted = setup.clone();
         self.in_force = setup;
-        self.publish_switches();
+        self.tell_settings();
     }
 
     /// Asks for `setup` from the next step on, as a person would.
     pub(super) fn ask_for(&mut self, setup: Setup) {
         self.wanted = setup;
-        self.publish_switches();
+        self.tell_settings();
     }
 
-    /// Hands on what the lab trains and where.
+    /// Tells that a run begins: what it trains, and where.
+    pub(super) fn begin(&mut self, about: About) {
+        self.tell(EventKind::Begin(Arc::new(about)));
+        self.tell(EventKind::Run(RunState::Starting));
+        self.tell_settings();
+    }
+
+    /// Tells what the lab trains and where, after that changed.
     pub(super) fn describe(&mut self, about: About) {
-        self.send(Update::About(about));
+        self.tell(EventKind::About(Arc::new(about)));
     }
 
     /// Hands on where readings of the device's sensors arrive.
     pub(super) fn watch(&mut self, sensors: Option<Sensors>) {
-        self.send(Update::Sensors(sensors));
+        self.flush();
+        self.send(Feed::Sensors(sensors));
     }
 
     /// True when the front end is gone or asked to end.
@@ -99,8 +119,8 @@ impl Gate {
 
     /// Hands all events on and says what the lab is doing now.
     pub(super) fn announce(&mut self, state: RunState) {
+        self.tell(EventKind::Run(state));
         self.flush();
-        self.send(Update::Run(state));
     }
 
     /// Stops until a person goes on or quits: after a step that failed, or when all steps are done.
@@ -123,7 +143,7 @@ impl Gate {
     /// Says that the device is lost and waits; true when the processor is to take over, false when the front end quits.
     pub(super) fn offer_processor(&mut self, reason: &str) -> bool {
         self.use_processor = false;
-        self.announce(RunState::Lost(reason.to_owned()));
+        self.announce(RunState::Lost(reason.into()));
         while !self.use_processor && !self.quit {
             self.receive();
         }
@@ -135,12 +155,29 @@ impl Gate {
         true
     }
 
-    /// Hands on that all begins anew, and why: what was known belongs to a run that is over.
-    pub(super) fn begin_anew(&mut self, about: About, why: &str) {
-        self.batch.clear();
-        self.send(Update::Anew(why.into()));
-        self.describe(about);
-        self.send(Update::Run(RunState::Starting));
+    /// Goes on with another run as `spec` says, and tells why: what was known belongs to one that is over.
+    pub(super) fn begin_anew(&mut self, spec: &LabSpec, why: &str) {
+        self.spec = spec.clone();
+        self.flush();
+        self.send(Feed::Sensors(None));
+        self.begin(spec.about(None));
+        self.tell(EventKind::Note { text: why.into() });
+        self.flush();
+    }
+
+    /// Has somebody try what would have helped, beside whatever happens next.
+    pub(super) fn try_remedies(&mut self, shortage: Shortage) {
+        if HostAccount::default().left() < ROOM {
+            self.tell(EventKind::Remedied(Arc::default()));
+            return;
+        }
+        let (feeder, time) = (self.feeder.clone(), self.now);
+        // Where there is no thread, nothing is told to have been tried.
+        let _ = std::thread::Builder::new().name("remedies".to_owned()).spawn(move || {
+            let remedied = EventKind::Remedied(shortage.try_remedies().into());
+            // Nobody may be left to look.
+            let _ = feeder.send(Feed::Events(vec![Event::new(time, remedied)]));
+        });
     }
 
     /// Takes the request to empty the cache, if there is one.
@@ -158,17 +195,17 @@ impl Gate {
     fn obey(&mut self, command: Command) {
         match command {
             Command::EmptyCache => self.empty_cache = true,
-            Command::Next(switch) => self.want(switches::next(switch, &self.wanted.config)),
-            Command::Previous(switch) => self.want(switches::previous(switch, &self.wanted.config)),
-            Command::Set(switch, choice) => self.want(switches::with(&self.wanted.config, switch, choice)),
-            Command::Limit(limit) => {
-                self.wanted.limit = limit;
-                self.publish_switches();
+            Command::Flip(switch, way) => {
+                self.wanted.config = switch.flipped(&self.wanted.config, way);
+                self.tell_settings();
             }
-            Command::Settings(text) => {
-                self.wanted.alloc_conf = text;
-                self.publish_switches();
-            }
+            Command::Set(switch, text) => match switch.set(&mut self.wanted, &text) {
+                Ok(()) => self.tell_settings(),
+                Err(why) => {
+                    self.tell(EventKind::Notice { text: format!("refused: {why}").into() });
+                    self.flush();
+                }
+            },
             Command::Pause => self.mode = Mode::Paused,
             Command::Resume => self.mode = Mode::Running,
             Command::Advance(size) => self.mode = Mode::Until(size),
@@ -177,13 +214,16 @@ impl Gate {
         }
     }
 
-    fn want(&mut self, config: Config) {
-        self.wanted.config = config;
-        self.publish_switches();
+    /// Somebody looks at the switches: they are handed on at once.
+    fn tell_settings(&mut self) {
+        let settings = switches::settings(&self.in_force, &self.wanted, &Scene::of(&self.spec, &self.wanted.config));
+        self.tell(EventKind::Settings(Arc::new(settings)));
+        self.flush();
     }
 
-    fn publish_switches(&mut self) {
-        self.send(Update::Switches(switches::panel(&self.in_force, &self.wanted)));
+    /// Adds to the stream what the gate knows and training does not.
+    fn tell(&mut self, kind: EventKind) {
+        self.batch.push(Event::new(self.now, kind));
     }
 
     /// Waits for the wall's clock, and obeys meanwhile.
@@ -205,13 +245,13 @@ impl Gate {
     fn flush(&mut self) {
         if !self.batch.is_empty() {
             let batch = std::mem::replace(&mut self.batch, Vec::with_capacity(2 * BATCH));
-            self.send(Update::Events(batch));
+            self.send(Feed::Events(batch));
         }
         self.sent = Instant::now();
     }
 
-    fn send(&mut self, update: Update) {
-        if self.updates.send(update).is_err() {
+    fn send(&mut self, feed: Feed) {
+        if !self.feeder.send(feed) {
             // Nobody is left to look.
             self.quit = true;
         }
@@ -221,11 +261,13 @@ impl Gate {
 impl Observer for Gate {
     fn event(&mut self, event: Event) {
         self.pace.observe(&event);
+        self.now = event.time;
         self.batch.push(event);
     }
 
-    fn safe_point(&mut self, point: SafePoint) -> Request {
-        let due = self.batch.len() >= BATCH || (point != SafePoint::Op && self.sent.elapsed() >= BATCH_AGE);
+    fn safe_point(&mut self, point: SafePoint) -> Answer {
+        let age = self.sent.elapsed();
+        let due = self.batch.len() >= BATCH || age >= OLDEST || (point != SafePoint::Op && age >= BATCH_AGE);
         if due {
             self.flush();
         }
@@ -253,11 +295,11 @@ impl Observer for Gate {
             self.wait(RunState::Paused);
         }
         if self.quit {
-            Request::Stop
+            Answer::Stop
         } else if self.take_empty_cache() {
-            Request::EmptyCache
+            Answer::EmptyCache
         } else {
-            Request::Continue
+            Answer::Continue
         }
     }
 

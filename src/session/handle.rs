@@ -1,24 +1,54 @@
-//! What a front end holds of a running lab.
+//! What the rest of the program holds of a running lab.
 
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::mpsc;
 
-use super::{Command, LabState};
+use super::Command;
+use crate::device::Sensors;
+use crate::model::Event;
 
-/// A running lab, as a front end holds it. Dropping it ends the run, unless somebody holds its [`Engine`] too.
+/// A running lab. Dropping its commands ends the run, unless somebody holds its [`Engine`] too.
 #[derive(Debug)]
-pub struct LabHandle {
+pub struct Session {
     /// Commands to the engine; a send fails only when the engine has ended.
     pub commands: Sender<Command>,
-    /// The last published picture.
-    pub state: watch::Receiver<Arc<LabState>>,
+    /// What happens, in batches; it ends with the engine.
+    pub feed: mpsc::Receiver<Feed>,
     pub(super) ended: Arc<Ended>,
 }
 
-impl LabHandle {
+/// What the engine thread hands on.
+#[derive(Debug)]
+pub enum Feed {
+    /// What happened.
+    Events(Vec<Event>),
+    /// Where readings of the device's sensors arrive, from here on.
+    Sensors(Option<Sensors>),
+}
+
+/// The engine's end of a feed.
+#[derive(Clone, Debug)]
+pub struct Feeder(mpsc::Sender<Feed>);
+
+impl Feeder {
+    /// Both ends of a feed of at most `queue` batches.
+    #[must_use]
+    pub fn pair(queue: usize) -> (Self, mpsc::Receiver<Feed>) {
+        let (sender, receiver) = mpsc::channel(queue);
+        (Self(sender), receiver)
+    }
+
+    /// Hands something on; waits while the queue is full. False when nobody is left to take it.
+    #[must_use]
+    pub fn send(&self, feed: Feed) -> bool {
+        self.0.blocking_send(feed).is_ok()
+    }
+}
+
+impl Session {
     /// The engine, for whoever ends the process.
     #[must_use]
     pub fn engine(&self) -> Engine {

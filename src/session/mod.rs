@@ -1,8 +1,7 @@
-//! A running lab: commands in, pictures out.
+//! A running lab: commands in, events out.
 //!
-//! The engine trains on a thread of its own and asks the gate at every safe point what a person wants; its events
-//! go to the model thread, which publishes a picture of the lab at most thirty times a second. Nothing here waits
-//! for a front end, and a front end never waits for the engine.
+//! The engine trains on a thread of its own and asks the gate at every safe point what a person wants; everything that
+//! happens leaves as events. Nothing here waits for a front end.
 
 mod combinations;
 mod command;
@@ -10,7 +9,7 @@ mod engine;
 mod gate;
 mod handle;
 mod pace;
-mod publisher;
+mod remedies;
 mod setup;
 mod spec;
 mod switches;
@@ -19,58 +18,60 @@ mod trial;
 use std::io;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
-use std::sync::mpsc::{channel, sync_channel};
+use std::sync::mpsc::channel;
 use std::thread;
 
-use tokio::sync::watch;
-
 use handle::{Ended, Running};
-use publisher::Update;
+
+use crate::model::{Event, EventKind, Micros, RunState};
 
 pub use combinations::{Combination, combinations};
-pub use command::{Choice, Command, LabState, RunState, StepSize, Switch, SwitchGroup, SwitchState};
-pub use handle::{Engine, LabHandle};
+pub use command::{Command, StepSize};
+pub use handle::{Engine, Feed, Feeder, Session};
 pub use pace::{Pace, Speed};
+pub use remedies::Shortage;
 pub use setup::{MemoryLimit, Setup, check_settings};
 pub use spec::{BuildError, DeviceChoice, LabSpec};
-pub use switches::{Lever, levers, next, panel, previous, with};
+pub use switches::{Choice, Reach, Scene, Switch, SwitchGroup, Way, settings};
 pub use trial::{Trials, flip_through, try_all};
 
-/// Batches of events that may wait for the model thread: beyond this the engine waits instead of filling memory.
+/// Batches of events that may wait for whoever takes them: beyond this the engine waits instead of filling memory.
 const QUEUE: usize = 64;
 
 /// What is told of an engine that panicked; the panic itself has its own message.
 const PANICKED: &str = "the engine stopped, which is a bug of vramlab; report what it was doing";
 
+/// What a run as `spec` says begins with, before anything is made.
+#[must_use]
+pub fn prologue(spec: &LabSpec) -> Vec<Event> {
+    let setup = spec.setup();
+    let settings = settings(&setup, &setup, &Scene::of(spec, &setup.config));
+    let kinds = [
+        EventKind::Begin(Arc::new(spec.about(None))),
+        EventKind::Run(RunState::Starting),
+        EventKind::Settings(Arc::new(settings)),
+    ];
+    kinds.map(|kind| Event::new(Micros(0), kind)).into()
+}
+
 /// Starts a lab: the engine begins to build the model at once, on its own thread.
 ///
 /// # Errors
 /// When the system gives no thread.
-pub fn start(spec: LabSpec) -> io::Result<LabHandle> {
+pub fn start(spec: LabSpec) -> io::Result<Session> {
     let (commands, inbox) = channel();
-    let (updates, arrivals) = sync_channel(QUEUE);
-    let about = spec.about(None);
-    let first = LabState {
-        switches: switches::panel(&spec.setup(), &spec.setup()),
-        workload: spec.workload.name.clone(),
-        detail: about.detail,
-        device: about.device,
-        simulated: about.simulated,
-        items: spec.items(),
-        ..LabState::default()
-    };
-    let (pictures, state) = watch::channel(Arc::new(first.clone()));
-    thread::Builder::new().name("model".to_owned()).spawn(move || publisher::publish(&arrivals, first, &pictures))?;
+    let (feeder, feed) = Feeder::pair(QUEUE);
     let ended = Arc::<Ended>::default();
     let running = Running(Arc::clone(&ended));
-    let last_word = updates.clone();
+    let last_word = feeder.clone();
     thread::Builder::new().name("engine".to_owned()).spawn(move || {
         let _running = running;
-        let trained = AssertUnwindSafe(|| engine::train(spec, inbox, updates, LabSpec::build));
+        let trained = AssertUnwindSafe(|| engine::train(spec, inbox, feeder, LabSpec::build));
         if panic::catch_unwind(trained).is_err() {
-            // Nobody may be left to hear it.
-            let _ = last_word.send(Update::Run(RunState::Failed(PANICKED.to_owned())));
+            // Nobody may be left to hear it. Its time is that of the last event before.
+            let failed = EventKind::Run(RunState::Failed(PANICKED.into()));
+            let _ = last_word.send(Feed::Events(vec![Event::new(Micros(0), failed)]));
         }
     })?;
-    Ok(LabHandle { commands, state, ended })
+    Ok(Session { commands, feed, ended })
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::model::{Event, EventKind, Micros};
-use crate::train::{Observer, Request, SafePoint};
+use crate::train::{Answer, Observer, SafePoint};
 
 /// The speed of a simulated device's clock. A real device has its own.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -70,9 +70,9 @@ impl Observer for Pace {
         self.observe(&event);
     }
 
-    fn safe_point(&mut self, _: SafePoint) -> Request {
+    fn safe_point(&mut self, _: SafePoint) -> Answer {
         std::thread::sleep(self.due());
-        Request::Continue
+        Answer::Continue
     }
 }
 
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     fn at(pace: &mut Pace, millis: u64, kind: EventKind) {
-        pace.observe(&Event { time: Micros(millis * 1000), kind });
+        pace.observe(&Event::new(Micros(millis * 1000), kind));
     }
 
     #[test]

@@ -4,13 +4,13 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use super::publisher::About;
 use super::{MemoryLimit, Pace, Setup, Speed};
 use crate::allocator::Settings;
 use crate::device::cpu::{CpuDevice, CpuOptions};
 use crate::device::cuda::{self, CudaDevice};
 use crate::device::sim::{Card, SimDevice};
 use crate::device::{Device, DeviceError, KernelTimes, Profiled};
+use crate::model::{About, DeviceKind, Items};
 use crate::train::{Config, DataPath, Libraries, LoopStyle, Observer, TrainError, Trainer, TrainerOptions};
 use crate::units::Bytes;
 use crate::workload::{CatalogError, Data, Entry, Group, Inference, InferencePlan, Sizes};
@@ -32,6 +32,16 @@ impl DeviceChoice {
     #[must_use]
     pub fn best() -> Self {
         if cuda::usable(0).is_ok() { Self::Cuda(0) } else { Self::Cpu }
+    }
+
+    /// Whose figures a run on it has.
+    #[must_use]
+    pub const fn kind(&self) -> DeviceKind {
+        match self {
+            Self::Cpu => DeviceKind::Processor,
+            Self::Cuda(_) => DeviceKind::Gpu,
+            Self::Sim(_) => DeviceKind::Simulated,
+        }
     }
 
     /// Opens the device; says what PyTorch's libraries would see of it.
@@ -172,7 +182,8 @@ impl LabSpec {
     }
 
     /// The words of the header: parameters, and the switches in force, are known once there is a trainer.
-    pub(super) fn about(&self, trainer: Option<&Trainer>) -> About {
+    #[must_use]
+    pub fn about(&self, trainer: Option<&Trainer>) -> About {
         let parameters = trainer.map_or_else(String::new, |trainer| match trainer.parameter_count() {
             n @ 0..1_000 => format!("{n} parameters · "),
             n @ 1_000..1_000_000 => format!("{}k parameters · ", n / 1_000),
@@ -182,14 +193,16 @@ impl LabSpec {
         let config = trainer.map_or(&self.config, Trainer::config);
         let ops = if config.fuse { "fused" } else { "eager" };
         About {
-            detail: format!("{parameters}B{}{sequence} · {ops}", config.batch),
+            workload: self.workload.name.as_str().into(),
+            detail: format!("{parameters}B{}{sequence} · {ops}", config.batch).into(),
             device: match (&self.device, trainer) {
-                (_, Some(trainer)) => format!("{} · {}", trainer.device_info().id, trainer.device_info().name),
-                (DeviceChoice::Cpu, None) => "cpu".to_owned(),
-                (DeviceChoice::Cuda(ordinal), None) => format!("cuda:{ordinal}"),
-                (DeviceChoice::Sim(card), None) => format!("sim:{} · {}", card.name, card.title),
+                (_, Some(trainer)) => format!("{} · {}", trainer.device_info().id, trainer.device_info().name).into(),
+                (DeviceChoice::Cpu, None) => "cpu".into(),
+                (DeviceChoice::Cuda(ordinal), None) => format!("cuda:{ordinal}").into(),
+                (DeviceChoice::Sim(card), None) => format!("sim:{} · {}", card.name, card.title).into(),
             },
-            simulated: matches!(self.device, DeviceChoice::Sim(_)),
+            kind: self.device.kind(),
+            items: self.items(),
         }
     }
 
@@ -201,11 +214,11 @@ impl LabSpec {
 
     /// What throughput counts.
     #[must_use]
-    pub fn items(&self) -> &'static str {
+    pub fn items(&self) -> Items {
         match self.workload.group() {
-            Group::Images => "images/s",
-            _ if self.workload.sequence(self.sizes).is_some() => "tok/s",
-            _ => "samples/s",
+            Group::Images => Items::Images,
+            _ if self.workload.sequence(self.sizes).is_some() => Items::Tokens,
+            _ => Items::Samples,
         }
     }
 

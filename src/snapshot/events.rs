@@ -4,8 +4,8 @@ use std::collections::HashMap;
 
 use super::replay::{Conditions, DeviceReport, Observer, verify_device};
 use super::{Snapshot, StackId, TextId, TraceEntry};
-use crate::allocator::{PoolKind, TraceEvent};
-use crate::model::{Category, Event, EventKind, NameId, Pool};
+use crate::allocator::TraceEvent;
+use crate::model::{Category, Event, EventKind, NameId};
 
 /// Replays the history of a device and hands `emit` every event that agreed with it, in order: with the sizes of blocks
 /// (which a trace does not have) and, where stacks were recorded, the names of those who asked.
@@ -18,7 +18,7 @@ pub fn events(
     mut emit: impl FnMut(Event),
 ) -> DeviceReport {
     if let Some(first) = snapshot.device_trace(device).first() {
-        emit(Event { time: first.time, kind: EventKind::Limit { limit: conditions.limit } });
+        emit(Event::new(first.time, EventKind::Limit { limit: conditions.limit }));
     }
     let mut emitter = Emitter { snapshot, names: HashMap::new(), emit };
     verify_device(snapshot, device, conditions, conditions.statistics.as_ref(), &mut emitter)
@@ -43,45 +43,22 @@ impl<F: FnMut(Event)> Emitter<'_, F> {
         };
         let id = NameId(u32::try_from(self.names.len() + 1).unwrap_or(NameId::NONE.0));
         self.names.insert(key, id);
-        (self.emit)(Event { time: entry.time, kind: EventKind::Define { id, text: text.into() } });
+        (self.emit)(Event::new(entry.time, EventKind::Define { id, text: text.into() }));
         id
     }
 }
 
 impl<F: FnMut(Event)> Observer for Emitter<'_, F> {
     fn event(&mut self, _: usize, entry: &TraceEntry, event: &TraceEvent) {
-        let kind = match *event {
-            TraceEvent::Alloc { address, requested, size, stream, .. } => {
-                let name = self.name(entry);
-                EventKind::Alloc { address, size, requested, stream, category: Category::Other, name }
-            }
-            TraceEvent::FreeRequested { address, .. } => EventKind::FreeRequested { address },
-            TraceEvent::FreeCompleted { address, .. } => EventKind::FreeCompleted { address },
-            TraceEvent::SegmentAlloc { address, size, stream, pool } => {
-                EventKind::SegmentAlloc { address, size, stream, pool: of_model(pool) }
-            }
-            TraceEvent::SegmentFree { address, size, .. } => EventKind::SegmentFree { address, size },
-            TraceEvent::SegmentMap { address, size, stream, pool, range, page } => {
-                EventKind::SegmentMap { address, size, stream, pool: of_model(pool), range, page }
-            }
-            TraceEvent::SegmentUnmap { address, size, .. } => EventKind::SegmentUnmap { address, size },
-            TraceEvent::Oom { device_free, rounded, .. } => {
-                let name = self.name(entry);
-                EventKind::Oom { requested: rounded, device_free, name }
-            }
+        let name = match event {
+            TraceEvent::Alloc { .. } | TraceEvent::Oom { .. } => self.name(entry),
+            _ => NameId::NONE,
         };
-        (self.emit)(Event { time: entry.time, kind });
+        (self.emit)(Event::new(entry.time, EventKind::of_trace(event, Category::Other, name)));
     }
 
     fn empty_cache(&mut self, _: usize, entry: &TraceEntry) {
-        (self.emit)(Event { time: entry.time, kind: EventKind::EmptyCache });
-    }
-}
-
-const fn of_model(pool: PoolKind) -> Pool {
-    match pool {
-        PoolKind::Small => Pool::Small,
-        PoolKind::Large => Pool::Large,
+        (self.emit)(Event::new(entry.time, EventKind::EmptyCache));
     }
 }
 

@@ -20,6 +20,6 @@ pub use events::events;
 pub use file::SnapshotError;
 pub use pickle::{PickleError, Problem};
 pub use types::{
-    Action, AllocatorSettings, Annotation, Block, BlockState, Frame, FrameId, Segment, Snapshot, StackId, Stacks,
-    TextId, Texts, TraceEntry,
+    Action, AllocatorSettings, Annotation, Block, Frame, FrameId, Segment, Snapshot, StackId, Stacks, TextId, Texts,
+    TraceEntry,
 };

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use super::pickle::records::{self, EntryError, FieldError};
 use super::pickle::{self, Arena, PickleError, Problem, Source, Value};
-use super::{AllocatorSettings, Annotation, Block, BlockState, Segment, Snapshot, SnapshotError, StackId, TraceEntry};
-use crate::model::{Micros, Pool};
+use super::{AllocatorSettings, Annotation, Block, Segment, Snapshot, SnapshotError, StackId, TraceEntry};
+use crate::allocator::{BlockState, PoolKind};
+use crate::model::Micros;
 use crate::units::{Address, Bytes, StreamId};
 
 /// Devices that a snapshot can have: PyTorch numbers them with eight bits, one of which is the sign.
@@ -217,7 +218,7 @@ fn segment(arena: &mut Arena, dict: Value) -> Shape<Segment> {
         address,
         total_size: Bytes(fields.required("total_size")?),
         stream: StreamId(fields.unsigned("stream")?),
-        pool: if fields.text("segment_type")? == Some("small") { Pool::Small } else { Pool::Large },
+        pool: if fields.text("segment_type")? == Some("small") { PoolKind::Small } else { PoolKind::Large },
         pool_id,
         expandable: fields.get("is_expandable")? == Some(Value::Bool(true)),
         stack: fields.stack()?,
@@ -240,9 +241,9 @@ fn segment(arena: &mut Arena, dict: Value) -> Shape<Segment> {
 fn block(arena: &mut Arena, dict: Value, next: Address) -> Shape<Block> {
     let mut fields = Fields { arena, dict, what: "block" };
     let state = match fields.text("state")? {
-        Some("active_allocated") => BlockState::Allocated,
+        Some("active_allocated") => BlockState::ActiveAllocated,
         // The second name stood in PyTorch's documentation only; other writers may have taken it from there.
-        Some("active_pending_free" | "active_awaiting_free") => BlockState::PendingFree,
+        Some("active_pending_free" | "active_awaiting_free") => BlockState::ActivePendingFree,
         Some("inactive") => BlockState::Inactive,
         _ => return Err(fields.wrong(FieldError { key: "state", expected: "a known state" })),
     };

@@ -1,5 +1,6 @@
 use super::*;
-use crate::model::{Micros, Pool};
+use crate::allocator::{BlockState, PoolKind};
+use crate::model::Micros;
 use crate::units::{Address, Bytes, StreamId};
 
 const PROTOCOL_0: &[u8] = include_bytes!("../../tests/pickles/small.protocol0.pickle");
@@ -50,7 +51,10 @@ fn a_snapshot_is_read_key_for_key() {
 
     assert_eq!(snapshot.segments.len(), 2);
     let segment = &snapshot.segments[0];
-    assert_eq!((segment.device, segment.pool, segment.pool_id, segment.expandable), (0, Pool::Large, (0, 0), false));
+    assert_eq!(
+        (segment.device, segment.pool, segment.pool_id, segment.expandable),
+        (0, PoolKind::Large, (0, 0), false)
+    );
     assert_eq!(snapshot.segments[1].pool_id, (0, 3));
     let block = segment.blocks[0];
     assert_eq!((block.address, block.size), (segment.address, segment.total_size));

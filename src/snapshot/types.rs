@@ -4,7 +4,8 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::model::{Micros, Pool};
+use crate::allocator::{BlockState, PoolKind};
+use crate::model::Micros;
 use crate::units::{Address, Bytes, StreamId};
 
 /// A text of the snapshot, stored once.
@@ -231,29 +232,6 @@ impl TraceEntry {
     }
 }
 
-/// What a block was when the snapshot was taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum BlockState {
-    /// In use.
-    Allocated,
-    /// Freed, waiting for events of other streams.
-    PendingFree,
-    /// Free.
-    Inactive,
-}
-
-impl BlockState {
-    /// The word that snapshots use for it.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Allocated => "active_allocated",
-            Self::PendingFree => "active_pending_free",
-            Self::Inactive => "inactive",
-        }
-    }
-}
-
 /// A block of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
@@ -281,7 +259,7 @@ pub struct Segment {
     /// The stream whose blocks it serves.
     pub stream: StreamId,
     /// Its pool.
-    pub pool: Pool,
+    pub pool: PoolKind,
     /// Id of the private pool it belongs to; (0, 0) is the default.
     pub pool_id: (i64, i64),
     /// Part of an expandable segment.

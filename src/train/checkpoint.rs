@@ -4,39 +4,13 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use crate::device::{DType, HostWork};
-use crate::model::NameId;
+use crate::device::HostWork;
 
-use super::context::{Context, Saved, Saving};
+use super::context::{Context, Repeatable, Saving, SecondRun};
 use super::error::{Interrupt, OpResult, TrainError};
 use super::tensor::{Source, Tensor};
 
-/// A part of a model that can be run again.
-pub trait Segment {
-    /// Runs it.
-    ///
-    /// # Errors
-    /// What its ops return.
-    fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor>;
-}
-
-/// A checkpointed segment: how to run it again and what the second run gave.
-///
-/// The placeholders of its saved tensors share it, so that it goes with the last of them.
-pub(crate) struct Frame {
-    segment: Rc<dyn Segment>,
-    input: Saved,
-    /// Where the input's gradient goes; nowhere in particular in the second run.
-    source: Source,
-    autocast: Option<DType>,
-    scope: NameId,
-    /// Tensors that the first run saved.
-    saved: Cell<usize>,
-    /// What the second run saved, each handed out once.
-    recomputed: RefCell<Vec<Option<Tensor>>>,
-}
-
-impl Frame {
+impl SecondRun {
     /// The first run saves one more tensor; returns its index.
     pub fn count(&self) -> usize {
         let index = self.saved.get();
@@ -52,11 +26,11 @@ impl Frame {
     }
 
     /// The `index`-th saved tensor; the first call runs the segment again.
-    pub fn unpack(frame: &Rc<Self>, cx: &mut Context, index: usize) -> OpResult<Tensor> {
-        if frame.recomputed.borrow().is_empty() {
-            frame.recompute(frame, cx)?;
+    pub fn unpack(this: &Rc<Self>, cx: &mut Context, index: usize) -> OpResult<Tensor> {
+        if this.recomputed.borrow().is_empty() {
+            this.recompute(this, cx)?;
         }
-        let tensor = frame.recomputed.borrow_mut().get_mut(index).and_then(Option::take);
+        let tensor = this.recomputed.borrow_mut().get_mut(index).and_then(Option::take);
         tensor.ok_or_else(|| {
             Interrupt::Failed(TrainError::Workload(
                 "a checkpointed segment saved other tensors when it was run again; make its forward deterministic"
@@ -85,12 +59,12 @@ impl Frame {
 ///
 /// # Errors
 /// What its ops return.
-pub fn checkpoint(cx: &mut Context, segment: &Rc<dyn Segment>, input: &Tensor) -> OpResult<Tensor> {
+pub fn checkpoint(cx: &mut Context, segment: &Rc<dyn Repeatable>, input: &Tensor) -> OpResult<Tensor> {
     if matches!(cx.saving, Saving::Nothing) {
         return segment.forward(cx, input);
     }
     cx.memory().with_device(|device| device.spend_host(HostWork::Checkpoint));
-    let frame = Rc::new(Frame {
+    let again = Rc::new(SecondRun {
         segment: Rc::clone(segment),
         input: cx.save(input)?,
         source: match input.source() {
@@ -102,7 +76,7 @@ pub fn checkpoint(cx: &mut Context, segment: &Rc<dyn Segment>, input: &Tensor) -
         saved: Cell::new(0),
         recomputed: RefCell::default(),
     });
-    let outer = std::mem::replace(&mut cx.saving, Saving::Placeholder(frame));
+    let outer = std::mem::replace(&mut cx.saving, Saving::Placeholder(again));
     let result = segment.forward(cx, input);
     cx.saving = outer;
     result

@@ -1,5 +1,6 @@
 //! What an op needs to run: memory, the tape, what to do with saved tensors, autocast, library handles.
 
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -8,16 +9,16 @@ use crate::model::{Category, EventKind, NameId};
 use crate::units::StreamId;
 
 use super::autocast::Autocast;
-use super::checkpoint::Frame;
-use super::config::Tf32;
-use super::error::{Interrupt, OpResult};
+use super::config::{AttentionKernel, Tf32};
+use super::error::OpResult;
+use super::kv_cache::KvCache;
 use super::library::{Libraries, Library, Thread};
 use super::memory::Memory;
 use super::offload::{Offloader, Packed};
-use super::ops::{AttentionChoice, KvCache};
 use super::retain::Retained;
+use super::shape::Shape;
 use super::tape::{Backward, Gradients, INPUTS, Leaf, Tape};
-use super::tensor::{Shape, Source, Tensor};
+use super::tensor::{Source, Tensor};
 
 /// What becomes of the tensors that ops save.
 #[derive(Clone, Default)]
@@ -30,9 +31,9 @@ pub(crate) enum Saving {
     /// Nothing is differentiated (`no_grad`).
     Nothing,
     /// They are dropped, and made again by running the segment once more.
-    Placeholder(Rc<Frame>),
-    /// This is that second run: they are handed to the frame, and no node is made.
-    Recompute(Rc<Frame>),
+    Placeholder(Rc<SecondRun>),
+    /// This is that second run: they are handed to it, and no node is made.
+    Recompute(Rc<SecondRun>),
 }
 
 /// A tensor that an op saved for its backward.
@@ -43,21 +44,41 @@ pub(crate) enum Saved {
     /// Its copy in host memory.
     Offloaded(Rc<Packed>),
     /// The `index`-th tensor that a checkpointed segment saves.
-    Dropped { frame: Rc<Frame>, index: usize },
+    Dropped { run: Rc<SecondRun>, index: usize },
     /// Never read.
     Unused,
 }
 
-impl Saved {
-    /// The tensor. A recomputed one is handed over: nobody else holds it.
-    pub fn unpack(&self, cx: &mut Context) -> OpResult<Tensor> {
-        match self {
-            Self::Kept(tensor) => Ok(tensor.clone()),
-            Self::Offloaded(packed) => packed.unpack(cx),
-            Self::Dropped { frame, index } => Frame::unpack(frame, cx, *index),
-            Self::Unused => Err(Interrupt::EarlyStop),
-        }
-    }
+/// A part of a model that can be run again.
+pub trait Repeatable {
+    /// Runs it.
+    ///
+    /// # Errors
+    /// What its ops return.
+    fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor>;
+}
+
+/// A checkpointed segment: how to run it again and what the second run gave.
+///
+/// The placeholders of its saved tensors share it, so that it goes with the last of them.
+pub(crate) struct SecondRun {
+    pub(super) segment: Rc<dyn Repeatable>,
+    pub(super) input: Saved,
+    /// Where the input's gradient goes; nowhere in particular in the second run.
+    pub(super) source: Source,
+    pub(super) autocast: Option<DType>,
+    pub(super) scope: NameId,
+    /// Tensors that the first run saved.
+    pub(super) saved: Cell<usize>,
+    /// What the second run saved, each handed out once.
+    pub(super) recomputed: RefCell<Vec<Option<Tensor>>>,
+}
+
+/// Which kernel a step asks for, and whether somebody was told that it does not take the inputs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct AttentionChoice {
+    pub(super) kernel: AttentionKernel,
+    pub(super) told: bool,
 }
 
 /// State of a module that no gradient changes.
@@ -69,12 +90,12 @@ struct Buffer {
 /// The state of a forward or backward pass. Ops are methods of it, one file each in `ops/`.
 pub struct Context {
     memory: Memory,
-    pub(crate) tape: Tape,
+    pub(crate) tape: Tape<Self>,
     pub(crate) leaves: Vec<Leaf>,
     /// What modules keep besides parameters.
     buffers: Vec<Buffer>,
     pub(crate) saving: Saving,
-    pub(crate) retained: Retained,
+    pub(crate) retained: Retained<Saved>,
     /// Batch norm uses, and follows, the statistics of the batch; else its running ones.
     pub(crate) training: bool,
     pub(crate) autocast: Autocast,
@@ -178,7 +199,7 @@ impl Context {
         let parameters = self.leaves.iter().map(|leaf| (&leaf.data, self.memory.name(&leaf.name), Category::Parameter));
         let buffers = self.buffers.iter().map(|buffer| (&buffer.data, buffer.name, Category::Other));
         let mut all: Vec<_> = parameters.chain(buffers).collect();
-        all.sort_by_key(|(data, ..)| data.block().number());
+        all.sort_by_key(|(data, ..)| data.storage().number());
         for (data, name, category) in all {
             if !data.dtype().is_float() || data.dtype() == dtype {
                 continue;
@@ -263,23 +284,6 @@ impl Context {
         result
     }
 
-    /// Runs ops whose saved tensors wait in host memory; where they stay on the device without an `offloader`.
-    ///
-    /// # Errors
-    /// What `run` returns.
-    pub(crate) fn offloading<T>(
-        &mut self,
-        offloader: Option<Rc<Offloader>>,
-        run: impl FnOnce(&mut Self) -> OpResult<T>,
-    ) -> OpResult<T> {
-        let Some(offloader) = offloader else { return run(self) };
-        let outer = std::mem::replace(&mut self.saving, Saving::Offload(offloader));
-        let result = run(self);
-        self.saving = outer;
-        self.memory.tell_host();
-        result
-    }
-
     /// Runs ops of a model in evaluation mode (`model.eval()`).
     pub fn evaluating<T>(&mut self, run: impl FnOnce(&mut Self) -> OpResult<T>) -> OpResult<T> {
         let outer = std::mem::replace(&mut self.training, false);
@@ -299,25 +303,6 @@ impl Context {
     /// True when an op on these inputs will be differentiated.
     pub(crate) fn differentiates(&self, inputs: &[&Tensor]) -> bool {
         !matches!(self.saving, Saving::Nothing) && inputs.iter().any(|t| t.requires_grad())
-    }
-
-    /// Saves a tensor for backward.
-    ///
-    /// # Errors
-    /// [`Interrupt::EarlyStop`] when a recomputed segment has saved its last tensor.
-    pub(crate) fn save(&mut self, tensor: &Tensor) -> OpResult<Saved> {
-        let saved = match &self.saving {
-            Saving::Keep => Saved::Kept(tensor.detach()),
-            Saving::Offload(offloader) => Saved::Offloaded(Offloader::pack(offloader, self, tensor, self.tape.len())?),
-            Saving::Nothing => return Ok(Saved::Unused),
-            Saving::Placeholder(frame) => Saved::Dropped { frame: Rc::clone(frame), index: frame.count() },
-            Saving::Recompute(frame) => {
-                frame.fill(tensor.detach())?;
-                return Ok(Saved::Unused);
-            }
-        };
-        self.retained.saved(&saved);
-        Ok(saved)
     }
 
     /// Puts an op on the tape and returns where the gradient of its (first) output goes.
@@ -341,7 +326,7 @@ impl Context {
                         self.leaves[index].used();
                     }
                 }
-                let backward: Backward = Box::new(move |cx, gradients| {
+                let backward: Backward<Self> = Box::new(move |cx, gradients| {
                     let mut all = [const { None }; INPUTS];
                     all.iter_mut().zip(backward(cx, gradients)?).for_each(|(slot, gradient)| *slot = gradient);
                     Ok(all)

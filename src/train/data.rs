@@ -18,7 +18,8 @@ use crate::units::{Bytes, StreamId};
 
 use super::error::{Interrupt, OpResult, TrainError};
 use super::memory::{HostBlock, Memory, micros};
-use super::tensor::{Shape, Tensor};
+use super::shape::Shape;
+use super::tensor::Tensor;
 use super::workload::{Batch, BatchLayout, BatchSource};
 
 /// Batches that the loader makes ahead, beside the one that is being copied.

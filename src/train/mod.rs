@@ -6,11 +6,13 @@
 //! Python's frames do.
 
 mod autocast;
+mod backward;
 mod checkpoint;
 mod config;
 mod context;
 mod data;
 mod error;
+mod kv_cache;
 mod library;
 mod memory;
 mod observer;
@@ -18,24 +20,28 @@ mod offload;
 mod ops;
 mod optim;
 mod retain;
+mod saved;
 mod scaler;
+mod shape;
+mod storage;
 mod tape;
 mod tensor;
 mod trainer;
 mod workload;
 
-pub use checkpoint::{Segment, checkpoint};
+pub use checkpoint::checkpoint;
 pub use config::{
     Amp, AttentionKernel, Config, DataPath, Hyper, Offload, OptimizerForm, OptimizerKind, Retain, Schedule, Tf32,
     ZeroGrad,
 };
-pub use context::Context;
+pub use context::{Context, Repeatable};
 pub use error::{Interrupt, MemoryKind, OpResult, TrainError};
+pub use kv_cache::{CacheKind, KvCache};
 pub use library::Libraries;
 pub use memory::Memory;
-pub use observer::{Observer, Request, SafePoint};
-pub use ops::RunningStatistics;
-pub use ops::{CacheKind, KvCache, Normalised, Wanted};
-pub use tensor::{Shape, Tensor};
+pub use observer::{Answer, Observer, SafePoint};
+pub use ops::{Normalised, RunningStatistics, Wanted};
+pub use shape::Shape;
+pub use tensor::Tensor;
 pub use trainer::{LoopStyle, Marks, Trainer, TrainerOptions};
 pub use workload::{Adversaries, Batch, BatchLayout, BatchSource, Model, Outcome, Routine, Task, Workload};

@@ -17,7 +17,7 @@ pub enum SafePoint {
 
 /// What the observer wants at a safe point. The trainer asks again until the answer is `Continue` or `Stop`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Request {
+pub enum Answer {
     /// Go on.
     Continue,
     /// Give free segments back, then ask again.
@@ -32,9 +32,9 @@ pub trait Observer {
     fn event(&mut self, event: Event);
 
     /// A safe point was reached.
-    fn safe_point(&mut self, point: SafePoint) -> Request {
+    fn safe_point(&mut self, point: SafePoint) -> Answer {
         let _ = point;
-        Request::Continue
+        Answer::Continue
     }
 
     /// Time since the last call that safe points spent waiting for a person: it is no part of training.
@@ -61,7 +61,7 @@ impl<O: Observer> Observer for std::rc::Rc<std::cell::RefCell<O>> {
         self.borrow_mut().event(event);
     }
 
-    fn safe_point(&mut self, point: SafePoint) -> Request {
+    fn safe_point(&mut self, point: SafePoint) -> Answer {
         self.borrow_mut().safe_point(point)
     }
 

@@ -13,15 +13,15 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 
+use crate::device::{DType, DeviceEvent};
 use crate::model::Category;
 use crate::units::StreamId;
 
 use super::config::{Config, Offload};
-use super::context::Context;
 use super::error::{Interrupt, OpResult, TrainError};
 use super::memory::{HostBlock, Memory};
-use super::tensor::{Shape, Tensor};
-use crate::device::{DType, DeviceEvent};
+use super::shape::Shape;
+use super::tensor::Tensor;
 
 /// How saved tensors travel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,30 +51,34 @@ impl Offloader {
         Some(Rc::new(Self { style, waiting: RefCell::default() }))
     }
 
-    /// Copies `tensor`, which node number `node` of the tape saves, to the host.
-    pub fn pack(this: &Rc<Self>, cx: &Context, tensor: &Tensor, node: usize) -> OpResult<Rc<Packed>> {
-        let memory = cx.memory();
-        let shape = tensor.shape();
-        let strides = if this.style == Style::Pageable { tensor.compact_strides() } else { shape.contiguous_strides() };
-        let whole = if tensor.has_layout(strides) {
-            tensor.clone()
-        } else {
-            let copy = cx.temporary(shape, tensor.dtype(), "contiguous copy")?.strided(shape, strides, 0);
-            cx.copy(tensor, &copy)?;
-            copy
-        };
+    /// The strides in which `tensor` travels.
+    pub fn strides_of(&self, tensor: &Tensor) -> [usize; 4] {
+        match self.style {
+            Style::Pageable => tensor.compact_strides(),
+            Style::Pinned | Style::Overlapped => tensor.shape().contiguous_strides(),
+        }
+    }
+
+    /// Copies `whole`, which node number `node` of the tape saves and which lies in `strides`, to the host.
+    pub fn pack(
+        this: &Rc<Self>,
+        memory: &Memory,
+        whole: &Tensor,
+        strides: [usize; 4],
+        node: usize,
+    ) -> OpResult<Rc<Packed>> {
         let mut block = HostBlock::new(memory, whole.bytes(), this.style != Style::Pageable)?;
         if this.style == Style::Overlapped {
             let stream = after_computation(memory);
-            block.take(&whole, stream)?;
-            memory.record_stream(&whole, stream);
+            block.take(whole, stream)?;
+            memory.record_stream(whole, stream);
         } else {
-            block.take(&whole, StreamId::DEFAULT)?;
+            block.take(whole, StreamId::DEFAULT)?;
         }
         let packed = Rc::new(Packed {
             block,
             dtype: whole.dtype(),
-            shape,
+            shape: whole.shape(),
             strides,
             offloader: Rc::clone(this),
             node,
@@ -120,8 +124,7 @@ pub(crate) struct Packed {
 
 impl Packed {
     /// The tensor on the device again, in a block of its own.
-    pub fn unpack(&self, cx: &Context) -> OpResult<Tensor> {
-        let memory = cx.memory();
+    pub fn unpack(&self, memory: &Memory) -> OpResult<Tensor> {
         if self.offloader.style != Style::Overlapped {
             let tensor = self.room(memory, StreamId::DEFAULT)?;
             self.block.give(&tensor, StreamId::DEFAULT)?;

@@ -4,18 +4,21 @@
 //! where backward ran with `retain_graph=True`: each loss then holds its graph, and the graph every saved tensor.
 
 use super::config::Retain;
-use super::context::Saved;
-use super::tensor::Tensor;
 
-/// The list, and what the present step will add to it.
-#[derive(Default)]
-pub(crate) struct Retained {
+/// The list, and what the present step will add to it: saved tensors, as `T` holds them.
+pub(crate) struct Retained<T> {
     mode: Retain,
-    present: Vec<Saved>,
-    finished: Vec<Saved>,
+    present: Vec<T>,
+    finished: Vec<T>,
 }
 
-impl Retained {
+impl<T> Default for Retained<T> {
+    fn default() -> Self {
+        Self { mode: Retain::default(), present: Vec::new(), finished: Vec::new() }
+    }
+}
+
+impl<T: Clone> Retained<T> {
     /// What is kept from now on; nothing of what was kept before, when that changes.
     pub fn keep(&mut self, mode: Retain) {
         if self.mode != mode {
@@ -24,16 +27,16 @@ impl Retained {
     }
 
     /// An op saved something.
-    pub fn saved(&mut self, saved: &Saved) {
+    pub fn saved(&mut self, saved: &T) {
         if self.mode == Retain::Graph {
             self.present.push(saved.clone());
         }
     }
 
     /// A loss was computed.
-    pub fn loss(&mut self, loss: &Tensor) {
+    pub fn loss(&mut self, loss: impl FnOnce() -> T) {
         if self.mode != Retain::Off {
-            self.present.push(Saved::Kept(loss.detach()));
+            self.present.push(loss());
         }
     }
 

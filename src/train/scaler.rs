@@ -8,7 +8,8 @@ use crate::units::StreamId;
 
 use super::context::Context;
 use super::error::OpResult;
-use super::tensor::{Shape, Tensor};
+use super::shape::Shape;
+use super::tensor::Tensor;
 
 const INITIAL_SCALE: f64 = 65536.0;
 const GROWTH: f64 = 2.0;

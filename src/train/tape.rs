@@ -1,15 +1,10 @@
-//! Autograd: a tape of ops with explicit saved tensors, walked backwards.
-//!
-//! A node's closure owns what the op saved. Backward pops nodes from the end of the tape: descending order of creation, so
-//! every consumer of a tensor has run before its producer. When the closure has run, its saved tensors are released,
-//! before the next node runs.
+//! Autograd: a tape of ops with explicit saved tensors. A node's closure owns what the op saved.
 
 use std::sync::Arc;
 
 use crate::device::{DType, Kernel};
 use crate::model::{Category, NameId};
 
-use super::context::Context;
 use super::error::OpResult;
 use super::memory::Memory;
 use super::tensor::{Source, Tensor};
@@ -20,30 +15,42 @@ pub(crate) type Gradients = [Option<Tensor>; 3];
 /// Inputs of a node, at most.
 pub(crate) const INPUTS: usize = 4;
 
-/// Computes the gradients of a node's inputs from those of its outputs.
-pub(crate) type Backward = Box<dyn FnOnce(&mut Context, Gradients) -> OpResult<[Option<Tensor>; INPUTS]>>;
+/// Computes the gradients of a node's inputs from those of its outputs, in a pass of type `P`.
+pub(crate) type Backward<P> = Box<dyn FnOnce(&mut P, Gradients) -> OpResult<[Option<Tensor>; INPUTS]>>;
 
-struct Node {
-    name: &'static str,
-    scope: NameId,
-    inputs: [Source; INPUTS],
-    gradients: Gradients,
+/// An op that was recorded.
+pub(super) struct Node<P> {
+    pub name: &'static str,
+    pub scope: NameId,
+    pub inputs: [Source; INPUTS],
+    pub gradients: Gradients,
     /// The type in which an input wants the gradient of the first output besides its own.
     wants: Option<DType>,
     /// That gradient, from a kernel that wrote both.
-    copy: Option<Tensor>,
-    backward: Backward,
+    pub copy: Option<Tensor>,
+    pub backward: Backward<P>,
 }
 
-/// The ops of the present forward pass.
-#[derive(Default)]
-pub(crate) struct Tape {
-    nodes: Vec<Node>,
+/// The ops of the present forward pass, of type `P`.
+pub(crate) struct Tape<P> {
+    nodes: Vec<Node<P>>,
 }
 
-impl Tape {
+impl<P> Default for Tape<P> {
+    fn default() -> Self {
+        Self { nodes: Vec::new() }
+    }
+}
+
+impl<P> Tape<P> {
     /// Notes an op; returns where gradients of its first output go.
-    pub fn push(&mut self, name: &'static str, scope: NameId, inputs: [Source; INPUTS], backward: Backward) -> Source {
+    pub fn push(
+        &mut self,
+        name: &'static str,
+        scope: NameId,
+        inputs: [Source; INPUTS],
+        backward: Backward<P>,
+    ) -> Source {
         let gradients = Gradients::default();
         self.nodes.push(Node { name, scope, inputs, gradients, wants: None, copy: None, backward });
         Source::Node { node: self.nodes.len() - 1, slot: 0 }
@@ -76,8 +83,19 @@ impl Tape {
     }
 
     /// The last op, if it is not one of the first `kept`.
-    fn pop_beyond(&mut self, kept: usize) -> Option<Node> {
+    pub(super) fn pop_beyond(&mut self, kept: usize) -> Option<Node<P>> {
         if self.nodes.len() > kept { self.nodes.pop() } else { None }
+    }
+
+    /// Hands output `slot` of node number `node` one more gradient.
+    pub fn receive(&mut self, memory: &Memory, node: usize, slot: u8, gradient: Tensor) -> OpResult<()> {
+        let node = &mut self.nodes[node];
+        let sum = &mut node.gradients[usize::from(slot)];
+        // What comes second makes a copy of the first wrong.
+        if slot == 0 && sum.is_some() {
+            node.copy = None;
+        }
+        add_to(memory, sum, gradient)
     }
 
     /// Drops all nodes and what they saved, last first.
@@ -116,7 +134,7 @@ impl Leaf {
     }
 
     /// Takes one gradient; the last one of a pass becomes (or is added to) `.grad`.
-    fn receive(&mut self, memory: &Memory, gradient: Tensor) -> OpResult<()> {
+    pub fn receive(&mut self, memory: &Memory, gradient: Tensor) -> OpResult<()> {
         add_to(memory, &mut self.arriving, gradient)?;
         self.awaited = self.awaited.saturating_sub(1);
         if self.awaited > 0 {
@@ -151,59 +169,4 @@ fn add_to(memory: &Memory, sum: &mut Option<Tensor>, gradient: Tensor) -> OpResu
     memory.launch(&Kernel::Add { a: first.flat(), b: gradient.flat(), dst: target.flat() })?;
     *sum = Some(target);
     Ok(())
-}
-
-impl Context {
-    /// Runs backward from `root`, whose gradient is `gradient`; the caller's handle on `gradient` lives as long as the
-    /// pass.
-    ///
-    /// # Errors
-    /// Out of memory, a failed kernel, a stop asked for by the observer.
-    pub fn backward(&mut self, root: &Tensor, gradient: &Tensor) -> OpResult<()> {
-        self.backward_beyond(0, root, gradient)
-    }
-
-    /// The same for the part of the graph that was made after the first `kept` ops, which stay for a later pass.
-    ///
-    /// # Errors
-    /// See [`Context::backward`].
-    pub(crate) fn backward_beyond(&mut self, kept: usize, root: &Tensor, gradient: &Tensor) -> OpResult<()> {
-        self.deliver(root.source(), gradient.clone())?;
-        while let Some(node) = self.tape.pop_beyond(kept) {
-            let Node { name, scope, inputs, gradients, copy, backward, .. } = node;
-            if gradients.iter().all(Option::is_none) {
-                continue;
-            }
-            let outer = self.memory().set_scope(scope);
-            self.memory().begin_op(name);
-            self.gradient_copy = copy;
-            let outputs = backward(self, gradients)?;
-            self.gradient_copy = None;
-            for (input, output) in inputs.into_iter().zip(outputs) {
-                if let Some(output) = output {
-                    self.deliver(input, output)?;
-                }
-            }
-            self.memory().end_op()?;
-            self.memory().set_scope(outer);
-        }
-        Ok(())
-    }
-
-    fn deliver(&mut self, to: Source, gradient: Tensor) -> OpResult<()> {
-        let memory = self.memory().clone();
-        match to {
-            Source::Leaf(index) => self.leaves[index].receive(&memory, gradient),
-            Source::Node { node, slot } => {
-                let node = &mut self.tape.nodes[node];
-                let sum = &mut node.gradients[usize::from(slot)];
-                // What comes second makes a copy of the first wrong.
-                if slot == 0 && sum.is_some() {
-                    node.copy = None;
-                }
-                add_to(&memory, sum, gradient)
-            }
-            Source::Constant | Source::Recomputed => Ok(()),
-        }
-    }
 }

@@ -1,120 +1,12 @@
-//! Tensors: handles to blocks.
+//! Tensors: handles to storage.
 
-use std::ops::Range;
 use std::rc::Rc;
 
 use crate::device::{DType, HeadView, MatrixView, Operand};
 use crate::units::{Address, Bytes, StreamId};
 
-use super::memory::Block;
-
-/// Up to four dimensions.
-///
-/// Their product may be more than 64 bits hold: then [`Shape::numel`] says as many as there can be, which no allocator
-/// gives, so that every tensor that exists has a size that can be computed with.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub struct Shape {
-    dims: [usize; 4],
-    rank: u8,
-}
-
-impl Shape {
-    /// A shape of these dimensions; five do not compile.
-    #[must_use]
-    pub const fn new<const RANK: usize>(dims: &[usize; RANK]) -> Self {
-        const { assert!(RANK <= 4, "a shape has at most four dimensions") };
-        let mut all = [1; 4];
-        let mut dim = 0;
-        while dim < RANK {
-            all[dim] = dims[dim];
-            dim += 1;
-        }
-        #[expect(clippy::cast_possible_truncation, reason = "at most 4")]
-        Self { dims: all, rank: RANK as u8 }
-    }
-
-    /// The dimensions.
-    #[must_use]
-    pub fn dims(&self) -> &[usize] {
-        &self.dims[..usize::from(self.rank)]
-    }
-
-    /// Number of elements.
-    #[must_use]
-    pub fn numel(&self) -> usize {
-        product(self.dims())
-    }
-
-    /// Size of the last dimension; 1 for a scalar.
-    #[must_use]
-    pub fn last(&self) -> usize {
-        self.dims().last().copied().unwrap_or(1)
-    }
-
-    /// Product of all dimensions but the last.
-    #[must_use]
-    pub fn rows(&self) -> usize {
-        self.dims().split_last().map_or(1, |(_, front)| product(front))
-    }
-
-    /// The same with another last dimension.
-    #[must_use]
-    pub fn with_last(mut self, last: usize) -> Self {
-        if self.rank > 0 {
-            self.dims[usize::from(self.rank) - 1] = last;
-        }
-        self
-    }
-
-    /// The same with one more dimension at the end; `None` where it has four.
-    #[must_use]
-    pub fn with_appended(mut self, last: usize) -> Option<Self> {
-        *self.dims.get_mut(usize::from(self.rank))? = last;
-        self.rank += 1;
-        Some(self)
-    }
-
-    /// The same without the dimensions `gone`.
-    #[must_use]
-    pub fn without(&self, gone: Range<usize>) -> Self {
-        let mut left = Self::new(&[]);
-        for (_, &size) in self.dims().iter().enumerate().filter(|(dim, _)| !gone.contains(dim)) {
-            left.dims[usize::from(left.rank)] = size;
-            left.rank += 1;
-        }
-        left
-    }
-
-    /// Strides of images (batch, channels, height, width) whose channels lie next to each other.
-    #[must_use]
-    pub fn channels_last_strides(&self) -> Option<[usize; 4]> {
-        let &[_, channels, height, width] = self.dims() else { return None };
-        Some([channels * height * width, 1, width * channels, channels])
-    }
-
-    /// Strides of a contiguous array of this shape.
-    #[must_use]
-    pub fn contiguous_strides(&self) -> [usize; 4] {
-        let mut strides = [0; 4];
-        let mut step = 1;
-        for i in (0..usize::from(self.rank)).rev() {
-            strides[i] = step;
-            step *= self.dims[i];
-        }
-        strides
-    }
-}
-
-/// As many as `dims` make together, or as there can be.
-fn product(dims: &[usize]) -> usize {
-    dims.iter().fold(1, |product: usize, &dim| product.saturating_mul(dim))
-}
-
-impl std::fmt::Debug for Shape {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_list().entries(self.dims()).finish()
-    }
-}
+use super::shape::Shape;
+use super::storage::Storage;
 
 /// Where a tensor's gradient goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -129,11 +21,11 @@ pub(crate) enum Source {
     Recomputed,
 }
 
-/// A handle to a block with a type, a shape, strides and an offset. Cloning shares the block; dropping the last
+/// A handle to storage with a type, a shape, strides and an offset. Cloning shares the storage; dropping the last
 /// handle frees it, there and then.
 #[derive(Clone)]
 pub struct Tensor {
-    block: Rc<Block>,
+    storage: Rc<Storage>,
     shape: Shape,
     strides: [usize; 4],
     offset: usize,
@@ -143,15 +35,15 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    pub(crate) fn new(block: Rc<Block>, shape: Shape) -> Self {
+    pub(crate) fn new(storage: Rc<Storage>, shape: Shape) -> Self {
         let strides = shape.contiguous_strides();
-        Self { block, shape, strides, offset: 0, source: Source::Constant, view: false }
+        Self { storage, shape, strides, offset: 0, source: Source::Constant, view: false }
     }
 
     /// Type of the elements.
     #[must_use]
     pub fn dtype(&self) -> DType {
-        self.block.dtype()
+        self.storage.dtype()
     }
 
     /// Shape.
@@ -181,13 +73,13 @@ impl Tensor {
     /// Address of the first element.
     #[must_use]
     pub fn address(&self) -> Address {
-        self.block.address().offset(self.dtype().bytes(self.offset))
+        self.storage.address().offset(self.dtype().bytes(self.offset))
     }
 
     /// Makes every handle of this tensor one of `data`, which takes its memory (`parameter.data = …`); both are whole
     /// blocks.
     pub(crate) fn replace(&self, data: &Self) {
-        self.block.swap(&data.block);
+        self.storage.swap(&data.storage);
     }
 
     /// Elements follow each other in the order of the shape.
@@ -243,9 +135,9 @@ impl Tensor {
         self.source != Source::Constant
     }
 
-    /// Nobody else holds the block, and the tensor is no view of another.
+    /// Nobody else holds the storage, and the tensor is no view of another.
     pub(crate) fn is_exclusive(&self) -> bool {
-        !self.view && Rc::strong_count(&self.block) == 1
+        !self.view && Rc::strong_count(&self.storage) == 1
     }
 
     pub(crate) const fn source(&self) -> Source {
@@ -265,15 +157,15 @@ impl Tensor {
         self
     }
 
-    /// The same block without a gradient's way back.
+    /// The same storage without a gradient's way back.
     #[must_use]
     pub fn detach(&self) -> Self {
         self.clone().with_source(Source::Constant)
     }
 
-    /// The block, to relabel it.
-    pub(crate) fn block(&self) -> &Rc<Block> {
-        &self.block
+    /// What it is a handle to.
+    pub(crate) fn storage(&self) -> &Rc<Storage> {
+        &self.storage
     }
 
     /// The same elements in another shape of as many elements: a view.
@@ -292,7 +184,7 @@ impl Tensor {
         self.strided(shape, shape.contiguous_strides(), offset)
     }
 
-    /// A view with strides and an offset of its own, in elements of this tensor's block.
+    /// A view with strides and an offset of its own, in elements of this tensor's storage.
     #[must_use]
     pub(crate) fn strided(&self, shape: Shape, strides: [usize; 4], offset: usize) -> Self {
         let mut view = self.clone();
@@ -406,10 +298,10 @@ impl Tensor {
         MatrixView { row_stride, col_stride, ..self.matrix() }
     }
 
-    /// The stream whose allocations the block belongs to.
+    /// The stream whose allocations the storage belongs to.
     #[must_use]
     pub fn stream(&self) -> StreamId {
-        self.block.stream()
+        self.storage.stream()
     }
 }
 

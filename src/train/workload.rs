@@ -8,7 +8,8 @@ use crate::units::Bytes;
 use super::config::Config;
 use super::context::Context;
 use super::error::{OpResult, TrainError};
-use super::tensor::{Shape, Tensor};
+use super::shape::Shape;
+use super::tensor::Tensor;
 
 /// Makes batches; lives on the loader thread.
 pub trait BatchSource: Send {
@@ -81,8 +82,8 @@ pub struct Adversaries {
 pub struct Outcome {
     /// The loss; `None` where nothing computes one.
     pub loss: Option<f32>,
-    /// False when an overflow kept the optimizer from running.
-    pub optimizer_ran: bool,
+    /// An overflow kept the optimizer from running.
+    pub skipped: bool,
     /// Bytes allocated when the work was done and its result alive, where that is no training.
     pub allocated: Option<Bytes>,
     /// Bytes of that result.

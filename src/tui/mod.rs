@@ -1,33 +1,41 @@
 //! The terminal screen: what is drawn, which key does what, and a terminal that is always given back whole.
 //!
-//! `app` is a pure state machine over messages, `screen` and `lab` draw it, `shell` performs its effects, and only
-//! `terminal` knows escape sequences. The screen reads [`crate::session::LabState`] and sends
-//! [`crate::session::Command`]s; it never waits for the engine.
+//! `app` is a pure state machine over messages, `screen` and the `screens` draw it, `shell` performs its effects, and only
+//! `terminal` knows escape sequences. A screen reads a [`crate::source::Picture`] and sends
+//! [`crate::source::Request`]s; it never waits for the source.
 
+mod action;
 mod app;
-mod editor;
+mod autopsy;
+mod chart;
 mod figures;
+mod footer;
 mod glyphs;
-mod help;
+mod header;
 mod input;
 mod keymap;
-mod lab;
+mod layers;
+mod legend;
+mod pane;
 mod screen;
+mod screens;
 mod shell;
 mod signals;
+mod stage;
 mod terminal;
 mod theme;
 mod wire;
-mod zoom;
+mod words;
 
-pub use app::{App, Effect, Layout, Message};
-pub use editor::Purpose;
+pub use action::{Action, Binding, Group};
+pub use app::{App, Effect, Message};
 pub use glyphs::GlyphTier;
 pub use input::Decoder;
-pub use keymap::{Action, BINDINGS, Binding, Group, binding_for, keys_markdown};
+pub use keymap::{acts, binding_for, bindings, keys_markdown};
 pub use screen::draw;
 pub use shell::Exit;
 pub use signals::ENGINE_PATIENCE;
+pub use stage::{Chart, Layout};
 pub use terminal::{leave, restore_on_panic};
 pub use theme::{Catalog, ColorTier, Theme, ThemeError, Token};
 pub use wire::WireBackend;
@@ -36,7 +44,15 @@ use std::io;
 
 use thiserror::Error;
 
-use crate::session::LabHandle;
+use crate::model::{Remedy, View};
+use crate::source::Source;
+
+/// Why a request failed, in lines of at most `width` characters; `word` says how a remedy is done.
+#[must_use]
+pub fn autopsy_lines(view: &View, width: usize, word: fn(&Remedy) -> String) -> Vec<String> {
+    let lines = view.autopsy.as_ref().map(|autopsy| autopsy::lines(view, autopsy, width, word));
+    lines.unwrap_or_default().into_iter().map(|(_, line)| line).collect()
+}
 
 /// How the screen is to look and behave; what is `None` is found out from the environment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,14 +89,20 @@ pub enum TuiError {
     Signals(#[source] io::Error),
 }
 
-/// Shows the lab behind `handle` until somebody leaves. Runs on a current-thread runtime with time enabled, on the
+/// Shows `source` until somebody leaves. Runs on a current-thread runtime with time enabled, on the
 /// thread that owns the terminal. Install the panic hook that prints messages before.
 ///
 /// # Errors
 /// When the theme can't be had (before anything is drawn), or the terminal fails.
-pub async fn run(handle: LabHandle, options: TuiOptions, themes: Catalog) -> Result<Exit, TuiError> {
+pub async fn run(source: Source, options: TuiOptions, themes: Catalog) -> Result<Exit, TuiError> {
     let app = prepare(&options, themes)?;
-    shell::run(handle, app, options.mouse).await
+    shell::run(source, app, options.mouse).await
+}
+
+/// Whether the terminal says that its background is light: the last figure of `COLORFGBG` is white's or light grey's.
+fn is_light(variable: impl Fn(&str) -> Option<String>) -> bool {
+    let background = variable("COLORFGBG").and_then(|colors| colors.rsplit(';').next()?.parse::<u8>().ok());
+    matches!(background, Some(7 | 15))
 }
 
 /// Checks the options before anything else is started.
@@ -95,7 +117,8 @@ fn prepare(options: &TuiOptions, themes: Catalog) -> Result<App, TuiError> {
     let variable = |name: &str| std::env::var(name).ok();
     let tier = options.color.unwrap_or_else(|| ColorTier::detect(variable));
     let glyphs = options.glyphs.unwrap_or_else(|| GlyphTier::detect(variable));
-    let (theme, warnings) = themes.load(options.theme.as_deref().unwrap_or("dark"), tier)?;
+    let usual = if is_light(variable) { "light" } else { "dark" };
+    let (theme, warnings) = themes.load(options.theme.as_deref().unwrap_or(usual), tier)?;
     let mut app = App::new(themes, theme, glyphs);
     match &*[options.notices.clone(), warnings].concat() {
         [] => {}

@@ -1,32 +1,35 @@
-//! A whole frame: the Lab screen, what lies over it, and the passes over all cells.
+//! A whole frame: header, the screen that is shown, footer, what lies over them, and the passes over all cells.
 
 use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
+use ratatui::layout::{Constraint, Layout as Split, Rect};
 use ratatui::text::Line;
 
-use super::app::{App, Layout};
+use super::app::App;
 use super::glyphs::{self, GlyphTier};
-use super::help;
-use super::lab::{self, pane};
+use super::screens::SCREENS;
+use super::stage::Layout;
 use super::theme::Token;
+use super::{footer, header, pane};
+use crate::model::RunState;
+
+/// The smallest terminal that shows the lab.
+const SMALLEST: (u16, u16) = (40, 12);
 
 /// Draws a frame; returns what clicks and keys need to know of its layout.
 pub fn draw(app: &App, area: Rect, buf: &mut Buffer) -> Layout {
     let area = area.intersection(buf.area);
     buf.set_style(area, app.theme().style(Token::Surface).patch(app.theme().style(Token::Text)));
-    let mut layout = if area.width < lab::SMALLEST.0 || area.height < lab::SMALLEST.1 {
+    let mut layout = if area.width < SMALLEST.0 || area.height < SMALLEST.1 {
         too_small(app, area, buf);
         Layout::default()
     } else {
-        lab::render(app, area, buf)
+        whole(app, area, buf)
     };
-    if let Some(first) = app.help() {
-        layout.help_rows = help::render(app, first, area, buf);
+    let stage = app.stage();
+    for layer in app.layers() {
+        layout.layer_rows = layer.render(&stage, area, buf);
         layout.targets.clear();
-    }
-    if let Some(editor) = app.editor() {
-        editor.render(app.theme(), area, buf);
-        layout.targets.clear();
+        layout.charts.clear();
     }
     if app.glyphs() == GlyphTier::Ascii {
         glyphs::to_ascii(buf, area);
@@ -34,8 +37,36 @@ pub fn draw(app: &App, area: Rect, buf: &mut Buffer) -> Layout {
     layout
 }
 
+fn whole(app: &App, area: Rect, buf: &mut Buffer) -> Layout {
+    let stage = app.stage();
+    let rows = Split::vertical([Constraint::Length(header::rows(area)), Constraint::Min(0), Constraint::Length(1)]);
+    let [top, body, keys] = area.layout::<3>(&rows);
+    let view = stage.view();
+    let mut layout = if view.run == RunState::Starting && view.segments.is_empty() {
+        building(app, body, buf);
+        Layout::default()
+    } else {
+        let screen = SCREENS.get(app.screen()).unwrap_or(&SCREENS[0]);
+        (screen.draw)(&stage, body, buf)
+    };
+    header::render(&stage, app.screen(), top, buf, &mut layout.targets);
+    footer::render(&stage, app.notice(), app.screen(), keys, buf, &mut layout.targets);
+    layout
+}
+
+fn building(app: &App, body: Rect, buf: &mut Buffer) {
+    let stage = app.stage();
+    let workload = &stage.view().about.workload;
+    let name = if workload.is_empty() { "the model" } else { workload };
+    let text = format!("building {name} …");
+    let width = u16::try_from(text.chars().count()).unwrap_or(u16::MAX);
+    let middle = Rect { y: body.y + body.height / 2, height: 1.min(body.height), ..body };
+    let x = body.width.saturating_sub(width) / 2;
+    pane::put_at(middle, x, 0, vec![pane::span(app.theme(), Token::Text, text)], buf);
+}
+
 fn too_small(app: &App, area: Rect, buf: &mut Buffer) {
-    let (width, height) = lab::SMALLEST;
+    let (width, height) = SMALLEST;
     let text =
         format!("{}×{} is too small, the lab needs {width}×{height}. It goes on; q quits.", area.width, area.height);
     let lines = pane::wrap(&text, usize::from(area.width));

@@ -15,7 +15,9 @@ use super::input::Input;
 use super::signals::{self, Notice};
 use super::terminal::{self, Guard};
 use super::{TuiError, screen};
-use crate::session::{Command, LabHandle, LabState, RunState};
+use crate::model::RunState;
+use crate::session::Command;
+use crate::source::{Picture, Request, Source};
 
 /// Frames a second at most, on this machine and over SSH.
 const LOCAL_FRAMES: u32 = 30;
@@ -78,16 +80,16 @@ enum Happened {
 
 /// Shows the lab until somebody leaves. A terminal that is closed meanwhile is a hang-up, whether the signal or a failed
 /// write tells of it first.
-pub(super) async fn run(handle: LabHandle, app: App, mouse: bool) -> Result<Exit, TuiError> {
-    match show(handle, app, mouse).await {
+pub(super) async fn run(source: Source, app: App, mouse: bool) -> Result<Exit, TuiError> {
+    match show(source, app, mouse).await {
         Err(TuiError::Terminal(_)) if terminal::is_gone() => Ok(Exit::Signal(Signal::HUP.as_raw())),
         exit => exit,
     }
 }
 
-async fn show(mut handle: LabHandle, mut app: App, mouse: bool) -> Result<Exit, TuiError> {
+async fn show(mut source: Source, mut app: App, mouse: bool) -> Result<Exit, TuiError> {
     let (sender, mut notices) = mpsc::unbounded_channel();
-    signals::watch(sender, handle.engine()).map_err(TuiError::Signals)?;
+    signals::watch(sender, source.engine()).map_err(TuiError::Signals)?;
     let panicked = Arc::new(Notify::new());
     let notify = panicked.clone();
     terminal::restore_on_panic(move || notify.notify_one());
@@ -96,15 +98,15 @@ async fn show(mut handle: LabHandle, mut app: App, mouse: bool) -> Result<Exit, 
     let remote = std::env::var_os("SSH_CONNECTION").is_some() || std::env::var_os("SSH_TTY").is_some();
     let mut pace = Pace::new(remote);
     let began = Instant::now();
-    let mut lab_is_there = true;
-    let first = handle.state.borrow_and_update().clone();
-    app.update(Message::Lab(first));
+    let mut source_is_there = true;
+    let first = source.pictures.borrow_and_update().clone();
+    app.update(Message::Picture(first));
 
     let exit = loop {
         app.update(Message::Clock(began.elapsed()));
         if app.needs_frame() && Instant::now() >= pace.next {
             let start = Instant::now();
-            let mut layout = super::app::Layout::default();
+            let mut layout = super::stage::Layout::default();
             guard
                 .draw(|frame| layout = screen::draw(&app, frame.area(), frame.buffer_mut()))
                 .map_err(TuiError::Terminal)?;
@@ -118,7 +120,7 @@ async fn show(mut handle: LabHandle, mut app: App, mouse: bool) -> Result<Exit, 
             notice = notices.recv() => Happened::Notice(notice),
             () = panicked.notified() => Happened::Panic,
             event = input.next() => Happened::Input(event),
-            changed = handle.state.changed(), if lab_is_there => Happened::Picture(changed.is_ok()),
+            changed = source.pictures.changed(), if source_is_there => Happened::Picture(changed.is_ok()),
             () = sleep_until(wake) => Happened::Timer,
         };
         app.update(Message::Clock(began.elapsed()));
@@ -134,21 +136,21 @@ async fn show(mut handle: LabHandle, mut app: App, mouse: bool) -> Result<Exit, 
                 return Err(TuiError::Terminal(std::io::ErrorKind::UnexpectedEof.into()));
             }
             Happened::Picture(true) => {
-                let state = handle.state.borrow_and_update().clone();
-                app.update(Message::Lab(state))
+                let picture = source.pictures.borrow_and_update().clone();
+                app.update(Message::Picture(picture))
             }
             Happened::Picture(false) => {
-                lab_is_there = false;
+                source_is_there = false;
                 Vec::new()
             }
             Happened::Timer => Vec::new(),
         };
-        if perform(&effects, &handle, &mut guard)? {
+        if perform(&effects, &source, &mut guard)? {
             break Exit::Quit;
         }
     };
     // The engine ends when its handle goes; if it has ended already, nobody listens.
-    let _ = handle.commands.send(Command::Quit);
+    source.request(Request::Lab(Command::Quit));
     drop(guard);
     Ok(exit)
 }
@@ -156,9 +158,9 @@ async fn show(mut handle: LabHandle, mut app: App, mouse: bool) -> Result<Exit, 
 /// Panics where the environment of an end-to-end test asks for it, once a model trains: what a panic leaves behind can
 /// only be seen from outside. Not in a release.
 #[expect(clippy::panic, reason = "a test asks for it")]
-fn panic_for_test(state: &LabState) {
+fn panic_for_test(picture: &Picture) {
     const MESSAGE: &str = "a panic that a test asked for";
-    if !cfg!(debug_assertions) || state.run != RunState::Running {
+    if !cfg!(debug_assertions) || picture.run != RunState::Running {
         return;
     }
     match std::env::var("VRAMLAB_TEST_PANIC").as_deref() {
@@ -169,10 +171,10 @@ fn panic_for_test(state: &LabState) {
 }
 
 /// Does what the app asked for; true if that is to leave.
-fn perform(effects: &[Effect], handle: &LabHandle, guard: &mut Guard) -> Result<bool, TuiError> {
+fn perform(effects: &[Effect], source: &Source, guard: &mut Guard) -> Result<bool, TuiError> {
     for effect in effects {
         match effect {
-            Effect::Send(command) => drop(handle.commands.send(command.clone())),
+            Effect::Send(request) => source.request(request.clone()),
             Effect::Repaint => guard.repaint().map_err(TuiError::Terminal)?,
             // A session's leader has no shell above it that could bring it back.
             Effect::Suspend => {

@@ -40,12 +40,12 @@ pub enum Notice {
 ///
 /// # Errors
 /// When the thread, its runtime or the signal handlers can't be had.
-pub fn watch(notices: UnboundedSender<Notice>, engine: Engine) -> io::Result<()> {
+pub fn watch(notices: UnboundedSender<Notice>, engine: Option<Engine>) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (ready, started) = std::sync::mpsc::channel();
     std::thread::Builder::new().name("signals".to_owned()).spawn(move || {
         runtime.block_on(async {
-            let outcome = serve(&notices, &engine, || drop(ready.send(Ok(())))).await;
+            let outcome = serve(&notices, engine.as_ref(), || drop(ready.send(Ok(())))).await;
             if let Err(error) = outcome {
                 drop(ready.send(Err(error)));
             }
@@ -54,7 +54,7 @@ pub fn watch(notices: UnboundedSender<Notice>, engine: Engine) -> io::Result<()>
     started.recv().unwrap_or(Ok(()))
 }
 
-async fn serve(notices: &UnboundedSender<Notice>, engine: &Engine, ready: impl FnOnce()) -> io::Result<()> {
+async fn serve(notices: &UnboundedSender<Notice>, engine: Option<&Engine>, ready: impl FnOnce()) -> io::Result<()> {
     let (sender, mut endings) = unbounded_channel();
     for ending in ENDING.map(Signal::as_raw) {
         let (mut signals, sender) = (signal(SignalKind::from_raw(ending))?, sender.clone());
@@ -97,13 +97,15 @@ async fn serve(notices: &UnboundedSender<Notice>, engine: &Engine, ready: impl F
 }
 
 /// Ends the process, with 128 plus the signal's number.
-async fn end(notices: &UnboundedSender<Notice>, engine: &Engine, signal: i32) {
+async fn end(notices: &UnboundedSender<Notice>, engine: Option<&Engine>, signal: i32) {
     if terminal::is_gone() {
         terminal::abandon();
     }
     let _ = notices.send(Notice::End(signal));
     tokio::time::sleep(LOOP_PATIENCE).await;
     terminal::leave();
-    let _ = engine.end(ENGINE_PATIENCE);
+    if let Some(engine) = engine {
+        let _ = engine.end(ENGINE_PATIENCE);
+    }
     process::exit(u8::try_from(128 + signal).unwrap_or(1))
 }

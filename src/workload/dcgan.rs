@@ -5,8 +5,8 @@ use std::rc::Rc;
 use crate::device::DType;
 use crate::model::NameId;
 use crate::train::{
-    Adversaries, Batch, BatchLayout, BatchSource, Context, Model, OpResult, Segment, Shape, Task, Tensor, TrainError,
-    Workload,
+    Adversaries, Batch, BatchLayout, BatchSource, Context, Model, OpResult, Repeatable, Shape, Task, Tensor,
+    TrainError, Workload,
 };
 
 use super::bounds::Extent;

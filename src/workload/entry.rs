@@ -140,6 +140,12 @@ impl Entry {
         }
     }
 
+    /// Whether listed layers have attention among them.
+    #[must_use]
+    pub fn has_attention(&self) -> bool {
+        self.layers.iter().any(|layer| layer.kind.has_attention())
+    }
+
     /// Makes the workload with `sizes` over its own, on `data`.
     ///
     /// # Errors

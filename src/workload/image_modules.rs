@@ -2,7 +2,7 @@
 
 use crate::device::DType;
 use crate::model::NameId;
-use crate::train::{Context, OpResult, RunningStatistics, Segment, Shape, Tensor};
+use crate::train::{Context, OpResult, Repeatable, RunningStatistics, Shape, Tensor};
 
 use super::hash::Parameters;
 
@@ -59,7 +59,7 @@ impl Convolution {
     }
 }
 
-impl Segment for Convolution {
+impl Repeatable for Convolution {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
         let [_, stride, padding] = self.windows;
         cx.within(self.scope, |cx| match self.direction {
@@ -91,7 +91,7 @@ impl BatchNorm {
     }
 }
 
-impl Segment for BatchNorm {
+impl Repeatable for BatchNorm {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
         cx.within(self.scope, |cx| cx.batch_norm(input, &self.weight, &self.bias, &self.running))
     }
@@ -117,7 +117,7 @@ pub(super) struct MaxPool {
     pub windows: Windows,
 }
 
-impl Segment for MaxPool {
+impl Repeatable for MaxPool {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
         let [side, stride, padding] = self.windows;
         cx.within(self.scope, |cx| cx.max_pool2d(input, side, stride, padding))
@@ -131,7 +131,7 @@ pub(super) struct Patches {
     pub positions: Tensor,
 }
 
-impl Segment for Patches {
+impl Repeatable for Patches {
     fn forward(&self, cx: &mut Context, image: &Tensor) -> OpResult<Tensor> {
         let patches = self.convolution.forward(cx, image)?;
         let rows = cx.pixels_as_rows(&patches);

@@ -2,7 +2,7 @@
 
 use crate::device::{DType, Kernel};
 use crate::model::{Category, NameId};
-use crate::train::{Context, Normalised, OpResult, Segment, Shape, Tensor, Wanted};
+use crate::train::{Context, Normalised, OpResult, Repeatable, Shape, Tensor, Wanted};
 
 use super::hash::Parameters;
 
@@ -45,7 +45,7 @@ impl Linear {
     }
 }
 
-impl Segment for Linear {
+impl Repeatable for Linear {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
         cx.within(self.scope, |cx| cx.linear(input, &self.weight, self.bias.as_ref()))
     }
@@ -76,7 +76,7 @@ impl LayerNorm {
     }
 }
 
-impl Segment for LayerNorm {
+impl Repeatable for LayerNorm {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
         cx.within(self.scope, |cx| cx.layer_norm(input, &self.weight, &self.bias, Self::EPS))
     }
@@ -108,7 +108,7 @@ impl Embedding {
     }
 }
 
-impl Segment for Embedding {
+impl Repeatable for Embedding {
     fn forward(&self, cx: &mut Context, tokens: &Tensor) -> OpResult<Tensor> {
         let (by_token, table) = &self.tokens;
         let Some((by_position, positions)) = &self.positions else {
@@ -137,7 +137,7 @@ pub(super) struct Activation {
     pub function: fn(&mut Context, &Tensor) -> OpResult<Tensor>,
 }
 
-impl Segment for Activation {
+impl Repeatable for Activation {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
         cx.within(self.scope, |cx| (self.function)(cx, input))
     }
@@ -148,7 +148,7 @@ pub(super) struct Mean {
     pub scope: NameId,
 }
 
-impl Segment for Mean {
+impl Repeatable for Mean {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
         let dims = if input.shape().dims().len() == 4 { 2..4 } else { 1..2 };
         cx.within(self.scope, |cx| cx.mean(input, dims))

@@ -44,12 +44,6 @@ impl Input {
             Self::Vector { values } => Flow::Vector { width: values.get() },
         }
     }
-
-    /// Samples are sequences of tokens.
-    #[must_use]
-    pub const fn is_tokens(self) -> bool {
-        matches!(self, Self::Tokens { .. })
-    }
 }
 
 /// The description of a user's model. First weights spread as a transformer's where it has such layers, unless it says otherwise.

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use crate::device::DType;
 use crate::model::NameId;
 use crate::train::{
-    Batch, BatchLayout, BatchSource, Context, Model, OpResult, Segment, Shape, Task, Tensor, TrainError, Workload,
+    Batch, BatchLayout, BatchSource, Context, Model, OpResult, Repeatable, Shape, Task, Tensor, TrainError, Workload,
     checkpoint,
 };
 
@@ -174,7 +174,7 @@ impl Bottleneck {
     }
 }
 
-impl Segment for Bottleneck {
+impl Repeatable for Bottleneck {
     fn forward(&self, cx: &mut Context, x: &Tensor) -> OpResult<Tensor> {
         if cx.fuses_norms() {
             return self.fused(cx, x);
@@ -204,7 +204,7 @@ impl Segment for Bottleneck {
 
 struct Network {
     stem: Normed,
-    blocks: Vec<Rc<dyn Segment>>,
+    blocks: Vec<Rc<dyn Repeatable>>,
     head: Linear,
 }
 
@@ -244,8 +244,9 @@ impl Workload for ResNet {
             for i in 0..count {
                 let stride = if stage > 0 && i == 0 { 2 } else { 1 };
                 let name = format!("blocks.{}", blocks.len());
-                blocks
-                    .push(Rc::new(Bottleneck::make(cx, &mut all, &name, [inputs, middle], stride)?) as Rc<dyn Segment>);
+                blocks.push(
+                    Rc::new(Bottleneck::make(cx, &mut all, &name, [inputs, middle], stride)?) as Rc<dyn Repeatable>
+                );
                 inputs = middle * EXPANSION;
             }
         }

@@ -1,7 +1,7 @@
 //! The transformer block that GPT, BERT and ViT share.
 
 use crate::model::NameId;
-use crate::train::{Context, Normalised, OpResult, Segment, Tensor, Wanted};
+use crate::train::{Context, Normalised, OpResult, Repeatable, Tensor, Wanted};
 
 use super::hash::Parameters;
 use super::modules::{LayerNorm, Linear};
@@ -22,7 +22,7 @@ pub(super) struct BlockStyle {
 }
 
 /// Attention and an MLP of four times the width, each with a residual connection and a norm.
-pub(super) struct Block {
+pub(super) struct TransformerBlock {
     scope: NameId,
     style: BlockStyle,
     ln1: LayerNorm,
@@ -33,7 +33,7 @@ pub(super) struct Block {
     out: Linear,
 }
 
-impl Block {
+impl TransformerBlock {
     pub fn make(cx: &mut Context, all: &mut Parameters, name: &str, style: BlockStyle) -> OpResult<Self> {
         let d = style.width;
         Ok(Self {
@@ -108,7 +108,7 @@ impl Block {
     }
 }
 
-impl Segment for Block {
+impl Repeatable for TransformerBlock {
     fn forward(&self, cx: &mut Context, x: &Tensor) -> OpResult<Tensor> {
         if cx.fused {
             return self.fused(cx, x);

@@ -4,58 +4,136 @@
 use std::sync::Arc;
 
 use vramlab::model::{
-    Activity, DriverMemory, Event, EventKind, GpuProcess, Lab, OwnUse, PcieTraffic, Reading, Throttle, View,
+    About, Activity, DeviceKind, DriverMemory, Event, EventKind, GpuProcess, History, Items, Lab, Micros, NameId,
+    OwnUse, PcieTraffic, Profile, Reading, RunState, Throttle, View,
 };
-use vramlab::session::{self, LabState, RunState, Setup};
-use vramlab::train::{Amp, Config};
+use vramlab::session::{self, Scene, Setup, Switch};
+use vramlab::source::{Cursor, Extent, Kind, Picture};
+use vramlab::train::{Config, DataPath};
 use vramlab::units::Bytes;
 
 use super::synthetic;
 
-/// A lab whose picture is `view`.
-pub fn state_of(view: View, run: RunState) -> LabState {
-    let paused = run == RunState::Paused;
-    let mut setup = Setup::new(Config::new(16));
-    (setup.config.amp, setup.config.pinned) = (Amp::Bf16, true);
-    let mut wanted = setup.clone();
-    wanted.config.checkpointing = paused;
-    let switches = session::panel(&setup, &wanted);
-    LabState {
-        view: Arc::new(view),
-        run,
-        switches,
-        workload: "gpt-char".to_owned(),
-        detail: "435k parameters · B16 T64 · adamw · eager".to_owned(),
-        device: "cpu · 2 cores".to_owned(),
-        simulated: false,
-        items: "tok/s",
+/// What is trained, and where.
+pub fn about(kind: DeviceKind) -> About {
+    let device = match kind {
+        DeviceKind::Processor => "cpu · 2 cores",
+        DeviceKind::Gpu => "cuda:0 · NVIDIA H200",
+        DeviceKind::Simulated => "sim:h200 · NVIDIA H200",
+    };
+    About {
+        workload: "gpt-char".into(),
+        detail: "435k parameters · B16 T64 · eager".into(),
+        device: device.into(),
+        kind,
+        items: Items::Tokens,
     }
 }
 
-/// The synthetic run up to the first event that `stop` accepts.
-pub fn view_until(mut stop: impl FnMut(&Event) -> bool) -> View {
+/// The switches at the start: pinned batches, the rest as usual.
+fn first_setup() -> Setup {
+    Setup::new(Config { pinned: true, data: DataPath::Streamed, ..Config::new(16) })
+}
+
+fn settings(kind: DeviceKind, in_force: &Setup, wanted: &Setup) -> EventKind {
+    let scene = Scene { device: kind, config: &wanted.config, no_model: false, trains: true, attention: true };
+    EventKind::Settings(Arc::new(session::settings(in_force, wanted, &scene)))
+}
+
+/// Events of a training run as an engine tells them: what runs, how the switches stand, and what it is doing.
+pub fn told(kind: DeviceKind, events: Vec<Event>) -> Vec<Event> {
+    let mut setup = first_setup();
+    let mut names: Vec<Arc<str>> = Vec::new();
+    let text = |names: &[Arc<str>], id: NameId| names.get(id.0 as usize).map_or_else(String::new, ToString::to_string);
+    let mut all: Vec<Event> =
+        [EventKind::Begin(Arc::new(about(kind))), settings(kind, &setup, &setup), EventKind::Run(RunState::Running)]
+            .map(|kind| Event::new(Micros(0), kind))
+            .into();
+    for event in events {
+        let time = event.time;
+        let mut after = None;
+        match &event.kind {
+            EventKind::Define { id, text } => {
+                names.resize(names.len().max(id.0 as usize + 1), "".into());
+                names[id.0 as usize] = Arc::clone(text);
+            }
+            EventKind::SwitchFlipped { switch, to, .. } => {
+                let switch = Switch::named(&text(&names, *switch)).unwrap();
+                switch.set(&mut setup, &text(&names, *to)).unwrap();
+                after = Some(settings(kind, &setup, &setup));
+            }
+            _ => {}
+        }
+        all.push(event);
+        all.extend(after.map(|kind| Event::new(time, kind)));
+    }
+    all
+}
+
+/// The whole synthetic run on such a device.
+pub fn run_on(kind: DeviceKind) -> Vec<Event> {
+    told(kind, synthetic::training_run())
+}
+
+/// The picture of the end of a lab that runs here, whose view is `view`.
+pub fn state_of(view: View, run: RunState) -> Picture {
+    let extent = Extent { first: 0, end: view.position, steps: view.steps.finished, time: view.time, grows: true };
+    Picture {
+        history: Arc::clone(&view.history),
+        settings: Arc::clone(&view.settings),
+        extent,
+        view: Arc::new(View { run: run.clone(), ..view }),
+        run,
+        ..Picture::default()
+    }
+}
+
+/// The same picture of a lab that does something else.
+pub fn with_run(mut picture: Picture, run: RunState) -> Picture {
+    Arc::make_mut(&mut picture.view).run = run.clone();
+    Picture { run, ..picture }
+}
+
+/// The same picture with another view.
+pub fn edited(mut picture: Picture, edit: impl FnOnce(&mut View)) -> Picture {
+    edit(Arc::make_mut(&mut picture.view));
+    picture.settings = Arc::clone(&picture.view.settings);
+    picture
+}
+
+fn lab_until(kind: DeviceKind, mut stop: impl FnMut(&Event) -> bool) -> Lab {
     let mut lab = Lab::new();
-    for event in synthetic::training_run() {
+    for event in run_on(kind) {
         lab.apply(&event);
         if stop(&event) {
             break;
         }
     }
-    lab.view()
+    lab
 }
 
-/// In the middle of the forward pass of step `wanted`, where much is alive.
-pub fn in_forward(wanted: u64) -> View {
+/// The synthetic run up to the first event that `stop` accepts.
+pub fn view_until(stop: impl FnMut(&Event) -> bool) -> View {
+    lab_until(DeviceKind::Processor, stop).view()
+}
+
+/// Accepts an event in the middle of the forward pass of step `wanted`, where much is alive.
+fn mid_forward(wanted: u64) -> impl FnMut(&Event) -> bool {
     let mut in_step = false;
     let mut ops = 0;
-    view_until(|event| {
+    move |event| {
         match &event.kind {
             EventKind::StepBegin { step } => (in_step, ops) = (*step == wanted, 0),
             EventKind::OpEnd => ops += 1,
             _ => {}
         }
         in_step && ops == 13
-    })
+    }
+}
+
+/// In the middle of the forward pass of step `wanted`, where much is alive.
+pub fn in_forward(wanted: u64) -> View {
+    view_until(mid_forward(wanted))
 }
 
 /// After the last event.
@@ -65,24 +143,51 @@ pub fn finished() -> View {
 
 /// Just after a request failed.
 pub fn out_of_memory() -> View {
-    view_until(|event| matches!(event.kind, EventKind::Oom { .. }))
+    view_until(|event| matches!(event.kind, EventKind::Oom(_)))
 }
 
-pub fn running() -> LabState {
+pub fn running() -> Picture {
     state_of(in_forward(22), RunState::Running)
 }
 
-pub fn paused() -> LabState {
-    state_of(in_forward(12), RunState::Paused)
+/// Paused, with a switch flipped that is not in force yet.
+pub fn paused() -> Picture {
+    let mut lab = lab_until(DeviceKind::Processor, mid_forward(12));
+    let mut setup = first_setup();
+    Switch::named("amp").unwrap().set(&mut setup, "bf16").unwrap();
+    let mut wanted = setup.clone();
+    wanted.config.checkpointing = true;
+    lab.apply(&Event::new(lab.time(), settings(DeviceKind::Processor, &setup, &wanted)));
+    state_of(lab.view(), RunState::Paused)
 }
 
-pub fn starting() -> LabState {
-    LabState {
-        workload: "gpt-char".to_owned(),
-        device: "cpu · 2 cores".to_owned(),
-        items: "tok/s",
-        ..LabState::default()
+pub fn starting() -> Picture {
+    let mut lab = Lab::new();
+    lab.apply(&Event::new(Micros(0), EventKind::Begin(Arc::new(about(DeviceKind::Processor)))));
+    state_of(lab.view(), RunState::Starting)
+}
+
+/// What is known of the whole run, while the cursor looks back into step 12.
+pub fn looking_back() -> Picture {
+    let whole = finished();
+    let step: Option<Arc<Profile>> =
+        view_until(|event| matches!(&event.kind, EventKind::StepEnd(report) if report.step == 12)).profiles.last;
+    let history: Arc<History> = Arc::clone(&whole.history);
+    let view = in_forward(12);
+    Picture {
+        cursor: Cursor::At(view.position),
+        history,
+        step,
+        view: Arc::new(view),
+        ..state_of(whole, RunState::Running)
     }
+}
+
+/// The same, of a recording.
+pub fn recorded() -> Picture {
+    let live = looking_back();
+    let extent = Extent { grows: false, ..live.extent };
+    with_run(Picture { kind: Kind::Recording("gpt-char.vram".into()), extent, ..live }, RunState::Finished)
 }
 
 /// What the driver of an H200 would say while `held` of it are the allocator's.
@@ -118,11 +223,25 @@ pub fn reading(held: Bytes) -> Reading {
 }
 
 /// The same lab on a GPU.
-pub fn on_gpu() -> LabState {
-    let mut state = running();
-    let mut view = (*state.view).clone();
-    view.gpu = Some(Arc::new(reading(Bytes::mib(16_218))));
-    state.view = Arc::new(view);
-    state.device = "cuda:0 · NVIDIA H200".to_owned();
-    state
+pub fn on_gpu() -> Picture {
+    let mut lab = lab_until(DeviceKind::Gpu, mid_forward(22));
+    let reading = Arc::new(reading(Bytes::mib(16_218)));
+    lab.apply(&Event::new(lab.time(), EventKind::Reading(reading)));
+    state_of(lab.view(), RunState::Running)
+}
+
+/// The same lab on a simulated card: its times are a model's, and it has no losses.
+pub fn simulated() -> Picture {
+    let mut lab = Lab::new();
+    let mut stop = mid_forward(22);
+    for mut event in run_on(DeviceKind::Simulated) {
+        if let EventKind::StepEnd(report) = &mut event.kind {
+            report.loss = None;
+        }
+        lab.apply(&event);
+        if stop(&event) {
+            break;
+        }
+    }
+    state_of(lab.view(), RunState::Running)
 }

@@ -4,8 +4,10 @@
 #![allow(dead_code, missing_docs, unreachable_pub, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
-use vramlab::model::{Category, CopyDirection, Event, EventKind, Micros, NameId, Phase, Pool, StepReport};
+use vramlab::allocator::PoolKind;
+use vramlab::model::{Category, CopyDirection, Event, EventKind, FailedRequest, Micros, NameId, Phase, StepReport};
 use vramlab::units::{Address, Bytes, KIB, MIB, StreamId};
 
 /// A block of a [`Source`].
@@ -15,7 +17,7 @@ pub struct Handle(u64);
 #[derive(Clone, Debug)]
 struct Segment {
     size: u64,
-    pool: Pool,
+    pool: PoolKind,
 }
 
 /// Writes events the way an engine does, on a best-fit allocator just good enough to place blocks plausibly.
@@ -43,7 +45,7 @@ impl Source {
     }
 
     pub fn emit(&mut self, kind: EventKind) {
-        self.events.push(Event { time: Micros(self.time), kind });
+        self.events.push(Event::new(Micros(self.time), kind));
     }
 
     pub fn wait(&mut self, micros: u64) {
@@ -63,20 +65,20 @@ impl Source {
     pub fn alloc(&mut self, category: Category, name: &str, requested: u64) -> Option<Handle> {
         let name = self.name(name);
         let rounded = requested.max(1).next_multiple_of(512);
-        let pool = if rounded <= MIB { Pool::Small } else { Pool::Large };
+        let pool = if rounded <= MIB { PoolKind::Small } else { PoolKind::Large };
         let (address, gap) = match self.fit(pool, rounded) {
             Some(found) => found,
             None => match self.grow(pool, rounded) {
                 Some(found) => found,
                 None => {
-                    self.emit(EventKind::Oom { requested: Bytes(requested), device_free: Bytes(300 * MIB), name });
+                    self.fail(pool, requested, name);
                     return None;
                 }
             },
         };
         self.gaps.remove(&address);
         let rest = gap - rounded;
-        let size = if pool == Pool::Small && rest >= 512 || rest > MIB { rounded } else { gap };
+        let size = if pool == PoolKind::Small && rest >= 512 || rest > MIB { rounded } else { gap };
         if size < gap {
             self.gaps.insert(address + size, gap - size);
         }
@@ -90,6 +92,20 @@ impl Source {
             name,
         });
         Some(Handle(address))
+    }
+
+    fn fail(&mut self, pool: PoolKind, requested: u64, name: NameId) {
+        let rounded = requested.max(1).next_multiple_of(512);
+        self.emit(EventKind::Oom(Arc::new(FailedRequest {
+            requested: Bytes(requested),
+            rounded: Bytes(rounded),
+            segment: Bytes(Self::segment_for(pool, rounded)),
+            pool,
+            stream: StreamId::DEFAULT,
+            device_free: Bytes(300 * MIB),
+            name,
+            attempts: Vec::new(),
+        })));
     }
 
     pub fn free_requested(&mut self, handle: Handle) {
@@ -140,12 +156,12 @@ impl Source {
         self.emit(EventKind::OpEnd);
     }
 
-    pub fn flip(&mut self, key: char, switch: &str, from: &str, to: &str) {
+    pub fn flip(&mut self, switch: &str, from: &str, to: &str) {
         let (switch, from, to) = (self.name(switch), self.name(from), self.name(to));
-        self.emit(EventKind::SwitchFlipped { key, switch, from, to });
+        self.emit(EventKind::SwitchFlipped { switch, from, to });
     }
 
-    fn fit(&self, pool: Pool, size: u64) -> Option<(u64, u64)> {
+    fn fit(&self, pool: PoolKind, size: u64) -> Option<(u64, u64)> {
         self.gaps
             .iter()
             .filter(|(at, gap)| **gap >= size && self.segments.range(..=**at).next_back().unwrap().1.pool == pool)
@@ -153,12 +169,16 @@ impl Source {
             .map(|(at, gap)| (*at, *gap))
     }
 
-    fn grow(&mut self, pool: Pool, size: u64) -> Option<(u64, u64)> {
-        let segment = match pool {
-            Pool::Small => 2 * MIB,
-            Pool::Large if size < 10 * MIB => 20 * MIB,
-            Pool::Large => size.next_multiple_of(2 * MIB),
-        };
+    const fn segment_for(pool: PoolKind, size: u64) -> u64 {
+        match pool {
+            PoolKind::Small => 2 * MIB,
+            PoolKind::Large if size < 10 * MIB => 20 * MIB,
+            PoolKind::Large => size.next_multiple_of(2 * MIB),
+        }
+    }
+
+    fn grow(&mut self, pool: PoolKind, size: u64) -> Option<(u64, u64)> {
+        let segment = Self::segment_for(pool, size);
         if self.limit.is_some_and(|limit| self.reserved + segment > limit) {
             return None;
         }
@@ -186,7 +206,7 @@ struct Setup {
 }
 
 /// A small transformer trained for 30 steps: parameters, the sawtooth of forward and backward, optimizer state born in
-/// the first step, a pinned copy each step, `m` flipped before step 10, `empty_cache` before step 16, `c` before step
+/// the first step, a pinned copy each step, `amp` flipped before step 10, `empty_cache` before step 16, `ckpt` before step
 /// 20, and a batch too large (out of memory) at step 25.
 pub fn training_run() -> Vec<Event> {
     const LAYERS: u64 = 4;
@@ -208,12 +228,12 @@ pub fn training_run() -> Vec<Event> {
     for step in 0..30 {
         match step {
             10 => {
-                source.flip('m', "AMP", "off", "bf16");
+                source.flip("amp", "off", "bf16");
                 setup.amp = true;
             }
             16 => source.empty_cache(),
             20 => {
-                source.flip('c', "checkpointing", "off", "on");
+                source.flip("ckpt", "off", "on");
                 setup.checkpointing = true;
             }
             25 => {
@@ -367,7 +387,7 @@ impl Crowd {
     }
 
     fn emit(&mut self, kind: EventKind) {
-        self.events.push(Event { time: Micros(self.events.len() as u64), kind });
+        self.events.push(Event::new(Micros(self.events.len() as u64), kind));
     }
 
     fn random(&mut self) -> u64 {
@@ -402,7 +422,7 @@ impl Crowd {
                     address: Address(segment),
                     size: Bytes::mib(2),
                     stream: StreamId::DEFAULT,
-                    pool: Pool::Small,
+                    pool: PoolKind::Small,
                 });
             }
             self.alloc(at, size);

@@ -5,43 +5,15 @@
 
 use std::borrow::Cow;
 
+use super::error::SettingsError;
+use super::keys::{
+    self, BACKEND, BACKGROUND_THREADS, CAPTURE_REUSE, EXPANDABLE, FRACTION, GC_THRESHOLD, HOST_REGISTER, LARGE_SEGMENT,
+    MAX_NON_SPLIT, MAX_SPLIT, REGISTER_THREADS, RELEASE_LOCK, RESERVE_SEGMENT, ROUNDUP,
+};
 use super::tokens::{self, NotANumber, Words};
-use super::{INTERVALS, RoundupTable, Settings, SettingsError};
+use super::values::{INTERVALS, RoundupTable, Settings};
 use crate::allocator::rounding::MIN_LARGE_ALLOC;
 use crate::units::{Bytes, MIB};
-
-const LARGE_SEGMENT: &str = "large_segment_size_mb";
-const MAX_SPLIT: &str = "max_split_size_mb";
-const MAX_NON_SPLIT: &str = "max_non_split_rounding_mb";
-const GC_THRESHOLD: &str = "garbage_collection_threshold";
-const ROUNDUP: &str = "roundup_power2_divisions";
-const EXPANDABLE: &str = "expandable_segments";
-const BACKGROUND_THREADS: &str = "pinned_use_background_threads";
-const FRACTION: &str = "per_process_memory_fraction";
-const BACKEND: &str = "backend";
-const RELEASE_LOCK: &str = "release_lock_on_cudamalloc";
-const CAPTURE_REUSE: &str = "graph_capture_record_stream_reuse";
-const HOST_REGISTER: &str = "pinned_use_cuda_host_register";
-const REGISTER_THREADS: &str = "pinned_num_register_threads";
-const RESERVE_SEGMENT: &str = "pinned_reserve_segment_size_mb";
-
-/// Every key, without the HIP spellings of two.
-pub(super) const KEYS: [&str; 14] = [
-    LARGE_SEGMENT,
-    MAX_SPLIT,
-    MAX_NON_SPLIT,
-    GC_THRESHOLD,
-    ROUNDUP,
-    EXPANDABLE,
-    FRACTION,
-    BACKEND,
-    RELEASE_LOCK,
-    CAPTURE_REUSE,
-    HOST_REGISTER,
-    BACKGROUND_THREADS,
-    REGISTER_THREADS,
-    RESERVE_SEGMENT,
-];
 
 /// Most threads that `pinned_num_register_threads` allows.
 const MAX_REGISTER_THREADS: u64 = 128;
@@ -88,7 +60,7 @@ pub(super) fn apply_common(settings: &mut Settings, text: &str) -> Result<(), Se
             ROUNDUP => value.roundup_table(&mut settings.roundup_power2_divisions)?,
             EXPANDABLE => settings.expandable_segments = value.boolean(EXPANDABLE)?,
             BACKGROUND_THREADS => settings.pinned_use_background_threads = value.boolean(BACKGROUND_THREADS)?,
-            known if KEYS.contains(&known) => value.skip(known)?,
+            known if keys::ALL.contains(&known) => value.skip(known)?,
             _ => return Err(SettingsError::UnknownKey { key: shown(key) }),
         }
         Ok(())

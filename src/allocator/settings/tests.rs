@@ -1,6 +1,8 @@
 //! Keys, ranges and quirks of the configuration string.
 
-use super::*;
+use super::values::INTERVALS;
+use super::{ErrorClass, RoundupTable, Settings};
+use crate::units::Bytes;
 
 fn table(text: &str) -> [u64; INTERVALS] {
     *Settings::parse(text).unwrap().roundup_power2_divisions.entries()

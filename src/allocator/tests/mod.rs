@@ -6,7 +6,7 @@ mod requests;
 mod streams;
 
 use super::*;
-use crate::units::MIB;
+use crate::units::{Address, Bytes, MIB, StreamId};
 
 /// A device that hands out ascending addresses and completes events when a test says so.
 #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! Why a kernel was not launched.
 
 use super::driver::Failure;
-use crate::device::DeviceError;
+use crate::device::{DeviceError, Kernel};
 
 /// Why a kernel was not launched.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +23,11 @@ pub(super) enum Refusal {
 }
 
 impl Refusal {
+    /// What a family says of a kernel that is not its own, or of types it has no kernel for.
+    pub fn unsupported(kernel: &Kernel<'_>) -> Self {
+        Self::Unsupported(format!("{} of these types", kernel.name()))
+    }
+
     /// The refusal as the device tells it.
     pub fn of(self, operation: &'static str, device: &str) -> DeviceError {
         let device = device.to_owned();

@@ -2,13 +2,14 @@
 //!
 //! A case is one kernel over operands of known values. They are rounded to the type under test and given to both
 //! devices. Outputs hold no numbers before, so that what a kernel leaves out shows; what lies beside them must stay; a
-//! second run, with a workspace lent, must give the same bits. How near is near enough says [`bound`].
+//! second run, with a workspace lent, must give the same bits. How near is near enough says `bound.rs`.
 
 mod bound;
 mod case;
 mod cases;
 mod compare;
 mod memory;
+mod options;
 mod report;
 mod session;
 mod values;
@@ -17,26 +18,8 @@ use super::cpu::{CpuDevice, CpuOptions};
 use super::{Device, DeviceError, MatrixPrecision};
 use session::Session;
 
+pub use options::{Extent, Options};
 pub use report::{Failure, Outcome, Report, Row};
-
-/// How much is tested.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Extent {
-    /// Small cases: seconds.
-    Small,
-    /// All of them.
-    #[default]
-    Full,
-}
-
-/// What to test.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Options {
-    /// How much.
-    pub extent: Extent,
-    /// Kernels whose names begin so; all where there are none.
-    pub only: Vec<String>,
-}
 
 /// Tests `device`, telling `progress` of each case.
 ///

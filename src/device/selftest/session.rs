@@ -4,9 +4,9 @@ use super::bound::Bound;
 use super::case::{Case, Placed};
 use super::compare::{Nearness, compare};
 use super::memory::{Launch, Memory, Trouble};
+use super::options::{Extent, Options};
 use super::report::{Failure, Report};
 use super::values::{decode, encode, rounded, seed_of};
-use super::{Extent, Options};
 use crate::device::{DType, Device, DeviceError, Kernel};
 
 /// A selftest under way.

@@ -1,11 +1,8 @@
 //! The selftest tested: the processor passes, and a device that errs does not.
 
-use std::time::Duration;
-
 use super::*;
-use crate::allocator::{HostMemorySource, SegmentSource};
-use crate::device::{DType, DeviceEvent, DeviceInfo, HostBuffer, Kernel, Operand, PinnedMemory};
-use crate::units::{Address, StreamId};
+use crate::device::{DType, Kernel, Operand, Wrapper};
+use crate::units::StreamId;
 
 fn processor() -> CpuDevice {
     CpuDevice::open(CpuOptions { memory: None, threads: Some(2) }).unwrap()
@@ -90,21 +87,13 @@ impl Faulty {
     }
 }
 
-impl Device for Faulty {
-    fn info(&self) -> &DeviceInfo {
-        self.inner.info()
+impl Wrapper for Faulty {
+    fn wrapped(&self) -> &dyn Device {
+        &self.inner
     }
 
-    fn segments(&mut self) -> Box<dyn SegmentSource> {
-        self.inner.segments()
-    }
-
-    fn pinned_memory(&self) -> PinnedMemory {
-        self.inner.pinned_memory()
-    }
-
-    fn pinned_source(&mut self) -> Box<dyn HostMemorySource> {
-        self.inner.pinned_source()
+    fn wrapped_mut(&mut self) -> &mut dyn Device {
+        &mut self.inner
     }
 
     fn launch(&mut self, kernel: &Kernel<'_>, stream: StreamId) -> Result<(), DeviceError> {
@@ -118,50 +107,6 @@ impl Device for Faulty {
             }
             _ => self.inner.launch(kernel, stream),
         }
-    }
-
-    fn copy_pageable(&mut self, from: &[u8], to: Address, stream: StreamId) -> Result<(), DeviceError> {
-        self.inner.copy_pageable(from, to, stream)
-    }
-
-    fn copy_pinned(&mut self, from: HostBuffer, to: Address, stream: StreamId) -> Result<(), DeviceError> {
-        self.inner.copy_pinned(from, to, stream)
-    }
-
-    fn copy_to_pinned(&mut self, from: Address, to: HostBuffer, stream: StreamId) -> Result<(), DeviceError> {
-        self.inner.copy_to_pinned(from, to, stream)
-    }
-
-    fn read(&mut self, from: Address, to: &mut [u8], stream: StreamId) -> Result<(), DeviceError> {
-        self.inner.read(from, to, stream)
-    }
-
-    fn record_event(&mut self, stream: StreamId) -> DeviceEvent {
-        self.inner.record_event(stream)
-    }
-
-    fn query_event(&mut self, event: DeviceEvent) -> bool {
-        self.inner.query_event(event)
-    }
-
-    fn wait_event(&mut self, stream: StreamId, event: DeviceEvent) {
-        self.inner.wait_event(stream, event);
-    }
-
-    fn synchronize(&mut self) {
-        self.inner.synchronize();
-    }
-
-    fn copy_stream(&self) -> StreamId {
-        self.inner.copy_stream()
-    }
-
-    fn take_copy_time(&mut self) -> Duration {
-        self.inner.take_copy_time()
-    }
-
-    fn now(&self) -> Duration {
-        self.inner.now()
     }
 }
 

@@ -1,9 +1,11 @@
 //! Findings as they read.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::*;
-use crate::model::{Event, EventKind, Micros, NameId, Pool, StepReport};
+use crate::allocator::PoolKind;
+use crate::model::{Event, EventKind, FailedRequest, Micros, NameId, Remedied, Setting, StepReport};
 use crate::units::StreamId;
 
 fn names(texts: &[&str]) -> Names {
@@ -13,13 +15,13 @@ fn names(texts: &[&str]) -> Names {
 fn memory(kinds: Vec<EventKind>) -> MemoryModel {
     let mut memory = MemoryModel::new();
     for kind in kinds {
-        memory.apply(&Event { time: Micros(0), kind }).unwrap();
+        memory.apply(&Event::new(Micros(0), kind)).unwrap();
     }
     memory
 }
 
 fn segment(address: u64, size: Bytes) -> EventKind {
-    EventKind::SegmentAlloc { address: Address(address), size, stream: StreamId::DEFAULT, pool: Pool::Large }
+    EventKind::SegmentAlloc { address: Address(address), size, stream: StreamId::DEFAULT, pool: PoolKind::Large }
 }
 
 fn alloc(address: u64, size: Bytes, requested: Bytes, category: Category, name: u32) -> EventKind {
@@ -27,10 +29,67 @@ fn alloc(address: u64, size: Bytes, requested: Bytes, category: Category, name: 
     EventKind::Alloc { address, size, requested, stream, category, name }
 }
 
-/// What is said of `memory` after the given steps, most important first, one line each.
-fn said(memory: &MemoryModel, oom: Option<&OutOfMemory>, skipped: &[bool], switches: &[(char, u32)]) -> String {
+/// Switches that stand so; a value in brackets changes nothing here.
+fn settings(switches: &[(&str, &str)]) -> Settings {
+    let setting = |(switch, value): &(&str, &str)| Setting {
+        switch: (*switch).into(),
+        value: value.trim_matches(['(', ')']).into(),
+        wanted: None,
+        idle: value.starts_with('(').then(|| "it is another model".into()),
+    };
+    Settings(switches.iter().map(setting).collect())
+}
+
+/// The switches that a remedy may be about, as they are when nobody has touched them.
+const USUAL: [(&str, &str); 8] = [
+    ("amp", "off"),
+    ("ckpt", "off"),
+    ("accum", "1"),
+    ("opt", "adamw"),
+    ("offload", "off"),
+    ("zero-grad", "set_to_none"),
+    ("retain", "off"),
+    ("alloc-conf", "default"),
+];
+
+/// [`USUAL`], with some of them otherwise.
+fn with<'a>(changes: &[(&'a str, &'a str)]) -> Vec<(&'a str, &'a str)> {
+    let changed =
+        |(switch, value)| changes.iter().find(|change| change.0 == switch).copied().unwrap_or((switch, value));
+    USUAL.into_iter().map(changed).collect()
+}
+
+fn in_words(remedy: &Remedy) -> String {
+    match remedy {
+        Remedy::Flip { switch, value } => format!("{switch} {value}"),
+        Remedy::SmallerBatch { .. } => "smaller batch".to_owned(),
+        Remedy::EmptyCache => "empty_cache".to_owned(),
+        Remedy::HigherLimit => "higher limit".to_owned(),
+        Remedy::KeepNumbers => "keep numbers".to_owned(),
+    }
+}
+
+fn lines(findings: &[Finding]) -> String {
+    let line = |finding: &Finding| {
+        let remedies: Vec<String> = finding.remedies.iter().map(in_words).collect();
+        format!("{:?}: {finding}. [{}]", finding.level, remedies.join(", "))
+    };
+    findings.iter().map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// What is known, but for memory.
+#[derive(Clone, Copy, Default)]
+struct Told<'a> {
+    oom: Option<&'a Autopsy>,
+    skipped: &'a [bool],
+    switches: &'a [(&'a str, &'a str)],
+    growth: Growth,
+}
+
+/// What is said of `memory`, most important first.
+fn findings(memory: &MemoryModel, told: Told<'_>) -> Vec<Finding> {
     let mut steps = Steps::default();
-    for (step, skipped) in (0..).zip(skipped) {
+    for (step, skipped) in (0..).zip(told.skipped) {
         steps.push(&StepReport {
             step,
             loss: Some(1.0),
@@ -41,28 +100,34 @@ fn said(memory: &MemoryModel, oom: Option<&OutOfMemory>, skipped: &[bool], switc
             optimizer_ran: !skipped,
         });
     }
-    let evidence = Evidence {
-        situation: Situation::of(memory),
-        oom,
+    let names = names(&["", "gpt2.wte.weight.grad", "blocks.3.gelu output"]);
+    let known = Known {
+        situation: &Situation::of(memory, &names),
+        oom: told.oom,
         peak_by_category: &memory.by_category(),
+        peak_position: Some(77),
         steps: &steps,
-        growth: Growth::default(),
-        switches: &switches.iter().map(|(key, value)| (*key, NameId(*value))).collect(),
-        names: &names(&["", "gpt2.wte.weight.grad", "on", "off", "blocks.3.gelu output"]),
+        growth: told.growth,
+        settings: &settings(told.switches),
+        names: &names,
     };
-    let line = |finding: &Finding| format!("{:?}: {}. {}", finding.level, finding.what, finding.remedy);
-    evidence.findings().iter().map(line).collect::<Vec<_>>().join("\n")
+    known.findings()
+}
+
+/// The same, one line each.
+fn said(memory: &MemoryModel, told: Told<'_>) -> String {
+    lines(&findings(memory, told))
 }
 
 #[test]
 fn nothing_is_said_of_nothing() {
-    assert_eq!(said(&MemoryModel::new(), None, &[], &[]), "");
+    assert_eq!(said(&MemoryModel::new(), Told::default()), "");
     let tidy = memory(vec![
         segment(0, Bytes::mib(20)),
         alloc(0, Bytes::mib(8), Bytes::mib(8), Category::Parameter, 0),
         alloc(8 << 20, Bytes::mib(12), Bytes::mib(12), Category::Input, 0),
     ]);
-    insta::assert_snapshot!(said(&tidy, None, &[false; 30], &[]), @"");
+    assert_eq!(said(&tidy, Told { skipped: &[false; 30], switches: &USUAL, ..Told::default() }), "");
 }
 
 #[test]
@@ -75,21 +140,51 @@ fn stranded_bytes_are_told_with_the_block_that_holds_them() {
         alloc(0x2_0000_0000, Bytes::mib(6), Bytes::mib(6), Category::Parameter, 0),
         alloc(0x2_0000_0000 + (8 << 20), Bytes::mib(6), Bytes::mib(6), Category::Input, 0),
     ]);
-    insta::assert_snapshot!(said(&memory, None, &[], &[]), @r"
-    Warning: 26.00 MiB (65 % of reserved) are stranded in 2 segments; the largest hole is 18.00 MiB; 18.00 MiB of segment 0x100000000 are held back by one block of gpt2.wte.weight.grad (2.00 MiB). empty_cache can't return them; PYTORCH_ALLOC_CONF=expandable_segments:True leaves fewer holes
-    Info: parameters are 43 % of the step's peak (6.00 MiB of 14.00 MiB). try b (a smaller batch), a smaller model or a higher limit
+    let told = Told { switches: &USUAL, ..Told::default() };
+    insta::assert_snapshot!(said(&memory, told), @r"
+    Warning: 26.00 MiB (65 % of reserved) are stranded when a step ends, in 2 segments; the largest hole is 18.00 MiB; 18.00 MiB of segment 0x100000000 are held back by one block of gpt2.wte.weight.grad (2.00 MiB). [alloc-conf expandable_segments:True]
+    Info: parameters are 43 % of the step's peak (6.00 MiB of 14.00 MiB). [smaller batch, higher limit]
     ");
+    let expandable = with(&[("alloc-conf", "expandable_segments:True")]);
+    let found = findings(&memory, Told { switches: &expandable, ..told });
+    assert_eq!(found[0].remedies, [], "what is in force already is no remedy");
+    assert_eq!((found[0].position, found[1].position), (None, Some(77)), "the peak can be gone to");
+    let holder = Holder {
+        segment: Address(0x1_0000_0000),
+        free: Bytes::mib(18),
+        name: "gpt2.wte.weight.grad".into(),
+        size: Bytes::mib(2),
+    };
+    let Evidence::Stranded { holder: found, .. } = &found[0].evidence else { panic!("{found:?}") };
+    assert_eq!(*found, Some(holder));
 }
 
 #[test]
 fn the_largest_part_of_the_peak_comes_with_the_switches_that_are_off() {
-    let memory = memory(vec![
-        segment(0, Bytes::mib(100)),
-        alloc(0, Bytes::mib(61), Bytes::mib(61), Category::Activation, 0),
-        alloc(61 << 20, Bytes::mib(39), Bytes::mib(39), Category::Parameter, 0),
-    ]);
-    insta::assert_snapshot!(said(&memory, None, &[], &[]), @"Info: activations are 61 % of the step's peak (61.00 MiB of 100.00 MiB). try c (checkpointing) or a (accumulation) or m (AMP)");
-    insta::assert_snapshot!(said(&memory, None, &[], &[('c', 2), ('m', 3)]), @"Info: activations are 61 % of the step's peak (61.00 MiB of 100.00 MiB). try a (accumulation) or m (AMP)");
+    let peak = |category| {
+        memory(vec![
+            segment(0, Bytes::mib(100)),
+            alloc(0, Bytes::mib(61), Bytes::mib(61), category, 0),
+            alloc(61 << 20, Bytes::mib(39), Bytes::mib(39), Category::Other, 0),
+        ])
+    };
+    let activations = peak(Category::Activation);
+    let said = |memory: &MemoryModel, switches: &[(&str, &str)]| said(memory, Told { switches, ..Told::default() });
+    insta::assert_snapshot!(said(&activations, &USUAL), @"Info: activations are 61 % of the step's peak (61.00 MiB of 100.00 MiB). [ckpt on, accum 2, amp bf16]");
+    let remedies = |category, changes: &[(&str, &str)]| {
+        let found = findings(&peak(category), Told { switches: &with(changes), ..Told::default() });
+        found[0].remedies.iter().map(in_words).collect::<Vec<_>>().join(", ")
+    };
+    assert_eq!(remedies(Category::Activation, &[("ckpt", "on"), ("amp", "fp16")]), "accum 2");
+    assert_eq!(remedies(Category::Activation, &[("ckpt", "(off)")]), "accum 2, amp bf16", "it would change nothing");
+    let all = [("ckpt", "on"), ("accum", "4"), ("amp", "bf16")];
+    assert_eq!(remedies(Category::Activation, &all), "smaller batch, higher limit", "nothing is left to switch");
+    assert_eq!(remedies(Category::Temporary, &[]), "accum 2, amp bf16");
+    assert_eq!(remedies(Category::OptimizerState, &[]), "opt sgd, offload optimizer");
+    assert_eq!(remedies(Category::OptimizerState, &[("opt", "sgd")]), "offload optimizer");
+    assert_eq!(remedies(Category::Gradient, &[("zero-grad", "zeroed")]), "zero-grad set_to_none");
+    assert_eq!(remedies(Category::Gradient, &[]), "smaller batch, higher limit");
+    assert_eq!(said(&activations, &[]).matches("ckpt").count(), 0, "a run without switches has none to offer");
 }
 
 #[test]
@@ -99,36 +194,110 @@ fn cached_segments_and_rounding_are_told() {
         segment(20 << 20, Bytes::mib(60)),
         alloc(0, Bytes::mib(20), Bytes::mib(18), Category::Input, 0),
     ]);
-    insta::assert_snapshot!(said(&memory, None, &[], &[]), @r"
-    Info: 60.00 MiB (75 % of reserved) are cached and unused. e (empty_cache) would return them; the next step would take them again
-    Info: rounding loses 2.00 MiB (10 % of allocated): rests of up to 1 MiB stay with large blocks. PYTORCH_ALLOC_CONF=expandable_segments:True splits them off
+    insta::assert_snapshot!(said(&memory, Told { switches: &USUAL, ..Told::default() }), @r"
+    Info: 60.00 MiB (75 % of reserved) are unused when a step ends: empty_cache would return them, and the next step take them again. [empty_cache]
+    Info: rounding loses 2.00 MiB (10 % of allocated): rests of up to 1 MiB stay with large blocks. [alloc-conf expandable_segments:True]
     ");
 }
 
 #[test]
 fn the_scaler_is_explained() {
     let none = MemoryModel::new();
-    insta::assert_snapshot!(said(&none, None, &[true, true, false, false], &[]), @"Info: the gradient scaler skipped 2 steps: normal while it looks for its scale. ");
-    insta::assert_snapshot!(said(&none, None, &[true; 12], &[]), @"Warning: the gradient scaler skipped 12 of the last 12 steps: fp16 gradients overflow. try m (bf16 has the range of fp32)");
+    let said = |skipped: &[bool]| said(&none, Told { skipped, switches: &USUAL, ..Told::default() });
+    insta::assert_snapshot!(said(&[true, true, false, false]), @"Info: the gradient scaler skipped 2 steps: fp16 gradients overflowed, the scale was halved. []");
+    insta::assert_snapshot!(said(&[true; 12]), @"Warning: the gradient scaler skipped 12 of the last 12 steps: fp16 gradients overflow. [amp bf16]");
+}
+
+#[test]
+fn a_leak_is_told_with_what_keeps_it() {
+    let mut growth = Growth::default();
+    (0..6).for_each(|step| growth.end_step(Bytes::mib(10 + 3 * step)));
+    let none = MemoryModel::new();
+    let told = |retain: &str| {
+        let switches = with(&[("retain", retain)]);
+        said(&none, Told { growth, switches: &switches, ..Told::default() })
+    };
+    insta::assert_snapshot!(told("graph"), @"Warning: a leak: the last 5 steps left memory behind, 3.00 MiB the last one: losses are kept with their graphs, which hold every saved tensor. [retain off, keep numbers]");
+    insta::assert_snapshot!(told("losses"), @"Warning: a leak: the last 5 steps left memory behind, 3.00 MiB the last one: the loss tensor of every step is kept. [retain off, keep numbers]");
+    insta::assert_snapshot!(told("off"), @"Warning: a leak: the last 5 steps left memory behind, 3.00 MiB the last one: something keeps tensors of finished steps. [keep numbers]");
+}
+
+fn autopsy() -> Autopsy {
+    let mut by_category = [Bytes::mib(20); 8];
+    by_category[Category::Activation as usize] = Bytes::mib(240);
+    let full =
+        Ledger { live: Bytes::mib(380), stranded: Bytes::mib(10), largest_free: Bytes::mib(4), ..Ledger::default() };
+    let request = FailedRequest {
+        requested: Bytes::mib(48),
+        rounded: Bytes::mib(48),
+        segment: Bytes::mib(48),
+        pool: PoolKind::Large,
+        stream: StreamId::DEFAULT,
+        device_free: Bytes::gib(3),
+        name: NameId(2),
+        attempts: Vec::new(),
+    };
+    Autopsy {
+        position: 4711,
+        step: 3,
+        request: Arc::new(request),
+        op: "gelu".into(),
+        phase: None,
+        limit: Some(Bytes::mib(400)),
+        ledger: full,
+        by_category,
+        owners: Vec::new(),
+        modules: Vec::new(),
+        unusable: Vec::new(),
+        short: Bytes::mib(38),
+        remedied: Arc::default(),
+        tried: false,
+    }
 }
 
 #[test]
 fn out_of_memory_is_explained_by_what_caused_it() {
-    let full =
-        Ledger { live: Bytes::mib(380), stranded: Bytes::mib(10), largest_free: Bytes::mib(4), ..Ledger::default() };
-    let mut by_category = [Bytes::mib(20); 8];
-    by_category[Category::Activation as usize] = Bytes::mib(240);
-    let oom = OutOfMemory {
-        requested: Bytes::mib(48),
-        device_free: Bytes::gib(3),
-        name: NameId(4),
-        limit: Some(Bytes::mib(400)),
-        ledger: full,
-        by_category,
-    };
     let none = MemoryModel::new();
-    insta::assert_snapshot!(said(&none, Some(&oom), &[], &[]), @"Danger: out of memory: 48.00 MiB asked for blocks.3.gelu output; of the 400.00 MiB allowed 390.00 MiB are reserved, 380.00 MiB of them allocated. try c (checkpointing) or a (accumulation) or m (AMP)");
-    let fragmented = Ledger { live: Bytes::mib(300), stranded: Bytes::mib(90), pending: Bytes::mib(1), ..full };
-    let oom = OutOfMemory { ledger: fragmented, limit: None, name: NameId::NONE, device_free: Bytes::mib(12), ..oom };
-    insta::assert_snapshot!(said(&none, Some(&oom), &[], &[]), @"Danger: out of memory: 48.00 MiB asked; 12.00 MiB are left on the device, 391.00 MiB are reserved, 300.00 MiB of them allocated and 1.00 MiB waiting for another stream; 90.00 MiB are free in pieces of at most 4.00 MiB. PYTORCH_ALLOC_CONF=expandable_segments:True lets pieces grow together");
+    let full = autopsy();
+    let told = |oom| said(&none, Told { oom: Some(oom), switches: &USUAL, ..Told::default() });
+    insta::assert_snapshot!(told(&full), @"Danger: out of memory: 48.00 MiB asked for blocks.3.gelu output; of the 400.00 MiB allowed 390.00 MiB are reserved, 380.00 MiB of them allocated. [ckpt on, accum 2, amp bf16]");
+    let request = FailedRequest {
+        segment: Bytes::mib(50),
+        device_free: Bytes::mib(12),
+        name: NameId::NONE,
+        ..(*full.request).clone()
+    };
+    let ledger = Ledger { live: Bytes::mib(300), stranded: Bytes::mib(90), pending: Bytes::mib(1), ..full.ledger };
+    let fragmented = Autopsy { request: Arc::new(request), ledger, limit: None, ..full.clone() };
+    insta::assert_snapshot!(told(&fragmented), @"Danger: out of memory: 48.00 MiB asked; the device has 12.00 MiB left, 391.00 MiB are reserved, 300.00 MiB of them allocated; the driver would have to give a segment of 50.00 MiB; 90.00 MiB are free, but in pieces that can't serve it. [alloc-conf expandable_segments:True]");
+    let found = findings(&none, Told { oom: Some(&full), switches: &USUAL, ..Told::default() });
+    assert_eq!(found[0].position, Some(4711));
+    let expandable = with(&[("alloc-conf", "expandable_segments:True")]);
+    let found = findings(&none, Told { oom: Some(&fragmented), switches: &expandable, ..Told::default() });
+    assert!(!found[0].remedies.contains(&Remedy::EXPANDABLE), "it is in force and did not help");
+}
+
+#[test]
+fn what_was_tried_for_a_failed_request_stands_before_what_might_help() {
+    let none = MemoryModel::new();
+    let tried = |switch: &'static str, fits| Remedied {
+        remedy: Remedy::Flip { switch: Cow::Borrowed(switch), value: "on".into() },
+        fits,
+        peak_reserved: Bytes::mib(100),
+    };
+    let remedies = |remedied: Vec<Remedied>| {
+        let oom = Autopsy { remedied: remedied.into(), ..autopsy() };
+        let found = findings(&none, Told { oom: Some(&oom), switches: &USUAL, ..Told::default() });
+        found[0].remedies.iter().map(in_words).collect::<Vec<_>>()
+    };
+    assert_eq!(
+        remedies(vec![tried("amp", false), tried("offload", true), tried("ckpt", true)]),
+        ["offload on", "ckpt on"]
+    );
+    assert_eq!(remedies(vec![tried("amp", false)]), [""; 0], "nothing that was tried helps");
+    let mut growth = Growth::default();
+    (0..6).for_each(|step| growth.end_step(Bytes::mib(10 + 3 * step)));
+    let oom = autopsy();
+    let found = findings(&none, Told { oom: Some(&oom), switches: &USUAL, growth, ..Told::default() });
+    assert_eq!(found[0].remedies, [Remedy::flip("retain", "off")], "a leak fills any memory");
 }

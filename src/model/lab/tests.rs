@@ -1,9 +1,9 @@
 //! The lab over whole streams.
 
 use super::*;
-use crate::model::Pool;
-use crate::model::{Category, StepReport, synthetic};
-use crate::units::{Address, StreamId};
+use crate::allocator::PoolKind;
+use crate::model::{Category, Emptied, StepReport, Why, synthetic};
+use crate::units::{Address, MIB, StreamId};
 
 fn lab_of(events: &[Event]) -> Lab {
     let mut lab = Lab::new();
@@ -15,6 +15,15 @@ fn lab_of(events: &[Event]) -> Lab {
 
 fn lines(view: &View) -> String {
     view.log.iter().map(|line| format!("{} {:?} {}", line.step, line.level, line.text)).collect::<Vec<_>>().join("\n")
+}
+
+fn marks(view: &View) -> Vec<String> {
+    let mark = |mark: &crate::model::Mark| match &mark.kind {
+        MarkKind::Flip { switch, to } => format!("{switch} {to} at {}", mark.step),
+        MarkKind::EmptyCache { .. } => format!("empty_cache at {}", mark.step),
+        MarkKind::OutOfMemory => format!("out of memory at {}", mark.step),
+    };
+    view.history.marks().map(mark).collect()
 }
 
 #[test]
@@ -29,13 +38,23 @@ fn a_training_run_is_seen_whole() {
     assert_eq!(view.traffic.ooms, 1);
     assert_eq!(view.by_category.iter().copied().sum::<Bytes>(), view.ledger.allocated());
     assert_eq!(view.segments.iter().map(|segment| segment.size).sum::<Bytes>(), view.ledger.reserved());
-    assert_eq!(view.effects.iter().map(|effect| effect.key).collect::<String>(), "mec");
-    assert_eq!(view.history.marks().map(|mark| mark.key).collect::<String>(), "mec!");
+    let effect = |effect: &Arc<super::super::Effect>| match &*effect.flips {
+        [] => format!("empty_cache {:?}", effect.measured),
+        flips => {
+            format!("{} {:?}", flips.iter().map(|flip| &*flip.switch).collect::<Vec<_>>().join(" "), effect.measured)
+        }
+    };
+    assert_eq!(
+        view.effects.iter().map(effect).collect::<Vec<_>>(),
+        ["amp (4, 10)", "empty_cache (1, 1)", "ckpt (3, 10)"]
+    );
+    assert_eq!(marks(&view), ["amp bf16 at 10", "empty_cache at 16", "ckpt on at 20", "out of memory at 25"]);
+    assert_eq!(view.history.columns(), 31, "30 steps, and one given up");
     assert_eq!(view.generated.as_ref().map(|generated| generated.step), Some(20));
     insta::assert_snapshot!(lines(&view), @r"
-    10 Switch AMP off → bf16
+    10 Switch amp off → bf16
     16 Switch empty_cache returned 82.00 MiB
-    20 Switch checkpointing off → on
+    20 Switch ckpt off → on
     25 Danger out of memory: 300.10 MiB asked for blocks.0.linear output
     30 Info all steps done
     ");
@@ -66,7 +85,7 @@ fn a_view_shares_what_did_not_change() {
     let first = lab.view();
     assert!(Arc::ptr_eq(&first.segments, &lab.view().segments));
     let freed = first.segments[3].address.offset(first.segments[3].blocks[5].offset);
-    lab.apply(&Event { time: Micros(0), kind: EventKind::FreeRequested { address: freed } });
+    lab.apply(&Event::new(Micros(0), EventKind::FreeRequested { address: freed }));
     let second = lab.view();
     for (index, (before, after)) in first.segments.iter().zip(second.segments.iter()).enumerate() {
         assert_eq!(Arc::ptr_eq(&before.blocks, &after.blocks), index != 3);
@@ -94,21 +113,21 @@ fn a_damaged_stream_is_told_in_one_line_and_goes_on() {
         lab.apply(event);
     }
     for n in 0..1000 {
-        lab.apply(&Event { time: Micros(n), kind: EventKind::FreeCompleted { address: Address(n) } });
+        lab.apply(&Event::new(Micros(n), EventKind::FreeCompleted { address: Address(n) }));
     }
     assert_eq!(lab.malformed(), 1000);
     let view = lab.view();
     let [line] = &*view.log else { panic!("one line: {}", lines(&view)) };
     assert_eq!(line.level, Level::Danger);
     assert!(line.text.ends_with("(1000 such events so far)"), "{}", line.text);
-    lab.apply(&Event { time: Micros(0), kind: EventKind::Define { id: NameId(u32::MAX), text: "far".into() } });
+    lab.apply(&Event::new(Micros(0), EventKind::Define { id: NameId(u32::MAX), text: "far".into() }));
     assert_eq!(lab.names().get(NameId(u32::MAX)), "");
     events[200..].iter().for_each(|event| lab.apply(event));
     assert_eq!((lab.malformed(), lab.view().steps.finished), (1000, 30));
 }
 
 #[test]
-fn what_empty_cache_returned_is_told_while_it_happens() {
+fn what_empty_cache_returned_and_what_the_next_step_paid_are_told() {
     let mut events = synthetic::training_run();
     let at = events.iter().position(|event| event.kind == EventKind::EmptyCache).unwrap();
     let segments = events[at + 1..].iter().map_while(|event| match event.kind {
@@ -118,18 +137,32 @@ fn what_empty_cache_returned_is_told_while_it_happens() {
     let segments: Vec<Bytes> = segments.collect();
     let returned: Bytes = segments.iter().copied().sum();
     let rest = events.split_off(at + 1 + segments.len());
+    let reserved = lab_of(&events[..at]).memory().reserved();
+    // In the middle of it, the screen has what went back so far.
+    let halfway = lab_of(&events[..=at + 1]).view();
+    let told = |view: &View| view.effects.last().and_then(|effect| effect.emptied);
+    let so_far = Emptied { before: reserved, released: segments[0], frees: 1, allocs: None };
+    assert_eq!(told(&halfway), Some(so_far));
     let mut lab = lab_of(&events);
     let before = lab.memory().reserved();
     let view = lab.view();
-    assert!(returned > Bytes::ZERO);
-    assert_eq!(view.effects.last().and_then(|effect| effect.released), Some(returned));
-    assert_eq!(view.history.marks().last().map(|mark| mark.text.clone()), Some(format!("−{returned}")));
+    assert!(returned > segments[0] && reserved == before + returned);
+    let emptied = Emptied { before: reserved, released: returned, frees: segments.len() as u64, allocs: None };
+    assert_eq!(told(&view), Some(emptied));
+    let mark = view.history.marks().last().map(|mark| mark.kind.clone());
+    assert_eq!(mark, Some(MarkKind::EmptyCache { released: returned }));
+    // The next step takes segments again: so many calls are its price.
+    let end = rest.iter().position(|event| matches!(event.kind, EventKind::StepEnd(_))).unwrap();
+    let paid = rest[..end].iter().filter(|event| matches!(event.kind, EventKind::SegmentAlloc { .. })).count() as u64;
+    assert!(paid > 0);
+    rest[..=end].iter().for_each(|event| lab.apply(event));
+    assert_eq!(told(&lab.view()), Some(Emptied { allocs: Some(paid), ..emptied }));
     // Segments that go back later, on a retry, are not its doing.
-    rest.iter().for_each(|event| lab.apply(event));
+    rest[end + 1..].iter().for_each(|event| lab.apply(event));
     assert!(lab.memory().reserved() > before);
-    assert_eq!(lab.view().effects[1].released, Some(returned));
+    assert_eq!(lab.view().effects[1].emptied, Some(Emptied { allocs: Some(paid), ..emptied }));
     let after = lab.view().effects[1].after;
-    assert!(after.is_some_and(|after| after.peak_reserved > before));
+    assert!(after.is_some_and(|after| after.peak_reserved.bytes() > before));
 }
 
 #[test]
@@ -138,9 +171,13 @@ fn out_of_memory_is_explained_until_a_step_ends_well() {
     let mut explained = 0;
     for event in synthetic::training_run() {
         lab.apply(&event);
-        let found = |lab: &mut Lab| lab.view().findings.first().is_some_and(|first| first.level == Level::Danger);
+        let found = |lab: &mut Lab| {
+            let view = lab.view();
+            assert_eq!(view.autopsy.is_some(), view.findings.first().is_some_and(|first| first.level == Level::Danger));
+            view.autopsy.is_some()
+        };
         match event.kind {
-            EventKind::Oom { .. } => {
+            EventKind::Oom(_) => {
                 assert!(found(&mut lab));
                 explained += 1;
             }
@@ -152,15 +189,126 @@ fn out_of_memory_is_explained_until_a_step_ends_well() {
 }
 
 #[test]
-fn writing_a_piece_of_text_takes_no_room_in_the_chart() {
+fn a_failed_request_leaves_an_autopsy_of_the_moment() {
+    let events = synthetic::training_run();
+    let at = events.iter().position(|event| matches!(event.kind, EventKind::Oom(_))).unwrap();
+    let EventKind::Oom(request) = &events[at].kind else { panic!() };
+    let mut lab = lab_of(&events[..at]);
+    let before = lab.view();
+    let op = lab.names().shared(before.op);
+    lab.apply(&events[at]);
+    let view = lab.view();
+    let autopsy = view.autopsy.as_deref().unwrap();
+    assert_eq!((autopsy.position, autopsy.step, &autopsy.request), (at as u64, 25, request));
+    assert_eq!((autopsy.ledger, autopsy.limit), (before.ledger, before.limit));
+    assert_eq!((autopsy.by_category, &autopsy.op, autopsy.phase), (before.by_category, &op, Some(Phase::Forward)));
+    let over = before.ledger.reserved() + request.segment - before.limit.unwrap();
+    assert_eq!(autopsy.short, over);
+    let free: Bytes = autopsy.unusable.iter().filter(|part| part.why != Why::Pending).map(|part| part.bytes).sum();
+    assert!(free > Bytes::ZERO);
+    assert_eq!(free, before.ledger.free());
+    assert!(autopsy.owners.is_sorted_by(|a, b| a.bytes >= b.bytes) && autopsy.owners.len() > 1);
+    assert!(autopsy.owners.iter().any(|owner| &*owner.name == "blocks.*.fc.weight" && owner.blocks == 4));
+    assert!(autopsy.modules.iter().any(|module| &*module.name == "blocks.0"));
+    // What is tried for it comes after it.
+    let remedied: Arc<[Remedied]> =
+        [Remedied { remedy: crate::model::Remedy::flip("ckpt", "on"), fits: true, peak_reserved: Bytes(MIB) }].into();
+    lab.apply(&Event::new(Micros(0), EventKind::Remedied(Arc::clone(&remedied))));
+    let tried = lab.view();
+    assert_eq!(tried.autopsy.as_ref().map(|autopsy| &autopsy.remedied), Some(&remedied));
+    assert_eq!(tried.findings[0].remedies, [crate::model::Remedy::flip("ckpt", "on")]);
+    assert!(view.autopsy.as_ref().is_some_and(|autopsy| autopsy.remedied.is_empty()), "an older view stays as it was");
+}
+
+#[test]
+fn a_restart_forgets_everything_but_the_log() {
+    let events = synthetic::training_run();
+    let mut lab = lab_of(&events);
+    let before = lab.view();
+    let about = Arc::new(About { workload: "another".into(), ..About::default() });
+    let at = Micros(before.time.0 + 5);
+    lab.apply(&Event::new(at, EventKind::Begin(Arc::clone(&about))));
+    let after = lab.view();
+    assert_eq!((after.position, after.time), (before.position + 1, at), "the stream goes on");
+    assert_eq!(after.log, before.log);
+    assert!(after.log.len() > 3);
+    // All the rest is as if nothing had been.
+    let mut fresh = Lab::new();
+    fresh.apply(&Event::new(at, EventKind::Begin(about)));
+    let fresh = fresh.view();
+    let untold = |view: &View| View { position: 0, log: Vec::new(), ..view.clone() };
+    assert_eq!(format!("{:?}", untold(&after)), format!("{:?}", untold(&fresh)));
+    assert_ne!(format!("{:?}", untold(&before)), format!("{:?}", untold(&fresh)));
+    // And the same run again comes to the same.
+    for event in &events {
+        lab.apply(event);
+    }
+    let again = lab.view();
+    assert_eq!((again.ledger, again.steps.finished, again.malformed), (before.ledger, 30, 0));
+    assert_eq!((marks(&again), again.log.len()), (marks(&before), 2 * before.log.len()));
+    assert_eq!(again.history.page(0, 64).columns.len(), before.history.page(0, 64).columns.len());
+}
+
+#[test]
+fn what_the_stream_says_of_the_run_is_in_the_view() {
+    let mut lab = Lab::new();
+    assert_eq!(lab.view().run, RunState::Starting);
+    let about = Arc::new(About { device: "cpu".into(), ..About::default() });
+    let setting =
+        |value: &str| crate::model::Setting { switch: "amp".into(), value: value.into(), wanted: None, idle: None };
+    let settings = Arc::new(Settings(vec![setting("bf16")]));
+    let kinds = [
+        EventKind::Begin(Arc::new(About::default())),
+        EventKind::Settings(Arc::new(Settings(vec![setting("off")]))),
+        EventKind::About(Arc::clone(&about)),
+        EventKind::Settings(Arc::clone(&settings)),
+        EventKind::Run(RunState::Paused),
+        EventKind::Limit { limit: Some(Bytes::mib(7)) },
+    ];
+    kinds.into_iter().for_each(|kind| lab.apply(&Event::new(Micros(1), kind)));
+    let view = lab.view();
+    assert_eq!((&view.about, &view.settings, view.run), (&about, &settings, RunState::Paused));
+    assert_eq!(view.limit, Some(Bytes::mib(7)));
+}
+
+#[test]
+fn writing_a_piece_of_text_takes_no_room_in_the_charts() {
     let mut lab = lab_of(&synthetic::training_run());
-    let columns = lab.view().history.events();
-    let event = |kind| Event { time: Micros(u64::MAX), kind };
+    let event = |kind| Event::new(Micros(u64::MAX), kind);
+    lab.apply(&event(EventKind::StepBegin { step: 30 }));
     lab.apply(&event(EventKind::Generating));
-    let (address, size) = (Address(1 << 50), Bytes::mib(20));
-    lab.apply(&event(EventKind::SegmentAlloc { address, size, stream: StreamId::DEFAULT, pool: Pool::Large }));
-    assert_eq!(lab.view().history.events(), columns);
+    let (address, size) = (Address(1 << 50), Bytes::gib(20));
+    lab.apply(&event(EventKind::SegmentAlloc { address, size, stream: StreamId::DEFAULT, pool: PoolKind::Large }));
+    let charts = |lab: &mut Lab| {
+        let view = lab.view();
+        let last = *view.history.page(0, 100).columns.last().unwrap();
+        (view.profiles.under_way.events, last.step, last.reserved >= size)
+    };
+    assert_eq!(charts(&mut lab), (0, 30, false));
     lab.apply(&event(EventKind::Generated { text: "fn".into() }));
-    lab.apply(&event(EventKind::SegmentFree { address, size }));
-    assert_eq!(lab.view().history.events(), columns + 1);
+    let small = EventKind::Alloc {
+        address,
+        size: Bytes(512),
+        requested: Bytes(512),
+        stream: StreamId::DEFAULT,
+        category: Category::Other,
+        name: NameId::NONE,
+    };
+    lab.apply(&event(small));
+    assert_eq!(charts(&mut lab), (1, 30, true), "what a step does is drawn again");
+}
+
+#[test]
+fn a_checkpoint_goes_on_as_the_original_does() {
+    let events = synthetic::training_run();
+    for at in [0, 1, 777, events.len() / 2, events.len() - 1] {
+        let mut original = lab_of(&events[..at]);
+        original.view();
+        let mut copy = original.checkpoint();
+        for event in &events[at..] {
+            original.apply(event);
+            copy.apply(event);
+        }
+        assert_eq!(format!("{:?}", original.view()), format!("{:?}", copy.view()), "after {at} events");
+    }
 }

@@ -87,6 +87,12 @@ pub enum Fault {
         /// First byte.
         address: Address,
     },
+    /// More pieces than any program's memory is divided in.
+    #[error("memory would be divided in more than {most} pieces")]
+    TooManyPieces {
+        /// The most that are followed.
+        most: usize,
+    },
     /// A free is completed that nobody asked for.
     #[error("the block at {address} becomes free but was not given back")]
     FreeNotRequested {

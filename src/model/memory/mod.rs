@@ -34,6 +34,8 @@ pub struct MemoryModel {
     limit: Option<Bytes>,
     host: HostMemory,
     traffic: Traffic,
+    /// Size of the block that was given back last.
+    last_freed: Bytes,
     position: u64,
 }
 
@@ -62,6 +64,11 @@ impl MemoryModel {
         let position = self.position;
         self.position += 1;
         self.change(&event.kind).map_err(|fault| ModelError { position, fault })
+    }
+
+    /// Events of other devices came between: the next one has this index.
+    pub(super) const fn skip_to(&mut self, position: u64) {
+        self.position = position;
     }
 
     fn change(&mut self, kind: &EventKind) -> Result<(), Fault> {
@@ -172,6 +179,11 @@ impl MemoryModel {
         self.traffic
     }
 
+    /// Size of the block that was given back last.
+    pub(super) const fn last_freed(&self) -> Bytes {
+        self.last_freed
+    }
+
     /// Events applied so far, those left out included.
     #[must_use]
     pub const fn position(&self) -> u64 {
@@ -195,6 +207,7 @@ impl MemoryModel {
         if size == 0 || holder.requested > size {
             return Err(impossible);
         }
+        self.check_pieces()?;
         let end = start.checked_add(size).ok_or(impossible)?;
         let gap = match self.spans.at(start) {
             Some(gap) => gap,
@@ -243,6 +256,12 @@ impl MemoryModel {
         Ok(())
     }
 
+    /// A stream that was made to harm could ask for any amount of the memory that follows it.
+    fn check_pieces(&self) -> Result<(), Fault> {
+        const MOST: usize = 1 << 22;
+        if self.spans.len() < MOST { Ok(()) } else { Err(Fault::TooManyPieces { most: MOST }) }
+    }
+
     fn free_requested(&mut self, address: Address) -> Result<(), Fault> {
         let (id, holder) = self.held(address)?;
         if holder.pending {
@@ -254,6 +273,7 @@ impl MemoryModel {
         self.accounts.rounding -= span.size - holder.requested;
         self.accounts.pending += span.size;
         self.by_category[holder.category as usize] -= span.size;
+        self.last_freed = Bytes(span.size);
         self.runs[span.run as usize].changed = self.position;
         Ok(())
     }

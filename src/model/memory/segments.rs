@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use super::spans::{NONE, RunId, Span, SpanId, State};
 use super::{Fault, MemoryModel};
-use crate::model::{BlockView, Pool, SegmentView};
+use crate::allocator::PoolKind;
+use crate::model::{BlockView, SegmentView};
 use crate::units::{Address, Bytes, StreamId};
 
 /// A segment, or a contiguous mapped run of an expandable range.
@@ -12,7 +13,7 @@ use crate::units::{Address, Bytes, StreamId};
 pub(super) struct Run {
     pub start: u64,
     pub size: u64,
-    pool: Pool,
+    pool: PoolKind,
     stream: StreamId,
     /// Of an expandable range: where that begins, and its page size.
     pages: Option<(u64, u64)>,
@@ -27,11 +28,11 @@ pub(super) struct Run {
 }
 
 impl Run {
-    pub(super) const fn segment(start: u64, size: u64, pool: Pool, stream: StreamId) -> Self {
+    pub(super) const fn segment(start: u64, size: u64, pool: PoolKind, stream: StreamId) -> Self {
         Self { start, size, pool, stream, pages: None, first: NONE, last: NONE, held: 0, used: 0, changed: 0 }
     }
 
-    pub(super) const fn pages(start: u64, size: u64, pool: Pool, stream: StreamId, range: u64, page: u64) -> Self {
+    pub(super) const fn pages(start: u64, size: u64, pool: PoolKind, stream: StreamId, range: u64, page: u64) -> Self {
         Self { pages: Some((range, page)), ..Self::segment(start, size, pool, stream) }
     }
 
@@ -114,6 +115,18 @@ impl<'a> Segment<'a> {
         Bytes(self.run().size)
     }
 
+    /// The pool that it serves.
+    #[must_use]
+    pub fn pool(&self) -> PoolKind {
+        self.run().pool
+    }
+
+    /// The stream that it serves.
+    #[must_use]
+    pub fn stream(&self) -> StreamId {
+        self.run().stream
+    }
+
     /// Blocks that somebody holds.
     #[must_use]
     pub fn held(&self) -> usize {
@@ -132,6 +145,12 @@ impl<'a> Segment<'a> {
         self.run().is_expandable()
     }
 
+    /// Of an expandable range: its first byte, and its page size.
+    #[must_use]
+    pub fn range(&self) -> Option<(Address, Bytes)> {
+        self.run().pages.map(|(range, page)| (Address(range), Bytes(page)))
+    }
+
     /// Changes whenever anything in the segment did; unique among all segments that ever were.
     #[must_use]
     pub fn version(&self) -> (u64, u64) {
@@ -139,7 +158,7 @@ impl<'a> Segment<'a> {
     }
 
     /// Blocks that somebody holds, in address order.
-    pub fn blocks(&self) -> impl Iterator<Item = BlockView> + 'a {
+    pub fn blocks(&self) -> impl Iterator<Item = BlockView> + use<'a> {
         let model = self.model;
         let start = self.run().start;
         let known = |id: SpanId| (id != NONE).then(|| model.spans.get(id));
@@ -176,6 +195,7 @@ impl<'a> Segment<'a> {
 impl MemoryModel {
     pub(super) fn add_segment(&mut self, address: Address, size: Bytes, run: Run) -> Result<(), Fault> {
         self.check_unused(address, size)?;
+        self.check_pieces()?;
         self.add_run(run);
         self.count_growth();
         Ok(())

@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 
 use super::*;
-use crate::model::{Micros, NameId, Pool, synthetic};
+use crate::allocator::PoolKind;
+use crate::model::{Micros, NameId, synthetic};
 use crate::units::{KIB, MIB, StreamId};
 
 const STREAM: StreamId = StreamId::DEFAULT;
 
 fn segment(address: u64, size: u64) -> EventKind {
-    EventKind::SegmentAlloc { address: Address(address), size: Bytes(size), stream: STREAM, pool: Pool::Small }
+    EventKind::SegmentAlloc { address: Address(address), size: Bytes(size), stream: STREAM, pool: PoolKind::Small }
 }
 
 fn pages(address: u64, size: u64, range: u64, page: u64) -> EventKind {
@@ -19,7 +20,7 @@ fn pages(address: u64, size: u64, range: u64, page: u64) -> EventKind {
         address: Address(address),
         size: Bytes(size),
         stream: STREAM,
-        pool: Pool::Large,
+        pool: PoolKind::Large,
         range: Address(range),
         page: Bytes(page),
     }
@@ -53,7 +54,7 @@ fn complete_free(address: u64) -> EventKind {
 }
 
 fn event(kind: EventKind) -> Event {
-    Event { time: Micros(0), kind }
+    Event::new(Micros(0), kind)
 }
 
 fn model_of(kinds: impl IntoIterator<Item = EventKind>) -> MemoryModel {

@@ -4,9 +4,8 @@ use super::conditions::SYNCHRONISATIONS;
 use super::player::Replayed;
 use super::retries::AmbiguousRetries;
 use super::{Conditions, DeviceReport, Observer, Statistics, peaks};
-use crate::allocator::{self, BlockSnapshot, PoolKind, SegmentSnapshot};
-use crate::model::Pool;
-use crate::snapshot::{Block, BlockState, Segment, Snapshot};
+use crate::allocator::{BlockSnapshot, SegmentSnapshot};
+use crate::snapshot::{Block, Segment, Snapshot};
 
 /// Adds what the end of the history shows. After a mismatch our allocator is not where PyTorch's was, so that nothing
 /// counts as matched.
@@ -84,24 +83,15 @@ fn unexpected(report: &mut DeviceReport, segment: &SegmentSnapshot) {
 }
 
 fn same_segment(ours: &SegmentSnapshot, theirs: &Segment) -> bool {
-    let pool = match ours.pool {
-        PoolKind::Small => Pool::Small,
-        PoolKind::Large => Pool::Large,
-    };
     ours.size == theirs.total_size
         && ours.stream == theirs.stream
-        && pool == theirs.pool
+        && ours.pool == theirs.pool
         && ours.expandable == theirs.expandable
 }
 
 fn same_block(ours: &BlockSnapshot, theirs: &Block) -> bool {
-    let state = match ours.state {
-        allocator::BlockState::ActiveAllocated => BlockState::Allocated,
-        allocator::BlockState::ActivePendingFree => BlockState::PendingFree,
-        allocator::BlockState::Inactive => BlockState::Inactive,
-    };
     ours.size == theirs.size
-        && state == theirs.state
+        && ours.state == theirs.state
         && theirs.requested.is_none_or(|requested| requested == ours.requested)
 }
 
@@ -111,7 +101,7 @@ fn segment_words(segment: &Segment) -> String {
 
 fn block_words(block: &Block) -> String {
     let requested = block.requested.map_or_else(String::new, |requested| format!(", {} asked", requested.0));
-    format!("{} block of {} bytes at {}{requested}", block.state.word(), block.size.0, block.address)
+    format!("{} block of {} bytes at {}{requested}", block.state.name(), block.size.0, block.address)
 }
 
 fn our_block_words(block: &BlockSnapshot) -> String {

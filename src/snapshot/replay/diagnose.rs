@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::tape::describe_entry;
 use super::{Conditions, Mismatch};
-use crate::snapshot::{Action, BlockState, Snapshot, TraceEntry};
+use crate::allocator::BlockState;
+use crate::snapshot::{Action, Snapshot, TraceEntry};
 use crate::units::{Address, Bytes};
 
 /// What is wrong with a history by itself.
@@ -103,7 +104,7 @@ fn odd_size(trace: &[TraceEntry], snapshot: &Snapshot, device: usize, until: usi
     }
     for block in snapshot.device_segments(device).flat_map(|segment| &segment.blocks) {
         let Some((before, asked)) = live.get(&block.address) else { continue };
-        let told = block.requested.filter(|_| block.state == BlockState::Allocated).unwrap_or(*asked);
+        let told = block.requested.filter(|_| block.state == BlockState::ActiveAllocated).unwrap_or(*asked);
         if told != *asked && odd.is_none_or(|(first, ..)| *before < first) {
             odd = Some((*before, trace.len(), told));
         }

@@ -3,8 +3,9 @@
 use crate::device::{ChannelShape, DType, Kernel, ResidualGradient};
 use crate::train::context::Context;
 use crate::train::error::{OpResult, TrainError};
+use crate::train::shape::Shape;
 use crate::train::tape::Gradients;
-use crate::train::tensor::{Shape, Tensor};
+use crate::train::tensor::Tensor;
 
 /// What batch norm remembers of the batches it has seen: buffers, not parameters.
 #[derive(Clone, Debug)]

@@ -4,8 +4,9 @@ use crate::device::{DType, Kernel, MatrixView};
 use crate::model::Category;
 use crate::train::context::Context;
 use crate::train::error::OpResult;
+use crate::train::shape::Shape;
 use crate::train::tape::Gradients;
-use crate::train::tensor::{Shape, Tensor};
+use crate::train::tensor::Tensor;
 
 /// Classes are made up to a multiple of this: rows of logits then begin at multiples of 128 bytes.
 const PADDING: usize = 64;

@@ -5,8 +5,9 @@ use crate::train::config::Tf32;
 use crate::train::context::Context;
 use crate::train::error::{OpResult, TrainError};
 use crate::train::library::{Arithmetic, Convolution, Pass};
+use crate::train::shape::Shape;
 use crate::train::tape::Gradients;
-use crate::train::tensor::{Shape, Tensor};
+use crate::train::tensor::Tensor;
 
 /// A convolution of tensors: what the kernels need to know, and what cuDNN's plans depend on.
 #[derive(Clone, Copy)]

@@ -3,8 +3,9 @@
 use crate::device::{DType, Kernel};
 use crate::train::context::Context;
 use crate::train::error::{Interrupt, OpResult, TrainError};
+use crate::train::shape::Shape;
 use crate::train::tape::Gradients;
-use crate::train::tensor::{Shape, Tensor};
+use crate::train::tensor::Tensor;
 
 impl Context {
     /// The rows of `weight` (vocabulary, width) that `indices` (i64) name: (…, width). Saves the indices.

@@ -3,8 +3,9 @@
 use crate::device::{DType, Kernel};
 use crate::train::context::Context;
 use crate::train::error::OpResult;
+use crate::train::shape::Shape;
 use crate::train::tape::Gradients;
-use crate::train::tensor::{Shape, Tensor};
+use crate::train::tensor::Tensor;
 
 /// A shape and strides with dimensions of 1 in front.
 fn padded(shape: Shape, strides: &[usize]) -> ([usize; 4], [usize; 4]) {
@@ -95,6 +96,20 @@ impl Context {
             src_dtype: from.dtype(),
             dst: to.address(),
             dst_dtype: to.dtype(),
+            shape,
+            src_strides,
+            dst_strides,
+        })
+    }
+
+    /// Copies elements between layouts of one shape.
+    pub(crate) fn copy(&self, from: &Tensor, to: &Tensor) -> OpResult<()> {
+        let ((shape, src_strides), (_, dst_strides)) =
+            (padded(from.shape(), from.strides()), padded(to.shape(), to.strides()));
+        self.launch(&Kernel::CopyStrided {
+            src: from.address(),
+            dst: to.address(),
+            dtype: from.dtype(),
             shape,
             src_strides,
             dst_strides,

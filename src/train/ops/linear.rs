@@ -3,8 +3,9 @@
 use crate::device::{DType, Kernel, MatrixView};
 use crate::train::context::{Context, Saved};
 use crate::train::error::OpResult;
+use crate::train::shape::Shape;
 use crate::train::tape::Gradients;
-use crate::train::tensor::{Shape, Source, Tensor};
+use crate::train::tensor::{Source, Tensor};
 
 impl Context {
     /// `input` (…, in) times `weight` (out, in) transposed, plus `bias` (out). Runs in 16 bit under autocast.

@@ -3,8 +3,9 @@
 use crate::device::{DType, Kernel};
 use crate::train::context::Context;
 use crate::train::error::OpResult;
+use crate::train::shape::Shape;
 use crate::train::tape::Gradients;
-use crate::train::tensor::{Shape, Tensor};
+use crate::train::tensor::Tensor;
 
 impl Context {
     /// Mean cross-entropy of `logits` (…, classes) against `targets` (i64, one per row).

@@ -8,6 +8,7 @@ mod activation;
 mod attention;
 mod batch_norm;
 mod binary_cross_entropy;
+mod cast;
 mod classifier;
 mod convolution;
 mod elementwise;
@@ -20,7 +21,5 @@ mod norm;
 mod pooling;
 mod reduce;
 
-pub(crate) use attention::AttentionChoice;
-pub use attention::{CacheKind, KvCache};
 pub use batch_norm::RunningStatistics;
 pub use norm::{Normalised, Wanted};

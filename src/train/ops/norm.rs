@@ -3,8 +3,9 @@
 use crate::device::{DType, Kernel};
 use crate::train::context::{Context, Saved};
 use crate::train::error::OpResult;
+use crate::train::shape::Shape;
 use crate::train::tape::Gradients;
-use crate::train::tensor::{Shape, Source, Tensor};
+use crate::train::tensor::{Source, Tensor};
 
 /// In which types a fused norm is asked for under autocast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,8 +3,9 @@
 use crate::device::{DType, Kernel, PoolShape};
 use crate::train::context::Context;
 use crate::train::error::{OpResult, TrainError};
+use crate::train::shape::Shape;
 use crate::train::tape::Gradients;
-use crate::train::tensor::{Shape, Tensor};
+use crate::train::tensor::Tensor;
 
 impl Context {
     /// The largest element of each square window of side `kernel` in the planes of `input` (batch, channels, height,

@@ -4,7 +4,8 @@ use crate::device::{DType, Kernel};
 use crate::train::context::Context;
 use crate::train::error::OpResult;
 use crate::train::library::Libraries;
-use crate::train::tensor::{Shape, Tensor};
+use crate::train::shape::Shape;
+use crate::train::tensor::Tensor;
 
 /// Threads of a block whose threads own one output each.
 const MAX_THREADS: usize = 512;

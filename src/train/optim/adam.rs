@@ -7,10 +7,12 @@ use crate::model::Category;
 use crate::train::config::{Hyper, OptimizerForm};
 use crate::train::context::Context;
 use crate::train::error::OpResult;
-use crate::train::tensor::{Shape, Tensor};
+use crate::train::shape::Shape;
+use crate::train::tensor::Tensor;
 use crate::units::StreamId;
 
-use super::{State, StepRule, Trained, temporaries};
+use super::rule::{StepRule, Trained, temporaries};
+use super::state::State;
 
 struct Moments {
     first: State,

@@ -9,19 +9,20 @@
 //! it weighs on no peak. PyTorch has nothing built in for that; bitsandbytes' paged optimizers do it by unified memory.
 
 mod adam;
+mod rule;
 mod schedule;
 mod sgd;
 mod state;
 
 use std::ops::Range;
 
+use self::rule::{StepRule, Trained, with_gradients};
 use self::state::State;
-use crate::device::{GradScaling, ParameterUpdate};
+use crate::device::GradScaling;
 
 use super::config::{Config, Offload, OptimizerForm, OptimizerKind};
 use super::context::Context;
 use super::error::OpResult;
-use super::tensor::Tensor;
 
 /// An optimizer and its state. Dropping it frees the state.
 pub(crate) struct Optimizer {
@@ -32,16 +33,6 @@ pub(crate) struct Optimizer {
 enum Rule {
     Sgd(sgd::Sgd),
     Adam(adam::Adam),
-}
-
-/// What one step needs to know beside parameters and state.
-#[derive(Clone, Copy)]
-struct StepRule {
-    form: OptimizerForm,
-    lr: f64,
-    weight_decay: f64,
-    /// Only a fused kernel divides gradients by the scale of a gradient scaler itself.
-    scaling: Option<GradScaling>,
 }
 
 impl Optimizer {
@@ -139,49 +130,4 @@ impl Optimizer {
 /// Whether the parameter at `index` is among `parameters`, which are in order.
 fn has(parameters: &[Trained], index: usize) -> bool {
     parameters.binary_search_by_key(&index, |parameter| parameter.index).is_ok()
-}
-
-/// A parameter with its gradient.
-struct Trained {
-    /// Its position among the parameters.
-    index: usize,
-    data: Tensor,
-    gradient: Tensor,
-}
-
-impl Trained {
-    /// What a kernel needs, with the state that the optimizer has.
-    fn update(&self, first: Option<&State>, second: Option<&State>) -> ParameterUpdate {
-        let operand = |state: Option<&State>| state.and_then(State::tensor).map(Tensor::operand);
-        ParameterUpdate {
-            parameter: self.data.operand(),
-            gradient: self.gradient.operand(),
-            first: operand(first),
-            second: operand(second),
-        }
-    }
-
-    /// A tensor of optimizer state like the parameter.
-    fn state(&self, cx: &Context, what: &str) -> OpResult<State> {
-        let name = cx.memory().name(&format!("{}.{what}", cx.leaves[self.index].name));
-        State::new(cx.memory(), &self.data, name)
-    }
-
-    /// An intermediate result like the parameter.
-    fn temporary(&self, cx: &Context, what: &'static str) -> OpResult<Tensor> {
-        cx.temporary(self.data.shape(), self.data.dtype(), what)
-    }
-}
-
-/// One intermediate result per parameter, as foreach makes them. Drop it where PyTorch forgets the list.
-fn temporaries(cx: &Context, parameters: &[Trained], what: &'static str) -> OpResult<Vec<Tensor>> {
-    parameters.iter().map(|parameter| parameter.temporary(cx, what)).collect()
-}
-
-/// Those of `parameters` that have gradients.
-fn with_gradients(cx: &Context, parameters: Range<usize>) -> Vec<Trained> {
-    let leaves = cx.leaves.iter().enumerate().take(parameters.end).skip(parameters.start);
-    leaves
-        .filter_map(|(index, leaf)| Some(Trained { index, data: leaf.data.clone(), gradient: leaf.gradient.clone()? }))
-        .collect()
 }

@@ -7,7 +7,8 @@ use crate::train::config::OptimizerForm;
 use crate::train::context::Context;
 use crate::train::error::OpResult;
 
-use super::{State, StepRule, Trained, temporaries};
+use super::rule::{StepRule, Trained, temporaries};
+use super::state::State;
 
 /// State of SGD: with momentum, one buffer per parameter.
 pub(super) struct Sgd {

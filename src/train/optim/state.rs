@@ -4,7 +4,8 @@ use crate::device::DType;
 use crate::model::{Category, NameId};
 use crate::train::error::OpResult;
 use crate::train::memory::{HostBlock, Memory};
-use crate::train::tensor::{Shape, Tensor};
+use crate::train::shape::Shape;
+use crate::train::tensor::Tensor;
 use crate::units::{Bytes, StreamId};
 
 /// Parameters whose state is on the device at once while the rest of it is parked.

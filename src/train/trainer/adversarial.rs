@@ -9,10 +9,11 @@ use crate::device::{DType, Kernel};
 use crate::model::Phase;
 use crate::train::context::Context;
 use crate::train::error::OpResult;
-use crate::train::tensor::{Shape, Tensor};
+use crate::train::shape::Shape;
+use crate::train::tensor::Tensor;
 use crate::train::workload::{Model, Outcome};
 
-use super::Trainer;
+use super::state::Trainer;
 
 /// Places of the players among the optimizers.
 const GENERATOR: usize = 0;
@@ -65,19 +66,15 @@ impl Trainer {
         self.zero_grad(GENERATOR)?;
         self.zero_grad(DISCRIMINATOR)?;
         let total = self.cx.no_grad(|cx| cx.add(&loss_of_discriminator, &loss_of_generator))?;
-        self.cx.retained.loss(&loss_of_discriminator);
-        self.cx.retained.loss(&loss_of_generator);
+        self.cx.retain_loss(&loss_of_discriminator);
+        self.cx.retain_loss(&loss_of_generator);
         drop((made, verdicts, loss_of_discriminator, verdict, loss_of_generator));
         self.marks.zero_grad = self.memory().allocated();
         self.end(Phase::ZeroGrad)?;
 
         let loss = self.memory().read_f32(&total)?;
         self.total = Some(total);
-        Ok(Outcome {
-            loss: Some(loss),
-            optimizer_ran: discriminator_learned && generator_learned,
-            ..Outcome::default()
-        })
+        Ok(Outcome { loss: Some(loss), skipped: !(discriminator_learned && generator_learned), ..Outcome::default() })
     }
 
     /// Backward from `loss`, scaled where gradients are; the first `kept` ops stay for a later pass.

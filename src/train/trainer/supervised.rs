@@ -5,10 +5,11 @@ use std::rc::Rc;
 use crate::device::{DType, Kernel};
 use crate::model::{Category, Phase};
 use crate::train::error::OpResult;
-use crate::train::tensor::{Shape, Tensor};
+use crate::train::shape::Shape;
+use crate::train::tensor::Tensor;
 use crate::train::workload::{Model, Outcome};
 
-use super::{LoopStyle, Trainer};
+use super::state::{LoopStyle, Trainer};
 
 impl Trainer {
     pub(super) fn supervised_step(&mut self, model: &Rc<dyn Model>) -> OpResult<Outcome> {
@@ -31,7 +32,7 @@ impl Trainer {
 
         let total = self.total.as_ref().map(|total| self.memory().read_f32(total)).transpose()?;
         let loss = total.or(plain_loss);
-        Ok(Outcome { loss, optimizer_ran, ..Outcome::default() })
+        Ok(Outcome { loss, skipped: !optimizer_ran, ..Outcome::default() })
     }
 
     /// One forward and backward pass; returns the loss where it is not summed on the device.
@@ -71,7 +72,7 @@ impl Trainer {
             }
             LoopStyle::Plain => Some(self.memory().read_f32(&loss)?),
         };
-        self.cx.retained.loss(&loss);
+        self.cx.retain_loss(&loss);
         match self.style {
             LoopStyle::Accumulating => {
                 drop((logits, loss));

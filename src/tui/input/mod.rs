@@ -5,8 +5,10 @@
 mod decoder;
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::future::pending;
-use std::io;
+use std::io::{self, IsTerminal};
+use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
 use crossterm::event::Event;
@@ -87,7 +89,17 @@ async fn until(moment: Option<Instant>) {
 
 /// Reads until the terminal or the program is gone.
 fn read_all(pieces: &Sender<Vec<u8>>) {
-    let terminal = io::stdin();
+    // The standard input may be a recording: keys come from the terminal itself then.
+    let terminal: OwnedFd = match io::stdin().is_terminal() {
+        true => match io::stdin().as_fd().try_clone_to_owned() {
+            Ok(terminal) => terminal,
+            Err(_) => return,
+        },
+        false => match File::open("/dev/tty") {
+            Ok(terminal) => terminal.into(),
+            Err(_) => return,
+        },
+    };
     let mut piece = vec![0; PIECE];
     loop {
         match retry_on_intr(|| read(&terminal, &mut piece[..])) {

@@ -249,6 +249,33 @@ mod tests {
         }
     }
 
+    /// Relative luminance of a colour, as WCAG defines it.
+    fn luminance(color: Color) -> f64 {
+        let Color::Rgb(r, g, b) = color else { panic!("{color:?} is no exact colour") };
+        let linear = |value: u8| {
+            let value = f64::from(value) / 255.0;
+            if value <= 0.03928 { value / 12.92 } else { ((value + 0.055) / 1.055).powf(2.4) }
+        };
+        0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b)
+    }
+
+    #[test]
+    fn areas_of_the_history_that_touch_differ_by_three_to_one() {
+        let catalog = Catalog::default();
+        for name in catalog.names() {
+            let (theme, _) = catalog.load(name, ColorTier::True).unwrap();
+            let mut pairs = vec![(Token::Reserved, Token::AllocatedSwing), (Token::AllocatedSwing, Token::Allocated)];
+            if theme.paints() {
+                pairs.push((Token::Surface, Token::Reserved));
+            }
+            for (a, b) in pairs {
+                let (x, y) = (luminance(theme.color(a)), luminance(theme.color(b)));
+                let contrast = (x.max(y) + 0.05) / (x.min(y) + 0.05);
+                assert!(contrast >= 3.0, "{name}: {a:?} beside {b:?} has {contrast:.2}");
+            }
+        }
+    }
+
     #[test]
     fn without_colour_modifiers_remain() {
         let (theme, _) = Catalog::default().load("dark", ColorTier::None).unwrap();

@@ -98,6 +98,10 @@ tokens! {
     Copy = "copy",
     /// The loss curve.
     Loss = "loss",
+    /// The curve of the step before the last flip.
+    Ghost = "ghost",
+    /// A block that the op under way took or gave back.
+    Lit = "lit",
 }
 
 impl From<Category> for Token {

@@ -134,6 +134,16 @@ impl LayerKind {
         }
     }
 
+    /// Whether there is attention in it.
+    #[must_use]
+    pub fn has_attention(&self) -> bool {
+        match self {
+            Self::Transformer { .. } => true,
+            Self::Block { layers, .. } => layers.iter().any(|layer| layer.kind.has_attention()),
+            _ => false,
+        }
+    }
+
     /// As descriptions write it.
     #[must_use]
     pub const fn word(&self) -> &'static str {

@@ -3,20 +3,20 @@
 use std::rc::Rc;
 
 use crate::model::NameId;
-use crate::train::{Context, Model, OpResult, Segment, Tensor, TrainError, checkpoint};
+use crate::train::{Context, Model, OpResult, Repeatable, Tensor, TrainError, checkpoint};
 
 use super::super::hash::Parameters;
 use super::super::image_modules::{BatchNorm, Convolution, Direction, MaxPool, Patches};
 use super::super::modules::{Activation, Embedding, LayerNorm, Linear, Mean};
-use super::super::transformer::Block;
+use super::super::transformer::TransformerBlock;
 use super::plan::Module;
 
 /// A model; its blocks can be checkpointed.
 pub(super) struct Network(Vec<Stage>);
 
 enum Stage {
-    Plain(Rc<dyn Segment>),
-    Block(Rc<dyn Segment>),
+    Plain(Rc<dyn Repeatable>),
+    Block(Rc<dyn Repeatable>),
 }
 
 impl Network {
@@ -65,11 +65,11 @@ impl Model for Network {
 /// Several modules as one.
 struct Group {
     scope: NameId,
-    members: Vec<Rc<dyn Segment>>,
+    members: Vec<Rc<dyn Repeatable>>,
     residual: bool,
 }
 
-impl Segment for Group {
+impl Repeatable for Group {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
         // A module's output lives until the next one has returned: the loop of `nn.Sequential` rebinds its variable then.
         let mut x = input.clone();
@@ -80,7 +80,7 @@ impl Segment for Group {
     }
 }
 
-fn activation(cx: &Context, name: &str, function: fn(&mut Context, &Tensor) -> OpResult<Tensor>) -> Rc<dyn Segment> {
+fn activation(cx: &Context, name: &str, function: fn(&mut Context, &Tensor) -> OpResult<Tensor>) -> Rc<dyn Repeatable> {
     Rc::new(Activation { scope: cx.memory().name(name), function })
 }
 
@@ -92,7 +92,7 @@ struct Maker<'a> {
 }
 
 impl Maker<'_> {
-    fn segment(&mut self, module: &Module) -> OpResult<Rc<dyn Segment>> {
+    fn segment(&mut self, module: &Module) -> OpResult<Rc<dyn Repeatable>> {
         let (cx, all) = (&mut *self.cx, &mut *self.all);
         Ok(match module {
             &Module::Embedding { table, positions } => {
@@ -112,7 +112,7 @@ impl Maker<'_> {
             Module::Gelu { name, tanh: true } => activation(cx, name, |cx, x| cx.gelu(x, true)),
             Module::Gelu { name, tanh: false } => activation(cx, name, |cx, x| cx.gelu(x, false)),
             Module::LayerNorm { name, width } => Rc::new(LayerNorm::make(cx, all, name, *width)?),
-            Module::Transformer { name, style } => Rc::new(Block::make(cx, all, name, *style)?),
+            Module::Transformer { name, style } => Rc::new(TransformerBlock::make(cx, all, name, *style)?),
             Module::Tanh { name } => activation(cx, name, Context::tanh),
             Module::Conv { name, channels, windows, bias: true } => {
                 Rc::new(Convolution::biased(cx, all, name, *channels, *windows)?)

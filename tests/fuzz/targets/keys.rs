@@ -1,6 +1,6 @@
 #![no_main]
 
-#[path = "../bodies/keys.rs"]
+#[path = "../../hostile/bodies/keys.rs"]
 mod keys;
 #[path = "../../common/lab_states.rs"]
 mod lab_states;

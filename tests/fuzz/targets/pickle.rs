@@ -1,6 +1,6 @@
 #![no_main]
 
-#[path = "../bodies/pickle.rs"]
+#[path = "../../hostile/bodies/pickle.rs"]
 mod body;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| body::run(data));

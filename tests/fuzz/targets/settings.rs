@@ -1,6 +1,6 @@
 #![no_main]
 
-#[path = "../bodies/settings.rs"]
+#[path = "../../hostile/bodies/settings.rs"]
 mod body;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| body::run(data));

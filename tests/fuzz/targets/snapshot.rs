@@ -1,6 +1,6 @@
 #![no_main]
 
-#[path = "../bodies/snapshot.rs"]
+#[path = "../../hostile/bodies/snapshot.rs"]
 mod body;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| body::run(data));

@@ -1,6 +1,6 @@
 #![no_main]
 
-#[path = "../bodies/toml.rs"]
+#[path = "../../hostile/bodies/toml.rs"]
 mod toml;
 
 libfuzzer_sys::fuzz_target!(|data: &[u8]| toml::run(data));

@@ -1,7 +1,7 @@
 //! Activations and their gradients, element by element.
 
+use super::dispatch::real;
 use super::elementwise::{map1, map2, same_length};
-use super::real;
 use crate::device::Operand;
 use crate::device::cpu::cores::Cores;
 use crate::device::cpu::operand::{Access, KernelResult, View};

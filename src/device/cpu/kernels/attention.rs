@@ -1,7 +1,7 @@
 //! Scaled dot-product attention. Scores live only in scratch, a block of rows at a time; backward computes them
 //! again from the saved logarithm of the sum of exponents.
 
-use super::real;
+use super::dispatch::real;
 use super::tile::{self, Store, TILE, padded, transpose};
 use crate::device::cpu::cores::Cores;
 use crate::device::cpu::operand::{Access, KernelResult, View, require};

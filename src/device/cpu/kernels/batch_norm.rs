@@ -3,8 +3,9 @@
 //! Channels are handled in blocks, whose elements lie in one line for each image: lines are summed element by element
 //! over images, and within a channel at the end.
 
+use super::dispatch::real;
 use super::elementwise::results;
-use super::{estimate, real};
+use super::tasks::estimate;
 use crate::device::cpu::cores::Cores;
 use crate::device::cpu::operand::{Access, KernelResult, View, require};
 use crate::device::cpu::real::{Real, elements, sum_by};
@@ -15,13 +16,13 @@ const LINE: usize = 512;
 
 /// Channels of one task.
 #[derive(Clone, Copy)]
-struct Block {
+struct ChannelBlock {
     shape: ChannelShape,
     first: usize,
     channels: usize,
 }
 
-impl Block {
+impl ChannelBlock {
     /// Elements of a line.
     const fn width(&self) -> usize {
         self.channels * self.shape.area
@@ -65,7 +66,7 @@ fn for_blocks<R: Real, const LINES: usize, const VALUES: usize>(
     cores: &Cores,
     shape: ChannelShape,
     nanos: f64,
-    body: impl Fn(Block, [&mut [R]; LINES], [&mut [R]; VALUES]) + Sync,
+    body: impl Fn(ChannelBlock, [&mut [R]; LINES], [&mut [R]; VALUES]) + Sync,
 ) {
     let each = (LINE / shape.area).clamp(1, shape.channels);
     cores.for_each(
@@ -74,7 +75,7 @@ fn for_blocks<R: Real, const LINES: usize, const VALUES: usize>(
         #[inline(always)]
         |task| {
             let first = task * each;
-            let block = Block { shape, first, channels: each.min(shape.channels - first) };
+            let block = ChannelBlock { shape, first, channels: each.min(shape.channels - first) };
             cores.scratch(
                 LINES * block.width() + VALUES * block.channels,
                 #[inline(always)]
@@ -243,7 +244,7 @@ fn normalise<R: Real>(
 /// Stores (x − mean)·scale + shift, or what a tail makes of it; lines are scratch.
 #[inline(always)]
 fn apply<R: Real>(
-    block: &Block,
+    block: &ChannelBlock,
     [src, dst]: [&View<'_>; 2],
     tail: Option<&Tail<View<'_>>>,
     [mean, scale, shift]: [&mut [R]; 3],
@@ -318,7 +319,7 @@ pub(super) fn inference(
         dst: access.write(dst)?,
     };
     let dtypes = [src.dtype, weight.dtype, bias.dtype, dst.dtype];
-    if dtypes.into_iter().any(super::needs_f64) {
+    if dtypes.into_iter().any(super::dispatch::needs_f64) {
         go::<f64>(cores, &views, shape, f64::from(eps));
     } else {
         go::<f32>(cores, &views, shape, eps);
@@ -451,7 +452,7 @@ fn gradients<R: Real>(cores: &Cores, views: &Backward<View<'_>>, shape: ChannelS
 }
 
 /// Which elements passed in the forward pass, and what that is told by.
-pub(super) struct Gate<T> {
+pub(super) struct Passed<T> {
     pub(super) bias: T,
     /// The output, and where the gradient of the sum goes.
     pub(super) residual: Option<[T; 2]>,
@@ -462,7 +463,7 @@ pub(super) fn activated_backward(
     cores: &Cores,
     mut access: Access<'_>,
     operands: &Backward<Operand>,
-    gate: &Gate<Operand>,
+    gate: &Passed<Operand>,
     shape: ChannelShape,
 ) -> KernelResult {
     let added: Vec<&Operand> = gate.residual.iter().flatten().collect();
@@ -472,7 +473,7 @@ pub(super) fn activated_backward(
         Some([output, dresidual]) => Some([access.read(output)?, access.write(dresidual)?]),
         None => None,
     };
-    let gate = Gate { bias: access.read(&gate.bias)?, residual, slope: gate.slope };
+    let gate = Passed { bias: access.read(&gate.bias)?, residual, slope: gate.slope };
     let Backward { grad, src, weight, dsrc, dweight, .. } = operands;
     let dtypes = [grad.dtype, src.dtype, weight.dtype, dsrc.dtype, dweight.dtype];
     real!(dtypes, gated_gradients(cores, &views, &gate, shape));
@@ -480,7 +481,7 @@ pub(super) fn activated_backward(
 }
 
 /// As [`gradients`], of what is left of g behind the gate.
-fn gated_gradients<R: Real>(cores: &Cores, views: &Backward<View<'_>>, gate: &Gate<View<'_>>, shape: ChannelShape) {
+fn gated_gradients<R: Real>(cores: &Cores, views: &Backward<View<'_>>, gate: &Passed<View<'_>>, shape: ChannelShape) {
     for_blocks(
         cores,
         shape,

@@ -1,8 +1,8 @@
 //! Cross-entropy of logits in one pass, and its gradient in their place.
 
+use super::dispatch::{real, scalar};
 use super::loss::Targets;
 use super::rows::{for_rows, rows_of};
-use super::{real, scalar};
 use crate::device::Operand;
 use crate::device::cpu::cores::Cores;
 use crate::device::cpu::operand::{Access, KernelResult, View, require};

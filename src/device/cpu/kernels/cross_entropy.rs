@@ -1,7 +1,7 @@
 //! Binary cross-entropy of logits, averaged.
 
+use super::dispatch::{real, scalar};
 use super::elementwise::{map2, same_length};
-use super::{real, scalar};
 use crate::device::Operand;
 use crate::device::cpu::cores::Cores;
 use crate::device::cpu::operand::{Access, KernelResult, View, require};

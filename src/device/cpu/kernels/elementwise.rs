@@ -1,7 +1,8 @@
 //! Kernels that treat each element alone. They load a chunk of each operand before they store one, so that an
 //! output may be the same operand as an input.
 
-use super::{TASK, estimate, real};
+use super::dispatch::real;
+use super::tasks::{TASK, estimate};
 use crate::device::Operand;
 use crate::device::cpu::cores::Cores;
 use crate::device::cpu::operand::{Access, KernelResult, View, require};

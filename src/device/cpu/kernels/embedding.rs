@@ -1,6 +1,6 @@
 //! Rows of a table by index.
 
-use super::real;
+use super::dispatch::real;
 use super::rows::{for_rows, rows_of};
 use crate::device::cpu::cores::Cores;
 use crate::device::cpu::operand::{Access, KernelResult, View, require};

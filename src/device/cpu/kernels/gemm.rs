@@ -3,7 +3,7 @@
 
 use gemm::Parallelism;
 
-use super::real;
+use super::dispatch::real;
 use super::rows::for_rows;
 use crate::device::cpu::cores::Cores;
 use crate::device::cpu::operand::{Access, KernelResult, View, require};

@@ -1,8 +1,8 @@
 //! Layer normalisation: y = (x − mean)·rstd·weight + bias with rstd = 1/√(variance + eps), variance over the
 //! population, all per row.
 
+use super::dispatch::real;
 use super::partial::SumsOfBlocks;
-use super::real;
 use super::rows::{for_rows, rows_of};
 use crate::device::Operand;
 use crate::device::cpu::cores::Cores;

@@ -1,7 +1,7 @@
 //! Negative log-likelihood, averaged over rows whose target is not [`IGNORED`].
 
+use super::dispatch::{real, scalar};
 use super::rows::{for_rows, rows_of};
-use super::{real, scalar};
 use crate::device::cpu::cores::Cores;
 use crate::device::cpu::operand::{Access, KernelResult, View, require};
 use crate::device::cpu::real::Real;

@@ -1,7 +1,7 @@
 //! Means over the middle dimension of three.
 
+use super::dispatch::real;
 use super::elementwise::cast;
-use super::real;
 use super::rows::for_rows;
 use crate::device::Operand;
 use crate::device::cpu::cores::Cores;

@@ -7,6 +7,7 @@ mod batch_norm;
 mod classifier;
 mod convolution;
 mod cross_entropy;
+mod dispatch;
 mod elementwise;
 mod embedding;
 mod gemm;
@@ -19,47 +20,14 @@ mod planes;
 mod pool;
 mod rows;
 mod strided;
+mod tasks;
 mod tile;
 mod windows;
 
 use super::arena::Arena;
 use super::cores::Cores;
-use super::operand::{Access, KernelResult, Sharing, View};
-use super::real::Real;
-use crate::device::{DType, Kernel};
-
-/// Calls a function generic over [`Real`] with f64 if any of the types needs it, with f32 otherwise.
-macro_rules! real {
-    ($dtypes:expr, $function:ident($($argument:expr),* $(,)?)) => {
-        if $dtypes.into_iter().any($crate::device::cpu::kernels::needs_f64) {
-            $function::<f64>($($argument),*)
-        } else {
-            $function::<f32>($($argument),*)
-        }
-    };
-}
-use real;
-
-/// Integers of 32 and 64 bits are exact in f64 (up to 2⁵³), not in f32.
-const fn needs_f64(dtype: DType) -> bool {
-    matches!(dtype, DType::F64 | DType::I64 | DType::I32)
-}
-
-/// Elements that one task of a flat kernel handles.
-const TASK: usize = 16 * 1024;
-
-/// `n` times `nanos`.
-#[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an estimate")]
-fn estimate(n: usize, nanos: f64) -> usize {
-    (n as f64 * nanos) as usize
-}
-
-/// One element as f64.
-fn scalar(view: &View<'_>) -> f64 {
-    let mut value = [0.0];
-    f64::load(view, 0, &mut value);
-    value[0]
-}
+use super::operand::{Access, KernelResult, Sharing};
+use crate::device::Kernel;
 
 /// Runs `kernel` to its end.
 pub(super) fn run(kernel: &Kernel<'_>, arena: &Arena, cores: &Cores) -> KernelResult {
@@ -218,7 +186,7 @@ fn start(kernel: &Kernel<'_>, arena: &Arena, cores: &Cores) -> KernelResult {
             slope,
         } => {
             let operands = batch_norm::Backward { grad, src, mean, rstd, weight, dsrc, dweight, dbias };
-            let gate = batch_norm::Gate {
+            let gate = batch_norm::Passed {
                 bias,
                 residual: residual.map(|residual| [residual.output, residual.dresidual]),
                 slope,

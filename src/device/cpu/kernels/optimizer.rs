@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::{real, scalar};
+use super::dispatch::{real, scalar};
 use crate::device::cpu::arena::Arena;
 use crate::device::cpu::cores::Cores;
 use crate::device::cpu::operand::{Access, KernelResult, Sharing, View, require};

@@ -1,8 +1,9 @@
 //! The largest element of each window, plane by plane.
 
+use super::dispatch::real;
 use super::planes::{Copied, Sides, at_once, images_of, to_pixels};
+use super::tasks::estimate;
 use super::windows::{every, lead};
-use super::{estimate, real};
 use crate::device::cpu::cores::Cores;
 use crate::device::cpu::operand::{Access, KernelResult, Refused, View, require};
 use crate::device::cpu::real::{Real, elements};

@@ -1,6 +1,7 @@
 //! Softmax and its relatives row by row, and sums over rows.
 
-use super::{estimate, real};
+use super::dispatch::real;
+use super::tasks::estimate;
 use crate::device::Operand;
 use crate::device::cpu::cores::Cores;
 use crate::device::cpu::operand::{Access, KernelResult, View, require};

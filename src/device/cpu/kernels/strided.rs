@@ -1,6 +1,6 @@
 //! Copies between layouts.
 
-use super::real;
+use super::dispatch::real;
 use crate::device::DType;
 use crate::device::cpu::cores::Cores;
 use crate::device::cpu::operand::{Access, Element, KernelResult, View};

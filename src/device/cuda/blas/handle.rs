@@ -7,7 +7,7 @@ use std::mem;
 use cudarc::cublaslt::result::{self, CublasError};
 use cudarc::cublaslt::sys;
 
-use super::product::{Layout, Product, Shape};
+use super::product::{MatrixLayout, Product, Shape};
 use crate::device::DType;
 use crate::device::cuda::driver::Stream;
 use crate::device::cuda::refusal::Refusal;
@@ -77,7 +77,7 @@ impl Drop for Matrix {
 }
 
 impl Matrix {
-    fn new(layout: &Layout, dtype: DType, batch: usize) -> Result<Self, Refusal> {
+    fn new(layout: &MatrixLayout, dtype: DType, batch: usize) -> Result<Self, Refusal> {
         let (rows, cols) = (layout.rows as u64, layout.cols as u64);
         let leading = i64::try_from(layout.leading).unwrap_or(i64::MAX);
         let matrix = Self(result::create_matrix_layout(data_type(dtype), rows, cols, leading).map_err(refused)?);

@@ -5,7 +5,7 @@ use crate::units::Address;
 
 /// One matrix as it lies in memory: its columns are contiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Layout {
+pub(super) struct MatrixLayout {
     pub rows: usize,
     pub cols: usize,
     /// Elements from one column to the next.
@@ -22,9 +22,9 @@ pub(super) struct Shape {
     /// Types of the factors and of the product.
     pub input: DType,
     pub output: DType,
-    pub left: Layout,
-    pub right: Layout,
-    pub product: Layout,
+    pub left: MatrixLayout,
+    pub right: MatrixLayout,
+    pub product: MatrixLayout,
     pub batch: usize,
     pub bias: Option<DType>,
     pub accumulate: bool,
@@ -69,7 +69,7 @@ impl Product {
             let leading = if cols_stored == 1 { leading.max(rows_stored) } else { leading };
             let whole = leading >= rows_stored;
             let batch_stride = single(view);
-            whole.then_some(Layout { rows: rows_stored, cols: cols_stored, leading, batch_stride, transposed })
+            whole.then_some(MatrixLayout { rows: rows_stored, cols: cols_stored, leading, batch_stride, transposed })
         };
         let row_major = c.col_stride == 1 || n == 1;
         let (left, right, product, addresses) = if row_major {

@@ -6,11 +6,10 @@ use cudarc::cudnn::sys::{
     cudnnDataType_t as Type, cudnnPointwiseMode_t as Pointwise, cudnnReduceTensorOp_t as Reduction,
 };
 
-use super::graph::{Graph, Layout, Place, Tensor, data_type};
+use super::binding::Bound;
+use super::graph::{Graph, Place, Tensor, TensorLayout, data_type};
 use super::handle::{Handle, Version, refused};
-use super::plan::{Plan, Rules};
-use super::{Bound, LARGEST_WORKSPACE, execute};
-use crate::device::cuda::queue::Queue;
+use super::plan::{LARGEST_WORKSPACE, Plan, Rules};
 use crate::device::cuda::refusal::Refusal;
 use crate::device::{AttentionShape, DType, HeadView};
 use crate::units::Address;
@@ -39,6 +38,36 @@ pub(in crate::device::cuda) struct Attention<'a> {
     pub views: &'a [HeadView],
     /// Logarithms of the sums of exponents, and how many there are for each head.
     pub sums: Option<(Address, usize)>,
+}
+
+impl<'a> Attention<'a> {
+    /// The forward pass and its tensors; `None` for what the library is not asked.
+    pub(super) fn forward(&self) -> Option<(AttentionKey, Vec<Bound<'a>>)> {
+        let &[q, k, v, out] = self.views else { return None };
+        let key = AttentionKey::of(self)?;
+        let at = |view: HeadView| Bound::Device(view.address);
+        let mut tensors = vec![at(q), at(k), at(v), Bound::Host(&self.shape.scale)];
+        tensors.extend(key.causal.then_some(Bound::Host(&f32::NEG_INFINITY)));
+        tensors.push(at(out));
+        tensors.extend(self.sums.map(|(address, _)| Bound::Device(address)));
+        Some((key, tensors))
+    }
+
+    /// The same of its gradients, on a device of this compute capability.
+    pub(super) fn backward(&self, capability: u32) -> Option<(AttentionKey, Vec<Bound<'a>>)> {
+        let &[q, k, v, out, grad, dq, dk, dv] = self.views else { return None };
+        let (key, (sums, _)) = (AttentionKey::of(self)?, self.sums?);
+        if capability >= FIRST_OF_BLACKWELL {
+            return None;
+        }
+        let at = |view: HeadView| Bound::Device(view.address);
+        let mut tensors = vec![at(q), at(k), at(v), at(out), at(grad), Bound::Device(sums)];
+        tensors.extend([Bound::Host(&self.shape.scale), Bound::Host(&1.0)]);
+        tensors.extend(key.causal.then_some(Bound::Host(&f32::NEG_INFINITY)));
+        tensors.push(Bound::Scratch(key.batch * key.heads * key.rows * size_of::<f32>()));
+        tensors.extend([at(dq), at(dk), at(dv)]);
+        Some((key, tensors))
+    }
 }
 
 /// What the choice of an engine depends on.
@@ -111,22 +140,26 @@ impl AttentionKey {
     }
 
     /// One view of (batch, heads, rows, head size).
-    fn layout(&self, view: usize) -> Layout {
+    fn layout(&self, view: usize) -> TensorLayout {
         let [batch, head, row] = self.strides[view].map(i64::from);
-        Layout { strides: [batch, head, row, 1], ..Layout::packed([self.batch, self.heads, self.rows, self.head_size]) }
+        TensorLayout {
+            strides: [batch, head, row, 1],
+            ..TensorLayout::packed([self.batch, self.heads, self.rows, self.head_size])
+        }
     }
 
     /// Query by key.
-    fn scores(&self) -> Layout {
-        Layout::packed([self.batch, self.heads, self.rows, self.rows])
+    fn scores(&self) -> TensorLayout {
+        TensorLayout::packed([self.batch, self.heads, self.rows, self.rows])
     }
 
     /// One number for each query.
-    fn per_row(&self) -> Layout {
-        Layout::packed([self.batch, self.heads, self.rows, 1])
+    fn per_row(&self) -> TensorLayout {
+        TensorLayout::packed([self.batch, self.heads, self.rows, 1])
     }
 
-    fn plan(&self, handle: &Handle) -> Result<Plan, Refusal> {
+    /// The engine for it, set up.
+    pub fn plan(&self, handle: &Handle) -> Result<Plan, Refusal> {
         if !self.is_sound(handle.version()) {
             return Err(refused(format!("wrongly in version {}, and was not asked", handle.version())));
         }
@@ -187,7 +220,7 @@ impl AttentionKey {
         let dv = draft.view(self.layout(7))?;
 
         let (scores, per_row) = (self.scores(), self.per_row());
-        let heads = Layout::packed([self.batch, self.heads, self.rows, self.head_size]);
+        let heads = TensorLayout::packed([self.batch, self.heads, self.rows, self.head_size]);
         let products = draft.pointwise(Pointwise::CUDNN_POINTWISE_MUL, &[grad, out], heads)?;
         let dots = draft.reduce(Reduction::CUDNN_REDUCE_TENSOR_ADD, products, per_row)?;
         draft.graph.pointwise(Pointwise::CUDNN_POINTWISE_MUL, &[dots, one], delta)?;
@@ -215,7 +248,7 @@ impl AttentionKey {
     }
 
     /// Scores as they lie, key by query.
-    fn by_key(&self) -> Layout {
+    fn by_key(&self) -> TensorLayout {
         self.scores().transposed()
     }
 }
@@ -233,50 +266,50 @@ impl Draft {
     }
 
     /// An operand.
-    fn view(&mut self, layout: Layout) -> Result<Tensor, Refusal> {
+    fn view(&mut self, layout: TensorLayout) -> Result<Tensor, Refusal> {
         self.graph.tensor(layout, self.dtype, Place::Device(16))
     }
 
     /// f32 in device memory.
-    fn numbers(&mut self, layout: Layout) -> Result<Tensor, Refusal> {
+    fn numbers(&mut self, layout: TensorLayout) -> Result<Tensor, Refusal> {
         self.graph.tensor(layout, Type::CUDNN_DATA_FLOAT, Place::Device(16))
     }
 
     /// One f32 of the host.
     fn number(&mut self) -> Result<Tensor, Refusal> {
-        self.graph.tensor(Layout::SCALAR, Type::CUDNN_DATA_FLOAT, Place::Host)
+        self.graph.tensor(TensorLayout::SCALAR, Type::CUDNN_DATA_FLOAT, Place::Host)
     }
 
-    fn between(&mut self, layout: Layout, dtype: Type) -> Result<Tensor, Refusal> {
+    fn between(&mut self, layout: TensorLayout, dtype: Type) -> Result<Tensor, Refusal> {
         self.graph.tensor(layout, dtype, Place::Between)
     }
 
-    fn matmul(&mut self, a: Tensor, b: Tensor, layout: Layout) -> Result<Tensor, Refusal> {
+    fn matmul(&mut self, a: Tensor, b: Tensor, layout: TensorLayout) -> Result<Tensor, Refusal> {
         let c = self.between(layout, Type::CUDNN_DATA_FLOAT)?;
         self.graph.matmul(a, b, c)?;
         Ok(c)
     }
 
-    fn pointwise(&mut self, mode: Pointwise, inputs: &[Tensor], layout: Layout) -> Result<Tensor, Refusal> {
+    fn pointwise(&mut self, mode: Pointwise, inputs: &[Tensor], layout: TensorLayout) -> Result<Tensor, Refusal> {
         let y = self.between(layout, Type::CUDNN_DATA_FLOAT)?;
         self.graph.pointwise(mode, inputs, y)?;
         Ok(y)
     }
 
-    fn reduce(&mut self, mode: Reduction, x: Tensor, layout: Layout) -> Result<Tensor, Refusal> {
+    fn reduce(&mut self, mode: Reduction, x: Tensor, layout: TensorLayout) -> Result<Tensor, Refusal> {
         let y = self.between(layout, Type::CUDNN_DATA_FLOAT)?;
         self.graph.reduce(mode, x, y)?;
         Ok(y)
     }
 
-    fn reshape(&mut self, x: Tensor, layout: Layout, dtype: Type) -> Result<Tensor, Refusal> {
+    fn reshape(&mut self, x: Tensor, layout: TensorLayout, dtype: Type) -> Result<Tensor, Refusal> {
         let y = self.between(layout, dtype)?;
         self.graph.reshape(x, y)?;
         Ok(y)
     }
 
     /// `scores` of queries with keys up to their own position, `masked` elsewhere.
-    fn mask(&mut self, scores: Tensor, masked: Tensor, layout: Layout) -> Result<Tensor, Refusal> {
+    fn mask(&mut self, scores: Tensor, masked: Tensor, layout: TensorLayout) -> Result<Tensor, Refusal> {
         let row = self.between(layout, Type::CUDNN_DATA_INT32)?;
         self.graph.index(2, scores, row)?;
         let column = self.between(layout, Type::CUDNN_DATA_INT32)?;
@@ -285,34 +318,6 @@ impl Draft {
         self.graph.pointwise(Pointwise::CUDNN_POINTWISE_CMP_GE, &[row, column], visible)?;
         self.pointwise(Pointwise::CUDNN_POINTWISE_BINARY_SELECT, &[scores, masked, visible], layout)
     }
-}
-
-/// Attention; false where own kernels must compute it.
-pub(in crate::device::cuda) fn forward(queue: &mut Queue<'_>, attention: &Attention<'_>) -> Result<bool, Refusal> {
-    let &[q, k, v, out] = attention.views else { return Ok(false) };
-    let Some(key) = AttentionKey::of(attention) else { return Ok(false) };
-    let at = |view: HeadView| Bound::Device(view.address);
-    let mut tensors = vec![at(q), at(k), at(v), Bound::Host(&attention.shape.scale)];
-    tensors.extend(key.causal.then_some(Bound::Host(&f32::NEG_INFINITY)));
-    tensors.push(at(out));
-    tensors.extend(attention.sums.map(|(address, _)| Bound::Device(address)));
-    execute(queue, key, |handle| key.plan(handle), &tensors)
-}
-
-/// Gradients of attention; false where own kernels must compute them.
-pub(in crate::device::cuda) fn backward(queue: &mut Queue<'_>, attention: &Attention<'_>) -> Result<bool, Refusal> {
-    let &[q, k, v, out, grad, dq, dk, dv] = attention.views else { return Ok(false) };
-    let (Some(key), Some((sums, _))) = (AttentionKey::of(attention), attention.sums) else { return Ok(false) };
-    if queue.capability() >= FIRST_OF_BLACKWELL {
-        return Ok(false);
-    }
-    let at = |view: HeadView| Bound::Device(view.address);
-    let mut tensors = vec![at(q), at(k), at(v), at(out), at(grad), Bound::Device(sums)];
-    tensors.extend([Bound::Host(&attention.shape.scale), Bound::Host(&1.0)]);
-    tensors.extend(key.causal.then_some(Bound::Host(&f32::NEG_INFINITY)));
-    tensors.push(Bound::Scratch(key.batch * key.heads * key.rows * size_of::<f32>()));
-    tensors.extend([at(dq), at(dk), at(dv)]);
-    execute(queue, key, |handle| key.plan(handle), &tensors)
 }
 
 #[cfg(test)]

@@ -2,10 +2,9 @@
 
 use std::fmt;
 
-use super::LARGEST_WORKSPACE;
-use super::graph::{Graph, Layout, Place, Role, Windows, data_type};
+use super::graph::{Graph, Place, Role, TensorLayout, Windows, data_type};
 use super::handle::{Handle, refused};
-use super::plan::{Engines, Rules};
+use super::plan::{Engines, LARGEST_WORKSPACE, Rules};
 use crate::device::cuda::refusal::Refusal;
 use crate::device::{ConvShape, DType, ImageLayout, Operand};
 
@@ -92,12 +91,12 @@ impl ConvolutionKey {
         Place::Device(i64::from(self.alignment))
     }
 
-    fn layouts(&self) -> [Layout; 3] {
+    fn layouts(&self) -> [TensorLayout; 3] {
         let ConvShape { batch, in_channels, in_height, in_width, out_channels, out_height, out_width, kernel, .. } =
             self.shape;
         let layout = match self.shape.layout {
-            ImageLayout::ChannelsFirst => Layout::packed,
-            ImageLayout::ChannelsLast => Layout::channels_last,
+            ImageLayout::ChannelsFirst => TensorLayout::packed,
+            ImageLayout::ChannelsLast => TensorLayout::channels_last,
         };
         [
             layout([batch, in_channels, in_height, in_width]),

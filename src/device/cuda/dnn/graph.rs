@@ -11,12 +11,12 @@ use crate::device::cuda::refusal::Refusal;
 
 /// Sides of a tensor and its strides in elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Layout {
+pub(super) struct TensorLayout {
     pub sides: [i64; 4],
     pub strides: [i64; 4],
 }
 
-impl Layout {
+impl TensorLayout {
     /// Row-major, without gaps.
     pub fn packed(sides: [usize; 4]) -> Self {
         let sides = sides.map(|side| i64::try_from(side).unwrap_or(i64::MAX));
@@ -92,7 +92,7 @@ pub(super) struct Graph {
 impl Graph {
     /// A further tensor. Where those are that are not between operations is said when the graph is executed, in the order
     /// in which they come here.
-    pub fn tensor(&mut self, layout: Layout, dtype: cudnnDataType_t, place: Place) -> Result<Tensor, Refusal> {
+    pub fn tensor(&mut self, layout: TensorLayout, dtype: cudnnDataType_t, place: Place) -> Result<Tensor, Refusal> {
         let tensor = Tensor(self.tensors.len());
         let alignment = match place {
             Place::Device(alignment) => alignment,
@@ -318,8 +318,8 @@ mod tests {
 
     #[test]
     fn layouts_are_row_major_until_they_are_transposed() {
-        let layout = Layout::packed([2, 3, 4, 5]);
-        assert_eq!(layout, Layout { sides: [2, 3, 4, 5], strides: [60, 20, 5, 1] });
-        assert_eq!(layout.transposed(), Layout { sides: [2, 3, 5, 4], strides: [60, 20, 1, 5] });
+        let layout = TensorLayout::packed([2, 3, 4, 5]);
+        assert_eq!(layout, TensorLayout { sides: [2, 3, 4, 5], strides: [60, 20, 5, 1] });
+        assert_eq!(layout.transposed(), TensorLayout { sides: [2, 3, 5, 4], strides: [60, 20, 1, 5] });
     }
 }

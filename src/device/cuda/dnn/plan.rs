@@ -20,6 +20,9 @@ const ROUGH: [NumericalNote; 2] = [
 /// Settings of one engine that are told apart.
 const KNOBS: usize = 64;
 
+/// The largest workspace that is asked of an engine: it is memory that PyTorch's curve may not have.
+pub(super) const LARGEST_WORKSPACE: Bytes = Bytes::gib(1);
+
 /// What engines must not do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Rules {

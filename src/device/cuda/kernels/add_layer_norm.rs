@@ -2,7 +2,6 @@
 
 use super::layer_norm::{backward_forms, column_parts, fits_backward, forms, join, room, vectors};
 use super::rows::{Rows, threads_of};
-use super::unsupported;
 use crate::device::cuda::queue::{Arguments, Grid, Queue, Refusal};
 use crate::device::{DType, Kernel, Operand};
 
@@ -13,7 +12,7 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
         Kernel::AddLayerNormBackward { .. } => backward(queue, kernel),
         _ => None,
     };
-    launched.unwrap_or_else(|| Err(unsupported(kernel)))
+    launched.unwrap_or_else(|| Err(Refusal::unsupported(kernel)))
 }
 
 /// Two tensors of the stream's length, of which either may be missing, in the order in which kernels take them: that of

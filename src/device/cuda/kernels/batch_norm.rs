@@ -1,7 +1,6 @@
 //! Batch normalisation.
 
 use super::rows::{VECTOR, place, threads_of};
-use super::unsupported;
 use crate::device::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
 use crate::device::{ChannelShape, DType, Kernel, Operand};
 use crate::units::Address;
@@ -43,7 +42,7 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
             let values = [running_mean, running_var, weight, dweight, dbias];
             backward(queue, kernel, [grad, src, dsrc], values, shape, Some(*eps))
         }
-        _ => Err(unsupported(kernel)),
+        _ => Err(Refusal::unsupported(kernel)),
     }
 }
 
@@ -141,12 +140,12 @@ fn forward(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), Refusal> {
     let Kernel::BatchNorm { src, weight, bias, dst, mean, rstd, running_mean, running_var, shape, eps, momentum } =
         kernel
     else {
-        return Err(unsupported(kernel));
+        return Err(Refusal::unsupported(kernel));
     };
     let values = [weight, bias, mean, rstd, running_mean, running_var];
-    let plan = Plan::of(&[src, dst], &values, shape).ok_or_else(|| unsupported(kernel))?;
+    let plan = Plan::of(&[src, dst], &values, shape).ok_or_else(|| Refusal::unsupported(kernel))?;
     if shape.per_channel() < 2 || [mean, rstd].iter().any(|value| value.dtype != DType::F32) {
-        return Err(unsupported(kernel));
+        return Err(Refusal::unsupported(kernel));
     }
     if shape.is_empty() {
         return Ok(());
@@ -172,10 +171,10 @@ pub(super) fn room(queue: &mut Queue<'_>, grid: Grid) -> Result<Address, Refusal
 
 fn inference(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), Refusal> {
     let Kernel::BatchNormInference { src, weight, bias, running_mean, running_var, dst, shape, eps } = kernel else {
-        return Err(unsupported(kernel));
+        return Err(Refusal::unsupported(kernel));
     };
     let values = [weight, bias, running_mean, running_var];
-    let plan = Plan::of(&[src, dst], &values, shape).ok_or_else(|| unsupported(kernel))?;
+    let plan = Plan::of(&[src, dst], &values, shape).ok_or_else(|| Refusal::unsupported(kernel))?;
     if shape.is_empty() {
         return Ok(());
     }
@@ -194,9 +193,9 @@ fn backward(
     shape: &ChannelShape,
     eps: Option<f32>,
 ) -> Result<(), Refusal> {
-    let plan = Plan::of(&arrays, &values, shape).ok_or_else(|| unsupported(kernel))?;
+    let plan = Plan::of(&arrays, &values, shape).ok_or_else(|| Refusal::unsupported(kernel))?;
     if shape.is_empty() {
-        return Err(unsupported(kernel));
+        return Err(Refusal::unsupported(kernel));
     }
     let [mean, deviation, ref gradients @ ..] = values;
     let arguments = arrays.iter().fold(Arguments::new(), |arguments, array| arguments.operand(array));

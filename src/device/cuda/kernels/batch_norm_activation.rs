@@ -2,7 +2,6 @@
 
 use super::batch_norm::{Plan, room, valued};
 use super::batch_norm_columns::{Backward, Columns, Forward};
-use super::unsupported;
 use crate::device::cuda::queue::{Arguments, Queue, Refusal};
 use crate::device::{DType, Kernel, Operand};
 
@@ -11,7 +10,7 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
     match kernel {
         Kernel::BatchNormActivation { .. } => forward(queue, kernel),
         Kernel::BatchNormActivationBackward { .. } => backward(queue, kernel),
-        _ => Err(unsupported(kernel)),
+        _ => Err(Refusal::unsupported(kernel)),
     }
 }
 
@@ -32,13 +31,13 @@ fn forward(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), Refusal> {
         slope,
     } = kernel
     else {
-        return Err(unsupported(kernel));
+        return Err(Refusal::unsupported(kernel));
     };
     let values = [weight, bias, mean, rstd, running_mean, running_var];
     let arrays: Vec<&Operand> = [src, dst].into_iter().chain(residual).collect();
-    let plan = Plan::of(&arrays, &values, shape).ok_or_else(|| unsupported(kernel))?;
+    let plan = Plan::of(&arrays, &values, shape).ok_or_else(|| Refusal::unsupported(kernel))?;
     if shape.per_channel() < 2 || [mean, rstd].iter().any(|value| value.dtype != DType::F32) {
-        return Err(unsupported(kernel));
+        return Err(Refusal::unsupported(kernel));
     }
     if shape.is_empty() {
         return Ok(());
@@ -88,14 +87,14 @@ fn backward(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), Refusal> {
         slope,
     } = kernel
     else {
-        return Err(unsupported(kernel));
+        return Err(Refusal::unsupported(kernel));
     };
     let (output, dresidual) = residual.as_ref().map(|residual| (&residual.output, &residual.dresidual)).unzip();
     let arrays: Vec<&Operand> = [grad, src, dsrc].into_iter().chain(output).chain(dresidual).collect();
     let values = [mean, rstd, weight, bias, dweight, dbias];
-    let plan = Plan::of(&arrays, &values, shape).ok_or_else(|| unsupported(kernel))?;
+    let plan = Plan::of(&arrays, &values, shape).ok_or_else(|| Refusal::unsupported(kernel))?;
     if shape.is_empty() {
-        return Err(unsupported(kernel));
+        return Err(Refusal::unsupported(kernel));
     }
     if let Some(columns) = Columns::of(&arrays, &values, shape, queue.multiprocessors()) {
         let operands = Backward {

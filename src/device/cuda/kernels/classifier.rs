@@ -1,6 +1,5 @@
 //! Cross-entropy of logits in one pass.
 
-use super::unsupported;
 use crate::device::cuda::queue::{Arguments, Grid, Queue, Refusal};
 use crate::device::{DType, Kernel, Operand};
 
@@ -35,9 +34,9 @@ impl Shape {
 pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), Refusal> {
     match kernel {
         Kernel::CrossEntropy { logits, targets, loss, total_weight, logsumexp, cols, stride } => {
-            let shape = Shape::of(logits, *cols, *stride).ok_or_else(|| unsupported(kernel))?;
+            let shape = Shape::of(logits, *cols, *stride).ok_or_else(|| Refusal::unsupported(kernel))?;
             if [loss, total_weight, logsumexp].iter().any(|x| x.dtype != DType::F32) || shape.rows == 0 {
-                return Err(unsupported(kernel));
+                return Err(Refusal::unsupported(kernel));
             }
             let losses = queue.scratch(8 * shape.rows as usize)?;
             let name = if shape.aligned { "cross_entropy_aligned" } else { "cross_entropy" };
@@ -50,9 +49,9 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
             queue.launch("cross_entropy_mean", &[], Grid::row(1, SUMMING), &mut arguments)
         }
         Kernel::CrossEntropyBackward { grad, logits, targets, total_weight, logsumexp, cols, stride } => {
-            let shape = Shape::of(logits, *cols, *stride).ok_or_else(|| unsupported(kernel))?;
+            let shape = Shape::of(logits, *cols, *stride).ok_or_else(|| Refusal::unsupported(kernel))?;
             if [grad, total_weight, logsumexp].iter().any(|x| x.dtype != DType::F32) {
-                return Err(unsupported(kernel));
+                return Err(Refusal::unsupported(kernel));
             }
             if shape.rows == 0 {
                 return Ok(());
@@ -62,6 +61,6 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
             let mut arguments = arguments.operand(total_weight).int(shape.cols).count(*stride);
             queue.launch(name, &[logits.dtype], shape.grid(), &mut arguments)
         }
-        _ => Err(unsupported(kernel)),
+        _ => Err(Refusal::unsupported(kernel)),
     }
 }

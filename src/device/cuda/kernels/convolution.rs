@@ -1,6 +1,6 @@
 //! Convolutions: the fastest way there is, own products in tiles where there is no other.
 
-use super::unsupported;
+use super::geometry::geometry;
 use crate::device::cuda::convolution::convolve;
 use crate::device::cuda::dnn::{Convolution, Role};
 use crate::device::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
@@ -29,14 +29,14 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
         Kernel::Conv2dBackwardWeight { shape, grad, src, dst } => {
             (Convolution { role: Role::BackwardWeight, shape, src: *src, weight: *dst, dst: *grad }, None)
         }
-        _ => return Err(unsupported(kernel)),
+        _ => return Err(Refusal::unsupported(kernel)),
     };
     let Convolution { shape, src, weight, dst, .. } = convolution;
     let lens = [shape.in_len(), shape.weight_len(), shape.out_len()];
     let one_type = [Some(weight), Some(dst), bias].iter().flatten().all(|operand| operand.dtype == src.dtype);
     let fits = bias.is_none_or(|bias| bias.len == shape.out_channels);
     if !shape.is_consistent() || lens.contains(&0) || lens != [src.len, weight.len, dst.len] || !one_type || !fits {
-        return Err(unsupported(kernel));
+        return Err(Refusal::unsupported(kernel));
     }
     if !convolve(queue, &convolution)? {
         launch_own(queue, &convolution, kernel)?;
@@ -66,23 +66,6 @@ fn split([rows, columns, depth]: [usize; 3], multiprocessors: u32) -> (usize, us
     (depth.div_ceil(each), each)
 }
 
-/// The shape as kernels take it.
-pub(in crate::device::cuda) fn geometry(shape: &ConvShape) -> [usize; 11] {
-    [
-        shape.batch,
-        shape.in_channels,
-        shape.in_height,
-        shape.in_width,
-        shape.out_channels,
-        shape.out_height,
-        shape.out_width,
-        shape.kernel,
-        shape.stride,
-        shape.padding,
-        usize::from(shape.layout == ImageLayout::ChannelsLast),
-    ]
-}
-
 fn launch_own(queue: &mut Queue<'_>, convolution: &Convolution<'_>, kernel: &Kernel<'_>) -> Result<(), Refusal> {
     let &Convolution { role, shape, src, weight, dst } = convolution;
     let (name, left, right, result) = match role {
@@ -96,7 +79,7 @@ fn launch_own(queue: &mut Queue<'_>, convolution: &Convolution<'_>, kernel: &Ker
     const LIMIT: usize = 1 << 31;
     let [rows, columns, _] = sides;
     if sides.iter().chain(&geometry).any(|&n| n >= LIMIT - TILE) || rows.div_ceil(TILE) > usize::from(u16::MAX) {
-        return Err(unsupported(kernel));
+        return Err(Refusal::unsupported(kernel));
     }
     let (parts, each) = split(sides, queue.multiprocessors());
     let sums = if parts > 1 { Some(queue.scratch(4 * parts * result.len)?) } else { None };
@@ -127,7 +110,7 @@ fn add_bias(
     let (Ok(channels), Ok(area), true) =
         (u32::try_from(shape.out_channels), u32::try_from(run), u32::try_from(dst.len).is_ok())
     else {
-        return Err(unsupported(kernel));
+        return Err(Refusal::unsupported(kernel));
     };
     let wide = if dst.address.0.is_multiple_of(16) { 16 / dst.dtype.size() as usize } else { 1 };
     let packs = if wide > 1 { dst.len / wide } else { 0 };

@@ -2,7 +2,6 @@
 
 use half::{bf16, f16};
 
-use super::unsupported;
 use crate::device::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
 use crate::device::{DType, Kernel, Operand};
 use crate::units::Address;
@@ -43,7 +42,7 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
             let name = if tanh { "gelu_tanh_backward" } else { "gelu_erf_backward" };
             binary(queue, kernel, name, [src, grad, dst], 0.0)
         }
-        _ => Err(unsupported(kernel)),
+        _ => Err(Refusal::unsupported(kernel)),
     }
 }
 
@@ -65,7 +64,7 @@ fn unary(
     parameter: f32,
 ) -> Result<(), Refusal> {
     if !(computes(src) && computes(dst) && src.len == dst.len) {
-        return Err(unsupported(kernel));
+        return Err(Refusal::unsupported(kernel));
     }
     if dst.len == 0 {
         return Ok(());
@@ -83,7 +82,7 @@ fn binary(
     parameter: f32,
 ) -> Result<(), Refusal> {
     if !(computes(a) && computes(b) && computes(dst) && a.len == dst.len && (b.len > 0 || a.len == 0)) {
-        return Err(unsupported(kernel));
+        return Err(Refusal::unsupported(kernel));
     }
     if dst.len == 0 {
         return Ok(());
@@ -136,7 +135,7 @@ fn arange(queue: &mut Queue<'_>, dst: &Operand) -> Result<(), Refusal> {
 /// `dst[i] = src[i] + value` of integers: counters and indices.
 fn exact(queue: &mut Queue<'_>, kernel: &Kernel<'_>, [src, dst]: [Operand; 2], value: f64) -> Result<(), Refusal> {
     if src.len != dst.len {
-        return Err(unsupported(kernel));
+        return Err(Refusal::unsupported(kernel));
     }
     if dst.len == 0 {
         return Ok(());

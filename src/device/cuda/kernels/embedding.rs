@@ -1,6 +1,6 @@
 //! Rows of a table by index.
 
-use super::{elementwise, unsupported};
+use super::elementwise;
 use crate::device::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
 use crate::device::{DType, Kernel, Operand};
 use crate::units::Address;
@@ -32,7 +32,7 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
         {
             backward(queue, &grad, &indices, &dst, width)
         }
-        _ => Err(unsupported(kernel)),
+        _ => Err(Refusal::unsupported(kernel)),
     }
 }
 
@@ -62,7 +62,7 @@ fn forward(
 
 /// What the gradient keeps in scratch: how large its parts are and where they begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Layout {
+struct ScratchLayout {
     /// Positions that one block adds for a crowded row.
     segment: usize,
     /// Segments of crowded rows, at most.
@@ -76,7 +76,7 @@ struct Layout {
     bytes: usize,
 }
 
-impl Layout {
+impl ScratchLayout {
     /// Where the counts begin; the number of items is before them.
     const COUNTS: usize = 256;
 
@@ -112,10 +112,10 @@ fn backward(
         return Ok(());
     }
     let (n, rows) = (indices.len, dst.len / width);
-    let layout = Layout::new(n, rows, width);
+    let layout = ScratchLayout::new(n, rows, width);
     let scratch = queue.scratch(layout.bytes)?;
     let part = |start: usize| scratch.0 + start as u64;
-    let places = [layout.row_of, Layout::COUNTS, layout.kept, layout.item, 0].map(part);
+    let places = [layout.row_of, ScratchLayout::COUNTS, layout.kept, layout.item, 0].map(part);
     let shares = Address(part(layout.shares));
     elementwise::zero(queue, scratch, layout.zeros)?;
     if n > 0 {
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn items_suffice_however_positions_are_crowded() {
         for n in [0, 1, 17, 128, 129, 5000, 16_384, 200_000, 4 << 20] {
-            let layout = Layout::new(n, 50_257, 8);
+            let layout = ScratchLayout::new(n, 50_257, 8);
             assert!(n.div_ceil(layout.segment) <= MOST_SEGMENTS, "{n} in one row");
             for crowd in [17, 127, 128, 129, 300, 5000] {
                 let items = n / crowd * crowd.div_ceil(layout.segment);
@@ -154,7 +154,7 @@ mod tests {
 
     #[test]
     fn parts_follow_each_other_aligned() {
-        let layout = Layout::new(16_384, 50_257, 768);
+        let layout = ScratchLayout::new(16_384, 50_257, 768);
         let starts = [0, layout.row_of, layout.kept, layout.item, layout.shares, layout.bytes];
         assert!(starts.is_sorted() && starts.iter().all(|start| start % 256 == 0), "{layout:?}");
         assert_eq!(layout.row_of, (256 + 4 * 50_257_usize).next_multiple_of(256));

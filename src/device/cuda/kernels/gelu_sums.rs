@@ -1,7 +1,7 @@
 //! The gradient of GELU, with the sums of its columns.
 
 use super::rows::{VECTOR, place};
-use super::{elementwise, sums, unsupported};
+use super::{elementwise, sums};
 use crate::device::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
 use crate::device::{DType, Kernel, Operand};
 
@@ -15,10 +15,12 @@ const RESIDENT: usize = 4;
 
 /// Launches a kernel of this family.
 pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), Refusal> {
-    let &Kernel::GeluBackwardSum { src, grad, dst, sums, cols, tanh } = kernel else { return Err(unsupported(kernel)) };
+    let &Kernel::GeluBackwardSum { src, grad, dst, sums, cols, tanh } = kernel else {
+        return Err(Refusal::unsupported(kernel));
+    };
     let rows = src.len.checked_div(cols).unwrap_or(0);
     if rows * cols != src.len || sums.len != cols {
-        return Err(unsupported(kernel));
+        return Err(Refusal::unsupported(kernel));
     }
     let vector = VECTOR / src.dtype.size() as usize;
     let vectors = cols.is_multiple_of(vector)

@@ -1,6 +1,5 @@
 //! Matrix products: cuBLASLt's where it has one, else an own kernel for any strides.
 
-use super::unsupported;
 use crate::device::cuda::gpu::Gpu;
 use crate::device::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
 use crate::device::{Kernel, MatrixView};
@@ -15,10 +14,10 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
         return Ok(());
     }
     let Kernel::Gemm { m, n, k, batch, a, b, c, bias, alpha, accumulate } = kernel else {
-        return Err(unsupported(kernel));
+        return Err(Refusal::unsupported(kernel));
     };
     if a.dtype != b.dtype || bias.is_some_and(|bias| bias.dtype != c.dtype) {
-        return Err(unsupported(kernel));
+        return Err(Refusal::unsupported(kernel));
     }
     let blocks = [blocks_of(*n, TILE), blocks_of(*m, TILE), blocks_of(*batch, 1)];
     let grid = Grid { blocks, threads: (TILE * TILE) as u32, shared: 0 };

@@ -98,22 +98,7 @@ __device__ void backward_held(
             load_f32(src + start + col, x[k]);
             load_f32(grad + start + col, g[k]);
         }
-#pragma unroll
-        for (int k = 0; k < K; k++) {
-            const u32 col = (lane<BLOCK>() + k * lanes<BLOCK>()) * N;
-            if (col >= cols) continue;
-            f32 w[N];
-            load_f32(weight + col, w);
-#pragma unroll
-            for (int i = 0; i < N; i++) {
-                x[k][i] = (x[k][i] - mean) * rstd;
-                dweight[k][i] += g[k][i] * x[k][i];
-                dbias[k][i] += g[k][i];
-                g[k][i] *= w[i];
-                of_grad += g[k][i];
-                of_both += g[k][i] * x[k][i];
-            }
-        }
+        weigh<BLOCK>(x, g, weight, mean, rstd, cols, dweight, dbias, of_grad, of_both);
         of_grad = sum_over<BLOCK>(of_grad) * count;
         of_both = sum_over<BLOCK>(of_both) * count;
 #pragma unroll
@@ -146,31 +131,6 @@ __device__ void backward_any(
         const f32 g = to_f32(grad[start + col]) * to_f32(weight[col]);
         const f32 x = (to_f32(src[start + col]) - mean) * rstd;
         dsrc[start + col] = from_f32<T>(rstd * (g - of_grad - x * of_both));
-    }
-}
-
-// What `each` rows from blockIdx.y · each on give to the gradients of weight and bias, for rows of any length and
-// place.
-template <class T>
-__device__ void columns_any(
-    const T* grad, const T* src, const f32* means, const f32* rstds, f32* partial, u64 rows, u64 each, u32 cols) {
-    const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, col = blockIdx.x * 32 + lane;
-    const u64 begin = blockIdx.y * each, end = begin + each < rows ? begin + each : rows;
-    f32 dweight = 0.f, dbias = 0.f;
-    if (col < cols) {
-        for (u64 row = begin + warp; row < end; row += 32) {
-            const f32 g = to_f32(grad[row * cols + col]);
-            dweight += g * (to_f32(src[row * cols + col]) - means[row]) * rstds[row];
-            dbias += g;
-        }
-    }
-    dweight = sum_columns(dweight);
-    dbias = sum_columns(dbias);
-    const u32 summed = blockIdx.x * 32 + warp;
-    if (lane == 0 && summed < cols) {
-        partial += u64(blockIdx.y) * 2 * cols;
-        partial[summed] = dweight;
-        partial[cols + summed] = dbias;
     }
 }
 
@@ -220,7 +180,7 @@ PAIR(f16, f32) PAIR(bf16, f32) PAIR(f32, f16) PAIR(f32, bf16)
 #define SINGLE(T) \
     extern "C" __global__ __launch_bounds__(1024) void layer_norm_columns_##T( \
         const T* grad, const T* src, const f32* mean, const f32* rstd, f32* partial, u64 rows, u64 each, u32 cols) { \
-        columns_any(grad, src, mean, rstd, partial, rows, each, cols); \
+        columns_any([=](u64 i) { return to_f32(grad[i]); }, src, mean, rstd, partial, rows, each, cols); \
     } \
     extern "C" __global__ __launch_bounds__(1024) void layer_norm_joined_##T( \
         const f32* partial, T* dweight, T* dbias, u32 parts, u32 cols) { \

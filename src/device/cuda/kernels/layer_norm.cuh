@@ -67,3 +67,52 @@ __device__ __forceinline__ void keep_sums(f32 (&dweight)[K][N], f32 (&dbias)[K][
         for (u32 i = threadIdx.x; i < 2 * cols; i += blockDim.x) partial[i] = dynamic[i];
     }
 }
+
+// Takes K vectors of a row and the gradients of what it became: `x` is normalised, `g` multiplied by the weight, and the
+// gradients of weight and bias get their shares. Adds this thread's sums of g and of g · x to the last two.
+template <bool BLOCK, int K, int N, class W>
+__device__ __forceinline__ void weigh(
+    f32 (&x)[K][N], f32 (&g)[K][N], const W* weight, f32 mean, f32 rstd, u32 cols, f32 (&dweight)[K][N],
+    f32 (&dbias)[K][N], f32& of_grad, f32& of_both) {
+#pragma unroll
+    for (int k = 0; k < K; k++) {
+        const u32 col = (lane<BLOCK>() + k * lanes<BLOCK>()) * N;
+        if (col >= cols) continue;
+        f32 w[N];
+        load_f32(weight + col, w);
+#pragma unroll
+        for (int i = 0; i < N; i++) {
+            x[k][i] = (x[k][i] - mean) * rstd;
+            dweight[k][i] += g[k][i] * x[k][i];
+            dbias[k][i] += g[k][i];
+            g[k][i] *= w[i];
+            of_grad += g[k][i];
+            of_both += g[k][i] * x[k][i];
+        }
+    }
+}
+
+// What `each` rows from blockIdx.y · each on give to the gradients of weight and bias, for rows of any length and place;
+// `gradient` tells that of the result at an element.
+template <class T, class G>
+__device__ __forceinline__ void columns_any(
+    const G& gradient, const T* src, const f32* means, const f32* rstds, f32* partial, u64 rows, u64 each, u32 cols) {
+    const u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32, col = blockIdx.x * 32 + lane;
+    const u64 begin = blockIdx.y * each, end = begin + each < rows ? begin + each : rows;
+    f32 dweight = 0.f, dbias = 0.f;
+    if (col < cols) {
+        for (u64 row = begin + warp; row < end; row += 32) {
+            const f32 g = gradient(row * cols + col);
+            dweight += g * (to_f32(src[row * cols + col]) - means[row]) * rstds[row];
+            dbias += g;
+        }
+    }
+    dweight = sum_columns(dweight);
+    dbias = sum_columns(dbias);
+    const u32 summed = blockIdx.x * 32 + warp;
+    if (lane == 0 && summed < cols) {
+        partial += u64(blockIdx.y) * 2 * cols;
+        partial[summed] = dweight;
+        partial[cols + summed] = dbias;
+    }
+}

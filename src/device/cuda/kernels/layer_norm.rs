@@ -1,7 +1,6 @@
 //! Layer normalisation.
 
 use super::rows::{Rows, place, threads_of};
-use super::unsupported;
 use crate::device::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
 use crate::device::{DType, Kernel, Operand};
 use crate::units::Address;
@@ -28,7 +27,7 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
         Kernel::LayerNormBackward { .. } => backward(queue, kernel),
         _ => None,
     };
-    launched.unwrap_or_else(|| Err(unsupported(kernel)))
+    launched.unwrap_or_else(|| Err(Refusal::unsupported(kernel)))
 }
 
 /// All operands begin where vectors do, and rows are whole numbers of vectors.

@@ -1,6 +1,5 @@
 //! Losses and their gradients.
 
-use super::unsupported;
 use crate::device::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
 use crate::device::{DType, Kernel, Operand};
 use crate::units::Address;
@@ -55,7 +54,7 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
             let arguments = Arguments::new().operand(&grad).operand(&logits).operand(&targets).operand(&dst);
             queue.launch("bce_backward", &[logits.dtype, targets.dtype], grid, &mut arguments.count(dst.len))
         }
-        _ => Err(unsupported(kernel)),
+        _ => Err(Refusal::unsupported(kernel)),
     }
 }
 

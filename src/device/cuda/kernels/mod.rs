@@ -12,6 +12,7 @@ mod elementwise;
 mod embedding;
 mod gelu_sums;
 mod gemm;
+mod geometry;
 mod layer_norm;
 mod loss;
 mod optimizer;
@@ -19,13 +20,13 @@ mod pool;
 mod rows;
 mod softmax;
 pub(super) mod sources;
-mod strided;
+pub(super) mod strided;
 mod sums;
 
 use super::queue::{Queue, Refusal};
 use crate::device::Kernel;
 
-pub(super) use convolution::geometry;
+pub(super) use geometry::geometry;
 
 /// Launches `kernel`: each family reads its own variants.
 pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), Refusal> {
@@ -83,9 +84,4 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
         | Kernel::Reciprocal { .. }
         | Kernel::UpdateScale { .. } => optimizer::launch(queue, kernel),
     }
-}
-
-/// What a family says of a kernel that is not its own, or of types it has no kernel for.
-fn unsupported(kernel: &Kernel<'_>) -> Refusal {
-    Refusal::Unsupported(format!("{} of these types", kernel.name()))
 }

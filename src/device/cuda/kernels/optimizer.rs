@@ -1,6 +1,5 @@
 //! Optimizer steps and what a gradient scaler does: one launch for as many tensors as its arguments have room for.
 
-use super::unsupported;
 use crate::device::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
 use crate::device::{AdamParameters, DType, GradScaling, Kernel, Operand, ParameterUpdate};
 
@@ -18,7 +17,7 @@ const TYPES: [DType; 3] = [DType::F32, DType::F16, DType::Bf16];
 pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), Refusal> {
     match kernel {
         Kernel::Sgd { updates, lr, momentum, weight_decay, first_step, scaling, .. } => {
-            let tensors = entries(updates, *scaling, false).ok_or_else(|| unsupported(kernel))?;
+            let tensors = entries(updates, *scaling, false).ok_or_else(|| Refusal::unsupported(kernel))?;
             let rule = [*lr, *momentum, *weight_decay];
             for_lists(queue, "sgd", &tensors, || {
                 let arguments = rule.iter().fold(scaled(*scaling), |arguments, &x| arguments.float(narrow(x)));
@@ -27,7 +26,7 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
         }
         Kernel::Adam { updates, parameters, scaling, .. } => {
             let tensors = entries(updates, *scaling, true).filter(|_| parameters.step > 0);
-            let tensors = tensors.ok_or_else(|| unsupported(kernel))?;
+            let tensors = tensors.ok_or_else(|| Refusal::unsupported(kernel))?;
             let rule = adam_rule(parameters);
             for_lists(queue, "adam", &tensors, || {
                 rule.iter().fold(scaled(*scaling), |arguments, &x| arguments.float(narrow(x)))
@@ -37,7 +36,7 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
             if ![inverse_scale, found_inf].into_iter().all(is_number)
                 || !gradients.iter().all(|gradient| TYPES.contains(&gradient.dtype))
             {
-                return Err(unsupported(kernel));
+                return Err(Refusal::unsupported(kernel));
             }
             let entry = |gradient: &Operand| Entry {
                 dtype: gradient.dtype,
@@ -58,7 +57,7 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
             let arguments = arguments.double(*growth).double(*backoff).int(interval.cast_unsigned());
             queue.launch("update_scale", &[], Grid::row(1, 1), &mut { arguments })
         }
-        _ => Err(unsupported(kernel)),
+        _ => Err(Refusal::unsupported(kernel)),
     }
 }
 

@@ -1,7 +1,6 @@
 //! The largest element of each window, and its gradient.
 
 use super::rows::{VECTOR, place};
-use super::unsupported;
 use crate::device::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
 use crate::device::{DType, Kernel, Operand, PoolShape};
 use crate::units::Address;
@@ -41,7 +40,7 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
             let areas = [shape.out_area(), shape.out_area(), shape.in_area()];
             for_planes(queue, name, shape, [grad, indices, dst], areas, row_groups * shape.in_height, &divisors)
         }
-        _ => Err(unsupported(kernel)),
+        _ => Err(Refusal::unsupported(kernel)),
     }
 }
 

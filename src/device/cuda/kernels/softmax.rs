@@ -1,7 +1,6 @@
 //! Softmax, log-softmax and their gradients.
 
 use super::rows::{Rows, VECTOR, place, threads_of};
-use super::unsupported;
 use crate::device::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
 use crate::device::{Kernel, Operand};
 
@@ -11,7 +10,7 @@ const THREADS: u32 = 128;
 const WARP_ROW: usize = 1024;
 
 /// The four kernels of one of the functions.
-struct Names {
+struct Variants {
     /// One slot a thread, rows of up to 32 slots.
     slot: &'static str,
     /// Rows of up to [`WARP_ROW`] elements.
@@ -24,7 +23,7 @@ struct Names {
 
 macro_rules! names {
     ($name:literal) => {
-        &Names {
+        &Variants {
             slot: concat!($name, "_slot"),
             warp: concat!($name, "_warp"),
             held: concat!($name, "_held"),
@@ -44,13 +43,13 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
         Kernel::LogSoftmaxBackward { output, grad, dst, cols } => {
             (names!("log_softmax_backward"), &[output, grad, dst], *cols)
         }
-        _ => return Err(unsupported(kernel)),
+        _ => return Err(Refusal::unsupported(kernel)),
     };
-    rows(queue, names, operands, cols).unwrap_or_else(|| Err(unsupported(kernel)))
+    rows(queue, names, operands, cols).unwrap_or_else(|| Err(Refusal::unsupported(kernel)))
 }
 
 /// Launches the kernel for rows of this length; `None` where there is none for these operands.
-fn rows(queue: &mut Queue<'_>, names: &Names, operands: &[&Operand], cols: usize) -> Option<Result<(), Refusal>> {
+fn rows(queue: &mut Queue<'_>, names: &Variants, operands: &[&Operand], cols: usize) -> Option<Result<(), Refusal>> {
     let first = *operands.first()?;
     let rows = Rows::of(first, cols)?;
     if operands.iter().any(|x| (x.dtype, x.len) != (first.dtype, first.len)) {

@@ -1,6 +1,5 @@
 //! Copies between layouts.
 
-use super::unsupported;
 use crate::device::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
 use crate::device::{DType, Kernel};
 use crate::units::Address;
@@ -14,7 +13,7 @@ const SQUARE: usize = 64;
 const LEAST_SIDE: usize = 16;
 
 /// Launches a kernel of this family.
-pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), Refusal> {
+pub(in crate::device::cuda) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), Refusal> {
     let computes = |dtype: DType| matches!(dtype, DType::F32 | DType::F16 | DType::Bf16);
     let (shape, src, dst) = match *kernel {
         // Nothing is computed: elements of any type are moved.
@@ -39,7 +38,7 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
             let src = Side { address: src, dtype: src_dtype, strides: src_strides };
             (shape, src, Side { address: dst, dtype: dst_dtype, strides: dst_strides })
         }
-        _ => return Err(unsupported(kernel)),
+        _ => return Err(Refusal::unsupported(kernel)),
     };
     if shape.contains(&0) {
         return Ok(());
@@ -52,7 +51,7 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
     let arguments = Arguments::new().at(src.address).at(dst.address);
     let packs = |at_once: usize| {
         let packs = dims[..3].iter().map(|d| d.size).product::<usize>() * dims[3].size.div_ceil(at_once);
-        u32::try_from(packs).map_err(|_| unsupported(kernel))
+        u32::try_from(packs).map_err(|_| Refusal::unsupported(kernel))
     };
     let (name, at_once) = match manner {
         Manner::Packs(at_once) => ("strided_packs", at_once),

@@ -1,6 +1,5 @@
 //! Sums over one dimension, and means.
 
-use super::unsupported;
 use crate::device::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
 use crate::device::{ChannelShape, DType, Kernel, Operand};
 use crate::units::Address;
@@ -41,7 +40,7 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
             let arguments = Arguments::new().operand(&grad).operand(&dst).count(outer).count(middle).count(inner);
             queue.launch("mean_backward", &[grad.dtype, dst.dtype], grid, &mut arguments.float(count(middle)))
         }
-        _ => Err(unsupported(kernel)),
+        _ => Err(Refusal::unsupported(kernel)),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use super::{Arithmetic, Convolution, Pass};
+use super::problem::{Arithmetic, Convolution, Pass, as_f64};
 
 const TABLE: &str = include_str!("cudnn.txt");
 
@@ -45,9 +45,9 @@ impl Plans {
         // Runs are in order of their batches, which are positive.
         let gap = |run: &Run| {
             if batch < run.first {
-                super::as_f64(run.first) / super::as_f64(batch.max(1))
+                as_f64(run.first) / as_f64(batch.max(1))
             } else {
-                super::as_f64(batch.max(run.last)) / super::as_f64(run.last.max(1))
+                as_f64(batch.max(run.last)) / as_f64(run.last.max(1))
             }
         };
         runs.iter().copied().min_by(|a, b| gap(a).total_cmp(&gap(b))).unwrap_or_default()

@@ -3,10 +3,11 @@
 use crate::device::{AttentionShape, DType};
 use crate::train::context::Context;
 use crate::train::error::OpResult;
+use crate::train::shape::Shape;
 use crate::train::tape::Gradients;
-use crate::train::tensor::{Shape, Tensor};
+use crate::train::tensor::Tensor;
 
-use super::{Computed, Heads};
+use super::heads::{Computed, Heads};
 
 impl Context {
     pub(super) fn cudnn_attention(&mut self, parts: &Heads, shape: AttentionShape) -> OpResult<Tensor> {

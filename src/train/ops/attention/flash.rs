@@ -3,10 +3,11 @@
 use crate::device::{AttentionShape, DType, Kernel};
 use crate::train::context::{Context, Saved};
 use crate::train::error::OpResult;
+use crate::train::shape::Shape;
 use crate::train::tape::Gradients;
-use crate::train::tensor::{Shape, Tensor};
+use crate::train::tensor::Tensor;
 
-use super::{Computed, Heads};
+use super::heads::{Computed, Heads};
 
 /// What backward needs of a flash attention beside queries, keys and values.
 struct Kept {

@@ -3,10 +3,11 @@
 use crate::device::{AttentionShape, DType, Kernel, MatrixView, Operand};
 use crate::train::context::Context;
 use crate::train::error::OpResult;
+use crate::train::shape::Shape;
 use crate::train::tape::Gradients;
-use crate::train::tensor::{Shape, Tensor};
+use crate::train::tensor::Tensor;
 
-use super::Heads;
+use super::heads::Heads;
 
 /// The matrices of all heads; a batch of several sequences must lie head by head.
 fn matrices(tensor: &Tensor, transposed: bool) -> MatrixView {
@@ -79,16 +80,7 @@ impl Context {
     fn widened(&mut self, part: &Tensor, what: &'static str) -> OpResult<Tensor> {
         self.op("cast", |cx| {
             let output = cx.like(part, DType::F32, what)?;
-            let (shape, src_strides, dst_strides) = Self::layouts(part, &output);
-            cx.launch(&Kernel::CastStrided {
-                src: part.address(),
-                src_dtype: part.dtype(),
-                dst: output.address(),
-                dst_dtype: DType::F32,
-                shape,
-                src_strides,
-                dst_strides,
-            })?;
+            cx.arrange(part, &output)?;
             if !cx.differentiates(&[part]) {
                 return Ok(output);
             }

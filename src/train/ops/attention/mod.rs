@@ -8,26 +8,20 @@ mod cache;
 mod cudnn;
 mod efficient;
 mod flash;
+mod heads;
 mod math;
 
-pub use cache::{CacheKind, KvCache};
-
 use backend::{Backend, Inputs};
+use heads::{Computed, Heads};
 
 use crate::device::{AttentionShape, DType, Kernel};
 use crate::model::EventKind;
 use crate::train::config::AttentionKernel;
-use crate::train::context::Context;
+use crate::train::context::{AttentionChoice, Context};
 use crate::train::error::OpResult;
+use crate::train::shape::Shape;
 use crate::train::tape::Gradients;
-use crate::train::tensor::{Shape, Source, Tensor};
-
-/// Which kernel a step asks for, and whether somebody was told that it does not take the inputs.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct AttentionChoice {
-    kernel: AttentionKernel,
-    told: bool,
-}
+use crate::train::tensor::{Source, Tensor};
 
 impl Backend {
     /// Which of the three gradients lie head by head, so that they are copied on their way to the packed projection.
@@ -40,32 +34,6 @@ impl Backend {
             Self::Math => [true, false, true],
         }
     }
-}
-
-/// Queries, keys and values of one attention, (batch, heads, rows, head size) each; keys and values may have more rows.
-#[derive(Clone)]
-struct Heads {
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-}
-
-impl Heads {
-    fn all(&self) -> [&Tensor; 3] {
-        [&self.q, &self.k, &self.v]
-    }
-
-    /// Positions that keys and values have.
-    fn keys(&self) -> usize {
-        self.k.shape().dims().get(2).copied().unwrap_or(0)
-    }
-}
-
-/// What a fused kernel leaves for its backward.
-struct Computed {
-    out: Tensor,
-    logsumexp: Tensor,
-    lse_stride: usize,
 }
 
 impl Context {
@@ -222,34 +190,6 @@ impl Context {
         Heads { q: part(0), k: part(1), v: part(2) }
     }
 
-    /// Copies elements between layouts of one shape.
-    pub(crate) fn copy(&self, from: &Tensor, to: &Tensor) -> OpResult<()> {
-        let (shape, src_strides, dst_strides) = Self::layouts(from, to);
-        self.launch(&Kernel::CopyStrided {
-            src: from.address(),
-            dst: to.address(),
-            dtype: from.dtype(),
-            shape,
-            src_strides,
-            dst_strides,
-        })
-    }
-
-    /// The shape of `from`, and the strides of both, in four dimensions.
-    fn layouts(from: &Tensor, to: &Tensor) -> ([usize; 4], [usize; 4], [usize; 4]) {
-        let pad = |tensor: &Tensor| {
-            let (dims, strides) = (tensor.shape(), tensor.strides());
-            let mut shape = [1; 4];
-            let mut steps = [0; 4];
-            let front = 4 - strides.len();
-            shape[front..].copy_from_slice(dims.dims());
-            steps[front..].copy_from_slice(strides);
-            (shape, steps)
-        };
-        let ((shape, src_strides), (_, dst_strides)) = (pad(from), pad(to));
-        (shape, src_strides, dst_strides)
-    }
-
     /// A (batch, heads, rows, head size) view of a contiguous (batch, rows, heads × head size) tensor.
     fn by_heads(tensor: &Tensor, shape: AttentionShape, head_size: usize) -> Tensor {
         let width = shape.heads * head_size;
@@ -324,7 +264,7 @@ impl Context {
         let &[_, rows, packed] = shape.dims() else { return None };
         let width = packed / 3;
         let lies_at = |part: &Tensor, place: usize| {
-            part.block().number() == first.block().number()
+            part.storage().number() == first.storage().number()
                 && part.shape().rows() * packed == shape.numel()
                 && part.shape().last() == width
                 && part.strides() == [rows * packed, packed, 1]

@@ -8,9 +8,9 @@ mod products;
 
 use super::partial::SumsOfBlocks;
 use super::planes::{Copied, Sides, at_once, images_of, to_pixels};
-use super::real;
 use super::windows::onto_every;
 use crate::device::cpu::cores::Cores;
+use crate::device::cpu::kernels::dispatch::real;
 use crate::device::cpu::operand::{Access, KernelResult, View, require};
 use crate::device::cpu::real::{Real, elements};
 use crate::device::{ConvShape, ImageLayout, Operand};

@@ -62,7 +62,7 @@ impl<R: Real> pulp::WithSimd for Combination<'_, R> {
             while col < cols {
                 let vectors = ((cols - col) / lanes).min(VECTORS);
                 for row in (0..rows).step_by(ROWS) {
-                    let block = Block {
+                    let block = RegisterBlock {
                         terms,
                         weight: self.weight[row * self.row_stride..].as_ptr(),
                         row_stride: self.row_stride,
@@ -96,7 +96,7 @@ impl<R: Real> pulp::WithSimd for Combination<'_, R> {
 }
 
 /// A part of a [`Combination`] that fits in registers.
-struct Block<'a, R> {
+struct RegisterBlock<'a, R> {
     terms: &'a [Term],
     weight: *const R,
     row_stride: usize,
@@ -105,7 +105,7 @@ struct Block<'a, R> {
     out_stride: usize,
 }
 
-impl<R: Real> Block<'_, R> {
+impl<R: Real> RegisterBlock<'_, R> {
     /// Adds the sum over the terms to M rows of N vectors.
     ///
     /// # Safety

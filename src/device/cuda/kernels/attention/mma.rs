@@ -1,6 +1,6 @@
 //! Attention on tensor cores, for 16-bit elements from sm_80 on.
 
-use super::Problem;
+use super::problem::Problem;
 use crate::device::DType;
 use crate::device::cuda::queue::{Grid, Queue, Refusal, blocks_of};
 use crate::units::Address;

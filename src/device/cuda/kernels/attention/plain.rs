@@ -1,6 +1,6 @@
 //! Attention in f32 without tensor cores, for elements of any type.
 
-use super::Problem;
+use super::problem::{Problem, WIDEST};
 use crate::device::cuda::queue::{Grid, Queue, Refusal, blocks_of};
 use crate::units::Address;
 
@@ -8,9 +8,6 @@ const THREADS: u32 = 128;
 
 /// Elements that are moved at once.
 const VECTOR: usize = 4;
-
-/// The largest head.
-pub(super) const WIDEST: usize = 128;
 
 /// The kernels for heads of up to `width` elements.
 struct Variant {

@@ -1,0 +1,266 @@
+//! Serving requests and taking blocks back.
+
+use thiserror::Error;
+
+use crate::allocator::attempt::{Attempt, Refusal};
+use crate::allocator::block::{Block, BlockId, PoolKind, Usage};
+use crate::allocator::caching::CachingAllocator;
+use crate::allocator::oom::OutOfMemory;
+use crate::allocator::pool::{Candidate, FreeKey, Position, Replaced};
+use crate::allocator::request::Request;
+use crate::allocator::rounding::{MIN_BLOCK, SMALL_SIZE};
+use crate::allocator::source::SegmentSource;
+use crate::allocator::statistics::amount;
+use crate::allocator::trace::{TraceEvent, TraceSink};
+use crate::units::{Address, Bytes, StreamId};
+
+/// Requests from this size on fail before the allocator is asked, as PyTorch's do.
+const UNREPRESENTABLE: Bytes = Bytes(1 << 60);
+
+/// A block that was handed out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Allocation {
+    /// First byte; the null address for a request of zero bytes.
+    pub address: Address,
+    /// Bytes of the block: the rounded size, or more where the rest was not split off.
+    pub size: Bytes,
+    /// Bytes asked for.
+    pub requested: Bytes,
+}
+
+/// Why the allocator refused.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum AllocError {
+    /// Everything was tried.
+    #[error(transparent)]
+    OutOfMemory(Box<OutOfMemory>),
+    /// No device will ever have that much.
+    #[error("{requested} can't be allocated on any device; check the shape of the tensor")]
+    TooLarge {
+        /// Bytes asked for.
+        requested: Bytes,
+    },
+    /// The address is not that of a block that is handed out.
+    #[error("{address} is not a block that is handed out; free each block once, at its first byte")]
+    InvalidPointer {
+        /// The address.
+        address: Address,
+    },
+}
+
+impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
+    /// Hands out a block for `size` bytes that work on `stream` may use at once.
+    ///
+    /// Zero bytes get the null address and leave no trace.
+    ///
+    /// # Errors
+    /// [`AllocError::OutOfMemory`] when neither the cache nor the driver nor giving back all cached memory could serve
+    /// the request; [`AllocError::TooLarge`] from 2⁶⁰ bytes on.
+    pub fn malloc(&mut self, size: Bytes, stream: StreamId) -> Result<Allocation, AllocError> {
+        if size == Bytes::ZERO {
+            return Ok(Allocation { address: Address(0), size, requested: size });
+        }
+        if size >= UNREPRESENTABLE {
+            return Err(AllocError::TooLarge { requested: size });
+        }
+        self.process_events();
+        let request = Request::new(size, stream, &self.settings);
+        let (id, position) = match self.find_free(&request) {
+            Some(Candidate { id, position }) => (id, Some(position)),
+            None => match self.obtain(&request) {
+                Ok(id) => (id, None),
+                Err(attempts) => {
+                    return Err(AllocError::OutOfMemory(Box::new(self.out_of_memory(&request, attempts))));
+                }
+            },
+        };
+        let allocation = self.hand_out(id, position, &request);
+        self.verify(Some(allocation.address));
+        Ok(allocation)
+    }
+
+    /// Takes a block back. It can be used again at once, unless streams other than its own were recorded for it:
+    /// then when their present work is done. The null address is ignored.
+    ///
+    /// # Errors
+    /// [`AllocError::InvalidPointer`] if no block that is handed out starts at `address`.
+    pub fn free(&mut self, address: Address) -> Result<(), AllocError> {
+        if address == Address(0) {
+            return Ok(());
+        }
+        let id = self.live.remove(address).ok_or(AllocError::InvalidPointer { address })?;
+        let side_streams = if self.side_streams.is_empty() { None } else { self.side_streams.remove(&address) };
+        let block = &mut self.blocks[id];
+        block.usage = Usage::Pending(0);
+        let (pool, size, requested, stream) = (block.pool, block.size, block.requested, block.stream);
+        self.statistics.allocation.decrease(pool, 1);
+        self.statistics.allocated_bytes.decrease(pool, amount(size));
+        self.sink.trace(&TraceEvent::FreeRequested { address, requested, stream });
+        if size >= self.settings.max_split_size {
+            self.statistics.oversize_allocations.decrease(1);
+        }
+        match side_streams {
+            None => self.free_block(id),
+            Some(streams) => self.await_streams(id, &streams),
+        }
+        self.verify(None);
+        Ok(())
+    }
+
+    /// The free block that serves `request`, if one does. It stays where it is until it is handed out.
+    #[inline]
+    fn find_free(&mut self, request: &Request) -> Option<Candidate> {
+        if self.collects_garbage() {
+            self.pool_mut(request.pool).lookups += 1;
+        }
+        self.best_fit(request)
+    }
+
+    /// The free block that serves `request`. Only one candidate is held against the oversize rules.
+    #[inline]
+    pub(super) fn best_fit(&self, request: &Request) -> Option<Candidate> {
+        let pool = self.pool(request.pool);
+        let mut found = pool.first_from(FreeKey::at_least(request.stream, request.rounded))?;
+        if self.blocks[found.id].is_expandable() {
+            found = if request.expandable { self.prefer_hole(pool, found) } else { self.skip_expandable(pool, found)? };
+        }
+        let (size, settings) = (self.blocks[found.id].size, &self.settings);
+        let refused = if request.rounded < settings.max_split_size {
+            size >= settings.max_split_size
+        } else {
+            size.0 >= request.rounded.0.saturating_add(settings.max_non_split_rounding.0)
+        };
+        (!refused).then_some(found)
+    }
+
+    /// Everything that can bring memory for a request that no free block serves.
+    ///
+    /// # Errors
+    /// What was tried.
+    fn obtain(&mut self, request: &Request) -> Result<BlockId, Vec<Attempt>> {
+        let held = self.reserved;
+        if self.collects_garbage() {
+            self.collect_garbage();
+        }
+        let collected = held - self.reserved;
+        if let Some(id) = self.grow(request) {
+            return Ok(id);
+        }
+        let mut attempts = vec![self.search(request)];
+        if collected > Bytes::ZERO {
+            attempts.push(Attempt::CollectGarbage { released: collected });
+        }
+        attempts.push(self.refusal(request));
+        let held = self.reserved;
+        let enough = self.release_oversize(request);
+        let released = held - self.reserved;
+        if released > Bytes::ZERO {
+            attempts.push(Attempt::ReleaseOversize { released });
+        }
+        if enough {
+            if let Some(id) = self.grow(request) {
+                return Ok(id);
+            }
+            attempts.push(self.refusal(request));
+        }
+        let held = self.reserved;
+        self.release_cached();
+        attempts.push(Attempt::ReleaseCached { released: held - self.reserved });
+        self.statistics.num_alloc_retries += 1;
+        match self.grow(request) {
+            Some(id) => Ok(id),
+            None => {
+                attempts.push(self.refusal(request));
+                Err(attempts)
+            }
+        }
+    }
+
+    /// What the search found that was not enough.
+    fn search(&self, request: &Request) -> Attempt {
+        let free = self.pool(request.pool).free.iter().filter(|(key, _)| key.stream == request.stream);
+        let (blocks, largest) =
+            free.fold((0, Bytes::ZERO), |(blocks, largest), (key, _)| (blocks + 1, largest.max(key.size)));
+        Attempt::Search { blocks, largest }
+    }
+
+    /// Why the driver's answer to `request` was no.
+    fn refusal(&self, request: &Request) -> Attempt {
+        let refusal = if self.within_limit(request.segment) { Refusal::Driver } else { Refusal::Limit };
+        Attempt::Grow { segment: request.segment, refusal }
+    }
+
+    /// One attempt to get memory from the driver. The block is not entered among the free ones.
+    fn grow(&mut self, request: &Request) -> Option<BlockId> {
+        if !self.within_limit(request.segment) {
+            return None;
+        }
+        if request.expandable {
+            return self.grow_expandable(request);
+        }
+        let address = self.source.malloc(request.segment).ok()?;
+        let Request { segment: size, stream, pool, .. } = *request;
+        let id = self.blocks.insert(Block::new(address, size, stream, pool, None));
+        self.heads.insert(address, id);
+        self.reserved += size;
+        self.statistics.segment.increase(pool, 1);
+        self.statistics.reserved_bytes.increase(pool, amount(size));
+        self.statistics.num_device_alloc += 1;
+        if size >= self.settings.max_split_size {
+            self.statistics.oversize_segments.increase(1);
+        }
+        self.sink.trace(&TraceEvent::SegmentAlloc { address, size, stream, pool });
+        Some(id)
+    }
+
+    /// Splits a block where the rules say so, and gives it to the program. It stands at `position` among the free
+    /// blocks, or is in no set.
+    fn hand_out(&mut self, id: BlockId, position: Option<Position>, request: &Request) -> Allocation {
+        let block = &self.blocks[id];
+        let (was_split, plain, rest) = (block.is_split(), !block.is_expandable(), block.size - request.rounded);
+        let pool = request.pool;
+        if self.splits(request, rest) {
+            let rest_id = self.blocks.split(id, request.rounded);
+            self.insert_free(rest_id, position.map(Replaced::At));
+            if plain && was_split {
+                self.statistics.inactive_split_bytes.decrease(pool, amount(request.rounded));
+            } else if plain {
+                self.statistics.inactive_split.increase(pool, 1);
+                self.statistics.inactive_split_bytes.increase(pool, amount(rest));
+            }
+        } else {
+            if let Some(position) = position {
+                self.pool_mut(pool).free.remove_at(position);
+            }
+            if plain && was_split {
+                self.statistics.inactive_split.decrease(pool, 1);
+                self.statistics.inactive_split_bytes.decrease(pool, amount(self.blocks[id].size));
+            }
+        }
+
+        let block = &mut self.blocks[id];
+        block.usage = Usage::Allocated;
+        block.requested = request.requested;
+        let (address, size, requested) = (block.address, block.size, block.requested);
+        self.live.insert(address, id);
+        self.statistics.allocation.increase(pool, 1);
+        self.statistics.allocated_bytes.increase(pool, amount(size));
+        self.statistics.active.increase(pool, 1);
+        self.statistics.active_bytes.increase(pool, amount(size));
+        self.statistics.requested_bytes.increase(pool, amount(requested));
+        if size >= self.settings.max_split_size {
+            self.statistics.oversize_allocations.increase(1);
+        }
+        self.sink.trace(&TraceEvent::Alloc { address, requested, size, stream: request.stream, pool });
+        Allocation { address, size, requested }
+    }
+
+    /// True if `rest` bytes behind the request become a block of their own.
+    fn splits(&self, request: &Request, rest: Bytes) -> bool {
+        if request.pool == PoolKind::Small || request.expandable {
+            rest.0 >= MIN_BLOCK
+        } else {
+            request.rounded < self.settings.max_split_size && rest.0 > SMALL_SIZE
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Why a configuration string is refused, and by which exception of PyTorch.
+
+use thiserror::Error;
+
+use super::keys;
+
+/// The exception that PyTorch throws for a configuration error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorClass {
+    /// `ValueError`: a bad key or value.
+    Value,
+    /// `IndexError`: a number of more than 64 bits.
+    Index,
+    /// `RuntimeError` (internal assertion): the text is not of the form `key:value,key:value`.
+    Runtime,
+}
+
+/// A configuration string that PyTorch refuses.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum SettingsError {
+    /// No such key.
+    #[error("allocator setting {key:?} does not exist; the keys are {}", keys::ALL.join(", "))]
+    UnknownKey {
+        /// What stands where a key belongs.
+        key: String,
+    },
+    /// The value lies outside what the key allows.
+    #[error("allocator setting {key} can't be {value:?}; it takes {allowed}")]
+    Refused {
+        /// The key.
+        key: &'static str,
+        /// The value.
+        value: String,
+        /// What the key takes.
+        allowed: String,
+    },
+    /// An integer that does not fit 64 bits.
+    #[error("allocator setting {key} can't be {value:?}: the number is too large; it takes {allowed}")]
+    TooLarge {
+        /// The key.
+        key: &'static str,
+        /// The value.
+        value: String,
+        /// What the key takes.
+        allowed: String,
+    },
+    /// The text ends where a value should stand.
+    #[error("allocator setting {key} has no value; write key:value, with commas between settings")]
+    MissingValue {
+        /// The key.
+        key: String,
+    },
+    /// A list without its end.
+    #[error("the list of allocator setting {key} has no end; close it with ]")]
+    UnclosedList {
+        /// The key.
+        key: String,
+    },
+    /// An allocator other than the one that runs.
+    #[error("allocator setting backend can't be {value:?} here; this allocator is native")]
+    OtherBackend {
+        /// The back end asked for.
+        value: String,
+    },
+}
+
+impl SettingsError {
+    /// The exception that PyTorch throws for it.
+    #[must_use]
+    pub const fn class(&self) -> ErrorClass {
+        match self {
+            Self::UnknownKey { .. } | Self::Refused { .. } => ErrorClass::Value,
+            Self::TooLarge { .. } => ErrorClass::Index,
+            Self::MissingValue { .. } | Self::UnclosedList { .. } | Self::OtherBackend { .. } => ErrorClass::Runtime,
+        }
+    }
+}

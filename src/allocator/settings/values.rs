@@ -1,0 +1,91 @@
+//! What can be configured, and what it is unless somebody says otherwise.
+
+use crate::units::{Bytes, MIB};
+
+/// Intervals of the roundup table: below 2 MiB, [2, 4) MiB … [16, 32) GiB, from 32 GiB on.
+pub(super) const INTERVALS: usize = 16;
+
+/// `roundup_power2_divisions`: into how many steps each power-of-two interval of sizes is divided; 0: not at all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RoundupTable(pub(super) [u64; INTERVALS]);
+
+impl RoundupTable {
+    /// The divisions that apply to a request of `requested` bytes.
+    #[must_use]
+    pub const fn divisions(&self, requested: Bytes) -> u64 {
+        let Some(log) = requested.0.checked_ilog2() else { return self.0[0] };
+        let interval = log.saturating_sub(MIB.ilog2()) as usize;
+        self.0[if interval < INTERVALS { interval } else { INTERVALS - 1 }]
+    }
+
+    /// The entries in order: interval `i` serves sizes from 2^i MiB on (the first also all below).
+    #[must_use]
+    pub const fn entries(&self) -> &[u64; INTERVALS] {
+        &self.0
+    }
+}
+
+/// What can be configured. [`Settings::apply`] reads PyTorch's configuration string.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// Segment for rounded sizes between 1 and 10 MiB, and page size of large expandable segments.
+    pub large_segment_size: Bytes,
+    /// From this size on blocks are oversize: never split, and used only for oversize requests.
+    pub max_split_size: Bytes,
+    /// Slack allowed when an oversize request reuses a block.
+    pub max_non_split_rounding: Bytes,
+    /// Share of the memory limit above which unused cached segments are collected; 0: off.
+    pub garbage_collection_threshold: f64,
+    /// How requests are rounded.
+    pub roundup_power2_divisions: RoundupTable,
+    /// Grow segments by mapping pages into a reserved range.
+    pub expandable_segments: bool,
+    /// Share of the device's memory that may be held; read when the allocator is created.
+    pub per_process_memory_fraction: f64,
+    /// No effect on decisions.
+    pub release_lock_on_cudamalloc: bool,
+    /// No effect without graph capture.
+    pub graph_capture_record_stream_reuse: bool,
+    /// Host allocator: page-lock ordinary memory instead of asking the driver for locked memory.
+    pub pinned_use_cuda_host_register: bool,
+    /// Host allocator: threads that touch memory before it is page-locked.
+    pub pinned_num_register_threads: u64,
+    /// Host allocator: look for finished events on a thread of its own.
+    pub pinned_use_background_threads: bool,
+    /// Host allocator: page-locked memory taken in advance and cut into blocks.
+    pub pinned_reserve_segment_size: Bytes,
+    pub(super) text: String,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let large_segment_size = Bytes::mib(20);
+        Self {
+            large_segment_size,
+            max_split_size: Self::UNLIMITED,
+            max_non_split_rounding: large_segment_size,
+            garbage_collection_threshold: 0.0,
+            roundup_power2_divisions: RoundupTable::default(),
+            expandable_segments: false,
+            per_process_memory_fraction: 1.0,
+            release_lock_on_cudamalloc: false,
+            graph_capture_record_stream_reuse: false,
+            pinned_use_cuda_host_register: false,
+            pinned_num_register_threads: 1,
+            pinned_use_background_threads: false,
+            pinned_reserve_segment_size: Bytes::ZERO,
+            text: String::new(),
+        }
+    }
+}
+
+impl Settings {
+    /// `max_split_size` when there is no limit.
+    pub const UNLIMITED: Bytes = Bytes(u64::MAX);
+
+    /// The configuration string that was read last, verbatim, even if it was refused.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+}

@@ -1,0 +1,54 @@
+//! `vramlab open`: plays a recording, also while it is being written, or a PyTorch snapshot in the lab's screens.
+
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use color_eyre::eyre::{Report, Result, WrapErr, eyre};
+
+use super::Status;
+use super::screen::ScreenArgs;
+use super::spec::themes;
+use crate::recording::RecordingError;
+use crate::source;
+use crate::tui;
+
+/// Arguments of `vramlab open`.
+#[derive(Debug, Args)]
+pub(super) struct OpenArgs {
+    /// A recording (`-` is the standard input), or a PyTorch memory snapshot.
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Go on with what is written later: of a run that is still under way.
+    #[arg(long)]
+    follow: bool,
+    #[command(flatten)]
+    screen: ScreenArgs,
+}
+
+/// Opens the file and stays until somebody leaves it.
+pub(super) fn run(args: &OpenArgs) -> Result<Status> {
+    let options = args.screen.options()?;
+    let piped = args.file == Path::new("-");
+    if !std::io::stdout().is_terminal() || (!piped && !std::io::stdin().is_terminal()) {
+        return Err(eyre!("there is no terminal to draw on; run `vramlab open` in one"));
+    }
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let name = if piped { "the standard input".to_owned() } else { args.file.display().to_string() };
+    let opened = match source::recording(&args.file, args.follow) {
+        Err(RecordingError::NoRecording) if !piped && is_snapshot(&args.file) => {
+            source::snapshot(&args.file).map_err(Report::new)
+        }
+        opened => opened.map_err(Report::new),
+    };
+    let source = opened.wrap_err_with(|| format!("{name} can't be opened"))?;
+    // What the thread of the standard input waits for may never come: the process does not wait for it.
+    let exit = runtime.block_on(tui::run(source, options, themes()))?;
+    Ok(exit.into())
+}
+
+/// Whether a file's name says that it is a snapshot: what neither format begins with is better called no recording.
+fn is_snapshot(path: &Path) -> bool {
+    let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    [".pickle", ".pkl", ".pickle.xz", ".pkl.xz"].iter().any(|ending| name.ends_with(ending))
+}

@@ -1,0 +1,168 @@
+//! Who follows a run without a screen: the same model that screens are drawn from, and a recording where one is wanted.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use color_eyre::eyre::Result;
+
+use crate::device::Sensors;
+use crate::model::{Event, EventKind, Micros, Ranks, Remedy, RunState, View};
+use crate::session::{self, LabSpec, Pace, Shortage, Switch};
+use crate::source::Recorder;
+use crate::train::{Answer, Observer, SafePoint, TrainError, Trainer};
+use crate::units::DeviceIndex;
+
+/// How old what happened may be before a recording has it.
+const WRITE: Duration = Duration::from_millis(100);
+
+/// Follows one run.
+pub(super) struct Witness {
+    shared: Rc<RefCell<Shared>>,
+    pace: Option<Pace>,
+    sensors: Option<Sensors>,
+}
+
+/// What the trainer's observer and its owner share.
+struct Shared {
+    ranks: Ranks,
+    recorder: Option<Recorder>,
+    /// What happened since the model looked: during a step it is only kept, so that the step takes no longer.
+    events: Vec<Event>,
+    looked: Instant,
+    now: Micros,
+}
+
+impl Shared {
+    fn look(&mut self) {
+        for event in self.events.drain(..) {
+            self.ranks.apply(&event);
+            if let Some(recorder) = &mut self.recorder {
+                recorder.push(&event);
+            }
+        }
+        if let Some(recorder) = &mut self.recorder {
+            recorder.close_frame();
+        }
+        self.looked = Instant::now();
+    }
+
+    fn tell(&mut self, kind: EventKind) {
+        self.events.push(Event::new(self.now, kind));
+    }
+}
+
+impl Witness {
+    /// Somebody who knows what is going to be trained.
+    pub fn new(spec: &LabSpec, recorder: Option<Recorder>) -> Self {
+        let shared = Shared {
+            ranks: Ranks::default(),
+            recorder,
+            events: session::prologue(spec),
+            looked: Instant::now(),
+            now: Micros(0),
+        };
+        Self { shared: Rc::new(RefCell::new(shared)), pace: Some(spec.pace()), sensors: None }
+    }
+
+    /// What the trainer tells.
+    pub fn observer(&mut self) -> Box<dyn Observer> {
+        let pace = self.pace.take().unwrap_or_else(|| Pace::new(session::Speed::Max));
+        Box::new(Ears { shared: Rc::clone(&self.shared), pace })
+    }
+
+    /// The model is made.
+    pub fn built(&mut self, spec: &LabSpec, trainer: &Trainer) {
+        self.sensors = trainer.sensors();
+        let mut shared = self.shared.borrow_mut();
+        shared.tell(EventKind::About(Arc::new(spec.about(Some(trainer)))));
+        shared.tell(EventKind::Run(RunState::Running));
+        shared.look();
+    }
+
+    /// A step is over: what happened in it becomes known.
+    pub fn look(&mut self, trainer: &Trainer) {
+        let mut shared = self.shared.borrow_mut();
+        shared.now = trainer.memory().now();
+        if let Some(reading) = self.sensors.as_ref().and_then(Sensors::take) {
+            shared.tell(EventKind::Reading(Arc::new(reading)));
+        }
+        shared.look();
+    }
+
+    /// A step failed. Where memory ran out, what would have helped is tried.
+    pub fn failed(&mut self, spec: &LabSpec, trainer: &Trainer, error: &TrainError, steps: u64) {
+        let mut shared = self.shared.borrow_mut();
+        if matches!(error, TrainError::OutOfMemory { .. }) {
+            let shortage = Shortage {
+                spec: spec.clone(),
+                setup: spec.setup(),
+                memory: trainer.device_info().memory,
+                libraries: trainer.libraries(),
+                steps,
+            };
+            shared.tell(EventKind::Run(RunState::OutOfMemory));
+            shared.tell(EventKind::Remedied(shortage.try_remedies().into()));
+        } else {
+            shared.tell(EventKind::Run(RunState::StepFailed(error.to_string().into())));
+        }
+        shared.look();
+    }
+
+    /// What is known at the end; the recording is whole then.
+    ///
+    /// # Errors
+    /// Where a recording could not be written.
+    pub fn finish(self) -> Result<View> {
+        let mut shared = self.shared.borrow_mut();
+        let running = shared.ranks.lab(DeviceIndex::FIRST).is_some_and(|lab| *lab.run() == RunState::Running);
+        if running {
+            shared.tell(EventKind::Run(RunState::Finished));
+        }
+        shared.look();
+        if let Some(recorder) = shared.recorder.take() {
+            recorder.finish()?;
+        }
+        Ok(shared.ranks.lab_mut(DeviceIndex::FIRST).map(crate::model::Lab::view).unwrap_or_default())
+    }
+}
+
+/// The trainer's end.
+struct Ears {
+    shared: Rc<RefCell<Shared>>,
+    pace: Pace,
+}
+
+impl Observer for Ears {
+    fn event(&mut self, event: Event) {
+        self.pace.observe(&event);
+        let mut shared = self.shared.borrow_mut();
+        shared.now = event.time;
+        shared.events.push(event);
+    }
+
+    fn safe_point(&mut self, point: SafePoint) -> Answer {
+        let mut shared = self.shared.borrow_mut();
+        if shared.recorder.is_some() && shared.looked.elapsed() >= WRITE {
+            shared.look();
+        }
+        drop(shared);
+        self.pace.safe_point(point)
+    }
+}
+
+/// What to give on the command line for a remedy.
+pub(super) fn flag(remedy: &Remedy) -> String {
+    match remedy {
+        Remedy::Flip { switch, value } => match Switch::named(switch) {
+            Some(named) if named.alone() == Some(&**value) => format!("--{switch}"),
+            _ => format!("--{switch} {value}"),
+        },
+        Remedy::SmallerBatch { batch: 0 } => "a smaller --batch".to_owned(),
+        Remedy::SmallerBatch { batch } => format!("--batch {batch}"),
+        Remedy::EmptyCache => "torch.cuda.empty_cache()".to_owned(),
+        Remedy::HigherLimit => "a higher --limit".to_owned(),
+        Remedy::KeepNumbers => "loss.item() in place of the loss that is kept".to_owned(),
+    }
+}

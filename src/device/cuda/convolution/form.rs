@@ -1,0 +1,58 @@
+//! The ways to compute a convolution, and what is known of each that was met.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::rc::Rc;
+
+use super::products::Products;
+use crate::device::cuda::choices::Choices;
+use crate::device::cuda::dnn::{ConvolutionKey, Plan};
+
+/// What is known of each convolution.
+#[derive(Default)]
+pub(in crate::device::cuda) struct Convolutions {
+    pub(super) forms: HashMap<ConvolutionKey, Form>,
+    pub(super) choices: Option<Choices<4>>,
+    pub(super) notes: Vec<String>,
+}
+
+impl Convolutions {
+    /// What was chosen, with the time that it took.
+    pub fn notes(&self) -> impl Iterator<Item = String> {
+        self.notes.iter().cloned()
+    }
+}
+
+/// A way to compute a convolution.
+#[derive(Clone)]
+pub(super) enum Form {
+    Engine(Rc<Plan>),
+    /// An engine for [`ConvolutionKey::turned`].
+    Turned(Rc<Plan>),
+    Products(Products),
+    /// Own kernels that multiply in tiles, and need no memory.
+    Tiles,
+}
+
+impl fmt::Display for Form {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Engine(plan) => write!(f, "engine {}", plan.engine().index),
+            Self::Turned(plan) => write!(f, "turned, engine {}", plan.engine().index),
+            Self::Products(products) => products.fmt(f),
+            Self::Tiles => f.write_str("tiles"),
+        }
+    }
+}
+
+impl Form {
+    /// What is written down: its kind and which of them.
+    pub fn words(&self) -> [u64; 2] {
+        match self {
+            Self::Tiles => [0, 0],
+            Self::Engine(plan) => [1, plan.engine().tag],
+            Self::Products(products) => [2, products.tag()],
+            Self::Turned(plan) => [3, plan.engine().tag],
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! The library, where there is one.
+
+use super::handle::{Handle, Version};
+use crate::device::cuda::libraries::{self, Needed};
+
+/// The oldest library whose descriptors are those of the bindings.
+const OLDEST: Version = Version::new(9, 1);
+
+/// An own variable: `off` leaves everything to own kernels.
+const VARIABLE: &str = "VRAMLAB_CUDNN";
+
+/// The library: opened when it is first asked for, since that takes time and memory.
+#[derive(Default)]
+pub(super) enum Library {
+    #[default]
+    Unasked,
+    Open(Handle),
+    Absent,
+}
+
+impl Library {
+    /// The library, opened; where it can't be, `notes` get the reason.
+    pub fn handle(&mut self, notes: &mut Vec<String>) -> Option<&mut Handle> {
+        if matches!(self, Self::Unasked) {
+            *self = match open() {
+                Ok(handle) => Self::Open(handle),
+                Err(reason) => {
+                    notes.push(reason);
+                    Self::Absent
+                }
+            };
+        }
+        match self {
+            Self::Open(handle) => Some(handle),
+            Self::Unasked | Self::Absent => None,
+        }
+    }
+}
+
+/// Opens the library for the present context.
+fn open() -> Result<Handle, String> {
+    usable()?;
+    Handle::new().map_err(|refusal| refusal.to_string())
+}
+
+/// Whether the library is there and may be used, as far as that can be told without a context.
+///
+/// # Errors
+/// The sentence that says why not, without a full stop.
+pub(in crate::device::cuda) fn usable() -> Result<(), String> {
+    if std::env::var_os(VARIABLE).is_some_and(|value| value == "off") {
+        return Err(format!("cuDNN is not used: {VARIABLE} is off"));
+    }
+    libraries::load(Needed::Cudnn)?;
+    match Version::of_library() {
+        version if version < OLDEST => Err(format!("cuDNN {version} is not used: it is older than {OLDEST}")),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,83 @@
+//! One attention as its kernels take it.
+
+use crate::device::cuda::dnn;
+use crate::device::cuda::queue::Arguments;
+use crate::device::{AttentionShape, DType, HeadView};
+use crate::units::Address;
+
+/// The largest head.
+pub(super) const WIDEST: usize = 128;
+
+/// Logarithms of sums of exponents.
+#[derive(Clone, Copy)]
+pub(super) struct Sums {
+    pub address: Address,
+    pub stride: usize,
+}
+
+/// What all kernels of one attention are given.
+pub(super) struct Problem<'a> {
+    pub shape: AttentionShape,
+    pub keys: usize,
+    sums: Option<Sums>,
+    pub views: &'a [HeadView],
+    pub dtype: DType,
+}
+
+impl<'a> Problem<'a> {
+    /// Nothing where there is no kernel for the types or the size of heads.
+    pub fn new(shape: AttentionShape, keys: usize, sums: Option<Sums>, views: &'a [HeadView]) -> Option<Self> {
+        let dtype = views.first()?.dtype;
+        let one_type = views.iter().all(|view| view.dtype == dtype);
+        let known = matches!(dtype, DType::F32 | DType::F16 | DType::Bf16);
+        // A running maximum of scores is one of products only for a factor that keeps their order.
+        let fits = shape.head_size <= WIDEST && shape.scale >= 0.0;
+        let counted = shape.rows.max(keys) <= i32::MAX as usize / 2;
+        (one_type && known && fits && counted).then_some(Self { shape, keys, sums, views, dtype })
+    }
+
+    /// The same as cuDNN is asked for it.
+    pub fn of_library(&self) -> dnn::Attention<'_> {
+        let sums = self.sums.map(|sums| (sums.address, sums.stride));
+        dnn::Attention { shape: &self.shape, keys: self.keys, views: self.views, sums }
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.all_rows() * self.keys * self.shape.head_size == 0
+    }
+
+    pub fn heads(&self) -> usize {
+        self.shape.batch * self.shape.heads
+    }
+
+    /// Queries of all heads.
+    pub fn all_rows(&self) -> usize {
+        self.heads() * self.shape.rows
+    }
+
+    /// Every row begins at a multiple of `n` elements in memory, and has one of them in it.
+    pub fn aligned(&self, n: usize) -> bool {
+        let bytes = self.dtype.size() * n as u64;
+        let of_view = |view: &HeadView| {
+            let strides = [view.batch_stride, view.head_stride, view.row_stride];
+            view.address.0.is_multiple_of(bytes) && strides.iter().all(|stride| stride.is_multiple_of(n))
+        };
+        self.shape.head_size.is_multiple_of(n) && self.views.iter().all(of_view)
+    }
+
+    /// The arguments of a kernel that moves `n` elements at once where it can; those of backward end with `delta`.
+    pub fn arguments(&self, n: usize, delta: Option<Address>) -> Arguments {
+        let shape = &self.shape;
+        let (sums, stride) = self.sums.map_or((0, 0), |sums| (sums.address.0, sums.stride));
+        let mut fields = Vec::with_capacity(9 + 4 * self.views.len());
+        fields.extend([shape.heads, shape.rows, self.keys, shape.head_size].map(|n| n as u64));
+        fields.extend([u64::from(shape.causal), u64::from(self.aligned(n)), sums, stride as u64]);
+        for view in self.views {
+            let strides = [view.batch_stride, view.head_stride, view.row_stride];
+            fields.push(view.address.0);
+            fields.extend(strides.map(|stride| stride as u64));
+        }
+        fields.extend(delta.map(|address| address.0));
+        Arguments::new().float(shape.scale).structure(&fields)
+    }
+}

@@ -1,0 +1,148 @@
+//! Devices that are another one, but for what they do themselves.
+
+use std::time::Duration;
+
+use super::contract::{CopyPath, Device, DeviceEvent, DeviceInfo, HostWork, Mark, MatrixPrecision, ProgramStart};
+use super::error::DeviceError;
+use super::kernel::{Kernel, Operand};
+use super::pinned::{HostBuffer, PinnedMemory};
+use super::sensors::Sensors;
+use crate::allocator::{HostMemorySource, SegmentSource};
+use crate::units::{Address, Bytes, StreamId};
+
+/// A device around another one. What it does itself it says here; everything else is the other's.
+pub trait Wrapper {
+    /// The other device.
+    fn wrapped(&self) -> &dyn Device;
+
+    /// The other device.
+    fn wrapped_mut(&mut self) -> &mut dyn Device;
+
+    /// See [`Device::info`].
+    fn info(&self) -> &DeviceInfo {
+        self.wrapped().info()
+    }
+
+    /// See [`Device::segments`].
+    fn segments(&mut self) -> Box<dyn SegmentSource> {
+        self.wrapped_mut().segments()
+    }
+
+    /// See [`Device::launch`].
+    ///
+    /// # Errors
+    /// Those of [`Device::launch`].
+    fn launch(&mut self, kernel: &Kernel<'_>, stream: StreamId) -> Result<(), DeviceError> {
+        self.wrapped_mut().launch(kernel, stream)
+    }
+}
+
+impl<W: Wrapper> Device for W {
+    fn info(&self) -> &DeviceInfo {
+        Wrapper::info(self)
+    }
+
+    fn segments(&mut self) -> Box<dyn SegmentSource> {
+        Wrapper::segments(self)
+    }
+
+    fn pinned_memory(&self) -> PinnedMemory {
+        self.wrapped().pinned_memory()
+    }
+
+    fn pinned_source(&mut self) -> Box<dyn HostMemorySource> {
+        self.wrapped_mut().pinned_source()
+    }
+
+    fn sensors(&self) -> Option<Sensors> {
+        self.wrapped().sensors()
+    }
+
+    fn check(&mut self) -> Result<(), DeviceError> {
+        self.wrapped_mut().check()
+    }
+
+    fn set_limit(&mut self, limit: Option<Bytes>) {
+        self.wrapped_mut().set_limit(limit);
+    }
+
+    fn set_matrix_precision(&mut self, precision: MatrixPrecision) {
+        self.wrapped_mut().set_matrix_precision(precision);
+    }
+
+    fn follow_start(&mut self, start: ProgramStart) {
+        self.wrapped_mut().follow_start(start);
+    }
+
+    fn spend_host(&mut self, work: HostWork) {
+        self.wrapped_mut().spend_host(work);
+    }
+
+    fn launch(&mut self, kernel: &Kernel<'_>, stream: StreamId) -> Result<(), DeviceError> {
+        Wrapper::launch(self, kernel, stream)
+    }
+
+    fn copy_pageable(&mut self, from: &[u8], to: Address, stream: StreamId) -> Result<(), DeviceError> {
+        self.wrapped_mut().copy_pageable(from, to, stream)
+    }
+
+    fn copy_pinned(&mut self, from: HostBuffer, to: Address, stream: StreamId) -> Result<(), DeviceError> {
+        self.wrapped_mut().copy_pinned(from, to, stream)
+    }
+
+    fn spend_copy(&mut self, path: CopyPath, bytes: Bytes, stream: StreamId) {
+        self.wrapped_mut().spend_copy(path, bytes, stream);
+    }
+
+    fn copy_to_pinned(&mut self, from: Address, to: HostBuffer, stream: StreamId) -> Result<(), DeviceError> {
+        self.wrapped_mut().copy_to_pinned(from, to, stream)
+    }
+
+    fn read(&mut self, from: Address, to: &mut [u8], stream: StreamId) -> Result<(), DeviceError> {
+        self.wrapped_mut().read(from, to, stream)
+    }
+
+    fn record_event(&mut self, stream: StreamId) -> DeviceEvent {
+        self.wrapped_mut().record_event(stream)
+    }
+
+    fn query_event(&mut self, event: DeviceEvent) -> bool {
+        self.wrapped_mut().query_event(event)
+    }
+
+    fn wait_event(&mut self, stream: StreamId, event: DeviceEvent) {
+        self.wrapped_mut().wait_event(stream, event);
+    }
+
+    fn notes(&self) -> Vec<String> {
+        self.wrapped().notes()
+    }
+
+    fn synchronize(&mut self) {
+        self.wrapped_mut().synchronize();
+    }
+
+    fn copy_stream(&self) -> StreamId {
+        self.wrapped().copy_stream()
+    }
+
+    fn take_copy_time(&mut self) -> Duration {
+        self.wrapped_mut().take_copy_time()
+    }
+
+    fn now(&self) -> Duration {
+        self.wrapped().now()
+    }
+
+    fn mark(&mut self) -> Mark {
+        self.wrapped_mut().mark()
+    }
+
+    fn between(&mut self, from: Mark, to: Mark) -> Duration {
+        self.wrapped_mut().between(from, to)
+    }
+
+    fn lend_workspace(&mut self, workspace: Operand) {
+        self.wrapped_mut().lend_workspace(workspace);
+    }
+}

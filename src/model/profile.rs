@@ -1,0 +1,175 @@
+//! The curve of one step: what was alive after each of its memory events, by category.
+
+use super::{Category, MemoryModel, Phase};
+use crate::units::Bytes;
+
+/// What was alive at the fullest moment of some memory events in a row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Sample {
+    /// Live bytes by category, in the order of [`Category::ALL`].
+    pub by_category: [Bytes; Category::ALL.len()],
+    /// Their sum: allocated.
+    pub allocated: Bytes,
+    /// Highest reserved.
+    pub reserved: Bytes,
+    /// Position in the event stream of the first of these events.
+    pub position: u64,
+}
+
+/// The curve of a step over its memory events. At most [`Profile::SAMPLES`] samples: beyond that, two become one, and the
+/// fuller moment stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Profile {
+    /// Steps finished before it.
+    pub step: u64,
+    /// Position in the event stream of its begin.
+    pub position: u64,
+    /// From its begin on; each of [`Profile::stride`] memory events, the last one of fewer.
+    pub samples: Vec<Sample>,
+    /// Memory events so far.
+    pub events: u64,
+    /// Memory events before each phase, in order.
+    pub phases: Vec<(Phase, u64)>,
+    stride: u64,
+}
+
+impl Profile {
+    /// Samples that a profile has at most.
+    pub const SAMPLES: usize = 512;
+    /// Phases that are kept: with many micro-batches there are two for each.
+    const PHASES: usize = 64;
+
+    /// A step begins.
+    pub(super) fn begin(step: u64, position: u64) -> Self {
+        Self { step, position, samples: Vec::with_capacity(64), events: 0, phases: Vec::new(), stride: 1 }
+    }
+
+    /// Memory events of each sample.
+    #[must_use]
+    pub fn stride(&self) -> u64 {
+        self.stride.max(1)
+    }
+
+    /// Where among `columns` of equal width event number `event` of `events` lies.
+    #[must_use]
+    pub fn column_of(event: u64, events: u64, columns: usize) -> usize {
+        let column = u128::from(event) * columns as u128 / u128::from(events.max(1));
+        usize::try_from(column).unwrap_or(usize::MAX).min(columns.saturating_sub(1))
+    }
+
+    /// The memory event at a position of the event stream, as far as samples tell: 0 before the step.
+    #[must_use]
+    pub fn event_at(&self, position: u64) -> u64 {
+        let behind = self.samples.partition_point(|sample| sample.position < position) as u64;
+        // Within a sample, positions count ops too: its begin is the best that is known.
+        (behind * self.stride()).min(self.events)
+    }
+
+    /// The position of the sample that holds memory event `event`.
+    #[must_use]
+    pub fn position_of(&self, event: u64) -> u64 {
+        let index = usize::try_from(event / self.stride()).unwrap_or(usize::MAX);
+        self.samples.get(index).or(self.samples.last()).map_or(self.position, |sample| sample.position)
+    }
+
+    /// The fullest moment.
+    #[must_use]
+    pub fn peak(&self) -> Option<&Sample> {
+        self.samples.iter().rev().max_by_key(|sample| sample.allocated)
+    }
+
+    /// Highest reserved.
+    #[must_use]
+    pub fn peak_reserved(&self) -> Bytes {
+        self.samples.iter().map(|sample| sample.reserved).max().unwrap_or_default()
+    }
+
+    /// A phase begins.
+    pub(super) fn begin_phase(&mut self, phase: Phase) {
+        if self.phases.len() < Self::PHASES {
+            self.phases.push((phase, self.events));
+        }
+    }
+
+    /// Memory as one more event left it.
+    #[inline]
+    pub(super) fn record(&mut self, memory: &MemoryModel) {
+        let (allocated, reserved) = (memory.allocated(), memory.reserved());
+        if !self.events.is_multiple_of(self.stride())
+            && let Some(last) = self.samples.last_mut()
+        {
+            last.reserved = last.reserved.max(reserved);
+            if allocated > last.allocated {
+                (last.allocated, last.by_category) = (allocated, memory.by_category());
+            }
+        } else {
+            if self.samples.len() == Self::SAMPLES {
+                self.halve();
+            }
+            let position = memory.position().saturating_sub(1);
+            self.samples.push(Sample { by_category: memory.by_category(), allocated, reserved, position });
+        }
+        self.events += 1;
+    }
+
+    fn halve(&mut self) {
+        let join = |pair: &[Sample]| {
+            let fuller = if pair[1].allocated > pair[0].allocated { pair[1] } else { pair[0] };
+            Sample { position: pair[0].position, reserved: pair[0].reserved.max(pair[1].reserved), ..fuller }
+        };
+        self.samples = self.samples.chunks_exact(2).map(join).collect();
+        self.stride = self.stride() * 2;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Event, EventKind, synthetic};
+
+    #[test]
+    fn a_profile_keeps_the_peak_and_its_composition_however_long_the_step() {
+        let (setup, churn) = synthetic::churn(2000, 5000);
+        let mut memory = MemoryModel::new();
+        let mut profile = Profile::begin(3, 0);
+        let (mut events, mut peak) = (0, (Bytes::ZERO, [Bytes::ZERO; 8]));
+        for event in setup.iter().chain(&churn) {
+            memory.apply(event).unwrap();
+            if matches!(event.kind, EventKind::Define { .. }) {
+                continue;
+            }
+            profile.record(&memory);
+            events += 1;
+            if memory.allocated() > peak.0 {
+                peak = (memory.allocated(), memory.by_category());
+            }
+        }
+        assert_eq!(profile.events, events);
+        assert!(profile.samples.len() <= Profile::SAMPLES && profile.samples.len() > Profile::SAMPLES / 2);
+        assert_eq!(profile.samples.len() as u64, events.div_ceil(profile.stride()));
+        let highest = profile.peak().unwrap();
+        assert_eq!((highest.allocated, highest.by_category), peak);
+        for sample in &profile.samples {
+            assert_eq!(sample.by_category.iter().copied().sum::<Bytes>(), sample.allocated);
+        }
+    }
+
+    #[test]
+    fn positions_lead_to_events_and_back() {
+        let mut memory = MemoryModel::new();
+        let mut profile = Profile::begin(0, 0);
+        for event in synthetic::crowded(300) {
+            memory.apply(&event).unwrap();
+            memory.apply(&Event::new(event.time, EventKind::OpEnd)).unwrap();
+            if !matches!(event.kind, EventKind::Define { .. }) {
+                profile.record(&memory);
+            }
+        }
+        for event in (0..profile.events).step_by(usize::try_from(profile.stride()).unwrap()) {
+            let position = profile.position_of(event);
+            assert_eq!(profile.event_at(position), event, "{position}");
+        }
+        assert_eq!(profile.event_at(0), 0);
+        assert_eq!(profile.event_at(u64::MAX), profile.events);
+    }
+}

@@ -1,0 +1,79 @@
+//! The labs of all devices of one stream.
+
+use super::{Event, Lab};
+use crate::units::DeviceIndex;
+
+/// One [`Lab`] for every device that events name.
+#[derive(Clone, Debug, Default)]
+pub struct Ranks {
+    labs: Vec<Lab>,
+    /// Events of devices beyond [`Ranks::MOST`], left out.
+    beyond: u64,
+    position: u64,
+}
+
+impl Ranks {
+    /// Devices that a stream can be about.
+    pub const MOST: usize = 64;
+
+    /// Applies the next event to the lab of its device.
+    pub fn apply(&mut self, event: &Event) {
+        self.position += 1;
+        let index = usize::from(event.device.0);
+        if index >= self.labs.len() {
+            if index >= Self::MOST {
+                self.beyond += 1;
+                return;
+            }
+            self.labs.resize_with(index + 1, Lab::new);
+        }
+        self.labs[index].apply_at(event, self.position - 1);
+    }
+
+    /// Events applied so far, of all devices.
+    #[must_use]
+    pub const fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Events of devices that there can't be.
+    #[must_use]
+    pub const fn beyond(&self) -> u64 {
+        self.beyond
+    }
+
+    /// Devices that events named.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.labs.len()
+    }
+
+    /// Nothing has happened yet.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.labs.is_empty()
+    }
+
+    /// The lab of a device.
+    #[must_use]
+    pub fn lab(&self, device: DeviceIndex) -> Option<&Lab> {
+        self.labs.get(usize::from(device.0))
+    }
+
+    /// The same, to ask it for a view.
+    pub fn lab_mut(&mut self, device: DeviceIndex) -> Option<&mut Lab> {
+        self.labs.get_mut(usize::from(device.0))
+    }
+
+    /// A copy to go on from later: without what is kept for the next view only.
+    #[must_use]
+    pub fn checkpoint(&self) -> Self {
+        Self { labs: self.labs.iter().map(Lab::checkpoint).collect(), ..*self }
+    }
+
+    /// About how many bytes a copy takes.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        self.labs.iter().map(Lab::weight).sum()
+    }
+}

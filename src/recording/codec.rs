@@ -1,0 +1,512 @@
+//! Events as bytes and back.
+//!
+//! The events of a frame are kept by column: kinds, times, addresses and so on lie together, each as a small difference
+//! to the one before. Steps of a training run repeat all but their times, so that what repeats is not torn apart by
+//! what does not, and compresses to almost nothing. Kinds that are rare go through serde as a whole.
+//!
+//! What is written here is a file format: [`super::VERSION`] changes with it, and with the order of the variants and
+//! fields of [`EventKind`].
+
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use crate::allocator::PoolKind;
+use crate::model::{Category, Event, EventKind, Micros, NameId};
+use crate::units::{Address, Bytes, DeviceIndex, StreamId};
+
+/// Bytes that a single event of a rare kind takes at most, encoded. A larger one (no source writes such) is kept as a
+/// note that says so.
+pub const LARGEST_EVENT: usize = 1 << 19;
+
+/// More bytes than an event of a frequent kind ever takes: nine numbers of ten bytes.
+pub(super) const LARGEST_FREQUENT: usize = 90;
+
+/// Bytes that do not spell events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("these bytes are no events")]
+pub struct Malformed;
+
+/// The kinds that have a form of their own. The other kinds are [`mark::RARE`].
+mod mark {
+    pub const RARE: u8 = 0;
+    pub const ALLOC: u8 = 1;
+    pub const FREE_REQUESTED: u8 = 2;
+    pub const FREE_COMPLETED: u8 = 3;
+    /// Of the block that the event before it named.
+    pub const FREE_COMPLETED_AT_ONCE: u8 = 4;
+    pub const OP_BEGIN: u8 = 5;
+    pub const OP_END: u8 = 6;
+    pub const RELABEL: u8 = 7;
+    pub const SEGMENT_ALLOC: u8 = 8;
+    pub const SEGMENT_FREE: u8 = 9;
+    pub const SEGMENT_MAP: u8 = 10;
+    pub const SEGMENT_UNMAP: u8 = 11;
+    /// The bits that say which of these.
+    pub const KIND: u8 = 0x3f;
+    /// The stream is not that of the last event that had one.
+    pub const OTHER_STREAM: u8 = 0x40;
+    /// The device is not that of the event before.
+    pub const OTHER_DEVICE: u8 = 0x80;
+}
+
+/// Columns of a frame.
+const COLUMNS: usize = 8;
+
+/// One of something for each column.
+#[derive(Clone, Copy, Debug, Default)]
+struct Columns<T> {
+    /// A [`mark`] for every event.
+    marks: T,
+    /// Time since the event before, for every event.
+    times: T,
+    /// Distance from the last address, by [`folded`].
+    addresses: T,
+    /// By [`folded`].
+    sizes: T,
+    /// Bytes of a block that nobody asked for.
+    slack: T,
+    /// Categories and names.
+    labels: T,
+    /// Devices and streams where they change; pools, ranges and pages of segments.
+    others: T,
+    /// Events of rare kinds.
+    rare: T,
+}
+
+impl<T> Columns<T> {
+    fn each(&self) -> [&T; COLUMNS] {
+        let Self { marks, times, addresses, sizes, slack, labels, others, rare } = self;
+        [marks, times, addresses, sizes, slack, labels, others, rare]
+    }
+
+    fn each_mut(&mut self) -> [&mut T; COLUMNS] {
+        let Self { marks, times, addresses, sizes, slack, labels, others, rare } = self;
+        [marks, times, addresses, sizes, slack, labels, others, rare]
+    }
+}
+
+/// What differences are to.
+#[derive(Clone, Copy, Debug, Default)]
+struct Before {
+    time: u64,
+    device: u16,
+    address: u64,
+    stream: u64,
+}
+
+/// Encodes the events of one frame.
+#[derive(Clone, Debug, Default)]
+pub struct Encoder {
+    columns: Columns<Vec<u8>>,
+    before: Before,
+}
+
+impl Encoder {
+    /// Nothing encoded yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Begins anew: what is encoded next can be decoded by itself.
+    pub fn clear(&mut self) {
+        self.columns.each_mut().into_iter().for_each(Vec::clear);
+        self.before = Before::default();
+    }
+
+    /// Bytes that [`Self::finish`] adds.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.columns.each().into_iter().map(|column| column.len() + varint_len(column.len() as u64)).sum()
+    }
+
+    /// True where nothing is encoded yet.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.columns.marks.is_empty()
+    }
+
+    /// Bytes that events of rare kinds take.
+    pub(super) const fn rare_bytes(&self) -> usize {
+        self.columns.rare.len()
+    }
+
+    /// Adds the next event.
+    pub fn push(&mut self, event: &Event) {
+        put(&mut self.columns.times, event.time.0.wrapping_sub(self.before.time));
+        self.before.time = event.time.0;
+        let device = self.device(event.device);
+        let kind = match event.kind {
+            EventKind::Alloc { address, size, requested, stream, category, name } => {
+                self.address(address);
+                put(&mut self.columns.sizes, folded(size.0));
+                put(&mut self.columns.slack, size.0.wrapping_sub(requested.0));
+                self.label(category, name);
+                mark::ALLOC | self.stream(stream)
+            }
+            EventKind::FreeRequested { address } => {
+                self.address(address);
+                mark::FREE_REQUESTED
+            }
+            EventKind::FreeCompleted { address } if address.0 == self.before.address => mark::FREE_COMPLETED_AT_ONCE,
+            EventKind::FreeCompleted { address } => {
+                self.address(address);
+                mark::FREE_COMPLETED
+            }
+            EventKind::OpBegin { name } => {
+                put(&mut self.columns.labels, u64::from(name.0));
+                mark::OP_BEGIN
+            }
+            EventKind::OpEnd => mark::OP_END,
+            EventKind::Relabel { address, category, name } => {
+                self.address(address);
+                self.label(category, name);
+                mark::RELABEL
+            }
+            EventKind::SegmentAlloc { address, size, stream, pool } => {
+                self.extent(address, size);
+                let stream = self.stream(stream);
+                self.columns.others.push(pool as u8);
+                mark::SEGMENT_ALLOC | stream
+            }
+            EventKind::SegmentFree { address, size } => {
+                self.extent(address, size);
+                mark::SEGMENT_FREE
+            }
+            EventKind::SegmentMap { address, size, stream, pool, range, page } => {
+                self.extent(address, size);
+                let stream = self.stream(stream);
+                self.columns.others.push(pool as u8);
+                put(&mut self.columns.others, folded(address.0.wrapping_sub(range.0)));
+                put(&mut self.columns.others, folded(page.0));
+                mark::SEGMENT_MAP | stream
+            }
+            EventKind::SegmentUnmap { address, size } => {
+                self.extent(address, size);
+                mark::SEGMENT_UNMAP
+            }
+            ref kind => {
+                self.columns.rare.extend_from_slice(&rare(kind));
+                mark::RARE
+            }
+        };
+        self.columns.marks.push(kind | device);
+    }
+
+    /// Appends all that is encoded to `bytes`.
+    pub fn finish(&self, bytes: &mut Vec<u8>) {
+        bytes.reserve(self.len());
+        for column in self.columns.each() {
+            put(bytes, column.len() as u64);
+        }
+        for column in self.columns.each() {
+            bytes.extend_from_slice(column);
+        }
+    }
+
+    /// The events encoded so far.
+    #[must_use]
+    pub fn decoder(&self) -> Decoder<'_> {
+        let Columns { marks, times, addresses, sizes, slack, labels, others, rare } = &self.columns;
+        Decoder {
+            columns: Columns {
+                marks: Input(marks),
+                times: Input(times),
+                addresses: Input(addresses),
+                sizes: Input(sizes),
+                slack: Input(slack),
+                labels: Input(labels),
+                others: Input(others),
+                rare: Input(rare),
+            },
+            before: Before::default(),
+        }
+    }
+
+    #[inline]
+    fn address(&mut self, address: Address) {
+        put(&mut self.columns.addresses, folded(address.0.wrapping_sub(self.before.address)));
+        self.before.address = address.0;
+    }
+
+    fn extent(&mut self, address: Address, size: Bytes) {
+        self.address(address);
+        put(&mut self.columns.sizes, folded(size.0));
+    }
+
+    #[inline]
+    fn label(&mut self, category: Category, name: NameId) {
+        self.columns.labels.push(category as u8);
+        put(&mut self.columns.labels, u64::from(name.0));
+    }
+
+    #[inline]
+    fn stream(&mut self, stream: StreamId) -> u8 {
+        if stream.0 == self.before.stream {
+            return 0;
+        }
+        self.before.stream = stream.0;
+        put(&mut self.columns.others, stream.0);
+        mark::OTHER_STREAM
+    }
+
+    #[inline]
+    fn device(&mut self, device: DeviceIndex) -> u8 {
+        if device.0 == self.before.device {
+            return 0;
+        }
+        self.before.device = device.0;
+        put(&mut self.columns.others, u64::from(device.0));
+        mark::OTHER_DEVICE
+    }
+}
+
+fn rare(kind: &EventKind) -> Vec<u8> {
+    let encoded = postcard::to_stdvec(kind).ok().filter(|bytes| bytes.len() <= LARGEST_EVENT);
+    encoded.unwrap_or_else(|| {
+        let text: Arc<str> = "an event too large to be recorded was left out".into();
+        postcard::to_stdvec(&EventKind::Note { text }).unwrap_or_default()
+    })
+}
+
+/// Decodes the events of one frame. It ends behind the last one, or with [`Malformed`].
+#[derive(Clone, Debug)]
+pub struct Decoder<'a> {
+    columns: Columns<Input<'a>>,
+    before: Before,
+}
+
+impl<'a> Decoder<'a> {
+    /// The events that `bytes` spell, as [`Encoder::finish`] wrote them.
+    ///
+    /// # Errors
+    /// [`Malformed`] where `bytes` are not the columns of a frame.
+    pub fn new(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let mut input = Input(bytes);
+        let mut lengths = [0; COLUMNS];
+        for length in &mut lengths {
+            *length = usize::try_from(input.varint()?).map_err(|_| Malformed)?;
+        }
+        let mut columns = Columns::default();
+        for (column, length) in columns.each_mut().into_iter().zip(lengths) {
+            *column = Input(input.take(length)?);
+        }
+        if !input.0.is_empty() {
+            return Err(Malformed);
+        }
+        Ok(Self { columns, before: Before::default() })
+    }
+
+    /// Events that are left.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.columns.marks.0.len()
+    }
+
+    /// True where no event is left.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.columns.marks.0.is_empty()
+    }
+
+    /// Whatever is left behind the last event was not written by an encoder.
+    #[cold]
+    fn decode_last(&mut self, mark: u8) -> Result<Event, Malformed> {
+        let event = self.decode(mark)?;
+        let nothing_left = self.columns.each().into_iter().all(|column| column.0.is_empty());
+        if nothing_left { Ok(event) } else { Err(Malformed) }
+    }
+
+    #[inline]
+    fn decode(&mut self, mark: u8) -> Result<Event, Malformed> {
+        let time = self.before.time.wrapping_add(self.columns.times.varint()?);
+        self.before.time = time;
+        if mark & mark::OTHER_DEVICE != 0 {
+            self.before.device = u16::try_from(self.columns.others.varint()?).map_err(|_| Malformed)?;
+        }
+        if mark & mark::OTHER_STREAM != 0 {
+            self.before.stream = self.columns.others.varint()?;
+        }
+        let stream = StreamId(self.before.stream);
+        let kind = match mark & mark::KIND {
+            mark::ALLOC => {
+                let (address, size) = self.extent()?;
+                let requested = Bytes(size.0.wrapping_sub(self.columns.slack.varint()?));
+                let (category, name) = self.label()?;
+                EventKind::Alloc { address, size, requested, stream, category, name }
+            }
+            mark::FREE_REQUESTED => EventKind::FreeRequested { address: self.address()? },
+            mark::FREE_COMPLETED => EventKind::FreeCompleted { address: self.address()? },
+            mark::FREE_COMPLETED_AT_ONCE => EventKind::FreeCompleted { address: Address(self.before.address) },
+            mark::OP_BEGIN => EventKind::OpBegin { name: self.name()? },
+            mark::OP_END => EventKind::OpEnd,
+            mark::RELABEL => {
+                let address = self.address()?;
+                let (category, name) = self.label()?;
+                EventKind::Relabel { address, category, name }
+            }
+            mark::SEGMENT_ALLOC => {
+                let (address, size) = self.extent()?;
+                EventKind::SegmentAlloc { address, size, stream, pool: self.pool()? }
+            }
+            mark::SEGMENT_FREE => {
+                let (address, size) = self.extent()?;
+                EventKind::SegmentFree { address, size }
+            }
+            mark::SEGMENT_MAP => {
+                let (address, size) = self.extent()?;
+                let pool = self.pool()?;
+                let range = Address(address.0.wrapping_sub(unfolded(self.columns.others.varint()?)));
+                let page = Bytes(unfolded(self.columns.others.varint()?));
+                EventKind::SegmentMap { address, size, stream, pool, range, page }
+            }
+            mark::SEGMENT_UNMAP => {
+                let (address, size) = self.extent()?;
+                EventKind::SegmentUnmap { address, size }
+            }
+            mark::RARE => self.rare()?,
+            _ => return Err(Malformed),
+        };
+        Ok(Event { time: Micros(time), device: DeviceIndex(self.before.device), kind })
+    }
+
+    #[inline]
+    fn address(&mut self) -> Result<Address, Malformed> {
+        self.before.address = self.before.address.wrapping_add(unfolded(self.columns.addresses.varint()?));
+        Ok(Address(self.before.address))
+    }
+
+    #[inline]
+    fn extent(&mut self) -> Result<(Address, Bytes), Malformed> {
+        Ok((self.address()?, Bytes(unfolded(self.columns.sizes.varint()?))))
+    }
+
+    #[inline]
+    fn name(&mut self) -> Result<NameId, Malformed> {
+        u32::try_from(self.columns.labels.varint()?).map(NameId).map_err(|_| Malformed)
+    }
+
+    #[inline]
+    fn label(&mut self) -> Result<(Category, NameId), Malformed> {
+        let category = Category::ALL.get(usize::from(self.columns.labels.byte()?)).ok_or(Malformed)?;
+        Ok((*category, self.name()?))
+    }
+
+    fn pool(&mut self) -> Result<PoolKind, Malformed> {
+        match self.columns.others.byte()? {
+            small if small == PoolKind::Small as u8 => Ok(PoolKind::Small),
+            large if large == PoolKind::Large as u8 => Ok(PoolKind::Large),
+            _ => Err(Malformed),
+        }
+    }
+
+    #[cold]
+    fn rare(&mut self) -> Result<EventKind, Malformed> {
+        let bytes = self.columns.rare.0;
+        let longest = &bytes[..bytes.len().min(LARGEST_EVENT)];
+        let (kind, rest) = postcard::take_from_bytes(longest).map_err(|_| Malformed)?;
+        self.columns.rare.0 = &bytes[longest.len() - rest.len()..];
+        Ok(kind)
+    }
+}
+
+impl Iterator for Decoder<'_> {
+    type Item = Result<Event, Malformed>;
+
+    #[inline]
+    fn next(&mut self) -> Option<Self::Item> {
+        let (&mark, rest) = self.columns.marks.0.split_first()?;
+        self.columns.marks.0 = rest;
+        if rest.is_empty() {
+            return Some(self.decode_last(mark));
+        }
+        let event = self.decode(mark);
+        if event.is_err() {
+            self.columns.marks.0 = &[];
+        }
+        Some(event)
+    }
+
+    fn size_hint(&self) -> (usize, Option<usize>) {
+        (0, Some(self.len()))
+    }
+}
+
+/// Bytes yet to be decoded.
+#[derive(Clone, Copy, Debug, Default)]
+struct Input<'a>(&'a [u8]);
+
+impl<'a> Input<'a> {
+    fn take(&mut self, length: usize) -> Result<&'a [u8], Malformed> {
+        let (taken, rest) = self.0.split_at_checked(length).ok_or(Malformed)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    #[inline]
+    fn byte(&mut self) -> Result<u8, Malformed> {
+        let (&byte, rest) = self.0.split_first().ok_or(Malformed)?;
+        self.0 = rest;
+        Ok(byte)
+    }
+
+    #[inline]
+    fn varint(&mut self) -> Result<u64, Malformed> {
+        let first = self.byte()?;
+        if first < 0x80 { Ok(u64::from(first)) } else { self.long_varint(first) }
+    }
+
+    fn long_varint(&mut self, first: u8) -> Result<u64, Malformed> {
+        let mut value = u64::from(first & 0x7f);
+        for shift in (7..64).step_by(7) {
+            let byte = self.byte()?;
+            if shift == 63 && byte > 1 {
+                break;
+            }
+            value |= u64::from(byte & 0x7f) << shift;
+            if byte < 0x80 {
+                return Ok(value);
+            }
+        }
+        Err(Malformed)
+    }
+}
+
+/// Appends a number, seven bits a byte, lowest first; the last byte is below 128.
+#[inline]
+fn put(column: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        column.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    column.push(value as u8);
+}
+
+const fn varint_len(value: u64) -> usize {
+    (64 - (value | 1).leading_zeros()).div_ceil(7) as usize
+}
+
+/// The bits of an address that are zero where it is a multiple of the allocator's smallest block.
+const LOW: u32 = 9;
+
+/// A number that is small where `difference` is near zero, above or below, and a multiple of 512: the sign goes to the
+/// lowest bit, the low bits to the top.
+#[inline]
+const fn folded(difference: u64) -> u64 {
+    let sign = difference >> 63;
+    let magnitude = difference.cast_signed().unsigned_abs();
+    (magnitude << (64 - LOW)) | (magnitude << 1 >> (LOW + 1) << 1) | sign
+}
+
+/// The reverse of [`folded`].
+#[inline]
+const fn unfolded(number: u64) -> u64 {
+    let magnitude = (number >> (64 - LOW)) | (number << LOW >> (LOW + 1) << LOW);
+    match (number & 1, magnitude) {
+        (0, _) => magnitude,
+        // Of the lowest number the magnitude's only bit did not fit in; no other one has a sign and no bits.
+        (_, 0) => 1 << 63,
+        _ => magnitude.wrapping_neg(),
+    }
+}

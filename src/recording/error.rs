@@ -1,0 +1,30 @@
+//! What can be wrong with a recording.
+
+use std::io;
+
+use thiserror::Error;
+
+use super::file::VERSION;
+
+/// Why a recording is not read, or not written.
+#[derive(Debug, Error)]
+pub enum RecordingError {
+    /// It begins with something else.
+    #[error("this is no recording of vramlab; give a file that vramlab recorded")]
+    NoRecording,
+    /// A later vramlab wrote it.
+    #[error("this recording has format {0}, and the newest known here is {VERSION}; open it with a newer vramlab")]
+    Newer(u16),
+    /// An earlier vramlab wrote it.
+    #[error("this recording has format {0}, which is no longer read; record the run again, or use the vramlab of then")]
+    Older(u16),
+    /// What follows is not what was written.
+    #[error("the recording is damaged behind its event {0}; what lies before can be used, record the rest again")]
+    Damaged(u64),
+    /// The system refuses to read on.
+    #[error("the recording can't be read ({0}); check the file and its disk")]
+    Unreadable(io::Error),
+    /// The system refuses to write on.
+    #[error("the recording can't be written ({0}); make room, or record to another place")]
+    Unwritable(io::Error),
+}

@@ -1,0 +1,135 @@
+//! The format of a recording: sixteen bytes that say what it is, then frames, each behind a header of its own.
+//!
+//! Nothing is ever changed or added behind the frames, so a recording whose writer was killed is whole up to its last
+//! frame. All numbers are little-endian.
+//!
+//! ```text
+//! file    magic (8) · version u16 · zeros (6)
+//! frame   length u32 · uncompressed u32 · events u32 · first event u64 · first time u64 · last time u64
+//!         · CRC-32 of the payload · CRC-32 of the header up to here · payload (length)
+//! ```
+//!
+//! The payload is a zstd frame of [`super::Encoder`]'s columns, or the columns as they are where that is no longer.
+
+use super::RecordingError;
+use crate::model::Micros;
+
+/// The format that is written and read here. Whatever changes the bytes of a frame counts it up: also another order of
+/// the variants or fields of [`crate::model::EventKind`].
+pub const VERSION: u16 = 1;
+
+/// What a recording begins with. The first byte is in no text.
+const MAGIC: [u8; 8] = *b"\xf6vramlab";
+
+/// Bytes before the first frame.
+pub(super) const PREFACE: usize = 16;
+/// Bytes before a frame's payload.
+pub(super) const HEADER: usize = 44;
+
+/// Events that a frame has at most.
+pub(super) const MOST_EVENTS: u32 = 1 << 16;
+/// Bytes that a frame has at most, uncompressed.
+pub(super) const MOST_BYTES: u32 = 4 << 20;
+
+/// The first bytes of a recording.
+pub(super) fn preface() -> [u8; PREFACE] {
+    let mut bytes = [0; PREFACE];
+    bytes[..8].copy_from_slice(&MAGIC);
+    bytes[8..10].copy_from_slice(&VERSION.to_le_bytes());
+    bytes
+}
+
+/// Looks at the first bytes of a file, as far as they are there.
+///
+/// # Errors
+/// [`RecordingError::NoRecording`], or the version where it is not this one.
+pub(super) fn check_preface(bytes: &[u8]) -> Result<(), RecordingError> {
+    let magic = &bytes[..bytes.len().min(MAGIC.len())];
+    if !MAGIC.starts_with(magic) {
+        return Err(RecordingError::NoRecording);
+    }
+    let mut rest = Fields(&bytes[magic.len()..]);
+    match rest.u16() {
+        Some(version) if version > VERSION => Err(RecordingError::Newer(version)),
+        Some(version) if version < VERSION => Err(RecordingError::Older(version)),
+        _ => Ok(()),
+    }
+}
+
+/// What is said of a frame before its payload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    /// Bytes of the payload.
+    pub length: u32,
+    /// Bytes of it uncompressed.
+    pub raw: u32,
+    /// Events.
+    pub count: u32,
+    /// Events before it.
+    pub first: u64,
+    /// Time of its first event.
+    pub from: Micros,
+    /// Time of its last event.
+    pub to: Micros,
+    /// Of the payload.
+    pub checksum: u32,
+}
+
+impl Header {
+    pub(super) fn to_bytes(self) -> [u8; HEADER] {
+        let mut bytes = [0; HEADER];
+        bytes[..4].copy_from_slice(&self.length.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.raw.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.count.to_le_bytes());
+        bytes[12..20].copy_from_slice(&self.first.to_le_bytes());
+        bytes[20..28].copy_from_slice(&self.from.0.to_le_bytes());
+        bytes[28..36].copy_from_slice(&self.to.0.to_le_bytes());
+        bytes[36..40].copy_from_slice(&self.checksum.to_le_bytes());
+        let checksum = crc32fast::hash(&bytes[..40]);
+        bytes[40..].copy_from_slice(&checksum.to_le_bytes());
+        bytes
+    }
+
+    /// `None` where the bytes are not what was written, or ask for more than a frame may.
+    pub(super) fn of_bytes(bytes: &[u8]) -> Option<Self> {
+        let mut fields = Fields(bytes);
+        let header = Self {
+            length: fields.u32()?,
+            raw: fields.u32()?,
+            count: fields.u32()?,
+            first: fields.u64()?,
+            from: Micros(fields.u64()?),
+            to: Micros(fields.u64()?),
+            checksum: fields.u32()?,
+        };
+        let written = fields.u32()? == crc32fast::hash(bytes.get(..HEADER - 4)?);
+        let possible = (1..=MOST_EVENTS).contains(&header.count)
+            && header.raw <= MOST_BYTES
+            && header.length <= header.raw
+            && header.first.checked_add(u64::from(header.count)).is_some();
+        (written && possible).then_some(header)
+    }
+}
+
+/// Numbers one after the other.
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn next<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (field, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*field)
+    }
+
+    fn u16(&mut self) -> Option<u16> {
+        self.next().map(u16::from_le_bytes)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.next().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.next().map(u64::from_le_bytes)
+    }
+}

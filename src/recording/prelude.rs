@@ -1,0 +1,73 @@
+//! What a recording that begins late must begin with.
+
+use std::sync::Arc;
+
+use crate::model::{Event, EventKind, Lab, NameId, Ranks, Segment};
+use crate::units::DeviceIndex;
+
+/// Events that bring a fresh [`Ranks`] to the present state of memory: what is trained, all names, how the switches
+/// stand, the limit, segments and the blocks in them, and what the lab is doing.
+///
+/// What was before is not told: counters, peaks and the steps so far begin anew. A step that is under way is one that
+/// began just now.
+#[must_use]
+pub fn prelude(ranks: &mut Ranks) -> Vec<Event> {
+    let mut events = Vec::new();
+    for index in 0..ranks.len() {
+        let device = u16::try_from(index).map(DeviceIndex).ok();
+        if let Some((device, lab)) = device.and_then(|device| Some((device, ranks.lab_mut(device)?))) {
+            let time = lab.time();
+            tell(lab, &mut |kind| events.push(Event { time, device, kind }));
+        }
+    }
+    events
+}
+
+fn tell(lab: &mut Lab, emit: &mut impl FnMut(EventKind)) {
+    let view = lab.view();
+    emit(EventKind::Begin(view.about));
+    for (index, text) in (0..).zip(view.names.0.iter()) {
+        // Names without a text are gaps between defined ones.
+        if !text.is_empty() {
+            emit(EventKind::Define { id: NameId(index), text: Arc::clone(text) });
+        }
+    }
+    emit(EventKind::Settings(view.settings));
+    emit(EventKind::Limit { limit: view.limit });
+    emit(EventKind::HostMemory { allocated: view.host.allocated, reserved: view.host.reserved });
+    for segment in lab.memory().segments() {
+        tell_segment(&segment, emit);
+    }
+    if let Some(reading) = view.gpu {
+        emit(EventKind::Reading(reading));
+    }
+    emit(EventKind::Run(view.run));
+    if lab.profile_under_way().is_some() {
+        emit(EventKind::StepBegin { step: view.steps.finished });
+    }
+    if let Some(phase) = view.phase {
+        emit(EventKind::PhaseBegin { phase });
+    }
+}
+
+fn tell_segment(segment: &Segment<'_>, emit: &mut impl FnMut(EventKind)) {
+    let (address, size, stream, pool) = (segment.address(), segment.size(), segment.stream(), segment.pool());
+    emit(match segment.range() {
+        Some((range, page)) => EventKind::SegmentMap { address, size, stream, pool, range, page },
+        None => EventKind::SegmentAlloc { address, size, stream, pool },
+    });
+    for block in segment.blocks() {
+        let address = address.offset(block.offset);
+        emit(EventKind::Alloc {
+            address,
+            size: block.size,
+            requested: block.requested,
+            stream,
+            category: block.category,
+            name: block.name,
+        });
+        if block.pending {
+            emit(EventKind::FreeRequested { address });
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! Reads recordings: whole ones, ones whose writer was killed, ones that are still being written, and pipes.
+
+use std::io::{self, Read, Seek, SeekFrom};
+
+use super::file::{HEADER, Header, PREFACE, check_preface};
+use super::{Frame, RecordingError};
+use crate::model::Micros;
+
+/// What a [`Reader`] found.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Next {
+    /// The next frame.
+    Frame(Frame),
+    /// A part of the next frame. The rest may yet be written; of a writer that is gone, this is what it did not finish.
+    NotYet,
+    /// Nothing behind the last frame. Of a recording that is still being written, more may follow.
+    End,
+}
+
+/// Reads frames one after the other, from a file or a pipe.
+#[derive(Debug)]
+pub struct Reader<R> {
+    source: R,
+    /// What was read of the part under way.
+    buffer: Vec<u8>,
+    part: Part,
+    events: u64,
+}
+
+/// The part of the file that is read next.
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    Preface,
+    Header,
+    Payload(Header),
+    /// Nothing behind this place has a meaning.
+    Damaged,
+}
+
+impl<R: Read> Reader<R> {
+    /// Bytes that are made room for before they are there.
+    const AT_ONCE: usize = 1 << 18;
+
+    /// Begins to read; nothing is read yet.
+    pub const fn new(source: R) -> Self {
+        Self { source, buffer: Vec::new(), part: Part::Preface, events: 0 }
+    }
+
+    /// Events of the frames read so far.
+    pub const fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// The next frame, or why there is none. Waits where the source waits; may be called again after [`Next::NotYet`]
+    /// and [`Next::End`], when more may have been written.
+    ///
+    /// # Errors
+    /// [`RecordingError`]. The frames before stay good; behind damage no frame is found.
+    #[expect(clippy::should_implement_trait, reason = "no iterator: it may go on behind its end, and it fails")]
+    pub fn next(&mut self) -> Result<Next, RecordingError> {
+        loop {
+            let wanted = match &self.part {
+                Part::Preface => PREFACE,
+                Part::Header => HEADER,
+                Part::Payload(header) => header.length as usize,
+                Part::Damaged => return Err(RecordingError::Damaged(self.events)),
+            };
+            let whole = self.fill(wanted)?;
+            if matches!(self.part, Part::Preface) {
+                check_preface(&self.buffer)?;
+            }
+            if !whole {
+                let between = matches!(self.part, Part::Header) && self.buffer.is_empty();
+                return Ok(if between { Next::End } else { Next::NotYet });
+            }
+            match self.part {
+                Part::Preface => self.part = Part::Header,
+                Part::Header => {
+                    self.part = Header::of_bytes(&self.buffer)
+                        .filter(|header| header.first == self.events)
+                        .map_or(Part::Damaged, Part::Payload);
+                }
+                Part::Payload(header) => match Frame::of_parts(&header, &self.buffer) {
+                    Some(frame) => {
+                        self.buffer.clear();
+                        self.part = Part::Header;
+                        self.events = frame.end();
+                        return Ok(Next::Frame(frame));
+                    }
+                    None => self.part = Part::Damaged,
+                },
+                Part::Damaged => {}
+            }
+            self.buffer.clear();
+        }
+    }
+
+    /// Reads on until the buffer has `wanted` bytes; false where there are no more now. What a header asks for is
+    /// taken from memory only as it is read.
+    fn fill(&mut self, wanted: usize) -> Result<bool, RecordingError> {
+        let missing = wanted.saturating_sub(self.buffer.len());
+        self.buffer.reserve(missing.min(Self::AT_ONCE));
+        match self.source.by_ref().take(missing as u64).read_to_end(&mut self.buffer) {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(RecordingError::Unreadable(error)),
+        }
+        Ok(self.buffer.len() >= wanted)
+    }
+}
+
+/// What the headers of a recording say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Events of all whole frames.
+    pub events: u64,
+    /// Those frames.
+    pub frames: u64,
+    /// Bytes of the file up to the end of the last of them.
+    pub bytes: u64,
+    /// Time of the first event.
+    pub from: Micros,
+    /// Time of the last event.
+    pub to: Micros,
+    /// False where something follows that is no whole frame: the recording is still being written, or was cut off, or is
+    /// damaged.
+    pub whole: bool,
+}
+
+/// Looks at the headers of a recording from its start, and skips what is between them.
+///
+/// # Errors
+/// [`RecordingError`], where it is none, or of another version, or can't be read; what is behind damage is not counted.
+pub fn summary(mut source: impl Read + Seek) -> Result<Summary, RecordingError> {
+    let mut read = || -> io::Result<(Vec<u8>, u64)> {
+        let length = source.seek(SeekFrom::End(0))?;
+        source.rewind()?;
+        let mut preface = Vec::new();
+        source.by_ref().take(PREFACE as u64).read_to_end(&mut preface)?;
+        Ok((preface, length))
+    };
+    let (preface, length) = read().map_err(RecordingError::Unreadable)?;
+    check_preface(&preface)?;
+    let mut summary = Summary { bytes: preface.len() as u64, ..Summary::default() };
+    while let Some(header) = next_header(&mut source, &summary, length).map_err(RecordingError::Unreadable)? {
+        if summary.frames == 0 {
+            summary.from = header.from;
+        }
+        summary.to = header.to;
+        summary.frames += 1;
+        summary.events += u64::from(header.count);
+        summary.bytes += HEADER as u64 + u64::from(header.length);
+    }
+    Ok(Summary { whole: summary.bytes == length && length >= PREFACE as u64, ..summary })
+}
+
+/// The header behind what was counted so far, where its whole frame is there; skips its payload.
+fn next_header(source: &mut (impl Read + Seek), before: &Summary, length: u64) -> io::Result<Option<Header>> {
+    let mut bytes = [0; HEADER];
+    if length.saturating_sub(before.bytes) < HEADER as u64 {
+        return Ok(None);
+    }
+    match source.read_exact(&mut bytes) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        read => read?,
+    }
+    let end = |header: &Header| before.bytes + HEADER as u64 + u64::from(header.length);
+    let header = Header::of_bytes(&bytes).filter(|header| header.first == before.events && end(header) <= length);
+    if let Some(header) = &header {
+        source.seek_relative(i64::from(header.length))?;
+    }
+    Ok(header)
+}

@@ -1,0 +1,400 @@
+//! The events of a run with its whole state at any of them, in bounded memory.
+
+use std::collections::VecDeque;
+use std::ops::Range;
+
+use super::{Frame, FrameBuilder, RecordingError};
+use crate::model::{Event, Ranks};
+use crate::units::Bytes;
+
+/// How much memory a [`Timeline`] takes for what has been.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// For events. Beyond it the oldest are forgotten.
+    pub frames: Bytes,
+    /// For states to go on from. Beyond it there are fewer, and it takes longer to reach an event. Four stay, however
+    /// large they are.
+    pub checkpoints: Bytes,
+}
+
+impl Default for Bounds {
+    /// 96 MiB each: some ten million events.
+    fn default() -> Self {
+        Self { frames: Bytes::mib(96), checkpoints: Bytes::mib(96) }
+    }
+}
+
+/// Which way to look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// To later events.
+    Forward,
+    /// To earlier events.
+    Backward,
+}
+
+/// All events of a run, or as many of the last ones as its bounds allow, with the state after any of them.
+///
+/// A position is a number of events: at position `n` the events with the indices below `n` have happened, and the next
+/// one has the index `n`.
+#[derive(Debug)]
+pub struct Timeline {
+    bounds: Bounds,
+    now: Ranks,
+    /// At least one. Each begins where the one before ends; the last one is followed by `open`.
+    stretches: VecDeque<Stretch>,
+    open: FrameBuilder,
+    /// Events of a stretch that begins now, at least.
+    spacing: u64,
+    /// Bytes of all frames, and of all checkpoints.
+    frames: usize,
+    checkpoints: usize,
+    near: Near,
+}
+
+/// Some frames in a row, and the state that their events change.
+#[derive(Debug)]
+struct Stretch {
+    before: Ranks,
+    /// Of `before`.
+    weight: usize,
+    frames: Vec<Frame>,
+    /// Of `frames`.
+    bytes: usize,
+}
+
+impl Default for Timeline {
+    fn default() -> Self {
+        Self::new(Bounds::default())
+    }
+}
+
+/// What was looked at last, so that the events beside it are cheap.
+#[derive(Debug, Default)]
+struct Near {
+    /// A state shortly before the last position that was asked for.
+    state: Option<Ranks>,
+    /// Events of one frame, or of as much of one as there was.
+    events: Vec<Event>,
+    /// Index of the first of them.
+    first: u64,
+}
+
+impl Near {
+    /// Events between `state` and the position that was asked for.
+    const BEFORE: u64 = 1024;
+
+    fn event(&self, index: u64) -> Option<&Event> {
+        self.events.get(usize::try_from(index.checked_sub(self.first)?).ok()?)
+    }
+}
+
+impl Stretch {
+    fn new(now: &Ranks) -> Self {
+        let before = now.checkpoint();
+        Self { weight: before.weight(), before, frames: Vec::new(), bytes: 0 }
+    }
+
+    fn first(&self) -> u64 {
+        self.before.position()
+    }
+
+    fn end(&self) -> u64 {
+        self.frames.last().map_or(self.first(), Frame::end)
+    }
+
+    /// What it takes to replay it, in events: a frame costs something however few it has.
+    fn length(&self) -> u64 {
+        const FRAME: u64 = 512;
+        self.end() - self.first() + self.frames.len() as u64 * FRAME
+    }
+
+    fn push(&mut self, frame: Frame) {
+        self.bytes += frame.weight();
+        self.frames.push(frame);
+    }
+
+    /// The frame that holds the event with this index.
+    fn frame(&self, index: u64) -> Option<&Frame> {
+        let frame = self.frames.get(self.frames.partition_point(|frame| frame.end() <= index))?;
+        (frame.first() <= index).then_some(frame)
+    }
+}
+
+impl Timeline {
+    /// Events between two checkpoints, at least: replaying them takes some milliseconds.
+    const SPACING: u64 = 1 << 15;
+    /// For each event between them a checkpoint may weigh so many bytes: to make it then takes less time than to apply
+    /// the events.
+    const WEIGHT: u64 = 128;
+    /// Checkpoints that are never thinned out, and parts of the bound on frames that a stretch may take.
+    const LEAST: usize = 4;
+
+    /// Nothing has happened yet.
+    #[must_use]
+    pub fn new(bounds: Bounds) -> Self {
+        let now = Ranks::default();
+        let stretch = Stretch::new(&now);
+        Self {
+            bounds,
+            now,
+            frames: 0,
+            checkpoints: stretch.weight,
+            stretches: VecDeque::from([stretch]),
+            open: FrameBuilder::new(0),
+            spacing: Self::SPACING,
+            near: Near::default(),
+        }
+    }
+
+    /// Applies the next event and keeps it.
+    pub fn push(&mut self, event: &Event) {
+        self.now.apply(event);
+        self.open.push(event);
+        if self.open.is_full() {
+            self.close_frame();
+        }
+    }
+
+    /// Applies the events of the next frame of a recording and keeps it as it is.
+    ///
+    /// # Errors
+    /// [`RecordingError::Damaged`] where the frame does not begin where the timeline ends, or its bytes are no events.
+    /// The timeline is then as before.
+    pub fn append(&mut self, frame: Frame) -> Result<(), RecordingError> {
+        self.close_frame();
+        if frame.first() != self.end() {
+            return Err(RecordingError::Damaged(self.end()));
+        }
+        let position = self.end();
+        if let Err(error) = replay(&frame, frame.end(), &mut self.now) {
+            // A part of the frame was applied.
+            self.now = self.replayed(position);
+            return Err(error);
+        }
+        self.keep(frame);
+        Ok(())
+    }
+
+    /// Ends the frame that is open: all events so far can be taken from [`Self::frames`].
+    pub fn close_frame(&mut self) {
+        if let Some(frame) = self.open.finish() {
+            self.keep(frame);
+        }
+    }
+
+    /// The state after the last event.
+    pub const fn now(&mut self) -> &mut Ranks {
+        &mut self.now
+    }
+
+    /// The first position that can be asked for. Moves on when the oldest events are forgotten.
+    #[must_use]
+    pub fn first(&self) -> u64 {
+        self.stretches.front().map_or(0, Stretch::first)
+    }
+
+    /// The last position that can be asked for: all events so far.
+    #[must_use]
+    pub const fn end(&self) -> u64 {
+        self.now.position()
+    }
+
+    /// Bytes of memory that events and states to go on from take, about.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        self.frames + self.checkpoints + self.open.bytes()
+    }
+
+    /// The frames that end behind the event with the index `from`, in order; the open one is not among them.
+    pub fn frames(&self, from: u64) -> impl Iterator<Item = &Frame> {
+        let stretch = self.stretches.partition_point(|stretch| stretch.end() <= from);
+        self.stretches.range(stretch..).flat_map(|stretch| &stretch.frames).skip_while(move |frame| frame.end() <= from)
+    }
+
+    /// The whole state at a position; `None` where it is not between [`Self::first`] and [`Self::end`].
+    pub fn at(&mut self, position: u64) -> Option<Ranks> {
+        (self.first()..=self.end()).contains(&position).then(|| self.replayed(position))
+    }
+
+    /// The event with this index, while it is kept.
+    pub fn event(&mut self, index: u64) -> Option<&Event> {
+        self.decode_around(index)?;
+        self.near.event(index)
+    }
+
+    /// The next event from position `from` on that is `wanted`, or the last one before: its index.
+    pub fn find(&mut self, from: u64, direction: Direction, mut wanted: impl FnMut(&Event) -> bool) -> Option<u64> {
+        match direction {
+            Direction::Forward => {
+                let mut next = from.max(self.first());
+                loop {
+                    let frame = self.decode_around(next)?;
+                    let inside = usize::try_from(next - frame.start).ok()?;
+                    if let Some(found) = self.near.events[inside..].iter().position(&mut wanted) {
+                        return Some(next + found as u64);
+                    }
+                    next = frame.end;
+                }
+            }
+            Direction::Backward => {
+                let mut end = from.min(self.end());
+                loop {
+                    let frame = self.decode_around(end.checked_sub(1)?)?;
+                    let inside = usize::try_from(end - frame.start).ok()?;
+                    if let Some(found) = self.near.events[..inside].iter().rposition(&mut wanted) {
+                        return Some(frame.start + found as u64);
+                    }
+                    end = frame.start;
+                }
+            }
+        }
+    }
+
+    /// Hands over the events with indices in `range` that are kept, each with its index.
+    pub fn events(&self, range: Range<u64>, mut each: impl FnMut(u64, &Event)) {
+        let mut next = range.start.max(self.first());
+        let mut hand_over = |event: &Event| {
+            each(next, event);
+            next += 1;
+        };
+        for frame in self.frames(range.start).take_while(|frame| frame.first() < range.end) {
+            // What is kept was decoded before: there is nothing to tell.
+            let _ = frame.unpack().and_then(|unpacked| unpacked.each(range.clone(), &mut hand_over));
+        }
+        let open = (self.open.first()..range.end).zip(self.open.events());
+        open.filter(|(index, _)| range.contains(index)).for_each(|(_, event)| hand_over(&event));
+    }
+
+    /// Keeps a frame whose events have been applied.
+    fn keep(&mut self, frame: Frame) {
+        self.frames += frame.weight();
+        if self.open.first() != frame.end() {
+            self.open = FrameBuilder::new(frame.end());
+        }
+        let most = Bytes(self.bounds.frames.0 / (2 * Self::LEAST as u64));
+        if let Some(last) = self.stretches.back_mut() {
+            last.push(frame);
+            let spacing = self.spacing.max(last.weight as u64 / Self::WEIGHT);
+            if last.length() >= spacing || last.bytes as u64 >= most.0 {
+                self.begin_stretch();
+            }
+        }
+        self.forget();
+    }
+
+    fn begin_stretch(&mut self) {
+        let stretch = Stretch::new(&self.now);
+        self.checkpoints += stretch.weight;
+        self.stretches.push_back(stretch);
+        while self.checkpoints as u64 > self.bounds.checkpoints.0 && self.stretches.len() > Self::LEAST {
+            self.thin();
+        }
+    }
+
+    /// Takes every second checkpoint away.
+    fn thin(&mut self) {
+        let mut left: VecDeque<Stretch> = VecDeque::with_capacity(self.stretches.len());
+        for (index, stretch) in std::mem::take(&mut self.stretches).into_iter().enumerate() {
+            match left.back_mut() {
+                Some(before) if index % 2 == 1 => {
+                    self.checkpoints -= stretch.weight;
+                    before.bytes += stretch.bytes;
+                    before.frames.extend(stretch.frames);
+                }
+                _ => left.push_back(stretch),
+            }
+        }
+        self.stretches = left;
+        self.spacing = self.spacing.saturating_mul(2);
+    }
+
+    /// Lets the oldest events go that there is no room for.
+    fn forget(&mut self) {
+        while self.frames as u64 > self.bounds.frames.0 && self.stretches.len() > 1 {
+            if let Some(oldest) = self.stretches.pop_front() {
+                self.frames -= oldest.bytes;
+                self.checkpoints -= oldest.weight;
+            }
+            // Memory has become smaller: there is room for closer checkpoints.
+            if (self.checkpoints as u64) < self.bounds.checkpoints.0 / 4 {
+                self.spacing = (self.spacing / 2).max(Self::SPACING);
+            }
+        }
+    }
+
+    /// The state at a position that is kept.
+    fn replayed(&mut self, position: u64) -> Ranks {
+        if position == self.end() && position == self.open.first() + self.open.len() as u64 {
+            return self.now.checkpoint();
+        }
+        let index = self.stretches.partition_point(|stretch| stretch.first() <= position).saturating_sub(1);
+        let near = self.near.state.take().filter(|state| state.position() <= position);
+        let Some(stretch) = self.stretches.get(index) else { return self.now.checkpoint() };
+        let mut state = match near {
+            Some(near) if near.position() >= stretch.first() => near,
+            _ => stretch.before.clone(),
+        };
+        self.decode_around(position.saturating_sub(1));
+        let before = position.saturating_sub(Near::BEFORE);
+        if state.position() + Near::BEFORE < before {
+            self.replay(index, before, &mut state);
+        }
+        self.near.state = Some(state.clone());
+        self.replay(index, position, &mut state);
+        state
+    }
+
+    /// Brings a state of a stretch to a later position of it.
+    fn replay(&self, stretch: usize, position: u64, state: &mut Ranks) {
+        let Some(stretch) = self.stretches.get(stretch) else { return };
+        while state.position() < position {
+            let at = state.position();
+            if self.near.event(at).is_some() {
+                let from = usize::try_from(at - self.near.first).unwrap_or(usize::MAX);
+                let count = usize::try_from(position - at).unwrap_or(usize::MAX);
+                self.near.events[from..].iter().take(count).for_each(|event| state.apply(event));
+            } else if let Some(frame) = stretch.frame(at) {
+                // What is kept was decoded before.
+                if replay(frame, position, state).is_err() {
+                    return;
+                }
+            } else {
+                let skipped = usize::try_from(at.saturating_sub(self.open.first())).unwrap_or(usize::MAX);
+                let count = usize::try_from(position - at).unwrap_or(usize::MAX);
+                self.open.events().skip(skipped).take(count).for_each(|event| state.apply(&event));
+                return;
+            }
+        }
+    }
+
+    /// Decodes the frame that holds the event with this index, unless it was the last one decoded: the indices of its
+    /// events.
+    fn decode_around(&mut self, index: u64) -> Option<Range<u64>> {
+        if !(self.first()..self.end()).contains(&index) {
+            return None;
+        }
+        if self.near.event(index).is_none() {
+            self.near.events.clear();
+            let stretch = self.stretches.partition_point(|stretch| stretch.first() <= index).checked_sub(1)?;
+            match self.stretches.get(stretch)?.frame(index) {
+                Some(frame) => {
+                    self.near.first = frame.first();
+                    self.near.events.extend(frame.unpack().ok()?.events().flatten());
+                }
+                None => {
+                    self.near.first = self.open.first();
+                    self.near.events.extend(self.open.events());
+                }
+            }
+            self.near.event(index)?;
+        }
+        Some(self.near.first..self.near.first + self.near.events.len() as u64)
+    }
+}
+
+/// Applies the events of a frame to the state at one of them, up to a position.
+fn replay(frame: &Frame, position: u64, state: &mut Ranks) -> Result<(), RecordingError> {
+    let range = state.position()..position;
+    frame.unpack()?.each(range, |event| state.apply(event))
+}

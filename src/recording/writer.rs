@@ -1,0 +1,55 @@
+//! Writes a recording, so that whatever ends the program, all frames written before can be read.
+
+use std::io::Write;
+
+use super::file::{HEADER, preface};
+use super::{Frame, RecordingError};
+
+/// Writes frames one after the other. Each goes to `out` in one call; nothing is kept back here.
+#[derive(Debug)]
+pub struct Writer<W> {
+    out: W,
+    buffer: Vec<u8>,
+    events: u64,
+}
+
+impl<W: Write> Writer<W> {
+    /// Begins a recording: what it is is written at once.
+    ///
+    /// # Errors
+    /// [`RecordingError::Unwritable`].
+    pub fn new(mut out: W) -> Result<Self, RecordingError> {
+        write(&mut out, &preface())?;
+        Ok(Self { out, buffer: Vec::new(), events: 0 })
+    }
+
+    /// Adds the next frame. A recording counts its own events: one that begins late begins with 0 too.
+    ///
+    /// # Errors
+    /// [`RecordingError::Unwritable`]: part of the frame may be written, and nothing can be added behind it.
+    pub fn write(&mut self, frame: &Frame) -> Result<(), RecordingError> {
+        let frame = frame.clone().numbered(self.events);
+        self.buffer.clear();
+        self.buffer.reserve(HEADER + frame.bytes().len());
+        self.buffer.extend_from_slice(&frame.header().to_bytes());
+        self.buffer.extend_from_slice(frame.bytes());
+        write(&mut self.out, &self.buffer)?;
+        self.events = frame.end();
+        Ok(())
+    }
+
+    /// Events written so far.
+    #[must_use]
+    pub const fn events(&self) -> u64 {
+        self.events
+    }
+
+    /// What was written to.
+    pub fn into_inner(self) -> W {
+        self.out
+    }
+}
+
+fn write(out: &mut impl Write, bytes: &[u8]) -> Result<(), RecordingError> {
+    out.write_all(bytes).and_then(|()| out.flush()).map_err(RecordingError::Unwritable)
+}

@@ -1,0 +1,339 @@
+//! The switches: what each can be, how keys and words change it, and whether it changes anything here.
+
+mod table;
+
+use std::borrow::Cow;
+use std::fmt;
+
+use serde::Serialize;
+
+use super::{LabSpec, Setup};
+use crate::model::{DeviceKind, Setting, Settings};
+use crate::train::Config;
+use crate::workload::{Architecture, BatchSize};
+
+use table::{Entry, TABLE, Value};
+
+/// A switch that a person can flip while the lab trains: a place in the one table.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Switch(usize);
+
+/// Where a switch stands in the panel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SwitchGroup {
+    /// What is kept, where and for how long.
+    Memory,
+    /// How it trains.
+    Training,
+}
+
+/// How a key reaches the values of a switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// It goes round a list of words.
+    Round,
+    /// It goes on by powers of two, and another key back.
+    Steps,
+    /// It opens a line to write the value.
+    Written,
+}
+
+/// Which way a key flips a switch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// To its next value.
+    Next,
+    /// To the value before.
+    Previous,
+}
+
+/// The position of a value in its switch's list of values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Choice(pub usize);
+
+/// What decides whether a switch changes anything.
+#[derive(Clone, Copy, Debug)]
+pub struct Scene<'a> {
+    /// Where it runs.
+    pub device: DeviceKind,
+    /// How it is configured.
+    pub config: &'a Config,
+    /// Nothing but allocations.
+    pub no_model: bool,
+    /// Gradients are computed and an optimizer runs.
+    pub trains: bool,
+    /// The model has attention.
+    pub attention: bool,
+}
+
+impl<'a> Scene<'a> {
+    /// A run as `spec` says, configured by `config`.
+    #[must_use]
+    pub fn of(spec: &LabSpec, config: &'a Config) -> Self {
+        let model = spec.workload.model;
+        let no_model = model == Architecture::Churn;
+        Self {
+            device: spec.device.kind(),
+            config,
+            no_model,
+            trains: !no_model && spec.inference.is_none(),
+            attention: match model {
+                Architecture::Bert | Architecture::Gpt | Architecture::Vit => true,
+                Architecture::Layers => spec.workload.has_attention(),
+                Architecture::Churn | Architecture::Dcgan | Architecture::Mlp | Architecture::Resnet => false,
+            },
+        }
+    }
+}
+
+impl Switch {
+    /// Every switch, in the order of the panel.
+    pub fn all() -> impl DoubleEndedIterator<Item = Self> + Clone {
+        (0..TABLE.len()).map(Self)
+    }
+
+    /// Every switch that has a list of values.
+    pub fn levers() -> impl DoubleEndedIterator<Item = Self> + Clone {
+        Self::all().filter(|switch| !switch.values().is_empty())
+    }
+
+    /// The switch with this word on the command line.
+    #[must_use]
+    pub fn named(word: &str) -> Option<Self> {
+        TABLE.iter().position(|entry| entry.word == word).map(Self)
+    }
+
+    /// The switch that `key` flips, and which way.
+    #[must_use]
+    pub fn of_key(key: char) -> Option<(Self, Way)> {
+        Self::all().find_map(|switch| {
+            let entry = switch.entry();
+            let back = (entry.back == Some(key)).then_some((switch, Way::Previous));
+            (entry.key == key).then_some((switch, Way::Next)).or(back)
+        })
+    }
+
+    const fn entry(self) -> &'static Entry {
+        &TABLE[self.0]
+    }
+
+    /// Its name on the command line and in the event stream: `ckpt`.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        self.entry().word
+    }
+
+    /// The key that flips it to its next value.
+    #[must_use]
+    pub const fn key(self) -> char {
+        self.entry().key
+    }
+
+    /// The key that flips it back.
+    #[must_use]
+    pub const fn key_back(self) -> Option<char> {
+        self.entry().back
+    }
+
+    /// Its name in the panel: `checkpoint`.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        self.entry().label
+    }
+
+    /// The value that it has when nobody touches it; a batch has none.
+    #[must_use]
+    pub fn usual(self) -> Option<Cow<'static, str>> {
+        (self.reach() != Reach::Steps).then(|| self.value(&Setup::new(Config::new(1))))
+    }
+
+    /// Where it stands in the panel.
+    #[must_use]
+    pub const fn group(self) -> SwitchGroup {
+        self.entry().group
+    }
+
+    /// What it is, for the help of keys and command line.
+    #[must_use]
+    pub const fn help(self) -> &'static str {
+        self.entry().help
+    }
+
+    /// One sentence: what flipping it does to memory.
+    #[must_use]
+    pub const fn teaches(self) -> &'static str {
+        self.entry().teaches
+    }
+
+    /// Its values; empty where they are not a list.
+    #[must_use]
+    pub const fn values(self) -> &'static [&'static str] {
+        match self.entry().value {
+            Value::List { words, .. } => words,
+            Value::Count { stops, .. } => stops,
+            Value::Text { .. } => &[],
+        }
+    }
+
+    /// The value that the flag alone stands for on the command line.
+    #[must_use]
+    pub const fn alone(self) -> Option<&'static str> {
+        match self.entry().value {
+            Value::List { alone, .. } => alone,
+            Value::Count { .. } | Value::Text { .. } => None,
+        }
+    }
+
+    /// How its key reaches its values.
+    #[must_use]
+    pub const fn reach(self) -> Reach {
+        match self.entry().value {
+            Value::Count { stops: [], .. } => Reach::Steps,
+            Value::List { .. } | Value::Count { .. } => Reach::Round,
+            Value::Text { .. } => Reach::Written,
+        }
+    }
+
+    /// What may be written for it.
+    #[must_use]
+    pub const fn hint(self) -> &'static str {
+        match self.entry().value {
+            Value::Text { hint, .. } => hint,
+            Value::Count { .. } => "a count from 1 on",
+            Value::List { .. } => "",
+        }
+    }
+
+    /// True where only listed values can be given.
+    #[must_use]
+    pub const fn is_closed(self) -> bool {
+        matches!(self.entry().value, Value::List { .. })
+    }
+
+    /// Its value in `setup`, in words.
+    #[must_use]
+    pub fn value(self, setup: &Setup) -> Cow<'static, str> {
+        match &self.entry().value {
+            Value::List { words, get, .. } => words[get(&setup.config)].into(),
+            Value::Count { get, .. } => get(&setup.config).to_string().into(),
+            Value::Text { get, .. } => get(setup),
+        }
+    }
+
+    /// Sets it to the value that `text` names.
+    ///
+    /// # Errors
+    /// A sentence: why that is no value of it.
+    pub fn set(self, setup: &mut Setup, text: &str) -> Result<(), String> {
+        match &self.entry().value {
+            Value::List { words, set, .. } => {
+                let choice = words.iter().position(|word| *word == text);
+                let choice = choice
+                    .ok_or_else(|| format!("{} is {}; '{text}' is none of them", self.label(), words.join(", ")))?;
+                set(&mut setup.config, choice);
+            }
+            Value::Count { set, .. } => set(&mut setup.config, table::count(text)?),
+            Value::Text { set, .. } => set(setup, text.trim())?,
+        }
+        Ok(())
+    }
+
+    /// The position of its value in [`Switch::values`]: of a count between two of them, the next larger one.
+    #[must_use]
+    pub fn choice(self, config: &Config) -> Choice {
+        Choice(match &self.entry().value {
+            Value::List { get, .. } => get(config),
+            Value::Count { stops, get, .. } => {
+                let count = get(config);
+                let stop = |stop: &&str| stop.parse::<usize>().is_ok_and(|stop| stop >= count);
+                stops.iter().position(stop).unwrap_or(0)
+            }
+            Value::Text { .. } => 0,
+        })
+    }
+
+    /// `config` with this switch at `choice`; the same where it has no such value.
+    #[must_use]
+    pub fn with(self, config: &Config, choice: Choice) -> Config {
+        let mut next = *config;
+        let Some(word) = self.values().get(choice.0) else { return next };
+        match &self.entry().value {
+            Value::List { set, .. } => set(&mut next, choice.0),
+            Value::Count { set, .. } => set(&mut next, word.parse().unwrap_or(1)),
+            Value::Text { .. } => {}
+        }
+        next
+    }
+
+    /// `config` with this switch flipped: round its list, or to the next power of two.
+    #[must_use]
+    pub fn flipped(self, config: &Config, way: Way) -> Config {
+        let values = self.values().len();
+        match (&self.entry().value, way) {
+            (Value::Count { stops: [], get, set }, _) => {
+                let (mut next, count) = (*config, get(config));
+                let count = match way {
+                    Way::Next => (count + 1).next_power_of_two().min(BatchSize::MOST.get()),
+                    Way::Previous => (count.max(2).next_power_of_two() / 2).max(1),
+                };
+                set(&mut next, count);
+                next
+            }
+            (Value::Text { .. }, _) => *config,
+            (_, Way::Next) => self.with(config, Choice((self.choice(config).0 + 1) % values)),
+            (_, Way::Previous) => self.with(config, Choice((self.choice(config).0 + values - 1) % values)),
+        }
+    }
+
+    /// Why it changes nothing in a run, where that is so.
+    #[must_use]
+    pub fn idle(self, scene: &Scene<'_>) -> Option<&'static str> {
+        (self.entry().idle)(scene)
+    }
+}
+
+impl fmt::Debug for Switch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+impl Serialize for Switch {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.word().serialize(serializer)
+    }
+}
+
+/// A switch that stands differently in two setups.
+pub(super) struct Difference {
+    pub switch: Switch,
+    pub from: Cow<'static, str>,
+    pub to: Cow<'static, str>,
+}
+
+/// All switches that stand differently in two setups.
+pub(super) fn differences(from: &Setup, to: &Setup) -> impl Iterator<Item = Difference> {
+    Switch::all().filter_map(|switch| {
+        let (before, after) = (switch.value(from), switch.value(to));
+        (before != after).then_some(Difference { switch, from: before, to: after })
+    })
+}
+
+/// How all switches stand: in force and wanted.
+#[must_use]
+pub fn settings(in_force: &Setup, wanted: &Setup, scene: &Scene<'_>) -> Settings {
+    let setting = |switch: Switch| {
+        let (value, then) = (switch.value(in_force), switch.value(wanted));
+        Setting {
+            switch: switch.word().into(),
+            wanted: (value != then).then(|| then.as_ref().into()),
+            value: value.as_ref().into(),
+            idle: switch.idle(scene).map(Into::into),
+        }
+    };
+    Settings(Switch::all().map(setting).collect())
+}
+
+#[cfg(test)]
+mod tests;

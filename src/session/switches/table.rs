@@ -1,0 +1,363 @@
+//! The one table of switches. A new switch is one entry here: key, command line, panel, help, README and tests read it.
+
+use std::borrow::Cow;
+
+use super::super::{MemoryLimit, Setup, check_settings};
+use super::Scene;
+use crate::model::DeviceKind;
+use crate::train::{
+    Amp, AttentionKernel, Config, DataPath, Offload, OptimizerForm, OptimizerKind, Retain, Schedule, Tf32, ZeroGrad,
+};
+use crate::workload::BatchSize;
+
+/// All that is known of a switch.
+pub(super) struct Entry {
+    /// Its name on the command line and in the event stream.
+    pub word: &'static str,
+    /// The key that flips it to its next value, or opens a line to write it.
+    pub key: char,
+    /// The key that flips it back, where there is one.
+    pub back: Option<char>,
+    /// Its name in the panel.
+    pub label: &'static str,
+    /// Where it stands in the panel.
+    pub group: super::SwitchGroup,
+    /// What it is, for the help of keys and command line.
+    pub help: &'static str,
+    /// One sentence: what flipping it does to memory.
+    pub teaches: &'static str,
+    /// What it can be.
+    pub value: Value,
+    /// Why it changes nothing in some runs.
+    pub idle: fn(&Scene<'_>) -> Option<&'static str>,
+}
+
+/// What a switch can be.
+pub(super) enum Value {
+    /// One of a list of words; keys go round.
+    List {
+        words: &'static [&'static str],
+        /// The word that the flag alone stands for on the command line.
+        alone: Option<&'static str>,
+        get: fn(&Config) -> usize,
+        set: fn(&mut Config, usize),
+    },
+    /// A count from 1 on; keys go through `stops`, or by powers of two where there are none.
+    Count { stops: &'static [&'static str], get: fn(&Config) -> usize, set: fn(&mut Config, usize) },
+    /// A text; its key opens a line to write it.
+    Text {
+        /// What may be written.
+        hint: &'static str,
+        get: fn(&Setup) -> Cow<'static, str>,
+        set: fn(&mut Setup, &str) -> Result<(), String>,
+    },
+}
+
+const AMP: [Amp; 3] = [Amp::Off, Amp::Fp16, Amp::Bf16];
+const OPTIMIZERS: [OptimizerKind; 4] =
+    [OptimizerKind::Sgd, OptimizerKind::Momentum, OptimizerKind::Adam, OptimizerKind::AdamW];
+const FORMS: [OptimizerForm; 3] = [OptimizerForm::Foreach, OptimizerForm::Fused, OptimizerForm::Loop];
+const OFFLOAD: [Offload; 4] = [Offload::Off, Offload::Activations, Offload::Overlapped, Offload::Optimizer];
+const TF32: [Tf32; 3] = [Tf32::Off, Tf32::Convolutions, Tf32::On];
+const ATTENTION: [AttentionKernel; 5] = [
+    AttentionKernel::Auto,
+    AttentionKernel::Math,
+    AttentionKernel::Efficient,
+    AttentionKernel::Flash,
+    AttentionKernel::CuDnn,
+];
+const RETAIN: [Retain; 3] = [Retain::Off, Retain::Losses, Retain::Graph];
+const OFF_ON: &[&str] = &["off", "on"];
+
+fn position<T: PartialEq>(values: &[T], value: &T) -> usize {
+    values.iter().position(|candidate| candidate == value).unwrap_or(0)
+}
+
+fn always(_: &Scene<'_>) -> Option<&'static str> {
+    None
+}
+
+fn trained(scene: &Scene<'_>) -> Option<&'static str> {
+    (!scene.trains).then_some("nothing is trained here")
+}
+
+use super::SwitchGroup::{Memory, Training};
+
+/// Every switch, in the order of the panel's groups.
+pub(super) const TABLE: &[Entry] = &[
+    Entry {
+        word: "amp",
+        key: 'm',
+        back: None,
+        label: "AMP",
+        group: Training,
+        help: "mixed precision: activations shrink to 16 bits, casts of the weights are added",
+        teaches: "Activations halve, but every weight gets a 16-bit copy and the casts are allocations too.",
+        value: Value::List {
+            words: &["off", "fp16", "bf16"],
+            alone: None,
+            get: |config| position(&AMP, &config.amp),
+            set: |config, choice| config.amp = AMP[choice],
+        },
+        idle: |scene| scene.no_model.then_some("there is no model to cast"),
+    },
+    Entry {
+        word: "ckpt",
+        key: 'c',
+        back: None,
+        label: "checkpoint",
+        group: Memory,
+        help: "activation checkpointing: keep less, compute the forward pass again in backward",
+        teaches: "Backward computes activations again instead of keeping them: less memory, a slower step.",
+        value: Value::List {
+            words: OFF_ON,
+            alone: Some("on"),
+            get: |config| usize::from(config.checkpointing),
+            set: |config, choice| config.checkpointing = choice == 1,
+        },
+        idle: trained,
+    },
+    Entry {
+        word: "accum",
+        key: 'a',
+        back: None,
+        label: "accumulate",
+        group: Memory,
+        help: "gradient accumulation: smaller micro-batches; parameters and optimizer state stay",
+        teaches: "Smaller micro-batches shrink activations; parameters and optimizer state stay.",
+        value: Value::Count {
+            stops: &["1", "2", "4", "8"],
+            get: |config| config.accumulation,
+            set: |config, count| config.accumulation = count,
+        },
+        idle: trained,
+    },
+    Entry {
+        word: "pin",
+        key: 'p',
+        back: None,
+        label: "pinned",
+        group: Training,
+        help: "pinned batches: copied to the device beside the computation",
+        teaches: "Page-locked batches are copied beside the computation, from blocks that are kept for reuse.",
+        value: Value::List {
+            words: OFF_ON,
+            alone: Some("on"),
+            get: |config| usize::from(config.pinned),
+            set: |config, choice| config.pinned = choice == 1,
+        },
+        idle: |scene| {
+            let resident = matches!(scene.config.data, DataPath::Resident | DataPath::Fresh);
+            (resident && scene.config.offload == Offload::Off).then_some("its batches stay on the device")
+        },
+    },
+    Entry {
+        word: "opt",
+        key: 'o',
+        back: None,
+        label: "optimizer",
+        group: Training,
+        help: "optimizer: its state is none, one or two times the parameters",
+        teaches: "Its state is 0, 1 or 2 times the parameters, born in its first step.",
+        value: Value::List {
+            words: &["sgd", "momentum", "adam", "adamw"],
+            alone: None,
+            get: |config| position(&OPTIMIZERS, &config.optimizer),
+            set: |config, choice| config.optimizer = OPTIMIZERS[choice],
+        },
+        idle: trained,
+    },
+    Entry {
+        word: "zero-grad",
+        key: 'z',
+        back: None,
+        label: "zero_grad",
+        group: Memory,
+        help: "zero_grad: drop the gradients, or keep them and write zeros",
+        teaches: "Zeroed gradients stay allocated through the next forward; set_to_none frees them.",
+        value: Value::List {
+            words: &["set_to_none", "zeroed"],
+            alone: None,
+            get: |config| usize::from(config.zero_grad == ZeroGrad::Zeroed),
+            set: |config, choice| {
+                config.zero_grad = if choice == 1 { ZeroGrad::Zeroed } else { ZeroGrad::SetToNone };
+            },
+        },
+        idle: trained,
+    },
+    Entry {
+        word: "opt-form",
+        key: 'O',
+        back: None,
+        label: "step form",
+        group: Training,
+        help: "optimizer step: foreach, fused kernel or loop; they differ in temporaries",
+        teaches: "foreach takes a copy of all parameters, the loop two of one parameter, the fused kernel none.",
+        value: Value::List {
+            words: &["foreach", "fused", "loop"],
+            alone: None,
+            get: |config| position(&FORMS, &config.form),
+            set: |config, choice| config.form = FORMS[choice],
+        },
+        idle: trained,
+    },
+    Entry {
+        word: "batch",
+        key: 'B',
+        back: Some('b'),
+        label: "batch",
+        group: Training,
+        help: "samples a step, all micro-batches together: activations grow, the rest stays",
+        teaches: "Activations grow with it; parameters, gradients and optimizer state do not.",
+        value: Value::Count { stops: &[], get: |config| config.batch, set: |config, count| config.batch = count },
+        idle: |scene| scene.no_model.then_some("there is no model to feed"),
+    },
+    Entry {
+        word: "offload",
+        key: 'f',
+        back: None,
+        label: "offload",
+        group: Memory,
+        help: "offload: saved tensors or optimizer state wait in host memory; the step pays for the copies",
+        teaches: "What the device does not need now waits in host memory; the step pays for the copies.",
+        value: Value::List {
+            words: &["off", "activations", "overlapped", "optimizer"],
+            alone: None,
+            get: |config| position(&OFFLOAD, &config.offload),
+            set: |config, choice| config.offload = OFFLOAD[choice],
+        },
+        idle: trained,
+    },
+    Entry {
+        word: "attention",
+        key: 'A',
+        back: None,
+        label: "attention",
+        group: Training,
+        help: "attention kernel: math keeps a matrix per head, the fused ones do not",
+        teaches: "Math keeps a matrix of rows × rows per head for backward; the fused kernels keep one number per row.",
+        value: Value::List {
+            words: &["auto", "math", "efficient", "flash", "cudnn"],
+            alone: None,
+            get: |config| position(&ATTENTION, &config.attention),
+            set: |config, choice| config.attention = ATTENTION[choice],
+        },
+        idle: |scene| (!scene.attention).then_some("this model has no attention"),
+    },
+    Entry {
+        word: "tf32",
+        key: 't',
+        back: None,
+        label: "TF32",
+        group: Training,
+        help: "TF32: faster products on tensor cores; no effect on the processor",
+        teaches: "Faster products on tensor cores; only cuDNN's workspaces change. No effect on the processor.",
+        value: Value::List {
+            words: &["off", "conv", "on"],
+            alone: Some("on"),
+            get: |config| position(&TF32, &config.tf32),
+            set: |config, choice| config.tf32 = TF32[choice],
+        },
+        idle: |scene| match scene.device {
+            DeviceKind::Processor => Some("the processor has no TF32"),
+            _ => scene.no_model.then_some("there are no products"),
+        },
+    },
+    Entry {
+        word: "schedule",
+        key: 's',
+        back: None,
+        label: "schedule",
+        group: Training,
+        help: "learning rate: constant or cosine; takes no memory",
+        teaches: "A factor on the learning rate: it takes no memory.",
+        value: Value::List {
+            words: &["constant", "cosine"],
+            alone: None,
+            get: |config| usize::from(config.schedule == Schedule::Cosine),
+            set: |config, choice| config.schedule = if choice == 1 { Schedule::Cosine } else { Schedule::Constant },
+        },
+        idle: trained,
+    },
+    Entry {
+        word: "fuse",
+        key: 'F',
+        back: None,
+        label: "fuse",
+        group: Training,
+        help: "fused ops: what eager ones write between them is left out, so the curve is another",
+        teaches: "Fused ops skip what eager ones write between them: the curve is no longer eager PyTorch's.",
+        value: Value::List {
+            words: OFF_ON,
+            alone: Some("on"),
+            get: |config| usize::from(config.fuse),
+            set: |config, choice| config.fuse = choice == 1,
+        },
+        idle: |scene| scene.no_model.then_some("there are no ops to fuse"),
+    },
+    Entry {
+        word: "retain",
+        key: 'r',
+        back: None,
+        label: "leak",
+        group: Memory,
+        help: "a leak: keep every step's loss, or the loss with its graph; turn it off to let go",
+        teaches: "Kept losses cost 512 bytes a step; kept with their graph, all saved tensors of every step.",
+        value: Value::List {
+            words: &["off", "losses", "graph"],
+            alone: None,
+            get: |config| position(&RETAIN, &config.retain),
+            set: |config, choice| config.retain = RETAIN[choice],
+        },
+        idle: trained,
+    },
+    Entry {
+        word: "limit",
+        key: 'L',
+        back: None,
+        label: "limit",
+        group: Memory,
+        help: "memory limit: the most that may be reserved, such as 8GiB or 50%",
+        teaches: "The most that may be reserved, in bytes or as a share of the device. What is held stays until empty_cache.",
+        value: Value::Text {
+            hint: "bytes or a share of the device: 8GiB, 512MiB, 50%; empty: no limit",
+            get: |setup| setup.limit.map_or("none".into(), |limit| limit.to_string().into()),
+            set: |setup, text| {
+                setup.limit = match text {
+                    "" | "none" | "off" => None,
+                    limit => Some(limit.parse::<MemoryLimit>()?),
+                };
+                Ok(())
+            },
+        },
+        idle: always,
+    },
+    Entry {
+        word: "alloc-conf",
+        key: 'x',
+        back: None,
+        label: "allocator",
+        group: Memory,
+        help: "allocator settings in PyTorch's syntax, such as expandable_segments:True",
+        teaches: "PYTORCH_ALLOC_CONF, for what is allocated from now on: segments that are there stay until empty_cache.",
+        value: Value::Text {
+            hint: "as PYTORCH_ALLOC_CONF: expandable_segments:True,max_split_size_mb:128; empty: the defaults",
+            get: |setup| match &*setup.alloc_conf {
+                "" => "default".into(),
+                text => text.to_owned().into(),
+            },
+            set: |setup, text| {
+                let text = if text == "default" { "" } else { text };
+                check_settings(text)?;
+                setup.alloc_conf = text.into();
+                Ok(())
+            },
+        },
+        idle: always,
+    },
+];
+
+/// A count within its bounds.
+pub(super) fn count(text: &str) -> Result<usize, String> {
+    text.parse::<BatchSize>().map(BatchSize::get).map_err(|error| error.to_string())
+}

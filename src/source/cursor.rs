@@ -1,0 +1,214 @@
+//! Moving in time: by op, phase and step, and to what is worth looking at.
+
+use super::picture::Cursor;
+use crate::model::{Event, EventKind, History, MarkKind, Profile, Ranks, Remedied, View};
+use crate::recording::{Direction, Timeline};
+use crate::units::DeviceIndex;
+
+use std::sync::Arc;
+
+/// Where the cursor is to go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Move {
+    /// To the end, and along with it.
+    Now,
+    /// To the first position there is.
+    Start,
+    /// Behind so many events.
+    To(u64),
+    /// To the next or the last end of something.
+    By(Unit, Direction),
+    /// To the next or the last of its kind.
+    Jump(Landmark, Direction),
+    /// To the begin of a step.
+    Step(u64),
+}
+
+/// How far one move goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unit {
+    /// An op.
+    Op,
+    /// A phase.
+    Phase,
+    /// A step.
+    Step,
+}
+
+/// What is worth looking at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Landmark {
+    /// Where allocated was highest: of the whole run.
+    Peak,
+    /// A request that failed.
+    OutOfMemory,
+    /// A switch that was flipped, or the cache emptied.
+    Flip,
+    /// The place that a finding at the cursor names.
+    Finding,
+}
+
+/// The furthest that the end of a step is looked for.
+const LONGEST_STEP: u64 = 400_000;
+
+/// The state at a cursor that looks back, and what is known of its surroundings.
+#[derive(Debug)]
+pub(super) struct LookBack {
+    pub ranks: Ranks,
+    step: Option<Arc<Profile>>,
+    /// The step had not ended where its curve ends: there may be more of it by now.
+    growing: bool,
+    /// What was tried for the failed request at the cursor, and where that failed.
+    remedied: Option<(u64, Arc<[Remedied]>)>,
+}
+
+impl LookBack {
+    /// The state after `position` events.
+    pub fn at(timeline: &mut Timeline, position: u64, device: DeviceIndex) -> Option<Self> {
+        let position = position.clamp(timeline.first(), timeline.end());
+        let mut back = Self { ranks: timeline.at(position)?, step: None, growing: false, remedied: None };
+        back.find_step(timeline, device);
+        Some(back)
+    }
+
+    /// Goes on to `position`, which lies ahead.
+    pub fn advance(&mut self, timeline: &mut Timeline, position: u64, device: DeviceIndex) {
+        let ranks = &mut self.ranks;
+        timeline.events(ranks.position()..position.min(timeline.end()), |_, event| ranks.apply(event));
+        self.find_step(timeline, device);
+    }
+
+    /// The view at the cursor, with what was tried since for a request that failed there.
+    pub fn view(&mut self, timeline: &mut Timeline, device: DeviceIndex) -> Option<View> {
+        let mut view = self.ranks.lab_mut(device)?.view();
+        if let Some(autopsy) = view.autopsy.as_mut().filter(|autopsy| !autopsy.tried) {
+            let known = self.remedied.as_ref().filter(|(position, _)| *position == autopsy.position);
+            let remedied = match known {
+                Some((_, remedied)) => Some(Arc::clone(remedied)),
+                None => remedied_after(timeline, autopsy.position, device),
+            };
+            if let Some(remedied) = remedied {
+                self.remedied = Some((autopsy.position, Arc::clone(&remedied)));
+                let autopsy = Arc::make_mut(autopsy);
+                (autopsy.remedied, autopsy.tried) = (remedied, true);
+            }
+        }
+        Some(view)
+    }
+
+    /// The curve of the whole step around the cursor; of the last one where it is between two.
+    pub fn step(&mut self, timeline: &mut Timeline, device: DeviceIndex) -> Option<Arc<Profile>> {
+        if self.growing {
+            self.find_step(timeline, device);
+        }
+        self.step.clone()
+    }
+
+    fn find_step(&mut self, timeline: &mut Timeline, device: DeviceIndex) {
+        let Some(lab) = self.ranks.lab(device) else { return };
+        let Some(begun) = lab.profile_under_way() else {
+            (self.step, self.growing) = (lab.last_profile().cloned(), false);
+            return;
+        };
+        if lab.autopsy().is_some_and(|autopsy| autopsy.position >= begun.position) {
+            // What follows the failure is the clearing up.
+            (self.step, self.growing) = (Some(Arc::new(begun.clone())), false);
+            return;
+        }
+        if !self.growing && self.step.as_ref().is_some_and(|step| step.position == begun.position) {
+            return;
+        }
+        let ends = |event: &Event| {
+            event.device == device
+                && matches!(event.kind, EventKind::StepEnd(_) | EventKind::StepBegin { .. } | EventKind::Oom(_))
+        };
+        let from = self.ranks.position();
+        let found = timeline.find(from, Direction::Forward, ends);
+        let end = found.unwrap_or_else(|| timeline.end());
+        self.growing = found.is_none();
+        let mut ahead = self.ranks.checkpoint();
+        timeline.events(from..(end + 1).min(from + LONGEST_STEP), |_, event| ahead.apply(event));
+        self.step = ahead.lab(device).and_then(|lab| match lab.profile_under_way() {
+            Some(profile) => Some(Arc::new(profile.clone())),
+            None => lab.last_profile().cloned(),
+        });
+    }
+}
+
+/// What was tried for the request that failed at `position`, where that is known.
+fn remedied_after(timeline: &mut Timeline, position: u64, device: DeviceIndex) -> Option<Arc<[Remedied]>> {
+    let tells = |event: &Event| {
+        event.device == device && matches!(event.kind, EventKind::Remedied(_) | EventKind::StepBegin { .. })
+    };
+    let found = timeline.find(position + 1, Direction::Forward, tells);
+    match found.and_then(|index| timeline.event(index)).map(|event| &event.kind) {
+        Some(EventKind::Remedied(remedied)) => Some(Arc::clone(remedied)),
+        _ => None,
+    }
+}
+
+/// Where a move leads from `cursor`; `None` where there is no such place.
+pub(super) fn target(
+    timeline: &mut Timeline,
+    cursor: Cursor,
+    to: Move,
+    device: DeviceIndex,
+    finding: Option<u64>,
+) -> Option<Cursor> {
+    let (first, end) = (timeline.first(), timeline.end());
+    let here = match cursor {
+        Cursor::Now => end,
+        Cursor::At(position) => position,
+    };
+    let found = match to {
+        Move::Now => return Some(Cursor::Now),
+        Move::Start => first,
+        Move::To(position) => position.clamp(first, end),
+        Move::By(unit, direction) => by(timeline, here, unit, direction, device)?,
+        Move::Step(step) => step_begin(timeline, here, step, device)?,
+        Move::Jump(Landmark::Finding, _) => finding?,
+        Move::Jump(Landmark::Peak, _) => timeline.now().lab_mut(device)?.view().peak_position,
+        Move::Jump(landmark, direction) => {
+            let lab = timeline.now().lab(device)?;
+            let positions = marks(lab.history(), landmark);
+            match direction {
+                Direction::Forward => positions.into_iter().find(|&position| position > here)?,
+                Direction::Backward => positions.into_iter().rev().find(|&position| position < here)?,
+            }
+        }
+    };
+    Some(Cursor::At(found.clamp(first, end)))
+}
+
+/// Positions right behind the marks of a kind.
+fn marks(history: &History, landmark: Landmark) -> Vec<u64> {
+    let wanted = |kind: &MarkKind| (*kind == MarkKind::OutOfMemory) == (landmark == Landmark::OutOfMemory);
+    history.marks().filter(|mark| wanted(&mark.kind)).map(|mark| mark.position + 1).collect()
+}
+
+fn by(timeline: &mut Timeline, here: u64, unit: Unit, direction: Direction, device: DeviceIndex) -> Option<u64> {
+    let ends = |event: &Event| {
+        event.device == device
+            && match unit {
+                Unit::Op => matches!(event.kind, EventKind::OpEnd),
+                Unit::Phase => matches!(event.kind, EventKind::PhaseEnd { .. }),
+                Unit::Step => matches!(event.kind, EventKind::StepEnd(_)),
+            }
+    };
+    match direction {
+        Direction::Forward => timeline.find(here, Direction::Forward, ends).map(|index| index + 1),
+        // The event before the cursor is the end that it stands at.
+        Direction::Backward => {
+            let found = timeline.find(here.saturating_sub(1), Direction::Backward, ends).map(|index| index + 1);
+            found.or_else(|| (here > timeline.first()).then(|| timeline.first()))
+        }
+    }
+}
+
+/// Right behind the begin of a step.
+fn step_begin(timeline: &mut Timeline, here: u64, step: u64, device: DeviceIndex) -> Option<u64> {
+    let begins =
+        |event: &Event| event.device == device && matches!(event.kind, EventKind::StepBegin { step: s } if s == step);
+    let ahead = timeline.find(here, Direction::Forward, begins);
+    ahead.or_else(|| timeline.find(here, Direction::Backward, begins)).map(|index| index + 1)
+}

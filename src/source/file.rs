@@ -1,0 +1,85 @@
+//! Recordings: whole ones, ones that are still being written, and pipes.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use super::handle::Source;
+use super::keeper::{Arrival, Inbox};
+use super::picture::Kind;
+use crate::model::{Event, EventKind, Micros};
+use crate::recording::{Next, Reader, RecordingError};
+
+/// Frames that may wait for the keeper.
+const QUEUE: usize = 8;
+/// How often a file that is being written is looked at.
+const LOOK: Duration = Duration::from_millis(40);
+
+/// Opens a recording; `-` is the standard input. Where it `follows`, what is written later comes too.
+///
+/// # Errors
+/// [`RecordingError`], where it is none or can't be read from the start.
+pub fn recording(path: &Path, follows: bool) -> Result<Source, RecordingError> {
+    if path == Path::new("-") {
+        return of_reader(io::stdin(), "-".into(), false);
+    }
+    let file = File::open(path).map_err(RecordingError::Unreadable)?;
+    let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    of_reader(file, name.into(), follows)
+}
+
+fn of_reader(source: impl Read + Send + 'static, name: Arc<str>, follows: bool) -> Result<Source, RecordingError> {
+    let mut reader = Reader::new(source);
+    // What is no recording is told before a screen opens.
+    let first = first_frame(&mut reader, follows)?;
+    let (arrive, arrivals) = mpsc::channel(QUEUE);
+    let kind = Kind::Recording(name);
+    thread::Builder::new()
+        .name("reader".to_owned())
+        .spawn(move || read(reader, first, follows, &arrive))
+        .map_err(RecordingError::Unreadable)?;
+    Source::keep(kind, Inbox::Read(arrivals), None).map_err(RecordingError::Unreadable)
+}
+
+/// The first frame, or none where the recording has none yet.
+fn first_frame<R: Read>(reader: &mut Reader<R>, follows: bool) -> Result<Next, RecordingError> {
+    match reader.next()? {
+        Next::NotYet | Next::End if !follows => Ok(Next::End),
+        next => Ok(next),
+    }
+}
+
+/// Hands frames on until the recording ends, or nobody is left to look.
+fn read<R: Read>(mut reader: Reader<R>, first: Next, follows: bool, arrive: &mpsc::Sender<Arrival>) {
+    let mut next: Result<Next, RecordingError> = Ok(first);
+    loop {
+        match next {
+            Ok(Next::Frame(frame)) => {
+                if arrive.blocking_send(Arrival::Frame(frame)).is_err() {
+                    return;
+                }
+            }
+            Ok(Next::NotYet | Next::End) if follows => {
+                if arrive.is_closed() {
+                    return;
+                }
+                thread::sleep(LOOK);
+            }
+            Ok(Next::End) => return,
+            Ok(Next::NotYet) => return tell(arrive, "the recording was cut off here; all before is as it was"),
+            Err(error) => return tell(arrive, &error.to_string()),
+        }
+        next = reader.next();
+    }
+}
+
+fn tell(arrive: &mpsc::Sender<Arrival>, sentence: &str) {
+    let refused = EventKind::Notice { text: sentence.into() };
+    // Its time is that of the last event before.
+    let _ = arrive.blocking_send(Arrival::Events(vec![Event::new(Micros(u64::MAX), refused)]));
+}

@@ -1,0 +1,70 @@
+//! A source as a front end holds it.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::thread::{self, JoinHandle};
+
+use tokio::sync::{mpsc, watch};
+
+use super::keeper::{Inbox, Keeper};
+use super::picture::{Kind, Picture};
+use super::request::Request;
+use crate::session::{Command, Engine};
+
+/// A source, as a front end holds it.
+#[derive(Debug)]
+pub struct Source {
+    /// The last published picture.
+    pub pictures: watch::Receiver<Arc<Picture>>,
+    /// There until the source is let go.
+    controls: Option<mpsc::UnboundedSender<Request>>,
+    engine: Option<(Sender<Command>, Engine)>,
+    keeper: Option<JoinHandle<()>>,
+}
+
+impl Source {
+    /// Keeps what arrives in `inbox`, on a thread of its own.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub(super) fn keep(kind: Kind, inbox: Inbox, engine: Option<(Sender<Command>, Engine)>) -> io::Result<Self> {
+        let (pictures, shown) = watch::channel(Arc::new(Picture::before(kind.clone())));
+        let (controls, requests) = mpsc::unbounded_channel();
+        let keeper = thread::Builder::new().name("keeper".to_owned()).spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+            // Without a clock nothing can be shown; the screen says that its source is gone.
+            let Ok(runtime) = runtime else { return };
+            runtime.block_on(Keeper::new(kind, pictures).keep(inbox, requests));
+        })?;
+        Ok(Self { pictures: shown, controls: Some(controls), engine, keeper: Some(keeper) })
+    }
+
+    /// Asks for something; never waits. What the source can't do is left out.
+    pub fn request(&self, request: Request) {
+        match (request, &self.engine, &self.controls) {
+            // A send fails only when the engine has ended.
+            (Request::Lab(command), Some((commands, _)), _) => drop(commands.send(command)),
+            (Request::Lab(_), None, _) | (_, _, None) => {}
+            (request, _, Some(controls)) => drop(controls.send(request)),
+        }
+    }
+
+    /// The engine behind it, for whoever ends the process.
+    #[must_use]
+    pub fn engine(&self) -> Option<Engine> {
+        self.engine.as_ref().map(|(_, engine)| engine.clone())
+    }
+}
+
+/// Ends the run, and waits until a recording of it is whole.
+impl Drop for Source {
+    fn drop(&mut self) {
+        self.request(Request::Lab(Command::Quit));
+        self.controls = None;
+        if let Some(keeper) = self.keeper.take() {
+            // One that panicked has told so.
+            let _ = keeper.join();
+        }
+    }
+}

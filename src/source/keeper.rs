@@ -1,0 +1,413 @@
+//! The thread that keeps a timeline and its cursor, and publishes pictures: never faster than a screen can show them.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, sleep_until};
+
+use super::cursor::{self, Landmark, LookBack, Move};
+use super::picture::{Cursor, Extent, Kind, Picture};
+use super::recorder::{Recorder, free_name};
+use super::request::Request;
+use crate::device::{HostAccount, Sensors};
+use crate::model::{Event, EventKind, Micros, RunState};
+use crate::recording::{Bounds, Direction, Frame, Timeline, prelude};
+use crate::session::Feed;
+use crate::units::{Bytes, DeviceIndex};
+
+/// At most thirty pictures a second: a picture costs the processor that also trains.
+const FRAME: Duration = Duration::from_millis(33);
+/// How often readings of a device's sensors are looked for.
+const READINGS: Duration = Duration::from_millis(100);
+/// How old what happened may be before a recording has it.
+const WRITE: Duration = Duration::from_millis(100);
+/// How long an engine may take to end, for a recording.
+const LAST_WORDS: Duration = Duration::from_millis(1000);
+/// Slowest and fastest that the cursor goes by itself.
+const SPEEDS: (f64, f64) = (1.0 / 64.0, 1024.0);
+
+/// What arrives from whoever knows what happened.
+#[derive(Debug)]
+pub(super) enum Arrival {
+    /// It happened just now.
+    Events(Vec<Event>),
+    /// It was recorded.
+    Frame(Frame),
+    /// Where readings of the device's sensors arrive, from here on.
+    Sensors(Option<Sensors>),
+}
+
+/// Where it arrives.
+#[derive(Debug)]
+pub(super) enum Inbox {
+    /// From an engine.
+    Feed(mpsc::Receiver<Feed>),
+    /// From whoever reads a file.
+    Read(mpsc::Receiver<Arrival>),
+}
+
+impl Inbox {
+    /// The next; `None` when nothing will come any more.
+    async fn recv(&mut self) -> Option<Arrival> {
+        match self {
+            Self::Feed(feed) => feed.recv().await.map(|fed| match fed {
+                Feed::Events(events) => Arrival::Events(events),
+                Feed::Sensors(sensors) => Arrival::Sensors(sensors),
+            }),
+            Self::Read(arrivals) => arrivals.recv().await,
+        }
+    }
+}
+
+/// What the timeline may take: no more than a small part of what the machine has left.
+fn bounds() -> Bounds {
+    let part = Bytes(HostAccount::default().left().get() / 32).max(Bytes::mib(2));
+    let Bounds { frames, checkpoints } = Bounds::default();
+    Bounds { frames: frames.min(part), checkpoints: checkpoints.min(part) }
+}
+
+/// A timeline, its cursor, and who looks at it.
+pub(super) struct Keeper {
+    timeline: Timeline,
+    kind: Kind,
+    device: DeviceIndex,
+    cursor: Cursor,
+    back: Option<LookBack>,
+    play: Option<Play>,
+    speed: f64,
+    sensors: Option<Sensors>,
+    grows: bool,
+    pictures: watch::Sender<Arc<Picture>>,
+    recorder: Option<Recording>,
+    dirty: bool,
+    urgent: bool,
+    published: Instant,
+}
+
+/// A recording under way.
+#[derive(Debug)]
+struct Recording {
+    recorder: Recorder,
+    /// Events handed to it.
+    until: u64,
+    last: Instant,
+}
+
+/// A cursor that goes on by itself: where its clock stood when it began.
+#[derive(Clone, Copy, Debug)]
+struct Play {
+    wall: Instant,
+    time: Micros,
+}
+
+impl Keeper {
+    pub fn new(kind: Kind, pictures: watch::Sender<Arc<Picture>>) -> Self {
+        Self {
+            timeline: Timeline::new(bounds()),
+            kind,
+            device: DeviceIndex::FIRST,
+            cursor: Cursor::Now,
+            back: None,
+            play: None,
+            speed: 1.0,
+            sensors: None,
+            grows: true,
+            pictures,
+            recorder: None,
+            dirty: true,
+            urgent: false,
+            published: Instant::now(),
+        }
+    }
+
+    /// Takes what arrives and obeys, until nobody is left to look.
+    pub async fn keep(mut self, mut arrivals: Inbox, mut requests: mpsc::UnboundedReceiver<Request>) {
+        loop {
+            let wake = self.next_wake();
+            tokio::select! {
+                biased;
+                request = requests.recv() => match request {
+                    Some(request) => self.obey(request),
+                    None => break,
+                },
+                arrival = arrivals.recv(), if self.grows => match arrival {
+                    Some(arrival) => self.take(arrival),
+                    None => {
+                        self.grows = false;
+                        (self.dirty, self.urgent) = (true, true);
+                    }
+                },
+                () = sleep_until(wake) => {}
+            }
+            self.read_sensors();
+            self.play_on();
+            self.write_on(false);
+            if self.dirty && (self.urgent || self.published.elapsed() >= FRAME) {
+                self.publish();
+            }
+            if self.pictures.is_closed() {
+                break;
+            }
+        }
+        // Whoever looked has gone: what the engine still says on its way out belongs to the recording too.
+        if self.recorder.is_some() {
+            let last = tokio::time::timeout(LAST_WORDS, async {
+                while let Some(arrival) = arrivals.recv().await {
+                    self.take(arrival);
+                }
+            });
+            // One that takes longer is left to itself.
+            let _ = last.await;
+            self.write_on(true);
+        }
+    }
+
+    fn toggle_recording(&mut self) {
+        match self.recorder.take() {
+            Some(recording) => {
+                self.recorder = Some(recording);
+                self.write_on(true);
+                let ended = self.recorder.take().map(|recording| recording.recorder.finish());
+                match ended {
+                    Some(Ok(state)) => self.tell(format!("recorded {} in {}", state.bytes, state.path.display())),
+                    Some(Err(error)) => self.tell(error.to_string()),
+                    None => {}
+                }
+            }
+            None => {
+                let about = self.timeline.now().lab(self.device).map(|lab| Arc::clone(&lab.about().workload));
+                self.record(free_name(about.as_deref().unwrap_or("run")));
+            }
+        }
+    }
+
+    /// Begins a recording: of the whole run, or as far back as it is kept, from the state that it had then.
+    fn record(&mut self, path: PathBuf) {
+        match Recorder::create(&path) {
+            Ok(mut recorder) => {
+                let first = self.timeline.first();
+                if first > 0 {
+                    let began = self.timeline.at(first).map(|mut ranks| prelude(&mut ranks));
+                    began.unwrap_or_default().iter().for_each(|event| recorder.push(event));
+                    recorder.close_frame();
+                }
+                self.recorder = Some(Recording { recorder, until: first, last: Instant::now() });
+                self.tell(format!("recording to {}; R ends it", path.display()));
+                self.write_on(true);
+            }
+            Err(error) => self.tell(error.to_string()),
+        }
+    }
+
+    /// Hands new frames to the recorder: at once where asked to, else when they are as old as a recording may miss.
+    fn write_on(&mut self, now: bool) {
+        let Some(recording) = &mut self.recorder else { return };
+        if !now && recording.last.elapsed() < WRITE {
+            return;
+        }
+        recording.last = Instant::now();
+        self.timeline.close_frame();
+        for frame in self.timeline.frames(recording.until) {
+            recording.recorder.frame(frame);
+            recording.until = frame.end();
+        }
+        if let Some(error) = recording.recorder.failure() {
+            self.recorder = None;
+            self.tell(error.to_string());
+        }
+    }
+
+    /// Says something in the stream itself, so that every picture has it.
+    fn tell(&mut self, text: String) {
+        let time = self.now_time();
+        self.timeline.push(&Event::new(time, EventKind::Notice { text: text.into() }));
+        self.dirty = true;
+    }
+
+    fn next_wake(&self) -> Instant {
+        if self.dirty {
+            return self.published + FRAME;
+        }
+        let idle = if self.sensors.is_some() && self.grows { READINGS } else { Duration::from_secs(3600) };
+        let idle = if self.recorder.is_some() && self.grows { WRITE.min(idle) } else { idle };
+        Instant::now() + if self.play.is_some() { FRAME } else { idle }
+    }
+
+    fn take(&mut self, arrival: Arrival) {
+        match arrival {
+            Arrival::Events(events) => {
+                for mut event in events {
+                    if event.time == Micros(u64::MAX) {
+                        event.time = self.now_time();
+                    }
+                    let event = &event;
+                    self.urgent |= matches!(event.kind, EventKind::Run(_) | EventKind::Settings(_));
+                    self.timeline.push(event);
+                }
+            }
+            Arrival::Frame(frame) => {
+                if let Err(error) = self.timeline.append(frame) {
+                    self.tell(error.to_string());
+                }
+            }
+            Arrival::Sensors(sensors) => self.sensors = sensors,
+        }
+        self.dirty = true;
+    }
+
+    /// Readings come of themselves, whatever the engine is doing: also while it is paused.
+    fn read_sensors(&mut self) {
+        if let Some(reading) = self.sensors.as_ref().and_then(Sensors::take) {
+            let time = self.now_time();
+            self.timeline.push(&Event::new(time, EventKind::Reading(Arc::new(reading))));
+            self.dirty = true;
+        }
+    }
+
+    fn now_time(&mut self) -> Micros {
+        self.timeline.now().lab(self.device).map_or(Micros(0), |lab| lab.time())
+    }
+
+    fn obey(&mut self, request: Request) {
+        match request {
+            Request::Lab(_) => return,
+            Request::Move(to) => {
+                self.play = None;
+                self.go(to);
+            }
+            Request::TogglePlay => self.toggle_play(),
+            Request::Faster(factor) => {
+                self.speed = (self.speed * factor).clamp(SPEEDS.0, SPEEDS.1);
+                self.restart_play();
+            }
+            Request::ToggleRecording => self.toggle_recording(),
+            Request::Record(path) => self.record(path),
+        }
+        (self.dirty, self.urgent) = (true, true);
+    }
+
+    fn go(&mut self, to: Move) {
+        let finding = match to {
+            Move::Jump(Landmark::Finding, _) => self.place_of_finding(),
+            _ => None,
+        };
+        if let Some(cursor) = cursor::target(&mut self.timeline, self.cursor, to, self.device, finding) {
+            self.set_cursor(cursor);
+        }
+    }
+
+    fn place_of_finding(&mut self) -> Option<u64> {
+        let device = self.device;
+        let ranks = match &mut self.back {
+            Some(back) => &mut back.ranks,
+            None => self.timeline.now(),
+        };
+        ranks.lab_mut(device)?.view().findings.iter().find_map(|finding| finding.position)
+    }
+
+    fn set_cursor(&mut self, cursor: Cursor) {
+        self.cursor = cursor;
+        match cursor {
+            Cursor::Now => self.back = None,
+            Cursor::At(position) => {
+                // A short way ahead is gone, not sought.
+                const NEAR: u64 = 20_000;
+                match &mut self.back {
+                    Some(back) if (back.ranks.position()..back.ranks.position() + NEAR).contains(&position) => {
+                        back.advance(&mut self.timeline, position, self.device);
+                    }
+                    _ => self.back = LookBack::at(&mut self.timeline, position, self.device),
+                }
+                if self.back.is_none() {
+                    self.cursor = Cursor::Now;
+                }
+            }
+        }
+    }
+
+    fn toggle_play(&mut self) {
+        if self.play.take().is_some() {
+            return;
+        }
+        if self.cursor == Cursor::Now {
+            self.set_cursor(Cursor::At(self.timeline.first()));
+        }
+        let time = self.cursor_time();
+        self.play = Some(Play { wall: Instant::now(), time });
+    }
+
+    fn restart_play(&mut self) {
+        if self.play.is_some() {
+            let time = self.cursor_time();
+            self.play = Some(Play { wall: Instant::now(), time });
+        }
+    }
+
+    fn cursor_time(&mut self) -> Micros {
+        let device = self.device;
+        let Some(back) = &self.back else { return self.now_time() };
+        match back.ranks.lab(device) {
+            Some(lab) => lab.time(),
+            // Nothing has happened yet: the clock begins with what comes first.
+            None => self.timeline.event(self.timeline.first()).map_or(Micros(0), |event| event.time),
+        }
+    }
+
+    /// Moves a cursor that goes by itself to where its clock stands.
+    fn play_on(&mut self) {
+        let (Some(play), Cursor::At(position)) = (self.play, self.cursor) else { return };
+        if self.published.elapsed() < FRAME {
+            return;
+        }
+        let passed = play.wall.elapsed().as_secs_f64() * self.speed * 1e6;
+        let until = Micros(play.time.0.saturating_add(passed as u64));
+        let next = self.timeline.find(position, Direction::Forward, |event| event.time > until);
+        match next {
+            Some(next) if next > position => self.set_cursor(Cursor::At(next)),
+            Some(_) => return,
+            None => {
+                self.set_cursor(Cursor::Now);
+                self.play = None;
+            }
+        }
+        self.dirty = true;
+    }
+
+    fn publish(&mut self) {
+        let device = self.device;
+        let (first, end) = (self.timeline.first(), self.timeline.end());
+        let time = self.now_time();
+        let now = self.timeline.now().lab_mut(device);
+        let (steps, run, settings, history) = match &now {
+            Some(lab) => {
+                let history = Arc::new(lab.history().clone());
+                (lab.finished(), lab.run().clone(), Arc::clone(lab.settings()), history)
+            }
+            None => (0, RunState::default(), Arc::default(), Arc::default()),
+        };
+        let (view, step) = match &mut self.back {
+            Some(back) => {
+                let step = back.step(&mut self.timeline, device);
+                (back.view(&mut self.timeline, device), step)
+            }
+            None => (now.map(crate::model::Lab::view), None),
+        };
+        let picture = Picture {
+            view: Arc::new(view.unwrap_or_default()),
+            history,
+            step,
+            cursor: self.cursor,
+            extent: Extent { first, end, steps, time, grows: self.grows },
+            playing: self.play.map(|_| self.speed),
+            run,
+            settings,
+            kind: self.kind.clone(),
+            recording: self.recorder.as_ref().map(|recording| recording.recorder.state()),
+        };
+        self.pictures.send_replace(Arc::new(picture));
+        (self.dirty, self.urgent) = (false, false);
+        self.published = Instant::now();
+    }
+}

@@ -1,0 +1,19 @@
+//! A lab that runs here.
+
+use std::io;
+
+use super::handle::Source;
+use super::keeper::Inbox;
+use super::picture::Kind;
+use crate::session::{self, LabSpec, Session};
+
+/// Starts a lab and keeps its timeline.
+///
+/// # Errors
+/// When the system gives no thread.
+pub fn live(spec: LabSpec) -> io::Result<Source> {
+    let session = session::start(spec)?;
+    let engine = session.engine();
+    let Session { commands, feed, .. } = session;
+    Source::keep(Kind::Live, Inbox::Feed(feed), Some((commands, engine)))
+}

@@ -1,0 +1,23 @@
+//! Where a picture comes from: a live lab, a recording, a PyTorch snapshot, behind one handle that says what it can do.
+//!
+//! A thread of its own keeps the [`Timeline`](crate::recording::Timeline) of everything that happened, with one cursor in
+//! it, and publishes the [`Picture`] at the cursor at most thirty times a second. Screens know nothing else.
+
+mod cursor;
+mod file;
+mod handle;
+mod keeper;
+mod live;
+mod picture;
+mod recorder;
+mod request;
+mod snapshot;
+
+pub use cursor::{Landmark, Move, Unit};
+pub use file::recording;
+pub use handle::Source;
+pub use live::live;
+pub use picture::{Ability, Cursor, Extent, Kind, Picture, RecordingState};
+pub use recorder::{Recorder, free_name};
+pub use request::Request;
+pub use snapshot::{OpenError, snapshot};

@@ -1,0 +1,23 @@
+//! What a source can be asked.
+
+use std::path::PathBuf;
+
+use super::cursor::Move;
+use crate::session::Command;
+
+/// What a front end may ask of a source.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Request {
+    /// Of the lab that runs; a source without one takes no notice.
+    Lab(Command),
+    /// Move the cursor. The run goes on meanwhile.
+    Move(Move),
+    /// Let the cursor go on by itself, or stop it. From the end it begins at the start.
+    TogglePlay,
+    /// Let it go so many times as fast as before.
+    Faster(f64),
+    /// Write what happens to a file, or end that.
+    ToggleRecording,
+    /// Write what happens to this file.
+    Record(PathBuf),
+}

@@ -1,0 +1,93 @@
+//! PyTorch's memory snapshots: their history, replayed through the allocator.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+
+use thiserror::Error;
+use tokio::sync::mpsc;
+
+use super::handle::Source;
+use super::keeper::{Arrival, Inbox};
+use super::picture::Kind;
+use crate::model::{About, DeviceKind, Event, EventKind, Micros, RunState};
+use crate::snapshot::replay::{ConditionError, Conditions, Overrides};
+use crate::snapshot::{Snapshot, SnapshotError, events};
+
+/// Batches that may wait for the keeper, and events of one.
+const QUEUE: usize = 8;
+const BATCH: usize = 4096;
+
+/// Why a snapshot is not opened.
+#[derive(Debug, Error)]
+pub enum OpenError {
+    /// It can't be read.
+    #[error(transparent)]
+    Snapshot(#[from] SnapshotError),
+    /// It was recorded under conditions that can't be found out.
+    #[error(transparent)]
+    Conditions(#[from] ConditionError),
+    /// It holds no history.
+    #[error(
+        "the snapshot holds no history; call torch.cuda.memory._record_memory_history() before the first allocation"
+    )]
+    NoHistory,
+    /// The system gives no thread.
+    #[error("the system gives no threads ({0})")]
+    Threads(#[source] std::io::Error),
+}
+
+/// Opens a snapshot: the history of its first device that has one, as far as it can be followed.
+///
+/// # Errors
+/// [`OpenError`].
+pub fn snapshot(path: &Path) -> Result<Source, OpenError> {
+    let snapshot = Snapshot::open(path)?;
+    let conditions = Conditions::find(path, &snapshot, &Overrides::default())?;
+    let mut devices = 0..snapshot.device_count();
+    let device = devices.find(|&device| !snapshot.device_trace(device).is_empty()).ok_or(OpenError::NoHistory)?;
+    let name: Arc<str> = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned()).into();
+    let (arrive, arrivals) = mpsc::channel(QUEUE);
+    let kind = Kind::Snapshot(Arc::clone(&name));
+    let path = path.to_owned();
+    thread::Builder::new()
+        .name("snapshot".to_owned())
+        .spawn(move || replay(&snapshot, device, &conditions, &path, &arrive))
+        .map_err(OpenError::Threads)?;
+    Source::keep(kind, Inbox::Read(arrivals), None).map_err(OpenError::Threads)
+}
+
+/// Hands the history on, and says where it could not be followed any further.
+fn replay(snapshot: &Snapshot, device: usize, conditions: &Conditions, path: &Path, arrive: &mpsc::Sender<Arrival>) {
+    let trace = snapshot.device_trace(device);
+    let time = trace.first().map_or(Micros(0), |entry| entry.time);
+    let about = About {
+        workload: path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned()).into(),
+        detail: format!("PyTorch snapshot · {} entries", trace.len()).into(),
+        device: format!("device {device}").into(),
+        kind: DeviceKind::Gpu,
+        ..About::default()
+    };
+    // A snapshot knows no steps: all of it is one.
+    let first =
+        [EventKind::Begin(Arc::new(about)), EventKind::Run(RunState::Finished), EventKind::StepBegin { step: 0 }];
+    let mut batch: Vec<Event> = first.map(|kind| Event::new(time, kind)).into();
+    let mut last = time;
+    let mut gone = false;
+    let report = events(snapshot, device, conditions, |event| {
+        last = event.time;
+        batch.push(event);
+        if batch.len() >= BATCH && !gone {
+            gone = arrive.blocking_send(Arrival::Events(std::mem::take(&mut batch))).is_err();
+        }
+    });
+    if let Some(mismatch) = report.first_mismatch {
+        let why = mismatch
+            .explanation
+            .map_or_else(|| format!("it has \"{}\"", mismatch.found), |why| format!("probably {why}"));
+        let text = format!("from entry {} of {} on it can't be followed: {why}", mismatch.entry, trace.len());
+        batch.push(Event::new(last, EventKind::Notice { text: text.into() }));
+    }
+    // Nobody may be left to look.
+    let _ = arrive.blocking_send(Arrival::Events(batch));
+}

@@ -1,0 +1,56 @@
+//! Autograd: the tape, walked backwards.
+//!
+//! Backward pops nodes from the end of the tape: descending order of creation, so every consumer of a tensor has run
+//! before its producer. When a node's closure has run, its saved tensors are released, before the next node runs.
+
+use super::context::Context;
+use super::error::OpResult;
+use super::tape::Node;
+use super::tensor::{Source, Tensor};
+
+impl Context {
+    /// Runs backward from `root`, whose gradient is `gradient`; the caller's handle on `gradient` lives as long as the
+    /// pass.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel, a stop asked for by the observer.
+    pub fn backward(&mut self, root: &Tensor, gradient: &Tensor) -> OpResult<()> {
+        self.backward_beyond(0, root, gradient)
+    }
+
+    /// The same for the part of the graph that was made after the first `kept` ops, which stay for a later pass.
+    ///
+    /// # Errors
+    /// See [`Context::backward`].
+    pub(crate) fn backward_beyond(&mut self, kept: usize, root: &Tensor, gradient: &Tensor) -> OpResult<()> {
+        self.deliver(root.source(), gradient.clone())?;
+        while let Some(node) = self.tape.pop_beyond(kept) {
+            let Node { name, scope, inputs, gradients, copy, backward, .. } = node;
+            if gradients.iter().all(Option::is_none) {
+                continue;
+            }
+            let outer = self.memory().set_scope(scope);
+            self.memory().begin_op(name);
+            self.gradient_copy = copy;
+            let outputs = backward(self, gradients)?;
+            self.gradient_copy = None;
+            for (input, output) in inputs.into_iter().zip(outputs) {
+                if let Some(output) = output {
+                    self.deliver(input, output)?;
+                }
+            }
+            self.memory().end_op()?;
+            self.memory().set_scope(outer);
+        }
+        Ok(())
+    }
+
+    fn deliver(&mut self, to: Source, gradient: Tensor) -> OpResult<()> {
+        let memory = self.memory().clone();
+        match to {
+            Source::Leaf(index) => self.leaves[index].receive(&memory, gradient),
+            Source::Node { node, slot } => self.tape.receive(&memory, node, slot, gradient),
+            Source::Constant | Source::Recomputed => Ok(()),
+        }
+    }
+}

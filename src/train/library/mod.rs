@@ -1,0 +1,129 @@
+//! PyTorch's libraries: what they see of a device, and the memory they take from the caching allocator, at the moment they
+//! take it.
+
+mod convolution;
+
+use crate::device::DType;
+use crate::model::Category;
+use crate::units::{Bytes, StreamId};
+
+use super::error::OpResult;
+use super::memory::Memory;
+use super::shape::Shape;
+use super::tensor::Tensor;
+
+pub(crate) use convolution::{Arithmetic, Convolution, Pass};
+
+/// What PyTorch and its libraries ask of a device before they choose a kernel or a workspace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Libraries {
+    /// Compute capability, major times ten plus minor: 90 on an H200.
+    pub compute_capability: u32,
+    /// Streaming multiprocessors: 132 on an H200.
+    pub multiprocessors: usize,
+    /// Whether cuBLAS and cuBLASLt keep workspaces. Scratch that lives within one op (row sums, attention) is part of the
+    /// op and asked for on every device.
+    pub workspaces: bool,
+}
+
+impl Libraries {
+    /// An H200's (or H100's).
+    pub const HOPPER: Self = Self { compute_capability: 90, multiprocessors: 132, workspaces: true };
+    /// A processor's kernels need no blocks of their own; everything else is as on an H200.
+    pub const PROCESSOR: Self = Self { workspaces: false, ..Self::HOPPER };
+
+    /// Bytes of a cuBLAS workspace, one per handle and stream: PyTorch's default, which Hopper's kernels want larger.
+    const fn cublas(self) -> Bytes {
+        if self.compute_capability == 90 { Bytes::mib(32) } else { Bytes::kib(2 * 4096 + 8 * 16) }
+    }
+
+    /// Bytes of a cuBLASLt workspace, one per handle and stream.
+    const fn cublas_lt() -> Bytes {
+        Bytes::mib(1)
+    }
+
+    /// Threads that a multiprocessor holds, by compute capability (CUDA C++ Programming Guide, technical
+    /// specifications).
+    #[must_use]
+    pub const fn threads_per_multiprocessor(self) -> usize {
+        match self.compute_capability {
+            75 => 1024,
+            86 | 87 | 89 | 120 => 1536,
+            _ => 2048,
+        }
+    }
+}
+
+impl Default for Libraries {
+    fn default() -> Self {
+        Self::PROCESSOR
+    }
+}
+
+/// The two threads of PyTorch that own library handles.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Thread {
+    /// Runs the forward pass and the optimizer.
+    #[default]
+    Main,
+    /// Runs backward and what backward recomputes.
+    Backward,
+}
+
+/// Library workspaces that were asked for and are kept until the trainer ends.
+#[derive(Default)]
+pub(crate) struct Library {
+    pub policy: Libraries,
+    pub thread: Thread,
+    cublas: [Option<Tensor>; 2],
+    cublas_lt: [Option<Tensor>; 2],
+}
+
+impl Library {
+    pub fn new(policy: Libraries) -> Self {
+        Self { policy, ..Self::default() }
+    }
+
+    /// A GEMM runs on this thread's cuBLAS handle.
+    pub fn gemm(&mut self, memory: &Memory) -> OpResult<()> {
+        if !self.policy.workspaces {
+            return Ok(());
+        }
+        let slot = &mut self.cublas[self.thread as usize];
+        if slot.is_none() {
+            *slot = Some(workspace(memory, self.policy.cublas(), "cuBLAS workspace")?);
+        }
+        self.lend(memory);
+        Ok(())
+    }
+
+    /// The product that follows may use the workspace of this thread's cuBLAS handle.
+    fn lend(&self, memory: &Memory) {
+        if let Some(workspace) = &self.cublas[self.thread as usize] {
+            memory.with_device(|device| device.lend_workspace(workspace.operand()));
+        }
+    }
+
+    /// A GEMM with a bias epilogue runs on this thread's cuBLASLt handle, which is reached through the cuBLAS handle.
+    pub fn gemm_with_bias(&mut self, memory: &Memory) -> OpResult<()> {
+        self.gemm(memory)?;
+        if !self.policy.workspaces {
+            return Ok(());
+        }
+        let slot = &mut self.cublas_lt[self.thread as usize];
+        if slot.is_none() {
+            *slot = Some(workspace(memory, Libraries::cublas_lt(), "cuBLASLt workspace")?);
+        }
+        Ok(())
+    }
+
+    /// Bytes of the workspace that cuDNN takes for one pass of a convolution, and gives back when it is done.
+    pub fn convolution(&self, pass: Pass, convolution: &Convolution, arithmetic: Arithmetic) -> usize {
+        if self.policy.workspaces { convolution::workspace(pass, convolution, arithmetic) } else { 0 }
+    }
+}
+
+fn workspace(memory: &Memory, bytes: Bytes, name: &str) -> OpResult<Tensor> {
+    let len = usize::try_from(bytes.get()).unwrap_or(usize::MAX);
+    memory.named_tensor(Shape::new(&[len]), DType::U8, Category::Workspace, memory.name(name), StreamId::DEFAULT)
+}

@@ -1,0 +1,365 @@
+//! Allocator, device and observer behind one handle.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::allocator::{
+    AllocError, CachingAllocator, CachingHostAllocator, HostMemorySource, SegmentSource, Settings, SettingsError,
+    Statistics,
+};
+use crate::device::{Device, DeviceError, DeviceInfo, HostAccount, Kernel, Mark, Span};
+use crate::model::{Category, Event, EventKind, Micros, NameId, Phase};
+use crate::train::error::{Interrupt, MemoryKind, OpResult, TrainError};
+use crate::train::observer::{Answer, Observer, SafePoint};
+use crate::units::{Address, Bytes, StreamId};
+
+use super::names::NameTable;
+use super::trace::Journal;
+use super::watch::Watch;
+
+/// A moment of the compute stream, and how long training had been held until then.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment {
+    mark: Mark,
+    held: Micros,
+}
+
+pub(super) struct Shared {
+    pub(super) allocator: RefCell<CachingAllocator<Box<dyn SegmentSource>, Journal>>,
+    pub(super) journal: Journal,
+    pub(super) device: RefCell<Box<dyn Device>>,
+    pub(super) observer: RefCell<Box<dyn Observer>>,
+    pub(super) names: RefCell<NameTable>,
+    pub(super) scope: Cell<NameId>,
+    /// Blocks that were handed out so far.
+    pub(super) blocks: Cell<u64>,
+    /// Page-locked host memory.
+    pub(super) host: RefCell<CachingHostAllocator<Box<dyn HostMemorySource>>>,
+    /// Bytes of tensors in pageable host memory.
+    pub(super) pageable: Cell<Bytes>,
+    /// All host memory, of either kind.
+    pub(super) account: HostAccount,
+    /// What the observer was last told of host memory.
+    pub(super) told_host: Cell<(Bytes, Bytes)>,
+    /// Time that safe points spent waiting for a person.
+    pub(super) held: Cell<Micros>,
+    /// Looks whether what is launched keeps to live blocks, where it is asked to.
+    pub(super) watch: Option<Watch>,
+}
+
+/// A handle on allocator, device and observer; clones share them. It lives on one thread.
+#[derive(Clone)]
+pub struct Memory(pub(super) Rc<Shared>);
+
+impl Memory {
+    /// Takes over a device: its memory is cut into blocks by PyTorch's caching allocator.
+    #[must_use]
+    pub fn new(device: Box<dyn Device>, settings: Settings, observer: Box<dyn Observer>) -> Self {
+        Self::with_watch(device, settings, observer, cfg!(debug_assertions))
+    }
+
+    /// The same; where it is `watched`, kernels and copies are refused that reach beyond live blocks, as they always are
+    /// in debug builds.
+    pub(in crate::train) fn with_watch(
+        mut device: Box<dyn Device>,
+        settings: Settings,
+        observer: Box<dyn Observer>,
+        watched: bool,
+    ) -> Self {
+        let journal = Journal::default();
+        let allocator = CachingAllocator::new(device.segments(), settings, journal.clone());
+        let host = CachingHostAllocator::new(device.pinned_source());
+        let account = device.pinned_memory().account().clone();
+        Self(Rc::new(Shared {
+            allocator: RefCell::new(allocator),
+            journal,
+            device: RefCell::new(device),
+            observer: RefCell::new(observer),
+            names: RefCell::default(),
+            scope: Cell::new(NameId::NONE),
+            blocks: Cell::default(),
+            host: RefCell::new(host),
+            pageable: Cell::default(),
+            account,
+            told_host: Cell::default(),
+            held: Cell::default(),
+            watch: watched.then(Watch::default),
+        }))
+    }
+
+    /// Gives all memory back and the device away; `None` where somebody else has a handle.
+    pub(in crate::train) fn into_device(self) -> Option<Box<dyn Device>> {
+        Rc::into_inner(self.0).map(|shared| shared.device.into_inner())
+    }
+
+    /// What the device is.
+    #[must_use]
+    pub fn device_info(&self) -> DeviceInfo {
+        self.0.device.borrow().info().clone()
+    }
+
+    /// False on a simulated device: its tensors have addresses and nothing behind them.
+    #[must_use]
+    pub fn holds_bytes(&self) -> bool {
+        !self.0.device.borrow().info().simulated
+    }
+
+    /// Time since the device was opened, without the time that a person held training at safe points.
+    #[must_use]
+    pub fn now(&self) -> Micros {
+        let now = micros(self.0.device.borrow().now());
+        Micros(now.0.saturating_sub(self.0.held.get().0))
+    }
+
+    /// Marks the present end of the compute stream's work: [`Memory::between`] tells later when the device got there.
+    #[must_use]
+    pub fn mark(&self) -> Moment {
+        Moment { mark: self.0.device.borrow_mut().mark(), held: self.0.held.get() }
+    }
+
+    /// Time of the device between two moments, without the time that a person held training; waits until it has reached
+    /// both.
+    #[must_use]
+    pub fn between(&self, from: Moment, to: Moment) -> Micros {
+        let elapsed = micros(self.0.device.borrow_mut().between(from.mark, to.mark));
+        Micros(elapsed.0.saturating_sub(to.held.0.saturating_sub(from.held.0)))
+    }
+
+    /// Tells the observer.
+    pub fn emit(&self, kind: EventKind) {
+        let time = self.now();
+        self.0.observer.borrow_mut().event(Event::new(time, kind));
+    }
+
+    /// The identifier of `text`, defined to the observer at its first use.
+    #[must_use]
+    pub fn name(&self, text: &str) -> NameId {
+        if let Some(id) = self.0.names.borrow().get(text) {
+            return id;
+        }
+        let text: Arc<str> = text.into();
+        let id = self.0.names.borrow_mut().define(&text);
+        self.emit(EventKind::Define { id, text });
+        id
+    }
+
+    /// The text of `name`.
+    #[must_use]
+    pub fn text(&self, name: NameId) -> Arc<str> {
+        self.0.names.borrow().text(name).map_or_else(|| "a block".into(), Arc::clone)
+    }
+
+    /// The module whose ops run now; names of blocks begin with it.
+    #[must_use]
+    pub fn scope(&self) -> NameId {
+        self.0.scope.get()
+    }
+
+    /// Enters a module; returns the one before.
+    pub fn set_scope(&self, scope: NameId) -> NameId {
+        self.0.scope.replace(scope)
+    }
+
+    /// The name of `what` within the present module: `blocks.0.fc output`.
+    #[must_use]
+    pub fn name_here(&self, what: &'static str) -> NameId {
+        let scope = self.scope();
+        if let Some(id) = self.0.names.borrow().within(scope, what) {
+            return id;
+        }
+        let id =
+            if scope == NameId::NONE { self.name(what) } else { self.name(&format!("{} {what}", self.text(scope))) };
+        self.0.names.borrow_mut().keep_within(scope, what, id);
+        id
+    }
+
+    /// Takes a block of `bytes` for `stream`: its address and how many were handed out before it.
+    pub(in crate::train) fn take(
+        &self,
+        bytes: Bytes,
+        category: Category,
+        name: NameId,
+        stream: StreamId,
+    ) -> Result<(Address, u64), TrainError> {
+        let result = self.0.allocator.borrow_mut().malloc(bytes, stream);
+        match &result {
+            Err(AllocError::OutOfMemory(error)) => {
+                let time = self.now();
+                let mut observer = self.0.observer.borrow_mut();
+                self.0.journal.take_failure(error, name, |kind| observer.event(Event::new(time, kind)));
+            }
+            _ => self.forward_trace(category, name),
+        }
+        match result {
+            Ok(allocation) => {
+                let number = self.0.blocks.get();
+                self.0.blocks.set(number + 1);
+                if let Some(watch) = &self.0.watch {
+                    watch.taken(allocation.address, bytes);
+                }
+                Ok((allocation.address, number))
+            }
+            Err(AllocError::OutOfMemory(_) | AllocError::TooLarge { .. }) => {
+                let left = self.0.allocator.borrow().left();
+                Err(TrainError::OutOfMemory { kind: MemoryKind::Device, requested: bytes, left, what: self.text(name) })
+            }
+            Err(other) => Err(TrainError::Allocator(other.to_string())),
+        }
+    }
+
+    /// Gives it back.
+    pub(in crate::train) fn free(&self, address: Address) {
+        let result = self.0.allocator.borrow_mut().free(address);
+        debug_assert!(result.is_ok(), "a block is freed once");
+        if let Some(watch) = &self.0.watch {
+            watch.given_back(address);
+        }
+        self.forward_trace(Category::Other, NameId::NONE);
+    }
+
+    /// Turns what the allocator noted since the last call into events.
+    pub(super) fn forward_trace(&self, category: Category, name: NameId) {
+        if self.0.journal.is_empty() {
+            return;
+        }
+        let time = self.now();
+        let mut observer = self.0.observer.borrow_mut();
+        self.0.journal.take(category, name, |kind| observer.event(Event::new(time, kind)));
+    }
+
+    /// Runs a kernel on the compute stream.
+    ///
+    /// # Errors
+    /// [`TrainError::Device`].
+    pub fn launch(&self, kernel: &Kernel<'_>) -> OpResult<()> {
+        let mut reached = Ok(());
+        if self.0.watch.is_some() {
+            kernel.reach(|span| {
+                if reached.is_ok() {
+                    reached = self.check(kernel.name(), span);
+                }
+            });
+        }
+        reached?;
+        Ok(self.0.device.borrow_mut().launch(kernel, StreamId::DEFAULT)?)
+    }
+
+    /// Whether all of `span` lies within a live block, where that is looked at.
+    pub(super) fn check(&self, operation: &'static str, span: Span) -> Result<(), DeviceError> {
+        let Some(watch) = &self.0.watch else { return Ok(()) };
+        watch.check(operation, &self.0.device.borrow().info().id, span)
+    }
+
+    /// Runs `work` with the device.
+    pub fn with_device<T>(&self, work: impl FnOnce(&mut dyn Device) -> T) -> T {
+        work(&mut **self.0.device.borrow_mut())
+    }
+
+    /// Marks the beginning of an op of the present module.
+    pub fn begin_op(&self, name: &'static str) {
+        self.emit(EventKind::OpBegin { name: self.name_here(name) });
+    }
+
+    /// Marks its end and lets the observer in.
+    ///
+    /// # Errors
+    /// [`TrainError::Stopped`].
+    pub fn end_op(&self) -> OpResult<()> {
+        self.emit(EventKind::OpEnd);
+        self.safe_point(SafePoint::Op)
+    }
+
+    /// Marks the beginning of a phase.
+    pub fn begin_phase(&self, phase: Phase) {
+        self.emit(EventKind::PhaseBegin { phase });
+    }
+
+    /// Marks the end of a phase and lets the observer in.
+    ///
+    /// # Errors
+    /// [`TrainError::Stopped`].
+    pub fn end_phase(&self, phase: Phase) -> OpResult<()> {
+        self.emit(EventKind::PhaseEnd { phase });
+        self.safe_point(SafePoint::Phase)
+    }
+
+    /// Does what the observer asks until it says go on.
+    ///
+    /// # Errors
+    /// [`TrainError::Stopped`].
+    pub fn safe_point(&self, point: SafePoint) -> OpResult<()> {
+        loop {
+            let (answer, held) = {
+                let mut observer = self.0.observer.borrow_mut();
+                (observer.safe_point(point), observer.take_held())
+            };
+            // A simulated clock stands still meanwhile.
+            if self.holds_bytes() {
+                self.0.held.set(Micros(self.0.held.get().0 + micros(held).0));
+            }
+            match answer {
+                Answer::Continue => return Ok(()),
+                Answer::EmptyCache => self.empty_cache(),
+                Answer::Stop => return Err(Interrupt::Failed(TrainError::Stopped)),
+            }
+        }
+    }
+
+    /// Gives free segments back to the driver, because somebody asked.
+    pub fn empty_cache(&self) {
+        self.emit(EventKind::EmptyCache);
+        self.release_cached();
+    }
+
+    /// The same as a part of making the trainer: nothing that a person did, nothing to measure.
+    pub(crate) fn release_cached(&self) {
+        self.0.device.borrow_mut().synchronize();
+        self.0.allocator.borrow_mut().empty_cache();
+        self.forward_trace(Category::Other, NameId::NONE);
+    }
+
+    /// Lets at most `limit` bytes be reserved; `None`: all that the device has.
+    pub fn set_limit(&self, limit: Option<Bytes>) {
+        self.0.allocator.borrow_mut().set_limit(limit);
+        self.0.device.borrow_mut().set_limit(limit);
+        self.emit(EventKind::Limit { limit });
+    }
+
+    /// Applies a configuration string (`PYTORCH_ALLOC_CONF`).
+    ///
+    /// # Errors
+    /// [`SettingsError`]: what PyTorch would refuse.
+    pub fn apply_settings(&self, text: &str) -> Result<(), SettingsError> {
+        self.0.allocator.borrow_mut().apply_settings(text)
+    }
+
+    /// Forgets the peaks so far.
+    pub fn reset_peaks(&self) {
+        self.0.allocator.borrow_mut().reset_peak_statistics();
+    }
+
+    /// The allocator's statistics.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        self.0.allocator.borrow().statistics().clone()
+    }
+
+    /// Bytes held from the driver now (`torch.cuda.memory_reserved`).
+    #[must_use]
+    pub fn reserved(&self) -> Bytes {
+        self.0.allocator.borrow().reserved()
+    }
+
+    /// Bytes of live blocks now (`torch.cuda.memory_allocated`).
+    #[must_use]
+    pub fn allocated(&self) -> Bytes {
+        Bytes(u64::try_from(self.0.allocator.borrow().statistics().allocated_bytes.all.current).unwrap_or(0))
+    }
+}
+
+/// Whole microseconds of a duration.
+pub(crate) fn micros(duration: Duration) -> Micros {
+    Micros(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
+}

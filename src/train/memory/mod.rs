@@ -1,0 +1,15 @@
+//! The one place where training meets memory: allocator, device and observer behind one handle.
+//!
+//! Every request carries a category and a name; what the allocator does in answer becomes events.
+
+mod handle;
+mod host;
+mod host_block;
+mod names;
+mod tensors;
+mod trace;
+mod watch;
+
+pub use handle::Memory;
+pub(crate) use handle::{Moment, micros};
+pub(crate) use host_block::HostBlock;

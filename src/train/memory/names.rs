@@ -1,0 +1,44 @@
+//! Names: texts of events, each defined once, and those that blocks get within a module.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::model::NameId;
+
+/// Every name so far.
+#[derive(Default)]
+pub(super) struct NameTable {
+    texts: HashMap<Arc<str>, NameId>,
+    known: Vec<Arc<str>>,
+    within: HashMap<(NameId, &'static str), NameId>,
+}
+
+impl NameTable {
+    /// The name that is known by `text`.
+    pub fn get(&self, text: &str) -> Option<NameId> {
+        self.texts.get(text).copied()
+    }
+
+    /// NameTable `text`, which has no name yet.
+    pub fn define(&mut self, text: &Arc<str>) -> NameId {
+        let id = NameId(u32::try_from(self.known.len() + 1).unwrap_or(u32::MAX));
+        self.known.push(Arc::clone(text));
+        self.texts.insert(Arc::clone(text), id);
+        id
+    }
+
+    /// The text of `name`.
+    pub fn text(&self, name: NameId) -> Option<&Arc<str>> {
+        self.known.get((name.0 as usize).checked_sub(1)?)
+    }
+
+    /// The name of `what` within the module `scope`, if it was asked for before.
+    pub fn within(&self, scope: NameId, what: &'static str) -> Option<NameId> {
+        self.within.get(&(scope, what)).copied()
+    }
+
+    /// Remembers it.
+    pub fn keep_within(&mut self, scope: NameId, what: &'static str, name: NameId) {
+        self.within.insert((scope, what), name);
+    }
+}

@@ -1,0 +1,143 @@
+//! Tensors: how they are made, and how bytes come to them and from them.
+
+use std::rc::Rc;
+
+use crate::device::{CopyPath, DType, DeviceError, HostBuffer, Span};
+use crate::model::{Category, CopyDirection, EventKind, Micros, NameId};
+use crate::train::error::OpResult;
+use crate::train::shape::Shape;
+use crate::train::storage::Storage;
+use crate::train::tensor::Tensor;
+use crate::units::{Bytes, StreamId};
+
+use super::handle::Memory;
+
+/// Bytes that are made on the host at once.
+const PIECE: usize = 1024 * 1024;
+
+impl Memory {
+    /// A tensor that holds whatever its memory held, named `what` within the present module.
+    ///
+    /// # Errors
+    /// [`TrainError::OutOfMemory`](crate::train::TrainError::OutOfMemory).
+    pub fn tensor(&self, shape: Shape, dtype: DType, category: Category, what: &'static str) -> OpResult<Tensor> {
+        self.named_tensor(shape, dtype, category, self.name_here(what), StreamId::DEFAULT)
+    }
+
+    /// The same with a name of its own, for `stream`.
+    ///
+    /// # Errors
+    /// [`TrainError::OutOfMemory`](crate::train::TrainError::OutOfMemory).
+    pub fn named_tensor(
+        &self,
+        shape: Shape,
+        dtype: DType,
+        category: Category,
+        name: NameId,
+        stream: StreamId,
+    ) -> OpResult<Tensor> {
+        let storage = Storage::new(self, shape.numel(), dtype, category, name, stream)?;
+        Ok(Tensor::new(Rc::new(storage), shape))
+    }
+
+    /// Notes that `stream` uses the tensor's block: freed, it waits for that stream's work.
+    pub fn record_stream(&self, tensor: &Tensor, stream: StreamId) {
+        self.0.allocator.borrow_mut().record_stream(tensor.storage().address(), stream);
+    }
+
+    /// A live block turned out to be something else.
+    pub fn relabel(&self, tensor: &Tensor, category: Category, name: NameId) {
+        self.emit(EventKind::Relabel { address: tensor.storage().address(), category, name });
+    }
+
+    /// The same for a copy of a tensor's first `bytes`.
+    fn check_copy(&self, tensor: &Tensor, bytes: usize) -> Result<(), DeviceError> {
+        self.check("a copy", Span { start: tensor.address(), bytes: Bytes(bytes as u64) })
+    }
+
+    /// Writes host bytes to a tensor's block and waits, without an event: for weights and resident batches.
+    ///
+    /// # Errors
+    /// [`TrainError::Device`](crate::train::TrainError::Device).
+    pub fn write(&self, tensor: &Tensor, bytes: &[u8]) -> OpResult<()> {
+        self.check_copy(tensor, bytes.len())?;
+        Ok(self.0.device.borrow_mut().copy_pageable(bytes, tensor.address(), tensor.stream())?)
+    }
+
+    /// Writes what `make` makes to a tensor's block, as [`Memory::write`] does, in pieces: `make` gets the number of a
+    /// piece's first element, and its bytes. A device without bytes spends the time and makes nothing.
+    ///
+    /// # Errors
+    /// [`TrainError::Device`](crate::train::TrainError::Device).
+    pub fn fill(&self, tensor: &Tensor, mut make: impl FnMut(usize, &mut [u8])) -> OpResult<()> {
+        let (size, whole) = (tensor.dtype().size(), tensor.bytes().get());
+        if !self.holds_bytes() {
+            let path = CopyPath { to_host: false, pinned: false };
+            self.with_device(|device| device.spend_copy(path, tensor.bytes(), tensor.stream()));
+            return Ok(());
+        }
+        let mut piece = Vec::new();
+        for start in (0..whole).step_by(PIECE) {
+            piece.resize((whole - start).min(PIECE as u64) as usize, 0);
+            make((start / size) as usize, &mut piece);
+            let address = tensor.address().offset(Bytes(start));
+            self.0.device.borrow_mut().copy_pageable(&piece, address, tensor.stream())?;
+        }
+        Ok(())
+    }
+
+    /// Copies a pageable batch to the device and waits.
+    ///
+    /// # Errors
+    /// [`TrainError::Device`](crate::train::TrainError::Device).
+    pub fn copy_pageable(&self, tensor: &Tensor, bytes: &[u8]) -> OpResult<()> {
+        let begun = self.now();
+        self.write(tensor, bytes)?;
+        let duration = Micros(self.now().0.saturating_sub(begun.0));
+        self.emit(EventKind::Copy {
+            direction: CopyDirection::ToDevice,
+            bytes: Bytes(bytes.len() as u64),
+            pinned: false,
+            duration,
+        });
+        Ok(())
+    }
+
+    /// The same on a device without bytes: only the time passes.
+    pub fn spend_copy_pageable(&self, tensor: &Tensor) {
+        let begun = self.now();
+        let path = CopyPath { to_host: false, pinned: false };
+        self.with_device(|device| device.spend_copy(path, tensor.bytes(), tensor.stream()));
+        let duration = Micros(self.now().0.saturating_sub(begun.0));
+        let (direction, bytes) = (CopyDirection::ToDevice, tensor.bytes());
+        self.emit(EventKind::Copy { direction, bytes, pinned: false, duration });
+    }
+
+    /// Starts the copy of a page-locked batch on the copy stream.
+    ///
+    /// # Errors
+    /// [`TrainError::Device`](crate::train::TrainError::Device).
+    pub fn copy_pinned(&self, tensor: &Tensor, from: HostBuffer) -> Result<(), DeviceError> {
+        self.check("a copy", Span { start: tensor.address(), bytes: from.bytes })?;
+        self.0.device.borrow_mut().copy_pinned(from, tensor.address(), tensor.stream())
+    }
+
+    /// Waits and reads a tensor's bytes.
+    ///
+    /// # Errors
+    /// [`TrainError::Device`](crate::train::TrainError::Device).
+    pub fn read(&self, tensor: &Tensor, to: &mut [u8]) -> OpResult<()> {
+        self.check_copy(tensor, to.len())?;
+        Ok(self.0.device.borrow_mut().read(tensor.address(), to, StreamId::DEFAULT)?)
+    }
+
+    /// Reads one f32.
+    ///
+    /// # Errors
+    /// [`TrainError::Device`](crate::train::TrainError::Device).
+    pub fn read_f32(&self, tensor: &Tensor) -> OpResult<f32> {
+        let mut bytes = [0; 4];
+        self.read(tensor, &mut bytes)?;
+        Ok(f32::from_le_bytes(bytes))
+    }
+}

@@ -1,0 +1,30 @@
+//! What attention is computed of, and what it leaves.
+
+use crate::train::tensor::Tensor;
+
+/// Queries, keys and values of one attention, (batch, heads, rows, head size) each; keys and values may have more rows.
+#[derive(Clone)]
+pub(super) struct Heads {
+    pub q: Tensor,
+    pub k: Tensor,
+    pub v: Tensor,
+}
+
+impl Heads {
+    /// All three.
+    pub fn all(&self) -> [&Tensor; 3] {
+        [&self.q, &self.k, &self.v]
+    }
+
+    /// Positions that keys and values have.
+    pub fn keys(&self) -> usize {
+        self.k.shape().dims().get(2).copied().unwrap_or(0)
+    }
+}
+
+/// What a fused kernel leaves for its backward.
+pub(super) struct Computed {
+    pub out: Tensor,
+    pub logsumexp: Tensor,
+    pub lse_stride: usize,
+}

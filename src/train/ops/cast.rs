@@ -1,0 +1,108 @@
+//! Casts: which ops run in 16 bit under autocast, and copies in other types.
+
+use crate::device::{DType, Kernel};
+use crate::model::Category;
+use crate::train::autocast::Autocast;
+use crate::train::context::Context;
+use crate::train::error::OpResult;
+use crate::train::tape::Gradients;
+use crate::train::tensor::{Source, Tensor};
+
+impl Context {
+    /// Runs `region` under autocast to `dtype` (off when `None`), with a cache of weight copies of its own that is
+    /// dropped at the end.
+    ///
+    /// # Errors
+    /// What `region` returns.
+    pub fn autocast<T>(&mut self, dtype: Option<DType>, region: impl FnOnce(&mut Self) -> OpResult<T>) -> OpResult<T> {
+        let outer = std::mem::replace(&mut self.autocast, Autocast::region(dtype));
+        let result = region(self);
+        self.autocast = outer;
+        result
+    }
+
+    /// The input of an op that runs in 16 bit under autocast: `input` itself, its cached copy, or a new one.
+    pub(crate) fn cast_to_lower(&mut self, input: &Tensor, what: &'static str) -> OpResult<Tensor> {
+        let Some(dtype) = self.autocast.dtype() else { return Ok(input.clone()) };
+        if input.dtype() != DType::F32 {
+            return Ok(input.clone());
+        }
+        let Source::Leaf(parameter) = input.source() else {
+            return match self.autocast.twin_of(input) {
+                Some(twin) => Ok(twin),
+                None => self.cast(input, dtype, what),
+            };
+        };
+        if let Some(copy) = self.autocast.copy_of(parameter)
+            && !copy.is_channels_last()
+        {
+            return Ok(copy.clone());
+        }
+        let kept = self.weight_copies.as_ref().and_then(|copies| copies.get(&parameter)).cloned();
+        let copy = match kept.filter(|copy| copy.dtype() == dtype) {
+            Some(copy) => self.record_cast(input, copy),
+            None => self.cast(input, dtype, what)?,
+        };
+        if let Some(copies) = &mut self.weight_copies {
+            copies.insert(parameter, copy.detach());
+        }
+        self.autocast.keep_copy(parameter, &copy);
+        Ok(copy)
+    }
+
+    /// A weight with the channels last, in 16 bit under autocast: its cached copy, or a new one.
+    pub(crate) fn weight_channels_last(&mut self, weight: &Tensor) -> OpResult<Tensor> {
+        let Source::Leaf(parameter) = weight.source() else { return self.channels_last(weight, "weight copy") };
+        if self.autocast.dtype().is_none() {
+            return self.channels_last(weight, "weight copy");
+        }
+        if let Some(copy) = self.autocast.copy_of(parameter)
+            && copy.is_channels_last()
+        {
+            return Ok(copy.clone());
+        }
+        let copy = self.channels_last(weight, "weight copy")?;
+        self.autocast.keep_copy(parameter, &copy);
+        Ok(copy)
+    }
+
+    /// The input of an op that runs in f32 under autocast.
+    pub(crate) fn cast_to_f32(&mut self, input: &Tensor, what: &'static str) -> OpResult<Tensor> {
+        if self.autocast.dtype().is_none() || !matches!(input.dtype(), DType::F16 | DType::Bf16) {
+            return Ok(input.clone());
+        }
+        self.cast(input, DType::F32, what)
+    }
+
+    /// A copy of `input` in another type; its gradient is cast back.
+    pub(crate) fn cast(&mut self, input: &Tensor, dtype: DType, what: &'static str) -> OpResult<Tensor> {
+        self.op("cast", |cx| {
+            let output = cx.laid_out_as(input, dtype, what)?;
+            cx.launch(&Kernel::Cast { src: input.flat(), dst: output.flat() })?;
+            Ok(cx.record_cast(input, output))
+        })
+    }
+
+    /// Puts on the tape that `copy` is `input` in another type.
+    fn record_cast(&mut self, input: &Tensor, copy: Tensor) -> Tensor {
+        if !self.differentiates(&[input]) {
+            return copy;
+        }
+        let original = input.dtype();
+        let source = self.record("castBackward", [Some(input), None, None], move |cx, [gradient, ..]| {
+            let Some(gradient) = gradient else { return Ok(Gradients::default()) };
+            Ok([Some(cx.cast_gradient(&gradient, original)?), None, None])
+        });
+        copy.with_source(source)
+    }
+
+    /// A gradient in another type: the gradient itself where it has that type.
+    pub(crate) fn cast_gradient(&self, gradient: &Tensor, dtype: DType) -> OpResult<Tensor> {
+        if gradient.dtype() == dtype {
+            return Ok(gradient.clone());
+        }
+        let cast = self.memory().tensor(gradient.shape(), dtype, Category::Temporary, "gradient cast")?;
+        self.launch(&Kernel::Cast { src: gradient.operand(), dst: cast.operand() })?;
+        Ok(cast)
+    }
+}

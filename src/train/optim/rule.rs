@@ -1,0 +1,66 @@
+//! What the update rules of all optimizers work on.
+
+use std::ops::Range;
+
+use crate::device::{GradScaling, ParameterUpdate};
+use crate::train::config::OptimizerForm;
+use crate::train::context::Context;
+use crate::train::error::OpResult;
+use crate::train::tensor::Tensor;
+
+use super::state::State;
+
+/// What one step needs to know beside parameters and state.
+#[derive(Clone, Copy)]
+pub(super) struct StepRule {
+    pub form: OptimizerForm,
+    pub lr: f64,
+    pub weight_decay: f64,
+    /// Only a fused kernel divides gradients by the scale of a gradient scaler itself.
+    pub scaling: Option<GradScaling>,
+}
+
+/// A parameter with its gradient.
+pub(super) struct Trained {
+    /// Its position among the parameters.
+    pub index: usize,
+    pub data: Tensor,
+    pub gradient: Tensor,
+}
+
+impl Trained {
+    /// What a kernel needs, with the state that the optimizer has.
+    pub fn update(&self, first: Option<&State>, second: Option<&State>) -> ParameterUpdate {
+        let operand = |state: Option<&State>| state.and_then(State::tensor).map(Tensor::operand);
+        ParameterUpdate {
+            parameter: self.data.operand(),
+            gradient: self.gradient.operand(),
+            first: operand(first),
+            second: operand(second),
+        }
+    }
+
+    /// A tensor of optimizer state like the parameter.
+    pub fn state(&self, cx: &Context, what: &str) -> OpResult<State> {
+        let name = cx.memory().name(&format!("{}.{what}", cx.leaves[self.index].name));
+        State::new(cx.memory(), &self.data, name)
+    }
+
+    /// An intermediate result like the parameter.
+    pub fn temporary(&self, cx: &Context, what: &'static str) -> OpResult<Tensor> {
+        cx.temporary(self.data.shape(), self.data.dtype(), what)
+    }
+}
+
+/// One intermediate result per parameter, as foreach makes them. Drop it where PyTorch forgets the list.
+pub(super) fn temporaries(cx: &Context, parameters: &[Trained], what: &'static str) -> OpResult<Vec<Tensor>> {
+    parameters.iter().map(|parameter| parameter.temporary(cx, what)).collect()
+}
+
+/// Those of `parameters` that have gradients.
+pub(super) fn with_gradients(cx: &Context, parameters: Range<usize>) -> Vec<Trained> {
+    let leaves = cx.leaves.iter().enumerate().take(parameters.end).skip(parameters.start);
+    leaves
+        .filter_map(|(index, leaf)| Some(Trained { index, data: leaf.data.clone(), gradient: leaf.gradient.clone()? }))
+        .collect()
+}

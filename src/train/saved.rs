@@ -1,0 +1,77 @@
+//! What ops save for their backward: where it waits, and how it comes back.
+
+use std::rc::Rc;
+
+use super::context::{Context, Saved, Saving, SecondRun};
+use super::error::{Interrupt, OpResult};
+use super::offload::Offloader;
+use super::tensor::Tensor;
+
+impl Saved {
+    /// The tensor. A recomputed one is handed over: nobody else holds it.
+    pub fn unpack(&self, cx: &mut Context) -> OpResult<Tensor> {
+        match self {
+            Self::Kept(tensor) => Ok(tensor.clone()),
+            Self::Offloaded(packed) => packed.unpack(cx.memory()),
+            Self::Dropped { run, index } => SecondRun::unpack(run, cx, *index),
+            Self::Unused => Err(Interrupt::EarlyStop),
+        }
+    }
+}
+
+impl Context {
+    /// Runs ops whose saved tensors wait in host memory; where they stay on the device without an `offloader`.
+    ///
+    /// # Errors
+    /// What `run` returns.
+    pub(crate) fn offloading<T>(
+        &mut self,
+        offloader: Option<Rc<Offloader>>,
+        run: impl FnOnce(&mut Self) -> OpResult<T>,
+    ) -> OpResult<T> {
+        let Some(offloader) = offloader else { return run(self) };
+        let outer = std::mem::replace(&mut self.saving, Saving::Offload(offloader));
+        let result = run(self);
+        self.saving = outer;
+        self.memory().tell_host();
+        result
+    }
+
+    /// Saves a tensor for backward.
+    ///
+    /// # Errors
+    /// [`Interrupt::EarlyStop`] when a recomputed segment has saved its last tensor.
+    pub(crate) fn save(&mut self, tensor: &Tensor) -> OpResult<Saved> {
+        let saved = match &self.saving {
+            Saving::Keep => Saved::Kept(tensor.detach()),
+            Saving::Offload(offloader) => self.offload(offloader, tensor)?,
+            Saving::Nothing => return Ok(Saved::Unused),
+            Saving::Placeholder(run) => Saved::Dropped { run: Rc::clone(run), index: run.count() },
+            Saving::Recompute(run) => {
+                run.fill(tensor.detach())?;
+                return Ok(Saved::Unused);
+            }
+        };
+        self.retained.saved(&saved);
+        Ok(saved)
+    }
+
+    /// A loss was computed, which a program may keep by mistake.
+    pub(crate) fn retain_loss(&mut self, loss: &Tensor) {
+        self.retained.loss(|| Saved::Kept(loss.detach()));
+    }
+
+    /// Copies a saved tensor to host memory, on the device first where it does not lie as it travels.
+    fn offload(&self, offloader: &Rc<Offloader>, tensor: &Tensor) -> OpResult<Saved> {
+        let (shape, strides) = (tensor.shape(), offloader.strides_of(tensor));
+        let whole = if tensor.has_layout(strides) {
+            tensor.clone()
+        } else {
+            let copy = self.temporary(shape, tensor.dtype(), "contiguous copy")?.strided(shape, strides, 0);
+            self.copy(tensor, &copy)?;
+            copy
+        };
+        let packed = Offloader::pack(offloader, self.memory(), &whole, strides, self.tape.len())?;
+        Ok(Saved::Offloaded(packed))
+    }
+}

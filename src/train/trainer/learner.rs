@@ -1,0 +1,25 @@
+//! Who learns in a step: one model, or two against each other.
+
+use std::ops::Range;
+
+use crate::train::config::Config;
+use crate::train::optim::Optimizer;
+use crate::train::workload::Task;
+
+/// An optimizer and the parameters that are its own.
+pub(super) struct Learner {
+    pub optimizer: Optimizer,
+    pub parameters: Range<usize>,
+}
+
+/// The optimizers of a task, without state.
+pub(super) fn learners(task: &Task, parameters: usize, config: &Config) -> Vec<Learner> {
+    let learner = |parameters| Learner { optimizer: Optimizer::new(config.optimizer, config.form), parameters };
+    match task {
+        Task::Supervised(_) => vec![learner(0..parameters)],
+        Task::Adversarial(adversaries) => {
+            vec![learner(0..adversaries.generator_parameters), learner(adversaries.generator_parameters..parameters)]
+        }
+        Task::Routine(_) => Vec::new(),
+    }
+}

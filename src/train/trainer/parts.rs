@@ -1,0 +1,107 @@
+//! What steps of all kinds are made of: batches, forward passes, phases, the optimizer.
+
+use crate::device::{HostWork, Kernel};
+use crate::model::Phase;
+use crate::train::config::{DataPath, ZeroGrad};
+use crate::train::context::Context;
+use crate::train::error::{Interrupt, OpResult, TrainError};
+use crate::train::offload::Offloader;
+use crate::train::tensor::Tensor;
+use crate::train::workload::Batch;
+
+use super::learner::Learner;
+use super::state::Trainer;
+
+impl Trainer {
+    /// Runs a forward pass: under autocast, its saved tensors where the configuration wants them.
+    pub(super) fn forward_pass<T>(&mut self, run: impl FnOnce(&mut Context) -> OpResult<T>) -> OpResult<T> {
+        let offloader = Offloader::new(&self.config);
+        self.cx.autocast(self.config.amp.dtype(), |cx| cx.offloading(offloader, run))
+    }
+
+    pub(super) fn begin(&mut self, phase: Phase) {
+        self.memory().begin_phase(phase);
+        self.timing.open = Some((phase, self.memory().mark()));
+    }
+
+    pub(super) fn end(&mut self, phase: Phase) -> OpResult<()> {
+        if let Some((_, begun)) = self.timing.open.take() {
+            self.timing.phases.push((phase, begun, self.memory().mark()));
+        }
+        self.memory().end_phase(phase)
+    }
+
+    pub(super) fn next_batch(&mut self, micro: usize) -> OpResult<Batch> {
+        if let Some(feed) = &mut self.feed {
+            return feed.next(self.cx.memory());
+        }
+        let samples = self.micro_batch_size();
+        if self.config.data == DataPath::Fresh {
+            // Recorded histories made each step's batch anew, and the same for all its micro-batches.
+            let number = (self.steps % 4) as u32;
+            let batch = self.workload.fresh_batch(&mut self.cx, number, samples, self.steps)?;
+            // The variables of such a loop hold a batch until the next one is there.
+            self.batches = vec![batch.clone()];
+            return Ok(batch);
+        }
+        let position = self.steps * self.config.accumulation.max(1) as u64 + micro as u64;
+        let nth = |count: usize| usize::try_from(position % count.max(1) as u64).unwrap_or(0);
+        let none = || Interrupt::Failed(TrainError::Data("the workload has no batches".into()));
+        if self.config.data == DataPath::Host {
+            // The loop's variables let go of the last batch on the device when they are given the next one's place.
+            self.batches.clear();
+            let batch = self.hosted.get(nth(self.hosted.len())).ok_or_else(none)?.give(self.cx.memory())?;
+            self.batches = vec![batch.clone()];
+            return Ok(batch);
+        }
+        self.batches.get(nth(self.batches.len())).cloned().ok_or_else(none)
+    }
+
+    /// One player's optimizer; an overflow keeps it from running.
+    pub(super) fn optimize(&mut self, player: usize) -> OpResult<(bool, Option<Tensor>)> {
+        self.cx.memory().with_device(|device| device.spend_host(HostWork::OptimizerStep));
+        let Some(Learner { optimizer, parameters }) = self.optimizers.get_mut(player) else { return Ok((false, None)) };
+        let (cx, config, steps) = (&mut self.cx, &self.config, self.steps);
+        if !config.amp.scales() {
+            optimizer.step(cx, config, parameters.clone(), steps, None)?;
+            return Ok((true, None));
+        }
+        if optimizer.scales_itself() {
+            let Some(checked) = self.scaler.check(cx, parameters.clone())? else { return Ok((false, None)) };
+            optimizer.step(cx, config, parameters.clone(), steps, Some(checked.scaling()))?;
+            // The kernel has not waited for this, and PyTorch would not: it is for the report only.
+            let memory = cx.memory();
+            let overflowed = memory.holds_bytes() && memory.read_f32(&checked.found_inf)? != 0.0;
+            if overflowed {
+                optimizer.take_back();
+            }
+            return Ok((!overflowed, Some(checked.found_inf)));
+        }
+        let Some(found_inf) = self.scaler.unscale(cx, parameters.clone())? else { return Ok((false, None)) };
+        let overflowed = cx.memory().read_f32(&found_inf)? != 0.0;
+        if !overflowed {
+            optimizer.step(cx, config, parameters.clone(), steps, None)?;
+        }
+        Ok((!overflowed, Some(found_inf)))
+    }
+
+    /// What one player's optimizer does with the gradients of its parameters.
+    pub(super) fn zero_grad(&mut self, player: usize) -> OpResult<()> {
+        let Some(Learner { parameters, .. }) = self.optimizers.get(player) else { return Ok(()) };
+        let parameters = parameters.clone();
+        match self.config.zero_grad {
+            ZeroGrad::SetToNone => {
+                for leaf in &mut self.cx.leaves[parameters] {
+                    leaf.gradient = None;
+                }
+                Ok(())
+            }
+            ZeroGrad::Zeroed => self.cx.op("zero_grad", |cx| {
+                for gradient in cx.leaves[parameters].iter().filter_map(|leaf| leaf.gradient.as_ref()) {
+                    cx.launch(&Kernel::Fill { dst: gradient.operand(), value: 0.0 })?;
+                }
+                Ok(())
+            }),
+        }
+    }
+}

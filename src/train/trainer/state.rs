@@ -1,0 +1,334 @@
+//! A trainer: how it is made, configured and asked.
+
+use crate::allocator::{Settings, SettingsError, Statistics};
+use crate::device::{Device, DeviceError, DeviceInfo, Sensors};
+use crate::model::EventKind;
+use crate::train::config::{Config, DataPath};
+use crate::train::context::Context;
+use crate::train::data::{Feed, HostBatch};
+use crate::train::error::{OpResult, TrainError};
+use crate::train::library::Libraries;
+use crate::train::memory::Memory;
+use crate::train::observer::Observer;
+use crate::train::scaler::Scaler;
+use crate::train::tensor::Tensor;
+use crate::train::workload::{Batch, Outcome, Task, Workload};
+use crate::units::Bytes;
+
+use super::learner::{Learner, learners};
+use super::timing::Timing;
+
+/// What a supervised loop does with the loss beside running backward from it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum LoopStyle {
+    /// The loss is divided by the number of micro-batches and summed on the device: a loop that can accumulate.
+    #[default]
+    Accumulating,
+    /// Backward runs from the mean loss itself, which is dropped then: the shortest loop that trains. Micro-batches
+    /// are not weighted against each other.
+    Plain,
+}
+
+/// How a trainer is made.
+#[derive(Clone, Debug, Default)]
+pub struct TrainerOptions {
+    /// What the loop does with the loss.
+    pub style: LoopStyle,
+    /// Which library workspaces the device has.
+    pub workspaces: Libraries,
+    /// The allocator's settings.
+    pub settings: Settings,
+    /// The most that may be reserved.
+    pub limit: Option<Bytes>,
+    /// Refuse kernels and copies that reach beyond live blocks; debug builds always do.
+    pub watched: bool,
+}
+
+/// Bytes allocated at the boundaries of a step, as `torch.cuda.memory_allocated` tells them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Marks {
+    /// Before the first step: parameters and resident batches.
+    pub before_step: Bytes,
+    /// After the last forward pass of the last step.
+    pub forward: Bytes,
+    /// After its backward.
+    pub backward: Bytes,
+    /// After its optimizer step.
+    pub optimizer: Bytes,
+    /// After zero_grad.
+    pub zero_grad: Bytes,
+}
+
+/// Trains a workload on a device, step by step.
+pub struct Trainer {
+    // Dropped in this order: what the steps hold goes before the allocator that holds their memory.
+    pub(super) total: Option<Tensor>,
+    pub(super) batches: Vec<Batch>,
+    /// Of [`DataPath::Host`].
+    pub(super) hosted: Vec<HostBatch>,
+    pub(super) feed: Option<Feed>,
+    pub(super) optimizers: Vec<Learner>,
+    pub(super) scaler: Scaler,
+    pub(super) task: Task,
+    pub(super) cx: Context,
+    pub(super) workload: Box<dyn Workload>,
+    pub(super) style: LoopStyle,
+    libraries: Libraries,
+    pub(super) config: Config,
+    pub(super) marks: Marks,
+    pub(super) outcome: Outcome,
+    pub(super) steps: u64,
+    pub(super) timing: Timing,
+    /// There are no batches for the configuration: they could not be made, or whoever makes them ended.
+    pub(super) batchless: bool,
+}
+
+impl Trainer {
+    /// Makes parameters and resident batches; then gives cached memory back and resets the peaks, as the reference loop
+    /// does, but for [`DataPath::Fresh`].
+    ///
+    /// # Errors
+    /// [`TrainError::OutOfMemory`] when the model does not fit, [`TrainError::TooFewSamples`], [`TrainError::Device`].
+    pub fn new(
+        device: Box<dyn Device>,
+        workload: Box<dyn Workload>,
+        config: Config,
+        options: TrainerOptions,
+        observer: Box<dyn Observer>,
+    ) -> Result<Self, TrainError> {
+        let watched = options.watched || cfg!(debug_assertions);
+        let memory = Memory::with_watch(device, options.settings, observer, watched);
+        if options.limit.is_some() {
+            memory.set_limit(options.limit);
+        }
+        let mut cx = Context::new(memory, options.workspaces);
+        let task = workload.build(&mut cx)?;
+        let mut trainer = Self {
+            libraries: options.workspaces,
+            total: None,
+            batches: Vec::new(),
+            hosted: Vec::new(),
+            feed: None,
+            optimizers: learners(&task, cx.leaves.len(), &config),
+            scaler: Scaler::default(),
+            task,
+            cx,
+            workload,
+            style: options.style,
+            config,
+            marks: Marks::default(),
+            outcome: Outcome::default(),
+            steps: 0,
+            timing: Timing::default(),
+            batchless: true,
+        };
+        trainer.make_batches()?;
+        trainer.marks.before_step = trainer.memory().allocated();
+        // Programs that make their batches as they go begin with what building has left in the cache.
+        if config.data != DataPath::Fresh {
+            trainer.memory().release_cached();
+            trainer.memory().reset_peaks();
+        }
+        Ok(trainer)
+    }
+
+    /// Allocator, device and observer.
+    #[must_use]
+    pub const fn memory(&self) -> &Memory {
+        self.cx.memory()
+    }
+
+    /// Lets go of everything but the device, which another trainer may have; `None` where somebody still holds its memory.
+    #[must_use]
+    pub fn into_device(self) -> Option<Box<dyn Device>> {
+        let memory = self.memory().clone();
+        drop(self);
+        memory.into_device()
+    }
+
+    /// The device.
+    #[must_use]
+    pub fn device_info(&self) -> DeviceInfo {
+        self.memory().device_info()
+    }
+
+    /// What PyTorch's libraries see of the device.
+    #[must_use]
+    pub const fn libraries(&self) -> Libraries {
+        self.libraries
+    }
+
+    /// Where readings of the device's sensors arrive, where it has any.
+    #[must_use]
+    pub fn sensors(&self) -> Option<Sensors> {
+        self.memory().with_device(|device| device.sensors())
+    }
+
+    /// Whether the device works at all: one that is gone refuses memory too.
+    ///
+    /// # Errors
+    /// [`DeviceError::Lost`].
+    pub fn check_device(&self) -> Result<(), DeviceError> {
+        self.memory().with_device(|device| device.check())
+    }
+
+    /// The workload.
+    #[must_use]
+    pub fn workload(&self) -> &dyn Workload {
+        &*self.workload
+    }
+
+    /// The configuration in force.
+    #[must_use]
+    pub const fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// Steps finished.
+    #[must_use]
+    pub const fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Number of trained values.
+    #[must_use]
+    pub fn parameter_count(&self) -> usize {
+        self.cx.leaves.iter().map(|leaf| leaf.data.numel()).sum()
+    }
+
+    /// Names and tensors of the parameters, in order.
+    pub fn parameters(&self) -> impl Iterator<Item = (&str, &Tensor)> {
+        self.cx.leaves.iter().map(|leaf| (&*leaf.name, &leaf.data))
+    }
+
+    /// Bytes at the boundaries of the last step.
+    #[must_use]
+    pub const fn marks(&self) -> Marks {
+        self.marks
+    }
+
+    /// What the last step came to.
+    #[must_use]
+    pub const fn outcome(&self) -> Outcome {
+        self.outcome
+    }
+
+    /// The allocator's statistics.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        self.memory().statistics()
+    }
+
+    /// Gives free segments back to the driver.
+    pub fn empty_cache(&self) {
+        self.memory().empty_cache();
+    }
+
+    /// Lets at most `limit` bytes be reserved; `None`: all that the device has.
+    pub fn set_limit(&self, limit: Option<Bytes>) {
+        self.memory().set_limit(limit);
+    }
+
+    /// Applies an allocator configuration string.
+    ///
+    /// # Errors
+    /// What PyTorch would refuse.
+    pub fn apply_alloc_conf(&self, text: &str) -> Result<(), SettingsError> {
+        self.memory().apply_settings(text)
+    }
+
+    /// Replaces the configuration before the next step.
+    ///
+    /// A changed optimizer drops the old one's state at once; the new state is born in the next step. A changed batch or
+    /// accumulation makes new resident batches.
+    ///
+    /// # Errors
+    /// [`TrainError::OutOfMemory`] when new batches do not fit, [`TrainError::TooFewSamples`]; the old configuration then
+    /// stays in force.
+    pub fn configure(&mut self, config: Config) -> Result<(), TrainError> {
+        let old = std::mem::replace(&mut self.config, config);
+        let from_host = matches!(config.data, DataPath::Streamed | DataPath::Host);
+        let new_path = from_host && old.pinned != config.pinned;
+        let routine = matches!(self.task, Task::Routine(_));
+        let new_batches = old.micro_batch() != config.micro_batch() || old.data != config.data || new_path || routine;
+        if new_batches && let Err(error) = self.make_batches() {
+            self.config = old;
+            self.make_batches()?;
+            return Err(error);
+        }
+        if (old.optimizer, old.form) != (config.optimizer, config.form) {
+            self.optimizers = learners(&self.task, self.cx.leaves.len(), &config);
+        }
+        self.cx.retained.keep(config.retain);
+        if old.amp.scales() && !config.amp.scales() {
+            self.scaler = Scaler::default();
+        }
+        Ok(())
+    }
+
+    pub(super) fn make_batches(&mut self) -> Result<(), TrainError> {
+        self.batchless = true;
+        self.take_batches()?;
+        self.batchless = false;
+        Ok(())
+    }
+
+    fn take_batches(&mut self) -> Result<(), TrainError> {
+        if let Task::Routine(routine) = &mut self.task {
+            routine.reset();
+            return Ok(routine.prepare(&mut self.cx, &self.config)?);
+        }
+        let samples = self.micro_batch_size();
+        let needed = self.workload.least_micro_batch();
+        if samples < needed {
+            return Err(TrainError::TooFewSamples { given: samples, needed });
+        }
+        self.hosted.clear();
+        match self.config.data {
+            DataPath::Host => {
+                self.feed = None;
+                self.batches.clear();
+                let batches = self.workload.resident_batches(&mut self.cx, samples)?;
+                let (memory, pinned) = (self.cx.memory(), self.config.pinned);
+                self.hosted =
+                    batches.iter().map(|batch| HostBatch::take(memory, batch, pinned)).collect::<OpResult<_>>()?;
+            }
+            DataPath::Resident => {
+                self.feed = None;
+                self.batches.clear();
+                self.batches = self.workload.resident_batches(&mut self.cx, samples)?;
+            }
+            DataPath::Fresh => {
+                self.feed = None;
+                self.batches.clear();
+            }
+            DataPath::Streamed => {
+                self.batches.clear();
+                let layout = self.workload.batch_layout(samples);
+                let (memory, pinned) = (self.cx.memory().clone(), self.config.pinned);
+                match &mut self.feed {
+                    Some(feed) => feed.configure(&memory, layout, pinned)?,
+                    None => self.feed = Some(Feed::start(&memory, self.workload.batch_source()?, layout, pinned)?),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Micro-batches of a step: two models that are trained against each other take their batch whole.
+    pub(super) fn accumulation(&self) -> usize {
+        if matches!(self.task, Task::Adversarial(_)) { 1 } else { self.config.accumulation.max(1) }
+    }
+
+    /// Samples of one micro-batch.
+    pub(super) fn micro_batch_size(&self) -> usize {
+        (self.config.batch / self.accumulation()).max(1)
+    }
+
+    /// Marks in the event stream that a switch is about to change.
+    pub fn note_switch(&self, switch: &str, from: &str, to: &str) {
+        let memory = self.memory();
+        let (switch, from, to) = (memory.name(switch), memory.name(from), memory.name(to));
+        memory.emit(EventKind::SwitchFlipped { switch, from, to });
+    }
+}

@@ -1,0 +1,138 @@
+//! One step from its first event to its report, whatever it computes, and however it ends.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use crate::model::{EventKind, Micros, Phase, StepReport};
+use crate::train::error::{Interrupt, MemoryKind, OpResult, TrainError};
+use crate::train::memory::micros;
+use crate::train::observer::SafePoint;
+use crate::train::workload::{Outcome, Task};
+
+use super::state::{Marks, Trainer};
+use super::timing::Timing;
+
+impl Trainer {
+    /// Trains one step: every micro-batch forward and backward, then the optimizer.
+    ///
+    /// # Errors
+    /// [`TrainError::OutOfMemory`], [`TrainError::Stopped`], [`TrainError::Device`], [`TrainError::Data`]. Whatever the
+    /// step had made is dropped, gradients included; parameters and optimizer state stay, and the next call goes on.
+    pub fn step(&mut self) -> Result<StepReport, TrainError> {
+        self.memory().with_device(|device| device.set_matrix_precision(self.config.tf32.precision()));
+        self.memory().emit(EventKind::StepBegin { step: self.steps });
+        let begun = self.memory().now();
+        self.timing = Timing::default();
+        self.cx.tf32 = self.config.tf32;
+        let ran = if self.batchless { self.make_batches().map_err(Interrupt::from) } else { Ok(()) };
+        let ran = ran.and_then(|()| self.run_step());
+        self.cx.fused = false;
+        match ran {
+            Ok(outcome) => {
+                let Outcome { loss, skipped, .. } = outcome;
+                self.outcome = outcome;
+                // A device without bytes has computed none.
+                let loss = loss.filter(|_| self.memory().holds_bytes());
+                // Only the compute stream is waited for (by reading the loss): the next batch may still be on its way.
+                let waited = self.memory().with_device(|device| device.take_copy_time());
+                let copy = Micros(micros(waited).0 + self.feed.as_mut().map_or(0, |feed| feed.take_copy_time().0));
+                let samples = self.micro_batch_size() * self.accumulation();
+                let report = StepReport {
+                    step: self.steps,
+                    loss,
+                    total: Micros(self.memory().now().0.saturating_sub(begun.0)),
+                    phases: self.timing.times(self.memory()),
+                    copy,
+                    items: (samples * self.workload.items_per_sample()) as u64,
+                    optimizer_ran: !skipped,
+                };
+                self.steps += 1;
+                self.cx.retained.end_step();
+                self.memory().emit(EventKind::StepEnd(report.clone()));
+                self.memory().safe_point(SafePoint::Step)?;
+                self.write()?;
+                Ok(report)
+            }
+            Err(interrupt) => {
+                self.cx.abandon();
+                self.total = None;
+                if let Task::Routine(routine) = &mut self.task {
+                    routine.reset();
+                }
+                if let Some((phase, _)) = self.timing.open.take() {
+                    self.memory().emit(EventKind::PhaseEnd { phase });
+                }
+                if let Interrupt::Failed(TrainError::Data(_)) = interrupt {
+                    // Who makes the batches has ended or lost its way: the next step begins with another.
+                    self.feed = None;
+                    self.batchless = true;
+                }
+                let error = TrainError::from(interrupt);
+                // The allocator tells of the device's memory; nobody of the host's.
+                if matches!(error, TrainError::OutOfMemory { kind: MemoryKind::Host, .. }) {
+                    self.memory().emit(EventKind::Note { text: error.to_string().into() });
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Lets the model write, every so many steps. Too little memory for that is no reason to stop training.
+    fn write(&mut self) -> Result<(), TrainError> {
+        if !self.workload.writes_every().is_some_and(|every| self.steps.is_multiple_of(every.max(1))) {
+            return Ok(());
+        }
+        let Task::Supervised(model) = &self.task else { return Ok(()) };
+        let model = Rc::clone(model);
+        self.memory().emit(EventKind::Generating);
+        let (workload, steps) = (&self.workload, self.steps);
+        match self.cx.no_grad(|cx| workload.write(cx, &*model, steps)) {
+            Ok(Some(text)) => self.memory().emit(EventKind::Generated { text: text.into() }),
+            Ok(None) => {}
+            Err(interrupt) => {
+                self.cx.abandon();
+                match TrainError::from(interrupt) {
+                    TrainError::OutOfMemory { .. } => {
+                        self.memory().emit(EventKind::Note { text: "too little memory to write a sample".into() });
+                    }
+                    other => return Err(other),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn run_step(&mut self) -> OpResult<Outcome> {
+        self.total = None;
+        self.cx.retained.keep(self.config.retain);
+        self.cx.choose_attention(self.config.attention);
+        self.cx.fused = self.config.fuse && matches!(self.task, Task::Supervised(_) | Task::Adversarial(_));
+        let asks_again = self.config.accumulation > 1 || self.config.checkpointing;
+        let keeps = self.cx.fused && asks_again && matches!(self.task, Task::Supervised(_));
+        self.cx.weight_copies = keeps.then(BTreeMap::new);
+        match &mut self.task {
+            Task::Supervised(model) => {
+                let model = Rc::clone(model);
+                self.supervised_step(&model)
+            }
+            Task::Adversarial(adversaries) => {
+                let players = [Rc::clone(&adversaries.generator), Rc::clone(&adversaries.discriminator)];
+                self.adversarial_step(&players)
+            }
+            Task::Routine(_) => self.routine_step(),
+        }
+    }
+
+    /// A step that is no training counts as forward.
+    fn routine_step(&mut self) -> OpResult<Outcome> {
+        self.begin(Phase::Forward);
+        let Task::Routine(routine) = &mut self.task else { return Ok(Outcome::default()) };
+        let outcome = routine.step(&mut self.cx, &self.config, self.steps)?;
+        let now = self.memory().allocated();
+        let Marks { before_step, .. } = self.marks;
+        let forward = outcome.allocated.unwrap_or(now);
+        self.marks = Marks { before_step, forward, backward: now, optimizer: now, zero_grad: now };
+        self.end(Phase::Forward)?;
+        Ok(outcome)
+    }
+}

@@ -1,0 +1,22 @@
+//! When the phases of a step began and ended.
+
+use crate::model::{Micros, Phase};
+use crate::train::memory::{Memory, Moment};
+
+/// The phases of the present step: the device tells their times when the step is over.
+#[derive(Default)]
+pub(super) struct Timing {
+    pub phases: Vec<(Phase, Moment, Moment)>,
+    pub open: Option<(Phase, Moment)>,
+}
+
+impl Timing {
+    /// Of each phase, all its parts together.
+    pub fn times(&self, memory: &Memory) -> [Micros; 5] {
+        let mut times = [Micros::default(); 5];
+        for &(phase, begun, ended) in &self.phases {
+            times[phase as usize].0 += memory.between(begun, ended).0;
+        }
+        times
+    }
+}

@@ -1,0 +1,181 @@
+//! What a key or a click asks for.
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+use crate::recording::Direction;
+use crate::session::{Reach, StepSize, Switch, Way};
+use crate::source::{Ability, Landmark, Unit};
+
+/// What a key asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Flip a switch to its next value, or back.
+    Flip(Switch, Way),
+    /// Write the value of a switch.
+    Edit(Switch),
+    /// Give cached segments back to the driver.
+    EmptyCache,
+    /// Pause, or go on; in what has happened, play or stop.
+    TogglePause,
+    /// Go on for a bit and stop again.
+    Advance(StepSize),
+    /// Start the same anew on the processor.
+    UseProcessor,
+    /// Move the cursor to the next or the last end of something.
+    Cursor(Unit, Direction),
+    /// Move the cursor to the next or the last of its kind.
+    Jump(Landmark, Direction),
+    /// Move the cursor to a column of the history: so many of so many.
+    HistoryColumn(u16, u16),
+    /// Move the cursor to a column of the step's curve: so many of so many.
+    StepColumn(u16, u16),
+    /// Move the cursor to the first position.
+    CursorStart,
+    /// Move the cursor to the end, and along with it.
+    CursorNow,
+    /// Play so many times as fast, as a power of two.
+    Faster(i8),
+    /// Choose where the cursor is to go.
+    GoTo,
+    /// Write a recording, or end it.
+    Record,
+    /// Fewer steps per column of the history.
+    ZoomIn,
+    /// More steps per column of the history.
+    ZoomOut,
+    /// Scroll what is on top by so many rows.
+    Scroll(i32),
+    /// Scroll what is on top by so many pages.
+    ScrollPage(i32),
+    /// Show a screen, by its place in the list.
+    Screen(usize),
+    /// Open or close all findings.
+    ToggleFindings,
+    /// The next theme.
+    NextTheme,
+    /// Open or close the help.
+    ToggleHelp,
+    /// Close what is open on top.
+    Close,
+    /// Draw everything anew.
+    Repaint,
+    /// Stop the process as Ctrl-Z does elsewhere.
+    Suspend,
+    /// Leave.
+    Quit,
+}
+
+impl Action {
+    /// What a switch's own key asks for.
+    #[must_use]
+    pub const fn of_switch(switch: Switch) -> Self {
+        match switch.reach() {
+            Reach::Written => Self::Edit(switch),
+            Reach::Round | Reach::Steps => Self::Flip(switch, Way::Next),
+        }
+    }
+
+    /// What the source must be able to do for it.
+    #[must_use]
+    pub const fn needs(self) -> Option<Ability> {
+        match self {
+            Self::Flip(..) | Self::Edit(_) | Self::EmptyCache => Some(Ability::Flip),
+            Self::UseProcessor => Some(Ability::Run),
+            Self::Record => Some(Ability::Record),
+            _ => None,
+        }
+    }
+}
+
+/// Where a command stands in the help.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// Switches that change how the lab trains.
+    Switches,
+    /// Pause and step.
+    Run,
+    /// Moving in time.
+    Time,
+    /// What is shown.
+    View,
+    /// Everything else.
+    Program,
+}
+
+impl Group {
+    /// All groups in the order of the help.
+    pub const ALL: [Self; 5] = [Self::Switches, Self::Run, Self::Time, Self::View, Self::Program];
+
+    /// Its heading.
+    #[must_use]
+    pub const fn title(self) -> &'static str {
+        match self {
+            Self::Switches => "switches",
+            Self::Run => "run",
+            Self::Time => "time",
+            Self::View => "view",
+            Self::Program => "program",
+        }
+    }
+}
+
+/// A key with what it needs held down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Key(pub KeyModifiers, pub KeyCode);
+
+impl Key {
+    /// A character.
+    #[must_use]
+    pub const fn plain(symbol: char) -> Self {
+        Self(KeyModifiers::NONE, KeyCode::Char(symbol))
+    }
+
+    /// A character with Ctrl.
+    #[must_use]
+    pub const fn ctrl(symbol: char) -> Self {
+        Self(KeyModifiers::CONTROL, KeyCode::Char(symbol))
+    }
+
+    /// A key that has a name.
+    #[must_use]
+    pub const fn named(code: KeyCode) -> Self {
+        Self(KeyModifiers::NONE, code)
+    }
+
+    /// The key that was pressed.
+    #[must_use]
+    pub fn of(event: KeyEvent) -> Self {
+        match event.code {
+            // Shift is already in the character (`T`, `?`, `+`); terminals differ in whether they also report it.
+            KeyCode::Char(_) | KeyCode::BackTab => Self(event.modifiers.difference(KeyModifiers::SHIFT), event.code),
+            code => Self(event.modifiers, code),
+        }
+    }
+}
+
+/// One command.
+#[derive(Clone, Debug)]
+pub struct Binding {
+    /// Keys that ask for it.
+    pub keys: Vec<Key>,
+    /// What it does.
+    pub action: Action,
+    /// Its keys in words, as help and README show them.
+    pub label: String,
+    /// A word for the footer; empty where the footer does not name it.
+    pub hint: &'static str,
+    /// A sentence for the help.
+    pub help: String,
+    /// Its place in the help.
+    pub group: Group,
+    /// The screen that it belongs to, by its place in the list; `None`: all of them.
+    pub screen: Option<usize>,
+}
+
+impl Binding {
+    /// A command of every screen.
+    #[must_use]
+    pub fn new(keys: &[Key], label: &str, action: Action, group: Group, hint: &'static str, help: &str) -> Self {
+        Self { keys: keys.to_vec(), action, label: label.to_owned(), hint, help: help.to_owned(), group, screen: None }
+    }
+}

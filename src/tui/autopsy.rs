@@ -1,0 +1,241 @@
+//! Why a request failed, in the order in which somebody asks: what, what the allocator tried, what is live, which free bytes
+//! could not serve, and what would have made it fit.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use crate::allocator::{Attempt, PoolKind, Refusal};
+use crate::model::{Autopsy, Category, Remedy, Unusable, View, Why};
+use crate::tui::figures::{self, bytes};
+use crate::tui::pane::{self, Frame, put_at, span};
+use crate::tui::stage::Stage;
+use crate::tui::theme::Token;
+use crate::tui::words;
+use crate::units::Bytes;
+
+/// A paragraph: its heading, its look, its text.
+struct Part {
+    heading: &'static str,
+    token: Token,
+    text: String,
+}
+
+/// Draws the pane in place of the measured effect and the findings.
+pub(crate) fn render(stage: &Stage<'_>, autopsy: &Autopsy, area: Rect, buf: &mut Buffer) {
+    let theme = stage.theme;
+    let title =
+        vec![span(theme, Token::Danger, "out of memory"), span(theme, Token::Dim, format!(" · step {}", autopsy.step))];
+    let inner = pane::frame(Frame::Box, title, theme.style(Token::Danger), area, buf);
+    let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
+    let left = draw(stage, &parts(stage.view(), autopsy, words::remedy), inner, buf);
+    if left {
+        pane::remark(span(theme, Token::Key, "w: all of it"), area, buf);
+    }
+}
+
+/// Draws as much as fits in bare lines.
+pub(crate) fn render_lines(stage: &Stage<'_>, autopsy: &Autopsy, area: Rect, buf: &mut Buffer) {
+    let inner = Rect { x: area.x + 1.min(area.width), width: area.width.saturating_sub(2), ..area };
+    draw(stage, &parts(stage.view(), autopsy, words::remedy), inner, buf);
+}
+
+/// Every line of it, as text with its look; `word` says how a remedy is done.
+pub(crate) fn lines(view: &View, autopsy: &Autopsy, width: usize, word: fn(&Remedy) -> String) -> Vec<(Token, String)> {
+    let mut lines = Vec::new();
+    for part in parts(view, autopsy, word) {
+        let text = if part.heading.is_empty() { part.text } else { format!("{}: {}", part.heading, part.text) };
+        lines.extend(pane::wrap(&text, width).into_iter().map(|line| (part.token, line)));
+    }
+    lines
+}
+
+/// Draws whole paragraphs; true where some had no room. The first and the last matter most, so that the middle gives way.
+fn draw(stage: &Stage<'_>, parts: &[Part], area: Rect, buf: &mut Buffer) -> bool {
+    let theme = stage.theme;
+    let wrapped: Vec<Vec<String>> = parts.iter().map(|part| wrap(part, area.width)).collect();
+    let mut room = usize::from(area.height);
+    let mut kept = vec![false; parts.len()];
+    let order = [0, parts.len().saturating_sub(1), 1, 2, 3, 4, 5];
+    for index in order {
+        if let Some(lines) = wrapped.get(index).filter(|lines| !kept[index] && lines.len() <= room) {
+            room -= lines.len();
+            kept[index] = true;
+        }
+    }
+    let mut y = 0;
+    for ((part, lines), kept) in parts.iter().zip(&wrapped).zip(&kept) {
+        for (index, line) in lines.iter().enumerate().filter(|_| *kept) {
+            let head = if index == 0 { part.heading } else { "" };
+            put_at(area, 0, y, vec![span(theme, Token::Dim, format!("{head:<HEADING$}"))], buf);
+            let x = if part.heading.is_empty() { 0 } else { HEADING as u16 };
+            put_at(area, x, y, vec![span(theme, part.token, line.clone())], buf);
+            y += 1;
+        }
+    }
+    kept.contains(&false)
+}
+
+/// Cells of a heading.
+const HEADING: usize = 7;
+
+fn wrap(part: &Part, width: u16) -> Vec<String> {
+    let indent = if part.heading.is_empty() { 0 } else { HEADING };
+    pane::wrap(&part.text, usize::from(width).saturating_sub(indent))
+}
+
+fn parts(view: &View, autopsy: &Autopsy, word: fn(&Remedy) -> String) -> Vec<Part> {
+    let part = |heading, token, text| Part { heading, token, text };
+    let mut parts = vec![
+        part("", Token::Danger, asked(view, autopsy)),
+        part("tried", Token::Text, tried(autopsy)),
+        part("live", Token::Text, live(autopsy)),
+    ];
+    if !autopsy.unusable.is_empty() {
+        parts.push(part("free", Token::Text, unusable(autopsy)));
+    }
+    parts.push(part("fits", Token::Accent, fits(autopsy, word)));
+    parts.retain(|part| !part.text.is_empty());
+    parts
+}
+
+fn asked(view: &View, autopsy: &Autopsy) -> String {
+    let request = &autopsy.request;
+    let name = view.names.get(request.name);
+    let mut text = format!("{} asked", bytes(request.requested));
+    if !name.is_empty() {
+        text.push_str(&format!(" for {name}"));
+    }
+    if let Some(phase) = autopsy.phase {
+        text.push_str(&format!(", {}", phase.label()));
+    }
+    if !autopsy.op.is_empty() {
+        text.push_str(&format!(" · {}", autopsy.op));
+    }
+    if autopsy.short > Bytes::ZERO {
+        let of = match autopsy.limit {
+            Some(limit) if autopsy.ledger.reserved() + request.segment > limit => {
+                format!("of the limit of {}", bytes(limit))
+            }
+            _ => format!("of what the device has left ({})", bytes(request.device_free)),
+        };
+        text.push_str(&format!(
+            ": a segment of {} is {} more than is left {of}",
+            bytes(request.segment),
+            bytes(autopsy.short)
+        ));
+    }
+    text.push('.');
+    text
+}
+
+fn tried(autopsy: &Autopsy) -> String {
+    let request = &autopsy.request;
+    let pool = match request.pool {
+        PoolKind::Small => "small",
+        PoolKind::Large => "large",
+    };
+    let refused = |refusal: Refusal| match refusal {
+        Refusal::Limit => "over the limit",
+        Refusal::Driver => "the driver has none",
+    };
+    let mut asked = false;
+    let word = |attempt: &Attempt| match *attempt {
+        Attempt::Search { blocks: 0, .. } => format!("no free block in the {pool} pool"),
+        Attempt::Search { blocks, largest } => {
+            let blocks = figures::counted(blocks, "free block");
+            format!("{blocks} of the {pool} pool, the largest {}", bytes(largest))
+        }
+        Attempt::CollectGarbage { released } => format!("collect garbage: {}", bytes(released)),
+        Attempt::Grow { segment, refusal } => {
+            let again = std::mem::replace(&mut asked, true);
+            match again {
+                true => format!("again: {}", refused(refusal)),
+                false => format!("cudaMalloc {}: {}", bytes(segment), refused(refusal)),
+            }
+        }
+        Attempt::ReleaseOversize { released } => format!("give back oversize blocks: {}", bytes(released)),
+        Attempt::ReleaseCached { released: Bytes::ZERO } => "nothing cached to give back".to_owned(),
+        Attempt::ReleaseCached { released } => format!("give back the cache: {}", bytes(released)),
+    };
+    let words: Vec<String> = autopsy
+        .request
+        .attempts
+        .iter()
+        .map({
+            let mut word = word;
+            move |attempt| word(attempt)
+        })
+        .collect();
+    words.join(" → ")
+}
+
+fn live(autopsy: &Autopsy) -> String {
+    let total = autopsy.ledger.allocated();
+    let mut parts: Vec<(Category, Bytes)> = Category::ALL.into_iter().zip(autopsy.by_category).collect();
+    parts.sort_by_key(|(_, held)| std::cmp::Reverse(*held));
+    let parts = parts.iter().filter(|(_, held)| held.get() * 50 > total.get());
+    let words: Vec<String> = parts
+        .map(|(category, held)| format!("{} {}", category.label(), figures::percent(held.get(), total.get())))
+        .collect();
+    let mut text = format!("{}: {}", bytes(total), words.join(", "));
+    let owner = |owner: &crate::model::Owner| match owner.blocks {
+        1 => format!("{} {}", owner.name, bytes(owner.bytes)),
+        blocks => format!("{} ×{blocks} {}", owner.name, bytes(owner.bytes)),
+    };
+    let most: Vec<String> = autopsy.owners.iter().take(3).map(owner).collect();
+    if !most.is_empty() {
+        text.push_str(&format!("; most: {}", most.join(", ")));
+    }
+    if let Some(module) = autopsy.modules.first() {
+        text.push_str(&format!("; of modules {} {}", module.name, bytes(module.bytes)));
+    }
+    text
+}
+
+fn unusable(autopsy: &Autopsy) -> String {
+    let words: Vec<String> = autopsy.unusable.iter().map(|part| unusable_part(part, autopsy)).collect();
+    words.join("; ")
+}
+
+fn unusable_part(part: &Unusable, autopsy: &Autopsy) -> String {
+    let free = bytes(part.bytes);
+    let mut text = match part.why {
+        Why::OtherPool => format!("{free} in the other pool: it serves other sizes"),
+        Why::OtherStream => format!("{free} of another stream"),
+        Why::TooSmall => {
+            let pieces = figures::counted(part.pieces, "piece");
+            format!(
+                "{free} in {pieces} too small for {}, the largest {}",
+                bytes(autopsy.request.rounded),
+                bytes(part.largest)
+            )
+        }
+        Why::NotSplit => format!("{free} in blocks that settings keep whole"),
+        Why::Pending => format!("{free} freed, but another stream may still read them"),
+    };
+    if let Some(holder) = &part.holder {
+        text.push_str(&format!(" (held open by {}, {})", holder.name, bytes(holder.size)));
+    }
+    text
+}
+
+fn fits(autopsy: &Autopsy, word: fn(&Remedy) -> String) -> String {
+    let remedied = &autopsy.remedied;
+    if autopsy.tried && remedied.is_empty() {
+        return "nothing was tried: the host has too little memory left for it".to_owned();
+    }
+    if remedied.is_empty() {
+        return "trying what would have made it fit …".to_owned();
+    }
+    let fitting: Vec<String> = remedied
+        .iter()
+        .filter(|tried| tried.fits)
+        .map(|tried| format!("{} reserves {}", word(&tried.remedy), bytes(tried.peak_reserved)))
+        .collect();
+    let failing: Vec<String> = remedied.iter().filter(|tried| !tried.fits).map(|tried| word(&tried.remedy)).collect();
+    match (fitting.is_empty(), failing.is_empty()) {
+        (true, _) => format!("none of what was tried: {}", failing.join(", ")),
+        (false, true) => format!("with {} (tried, simulated)", fitting.join(" · ")),
+        (false, false) => format!("with {} (tried, simulated); not with {}", fitting.join(" · "), failing.join(", ")),
+    }
+}

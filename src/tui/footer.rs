@@ -1,0 +1,71 @@
+//! The keys that can be pressed, or the notice that stands in their place. It belongs to no screen.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::text::Span;
+
+use super::action::Action;
+use super::keymap;
+use super::pane::{put, put_at, span};
+use super::stage::{Stage, Targets};
+use super::theme::Token;
+use crate::model::RunState;
+use crate::source::Picture;
+
+/// Draws what the keys do, as many as fit, or the notice.
+pub(crate) fn render(
+    stage: &Stage<'_>,
+    notice: Option<&str>,
+    screen: usize,
+    area: Rect,
+    buf: &mut Buffer,
+    targets: &mut Targets,
+) {
+    let theme = stage.theme;
+    if let Some(notice) = notice {
+        put(area, 0, vec![Span::raw(" "), span(theme, Token::Accent, notice)], buf);
+        return;
+    }
+    let picture = stage.picture;
+    let shown = keymap::bindings().iter().filter(|binding| {
+        !binding.hint.is_empty()
+            && binding.screen.is_none_or(|of| of == screen)
+            && keymap::acts(binding.action, picture).is_ok()
+    });
+    let hints: Vec<(&str, &str, Action)> = shown
+        .map(|binding| {
+            let key = binding.label.split(' ').next().unwrap_or_default();
+            (key, hint(binding.action, binding.hint, picture), binding.action)
+        })
+        .collect();
+    let cells = |hint: &(&str, &str, Action)| hint.0.chars().count() + hint.1.chars().count() + 4;
+    let mut room = usize::from(area.width).saturating_sub(1);
+    // The last ones (help, quit) matter most: the middle gives way.
+    let mut kept: Vec<(&str, &str, Action)> = Vec::new();
+    for hint in hints.iter().rev().take(2).chain(hints.iter().take(hints.len().saturating_sub(2))) {
+        if cells(hint) <= room {
+            room -= cells(hint);
+            kept.push(*hint);
+        }
+    }
+    kept.sort_by_key(|(key, _, _)| hints.iter().position(|hint| hint.0 == *key));
+    let mut x = 1;
+    for (key, hint, action) in kept {
+        let end =
+            put_at(area, x, 0, vec![span(theme, Token::Key, key), span(theme, Token::Dim, format!(" {hint}"))], buf);
+        targets.push((Rect { x: area.x + x, width: end.saturating_sub(x), height: 1, ..area }, action));
+        x = end + 3;
+    }
+}
+
+/// What a key does now, in a word.
+fn hint(action: Action, usual: &'static str, picture: &Picture) -> &'static str {
+    match action {
+        Action::TogglePause if picture.playing.is_some() => "stop",
+        Action::TogglePause if !picture.is_live() => "play",
+        Action::TogglePause if picture.run == RunState::Running && !picture.is_now() => "play",
+        Action::TogglePause if picture.run != RunState::Running => "go on",
+        Action::Record if picture.recording.is_some() => "end recording",
+        _ => usual,
+    }
+}

@@ -1,0 +1,108 @@
+//! A line that a person writes: a memory limit, allocator settings.
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::widgets::{Clear, Widget};
+
+use super::Pressed;
+use crate::given::is_safe;
+use crate::model::Settings;
+use crate::session::{Command, Setup, Switch};
+use crate::source::Request;
+use crate::train::Config;
+use crate::tui::pane::{self, Frame, put, span};
+use crate::tui::theme::{Theme, Token};
+
+/// Longer lines are no settings.
+const LONGEST: usize = 400;
+/// Widest the box gets.
+const WIDTH: u16 = 90;
+
+/// The line and what is wrong with it.
+#[derive(Clone, Debug)]
+pub(crate) struct Editor {
+    switch: Switch,
+    text: String,
+    error: Option<String>,
+}
+
+impl Editor {
+    /// Begins with the value in force, where that was written too; a limit begins empty.
+    pub fn new(switch: Switch, settings: &Settings) -> Self {
+        let value = settings.get(switch.word()).map_or("", |setting| &*setting.value);
+        let text = if switch.word() == "alloc-conf" && value != "default" { value.to_owned() } else { String::new() };
+        Self { switch, text, error: None }
+    }
+
+    pub fn press(&mut self, key: KeyEvent) -> Pressed {
+        let control = key.modifiers.contains(KeyModifiers::CONTROL);
+        match key.code {
+            KeyCode::Esc => return Pressed::Closed,
+            KeyCode::Char('c') if control => return Pressed::Leave,
+            KeyCode::Char('u') if control => self.text.clear(),
+            KeyCode::Char(symbol) if !control => self.push(symbol),
+            KeyCode::Backspace => drop(self.text.pop()),
+            KeyCode::Enter => match self.command() {
+                Ok(command) => return Pressed::Done(vec![Request::Lab(command)]),
+                Err(error) => self.error = Some(error),
+            },
+            _ => return Pressed::Taken,
+        }
+        if key.code != KeyCode::Enter {
+            self.error = None;
+        }
+        Pressed::Taken
+    }
+
+    /// Adds text from elsewhere, without what is no character of a line.
+    pub fn insert(&mut self, text: &str) {
+        text.chars().for_each(|symbol| self.push(symbol));
+        self.error = None;
+    }
+
+    fn push(&mut self, symbol: char) {
+        if is_safe(symbol) && self.text.len() < LONGEST {
+            self.text.push(symbol);
+        }
+    }
+
+    /// Sets the switch, if it can be that.
+    fn command(&self) -> Result<Command, String> {
+        let text = self.text.trim();
+        // Whether a value is one does not depend on the others.
+        self.switch.set(&mut Setup::new(Config::new(1)), text)?;
+        Ok(Command::Set(self.switch, text.into()))
+    }
+
+    /// Draws the line in a box over the lower part of the screen.
+    pub fn render(&self, theme: &Theme, area: Rect, buf: &mut Buffer) {
+        let width = area.width.min(WIDTH);
+        let (title, hint) = (self.switch.label(), self.switch.hint());
+        let below = self.error.as_deref().unwrap_or(hint);
+        let room = usize::from(width.saturating_sub(4));
+        let lines = pane::wrap(below, room);
+        let height = u16::try_from(lines.len() + 3).unwrap_or(u16::MAX).min(area.height);
+        let outer = Rect {
+            x: area.x + (area.width - width) / 2,
+            y: area.y + (area.height - height).saturating_sub(1),
+            width,
+            height,
+        };
+        Clear.render(outer, buf);
+        buf.set_style(outer, theme.style(Token::Surface).patch(theme.style(Token::Text)));
+        let title = vec![
+            span(theme, Token::Title, title),
+            span(theme, Token::Dim, " · Enter: from the next step on, Esc leaves it"),
+        ];
+        let inner = pane::frame(Frame::Box, title, theme.style(Token::Accent), outer, buf);
+        // The end of a long line is what is being written.
+        let skipped = self.text.chars().count().saturating_sub(room.saturating_sub(1));
+        let shown: String = self.text.chars().skip(skipped).collect();
+        put(inner, 0, vec![span(theme, Token::Text, format!(" {shown}")), span(theme, Token::Key, "▏")], buf);
+        let token = if self.error.is_some() { Token::Danger } else { Token::Dim };
+        for (y, line) in (1..inner.height).zip(lines) {
+            put(inner, y, vec![span(theme, token, format!(" {line}"))], buf);
+        }
+    }
+}

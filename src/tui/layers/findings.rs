@@ -1,0 +1,56 @@
+//! All findings, whole: what is the case, and what can be done.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Constraint, Rect};
+use ratatui::text::Line;
+use ratatui::widgets::{Clear, Widget};
+
+use crate::model::Level;
+use crate::tui::autopsy;
+use crate::tui::pane::{self, Frame, level_token, span};
+use crate::tui::stage::Stage;
+use crate::tui::theme::Token;
+use crate::tui::words;
+
+/// Widest the box gets.
+const WIDTH: u16 = 104;
+
+/// Draws the findings over `area` from line `first` on; returns their lines in all, and how many are seen.
+pub(super) fn render(stage: &Stage<'_>, first: usize, area: Rect, buf: &mut Buffer) -> (usize, usize) {
+    let theme = stage.theme;
+    let width = area.width.min(WIDTH);
+    let room = usize::from(width.saturating_sub(6));
+    let mut lines: Vec<Line<'static>> = Vec::new();
+    if let Some(autopsy) = &stage.view().autopsy {
+        let told = autopsy::lines(stage.view(), autopsy, room, words::remedy).into_iter();
+        lines.extend(told.map(|(token, line)| Line::from(span(theme, token, line))));
+    }
+    for (index, finding) in stage.view().findings.iter().enumerate() {
+        if index > 0 || !lines.is_empty() {
+            lines.push(Line::default());
+        }
+        let token = match finding.level {
+            Level::Info | Level::Switch => Token::Text,
+            loud => level_token(loud),
+        };
+        let said = pane::wrap(&finding.to_string(), room);
+        lines.extend(said.into_iter().map(|line| Line::from(span(theme, token, line))));
+        let done = pane::wrap(&words::remedies(finding), room);
+        lines.extend(done.into_iter().map(|line| Line::from(span(theme, Token::Accent, line))));
+    }
+    if lines.is_empty() {
+        lines.push(Line::from(span(theme, Token::Dim, "nothing worth a word")));
+    }
+    let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX).min(area.height);
+    let outer = area.centered(Constraint::Length(width), Constraint::Length(height));
+    Clear.render(outer, buf);
+    buf.set_style(outer, theme.style(Token::Surface).patch(theme.style(Token::Text)));
+    let title = vec![span(theme, Token::Title, "why"), span(theme, Token::Dim, " · w or Esc closes, j k scroll")];
+    let inner = pane::frame(Frame::Box, title, theme.style(Token::Accent), outer, buf);
+    let seen = usize::from(inner.height);
+    let first = first.min(lines.len().saturating_sub(seen));
+    for (y, line) in (inner.top()..inner.bottom()).zip(lines.iter().skip(first)) {
+        buf.set_line(inner.x + 1.min(inner.width), y, line, inner.width.saturating_sub(2));
+    }
+    (lines.len(), seen)
+}

@@ -1,0 +1,85 @@
+//! Where the cursor is to go: a key for each landmark, or the number of a step.
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::widgets::{Clear, Widget};
+
+use super::Pressed;
+use crate::recording::Direction::{Backward, Forward};
+use crate::source::{Landmark, Move, Request};
+use crate::tui::pane::{self, Frame, put, span};
+use crate::tui::theme::{Theme, Token};
+
+/// What can be gone to by a key.
+const PLACES: [(char, &str, Move); 8] = [
+    ('p', "the peak of allocated", Move::Jump(Landmark::Peak, Forward)),
+    ('f', "the next flip", Move::Jump(Landmark::Flip, Forward)),
+    ('F', "the flip before", Move::Jump(Landmark::Flip, Backward)),
+    ('o', "the next out of memory", Move::Jump(Landmark::OutOfMemory, Forward)),
+    ('O', "the out of memory before", Move::Jump(Landmark::OutOfMemory, Backward)),
+    ('i', "the place of a finding", Move::Jump(Landmark::Finding, Forward)),
+    ('s', "the start", Move::Start),
+    ('n', "now", Move::Now),
+];
+
+/// Longest number of a step.
+const DIGITS: usize = 12;
+
+/// The number that is being written.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct GoTo {
+    digits: String,
+}
+
+impl GoTo {
+    pub fn press(&mut self, key: KeyEvent) -> Pressed {
+        let control = key.modifiers.contains(KeyModifiers::CONTROL);
+        match key.code {
+            KeyCode::Char('c') if control => Pressed::Leave,
+            KeyCode::Esc | KeyCode::Char('q') => Pressed::Closed,
+            KeyCode::Backspace => {
+                self.digits.pop();
+                Pressed::Taken
+            }
+            KeyCode::Char(digit) if digit.is_ascii_digit() => {
+                if self.digits.len() < DIGITS {
+                    self.digits.push(digit);
+                }
+                Pressed::Taken
+            }
+            KeyCode::Enter => match self.digits.parse() {
+                Ok(step) => Pressed::Done(vec![Request::Move(Move::Step(step))]),
+                Err(_) => Pressed::Closed,
+            },
+            KeyCode::Char(symbol) if !control => match PLACES.iter().find(|(key, ..)| *key == symbol) {
+                Some((_, _, to)) => Pressed::Done(vec![Request::Move(*to)]),
+                None => Pressed::Taken,
+            },
+            _ => Pressed::Taken,
+        }
+    }
+
+    /// Draws it in a box over the middle of the screen.
+    pub fn render(&self, theme: &Theme, area: Rect, buf: &mut Buffer) {
+        let (width, height) = (44.min(area.width), (PLACES.len() as u16 + 3).min(area.height));
+        let outer =
+            Rect { x: area.x + (area.width - width) / 2, y: area.y + (area.height - height) / 2, width, height };
+        Clear.render(outer, buf);
+        buf.set_style(outer, theme.style(Token::Surface).patch(theme.style(Token::Text)));
+        let title = vec![span(theme, Token::Title, "go to"), span(theme, Token::Dim, " · Esc leaves it")];
+        let inner = pane::frame(Frame::Box, title, theme.style(Token::Accent), outer, buf);
+        for (y, (key, words, _)) in (0..inner.height).zip(PLACES) {
+            put(inner, y, vec![span(theme, Token::Key, format!("  {key}  ")), span(theme, Token::Text, words)], buf);
+        }
+        let y = inner.height.saturating_sub(1);
+        let line = vec![
+            span(theme, Token::Key, "  0–9"),
+            span(theme, Token::Text, " step "),
+            span(theme, Token::Strong, self.digits.clone()),
+            span(theme, Token::Key, "▏"),
+            span(theme, Token::Dim, " Enter"),
+        ];
+        put(inner, y, line, buf);
+    }
+}

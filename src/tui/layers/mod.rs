@@ -1,0 +1,91 @@
+//! What lies over a screen: a stack of dialogs, of which the top one gets the keys first.
+
+mod editor;
+mod findings;
+mod go_to;
+mod help;
+
+use crossterm::event::KeyEvent;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::action::Action;
+use super::stage::Stage;
+use crate::source::Request;
+
+pub(crate) use editor::Editor;
+pub(crate) use go_to::GoTo;
+
+/// One thing that lies over the screen.
+#[derive(Clone, Debug)]
+pub(crate) enum Layer {
+    /// Keys and words; its first line.
+    Help(usize),
+    /// All findings; the first line.
+    Findings(usize),
+    /// A value that is being written.
+    Editor(Editor),
+    /// Where the cursor is to go.
+    GoTo(GoTo),
+}
+
+/// What a key came to.
+pub(crate) enum Pressed {
+    /// It is not for the layer.
+    Passed,
+    /// The layer took it.
+    Taken,
+    /// The layer is done with.
+    Closed,
+    /// And asks for something.
+    Done(Vec<Request>),
+    /// Leave the program.
+    Leave,
+}
+
+impl Layer {
+    /// A key that was pressed while this is on top.
+    pub fn press(&mut self, key: KeyEvent) -> Pressed {
+        match self {
+            Self::Help(_) | Self::Findings(_) => Pressed::Passed,
+            Self::Editor(editor) => editor.press(key),
+            Self::GoTo(go_to) => go_to.press(key),
+        }
+    }
+
+    /// Text that was pasted.
+    pub fn paste(&mut self, text: &str) {
+        if let Self::Editor(editor) = self {
+            editor.insert(text);
+        }
+    }
+
+    /// The first line shown, where it scrolls.
+    pub const fn first_line(&mut self) -> Option<&mut usize> {
+        match self {
+            Self::Help(line) | Self::Findings(line) => Some(line),
+            Self::Editor(_) | Self::GoTo(_) => None,
+        }
+    }
+
+    /// The action that opened it closes it.
+    pub fn is_of(&self, action: Action) -> bool {
+        matches!((self, action), (Self::Help(_), Action::ToggleHelp) | (Self::Findings(_), Action::ToggleFindings))
+    }
+
+    /// Draws it; returns its lines in all, and how many are seen.
+    pub fn render(&self, stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> (usize, usize) {
+        match self {
+            Self::Help(first) => help::render(stage.theme, *first, area, buf),
+            Self::Findings(first) => findings::render(stage, *first, area, buf),
+            Self::Editor(editor) => {
+                editor.render(stage.theme, area, buf);
+                (0, 0)
+            }
+            Self::GoTo(go_to) => {
+                go_to.render(stage.theme, area, buf);
+                (0, 0)
+            }
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! The measured effect of the last flip: steps before and after, and whether they differ by more than noise.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::text::Span;
+
+use crate::model::{Effect, Emptied, Figure, Measurement};
+use crate::tui::figures::{self, Unit};
+use crate::tui::pane::{self, Frame, put, put_right, span};
+use crate::tui::stage::{Clock, Stage};
+use crate::tui::theme::{Theme, Token};
+use crate::tui::words;
+
+/// Rows that the pane wants, with its frame.
+pub(crate) const WANTED_ROWS: u16 = 9;
+
+/// One compared figure.
+struct Row {
+    label: &'static str,
+    before: String,
+    after: String,
+    unit: String,
+    change: String,
+    verdict: Token,
+}
+
+/// Draws the pane.
+pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
+    let theme = stage.theme;
+    let Some(effect) = stage.view().effects.last() else {
+        let title = vec![span(theme, Token::Title, "measured effect")];
+        let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
+        let text = "Flip a switch: what it does to memory and time is measured here, steps before against steps after.";
+        let width = usize::from(inner.width.saturating_sub(2));
+        for (y, line) in (0..inner.height).zip(pane::wrap(text, width)) {
+            pane::put_at(inner, 1, y, vec![span(theme, Token::Dim, line)], buf);
+        }
+        return;
+    };
+    let loud = stage.loud;
+    let border = theme.style(if loud { Token::Accent } else { Token::Border });
+    let inner = pane::frame(Frame::Box, title(effect, loud, theme), border, area, buf);
+    let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
+    let mut y = 0;
+    let tell = |text: &str, token: Token, y: &mut u16, buf: &mut Buffer| {
+        for line in pane::wrap(text, usize::from(inner.width)) {
+            put(inner, *y, vec![span(theme, token, line)], buf);
+            *y += 1;
+        }
+    };
+    if let Some(emptied) = &effect.emptied {
+        tell(&emptying(emptied), Token::Text, &mut y, buf);
+    }
+    if effect.flips.len() > 1 {
+        tell("Flipped before the first was measured: measured together.", Token::Dim, &mut y, buf);
+    }
+    match (&effect.before, &effect.after) {
+        (Some(before), Some(after)) => {
+            for row in rows(before, after, stage.clock(), stage.view().about.items.per_second()) {
+                if y >= inner.height {
+                    break;
+                }
+                draw_row(&row, loud, theme, inner, y, buf);
+                y += 1;
+            }
+        }
+        (None, _) => tell("No steps before the flip to compare with.", Token::Dim, &mut y, buf),
+        (_, None) if effect.cut_short => {
+            tell("Not measured: something else came before its steps.", Token::Dim, &mut y, buf);
+        }
+        (_, None) => tell("The first steps after a flip are not counted.", Token::Dim, &mut y, buf),
+    }
+}
+
+/// What `empty_cache` did, and what it cost.
+fn emptying(emptied: &Emptied) -> String {
+    let after = emptied.before.saturating_sub(emptied.released);
+    let unit = Unit::for_largest(emptied.before);
+    let (before, after) = (unit.figure(emptied.before), unit.figure(after));
+    let mut text =
+        format!("reserved {before} → {after} {} in {}", unit.name(), figures::counted(emptied.frees, "cudaFree"));
+    match emptied.allocs {
+        Some(0) => text.push_str("; nothing was taken again"),
+        Some(allocs) => text.push_str(&format!("; taken again with {}", figures::counted(allocs, "cudaMalloc"))),
+        None => {}
+    }
+    text
+}
+
+fn progress(effect: &Effect) -> Option<String> {
+    let (done, wanted) = effect.measured;
+    effect.is_under_way().then(|| format!("{done}/{wanted} steps"))
+}
+
+fn heading(effect: &Effect) -> (String, String) {
+    if effect.emptied.is_some() {
+        return ("e".to_owned(), "empty_cache".to_owned());
+    }
+    let keys: String = effect.flips.iter().map(|flip| words::key_of(&flip.switch)).collect();
+    let words: Vec<String> = effect.flips.iter().map(words::flip).collect();
+    (keys, words.join(", "))
+}
+
+fn title(effect: &Effect, loud: bool, theme: &Theme) -> Vec<Span<'static>> {
+    let token = if loud { Token::Accent } else { Token::Title };
+    let (keys, words) = heading(effect);
+    let mut title = vec![span(theme, Token::Key, format!("{keys} ")), span(theme, token, words)];
+    if let Some(progress) = progress(effect) {
+        title.push(span(theme, Token::Dim, format!(" · measuring {progress}")));
+    } else if effect.after.is_some() && effect.before.is_some() {
+        let steps = figures::counted(effect.measured.0 as u64, "step");
+        title.push(span(theme, Token::Dim, format!(" · {steps}")));
+    }
+    title
+}
+
+fn rows(before: &Measurement, after: &Measurement, clock: Clock, items: &str) -> Vec<Row> {
+    let unit = Unit::for_largest(before.peak_reserved.bytes().max(after.peak_reserved.bytes()));
+    let row = |label, a: &Figure, b: &Figure, show: &dyn Fn(&Figure) -> String, unit: &str, less_is_good: bool| Row {
+        label,
+        before: show(a),
+        after: show(b),
+        unit: unit.to_owned(),
+        change: change(a, b),
+        verdict: verdict(a, b, less_is_good),
+    };
+    let bytes = |figure: &Figure| unit.figure(figure.bytes());
+    let time = |figure: &Figure| figures::milliseconds(figure.micros());
+    let count = |figure: &Figure| figures::short_count(figure.median);
+    let mut rows = vec![
+        row("peak allocated", &before.peak_allocated, &after.peak_allocated, &bytes, unit.name(), true),
+        row("peak reserved", &before.peak_reserved, &after.peak_reserved, &bytes, unit.name(), true),
+        row("stranded after", &before.stranded, &after.stranded, &bytes, unit.name(), true),
+        row(clock.of("step", "step, sim"), &before.step, &after.step, &time, "ms", true),
+    ];
+    if before.throughput.median > 0.0 || after.throughput.median > 0.0 {
+        let label = clock.of("throughput", "throughput, sim");
+        rows.push(row(label, &before.throughput, &after.throughput, &count, items, false));
+    }
+    if let (Some(before), Some(after)) = (&before.loss, &after.loss) {
+        let loss = |figure: &Figure| format!("{:.3}", figure.median);
+        rows.push(Row { change: String::new(), ..row("loss", before, after, &loss, "", true) });
+    }
+    rows
+}
+
+/// The change in per cent with what steps differ anyway; what does not exceed that is noise.
+fn change(before: &Figure, after: &Figure) -> String {
+    let noise = 2.0 * before.spread().max(after.spread());
+    if !before.differs(after) {
+        return if noise > 0.0 { "noise".to_owned() } else { "same".to_owned() };
+    }
+    let Some(change) = figures::change(before.median, after.median) else { return String::new() };
+    match (100.0 * noise / before.median).round() {
+        percent if percent >= 1.0 => format!("{change} ±{percent:.0}"),
+        _ => change,
+    }
+}
+
+/// Whether a change is good news, bad news or none.
+fn verdict(before: &Figure, after: &Figure, less_is_good: bool) -> Token {
+    if !before.differs(after) || (after.median - before.median).abs() < before.median.abs() * 0.005 {
+        Token::Dim
+    } else if (after.median < before.median) == less_is_good {
+        Token::Ok
+    } else {
+        Token::Warn
+    }
+}
+
+fn draw_row(row: &Row, loud: bool, theme: &Theme, area: Rect, y: u16, buf: &mut Buffer) {
+    let figure = if loud { Token::Strong } else { Token::Text };
+    let line = vec![
+        span(theme, Token::Dim, format!("{:<15}", row.label)),
+        span(theme, Token::Text, format!("{:>6}", row.before)),
+        span(theme, Token::Dim, " → "),
+        span(theme, figure, format!("{:>6}", row.after)),
+        span(theme, Token::Dim, format!(" {}", row.unit)),
+    ];
+    let end = put(area, y, line, buf);
+    let verdict = theme.style(row.verdict);
+    let style = if loud { verdict.add_modifier(ratatui::style::Modifier::BOLD) } else { verdict };
+    // Where room is short the change goes without what steps differ anyway.
+    let room = usize::from(area.width.saturating_sub(end));
+    let short = row.change.split(" ±").next().unwrap_or_default();
+    if let Some(change) = [row.change.as_str(), short].into_iter().find(|change| change.chars().count() < room) {
+        put_right(area, y, vec![Span::styled(change.to_owned(), style)], buf);
+    }
+}
+
+/// Draws the effect in one line.
+pub(crate) fn render_line(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
+    let theme = stage.theme;
+    let Some(effect) = stage.view().effects.last() else {
+        put(area, 0, vec![span(theme, Token::Dim, " flip a switch: its effect is measured here")], buf);
+        return;
+    };
+    let token = if stage.loud { Token::Accent } else { Token::Text };
+    let (keys, words) = heading(effect);
+    let mut line = vec![span(theme, Token::Key, format!(" {keys} ")), span(theme, token, format!("{words}: "))];
+    if let Some(emptied) = &effect.emptied {
+        line.push(span(theme, token, format!("{} given back  ", figures::bytes(emptied.released))));
+    }
+    if let (Some(before), Some(after)) = (&effect.before, &effect.after) {
+        let all = rows(before, after, stage.clock(), "");
+        for (index, name) in [(0, "alloc"), (1, "resvd"), (3, stage.clock().of("step", "sim step"))] {
+            if let Some(Row { change, verdict, .. }) = all.get(index) {
+                line.push(span(theme, Token::Dim, format!("{name} ")));
+                line.push(span(theme, *verdict, format!("{change}  ")));
+            }
+        }
+    }
+    if let Some(progress) = progress(effect) {
+        line.push(span(theme, Token::Dim, format!("measuring {progress}")));
+    }
+    put(area, 0, line, buf);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figure(low: f64, median: f64, high: f64) -> Figure {
+        Figure { median, low, high }
+    }
+
+    #[test]
+    fn less_is_good_news_and_what_steps_differ_anyway_is_none() {
+        let exact = |value: f64| figure(value, value, value);
+        assert_eq!(verdict(&exact(100.0), &exact(70.0), true), Token::Ok);
+        assert_eq!(verdict(&exact(100.0), &exact(130.0), true), Token::Warn);
+        assert_eq!(verdict(&exact(100.0), &exact(130.0), false), Token::Ok);
+        let noisy = figure(95.0, 100.0, 105.0);
+        assert_eq!((change(&noisy, &exact(109.0)), verdict(&noisy, &exact(109.0), true)), ("noise".into(), Token::Dim));
+        assert_eq!(change(&noisy, &exact(150.0)), "+50 % ±10");
+        assert_eq!(change(&exact(8.0), &exact(8.0)), "same");
+    }
+}

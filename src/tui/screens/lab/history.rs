@@ -1,0 +1,227 @@
+//! Peaks and floor of every step: nothing is overwritten, and everything that was changed is marked where it happened.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::text::Span;
+use unicode_width::UnicodeWidthStr;
+
+use crate::model::{Column, MarkKind, Page, RunState};
+use crate::source::Cursor;
+use crate::tui::chart::{Axis, Ink, Stack};
+use crate::tui::figures::Unit;
+use crate::tui::pane::{self, Frame, put_at, span};
+use crate::tui::stage::Stage;
+use crate::tui::theme::{Theme, Token};
+use crate::tui::words;
+use crate::units::Bytes;
+
+/// What a part of a column is.
+#[derive(Clone, Copy)]
+enum Part {
+    /// Allocated throughout the step.
+    Floor,
+    /// Allocated at some moment of it.
+    Peak,
+    /// Held from the driver beyond that.
+    Reserved,
+}
+
+impl Part {
+    /// Colours differ enough to tell parts apart; without them density does.
+    fn ink(self, theme: &Theme) -> Ink {
+        let (token, density) = match self {
+            Self::Floor => (Token::Allocated, "▓"),
+            Self::Peak => (Token::AllocatedSwing, "█"),
+            Self::Reserved => (Token::Reserved, "░"),
+        };
+        Ink { token, fill: if theme.is_colorless() { density } else { "█" } }
+    }
+}
+
+/// Draws the pane; returns its plot, in which a click moves the cursor.
+pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffer) -> Rect {
+    let theme = stage.theme;
+    let history = &stage.picture.history;
+    let width = area.width.saturating_sub(Axis::WIDTH + if kind == Frame::Box { 3 } else { 0 });
+    let level = stage.zoom.unwrap_or_else(|| history.level_of_run(usize::from(width)));
+    let mut page = history.page(level, usize::from(width));
+    // While steps go by, one that has only begun would show as a dip.
+    if stage.picture.is_now() && stage.picture.run == RunState::Running && history.ends_in_part(level) {
+        page.columns.pop();
+    }
+    let largest = page.columns.iter().map(|column| column.reserved.max(column.peak)).max().unwrap_or_default();
+    let limit = page.columns.iter().filter_map(|column| column.limit).max();
+    let limit = limit.filter(|limit| limit.get() <= largest.get().saturating_mul(2));
+    let inner = pane::frame(kind, title(stage, level, area, theme), theme.style(Token::Border), area, buf);
+    let footer = if inner.height >= 5 { 2 } else { u16::from(inner.height >= 3) };
+    let plot = Rect {
+        x: inner.x + Axis::WIDTH.min(inner.width),
+        width: width.min(inner.width.saturating_sub(Axis::WIDTH)),
+        height: inner.height.saturating_sub(footer),
+        ..inner
+    };
+    if plot.is_empty() {
+        return plot;
+    }
+    let axis = Axis::new(largest.max(limit.unwrap_or_default()), plot.height);
+    axis.draw(theme, inner, plot, buf);
+    for (x, column) in (0..plot.width).zip(&page.columns) {
+        stack(column, theme).draw(axis.top, theme, plot, x, buf);
+        if let Some(limit) = column.limit.filter(|limit| *limit <= axis.top) {
+            let y = plot.bottom() - 1 - axis.row(limit, plot.height);
+            let cell = &mut buf[(plot.x + x, y)];
+            let under = cell.style().fg;
+            cell.set_symbol("─").set_style(theme.style(Token::Limit));
+            if let Some(color) = under.filter(|_| limit < column.reserved) {
+                cell.set_bg(color);
+            }
+        }
+    }
+    cursor(stage, &page, theme, plot, buf);
+    if footer >= 1 {
+        steps(&page, axis, theme, inner, plot, buf);
+    }
+    if footer >= 2 {
+        marks(&page, theme, plot, buf);
+    }
+    plot
+}
+
+fn stack(column: &Column, theme: &Theme) -> Stack {
+    let mut stack = Stack::default();
+    stack.add(column.floor, Part::Floor.ink(theme));
+    stack.add(column.peak.saturating_sub(column.floor), Part::Peak.ink(theme));
+    stack.add(column.reserved.saturating_sub(column.peak), Part::Reserved.ink(theme));
+    stack
+}
+
+fn title(stage: &Stage<'_>, level: usize, area: Rect, theme: &Theme) -> Vec<Span<'static>> {
+    let columns = stage.picture.history.columns();
+    let last = stage.picture.history.latest().unwrap_or_default();
+    let unit = Unit::for_largest(last.reserved.max(stage.view().peak_reserved));
+    let entry = |part: Part, label: &str, bytes: Bytes| {
+        let ink = part.ink(theme);
+        let symbol = if ink.fill == "█" { "■" } else { ink.fill };
+        vec![
+            span(theme, ink.token, format!(" {symbol}")),
+            span(theme, Token::Text, format!(" {label} ")),
+            span(theme, Token::Strong, unit.figure(bytes)),
+        ]
+    };
+    let scale = match level {
+        0 => "a step a column".to_owned(),
+        level => format!("{} steps a column", 1u64 << level.min(63)),
+    };
+    let mut title = vec![span(theme, Token::Title, "history")];
+    let mut room = usize::from(area.width.saturating_sub(14));
+    let mut push = |spans: Vec<Span<'static>>| {
+        let cells: usize = spans.iter().map(Span::width).sum();
+        if cells <= room {
+            room -= cells;
+            title.extend(spans);
+        }
+    };
+    if columns > 0 {
+        push(entry(Part::Reserved, "reserved", last.reserved));
+        push(entry(Part::Peak, "peak", last.peak));
+        push(entry(Part::Floor, "floor", last.floor));
+        push(vec![span(theme, Token::Dim, format!(" {}", unit.name()))]);
+        push(vec![span(theme, Token::Dim, format!(" · {scale}"))]);
+    }
+    title
+}
+
+/// A line where the cursor looks back to.
+fn cursor(stage: &Stage<'_>, page: &Page, theme: &Theme, plot: Rect, buf: &mut Buffer) {
+    let Cursor::At(position) = stage.picture.cursor else { return };
+    let behind = page.columns.partition_point(|column| column.position <= position);
+    let Some(x) = behind.checked_sub(1).and_then(|x| u16::try_from(x).ok()).filter(|x| *x < plot.width) else { return };
+    pane::rule(plot, x, theme.style(Token::Key), buf);
+}
+
+/// The numbers of some steps, below the columns in which they began.
+fn steps(page: &Page, axis: Axis, theme: &Theme, inner: Rect, plot: Rect, buf: &mut Buffer) {
+    let row = plot.bottom() - inner.y;
+    let unit = Unit::for_largest(axis.top).name();
+    put_at(inner, 0, row, vec![span(theme, Token::Dim, format!("{unit:>4}"))], buf);
+    let (Some(first), Some(last)) = (page.columns.first(), page.columns.last()) else { return };
+    let each = (last.step.saturating_sub(first.step)) as f64 / page.columns.len() as f64;
+    let every = nice_step((each * 12.0).ceil() as u64);
+    let area = Rect { height: plot.height + 1, ..plot };
+    let mut free_from = 0;
+    let mut before = None;
+    for (x, column) in (0..plot.width).zip(&page.columns) {
+        let label = column.step / every * every;
+        let begins = before.is_none_or(|before: u64| column.step > before && label > before);
+        before = Some(column.step);
+        if !begins {
+            continue;
+        }
+        let label = if x == 0 { column.step } else { label };
+        let text = if x == 0 { format!("step {label}") } else { label.to_string() };
+        let width = u16::try_from(text.len()).unwrap_or(u16::MAX).saturating_add(1);
+        if x < free_from || width > plot.width.saturating_sub(x) {
+            continue;
+        }
+        put_at(area, x, plot.height, vec![span(theme, Token::Dim, "╵"), span(theme, Token::Dim, text)], buf);
+        free_from = x + width + 2;
+    }
+}
+
+/// The smallest of 1, 2, 5, 10, 20, 50 … that is at least `n`.
+fn nice_step(n: u64) -> u64 {
+    let mut power = 1u64;
+    loop {
+        for factor in [1, 2, 5] {
+            if power.saturating_mul(factor) >= n {
+                return power.saturating_mul(factor);
+            }
+        }
+        power = power.saturating_mul(10);
+        if power == u64::MAX {
+            return power;
+        }
+    }
+}
+
+/// What was changed where: the text where it fits, else the key, else the mark alone.
+fn marks(page: &Page, theme: &Theme, plot: Rect, buf: &mut Buffer) {
+    let area = Rect { height: plot.height + 2, ..plot };
+    // Of several in one column the first is named, and a failure before all others.
+    let mut shown: Vec<(u16, &MarkKind, usize)> = Vec::new();
+    for (column, mark) in &page.marks {
+        let Some(x) = u16::try_from(*column).ok().filter(|x| *x < plot.width) else { continue };
+        match shown.last_mut() {
+            Some((last, kind, more)) if *last == x => {
+                *more += 1;
+                if mark.kind == MarkKind::OutOfMemory {
+                    *kind = &mark.kind;
+                }
+            }
+            _ => shown.push((x, &mark.kind, 0)),
+        }
+    }
+    for (index, (x, kind, more)) in shown.iter().enumerate() {
+        let next = shown.get(index + 1).map_or(plot.width, |(x, ..)| *x);
+        let room = usize::from(next.saturating_sub(*x));
+        let (key, text) = words::mark(kind);
+        let more = if *more > 0 { format!(" +{more}") } else { String::new() };
+        let texts = [format!("▲{key} {text}{more}"), format!("▲{key}{more}"), format!("▲{key}"), "▲".to_owned()];
+        let token = if **kind == MarkKind::OutOfMemory { Token::Danger } else { Token::Accent };
+        if let Some(text) = texts.into_iter().find(|text| text.width() <= room) {
+            put_at(area, *x, plot.height + 1, vec![span(theme, token, text)], buf);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn step_labels_are_round() {
+        for (n, nice) in [(0, 1), (1, 1), (2, 2), (3, 5), (7, 10), (11, 20), (320, 500)] {
+            assert_eq!(nice_step(n), nice);
+        }
+    }
+}

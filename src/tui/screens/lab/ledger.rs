@@ -1,0 +1,80 @@
+//! The five accounts of reserved memory, and what the peak consisted of.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+use ratatui::text::Span;
+
+use crate::model::{Category, View};
+use crate::tui::figures::{self, Unit};
+use crate::tui::pane::{self, Frame, put, put_at, put_right, span};
+use crate::tui::theme::{Theme, Token};
+use crate::units::Bytes;
+
+/// Rows that the pane wants, with its frame.
+pub(crate) const WANTED_ROWS: u16 = 10;
+
+/// Draws the pane.
+pub(crate) fn render(view: &View, theme: &Theme, area: Rect, buf: &mut Buffer) {
+    let ledger = &view.ledger;
+    let unit = Unit::for_largest(view.peak_reserved.max(ledger.reserved()));
+    let title = vec![
+        span(theme, Token::Title, "ledger"),
+        span(theme, Token::Dim, " · where every reserved byte stands, "),
+        span(theme, Token::Dim, unit.name()),
+    ];
+    let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
+    let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
+    let accounts = [
+        ("live", Token::Allocated, ledger.live, "asked for"),
+        ("rounding", Token::Rounding, ledger.rounding, "the rest of live blocks"),
+        ("pending", Token::Pending, ledger.pending, "freed, another stream may read"),
+        ("releasable", Token::FreeMark, ledger.releasable, "empty_cache returns it"),
+        ("stranded", Token::Stranded, ledger.stranded, "free between live blocks"),
+    ];
+    let reserved = ledger.reserved().get();
+    for (y, (label, token, bytes, meaning)) in (0..inner.height).zip(accounts) {
+        let line = vec![
+            Span::styled("■ ", Style::new().fg(theme.color(token))),
+            span(theme, Token::Text, format!("{label:<11}")),
+            span(theme, Token::Strong, format!("{:>8}", unit.figure(bytes))),
+            span(theme, Token::Dim, format!("{:>6}", figures::percent(bytes.get(), reserved))),
+        ];
+        put(inner, y, line, buf);
+        if inner.width >= 58 {
+            put_at(inner, 30, y, vec![span(theme, Token::Dim, meaning)], buf);
+        }
+    }
+    if inner.height > 5 {
+        put(inner, 5, vec![span(theme, Token::Dim, "at the peak of the last step")], buf);
+        composition(&view.peak_by_category, unit, theme, inner, 6, buf);
+    }
+}
+
+/// A bar of categories, largest part named beside it.
+fn composition(parts: &[Bytes; 8], unit: Unit, theme: &Theme, area: Rect, y: u16, buf: &mut Buffer) {
+    let total: u64 = parts.iter().map(|bytes| bytes.get()).sum();
+    if y >= area.height || total == 0 {
+        return;
+    }
+    let width = u64::from(area.width);
+    let (mut x, mut sum) = (0, 0);
+    for (category, bytes) in Category::ALL.into_iter().zip(parts) {
+        sum += bytes.get();
+        let end = (u128::from(sum) * u128::from(width) / u128::from(total)) as u16;
+        let text = "█".repeat(usize::from(end.saturating_sub(x)));
+        put_at(area, x, y, vec![Span::styled(text, Style::new().fg(theme.color(category.into())))], buf);
+        x = end;
+    }
+    let largest = Category::ALL.into_iter().zip(parts).max_by_key(|(_, bytes)| **bytes);
+    if let Some((category, bytes)) = largest.filter(|_| y + 1 < area.height) {
+        let share = figures::percent(bytes.get(), total);
+        let line = vec![
+            Span::styled("■ ", Style::new().fg(theme.color(category.into()))),
+            span(theme, Token::Text, format!("{} {share}", category.label())),
+        ];
+        put(area, y + 1, line, buf);
+        let total = vec![span(theme, Token::Dim, format!("{} {}", unit.figure(Bytes(total)), unit.name()))];
+        put_right(area, y + 1, total, buf);
+    }
+}

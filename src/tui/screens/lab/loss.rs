@@ -1,0 +1,114 @@
+//! The loss over the whole run, in braille.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use crate::model::StepsView;
+use crate::tui::pane::{self, Frame, put, span};
+use crate::tui::theme::{Theme, Token};
+
+/// Cells left of the curve for its axis.
+const GUTTER: u16 = 6;
+
+/// Draws the pane.
+pub(crate) fn render(steps: &StepsView, theme: &Theme, area: Rect, buf: &mut Buffer) {
+    let mut title = vec![span(theme, Token::Title, "loss")];
+    let last = steps.last.as_ref().map(|last| last.loss);
+    if let Some(Some(loss)) = last {
+        title.push(span(theme, Token::Strong, format!(" {loss:.3}")));
+    }
+    let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
+    if last == Some(None) {
+        let text = "No loss: nothing is computed on a simulated device.";
+        let width = usize::from(inner.width.saturating_sub(2));
+        for (y, line) in (0..inner.height).zip(pane::wrap(text, width)) {
+            pane::put_at(inner, 1, y, vec![span(theme, Token::Dim, line)], buf);
+        }
+        return;
+    }
+    let plot = Rect { x: inner.x + GUTTER, width: inner.width.saturating_sub(GUTTER + 1), ..inner };
+    let losses: Vec<f32> = steps.losses.iter().copied().filter(|loss| loss.is_finite()).collect();
+    if plot.is_empty() || losses.is_empty() {
+        return;
+    }
+    let (low, high) = axis(&losses);
+    put(inner, 0, vec![span(theme, Token::Dim, format!("{high:>5.1}"))], buf);
+    if inner.height > 1 {
+        put(inner, inner.height - 1, vec![span(theme, Token::Dim, format!("{low:>5.1}"))], buf);
+    }
+    curve(&losses, low, high, theme, plot, buf);
+}
+
+/// Lowest and highest value of the axis, on half units, so that it moves rarely.
+fn axis(losses: &[f32]) -> (f32, f32) {
+    let low = losses.iter().copied().fold(f32::INFINITY, f32::min);
+    let high = losses.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let low = (low * 2.0).floor() / 2.0;
+    (low, ((high * 2.0).ceil() / 2.0).max(low + 0.5))
+}
+
+/// Braille dots of a cell: two columns of four, from the top.
+const DOTS: [[u8; 4]; 2] = [[0x01, 0x02, 0x04, 0x40], [0x08, 0x10, 0x20, 0x80]];
+
+fn curve(losses: &[f32], low: f32, high: f32, theme: &Theme, plot: Rect, buf: &mut Buffer) {
+    let plot = plot.intersection(buf.area);
+    let (wide, tall) = (usize::from(plot.width) * 2, usize::from(plot.height) * 4);
+    // The axis doubles when it is full, so that the curve mostly grows instead of shrinking.
+    let capacity = losses.len().next_power_of_two().max(32);
+    let mut cells = vec![0u8; usize::from(plot.width) * usize::from(plot.height)];
+    let height = |loss: f32| {
+        let share = f64::from((loss - low) / (high - low)).clamp(0.0, 1.0);
+        ((1.0 - share) * (tall - 1) as f64).round() as usize
+    };
+    let mut before: Option<usize> = None;
+    for x in 0..wide {
+        // All losses that fall into this column of dots: a spike must not be skipped.
+        let from = x * capacity / wide;
+        let to = ((x + 1) * capacity).div_ceil(wide).max(from + 1);
+        let Some(part) = losses.get(from..to.min(losses.len())).filter(|part| !part.is_empty()) else { break };
+        let heights: Vec<usize> = part.iter().map(|&loss| height(loss)).collect();
+        let (mut top, mut bottom) = heights.iter().fold((tall, 0), |(top, bottom), &y| (top.min(y), bottom.max(y)));
+        if let Some(y) = before {
+            // Joined to its neighbour.
+            if y < top {
+                top = y + 1;
+            } else if y > bottom {
+                bottom = y - 1;
+            }
+        }
+        before = heights.last().copied();
+        for y in top..=bottom.min(tall - 1) {
+            cells[y / 4 * usize::from(plot.width) + x / 2] |= DOTS[x % 2][y % 4];
+        }
+    }
+    for (position, dots) in plot.positions().zip(cells) {
+        if dots != 0
+            && let Some(symbol) = char::from_u32(0x2800 + u32::from(dots))
+        {
+            buf[position].set_char(symbol).set_style(theme.style(Token::Loss));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tui::theme::{Catalog, ColorTier};
+
+    #[test]
+    fn the_axis_lies_on_half_units() {
+        assert_eq!(axis(&[4.3, 3.1]), (3.0, 4.5));
+        assert_eq!(axis(&[2.0]), (2.0, 2.5));
+    }
+
+    #[test]
+    fn a_falling_loss_falls() {
+        let losses: Vec<f32> = (0..32).map(|step| 4.0 - step as f32 / 32.0).collect();
+        let (theme, _) = Catalog::default().load("dark", ColorTier::None).unwrap();
+        let mut buf = Buffer::empty(Rect::new(0, 0, 4, 2));
+        curve(&losses, 3.0, 4.0, &theme, buf.area, &mut buf);
+        let rows: Vec<String> = (0..2).map(|y| (0..4).map(|x| buf[(x, y)].symbol()).collect()).collect();
+        // Every column of dots spans what its four losses span: two dots each.
+        assert_eq!(rows, ["⠳⢄  ", "  ⠙⢦"].map(str::to_owned));
+    }
+}

@@ -1,0 +1,186 @@
+//! The Lab: peaks of every step, the curve of one, every block of every segment, and what can be flipped.
+//!
+//! ```text
+//!  from 100×30 on                             smaller
+//!  ╭ history ───────────╮╭ switches ─────╮    ─ history ─────────
+//!  ╰────────────────────╯│               │    ─ this step ───────
+//!  ╭ this step ─────────╮╰───────────────╯    ─ blocks ──────────
+//!  ╰────────────────────╯╭ effect ───────╮    switches
+//!  ╭ blocks ────────────╮╰───────────────╯    effect
+//!  │                    │╭ why ──────────╮    why
+//!  ╰────────────────────╯╰───────────────╯
+//! ```
+
+mod block_map;
+mod blocks;
+mod effect;
+mod gpu;
+mod history;
+mod ledger;
+mod log;
+mod loss;
+mod step;
+mod steps;
+mod switches;
+mod why;
+
+use crossterm::event::KeyCode;
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Constraint, Layout as Split, Rect};
+
+use super::Screen;
+use crate::tui::action::{Action, Binding, Group, Key};
+use crate::tui::autopsy;
+use crate::tui::pane::Frame;
+use crate::tui::stage::{Chart, Layout, Stage};
+
+pub(crate) const SCREEN: Screen = Screen { key: '1', title: "Lab", draw, bindings };
+
+/// From this size on there is a column of panes at the right.
+const TWO_COLUMNS: (u16, u16) = (100, 27);
+/// Cells of that column: what the switches need, and more where there is plenty.
+const RIGHT: u16 = 49;
+
+fn bindings() -> Vec<Binding> {
+    let (plain, named) = (Key::plain, Key::named);
+    let view = |keys: &[Key], label, action, hint, help| Binding::new(keys, label, action, Group::View, hint, help);
+    vec![
+        view(
+            &[plain(']'), plain('+'), plain('=')],
+            "] +",
+            Action::ZoomIn,
+            "",
+            "history: look closer at the last steps",
+        ),
+        view(&[plain('['), plain('-')], "[ -", Action::ZoomOut, "", "history: see more steps, at last all of them"),
+        view(&[named(KeyCode::Down), plain('j')], "↓ j", Action::Scroll(1), "", "scroll the blocks"),
+        view(&[named(KeyCode::Up), plain('k')], "↑ k", Action::Scroll(-1), "", "scroll the blocks back"),
+        view(&[named(KeyCode::Tab)], "Tab", Action::ScrollPage(1), "", "next page of blocks"),
+        view(&[named(KeyCode::BackTab)], "Shift-Tab", Action::ScrollPage(-1), "", "previous page of blocks"),
+    ]
+}
+
+fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
+    let mut layout = Layout::default();
+    if area.width >= TWO_COLUMNS.0 && area.height >= TWO_COLUMNS.1 {
+        two_columns(stage, area, buf, &mut layout);
+    } else {
+        one_column(stage, area, buf, &mut layout);
+    }
+    layout
+}
+
+fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Layout) {
+    let right = (body.width / 3).clamp(RIGHT, 62);
+    let [left, right] = body.layout::<2>(&Split::horizontal([Constraint::Min(0), Constraint::Length(right)]));
+    let gpu = stage.view().gpu.as_deref();
+    let gpu_rows = if gpu.is_some() { gpu::wanted_rows(left.width) } else { 0 };
+    let rest = left.height.saturating_sub(gpu_rows);
+    let [history, step, middle, map] = left.layout::<4>(&Split::vertical([
+        Constraint::Length(rest * 30 / 100),
+        Constraint::Length(rest * 32 / 100),
+        Constraint::Length(gpu_rows),
+        Constraint::Min(0),
+    ]));
+    charts(stage, Frame::Box, history, step, buf, layout);
+    if let Some(gpu) = gpu {
+        gpu::render(gpu, stage.theme, middle, buf);
+    }
+    layout.rows = blocks::render(stage, Frame::Box, map, buf);
+
+    let mut rest = right;
+    let mut take = |rows: u16| {
+        let rows = rows.min(rest.height);
+        let part = Rect { height: rows, ..rest };
+        rest = Rect { y: rest.y + rows, height: rest.height - rows, ..rest };
+        part
+    };
+    switches::render(stage, take(switches::wanted_rows(stage)), buf, &mut layout.targets);
+    let theme = stage.theme;
+    let view = stage.view();
+    if let Some(autopsy) = &view.autopsy {
+        // It takes the place of everything else that could be said.
+        autopsy::render(stage, autopsy, rest, buf);
+        return;
+    }
+    effect::render(stage, take(effect::WANTED_ROWS), buf);
+    let why = why::wanted_rows(stage, right.width).clamp(3, 8) + 2;
+    why::render(stage, take(why), buf);
+    let mut spare = rest.height;
+    let mut take = |rows: u16| {
+        let rows = rows.min(rest.height);
+        let part = Rect { height: rows, ..rest };
+        rest = Rect { y: rest.y + rows, height: rest.height - rows, ..rest };
+        spare -= rows;
+        (part, spare)
+    };
+    if view.steps.finished > 0 || body.height >= 40 {
+        let (part, _) = take(steps::WANTED_ROWS);
+        steps::render(&view.steps, stage.clock(), theme, part, buf);
+    }
+    let (_, left) = take(0);
+    if left >= 22 {
+        let (part, _) = take(ledger::WANTED_ROWS);
+        ledger::render(stage.shown, theme, part, buf);
+    }
+    let (_, left) = take(0);
+    if left >= 12 {
+        let (part, _) = take(7);
+        loss::render(&view.steps, theme, part, buf);
+    }
+    let (_, left) = take(0);
+    let mut sample = view.generated.as_ref();
+    if sample.is_some() && left >= 10 {
+        let (part, _) = take(left / 2);
+        log::render_sample(sample.take(), theme, part, buf);
+    }
+    let (_, left) = take(0);
+    if left >= 3 {
+        let (part, _) = take(left);
+        log::render(&view.log, sample, theme, part, buf);
+    }
+}
+
+fn one_column(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Layout) {
+    let switches = match body.width {
+        120.. => 2,
+        70.. => 3,
+        _ => 4,
+    };
+    let autopsy = stage.view().autopsy.as_ref();
+    let why = if autopsy.is_some() {
+        body.height / 3
+    } else {
+        why::wanted_rows(stage, body.width).min(if stage.is_still() { 5 } else { 3 })
+    };
+    let areas = Split::vertical([
+        Constraint::Fill(5),
+        Constraint::Fill(5),
+        Constraint::Fill(4),
+        Constraint::Length(switches.min(body.height / 3)),
+        Constraint::Length(1),
+        Constraint::Length(u16::from(body.height > 18)),
+        Constraint::Length(u16::from(stage.view().gpu.is_some() && body.height > 20)),
+        Constraint::Length(if body.height > 14 { why } else { why.min(1) }),
+    ]);
+    let [history, step, map, switches, effect, times, gpu, why] = body.layout::<8>(&areas);
+    charts(stage, Frame::Rule, history, step, buf, layout);
+    layout.rows = blocks::render(stage, Frame::Rule, map, buf);
+    switches::render_compact(stage, switches, buf, &mut layout.targets);
+    effect::render_line(stage, effect, buf);
+    steps::render_line(&stage.view().steps, stage.clock(), stage.theme, times, buf);
+    if let Some(reading) = stage.view().gpu.as_deref() {
+        gpu::render_line(reading, stage.theme, gpu, buf);
+    }
+    match autopsy {
+        Some(autopsy) => autopsy::render_lines(stage, autopsy, why, buf),
+        None => why::render_lines(stage, why, buf),
+    }
+}
+
+fn charts(stage: &Stage<'_>, kind: Frame, history: Rect, step: Rect, buf: &mut Buffer, layout: &mut Layout) {
+    let plot = history::render(stage, kind, history, buf);
+    layout.history_columns = usize::from(plot.width);
+    layout.charts.push((plot, Chart::History));
+    layout.charts.push((step::render(stage, kind, step, buf), Chart::Step));
+}

@@ -1,0 +1,190 @@
+//! The curve of one whole step, stacked by category, with its phases below, the cursor, and the step before the last flip.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+use ratatui::text::Span;
+
+use crate::model::{Category, Profile, Sample};
+use crate::tui::chart::{Axis, Ink, Stack};
+use crate::tui::figures::Unit;
+use crate::tui::legend;
+use crate::tui::pane::{self, Frame, put_at, span};
+use crate::tui::stage::Stage;
+use crate::tui::theme::{Theme, Token};
+use crate::units::Bytes;
+
+/// From the bottom up: what stays first.
+const ORDER: [Category; 8] = [
+    Category::Parameter,
+    Category::OptimizerState,
+    Category::Gradient,
+    Category::Activation,
+    Category::Temporary,
+    Category::Workspace,
+    Category::Input,
+    Category::Other,
+];
+
+/// Draws the pane; returns its plot, in which a click moves the cursor.
+pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffer) -> Rect {
+    let theme = stage.theme;
+    let profile = stage.picture.shown_step();
+    let before = stage.view().profiles.before.as_deref();
+    let inner = pane::frame(kind, title(stage, profile, area, theme), theme.style(Token::Border), area, buf);
+    let footer = u16::from(inner.height >= 3);
+    let margin = u16::from(kind == Frame::Box);
+    let plot = Rect {
+        x: inner.x + Axis::WIDTH.min(inner.width),
+        width: inner.width.saturating_sub(Axis::WIDTH + margin),
+        height: inner.height.saturating_sub(footer),
+        ..inner
+    };
+    let Some(profile) = profile.filter(|_| !plot.is_empty()) else { return plot };
+    let highest = |profile: &Profile| profile.peak().map_or(Bytes::ZERO, |sample| sample.allocated);
+    let axis = Axis::new(highest(profile).max(before.map_or(Bytes::ZERO, highest)), plot.height);
+    axis.draw(theme, inner, plot, buf);
+    let inks = ORDER.map(|category| (category, legend::ink(category, theme)));
+    for (x, sample) in (0..plot.width).zip(resampled(profile, plot.width)) {
+        stack(&sample, &inks).draw(axis.top, theme, plot, x, buf);
+    }
+    if let Some(before) = before {
+        ghost(before, axis, theme, plot, buf);
+    }
+    cursor(stage, profile, theme, plot, buf);
+    if footer > 0 {
+        phases(profile, axis, theme, inner, plot, buf);
+    }
+    plot
+}
+
+/// A profile in so many columns, each at its fullest moment.
+fn resampled(profile: &Profile, width: u16) -> impl Iterator<Item = Sample> + '_ {
+    let count = profile.samples.len();
+    let width = usize::from(width.max(1));
+    (0..width).filter_map(move |x| {
+        let from = (x * count / width).min(count.checked_sub(1)?);
+        let to = ((x + 1) * count / width).clamp(from + 1, count);
+        profile.samples[from..to].iter().max_by_key(|sample| sample.allocated).copied()
+    })
+}
+
+fn stack(sample: &Sample, inks: &[(Category, Ink)]) -> Stack {
+    let mut stack = Stack::default();
+    for (category, ink) in inks {
+        stack.add(sample.by_category[*category as usize], *ink);
+    }
+    stack
+}
+
+/// The outline of the step before the last flip.
+fn ghost(before: &Profile, axis: Axis, theme: &Theme, plot: Rect, buf: &mut Buffer) {
+    for (x, sample) in (0..plot.width).zip(resampled(before, plot.width)) {
+        let y = plot.bottom() - 1 - axis.row(sample.allocated, plot.height);
+        let cell = &mut buf[(plot.x + x, y)];
+        if matches!(cell.symbol(), " " | "┄") {
+            cell.set_symbol("╌").set_style(theme.style(Token::Ghost));
+        }
+    }
+}
+
+fn title(stage: &Stage<'_>, profile: Option<&Profile>, area: Rect, theme: &Theme) -> Vec<Span<'static>> {
+    let view = stage.view();
+    // A snapshot knows no steps.
+    let window = matches!(stage.picture.kind, crate::source::Kind::Snapshot(_));
+    let mut title = vec![span(theme, Token::Title, if window { "recorded" } else { "this step" })];
+    let Some(profile) = profile else { return title };
+    let mut room = usize::from(area.width.saturating_sub(15));
+    let mut push = |spans: Vec<Span<'static>>| {
+        let cells: usize = spans.iter().map(Span::width).sum();
+        let fits = cells <= room;
+        if fits {
+            room -= cells;
+            title.extend(spans);
+        }
+        fits
+    };
+    if let Some(peak) = profile.peak() {
+        let unit = Unit::for_largest(peak.allocated);
+        push(vec![
+            span(theme, Token::Text, " peak "),
+            span(theme, Token::Strong, unit.figure(peak.allocated)),
+            span(theme, Token::Dim, format!(" {}", unit.name())),
+        ]);
+        if view.profiles.before.is_some() {
+            push(vec![span(theme, Token::Ghost, " ╌"), span(theme, Token::Dim, "before ")]);
+        }
+        let mut parts: Vec<Category> = ORDER.to_vec();
+        parts.sort_by_key(|category| std::cmp::Reverse(peak.by_category[*category as usize]));
+        for category in parts {
+            let bytes = peak.by_category[category as usize];
+            if bytes == Bytes::ZERO {
+                continue;
+            }
+            let entry = vec![
+                Span::raw(" "),
+                legend::legend_of(category, theme),
+                span(theme, Token::Dim, format!("{} ", legend::short_label(category))),
+                span(theme, Token::Text, unit.figure(bytes)),
+            ];
+            if !push(entry) {
+                break;
+            }
+        }
+    }
+    title
+}
+
+/// Where in the step the picture is, and which op that was.
+fn cursor(stage: &Stage<'_>, profile: &Profile, theme: &Theme, plot: Rect, buf: &mut Buffer) {
+    let view = stage.view();
+    let running = stage.picture.is_now() && stage.picture.run == crate::model::RunState::Running;
+    let inside = view.position > profile.position
+        && profile.samples.last().is_some_and(|last| view.position <= last.position + profile.stride() * 8);
+    if running || !inside {
+        return;
+    }
+    let behind = profile.samples.partition_point(|sample| sample.position < view.position);
+    let x = Profile::column_of(behind.saturating_sub(1) as u64, profile.samples.len() as u64, usize::from(plot.width));
+    let Some(x) = u16::try_from(x).ok().filter(|x| *x < plot.width) else { return };
+    pane::rule(plot, x, theme.style(Token::Key), buf);
+}
+
+/// A short word for a phase.
+const fn label(phase: crate::model::Phase) -> &'static str {
+    match phase {
+        crate::model::Phase::Data => "data",
+        crate::model::Phase::Forward => "forward",
+        crate::model::Phase::Backward => "backward",
+        crate::model::Phase::Optimizer => "optimizer",
+        crate::model::Phase::ZeroGrad => "zero_grad",
+    }
+}
+
+/// The phases, each below its part of the curve.
+fn phases(profile: &Profile, axis: Axis, theme: &Theme, inner: Rect, plot: Rect, buf: &mut Buffer) {
+    let row = plot.height;
+    let unit = Unit::for_largest(axis.top).name();
+    put_at(inner, 0, row, vec![span(theme, Token::Dim, format!("{unit:>4}"))], buf);
+    let area = Rect { height: plot.height + 1, ..plot };
+    let width = usize::from(plot.width);
+    let column = |event: u64| Profile::column_of(event, profile.events, width);
+    for (index, (phase, from)) in profile.phases.iter().enumerate() {
+        let to = profile.phases.get(index + 1).map_or(width, |(_, to)| column(*to));
+        let from = column(*from);
+        let Some(cells) = to.checked_sub(from).filter(|cells| *cells > 0) else { continue };
+        let word = label(*phase);
+        let mut text = String::from("│");
+        if cells > word.len() {
+            text.push_str(word);
+        } else if cells > 3 {
+            text.push_str(&word[..cells - 2]);
+        }
+        while text.chars().count() < cells {
+            text.push('─');
+        }
+        let style = Style::new().fg(theme.color((*phase).into()));
+        let Ok(x) = u16::try_from(from) else { continue };
+        put_at(area, x, row, vec![Span::styled(text.chars().take(cells).collect::<String>(), style)], buf);
+    }
+}

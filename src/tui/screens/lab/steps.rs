@@ -1,0 +1,90 @@
+//! Where the time of a step goes: its phases, and the copies beside them.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+use ratatui::text::Span;
+
+use crate::model::{CopiesView, Micros, Phase, StepsView};
+use crate::tui::figures;
+use crate::tui::pane::{self, Frame, put, put_at, put_right, span};
+use crate::tui::stage::Clock;
+use crate::tui::theme::{Theme, Token};
+
+/// Rows that the pane wants, with its frame: the phases and the copies.
+pub(crate) const WANTED_ROWS: u16 = 8;
+/// Cells of a phase's name.
+const LABEL: u16 = 10;
+/// Cells of its milliseconds and share.
+const FIGURES: u16 = 15;
+
+const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+
+/// Draws the pane: a bar and milliseconds for each phase and for the copies (medians of the last steps).
+pub(crate) fn render(steps: &StepsView, clock: Clock, theme: &Theme, area: Rect, buf: &mut Buffer) {
+    let mut title = vec![span(theme, Token::Title, "step")];
+    if steps.finished > 0 {
+        title.push(span(theme, Token::Strong, format!(" {}", figures::milliseconds(steps.median))));
+        title.push(span(theme, Token::Dim, clock.of(" ms · median of the last steps", " ms simulated · median")));
+    }
+    let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
+    let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
+    let phases =
+        Phase::ALL.into_iter().zip(steps.phases).map(|(phase, time)| (phase.label(), Token::from(phase), time));
+    let rows = phases.chain([("copy", Token::Copy, steps.copy)]);
+    let longest = steps.phases.iter().chain([&steps.copy]).map(|time| time.0).max().unwrap_or(0).max(1);
+    for (y, (label, token, time)) in (0..inner.height).zip(rows) {
+        put(inner, y, vec![span(theme, Token::Dim, label)], buf);
+        let bar = inner.width.saturating_sub(LABEL + FIGURES);
+        let eighths = (u128::from(time.0) * u128::from(bar) * 8).div_ceil(u128::from(longest)) as usize;
+        let text = format!("{}{}", "█".repeat(eighths / 8), EIGHTHS[eighths % 8]);
+        put_at(inner, LABEL, y, vec![Span::styled(text, Style::new().fg(theme.color(token)))], buf);
+        if steps.finished > 0 {
+            let share = figures::percent(time.0, steps.median.0);
+            let figure = vec![
+                span(theme, Token::Text, format!("{:>8}", figures::milliseconds(time))),
+                span(theme, Token::Dim, format!("{share:>6}")),
+            ];
+            put_right(inner, y, figure, buf);
+        }
+    }
+    if let Some(copies) = &steps.copies {
+        pane::remark(span(theme, Token::Dim, speed(copies, clock)), area, buf);
+    }
+}
+
+/// `copies 24.8 GB/s, pinned`.
+fn speed(copies: &CopiesView, clock: Clock) -> String {
+    let speed = copies.bytes_per_second / 1e9;
+    let speed = if speed < 0.95 { format!("{:.0} MB/s", speed * 1e3) } else { format!("{speed:.1} GB/s") };
+    format!("copies {speed}{}, {}", clock.of("", " simulated"), copies.host.label())
+}
+
+/// A short word for a phase, where a line must hold them all.
+const fn short_label(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Data => "data",
+        Phase::Forward => "forward",
+        Phase::Backward => "backward",
+        Phase::Optimizer => "optim",
+        Phase::ZeroGrad => "zero",
+    }
+}
+
+/// Draws the phases in one line: name and milliseconds, each in its colour.
+pub(crate) fn render_line(steps: &StepsView, clock: Clock, theme: &Theme, area: Rect, buf: &mut Buffer) {
+    let figure = |name: &'static str, token: Token, time: Micros| {
+        [
+            Span::styled("▌", Style::new().fg(theme.color(token))),
+            span(theme, Token::Dim, format!("{name} ")),
+            span(theme, Token::Text, format!("{} ", figures::milliseconds(time))),
+        ]
+    };
+    let mut line = vec![Span::raw(" ")];
+    for (phase, time) in Phase::ALL.into_iter().zip(steps.phases) {
+        line.extend(figure(short_label(phase), phase.into(), time));
+    }
+    line.extend(figure("copy", Token::Copy, steps.copy));
+    line.push(span(theme, Token::Dim, clock.of("ms", "ms sim")));
+    put(area, 0, line, buf);
+}

@@ -1,0 +1,160 @@
+//! The switches: keys, values, the one in force, the one that is coming.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::text::Span;
+
+use crate::model::Setting;
+use crate::session::{Switch, SwitchGroup};
+use crate::tui::action::Action;
+use crate::tui::figures;
+use crate::tui::pane::{self, Frame, span};
+use crate::tui::stage::{Stage, Targets};
+use crate::tui::theme::Token;
+use crate::units::Bytes;
+
+/// Cells of a switch in the first and in the second column: key, label, value.
+const CELLS: [(usize, u16); 2] = [(12, 25), (10, 22)];
+
+/// A switch's key, label and value, and what a click there does.
+struct Cell {
+    key: char,
+    label: &'static str,
+    short: &'static str,
+    value: String,
+    token: Token,
+    /// Flipping it changes nothing.
+    idle: bool,
+    action: Action,
+}
+
+/// The cells of a group, and `empty_cache` at the end of what is about memory.
+fn cells(stage: &Stage<'_>, group: SwitchGroup) -> Vec<Cell> {
+    let settings = stage.picture.switches();
+    let fixed = stage.picture.can(crate::source::Ability::Flip).is_err();
+    let switches = Switch::all().filter(|switch| switch.group() == group).filter_map(|switch| {
+        let setting = settings.get(switch.word())?;
+        let idle = fixed || setting.idle.is_some();
+        let token = match &setting.wanted {
+            Some(_) => Token::Warn,
+            None if is_usual(switch, setting) => {
+                if idle {
+                    Token::Dim
+                } else {
+                    Token::Text
+                }
+            }
+            None => Token::Accent,
+        };
+        Some(Cell {
+            key: switch.key(),
+            label: switch.label(),
+            short: short_label(switch),
+            value: match &setting.wanted {
+                Some(next) => format!("›{next}…"),
+                None => setting.value.to_string(),
+            },
+            token,
+            idle,
+            action: Action::of_switch(switch),
+        })
+    });
+    let empty_cache = (group == SwitchGroup::Memory).then(|| Cell {
+        key: 'e',
+        label: "empty_cache",
+        short: "empty",
+        value: match stage.shown.ledger.releasable {
+            Bytes::ZERO => "nothing".to_owned(),
+            bytes => format!("gives {}", figures::short_bytes(bytes)),
+        },
+        token: Token::Dim,
+        idle: fixed,
+        action: Action::EmptyCache,
+    });
+    switches.chain(empty_cache).collect()
+}
+
+/// The value that a switch has when nobody touches it, which needs no emphasis.
+fn is_usual(switch: Switch, setting: &Setting) -> bool {
+    let usual = switch.usual();
+    usual.is_none_or(|usual| usual == *setting.value)
+}
+
+/// `text` in at most `width` characters.
+fn cut(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+}
+
+/// Rows that the pane wants, with its frame.
+pub(crate) fn wanted_rows(stage: &Stage<'_>) -> u16 {
+    let rows = |group| cells(stage, group).len();
+    u16::try_from(rows(SwitchGroup::Memory).max(rows(SwitchGroup::Training))).unwrap_or(0).saturating_add(2)
+}
+
+/// Draws the switches in two columns, what is about memory in the first: key, name, value.
+pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer, targets: &mut Targets) {
+    let theme = stage.theme;
+    let title = vec![span(theme, Token::Title, "switches")];
+    let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
+    let spare = inner.width.saturating_sub(CELLS[0].1 + CELLS[1].1);
+    let mut x = 0;
+    for (group, (label, width)) in [SwitchGroup::Memory, SwitchGroup::Training].into_iter().zip(CELLS) {
+        let width = width + spare / 2;
+        let value = usize::from(width).saturating_sub(label + 4);
+        for (y, cell) in (0..inner.height).zip(cells(stage, group)) {
+            let line = vec![
+                span(theme, if cell.idle { Token::Dim } else { Token::Key }, format!(" {} ", cell.key)),
+                span(theme, Token::Dim, format!("{:<label$}", cell.label)),
+                span(theme, cell.token, cut(&cell.value, value)),
+            ];
+            pane::put_at(inner, x, y, line, buf);
+            let target = Rect { x: inner.x + x, y: inner.y + y, width, height: 1 };
+            targets.push((target.intersection(inner), cell.action));
+        }
+        x += width;
+    }
+}
+
+/// A short word for a switch, where a line must hold them all.
+fn short_label(switch: Switch) -> &'static str {
+    match switch.word() {
+        "zero-grad" => "zero",
+        "opt-form" => "form",
+        "attention" => "attn",
+        "schedule" => "lr",
+        "alloc-conf" => "alloc",
+        "retain" | "amp" | "tf32" => switch.label(),
+        word => word,
+    }
+}
+
+/// Values longer than this are cut where all switches share a few lines.
+const SHORT_VALUE: usize = 9;
+
+/// Draws all switches in as few rows as they take, each with the value in force.
+pub(crate) fn render_compact(stage: &Stage<'_>, area: Rect, buf: &mut Buffer, targets: &mut Targets) {
+    let theme = stage.theme;
+    let all = [SwitchGroup::Memory, SwitchGroup::Training].into_iter().flat_map(|group| cells(stage, group));
+    let (mut x, mut y) = (1u16, 0u16);
+    for cell in all {
+        let entry = vec![
+            span(theme, if cell.idle { Token::Dim } else { Token::Key }, cell.key.to_string()),
+            span(theme, Token::Dim, format!(" {} ", cell.short)),
+            span(theme, cell.token, cut(&cell.value, SHORT_VALUE)),
+        ];
+        let width = u16::try_from(entry.iter().map(Span::width).sum::<usize>()).unwrap_or(u16::MAX);
+        if x > 1 && x.saturating_add(width) > area.width {
+            (x, y) = (1, y + 1);
+        }
+        if y >= area.height {
+            return;
+        }
+        pane::put_at(area, x, y, entry, buf);
+        let target = Rect { x: area.x + x, y: area.y + y, width, height: 1 };
+        targets.push((target.intersection(area), cell.action));
+        x = x.saturating_add(width).saturating_add(2);
+    }
+}

@@ -1,0 +1,117 @@
+//! What a teacher would say now: the findings, as many as there is room for, each whole.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use crate::model::{Level, RunState};
+use crate::tui::figures;
+use crate::tui::pane::{self, Frame, level_token, put_at, span};
+use crate::tui::stage::Stage;
+use crate::tui::theme::Token;
+use crate::tui::words;
+
+/// One finding: how loud, what is the case, what can be done.
+struct Said {
+    level: Level,
+    what: String,
+    remedy: String,
+}
+
+fn said(stage: &Stage<'_>) -> Vec<Said> {
+    let finding = |finding: &crate::model::Finding| Said {
+        level: finding.level,
+        what: finding.to_string(),
+        remedy: words::remedies(finding),
+    };
+    let mut all: Vec<Said> = stage.view().findings.iter().map(finding).collect();
+    let stopped = match &stage.picture.run {
+        RunState::Failed(reason) => Some((reason.to_string(), "Press q to leave.")),
+        RunState::StepFailed(reason) => Some((
+            format!("{reason}."),
+            "The switches go back to what worked: press space to go on, or flip another one.",
+        )),
+        RunState::Lost(reason) => Some((format!("{reason}."), "Press P for the processor, q to leave.")),
+        _ => None,
+    };
+    if let Some((what, remedy)) = stopped {
+        all.insert(0, Said { level: Level::Danger, what, remedy: remedy.to_owned() });
+    }
+    all
+}
+
+/// Rows that the first finding takes in `width` cells; 0 where there is none.
+pub(crate) fn wanted_rows(stage: &Stage<'_>, width: u16) -> u16 {
+    let first = said(stage).into_iter().next();
+    let rows = first.map_or(0, |said| pane::wrap(&text(&said), usize::from(width.saturating_sub(7))).len());
+    u16::try_from(rows).unwrap_or(u16::MAX)
+}
+
+/// Both as sentences, whatever they end with.
+fn text(said: &Said) -> String {
+    let what = said.what.trim_end_matches('.');
+    match said.remedy.trim_end_matches('.') {
+        "" => format!("{what}."),
+        remedy => format!("{what}. {remedy}."),
+    }
+}
+
+/// Draws findings in a pane of their own.
+pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
+    let theme = stage.theme;
+    let all = said(stage);
+    let title = vec![span(theme, Token::Title, "why")];
+    let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
+    let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
+    let left = draw(stage, &all, inner, buf);
+    if left > 0 {
+        let more = format!("w: {} more", figures::counted(left as u64, "finding"));
+        pane::remark(span(theme, Token::Key, more), area, buf);
+    }
+}
+
+/// Draws the first findings in bare lines, behind the word.
+pub(crate) fn render_lines(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
+    let all = said(stage);
+    if all.is_empty() {
+        return;
+    }
+    put_at(area, 0, 0, vec![span(stage.theme, Token::Title, " why ")], buf);
+    let inner = Rect { x: area.x + 6.min(area.width), width: area.width.saturating_sub(7), ..area };
+    draw(stage, &all, inner, buf);
+}
+
+/// Draws those that fit whole; returns how many do not. One that does not fit alone is told in one line.
+fn draw(stage: &Stage<'_>, all: &[Said], area: Rect, buf: &mut Buffer) -> usize {
+    let theme = stage.theme;
+    let mut y = 0;
+    for (index, said) in all.iter().enumerate() {
+        let lines = pane::wrap(&text(said), usize::from(area.width));
+        let rows = u16::try_from(lines.len()).unwrap_or(u16::MAX);
+        if y + rows > area.height {
+            if index == 0 && area.height > 0 {
+                let word = vec![span(theme, level_token(said.level), "press w")];
+                put_at(area, 0, 0, word, buf);
+            }
+            return all.len() - index;
+        }
+        let mut told = said.what.trim_end_matches('.').chars().count() + 1;
+        for line in lines {
+            let length = line.chars().count();
+            let split = told.min(length);
+            let head: String = line.chars().take(split).collect();
+            let tail: String = line.chars().skip(split).collect();
+            let token = match said.level {
+                Level::Info | Level::Switch => Token::Text,
+                loud => level_token(loud),
+            };
+            put_at(area, 0, y, vec![span(theme, token, head), span(theme, Token::Accent, tail)], buf);
+            told = told.saturating_sub(length + 1);
+            y += 1;
+        }
+        // Air between two, where there is some to spare.
+        if y + 2 < area.height && index + 1 < all.len() {
+            y += 1;
+        }
+    }
+    0
+}

@@ -1,0 +1,91 @@
+//! What a screen is drawn from, and what drawing it finds out.
+
+use ratatui::layout::Rect;
+
+use super::action::Action;
+use super::theme::Theme;
+use crate::model::{DeviceKind, RunState, View};
+use crate::source::Picture;
+
+/// Everything that a screen may draw.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stage<'a> {
+    /// The source at its cursor.
+    pub picture: &'a Picture,
+    /// The view whose figures and blocks are shown: of a lab that runs fast the fullest moment of the last interval, else
+    /// that of the picture.
+    pub shown: &'a View,
+    /// `shown` is such a moment.
+    pub fullest: bool,
+    /// The look.
+    pub theme: &'a Theme,
+    /// Steps per column of the history as a power of two; `None`: all that there are.
+    pub zoom: Option<usize>,
+    /// The first row of the block map.
+    pub scroll: usize,
+    /// The measured effect has just become known.
+    pub loud: bool,
+}
+
+impl Stage<'_> {
+    /// The view at the cursor.
+    pub fn view(&self) -> &View {
+        &self.picture.view
+    }
+
+    /// Nothing moves: what one op did can be seen.
+    pub fn is_still(&self) -> bool {
+        !self.picture.is_now() || self.picture.run != RunState::Running
+    }
+
+    /// Whose times are shown.
+    pub fn clock(&self) -> Clock {
+        if self.picture.view.about.kind == DeviceKind::Simulated { Clock::Simulated } else { Clock::Real }
+    }
+}
+
+/// Whose times a lab shows: every figure of a simulated clock says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Clock {
+    /// They were measured.
+    Real,
+    /// They are a model's.
+    Simulated,
+}
+
+impl Clock {
+    /// The word that fits.
+    pub const fn of(self, real: &'static str, simulated: &'static str) -> &'static str {
+        match self {
+            Self::Real => real,
+            Self::Simulated => simulated,
+        }
+    }
+}
+
+/// Where a click does what.
+pub(crate) type Targets = Vec<(Rect, Action)>;
+
+/// What drawing a frame found out, for keys and clicks that refer to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Layout {
+    /// Where a click does what.
+    pub targets: Vec<(Rect, Action)>,
+    /// Charts in which a click moves the cursor.
+    pub charts: Vec<(Rect, Chart)>,
+    /// Rows of what scrolls in all, and how many are seen.
+    pub rows: (usize, usize),
+    /// Rows of the layer on top in all, and how many are seen.
+    pub layer_rows: (usize, usize),
+    /// Columns of the history.
+    pub history_columns: usize,
+}
+
+/// A chart whose columns stand for moments.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Chart {
+    /// A column is a step, or several.
+    History,
+    /// A column is some memory events of one step.
+    Step,
+}
