@@ -9,7 +9,7 @@ use color_eyre::eyre::Result;
 
 use crate::device::Sensors;
 use crate::model::{Event, EventKind, Micros, Ranks, Remedy, RunState, View};
-use crate::session::{self, LabSpec, Pace, Shortage, Switch};
+use crate::session::{self, Hand, LabSpec, Pace, Shortage};
 use crate::source::Recorder;
 use crate::train::{Answer, Observer, SafePoint, TrainError, Trainer};
 use crate::units::DeviceIndex;
@@ -154,15 +154,5 @@ impl Observer for Ears {
 
 /// What to give on the command line for a remedy.
 pub(super) fn flag(remedy: &Remedy) -> String {
-    match remedy {
-        Remedy::Flip { switch, value } => match Switch::named(switch) {
-            Some(named) if named.alone() == Some(&**value) => format!("--{switch}"),
-            _ => format!("--{switch} {value}"),
-        },
-        Remedy::SmallerBatch { batch: 0 } => "a smaller --batch".to_owned(),
-        Remedy::SmallerBatch { batch } => format!("--batch {batch}"),
-        Remedy::EmptyCache => "torch.cuda.empty_cache()".to_owned(),
-        Remedy::HigherLimit => "a higher --limit".to_owned(),
-        Remedy::KeepNumbers => "loss.item() in place of the loss that is kept".to_owned(),
-    }
+    Hand::Flags.does(remedy)
 }

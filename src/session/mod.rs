@@ -14,6 +14,7 @@ mod setup;
 mod spec;
 mod switches;
 mod trial;
+mod wording;
 
 use std::io;
 use std::panic::{self, AssertUnwindSafe};
@@ -34,6 +35,7 @@ pub use setup::{MemoryLimit, Setup, check_settings};
 pub use spec::{BuildError, DeviceChoice, LabSpec};
 pub use switches::{Choice, Reach, Scene, Switch, SwitchGroup, Way, settings};
 pub use trial::{Trials, flip_through, try_all};
+pub use wording::Hand;
 
 /// Batches of events that may wait for whoever takes them: beyond this the engine waits instead of filling memory.
 const QUEUE: usize = 64;

@@ -1,23 +1,11 @@
 //! Remedies and flips in the words of the screen: with the keys that do them.
 
 use crate::model::{Evidence, Finding, Flip, MarkKind, Remedy};
-use crate::session::{Reach, Switch};
+use crate::session::{Hand, Switch};
 
 /// What to press for a remedy: `c (checkpoint on)`.
 pub(crate) fn remedy(remedy: &Remedy) -> String {
-    match remedy {
-        Remedy::Flip { switch, value } => match Switch::named(switch) {
-            Some(named) if named.reach() == Reach::Written => format!("{} ({value})", named.key()),
-            Some(named) if *value == "off" => format!("{} lets go ({} off)", named.key(), named.label()),
-            Some(named) => format!("{} ({} {value})", named.key(), named.label()),
-            None => format!("{switch} {value}"),
-        },
-        Remedy::SmallerBatch { batch: 0 } => "b (a smaller batch)".to_owned(),
-        Remedy::SmallerBatch { batch } => format!("b (batch {batch})"),
-        Remedy::EmptyCache => "e (empty_cache)".to_owned(),
-        Remedy::HigherLimit => "L (a higher limit)".to_owned(),
-        Remedy::KeepNumbers => "keep loss.item() instead of the loss".to_owned(),
-    }
+    Hand::Keys.does(remedy)
 }
 
 /// What can be done about a finding, in one sentence; empty where nothing need be done.

@@ -53,6 +53,21 @@ pub(super) enum Value {
     },
 }
 
+/// One of the values of a field, by the word that stands at its place.
+macro_rules! one_of {
+    ($values:ident of $field:ident, $words:expr) => {
+        one_of!($values of $field, $words, alone None)
+    };
+    ($values:ident of $field:ident, $words:expr, alone $alone:expr) => {
+        Value::List {
+            words: &$words,
+            alone: $alone,
+            get: |config| position(&$values, &config.$field),
+            set: |config, choice| config.$field = $values[choice],
+        }
+    };
+}
+
 const AMP: [Amp; 3] = [Amp::Off, Amp::Fp16, Amp::Bf16];
 const OPTIMIZERS: [OptimizerKind; 4] =
     [OptimizerKind::Sgd, OptimizerKind::Momentum, OptimizerKind::Adam, OptimizerKind::AdamW];
@@ -93,12 +108,7 @@ pub(super) const TABLE: &[Entry] = &[
         group: Training,
         help: "mixed precision: activations shrink to 16 bits, casts of the weights are added",
         teaches: "Activations halve, but every weight gets a 16-bit copy and the casts are allocations too.",
-        value: Value::List {
-            words: &["off", "fp16", "bf16"],
-            alone: None,
-            get: |config| position(&AMP, &config.amp),
-            set: |config, choice| config.amp = AMP[choice],
-        },
+        value: one_of!(AMP of amp, ["off", "fp16", "bf16"]),
         idle: |scene| scene.no_model.then_some("there is no model to cast"),
     },
     Entry {
@@ -159,12 +169,7 @@ pub(super) const TABLE: &[Entry] = &[
         group: Training,
         help: "optimizer: its state is none, one or two times the parameters",
         teaches: "Its state is 0, 1 or 2 times the parameters, born in its first step.",
-        value: Value::List {
-            words: &["sgd", "momentum", "adam", "adamw"],
-            alone: None,
-            get: |config| position(&OPTIMIZERS, &config.optimizer),
-            set: |config, choice| config.optimizer = OPTIMIZERS[choice],
-        },
+        value: one_of!(OPTIMIZERS of optimizer, ["sgd", "momentum", "adam", "adamw"]),
         idle: trained,
     },
     Entry {
@@ -193,12 +198,7 @@ pub(super) const TABLE: &[Entry] = &[
         group: Training,
         help: "optimizer step: foreach, fused kernel or loop; they differ in temporaries",
         teaches: "foreach takes a copy of all parameters, the loop two of one parameter, the fused kernel none.",
-        value: Value::List {
-            words: &["foreach", "fused", "loop"],
-            alone: None,
-            get: |config| position(&FORMS, &config.form),
-            set: |config, choice| config.form = FORMS[choice],
-        },
+        value: one_of!(FORMS of form, ["foreach", "fused", "loop"]),
         idle: trained,
     },
     Entry {
@@ -220,12 +220,7 @@ pub(super) const TABLE: &[Entry] = &[
         group: Memory,
         help: "offload: saved tensors or optimizer state wait in host memory; the step pays for the copies",
         teaches: "What the device does not need now waits in host memory; the step pays for the copies.",
-        value: Value::List {
-            words: &["off", "activations", "overlapped", "optimizer"],
-            alone: None,
-            get: |config| position(&OFFLOAD, &config.offload),
-            set: |config, choice| config.offload = OFFLOAD[choice],
-        },
+        value: one_of!(OFFLOAD of offload, ["off", "activations", "overlapped", "optimizer"]),
         idle: trained,
     },
     Entry {
@@ -236,12 +231,7 @@ pub(super) const TABLE: &[Entry] = &[
         group: Training,
         help: "attention kernel: math keeps a matrix per head, the fused ones do not",
         teaches: "Math keeps a matrix of rows × rows per head for backward; the fused kernels keep one number per row.",
-        value: Value::List {
-            words: &["auto", "math", "efficient", "flash", "cudnn"],
-            alone: None,
-            get: |config| position(&ATTENTION, &config.attention),
-            set: |config, choice| config.attention = ATTENTION[choice],
-        },
+        value: one_of!(ATTENTION of attention, ["auto", "math", "efficient", "flash", "cudnn"]),
         idle: |scene| (!scene.attention).then_some("this model has no attention"),
     },
     Entry {
@@ -252,12 +242,7 @@ pub(super) const TABLE: &[Entry] = &[
         group: Training,
         help: "TF32: faster products on tensor cores; no effect on the processor",
         teaches: "Faster products on tensor cores; only cuDNN's workspaces change. No effect on the processor.",
-        value: Value::List {
-            words: &["off", "conv", "on"],
-            alone: Some("on"),
-            get: |config| position(&TF32, &config.tf32),
-            set: |config, choice| config.tf32 = TF32[choice],
-        },
+        value: one_of!(TF32 of tf32, ["off", "conv", "on"], alone Some("on")),
         idle: |scene| match scene.device {
             DeviceKind::Processor => Some("the processor has no TF32"),
             _ => scene.no_model.then_some("there are no products"),
@@ -303,12 +288,7 @@ pub(super) const TABLE: &[Entry] = &[
         group: Memory,
         help: "a leak: keep every step's loss, or the loss with its graph; turn it off to let go",
         teaches: "Kept losses cost 512 bytes a step; kept with their graph, all saved tensors of every step.",
-        value: Value::List {
-            words: &["off", "losses", "graph"],
-            alone: None,
-            get: |config| position(&RETAIN, &config.retain),
-            set: |config, choice| config.retain = RETAIN[choice],
-        },
+        value: one_of!(RETAIN of retain, ["off", "losses", "graph"]),
         idle: trained,
     },
     Entry {

@@ -36,6 +36,21 @@ pub(super) struct Algorithm {
     pub workspace: usize,
 }
 
+impl Algorithm {
+    /// What the library says of an algorithm, if that works with at most `most` bytes of workspace.
+    fn found(status: sys::cublasStatus_t, data: AlgorithmData, result: &Heuristic, most: usize) -> Option<Self> {
+        let works = status == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS && result.workspaceSize <= most;
+        works.then_some(Self { data, workspace: result.workspaceSize })
+    }
+}
+
+type Heuristic = sys::cublasLtMatmulHeuristicResult_t;
+
+fn no_result() -> Heuristic {
+    // SAFETY: all of its fields may be zero.
+    unsafe { mem::zeroed() }
+}
+
 /// The library's handle.
 pub(super) struct Handle(sys::cublasLtHandle_t);
 
@@ -98,6 +113,11 @@ impl Matrix {
 }
 
 impl Plan {
+    /// The layouts of both factors and of the product, which is also that of what is added to it.
+    const fn layouts(&self) -> [sys::cublasLtMatrixLayout_t; 3] {
+        [self.left.0, self.right.0, self.product.0]
+    }
+
     /// Makes the descriptors of `shape`.
     pub fn new(shape: &Shape) -> Result<Self, Refusal> {
         let compute = if shape.tf32 {
@@ -161,19 +181,18 @@ impl Handle {
         ] {
             preference.set(attribute, &shape.alignment)?;
         }
-        // SAFETY: all of its fields may be zero.
-        let empty: sys::cublasLtMatmulHeuristicResult_t = unsafe { mem::zeroed() };
-        let mut results = vec![empty; count];
+        let mut results = vec![no_result(); count];
         let mut returned = 0;
+        let [left, right, product] = plan.layouts();
         // SAFETY: descriptors and preference are alive; `results` has room for as many as are asked for.
         let status = unsafe {
             sys::cublasLtMatmulAlgoGetHeuristic(
                 self.0,
                 plan.description,
-                plan.left.0,
-                plan.right.0,
-                plan.product.0,
-                plan.product.0,
+                left,
+                right,
+                product,
+                product,
                 preference.0,
                 i32::try_from(count).unwrap_or(i32::MAX),
                 results.as_mut_ptr(),
@@ -186,36 +205,21 @@ impl Handle {
             other => return Err(refused(CublasError(other))),
         }
         results.truncate(usize::try_from(returned).unwrap_or(0));
-        let works = |result: &&sys::cublasLtMatmulHeuristicResult_t| {
-            result.state == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS && result.workspaceSize <= workspace
-        };
-        let algorithm = |result: &sys::cublasLtMatmulHeuristicResult_t| Algorithm {
-            data: result.algo.data,
-            workspace: result.workspaceSize,
-        };
-        Ok(results.iter().filter(works).map(algorithm).collect())
+        let found = |result: &Heuristic| Algorithm::found(result.state, result.algo.data, result, workspace);
+        Ok(results.iter().filter_map(found).collect())
     }
 
     /// The algorithm of these `data`, if the library can carry it out for `plan` with at most `workspace` bytes.
     pub fn check(&self, plan: &Plan, data: AlgorithmData, workspace: usize) -> Option<Algorithm> {
-        // SAFETY: all of its fields may be zero.
-        let mut result: sys::cublasLtMatmulHeuristicResult_t = unsafe { mem::zeroed() };
+        let mut result = no_result();
         let algorithm = sys::cublasLtMatmulAlgo_t { data };
+        let [left, right, product] = plan.layouts();
         // SAFETY: handle and descriptors are alive; the library validates the algorithm, which is what it is asked for.
         let status = unsafe {
-            sys::cublasLtMatmulAlgoCheck(
-                self.0,
-                plan.description,
-                plan.left.0,
-                plan.right.0,
-                plan.product.0,
-                plan.product.0,
-                &raw const algorithm,
-                &raw mut result,
-            )
+            let (asked, answer) = (&raw const algorithm, &raw mut result);
+            sys::cublasLtMatmulAlgoCheck(self.0, plan.description, left, right, product, product, asked, answer)
         };
-        let works = status == sys::cublasStatus_t::CUBLAS_STATUS_SUCCESS && result.workspaceSize <= workspace;
-        works.then_some(Algorithm { data, workspace: result.workspaceSize })
+        Algorithm::found(status, data, &result, workspace)
     }
 
     /// Queues the product.
