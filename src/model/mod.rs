@@ -1,7 +1,11 @@
 //! The memory model: a plain reducer over the event stream. No clock, no I/O, no terminal.
 
 mod autopsy;
+mod boundaries;
+mod curves;
+mod dictionary;
 mod effect;
+mod emptying;
 mod event;
 mod finding;
 mod growth;
@@ -15,6 +19,7 @@ mod ranks;
 mod reading;
 mod remedy;
 mod run;
+mod segment_views;
 mod steps;
 mod view;
 
@@ -23,6 +28,7 @@ mod view;
 pub(crate) mod synthetic;
 
 pub use autopsy::{Autopsy, Owner, Unusable, Why};
+pub use boundaries::Boundaries;
 pub use effect::{Effect, Emptied, Figure, Flip, Measurement};
 pub use event::{
     Category, CopyDirection, Event, EventKind, FailedRequest, Micros, NameId, Phase, Remedied, StepReport,

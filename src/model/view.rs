@@ -7,8 +7,8 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::{
-    About, Autopsy, Category, Effect, Finding, History, Ledger, Micros, NameId, Phase, Profile, Reading, RunState,
-    Settings, StepReport,
+    About, Autopsy, Boundaries, Category, Effect, Finding, History, Ledger, Micros, NameId, Phase, Profile, Reading,
+    RunState, Settings, StepReport,
 };
 use crate::allocator::PoolKind;
 use crate::units::{Address, Bytes, DeviceIndex, StreamId};
@@ -50,6 +50,8 @@ pub struct View {
     pub history: Arc<History>,
     /// The curves of steps.
     pub profiles: Profiles,
+    /// What was allocated between the phases of the last step.
+    pub boundaries: Boundaries,
     /// Where allocated was highest so far.
     pub peak_position: u64,
     /// Counters of the allocator's traffic.

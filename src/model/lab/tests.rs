@@ -2,8 +2,8 @@
 
 use super::*;
 use crate::allocator::PoolKind;
-use crate::model::{Category, Emptied, StepReport, Why, synthetic};
-use crate::units::{Address, MIB, StreamId};
+use crate::model::{Category, Emptied, MarkKind, Remedied, SegmentView, StepReport, View, Why, synthetic};
+use crate::units::{MIB, StreamId};
 
 fn lab_of(events: &[Event]) -> Lab {
     let mut lab = Lab::new();

@@ -2,90 +2,13 @@
 
 use std::sync::Arc;
 
+use super::error::Fault;
+use super::model::MemoryModel;
+use super::run::{Held, Run};
 use super::spans::{NONE, RunId, Span, SpanId, State};
-use super::{Fault, MemoryModel};
 use crate::allocator::PoolKind;
-use crate::model::{BlockView, SegmentView};
+use crate::model::view::{BlockView, SegmentView};
 use crate::units::{Address, Bytes, StreamId};
-
-/// A segment, or a contiguous mapped run of an expandable range.
-#[derive(Clone, Debug)]
-pub(super) struct Run {
-    pub start: u64,
-    pub size: u64,
-    pool: PoolKind,
-    stream: StreamId,
-    /// Of an expandable range: where that begins, and its page size.
-    pages: Option<(u64, u64)>,
-    first: SpanId,
-    pub last: SpanId,
-    /// Blocks that somebody holds.
-    pub held: u32,
-    /// Their bytes.
-    pub used: u64,
-    /// Position of the last event that changed something here.
-    pub changed: u64,
-}
-
-impl Run {
-    pub(super) const fn segment(start: u64, size: u64, pool: PoolKind, stream: StreamId) -> Self {
-        Self { start, size, pool, stream, pages: None, first: NONE, last: NONE, held: 0, used: 0, changed: 0 }
-    }
-
-    pub(super) const fn pages(start: u64, size: u64, pool: PoolKind, stream: StreamId, range: u64, page: u64) -> Self {
-        Self { pages: Some((range, page)), ..Self::segment(start, size, pool, stream) }
-    }
-
-    pub(super) const fn end(&self) -> u64 {
-        self.start + self.size
-    }
-
-    pub(super) const fn is_expandable(&self) -> bool {
-        self.pages.is_some()
-    }
-
-    /// How much of a free span of this run `empty_cache` would return: a whole segment, or whole pages.
-    pub(super) fn releasable(&self, start: u64, size: u64) -> u64 {
-        match self.pages {
-            None if size == self.size => size,
-            None => 0,
-            Some((range, page)) => {
-                let first = (start - range).div_ceil(page);
-                let end = (start - range + size) / page;
-                end.saturating_sub(first) * page
-            }
-        }
-    }
-
-    fn holding(self, held: Held) -> Self {
-        Self { held: held.blocks, used: held.bytes, ..self }
-    }
-
-    /// True where `other`'s pages can belong to the same run.
-    fn continues(&self, other: &Self) -> bool {
-        self.pages.is_some() && self.pages == other.pages && self.pool == other.pool && self.stream == other.stream
-    }
-}
-
-/// Blocks that somebody holds, counted.
-#[derive(Clone, Copy, Debug, Default)]
-struct Held {
-    blocks: u32,
-    bytes: u64,
-}
-
-impl Held {
-    fn count(&mut self, span: &Span) {
-        if !span.is_free() {
-            self.blocks += 1;
-            self.bytes += span.size;
-        }
-    }
-
-    const fn less(self, other: Self) -> Self {
-        Self { blocks: self.blocks - other.blocks, bytes: self.bytes - other.bytes }
-    }
-}
 
 /// A segment, or a contiguous mapped run of an expandable range, of a [`MemoryModel`].
 #[derive(Clone, Copy, Debug)]
@@ -193,6 +116,11 @@ impl<'a> Segment<'a> {
 }
 
 impl MemoryModel {
+    /// Segments and contiguous mapped runs, in address order.
+    pub fn segments(&self) -> impl Iterator<Item = Segment<'_>> {
+        self.by_start.values().map(|run| Segment::new(self, *run))
+    }
+
     pub(super) fn add_segment(&mut self, address: Address, size: Bytes, run: Run) -> Result<(), Fault> {
         self.check_unused(address, size)?;
         self.check_pieces()?;

@@ -6,8 +6,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::allocator::PoolKind;
-use crate::model::{Micros, NameId, synthetic};
-use crate::units::{KIB, MIB, StreamId};
+use crate::model::{Category, Event, EventKind, Micros, NameId, synthetic};
+use crate::units::{Address, Bytes, KIB, MIB, StreamId};
 
 const STREAM: StreamId = StreamId::DEFAULT;
 

@@ -1,0 +1,168 @@
+//! What happens a few times a step at most: steps and phases, switches, failures, news of the run.
+
+use std::sync::Arc;
+
+use super::Lab;
+use crate::model::autopsy::Autopsy;
+use crate::model::effect::Flip;
+use crate::model::emptying::Emptying;
+use crate::model::event::{EventKind, FailedRequest, NameId, Remedied, StepReport};
+use crate::model::finding::Situation;
+use crate::model::history::{Column, MarkKind};
+use crate::model::reading::Reading;
+use crate::model::run::About;
+use crate::model::steps::StepPeaks;
+use crate::model::view::{Generated, Level};
+use crate::units::Bytes;
+
+impl Lab {
+    /// What happens a few times a step at most.
+    pub(super) fn follow_rarely(&mut self, kind: &EventKind) {
+        match kind {
+            EventKind::Define { id, text } => self.define(*id, text),
+            EventKind::Begin(about) => self.begin_anew(about),
+            EventKind::About(about) => self.about = Arc::clone(about),
+            EventKind::Run(run) => self.run = run.clone(),
+            EventKind::Settings(settings) => self.settings = Arc::clone(settings),
+            EventKind::EmptyCache => self.empty_cache(),
+            EventKind::Oom(request) => self.out_of_memory(request),
+            EventKind::Remedied(remedied) => self.tell_remedied(remedied),
+            EventKind::StepBegin { .. } => self.begin_step(),
+            EventKind::StepEnd(report) => self.end_step(report),
+            EventKind::PhaseBegin { phase } => {
+                self.settle_emptying();
+                self.boundaries.begin_phase();
+                self.phase = Some(*phase);
+                if let Some(profile) = &mut self.curves.under_way {
+                    profile.begin_phase(*phase);
+                }
+            }
+            EventKind::PhaseEnd { phase } => {
+                self.boundaries.end_phase(*phase, self.memory.allocated());
+                self.phase = None;
+            }
+            EventKind::SwitchFlipped { switch, from, to } => self.flip(*switch, *from, *to),
+            EventKind::Generating => self.writing = true,
+            EventKind::Generated { text } => {
+                self.writing = false;
+                self.generated = Some(Generated { step: self.steps.finished(), text: Arc::clone(text) });
+            }
+            EventKind::Copy { direction, bytes, pinned, .. } => self.steps.copy(*direction, *bytes, *pinned),
+            EventKind::Reading(reading) => self.read_sensors(reading),
+            EventKind::Notice { text } => {
+                self.tell(Level::Warning, text);
+            }
+            EventKind::Note { text } => {
+                self.tell(Level::Info, text);
+            }
+            _ => {}
+        }
+    }
+
+    /// Another run begins: of what was known, only what was told stays.
+    fn begin_anew(&mut self, about: &Arc<About>) {
+        let position = self.memory.position();
+        let log = std::mem::take(&mut self.log);
+        *self = Self { device: self.device, about: Arc::clone(about), log, time: self.time, ..Self::default() };
+        self.memory.skip_to(position);
+    }
+
+    fn begin_step(&mut self) {
+        self.writing = false;
+        self.settle_emptying();
+        let (memory, step) = (&self.memory, self.steps.finished());
+        self.peaks = StepPeaks::begin(memory);
+        self.boundaries.begin_step(memory.allocated());
+        self.grown = memory.traffic().segment_allocs;
+        let (allocated, reserved, position) = (memory.allocated(), memory.reserved(), memory.position());
+        self.history.begin(Column {
+            floor: allocated,
+            peak: allocated,
+            reserved,
+            stranded: memory.stranded(),
+            limit: memory.limit(),
+            step,
+            position,
+            time: self.time,
+            failed: false,
+        });
+        self.curves.begin(step, position);
+    }
+
+    fn end_step(&mut self, report: &StepReport) {
+        self.settle_emptying();
+        self.steps.push(report);
+        self.growth.end_step(self.memory.allocated());
+        let grown = self.memory.traffic().segment_allocs - self.grown.min(self.memory.traffic().segment_allocs);
+        self.effects.end_step(report, &self.peaks, self.memory.stranded(), grown);
+        self.history.end(self.memory.stranded());
+        self.curves.end();
+        self.boundaries.end_step();
+        self.last_peaks = self.peaks;
+        self.peaks = StepPeaks::begin(&self.memory);
+        self.situation = Some(Arc::new(Situation::of(&self.memory, self.names.texts())));
+        self.autopsy = None;
+        self.phase = None;
+    }
+
+    fn define(&mut self, id: NameId, text: &Arc<str>) {
+        if let Err(refusal) = self.names.define(id, text) {
+            self.tell(Level::Danger, &refusal.to_string());
+        }
+    }
+
+    fn read_sensors(&mut self, reading: &Arc<Reading>) {
+        let before = self.gpu.replace(Arc::clone(reading)).and_then(|reading| reading.xid);
+        if let Some(xid) = reading.xid.filter(|&xid| before != Some(xid)) {
+            let meaning = if xid.meaning().is_empty() { "see NVIDIA's list of Xid errors" } else { xid.meaning() };
+            self.tell(Level::Danger, &format!("the driver reports error Xid {}: {meaning}", xid.0));
+        }
+    }
+
+    fn flip(&mut self, switch: NameId, from: NameId, to: NameId) {
+        self.settle_emptying();
+        self.growth.restart();
+        let text = |id| self.names.texts().shared(id);
+        let flip = Flip { switch: text(switch), from: text(from), to: text(to) };
+        let line = format!("{} {} → {}", flip.switch, flip.from, flip.to);
+        let (position, step) = (self.memory.position().saturating_sub(1), self.steps.finished());
+        let kind = MarkKind::Flip { switch: Arc::clone(&flip.switch), to: Arc::clone(&flip.to) };
+        self.history.mark(position, step, kind);
+        self.effects.flip(flip, position);
+        self.curves.keep();
+        self.tell(Level::Switch, &line);
+    }
+
+    fn empty_cache(&mut self) {
+        self.settle_emptying();
+        let (position, step) = (self.memory.position().saturating_sub(1), self.steps.finished());
+        let in_step = self.curves.under_way.is_some();
+        self.effects.empty_cache(position, self.memory.reserved(), in_step);
+        self.history.mark(position, step, MarkKind::EmptyCache { released: Bytes::ZERO });
+        self.curves.keep();
+        let line = self.tell(Level::Switch, "empty_cache");
+        self.emptying = Some(Emptying::begin(line));
+    }
+
+    fn out_of_memory(&mut self, request: &Arc<FailedRequest>) {
+        self.settle_emptying();
+        let (position, step) = (self.memory.position().saturating_sub(1), self.steps.finished());
+        self.autopsy =
+            Some(Arc::new(Autopsy::of(&self.memory, self.names.texts(), request, step, (self.op, self.phase))));
+        self.history.mark(position, step, MarkKind::OutOfMemory);
+        self.effects.cut_short();
+        let requested = request.requested;
+        let line = match self.names.texts().get(request.name) {
+            "" => format!("out of memory: {requested} asked"),
+            name => format!("out of memory: {requested} asked for {name}"),
+        };
+        self.tell(Level::Danger, &line);
+    }
+
+    fn tell_remedied(&mut self, remedied: &Arc<[Remedied]>) {
+        if let Some(autopsy) = &mut self.autopsy {
+            let autopsy = Arc::make_mut(autopsy);
+            (autopsy.remedied, autopsy.tried) = (Arc::clone(remedied), true);
+        }
+    }
+}

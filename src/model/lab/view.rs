@@ -1,0 +1,73 @@
+//! What a lab tells of itself: the view that screens draw.
+
+use std::sync::Arc;
+
+use super::Lab;
+use crate::model::finding::{Known, Situation};
+use crate::model::view::{Profiles, View};
+
+impl Lab {
+    /// Log lines in a view.
+    const LINES: usize = 64;
+
+    /// A picture of the lab after the last event. Costs a copy of the segments that changed since the last one.
+    pub fn view(&mut self) -> View {
+        self.tell_emptying();
+        let now;
+        let situation = match &self.situation {
+            Some(situation) => situation,
+            None => {
+                now = Situation::of(&self.memory, self.names.texts());
+                &now
+            }
+        };
+        let known = Known {
+            situation,
+            oom: self.autopsy.as_deref(),
+            peak_by_category: &self.last_peaks.by_category,
+            peak_position: (self.last_peaks.position > 0).then_some(self.last_peaks.position),
+            steps: &self.steps,
+            growth: self.growth,
+            settings: &self.settings,
+            names: self.names.texts(),
+        };
+        View {
+            device: self.device,
+            about: Arc::clone(&self.about),
+            run: self.run.clone(),
+            settings: Arc::clone(&self.settings),
+            position: self.memory.position(),
+            time: self.time,
+            ledger: self.memory.ledger(),
+            largest_hole: self.memory.largest_hole(),
+            peak_allocated: self.memory.peak_allocated(),
+            peak_reserved: self.memory.peak_reserved(),
+            peak_position: self.peak_position,
+            limit: self.memory.limit(),
+            by_category: self.memory.by_category(),
+            peak_by_category: self.last_peaks.by_category,
+            host: self.memory.host(),
+            findings: known.findings(),
+            segments: self.segments.update(&self.memory),
+            history: Arc::new(self.history.clone()),
+            profiles: Profiles {
+                under_way: Arc::new(self.curves.under_way.clone().unwrap_or_default()),
+                last: self.curves.last.clone(),
+                before: self.curves.before.clone(),
+            },
+            boundaries: self.boundaries,
+            traffic: self.memory.traffic(),
+            steps: self.steps.view(),
+            gpu: self.gpu.clone(),
+            phase: self.phase,
+            op: self.op,
+            touched: self.touched.clone(),
+            effects: self.effects.view(),
+            autopsy: self.autopsy.clone(),
+            log: self.log.last(Self::LINES),
+            generated: self.generated.clone(),
+            names: self.names.texts().clone(),
+            malformed: self.malformed,
+        }
+    }
+}

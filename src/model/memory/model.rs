@@ -1,0 +1,342 @@
+//! The reducer of memory events: the accounts, and blocks inside segments.
+
+use std::collections::BTreeMap;
+
+use super::error::{Fault, ModelError};
+use super::run::Run;
+use super::spans::{Holder, NONE, RunId, Span, SpanId, Spans, State};
+use crate::model::event::{Category, Event, EventKind, NameId};
+use crate::model::ledger::Ledger;
+use crate::model::view::{HostMemory, Traffic};
+use crate::units::{Address, Bytes};
+
+/// Memory at one event: segments with their blocks, and where every reserved byte stands.
+///
+/// Free space is what lies between blocks, because the allocator merges free neighbours. Applying an event costs the
+/// same however many blocks there are; a clone costs about a hundred bytes per block.
+#[derive(Clone, Debug, Default)]
+pub struct MemoryModel {
+    pub(super) spans: Spans,
+    pub(super) runs: Vec<Run>,
+    pub(super) unused_runs: Vec<RunId>,
+    /// Runs by their first byte.
+    pub(super) by_start: BTreeMap<u64, RunId>,
+    pub(super) accounts: Accounts,
+    by_category: [u64; 8],
+    peak_allocated: u64,
+    pub(super) peak_reserved: u64,
+    pub(super) limit: Option<Bytes>,
+    host: HostMemory,
+    pub(super) traffic: Traffic,
+    /// Size of the block that was given back last.
+    last_freed: Bytes,
+    pub(super) position: u64,
+}
+
+/// The accounts that every event keeps up to date, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Accounts {
+    pub live: u64,
+    pub rounding: u64,
+    pub pending: u64,
+    pub releasable: u64,
+    pub stranded: u64,
+}
+
+impl MemoryModel {
+    /// Nothing has happened yet.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Applies the next event. Events that are not about memory only count.
+    ///
+    /// # Errors
+    /// [`ModelError`] where the event contradicts those before it; it is counted and otherwise left out.
+    pub fn apply(&mut self, event: &Event) -> Result<(), ModelError> {
+        let position = self.position;
+        self.position += 1;
+        self.change(&event.kind).map_err(|fault| ModelError { position, fault })
+    }
+
+    /// Events of other devices came between: the next one has this index.
+    pub(in crate::model) const fn skip_to(&mut self, position: u64) {
+        self.position = position;
+    }
+
+    fn change(&mut self, kind: &EventKind) -> Result<(), Fault> {
+        match *kind {
+            EventKind::Alloc { address, size, requested, category, name, .. } => {
+                self.alloc(address, size, Holder { requested: requested.0, category, name, pending: false })
+            }
+            EventKind::FreeRequested { address } => self.free_requested(address),
+            EventKind::FreeCompleted { address } => self.free_completed(address),
+            EventKind::Relabel { address, category, name } => self.relabel(address, category, name),
+            EventKind::SegmentAlloc { address, size, stream, pool } => {
+                self.add_segment(address, size, Run::segment(address.0, size.0, pool, stream))
+            }
+            EventKind::SegmentFree { address, size } => self.remove_segment(address, size),
+            EventKind::SegmentMap { address, size, stream, pool, range, page } => {
+                self.map(address, size, Run::pages(address.0, size.0, pool, stream, range.0, page.0))
+            }
+            EventKind::SegmentUnmap { address, size } => self.unmap(address, size),
+            EventKind::Oom { .. } => {
+                self.traffic.ooms += 1;
+                Ok(())
+            }
+            EventKind::Limit { limit } => {
+                self.limit = limit;
+                Ok(())
+            }
+            EventKind::HostMemory { allocated, reserved } => {
+                self.host = HostMemory { allocated, reserved };
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Where every reserved byte stands.
+    #[must_use]
+    pub fn ledger(&self) -> Ledger {
+        Ledger {
+            live: Bytes(self.accounts.live),
+            rounding: Bytes(self.accounts.rounding),
+            pending: Bytes(self.accounts.pending),
+            releasable: Bytes(self.accounts.releasable),
+            stranded: Bytes(self.accounts.stranded),
+            largest_free: Bytes(self.spans.largest_free(|_| true)),
+        }
+    }
+
+    /// Bytes of live blocks: PyTorch's `memory_allocated`.
+    #[must_use]
+    pub const fn allocated(&self) -> Bytes {
+        Bytes(self.accounts.live + self.accounts.rounding)
+    }
+
+    /// Bytes held from the driver: PyTorch's `memory_reserved`.
+    #[must_use]
+    pub const fn reserved(&self) -> Bytes {
+        Bytes(self.allocated().0 + self.accounts.pending + self.accounts.releasable + self.accounts.stranded)
+    }
+
+    /// Free bytes that `empty_cache` could not return.
+    #[must_use]
+    pub const fn stranded(&self) -> Bytes {
+        Bytes(self.accounts.stranded)
+    }
+
+    /// The largest free block inside a segment that a block holds; ranges of pages are left out.
+    #[must_use]
+    pub fn largest_hole(&self) -> Bytes {
+        Bytes(self.spans.largest_free(|span| {
+            let run = &self.runs[span.run as usize];
+            run.held > 0 && !run.is_expandable()
+        }))
+    }
+
+    /// Highest allocated bytes so far.
+    #[must_use]
+    pub const fn peak_allocated(&self) -> Bytes {
+        Bytes(self.peak_allocated)
+    }
+
+    /// Highest reserved bytes so far.
+    #[must_use]
+    pub const fn peak_reserved(&self) -> Bytes {
+        Bytes(self.peak_reserved)
+    }
+
+    /// Bytes of live blocks by category, in the order of [`Category::ALL`].
+    #[must_use]
+    pub fn by_category(&self) -> [Bytes; 8] {
+        self.by_category.map(Bytes)
+    }
+
+    /// The most that may be reserved.
+    #[must_use]
+    pub const fn limit(&self) -> Option<Bytes> {
+        self.limit
+    }
+
+    /// Page-locked host memory.
+    #[must_use]
+    pub const fn host(&self) -> HostMemory {
+        self.host
+    }
+
+    /// Counters since the start.
+    #[must_use]
+    pub const fn traffic(&self) -> Traffic {
+        self.traffic
+    }
+
+    /// Size of the block that was given back last.
+    pub(in crate::model) const fn last_freed(&self) -> Bytes {
+        self.last_freed
+    }
+
+    /// Events applied so far, those left out included.
+    #[must_use]
+    pub const fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// Pieces that memory is divided in, held or free: what a clone costs is proportional to it.
+    #[must_use]
+    pub fn pieces(&self) -> usize {
+        self.spans.len()
+    }
+
+    fn alloc(&mut self, address: Address, size: Bytes, holder: Holder) -> Result<(), Fault> {
+        let (start, size) = (address.0, size.0);
+        let impossible = Fault::Impossible { address, size: Bytes(size) };
+        if size == 0 || holder.requested > size {
+            return Err(impossible);
+        }
+        self.check_pieces()?;
+        let end = start.checked_add(size).ok_or(impossible)?;
+        let gap = match self.spans.at(start) {
+            Some(gap) => gap,
+            None => self.span_around(start).ok_or(Fault::OutsideSegments { address, size: Bytes(size) })?,
+        };
+        let Span { start: gap_start, size: gap_size, next, run, .. } = *self.spans.get(gap);
+        let gap_end = gap_start + gap_size;
+        if !self.spans.get(gap).is_free() || end > gap_end {
+            let inside = end <= self.runs[run as usize].end();
+            let fault = if inside {
+                Fault::BlockOverlap { address, size: Bytes(size) }
+            } else {
+                Fault::OutsideSegments { address, size: Bytes(size) }
+            };
+            return Err(fault);
+        }
+        self.leave_free(gap);
+        let block = if start == gap_start {
+            let span = self.spans.get_mut(gap);
+            span.size = size;
+            span.state = State::Held(holder);
+            gap
+        } else {
+            self.spans.get_mut(gap).size = start - gap_start;
+            self.enter_free(gap);
+            self.spans.insert(Span { start, size, previous: gap, next, run, state: State::Held(holder) })
+        };
+        let mut last = block;
+        if end < gap_end {
+            let state = State::Free { slot: 0 };
+            last = self.spans.insert(Span { start: end, size: gap_end - end, previous: block, next, run, state });
+            self.enter_free(last);
+        }
+        let run = &mut self.runs[run as usize];
+        if next == NONE {
+            run.last = last;
+        }
+        run.held += 1;
+        run.used += size;
+        run.changed = self.position;
+        self.accounts.live += holder.requested;
+        self.accounts.rounding += size - holder.requested;
+        self.by_category[holder.category as usize] += size;
+        self.peak_allocated = self.peak_allocated.max(self.allocated().0);
+        self.traffic.allocs += 1;
+        Ok(())
+    }
+
+    /// A stream that was made to harm could ask for any amount of the memory that follows it.
+    pub(super) fn check_pieces(&self) -> Result<(), Fault> {
+        const MOST: usize = 1 << 22;
+        if self.spans.len() < MOST { Ok(()) } else { Err(Fault::TooManyPieces { most: MOST }) }
+    }
+
+    fn free_requested(&mut self, address: Address) -> Result<(), Fault> {
+        let (id, holder) = self.held(address)?;
+        if holder.pending {
+            return Err(Fault::FreedTwice { address });
+        }
+        let span = self.spans.get_mut(id);
+        span.state = State::Held(Holder { pending: true, ..holder });
+        self.accounts.live -= holder.requested;
+        self.accounts.rounding -= span.size - holder.requested;
+        self.accounts.pending += span.size;
+        self.by_category[holder.category as usize] -= span.size;
+        self.last_freed = Bytes(span.size);
+        self.runs[span.run as usize].changed = self.position;
+        Ok(())
+    }
+
+    fn free_completed(&mut self, address: Address) -> Result<(), Fault> {
+        let (id, holder) = self.held(address)?;
+        if !holder.pending {
+            return Err(Fault::FreeNotRequested { address });
+        }
+        let Span { size, previous, next, run, .. } = *self.spans.get(id);
+        self.accounts.pending -= size;
+        let mut freed = id;
+        let mut freed_size = size;
+        if next != NONE && self.spans.get(next).is_free() {
+            freed_size += self.spans.get(next).size;
+            self.leave_free(next);
+            self.spans.remove(next);
+        }
+        if previous != NONE && self.spans.get(previous).is_free() {
+            freed_size += self.spans.get(previous).size;
+            self.leave_free(previous);
+            self.spans.remove(id);
+            freed = previous;
+        }
+        let span = self.spans.get_mut(freed);
+        span.size = freed_size;
+        let last = span.next == NONE;
+        self.enter_free(freed);
+        let run = &mut self.runs[run as usize];
+        if last {
+            run.last = freed;
+        }
+        run.held -= 1;
+        run.used -= size;
+        run.changed = self.position;
+        Ok(())
+    }
+
+    fn relabel(&mut self, address: Address, category: Category, name: NameId) -> Result<(), Fault> {
+        let (id, holder) = self.held(address)?;
+        let span = self.spans.get_mut(id);
+        span.state = State::Held(Holder { category, name, ..holder });
+        if !holder.pending {
+            self.by_category[holder.category as usize] -= span.size;
+            self.by_category[category as usize] += span.size;
+        }
+        self.runs[span.run as usize].changed = self.position;
+        Ok(())
+    }
+
+    /// The block that starts at `address`.
+    pub(super) fn held(&self, address: Address) -> Result<(SpanId, Holder), Fault> {
+        let id = self.spans.at(address.0).ok_or(Fault::UnknownBlock { address })?;
+        match self.spans.get(id).state {
+            State::Held(holder) => Ok((id, holder)),
+            State::Free { .. } => Err(Fault::UnknownBlock { address }),
+        }
+    }
+
+    /// Counts a span as free and enters it among the free ones.
+    pub(super) fn enter_free(&mut self, id: SpanId) {
+        let span = self.spans.get(id);
+        let releasable = self.runs[span.run as usize].releasable(span.start, span.size);
+        self.accounts.releasable += releasable;
+        self.accounts.stranded += span.size - releasable;
+        self.spans.enter_free(id);
+    }
+
+    /// The reverse, before the span or its run change.
+    pub(super) fn leave_free(&mut self, id: SpanId) {
+        let span = self.spans.get(id);
+        let releasable = self.runs[span.run as usize].releasable(span.start, span.size);
+        self.accounts.releasable -= releasable;
+        self.accounts.stranded -= span.size - releasable;
+        self.spans.leave_free(id);
+    }
+}
