@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use super::replay::{Conditions, DeviceReport, Observer, verify_device};
-use super::{Snapshot, StackId, TextId, TraceEntry};
+use super::types::{Snapshot, StackId, TextId, TraceEntry};
 use crate::allocator::TraceEvent;
 use crate::model::{Category, Event, EventKind, NameId};
 

@@ -6,6 +6,7 @@
 //! that the memory model reads.
 
 mod compression;
+mod error;
 mod events;
 mod file;
 mod pickle;
@@ -16,8 +17,8 @@ mod types;
 #[cfg(test)]
 mod tests;
 
+pub use error::SnapshotError;
 pub use events::events;
-pub use file::SnapshotError;
 pub use pickle::{PickleError, Problem};
 pub use types::{
     Action, AllocatorSettings, Annotation, Block, Frame, FrameId, Segment, Snapshot, StackId, Stacks, TextId, Texts,

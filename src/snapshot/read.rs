@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::error::SnapshotError;
 use super::pickle::records::{self, EntryError, FieldError};
 use super::pickle::{self, Arena, PickleError, Problem, Source, Value};
-use super::{AllocatorSettings, Annotation, Block, Segment, Snapshot, SnapshotError, StackId, TraceEntry};
+use super::types::{AllocatorSettings, Annotation, Block, Segment, Snapshot, StackId, TraceEntry};
 use crate::allocator::{BlockState, PoolKind};
 use crate::model::Micros;
 use crate::units::{Address, Bytes, StreamId};

@@ -1,50 +1,11 @@
 //! Where the objects of a pickle live.
 
-use super::Problem;
 use super::budget::Budget;
+use super::error::Problem;
 use super::packed::{Packed, WideNumbers};
 use super::records::{self, EntryBuilder, EntryError};
-use crate::snapshot::{Frame, FrameId, StackId, Stacks, TextId, Texts, TraceEntry};
-
-/// A value on the stack of the machine: a scalar, or the id of an object in the [`Arena`].
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Value {
-    /// `None`.
-    None,
-    /// `True` or `False`.
-    Bool(bool),
-    /// A number.
-    Int(i64),
-    /// A number beyond `i64`.
-    Unsigned(u64),
-    /// A floating-point number.
-    Float(f64),
-    /// A text.
-    Text(TextId),
-    /// A list or tuple.
-    List(u32),
-    /// A dictionary.
-    Dict(u32),
-    /// Something that snapshots have no use for: bytes, sets, numbers beyond 64 bits. Its content is not kept.
-    Opaque,
-}
-
-impl Value {
-    /// What it is, for messages.
-    #[must_use]
-    pub const fn kind(self) -> &'static str {
-        match self {
-            Self::None => "None",
-            Self::Bool(_) => "a bool",
-            Self::Int(_) | Self::Unsigned(_) => "an integer",
-            Self::Float(_) => "a float",
-            Self::Text(_) => "a text",
-            Self::List(_) => "a list",
-            Self::Dict(_) => "a dictionary",
-            Self::Opaque => "bytes or a set",
-        }
-    }
-}
+use super::value::Value;
+use crate::snapshot::types::{Frame, FrameId, StackId, Stacks, TextId, Texts, TraceEntry};
 
 /// What has become of a list so far.
 #[derive(Clone, Copy, Debug)]
@@ -211,7 +172,7 @@ impl Arena {
             DictSlot::Entry(index) => {
                 let mut builder = EntryBuilder::from(self.entries[index as usize]);
                 for pair in pairs.chunks_exact(2) {
-                    builder.set(self, pair[0], pair[1]).map_err(|error| match error {
+                    builder.set(pair[0], pair[1], |list| self.stack(list)).map_err(|error| match error {
                         EntryError::Field(_) => Problem::Malformed("a trace entry changes to something else"),
                         EntryError::Problem(problem) => problem,
                     })?;
@@ -272,7 +233,7 @@ impl Arena {
     fn entry_from_pairs(&mut self, pairs: &[Value]) -> Result<TraceEntry, EntryError> {
         let mut builder = EntryBuilder::default();
         for pair in pairs.chunks_exact(2) {
-            builder.set(self, pair[0], pair[1])?;
+            builder.set(pair[0], pair[1], |list| self.stack(list))?;
         }
         Ok(builder.finish()?)
     }
@@ -414,7 +375,7 @@ impl Arena {
             // A dictionary that is a frame of its own stack has no pairs any more once the stack is read.
             let Some(&(key, value)) = self.slice_of_pairs(dict).get(at) else { break };
             if let (Some(key), Some(value)) = (self.unpack(key), self.unpack(value)) {
-                builder.set(self, key, value)?;
+                builder.set(key, value, |list| self.stack(list))?;
             }
         }
         Ok(builder.finish()?)

@@ -3,7 +3,7 @@
 //! A pickle refers to its objects by number, so that two bytes can ask for an object of any size to be held, copied or
 //! looked through once more. Both accounts therefore grow with the bytes read, and with nothing else.
 
-use super::Problem;
+use super::error::Problem;
 
 /// Memory that any pickle may take, in bytes.
 const BASE: u64 = 16 << 20;

@@ -2,7 +2,7 @@
 
 use std::io::{self, ErrorKind, Read};
 
-use super::Problem;
+use super::error::Problem;
 
 const BUFFER: usize = 256 << 10;
 /// Longest line of the text opcodes (protocol 0), and step in which long texts are read.

@@ -1,10 +1,11 @@
 //! The stack machine that a pickle is a program for.
 
-use super::arena::{Arena, Value};
+use super::arena::Arena;
+use super::error::{PickleError, Problem};
 use super::input::{Input, Source};
 use super::opcode as op;
 use super::packed::Packed;
-use super::{PickleError, Problem};
+use super::value::Value;
 
 /// Marks that may be open at once; a snapshot needs about eight.
 const MAX_DEPTH: usize = 1000;

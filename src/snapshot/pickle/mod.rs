@@ -18,10 +18,12 @@ mod machine;
 mod opcode;
 pub mod packed;
 pub mod records;
+mod value;
 
-pub use arena::{Arena, Value};
+pub use arena::Arena;
 pub use error::{PickleError, Problem};
 pub use input::{Plain, Source};
+pub use value::Value;
 
 /// Reads one pickle from `source`: the arena that holds its objects, its top value, and where it ends.
 ///

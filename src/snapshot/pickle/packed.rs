@@ -1,6 +1,8 @@
 //! Values in four bytes: how the memo, lists and dictionaries hold them.
 
-use super::{Problem, Value};
+use super::error::Problem;
+use super::value::Value;
+use crate::snapshot::types::TextId;
 
 const TAG_BITS: u32 = 3;
 const PAYLOAD_BITS: u32 = 32 - TAG_BITS;
@@ -94,7 +96,7 @@ impl WideNumbers {
                 Wide::Unsigned(n) => Value::Unsigned(n),
                 Wide::Float(x) => Value::Float(x),
             },
-            TEXT => Value::Text(crate::snapshot::TextId(payload)),
+            TEXT => Value::Text(TextId(payload)),
             LIST => Value::List(payload),
             DICT => Value::Dict(payload),
             _ => return None,

@@ -1,8 +1,9 @@
 //! What a snapshot has millions of, as compact records: how a dictionary becomes a trace entry or a frame.
 
-use super::{Arena, Problem, Value};
+use super::error::Problem;
+use super::value::Value;
 use crate::model::Micros;
-use crate::snapshot::{Action, Frame, StackId, TextId, Texts, TraceEntry};
+use crate::snapshot::types::{Action, Frame, StackId, TextId, Texts, TraceEntry};
 use crate::units::{Address, Bytes, StreamId};
 
 /// The empty text, which [`TextId::default`] is.
@@ -109,12 +110,17 @@ impl From<TraceEntry> for EntryBuilder {
 }
 
 impl EntryBuilder {
-    /// Takes one key. Unknown keys and keys that are no text are passed over.
+    /// Takes one key; `stack` tells which one a list of frames is. Unknown keys and keys that are no text are passed over.
     ///
     /// # Errors
     /// [`EntryError`] when a known key holds something else than it should.
     #[inline]
-    pub fn set(&mut self, arena: &mut Arena, key: Value, value: Value) -> Result<(), EntryError> {
+    pub fn set(
+        &mut self,
+        key: Value,
+        value: Value,
+        stack: impl FnOnce(Value) -> Result<Option<StackId>, Problem>,
+    ) -> Result<(), EntryError> {
         let Value::Text(key) = key else { return Ok(()) };
         match key {
             ACTION => match value {
@@ -132,7 +138,7 @@ impl EntryBuilder {
                 }
             }
             FRAMES => {
-                self.stack = arena.stack(value)?.ok_or(FieldError { key: "frames", expected: "a list of frames" })?;
+                self.stack = stack(value)?.ok_or(FieldError { key: "frames", expected: "a list of frames" })?;
             }
             _ => {}
         }

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use crate::allocator::{Settings, largest_device};
-use crate::snapshot::{Action, TraceEntry};
+use crate::snapshot::types::{Action, TraceEntry};
 use crate::units::{Address, Bytes, StreamId};
 
 /// Device memory where nobody knows it, nor do addresses bound it: more than any device has.
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
     use crate::allocator::range_size;
     use crate::model::Micros;
-    use crate::snapshot::{StackId, TextId};
+    use crate::snapshot::types::{StackId, TextId};
     use crate::units::MIB;
 
     const BASE: u64 = 0x3_0200_0000;

@@ -1,11 +1,13 @@
 //! Blocks and statistics at the end of a history.
 
-use super::conditions::SYNCHRONISATIONS;
+use super::conditions::{Conditions, SYNCHRONISATIONS, Statistics};
+use super::observer::Observer;
+use super::peaks;
 use super::player::Replayed;
+use super::report::DeviceReport;
 use super::retries::AmbiguousRetries;
-use super::{Conditions, DeviceReport, Observer, Statistics, peaks};
 use crate::allocator::{BlockSnapshot, SegmentSnapshot};
-use crate::snapshot::{Block, Segment, Snapshot};
+use crate::snapshot::types::{Block, Segment, Snapshot};
 
 /// Adds what the end of the history shows. After a mismatch our allocator is not where PyTorch's was, so that nothing
 /// counts as matched.

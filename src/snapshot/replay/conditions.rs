@@ -9,7 +9,7 @@ use serde::Deserialize;
 use thiserror::Error;
 
 use crate::allocator::{self, Settings, SettingsError};
-use crate::snapshot::Snapshot;
+use crate::snapshot::types::Snapshot;
 use crate::units::Bytes;
 
 /// The statistic that counts `empty_cache()` calls which left no entry.

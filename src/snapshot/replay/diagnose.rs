@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
+use super::conditions::Conditions;
+use super::mismatch::Mismatch;
 use super::tape::describe_entry;
-use super::{Conditions, Mismatch};
 use crate::allocator::BlockState;
-use crate::snapshot::{Action, Snapshot, TraceEntry};
+use crate::snapshot::types::{Action, Snapshot, TraceEntry};
 use crate::units::{Address, Bytes};
 
 /// What is wrong with a history by itself.

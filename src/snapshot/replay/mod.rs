@@ -17,6 +17,8 @@ mod card;
 mod compare;
 mod conditions;
 mod diagnose;
+mod mismatch;
+mod observer;
 mod peaks;
 mod player;
 mod report;
@@ -26,31 +28,14 @@ mod tape;
 #[cfg(test)]
 mod tests;
 
-use super::Snapshot;
-use super::TraceEntry;
-use crate::allocator::TraceEvent;
+use crate::snapshot::types::Snapshot;
 use card::Ranges;
 
 pub use conditions::{ConditionError, Conditions, Overrides, Statistics};
-pub use report::{DeviceReport, Mismatch, Report, Tally};
+pub use mismatch::Mismatch;
+pub use observer::Observer;
+pub use report::{DeviceReport, Report, Tally};
 pub use retries::SettledRetries;
-
-/// Who listens to a replay: every event of our allocator that agreed with the history, beside its entry.
-pub trait Observer {
-    /// `event` agreed with `entry`, the `index`-th of the device's trace.
-    fn event(&mut self, index: usize, entry: &TraceEntry, event: &TraceEvent);
-
-    /// The replay concluded that the program called `empty_cache()` before entry `index`.
-    fn empty_cache(&mut self, index: usize, entry: &TraceEntry) {
-        let _ = (index, entry);
-    }
-}
-
-/// Nobody listens.
-impl Observer for () {
-    #[inline]
-    fn event(&mut self, _: usize, _: &TraceEntry, _: &TraceEvent) {}
-}
 
 /// Replays the history of every device that has one.
 #[must_use]

@@ -1,11 +1,12 @@
 //! What the replayed allocator is asked next.
 
 use super::card::{self, Ranges};
+use super::conditions::Conditions;
+use super::observer::Observer;
 use super::retries::{self, AmbiguousRetries};
 use super::tape::{Driver, Judge, Tape, waiting_stream};
-use super::{Conditions, Observer};
 use crate::allocator::{AllocError, CachingAllocator};
-use crate::snapshot::{Action, TraceEntry};
+use crate::snapshot::types::{Action, TraceEntry};
 use crate::units::Bytes;
 
 /// The replayed allocator.

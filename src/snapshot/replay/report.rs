@@ -2,10 +2,11 @@
 
 use serde::Serialize;
 
-use super::Conditions;
+use super::conditions::Conditions;
+use super::mismatch::Mismatch;
 use super::retries::SettledRetries;
 use super::tape::Tape;
-use crate::snapshot::{Action, TraceEntry};
+use crate::snapshot::types::{Action, TraceEntry};
 use crate::units::Bytes;
 
 /// How many of how many agree.
@@ -36,21 +37,6 @@ impl Tally {
         self.matched += other.matched;
         self.total += other.total;
     }
-}
-
-/// The first thing that did not fit.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Mismatch {
-    /// The device's index.
-    pub device: usize,
-    /// The entry of the device's trace, from 0; the trace's length for what was found at its end.
-    pub entry: usize,
-    /// What our allocator did.
-    pub expected: String,
-    /// What the recording has.
-    pub found: String,
-    /// Why that is, where it is known.
-    pub explanation: Option<String>,
 }
 
 /// What the replay of one device's history found.

@@ -12,8 +12,8 @@
 
 use serde::Serialize;
 
-use super::Statistics;
-use crate::snapshot::{Action, TraceEntry};
+use super::conditions::Statistics;
+use crate::snapshot::types::{Action, TraceEntry};
 use crate::units::MIB;
 
 /// The statistic in which the two readings differ.

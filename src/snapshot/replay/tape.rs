@@ -3,9 +3,10 @@
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
-use super::{Mismatch, Observer};
+use super::mismatch::Mismatch;
+use super::observer::Observer;
 use crate::allocator::{DeviceMemory, EventToken, OutOfDeviceMemory, SegmentSource, TraceEvent, TraceSink};
-use crate::snapshot::{Action, TraceEntry};
+use crate::snapshot::types::{Action, TraceEntry};
 use crate::units::{Address, Bytes, StreamId};
 
 /// Marks the streams that stand for "whatever this pending block waits for". No stream handle (a pointer) is so large.

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::model::Micros;
-use crate::snapshot::{Action, StackId, TextId};
+use crate::snapshot::{Action, StackId, TextId, TraceEntry};
 use crate::units::{Address, Bytes, StreamId};
 
 fn path(name: &str) -> PathBuf {

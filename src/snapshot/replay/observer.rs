@@ -1,0 +1,21 @@
+//! Who hears what a replay finds, entry by entry.
+
+use crate::allocator::TraceEvent;
+use crate::snapshot::types::TraceEntry;
+
+/// Who listens to a replay: every event of our allocator that agreed with the history, beside its entry.
+pub trait Observer {
+    /// `event` agreed with `entry`, the `index`-th of the device's trace.
+    fn event(&mut self, index: usize, entry: &TraceEntry, event: &TraceEvent);
+
+    /// The replay concluded that the program called `empty_cache()` before entry `index`.
+    fn empty_cache(&mut self, index: usize, entry: &TraceEntry) {
+        let _ = (index, entry);
+    }
+}
+
+/// Nobody listens.
+impl Observer for () {
+    #[inline]
+    fn event(&mut self, _: usize, _: &TraceEntry, _: &TraceEvent) {}
+}
