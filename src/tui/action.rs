@@ -2,6 +2,7 @@
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
+use super::states::ScreenAction;
 use crate::recording::Direction;
 use crate::session::{Reach, StepSize, Switch, Way};
 use crate::source::{Ability, Landmark, Unit};
@@ -25,10 +26,6 @@ pub enum Action {
     Cursor(Unit, Direction),
     /// Move the cursor to the next or the last of its kind.
     Jump(Landmark, Direction),
-    /// Move the cursor to a column of the history: so many of so many.
-    HistoryColumn(u16, u16),
-    /// Move the cursor to a column of the step's curve: so many of so many.
-    StepColumn(u16, u16),
     /// Move the cursor to the first position.
     CursorStart,
     /// Move the cursor to the end, and along with it.
@@ -39,10 +36,8 @@ pub enum Action {
     GoTo,
     /// Write a recording, or end it.
     Record,
-    /// Fewer steps per column of the history.
-    ZoomIn,
-    /// More steps per column of the history.
-    ZoomOut,
+    /// What only one screen knows of.
+    Own(ScreenAction),
     /// Scroll what is on top by so many rows.
     Scroll(i32),
     /// Scroll what is on top by so many pages.

@@ -8,6 +8,7 @@ mod action;
 mod app;
 mod autopsy;
 mod chart;
+mod error;
 mod figures;
 mod footer;
 mod glyphs;
@@ -22,6 +23,7 @@ mod screens;
 mod shell;
 mod signals;
 mod stage;
+mod states;
 mod terminal;
 mod theme;
 mod wire;
@@ -29,6 +31,7 @@ mod words;
 
 pub use action::{Action, Binding, Group};
 pub use app::{App, Effect, Message};
+pub use error::TuiError;
 pub use glyphs::GlyphTier;
 pub use input::Decoder;
 pub use keymap::{acts, binding_for, bindings, keys_markdown};
@@ -36,13 +39,10 @@ pub use screen::draw;
 pub use shell::Exit;
 pub use signals::ENGINE_PATIENCE;
 pub use stage::{Chart, Layout};
+pub use states::{LabAction, ScreenAction};
 pub use terminal::{leave, restore_on_panic};
 pub use theme::{Catalog, ColorTier, Theme, ThemeError, Token};
 pub use wire::WireBackend;
-
-use std::io;
-
-use thiserror::Error;
 
 use crate::model::{Remedy, View};
 use crate::source::Source;
@@ -73,20 +73,6 @@ impl Default for TuiOptions {
     fn default() -> Self {
         Self { theme: None, color: None, glyphs: None, mouse: true, notices: Vec::new() }
     }
-}
-
-/// Why the screen can't be shown any more.
-#[derive(Debug, Error)]
-pub enum TuiError {
-    /// The theme can't be had.
-    #[error(transparent)]
-    Theme(#[from] ThemeError),
-    /// The terminal failed.
-    #[error("the terminal does not answer ({0}); run in a terminal, or use `vramlab run` for plain output")]
-    Terminal(#[source] io::Error),
-    /// Signals can't be watched.
-    #[error("signals can't be watched ({0}); free some threads and try again")]
-    Signals(#[source] io::Error),
 }
 
 /// Shows `source` until somebody leaves. Runs on a current-thread runtime with time enabled, on the

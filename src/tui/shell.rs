@@ -11,10 +11,11 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
 use super::app::{App, Effect, Message};
+use super::error::TuiError;
 use super::input::Input;
+use super::screen;
 use super::signals::{self, Notice};
 use super::terminal::{self, Guard};
-use super::{TuiError, screen};
 use crate::model::RunState;
 use crate::session::Command;
 use crate::source::{Picture, Request, Source};

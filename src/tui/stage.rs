@@ -3,6 +3,7 @@
 use ratatui::layout::Rect;
 
 use super::action::Action;
+use super::states::ScreenStates;
 use super::theme::Theme;
 use crate::model::{DeviceKind, RunState, View};
 use crate::source::Picture;
@@ -19,9 +20,9 @@ pub(crate) struct Stage<'a> {
     pub fullest: bool,
     /// The look.
     pub theme: &'a Theme,
-    /// Steps per column of the history as a power of two; `None`: all that there are.
-    pub zoom: Option<usize>,
-    /// The first row of the block map.
+    /// What each screen remembers.
+    pub states: &'a ScreenStates,
+    /// The first row of what scrolls on the screen.
     pub scroll: usize,
     /// The measured effect has just become known.
     pub loud: bool,

@@ -5,7 +5,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::widgets::{Clear, Widget};
 
-use super::Pressed;
+use super::pressed::Pressed;
 use crate::given::is_safe;
 use crate::model::Settings;
 use crate::session::{Command, Setup, Switch};

@@ -5,7 +5,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::widgets::{Clear, Widget};
 
-use super::Pressed;
+use super::pressed::Pressed;
 use crate::recording::Direction::{Backward, Forward};
 use crate::source::{Landmark, Move, Request};
 use crate::tui::pane::{self, Frame, put, span};

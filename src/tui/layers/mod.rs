@@ -4,6 +4,7 @@ mod editor;
 mod findings;
 mod go_to;
 mod help;
+mod pressed;
 
 use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
@@ -11,10 +12,10 @@ use ratatui::layout::Rect;
 
 use super::action::Action;
 use super::stage::Stage;
-use crate::source::Request;
 
 pub(crate) use editor::Editor;
 pub(crate) use go_to::GoTo;
+pub(crate) use pressed::Pressed;
 
 /// One thing that lies over the screen.
 #[derive(Clone, Debug)]
@@ -27,20 +28,6 @@ pub(crate) enum Layer {
     Editor(Editor),
     /// Where the cursor is to go.
     GoTo(GoTo),
-}
-
-/// What a key came to.
-pub(crate) enum Pressed {
-    /// It is not for the layer.
-    Passed,
-    /// The layer took it.
-    Taken,
-    /// The layer is done with.
-    Closed,
-    /// And asks for something.
-    Done(Vec<Request>),
-    /// Leave the program.
-    Leave,
 }
 
 impl Layer {

@@ -43,7 +43,7 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     let theme = stage.theme;
     let history = &stage.picture.history;
     let width = area.width.saturating_sub(Axis::WIDTH + if kind == Frame::Box { 3 } else { 0 });
-    let level = stage.zoom.unwrap_or_else(|| history.level_of_run(usize::from(width)));
+    let level = stage.states.lab.zoom.unwrap_or_else(|| history.level_of_run(usize::from(width)));
     let mut page = history.page(level, usize::from(width));
     // While steps go by, one that has only begun would show as a dip.
     if stage.picture.is_now() && stage.picture.run == RunState::Running && history.ends_in_part(level) {

@@ -28,11 +28,12 @@ use crossterm::event::KeyCode;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout as Split, Rect};
 
-use super::Screen;
 use crate::tui::action::{Action, Binding, Group, Key};
 use crate::tui::autopsy;
 use crate::tui::pane::Frame;
+use crate::tui::screens::entry::Screen;
 use crate::tui::stage::{Chart, Layout, Stage};
+use crate::tui::states::{LabAction, ScreenAction};
 
 pub(crate) const SCREEN: Screen = Screen { key: '1', title: "Lab", draw, bindings };
 
@@ -43,16 +44,23 @@ const RIGHT: u16 = 49;
 
 fn bindings() -> Vec<Binding> {
     let (plain, named) = (Key::plain, Key::named);
+    let own = |action| Action::Own(ScreenAction::Lab(action));
     let view = |keys: &[Key], label, action, hint, help| Binding::new(keys, label, action, Group::View, hint, help);
     vec![
         view(
             &[plain(']'), plain('+'), plain('=')],
             "] +",
-            Action::ZoomIn,
+            own(LabAction::ZoomIn),
             "",
             "history: look closer at the last steps",
         ),
-        view(&[plain('['), plain('-')], "[ -", Action::ZoomOut, "", "history: see more steps, at last all of them"),
+        view(
+            &[plain('['), plain('-')],
+            "[ -",
+            own(LabAction::ZoomOut),
+            "",
+            "history: see more steps, at last all of them",
+        ),
         view(&[named(KeyCode::Down), plain('j')], "↓ j", Action::Scroll(1), "", "scroll the blocks"),
         view(&[named(KeyCode::Up), plain('k')], "↑ k", Action::Scroll(-1), "", "scroll the blocks back"),
         view(&[named(KeyCode::Tab)], "Tab", Action::ScrollPage(1), "", "next page of blocks"),

@@ -1,0 +1,73 @@
+//! How long a measured effect is loud.
+
+use std::time::Duration;
+
+use crate::model::View;
+
+/// How long it is.
+const LOUD: Duration = Duration::from_secs(5);
+
+/// The effect that was shown last.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct LoudEffect(Option<Shown>);
+
+#[derive(Clone, Copy, Debug)]
+struct Shown {
+    /// Its position in the event stream.
+    position: u64,
+    /// Nothing of it is still being measured.
+    complete: bool,
+    until: Duration,
+}
+
+impl LoudEffect {
+    /// Takes note of the last effect of a view: it is loud when it is new, and again when it is complete.
+    pub fn take(&mut self, view: &View, now: Duration) {
+        let Some(effect) = view.effects.last() else {
+            self.0 = None;
+            return;
+        };
+        let (position, complete) = (effect.position, !effect.is_under_way());
+        if self.0.is_none_or(|shown| (shown.position, shown.complete) != (position, complete)) {
+            self.0 = Some(Shown { position, complete, until: now + LOUD });
+        }
+    }
+
+    /// When it falls silent; `None` where it is.
+    pub fn until(&self, now: Duration) -> Option<Duration> {
+        self.0.map(|shown| shown.until).filter(|&until| now < until)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{EventKind, Lab, synthetic};
+
+    #[test]
+    fn an_effect_is_loud_when_it_before_and_when_it_is_known() {
+        let mut lab = Lab::new();
+        let (mut loud, mut now) = (LoudEffect::default(), Duration::ZERO);
+        let (mut seen, mut before) = (Vec::new(), None);
+        for event in synthetic::training_run() {
+            lab.apply(&event);
+            if !matches!(event.kind, EventKind::SwitchFlipped { .. } | EventKind::StepEnd(_)) {
+                continue;
+            }
+            let view = lab.view();
+            loud.take(&view, now);
+            let last = view.effects.last().map(|effect| (effect.position, effect.is_under_way()));
+            let until = loud.until(now);
+            if last != before {
+                assert_eq!(until, Some(now + LOUD), "news: {last:?}");
+                seen.push(last);
+            }
+            before = last;
+            now += Duration::from_secs(1);
+        }
+        assert!(seen.len() >= 4, "{seen:?}");
+        assert_eq!(loud.until(now + LOUD), None);
+        loud.take(&View::default(), now);
+        assert_eq!(loud.until(now), None, "another run has none yet");
+    }
+}

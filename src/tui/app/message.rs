@@ -1,0 +1,55 @@
+//! What the state of the screen hears, and what it asks the shell to do.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossterm::event::{Event, KeyEvent, MouseEvent};
+
+use crate::source::{Picture, Request};
+use crate::tui::stage::Layout;
+
+/// Something that happened.
+#[derive(Clone, Debug)]
+pub enum Message {
+    /// The clock, since the program began. Comes before what happened at that time.
+    Clock(Duration),
+    /// A key was pressed.
+    Key(KeyEvent),
+    /// The mouse did something.
+    Mouse(MouseEvent),
+    /// Text was pasted.
+    Paste(String),
+    /// The terminal has another size.
+    Resized,
+    /// The source published a picture.
+    Picture(Arc<Picture>),
+    /// A frame was drawn; what it learnt about the layout.
+    Drawn(Layout),
+}
+
+impl Message {
+    /// What a terminal's event says, if anything that matters here.
+    #[must_use]
+    pub fn of(event: Event) -> Option<Self> {
+        match event {
+            Event::Key(key) => Some(Self::Key(key)),
+            Event::Mouse(mouse) => Some(Self::Mouse(mouse)),
+            Event::Paste(text) => Some(Self::Paste(text)),
+            Event::Resize(..) => Some(Self::Resized),
+            Event::FocusGained | Event::FocusLost => None,
+        }
+    }
+}
+
+/// What the shell is to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// Ask the source for something.
+    Send(Request),
+    /// Paint every cell with the next frame.
+    Repaint,
+    /// Stop the process until the shell brings it back.
+    Suspend,
+    /// Leave.
+    Quit,
+}

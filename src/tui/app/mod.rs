@@ -1,0 +1,13 @@
+//! What the screen shows beyond its source, and how keys and news change it: a pure function of messages.
+
+mod held;
+mod loud;
+mod message;
+mod notices;
+mod pointer;
+mod requests;
+mod scroll;
+mod state;
+
+pub use message::{Effect, Message};
+pub use state::App;

@@ -1,0 +1,80 @@
+//! The line that stands in the footer for a while.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::model::{Level, LogLine, Micros};
+
+/// How long a notice stands in the footer.
+const NOTICE: Duration = Duration::from_secs(5);
+
+/// What the footer tells, and what it has told.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Notices {
+    text: Option<String>,
+    until: Duration,
+    /// The last warning of the log that was told.
+    told: Option<(Micros, Arc<str>)>,
+}
+
+impl Notices {
+    /// The line.
+    pub fn text(&self) -> Option<&str> {
+        self.text.as_deref()
+    }
+
+    /// When it goes.
+    pub fn until(&self) -> Option<Duration> {
+        self.text.as_ref().map(|_| self.until)
+    }
+
+    /// Tells `text` from `now` on.
+    pub fn tell(&mut self, text: String, now: Duration) {
+        self.text = Some(text);
+        self.until = now + NOTICE;
+    }
+
+    /// Tells the last warning of the log, once.
+    pub fn hear(&mut self, log: &[LogLine], now: Duration) {
+        let Some(LogLine { time, text, .. }) = log.iter().rev().find(|line| line.level == Level::Warning) else {
+            return;
+        };
+        let warning = Some((*time, Arc::clone(text)));
+        if self.told != warning {
+            self.told = warning;
+            self.tell(text.to_string(), now);
+        }
+    }
+
+    /// True where the line has stood long enough: it is gone then.
+    pub fn expire(&mut self, now: Duration) -> bool {
+        let over = self.until().is_some_and(|until| until <= now);
+        if over {
+            self.text = None;
+        }
+        over
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_told_once() {
+        let mut notices = Notices::default();
+        let log = |text: &str, micros, level| [LogLine { time: Micros(micros), step: 1, level, text: text.into() }];
+        let at = Duration::from_millis;
+        notices.hear(&log("flipped", 4, Level::Switch), at(5));
+        assert_eq!(notices.text(), None, "the log has room for the rest");
+        notices.hear(&log("refused: no", 5, Level::Warning), at(10));
+        assert_eq!((notices.text(), notices.until()), (Some("refused: no"), Some(at(5010))));
+        assert!(!notices.expire(at(5009)));
+        assert!(notices.expire(at(5010)), "it stood there long enough");
+        assert!(!notices.expire(at(5011)), "and is gone");
+        notices.hear(&log("refused: no", 5, Level::Warning), at(5020));
+        assert_eq!((notices.text(), notices.until()), (None, None));
+        notices.hear(&log("refused: no", 6, Level::Warning), at(5100));
+        assert_eq!(notices.text(), Some("refused: no"), "the same again is news");
+    }
+}

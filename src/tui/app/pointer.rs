@@ -1,0 +1,66 @@
+//! What the mouse asks for: clicks and drags by where they are, the wheel by its direction.
+
+use crossterm::event::{MouseButton, MouseEvent, MouseEventKind};
+use ratatui::layout::{Position, Rect};
+
+use crate::tui::action::Action;
+use crate::tui::stage::{Chart, Layout};
+use crate::tui::states::{LabAction, ScreenAction};
+
+/// What is asked for on a frame of this layout.
+pub(super) fn action_of(mouse: MouseEvent, layout: &Layout) -> Option<Action> {
+    let position = Position::new(mouse.column, mouse.row);
+    match mouse.kind {
+        MouseEventKind::ScrollDown => Some(Action::Scroll(1)),
+        MouseEventKind::ScrollUp => Some(Action::Scroll(-1)),
+        MouseEventKind::Down(MouseButton::Left) => in_chart(position, layout).or_else(|| target(position, layout)),
+        MouseEventKind::Drag(MouseButton::Left) => in_chart(position, layout),
+        _ => None,
+    }
+}
+
+/// The moment under the mouse.
+fn in_chart(position: Position, layout: &Layout) -> Option<Action> {
+    let inside = |(area, _): &&(Rect, Chart)| area.contains(position);
+    let &(area, chart) = layout.charts.iter().find(inside)?;
+    let column = position.x - area.x;
+    Some(Action::Own(ScreenAction::Lab(match chart {
+        Chart::History => LabAction::HistoryColumn(column, area.width),
+        Chart::Step => LabAction::StepColumn(column, area.width),
+    })))
+}
+
+/// What lies there, the topmost.
+fn target(position: Position, layout: &Layout) -> Option<Action> {
+    let target = layout.targets.iter().rev().find(|(area, _)| area.contains(position));
+    target.map(|(_, action)| *action)
+}
+
+#[cfg(test)]
+mod tests {
+    use crossterm::event::KeyModifiers;
+
+    use super::*;
+
+    #[test]
+    fn clicks_do_what_lies_on_top_and_drags_stay_in_charts() {
+        let layout = Layout {
+            targets: vec![(Rect::new(0, 0, 80, 1), Action::ToggleHelp), (Rect::new(10, 0, 5, 1), Action::Quit)],
+            charts: vec![(Rect::new(4, 2, 20, 5), Chart::History), (Rect::new(4, 8, 30, 5), Chart::Step)],
+            ..Layout::default()
+        };
+        let at =
+            |kind, column, row| action_of(MouseEvent { kind, column, row, modifiers: KeyModifiers::NONE }, &layout);
+        let (down, drag) = (MouseEventKind::Down(MouseButton::Left), MouseEventKind::Drag(MouseButton::Left));
+        assert_eq!(at(down, 3, 0), Some(Action::ToggleHelp));
+        assert_eq!(at(down, 12, 0), Some(Action::Quit), "drawn later, so it lies on top");
+        assert_eq!(at(drag, 12, 0), None);
+        assert_eq!(at(MouseEventKind::Down(MouseButton::Right), 12, 0), None);
+        let own = |action| Some(Action::Own(ScreenAction::Lab(action)));
+        assert_eq!(at(down, 4, 2), own(LabAction::HistoryColumn(0, 20)));
+        assert_eq!(at(drag, 23, 6), own(LabAction::HistoryColumn(19, 20)));
+        assert_eq!(at(drag, 24, 6), None);
+        assert_eq!(at(drag, 9, 8), own(LabAction::StepColumn(5, 30)));
+        assert_eq!(at(MouseEventKind::ScrollUp, 0, 20), Some(Action::Scroll(-1)));
+    }
+}

@@ -1,0 +1,79 @@
+//! What keys ask of the source: to go on, to stop, to move the cursor.
+
+use crate::model::RunState;
+use crate::recording::Direction;
+use crate::session::{Command, StepSize};
+use crate::source::{Move, Picture, Request, Unit};
+use crate::tui::action::Action;
+
+/// The requests of an action that nobody but the source answers; of any other none.
+pub(super) fn of(action: Action, picture: &Picture) -> Vec<Request> {
+    let one = match action {
+        Action::TogglePause => return toggle_pause(picture),
+        Action::Advance(size) => advance(size, picture),
+        Action::EmptyCache => Request::Lab(Command::EmptyCache),
+        Action::UseProcessor => Request::Lab(Command::UseProcessor),
+        Action::Cursor(unit, direction) => Request::Move(Move::By(unit, direction)),
+        Action::Jump(landmark, direction) => Request::Move(Move::Jump(landmark, direction)),
+        Action::CursorStart => Request::Move(Move::Start),
+        Action::CursorNow => Request::Move(Move::Now),
+        Action::Faster(power) => Request::Faster(f64::from(power).exp2()),
+        Action::Record => Request::ToggleRecording,
+        _ => return Vec::new(),
+    };
+    vec![one]
+}
+
+/// In what has happened the cursor goes on; a lab trains on.
+fn advance(size: StepSize, picture: &Picture) -> Request {
+    if picture.is_live() && picture.is_now() {
+        return Request::Lab(Command::Advance(size));
+    }
+    let unit = match size {
+        StepSize::Op => Unit::Op,
+        StepSize::Phase => Unit::Phase,
+        StepSize::Step => Unit::Step,
+    };
+    Request::Move(Move::By(unit, Direction::Forward))
+}
+
+fn toggle_pause(picture: &Picture) -> Vec<Request> {
+    let lab = Request::Lab;
+    match (&picture.run, picture.is_live(), picture.is_now()) {
+        (_, false, _) | (RunState::Running, true, false) => vec![Request::TogglePlay],
+        (_, true, false) => vec![Request::Move(Move::Now), lab(Command::Resume)],
+        (RunState::Running, true, true) => vec![lab(Command::Pause)],
+        (_, true, true) => vec![lab(Command::Resume)],
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::{Cursor, Kind};
+
+    fn asked(action: Action, kind: Kind, run: RunState, cursor: Cursor) -> Vec<Request> {
+        of(action, &Picture { kind, run, cursor, ..Picture::default() })
+    }
+
+    #[test]
+    fn pause_holds_a_lab_and_plays_what_has_happened() {
+        let pause = |kind, run, cursor| asked(Action::TogglePause, kind, run, cursor);
+        let (now, back) = (Cursor::Now, Cursor::At(7));
+        assert_eq!(pause(Kind::Live, RunState::Running, now), [Request::Lab(Command::Pause)]);
+        assert_eq!(pause(Kind::Live, RunState::OutOfMemory, now), [Request::Lab(Command::Resume)]);
+        assert_eq!(pause(Kind::Live, RunState::Running, back), [Request::TogglePlay]);
+        let now_and_on = [Request::Move(Move::Now), Request::Lab(Command::Resume)];
+        assert_eq!(pause(Kind::Live, RunState::Paused, back), now_and_on);
+        assert_eq!(pause(Kind::Recording("run".into()), RunState::Paused, now), [Request::TogglePlay]);
+    }
+
+    #[test]
+    fn a_step_further_is_the_labs_now_and_the_cursors_before() {
+        let step = |kind, cursor| asked(Action::Advance(StepSize::Step), kind, RunState::Paused, cursor);
+        let cursor = [Request::Move(Move::By(Unit::Step, Direction::Forward))];
+        assert_eq!(step(Kind::Live, Cursor::Now), [Request::Lab(Command::Advance(StepSize::Step))]);
+        assert_eq!(step(Kind::Live, Cursor::At(3)), cursor);
+        assert_eq!(step(Kind::Recording("run".into()), Cursor::Now), cursor);
+    }
+}

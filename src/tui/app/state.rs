@@ -1,0 +1,461 @@
+//! The state of the screen, and where each message goes.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossterm::event::KeyEvent;
+
+use super::held::{self, Held};
+use super::loud::LoudEffect;
+use super::message::{Effect, Message};
+use super::notices::Notices;
+use super::scroll::{last_page, scrolled};
+use super::{pointer, requests};
+use crate::model::RunState;
+use crate::session::Command;
+use crate::source::{Move, Picture, Request};
+use crate::tui::action::Action;
+use crate::tui::glyphs::GlyphTier;
+use crate::tui::keymap;
+use crate::tui::layers::{Editor, GoTo, Layer, Pressed};
+use crate::tui::stage::{Layout, Stage};
+use crate::tui::states::{ScreenAction, ScreenStates, Seen};
+use crate::tui::theme::{Catalog, Theme};
+
+/// The state of the screen.
+#[derive(Clone, Debug)]
+pub struct App {
+    catalog: Catalog,
+    theme: Theme,
+    glyphs: GlyphTier,
+    now: Duration,
+    latest: Arc<Picture>,
+    held: Held,
+    screen: usize,
+    /// What each screen remembers.
+    states: ScreenStates,
+    /// The first row of what scrolls on the screen that is shown.
+    scroll: usize,
+    layers: Vec<Layer>,
+    notices: Notices,
+    effect: LoudEffect,
+    /// The request that failed whose moment was shown.
+    autopsy: Option<u64>,
+    layout: Layout,
+    dirty: bool,
+}
+
+impl App {
+    /// A screen that waits for its first picture.
+    #[must_use]
+    pub fn new(catalog: Catalog, theme: Theme, glyphs: GlyphTier) -> Self {
+        Self {
+            catalog,
+            theme,
+            glyphs,
+            now: Duration::ZERO,
+            latest: Arc::default(),
+            held: Held::default(),
+            screen: 0,
+            states: ScreenStates::default(),
+            scroll: 0,
+            layers: Vec::new(),
+            notices: Notices::default(),
+            effect: LoudEffect::default(),
+            autopsy: None,
+            layout: Layout::default(),
+            dirty: true,
+        }
+    }
+
+    /// The theme in force.
+    #[must_use]
+    pub fn theme(&self) -> &Theme {
+        &self.theme
+    }
+
+    /// The characters in use.
+    #[must_use]
+    pub fn glyphs(&self) -> GlyphTier {
+        self.glyphs
+    }
+
+    /// The last picture.
+    #[must_use]
+    pub fn latest(&self) -> &Picture {
+        &self.latest
+    }
+
+    /// What screens are drawn from.
+    pub(crate) fn stage(&self) -> Stage<'_> {
+        Stage {
+            picture: &self.latest,
+            shown: self.held.shown(),
+            fullest: self.holds_fullest(),
+            theme: &self.theme,
+            states: &self.states,
+            scroll: self.scroll,
+            loud: self.effect_is_loud(),
+        }
+    }
+
+    /// Whether figures and blocks are those of the fullest moment of an interval.
+    #[must_use]
+    pub fn holds_fullest(&self) -> bool {
+        held::holds_fullest(&self.latest)
+    }
+
+    /// The screen that is shown, by its place in the list.
+    #[must_use]
+    pub const fn screen(&self) -> usize {
+        self.screen
+    }
+
+    /// What lies over it, the top one last.
+    pub(crate) fn layers(&self) -> &[Layer] {
+        &self.layers
+    }
+
+    /// The line that stands in the footer for a while.
+    #[must_use]
+    pub fn notice(&self) -> Option<&str> {
+        self.notices.text()
+    }
+
+    /// Whether the measured effect is to be loud.
+    #[must_use]
+    pub fn effect_is_loud(&self) -> bool {
+        self.effect.until(self.now).is_some()
+    }
+
+    /// Whether the next frame would differ from the last.
+    #[must_use]
+    pub fn needs_frame(&self) -> bool {
+        self.dirty
+    }
+
+    /// When the screen changes by itself, if nothing happens before.
+    #[must_use]
+    pub fn next_change(&self) -> Option<Duration> {
+        self.notices.until().into_iter().chain(self.effect.until(self.now)).min()
+    }
+
+    /// Shows `text` in the footer for a while.
+    pub fn notify(&mut self, text: String) {
+        self.notices.tell(text, self.now);
+        self.dirty = true;
+    }
+
+    /// Takes note of what happened; says what is to be done about it.
+    pub fn update(&mut self, message: Message) -> Vec<Effect> {
+        match message {
+            Message::Clock(now) => self.advance_clock(now),
+            Message::Resized => self.dirty = true,
+            Message::Picture(picture) => return self.take_picture(picture),
+            Message::Drawn(layout) => self.take_layout(layout),
+            Message::Key(key) => return self.press(key),
+            Message::Paste(text) => {
+                // Outside of a line that is being written a paste is no series of commands.
+                if let Some(layer) = self.layers.last_mut() {
+                    layer.paste(&text);
+                    self.dirty = true;
+                }
+            }
+            Message::Mouse(mouse) => {
+                return pointer::action_of(mouse, &self.layout).map_or_else(Vec::new, |action| self.ask(action));
+            }
+        }
+        Vec::new()
+    }
+
+    fn advance_clock(&mut self, now: Duration) {
+        let was_loud = self.effect_is_loud();
+        self.now = now;
+        self.dirty |= self.notices.expire(now);
+        self.dirty |= was_loud != self.effect_is_loud();
+    }
+
+    fn take_picture(&mut self, picture: Arc<Picture>) -> Vec<Effect> {
+        self.effect.take(&picture.view, self.now);
+        self.notices.hear(&picture.view.log, self.now);
+        self.held.take(&picture, &self.latest, self.now);
+        self.latest = picture;
+        self.dirty = true;
+        self.stand_at_failure()
+    }
+
+    /// A request that failed is looked at where it failed: what follows it is the clearing up.
+    fn stand_at_failure(&mut self) -> Vec<Effect> {
+        let failed = self.latest.view.autopsy.as_ref().map(|autopsy| autopsy.position);
+        let Some(position) = failed.filter(|_| self.latest.is_now() && self.latest.run == RunState::OutOfMemory) else {
+            return Vec::new();
+        };
+        if self.autopsy.replace(position) == Some(position) {
+            return Vec::new();
+        }
+        send([Request::Move(Move::To(position + 1))])
+    }
+
+    fn take_layout(&mut self, layout: Layout) {
+        self.dirty = false;
+        self.scroll = self.scroll.min(last_page(layout.rows));
+        if let Some(line) = self.layers.last_mut().and_then(Layer::first_line) {
+            *line = (*line).min(last_page(layout.layer_rows));
+        }
+        self.layout = layout;
+    }
+
+    fn press(&mut self, key: KeyEvent) -> Vec<Effect> {
+        if let Some(top) = self.layers.last_mut() {
+            let pressed = top.press(key);
+            if !matches!(pressed, Pressed::Passed) {
+                self.dirty = true;
+            }
+            match pressed {
+                Pressed::Passed => {}
+                Pressed::Taken => return Vec::new(),
+                Pressed::Closed => {
+                    self.layers.pop();
+                    return Vec::new();
+                }
+                Pressed::Done(requests) => {
+                    self.layers.pop();
+                    return send(requests);
+                }
+                Pressed::Leave => return vec![Effect::Quit],
+            }
+        }
+        match keymap::binding_for(key, self.screen) {
+            Some(binding) => self.ask(binding.action),
+            None => Vec::new(),
+        }
+    }
+
+    /// Does what is asked for, or says why that can't be.
+    fn ask(&mut self, action: Action) -> Vec<Effect> {
+        match keymap::acts(action, &self.latest) {
+            Ok(()) => self.act(action),
+            Err("") => Vec::new(),
+            Err(why) => {
+                self.notify(why.to_owned());
+                Vec::new()
+            }
+        }
+    }
+
+    /// Hands an action to whom it concerns.
+    fn act(&mut self, action: Action) -> Vec<Effect> {
+        self.dirty = true;
+        match action {
+            Action::EmptyCache
+            | Action::TogglePause
+            | Action::Advance(_)
+            | Action::UseProcessor
+            | Action::Cursor(..)
+            | Action::Jump(..)
+            | Action::CursorStart
+            | Action::CursorNow
+            | Action::Faster(_)
+            | Action::Record => return send(requests::of(action, &self.latest)),
+            Action::Flip(switch, way) => return self.flip(switch.word(), Command::Flip(switch, way)),
+            Action::Own(action) => return self.act_on_screen(action),
+            Action::Edit(switch) => self.layers.push(Layer::Editor(Editor::new(switch, self.latest.switches()))),
+            Action::GoTo => self.layers.push(Layer::GoTo(GoTo::default())),
+            Action::ToggleHelp => self.toggle(action, Layer::Help(0)),
+            Action::ToggleFindings => self.toggle(action, Layer::Findings(0)),
+            Action::Close => {
+                if self.layers.pop().is_none() && !self.latest.is_now() {
+                    return send([Request::Move(Move::Now)]);
+                }
+            }
+            Action::Scroll(rows) => self.scroll(rows, 1),
+            Action::ScrollPage(pages) => {
+                let seen = if self.layers.is_empty() { self.layout.rows.1 } else { self.layout.layer_rows.1 };
+                self.scroll(pages, seen.max(1));
+            }
+            Action::Screen(index) => {
+                self.screen = index;
+                self.scroll = 0;
+            }
+            Action::NextTheme => self.next_theme(),
+            Action::Repaint => return vec![Effect::Repaint],
+            Action::Suspend => return vec![Effect::Suspend],
+            Action::Quit => return vec![Effect::Quit],
+        }
+        Vec::new()
+    }
+
+    fn act_on_screen(&mut self, action: ScreenAction) -> Vec<Effect> {
+        let seen = Seen { picture: &self.latest, history_columns: self.layout.history_columns };
+        send(self.states.act(action, seen).map(Request::Move))
+    }
+
+    fn toggle(&mut self, action: Action, layer: Layer) {
+        match self.layers.last() {
+            Some(top) if top.is_of(action) => drop(self.layers.pop()),
+            _ => self.layers.push(layer),
+        }
+    }
+
+    fn flip(&mut self, word: &str, command: Command) -> Vec<Effect> {
+        match self.latest.switches().get(word).map(|setting| setting.idle.clone()) {
+            Some(idle) => {
+                if let Some(why) = idle {
+                    self.notify(format!("changes nothing here: {why}"));
+                }
+                send([Request::Lab(command)])
+            }
+            None => {
+                self.notify("this lab has no such switch".to_owned());
+                Vec::new()
+            }
+        }
+    }
+
+    /// Scrolls what is on top.
+    fn scroll(&mut self, steps: i32, rows: usize) {
+        match self.layers.last_mut().and_then(Layer::first_line) {
+            Some(line) => *line = scrolled(*line, steps, rows, self.layout.layer_rows),
+            None => self.scroll = scrolled(self.scroll, steps, rows, self.layout.rows),
+        }
+    }
+
+    /// Goes on to the next theme that can be had; says why those before it can't.
+    fn next_theme(&mut self) {
+        let mut warnings = Vec::new();
+        let found = self.catalog.after(self.theme.name()).find_map(|name| {
+            let loaded = self.catalog.load(name, self.theme.tier());
+            loaded.map_err(|error| warnings.push(error.to_string())).ok()
+        });
+        if let Some((theme, more)) = found {
+            warnings.extend(more);
+            warnings.push(format!("theme {}", theme.name()));
+            self.theme = theme;
+        }
+        if let Some(first) = warnings.into_iter().next() {
+            self.notify(first);
+        }
+    }
+}
+
+fn send(requests: impl IntoIterator<Item = Request>) -> Vec<Effect> {
+    requests.into_iter().map(Effect::Send).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use crossterm::event::{KeyCode, KeyModifiers};
+
+    use super::*;
+    use crate::model::{Ledger, Level, LogLine, Micros, StepsView, View};
+    use crate::source::Extent;
+    use crate::tui::theme::ColorTier;
+    use crate::units::Bytes;
+
+    fn app() -> App {
+        let catalog = Catalog::default();
+        let (theme, _) = catalog.load("dark", ColorTier::True).unwrap();
+        App::new(catalog, theme, GlyphTier::Unicode)
+    }
+
+    /// A lab that trains fast, with so much allocated.
+    fn fast(allocated: u64) -> Picture {
+        let steps = StepsView { finished: 9, median: Micros(20_000), ..StepsView::default() };
+        let ledger = Ledger { live: Bytes(allocated), ..Ledger::default() };
+        let (run, extent) = (RunState::Running, Extent { grows: true, ..Extent::default() });
+        let view = View { run: run.clone(), steps, ledger, ..View::default() };
+        Picture { view: Arc::new(view), run, extent, ..Picture::default() }
+    }
+
+    fn at(app: &mut App, millis: u64, picture: Picture) {
+        app.update(Message::Clock(Duration::from_millis(millis)));
+        app.update(Message::Picture(Arc::new(picture)));
+    }
+
+    fn typed(app: &mut App, keys: &str) {
+        for symbol in keys.chars() {
+            app.update(Message::Key(KeyEvent::new(KeyCode::Char(symbol), KeyModifiers::NONE)));
+        }
+    }
+
+    #[test]
+    fn figures_and_blocks_are_of_the_fullest_moment_and_the_rest_is_of_now() {
+        let mut app = app();
+        at(&mut app, 100, fast(900));
+        at(&mut app, 1000, fast(300));
+        assert!(app.holds_fullest() && app.stage().fullest);
+        assert_eq!(app.stage().shown.ledger.live, Bytes(900));
+        assert_eq!(app.latest().view.ledger.live, Bytes(300));
+    }
+
+    #[test]
+    fn a_screens_own_keys_change_what_it_remembers_and_news_does_not() {
+        let mut app = app();
+        let mut whole = fast(1);
+        let mut lab = crate::model::Lab::new();
+        for event in crate::model::synthetic::training_run() {
+            lab.apply(&event);
+        }
+        whole.history = Arc::clone(&lab.view().history);
+        at(&mut app, 0, whole.clone());
+        // 31 steps in 5 columns: 8 steps to each.
+        app.update(Message::Drawn(Layout { history_columns: 5, ..Layout::default() }));
+        typed(&mut app, "]+");
+        assert!(app.needs_frame());
+        assert_eq!(app.stage().states.lab.zoom, Some(1));
+        at(&mut app, 10, whole);
+        assert_eq!(app.stage().states.lab.zoom, Some(1));
+    }
+
+    #[test]
+    fn blocks_scroll_by_rows_and_pages_within_their_ends() {
+        let mut app = app();
+        let rows = |rows| Message::Drawn(Layout { rows, ..Layout::default() });
+        app.update(rows((50, 8)));
+        typed(&mut app, "jj");
+        assert_eq!(app.stage().scroll, 2);
+        typed(&mut app, &"k".repeat(9));
+        assert_eq!(app.stage().scroll, 0);
+        for _ in 0..50 {
+            app.update(Message::Key(KeyEvent::new(KeyCode::Tab, KeyModifiers::NONE)));
+        }
+        assert_eq!(app.stage().scroll, 42, "the last page is a whole one");
+        app.update(Message::Key(KeyEvent::new(KeyCode::BackTab, KeyModifiers::SHIFT)));
+        assert_eq!(app.stage().scroll, 34);
+        app.update(rows((20, 8)));
+        assert_eq!(app.stage().scroll, 12, "fewer rows have another end");
+        app.update(rows((50, 100)));
+        assert_eq!(app.stage().scroll, 0, "all rows fit now: nothing is left to scroll");
+    }
+
+    #[test]
+    fn what_is_on_top_scrolls_and_what_lies_below_stays() {
+        let mut app = app();
+        let drawn = Message::Drawn(Layout { rows: (50, 8), layer_rows: (30, 10), ..Layout::default() });
+        typed(&mut app, "?");
+        app.update(drawn);
+        typed(&mut app, "jjk");
+        assert!(matches!(app.layers(), [Layer::Help(1)]));
+        typed(&mut app, &"j".repeat(90));
+        assert!(matches!(app.layers(), [Layer::Help(20)]));
+        assert_eq!(app.stage().scroll, 0);
+        typed(&mut app, "?");
+        assert!(app.layers().is_empty());
+    }
+
+    #[test]
+    fn a_warning_of_the_log_stands_in_the_footer_for_a_while() {
+        let mut app = app();
+        let mut picture = fast(1);
+        let line = LogLine { time: Micros(5), step: 1, level: Level::Warning, text: "refused: no".into() };
+        Arc::make_mut(&mut picture.view).log.push(line);
+        at(&mut app, 10, picture.clone());
+        assert_eq!((app.notice(), app.next_change()), (Some("refused: no"), Some(Duration::from_millis(5010))));
+        app.update(Message::Drawn(Layout::default()));
+        app.update(Message::Clock(Duration::from_millis(5009)));
+        assert!(!app.needs_frame());
+        app.update(Message::Clock(Duration::from_millis(5010)));
+        assert!(app.needs_frame());
+        assert_eq!((app.notice(), app.next_change()), (None, None));
+    }
+}

@@ -1,0 +1,19 @@
+//! What the list of screens knows of each.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use crate::tui::action::Binding;
+use crate::tui::stage::{Layout, Stage};
+
+/// A screen. Header, footer, cursor, help and dialogs belong to none.
+pub(crate) struct Screen {
+    /// The key that shows it.
+    pub key: char,
+    /// Its name in the header.
+    pub title: &'static str,
+    /// Draws it; says what clicks and keys need to know of it.
+    pub draw: fn(&Stage<'_>, Rect, &mut Buffer) -> Layout,
+    /// Keys that act on it alone.
+    pub bindings: fn() -> Vec<Binding>,
+}

@@ -1,0 +1,119 @@
+//! The Lab: how close its history is looked at, and the moments that its charts' columns stand for.
+
+use crate::model::Profile;
+use crate::source::{Move, Picture};
+
+/// The most steps of a column of the history, as a power of two.
+const FURTHEST: usize = 40;
+
+/// What the Lab's own keys and clicks ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LabAction {
+    /// Fewer steps per column of the history.
+    ZoomIn,
+    /// More steps per column of the history.
+    ZoomOut,
+    /// Move the cursor to a column of the history: so many of so many.
+    HistoryColumn(u16, u16),
+    /// Move the cursor to a column of the step's curve: so many of so many.
+    StepColumn(u16, u16),
+}
+
+/// What the Lab remembers.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LabState {
+    /// Steps per column of the history as a power of two; `None`: all that there are.
+    pub zoom: Option<usize>,
+}
+
+impl LabState {
+    /// Does it, with so many columns of history in the last frame; says where the cursor is to go, if anywhere.
+    pub fn act(&mut self, action: LabAction, picture: &Picture, columns: usize) -> Option<Move> {
+        let whole = || picture.history.level_of_run(columns.max(1));
+        match action {
+            LabAction::ZoomIn => {
+                self.zoom = Some(self.zoom.unwrap_or_else(whole).saturating_sub(1));
+                None
+            }
+            LabAction::ZoomOut => {
+                // All that there are is as far as it goes, and stays so as the run grows.
+                self.zoom = self.zoom.map(|level| level + 1).filter(|&level| level < whole().min(FURTHEST));
+                None
+            }
+            LabAction::HistoryColumn(column, of) => self.history_column(picture, column, of),
+            LabAction::StepColumn(column, of) => step_column(picture, column, of),
+        }
+    }
+
+    /// The moment that a column of the history stands for.
+    fn history_column(self, picture: &Picture, column: u16, of: u16) -> Option<Move> {
+        let level = self.zoom.unwrap_or_else(|| picture.history.level_of_run(usize::from(of)));
+        let page = picture.history.page(level, usize::from(of));
+        page.columns.get(usize::from(column)).map(|column| Move::To(column.position + 1))
+    }
+}
+
+/// The moment that a column of the step's curve stands for.
+fn step_column(picture: &Picture, column: u16, of: u16) -> Option<Move> {
+    let profile = picture.shown_step()?;
+    let event = u128::from(column) * u128::from(profile.events) / u128::from(of.max(1));
+    Some(Move::To(Profile::position_of(profile, u64::try_from(event).unwrap_or(u64::MAX)) + 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::model::{Lab, synthetic};
+
+    /// A run of 31 steps.
+    fn run() -> Picture {
+        let mut lab = Lab::new();
+        for event in synthetic::training_run() {
+            lab.apply(&event);
+        }
+        let view = lab.view();
+        Picture { history: Arc::clone(&view.history), view: Arc::new(view), ..Picture::default() }
+    }
+
+    #[test]
+    fn the_history_zooms_in_and_out_to_the_whole_run_and_stays_where_it_was_put() {
+        let run = run();
+        let mut state = LabState::default();
+        // 5 columns: 8 steps to each.
+        let mut zoomed = |action, times| {
+            for _ in 0..times {
+                assert_eq!(state.act(action, &run, 5), None);
+            }
+            state.zoom
+        };
+        assert_eq!(zoomed(LabAction::ZoomIn, 0), None, "all that there are");
+        assert_eq!(zoomed(LabAction::ZoomIn, 1), Some(2));
+        assert_eq!(zoomed(LabAction::ZoomIn, 4), Some(0), "no closer than a step");
+        assert_eq!(zoomed(LabAction::ZoomOut, 1), Some(1));
+        assert_eq!(zoomed(LabAction::ZoomOut, 2), None, "and out to the whole run again");
+        assert_eq!(zoomed(LabAction::ZoomOut, 2), None);
+    }
+
+    #[test]
+    fn columns_of_both_charts_lead_to_their_moments() {
+        let run = run();
+        let mut state = LabState { zoom: Some(0) };
+        let page = run.history.page(0, 40);
+        let to = |state: &mut LabState, action| match state.act(action, &run, 40) {
+            Some(Move::To(position)) => Some(position),
+            _ => None,
+        };
+        let third = page.columns[3].position + 1;
+        assert_eq!(to(&mut state, LabAction::HistoryColumn(3, 40)), Some(third));
+        assert_eq!(to(&mut state, LabAction::HistoryColumn(39, 40)), None, "no step lies there");
+        state.zoom = None;
+        assert!(to(&mut state, LabAction::HistoryColumn(3, 5)) > Some(third), "a column of 8 steps lies further on");
+        let begin = to(&mut state, LabAction::StepColumn(0, 60)).unwrap();
+        let end = to(&mut state, LabAction::StepColumn(59, 60)).unwrap();
+        let step = run.shown_step().unwrap();
+        assert!(step.position < begin && begin < end, "{} {begin} {end}", step.position);
+        assert!(step.event_at(end - 1) < step.events);
+    }
+}
