@@ -44,13 +44,10 @@ fn forward_passes_have_pytorchs_bytes() {
         ("resnet50", NoGrad, true, [73_516_032, 108_247_040, 434_226_176, 128_000]),
     ] {
         let mut trainer = simulated(name, plan(mode, half));
+        let before = trainer.memory().allocated().get();
         trainer.step().unwrap();
-        let [before, after, peak, output] = [
-            trainer.marks().before_step.get(),
-            trainer.marks().forward.get(),
-            peak(&trainer),
-            trainer.outcome().output.unwrap().get(),
-        ];
+        let [after, peak, output] =
+            [trainer.outcome().allocated.unwrap().get(), peak(&trainer), trainer.outcome().output.unwrap().get()];
         let what = format!("{name} {} half {half}", mode.label());
         let [their_before, their_after, their_peak, their_output] = expected;
         // What the pass adds is exact. Where the halved parameters lie, and with that what their blocks are larger than

@@ -5,6 +5,7 @@
 mod training;
 
 use serde_json::Value;
+use vramlab::model::Lab;
 use vramlab::train::{Config, DataPath, Libraries, OptimizerForm, Tensor, Trainer};
 use vramlab::units::{Bytes, MIB};
 
@@ -35,23 +36,25 @@ fn rows(workload: &str) -> Vec<Row> {
     rows
 }
 
-fn train(row: &Row, library: Libraries) -> (Trainer, Vec<f64>) {
+fn train(row: &Row, library: Libraries) -> (Trainer, Lab, Vec<f64>) {
     let (workload, variant) = row.job.split_once(' ').unwrap();
     let batch = usize::try_from(row.bytes("batch")).unwrap();
     let (model, _) = training::workload(workload);
     let (mut trainer, events) = training::trainer(model, training::variant(variant, batch), library);
+    let mut lab = Lab::new();
     let steps = row.row["losses"].as_array().unwrap().len();
     let losses = (0..steps)
         .map(|_| {
-            events.borrow_mut().clear();
-            f64::from(trainer.step().unwrap().loss.unwrap())
+            let loss = trainer.step().unwrap().loss.unwrap();
+            events.borrow_mut().drain(..).for_each(|event| lab.apply(&event));
+            f64::from(loss)
         })
         .collect();
-    (trainer, losses)
+    (trainer, lab, losses)
 }
 
 /// What of a row we don't have, in words.
-fn differences(row: &Row, trainer: &Trainer, losses: &[f64], workspaces: i64) -> Vec<String> {
+fn differences(row: &Row, trainer: &Trainer, lab: &Lab, losses: &[f64], workspaces: i64) -> Vec<String> {
     let mut wrong = Vec::new();
     let half = !row.row["amp"].is_null();
     for (i, (ours, theirs)) in losses.iter().zip(row.row["losses"].as_array().unwrap()).enumerate() {
@@ -80,18 +83,19 @@ fn differences(row: &Row, trainer: &Trainer, losses: &[f64], workspaces: i64) ->
             wrong.push(format!("loss {i}: {ours} for {theirs}"));
         }
     }
-    let (marks, statistics) = (trainer.marks(), trainer.statistics());
+    let statistics = trainer.statistics();
+    let [before, forward, backward, optimizer, zero_grad] = training::boundaries(lab).map(Bytes::get);
     let mut compare = |what: &str, ours: u64, theirs: i64| {
         let ours = i64::try_from(ours).unwrap();
         if ours != theirs {
             wrong.push(format!("{what}: {ours} for {theirs} ({:+})", ours - theirs));
         }
     };
-    compare("before step", marks.before_step.get(), row.bytes("allocated_before_step"));
-    compare("after forward", marks.forward.get(), row.after("forward") - workspaces);
-    compare("after backward", marks.backward.get(), row.after("backward") - workspaces);
-    compare("after optimizer", marks.optimizer.get(), row.after("optimizer") - workspaces);
-    compare("after zero_grad", marks.zero_grad.get(), row.after("zero_grad") - workspaces);
+    compare("before step", before, row.bytes("allocated_before_step"));
+    compare("after forward", forward, row.after("forward") - workspaces);
+    compare("after backward", backward, row.after("backward") - workspaces);
+    compare("after optimizer", optimizer, row.after("optimizer") - workspaces);
+    compare("after zero_grad", zero_grad, row.after("zero_grad") - workspaces);
     let unsigned = |n: i64| u64::try_from(n).unwrap();
     compare("peak allocated", unsigned(statistics.allocated_bytes.all.peak), row.bytes("peak_allocated") - workspaces);
     if workspaces == 0 {
@@ -111,10 +115,10 @@ fn check(workload: &str, variants: Option<&[&str]>, library: Libraries) {
         if variants.is_some_and(|wanted| !wanted.contains(&variant)) {
             continue;
         }
-        let (trainer, losses) = train(&row, library);
+        let (trainer, lab, losses) = train(&row, library);
         let lt_twice = row.row["ckpt"].as_bool().unwrap();
         let workspaces = if library == Libraries::HOPPER { 0 } else { MIB * if lt_twice { 66 } else { 65 } };
-        for wrong in differences(&row, &trainer, &losses, i64::try_from(workspaces).unwrap()) {
+        for wrong in differences(&row, &trainer, &lab, &losses, i64::try_from(workspaces).unwrap()) {
             failures.push(format!("{}: {wrong}", row.job));
         }
     }
@@ -163,7 +167,7 @@ fn batches_from_host_memory_are_the_same() {
         let (model, batch) = training::workload("vit-mini");
         let config = Config { data, pinned, ..training::variant("accum4", batch) };
         let (mut trainer, _) = training::trainer(model, config, Libraries::PROCESSOR);
-        let before = trainer.marks().before_step;
+        let before = trainer.memory().allocated();
         let losses: Vec<f32> = (0..6).map(|_| trainer.step().unwrap().loss.unwrap()).collect();
         (losses, before)
     };

@@ -7,9 +7,13 @@
 #[path = "common/training.rs"]
 mod training;
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
 use serde_json::Value;
+use training::Model;
 use vramlab::device::sim::SimDevice;
-use vramlab::model::{Event, EventKind, Phase};
+use vramlab::model::{Event, EventKind, Lab, Phase};
 use vramlab::train::{
     Config, DataPath, Libraries, LoopStyle, OptimizerForm, OptimizerKind, Tf32, Trainer, TrainerOptions,
 };
@@ -55,17 +59,18 @@ fn text<'a>(row: &'a Value, key: &str) -> &'a str {
 }
 
 /// Every figure of ours beside PyTorch's, in bytes.
-fn figures(row: &Value, trainer: &Trainer) -> Vec<(&'static str, i64, i64)> {
-    let (marks, statistics) = (trainer.marks(), trainer.statistics());
-    let after = &row["allocated_after"];
+fn figures(row: &Value, lab: &Lab, trainer: &Trainer) -> Vec<(&'static str, i64, i64)> {
+    let statistics = trainer.statistics();
     let bytes = |bytes: vramlab::units::Bytes| i64::try_from(bytes.get()).unwrap();
+    let [before, forward, backward, optimizer, zero_grad] = training::boundaries(lab).map(bytes);
+    let after = &row["allocated_after"];
     let theirs = |value: &Value| value.as_i64().unwrap();
     vec![
-        ("before_step", bytes(marks.before_step), theirs(&row["allocated_before_step"])),
-        ("forward", bytes(marks.forward), theirs(&after["forward"])),
-        ("backward", bytes(marks.backward), theirs(&after["backward"])),
-        ("optimizer", bytes(marks.optimizer), theirs(&after["optimizer"])),
-        ("zero_grad", bytes(marks.zero_grad), theirs(&after["zero_grad"])),
+        ("before_step", before, theirs(&row["allocated_before_step"])),
+        ("forward", forward, theirs(&after["forward"])),
+        ("backward", backward, theirs(&after["backward"])),
+        ("optimizer", optimizer, theirs(&after["optimizer"])),
+        ("zero_grad", zero_grad, theirs(&after["zero_grad"])),
         ("peak_allocated", statistics.allocated_bytes.all.peak, theirs(&row["peak_allocated"])),
         ("peak_reserved", statistics.reserved_bytes.all.peak, theirs(&row["peak_reserved"])),
     ]
@@ -77,10 +82,10 @@ fn percent(ours: i64, theirs: i64) -> f64 {
 }
 
 /// What of a row is not ours.
-fn wrong_bytes(run: &str, row: &Value, trainer: &Trainer) -> Vec<String> {
+fn wrong_bytes(run: &str, row: &Value, lab: &Lab, trainer: &Trainer) -> Vec<String> {
     let inexact = INEXACT.iter().find(|(name, _)| *name == run).map_or(&[][..], |(_, figures)| *figures);
     let mut wrong = Vec::new();
-    for (figure, ours, theirs) in figures(row, trainer) {
+    for (figure, ours, theirs) in figures(row, lab, trainer) {
         if ours == theirs {
             continue;
         }
@@ -110,11 +115,13 @@ fn median(mut times: Vec<f64>) -> f64 {
     times[times.len() / 2]
 }
 
-/// On a simulated H200, with nobody listening.
-fn on_h200(name: &str, config: Config, style: LoopStyle) -> Trainer {
+/// On a simulated H200, and what the model makes of it.
+fn on_h200(name: &str, config: Config, style: LoopStyle) -> (Trainer, Rc<RefCell<Model>>) {
     let options = TrainerOptions { style, workspaces: Libraries::HOPPER, ..TrainerOptions::default() };
     let (model, _) = training::workload(name);
-    Trainer::new(Box::new(SimDevice::h200().unwrap()), model, config, options, Box::new(())).unwrap()
+    let device = Box::new(SimDevice::h200().unwrap());
+    let seen = Rc::new(RefCell::new(Model::default()));
+    (Trainer::new(device, model, config, options, Box::new(Rc::clone(&seen))).unwrap(), seen)
 }
 
 fn check(wrong: &[String]) {
@@ -130,9 +137,9 @@ fn accumulating(workload: &str, rows: &[Value], timed: bool) {
         let (_, batch) = training::workload(workload);
         let variant = text(row, "variant");
         let run = format!("{workload}.{variant}");
-        let mut trainer = on_h200(workload, training::variant(variant, batch), LoopStyle::Accumulating);
+        let (mut trainer, seen) = on_h200(workload, training::variant(variant, batch), LoopStyle::Accumulating);
         let mut times = train(&mut trainer, row["steps"].as_u64().unwrap());
-        wrong.extend(wrong_bytes(&run, row, &trainer));
+        wrong.extend(wrong_bytes(&run, row, &seen.borrow().0, &trainer));
         if timed {
             let later = times.split_off(times.len() / 2);
             wrong.extend(wrong_time(&run, "step", median(later), row["step_ms"].as_f64().unwrap()));
@@ -193,13 +200,13 @@ fn every_switch_is_pytorchs() {
         let (workload, variant) = run.split_once('.').unwrap();
         let (_, batch) = training::workload(workload);
         let config = Config { tf32: Tf32::Convolutions, ..training::variant(variant, batch) };
-        let mut trainer = on_h200(workload, config, LoopStyle::Plain);
+        let (mut trainer, seen) = on_h200(workload, config, LoopStyle::Plain);
         let times = train(&mut trainer, row["steps"].as_u64().unwrap());
-        wrong.extend(wrong_bytes(&run, row, &trainer));
+        wrong.extend(wrong_bytes(&run, row, &seen.borrow().0, &trainer));
         wrong.extend(wrong_time(&run, "step", median(times), row["step_ms"].as_f64().unwrap()));
         if let Some(theirs) = row["copy_ms"].as_f64() {
             // A copy between kernels of one stream has no time of its own in a report; one beside them has.
-            let mut streamed = on_h200(workload, Config { data: DataPath::Streamed, ..config }, LoopStyle::Plain);
+            let (mut streamed, _) = on_h200(workload, Config { data: DataPath::Streamed, ..config }, LoopStyle::Plain);
             #[expect(clippy::cast_precision_loss, reason = "milliseconds")]
             let copies = (0..4).map(|_| streamed.step().unwrap().copy.0 as f64 / 1e3).collect();
             wrong.extend(wrong_time(&run, "copy", median(copies), theirs));
@@ -294,7 +301,7 @@ fn resnet152_is_pytorchs() {
     for variant in ["base", "ckpt", "amp16"] {
         let row = &facts[format!("resnet152_{variant}")];
         let run = format!("resnet152.{variant}");
-        let mut trainer = on_h200("resnet152", training::variant(variant, 64), LoopStyle::Accumulating);
+        let (mut trainer, _) = on_h200("resnet152", training::variant(variant, 64), LoopStyle::Accumulating);
         let times = train(&mut trainer, 4);
         let statistics = trainer.statistics();
         for (figure, ours) in [

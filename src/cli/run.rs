@@ -14,10 +14,10 @@ use super::times::Times;
 use super::witness::{self, Witness};
 use super::{Status, Usage};
 use crate::device::KernelTimes;
-use crate::model::{Autopsy, Finding, Level, Micros, Phase, StepReport, View};
+use crate::model::{Autopsy, Boundaries, Finding, Level, Micros, Phase, StepReport, View};
 use crate::session::LabSpec;
 use crate::source::Recorder;
-use crate::train::{Amp, Marks, OptimizerKind, Tf32, Trainer};
+use crate::train::{Amp, OptimizerKind, Tf32, Trainer};
 use crate::tui;
 use crate::units::Bytes;
 
@@ -193,9 +193,34 @@ fn milliseconds(time: Micros) -> f64 {
     time.0 as f64 / 1e3
 }
 
+/// What was allocated between the phases of the last step.
+struct Between {
+    before: Bytes,
+    /// Of what is no training, while its result was alive.
+    forward: Bytes,
+    boundaries: Boundaries,
+}
+
+impl Between {
+    fn of(trainer: &Trainer, view: &View) -> Self {
+        let boundaries = view.boundaries;
+        let after_forward = boundaries.after(Phase::Forward).unwrap_or_default();
+        Self {
+            before: boundaries.before_first_step().unwrap_or_else(|| view.ledger.allocated()),
+            forward: trainer.outcome().allocated.unwrap_or(after_forward),
+            boundaries,
+        }
+    }
+
+    /// Nothing where no step got that far.
+    fn after(&self, phase: Phase) -> Bytes {
+        self.boundaries.after(phase).unwrap_or_default()
+    }
+}
+
 /// One object with the reference's keys; sizes in bytes, times in milliseconds.
 fn object(spec: &LabSpec, trainer: &Trainer, steps: &Steps, view: &View) -> Value {
-    let marks = trainer.marks();
+    let between = Between::of(trainer, view);
     let stats: Map<String, Value> =
         trainer.statistics().entries().into_iter().map(|(key, value)| (key, json!(value))).collect();
     let stat = |key: &str| stats.get(key).cloned().unwrap_or(Value::Null);
@@ -235,12 +260,12 @@ fn object(spec: &LabSpec, trainer: &Trainer, steps: &Steps, view: &View) -> Valu
         "step_ms": steps.times.median(),
         "min_ms": steps.shortest.map(milliseconds),
         "losses": steps.losses,
-        "allocated_before_step": marks.before_step,
+        "allocated_before_step": between.before,
         "allocated_after": {
-            "forward": marks.forward,
-            "backward": marks.backward,
-            "optimizer": marks.optimizer,
-            "zero_grad": marks.zero_grad,
+            "forward": between.forward,
+            "backward": between.after(Phase::Backward),
+            "optimizer": between.after(Phase::Optimizer),
+            "zero_grad": between.after(Phase::ZeroGrad),
         },
         "peak_allocated": stat("allocated_bytes.all.peak"),
         "peak_reserved": stat("reserved_bytes.all.peak"),
@@ -261,8 +286,8 @@ fn object(spec: &LabSpec, trainer: &Trainer, steps: &Steps, view: &View) -> Valu
         row.insert("mode".into(), json!(plan.mode.label()));
         row.insert("half".into(), json!(plan.half));
         row.insert("losses".into(), json!([]));
-        row.insert("allocated_before".into(), json!(marks.before_step));
-        row.insert("allocated_after".into(), json!(marks.forward));
+        row.insert("allocated_before".into(), json!(between.before));
+        row.insert("allocated_after".into(), json!(between.forward));
         row.insert("output".into(), json!(trainer.outcome().output));
     }
     row
@@ -319,7 +344,7 @@ fn table_to(out: &mut dyn Write, spec: &LabSpec, count: u64, recorder: Option<Re
             return Err(ended.report);
         }
     };
-    write_table(out, spec, &trainer, &steps).wrap_err("the table can't be written")?;
+    write_table(out, spec, &trainer, &steps, &view).wrap_err("the table can't be written")?;
     let findings: Vec<&Finding> = view.findings.iter().filter(|finding| finding.level >= Level::Warning).collect();
     if !findings.is_empty() {
         writeln!(out)?;
@@ -332,10 +357,16 @@ fn table_to(out: &mut dyn Write, spec: &LabSpec, count: u64, recorder: Option<Re
     Ok(Status::DONE)
 }
 
-fn write_table(out: &mut dyn Write, spec: &LabSpec, trainer: &Trainer, steps: &Steps) -> std::io::Result<()> {
+fn write_table(
+    out: &mut dyn Write,
+    spec: &LabSpec,
+    trainer: &Trainer,
+    steps: &Steps,
+    view: &View,
+) -> std::io::Result<()> {
     let stats = trainer.statistics();
     let info = trainer.device_info();
-    let Marks { before_step, forward, backward, optimizer, zero_grad } = trainer.marks();
+    let between = Between::of(trainer, view);
     writeln!(out, "{} on {} ({}), {} steps", spec.workload.name, info.id, info.name, steps.finished)?;
     if steps.finished > 0 {
         match (spec.inference, steps.first_loss, steps.last_loss) {
@@ -361,11 +392,11 @@ fn write_table(out: &mut dyn Write, spec: &LabSpec, trainer: &Trainer, steps: &S
     }
     writeln!(out, "\n  allocated")?;
     let rows = [
-        ("before the first step", before_step),
-        (Phase::Forward.label(), forward),
-        (Phase::Backward.label(), backward),
-        (Phase::Optimizer.label(), optimizer),
-        (Phase::ZeroGrad.label(), zero_grad),
+        ("before the first step", between.before),
+        (Phase::Forward.label(), between.forward),
+        (Phase::Backward.label(), between.after(Phase::Backward)),
+        (Phase::Optimizer.label(), between.after(Phase::Optimizer)),
+        (Phase::ZeroGrad.label(), between.after(Phase::ZeroGrad)),
     ];
     let boundaries = if spec.inference.is_some() { 2 } else { rows.len() };
     for (i, (label, bytes)) in rows.into_iter().take(boundaries).enumerate() {

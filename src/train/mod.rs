@@ -43,5 +43,5 @@ pub use observer::{Answer, Observer, SafePoint};
 pub use ops::{Normalised, RunningStatistics, Wanted};
 pub use shape::Shape;
 pub use tensor::Tensor;
-pub use trainer::{LoopStyle, Marks, Trainer, TrainerOptions};
+pub use trainer::{LoopStyle, Trainer, TrainerOptions};
 pub use workload::{Adversaries, Batch, BatchLayout, BatchSource, Model, Outcome, Routine, Task, Workload};

@@ -8,10 +8,10 @@ use std::rc::Rc;
 use vramlab::device::Device;
 use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::device::sim::SimDevice;
-use vramlab::model::Event;
+use vramlab::model::{Event, Lab, Phase};
 use vramlab::train::{
-    Amp, AttentionKernel, Config, DataPath, Libraries, LoopStyle, Offload, OptimizerForm, OptimizerKind, Tf32, Trainer,
-    TrainerOptions, Workload, ZeroGrad,
+    Amp, AttentionKernel, Config, DataPath, Libraries, LoopStyle, Observer, Offload, OptimizerForm, OptimizerKind,
+    Tf32, Trainer, TrainerOptions, Workload, ZeroGrad,
 };
 use vramlab::units::Bytes;
 use vramlab::workload::{
@@ -157,6 +157,25 @@ pub fn simulated(workload: Box<dyn Workload>, config: Config) -> (Trainer, Rc<Re
 pub fn simulated_plain(workload: Box<dyn Workload>, mut config: Config) -> (Trainer, Rc<RefCell<Vec<Event>>>) {
     config.tf32 = Tf32::Convolutions;
     on(Box::new(SimDevice::h200().unwrap()), workload, config, Libraries::HOPPER, LoopStyle::Plain)
+}
+
+/// What the model makes of a trainer's events, of which it keeps none.
+#[derive(Default)]
+pub struct Model(pub Lab);
+
+impl Observer for Model {
+    fn event(&mut self, event: Event) {
+        self.0.apply(&event);
+    }
+}
+
+/// Bytes allocated before the first step, and after forward, backward, optimizer and zero_grad of the last one.
+pub fn boundaries(lab: &Lab) -> [Bytes; 5] {
+    let boundaries = lab.boundaries();
+    let after = |phase| boundaries.after(phase).unwrap();
+    let [_, forward, backward, optimizer, zero_grad] = Phase::ALL;
+    let before = boundaries.before_first_step().unwrap();
+    [before, after(forward), after(backward), after(optimizer), after(zero_grad)]
 }
 
 /// A trainer on `device` and the events it writes.

@@ -40,10 +40,11 @@ impl Trainer {
             let sum = cx.add(&real, &unreal)?;
             Ok((made, ops_of_generator, (of_real, of_made), sum))
         })?;
-        self.marks.forward = self.memory().allocated();
         self.end(Phase::Forward)?;
         self.adversarial_backward(&loss_of_discriminator, ops_of_generator)?;
-        let (discriminator_learned, mut found) = self.learn(DISCRIMINATOR)?;
+        self.begin(Phase::Optimizer);
+        let (discriminator_learned, found_by_discriminator) = self.optimize(DISCRIMINATOR)?;
+        self.end(Phase::Optimizer)?;
         self.begin(Phase::ZeroGrad);
         self.zero_grad(DISCRIMINATOR)?;
         self.end(Phase::ZeroGrad)?;
@@ -56,11 +57,11 @@ impl Trainer {
         })?;
         self.end(Phase::Forward)?;
         self.adversarial_backward(&loss_of_generator, 0)?;
-        self.marks.backward = self.memory().allocated();
-        let (generator_learned, found_by_generator) = self.learn(GENERATOR)?;
-        found.extend(found_by_generator);
+        self.begin(Phase::Optimizer);
+        let (generator_learned, found_by_generator) = self.optimize(GENERATOR)?;
+        let found = found_by_discriminator.into_iter().chain(found_by_generator).collect();
         self.scaler.update(&mut self.cx, found)?;
-        self.marks.optimizer = self.memory().allocated();
+        self.end(Phase::Optimizer)?;
 
         self.begin(Phase::ZeroGrad);
         self.zero_grad(GENERATOR)?;
@@ -69,7 +70,6 @@ impl Trainer {
         self.cx.retain_loss(&loss_of_discriminator);
         self.cx.retain_loss(&loss_of_generator);
         drop((made, verdicts, loss_of_discriminator, verdict, loss_of_generator));
-        self.marks.zero_grad = self.memory().allocated();
         self.end(Phase::ZeroGrad)?;
 
         let loss = self.memory().read_f32(&total)?;
@@ -87,14 +87,6 @@ impl Trainer {
             self.cx.on_backward_thread(|cx| cx.backward_beyond(kept, &root, &one))?;
         }
         self.end(Phase::Backward)
-    }
-
-    /// One player's optimizer: whether it ran, and the flag that tells of an overflow.
-    fn learn(&mut self, player: usize) -> OpResult<(bool, Vec<Tensor>)> {
-        self.begin(Phase::Optimizer);
-        let (ran, found) = self.optimize(player)?;
-        self.end(Phase::Optimizer)?;
-        Ok((ran, found.into_iter().collect()))
     }
 }
 

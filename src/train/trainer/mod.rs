@@ -10,4 +10,4 @@ mod step;
 mod supervised;
 mod timing;
 
-pub use state::{LoopStyle, Marks, Trainer, TrainerOptions};
+pub use state::{LoopStyle, Trainer, TrainerOptions};

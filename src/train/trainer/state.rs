@@ -44,21 +44,6 @@ pub struct TrainerOptions {
     pub watched: bool,
 }
 
-/// Bytes allocated at the boundaries of a step, as `torch.cuda.memory_allocated` tells them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Marks {
-    /// Before the first step: parameters and resident batches.
-    pub before_step: Bytes,
-    /// After the last forward pass of the last step.
-    pub forward: Bytes,
-    /// After its backward.
-    pub backward: Bytes,
-    /// After its optimizer step.
-    pub optimizer: Bytes,
-    /// After zero_grad.
-    pub zero_grad: Bytes,
-}
-
 /// Trains a workload on a device, step by step.
 pub struct Trainer {
     // Dropped in this order: what the steps hold goes before the allocator that holds their memory.
@@ -75,7 +60,6 @@ pub struct Trainer {
     pub(super) style: LoopStyle,
     libraries: Libraries,
     pub(super) config: Config,
-    pub(super) marks: Marks,
     pub(super) outcome: Outcome,
     pub(super) steps: u64,
     pub(super) timing: Timing,
@@ -116,14 +100,12 @@ impl Trainer {
             workload,
             style: options.style,
             config,
-            marks: Marks::default(),
             outcome: Outcome::default(),
             steps: 0,
             timing: Timing::default(),
             batchless: true,
         };
         trainer.make_batches()?;
-        trainer.marks.before_step = trainer.memory().allocated();
         // Programs that make their batches as they go begin with what building has left in the cache.
         if config.data != DataPath::Fresh {
             trainer.memory().release_cached();
@@ -199,12 +181,6 @@ impl Trainer {
     /// Names and tensors of the parameters, in order.
     pub fn parameters(&self) -> impl Iterator<Item = (&str, &Tensor)> {
         self.cx.leaves.iter().map(|leaf| (&*leaf.name, &leaf.data))
-    }
-
-    /// Bytes at the boundaries of the last step.
-    #[must_use]
-    pub const fn marks(&self) -> Marks {
-        self.marks
     }
 
     /// What the last step came to.

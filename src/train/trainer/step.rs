@@ -9,7 +9,7 @@ use crate::train::memory::micros;
 use crate::train::observer::SafePoint;
 use crate::train::workload::{Outcome, Task};
 
-use super::state::{Marks, Trainer};
+use super::state::Trainer;
 use super::timing::Timing;
 
 impl Trainer {
@@ -128,10 +128,6 @@ impl Trainer {
         self.begin(Phase::Forward);
         let Task::Routine(routine) = &mut self.task else { return Ok(Outcome::default()) };
         let outcome = routine.step(&mut self.cx, &self.config, self.steps)?;
-        let now = self.memory().allocated();
-        let Marks { before_step, .. } = self.marks;
-        let forward = outcome.allocated.unwrap_or(now);
-        self.marks = Marks { before_step, forward, backward: now, optimizer: now, zero_grad: now };
         self.end(Phase::Forward)?;
         Ok(outcome)
     }

@@ -22,12 +22,10 @@ impl Trainer {
         self.begin(Phase::Optimizer);
         let (optimizer_ran, found_inf) = self.optimize(0)?;
         self.scaler.update(&mut self.cx, found_inf.into_iter().collect())?;
-        self.marks.optimizer = self.memory().allocated();
         self.end(Phase::Optimizer)?;
 
         self.begin(Phase::ZeroGrad);
         self.zero_grad(0)?;
-        self.marks.zero_grad = self.memory().allocated();
         self.end(Phase::ZeroGrad)?;
 
         let total = self.total.as_ref().map(|total| self.memory().read_f32(total)).transpose()?;
@@ -55,7 +53,6 @@ impl Trainer {
             };
             Ok((logits, loss))
         })?;
-        self.marks.forward = self.memory().allocated();
         self.end(Phase::Forward)?;
 
         self.begin(Phase::Backward);
@@ -76,15 +73,14 @@ impl Trainer {
         match self.style {
             LoopStyle::Accumulating => {
                 drop((logits, loss));
-                self.marks.backward = self.memory().allocated();
+                self.end(Phase::Backward)?;
             }
             // The shortest loop was measured before it let go of its variables.
             LoopStyle::Plain => {
-                self.marks.backward = self.memory().allocated();
+                self.end(Phase::Backward)?;
                 drop((logits, loss));
             }
         }
-        self.end(Phase::Backward)?;
         Ok(plain_loss)
     }
 
