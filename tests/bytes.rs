@@ -7,16 +7,34 @@ mod lab_states;
 mod synthetic;
 
 use std::cell::Cell;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::rc::Rc;
-use std::sync::Arc;
-use std::time::Duration;
+use std::sync::{Arc, Mutex};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use portable_pty::{Child, CommandBuilder, MasterPty, PtyPair, PtySize, native_pty_system};
 use ratatui::layout::Rect;
 use ratatui::{Terminal, TerminalOptions, Viewport};
 use vramlab::model::{DeviceKind, Lab, RunState};
 use vramlab::tui::{self, App, Catalog, ColorTier, GlyphTier, Layout, Message, WireBackend};
+use vt100::Parser;
+
+/// What the program may send to a terminal of so many columns and rows: bytes of the first picture, and bytes a second
+/// while gpt-char trains.
+const BUDGETS: [(u16, u16, usize, usize); 3] =
+    [(80, 24, 10_000, 8_000), (120, 40, 15_000, 12_000), (200, 60, 25_000, 20_000)];
+/// What may come at once after the first picture.
+const BURST: usize = 20_000;
+/// Frames are further apart than this, the parts of one are not.
+const SILENCE: Duration = Duration::from_millis(20);
+/// How long a running lab is watched.
+const WATCHED: Duration = Duration::from_secs(5);
+/// After this long nothing on a paused lab's screen is new any more.
+const SETTLED: Duration = Duration::from_millis(6500);
+/// Long enough for a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Counts what would go to the terminal.
 #[derive(Clone, Default)]
@@ -118,5 +136,116 @@ fn help_and_themes_stay_below_twenty_kilobytes() {
         screen.app.update(Message::Key(KeyEvent::new(KeyCode::Char(symbol), KeyModifiers::NONE)));
         let size = screen.frame();
         assert!(size < 20_000, "{symbol} took {size} bytes");
+    }
+}
+
+/// The real program in a terminal: what it shows, and every piece that it sent, with its time.
+struct Program {
+    child: Box<dyn Child + Send + Sync>,
+    keyboard: Box<dyn Write + Send>,
+    _terminal: Box<dyn MasterPty + Send>,
+    seen: Arc<Mutex<Seen>>,
+}
+
+struct Seen {
+    screen: Parser,
+    pieces: Vec<(Instant, usize)>,
+}
+
+impl Program {
+    /// gpt-char on the processor.
+    fn start(columns: u16, rows: u16) -> Self {
+        let size = PtySize { rows, cols: columns, pixel_width: 0, pixel_height: 0 };
+        let PtyPair { master, slave } = native_pty_system().openpty(size).unwrap();
+        let mut command = CommandBuilder::new(env!("CARGO_BIN_EXE_vramlab"));
+        command.args(["gpt-char", "--device", "cpu"]);
+        command.cwd(env!("CARGO_MANIFEST_DIR"));
+        command.env_clear();
+        for (name, value) in
+            [("TERM", "xterm-256color"), ("LANG", "C.UTF-8"), ("COLORTERM", "truecolor"), ("HOME", "/nonexistent")]
+        {
+            command.env(name, value);
+        }
+        let child = slave.spawn_command(command).unwrap();
+        let keyboard = master.take_writer().unwrap();
+        let mut reader = master.try_clone_reader().unwrap();
+        let seen = Arc::new(Mutex::new(Seen { screen: Parser::new(rows, columns, 0), pieces: Vec::new() }));
+        let shared = Arc::clone(&seen);
+        std::thread::spawn(move || {
+            let mut buffer = [0; 8192];
+            while let Ok(n @ 1..) = reader.read(&mut buffer) {
+                let mut seen = shared.lock().unwrap();
+                seen.screen.process(&buffer[..n]);
+                seen.pieces.push((Instant::now(), n));
+            }
+        });
+        Self { child, keyboard, _terminal: master, seen }
+    }
+
+    fn text(&self) -> String {
+        self.seen.lock().unwrap().screen.screen().contents()
+    }
+
+    fn wait_for(&self, text: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        while !self.text().contains(text) {
+            assert!(Instant::now() < deadline, "no {text:?} on the screen:\n{}", self.text());
+            sleep(Duration::from_millis(2));
+        }
+    }
+
+    /// What came between two moments, in bursts.
+    fn bursts(&self, from: Instant, to: Instant) -> Vec<usize> {
+        let mut bursts = Vec::new();
+        let mut last = None;
+        for &(at, bytes) in self.seen.lock().unwrap().pieces.iter().filter(|(at, _)| (from..to).contains(at)) {
+            match bursts.last_mut() {
+                Some(burst) if last.is_some_and(|last| at - last < SILENCE) => *burst += bytes,
+                _ => bursts.push(bytes),
+            }
+            last = Some(at);
+        }
+        bursts
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn the_program_keeps_to_its_budgets_and_is_silent_while_paused() {
+    let mut paused = Vec::new();
+    for (columns, rows, most_at_first, most_a_second) in BUDGETS {
+        let what = format!("{columns}×{rows}");
+        let begun = Instant::now();
+        let mut program = Program::start(columns, rows);
+        program.wait_for("blocks");
+        sleep(2 * SILENCE);
+        let shown = Instant::now();
+        let first: usize = program.bursts(begun, shown).iter().sum();
+        assert!(first <= most_at_first, "{what}: the first picture took {first} bytes");
+        sleep(WATCHED);
+        let bursts = program.bursts(shown, Instant::now());
+        let in_all: usize = bursts.iter().sum();
+        let a_second = in_all / usize::try_from(WATCHED.as_secs()).unwrap();
+        println!("{what}: {first} bytes first, then {a_second} a second, at most {:?} at once", bursts.iter().max());
+        assert!(bursts.len() > 2, "{what}: it does not run:\n{}", program.text());
+        assert!(a_second <= most_a_second, "{what}: {a_second} bytes a second: {bursts:?}");
+        assert!(bursts.iter().all(|&burst| burst <= BURST), "{what}: {bursts:?}");
+        program.keyboard.write_all(b" ").unwrap();
+        program.keyboard.flush().unwrap();
+        program.wait_for("PAUSED");
+        paused.push((what, program));
+    }
+    sleep(SETTLED);
+    let settled = Instant::now();
+    sleep(Duration::from_secs(2));
+    for (what, program) in &paused {
+        assert!(program.text().contains("PAUSED"), "{what}");
+        assert_eq!(program.bursts(settled, Instant::now()), [0; 0], "{what}: nothing changes, and something is sent");
     }
 }
