@@ -9,11 +9,11 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use vramlab::model::{Event, EventKind, Lab, RunState, View};
+use vramlab::model::{Event, EventKind, Grouping, Lab, RunState, View};
 use vramlab::recording::Direction::{Backward, Forward};
 use vramlab::recording::{FrameBuilder, Next, Reader, RecordingError, Writer};
 use vramlab::session::{Command, LabSpec, MemoryLimit, StepSize, Switch, Way};
-use vramlab::source::{self, Ability, Cursor, Kind, Landmark, Move, Picture, Request, Source, Unit};
+use vramlab::source::{self, Ability, Cursor, Kind, Landmark, Move, Picture, Request, Source, Unit, Wanted, Window};
 use vramlab::train::Config;
 use vramlab::units::Bytes;
 use vramlab::workload::{Catalog, Extent, Repeats, Sizes};
@@ -555,4 +555,42 @@ fn a_recording_plays_by_itself_at_its_own_speed_or_another() {
     opened.ask(Request::TogglePlay);
     let end = opened.wait("the end", |picture| picture.is_now());
     assert_eq!((end.playing, end.view.position), (None, whole.extent.end));
+}
+
+#[test]
+fn a_part_of_the_run_is_studied_and_the_study_follows_the_cursor() {
+    let mut front = Front::live(spec());
+    front.wait("six steps", |picture| picture.view.steps.finished > 6);
+    front.ask(Request::Study(Some(Wanted { window: Window::Step, grouping: Grouping::Category })));
+    let studied = front.wait("a study", |picture| picture.study.is_some());
+    let study = studied.study.as_ref().unwrap();
+    assert_eq!(study.steps.len(), 1, "the last whole step");
+    assert_eq!(study.phases.len(), 5);
+    front.command(Command::Pause);
+    front.wait("a pause", |picture| picture.run == RunState::Paused);
+    front.ask(Request::Move(Move::Step(3)));
+    front.ask(Request::Move(Move::By(Unit::Op, Forward)));
+    let back = front.wait("the study of step 3", |picture| {
+        picture.study.as_ref().is_some_and(|study| study.steps.first().is_some_and(|step| step.what == 3))
+    });
+    let (study, view) = (back.study.as_ref().unwrap(), &back.view);
+    assert!((study.begin..=study.end).contains(&view.position));
+    let alive: Bytes = study.lives.iter().filter(|life| life.is_alive_at(view.position)).map(|life| life.size).sum();
+    assert_eq!(alive, view.ledger.allocated(), "what was alive at the cursor");
+    let column = back.history.page(0, 64).columns[3];
+    assert_eq!(study.peak.unwrap().allocated, column.peak, "as full as the history says");
+    assert_eq!(study.moments.iter().map(|moment| moment.reserved).max(), Some(column.reserved));
+    // The whole run, by name.
+    front.ask(Request::Study(Some(Wanted { window: Window::Run, grouping: Grouping::Name })));
+    let whole = front.wait("a study of the run", |picture| {
+        picture.study.as_ref().is_some_and(|study| study.grouping == Grouping::Name)
+    });
+    let study = whole.study.as_ref().unwrap();
+    assert_eq!((study.begin, study.end), (whole.extent.first, whole.extent.end));
+    assert_eq!(
+        study.peak.unwrap().allocated,
+        front.last().history.page(0, 4096).columns.iter().map(|column| column.peak).max().unwrap()
+    );
+    front.ask(Request::Study(None));
+    front.wait("no study", |picture| picture.study.is_none());
 }

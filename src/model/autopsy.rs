@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::{Category, FailedRequest, Holder, Ledger, MemoryModel, NameId, Names, Phase, Remedied};
+use super::{Category, FailedRequest, Holder, Ledger, MemoryModel, NameId, Names, Phase, Remedied, naming};
 use crate::units::Bytes;
 
 /// A request that failed for good, and how memory stood then.
@@ -106,8 +106,8 @@ impl Autopsy {
             for block in segment.blocks().filter(|block| !block.pending) {
                 let name = names.get(block.name);
                 let name = if name.is_empty() { block.category.label() } else { name };
-                owners.add(starred(name), block.category, block.size);
-                modules.add(module_of(name), block.category, block.size);
+                owners.add(naming::starred(name), block.category, block.size);
+                modules.add(naming::module(name), block.category, block.size);
             }
         }
         Self {
@@ -126,26 +126,6 @@ impl Autopsy {
             remedied: Arc::default(),
             tried: false,
         }
-    }
-}
-
-/// A name without the numbers of layers: `blocks.3.fc output` and its like are one thing to look at.
-fn starred(name: &str) -> String {
-    let part = |part: &str| if part.parse::<u32>().is_ok() { "*".to_owned() } else { part.to_owned() };
-    match name.split_once(' ') {
-        Some((path, what)) => format!("{} {what}", path.split('.').map(part).collect::<Vec<_>>().join(".")),
-        None => name.split('.').map(part).collect::<Vec<_>>().join("."),
-    }
-}
-
-/// The module of a block: its path up to the first number, or its first part.
-fn module_of(name: &str) -> String {
-    let path = name.split(' ').next().unwrap_or(name);
-    let mut parts = path.split('.');
-    let first = parts.next().unwrap_or(path);
-    match parts.next().filter(|part| part.parse::<u32>().is_ok()) {
-        Some(number) => format!("{first}.{number}"),
-        None => first.to_owned(),
     }
 }
 
@@ -381,18 +361,5 @@ mod tests {
         assert_eq!(short(&memory), Bytes::mib(64));
         memory.apply(&limit(500)).unwrap();
         assert_eq!(short(&memory), Bytes::mib(39));
-    }
-
-    #[test]
-    fn names_of_layers_are_one() {
-        for (name, star, module) in [
-            ("blocks.3.fc output", "blocks.*.fc output", "blocks.3"),
-            ("wte.weight", "wte.weight", "wte"),
-            ("layer1.0.conv1.weight.grad", "layer1.*.conv1.weight.grad", "layer1.0"),
-            ("cross_entropy log-probabilities", "cross_entropy log-probabilities", "cross_entropy"),
-            ("3", "*", "3"),
-        ] {
-            assert_eq!((starred(name).as_str(), module_of(name).as_str()), (star, module), "{name}");
-        }
     }
 }

@@ -62,6 +62,18 @@ impl Category {
         Self::Other,
     ];
 
+    /// All categories in the order in which areas of them are stacked: what stays lies at the bottom.
+    pub const STACKED: [Self; 8] = [
+        Self::Parameter,
+        Self::OptimizerState,
+        Self::Gradient,
+        Self::Activation,
+        Self::Temporary,
+        Self::Workspace,
+        Self::Input,
+        Self::Other,
+    ];
+
     /// The word for it on screens, in the plural.
     #[must_use]
     pub const fn label(self) -> &'static str {
@@ -386,6 +398,21 @@ pub struct Remedied {
 }
 
 impl EventKind {
+    /// It takes or gives back a block or a segment.
+    #[must_use]
+    pub const fn changes_memory(&self) -> bool {
+        matches!(
+            self,
+            Self::Alloc { .. }
+                | Self::FreeRequested { .. }
+                | Self::FreeCompleted { .. }
+                | Self::SegmentAlloc { .. }
+                | Self::SegmentFree { .. }
+                | Self::SegmentMap { .. }
+                | Self::SegmentUnmap { .. }
+        )
+    }
+
     /// What the allocator recorded, with what is known of the block: the one translation of its vocabulary.
     ///
     /// A failed request that is known by its trace alone has no segment and no attempts.

@@ -14,6 +14,7 @@ mod lab;
 mod ledger;
 mod log;
 mod memory;
+pub mod naming;
 mod profile;
 mod ranks;
 mod reading;
@@ -21,6 +22,7 @@ mod remedy;
 mod run;
 mod segment_views;
 mod steps;
+mod study;
 mod view;
 
 #[cfg(test)]
@@ -43,6 +45,7 @@ pub use ranks::Ranks;
 pub use reading::{Activity, DriverMemory, GpuProcess, MemoryShares, OwnUse, PcieTraffic, Reading, Throttle, Xid};
 pub use remedy::Remedy;
 pub use run::{About, DeviceKind, Items, RunState, Setting, Settings};
+pub use study::{Group, Grouping, Life, Moment, OpRow, OpRun, Place, Sort, Study, Survivor, Totals};
 pub use view::{
     BlockView, CopiesView, Generated, HostKind, HostMemory, Level, LogLine, Names, Profiles, SegmentView, StepsView,
     Touched, Traffic, View,

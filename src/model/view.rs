@@ -176,6 +176,10 @@ pub struct BlockView {
     pub category: Category,
     /// What it is called.
     pub name: NameId,
+    /// The op that took it; none between ops.
+    pub op: NameId,
+    /// Events before the one that took it.
+    pub born: u64,
 }
 
 /// The steps so far.

@@ -5,6 +5,7 @@
 
 mod codec;
 mod error;
+mod excerpt;
 mod file;
 mod frame;
 mod prelude;
@@ -14,6 +15,7 @@ mod writer;
 
 pub use codec::{Decoder, Encoder, LARGEST_EVENT, Malformed};
 pub use error::RecordingError;
+pub use excerpt::Excerpt;
 pub use file::VERSION;
 pub use frame::{Frame, FrameBuilder, Unpacked};
 pub use prelude::prelude;

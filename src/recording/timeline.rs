@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
-use super::{Frame, FrameBuilder, RecordingError};
+use super::{Excerpt, Frame, FrameBuilder, RecordingError};
 use crate::model::{Event, Ranks};
 use crate::units::Bytes;
 
@@ -264,6 +264,17 @@ impl Timeline {
         }
         let open = (self.open.first()..range.end).zip(self.open.events());
         open.filter(|(index, _)| range.contains(index)).for_each(|(_, event)| hand_over(&event));
+    }
+
+    /// Some of the events with the state that they found, to be read elsewhere: costs a state and no event. What is not
+    /// kept of the range is left out; `None` where nothing of it is.
+    pub fn excerpt(&mut self, range: Range<u64>) -> Option<Excerpt> {
+        let range = range.start.max(self.first())..range.end.min(self.end());
+        let before = (!range.is_empty()).then(|| self.at(range.start))??;
+        let frames = self.frames(range.start).take_while(|frame| frame.first() < range.end).cloned().collect();
+        let open = (self.open.first()..range.end).zip(self.open.events());
+        let open = open.filter(|(index, _)| range.contains(index)).collect();
+        Some(Excerpt { range, before, frames, open })
     }
 
     /// Keeps a frame whose events have been applied.

@@ -11,6 +11,7 @@ use super::cursor::{self, Landmark, LookBack, Move};
 use super::picture::{Cursor, Extent, Kind, Picture};
 use super::recorder::{Recorder, free_name};
 use super::request::Request;
+use super::studies::{self, Studies};
 use crate::device::{HostAccount, Sensors};
 use crate::model::{Event, EventKind, Micros, RunState};
 use crate::recording::{Bounds, Direction, Frame, Timeline, prelude};
@@ -81,6 +82,7 @@ pub(super) struct Keeper {
     grows: bool,
     pictures: watch::Sender<Arc<Picture>>,
     recorder: Option<Recording>,
+    studies: Studies,
     dirty: bool,
     urgent: bool,
     published: Instant,
@@ -116,6 +118,7 @@ impl Keeper {
             grows: true,
             pictures,
             recorder: None,
+            studies: Studies::new(),
             dirty: true,
             urgent: false,
             published: Instant::now(),
@@ -139,9 +142,15 @@ impl Keeper {
                         (self.dirty, self.urgent) = (true, true);
                     }
                 },
+                study = self.studies.next() => {
+                    self.studies.take(study);
+                    (self.dirty, self.urgent) = (true, true);
+                }
                 () = sleep_until(wake) => {}
             }
             self.read_sensors();
+            // A study that takes long says how far it is.
+            self.dirty |= self.studies.is_busy() && self.published.elapsed() >= studies::PROGRESS;
             self.play_on();
             self.write_on(false);
             if self.dirty && (self.urgent || self.published.elapsed() >= FRAME) {
@@ -232,6 +241,7 @@ impl Keeper {
         }
         let idle = if self.sensors.is_some() && self.grows { READINGS } else { Duration::from_secs(3600) };
         let idle = if self.recorder.is_some() && self.grows { WRITE.min(idle) } else { idle };
+        let idle = if self.studies.is_busy() { studies::PROGRESS.min(idle) } else { idle };
         Instant::now() + if self.play.is_some() { FRAME } else { idle }
     }
 
@@ -283,6 +293,7 @@ impl Keeper {
                 self.restart_play();
             }
             Request::ToggleRecording => self.toggle_recording(),
+            Request::Study(wanted) => self.studies.want(wanted),
             Request::Record(path) => self.record(path),
         }
         (self.dirty, self.urgent) = (true, true);
@@ -377,6 +388,7 @@ impl Keeper {
 
     fn publish(&mut self) {
         let device = self.device;
+        self.studies.begin(&mut self.timeline, device, self.cursor);
         let (first, end) = (self.timeline.first(), self.timeline.end());
         let time = self.now_time();
         let now = self.timeline.now().lab_mut(device);
@@ -405,6 +417,8 @@ impl Keeper {
             settings,
             kind: self.kind.clone(),
             recording: self.recorder.as_ref().map(|recording| recording.recorder.state()),
+            study: self.studies.last(),
+            studying: self.studies.progress(),
         };
         self.pictures.send_replace(Arc::new(picture));
         (self.dirty, self.urgent) = (false, false);

@@ -12,6 +12,7 @@ mod picture;
 mod recorder;
 mod request;
 mod snapshot;
+mod studies;
 
 pub use cursor::{Landmark, Move, Unit};
 pub use file::recording;
@@ -21,3 +22,4 @@ pub use picture::{Ability, Cursor, Extent, Kind, Picture, RecordingState};
 pub use recorder::{Recorder, free_name};
 pub use request::Request;
 pub use snapshot::{OpenError, snapshot};
+pub use studies::{Wanted, Window};

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::model::{History, Micros, Profile, RunState, Settings, View};
+use crate::model::{History, Micros, Profile, RunState, Settings, Study, View};
 use crate::units::Bytes;
 
 /// A source at its cursor.
@@ -29,6 +29,10 @@ pub struct Picture {
     pub kind: Kind,
     /// The file that is being written.
     pub recording: Option<RecordingState>,
+    /// What was found out of the part that a screen wants studied.
+    pub study: Option<Arc<Study>>,
+    /// How far the study under way is, from 0 to 1.
+    pub studying: Option<f64>,
 }
 
 /// Where a cursor is.

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use super::cursor::Move;
+use super::studies::Wanted;
 use crate::session::Command;
 
 /// What a front end may ask of a source.
@@ -18,6 +19,8 @@ pub enum Request {
     Faster(f64),
     /// Write what happens to a file, or end that.
     ToggleRecording,
+    /// Study a part of the run, and go on doing so as the cursor moves; `None`: nothing any more.
+    Study(Option<Wanted>),
     /// Write what happens to this file.
     Record(PathBuf),
 }

@@ -44,6 +44,8 @@ pub enum Action {
     ScrollPage(i32),
     /// Show a screen, by its place in the list.
     Screen(usize),
+    /// Show the screen so many places further on, round and round.
+    NextScreen(i8),
     /// Open or close all findings.
     ToggleFindings,
     /// The next theme.

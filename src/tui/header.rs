@@ -20,6 +20,9 @@ const ONE_LINE: u16 = 180;
 /// Below this width the device goes by its id.
 const NARROW: u16 = 76;
 
+/// From this width on every screen goes by its title.
+const TITLES: u16 = 112;
+
 /// Rows that the header takes.
 pub(crate) const fn rows(area: Rect) -> u16 {
     if area.width >= ONE_LINE && SCREENS.len() == 1 { 1 } else { 2 }
@@ -56,10 +59,10 @@ fn tabs(theme: &Theme, screen: usize, area: Rect, buf: &mut Buffer, targets: &mu
     let mut x = 0;
     if SCREENS.len() > 1 {
         for (index, known) in SCREENS.iter().enumerate() {
-            let text = if index == screen {
-                format!(" [{} {}]", known.key, known.title)
-            } else {
-                format!("  {} {} ", known.key, known.title)
+            let text = match (index == screen, area.width >= TITLES) {
+                (true, _) => format!(" [{} {}]", known.key, known.title),
+                (false, true) => format!("  {} {} ", known.key, known.title),
+                (false, false) => format!(" {}", known.key),
             };
             let token = if index == screen { Token::Strong } else { Token::Dim };
             let end = put_at(area, x, 1, vec![span(theme, token, text)], buf);

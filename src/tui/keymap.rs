@@ -118,7 +118,7 @@ fn common() -> Vec<Binding> {
             "go to",
             "go to the peak, an out of memory, a flip, a finding, a step",
         ),
-        Binding::new(&[named(KeyCode::End), plain('G')], "End G", Action::CursorNow, Time, "now", "back to now"),
+        Binding::new(&[named(KeyCode::End), plain('$')], "End $", Action::CursorNow, Time, "now", "back to now"),
         Binding::new(
             &[named(KeyCode::Home), plain('H')],
             "Home H",
@@ -137,6 +137,8 @@ fn program() -> Vec<Binding> {
     let plain = Key::plain;
     let named = Key::named;
     let mut all = vec![
+        Binding::new(&[named(KeyCode::Tab)], "Tab", Action::NextScreen(1), View, "", "the next screen"),
+        Binding::new(&[named(KeyCode::BackTab)], "Shift-Tab", Action::NextScreen(-1), View, "", "the screen before"),
         Binding::new(&[plain('w')], "w", Action::ToggleFindings, View, "why", "all findings, with what can be done"),
         Binding::new(
             &[plain('R')],
@@ -153,14 +155,9 @@ fn program() -> Vec<Binding> {
         Binding::new(&[Key::ctrl('z')], "Ctrl-Z", Action::Suspend, Program, "", "back to the shell; fg returns"),
         Binding::new(&[plain('q'), Key::ctrl('c')], "q Ctrl-C", Action::Quit, Program, "quit", "end the run and leave"),
     ];
-    if SCREENS.len() > 1 {
-        for (index, screen) in SCREENS.iter().enumerate() {
-            let help = format!("the {} screen", screen.title);
-            all.insert(
-                index,
-                Binding::new(&[plain(screen.key)], &screen.key.to_string(), Action::Screen(index), View, "", &help),
-            );
-        }
+    for (index, screen) in SCREENS.iter().enumerate() {
+        let (key, help) = (screen.key.to_string(), format!("the {} screen", screen.title));
+        all.insert(index, Binding::new(&[plain(screen.key)], &key, Action::Screen(index), View, "", &help));
     }
     all
 }
@@ -242,7 +239,7 @@ mod tests {
         let event = KeyEvent::new(KeyCode::Char('T'), KeyModifiers::SHIFT);
         assert_eq!(action(event), Some(Action::NextTheme));
         let event = KeyEvent::new(KeyCode::BackTab, KeyModifiers::SHIFT);
-        assert_eq!(action(event), Some(Action::ScrollPage(-1)));
+        assert_eq!(action(event), Some(Action::NextScreen(-1)));
         assert!(binding_for(KeyEvent::new(KeyCode::Char('q'), KeyModifiers::ALT), 0).is_none());
     }
 

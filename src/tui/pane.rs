@@ -122,6 +122,26 @@ pub(crate) fn put_right(area: Rect, y: u16, spans: Vec<Span<'static>>, buf: &mut
     x
 }
 
+/// As much of `text` as `width` cells hold; one that is cut ends in `…`.
+pub(crate) fn cut(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    let mut short = String::new();
+    for symbol in text.chars() {
+        let mut longer = short.clone();
+        longer.push(symbol);
+        if longer.width() + 1 > width {
+            break;
+        }
+        short = longer;
+    }
+    if width > 0 {
+        short.push('…');
+    }
+    short
+}
+
 /// Cuts `text` into lines of at most `width` cells, at spaces where there are some.
 pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
@@ -169,6 +189,14 @@ mod tests {
         assert_eq!(wrap("a\nb", 4), ["a", "b"]);
         assert_eq!(wrap("漢字", 1), [""]);
         assert!(wrap("a", 0).is_empty());
+    }
+
+    #[test]
+    fn what_is_cut_says_so() {
+        assert_eq!(cut("abcd", 4), "abcd");
+        assert_eq!(cut("abcde", 4), "abc…");
+        assert_eq!(cut("漢字", 3), "漢…");
+        assert_eq!(cut("abc", 0), "");
     }
 
     #[test]

@@ -89,4 +89,6 @@ pub enum Chart {
     History,
     /// A column is some memory events of one step.
     Step,
+    /// A column is some memory events of the timeline's window.
+    Window,
 }

@@ -30,6 +30,8 @@ pub struct MemoryModel {
     pub(super) traffic: Traffic,
     /// Size of the block that was given back last.
     last_freed: Bytes,
+    /// The op under way.
+    op: NameId,
     pub(super) position: u64,
 }
 
@@ -68,7 +70,8 @@ impl MemoryModel {
     fn change(&mut self, kind: &EventKind) -> Result<(), Fault> {
         match *kind {
             EventKind::Alloc { address, size, requested, category, name, .. } => {
-                self.alloc(address, size, Holder { requested: requested.0, category, name, pending: false })
+                let (op, born) = (self.op, self.position - 1);
+                self.alloc(address, size, Holder { requested: requested.0, category, name, op, pending: false, born })
             }
             EventKind::FreeRequested { address } => self.free_requested(address),
             EventKind::FreeCompleted { address } => self.free_completed(address),
@@ -81,6 +84,14 @@ impl MemoryModel {
                 self.map(address, size, Run::pages(address.0, size.0, pool, stream, range.0, page.0))
             }
             EventKind::SegmentUnmap { address, size } => self.unmap(address, size),
+            EventKind::OpBegin { name } => {
+                self.op = name;
+                Ok(())
+            }
+            EventKind::OpEnd => {
+                self.op = NameId::NONE;
+                Ok(())
+            }
             EventKind::Oom { .. } => {
                 self.traffic.ooms += 1;
                 Ok(())

@@ -94,6 +94,8 @@ impl<'a> Segment<'a> {
                 pending: holder.pending,
                 category: holder.category,
                 name: holder.name,
+                op: holder.op,
+                born: holder.born,
             })
         })
     }
@@ -116,6 +118,12 @@ impl<'a> Segment<'a> {
 }
 
 impl MemoryModel {
+    /// How many segments and contiguous mapped runs there are.
+    #[must_use]
+    pub fn segment_count(&self) -> usize {
+        self.by_start.len()
+    }
+
     /// Segments and contiguous mapped runs, in address order.
     pub fn segments(&self) -> impl Iterator<Item = Segment<'_>> {
         self.by_start.values().map(|run| Segment::new(self, *run))

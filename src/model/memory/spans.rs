@@ -21,8 +21,12 @@ pub(super) struct Holder {
     pub requested: u64,
     pub category: Category,
     pub name: NameId,
+    /// The op that took it.
+    pub op: NameId,
     /// Freed by the program, waiting for another stream.
     pub pending: bool,
+    /// Events before the one that took it.
+    pub born: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

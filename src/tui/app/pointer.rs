@@ -5,7 +5,7 @@ use ratatui::layout::{Position, Rect};
 
 use crate::tui::action::Action;
 use crate::tui::stage::{Chart, Layout};
-use crate::tui::states::{LabAction, ScreenAction};
+use crate::tui::states::{LabAction, ScreenAction, TimelineAction};
 
 /// What is asked for on a frame of this layout.
 pub(super) fn action_of(mouse: MouseEvent, layout: &Layout) -> Option<Action> {
@@ -24,10 +24,11 @@ fn in_chart(position: Position, layout: &Layout) -> Option<Action> {
     let inside = |(area, _): &&(Rect, Chart)| area.contains(position);
     let &(area, chart) = layout.charts.iter().find(inside)?;
     let column = position.x - area.x;
-    Some(Action::Own(ScreenAction::Lab(match chart {
-        Chart::History => LabAction::HistoryColumn(column, area.width),
-        Chart::Step => LabAction::StepColumn(column, area.width),
-    })))
+    Some(Action::Own(match chart {
+        Chart::History => ScreenAction::Lab(LabAction::HistoryColumn(column, area.width)),
+        Chart::Step => ScreenAction::Lab(LabAction::StepColumn(column, area.width)),
+        Chart::Window => ScreenAction::Timeline(TimelineAction::Column(column, area.width)),
+    }))
 }
 
 /// What lies there, the topmost.

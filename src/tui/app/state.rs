@@ -13,11 +13,12 @@ use super::scroll::{last_page, scrolled};
 use super::{pointer, requests};
 use crate::model::RunState;
 use crate::session::Command;
-use crate::source::{Move, Picture, Request};
+use crate::source::{Move, Picture, Request, Wanted};
 use crate::tui::action::Action;
 use crate::tui::glyphs::GlyphTier;
 use crate::tui::keymap;
 use crate::tui::layers::{Editor, GoTo, Layer, Pressed};
+use crate::tui::screens::SCREENS;
 use crate::tui::stage::{Layout, Stage};
 use crate::tui::states::{ScreenAction, ScreenStates, Seen};
 use crate::tui::theme::{Catalog, Theme};
@@ -37,6 +38,8 @@ pub struct App {
     /// The first row of what scrolls on the screen that is shown.
     scroll: usize,
     layers: Vec<Layer>,
+    /// What was asked to be studied.
+    wanted: Option<Wanted>,
     notices: Notices,
     effect: LoudEffect,
     /// The request that failed whose moment was shown.
@@ -60,6 +63,7 @@ impl App {
             states: ScreenStates::default(),
             scroll: 0,
             layers: Vec::new(),
+            wanted: None,
             notices: Notices::default(),
             effect: LoudEffect::default(),
             autopsy: None,
@@ -148,6 +152,12 @@ impl App {
 
     /// Takes note of what happened; says what is to be done about it.
     pub fn update(&mut self, message: Message) -> Vec<Effect> {
+        let mut effects = self.hear(message);
+        effects.extend(self.study());
+        effects
+    }
+
+    fn hear(&mut self, message: Message) -> Vec<Effect> {
         match message {
             Message::Clock(now) => self.advance_clock(now),
             Message::Resized => self.dirty = true,
@@ -273,9 +283,11 @@ impl App {
                 let seen = if self.layers.is_empty() { self.layout.rows.1 } else { self.layout.layer_rows.1 };
                 self.scroll(pages, seen.max(1));
             }
-            Action::Screen(index) => {
-                self.screen = index;
-                self.scroll = 0;
+            Action::Screen(index) => self.show(index),
+            Action::NextScreen(places) => {
+                let count = SCREENS.len() as isize;
+                let next = (self.screen as isize + isize::from(places)).rem_euclid(count.max(1));
+                self.show(next.unsigned_abs());
             }
             Action::NextTheme => self.next_theme(),
             Action::Repaint => return vec![Effect::Repaint],
@@ -283,6 +295,18 @@ impl App {
             Action::Quit => return vec![Effect::Quit],
         }
         Vec::new()
+    }
+
+    fn show(&mut self, screen: usize) {
+        self.screen = screen;
+        self.scroll = 0;
+    }
+
+    /// Asks for what the screen wants studied, where that is something else than before.
+    fn study(&mut self) -> Option<Effect> {
+        let wants = SCREENS.get(self.screen).map(|screen| screen.wants)?;
+        let wanted = wants(&mut self.states, &self.latest);
+        (std::mem::replace(&mut self.wanted, wanted) != wanted).then_some(Effect::Send(Request::Study(wanted)))
     }
 
     fn act_on_screen(&mut self, action: ScreenAction) -> Vec<Effect> {
@@ -417,7 +441,7 @@ mod tests {
         typed(&mut app, &"k".repeat(9));
         assert_eq!(app.stage().scroll, 0);
         for _ in 0..50 {
-            app.update(Message::Key(KeyEvent::new(KeyCode::Tab, KeyModifiers::NONE)));
+            app.update(Message::Key(KeyEvent::new(KeyCode::Char('J'), KeyModifiers::SHIFT)));
         }
         assert_eq!(app.stage().scroll, 42, "the last page is a whole one");
         app.update(Message::Key(KeyEvent::new(KeyCode::BackTab, KeyModifiers::SHIFT)));

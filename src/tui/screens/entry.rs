@@ -5,6 +5,7 @@ use ratatui::layout::Rect;
 
 use crate::tui::action::Binding;
 use crate::tui::stage::{Layout, Stage};
+use crate::tui::states::Wants;
 
 /// A screen. Header, footer, cursor, help and dialogs belong to none.
 pub(crate) struct Screen {
@@ -14,6 +15,8 @@ pub(crate) struct Screen {
     pub title: &'static str,
     /// Draws it; says what clicks and keys need to know of it.
     pub draw: fn(&Stage<'_>, Rect, &mut Buffer) -> Layout,
+    /// What it wants studied of the run.
+    pub wants: Wants,
     /// Keys that act on it alone.
     pub bindings: fn() -> Vec<Binding>,
 }

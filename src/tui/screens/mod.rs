@@ -2,8 +2,10 @@
 
 mod entry;
 pub(crate) mod lab;
+pub(crate) mod ops;
+pub(crate) mod timeline;
 
 pub(crate) use entry::Screen;
 
 /// Every screen, in the order of its tabs.
-pub(crate) const SCREENS: &[Screen] = &[lab::SCREEN];
+pub(crate) const SCREENS: &[Screen] = &[lab::SCREEN, timeline::SCREEN, ops::SCREEN];

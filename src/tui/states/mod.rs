@@ -1,16 +1,24 @@
 //! What each screen remembers between frames, and how its own keys and clicks change that: a file for each screen.
 
 mod lab;
+mod ops;
+mod timeline;
 
-use crate::source::{Move, Picture};
+use crate::source::{Move, Picture, Wanted};
 
 pub use lab::{LabAction, LabState};
+pub use ops::{OpsAction, OpsState};
+pub use timeline::{TimelineAction, TimelineState};
 
 /// What a key or a click of one screen asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScreenAction {
     /// Of the Lab.
     Lab(LabAction),
+    /// Of the timeline.
+    Timeline(TimelineAction),
+    /// Of the ops.
+    Ops(OpsAction),
 }
 
 /// What screens remember.
@@ -18,6 +26,10 @@ pub enum ScreenAction {
 pub struct ScreenStates {
     /// The Lab.
     pub lab: LabState,
+    /// The timeline.
+    pub timeline: TimelineState,
+    /// The ops.
+    pub ops: OpsState,
 }
 
 /// What a screen's own action may look at.
@@ -29,11 +41,16 @@ pub struct Seen<'a> {
     pub history_columns: usize,
 }
 
+/// What a screen wants studied of the run, given where its picture is; `None`: nothing.
+pub type Wants = fn(&mut ScreenStates, &Picture) -> Option<Wanted>;
+
 impl ScreenStates {
     /// Does what is asked of one screen; says where the cursor is to go, if anywhere.
     pub fn act(&mut self, action: ScreenAction, seen: Seen<'_>) -> Option<Move> {
         match action {
             ScreenAction::Lab(action) => self.lab.act(action, seen.picture, seen.history_columns),
+            ScreenAction::Timeline(action) => self.timeline.act(action, seen.picture),
+            ScreenAction::Ops(action) => self.ops.act(action, seen.picture),
         }
     }
 }

@@ -256,6 +256,8 @@ mod tests {
             pending: false,
             category,
             name: NameId::NONE,
+            op: NameId::NONE,
+            born: 0,
         }
     }
 

@@ -35,7 +35,7 @@ use crate::tui::screens::entry::Screen;
 use crate::tui::stage::{Chart, Layout, Stage};
 use crate::tui::states::{LabAction, ScreenAction};
 
-pub(crate) const SCREEN: Screen = Screen { key: '1', title: "Lab", draw, bindings };
+pub(crate) const SCREEN: Screen = Screen { key: '1', title: "Lab", draw, wants: |_, _| None, bindings };
 
 /// From this size on there is a column of panes at the right.
 const TWO_COLUMNS: (u16, u16) = (100, 27);
@@ -63,8 +63,8 @@ fn bindings() -> Vec<Binding> {
         ),
         view(&[named(KeyCode::Down), plain('j')], "↓ j", Action::Scroll(1), "", "scroll the blocks"),
         view(&[named(KeyCode::Up), plain('k')], "↑ k", Action::Scroll(-1), "", "scroll the blocks back"),
-        view(&[named(KeyCode::Tab)], "Tab", Action::ScrollPage(1), "", "next page of blocks"),
-        view(&[named(KeyCode::BackTab)], "Shift-Tab", Action::ScrollPage(-1), "", "previous page of blocks"),
+        view(&[plain('J')], "J", Action::ScrollPage(1), "", "next page of blocks"),
+        view(&[plain('K')], "K", Action::ScrollPage(-1), "", "previous page of blocks"),
     ]
 }
 

@@ -1,0 +1,88 @@
+//! What the names of blocks and ops say: `blocks.3.attn.qkv output` is a path of modules and a thing there, `blocks.3.attn
+//! linear` a path and an op, `gelu (model.py:88)` a function and a line of a stranger's source.
+
+/// The path of modules, or the line of source; empty where a name has none.
+#[must_use]
+pub fn place(name: &str) -> &str {
+    match split(name) {
+        Some((_, line)) if name.ends_with(')') => line.trim_end_matches(')'),
+        Some((path, _)) => path,
+        None => "",
+    }
+}
+
+/// What is there: the op, the function, the tensor.
+#[must_use]
+pub fn thing(name: &str) -> &str {
+    match split(name) {
+        Some((function, _)) if name.ends_with(')') => function,
+        Some((_, what)) => what,
+        None => name,
+    }
+}
+
+/// Before and behind what separates a path from a thing, or a function from its line.
+fn split(name: &str) -> Option<(&str, &str)> {
+    if name.ends_with(')') { name.rsplit_once(" (") } else { name.split_once(' ') }
+}
+
+/// A name without the numbers of layers: `blocks.3.fc output` and its like are one thing to look at.
+#[must_use]
+pub fn starred(name: &str) -> String {
+    let part = |part: &str| if part.parse::<u32>().is_ok() { "*".to_owned() } else { part.to_owned() };
+    let path = |path: &str| path.split('.').map(part).collect::<Vec<_>>().join(".");
+    match name.split_once(' ') {
+        Some((before, what)) => format!("{} {what}", path(before)),
+        None => path(name),
+    }
+}
+
+/// The module of a block: its path up to the first number, or its first part; of a stranger's line the file.
+#[must_use]
+pub fn module(name: &str) -> String {
+    if name.ends_with(')')
+        && let Some((_, line)) = name.rsplit_once(" (")
+    {
+        return line.trim_end_matches(')').rsplit_once(':').map_or(line, |(file, _)| file).to_owned();
+    }
+    let path = name.split(' ').next().unwrap_or(name);
+    let mut parts = path.split('.');
+    let first = parts.next().unwrap_or(path);
+    match parts.next().filter(|part| part.parse::<u32>().is_ok()) {
+        Some(number) => format!("{first}.{number}"),
+        None => first.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_taken_apart() {
+        for (name, at, what, of) in [
+            ("blocks.3.attn linear", "blocks.3.attn", "linear", "blocks.3"),
+            ("head output", "head", "output", "head"),
+            ("tokens", "", "tokens", "tokens"),
+            ("gelu (model.py:88)", "model.py:88", "gelu", "model.py"),
+            ("void at::native::f(int) (kernels.py:3)", "kernels.py:3", "void at::native::f(int)", "kernels.py"),
+            ("", "", "", ""),
+        ] {
+            assert_eq!((place(name), thing(name), module(name).as_str()), (at, what, of), "{name}");
+        }
+        assert_eq!(starred("blocks.3.fc output"), "blocks.*.fc output");
+    }
+
+    #[test]
+    fn names_of_layers_are_one() {
+        for (name, star, of) in [
+            ("blocks.3.fc output", "blocks.*.fc output", "blocks.3"),
+            ("wte.weight", "wte.weight", "wte"),
+            ("layer1.0.conv1.weight.grad", "layer1.*.conv1.weight.grad", "layer1.0"),
+            ("cross_entropy log-probabilities", "cross_entropy log-probabilities", "cross_entropy"),
+            ("3", "*", "3"),
+        ] {
+            assert_eq!((starred(name).as_str(), module(name).as_str()), (star, of), "{name}");
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! What some events in a row did to memory: a curve by groups, the life of every block, every run of an op.
+//!
+//! A study reads its events twice: first for the outline (which moments a chart of so many columns shows), then for what
+//! was alive at just these moments. So a range may be of ten events or of ten million.
+
+mod lives;
+mod ops;
+mod outline;
+mod strata;
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::{Category, Event, MarkKind, MemoryModel, Names, Phase};
+use crate::units::Bytes;
+
+pub use lives::{Life, Survivor};
+pub use ops::{OpRow, OpRun, Sort, Totals};
+pub use outline::Moment;
+use outline::Outline;
+use strata::Strata;
+
+/// What memory is told apart by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Grouping {
+    /// What a block is for.
+    #[default]
+    Category,
+    /// The module that made it, or the file of a stranger's source.
+    Module,
+    /// What it is called, layers taken together.
+    Name,
+    /// The pool that it lies in, and its stream.
+    Pool,
+}
+
+impl Grouping {
+    /// All of them.
+    pub const ALL: [Self; 4] = [Self::Category, Self::Module, Self::Name, Self::Pool];
+
+    /// The word for it on screens.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Category => "category",
+            Self::Module => "module",
+            Self::Name => "tensor",
+            Self::Pool => "pool",
+        }
+    }
+}
+
+/// One area of a stacked curve.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// What it is.
+    pub name: Arc<str>,
+    /// What most of its bytes are for.
+    pub category: Category,
+    /// Its live bytes at each [`Moment`] of the study.
+    pub bytes: Vec<Bytes>,
+    /// Its live bytes where the range is fullest.
+    pub at_peak: Bytes,
+    /// It stands for all that have no area of their own.
+    pub rest: bool,
+}
+
+/// Something at its place in a range.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place<T> {
+    /// Memory events of the range before it.
+    pub event: u64,
+    /// Events of the stream before it.
+    pub position: u64,
+    /// What.
+    pub what: T,
+}
+
+/// What some events in a row did to memory.
+#[derive(Clone, Debug, Default)]
+pub struct Study {
+    /// Events of the stream before the range, and up to its end.
+    pub begin: u64,
+    /// See `begin`.
+    pub end: u64,
+    /// What the groups tell apart.
+    pub grouping: Grouping,
+    /// Its moments, in order: one for each [`Study::stride`] memory events.
+    pub moments: Vec<Moment>,
+    /// Memory events in the range.
+    pub events: u64,
+    /// Memory events of a moment; the last may stand for fewer.
+    pub stride: u64,
+    /// The areas, from the floor up; the bytes of all of them at a moment are what was allocated then.
+    pub groups: Vec<Group>,
+    /// Where phases begin.
+    pub phases: Vec<Place<Phase>>,
+    /// Where steps begin: steps finished before each.
+    pub steps: Vec<Place<u64>>,
+    /// What was changed, and what failed.
+    pub marks: Vec<Place<MarkKind>>,
+    /// Where the range is fullest; of several such moments the first.
+    pub peak: Option<Moment>,
+    /// Blocks that were alive in the range, those from before it first, then by birth; at most [`Study::LIVES`].
+    pub lives: Vec<Life>,
+    /// Runs of ops, in order; at most [`Study::LIVES`].
+    pub ops: Vec<OpRun>,
+    /// What was alive where the range is fullest, by name; the most bytes first.
+    pub at_peak: Vec<Survivor>,
+    /// What ops came to, one table for each of [`Totals`].
+    tables: [Vec<OpRow>; 3],
+    /// There were more blocks or ops than are kept.
+    pub cut: bool,
+    /// Texts of the names that appear here.
+    pub names: Names,
+}
+
+impl Study {
+    /// Moments that a study has at most.
+    pub const MOMENTS: usize = 1024;
+    /// Blocks, and runs of ops, that are kept at most.
+    pub const LIVES: usize = 400_000;
+    /// Groups that have an area of their own at most.
+    pub const GROUPS: usize = 16;
+    /// Places of a kind that are kept at most.
+    const PLACES: usize = 4096;
+
+    /// Studies the events of `range` that `replay` hands over, with the number of events before each, twice the same;
+    /// `before` is memory as they found it.
+    pub fn of(
+        range: Range<u64>,
+        before: &MemoryModel,
+        names: &Names,
+        grouping: Grouping,
+        replay: impl Fn(&mut dyn FnMut(u64, &Event)),
+    ) -> Self {
+        let mut outline = Outline::new(before.clone());
+        replay(&mut |position, event| outline.observe(position, event));
+        let mut strata = Strata::new(before, names.clone(), grouping, outline.moments());
+        replay(&mut |position, event| strata.observe(position, event));
+        let (moments, peak) = (outline.moments().to_vec(), outline.peak());
+        let strata = strata.finish(peak.map(|peak| peak.position));
+        let mut study = Self {
+            begin: range.start,
+            end: range.end,
+            grouping,
+            events: outline.events(),
+            stride: outline.stride(),
+            phases: outline.phases,
+            steps: outline.steps,
+            marks: outline.marks,
+            moments,
+            peak,
+            groups: strata.groups,
+            lives: strata.lives,
+            ops: strata.ops,
+            cut: strata.cut,
+            names: strata.names,
+            ..Self::default()
+        };
+        study.tables = Totals::ALL.map(|totals| study.table(totals));
+        study.at_peak = study.peak.map(|peak| study.alive_at(peak.position)).unwrap_or_default();
+        study
+    }
+
+    /// The moment that holds memory event `event`, by its place.
+    #[must_use]
+    pub fn moment_of(&self, event: u64) -> usize {
+        let index = usize::try_from(event / self.stride.max(1)).unwrap_or(usize::MAX);
+        index.min(self.moments.len().saturating_sub(1))
+    }
+
+    /// The moment at a position of the stream, by its place; `None` before the first.
+    #[must_use]
+    pub fn moment_at(&self, position: u64) -> Option<usize> {
+        self.moments.partition_point(|moment| moment.first < position).checked_sub(1)
+    }
+
+    /// The run of an op that a position lies in: behind its begin and not behind its end.
+    #[must_use]
+    pub fn op_at(&self, position: u64) -> Option<&OpRun> {
+        let run = self.ops.get(self.ops.partition_point(|run| run.begin < position).checked_sub(1)?)?;
+        (position <= run.end).then_some(run)
+    }
+
+    /// The phase at a position.
+    #[must_use]
+    pub fn phase_at(&self, position: u64) -> Option<Phase> {
+        let behind = self.phases.partition_point(|place| place.position < position);
+        self.phases.get(behind.checked_sub(1)?).map(|place| place.what)
+    }
+}
+
+#[cfg(test)]
+mod tests;

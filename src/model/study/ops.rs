@@ -1,0 +1,230 @@
+//! What ops did to memory: by op, by module, by line of source.
+
+use std::collections::HashMap;
+
+use super::{Life, Study};
+use crate::model::{Category, Micros, NameId, Phase, naming};
+use crate::units::Bytes;
+
+/// One run of an op.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpRun {
+    /// The op, with its path.
+    pub name: NameId,
+    /// The phase that it ran in.
+    pub phase: Option<Phase>,
+    /// Events before its begin.
+    pub begin: u64,
+    /// Events before its end.
+    pub end: u64,
+    /// From begin to end, on the clock of whoever called it.
+    pub time: Micros,
+}
+
+/// What the rows of a table are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Totals {
+    /// A kind of op (`linear`), or a function.
+    #[default]
+    Op,
+    /// A module (`blocks.3`), or a file.
+    Module,
+    /// A place: a path of modules, or a line of source.
+    Place,
+}
+
+impl Totals {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Op, Self::Module, Self::Place];
+
+    /// The word for it on screens.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Op => "op",
+            Self::Module => "module",
+            Self::Place => "place",
+        }
+    }
+}
+
+/// What a table is sorted by, the most first.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Sort {
+    /// Bytes alive where the range is fullest.
+    #[default]
+    AtPeak,
+    /// Bytes taken.
+    Taken,
+    /// Bytes kept behind the end of the op.
+    Kept,
+    /// Time.
+    Time,
+    /// Calls.
+    Calls,
+}
+
+impl Sort {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::AtPeak, Self::Taken, Self::Kept, Self::Time, Self::Calls];
+
+    /// The word for it on screens.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::AtPeak => "at peak",
+            Self::Taken => "taken",
+            Self::Kept => "kept",
+            Self::Time => "time",
+            Self::Calls => "calls",
+        }
+    }
+}
+
+/// What some runs of ops came to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpRow {
+    /// What they have in common.
+    pub name: String,
+    /// Runs; blocks taken by no op count as none.
+    pub calls: u64,
+    /// Their time.
+    pub time: Micros,
+    /// Blocks that they took.
+    pub blocks: u64,
+    /// Bytes of these.
+    pub taken: Bytes,
+    /// Of these, bytes that were alive when the op ended.
+    pub kept: Bytes,
+    /// Of all that they ever took, bytes alive where the range is fullest, older blocks included; by category.
+    pub at_peak: [Bytes; Category::ALL.len()],
+    /// Most bytes of library workspaces that one run held.
+    pub workspace: Bytes,
+}
+
+impl OpRow {
+    /// Bytes alive where the range is fullest.
+    #[must_use]
+    pub fn peak(&self) -> Bytes {
+        self.at_peak.iter().copied().sum()
+    }
+}
+
+impl Study {
+    /// One row for each of what `totals` asks for, sorted.
+    #[must_use]
+    pub fn op_rows(&self, totals: Totals, sort: Sort) -> Vec<&OpRow> {
+        let mut rows: Vec<&OpRow> = self.tables[totals as usize].iter().collect();
+        rows.sort_by(|a, b| key(b, sort).cmp(&key(a, sort)).then_with(|| a.name.cmp(&b.name)));
+        rows
+    }
+
+    /// One row for each of what `totals` asks for.
+    pub(super) fn table(&self, totals: Totals) -> Vec<OpRow> {
+        let mut table =
+            Table { study: self, totals, rows: Vec::new(), by_text: HashMap::new(), by_name: HashMap::new() };
+        for run in &self.ops {
+            let row = table.row(run.name);
+            row.calls += 1;
+            row.time = Micros(row.time.0 + run.time.0);
+        }
+        let peak = self.peak.map(|peak| peak.position);
+        let mut workspace = (0, Bytes::ZERO);
+        for life in &self.lives {
+            let row = table.row_of(life);
+            if peak.is_some_and(|peak| life.is_alive_at(peak)) {
+                row.at_peak[life.category as usize] += life.size;
+            }
+            if life.born < self.begin || life.relabelled {
+                continue;
+            }
+            row.blocks += 1;
+            row.taken += life.size;
+            let run = self.op_at(life.born);
+            let end = run.map_or(life.born, |run| run.end);
+            if life.freed.is_none_or(|freed| freed > end) {
+                row.kept += life.size;
+            }
+            if life.category == Category::Workspace {
+                let run = run.map_or(life.born, |run| run.begin);
+                workspace = if workspace.0 == run { (run, workspace.1 + life.size) } else { (run, life.size) };
+                row.workspace = row.workspace.max(workspace.1);
+            }
+        }
+        table.rows
+    }
+}
+
+fn key(row: &OpRow, sort: Sort) -> u64 {
+    match sort {
+        Sort::AtPeak => row.peak().0,
+        Sort::Taken => row.taken.0,
+        Sort::Kept => row.kept.0,
+        Sort::Time => row.time.0,
+        Sort::Calls => row.calls,
+    }
+}
+
+struct Table<'a> {
+    study: &'a Study,
+    totals: Totals,
+    rows: Vec<OpRow>,
+    by_text: HashMap<String, usize>,
+    by_name: HashMap<NameId, usize>,
+}
+
+impl Table<'_> {
+    /// The row of who made a block: the op that took it. Where no op did, what it is for, or its name.
+    fn row_of(&mut self, life: &Life) -> &mut OpRow {
+        let named = self.study.names.get(life.name).ends_with(')');
+        match (life.op, self.totals) {
+            (NameId::NONE, Totals::Op) if !named => self.row_called(life.category.label()),
+            (NameId::NONE, _) => self.row(life.name),
+            (op, _) => self.row(op),
+        }
+    }
+
+    fn row(&mut self, name: NameId) -> &mut OpRow {
+        let index = match self.by_name.get(&name) {
+            Some(&index) => index,
+            None => {
+                let text = self.study.names.get(name);
+                let text = match self.totals {
+                    Totals::Op => naming::thing(text).to_owned(),
+                    Totals::Module => naming::module(text),
+                    Totals::Place => match naming::place(text) {
+                        "" => text.to_owned(),
+                        place => place.to_owned(),
+                    },
+                };
+                let index = self.index_of(if text.is_empty() { "not recorded" } else { &text });
+                self.by_name.insert(name, index);
+                index
+            }
+        };
+        &mut self.rows[index]
+    }
+
+    fn row_called(&mut self, text: &str) -> &mut OpRow {
+        let index = self.index_of(text);
+        &mut self.rows[index]
+    }
+
+    fn index_of(&mut self, text: &str) -> usize {
+        if let Some(&index) = self.by_text.get(text) {
+            return index;
+        }
+        self.rows.push(OpRow {
+            name: text.to_owned(),
+            calls: 0,
+            time: Micros(0),
+            blocks: 0,
+            taken: Bytes::ZERO,
+            kept: Bytes::ZERO,
+            at_peak: [Bytes::ZERO; Category::ALL.len()],
+            workspace: Bytes::ZERO,
+        });
+        self.by_text.insert(text.to_owned(), self.rows.len() - 1);
+        self.rows.len() - 1
+    }
+}

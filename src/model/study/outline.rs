@@ -1,0 +1,123 @@
+//! Which moments a range is shown by: of each few memory events the fullest.
+
+use super::{Place, Study};
+use crate::model::{Event, EventKind, Ledger, MarkKind, MemoryModel, Phase};
+use crate::units::Bytes;
+
+/// The fullest moment of some memory events in a row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moment {
+    /// Events of the stream before the first of these events.
+    pub first: u64,
+    /// Events of the stream up to the fullest moment: where a cursor shows it.
+    pub position: u64,
+    /// Live bytes then: allocated.
+    pub allocated: Bytes,
+    /// Where every reserved byte stood then.
+    pub ledger: Ledger,
+    /// Lowest allocated among these events.
+    pub floor: Bytes,
+    /// Highest reserved among them.
+    pub reserved: Bytes,
+    /// Most stranded among them: free bytes that `empty_cache` would not return.
+    pub stranded: Bytes,
+    /// Most segments among them.
+    pub segments: u32,
+}
+
+impl Moment {
+    fn join(self, next: Self) -> Self {
+        let fuller = if next.allocated > self.allocated { next } else { self };
+        Self {
+            first: self.first,
+            floor: self.floor.min(next.floor),
+            reserved: self.reserved.max(next.reserved),
+            stranded: self.stranded.max(next.stranded),
+            segments: self.segments.max(next.segments),
+            ..fuller
+        }
+    }
+}
+
+/// The first reading of a range.
+pub(super) struct Outline {
+    memory: MemoryModel,
+    moments: Vec<Moment>,
+    events: u64,
+    stride: u64,
+    pub phases: Vec<Place<Phase>>,
+    pub steps: Vec<Place<u64>>,
+    pub marks: Vec<Place<MarkKind>>,
+}
+
+impl Outline {
+    pub fn new(memory: MemoryModel) -> Self {
+        let (phases, steps, marks) = (Vec::new(), Vec::new(), Vec::new());
+        Self { memory, moments: Vec::new(), events: 0, stride: 1, phases, steps, marks }
+    }
+
+    pub fn moments(&self) -> &[Moment] {
+        &self.moments
+    }
+
+    pub const fn events(&self) -> u64 {
+        self.events
+    }
+
+    pub const fn stride(&self) -> u64 {
+        self.stride
+    }
+
+    pub fn peak(&self) -> Option<Moment> {
+        self.moments.iter().rev().max_by_key(|moment| moment.allocated).copied()
+    }
+
+    pub fn observe(&mut self, position: u64, event: &Event) {
+        // What contradicts the events before it changes nothing; whoever keeps the stream has told so.
+        if self.memory.apply(event).is_err() {
+            return;
+        }
+        let place = |event: u64| (event, position);
+        match &event.kind {
+            kind if kind.changes_memory() => self.record(position),
+            EventKind::PhaseBegin { phase } => put(&mut self.phases, place(self.events), *phase),
+            EventKind::StepBegin { step } => put(&mut self.steps, place(self.events), *step),
+            EventKind::Oom(_) => put(&mut self.marks, place(self.events), MarkKind::OutOfMemory),
+            EventKind::EmptyCache => {
+                put(&mut self.marks, place(self.events), MarkKind::EmptyCache { released: Bytes::ZERO });
+            }
+            _ => {}
+        }
+    }
+
+    fn record(&mut self, position: u64) {
+        let allocated = self.memory.allocated();
+        let moment = Moment {
+            first: position,
+            position: position + 1,
+            allocated,
+            ledger: self.memory.ledger(),
+            floor: allocated,
+            reserved: self.memory.reserved(),
+            stranded: self.memory.stranded(),
+            segments: u32::try_from(self.memory.segment_count()).unwrap_or(u32::MAX),
+        };
+        match self.moments.last_mut() {
+            Some(last) if !self.events.is_multiple_of(self.stride) => *last = last.join(moment),
+            _ => {
+                if self.moments.len() == Study::MOMENTS {
+                    self.moments = self.moments.chunks_exact(2).map(|pair| pair[0].join(pair[1])).collect();
+                    self.stride *= 2;
+                }
+                self.moments.push(moment);
+            }
+        }
+        self.events += 1;
+    }
+}
+
+fn put<T>(places: &mut Vec<Place<T>>, (event, position): (u64, u64), what: T) {
+    if places.len() < Study::PLACES {
+        places.push(Place { event, position, what });
+    }
+}

@@ -1,0 +1,237 @@
+//! Studies of parts of the run, made on a thread of their own while the keeper goes on.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::picture::Cursor;
+use crate::model::{Event, EventKind, Grouping, Lab, RunState, Study};
+use crate::recording::{Direction, Excerpt, Timeline};
+use crate::units::DeviceIndex;
+
+/// A lab that runs is studied anew this often.
+const AGAIN: Duration = Duration::from_millis(1000);
+/// A run that goes on is not studied for so many times as long as the last study took.
+const REST: u32 = 8;
+/// How often a study that takes long says how far it is.
+pub(super) const PROGRESS: Duration = Duration::from_millis(100);
+/// The furthest that the end of a step is looked for.
+const LONGEST_STEP: u64 = 4_000_000;
+
+/// What a front end wants to have studied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Which events.
+    pub window: Window,
+    /// What their memory is told apart by.
+    pub grouping: Grouping,
+}
+
+/// Which events are studied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Window {
+    /// The step around the cursor; of a lab that runs the last whole one.
+    #[default]
+    Step,
+    /// All that is kept.
+    Run,
+    /// Those from one position up to another.
+    Range(u64, u64),
+}
+
+/// What is studied for a front end, and what is known so far.
+#[derive(Debug)]
+pub(super) struct Studies {
+    wanted: Option<Wanted>,
+    /// Which events the last study is of, or the one under way.
+    of: Option<(Range<u64>, Grouping)>,
+    began: Instant,
+    /// How long the last one took.
+    took: Duration,
+    job: Option<Job>,
+    done: Option<Arc<Study>>,
+    finished: (mpsc::UnboundedSender<Study>, mpsc::UnboundedReceiver<Study>),
+}
+
+/// A study under way.
+#[derive(Debug)]
+struct Job {
+    /// Nobody waits for it any more.
+    stop: Arc<AtomicBool>,
+    /// Events read so far, of so many: they are read twice.
+    read: Arc<AtomicU64>,
+    of: u64,
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Studies {
+    pub fn new() -> Self {
+        Self {
+            wanted: None,
+            of: None,
+            began: Instant::now(),
+            took: Duration::ZERO,
+            job: None,
+            done: None,
+            finished: mpsc::unbounded_channel(),
+        }
+    }
+
+    /// Whether one is under way.
+    pub const fn is_busy(&self) -> bool {
+        self.job.is_some()
+    }
+
+    /// What was found out last.
+    pub fn last(&self) -> Option<Arc<Study>> {
+        self.done.clone()
+    }
+
+    /// How far the study under way is, from 0 to 1; `None` where there is none.
+    pub fn progress(&self) -> Option<f64> {
+        let job = self.job.as_ref()?;
+        Some(job.read.load(Ordering::Relaxed) as f64 / job.of.max(1) as f64)
+    }
+
+    /// The next study that is finished.
+    pub async fn next(&mut self) -> Study {
+        match self.finished.1.recv().await {
+            Some(study) => study,
+            // Never: a sender is kept beside it.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Takes what was found out.
+    pub fn take(&mut self, study: Study) {
+        let expected = self.of.as_ref().is_some_and(|(range, grouping)| {
+            (range.start, range.end, *grouping) == (study.begin, study.end, study.grouping)
+        });
+        if expected {
+            self.job = None;
+            self.took = self.began.elapsed();
+            self.done = Some(Arc::new(study));
+        }
+    }
+
+    /// Something else is wanted, or nothing any more.
+    pub fn want(&mut self, wanted: Option<Wanted>) {
+        if self.wanted != wanted {
+            self.wanted = wanted;
+            (self.job, self.of) = (None, None);
+        }
+        if wanted.is_none() {
+            self.done = None;
+        }
+    }
+
+    /// Begins the study that is wanted, unless it is there or under way.
+    pub fn begin(&mut self, timeline: &mut Timeline, device: DeviceIndex, cursor: Cursor) {
+        let Some(wanted) = self.wanted else { return };
+        // News replaces a study of a run that goes on now and then only; what stands is followed at once.
+        let running = timeline.now().lab(device).is_some_and(|lab| *lab.run() == RunState::Running);
+        let goes_on = running && cursor == Cursor::Now && self.of.is_some();
+        if goes_on && (self.job.is_some() || self.began.elapsed() < AGAIN.max(self.took * REST)) {
+            return;
+        }
+        let range = match (cursor, wanted.window) {
+            (_, Window::Range(begin, end)) => begin..end,
+            (_, Window::Run) => timeline.first()..timeline.end(),
+            (Cursor::Now, Window::Step) => step_now(timeline, device),
+            (Cursor::At(position), Window::Step) => self.step_around(timeline, device, position),
+        };
+        let key = (range.start.max(timeline.first())..range.end.min(timeline.end()), wanted.grouping);
+        if self.of.as_ref() == Some(&key) {
+            return;
+        }
+        self.began = Instant::now();
+        let Some(excerpt) = timeline.excerpt(key.0.clone()) else {
+            (self.of, self.job, self.done) = (None, None, None);
+            return;
+        };
+        self.of = Some(key);
+        self.job = self.start(excerpt, device, wanted.grouping);
+    }
+
+    /// The step around a position; the one that was studied last where that is it.
+    fn step_around(&self, timeline: &mut Timeline, device: DeviceIndex, position: u64) -> Range<u64> {
+        if let (Some((range, _)), Some(done)) = (&self.of, &self.done)
+            && range.contains(&position.saturating_sub(1))
+            && done.steps.len() == 1
+            && range.end < timeline.end()
+        {
+            return range.clone();
+        }
+        step_around(timeline, device, position)
+    }
+
+    fn start(&self, excerpt: Excerpt, device: DeviceIndex, grouping: Grouping) -> Option<Job> {
+        let (stop, read) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let range = excerpt.range();
+        let job = Job { stop: Arc::clone(&stop), read: Arc::clone(&read), of: 2 * (range.end - range.start) };
+        let finished = self.finished.0.clone();
+        let study = move || {
+            let nothing = Lab::new();
+            let before = excerpt.before().lab(device).unwrap_or(&nothing);
+            let study = Study::of(range.clone(), before.memory(), before.names(), grouping, |each| {
+                let mut count = 0_u64;
+                excerpt.each(|position, event| {
+                    if event.device == device {
+                        each(position, event);
+                    }
+                    count += 1;
+                    if count.is_multiple_of(4096) {
+                        read.fetch_add(4096, Ordering::Relaxed);
+                    }
+                    !stop.load(Ordering::Relaxed)
+                });
+            });
+            if !stop.load(Ordering::Relaxed) {
+                // Whoever waited may have gone.
+                drop(finished.send(study));
+            }
+        };
+        // Without a thread there is no study; the screen says that it has none.
+        thread::Builder::new().name("study".to_owned()).spawn(study).ok().map(|_| job)
+    }
+}
+
+/// The last whole step of a lab that runs; the one under way of a lab that stands, or before the first ended.
+fn step_now(timeline: &mut Timeline, device: DeviceIndex) -> Range<u64> {
+    let end = timeline.end();
+    let Some(lab) = timeline.now().lab(device) else { return 0..0 };
+    let under_way = lab.profile_under_way().filter(|profile| profile.events > 0).map(|profile| profile.position);
+    let last = lab.last_profile().map(|profile| profile.position);
+    match (under_way, last) {
+        (Some(begin), _) if *lab.run() != RunState::Running || last.is_none() => begin.saturating_sub(1)..end,
+        (_, Some(begin)) => begin.saturating_sub(1)..step_end(timeline, device, begin),
+        (_, None) => end..end,
+    }
+}
+
+fn step_around(timeline: &mut Timeline, device: DeviceIndex, position: u64) -> Range<u64> {
+    let begins = |event: &Event| event.device == device && matches!(event.kind, EventKind::StepBegin { .. });
+    let begin = timeline.find(position, Direction::Backward, begins).unwrap_or_else(|| timeline.first());
+    begin..step_end(timeline, device, begin + 1)
+}
+
+/// Behind the end of the step that began before `from`.
+fn step_end(timeline: &mut Timeline, device: DeviceIndex, from: u64) -> u64 {
+    let mut looked = 0;
+    let ends = |event: &Event| {
+        looked += 1;
+        looked > LONGEST_STEP
+            || event.device == device && matches!(event.kind, EventKind::StepEnd(_) | EventKind::StepBegin { .. })
+    };
+    timeline.find(from, Direction::Forward, ends).map_or_else(|| timeline.end(), |index| index + 1)
+}

@@ -1,0 +1,309 @@
+//! The ops of a step, or of the run: what they took, what they kept, what of it was alive at the peak; and what survived
+//! since a tag.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Constraint, Layout as Split, Rect};
+use ratatui::style::Style;
+use ratatui::text::Span;
+
+use crate::model::{Category, Micros, OpRow, Sort, Study, Survivor, Totals};
+use crate::source::{Kind, Picture, Wanted};
+use crate::tui::action::{Action, Binding, Group, Key};
+use crate::tui::figures::{self, Unit};
+use crate::tui::legend;
+use crate::tui::pane::{self, Frame, put, put_at, put_right, span};
+use crate::tui::screens::entry::Screen;
+use crate::tui::stage::{Layout, Stage};
+use crate::tui::states::{OpsAction, ScreenAction, ScreenStates};
+use crate::tui::theme::{Theme, Token};
+use crate::units::Bytes;
+use crossterm::event::KeyCode;
+
+pub(crate) const SCREEN: Screen = Screen { key: '4', title: "Ops", draw, wants, bindings };
+
+/// From this width on what was alive at the peak stands at the right, by name.
+const TWO_COLUMNS: u16 = 110;
+/// Cells of that list.
+const NAMES: u16 = 46;
+
+fn bindings() -> Vec<Binding> {
+    let (plain, named) = (Key::plain, Key::named);
+    let own = |action| Action::Own(ScreenAction::Ops(action));
+    let view = |keys: &[Key], label, action, hint, help| Binding::new(keys, label, action, Group::View, hint, help);
+    vec![
+        view(&[plain('v')], "v", own(OpsAction::Totals), "by", "ops: a row for each op, each module, or each place"),
+        view(
+            &[plain('u')],
+            "u",
+            own(OpsAction::Sort),
+            "sort",
+            "ops: sort by bytes at the peak, taken, kept, by time, by calls",
+        ),
+        view(
+            &[plain('0')],
+            "0",
+            own(OpsAction::Window),
+            "step/run",
+            "ops: of the step around the cursor, or of the whole run",
+        ),
+        view(
+            &[plain('d')],
+            "d",
+            own(OpsAction::Tag),
+            "tag",
+            "ops: set a tag here, and see what survives from it on; again takes it away",
+        ),
+        view(&[plain('^')], "^", own(OpsAction::Peak), "peak", "ops: move the cursor to the fullest moment"),
+        view(&[named(KeyCode::Down), plain('j')], "↓ j", Action::Scroll(1), "", "ops: scroll the table"),
+        view(&[named(KeyCode::Up), plain('k')], "↑ k", Action::Scroll(-1), "", "ops: scroll the table back"),
+    ]
+}
+
+fn wants(states: &mut ScreenStates, picture: &Picture) -> Option<Wanted> {
+    Some(states.ops.wanted(picture))
+}
+
+fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
+    let mut layout = Layout::default();
+    let Some(study) = stage.picture.study.as_deref() else {
+        let text = match stage.picture.studying {
+            Some(part) => format!("  reading the events … {:.0} %", 100.0 * part),
+            None => "  no step has begun yet".to_owned(),
+        };
+        put(Rect { y: area.y + area.height / 2, height: 1, ..area }, 0, vec![span(stage.theme, Token::Dim, text)], buf);
+        return layout;
+    };
+    if let Some(tag) = stage.states.ops.tag {
+        layout.rows = since_tag(stage, study, tag, area, buf);
+        return layout;
+    }
+    let kind = if area.width >= 100 && area.height >= 20 { Frame::Box } else { Frame::Rule };
+    let (left, right) = if area.width >= TWO_COLUMNS {
+        let [left, right] = area.layout::<2>(&Split::horizontal([Constraint::Min(0), Constraint::Length(NAMES)]));
+        (left, Some(right))
+    } else {
+        (area, None)
+    };
+    layout.rows = table(stage, study, kind, left, buf);
+    if let Some(right) = right {
+        at_peak(stage, study, right, buf);
+    }
+    layout
+}
+
+/// `61 % activations, of them 44 % log-probabilities`.
+fn sentence(study: &Study) -> Option<String> {
+    let total = study.peak?.allocated;
+    let of = |category: Category| -> Bytes {
+        study.at_peak.iter().filter(|at| at.category == category).map(|at| at.bytes).sum()
+    };
+    let most = Category::ALL.into_iter().max_by_key(|category| of(*category))?;
+    let bytes = of(most);
+    let first = study.at_peak.iter().find(|at| at.category == most)?;
+    let share = |part: Bytes, whole: Bytes| figures::percent(part.get(), whole.get());
+    let all = format!("{} {}", share(bytes, total), most.label());
+    let part = share(first.bytes, bytes);
+    Some(if first.bytes == bytes { all } else { format!("{all}, of them {part} {}", first.name) })
+}
+
+fn window(stage: &Stage<'_>, study: &Study) -> String {
+    let first = study.steps.first().map_or(stage.view().steps.finished, |step| step.what);
+    match (&stage.picture.kind, stage.states.ops.whole) {
+        (Kind::Snapshot(_), _) => "of what was recorded".to_owned(),
+        (_, true) => {
+            let last = study.steps.last().map_or(first, |step| step.what);
+            format!("of steps {first}–{last}")
+        }
+        (_, false) => format!("of step {first}"),
+    }
+}
+
+/// One column of figures.
+struct Column {
+    head: &'static str,
+    sort: Option<Sort>,
+    width: usize,
+    figure: fn(&OpRow, Unit) -> String,
+    /// Shown only from this width on.
+    from: u16,
+}
+
+const COLUMNS: &[Column] = &[
+    Column { head: "calls", sort: Some(Sort::Calls), width: 6, figure: |row, _| row.calls.to_string(), from: 50 },
+    Column { head: "host ms", sort: Some(Sort::Time), width: 9, figure: |row, _| milliseconds(row.time), from: 60 },
+    Column { head: "taken", sort: Some(Sort::Taken), width: 8, figure: |row, unit| unit.figure(row.taken), from: 0 },
+    Column { head: "kept", sort: Some(Sort::Kept), width: 8, figure: |row, unit| unit.figure(row.kept), from: 0 },
+    Column { head: "workspace", sort: None, width: 11, figure: |row, unit| unit.figure(row.workspace), from: 96 },
+    Column {
+        head: "at peak",
+        sort: Some(Sort::AtPeak),
+        width: 9,
+        figure: |row, unit| unit.figure(row.peak()),
+        from: 0,
+    },
+];
+
+fn milliseconds(time: Micros) -> String {
+    figures::milliseconds(time)
+}
+
+/// Draws the table; returns its rows in all, and how many are seen.
+fn table(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Buffer) -> (usize, usize) {
+    let theme = stage.theme;
+    let state = &stage.states.ops;
+    let rows = study.op_rows(state.totals, state.sort);
+    let peak = study.peak.map_or(Bytes::ZERO, |peak| peak.allocated);
+    let largest = rows.iter().map(|row| row.taken.max(row.peak())).max().unwrap_or_default();
+    let unit = Unit::for_largest(largest);
+    let title = vec![
+        span(theme, Token::Title, format!("by {}", state.totals.label())),
+        span(theme, Token::Dim, format!(" {} · {}", window(stage, study), unit.name())),
+    ];
+    let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
+    let inner = Rect { x: inner.x + 1, width: inner.width.saturating_sub(2), ..inner };
+    if inner.height < 3 {
+        return (rows.len(), 0);
+    }
+    if let Some(said) = sentence(study) {
+        let line = vec![
+            span(theme, Token::Text, "at the peak "),
+            span(theme, Token::Strong, figures::bytes(peak)),
+            span(theme, Token::Text, format!(": {said}")),
+        ];
+        pane::put_cut(inner, 0, line, buf);
+    }
+    let columns: Vec<&Column> = COLUMNS.iter().filter(|column| inner.width >= column.from).collect();
+    let figures_width: usize = columns.iter().map(|column| column.width).sum();
+    let bar = if inner.width >= 90 { 14 } else { 6 };
+    let names = usize::from(inner.width).saturating_sub(figures_width + bar + 1);
+    let head = Rect { y: inner.y + 1, height: 1, ..inner };
+    let heading = match state.totals {
+        Totals::Op => "op",
+        Totals::Module => "module, or file",
+        Totals::Place => "path of modules, or line",
+    };
+    put(head, 0, vec![span(theme, Token::Dim, heading)], buf);
+    let mut x = names;
+    for column in &columns {
+        let sorted = column.sort == Some(state.sort);
+        let text = format!(
+            "{:>width$}",
+            if sorted { format!("▼{}", column.head) } else { column.head.to_owned() },
+            width = column.width
+        );
+        let token = if sorted { Token::Strong } else { Token::Dim };
+        put_at(head, u16::try_from(x).unwrap_or(u16::MAX), 0, vec![span(theme, token, text)], buf);
+        x += column.width;
+    }
+    let body = Rect { y: inner.y + 2, height: inner.height - 2, ..inner };
+    let seen = usize::from(body.height);
+    let first = stage.scroll.min(rows.len().saturating_sub(seen));
+    for (y, row) in (0..body.height).zip(&rows[first..]) {
+        put(body, y, vec![span(theme, Token::Text, pane::cut(&row.name, names.saturating_sub(1)))], buf);
+        let mut x = names;
+        for column in &columns {
+            let figure = (column.figure)(row, unit);
+            let zero = matches!(figure.as_str(), "0" | "0.0" | "0.00");
+            let text = format!("{:>width$}", if zero { "·".to_owned() } else { figure }, width = column.width);
+            let token = if zero {
+                Token::Dim
+            } else if column.sort == Some(state.sort) {
+                Token::Strong
+            } else {
+                Token::Text
+            };
+            put_at(body, u16::try_from(x).unwrap_or(u16::MAX), y, vec![span(theme, token, text)], buf);
+            x += column.width;
+        }
+        let at = Rect { x: body.x + u16::try_from(x + 1).unwrap_or(0), y: body.y + y, width: bar as u16, height: 1 };
+        share(&row.at_peak, peak, theme, at, buf);
+    }
+    (rows.len(), seen)
+}
+
+/// A bar: what of the peak is this row's, by category.
+fn share(parts: &[Bytes; Category::ALL.len()], whole: Bytes, theme: &Theme, area: Rect, buf: &mut Buffer) {
+    let area = area.intersection(buf.area);
+    let width = u128::from(area.width);
+    let (mut x, mut sum) = (0u16, 0u64);
+    for (category, bytes) in Category::ALL.into_iter().zip(parts) {
+        sum += bytes.get();
+        // What is less than half a cell has none.
+        let cells = (u128::from(sum) * width * 2 / u128::from(whole.get().max(1))).div_ceil(2);
+        let end = u16::try_from(cells).unwrap_or(area.width).min(area.width);
+        if *bytes > Bytes::ZERO && end > x {
+            let fill = if theme.is_colorless() { legend::category_letter(category) } else { "▆" };
+            let text = fill.repeat(usize::from(end - x));
+            put_at(area, x, 0, vec![Span::styled(text, Style::new().fg(theme.color(category.into())))], buf);
+            x = end;
+        }
+    }
+}
+
+/// What was alive at the peak, by name.
+fn at_peak(stage: &Stage<'_>, study: &Study, area: Rect, buf: &mut Buffer) {
+    let theme = stage.theme;
+    let peak = study.peak.map_or(Bytes::ZERO, |peak| peak.allocated);
+    let unit = unit_of(&study.at_peak);
+    let title = vec![
+        span(theme, Token::Title, "alive at the peak"),
+        span(theme, Token::Dim, format!(" · by name, {}", unit.name())),
+    ];
+    let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
+    let inner = Rect { x: inner.x + 1, width: inner.width.saturating_sub(2), ..inner };
+    names(stage, &study.at_peak, peak, inner, 0, buf);
+}
+
+/// Names with their bytes and how many they are, from the `first` on.
+fn names(stage: &Stage<'_>, of: &[Survivor], whole: Bytes, area: Rect, first: usize, buf: &mut Buffer) {
+    let theme = stage.theme;
+    let unit = unit_of(of);
+    for (y, survivor) in (0..area.height).zip(&of[first.min(of.len())..]) {
+        let room = usize::from(area.width.saturating_sub(22));
+        let line = vec![
+            legend::legend_of(survivor.category, theme),
+            span(theme, Token::Text, format!(" {}", pane::cut(&survivor.name, room))),
+        ];
+        put(area, y, line, buf);
+        let count = if survivor.blocks > 1 { format!("{}×", survivor.blocks) } else { String::new() };
+        let figures = vec![
+            span(theme, Token::Dim, format!("{count:>5}")),
+            span(theme, Token::Strong, format!("{:>8}", unit.figure(survivor.bytes))),
+            span(theme, Token::Dim, format!("{:>6}", figures::percent(survivor.bytes.get(), whole.get()))),
+        ];
+        put_right(area, y, figures, buf);
+    }
+}
+
+/// The unit of a list, by its largest.
+fn unit_of(names: &[Survivor]) -> Unit {
+    Unit::for_largest(names.first().map_or(Bytes::ZERO, |survivor| survivor.bytes))
+}
+
+/// What was taken since the tag and is still there, and what was there and is gone.
+fn since_tag(stage: &Stage<'_>, study: &Study, tag: u64, area: Rect, buf: &mut Buffer) -> (usize, usize) {
+    let theme = stage.theme;
+    let (survived, gone) = (study.survivors(), study.departed());
+    let sum = |of: &[Survivor]| of.iter().map(|survivor| survivor.bytes).sum::<Bytes>();
+    let [top, bottom] = area.layout::<2>(&Split::vertical([Constraint::Fill(1), Constraint::Fill(1)]));
+    let here = if stage.picture.is_now() { "now".to_owned() } else { format!("event {}", stage.view().position) };
+    let later = study.end > tag || study.begin == tag;
+    let between = if later { format!("event {tag} and {here}") } else { format!("{here} and event {tag}") };
+    let mut half = |title: &str, of: &[Survivor], area: Rect, first: usize| {
+        let title = vec![
+            span(theme, Token::Title, title.to_owned()),
+            span(theme, Token::Strong, format!(" {}", figures::bytes(sum(of)))),
+            span(theme, Token::Dim, format!(" · {} · between {between} · d takes the tag away", unit_of(of).name())),
+        ];
+        let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
+        let inner = Rect { x: inner.x + 1, width: inner.width.saturating_sub(2), ..inner };
+        if of.is_empty() {
+            put(inner, 0, vec![span(theme, Token::Dim, "nothing")], buf);
+        }
+        names(stage, of, sum(of), inner, first, buf);
+        usize::from(inner.height)
+    };
+    let seen = half("taken and still there", &survived, top, stage.scroll.min(survived.len()));
+    half("there before and gone", &gone, bottom, 0);
+    (survived.len(), seen)
+}

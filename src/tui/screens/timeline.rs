@@ -1,0 +1,507 @@
+//! The step as a timeline: what was alive, stacked by what it is told apart by, with reserved and segments beside it.
+//!
+//! ```text
+//!  from 100 columns on                        smaller
+//!  ╭ step 41 ────────────╮╭ at the cursor ╮   ─ step 41 ─────────
+//!  │                     ││               │   ─ reserved ────────
+//!  ╰─────────────────────╯│               │   at the cursor
+//!  ╭ reserved ───────────╮│               │
+//!  ╰─────────────────────╯╰───────────────╯
+//! ```
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Constraint, Layout as Split, Rect};
+use ratatui::style::Style;
+use ratatui::text::Span;
+
+use crate::model::{Group, Grouping, MarkKind, Moment, Study};
+use crate::source::{Kind, Picture, Wanted, Window};
+use crate::tui::action::{Action, Binding, Group as Heading, Key};
+use crate::tui::chart::{Axis, Ink, Stack};
+use crate::tui::figures::{self, Unit};
+use crate::tui::legend;
+use crate::tui::pane::{self, Frame, put, put_at, put_right, span};
+use crate::tui::screens::entry::Screen;
+use crate::tui::stage::{Chart, Layout, Stage};
+use crate::tui::states::{ScreenAction, ScreenStates, TimelineAction};
+use crate::tui::theme::{Theme, Token};
+use crate::units::Bytes;
+
+pub(crate) const SCREEN: Screen = Screen { key: '3', title: "Step", draw, wants, bindings };
+
+/// From this size on the legend stands at the right.
+const TWO_COLUMNS: u16 = 100;
+/// Cells of the legend.
+const LEGEND: u16 = 44;
+
+fn bindings() -> Vec<Binding> {
+    let plain = Key::plain;
+    let own = |action| Action::Own(ScreenAction::Timeline(action));
+    let view =
+        |keys: &[Key], label, action, hint, help| Binding::new(keys, label, own(action), Heading::View, hint, help);
+    use TimelineAction::{Grouping, Peak, Window, ZoomIn, ZoomOut};
+    vec![
+        view(&[plain('v')], "v", Grouping, "by", "step: tell memory apart by category, module, tensor or pool"),
+        view(
+            &[plain('+'), plain('='), plain(']')],
+            "+ ]",
+            ZoomIn,
+            "closer",
+            "step: half as many events, around the cursor",
+        ),
+        view(&[plain('-'), plain('[')], "- [", ZoomOut, "wider", "step: twice as many events, at last the whole run"),
+        view(&[plain('0')], "0", Window, "step/run", "step: the step around the cursor, or the whole run"),
+        view(&[plain('^')], "^", Peak, "peak", "step: move the cursor to the fullest moment of the window"),
+    ]
+}
+
+fn wants(states: &mut ScreenStates, picture: &Picture) -> Option<Wanted> {
+    Some(states.timeline.wanted(picture))
+}
+
+fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
+    let mut layout = Layout::default();
+    let theme = stage.theme;
+    let Some(study) = stage.picture.study.as_deref() else {
+        let text = match stage.picture.studying {
+            Some(part) => format!("reading the events … {:.0} %", 100.0 * part),
+            None => "no step has begun yet".to_owned(),
+        };
+        put(
+            Rect { y: area.y + area.height / 2, height: 1, ..area },
+            0,
+            vec![span(theme, Token::Dim, format!("  {text}"))],
+            buf,
+        );
+        return layout;
+    };
+    let shown = Shown { stage, study, cursor: cursor(stage, study) };
+    if area.width >= TWO_COLUMNS && area.height >= 12 {
+        let [left, right] = area.layout::<2>(&Split::horizontal([Constraint::Min(0), Constraint::Length(LEGEND)]));
+        let [chart, under] = left.layout::<2>(&Split::vertical([Constraint::Fill(5), Constraint::Fill(2)]));
+        layout.charts.push((shown.areas(Frame::Box, chart, buf), Chart::Window));
+        layout.charts.push((shown.held(Frame::Box, under, buf), Chart::Window));
+        shown.legend(right, buf);
+    } else {
+        let lines = shown.words(area.width).len().clamp(1, usize::from(area.height / 4)) as u16;
+        let under = if area.height >= 20 { area.height / 4 } else { 0 };
+        let parts = [Constraint::Min(0), Constraint::Length(under), Constraint::Length(lines)];
+        let [chart, under, words] = area.layout::<3>(&Split::vertical(parts));
+        layout.charts.push((shown.areas(Frame::Rule, chart, buf), Chart::Window));
+        if !under.is_empty() {
+            layout.charts.push((shown.held(Frame::Rule, under, buf), Chart::Window));
+        }
+        for (y, line) in (0..words.height).zip(shown.words(words.width)) {
+            put(words, y, line, buf);
+        }
+    }
+    layout
+}
+
+/// The moment whose figures are told: at the cursor; of a lab that runs, the fullest.
+fn cursor(stage: &Stage<'_>, study: &Study) -> Option<usize> {
+    if stage.is_still() {
+        let position = stage.view().position;
+        let inside = (study.begin..=study.end).contains(&position);
+        inside.then(|| study.moment_at(position)).flatten()
+    } else {
+        None
+    }
+}
+
+/// What is drawn.
+struct Shown<'a> {
+    stage: &'a Stage<'a>,
+    study: &'a Study,
+    /// The moment at the cursor, by its place.
+    cursor: Option<usize>,
+}
+
+impl Shown<'_> {
+    fn theme(&self) -> &Theme {
+        self.stage.theme
+    }
+
+    /// The moment that the legend tells of, by its place.
+    fn told(&self) -> Option<usize> {
+        let fullest = || {
+            let peak = self.study.peak?;
+            self.study.moments.iter().position(|moment| moment.position == peak.position)
+        };
+        self.cursor.or_else(fullest)
+    }
+
+    /// What the window is.
+    fn name(&self) -> String {
+        let (study, picture) = (self.study, self.stage.picture);
+        let range = || match (study.steps.first(), study.steps.last()) {
+            (Some(first), Some(last)) if first.what != last.what => format!("steps {}–{}", first.what, last.what),
+            _ => {
+                let step = study.steps.first().map_or(picture.view.steps.finished, |step| step.what);
+                if matches!(self.stage.states.timeline.window, Window::Range(..)) {
+                    format!("part of step {step}")
+                } else {
+                    format!("step {step}")
+                }
+            }
+        };
+        match (&picture.kind, self.stage.states.timeline.window) {
+            (Kind::Snapshot(_), Window::Step | Window::Run) => "recorded".to_owned(),
+            (Kind::Snapshot(_), Window::Range(..)) => "part of what was recorded".to_owned(),
+            (_, Window::Run) => format!("whole run, {}", range()),
+            _ => range(),
+        }
+    }
+
+    fn title(&self, width: u16) -> Vec<Span<'static>> {
+        let (theme, study) = (self.theme(), self.study);
+        let mut title = vec![
+            span(theme, Token::Title, self.name()),
+            span(theme, Token::Dim, format!(" by {}", study.grouping.label())),
+        ];
+        let mut push = |spans: Vec<Span<'static>>| {
+            let cells: usize = title.iter().chain(&spans).map(Span::width).sum();
+            if cells + 6 <= usize::from(width) {
+                title.extend(spans);
+            }
+        };
+        if let Some(peak) = study.peak {
+            push(vec![
+                span(theme, Token::Text, " · peak "),
+                span(theme, Token::Strong, figures::bytes(peak.allocated)),
+            ]);
+            let op = study.op_at(peak.position.saturating_sub(1)).map(|run| study.names.get(run.name).to_owned());
+            if let Some(phase) = study.phase_at(peak.position) {
+                push(vec![span(theme, Token::Dim, format!(" in {}", phase.label()))]);
+            }
+            if let Some(op) = op.filter(|op| !op.is_empty()) {
+                push(vec![span(theme, Token::Dim, format!(", {op}"))]);
+            }
+        }
+        if let Some(part) = self.stage.picture.studying.filter(|_| self.stage.is_still()) {
+            push(vec![span(theme, Token::Warn, format!(" · reading {:.0} %", 100.0 * part))]);
+        }
+        title
+    }
+
+    /// The stacked areas; returns the plot.
+    fn areas(&self, kind: Frame, area: Rect, buf: &mut Buffer) -> Rect {
+        let (theme, study) = (self.theme(), self.study);
+        let inner = pane::frame(kind, self.title(area.width), theme.style(Token::Border), area, buf);
+        let plot = plot(inner, kind, 1);
+        if plot.is_empty() || study.moments.is_empty() {
+            return plot;
+        }
+        let highest = study.moments.iter().map(|moment| moment.allocated).max().unwrap_or_default();
+        let axis = Axis::new(highest, plot.height);
+        axis.draw(theme, inner, plot, buf);
+        let inks: Vec<Ink> =
+            (0..).zip(&study.groups).map(|(index, group)| ink(study.grouping, index, group, theme)).collect();
+        for x in 0..plot.width {
+            let index = fullest(study, x, plot.width);
+            let mut stack = Stack::default();
+            for (group, ink) in study.groups.iter().zip(&inks) {
+                stack.add(group.bytes.get(index).copied().unwrap_or_default(), *ink);
+            }
+            stack.draw(axis.top, theme, plot, x, buf);
+        }
+        self.marks(plot, buf);
+        self.cursor_line(plot, buf);
+        self.axis_of_time(axis, inner, plot, buf);
+        plot
+    }
+
+    /// Reserved, with what of it was live, and what was stranded; returns the plot.
+    fn held(&self, kind: Frame, area: Rect, buf: &mut Buffer) -> Rect {
+        let (theme, study) = (self.theme(), self.study);
+        let last = self.told().and_then(|index| study.moments.get(index));
+        let mut title = vec![span(theme, Token::Title, "reserved")];
+        if let Some(moment) = last {
+            title.push(span(theme, Token::Strong, format!(" {}", figures::bytes(moment.reserved))));
+            let segments = format!(" in {}", figures::counted(u64::from(moment.segments), "segment"));
+            title.push(span(theme, Token::Dim, segments));
+            if area.width >= 70 {
+                let mark = |colour: &'static str, letter| if theme.is_colorless() { letter } else { colour };
+                title.push(span(theme, Token::Stranded, mark(" ■", " ░")));
+                title.push(span(theme, Token::Dim, format!(" stranded {}", figures::bytes(moment.ledger.stranded))));
+                title.push(span(theme, Token::Reserved, mark("  ■", "  ·")));
+                title.push(span(theme, Token::Dim, format!(" unused {}", figures::bytes(moment.ledger.releasable))));
+            }
+        }
+        let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
+        let plot = plot(inner, kind, 0);
+        if plot.is_empty() || study.moments.is_empty() {
+            return plot;
+        }
+        let highest = study.moments.iter().map(|moment| moment.reserved).max().unwrap_or_default();
+        let axis = Axis::new(highest, plot.height);
+        axis.draw(theme, inner, plot, buf);
+        let colorless = theme.is_colorless();
+        let parts = |moment: &Moment| {
+            let ledger = &moment.ledger;
+            [
+                (ledger.allocated() + ledger.pending, Ink { token: Token::Allocated, fill: "█" }),
+                (ledger.stranded, Ink { token: Token::Stranded, fill: if colorless { "░" } else { "█" } }),
+                (ledger.releasable, Ink { token: Token::Reserved, fill: if colorless { "·" } else { "█" } }),
+            ]
+        };
+        for x in 0..plot.width {
+            let mut stack = Stack::default();
+            for (bytes, ink) in parts(&study.moments[fullest(study, x, plot.width)]) {
+                stack.add(bytes, ink);
+            }
+            stack.draw(axis.top, theme, plot, x, buf);
+        }
+        self.cursor_line(plot, buf);
+        plot
+    }
+
+    /// Flips, empty_cache and out of memory, at their places.
+    fn marks(&self, plot: Rect, buf: &mut Buffer) {
+        let theme = self.theme();
+        for mark in &self.study.marks {
+            let (symbol, token) = match mark.what {
+                MarkKind::OutOfMemory => ("!", Token::Danger),
+                MarkKind::EmptyCache { .. } => ("e", Token::Key),
+                MarkKind::Flip { .. } => ("▾", Token::Key),
+            };
+            let x = self.column(self.study.moment_of(mark.event), plot.width);
+            put_at(plot, x, 0, vec![span(theme, token, symbol)], buf);
+        }
+    }
+
+    fn cursor_line(&self, plot: Rect, buf: &mut Buffer) {
+        if let Some(cursor) = self.cursor {
+            pane::rule(plot, self.column(cursor, plot.width), self.theme().style(Token::Key), buf);
+        }
+    }
+
+    /// The column of a moment.
+    fn column(&self, moment: usize, width: u16) -> u16 {
+        let count = self.study.moments.len().max(1);
+        let x = (moment * usize::from(width)).div_ceil(count).min(usize::from(width.saturating_sub(1)));
+        u16::try_from(x).unwrap_or(0)
+    }
+
+    /// The phases below the chart; of several steps, where they begin.
+    fn axis_of_time(&self, axis: Axis, inner: Rect, plot: Rect, buf: &mut Buffer) {
+        let (theme, study) = (self.theme(), self.study);
+        let row = plot.height;
+        put_at(inner, 0, row, vec![span(theme, Token::Dim, format!("{:>4}", Unit::for_largest(axis.top).name()))], buf);
+        let below = Rect { height: plot.height + 1, ..plot };
+        let several = study.steps.len() > 1;
+        let places: Vec<(u64, String, Style)> = if several {
+            let style = theme.style(Token::Dim);
+            study.steps.iter().map(|step| (step.event, step.what.to_string(), style)).collect()
+        } else {
+            let word = |place: &crate::model::Place<crate::model::Phase>| {
+                (place.event, place.what.label().to_owned(), Style::new().fg(theme.color(place.what.into())))
+            };
+            study.phases.iter().map(word).collect()
+        };
+        let mut end = 0;
+        for (index, (event, word, style)) in places.iter().enumerate() {
+            let x = self.column(study.moment_of(*event), plot.width);
+            let next =
+                places.get(index + 1).map_or(plot.width, |next| self.column(study.moment_of(next.0), plot.width));
+            let room = usize::from(next.saturating_sub(x));
+            if x < end || room < 2 {
+                continue;
+            }
+            let text = if room > word.len() {
+                format!("│{word}")
+            } else {
+                format!("│{}", &word[..room.min(word.len()) - 1])
+            };
+            // Numbers that are cut mean something else.
+            let text = if several && room <= word.len() { "│".to_owned() } else { text };
+            end = put_at(below, x, row, vec![Span::styled(text, *style)], buf);
+        }
+    }
+
+    /// What the groups come to, at the cursor and at the peak.
+    fn legend(&self, area: Rect, buf: &mut Buffer) {
+        let (theme, study) = (self.theme(), self.study);
+        let at = if self.cursor.is_some() { "at the cursor" } else { "at the peak" };
+        let inner = pane::frame(Frame::Box, vec![span(theme, Token::Title, at)], theme.style(Token::Border), area, buf);
+        let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
+        let Some(index) = self.told() else { return };
+        let moment = study.moments[index];
+        let peak = study.peak.map_or(Bytes::ZERO, |peak| peak.allocated);
+        let unit = Unit::for_largest(peak);
+        let cursor = self.cursor.is_some();
+        let head = if cursor {
+            format!("{:>9} {:>9}", unit.name(), "at peak")
+        } else {
+            format!("{:>9} {:>9}", unit.name(), "of it")
+        };
+        put_right(inner, 0, vec![span(theme, Token::Dim, head)], buf);
+        let figures = |bytes: Bytes, at_peak: Bytes| {
+            let second =
+                if cursor { unit.figure(at_peak) } else { figures::percent(bytes.get(), moment.allocated.get()) };
+            format!("{:>9} {second:>9}", unit.figure(bytes))
+        };
+        let mut y = 1;
+        // As they lie upon each other in the chart.
+        for (number, group) in study.groups.iter().enumerate().rev() {
+            let bytes = group.bytes.get(index).copied().unwrap_or_default();
+            if y + 4 >= inner.height {
+                break;
+            }
+            let ink = ink(study.grouping, number, group, theme);
+            let mark = if theme.is_colorless() { ink.fill } else { "■" };
+            let room = usize::from(inner.width.saturating_sub(22));
+            put(
+                inner,
+                y,
+                vec![
+                    span(theme, ink.token, format!("{mark} ")),
+                    span(theme, Token::Text, pane::cut(&group.name, room)),
+                ],
+                buf,
+            );
+            put_right(inner, y, vec![span(theme, Token::Strong, figures(bytes, group.at_peak))], buf);
+            y += 1;
+        }
+        let total = vec![span(theme, Token::Strong, figures(moment.allocated, peak))];
+        put(inner, y, vec![span(theme, Token::Text, "allocated")], buf);
+        put_right(inner, y, total, buf);
+        y += 2;
+        for line in self.told_lines(usize::from(inner.width)) {
+            if y >= inner.height {
+                break;
+            }
+            put(inner, y, vec![span(theme, Token::Dim, line)], buf);
+            y += 1;
+        }
+        self.largest(Rect { y: inner.y + y, height: inner.height.saturating_sub(y), ..inner }, unit, buf);
+    }
+
+    /// What holds the most at the moment told, by name.
+    fn largest(&self, area: Rect, unit: Unit, buf: &mut Buffer) {
+        let (theme, study) = (self.theme(), self.study);
+        if area.height < 4 || study.grouping == Grouping::Name {
+            return;
+        }
+        let here;
+        let names = match self.cursor {
+            Some(_) => {
+                here = study.alive_at(self.stage.view().position);
+                &here
+            }
+            None => &study.at_peak,
+        };
+        put(area, 1, vec![span(theme, Token::Text, "largest")], buf);
+        for (y, survivor) in (2..area.height).zip(names) {
+            let room = usize::from(area.width.saturating_sub(20));
+            let count = if survivor.blocks > 1 { format!(" {}×", survivor.blocks) } else { String::new() };
+            let line = vec![
+                legend::legend_of(survivor.category, theme),
+                span(theme, Token::Text, format!(" {}", pane::cut(&survivor.name, room))),
+            ];
+            put(area, y, line, buf);
+            let figures = [
+                span(theme, Token::Dim, count),
+                span(theme, Token::Strong, format!("{:>9}", unit.figure(survivor.bytes))),
+            ];
+            put_right(area, y, figures.into(), buf);
+        }
+    }
+
+    /// What is under way at the moment told, and what the window is.
+    fn told_lines(&self, width: usize) -> Vec<String> {
+        let study = self.study;
+        let mut lines = Vec::new();
+        if let Some(moment) = self.told().and_then(|index| study.moments.get(index)) {
+            let position = self.cursor.map_or(moment.position, |_| self.stage.view().position);
+            if let Some(phase) = study.phase_at(position) {
+                lines.push(phase.label().to_owned());
+            }
+            if let Some(run) = study.op_at(position.saturating_sub(1)) {
+                lines.extend(pane::wrap(study.names.get(run.name), width));
+            }
+        }
+        lines.push(String::new());
+        let columns = match study.stride {
+            1 => format!("{} memory events", study.events),
+            stride => format!("{} memory events, {stride} to a moment", study.events),
+        };
+        lines.push(columns);
+        if study.cut {
+            lines.extend(pane::wrap("too many blocks to tell each: zoom in for their lives", width));
+        }
+        lines
+    }
+
+    /// The legend in a few lines.
+    fn words(&self, width: u16) -> Vec<Vec<Span<'static>>> {
+        let (theme, study) = (self.theme(), self.study);
+        let Some(index) = self.told() else { return Vec::new() };
+        let moment = study.moments[index];
+        let unit = Unit::for_largest(study.peak.map_or(moment.allocated, |peak| peak.allocated));
+        let at = if self.cursor.is_some() { "at the cursor" } else { "at the peak" };
+        let mut line = vec![
+            span(theme, Token::Dim, format!(" {at} ")),
+            span(theme, Token::Strong, unit.figure(moment.allocated)),
+            span(theme, Token::Dim, format!(" {}", unit.name())),
+        ];
+        let mut lines = Vec::new();
+        let mut order: Vec<(usize, &Group)> = study.groups.iter().enumerate().collect();
+        order.sort_by_key(|(_, group)| std::cmp::Reverse(group.bytes.get(index).copied().unwrap_or_default()));
+        for (number, group) in order {
+            let bytes = group.bytes.get(index).copied().unwrap_or_default();
+            // What rounds to nothing is nothing worth a word.
+            if bytes.get() < unit.bytes() / 20 {
+                continue;
+            }
+            let ink = ink(study.grouping, number, group, theme);
+            let mark = if theme.is_colorless() { ink.fill } else { "■" };
+            let entry = [
+                span(theme, ink.token, format!("  {mark}")),
+                span(theme, Token::Dim, format!("{} ", pane::cut(&group.name, 24))),
+                span(theme, Token::Text, unit.figure(bytes)),
+            ];
+            let cells: usize = line.iter().chain(&entry).map(Span::width).sum();
+            if cells > usize::from(width) {
+                lines.push(std::mem::take(&mut line));
+            }
+            line.extend(entry);
+        }
+        lines.push(line);
+        lines
+    }
+}
+
+/// Where the columns of a chart are, with room for labels at the left and `below` rows.
+fn plot(inner: Rect, kind: Frame, below: u16) -> Rect {
+    let margin = u16::from(kind == Frame::Box);
+    let below = if inner.height >= 3 { below } else { 0 };
+    Rect {
+        x: inner.x + Axis::WIDTH.min(inner.width),
+        width: inner.width.saturating_sub(Axis::WIDTH + margin),
+        height: inner.height.saturating_sub(below),
+        ..inner
+    }
+}
+
+/// The fullest moment of those that a column stands for, by its place.
+fn fullest(study: &Study, x: u16, width: u16) -> usize {
+    let (count, width, x) = (study.moments.len(), usize::from(width.max(1)), usize::from(x));
+    let from = (x * count / width).min(count.saturating_sub(1));
+    let to = ((x + 1) * count / width).clamp(from + 1, count.max(from + 1));
+    (from..to).rev().max_by_key(|index| study.moments.get(*index).map(|moment| moment.allocated)).unwrap_or(from)
+}
+
+/// What fills the area of a group: categories have colours of their own, others take them in turn.
+fn ink(grouping: Grouping, index: usize, group: &Group, theme: &Theme) -> Ink {
+    const LETTERS: [&str; 16] = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p"];
+    if grouping == Grouping::Category {
+        return legend::ink(group.category, theme);
+    }
+    if group.rest {
+        return Ink { token: Token::Dim, fill: if theme.is_colorless() { "z" } else { "█" } };
+    }
+    let colours = crate::model::Category::ALL;
+    let fill = if theme.is_colorless() { LETTERS[index % LETTERS.len()] } else { "█" };
+    Ink { token: colours[index % (colours.len() - 1)].into(), fill }
+}

@@ -1,0 +1,101 @@
+//! The ops: what the rows of their table are, in which order, and what is compared with what.
+
+use crate::model::{Grouping, Sort, Totals};
+use crate::source::{Cursor, Move, Picture, Wanted, Window};
+
+/// What the ops' own keys and clicks ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpsAction {
+    /// Rows of the next kind.
+    Totals,
+    /// The next order.
+    Sort,
+    /// The step around the cursor, or all that is kept.
+    Window,
+    /// Set a tag at the cursor, or take it away: what survived since is told.
+    Tag,
+    /// Move the cursor to where the window is fullest.
+    Peak,
+}
+
+/// What the ops remember.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct OpsState {
+    /// What the rows are.
+    pub totals: Totals,
+    /// Their order.
+    pub sort: Sort,
+    /// The step around the cursor, or all that is kept.
+    pub whole: bool,
+    /// Events before the moment with which the present one is compared.
+    pub tag: Option<u64>,
+}
+
+impl OpsState {
+    /// What it wants to have studied.
+    pub fn wanted(&self, picture: &Picture) -> Wanted {
+        let here = position(picture);
+        let window = match self.tag {
+            Some(tag) => Window::Range(tag.min(here), tag.max(here)),
+            None if self.whole => Window::Run,
+            None => Window::Step,
+        };
+        Wanted { window, grouping: Grouping::Category }
+    }
+
+    /// Does it; says where the cursor is to go, if anywhere.
+    pub fn act(&mut self, action: OpsAction, picture: &Picture) -> Option<Move> {
+        match action {
+            OpsAction::Totals => self.totals = next(&Totals::ALL, self.totals),
+            OpsAction::Sort => self.sort = next(&Sort::ALL, self.sort),
+            OpsAction::Window => self.whole = !self.whole,
+            OpsAction::Tag => self.tag = if self.tag.is_some() { None } else { Some(position(picture)) },
+            OpsAction::Peak => return picture.study.as_ref()?.peak.map(|peak| Move::To(peak.position)),
+        }
+        None
+    }
+}
+
+/// Where the picture is.
+fn position(picture: &Picture) -> u64 {
+    match picture.cursor {
+        Cursor::Now => picture.extent.end,
+        Cursor::At(position) => position,
+    }
+}
+
+fn next<T: Copy + PartialEq>(all: &[T], now: T) -> T {
+    let at = all.iter().position(|of| *of == now).unwrap_or(0);
+    all[(at + 1) % all.len()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::source::Extent;
+
+    #[test]
+    fn a_tag_compares_its_moment_with_the_present_one_in_either_direction() {
+        let at = |cursor| Picture { cursor, extent: Extent { end: 900, ..Extent::default() }, ..Picture::default() };
+        let mut state = OpsState::default();
+        assert_eq!(state.wanted(&at(Cursor::Now)).window, Window::Step);
+        state.act(OpsAction::Window, &at(Cursor::Now));
+        assert_eq!(state.wanted(&at(Cursor::Now)).window, Window::Run);
+        state.act(OpsAction::Tag, &at(Cursor::At(300)));
+        assert_eq!(state.wanted(&at(Cursor::Now)).window, Window::Range(300, 900));
+        assert_eq!(state.wanted(&at(Cursor::At(120))).window, Window::Range(120, 300));
+        state.act(OpsAction::Tag, &at(Cursor::At(120)));
+        assert_eq!(state.wanted(&at(Cursor::Now)).window, Window::Run);
+    }
+
+    #[test]
+    fn rows_and_orders_go_round() {
+        let mut state = OpsState::default();
+        for _ in Totals::ALL {
+            state.act(OpsAction::Totals, &Picture::default());
+        }
+        assert_eq!(state.totals, Totals::default());
+        state.act(OpsAction::Sort, &Picture::default());
+        assert_eq!(state.sort, Sort::Taken);
+    }
+}

@@ -1,0 +1,149 @@
+//! The step's timeline: which events it shows, and what their memory is told apart by.
+
+use crate::model::{Grouping, Study};
+use crate::source::{Cursor, Move, Picture, Wanted, Window};
+
+/// The fewest events of the stream that a window may have.
+const CLOSEST: u64 = 8;
+
+/// What the timeline's own keys and clicks ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TimelineAction {
+    /// Half as many events, around the cursor.
+    ZoomIn,
+    /// Twice as many, at last all that are kept.
+    ZoomOut,
+    /// The step around the cursor, or all that is kept.
+    Window,
+    /// Tell memory apart by the next of its ways.
+    Grouping,
+    /// Move the cursor to where the window is fullest.
+    Peak,
+    /// Move the cursor to a column of the chart: so many of so many.
+    Column(u16, u16),
+}
+
+/// What the timeline remembers.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TimelineState {
+    /// Which events it shows.
+    pub window: Window,
+    /// What their memory is told apart by.
+    pub grouping: Grouping,
+}
+
+impl TimelineState {
+    /// What it wants to have studied: a window that was zoomed follows a cursor that leaves it.
+    pub fn wanted(&mut self, picture: &Picture) -> Wanted {
+        if let (Window::Range(begin, end), Cursor::At(cursor)) = (self.window, picture.cursor)
+            && !(begin..=end).contains(&cursor)
+        {
+            self.window = around(cursor, end - begin, picture);
+        }
+        Wanted { window: self.window, grouping: self.grouping }
+    }
+
+    /// Does it; says where the cursor is to go, if anywhere.
+    pub fn act(&mut self, action: TimelineAction, picture: &Picture) -> Option<Move> {
+        match action {
+            TimelineAction::ZoomIn => self.zoom(picture, |events| (events / 2).max(CLOSEST)),
+            TimelineAction::ZoomOut => self.zoom(picture, |events| events.saturating_mul(2)),
+            TimelineAction::Window => {
+                self.window = if self.window == Window::Step { Window::Run } else { Window::Step };
+            }
+            TimelineAction::Grouping => {
+                let at = Grouping::ALL.iter().position(|grouping| *grouping == self.grouping).unwrap_or(0);
+                self.grouping = Grouping::ALL[(at + 1) % Grouping::ALL.len()];
+            }
+            TimelineAction::Peak => {
+                return picture.study.as_ref()?.peak.map(|peak| Move::To(peak.position));
+            }
+            TimelineAction::Column(column, of) => return column_of(picture.study.as_ref()?, column, of),
+        }
+        None
+    }
+
+    fn zoom(&mut self, picture: &Picture, scale: impl Fn(u64) -> u64) {
+        let Some(study) = picture.study.as_deref().filter(|study| study.end > study.begin) else { return };
+        let events = scale(study.end - study.begin);
+        let whole = picture.extent.end - picture.extent.first;
+        let middle = match picture.cursor {
+            Cursor::At(cursor) if (study.begin..=study.end).contains(&cursor) => cursor,
+            _ => study.peak.map_or(study.begin.midpoint(study.end), |peak| peak.position),
+        };
+        self.window = if events >= whole { Window::Run } else { around(middle, events, picture) };
+    }
+}
+
+/// So many events around one, as far as there are events.
+fn around(middle: u64, events: u64, picture: &Picture) -> Window {
+    let (first, end) = (picture.extent.first, picture.extent.end);
+    let begin = middle.saturating_sub(events / 2).min(end.saturating_sub(events)).max(first);
+    Window::Range(begin, (begin + events).min(end))
+}
+
+/// The moment that a column of the chart stands for.
+fn column_of(study: &Study, column: u16, of: u16) -> Option<Move> {
+    let index = usize::from(column) * study.moments.len() / usize::from(of.max(1));
+    study.moments.get(index).map(|moment| Move::To(moment.position))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::model::{Lab, synthetic};
+    use crate::source::Extent;
+
+    /// A run and a study of all of it, the cursor somewhere.
+    fn picture(cursor: Cursor) -> Picture {
+        let events = synthetic::training_run();
+        let end = events.len() as u64;
+        let lab = Lab::new();
+        let study = Study::of(0..end, lab.memory(), lab.names(), Grouping::Category, |each| {
+            (0..).zip(&events).for_each(|(position, event)| each(position, event));
+        });
+        let extent = Extent { first: 0, end, ..Extent::default() };
+        Picture { study: Some(Arc::new(study)), cursor, extent, ..Picture::default() }
+    }
+
+    #[test]
+    fn zooming_halves_the_window_around_the_cursor_and_doubles_it_up_to_the_whole_run() {
+        let picture = picture(Cursor::At(100));
+        let end = picture.extent.end;
+        let mut state = TimelineState::default();
+        assert_eq!(state.act(TimelineAction::ZoomIn, &picture), None);
+        let Window::Range(begin, until) = state.window else { panic!("{:?}", state.window) };
+        assert_eq!(until - begin, end / 2);
+        assert!((begin..until).contains(&100));
+        state.act(TimelineAction::ZoomOut, &picture);
+        assert_eq!(state.window, Window::Run, "the study is of the whole run: there is no more");
+        state.act(TimelineAction::Window, &picture);
+        assert_eq!(state.window, Window::Step);
+    }
+
+    #[test]
+    fn a_window_follows_a_cursor_that_leaves_it() {
+        let mut state = TimelineState { window: Window::Range(40, 60), ..TimelineState::default() };
+        assert_eq!(state.wanted(&picture(Cursor::At(55))).window, Window::Range(40, 60));
+        assert_eq!(state.wanted(&picture(Cursor::At(200))).window, Window::Range(190, 210));
+        assert_eq!(state.wanted(&picture(Cursor::At(0))).window, Window::Range(0, 20), "no further than there is");
+        assert_eq!(state.wanted(&picture(Cursor::Now)).window, Window::Range(0, 20));
+    }
+
+    #[test]
+    fn columns_and_the_peak_lead_to_moments() {
+        let picture = picture(Cursor::Now);
+        let study = picture.study.as_ref().unwrap();
+        let mut state = TimelineState::default();
+        let first = state.act(TimelineAction::Column(0, 80), &picture);
+        assert_eq!(first, Some(Move::To(study.moments[0].position)));
+        let peak = state.act(TimelineAction::Peak, &picture);
+        assert_eq!(peak, study.peak.map(|peak| Move::To(peak.position)));
+        for _ in Grouping::ALL {
+            state.act(TimelineAction::Grouping, &picture);
+        }
+        assert_eq!(state.grouping, Grouping::Category, "round and round");
+    }
+}
