@@ -224,6 +224,11 @@ pub(super) struct Situation {
 }
 
 impl Situation {
+    /// Where every reserved byte stood then.
+    pub(super) const fn ledger(&self) -> Ledger {
+        self.ledger
+    }
+
     /// Looks at every segment, not at every block.
     pub(super) fn of(memory: &MemoryModel, names: &Names) -> Self {
         let stranding = || {

@@ -30,6 +30,8 @@ pub struct View {
     pub time: Micros,
     /// The five accounts and what follows from them.
     pub ledger: Ledger,
+    /// The same when the last step ended; before the first one did, now.
+    pub rested: Ledger,
     /// The largest free piece of a segment that a block holds; pages of expandable ranges are left out.
     pub largest_hole: Bytes,
     /// Highest allocated bytes (blocks handed out), since the start.

@@ -63,19 +63,18 @@ pub fn bytes(bytes: Bytes) -> String {
     format!("{} {}", unit.figure(bytes), unit.name())
 }
 
-/// A size in as few characters as hold it: `2M`, `20M`, `1.6G`.
+/// A size with its unit in at most eight characters: `2 MiB`, `1.6 GiB`, `22 MiB`.
 #[must_use]
 pub fn short_bytes(bytes: Bytes) -> String {
-    let (unit, letter) = match bytes.get() {
-        0..KIB => return format!("{}B", bytes.get()),
-        KIB..MIB => (KIB, 'K'),
-        MIB..GIB => (MIB, 'M'),
-        _ => (GIB, 'G'),
-    };
-    if bytes.get().is_multiple_of(unit) || bytes.get() / unit >= 10 {
-        format!("{}{letter}", (bytes.get() + unit / 2) / unit)
+    if bytes.get() < KIB {
+        return format!("{} B", bytes.get());
+    }
+    let unit = Unit::for_largest(bytes);
+    let (whole, rest) = (bytes.get() / unit.bytes(), bytes.get() % unit.bytes());
+    if rest == 0 || whole >= 10 {
+        format!("{} {}", whole + u64::from(rest >= unit.bytes() / 2), unit.name())
     } else {
-        format!("{:.1}{letter}", bytes.get() as f64 / unit as f64)
+        format!("{:.1} {}", bytes.get() as f64 / unit.bytes() as f64, unit.name())
     }
 }
 
@@ -140,9 +139,20 @@ mod tests {
         assert_eq!(bytes(Bytes::kib(1)), "1.0 KiB");
         assert_eq!(bytes(Bytes(88_290_099)), "84.2 MiB");
         assert_eq!(bytes(Bytes::gib(3)), "3.00 GiB");
-        assert_eq!(short_bytes(Bytes::mib(2)), "2M");
-        assert_eq!(short_bytes(Bytes(5 * MIB / 2)), "2.5M");
-        assert_eq!(short_bytes(Bytes::mib(1618)), "1.6G");
+    }
+
+    #[test]
+    fn short_sizes_keep_their_unit() {
+        for (bytes, text) in [
+            (Bytes(512), "512 B"),
+            (Bytes::mib(2), "2 MiB"),
+            (Bytes(5 * MIB / 2), "2.5 MiB"),
+            (Bytes(45 * MIB / 2), "23 MiB"),
+            (Bytes::mib(1618), "1.6 GiB"),
+            (Bytes::mib(1023), "1023 MiB"),
+        ] {
+            assert_eq!(short_bytes(bytes), text);
+        }
     }
 
     #[test]

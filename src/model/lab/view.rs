@@ -39,6 +39,7 @@ impl Lab {
             position: self.memory.position(),
             time: self.time,
             ledger: self.memory.ledger(),
+            rested: situation.ledger(),
             largest_hole: self.memory.largest_hole(),
             peak_allocated: self.memory.peak_allocated(),
             peak_reserved: self.memory.peak_reserved(),

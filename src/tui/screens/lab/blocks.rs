@@ -15,8 +15,13 @@ use crate::tui::stage::Stage;
 use crate::tui::theme::{Theme, Token};
 use crate::units::{Bytes, StreamId};
 
-/// Cells of a row's label, with the air behind it.
-const LABEL: u16 = 12;
+/// Of which moment the figures are, where steps go by too fast for each to be shown.
+pub(crate) const AT_THE_FULLEST: &str = "at the fullest moment seen";
+
+/// Cells of the pool and stream in a row's label.
+const GROUP: usize = 6;
+/// Cells of the largest size in it.
+const SIZE: usize = 8;
 
 /// Draws the pane; returns the rows of the map in all, and how many are seen.
 pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffer) -> (usize, usize) {
@@ -24,15 +29,23 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     let margin = if kind == Frame::Box { 4 } else { 2 };
     let inside = area.height.saturating_sub(if kind == Frame::Box { 2 } else { 1 });
     let wide = area.width.saturating_sub(margin);
-    let legend = legend(view, kind == Frame::Box, theme, usize::from(wide));
-    let legend_rows = u16::try_from(legend.len()).unwrap_or(0).min(inside.saturating_sub(1) / 3);
-    let label = if wide > 3 * LABEL { LABEL } else { 0 };
+    let most = inside.saturating_sub(1) / 3;
+    let legend = |with_bytes| legend(view, with_bytes, theme, usize::from(wide));
+    // All words before some figures.
+    let legend = Some(legend(true)).filter(|lines| lines.len() <= usize::from(most)).unwrap_or_else(|| legend(false));
+    let legend_rows = u16::try_from(legend.len()).unwrap_or(0).min(most);
+    let sizes = view.segments.iter().map(|segment| figures::short_bytes(segment.size).len());
+    let size = sizes.max().unwrap_or(0).min(SIZE);
+    let label = u16::try_from(GROUP + size + 1).unwrap_or(0);
+    let label = if wide >= 3 * label { label } else { 0 };
     let seen = usize::from(inside - legend_rows);
     let plan = block_map::plan(&view.segments, usize::from(wide - label), seen);
-    let room = usize::from(area.width.saturating_sub(6));
-    let inner = pane::frame(kind, title(view, plan.scale, room, theme), theme.style(Token::Border), area, buf);
+    let room = usize::from(area.width.saturating_sub(5));
+    let word = if stage.fullest && kind == Frame::Rule { "blocks at the fullest" } else { "blocks" };
+    let title = title(word, view, plan.scale, room, theme);
+    let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
     if stage.fullest && kind == Frame::Box {
-        pane::remark(span(theme, Token::Dim, "at the fullest moment seen"), area, buf);
+        pane::remark(span(theme, Token::Dim, AT_THE_FULLEST), area, buf);
     }
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
     let map = Rect { height: inner.height.saturating_sub(legend_rows), ..inner };
@@ -45,7 +58,7 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
         let Some(segment) = view.segments.get(piece.segment) else { continue };
         let y = u16::try_from(piece.row - first).unwrap_or(u16::MAX);
         if label > 0 && piece.from == 0 && labelled != Some(piece.row) {
-            row_label(segment, piece.leads, theme, map, y, buf);
+            row_label(segment, piece.leads, size, theme, map, y, buf);
         }
         labelled = Some(piece.row);
         // A segment over several rows is divided once.
@@ -73,7 +86,7 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
 }
 
 /// As much as there is room for: how many, how much of it is lost in holes, and the largest hole.
-fn title(view: &View, scale: u64, room: usize, theme: &Theme) -> Vec<Span<'static>> {
+fn title(word: &'static str, view: &View, scale: u64, room: usize, theme: &Theme) -> Vec<Span<'static>> {
     let ledger = &view.ledger;
     let alarm = if ledger.fragmentation() >= 0.25 { Token::Warn } else { Token::Text };
     let share = figures::percent(ledger.stranded.get(), ledger.reserved().get());
@@ -82,16 +95,16 @@ fn title(view: &View, scale: u64, room: usize, theme: &Theme) -> Vec<Span<'stati
     // The most telling first.
     let words = [
         (Token::Text, segments),
+        (alarm, format!("stranded {} ({share})", figures::bytes(ledger.stranded))),
         (
             Token::Dim,
             if scale > 0 { format!("1 cell = {}", figures::short_bytes(Bytes(scale))) } else { String::new() },
         ),
-        (alarm, format!("stranded {} ({share})", figures::bytes(ledger.stranded))),
         (Token::Text, format!("largest hole {}", figures::bytes(view.largest_hole))),
         (Token::Text, figures::counted(blocks as u64, "block")),
     ];
-    let mut line = vec![span(theme, Token::Title, "blocks")];
-    let mut room = room.saturating_sub(6);
+    let mut line = vec![span(theme, Token::Title, word)];
+    let mut room = room.saturating_sub(word.len());
     for (token, word) in words.into_iter().filter(|(_, word)| !word.is_empty()) {
         let Some(left) = room.checked_sub(word.chars().count() + 3) else { break };
         room = left;
@@ -102,7 +115,7 @@ fn title(view: &View, scale: u64, room: usize, theme: &Theme) -> Vec<Span<'stati
 }
 
 /// The pool and stream where they change, and the size of the row's first segment.
-fn row_label(segment: &SegmentView, leads: bool, theme: &Theme, map: Rect, y: u16, buf: &mut Buffer) {
+fn row_label(segment: &SegmentView, leads: bool, cells: usize, theme: &Theme, map: Rect, y: u16, buf: &mut Buffer) {
     let pool = match (segment.pool, segment.expandable) {
         (PoolKind::Small, false) => "small",
         (PoolKind::Large, false) => "large",
@@ -115,8 +128,8 @@ fn row_label(segment: &SegmentView, leads: bool, theme: &Theme, map: Rect, y: u1
         (true, false) => format!("{} {}", &pool[..1], stream_name(segment.stream)),
     };
     let size = figures::short_bytes(segment.size);
-    let line = vec![span(theme, Token::Dim, format!("{group:<6.6}")), span(theme, Token::Text, format!("{size:>4}"))];
-    put(Rect { width: LABEL - 1, ..map }, y, line, buf);
+    let group = span(theme, Token::Dim, format!("{group:<GROUP$.GROUP$}"));
+    put(map, y, vec![group, span(theme, Token::Text, format!("{size:>cells$}"))], buf);
 }
 
 /// A stream's handle in as few characters as tell it from others.
@@ -239,7 +252,7 @@ fn legend(view: &View, with_bytes: bool, theme: &Theme, width: usize) -> Vec<Vec
             }
         }
         let cells: usize = entry.iter().map(Span::width).sum();
-        if used + cells > width + 1 && used > 0 {
+        if used + usize::from(with_bytes) + cells > width + 1 && used > 0 {
             lines.push(Vec::new());
             used = 0;
         } else if used > 0 && with_bytes {

@@ -5,9 +5,11 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::Span;
 
-use crate::model::{Category, View};
+use super::blocks::AT_THE_FULLEST;
+use crate::model::Category;
 use crate::tui::figures::{self, Unit};
 use crate::tui::pane::{self, Frame, put, put_at, put_right, span};
+use crate::tui::stage::Stage;
 use crate::tui::theme::{Theme, Token};
 use crate::units::Bytes;
 
@@ -15,20 +17,25 @@ use crate::units::Bytes;
 pub(crate) const WANTED_ROWS: u16 = 10;
 
 /// Draws the pane.
-pub(crate) fn render(view: &View, theme: &Theme, area: Rect, buf: &mut Buffer) {
+pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
+    let (theme, view) = (stage.theme, stage.shown);
     let ledger = &view.ledger;
     let unit = Unit::for_largest(view.peak_reserved.max(ledger.reserved()));
+    let subject = if area.width >= 56 { " · where every reserved byte stands, " } else { " · reserved, " };
     let title = vec![
         span(theme, Token::Title, "ledger"),
-        span(theme, Token::Dim, " · where every reserved byte stands, "),
+        span(theme, Token::Dim, subject),
         span(theme, Token::Dim, unit.name()),
     ];
     let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
+    if stage.fullest {
+        pane::remark(span(theme, Token::Dim, AT_THE_FULLEST), area, buf);
+    }
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
     let accounts = [
         ("live", Token::Allocated, ledger.live, "asked for"),
         ("rounding", Token::Rounding, ledger.rounding, "the rest of live blocks"),
-        ("pending", Token::Pending, ledger.pending, "freed, another stream may read"),
+        ("pending", Token::Pending, ledger.pending, "freed, another stream reads"),
         ("releasable", Token::FreeMark, ledger.releasable, "empty_cache returns it"),
         ("stranded", Token::Stranded, ledger.stranded, "free between live blocks"),
     ];
@@ -45,7 +52,7 @@ pub(crate) fn render(view: &View, theme: &Theme, area: Rect, buf: &mut Buffer) {
             put_at(inner, 30, y, vec![span(theme, Token::Dim, meaning)], buf);
         }
     }
-    if inner.height > 5 {
+    if inner.height > 5 && view.peak_by_category.iter().any(|bytes| *bytes > Bytes::ZERO) {
         put(inner, 5, vec![span(theme, Token::Dim, "at the peak of the last step")], buf);
         composition(&view.peak_by_category, unit, theme, inner, 6, buf);
     }

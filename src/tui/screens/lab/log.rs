@@ -6,6 +6,7 @@ use ratatui::layout::Rect;
 use crate::model::{Generated, LogLine};
 use crate::tui::pane::{self, Frame, level_token, put, put_at, span};
 use crate::tui::theme::{Theme, Token};
+use crate::tui::words;
 
 /// Draws the last lines of the log, the newest at the bottom, each with its step. Below them goes the beginning of
 /// `sample`, for screens without room for a pane of its own.
@@ -22,7 +23,7 @@ pub(crate) fn render(log: &[LogLine], sample: Option<&Generated>, theme: &Theme,
     let width = usize::from(inner.width.saturating_sub(8));
     let mut lines = Vec::new();
     for entry in log.iter().rev() {
-        let wrapped = pane::wrap(&entry.text, width);
+        let wrapped = pane::wrap(&words::logged(entry), width);
         for (index, text) in wrapped.into_iter().enumerate().rev() {
             lines.push(((index == 0).then_some(entry.step), level_token(entry.level), text));
         }

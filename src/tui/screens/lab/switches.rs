@@ -11,10 +11,11 @@ use crate::tui::figures;
 use crate::tui::pane::{self, Frame, span};
 use crate::tui::stage::{Stage, Targets};
 use crate::tui::theme::Token;
+use crate::tui::words;
 use crate::units::Bytes;
 
 /// Cells of a switch in the first and in the second column: key, label, value.
-const CELLS: [(usize, u16); 2] = [(12, 25), (10, 22)];
+const CELLS: [(usize, u16); 2] = [(12, 26), (10, 21)];
 
 /// A switch's key, label and value, and what a click there does.
 struct Cell {
@@ -52,7 +53,7 @@ fn cells(stage: &Stage<'_>, group: SwitchGroup) -> Vec<Cell> {
             short: short_label(switch),
             value: match &setting.wanted {
                 Some(next) => format!("›{next}…"),
-                None => setting.value.to_string(),
+                None => words::value(&setting.value).into_owned(),
             },
             token,
             idle,
@@ -63,15 +64,21 @@ fn cells(stage: &Stage<'_>, group: SwitchGroup) -> Vec<Cell> {
         key: 'e',
         label: "empty_cache",
         short: "empty",
-        value: match stage.shown.ledger.releasable {
+        value: match releasable(stage) {
             Bytes::ZERO => "nothing".to_owned(),
-            bytes => format!("gives {}", figures::short_bytes(bytes)),
+            bytes => figures::short_bytes(bytes),
         },
         token: Token::Dim,
         idle: fixed,
         action: Action::EmptyCache,
     });
     switches.chain(empty_cache).collect()
+}
+
+/// What `empty_cache` would return: now where nothing moves, else when a step ends, which findings tell of too.
+fn releasable(stage: &Stage<'_>) -> Bytes {
+    let view = stage.view();
+    if stage.is_still() { view.ledger.releasable } else { view.rested.releasable }
 }
 
 /// The value that a switch has when nobody touches it, which needs no emphasis.
@@ -103,7 +110,7 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer, targets: &
     let mut x = 0;
     for (group, (label, width)) in [SwitchGroup::Memory, SwitchGroup::Training].into_iter().zip(CELLS) {
         let width = width + spare / 2;
-        let value = usize::from(width).saturating_sub(label + 4);
+        let value = usize::from(width).saturating_sub(label + 3);
         for (y, cell) in (0..inner.height).zip(cells(stage, group)) {
             let line = vec![
                 span(theme, if cell.idle { Token::Dim } else { Token::Key }, format!(" {} ", cell.key)),
@@ -116,12 +123,16 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer, targets: &
         }
         x += width;
     }
+    if stage.picture.is_live() && releasable(stage) > Bytes::ZERO {
+        let moment = if stage.is_still() { "e returns that now" } else { "e returns that when a step ends" };
+        pane::remark(span(theme, Token::Dim, moment), area, buf);
+    }
 }
 
 /// A short word for a switch, where a line must hold them all.
 fn short_label(switch: Switch) -> &'static str {
     match switch.word() {
-        "zero-grad" => "zero",
+        "zero-grad" => "grads",
         "opt-form" => "form",
         "attention" => "attn",
         "schedule" => "lr",
@@ -134,19 +145,30 @@ fn short_label(switch: Switch) -> &'static str {
 /// Values longer than this are cut where all switches share a few lines.
 const SHORT_VALUE: usize = 9;
 
-/// Draws all switches in as few rows as they take, each with the value in force.
+/// A short word for a value, where a line must hold many.
+fn short_value(value: &str) -> String {
+    match value {
+        // What becomes of the gradients.
+        "set_to_none" => "none".to_owned(),
+        value => cut(value, SHORT_VALUE),
+    }
+}
+
+/// Draws all switches in as few rows as they take, each with the value in force. Where they need more rows than there are,
+/// those that change nothing here give way.
 pub(crate) fn render_compact(stage: &Stage<'_>, area: Rect, buf: &mut Buffer, targets: &mut Targets) {
     let theme = stage.theme;
     let all = [SwitchGroup::Memory, SwitchGroup::Training].into_iter().flat_map(|group| cells(stage, group));
+    let (idle, useful): (Vec<Cell>, Vec<Cell>) = all.partition(|cell| cell.idle);
     let (mut x, mut y) = (1u16, 0u16);
-    for cell in all {
+    for cell in useful.into_iter().chain(idle) {
         let entry = vec![
             span(theme, if cell.idle { Token::Dim } else { Token::Key }, cell.key.to_string()),
             span(theme, Token::Dim, format!(" {} ", cell.short)),
-            span(theme, cell.token, cut(&cell.value, SHORT_VALUE)),
+            span(theme, cell.token, short_value(&cell.value)),
         ];
         let width = u16::try_from(entry.iter().map(Span::width).sum::<usize>()).unwrap_or(u16::MAX);
-        if x > 1 && x.saturating_add(width) > area.width {
+        if x > 1 && x.saturating_add(width) >= area.width {
             (x, y) = (1, y + 1);
         }
         if y >= area.height {
