@@ -98,6 +98,36 @@ fn running_at_40x12() {
     insta::assert_snapshot!(text(&frame(dark(), lab_states::running(), 40, 12)));
 }
 
+/// One chart that can be read, not two that can't.
+#[test]
+fn running_at_60x20() {
+    insta::assert_snapshot!(text(&frame(dark(), lab_states::running(), 60, 20)));
+}
+
+#[test]
+fn running_at_50x14() {
+    insta::assert_snapshot!(text(&frame(dark(), lab_states::running(), 50, 14)));
+}
+
+#[test]
+fn out_of_memory_at_80x24() {
+    let state = lab_states::state_of(lab_states::out_of_memory(), RunState::OutOfMemory);
+    insta::assert_snapshot!(text(&frame(dark(), state, 80, 24)));
+}
+
+/// While steps go by it is what findings tell, of the end of a step; where nothing moves it is what the map shows.
+#[test]
+fn what_empty_cache_would_return_is_of_a_moment_that_is_named() {
+    let state = lab_states::edited(lab_states::running(), |view| {
+        view.rested.releasable = vramlab::units::Bytes::mib(52);
+        view.ledger.releasable = vramlab::units::Bytes::mib(22);
+    });
+    let running = text(&frame(dark(), state.clone(), 120, 40));
+    assert!(running.contains("empty_cache 52 MiB") && running.contains("e returns that when a step ends"), "{running}");
+    let paused = text(&frame(dark(), lab_states::with_run(state, RunState::Paused), 120, 40));
+    assert!(paused.contains("empty_cache 22 MiB") && paused.contains("e returns that now"), "{paused}");
+}
+
 #[test]
 fn on_a_gpu_at_80x24() {
     insta::assert_snapshot!(text(&frame(dark(), lab_states::on_gpu(), 80, 24)));

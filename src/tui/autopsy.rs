@@ -36,7 +36,14 @@ pub(crate) fn render(stage: &Stage<'_>, autopsy: &Autopsy, area: Rect, buf: &mut
 /// Draws as much as fits in bare lines.
 pub(crate) fn render_lines(stage: &Stage<'_>, autopsy: &Autopsy, area: Rect, buf: &mut Buffer) {
     let inner = Rect { x: area.x + 1.min(area.width), width: area.width.saturating_sub(2), ..area };
-    draw(stage, &parts(stage.view(), autopsy, words::remedy), inner, buf);
+    let parts = parts(stage.view(), autopsy, words::remedy);
+    let needed: usize = parts.iter().map(|part| wrap(part, inner.width).len()).sum();
+    let key = u16::from(needed > usize::from(inner.height));
+    draw(stage, &parts, Rect { height: inner.height.saturating_sub(key), ..inner }, buf);
+    if key > 0 {
+        let more = vec![span(stage.theme, Token::Key, "w: all of it")];
+        pane::put_right(inner, inner.height.saturating_sub(1), more, buf);
+    }
 }
 
 /// Every line of it, as text with its look; `word` says how a remedy is done.

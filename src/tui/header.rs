@@ -17,9 +17,6 @@ use crate::source::{Cursor, Kind, Picture};
 /// From this width on one line holds all of it.
 const ONE_LINE: u16 = 180;
 
-/// Below this width the device goes by its id.
-const NARROW: u16 = 76;
-
 /// From this width on every screen goes by its title.
 const TITLES: u16 = 112;
 
@@ -33,7 +30,10 @@ pub(crate) fn render(stage: &Stage<'_>, screen: usize, area: Rect, buf: &mut Buf
     let area = Rect { width: area.width.saturating_sub(1), ..area };
     let (theme, picture) = (stage.theme, stage.picture);
     if area.height >= 2 {
-        let edge = put_right(area, 0, device(picture, area.width < NARROW, theme), buf);
+        let cells = |line: &[Span<'static>]| line.iter().map(Span::width).sum::<usize>();
+        let whole = device(picture, false, theme);
+        let fits = cells(&workload(picture, theme)) + 2 + cells(&whole) <= usize::from(area.width);
+        let edge = put_right(area, 0, if fits { whole } else { device(picture, true, theme) }, buf);
         put_cut(Rect { width: edge.saturating_sub(2), ..area }, 0, workload(picture, theme), buf);
         let begin = tabs(theme, screen, area, buf, targets);
         let room = usize::from(area.width.saturating_sub(begin));
@@ -82,7 +82,8 @@ fn workload(picture: &Picture, theme: &Theme) -> Vec<Span<'static>> {
     ]
 }
 
-/// The device, and next to it, in every picture that could be taken of the screen, whether its figures are a GPU's.
+/// The device (by its id where `short`), and next to it, in every picture that could be taken of the screen, whether its
+/// figures are a GPU's.
 fn device(picture: &Picture, short: bool, theme: &Theme) -> Vec<Span<'static>> {
     let about = &picture.view.about;
     let name = if short { about.device.split(" · ").next().unwrap_or_default() } else { &about.device };
@@ -160,6 +161,10 @@ fn badge(picture: &Picture) -> (&'static str, Token) {
 fn figures_of(stage: &Stage<'_>, room: usize) -> Vec<Span<'static>> {
     let (theme, view) = (stage.theme, stage.view());
     let steps = &view.steps;
+    // A snapshot knows no steps.
+    if matches!(stage.picture.kind, Kind::Snapshot(_)) {
+        return Vec::new();
+    }
     let mut groups =
         vec![vec![span(theme, Token::Dim, "step "), span(theme, Token::Strong, format!("{:>5}", steps.finished))]];
     if steps.finished > 0 {

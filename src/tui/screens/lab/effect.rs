@@ -30,7 +30,12 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let Some(effect) = stage.view().effects.last() else {
         let title = vec![span(theme, Token::Title, "measured effect")];
         let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
-        let text = "Flip a switch: what it does to memory and time is measured here, steps before against steps after.";
+        let text = match stage.picture.is_live() {
+            true => {
+                "Flip a switch: what it does to memory and time is measured here, steps before against steps after."
+            }
+            false => "Nothing was flipped up to here.",
+        };
         let width = usize::from(inner.width.saturating_sub(2));
         for (y, line) in (0..inner.height).zip(pane::wrap(text, width)) {
             pane::put_at(inner, 1, y, vec![span(theme, Token::Dim, line)], buf);
@@ -192,26 +197,42 @@ fn draw_row(row: &Row, loud: bool, theme: &Theme, area: Rect, y: u16, buf: &mut 
 pub(crate) fn render_line(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
     let Some(effect) = stage.view().effects.last() else {
-        put(area, 0, vec![span(theme, Token::Dim, " flip a switch: its effect is measured here")], buf);
+        let text = match stage.picture.is_live() {
+            true => " flip a switch: its effect is measured here",
+            false => " nothing was flipped up to here",
+        };
+        put(area, 0, vec![span(theme, Token::Dim, text)], buf);
         return;
     };
     let token = if stage.loud { Token::Accent } else { Token::Text };
     let (keys, words) = heading(effect);
-    let mut line = vec![span(theme, Token::Key, format!(" {keys} ")), span(theme, token, format!("{words}: "))];
+    let mut figures: Vec<Vec<Span<'static>>> = Vec::new();
     if let Some(emptied) = &effect.emptied {
-        line.push(span(theme, token, format!("{} given back  ", figures::bytes(emptied.released))));
+        figures.push(vec![span(theme, token, format!("{} given back  ", figures::bytes(emptied.released)))]);
     }
     if let (Some(before), Some(after)) = (&effect.before, &effect.after) {
         let all = rows(before, after, stage.clock(), "");
         for (index, name) in [(0, "alloc"), (1, "resvd"), (3, stage.clock().of("step", "sim step"))] {
             if let Some(Row { change, verdict, .. }) = all.get(index) {
-                line.push(span(theme, Token::Dim, format!("{name} ")));
-                line.push(span(theme, *verdict, format!("{change}  ")));
+                let change = span(theme, *verdict, format!("{change}  "));
+                figures.push(vec![span(theme, Token::Dim, format!("{name} ")), change]);
             }
         }
     }
     if let Some(progress) = progress(effect) {
-        line.push(span(theme, Token::Dim, format!("measuring {progress}")));
+        figures.push(vec![span(theme, Token::Dim, format!("measuring {progress}"))]);
+    }
+    let cells = |spans: &[Span<'static>]| spans.iter().map(Span::width).sum::<usize>();
+    let room = usize::from(area.width);
+    let wanted: usize = figures.iter().map(|figure| cells(figure)).sum();
+    let named = vec![span(theme, Token::Key, format!(" {keys} ")), span(theme, token, format!("{words}: "))];
+    // Of what was flipped the keys alone say enough where the figures need the room.
+    let mut line =
+        if cells(&named) + wanted <= room { named } else { vec![span(theme, Token::Key, format!(" {keys}: "))] };
+    for figure in figures {
+        if cells(&line) + cells(&figure) <= room + 2 {
+            line.extend(figure);
+        }
     }
     put(area, 0, line, buf);
 }

@@ -96,8 +96,10 @@ fn stack(column: &Column, theme: &Theme) -> Stack {
 }
 
 fn title(stage: &Stage<'_>, level: usize, area: Rect, theme: &Theme) -> Vec<Span<'static>> {
-    let columns = stage.picture.history.columns();
-    let last = stage.picture.history.latest().unwrap_or_default();
+    let history = &stage.picture.history;
+    // Where memory ran out the step under way is the one to look at.
+    let under_way = stage.view().autopsy.as_ref().and_then(|_| history.page(0, 1).columns.pop());
+    let last = under_way.or_else(|| history.latest()).unwrap_or_default();
     let unit = Unit::for_largest(last.reserved.max(stage.view().peak_reserved));
     let entry = |part: Part, label: &str, bytes: Bytes| {
         let ink = part.ink(theme);
@@ -121,7 +123,7 @@ fn title(stage: &Stage<'_>, level: usize, area: Rect, theme: &Theme) -> Vec<Span
             title.extend(spans);
         }
     };
-    if columns > 0 {
+    if history.columns() > 0 {
         push(entry(Part::Reserved, "reserved", last.reserved));
         push(entry(Part::Peak, "peak", last.peak));
         push(entry(Part::Floor, "floor", last.floor));

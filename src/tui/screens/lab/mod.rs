@@ -28,6 +28,8 @@ use crossterm::event::KeyCode;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout as Split, Rect};
 
+use crate::model::{Evidence, Finding};
+use crate::source::Kind;
 use crate::tui::action::{Action, Binding, Group, Key};
 use crate::tui::autopsy;
 use crate::tui::pane::Frame;
@@ -41,6 +43,12 @@ pub(crate) const SCREEN: Screen = Screen { key: '1', title: "Lab", draw, wants: 
 const TWO_COLUMNS: (u16, u16) = (100, 27);
 /// Cells of that column: what the switches need, and more where there is plenty.
 const RIGHT: u16 = 49;
+
+/// Rows of the smallest pane that says something, with its frame.
+const LEAST_ROWS: u16 = 4;
+/// A body of fewer rows has one chart that can be read instead of two that can't; of fewer than the second, no map.
+const TWO_CHARTS: u16 = 19;
+const WITH_MAP: u16 = 14;
 
 fn bindings() -> Vec<Binding> {
     let (plain, named) = (Key::plain, Key::named);
@@ -90,11 +98,19 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Lay
         Constraint::Length(gpu_rows),
         Constraint::Min(0),
     ]));
-    charts(stage, Frame::Box, history, step, buf, layout);
+    if is_snapshot(stage) {
+        only_chart(stage, Frame::Box, history.union(step), buf, layout);
+    } else {
+        charts(stage, Frame::Box, history, step, buf, layout);
+    }
     if let Some(gpu) = gpu {
         gpu::render(gpu, stage.theme, middle, buf);
     }
     layout.rows = blocks::render(stage, Frame::Box, map, buf);
+    if is_snapshot(stage) {
+        beside_a_snapshot(stage, right, buf);
+        return;
+    }
 
     let mut rest = right;
     let mut take = |rows: u16| {
@@ -113,23 +129,23 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Lay
     }
     effect::render(stage, take(effect::WANTED_ROWS), buf);
     let why = why::wanted_rows(stage, right.width).clamp(3, 8) + 2;
-    why::render(stage, take(why), buf);
-    let mut spare = rest.height;
+    // A pane of no more than a title says nothing.
+    let why = if rest.height < why + LEAST_ROWS { rest.height } else { why };
     let mut take = |rows: u16| {
         let rows = rows.min(rest.height);
         let part = Rect { height: rows, ..rest };
         rest = Rect { y: rest.y + rows, height: rest.height - rows, ..rest };
-        spare -= rows;
-        (part, spare)
+        (part, rest.height)
     };
-    if view.steps.finished > 0 || body.height >= 40 {
+    why::render(stage, take(why).0, buf);
+    if take(0).1 >= LEAST_ROWS && (view.steps.finished > 0 || body.height >= 40) {
         let (part, _) = take(steps::WANTED_ROWS);
         steps::render(&view.steps, stage.clock(), theme, part, buf);
     }
     let (_, left) = take(0);
     if left >= 22 {
         let (part, _) = take(ledger::WANTED_ROWS);
-        ledger::render(stage.shown, theme, part, buf);
+        ledger::render(stage, part, buf);
     }
     let (_, left) = take(0);
     if left >= 12 {
@@ -149,31 +165,61 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Lay
     }
 }
 
+/// Memory over time, and nothing that trains: neither steps nor switches.
+fn is_snapshot(stage: &Stage<'_>) -> bool {
+    matches!(stage.picture.kind, Kind::Snapshot(_))
+}
+
+fn beside_a_snapshot(stage: &Stage<'_>, right: Rect, buf: &mut Buffer) {
+    let view = stage.view();
+    let why = why::wanted_rows(stage, right.width).clamp(3, 12) + 2;
+    let rows = [Constraint::Length(ledger::WANTED_ROWS), Constraint::Length(why), Constraint::Min(0)];
+    let [accounts, why, rest] = right.layout::<3>(&Split::vertical(rows));
+    ledger::render(stage, accounts, buf);
+    if let Some(autopsy) = &view.autopsy {
+        autopsy::render(stage, autopsy, why.union(rest), buf);
+        return;
+    }
+    why::render(stage, why, buf);
+    log::render(&view.log, None, stage.theme, rest, buf);
+}
+
 fn one_column(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Layout) {
     let switches = match body.width {
         120.. => 2,
         70.. => 3,
         _ => 4,
     };
+    let trains = !is_snapshot(stage);
+    let (two_charts, map) = (body.height >= TWO_CHARTS && trains, body.height >= WITH_MAP);
     let autopsy = stage.view().autopsy.as_ref();
-    let why = if autopsy.is_some() {
-        body.height / 3
-    } else {
-        why::wanted_rows(stage, body.width).min(if stage.is_still() { 5 } else { 3 })
+    // What it says takes the place of everything else that could be said.
+    let told = u16::from(autopsy.is_none() && trains);
+    let why = match (autopsy, body.height) {
+        (Some(_), height) => (height * 2 / 5).max(1),
+        (None, 20..) => why::wanted_rows(stage, body.width).min(5),
+        (None, WITH_MAP..) => why::wanted_rows(stage, body.width).min(3),
+        (None, _) => why::wanted_rows(stage, body.width).min(2),
     };
     let areas = Split::vertical([
-        Constraint::Fill(5),
-        Constraint::Fill(5),
-        Constraint::Fill(4),
-        Constraint::Length(switches.min(body.height / 3)),
-        Constraint::Length(1),
-        Constraint::Length(u16::from(body.height > 18)),
+        if two_charts { Constraint::Fill(5) } else { Constraint::Length(0) },
+        Constraint::Fill(if two_charts { 5 } else { 8 }),
+        if map { Constraint::Fill(4) } else { Constraint::Length(0) },
+        Constraint::Length(if trains { switches.min(body.height / 3) } else { 0 }),
+        Constraint::Length(told),
+        Constraint::Length(if two_charts { told } else { 0 }),
         Constraint::Length(u16::from(stage.view().gpu.is_some() && body.height > 20)),
-        Constraint::Length(if body.height > 14 { why } else { why.min(1) }),
+        Constraint::Length(why),
     ]);
-    let [history, step, map, switches, effect, times, gpu, why] = body.layout::<8>(&areas);
-    charts(stage, Frame::Rule, history, step, buf, layout);
-    layout.rows = blocks::render(stage, Frame::Rule, map, buf);
+    let [history, step, blocks, switches, effect, times, gpu, why] = body.layout::<8>(&areas);
+    if two_charts {
+        charts(stage, Frame::Rule, history, step, buf, layout);
+    } else {
+        only_chart(stage, Frame::Rule, step, buf, layout);
+    }
+    if map {
+        layout.rows = blocks::render(stage, Frame::Rule, blocks, buf);
+    }
     switches::render_compact(stage, switches, buf, &mut layout.targets);
     effect::render_line(stage, effect, buf);
     steps::render_line(&stage.view().steps, stage.clock(), stage.theme, times, buf);
@@ -191,4 +237,18 @@ fn charts(stage: &Stage<'_>, kind: Frame, history: Rect, step: Rect, buf: &mut B
     layout.history_columns = usize::from(plot.width);
     layout.charts.push((plot, Chart::History));
     layout.charts.push((step::render(stage, kind, step, buf), Chart::Step));
+}
+
+/// Where only one chart has room it is the curve of the step, unless what is to be seen happens from step to step: a leak, or
+/// what somebody looks closer at.
+fn only_chart(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffer, layout: &mut Layout) {
+    let leaks = |finding: &Finding| matches!(finding.evidence, Evidence::Leak { .. });
+    if !is_snapshot(stage) && (stage.zoom.is_some() || stage.view().findings.iter().any(leaks)) {
+        let plot = history::render(stage, kind, area, buf);
+        layout.history_columns = usize::from(plot.width);
+        layout.charts.push((plot, Chart::History));
+    } else {
+        layout.history_columns = usize::from(area.width);
+        layout.charts.push((step::render(stage, kind, area, buf), Chart::Step));
+    }
 }

@@ -89,63 +89,78 @@ fn ghost(before: &Profile, axis: Axis, theme: &Theme, plot: Rect, buf: &mut Buff
 }
 
 fn title(stage: &Stage<'_>, profile: Option<&Profile>, area: Rect, theme: &Theme) -> Vec<Span<'static>> {
-    let view = stage.view();
     // A snapshot knows no steps.
     let window = matches!(stage.picture.kind, crate::source::Kind::Snapshot(_));
     let mut title = vec![span(theme, Token::Title, if window { "recorded" } else { "this step" })];
-    let Some(profile) = profile else { return title };
-    let mut room = usize::from(area.width.saturating_sub(15));
-    let mut push = |spans: Vec<Span<'static>>| {
-        let cells: usize = spans.iter().map(Span::width).sum();
-        let fits = cells <= room;
-        if fits {
-            room -= cells;
-            title.extend(spans);
-        }
-        fits
+    let Some((profile, peak)) = profile.and_then(|profile| Some((profile, profile.peak()?))) else { return title };
+    let unit = Unit::for_largest(peak.allocated);
+    title.extend([
+        span(theme, Token::Text, " peak "),
+        span(theme, Token::Strong, unit.figure(peak.allocated)),
+        span(theme, Token::Dim, format!(" {}", unit.name())),
+    ]);
+    if stage.view().profiles.before.is_some() {
+        title.extend([span(theme, Token::Ghost, " ╌"), span(theme, Token::Dim, "before")]);
+    }
+    let parts = parts(profile, peak);
+    // A letter needs air, a mark doesn't.
+    let air = if theme.is_colorless() { " " } else { "" };
+    let name = |category| {
+        let label = span(theme, Token::Dim, format!("{air}{}", legend::short_label(category)));
+        vec![Span::raw(" "), legend::legend_of(category, theme), label]
     };
-    if let Some(peak) = profile.peak() {
-        let unit = Unit::for_largest(peak.allocated);
-        push(vec![
-            span(theme, Token::Text, " peak "),
-            span(theme, Token::Strong, unit.figure(peak.allocated)),
-            span(theme, Token::Dim, format!(" {}", unit.name())),
-        ]);
-        if view.profiles.before.is_some() {
-            push(vec![span(theme, Token::Ghost, " ╌"), span(theme, Token::Dim, "before ")]);
+    let cells = |spans: &[Span<'static>]| spans.iter().map(Span::width).sum::<usize>();
+    // The most has its figure, and every other colour its name before some have figures too.
+    let mut room = usize::from(area.width.saturating_sub(5)).saturating_sub(cells(&title));
+    let names: usize = parts.iter().map(|(category, _)| cells(&name(*category))).sum();
+    let mut spare = room.saturating_sub(names);
+    for (index, (category, bytes)) in parts.into_iter().enumerate() {
+        let mut entry = name(category);
+        let figure = span(theme, Token::Text, format!(" {}", unit.figure(bytes)));
+        if bytes > Bytes::ZERO && (index == 0 || figure.width() <= spare) {
+            spare = spare.saturating_sub(figure.width());
+            entry.push(figure);
         }
-        let mut parts: Vec<Category> = ORDER.to_vec();
-        parts.sort_by_key(|category| std::cmp::Reverse(peak.by_category[*category as usize]));
-        for category in parts {
-            let bytes = peak.by_category[category as usize];
-            if bytes == Bytes::ZERO {
-                continue;
-            }
-            let entry = vec![
-                Span::raw(" "),
-                legend::legend_of(category, theme),
-                span(theme, Token::Dim, format!("{} ", legend::short_label(category))),
-                span(theme, Token::Text, unit.figure(bytes)),
-            ];
-            if !push(entry) {
-                break;
-            }
-        }
+        let Some(left) = room.checked_sub(cells(&entry)) else { break };
+        room = left;
+        title.extend(entry);
     }
     title
 }
 
-/// Where in the step the picture is, and which op that was.
+/// The categories that can be seen anywhere in the curve, those that are most at its peak first, with their bytes there.
+fn parts(profile: &Profile, peak: &Sample) -> Vec<(Category, Bytes)> {
+    let highest = |category: Category| {
+        profile.samples.iter().map(|sample| sample.by_category[category as usize]).max().unwrap_or_default()
+    };
+    let mut parts: Vec<(Category, Bytes, Bytes)> = ORDER
+        .map(|category| (category, peak.by_category[category as usize], highest(category)))
+        .into_iter()
+        .filter(|(_, _, highest)| highest.get().saturating_mul(100) >= peak.allocated.get().max(1))
+        .collect();
+    parts.sort_by_key(|(_, at_peak, highest)| std::cmp::Reverse((*at_peak, *highest)));
+    parts.into_iter().map(|(category, at_peak, _)| (category, at_peak)).collect()
+}
+
+/// Where in the step the picture is. While the curve is that of the last whole step, the line stands as far in it as the step
+/// under way has come.
 fn cursor(stage: &Stage<'_>, profile: &Profile, theme: &Theme, plot: Rect, buf: &mut Buffer) {
     let view = stage.view();
-    let running = stage.picture.is_now() && stage.picture.run == crate::model::RunState::Running;
-    let inside = view.position > profile.position
-        && profile.samples.last().is_some_and(|last| view.position <= last.position + profile.stride() * 8);
-    if running || !inside {
+    if !stage.is_still() {
         return;
     }
-    let behind = profile.samples.partition_point(|sample| sample.position < view.position);
-    let x = Profile::column_of(behind.saturating_sub(1) as u64, profile.samples.len() as u64, usize::from(plot.width));
+    let inside = view.position > profile.position
+        && profile.samples.last().is_some_and(|last| view.position <= last.position + profile.stride() * 8);
+    let under_way = &view.profiles.under_way;
+    let x = if inside {
+        let behind = profile.samples.partition_point(|sample| sample.position < view.position);
+        let last = behind.saturating_sub(1) as u64;
+        Profile::column_of(last, profile.samples.len() as u64, usize::from(plot.width))
+    } else if stage.picture.is_now() && under_way.events > 0 && under_way.step == profile.step + 1 {
+        Profile::column_of(under_way.events - 1, profile.events, usize::from(plot.width))
+    } else {
+        return;
+    };
     let Some(x) = u16::try_from(x).ok().filter(|x| *x < plot.width) else { return };
     pane::rule(plot, x, theme.style(Token::Key), buf);
 }

@@ -62,6 +62,9 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let title = vec![span(theme, Token::Title, "why")];
     let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
+    if all.is_empty() {
+        put_at(inner, 0, 0, vec![span(theme, Token::Dim, "nothing worth a word")], buf);
+    }
     let left = draw(stage, &all, inner, buf);
     if left > 0 {
         let more = format!("w: {} more", figures::counted(left as u64, "finding"));
@@ -80,20 +83,27 @@ pub(crate) fn render_lines(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     draw(stage, &all, inner, buf);
 }
 
-/// Draws those that fit whole; returns how many do not. One that does not fit alone is told in one line.
+/// Behind what has no room.
+const MORE: &str = " … w: all of it";
+
+/// Draws those that fit whole; returns how many do not. One that does not fit alone ends in the key that shows it whole.
 fn draw(stage: &Stage<'_>, all: &[Said], area: Rect, buf: &mut Buffer) -> usize {
     let theme = stage.theme;
     let mut y = 0;
     for (index, said) in all.iter().enumerate() {
-        let lines = pane::wrap(&text(said), usize::from(area.width));
-        let rows = u16::try_from(lines.len()).unwrap_or(u16::MAX);
-        if y + rows > area.height {
-            if index == 0 && area.height > 0 {
-                let word = vec![span(theme, level_token(said.level), "press w")];
-                put_at(area, 0, 0, word, buf);
-            }
+        let mut lines = pane::wrap(&text(said), usize::from(area.width));
+        let room = usize::from(area.height - y);
+        if lines.len() > room && index > 0 {
             return all.len() - index;
         }
+        let whole = lines.len() <= room;
+        lines.truncate(room);
+        let Some(last) = lines.last_mut() else { return all.len() - index };
+        if !whole {
+            let short = pane::wrap(last, usize::from(area.width).saturating_sub(MORE.chars().count()));
+            *last = short.into_iter().next().unwrap_or_default();
+        }
+        let mut end = 0;
         let mut told = said.what.trim_end_matches('.').chars().count() + 1;
         for line in lines {
             let length = line.chars().count();
@@ -106,7 +116,12 @@ fn draw(stage: &Stage<'_>, all: &[Said], area: Rect, buf: &mut Buffer) -> usize 
             };
             put_at(area, 0, y, vec![span(theme, token, head), span(theme, Token::Accent, tail)], buf);
             told = told.saturating_sub(length + 1);
+            end = u16::try_from(length).unwrap_or(u16::MAX);
             y += 1;
+        }
+        if !whole {
+            put_at(area, end, y.saturating_sub(1), vec![span(theme, Token::Key, MORE)], buf);
+            return all.len() - 1;
         }
         // Air between two, where there is some to spare.
         if y + 2 < area.height && index + 1 < all.len() {
