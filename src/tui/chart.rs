@@ -1,8 +1,8 @@
-//! Stacked areas in eighths of a cell, and axes with round ticks.
+//! Stacked areas in eighths of a cell, told apart by contrast or by a line, and axes with round ticks.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use ratatui::style::Style;
+use ratatui::style::{Color, Modifier, Style};
 
 use super::figures::Unit;
 use super::pane::{put_at, span};
@@ -41,32 +41,6 @@ impl Stack {
         }
     }
 
-    /// Draws it as column `x` of `area`, which is `top` bytes high.
-    pub fn draw(&self, top: Bytes, theme: &Theme, area: Rect, x: u16, buf: &mut Buffer) {
-        if x >= area.width || !buf.area.contains((area.x + x, area.y).into()) {
-            return;
-        }
-        let edges = self.edges(top, area.height);
-        for row in 0..area.height {
-            let position = (area.x + x, area.bottom() - 1 - row);
-            let (lower, upper, eighths) = cell(&edges, u64::from(row));
-            if lower == Ink::NOTHING {
-                return;
-            }
-            let cell = &mut buf[position];
-            let whole = eighths == 8 || lower == upper;
-            if whole || theme.is_colorless() {
-                let ink = if whole || eighths >= 4 || upper == Ink::NOTHING { lower } else { upper };
-                cell.set_symbol(ink.fill).set_style(ink.style(theme));
-            } else if upper == Ink::NOTHING {
-                cell.set_symbol(EIGHTHS[eighths]).set_style(lower.style(theme));
-            } else {
-                let style = lower.style(theme).bg(theme.color(upper.token));
-                cell.set_symbol(EIGHTHS[eighths]).set_style(style);
-            }
-        }
-    }
-
     /// Where each part ends, in eighths of a cell from the bottom. Something is never drawn as nothing.
     fn edges(&self, top: Bytes, rows: u16) -> Vec<(u64, Ink)> {
         let full = u64::from(rows) * 8;
@@ -82,28 +56,180 @@ impl Stack {
         };
         self.0.iter().map(edge).collect()
     }
+
+    /// Its cells from the bottom up. Parts whose colours differ too little never share one, and have a line between them.
+    fn cells(&self, top: Bytes, theme: &Theme, rows: u16) -> Vec<Cell> {
+        let edges = self.edges(top, rows);
+        if theme.is_colorless() {
+            return (0..u64::from(rows)).map(|row| Cell::new(&edges, row)).collect();
+        }
+        let edges = snapped(edges, theme);
+        let mut cells: Vec<Cell> = (0..u64::from(rows)).map(|row| Cell::new(&edges, row).parted(theme)).collect();
+        for row in 1..cells.len() {
+            let (below, cell) = (cells[row - 1], cells[row]);
+            if !needs_line(below.highest(), cell.lower, theme) {
+                continue;
+            }
+            if !cell.is_whole() && below.is_whole() && below.line.is_none() {
+                cells[row - 1].line = Some(Line::Above);
+            } else {
+                cells[row] = Cell { line: Some(Line::Below), ..Cell::whole(cell.lower) };
+            }
+        }
+        cells
+    }
 }
 
-/// The two inks that a cell shows, and how many eighths belong to the lower. Where three meet the thinnest gives way.
-fn cell(edges: &[(u64, Ink)], row: u64) -> (Ink, Ink, usize) {
-    let ink = |eighth: u64| edges.iter().find(|(end, _)| eighth < *end).map_or(Ink::NOTHING, |(_, ink)| *ink);
-    let mut runs: Vec<(Ink, usize)> = Vec::with_capacity(3);
-    for eighth in row * 8..row * 8 + 8 {
-        let ink = ink(eighth);
-        match runs.last_mut() {
-            Some((last, length)) if *last == ink => *length += 1,
-            _ => runs.push((ink, 1)),
+/// Draws columns side by side over `plot`, which is `top` bytes high. Where parts touch whose colours differ too little, a
+/// line in the colour of the surface runs between them.
+pub(crate) fn areas(stacks: &[Stack], top: Bytes, theme: &Theme, plot: Rect, buf: &mut Buffer) {
+    let plot = plot.intersection(buf.area);
+    let mut before: Vec<Cell> = Vec::new();
+    for (x, stack) in (plot.left()..plot.right()).zip(stacks) {
+        let mut cells = stack.cells(top, theme, plot.height);
+        if !theme.is_colorless() {
+            for (cell, left) in cells.iter_mut().zip(&before) {
+                let whole = cell.is_whole() && left.is_whole() && cell.line.is_none();
+                if whole && needs_line(left.lower, cell.lower, theme) {
+                    cell.line = Some(Line::Left);
+                }
+            }
+        }
+        for (cell, y) in cells.iter().zip((plot.top()..plot.bottom()).rev()) {
+            cell.draw(theme, &mut buf[(x, y)]);
+        }
+        before = cells;
+    }
+}
+
+/// Whether a line must run between two parts that touch.
+fn needs_line(a: Ink, b: Ink, theme: &Theme) -> bool {
+    a != Ink::NOTHING && b != Ink::NOTHING && !theme.tells_apart(a.token, b.token)
+}
+
+/// Ends of parts moved to the end of a cell where the next part's colour differs too little: a cell has no room for two
+/// colours and a line. A part that is left without a row gives way to its neighbour.
+fn snapped(edges: Vec<(u64, Ink)>, theme: &Theme) -> Vec<(u64, Ink)> {
+    let mut parts: Vec<(u64, Ink)> = Vec::with_capacity(edges.len());
+    for (end, ink) in edges {
+        if parts.last().is_none_or(|(below, _)| end > *below) {
+            parts.push((end, ink));
         }
     }
-    while runs.len() > 2 {
-        let thinnest = (0..runs.len()).min_by_key(|&index| runs[index].1).unwrap_or(0);
-        let (_, length) = runs.remove(thinnest);
-        runs[thinnest.saturating_sub(1)].1 += length;
+    let unclear = |parts: &[(u64, Ink)]| {
+        let within = |pair: &[(u64, Ink)]| pair[0].0 % 8 != 0 && needs_line(pair[0].1, pair[1].1, theme);
+        parts.windows(2).position(within)
+    };
+    while let Some(index) = unclear(&parts) {
+        let begin = index.checked_sub(1).map_or(0, |below| parts[below].0);
+        let (end, above) = ((parts[index].0 + 4) / 8 * 8, parts[index + 1].0);
+        if end <= begin {
+            parts.remove(index);
+        } else if end >= above {
+            parts[index].0 = above;
+            parts.remove(index + 1);
+        } else {
+            parts[index].0 = end;
+        }
     }
-    match *runs.as_slice() {
-        [(lower, length), (upper, _)] => (lower, upper, length),
-        [(only, _), ..] => (only, only, 8),
-        [] => (Ink::NOTHING, Ink::NOTHING, 8),
+    parts
+}
+
+/// A line between two parts, at an edge of a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Line {
+    Below,
+    Above,
+    Left,
+}
+
+impl Line {
+    const fn symbol(self) -> &'static str {
+        match self {
+            Self::Below => "▁",
+            Self::Above => "▔",
+            Self::Left => "▏",
+        }
+    }
+}
+
+/// What a cell shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Cell {
+    lower: Ink,
+    upper: Ink,
+    /// How many eighths belong to the lower.
+    eighths: usize,
+    line: Option<Line>,
+}
+
+impl Cell {
+    const fn whole(ink: Ink) -> Self {
+        Self { lower: ink, upper: ink, eighths: 8, line: None }
+    }
+
+    /// The cell in `row` from the bottom. Where three parts meet the thinnest gives way.
+    fn new(edges: &[(u64, Ink)], row: u64) -> Self {
+        let ink = |eighth: u64| edges.iter().find(|(end, _)| eighth < *end).map_or(Ink::NOTHING, |(_, ink)| *ink);
+        let mut runs: Vec<(Ink, usize)> = Vec::with_capacity(3);
+        for eighth in row * 8..row * 8 + 8 {
+            let ink = ink(eighth);
+            match runs.last_mut() {
+                Some((last, length)) if *last == ink => *length += 1,
+                _ => runs.push((ink, 1)),
+            }
+        }
+        while runs.len() > 2 {
+            let thinnest = (0..runs.len()).min_by_key(|&index| runs[index].1).unwrap_or(0);
+            let (_, length) = runs.remove(thinnest);
+            runs[thinnest.saturating_sub(1)].1 += length;
+        }
+        match *runs.as_slice() {
+            [(lower, eighths), (upper, _)] => Self { lower, upper, eighths, line: None },
+            [(only, _), ..] => Self::whole(only),
+            [] => Self::whole(Ink::NOTHING),
+        }
+    }
+
+    /// The same, whole where its two colours differ too little.
+    fn parted(self, theme: &Theme) -> Self {
+        if needs_line(self.lower, self.upper, theme) { Self::whole(self.larger()) } else { self }
+    }
+
+    fn is_whole(self) -> bool {
+        self.eighths == 8 || self.lower == self.upper
+    }
+
+    fn highest(self) -> Ink {
+        if self.is_whole() { self.lower } else { self.upper }
+    }
+
+    fn larger(self) -> Ink {
+        if self.is_whole() || self.eighths >= 4 || self.upper == Ink::NOTHING { self.lower } else { self.upper }
+    }
+
+    fn draw(self, theme: &Theme, cell: &mut ratatui::buffer::Cell) {
+        if self.lower == Ink::NOTHING {
+            return;
+        }
+        if let Some(line) = self.line {
+            let color = theme.color(self.lower.token);
+            // The surface of a theme that paints none has no name but this.
+            let style = if theme.paints() {
+                Style::new().fg(theme.color(Token::Surface)).bg(color)
+            } else {
+                Style::new().fg(color).bg(Color::Reset).add_modifier(Modifier::REVERSED)
+            };
+            cell.set_symbol(line.symbol()).set_style(style);
+        } else if self.is_whole() || theme.is_colorless() {
+            let ink = self.larger();
+            cell.set_symbol(ink.fill).set_style(ink.style(theme));
+        } else if self.upper == Ink::NOTHING {
+            cell.set_symbol(EIGHTHS[self.eighths]).set_style(self.lower.style(theme));
+        } else {
+            let style = self.lower.style(theme).bg(theme.color(self.upper.token));
+            cell.set_symbol(EIGHTHS[self.eighths]).set_style(style);
+        }
     }
 }
 
@@ -176,18 +302,31 @@ fn round_up(wanted: f64, unit: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Category;
     use crate::tui::theme::{Catalog, ColorTier};
     use crate::units::MIB;
 
     const LOW: Ink = Ink { token: Token::Allocated, fill: "█" };
-    const HIGH: Ink = Ink { token: Token::Reserved, fill: "▓" };
+    const HIGH: Ink = Ink { token: Token::AllocatedSwing, fill: "▓" };
+
+    fn themes() -> impl Iterator<Item = Theme> {
+        let catalog = Catalog::default();
+        let names: Vec<String> = catalog.names().map(str::to_owned).collect();
+        let tiers = [ColorTier::None, ColorTier::Ansi, ColorTier::Indexed, ColorTier::True];
+        let all = names.into_iter().flat_map(move |name| tiers.map(|tier| (name.clone(), tier)));
+        all.map(move |(name, tier)| catalog.load(&name, tier).unwrap().0)
+    }
+
+    fn stack(parts: &[(u64, Ink)]) -> Stack {
+        let mut stack = Stack::default();
+        parts.iter().for_each(|(height, ink)| stack.add(Bytes(*height), *ink));
+        stack
+    }
 
     fn drawn(parts: &[(u64, Ink)], tier: ColorTier) -> String {
         let (theme, _) = Catalog::default().load("dark", tier).unwrap();
         let mut buf = Buffer::empty(Rect::new(0, 0, 1, 4));
-        let mut stack = Stack::default();
-        parts.iter().for_each(|(height, ink)| stack.add(Bytes(*height), *ink));
-        stack.draw(Bytes(32), &theme, buf.area, 0, &mut buf);
+        areas(&[stack(parts)], Bytes(32), &theme, buf.area, &mut buf);
         (0..4).map(|y| buf[(0, y)].symbol().to_owned()).collect()
     }
 
@@ -204,7 +343,80 @@ mod tests {
     fn where_three_parts_meet_the_thinnest_gives_way() {
         let thin = Ink { token: Token::Stranded, fill: "▒" };
         let edges = [(3, LOW), (4, thin), (8, HIGH)];
-        assert_eq!(cell(&edges, 0), (LOW, HIGH, 4));
+        assert_eq!(Cell::new(&edges, 0), Cell { lower: LOW, upper: HIGH, eighths: 4, line: None });
+    }
+
+    /// Whether a person sees where `a` ends: by 3:1, by another letter, or by a line that has 3:1 to the part it is drawn in.
+    fn is_told_apart(theme: &Theme, low: Cell, high: Cell) -> bool {
+        let (a, b) = (low.highest(), high.lower);
+        if a == b || [a, b].contains(&Ink::NOTHING) {
+            return true;
+        }
+        if theme.is_colorless() {
+            return a.fill != b.fill;
+        }
+        let seen = |part: Ink| !theme.paints() || theme.contrast(Token::Surface, part.token).unwrap() >= 3.0;
+        theme.contrast(a.token, b.token).is_some_and(|contrast| contrast >= 3.0)
+            || (low.line == Some(Line::Above) && seen(a))
+            || (high.line == Some(Line::Below) && seen(b))
+    }
+
+    #[test]
+    fn any_two_categories_that_touch_are_told_apart_in_every_theme() {
+        for theme in themes() {
+            for low in Category::ALL {
+                for high in Category::ALL {
+                    for height in 4..=27 {
+                        let inks = [low, high].map(|category| crate::tui::legend::ink(category, &theme));
+                        let parts = stack(&[(height, inks[0]), (32 - height, inks[1])]);
+                        let cells = parts.cells(Bytes(32), &theme, 4);
+                        let about =
+                            format!("{} {:?}: {low:?} {height} below {high:?}: {cells:?}", theme.name(), theme.tier());
+                        assert!(cells.windows(2).all(|pair| is_told_apart(&theme, pair[0], pair[1])), "{about}");
+                        assert!(
+                            [inks[0], inks[1]]
+                                .iter()
+                                .all(|ink| cells.iter().any(|c| c.lower == *ink || c.upper == *ink)),
+                            "{about}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn whole_stacks_are_told_apart_and_keep_their_height() {
+        // Every stack is another one, the same in each run of the test.
+        let mut seed = 1u64;
+        let mut random = move |below: u64| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) % below
+        };
+        for theme in themes() {
+            for _ in 0..500 {
+                let inks = Category::ALL.map(|category| crate::tui::legend::ink(category, &theme));
+                let parts: Vec<(u64, Ink)> = inks.into_iter().map(|ink| (random(20).saturating_sub(6), ink)).collect();
+                let cells = stack(&parts).cells(Bytes(112), &theme, 14);
+                let about = format!("{} {:?}: {parts:?}: {cells:?}", theme.name(), theme.tier());
+                assert!(cells.windows(2).all(|pair| is_told_apart(&theme, pair[0], pair[1])), "{about}");
+                let shared = |cell: &Cell| cell.is_whole() || !needs_line(cell.lower, cell.upper, &theme);
+                assert!(theme.is_colorless() || cells.iter().all(shared), "{about}");
+                let height: u64 = parts.iter().map(|(height, _)| height).sum();
+                let rows = cells.iter().filter(|cell| cell.lower != Ink::NOTHING).count() as u64;
+                assert_eq!(rows, height.div_ceil(8), "{about}");
+            }
+        }
+    }
+
+    #[test]
+    fn columns_side_by_side_have_a_line_too() {
+        let (theme, _) = Catalog::default().load("dark", ColorTier::Ansi).unwrap();
+        let inks =
+            [Category::Parameter, Category::Activation].map(|category| crate::tui::legend::ink(category, &theme));
+        let mut buf = Buffer::empty(Rect::new(0, 0, 2, 1));
+        areas(&inks.map(|ink| stack(&[(8, ink)])), Bytes(8), &theme, buf.area, &mut buf);
+        assert_eq!((buf[(0, 0)].symbol(), buf[(1, 0)].symbol()), ("█", "▏"));
     }
 
     #[test]

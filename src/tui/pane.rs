@@ -2,7 +2,7 @@
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use ratatui::style::Style;
+use ratatui::style::{Modifier, Style};
 use ratatui::text::{Line, Span};
 use unicode_width::UnicodeWidthStr;
 
@@ -100,9 +100,11 @@ pub(crate) fn rule(plot: Rect, x: u16, style: Style, buf: &mut Buffer) {
     for y in plot.top()..plot.bottom() {
         let cell = &mut buf[(plot.x + x, y)];
         let behind = match cell.symbol() {
-            " " | "┄" | "╌" => cell.bg,
+            _ if cell.modifier.contains(Modifier::REVERSED) => cell.fg,
+            " " | "┄" | "╌" | "▁" | "▂" | "▃" | "▔" | "▏" => cell.bg,
             _ => cell.fg,
         };
+        cell.modifier.remove(Modifier::REVERSED);
         cell.set_symbol("│").set_style(style).set_bg(behind);
     }
 }

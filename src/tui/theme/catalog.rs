@@ -156,7 +156,7 @@ impl Catalog {
             })?;
             styles.push(style);
         }
-        Ok((Theme { name: name.to_owned(), tier, styles }, warnings))
+        Ok((Theme::new(name, tier, styles), warnings))
     }
 
     fn parse(&self, name: &str) -> Result<ThemeFile, ThemeError> {

@@ -1,6 +1,7 @@
 //! What things mean on the screen, and how each meaning looks: the only place that knows colours.
 
 mod catalog;
+mod contrast;
 mod tier;
 
 pub use catalog::{Catalog, ThemeError};
@@ -137,9 +138,17 @@ pub struct Theme {
     name: String,
     tier: ColorTier,
     styles: Vec<Style>,
+    /// Of each token's colour, in millionths, where it is known: charts ask for contrasts cell by cell.
+    luminance: Vec<Option<u32>>,
 }
 
 impl Theme {
+    fn new(name: &str, tier: ColorTier, styles: Vec<Style>) -> Self {
+        let millionths = |style: &Style| Some((contrast::luminance(style.fg?)? * 1e6).round() as u32);
+        let luminance = styles.iter().map(millionths).collect();
+        Self { name: name.to_owned(), tier, styles, luminance }
+    }
+
     /// Its name.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -170,6 +179,19 @@ impl Theme {
     #[must_use]
     pub fn paints(&self) -> bool {
         self.color(Token::Surface) != Color::Reset
+    }
+
+    /// The contrast of two colours, from 1 to 21, where both are known.
+    #[must_use]
+    pub fn contrast(&self, a: Token, b: Token) -> Option<f64> {
+        let luminance = |token: Token| Some(f64::from((*self.luminance.get(token as usize)?)?) / 1e6);
+        Some(contrast::contrast(luminance(a)?, luminance(b)?))
+    }
+
+    /// Whether areas of two colours that touch can be told apart by everybody.
+    #[must_use]
+    pub fn tells_apart(&self, a: Token, b: Token) -> bool {
+        a == b || self.contrast(a, b).is_some_and(|contrast| contrast >= contrast::AREAS)
     }
 
     /// Whether there is no colour at all.

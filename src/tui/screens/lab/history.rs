@@ -7,7 +7,7 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::model::{Column, MarkKind, Page, RunState};
 use crate::source::Cursor;
-use crate::tui::chart::{Axis, Ink, Stack};
+use crate::tui::chart::{Axis, Ink, Stack, areas};
 use crate::tui::figures::Unit;
 use crate::tui::pane::{self, Frame, put_at, span};
 use crate::tui::stage::Stage;
@@ -65,8 +65,9 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     }
     let axis = Axis::new(largest.max(limit.unwrap_or_default()), plot.height);
     axis.draw(theme, inner, plot, buf);
+    let stacks: Vec<Stack> = page.columns.iter().map(|column| stack(column, theme)).collect();
+    areas(&stacks, axis.top, theme, plot, buf);
     for (x, column) in (0..plot.width).zip(&page.columns) {
-        stack(column, theme).draw(axis.top, theme, plot, x, buf);
         if let Some(limit) = column.limit.filter(|limit| *limit <= axis.top) {
             let y = plot.bottom() - 1 - axis.row(limit, plot.height);
             let cell = &mut buf[(plot.x + x, y)];

@@ -6,7 +6,7 @@ use ratatui::style::Style;
 use ratatui::text::Span;
 
 use crate::model::{Category, Profile, Sample};
-use crate::tui::chart::{Axis, Ink, Stack};
+use crate::tui::chart::{Axis, Ink, Stack, areas};
 use crate::tui::figures::Unit;
 use crate::tui::legend;
 use crate::tui::pane::{self, Frame, put_at, span};
@@ -45,9 +45,8 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     let axis = Axis::new(highest(profile).max(before.map_or(Bytes::ZERO, highest)), plot.height);
     axis.draw(theme, inner, plot, buf);
     let inks = ORDER.map(|category| (category, legend::ink(category, theme)));
-    for (x, sample) in (0..plot.width).zip(resampled(profile, plot.width)) {
-        stack(&sample, &inks).draw(axis.top, theme, plot, x, buf);
-    }
+    let stacks: Vec<Stack> = resampled(profile, plot.width).map(|sample| stack(&sample, &inks)).collect();
+    areas(&stacks, axis.top, theme, plot, buf);
     if let Some(before) = before {
         ghost(before, axis, theme, plot, buf);
     }
