@@ -317,7 +317,7 @@ fn whatever_lies_in_the_users_folders_is_named_and_the_rest_goes_on() {
     assert_eq!(listed.status.code(), Some(0), "{error}");
     let value: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
     assert_eq!(value["workloads"].as_array().unwrap().len(), 17);
-    assert_eq!(value["themes"], serde_json::json!(["dark", "light", "plain", "contrast"]));
+    assert_eq!(value["themes"], serde_json::json!(vramlab::tui::Catalog::default().names().collect::<Vec<_>>()));
     let plain = within(1000, config.path(), &["list"]);
     let (text, error) = (String::from_utf8_lossy(&plain.stdout), String::from_utf8_lossy(&plain.stderr));
     assert!(text.contains("gpt2 ") && text.contains("sim:h200 "), "{text}");

@@ -195,7 +195,7 @@ fn the_cursor_goes_by_op_and_step_to_landmarks_and_back_to_now() {
         Move::Start,
         Move::Now,
     ];
-    assert_eq!(typed(&mut app, "hl(){}HG"), expected.map(go));
+    assert_eq!(typed(&mut app, "hl(){}H$"), expected.map(go));
     let named = [KeyCode::Left, KeyCode::Right, KeyCode::PageUp, KeyCode::PageDown, KeyCode::Home, KeyCode::End];
     let sent: Vec<Effect> = named.iter().flat_map(|code| app.update(key(*code, KeyModifiers::NONE))).collect();
     let [back, on, step_back, step_on, _, _, start, now] = expected.map(go);
@@ -315,30 +315,46 @@ fn findings_open_and_close_with_one_key() {
 }
 
 #[test]
-fn a_theme_that_can_not_be_had_is_told_and_passed_over() {
-    let mut catalog = Catalog::default();
-    catalog.insert("broken", "styles = 3");
-    catalog.insert("mine", "parent = \"dark\"");
-    let (theme, _) = catalog.load("contrast", ColorTier::True).unwrap();
-    let mut app = App::new(catalog, theme, GlyphTier::Unicode);
+fn the_list_of_themes_shows_each_at_once_and_keeps_or_gives_back() {
+    let mut app = app_on(lab_states::running());
     typed(&mut app, "T");
-    assert_eq!(app.theme().name(), "mine");
-    assert!(app.notice().unwrap().contains("\"broken\" can't be read (line 1: "), "{:?}", app.notice());
+    assert_eq!(app.theme().name(), "dark");
+    typed(&mut app, "j");
+    assert_eq!(app.theme().name(), "light", "worn before it is kept");
+    typed(&mut app, "Gjk");
+    assert_eq!(app.theme().name(), "gruvbox");
+    app.update(key(KeyCode::Esc, KeyModifiers::NONE));
+    assert_eq!(app.theme().name(), "dark");
+    assert_eq!(typed(&mut app, "m"), [flip("amp")], "the list is closed");
+    typed(&mut app, "Tj");
+    assert_eq!(enter(&mut app), []);
+    assert_eq!(typed(&mut app, "m"), vec![flip("amp")]);
+    assert_eq!(app.theme().name(), "light");
+    // As often as there are themes comes back to where it began, however many there are.
+    let themes = Catalog::default().names().count();
+    typed(&mut app, &"T".repeat(themes + 1));
+    assert_eq!(app.theme().name(), "light");
+    assert_eq!(app.update(key(KeyCode::Char('c'), KeyModifiers::CONTROL)), [Effect::Quit]);
 }
 
 #[test]
-fn themes_go_round() {
-    let mut app = app_on(lab_states::running());
-    let mut seen = Vec::new();
-    for _ in 0..4 {
-        typed(&mut app, "T");
-        seen.push(app.theme().name().to_owned());
-    }
-    assert_eq!(seen, ["light", "plain", "contrast", "dark"]);
-    assert_eq!(app.notice(), Some("theme dark"));
-    let later = app.next_change().unwrap();
-    app.update(Message::Clock(later));
-    assert_eq!(app.notice(), None);
+fn a_theme_that_can_not_be_had_is_told_in_the_list_and_not_worn() {
+    let mut catalog = Catalog::default();
+    catalog.insert("broken", "styles = 3");
+    let (theme, _) = catalog.load("nord", ColorTier::True).unwrap();
+    let mut app = App::new(catalog, theme, GlyphTier::Unicode);
+    typed(&mut app, "TG");
+    assert_eq!(app.theme().name(), "nord");
+    let text = |app: &mut App, width, height| -> String {
+        drawn(app, width, height).content().iter().map(|cell| cell.symbol()).collect()
+    };
+    assert!(text(&mut app, 80, 24).contains("can't be read (line 1:"), "{}", text(&mut app, 80, 24));
+    assert!(text(&mut app, 50, 14).contains("broken"), "the chosen one is in sight on a small screen, too");
+    enter(&mut app);
+    assert!(text(&mut app, 50, 14).contains("broken"), "nothing to keep");
+    typed(&mut app, "g");
+    assert_eq!(app.theme().name(), "dark");
+    assert!(text(&mut app, 50, 14).contains("▸ dark"));
 }
 
 #[test]

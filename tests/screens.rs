@@ -16,9 +16,12 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use proptest::prelude::*;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use vramlab::model::{Level, LogLine, Micros, RunState, View};
-use vramlab::source::Picture;
+use vramlab::model::{Grouping, Level, LogLine, Micros, RunState, View};
+use vramlab::source::{Cursor, Picture};
 use vramlab::tui::{self, App, Catalog, ColorTier, GlyphTier, Message};
+
+/// The sizes at which every screen is looked at.
+const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 60)];
 
 fn app(theme: &str, color: ColorTier, glyphs: GlyphTier) -> App {
     let catalog = Catalog::default();
@@ -160,7 +163,7 @@ fn a_gpu_that_tells_little_is_shown_with_what_it_tells() {
     let state = lab_states::edited(lab_states::on_gpu(), |view| {
         view.gpu = Some(Arc::new(vramlab::model::Reading { busy: Some(3), ..Default::default() }));
     });
-    for (width, height) in [(80, 24), (120, 40), (200, 60)] {
+    for (width, height) in SIZES {
         let text = text(&frame(dark(), state.clone(), width, height));
         assert!(text.contains("GPU") && text.contains("3 %"), "{width}×{height}:\n{text}");
     }
@@ -233,7 +236,7 @@ fn right_column(text: &str, width: u16) -> String {
 #[test]
 fn a_gpu_that_is_lost() {
     let reason = "cuda:0 is gone: the driver answers CUDA_ERROR_LAUNCH_FAILED (unspecified launch failure)";
-    for (width, height) in [(80, 24), (120, 40), (200, 60)] {
+    for (width, height) in SIZES {
         let state = lab_states::with_run(lab_states::on_gpu(), RunState::Lost(reason.into()));
         let text = text(&frame(dark(), state, width, height));
         let in_one_line = right_column(&text, width);
@@ -247,7 +250,7 @@ fn a_gpu_that_is_lost() {
 #[test]
 fn a_step_that_failed() {
     let reason = "cuda:0 has no kernel for cast_strided of these types; turn fused ops off";
-    for (width, height) in [(80, 24), (120, 40), (200, 60)] {
+    for (width, height) in SIZES {
         let state = lab_states::with_run(lab_states::on_gpu(), RunState::StepFailed(reason.into()));
         let text = text(&frame(dark(), state, width, height));
         let in_one_line = right_column(&text, width);
@@ -260,7 +263,7 @@ fn a_step_that_failed() {
 
 #[test]
 fn what_was_refused_is_told_in_the_footer() {
-    for (width, height) in [(80, 24), (120, 40), (200, 60)] {
+    for (width, height) in SIZES {
         let sentence = "refused: batch norm needs micro-batches of 2; raise batch or accumulate less (and why)";
         let told = LogLine { time: Micros(7), step: 3, level: Level::Warning, text: sentence.into() };
         let state = lab_states::edited(lab_states::running(), |view| view.log.push(told));
@@ -390,5 +393,60 @@ fn a_simulated_lab_says_so_wherever_a_time_stands() {
             assert!(line.contains(" ms sim"), "{width}×{height}: {line}");
         }
         assert!(text.contains("sim"), "{width}×{height}");
+    }
+}
+
+/// A frame of the screen behind `keys`.
+fn screen(mut app: App, keys: &str, state: Picture, width: u16, height: u16) -> Buffer {
+    app.update(Message::Picture(Arc::new(state)));
+    press(&mut app, keys);
+    draw(&mut app, width, height)
+}
+
+#[test]
+fn the_step_at_every_size() {
+    for (width, height) in SIZES {
+        let state = lab_states::studied(lab_states::running(), Grouping::Category, false);
+        insta::assert_snapshot!(format!("step_at_{width}x{height}"), text(&screen(dark(), "3", state, width, height)));
+    }
+}
+
+#[test]
+fn the_step_by_module_of_the_whole_run_and_without_colour() {
+    let state = lab_states::studied(lab_states::paused(), Grouping::Module, true);
+    insta::assert_snapshot!("step_of_the_run_by_module", text(&screen(dark(), "30", state.clone(), 120, 40)));
+    let plain = app("plain", ColorTier::None, GlyphTier::Ascii);
+    insta::assert_snapshot!("step_without_colour", text(&screen(plain, "3", state, 80, 24)));
+}
+
+#[test]
+fn the_ops_at_every_size() {
+    for (width, height) in SIZES {
+        let state = lab_states::studied(lab_states::running(), Grouping::Category, false);
+        insta::assert_snapshot!(format!("ops_at_{width}x{height}"), text(&screen(dark(), "4", state, width, height)));
+    }
+}
+
+#[test]
+fn the_ops_by_module_and_since_a_tag() {
+    let state = lab_states::studied(lab_states::running(), Grouping::Category, false);
+    insta::assert_snapshot!("ops_by_module", text(&screen(dark(), "4vu", state.clone(), 120, 40)));
+    let empty = text(&screen(dark(), "4d", state.clone(), 80, 24));
+    assert!(empty.contains("the tag is set"), "{empty}");
+    // The tag stands where the study begins.
+    let mut app = dark();
+    let back = Picture { cursor: Cursor::At(state.study.as_ref().unwrap().begin), ..state.clone() };
+    app.update(Message::Picture(Arc::new(back)));
+    press(&mut app, "4d");
+    app.update(Message::Picture(Arc::new(state)));
+    insta::assert_snapshot!("ops_since_a_tag", text(&draw(&mut app, 120, 40)));
+}
+
+#[test]
+fn screens_that_study_say_so_before_they_have() {
+    for keys in ["3", "4"] {
+        let reading = Picture { studying: Some(0.25), ..lab_states::running() };
+        assert!(text(&screen(dark(), keys, reading, 80, 24)).contains("reading the events … 25 %"));
+        assert!(text(&screen(dark(), keys, lab_states::starting(), 80, 24)).contains("building"));
     }
 }

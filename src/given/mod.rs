@@ -1,11 +1,17 @@
 //! What is taken of numbers, files and text that people give, and how their text is shown.
 
+mod config_folder;
 mod file;
+mod near;
 mod number;
 mod safe;
 mod shelf;
+mod toml_text;
 
+pub use config_folder::config_folder;
 pub use file::{FileError, LARGEST_FILE, open_file, read_text};
+pub use near::hint;
 pub use number::{OutOfBounds, Within};
 pub use safe::{SafeWriter, is_safe, safe};
-pub use shelf::{Kind, Malformed, Shelf, ShelfError};
+pub use shelf::{Kind, Shelf, ShelfError};
+pub use toml_text::{Malformed, Place, TomlText};

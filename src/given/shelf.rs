@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 
-use super::file::{FileError, read_text};
+use super::config_folder::config_folder;
+use super::file::FileError;
+use super::toml_text::{Malformed, TomlText};
 
 /// More files than this in a folder are no collection of a person.
 const MOST_FILES: usize = 1000;
@@ -40,18 +42,8 @@ impl Kind {
 
     /// The user's folder: such as `$XDG_CONFIG_HOME/vramlab/themes`, or the same under `~/.config`.
     pub fn user_folder(self, variable: impl Fn(&str) -> Option<OsString>) -> Option<PathBuf> {
-        let set = |name: &str| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let config = set("XDG_CONFIG_HOME").or_else(|| set("HOME").map(|home| home.join(".config")))?;
-        Some(config.join("vramlab").join(self.folder()))
+        Some(config_folder(variable)?.join(self.folder()))
     }
-}
-
-/// Text that is no TOML, or says what can't be.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("line {line}: {reason}")]
-pub struct Malformed {
-    line: usize,
-    reason: String,
 }
 
 /// Why a name gives nothing.
@@ -155,25 +147,24 @@ impl Shelf {
         self.texts.iter().find(|(known, _)| known == name).map(|(_, place)| place)
     }
 
+    /// The text of that name.
+    ///
+    /// # Errors
+    /// [`ShelfError::Unknown`], [`ShelfError::File`].
+    pub fn text(&self, name: &str) -> Result<TomlText, ShelfError> {
+        Ok(match self.place(name).ok_or(ShelfError::Unknown)? {
+            Place::Here(text) => TomlText::built_in(text.clone()),
+            Place::File(path) => TomlText::read(path)?,
+        })
+    }
+
     /// What the text of that name says.
     ///
     /// # Errors
     /// [`ShelfError`].
     pub fn get<T: DeserializeOwned>(&self, name: &str) -> Result<T, ShelfError> {
-        let text = match self.place(name).ok_or(ShelfError::Unknown)? {
-            Place::Here(text) => Cow::Borrowed(&**text),
-            Place::File(path) => Cow::Owned(read_text(path)?),
-        };
-        Ok(parse(&text)?)
+        Ok(self.text(name)?.parse()?)
     }
-}
-
-fn parse<T: DeserializeOwned>(text: &str) -> Result<T, Malformed> {
-    toml::from_str(text).map_err(|error| {
-        let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-        let reason = error.message().lines().collect::<Vec<_>>().join(" ");
-        Malformed { line: before.bytes().filter(|byte| *byte == b'\n').count() + 1, reason }
-    })
 }
 
 #[cfg(test)]

@@ -62,16 +62,17 @@ impl Category {
         Self::Other,
     ];
 
-    /// All categories in the order in which areas of them are stacked: what stays lies at the bottom.
+    /// All categories in the order in which areas of them are stacked: what stays lies at the bottom, and themes make
+    /// neighbours dark and light in turn.
     pub const STACKED: [Self; 8] = [
+        Self::Workspace,
         Self::Parameter,
         Self::OptimizerState,
-        Self::Gradient,
         Self::Activation,
         Self::Temporary,
-        Self::Workspace,
-        Self::Input,
+        Self::Gradient,
         Self::Other,
+        Self::Input,
     ];
 
     /// The word for it on screens, in the plural.

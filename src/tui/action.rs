@@ -48,8 +48,8 @@ pub enum Action {
     NextScreen(i8),
     /// Open or close all findings.
     ToggleFindings,
-    /// The next theme.
-    NextTheme,
+    /// Open the list of themes.
+    ChooseTheme,
     /// Open or close the help.
     ToggleHelp,
     /// Close what is open on top.

@@ -102,9 +102,9 @@ pub(crate) fn areas(stacks: &[Stack], top: Bytes, theme: &Theme, plot: Rect, buf
     }
 }
 
-/// Whether a line must run between two parts that touch.
+/// Whether a line must run between two parts that touch: neither colours nor glyphs tell them apart.
 fn needs_line(a: Ink, b: Ink, theme: &Theme) -> bool {
-    a != Ink::NOTHING && b != Ink::NOTHING && !theme.tells_apart(a.token, b.token)
+    a != Ink::NOTHING && b != Ink::NOTHING && a.fill == b.fill && !theme.tells_apart(a.token, b.token)
 }
 
 /// Ends of parts moved to the end of a cell where the next part's colour differs too little: a cell has no room for two

@@ -137,7 +137,7 @@ fn program() -> Vec<Binding> {
     let plain = Key::plain;
     let named = Key::named;
     let mut all = vec![
-        Binding::new(&[named(KeyCode::Tab)], "Tab", Action::NextScreen(1), View, "", "the next screen"),
+        Binding::new(&[named(KeyCode::Tab)], "Tab", Action::NextScreen(1), View, "screens", "the next screen"),
         Binding::new(&[named(KeyCode::BackTab)], "Shift-Tab", Action::NextScreen(-1), View, "", "the screen before"),
         Binding::new(&[plain('w')], "w", Action::ToggleFindings, View, "why", "all findings, with what can be done"),
         Binding::new(
@@ -148,7 +148,14 @@ fn program() -> Vec<Binding> {
             "record",
             "write a recording of the run, from its start on; again ends it",
         ),
-        Binding::new(&[plain('T')], "T", Action::NextTheme, Program, "theme", "next theme"),
+        Binding::new(
+            &[plain('T')],
+            "T",
+            Action::ChooseTheme,
+            Program,
+            "theme",
+            "choose a theme; moving in the list shows it at once",
+        ),
         Binding::new(&[plain('?')], "?", Action::ToggleHelp, Program, "help", "open or close this help"),
         Binding::new(&[named(KeyCode::Esc)], "Esc", Action::Close, Program, "", "close what is open; else back to now"),
         Binding::new(&[Key::ctrl('l')], "Ctrl-L", Action::Repaint, Program, "", "draw the screen anew"),
@@ -237,7 +244,7 @@ mod tests {
     fn shift_does_not_matter_for_characters() {
         let action = |event: KeyEvent| binding_for(event, 0).map(|binding| binding.action);
         let event = KeyEvent::new(KeyCode::Char('T'), KeyModifiers::SHIFT);
-        assert_eq!(action(event), Some(Action::NextTheme));
+        assert_eq!(action(event), Some(Action::ChooseTheme));
         let event = KeyEvent::new(KeyCode::BackTab, KeyModifiers::SHIFT);
         assert_eq!(action(event), Some(Action::NextScreen(-1)));
         assert!(binding_for(KeyEvent::new(KeyCode::Char('q'), KeyModifiers::ALT), 0).is_none());

@@ -144,6 +144,15 @@ pub(crate) fn cut(text: &str, width: usize) -> String {
     short
 }
 
+/// As much of the end of `text` as `width` cells hold: of a path, where it leads.
+pub(crate) fn cut_front(text: &str, width: usize) -> String {
+    if text.width() <= width {
+        return text.to_owned();
+    }
+    let backwards: String = text.chars().rev().collect();
+    cut(&backwards, width).chars().rev().collect()
+}
+
 /// Cuts `text` into lines of at most `width` cells, at spaces where there are some.
 pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
@@ -199,6 +208,8 @@ mod tests {
         assert_eq!(cut("abcde", 4), "abc…");
         assert_eq!(cut("漢字", 3), "漢…");
         assert_eq!(cut("abc", 0), "");
+        assert_eq!(cut_front("blocks.3.fc", 5), "…3.fc");
+        assert_eq!(cut_front("abcd", 4), "abcd");
     }
 
     #[test]

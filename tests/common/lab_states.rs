@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use vramlab::model::{
-    About, Activity, DeviceKind, DriverMemory, Event, EventKind, GpuProcess, History, Items, Lab, Micros, NameId,
-    OwnUse, PcieTraffic, Profile, Reading, RunState, Throttle, View,
+    About, Activity, DeviceKind, DriverMemory, Event, EventKind, GpuProcess, Grouping, History, Items, Lab, Micros,
+    NameId, OwnUse, PcieTraffic, Profile, Reading, RunState, Study, Throttle, View,
 };
 use vramlab::session::{self, Scene, Setup, Switch};
 use vramlab::source::{Cursor, Extent, Kind, Picture};
@@ -244,4 +244,22 @@ pub fn simulated() -> Picture {
         }
     }
     state_of(lab.view(), RunState::Running)
+}
+
+/// The picture with a study of the last whole step, or of the whole run.
+pub fn studied(picture: Picture, grouping: Grouping, whole: bool) -> Picture {
+    let events = run_on(picture.view.about.kind);
+    let end = usize::try_from(picture.view.position).unwrap();
+    let begins = |event: &Event| matches!(event.kind, EventKind::StepBegin { .. });
+    let ends = |event: &Event| matches!(event.kind, EventKind::StepEnd(_));
+    let until = events[..end].iter().rposition(ends).map_or(end, |index| index + 1);
+    let from = events[..until].iter().rposition(begins).unwrap_or(0);
+    let range = if whole { 0..end } else { from..until };
+    let mut lab = Lab::new();
+    events[..range.start].iter().for_each(|event| lab.apply(event));
+    let positions = range.start as u64..range.end as u64;
+    let study = Study::of(positions.clone(), lab.memory(), lab.names(), grouping, |each| {
+        positions.clone().zip(&events[range.clone()]).for_each(|(position, event)| each(position, event));
+    });
+    Picture { study: Some(Arc::new(study)), ..picture }
 }

@@ -17,7 +17,7 @@ use crate::source::{Move, Picture, Request, Wanted};
 use crate::tui::action::Action;
 use crate::tui::glyphs::GlyphTier;
 use crate::tui::keymap;
-use crate::tui::layers::{Editor, GoTo, Layer, Pressed};
+use crate::tui::layers::{Editor, GoTo, Layer, Pressed, ThemeList};
 use crate::tui::screens::SCREENS;
 use crate::tui::stage::{Layout, Stage};
 use crate::tui::states::{ScreenAction, ScreenStates, Seen};
@@ -232,6 +232,13 @@ impl App {
                     self.layers.pop();
                     return send(requests);
                 }
+                Pressed::Wear { theme, done } => {
+                    self.theme = *theme;
+                    if done {
+                        self.layers.pop();
+                    }
+                    return Vec::new();
+                }
                 Pressed::Leave => return vec![Effect::Quit],
             }
         }
@@ -289,7 +296,7 @@ impl App {
                 let next = (self.screen as isize + isize::from(places)).rem_euclid(count.max(1));
                 self.show(next.unsigned_abs());
             }
-            Action::NextTheme => self.next_theme(),
+            Action::ChooseTheme => self.layers.push(Layer::Themes(ThemeList::new(&self.catalog, &self.theme))),
             Action::Repaint => return vec![Effect::Repaint],
             Action::Suspend => return vec![Effect::Suspend],
             Action::Quit => return vec![Effect::Quit],
@@ -341,23 +348,6 @@ impl App {
         match self.layers.last_mut().and_then(Layer::first_line) {
             Some(line) => *line = scrolled(*line, steps, rows, self.layout.layer_rows),
             None => self.scroll = scrolled(self.scroll, steps, rows, self.layout.rows),
-        }
-    }
-
-    /// Goes on to the next theme that can be had; says why those before it can't.
-    fn next_theme(&mut self) {
-        let mut warnings = Vec::new();
-        let found = self.catalog.after(self.theme.name()).find_map(|name| {
-            let loaded = self.catalog.load(name, self.theme.tier());
-            loaded.map_err(|error| warnings.push(error.to_string())).ok()
-        });
-        if let Some((theme, more)) = found {
-            warnings.extend(more);
-            warnings.push(format!("theme {}", theme.name()));
-            self.theme = theme;
-        }
-        if let Some(first) = warnings.into_iter().next() {
-            self.notify(first);
         }
     }
 }
@@ -444,7 +434,7 @@ mod tests {
             app.update(Message::Key(KeyEvent::new(KeyCode::Char('J'), KeyModifiers::SHIFT)));
         }
         assert_eq!(app.stage().scroll, 42, "the last page is a whole one");
-        app.update(Message::Key(KeyEvent::new(KeyCode::BackTab, KeyModifiers::SHIFT)));
+        app.update(Message::Key(KeyEvent::new(KeyCode::Char('K'), KeyModifiers::SHIFT)));
         assert_eq!(app.stage().scroll, 34);
         app.update(rows((20, 8)));
         assert_eq!(app.stage().scroll, 12, "fewer rows have another end");

@@ -5,6 +5,7 @@ mod findings;
 mod go_to;
 mod help;
 mod pressed;
+mod themes;
 
 use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
@@ -16,6 +17,7 @@ use super::stage::Stage;
 pub(crate) use editor::Editor;
 pub(crate) use go_to::GoTo;
 pub(crate) use pressed::Pressed;
+pub(crate) use themes::ThemeList;
 
 /// One thing that lies over the screen.
 #[derive(Clone, Debug)]
@@ -28,6 +30,8 @@ pub(crate) enum Layer {
     Editor(Editor),
     /// Where the cursor is to go.
     GoTo(GoTo),
+    /// The themes.
+    Themes(ThemeList),
 }
 
 impl Layer {
@@ -37,6 +41,7 @@ impl Layer {
             Self::Help(_) | Self::Findings(_) => Pressed::Passed,
             Self::Editor(editor) => editor.press(key),
             Self::GoTo(go_to) => go_to.press(key),
+            Self::Themes(themes) => themes.press(key),
         }
     }
 
@@ -51,7 +56,7 @@ impl Layer {
     pub const fn first_line(&mut self) -> Option<&mut usize> {
         match self {
             Self::Help(line) | Self::Findings(line) => Some(line),
-            Self::Editor(_) | Self::GoTo(_) => None,
+            Self::Editor(_) | Self::GoTo(_) | Self::Themes(_) => None,
         }
     }
 
@@ -71,6 +76,10 @@ impl Layer {
             }
             Self::GoTo(go_to) => {
                 go_to.render(stage.theme, area, buf);
+                (0, 0)
+            }
+            Self::Themes(themes) => {
+                themes.render(stage.theme, area, buf);
                 (0, 0)
             }
         }

@@ -1,6 +1,7 @@
 //! What a key comes to while a dialog is open.
 
 use crate::source::Request;
+use crate::tui::theme::Theme;
 
 /// What a key came to.
 pub(crate) enum Pressed {
@@ -12,6 +13,13 @@ pub(crate) enum Pressed {
     Closed,
     /// And asks for something.
     Done(Vec<Request>),
+    /// The screen is to wear this theme; the layer may be done with.
+    Wear {
+        /// The theme.
+        theme: Box<Theme>,
+        /// The layer closes.
+        done: bool,
+    },
     /// Leave the program.
     Leave,
 }

@@ -65,15 +65,21 @@ fn wants(states: &mut ScreenStates, picture: &Picture) -> Option<Wanted> {
 
 fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
     let mut layout = Layout::default();
-    let Some(study) = stage.picture.study.as_deref() else {
-        let text = match stage.picture.studying {
-            Some(part) => format!("  reading the events … {:.0} %", 100.0 * part),
-            None => "  no step has begun yet".to_owned(),
+    let tag = stage.states.ops.tag;
+    // A study of what was wanted before is no answer to a tag.
+    let answers = |study: &&Study| tag.is_none_or(|tag| study.begin == tag || study.end == tag);
+    let Some(study) = stage.picture.study.as_deref().filter(answers) else {
+        let text = match (stage.picture.studying, tag) {
+            (Some(part), _) => format!("  reading the events … {:.0} %", 100.0 * part),
+            (None, Some(_)) => {
+                "  the tag is set; what happens from here on will stand here · d takes it away".to_owned()
+            }
+            (None, None) => "  no step has begun yet".to_owned(),
         };
         put(Rect { y: area.y + area.height / 2, height: 1, ..area }, 0, vec![span(stage.theme, Token::Dim, text)], buf);
         return layout;
     };
-    if let Some(tag) = stage.states.ops.tag {
+    if let Some(tag) = tag {
         layout.rows = since_tag(stage, study, tag, area, buf);
         return layout;
     }
@@ -85,6 +91,13 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
         (area, None)
     };
     layout.rows = table(stage, study, kind, left, buf);
+    let nameless = study.at_peak.iter().all(|at| Category::ALL.iter().any(|category| category.label() == at.name));
+    if nameless && matches!(stage.picture.kind, Kind::Snapshot(_)) && left.height > 8 {
+        let text = "This snapshot doesn't say who asked: torch.cuda.memory._record_memory_history(stacks=\"python\") records it.";
+        for (y, line) in (5..left.height - 1).zip(pane::wrap(text, usize::from(left.width.saturating_sub(4)))) {
+            put_at(left, 2, y, vec![span(stage.theme, Token::Warn, line)], buf);
+        }
+    }
     if let Some(right) = right {
         at_peak(stage, study, right, buf);
     }
@@ -262,7 +275,7 @@ fn names(stage: &Stage<'_>, of: &[Survivor], whole: Bytes, area: Rect, first: us
         let room = usize::from(area.width.saturating_sub(22));
         let line = vec![
             legend::legend_of(survivor.category, theme),
-            span(theme, Token::Text, format!(" {}", pane::cut(&survivor.name, room))),
+            span(theme, Token::Text, format!(" {}", pane::cut_front(&survivor.name, room))),
         ];
         put(area, y, line, buf);
         let count = if survivor.blocks > 1 { format!("{}×", survivor.blocks) } else { String::new() };

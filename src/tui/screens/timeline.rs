@@ -17,7 +17,7 @@ use ratatui::text::Span;
 use crate::model::{Group, Grouping, MarkKind, Moment, Study};
 use crate::source::{Kind, Picture, Wanted, Window};
 use crate::tui::action::{Action, Binding, Group as Heading, Key};
-use crate::tui::chart::{Axis, Ink, Stack};
+use crate::tui::chart::{self, Axis, Ink, Stack};
 use crate::tui::figures::{self, Unit};
 use crate::tui::legend;
 use crate::tui::pane::{self, Frame, put, put_at, put_right, span};
@@ -131,6 +131,16 @@ impl Shown<'_> {
         self.cursor.or_else(fullest)
     }
 
+    /// Whose figures the legend has.
+    fn heading(&self) -> &'static str {
+        match (self.cursor, self.study.stride) {
+            (None, _) => "at the peak",
+            (Some(_), 1) => "at the cursor",
+            // A moment stands for several events, by the fullest of them.
+            (Some(_), _) => "around the cursor",
+        }
+    }
+
     /// What the window is.
     fn name(&self) -> String {
         let (study, picture) = (self.study, self.stage.picture);
@@ -197,14 +207,16 @@ impl Shown<'_> {
         axis.draw(theme, inner, plot, buf);
         let inks: Vec<Ink> =
             (0..).zip(&study.groups).map(|(index, group)| ink(study.grouping, index, group, theme)).collect();
-        for x in 0..plot.width {
+        let stack = |x| {
             let index = fullest(study, x, plot.width);
             let mut stack = Stack::default();
             for (group, ink) in study.groups.iter().zip(&inks) {
                 stack.add(group.bytes.get(index).copied().unwrap_or_default(), *ink);
             }
-            stack.draw(axis.top, theme, plot, x, buf);
-        }
+            stack
+        };
+        let stacks: Vec<Stack> = (0..plot.width).map(stack).collect();
+        chart::areas(&stacks, axis.top, theme, plot, buf);
         self.marks(plot, buf);
         self.cursor_line(plot, buf);
         self.axis_of_time(axis, inner, plot, buf);
@@ -237,6 +249,7 @@ impl Shown<'_> {
         let axis = Axis::new(highest, plot.height);
         axis.draw(theme, inner, plot, buf);
         let colorless = theme.is_colorless();
+        let colorless = theme.is_colorless();
         let parts = |moment: &Moment| {
             let ledger = &moment.ledger;
             [
@@ -245,13 +258,15 @@ impl Shown<'_> {
                 (ledger.releasable, Ink { token: Token::Reserved, fill: if colorless { "·" } else { "█" } }),
             ]
         };
-        for x in 0..plot.width {
+        let stack = |x| {
             let mut stack = Stack::default();
             for (bytes, ink) in parts(&study.moments[fullest(study, x, plot.width)]) {
                 stack.add(bytes, ink);
             }
-            stack.draw(axis.top, theme, plot, x, buf);
-        }
+            stack
+        };
+        let stacks: Vec<Stack> = (0..plot.width).map(stack).collect();
+        chart::areas(&stacks, axis.top, theme, plot, buf);
         self.cursor_line(plot, buf);
         plot
     }
@@ -322,7 +337,7 @@ impl Shown<'_> {
     /// What the groups come to, at the cursor and at the peak.
     fn legend(&self, area: Rect, buf: &mut Buffer) {
         let (theme, study) = (self.theme(), self.study);
-        let at = if self.cursor.is_some() { "at the cursor" } else { "at the peak" };
+        let at = self.heading();
         let inner = pane::frame(Frame::Box, vec![span(theme, Token::Title, at)], theme.style(Token::Border), area, buf);
         let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
         let Some(index) = self.told() else { return };
@@ -356,7 +371,7 @@ impl Shown<'_> {
                 y,
                 vec![
                     span(theme, ink.token, format!("{mark} ")),
-                    span(theme, Token::Text, pane::cut(&group.name, room)),
+                    span(theme, Token::Text, pane::cut_front(&group.name, room)),
                 ],
                 buf,
             );
@@ -397,7 +412,7 @@ impl Shown<'_> {
             let count = if survivor.blocks > 1 { format!(" {}×", survivor.blocks) } else { String::new() };
             let line = vec![
                 legend::legend_of(survivor.category, theme),
-                span(theme, Token::Text, format!(" {}", pane::cut(&survivor.name, room))),
+                span(theme, Token::Text, format!(" {}", pane::cut_front(&survivor.name, room))),
             ];
             put(area, y, line, buf);
             let figures = [
@@ -439,7 +454,7 @@ impl Shown<'_> {
         let Some(index) = self.told() else { return Vec::new() };
         let moment = study.moments[index];
         let unit = Unit::for_largest(study.peak.map_or(moment.allocated, |peak| peak.allocated));
-        let at = if self.cursor.is_some() { "at the cursor" } else { "at the peak" };
+        let at = self.heading();
         let mut line = vec![
             span(theme, Token::Dim, format!(" {at} ")),
             span(theme, Token::Strong, unit.figure(moment.allocated)),

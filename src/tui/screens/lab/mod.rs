@@ -243,7 +243,7 @@ fn charts(stage: &Stage<'_>, kind: Frame, history: Rect, step: Rect, buf: &mut B
 /// what somebody looks closer at.
 fn only_chart(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffer, layout: &mut Layout) {
     let leaks = |finding: &Finding| matches!(finding.evidence, Evidence::Leak { .. });
-    if !is_snapshot(stage) && (stage.zoom.is_some() || stage.view().findings.iter().any(leaks)) {
+    if !is_snapshot(stage) && (stage.states.lab.zoom.is_some() || stage.view().findings.iter().any(leaks)) {
         let plot = history::render(stage, kind, area, buf);
         layout.history_columns = usize::from(plot.width);
         layout.charts.push((plot, Chart::History));

@@ -14,18 +14,6 @@ use crate::tui::stage::Stage;
 use crate::tui::theme::{Theme, Token};
 use crate::units::Bytes;
 
-/// From the bottom up: what stays first.
-const ORDER: [Category; 8] = [
-    Category::Parameter,
-    Category::OptimizerState,
-    Category::Gradient,
-    Category::Activation,
-    Category::Temporary,
-    Category::Workspace,
-    Category::Input,
-    Category::Other,
-];
-
 /// Draws the pane; returns its plot, in which a click moves the cursor.
 pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffer) -> Rect {
     let theme = stage.theme;
@@ -44,7 +32,7 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     let highest = |profile: &Profile| profile.peak().map_or(Bytes::ZERO, |sample| sample.allocated);
     let axis = Axis::new(highest(profile).max(before.map_or(Bytes::ZERO, highest)), plot.height);
     axis.draw(theme, inner, plot, buf);
-    let inks = ORDER.map(|category| (category, legend::ink(category, theme)));
+    let inks = Category::STACKED.map(|category| (category, legend::ink(category, theme)));
     let stacks: Vec<Stack> = resampled(profile, plot.width).map(|sample| stack(&sample, &inks)).collect();
     areas(&stacks, axis.top, theme, plot, buf);
     if let Some(before) = before {
@@ -132,7 +120,7 @@ fn parts(profile: &Profile, peak: &Sample) -> Vec<(Category, Bytes)> {
     let highest = |category: Category| {
         profile.samples.iter().map(|sample| sample.by_category[category as usize]).max().unwrap_or_default()
     };
-    let mut parts: Vec<(Category, Bytes, Bytes)> = ORDER
+    let mut parts: Vec<(Category, Bytes, Bytes)> = Category::STACKED
         .map(|category| (category, peak.by_category[category as usize], highest(category)))
         .into_iter()
         .filter(|(_, _, highest)| highest.get().saturating_mul(100) >= peak.allocated.get().max(1))

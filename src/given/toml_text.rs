@@ -1,0 +1,156 @@
+//! TOML that a person wrote, and where in it something stands.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use serde::de::DeserializeOwned;
+use thiserror::Error;
+
+use super::file::{FileError, read_text};
+use super::near;
+
+/// Text that is no TOML, or says what can't be.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("line {line}: {reason}")]
+pub struct Malformed {
+    line: usize,
+    column: usize,
+    reason: String,
+}
+
+impl Malformed {
+    /// The line, counted from 1.
+    #[must_use]
+    pub const fn line(&self) -> usize {
+        self.line
+    }
+
+    /// The column in it, in characters, counted from 1.
+    #[must_use]
+    pub const fn column(&self) -> usize {
+        self.column
+    }
+
+    /// What is wrong there.
+    #[must_use]
+    pub fn reason(&self) -> &str {
+        &self.reason
+    }
+}
+
+/// A text, and the file that it is of.
+#[derive(Clone, Debug)]
+pub struct TomlText {
+    text: Cow<'static, str>,
+    file: Option<PathBuf>,
+}
+
+impl TomlText {
+    /// A text that is part of the program.
+    #[must_use]
+    pub const fn built_in(text: Cow<'static, str>) -> Self {
+        Self { text, file: None }
+    }
+
+    /// The text of a file.
+    ///
+    /// # Errors
+    /// [`FileError`].
+    pub fn read(path: &Path) -> Result<Self, FileError> {
+        Ok(Self { text: read_text(path)?.into(), file: Some(path.to_owned()) })
+    }
+
+    /// The file that it is of.
+    #[must_use]
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
+    /// What it says.
+    ///
+    /// # Errors
+    /// [`Malformed`].
+    pub fn parse<T: DeserializeOwned>(&self) -> Result<T, Malformed> {
+        toml::from_str(&self.text).map_err(|error| {
+            let place = self.place(error.span().map_or(0, |span| span.start));
+            let reason = error.message().lines().collect::<Vec<_>>().join(" ");
+            let hint = meant(&reason).unwrap_or_default();
+            Malformed { line: place.line, column: place.column, reason: reason + &hint }
+        })
+    }
+
+    /// Where the byte at `offset` stands.
+    #[must_use]
+    pub fn place(&self, offset: usize) -> Place {
+        let before = self.text.get(..offset).unwrap_or_default();
+        let line_start = before.rfind('\n').map_or(0, |end| end + 1);
+        Place {
+            file: self.file.clone(),
+            line: before.bytes().filter(|byte| *byte == b'\n').count() + 1,
+            column: before[line_start..].chars().count() + 1,
+        }
+    }
+}
+
+/// A place in a text: `FILE, line 3`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Place {
+    file: Option<PathBuf>,
+    line: usize,
+    column: usize,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(file) = &self.file {
+            write!(f, "{}, ", file.display())?;
+        }
+        write!(f, "line {}", self.line)
+    }
+}
+
+/// For a name that is none, the nearest of those that serde says there are.
+fn meant(reason: &str) -> Option<String> {
+    let (_, words) = reason.split_once("unknown field `").or_else(|| reason.split_once("unknown variant `"))?;
+    let mut quoted = words.split('`').step_by(2);
+    let word = quoted.next()?;
+    let known = words.split('`').skip(2).step_by(2);
+    Some(near::hint(word, known)).filter(|hint| !hint.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    #[expect(dead_code, reason = "only whether it can be read matters")]
+    struct Note {
+        words: Option<String>,
+        theme: Option<String>,
+    }
+
+    fn refused(text: &'static str) -> Malformed {
+        TomlText::built_in(text.into()).parse::<Note>().unwrap_err()
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_with_line_and_column() {
+        let wrong = refused("words = 'a'\ntheme = 7\n");
+        assert_eq!((wrong.line(), wrong.column()), (2, 9));
+        let wrong = refused("words = 'é' theme");
+        assert_eq!(wrong.line(), 1);
+        assert!(wrong.column() > 11, "columns are characters: {wrong:?}");
+    }
+
+    #[test]
+    fn a_name_that_is_none_comes_with_the_nearest_one() {
+        let wrong = refused("\n them = 'a'");
+        assert_eq!((wrong.line(), wrong.column()), (2, 2));
+        assert!(wrong.reason().ends_with(" (did you mean \"theme\"?)"), "{wrong}");
+        assert!(!refused("colour = 'a'").reason().contains("did you mean"));
+    }
+}

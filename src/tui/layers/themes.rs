@@ -1,0 +1,135 @@
+//! The themes: the one that is chosen is worn at once.
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::text::Span;
+use ratatui::widgets::{Clear, Widget};
+
+use super::Pressed;
+use crate::model::Category;
+use crate::tui::legend;
+use crate::tui::pane::{self, Frame, put, put_at, span};
+use crate::tui::theme::{Catalog, Theme, Token};
+
+/// Cells of the box.
+const WIDTH: u16 = 32;
+/// Cells of a name.
+const NAME: usize = 17;
+/// Lines that say what is wrong with a theme.
+const TOLD: u16 = 4;
+
+/// One theme of the list.
+#[derive(Clone, Debug)]
+struct Choice {
+    name: String,
+    /// How it looks, or why it can't be had.
+    look: Result<Theme, String>,
+    /// What in its files was not understood.
+    warnings: Vec<String>,
+}
+
+/// The list, and what was worn when it was opened.
+#[derive(Clone, Debug)]
+pub(crate) struct ThemeList {
+    choices: Vec<Choice>,
+    chosen: usize,
+    before: Theme,
+}
+
+impl ThemeList {
+    /// Begins at the theme that is worn.
+    pub fn new(catalog: &Catalog, worn: &Theme) -> Self {
+        let choice = |name: &str| match catalog.load(name, worn.tier()) {
+            Ok((theme, warnings)) => Choice { name: name.to_owned(), look: Ok(theme), warnings },
+            Err(error) => Choice { name: name.to_owned(), look: Err(error.to_string()), warnings: Vec::new() },
+        };
+        let choices: Vec<Choice> = catalog.names().map(choice).collect();
+        let chosen = choices.iter().position(|choice| choice.name == worn.name()).unwrap_or(0);
+        Self { choices, chosen, before: worn.clone() }
+    }
+
+    pub fn press(&mut self, key: KeyEvent) -> Pressed {
+        let last = self.choices.len().saturating_sub(1);
+        let to = match key.code {
+            KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return Pressed::Leave,
+            KeyCode::Esc | KeyCode::Char('q') => {
+                return Pressed::Wear { theme: Box::new(self.before.clone()), done: true };
+            }
+            KeyCode::Enter => return self.wear(true),
+            KeyCode::Up | KeyCode::Char('k') => self.chosen.saturating_sub(1),
+            KeyCode::Down | KeyCode::Char('j') => self.chosen + 1,
+            // As before there was a list: again and again goes round.
+            KeyCode::Char('T') if self.chosen == last => 0,
+            KeyCode::Char('T') => self.chosen + 1,
+            KeyCode::Home | KeyCode::Char('g') => 0,
+            KeyCode::End | KeyCode::Char('G') => last,
+            _ => return Pressed::Taken,
+        };
+        self.chosen = to.min(last);
+        self.wear(false)
+    }
+
+    fn wear(&self, done: bool) -> Pressed {
+        match self.choices.get(self.chosen).map(|choice| &choice.look) {
+            Some(Ok(theme)) => Pressed::Wear { theme: Box::new(theme.clone()), done },
+            _ => Pressed::Taken,
+        }
+    }
+
+    /// Draws the list at the right, so that most of the screen shows what is chosen.
+    pub fn render(&self, theme: &Theme, area: Rect, buf: &mut Buffer) {
+        let width = WIDTH.min(area.width);
+        let told = self.told(usize::from(width.saturating_sub(4)));
+        let told_rows = u16::try_from(told.len()).unwrap_or(TOLD).min(TOLD);
+        let rows = u16::try_from(self.choices.len()).unwrap_or(u16::MAX);
+        let most = area.height.saturating_sub(1);
+        let height = rows.saturating_add(told_rows).saturating_add(2).min(most);
+        let outer = Rect { x: area.right() - width, y: area.y + (most - height).min(2), width, height };
+        Clear.render(outer, buf);
+        buf.set_style(outer, theme.style(Token::Surface).patch(theme.style(Token::Text)));
+        let title = vec![span(theme, Token::Title, "theme"), span(theme, Token::Dim, " · Enter keeps, Esc not")];
+        let inner = pane::frame(Frame::Box, title, theme.style(Token::Accent), outer, buf);
+        let list = Rect { height: inner.height.saturating_sub(told_rows), ..inner };
+        let first = self.chosen.saturating_sub(usize::from(list.height / 2));
+        let first = first.min(self.choices.len().saturating_sub(usize::from(list.height)));
+        for (y, (index, choice)) in (0..list.height).zip(self.choices.iter().enumerate().skip(first)) {
+            self.line(theme, choice, index == self.chosen, list, y, buf);
+        }
+        let below = Rect { y: inner.y + list.height, height: told_rows, ..inner };
+        for (y, line) in (0..told_rows).zip(told) {
+            put(below, y, vec![span(theme, Token::Warn, format!(" {line}"))], buf);
+        }
+    }
+
+    fn line(&self, theme: &Theme, choice: &Choice, chosen: bool, area: Rect, y: u16, buf: &mut Buffer) {
+        let mark = if chosen { "▸" } else { " " };
+        let token = match (&choice.look, chosen) {
+            (Err(_), _) => Token::Danger,
+            (Ok(_), true) => Token::Strong,
+            (Ok(_), false) => Token::Text,
+        };
+        let name: String = choice.name.chars().take(NAME).collect();
+        put(area, y, vec![span(theme, Token::Key, format!("{mark} ")), span(theme, token, name)], buf);
+        if let Ok(look) = &choice.look {
+            let surface = look.style(Token::Surface);
+            let mut swatch = vec![Span::styled(" ", surface)];
+            swatch.extend(Category::ALL.map(|category| {
+                let ink = legend::ink(category, look);
+                Span::styled(ink.fill, look.style(ink.token).patch(surface))
+            }));
+            swatch.push(Span::styled(" ", surface));
+            put_at(area, NAME as u16 + 3, y, swatch, buf);
+        }
+    }
+
+    /// What is to be told of the chosen one, in lines of so many cells.
+    fn told(&self, width: usize) -> Vec<String> {
+        let Some(choice) = self.choices.get(self.chosen) else { return Vec::new() };
+        let text = match &choice.look {
+            Ok(_) => choice.warnings.join("; "),
+            Err(why) => why.clone(),
+        };
+        pane::wrap(&text, width)
+    }
+}
