@@ -20,15 +20,17 @@ pub struct Counter {
 }
 
 impl Counter {
+    /// It grew.
     #[inline]
-    pub(super) fn increase(&mut self, amount: i64) {
+    pub fn increase(&mut self, amount: i64) {
         self.current += amount;
         self.peak = self.peak.max(self.current);
         self.allocated += amount;
     }
 
+    /// It shrank.
     #[inline]
-    pub(super) fn decrease(&mut self, amount: i64) {
+    pub fn decrease(&mut self, amount: i64) {
         self.current -= amount;
         self.freed += amount;
     }
@@ -58,20 +60,22 @@ impl PoolCounters {
         }
     }
 
+    /// It grew in one pool.
     #[inline]
-    pub(super) fn increase(&mut self, pool: PoolKind, amount: i64) {
+    pub fn increase(&mut self, pool: PoolKind, amount: i64) {
         self.all.increase(amount);
         self.of(pool).increase(amount);
     }
 
+    /// It shrank in one pool.
     #[inline]
-    pub(super) fn decrease(&mut self, pool: PoolKind, amount: i64) {
+    pub fn decrease(&mut self, pool: PoolKind, amount: i64) {
         self.all.decrease(amount);
         self.of(pool).decrease(amount);
     }
 
     /// Applies a net change as one increase or one decrease.
-    pub(super) fn change(&mut self, pool: PoolKind, amount: i64) {
+    pub fn change(&mut self, pool: PoolKind, amount: i64) {
         if amount >= 0 {
             self.increase(pool, amount);
         } else {
@@ -125,8 +129,10 @@ pub struct Statistics {
 const KEYS: usize = 122;
 
 impl Statistics {
+    /// Nothing has happened yet, under this `max_split_size`.
     #[expect(clippy::cast_possible_wrap, reason = "PyTorch shows 2^64 - 1 as -1, and so do we")]
-    pub(super) fn new(max_split: Bytes) -> Self {
+    #[must_use]
+    pub fn new(max_split: Bytes) -> Self {
         let pools = PoolCounters::default();
         let counter = Counter::default();
         Self {

@@ -2,21 +2,10 @@
 
 use std::fmt::Write as _;
 
-use crate::allocator::caching::CachingAllocator;
-use crate::allocator::source::SegmentSource;
 use crate::allocator::statistics::{Counter, PoolCounters, Statistics};
-use crate::allocator::trace::TraceSink;
 
 /// Width of the box.
 const WIDTH: usize = 77;
-
-impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
-    /// The table of `torch.cuda.memory_summary()` for the device numbered `device`, with a newline at its end.
-    /// Abbreviated it has no rows per pool.
-    pub fn memory_summary(&self, device: usize, abbreviated: bool) -> String {
-        self.statistics.summary(device, abbreviated)
-    }
-}
 
 /// How the numbers of a row are written.
 #[derive(Clone, Copy)]
@@ -51,7 +40,10 @@ impl Unit {
 }
 
 impl Statistics {
-    fn summary(&self, device: usize, abbreviated: bool) -> String {
+    /// The table of `torch.cuda.memory_summary()` for the device numbered `device`, with a newline at its end.
+    /// Abbreviated it has no rows per pool.
+    #[must_use]
+    pub fn summary(&self, device: usize, abbreviated: bool) -> String {
         let double = format!("|{}|\n", "=".repeat(WIDTH - 2));
         let single = format!("|{}|\n", "-".repeat(WIDTH - 2));
         let mut text = double.clone();

@@ -1,5 +1,6 @@
 //! The memory model: a plain reducer over the event stream. No clock, no I/O, no terminal.
 
+mod allocator_state;
 mod autopsy;
 mod boundaries;
 mod curves;
@@ -29,6 +30,7 @@ mod view;
 #[path = "../../tests/common/synthetic.rs"]
 pub(crate) mod synthetic;
 
+pub use allocator_state::{AllocatorState, Placed};
 pub use autopsy::{Autopsy, Owner, Unusable, Why};
 pub use boundaries::Boundaries;
 pub use effect::{Effect, Emptied, Figure, Flip, Measurement};

@@ -1,0 +1,568 @@
+//! What PyTorch's allocator keeps of itself at an event: all blocks, free ones too, and its statistics.
+
+use std::collections::BTreeMap;
+
+use super::{Event, EventKind};
+use crate::allocator::{self, BlockSnapshot, BlockState, PoolKind, SegmentSnapshot, Statistics};
+use crate::units::{Address, Bytes, StreamId};
+
+/// The allocator of one device after the events so far: the numbers of `torch.cuda.memory_stats()`, and every block of
+/// every segment with the size asked for at its last use, as `torch.cuda.memory_snapshot()` shows them.
+///
+/// [`super::MemoryModel`] knows what is held and by whom; this reducer knows how free memory is cut into blocks, which
+/// half of PyTorch's statistics is about. An event that contradicts those before it is left out.
+#[derive(Clone, Debug)]
+pub struct AllocatorState {
+    /// Segments and expandable ranges by their first byte.
+    homes: BTreeMap<u64, Home>,
+    /// All blocks of all homes by their first byte; those of a home cover it.
+    blocks: BTreeMap<u64, Block>,
+    statistics: Statistics,
+    settings: allocator::Settings,
+    limit: Option<Bytes>,
+    releasing: Releasing,
+}
+
+/// A block that is handed out or pending.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Placed {
+    /// Bytes of the block.
+    pub size: Bytes,
+    /// Bytes asked for.
+    pub requested: Bytes,
+    /// The stream that its segment serves.
+    pub stream: StreamId,
+    /// The pool of its segment.
+    pub pool: PoolKind,
+}
+
+/// What blocks are cut from: a segment, or the address space of an expandable one.
+#[derive(Clone, Copy, Debug)]
+struct Home {
+    pool: PoolKind,
+    stream: StreamId,
+    /// Page size of an expandable range.
+    page: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    size: u64,
+    requested: u64,
+    state: BlockState,
+    /// False for address space of an expandable range without memory behind it.
+    mapped: bool,
+    home: u64,
+}
+
+impl Block {
+    const fn is_free(&self) -> bool {
+        self.mapped && matches!(self.state, BlockState::Inactive)
+    }
+}
+
+/// Whose releases are under way.
+#[derive(Clone, Copy, Debug)]
+enum Releasing {
+    Nobodys,
+    /// `empty_cache()`.
+    Call,
+    /// A request's: garbage collection, oversize segments, or all that is cached before it is tried again.
+    Request {
+        /// Bytes held before.
+        reserved: i64,
+        /// Something went back that only the last resort gives back: memory of the small pool, or pages.
+        last_resort: bool,
+        /// A segment below `max_split_size` went back, which no search for an oversize one gives back.
+        undersize: bool,
+    },
+}
+
+/// Counters stay below twice this: no device moves that much, and a stream made to harm could overflow them.
+const MOST: i64 = 1 << 62;
+/// The largest segment or block.
+const LARGEST: u64 = 1 << 60;
+/// Blocks that there can be.
+const MOST_BLOCKS: usize = 1 << 22;
+
+impl Default for AllocatorState {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl AllocatorState {
+    /// An allocator that holds nothing yet, under PyTorch's default settings.
+    #[must_use]
+    pub fn new() -> Self {
+        let settings = allocator::Settings::default();
+        Self {
+            homes: BTreeMap::new(),
+            blocks: BTreeMap::new(),
+            statistics: Statistics::new(settings.max_split_size),
+            settings,
+            limit: None,
+            releasing: Releasing::Nobodys,
+        }
+    }
+
+    /// The statistics of `torch.cuda.memory_stats()`.
+    ///
+    /// A successful retry leaves no event of its own: it is told by what went back before memory was taken anew. Where
+    /// garbage is collected or blocks can be oversize, that is a conclusion. Nor does a reset of peaks leave one: they are
+    /// those since the events began.
+    #[must_use]
+    pub const fn statistics(&self) -> &Statistics {
+        &self.statistics
+    }
+
+    /// The allocator's settings.
+    #[must_use]
+    pub const fn settings(&self) -> &allocator::Settings {
+        &self.settings
+    }
+
+    /// The most that may be held.
+    #[must_use]
+    pub const fn limit(&self) -> Option<Bytes> {
+        self.limit
+    }
+
+    /// The block that is handed out or pending at `address`.
+    #[must_use]
+    pub fn block(&self, address: Address) -> Option<Placed> {
+        let block = self.blocks.get(&address.0).filter(|block| block.state != BlockState::Inactive)?;
+        let home = self.homes.get(&block.home)?;
+        let (size, requested) = (Bytes(block.size), Bytes(block.requested));
+        Some(Placed { size, requested, stream: home.stream, pool: home.pool })
+    }
+
+    /// Stream and pool of the segment or range that holds `address`.
+    #[must_use]
+    pub fn home(&self, address: Address) -> Option<(StreamId, PoolKind)> {
+        let (_, block) = self.around(address.0)?;
+        self.homes.get(&block.home).map(|home| (home.stream, home.pool))
+    }
+
+    /// All segments in address order with their blocks; of an expandable range each mapped run is one.
+    pub fn segments(&self) -> impl Iterator<Item = SegmentSnapshot> {
+        let mut mapped = self.blocks.iter().filter(|(_, block)| block.mapped).peekable();
+        std::iter::from_fn(move || {
+            let (&start, first) = mapped.next()?;
+            let home = self.homes.get(&first.home)?;
+            let mut segment = SegmentSnapshot {
+                address: Address(start),
+                size: Bytes(first.size),
+                stream: home.stream,
+                pool: home.pool,
+                expandable: home.page.is_some(),
+                blocks: vec![snapshot(start, first)],
+            };
+            let mut end = start + first.size;
+            while let Some((&start, block)) = mapped.next_if(|(at, block)| **at == end && block.home == first.home) {
+                segment.blocks.push(snapshot(start, block));
+                segment.size += Bytes(block.size);
+                end += block.size;
+            }
+            Some(segment)
+        })
+    }
+
+    /// Applies the next event.
+    pub fn apply(&mut self, event: &Event) {
+        // Every change adds less than `LARGEST` to any of them.
+        let counters = [
+            &self.statistics.allocated_bytes.all,
+            &self.statistics.reserved_bytes.all,
+            &self.statistics.inactive_split_bytes.all,
+        ];
+        if counters.iter().any(|counter| counter.allocated > MOST || counter.freed > MOST) {
+            return;
+        }
+        // What contradicts the events before it is left out here, and told by the memory model.
+        let _ = self.change(&event.kind);
+    }
+
+    /// `None` where the event contradicts those before it.
+    fn change(&mut self, kind: &EventKind) -> Option<()> {
+        match *kind {
+            EventKind::Alloc { address, size, requested, .. } => {
+                self.end_releases();
+                self.alloc(address.0, size.0, requested.0)
+            }
+            EventKind::FreeRequested { address } => {
+                self.end_releases();
+                self.free_requested(address.0)
+            }
+            EventKind::FreeCompleted { address } => {
+                // Behind the first release nothing but the last resort waits for other streams.
+                if let Releasing::Request { last_resort, .. } = &mut self.releasing {
+                    *last_resort = true;
+                }
+                self.free_completed(address.0)
+            }
+            EventKind::SegmentAlloc { address, size, stream, pool } => {
+                self.settle_releases(size);
+                self.add_segment(address.0, size.0, Home { pool, stream, page: None })
+            }
+            EventKind::SegmentFree { address, size } => self.remove_segment(address.0, size.0),
+            EventKind::SegmentMap { address, size, stream, pool, range, page } => {
+                self.settle_releases(size);
+                self.map(address.0, size.0, range.0, Home { pool, stream, page: Some(page.0) })
+            }
+            EventKind::SegmentUnmap { address, size } => self.unmap(address.0, size.0),
+            EventKind::EmptyCache => {
+                self.statistics.num_sync_all_streams += 1;
+                self.releasing = Releasing::Call;
+                Some(())
+            }
+            EventKind::Oom(_) => {
+                self.statistics.num_ooms += 1;
+                // It failed once more after everything had been given back.
+                self.count_retry();
+                self.releasing = Releasing::Nobodys;
+                Some(())
+            }
+            EventKind::Limit { limit } => {
+                self.limit = limit;
+                Some(())
+            }
+            EventKind::Settings(ref settings) => {
+                let conf = settings.get("alloc-conf")?;
+                self.set_conf(if &*conf.value == "default" { "" } else { &conf.value })
+            }
+            EventKind::Begin(_) => {
+                *self = Self::new();
+                Some(())
+            }
+            _ => Some(()),
+        }
+    }
+
+    /// Puts a configuration string in force.
+    fn set_conf(&mut self, conf: &str) -> Option<()> {
+        if conf == self.settings.text() {
+            return Some(());
+        }
+        self.settings = allocator::Settings::parse(conf).ok()?;
+        if self.homes.is_empty() {
+            self.statistics.max_split_size = Statistics::new(self.settings.max_split_size).max_split_size;
+        }
+        Some(())
+    }
+
+    fn alloc(&mut self, address: u64, size: u64, requested: u64) -> Option<()> {
+        let (mut start, block) = self.around(address)?;
+        let end =
+            address.checked_add(size).filter(|end| size > 0 && requested <= size && *end <= start + block.size)?;
+        if !block.is_free() || self.blocks.len() >= MOST_BLOCKS {
+            return None;
+        }
+        let home = *self.homes.get(&block.home)?;
+        let (pool, plain) = (home.pool, home.page.is_none());
+        if start < address {
+            // Only what rebuilds a state begins in the middle of a free block.
+            let was_split = self.is_split(start);
+            self.cut(start, address - start)?;
+            if plain && was_split {
+                self.statistics.inactive_split.increase(pool, 1);
+            } else if plain {
+                self.statistics.inactive_split.increase(pool, 2);
+                self.statistics.inactive_split_bytes.increase(pool, amount(block.size));
+            }
+            start = address;
+        }
+        let was_split = self.is_split(start);
+        let free = self.blocks.get(&start)?.size;
+        let rest = start + free - end;
+        if rest > 0 {
+            self.cut(start, size)?;
+            if plain && was_split {
+                self.statistics.inactive_split_bytes.decrease(pool, amount(size));
+            } else if plain {
+                self.statistics.inactive_split.increase(pool, 1);
+                self.statistics.inactive_split_bytes.increase(pool, amount(rest));
+            }
+        } else if plain && was_split {
+            self.statistics.inactive_split.decrease(pool, 1);
+            self.statistics.inactive_split_bytes.decrease(pool, amount(size));
+        }
+        let block = self.blocks.get_mut(&start)?;
+        (block.state, block.requested) = (BlockState::ActiveAllocated, requested);
+        self.statistics.allocation.increase(pool, 1);
+        self.statistics.allocated_bytes.increase(pool, amount(size));
+        self.statistics.active.increase(pool, 1);
+        self.statistics.active_bytes.increase(pool, amount(size));
+        self.statistics.requested_bytes.increase(pool, amount(requested));
+        if Bytes(size) >= self.settings.max_split_size {
+            self.statistics.oversize_allocations.increase(1);
+        }
+        Some(())
+    }
+
+    fn free_requested(&mut self, address: u64) -> Option<()> {
+        let block = self.blocks.get_mut(&address).filter(|block| block.state == BlockState::ActiveAllocated)?;
+        block.state = BlockState::ActivePendingFree;
+        let (size, pool) = (block.size, self.homes.get(&block.home)?.pool);
+        self.statistics.allocation.decrease(pool, 1);
+        self.statistics.allocated_bytes.decrease(pool, amount(size));
+        if Bytes(size) >= self.settings.max_split_size {
+            self.statistics.oversize_allocations.decrease(1);
+        }
+        Some(())
+    }
+
+    fn free_completed(&mut self, address: u64) -> Option<()> {
+        let block = self.blocks.get_mut(&address).filter(|block| block.state == BlockState::ActivePendingFree)?;
+        block.state = BlockState::Inactive;
+        let Block { size, requested, home, .. } = *block;
+        let Home { pool, page, .. } = *self.homes.get(&home)?;
+        let merged = self.merge(address)?;
+        self.statistics.active.decrease(pool, 1);
+        self.statistics.active_bytes.decrease(pool, amount(size));
+        self.statistics.requested_bytes.decrease(pool, amount(requested));
+        if page.is_none() {
+            let (mut count, mut bytes) = (-merged.neighbours, -amount(merged.absorbed));
+            if self.is_split(merged.start) {
+                count += 1;
+                bytes += amount(size + merged.absorbed);
+            }
+            self.statistics.inactive_split.change(pool, count);
+            self.statistics.inactive_split_bytes.change(pool, bytes);
+        }
+        Some(())
+    }
+
+    fn add_segment(&mut self, address: u64, size: u64, home: Home) -> Option<()> {
+        let end = address.checked_add(size).filter(|_| size > 0 && size <= LARGEST)?;
+        let covered = self.around(address).is_some_and(|(start, block)| block.mapped || start == address);
+        if covered || self.blocks.range(address..end).next().is_some() || self.blocks.len() >= MOST_BLOCKS {
+            return None;
+        }
+        self.homes.insert(address, home);
+        let state = BlockState::Inactive;
+        self.blocks.insert(address, Block { size, requested: 0, state, mapped: true, home: address });
+        self.statistics.segment.increase(home.pool, 1);
+        self.count_growth(home.pool, size);
+        if Bytes(size) >= self.settings.max_split_size {
+            self.statistics.oversize_segments.increase(1);
+        }
+        Some(())
+    }
+
+    fn remove_segment(&mut self, address: u64, size: u64) -> Option<()> {
+        let home = *self.homes.get(&address).filter(|home| home.page.is_none())?;
+        self.blocks.get(&address).filter(|block| block.is_free() && block.size == size && block.home == address)?;
+        self.begin_releases(home.pool == PoolKind::Small, Bytes(size) < self.settings.max_split_size);
+        self.homes.remove(&address);
+        self.blocks.remove(&address);
+        self.statistics.segment.decrease(home.pool, 1);
+        self.count_release(home.pool, size);
+        if Bytes(size) >= self.settings.max_split_size {
+            self.statistics.oversize_segments.decrease(1);
+        }
+        Some(())
+    }
+
+    fn map(&mut self, address: u64, size: u64, range: u64, home: Home) -> Option<()> {
+        address.checked_add(size).filter(|_| size > 0 && size <= LARGEST)?;
+        if home.page == Some(0) || range > address || self.blocks.len() >= MOST_BLOCKS {
+            return None;
+        }
+        if !self.homes.contains_key(&range) && !self.blocks.contains_key(&range) {
+            self.homes.insert(range, home);
+            // Where the range ends is not known, and nothing depends on it.
+            let (size, state) = (u64::MAX - range, BlockState::Inactive);
+            self.blocks.insert(range, Block { size, requested: 0, state, mapped: false, home: range });
+        }
+        let (start, block) = self.around(address).filter(|(_, block)| block.home == range && !block.mapped)?;
+        let end = address + size;
+        let mut inside = self.blocks.range(start + 1..end);
+        if end > start + block.size || inside.next().is_some() {
+            return None;
+        }
+        if start < address {
+            self.cut(start, address - start)?;
+        }
+        if address + size < start + block.size {
+            self.cut(address, size)?;
+            self.blocks.get_mut(&end)?.requested = 0;
+        }
+        self.blocks.get_mut(&address)?.mapped = true;
+        self.merge(address)?;
+        self.count_growth(self.homes.get(&range)?.pool, size);
+        Some(())
+    }
+
+    fn unmap(&mut self, address: u64, size: u64) -> Option<()> {
+        let (start, block) = self.around(address).filter(|(_, block)| block.is_free())?;
+        let end = address.checked_add(size).filter(|end| size > 0 && *end <= start + block.size)?;
+        let pool = self.homes.get(&block.home).filter(|home| home.page.is_some())?.pool;
+        self.begin_releases(true, true);
+        if start < address {
+            self.cut(start, address - start)?;
+            self.blocks.get_mut(&start)?.requested = 0;
+        }
+        if end < start + block.size {
+            self.cut(address, size)?;
+            self.blocks.get_mut(&end)?.requested = 0;
+        }
+        let middle = self.blocks.get_mut(&address)?;
+        (middle.mapped, middle.requested) = (false, block.requested);
+        let merged = self.merge(address)?;
+        self.count_release(pool, size);
+        if !self.is_split(merged.start) {
+            self.blocks.remove(&merged.start);
+            self.homes.remove(&block.home);
+        }
+        Some(())
+    }
+
+    fn count_growth(&mut self, pool: PoolKind, size: u64) {
+        self.statistics.num_device_alloc += 1;
+        self.statistics.reserved_bytes.increase(pool, amount(size));
+    }
+
+    fn count_release(&mut self, pool: PoolKind, size: u64) {
+        self.statistics.num_device_free += 1;
+        self.statistics.reserved_bytes.decrease(pool, amount(size));
+    }
+
+    fn count_retry(&mut self) {
+        self.statistics.num_alloc_retries += 1;
+        self.statistics.num_sync_all_streams += 1;
+    }
+
+    fn begin_releases(&mut self, of_last_resort: bool, is_undersize: bool) {
+        if let Releasing::Nobodys = self.releasing {
+            let reserved = self.statistics.reserved_bytes.all.current;
+            self.releasing = Releasing::Request { reserved, last_resort: false, undersize: false };
+        }
+        if let Releasing::Request { last_resort, undersize, .. } = &mut self.releasing {
+            *last_resort |= of_last_resort;
+            *undersize |= is_undersize;
+        }
+    }
+
+    /// No memory is taken anew: what went back did so at a call that left no event of its own.
+    fn end_releases(&mut self) {
+        if let Releasing::Request { .. } = std::mem::replace(&mut self.releasing, Releasing::Nobodys) {
+            self.statistics.num_sync_all_streams += 1;
+        }
+    }
+
+    /// Memory is taken anew, `growth` bytes at least: were the releases just before a retry?
+    fn settle_releases(&mut self, growth: Bytes) {
+        let releasing = std::mem::replace(&mut self.releasing, Releasing::Nobodys);
+        let Releasing::Request { reserved, last_resort, undersize } = releasing else { return };
+        let now = self.statistics.reserved_bytes.all.current;
+        let growth = amount(growth.0.min(LARGEST));
+        let retried = match self.collection_threshold().filter(|(_, threshold)| reserved > *threshold) {
+            _ if last_resort => true,
+            // Without a `max_split_size` every segment is below it.
+            None if undersize => true,
+            // A retry gives all back that can go back; garbage and oversize segments are rarely all.
+            _ if self.can_release() => false,
+            None => reserved - now < growth,
+            // Collected is until the threshold is reached, or nothing is left: then the request had to have room.
+            Some((limit, threshold)) => now < threshold && threshold.saturating_add(growth) > limit,
+        };
+        if retried {
+            self.count_retry();
+        }
+    }
+
+    /// The limit, and how much of it may be held before garbage is collected.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "PyTorch's arithmetic")]
+    fn collection_threshold(&self) -> Option<(i64, i64)> {
+        let share = self.settings.garbage_collection_threshold;
+        let limit = amount(self.limit.filter(|_| share > 0.0)?.0.min(LARGEST));
+        Some((limit, (share * limit as f64) as i64))
+    }
+
+    /// Something could go back to the driver: a whole segment, or whole pages.
+    fn can_release(&self) -> bool {
+        self.blocks.iter().filter(|(_, block)| block.is_free()).any(|(&start, block)| {
+            match self.homes.get(&block.home).and_then(|home| home.page) {
+                None => !self.is_split(start),
+                Some(page) => {
+                    let offset = start - block.home;
+                    offset.div_ceil(page) < (offset + block.size) / page
+                }
+            }
+        })
+    }
+
+    /// The block that holds `address`.
+    fn around(&self, address: u64) -> Option<(u64, Block)> {
+        let (&start, block) = self.blocks.range(..=address).next_back()?;
+        (address - start < block.size).then_some((start, *block))
+    }
+
+    /// The neighbours of a block in its home, by their first bytes.
+    fn neighbours(&self, start: u64) -> (Option<u64>, Option<u64>) {
+        let Some(block) = self.blocks.get(&start) else { return (None, None) };
+        let same = |(at, other): (&u64, &Block)| (other.home == block.home).then_some(*at);
+        let previous = self.blocks.range(..start).next_back().and_then(same);
+        (previous, self.blocks.get_key_value(&(start + block.size)).and_then(same))
+    }
+
+    fn is_split(&self, start: u64) -> bool {
+        self.neighbours(start) != (None, None)
+    }
+
+    /// Cuts `front` bytes off the start of a free block; the rest keeps its size asked for, as PyTorch's does.
+    fn cut(&mut self, start: u64, front: u64) -> Option<()> {
+        let block = self.blocks.get_mut(&start)?;
+        let rest = Block { size: block.size - front, ..*block };
+        block.size = front;
+        self.blocks.insert(start + front, rest);
+        Some(())
+    }
+
+    /// Joins a free block with free neighbours of its kind. The result has the size asked for of the block.
+    fn merge(&mut self, start: u64) -> Option<Merged> {
+        let (previous, next) = self.neighbours(start);
+        let mut block = *self.blocks.get(&start)?;
+        let alike = |other: &Block| other.state == BlockState::Inactive && other.mapped == block.mapped;
+        let taken =
+            |at: Option<u64>| at.and_then(|at| Some((at, self.blocks.get(&at).filter(|other| alike(other))?.size)));
+        let (lower, upper) = (taken(previous), taken(next));
+        let mut merged = Merged { start, neighbours: 0, absorbed: 0 };
+        if let Some((at, size)) = upper {
+            self.blocks.remove(&at);
+            block.size += size;
+            merged = Merged { neighbours: merged.neighbours + 1, absorbed: merged.absorbed + size, ..merged };
+        }
+        if let Some((at, size)) = lower {
+            self.blocks.remove(&start);
+            block.size += size;
+            merged = Merged { start: at, neighbours: merged.neighbours + 1, absorbed: merged.absorbed + size };
+        }
+        self.blocks.insert(merged.start, block);
+        Some(merged)
+    }
+}
+
+/// What a merge left.
+#[derive(Clone, Copy, Debug)]
+struct Merged {
+    start: u64,
+    neighbours: i64,
+    /// Bytes of them.
+    absorbed: u64,
+}
+
+fn snapshot(start: u64, block: &Block) -> BlockSnapshot {
+    let (size, requested) = (Bytes(block.size), Bytes(block.requested));
+    BlockSnapshot { address: Address(start), size, requested, state: block.state }
+}
+
+/// A size as the statistics count it.
+#[expect(clippy::cast_possible_wrap, reason = "sizes are at most 2^60")]
+const fn amount(bytes: u64) -> i64 {
+    bytes as i64
+}
+
+#[cfg(test)]
+mod tests;
