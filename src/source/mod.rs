@@ -13,6 +13,7 @@ mod recorder;
 mod request;
 mod snapshot;
 mod studies;
+mod whole;
 
 pub use cursor::{Landmark, Move, Unit};
 pub use file::recording;
@@ -23,3 +24,4 @@ pub use recorder::{Recorder, free_name};
 pub use request::Request;
 pub use snapshot::{OpenError, snapshot};
 pub use studies::{Wanted, Window};
+pub use whole::{Stage, Whole, WholeError};

@@ -44,8 +44,7 @@ pub enum OpenError {
 pub fn snapshot(path: &Path) -> Result<Source, OpenError> {
     let snapshot = Snapshot::open(path)?;
     let conditions = Conditions::find(path, &snapshot, &Overrides::default())?;
-    let mut devices = 0..snapshot.device_count();
-    let device = devices.find(|&device| !snapshot.device_trace(device).is_empty()).ok_or(OpenError::NoHistory)?;
+    let device = first_device(&snapshot)?;
     let name: Arc<str> = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned()).into();
     let (arrive, arrivals) = mpsc::channel(QUEUE);
     let kind = Kind::Snapshot(Arc::clone(&name));
@@ -57,8 +56,37 @@ pub fn snapshot(path: &Path) -> Result<Source, OpenError> {
     Source::keep(kind, Inbox::Read(arrivals), None).map_err(OpenError::Threads)
 }
 
-/// Hands the history on, and says where it could not be followed any further.
+/// Hands the history on.
 fn replay(snapshot: &Snapshot, device: usize, conditions: &Conditions, path: &Path, arrive: &mpsc::Sender<Arrival>) {
+    let mut batch: Vec<Event> = Vec::new();
+    let mut gone = false;
+    narrate(snapshot, device, conditions, path, |event| {
+        batch.push(event);
+        if batch.len() >= BATCH && !gone {
+            gone = arrive.blocking_send(Arrival::Events(std::mem::take(&mut batch))).is_err();
+        }
+    });
+    // Nobody may be left to look.
+    let _ = arrive.blocking_send(Arrival::Events(batch));
+}
+
+/// The first device of a snapshot that has a history.
+///
+/// # Errors
+/// [`OpenError::NoHistory`].
+pub(super) fn first_device(snapshot: &Snapshot) -> Result<usize, OpenError> {
+    let mut devices = 0..snapshot.device_count();
+    devices.find(|&device| !snapshot.device_trace(device).is_empty()).ok_or(OpenError::NoHistory)
+}
+
+/// Tells the history of a device as the events of a run, and where it could not be followed any further.
+pub(super) fn narrate(
+    snapshot: &Snapshot,
+    device: usize,
+    conditions: &Conditions,
+    path: &Path,
+    mut emit: impl FnMut(Event),
+) {
     let trace = snapshot.device_trace(device);
     let time = trace.first().map_or(Micros(0), |entry| entry.time);
     let about = About {
@@ -71,23 +99,17 @@ fn replay(snapshot: &Snapshot, device: usize, conditions: &Conditions, path: &Pa
     // A snapshot knows no steps: all of it is one.
     let first =
         [EventKind::Begin(Arc::new(about)), EventKind::Run(RunState::Finished), EventKind::StepBegin { step: 0 }];
-    let mut batch: Vec<Event> = first.map(|kind| Event::new(time, kind)).into();
+    first.into_iter().for_each(|kind| emit(Event::new(time, kind)));
     let mut last = time;
-    let mut gone = false;
     let report = events(snapshot, device, conditions, |event| {
         last = event.time;
-        batch.push(event);
-        if batch.len() >= BATCH && !gone {
-            gone = arrive.blocking_send(Arrival::Events(std::mem::take(&mut batch))).is_err();
-        }
+        emit(event);
     });
     if let Some(mismatch) = report.first_mismatch {
         let why = mismatch
             .explanation
             .map_or_else(|| format!("it has \"{}\"", mismatch.found), |why| format!("probably {why}"));
         let text = format!("from entry {} of {} on it can't be followed: {why}", mismatch.entry, trace.len());
-        batch.push(Event::new(last, EventKind::Notice { text: text.into() }));
+        emit(Event::new(last, EventKind::Notice { text: text.into() }));
     }
-    // Nobody may be left to look.
-    let _ = arrive.blocking_send(Arrival::Events(batch));
 }

@@ -1,0 +1,211 @@
+//! A whole file for who draws nothing: all its events, kept compressed and told as often as is wanted.
+
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Read};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::Arc;
+
+use thiserror::Error;
+
+use super::snapshot::{OpenError, first_device, narrate};
+use crate::model::{Event, EventKind, Setting, Settings};
+use crate::recording::{Frame, FrameBuilder, Next, Reader, RecordingError};
+use crate::snapshot::Snapshot;
+use crate::snapshot::replay::{Conditions, Overrides};
+use crate::units::{Bytes, DeviceIndex};
+
+/// Why a file is not read.
+#[derive(Debug, Error)]
+pub enum WholeError {
+    /// It is no recording that can be read from the start.
+    #[error(transparent)]
+    Recording(#[from] RecordingError),
+    /// It is no snapshot that can be followed.
+    #[error(transparent)]
+    Snapshot(#[from] OpenError),
+    /// It holds nothing.
+    #[error("nothing happens in it; record a run that goes further")]
+    Empty,
+}
+
+/// How far reading is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Bytes of the file, and all it has; 0 where nobody knows.
+    Bytes(u64, u64),
+    /// Entries of a snapshot's history that were replayed, and all.
+    Entries(u64, u64),
+}
+
+/// All events of a recording, or of the history of a PyTorch snapshot's first device that has one.
+///
+/// Takes the memory that the events take compressed, some ten bytes each.
+#[derive(Debug)]
+pub struct Whole {
+    frames: Vec<Frame>,
+    remarks: Vec<String>,
+    device_bytes: Option<Bytes>,
+}
+
+impl Whole {
+    /// Reads the file at `path`; `-` is the standard input. What follows damage, or the end of what was written, is
+    /// left out; [`Whole::remarks`] tell so.
+    ///
+    /// # Errors
+    /// [`WholeError`].
+    pub fn read(path: &Path, mut progress: impl FnMut(Stage)) -> Result<Self, WholeError> {
+        let (source, length): (Box<dyn Read>, u64) = if path == Path::new("-") {
+            (Box::new(io::stdin()), 0)
+        } else {
+            let file = File::open(path).map_err(RecordingError::Unreadable)?;
+            let length = file.metadata().map_err(RecordingError::Unreadable)?.len();
+            (Box::new(file), length)
+        };
+        let mut done = 0;
+        let mut source = BufReader::with_capacity(
+            1 << 16,
+            Counted {
+                source,
+                each: |bytes| {
+                    done += bytes;
+                    progress(Stage::Bytes(done, length));
+                },
+            },
+        );
+        let head = source.fill_buf().map_err(RecordingError::Unreadable)?;
+        let whole = if is_snapshot(head) {
+            let snapshot = Snapshot::read(source).map_err(OpenError::from)?;
+            Self::of_snapshot(&snapshot, path, progress)?
+        } else {
+            Self::recording(source)?
+        };
+        if whole.frames.is_empty() { Err(WholeError::Empty) } else { Ok(whole) }
+    }
+
+    /// Reads a recording from any source, as [`Whole::read`] does.
+    ///
+    /// # Errors
+    /// [`WholeError::Recording`].
+    pub fn recording(source: impl Read) -> Result<Self, WholeError> {
+        let mut reader = Reader::new(source);
+        let mut whole = Self { frames: Vec::new(), remarks: Vec::new(), device_bytes: None };
+        loop {
+            match reader.next() {
+                Ok(Next::Frame(frame)) => whole.frames.push(frame),
+                Ok(Next::End) => return Ok(whole),
+                Ok(Next::NotYet) => {
+                    whole.remarks.push("the recording was cut off; all before is as it was".to_owned());
+                    return Ok(whole);
+                }
+                // What lies before can be used.
+                Err(error @ RecordingError::Damaged(1..)) => {
+                    whole.remarks.push(error.to_string());
+                    return Ok(whole);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    fn of_snapshot(snapshot: &Snapshot, path: &Path, mut progress: impl FnMut(Stage)) -> Result<Self, WholeError> {
+        let device = first_device(snapshot)?;
+        let conditions = Conditions::find(path, snapshot, &Overrides::default()).map_err(OpenError::from)?;
+        let index = DeviceIndex(u16::try_from(device).unwrap_or(u16::MAX));
+        let total = snapshot.device_trace(device).len() as u64;
+        let (mut frames, mut remarks, mut count) = (Vec::new(), Vec::new(), 0);
+        let mut open = FrameBuilder::new(0);
+        let mut keep = |event: &Event| {
+            open.push(event);
+            if open.is_full() {
+                frames.extend(open.finish());
+            }
+        };
+        narrate(snapshot, device, &conditions, path, |event| {
+            let event = Event { device: index, ..event };
+            keep(&event);
+            match &event.kind {
+                EventKind::Begin(_) => {
+                    let kind = EventKind::Settings(Arc::new(settings_of(&conditions)));
+                    keep(&Event { kind, ..event });
+                }
+                EventKind::Notice { text } => remarks.push(text.to_string()),
+                _ => {}
+            }
+            count += 1;
+            progress(Stage::Entries(count, total));
+        });
+        frames.extend(open.finish());
+        let others = (device + 1..snapshot.device_count()).filter(|&other| !snapshot.device_trace(other).is_empty());
+        if others.count() > 0 {
+            remarks.push(format!("the snapshot has histories of several devices; this is about device {device}"));
+        }
+        Ok(Self { frames, remarks, device_bytes: conditions.device_bytes })
+    }
+
+    /// Events.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.frames.last().map_or(0, Frame::end)
+    }
+
+    /// What a person should know of the file: a sentence each, without a period.
+    #[must_use]
+    pub fn remarks(&self) -> &[String] {
+        &self.remarks
+    }
+
+    /// Memory of the device, where the file tells.
+    #[must_use]
+    pub const fn device_bytes(&self) -> Option<Bytes> {
+        self.device_bytes
+    }
+
+    /// Hands over the events with indices in `range`, each with its index, until `each` fails.
+    ///
+    /// # Errors
+    /// What `each` said, or [`RecordingError::Damaged`].
+    pub fn each<E: From<RecordingError>>(
+        &self,
+        range: Range<u64>,
+        mut each: impl FnMut(u64, &Event) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let first = self.frames.partition_point(|frame| frame.end() <= range.start);
+        for frame in self.frames[first..].iter().take_while(|frame| frame.first() < range.end) {
+            let unpacked = frame.unpack()?;
+            for (index, event) in (frame.first()..range.end).zip(unpacked.events()) {
+                let event = event?;
+                if index >= range.start {
+                    each(index, &event)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The settings of a snapshot, as a lab tells its own.
+fn settings_of(conditions: &Conditions) -> Settings {
+    let value = conditions.settings.text().into();
+    Settings(vec![Setting { switch: "alloc-conf".into(), value, wanted: None, idle: None }])
+}
+
+/// Whether a file begins as a pickle does, or as one that was compressed.
+fn is_snapshot(head: &[u8]) -> bool {
+    const COMPRESSED: [&[u8]; 6] = [b"\xfd7zXZ", b"\x1f\x8b", b"BZh", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18", b"PK"];
+    matches!(head.first(), Some(0x80 | b'(' | b'}' | b']')) || COMPRESSED.iter().any(|magic| head.starts_with(magic))
+}
+
+/// Tells of every read.
+struct Counted<R, F> {
+    source: R,
+    each: F,
+}
+
+impl<R: Read, F: FnMut(u64)> Read for Counted<R, F> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.source.read(buffer)?;
+        (self.each)(read as u64);
+        Ok(read)
+    }
+}
