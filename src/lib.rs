@@ -12,6 +12,7 @@ extern crate self as vramlab;
 pub mod allocator;
 pub mod cli;
 pub mod device;
+pub mod export;
 pub mod given;
 pub mod model;
 pub mod recording;

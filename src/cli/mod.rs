@@ -4,10 +4,12 @@
 
 mod combinations;
 mod doctor;
+mod export;
 mod lab;
 mod list;
 mod open;
 mod output;
+mod progress;
 mod record;
 pub mod replay;
 mod run;
@@ -15,6 +17,7 @@ mod screen;
 mod selftest;
 mod spec;
 mod status;
+mod summary;
 mod switches;
 mod times;
 mod usage;
@@ -54,6 +57,10 @@ enum Subcommands {
     Open(open::OpenArgs),
     /// Replay a PyTorch memory snapshot through the allocator and compare every decision.
     Replay(replay::ReplayArgs),
+    /// Take a recording or snapshot away: for PyTorch's viewer, Perfetto, as a table, or the state at a moment.
+    Export(export::ExportArgs),
+    /// Print torch.cuda.memory_summary() of a recording or snapshot, at any moment of it.
+    Summary(summary::SummaryArgs),
     /// List workloads, switches, devices and themes.
     List(list::ListArgs),
     /// Tell what was found on this machine.
@@ -89,6 +96,8 @@ fn dispatch(arguments: Arguments) -> Result<Status> {
         Some(Subcommands::Run(args)) => run::run(&args),
         Some(Subcommands::Open(args)) => open::run(&args),
         Some(Subcommands::Replay(args)) => replay::run(args),
+        Some(Subcommands::Export(args)) => export::run(&args),
+        Some(Subcommands::Summary(args)) => summary::run(&args),
         Some(Subcommands::List(args)) => list::run(&args),
         Some(Subcommands::Doctor(args)) => doctor::run(&args),
     }

@@ -1,15 +1,15 @@
 //! `vramlab replay`: a PyTorch memory snapshot against our allocator.
 
 use std::fs::File;
-use std::io::{self, BufReader, IsTerminal, Read, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use clap::Args;
 use color_eyre::eyre::WrapErr;
 
 use super::Status;
 use super::output::stdout;
+use super::progress::Progress;
 use crate::allocator::{Settings, TraceEvent};
 use crate::snapshot::replay::{Conditions, DeviceReport, Observer, Overrides, Report, SettledRetries, verify_observed};
 use crate::snapshot::{Snapshot, SnapshotError, TraceEntry};
@@ -107,49 +107,6 @@ impl Read for Counted {
         let read = self.file.read(buffer)?;
         self.progress.advance(read as u64);
         Ok(read)
-    }
-}
-
-/// A line on the terminal's error stream for what takes longer than a moment; gone when dropped.
-struct Progress {
-    what: &'static str,
-    done: u64,
-    total: u64,
-    /// When to write next; `None` where nobody looks.
-    next: Option<Instant>,
-    written: bool,
-}
-
-/// Amounts between two looks at the clock.
-const LOOK: u64 = 1 << 14;
-
-impl Progress {
-    fn new(what: &'static str, total: u64) -> Self {
-        let next = io::stderr().is_terminal().then(|| Instant::now() + Duration::from_millis(500));
-        Self { what, done: 0, total, next, written: false }
-    }
-
-    fn advance(&mut self, amount: u64) {
-        let before = self.done / LOOK;
-        self.done += amount;
-        if let Some(next) = self.next
-            && self.done / LOOK != before
-            && Instant::now() >= next
-        {
-            self.next = Some(Instant::now() + Duration::from_millis(100));
-            self.written = true;
-            let percent = self.done.saturating_mul(100) / self.total.max(1);
-            // Progress is a courtesy: nothing depends on whether it could be written.
-            let _ = write!(io::stderr(), "\r{} {}%", self.what, percent.min(100));
-        }
-    }
-}
-
-impl Drop for Progress {
-    fn drop(&mut self) {
-        if self.written {
-            let _ = write!(io::stderr(), "\r{:20}\r", "");
-        }
     }
 }
 

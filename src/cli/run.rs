@@ -14,7 +14,8 @@ use super::times::Times;
 use super::witness::{self, Witness};
 use super::{Status, Usage};
 use crate::device::KernelTimes;
-use crate::model::{Autopsy, Boundaries, Finding, Level, Micros, Phase, StepReport, View};
+use crate::export;
+use crate::model::{Boundaries, Finding, Level, Micros, Phase, StepReport, View};
 use crate::session::LabSpec;
 use crate::source::Recorder;
 use crate::train::{Amp, OptimizerKind, Tf32, Trainer};
@@ -41,6 +42,9 @@ pub(super) struct RunArgs {
     /// Write a recording to this file, or to the standard output (`-`) in place of the table: `vramlab open` plays it.
     #[arg(long, value_name = "FILE|-", conflicts_with = "kernels")]
     record: Option<PathBuf>,
+    /// Print torch.cuda.memory_summary() behind the table.
+    #[arg(long, conflicts_with_all = ["json", "kernels"])]
+    summary: bool,
     /// Accepted for clarity: `run` never opens a screen.
     #[arg(long)]
     headless: bool,
@@ -71,7 +75,7 @@ pub(super) fn run(args: &RunArgs) -> Result<Status> {
         return error.map_or(Ok(Status::DONE), Err);
     }
     let mut out: Box<dyn Write> = if piped { Box::new(std::io::stderr()) } else { Box::new(stdout()) };
-    table_to(&mut out, &spec, args.steps, recorder)
+    table_to(&mut out, &spec, args.steps, recorder, args.summary)
 }
 
 /// Trains and prints where the device's time went, and which kernels it chose.
@@ -276,10 +280,10 @@ fn object(spec: &LabSpec, trainer: &Trainer, steps: &Steps, view: &View) -> Valu
         "device": trainer.device_info().name,
         "simulated": trainer.device_info().simulated,
         "stats": stats,
-        "findings": view.findings.iter().map(finding).collect::<Vec<_>>(),
+        "findings": view.findings.iter().map(|finding| export::finding(finding, &witness::WORDS)).collect::<Vec<_>>(),
         "effects": view.effects.iter().map(|effect| json!(**effect)).collect::<Vec<_>>(),
         "readings": view.gpu.as_deref(),
-        "oom": view.autopsy.as_deref().map(|autopsy| autopsy_of(autopsy, view)),
+        "oom": view.autopsy.as_deref().map(|autopsy| export::out_of_memory(autopsy, view, &witness::WORDS)),
     });
     if let (Some(plan), Some(row)) = (spec.inference, row.as_object_mut()) {
         // A forward pass has one boundary and no loss.
@@ -293,33 +297,18 @@ fn object(spec: &LabSpec, trainer: &Trainer, steps: &Steps, view: &View) -> Valu
     row
 }
 
-/// A finding: its figures, its sentence, and what to give on the command line.
-fn finding(finding: &Finding) -> Value {
-    json!({
-        "level": finding.level,
-        "evidence": finding.evidence,
-        "sentence": finding.to_string(),
-        "remedies": finding.remedies,
-        "flags": finding.remedies.iter().map(witness::flag).collect::<Vec<_>>(),
-    })
-}
-
-/// An autopsy, and the same in words.
-fn autopsy_of(autopsy: &Autopsy, view: &View) -> Value {
-    let mut value = json!(autopsy);
-    if let Some(object) = value.as_object_mut() {
-        object.insert("name".into(), json!(view.names.get(autopsy.request.name)));
-        object.insert("words".into(), json!(tui::autopsy_lines(view, usize::MAX, witness::flag)));
-    }
-    value
-}
-
 /// Trains with progress on standard error, then prints a table.
 pub(super) fn table(spec: &LabSpec, count: u64) -> Result<Status> {
-    table_to(&mut stdout(), spec, count, None)
+    table_to(&mut stdout(), spec, count, None, false)
 }
 
-fn table_to(out: &mut dyn Write, spec: &LabSpec, count: u64, recorder: Option<Recorder>) -> Result<Status> {
+fn table_to(
+    out: &mut dyn Write,
+    spec: &LabSpec,
+    count: u64,
+    recorder: Option<Recorder>,
+    summary: bool,
+) -> Result<Status> {
     let mut witness = Witness::new(spec, recorder);
     let progress = std::io::stderr().is_terminal();
     let trained = train(spec, Steps::new(count, false), &mut witness, |report| {
@@ -353,6 +342,9 @@ fn table_to(out: &mut dyn Write, spec: &LabSpec, count: u64, recorder: Option<Re
         let flags: Vec<String> = finding.remedies.iter().map(witness::flag).collect();
         let remedy = if flags.is_empty() { String::new() } else { format!(" Try {}.", flags.join(" or ")) };
         writeln!(out, "  {finding}.{remedy}")?;
+    }
+    if summary {
+        write!(out, "\n{}", trainer.statistics().summary(0, false))?;
     }
     Ok(Status::DONE)
 }

@@ -8,10 +8,12 @@ use std::time::{Duration, Instant};
 use color_eyre::eyre::Result;
 
 use crate::device::Sensors;
+use crate::export::Words;
 use crate::model::{Event, EventKind, Micros, Ranks, Remedy, RunState, View};
 use crate::session::{self, Hand, LabSpec, Pace, Shortage};
 use crate::source::Recorder;
 use crate::train::{Answer, Observer, SafePoint, TrainError, Trainer};
+use crate::tui;
 use crate::units::DeviceIndex;
 
 /// How old what happened may be before a recording has it.
@@ -151,6 +153,9 @@ impl Observer for Ears {
         self.pace.safe_point(point)
     }
 }
+
+/// How findings and autopsies are told on the command line.
+pub(super) const WORDS: Words = Words { flag, autopsy: |view| tui::autopsy_lines(view, usize::MAX, flag) };
 
 /// What to give on the command line for a remedy.
 pub(super) fn flag(remedy: &Remedy) -> String {

@@ -249,7 +249,6 @@ impl Shown<'_> {
         let axis = Axis::new(highest, plot.height);
         axis.draw(theme, inner, plot, buf);
         let colorless = theme.is_colorless();
-        let colorless = theme.is_colorless();
         let parts = |moment: &Moment| {
             let ledger = &moment.ledger;
             [

@@ -1,9 +1,11 @@
 //! Any bytes as a recording: as they are, with checksums that are right, and as the columns of a frame.
 
+use vramlab::export::{self, Format, Words};
 use vramlab::model::{Event, Ranks};
 use vramlab::recording::{
     Bounds, Decoder, Direction, Encoder, Next, Reader, RecordingError, Timeline, prelude, summary,
 };
+use vramlab::source::Whole;
 use vramlab::units::{Bytes, DeviceIndex};
 
 const PREFACE: usize = 16;
@@ -47,6 +49,21 @@ fn file(data: &[u8]) {
         assert!(summary.frames >= frames && summary.events >= timeline.end() && summary.bytes <= data.len() as u64);
     }
     holds_together(&mut timeline);
+    if let Ok(whole) = Whole::recording(data) {
+        export(&whole);
+    }
+}
+
+/// Whatever was recorded can be taken away, as far as it goes.
+fn export(whole: &Whole) {
+    let words = Words { flag: |remedy| format!("{remedy:?}"), autopsy: |_| Vec::new() };
+    for format in Format::ALL {
+        let mut out = Vec::new();
+        match export::write(whole, format, whole.end(), &words, &mut out, &mut |_, _| {}) {
+            Ok(()) => assert!(!out.is_empty() || whole.end() == 0 || format == Format::Perfetto),
+            Err(error) => assert!(error.to_string().contains("; "), "{error}"),
+        }
+    }
 }
 
 fn columns(data: &[u8]) {

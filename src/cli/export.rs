@@ -1,0 +1,113 @@
+//! `vramlab export`: a recording or snapshot as a file of another program.
+
+use std::io::{self, BufWriter, IsTerminal};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
+use color_eyre::eyre::{Report, Result, WrapErr};
+
+use super::output::warn;
+use super::progress::Progress;
+use super::witness::WORDS;
+use super::{Status, Usage};
+use crate::export::{self, ExportError, File, Format, Moment, MomentError};
+use crate::source::{Stage, Whole};
+
+/// Arguments of `vramlab export`.
+#[derive(Debug, Args)]
+pub(super) struct ExportArgs {
+    /// A recording, or a PyTorch memory snapshot; `-` is the standard input.
+    #[arg(value_name = "FILE|-")]
+    file: PathBuf,
+    /// What to make of it.
+    #[arg(long, value_name = "FORMAT", value_parser = format())]
+    to: Format,
+    /// Where to: a file that is not there yet, or the standard output (`-`).
+    #[arg(long, value_name = "PATH|-", default_value = "-", hide_default_value = true)]
+    out: PathBuf,
+    /// The moment: now (its end), peak (where most was allocated), oom (the last request that failed), step:N (where that
+    /// step began), event:N (behind so many events). Of a table or trace, where it ends.
+    #[arg(long, value_name = "MOMENT", default_value = "now")]
+    at: Moment,
+    /// Replace a file that is there.
+    #[arg(long)]
+    force: bool,
+}
+
+fn format() -> impl TypedValueParser<Value = Format> {
+    let values = Format::ALL.map(|format| PossibleValue::new(format.word()).help(format.about()));
+    let named = |word: String| Format::ALL.into_iter().find(|format| format.word() == word);
+    PossibleValuesParser::new(values).try_map(move |word| named(word).ok_or("there is no such format"))
+}
+
+/// Writes the file.
+pub(super) fn run(args: &ExportArgs) -> Result<Status> {
+    let piped = args.out == Path::new("-");
+    if piped && args.to.is_binary() && io::stdout().is_terminal() {
+        let word = args.to.word();
+        return Err(Usage(format!("{word} is no text for a terminal; give --out a name, or pipe it on")).into());
+    }
+    // That there is no place for it is told before anything is read.
+    let file =
+        if piped { None } else { Some(File::create(&args.out, args.force).map_err(|error| refused(error, args))?) };
+    let whole = read(&args.file)?;
+    let end = position(args.at, &whole)?;
+    let mut progress = Progress::new("exporting", 100);
+    let mut look = |done: u64, total: u64| progress.of(done, total);
+    let written = match file {
+        None => {
+            let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
+            export::write(&whole, args.to, end, &WORDS, &mut out, &mut look)
+        }
+        Some(mut file) => {
+            let written = export::write(&whole, args.to, end, &WORDS, &mut file, &mut look);
+            written.and_then(|()| file.finish())
+        }
+    };
+    drop(progress);
+    written.map_err(|error| refused(error, args))?;
+    Ok(Status::DONE)
+}
+
+fn refused(error: ExportError, args: &ExportArgs) -> Report {
+    match error {
+        ExportError::Exists => {
+            let path = args.out.display();
+            Usage(format!("{path} is there already; give --out another name, or --force to replace it")).into()
+        }
+        error => error.into(),
+    }
+}
+
+/// Reads all of a recording or snapshot, and says what a person should know of it.
+pub(super) fn read(path: &Path) -> Result<Whole> {
+    let name = if path == Path::new("-") { "the standard input".to_owned() } else { path.display().to_string() };
+    let mut progress: Option<(Progress, bool)> = None;
+    let whole = Whole::read(path, |reading| {
+        let (what, done, total, replays) = match reading {
+            // How much comes through a pipe nobody knows.
+            Stage::Bytes(_, 0) => return,
+            Stage::Bytes(done, total) => ("reading", done, total, false),
+            Stage::Entries(done, total) => ("replaying", done, total, true),
+        };
+        if progress.as_ref().is_none_or(|(_, before)| *before != replays) {
+            progress = Some((Progress::new(what, total), replays));
+        }
+        if let Some((progress, _)) = &mut progress {
+            progress.at(done);
+        }
+    });
+    drop(progress);
+    let whole = whole.wrap_err_with(|| format!("{name} can't be read"))?;
+    whole.remarks().iter().for_each(|remark| warn(format_args!("{name}: {remark}")));
+    Ok(whole)
+}
+
+/// Where a moment is.
+pub(super) fn position(moment: Moment, whole: &Whole) -> Result<u64> {
+    moment.position(whole).map_err(|error| match error {
+        MomentError::Recording(error) => error.into(),
+        error => Usage(error.to_string()).into(),
+    })
+}

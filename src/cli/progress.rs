@@ -1,0 +1,60 @@
+//! How far something is, for who waits at a terminal.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::{Duration, Instant};
+
+/// A line on the terminal's error stream for what takes longer than a moment; gone when dropped.
+pub(super) struct Progress {
+    what: &'static str,
+    done: u64,
+    total: u64,
+    /// When to write next; `None` where nobody looks.
+    next: Option<Instant>,
+    written: bool,
+}
+
+/// Amounts between two looks at the clock.
+const LOOK: u64 = 1 << 14;
+
+impl Progress {
+    /// Of so many.
+    pub fn new(what: &'static str, total: u64) -> Self {
+        let next = io::stderr().is_terminal().then(|| Instant::now() + Duration::from_millis(500));
+        Self { what, done: 0, total, next, written: false }
+    }
+
+    /// So many more are done.
+    pub fn advance(&mut self, amount: u64) {
+        self.at(self.done + amount);
+    }
+
+    /// So many of so many are done.
+    pub fn of(&mut self, done: u64, total: u64) {
+        self.total = total;
+        self.at(done);
+    }
+
+    /// So many are done.
+    pub fn at(&mut self, done: u64) {
+        let before = self.done / LOOK;
+        self.done = done;
+        if let Some(next) = self.next
+            && self.done / LOOK != before
+            && Instant::now() >= next
+        {
+            self.next = Some(Instant::now() + Duration::from_millis(100));
+            self.written = true;
+            let percent = self.done.saturating_mul(100) / self.total.max(1);
+            // Progress is a courtesy: nothing depends on whether it could be written.
+            let _ = write!(io::stderr(), "\r{} {}%", self.what, percent.min(100));
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if self.written {
+            let _ = write!(io::stderr(), "\r{:20}\r", "");
+        }
+    }
+}

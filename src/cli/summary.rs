@@ -1,0 +1,54 @@
+//! `vramlab summary`: `torch.cuda.memory_summary()` of a recording or snapshot.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::Args;
+use color_eyre::eyre::Result;
+
+use super::export::{position, read};
+use super::output::stdout;
+use super::progress::Progress;
+use super::{Status, Usage};
+use crate::export::{self, Moment};
+
+/// Arguments of `vramlab summary`.
+#[derive(Debug, Args)]
+pub(super) struct SummaryArgs {
+    /// A recording, or a PyTorch memory snapshot; `-` is the standard input.
+    #[arg(value_name = "FILE|-")]
+    file: PathBuf,
+    /// The moment: now (its end), peak (where most was allocated), oom (the last request that failed), step:N (where that
+    /// step began), event:N (behind so many events).
+    #[arg(long, value_name = "MOMENT", default_value = "now")]
+    at: Moment,
+    /// Of which device, by its number [default: the first that something happened on].
+    #[arg(long, value_name = "N")]
+    rank: Option<u16>,
+    /// Leave out the rows of each pool.
+    #[arg(long, conflicts_with = "json")]
+    abbreviated: bool,
+    /// Print torch.cuda.memory_stats() and the settings instead: what `vramlab replay --stats` reads.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Prints the table.
+pub(super) fn run(args: &SummaryArgs) -> Result<Status> {
+    let whole = read(&args.file)?;
+    let end = position(args.at, &whole)?;
+    let mut progress = Progress::new("counting", 100);
+    let stats = export::stats(&whole, end, args.rank, &mut |done, total| progress.of(done, total))?;
+    drop(progress);
+    let Some(stats) = stats else {
+        let which = args.rank.map_or_else(String::new, |rank| format!(" on device {rank}"));
+        return Err(Usage(format!("nothing happened{which} up to then; give another --at or --rank")).into());
+    };
+    let mut out = stdout();
+    if args.json {
+        writeln!(out, "{}", serde_json::to_string(&stats)?)?;
+    } else {
+        write!(out, "{}", stats.stats.summary(usize::from(stats.device), args.abbreviated))?;
+    }
+    Ok(Status::DONE)
+}

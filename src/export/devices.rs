@@ -1,0 +1,138 @@
+//! What every device is doing at an event: its allocator, the names so far, and the op, phase and step under way.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::model::{AllocatorState, Category, Event, EventKind, NameId, Phase};
+use crate::units::{Address, DeviceIndex};
+
+/// All devices of a stream.
+#[derive(Debug, Default)]
+pub(super) struct Devices(Vec<Device>);
+
+/// One device.
+#[derive(Debug, Default)]
+pub(super) struct Device {
+    state: AllocatorState,
+    names: Names,
+    labels: HashMap<Address, Label>,
+    /// Of what is asked for now.
+    pub op: NameId,
+    pub phase: Option<Phase>,
+    /// The step under way: steps finished before it.
+    pub step: Option<u64>,
+    /// Something happened on it.
+    pub seen: bool,
+}
+
+/// Who asked for a block, and in the course of what.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(super) struct Label {
+    pub category: Category,
+    pub name: NameId,
+    pub op: NameId,
+    pub phase: Option<Phase>,
+}
+
+/// Texts that were defined, in bounded memory.
+#[derive(Debug, Default)]
+struct Names {
+    texts: HashMap<NameId, Arc<str>>,
+    bytes: usize,
+}
+
+impl Names {
+    /// Far more than any run has.
+    const MOST: usize = 1 << 21;
+    const MOST_BYTES: usize = 1 << 26;
+
+    fn define(&mut self, id: NameId, text: &Arc<str>) {
+        let bytes = self.bytes.saturating_add(text.len());
+        if self.texts.len() < Self::MOST && bytes <= Self::MOST_BYTES {
+            self.bytes = bytes;
+            self.texts.insert(id, Arc::clone(text));
+        }
+    }
+}
+
+impl Devices {
+    /// Devices that a stream can be about.
+    const MOST: usize = crate::model::Ranks::MOST;
+
+    /// Applies an event; the device that it is about, unless there can't be so many.
+    pub fn apply(&mut self, event: &Event) -> Option<&Device> {
+        let index = usize::from(event.device.0);
+        if index >= Self::MOST {
+            return None;
+        }
+        if index >= self.0.len() {
+            self.0.resize_with(index + 1, Device::default);
+        }
+        self.0[index].apply(event);
+        self.0.get(index)
+    }
+
+    /// A device, if something happened on it or on a later one.
+    pub fn get(&self, device: DeviceIndex) -> Option<&Device> {
+        self.0.get(usize::from(device.0))
+    }
+
+    /// All devices up to the last one that something happened on, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (DeviceIndex, &Device)> {
+        (0..).map(DeviceIndex).zip(&self.0)
+    }
+}
+
+impl Device {
+    pub const fn state(&self) -> &AllocatorState {
+        &self.state
+    }
+
+    /// The text of a name; empty where it has none.
+    pub fn name(&self, id: NameId) -> &str {
+        self.names.texts.get(&id).map_or("", |text| text)
+    }
+
+    /// Who asked for the block that is handed out or pending at `address`.
+    pub fn label(&self, address: Address) -> Label {
+        self.labels.get(&address).copied().unwrap_or_default()
+    }
+
+    /// Who asks now.
+    pub const fn now(&self) -> Label {
+        Label { category: Category::Other, name: NameId::NONE, op: self.op, phase: self.phase }
+    }
+
+    fn apply(&mut self, event: &Event) {
+        self.seen = true;
+        self.state.apply(event);
+        match &event.kind {
+            EventKind::Alloc { address, category, name, .. } if self.state.block(*address).is_some() => {
+                let label = Label { category: *category, name: *name, ..self.now() };
+                self.labels.insert(*address, label);
+            }
+            EventKind::Relabel { address, category, name } => {
+                if let Some(label) = self.labels.get_mut(address) {
+                    (label.category, label.name) = (*category, *name);
+                }
+            }
+            EventKind::FreeCompleted { address } => {
+                self.labels.remove(address);
+            }
+            EventKind::Define { id, text } => self.names.define(*id, text),
+            EventKind::OpBegin { name } => self.op = *name,
+            EventKind::OpEnd => self.op = NameId::NONE,
+            EventKind::PhaseBegin { phase } => self.phase = Some(*phase),
+            EventKind::PhaseEnd { .. } => self.phase = None,
+            EventKind::StepBegin { step } => {
+                (self.step, self.phase, self.op) = (Some(*step), None, NameId::NONE);
+            }
+            EventKind::StepEnd(_) => (self.step, self.phase, self.op) = (None, None, NameId::NONE),
+            // What is known of the run before does not belong to this one.
+            EventKind::Begin(_) => {
+                *self = Self { state: std::mem::take(&mut self.state), seen: true, ..Self::default() }
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! The formats there are.
+
+/// What an export is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// A memory snapshot of PyTorch.
+    Pytorch,
+    /// A trace for Perfetto.
+    Perfetto,
+    /// One row an event.
+    Csv,
+    /// The state at a moment.
+    Json,
+}
+
+impl Format {
+    /// All of them, in the order in which help lists them.
+    pub const ALL: [Self; 4] = [Self::Pytorch, Self::Perfetto, Self::Csv, Self::Json];
+
+    /// Its word on the command line.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Pytorch => "pytorch",
+            Self::Perfetto => "perfetto",
+            Self::Csv => "csv",
+            Self::Json => "json",
+        }
+    }
+
+    /// What it is, in a few words.
+    #[must_use]
+    pub const fn about(self) -> &'static str {
+        match self {
+            Self::Pytorch => "a memory snapshot: for pytorch.org/memory_viz, torch/cuda/_memory_viz.py, vramlab replay",
+            Self::Perfetto => "a trace: counters, steps, phases and ops, for ui.perfetto.dev",
+            Self::Csv => "one row an event: for spreadsheets and data frames",
+            Self::Json => "the state at a moment: accounts, blocks, findings, steps, effects, a failed request",
+        }
+    }
+
+    /// No text: a terminal shows nothing of it.
+    #[must_use]
+    pub const fn is_binary(self) -> bool {
+        matches!(self, Self::Pytorch | Self::Perfetto)
+    }
+}

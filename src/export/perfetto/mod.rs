@@ -1,0 +1,257 @@
+//! A trace for Perfetto, in its own format: of every device the bytes allocated, reserved and active, steps, phases and ops,
+//! and what happened between.
+
+mod packets;
+mod wire;
+
+use std::io::{self, Write};
+
+use super::devices::{Device, Devices};
+use super::error::ExportError;
+use crate::model::{Event, EventKind, Micros};
+use crate::source::Whole;
+use crate::units::{Bytes, DeviceIndex};
+use packets::{Detail, Of, Packets, Track};
+
+/// Writes all events before `end`. Times are those of the recording: microseconds since it began, or Unix time.
+pub(super) fn write(
+    whole: &Whole,
+    end: u64,
+    out: &mut dyn Write,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<(), ExportError> {
+    let mut devices = Devices::default();
+    let mut writer = Writer { packets: Packets::new(out), rows: Vec::new() };
+    whole.each(0..end, |index, event| {
+        progress(index, end);
+        let released = devices.get(event.device).and_then(|device| released(device, event));
+        if let Some(device) = devices.apply(event) {
+            writer.push(event, device, released)?;
+        }
+        Ok::<_, ExportError>(())
+    })?;
+    Ok(writer.finish()?)
+}
+
+/// The tracks of a device.
+#[derive(Clone, Copy, Debug)]
+enum Row {
+    Process,
+    Steps,
+    Phases,
+    Ops,
+    Marks,
+    Allocated,
+    Reserved,
+    Active,
+}
+
+impl Row {
+    const ALL: [Self; 8] = [
+        Self::Process,
+        Self::Steps,
+        Self::Phases,
+        Self::Ops,
+        Self::Marks,
+        Self::Allocated,
+        Self::Reserved,
+        Self::Active,
+    ];
+
+    const fn of(self, device: DeviceIndex) -> Track {
+        Track(1 + device.0 as u64 * Self::ALL.len() as u64 + self as u64)
+    }
+}
+
+/// What of a device is under way.
+#[derive(Debug, Default)]
+struct Rows {
+    described: bool,
+    step: bool,
+    phase: bool,
+    op: bool,
+    /// Time never goes back.
+    time: Micros,
+    counted: [Option<i64>; 3],
+}
+
+struct Writer<W> {
+    packets: Packets<W>,
+    rows: Vec<Rows>,
+}
+
+impl<W: Write> Writer<W> {
+    fn push(&mut self, event: &Event, device: &Device, released: Option<Bytes>) -> io::Result<()> {
+        let index = usize::from(event.device.0);
+        if index >= self.rows.len() {
+            self.rows.resize_with(index + 1, Rows::default);
+        }
+        let rows = &mut self.rows[index];
+        // A notice behind the end of what could be read has no time of its own.
+        if event.time.0 < u64::MAX / 2000 {
+            rows.time = rows.time.max(event.time);
+        }
+        let time = rows.time.0 * 1000;
+        if !rows.described {
+            rows.described = true;
+            describe(&mut self.packets, event)?;
+        }
+        let rows = &mut self.rows[index];
+        let track = |row: Row| row.of(event.device);
+        let packets = &mut self.packets;
+        match &event.kind {
+            EventKind::StepBegin { step } => {
+                rows.close(packets, event.device, time)?;
+                packets.begin(track(Row::Steps), time, &format!("step {step}"))?;
+                rows.step = true;
+            }
+            EventKind::StepEnd(_) | EventKind::Begin(_) => rows.close(packets, event.device, time)?,
+            EventKind::PhaseBegin { phase } => {
+                rows.close_phase(packets, event.device, time)?;
+                packets.begin(track(Row::Phases), time, phase.label())?;
+                rows.phase = true;
+            }
+            EventKind::PhaseEnd { .. } => rows.close_phase(packets, event.device, time)?,
+            EventKind::OpBegin { name } => {
+                rows.close_op(packets, event.device, time)?;
+                packets.begin(track(Row::Ops), time, device.name(*name))?;
+                rows.op = true;
+            }
+            EventKind::OpEnd => rows.close_op(packets, event.device, time)?,
+            _ => {}
+        }
+        mark(packets, event, device, released, time)?;
+        let statistics = device.state().statistics();
+        let values = [&statistics.allocated_bytes, &statistics.reserved_bytes, &statistics.active_bytes];
+        for ((row, value), counted) in
+            [Row::Allocated, Row::Reserved, Row::Active].into_iter().zip(values).zip(&mut rows.counted)
+        {
+            let value = value.all.current;
+            if *counted != Some(value) {
+                *counted = Some(value);
+                packets.count(track(row), time, value)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends what is under way.
+    fn finish(mut self) -> io::Result<()> {
+        for (device, rows) in (0..).map(DeviceIndex).zip(&mut self.rows) {
+            rows.close(&mut self.packets, device, rows.time.0 * 1000)?;
+        }
+        Ok(())
+    }
+}
+
+impl Rows {
+    fn close(&mut self, packets: &mut Packets<impl Write>, device: DeviceIndex, time: u64) -> io::Result<()> {
+        self.close_phase(packets, device, time)?;
+        if std::mem::take(&mut self.step) { packets.end(Row::Steps.of(device), time) } else { Ok(()) }
+    }
+
+    fn close_phase(&mut self, packets: &mut Packets<impl Write>, device: DeviceIndex, time: u64) -> io::Result<()> {
+        self.close_op(packets, device, time)?;
+        if std::mem::take(&mut self.phase) { packets.end(Row::Phases.of(device), time) } else { Ok(()) }
+    }
+
+    fn close_op(&mut self, packets: &mut Packets<impl Write>, device: DeviceIndex, time: u64) -> io::Result<()> {
+        if std::mem::take(&mut self.op) { packets.end(Row::Ops.of(device), time) } else { Ok(()) }
+    }
+}
+
+/// Says what the tracks of a device are.
+fn describe(packets: &mut Packets<impl Write>, event: &Event) -> io::Result<()> {
+    let device = event.device;
+    let parent = Row::Process.of(device);
+    let what = match &event.kind {
+        EventKind::Begin(about) if !about.workload.is_empty() => format!(": {} on {}", about.workload, about.device),
+        _ => String::new(),
+    };
+    let name = format!("device {}{what}", device.0);
+    for row in Row::ALL {
+        let of = match row {
+            Row::Process => Of::Process { pid: u32::from(device.0) + 1, name: &name },
+            Row::Steps => Of::Slices { parent, name: "steps" },
+            Row::Phases => Of::Slices { parent, name: "phases" },
+            Row::Ops => Of::Slices { parent, name: "ops" },
+            Row::Marks => Of::Slices { parent, name: "events" },
+            Row::Allocated => Of::Bytes { parent, name: "allocated" },
+            Row::Reserved => Of::Bytes { parent, name: "reserved" },
+            Row::Active => Of::Bytes { parent, name: "active" },
+        };
+        packets.track(row.of(device), of)?;
+    }
+    Ok(())
+}
+
+/// Bytes that an event gives back to the driver, if it can.
+fn released(device: &Device, event: &Event) -> Option<Bytes> {
+    match event.kind {
+        EventKind::SegmentFree { address, size } | EventKind::SegmentUnmap { address, size } => {
+            device.state().home(address).map(|_| size)
+        }
+        _ => None,
+    }
+}
+
+/// What happened that takes no time.
+fn mark(
+    packets: &mut Packets<impl Write>,
+    event: &Event,
+    device: &Device,
+    released: Option<Bytes>,
+    time: u64,
+) -> io::Result<()> {
+    let track = Row::Marks.of(event.device);
+    let mut tell = |name: &str, details: &[(&str, Detail<'_>)]| packets.instant(track, time, name, details);
+    match &event.kind {
+        EventKind::SegmentAlloc { address, size, stream, .. } => tell(
+            "segment_alloc",
+            &[
+                ("address", Detail::Number(address.0)),
+                ("size_bytes", Detail::Number(size.0)),
+                ("stream", Detail::Number(stream.0)),
+            ],
+        ),
+        EventKind::SegmentMap { address, size, stream, .. } => tell(
+            "segment_map",
+            &[
+                ("address", Detail::Number(address.0)),
+                ("size_bytes", Detail::Number(size.0)),
+                ("stream", Detail::Number(stream.0)),
+            ],
+        ),
+        EventKind::SegmentFree { address, .. } | EventKind::SegmentUnmap { address, .. } => {
+            let Some(size) = released else { return Ok(()) };
+            let is_free = matches!(event.kind, EventKind::SegmentFree { .. });
+            let details = [("address", Detail::Number(address.0)), ("size_bytes", Detail::Number(size.0))];
+            tell(if is_free { "segment_free" } else { "segment_unmap" }, &details)
+        }
+        EventKind::Oom(request) => tell(
+            "out of memory",
+            &[
+                ("name", Detail::Text(device.name(request.name))),
+                ("requested_bytes", Detail::Number(request.requested.0)),
+                ("rounded_bytes", Detail::Number(request.rounded.0)),
+                ("device_free_bytes", Detail::Number(request.device_free.0)),
+            ],
+        ),
+        EventKind::EmptyCache => tell("empty_cache", &[]),
+        EventKind::SwitchFlipped { switch, from, to } => {
+            let text = |id| device.name(id);
+            tell(
+                &format!("{} {} → {}", text(*switch), text(*from), text(*to)),
+                &[
+                    ("switch", Detail::Text(text(*switch))),
+                    ("from", Detail::Text(text(*from))),
+                    ("to", Detail::Text(text(*to))),
+                ],
+            )
+        }
+        EventKind::Limit { limit: Some(limit) } => tell("limit", &[("limit_bytes", Detail::Number(limit.0))]),
+        EventKind::Limit { limit: None } => tell("no limit", &[]),
+        EventKind::Notice { text } | EventKind::Note { text } => tell("note", &[("text", Detail::Text(text))]),
+        _ => Ok(()),
+    }
+}

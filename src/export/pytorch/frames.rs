@@ -1,0 +1,101 @@
+//! Who asked, as a stack: what PyTorch's tools show of a block.
+
+use std::collections::HashMap;
+use std::io::{self, Write};
+
+use super::pickle::{Memo, Pickler};
+use crate::export::devices::{Device, Label};
+use crate::model::{Category, NameId};
+use crate::units::DeviceIndex;
+
+/// Stacks that were written, each once.
+#[derive(Debug, Default)]
+pub(super) struct Frames {
+    written: HashMap<(DeviceIndex, Label), Memo>,
+}
+
+/// One frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Frame<'a> {
+    name: &'a str,
+    filename: &'a str,
+    line: u32,
+}
+
+impl Frames {
+    /// Stacks that are kept to be recalled: far more than a model has names and ops.
+    const MOST: usize = 1 << 18;
+
+    /// Forgets what names of another run stood for.
+    pub fn forget(&mut self) {
+        self.written.clear();
+    }
+
+    /// Writes the stack of a label, the innermost frame first: the tensor, the op, the phase.
+    pub fn write(
+        &mut self,
+        pickler: &mut Pickler<impl Write>,
+        index: DeviceIndex,
+        device: &Device,
+        label: Label,
+    ) -> io::Result<()> {
+        if let Some(memo) = self.written.get(&(index, label)) {
+            return pickler.recall(*memo);
+        }
+        pickler.open_list()?;
+        let kept = self.written.len() < Self::MOST;
+        if kept {
+            self.written.insert((index, label), pickler.memoize()?);
+        }
+        for frame in frames(device, label).into_iter().flatten() {
+            pickler.item()?;
+            pickler.open_dict()?;
+            pickler.shared("name")?;
+            pickler.shared(frame.name)?;
+            pickler.shared("filename")?;
+            pickler.shared(frame.filename)?;
+            pickler.shared("line")?;
+            pickler.int(frame.line)?;
+            pickler.close_dict()?;
+        }
+        pickler.close_list()
+    }
+}
+
+fn frames(device: &Device, label: Label) -> [Option<Frame<'_>>; 3] {
+    let place = |name, filename| Some(Frame { name, filename, line: 0 });
+    let tensor = (label.name != NameId::NONE || label.category != Category::Other).then(|| {
+        match (label.category, device.name(label.name)) {
+            (Category::Other, name) => of_caller(name),
+            (category, "") => Frame { name: category.label(), filename: category.label(), line: 0 },
+            (category, name) => Frame { name, filename: category.label(), line: 0 },
+        }
+    });
+    let op = (label.op != NameId::NONE).then(|| device.name(label.op));
+    [tensor, op.and_then(|op| place(op, "op")), label.phase.and_then(|phase| place(phase.label(), "phase"))]
+}
+
+/// The frame that `name (file.py:12)` tells of, which is how the names of a snapshot's events are made; any other text is
+/// the name alone.
+fn of_caller(text: &str) -> Frame<'_> {
+    let alone = Frame { name: text, filename: Category::Other.label(), line: 0 };
+    let Some((name, place)) = text.strip_suffix(')').and_then(|text| text.rsplit_once(" (")) else { return alone };
+    match place.rsplit_once(':').map(|(file, line)| (file, line.parse())) {
+        Some((filename, Ok(line))) => Frame { name, filename, line },
+        _ => Frame { name, filename: place, line: 0 },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_callers_name_becomes_its_frame_again() {
+        let frame = |name, filename, line| Frame { name, filename, line };
+        assert_eq!(of_caller("gelu (model.py:88)"), frame("gelu", "model.py", 88));
+        assert_eq!(of_caller("call (<eval_with_key>.1)"), frame("call", "<eval_with_key>.1", 0));
+        assert_eq!(of_caller("operator() (a b.cpp:7)"), frame("operator()", "a b.cpp", 7));
+        assert_eq!(of_caller("the batch"), frame("the batch", "other", 0));
+    }
+}
