@@ -221,6 +221,8 @@ pub(super) struct Situation {
     largest_hole: Bytes,
     /// The block that alone strands most of a segment, and more than its own size.
     holder: Option<Holder>,
+    /// Events before that moment.
+    position: u64,
 }
 
 impl Situation {
@@ -240,6 +242,7 @@ impl Situation {
             ledger: memory.ledger(),
             stranding: stranding().count(),
             largest_hole: memory.largest_hole(),
+            position: memory.position(),
             holder: lone.and_then(|segment| {
                 let block = segment.blocks().next().filter(|block| segment.free() > block.size)?;
                 Some(Holder::new(segment.address(), segment.free(), &block, names))
@@ -323,7 +326,7 @@ impl Known<'_> {
     }
 
     fn stranded(&self) -> Option<Finding> {
-        let Situation { ledger, stranding, largest_hole, holder } = self.situation;
+        let Situation { ledger, stranding, largest_hole, holder, position } = self.situation;
         if ledger.stranded < WORTH_SAYING || ledger.fragmentation() < 0.05 {
             return None;
         }
@@ -335,7 +338,7 @@ impl Known<'_> {
             holder: holder.clone(),
         };
         let remedies = self.unless_expandable();
-        Some(Finding { level: Level::Warning, evidence, remedies, position: None })
+        Some(Finding { level: Level::Warning, evidence, remedies, position: Some(*position) })
     }
 
     fn peak(&self) -> Option<Finding> {
@@ -358,7 +361,8 @@ impl Known<'_> {
             return None;
         }
         let evidence = Evidence::Releasable { bytes: ledger.releasable, reserved: ledger.reserved() };
-        Some(Finding { level: Level::Info, evidence, remedies: vec![Remedy::EmptyCache], position: None })
+        let position = Some(self.situation.position);
+        Some(Finding { level: Level::Info, evidence, remedies: vec![Remedy::EmptyCache], position })
     }
 
     fn rounding(&self) -> Option<Finding> {
@@ -367,7 +371,8 @@ impl Known<'_> {
             return None;
         }
         let evidence = Evidence::Rounding { bytes: ledger.rounding, allocated: ledger.allocated() };
-        Some(Finding { level: Level::Info, evidence, remedies: self.unless_expandable(), position: None })
+        let position = Some(self.situation.position);
+        Some(Finding { level: Level::Info, evidence, remedies: self.unless_expandable(), position })
     }
 
     fn overflowing(&self) -> Option<Finding> {

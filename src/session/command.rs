@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::{Switch, Way};
+use crate::model::Remedy;
 
 /// How far a paused lab goes on before it stops again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,4 +35,40 @@ pub enum Command {
     UseProcessor,
     /// End the run.
     Quit,
+}
+
+impl Command {
+    /// What puts a remedy into force; `None` where it takes a person: a limit to choose, a program to change.
+    #[must_use]
+    pub fn of_remedy(remedy: &Remedy) -> Option<Self> {
+        match remedy {
+            Remedy::Flip { switch, value } => Some(Self::Set(Switch::named(switch)?, value.as_ref().into())),
+            Remedy::SmallerBatch { batch: 0 } => Some(Self::Flip(Switch::named("batch")?, Way::Previous)),
+            Remedy::SmallerBatch { batch } => Some(Self::Set(Switch::named("batch")?, batch.to_string().into())),
+            Remedy::EmptyCache => Some(Self::EmptyCache),
+            Remedy::HigherLimit | Remedy::KeepNumbers => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_remedy_is_the_command_that_its_key_gives() {
+        let named = |word| Switch::named(word).unwrap();
+        let set = |word, value: &str| Some(Command::Set(named(word), value.into()));
+        for (remedy, command) in [
+            (Remedy::flip("ckpt", "on"), set("ckpt", "on")),
+            (Remedy::EXPANDABLE, set("alloc-conf", "expandable_segments:True")),
+            (Remedy::SmallerBatch { batch: 8 }, set("batch", "8")),
+            (Remedy::SmallerBatch { batch: 0 }, Some(Command::Flip(named("batch"), Way::Previous))),
+            (Remedy::EmptyCache, Some(Command::EmptyCache)),
+            (Remedy::HigherLimit, None),
+            (Remedy::flip("warp", "9"), None),
+        ] {
+            assert_eq!(Command::of_remedy(&remedy), command, "{remedy:?}");
+        }
+    }
 }

@@ -38,6 +38,8 @@ pub enum Action {
     Record,
     /// What only one screen knows of.
     Own(ScreenAction),
+    /// Do what can be done about the finding that is selected.
+    Remedy,
     /// Scroll what is on top by so many rows.
     Scroll(i32),
     /// Scroll what is on top by so many pages.
@@ -76,7 +78,7 @@ impl Action {
     #[must_use]
     pub const fn needs(self) -> Option<Ability> {
         match self {
-            Self::Flip(..) | Self::Edit(_) | Self::EmptyCache => Some(Ability::Flip),
+            Self::Flip(..) | Self::Edit(_) | Self::EmptyCache | Self::Remedy => Some(Ability::Flip),
             Self::UseProcessor => Some(Ability::Run),
             Self::Record => Some(Ability::Record),
             _ => None,

@@ -182,7 +182,7 @@ pub fn acts(action: Action, picture: &Picture) -> Result<(), &'static str> {
     let alive = *run == RunState::Running || stopped;
     let live = picture.is_live();
     let there = match action {
-        Action::Flip(..) | Action::Edit(_) | Action::EmptyCache => alive,
+        Action::Flip(..) | Action::Edit(_) | Action::EmptyCache | Action::Remedy => alive,
         Action::TogglePause | Action::Advance(_) => alive || !live || !picture.is_now(),
         Action::UseProcessor => matches!(run, RunState::Lost(_)),
         Action::CursorNow => !picture.is_now(),

@@ -17,6 +17,7 @@ mod input;
 mod keymap;
 mod layers;
 mod legend;
+mod moments;
 mod pane;
 mod screen;
 mod screens;

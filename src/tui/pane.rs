@@ -124,6 +124,22 @@ pub(crate) fn put_right(area: Rect, y: u16, spans: Vec<Span<'static>>, buf: &mut
     x
 }
 
+/// Puts entries down from left to right and from row to row of `area`, inside `bounds`; what has no room stays away.
+pub(crate) fn flow(entries: impl IntoIterator<Item = Vec<Span<'static>>>, area: Rect, bounds: Rect, buf: &mut Buffer) {
+    let area = area.intersection(bounds);
+    let (mut x, mut y) = (0_u16, 0);
+    for entry in entries {
+        let width = u16::try_from(entry.iter().map(Span::width).sum::<usize>()).unwrap_or(u16::MAX);
+        if x > 0 && x.saturating_add(width) > area.width {
+            (x, y) = (0, y + 1);
+        }
+        if y >= area.height || width > area.width {
+            return;
+        }
+        x = put_at(area, x, y, entry, buf) + 2;
+    }
+}
+
 /// As much of `text` as `width` cells hold; one that is cut ends in `…`.
 pub(crate) fn cut(text: &str, width: usize) -> String {
     if text.width() <= width {

@@ -23,6 +23,8 @@ pub struct Moment {
     pub stranded: Bytes,
     /// Most segments among them.
     pub segments: u32,
+    /// The largest free piece of a segment that a block holds, after the first of them.
+    pub largest_hole: Bytes,
 }
 
 impl Moment {
@@ -34,6 +36,7 @@ impl Moment {
             reserved: self.reserved.max(next.reserved),
             stranded: self.stranded.max(next.stranded),
             segments: self.segments.max(next.segments),
+            largest_hole: self.largest_hole,
             ..fuller
         }
     }
@@ -101,6 +104,7 @@ impl Outline {
             reserved: self.memory.reserved(),
             stranded: self.memory.stranded(),
             segments: u32::try_from(self.memory.segment_count()).unwrap_or(u32::MAX),
+            largest_hole: Bytes::ZERO,
         };
         match self.moments.last_mut() {
             Some(last) if !self.events.is_multiple_of(self.stride) => *last = last.join(moment),
@@ -109,7 +113,8 @@ impl Outline {
                     self.moments = self.moments.chunks_exact(2).map(|pair| pair[0].join(pair[1])).collect();
                     self.stride *= 2;
                 }
-                self.moments.push(moment);
+                // Looked for once a moment: it may take a look at every free piece.
+                self.moments.push(Moment { largest_hole: self.memory.largest_hole(), ..moment });
             }
         }
         self.events += 1;

@@ -11,8 +11,8 @@ use super::message::{Effect, Message};
 use super::notices::Notices;
 use super::scroll::{last_page, scrolled};
 use super::{pointer, requests};
-use crate::model::RunState;
-use crate::session::Command;
+use crate::model::{Remedy, RunState};
+use crate::session::{Command, Switch};
 use crate::source::{Move, Picture, Request, Wanted};
 use crate::tui::action::Action;
 use crate::tui::glyphs::GlyphTier;
@@ -22,6 +22,7 @@ use crate::tui::screens::SCREENS;
 use crate::tui::stage::{Layout, Stage};
 use crate::tui::states::{ScreenAction, ScreenStates, Seen};
 use crate::tui::theme::{Catalog, Theme};
+use crate::tui::words;
 
 /// The state of the screen.
 #[derive(Clone, Debug)]
@@ -276,6 +277,7 @@ impl App {
             | Action::Record => return send(requests::of(action, &self.latest)),
             Action::Flip(switch, way) => return self.flip(switch.word(), Command::Flip(switch, way)),
             Action::Own(action) => return self.act_on_screen(action),
+            Action::Remedy => return self.do_remedy(),
             Action::Edit(switch) => self.layers.push(Layer::Editor(Editor::new(switch, self.latest.switches()))),
             Action::GoTo => self.layers.push(Layer::GoTo(GoTo::default())),
             Action::ToggleHelp => self.toggle(action, Layer::Help(0)),
@@ -319,6 +321,23 @@ impl App {
     fn act_on_screen(&mut self, action: ScreenAction) -> Vec<Effect> {
         let seen = Seen { picture: &self.latest, history_columns: self.layout.history_columns };
         send(self.states.act(action, seen).map(Request::Move))
+    }
+
+    /// Does the remedy that is selected, as its own key would.
+    fn do_remedy(&mut self) -> Vec<Effect> {
+        let Some(remedy) = self.states.ledger.remedy(&self.latest.view.findings).cloned() else {
+            self.notify("nothing need be done about it".to_owned());
+            return Vec::new();
+        };
+        match (Command::of_remedy(&remedy), &remedy) {
+            (Some(command), Remedy::Flip { switch, .. }) => self.flip(switch, command),
+            (Some(command), _) => send([Request::Lab(command)]),
+            (None, Remedy::HigherLimit) => Switch::named("limit").map_or_else(Vec::new, |limit| self.act(Action::Edit(limit))),
+            (None, _) => {
+                self.notify(format!("the program has to change: {}", words::remedy(&remedy)));
+                Vec::new()
+            }
+        }
     }
 
     fn toggle(&mut self, action: Action, layer: Layer) {

@@ -2,10 +2,11 @@
 
 mod entry;
 pub(crate) mod lab;
+pub(crate) mod ledger;
 pub(crate) mod ops;
 pub(crate) mod timeline;
 
 pub(crate) use entry::Screen;
 
 /// Every screen, in the order of its tabs.
-pub(crate) const SCREENS: &[Screen] = &[lab::SCREEN, timeline::SCREEN, ops::SCREEN];
+pub(crate) const SCREENS: &[Screen] = &[lab::SCREEN, timeline::SCREEN, ops::SCREEN, ledger::SCREEN];

@@ -1,12 +1,14 @@
 //! What each screen remembers between frames, and how its own keys and clicks change that: a file for each screen.
 
 mod lab;
+mod ledger;
 mod ops;
 mod timeline;
 
 use crate::source::{Move, Picture, Wanted};
 
 pub use lab::{LabAction, LabState};
+pub use ledger::{LedgerAction, LedgerState};
 pub use ops::{OpsAction, OpsState};
 pub use timeline::{TimelineAction, TimelineState};
 
@@ -19,6 +21,8 @@ pub enum ScreenAction {
     Timeline(TimelineAction),
     /// Of the ops.
     Ops(OpsAction),
+    /// Of the ledger.
+    Ledger(LedgerAction),
 }
 
 /// What screens remember.
@@ -30,6 +34,8 @@ pub struct ScreenStates {
     pub timeline: TimelineState,
     /// The ops.
     pub ops: OpsState,
+    /// The ledger.
+    pub ledger: LedgerState,
 }
 
 /// What a screen's own action may look at.
@@ -51,6 +57,7 @@ impl ScreenStates {
             ScreenAction::Lab(action) => self.lab.act(action, seen.picture, seen.history_columns),
             ScreenAction::Timeline(action) => self.timeline.act(action, seen.picture),
             ScreenAction::Ops(action) => self.ops.act(action, seen.picture),
+            ScreenAction::Ledger(action) => self.ledger.act(action, seen.picture),
         }
     }
 }

@@ -7,7 +7,7 @@ use ratatui::text::Span;
 
 use crate::model::{MemoryShares, Reading};
 use crate::tui::figures::Unit;
-use crate::tui::pane::{self, Frame, put, put_at, span};
+use crate::tui::pane::{self, Frame, flow, put, put_at, span};
 use crate::tui::theme::{Theme, Token};
 use crate::units::Bytes;
 
@@ -145,22 +145,6 @@ fn load(gpu: &Reading, theme: &Theme) -> Vec<Vec<Span<'static>>> {
         }),
     ];
     figures.into_iter().flatten().collect()
-}
-
-/// Puts entries down from left to right and from row to row of `area`, inside `bounds`; what has no room stays away.
-fn flow(entries: impl IntoIterator<Item = Vec<Span<'static>>>, area: Rect, bounds: Rect, buf: &mut Buffer) {
-    let area = area.intersection(bounds);
-    let (mut x, mut y) = (0_u16, 0);
-    for entry in entries {
-        let width = u16::try_from(entry.iter().map(Span::width).sum::<usize>()).unwrap_or(u16::MAX);
-        if x > 0 && x.saturating_add(width) > area.width {
-            (x, y) = (0, y + 1);
-        }
-        if y >= area.height || width > area.width {
-            return;
-        }
-        x = put_at(area, x, y, entry, buf) + 2;
-    }
 }
 
 /// One bar of all memory. Whatever is there takes a cell at least; what is free gives it.

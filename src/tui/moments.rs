@@ -1,0 +1,117 @@
+//! Charts whose columns are moments of a study: which moments a column stands for, and the axis of time below.
+
+use std::ops::Range;
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+use ratatui::text::Span;
+
+use super::pane::{put_at, span};
+use super::theme::{Theme, Token};
+use crate::model::{Moment, Study};
+
+/// The moments of a study in so many columns.
+#[derive(Clone, Copy)]
+pub(crate) struct Columns<'a> {
+    study: &'a Study,
+    width: u16,
+}
+
+impl<'a> Columns<'a> {
+    pub const fn new(study: &'a Study, width: u16) -> Self {
+        Self { study, width }
+    }
+
+    /// The moments that column `x` stands for, by their places: one at least, where there are any.
+    pub fn moments_of(self, x: u16) -> Range<usize> {
+        let (count, width, x) = (self.study.moments.len(), usize::from(self.width.max(1)), usize::from(x));
+        let from = (x * count / width).min(count.saturating_sub(1));
+        from..((x + 1) * count / width).max(from + 1).min(count)
+    }
+
+    /// Of the moments of column `x` the one with most of something; of several the last.
+    pub fn most<K: PartialOrd>(self, x: u16, of: impl Fn(&Moment) -> K) -> Option<&'a Moment> {
+        let moments = self.study.moments.get(self.moments_of(x))?;
+        moments.iter().reduce(|most, moment| if of(moment) >= of(most) { moment } else { most })
+    }
+
+    /// The column of a moment.
+    pub fn column_of(self, moment: usize) -> u16 {
+        let count = self.study.moments.len().max(1);
+        let x = (moment * usize::from(self.width)).div_ceil(count).min(usize::from(self.width.saturating_sub(1)));
+        u16::try_from(x).unwrap_or(0)
+    }
+
+    /// Writes into row `row` of `area`, column by column, where phases begin; of several steps, where those do.
+    pub fn axis_of_time(self, theme: &Theme, area: Rect, row: u16, buf: &mut Buffer) {
+        let study = self.study;
+        let several = study.steps.len() > 1;
+        let places: Vec<(u64, String, Style)> = if several {
+            let style = theme.style(Token::Dim);
+            study.steps.iter().map(|step| (step.event, step.what.to_string(), style)).collect()
+        } else {
+            let phases = study.phases.iter();
+            let style = |phase| Style::new().fg(theme.color(Token::from(phase)));
+            phases.map(|place| (place.event, place.what.label().to_owned(), style(place.what))).collect()
+        };
+        let mut end = 0;
+        for (index, (event, word, style)) in places.iter().enumerate() {
+            let x = self.column_of(study.moment_of(*event));
+            let next = places.get(index + 1).map_or(self.width, |next| self.column_of(study.moment_of(next.0)));
+            // Room up to the next one; a number of a step may run on over those that it leaves out.
+            let room = usize::from(if several { self.width } else { next }.saturating_sub(x));
+            if x < end || room < 2 {
+                continue;
+            }
+            let text: String = match room > word.chars().count() {
+                true => word.clone(),
+                false if several => continue,
+                false => word.chars().take(room - 1).collect(),
+            };
+            end = put_at(area, x, row, vec![Span::styled(format!("│{text}"), *style)], buf);
+            end += u16::from(several);
+        }
+        if places.is_empty() {
+            put_at(area, 0, row, vec![span(theme, Token::Dim, format!("{} memory events", study.events))], buf);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::units::Bytes;
+
+    fn study(moments: u64) -> Study {
+        let moment = |index| Moment { position: index, reserved: Bytes(index % 7), ..Moment::default() };
+        let mut study = Study::default();
+        study.moments = (0..moments).map(moment).collect();
+        study
+    }
+
+    #[test]
+    fn every_moment_has_a_column_that_stands_for_it() {
+        for count in [1, 5, 80, 100, 1024] {
+            let study = study(count);
+            for width in [1, 3, 80, 200] {
+                let columns = Columns::new(&study, width);
+                let mut seen = 0;
+                for x in 0..width {
+                    let of = columns.moments_of(x);
+                    assert!(!of.is_empty() && of.start <= seen, "{count} in {width}: {x} {of:?}");
+                    seen = of.end;
+                }
+                assert_eq!(seen, study.moments.len());
+            }
+        }
+        assert!(Columns::new(&study(0), 10).most(3, |moment| moment.reserved).is_none());
+    }
+
+    #[test]
+    fn a_column_shows_the_moment_with_most() {
+        let study = study(100);
+        let most = Columns::new(&study, 10).most(2, |moment| moment.reserved).unwrap();
+        assert_eq!((most.position, most.reserved), (27, Bytes(6)));
+    }
+}

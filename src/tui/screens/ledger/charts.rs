@@ -1,0 +1,252 @@
+//! The five accounts over time, stacked to what is reserved; and what of that is lost in holes.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::text::Span;
+
+use super::accounts::{RELEASABLE, accounts, mark};
+use crate::model::{Moment, Study};
+use crate::source::Kind;
+use crate::tui::chart::{Axis, Ink, Stack};
+use crate::tui::figures::{self, Unit};
+use crate::tui::moments::Columns;
+use crate::tui::pane::{self, Frame, put, put_at, span};
+use crate::tui::stage::Stage;
+use crate::tui::theme::{Theme, Token};
+use crate::units::Bytes;
+
+/// The line on top of what is reserved.
+const RESERVED: &str = "▀";
+/// A share is drawn in so many parts.
+const WHOLE: f64 = 1e6;
+
+/// Draws both charts; returns their plots, in which a click moves the cursor.
+pub(super) fn render(stage: &Stage<'_>, kind: Frame, upper: Rect, lower: Rect, buf: &mut Buffer) -> Vec<Rect> {
+    let theme = stage.theme;
+    let Some(study) = stage.picture.study.as_deref().filter(|study| !study.moments.is_empty()) else {
+        let text = match stage.picture.studying {
+            Some(part) => format!("reading the events … {:.0} %", 100.0 * part),
+            None => "no step has begun yet".to_owned(),
+        };
+        let title = vec![span(theme, Token::Title, "ledger")];
+        let inner = pane::frame(kind, title, theme.style(Token::Border), upper, buf);
+        put(inner, inner.height / 2, vec![span(theme, Token::Dim, format!("  {text}"))], buf);
+        if !lower.is_empty() {
+            pane::frame(kind, vec![span(theme, Token::Title, "fragmentation")], theme.style(Token::Border), lower, buf);
+        }
+        return Vec::new();
+    };
+    let mut plots = vec![held(stage, study, kind, upper, buf)];
+    if !lower.is_empty() {
+        plots.push(lost(stage, study, kind, lower, buf));
+    }
+    plots
+}
+
+/// The moment at the cursor, by its place, where nothing moves.
+fn cursor(stage: &Stage<'_>, study: &Study) -> Option<usize> {
+    let position = stage.view().position;
+    let inside = stage.is_still() && (study.begin..=study.end).contains(&position);
+    inside.then(|| study.moment_at(position)).flatten()
+}
+
+/// What the window is.
+fn window(stage: &Stage<'_>, study: &Study) -> String {
+    let first = study.steps.first().map_or(stage.view().steps.finished, |step| step.what);
+    let last = study.steps.last().map_or(first, |step| step.what);
+    match &stage.picture.kind {
+        Kind::Snapshot(_) => "of what was recorded".to_owned(),
+        _ if stage.states.ledger.whole => format!("of the whole run, steps {first}–{last}"),
+        _ => format!("of step {first}"),
+    }
+}
+
+/// Where the columns of a chart are, with room for labels at the left and `below` rows.
+fn plot_in(inner: Rect, kind: Frame, below: u16) -> Rect {
+    let margin = u16::from(kind == Frame::Box);
+    let below = if inner.height >= 3 { below } else { 0 };
+    Rect {
+        x: inner.x + Axis::WIDTH.min(inner.width),
+        width: inner.width.saturating_sub(Axis::WIDTH + margin),
+        height: inner.height.saturating_sub(below),
+        ..inner
+    }
+}
+
+/// As many spans of a title as there is room for.
+struct Title {
+    line: Vec<Span<'static>>,
+    room: usize,
+}
+
+impl Title {
+    fn new(theme: &Theme, name: &'static str, width: u16) -> Self {
+        let line = vec![span(theme, Token::Title, name)];
+        Self { room: usize::from(width).saturating_sub(6 + name.len()), line }
+    }
+
+    fn push(&mut self, spans: Vec<Span<'static>>) {
+        let cells: usize = spans.iter().map(Span::width).sum();
+        if let Some(left) = self.room.checked_sub(cells) {
+            self.room = left;
+            self.line.extend(spans);
+        }
+    }
+}
+
+/// The accounts, stacked; returns the plot.
+fn held(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Buffer) -> Rect {
+    let theme = stage.theme;
+    let highest = study.moments.iter().map(|moment| moment.reserved).max().unwrap_or_default();
+    let limit = stage.view().limit;
+    let mut title = Title::new(theme, "ledger", area.width);
+    title.push(vec![span(theme, Token::Dim, format!(" {}", window(stage, study)))]);
+    title.push(vec![
+        span(theme, Token::Reserved, format!(" {RESERVED} ")),
+        span(theme, Token::Text, "reserved up to "),
+        span(theme, Token::Strong, figures::bytes(highest)),
+    ]);
+    if let Some(limit) = limit {
+        title.push(vec![
+            span(theme, Token::Limit, " ─ "),
+            span(theme, Token::Dim, format!("limit {}", figures::bytes(limit))),
+        ]);
+    }
+    if let Some(part) = stage.picture.studying.filter(|_| stage.is_still()) {
+        title.push(vec![span(theme, Token::Warn, format!(" · reading {:.0} %", 100.0 * part))]);
+    }
+    let inner = pane::frame(kind, title.line, theme.style(Token::Border), area, buf);
+    let plot = plot_in(inner, kind, 1);
+    if plot.is_empty() {
+        return plot;
+    }
+    // A limit far above would leave no room for what there is.
+    let limit = limit.filter(|limit| limit.get() <= highest.get().saturating_mul(2));
+    let axis = Axis::new(highest.max(limit.unwrap_or_default()), plot.height);
+    axis.draw(theme, inner, plot, buf);
+    let columns = Columns::new(study, plot.width);
+    for x in 0..plot.width {
+        let Some(moment) = columns.most(x, |moment| (moment.reserved, moment.allocated)) else { continue };
+        let mut stack = Stack::default();
+        for account in accounts(&moment.ledger, theme).into_iter().filter(|account| account.ink != RELEASABLE) {
+            stack.add(account.bytes, account.ink);
+        }
+        stack.draw(axis.top, theme, plot, x, buf);
+        reserved(moment.reserved, axis, theme, plot, x, buf);
+    }
+    if let Some(limit) = limit {
+        let y = plot.bottom() - 1 - axis.row(limit, plot.height);
+        for x in plot.left()..plot.right() {
+            let cell = &mut buf[(x, y)];
+            let behind = if cell.symbol() == " " || cell.symbol() == "┄" { cell.bg } else { cell.fg };
+            cell.set_symbol("─").set_style(theme.style(Token::Limit));
+            if highest > limit {
+                cell.set_bg(behind);
+            }
+        }
+    }
+    cursor_line(stage, study, plot, buf);
+    put_at(inner, 0, plot.height, vec![span(theme, Token::Dim, format!("{:>4}", Unit::for_largest(axis.top).name()))], buf);
+    columns.axis_of_time(theme, Rect { height: plot.height + 1, ..plot }, plot.height, buf);
+    plot
+}
+
+/// What nothing holds, above what something does, up to the line of reserved.
+fn reserved(bytes: Bytes, axis: Axis, theme: &Theme, plot: Rect, x: u16, buf: &mut Buffer) {
+    let top = axis.row(bytes, plot.height);
+    for row in (0..=top).rev() {
+        let cell = &mut buf[(plot.x + x, plot.bottom() - 1 - row)];
+        if !matches!(cell.symbol(), " " | "┄") {
+            return;
+        }
+        let (symbol, token) = if row == top { (RESERVED, Token::Reserved) } else { (RELEASABLE.fill, RELEASABLE.token) };
+        cell.set_symbol(symbol).set_style(theme.style(token));
+    }
+}
+
+fn cursor_line(stage: &Stage<'_>, study: &Study, plot: Rect, buf: &mut Buffer) {
+    if let Some(cursor) = cursor(stage, study) {
+        pane::rule(plot, Columns::new(study, plot.width).column_of(cursor), stage.theme.style(Token::Key), buf);
+    }
+}
+
+/// What share of reserved was stranded at a moment. Of many events it is at least so much at one of them.
+fn fragmentation(moment: &Moment) -> f64 {
+    share(moment.stranded, moment.reserved).max(moment.ledger.fragmentation())
+}
+
+fn share(part: Bytes, whole: Bytes) -> f64 {
+    if whole == Bytes::ZERO { 0.0 } else { part.get() as f64 / whole.get() as f64 }
+}
+
+/// The lowest round share that is at least `largest`.
+fn top_of(largest: f64) -> f64 {
+    [0.05, 0.1, 0.2, 0.5].into_iter().find(|top| largest <= *top).unwrap_or(1.0)
+}
+
+/// Stranded as a share of reserved, the largest hole below the others; returns the plot.
+fn lost(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Buffer) -> Rect {
+    let theme = stage.theme;
+    let worst = study.moments.iter().map(fragmentation).fold(0.0, f64::max);
+    let largest_hole = study.moments.iter().map(|moment| moment.largest_hole).max().unwrap_or_default();
+    let alarm = if worst >= 0.25 { Token::Warn } else { Token::Strong };
+    let ink = |token, density| Ink { token, fill: if theme.is_colorless() { density } else { "█" } };
+    let (hole, rest) = (ink(Token::Stranded, "▓"), ink(Token::Ghost, "░"));
+    let mut title = Title::new(theme, "fragmentation", area.width);
+    title.push(vec![
+        span(theme, Token::Text, " up to "),
+        span(theme, alarm, format!("{:.0} %  ", 100.0 * worst)),
+    ]);
+    title.push(vec![
+        mark(hole, theme),
+        span(theme, Token::Dim, " largest hole up to "),
+        span(theme, Token::Strong, figures::bytes(largest_hole)),
+    ]);
+    title.push(vec![Span::raw("  "), mark(rest, theme), span(theme, Token::Dim, " other holes")]);
+    title.push(vec![span(theme, Token::Dim, " · of reserved")]);
+    let inner = pane::frame(kind, title.line, theme.style(Token::Border), area, buf);
+    let plot = plot_in(inner, kind, 0);
+    if plot.is_empty() {
+        return plot;
+    }
+    let top = top_of(worst);
+    let label = |share: f64| format!("{:>3.0}%", 100.0 * share);
+    put(inner, 0, vec![span(theme, Token::Dim, label(top))], buf);
+    if plot.height > 1 {
+        put(inner, plot.height - 1, vec![span(theme, Token::Dim, label(0.0))], buf);
+    }
+    let columns = Columns::new(study, plot.width);
+    for x in 0..plot.width {
+        let Some(moment) = columns.most(x, fragmentation) else { continue };
+        let lost = fragmentation(moment);
+        let of_hole = share(moment.largest_hole, moment.reserved).min(lost);
+        let mut stack = Stack::default();
+        stack.add(Bytes((of_hole * WHOLE) as u64), hole);
+        stack.add(Bytes(((lost - of_hole) * WHOLE) as u64), rest);
+        stack.draw(Bytes((top * WHOLE) as u64), theme, plot, x, buf);
+    }
+    cursor_line(stage, study, plot, buf);
+    plot
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Ledger;
+
+    #[test]
+    fn the_share_that_is_lost_is_the_worst_that_is_known_of_a_moment() {
+        let ledger = Ledger { live: Bytes(90), stranded: Bytes(10), ..Ledger::default() };
+        let moment = Moment { ledger, reserved: Bytes(100), stranded: Bytes(40), ..Moment::default() };
+        assert_eq!(fragmentation(&moment), 0.4);
+        assert_eq!(fragmentation(&Moment { stranded: Bytes(10), reserved: Bytes(200), ..moment }), 0.1);
+        assert_eq!(fragmentation(&Moment::default()), 0.0);
+    }
+
+    #[test]
+    fn the_axis_of_shares_is_round_and_holds_them() {
+        for (largest, top) in [(0.0, 0.05), (0.05, 0.05), (0.13, 0.2), (0.21, 0.5), (0.51, 1.0), (1.0, 1.0)] {
+            assert_eq!(top_of(largest), top);
+        }
+    }
+}

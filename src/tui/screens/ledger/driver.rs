@@ -1,0 +1,114 @@
+//! The driver's view: whose memory of the GPU is whose, or why that is not known.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+use ratatui::text::Span;
+
+use crate::model::{DeviceKind, DriverMemory, Reading};
+use crate::source::Kind;
+use crate::tui::figures::{self, Unit};
+use crate::tui::pane::{self, Frame, put, put_cut, put_right, span};
+use crate::tui::stage::Stage;
+use crate::tui::theme::Token;
+use crate::units::Bytes;
+
+/// Why nothing is known of it, in one line.
+fn unknown(stage: &Stage<'_>) -> &'static str {
+    match (&stage.picture.kind, stage.view().about.kind) {
+        (Kind::Snapshot(_), _) => "a snapshot does not tell what else was on the GPU",
+        (_, DeviceKind::Processor) => "no GPU here, so no context and no other processes",
+        (_, DeviceKind::Simulated) => "a simulated GPU: nobody else is on it",
+        (_, DeviceKind::Gpu) => "the driver has not been read: context and others are not known",
+    }
+}
+
+/// A part of the GPU's memory.
+struct Part {
+    name: String,
+    token: Token,
+    fill: &'static str,
+    bytes: Bytes,
+}
+
+fn parts(reading: &Reading, memory: &DriverMemory) -> Vec<Part> {
+    let shares = memory.shares();
+    let part = |name: &str, token, fill, bytes| Part { name: name.to_owned(), token, fill, bytes };
+    let strangers = reading.processes.iter().filter(|process| !process.own).count();
+    let others = match strangers {
+        0 => "other processes".to_owned(),
+        1 => "1 other process".to_owned(),
+        count => format!("{count} other processes"),
+    };
+    let mut all = vec![part("allocator (reserved)", Token::Allocated, "█", shares.allocator)];
+    match shares.context {
+        Some(context) => {
+            all.push(part("context and libraries", Token::Workspaces, "▓", context));
+            all.push(part(&others, Token::Other, "▒", shares.others));
+        }
+        None => all.push(part("context, libraries, others", Token::Other, "▒", shares.others)),
+    }
+    all.push(part("free", Token::FreeMark, "·", shares.free));
+    all
+}
+
+/// Rows that the pane wants, with its frame.
+pub(super) fn wanted_rows(stage: &Stage<'_>) -> u16 {
+    if stage.view().gpu.as_deref().is_some_and(|reading| reading.memory.is_some()) { 8 } else { 4 }
+}
+
+/// Draws the pane.
+pub(super) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
+    let theme = stage.theme;
+    let title = vec![span(theme, Token::Title, "the driver's view")];
+    let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
+    let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
+    let read = stage.view().gpu.as_deref().and_then(|reading| Some((reading, reading.memory?)));
+    let Some((reading, memory)) = read else {
+        for (y, line) in (0..inner.height).zip(pane::wrap(unknown(stage), usize::from(inner.width))) {
+            put(inner, y, vec![span(theme, Token::Dim, line)], buf);
+        }
+        return;
+    };
+    let total = memory.shares().total();
+    let unit = Unit::for_largest(total);
+    let mut y = 0;
+    let mut row = |mark: Option<(Token, &str)>, name: &str, bytes: Bytes, share: bool| {
+        let mark = mark.map(|(token, fill)| Span::styled(format!("{fill} "), Style::new().fg(theme.color(token))));
+        let name = span(theme, Token::Text, name.to_owned());
+        put(inner, y, mark.into_iter().chain([name]).collect(), buf);
+        let share = if share { figures::percent(bytes.get(), total.get()) } else { String::new() };
+        let figures = vec![
+            span(theme, Token::Strong, unit.figure(bytes)),
+            span(theme, Token::Dim, format!(" {} {share:>6}", unit.name())),
+        ];
+        put_right(inner, y, figures, buf);
+        y += 1;
+    };
+    for part in parts(reading, &memory) {
+        row(Some((part.token, part.fill)), &part.name, part.bytes, true);
+    }
+    row(None, "in all", total, false);
+    if let Some(kept) = memory.kept_by_driver {
+        row(None, "kept by the driver beside that", kept, false);
+    }
+}
+
+/// Draws the most important of it in one line.
+pub(super) fn render_line(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
+    let theme = stage.theme;
+    let mut line = vec![span(theme, Token::Title, " driver ")];
+    match stage.view().gpu.as_deref().and_then(|reading| Some((reading, reading.memory?))) {
+        None => line.push(span(theme, Token::Dim, unknown(stage))),
+        Some((reading, memory)) => {
+            let unit = Unit::for_largest(memory.shares().total());
+            for part in parts(reading, &memory) {
+                let name = part.name.split(" (").next().unwrap_or_default().replace("context and libraries", "context");
+                line.push(span(theme, Token::Dim, format!("{name} ")));
+                line.push(span(theme, Token::Text, format!("{}  ", unit.figure(part.bytes))));
+            }
+            line.push(span(theme, Token::Dim, unit.name()));
+        }
+    }
+    put_cut(area, 0, line, buf);
+}

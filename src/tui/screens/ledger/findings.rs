@@ -1,0 +1,169 @@
+//! All findings: what is the case, where it can be seen, what can be done. One is selected and told whole.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Modifier;
+use ratatui::text::Span;
+
+use crate::model::{Finding, Level};
+use crate::source::Ability;
+use crate::tui::action::Action;
+use crate::tui::pane::{self, Frame, level_token, put_cut, span};
+use crate::tui::stage::{Stage, Targets};
+use crate::tui::states::{LedgerAction, ScreenAction};
+use crate::tui::theme::{Theme, Token};
+use crate::tui::words;
+
+/// Cells before the text of a finding: the mark of the one selected, and how loud it is.
+const MARGIN: usize = 4;
+
+/// A row of the list, and the finding that it belongs to.
+struct Row {
+    finding: usize,
+    line: Vec<Span<'static>>,
+}
+
+/// How loud it is, where there is no colour too.
+const fn mark(level: Level) -> &'static str {
+    match level {
+        Level::Info | Level::Switch => "·",
+        Level::Warning => "▲",
+        Level::Danger => "!",
+    }
+}
+
+fn token(level: Level) -> Token {
+    match level {
+        Level::Info | Level::Switch => Token::Text,
+        loud => level_token(loud),
+    }
+}
+
+/// Rows that all findings want in so many cells, the selected one whole.
+pub(super) fn wanted_rows(stage: &Stage<'_>, width: u16) -> u16 {
+    u16::try_from(rows(stage, width).len()).unwrap_or(u16::MAX).max(1)
+}
+
+fn rows(stage: &Stage<'_>, width: u16) -> Vec<Row> {
+    let findings = &stage.view().findings;
+    let selected = stage.states.ledger.selected(findings);
+    let mut all = Vec::new();
+    for (index, finding) in findings.iter().enumerate() {
+        let lines = if selected == Some(index) {
+            whole(stage, finding, usize::from(width))
+        } else {
+            vec![head(stage.theme, finding, finding.to_string(), false)]
+        };
+        all.extend(lines.into_iter().map(|line| Row { finding: index, line }));
+    }
+    all
+}
+
+fn head(theme: &Theme, finding: &Finding, text: String, selected: bool) -> Vec<Span<'static>> {
+    let token = token(finding.level);
+    let style = if selected { theme.style(token).add_modifier(Modifier::BOLD) } else { theme.style(token) };
+    vec![
+        span(theme, Token::Key, if selected { "▸ " } else { "  " }),
+        Span::styled(format!("{} ", mark(finding.level)), style),
+        Span::styled(text, style),
+    ]
+}
+
+/// The selected finding: its sentence, its place, what can be done.
+fn whole(stage: &Stage<'_>, finding: &Finding, width: usize) -> Vec<Vec<Span<'static>>> {
+    let theme = stage.theme;
+    let room = width.saturating_sub(MARGIN);
+    let mut lines = Vec::new();
+    for (index, text) in pane::wrap(&finding.to_string(), room).into_iter().enumerate() {
+        if index == 0 {
+            lines.push(head(theme, finding, text, true));
+        } else {
+            let style = theme.style(token(finding.level)).add_modifier(Modifier::BOLD);
+            lines.push(vec![Span::raw(" ".repeat(MARGIN)), Span::styled(text, style)]);
+        }
+    }
+    let state = &stage.states.ledger;
+    let meant = state.meant(finding);
+    let mut line = vec![Span::raw(" ".repeat(MARGIN))];
+    let mut push = |spans: Vec<Span<'static>>| {
+        let cells: usize = line.iter().chain(&spans).map(Span::width).sum();
+        if cells > width && line.len() > 1 {
+            lines.push(std::mem::replace(&mut line, vec![Span::raw(" ".repeat(MARGIN))]));
+        }
+        line.extend(spans);
+    };
+    let can = stage.picture.can(Ability::Flip);
+    for (index, remedy) in finding.remedies.iter().enumerate() {
+        let chosen = meant == Some(index);
+        let (mark, token) = match (chosen, can) {
+            (true, Ok(())) => ("y ▸ ", Token::Accent),
+            (true, Err(_)) => ("▸ ", Token::Text),
+            (false, _) if index > 0 => ("or ", Token::Dim),
+            (false, _) => ("", Token::Dim),
+        };
+        let words = words::remedy(remedy);
+        push(vec![span(theme, Token::Key, mark), span(theme, token, format!("{words}  "))]);
+    }
+    match (finding.remedies.len(), can) {
+        (0, _) => push(vec![span(theme, Token::Dim, "nothing need be done  ")]),
+        (2.., Ok(())) => push(vec![span(theme, Token::Dim, "(v: another)  ")]),
+        (_, Err(_)) => push(vec![span(theme, Token::Dim, "(it has happened: for the next run)  ")]),
+        _ => {}
+    }
+    push(match finding.position {
+        Some(position) => vec![
+            span(theme, Token::Key, "Enter "),
+            span(theme, Token::Dim, format!("goes to its place, event {position}")),
+        ],
+        None => vec![span(theme, Token::Dim, "of no one moment")],
+    });
+    lines.push(line);
+    lines
+}
+
+/// The first row that is drawn: the selected finding whole, and as much before it as there is room for.
+fn first_row(rows: &[Row], selected: Option<usize>, seen: usize) -> usize {
+    let begin = rows.iter().position(|row| Some(row.finding) == selected).unwrap_or(0);
+    let end = rows.iter().rposition(|row| Some(row.finding) == selected).map_or(0, |last| last + 1);
+    end.saturating_sub(seen).min(begin)
+}
+
+/// Draws the pane; a click selects.
+pub(super) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffer, targets: &mut Targets) {
+    let theme = stage.theme;
+    let findings = &stage.view().findings;
+    let selected = stage.states.ledger.selected(findings);
+    let mut title = vec![span(theme, Token::Title, "findings")];
+    if let Some(selected) = selected {
+        title.push(span(theme, Token::Dim, format!(" {} of {}", selected + 1, findings.len())));
+    }
+    let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf).intersection(buf.area);
+    let inner = Rect { width: inner.width.saturating_sub(1), ..inner };
+    let rows = rows(stage, inner.width);
+    if rows.is_empty() {
+        put_cut(inner, 0, vec![span(theme, Token::Dim, "   nothing worth a word")], buf);
+    }
+    let first = first_row(&rows, selected, usize::from(inner.height));
+    for (y, row) in (0..inner.height).zip(rows.into_iter().skip(first)) {
+        put_cut(inner, y, row.line, buf);
+        let select = Action::Own(ScreenAction::Ledger(LedgerAction::Select(row.finding)));
+        targets.push((Rect { y: inner.y + y, height: 1, ..inner }, select));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_selected_finding_is_seen_whole_where_it_fits_and_from_its_begin_where_not() {
+        let row = |finding| Row { finding, line: Vec::new() };
+        let rows: Vec<Row> = [0, 1, 2, 2, 2, 3].map(row).into();
+        assert_eq!(first_row(&rows, Some(0), 4), 0);
+        assert_eq!(first_row(&rows, Some(2), 4), 1, "rows 1 to 4");
+        assert_eq!(first_row(&rows, Some(2), 2), 2);
+        assert_eq!(first_row(&rows, Some(3), 4), 2);
+        assert_eq!(first_row(&rows, Some(3), 40), 0);
+        assert_eq!(first_row(&[], None, 3), 0);
+    }
+}

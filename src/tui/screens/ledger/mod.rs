@@ -1,0 +1,117 @@
+//! The ledger: where every reserved byte stood over time, what of it is lost in holes, and what can be done about it.
+//!
+//! ```text
+//!  from 100×26 on                               smaller
+//!  ╭ ledger ──────────────╮╭ accounts ─────╮    ─ ledger ──────────
+//!  │                      ││               │    ─ fragmentation ───
+//!  ╰──────────────────────╯╰───────────────╯    accounts
+//!  ╭ fragmentation ───────╮╭ the driver's ─╮    ─ pools ───────────
+//!  ╰──────────────────────╯│ view          │    driver
+//!  ╭ pools ───────────────╮│               │    ─ findings ────────
+//!  ╰──────────────────────╯╰───────────────╯
+//!  ╭ findings ─────────────────────────────╮
+//!  ╰───────────────────────────────────────╯
+//! ```
+
+mod accounts;
+mod charts;
+mod driver;
+mod findings;
+mod pools;
+mod worst;
+
+use crossterm::event::KeyCode;
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Constraint, Layout as Split, Rect};
+
+use crate::source::{Picture, Wanted};
+use crate::tui::action::{Action, Binding, Group, Key};
+use crate::tui::pane::Frame;
+use crate::tui::screens::entry::Screen;
+use crate::tui::stage::{Chart, Layout, Stage};
+use crate::tui::states::{LedgerAction, ScreenAction, ScreenStates};
+
+pub(crate) const SCREEN: Screen = Screen { key: '6', title: "Ledger", draw, wants, bindings };
+
+/// From this size on there is a column of panes at the right.
+const TWO_COLUMNS: (u16, u16) = (100, 26);
+/// Cells of that column.
+const RIGHT: u16 = 46;
+
+fn bindings() -> Vec<Binding> {
+    let (plain, named) = (Key::plain, Key::named);
+    let own = |action| Action::Own(ScreenAction::Ledger(action));
+    let view = |keys: &[Key], label, action, hint, help| Binding::new(keys, label, action, Group::View, hint, help);
+    use LedgerAction::{Finding, Go, NextRemedy, Peak, Window};
+    vec![
+        view(&[named(KeyCode::Down), plain('j')], "↓ j", own(Finding(1)), "finding", "ledger: select the next finding"),
+        view(&[named(KeyCode::Up), plain('k')], "↑ k", own(Finding(-1)), "", "ledger: select the finding before"),
+        view(&[named(KeyCode::Enter)], "Enter", own(Go), "its place", "ledger: move the cursor to where the finding can be seen"),
+        view(&[plain('y')], "y", Action::Remedy, "do it", "ledger: do what can be done about the finding"),
+        view(&[plain('v')], "v", own(NextRemedy), "", "ledger: choose another of the things that can be done"),
+        view(&[plain('0')], "0", own(Window), "step/run", "ledger: the step around the cursor, or the whole run"),
+        view(&[plain('^')], "^", own(Peak), "peak", "ledger: move the cursor to where most is reserved"),
+    ]
+}
+
+fn wants(states: &mut ScreenStates, _: &Picture) -> Option<Wanted> {
+    Some(states.ledger.wanted())
+}
+
+fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
+    let mut layout = Layout::default();
+    let sums = stage.states.ledger.sums(&stage.shown.segments);
+    let pools = &sums.pools;
+    if area.width >= TWO_COLUMNS.0 && area.height >= TWO_COLUMNS.1 {
+        let wanted = findings::wanted_rows(stage, area.width.saturating_sub(4)) + 2;
+        let [top, bottom] = rows(area, wanted.clamp(5, area.height / 3));
+        let [left, right] = area_columns(top);
+        let table = pools::wanted_rows(pools) + 2;
+        let [left, table] = rows(left, table.min(left.height / 4));
+        let [chart, under] = left.layout::<2>(&Split::vertical([Constraint::Fill(5), Constraint::Fill(3)]));
+        charts(stage, Frame::Box, chart, under, buf, &mut layout);
+        pools::render(pools, stage.theme, Frame::Box, table, buf);
+        let driver = driver::wanted_rows(stage);
+        let [figures, worst, driver] = right.layout::<3>(&Split::vertical([
+            Constraint::Max(if right.height >= accounts::MOST_ROWS + driver { accounts::MOST_ROWS } else { accounts::WANTED_ROWS }),
+            Constraint::Min(0),
+            Constraint::Length(driver),
+        ]));
+        accounts::render(stage, figures, buf);
+        worst::render(stage, &sums.worst, worst, buf);
+        driver::render(stage, driver, buf);
+        findings::render(stage, Frame::Box, bottom, buf, &mut layout.targets);
+    } else {
+        let part = |share: u16, from: u16| if area.height >= from { (area.height / share).max(3) } else { 0 };
+        let table = (pools::wanted_rows(pools) + 1).min(part(5, 16).max(2));
+        let [chart, under, sums, table, driver, told] = area.layout::<6>(&Split::vertical([
+            Constraint::Min(0),
+            Constraint::Length(part(6, 19)),
+            Constraint::Length(2),
+            Constraint::Length(if area.height >= 14 { table } else { 0 }),
+            Constraint::Length(u16::from(area.height >= 18)),
+            Constraint::Length((area.height / 4).max(3)),
+        ]));
+        charts(stage, Frame::Rule, chart, under, buf, &mut layout);
+        accounts::render_lines(stage, sums, buf);
+        pools::render(pools, stage.theme, Frame::Rule, table, buf);
+        driver::render_line(stage, driver, buf);
+        findings::render(stage, Frame::Rule, told, buf, &mut layout.targets);
+    }
+    layout
+}
+
+/// The upper part, and a lower one of so many rows.
+fn rows(area: Rect, lower: u16) -> [Rect; 2] {
+    area.layout::<2>(&Split::vertical([Constraint::Min(0), Constraint::Length(lower)]))
+}
+
+fn area_columns(area: Rect) -> [Rect; 2] {
+    area.layout::<2>(&Split::horizontal([Constraint::Min(0), Constraint::Length(RIGHT)]))
+}
+
+fn charts(stage: &Stage<'_>, kind: Frame, chart: Rect, under: Rect, buf: &mut Buffer, layout: &mut Layout) {
+    for plot in charts::render(stage, kind, chart, under, buf) {
+        layout.charts.push((plot, Chart::Window));
+    }
+}

@@ -1,0 +1,49 @@
+//! The segments that strand most, and who holds them.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use crate::model::StrandingSegment;
+use crate::tui::figures::{self, Unit};
+use crate::tui::legend;
+use crate::tui::pane::{self, Frame, put, put_right, span};
+use crate::tui::stage::Stage;
+use crate::tui::theme::Token;
+
+/// Fewer rows, with the frame, are not worth a pane.
+const FEWEST_ROWS: u16 = 5;
+
+/// Draws the pane, if there is room for one.
+pub(super) fn render(stage: &Stage<'_>, worst: &[StrandingSegment], area: Rect, buf: &mut Buffer) {
+    if area.height < FEWEST_ROWS {
+        return;
+    }
+    let theme = stage.theme;
+    let title = vec![span(theme, Token::Title, "stranding most"), span(theme, Token::Dim, " · and who holds it")];
+    let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
+    let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
+    let Some(first) = worst.first() else {
+        put(inner, 0, vec![span(theme, Token::Dim, "no segment strands anything")], buf);
+        return;
+    };
+    let unit = Unit::for_largest(first.free);
+    put(inner, 0, vec![span(theme, Token::Dim, format!("{:>6} of", unit.name()))], buf);
+    put(Rect { x: inner.x + 16.min(inner.width), width: inner.width.saturating_sub(16), ..inner }, 0, vec![span(theme, Token::Dim, "held by")], buf);
+    for (y, segment) in (1..inner.height).zip(worst) {
+        let holder = &segment.holder;
+        let name = match stage.shown.names.get(holder.name) {
+            "" => holder.category.label(),
+            name => name,
+        };
+        let more = if segment.blocks > 1 { format!(" +{}", segment.blocks - 1) } else { String::new() };
+        let room = usize::from(inner.width).saturating_sub(18 + more.len());
+        let line = vec![
+            span(theme, Token::Strong, format!("{:>6}", unit.figure(segment.free))),
+            span(theme, Token::Dim, format!(" of {:<5} ", figures::short_bytes(segment.size))),
+            legend::legend_of(holder.category, theme),
+            span(theme, Token::Text, format!(" {}", pane::cut(name, room))),
+        ];
+        put(inner, y, line, buf);
+        put_right(inner, y, vec![span(theme, Token::Dim, more)], buf);
+    }
+}

@@ -1,0 +1,211 @@
+//! The ledger: which events its charts show, which finding is looked at, and the totals of its pools.
+
+use std::cell::RefCell;
+use std::mem::{Discriminant, discriminant};
+use std::sync::Arc;
+
+use crate::model::{Evidence, Finding, Grouping, PoolTotals, Remedy, SegmentView, StrandingSegment};
+use crate::source::{Move, Picture, Wanted, Window};
+
+/// What the ledger's own keys and clicks ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LedgerAction {
+    /// The step around the cursor, or all that is kept.
+    Window,
+    /// Select a finding so many places further on.
+    Finding(i8),
+    /// Select the finding at a place.
+    Select(usize),
+    /// The next thing that can be done about the finding selected.
+    NextRemedy,
+    /// Move the cursor to where the finding selected can be seen.
+    Go,
+    /// Move the cursor to where most is reserved in the window.
+    Peak,
+}
+
+/// What the ledger remembers.
+#[derive(Clone, Debug, Default)]
+pub struct LedgerState {
+    /// The step around the cursor, or all that is kept.
+    pub whole: bool,
+    /// The finding selected, by what it is about: figures and order change while a lab runs.
+    selected: Option<Discriminant<Evidence>>,
+    /// Which of its remedies is meant.
+    remedy: usize,
+    summed: Summed,
+}
+
+/// What the segments that were drawn last come to: as long as they are the same, nobody adds them up again.
+#[derive(Clone, Debug, Default)]
+struct Summed(RefCell<(Arc<Vec<SegmentView>>, Arc<Sums>)>);
+
+/// What segments come to.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sums {
+    /// By pool and stream.
+    pub pools: Vec<PoolTotals>,
+    /// Those that strand most, the worst first.
+    pub worst: Vec<StrandingSegment>,
+}
+
+impl Sums {
+    /// More of the worst than a screen has rows for.
+    const WORST: usize = 64;
+
+    fn of(segments: &[SegmentView]) -> Self {
+        Self { pools: PoolTotals::of(segments), worst: StrandingSegment::worst(segments, Self::WORST) }
+    }
+}
+
+impl LedgerState {
+    /// What it wants to have studied.
+    pub fn wanted(&self) -> Wanted {
+        let window = if self.whole { Window::Run } else { Window::Step };
+        Wanted { window, grouping: Grouping::Category }
+    }
+
+    /// The finding that is looked at, by its place; the first where that one is no more. `None`: there are none.
+    #[must_use]
+    pub fn selected(&self, findings: &[Finding]) -> Option<usize> {
+        let is_meant = |finding: &Finding| Some(discriminant(&finding.evidence)) == self.selected;
+        findings.iter().position(is_meant).or(if findings.is_empty() { None } else { Some(0) })
+    }
+
+    /// Which of its remedies is meant, by its place; `None` where nothing can be done about it.
+    #[must_use]
+    pub fn meant(&self, finding: &Finding) -> Option<usize> {
+        self.remedy.checked_rem(finding.remedies.len())
+    }
+
+    /// What is to be done about the finding that is looked at.
+    #[must_use]
+    pub fn remedy<'a>(&self, findings: &'a [Finding]) -> Option<&'a Remedy> {
+        let finding = findings.get(self.selected(findings)?)?;
+        finding.remedies.get(self.meant(finding)?)
+    }
+
+    /// What these segments come to.
+    pub(crate) fn sums(&self, segments: &Arc<Vec<SegmentView>>) -> Arc<Sums> {
+        let mut kept = self.summed.0.borrow_mut();
+        if !Arc::ptr_eq(&kept.0, segments) {
+            *kept = (Arc::clone(segments), Arc::new(Sums::of(segments)));
+        }
+        Arc::clone(&kept.1)
+    }
+
+    /// Does it; says where the cursor is to go, if anywhere.
+    pub fn act(&mut self, action: LedgerAction, picture: &Picture) -> Option<Move> {
+        let findings = &picture.view.findings;
+        match action {
+            LedgerAction::Window => self.whole = !self.whole,
+            LedgerAction::Finding(places) => {
+                let now = self.selected(findings)?;
+                let last = findings.len().saturating_sub(1);
+                self.select(findings, now.saturating_add_signed(isize::from(places)).min(last));
+            }
+            LedgerAction::Select(place) => self.select(findings, place),
+            LedgerAction::NextRemedy => {
+                let finding = findings.get(self.selected(findings)?)?;
+                self.remedy = (self.meant(finding)? + 1) % finding.remedies.len();
+            }
+            LedgerAction::Go => {
+                let finding = findings.get(self.selected(findings)?)?;
+                let position = finding.position?;
+                // A failure is known behind its event only.
+                let failed = matches!(finding.evidence, Evidence::OutOfMemory { .. });
+                return Some(Move::To(position + u64::from(failed)));
+            }
+            LedgerAction::Peak => {
+                let moments = picture.study.as_ref()?.moments.iter().rev();
+                return moments.max_by_key(|moment| moment.reserved).map(|moment| Move::To(moment.position));
+            }
+        }
+        None
+    }
+
+    fn select(&mut self, findings: &[Finding], place: usize) {
+        let meant = findings.get(place).map(|finding| discriminant(&finding.evidence));
+        if meant != self.selected {
+            self.remedy = 0;
+        }
+        self.selected = meant;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Level, View};
+    use crate::units::Bytes;
+
+    fn finding(evidence: Evidence, position: Option<u64>, remedies: &[Remedy]) -> Finding {
+        Finding { level: Level::Info, evidence, remedies: remedies.to_vec(), position }
+    }
+
+    fn rounding(bytes: u64) -> Finding {
+        let evidence = Evidence::Rounding { bytes: Bytes(bytes), allocated: Bytes(100) };
+        finding(evidence, None, &[Remedy::EXPANDABLE, Remedy::HigherLimit])
+    }
+
+    fn releasable(position: Option<u64>) -> Finding {
+        let evidence = Evidence::Releasable { bytes: Bytes(5), reserved: Bytes(100) };
+        finding(evidence, position, &[Remedy::EmptyCache])
+    }
+
+    fn with(findings: Vec<Finding>) -> Picture {
+        Picture { view: Arc::new(View { findings, ..View::default() }), ..Picture::default() }
+    }
+
+    #[test]
+    fn the_selected_finding_stays_selected_while_its_figures_and_its_place_change() {
+        let mut state = LedgerState::default();
+        let picture = with(vec![releasable(None), rounding(7)]);
+        assert_eq!(state.selected(&picture.view.findings), Some(0));
+        state.act(LedgerAction::Finding(1), &picture);
+        state.act(LedgerAction::Finding(1), &picture);
+        assert_eq!(state.selected(&picture.view.findings), Some(1), "no further than there are");
+        assert_eq!(state.selected(&[rounding(9), releasable(None)]), Some(0));
+        assert_eq!(state.selected(&[releasable(None)]), Some(0), "it is no more");
+        assert_eq!(state.selected(&[]), None);
+    }
+
+    #[test]
+    fn its_place_is_gone_to_where_it_has_one() {
+        let mut state = LedgerState::default();
+        let picture = with(vec![rounding(7), releasable(Some(41))]);
+        assert_eq!(state.act(LedgerAction::Go, &picture), None);
+        state.act(LedgerAction::Select(1), &picture);
+        assert_eq!(state.act(LedgerAction::Go, &picture), Some(Move::To(41)));
+    }
+
+    #[test]
+    fn remedies_go_round_and_begin_anew_with_another_finding() {
+        let mut state = LedgerState::default();
+        let picture = with(vec![rounding(7), releasable(None)]);
+        let findings = &picture.view.findings;
+        assert_eq!(state.remedy(findings), Some(&Remedy::EXPANDABLE));
+        state.act(LedgerAction::NextRemedy, &picture);
+        assert_eq!(state.remedy(findings), Some(&Remedy::HigherLimit));
+        state.act(LedgerAction::Finding(1), &picture);
+        assert_eq!(state.remedy(findings), Some(&Remedy::EmptyCache));
+        state.act(LedgerAction::Finding(-1), &picture);
+        assert_eq!(state.remedy(findings), Some(&Remedy::EXPANDABLE));
+        assert_eq!(state.remedy(&[]), None);
+    }
+
+    #[test]
+    fn segments_are_added_up_anew_when_they_are_others() {
+        let mut lab = crate::model::Lab::new();
+        let state = LedgerState::default();
+        for event in crate::model::synthetic::training_run() {
+            lab.apply(&event);
+        }
+        let segments = lab.view().segments;
+        let first = state.sums(&segments);
+        assert!(Arc::ptr_eq(&first, &state.sums(&segments)));
+        assert_eq!(first.pools, PoolTotals::of(&segments));
+        assert_eq!(*state.sums(&Arc::default()), Sums::default());
+        assert_eq!(*state.sums(&segments), *first);
+    }
+}
