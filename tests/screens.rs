@@ -17,8 +17,9 @@ use proptest::prelude::*;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use vramlab::model::{Grouping, Level, LogLine, Micros, RunState, View};
-use vramlab::source::{Cursor, Picture};
-use vramlab::tui::{self, App, Catalog, ColorTier, GlyphTier, Message};
+use vramlab::session;
+use vramlab::source::{Cursor, Move, Picture, Request};
+use vramlab::tui::{self, App, Catalog, ColorTier, Effect, GlyphTier, Message};
 
 /// The sizes at which every screen is looked at.
 const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 60)];
@@ -326,6 +327,67 @@ fn the_effect_becomes_quiet_by_itself() {
     assert!(app.needs_frame());
 }
 
+/// The frame of the screen with this key.
+fn on_screen(mut app: App, key: &str, state: Picture, width: u16, height: u16) -> Buffer {
+    press(&mut app, key);
+    frame(app, state, width, height)
+}
+
+#[test]
+fn the_ledger_of_a_run_on_a_gpu() {
+    let state = lab_states::studied(lab_states::on_gpu(), 21);
+    insta::assert_snapshot!("ledger_at_80x24", text(&on_screen(dark(), "6", state.clone(), 80, 24)));
+    insta::assert_snapshot!("ledger_at_120x40", text(&on_screen(dark(), "6", state.clone(), 120, 40)));
+    insta::assert_snapshot!("ledger_at_200x60", text(&on_screen(dark(), "6", state, 200, 60)));
+}
+
+#[test]
+fn the_ledger_of_a_recording_at_its_cursor_without_colour_in_ascii() {
+    let state = lab_states::studied(lab_states::recorded(), 12);
+    let buf = on_screen(app("dark", ColorTier::None, GlyphTier::Ascii), "6", state, 100, 30);
+    assert!(buf.content().iter().all(|cell| cell.symbol().is_ascii()));
+    let shown = text(&buf);
+    assert!(shown.contains("at the cursor") && shown.contains("it has happened"), "{shown}");
+    insta::assert_snapshot!("ledger_of_a_recording", shown);
+}
+
+/// Enter goes where the finding selected can be seen, `y` does what can be done about it.
+#[test]
+fn the_ledgers_findings_lead_to_their_places_and_their_remedies() {
+    let state = lab_states::studied(lab_states::running(), 21);
+    let place = state.view.findings[1].position.unwrap();
+    let remedy = session::Command::of_remedy(&state.view.findings[1].remedies[0]).unwrap();
+    let mut app = dark();
+    press(&mut app, "6");
+    app.update(Message::Picture(Arc::new(state.clone())));
+    press(&mut app, "j");
+    let shown = text(&draw(&mut app, 120, 40));
+    assert!(shown.contains("findings 2 of") && shown.contains(&format!("event {place}")), "{shown}");
+    let mut effects = |code| app.update(Message::Key(KeyEvent::new(code, KeyModifiers::NONE)));
+    assert_eq!(effects(KeyCode::Enter), [Effect::Send(Request::Move(Move::To(place)))]);
+    assert_eq!(effects(KeyCode::Char('y')), [Effect::Send(Request::Lab(remedy))]);
+    let recorded = Picture { kind: vramlab::source::Kind::Recording("run".into()), ..state };
+    app.update(Message::Picture(Arc::new(recorded)));
+    press(&mut app, "y");
+    assert_eq!(app.notice(), Some("a recording can't be changed: it has happened"));
+}
+
+#[test]
+fn what_the_ledger_cannot_know_it_says() {
+    let told = |state: Picture, words: &str| {
+        for (width, height) in [(80, 24), (120, 40), (200, 60)] {
+            let shown = text(&on_screen(dark(), "6", state.clone(), width, height));
+            let in_one_line = shown.split_whitespace().filter(|word| *word != "│").collect::<Vec<_>>().join(" ");
+            assert!(in_one_line.contains(words), "{width}×{height}: {words}\n{shown}");
+        }
+    };
+    told(lab_states::running(), "no GPU here");
+    told(lab_states::simulated(), "a simulated GPU");
+    told(lab_states::edited(lab_states::on_gpu(), |view| view.gpu = None), "the driver has not been read");
+    let kind = vramlab::source::Kind::Snapshot("a.pickle".into());
+    told(Picture { kind, ..lab_states::running() }, "a snapshot does not tell");
+}
+
 fn any_state() -> impl Strategy<Value = Picture> {
     let states: Vec<Picture> = vec![
         Picture::default(),
@@ -340,6 +402,8 @@ fn any_state() -> impl Strategy<Value = Picture> {
         lab_states::simulated(),
         lab_states::looking_back(),
         lab_states::recorded(),
+        lab_states::studied(lab_states::running(), 21),
+        lab_states::studied(lab_states::recorded(), 12),
     ];
     (0..states.len()).prop_map(move |index| states[index].clone())
 }
@@ -353,7 +417,7 @@ proptest! {
         state in any_state(),
         (width, height) in (1u16..=300, 1u16..=100),
         (x, y) in (0u16..4, 0u16..4),
-        keys in "[mcapozfrLxObBAtse .,nhjklgwGH(){}<>T?+-]{0,6}",
+        keys in "[1346]?[mcapozfrLxObBAtse .,nhjklgwGH(){}<>T?+-]{0,6}",
         tier in prop::sample::select(vec![ColorTier::None, ColorTier::Ansi, ColorTier::Indexed, ColorTier::True]),
     ) {
         let mut app = app("dark", tier, GlyphTier::Unicode);

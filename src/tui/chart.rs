@@ -263,7 +263,7 @@ impl Axis {
 
     /// The row from the bottom in which `bytes` lie.
     pub fn row(self, bytes: Bytes, rows: u16) -> u16 {
-        let row = u128::from(bytes.get()) * u128::from(rows) / u128::from(self.top.get().max(1));
+        let row = u128::from(bytes.get()) * u128::from(self.rows_per_tick) / u128::from(self.tick.max(1));
         u16::try_from(row).unwrap_or(u16::MAX).min(rows.saturating_sub(1))
     }
 
@@ -417,6 +417,17 @@ mod tests {
         let mut buf = Buffer::empty(Rect::new(0, 0, 2, 1));
         areas(&inks.map(|ink| stack(&[(8, ink)])), Bytes(8), &theme, buf.area, &mut buf);
         assert_eq!((buf[(0, 0)].symbol(), buf[(1, 0)].symbol()), ("█", "▏"));
+    }
+
+    #[test]
+    fn a_value_at_a_tick_lies_in_the_row_of_the_tick() {
+        for rows in [3, 7, 13, 16] {
+            let axis = Axis::new(Bytes::mib(400), rows);
+            for tick in 0..=Bytes::mib(400).get() / axis.tick {
+                let row = u16::try_from(tick).unwrap() * axis.rows_per_tick;
+                assert_eq!(axis.row(Bytes(tick * axis.tick), rows), row.min(rows - 1), "{axis:?}");
+            }
+        }
     }
 
     #[test]

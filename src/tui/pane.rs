@@ -101,7 +101,7 @@ pub(crate) fn rule(plot: Rect, x: u16, style: Style, buf: &mut Buffer) {
         let cell = &mut buf[(plot.x + x, y)];
         let behind = match cell.symbol() {
             _ if cell.modifier.contains(Modifier::REVERSED) => cell.fg,
-            " " | "┄" | "╌" | "▁" | "▂" | "▃" | "▔" | "▏" => cell.bg,
+            " " | "┄" | "╌" | "─" | "·" | "▁" | "▂" | "▃" | "▔" | "▏" => cell.bg,
             _ => cell.fg,
         };
         cell.modifier.remove(Modifier::REVERSED);

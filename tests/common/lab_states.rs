@@ -183,6 +183,21 @@ pub fn looking_back() -> Picture {
     }
 }
 
+/// The same picture with a study of step `wanted`, as a screen that wants one has it.
+pub fn studied(picture: Picture, wanted: u64) -> Picture {
+    let events = run_on(picture.view.about.kind);
+    let begins = |event: &Event| matches!(event.kind, EventKind::StepBegin { step } if step == wanted);
+    let ends = |event: &Event| matches!(&event.kind, EventKind::StepEnd(report) if report.step == wanted);
+    let (begin, end) = (events.iter().position(begins).unwrap(), events.iter().position(ends).unwrap() + 1);
+    let mut before = Lab::new();
+    events[..begin].iter().for_each(|event| before.apply(event));
+    let (from, to) = (begin as u64, end as u64);
+    let study = Study::of(from..to, before.memory(), before.names(), Grouping::Category, |each| {
+        (from..).zip(&events[begin..end]).for_each(|(position, event)| each(position, event));
+    });
+    Picture { study: Some(Arc::new(study)), ..picture }
+}
+
 /// The same, of a recording.
 pub fn recorded() -> Picture {
     let live = looking_back();

@@ -61,10 +61,11 @@ pub(super) fn mark(ink: Ink, theme: &Theme) -> Span<'static> {
 
 /// Of which moment the figures are.
 fn moment(stage: &Stage<'_>) -> &'static str {
-    match (stage.fullest, stage.picture.is_now()) {
-        (true, _) => "at the fullest moment seen",
-        (false, true) => "now",
-        (false, false) => "at the cursor",
+    match (stage.fullest, stage.picture.is_now(), stage.picture.is_live()) {
+        (true, ..) => "at the fullest moment seen",
+        (_, true, true) => "now",
+        (_, true, false) => "at the end",
+        (_, false, _) => "at the cursor",
     }
 }
 

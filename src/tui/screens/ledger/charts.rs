@@ -7,7 +7,7 @@ use ratatui::text::Span;
 use super::accounts::{RELEASABLE, accounts, mark};
 use crate::model::{Moment, Study};
 use crate::source::Kind;
-use crate::tui::chart::{Axis, Ink, Stack};
+use crate::tui::chart::{self, Axis, Ink, Stack};
 use crate::tui::figures::{self, Unit};
 use crate::tui::moments::Columns;
 use crate::tui::pane::{self, Frame, put, put_at, span};
@@ -16,7 +16,7 @@ use crate::tui::theme::{Theme, Token};
 use crate::units::Bytes;
 
 /// The line on top of what is reserved.
-const RESERVED: &str = "▀";
+const RESERVED: &str = "▂";
 /// A share is drawn in so many parts.
 const WHOLE: f64 = 1e6;
 
@@ -125,13 +125,18 @@ fn held(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Buf
     let axis = Axis::new(highest.max(limit.unwrap_or_default()), plot.height);
     axis.draw(theme, inner, plot, buf);
     let columns = Columns::new(study, plot.width);
-    for x in 0..plot.width {
-        let Some(moment) = columns.most(x, |moment| (moment.reserved, moment.allocated)) else { continue };
+    let most = |x| columns.most(x, |moment| (moment.reserved, moment.allocated)).copied().unwrap_or_default();
+    let moments: Vec<Moment> = (0..plot.width).map(most).collect();
+    let stack = |moment: &Moment| {
         let mut stack = Stack::default();
         for account in accounts(&moment.ledger, theme).into_iter().filter(|account| account.ink != RELEASABLE) {
             stack.add(account.bytes, account.ink);
         }
-        stack.draw(axis.top, theme, plot, x, buf);
+        stack
+    };
+    let stacks: Vec<Stack> = moments.iter().map(stack).collect();
+    chart::areas(&stacks, axis.top, theme, plot, buf);
+    for (x, moment) in (0..plot.width).zip(&moments) {
         reserved(moment.reserved, axis, theme, plot, x, buf);
     }
     if let Some(limit) = limit {
@@ -216,15 +221,17 @@ fn lost(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Buf
         put(inner, plot.height - 1, vec![span(theme, Token::Dim, label(0.0))], buf);
     }
     let columns = Columns::new(study, plot.width);
-    for x in 0..plot.width {
-        let Some(moment) = columns.most(x, fragmentation) else { continue };
-        let lost = fragmentation(moment);
+    let stack = |x| {
+        let moment = columns.most(x, fragmentation).copied().unwrap_or_default();
+        let lost = fragmentation(&moment);
         let of_hole = share(moment.largest_hole, moment.reserved).min(lost);
         let mut stack = Stack::default();
         stack.add(Bytes((of_hole * WHOLE) as u64), hole);
         stack.add(Bytes(((lost - of_hole) * WHOLE) as u64), rest);
-        stack.draw(Bytes((top * WHOLE) as u64), theme, plot, x, buf);
-    }
+        stack
+    };
+    let stacks: Vec<Stack> = (0..plot.width).map(stack).collect();
+    chart::areas(&stacks, Bytes((top * WHOLE) as u64), theme, plot, buf);
     cursor_line(stage, study, plot, buf);
     plot
 }

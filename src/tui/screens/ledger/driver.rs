@@ -90,7 +90,7 @@ pub(super) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     }
     row(None, "in all", total, false);
     if let Some(kept) = memory.kept_by_driver {
-        row(None, "kept by the driver beside that", kept, false);
+        row(None, "kept by the driver", kept, false);
     }
 }
 

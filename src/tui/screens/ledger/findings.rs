@@ -6,6 +6,7 @@ use ratatui::style::Modifier;
 use ratatui::text::Span;
 
 use crate::model::{Finding, Level};
+use crate::session::Hand;
 use crate::source::Ability;
 use crate::tui::action::Action;
 use crate::tui::pane::{self, Frame, level_token, put_cut, span};
@@ -101,7 +102,8 @@ fn whole(stage: &Stage<'_>, finding: &Finding, width: usize) -> Vec<Vec<Span<'st
             (false, _) if index > 0 => ("or ", Token::Dim),
             (false, _) => ("", Token::Dim),
         };
-        let words = words::remedy(remedy);
+        // What has happened has no keys: the next run is told.
+        let words = if can.is_ok() { words::remedy(remedy) } else { Hand::Flags.does(remedy) };
         push(vec![span(theme, Token::Key, mark), span(theme, token, format!("{words}  "))]);
     }
     match (finding.remedies.len(), can) {

@@ -67,23 +67,26 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
         let [top, bottom] = rows(area, wanted.clamp(5, area.height / 3));
         let [left, right] = area_columns(top);
         let table = pools::wanted_rows(pools) + 2;
-        let [left, table] = rows(left, table.min(left.height / 4));
+        let [left, table] = rows(left, table.min(left.height / 3));
         let [chart, under] = left.layout::<2>(&Split::vertical([Constraint::Fill(5), Constraint::Fill(3)]));
         charts(stage, Frame::Box, chart, under, buf, &mut layout);
         pools::render(pools, stage.theme, Frame::Box, table, buf);
         let driver = driver::wanted_rows(stage);
-        let [figures, worst, driver] = right.layout::<3>(&Split::vertical([
-            Constraint::Max(if right.height >= accounts::MOST_ROWS + driver { accounts::MOST_ROWS } else { accounts::WANTED_ROWS }),
-            Constraint::Min(0),
-            Constraint::Length(driver),
-        ]));
+        let spare = right.height.saturating_sub(driver);
+        let figures = match spare {
+            spare if spare >= accounts::MOST_ROWS + worst::FEWEST_ROWS => accounts::MOST_ROWS,
+            spare if spare >= accounts::WANTED_ROWS + worst::FEWEST_ROWS => accounts::WANTED_ROWS,
+            spare => spare,
+        };
+        let parts = [Constraint::Length(figures), Constraint::Min(0), Constraint::Length(driver)];
+        let [figures, worst, driver] = right.layout::<3>(&Split::vertical(parts));
         accounts::render(stage, figures, buf);
         worst::render(stage, &sums.worst, worst, buf);
         driver::render(stage, driver, buf);
         findings::render(stage, Frame::Box, bottom, buf, &mut layout.targets);
     } else {
         let part = |share: u16, from: u16| if area.height >= from { (area.height / share).max(3) } else { 0 };
-        let table = (pools::wanted_rows(pools) + 1).min(part(5, 16).max(2));
+        let table = (pools::wanted_rows(pools) + 1).min(part(4, 16).max(2));
         let [chart, under, sums, table, driver, told] = area.layout::<6>(&Split::vertical([
             Constraint::Min(0),
             Constraint::Length(part(6, 19)),

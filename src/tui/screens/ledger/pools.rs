@@ -25,7 +25,7 @@ const COLUMNS: &[Column] = &[
     Column { head: "rounding", width: 10, figure: |row, unit| unit.figure(row.rounding), from: 78 },
     Column { head: "pending", width: 9, figure: |row, unit| unit.figure(row.pending), from: 87 },
     Column { head: "free", width: 8, figure: |row, unit| unit.figure(row.free), from: 0 },
-    Column { head: "largest free", width: 13, figure: |row, unit| unit.figure(row.largest_free), from: 0 },
+    Column { head: "largest free", width: 13, figure: |row, unit| unit.figure(row.largest_free), from: 62 },
     Column { head: "used", width: 6, figure: |row, _| used(row), from: 68 },
 ];
 

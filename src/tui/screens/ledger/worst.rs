@@ -11,7 +11,7 @@ use crate::tui::stage::Stage;
 use crate::tui::theme::Token;
 
 /// Fewer rows, with the frame, are not worth a pane.
-const FEWEST_ROWS: u16 = 5;
+pub(super) const FEWEST_ROWS: u16 = 5;
 
 /// Draws the pane, if there is room for one.
 pub(super) fn render(stage: &Stage<'_>, worst: &[StrandingSegment], area: Rect, buf: &mut Buffer) {
@@ -28,7 +28,7 @@ pub(super) fn render(stage: &Stage<'_>, worst: &[StrandingSegment], area: Rect, 
     };
     let unit = Unit::for_largest(first.free);
     put(inner, 0, vec![span(theme, Token::Dim, format!("{:>6} of", unit.name()))], buf);
-    put(Rect { x: inner.x + 16.min(inner.width), width: inner.width.saturating_sub(16), ..inner }, 0, vec![span(theme, Token::Dim, "held by")], buf);
+    put(Rect { x: inner.x + 20.min(inner.width), width: inner.width.saturating_sub(20), ..inner }, 0, vec![span(theme, Token::Dim, "held by")], buf);
     for (y, segment) in (1..inner.height).zip(worst) {
         let holder = &segment.holder;
         let name = match stage.shown.names.get(holder.name) {
@@ -36,10 +36,10 @@ pub(super) fn render(stage: &Stage<'_>, worst: &[StrandingSegment], area: Rect, 
             name => name,
         };
         let more = if segment.blocks > 1 { format!(" +{}", segment.blocks - 1) } else { String::new() };
-        let room = usize::from(inner.width).saturating_sub(18 + more.len());
+        let room = usize::from(inner.width).saturating_sub(22 + more.len());
         let line = vec![
             span(theme, Token::Strong, format!("{:>6}", unit.figure(segment.free))),
-            span(theme, Token::Dim, format!(" of {:<5} ", figures::short_bytes(segment.size))),
+            span(theme, Token::Dim, format!(" of {:<9} ", figures::short_bytes(segment.size))),
             legend::legend_of(holder.category, theme),
             span(theme, Token::Text, format!(" {}", pane::cut(name, room))),
         ];
