@@ -306,6 +306,53 @@ fn fill_with_what_is_no_file(folder: &Path) {
     fs::write(folder.join(OsStr::from_bytes(b"bytes\xff.toml")), "").unwrap();
 }
 
+fn configured(config: &Path, arguments: &[&str]) -> (Option<i32>, String, String) {
+    let output = within(1000, config, arguments);
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code(), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn settings_are_documented_and_written_once() {
+    let config = tempfile::tempdir().unwrap();
+    let file = config.path().join("vramlab/config.toml");
+    let (code, printed, _) = configured(config.path(), &["config"]);
+    assert_eq!(code, Some(0));
+    let (place, documented) = printed.split_once('\n').unwrap();
+    assert!(place.contains(file.to_str().unwrap()) && place.contains("not there yet"), "{place}");
+    assert!(documented.contains("# theme = \"auto\"") && documented.contains("# pause = [\"space\"]"), "{documented}");
+    assert_eq!(configured(config.path(), &["config", "--init"]).0, Some(0));
+    assert_eq!(fs::read_to_string(&file).unwrap(), documented);
+    let (code, _, error) = configured(config.path(), &["config", "--init"]);
+    assert!(code == Some(1) && error.contains("is there already"), "{error}");
+    assert!(configured(config.path(), &["config"]).1.contains("is read"));
+}
+
+#[test]
+fn settings_that_can_not_be_read_are_told_and_the_defaults_used() {
+    let config = tempfile::tempdir().unwrap();
+    let file = config.path().join("vramlab/config.toml");
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(&file, "mouse = true\nglyph = 'ascii'\n").unwrap();
+    let run = ["run", "mlp-mini", "--data", "reference", "--steps", "1"];
+    let (code, _, error) = configured(config.path(), &run);
+    let told = format!("warning: {}, line 2, column 1: ", file.display());
+    assert!(code == Some(0) && error.contains(&told) && error.contains("did you mean \"glyphs\"?"), "{error}");
+    let (_, doctor, _) = configured(config.path(), &["doctor"]);
+    assert!(doctor.contains("line 2, column 1"), "{doctor}");
+    // The file says where to train, and the command line beats it.
+    fs::write(&file, "device = 'sim:t4'\n").unwrap();
+    let (code, table, error) = configured(config.path(), &run);
+    assert!(code == Some(0) && table.contains("sim:t4"), "{table}{error}");
+    let (_, table, _) = configured(config.path(), &[&run[..], &["--device", "cpu"]].concat());
+    assert!(!table.contains("sim:t4"), "{table}");
+    fs::write(&file, "device = 'abacus'\n[keys]\namp = 'y'\npaus = 'x'\n").unwrap();
+    let (code, _, error) = configured(config.path(), &run);
+    assert!(code == Some(0) && error.contains("there is no device 'abacus'"), "{error}");
+    assert!(error.contains("there is no command \"paus\" (did you mean \"pause\"?)"), "{error}");
+    assert!(configured(config.path(), &["list"]).1.contains("  y  AMP "), "keys are those in force");
+}
+
 #[test]
 fn whatever_lies_in_the_users_folders_is_named_and_the_rest_goes_on() {
     let config = tempfile::tempdir().unwrap();

@@ -328,8 +328,8 @@ fn the_list_of_themes_shows_each_at_once_and_keeps_or_gives_back() {
     assert_eq!(typed(&mut app, "m"), [flip("amp")], "the list is closed");
     typed(&mut app, "Tj");
     assert_eq!(enter(&mut app), []);
-    assert_eq!(typed(&mut app, "m"), vec![flip("amp")]);
     assert_eq!(app.theme().name(), "light");
+    assert_eq!(typed(&mut app, "m"), [flip("amp")]);
     // As often as there are themes comes back to where it began, however many there are.
     let themes = Catalog::default().names().count();
     typed(&mut app, &"T".repeat(themes + 1));
@@ -348,13 +348,68 @@ fn a_theme_that_can_not_be_had_is_told_in_the_list_and_not_worn() {
     let text = |app: &mut App, width, height| -> String {
         drawn(app, width, height).content().iter().map(|cell| cell.symbol()).collect()
     };
-    assert!(text(&mut app, 80, 24).contains("can't be read (line 1:"), "{}", text(&mut app, 80, 24));
+    assert!(text(&mut app, 80, 24).contains("read (line 1:"), "{}", text(&mut app, 80, 24));
     assert!(text(&mut app, 50, 14).contains("broken"), "the chosen one is in sight on a small screen, too");
     enter(&mut app);
     assert!(text(&mut app, 50, 14).contains("broken"), "nothing to keep");
     typed(&mut app, "g");
     assert_eq!(app.theme().name(), "dark");
     assert!(text(&mut app, 50, 14).contains("▸ dark"));
+}
+
+fn bound(wanted: &[(&str, &str)]) -> App {
+    let wanted = wanted.iter().map(|(word, key)| ((*word).to_owned(), vec![(*key).to_owned()])).collect();
+    let (keys, told) = tui::standard_keys().rebound(&wanted);
+    assert_eq!(told, Vec::<String>::new());
+    let catalog = Catalog::default();
+    let (theme, _) = catalog.load("dark", ColorTier::True).unwrap();
+    App::new(catalog, theme, GlyphTier::Unicode).with_keys(keys)
+}
+
+#[test]
+fn every_place_that_shows_a_key_shows_the_one_in_force() {
+    let mut app = bound(&[
+        ("amp", "y"),
+        ("empty-cache", "f5"),
+        ("pause", "u"),
+        ("findings", "W"),
+        ("help", "f1"),
+        ("close", "X"),
+    ]);
+    app.update(Message::Picture(Arc::new(lab_states::running())));
+    assert_eq!(typed(&mut app, "m e"), [], "the old keys are free");
+    assert_eq!(typed(&mut app, "yu"), [flip("amp"), lab(Command::Pause)]);
+    let text = |app: &mut App| -> String { drawn(app, 200, 60).content().iter().map(|cell| cell.symbol()).collect() };
+    let seen = text(&mut app);
+    for shown in [" y AMP", " F5 empty_cache", "u pause", "W why", "F1 help"] {
+        assert!(seen.contains(shown), "{shown} in {seen}");
+    }
+    assert!(!seen.contains("space pause") && !seen.contains(" m AMP"));
+    app.update(key(KeyCode::F(1), KeyModifiers::NONE));
+    let help = text(&mut app);
+    assert!(help.contains("F1 or X closes") && help.contains("  y  "), "{help}");
+}
+
+#[test]
+fn an_audience_sees_keys_and_nothing_ends_by_accident() {
+    let mut app = app_on(lab_states::running());
+    let seen = |app: &mut App| -> String { drawn(app, 80, 24).content().iter().map(|cell| cell.symbol()).collect() };
+    typed(&mut app, "K");
+    assert_eq!(typed(&mut app, "mr"), [flip("amp")], "the leak is off");
+    assert_eq!(app.notice(), Some("presenting: the leak is off"));
+    assert!(seen(&mut app).contains(" m  amp") && seen(&mut app).contains(" r  retain"), "{}", seen(&mut app));
+    let gone = std::time::Duration::from_secs(9);
+    app.update(Message::Clock(gone));
+    assert!(!seen(&mut app).contains(" m  amp"), "after a while they go");
+    assert_eq!(typed(&mut app, "q"), []);
+    assert!(app.notice().unwrap().contains("again to end"));
+    assert_eq!(typed(&mut app, "q"), [Effect::Quit]);
+    app.update(Message::Clock(gone * 2));
+    typed(&mut app, "L");
+    assert_eq!(app.update(key(KeyCode::Char('c'), KeyModifiers::CONTROL)), [], "not even from a line being written");
+    app.update(key(KeyCode::Esc, KeyModifiers::NONE));
+    typed(&mut app, "K");
+    assert_eq!(typed(&mut app, "rq"), [flip("retain"), Effect::Quit], "without an audience all is as before");
 }
 
 #[test]

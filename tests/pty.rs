@@ -397,6 +397,20 @@ fn files_that_are_none_are_told_in_the_lab_and_their_names_command_nothing() {
 }
 
 #[test]
+fn settings_of_the_file_hold_in_the_lab_and_what_is_wrong_in_them_is_told() {
+    let config = tempfile::tempdir().unwrap();
+    let folder = config.path().join("vramlab");
+    std::fs::create_dir_all(&folder).unwrap();
+    std::fs::write(folder.join("config.toml"), "theme = 'neon'\n[keys]\nquit = 'Q'\n").unwrap();
+    let mut lab = Session::lab(&[("XDG_CONFIG_HOME", config.path().to_str().unwrap())]);
+    lab.wait_for_text("there is no theme \"neon\"");
+    lab.wait_for_text("Q quit");
+    lab.press("Q");
+    assert_eq!(lab.wait_for_end(END).exit_code(), 0);
+    lab.assert_restored();
+}
+
+#[test]
 fn whatever_signal_ends_it_the_terminal_comes_back() {
     let signals = [
         (Signal::HUP, 129),

@@ -8,7 +8,7 @@ use color_eyre::eyre::Result;
 use serde::Serialize;
 
 use super::output::stdout;
-use super::{Status, combinations, selftest, spec};
+use super::{Status, combinations, config, selftest, spec};
 use crate::allocator::Settings;
 use crate::device::cpu::{CpuDevice, CpuOptions};
 use crate::device::{Device, cuda};
@@ -58,7 +58,9 @@ pub(super) fn run(args: &DoctorArgs) -> Result<Status> {
     if args.selftest {
         return selftest::run(&args.device, &args.only, args.json);
     }
-    let mut lines = vec![processor(), terminal(), themes(), settings()];
+    let mut lines = vec![processor(), terminal(), config_file()];
+    lines.extend(themes());
+    lines.push(settings());
     lines.extend(cuda::probe().into_iter().map(|probe| Line {
         subject: probe.subject,
         found: probe.found,
@@ -102,10 +104,26 @@ fn terminal() -> Line {
     Line::new("terminal", true, sentence)
 }
 
-fn themes() -> Line {
+fn config_file() -> Line {
+    const SUBJECT: &str = "settings";
+    let told = config::settings().told;
+    match config::place() {
+        _ if !told.is_empty() => Line::new(SUBJECT, false, told.join("; ")),
+        Some(file) if file.exists() => Line::new(SUBJECT, true, format!("From {}.", file.display())),
+        Some(file) => {
+            Line::new(SUBJECT, true, format!("The defaults; `vramlab config --init` writes {}.", file.display()))
+        }
+        None => Line::new(SUBJECT, true, "The defaults; HOME and XDG_CONFIG_HOME are not set.".to_owned()),
+    }
+}
+
+fn themes() -> Vec<Line> {
     let place = spec::user_folder(Kind::Themes);
     let place = place.map_or_else(String::new, |folder| format!("; your own go to {}", folder.display()));
-    Line::new("themes", true, format!("{}{place}.", spec::themes().names().collect::<Vec<_>>().join(", ")))
+    let catalog = spec::themes();
+    let all = Line::new("themes", true, format!("{}{place}.", catalog.names().collect::<Vec<_>>().join(", ")));
+    let wrong = catalog.warnings().into_iter().map(|warning| Line::new("themes", false, warning));
+    std::iter::once(all).chain(wrong).collect()
 }
 
 fn settings() -> Line {

@@ -9,6 +9,7 @@ use clap::Args;
 use color_eyre::eyre::{Result, WrapErr, eyre};
 use tokio::sync::watch;
 
+use super::config;
 use super::output::complain;
 use super::record;
 use super::screen::ScreenArgs;
@@ -45,8 +46,12 @@ pub(super) struct LabArgs {
 
 /// Opens the lab and stays until somebody leaves it.
 pub(super) fn run(args: LabArgs) -> Result<Status> {
-    let options = args.screen.options()?;
-    let spec = args.spec.lab(args.workload.as_deref(), args.steps)?;
+    let mut settings = config::settings();
+    let device = args.spec.device.clone().or_else(|| settings.device());
+    let spec = SpecArgs { device, ..args.spec.clone() };
+    let workload = args.workload.clone().or_else(|| settings.workload());
+    let options = args.screen.options(&settings)?;
+    let spec = spec.lab(workload.as_deref(), args.steps)?;
     let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     if !terminal || std::env::var("TERM").is_ok_and(|term| term == "dumb") {
         complain(format_args!(
@@ -61,6 +66,9 @@ pub(super) fn run(args: LabArgs) -> Result<Status> {
     if let Some(path) = args.record {
         record::refuse_existing(&path)?;
         source.request(Request::Record(path));
+    }
+    if let Some(folder) = settings.recordings() {
+        source.request(Request::RecordTo(folder));
     }
     let pictures = source.pictures.clone();
     let _ending = Ending(source.engine());

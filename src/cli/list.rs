@@ -6,12 +6,12 @@ use clap::Args;
 use color_eyre::eyre::Result;
 use serde_json::{Map, Value, json};
 
-use super::Status;
 use super::output::{stdout, warn};
 use super::spec::{cards, themes, workloads};
+use super::{Status, config};
 use crate::device::cuda;
 use crate::session::Switch;
-use crate::tui::ColorTier;
+use crate::tui::{Action, ColorTier, Keymap};
 use crate::workload::{Entry, Group};
 
 /// Arguments of `vramlab list`.
@@ -33,6 +33,9 @@ pub(super) fn run(args: &ListArgs) -> Result<Status> {
     let themes: Vec<_> = all_themes.names().filter(|name| all_themes.load(name, ColorTier::True).is_ok()).collect();
     let warnings = [catalog.warnings(), all_cards.warnings(), all_themes.warnings()].concat();
     let gpus = cuda::visible();
+    let settings = config::settings();
+    let keys = &settings.keys;
+    let warnings = [settings.told.clone(), warnings].concat();
     if args.json {
         let workloads: Vec<_> = entries
             .iter()
@@ -50,7 +53,7 @@ pub(super) fn run(args: &ListArgs) -> Result<Status> {
             .collect();
         let value = json!({
             "workloads": workloads,
-            "switches": Switch::all().map(switch_of).collect::<Vec<_>>(),
+            "switches": Switch::all().map(|switch| switch_of(switch, keys)).collect::<Vec<_>>(),
             "devices": devices,
             "themes": themes,
             "warnings": warnings,
@@ -71,10 +74,16 @@ pub(super) fn run(args: &ListArgs) -> Result<Status> {
     }
     writeln!(out, "switches (keys in the lab)")?;
     for switch in Switch::all() {
-        writeln!(out, "  {}  {:<14} {}", switch.key(), switch.label(), switch.values().join(" · "))?;
+        writeln!(
+            out,
+            "  {:<1}  {:<14} {}",
+            keys.key_of(Action::of_switch(switch)),
+            switch.label(),
+            switch.values().join(" · ")
+        )?;
         writeln!(out, "     {}", switch.teaches())?;
     }
-    writeln!(out, "  e  empty_cache    now")?;
+    writeln!(out, "  {:<1}  empty_cache    now", keys.key_of(Action::EmptyCache))?;
     writeln!(out, "     Gives cached segments back to the driver; allocated memory does not move.")?;
     writeln!(out, "\ndevices\n  cpu               the processor: real arithmetic, real memory")?;
     for gpu in &gpus {
@@ -99,9 +108,9 @@ pub(super) fn run(args: &ListArgs) -> Result<Status> {
 }
 
 /// A switch: its key, its word on the command line, what it can be and what it is for.
-fn switch_of(switch: Switch) -> Value {
+fn switch_of(switch: Switch, keys: &Keymap) -> Value {
     json!({
-        "switch": switch.word(), "key": switch.key(), "label": switch.label(), "group": switch.group(),
+        "switch": switch.word(), "key": keys.key_of(Action::of_switch(switch)), "label": switch.label(), "group": switch.group(),
         "values": switch.values(), "usual": switch.usual(), "teaches": switch.teaches(),
     })
 }

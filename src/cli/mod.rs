@@ -3,6 +3,7 @@
 //! Exit codes: 0 done, 1 failed, 2 wrong usage. A failure is told in one sentence, and what to do in another.
 
 mod combinations;
+mod config;
 mod doctor;
 mod export;
 mod lab;
@@ -65,6 +66,8 @@ enum Subcommands {
     List(list::ListArgs),
     /// Tell what was found on this machine.
     Doctor(doctor::DoctorArgs),
+    /// Print every setting with its default, and where the file of settings lies.
+    Config(config::ConfigArgs),
 }
 
 /// Runs the program and ends the process with its exit code.
@@ -100,6 +103,7 @@ fn dispatch(arguments: Arguments) -> Result<Status> {
         Some(Subcommands::Summary(args)) => summary::run(&args),
         Some(Subcommands::List(args)) => list::run(&args),
         Some(Subcommands::Doctor(args)) => doctor::run(&args),
+        Some(Subcommands::Config(args)) => config::run(&args),
     }
 }
 

@@ -7,6 +7,7 @@ use clap::Args;
 use color_eyre::eyre::{Report, Result, WrapErr, eyre};
 
 use super::Status;
+use super::config;
 use super::screen::ScreenArgs;
 use super::spec::themes;
 use crate::recording::RecordingError;
@@ -28,7 +29,7 @@ pub(super) struct OpenArgs {
 
 /// Opens the file and stays until somebody leaves it.
 pub(super) fn run(args: &OpenArgs) -> Result<Status> {
-    let options = args.screen.options()?;
+    let options = args.screen.options(&config::settings())?;
     let piped = args.file == Path::new("-");
     if !std::io::stdout().is_terminal() || (!piped && !std::io::stdin().is_terminal()) {
         return Err(eyre!("there is no terminal to draw on; run `vramlab open` in one"));

@@ -7,7 +7,8 @@ use clap::Args;
 use color_eyre::eyre::{Report, Result, WrapErr};
 use serde_json::{Map, Value, json};
 
-use super::output::stdout;
+use super::config;
+use super::output::{stdout, warn};
 use super::record;
 use super::spec::SpecArgs;
 use super::times::Times;
@@ -52,7 +53,11 @@ pub(super) struct RunArgs {
 
 /// Trains and prints.
 pub(super) fn run(args: &RunArgs) -> Result<Status> {
-    let mut spec = args.spec.lab(Some(&args.workload), Some(args.steps))?;
+    let mut settings = config::settings();
+    let device = args.spec.device.clone().or_else(|| settings.device());
+    settings.told.iter().for_each(warn);
+    let spec = SpecArgs { device, ..args.spec.clone() };
+    let mut spec = spec.lab(Some(&args.workload), Some(args.steps))?;
     if args.kernels {
         return kernels(&mut spec, args.steps);
     }

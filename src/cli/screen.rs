@@ -1,34 +1,17 @@
 //! How a screen is to look: the arguments of every command that opens one.
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use color_eyre::eyre::Result;
 
 use super::Usage;
+use super::config::{ColorArg, GlyphArg, Settings};
 use super::spec::{cards, themes, workloads};
-use crate::tui::{self, ColorTier, GlyphTier, TuiError, TuiOptions};
-
-/// How many colours to use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum ColorArg {
-    Never,
-    #[value(name = "16")]
-    Ansi,
-    #[value(name = "256")]
-    Indexed,
-    Truecolor,
-}
-
-/// Which characters to use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum GlyphArg {
-    Unicode,
-    Ascii,
-}
+use crate::tui::{self, TuiError, TuiOptions};
 
 /// How the screen is to look.
 #[derive(Debug, Args)]
 pub(super) struct ScreenArgs {
-    /// Theme: see `vramlab list` [default: dark].
+    /// Theme: see `vramlab list` [default: what the settings say, else dark].
     #[arg(long, value_name = "NAME", help_heading = "Screen")]
     theme: Option<String>,
     /// Colours [default: what the terminal says it can].
@@ -38,35 +21,44 @@ pub(super) struct ScreenArgs {
     #[arg(long, value_enum, help_heading = "Screen")]
     glyphs: Option<GlyphArg>,
     /// Leave clicks and the wheel to the terminal.
-    #[arg(long, help_heading = "Screen")]
+    #[arg(long, overrides_with = "mouse", help_heading = "Screen")]
     no_mouse: bool,
+    /// Read clicks and the wheel, also where the settings say not to.
+    #[arg(long, overrides_with = "no_mouse", help_heading = "Screen")]
+    mouse: bool,
+    /// For an audience: keys are shown as they are pressed, quitting asks first, the leak stays off.
+    #[arg(long, help_heading = "Screen")]
+    present: bool,
 }
 
 impl ScreenArgs {
-    /// The same, checked, with what a person should know of files that can't be read.
+    /// The same over `settings`, checked, with what a person should know of files that can't be read.
     ///
     /// # Errors
-    /// [`Usage`] for a theme that can't be had.
-    pub fn options(&self) -> Result<TuiOptions> {
-        let options = TuiOptions {
-            theme: self.theme.clone(),
-            color: self.color.map(|color| match color {
-                ColorArg::Never => ColorTier::None,
-                ColorArg::Ansi => ColorTier::Ansi,
-                ColorArg::Indexed => ColorTier::Indexed,
-                ColorArg::Truecolor => ColorTier::True,
-            }),
-            glyphs: self.glyphs.map(|glyphs| match glyphs {
-                GlyphArg::Unicode => GlyphTier::Unicode,
-                GlyphArg::Ascii => GlyphTier::Ascii,
-            }),
-            mouse: !self.no_mouse,
-            notices: [workloads().warnings(), cards().warnings(), themes().warnings()].concat(),
+    /// [`Usage`] for a theme on the command line that can't be had. One that settings name is told.
+    pub fn options(&self, settings: &Settings) -> Result<TuiOptions> {
+        let config = &settings.config;
+        let named = |theme: &Option<String>| theme.clone().filter(|name| name != "auto");
+        let mut options = TuiOptions {
+            theme: named(&self.theme.clone().or_else(|| config.theme.clone())),
+            color: self.color.or(config.color).and_then(ColorArg::tier),
+            glyphs: self.glyphs.or(config.glyphs).and_then(GlyphArg::tier),
+            mouse: self.mouse || (!self.no_mouse && config.mouse.unwrap_or(true)),
+            keys: settings.keys.clone(),
+            frames: config.frames.map(|frames| frames.get() as u32),
+            calm: config.reduced_motion.unwrap_or(false),
+            present: self.present,
+            notices: [&settings.told[..], &workloads().warnings(), &cards().warnings(), &themes().warnings()].concat(),
         };
-        tui::check(&options, themes()).map_err(|error| match error {
-            TuiError::Theme(error) => Usage(error.to_string()).into(),
-            other => color_eyre::Report::from(other),
-        })?;
-        Ok(options)
+        match tui::check(&options, themes()) {
+            Err(TuiError::Theme(error)) if self.theme.is_none() => {
+                options.theme = None;
+                options.notices.insert(0, error.to_string());
+                Ok(options)
+            }
+            Err(TuiError::Theme(error)) => Err(Usage(error.to_string()).into()),
+            Err(other) => Err(other.into()),
+            Ok(()) => Ok(options),
+        }
     }
 }

@@ -10,7 +10,7 @@ use color_eyre::eyre::Result;
 use crate::device::Sensors;
 use crate::export::Words;
 use crate::model::{Event, EventKind, Micros, Ranks, Remedy, RunState, View};
-use crate::session::{self, Hand, LabSpec, Pace, Shortage};
+use crate::session::{self, LabSpec, Pace, Shortage};
 use crate::source::Recorder;
 use crate::train::{Answer, Observer, SafePoint, TrainError, Trainer};
 use crate::tui;
@@ -159,5 +159,5 @@ pub(super) const WORDS: Words = Words { flag, autopsy: |view| tui::autopsy_lines
 
 /// What to give on the command line for a remedy.
 pub(super) fn flag(remedy: &Remedy) -> String {
-    Hand::Flags.does(remedy)
+    session::in_flags(remedy)
 }

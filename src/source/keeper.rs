@@ -83,6 +83,8 @@ pub(super) struct Keeper {
     pictures: watch::Sender<Arc<Picture>>,
     recorder: Option<Recording>,
     studies: Studies,
+    /// Where recordings go that a key begins.
+    folder: PathBuf,
     dirty: bool,
     urgent: bool,
     published: Instant,
@@ -119,6 +121,7 @@ impl Keeper {
             pictures,
             recorder: None,
             studies: Studies::new(),
+            folder: PathBuf::new(),
             dirty: true,
             urgent: false,
             published: Instant::now(),
@@ -187,7 +190,7 @@ impl Keeper {
             }
             None => {
                 let about = self.timeline.now().lab(self.device).map(|lab| Arc::clone(&lab.about().workload));
-                self.record(free_name(about.as_deref().unwrap_or("run")));
+                self.record(free_name(&self.folder, about.as_deref().unwrap_or("run")));
             }
         }
     }
@@ -203,7 +206,7 @@ impl Keeper {
                     recorder.close_frame();
                 }
                 self.recorder = Some(Recording { recorder, until: first, last: Instant::now() });
-                self.tell(format!("recording to {}; R ends it", path.display()));
+                self.tell(format!("recording to {}", path.display()));
                 self.write_on(true);
             }
             Err(error) => self.tell(error.to_string()),
@@ -294,6 +297,7 @@ impl Keeper {
             }
             Request::ToggleRecording => self.toggle_recording(),
             Request::Study(wanted) => self.studies.want(wanted),
+            Request::RecordTo(folder) => self.folder = folder,
             Request::Record(path) => self.record(path),
         }
         (self.dirty, self.urgent) = (true, true);

@@ -117,11 +117,14 @@ impl Drop for Recorder {
     }
 }
 
-/// A name for a recording of `workload` in the present folder that is not taken yet.
+/// A name for a recording of `workload` in `folder` that is not taken yet.
 #[must_use]
-pub fn free_name(workload: &str) -> PathBuf {
+pub fn free_name(folder: &Path, workload: &str) -> PathBuf {
     let safe: String = workload.chars().filter(|symbol| symbol.is_alphanumeric() || "-_".contains(*symbol)).collect();
     let stem = if safe.is_empty() { "run" } else { &safe };
     let names = (0..10_000).map(|n| if n == 0 { format!("{stem}.vram") } else { format!("{stem}-{n}.vram") });
-    names.map(PathBuf::from).find(|path| !path.exists()).unwrap_or_else(|| PathBuf::from(format!("{stem}.vram")))
+    names
+        .map(|name| folder.join(name))
+        .find(|path| !path.exists())
+        .unwrap_or_else(|| folder.join(format!("{stem}.vram")))
 }

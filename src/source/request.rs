@@ -21,6 +21,8 @@ pub enum Request {
     ToggleRecording,
     /// Study a part of the run, and go on doing so as the cursor moves; `None`: nothing any more.
     Study(Option<Wanted>),
+    /// Recordings that are toggled go to this folder.
+    RecordTo(PathBuf),
     /// Write what happens to this file.
     Record(PathBuf),
 }

@@ -1,5 +1,7 @@
 //! What a key or a click asks for.
 
+use std::borrow::Cow;
+
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::states::ScreenAction;
@@ -52,6 +54,8 @@ pub enum Action {
     ToggleFindings,
     /// Open the list of themes.
     ChooseTheme,
+    /// Begin or end to show keys to an audience.
+    TogglePresenting,
     /// Open or close the help.
     ToggleHelp,
     /// Close what is open on top.
@@ -72,6 +76,70 @@ impl Action {
             Reach::Written => Self::Edit(switch),
             Reach::Round | Reach::Steps => Self::Flip(switch, Way::Next),
         }
+    }
+
+    /// The word by which settings name it; empty for what only the mouse asks for.
+    #[must_use]
+    pub fn word(self) -> Cow<'static, str> {
+        let way = |of: &str, direction: Direction| match direction {
+            Direction::Backward => format!("{of}-back"),
+            Direction::Forward => format!("{of}-on"),
+        };
+        let sign = |of: &str, amount: i32| format!("{of}-{}", if amount < 0 { "up" } else { "down" });
+        let unit = |unit: Unit| match unit {
+            Unit::Op => "op",
+            Unit::Phase => "phase",
+            Unit::Step => "step",
+        };
+        let landmark = |landmark: Landmark| match landmark {
+            Landmark::Peak => "peak",
+            Landmark::Flip => "flip",
+            Landmark::OutOfMemory => "out-of-memory",
+            Landmark::Finding => "finding",
+        };
+        Cow::Borrowed(match self {
+            Self::Flip(switch, Way::Next) | Self::Edit(switch) => switch.word(),
+            Self::Flip(switch, Way::Previous) => return format!("{}-back", switch.word()).into(),
+            Self::EmptyCache => "empty-cache",
+            Self::TogglePause => "pause",
+            Self::Advance(StepSize::Op) => "op",
+            Self::Advance(StepSize::Phase) => "phase",
+            Self::Advance(StepSize::Step) => "step",
+            Self::UseProcessor => "processor",
+            Self::Cursor(of, direction) => return way(unit(of), direction).into(),
+            Self::Jump(to, direction) => return way(landmark(to), direction).into(),
+            Self::CursorStart => "start",
+            Self::CursorNow => "now",
+            Self::Faster(power) => {
+                if power < 0 {
+                    "slower"
+                } else {
+                    "faster"
+                }
+            }
+            Self::GoTo => "go-to",
+            Self::Record => "record",
+            Self::Own(action) => action.word(),
+            Self::Scroll(rows) => return sign("scroll", rows).into(),
+            Self::ScrollPage(pages) => return sign("page", pages).into(),
+            Self::NextScreen(places) => {
+                if places < 0 {
+                    "previous-screen"
+                } else {
+                    "next-screen"
+                }
+            }
+            Self::Remedy => "remedy",
+            Self::Screen(index) => return format!("screen-{}", index + 1).into(),
+            Self::ToggleFindings => "findings",
+            Self::ChooseTheme => "theme",
+            Self::TogglePresenting => "present",
+            Self::ToggleHelp => "help",
+            Self::Close => "close",
+            Self::Repaint => "repaint",
+            Self::Suspend => "suspend",
+            Self::Quit => "quit",
+        })
     }
 
     /// What the source must be able to do for it.
@@ -153,7 +221,7 @@ impl Key {
 }
 
 /// One command.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binding {
     /// Keys that ask for it.
     pub keys: Vec<Key>,
@@ -176,5 +244,23 @@ impl Binding {
     #[must_use]
     pub fn new(keys: &[Key], label: &str, action: Action, group: Group, hint: &'static str, help: &str) -> Self {
         Self { keys: keys.to_vec(), action, label: label.to_owned(), hint, help: help.to_owned(), group, screen: None }
+    }
+
+    /// The first of its keys in words; empty where it has none.
+    #[must_use]
+    pub fn first_label(&self) -> &str {
+        self.label.split(' ').next().unwrap_or_default()
+    }
+
+    /// Gives it other keys.
+    pub fn bind(&mut self, keys: Vec<Key>) {
+        self.label = keys.iter().map(Key::to_string).collect::<Vec<_>>().join(" ");
+        self.keys = keys;
+    }
+
+    /// Whether there is a screen on which both act.
+    #[must_use]
+    pub fn meets(&self, other: &Self) -> bool {
+        self.screen.is_none() || other.screen.is_none() || self.screen == other.screen
     }
 }

@@ -6,6 +6,7 @@ use ratatui::layout::Rect;
 
 use crate::allocator::{Attempt, PoolKind, Refusal};
 use crate::model::{Autopsy, Category, Remedy, Unusable, View, Why};
+use crate::tui::action::Action;
 use crate::tui::figures::{self, bytes};
 use crate::tui::pane::{self, Frame, put_at, span};
 use crate::tui::stage::Stage;
@@ -27,27 +28,32 @@ pub(crate) fn render(stage: &Stage<'_>, autopsy: &Autopsy, area: Rect, buf: &mut
         vec![span(theme, Token::Danger, "out of memory"), span(theme, Token::Dim, format!(" · step {}", autopsy.step))];
     let inner = pane::frame(Frame::Box, title, theme.style(Token::Danger), area, buf);
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
-    let left = draw(stage, &parts(stage.view(), autopsy, words::remedy), inner, buf);
+    let left = draw(stage, &parts(stage.view(), autopsy, &|remedy| words::remedy(stage.keys, remedy)), inner, buf);
     if left {
-        pane::remark(span(theme, Token::Key, "w: all of it"), area, buf);
+        pane::remark(span(theme, Token::Key, stage.keys.opens(Action::ToggleFindings, "all of it")), area, buf);
     }
 }
 
 /// Draws as much as fits in bare lines.
 pub(crate) fn render_lines(stage: &Stage<'_>, autopsy: &Autopsy, area: Rect, buf: &mut Buffer) {
     let inner = Rect { x: area.x + 1.min(area.width), width: area.width.saturating_sub(2), ..area };
-    let parts = parts(stage.view(), autopsy, words::remedy);
+    let parts = parts(stage.view(), autopsy, &|remedy| words::remedy(stage.keys, remedy));
     let needed: usize = parts.iter().map(|part| wrap(part, inner.width).len()).sum();
     let key = u16::from(needed > usize::from(inner.height));
     draw(stage, &parts, Rect { height: inner.height.saturating_sub(key), ..inner }, buf);
     if key > 0 {
-        let more = vec![span(stage.theme, Token::Key, "w: all of it")];
+        let more = vec![span(stage.theme, Token::Key, stage.keys.opens(Action::ToggleFindings, "all of it"))];
         pane::put_right(inner, inner.height.saturating_sub(1), more, buf);
     }
 }
 
 /// Every line of it, as text with its look; `word` says how a remedy is done.
-pub(crate) fn lines(view: &View, autopsy: &Autopsy, width: usize, word: fn(&Remedy) -> String) -> Vec<(Token, String)> {
+pub(crate) fn lines(
+    view: &View,
+    autopsy: &Autopsy,
+    width: usize,
+    word: &dyn Fn(&Remedy) -> String,
+) -> Vec<(Token, String)> {
     let mut lines = Vec::new();
     for part in parts(view, autopsy, word) {
         let text = if part.heading.is_empty() { part.text } else { format!("{}: {}", part.heading, part.text) };
@@ -90,7 +96,7 @@ fn wrap(part: &Part, width: u16) -> Vec<String> {
     pane::wrap(&part.text, usize::from(width).saturating_sub(indent))
 }
 
-fn parts(view: &View, autopsy: &Autopsy, word: fn(&Remedy) -> String) -> Vec<Part> {
+fn parts(view: &View, autopsy: &Autopsy, word: &dyn Fn(&Remedy) -> String) -> Vec<Part> {
     let part = |heading, token, text| Part { heading, token, text };
     let mut parts = vec![
         part("", Token::Danger, asked(view, autopsy)),
@@ -226,7 +232,7 @@ fn unusable_part(part: &Unusable, autopsy: &Autopsy) -> String {
     text
 }
 
-fn fits(autopsy: &Autopsy, word: fn(&Remedy) -> String) -> String {
+fn fits(autopsy: &Autopsy, word: &dyn Fn(&Remedy) -> String) -> String {
     let remedied = &autopsy.remedied;
     if autopsy.tried && remedied.is_empty() {
         return "nothing was tried: the host has too little memory left for it".to_owned();

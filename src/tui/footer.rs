@@ -2,11 +2,12 @@
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use ratatui::style::Modifier;
 use ratatui::text::Span;
 
 use super::action::Action;
 use super::keymap;
-use super::pane::{put, put_at, span};
+use super::pane::{put, put_at, put_right, span};
 use super::stage::{Stage, Targets};
 use super::theme::Token;
 use crate::model::RunState;
@@ -22,19 +23,21 @@ pub(crate) fn render(
     targets: &mut Targets,
 ) {
     let theme = stage.theme;
+    let area = pressed(stage, area, buf);
     if let Some(notice) = notice {
         put(area, 0, vec![Span::raw(" "), span(theme, Token::Accent, notice)], buf);
         return;
     }
     let picture = stage.picture;
-    let shown = keymap::bindings().iter().filter(|binding| {
+    let shown = stage.keys.bindings().iter().filter(|binding| {
         !binding.hint.is_empty()
+            && !binding.keys.is_empty()
             && binding.screen.is_none_or(|of| of == screen)
             && keymap::acts(binding.action, picture).is_ok()
     });
     let hints: Vec<(&str, &str, Action)> = shown
         .map(|binding| {
-            let key = binding.label.split(' ').next().unwrap_or_default();
+            let key = binding.first_label();
             (key, hint(binding.action, binding.hint, picture), binding.action)
         })
         .collect();
@@ -56,6 +59,29 @@ pub(crate) fn render(
         targets.push((Rect { x: area.x + x, width: end.saturating_sub(x), height: 1, ..area }, action));
         x = end + 3;
     }
+}
+
+/// Draws the keys pressed for an audience at the right; returns what is left beside them.
+fn pressed(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Rect {
+    let key = stage.theme.style(Token::Key).add_modifier(Modifier::REVERSED | Modifier::BOLD);
+    let mut line: Vec<Span<'static>> = Vec::new();
+    for shown in stage.pressed.iter().rev() {
+        let mut entry = vec![Span::raw(" "), Span::styled(format!(" {} ", shown.key), key)];
+        if !shown.word.is_empty() {
+            entry.push(span(stage.theme, Token::Text, format!(" {}", shown.word)));
+        }
+        let cells: usize = entry.iter().chain(&line).map(Span::width).sum();
+        // The last ones, as many as a part of the row holds.
+        if cells > usize::from(area.width / 2) && !line.is_empty() {
+            break;
+        }
+        line.splice(0..0, entry);
+    }
+    if line.is_empty() {
+        return area;
+    }
+    line.push(Span::raw(" "));
+    Rect { width: put_right(area, 0, line, buf), ..area }
 }
 
 /// What a key does now, in a word.

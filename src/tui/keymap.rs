@@ -5,19 +5,20 @@
 
 use std::sync::OnceLock;
 
-use crossterm::event::{KeyCode, KeyEvent};
+use crossterm::event::KeyCode;
 
 use super::action::{Action, Binding, Group, Key};
+use super::keys::Keymap;
 use super::screens::SCREENS;
 use crate::model::RunState;
 use crate::recording::Direction::{Backward, Forward};
 use crate::session::{StepSize, Switch, Way};
 use crate::source::{Landmark, Picture, Unit};
 
-/// Every command, in the order of the help and of the footer.
-pub fn bindings() -> &'static [Binding] {
-    static BINDINGS: OnceLock<Vec<Binding>> = OnceLock::new();
-    BINDINGS.get_or_init(|| {
+/// Every command with the keys that it has unless a person says otherwise.
+pub fn standard() -> &'static Keymap {
+    static STANDARD: OnceLock<Keymap> = OnceLock::new();
+    STANDARD.get_or_init(|| {
         let mut all = switches();
         all.extend(common());
         for (index, screen) in SCREENS.iter().enumerate() {
@@ -25,7 +26,7 @@ pub fn bindings() -> &'static [Binding] {
             all.extend(own.map(|binding| Binding { screen: Some(index), ..binding }));
         }
         all.extend(program());
-        all
+        Keymap::new(all)
     })
 }
 
@@ -156,6 +157,14 @@ fn program() -> Vec<Binding> {
             "theme",
             "choose a theme; moving in the list shows it at once",
         ),
+        Binding::new(
+            &[plain('V')],
+            "V",
+            Action::TogglePresenting,
+            Program,
+            "",
+            "present: show the keys pressed, ask before leaving, keep the leak off",
+        ),
         Binding::new(&[plain('?')], "?", Action::ToggleHelp, Program, "help", "open or close this help"),
         Binding::new(&[named(KeyCode::Esc)], "Esc", Action::Close, Program, "", "close what is open; else back to now"),
         Binding::new(&[Key::ctrl('l')], "Ctrl-L", Action::Repaint, Program, "", "draw the screen anew"),
@@ -192,37 +201,22 @@ pub fn acts(action: Action, picture: &Picture) -> Result<(), &'static str> {
     if there { Ok(()) } else { Err("") }
 }
 
-/// The command of a pressed key on the screen with this place in the list.
-#[must_use]
-pub fn binding_for(event: KeyEvent, screen: usize) -> Option<&'static Binding> {
-    let key = Key::of(event);
-    let mine = |binding: &&Binding| binding.screen.is_none_or(|of| of == screen) && binding.keys.contains(&key);
-    bindings().iter().find(mine)
-}
-
 /// The key table as the README shows it.
 #[must_use]
 pub fn keys_markdown() -> String {
-    let mut table = String::from("| key | what it does |\n|---|---|\n");
-    for group in Group::ALL {
-        for binding in bindings().iter().filter(|binding| binding.group == group) {
-            let keys: Vec<String> = binding.label.split(' ').map(|key| format!("`{key}`")).collect();
-            table.push_str(&format!("| {} | {} |\n", keys.join(" "), binding.help));
-        }
-    }
-    table
+    standard().markdown()
 }
 
 #[cfg(test)]
 mod tests {
-    use crossterm::event::KeyModifiers;
+    use crossterm::event::{KeyEvent, KeyModifiers};
 
     use super::*;
 
     #[test]
     fn no_key_has_two_commands_on_one_screen() {
         for screen in 0..SCREENS.len() {
-            let mine = bindings().iter().filter(|binding| binding.screen.is_none_or(|of| of == screen));
+            let mine = standard().bindings().iter().filter(|binding| binding.screen.is_none_or(|of| of == screen));
             let keys: Vec<Key> = mine.flat_map(|binding| binding.keys.clone()).collect();
             for (index, key) in keys.iter().enumerate() {
                 assert!(!keys[index + 1..].contains(key), "{key:?} is bound twice");
@@ -232,7 +226,7 @@ mod tests {
 
     #[test]
     fn no_command_needs_a_key_that_a_tape_cannot_press() {
-        for binding in bindings() {
+        for binding in standard().bindings() {
             let pressable = |key: &Key| {
                 !key.0.contains(KeyModifiers::ALT) && !matches!(key.1, KeyCode::F(_) | KeyCode::Home | KeyCode::End)
             };
@@ -242,18 +236,18 @@ mod tests {
 
     #[test]
     fn shift_does_not_matter_for_characters() {
-        let action = |event: KeyEvent| binding_for(event, 0).map(|binding| binding.action);
+        let action = |event: KeyEvent| standard().binding_for(event, 0).map(|binding| binding.action);
         let event = KeyEvent::new(KeyCode::Char('T'), KeyModifiers::SHIFT);
         assert_eq!(action(event), Some(Action::ChooseTheme));
         let event = KeyEvent::new(KeyCode::BackTab, KeyModifiers::SHIFT);
         assert_eq!(action(event), Some(Action::NextScreen(-1)));
-        assert!(binding_for(KeyEvent::new(KeyCode::Char('q'), KeyModifiers::ALT), 0).is_none());
+        assert!(standard().binding_for(KeyEvent::new(KeyCode::Char('q'), KeyModifiers::ALT), 0).is_none());
     }
 
     #[test]
     fn every_command_is_in_the_readme_table() {
         let table = keys_markdown();
-        assert_eq!(table.lines().count(), bindings().len() + 2);
+        assert_eq!(table.lines().count(), standard().bindings().len() + 2);
         assert!(table.contains("| `q` `Ctrl-C` | end the run and leave |"));
     }
 }

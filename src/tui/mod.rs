@@ -14,11 +14,14 @@ mod footer;
 mod glyphs;
 mod header;
 mod input;
+mod key_name;
 mod keymap;
+mod keys;
 mod layers;
 mod legend;
 mod moments;
 mod pane;
+mod presenter;
 mod screen;
 mod screens;
 mod shell;
@@ -30,12 +33,14 @@ mod theme;
 mod wire;
 mod words;
 
-pub use action::{Action, Binding, Group};
+pub use action::{Action, Binding, Group, Key};
 pub use app::{App, Effect, Message};
 pub use error::TuiError;
 pub use glyphs::GlyphTier;
 pub use input::Decoder;
-pub use keymap::{acts, binding_for, bindings, keys_markdown};
+pub use key_name::NoKey;
+pub use keymap::{acts, keys_markdown, standard as standard_keys};
+pub use keys::Keymap;
 pub use screen::draw;
 pub use shell::Exit;
 pub use signals::ENGINE_PATIENCE;
@@ -51,7 +56,7 @@ use crate::source::Source;
 /// Why a request failed, in lines of at most `width` characters; `word` says how a remedy is done.
 #[must_use]
 pub fn autopsy_lines(view: &View, width: usize, word: fn(&Remedy) -> String) -> Vec<String> {
-    let lines = view.autopsy.as_ref().map(|autopsy| autopsy::lines(view, autopsy, width, word));
+    let lines = view.autopsy.as_ref().map(|autopsy| autopsy::lines(view, autopsy, width, &word));
     lines.unwrap_or_default().into_iter().map(|(_, line)| line).collect()
 }
 
@@ -66,13 +71,31 @@ pub struct TuiOptions {
     pub glyphs: Option<GlyphTier>,
     /// Whether clicks and the wheel are read.
     pub mouse: bool,
+    /// The keys.
+    pub keys: Keymap,
+    /// Frames a second at most; `None`: what suits the line.
+    pub frames: Option<u32>,
+    /// Nothing flashes, and little moves.
+    pub calm: bool,
+    /// The screen has an audience.
+    pub present: bool,
     /// What a person should know first: the footer shows the first of them, and how many there are.
     pub notices: Vec<String>,
 }
 
 impl Default for TuiOptions {
     fn default() -> Self {
-        Self { theme: None, color: None, glyphs: None, mouse: true, notices: Vec::new() }
+        Self {
+            theme: None,
+            color: None,
+            glyphs: None,
+            mouse: true,
+            keys: keymap::standard().clone(),
+            frames: None,
+            calm: false,
+            present: false,
+            notices: Vec::new(),
+        }
     }
 }
 
@@ -83,7 +106,8 @@ impl Default for TuiOptions {
 /// When the theme can't be had (before anything is drawn), or the terminal fails.
 pub async fn run(source: Source, options: TuiOptions, themes: Catalog) -> Result<Exit, TuiError> {
     let app = prepare(&options, themes)?;
-    shell::run(source, app, options.mouse).await
+    let pace = shell::Pace::new(options.frames, options.calm);
+    shell::run(source, app, pace, options.mouse).await
 }
 
 /// Whether the terminal says that its background is light: the last figure of `COLORFGBG` is white's or light grey's.
@@ -106,7 +130,8 @@ fn prepare(options: &TuiOptions, themes: Catalog) -> Result<App, TuiError> {
     let glyphs = options.glyphs.unwrap_or_else(|| GlyphTier::detect(variable));
     let usual = if is_light(variable) { "light" } else { "dark" };
     let (theme, warnings) = themes.load(options.theme.as_deref().unwrap_or(usual), tier)?;
-    let mut app = App::new(themes, theme, glyphs);
+    let mut app =
+        App::new(themes, theme, glyphs).with_keys(options.keys.clone()).with_manners(options.calm, options.present);
     match &*[options.notices.clone(), warnings].concat() {
         [] => {}
         [only] => app.notify(only.clone()),

@@ -4,6 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout as Split, Rect};
 use ratatui::text::Line;
 
+use super::action::Action;
 use super::app::App;
 use super::glyphs::{self, GlyphTier};
 use super::screens::SCREENS;
@@ -67,8 +68,11 @@ fn building(app: &App, body: Rect, buf: &mut Buffer) {
 
 fn too_small(app: &App, area: Rect, buf: &mut Buffer) {
     let (width, height) = SMALLEST;
-    let text =
-        format!("{}×{} is too small, the lab needs {width}×{height}. It goes on; q quits.", area.width, area.height);
+    let quit = app.keys().key_of(Action::Quit);
+    let text = format!(
+        "{}×{} is too small, the lab needs {width}×{height}. It goes on; {quit} quits.",
+        area.width, area.height
+    );
     let lines = pane::wrap(&text, usize::from(area.width));
     for (y, line) in (area.top()..area.bottom()).zip(lines) {
         buf.set_line(area.x, y, &Line::styled(line, app.theme().style(Token::Text)), area.width);

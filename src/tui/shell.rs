@@ -23,10 +23,10 @@ use crate::source::{Picture, Request, Source};
 /// Frames a second at most, on this machine and over SSH.
 const LOCAL_FRAMES: u32 = 30;
 const REMOTE_FRAMES: u32 = 15;
-/// Frames a second at least, however slow the link.
+/// And where little is to move.
+const CALM_FRAMES: u32 = 4;
+/// A line that is slower than this many frames a second is not waited for any longer.
 const FEWEST_FRAMES: u32 = 2;
-/// After so many frames in time the pace goes up again.
-const FRAMES_IN_TIME: u32 = 60;
 
 /// How the screen was left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,35 +39,32 @@ pub enum Exit {
     Panicked,
 }
 
-/// When the next frame may go out.
+/// When the next frame may go out: no sooner than the rate allows, and not before the line has rested for as long as it took
+/// to take the last one, so that a slow line is half empty for keys and other programs.
 #[derive(Debug)]
-struct Pace {
+pub(super) struct Pace {
+    /// Of two frames in a row.
     fastest: Duration,
-    slot: Duration,
+    /// What the line takes for a frame. A terminal's buffer swallows some at once: what one took counts on, by halves.
+    cost: Duration,
     next: Instant,
-    in_time: u32,
 }
 
 impl Pace {
-    fn new(remote: bool) -> Self {
-        let fastest = Duration::from_secs(1) / if remote { REMOTE_FRAMES } else { LOCAL_FRAMES };
-        Self { fastest, slot: fastest, next: Instant::now(), in_time: 0 }
+    /// At most so many frames a second, or what suits the machine.
+    pub fn new(frames: Option<u32>, calm: bool) -> Self {
+        let remote = std::env::var_os("SSH_CONNECTION").is_some() || std::env::var_os("SSH_TTY").is_some();
+        let usual = if remote { REMOTE_FRAMES } else { LOCAL_FRAMES };
+        let most = if calm { CALM_FRAMES } else { u32::MAX };
+        let fastest = Duration::from_secs(1) / frames.unwrap_or(usual).clamp(1, most);
+        Self { fastest, cost: Duration::ZERO, next: Instant::now() }
     }
 
-    /// A frame that began at `began` is out: one that took longer than its slot means a slow reader.
-    fn drawn(&mut self, began: Instant) {
-        let took = began.elapsed();
-        if took > self.slot {
-            self.slot = (self.slot * 2).min(Duration::from_secs(1) / FEWEST_FRAMES);
-            self.in_time = 0;
-        } else {
-            self.in_time += 1;
-            if self.in_time >= FRAMES_IN_TIME {
-                self.slot = (self.slot / 2).max(self.fastest);
-                self.in_time = 0;
-            }
-        }
-        self.next = (began + self.slot).max(Instant::now());
+    /// A frame was begun and is out.
+    fn drawn(&mut self, began: Instant, ended: Instant) {
+        let took = ended.saturating_duration_since(began);
+        self.cost = took.max(self.cost / 2).min(Duration::from_secs(1) / FEWEST_FRAMES);
+        self.next = (began + self.fastest).max(ended + self.cost);
     }
 }
 
@@ -81,14 +78,14 @@ enum Happened {
 
 /// Shows the lab until somebody leaves. A terminal that is closed meanwhile is a hang-up, whether the signal or a failed
 /// write tells of it first.
-pub(super) async fn run(source: Source, app: App, mouse: bool) -> Result<Exit, TuiError> {
-    match show(source, app, mouse).await {
+pub(super) async fn run(source: Source, app: App, pace: Pace, mouse: bool) -> Result<Exit, TuiError> {
+    match show(source, app, pace, mouse).await {
         Err(TuiError::Terminal(_)) if terminal::is_gone() => Ok(Exit::Signal(Signal::HUP.as_raw())),
         exit => exit,
     }
 }
 
-async fn show(mut source: Source, mut app: App, mouse: bool) -> Result<Exit, TuiError> {
+async fn show(mut source: Source, mut app: App, mut pace: Pace, mouse: bool) -> Result<Exit, TuiError> {
     let (sender, mut notices) = mpsc::unbounded_channel();
     signals::watch(sender, source.engine()).map_err(TuiError::Signals)?;
     let panicked = Arc::new(Notify::new());
@@ -96,8 +93,6 @@ async fn show(mut source: Source, mut app: App, mouse: bool) -> Result<Exit, Tui
     terminal::restore_on_panic(move || notify.notify_one());
     let mut guard = Guard::enter(mouse).map_err(TuiError::Terminal)?;
     let mut input = Input::open().map_err(TuiError::Terminal)?;
-    let remote = std::env::var_os("SSH_CONNECTION").is_some() || std::env::var_os("SSH_TTY").is_some();
-    let mut pace = Pace::new(remote);
     let began = Instant::now();
     let mut source_is_there = true;
     let first = source.pictures.borrow_and_update().clone();
@@ -111,7 +106,7 @@ async fn show(mut source: Source, mut app: App, mouse: bool) -> Result<Exit, Tui
             guard
                 .draw(|frame| layout = screen::draw(&app, frame.area(), frame.buffer_mut()))
                 .map_err(TuiError::Terminal)?;
-            pace.drawn(start);
+            pace.drawn(start, Instant::now());
             panic_for_test(app.latest());
             app.update(Message::Drawn(layout));
         }
@@ -193,5 +188,37 @@ async fn sleep_until(wake: Option<Instant>) {
     match wake {
         Some(at) => tokio::time::sleep_until(at).await,
         None => pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_follow_the_speed_of_the_line() {
+        let ms = Duration::from_millis;
+        let mut pace = Pace::new(Some(20), false);
+        let began = Instant::now();
+        let next = |pace: &mut Pace, took| {
+            pace.drawn(began, began + took);
+            pace.next - began
+        };
+        assert_eq!(next(&mut pace, ms(1)), ms(50), "a fast line: what the rate allows");
+        assert_eq!(next(&mut pace, ms(80)), ms(160), "a slow one rests for as long as it took");
+        assert_eq!(next(&mut pace, ms(0)), ms(50), "one that swallowed a frame counts half of that");
+        assert_eq!(pace.cost, ms(40));
+        assert_eq!(next(&mut pace, ms(3000)), ms(3500), "but a frame comes");
+        for _ in 0..9 {
+            next(&mut pace, ms(1));
+        }
+        assert_eq!(next(&mut pace, ms(1)), ms(50), "and a line that got fast is fast");
+    }
+
+    #[test]
+    fn a_person_may_ask_for_fewer_frames() {
+        assert_eq!(Pace::new(Some(5), false).fastest, Duration::from_millis(200));
+        assert_eq!(Pace::new(Some(60), true).fastest, Duration::from_millis(250));
+        assert_eq!(Pace::new(Some(1), true).fastest, Duration::from_secs(1));
     }
 }

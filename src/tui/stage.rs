@@ -4,6 +4,8 @@ use ratatui::layout::Rect;
 
 use super::action::Action;
 use super::states::ScreenStates;
+use super::keys::Keymap;
+use super::presenter::Shown;
 use super::theme::Theme;
 use crate::model::{DeviceKind, RunState, View};
 use crate::source::Picture;
@@ -20,10 +22,14 @@ pub(crate) struct Stage<'a> {
     pub fullest: bool,
     /// The look.
     pub theme: &'a Theme,
+    /// The keys in force.
+    pub keys: &'a Keymap,
     /// What each screen remembers.
     pub states: &'a ScreenStates,
     /// The first row of what scrolls on the screen.
     pub scroll: usize,
+    /// Keys that were pressed for an audience.
+    pub pressed: &'a [Shown],
     /// The measured effect has just become known.
     pub loud: bool,
 }

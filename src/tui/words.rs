@@ -2,22 +2,52 @@
 
 use std::borrow::Cow;
 
+use super::action::Action;
 use super::figures;
+use super::keys::Keymap;
 use crate::model::{Evidence, Finding, Flip, Level, LogLine, MarkKind, Remedy};
-use crate::session::{Hand, Switch};
+use crate::session::{Reach, Switch, Way};
 
 /// What to press for a remedy: `c (checkpoint on)`.
-pub(crate) fn remedy(remedy: &Remedy) -> String {
-    Hand::Keys.does(remedy)
+pub(crate) fn remedy(keys: &Keymap, remedy: &Remedy) -> String {
+    match remedy {
+        Remedy::Flip { switch, value } => match Switch::named(switch) {
+            Some(named) => flip_to(keys, named, value),
+            None => format!("{switch} {value}"),
+        },
+        Remedy::SmallerBatch { batch } => {
+            let text = if *batch == 0 { "a smaller batch".to_owned() } else { format!("batch {batch}") };
+            Switch::named("batch")
+                .map_or_else(|| text.clone(), |batch| keys.with_key(Action::Flip(batch, Way::Previous), &text))
+        }
+        Remedy::EmptyCache => keys.with_key(Action::EmptyCache, "empty_cache"),
+        Remedy::HigherLimit => {
+            let action = Switch::named("limit").map(Action::of_switch);
+            action.map_or_else(|| "a higher limit".to_owned(), |action| keys.with_key(action, "a higher limit"))
+        }
+        Remedy::KeepNumbers => "keep loss.item() instead of the loss".to_owned(),
+    }
+}
+
+fn flip_to(keys: &Keymap, switch: Switch, value: &str) -> String {
+    let (action, label) = (Action::of_switch(switch), switch.label());
+    match keys.key_of(action) {
+        key if !key.is_empty() && switch.reach() == Reach::Written => format!("{key} ({value})"),
+        key if !key.is_empty() && value == "off" => format!("{key} lets go ({label} off)"),
+        _ => keys.with_key(action, &format!("{label} {value}")),
+    }
 }
 
 /// What can be done about a finding, in one sentence; empty where nothing need be done.
-pub(crate) fn remedies(finding: &Finding) -> String {
-    let words: Vec<String> = finding.remedies.iter().map(remedy).collect();
+pub(crate) fn remedies(keys: &Keymap, finding: &Finding) -> String {
+    let words: Vec<String> = finding.remedies.iter().map(|one| remedy(keys, one)).collect();
     match (&finding.evidence, words.as_slice()) {
         (_, []) => String::new(),
         (Evidence::Leak { .. }, words) => words.join("; "),
-        (Evidence::Releasable { .. }, _) => "e does it now".to_owned(),
+        (Evidence::Releasable { .. }, _) => match keys.key_of(Action::EmptyCache) {
+            "" => "empty_cache does it now".to_owned(),
+            key => format!("{key} does it now"),
+        },
         (_, words) => format!("Try {}", words.join(" or ")),
     }
 }
@@ -46,23 +76,90 @@ pub(crate) fn logged(line: &LogLine) -> Cow<'_, str> {
 }
 
 /// The key of a flipped switch.
-pub(crate) fn key_of(word: &str) -> char {
-    Switch::named(word).map_or('·', Switch::key)
+pub(crate) fn key_of<'a>(keys: &'a Keymap, word: &str) -> &'a str {
+    let key = Switch::named(word).map_or("", |switch| keys.key_of(Action::of_switch(switch)));
+    if key.is_empty() { "·" } else { key }
 }
 
 /// What a mark says: its key, and a few words.
-pub(crate) fn mark(kind: &MarkKind) -> (char, String) {
+pub(crate) fn mark<'a>(keys: &'a Keymap, kind: &MarkKind) -> (&'a str, String) {
     match kind {
-        MarkKind::Flip { switch, to } => (key_of(switch), value(to).into_owned()),
-        MarkKind::EmptyCache { released } => ('e', format!("−{}", figures::short_bytes(*released))),
-        MarkKind::OutOfMemory => ('!', "out of memory".to_owned()),
+        MarkKind::Flip { switch, to } => (key_of(keys, switch), value(to).into_owned()),
+        MarkKind::EmptyCache { released } => {
+            (keys.key_of(Action::EmptyCache), format!("−{}", figures::short_bytes(*released)))
+        }
+        MarkKind::OutOfMemory => ("!", "out of memory".to_owned()),
     }
+}
+
+/// How something that lies over the screen is read and closed: ` · ? or Esc closes, j k scroll`.
+pub(crate) fn how_to_read(keys: &Keymap, opened_by: Action) -> String {
+    let closes: Vec<&str> = [opened_by, Action::Close]
+        .map(|action| keys.key_of(action))
+        .into_iter()
+        .filter(|key| !key.is_empty())
+        .collect();
+    let plain = |action| {
+        let binding = keys.bindings().iter().find(|binding| binding.action == action);
+        binding.and_then(|binding| binding.label.split(' ').next_back()).unwrap_or_default()
+    };
+    let scroll = [Action::Scroll(1), Action::Scroll(-1)].map(plain).join(" ");
+    format!(" · {} closes, {scroll} scroll", closes.join(" or "))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::model::Micros;
+    use crate::tui::keymap;
+
+    fn all(keys: &Keymap) -> Vec<String> {
+        let flip =
+            |switch: &'static str, value: &'static str| Remedy::Flip { switch: switch.into(), value: value.into() };
+        let remedies = [
+            flip("ckpt", "on"),
+            flip("retain", "off"),
+            flip("alloc-conf", "expandable_segments:True"),
+            Remedy::SmallerBatch { batch: 8 },
+            Remedy::EmptyCache,
+            Remedy::HigherLimit,
+        ];
+        remedies.iter().map(|one| remedy(keys, one)).collect()
+    }
+
+    #[test]
+    fn remedies_name_the_keys_in_force() {
+        let standard = [
+            "c (checkpoint on)",
+            "r lets go (leak off)",
+            "x (expandable_segments:True)",
+            "b (batch 8)",
+            "e (empty_cache)",
+            "L (a higher limit)",
+        ];
+        assert_eq!(all(keymap::standard()), standard);
+        let bound = ["ckpt", "retain", "alloc-conf", "batch-back", "empty-cache", "limit"]
+            .into_iter()
+            .zip(["f1", "f2", "f3", "f4", "f5"]);
+        let mut wanted: BTreeMap<String, Vec<String>> =
+            bound.map(|(word, key)| (word.into(), vec![key.into()])).collect();
+        wanted.insert("limit".into(), Vec::new());
+        let (keys, told) = keymap::standard().rebound(&wanted);
+        assert_eq!(told, Vec::<String>::new());
+        let anew = [
+            "F1 (checkpoint on)",
+            "F2 lets go (leak off)",
+            "F3 (expandable_segments:True)",
+            "F4 (batch 8)",
+            "F5 (empty_cache)",
+            "a higher limit",
+        ];
+        assert_eq!(all(&keys), anew);
+        assert_eq!((key_of(&keys, "ckpt"), key_of(&keys, "limit"), key_of(&keys, "none")), ("F1", "·", "·"));
+        assert_eq!(how_to_read(keymap::standard(), Action::ToggleHelp), " · ? or Esc closes, j k scroll");
+    }
 
     #[test]
     fn the_log_calls_switches_what_the_panel_calls_them() {

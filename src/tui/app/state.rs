@@ -14,11 +14,13 @@ use super::{pointer, requests};
 use crate::model::{Remedy, RunState};
 use crate::session::{Command, Switch};
 use crate::source::{Move, Picture, Request, Wanted};
-use crate::tui::action::Action;
+use crate::tui::action::{Action, Key};
 use crate::tui::glyphs::GlyphTier;
 use crate::tui::keymap;
+use crate::tui::keys::Keymap;
 use crate::tui::layers::{Editor, GoTo, Layer, Pressed, ThemeList};
 use crate::tui::screens::SCREENS;
+use crate::tui::presenter::Presenter;
 use crate::tui::stage::{Layout, Stage};
 use crate::tui::states::{ScreenAction, ScreenStates, Seen};
 use crate::tui::theme::{Catalog, Theme};
@@ -30,6 +32,7 @@ pub struct App {
     catalog: Catalog,
     theme: Theme,
     glyphs: GlyphTier,
+    keys: Arc<Keymap>,
     now: Duration,
     latest: Arc<Picture>,
     held: Held,
@@ -45,6 +48,10 @@ pub struct App {
     effect: LoudEffect,
     /// The request that failed whose moment was shown.
     autopsy: Option<u64>,
+    /// Nothing flashes.
+    calm: bool,
+    /// While there is an audience.
+    presenter: Option<Presenter>,
     layout: Layout,
     dirty: bool,
 }
@@ -57,6 +64,7 @@ impl App {
             catalog,
             theme,
             glyphs,
+            keys: Arc::new(keymap::standard().clone()),
             now: Duration::ZERO,
             latest: Arc::default(),
             held: Held::default(),
@@ -68,9 +76,29 @@ impl App {
             notices: Notices::default(),
             effect: LoudEffect::default(),
             autopsy: None,
+            calm: false,
+            presenter: None,
             layout: Layout::default(),
             dirty: true,
         }
+    }
+
+    /// The same with other keys.
+    #[must_use]
+    pub fn with_keys(self, keys: Keymap) -> Self {
+        Self { keys: Arc::new(keys), ..self }
+    }
+
+    /// The same that flashes nothing, or has an audience.
+    #[must_use]
+    pub fn with_manners(self, calm: bool, present: bool) -> Self {
+        Self { calm, presenter: present.then(Presenter::default), ..self }
+    }
+
+    /// The keys in force.
+    #[must_use]
+    pub fn keys(&self) -> &Keymap {
+        &self.keys
     }
 
     /// The theme in force.
@@ -98,9 +126,11 @@ impl App {
             shown: self.held.shown(),
             fullest: self.holds_fullest(),
             theme: &self.theme,
+            keys: &self.keys,
             states: &self.states,
             scroll: self.scroll,
             loud: self.effect_is_loud(),
+            pressed: self.presenter.as_ref().map_or(&[], Presenter::shown),
         }
     }
 
@@ -130,7 +160,7 @@ impl App {
     /// Whether the measured effect is to be loud.
     #[must_use]
     pub fn effect_is_loud(&self) -> bool {
-        self.effect.until(self.now).is_some()
+        !self.calm && self.effect.until(self.now).is_some()
     }
 
     /// Whether the next frame would differ from the last.
@@ -142,7 +172,8 @@ impl App {
     /// When the screen changes by itself, if nothing happens before.
     #[must_use]
     pub fn next_change(&self) -> Option<Duration> {
-        self.notices.until().into_iter().chain(self.effect.until(self.now)).min()
+        let pressed = self.presenter.as_ref().and_then(Presenter::next_change);
+        self.notices.until().into_iter().chain(self.effect.until(self.now)).chain(pressed).min()
     }
 
     /// Shows `text` in the footer for a while.
@@ -184,6 +215,7 @@ impl App {
         self.now = now;
         self.dirty |= self.notices.expire(now);
         self.dirty |= was_loud != self.effect_is_loud();
+        self.dirty |= self.presenter.as_mut().is_some_and(|presenter| presenter.forget(now));
     }
 
     fn take_picture(&mut self, picture: Arc<Picture>) -> Vec<Effect> {
@@ -217,6 +249,12 @@ impl App {
     }
 
     fn press(&mut self, key: KeyEvent) -> Vec<Effect> {
+        let action = self.keys.binding_for(key, self.screen).map(|binding| binding.action);
+        if let Some(presenter) = &mut self.presenter {
+            // What is written into a line is no command.
+            presenter.press(Key::of(key), action.filter(|_| self.layers.is_empty()), self.now);
+            self.dirty = true;
+        }
         if let Some(top) = self.layers.last_mut() {
             let pressed = top.press(key);
             if !matches!(pressed, Pressed::Passed) {
@@ -240,18 +278,16 @@ impl App {
                     }
                     return Vec::new();
                 }
-                Pressed::Leave => return vec![Effect::Quit],
+                Pressed::Leave => return self.ask(Action::Quit),
             }
         }
-        match keymap::binding_for(key, self.screen) {
-            Some(binding) => self.ask(binding.action),
-            None => Vec::new(),
-        }
+        action.map_or_else(Vec::new, |action| self.ask(action))
     }
 
     /// Does what is asked for, or says why that can't be.
     fn ask(&mut self, action: Action) -> Vec<Effect> {
-        match keymap::acts(action, &self.latest) {
+        let permitted = self.presenter.as_mut().map_or(Ok(()), |presenter| presenter.permits(action, self.now));
+        match permitted.and_then(|()| keymap::acts(action, &self.latest)) {
             Ok(()) => self.act(action),
             Err("") => Vec::new(),
             Err(why) => {
@@ -298,6 +334,7 @@ impl App {
                 let next = (self.screen as isize + isize::from(places)).rem_euclid(count.max(1));
                 self.show(next.unsigned_abs());
             }
+            Action::TogglePresenting => self.presenter = self.presenter.is_none().then(Presenter::default),
             Action::ChooseTheme => self.layers.push(Layer::Themes(ThemeList::new(&self.catalog, &self.theme))),
             Action::Repaint => return vec![Effect::Repaint],
             Action::Suspend => return vec![Effect::Suspend],
@@ -334,7 +371,7 @@ impl App {
             (Some(command), _) => send([Request::Lab(command)]),
             (None, Remedy::HigherLimit) => Switch::named("limit").map_or_else(Vec::new, |limit| self.act(Action::Edit(limit))),
             (None, _) => {
-                self.notify(format!("the program has to change: {}", words::remedy(&remedy)));
+                self.notify(format!("the program has to change: {}", words::remedy(&self.keys, &remedy)));
                 Vec::new()
             }
         }

@@ -6,6 +6,7 @@ use ratatui::text::Line;
 use ratatui::widgets::{Clear, Widget};
 
 use crate::model::Level;
+use crate::tui::action::Action;
 use crate::tui::autopsy;
 use crate::tui::pane::{self, Frame, level_token, span};
 use crate::tui::stage::Stage;
@@ -22,7 +23,7 @@ pub(super) fn render(stage: &Stage<'_>, first: usize, area: Rect, buf: &mut Buff
     let room = usize::from(width.saturating_sub(6));
     let mut lines: Vec<Line<'static>> = Vec::new();
     if let Some(autopsy) = &stage.view().autopsy {
-        let told = autopsy::lines(stage.view(), autopsy, room, words::remedy).into_iter();
+        let told = autopsy::lines(stage.view(), autopsy, room, &|remedy| words::remedy(stage.keys, remedy)).into_iter();
         lines.extend(told.map(|(token, line)| Line::from(span(theme, token, line))));
     }
     for (index, finding) in stage.view().findings.iter().enumerate() {
@@ -35,7 +36,7 @@ pub(super) fn render(stage: &Stage<'_>, first: usize, area: Rect, buf: &mut Buff
         };
         let said = pane::wrap(&finding.to_string(), room);
         lines.extend(said.into_iter().map(|line| Line::from(span(theme, token, line))));
-        let done = pane::wrap(&words::remedies(finding), room);
+        let done = pane::wrap(&words::remedies(stage.keys, finding), room);
         lines.extend(done.into_iter().map(|line| Line::from(span(theme, Token::Accent, line))));
     }
     if lines.is_empty() {
@@ -45,7 +46,10 @@ pub(super) fn render(stage: &Stage<'_>, first: usize, area: Rect, buf: &mut Buff
     let outer = area.centered(Constraint::Length(width), Constraint::Length(height));
     Clear.render(outer, buf);
     buf.set_style(outer, theme.style(Token::Surface).patch(theme.style(Token::Text)));
-    let title = vec![span(theme, Token::Title, "why"), span(theme, Token::Dim, " · w or Esc closes, j k scroll")];
+    let title = vec![
+        span(theme, Token::Title, "why"),
+        span(theme, Token::Dim, words::how_to_read(stage.keys, Action::ToggleFindings)),
+    ];
     let inner = pane::frame(Frame::Box, title, theme.style(Token::Accent), outer, buf);
     let seen = usize::from(inner.height);
     let first = first.min(lines.len().saturating_sub(seen));

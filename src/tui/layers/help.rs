@@ -6,11 +6,13 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Clear, Widget};
 
 use crate::model::Category;
-use crate::tui::action::Group;
-use crate::tui::keymap::bindings;
+use crate::tui::action::{Action, Group};
+use crate::tui::keys::Keymap;
 use crate::tui::legend::{account_marks, legend_of};
 use crate::tui::pane::{self, Frame, span};
+use crate::tui::stage::Stage;
 use crate::tui::theme::{Theme, Token};
+use crate::tui::words;
 
 /// What the words of the screen mean.
 const WORDS: [(&str, &str); 12] = [
@@ -38,14 +40,16 @@ const WORDS: [(&str, &str); 12] = [
 const WIDTH: u16 = 104;
 
 /// Draws the help over `area` from line `first` on; returns its lines in all, and how many are seen.
-pub(super) fn render(theme: &Theme, first: usize, area: Rect, buf: &mut Buffer) -> (usize, usize) {
+pub(super) fn render(stage: &Stage<'_>, first: usize, area: Rect, buf: &mut Buffer) -> (usize, usize) {
+    let (theme, keys) = (stage.theme, stage.keys);
     let width = area.width.min(WIDTH);
-    let lines = lines(theme, usize::from(width.saturating_sub(4)));
+    let lines = lines(theme, keys, usize::from(width.saturating_sub(4)));
     let height = u16::try_from(lines.len() + 3).unwrap_or(u16::MAX).min(area.height);
     let outer = area.centered(ratatui::layout::Constraint::Length(width), ratatui::layout::Constraint::Length(height));
     Clear.render(outer, buf);
     buf.set_style(outer, theme.style(Token::Surface).patch(theme.style(Token::Text)));
-    let title = vec![span(theme, Token::Title, "help"), span(theme, Token::Dim, " · ? or Esc closes, j k scroll")];
+    let title =
+        vec![span(theme, Token::Title, "help"), span(theme, Token::Dim, words::how_to_read(keys, Action::ToggleHelp))];
     let inner = pane::frame(Frame::Box, title, theme.style(Token::Accent), outer, buf);
     let body = Rect { height: inner.height.saturating_sub(1), ..inner };
     let seen = usize::from(body.height);
@@ -57,7 +61,7 @@ pub(super) fn render(theme: &Theme, first: usize, area: Rect, buf: &mut Buffer) 
     (lines.len(), seen)
 }
 
-fn lines(theme: &Theme, width: usize) -> Vec<Line<'static>> {
+fn lines(theme: &Theme, keys: &Keymap, width: usize) -> Vec<Line<'static>> {
     let mut lines = Vec::new();
     let entry = |key: &str, token: Token, text: &str, lines: &mut Vec<Line<'static>>| {
         for (index, part) in pane::wrap(text, width.saturating_sub(13)).into_iter().enumerate() {
@@ -67,8 +71,9 @@ fn lines(theme: &Theme, width: usize) -> Vec<Line<'static>> {
     };
     for group in Group::ALL {
         lines.push(Line::from(span(theme, Token::Title, group.title())));
-        for binding in bindings().iter().filter(|binding| binding.group == group) {
-            entry(&format!("  {}", binding.label), Token::Key, &binding.help, &mut lines);
+        for binding in keys.bindings().iter().filter(|binding| binding.group == group) {
+            let label = if binding.label.is_empty() { "–" } else { &binding.label };
+            entry(&format!("  {label}"), Token::Key, &binding.help, &mut lines);
         }
     }
     lines.push(Line::from(span(theme, Token::Title, "words")));

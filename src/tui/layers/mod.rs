@@ -68,7 +68,7 @@ impl Layer {
     /// Draws it; returns its lines in all, and how many are seen.
     pub fn render(&self, stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> (usize, usize) {
         match self {
-            Self::Help(first) => help::render(stage.theme, *first, area, buf),
+            Self::Help(first) => help::render(stage, *first, area, buf),
             Self::Findings(first) => findings::render(stage, *first, area, buf),
             Self::Editor(editor) => {
                 editor.render(stage.theme, area, buf);

@@ -13,9 +13,9 @@ use crate::tui::pane::{self, Frame, put, put_at, span};
 use crate::tui::theme::{Catalog, Theme, Token};
 
 /// Cells of the box.
-const WIDTH: u16 = 32;
+const WIDTH: u16 = 34;
 /// Cells of a name.
-const NAME: usize = 17;
+const NAME: usize = 18;
 /// Lines that say what is wrong with a theme.
 const TOLD: u16 = 4;
 

@@ -50,6 +50,41 @@ pub struct Seen<'a> {
 /// What a screen wants studied of the run, given where its picture is; `None`: nothing.
 pub type Wants = fn(&mut ScreenStates, &Picture) -> Option<Wanted>;
 
+impl ScreenAction {
+    /// The word by which settings name it; empty for what only the mouse asks for.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Lab(LabAction::ZoomIn) => "zoom-in",
+            Self::Lab(LabAction::ZoomOut) => "zoom-out",
+            Self::Timeline(TimelineAction::ZoomIn) => "step-zoom-in",
+            Self::Timeline(TimelineAction::ZoomOut) => "step-zoom-out",
+            Self::Timeline(TimelineAction::Window) => "step-window",
+            Self::Timeline(TimelineAction::Grouping) => "step-grouping",
+            Self::Timeline(TimelineAction::Peak) => "step-peak",
+            Self::Ops(OpsAction::Totals) => "ops-rows",
+            Self::Ops(OpsAction::Sort) => "ops-sort",
+            Self::Ops(OpsAction::Window) => "ops-window",
+            Self::Ops(OpsAction::Tag) => "tag",
+            Self::Ops(OpsAction::Peak) => "ops-peak",
+            Self::Ledger(LedgerAction::Window) => "ledger-window",
+            Self::Ledger(LedgerAction::Finding(places)) => {
+                if places < 0 {
+                    "previous-finding"
+                } else {
+                    "next-finding"
+                }
+            }
+            Self::Ledger(LedgerAction::NextRemedy) => "next-remedy",
+            Self::Ledger(LedgerAction::Go) => "go-to-finding",
+            Self::Ledger(LedgerAction::Peak) => "ledger-peak",
+            Self::Lab(LabAction::HistoryColumn(..) | LabAction::StepColumn(..))
+            | Self::Timeline(TimelineAction::Column(..))
+            | Self::Ledger(LedgerAction::Select(_)) => "",
+        }
+    }
+}
+
 impl ScreenStates {
     /// Does what is asked of one screen; says where the cursor is to go, if anywhere.
     pub fn act(&mut self, action: ScreenAction, seen: Seen<'_>) -> Option<Move> {

@@ -5,7 +5,9 @@ use ratatui::layout::Rect;
 use ratatui::text::Span;
 
 use crate::model::{Effect, Emptied, Figure, Measurement};
+use crate::tui::action::Action;
 use crate::tui::figures::{self, Unit};
+use crate::tui::keys::Keymap;
 use crate::tui::pane::{self, Frame, put, put_right, span};
 use crate::tui::stage::{Clock, Stage};
 use crate::tui::theme::{Theme, Token};
@@ -44,7 +46,7 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     };
     let loud = stage.loud;
     let border = theme.style(if loud { Token::Accent } else { Token::Border });
-    let inner = pane::frame(Frame::Box, title(effect, loud, theme), border, area, buf);
+    let inner = pane::frame(Frame::Box, title(stage.keys, effect, loud, theme), border, area, buf);
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
     let mut y = 0;
     let tell = |text: &str, token: Token, y: &mut u16, buf: &mut Buffer| {
@@ -97,18 +99,18 @@ fn progress(effect: &Effect) -> Option<String> {
     effect.is_under_way().then(|| format!("{done}/{wanted} steps"))
 }
 
-fn heading(effect: &Effect) -> (String, String) {
+fn heading(keys: &Keymap, effect: &Effect) -> (String, String) {
     if effect.emptied.is_some() {
-        return ("e".to_owned(), "empty_cache".to_owned());
+        return (keys.key_of(Action::EmptyCache).to_owned(), "empty_cache".to_owned());
     }
-    let keys: String = effect.flips.iter().map(|flip| words::key_of(&flip.switch)).collect();
+    let pressed: String = effect.flips.iter().map(|flip| words::key_of(keys, &flip.switch)).collect();
     let words: Vec<String> = effect.flips.iter().map(words::flip).collect();
-    (keys, words.join(", "))
+    (pressed, words.join(", "))
 }
 
-fn title(effect: &Effect, loud: bool, theme: &Theme) -> Vec<Span<'static>> {
+fn title(keys: &Keymap, effect: &Effect, loud: bool, theme: &Theme) -> Vec<Span<'static>> {
     let token = if loud { Token::Accent } else { Token::Title };
-    let (keys, words) = heading(effect);
+    let (keys, words) = heading(keys, effect);
     let mut title = vec![span(theme, Token::Key, format!("{keys} ")), span(theme, token, words)];
     if let Some(progress) = progress(effect) {
         title.push(span(theme, Token::Dim, format!(" · measuring {progress}")));
@@ -205,7 +207,7 @@ pub(crate) fn render_line(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
         return;
     };
     let token = if stage.loud { Token::Accent } else { Token::Text };
-    let (keys, words) = heading(effect);
+    let (keys, words) = heading(stage.keys, effect);
     let mut figures: Vec<Vec<Span<'static>>> = Vec::new();
     if let Some(emptied) = &effect.emptied {
         figures.push(vec![span(theme, token, format!("{} given back  ", figures::bytes(emptied.released)))]);

@@ -83,7 +83,7 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
         steps(&page, axis, theme, inner, plot, buf);
     }
     if footer >= 2 {
-        marks(&page, theme, plot, buf);
+        marks(stage, &page, plot, buf);
     }
     plot
 }
@@ -188,7 +188,8 @@ fn nice_step(n: u64) -> u64 {
 }
 
 /// What was changed where: the text where it fits, else the key, else the mark alone.
-fn marks(page: &Page, theme: &Theme, plot: Rect, buf: &mut Buffer) {
+fn marks(stage: &Stage<'_>, page: &Page, plot: Rect, buf: &mut Buffer) {
+    let theme = stage.theme;
     let area = Rect { height: plot.height + 2, ..plot };
     // Of several in one column the first is named, and a failure before all others.
     let mut shown: Vec<(u16, &MarkKind, usize)> = Vec::new();
@@ -207,7 +208,7 @@ fn marks(page: &Page, theme: &Theme, plot: Rect, buf: &mut Buffer) {
     for (index, (x, kind, more)) in shown.iter().enumerate() {
         let next = shown.get(index + 1).map_or(plot.width, |(x, ..)| *x);
         let room = usize::from(next.saturating_sub(*x));
-        let (key, text) = words::mark(kind);
+        let (key, text) = words::mark(stage.keys, kind);
         let more = if *more > 0 { format!(" +{more}") } else { String::new() };
         let texts = [format!("▲{key} {text}{more}"), format!("▲{key}{more}"), format!("▲{key}"), "▲".to_owned()];
         let token = if **kind == MarkKind::OutOfMemory { Token::Danger } else { Token::Accent };

@@ -19,7 +19,7 @@ const CELLS: [(usize, u16); 2] = [(12, 26), (10, 21)];
 
 /// A switch's key, label and value, and what a click there does.
 struct Cell {
-    key: char,
+    key: String,
     label: &'static str,
     short: &'static str,
     value: String,
@@ -48,7 +48,7 @@ fn cells(stage: &Stage<'_>, group: SwitchGroup) -> Vec<Cell> {
             None => Token::Accent,
         };
         Some(Cell {
-            key: switch.key(),
+            key: stage.keys.key_of(Action::of_switch(switch)).to_owned(),
             label: switch.label(),
             short: short_label(switch),
             value: match &setting.wanted {
@@ -61,7 +61,7 @@ fn cells(stage: &Stage<'_>, group: SwitchGroup) -> Vec<Cell> {
         })
     });
     let empty_cache = (group == SwitchGroup::Memory).then(|| Cell {
-        key: 'e',
+        key: stage.keys.key_of(Action::EmptyCache).to_owned(),
         label: "empty_cache",
         short: "empty",
         value: match releasable(stage) {
@@ -113,7 +113,7 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer, targets: &
         let value = usize::from(width).saturating_sub(label + 3);
         for (y, cell) in (0..inner.height).zip(cells(stage, group)) {
             let line = vec![
-                span(theme, if cell.idle { Token::Dim } else { Token::Key }, format!(" {} ", cell.key)),
+                span(theme, if cell.idle { Token::Dim } else { Token::Key }, format!(" {:<1} ", cell.key)),
                 span(theme, Token::Dim, format!("{:<label$}", cell.label)),
                 span(theme, cell.token, cut(&cell.value, value)),
             ];
@@ -163,7 +163,7 @@ pub(crate) fn render_compact(stage: &Stage<'_>, area: Rect, buf: &mut Buffer, ta
     let (mut x, mut y) = (1u16, 0u16);
     for cell in useful.into_iter().chain(idle) {
         let entry = vec![
-            span(theme, if cell.idle { Token::Dim } else { Token::Key }, cell.key.to_string()),
+            span(theme, if cell.idle { Token::Dim } else { Token::Key }, cell.key.clone()),
             span(theme, Token::Dim, format!(" {} ", cell.short)),
             span(theme, cell.token, short_value(&cell.value)),
         ];

@@ -4,6 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use crate::model::{Level, RunState};
+use crate::tui::action::Action;
 use crate::tui::figures;
 use crate::tui::pane::{self, Frame, level_token, put_at, span};
 use crate::tui::stage::Stage;
@@ -21,20 +22,28 @@ fn said(stage: &Stage<'_>) -> Vec<Said> {
     let finding = |finding: &crate::model::Finding| Said {
         level: finding.level,
         what: finding.to_string(),
-        remedy: words::remedies(finding),
+        remedy: words::remedies(stage.keys, finding),
     };
     let mut all: Vec<Said> = stage.view().findings.iter().map(finding).collect();
+    let key = |action| stage.keys.key_of(action);
+    let quit = key(Action::Quit);
     let stopped = match &stage.picture.run {
-        RunState::Failed(reason) => Some((reason.to_string(), "Press q to leave.")),
+        RunState::Failed(reason) => Some((reason.to_string(), format!("Press {quit} to leave."))),
         RunState::StepFailed(reason) => Some((
             format!("{reason}."),
-            "The switches go back to what worked: press space to go on, or flip another one.",
+            format!(
+                "The switches go back to what worked: press {} to go on, or flip another one.",
+                key(Action::TogglePause)
+            ),
         )),
-        RunState::Lost(reason) => Some((format!("{reason}."), "Press P for the processor, q to leave.")),
+        RunState::Lost(reason) => Some((
+            format!("{reason}."),
+            format!("Press {} for the processor, {quit} to leave.", key(Action::UseProcessor)),
+        )),
         _ => None,
     };
     if let Some((what, remedy)) = stopped {
-        all.insert(0, Said { level: Level::Danger, what, remedy: remedy.to_owned() });
+        all.insert(0, Said { level: Level::Danger, what, remedy });
     }
     all
 }
@@ -67,7 +76,8 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     }
     let left = draw(stage, &all, inner, buf);
     if left > 0 {
-        let more = format!("w: {} more", figures::counted(left as u64, "finding"));
+        let more =
+            stage.keys.opens(Action::ToggleFindings, &format!("{} more", figures::counted(left as u64, "finding")));
         pane::remark(span(theme, Token::Key, more), area, buf);
     }
 }

@@ -6,7 +6,7 @@ use ratatui::style::Modifier;
 use ratatui::text::Span;
 
 use crate::model::{Finding, Level};
-use crate::session::Hand;
+use crate::session;
 use crate::source::Ability;
 use crate::tui::action::Action;
 use crate::tui::pane::{self, Frame, level_token, put_cut, span};
@@ -103,7 +103,7 @@ fn whole(stage: &Stage<'_>, finding: &Finding, width: usize) -> Vec<Vec<Span<'st
             (false, _) => ("", Token::Dim),
         };
         // What has happened has no keys: the next run is told.
-        let words = if can.is_ok() { words::remedy(remedy) } else { Hand::Flags.does(remedy) };
+        let words = if can.is_ok() { words::remedy(stage.keys, remedy) } else { session::in_flags(remedy) };
         push(vec![span(theme, Token::Key, mark), span(theme, token, format!("{words}  "))]);
     }
     match (finding.remedies.len(), can) {

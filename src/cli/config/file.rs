@@ -1,0 +1,229 @@
+//! The settings of a person: what the file says, what the environment says, and what of them can't be.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use clap::ValueEnum;
+use serde::Deserialize;
+
+use super::values::{ColorArg, GlyphArg};
+use crate::given::{FileError, TomlText, Within};
+use crate::tui::{self, Keymap};
+
+/// Frames a second that can be asked for.
+pub(in crate::cli) type Frames = Within<1, 60>;
+
+/// The settings; what is `None` was not set.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(in crate::cli) struct Config {
+    /// The theme's name.
+    pub theme: Option<String>,
+    /// How many colours.
+    pub color: Option<ColorArg>,
+    /// Which characters.
+    pub glyphs: Option<GlyphArg>,
+    /// What to train.
+    pub workload: Option<String>,
+    /// Where to train.
+    pub device: Option<String>,
+    /// Whether the mouse is read.
+    pub mouse: Option<bool>,
+    /// Whether nothing is to flash.
+    pub reduced_motion: Option<bool>,
+    /// Frames a second at most.
+    pub frames: Option<Frames>,
+    /// Where recordings go.
+    pub recordings: Option<PathBuf>,
+    /// Keys by the words of commands.
+    #[serde(default)]
+    pub keys: BTreeMap<String, Names>,
+}
+
+/// The keys of a command.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(untagged, expecting = "a key such as \"q\", or a list of keys")]
+pub(in crate::cli) enum Names {
+    /// One.
+    One(String),
+    /// Several, or none.
+    Several(Vec<String>),
+}
+
+/// The settings in force, and what could not be understood of them, a sentence each.
+#[derive(Clone, Debug)]
+pub(in crate::cli) struct Settings {
+    /// What is set.
+    pub config: Config,
+    /// The keys in force.
+    pub keys: Keymap,
+    /// What is to be told.
+    pub told: Vec<String>,
+}
+
+impl Settings {
+    /// Reads `file`, which need not be there, and the environment, which beats it. What can't be read counts for nothing, and
+    /// is told.
+    pub fn read(file: Option<&Path>, variable: impl Fn(&str) -> Option<String>) -> Self {
+        let mut told = Vec::new();
+        let said = file.map_or_else(Config::default, |file| {
+            of_file(file).unwrap_or_else(|sentence| {
+                told.push(sentence);
+                Config::default()
+            })
+        });
+        let environment = of_environment(&variable, &mut told);
+        let names = |names: &Names| match names {
+            Names::One(name) => vec![name.clone()],
+            Names::Several(names) => names.clone(),
+        };
+        let wanted = said.keys.iter().map(|(word, keys)| (word.clone(), names(keys))).collect();
+        let (keys, conflicts) = tui::standard_keys().rebound(&wanted);
+        let place = file.map_or_else(String::new, |file| file.display().to_string());
+        told.extend(conflicts.into_iter().map(|conflict| format!("{place}, [keys]: {conflict}")));
+        Self { config: environment.or(said), keys, told }
+    }
+}
+
+impl Config {
+    /// This, and where it says nothing what `other` says.
+    fn or(self, other: Self) -> Self {
+        Self {
+            theme: self.theme.or(other.theme),
+            color: self.color.or(other.color),
+            glyphs: self.glyphs.or(other.glyphs),
+            workload: self.workload.or(other.workload),
+            device: self.device.or(other.device),
+            mouse: self.mouse.or(other.mouse),
+            reduced_motion: self.reduced_motion.or(other.reduced_motion),
+            frames: self.frames.or(other.frames),
+            recordings: self.recordings.or(other.recordings),
+            keys: if self.keys.is_empty() { other.keys } else { self.keys },
+        }
+    }
+}
+
+fn of_file(file: &Path) -> Result<Config, String> {
+    let text = match TomlText::read(file) {
+        Ok(text) => text,
+        Err(FileError::Unreadable { reason, .. }) if reason.kind() == std::io::ErrorKind::NotFound => {
+            return Ok(Config::default());
+        }
+        Err(error) => return Err(error.to_string()),
+    };
+    text.parse().map_err(|error| {
+        let (file, line, column) = (file.display(), error.line(), error.column());
+        format!("{file}, line {line}, column {column}: {}; the defaults are used until it is corrected", error.reason())
+    })
+}
+
+fn of_environment(variable: &impl Fn(&str) -> Option<String>, told: &mut Vec<String>) -> Config {
+    let set = |name: &str| variable(name).filter(|value| !value.is_empty());
+    let mut refuse =
+        |name: &str, value: &str, what: &str| told.push(format!("{name} is \"{value}\", which is not {what}"));
+    let switch = |text: &str| match text {
+        "true" | "on" | "yes" | "1" => Some(true),
+        "false" | "off" | "no" | "0" => Some(false),
+        _ => None,
+    };
+    let mut truth = |name: &str| {
+        let value = set(name)?;
+        switch(&value).or_else(|| {
+            refuse(name, &value, "true or false");
+            None
+        })
+    };
+    let (mouse, reduced_motion) = (truth("VRAMLAB_MOUSE"), truth("VRAMLAB_REDUCED_MOTION"));
+    let color = set("VRAMLAB_COLOR").and_then(|value| {
+        let color = ColorArg::from_str(&value, true);
+        color.map_err(|_| refuse("VRAMLAB_COLOR", &value, "auto, never, 16, 256 or truecolor")).ok()
+    });
+    let glyphs = set("VRAMLAB_GLYPHS").and_then(|value| {
+        let glyphs = GlyphArg::from_str(&value, true);
+        glyphs.map_err(|_| refuse("VRAMLAB_GLYPHS", &value, "auto, unicode or ascii")).ok()
+    });
+    let frames = set("VRAMLAB_FRAMES").and_then(|value| {
+        value.parse().map_err(|_| refuse("VRAMLAB_FRAMES", &value, "a whole number from 1 to 60")).ok()
+    });
+    Config {
+        theme: set("VRAMLAB_THEME"),
+        // The convention of no-color.org is part of the environment.
+        color: color.or_else(|| set("NO_COLOR").map(|_| ColorArg::Never)),
+        glyphs,
+        workload: set("VRAMLAB_WORKLOAD"),
+        device: set("VRAMLAB_DEVICE"),
+        mouse,
+        reduced_motion,
+        frames,
+        recordings: set("VRAMLAB_RECORDINGS").map(PathBuf::from),
+        keys: BTreeMap::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str, environment: &[(&str, &str)]) -> Settings {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("config.toml");
+        std::fs::write(&file, text).unwrap();
+        Settings::read(Some(&file), |name| {
+            environment.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn the_environment_beats_the_file_and_the_file_what_is_not_set() {
+        let settings = read(
+            "theme = 'nord'\nmouse = false\nframes = 5\ncolor = '256'",
+            &[("VRAMLAB_THEME", "light"), ("VRAMLAB_FRAMES", "")],
+        );
+        assert_eq!(settings.told, Vec::<String>::new());
+        let Config { theme, mouse, frames, color, glyphs, .. } = settings.config;
+        assert_eq!((theme.as_deref(), mouse, frames.map(Frames::get)), (Some("light"), Some(false), Some(5)));
+        assert_eq!((color, glyphs), (Some(ColorArg::Indexed), None));
+        assert_eq!(read("color = 'truecolor'", &[("NO_COLOR", "1")]).config.color, Some(ColorArg::Never));
+    }
+
+    #[test]
+    fn what_is_wrong_in_the_file_is_told_with_its_place_and_nothing_of_it_counts() {
+        for (text, at, what) in [
+            ("mouse = true\nthem = 'nord'", "line 2, column 1", "(did you mean \"theme\"?)"),
+            ("theme = ", "line 1, column", ""),
+            ("\n  frames = 61", "line 2, column 12", "give a whole number from 1 to 60"),
+            ("glyphs = 'asci'", "line 1, column 10", "(did you mean \"ascii\"?)"),
+            ("[keys]\npause = 7", "line 2, column", "a key such as"),
+        ] {
+            let settings = read(text, &[]);
+            assert_eq!(settings.config, Config::default(), "{text}");
+            let told = settings.told.join("\n");
+            assert!(told.contains("config.toml, ") && told.contains(at) && told.contains(what), "{text}: {told}");
+            assert_eq!(settings.told.len(), 1);
+        }
+        assert!(
+            Settings::read(Some(Path::new("/nonexistent/config.toml")), |_| None).told.is_empty(),
+            "it need not be there"
+        );
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(Settings::read(Some(folder.path()), |_| None).told.len(), 1, "but what is there must be a file");
+    }
+
+    #[test]
+    fn what_is_wrong_in_the_environment_is_told_and_the_file_counts() {
+        let wrong =
+            [("VRAMLAB_MOUSE", "maybe"), ("VRAMLAB_COLOR", "pink"), ("VRAMLAB_FRAMES", "0"), ("VRAMLAB_GLYPHS", "x")];
+        let settings = read("mouse = false", &wrong);
+        assert_eq!(settings.told.len(), 4, "{:?}", settings.told);
+        assert!(settings.told.contains(&"VRAMLAB_MOUSE is \"maybe\", which is not true or false".to_owned()));
+        assert_eq!(settings.config.mouse, Some(false));
+    }
+
+    #[test]
+    fn keys_are_bound_anew_and_their_conflicts_are_told_with_the_file() {
+        let settings = read("[keys]\npause = 'f5'\nop = ['f5', 'y']\nstpe = 'x'", &[]);
+        assert_eq!(settings.told.len(), 2, "{:?}", settings.told);
+        assert!(settings.told.iter().all(|line| line.contains("config.toml, [keys]: ")), "{:?}", settings.told);
+        assert_eq!(settings.keys.key_of(tui::Action::TogglePause), "space", "by the alphabet op has F5 first");
+    }
+}

@@ -1,0 +1,62 @@
+//! What settings can be, in a file, in the environment and on the command line alike.
+
+use clap::ValueEnum;
+use serde::Deserialize;
+
+use crate::tui::{ColorTier, GlyphTier};
+
+/// How many colours to use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(in crate::cli) enum ColorArg {
+    /// What the terminal says it can.
+    Auto,
+    /// None.
+    Never,
+    /// The terminal's own.
+    #[value(name = "16")]
+    #[serde(rename = "16")]
+    Ansi,
+    /// The fixed ones.
+    #[value(name = "256")]
+    #[serde(rename = "256")]
+    Indexed,
+    /// All.
+    Truecolor,
+}
+
+impl ColorArg {
+    /// The tier; `None` where it is to be found out.
+    pub fn tier(self) -> Option<ColorTier> {
+        match self {
+            Self::Auto => None,
+            Self::Never => Some(ColorTier::None),
+            Self::Ansi => Some(ColorTier::Ansi),
+            Self::Indexed => Some(ColorTier::Indexed),
+            Self::Truecolor => Some(ColorTier::True),
+        }
+    }
+}
+
+/// Which characters to use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(in crate::cli) enum GlyphArg {
+    /// What the locale says.
+    Auto,
+    /// Lines, blocks, braille.
+    Unicode,
+    /// What every terminal has.
+    Ascii,
+}
+
+impl GlyphArg {
+    /// The tier; `None` where it is to be found out.
+    pub fn tier(self) -> Option<GlyphTier> {
+        match self {
+            Self::Auto => None,
+            Self::Unicode => Some(GlyphTier::Unicode),
+            Self::Ascii => Some(GlyphTier::Ascii),
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! The commands with the keys in force: those of the program, less and more what a person has bound anew.
+
+use std::collections::BTreeMap;
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+
+use super::action::{Action, Binding, Group, Key};
+use crate::given::hint;
+
+/// It always ends the program.
+const LAST_WAY_OUT: Key = Key(KeyModifiers::CONTROL, KeyCode::Char('c'));
+
+/// Every command with its keys, in the order of the help and of the footer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Keymap(Vec<Binding>);
+
+impl Keymap {
+    /// These commands.
+    #[must_use]
+    pub const fn new(bindings: Vec<Binding>) -> Self {
+        Self(bindings)
+    }
+
+    /// Every command.
+    #[must_use]
+    pub fn bindings(&self) -> &[Binding] {
+        &self.0
+    }
+
+    /// The command of a pressed key on the screen with this place in the list.
+    #[must_use]
+    pub fn binding_for(&self, event: KeyEvent, screen: usize) -> Option<&Binding> {
+        let key = Key::of(event);
+        self.0.iter().find(|binding| binding.screen.is_none_or(|of| of == screen) && binding.keys.contains(&key))
+    }
+
+    /// The first key of a command in words; empty where it has none.
+    #[must_use]
+    pub fn key_of(&self, action: Action) -> &str {
+        let binding = self.0.iter().find(|binding| binding.action == action);
+        binding.map_or("", Binding::first_label)
+    }
+
+    /// `text` behind the key of a command, as `c (checkpoint on)`; alone where it has none.
+    #[must_use]
+    pub fn with_key(&self, action: Action, text: &str) -> String {
+        match self.key_of(action) {
+            "" => text.to_owned(),
+            key => format!("{key} ({text})"),
+        }
+    }
+
+    /// `text` behind the key that opens it, as `w: 3 more findings`; alone where it has none.
+    #[must_use]
+    pub fn opens(&self, action: Action, text: &str) -> String {
+        match self.key_of(action) {
+            "" => text.to_owned(),
+            key => format!("{key}: {text}"),
+        }
+    }
+
+    /// The same with other keys for some commands, by their words. What can't be is told, in a sentence each: a word or a key
+    /// that is none, a key that was given twice, a command that is left without one.
+    #[must_use]
+    pub fn rebound(&self, wanted: &BTreeMap<String, Vec<String>>) -> (Self, Vec<String>) {
+        let (mut bindings, mut told) = (self.0.clone(), Vec::new());
+        let mut given: Vec<usize> = Vec::new();
+        for (word, names) in wanted {
+            let Some(index) = bindings.iter().position(|binding| binding.action.word() == *word) else {
+                let words: Vec<_> = bindings.iter().map(|binding| binding.action.word()).collect();
+                told.push(format!("there is no command \"{word}\"{}", hint(word, words.iter().map(|word| &**word))));
+                continue;
+            };
+            let mut keys = Vec::new();
+            for name in names {
+                let key: Key = match name.parse() {
+                    Ok(key) => key,
+                    Err(error) => {
+                        told.push(format!("{error} (for {word})"));
+                        continue;
+                    }
+                };
+                let holds =
+                    |other: &&usize| bindings[**other].meets(&bindings[index]) && bindings[**other].keys.contains(&key);
+                if key == LAST_WAY_OUT {
+                    told.extend(
+                        (bindings[index].action != Action::Quit).then(|| "Ctrl-C always ends the program".to_owned()),
+                    );
+                } else if let Some(first) = given.iter().find(holds) {
+                    let first = bindings[*first].action.word();
+                    told.push(format!("\"{key}\" is given to {first} and to {word}; it stays with {first}"));
+                } else {
+                    keys.push(key);
+                }
+            }
+            if keys.is_empty() && !names.is_empty() {
+                continue; // nothing of it can be: it keeps what it has
+            }
+            if bindings[index].action == Action::Quit {
+                keys.push(LAST_WAY_OUT);
+            }
+            bindings[index].bind(keys);
+            given.push(index);
+        }
+        for index in (0..bindings.len()).filter(|index| !given.contains(index)) {
+            let taken = |key: &Key| {
+                let owner = given
+                    .iter()
+                    .find(|other| bindings[**other].meets(&bindings[index]) && bindings[**other].keys.contains(key));
+                owner.map(|owner| bindings[*owner].action.word())
+            };
+            let lost = bindings[index].keys.iter().find_map(|key| Some((*key, taken(key)?)));
+            let kept: Vec<Key> = bindings[index].keys.iter().copied().filter(|key| taken(key).is_none()).collect();
+            if let Some((key, owner)) = lost {
+                if kept.is_empty() {
+                    told.push(format!(
+                        "{} has no key any more: \"{key}\" is {owner} now",
+                        bindings[index].action.word()
+                    ));
+                }
+                bindings[index].bind(kept);
+            }
+        }
+        (Self(bindings), told)
+    }
+
+    /// The keys as a table of the README.
+    #[must_use]
+    pub fn markdown(&self) -> String {
+        let mut table = String::from("| key | what it does |\n|---|---|\n");
+        for group in Group::ALL {
+            for binding in self.0.iter().filter(|binding| binding.group == group) {
+                let keys: Vec<String> = binding.label.split(' ').map(|key| format!("`{key}`")).collect();
+                table.push_str(&format!("| {} | {} |\n", keys.join(" "), binding.help));
+            }
+        }
+        table
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::{StepSize, Switch, Way};
+    use crate::tui::keymap;
+
+    fn rebound(wanted: &[(&str, &[&str])]) -> (Keymap, Vec<String>) {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        keymap::standard().rebound(&wanted.iter().map(|(word, keys)| ((*word).to_owned(), names(keys))).collect())
+    }
+
+    fn action(keys: &Keymap, key: &str) -> Option<Action> {
+        let Key(modifiers, code) = key.parse().unwrap();
+        keys.binding_for(KeyEvent::new(code, modifiers), 0).map(|binding| binding.action)
+    }
+
+    #[test]
+    fn a_command_gets_other_keys_and_its_old_ones_are_free() {
+        let (keys, told) = rebound(&[("pause", &["f5", "ctrl-p"]), ("op", &["space"])]);
+        assert_eq!(told, Vec::<String>::new());
+        assert_eq!(action(&keys, "f5"), Some(Action::TogglePause));
+        assert_eq!(action(&keys, "ctrl-p"), Some(Action::TogglePause));
+        assert_eq!(action(&keys, "space"), Some(Action::Advance(StepSize::Op)));
+        assert_eq!(action(&keys, "."), None);
+        assert_eq!((keys.key_of(Action::TogglePause), keys.key_of(Action::Quit)), ("F5", "q"));
+        assert!(keys.markdown().contains("| `F5` `Ctrl-P` | pause"));
+    }
+
+    #[test]
+    fn conflicts_are_told() {
+        let amp = Switch::named("amp").unwrap();
+        let (keys, told) = rebound(&[("pause", &["m"])]);
+        assert_eq!(told, ["amp has no key any more: \"m\" is pause now"]);
+        assert_eq!((action(&keys, "m"), keys.key_of(Action::Flip(amp, Way::Next))), (Some(Action::TogglePause), ""));
+        assert_eq!(keys.with_key(Action::Flip(amp, Way::Next), "AMP bf16"), "AMP bf16");
+        let (keys, told) = rebound(&[("op", &["y"]), ("pause", &["y", "v"])]);
+        assert_eq!(told, ["\"y\" is given to op and to pause; it stays with op"]);
+        assert_eq!(
+            (action(&keys, "y"), action(&keys, "v")),
+            (Some(Action::Advance(StepSize::Op)), Some(Action::TogglePause))
+        );
+        // One of two keys is lost: the other one is left, and nothing need be told.
+        assert_eq!(rebound(&[("pause", &["h"])]).1, Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_is_no_command_or_no_key_is_told_and_changes_nothing() {
+        let (keys, told) = rebound(&[("paus", &["y"]), ("op", &["spcae"]), ("record", &["ctrl-c"])]);
+        assert_eq!(told.len(), 3, "{told:?}");
+        assert!(told.contains(&"there is no command \"paus\" (did you mean \"pause\"?)".to_owned()), "{told:?}");
+        assert!(
+            told.iter().any(|line| line.contains("\"spcae\" is no key"))
+                && told.contains(&"Ctrl-C always ends the program".to_owned())
+        );
+        assert_eq!(&keys, keymap::standard());
+    }
+
+    #[test]
+    fn nothing_takes_the_last_way_out() {
+        let (keys, told) = rebound(&[("quit", &[])]);
+        assert_eq!(told, Vec::<String>::new());
+        assert_eq!((action(&keys, "q"), action(&keys, "ctrl-c")), (None, Some(Action::Quit)));
+    }
+
+    #[test]
+    fn every_command_has_a_word_of_its_own() {
+        let mut words: Vec<_> = keymap::standard().bindings().iter().map(|binding| binding.action.word()).collect();
+        assert!(words.iter().all(|word| !word.is_empty()), "{words:?}");
+        words.sort();
+        let all = words.len();
+        words.dedup();
+        assert_eq!(words.len(), all);
+    }
+}

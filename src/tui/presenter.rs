@@ -1,0 +1,72 @@
+//! For an audience: keys are shown as they are pressed, quitting asks first, and what would spoil a demonstration is off.
+
+use std::time::Duration;
+
+use super::action::{Action, Key};
+
+/// How long a key is shown.
+const SHOWN: Duration = Duration::from_secs(3);
+/// How many keys are shown.
+const MOST: usize = 4;
+/// How long a question stands.
+const ASKED: Duration = Duration::from_secs(5);
+
+/// A key that was pressed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Shown {
+    /// The key in words.
+    pub key: String,
+    /// The word of the command that it asked for; empty for none.
+    pub word: String,
+    until: Duration,
+}
+
+/// What was pressed, and whether somebody asked to leave.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Presenter {
+    shown: Vec<Shown>,
+    asked: Option<Duration>,
+}
+
+impl Presenter {
+    /// A key was pressed that asks for `action`, if for any.
+    pub fn press(&mut self, key: Key, action: Option<Action>, now: Duration) {
+        let word = action.map_or_else(String::new, |action| action.word().into_owned());
+        self.shown.push(Shown { key: key.to_string(), word, until: now + SHOWN });
+        let spare = self.shown.len().saturating_sub(MOST);
+        self.shown.drain(..spare);
+    }
+
+    /// The last keys, the last one behind.
+    pub fn shown(&self) -> &[Shown] {
+        &self.shown
+    }
+
+    /// Forgets what was shown long enough; true if there was something.
+    pub fn forget(&mut self, now: Duration) -> bool {
+        let before = self.shown.len();
+        self.shown.retain(|shown| shown.until > now);
+        self.shown.len() < before
+    }
+
+    /// When a key is to go.
+    pub fn next_change(&self) -> Option<Duration> {
+        self.shown.first().map(|shown| shown.until)
+    }
+
+    /// Whether `action` may be done now.
+    ///
+    /// # Errors
+    /// A sentence that says why not.
+    pub fn permits(&mut self, action: Action, now: Duration) -> Result<(), &'static str> {
+        match action {
+            Action::Quit if self.asked.is_some_and(|asked| now < asked + ASKED) => Ok(()),
+            Action::Quit => {
+                self.asked = Some(now);
+                Err("presenting: press it again to end the run and leave")
+            }
+            Action::Flip(switch, _) if switch.word() == "retain" => Err("presenting: the leak is off"),
+            _ => Ok(()),
+        }
+    }
+}
