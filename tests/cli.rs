@@ -354,6 +354,21 @@ fn settings_that_can_not_be_read_are_told_and_the_defaults_used() {
 }
 
 #[test]
+fn shells_and_man_learn_the_command_line() {
+    for (shell, says) in
+        [("bash", "complete -F _vramlab"), ("zsh", "#compdef vramlab"), ("fish", "complete -c vramlab")]
+    {
+        let output = vramlab(&["completions", shell]);
+        let script = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && script.contains(says) && script.contains("selftest"), "{shell}: {script}");
+    }
+    refused(&["completions", "csh"], 2, "csh");
+    let page = String::from_utf8(vramlab(&["man"]).stdout).unwrap();
+    assert!(page.starts_with(".ie") || page.contains(".TH vramlab"), "{page}");
+    assert!(page.contains("vramlab\\-run") && page.contains("checkpointing"), "subcommands are in it");
+}
+
+#[test]
 fn whatever_lies_in_the_users_folders_is_named_and_the_rest_goes_on() {
     let config = tempfile::tempdir().unwrap();
     for kind in ["workloads", "devices", "themes"] {

@@ -6,6 +6,7 @@ mod combinations;
 mod config;
 mod doctor;
 mod export;
+mod generate;
 mod lab;
 mod list;
 mod open;
@@ -26,7 +27,7 @@ mod witness;
 
 use std::panic;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use color_eyre::eyre::{Report, Result};
 
 use crate::given::is_safe;
@@ -68,6 +69,10 @@ enum Subcommands {
     Doctor(doctor::DoctorArgs),
     /// Print every setting with its default, and where the file of settings lies.
     Config(config::ConfigArgs),
+    /// Print what completes vramlab's commands in a shell.
+    Completions(generate::CompletionsArgs),
+    /// Print the manual page.
+    Man,
 }
 
 /// Runs the program and ends the process with its exit code.
@@ -104,6 +109,8 @@ fn dispatch(arguments: Arguments) -> Result<Status> {
         Some(Subcommands::List(args)) => list::run(&args),
         Some(Subcommands::Doctor(args)) => doctor::run(&args),
         Some(Subcommands::Config(args)) => config::run(&args),
+        Some(Subcommands::Completions(args)) => generate::completions(&args, Arguments::command()),
+        Some(Subcommands::Man) => generate::man(Arguments::command()),
     }
 }
 
