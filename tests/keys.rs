@@ -369,32 +369,32 @@ fn bound(wanted: &[(&str, &str)]) -> App {
 #[test]
 fn every_place_that_shows_a_key_shows_the_one_in_force() {
     let mut app = bound(&[
-        ("amp", "y"),
+        ("amp", "Z"),
         ("empty-cache", "f5"),
-        ("pause", "u"),
+        ("pause", "N"),
         ("findings", "W"),
         ("help", "f1"),
         ("close", "X"),
     ]);
     app.update(Message::Picture(Arc::new(lab_states::running())));
     assert_eq!(typed(&mut app, "m e"), [], "the old keys are free");
-    assert_eq!(typed(&mut app, "yu"), [flip("amp"), lab(Command::Pause)]);
+    assert_eq!(typed(&mut app, "ZN"), [flip("amp"), lab(Command::Pause)]);
     let text = |app: &mut App| -> String { drawn(app, 200, 60).content().iter().map(|cell| cell.symbol()).collect() };
     let seen = text(&mut app);
-    for shown in [" y AMP", " F5 empty_cache", "u pause", "W why", "F1 help"] {
+    for shown in [" Z AMP", " F5 empty_cache", "N pause", "W why", "F1 help"] {
         assert!(seen.contains(shown), "{shown} in {seen}");
     }
     assert!(!seen.contains("space pause") && !seen.contains(" m AMP"));
     app.update(key(KeyCode::F(1), KeyModifiers::NONE));
     let help = text(&mut app);
-    assert!(help.contains("F1 or X closes") && help.contains("  y  "), "{help}");
+    assert!(help.contains("F1 or X closes") && help.contains("  Z  "), "{help}");
 }
 
 #[test]
 fn an_audience_sees_keys_and_nothing_ends_by_accident() {
     let mut app = app_on(lab_states::running());
     let seen = |app: &mut App| -> String { drawn(app, 80, 24).content().iter().map(|cell| cell.symbol()).collect() };
-    typed(&mut app, "K");
+    typed(&mut app, "V");
     assert_eq!(typed(&mut app, "mr"), [flip("amp")], "the leak is off");
     assert_eq!(app.notice(), Some("presenting: the leak is off"));
     assert!(seen(&mut app).contains(" m  amp") && seen(&mut app).contains(" r  retain"), "{}", seen(&mut app));
@@ -408,8 +408,18 @@ fn an_audience_sees_keys_and_nothing_ends_by_accident() {
     typed(&mut app, "L");
     assert_eq!(app.update(key(KeyCode::Char('c'), KeyModifiers::CONTROL)), [], "not even from a line being written");
     app.update(key(KeyCode::Esc, KeyModifiers::NONE));
-    typed(&mut app, "K");
+    typed(&mut app, "V");
     assert_eq!(typed(&mut app, "rq"), [flip("retain"), Effect::Quit], "without an audience all is as before");
+}
+
+#[test]
+fn with_reduced_motion_no_effect_is_loud() {
+    let loud = |calm| {
+        let mut app = bound(&[]).with_manners(calm, false);
+        app.update(Message::Picture(Arc::new(lab_states::running())));
+        app.effect_is_loud()
+    };
+    assert!(loud(false) && !loud(true));
 }
 
 #[test]

@@ -351,7 +351,7 @@ fn the_ledger_of_a_recording_at_its_cursor_without_colour_in_ascii() {
     insta::assert_snapshot!("ledger_of_a_recording", shown);
 }
 
-/// Enter goes where the finding selected can be seen, `y` does what can be done about it.
+/// Enter goes where the finding selected can be seen, `d` does what can be done about it.
 #[test]
 fn the_ledgers_findings_lead_to_their_places_and_their_remedies() {
     let state = lab_states::studied(lab_states::running(), 21);
@@ -368,7 +368,7 @@ fn the_ledgers_findings_lead_to_their_places_and_their_remedies() {
     assert_eq!(effects(KeyCode::Char('y')), [Effect::Send(Request::Lab(remedy))]);
     let recorded = Picture { kind: vramlab::source::Kind::Recording("run".into()), ..state };
     app.update(Message::Picture(Arc::new(recorded)));
-    press(&mut app, "y");
+    press(&mut app, "d");
     assert_eq!(app.notice(), Some("a recording can't be changed: it has happened"));
 }
 
@@ -470,14 +470,14 @@ fn screen(mut app: App, keys: &str, state: Picture, width: u16, height: u16) -> 
 #[test]
 fn the_step_at_every_size() {
     for (width, height) in SIZES {
-        let state = lab_states::studied(lab_states::running(), Grouping::Category, false);
+        let state = lab_states::with_study(lab_states::running(), Grouping::Category, false);
         insta::assert_snapshot!(format!("step_at_{width}x{height}"), text(&screen(dark(), "3", state, width, height)));
     }
 }
 
 #[test]
 fn the_step_by_module_of_the_whole_run_and_without_colour() {
-    let state = lab_states::studied(lab_states::paused(), Grouping::Module, true);
+    let state = lab_states::with_study(lab_states::paused(), Grouping::Module, true);
     insta::assert_snapshot!("step_of_the_run_by_module", text(&screen(dark(), "30", state.clone(), 120, 40)));
     let plain = app("plain", ColorTier::None, GlyphTier::Ascii);
     insta::assert_snapshot!("step_without_colour", text(&screen(plain, "3", state, 80, 24)));
@@ -486,14 +486,14 @@ fn the_step_by_module_of_the_whole_run_and_without_colour() {
 #[test]
 fn the_ops_at_every_size() {
     for (width, height) in SIZES {
-        let state = lab_states::studied(lab_states::running(), Grouping::Category, false);
+        let state = lab_states::with_study(lab_states::running(), Grouping::Category, false);
         insta::assert_snapshot!(format!("ops_at_{width}x{height}"), text(&screen(dark(), "4", state, width, height)));
     }
 }
 
 #[test]
 fn the_ops_by_module_and_since_a_tag() {
-    let state = lab_states::studied(lab_states::running(), Grouping::Category, false);
+    let state = lab_states::with_study(lab_states::running(), Grouping::Category, false);
     insta::assert_snapshot!("ops_by_module", text(&screen(dark(), "4vu", state.clone(), 120, 40)));
     let empty = text(&screen(dark(), "4d", state.clone(), 80, 24));
     assert!(empty.contains("the tag is set"), "{empty}");

@@ -10,7 +10,7 @@ use color_eyre::eyre::{Result, WrapErr, eyre};
 use tokio::sync::watch;
 
 use super::config;
-use super::output::complain;
+use super::output::{complain, warn};
 use super::record;
 use super::screen::ScreenArgs;
 use super::spec::{SpecArgs, themes};
@@ -57,6 +57,7 @@ pub(super) fn run(args: LabArgs) -> Result<Status> {
         complain(format_args!(
             "no terminal to draw the lab on: training {STEPS_WITHOUT_TERMINAL} steps with tables instead"
         ));
+        settings.told.iter().for_each(warn);
         let steps = args.steps.unwrap_or(STEPS_WITHOUT_TERMINAL);
         return run::table(&session::LabSpec { steps: Some(steps), ..spec }, steps);
     }

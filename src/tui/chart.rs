@@ -27,6 +27,9 @@ impl Ink {
     }
 }
 
+/// Eighths of a cell below which a part may give way where there is no room for a line beside it.
+const THIN: u64 = 2;
+
 const EIGHTHS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
 
 /// One column: parts from the bottom up, each with its height in bytes.
@@ -108,7 +111,7 @@ fn needs_line(a: Ink, b: Ink, theme: &Theme) -> bool {
 }
 
 /// Ends of parts moved to the end of a cell where the next part's colour differs too little: a cell has no room for two
-/// colours and a line. A part that is left without a row gives way to its neighbour.
+/// colours and a line. A part that is left without a row gets one from its neighbour where that has two, or else gives way.
 fn snapped(edges: Vec<(u64, Ink)>, theme: &Theme) -> Vec<(u64, Ink)> {
     let mut parts: Vec<(u64, Ink)> = Vec::with_capacity(edges.len());
     for (end, ink) in edges {
@@ -117,12 +120,18 @@ fn snapped(edges: Vec<(u64, Ink)>, theme: &Theme) -> Vec<(u64, Ink)> {
         }
     }
     let unclear = |parts: &[(u64, Ink)]| {
-        let within = |pair: &[(u64, Ink)]| pair[0].0 % 8 != 0 && needs_line(pair[0].1, pair[1].1, theme);
+        let within = |pair: &[(u64, Ink)]| !pair[0].0.is_multiple_of(8) && needs_line(pair[0].1, pair[1].1, theme);
         parts.windows(2).position(within)
     };
     while let Some(index) = unclear(&parts) {
         let begin = index.checked_sub(1).map_or(0, |below| parts[below].0);
-        let (end, above) = ((parts[index].0 + 4) / 8 * 8, parts[index + 1].0);
+        let (exact, above) = (parts[index].0, parts[index + 1].0);
+        let mut end = (exact + 4) / 8 * 8;
+        if end <= begin && exact - begin >= THIN && above - begin >= 16 {
+            end = begin / 8 * 8 + 8;
+        } else if end >= above && above - exact >= THIN && exact / 8 * 8 > begin {
+            end = exact / 8 * 8;
+        }
         if end <= begin {
             parts.remove(index);
         } else if end >= above {
@@ -366,7 +375,7 @@ mod tests {
         for theme in themes() {
             for low in Category::ALL {
                 for high in Category::ALL {
-                    for height in 4..=27 {
+                    for height in 2..=30 {
                         let inks = [low, high].map(|category| crate::tui::legend::ink(category, &theme));
                         let parts = stack(&[(height, inks[0]), (32 - height, inks[1])]);
                         let cells = parts.cells(Bytes(32), &theme, 4);

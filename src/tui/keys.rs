@@ -99,8 +99,12 @@ impl Keymap {
             if bindings[index].action == Action::Quit {
                 keys.push(LAST_WAY_OUT);
             }
-            bindings[index].bind(keys);
-            given.push(index);
+            // The same command may be bound on several screens.
+            let action = bindings[index].action;
+            for (other, binding) in bindings.iter_mut().enumerate().filter(|(_, binding)| binding.action == action) {
+                binding.bind(keys.clone());
+                given.push(other);
+            }
         }
         for index in (0..bindings.len()).filter(|index| !given.contains(index)) {
             let taken = |key: &Key| {
@@ -173,10 +177,10 @@ mod tests {
         assert_eq!(told, ["amp has no key any more: \"m\" is pause now"]);
         assert_eq!((action(&keys, "m"), keys.key_of(Action::Flip(amp, Way::Next))), (Some(Action::TogglePause), ""));
         assert_eq!(keys.with_key(Action::Flip(amp, Way::Next), "AMP bf16"), "AMP bf16");
-        let (keys, told) = rebound(&[("op", &["y"]), ("pause", &["y", "v"])]);
-        assert_eq!(told, ["\"y\" is given to op and to pause; it stays with op"]);
+        let (keys, told) = rebound(&[("op", &["f6"]), ("pause", &["f6", "f7"])]);
+        assert_eq!(told, ["\"F6\" is given to op and to pause; it stays with op"]);
         assert_eq!(
-            (action(&keys, "y"), action(&keys, "v")),
+            (action(&keys, "f6"), action(&keys, "f7")),
             (Some(Action::Advance(StepSize::Op)), Some(Action::TogglePause))
         );
         // One of two keys is lost: the other one is left, and nothing need be told.
@@ -204,7 +208,13 @@ mod tests {
 
     #[test]
     fn every_command_has_a_word_of_its_own() {
-        let mut words: Vec<_> = keymap::standard().bindings().iter().map(|binding| binding.action.word()).collect();
+        let mut actions: Vec<Action> = Vec::new();
+        for binding in keymap::standard().bindings() {
+            if !actions.contains(&binding.action) {
+                actions.push(binding.action);
+            }
+        }
+        let mut words: Vec<_> = actions.into_iter().map(Action::word).collect();
         assert!(words.iter().all(|word| !word.is_empty()), "{words:?}");
         words.sort();
         let all = words.len();

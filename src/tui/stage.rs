@@ -3,9 +3,9 @@
 use ratatui::layout::Rect;
 
 use super::action::Action;
-use super::states::ScreenStates;
 use super::keys::Keymap;
 use super::presenter::Shown;
+use super::states::ScreenStates;
 use super::theme::Theme;
 use crate::model::{DeviceKind, RunState, View};
 use crate::source::Picture;

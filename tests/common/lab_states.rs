@@ -262,7 +262,7 @@ pub fn simulated() -> Picture {
 }
 
 /// The picture with a study of the last whole step, or of the whole run.
-pub fn studied(picture: Picture, grouping: Grouping, whole: bool) -> Picture {
+pub fn with_study(picture: Picture, grouping: Grouping, whole: bool) -> Picture {
     let events = run_on(picture.view.about.kind);
     let end = usize::try_from(picture.view.position).unwrap();
     let begins = |event: &Event| matches!(event.kind, EventKind::StepBegin { .. });

@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn keys_are_bound_anew_and_their_conflicts_are_told_with_the_file() {
-        let settings = read("[keys]\npause = 'f5'\nop = ['f5', 'y']\nstpe = 'x'", &[]);
+        let settings = read("[keys]\npause = 'f5'\nop = ['f5', 'f6']\nstpe = 'x'", &[]);
         assert_eq!(settings.told.len(), 2, "{:?}", settings.told);
         assert!(settings.told.iter().all(|line| line.contains("config.toml, [keys]: ")), "{:?}", settings.told);
         assert_eq!(settings.keys.key_of(tui::Action::TogglePause), "space", "by the alphabet op has F5 first");

@@ -93,9 +93,15 @@ impl Settings {
 /// A file of settings in which every one has its default, with what it does.
 fn documented() -> String {
     let mut text = include_str!("default.toml").to_owned();
+    // A command of several screens is bound on all of them.
+    let mut told = Vec::new();
     for group in Group::ALL {
         text.push_str(&format!("\n# {}\n", group.title()));
         for binding in tui::standard_keys().bindings().iter().filter(|binding| binding.group == group) {
+            if told.contains(&binding.action) {
+                continue;
+            }
+            told.push(binding.action);
             let keys: Vec<String> = binding.keys.iter().map(|key| format!("\"{key}\"")).collect();
             let setting = format!("# {} = [{}]", binding.action.word(), keys.join(", "));
             text.push_str(&format!("{setting:<34} # {}\n", binding.help));

@@ -19,8 +19,8 @@ use crate::tui::glyphs::GlyphTier;
 use crate::tui::keymap;
 use crate::tui::keys::Keymap;
 use crate::tui::layers::{Editor, GoTo, Layer, Pressed, ThemeList};
-use crate::tui::screens::SCREENS;
 use crate::tui::presenter::Presenter;
+use crate::tui::screens::SCREENS;
 use crate::tui::stage::{Layout, Stage};
 use crate::tui::states::{ScreenAction, ScreenStates, Seen};
 use crate::tui::theme::{Catalog, Theme};
@@ -251,8 +251,9 @@ impl App {
     fn press(&mut self, key: KeyEvent) -> Vec<Effect> {
         let action = self.keys.binding_for(key, self.screen).map(|binding| binding.action);
         if let Some(presenter) = &mut self.presenter {
-            // What is written into a line is no command.
-            presenter.press(Key::of(key), action.filter(|_| self.layers.is_empty()), self.now);
+            // What a dialog takes is no command; what only scrolls lets others through.
+            let commands = self.layers.last_mut().is_none_or(|top| top.first_line().is_some());
+            presenter.press(Key::of(key), action.filter(|_| commands), self.now);
             self.dirty = true;
         }
         if let Some(top) = self.layers.last_mut() {
@@ -369,7 +370,9 @@ impl App {
         match (Command::of_remedy(&remedy), &remedy) {
             (Some(command), Remedy::Flip { switch, .. }) => self.flip(switch, command),
             (Some(command), _) => send([Request::Lab(command)]),
-            (None, Remedy::HigherLimit) => Switch::named("limit").map_or_else(Vec::new, |limit| self.act(Action::Edit(limit))),
+            (None, Remedy::HigherLimit) => {
+                Switch::named("limit").map_or_else(Vec::new, |limit| self.act(Action::Edit(limit)))
+            }
             (None, _) => {
                 self.notify(format!("the program has to change: {}", words::remedy(&self.keys, &remedy)));
                 Vec::new()

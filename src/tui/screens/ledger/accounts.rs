@@ -153,5 +153,10 @@ pub(super) fn render_lines(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let when = if stage.fullest { "fullest" } else { moment(stage) };
     let head = [vec![span(theme, Token::Title, format!("{when}, {}", unit.name()))]];
     let area = Rect { x: area.x + 1.min(area.width), width: area.width.saturating_sub(1), ..area };
-    pane::flow(head.into_iter().chain(accounts(ledger, theme).into_iter().map(entry)).chain(words.into_iter().map(word)), area, area, buf);
+    pane::flow(
+        head.into_iter().chain(accounts(ledger, theme).into_iter().map(entry)).chain(words.into_iter().map(word)),
+        area,
+        area,
+        buf,
+    );
 }

@@ -151,7 +151,13 @@ fn held(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Buf
         }
     }
     cursor_line(stage, study, plot, buf);
-    put_at(inner, 0, plot.height, vec![span(theme, Token::Dim, format!("{:>4}", Unit::for_largest(axis.top).name()))], buf);
+    put_at(
+        inner,
+        0,
+        plot.height,
+        vec![span(theme, Token::Dim, format!("{:>4}", Unit::for_largest(axis.top).name()))],
+        buf,
+    );
     columns.axis_of_time(theme, Rect { height: plot.height + 1, ..plot }, plot.height, buf);
     plot
 }
@@ -164,7 +170,8 @@ fn reserved(bytes: Bytes, axis: Axis, theme: &Theme, plot: Rect, x: u16, buf: &m
         if !matches!(cell.symbol(), " " | "┄") {
             return;
         }
-        let (symbol, token) = if row == top { (RESERVED, Token::Reserved) } else { (RELEASABLE.fill, RELEASABLE.token) };
+        let (symbol, token) =
+            if row == top { (RESERVED, Token::Reserved) } else { (RELEASABLE.fill, RELEASABLE.token) };
         cell.set_symbol(symbol).set_style(theme.style(token));
     }
 }
@@ -198,10 +205,7 @@ fn lost(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Buf
     let ink = |token, density| Ink { token, fill: if theme.is_colorless() { density } else { "█" } };
     let (hole, rest) = (ink(Token::Stranded, "▓"), ink(Token::Ghost, "░"));
     let mut title = Title::new(theme, "fragmentation", area.width);
-    title.push(vec![
-        span(theme, Token::Text, " up to "),
-        span(theme, alarm, format!("{:.0} %  ", 100.0 * worst)),
-    ]);
+    title.push(vec![span(theme, Token::Text, " up to "), span(theme, alarm, format!("{:.0} %  ", 100.0 * worst))]);
     title.push(vec![
         mark(hole, theme),
         span(theme, Token::Dim, " largest hole up to "),

@@ -94,10 +94,12 @@ fn whole(stage: &Stage<'_>, finding: &Finding, width: usize) -> Vec<Vec<Span<'st
         line.extend(spans);
     };
     let can = stage.picture.can(Ability::Flip);
+    let own = |action| stage.keys.key_of(Action::Own(ScreenAction::Ledger(action))).to_owned();
+    let does = format!("{} ▸ ", stage.keys.key_of(Action::Remedy));
     for (index, remedy) in finding.remedies.iter().enumerate() {
         let chosen = meant == Some(index);
         let (mark, token) = match (chosen, can) {
-            (true, Ok(())) => ("y ▸ ", Token::Accent),
+            (true, Ok(())) => (&*does, Token::Accent),
             (true, Err(_)) => ("▸ ", Token::Text),
             (false, _) if index > 0 => ("or ", Token::Dim),
             (false, _) => ("", Token::Dim),
@@ -108,13 +110,13 @@ fn whole(stage: &Stage<'_>, finding: &Finding, width: usize) -> Vec<Vec<Span<'st
     }
     match (finding.remedies.len(), can) {
         (0, _) => push(vec![span(theme, Token::Dim, "nothing need be done  ")]),
-        (2.., Ok(())) => push(vec![span(theme, Token::Dim, "(v: another)  ")]),
+        (2.., Ok(())) => push(vec![span(theme, Token::Dim, format!("({}: another)  ", own(LedgerAction::NextRemedy)))]),
         (_, Err(_)) => push(vec![span(theme, Token::Dim, "(it has happened: for the next run)  ")]),
         _ => {}
     }
     push(match finding.position {
         Some(position) => vec![
-            span(theme, Token::Key, "Enter "),
+            span(theme, Token::Key, format!("{} ", own(LedgerAction::Go))),
             span(theme, Token::Dim, format!("goes to its place, event {position}")),
         ],
         None => vec![span(theme, Token::Dim, "of no one moment")],

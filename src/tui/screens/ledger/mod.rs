@@ -46,8 +46,14 @@ fn bindings() -> Vec<Binding> {
     vec![
         view(&[named(KeyCode::Down), plain('j')], "↓ j", own(Finding(1)), "finding", "ledger: select the next finding"),
         view(&[named(KeyCode::Up), plain('k')], "↑ k", own(Finding(-1)), "", "ledger: select the finding before"),
-        view(&[named(KeyCode::Enter)], "Enter", own(Go), "its place", "ledger: move the cursor to where the finding can be seen"),
-        view(&[plain('y')], "y", Action::Remedy, "do it", "ledger: do what can be done about the finding"),
+        view(
+            &[named(KeyCode::Enter)],
+            "Enter",
+            own(Go),
+            "its place",
+            "ledger: move the cursor to where the finding can be seen",
+        ),
+        view(&[plain('d')], "d", Action::Remedy, "do it", "ledger: do what can be done about the finding"),
         view(&[plain('v')], "v", own(NextRemedy), "", "ledger: choose another of the things that can be done"),
         view(&[plain('0')], "0", own(Window), "step/run", "ledger: the step around the cursor, or the whole run"),
         view(&[plain('^')], "^", own(Peak), "peak", "ledger: move the cursor to where most is reserved"),

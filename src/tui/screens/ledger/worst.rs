@@ -28,7 +28,12 @@ pub(super) fn render(stage: &Stage<'_>, worst: &[StrandingSegment], area: Rect, 
     };
     let unit = Unit::for_largest(first.free);
     put(inner, 0, vec![span(theme, Token::Dim, format!("{:>6} of", unit.name()))], buf);
-    put(Rect { x: inner.x + 20.min(inner.width), width: inner.width.saturating_sub(20), ..inner }, 0, vec![span(theme, Token::Dim, "held by")], buf);
+    put(
+        Rect { x: inner.x + 20.min(inner.width), width: inner.width.saturating_sub(20), ..inner },
+        0,
+        vec![span(theme, Token::Dim, "held by")],
+        buf,
+    );
     for (y, segment) in (1..inner.height).zip(worst) {
         let holder = &segment.holder;
         let name = match stage.shown.names.get(holder.name) {
