@@ -126,6 +126,35 @@ impl History {
         ended.or(self.open)
     }
 
+    /// The step under way at a position: steps finished before the first of so many of which it is one. Long ago, only powers of
+    /// two of steps are told apart; `None` before the first that is kept.
+    #[must_use]
+    pub fn step_at(&self, position: u64) -> Option<(u64, u64)> {
+        if let Some(open) = self.open.filter(|open| open.position <= position) {
+            return Some((open.step, 1));
+        }
+        let kept = |(level, columns): (usize, &Columns)| Some((columns.around(position)?.step, 1 << level.min(63)));
+        self.levels.iter().enumerate().find_map(kept)
+    }
+
+    /// Events before the step that lies so many steps before the one under way at a position; of steps of long ago before the
+    /// first of several. `None` before the first that is kept.
+    #[must_use]
+    pub fn begin_of(&self, position: u64, back: u64) -> Option<u64> {
+        let under_way = self.open.filter(|open| open.position <= position);
+        if let Some(open) = under_way.filter(|_| back == 0) {
+            return Some(open.position);
+        }
+        if back > self.columns {
+            return None;
+        }
+        self.levels.iter().enumerate().find_map(|(level, columns)| {
+            let last = if under_way.is_some() { columns.end() } else { columns.index_around(position)? };
+            let column = columns.get(last.checked_sub((back >> level.min(63)).max(u64::from(under_way.is_some())))?)?;
+            Some(column.position)
+        })
+    }
+
     /// All marks that are kept, oldest first.
     pub fn marks(&self) -> impl DoubleEndedIterator<Item = &Mark> {
         self.marks.iter()
@@ -272,6 +301,29 @@ impl Columns {
             }
         }
         pair
+    }
+
+    /// Behind the last column.
+    fn end(&self) -> u64 {
+        self.dropped + (self.full.len() * Self::CHUNK + self.open.len()) as u64
+    }
+
+    /// The column that begins last at or before a position.
+    fn around(&self, position: u64) -> Option<Column> {
+        self.get(self.index_around(position)?)
+    }
+
+    fn index_around(&self, position: u64) -> Option<u64> {
+        let (mut low, mut high) = (self.dropped, self.end());
+        while low < high {
+            let middle = low.midpoint(high);
+            if self.get(middle).is_some_and(|column| column.position <= position) {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low.checked_sub(1).filter(|index| *index >= self.dropped)
     }
 
     fn get(&self, index: u64) -> Option<Column> {

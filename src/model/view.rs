@@ -159,6 +159,9 @@ pub struct SegmentView {
     pub stream: StreamId,
     /// Part of an expandable range.
     pub expandable: bool,
+    /// Of an expandable range: the bytes that go back at once, counted from the first byte here.
+    #[serde(skip)]
+    pub page: Option<Bytes>,
     /// Live and pending blocks in address order; what lies between them is free.
     pub blocks: Arc<Vec<BlockView>>,
 }

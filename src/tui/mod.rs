@@ -19,6 +19,7 @@ mod keymap;
 mod keys;
 mod layers;
 mod legend;
+mod map;
 mod moments;
 mod pane;
 mod presenter;

@@ -7,7 +7,7 @@ use super::keys::Keymap;
 use super::presenter::Shown;
 use super::states::ScreenStates;
 use super::theme::Theme;
-use crate::model::{DeviceKind, RunState, View};
+use crate::model::{DeviceKind, NameId, RunState, Touched, View};
 use crate::source::Picture;
 
 /// Everything that a screen may draw.
@@ -43,6 +43,11 @@ impl Stage<'_> {
     /// Nothing moves: what one op did can be seen.
     pub fn is_still(&self) -> bool {
         !self.picture.is_now() || self.picture.run != RunState::Running
+    }
+
+    /// Blocks that the op under way took or gave back; none while things move, or where no op is known.
+    pub fn touched(&self) -> &[Touched] {
+        if self.is_still() && self.shown.op != NameId::NONE { &self.shown.touched } else { &[] }
     }
 
     /// Whose times are shown.
@@ -86,6 +91,10 @@ pub struct Layout {
     pub layer_rows: (usize, usize),
     /// Columns of the history.
     pub history_columns: usize,
+    /// The map of blocks, in which a click selects.
+    pub map: Option<Rect>,
+    /// What Esc does here before it goes back to now.
+    pub leave: Option<Action>,
 }
 
 /// A chart whose columns stand for moments.

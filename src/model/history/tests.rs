@@ -212,3 +212,21 @@ fn even_nothing_but_failures_is_bounded() {
     assert_eq!(history.marks().count(), History::MARKS);
     assert_eq!(history.marks().last().map(|mark| mark.step), Some(3 * History::MARKS as u64 - 1));
 }
+
+#[test]
+fn a_position_lies_in_a_step_and_long_ago_in_one_of_several() {
+    let steps: Vec<Column> = (0..5000).map(|step| column(100 + step % 7, step)).collect();
+    let history = history_of(&steps, true);
+    assert_eq!(history.step_at(49_990), Some((4999, 1)), "the step under way");
+    assert_eq!(history.step_at(49_989), Some((4998, 1)));
+    assert_eq!(history.step_at(40_005), Some((4000, 1)));
+    assert_eq!(history.step_at(12_345), Some((1234, 2)), "older than what is kept of each step");
+    assert_eq!(history.step_at(15), Some((0, 4)));
+    assert_eq!(History::default().step_at(7), None);
+    for (position, back, begin) in
+        [(50_100, 0, 49_990), (50_100, 1, 49_980), (50_100, 100, 48_990), (40_005, 0, 40_000), (40_005, 9, 39_910)]
+    {
+        assert_eq!(history.begin_of(position, back), Some(begin), "{position} {back}");
+    }
+    assert_eq!(history.begin_of(50_100, 5000), None, "there are not so many");
+}

@@ -112,6 +112,7 @@ impl<'a> Segment<'a> {
             pool: run.pool,
             stream: run.stream,
             expandable: run.is_expandable(),
+            page: run.pages.map(|(_, page)| Bytes(page)),
             blocks: Arc::new(blocks),
         }
     }

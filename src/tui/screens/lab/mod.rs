@@ -11,7 +11,6 @@
 //!  ╰────────────────────╯╰───────────────╯
 //! ```
 
-mod block_map;
 mod blocks;
 mod effect;
 mod gpu;

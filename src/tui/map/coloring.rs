@@ -1,0 +1,99 @@
+//! What blocks are told apart by, and the inks of each way.
+
+use crate::model::Category;
+use crate::tui::chart::Ink;
+use crate::tui::legend::category_letter;
+use crate::tui::theme::Token;
+
+/// What blocks are told apart by.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Coloring {
+    /// What they are for.
+    #[default]
+    Category,
+    /// The module that made them, or the file of a stranger's source.
+    Module,
+    /// Steps since they were taken.
+    Age,
+    /// The pool that they lie in, and its stream.
+    Pool,
+    /// The account that their bytes stand in.
+    Account,
+}
+
+/// One of the few colours that a map has, by its number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tone(pub u8);
+
+/// What has no tone of its own.
+pub(crate) const OTHERS: Tone = Tone(Tone::COUNT as u8 - 1);
+
+impl Tone {
+    /// How many there are.
+    pub(crate) const COUNT: usize = Category::ALL.len();
+
+    /// That of a category.
+    pub(crate) const fn of(category: Category) -> Self {
+        Self(category as u8)
+    }
+}
+
+impl Coloring {
+    /// All of them.
+    pub(crate) const ALL: [Self; 5] = [Self::Category, Self::Module, Self::Age, Self::Pool, Self::Account];
+
+    /// The word for it on screens.
+    pub(crate) const fn label(self) -> &'static str {
+        match self {
+            Self::Category => "category",
+            Self::Module => "module",
+            Self::Age => "age",
+            Self::Pool => "stream and pool",
+            Self::Account => "account",
+        }
+    }
+
+    /// The next one, round and round.
+    pub(crate) fn next(self) -> Self {
+        let at = Self::ALL.iter().position(|coloring| *coloring == self).unwrap_or(0);
+        Self::ALL[(at + 1) % Self::ALL.len()]
+    }
+
+    /// How a tone looks: its colour, and the letter that stands for it where there is none.
+    pub(crate) fn ink(self, tone: Tone) -> Ink {
+        const MODULES: [&str; Tone::COUNT] = ["a", "b", "c", "d", "e", "f", "g", "z"];
+        /// From the youngest on.
+        const AGES: [(Token, &str); 5] =
+            [(Token::Forward, "0"), (Token::Update, "1"), (Token::Loss, "2"), (Token::Copy, "3"), (Token::Data, "4")];
+        let index = usize::from(tone.0).min(Tone::COUNT - 1);
+        let category = Category::ALL[index];
+        match self {
+            Self::Category => Ink { token: category.into(), fill: category_letter(category) },
+            Self::Module | Self::Pool => Ink { token: category.into(), fill: MODULES[index] },
+            Self::Age => {
+                let (token, fill) = AGES[index.min(AGES.len() - 1)];
+                Ink { token, fill }
+            }
+            Self::Account => Ink { token: Token::Allocated, fill: "#" },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tones_are_told_apart_with_and_without_colour() {
+        for (coloring, tones) in
+            [(Coloring::Category, 8), (Coloring::Module, 8), (Coloring::Pool, 8), (Coloring::Age, 5)]
+        {
+            for (one, other) in (0..tones).flat_map(|one| (0..one).map(move |other| (one, other))) {
+                let (one, other) = (coloring.ink(Tone(one)), coloring.ink(Tone(other)));
+                assert!(one.token != other.token && one.fill != other.fill, "{coloring:?} {one:?} {other:?}");
+            }
+        }
+        let round = Coloring::ALL.iter().fold(Coloring::Category, |coloring, _| coloring.next());
+        assert_eq!(round, Coloring::Category);
+    }
+}

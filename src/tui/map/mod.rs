@@ -1,0 +1,17 @@
+//! Where every byte of every segment is drawn: segments to rows on one scale, bytes to half cells, blocks to tones.
+
+mod bar;
+mod coloring;
+mod filter;
+mod key;
+mod plan;
+mod sheet;
+mod strip;
+mod survey;
+
+pub(crate) use bar::stream_name;
+pub(crate) use coloring::{Coloring, Tone};
+pub(crate) use key::{Entry, lines};
+pub(crate) use plan::{FINEST, Plan, grouped};
+pub(crate) use sheet::{Sheet, cells};
+pub(crate) use survey::Survey;

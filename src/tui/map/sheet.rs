@@ -1,0 +1,72 @@
+//! The rows of a map that are seen: labels, and the cells of every segment in them.
+
+use std::ops::Range;
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::bar::{LABEL, bar, row_label};
+use super::coloring::{Coloring, Tone};
+use super::plan::Plan;
+use super::strip::Strip;
+use crate::model::{BlockView, SegmentView, Touched};
+use crate::tui::pane::{put_at, span};
+use crate::tui::theme::{Theme, Token};
+
+/// What a map shows, and how.
+#[derive(Clone, Debug)]
+pub(crate) struct Sheet<'a> {
+    pub segments: &'a [SegmentView],
+    pub plan: &'a Plan,
+    pub coloring: Coloring,
+    /// Blocks of the op under way.
+    pub touched: &'a [Touched],
+    /// What is selected: a segment by its place, and bytes of it.
+    pub picked: Option<(usize, Range<u64>)>,
+    pub theme: &'a Theme,
+}
+
+/// Where the cells of a map are in its area: at the right of the labels, where there is room for those.
+pub(crate) fn cells(area: Rect) -> Rect {
+    let label = if area.width > 3 * LABEL { LABEL } else { 0 };
+    Rect { x: area.x + label, width: area.width - label, ..area }
+}
+
+impl<'a> Sheet<'a> {
+    /// Draws the rows from `first` on; `tones` says how the blocks of a segment are drawn.
+    pub(crate) fn draw<F: Fn(&BlockView) -> Option<Tone>>(
+        &self,
+        first: usize,
+        tones: impl Fn(&'a SegmentView) -> F,
+        area: Rect,
+        buf: &mut Buffer,
+    ) {
+        let (plan, theme, bars) = (self.plan, self.theme, cells(area));
+        let rows = first..first + usize::from(area.height);
+        let mut labelled = None;
+        for &place in plan.places(&rows) {
+            let Some(segment) = self.segments.get(place.segment) else { continue };
+            let mut strip = Strip::new(segment, place.cells, place.cells_in(&rows, plan.width), tones(segment));
+            strip.light(self.touched);
+            let picked = self.picked.as_ref().filter(|(of, _)| *of == place.segment);
+            if let Some((_, bytes)) = picked {
+                strip.pick(bytes.clone());
+            }
+            for piece in plan.pieces(place, &rows) {
+                let y = u16::try_from(piece.row - first).unwrap_or(u16::MAX);
+                if bars.x > area.x && piece.from == 0 && labelled != Some(piece.row) {
+                    row_label(segment, place.leads, theme, area, y, buf);
+                }
+                labelled = Some(piece.row);
+                let x = u16::try_from(piece.x).unwrap_or(u16::MAX);
+                let width = u16::try_from(piece.count).unwrap_or(u16::MAX).min(bars.width.saturating_sub(x));
+                let at = Rect { x: bars.x.saturating_add(x), y: bars.y.saturating_add(y), width, height: 1 };
+                let halves = strip.cells(piece.from, piece.count);
+                bar(halves, self.coloring, theme, at, buf);
+                if bars.x > area.x && picked.is_some() && halves.iter().any(|half| half.picked) {
+                    put_at(area, LABEL - 1, y, vec![span(theme, Token::Key, "▸")], buf);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,343 @@
+//! A segment, or some of its cells, as half cells: what each shows.
+//!
+//! Integer arithmetic throughout: each half cell covers a range of bytes, the ranges cover the segment, and a block
+//! marks every half cell that it touches, so none is ever lost.
+
+use std::ops::Range;
+
+use super::coloring::Tone;
+use crate::model::{BlockView, SegmentView, Touched};
+
+/// What a half cell shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Free, in a segment or in pages that nothing holds.
+    Releasable,
+    /// Free, in a segment that something holds.
+    Stranded,
+    /// Asked for, by a block of this tone.
+    Live(Tone),
+    /// The rest of a live block.
+    Rounding,
+    /// Freed, waiting for another stream.
+    Pending,
+    /// Held, by blocks that are not looked for.
+    Aside,
+}
+
+impl Kind {
+    /// Whether bytes of this kind can be handed out.
+    pub(crate) const fn is_free(self) -> bool {
+        matches!(self, Self::Releasable | Self::Stranded)
+    }
+}
+
+/// A half cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Half {
+    /// What most of its bytes that somebody holds are; free only where nobody holds any.
+    pub(crate) kind: Kind,
+    /// A block ends here, and no other touches this half cell.
+    pub(crate) ends: bool,
+    /// The op under way took (or else gave back) a block here.
+    pub(crate) lit: Option<bool>,
+    /// It belongs to what is selected.
+    pub(crate) picked: bool,
+}
+
+/// Bytes of a half cell by kind: tones, rounding, pending; and how many blocks touch it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Share {
+    live: [u64; Tone::COUNT],
+    rounding: u64,
+    pending: u64,
+    blocks: u32,
+    aside: bool,
+    ends: bool,
+}
+
+impl Share {
+    fn half(&self, free: Kind) -> Half {
+        let live = (0..Tone::COUNT).rev().max_by_key(|&index| self.live[index]).unwrap_or(0);
+        let kind = match self.blocks {
+            0 if self.aside => Kind::Aside,
+            0 => free,
+            // Pending bytes are rare, and what somebody who sees them looks for.
+            _ if self.pending > 0 => Kind::Pending,
+            _ if self.rounding > self.live[live] => Kind::Rounding,
+            _ => Kind::Live(Tone(live as u8)),
+        };
+        Half { kind, ends: self.ends && self.blocks == 1, lit: None, picked: false }
+    }
+}
+
+/// Some cells of a segment, two halves each.
+#[derive(Clone, Debug)]
+pub(crate) struct Strip {
+    /// The segment's first byte, and its size.
+    start: u64,
+    size: u64,
+    /// Halves of the whole segment, and the first of those that are here.
+    count: usize,
+    from: usize,
+    halves: Vec<Half>,
+}
+
+impl Strip {
+    /// Those `cells` of a segment that is `of` cells long; `tone` says how a block is drawn, `None` sets it aside.
+    pub(crate) fn new(
+        segment: &SegmentView,
+        of: usize,
+        cells: Range<usize>,
+        tone: impl Fn(&BlockView) -> Option<Tone>,
+    ) -> Self {
+        let size = segment.size.get().max(1);
+        let (count, from) = (of * 2, cells.start * 2);
+        // The first byte of each half cell, and the end of the last one.
+        let edge = |index: usize| (index as u128 * u128::from(size)).div_ceil((count as u128).max(1)) as u64;
+        let edges: Vec<u64> = (from..=cells.end * 2).map(edge).collect();
+        let mut shares = vec![Share::default(); edges.len() - 1];
+        let (begin, end) = (edges[0], edges[edges.len() - 1]);
+        let blocks = &segment.blocks[segment.blocks.partition_point(|block| block.end().get() <= begin)..];
+        let mut first = 0;
+        for block in blocks {
+            let start = block.offset.get().min(size - 1);
+            if start >= end || shares.is_empty() {
+                break;
+            }
+            while edges[first + 1] <= start {
+                first += 1;
+            }
+            share_out(block, start, tone(block), &edges[first..], &mut shares[first..]);
+        }
+        let free = if segment.blocks.is_empty() { Kind::Releasable } else { Kind::Stranded };
+        let halves = shares.iter().map(|share| share.half(free)).collect();
+        let mut strip = Self { start: segment.address.0, size, count, from, halves };
+        if segment.page.is_some() && !segment.blocks.is_empty() {
+            strip.release(segment, &edges);
+        }
+        strip
+    }
+
+    /// Whole free pages go back, whatever lies beside them.
+    fn release(&mut self, segment: &SegmentView, edges: &[u64]) {
+        let first = segment.blocks.partition_point(|block| block.end().get() <= edges[0]);
+        let end = segment.blocks.partition_point(|block| block.offset.get() < edges[edges.len() - 1]);
+        for hole in (first..=end).filter_map(|index| segment.hole_before(index)) {
+            let pages = segment.whole_pages(hole.offset.get()..hole.end().get());
+            let from = edges.partition_point(|edge| *edge < pages.start);
+            let to = edges.partition_point(|edge| *edge <= pages.end).saturating_sub(1);
+            for half in self.halves.iter_mut().take(to).skip(from).filter(|half| half.kind.is_free()) {
+                half.kind = Kind::Releasable;
+            }
+        }
+    }
+
+    /// Those of the segment's cells, as far as they are here.
+    pub(crate) fn cells(&self, from: usize, count: usize) -> &[Half] {
+        let from = (from * 2).saturating_sub(self.from);
+        self.halves.get(from..(from + count * 2).min(self.halves.len())).unwrap_or_default()
+    }
+
+    /// The halves that some bytes of the segment touch.
+    fn touching(&mut self, bytes: Range<u64>) -> &mut [Half] {
+        let at = |offset: u64| {
+            usize::try_from(u128::from(offset) * self.count as u128 / u128::from(self.size)).unwrap_or(usize::MAX)
+        };
+        let last = bytes.end.max(bytes.start + 1).min(self.size) - 1;
+        let length = self.halves.len();
+        let from = at(bytes.start.min(last)).saturating_sub(self.from).min(length);
+        let to = (at(last) + 1).saturating_sub(self.from).clamp(from, length);
+        &mut self.halves[from..to]
+    }
+
+    /// Marks what an op's blocks touch.
+    pub(crate) fn light(&mut self, touched: &[Touched]) {
+        let (start, end) = (self.start, self.start.saturating_add(self.size));
+        for block in touched.iter().filter(|block| (start..end).contains(&block.address.0)) {
+            let offset = block.address.0 - start;
+            for half in self.touching(offset..offset.saturating_add(block.size.get())) {
+                half.lit = Some(block.taken);
+            }
+        }
+    }
+
+    /// Marks what is selected: some bytes of the segment.
+    pub(crate) fn pick(&mut self, bytes: Range<u64>) {
+        for half in self.touching(bytes) {
+            half.picked = true;
+        }
+    }
+}
+
+/// Adds a block to the half cells that it touches, of which the first one given is the first.
+fn share_out(block: &BlockView, start: u64, tone: Option<Tone>, edges: &[u64], shares: &mut [Share]) {
+    let end = start.saturating_add(block.size.get().max(1));
+    let asked = start.saturating_add(block.requested.get()).min(end);
+    let mut last = 0;
+    for (index, share) in shares.iter_mut().enumerate() {
+        if index > 0 && edges[index] >= end {
+            break;
+        }
+        last = index;
+        let Some(tone) = tone else {
+            share.aside = true;
+            continue;
+        };
+        let (from, to) = (edges[index].max(start), edges[index + 1].min(end));
+        let held = to.saturating_sub(from);
+        let live = asked.min(to).saturating_sub(from);
+        share.blocks += 1;
+        if block.pending {
+            share.pending += held.max(1);
+        } else {
+            share.live[usize::from(tone.0) % Tone::COUNT] += live;
+            share.rounding += held - live.min(held);
+        }
+    }
+    // One that goes on beyond what is given ends elsewhere.
+    shares[last].ends = edges.get(last + 1).is_none_or(|edge| *edge >= end);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::allocator::PoolKind;
+    use crate::model::{Category, NameId};
+    use crate::units::{Address, Bytes, StreamId};
+
+    fn segment(size: u64, blocks: Vec<BlockView>) -> SegmentView {
+        SegmentView {
+            address: Address(0),
+            size: Bytes(size),
+            pool: PoolKind::Large,
+            stream: StreamId::DEFAULT,
+            expandable: false,
+            page: None,
+            blocks: Arc::new(blocks),
+        }
+    }
+
+    fn block(offset: u64, size: u64, requested: u64, category: Category) -> BlockView {
+        BlockView {
+            offset: Bytes(offset),
+            size: Bytes(size),
+            requested: Bytes(requested),
+            pending: false,
+            category,
+            name: NameId::NONE,
+            op: NameId::NONE,
+            born: 0,
+        }
+    }
+
+    fn halves(segment: &SegmentView, cells: usize) -> Vec<Half> {
+        Strip::new(segment, cells, 0..cells, |block| Some(Tone::of(block.category))).halves
+    }
+
+    fn kinds(segment: &SegmentView, cells: usize) -> Vec<Kind> {
+        halves(segment, cells).into_iter().map(|half| half.kind).collect()
+    }
+
+    fn live(category: Category) -> Kind {
+        Kind::Live(Tone::of(category))
+    }
+
+    #[test]
+    fn bytes_fall_into_their_half_cells() {
+        let blocks = vec![block(0, 20, 20, Category::Parameter), block(40, 20, 8, Category::Gradient)];
+        let segment = segment(80, blocks);
+        let (parameter, gradient, free) = (live(Category::Parameter), live(Category::Gradient), Kind::Stranded);
+        assert_eq!(kinds(&segment, 4), [parameter, parameter, free, free, gradient, Kind::Rounding, free, free]);
+        let ends: Vec<bool> = halves(&segment, 4).into_iter().map(|half| half.ends).collect();
+        assert_eq!(ends, [false, true, false, false, false, true, false, false]);
+    }
+
+    #[test]
+    fn an_empty_segment_is_releasable_and_so_are_whole_free_pages() {
+        assert_eq!(kinds(&segment(64, vec![]), 1), [Kind::Releasable; 2]);
+        let paged = SegmentView { page: Some(Bytes(20)), ..segment(80, vec![block(0, 10, 10, Category::Input)]) };
+        let (free, back) = (Kind::Stranded, Kind::Releasable);
+        assert_eq!(kinds(&paged, 4), [live(Category::Input), free, back, back, back, back, back, back]);
+    }
+
+    #[test]
+    fn a_pending_block_is_seen_among_larger_ones() {
+        let mut pending = block(126, 1, 1, Category::Activation);
+        pending.pending = true;
+        let segment = segment(128, vec![block(0, 126, 126, Category::Parameter), pending]);
+        assert_eq!(kinds(&segment, 1), [live(Category::Parameter), Kind::Pending]);
+    }
+
+    #[test]
+    fn what_is_not_looked_for_is_set_aside_and_what_is_stays_among_it() {
+        let blocks = vec![
+            block(0, 38, 38, Category::Parameter),
+            block(38, 2, 2, Category::Gradient),
+            block(40, 40, 40, Category::Input),
+        ];
+        let segment = segment(80, blocks);
+        let only = |block: &BlockView| (block.category == Category::Gradient).then_some(Tone(1));
+        let strip = Strip::new(&segment, 2, 0..2, only);
+        let kinds: Vec<Kind> = strip.halves.iter().map(|half| half.kind).collect();
+        assert_eq!(kinds, [Kind::Aside, Kind::Live(Tone(1)), Kind::Aside, Kind::Aside]);
+    }
+
+    #[test]
+    fn the_blocks_of_an_op_are_lit_and_what_is_selected_is_marked() {
+        let segment = segment(80, vec![]);
+        let mut strip = Strip::new(&segment, 4, 0..4, |_| None);
+        let touched = |offset: u64, size, taken| Touched { address: Address(offset), size: Bytes(size), taken };
+        strip.light(&[touched(10, 15, true), touched(79, 1, false), touched(80, 10, true)]);
+        strip.pick(35..41);
+        let lit: Vec<Option<bool>> = strip.halves.iter().map(|half| half.lit).collect();
+        let taken = Some(true);
+        assert_eq!(lit, [None, taken, taken, None, None, None, None, Some(false)]);
+        let picked: Vec<bool> = strip.halves.iter().map(|half| half.picked).collect();
+        assert_eq!(picked, [false, false, false, true, true, false, false, false]);
+    }
+
+    prop_compose! {
+        fn any_segment()(size in 1u64..1 << 32, parts in prop::collection::vec((1u64..1 << 24, 0u64..1 << 24, any::<bool>(), 0usize..8), 0..60)) -> SegmentView {
+            let mut blocks = Vec::new();
+            let mut offset = 0;
+            for (length, gap, pending, category) in parts {
+                if offset + length > size {
+                    break;
+                }
+                blocks.push(BlockView { pending, ..block(offset, length, length.div_ceil(2), Category::ALL[category]) });
+                offset += length + gap;
+            }
+            segment(size, blocks)
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_block_is_lost(segment in any_segment(), cells in 1usize..200) {
+            let halves = halves(&segment, cells);
+            prop_assert_eq!(halves.len(), cells * 2);
+            for block in segment.blocks.iter() {
+                let at = |byte: u64| (u128::from(byte) * halves.len() as u128 / u128::from(segment.size.get())) as usize;
+                for index in [at(block.offset.get()), at(block.offset.get() + block.size.get() - 1)] {
+                    prop_assert!(!halves[index].kind.is_free(), "block {block:?} at {index}");
+                }
+            }
+        }
+
+        #[test]
+        fn some_cells_are_what_they_are_among_all(segment in any_segment(), cells in 1usize..200, from in 0usize..200, to in 0usize..200) {
+            let (from, to) = (from.min(cells), to.clamp(from.min(cells), cells));
+            let tone = |block: &BlockView| Some(Tone::of(block.category));
+            let (mut all, mut some) = (Strip::new(&segment, cells, 0..cells, tone), Strip::new(&segment, cells, from..to, tone));
+            all.pick(segment.size.get() / 3..segment.size.get() / 2);
+            some.pick(segment.size.get() / 3..segment.size.get() / 2);
+            let kinds = |halves: &[Half]| halves.iter().map(|half| (half.kind, half.picked)).collect::<Vec<_>>();
+            prop_assert_eq!(kinds(&some.halves), kinds(all.cells(from, to - from)));
+        }
+    }
+}

@@ -1,0 +1,383 @@
+//! What all segments come to: figures of each and of all, tones and what is looked for. Kept from frame to frame, and
+//! counted anew only where something changed.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::coloring::{Coloring, OTHERS, Tone};
+use super::filter::Filter;
+use crate::allocator::PoolKind;
+use crate::model::{BlockView, Category, History, Hole, NameId, Names, SegmentView, View, naming};
+use crate::tui::legend::short_label;
+use crate::units::{Bytes, StreamId};
+
+/// What a segment comes to, or all of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Sum {
+    /// Blocks that somebody holds.
+    pub blocks: u64,
+    /// Their bytes, those pending included.
+    pub held: Bytes,
+    /// Bytes of blocks asked for by someone.
+    pub live: Bytes,
+    /// The rest of these blocks.
+    pub rounding: Bytes,
+    /// Freed, waiting for another stream.
+    pub pending: Bytes,
+    /// Free bytes that something keeps from going back.
+    pub stranded: Bytes,
+    /// Free bytes that `empty_cache` would return.
+    pub releasable: Bytes,
+    /// Blocks that are looked for.
+    pub matched: u64,
+    /// Their bytes.
+    pub matched_bytes: Bytes,
+    /// Bytes of live blocks by tone.
+    pub tones: [Bytes; Tone::COUNT],
+}
+
+impl Sum {
+    /// Free bytes.
+    pub fn free(&self) -> Bytes {
+        self.stranded + self.releasable
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.blocks += other.blocks;
+        self.held += other.held;
+        self.live += other.live;
+        self.rounding += other.rounding;
+        self.pending += other.pending;
+        self.stranded += other.stranded;
+        self.releasable += other.releasable;
+        self.matched += other.matched;
+        self.matched_bytes += other.matched_bytes;
+        for (tone, bytes) in self.tones.iter_mut().zip(other.tones) {
+            *tone += bytes;
+        }
+    }
+}
+
+/// Segments that serve one stream from one pool.
+type Pool = (StreamId, PoolKind, bool);
+
+/// What all segments come to.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Survey {
+    coloring: Coloring,
+    text: Arc<str>,
+    filter: Filter,
+    names: Names,
+    segments: Arc<Vec<SegmentView>>,
+    sums: Vec<Sum>,
+    total: Sum,
+    /// Where ages begin: positions, from the youngest on; and whether they are counted in steps.
+    ages: [u64; 4],
+    by_steps: bool,
+    /// Modules that have a tone of their own, and the tone of every name.
+    modules: Vec<String>,
+    of_names: Vec<Tone>,
+    pools: Vec<Pool>,
+    /// Tones that held something since they were chosen: their entries stay where they are.
+    held: [bool; Tone::COUNT],
+    /// Blocks counted so far.
+    #[cfg(test)]
+    counted: usize,
+}
+
+impl Survey {
+    /// Takes note of what is shown, and of how.
+    pub fn update(&mut self, view: &View, history: &History, coloring: Coloring, text: &Arc<str>) {
+        let (ages, by_steps) = ages(view, history);
+        let renamed = !Arc::ptr_eq(&self.names.0, &view.names.0);
+        let recolored = self.coloring != coloring;
+        let refiltered = self.text != *text;
+        if recolored {
+            self.modules.clear();
+            self.held = [false; Tone::COUNT];
+        }
+        let colored_by_module = coloring == Coloring::Module && (recolored || renamed);
+        let aged = coloring == Coloring::Age && (self.ages, self.by_steps) != (ages, by_steps);
+        (self.coloring, self.ages, self.by_steps) = (coloring, ages, by_steps);
+        self.names = view.names.clone();
+        if refiltered || (renamed && self.filter.is_on()) {
+            self.text = Arc::clone(text);
+            self.filter = Filter::new(text, &self.names);
+        }
+        if colored_by_module {
+            self.choose_modules(&view.segments);
+        }
+        if coloring == Coloring::Pool {
+            for segment in view.segments.iter() {
+                if !self.pools.contains(&pool(segment)) {
+                    self.pools.push(pool(segment));
+                }
+            }
+        }
+        let fresh = recolored || refiltered || colored_by_module || aged || (renamed && self.filter.is_on());
+        if fresh || !Arc::ptr_eq(&self.segments, &view.segments) {
+            self.count(&view.segments, fresh);
+        }
+    }
+
+    /// Counts segments; those whose blocks are the same as before only where they are to be counted afresh.
+    fn count(&mut self, segments: &Arc<Vec<SegmentView>>, fresh: bool) {
+        let (old, old_sums) =
+            (std::mem::replace(&mut self.segments, Arc::clone(segments)), std::mem::take(&mut self.sums));
+        // Both lists are in address order.
+        let mut known = old.iter().zip(old_sums).peekable();
+        let mut sums = Vec::with_capacity(segments.len());
+        let mut total = Sum::default();
+        for segment in segments.iter() {
+            while known.next_if(|(old, _)| old.address < segment.address).is_some() {}
+            let same = |(old, _): &(&SegmentView, Sum)| {
+                !fresh
+                    && old.address == segment.address
+                    && old.size == segment.size
+                    && Arc::ptr_eq(&old.blocks, &segment.blocks)
+            };
+            let sum = match known.next_if(same) {
+                Some((_, sum)) => sum,
+                None => self.sum_of_segment(segment),
+            };
+            total.add(&sum);
+            sums.push(sum);
+        }
+        (self.sums, self.total) = (sums, total);
+        for (held, bytes) in self.held.iter_mut().zip(self.total.tones) {
+            *held |= bytes > Bytes::ZERO;
+        }
+    }
+
+    fn sum_of_segment(&mut self, segment: &SegmentView) -> Sum {
+        #[cfg(test)]
+        {
+            self.counted += segment.blocks.len();
+        }
+        let mut sum = Sum { blocks: segment.blocks.len() as u64, ..Sum::default() };
+        let pool = self.pool_tone(segment);
+        for block in segment.blocks.iter() {
+            sum.held += block.size;
+            if block.pending {
+                sum.pending += block.size;
+            } else {
+                sum.live += block.requested;
+                sum.rounding += block.rounding();
+                sum.tones[usize::from(self.tone_in(pool, block).0) % Tone::COUNT] += block.size;
+            }
+            if self.filter.is_on() && self.filter.accepts(block) {
+                sum.matched += 1;
+                sum.matched_bytes += block.size;
+            }
+        }
+        if segment.page.is_some() || segment.blocks.is_empty() {
+            sum.releasable = segment.holes().map(|hole: Hole| hole.releasable).sum();
+        }
+        sum.stranded = segment.size.saturating_sub(sum.held + sum.releasable);
+        sum
+    }
+
+    /// What a segment comes to, by its place.
+    pub fn sum(&self, segment: usize) -> Option<&Sum> {
+        self.sums.get(segment)
+    }
+
+    /// What all of them come to.
+    pub fn total(&self) -> &Sum {
+        &self.total
+    }
+
+    /// Whether some blocks are looked for.
+    pub fn is_filtered(&self) -> bool {
+        self.filter.is_on()
+    }
+
+    /// Whether a block is looked for; all are where nothing is.
+    pub fn accepts(&self, block: &BlockView) -> bool {
+        !self.filter.is_on() || self.filter.accepts(block)
+    }
+
+    /// The tones of a segment's blocks; `None` sets one aside.
+    pub fn tones(&self, segment: &SegmentView) -> impl Fn(&BlockView) -> Option<Tone> {
+        let pool = self.pool_tone(segment);
+        move |block| self.accepts(block).then(|| self.tone_in(pool, block))
+    }
+
+    fn pool_tone(&self, segment: &SegmentView) -> Tone {
+        let at = self.pools.iter().position(|own| *own == pool(segment)).unwrap_or(usize::MAX);
+        Tone(u8::try_from(at).unwrap_or(u8::MAX).min(OTHERS.0))
+    }
+
+    fn tone_in(&self, pool: Tone, block: &BlockView) -> Tone {
+        match self.coloring {
+            Coloring::Category => Tone::of(block.category),
+            Coloring::Module => self.of_names.get(named(block).0 as usize).copied().unwrap_or(OTHERS),
+            Coloring::Age => Tone(self.ages.iter().take_while(|begin| block.born < **begin).count() as u8),
+            Coloring::Pool => pool,
+            Coloring::Account => Tone(0),
+        }
+    }
+
+    /// Gives tones that no module has yet to those that hold most; one that has its tone keeps it.
+    fn choose_modules(&mut self, segments: &[SegmentView]) {
+        let mut by_name = vec![0_u64; self.names.0.len()];
+        for block in segments.iter().flat_map(|segment| segment.blocks.iter()) {
+            if let Some(bytes) = by_name.get_mut(named(block).0 as usize) {
+                *bytes = bytes.saturating_add(block.size.get());
+            }
+        }
+        let of_names: Vec<String> = self.names.0.iter().map(|name| naming::module(name)).collect();
+        let mut bytes: HashMap<&str, u64> = HashMap::new();
+        for (module, held) in of_names.iter().zip(by_name).filter(|(module, held)| !module.is_empty() && *held > 0) {
+            *bytes.entry(module).or_default() += held;
+        }
+        let mut most: Vec<(&str, u64)> = bytes.into_iter().collect();
+        most.sort_by(|a, b| b.1.cmp(&a.1).then(a.0.cmp(b.0)));
+        for (module, _) in most {
+            if self.modules.len() >= usize::from(OTHERS.0) {
+                break;
+            }
+            if !self.modules.iter().any(|own| own == module) {
+                self.modules.push(module.to_owned());
+            }
+        }
+        let tone =
+            |module: &String| self.modules.iter().position(|own| own == module).map_or(OTHERS, |at| Tone(at as u8));
+        self.of_names = of_names.iter().map(tone).collect();
+    }
+
+    /// Tones that hold something, or did, with their words and bytes.
+    pub fn legend(&self) -> Vec<(Tone, String, Bytes)> {
+        let tones = (0..).map(Tone).zip(self.total.tones).zip(self.held);
+        tones.filter(|(_, held)| *held).map(|((tone, bytes), _)| (tone, self.word(tone), bytes)).collect()
+    }
+
+    fn word(&self, tone: Tone) -> String {
+        let index = usize::from(tone.0);
+        let others = || "others".to_owned();
+        match self.coloring {
+            Coloring::Category => {
+                Category::ALL.get(index).map_or_else(others, |category| short_label(*category).to_owned())
+            }
+            Coloring::Module => self.modules.get(index).cloned().unwrap_or_else(others),
+            Coloring::Pool => self.pools.get(index).filter(|_| tone != OTHERS).map_or_else(others, pool_word),
+            Coloring::Account => "in blocks".to_owned(),
+            Coloring::Age => {
+                let words = if self.by_steps {
+                    ["this step", "the last", "2–9 steps", "10–99", "older"]
+                } else {
+                    ["last 100 events", "1,000", "10,000", "100,000", "older"]
+                };
+                words[index.min(words.len() - 1)].to_owned()
+            }
+        }
+    }
+}
+
+fn pool(segment: &SegmentView) -> Pool {
+    (segment.stream, segment.pool, segment.expandable)
+}
+
+fn pool_word((stream, pool, expandable): &Pool) -> String {
+    let pool = match pool {
+        PoolKind::Small => "small",
+        PoolKind::Large => "large",
+    };
+    let pages = if *expandable { " expandable" } else { "" };
+    format!("{pool}{pages} {}", super::bar::stream_name(*stream))
+}
+
+/// What a block goes by: its name, or the op that took it.
+fn named(block: &BlockView) -> NameId {
+    if block.name == NameId::NONE { block.op } else { block.name }
+}
+
+/// Where ages begin: positions, from the youngest on. In steps where the run has some, else in events.
+fn ages(view: &View, history: &History) -> ([u64; 4], bool) {
+    if history.columns() > 1 {
+        let begin = |back| history.begin_of(view.position, back).unwrap_or(0);
+        return ([0, 1, 9, 99].map(begin), true);
+    }
+    ([100, 1_000, 10_000, 100_000].map(|events| view.position.saturating_sub(events)), false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{EventKind, Lab, synthetic};
+
+    fn updated(survey: &mut Survey, view: &View, coloring: Coloring, text: &str) {
+        survey.update(view, &view.history, coloring, &text.into());
+    }
+
+    #[test]
+    fn all_of_it_comes_to_the_ledger_and_only_what_changed_is_counted_again() {
+        let mut lab = Lab::new();
+        let mut survey = Survey::default();
+        let (mut most, mut blocks) = (0, 0);
+        for event in synthetic::training_run() {
+            lab.apply(&event);
+            let view = lab.view();
+            let before = survey.counted;
+            updated(&mut survey, &view, Coloring::Category, "");
+            most += survey.counted - before;
+            let total = survey.total();
+            let ledger = &view.ledger;
+            assert_eq!(
+                (total.live, total.rounding, total.pending, total.stranded, total.releasable),
+                (ledger.live, ledger.rounding, ledger.pending, ledger.stranded, ledger.releasable)
+            );
+            assert_eq!(total.tones, view.by_category);
+            blocks += usize::try_from(total.blocks).unwrap();
+        }
+        assert!(most > 0 && most * 4 < blocks, "{most} of {blocks}");
+        let view = lab.view();
+        let before = survey.counted;
+        updated(&mut survey, &view, Coloring::Category, "");
+        assert_eq!(survey.counted, before, "nothing changed");
+    }
+
+    #[test]
+    fn each_way_of_colouring_tells_all_bytes_apart() {
+        let mut lab = Lab::new();
+        let events = synthetic::training_run();
+        let steps = |event: &&crate::model::Event| matches!(event.kind, EventKind::StepBegin { .. });
+        assert!(events.iter().filter(steps).count() > 10);
+        for event in &events[..events.len() * 4 / 5] {
+            lab.apply(event);
+        }
+        let view = lab.view();
+        let mut survey = Survey::default();
+        for coloring in Coloring::ALL {
+            updated(&mut survey, &view, coloring, "");
+            let sum: Bytes = survey.legend().into_iter().map(|(_, _, bytes)| bytes).sum();
+            assert_eq!(sum, view.ledger.allocated(), "{coloring:?}");
+        }
+        updated(&mut survey, &view, Coloring::Age, "");
+        let ages: Vec<String> = survey.legend().into_iter().map(|(_, word, _)| word).collect();
+        assert!(ages.len() >= 2 && !ages.contains(&"older".to_owned()), "{ages:?}");
+        updated(&mut survey, &view, Coloring::Module, "");
+        assert!(survey.legend().len() > 2, "{:?}", survey.legend());
+    }
+
+    #[test]
+    fn what_is_looked_for_is_counted() {
+        let mut lab = Lab::new();
+        for event in synthetic::training_run() {
+            lab.apply(&event);
+        }
+        let view = lab.view();
+        let mut survey = Survey::default();
+        updated(&mut survey, &view, Coloring::Category, "parameter");
+        assert!(survey.is_filtered());
+        assert_eq!(survey.total().matched_bytes, view.by_category[Category::Parameter as usize]);
+        let drawn: usize = view
+            .segments
+            .iter()
+            .map(|segment| segment.blocks.iter().filter(|block| survey.tones(segment)(block).is_some()).count())
+            .sum();
+        assert_eq!(drawn as u64, survey.total().matched);
+        updated(&mut survey, &view, Coloring::Category, "nothing is called so");
+        assert_eq!((survey.total().matched, survey.total().blocks > 0), (0, true));
+    }
+}
