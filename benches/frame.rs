@@ -1,4 +1,4 @@
-//! A whole frame at 200×60 over 100,000 blocks: layout, drawing, difference, bytes.
+//! A whole frame at 200×60 over 100,000 blocks, and of the blocks over 1,000,000: layout, drawing, difference, bytes.
 //!
 //! `cargo bench --bench frame`
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
@@ -11,8 +11,10 @@ mod synthetic;
 use std::hint::black_box;
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use criterion::{Criterion, criterion_group, criterion_main};
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::{Terminal, TerminalOptions, Viewport};
@@ -30,20 +32,63 @@ fn app(state: Picture) -> App {
     app
 }
 
-fn crowded() -> Picture {
+fn crowded(least: usize) -> Picture {
     let mut lab = Lab::new();
-    for event in lab_states::told(DeviceKind::Processor, synthetic::crowded(120_000)) {
+    for event in lab_states::told(DeviceKind::Processor, synthetic::crowded(least)) {
         lab.apply(&event);
     }
     let view = lab.view();
     let blocks: usize = view.segments.iter().map(|segment| segment.blocks.len()).sum();
-    assert!(blocks >= 100_000, "{blocks} blocks");
+    assert!(blocks >= least, "{blocks} blocks");
     lab_states::state_of(view, RunState::Running)
+}
+
+/// The same with every segment's blocks copied: nothing of what was known of them can be used again.
+fn copied(picture: &Picture) -> Picture {
+    let mut picture = picture.clone();
+    for segment in Arc::make_mut(&mut Arc::make_mut(&mut picture.view).segments) {
+        segment.blocks = Arc::new(segment.blocks.to_vec());
+    }
+    picture
+}
+
+/// The screen of the blocks, with some keys pressed.
+fn blocks(criterion: &mut Criterion) {
+    let mut group = criterion.benchmark_group("blocks 200x60, 1,000,000 blocks");
+    let crowd = crowded(1_000_000);
+    for (name, keys) in [("all", "2"), ("the largest hole", "2_"), ("by module", "2v"), ("closer", "2_++++")] {
+        let mut app = app(crowd.clone());
+        let mut buf = Buffer::empty(AREA);
+        for key in keys.chars() {
+            app.update(Message::Key(KeyEvent::new(KeyCode::Char(key), KeyModifiers::NONE)));
+            let layout = tui::draw(&app, AREA, &mut buf);
+            app.update(Message::Drawn(layout));
+        }
+        group.bench_function(format!("draw, {name}"), |bencher| {
+            bencher.iter(|| {
+                buf.reset();
+                black_box(tui::draw(&app, AREA, &mut buf))
+            });
+        });
+        group.bench_function(format!("draw news, {name}"), |bencher| {
+            // Two pictures by turns, so that each is news.
+            let news = [copied(&crowd), copied(&crowd)].map(Arc::new);
+            let mut turn = 0;
+            bencher.iter(|| {
+                turn += 1;
+                app.update(Message::Clock(Duration::from_secs(10 * turn)));
+                app.update(Message::Picture(Arc::clone(&news[(turn % 2) as usize])));
+                buf.reset();
+                black_box(tui::draw(&app, AREA, &mut buf))
+            });
+        });
+    }
+    group.finish();
 }
 
 fn frame(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("frame 200x60");
-    for (name, state) in [("100,000 blocks", crowded()), ("a small lab", lab_states::running())] {
+    for (name, state) in [("100,000 blocks", crowded(100_000)), ("a small lab", lab_states::running())] {
         let app = app(state);
         group.bench_function(format!("draw, {name}"), |bencher| {
             let mut buf = Buffer::empty(AREA);
@@ -63,5 +108,5 @@ fn frame(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, frame);
+criterion_group!(benches, frame, blocks);
 criterion_main!(benches);

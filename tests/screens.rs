@@ -16,9 +16,9 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use proptest::prelude::*;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use vramlab::model::{Grouping, Level, LogLine, Micros, RunState, View};
+use vramlab::model::{DeviceKind, Event, EventKind, Grouping, Lab, Level, LogLine, Micros, RunState, Study, View};
 use vramlab::session;
-use vramlab::source::{Cursor, Move, Picture, Request};
+use vramlab::source::{Cursor, Kind, Move, Picture, Request};
 use vramlab::tui::{self, App, Catalog, ColorTier, Effect, GlyphTier, Message};
 
 /// The sizes at which every screen is looked at.
@@ -227,6 +227,100 @@ fn out_of_memory() {
 }
 
 /// What stands in the column of panes at the right where there is one, else everything: in one line.
+/// A recording whose cursor looks back into a step that was studied.
+fn studied() -> Picture {
+    let events = lab_states::run_on(DeviceKind::Processor);
+    let cursor = lab_states::recorded().view.position as usize;
+    let begins = |event: &Event| matches!(event.kind, EventKind::StepBegin { .. });
+    let begin = events[..cursor].iter().rposition(begins).unwrap();
+    let end = cursor + events[cursor..].iter().position(begins).unwrap();
+    let (mut before, mut after) = (Lab::new(), Lab::new());
+    events[..begin].iter().for_each(|event| before.apply(event));
+    events[..end].iter().for_each(|event| after.apply(event));
+    let study = Study::of(begin as u64..end as u64, before.memory(), after.names(), Grouping::Category, |each| {
+        (begin as u64..).zip(&events[begin..end]).for_each(|(position, event)| each(position, event));
+    });
+    Picture { study: Some(Arc::new(study)), ..lab_states::recorded() }
+}
+
+/// The blocks after some keys.
+fn blocks(mut app: App, state: Picture, keys: &str, width: u16, height: u16) -> Buffer {
+    app.update(Message::Picture(Arc::new(state)));
+    for key in format!("2{keys}").chars() {
+        press(&mut app, &key.to_string());
+        draw(&mut app, width, height);
+    }
+    draw(&mut app, width, height)
+}
+
+#[test]
+fn blocks_at_80x24() {
+    insta::assert_snapshot!(text(&blocks(dark(), studied(), "_", 80, 24)));
+}
+
+#[test]
+fn blocks_at_120x40() {
+    insta::assert_snapshot!(styles(&blocks(dark(), studied(), "#", 120, 40)));
+}
+
+#[test]
+fn blocks_at_200x60() {
+    insta::assert_snapshot!(text(&blocks(dark(), lab_states::running(), "vu", 200, 60)));
+}
+
+#[test]
+fn blocks_of_a_snapshot_that_are_looked_for() {
+    let snapshot = Picture { kind: Kind::Snapshot("run.pickle".into()), ..studied() };
+    insta::assert_snapshot!(text(&blocks(dark(), snapshot, "/weight;", 200, 60)));
+}
+
+#[test]
+fn blocks_without_colour_in_ascii() {
+    let app = app("dark", ColorTier::None, GlyphTier::Ascii);
+    insta::assert_snapshot!(styles(&blocks(app, studied(), "_", 80, 24)));
+}
+
+#[test]
+fn the_largest_hole_says_who_holds_it_at_every_size() {
+    for (width, height) in [(60, 20), (80, 24), (120, 40), (200, 60)] {
+        let state = studied();
+        let largest = state.view.largest_hole;
+        let segment =
+            state.view.segments.iter().find(|segment| segment.holes().any(|hole| hole.size == largest)).unwrap();
+        let holder = segment.blocks.iter().max_by_key(|block| block.size).unwrap();
+        let name = state.view.names.get(holder.name).to_owned();
+        let text = text(&blocks(dark(), state, "_", width, height));
+        assert!(text.contains("held by") && text.contains(&name), "{name} at {width}×{height}:\n{text}");
+        assert!(text.contains('◆'), "{text}");
+    }
+}
+
+#[test]
+fn blocks_that_are_looked_for_are_counted_and_escape_lets_go_of_them() {
+    let mut app = dark();
+    app.update(Message::Picture(Arc::new(studied())));
+    press(&mut app, "2/gelu activ");
+    let shown = text(&draw(&mut app, 120, 40));
+    assert!(shown.contains("/gelu activ") && shown.contains("filter · Enter keeps it"), "{shown}");
+    app.update(Message::Key(KeyEvent::new(KeyCode::Enter, KeyModifiers::NONE)));
+    let shown = text(&draw(&mut app, 120, 40));
+    assert!(shown.contains("/gelu activ") && !shown.contains("Enter keeps it"), "{shown}");
+    for left in [false, true] {
+        press(&mut app, "i");
+        let shown = text(&draw(&mut app, 120, 40));
+        assert!(shown.contains("gelu output") || left, "{shown}");
+        let escape = |app: &mut App| app.update(Message::Key(KeyEvent::new(KeyCode::Esc, KeyModifiers::NONE)));
+        assert_eq!(escape(&mut app), []);
+        assert!(text(&draw(&mut app, 120, 40)).contains("all segments"));
+        if !left {
+            assert_eq!(escape(&mut app), []);
+            assert!(!text(&draw(&mut app, 120, 40)).contains("/gelu activ"));
+        } else {
+            assert_eq!(escape(&mut app), [Effect::Send(Request::Move(Move::Now))], "nothing is left to let go of");
+        }
+    }
+}
+
 fn right_column(text: &str, width: u16) -> String {
     let left = if width < 100 { 0 } else { usize::from(width - (width / 3).clamp(49, 62)) };
     let parts: Vec<String> = text.lines().map(|line| line.chars().skip(left).collect()).collect();
@@ -417,7 +511,7 @@ proptest! {
         state in any_state(),
         (width, height) in (1u16..=300, 1u16..=100),
         (x, y) in (0u16..4, 0u16..4),
-        keys in "[1346]?[mcapozfrLxObBAtse .,nhjklgwGH(){}<>T?+-]{0,6}",
+        keys in "[12346]?[mcapozfrLxObBAtse .,nhjklgwGH(){}<>T?+2_#iI;:@/vu0d-]{0,6}",
         tier in prop::sample::select(vec![ColorTier::None, ColorTier::Ansi, ColorTier::Indexed, ColorTier::True]),
     ) {
         let mut app = app("dark", tier, GlyphTier::Unicode);

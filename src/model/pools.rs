@@ -145,6 +145,7 @@ mod tests {
             pool,
             stream: StreamId(stream),
             expandable: false,
+            page: None,
             blocks: Arc::new(blocks),
         }
     }

@@ -36,6 +36,8 @@ pub enum Action {
     Faster(i8),
     /// Choose where the cursor is to go.
     GoTo,
+    /// Write which blocks are looked for.
+    Filter,
     /// Write a recording, or end it.
     Record,
     /// What only one screen knows of.
@@ -130,6 +132,7 @@ impl Action {
                 }
             }
             Self::Remedy => "remedy",
+            Self::Filter => "filter",
             Self::Screen(index) => return format!("screen-{}", index + 1).into(),
             Self::ToggleFindings => "findings",
             Self::ChooseTheme => "theme",

@@ -31,6 +31,7 @@ pub fn draw(app: &App, area: Rect, buf: &mut Buffer) -> Layout {
         layout.layer_rows = layer.render(&stage, area, buf);
         layout.targets.clear();
         layout.charts.clear();
+        layout.map = None;
     }
     if app.glyphs() == GlyphTier::Ascii {
         glyphs::to_ascii(buf, area);

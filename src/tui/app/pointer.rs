@@ -5,7 +5,7 @@ use ratatui::layout::{Position, Rect};
 
 use crate::tui::action::Action;
 use crate::tui::stage::{Chart, Layout};
-use crate::tui::states::{LabAction, ScreenAction, TimelineAction};
+use crate::tui::states::{BlocksAction, LabAction, ScreenAction, TimelineAction};
 
 /// What is asked for on a frame of this layout.
 pub(super) fn action_of(mouse: MouseEvent, layout: &Layout) -> Option<Action> {
@@ -13,7 +13,9 @@ pub(super) fn action_of(mouse: MouseEvent, layout: &Layout) -> Option<Action> {
     match mouse.kind {
         MouseEventKind::ScrollDown => Some(Action::Scroll(1)),
         MouseEventKind::ScrollUp => Some(Action::Scroll(-1)),
-        MouseEventKind::Down(MouseButton::Left) => in_chart(position, layout).or_else(|| target(position, layout)),
+        MouseEventKind::Down(MouseButton::Left) => {
+            in_chart(position, layout).or_else(|| in_map(position, layout)).or_else(|| target(position, layout))
+        }
         MouseEventKind::Drag(MouseButton::Left) => in_chart(position, layout),
         _ => None,
     }
@@ -29,6 +31,13 @@ fn in_chart(position: Position, layout: &Layout) -> Option<Action> {
         Chart::Step => ScreenAction::Lab(LabAction::StepColumn(column, area.width)),
         Chart::Window => ScreenAction::Timeline(TimelineAction::Column(column, area.width)),
     }))
+}
+
+/// The cell of the map under the mouse.
+fn in_map(position: Position, layout: &Layout) -> Option<Action> {
+    let area = layout.map.filter(|area| area.contains(position))?;
+    let (column, row) = (position.x - area.x, position.y - area.y);
+    Some(Action::Own(ScreenAction::Blocks(BlocksAction::Cell(column, row))))
 }
 
 /// What lies there, the topmost.
@@ -47,6 +56,7 @@ mod tests {
     fn clicks_do_what_lies_on_top_and_drags_stay_in_charts() {
         let layout = Layout {
             targets: vec![(Rect::new(0, 0, 80, 1), Action::ToggleHelp), (Rect::new(10, 0, 5, 1), Action::Quit)],
+            map: Some(Rect::new(40, 10, 20, 5)),
             charts: vec![(Rect::new(4, 2, 20, 5), Chart::History), (Rect::new(4, 8, 30, 5), Chart::Step)],
             ..Layout::default()
         };
@@ -62,6 +72,8 @@ mod tests {
         assert_eq!(at(drag, 23, 6), own(LabAction::HistoryColumn(19, 20)));
         assert_eq!(at(drag, 24, 6), None);
         assert_eq!(at(drag, 9, 8), own(LabAction::StepColumn(5, 30)));
+        let cell = Action::Own(ScreenAction::Blocks(BlocksAction::Cell(2, 4)));
+        assert_eq!((at(down, 42, 14), at(drag, 42, 14), at(down, 60, 14)), (Some(cell), None, None));
         assert_eq!(at(MouseEventKind::ScrollUp, 0, 20), Some(Action::Scroll(-1)));
     }
 }

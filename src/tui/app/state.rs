@@ -18,7 +18,7 @@ use crate::tui::action::{Action, Key};
 use crate::tui::glyphs::GlyphTier;
 use crate::tui::keymap;
 use crate::tui::keys::Keymap;
-use crate::tui::layers::{Editor, GoTo, Layer, Pressed, ThemeList};
+use crate::tui::layers::{Editor, Filter, GoTo, Layer, Pressed, ThemeList};
 use crate::tui::presenter::Presenter;
 use crate::tui::screens::SCREENS;
 use crate::tui::stage::{Layout, Stage};
@@ -199,8 +199,9 @@ impl App {
             Message::Paste(text) => {
                 // Outside of a line that is being written a paste is no series of commands.
                 if let Some(layer) = self.layers.last_mut() {
-                    layer.paste(&text);
+                    let pressed = layer.paste(&text);
                     self.dirty = true;
+                    return self.pressed(pressed).unwrap_or_default();
                 }
             }
             Message::Mouse(mouse) => {
@@ -261,28 +262,39 @@ impl App {
             if !matches!(pressed, Pressed::Passed) {
                 self.dirty = true;
             }
-            match pressed {
-                Pressed::Passed => {}
-                Pressed::Taken => return Vec::new(),
-                Pressed::Closed => {
-                    self.layers.pop();
-                    return Vec::new();
-                }
-                Pressed::Done(requests) => {
-                    self.layers.pop();
-                    return send(requests);
-                }
-                Pressed::Wear { theme, done } => {
-                    self.theme = *theme;
-                    if done {
-                        self.layers.pop();
-                    }
-                    return Vec::new();
-                }
-                Pressed::Leave => return self.ask(Action::Quit),
+            if let Some(effects) = self.pressed(pressed) {
+                return effects;
             }
         }
         action.map_or_else(Vec::new, |action| self.ask(action))
+    }
+
+    /// Does what a key came to in the layer on top; `None` where it was not for it.
+    fn pressed(&mut self, pressed: Pressed) -> Option<Vec<Effect>> {
+        let mut effects = Vec::new();
+        match pressed {
+            Pressed::Passed => return None,
+            Pressed::Taken => {}
+            Pressed::Closed => drop(self.layers.pop()),
+            Pressed::Done(requests) => {
+                self.layers.pop();
+                effects = send(requests);
+            }
+            Pressed::Filter { text, done } => {
+                self.states.blocks.filter = text;
+                if done {
+                    self.layers.pop();
+                }
+            }
+            Pressed::Wear { theme, done } => {
+                self.theme = *theme;
+                if done {
+                    self.layers.pop();
+                }
+            }
+            Pressed::Leave => return Some(self.ask(Action::Quit)),
+        }
+        Some(effects)
     }
 
     /// Does what is asked for, or says why that can't be.
@@ -317,10 +329,17 @@ impl App {
             Action::Remedy => return self.do_remedy(),
             Action::Edit(switch) => self.layers.push(Layer::Editor(Editor::new(switch, self.latest.switches()))),
             Action::GoTo => self.layers.push(Layer::GoTo(GoTo::default())),
+            Action::Filter => self.layers.push(Layer::Filter(Filter::new(&self.states.blocks.filter))),
             Action::ToggleHelp => self.toggle(action, Layer::Help(0)),
             Action::ToggleFindings => self.toggle(action, Layer::Findings(0)),
             Action::Close => {
-                if self.layers.pop().is_none() && !self.latest.is_now() {
+                if self.layers.pop().is_some() {
+                    return Vec::new();
+                }
+                if let Some(action) = self.layout.leave {
+                    return self.ask(action);
+                }
+                if !self.latest.is_now() {
                     return send([Request::Move(Move::Now)]);
                 }
             }
@@ -357,8 +376,19 @@ impl App {
     }
 
     fn act_on_screen(&mut self, action: ScreenAction) -> Vec<Effect> {
-        let seen = Seen { picture: &self.latest, history_columns: self.layout.history_columns };
-        send(self.states.act(action, seen).map(Request::Move))
+        let map = self.layout.map.map_or((0, 0), |area| (usize::from(area.width), usize::from(area.height)));
+        let seen = Seen {
+            picture: &self.latest,
+            shown: self.held.shown(),
+            history_columns: self.layout.history_columns,
+            map,
+            scroll: self.scroll,
+        };
+        let to = self.states.act(action, seen);
+        if let Some(first) = self.states.blocks.take_scroll() {
+            self.scroll = first;
+        }
+        send(to.map(Request::Move))
     }
 
     /// Does the remedy that is selected, as its own key would.

@@ -1,6 +1,7 @@
 //! What lies over a screen: a stack of dialogs, of which the top one gets the keys first.
 
 mod editor;
+mod filter;
 mod findings;
 mod go_to;
 mod help;
@@ -15,6 +16,7 @@ use super::action::Action;
 use super::stage::Stage;
 
 pub(crate) use editor::Editor;
+pub(crate) use filter::Filter;
 pub(crate) use go_to::GoTo;
 pub(crate) use pressed::Pressed;
 pub(crate) use themes::ThemeList;
@@ -32,6 +34,8 @@ pub(crate) enum Layer {
     GoTo(GoTo),
     /// The themes.
     Themes(ThemeList),
+    /// Which blocks are looked for.
+    Filter(Filter),
 }
 
 impl Layer {
@@ -42,13 +46,19 @@ impl Layer {
             Self::Editor(editor) => editor.press(key),
             Self::GoTo(go_to) => go_to.press(key),
             Self::Themes(themes) => themes.press(key),
+            Self::Filter(filter) => filter.press(key),
         }
     }
 
     /// Text that was pasted.
-    pub fn paste(&mut self, text: &str) {
-        if let Self::Editor(editor) = self {
-            editor.insert(text);
+    pub fn paste(&mut self, text: &str) -> Pressed {
+        match self {
+            Self::Editor(editor) => {
+                editor.insert(text);
+                Pressed::Taken
+            }
+            Self::Filter(filter) => filter.insert(text),
+            Self::Help(_) | Self::Findings(_) | Self::GoTo(_) | Self::Themes(_) => Pressed::Taken,
         }
     }
 
@@ -56,7 +66,7 @@ impl Layer {
     pub const fn first_line(&mut self) -> Option<&mut usize> {
         match self {
             Self::Help(line) | Self::Findings(line) => Some(line),
-            Self::Editor(_) | Self::GoTo(_) | Self::Themes(_) => None,
+            Self::Editor(_) | Self::GoTo(_) | Self::Themes(_) | Self::Filter(_) => None,
         }
     }
 
@@ -80,6 +90,10 @@ impl Layer {
             }
             Self::Themes(themes) => {
                 themes.render(stage.theme, area, buf);
+                (0, 0)
+            }
+            Self::Filter(filter) => {
+                filter.render(stage.theme, area, buf);
                 (0, 0)
             }
         }

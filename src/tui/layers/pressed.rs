@@ -1,5 +1,7 @@
 //! What a key comes to while a dialog is open.
 
+use std::sync::Arc;
+
 use crate::source::Request;
 use crate::tui::theme::Theme;
 
@@ -20,6 +22,8 @@ pub(crate) enum Pressed {
         /// The layer closes.
         done: bool,
     },
+    /// Other blocks are looked for from now on; the layer may be done with.
+    Filter { text: Arc<str>, done: bool },
     /// Leave the program.
     Leave,
 }

@@ -1,5 +1,6 @@
 //! The screens: each is a file (or a folder of panes) and one line of the list.
 
+pub(crate) mod blocks;
 mod entry;
 pub(crate) mod lab;
 pub(crate) mod ledger;
@@ -9,4 +10,5 @@ pub(crate) mod timeline;
 pub(crate) use entry::Screen;
 
 /// Every screen, in the order of its tabs.
-pub(crate) const SCREENS: &[Screen] = &[lab::SCREEN, timeline::SCREEN, ops::SCREEN, ledger::SCREEN];
+pub(crate) const SCREENS: &[Screen] =
+    &[lab::SCREEN, blocks::SCREEN, timeline::SCREEN, ops::SCREEN, ledger::SCREEN];

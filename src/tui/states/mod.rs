@@ -1,15 +1,20 @@
 //! What each screen remembers between frames, and how its own keys and clicks change that: a file for each screen.
 
+mod blocks;
 mod lab;
 mod ledger;
 mod ops;
+mod seen;
 mod timeline;
 
 use crate::source::{Move, Picture, Wanted};
 
+pub(crate) use blocks::Picked;
+pub use blocks::{BlocksAction, BlocksState};
 pub use lab::{LabAction, LabState};
 pub use ledger::{LedgerAction, LedgerState};
 pub use ops::{OpsAction, OpsState};
+pub use seen::Seen;
 pub use timeline::{TimelineAction, TimelineState};
 
 /// What a key or a click of one screen asks for.
@@ -17,6 +22,8 @@ pub use timeline::{TimelineAction, TimelineState};
 pub enum ScreenAction {
     /// Of the Lab.
     Lab(LabAction),
+    /// Of the blocks.
+    Blocks(BlocksAction),
     /// Of the timeline.
     Timeline(TimelineAction),
     /// Of the ops.
@@ -30,21 +37,14 @@ pub enum ScreenAction {
 pub struct ScreenStates {
     /// The Lab.
     pub lab: LabState,
+    /// The blocks.
+    pub blocks: BlocksState,
     /// The timeline.
     pub timeline: TimelineState,
     /// The ops.
     pub ops: OpsState,
     /// The ledger.
     pub ledger: LedgerState,
-}
-
-/// What a screen's own action may look at.
-#[derive(Clone, Copy, Debug)]
-pub struct Seen<'a> {
-    /// The source at its cursor.
-    pub picture: &'a Picture,
-    /// Columns of the history in the last frame.
-    pub history_columns: usize,
 }
 
 /// What a screen wants studied of the run, given where its picture is; `None`: nothing.
@@ -57,6 +57,20 @@ impl ScreenAction {
         match self {
             Self::Lab(LabAction::ZoomIn) => "zoom-in",
             Self::Lab(LabAction::ZoomOut) => "zoom-out",
+            Self::Blocks(BlocksAction::Next) => "next-block",
+            Self::Blocks(BlocksAction::Previous) => "previous-block",
+            Self::Blocks(BlocksAction::NextSegment) => "next-segment",
+            Self::Blocks(BlocksAction::PreviousSegment) => "previous-segment",
+            Self::Blocks(BlocksAction::LargestHole) => "largest-hole",
+            Self::Blocks(BlocksAction::LargestBlock) => "largest-block",
+            Self::Blocks(BlocksAction::OfOp) => "block-of-op",
+            Self::Blocks(BlocksAction::Leave) => "select-nothing",
+            Self::Blocks(BlocksAction::ZoomIn) => "blocks-zoom-in",
+            Self::Blocks(BlocksAction::ZoomOut) => "blocks-zoom-out",
+            Self::Blocks(BlocksAction::ZoomAll) => "blocks-zoom-all",
+            Self::Blocks(BlocksAction::Coloring) => "blocks-colouring",
+            Self::Blocks(BlocksAction::Order) => "blocks-order",
+            Self::Blocks(BlocksAction::Peak) => "blocks-peak",
             Self::Timeline(TimelineAction::ZoomIn) => "step-zoom-in",
             Self::Timeline(TimelineAction::ZoomOut) => "step-zoom-out",
             Self::Timeline(TimelineAction::Window) => "step-window",
@@ -79,6 +93,7 @@ impl ScreenAction {
             Self::Ledger(LedgerAction::Go) => "go-to-finding",
             Self::Ledger(LedgerAction::Peak) => "ledger-peak",
             Self::Lab(LabAction::HistoryColumn(..) | LabAction::StepColumn(..))
+            | Self::Blocks(BlocksAction::Cell(..))
             | Self::Timeline(TimelineAction::Column(..))
             | Self::Ledger(LedgerAction::Select(_)) => "",
         }
@@ -90,6 +105,7 @@ impl ScreenStates {
     pub fn act(&mut self, action: ScreenAction, seen: Seen<'_>) -> Option<Move> {
         match action {
             ScreenAction::Lab(action) => self.lab.act(action, seen.picture, seen.history_columns),
+            ScreenAction::Blocks(action) => self.blocks.act(action, seen),
             ScreenAction::Timeline(action) => self.timeline.act(action, seen.picture),
             ScreenAction::Ops(action) => self.ops.act(action, seen.picture),
             ScreenAction::Ledger(action) => self.ledger.act(action, seen.picture),

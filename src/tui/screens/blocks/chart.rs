@@ -1,0 +1,134 @@
+//! The map: all segments on one scale, what its colours mean, and what is looked for.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::text::Span;
+
+use crate::model::View;
+use crate::tui::figures::{self, Unit};
+use crate::tui::legend::account_marks;
+use crate::tui::map::{self, Coloring, Entry, Plan, Sheet, Survey};
+use crate::tui::pane::{self, Frame, put, span};
+use crate::tui::stage::{Layout, Stage};
+use crate::tui::states::Picked;
+use crate::tui::theme::{Theme, Token};
+use crate::units::Bytes;
+
+/// Draws it; puts into the layout where a click selects, and the rows.
+pub(super) fn render(
+    stage: &Stage<'_>,
+    survey: &Survey,
+    picked: Option<Picked>,
+    kind: Frame,
+    area: Rect,
+    buf: &mut Buffer,
+    layout: &mut Layout,
+) {
+    let (theme, view, state) = (stage.theme, stage.shown, &stage.states.blocks);
+    let (margin, edges) = if kind == Frame::Box { (4, 2) } else { (2, 1) };
+    let inside = area.height.saturating_sub(edges);
+    let wide = area.width.saturating_sub(margin);
+    let mut below = legend(view, survey, state.coloring, kind == Frame::Box, theme, usize::from(wide));
+    below.truncate(usize::from(inside.saturating_sub(1) / 3));
+    if survey.is_filtered() {
+        below.insert(0, found(survey, &state.filter, theme));
+    }
+    let seen = usize::from(inside).saturating_sub(below.len());
+    let width = map::cells(Rect { width: wide, ..area }).width;
+    let plan = state.plan(view, survey, usize::from(width), seen);
+    let room = usize::from(area.width.saturating_sub(6));
+    let title = title(stage, survey, &plan, room);
+    let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
+    let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
+    let rows = Rect { height: u16::try_from(seen).unwrap_or(inner.height).min(inner.height), ..inner };
+    let first = stage.scroll.min(plan.rows.saturating_sub(seen));
+    if kind == Frame::Box {
+        let hidden = plan.rows > seen;
+        let mut words = Vec::new();
+        if stage.fullest {
+            words.push("at the fullest moment seen".to_owned());
+        }
+        if hidden {
+            words.push(format!("rows {}–{} of {}", first + 1, (first + seen).min(plan.rows), plan.rows));
+        }
+        if !words.is_empty() {
+            pane::remark(span(theme, Token::Dim, words.join(" · ")), area, buf);
+        }
+    }
+    let (segments, coloring) = (view.segments.as_slice(), state.coloring);
+    let picked = picked.map(|picked| (picked.segment, picked.bytes(segments)));
+    let sheet = Sheet { segments, plan: &plan, coloring, touched: stage.touched(), picked, theme };
+    sheet.draw(first, |segment| survey.tones(segment), rows, buf);
+    for (y, line) in (rows.height..inner.height).zip(below) {
+        put(inner, y, line, buf);
+    }
+    if segments.is_empty() && rows.height > 0 {
+        put(rows, 0, vec![span(theme, Token::Dim, "no segments yet")], buf);
+    }
+    layout.map = Some(map::cells(rows));
+    layout.rows = (plan.rows, seen);
+}
+
+/// As much as there is room for: how it is drawn, what is lost in holes, how many.
+fn title(stage: &Stage<'_>, survey: &Survey, plan: &Plan, room: usize) -> Vec<Span<'static>> {
+    let (theme, view, state) = (stage.theme, stage.shown, &stage.states.blocks);
+    let ledger = &view.ledger;
+    let alarm = if ledger.fragmentation() >= 0.25 { Token::Warn } else { Token::Text };
+    let share = figures::percent(ledger.stranded.get(), ledger.reserved().get());
+    let scale =
+        if plan.scale > 0 { format!("1 cell = {}", figures::short_bytes(Bytes(plan.scale))) } else { String::new() };
+    let words = [
+        (Token::Text, format!("by {}", state.coloring.label())),
+        (Token::Text, scale),
+        (alarm, format!("stranded {} ({share})", figures::bytes(ledger.stranded))),
+        (Token::Text, format!("largest hole {}", figures::bytes(view.largest_hole))),
+        (Token::Dim, state.order.label().to_owned()),
+        (Token::Dim, figures::counted(view.segments.len() as u64, "segment")),
+        (Token::Dim, figures::counted(survey.total().blocks, "block")),
+    ];
+    let mut line = vec![span(theme, Token::Title, "blocks")];
+    let mut room = room.saturating_sub(6);
+    for (token, word) in words.into_iter().filter(|(_, word)| !word.is_empty()) {
+        let Some(left) = room.checked_sub(word.chars().count() + 3) else { break };
+        room = left;
+        line.push(span(theme, Token::Dim, " · "));
+        line.push(span(theme, token, word));
+    }
+    line
+}
+
+/// What is looked for, and how much of it there is.
+fn found(survey: &Survey, text: &str, theme: &Theme) -> Vec<Span<'static>> {
+    let total = survey.total();
+    let blocks = format!("  {} of {} · ", total.matched, figures::counted(total.blocks, "block"));
+    vec![
+        span(theme, Token::Key, "/"),
+        span(theme, Token::Strong, text),
+        span(theme, Token::Text, blocks),
+        span(theme, Token::Strong, figures::bytes(total.matched_bytes)),
+        span(theme, Token::Dim, "  Esc: all"),
+    ]
+}
+
+fn legend(
+    view: &View,
+    survey: &Survey,
+    coloring: Coloring,
+    with_bytes: bool,
+    theme: &Theme,
+    width: usize,
+) -> Vec<Vec<Span<'static>>> {
+    let ledger = &view.ledger;
+    let unit = Unit::for_largest(view.peak_reserved.max(ledger.reserved()));
+    let mut entries: Vec<Entry> = Vec::new();
+    for (tone, label, bytes) in survey.legend() {
+        let ink = coloring.ink(tone);
+        let mark = span(theme, ink.token, if theme.is_colorless() { ink.fill } else { "■" });
+        entries.push(Entry { mark, label, bytes });
+    }
+    let accounts = [ledger.stranded, ledger.releasable, ledger.rounding, ledger.pending];
+    let account =
+        |((mark, label), bytes): ((Span<'static>, &str), Bytes)| Entry { mark, label: label.to_owned(), bytes };
+    entries.extend(account_marks(theme).into_iter().zip(accounts).map(account));
+    map::lines(entries, with_bytes.then_some(unit), theme, width)
+}

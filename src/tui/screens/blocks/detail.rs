@@ -1,0 +1,477 @@
+//! What is selected: a block, a hole or a segment; and what there is to select where nothing is.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::text::Span;
+use unicode_width::UnicodeWidthStr;
+
+use super::story::Story;
+use crate::allocator::PoolKind;
+use crate::model::{BlockView, Hole, Part, SegmentView, View, naming};
+use crate::source::Kind;
+use crate::tui::figures;
+use crate::tui::legend::{account_marks, legend_of};
+use crate::tui::map::{Survey, stream_name};
+use crate::tui::pane::{self, Frame, put, put_at, span};
+use crate::tui::stage::Stage;
+use crate::tui::states::Picked;
+use crate::tui::theme::Token;
+use crate::units::{Address, Bytes, MIB, StreamId};
+
+/// Cells of the labels.
+const LABEL: u16 = 9;
+/// Holders of a hole that are told one by one.
+const HOLDERS: usize = 3;
+/// Keys that select, where the footer has no room for them.
+const JUMPS: [(&str, &str); 6] =
+    [("_", "hole"), ("#", "largest"), ("i", "next"), (";", "segment"), ("@", "op's"), ("/", "filter")];
+
+/// One thing that is told.
+struct Fact {
+    label: &'static str,
+    /// The label is a key to press.
+    key: bool,
+    mark: Option<Span<'static>>,
+    text: String,
+    token: Token,
+}
+
+impl Fact {
+    fn new(label: &'static str, text: impl Into<String>) -> Self {
+        Self { label, key: false, mark: None, text: text.into(), token: Token::Text }
+    }
+
+    fn strong(label: &'static str, text: impl Into<String>) -> Self {
+        Self { token: Token::Strong, ..Self::new(label, text) }
+    }
+
+    fn key(label: &'static str, text: &str) -> Self {
+        Self { key: true, ..Self::new(label, text) }
+    }
+
+    fn label(&self, stage: &Stage<'_>) -> Span<'static> {
+        span(stage.theme, if self.key { Token::Key } else { Token::Dim }, self.label)
+    }
+
+    fn marked(self, mark: Span<'static>) -> Self {
+        Self { mark: Some(mark), ..self }
+    }
+}
+
+/// Draws the pane: one fact below the other in a box, two abreast under a rule.
+pub(super) fn render(
+    stage: &Stage<'_>,
+    survey: &Survey,
+    picked: Option<Picked>,
+    kind: Frame,
+    area: Rect,
+    buf: &mut Buffer,
+) {
+    let theme = stage.theme;
+    let in_title = kind == Frame::Rule && area.width >= 70;
+    let (title, facts) = told(stage, survey, picked, in_title);
+    let mut line = vec![span(theme, Token::Title, title)];
+    for (key, word) in JUMPS.into_iter().filter(|_| in_title) {
+        line.extend([span(theme, Token::Key, format!("  {key}")), span(theme, Token::Dim, format!(" {word}"))]);
+    }
+    let inner = pane::frame(kind, line, theme.style(Token::Border), area, buf);
+    let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
+    match kind {
+        Frame::Box => {
+            let rows = below_each_other(facts, stage, inner, buf);
+            let rest = Rect { y: inner.y + rows, height: inner.height - rows, ..inner };
+            if let Some(picked) = picked {
+                neighbours(stage, picked, rest, buf);
+            }
+        }
+        Frame::Rule => abreast(facts, stage, inner, buf),
+    }
+}
+
+/// Returns the rows that were taken.
+fn below_each_other(facts: Vec<Fact>, stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> u16 {
+    let theme = stage.theme;
+    let mut y = 0;
+    for fact in facts {
+        let marked = fact.mark.as_ref().map_or(0, |mark| mark.width() as u16 + 1);
+        let x = LABEL + marked;
+        let lines = pane::wrap(&fact.text, usize::from(area.width.saturating_sub(x)));
+        put(area, y, vec![fact.label(stage)], buf);
+        if let Some(mark) = fact.mark {
+            put_at(area, LABEL, y, vec![mark], buf);
+        }
+        let rows = u16::try_from(lines.len()).unwrap_or(u16::MAX).max(1);
+        for (row, line) in (y..area.height).zip(lines) {
+            put_at(area, x, row, vec![span(theme, fact.token, line)], buf);
+        }
+        y = y.saturating_add(rows);
+        if y >= area.height {
+            return area.height;
+        }
+    }
+    y
+}
+
+/// What lies around what is selected, in address order.
+fn neighbours(stage: &Stage<'_>, picked: Picked, area: Rect, buf: &mut Buffer) {
+    let (theme, view) = (stage.theme, stage.shown);
+    let Some(segment) = view.segments.get(picked.segment).filter(|_| area.height >= 5) else { return };
+    let rows = usize::from(area.height - 2);
+    let middle = match picked.part {
+        Some(Part::Block(index)) => index,
+        Some(Part::Hole(hole)) => hole.before,
+        None => 0,
+    };
+    let part = |index: usize| {
+        let block = segment.blocks.get(index).map(|_| Part::Block(index));
+        segment.hole_before(index).map(Part::Hole).into_iter().chain(block)
+    };
+    let parts: Vec<Part> =
+        (middle.saturating_sub(rows)..=segment.blocks.len().min(middle + rows)).flat_map(part).collect();
+    let at = picked.part.and_then(|picked| parts.iter().position(|part| *part == picked));
+    let first = at.map_or(0, |at| at.saturating_sub(rows / 2)).min(parts.len().saturating_sub(rows));
+    put(area, 1, vec![span(theme, Token::Dim, "in its segment, by address")], buf);
+    for (y, part) in (2..area.height).zip(&parts[first..]) {
+        let (size, mark, name, token) = match part {
+            Part::Hole(hole) => {
+                let [stranded, releasable, ..] = account_marks(theme).map(|(mark, _)| mark);
+                let mark = if hole.stranded() > Bytes::ZERO { stranded } else { releasable };
+                (hole.size, mark, "free".to_owned(), Token::Dim)
+            }
+            Part::Block(index) => match segment.blocks.get(*index) {
+                Some(block) => (block.size, legend_of(block.category, theme), named(view, block), Token::Text),
+                None => continue,
+            },
+        };
+        let selected = picked.part == Some(*part);
+        let token = if selected { Token::Strong } else { token };
+        let name = pane::cut(&name, usize::from(area.width).saturating_sub(16));
+        let line = vec![
+            span(theme, Token::Key, if selected { "▸ " } else { "  " }),
+            span(theme, token, format!("{:>10} ", figures::bytes(size))),
+            mark,
+            span(theme, token, format!(" {name}")),
+        ];
+        put(area, y, line, buf);
+    }
+}
+
+/// In two columns, each fact in one line; what is empty only sets others apart where there is room for that.
+fn abreast(facts: Vec<Fact>, stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
+    let theme = stage.theme;
+    let facts: Vec<Fact> = facts.into_iter().filter(|fact| !fact.text.is_empty()).collect();
+    let columns = if area.width >= 70 { 2 } else { 1 };
+    let rows = usize::from(area.height).min(facts.len().div_ceil(columns)).max(1);
+    let width = area.width / columns as u16;
+    for (index, fact) in facts.into_iter().enumerate() {
+        let (column, row) = (index / rows, index % rows);
+        if column >= columns {
+            return;
+        }
+        let cell = Rect { x: area.x + column as u16 * width, y: area.y + row as u16, width: width - 1, height: 1 };
+        put(cell, 0, vec![fact.label(stage)], buf);
+        let mut x = LABEL;
+        if let Some(mark) = fact.mark {
+            x = put_at(cell, x, 0, vec![mark], buf) + 1;
+        }
+        let text = pane::cut(&fact.text, usize::from(cell.width.saturating_sub(x)));
+        put_at(cell, x, 0, vec![span(theme, fact.token, text)], buf);
+    }
+}
+
+/// The title, and what is told.
+fn told(stage: &Stage<'_>, survey: &Survey, picked: Option<Picked>, in_title: bool) -> (&'static str, Vec<Fact>) {
+    let segments = &stage.shown.segments;
+    let at = picked.and_then(|picked| Some((picked, segments.get(picked.segment)?)));
+    let Some((picked, segment)) = at else {
+        return match stage.states.blocks.selected {
+            Some(selected) => ("nothing there", gone(selected.address)),
+            None => ("all segments", overview(stage, survey, in_title)),
+        };
+    };
+    let teller = Teller { stage, survey, segment, index: picked.segment, story: Story::new(stage) };
+    match picked.part {
+        Some(Part::Block(index)) => match segment.blocks.get(index) {
+            Some(block) => ("block", teller.block(index, block)),
+            None => ("segment", teller.segment()),
+        },
+        Some(Part::Hole(hole)) => ("hole", teller.hole(&hole)),
+        None => ("segment", teller.segment()),
+    }
+}
+
+fn gone(address: Address) -> Vec<Fact> {
+    vec![
+        Fact::new("at", address.to_string()),
+        Fact::new("", "No segment lies there at this moment: it has gone back to the driver, or is yet to come."),
+        Fact::key("Esc", "selects nothing"),
+    ]
+}
+
+/// What there is, and how to get at it; the keys that jump may stand in the title already.
+fn overview(stage: &Stage<'_>, survey: &Survey, in_title: bool) -> Vec<Fact> {
+    let (view, total) = (stage.shown, survey.total());
+    let ledger = &view.ledger;
+    let share = figures::percent(ledger.stranded.get(), ledger.reserved().get());
+    let mut facts = vec![
+        Fact::strong("reserved", figures::bytes(ledger.reserved())),
+        Fact::new("in", figures::counted(view.segments.len() as u64, "segment")),
+        Fact::strong("in use", figures::bytes(total.held)),
+        Fact::new("by", figures::counted(total.blocks, "block")),
+        Fact::strong("stranded", format!("{} ({share})", figures::bytes(ledger.stranded))),
+        Fact::new("largest", format!("hole {}", figures::bytes(view.largest_hole))),
+        Fact::new("", ""),
+    ];
+    let jumps = [
+        Fact::key("_", "the largest hole, and who holds it"),
+        Fact::key("#", "the largest block"),
+        Fact::key("i I", "blocks one by one, on and back"),
+        Fact::key("; :", "segments one by one"),
+        Fact::key("@", "blocks of the op under way"),
+        Fact::key("/", "look for names, ops, categories"),
+    ];
+    facts.extend(jumps.into_iter().filter(|_| !in_title));
+    facts.extend([
+        Fact::key("v", "what colours tell apart"),
+        Fact::key("u", "how segments are sorted"),
+        Fact::key("+ - 0", "closer, wider, all segments"),
+        Fact::key("click", "selects what is drawn there"),
+    ]);
+    facts
+}
+
+/// Tells of what lies in a segment.
+struct Teller<'a> {
+    stage: &'a Stage<'a>,
+    survey: &'a Survey,
+    segment: &'a SegmentView,
+    index: usize,
+    story: Story<'a>,
+}
+
+impl Teller<'_> {
+    fn view(&self) -> &View {
+        self.stage.shown
+    }
+
+    fn block(&self, index: usize, block: &BlockView) -> Vec<Fact> {
+        let (view, theme) = (self.view(), self.stage.theme);
+        let address = self.segment.address.offset(block.offset);
+        let op = view.names.get(block.op);
+        let name = view.names.get(block.name);
+        let place = [op, name].into_iter().map(naming::place).find(|place| !place.is_empty());
+        let asked = match block.rounding() {
+            Bytes::ZERO => "as many bytes".to_owned(),
+            rounding => format!("{}, {} are rounding", exact(block.requested), exact(rounding)),
+        };
+        let mut facts = vec![
+            Fact::strong("name", named(view, block)).marked(legend_of(block.category, theme)),
+            Fact::strong("size", exact(block.size)),
+            Fact::strong("dies", self.story.dies(block, address)),
+            self.pins(index),
+            Fact::new("born", self.story.born(block)),
+            Fact::new("made by", self.maker(op, name)),
+        ];
+        facts.extend(place.map(|place| Fact::new("in", place)));
+        facts.extend([
+            Fact::new("for", block.category.label()),
+            Fact::new("asked", asked),
+            Fact::new("", ""),
+            Fact::new("at", self.at(block.offset)),
+            Fact::new("left", self.beside(self.segment.hole_before(index), index.checked_sub(1), "the segment begins")),
+            Fact::new("right", self.beside(self.segment.hole_before(index + 1), Some(index + 1), "the segment ends")),
+        ]);
+        facts.extend(self.around());
+        facts
+    }
+
+    /// Who took a block: the op, or the function of a stranger's source.
+    fn maker(&self, op: &str, name: &str) -> String {
+        let known = if op.is_empty() && name.ends_with(')') { name } else { op };
+        match (known, &self.stage.picture.kind) {
+            ("", Kind::Snapshot(_)) => "not recorded".to_owned(),
+            ("", _) => "between ops".to_owned(),
+            (known, _) => naming::thing(known).to_owned(),
+        }
+    }
+
+    /// What can't go back because of a block.
+    fn pins(&self, index: usize) -> Fact {
+        let whole = if self.segment.page.is_some() { "its pages" } else { "its segment" };
+        match self.segment.pinned_by(index) {
+            Some(pinned) if pinned.free > Bytes::ZERO => {
+                let with = match pinned.others {
+                    0 => "alone".to_owned(),
+                    1 => "with 1 other block".to_owned(),
+                    others => format!("with {others} other blocks"),
+                };
+                let text = format!("{} free in {whole}, {with}", figures::bytes(pinned.free));
+                if pinned.others == 0 {
+                    Fact { token: Token::Warn, ..Fact::new("pins", text) }
+                } else {
+                    Fact::new("pins", text)
+                }
+            }
+            _ => Fact::new(
+                "pins",
+                format!("nothing: {whole} {} full", if self.segment.page.is_some() { "are" } else { "is" }),
+            ),
+        }
+    }
+
+    fn hole(&self, hole: &Hole) -> Vec<Fact> {
+        let mut facts = vec![Fact::strong("size", exact(hole.size))];
+        if hole.releasable > Bytes::ZERO {
+            let what = if hole.stranded() == Bytes::ZERO { "all of it" } else { "whole pages" };
+            facts.push(Fact::new("", format!("{what}, {}, would go back: e", figures::bytes(hole.releasable))));
+        }
+        let holders = self.segment.holders_of(hole);
+        facts.extend(self.holders(&holders));
+        facts.extend([
+            Fact::new("serves", self.serves(hole.size)),
+            Fact::new("", ""),
+            Fact::new("at", self.at(hole.offset)),
+            Fact::new("left", self.beside(None, hole.before.checked_sub(1), "the segment begins")),
+            Fact::new("right", self.beside(None, Some(hole.before), "the segment ends")),
+        ]);
+        facts.extend(self.around());
+        facts
+    }
+
+    /// Who keeps a hole from going back, the largest first, each with its end.
+    fn holders(&self, holders: &[usize]) -> Vec<Fact> {
+        let mut blocks: Vec<&BlockView> = holders.iter().filter_map(|index| self.segment.blocks.get(*index)).collect();
+        blocks.sort_by_key(|block| (std::cmp::Reverse(block.size), block.offset));
+        let pages = if self.segment.page.is_some() { " on its pages" } else { "" };
+        let head = match blocks.len() {
+            0 => return vec![Fact::new("held by", "nobody")],
+            1 => format!("1 block alone{pages}:"),
+            count if count > HOLDERS => format!("{count} blocks{pages}, the largest:"),
+            count => format!("{count} blocks{pages}:"),
+        };
+        let alone = blocks.len() == 1;
+        let mut facts =
+            vec![Fact { token: if alone { Token::Warn } else { Token::Text }, ..Fact::new("held by", head) }];
+        for block in blocks.into_iter().take(HOLDERS) {
+            let address = self.segment.address.offset(block.offset);
+            let name = format!("{} {}", figures::bytes(block.size), named(self.view(), block));
+            facts.push(Fact::strong("", name).marked(legend_of(block.category, self.stage.theme)));
+            facts.push(Fact::new(if alone { "dies" } else { "  dies" }, self.story.dies(block, address)));
+        }
+        facts
+    }
+
+    /// Which requests the allocator can take from free bytes of this pool.
+    fn serves(&self, size: Bytes) -> String {
+        let most = match self.segment.pool {
+            PoolKind::Small => size.min(Bytes(MIB)),
+            PoolKind::Large if size <= Bytes(MIB) => {
+                return "nothing: requests up to 1 MiB go to the small pool".to_owned();
+            }
+            PoolKind::Large => size,
+        };
+        let least = if self.segment.pool == PoolKind::Large { "over 1 MiB, " } else { "" };
+        let stream = match self.segment.stream {
+            StreamId::DEFAULT => String::new(),
+            stream => format!(" of stream {}", stream_name(stream)),
+        };
+        format!("requests {least}up to {}{stream}", figures::bytes(most))
+    }
+
+    fn segment(&self) -> Vec<Fact> {
+        let mut facts = self.around();
+        let largest = self.segment.blocks.iter().rev().max_by_key(|block| block.size);
+        let hole = self.segment.holes().max_by_key(|hole| hole.stranded()).filter(|hole| hole.stranded() > Bytes::ZERO);
+        facts.push(Fact::new("at", self.segment.address.to_string()));
+        if let Some(hole) = hole {
+            facts.push(Fact::new(
+                "hole",
+                format!("largest {} at +{}", figures::bytes(hole.size), figures::bytes(hole.offset)),
+            ));
+        }
+        if let Some(largest) = largest {
+            let text = format!("largest {} {}", figures::bytes(largest.size), named(self.view(), largest));
+            facts.push(Fact::new("block", text).marked(legend_of(largest.category, self.stage.theme)));
+        }
+        if let [only] = self.segment.blocks.as_slice() {
+            let address = self.segment.address.offset(only.offset);
+            facts.push(Fact { token: Token::Warn, ..Fact::new("held by", "this block alone") });
+            facts.push(Fact::strong("dies", self.story.dies(only, address)));
+        }
+        facts
+    }
+
+    /// The segment: which one, and how full.
+    fn around(&self) -> Vec<Fact> {
+        let segment = self.segment;
+        let Some(sum) = self.survey.sum(self.index) else { return Vec::new() };
+        let pool = if segment.pool == PoolKind::Small { "small" } else { "large" };
+        let pages = match segment.page {
+            Some(page) => format!(", expandable, pages of {}", figures::short_bytes(page)),
+            None => String::new(),
+        };
+        let what = format!("{} of the {pool} pool{pages}, stream {}", figures::bytes(segment.size), segment.stream.0);
+        let used = format!("{} in {}", figures::bytes(sum.held), figures::counted(sum.blocks, "block"));
+        let back = match (sum.releasable, sum.free()) {
+            (_, Bytes::ZERO) => "nothing".to_owned(),
+            (Bytes::ZERO, free) => format!("{}, all of it stranded", figures::bytes(free)),
+            (releasable, free) if releasable == free => format!("{}, all of it would go back: e", figures::bytes(free)),
+            (releasable, free) => format!("{}, {} would go back: e", figures::bytes(free), figures::bytes(releasable)),
+        };
+        vec![Fact::new("segment", what), Fact::new("in use", used), Fact::new("free", back)]
+    }
+
+    fn at(&self, offset: Bytes) -> String {
+        format!("{}, {} in", self.segment.address.offset(offset), figures::bytes(offset))
+    }
+
+    /// What lies beside something: a hole, else a block by its place, else an end of the segment.
+    fn beside(&self, hole: Option<Hole>, block: Option<usize>, end: &str) -> String {
+        match (hole, block.and_then(|index| self.segment.blocks.get(index))) {
+            (Some(hole), _) => format!("hole {}", figures::bytes(hole.size)),
+            (None, Some(block)) => format!("{} {}", figures::bytes(block.size), named(self.view(), block)),
+            (None, None) => end.to_owned(),
+        }
+    }
+}
+
+/// What a block goes by.
+pub(super) fn named(view: &View, block: &BlockView) -> String {
+    match (view.names.get(block.name), view.names.get(block.op)) {
+        ("", "") => format!("unnamed ({})", block.category.label()),
+        ("", op) => op.to_owned(),
+        (name, _) => name.to_owned(),
+    }
+}
+
+/// A size with its bytes: what the allocator rounds is a matter of bytes.
+fn exact(size: Bytes) -> String {
+    let text = figures::bytes(size);
+    if text.ends_with(" B") { text } else { format!("{text} ({})", grouped(size.get())) }
+}
+
+/// Digits in groups of three.
+fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut text = String::with_capacity(digits.width() * 4 / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_told_to_the_byte() {
+        assert_eq!(exact(Bytes(512)), "512 B");
+        assert_eq!(exact(Bytes(6_291_456)), "6.0 MiB (6,291,456)");
+        assert_eq!(exact(Bytes(1024)), "1.0 KiB (1,024)");
+        assert_eq!(exact(Bytes(123_456)), "120.6 KiB (123,456)");
+    }
+}

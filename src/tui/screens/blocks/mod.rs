@@ -1,0 +1,136 @@
+//! The blocks: every segment of every pool and stream, and the story of what is selected.
+//!
+//! ```text
+//!  from 100 columns on                        smaller
+//!  ╭ blocks ─────────────╮╭ block ────────╮   ─ blocks ──────────
+//!  │                     ││               │   ─ block ───────────
+//!  ╰─────────────────────╯│               │
+//!  ╭ segments ───────────╮│               │
+//!  ╰─────────────────────╯╰───────────────╯
+//! ```
+
+mod chart;
+mod detail;
+mod story;
+mod table;
+
+use crossterm::event::KeyCode;
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Constraint, Layout as Split, Rect};
+
+use crate::model::Grouping;
+use crate::source::{Picture, Wanted, Window};
+use crate::tui::action::{Action, Binding, Group, Key};
+use crate::tui::pane::Frame;
+use crate::tui::screens::entry::Screen;
+use crate::tui::stage::{Layout, Stage};
+use crate::tui::states::{BlocksAction, ScreenAction, ScreenStates};
+
+pub(crate) const SCREEN: Screen = Screen { key: '2', title: "Blocks", draw, wants, bindings };
+
+/// From this width on what is selected stands at the right.
+const TWO_COLUMNS: u16 = 100;
+/// From this height on there is a table under the map.
+const WITH_TABLE: u16 = 40;
+
+fn bindings() -> Vec<Binding> {
+    use BlocksAction::{
+        Coloring, LargestBlock, LargestHole, Next, NextSegment, OfOp, Order, Peak, Previous, PreviousSegment, ZoomAll,
+        ZoomIn, ZoomOut,
+    };
+    let (plain, named) = (Key::plain, Key::named);
+    let own = |action| Action::Own(ScreenAction::Blocks(action));
+    let view = |keys: &[Key], label, action, hint, help| Binding::new(keys, label, action, Group::View, hint, help);
+    vec![
+        view(
+            &[plain('_')],
+            "_",
+            own(LargestHole),
+            "hole",
+            "blocks: the largest hole, and who holds its segment; again: the next smaller one",
+        ),
+        view(
+            &[plain('#')],
+            "#",
+            own(LargestBlock),
+            "largest",
+            "blocks: the largest block; again: the next smaller one",
+        ),
+        view(
+            &[plain('i')],
+            "i",
+            own(Next),
+            "next",
+            "blocks: the next block by address, of those that the filter leaves",
+        ),
+        view(&[plain('I')], "I", own(Previous), "", "blocks: the block before"),
+        view(
+            &[plain('@')],
+            "@",
+            own(OfOp),
+            "",
+            "blocks: what the op under way took or gave back; again: its next block",
+        ),
+        view(&[plain(';')], ";", own(NextSegment), "segment", "blocks: the next segment, in the order of the map"),
+        view(&[plain(':')], ":", own(PreviousSegment), "", "blocks: the segment before"),
+        view(&[plain('/')], "/", Action::Filter, "filter", "blocks: look for words of a name, an op or a category"),
+        view(
+            &[plain('v')],
+            "v",
+            own(Coloring),
+            "by",
+            "blocks: colours by category, module, age, stream and pool, account",
+        ),
+        view(
+            &[plain('u')],
+            "u",
+            own(Order),
+            "sort",
+            "blocks: segments by address, by size, most stranded, least used first",
+        ),
+        view(
+            &[plain('+'), plain('='), plain(']')],
+            "+ ]",
+            own(ZoomIn),
+            "closer",
+            "blocks: half as many bytes to a cell",
+        ),
+        view(&[plain('-'), plain('[')], "- [", own(ZoomOut), "wider", "blocks: twice as many, at last all segments"),
+        view(&[plain('0')], "0", own(ZoomAll), "", "blocks: all segments"),
+        view(&[plain('^')], "^", own(Peak), "peak", "blocks: move the cursor to the fullest moment of the step"),
+        view(&[named(KeyCode::Down), plain('j')], "↓ j", Action::Scroll(1), "", "blocks: scroll the map"),
+        view(&[named(KeyCode::Up), plain('k')], "↑ k", Action::Scroll(-1), "", "blocks: scroll the map back"),
+        view(&[plain('J')], "J", Action::ScrollPage(1), "", "blocks: next page of the map"),
+        view(&[plain('K')], "K", Action::ScrollPage(-1), "", "blocks: previous page of the map"),
+    ]
+}
+
+/// The step around the cursor: it tells when a block dies.
+fn wants(_: &mut ScreenStates, _: &Picture) -> Option<Wanted> {
+    Some(Wanted { window: Window::Step, grouping: Grouping::Category })
+}
+
+fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
+    let mut layout = Layout::default();
+    let state = &stage.states.blocks;
+    let survey = state.survey(stage.shown, &stage.picture.history);
+    let picked = state.picked(&stage.shown.segments);
+    if state.selected.is_some() || survey.is_filtered() {
+        layout.leave = Some(Action::Own(ScreenAction::Blocks(BlocksAction::Leave)));
+    }
+    if area.width >= TWO_COLUMNS && area.height >= 16 {
+        let right = (area.width / 3).clamp(44, 60);
+        let [left, right] = area.layout::<2>(&Split::horizontal([Constraint::Min(0), Constraint::Length(right)]));
+        let under = if area.height >= WITH_TABLE { area.height / 4 } else { 0 };
+        let [map, under] = left.layout::<2>(&Split::vertical([Constraint::Min(0), Constraint::Length(under)]));
+        chart::render(stage, &survey, picked, Frame::Box, map, buf, &mut layout);
+        table::render(stage, &survey, picked, under, buf);
+        detail::render(stage, &survey, picked, Frame::Box, right, buf);
+    } else {
+        let under = (area.height * 2 / 5).clamp(3, 11);
+        let [map, under] = area.layout::<2>(&Split::vertical([Constraint::Min(0), Constraint::Length(under)]));
+        chart::render(stage, &survey, picked, Frame::Rule, map, buf, &mut layout);
+        detail::render(stage, &survey, picked, Frame::Rule, under, buf);
+    }
+    layout
+}

@@ -1,0 +1,19 @@
+//! What a screen's own action may look at.
+
+use crate::model::View;
+use crate::source::Picture;
+
+/// What a screen's own action may look at.
+#[derive(Clone, Copy, Debug)]
+pub struct Seen<'a> {
+    /// The source at its cursor.
+    pub picture: &'a Picture,
+    /// The view whose blocks are drawn.
+    pub shown: &'a View,
+    /// Columns of the history in the last frame.
+    pub history_columns: usize,
+    /// Cells of a row of the map of blocks in the last frame, and rows that were seen.
+    pub map: (usize, usize),
+    /// The first row of what scrolls.
+    pub scroll: usize,
+}
