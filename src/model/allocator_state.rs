@@ -62,7 +62,7 @@ impl Block {
 }
 
 /// Whose releases are under way.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Releasing {
     Nobodys,
     /// `empty_cache()`.
@@ -71,10 +71,11 @@ enum Releasing {
     Request {
         /// Bytes held before.
         reserved: i64,
-        /// Something went back that only the last resort gives back: memory of the small pool, or pages.
+        /// Something happened that only the last resort does: memory of the small pool or pages went back, or streams
+        /// were waited for.
         last_resort: bool,
-        /// A segment below `max_split_size` went back, which no search for an oversize one gives back.
-        undersize: bool,
+        /// Segments that went back, and the streams that they served.
+        freed: Vec<(Bytes, StreamId)>,
     },
 }
 
@@ -202,12 +203,12 @@ impl AllocatorState {
                 self.free_completed(address.0)
             }
             EventKind::SegmentAlloc { address, size, stream, pool } => {
-                self.settle_releases(size);
+                self.settle_releases(size, stream);
                 self.add_segment(address.0, size.0, Home { pool, stream, page: None })
             }
             EventKind::SegmentFree { address, size } => self.remove_segment(address.0, size.0),
             EventKind::SegmentMap { address, size, stream, pool, range, page } => {
-                self.settle_releases(size);
+                self.settle_releases(size, stream);
                 self.map(address.0, size.0, range.0, Home { pool, stream, page: Some(page.0) })
             }
             EventKind::SegmentUnmap { address, size } => self.unmap(address.0, size.0),
@@ -353,7 +354,7 @@ impl AllocatorState {
     fn remove_segment(&mut self, address: u64, size: u64) -> Option<()> {
         let home = *self.homes.get(&address).filter(|home| home.page.is_none())?;
         self.blocks.get(&address).filter(|block| block.is_free() && block.size == size && block.home == address)?;
-        self.begin_releases(home.pool == PoolKind::Small, Bytes(size) < self.settings.max_split_size);
+        self.release(home.pool == PoolKind::Small, (Bytes(size), home.stream));
         self.homes.remove(&address);
         self.blocks.remove(&address);
         self.statistics.segment.decrease(home.pool, 1);
@@ -397,8 +398,8 @@ impl AllocatorState {
     fn unmap(&mut self, address: u64, size: u64) -> Option<()> {
         let (start, block) = self.around(address).filter(|(_, block)| block.is_free())?;
         let end = address.checked_add(size).filter(|end| size > 0 && *end <= start + block.size)?;
-        let pool = self.homes.get(&block.home).filter(|home| home.page.is_some())?.pool;
-        self.begin_releases(true, true);
+        let Home { pool, stream, .. } = *self.homes.get(&block.home).filter(|home| home.page.is_some())?;
+        self.release(true, (Bytes(size), stream));
         if start < address {
             self.cut(start, address - start)?;
             self.blocks.get_mut(&start)?.requested = 0;
@@ -433,14 +434,15 @@ impl AllocatorState {
         self.statistics.num_sync_all_streams += 1;
     }
 
-    fn begin_releases(&mut self, of_last_resort: bool, is_undersize: bool) {
+    /// Memory goes back to the driver.
+    fn release(&mut self, of_last_resort: bool, segment: (Bytes, StreamId)) {
         if let Releasing::Nobodys = self.releasing {
             let reserved = self.statistics.reserved_bytes.all.current;
-            self.releasing = Releasing::Request { reserved, last_resort: false, undersize: false };
+            self.releasing = Releasing::Request { reserved, last_resort: false, freed: Vec::new() };
         }
-        if let Releasing::Request { last_resort, undersize, .. } = &mut self.releasing {
+        if let Releasing::Request { last_resort, freed, .. } = &mut self.releasing {
             *last_resort |= of_last_resort;
-            *undersize |= is_undersize;
+            freed.push(segment);
         }
     }
 
@@ -452,24 +454,39 @@ impl AllocatorState {
     }
 
     /// Memory is taken anew, `growth` bytes at least: were the releases just before a retry?
-    fn settle_releases(&mut self, growth: Bytes) {
+    fn settle_releases(&mut self, growth: Bytes, stream: StreamId) {
         let releasing = std::mem::replace(&mut self.releasing, Releasing::Nobodys);
-        let Releasing::Request { reserved, last_resort, undersize } = releasing else { return };
+        let Releasing::Request { reserved, last_resort, freed } = releasing else { return };
         let now = self.statistics.reserved_bytes.all.current;
-        let growth = amount(growth.0.min(LARGEST));
         let retried = match self.collection_threshold().filter(|(_, threshold)| reserved > *threshold) {
             _ if last_resort => true,
-            // Without a `max_split_size` every segment is below it.
-            None if undersize => true,
-            // A retry gives all back that can go back; garbage and oversize segments are rarely all.
-            _ if self.can_release() => false,
-            None => reserved - now < growth,
-            // Collected is until the threshold is reached, or nothing is left: then the request had to have room.
-            Some((limit, threshold)) => now < threshold && threshold.saturating_add(growth) > limit,
+            None => !self.is_search_for_room(&freed, growth, stream),
+            // A retry gives all back that can go back. Collected is until the threshold is reached, or nothing is left: then
+            // the request had to have room.
+            Some((limit, threshold)) => {
+                let growth = amount(growth.0.min(LARGEST));
+                !self.can_release() && now < threshold && threshold.saturating_add(growth) > limit
+            }
         };
         if retried {
             self.count_retry();
         }
+    }
+
+    /// Whether the segments are what is given back under a `max_split_size` before all is: oversize ones of the request's
+    /// stream, the smallest that is large enough, or the largest ones until they are together.
+    fn is_search_for_room(&self, freed: &[(Bytes, StreamId)], growth: Bytes, stream: StreamId) -> bool {
+        let max_split = self.settings.max_split_size;
+        if max_split == allocator::Settings::UNLIMITED {
+            return false;
+        }
+        let wanted = growth.max(max_split);
+        let total: Bytes = freed.iter().map(|(size, _)| *size).sum();
+        let before_last = total.saturating_sub(freed.last().map_or(Bytes::ZERO, |(size, _)| *size));
+        freed.iter().all(|(size, of)| *size >= max_split && *of == stream)
+            && freed.is_sorted_by(|one, next| one.0 >= next.0)
+            && before_last < wanted
+            && wanted <= total
     }
 
     /// The limit, and how much of it may be held before garbage is collected.

@@ -1,29 +1,23 @@
 //! Every configuration that a run went through, with what its steps came to.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use serde::Serialize;
 
 use super::effect::{Measurement, Sample, measure};
 use super::{Profile, Settings};
-use crate::units::Bytes;
 
-/// Some steps in a row under the same switches.
+/// The steps of a run under the same switches, in a row or not.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Configuration {
     /// How the switches stood.
     pub settings: Arc<Settings>,
     /// Steps finished before the first of them.
     pub step: u64,
-    /// Events before that.
+    /// Events up to the begin of that.
     pub position: u64,
     /// How many steps ended.
     pub steps: u64,
-    /// Highest allocated and reserved within any of them.
-    pub peak_allocated: Bytes,
-    /// See `peak_allocated`.
-    pub peak_reserved: Bytes,
     /// Figures of the last of them, and over how many; those that follow a change at once are left out where there are
     /// others.
     pub measured: Option<(usize, Measurement)>,
@@ -34,98 +28,176 @@ pub struct Configuration {
     pub curve: Option<Arc<Profile>>,
 }
 
-/// All configurations so far, the last of them in force.
+/// All configurations so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Configurations {
-    closed: VecDeque<Arc<Configuration>>,
-    open: Option<Open>,
+    /// In the order in which they were first in force.
+    all: Vec<Arc<Tried>>,
+    /// The one in force, by its place.
+    in_force: usize,
 }
 
-/// The configuration in force.
+/// A configuration and its last steps.
 #[derive(Clone, Debug)]
-struct Open {
-    configuration: Configuration,
-    /// Its last steps.
-    samples: VecDeque<Sample>,
+struct Tried {
+    configuration: Arc<Configuration>,
+    samples: Vec<Sample>,
 }
 
 impl Configurations {
     /// Steps that figures are over.
     const STEPS: usize = 10;
+    /// Of more, the oldest go.
     const KEPT: usize = 64;
 
     /// A step begins under these switches.
     pub fn begin_step(&mut self, settings: &Arc<Settings>, step: u64, position: u64) {
-        if self.open.as_ref().is_some_and(|open| in_force(&open.configuration.settings).eq(in_force(settings))) {
+        if self.all.get(self.in_force).is_some_and(|tried| tried.is_under(settings)) {
             return;
         }
-        self.close();
+        if let Some(known) = self.all.iter().position(|tried| tried.is_under(settings)) {
+            self.in_force = known;
+            return;
+        }
+        if self.all.len() == Self::KEPT {
+            self.all.remove(0);
+        }
         let configuration = Configuration {
             settings: Arc::clone(settings),
             step,
             position,
             steps: 0,
-            peak_allocated: Bytes::ZERO,
-            peak_reserved: Bytes::ZERO,
             measured: None,
             out_of_memory: false,
             curve: None,
         };
-        self.open = Some(Open { configuration, samples: VecDeque::with_capacity(Self::STEPS) });
+        self.in_force = self.all.len();
+        self.all.push(Arc::new(Tried { configuration: Arc::new(configuration), samples: Vec::new() }));
     }
 
     /// It ended.
     pub fn end_step(&mut self, sample: Sample, curve: Option<&Arc<Profile>>) {
-        let Some(Open { configuration, samples }) = &mut self.open else { return };
-        configuration.steps += 1;
-        configuration.peak_allocated = configuration.peak_allocated.max(sample.peak_allocated);
-        configuration.peak_reserved = configuration.peak_reserved.max(sample.peak_reserved);
-        configuration.curve = curve.cloned();
+        let Some(Tried { configuration, samples }) = self.all.get_mut(self.in_force).map(Arc::make_mut) else { return };
         // Steps that warm up stand in only until others come.
-        if !sample.warm_up {
-            samples.retain(|sample| !sample.warm_up);
+        let warm = samples.iter().any(|sample| !sample.warm_up);
+        if !sample.warm_up && !warm {
+            samples.clear();
         }
-        if samples.len() == Self::STEPS {
-            samples.pop_front();
+        if !sample.warm_up || !warm {
+            if samples.len() == Self::STEPS {
+                samples.remove(0);
+            }
+            samples.push(sample);
         }
-        samples.push_back(sample);
+        let configuration = Arc::make_mut(configuration);
+        configuration.steps += 1;
+        configuration.curve = curve.cloned();
+        configuration.measured = measure(samples).map(|measured| (samples.len(), measured));
     }
 
     /// A request failed.
     pub fn out_of_memory(&mut self) {
-        if let Some(open) = &mut self.open {
-            open.configuration.out_of_memory = true;
+        if let Some(tried) = self.all.get_mut(self.in_force) {
+            Arc::make_mut(&mut Arc::make_mut(tried).configuration).out_of_memory = true;
         }
     }
 
-    /// All of them that ended a step or failed to, the one in force last.
+    /// All of them that ended a step or failed to.
     pub fn view(&self) -> Vec<Arc<Configuration>> {
-        let open = self.open.as_ref().map(Open::view).filter(|open| open.steps > 0 || open.out_of_memory);
-        self.closed.iter().cloned().chain(open.map(Arc::new)).collect()
-    }
-
-    fn close(&mut self) {
-        let Some(open) = self.open.take() else { return };
-        let configuration = open.view();
-        if configuration.steps == 0 && !configuration.out_of_memory {
-            return;
-        }
-        if self.closed.len() == Self::KEPT {
-            self.closed.pop_front();
-        }
-        self.closed.push_back(Arc::new(configuration));
+        let all = self.all.iter().map(|tried| &tried.configuration);
+        all.filter(|tried| tried.steps > 0 || tried.out_of_memory).cloned().collect()
     }
 }
 
-impl Open {
-    fn view(&self) -> Configuration {
-        let samples: Vec<Sample> = self.samples.iter().copied().collect();
-        let measured = measure(&samples).map(|measured| (samples.len(), measured));
-        Configuration { measured, ..self.configuration.clone() }
+impl Tried {
+    fn is_under(&self, settings: &Arc<Settings>) -> bool {
+        let own = &self.configuration.settings;
+        Arc::ptr_eq(own, settings) || in_force(own).eq(in_force(settings))
     }
 }
 
 /// Words and values in force.
 fn in_force(settings: &Settings) -> impl Iterator<Item = (&str, &str)> {
     settings.0.iter().map(|setting| (&*setting.switch, &*setting.value))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Micros, Setting};
+    use crate::units::Bytes;
+
+    fn under(amp: &str, wanted: Option<&str>) -> Arc<Settings> {
+        let setting =
+            Setting { switch: "amp".into(), value: amp.into(), wanted: wanted.map(Into::into), idle: None };
+        Arc::new(Settings(vec![setting]))
+    }
+
+    fn sample(mib: u64, warm_up: bool) -> Sample {
+        Sample {
+            peak_allocated: Bytes::mib(mib),
+            peak_reserved: Bytes::mib(2 * mib),
+            stranded: Bytes(0),
+            step: Micros(1000 * mib),
+            throughput: 1.0,
+            loss: None,
+            warm_up,
+        }
+    }
+
+    fn peaks(all: &Configurations) -> Vec<Option<(usize, u64)>> {
+        let peak = |tried: &Arc<Configuration>| {
+            tried.measured.map(|(steps, measured)| (steps, measured.peak_allocated.bytes().get() >> 20))
+        };
+        all.view().iter().map(peak).collect()
+    }
+
+    #[test]
+    fn steps_under_the_same_switches_are_one_configuration_also_when_they_come_back() {
+        let mut all = Configurations::default();
+        let mut steps = |amp: &str, samples: &[Sample]| {
+            for sample in samples {
+                all.begin_step(&under(amp, None), 0, 7);
+                all.end_step(*sample, None);
+            }
+            (peaks(&all), all.view().iter().map(|tried| tried.steps).collect::<Vec<_>>())
+        };
+        assert_eq!(steps("off", &[sample(90, true)]), (vec![Some((1, 90))], vec![1]), "better than nothing");
+        assert_eq!(steps("off", &[sample(50, false), sample(70, true)]), (vec![Some((1, 50))], vec![3]));
+        assert_eq!(steps("bf16", &[sample(30, false); 12]), (vec![Some((1, 50)), Some((10, 30))], vec![3, 12]));
+        assert_eq!(steps("off", &[sample(52, false), sample(54, false)]).0, [Some((3, 52)), Some((10, 30))]);
+    }
+
+    #[test]
+    fn a_switch_that_is_wanted_is_not_in_force() {
+        let mut all = Configurations::default();
+        all.begin_step(&under("off", None), 0, 1);
+        all.end_step(sample(1, false), None);
+        all.begin_step(&under("off", Some("bf16")), 1, 9);
+        all.end_step(sample(1, false), None);
+        assert_eq!(all.view().len(), 1);
+        assert_eq!((all.view()[0].step, all.view()[0].position, all.view()[0].steps), (0, 1, 2));
+    }
+
+    #[test]
+    fn what_ran_out_of_memory_is_told_and_what_ran_no_step_is_not() {
+        let mut all = Configurations::default();
+        all.out_of_memory();
+        all.begin_step(&under("off", None), 0, 1);
+        assert!(all.view().is_empty());
+        all.out_of_memory();
+        let view = all.view();
+        assert_eq!((view.len(), view[0].out_of_memory, view[0].steps, view[0].measured), (1, true, 0, None));
+    }
+
+    #[test]
+    fn a_copy_goes_on_by_itself() {
+        let mut all = Configurations::default();
+        all.begin_step(&under("off", None), 0, 1);
+        all.end_step(sample(10, false), None);
+        let (copy, before) = (all.clone(), peaks(&all));
+        all.end_step(sample(20, false), None);
+        assert_ne!(peaks(&all), before);
+        assert_eq!(peaks(&copy), before);
+    }
 }

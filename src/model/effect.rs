@@ -130,15 +130,15 @@ impl Figure {
 
 /// One finished step, as effects are measured from it.
 #[derive(Clone, Copy, Debug)]
-struct Sample {
-    peak_allocated: Bytes,
-    peak_reserved: Bytes,
-    stranded: Bytes,
-    step: Micros,
-    throughput: f64,
-    loss: Option<f32>,
+pub(super) struct Sample {
+    pub peak_allocated: Bytes,
+    pub peak_reserved: Bytes,
+    pub stranded: Bytes,
+    pub step: Micros,
+    pub throughput: f64,
+    pub loss: Option<f32>,
     /// Too near to a flip (or to the start) to stand for the configuration.
-    warm_up: bool,
+    pub warm_up: bool,
 }
 
 /// The effect that is being measured.
@@ -229,8 +229,14 @@ impl Effects {
         self.warm_up = Self::WARM_UP;
     }
 
-    /// A step ended; `grown` is how often it asked the driver for memory.
-    pub(super) fn end_step(&mut self, report: &StepReport, peaks: &StepPeaks, stranded: Bytes, grown: u64) {
+    /// A step ended; `grown` is how often it asked the driver for memory. Returns what it came to.
+    pub(super) fn end_step(
+        &mut self,
+        report: &StepReport,
+        peaks: &StepPeaks,
+        stranded: Bytes,
+        grown: u64,
+    ) -> Sample {
         self.finished += 1;
         let sample = Sample {
             peak_allocated: peaks.allocated,
@@ -246,13 +252,13 @@ impl Effects {
         }
         self.samples.push_back(sample);
         self.warm_up = self.warm_up.saturating_sub(1);
-        let Some(open) = self.open.as_mut() else { return };
+        let Some(open) = self.open.as_mut() else { return sample };
         open.steps += 1;
         if let Some(emptied) = &mut open.effect.emptied {
             emptied.allocs = Some(emptied.allocs.unwrap_or(0) + grown);
         }
         if open.steps <= open.warm_up {
-            return;
+            return sample;
         }
         open.after.push(sample);
         open.effect.measured.0 = open.after.len();
@@ -260,6 +266,7 @@ impl Effects {
         if open.effect.measured.0 == open.effect.measured.1 {
             self.close();
         }
+        sample
     }
 
     /// All effects, newest last.
@@ -298,7 +305,8 @@ impl Effects {
     }
 }
 
-fn measure(steps: &[Sample]) -> Option<Measurement> {
+/// Figures over some steps; `None` of none.
+pub(super) fn measure(steps: &[Sample]) -> Option<Measurement> {
     let of = |value: fn(&Sample) -> f64| Figure::of(steps.iter().map(value));
     Some(Measurement {
         peak_allocated: of(|step| step.peak_allocated.get() as f64)?,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::autopsy::Autopsy;
 use super::boundaries::Boundaries;
+use super::configuration::{Configuration, Configurations};
 use super::curves::Curves;
 use super::dictionary::Dictionary;
 use super::effect::Effects;
@@ -47,6 +48,7 @@ pub struct Lab {
     /// Where allocated was highest so far.
     peak_position: u64,
     effects: Effects,
+    configurations: Configurations,
     log: Log,
     names: Dictionary,
     phase: Option<Phase>,
@@ -125,6 +127,12 @@ impl Lab {
     #[must_use]
     pub const fn history(&self) -> &History {
         &self.history
+    }
+
+    /// Every configuration so far, in the order in which they were first in force.
+    #[must_use]
+    pub fn configurations(&self) -> Vec<Arc<Configuration>> {
+        self.configurations.view()
     }
 
     /// Why the last request failed, until a whole step went through.

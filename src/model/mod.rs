@@ -3,6 +3,7 @@
 mod allocator_state;
 mod autopsy;
 mod boundaries;
+mod configuration;
 mod curves;
 mod dictionary;
 mod effect;
@@ -35,6 +36,7 @@ pub(crate) mod synthetic;
 pub use allocator_state::{AllocatorState, Placed};
 pub use autopsy::{Autopsy, Owner, Unusable, Why};
 pub use boundaries::Boundaries;
+pub use configuration::Configuration;
 pub use effect::{Effect, Emptied, Figure, Flip, Measurement};
 pub use event::{
     Category, CopyDirection, Event, EventKind, FailedRequest, Micros, NameId, Phase, Remedied, StepReport,

@@ -72,6 +72,17 @@ impl Profile {
         self.samples.get(index).or(self.samples.last()).map_or(self.position, |sample| sample.position)
     }
 
+    /// The curve in so many columns, each at its fullest moment.
+    pub fn in_columns(&self, columns: u16) -> impl Iterator<Item = Sample> + '_ {
+        let count = self.samples.len();
+        let columns = usize::from(columns.max(1));
+        (0..columns).filter_map(move |x| {
+            let from = (x * count / columns).min(count.checked_sub(1)?);
+            let to = ((x + 1) * count / columns).clamp(from + 1, count);
+            self.samples[from..to].iter().max_by_key(|sample| sample.allocated).copied()
+        })
+    }
+
     /// The fullest moment.
     #[must_use]
     pub fn peak(&self) -> Option<&Sample> {

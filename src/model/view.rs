@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::{
-    About, Autopsy, Boundaries, Category, Effect, Finding, History, Ledger, Micros, NameId, Phase, Profile, Reading,
+    About, Autopsy, Boundaries, Category, Configuration, Effect, Finding, History, Ledger, Micros, NameId, Phase, Profile, Reading,
     RunState, Settings, StepReport,
 };
 use crate::allocator::PoolKind;
@@ -70,6 +70,8 @@ pub struct View {
     pub touched: Vec<Touched>,
     /// The last measured effects, newest last; the one being measured is last and incomplete.
     pub effects: Vec<Arc<Effect>>,
+    /// Every configuration so far, in the order in which they were first in force.
+    pub configurations: Vec<Arc<Configuration>>,
     /// Why the last request failed, until a whole step went through.
     pub autopsy: Option<Arc<Autopsy>>,
     /// The last lines of the log, oldest first.

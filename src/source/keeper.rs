@@ -396,12 +396,12 @@ impl Keeper {
         let (first, end) = (self.timeline.first(), self.timeline.end());
         let time = self.now_time();
         let now = self.timeline.now().lab_mut(device);
-        let (steps, run, settings, history) = match &now {
+        let (steps, run, settings, history, configurations) = match &now {
             Some(lab) => {
                 let history = Arc::new(lab.history().clone());
-                (lab.finished(), lab.run().clone(), Arc::clone(lab.settings()), history)
+                (lab.finished(), lab.run().clone(), Arc::clone(lab.settings()), history, lab.configurations().into())
             }
-            None => (0, RunState::default(), Arc::default(), Arc::default()),
+            None => (0, RunState::default(), Arc::default(), Arc::default(), Arc::from([])),
         };
         let (view, step) = match &mut self.back {
             Some(back) => {
@@ -413,6 +413,7 @@ impl Keeper {
         let picture = Picture {
             view: Arc::new(view.unwrap_or_default()),
             history,
+            configurations,
             step,
             cursor: self.cursor,
             extent: Extent { first, end, steps, time, grows: self.grows },

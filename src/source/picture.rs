@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use crate::model::{History, Micros, Profile, RunState, Settings, Study, View};
+use crate::model::{Configuration, History, Micros, Profile, RunState, Settings, Study, View};
 use crate::units::Bytes;
 
 /// A source at its cursor.
@@ -13,6 +13,8 @@ pub struct Picture {
     pub view: Arc<View>,
     /// Peaks and floor of every step that is known, before and behind the cursor.
     pub history: Arc<History>,
+    /// Every configuration of the run that is known, before and behind the cursor.
+    pub configurations: Arc<[Arc<Configuration>]>,
     /// The curve of the step around the cursor, with what follows the cursor in it where that is known.
     pub step: Option<Arc<Profile>>,
     /// Where the cursor is.

@@ -8,6 +8,7 @@ mod action;
 mod app;
 mod autopsy;
 mod chart;
+mod compared;
 mod error;
 mod figures;
 mod footer;

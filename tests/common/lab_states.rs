@@ -80,6 +80,7 @@ pub fn state_of(view: View, run: RunState) -> Picture {
     let extent = Extent { first: 0, end: view.position, steps: view.steps.finished, time: view.time, grows: true };
     Picture {
         history: Arc::clone(&view.history),
+        configurations: view.configurations.clone().into(),
         settings: Arc::clone(&view.settings),
         extent,
         view: Arc::new(View { run: run.clone(), ..view }),

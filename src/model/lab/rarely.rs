@@ -87,6 +87,7 @@ impl Lab {
             failed: false,
         });
         self.curves.begin(step, position);
+        self.configurations.begin_step(&self.settings, step, position);
     }
 
     fn end_step(&mut self, report: &StepReport) {
@@ -94,9 +95,10 @@ impl Lab {
         self.steps.push(report);
         self.growth.end_step(self.memory.allocated());
         let grown = self.memory.traffic().segment_allocs - self.grown.min(self.memory.traffic().segment_allocs);
-        self.effects.end_step(report, &self.peaks, self.memory.stranded(), grown);
+        let sample = self.effects.end_step(report, &self.peaks, self.memory.stranded(), grown);
         self.history.end(self.memory.stranded());
         self.curves.end();
+        self.configurations.end_step(sample, self.curves.last.as_ref());
         self.boundaries.end_step();
         self.last_peaks = self.peaks;
         self.peaks = StepPeaks::begin(&self.memory);
@@ -151,6 +153,7 @@ impl Lab {
             Some(Arc::new(Autopsy::of(&self.memory, self.names.texts(), request, step, (self.op, self.phase))));
         self.history.mark(position, step, MarkKind::OutOfMemory);
         self.effects.cut_short();
+        self.configurations.out_of_memory();
         let requested = request.requested;
         let line = match self.names.texts().get(request.name) {
             "" => format!("out of memory: {requested} asked"),

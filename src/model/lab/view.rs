@@ -64,6 +64,7 @@ impl Lab {
             op: self.op,
             touched: self.touched.clone(),
             effects: self.effects.view(),
+            configurations: self.configurations.view(),
             autopsy: self.autopsy.clone(),
             log: self.log.last(Self::LINES),
             generated: self.generated.clone(),

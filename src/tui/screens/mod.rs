@@ -1,6 +1,7 @@
 //! The screens: each is a file (or a folder of panes) and one line of the list.
 
 pub(crate) mod blocks;
+pub(crate) mod compare;
 mod entry;
 pub(crate) mod lab;
 pub(crate) mod ledger;
@@ -11,4 +12,4 @@ pub(crate) use entry::Screen;
 
 /// Every screen, in the order of its tabs.
 pub(crate) const SCREENS: &[Screen] =
-    &[lab::SCREEN, blocks::SCREEN, timeline::SCREEN, ops::SCREEN, ledger::SCREEN];
+    &[lab::SCREEN, blocks::SCREEN, timeline::SCREEN, ops::SCREEN, compare::SCREEN, ledger::SCREEN];

@@ -1,6 +1,7 @@
 //! What each screen remembers between frames, and how its own keys and clicks change that: a file for each screen.
 
 mod blocks;
+mod compare;
 mod lab;
 mod ledger;
 mod ops;
@@ -11,6 +12,7 @@ use crate::source::{Move, Picture, Wanted};
 
 pub(crate) use blocks::Picked;
 pub use blocks::{BlocksAction, BlocksState};
+pub use compare::{CompareAction, CompareState};
 pub use lab::{LabAction, LabState};
 pub use ledger::{LedgerAction, LedgerState};
 pub use ops::{OpsAction, OpsState};
@@ -28,6 +30,8 @@ pub enum ScreenAction {
     Timeline(TimelineAction),
     /// Of the ops.
     Ops(OpsAction),
+    /// Of the comparison.
+    Compare(CompareAction),
     /// Of the ledger.
     Ledger(LedgerAction),
 }
@@ -43,6 +47,8 @@ pub struct ScreenStates {
     pub timeline: TimelineState,
     /// The ops.
     pub ops: OpsState,
+    /// The comparison.
+    pub compare: CompareState,
     /// The ledger.
     pub ledger: LedgerState,
 }
@@ -108,6 +114,7 @@ impl ScreenStates {
             ScreenAction::Blocks(action) => self.blocks.act(action, seen),
             ScreenAction::Timeline(action) => self.timeline.act(action, seen.picture),
             ScreenAction::Ops(action) => self.ops.act(action, seen.picture),
+            ScreenAction::Compare(action) => self.compare.act(action, seen.picture),
             ScreenAction::Ledger(action) => self.ledger.act(action, seen.picture),
         }
     }

@@ -33,7 +33,7 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     let axis = Axis::new(highest(profile).max(before.map_or(Bytes::ZERO, highest)), plot.height);
     axis.draw(theme, inner, plot, buf);
     let inks = Category::STACKED.map(|category| (category, legend::ink(category, theme)));
-    let stacks: Vec<Stack> = resampled(profile, plot.width).map(|sample| stack(&sample, &inks)).collect();
+    let stacks: Vec<Stack> = profile.in_columns(plot.width).map(|sample| stack(&sample, &inks)).collect();
     areas(&stacks, axis.top, theme, plot, buf);
     if let Some(before) = before {
         ghost(before, axis, theme, plot, buf);
@@ -43,17 +43,6 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
         phases(profile, axis, theme, inner, plot, buf);
     }
     plot
-}
-
-/// A profile in so many columns, each at its fullest moment.
-fn resampled(profile: &Profile, width: u16) -> impl Iterator<Item = Sample> + '_ {
-    let count = profile.samples.len();
-    let width = usize::from(width.max(1));
-    (0..width).filter_map(move |x| {
-        let from = (x * count / width).min(count.checked_sub(1)?);
-        let to = ((x + 1) * count / width).clamp(from + 1, count);
-        profile.samples[from..to].iter().max_by_key(|sample| sample.allocated).copied()
-    })
 }
 
 fn stack(sample: &Sample, inks: &[(Category, Ink)]) -> Stack {
@@ -66,7 +55,7 @@ fn stack(sample: &Sample, inks: &[(Category, Ink)]) -> Stack {
 
 /// The outline of the step before the last flip.
 fn ghost(before: &Profile, axis: Axis, theme: &Theme, plot: Rect, buf: &mut Buffer) {
-    for (x, sample) in (0..plot.width).zip(resampled(before, plot.width)) {
+    for (x, sample) in (0..plot.width).zip(before.in_columns(plot.width)) {
         let y = plot.bottom() - 1 - axis.row(sample.allocated, plot.height);
         let cell = &mut buf[(plot.x + x, y)];
         if matches!(cell.symbol(), " " | "┄") {

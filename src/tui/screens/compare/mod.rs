@@ -1,0 +1,94 @@
+//! Every configuration of a run beside the others: what its steps came to, how that differs, which is best.
+//!
+//! ```text
+//!  ╭ configurations ─────────────────────────╮
+//!  │ which is best                           │
+//!  │ a row each                              │
+//!  ╰─────────────────────────────────────────╯
+//!  ╭ one step of each ─────╮╭ the selected ──╮
+//!  │                       ││ one's switches │   (from 110 columns on)
+//!  ╰───────────────────────╯╰────────────────╯
+//! ```
+
+mod curves;
+mod metric;
+mod rows;
+mod switches;
+
+use std::sync::Arc;
+
+use crossterm::event::KeyCode;
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Constraint, Layout as Split, Rect};
+
+use crate::model::Configuration;
+use crate::source::Kind;
+use crate::tui::action::{Action, Binding, Group, Key};
+use crate::tui::pane::{self, Frame, put, span};
+use crate::tui::screens::entry::Screen;
+use crate::tui::stage::{Layout, Stage};
+use crate::tui::states::{CompareAction, ScreenAction};
+use crate::tui::theme::Token;
+
+pub(crate) const SCREEN: Screen = Screen { key: '5', title: "Compare", draw, wants: |_, _| None, bindings };
+
+/// From this size on panes have boxes, and the switches of the selected one a pane.
+const BOXES: (u16, u16) = (110, 24);
+/// Cells of that pane.
+const RIGHT: u16 = 44;
+
+fn bindings() -> Vec<Binding> {
+    let (plain, named) = (Key::plain, Key::named);
+    let own = |action| Action::Own(ScreenAction::Compare(action));
+    let view = |keys: &[Key], label, action, hint, help| Binding::new(keys, label, own(action), Group::View, hint, help);
+    use CompareAction::{Baseline, Go, Row};
+    vec![
+        view(&[named(KeyCode::Down), plain('j')], "↓ j", Row(1), "select", "compare: select the next configuration"),
+        view(&[named(KeyCode::Up), plain('k')], "↑ k", Row(-1), "", "compare: select the configuration before"),
+        view(&[plain('d')], "d", Baseline, "baseline", "compare: compare all others with the one selected"),
+        view(&[named(KeyCode::Enter)], "Enter", Go, "its steps", "compare: move the cursor to the first step of the one selected"),
+    ]
+}
+
+/// What all parts of the screen are drawn from.
+#[derive(Clone, Copy)]
+struct Compared<'a> {
+    stage: &'a Stage<'a>,
+    all: &'a [Arc<Configuration>],
+    selected: usize,
+    baseline: usize,
+}
+
+fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
+    let mut layout = Layout::default();
+    let all = &*stage.picture.configurations;
+    let state = &stage.states.compare;
+    let (Some(selected), Some(baseline)) = (state.selected(all), state.baseline(all)) else {
+        let text = match stage.picture.kind {
+            Kind::Snapshot(_) => "a snapshot knows of no switches and no steps: there is nothing to compare",
+            Kind::Live | Kind::Recording(_) => "no step has ended yet",
+        };
+        let middle = Rect { y: area.y + area.height / 2, height: 2.min(area.height), ..area };
+        for (y, line) in (0..).zip(pane::wrap(text, usize::from(area.width.saturating_sub(2)))) {
+            put(middle, y, vec![span(stage.theme, Token::Dim, format!(" {line}"))], buf);
+        }
+        return layout;
+    };
+    let compared = Compared { stage, all, selected, baseline };
+    let boxes = area.width >= BOXES.0 && area.height >= BOXES.1;
+    let kind = if boxes { Frame::Box } else { Frame::Rule };
+    let wanted = rows::wanted_rows(&compared, kind, area.width);
+    let [table, below] = area.layout::<2>(&Split::vertical([
+        Constraint::Length(wanted.min(area.height.saturating_sub(area.height / 3))),
+        Constraint::Min(0),
+    ]));
+    layout.rows = rows::render(&compared, kind, table, buf, &mut layout.targets);
+    if boxes {
+        let [chart, right] = below.layout::<2>(&Split::horizontal([Constraint::Min(0), Constraint::Length(RIGHT)]));
+        curves::render(&compared, kind, chart, buf);
+        switches::render(&compared, right, buf);
+    } else {
+        curves::render(&compared, kind, below, buf);
+    }
+    layout
+}

@@ -1,0 +1,269 @@
+//! The table: a row for each configuration, and above it which of them is best.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::{Modifier, Style};
+use ratatui::text::Span;
+
+use super::Compared;
+use super::metric::Metric;
+use super::switches;
+use crate::model::Configuration;
+use crate::tui::action::Action;
+use crate::tui::compared::{change, verdict};
+use crate::tui::figures::{self, Unit};
+use crate::tui::pane::{self, Frame, put, put_at, put_right, span};
+use crate::tui::stage::Targets;
+use crate::tui::states::{CompareAction, ScreenAction};
+use crate::tui::theme::{Theme, Token};
+use crate::units::Bytes;
+
+/// Inside of a table whose rows are one line each.
+const ONE_LINE: u16 = 104;
+/// The fewest cells of a name in one.
+const NAME: u16 = 20;
+/// Cells before the name: the mark of the one selected, and its number.
+const MARGIN: u16 = 5;
+/// The best of a column.
+const BEST: &str = "✓";
+/// Cells of a change.
+const CHANGE: usize = 8;
+
+/// The colour of a configuration's number and curve.
+pub(super) fn token_of(place: usize) -> Token {
+    const COLOURS: [Token; 7] = [
+        Token::Activations,
+        Token::Optimizer,
+        Token::Temporaries,
+        Token::Gradients,
+        Token::Inputs,
+        Token::Workspaces,
+        Token::Parameters,
+    ];
+    COLOURS[place % COLOURS.len()]
+}
+
+fn cells(metric: Metric, one_line: bool) -> u16 {
+    match metric {
+        Metric::Step if one_line => 23,
+        Metric::Loss => 8,
+        Metric::Stranded => 10,
+        _ => 18,
+    }
+}
+
+/// The columns that fit.
+fn columns(width: u16, one_line: bool) -> Vec<Metric> {
+    let mut room = width.saturating_sub(MARGIN + if one_line { NAME + 7 } else { 0 });
+    let fits = |metric: &Metric| {
+        let left = room.checked_sub(cells(*metric, one_line));
+        room = left.unwrap_or(room);
+        left.is_some()
+    };
+    Metric::ALL.into_iter().filter(fits).collect()
+}
+
+fn inside(kind: Frame, width: u16) -> u16 {
+    width.saturating_sub(if kind == Frame::Box { 4 } else { 1 })
+}
+
+/// Rows that the table wants, with its frame.
+pub(super) fn wanted_rows(compared: &Compared<'_>, kind: Frame, width: u16) -> u16 {
+    let inside = inside(kind, width);
+    let each = if inside >= ONE_LINE { 1 } else { 2 };
+    let rows = headline(compared, inside).len() + 1 + each * compared.all.len() + if kind == Frame::Box { 2 } else { 1 };
+    u16::try_from(rows).unwrap_or(u16::MAX)
+}
+
+fn unit(compared: &Compared<'_>) -> Unit {
+    let measured = compared.all.iter().filter_map(|configuration| configuration.measured.as_ref());
+    let largest = measured.map(|(_, measured)| measured.peak_reserved.bytes()).max().unwrap_or(Bytes::ZERO);
+    Unit::for_largest(largest)
+}
+
+/// Which is best, in words: a line for each thing that can be best.
+fn headline(compared: &Compared<'_>, width: u16) -> Vec<Vec<Span<'static>>> {
+    let theme = compared.stage.theme;
+    let width = usize::from(width);
+    if compared.all.len() < 2 {
+        let text = if compared.stage.picture.is_live() {
+            "Flip a switch: its steps are measured, and stand here beside these."
+        } else {
+            "Only one configuration was tried: there is nothing to compare it with."
+        };
+        return pane::wrap(text, width).into_iter().map(|line| vec![span(theme, Token::Dim, line)]).collect();
+    }
+    let unit = unit(compared);
+    let line = |words: &str, metric: Metric| {
+        let best = metric.best(compared.all);
+        let mut line = vec![span(theme, Token::Dim, format!("{words:<13}"))];
+        let Some(first) = best.first() else {
+            line.push(span(theme, Token::Text, "no difference beyond noise"));
+            return line;
+        };
+        line.push(span(theme, Token::Ok, format!("{BEST} ")));
+        for (index, place) in best.iter().enumerate() {
+            if index > 0 {
+                line.push(span(theme, Token::Dim, " and "));
+            }
+            line.push(numbered(*place, theme));
+            let name = switches::name(compared.all, *place);
+            line.push(span(theme, Token::Strong, pane::cut(&name, width.saturating_sub(48).max(12))));
+        }
+        let Some(figure) = metric.of_configuration(&compared.all[*first]) else { return line };
+        let shown = match metric {
+            Metric::Step => format!(": {} ms", metric.show(&figure, unit)),
+            _ => format!(": {} {}", metric.show(&figure, unit), unit.name()),
+        };
+        line.push(span(theme, Token::Text, shown));
+        let baseline = metric.of_configuration(&compared.all[compared.baseline]);
+        if let Some(base) = baseline.filter(|_| !best.contains(&compared.baseline)) {
+            let change = change(&base, &figure);
+            line.push(span(theme, Token::Ok, format!(", {}", change.split(" ±").next().unwrap_or_default())));
+        }
+        line
+    };
+    vec![line("least memory", Metric::Allocated), line("fastest", Metric::Step)]
+}
+
+/// A configuration's number, as in its row.
+fn numbered(place: usize, theme: &Theme) -> Span<'static> {
+    let style = Style::new().fg(theme.color(token_of(place))).add_modifier(Modifier::BOLD);
+    Span::styled(format!("{} ", place + 1), style)
+}
+
+/// Draws the pane; returns its rows in all, and how many are seen.
+pub(super) fn render(
+    compared: &Compared<'_>,
+    kind: Frame,
+    area: Rect,
+    buf: &mut Buffer,
+    targets: &mut Targets,
+) -> (usize, usize) {
+    let theme = compared.stage.theme;
+    let title = vec![
+        span(theme, Token::Title, "configurations"),
+        span(theme, Token::Dim, format!(" · {BEST} best of its column · changes against ")),
+        numbered(compared.baseline, theme),
+    ];
+    let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
+    let left = u16::from(kind == Frame::Box).min(inner.width);
+    let inner = Rect { x: inner.x + left, width: inner.width.saturating_sub(left + 1), ..inner }.intersection(buf.area);
+    let one_line = inner.width >= ONE_LINE;
+    let columns = columns(inner.width, one_line);
+    let unit = unit(compared);
+    let mut y = 0;
+    for line in headline(compared, inside(kind, area.width)) {
+        put(inner, y, line, buf);
+        y += 1;
+    }
+    let begin = inner.width.saturating_sub(columns.iter().map(|metric| cells(*metric, one_line)).sum());
+    let begin = if one_line { begin } else { MARGIN.min(begin) };
+    let mut x = begin;
+    if one_line {
+        put_at(inner, begin.saturating_sub(6), y, vec![span(theme, Token::Dim, " steps")], buf);
+    }
+    for metric in &columns {
+        let width = figure_cells(*metric, one_line);
+        put_at(inner, x, y, vec![span(theme, Token::Dim, format!("{:>width$}", metric.head(compared.stage, unit)))], buf);
+        x += cells(*metric, one_line);
+    }
+    y += 1;
+    let each = if one_line { 1 } else { 2 };
+    let seen = usize::from(inner.height.saturating_sub(y) / each).max(1);
+    let best: Vec<(Metric, Vec<usize>)> = columns.iter().map(|metric| (*metric, metric.best(compared.all))).collect();
+    let first = (compared.selected + 1).saturating_sub(seen).min(compared.all.len().saturating_sub(seen));
+    for (place, configuration) in compared.all.iter().enumerate().skip(first).take(seen) {
+        let row = Rect { y: inner.y + y, height: each.min(inner.height.saturating_sub(y)), ..inner };
+        if row.is_empty() {
+            break;
+        }
+        let room = if one_line { begin.saturating_sub(7) } else { inner.width };
+        name(compared, place, configuration, one_line, Rect { width: room, ..row }, buf);
+        if one_line {
+            let steps = format!("{:>6}", figures::short_count(configuration.steps as f64));
+            put_at(row, begin.saturating_sub(6), 0, vec![span(theme, Token::Dim, steps)], buf);
+        }
+        let figures = Rect { y: row.y + each - 1, height: row.height.saturating_sub(each - 1), ..row };
+        row_of_figures(compared, place, &best, one_line, unit, begin, figures, buf);
+        targets.push((row, Action::Own(ScreenAction::Compare(CompareAction::Select(place)))));
+        y += each;
+    }
+    (compared.all.len(), seen)
+}
+
+/// The first line of a row: its number, what it is called, what befell it.
+fn name(compared: &Compared<'_>, place: usize, configuration: &Configuration, one_line: bool, area: Rect, buf: &mut Buffer) {
+    let theme = compared.stage.theme;
+    let selected = place == compared.selected;
+    let mark = span(theme, Token::Key, if selected { "▸ " } else { "  " });
+    let style = theme.style(if selected { Token::Strong } else { Token::Text });
+    let style = if selected { style.add_modifier(Modifier::BOLD) } else { style };
+    let mut end = Vec::new();
+    if configuration.out_of_memory && configuration.measured.is_some() {
+        end.push(span(theme, Token::Danger, "! ran out of memory"));
+    }
+    if !one_line {
+        end.push(span(theme, Token::Dim, format!("  {}", figures::counted(configuration.steps, "step"))));
+    }
+    let taken: usize = end.iter().map(Span::width).sum();
+    let room = usize::from(area.width.saturating_sub(MARGIN)).saturating_sub(taken + 1);
+    let text = pane::cut(&switches::name(compared.all, place), room);
+    put(area, 0, vec![mark, numbered(place, theme), Span::raw(" "), Span::styled(text, style)], buf);
+    put_right(Rect { height: 1.min(area.height), ..area }, 0, end, buf);
+}
+
+fn figure_cells(metric: Metric, one_line: bool) -> usize {
+    usize::from(cells(metric, one_line)) - if metric.has_change() { CHANGE + 1 } else { 1 }
+}
+
+#[expect(clippy::too_many_arguments, reason = "a row is drawn once, from all that the table knows")]
+fn row_of_figures(
+    compared: &Compared<'_>,
+    place: usize,
+    best: &[(Metric, Vec<usize>)],
+    one_line: bool,
+    unit: Unit,
+    begin: u16,
+    area: Rect,
+    buf: &mut Buffer,
+) {
+    let theme = compared.stage.theme;
+    let configuration = &compared.all[place];
+    if configuration.measured.is_none() {
+        let text = if configuration.out_of_memory { "! out of memory in its first step" } else { "not measured" };
+        put_at(area, begin + 2, 0, vec![span(theme, Token::Danger, text)], buf);
+        return;
+    }
+    let mut x = begin;
+    for (metric, best) in best {
+        if let Some(figure) = metric.of_configuration(configuration) {
+            let spread = figures::milliseconds(crate::model::Micros(figure.spread() as u64));
+            let mut text = metric.show(&figure, unit);
+            if *metric == Metric::Step && one_line && spread != "0.0" {
+                text.push_str(&format!(" ±{spread}"));
+            }
+            let is_best = best.contains(&place);
+            let token = if is_best { Token::Ok } else { Token::Text };
+            let style = theme.style(token);
+            let style = if is_best { style.add_modifier(Modifier::BOLD) } else { style };
+            let width = figure_cells(*metric, one_line);
+            let mut line = vec![
+                Span::styled(format!("{text:>width$}"), style),
+                span(theme, Token::Ok, if is_best { BEST } else { " " }),
+            ];
+            let base = metric.of_configuration(&compared.all[compared.baseline]);
+            if let Some((base, less)) = base.zip(metric.less_is_good()).filter(|_| metric.has_change()) {
+                let (words, token) = if place == compared.baseline {
+                    ("baseline".to_owned(), Token::Dim)
+                } else {
+                    (change(&base, &figure), verdict(&base, &figure, less))
+                };
+                let words = words.split(" ±").next().unwrap_or_default().to_owned();
+                line.push(span(theme, token, format!("{words:<CHANGE$}")));
+            }
+            put_at(area, x, 0, line, buf);
+        }
+        x += cells(*metric, one_line);
+    }
+}

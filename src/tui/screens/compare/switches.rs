@@ -1,0 +1,126 @@
+//! What configurations are called: by the switches that stand differently in them.
+
+use std::sync::Arc;
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::Compared;
+use crate::model::{Configuration, Setting};
+use crate::tui::pane::{self, Frame, put, put_at, span};
+use crate::tui::theme::Token;
+use crate::tui::words;
+
+/// What a configuration is called: how it differs from the first.
+pub(super) fn name(all: &[Arc<Configuration>], place: usize) -> String {
+    let Some(first) = all.first() else { return String::new() };
+    let differs = |setting: &&Setting| {
+        first.settings.get(&setting.switch).is_none_or(|before| before.value != setting.value)
+    };
+    let words: Vec<String> = all[place]
+        .settings
+        .0
+        .iter()
+        .filter(differs)
+        .map(|setting| format!("{} {}", words::label(&setting.switch), words::value(&setting.value)))
+        .collect();
+    if words.is_empty() { "as it began".to_owned() } else { words.join(", ") }
+}
+
+/// The switches that do not stand the same in all of them.
+fn differing(all: &[Arc<Configuration>]) -> Vec<&Setting> {
+    let Some(last) = all.last() else { return Vec::new() };
+    let differs = |setting: &&Setting| {
+        let value = |configuration: &Arc<Configuration>| {
+            configuration.settings.get(&setting.switch).is_none_or(|other| other.value != setting.value)
+        };
+        all.iter().any(value)
+    };
+    last.settings.0.iter().filter(differs).collect()
+}
+
+/// Draws how the switches stand in the configuration selected and in the baseline.
+pub(super) fn render(compared: &Compared<'_>, area: Rect, buf: &mut Buffer) {
+    let theme = compared.stage.theme;
+    let (all, selected, baseline) = (compared.all, compared.selected, compared.baseline);
+    let title = vec![
+        span(theme, Token::Title, "switches"),
+        span(theme, Token::Dim, format!(" of {} against {}", selected + 1, baseline + 1)),
+    ];
+    let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
+    let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
+    let value = |place: usize, word: &str| {
+        let setting = all[place].settings.get(word);
+        setting.map_or_else(String::new, |setting| words::value(&setting.value).into_owned())
+    };
+    let mut y = 0;
+    for setting in differing(all) {
+        let (before, now) = (value(baseline, &setting.switch), value(selected, &setting.switch));
+        let changed = before != now;
+        put(inner, y, vec![span(theme, Token::Text, pane::cut(words::label(&setting.switch), 17))], buf);
+        let (token, text) = if changed { (Token::Accent, format!("{before} → {now}")) } else { (Token::Dim, now) };
+        let room = usize::from(inner.width.saturating_sub(18));
+        put_at(inner, 18, y, vec![span(theme, token, pane::cut(&text, room))], buf);
+        y += 1;
+    }
+    if y == 0 {
+        put(inner, y, vec![span(theme, Token::Dim, "all stand as they did at the start")], buf);
+        y += 1;
+    }
+    let configuration = &all[selected];
+    let measured = match configuration.measured {
+        Some((steps, _)) => format!(
+            "Medians of its last {steps} of {} steps; those right after a flip are left out.",
+            configuration.steps
+        ),
+        None => "No step of it ended.".to_owned(),
+    };
+    let notes = [
+        format!("First in force at step {}: Enter goes there.", configuration.step),
+        measured,
+        "What changes by no more than steps differ among themselves is noise.".to_owned(),
+        "Reserved keeps what an earlier one took until empty_cache (e).".to_owned(),
+    ];
+    y += 1;
+    for line in notes.iter().flat_map(|note| pane::wrap(note, usize::from(inner.width))) {
+        put(inner, y, vec![span(theme, Token::Dim, line)], buf);
+        y += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Settings;
+
+    fn with(values: &[(&str, &str)]) -> Arc<Configuration> {
+        let setting = |(switch, value): &(&str, &str)| Setting {
+            switch: (*switch).into(),
+            value: (*value).into(),
+            wanted: None,
+            idle: None,
+        };
+        Arc::new(Configuration {
+            settings: Arc::new(Settings(values.iter().map(setting).collect())),
+            step: 0,
+            position: 0,
+            steps: 1,
+            measured: None,
+            out_of_memory: false,
+            curve: None,
+        })
+    }
+
+    #[test]
+    fn configurations_are_called_by_what_makes_them_differ_from_the_first() {
+        let all = [
+            with(&[("amp", "off"), ("ckpt", "off"), ("opt", "adamw")]),
+            with(&[("amp", "bf16"), ("ckpt", "off"), ("opt", "adamw")]),
+            with(&[("amp", "bf16"), ("ckpt", "on"), ("opt", "adamw")]),
+        ];
+        let names: Vec<String> = (0..3).map(|place| name(&all, place)).collect();
+        assert_eq!(names, ["as it began", "AMP bf16", "AMP bf16, checkpoint on"]);
+        let differing: Vec<&str> = differing(&all).iter().map(|setting| &*setting.switch).collect();
+        assert_eq!(differing, ["amp", "ckpt"]);
+    }
+}
