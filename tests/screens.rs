@@ -459,7 +459,7 @@ fn the_ledgers_findings_lead_to_their_places_and_their_remedies() {
     assert!(shown.contains("findings 2 of") && shown.contains(&format!("event {place}")), "{shown}");
     let mut effects = |code| app.update(Message::Key(KeyEvent::new(code, KeyModifiers::NONE)));
     assert_eq!(effects(KeyCode::Enter), [Effect::Send(Request::Move(Move::To(place)))]);
-    assert_eq!(effects(KeyCode::Char('y')), [Effect::Send(Request::Lab(remedy))]);
+    assert_eq!(effects(KeyCode::Char('d')), [Effect::Send(Request::Lab(remedy))]);
     let recorded = Picture { kind: vramlab::source::Kind::Recording("run".into()), ..state };
     app.update(Message::Picture(Arc::new(recorded)));
     press(&mut app, "d");
@@ -480,6 +480,47 @@ fn what_the_ledger_cannot_know_it_says() {
     told(lab_states::edited(lab_states::on_gpu(), |view| view.gpu = None), "the driver has not been read");
     let kind = vramlab::source::Kind::Snapshot("a.pickle".into());
     told(Picture { kind, ..lab_states::running() }, "a snapshot does not tell");
+}
+
+#[test]
+fn configurations_side_by_side() {
+    let state = lab_states::state_of(lab_states::finished(), RunState::Finished);
+    insta::assert_snapshot!("compare_at_80x24", text(&on_screen(dark(), "5", state.clone(), 80, 24)));
+    insta::assert_snapshot!("compare_at_120x40", text(&on_screen(dark(), "5", state.clone(), 120, 40)));
+    insta::assert_snapshot!("compare_at_200x60", text(&on_screen(dark(), "5", state.clone(), 200, 60)));
+    let buf = on_screen(app("dark", ColorTier::None, GlyphTier::Ascii), "5", state, 100, 30);
+    assert!(buf.content().iter().all(|cell| cell.symbol().is_ascii()));
+    insta::assert_snapshot!("compare_without_colour", text(&buf));
+}
+
+/// What follows the cursor is compared too; Enter goes to the first step of the one selected, `d` compares with it.
+#[test]
+fn a_configuration_leads_to_its_first_step_and_is_what_others_are_compared_with() {
+    let state = lab_states::recorded();
+    let all = Arc::clone(&state.configurations);
+    assert_eq!(all.len(), 3, "the cursor stands in the second");
+    let mut app = dark();
+    press(&mut app, "5");
+    app.update(Message::Picture(Arc::new(state)));
+    press(&mut app, "kd");
+    let shown = text(&draw(&mut app, 120, 40));
+    assert!(shown.contains("changes against 2") && shown.contains("▸ 2  AMP bf16"), "{shown}");
+    let enter = app.update(Message::Key(KeyEvent::new(KeyCode::Enter, KeyModifiers::NONE)));
+    assert_eq!(enter, [Effect::Send(Request::Move(Move::To(all[1].position)))]);
+}
+
+#[test]
+fn what_can_not_be_compared_says_why() {
+    let kind = vramlab::source::Kind::Snapshot("a.pickle".into());
+    let snapshot = lab_states::edited(lab_states::running(), |view| view.configurations.clear());
+    let snapshot = Picture { kind, configurations: Arc::from([]), ..snapshot };
+    for (width, height) in [(60, 20), (80, 24), (200, 60)] {
+        let shown = text(&on_screen(dark(), "5", snapshot.clone(), width, height));
+        assert!(shown.contains("a snapshot knows of no switches"), "{shown}");
+        let one = lab_states::edited(lab_states::running(), |view| view.configurations.truncate(1));
+        let shown = text(&on_screen(dark(), "5", one, width, height));
+        assert!(shown.contains("Flip a switch") && shown.contains("as it began"), "{shown}");
+    }
 }
 
 fn any_state() -> impl Strategy<Value = Picture> {
@@ -511,7 +552,7 @@ proptest! {
         state in any_state(),
         (width, height) in (1u16..=300, 1u16..=100),
         (x, y) in (0u16..4, 0u16..4),
-        keys in "[12346]?[mcapozfrLxObBAtse .,nhjklgwGH(){}<>T?+2_#iI;:@/vu0d-]{0,6}",
+        keys in "[1-6]?[mcapozfrLxObBAtse .,nhjklgwGH(){}<>T?+2_#iI;:@/vu0d-]{0,6}",
         tier in prop::sample::select(vec![ColorTier::None, ColorTier::Ansi, ColorTier::Indexed, ColorTier::True]),
     ) {
         let mut app = app("dark", tier, GlyphTier::Unicode);

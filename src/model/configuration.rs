@@ -128,8 +128,7 @@ mod tests {
     use crate::units::Bytes;
 
     fn under(amp: &str, wanted: Option<&str>) -> Arc<Settings> {
-        let setting =
-            Setting { switch: "amp".into(), value: amp.into(), wanted: wanted.map(Into::into), idle: None };
+        let setting = Setting { switch: "amp".into(), value: amp.into(), wanted: wanted.map(Into::into), idle: None };
         Arc::new(Settings(vec![setting]))
     }
 

@@ -230,13 +230,7 @@ impl Effects {
     }
 
     /// A step ended; `grown` is how often it asked the driver for memory. Returns what it came to.
-    pub(super) fn end_step(
-        &mut self,
-        report: &StepReport,
-        peaks: &StepPeaks,
-        stranded: Bytes,
-        grown: u64,
-    ) -> Sample {
+    pub(super) fn end_step(&mut self, report: &StepReport, peaks: &StepPeaks, stranded: Bytes, grown: u64) -> Sample {
         self.finished += 1;
         let sample = Sample {
             peak_allocated: peaks.allocated,

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::{
-    About, Autopsy, Boundaries, Category, Configuration, Effect, Finding, History, Ledger, Micros, NameId, Phase, Profile, Reading,
-    RunState, Settings, StepReport,
+    About, Autopsy, Boundaries, Category, Configuration, Effect, Finding, History, Ledger, Micros, NameId, Phase,
+    Profile, Reading, RunState, Settings, StepReport,
 };
 use crate::allocator::PoolKind;
 use crate::units::{Address, Bytes, DeviceIndex, StreamId};

@@ -312,3 +312,57 @@ fn a_checkpoint_goes_on_as_the_original_does() {
         assert_eq!(format!("{:?}", original.view()), format!("{:?}", copy.view()), "after {at} events");
     }
 }
+
+/// A run whose switches are told whenever one was flipped, as an engine does.
+fn with_settings(events: Vec<Event>) -> Vec<Event> {
+    let mut all = Vec::new();
+    for event in events {
+        let (time, flipped) = (event.time, matches!(event.kind, EventKind::SwitchFlipped { .. }));
+        all.push(event);
+        if flipped || all.len() == 1 {
+            let setting = crate::model::Setting {
+                switch: "flips".into(),
+                value: all.len().to_string().into(),
+                wanted: None,
+                idle: None,
+            };
+            let settings = EventKind::Settings(Arc::new(crate::model::Settings(vec![setting])));
+            all.push(Event::new(time, settings));
+        }
+    }
+    all
+}
+
+#[test]
+fn every_configuration_is_kept_with_its_steps_and_its_curve() {
+    let mut lab = lab_of(&with_settings(synthetic::training_run()));
+    let all = lab.view().configurations;
+    let told: Vec<_> = all.iter().map(|of| (of.step, of.steps, of.out_of_memory)).collect();
+    assert_eq!(told, [(0, 10, false), (10, 10, false), (20, 10, true)]);
+    for configuration in &all {
+        let (steps, measured) = configuration.measured.unwrap();
+        let curve = configuration.curve.as_ref().unwrap();
+        assert!((1..=10).contains(&steps));
+        assert_eq!(curve.peak().unwrap().allocated, measured.peak_allocated.bytes(), "steps are the same each");
+        assert_eq!(curve.step, configuration.step + configuration.steps - 1);
+    }
+}
+
+#[test]
+fn configurations_of_a_checkpoint_that_goes_on_are_those_of_a_fresh_replay() {
+    let events = with_settings(synthetic::training_run());
+    let mut lab = Lab::new();
+    let mut checkpoints = Vec::new();
+    for (position, event) in events.iter().enumerate() {
+        if position % 700 == 0 {
+            checkpoints.push((position, lab.checkpoint()));
+        }
+        lab.apply(event);
+    }
+    let whole = lab.configurations();
+    for (position, mut checkpoint) in checkpoints {
+        assert_eq!(checkpoint.configurations(), lab_of(&events[..position]).configurations(), "{position}");
+        events[position..].iter().for_each(|event| checkpoint.apply(event));
+        assert_eq!(checkpoint.view().configurations, whole, "{position}");
+    }
+}

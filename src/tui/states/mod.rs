@@ -87,6 +87,15 @@ impl ScreenAction {
             Self::Ops(OpsAction::Window) => "ops-window",
             Self::Ops(OpsAction::Tag) => "tag",
             Self::Ops(OpsAction::Peak) => "ops-peak",
+            Self::Compare(CompareAction::Row(places)) => {
+                if places < 0 {
+                    "previous-configuration"
+                } else {
+                    "next-configuration"
+                }
+            }
+            Self::Compare(CompareAction::Baseline) => "baseline",
+            Self::Compare(CompareAction::Go) => "go-to-configuration",
             Self::Ledger(LedgerAction::Window) => "ledger-window",
             Self::Ledger(LedgerAction::Finding(places)) => {
                 if places < 0 {
@@ -99,6 +108,7 @@ impl ScreenAction {
             Self::Ledger(LedgerAction::Go) => "go-to-finding",
             Self::Ledger(LedgerAction::Peak) => "ledger-peak",
             Self::Lab(LabAction::HistoryColumn(..) | LabAction::StepColumn(..))
+            | Self::Compare(CompareAction::Select(_))
             | Self::Blocks(BlocksAction::Cell(..))
             | Self::Timeline(TimelineAction::Column(..))
             | Self::Ledger(LedgerAction::Select(_)) => "",

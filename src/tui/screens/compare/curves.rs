@@ -1,5 +1,7 @@
 //! The curves of one step of each configuration, laid over each other.
 
+use std::cmp::Ordering;
+
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
@@ -70,19 +72,32 @@ fn filled(profile: &Profile, axis: Axis, theme: &Theme, plot: Rect, buf: &mut Bu
     chart::areas(&stacks, axis.top, theme, plot, buf);
 }
 
-/// A line at the height of each column; its number stands in it now and then.
+/// A line through the heights of all columns; its number stands in it now and then.
 fn outline(place: usize, profile: &Profile, axis: Axis, theme: &Theme, plot: Rect, buf: &mut Buffer) {
-    let number = (place + 1).to_string();
+    let number = char::from_digit(u32::try_from(place + 1).unwrap_or(0) % 10, 10).unwrap_or(' ');
+    let color = theme.color(token_of(place));
+    let mut put = |x: u16, row: u16, symbol: char| {
+        let cell = &mut buf[(plot.x + x, plot.bottom() - 1 - row)];
+        let filled = cell.symbol() == "█";
+        let behind = if filled { cell.fg } else { cell.bg };
+        cell.set_char(symbol).set_fg(color).set_bg(behind);
+    };
+    let mut before = None;
     for (x, sample) in (0..plot.width).zip(profile.in_columns(plot.width)) {
-        let y = plot.bottom() - 1 - axis.row(sample.allocated, plot.height);
-        let cell = &mut buf[(plot.x + x, y)];
-        let empty = matches!(cell.symbol(), " " | "┄" | "━");
-        let behind = if empty || theme.is_colorless() || cell.symbol() != "█" { cell.bg } else { cell.fg };
+        let row = axis.row(sample.allocated, plot.height);
+        let from = before.replace(row).unwrap_or(row);
+        for between in from.min(row) + 1..from.max(row) {
+            put(x, between, '│');
+        }
+        let (leaves, arrives) = match row.cmp(&from) {
+            Ordering::Greater => ('╯', '╭'),
+            Ordering::Less => ('╮', '╰'),
+            Ordering::Equal => ('─', '─'),
+        };
+        put(x, from, leaves);
         // Each its own columns, so that numbers do not hide each other.
         let bears = (usize::from(x) + EVERY - (place * 3 + 2) % EVERY).is_multiple_of(EVERY);
-        let symbol = if bears { &*number } else { "━" };
-        cell.set_symbol(&symbol[..symbol.chars().next().map_or(0, char::len_utf8)]);
-        cell.set_fg(theme.color(token_of(place))).set_bg(behind);
+        put(x, row, if bears { number } else { arrives });
     }
 }
 

@@ -6,6 +6,9 @@ use crate::model::{Configuration, Figure, Measurement};
 use crate::tui::figures::{self, Unit};
 use crate::tui::stage::Stage;
 
+/// A smaller share of a figure is no difference to anybody.
+const NEAR: f64 = 0.005;
+
 /// A figure that every configuration has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Metric {
@@ -49,8 +52,8 @@ impl Metric {
 
     pub fn head(self, stage: &Stage<'_>, unit: Unit) -> String {
         match self {
-            Self::Allocated => format!("alloc. {}", unit.name()),
-            Self::Reserved => format!("resvd. {}", unit.name()),
+            Self::Allocated => format!("alloc {}", unit.name()),
+            Self::Reserved => format!("resvd {}", unit.name()),
             Self::Step => stage.clock().of("step ms", "step ms sim").to_owned(),
             Self::Throughput => stage.view().about.items.per_second().to_owned(),
             Self::Loss => "loss".to_owned(),
@@ -85,8 +88,10 @@ impl Metric {
         let Some((_, best)) = measured.iter().min_by(|(_, a), (_, b)| better(&a.median, &b.median)) else {
             return Vec::new();
         };
+        let near = best.median.abs() * NEAR;
+        let is_as_good = |figure: &Figure| !best.differs(figure) || (figure.median - best.median).abs() < near;
         let as_good: Vec<usize> =
-            measured.iter().filter(|(_, figure)| !best.differs(figure)).map(|(index, _)| *index).collect();
+            measured.iter().filter(|(_, figure)| is_as_good(figure)).map(|(index, _)| *index).collect();
         if as_good.len() == measured.len() { Vec::new() } else { as_good }
     }
 }
@@ -122,7 +127,7 @@ mod tests {
     #[test]
     fn best_is_what_differs_by_more_than_noise_and_what_is_as_good() {
         let noisy = |median: f64| Figure { median, low: median - 5.0, high: median + 5.0 };
-        let all = [with(30.0, noisy(100.0), 5.0), with(20.0, noisy(104.0), 9.0), with(20.0, noisy(150.0), 7.0)];
+        let all = [with(30.0, noisy(100.0), 5.0), with(20.0, noisy(104.0), 9.0), with(20.01, noisy(150.0), 7.0)];
         assert_eq!(Metric::Allocated.best(&all), [1, 2], "they tie");
         assert_eq!(Metric::Step.best(&all), [0, 1], "4 ms are noise");
         assert_eq!(Metric::Throughput.best(&all), [1], "more is better");

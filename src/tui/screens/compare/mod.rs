@@ -40,13 +40,20 @@ const RIGHT: u16 = 44;
 fn bindings() -> Vec<Binding> {
     let (plain, named) = (Key::plain, Key::named);
     let own = |action| Action::Own(ScreenAction::Compare(action));
-    let view = |keys: &[Key], label, action, hint, help| Binding::new(keys, label, own(action), Group::View, hint, help);
+    let view =
+        |keys: &[Key], label, action, hint, help| Binding::new(keys, label, own(action), Group::View, hint, help);
     use CompareAction::{Baseline, Go, Row};
     vec![
         view(&[named(KeyCode::Down), plain('j')], "↓ j", Row(1), "select", "compare: select the next configuration"),
         view(&[named(KeyCode::Up), plain('k')], "↑ k", Row(-1), "", "compare: select the configuration before"),
         view(&[plain('d')], "d", Baseline, "baseline", "compare: compare all others with the one selected"),
-        view(&[named(KeyCode::Enter)], "Enter", Go, "its steps", "compare: move the cursor to the first step of the one selected"),
+        view(
+            &[named(KeyCode::Enter)],
+            "Enter",
+            Go,
+            "its steps",
+            "compare: move the cursor to the first step of the one selected",
+        ),
     ]
 }
 
@@ -61,7 +68,8 @@ struct Compared<'a> {
 
 fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
     let mut layout = Layout::default();
-    let all = &*stage.picture.configurations;
+    // While steps go by figures are renewed no more often than they can be read.
+    let all = if stage.picture.is_now() { &*stage.shown.configurations } else { &*stage.picture.configurations };
     let state = &stage.states.compare;
     let (Some(selected), Some(baseline)) = (state.selected(all), state.baseline(all)) else {
         let text = match stage.picture.kind {

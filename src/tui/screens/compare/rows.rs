@@ -19,15 +19,17 @@ use crate::tui::theme::{Theme, Token};
 use crate::units::Bytes;
 
 /// Inside of a table whose rows are one line each.
-const ONE_LINE: u16 = 104;
+const ONE_LINE: u16 = 107;
 /// The fewest cells of a name in one.
 const NAME: u16 = 20;
 /// Cells before the name: the mark of the one selected, and its number.
 const MARGIN: u16 = 5;
+/// Cells before the figures where those stand below the name.
+const INDENT: u16 = 3;
 /// The best of a column.
 const BEST: &str = "✓";
 /// Cells of a change.
-const CHANGE: usize = 8;
+const CHANGE: usize = 7;
 
 /// The colour of a configuration's number and curve.
 pub(super) fn token_of(place: usize) -> Token {
@@ -45,16 +47,17 @@ pub(super) fn token_of(place: usize) -> Token {
 
 fn cells(metric: Metric, one_line: bool) -> u16 {
     match metric {
-        Metric::Step if one_line => 23,
-        Metric::Loss => 8,
+        Metric::Step if one_line => 20,
+        Metric::Loss => 7,
         Metric::Stranded => 10,
-        _ => 18,
+        Metric::Allocated | Metric::Reserved => 17,
+        Metric::Step | Metric::Throughput => 16,
     }
 }
 
 /// The columns that fit.
 fn columns(width: u16, one_line: bool) -> Vec<Metric> {
-    let mut room = width.saturating_sub(MARGIN + if one_line { NAME + 7 } else { 0 });
+    let mut room = width.saturating_sub(if one_line { MARGIN + NAME + 7 } else { INDENT });
     let fits = |metric: &Metric| {
         let left = room.checked_sub(cells(*metric, one_line));
         room = left.unwrap_or(room);
@@ -71,7 +74,8 @@ fn inside(kind: Frame, width: u16) -> u16 {
 pub(super) fn wanted_rows(compared: &Compared<'_>, kind: Frame, width: u16) -> u16 {
     let inside = inside(kind, width);
     let each = if inside >= ONE_LINE { 1 } else { 2 };
-    let rows = headline(compared, inside).len() + 1 + each * compared.all.len() + if kind == Frame::Box { 2 } else { 1 };
+    let rows =
+        headline(compared, inside).len() + 1 + each * compared.all.len() + if kind == Frame::Box { 2 } else { 1 };
     u16::try_from(rows).unwrap_or(u16::MAX)
 }
 
@@ -113,7 +117,7 @@ fn headline(compared: &Compared<'_>, width: u16) -> Vec<Vec<Span<'static>>> {
         let Some(figure) = metric.of_configuration(&compared.all[*first]) else { return line };
         let shown = match metric {
             Metric::Step => format!(": {} ms", metric.show(&figure, unit)),
-            _ => format!(": {} {}", metric.show(&figure, unit), unit.name()),
+            _ => format!(": peak {} {}", metric.show(&figure, unit), unit.name()),
         };
         line.push(span(theme, Token::Text, shown));
         let baseline = metric.of_configuration(&compared.all[compared.baseline]);
@@ -154,18 +158,24 @@ pub(super) fn render(
     let unit = unit(compared);
     let mut y = 0;
     for line in headline(compared, inside(kind, area.width)) {
-        put(inner, y, line, buf);
+        put_at(inner, u16::from(kind == Frame::Rule), y, line, buf);
         y += 1;
     }
     let begin = inner.width.saturating_sub(columns.iter().map(|metric| cells(*metric, one_line)).sum());
-    let begin = if one_line { begin } else { MARGIN.min(begin) };
+    let begin = if one_line { begin } else { INDENT.min(begin) };
     let mut x = begin;
     if one_line {
         put_at(inner, begin.saturating_sub(6), y, vec![span(theme, Token::Dim, " steps")], buf);
     }
     for metric in &columns {
         let width = figure_cells(*metric, one_line);
-        put_at(inner, x, y, vec![span(theme, Token::Dim, format!("{:>width$}", metric.head(compared.stage, unit)))], buf);
+        put_at(
+            inner,
+            x,
+            y,
+            vec![span(theme, Token::Dim, format!("{:>width$}", metric.head(compared.stage, unit)))],
+            buf,
+        );
         x += cells(*metric, one_line);
     }
     y += 1;
@@ -193,7 +203,14 @@ pub(super) fn render(
 }
 
 /// The first line of a row: its number, what it is called, what befell it.
-fn name(compared: &Compared<'_>, place: usize, configuration: &Configuration, one_line: bool, area: Rect, buf: &mut Buffer) {
+fn name(
+    compared: &Compared<'_>,
+    place: usize,
+    configuration: &Configuration,
+    one_line: bool,
+    area: Rect,
+    buf: &mut Buffer,
+) {
     let theme = compared.stage.theme;
     let selected = place == compared.selected;
     let mark = span(theme, Token::Key, if selected { "▸ " } else { "  " });
@@ -201,7 +218,7 @@ fn name(compared: &Compared<'_>, place: usize, configuration: &Configuration, on
     let style = if selected { style.add_modifier(Modifier::BOLD) } else { style };
     let mut end = Vec::new();
     if configuration.out_of_memory && configuration.measured.is_some() {
-        end.push(span(theme, Token::Danger, "! ran out of memory"));
+        end.push(span(theme, Token::Danger, if one_line { "! oom" } else { "! ran out of memory" }));
     }
     if !one_line {
         end.push(span(theme, Token::Dim, format!("  {}", figures::counted(configuration.steps, "step"))));
@@ -255,7 +272,7 @@ fn row_of_figures(
             let base = metric.of_configuration(&compared.all[compared.baseline]);
             if let Some((base, less)) = base.zip(metric.less_is_good()).filter(|_| metric.has_change()) {
                 let (words, token) = if place == compared.baseline {
-                    ("baseline".to_owned(), Token::Dim)
+                    ("base".to_owned(), Token::Dim)
                 } else {
                     (change(&base, &figure), verdict(&base, &figure, less))
                 };

@@ -14,9 +14,8 @@ use crate::tui::words;
 /// What a configuration is called: how it differs from the first.
 pub(super) fn name(all: &[Arc<Configuration>], place: usize) -> String {
     let Some(first) = all.first() else { return String::new() };
-    let differs = |setting: &&Setting| {
-        first.settings.get(&setting.switch).is_none_or(|before| before.value != setting.value)
-    };
+    let differs =
+        |setting: &&Setting| first.settings.get(&setting.switch).is_none_or(|before| before.value != setting.value);
     let words: Vec<String> = all[place]
         .settings
         .0
@@ -75,7 +74,9 @@ pub(super) fn render(compared: &Compared<'_>, area: Rect, buf: &mut Buffer) {
         ),
         None => "No step of it ended.".to_owned(),
     };
+    let failed = if configuration.out_of_memory { "Memory ran out in a step of it." } else { "" };
     let notes = [
+        failed.to_owned(),
         format!("First in force at step {}: Enter goes there.", configuration.step),
         measured,
         "What changes by no more than steps differ among themselves is noise.".to_owned(),
