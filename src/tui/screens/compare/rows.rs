@@ -55,15 +55,16 @@ fn cells(metric: Metric, one_line: bool) -> u16 {
     }
 }
 
-/// The columns that fit.
-fn columns(width: u16, one_line: bool) -> Vec<Metric> {
+/// The columns that fit, of what is known of any of them.
+fn columns(compared: &Compared<'_>, width: u16, one_line: bool) -> Vec<Metric> {
     let mut room = width.saturating_sub(if one_line { MARGIN + NAME + 7 } else { INDENT });
     let fits = |metric: &Metric| {
         let left = room.checked_sub(cells(*metric, one_line));
         room = left.unwrap_or(room);
         left.is_some()
     };
-    Metric::ALL.into_iter().filter(fits).collect()
+    let known = |metric: &Metric| compared.all.iter().any(|one| metric.of_configuration(one).is_some());
+    Metric::ALL.into_iter().filter(known).filter(fits).collect()
 }
 
 fn inside(kind: Frame, width: u16) -> u16 {
@@ -98,22 +99,20 @@ fn headline(compared: &Compared<'_>, width: u16) -> Vec<Vec<Span<'static>>> {
         return pane::wrap(text, width).into_iter().map(|line| vec![span(theme, Token::Dim, line)]).collect();
     }
     let unit = unit(compared);
-    let line = |words: &str, metric: Metric| {
-        let best = metric.best(compared.all);
+    let line = |words: &str, metric: Metric, then: Metric| {
         let mut line = vec![span(theme, Token::Dim, format!("{words:<13}"))];
-        let Some(first) = best.first() else {
+        let mut best = metric.best(compared.all);
+        // Of those that are as good by it, the one that is better otherwise comes first.
+        let otherwise = |place: &usize| then.of_configuration(&compared.all[*place]).map_or(f64::MAX, |of| of.median);
+        best.sort_by(|a, b| otherwise(a).total_cmp(&otherwise(b)));
+        let Some((first, others)) = best.split_first() else {
             line.push(span(theme, Token::Text, "no difference beyond noise"));
             return line;
         };
         line.push(span(theme, Token::Ok, format!("{BEST} ")));
-        for (index, place) in best.iter().enumerate() {
-            if index > 0 {
-                line.push(span(theme, Token::Dim, " and "));
-            }
-            line.push(numbered(*place, theme));
-            let name = switches::name(compared.all, *place);
-            line.push(span(theme, Token::Strong, pane::cut(&name, width.saturating_sub(48).max(12))));
-        }
+        line.push(numbered(*first, theme));
+        let name = switches::name(compared.all, *first);
+        line.push(span(theme, Token::Strong, pane::cut(&name, width.saturating_sub(56).max(12))));
         let Some(figure) = metric.of_configuration(&compared.all[*first]) else { return line };
         let shown = match metric {
             Metric::Step => format!(": {} ms", metric.show(&figure, unit)),
@@ -125,9 +124,16 @@ fn headline(compared: &Compared<'_>, width: u16) -> Vec<Vec<Span<'static>>> {
             let change = change(&base, &figure);
             line.push(span(theme, Token::Ok, format!(", {}", change.split(" ±").next().unwrap_or_default())));
         }
+        if !others.is_empty() {
+            line.push(span(theme, Token::Dim, "; as good: "));
+            line.extend(others.iter().map(|place| numbered(*place, theme)));
+        }
         line
     };
-    vec![line("least memory", Metric::Allocated), line("fastest", Metric::Step)]
+    vec![
+        line("least memory", Metric::Allocated, Metric::Step),
+        line("fastest", Metric::Step, Metric::Allocated),
+    ]
 }
 
 /// A configuration's number, as in its row.
@@ -154,7 +160,7 @@ pub(super) fn render(
     let left = u16::from(kind == Frame::Box).min(inner.width);
     let inner = Rect { x: inner.x + left, width: inner.width.saturating_sub(left + 1), ..inner }.intersection(buf.area);
     let one_line = inner.width >= ONE_LINE;
-    let columns = columns(inner.width, one_line);
+    let columns = columns(compared, inner.width, one_line);
     let unit = unit(compared);
     let mut y = 0;
     for line in headline(compared, inside(kind, area.width)) {
@@ -165,7 +171,7 @@ pub(super) fn render(
     let begin = if one_line { begin } else { INDENT.min(begin) };
     let mut x = begin;
     if one_line {
-        put_at(inner, begin.saturating_sub(6), y, vec![span(theme, Token::Dim, " steps")], buf);
+        put_at(inner, begin.saturating_sub(7), y, vec![span(theme, Token::Dim, " steps")], buf);
     }
     for metric in &columns {
         let width = figure_cells(*metric, one_line);
@@ -188,11 +194,11 @@ pub(super) fn render(
         if row.is_empty() {
             break;
         }
-        let room = if one_line { begin.saturating_sub(7) } else { inner.width };
+        let room = if one_line { begin.saturating_sub(8) } else { inner.width };
         name(compared, place, configuration, one_line, Rect { width: room, ..row }, buf);
         if one_line {
             let steps = format!("{:>6}", figures::short_count(configuration.steps as f64));
-            put_at(row, begin.saturating_sub(6), 0, vec![span(theme, Token::Dim, steps)], buf);
+            put_at(row, begin.saturating_sub(7), 0, vec![span(theme, Token::Dim, steps)], buf);
         }
         let figures = Rect { y: row.y + each - 1, height: row.height.saturating_sub(each - 1), ..row };
         row_of_figures(compared, place, &best, one_line, unit, begin, figures, buf);
