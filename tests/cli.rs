@@ -38,6 +38,28 @@ fn a_gpu_that_is_not_there_is_told_with_exit_code_1() {
 }
 
 #[test]
+fn recordings_and_printed_runs_are_compared_side_by_side() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (plain, amp, ckpt, none) = (path("plain.vram"), path("amp.vram"), path("ckpt.json"), path("none.json"));
+    let run = ["run", "mlp-mini", "--device", "sim:h200", "--steps", "6"];
+    vramlab(&[&run[..], &["--record", &plain]].concat());
+    vramlab(&[&run[..], &["--amp", "bf16", "--record", &amp]].concat());
+    fs::write(&ckpt, vramlab(&[&run[..], &["--ckpt", "--json"]].concat()).stdout).unwrap();
+    let output = vramlab(&["compare", "--json", &plain, &amp, &ckpt]);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let rows: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let names: Vec<&str> = (0..3).map(|row| rows[row]["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["", "AMP bf16", "checkpoint on"]);
+    assert!(rows.as_array().unwrap().iter().all(|row| row["peak_allocated"]["median"].as_f64().unwrap() > 0.0));
+    let table = String::from_utf8(vramlab(&["compare", &plain, &amp]).stdout).unwrap();
+    assert!(table.contains("amp.vram") && table.contains("AMP bf16") && table.contains('*'), "{table}");
+    fs::write(&none, "{}").unwrap();
+    refused(&["compare", &none], 1, "none.json can't be compared");
+    refused(&["compare"], 2, "FILE");
+}
+
+#[test]
 fn mistakes_are_told_with_exit_code_2() {
     refused(&["run", "gpt-5"], 2, "there is no workload 'gpt-5'");
     refused(&["gpt-5"], 2, "there is no workload 'gpt-5'");

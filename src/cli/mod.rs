@@ -3,6 +3,7 @@
 //! Exit codes: 0 done, 1 failed, 2 wrong usage. A failure is told in one sentence, and what to do in another.
 
 mod combinations;
+mod compare;
 mod config;
 mod doctor;
 mod export;
@@ -57,6 +58,8 @@ enum Subcommands {
     Run(Box<run::RunArgs>),
     /// Play a recording in the lab's screens, also one that is being written.
     Open(open::OpenArgs),
+    /// Compare configurations: of recordings, and of what `vramlab run --json` printed.
+    Compare(compare::CompareArgs),
     /// Replay a PyTorch memory snapshot through the allocator and compare every decision.
     Replay(replay::ReplayArgs),
     /// Take a recording or snapshot away: for PyTorch's viewer, Perfetto, as a table, or the state at a moment.
@@ -103,6 +106,7 @@ fn dispatch(arguments: Arguments) -> Result<Status> {
         None => lab::run(arguments.lab),
         Some(Subcommands::Run(args)) => run::run(&args),
         Some(Subcommands::Open(args)) => open::run(&args),
+        Some(Subcommands::Compare(args)) => compare::run(&args),
         Some(Subcommands::Replay(args)) => replay::run(args),
         Some(Subcommands::Export(args)) => export::run(&args),
         Some(Subcommands::Summary(args)) => summary::run(&args),

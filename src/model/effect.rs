@@ -119,6 +119,23 @@ impl Figure {
         (self.high - self.low) / 2.0
     }
 
+    /// Which of several figures are best, by their places: those that differ from the very best by no more than steps differ
+    /// among themselves, or by half a per cent. None where that is all of them.
+    #[must_use]
+    pub fn best_of(all: &[Option<Self>], less_is_good: bool) -> Vec<usize> {
+        const NEAR: f64 = 0.005;
+        let known: Vec<(usize, Self)> =
+            all.iter().enumerate().filter_map(|(at, figure)| Some((at, (*figure)?))).collect();
+        let order = |a: f64, b: f64| if less_is_good { a.total_cmp(&b) } else { b.total_cmp(&a) };
+        let Some((_, best)) = known.iter().min_by(|(_, a), (_, b)| order(a.median, b.median)) else {
+            return Vec::new();
+        };
+        let near = best.median.abs() * NEAR;
+        let is_as_good = |figure: &Self| !best.differs(figure) || (figure.median - best.median).abs() < near;
+        let as_good: Vec<usize> = known.iter().filter(|(_, figure)| is_as_good(figure)).map(|(at, _)| *at).collect();
+        if as_good.len() == known.len() { Vec::new() } else { as_good }
+    }
+
     /// Whether `after` differs by more than steps differ among themselves. Figures that never vary differ as soon as they
     /// are not the same.
     #[must_use]

@@ -37,6 +37,7 @@ mod words;
 
 pub use action::{Action, Binding, Group, Key};
 pub use app::{App, Effect, Message};
+pub(crate) use compared::change;
 pub use error::TuiError;
 pub use glyphs::GlyphTier;
 pub use input::Decoder;

@@ -6,9 +6,6 @@ use crate::model::{Configuration, Figure, Measurement};
 use crate::tui::figures::{self, Unit};
 use crate::tui::stage::Stage;
 
-/// A smaller share of a figure is no difference to anybody.
-const NEAR: f64 = 0.005;
-
 /// A figure that every configuration has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Metric {
@@ -75,24 +72,11 @@ impl Metric {
         self.of(&configuration.measured.as_ref()?.1)
     }
 
-    /// Which configurations are best by it: those that differ from the very best by no more than steps differ anyway.
-    /// None where all are the same, or only one is measured.
+    /// Which configurations are best by it; see [`Figure::best_of`].
     pub fn best(self, all: &[Arc<Configuration>]) -> Vec<usize> {
-        let Some(less) = self.less_is_good() else { return Vec::new() };
-        let measured: Vec<(usize, Figure)> = all
-            .iter()
-            .enumerate()
-            .filter_map(|(index, configuration)| Some((index, self.of_configuration(configuration)?)))
-            .collect();
-        let better = |a: &f64, b: &f64| if less { a.total_cmp(b) } else { b.total_cmp(a) };
-        let Some((_, best)) = measured.iter().min_by(|(_, a), (_, b)| better(&a.median, &b.median)) else {
-            return Vec::new();
-        };
-        let near = best.median.abs() * NEAR;
-        let is_as_good = |figure: &Figure| !best.differs(figure) || (figure.median - best.median).abs() < near;
-        let as_good: Vec<usize> =
-            measured.iter().filter(|(_, figure)| is_as_good(figure)).map(|(index, _)| *index).collect();
-        if as_good.len() == measured.len() { Vec::new() } else { as_good }
+        let figures: Vec<Option<Figure>> =
+            all.iter().map(|configuration| self.of_configuration(configuration)).collect();
+        self.less_is_good().map_or_else(Vec::new, |less| Figure::best_of(&figures, less))
     }
 }
 

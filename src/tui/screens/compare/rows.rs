@@ -130,10 +130,7 @@ fn headline(compared: &Compared<'_>, width: u16) -> Vec<Vec<Span<'static>>> {
         }
         line
     };
-    vec![
-        line("least memory", Metric::Allocated, Metric::Step),
-        line("fastest", Metric::Step, Metric::Allocated),
-    ]
+    vec![line("least memory", Metric::Allocated, Metric::Step), line("fastest", Metric::Step, Metric::Allocated)]
 }
 
 /// A configuration's number, as in its row.

@@ -1,0 +1,314 @@
+//! `vramlab compare`: configurations of recordings and of what `vramlab run --json` printed, side by side.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use color_eyre::eyre::{Result, WrapErr, eyre};
+use serde_json::{Map, Value, json};
+
+use super::Status;
+use super::output::{stdout, warn};
+use crate::model::{Configuration, Figure, Ranks};
+use crate::recording::{Next, Reader, RecordingError};
+use crate::session::Switch;
+use crate::tui;
+use crate::units::{Bytes, DeviceIndex};
+
+/// Arguments of `vramlab compare`.
+#[derive(Debug, Args)]
+pub(super) struct CompareArgs {
+    /// Recordings, and files with what `vramlab run --json` printed. The first configuration is the baseline.
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    /// Print one JSON array instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What configurations are compared by: heading, key, whether less is good, how it is shown.
+struct Metric {
+    head: &'static str,
+    key: &'static str,
+    less_is_good: Option<bool>,
+    show: fn(&Figure) -> String,
+}
+
+/// Peaks in bytes, times in microseconds.
+const METRICS: [Metric; 5] = [
+    Metric {
+        head: "peak allocated",
+        key: "peak_allocated",
+        less_is_good: Some(true),
+        show: |of| of.bytes().to_string(),
+    },
+    Metric { head: "peak reserved", key: "peak_reserved", less_is_good: Some(true), show: |of| of.bytes().to_string() },
+    Metric { head: "step, ms", key: "step_us", less_is_good: Some(true), show: milliseconds },
+    Metric { head: "per second", key: "throughput", less_is_good: Some(false), show: |of| format!("{:.0}", of.median) },
+    Metric { head: "loss", key: "loss", less_is_good: None, show: |of| format!("{:.4}", of.median) },
+];
+
+fn milliseconds(of: &Figure) -> String {
+    let (median, spread) = (of.median / 1e3, of.spread() / 1e3);
+    if spread >= 0.005 { format!("{median:.2} ±{spread:.2}") } else { format!("{median:.2}") }
+}
+
+/// One configuration of one file.
+struct Row {
+    file: String,
+    /// Values of switches, by their words.
+    settings: BTreeMap<String, String>,
+    steps: u64,
+    out_of_memory: bool,
+    /// In the order of [`METRICS`].
+    figures: [Option<Figure>; METRICS.len()],
+}
+
+/// Reads all files and prints the table.
+pub(super) fn run(args: &CompareArgs) -> Result<Status> {
+    let mut rows = Vec::new();
+    for file in &args.files {
+        rows.extend(read(file).wrap_err_with(|| format!("{} can't be compared", file.display()))?);
+    }
+    if args.json {
+        writeln!(stdout(), "{}", array(&rows))?;
+    } else {
+        table(&mut stdout(), &rows).wrap_err("the table can't be written")?;
+    }
+    Ok(Status::DONE)
+}
+
+/// The configurations of a file.
+fn read(path: &Path) -> Result<Vec<Row>> {
+    let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    match recorded(path) {
+        Ok(configurations) if configurations.is_empty() => Err(eyre!("no step ended in it; record a longer run")),
+        Ok(configurations) => Ok(configurations.iter().map(|of| Row::of_configuration(&name, of)).collect()),
+        Err(RecordingError::NoRecording) => {
+            let text = std::fs::read_to_string(path)?;
+            let printed: Value = serde_json::from_str(&text)
+                .wrap_err("it is neither a recording nor what `vramlab run --json` printed")?;
+            let rows = Row::of_printed(&name, &printed);
+            rows.map(|row| vec![row]).ok_or_else(|| eyre!("it is not what `vramlab run --json` printed"))
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Plays a recording to its end; what is damaged ends it.
+fn recorded(path: &Path) -> Result<Vec<std::sync::Arc<Configuration>>, RecordingError> {
+    let mut reader = Reader::new(File::open(path).map_err(RecordingError::Unreadable)?);
+    let mut ranks = Ranks::default();
+    loop {
+        match reader.next() {
+            Ok(Next::Frame(frame)) => {
+                for event in frame.unpack()?.events() {
+                    ranks.apply(&event?);
+                }
+            }
+            Ok(Next::End) => break,
+            Ok(Next::NotYet) => {
+                warn(format_args!("{} was cut off; what lies before is compared", path.display()));
+                break;
+            }
+            Err(error) if ranks.position() == 0 => return Err(error),
+            Err(error) => {
+                warn(error);
+                break;
+            }
+        }
+    }
+    let labs = (0..ranks.len()).filter_map(|device| ranks.lab(DeviceIndex(u16::try_from(device).ok()?)));
+    Ok(labs.flat_map(crate::model::Lab::configurations).collect())
+}
+
+fn exact(value: f64) -> Figure {
+    Figure { median: value, low: value, high: value }
+}
+
+impl Row {
+    fn of_configuration(file: &str, of: &Configuration) -> Self {
+        let setting = |setting: &crate::model::Setting| (setting.switch.to_string(), setting.value.to_string());
+        let measured = of.measured.as_ref().map(|(_, measured)| measured);
+        Self {
+            file: file.to_owned(),
+            settings: of.settings.0.iter().map(setting).collect(),
+            steps: of.steps,
+            out_of_memory: of.out_of_memory,
+            figures: [
+                measured.map(|of| of.peak_allocated),
+                measured.map(|of| of.peak_reserved),
+                measured.map(|of| of.step),
+                measured.map(|of| of.throughput).filter(|of| of.median > 0.0),
+                measured.and_then(|of| of.loss),
+            ],
+        }
+    }
+
+    /// The row of an object that `vramlab run --json` printed; `None` of any other.
+    fn of_printed(file: &str, printed: &Value) -> Option<Self> {
+        let object = printed.as_object()?;
+        object.get("workload")?;
+        let number = |key: &str| object.get(key).and_then(Value::as_f64);
+        // In the words that recordings have for the same.
+        let word = |switch: &str, value: &Value| match (switch, value) {
+            ("limit", Value::Null) => "none".to_owned(),
+            ("limit", value) => value.as_u64().map_or_else(String::new, |limit| Bytes(limit).to_string()),
+            (_, Value::Null) => "off".to_owned(),
+            (_, Value::Bool(on)) => if *on { "on" } else { "off" }.to_owned(),
+            ("alloc-conf", Value::String(text)) if text.is_empty() => "default".to_owned(),
+            (_, Value::String(text)) => text.clone(),
+            (_, other) => other.to_string(),
+        };
+        let setting = |switch: Switch| {
+            let value = object.get(&switch.word().replace('-', "_"))?;
+            Some((switch.word().to_owned(), word(switch.word(), value)))
+        };
+        let last_loss = object.get("losses").and_then(|losses| losses.as_array()?.last()?.as_f64());
+        let steps = object.get("steps").and_then(Value::as_u64)?;
+        Some(Self {
+            file: file.to_owned(),
+            settings: Switch::all().filter_map(setting).collect(),
+            steps,
+            out_of_memory: object.get("oom").is_some_and(Value::is_object),
+            figures: [
+                number("peak_allocated").map(exact),
+                number("peak_reserved").map(exact),
+                number("step_ms").filter(|_| steps > 0).map(|time| exact(time * 1e3)),
+                None,
+                last_loss.map(exact),
+            ],
+        })
+    }
+
+    /// How it differs from the first, in switches that both tell.
+    fn name(&self, first: &Self) -> String {
+        let differs =
+            |(word, value): &(&String, &String)| first.settings.get(*word).is_some_and(|before| before != *value);
+        let label = |(word, value): (&String, &String)| {
+            let label = Switch::named(word).map_or(word.as_str(), |switch| switch.label());
+            format!("{label} {value}")
+        };
+        let words: Vec<String> = self.settings.iter().filter(differs).map(label).collect();
+        words.join(", ")
+    }
+}
+
+/// Which rows are best by each metric.
+fn best(rows: &[Row]) -> Vec<Vec<usize>> {
+    let of = |(place, metric): (usize, &Metric)| {
+        let figures: Vec<Option<Figure>> = rows.iter().map(|row| row.figures[place]).collect();
+        metric.less_is_good.map_or_else(Vec::new, |less| Figure::best_of(&figures, less))
+    };
+    METRICS.iter().enumerate().map(of).collect()
+}
+
+/// The change against the first row in words: per cent, `same` or `noise`.
+fn changed(rows: &[Row], row: usize, metric: usize) -> Option<String> {
+    METRICS[metric].less_is_good?;
+    let (before, after) = (rows.first()?.figures[metric]?, rows[row].figures[metric]?);
+    (row > 0).then(|| tui::change(&before, &after))
+}
+
+fn array(rows: &[Row]) -> Value {
+    let best = best(rows);
+    let object = |(place, row): (usize, &Row)| {
+        let mut object = Map::new();
+        object.insert("file".into(), json!(row.file));
+        object.insert("name".into(), json!(row.name(&rows[0])));
+        object.insert("settings".into(), json!(row.settings));
+        object.insert("steps".into(), json!(row.steps));
+        object.insert("out_of_memory".into(), json!(row.out_of_memory));
+        let mut changes = Map::new();
+        let mut is_best = Vec::new();
+        for (index, metric) in METRICS.iter().enumerate() {
+            object.insert(metric.key.into(), json!(row.figures[index]));
+            if let Some(change) = changed(rows, place, index) {
+                changes.insert(metric.key.into(), json!(change));
+            }
+            if best[index].contains(&place) {
+                is_best.push(metric.key);
+            }
+        }
+        object.insert("changes".into(), Value::Object(changes));
+        object.insert("best".into(), json!(is_best));
+        Value::Object(object)
+    };
+    Value::Array(rows.iter().enumerate().map(object).collect())
+}
+
+fn table(out: &mut dyn Write, rows: &[Row]) -> io::Result<()> {
+    let best = best(rows);
+    // Columns of which nothing is known stay away.
+    let shown: Vec<usize> =
+        (0..METRICS.len()).filter(|metric| rows.iter().any(|row| row.figures[*metric].is_some())).collect();
+    let mut lines: Vec<Vec<String>> = vec![["", "file", "", "steps"].map(str::to_owned).to_vec()];
+    lines[0].extend(shown.iter().map(|metric| METRICS[*metric].head.to_owned()));
+    for (place, row) in rows.iter().enumerate() {
+        let mut name = row.name(&rows[0]);
+        if row.out_of_memory {
+            name = [name.as_str(), "(out of memory)"].join(" ").trim().to_owned();
+        }
+        let mut line = vec![(place + 1).to_string(), row.file.clone(), name, row.steps.to_string()];
+        for metric in &shown {
+            let figure = row.figures[*metric].as_ref().map_or_else(|| "-".to_owned(), METRICS[*metric].show);
+            let mark = if best[*metric].contains(&place) { "*" } else { "" };
+            let change = changed(rows, place, *metric).unwrap_or_default();
+            line.push(format!("{figure}{mark} {change}").trim().to_owned());
+        }
+        lines.push(line);
+    }
+    let widths: Vec<usize> = (0..lines[0].len())
+        .map(|column| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or(0))
+        .collect();
+    for line in &lines {
+        let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        writeln!(out, "{}", cells.collect::<Vec<_>>().join("  ").trim_end())?;
+    }
+    if rows.len() > 1 {
+        writeln!(out)?;
+        writeln!(out, "* is best of its column, or as good: what changes by no more than steps differ is noise.")?;
+        writeln!(
+            out,
+            "Changes are against 1. Recordings: medians of the last steps; what run --json printed: peaks of the whole run."
+        )?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn printed(amp: Value, peak: u64, step: f64) -> Value {
+        json!({
+            "workload": "gpt-mini", "amp": amp, "ckpt": false, "steps": 8, "losses": [3.5, 2.5], "oom": null,
+            "peak_allocated": peak, "peak_reserved": 4 << 20, "step_ms": step, "alloc_conf": "",
+        })
+    }
+
+    #[test]
+    fn what_run_printed_is_compared_with_the_first_of_it() {
+        let rows: Vec<Row> = [(json!(null), 3 << 20, 2.0), (json!("bf16"), 2 << 20, 4.0)]
+            .map(|(amp, peak, step)| Row::of_printed("a.json", &printed(amp, peak, step)).unwrap())
+            .into();
+        assert_eq!((rows[0].name(&rows[0]), rows[1].name(&rows[0])), (String::new(), "AMP bf16".to_owned()));
+        let all = array(&rows);
+        assert_eq!(all[1]["changes"], json!({"peak_allocated": "−33 %", "peak_reserved": "same", "step_us": "+100 %"}));
+        assert_eq!((&all[0]["best"], &all[1]["best"]), (&json!(["step_us"]), &json!(["peak_allocated"])));
+        assert_eq!(all[1]["loss"]["median"], json!(2.5));
+        let mut text = Vec::new();
+        table(&mut text, &rows).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.contains("2.00 MiB* −33 %") && text.contains("AMP bf16"), "{text}");
+        assert!(!text.contains("per second"), "nobody knows of it:\n{text}");
+    }
+
+    #[test]
+    fn other_objects_are_no_runs() {
+        assert!(Row::of_printed("x", &json!({"steps": 3})).is_none());
+        assert!(Row::of_printed("x", &json!([1])).is_none());
+    }
+}
