@@ -14,4 +14,5 @@ pub(crate) use coloring::{Coloring, Tone};
 pub(crate) use key::{Entry, lines};
 pub(crate) use plan::{FINEST, Plan, grouped};
 pub(crate) use sheet::{Sheet, cells};
+pub(crate) use strip::Strip;
 pub(crate) use survey::Survey;

@@ -6,10 +6,10 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::bar::{LABEL, bar, row_label};
-use super::coloring::{Coloring, Tone};
+use super::coloring::Coloring;
 use super::plan::Plan;
 use super::strip::Strip;
-use crate::model::{BlockView, SegmentView, Touched};
+use crate::model::{SegmentView, Touched};
 use crate::tui::pane::{put_at, span};
 use crate::tui::theme::{Theme, Token};
 
@@ -32,12 +32,12 @@ pub(crate) fn cells(area: Rect) -> Rect {
     Rect { x: area.x + label, width: area.width - label, ..area }
 }
 
-impl<'a> Sheet<'a> {
-    /// Draws the rows from `first` on; `tones` says how the blocks of a segment are drawn.
-    pub(crate) fn draw<F: Fn(&BlockView) -> Option<Tone>>(
+impl Sheet<'_> {
+    /// Draws the rows from `first` on; `divide` makes a strip of some of the cells of a segment that is so many cells long.
+    pub(crate) fn draw(
         &self,
         first: usize,
-        tones: impl Fn(&'a SegmentView) -> F,
+        divide: impl Fn(&SegmentView, usize, Range<usize>) -> Strip,
         area: Rect,
         buf: &mut Buffer,
     ) {
@@ -46,7 +46,7 @@ impl<'a> Sheet<'a> {
         let mut labelled = None;
         for &place in plan.places(&rows) {
             let Some(segment) = self.segments.get(place.segment) else { continue };
-            let mut strip = Strip::new(segment, place.cells, place.cells_in(&rows, plan.width), tones(segment));
+            let mut strip = divide(segment, place.cells, place.cells_in(&rows, plan.width));
             strip.light(self.touched);
             let picked = self.picked.as_ref().filter(|(of, _)| *of == place.segment);
             if let Some((_, bytes)) = picked {

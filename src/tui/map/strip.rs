@@ -72,7 +72,7 @@ impl Share {
 }
 
 /// Some cells of a segment, two halves each.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Strip {
     /// The segment's first byte, and its size.
     start: u64,

@@ -1,11 +1,14 @@
 //! What all segments come to: figures of each and of all, tones and what is looked for. Kept from frame to frame, and
 //! counted anew only where something changed.
 
+use std::cell::RefCell;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::coloring::{Coloring, OTHERS, Tone};
 use super::filter::Filter;
+use super::strip::Strip;
 use crate::allocator::PoolKind;
 use crate::model::{BlockView, Category, History, Hole, NameId, Names, SegmentView, View, naming};
 use crate::tui::legend::short_label;
@@ -61,6 +64,16 @@ impl Sum {
 /// Segments that serve one stream from one pool.
 type Pool = (StreamId, PoolKind, bool);
 
+/// A strip, and what it was made of.
+#[derive(Clone, Debug)]
+struct Divided {
+    blocks: Arc<Vec<BlockView>>,
+    size: Bytes,
+    of: usize,
+    cells: Range<usize>,
+    strip: Strip,
+}
+
 /// What all segments come to.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Survey {
@@ -80,6 +93,8 @@ pub(crate) struct Survey {
     pools: Vec<Pool>,
     /// Tones that held something since they were chosen: their entries stay where they are.
     held: [bool; Tone::COUNT],
+    /// Strips as they were drawn last, by the address of their segment; none that was divided in another way.
+    strips: RefCell<HashMap<u64, Divided>>,
     /// Blocks counted so far.
     #[cfg(test)]
     counted: usize,
@@ -115,6 +130,9 @@ impl Survey {
             }
         }
         let fresh = recolored || refiltered || colored_by_module || aged || (renamed && self.filter.is_on());
+        if fresh {
+            self.strips.get_mut().clear();
+        }
         if fresh || !Arc::ptr_eq(&self.segments, &view.segments) {
             self.count(&view.segments, fresh);
         }
@@ -197,8 +215,28 @@ impl Survey {
         !self.filter.is_on() || self.filter.accepts(block)
     }
 
+    /// Some of the cells of a segment that is so many cells long; as before where nothing changed.
+    pub fn strip(&self, segment: &SegmentView, of: usize, cells: Range<usize>) -> Strip {
+        let mut strips = self.strips.borrow_mut();
+        let same = |known: &&Divided| {
+            Arc::ptr_eq(&known.blocks, &segment.blocks)
+                && (known.size, known.of, &known.cells) == (segment.size, of, &cells)
+        };
+        if let Some(known) = strips.get(&segment.address.0).filter(same) {
+            return known.strip.clone();
+        }
+        let strip = Strip::new(segment, of, cells.clone(), self.tones(segment));
+        // Segments that are gone are forgotten now and then.
+        if strips.len() > 2 * self.segments.len() {
+            strips.clear();
+        }
+        let (blocks, size) = (Arc::clone(&segment.blocks), segment.size);
+        strips.insert(segment.address.0, Divided { blocks, size, of, cells, strip: strip.clone() });
+        strip
+    }
+
     /// The tones of a segment's blocks; `None` sets one aside.
-    pub fn tones(&self, segment: &SegmentView) -> impl Fn(&BlockView) -> Option<Tone> {
+    fn tones(&self, segment: &SegmentView) -> impl Fn(&BlockView) -> Option<Tone> {
         let pool = self.pool_tone(segment);
         move |block| self.accepts(block).then(|| self.tone_in(pool, block))
     }
@@ -264,7 +302,7 @@ impl Survey {
             Coloring::Account => "in blocks".to_owned(),
             Coloring::Age => {
                 let words = if self.by_steps {
-                    ["this step", "the last", "2–9 steps", "10–99", "older"]
+                    ["this step", "last step", "2–9 steps", "10–99 steps", "older"]
                 } else {
                     ["last 100 events", "1,000", "10,000", "100,000", "older"]
                 };
@@ -358,6 +396,27 @@ mod tests {
         assert!(ages.len() >= 2 && !ages.contains(&"older".to_owned()), "{ages:?}");
         updated(&mut survey, &view, Coloring::Module, "");
         assert!(survey.legend().len() > 2, "{:?}", survey.legend());
+    }
+
+    #[test]
+    fn a_strip_that_is_kept_is_what_a_new_one_would_be() {
+        let mut lab = Lab::new();
+        let mut survey = Survey::default();
+        for (index, event) in synthetic::training_run().iter().enumerate() {
+            lab.apply(event);
+            if index % 5 > 0 {
+                continue;
+            }
+            let view = lab.view();
+            let coloring = Coloring::ALL[index / 700 % 5];
+            updated(&mut survey, &view, coloring, if index / 300 % 3 == 0 { "weight" } else { "" });
+            for segment in view.segments.iter() {
+                let cells = index % 3..7;
+                let fresh = Strip::new(segment, 9, cells.clone(), survey.tones(segment));
+                assert_eq!(survey.strip(segment, 9, cells.clone()), fresh);
+                assert_eq!(survey.strip(segment, 9, cells), fresh);
+            }
+        }
     }
 
     #[test]

@@ -58,7 +58,7 @@ pub(super) fn render(
     let (segments, coloring) = (view.segments.as_slice(), state.coloring);
     let picked = picked.map(|picked| (picked.segment, picked.bytes(segments)));
     let sheet = Sheet { segments, plan: &plan, coloring, touched: stage.touched(), picked, theme };
-    sheet.draw(first, |segment| survey.tones(segment), rows, buf);
+    sheet.draw(first, |segment, of, cells| survey.strip(segment, of, cells), rows, buf);
     for (y, line) in (rows.height..inner.height).zip(below) {
         put(inner, y, line, buf);
     }

@@ -375,7 +375,7 @@ impl Teller<'_> {
             StreamId::DEFAULT => String::new(),
             stream => format!(" of stream {}", stream_name(stream)),
         };
-        format!("requests {least}up to {}{stream}", figures::bytes(most))
+        format!("requests {least}up to {} when rounded{stream}", figures::bytes(most))
     }
 
     fn segment(&self) -> Vec<Fact> {

@@ -4,10 +4,10 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::Span;
 
-use crate::model::{Category, View};
+use crate::model::{Category, SegmentView, View};
 use crate::tui::figures::{self, Unit};
 use crate::tui::legend::{account_marks, legend_of, short_label};
-use crate::tui::map::{self, Coloring, Entry, Plan, Sheet, Tone};
+use crate::tui::map::{self, Coloring, Entry, Plan, Sheet, Strip, Tone};
 use crate::tui::pane::{self, Frame, put, span};
 use crate::tui::stage::Stage;
 use crate::tui::theme::{Theme, Token};
@@ -43,7 +43,9 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     let first = stage.scroll.min(plan.rows.saturating_sub(seen));
     let (segments, plan) = (view.segments.as_slice(), &plan);
     let sheet = Sheet { segments, plan, coloring: Coloring::Category, touched: stage.touched(), picked: None, theme };
-    sheet.draw(first, |_| |block| Some(Tone::of(block.category)), rows, buf);
+    let divide =
+        |segment: &SegmentView, of, cells| Strip::new(segment, of, cells, |block| Some(Tone::of(block.category)));
+    sheet.draw(first, divide, rows, buf);
     for (y, line) in (rows.height..inner.height).zip(legend) {
         put(inner, y, line, buf);
     }
