@@ -286,8 +286,10 @@ fn a_million_blocks_are_drawn_in_under_16_ms() {
     for event in lab_states::told(DeviceKind::Processor, synthetic::crowded(1_000_000)) {
         lab.apply(&event);
     }
+    let view = lab.view();
+    assert_eq!(view.segments.iter().map(|segment| segment.blocks.len()).sum::<usize>(), 1_000_000);
     let mut app = dark();
-    app.update(Message::Picture(Arc::new(lab_states::state_of(lab.view(), RunState::Running))));
+    app.update(Message::Picture(Arc::new(lab_states::state_of(view, RunState::Running))));
     let area = Rect::new(0, 0, 200, 60);
     let mut buf = Buffer::empty(area);
     for keys in ["2", "_", "#", "v", "+", "+", "u"] {
@@ -303,7 +305,6 @@ fn a_million_blocks_are_drawn_in_under_16_ms() {
         let fastest = frames.min().unwrap();
         assert!(fastest < Duration::from_millis(16), "{fastest:?} after {keys}");
     }
-    assert!(text(&buf).contains("1000000 blocks"), "{}", text(&buf));
 }
 
 #[test]

@@ -92,7 +92,7 @@ impl Inks<'_> {
             (Kind::Pending, _) | (_, Kind::Pending) => ("▒", foreground(Kind::Pending)),
             (Kind::Rounding, _) | (_, Kind::Rounding) => ("▓", foreground(Kind::Rounding)),
             (a, b) if a.is_free() && b.is_free() => self.free(a),
-            (a, b) if a == b => (if right.ends && !left.ends { "▉" } else { "█" }, foreground(a)),
+            (a, b) if a == b => (if right.ends != left.ends { "▉" } else { "█" }, foreground(a)),
             (a, b) if b.is_free() => ("▌", foreground(a)),
             (a, b) if a.is_free() => ("▐", foreground(b)),
             (a, b) => ("▌", foreground(a).bg(theme.color(self.token(b)))),

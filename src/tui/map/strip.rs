@@ -37,7 +37,7 @@ impl Kind {
 pub(crate) struct Half {
     /// What most of its bytes that somebody holds are; free only where nobody holds any.
     pub(crate) kind: Kind,
-    /// A block ends here, and no other touches this half cell.
+    /// A block ends here, and at most one other begins: there is an edge to be seen.
     pub(crate) ends: bool,
     /// The op under way took (or else gave back) a block here.
     pub(crate) lit: Option<bool>,
@@ -53,7 +53,7 @@ struct Share {
     pending: u64,
     blocks: u32,
     aside: bool,
-    ends: bool,
+    ends: u32,
 }
 
 impl Share {
@@ -67,7 +67,7 @@ impl Share {
             _ if self.rounding > self.live[live] => Kind::Rounding,
             _ => Kind::Live(Tone(live as u8)),
         };
-        Half { kind, ends: self.ends && self.blocks == 1, lit: None, picked: false }
+        Half { kind, ends: self.ends == 1 && self.blocks <= 2, lit: None, picked: false }
     }
 }
 
@@ -196,7 +196,9 @@ fn share_out(block: &BlockView, start: u64, tone: Option<Tone>, edges: &[u64], s
         }
     }
     // One that goes on beyond what is given ends elsewhere.
-    shares[last].ends = edges.get(last + 1).is_none_or(|edge| *edge >= end);
+    if edges.get(last + 1).is_none_or(|edge| *edge >= end) {
+        shares[last].ends += 1;
+    }
 }
 
 #[cfg(test)]
@@ -255,6 +257,21 @@ mod tests {
         assert_eq!(kinds(&segment, 4), [parameter, parameter, free, free, gradient, Kind::Rounding, free, free]);
         let ends: Vec<bool> = halves(&segment, 4).into_iter().map(|half| half.ends).collect();
         assert_eq!(ends, [false, true, false, false, false, true, false, false]);
+    }
+
+    #[test]
+    fn an_edge_is_seen_where_one_block_follows_another_and_not_in_a_crowd() {
+        let follow = |sizes: &[u64]| {
+            let mut offset = 0;
+            let blocks = sizes.iter().map(|&size| {
+                offset += size;
+                block(offset - size, size, size, Category::Input)
+            });
+            segment(80, blocks.collect())
+        };
+        let ends = |sizes: &[u64]| -> Vec<bool> { halves(&follow(sizes), 2).into_iter().map(|half| half.ends).collect() };
+        assert_eq!(ends(&[30, 50]), [false, true, false, true]);
+        assert_eq!(ends(&[22, 5, 5, 48]), [false, false, false, true]);
     }
 
     #[test]

@@ -261,7 +261,7 @@ impl Teller<'_> {
         let name = view.names.get(block.name);
         let place = [op, name].into_iter().map(naming::place).find(|place| !place.is_empty());
         let asked = match block.rounding() {
-            Bytes::ZERO => "as many bytes".to_owned(),
+            Bytes::ZERO => "all of it".to_owned(),
             rounding => format!("{}, {} are rounding", exact(block.requested), exact(rounding)),
         };
         let mut facts = vec![
