@@ -20,8 +20,8 @@ use crate::units::Bytes;
 
 /// Inside of a table whose rows are one line each.
 const ONE_LINE: u16 = 107;
-/// The fewest cells of a name in one.
-const NAME: u16 = 20;
+/// Cells of a name in one: columns that are less telling give way to it.
+const NAME: (u16, u16) = (20, 36);
 /// Cells before the name: the mark of the one selected, and its number.
 const MARGIN: u16 = 5;
 /// Cells before the figures where those stand below the name.
@@ -55,9 +55,16 @@ fn cells(metric: Metric, one_line: bool) -> u16 {
     }
 }
 
+/// Cells that the longest name takes, as far as names may.
+fn longest_name(compared: &Compared<'_>) -> u16 {
+    let cells = |place| switches::name(compared.all, place).chars().count();
+    let longest = (0..compared.all.len()).map(cells).max().unwrap_or(0);
+    u16::try_from(longest).unwrap_or(u16::MAX).clamp(NAME.0, NAME.1)
+}
+
 /// The columns that fit, of what is known of any of them.
 fn columns(compared: &Compared<'_>, width: u16, one_line: bool) -> Vec<Metric> {
-    let mut room = width.saturating_sub(if one_line { MARGIN + NAME + 7 } else { INDENT });
+    let mut room = width.saturating_sub(if one_line { MARGIN + longest_name(compared) + 9 } else { INDENT });
     let fits = |metric: &Metric| {
         let left = room.checked_sub(cells(*metric, one_line));
         room = left.unwrap_or(room);
@@ -125,8 +132,12 @@ fn headline(compared: &Compared<'_>, width: u16) -> Vec<Vec<Span<'static>>> {
             line.push(span(theme, Token::Ok, format!(", {}", change.split(" ±").next().unwrap_or_default())));
         }
         if !others.is_empty() {
-            line.push(span(theme, Token::Dim, "; as good: "));
-            line.extend(others.iter().map(|place| numbered(*place, theme)));
+            let mut as_good = vec![span(theme, Token::Dim, "; as good: ")];
+            as_good.extend(others.iter().map(|place| numbered(*place, theme)));
+            let cells: usize = line.iter().chain(&as_good).map(Span::width).sum();
+            if cells <= width {
+                line.extend(as_good);
+            }
         }
         line
     };

@@ -56,7 +56,7 @@ fn window(stage: &Stage<'_>, study: &Study) -> String {
     let last = study.steps.last().map_or(first, |step| step.what);
     match &stage.picture.kind {
         Kind::Snapshot(_) => "of what was recorded".to_owned(),
-        _ if stage.states.ledger.whole => format!("of the whole run, steps {first}–{last}"),
+        _ if stage.states.ledger.whole && first != last => format!("of the whole run, steps {first}–{last}"),
         _ => format!("of step {first}"),
     }
 }
