@@ -40,6 +40,8 @@ pub enum Action {
     Filter,
     /// Write a recording, or end it.
     Record,
+    /// Save what is on the screen.
+    SaveScreen,
     /// What only one screen knows of.
     Own(ScreenAction),
     /// Do what can be done about the finding that is selected.
@@ -121,6 +123,7 @@ impl Action {
             }
             Self::GoTo => "go-to",
             Self::Record => "record",
+            Self::SaveScreen => "save-screen",
             Self::Own(action) => action.word(),
             Self::Scroll(rows) => return sign("scroll", rows).into(),
             Self::ScrollPage(pages) => return sign("page", pages).into(),

@@ -30,6 +30,7 @@ mod shell;
 mod signals;
 mod stage;
 mod states;
+mod svg;
 mod terminal;
 mod theme;
 mod wire;

@@ -2,10 +2,13 @@
 //! changed and the link has room. Nothing in it blocks but the write of a frame.
 
 use std::future::pending;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crossterm::event::Event;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
 use rustix::process::{Signal, getpid, getsid, kill_current_process_group};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
@@ -15,6 +18,7 @@ use super::error::TuiError;
 use super::input::Input;
 use super::screen;
 use super::signals::{self, Notice};
+use super::svg;
 use super::terminal::{self, Guard};
 use crate::model::RunState;
 use crate::session::Command;
@@ -73,6 +77,7 @@ enum Happened {
     Panic,
     Input(Option<Event>),
     Picture(bool),
+    Saved(String),
     Timer,
 }
 
@@ -95,6 +100,7 @@ async fn show(mut source: Source, mut app: App, mut pace: Pace, mouse: bool) -> 
     let mut input = Input::open().map_err(TuiError::Terminal)?;
     let began = Instant::now();
     let mut source_is_there = true;
+    let (saver, mut saved) = mpsc::unbounded_channel();
     let first = source.pictures.borrow_and_update().clone();
     app.update(Message::Picture(first));
 
@@ -117,6 +123,7 @@ async fn show(mut source: Source, mut app: App, mut pace: Pace, mouse: bool) -> 
             () = panicked.notified() => Happened::Panic,
             event = input.next() => Happened::Input(event),
             changed = source.pictures.changed(), if source_is_there => Happened::Picture(changed.is_ok()),
+            Some(told) = saved.recv() => Happened::Saved(told),
             () = sleep_until(wake) => Happened::Timer,
         };
         app.update(Message::Clock(began.elapsed()));
@@ -139,8 +146,15 @@ async fn show(mut source: Source, mut app: App, mut pace: Pace, mouse: bool) -> 
                 source_is_there = false;
                 Vec::new()
             }
+            Happened::Saved(told) => {
+                app.notify(told);
+                Vec::new()
+            }
             Happened::Timer => Vec::new(),
         };
+        if effects.contains(&Effect::SaveScreen) {
+            save_screen(&app, &saver);
+        }
         if perform(&effects, &source, &mut guard)? {
             break Exit::Quit;
         }
@@ -171,6 +185,8 @@ fn perform(effects: &[Effect], source: &Source, guard: &mut Guard) -> Result<boo
     for effect in effects {
         match effect {
             Effect::Send(request) => source.request(request.clone()),
+            // Done by whoever has the app.
+            Effect::SaveScreen => {}
             Effect::Repaint => guard.repaint().map_err(TuiError::Terminal)?,
             // A session's leader has no shell above it that could bring it back.
             Effect::Suspend => {
@@ -182,6 +198,29 @@ fn perform(effects: &[Effect], source: &Source, guard: &mut Guard) -> Result<boo
         }
     }
     Ok(false)
+}
+
+/// Saves what is on the screen into the folder that the program runs in, on a thread of its own: a disk may take its time.
+fn save_screen(app: &App, saver: &mpsc::UnboundedSender<String>) {
+    let Ok((width, height)) = crossterm::terminal::size() else { return };
+    let area = Rect::new(0, 0, width, height);
+    let mut buf = Buffer::empty(area);
+    let _ = screen::draw(app, area, &mut buf);
+    let workload = &app.latest().view.about.workload;
+    let safe: String = workload.chars().filter(|symbol| symbol.is_alphanumeric() || "-_".contains(*symbol)).collect();
+    let (stem, told) = (format!("vramlab-{safe}"), saver.clone());
+    let save = move || {
+        let line = match svg::save(&buf, Path::new("."), &stem) {
+            Ok(path) => format!("saved {}, and the text beside it", path.display()),
+            Err(error) => {
+                format!("the screen can't be saved here ({error}); start vramlab in a folder that can be written")
+            }
+        };
+        // Nobody may be left to read it.
+        let _ = told.send(line);
+    };
+    // Without a thread nothing is saved; there is nothing to undo.
+    let _ = std::thread::Builder::new().name("save".to_owned()).spawn(save);
 }
 
 async fn sleep_until(wake: Option<Instant>) {

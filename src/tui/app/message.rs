@@ -50,6 +50,8 @@ pub enum Effect {
     Repaint,
     /// Stop the process until the shell brings it back.
     Suspend,
+    /// Save what is on the screen as a picture and as text.
+    SaveScreen,
     /// Leave.
     Quit,
 }

@@ -356,6 +356,7 @@ impl App {
             }
             Action::TogglePresenting => self.presenter = self.presenter.is_none().then(Presenter::default),
             Action::ChooseTheme => self.layers.push(Layer::Themes(ThemeList::new(&self.catalog, &self.theme))),
+            Action::SaveScreen => return vec![Effect::SaveScreen],
             Action::Repaint => return vec![Effect::Repaint],
             Action::Suspend => return vec![Effect::Suspend],
             Action::Quit => return vec![Effect::Quit],

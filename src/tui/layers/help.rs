@@ -8,14 +8,14 @@ use ratatui::widgets::{Clear, Widget};
 use crate::model::Category;
 use crate::tui::action::{Action, Group};
 use crate::tui::keys::Keymap;
-use crate::tui::legend::{account_marks, legend_of};
+use crate::tui::legend::{account_marks, legend_of, short_label};
 use crate::tui::pane::{self, Frame, span};
 use crate::tui::stage::Stage;
 use crate::tui::theme::{Theme, Token};
 use crate::tui::words;
 
 /// What the words of the screen mean.
-const WORDS: [(&str, &str); 12] = [
+const WORDS: [(&str, &str); 18] = [
     ("allocated", "bytes of blocks that somebody holds: torch.cuda.memory_allocated"),
     ("reserved", "bytes held from the driver: torch.cuda.memory_reserved"),
     ("stranded", "free, but inside a segment that a live block holds: fragmentation"),
@@ -23,6 +23,12 @@ const WORDS: [(&str, &str); 12] = [
     ("rounding", "the rest of a live block beyond what was asked for"),
     ("pending", "freed, but another stream may still read it"),
     ("segment", "one cudaMalloc; blocks are cut from it"),
+    ("hole", "a free piece of a segment that some block holds; the largest one bounds what fits without more memory"),
+    ("fragmentation", "stranded over reserved"),
+    ("floor", "lowest allocated within a step: what stays"),
+    ("taken, kept", "bytes of the blocks that an op took; of these, those alive when it ended"),
+    ("pins", "a block pins the free bytes of its segment: they can't go back to the driver while it lives"),
+    ("moment", "in a chart, the fullest of the few memory events that a column stands for"),
     ("effect", "medians of the steps before and after a flip"),
     (
         "context",
@@ -86,11 +92,13 @@ fn lines(theme: &Theme, keys: &Keymap, width: usize) -> Vec<Line<'static>> {
 /// The legend of the block map, on the last line.
 fn colours(theme: &Theme, inner: Rect, buf: &mut Buffer) {
     let Some(y) = inner.height.checked_sub(1) else { return };
-    let mut line: Vec<Span<'static>> = Vec::new();
-    for category in Category::ALL {
-        line.push(legend_of(category, theme));
-        line.push(span(theme, Token::Dim, format!(" {} ", category.label())));
-    }
+    let line = |label: fn(Category) -> &'static str| -> Vec<Span<'static>> {
+        let entry = |category| [legend_of(category, theme), span(theme, Token::Dim, format!(" {} ", label(category)))];
+        Category::ALL.into_iter().flat_map(entry).collect()
+    };
+    let long = line(Category::label);
+    let fits = long.iter().map(Span::width).sum::<usize>() < usize::from(inner.width);
+    let line = if fits { long } else { line(short_label) };
     let end = pane::put_at(inner, 1, y, line, buf);
     let marks = account_marks(theme).into_iter();
     let marks: Vec<Span<'static>> =

@@ -269,7 +269,8 @@ mod tests {
             });
             segment(80, blocks.collect())
         };
-        let ends = |sizes: &[u64]| -> Vec<bool> { halves(&follow(sizes), 2).into_iter().map(|half| half.ends).collect() };
+        let ends =
+            |sizes: &[u64]| -> Vec<bool> { halves(&follow(sizes), 2).into_iter().map(|half| half.ends).collect() };
         assert_eq!(ends(&[30, 50]), [false, true, false, true]);
         assert_eq!(ends(&[22, 5, 5, 48]), [false, false, false, true]);
     }
