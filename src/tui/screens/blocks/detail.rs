@@ -297,25 +297,22 @@ impl Teller<'_> {
 
     /// What can't go back because of a block.
     fn pins(&self, index: usize) -> Fact {
-        let whole = if self.segment.page.is_some() { "its pages" } else { "its segment" };
+        let pages = if self.segment.page.is_some() { " on its pages" } else { "" };
         match self.segment.pinned_by(index) {
             Some(pinned) if pinned.free > Bytes::ZERO => {
                 let with = match pinned.others {
                     0 => "alone".to_owned(),
-                    1 => "with 1 other block".to_owned(),
-                    others => format!("with {others} other blocks"),
+                    others => format!("with {}", figures::counted(others as u64, "other")),
                 };
-                let text = format!("{} free in {whole}, {with}", figures::bytes(pinned.free));
+                let text = format!("{} free{pages}, {with}", figures::bytes(pinned.free));
                 if pinned.others == 0 {
                     Fact { token: Token::Warn, ..Fact::new("pins", text) }
                 } else {
                     Fact::new("pins", text)
                 }
             }
-            _ => Fact::new(
-                "pins",
-                format!("nothing: {whole} {} full", if self.segment.page.is_some() { "are" } else { "is" }),
-            ),
+            _ if self.segment.page.is_some() => Fact::new("pins", "nothing: its pages are full"),
+            _ => Fact::new("pins", "nothing: its segment is full"),
         }
     }
 
@@ -323,12 +320,12 @@ impl Teller<'_> {
         let mut facts = vec![Fact::strong("size", exact(hole.size))];
         if hole.releasable > Bytes::ZERO {
             let what = if hole.stranded() == Bytes::ZERO { "all of it" } else { "whole pages" };
-            facts.push(Fact::new("", format!("{what}, {}, would go back: e", figures::bytes(hole.releasable))));
+            facts.push(Fact::new("", format!("{what}, {}, {}", figures::bytes(hole.releasable), self.goes_back())));
         }
         let holders = self.segment.holders_of(hole);
         facts.extend(self.holders(&holders));
         facts.extend([
-            Fact::new("serves", self.serves(hole.size)),
+            Fact::new("serves", serves(self.segment, hole.size)),
             Fact::new("", ""),
             Fact::new("at", self.at(hole.offset)),
             Fact::new("left", self.beside(None, hole.before.checked_sub(1), "the segment begins")),
@@ -359,23 +356,6 @@ impl Teller<'_> {
             facts.push(Fact::new(if alone { "dies" } else { "  dies" }, self.story.dies(block, address)));
         }
         facts
-    }
-
-    /// Which requests the allocator can take from free bytes of this pool.
-    fn serves(&self, size: Bytes) -> String {
-        let most = match self.segment.pool {
-            PoolKind::Small => size.min(Bytes(MIB)),
-            PoolKind::Large if size <= Bytes(MIB) => {
-                return "nothing: requests up to 1 MiB go to the small pool".to_owned();
-            }
-            PoolKind::Large => size,
-        };
-        let least = if self.segment.pool == PoolKind::Large { "over 1 MiB, " } else { "" };
-        let stream = match self.segment.stream {
-            StreamId::DEFAULT => String::new(),
-            stream => format!(" of stream {}", stream_name(stream)),
-        };
-        format!("requests {least}up to {} when rounded{stream}", figures::bytes(most))
     }
 
     fn segment(&self) -> Vec<Fact> {
@@ -415,10 +395,19 @@ impl Teller<'_> {
         let back = match (sum.releasable, sum.free()) {
             (_, Bytes::ZERO) => "nothing".to_owned(),
             (Bytes::ZERO, free) => format!("{}, all of it stranded", figures::bytes(free)),
-            (releasable, free) if releasable == free => format!("{}, all of it would go back: e", figures::bytes(free)),
-            (releasable, free) => format!("{}, {} would go back: e", figures::bytes(free), figures::bytes(releasable)),
+            (releasable, free) if releasable == free => {
+                format!("{}, all of it {}", figures::bytes(free), self.goes_back())
+            }
+            (releasable, free) => {
+                format!("{}, {} {}", figures::bytes(free), figures::bytes(releasable), self.goes_back())
+            }
         };
         vec![Fact::new("segment", what), Fact::new("in use", used), Fact::new("free", back)]
+    }
+
+    /// What an emptied cache would return, and the key where one does it.
+    fn goes_back(&self) -> &'static str {
+        if self.stage.picture.is_live() { "would go back: e" } else { "would go back" }
     }
 
     fn at(&self, offset: Bytes) -> String {
@@ -433,6 +422,22 @@ impl Teller<'_> {
             (None, None) => end.to_owned(),
         }
     }
+}
+
+/// Which requests the allocator can take from so many free bytes of a segment.
+fn serves(segment: &SegmentView, size: Bytes) -> String {
+    let (least, most) = match segment.pool {
+        PoolKind::Small => ("", size.min(Bytes(MIB))),
+        PoolKind::Large if size <= Bytes(MIB) => {
+            return "nothing: requests up to 1 MiB go to the small pool".to_owned();
+        }
+        PoolKind::Large => ("over 1 MiB, ", size),
+    };
+    let stream = match segment.stream {
+        StreamId::DEFAULT => String::new(),
+        stream => format!(", of stream {}", stream_name(stream)),
+    };
+    format!("requests {least}up to {} when rounded{stream}", figures::bytes(most))
 }
 
 /// What a block goes by.
@@ -466,6 +471,28 @@ fn grouped(number: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_hole_serves_the_requests_of_its_pool() {
+        let segment = |pool, stream| SegmentView {
+            address: Address(0),
+            size: Bytes::mib(20),
+            pool,
+            stream: StreamId(stream),
+            expandable: false,
+            page: None,
+            blocks: std::sync::Arc::default(),
+        };
+        for (pool, stream, size, told) in [
+            (PoolKind::Large, 0, Bytes::mib(6), "requests over 1 MiB, up to 6.0 MiB when rounded"),
+            (PoolKind::Large, 7, Bytes(MIB + 512), "requests over 1 MiB, up to 1.0 MiB when rounded, of stream s7"),
+            (PoolKind::Large, 0, Bytes::mib(1), "nothing: requests up to 1 MiB go to the small pool"),
+            (PoolKind::Small, 0, Bytes(1536), "requests up to 1.5 KiB when rounded"),
+            (PoolKind::Small, 0, Bytes::mib(2), "requests up to 1.0 MiB when rounded"),
+        ] {
+            assert_eq!(serves(&segment(pool, stream), size), told);
+        }
+    }
 
     #[test]
     fn sizes_are_told_to_the_byte() {
