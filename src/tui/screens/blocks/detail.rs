@@ -1,5 +1,7 @@
 //! What is selected: a block, a hole or a segment; and what there is to select where nothing is.
 
+use std::cmp::Reverse;
+
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::Span;
@@ -338,18 +340,25 @@ impl Teller<'_> {
     /// Who keeps a hole from going back, the largest first, each with its end.
     fn holders(&self, holders: &[usize]) -> Vec<Fact> {
         let mut blocks: Vec<&BlockView> = holders.iter().filter_map(|index| self.segment.blocks.get(*index)).collect();
-        blocks.sort_by_key(|block| (std::cmp::Reverse(block.size), block.offset));
+        let count = blocks.len();
+        let key = |block: &&BlockView| (Reverse(block.size), block.offset);
+        // Of a million only the first few are sorted.
+        if count > HOLDERS {
+            blocks.select_nth_unstable_by_key(HOLDERS, key);
+            blocks.truncate(HOLDERS);
+        }
+        blocks.sort_unstable_by_key(key);
         let pages = if self.segment.page.is_some() { " on its pages" } else { "" };
-        let head = match blocks.len() {
+        let head = match count {
             0 => return vec![Fact::new("held by", "nobody")],
             1 => format!("1 block alone{pages}:"),
             count if count > HOLDERS => format!("{count} blocks{pages}, the largest:"),
             count => format!("{count} blocks{pages}:"),
         };
-        let alone = blocks.len() == 1;
+        let alone = count == 1;
         let mut facts =
             vec![Fact { token: if alone { Token::Warn } else { Token::Text }, ..Fact::new("held by", head) }];
-        for block in blocks.into_iter().take(HOLDERS) {
+        for block in blocks {
             let address = self.segment.address.offset(block.offset);
             let name = format!("{} {}", figures::bytes(block.size), named(self.view(), block));
             facts.push(Fact::strong("", name).marked(legend_of(block.category, self.stage.theme)));

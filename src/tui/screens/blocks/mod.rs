@@ -127,7 +127,7 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
         table::render(stage, &survey, picked, under, buf);
         detail::render(stage, &survey, picked, Frame::Box, right, buf);
     } else {
-        let under = (area.height * 2 / 5).clamp(3, 11);
+        let under = (area.height * 2 / 5).clamp(4, 11);
         let [map, under] = area.layout::<2>(&Split::vertical([Constraint::Min(0), Constraint::Length(under)]));
         chart::render(stage, &survey, picked, Frame::Rule, map, buf, &mut layout);
         detail::render(stage, &survey, picked, Frame::Rule, under, buf);
