@@ -145,6 +145,7 @@ fn known(view: &View) -> String {
         format!("{:?}\n{:?}\n{:?}", view.log, view.profiles, view.touched),
         format!("{:?}\n{:?}\n{:?}", view.history, view.autopsy, view.generated),
         format!("{:?} {:?} {}", view.op, view.names, view.malformed),
+        format!("{:?}", view.configurations),
     ]
     .join("\n")
 }
@@ -283,6 +284,7 @@ fn a_recording_plays_what_was_live() {
     assert_eq!(last.kind, Kind::Recording("run.vram".into()));
     assert_eq!((last.extent.steps, last.run.clone(), last.is_now()), (12, RunState::Finished, true));
     assert_eq!(last.extent.end, events_of(&path).len() as u64);
+    assert_eq!(last.configurations.len(), 2, "before the flip and after it");
     // Since then, the live lab has told that it recorded.
     assert_eq!(told.extent.end, last.extent.end + 1);
     let (_, at_end) = live.go(Move::To(last.extent.end));
@@ -293,6 +295,7 @@ fn a_recording_plays_what_was_live() {
         assert_same(&opened.1.view, &live.1.view, &format!("at event {position}"));
         assert_eq!(opened.1.step, live.1.step);
         assert_eq!(opened.1.history.page(0, 64), last.history.page(0, 64));
+        assert_eq!(opened.1.configurations, last.configurations, "those behind the cursor, too");
     }
 }
 
