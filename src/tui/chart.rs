@@ -5,7 +5,7 @@ use ratatui::layout::Rect;
 use ratatui::style::{Color, Modifier, Style};
 
 use super::figures::Unit;
-use super::pane::{put_at, span};
+use super::pane::{Frame, put_at, span};
 use super::theme::{Theme, Token};
 use crate::units::Bytes;
 
@@ -239,6 +239,18 @@ impl Cell {
             let style = self.lower.style(theme).bg(theme.color(self.upper.token));
             cell.set_symbol(EIGHTHS[self.eighths]).set_style(style);
         }
+    }
+}
+
+/// Where the columns of a chart are, with room for labels at the left and `below` rows.
+pub(crate) fn plot_in(inner: Rect, kind: Frame, below: u16) -> Rect {
+    let margin = u16::from(kind == Frame::Box);
+    let below = if inner.height >= 3 { below } else { 0 };
+    Rect {
+        x: inner.x + Axis::WIDTH.min(inner.width),
+        width: inner.width.saturating_sub(Axis::WIDTH + margin),
+        height: inner.height.saturating_sub(below),
+        ..inner
     }
 }
 

@@ -109,6 +109,24 @@ pub(crate) fn rule(plot: Rect, x: u16, style: Style, buf: &mut Buffer) {
     }
 }
 
+/// A title with as many words behind it as `room` cells hold, the most telling first.
+pub(crate) fn title(
+    title: &'static str,
+    words: impl IntoIterator<Item = (Token, String)>,
+    room: usize,
+    theme: &Theme,
+) -> Vec<Span<'static>> {
+    let mut line = vec![span(theme, Token::Title, title)];
+    let mut room = room.saturating_sub(title.width());
+    for (token, word) in words.into_iter().filter(|(_, word)| !word.is_empty()) {
+        let Some(left) = room.checked_sub(word.width() + 3) else { break };
+        room = left;
+        line.push(span(theme, Token::Dim, " · "));
+        line.push(span(theme, token, word));
+    }
+    line
+}
+
 /// Writes a remark into the lower line of a box, at its right.
 pub(crate) fn remark(text: Span<'static>, area: Rect, buf: &mut Buffer) {
     let inside = Rect { width: area.width.saturating_sub(2), ..area };

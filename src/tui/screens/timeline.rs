@@ -11,7 +11,6 @@
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout as Split, Rect};
-use ratatui::style::Style;
 use ratatui::text::Span;
 
 use crate::model::{Group, Grouping, MarkKind, Moment, Study};
@@ -20,6 +19,7 @@ use crate::tui::action::{Action, Binding, Group as Heading, Key};
 use crate::tui::chart::{self, Axis, Ink, Stack};
 use crate::tui::figures::{self, Unit};
 use crate::tui::legend;
+use crate::tui::moments::Columns;
 use crate::tui::pane::{self, Frame, put, put_at, put_right, span};
 use crate::tui::screens::entry::Screen;
 use crate::tui::stage::{Chart, Layout, Stage};
@@ -198,7 +198,7 @@ impl Shown<'_> {
     fn areas(&self, kind: Frame, area: Rect, buf: &mut Buffer) -> Rect {
         let (theme, study) = (self.theme(), self.study);
         let inner = pane::frame(kind, self.title(area.width), theme.style(Token::Border), area, buf);
-        let plot = plot(inner, kind, 1);
+        let plot = chart::plot_in(inner, kind, 1);
         if plot.is_empty() || study.moments.is_empty() {
             return plot;
         }
@@ -207,8 +207,9 @@ impl Shown<'_> {
         axis.draw(theme, inner, plot, buf);
         let inks: Vec<Ink> =
             (0..).zip(&study.groups).map(|(index, group)| ink(study.grouping, index, group, theme)).collect();
+        let columns = self.columns(plot);
         let stack = |x| {
-            let index = fullest(study, x, plot.width);
+            let index = fullest(columns, study, x);
             let mut stack = Stack::default();
             for (group, ink) in study.groups.iter().zip(&inks) {
                 stack.add(group.bytes.get(index).copied().unwrap_or_default(), *ink);
@@ -241,7 +242,7 @@ impl Shown<'_> {
             }
         }
         let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
-        let plot = plot(inner, kind, 0);
+        let plot = chart::plot_in(inner, kind, 0);
         if plot.is_empty() || study.moments.is_empty() {
             return plot;
         }
@@ -257,9 +258,10 @@ impl Shown<'_> {
                 (ledger.releasable, Ink { token: Token::Reserved, fill: if colorless { "·" } else { "█" } }),
             ]
         };
+        let columns = self.columns(plot);
         let stack = |x| {
             let mut stack = Stack::default();
-            for (bytes, ink) in parts(&study.moments[fullest(study, x, plot.width)]) {
+            for (bytes, ink) in parts(&study.moments[fullest(columns, study, x)]) {
                 stack.add(bytes, ink);
             }
             stack
@@ -279,58 +281,29 @@ impl Shown<'_> {
                 MarkKind::EmptyCache { .. } => ("e", Token::Key),
                 MarkKind::Flip { .. } => ("▾", Token::Key),
             };
-            let x = self.column(self.study.moment_of(mark.event), plot.width);
+            let x = self.columns(plot).column_of(self.study.moment_of(mark.event));
             put_at(plot, x, 0, vec![span(theme, token, symbol)], buf);
         }
     }
 
     fn cursor_line(&self, plot: Rect, buf: &mut Buffer) {
         if let Some(cursor) = self.cursor {
-            pane::rule(plot, self.column(cursor, plot.width), self.theme().style(Token::Key), buf);
+            pane::rule(plot, self.columns(plot).column_of(cursor), self.theme().style(Token::Key), buf);
         }
     }
 
-    /// The column of a moment.
-    fn column(&self, moment: usize, width: u16) -> u16 {
-        let count = self.study.moments.len().max(1);
-        let x = (moment * usize::from(width)).div_ceil(count).min(usize::from(width.saturating_sub(1)));
-        u16::try_from(x).unwrap_or(0)
+    /// The columns of a plot.
+    fn columns(&self, plot: Rect) -> Columns<'_> {
+        Columns::new(self.study, plot.width)
     }
 
-    /// The phases below the chart; of several steps, where they begin.
+    /// The unit of the chart, and the phases or steps below it.
     fn axis_of_time(&self, axis: Axis, inner: Rect, plot: Rect, buf: &mut Buffer) {
-        let (theme, study) = (self.theme(), self.study);
-        let row = plot.height;
-        put_at(inner, 0, row, vec![span(theme, Token::Dim, format!("{:>4}", Unit::for_largest(axis.top).name()))], buf);
+        let theme = self.theme();
+        let unit = format!("{:>4}", Unit::for_largest(axis.top).name());
+        put_at(inner, 0, plot.height, vec![span(theme, Token::Dim, unit)], buf);
         let below = Rect { height: plot.height + 1, ..plot };
-        let several = study.steps.len() > 1;
-        let places: Vec<(u64, String, Style)> = if several {
-            let style = theme.style(Token::Dim);
-            study.steps.iter().map(|step| (step.event, step.what.to_string(), style)).collect()
-        } else {
-            let word = |place: &crate::model::Place<crate::model::Phase>| {
-                (place.event, place.what.label().to_owned(), Style::new().fg(theme.color(place.what.into())))
-            };
-            study.phases.iter().map(word).collect()
-        };
-        let mut end = 0;
-        for (index, (event, word, style)) in places.iter().enumerate() {
-            let x = self.column(study.moment_of(*event), plot.width);
-            let next =
-                places.get(index + 1).map_or(plot.width, |next| self.column(study.moment_of(next.0), plot.width));
-            let room = usize::from(next.saturating_sub(x));
-            if x < end || room < 2 {
-                continue;
-            }
-            let text = if room > word.len() {
-                format!("│{word}")
-            } else {
-                format!("│{}", &word[..room.min(word.len()) - 1])
-            };
-            // Numbers that are cut mean something else.
-            let text = if several && room <= word.len() { "│".to_owned() } else { text };
-            end = put_at(below, x, row, vec![Span::styled(text, *style)], buf);
-        }
+        self.columns(plot).axis_of_time(theme, below, plot.height, buf);
     }
 
     /// What the groups come to, at the cursor and at the peak.
@@ -486,24 +459,11 @@ impl Shown<'_> {
     }
 }
 
-/// Where the columns of a chart are, with room for labels at the left and `below` rows.
-fn plot(inner: Rect, kind: Frame, below: u16) -> Rect {
-    let margin = u16::from(kind == Frame::Box);
-    let below = if inner.height >= 3 { below } else { 0 };
-    Rect {
-        x: inner.x + Axis::WIDTH.min(inner.width),
-        width: inner.width.saturating_sub(Axis::WIDTH + margin),
-        height: inner.height.saturating_sub(below),
-        ..inner
-    }
-}
-
 /// The fullest moment of those that a column stands for, by its place.
-fn fullest(study: &Study, x: u16, width: u16) -> usize {
-    let (count, width, x) = (study.moments.len(), usize::from(width.max(1)), usize::from(x));
-    let from = (x * count / width).min(count.saturating_sub(1));
-    let to = ((x + 1) * count / width).clamp(from + 1, count.max(from + 1));
-    (from..to).rev().max_by_key(|index| study.moments.get(*index).map(|moment| moment.allocated)).unwrap_or(from)
+fn fullest(columns: Columns<'_>, study: &Study, x: u16) -> usize {
+    let moments = columns.moments_of(x);
+    let from = moments.start;
+    moments.rev().max_by_key(|index| study.moments.get(*index).map(|moment| moment.allocated)).unwrap_or(from)
 }
 
 /// What fills the area of a group: categories have colours of their own, others take them in turn.

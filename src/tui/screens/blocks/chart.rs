@@ -86,15 +86,7 @@ fn title(stage: &Stage<'_>, survey: &Survey, plan: &Plan, room: usize) -> Vec<Sp
         (Token::Dim, figures::counted(view.segments.len() as u64, "segment")),
         (Token::Dim, figures::counted(survey.total().blocks, "block")),
     ];
-    let mut line = vec![span(theme, Token::Title, "blocks")];
-    let mut room = room.saturating_sub(6);
-    for (token, word) in words.into_iter().filter(|(_, word)| !word.is_empty()) {
-        let Some(left) = room.checked_sub(word.chars().count() + 3) else { break };
-        room = left;
-        line.push(span(theme, Token::Dim, " · "));
-        line.push(span(theme, token, word));
-    }
-    line
+    pane::title("blocks", words, room, theme)
 }
 
 /// What is looked for, and how much of it there is.

@@ -73,15 +73,7 @@ fn title(word: &'static str, view: &View, scale: u64, room: usize, theme: &Theme
         (Token::Text, format!("largest hole {}", figures::bytes(view.largest_hole))),
         (Token::Text, figures::counted(blocks as u64, "block")),
     ];
-    let mut line = vec![span(theme, Token::Title, word)];
-    let mut room = room.saturating_sub(word.len());
-    for (token, word) in words.into_iter().filter(|(_, word)| !word.is_empty()) {
-        let Some(left) = room.checked_sub(word.chars().count() + 3) else { break };
-        room = left;
-        line.push(span(theme, Token::Dim, " · "));
-        line.push(span(theme, token, word));
-    }
-    line
+    pane::title(word, words, room, theme)
 }
 
 /// What the colours mean, with bytes where they are wanted, in as many lines as it takes. Categories that never held

@@ -61,18 +61,6 @@ fn window(stage: &Stage<'_>, study: &Study) -> String {
     }
 }
 
-/// Where the columns of a chart are, with room for labels at the left and `below` rows.
-fn plot_in(inner: Rect, kind: Frame, below: u16) -> Rect {
-    let margin = u16::from(kind == Frame::Box);
-    let below = if inner.height >= 3 { below } else { 0 };
-    Rect {
-        x: inner.x + Axis::WIDTH.min(inner.width),
-        width: inner.width.saturating_sub(Axis::WIDTH + margin),
-        height: inner.height.saturating_sub(below),
-        ..inner
-    }
-}
-
 /// As many spans of a title as there is room for.
 struct Title {
     line: Vec<Span<'static>>,
@@ -116,7 +104,7 @@ fn held(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Buf
         title.push(vec![span(theme, Token::Warn, format!(" · reading {:.0} %", 100.0 * part))]);
     }
     let inner = pane::frame(kind, title.line, theme.style(Token::Border), area, buf);
-    let plot = plot_in(inner, kind, 1);
+    let plot = chart::plot_in(inner, kind, 1);
     if plot.is_empty() {
         return plot;
     }
@@ -214,7 +202,7 @@ fn lost(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Buf
     title.push(vec![Span::raw("  "), mark(rest, theme), span(theme, Token::Dim, " other holes")]);
     title.push(vec![span(theme, Token::Dim, " · of reserved")]);
     let inner = pane::frame(kind, title.line, theme.style(Token::Border), area, buf);
-    let plot = plot_in(inner, kind, 0);
+    let plot = chart::plot_in(inner, kind, 0);
     if plot.is_empty() {
         return plot;
     }
