@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::error::{Fault, ModelError};
 use super::run::Run;
-use super::spans::{Holder, NONE, RunId, Span, SpanId, Spans, State};
+use super::spans::{Birth, Holder, NONE, RunId, Span, SpanId, Spans, State};
 use crate::model::event::{Category, Event, EventKind, NameId};
 use crate::model::ledger::Ledger;
 use crate::model::view::{HostMemory, Traffic};
@@ -70,8 +70,7 @@ impl MemoryModel {
     fn change(&mut self, kind: &EventKind) -> Result<(), Fault> {
         match *kind {
             EventKind::Alloc { address, size, requested, category, name, .. } => {
-                let (op, born) = (self.op, self.position - 1);
-                self.alloc(address, size, Holder { requested: requested.0, category, name, op, pending: false, born })
+                self.alloc(address, size, Holder { requested: requested.0, category, name, pending: false })
             }
             EventKind::FreeRequested { address } => self.free_requested(address),
             EventKind::FreeCompleted { address } => self.free_completed(address),
@@ -235,6 +234,7 @@ impl MemoryModel {
             self.enter_free(gap);
             self.spans.insert(Span { start, size, previous: gap, next, run, state: State::Held(holder) })
         };
+        self.spans.bear(block, Birth { born: self.position - 1, op: self.op });
         let mut last = block;
         if end < gap_end {
             let state = State::Free { slot: 0 };

@@ -84,9 +84,11 @@ impl<'a> Segment<'a> {
     pub fn blocks(&self) -> impl Iterator<Item = BlockView> + use<'a> {
         let model = self.model;
         let start = self.run().start;
-        let known = |id: SpanId| (id != NONE).then(|| model.spans.get(id));
-        std::iter::successors(known(self.run().first), move |span| known(span.next)).filter_map(move |span| {
+        let known = |id: SpanId| (id != NONE).then(|| (id, model.spans.get(id)));
+        let spans = std::iter::successors(known(self.run().first), move |(_, span)| known(span.next));
+        spans.filter_map(move |(id, span)| {
             let State::Held(holder) = span.state else { return None };
+            let birth = model.spans.birth(id);
             Some(BlockView {
                 offset: Bytes(span.start - start),
                 size: Bytes(span.size),
@@ -94,8 +96,8 @@ impl<'a> Segment<'a> {
                 pending: holder.pending,
                 category: holder.category,
                 name: holder.name,
-                op: holder.op,
-                born: holder.born,
+                op: birth.op,
+                born: birth.born,
             })
         })
     }

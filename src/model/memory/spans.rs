@@ -21,12 +21,16 @@ pub(super) struct Holder {
     pub requested: u64,
     pub category: Category,
     pub name: NameId,
-    /// The op that took it.
-    pub op: NameId,
     /// Freed by the program, waiting for another stream.
     pub pending: bool,
+}
+
+/// When a block was taken, and by which op.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Birth {
     /// Events before the one that took it.
     pub born: u64,
+    pub op: NameId,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +66,8 @@ impl Span {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Spans {
     slab: Vec<Span>,
+    /// Beside each span: what no event but the first needs to touch.
+    births: Vec<Birth>,
     unused: Vec<SpanId>,
     by_start: HashMap<u64, SpanId, BuildHasherDefault<AddressHasher>>,
     free: SizeClasses,
@@ -74,6 +80,16 @@ impl Spans {
 
     pub(super) fn get_mut(&mut self, id: SpanId) -> &mut Span {
         &mut self.slab[id as usize]
+    }
+
+    /// How the block in a held span came to be.
+    pub(super) fn birth(&self, id: SpanId) -> Birth {
+        self.births[id as usize]
+    }
+
+    /// A block begins in a span.
+    pub(super) fn bear(&mut self, id: SpanId, birth: Birth) {
+        self.births[id as usize] = birth;
     }
 
     /// The span that starts at `address`.
@@ -95,6 +111,7 @@ impl Spans {
             }
             None => {
                 self.slab.push(span);
+                self.births.push(Birth::default());
                 (self.slab.len() - 1) as SpanId
             }
         };
