@@ -46,6 +46,30 @@ pub enum BlocksAction {
     Peak,
 }
 
+impl BlocksAction {
+    /// The word by which settings name it; empty for what only the mouse asks for.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Next => "next-block",
+            Self::Previous => "previous-block",
+            Self::NextSegment => "next-segment",
+            Self::PreviousSegment => "previous-segment",
+            Self::LargestHole => "largest-hole",
+            Self::LargestBlock => "largest-block",
+            Self::OfOp => "block-of-op",
+            Self::Leave => "select-nothing",
+            Self::ZoomIn => "blocks-zoom-in",
+            Self::ZoomOut => "blocks-zoom-out",
+            Self::ZoomAll => "blocks-zoom-all",
+            Self::Coloring => "blocks-colouring",
+            Self::Order => "blocks-order",
+            Self::Peak => "blocks-peak",
+            Self::Cell(..) => "",
+        }
+    }
+}
+
 /// How segments of one stream and pool are sorted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Order {

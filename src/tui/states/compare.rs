@@ -18,6 +18,25 @@ pub enum CompareAction {
     Go,
 }
 
+impl CompareAction {
+    /// The word by which settings name it; empty for what only the mouse asks for.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Row(places) => {
+                if places < 0 {
+                    "previous-configuration"
+                } else {
+                    "next-configuration"
+                }
+            }
+            Self::Baseline => "baseline",
+            Self::Go => "go-to-configuration",
+            Self::Select(_) => "",
+        }
+    }
+}
+
 /// What the comparison remembers: configurations by where they began, as others may go.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CompareState {

@@ -19,6 +19,18 @@ pub enum LabAction {
     StepColumn(u16, u16),
 }
 
+impl LabAction {
+    /// The word by which settings name it; empty for what only the mouse asks for.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::ZoomIn => "zoom-in",
+            Self::ZoomOut => "zoom-out",
+            Self::HistoryColumn(..) | Self::StepColumn(..) => "",
+        }
+    }
+}
+
 /// What the Lab remembers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LabState {

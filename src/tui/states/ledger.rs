@@ -24,6 +24,27 @@ pub enum LedgerAction {
     Peak,
 }
 
+impl LedgerAction {
+    /// The word by which settings name it; empty for what only the mouse asks for.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Window => "ledger-window",
+            Self::Finding(places) => {
+                if places < 0 {
+                    "previous-finding"
+                } else {
+                    "next-finding"
+                }
+            }
+            Self::NextRemedy => "next-remedy",
+            Self::Go => "go-to-finding",
+            Self::Peak => "ledger-peak",
+            Self::Select(_) => "",
+        }
+    }
+}
+
 /// What the ledger remembers.
 #[derive(Clone, Debug, Default)]
 pub struct LedgerState {

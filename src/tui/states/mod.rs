@@ -61,57 +61,12 @@ impl ScreenAction {
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
-            Self::Lab(LabAction::ZoomIn) => "zoom-in",
-            Self::Lab(LabAction::ZoomOut) => "zoom-out",
-            Self::Blocks(BlocksAction::Next) => "next-block",
-            Self::Blocks(BlocksAction::Previous) => "previous-block",
-            Self::Blocks(BlocksAction::NextSegment) => "next-segment",
-            Self::Blocks(BlocksAction::PreviousSegment) => "previous-segment",
-            Self::Blocks(BlocksAction::LargestHole) => "largest-hole",
-            Self::Blocks(BlocksAction::LargestBlock) => "largest-block",
-            Self::Blocks(BlocksAction::OfOp) => "block-of-op",
-            Self::Blocks(BlocksAction::Leave) => "select-nothing",
-            Self::Blocks(BlocksAction::ZoomIn) => "blocks-zoom-in",
-            Self::Blocks(BlocksAction::ZoomOut) => "blocks-zoom-out",
-            Self::Blocks(BlocksAction::ZoomAll) => "blocks-zoom-all",
-            Self::Blocks(BlocksAction::Coloring) => "blocks-colouring",
-            Self::Blocks(BlocksAction::Order) => "blocks-order",
-            Self::Blocks(BlocksAction::Peak) => "blocks-peak",
-            Self::Timeline(TimelineAction::ZoomIn) => "step-zoom-in",
-            Self::Timeline(TimelineAction::ZoomOut) => "step-zoom-out",
-            Self::Timeline(TimelineAction::Window) => "step-window",
-            Self::Timeline(TimelineAction::Grouping) => "step-grouping",
-            Self::Timeline(TimelineAction::Peak) => "step-peak",
-            Self::Ops(OpsAction::Totals) => "ops-rows",
-            Self::Ops(OpsAction::Sort) => "ops-sort",
-            Self::Ops(OpsAction::Window) => "ops-window",
-            Self::Ops(OpsAction::Tag) => "tag",
-            Self::Ops(OpsAction::Peak) => "ops-peak",
-            Self::Compare(CompareAction::Row(places)) => {
-                if places < 0 {
-                    "previous-configuration"
-                } else {
-                    "next-configuration"
-                }
-            }
-            Self::Compare(CompareAction::Baseline) => "baseline",
-            Self::Compare(CompareAction::Go) => "go-to-configuration",
-            Self::Ledger(LedgerAction::Window) => "ledger-window",
-            Self::Ledger(LedgerAction::Finding(places)) => {
-                if places < 0 {
-                    "previous-finding"
-                } else {
-                    "next-finding"
-                }
-            }
-            Self::Ledger(LedgerAction::NextRemedy) => "next-remedy",
-            Self::Ledger(LedgerAction::Go) => "go-to-finding",
-            Self::Ledger(LedgerAction::Peak) => "ledger-peak",
-            Self::Lab(LabAction::HistoryColumn(..) | LabAction::StepColumn(..))
-            | Self::Compare(CompareAction::Select(_))
-            | Self::Blocks(BlocksAction::Cell(..))
-            | Self::Timeline(TimelineAction::Column(..))
-            | Self::Ledger(LedgerAction::Select(_)) => "",
+            Self::Lab(action) => action.word(),
+            Self::Blocks(action) => action.word(),
+            Self::Timeline(action) => action.word(),
+            Self::Ops(action) => action.word(),
+            Self::Compare(action) => action.word(),
+            Self::Ledger(action) => action.word(),
         }
     }
 }

@@ -18,6 +18,20 @@ pub enum OpsAction {
     Peak,
 }
 
+impl OpsAction {
+    /// The word by which settings name it; empty for what only the mouse asks for.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Totals => "ops-rows",
+            Self::Sort => "ops-sort",
+            Self::Window => "ops-window",
+            Self::Tag => "tag",
+            Self::Peak => "ops-peak",
+        }
+    }
+}
+
 /// What the ops remember.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OpsState {

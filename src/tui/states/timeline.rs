@@ -23,6 +23,21 @@ pub enum TimelineAction {
     Column(u16, u16),
 }
 
+impl TimelineAction {
+    /// The word by which settings name it; empty for what only the mouse asks for.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::ZoomIn => "step-zoom-in",
+            Self::ZoomOut => "step-zoom-out",
+            Self::Window => "step-window",
+            Self::Grouping => "step-grouping",
+            Self::Peak => "step-peak",
+            Self::Column(..) => "",
+        }
+    }
+}
+
 /// What the timeline remembers.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TimelineState {
