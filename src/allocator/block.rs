@@ -6,6 +6,8 @@ use std::ops::{Index, IndexMut};
 use serde::{Deserialize, Serialize};
 
 use crate::allocator::range::RangeId;
+use crate::allocator::tie::{Tie, Ties};
+use crate::allocator::version::TorchVersion;
 use crate::units::{Address, Bytes, StreamId};
 
 /// The pool that serves a request: small for rounded sizes up to 1 MiB, else large.
@@ -47,6 +49,8 @@ pub(super) enum Usage {
 pub(super) struct Block {
     pub address: Address,
     pub size: Bytes,
+    /// Decides between it and other free blocks of its size.
+    pub tie: Tie,
     /// Bytes asked for at the last use; stale while the block is free, zero if it never was used.
     pub requested: Bytes,
     pub stream: StreamId,
@@ -71,6 +75,7 @@ impl Block {
         Self {
             address,
             size,
+            tie: Tie(address.0),
             requested: Bytes::ZERO,
             stream,
             pool,
@@ -105,13 +110,25 @@ impl Block {
 }
 
 /// All blocks, by name.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(super) struct Blocks {
     slots: Vec<Block>,
     vacant: Vec<BlockId>,
+    ties: Ties,
 }
 
 impl Blocks {
+    /// No blocks yet, to be ordered as in this version.
+    pub fn new(version: TorchVersion) -> Self {
+        Self { slots: Vec::new(), vacant: Vec::new(), ties: Ties::of(version) }
+    }
+
+    /// Keeps the only block of a new segment or range, and names it.
+    pub fn begin(&mut self, mut block: Block) -> BlockId {
+        block.tie = self.ties.segment(block.address, block.size);
+        self.insert(block)
+    }
+
     /// Keeps `block` and names it.
     #[expect(clippy::expect_used, reason = "four billion blocks are at least 2 TiB of device memory")]
     #[inline]
@@ -140,9 +157,22 @@ impl Blocks {
     /// and carries the stale requested size, as PyTorch's remainder does.
     #[inline]
     pub fn split(&mut self, id: BlockId, front: Bytes) -> BlockId {
+        let ties = self.ties.cut(self[id].tie, front);
+        self.cut(id, front, ties)
+    }
+
+    /// The same where PyTorch makes the rest anew rather than the front.
+    pub fn split_off(&mut self, id: BlockId, front: Bytes) -> BlockId {
+        let ties = self.ties.cut_off(self[id].tie, front);
+        self.cut(id, front, ties)
+    }
+
+    #[inline]
+    fn cut(&mut self, id: BlockId, front: Bytes, ties: (Tie, Tie)) -> BlockId {
         let block = &mut self[id];
         let mut rest =
             Block::new(block.address.offset(front), block.size - front, block.stream, block.pool, block.range);
+        (block.tie, rest.tie) = ties;
         rest.requested = block.requested;
         rest.mapped = block.mapped;
         rest.previous = Some(id);
@@ -155,6 +185,17 @@ impl Blocks {
             self[above].previous = Some(rest);
         }
         rest
+    }
+
+    /// Joins a block and the one below it, under the name of that but as the object it is in PyTorch: with its requested
+    /// size.
+    #[inline]
+    pub fn absorb_below(&mut self, lower: BlockId, id: BlockId) {
+        let (requested, tie) = (self[id].requested, self[id].tie);
+        self.join(lower, id);
+        let tie = self.ties.absorbed(self[lower].tie, tie);
+        let block = &mut self[lower];
+        (block.requested, block.tie) = (requested, tie);
     }
 
     /// Joins a block and the one behind it under the name of the first.
@@ -192,7 +233,7 @@ mod tests {
 
     #[test]
     fn splitting_and_joining_keep_the_first_name_and_the_chain() {
-        let mut blocks = Blocks::default();
+        let mut blocks = Blocks::new(TorchVersion::V2_11);
         let a = blocks.insert(Block::new(Address(0x1000), Bytes(4096), StreamId(0), PoolKind::Small, None));
         blocks[a].requested = Bytes(7);
         let c = blocks.split(a, Bytes(1024));

@@ -12,6 +12,7 @@ use crate::allocator::settings::{Settings, SettingsError};
 use crate::allocator::source::{EventToken, SegmentSource};
 use crate::allocator::statistics::Statistics;
 use crate::allocator::trace::TraceSink;
+use crate::allocator::version::TorchVersion;
 use crate::units::{Address, Bytes, StreamId};
 
 /// A memory fraction outside 0 to 1.
@@ -24,8 +25,8 @@ pub struct InvalidFraction {
 
 /// PyTorch's native CUDA caching allocator for one device, without private pools.
 ///
-/// Generic over where memory comes from (`S`) and who listens to its history (`T`). The rules are those of PyTorch
-/// 2.11; every decision, statistic and trace event is meant to be the same.
+/// Generic over where memory comes from (`S`) and who listens to its history (`T`). The rules are those of the
+/// PyTorch that the settings name; every decision, statistic and trace event is meant to be the same.
 #[derive(Debug)]
 pub struct CachingAllocator<S, T = ()> {
     pub(super) source: S,
@@ -58,12 +59,12 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
     pub fn new(source: S, settings: Settings, sink: T) -> Self {
         let device_total = source.memory().total;
         Self {
-            statistics: Statistics::new(settings.max_split_size),
-            limit: limit_of(settings.per_process_memory_fraction, device_total),
+            statistics: Statistics::new(settings.max_split_size, settings.torch()),
+            limit: limit_of(settings.per_process_memory_fraction, device_total, settings.torch()),
             source,
             sink,
+            blocks: Blocks::new(settings.torch()),
             settings,
-            blocks: Blocks::default(),
             small: Pool::default(),
             large: Pool::default(),
             live: LiveBlocks::default(),
@@ -90,7 +91,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         if !(0.0..=1.0).contains(&fraction) {
             return Err(InvalidFraction { fraction });
         }
-        self.limit = limit_of(fraction, self.device_total);
+        self.limit = limit_of(fraction, self.device_total, self.settings.torch());
         Ok(())
     }
 
@@ -142,26 +143,24 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         pool.insert(id, block, replaced);
     }
 
-    /// Joins a free block that is in no set with free neighbours of its kind, and enters the result in their set in
-    /// place of them. It keeps the requested size of `id`, as in PyTorch.
+    /// Joins a free mapped block that is in no set with such neighbours, and enters the result in their set in place of
+    /// them.
     #[inline]
     pub(super) fn insert_merged(&mut self, id: BlockId) -> Merged {
         let block = &self.blocks[id];
-        let (previous, next, requested, mapped) = (block.previous, block.next, block.requested, block.mapped);
-        let pool = block.pool;
+        let (previous, next, pool) = (block.previous, block.next, block.pool);
         let mut merged = Merged { id, neighbours: 0, absorbed: Bytes::ZERO };
         let mut replaced = None;
-        if let Some(lower) = self.mergeable(previous, mapped) {
+        if let Some(lower) = self.mergeable(previous, true) {
             let key = FreeKey::of(&self.blocks[lower]);
             replaced = Some(key);
-            self.blocks.join(lower, id);
-            self.blocks[lower].requested = requested;
+            self.blocks.absorb_below(lower, id);
             merged = Merged { id: lower, neighbours: 1, absorbed: key.size };
         }
-        if let Some(upper) = self.mergeable(next, mapped) {
+        if let Some(upper) = self.mergeable(next, true) {
             let key = FreeKey::of(&self.blocks[upper]);
             if let Some(lower) = replaced.replace(key) {
-                self.pool_mut(pool).remove(&lower, mapped);
+                self.pool_mut(pool).free.remove(&lower);
             }
             self.blocks.join(merged.id, upper);
             merged.neighbours += 1;
@@ -169,6 +168,36 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         }
         self.insert_free(merged.id, replaced.map(Replaced::Key));
         merged
+    }
+
+    /// Joins address space without memory, in no set, with such neighbours; enters the result among such space.
+    pub(super) fn insert_merged_space(&mut self, id: BlockId) -> BlockId {
+        let block = &self.blocks[id];
+        let (previous, next, pool) = (block.previous, block.next, block.pool);
+        let mut merged = id;
+        if let Some(lower) = self.mergeable(previous, false) {
+            self.remove_space(lower);
+            self.blocks.absorb_below(lower, id);
+            merged = lower;
+        }
+        if let Some(upper) = self.mergeable(next, false) {
+            self.remove_space(upper);
+            self.blocks.join(merged, upper);
+        }
+        self.insert_space(pool, merged);
+        merged
+    }
+
+    /// Enters address space without memory in its set.
+    pub(super) fn insert_space(&mut self, pool: PoolKind, id: BlockId) {
+        let block = self.blocks[id];
+        self.pool_mut(pool).insert_space(id, &block);
+    }
+
+    /// Takes address space out of its set.
+    pub(super) fn remove_space(&mut self, id: BlockId) {
+        let block = self.blocks[id];
+        self.pool_mut(block.pool).remove_space(&block);
     }
 
     fn mergeable(&self, neighbour: Option<BlockId>, mapped: bool) -> Option<BlockId> {
@@ -196,8 +225,10 @@ pub(super) struct Merged {
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     clippy::cast_precision_loss,
-    reason = "PyTorch computes the limit in floating point and cuts it off"
+    reason = "PyTorch computes the limit in floating point and cuts it off, or rounds it from 2.13 on"
 )]
-fn limit_of(fraction: f64, total: Bytes) -> Option<Bytes> {
-    (fraction < 1.0).then_some(Bytes((fraction * total.0 as f64) as u64))
+fn limit_of(fraction: f64, total: Bytes, torch: TorchVersion) -> Option<Bytes> {
+    let limit = fraction * total.0 as f64;
+    let limit = if torch < TorchVersion::V2_13 { limit } else { limit.round() };
+    (fraction < 1.0).then_some(Bytes(limit as u64))
 }

@@ -82,18 +82,23 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         room >= wanted
     }
 
-    /// Reserves a range that spans nine eighths of the device's memory, nothing mapped.
+    /// Reserves a range that spans nine eighths of the device's memory or what is configured, nothing mapped.
     fn reserve_range(&mut self, request: &Request) -> Option<BlockId> {
         let page = rounding::page_size(request.pool, &self.settings);
-        let size = rounding::range_size(self.device_total, page)?;
+        let mut size = rounding::range_size(self.device_total, page)?;
+        if let Some(reserve) = self.settings.expandable_segments_reserve {
+            let pages = reserve.bytes(self.device_total).0.div_ceil(page.0);
+            size = size.min(Bytes(pages.saturating_mul(page.0)));
+        }
         let base = self.source.reserve_range(size).ok()?;
         let range = self.ranges.insert(Range { base, size, page });
         let mut block = Block::new(base, size, request.stream, request.pool, Some(range));
         block.mapped = false;
-        let id = self.blocks.insert(block);
+        let id = self.blocks.begin(block);
         self.heads.insert(base, id);
-        self.pool_mut(request.pool).unmapped.insert((request.stream, base), id);
-        Some(id)
+        self.insert_space(request.pool, id);
+        // What is longer than a range fails, and the range stays.
+        (size >= request.rounded).then_some(id)
     }
 
     /// Backs the first pages of an unmapped block, as many as `wanted` bytes need; returns the free mapped block that
@@ -104,12 +109,11 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         let range = self.ranges.get(block.range?);
         let size = Bytes(wanted.0.next_multiple_of(range.page.0));
         self.source.map(address, size, range.page).ok()?;
-        self.pool_mut(pool).unmapped.remove(&(stream, address));
+        self.remove_space(id);
         if size < self.blocks[id].size {
-            let rest = self.blocks.split(id, size);
+            let rest = self.blocks.split_off(id, size);
             self.blocks[rest].requested = Bytes::ZERO;
-            let key = (stream, self.blocks[rest].address);
-            self.pool_mut(pool).unmapped.insert(key, rest);
+            self.insert_space(pool, rest);
         }
         self.blocks[id].mapped = true;
         let merged = self.insert_merged(id);
@@ -139,24 +143,23 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
             self.insert_free(id, None);
         }
         if after > Bytes::ZERO {
-            let rest = self.blocks.split(middle, size);
+            let rest = self.blocks.split_off(middle, size);
             self.blocks[rest].requested = Bytes::ZERO;
             self.insert_free(rest, None);
         }
         self.blocks[middle].requested = requested;
         self.blocks[middle].mapped = false;
-        let merged = self.insert_merged(middle);
-        let unmapped = self.blocks[merged.id].address;
+        let merged = self.insert_merged_space(middle);
         self.source.unmap(start, size);
         self.reserved -= size;
         self.statistics.num_device_free += 1;
         self.statistics.reserved_bytes.decrease(pool, amount(size));
         self.sink.trace(&TraceEvent::SegmentUnmap { address: start, size, stream });
 
-        if !self.blocks[merged.id].is_split() {
-            self.pool_mut(pool).unmapped.remove(&(stream, unmapped));
-            self.heads.remove(&unmapped);
-            self.blocks.remove(merged.id);
+        if !self.blocks[merged].is_split() {
+            self.remove_space(merged);
+            self.heads.remove(&range.base);
+            self.blocks.remove(merged);
             self.ranges.remove(range_id);
             self.source.release_range(range.base, range.size);
         }

@@ -115,10 +115,10 @@ mod tests {
 
     #[test]
     fn answers_as_a_map_does() {
-        let mut blocks = Blocks::default();
+        let mut blocks = Blocks::new(crate::allocator::TorchVersion::V2_11);
         let block = Block::new(Address(0), Bytes(512), StreamId(0), PoolKind::Small, None);
         let ids: Vec<_> = (0..400).map(|_| blocks.insert(block)).collect();
-        let mut table = LiveBlocks::default();
+        let mut table = LiveBlocks::new(crate::allocator::TorchVersion::V2_11);
         let mut model = std::collections::BTreeMap::new();
         let mut state = 1_u64;
         for step in 0..30_000_usize {

@@ -53,7 +53,9 @@ mod settings;
 mod source;
 mod statistics;
 mod summary;
+mod tie;
 mod trace;
+mod version;
 
 #[cfg(test)]
 mod tests;
@@ -68,7 +70,8 @@ pub use placement::Placement;
 pub use query::{BlockSnapshot, BlockState, PendingBlock, SegmentSnapshot};
 pub use rounding::{largest_device, pool_of, range_size, round, segment_size};
 pub use service::{AllocError, Allocation};
-pub use settings::{ErrorClass, RoundupTable, Settings, SettingsError};
+pub use settings::{ErrorClass, Reserve, RoundupTable, Settings, SettingsError};
 pub use source::{DeviceMemory, EventToken, OutOfDeviceMemory, SegmentSource};
 pub use statistics::{Counter, PoolCounters, Statistics};
 pub use trace::{TraceEvent, TraceSink};
+pub use version::{TorchVersion, UnknownVersion};

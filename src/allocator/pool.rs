@@ -4,32 +4,33 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use crate::allocator::block::{Block, BlockId};
+use crate::allocator::tie::Tie;
 use crate::units::{Address, Bytes, StreamId};
 
-/// The order of free blocks: stream handle, then size, then address.
+/// The order of free blocks: stream handle, then size, then what decides between equally large ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct FreeKey {
     pub stream: StreamId,
     pub size: Bytes,
-    pub address: Address,
+    pub tie: Tie,
 }
 
 impl FreeKey {
     /// Where the first block of at least `size` bytes for `stream` stands.
     #[inline]
     pub const fn at_least(stream: StreamId, size: Bytes) -> Self {
-        Self { stream, size, address: Address(0) }
+        Self { stream, size, tie: Tie::FIRST }
     }
 
     #[inline]
     pub const fn of(block: &Block) -> Self {
-        Self { stream: block.stream, size: block.size, address: block.address }
+        Self { stream: block.stream, size: block.size, tie: block.tie }
     }
 
-    /// Size and address as one number, which compares at once.
+    /// Size and tie as one number, which compares at once.
     #[inline]
     const fn place(&self) -> u128 {
-        ((self.size.0 as u128) << 64) | self.address.0 as u128
+        ((self.size.0 as u128) << 64) | self.tie.0 as u128
     }
 
     /// `self < other`, without branches: searches ask this most.
@@ -268,16 +269,9 @@ impl Pool {
         self.free.at(position).filter(|(found, _)| found.stream == stream).map(|(_, id)| Candidate { id, position })
     }
 
-    /// Enters a free block among the mapped or unmapped ones; a mapped one's age starts anew. The replaced entry leaves.
+    /// Enters a free block that is mapped; its age starts anew. The replaced entry leaves.
     #[inline]
     pub fn insert(&mut self, id: BlockId, block: &mut Block, replaced: Option<Replaced>) {
-        if !block.mapped {
-            if let Some(Replaced::Key(key)) = replaced {
-                self.unmapped.remove(&(key.stream, key.address));
-            }
-            self.unmapped.insert((block.stream, block.address), id);
-            return;
-        }
         block.age_base = self.lookups;
         let key = FreeKey::of(block);
         match replaced {
@@ -287,14 +281,14 @@ impl Pool {
         }
     }
 
-    /// Takes the block under `key` out of the set it is in.
-    #[inline]
-    pub fn remove(&mut self, key: &FreeKey, mapped: bool) {
-        if mapped {
-            self.free.remove(key);
-        } else {
-            self.unmapped.remove(&(key.stream, key.address));
-        }
+    /// Enters address space without memory.
+    pub fn insert_space(&mut self, id: BlockId, block: &Block) {
+        self.unmapped.insert((block.stream, block.address), id);
+    }
+
+    /// Takes address space out of its set.
+    pub fn remove_space(&mut self, block: &Block) {
+        self.unmapped.remove(&(block.stream, block.address));
     }
 }
 
@@ -311,17 +305,18 @@ pub(super) enum Replaced {
 mod tests {
     use super::*;
     use crate::allocator::block::{Blocks, PoolKind};
+    use crate::allocator::version::TorchVersion;
 
     #[test]
     fn entries_stay_in_order_through_many_insertions_and_removals() {
-        let id = Blocks::default().insert(Block::new(Address(0), Bytes(512), StreamId(0), PoolKind::Small, None));
+        let id = Blocks::new(TorchVersion::V2_11).insert(Block::new(Address(0), Bytes(512), StreamId(0), PoolKind::Small, None));
         let mut set = FreeSet::default();
         let mut model = std::collections::BTreeSet::new();
         let mut state = 1_u64;
         for step in 0..20_000_u64 {
             state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
             let n = state >> 33;
-            let key = FreeKey { stream: StreamId(n % 3), size: Bytes(n / 3 % 50), address: Address(n / 150 % 40) };
+            let key = FreeKey { stream: StreamId(n % 3), size: Bytes(n / 3 % 50), tie: Tie(n / 150 % 40) };
             // Grows to some thousand entries, then shrinks to nothing.
             if (n / 6000) % 4 < if step < 10_000 { 3 } else { 1 } {
                 if model.insert(key) {
@@ -333,7 +328,7 @@ mod tests {
             }
             // One entry makes room for another, near or far.
             let old = model.range(key..).next().copied().filter(|_| n % 7 < 3);
-            let new = FreeKey { size: Bytes(key.size.0 + n % 5), address: Address(1000 + step), ..key };
+            let new = FreeKey { size: Bytes(key.size.0 + n % 5), tie: Tie(1000 + step), ..key };
             if let Some(old) = old.filter(|_| model.insert(new)) {
                 model.remove(&old);
                 set.replace(&old, new, id);

@@ -34,6 +34,19 @@ pub enum AllocError {
     /// Everything was tried.
     #[error(transparent)]
     OutOfMemory(Box<OutOfMemory>),
+    /// `throw_on_cudamalloc_oom` refused it before the driver was asked. It leaves no event.
+    #[error(
+        "the allocator would hold {needed} with {segment} more, and {allowed} are allowed (throw_on_cudamalloc_oom); ask for \
+         less, or set throw_on_cudamalloc_oom:False"
+    )]
+    Rejected {
+        /// The segment that would have been asked of the driver.
+        segment: Bytes,
+        /// What would be held with it.
+        needed: Bytes,
+        /// The most that may be held.
+        allowed: Bytes,
+    },
     /// No device will ever have that much.
     #[error("{requested} can't be allocated on any device; check the shape of the tensor")]
     TooLarge {
@@ -46,6 +59,19 @@ pub enum AllocError {
         /// The address.
         address: Address,
     },
+}
+
+/// Why nothing brought memory for a request.
+enum Failure {
+    /// Everything was tried.
+    Exhausted(Vec<Attempt>),
+    /// It was not let through to the driver: what would have been held, and what may be.
+    Rejected(Bytes, Bytes),
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of the device's memory")]
+const fn share_in_bytes(share: f64) -> Bytes {
+    Bytes(share as u64)
 }
 
 impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
@@ -69,8 +95,11 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
             Some(Candidate { id, position }) => (id, Some(position)),
             None => match self.obtain(&request) {
                 Ok(id) => (id, None),
-                Err(attempts) => {
+                Err(Failure::Exhausted(attempts)) => {
                     return Err(AllocError::OutOfMemory(Box::new(self.out_of_memory(&request, attempts))));
+                }
+                Err(Failure::Rejected(needed, allowed)) => {
+                    return Err(AllocError::Rejected { segment: request.segment, needed, allowed });
                 }
             },
         };
@@ -137,13 +166,13 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
     ///
     /// # Errors
     /// What was tried.
-    fn obtain(&mut self, request: &Request) -> Result<BlockId, Vec<Attempt>> {
+    fn obtain(&mut self, request: &Request) -> Result<BlockId, Failure> {
         let held = self.reserved;
         if self.collects_garbage() {
             self.collect_garbage();
         }
         let collected = held - self.reserved;
-        if let Some(id) = self.grow(request) {
+        if let Some(id) = self.grow(request)? {
             return Ok(id);
         }
         let mut attempts = vec![self.search(request)];
@@ -158,7 +187,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
             attempts.push(Attempt::ReleaseOversize { released });
         }
         if enough {
-            if let Some(id) = self.grow(request) {
+            if let Some(id) = self.grow(request)? {
                 return Ok(id);
             }
             attempts.push(self.refusal(request));
@@ -167,11 +196,11 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         self.release_cached();
         attempts.push(Attempt::ReleaseCached { released: held - self.reserved });
         self.statistics.num_alloc_retries += 1;
-        match self.grow(request) {
+        match self.grow(request)? {
             Some(id) => Ok(id),
             None => {
                 attempts.push(self.refusal(request));
-                Err(attempts)
+                Err(Failure::Exhausted(attempts))
             }
         }
     }
@@ -190,17 +219,39 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         Attempt::Grow { segment: request.segment, refusal }
     }
 
-    /// One attempt to get memory from the driver. The block is not entered among the free ones.
-    fn grow(&mut self, request: &Request) -> Option<BlockId> {
+    /// One attempt to get memory from the driver; `None` if there was none. The block is not entered among the free ones.
+    ///
+    /// # Errors
+    /// [`Failure::Rejected`]: nothing else is to be tried.
+    fn grow(&mut self, request: &Request) -> Result<Option<BlockId>, Failure> {
         if !self.within_limit(request.segment) {
-            return None;
+            return Ok(None);
         }
-        if request.expandable {
-            return self.grow_expandable(request);
+        self.reject(request)?;
+        Ok(if request.expandable { self.grow_expandable(request) } else { self.grow_segment(request) })
+    }
+
+    /// Refuses what the policy of `throw_on_cudamalloc_oom` does not let the driver be asked for.
+    #[expect(clippy::cast_precision_loss, reason = "PyTorch compares in floating point")]
+    fn reject(&mut self, request: &Request) -> Result<(), Failure> {
+        if !self.settings.throw_on_cudamalloc_oom {
+            return Ok(());
         }
+        let needed = Bytes(self.reserved.0.saturating_add(request.segment.0));
+        let share = self.settings.per_process_memory_fraction * self.device_total.0 as f64;
+        if needed.0 as f64 <= share {
+            return Ok(());
+        }
+        if let Some(count) = &mut self.statistics.num_oom_rejections {
+            *count += 1;
+        }
+        Err(Failure::Rejected(needed, share_in_bytes(share)))
+    }
+
+    fn grow_segment(&mut self, request: &Request) -> Option<BlockId> {
         let address = self.source.malloc(request.segment).ok()?;
         let Request { segment: size, stream, pool, .. } = *request;
-        let id = self.blocks.insert(Block::new(address, size, stream, pool, None));
+        let id = self.blocks.begin(Block::new(address, size, stream, pool, None));
         self.heads.insert(address, id);
         self.reserved += size;
         self.statistics.segment.increase(pool, 1);

@@ -1,9 +1,10 @@
-//! The statistics of `torch.cuda.memory_stats()`: 122 numbers under PyTorch's names.
+//! The statistics of `torch.cuda.memory_stats()`: 122 numbers under PyTorch's names, one more from 2.12 on.
 
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 use crate::allocator::block::PoolKind;
+use crate::allocator::version::TorchVersion;
 use crate::units::Bytes;
 
 /// One quantity over time.
@@ -121,18 +122,21 @@ pub struct Statistics {
     pub num_device_alloc: i64,
     /// Calls that gave memory back to the driver.
     pub num_device_free: i64,
+    /// Requests refused before the driver was asked (`throw_on_cudamalloc_oom`); `None` where PyTorch does not count them:
+    /// before 2.12.
+    pub num_oom_rejections: Option<i64>,
     /// `max_split_size` in bytes when the allocator was created; -1: unlimited.
     pub max_split_size: i64,
 }
 
-/// How many numbers there are.
+/// How many numbers there are in 2.11.
 const KEYS: usize = 122;
 
 impl Statistics {
     /// Nothing has happened yet, under this `max_split_size`.
     #[expect(clippy::cast_possible_wrap, reason = "PyTorch shows 2^64 - 1 as -1, and so do we")]
     #[must_use]
-    pub fn new(max_split: Bytes) -> Self {
+    pub fn new(max_split: Bytes, torch: TorchVersion) -> Self {
         let pools = PoolCounters::default();
         let counter = Counter::default();
         Self {
@@ -152,6 +156,7 @@ impl Statistics {
             num_sync_all_streams: 0,
             num_device_alloc: 0,
             num_device_free: 0,
+            num_oom_rejections: (torch >= TorchVersion::V2_12).then_some(0),
             max_split_size: max_split.0 as i64,
         }
     }
@@ -179,14 +184,15 @@ impl Statistics {
         ] {
             entries.push((name.to_owned(), value));
         }
+        entries.extend(self.num_oom_rejections.map(|count| ("num_oom_rejections".to_owned(), count)));
         entries.sort();
         entries
     }
 
-    /// PyTorch's flattened names of all numbers, in sorted order.
+    /// PyTorch's flattened names of all numbers that any version has, in sorted order.
     #[must_use]
     pub fn names() -> Vec<String> {
-        Self::new(Bytes::ZERO).entries().into_iter().map(|(name, _)| name).collect()
+        Self::new(Bytes::ZERO, TorchVersion::V2_15).entries().into_iter().map(|(name, _)| name).collect()
     }
 
     /// Every peak becomes the current value (`torch.cuda.reset_peak_memory_stats`).
@@ -238,8 +244,9 @@ pub(super) fn push_counter(entries: &mut Vec<(String, i64)>, name: &str, counter
 
 impl Serialize for Statistics {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(Some(KEYS))?;
-        for (name, value) in self.entries() {
+        let entries = self.entries();
+        let mut map = serializer.serialize_map(Some(entries.len()))?;
+        for (name, value) in entries {
             map.serialize_entry(&name, &value)?;
         }
         map.end()
@@ -259,7 +266,7 @@ mod tests {
 
     #[test]
     fn there_are_122_sorted_names() {
-        let entries = Statistics::new(Bytes(u64::MAX)).entries();
+        let entries = Statistics::new(Bytes(u64::MAX), TorchVersion::V2_11).entries();
         assert_eq!(entries.len(), KEYS);
         assert!(entries.is_sorted());
         assert_eq!(entries[0].0, "active.all.allocated");
@@ -269,7 +276,7 @@ mod tests {
 
     #[test]
     fn a_reset_of_peaks_touches_what_pytorchs_does() {
-        let mut statistics = Statistics::new(Bytes(0));
+        let mut statistics = Statistics::new(Bytes(0), TorchVersion::V2_11);
         statistics.active.increase(PoolKind::Small, 5);
         statistics.active.decrease(PoolKind::Small, 3);
         statistics.oversize_segments.increase(4);

@@ -100,7 +100,7 @@ impl AllocatorState {
         Self {
             homes: BTreeMap::new(),
             blocks: BTreeMap::new(),
-            statistics: Statistics::new(settings.max_split_size),
+            statistics: Statistics::new(settings.max_split_size, settings.torch()),
             settings,
             limit: None,
             releasing: Releasing::Nobodys,
@@ -247,7 +247,7 @@ impl AllocatorState {
         }
         self.settings = allocator::Settings::parse(conf).ok()?;
         if self.homes.is_empty() {
-            self.statistics.max_split_size = Statistics::new(self.settings.max_split_size).max_split_size;
+            self.statistics.max_split_size = Statistics::new(self.settings.max_split_size, self.settings.torch()).max_split_size;
         }
         Some(())
     }

@@ -3,6 +3,7 @@
 use thiserror::Error;
 
 use super::keys;
+use crate::allocator::version::TorchVersion;
 
 /// The exception that PyTorch throws for a configuration error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,10 +20,15 @@ pub enum ErrorClass {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum SettingsError {
     /// No such key.
-    #[error("allocator setting {key:?} does not exist; the keys are {}", keys::ALL.join(", "))]
+    #[error(
+        "allocator setting {key:?} does not exist in PyTorch {torch}; its keys are {}",
+        keys::of(*torch).collect::<Vec<_>>().join(", ")
+    )]
     UnknownKey {
         /// What stands where a key belongs.
         key: String,
+        /// Whose settings they are.
+        torch: TorchVersion,
     },
     /// The value lies outside what the key allows.
     #[error("allocator setting {key} can't be {value:?}; it takes {allowed}")]

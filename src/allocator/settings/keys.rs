@@ -1,4 +1,6 @@
-//! The names of the settings.
+//! The names of the settings, and since when they exist.
+
+use crate::allocator::version::TorchVersion;
 
 pub(super) const LARGE_SEGMENT: &str = "large_segment_size_mb";
 pub(super) const MAX_SPLIT: &str = "max_split_size_mb";
@@ -15,20 +17,38 @@ pub(super) const HOST_REGISTER: &str = "pinned_use_cuda_host_register";
 pub(super) const REGISTER_THREADS: &str = "pinned_num_register_threads";
 pub(super) const RESERVE_SEGMENT: &str = "pinned_reserve_segment_size_mb";
 
-/// Every key, without the HIP spellings of two.
-pub(super) const ALL: [&str; 14] = [
-    LARGE_SEGMENT,
-    MAX_SPLIT,
-    MAX_NON_SPLIT,
-    GC_THRESHOLD,
-    ROUNDUP,
-    EXPANDABLE,
-    FRACTION,
-    BACKEND,
-    RELEASE_LOCK,
-    CAPTURE_REUSE,
-    HOST_REGISTER,
-    BACKGROUND_THREADS,
-    REGISTER_THREADS,
-    RESERVE_SEGMENT,
+pub(super) const THROW_ON_OOM: &str = "throw_on_cudamalloc_oom";
+pub(super) const FREE_CATCH_ALL: &str = "pinned_free_catch_all";
+pub(super) const MAX_ROUND_THRESHOLD: &str = "pinned_max_round_threshold_mb";
+pub(super) const MAX_CACHED_SIZE: &str = "pinned_max_cached_size_mb";
+pub(super) const RESERVE: &str = "expandable_segments_reserve";
+pub(super) const RESERVE_BY_CLASS: &str = "expandable_segments_reserve_by_class";
+
+/// Every key, without the HIP spellings of two, with the first version that knows it.
+const ALL: [(&str, TorchVersion); 20] = [
+    (LARGE_SEGMENT, TorchVersion::V2_11),
+    (MAX_SPLIT, TorchVersion::V2_10),
+    (MAX_NON_SPLIT, TorchVersion::V2_10),
+    (GC_THRESHOLD, TorchVersion::V2_10),
+    (ROUNDUP, TorchVersion::V2_10),
+    (EXPANDABLE, TorchVersion::V2_10),
+    (FRACTION, TorchVersion::V2_10),
+    (BACKEND, TorchVersion::V2_10),
+    (RELEASE_LOCK, TorchVersion::V2_10),
+    (CAPTURE_REUSE, TorchVersion::V2_10),
+    (HOST_REGISTER, TorchVersion::V2_10),
+    (BACKGROUND_THREADS, TorchVersion::V2_10),
+    (REGISTER_THREADS, TorchVersion::V2_10),
+    (RESERVE_SEGMENT, TorchVersion::V2_10),
+    (THROW_ON_OOM, TorchVersion::V2_12),
+    (FREE_CATCH_ALL, TorchVersion::V2_12),
+    (MAX_ROUND_THRESHOLD, TorchVersion::V2_13),
+    (MAX_CACHED_SIZE, TorchVersion::V2_13),
+    (RESERVE, TorchVersion::V2_15),
+    (RESERVE_BY_CLASS, TorchVersion::V2_15),
 ];
+
+/// The keys that a version knows.
+pub(super) fn of(torch: TorchVersion) -> impl Iterator<Item = &'static str> {
+    ALL.into_iter().filter(move |(_, since)| torch >= *since).map(|(key, _)| key)
+}

@@ -11,4 +11,4 @@ mod values;
 mod tests;
 
 pub use error::{ErrorClass, SettingsError};
-pub use values::{RoundupTable, Settings};
+pub use values::{Reserve, RoundupTable, Settings};

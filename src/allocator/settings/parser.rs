@@ -7,11 +7,12 @@ use std::borrow::Cow;
 
 use super::error::SettingsError;
 use super::keys::{
-    self, BACKEND, BACKGROUND_THREADS, CAPTURE_REUSE, EXPANDABLE, FRACTION, GC_THRESHOLD, HOST_REGISTER, LARGE_SEGMENT,
-    MAX_NON_SPLIT, MAX_SPLIT, REGISTER_THREADS, RELEASE_LOCK, RESERVE_SEGMENT, ROUNDUP,
+    self, BACKEND, BACKGROUND_THREADS, CAPTURE_REUSE, EXPANDABLE, FRACTION, FREE_CATCH_ALL, GC_THRESHOLD, HOST_REGISTER,
+    LARGE_SEGMENT, MAX_CACHED_SIZE, MAX_NON_SPLIT, MAX_ROUND_THRESHOLD, MAX_SPLIT, REGISTER_THREADS, RELEASE_LOCK, RESERVE,
+    RESERVE_BY_CLASS, RESERVE_SEGMENT, ROUNDUP, THROW_ON_OOM,
 };
 use super::tokens::{self, NotANumber, Words};
-use super::values::{INTERVALS, RoundupTable, Settings};
+use super::values::{INTERVALS, Reserve, RoundupTable, Settings};
 use crate::allocator::rounding::MIN_LARGE_ALLOC;
 use crate::units::{Bytes, MIB};
 
@@ -38,7 +39,7 @@ pub(super) fn apply_common(settings: &mut Settings, text: &str) -> Result<(), Se
     // Other sizes are checked against this one, wherever it stands.
     let mut words = Words::of(text);
     while let Some(word) = words.next() {
-        if word == LARGE_SEGMENT {
+        if word == LARGE_SEGMENT && keys::of(settings.torch).any(|key| key == LARGE_SEGMENT) {
             let mut value = Cursor { words: words.clone() };
             settings.large_segment_size =
                 value.mebibytes(LARGE_SEGMENT, MIN_LARGE_ALLOC / MIB + 1, "a number of MiB above 10")?;
@@ -46,8 +47,12 @@ pub(super) fn apply_common(settings: &mut Settings, text: &str) -> Result<(), Se
     }
     settings.max_non_split_rounding = settings.large_segment_size;
 
+    let torch = settings.torch;
     each_setting(text, |key, value| {
         match canonical(key) {
+            unknown if keys::of(torch).all(|known| known != unknown) => {
+                return Err(SettingsError::UnknownKey { key: shown(key), torch });
+            }
             MAX_SPLIT => settings.max_split_size = value.at_least_a_segment(MAX_SPLIT, settings.large_segment_size)?,
             MAX_NON_SPLIT => {
                 settings.max_non_split_rounding =
@@ -60,8 +65,13 @@ pub(super) fn apply_common(settings: &mut Settings, text: &str) -> Result<(), Se
             ROUNDUP => value.roundup_table(&mut settings.roundup_power2_divisions)?,
             EXPANDABLE => settings.expandable_segments = value.boolean(EXPANDABLE)?,
             BACKGROUND_THREADS => settings.pinned_use_background_threads = value.boolean(BACKGROUND_THREADS)?,
-            known if keys::ALL.contains(&known) => value.skip(known)?,
-            _ => return Err(SettingsError::UnknownKey { key: shown(key) }),
+            MAX_ROUND_THRESHOLD => {
+                settings.pinned_max_round_threshold = Some(value.mebibytes(MAX_ROUND_THRESHOLD, 0, "a number of MiB")?);
+            }
+            MAX_CACHED_SIZE => {
+                settings.pinned_max_cached_size = Some(value.mebibytes(MAX_CACHED_SIZE, 0, "a number of MiB")?);
+            }
+            known => value.skip(known)?,
         }
         Ok(())
     })
@@ -90,6 +100,16 @@ pub(super) fn apply_cuda(settings: &mut Settings, text: &str) -> Result<(), Sett
                 settings.pinned_reserve_segment_size =
                     value.mebibytes(RESERVE_SEGMENT, 1, "a number of MiB above 0")?;
             }
+            THROW_ON_OOM => settings.throw_on_cudamalloc_oom = value.boolean(THROW_ON_OOM)?,
+            FREE_CATCH_ALL => settings.pinned_free_catch_all = value.boolean(FREE_CATCH_ALL)?,
+            // PyTorch warns of a value that is none, and goes on as without it.
+            RESERVE => {
+                if let Some(reserve) = Reserve::read(&value.value(RESERVE)?) {
+                    settings.expandable_segments_reserve = Some(reserve);
+                }
+            }
+            // Streams get their class from C++ alone.
+            RESERVE_BY_CLASS => value.reserves()?,
             other => value.skip(other)?,
         }
         Ok(())
@@ -166,6 +186,21 @@ impl<'a> Cursor<'a> {
     fn at_least_a_segment(&mut self, key: &'static str, segment: Bytes) -> Result<Bytes, SettingsError> {
         let least = segment.0 / MIB;
         self.mebibytes(key, least, &format!("a number of MiB from {least} (large_segment_size_mb) on"))
+    }
+
+    /// A list of `class:value`, of which nothing is kept.
+    fn reserves(&mut self) -> Result<(), SettingsError> {
+        const KEY: &str = RESERVE_BY_CLASS;
+        if self.value(KEY)? != "[" {
+            return Err(SettingsError::MissingValue { key: KEY.to_owned() });
+        }
+        while self.next(KEY)? != "]" {
+            self.value(KEY)?;
+            if self.words.clone().next().is_none_or(|word| word != "]") {
+                self.words.next(); // whatever stands for the comma
+            }
+        }
+        Ok(())
     }
 
     fn backend(&mut self) -> Result<(), SettingsError> {

@@ -3,6 +3,7 @@
 use super::error::SettingsError;
 use super::parser;
 use super::values::Settings;
+use crate::allocator::version::TorchVersion;
 
 /// Variables that hold the configuration string, the first one set wins; the flag tells whether keys that only the
 /// CUDA allocator knows are read from it.
@@ -18,6 +19,22 @@ impl Settings {
         let mut settings = Self::default();
         settings.apply(text)?;
         Ok(settings)
+    }
+
+    /// The same for another version of PyTorch, whose keys and rules count.
+    ///
+    /// # Errors
+    /// [`SettingsError`]: that version would refuse the text too.
+    pub fn parse_for(torch: TorchVersion, text: &str) -> Result<Self, SettingsError> {
+        let mut settings = Self::of(torch);
+        settings.apply(text)?;
+        Ok(settings)
+    }
+
+    /// The defaults of a version.
+    #[must_use]
+    pub fn of(torch: TorchVersion) -> Self {
+        Self { torch, ..Self::default() }
     }
 
     /// The defaults with the environment's configuration string applied: `PYTORCH_CUDA_ALLOC_CONF`, or

@@ -1,6 +1,7 @@
 //! What can be configured, and what it is unless somebody says otherwise.
 
-use crate::units::{Bytes, MIB};
+use crate::allocator::version::TorchVersion;
+use crate::units::{Bytes, GIB, MIB};
 
 /// Intervals of the roundup table: below 2 MiB, [2, 4) MiB … [16, 32) GiB, from 32 GiB on.
 pub(super) const INTERVALS: usize = 16;
@@ -22,6 +23,41 @@ impl RoundupTable {
     #[must_use]
     pub const fn entries(&self) -> &[u64; INTERVALS] {
         &self.0
+    }
+}
+
+/// `expandable_segments_reserve`: how much address space a new expandable segment reserves.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Reserve {
+    /// This share of the device's memory.
+    Share(f64),
+    /// So many GiB.
+    Gibibytes(f64),
+}
+
+impl Reserve {
+    /// Reads `0.5` and `40G`; `None` for what is no number above zero.
+    pub(super) fn read(word: &str) -> Option<Self> {
+        let (number, unit): (&str, fn(f64) -> Self) = match word.strip_suffix(['G', 'g']) {
+            Some(number) => (number, Self::Gibibytes),
+            None => (word, Self::Share),
+        };
+        number.parse().ok().filter(|n: &f64| n.is_finite() && *n > 0.0).map(unit)
+    }
+
+    /// Its bytes on a device with `total`.
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "PyTorch computes it in floating point and cuts it off"
+    )]
+    #[must_use]
+    pub fn bytes(self, total: Bytes) -> Bytes {
+        Bytes(match self {
+            Self::Share(share) => share * total.0 as f64,
+            Self::Gibibytes(number) => number * GIB as f64,
+        } as u64)
     }
 }
 
@@ -54,7 +90,19 @@ pub struct Settings {
     pub pinned_use_background_threads: bool,
     /// Host allocator: page-locked memory taken in advance and cut into blocks.
     pub pinned_reserve_segment_size: Bytes,
+    /// Refuse what would need more than a share of the device (`per_process_memory_fraction`) before the driver is asked
+    /// (2.12).
+    pub throw_on_cudamalloc_oom: bool,
+    /// Address space of a new expandable segment; `None`: nine eighths of the device's memory (2.15).
+    pub expandable_segments_reserve: Option<Reserve>,
+    /// Host allocator: no effect here (2.12).
+    pub pinned_free_catch_all: bool,
+    /// Host allocator: no effect here (2.13).
+    pub pinned_max_round_threshold: Option<Bytes>,
+    /// Host allocator: no effect here (2.13).
+    pub pinned_max_cached_size: Option<Bytes>,
     pub(super) text: String,
+    pub(super) torch: TorchVersion,
 }
 
 impl Default for Settings {
@@ -74,7 +122,13 @@ impl Default for Settings {
             pinned_num_register_threads: 1,
             pinned_use_background_threads: false,
             pinned_reserve_segment_size: Bytes::ZERO,
+            throw_on_cudamalloc_oom: false,
+            expandable_segments_reserve: None,
+            pinned_free_catch_all: false,
+            pinned_max_round_threshold: None,
+            pinned_max_cached_size: None,
             text: String::new(),
+            torch: TorchVersion::default(),
         }
     }
 }
@@ -87,5 +141,11 @@ impl Settings {
     #[must_use]
     pub fn text(&self) -> &str {
         &self.text
+    }
+
+    /// Whose settings they are: which keys there are, and whose rules an allocator made with them follows.
+    #[must_use]
+    pub const fn torch(&self) -> TorchVersion {
+        self.torch
     }
 }

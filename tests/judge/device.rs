@@ -1,0 +1,209 @@
+//! The device that a program ran on: memory by arithmetic, addresses as recorded, events by a clock.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use vramlab::allocator::{DeviceMemory, EventToken, OutOfDeviceMemory, SegmentSource};
+use vramlab::units::{Address, Bytes, MIB, StreamId};
+
+/// Where the first expandable range lies; each begins at a multiple of [`RANGE_ALIGNMENT`].
+const FIRST_RANGE: u64 = 0x3_0200_0000;
+const RANGE_ALIGNMENT: u64 = 32 * MIB;
+
+/// When an event is done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Due {
+    At(u64),
+    Held(String),
+}
+
+/// An event that a freed block waits for.
+#[derive(Clone, Debug)]
+struct Awaited {
+    token: u64,
+    block: Address,
+}
+
+#[derive(Debug)]
+pub struct Device {
+    pub total: Bytes,
+    pub capacity: Bytes,
+    pub delay: u64,
+    /// Addresses of the segments to come.
+    pub addresses: VecDeque<Address>,
+    /// Addresses of the blocks to complete.
+    pub completions: VecDeque<Address>,
+    used: Bytes,
+    next_range: u64,
+    now: u64,
+    /// The block that is being freed, and the key that holds its events.
+    freeing: Option<(Address, Option<String>)>,
+    held: BTreeSet<String>,
+    events: Vec<Due>,
+    queues: BTreeMap<StreamId, VecDeque<Awaited>>,
+}
+
+impl Device {
+    pub fn new() -> Self {
+        Self {
+            total: Bytes::ZERO,
+            capacity: Bytes::ZERO,
+            delay: 3,
+            addresses: VecDeque::new(),
+            completions: VecDeque::new(),
+            used: Bytes::ZERO,
+            next_range: FIRST_RANGE,
+            now: 0,
+            freeing: None,
+            held: BTreeSet::new(),
+            events: Vec::new(),
+            queues: BTreeMap::new(),
+        }
+    }
+
+    pub fn tick(&mut self, ticks: u64) {
+        self.now += ticks;
+    }
+
+    /// `block` is about to be freed.
+    pub fn frees(&mut self, block: Address, hold: Option<String>) {
+        self.held.extend(hold.clone());
+        self.freeing = Some((block, hold));
+    }
+
+    pub fn done(&mut self, key: &str) {
+        self.held.remove(key);
+    }
+
+    fn is_done(&self, token: u64) -> bool {
+        match &self.events[usize::try_from(token).unwrap()] {
+            Due::At(time) => *time <= self.now,
+            Due::Held(key) => !self.held.contains(key),
+        }
+    }
+
+    /// What is completed if the queues are looked through in this order.
+    fn completed(&self, order: &[StreamId], wait: bool) -> Vec<Address> {
+        let mut left: BTreeMap<Address, usize> = BTreeMap::new();
+        for awaited in self.queues.values().flatten() {
+            *left.entry(awaited.block).or_default() += 1;
+        }
+        let mut completed = Vec::new();
+        for stream in order {
+            for awaited in self.queues.get(stream).into_iter().flatten() {
+                if !wait && !self.is_done(awaited.token) {
+                    break;
+                }
+                let left = left.get_mut(&awaited.block).unwrap();
+                *left -= 1;
+                if *left == 0 {
+                    completed.push(awaited.block);
+                }
+            }
+        }
+        completed
+    }
+
+    fn finish(&mut self, token: u64) {
+        let block = self.queues.values().flatten().find(|awaited| awaited.token == token).map(|awaited| awaited.block);
+        for queue in self.queues.values_mut() {
+            queue.retain(|awaited| awaited.token != token);
+        }
+        self.queues.retain(|_, queue| !queue.is_empty());
+        // Its last event: the block is completed now.
+        if !self.queues.values().flatten().any(|awaited| Some(awaited.block) == block) {
+            self.completions.pop_front();
+        }
+    }
+
+    fn take(&mut self, size: Bytes) -> Result<(), OutOfDeviceMemory> {
+        if self.used + size > self.capacity {
+            return Err(OutOfDeviceMemory);
+        }
+        self.used += size;
+        Ok(())
+    }
+}
+
+impl SegmentSource for Device {
+    fn malloc(&mut self, size: Bytes) -> Result<Address, OutOfDeviceMemory> {
+        self.take(size)?;
+        // Behind the recorded ones none can agree any more.
+        Ok(self.addresses.pop_front().unwrap_or(Address(1 << 50 | self.used.0)))
+    }
+
+    fn free(&mut self, _: Address, size: Bytes) {
+        self.used -= size;
+    }
+
+    fn reserve_range(&mut self, size: Bytes) -> Result<Address, OutOfDeviceMemory> {
+        let base = self.next_range;
+        self.next_range += size.0.next_multiple_of(RANGE_ALIGNMENT);
+        Ok(Address(base))
+    }
+
+    fn release_range(&mut self, _: Address, _: Bytes) {}
+
+    fn map(&mut self, _: Address, size: Bytes, _: Bytes) -> Result<(), OutOfDeviceMemory> {
+        self.take(size)
+    }
+
+    fn unmap(&mut self, _: Address, size: Bytes) {
+        self.used -= size;
+    }
+
+    fn memory(&self) -> DeviceMemory {
+        DeviceMemory { free: self.capacity - self.used, total: self.total }
+    }
+
+    fn record_event(&mut self, stream: StreamId) -> EventToken {
+        let token = self.events.len() as u64;
+        let due = match &self.freeing {
+            Some((_, Some(key))) => Due::Held(key.clone()),
+            _ => Due::At(self.now + self.delay),
+        };
+        self.events.push(due);
+        let block = self.freeing.as_ref().map_or(Address(0), |(block, _)| *block);
+        self.queues.entry(stream).or_default().push_back(Awaited { token, block });
+        EventToken(token)
+    }
+
+    fn event_done(&mut self, event: EventToken) -> bool {
+        let done = self.is_done(event.0);
+        if done {
+            self.finish(event.0);
+        }
+        done
+    }
+
+    fn wait_event(&mut self, event: EventToken) {
+        self.finish(event.0);
+    }
+
+    /// PyTorch's order is that of a hash table: the first that leaves the completions that were recorded.
+    fn order_streams(&mut self, streams: &mut [StreamId]) {
+        // Who waits completes more than who looks: the order that explains most is the one.
+        let explained = |order: &[StreamId]| {
+            let agreeing = [false, true].map(|wait| {
+                let completed = self.completed(order, wait);
+                if completed.iter().eq(self.completions.iter().take(completed.len())) { completed.len() } else { 0 }
+            });
+            agreeing.into_iter().max()
+        };
+        let mut orders = Vec::new();
+        permutations(&mut streams.to_vec(), 0, &mut orders);
+        if let Some(order) = orders.into_iter().rev().max_by_key(|order| explained(order)) {
+            streams.copy_from_slice(&order);
+        }
+    }
+}
+
+fn permutations(streams: &mut Vec<StreamId>, from: usize, all: &mut Vec<Vec<StreamId>>) {
+    if from == streams.len() {
+        all.push(streams.clone());
+    }
+    for at in from..streams.len() {
+        streams.swap(from, at);
+        permutations(streams, from + 1, all);
+        streams.swap(from, at);
+    }
+}
