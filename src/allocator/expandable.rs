@@ -91,14 +91,18 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
             size = size.min(Bytes(pages.saturating_mul(page.0)));
         }
         let base = self.source.reserve_range(size).ok()?;
+        if size < request.rounded {
+            // A block never spans ranges; PyTorch finds that out only now.
+            self.source.release_range(base, size);
+            return None;
+        }
         let range = self.ranges.insert(Range { base, size, page });
         let mut block = Block::new(base, size, request.stream, request.pool, Some(range));
         block.mapped = false;
         let id = self.blocks.begin(block);
         self.heads.insert(base, id);
         self.insert_space(request.pool, id);
-        // What is longer than a range fails, and the range stays.
-        (size >= request.rounded).then_some(id)
+        Some(id)
     }
 
     /// Backs the first pages of an unmapped block, as many as `wanted` bytes need; returns the free mapped block that
