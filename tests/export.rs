@@ -25,7 +25,7 @@ fn traces() -> PathBuf {
 }
 
 fn open(path: &Path) -> Whole {
-    Whole::read(path, |_| {}).unwrap()
+    Whole::read(path, None, |_| {}).unwrap()
 }
 
 fn exported(whole: &Whole, format: Format, at: Moment) -> Vec<u8> {

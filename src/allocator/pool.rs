@@ -309,7 +309,13 @@ mod tests {
 
     #[test]
     fn entries_stay_in_order_through_many_insertions_and_removals() {
-        let id = Blocks::new(TorchVersion::V2_11).insert(Block::new(Address(0), Bytes(512), StreamId(0), PoolKind::Small, None));
+        let id = Blocks::new(TorchVersion::V2_11).insert(Block::new(
+            Address(0),
+            Bytes(512),
+            StreamId(0),
+            PoolKind::Small,
+            None,
+        ));
         let mut set = FreeSet::default();
         let mut model = std::collections::BTreeSet::new();
         let mut state = 1_u64;

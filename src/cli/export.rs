@@ -11,6 +11,7 @@ use super::output::warn;
 use super::progress::Progress;
 use super::witness::WORDS;
 use super::{Status, Usage};
+use crate::allocator::TorchVersion;
 use crate::export::{self, ExportError, File, Format, Moment, MomentError};
 use crate::source::{Stage, Whole};
 
@@ -20,6 +21,9 @@ pub(super) struct ExportArgs {
     /// A recording, or a PyTorch memory snapshot; `-` is the standard input.
     #[arg(value_name = "FILE|-")]
     file: PathBuf,
+    /// The PyTorch that a snapshot is of, from 2.1 to 2.15 [default: as its keys say].
+    #[arg(long, value_name = "VERSION")]
+    torch: Option<TorchVersion>,
     /// What to make of it.
     #[arg(long, value_name = "FORMAT", value_parser = format())]
     to: Format,
@@ -51,7 +55,7 @@ pub(super) fn run(args: &ExportArgs) -> Result<Status> {
     // That there is no place for it is told before anything is read.
     let file =
         if piped { None } else { Some(File::create(&args.out, args.force).map_err(|error| refused(error, args))?) };
-    let whole = read(&args.file)?;
+    let whole = read(&args.file, args.torch)?;
     let end = position(args.at, &whole)?;
     let mut progress = Progress::new("exporting", 100);
     let mut look = |done: u64, total: u64| progress.of(done, total);
@@ -81,10 +85,10 @@ fn refused(error: ExportError, args: &ExportArgs) -> Report {
 }
 
 /// Reads all of a recording or snapshot, and says what a person should know of it.
-pub(super) fn read(path: &Path) -> Result<Whole> {
+pub(super) fn read(path: &Path, torch: Option<TorchVersion>) -> Result<Whole> {
     let name = if path == Path::new("-") { "the standard input".to_owned() } else { path.display().to_string() };
     let mut progress: Option<(Progress, bool)> = None;
-    let whole = Whole::read(path, |reading| {
+    let whole = Whole::read(path, torch, |reading| {
         let (what, done, total, replays) = match reading {
             // How much comes through a pipe nobody knows.
             Stage::Bytes(_, 0) => return,

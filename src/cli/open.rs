@@ -10,6 +10,7 @@ use super::Status;
 use super::config;
 use super::screen::ScreenArgs;
 use super::spec::themes;
+use crate::allocator::TorchVersion;
 use crate::recording::RecordingError;
 use crate::source;
 use crate::tui;
@@ -20,6 +21,9 @@ pub(super) struct OpenArgs {
     /// A recording (`-` is the standard input), or a PyTorch memory snapshot.
     #[arg(value_name = "FILE")]
     file: PathBuf,
+    /// The PyTorch that a snapshot is of, from 2.1 to 2.15 [default: as its keys say].
+    #[arg(long, value_name = "VERSION")]
+    torch: Option<TorchVersion>,
     /// Go on with what is written later: of a run that is still under way.
     #[arg(long)]
     follow: bool,
@@ -38,7 +42,7 @@ pub(super) fn run(args: &OpenArgs) -> Result<Status> {
     let name = if piped { "the standard input".to_owned() } else { args.file.display().to_string() };
     let opened = match source::recording(&args.file, args.follow) {
         Err(RecordingError::NoRecording) if !piped && is_snapshot(&args.file) => {
-            source::snapshot(&args.file).map_err(Report::new)
+            source::snapshot(&args.file, args.torch).map_err(Report::new)
         }
         opened => opened.map_err(Report::new),
     };

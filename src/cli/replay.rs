@@ -10,7 +10,7 @@ use color_eyre::eyre::WrapErr;
 use super::Status;
 use super::output::stdout;
 use super::progress::Progress;
-use crate::allocator::{Settings, TraceEvent};
+use crate::allocator::{TorchVersion, TraceEvent};
 use crate::snapshot::replay::{Conditions, DeviceReport, Observer, Overrides, Report, SettledRetries, verify_observed};
 use crate::snapshot::{Snapshot, SnapshotError, TraceEntry};
 use crate::units::Bytes;
@@ -26,8 +26,11 @@ pub struct ReplayArgs {
     /// Print one JSON object instead of a table.
     #[arg(long)]
     pub json: bool,
+    /// The PyTorch that was recorded, from 2.1 to 2.15 [default: as X.stats.json or the snapshot's keys say].
+    #[arg(long, value_name = "VERSION")]
+    pub torch: Option<TorchVersion>,
     /// Allocator settings of the recorded program, in PyTorch's syntax [default: as the snapshot says].
-    #[arg(long, value_name = "CONF", value_parser = alloc_conf)]
+    #[arg(long, value_name = "CONF")]
     pub alloc_conf: Option<String>,
     /// Memory limit of the recorded program, such as 8GiB [default: as X.stats.json says].
     #[arg(long, value_name = "BYTES")]
@@ -41,10 +44,6 @@ pub struct ReplayArgs {
     pub stats: Option<PathBuf>,
 }
 
-fn alloc_conf(text: &str) -> Result<String, String> {
-    Settings::parse(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
-}
-
 /// Replays the snapshot and prints what was found. Exit code 0 when everything matched, else 1.
 ///
 /// # Errors
@@ -52,6 +51,7 @@ fn alloc_conf(text: &str) -> Result<String, String> {
 pub fn run(args: ReplayArgs) -> color_eyre::Result<Status> {
     let snapshot = read(&args.file).wrap_err_with(|| format!("{} can't be read", args.file.display()))?;
     let overrides = Overrides {
+        torch: args.torch,
         alloc_conf: args.alloc_conf,
         limit: args.limit,
         device_bytes: args.device_bytes,
@@ -125,6 +125,7 @@ fn table(out: &mut impl Write, file: &Path, report: &Report) -> io::Result<()> {
     let or_none = |bytes: Option<Bytes>, none: &str| bytes.map_or_else(|| none.to_owned(), |bytes| bytes.to_string());
     writeln!(out, "{}: {} trace entries", plain(&file.display().to_string()), report.events)?;
     let settings = if report.settings.is_empty() { "defaults" } else { &plain(&report.settings) };
+    writeln!(out, "  allocator PyTorch {}", report.torch)?;
     writeln!(out, "  settings  {settings}")?;
     writeln!(out, "  limit     {}", or_none(report.limit, "none"))?;
     writeln!(out, "  device    {}", or_none(report.device, "unknown"))?;

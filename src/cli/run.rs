@@ -264,6 +264,7 @@ fn object(spec: &LabSpec, trainer: &Trainer, steps: &Steps, view: &View) -> Valu
         "pinned": config.pinned,
         "limit": spec.limit.map(|limit| limit.of(trainer.device_info().memory)),
         "alloc_conf": spec.alloc_conf,
+        "torch": spec.settings.torch(),
         "batch": spec.config.batch,
         "steps": steps.finished,
         "step_ms": steps.times.median(),

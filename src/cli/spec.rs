@@ -8,7 +8,7 @@ use color_eyre::eyre::{Result, eyre};
 use super::Usage;
 use super::output::warn;
 use super::switches::SwitchArgs;
-use crate::allocator::Settings;
+use crate::allocator::{Settings, TorchVersion};
 use crate::device::cuda;
 use crate::device::sim::{CardCatalog, CardError};
 use crate::given::Kind;
@@ -58,6 +58,9 @@ pub struct SpecArgs {
     /// card while steps stay watchable].
     #[arg(long, value_name = "N|max", value_parser = parse_speed)]
     pub speed: Option<Speed>,
+    /// The PyTorch whose allocator serves the ops, from 2.1 to 2.15; the ops are those of 2.11.
+    #[arg(long, value_name = "VERSION", default_value_t)]
+    pub torch: TorchVersion,
     #[command(flatten)]
     pub switches: SwitchArgs,
     /// Layers (transformer blocks; linear layers of an MLP).
@@ -174,7 +177,7 @@ impl SpecArgs {
         // Sizes that make no model are a mistake on the command line: better told before the screen opens.
         entry.workload(sizes, data.clone(), self.seed).map_err(usage)?;
         let environment = environment_settings().map_err(usage)?.unwrap_or_default();
-        let setup = self.switches.setup(entry.batch, &environment).map_err(usage)?;
+        let setup = self.switches.setup(entry.batch, &environment, self.torch).map_err(usage)?;
         let mut config = setup.config;
         config.data = data.path();
         config.hyper.adam_lr = entry.learning_rate.adam.unwrap_or(config.hyper.adam_lr);
@@ -191,7 +194,7 @@ impl SpecArgs {
             config,
             device: self.device.as_deref().map_or_else(|| Ok(DeviceChoice::best()), device)?,
             speed: self.speed.unwrap_or_default(),
-            settings: Settings::parse(&alloc_conf)
+            settings: Settings::parse_for(self.torch, &alloc_conf)
                 .map_err(|error| usage(format!("the allocator settings \"{alloc_conf}\" are refused: {error}")))?,
             alloc_conf,
             limit: setup.limit,

@@ -10,6 +10,7 @@ use super::export::{position, read};
 use super::output::stdout;
 use super::progress::Progress;
 use super::{Status, Usage};
+use crate::allocator::TorchVersion;
 use crate::export::{self, Moment};
 
 /// Arguments of `vramlab summary`.
@@ -18,6 +19,9 @@ pub(super) struct SummaryArgs {
     /// A recording, or a PyTorch memory snapshot; `-` is the standard input.
     #[arg(value_name = "FILE|-")]
     file: PathBuf,
+    /// The PyTorch that a snapshot is of, from 2.1 to 2.15 [default: as its keys say].
+    #[arg(long, value_name = "VERSION")]
+    torch: Option<TorchVersion>,
     /// The moment: now (its end), peak (where most was allocated), oom (the last request that failed), step:N (where that
     /// step began), event:N (behind so many events).
     #[arg(long, value_name = "MOMENT", default_value = "now")]
@@ -35,7 +39,7 @@ pub(super) struct SummaryArgs {
 
 /// Prints the table.
 pub(super) fn run(args: &SummaryArgs) -> Result<Status> {
-    let whole = read(&args.file)?;
+    let whole = read(&args.file, args.torch)?;
     let end = position(args.at, &whole)?;
     let mut progress = Progress::new("counting", 100);
     let stats = export::stats(&whole, end, args.rank, &mut |done, total| progress.of(done, total))?;

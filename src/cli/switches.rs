@@ -3,6 +3,7 @@
 use clap::builder::{PossibleValuesParser, ValueParser};
 use clap::{Arg, ArgMatches, Args, Command, Error, FromArgMatches};
 
+use crate::allocator::TorchVersion;
 use crate::session::{Setup, Switch};
 use crate::train::{Config, OptimizerForm};
 use crate::workload::BatchSize;
@@ -58,7 +59,10 @@ fn parser(switch: Switch) -> ValueParser {
         return PossibleValuesParser::new(switch.values()).into();
     }
     let check = move |text: &str| -> Result<String, String> {
-        switch.set(&mut Setup::new(Config::new(1)), text)?;
+        // Which settings there are is known with the version of PyTorch alone.
+        if switch.word() != "alloc-conf" {
+            switch.set(&mut Setup::new(Config::new(1)), text)?;
+        }
         Ok(text.to_owned())
     };
     check.into()
@@ -93,12 +97,12 @@ impl FromArgMatches for SwitchArgs {
 
 impl SwitchArgs {
     /// The setup that these arguments ask for, with `batch` samples where they name none, and the allocator settings of the
-    /// environment where they give none.
+    /// environment where they give none, as `torch` reads them.
     ///
     /// # Errors
     /// A sentence: what can't be.
-    pub fn setup(&self, batch: BatchSize, environment: &str) -> Result<Setup, String> {
-        let mut setup = Setup::new(Config::new(batch.get()));
+    pub fn setup(&self, batch: BatchSize, environment: &str, torch: TorchVersion) -> Result<Setup, String> {
+        let mut setup = Setup { torch, ..Setup::new(Config::new(batch.get())) };
         let is_given = |word: &str| self.given.iter().any(|(switch, _)| switch.word() == word);
         if !is_given("alloc-conf") {
             setup.alloc_conf = environment.into();

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::devices::Devices;
-use crate::allocator::Statistics;
+use crate::allocator::{Statistics, TorchVersion};
 use crate::recording::RecordingError;
 use crate::source::Whole;
 use crate::units::{Bytes, DeviceIndex};
@@ -17,13 +17,15 @@ pub struct Stats {
     pub position: u64,
     /// Steps finished before the one under way; `None` between two.
     pub step: Option<u64>,
+    /// Whose allocator it is.
+    pub torch: TorchVersion,
     /// The allocator's settings, in PyTorch's syntax.
     pub conf: String,
     /// The most that could be held.
     pub limit_bytes: Option<Bytes>,
     /// Memory of the device, where that is known.
     pub device_bytes: Option<Bytes>,
-    /// The 122 numbers under PyTorch's names.
+    /// The numbers under PyTorch's names.
     pub stats: Statistics,
 }
 
@@ -55,6 +57,7 @@ pub fn stats(
             device: index.0,
             position: end,
             step: device.step,
+            torch: state.settings().torch(),
             conf: state.settings().text().to_owned(),
             limit_bytes: state.limit(),
             device_bytes: whole.device_bytes(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Event, EventKind};
-use crate::allocator::{self, BlockSnapshot, BlockState, PoolKind, SegmentSnapshot, Statistics};
+use crate::allocator::{self, BlockSnapshot, BlockState, PoolKind, SegmentSnapshot, Statistics, TorchVersion};
 use crate::units::{Address, Bytes, StreamId};
 
 /// The allocator of one device after the events so far: the numbers of `torch.cuda.memory_stats()`, and every block of
@@ -93,10 +93,15 @@ impl Default for AllocatorState {
 }
 
 impl AllocatorState {
-    /// An allocator that holds nothing yet, under PyTorch's default settings.
+    /// An allocator that holds nothing yet, under the default settings of PyTorch 2.11.
     #[must_use]
     pub fn new() -> Self {
-        let settings = allocator::Settings::default();
+        Self::of(TorchVersion::default())
+    }
+
+    /// The same of another version.
+    fn of(torch: TorchVersion) -> Self {
+        let settings = allocator::Settings::of(torch);
         Self {
             homes: BTreeMap::new(),
             blocks: BTreeMap::new(),
@@ -232,8 +237,8 @@ impl AllocatorState {
                 let conf = settings.get("alloc-conf")?;
                 self.set_conf(if &*conf.value == "default" { "" } else { &conf.value })
             }
-            EventKind::Begin(_) => {
-                *self = Self::new();
+            EventKind::Begin(ref about) => {
+                *self = Self::of(about.torch);
                 Some(())
             }
             _ => Some(()),
@@ -245,9 +250,10 @@ impl AllocatorState {
         if conf == self.settings.text() {
             return Some(());
         }
-        self.settings = allocator::Settings::parse(conf).ok()?;
+        self.settings = allocator::Settings::parse_for(self.settings.torch(), conf).ok()?;
         if self.homes.is_empty() {
-            self.statistics.max_split_size = Statistics::new(self.settings.max_split_size, self.settings.torch()).max_split_size;
+            self.statistics.max_split_size =
+                Statistics::new(self.settings.max_split_size, self.settings.torch()).max_split_size;
         }
         Some(())
     }

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::allocator::TorchVersion;
+
 /// What the lab is doing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -40,6 +42,8 @@ pub struct About {
     pub kind: DeviceKind,
     /// What a step's throughput counts.
     pub items: Items,
+    /// Whose allocator serves it. The ops are those of PyTorch 2.11, or, of a snapshot, whatever ran.
+    pub torch: TorchVersion,
 }
 
 /// Whose figures a run has: every picture that could be taken of a screen says it.

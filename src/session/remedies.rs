@@ -105,7 +105,7 @@ impl Shortage {
             device: DeviceChoice::Sim(Box::new(card.clone())),
             config: setup.config,
             limit: setup.limit.map(|limit| MemoryLimit::Bytes(limit.of(self.memory))),
-            settings: Settings::parse(&setup.alloc_conf).ok()?,
+            settings: Settings::parse_for(setup.torch, &setup.alloc_conf).ok()?,
             alloc_conf: setup.alloc_conf.clone(),
             kernels: None,
             ..self.spec.clone()

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::allocator::Settings;
+use crate::allocator::{Settings, TorchVersion};
 use crate::train::Config;
 use crate::units::Bytes;
 
@@ -61,22 +61,24 @@ pub struct Setup {
     pub limit: Option<MemoryLimit>,
     /// The allocator settings that were asked for last, in PyTorch's syntax; empty: its defaults.
     pub alloc_conf: Arc<str>,
+    /// Whose allocator it is: no switch, but it decides which settings there are.
+    pub torch: TorchVersion,
 }
 
 impl Setup {
     /// A configuration on all of the device's memory, with the allocator's defaults.
     #[must_use]
     pub fn new(config: Config) -> Self {
-        Self { config, limit: None, alloc_conf: "".into() }
+        Self { config, limit: None, alloc_conf: "".into(), torch: TorchVersion::default() }
     }
 }
 
-/// Whether PyTorch would take these allocator settings.
+/// Whether that version of PyTorch would take these allocator settings.
 ///
 /// # Errors
 /// A sentence: what is wrong with them.
-pub fn check_settings(text: &str) -> Result<(), String> {
-    Settings::parse(text).map(drop).map_err(|error| error.to_string())
+pub fn check_settings(torch: TorchVersion, text: &str) -> Result<(), String> {
+    Settings::parse_for(torch, text).map(drop).map_err(|error| error.to_string())
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::{MemoryLimit, Pace, Setup, Speed};
-use crate::allocator::Settings;
+use crate::allocator::{Settings, TorchVersion};
 use crate::device::cpu::{CpuDevice, CpuOptions};
 use crate::device::cuda::{self, CudaDevice};
 use crate::device::sim::{Card, SimDevice};
@@ -165,7 +165,8 @@ impl LabSpec {
     /// All switches at the start.
     #[must_use]
     pub fn setup(&self) -> Setup {
-        Setup { config: self.config, limit: self.limit, alloc_conf: Arc::clone(&self.alloc_conf) }
+        let torch = self.settings.torch();
+        Setup { config: self.config, limit: self.limit, alloc_conf: Arc::clone(&self.alloc_conf), torch }
     }
 
     /// The same on the processor, from the start, with the switches as they are now.
@@ -175,7 +176,7 @@ impl LabSpec {
             config: setup.config,
             limit: setup.limit,
             // Settings that were refused are not in force.
-            settings: Settings::parse(&setup.alloc_conf).unwrap_or(self.settings),
+            settings: Settings::parse_for(setup.torch, &setup.alloc_conf).unwrap_or(self.settings),
             alloc_conf: Arc::clone(&setup.alloc_conf),
             ..self
         }
@@ -192,9 +193,14 @@ impl LabSpec {
         let sequence = self.workload.sequence(self.sizes).map_or_else(String::new, |seq| format!(" T{seq}"));
         let config = trainer.map_or(&self.config, Trainer::config);
         let ops = if config.fuse { "fused" } else { "eager" };
+        // The ops were measured with one version.
+        let allocator = match self.settings.torch() {
+            TorchVersion::V2_11 => String::new(),
+            torch => format!(" · allocator of PyTorch {torch}, ops of {}", TorchVersion::V2_11),
+        };
         About {
             workload: self.workload.name.as_str().into(),
-            detail: format!("{parameters}B{}{sequence} · {ops}", config.batch).into(),
+            detail: format!("{parameters}B{}{sequence} · {ops}{allocator}", config.batch).into(),
             device: match (&self.device, trainer) {
                 (_, Some(trainer)) => format!("{} · {}", trainer.device_info().id, trainer.device_info().name).into(),
                 (DeviceChoice::Cpu, None) => "cpu".into(),
@@ -203,6 +209,7 @@ impl LabSpec {
             },
             kind: self.device.kind(),
             items: self.items(),
+            torch: self.settings.torch(),
         }
     }
 

@@ -8,7 +8,7 @@ use super::error::SnapshotError;
 use super::pickle::records::{self, EntryError, FieldError};
 use super::pickle::{self, Arena, PickleError, Problem, Source, Value};
 use super::types::{AllocatorSettings, Annotation, Block, Segment, Snapshot, StackId, TraceEntry};
-use crate::allocator::{BlockState, PoolKind};
+use crate::allocator::{BlockState, PoolId, PoolKind, TorchVersion};
 use crate::model::Micros;
 use crate::units::{Address, Bytes, StreamId};
 
@@ -79,7 +79,24 @@ fn convert(arena: &mut Arena, top: Value) -> Shape<Snapshot> {
         Some(list) => annotations(arena, list)?,
         None => Vec::new(),
     };
-    Ok(Snapshot { segments, device_traces, allocator_settings, annotations, ..Snapshot::default() })
+    let torch = writer(arena, top, &allocator_settings)?;
+    Ok(Snapshot { segments, device_traces, allocator_settings, annotations, torch, ..Snapshot::default() })
+}
+
+/// Which version wrote the snapshot: each has keys that those before it lack.
+fn writer(arena: &mut Arena, top: Value, settings: &AllocatorSettings) -> Shape<TorchVersion> {
+    let conf = settings.conf.as_deref().unwrap_or_default();
+    Ok(if conf.contains("expandable_segments_reserve") {
+        TorchVersion::V2_15
+    } else if arena.get(top, "host_traces")?.is_some() {
+        TorchVersion::V2_14
+    } else if settings.others.iter().any(|(key, _)| &**key == "max_round_threshold") {
+        TorchVersion::V2_13
+    } else if arena.entries.iter().any(|entry| entry.pool.is_some()) {
+        TorchVersion::V2_12
+    } else {
+        TorchVersion::V2_11
+    })
 }
 
 fn items(arena: &mut Arena, list: Value, what: &str) -> Shape<usize> {
@@ -206,11 +223,8 @@ fn segments(arena: &mut Arena, list: Value) -> Shape<Vec<Segment>> {
 
 fn segment(arena: &mut Arena, dict: Value) -> Shape<Segment> {
     let pool_id = match arena.get(dict, "segment_pool_id")? {
-        Some(pair) => match (arena.item(pair, 0), arena.item(pair, 1)) {
-            (Some(Value::Int(a)), Some(Value::Int(b))) => (a, b),
-            _ => return Err("has a segment whose `segment_pool_id` is not a pair of numbers".into()),
-        },
-        None => (0, 0),
+        Some(pair) => arena.pool_id(pair).ok_or("has a segment whose `segment_pool_id` is not a pair of numbers")?,
+        None => PoolId::DEFAULT,
     };
     let mut fields = Fields { arena, dict, what: "segment" };
     let address = Address(fields.required("address")?);

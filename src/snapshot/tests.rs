@@ -55,7 +55,7 @@ fn a_snapshot_is_read_key_for_key() {
         (segment.device, segment.pool, segment.pool_id, segment.expandable),
         (0, PoolKind::Large, (0, 0), false)
     );
-    assert_eq!(snapshot.segments[1].pool_id, (0, 3));
+    assert_eq!(snapshot.segments[1].pool_id, crate::allocator::PoolId(0, 3));
     let block = segment.blocks[0];
     assert_eq!((block.address, block.size), (segment.address, segment.total_size));
     assert_eq!((block.requested, block.state), (Some(Bytes(67_108_864)), BlockState::Inactive));

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::allocator::{BlockState, PoolKind};
+use crate::allocator::{BlockState, PoolId, PoolKind, TorchVersion};
 use crate::model::Micros;
 use crate::units::{Address, Bytes, StreamId};
 
@@ -222,6 +222,8 @@ pub struct TraceEntry {
     pub stack: StackId,
     /// What the program attached with `_set_memory_metadata`.
     pub metadata: TextId,
+    /// The pool of the block or segment; `None` before 2.12, which did not say.
+    pub pool: Option<PoolId>,
 }
 
 impl TraceEntry {
@@ -261,7 +263,7 @@ pub struct Segment {
     /// Its pool.
     pub pool: PoolKind,
     /// Id of the private pool it belongs to; (0, 0) is the default.
-    pub pool_id: (i64, i64),
+    pub pool_id: PoolId,
     /// Part of an expandable segment.
     pub expandable: bool,
     /// Who caused it; mostly empty.
@@ -302,6 +304,8 @@ pub struct Snapshot {
     pub(super) device_traces: Vec<Range<usize>>,
     /// The settings.
     pub allocator_settings: AllocatorSettings,
+    /// The PyTorch that wrote it, as far as its keys tell: 2.11 has those of the versions before, 2.15 those of 2.14.
+    pub torch: TorchVersion,
     /// User scopes, in order.
     pub annotations: Vec<Annotation>,
     /// All texts.

@@ -10,6 +10,7 @@ use tokio::sync::mpsc;
 use super::handle::Source;
 use super::keeper::{Arrival, Inbox};
 use super::picture::Kind;
+use crate::allocator::TorchVersion;
 use crate::model::{About, DeviceKind, Event, EventKind, Micros, RunState};
 use crate::snapshot::replay::{ConditionError, Conditions, Overrides};
 use crate::snapshot::{Snapshot, SnapshotError, events};
@@ -37,13 +38,14 @@ pub enum OpenError {
     Threads(#[source] std::io::Error),
 }
 
-/// Opens a snapshot: the history of its first device that has one, as far as it can be followed.
+/// Opens a snapshot, of a `torch` where that is given: the history of its first device that has one, as far as it can be
+/// followed.
 ///
 /// # Errors
 /// [`OpenError`].
-pub fn snapshot(path: &Path) -> Result<Source, OpenError> {
+pub fn snapshot(path: &Path, torch: Option<TorchVersion>) -> Result<Source, OpenError> {
     let snapshot = Snapshot::open(path)?;
-    let conditions = Conditions::find(path, &snapshot, &Overrides::default())?;
+    let conditions = Conditions::find(path, &snapshot, &Overrides { torch, ..Overrides::default() })?;
     let device = first_device(&snapshot)?;
     let name: Arc<str> = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned()).into();
     let (arrive, arrivals) = mpsc::channel(QUEUE);
@@ -89,11 +91,17 @@ pub(super) fn narrate(
 ) {
     let trace = snapshot.device_trace(device);
     let time = trace.first().map_or(Micros(0), |entry| entry.time);
+    // 2.11 has the keys of those before it.
+    let version = match conditions.settings.torch() {
+        TorchVersion::V2_11 => String::new(),
+        torch => format!("{torch} "),
+    };
     let about = About {
         workload: path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned()).into(),
-        detail: format!("PyTorch snapshot · {} entries", trace.len()).into(),
+        detail: format!("PyTorch {version}snapshot · {} entries", trace.len()).into(),
         device: format!("device {device}").into(),
         kind: DeviceKind::Gpu,
+        torch: conditions.settings.torch(),
         ..About::default()
     };
     // A snapshot knows no steps: all of it is one.

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::snapshot::{OpenError, first_device, narrate};
+use crate::allocator::TorchVersion;
 use crate::model::{Event, EventKind, Setting, Settings};
 use crate::recording::{Frame, FrameBuilder, Next, Reader, RecordingError};
 use crate::snapshot::Snapshot;
@@ -49,12 +50,12 @@ pub struct Whole {
 }
 
 impl Whole {
-    /// Reads the file at `path`; `-` is the standard input. What follows damage, or the end of what was written, is
+    /// Reads the file at `path`; `-` is the standard input. A snapshot is one of `torch` where that is given. What follows damage, or the end of what was written, is
     /// left out; [`Whole::remarks`] tell so.
     ///
     /// # Errors
     /// [`WholeError`].
-    pub fn read(path: &Path, mut progress: impl FnMut(Stage)) -> Result<Self, WholeError> {
+    pub fn read(path: &Path, torch: Option<TorchVersion>, mut progress: impl FnMut(Stage)) -> Result<Self, WholeError> {
         let (source, length): (Box<dyn Read>, u64) = if path == Path::new("-") {
             (Box::new(io::stdin()), 0)
         } else {
@@ -76,7 +77,7 @@ impl Whole {
         let head = source.fill_buf().map_err(RecordingError::Unreadable)?;
         let whole = if is_snapshot(head) {
             let snapshot = Snapshot::read(source).map_err(OpenError::from)?;
-            Self::of_snapshot(&snapshot, path, progress)?
+            Self::of_snapshot(&snapshot, path, torch, progress)?
         } else {
             Self::recording(source)?
         };
@@ -108,9 +109,15 @@ impl Whole {
         }
     }
 
-    fn of_snapshot(snapshot: &Snapshot, path: &Path, mut progress: impl FnMut(Stage)) -> Result<Self, WholeError> {
+    fn of_snapshot(
+        snapshot: &Snapshot,
+        path: &Path,
+        torch: Option<TorchVersion>,
+        mut progress: impl FnMut(Stage),
+    ) -> Result<Self, WholeError> {
         let device = first_device(snapshot)?;
-        let conditions = Conditions::find(path, snapshot, &Overrides::default()).map_err(OpenError::from)?;
+        let overrides = Overrides { torch, ..Overrides::default() };
+        let conditions = Conditions::find(path, snapshot, &overrides).map_err(OpenError::from)?;
         let index = DeviceIndex(u16::try_from(device).unwrap_or(u16::MAX));
         let total = snapshot.device_trace(device).len() as u64;
         let (mut frames, mut remarks, mut count) = (Vec::new(), Vec::new(), 0);

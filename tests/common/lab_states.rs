@@ -27,6 +27,7 @@ pub fn about(kind: DeviceKind) -> About {
         device: device.into(),
         kind,
         items: Items::Tokens,
+        torch: vramlab::allocator::TorchVersion::default(),
     }
 }
 

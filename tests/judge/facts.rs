@@ -68,7 +68,8 @@ pub fn at_the_end<S: SegmentSource>(allocator: &CachingAllocator<S, Trace>) -> V
 
 /// Flattened statistics as recorded: four numbers of a counter in one line.
 fn statistics(flat: &str) -> Vec<String> {
-    let values: std::collections::BTreeMap<&str, &str> = flat.lines().filter_map(|line| line.rsplit_once(' ')).collect();
+    let values: std::collections::BTreeMap<&str, &str> =
+        flat.lines().filter_map(|line| line.rsplit_once(' ')).collect();
     values
         .iter()
         .filter_map(|(name, value)| match name.rsplit_once('.') {

@@ -66,7 +66,8 @@ pub fn judge(text: &str) -> Result<usize, String> {
         run.request(line);
     }
     let (mut ours, mut ends) = (std::mem::take(&mut run.allocator.sink_mut().0), facts::at_the_end(&run.allocator));
-    let (mut recorded, mut recorded_ends): (Vec<_>, Vec<_>) = program.facts.into_iter().partition(|fact| is_event(fact));
+    let (mut recorded, mut recorded_ends): (Vec<_>, Vec<_>) =
+        program.facts.into_iter().partition(|fact| is_event(fact));
     if let Some(at) = first_difference(&ours, &recorded) {
         let of = |facts: &[String]| facts.get(at).map_or("the end", |fact| fact).to_owned();
         return Err(format!("event {at}: ours {:?}, PyTorch's {:?}", of(&ours), of(&recorded)));

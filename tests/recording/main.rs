@@ -122,6 +122,7 @@ fn every_kind() -> Vec<EventKind> {
             device: "".into(),
             kind: DeviceKind::Simulated,
             items: Items::Tokens,
+            torch: vramlab::allocator::TorchVersion::V2_13,
         })
     };
     let mut kinds = vec![

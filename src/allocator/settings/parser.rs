@@ -7,9 +7,9 @@ use std::borrow::Cow;
 
 use super::error::SettingsError;
 use super::keys::{
-    self, BACKEND, BACKGROUND_THREADS, CAPTURE_REUSE, EXPANDABLE, FRACTION, FREE_CATCH_ALL, GC_THRESHOLD, HOST_REGISTER,
-    LARGE_SEGMENT, MAX_CACHED_SIZE, MAX_NON_SPLIT, MAX_ROUND_THRESHOLD, MAX_SPLIT, REGISTER_THREADS, RELEASE_LOCK, RESERVE,
-    RESERVE_BY_CLASS, RESERVE_SEGMENT, ROUNDUP, THROW_ON_OOM,
+    self, BACKEND, BACKGROUND_THREADS, CAPTURE_REUSE, EXPANDABLE, FRACTION, FREE_CATCH_ALL, GC_THRESHOLD,
+    HOST_REGISTER, LARGE_SEGMENT, MAX_CACHED_SIZE, MAX_NON_SPLIT, MAX_ROUND_THRESHOLD, MAX_SPLIT, REGISTER_THREADS,
+    RELEASE_LOCK, RESERVE, RESERVE_BY_CLASS, RESERVE_SEGMENT, ROUNDUP, THROW_ON_OOM,
 };
 use super::tokens::{self, NotANumber, Words};
 use super::values::{INTERVALS, Reserve, RoundupTable, Settings};
@@ -66,7 +66,8 @@ pub(super) fn apply_common(settings: &mut Settings, text: &str) -> Result<(), Se
             EXPANDABLE => settings.expandable_segments = value.boolean(EXPANDABLE)?,
             BACKGROUND_THREADS => settings.pinned_use_background_threads = value.boolean(BACKGROUND_THREADS)?,
             MAX_ROUND_THRESHOLD => {
-                settings.pinned_max_round_threshold = Some(value.mebibytes(MAX_ROUND_THRESHOLD, 0, "a number of MiB")?);
+                settings.pinned_max_round_threshold =
+                    Some(value.mebibytes(MAX_ROUND_THRESHOLD, 0, "a number of MiB")?);
             }
             MAX_CACHED_SIZE => {
                 settings.pinned_max_cached_size = Some(value.mebibytes(MAX_CACHED_SIZE, 0, "a number of MiB")?);

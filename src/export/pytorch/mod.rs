@@ -1,5 +1,5 @@
-//! A memory snapshot, as `torch.cuda.memory._dump_snapshot()` of PyTorch 2.11 writes it: what its viewers read, and
-//! [`crate::snapshot`].
+//! A memory snapshot, as `torch.cuda.memory._dump_snapshot()` of the recorded PyTorch writes it (2.11, unless the run said
+//! otherwise): what its viewers read, and [`crate::snapshot`].
 
 mod frames;
 mod pickle;
@@ -8,7 +8,7 @@ use std::io::{self, Write};
 
 use super::devices::{Device, Devices, Label};
 use super::error::ExportError;
-use crate::allocator::{BlockState, PoolKind, SegmentSnapshot, Settings};
+use crate::allocator::{BlockState, PoolKind, SegmentSnapshot, Settings, TorchVersion};
 use crate::model::{Event, EventKind, Micros};
 use crate::snapshot::Action;
 use crate::source::Whole;
@@ -67,7 +67,15 @@ pub(super) fn write(
     pickler.close_list()?;
     pickler.shared("allocator_settings")?;
     let settings = devices.iter().find(|(_, device)| device.seen).map(|(_, device)| device.state().settings().clone());
-    write_settings(&mut pickler, &settings.unwrap_or_default())?;
+    let settings = settings.unwrap_or_default();
+    write_settings(&mut pickler, &settings)?;
+    if settings.torch() >= TorchVersion::V2_14 {
+        for key in ["host_segments", "host_traces"] {
+            pickler.shared(key)?;
+            pickler.open_list()?;
+            pickler.close_list()?;
+        }
+    }
     pickler.shared("external_annotations")?;
     let done = total - end;
     let mut annotations = Annotations { pickler: &mut pickler, open: Vec::new() };
@@ -190,6 +198,12 @@ impl<W: Write> Trace<'_, W> {
         pickler.shared("N/A")?;
         pickler.shared("user_metadata")?;
         pickler.shared("")?;
+        if device.state().settings().torch() >= TorchVersion::V2_12 {
+            pickler.shared("pool_id")?;
+            pickler.int(0)?;
+            pickler.int(0)?;
+            pickler.pair()?;
+        }
         pickler.shared("frames")?;
         self.frames.write(pickler, self.index, device, what.label)?;
         pickler.close_dict()
@@ -259,6 +273,11 @@ fn write_settings(pickler: &mut Pickler<impl Write>, settings: &Settings) -> io:
     ] {
         pickler.shared(key)?;
         pickler.bool(value)?;
+    }
+    if settings.torch() >= TorchVersion::V2_13 {
+        let pinned = |size: Option<Bytes>| size.map_or(-1, |size| i128::from(size.0));
+        entry(pickler, "max_round_threshold", pinned(settings.pinned_max_round_threshold))?;
+        entry(pickler, "max_cached_size", pinned(settings.pinned_max_cached_size))?;
     }
     pickler.shared("roundup_power2_divisions")?;
     pickler.open_dict()?;

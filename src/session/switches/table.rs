@@ -328,7 +328,7 @@ pub(super) const TABLE: &[Entry] = &[
             },
             set: |setup, text| {
                 let text = if text == "default" { "" } else { text };
-                check_settings(text)?;
+                check_settings(setup.torch, text)?;
                 setup.alloc_conf = text.into();
                 Ok(())
             },

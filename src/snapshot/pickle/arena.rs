@@ -3,8 +3,9 @@
 use super::budget::Budget;
 use super::error::Problem;
 use super::packed::{Packed, WideNumbers};
-use super::records::{self, EntryBuilder, EntryError};
+use super::records::{self, EntryBuilder, EntryError, Objects};
 use super::value::Value;
+use crate::allocator::PoolId;
 use crate::snapshot::types::{Frame, FrameId, StackId, Stacks, TextId, Texts, TraceEntry};
 
 /// What has become of a list so far.
@@ -172,7 +173,7 @@ impl Arena {
             DictSlot::Entry(index) => {
                 let mut builder = EntryBuilder::from(self.entries[index as usize]);
                 for pair in pairs.chunks_exact(2) {
-                    builder.set(pair[0], pair[1], |list| self.stack(list)).map_err(|error| match error {
+                    builder.set(pair[0], pair[1], self).map_err(|error| match error {
                         EntryError::Field(_) => Problem::Malformed("a trace entry changes to something else"),
                         EntryError::Problem(problem) => problem,
                     })?;
@@ -233,7 +234,7 @@ impl Arena {
     fn entry_from_pairs(&mut self, pairs: &[Value]) -> Result<TraceEntry, EntryError> {
         let mut builder = EntryBuilder::default();
         for pair in pairs.chunks_exact(2) {
-            builder.set(pair[0], pair[1], |list| self.stack(list))?;
+            builder.set(pair[0], pair[1], self)?;
         }
         Ok(builder.finish()?)
     }
@@ -318,6 +319,15 @@ impl Arena {
         }
     }
 
+    /// The id of a pool that a pair of numbers is.
+    pub fn pool_id(&self, pair: Value) -> Option<PoolId> {
+        let number = |at| match self.item(pair, at) {
+            Some(Value::Int(n)) => u32::try_from(n).ok(),
+            _ => None,
+        };
+        Some(PoolId(number(0)?, number(1)?))
+    }
+
     /// What a dictionary holds under `key`; the last one wins, as in Python.
     ///
     /// # Errors
@@ -375,9 +385,19 @@ impl Arena {
             // A dictionary that is a frame of its own stack has no pairs any more once the stack is read.
             let Some(&(key, value)) = self.slice_of_pairs(dict).get(at) else { break };
             if let (Some(key), Some(value)) = (self.unpack(key), self.unpack(value)) {
-                builder.set(key, value, |list| self.stack(list))?;
+                builder.set(key, value, self)?;
             }
         }
         Ok(builder.finish()?)
+    }
+}
+
+impl Objects for Arena {
+    fn stack(&mut self, list: Value) -> Result<Option<StackId>, Problem> {
+        Self::stack(self, list)
+    }
+
+    fn pool_id(&self, pair: Value) -> Option<PoolId> {
+        Self::pool_id(self, pair)
     }
 }

@@ -2,6 +2,7 @@
 
 use super::error::Problem;
 use super::value::Value;
+use crate::allocator::PoolId;
 use crate::model::Micros;
 use crate::snapshot::types::{Action, Frame, StackId, TextId, Texts, TraceEntry};
 use crate::units::{Address, Bytes, StreamId};
@@ -12,7 +13,7 @@ const EMPTY: TextId = TextId(0);
 const FIRST_ACTION: u32 = 1;
 const FIRST_KEY: u32 = FIRST_ACTION + Action::KNOWN.len() as u32;
 /// Keys of entries and frames, in the order of the constants below.
-const KEYS: [&str; 11] = [
+const KEYS: [&str; 12] = [
     "action",
     "addr",
     "size",
@@ -24,6 +25,7 @@ const KEYS: [&str; 11] = [
     "filename",
     "line",
     "name",
+    "pool_id",
 ];
 
 /// The key that makes a dictionary a trace entry.
@@ -39,6 +41,7 @@ const FRAMES: TextId = TextId(FIRST_KEY + 7);
 pub const FILENAME: TextId = TextId(FIRST_KEY + 8);
 const LINE: TextId = TextId(FIRST_KEY + 9);
 const NAME: TextId = TextId(FIRST_KEY + 10);
+const POOL_ID: TextId = TextId(FIRST_KEY + 11);
 
 /// A table that knows the fixed texts.
 pub fn known_texts() -> Texts {
@@ -51,6 +54,18 @@ pub fn known_texts() -> Texts {
         texts.intern(key);
     }
     texts
+}
+
+/// Who knows what a list is.
+pub trait Objects {
+    /// The stack that a list of frames is; `None` if it is something else.
+    ///
+    /// # Errors
+    /// [`Problem`] when the budget is used up.
+    fn stack(&mut self, list: Value) -> Result<Option<StackId>, Problem>;
+
+    /// The id of a pool that a pair of numbers is.
+    fn pool_id(&self, pair: Value) -> Option<PoolId>;
 }
 
 /// Why a dictionary is no trace entry: which key, and what was expected.
@@ -93,6 +108,7 @@ pub struct EntryBuilder {
     time: u64,
     stack: StackId,
     metadata: TextId,
+    pool: Option<PoolId>,
 }
 
 impl From<TraceEntry> for EntryBuilder {
@@ -105,22 +121,18 @@ impl From<TraceEntry> for EntryBuilder {
             time: entry.time.0,
             stack: entry.stack,
             metadata: entry.metadata,
+            pool: entry.pool,
         }
     }
 }
 
 impl EntryBuilder {
-    /// Takes one key; `stack` tells which one a list of frames is. Unknown keys and keys that are no text are passed over.
+    /// Takes one key, whose value is one of `objects`. Unknown keys and keys that are no text are passed over.
     ///
     /// # Errors
     /// [`EntryError`] when a known key holds something else than it should.
     #[inline]
-    pub fn set(
-        &mut self,
-        key: Value,
-        value: Value,
-        stack: impl FnOnce(Value) -> Result<Option<StackId>, Problem>,
-    ) -> Result<(), EntryError> {
+    pub fn set(&mut self, key: Value, value: Value, objects: &mut impl Objects) -> Result<(), EntryError> {
         let Value::Text(key) = key else { return Ok(()) };
         match key {
             ACTION => match value {
@@ -138,7 +150,11 @@ impl EntryBuilder {
                 }
             }
             FRAMES => {
-                self.stack = stack(value)?.ok_or(FieldError { key: "frames", expected: "a list of frames" })?;
+                self.stack = objects.stack(value)?.ok_or(FieldError { key: "frames", expected: "a list of frames" })?;
+            }
+            POOL_ID => {
+                let pool = objects.pool_id(value);
+                self.pool = Some(pool.ok_or(FieldError { key: "pool_id", expected: "a pair of numbers" })?);
             }
             _ => {}
         }
@@ -158,6 +174,7 @@ impl EntryBuilder {
             time: Micros(self.time),
             stack: self.stack,
             metadata: self.metadata,
+            pool: self.pool,
         })
     }
 }

@@ -144,6 +144,7 @@ mod tests {
             time: Micros::default(),
             stack: StackId::EMPTY,
             metadata: TextId::default(),
+            pool: None,
         };
         entries.iter().map(entry).collect()
     }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use thiserror::Error;
 
-use crate::allocator::{self, Settings, SettingsError};
+use crate::allocator::{self, Settings, SettingsError, TorchVersion};
 use crate::snapshot::types::Snapshot;
 use crate::units::Bytes;
 
@@ -81,6 +81,8 @@ pub enum ConditionError {
 /// What the command line says about the conditions; each wins over what the files say.
 #[derive(Clone, Debug, Default)]
 pub struct Overrides {
+    /// The PyTorch that was recorded.
+    pub torch: Option<TorchVersion>,
     /// The configuration string.
     pub alloc_conf: Option<String>,
     /// The limit.
@@ -94,6 +96,7 @@ pub struct Overrides {
 /// A statistics file: what `torch.cuda.memory_stats()` returns, or under the key `stats` that beside the conditions.
 #[derive(Debug, Default, Deserialize)]
 struct StatsFile {
+    torch: Option<String>,
     conf: Option<String>,
     limit_bytes: Option<u64>,
     device_bytes: Option<u64>,
@@ -147,7 +150,9 @@ impl Conditions {
             notes.push("the snapshot does not name its settings: the defaults are assumed; give --alloc-conf".into());
             ""
         });
-        let settings = Settings::parse(conf)?;
+        // Its keys tell versions apart only roughly; whoever wrote down which it was knows better.
+        let told = file.torch.as_deref().and_then(|torch| torch.parse().ok());
+        let settings = Settings::parse_for(overrides.torch.or(told).unwrap_or(snapshot.torch), conf)?;
         let limit = overrides.limit.or(file.limit_bytes.map(Bytes));
         let device_bytes = overrides.device_bytes.or(file.device_bytes.map(Bytes));
         let statistics = file

@@ -32,7 +32,7 @@ pub fn explain(mismatch: &mut Mismatch, snapshot: &Snapshot, device: usize) {
     } else if mismatch.entry >= trace.len() {
         mismatch.explanation = unexplained_segments(trace, snapshot, device);
     }
-    if mismatch.explanation.is_none() && snapshot.device_segments(device).any(|segment| segment.pool_id != (0, 0)) {
+    if mismatch.explanation.is_none() && snapshot.device_segments(device).any(|segment| !segment.pool_id.is_default()) {
         mismatch.explanation = Some(
             "the program used private pools (CUDA graphs or torch.cuda.use_mem_pool), which a trace does not tell apart \
              from the default pool; such a history can't be replayed"

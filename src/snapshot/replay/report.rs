@@ -6,6 +6,7 @@ use super::conditions::Conditions;
 use super::mismatch::Mismatch;
 use super::retries::SettledRetries;
 use super::tape::Tape;
+use crate::allocator::TorchVersion;
 use crate::snapshot::types::{Action, TraceEntry};
 use crate::units::Bytes;
 
@@ -132,6 +133,8 @@ pub struct Report {
     pub pending: u64,
     /// `empty_cache()` calls that returned nothing and so left no entry, as the statistics tell.
     pub silent_empty_cache: u64,
+    /// Whose rules were followed.
+    pub torch: TorchVersion,
     /// The configuration string.
     pub settings: String,
     /// The limit in bytes.
@@ -155,6 +158,7 @@ impl Report {
             blocks: Tally::default(),
             pending: 0,
             silent_empty_cache: 0,
+            torch: conditions.settings.torch(),
             settings: conditions.settings.text().to_owned(),
             limit: conditions.limit,
             device: conditions.device_bytes,

@@ -153,6 +153,7 @@ fn retry_after_a_late_completion(retries: i64, synchronisations: i64) -> Report 
         time: Micros::default(),
         stack: StackId::default(),
         metadata: TextId::default(),
+        pool: None,
     })
     .collect();
     let whole = 0..entries.len();

@@ -1,0 +1,27 @@
+//! The names of pools.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Names a pool: the default one, or a private one of a graph capture `(n, 0)` or of a `torch.cuda.MemPool` `(0, n)`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct PoolId(pub u32, pub u32);
+
+impl PoolId {
+    /// Whoever has no pool of its own.
+    pub const DEFAULT: Self = Self(0, 0);
+
+    /// It is the default one.
+    #[must_use]
+    pub const fn is_default(self) -> bool {
+        self.0 == 0 && self.1 == 0
+    }
+}
+
+/// As PyTorch's statistics write it: `0_1`.
+impl fmt::Display for PoolId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}_{}", self.0, self.1)
+    }
+}
