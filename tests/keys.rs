@@ -463,6 +463,37 @@ fn a_click_into_a_chart_goes_to_that_moment() {
     assert_eq!(layout.charts.len(), 2);
 }
 
+/// The text that the keys put on the clipboard.
+fn copied(app: &mut App, keys: &str) -> String {
+    match &*typed(app, keys) {
+        [Effect::Copy(text)] => text.clone(),
+        other => panic!("{keys}: {other:?}"),
+    }
+}
+
+#[test]
+fn every_screen_has_something_to_copy() {
+    let mut app = app_on(lab_states::running());
+    for (screen, begins) in [("1", "gpt-char on"), ("2", "all segments of gpt-char"), ("3", "gpt-char on")] {
+        typed(&mut app, screen);
+        assert!(copied(&mut app, "yy").starts_with(begins), "screen {screen}");
+        assert!(app.notice().unwrap().starts_with(&format!("copied: {begins}")), "{:?}", app.notice());
+        drawn(&mut app, 80, 24);
+    }
+    // What is selected there: the largest block.
+    typed(&mut app, "2#");
+    let block = copied(&mut app, "yy");
+    assert!(block.starts_with("block of gpt-char") && block.contains("\nsize: "), "{block}");
+    typed(&mut app, "5");
+    assert!(copied(&mut app, "yy").contains("\nalloc "));
+    assert!(copied(&mut app, "yc").starts_with("vramlab run gpt-char --device cpu"));
+    let findings = app.latest().view.findings.clone();
+    assert!(copied(&mut app, "yf").starts_with(&findings[0].to_string()), "with nothing selected, the first");
+    assert_eq!(typed(&mut app, "yz"), [], "no text has that key");
+    assert_eq!(typed(&mut app, "q"), [], "it closes the menu");
+    assert_eq!(typed(&mut app, "q"), [Effect::Quit]);
+}
+
 #[test]
 fn nothing_changes_without_a_message() {
     let mut app = app_on(lab_states::running());

@@ -224,6 +224,69 @@ fn it_trains_answers_keys_and_leaves() {
     lab.assert_restored();
 }
 
+/// What was put on the terminal's clipboard, the last one: the payload of OSC 52, decoded.
+fn clipboard(raw: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(raw);
+    let (_, sequence) = text.rsplit_once("\x1b]52;c;")?;
+    let (payload, _) = sequence.split_once('\x07')?;
+    let digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let (mut bits, mut held, mut bytes) = (0_u32, 0, Vec::new());
+    for symbol in payload.trim_end_matches('=').chars() {
+        bits = bits << 6 | u32::try_from(digits.find(symbol).expect("base64")).unwrap();
+        held += 6;
+        if held >= 8 {
+            held -= 8;
+            bytes.push((bits >> held & 0xff) as u8);
+        }
+    }
+    Some(String::from_utf8(bytes).unwrap())
+}
+
+#[test]
+fn what_is_copied_reaches_the_terminals_clipboard_and_leaving_tells_what_the_run_came_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("run.vram");
+    let arguments = ["mlp-mini", "--device", "cpu", "--layers", "3", "--record", path.to_str().unwrap()];
+    let mut lab = Session::start(vramlab(&arguments), 120, 40);
+    lab.wait_for("trained step", |screen| screen.contents().contains("samples/s"));
+    lab.press("m");
+    lab.wait_for_text("m AMP       fp16");
+    lab.press(" ");
+    lab.wait_for_text("PAUSED");
+    lab.press("y");
+    lab.wait_for_text("to the clipboard of your terminal");
+    lab.press("c");
+    lab.wait_for_text("copied: vramlab run mlp-mini");
+    let command = clipboard(&lab.raw.lock().unwrap()).unwrap();
+    assert!(command.starts_with("vramlab run mlp-mini --device cpu --amp fp16 --batch "), "{command}");
+    assert!(command.ends_with(" --layers 3"), "{command}");
+    lab.press("yy");
+    lab.wait_for_text("copied: mlp-mini on cpu");
+    let figures = clipboard(&lab.raw.lock().unwrap()).unwrap();
+    assert!(figures.contains("\nallocated: ") && figures.contains(" bytes)\nreserved: "), "{figures}");
+    lab.press("q");
+    assert_eq!(lab.wait_for_end(END).exit_code(), 0);
+    lab.assert_restored();
+    lab.wait_for_text("run it again");
+    let said = lab.text();
+    let line =
+        |head: &str| said.lines().find_map(|line| line.trim_start().strip_prefix(head)).unwrap_or_default().trim();
+    assert!(said.trim_start().starts_with("mlp-mini on cpu"), "nothing before it:\n{said}");
+    assert!(line("peak").contains(" reserved"), "{said}");
+    assert_eq!((line("recorded"), line("run it again")), (path.to_str().unwrap(), &*command), "{said}");
+    assert!(steps_recorded(&path) > 0, "and there it is");
+}
+
+#[test]
+fn whom_a_signal_ended_is_told_nothing() {
+    let mut lab = Session::lab(&[]);
+    lab.wait_for_training();
+    lab.signal(Signal::TERM);
+    assert_eq!(lab.wait_for_end(END).exit_code(), 143);
+    lab.assert_restored();
+    assert_eq!(lab.text().trim(), "");
+}
+
 #[test]
 fn in_a_small_address_space_larger_batches_are_refused_and_training_goes_on() {
     let mut lab = Session::start(small_lab_command(768, "gpt-mini"), 120, 60);

@@ -14,7 +14,7 @@ use super::output::{complain, warn};
 use super::record;
 use super::screen::ScreenArgs;
 use super::spec::{SpecArgs, themes};
-use super::{Status, run};
+use super::{Status, farewell, reproduce, run};
 use crate::model::RunState;
 use crate::session::{self, Engine};
 use crate::source::{self, Picture, Request};
@@ -50,7 +50,7 @@ pub(super) fn run(args: LabArgs) -> Result<Status> {
     let device = args.spec.device.clone().or_else(|| settings.device());
     let spec = SpecArgs { device, ..args.spec.clone() };
     let workload = args.workload.clone().or_else(|| settings.workload());
-    let options = args.screen.options(&settings)?;
+    let options = args.screen.options(&settings, tui::Origin::Run(reproduce::flags(&args.spec)))?;
     let spec = spec.lab(workload.as_deref(), args.steps)?;
     let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     if !terminal || std::env::var("TERM").is_ok_and(|term| term == "dumb") {
@@ -76,9 +76,11 @@ pub(super) fn run(args: LabArgs) -> Result<Status> {
     // A model that can't be made is told at once: no screen opens for a sentence. A large one is waited for on screen.
     runtime.block_on(settled(pictures.clone()));
     failure(&pictures)?;
-    let exit = runtime.block_on(tui::run(source, options, themes()))?;
+    let origin = options.origin.clone();
+    let left = runtime.block_on(tui::run(source, options, themes()))?;
     failure(&pictures)?;
-    Ok(exit.into())
+    farewell::print(&left, &origin)?;
+    Ok(left.exit.into())
 }
 
 /// Ends the engine when it goes, however the screen was left: a device is closed before the process ends.

@@ -8,6 +8,7 @@ use color_eyre::eyre::{Report, Result, WrapErr, eyre};
 
 use super::Status;
 use super::config;
+use super::farewell;
 use super::screen::ScreenArgs;
 use super::spec::themes;
 use crate::allocator::TorchVersion;
@@ -33,7 +34,8 @@ pub(super) struct OpenArgs {
 
 /// Opens the file and stays until somebody leaves it.
 pub(super) fn run(args: &OpenArgs) -> Result<Status> {
-    let options = args.screen.options(&config::settings())?;
+    let origin = tui::Origin::Open(vec![args.file.display().to_string()]);
+    let options = args.screen.options(&config::settings(), origin)?;
     let piped = args.file == Path::new("-");
     if !std::io::stdout().is_terminal() || (!piped && !std::io::stdin().is_terminal()) {
         return Err(eyre!("there is no terminal to draw on; run `vramlab open` in one"));
@@ -48,8 +50,10 @@ pub(super) fn run(args: &OpenArgs) -> Result<Status> {
     };
     let source = opened.wrap_err_with(|| format!("{name} can't be opened"))?;
     // What the thread of the standard input waits for may never come: the process does not wait for it.
-    let exit = runtime.block_on(tui::run(source, options, themes()))?;
-    Ok(exit.into())
+    let origin = options.origin.clone();
+    let left = runtime.block_on(tui::run(source, options, themes()))?;
+    farewell::print(&left, &origin)?;
+    Ok(left.exit.into())
 }
 
 /// Whether a file's name says that it is a snapshot: what neither format begins with is better called no recording.

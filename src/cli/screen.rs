@@ -6,7 +6,7 @@ use color_eyre::eyre::Result;
 use super::Usage;
 use super::config::{ColorArg, GlyphArg, Settings};
 use super::spec::{cards, themes, workloads};
-use crate::tui::{self, TuiError, TuiOptions};
+use crate::tui::{self, Origin, TuiError, TuiOptions};
 
 /// How the screen is to look.
 #[derive(Debug, Args)]
@@ -36,7 +36,7 @@ impl ScreenArgs {
     ///
     /// # Errors
     /// [`Usage`] for a theme on the command line that can't be had. One that settings name is told.
-    pub fn options(&self, settings: &Settings) -> Result<TuiOptions> {
+    pub fn options(&self, settings: &Settings, origin: Origin) -> Result<TuiOptions> {
         let config = &settings.config;
         let named = |theme: &Option<String>| theme.clone().filter(|name| name != "auto");
         let mut options = TuiOptions {
@@ -48,6 +48,7 @@ impl ScreenArgs {
             frames: config.frames.map(|frames| frames.get() as u32),
             calm: config.reduced_motion.unwrap_or(false),
             present: self.present,
+            origin,
             notices: [&settings.told[..], &workloads().warnings(), &cards().warnings(), &themes().warnings()].concat(),
         };
         match tui::check(&options, themes()) {

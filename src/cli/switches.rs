@@ -8,6 +8,9 @@ use crate::session::{Setup, Switch};
 use crate::train::{Config, OptimizerForm};
 use crate::workload::BatchSize;
 
+/// Steps of the cosine where nobody says how many.
+const SCHEDULE_STEPS: u64 = 1000;
+
 /// What no key flips.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Switches")]
@@ -16,7 +19,7 @@ struct Hyper {
     #[arg(long, value_name = "X")]
     weight_decay: Option<f64>,
     /// Steps in which the cosine falls to zero.
-    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", default_value_t = SCHEDULE_STEPS, value_parser = clap::value_parser!(u64).range(1..))]
     schedule_steps: u64,
 }
 
@@ -96,6 +99,15 @@ impl FromArgMatches for SwitchArgs {
 }
 
 impl SwitchArgs {
+    /// Flags of what no key flips, where they differ from the usual.
+    pub fn others(&self) -> Vec<String> {
+        let Hyper { weight_decay, schedule_steps } = self.hyper;
+        let decay = weight_decay.map(|decay| ["--weight-decay".to_owned(), decay.to_string()]);
+        let steps =
+            (schedule_steps != SCHEDULE_STEPS).then(|| ["--schedule-steps".to_owned(), schedule_steps.to_string()]);
+        decay.into_iter().chain(steps).flatten().collect()
+    }
+
     /// The setup that these arguments ask for, with `batch` samples where they name none, and the allocator settings of the
     /// environment where they give none, as `torch` reads them.
     ///

@@ -6,6 +6,7 @@ mod near;
 mod number;
 mod safe;
 mod shelf;
+mod shell;
 mod toml_text;
 
 pub use config_folder::config_folder;
@@ -14,4 +15,5 @@ pub use near::hint;
 pub use number::{OutOfBounds, Within};
 pub use safe::{SafeWriter, is_safe, safe};
 pub use shelf::{Kind, Shelf, ShelfError};
+pub use shell::command_line;
 pub use toml_text::{Malformed, Place, TomlText};

@@ -35,7 +35,7 @@ pub use setup::{MemoryLimit, Setup, check_settings};
 pub use spec::{BuildError, DeviceChoice, LabSpec};
 pub use switches::{Choice, Reach, Scene, Switch, SwitchGroup, Way, settings};
 pub use trial::{Trials, flip_through, try_all};
-pub use wording::in_flags;
+pub use wording::{as_flags, in_flags};
 
 /// Batches of events that may wait for whoever takes them: beyond this the engine waits instead of filling memory.
 const QUEUE: usize = 64;

@@ -1,7 +1,8 @@
 //! What a person does for a remedy on the command line of the next run.
 
 use super::switches::Switch;
-use crate::model::Remedy;
+use crate::model::{Remedy, Settings};
+use crate::units::Bytes;
 
 /// How a remedy is done with flags: `--ckpt`, `--batch 8`.
 #[must_use]
@@ -19,9 +20,82 @@ pub fn in_flags(remedy: &Remedy) -> String {
     }
 }
 
+/// The words that switches are given by on the command line where they stand so: those that stand as usual are left out, and
+/// what depends on another one is not. `limit`: the bytes that the limit comes to, since its value is rounded for the eye.
+#[must_use]
+pub fn as_flags(settings: &Settings, limit: Option<Bytes>) -> Vec<String> {
+    let fused = settings.get("fuse").is_some_and(|fuse| &*fuse.value != "off");
+    let mut words = Vec::new();
+    for switch in Switch::all() {
+        let Some(setting) = settings.get(switch.word()) else { continue };
+        let implied = fused && switch.word() == "opt-form";
+        if switch.usual().is_some_and(|usual| usual == *setting.value) && !implied {
+            continue;
+        }
+        let value = match (switch.word(), limit) {
+            ("limit", Some(limit)) if !setting.value.contains('%') => exact(limit),
+            ("limit", _) => setting.value.replace(' ', ""),
+            _ => setting.value.to_string(),
+        };
+        match switch.alone() {
+            Some(alone) if alone == value => words.push(format!("--{}", switch.word())),
+            Some(_) => words.push(format!("--{}={value}", switch.word())),
+            None => words.extend([format!("--{}", switch.word()), value]),
+        }
+    }
+    words
+}
+
+/// A size that reads as the same size again.
+fn exact(bytes: Bytes) -> String {
+    match bytes.get() {
+        n if n % (1 << 30) == 0 => format!("{}GiB", n >> 30),
+        n if n % (1 << 20) == 0 => format!("{}MiB", n >> 20),
+        n => n.to_string(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::Setting;
+
+    fn standing(values: &[(&str, &str)]) -> Settings {
+        let setting = |(switch, value): &(&str, &str)| Setting {
+            switch: (*switch).into(),
+            value: (*value).into(),
+            wanted: None,
+            idle: None,
+        };
+        Settings(values.iter().map(setting).collect())
+    }
+
+    #[test]
+    fn switches_are_given_as_they_stand_and_usual_ones_are_left_out() {
+        let settings = standing(&[
+            ("amp", "bf16"),
+            ("ckpt", "on"),
+            ("accum", "1"),
+            ("opt", "adamw"),
+            ("batch", "8"),
+            ("limit", "1.18 MiB"),
+            ("alloc-conf", "expandable_segments:True"),
+        ]);
+        let words = as_flags(&settings, Some(Bytes(1_234_567)));
+        assert_eq!(
+            words.join(" "),
+            "--amp bf16 --ckpt --batch 8 --limit 1234567 --alloc-conf expandable_segments:True"
+        );
+        assert_eq!(as_flags(&standing(&[("limit", "50 %")]), Some(Bytes(5))), ["--limit", "50%"]);
+        assert_eq!(as_flags(&standing(&[("limit", "2.00 GiB")]), Some(Bytes::gib(2))), ["--limit", "2GiB"]);
+        assert_eq!(as_flags(&standing(&[("warp", "9")]), None), [""; 0]);
+    }
+
+    #[test]
+    fn fused_ops_alone_would_fuse_the_optimizer_too() {
+        let settings = standing(&[("fuse", "on"), ("opt-form", "foreach")]);
+        assert_eq!(as_flags(&settings, None), ["--opt-form", "foreach", "--fuse"]);
+    }
 
     #[test]
     fn a_remedy_is_told_as_a_flag() {

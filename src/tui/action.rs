@@ -42,6 +42,8 @@ pub enum Action {
     Record,
     /// Save what is on the screen.
     SaveScreen,
+    /// Choose what to copy to the clipboard.
+    Copy,
     /// What only one screen knows of.
     Own(ScreenAction),
     /// Do what can be done about the finding that is selected.
@@ -124,6 +126,7 @@ impl Action {
             Self::GoTo => "go-to",
             Self::Record => "record",
             Self::SaveScreen => "save-screen",
+            Self::Copy => "copy",
             Self::Own(action) => action.word(),
             Self::Scroll(rows) => return sign("scroll", rows).into(),
             Self::ScrollPage(pages) => return sign("page", pages).into(),

@@ -33,6 +33,16 @@ impl GlyphTier {
         }
     }
 
+    /// `text` in the characters of this tier.
+    #[must_use]
+    pub fn shown(self, text: &str) -> String {
+        let twin = |symbol: char| if symbol.is_ascii() { symbol } else { ascii_twin(symbol) };
+        match self {
+            Self::Unicode => text.to_owned(),
+            Self::Ascii => text.chars().map(twin).collect(),
+        }
+    }
+
     /// The tier that the environment admits: the first of `LC_ALL`, `LC_CTYPE`, `LANG` that is set names UTF-8, and
     /// `TERM` is not the Linux console, whose font lacks most blocks.
     pub fn detect(variable: impl Fn(&str) -> Option<String>) -> Self {

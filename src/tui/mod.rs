@@ -8,7 +8,9 @@ mod action;
 mod app;
 mod autopsy;
 mod chart;
+mod clipboard;
 mod compared;
+mod copied;
 mod error;
 mod figures;
 mod footer;
@@ -22,6 +24,7 @@ mod layers;
 mod legend;
 mod map;
 mod moments;
+mod origin;
 mod pane;
 mod presenter;
 mod screen;
@@ -45,8 +48,9 @@ pub use input::Decoder;
 pub use key_name::NoKey;
 pub use keymap::{acts, keys_markdown, standard as standard_keys};
 pub use keys::Keymap;
+pub use origin::Origin;
 pub use screen::draw;
-pub use shell::Exit;
+pub use shell::{Exit, Left};
 pub use signals::ENGINE_PATIENCE;
 pub use stage::{Chart, Layout};
 pub use states::{LabAction, ScreenAction};
@@ -83,6 +87,8 @@ pub struct TuiOptions {
     pub calm: bool,
     /// The screen has an audience.
     pub present: bool,
+    /// The command that brings the screen back.
+    pub origin: Origin,
     /// What a person should know first: the footer shows the first of them, and how many there are.
     pub notices: Vec<String>,
 }
@@ -98,6 +104,7 @@ impl Default for TuiOptions {
             frames: None,
             calm: false,
             present: false,
+            origin: Origin::default(),
             notices: Vec::new(),
         }
     }
@@ -108,7 +115,7 @@ impl Default for TuiOptions {
 ///
 /// # Errors
 /// When the theme can't be had (before anything is drawn), or the terminal fails.
-pub async fn run(source: Source, options: TuiOptions, themes: Catalog) -> Result<Exit, TuiError> {
+pub async fn run(source: Source, options: TuiOptions, themes: Catalog) -> Result<Left, TuiError> {
     let app = prepare(&options, themes)?;
     let pace = shell::Pace::new(options.frames, options.calm);
     shell::run(source, app, pace, options.mouse).await
@@ -136,6 +143,7 @@ fn prepare(options: &TuiOptions, themes: Catalog) -> Result<App, TuiError> {
     let (theme, warnings) = themes.load(options.theme.as_deref().unwrap_or(usual), tier)?;
     let mut app =
         App::new(themes, theme, glyphs).with_keys(options.keys.clone()).with_manners(options.calm, options.present);
+    app = app.with_origin(options.origin.clone());
     match &*[options.notices.clone(), warnings].concat() {
         [] => {}
         [only] => app.notify(only.clone()),

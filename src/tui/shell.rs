@@ -2,7 +2,7 @@
 //! changed and the link has room. Nothing in it blocks but the write of a frame.
 
 use std::future::pending;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use tokio::time::Instant;
 
 use super::app::{App, Effect, Message};
 use super::error::TuiError;
+use super::glyphs::GlyphTier;
 use super::input::Input;
 use super::screen;
 use super::signals::{self, Notice};
@@ -22,7 +23,7 @@ use super::svg;
 use super::terminal::{self, Guard};
 use crate::model::RunState;
 use crate::session::Command;
-use crate::source::{Picture, Request, Source};
+use crate::source::{Move, Picture, Request, Source};
 
 /// Frames a second at most, on this machine and over SSH.
 const LOCAL_FRAMES: u32 = 30;
@@ -31,6 +32,9 @@ const REMOTE_FRAMES: u32 = 15;
 const CALM_FRAMES: u32 = 4;
 /// A line that is slower than this many frames a second is not waited for any longer.
 const FEWEST_FRAMES: u32 = 2;
+
+/// How long leaving waits for what is not done yet.
+const END_PATIENCE: Duration = Duration::from_millis(300);
 
 /// How the screen was left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,25 +76,71 @@ impl Pace {
     }
 }
 
+/// What is left when the screen is gone.
+#[derive(Debug)]
+pub struct Left {
+    /// How it was left.
+    pub exit: Exit,
+    /// The end of the run, as far as it was known then.
+    pub picture: Arc<Picture>,
+    /// The characters that the terminal shows.
+    pub glyphs: GlyphTier,
+    /// Recordings that were written meanwhile.
+    pub recordings: Vec<PathBuf>,
+    /// Screens that were saved meanwhile.
+    pub screens: Vec<PathBuf>,
+}
+
 enum Happened {
     Notice(Option<Notice>),
     Panic,
     Input(Option<Event>),
     Picture(bool),
-    Saved(String),
+    Saved(Saved),
     Timer,
+}
+
+/// What became of a screen that was to be saved: where it is, and the sentence about it.
+struct Saved {
+    path: Option<PathBuf>,
+    told: String,
 }
 
 /// Shows the lab until somebody leaves. A terminal that is closed meanwhile is a hang-up, whether the signal or a failed
 /// write tells of it first.
-pub(super) async fn run(source: Source, app: App, pace: Pace, mouse: bool) -> Result<Exit, TuiError> {
-    match show(source, app, pace, mouse).await {
-        Err(TuiError::Terminal(_)) if terminal::is_gone() => Ok(Exit::Signal(Signal::HUP.as_raw())),
-        exit => exit,
+pub(super) async fn run(mut source: Source, app: App, pace: Pace, mouse: bool) -> Result<Left, TuiError> {
+    let glyphs = app.glyphs();
+    let (mut recordings, mut screens) = (Vec::new(), Vec::new());
+    let exit = match show(&mut source, app, pace, mouse, &mut recordings, &mut screens).await {
+        Err(TuiError::Terminal(_)) if terminal::is_gone() => Exit::Signal(Signal::HUP.as_raw()),
+        exit => exit?,
+    };
+    if exit == Exit::Quit {
+        see_the_end(&mut source).await;
+    }
+    // The engine ends when its handle goes; if it has ended already, nobody listens.
+    source.request(Request::Lab(Command::Quit));
+    let picture = source.pictures.borrow().clone();
+    Ok(Left { exit, picture, glyphs, recordings, screens })
+}
+
+/// Waits a moment for the picture of the run's end, where the cursor looks back.
+async fn see_the_end(source: &mut Source) {
+    if !source.pictures.borrow().is_now() {
+        source.request(Request::Move(Move::Now));
+        // A keeper that is busy keeps nobody from leaving: the last picture does.
+        let _ = tokio::time::timeout(END_PATIENCE, source.pictures.wait_for(|picture| picture.is_now())).await;
     }
 }
 
-async fn show(mut source: Source, mut app: App, mut pace: Pace, mouse: bool) -> Result<Exit, TuiError> {
+async fn show(
+    source: &mut Source,
+    mut app: App,
+    mut pace: Pace,
+    mouse: bool,
+    recordings: &mut Vec<PathBuf>,
+    screens: &mut Vec<PathBuf>,
+) -> Result<Exit, TuiError> {
     let (sender, mut notices) = mpsc::unbounded_channel();
     signals::watch(sender, source.engine()).map_err(TuiError::Signals)?;
     let panicked = Arc::new(Notify::new());
@@ -101,6 +151,7 @@ async fn show(mut source: Source, mut app: App, mut pace: Pace, mouse: bool) -> 
     let began = Instant::now();
     let mut source_is_there = true;
     let (saver, mut saved) = mpsc::unbounded_channel();
+    let mut saving = 0_usize;
     let first = source.pictures.borrow_and_update().clone();
     app.update(Message::Picture(first));
 
@@ -140,28 +191,40 @@ async fn show(mut source: Source, mut app: App, mut pace: Pace, mouse: bool) -> 
             }
             Happened::Picture(true) => {
                 let picture = source.pictures.borrow_and_update().clone();
+                let path = picture.recording.as_ref().map(|recording| recording.path.clone());
+                recordings.extend(path.filter(|path| recordings.last() != Some(path)));
                 app.update(Message::Picture(picture))
             }
             Happened::Picture(false) => {
                 source_is_there = false;
                 Vec::new()
             }
-            Happened::Saved(told) => {
+            Happened::Saved(Saved { path, told }) => {
+                saving = saving.saturating_sub(1);
+                screens.extend(path);
                 app.notify(told);
                 Vec::new()
             }
             Happened::Timer => Vec::new(),
         };
         if effects.contains(&Effect::SaveScreen) {
-            save_screen(&app, &saver);
+            saving += usize::from(save_screen(&app, &saver));
         }
-        if perform(&effects, &source, &mut guard)? {
+        if perform(&effects, source, &mut guard)? {
             break Exit::Quit;
         }
     };
-    // The engine ends when its handle goes; if it has ended already, nobody listens.
-    source.request(Request::Lab(Command::Quit));
     drop(guard);
+    // What is still being written is waited for, if not for long.
+    let rest = async {
+        while saving > 0
+            && let Some(Saved { path, .. }) = saved.recv().await
+        {
+            saving -= 1;
+            screens.extend(path);
+        }
+    };
+    let _ = tokio::time::timeout(END_PATIENCE, rest).await;
     Ok(exit)
 }
 
@@ -187,6 +250,7 @@ fn perform(effects: &[Effect], source: &Source, guard: &mut Guard) -> Result<boo
             Effect::Send(request) => source.request(request.clone()),
             // Done by whoever has the app.
             Effect::SaveScreen => {}
+            Effect::Copy(text) => guard.copy(text).map_err(TuiError::Terminal)?,
             Effect::Repaint => guard.repaint().map_err(TuiError::Terminal)?,
             // A session's leader has no shell above it that could bring it back.
             Effect::Suspend => {
@@ -201,8 +265,9 @@ fn perform(effects: &[Effect], source: &Source, guard: &mut Guard) -> Result<boo
 }
 
 /// Saves what is on the screen into the folder that the program runs in, on a thread of its own: a disk may take its time.
-fn save_screen(app: &App, saver: &mpsc::UnboundedSender<String>) {
-    let Ok((width, height)) = crossterm::terminal::size() else { return };
+/// Whether one is at it.
+fn save_screen(app: &App, saver: &mpsc::UnboundedSender<Saved>) -> bool {
+    let Ok((width, height)) = crossterm::terminal::size() else { return false };
     let area = Rect::new(0, 0, width, height);
     let mut buf = Buffer::empty(area);
     let _ = screen::draw(app, area, &mut buf);
@@ -211,16 +276,20 @@ fn save_screen(app: &App, saver: &mpsc::UnboundedSender<String>) {
     let (stem, told) = (format!("vramlab-{safe}"), saver.clone());
     let save = move || {
         let line = match svg::save(&buf, Path::new("."), &stem) {
-            Ok(path) => format!("saved {}, and the text beside it", path.display()),
+            Ok(path) => {
+                let told = format!("saved {}, and the text beside it", path.display());
+                Saved { path: Some(path), told }
+            }
             Err(error) => {
-                format!("the screen can't be saved here ({error}); start vramlab in a folder that can be written")
+                let hint = "start vramlab in a folder that can be written";
+                Saved { path: None, told: format!("the screen can't be saved here ({error}); {hint}") }
             }
         };
         // Nobody may be left to read it.
         let _ = told.send(line);
     };
     // Without a thread nothing is saved; there is nothing to undo.
-    let _ = std::thread::Builder::new().name("save".to_owned()).spawn(save);
+    std::thread::Builder::new().name("save".to_owned()).spawn(save).is_ok()
 }
 
 async fn sleep_until(wake: Option<Instant>) {

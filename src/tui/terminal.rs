@@ -12,6 +12,7 @@ use ratatui::Terminal;
 use ratatui::layout::Rect;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
+use super::clipboard::{self, Multiplexer};
 use super::wire::WireBackend;
 
 /// A frame goes out in one write.
@@ -69,6 +70,16 @@ impl Guard {
     pub fn repaint(&mut self) -> io::Result<()> {
         let size = self.terminal.size()?;
         self.terminal.resize(Rect::from(size))
+    }
+
+    /// Puts `text` on the clipboard of whoever sits at the terminal, if that lets it.
+    ///
+    /// # Errors
+    /// When the terminal is gone.
+    pub fn copy(&mut self, text: &str) -> io::Result<()> {
+        let through = Multiplexer::detect(|name| std::env::var(name).ok());
+        self.terminal.backend_mut().write_all(&clipboard::sequence(text, through))?;
+        Write::flush(self.terminal.backend_mut())
     }
 
     /// Takes the terminal again after [`leave`], for instance when the shell brings the program back.

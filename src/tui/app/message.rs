@@ -52,6 +52,8 @@ pub enum Effect {
     Suspend,
     /// Save what is on the screen as a picture and as text.
     SaveScreen,
+    /// Put a text on the clipboard of the terminal.
+    Copy(String),
     /// Leave.
     Quit,
 }

@@ -15,16 +15,23 @@ use crate::model::{Remedy, RunState};
 use crate::session::{Command, Switch};
 use crate::source::{Move, Picture, Request, Wanted};
 use crate::tui::action::{Action, Key};
+use crate::tui::clipboard;
+use crate::tui::copied;
 use crate::tui::glyphs::GlyphTier;
 use crate::tui::keymap;
 use crate::tui::keys::Keymap;
-use crate::tui::layers::{Editor, Filter, GoTo, Layer, Pressed, ThemeList};
+use crate::tui::layers::{CopyMenu, Editor, Filter, GoTo, Layer, Pressed, ThemeList};
+use crate::tui::origin::Origin;
+use crate::tui::pane;
 use crate::tui::presenter::Presenter;
 use crate::tui::screens::SCREENS;
 use crate::tui::stage::{Layout, Stage};
 use crate::tui::states::{ScreenAction, ScreenStates, Seen};
 use crate::tui::theme::{Catalog, Theme};
 use crate::tui::words;
+
+/// Of a text that was copied the footer repeats so many characters.
+const NOTICED: usize = 160;
 
 /// The state of the screen.
 #[derive(Clone, Debug)]
@@ -50,6 +57,8 @@ pub struct App {
     autopsy: Option<u64>,
     /// Nothing flashes.
     calm: bool,
+    /// The command that brings the screen back.
+    origin: Arc<Origin>,
     /// While there is an audience.
     presenter: Option<Presenter>,
     layout: Layout,
@@ -77,6 +86,7 @@ impl App {
             effect: LoudEffect::default(),
             autopsy: None,
             calm: false,
+            origin: Arc::default(),
             presenter: None,
             layout: Layout::default(),
             dirty: true,
@@ -93,6 +103,12 @@ impl App {
     #[must_use]
     pub fn with_manners(self, calm: bool, present: bool) -> Self {
         Self { calm, presenter: present.then(Presenter::default), ..self }
+    }
+
+    /// The same that was opened by another command.
+    #[must_use]
+    pub fn with_origin(self, origin: Origin) -> Self {
+        Self { origin: Arc::new(origin), ..self }
     }
 
     /// The keys in force.
@@ -292,6 +308,10 @@ impl App {
                     self.layers.pop();
                 }
             }
+            Pressed::Copy(text) => {
+                self.layers.pop();
+                effects = self.copy(text);
+            }
             Pressed::Leave => return Some(self.ask(Action::Quit)),
         }
         Some(effects)
@@ -357,11 +377,34 @@ impl App {
             Action::TogglePresenting => self.presenter = self.presenter.is_none().then(Presenter::default),
             Action::ChooseTheme => self.layers.push(Layer::Themes(ThemeList::new(&self.catalog, &self.theme))),
             Action::SaveScreen => return vec![Effect::SaveScreen],
+            Action::Copy => self.layers.push(Layer::Copy(self.copies())),
             Action::Repaint => return vec![Effect::Repaint],
             Action::Suspend => return vec![Effect::Suspend],
             Action::Quit => return vec![Effect::Quit],
         }
         Vec::new()
+    }
+
+    /// What can be copied: what the screen has selected, the finding that is looked at, the command.
+    fn copies(&self) -> CopyMenu {
+        let stage = self.stage();
+        let findings = &stage.view().findings;
+        let selected = SCREENS.get(self.screen).map(|screen| ('y', (screen.copied)(&stage)));
+        let finding = self.states.ledger.selected(findings).and_then(|place| findings.get(place));
+        let finding = finding.map(|finding| ('f', copied::finding(&stage, finding)));
+        let command = ('c', copied::Copied::new("command", &self.origin.command(&self.latest)));
+        CopyMenu::new(selected.into_iter().chain(finding).chain([command]).collect())
+    }
+
+    fn copy(&mut self, text: String) -> Vec<Effect> {
+        let (kept, cut) = clipboard::fitting(&text);
+        let told = pane::cut(&kept.replace(['\n', '\t'], " · "), NOTICED);
+        self.notify(if cut {
+            format!("copied the first {} KB, terminals take no more: {told}", kept.len() / 1000)
+        } else {
+            format!("copied: {told}")
+        });
+        vec![Effect::Copy(text)]
     }
 
     fn show(&mut self, screen: usize) {

@@ -1,5 +1,6 @@
 //! What lies over a screen: a stack of dialogs, of which the top one gets the keys first.
 
+mod copy;
 mod editor;
 mod filter;
 mod findings;
@@ -15,6 +16,7 @@ use ratatui::layout::Rect;
 use super::action::Action;
 use super::stage::Stage;
 
+pub(crate) use copy::CopyMenu;
 pub(crate) use editor::Editor;
 pub(crate) use filter::Filter;
 pub(crate) use go_to::GoTo;
@@ -36,6 +38,8 @@ pub(crate) enum Layer {
     Themes(ThemeList),
     /// Which blocks are looked for.
     Filter(Filter),
+    /// What can be copied.
+    Copy(CopyMenu),
 }
 
 impl Layer {
@@ -47,6 +51,7 @@ impl Layer {
             Self::GoTo(go_to) => go_to.press(key),
             Self::Themes(themes) => themes.press(key),
             Self::Filter(filter) => filter.press(key),
+            Self::Copy(menu) => menu.press(key),
         }
     }
 
@@ -58,7 +63,7 @@ impl Layer {
                 Pressed::Taken
             }
             Self::Filter(filter) => filter.insert(text),
-            Self::Help(_) | Self::Findings(_) | Self::GoTo(_) | Self::Themes(_) => Pressed::Taken,
+            Self::Help(_) | Self::Findings(_) | Self::GoTo(_) | Self::Themes(_) | Self::Copy(_) => Pressed::Taken,
         }
     }
 
@@ -66,7 +71,7 @@ impl Layer {
     pub const fn first_line(&mut self) -> Option<&mut usize> {
         match self {
             Self::Help(line) | Self::Findings(line) => Some(line),
-            Self::Editor(_) | Self::GoTo(_) | Self::Themes(_) | Self::Filter(_) => None,
+            Self::Editor(_) | Self::GoTo(_) | Self::Themes(_) | Self::Filter(_) | Self::Copy(_) => None,
         }
     }
 
@@ -94,6 +99,10 @@ impl Layer {
             }
             Self::Filter(filter) => {
                 filter.render(stage.theme, area, buf);
+                (0, 0)
+            }
+            Self::Copy(menu) => {
+                menu.render(stage.theme, area, buf);
                 (0, 0)
             }
         }

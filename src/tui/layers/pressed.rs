@@ -24,6 +24,8 @@ pub(crate) enum Pressed {
     },
     /// Other blocks are looked for from now on; the layer may be done with.
     Filter { text: Arc<str>, done: bool },
+    /// This text is to be copied.
+    Copy(String),
     /// Leave the program.
     Leave,
 }

@@ -4,6 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use crate::tui::action::Binding;
+use crate::tui::copied::Copied;
 use crate::tui::stage::{Layout, Stage};
 use crate::tui::states::Wants;
 
@@ -17,6 +18,8 @@ pub(crate) struct Screen {
     pub draw: fn(&Stage<'_>, Rect, &mut Buffer) -> Layout,
     /// What it wants studied of the run.
     pub wants: Wants,
+    /// What is selected on it, or what it tells, to be copied.
+    pub copied: fn(&Stage<'_>) -> Copied,
     /// Keys that act on it alone.
     pub bindings: fn() -> Vec<Binding>,
 }

@@ -9,6 +9,7 @@ use ratatui::text::Span;
 use crate::model::{Category, Micros, OpRow, Sort, Study, Survivor, Totals};
 use crate::source::{Kind, Picture, Wanted};
 use crate::tui::action::{Action, Binding, Group, Key};
+use crate::tui::copied::{self, Copied};
 use crate::tui::figures::{self, Unit};
 use crate::tui::legend;
 use crate::tui::pane::{self, Frame, put, put_at, put_right, span};
@@ -19,7 +20,7 @@ use crate::tui::theme::{Theme, Token};
 use crate::units::Bytes;
 use crossterm::event::KeyCode;
 
-pub(crate) const SCREEN: Screen = Screen { key: '4', title: "Ops", draw, wants, bindings };
+pub(crate) const SCREEN: Screen = Screen { key: '4', title: "Ops", draw, wants, copied: rows, bindings };
 
 /// From this width on what was alive at the peak stands at the right, by name.
 const TWO_COLUMNS: u16 = 110;
@@ -102,6 +103,21 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
         at_peak(stage, study, right, buf);
     }
     layout
+}
+
+/// The whole table, its columns set apart by tabs, in bytes and milliseconds: as spreadsheets take it.
+fn rows(stage: &Stage<'_>) -> Copied {
+    let state = &stage.states.ops;
+    let Some(study) = stage.picture.study.as_deref() else { return copied::moment(stage) };
+    let (kind, when) = (state.totals.label(), window(stage, study));
+    let mut text = format!("{kind} {when}, {}\n", copied::whose(stage));
+    text.push_str(&format!("{kind}\tcalls\thost ms\ttaken bytes\tkept bytes\tworkspace bytes\tbytes at peak\n"));
+    for row in study.op_rows(state.totals, state.sort) {
+        let (taken, kept, workspace, peak) = (row.taken.get(), row.kept.get(), row.workspace.get(), row.peak().get());
+        let (name, time) = (row.name.replace('\t', " "), milliseconds(row.time));
+        text.push_str(&format!("{name}\t{}\t{time}\t{taken}\t{kept}\t{workspace}\t{peak}\n", row.calls));
+    }
+    Copied::new("table", &text)
 }
 
 /// `61 % activations, of them 44 % log-probabilities`.

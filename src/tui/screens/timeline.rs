@@ -17,6 +17,7 @@ use crate::model::{Group, Grouping, MarkKind, Moment, Study};
 use crate::source::{Kind, Picture, Wanted, Window};
 use crate::tui::action::{Action, Binding, Group as Heading, Key};
 use crate::tui::chart::{self, Axis, Ink, Stack};
+use crate::tui::copied;
 use crate::tui::figures::{self, Unit};
 use crate::tui::legend;
 use crate::tui::moments::Columns;
@@ -27,7 +28,7 @@ use crate::tui::states::{ScreenAction, ScreenStates, TimelineAction};
 use crate::tui::theme::{Theme, Token};
 use crate::units::Bytes;
 
-pub(crate) const SCREEN: Screen = Screen { key: '3', title: "Step", draw, wants, bindings };
+pub(crate) const SCREEN: Screen = Screen { key: '3', title: "Step", draw, wants, copied: copied::moment, bindings };
 
 /// From this size on the legend stands at the right.
 const TWO_COLUMNS: u16 = 100;

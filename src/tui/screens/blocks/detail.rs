@@ -11,6 +11,7 @@ use super::story::Story;
 use crate::allocator::PoolKind;
 use crate::model::{BlockView, Hole, Part, SegmentView, View, naming};
 use crate::source::Kind;
+use crate::tui::copied::{self, Copied};
 use crate::tui::figures;
 use crate::tui::legend::{account_marks, legend_of};
 use crate::tui::map::{Survey, stream_name};
@@ -179,6 +180,16 @@ fn abreast(facts: Vec<Fact>, stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
         let text = pane::cut(&fact.text, usize::from(cell.width.saturating_sub(x)));
         put_at(cell, x, 0, vec![span(theme, fact.token, text)], buf);
     }
+}
+
+/// The same as text, a line for each fact.
+pub(super) fn copied(stage: &Stage<'_>, survey: &Survey, picked: Option<Picked>) -> Copied {
+    let (title, facts) = told(stage, survey, picked, true);
+    let mut text = format!("{title} of {}", copied::whose(stage));
+    for fact in facts.iter().filter(|fact| !fact.key && !fact.text.is_empty()) {
+        text.push_str(&format!("\n{}: {}", fact.label, fact.text));
+    }
+    Copied::new(title, &text)
 }
 
 /// The title, and what is told.

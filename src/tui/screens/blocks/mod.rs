@@ -21,12 +21,13 @@ use ratatui::layout::{Constraint, Layout as Split, Rect};
 use crate::model::Grouping;
 use crate::source::{Picture, Wanted, Window};
 use crate::tui::action::{Action, Binding, Group, Key};
+use crate::tui::copied::Copied;
 use crate::tui::pane::Frame;
 use crate::tui::screens::entry::Screen;
 use crate::tui::stage::{Layout, Stage};
 use crate::tui::states::{BlocksAction, ScreenAction, ScreenStates};
 
-pub(crate) const SCREEN: Screen = Screen { key: '2', title: "Blocks", draw, wants, bindings };
+pub(crate) const SCREEN: Screen = Screen { key: '2', title: "Blocks", draw, wants, copied: selected, bindings };
 
 /// From this width on what is selected stands at the right.
 const TWO_COLUMNS: u16 = 100;
@@ -108,6 +109,13 @@ fn bindings() -> Vec<Binding> {
 /// The step around the cursor: it tells when a block dies.
 fn wants(_: &mut ScreenStates, _: &Picture) -> Option<Wanted> {
     Some(Wanted { window: Window::Step, grouping: Grouping::Category })
+}
+
+/// What is selected; where nothing is, what all segments come to.
+fn selected(stage: &Stage<'_>) -> Copied {
+    let state = &stage.states.blocks;
+    let survey = state.survey(stage.shown, &stage.picture.history);
+    detail::copied(stage, &survey, state.picked(&stage.shown.segments))
 }
 
 fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {

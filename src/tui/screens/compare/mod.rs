@@ -30,7 +30,8 @@ use crate::tui::stage::{Layout, Stage};
 use crate::tui::states::{CompareAction, ScreenAction};
 use crate::tui::theme::Token;
 
-pub(crate) const SCREEN: Screen = Screen { key: '5', title: "Compare", draw, wants: |_, _| None, bindings };
+pub(crate) const SCREEN: Screen =
+    Screen { key: '5', title: "Compare", draw, wants: |_, _| None, copied: rows::copied, bindings };
 
 /// From this size on panes have boxes, and the switches of the selected one a pane.
 const BOXES: (u16, u16) = (110, 24);
@@ -66,12 +67,19 @@ struct Compared<'a> {
     baseline: usize,
 }
 
+impl<'a> Compared<'a> {
+    /// `None` where there is no configuration yet.
+    fn of(stage: &'a Stage<'a>) -> Option<Self> {
+        // While steps go by figures are renewed no more often than they can be read.
+        let all = if stage.picture.is_now() { &*stage.shown.configurations } else { &*stage.picture.configurations };
+        let state = &stage.states.compare;
+        Some(Self { stage, all, selected: state.selected(all)?, baseline: state.baseline(all)? })
+    }
+}
+
 fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
     let mut layout = Layout::default();
-    // While steps go by figures are renewed no more often than they can be read.
-    let all = if stage.picture.is_now() { &*stage.shown.configurations } else { &*stage.picture.configurations };
-    let state = &stage.states.compare;
-    let (Some(selected), Some(baseline)) = (state.selected(all), state.baseline(all)) else {
+    let Some(compared) = Compared::of(stage) else {
         let text = match stage.picture.kind {
             Kind::Snapshot(_) => "a snapshot knows of no switches and no steps: there is nothing to compare",
             Kind::Live | Kind::Recording(_) => "no step has ended yet",
@@ -82,7 +90,6 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
         }
         return layout;
     };
-    let compared = Compared { stage, all, selected, baseline };
     let boxes = area.width >= BOXES.0 && area.height >= BOXES.1;
     let kind = if boxes { Frame::Box } else { Frame::Rule };
     let wanted = rows::wanted_rows(&compared, kind, area.width);

@@ -11,9 +11,10 @@ use super::switches;
 use crate::model::Configuration;
 use crate::tui::action::Action;
 use crate::tui::compared::{change, verdict};
+use crate::tui::copied::{self, Copied};
 use crate::tui::figures::{self, Unit};
 use crate::tui::pane::{self, Frame, put, put_at, put_right, span};
-use crate::tui::stage::Targets;
+use crate::tui::stage::{Stage, Targets};
 use crate::tui::states::{CompareAction, ScreenAction};
 use crate::tui::theme::{Theme, Token};
 use crate::units::Bytes;
@@ -242,6 +243,29 @@ fn name(
     let text = pane::cut(&switches::name(compared.all, place), room);
     put(area, 0, vec![mark, numbered(place, theme), Span::raw(" "), Span::styled(text, style)], buf);
     put_right(Rect { height: 1.min(area.height), ..area }, 0, end, buf);
+}
+
+/// The configuration that is selected: a line for each figure, with its change against the baseline.
+pub(super) fn copied(stage: &Stage<'_>) -> Copied {
+    let Some(compared) = Compared::of(stage) else { return copied::moment(stage) };
+    let (all, unit) = (compared.all, unit(&compared));
+    let (selected, baseline) = (&all[compared.selected], &all[compared.baseline]);
+    let name = switches::name(all, compared.selected);
+    let steps = figures::counted(selected.steps, "step");
+    let mut text = format!("{name}: {steps} of {}", copied::whose(stage));
+    for metric in Metric::ALL {
+        let Some(figure) = metric.of_configuration(selected) else { continue };
+        let head = metric.head(stage, unit).trim().to_owned();
+        text.push_str(&format!("\n{head}: {}", metric.show(&figure, unit)));
+        if let Some(base) = metric.of_configuration(baseline).filter(|_| compared.selected != compared.baseline) {
+            let than = switches::name(all, compared.baseline);
+            text.push_str(&format!(" ({} against {than})", change(&base, &figure)));
+        }
+    }
+    if selected.out_of_memory {
+        text.push_str("\nmemory ran out in a step of it");
+    }
+    Copied::new("figures", &text)
 }
 
 fn figure_cells(metric: Metric, one_line: bool) -> usize {

@@ -26,12 +26,13 @@ use ratatui::layout::{Constraint, Layout as Split, Rect};
 
 use crate::source::{Picture, Wanted};
 use crate::tui::action::{Action, Binding, Group, Key};
+use crate::tui::copied;
 use crate::tui::pane::Frame;
 use crate::tui::screens::entry::Screen;
 use crate::tui::stage::{Chart, Layout, Stage};
 use crate::tui::states::{LedgerAction, ScreenAction, ScreenStates};
 
-pub(crate) const SCREEN: Screen = Screen { key: '6', title: "Ledger", draw, wants, bindings };
+pub(crate) const SCREEN: Screen = Screen { key: '6', title: "Ledger", draw, wants, copied: copied::moment, bindings };
 
 /// From this size on there is a column of panes at the right.
 const TWO_COLUMNS: (u16, u16) = (100, 26);

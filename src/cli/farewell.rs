@@ -1,0 +1,198 @@
+//! What stays on the terminal when a screen was left: what the run came to, where things were saved, how to get it again.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use super::output::stdout;
+use super::witness::flag;
+use crate::model::{Configuration, DeviceKind, Effect, Figure, Finding, Measurement, Settings, View};
+use crate::session::Switch;
+use crate::source::{Kind, Picture};
+use crate::tui::{self, Exit, Left, Origin};
+
+/// Findings that are told; more are on the screens.
+const FINDINGS: usize = 3;
+/// Cells of a heading.
+const HEAD: usize = 14;
+
+/// Prints the summary of what a person left by choice; whom a signal ended reads nothing.
+///
+/// # Errors
+/// Where standard output takes nothing.
+pub(super) fn print(left: &Left, origin: &Origin) -> io::Result<()> {
+    if left.exit != Exit::Quit {
+        return Ok(());
+    }
+    let mut out = stdout();
+    for line in lines(left, origin) {
+        writeln!(out, "{}", left.glyphs.shown(&line))?;
+    }
+    out.flush()
+}
+
+fn lines(left: &Left, origin: &Origin) -> Vec<String> {
+    let picture = &*left.picture;
+    let view = &*picture.view;
+    let mut lines = vec![title(picture)];
+    let mut tell = |head: &str, text: String| lines.push(format!("  {head:<HEAD$}{text}"));
+    if !view.segments.is_empty() || view.peak_reserved.get() > 0 {
+        tell("peak", format!("{} allocated, {} reserved", view.peak_allocated, view.peak_reserved));
+    }
+    if let Some(effect) = view.effects.iter().rev().find_map(|effect| effect_told(effect)) {
+        tell("last effect", effect);
+    }
+    for (head, text) in best(&picture.configurations, view) {
+        tell(head, text);
+    }
+    for finding in view.findings.iter().take(FINDINGS) {
+        tell("found", finding_told(finding));
+    }
+    let mut files = |head: &str, files: &[PathBuf]| {
+        files.iter().for_each(|path| tell(head, path.display().to_string()));
+    };
+    files("recorded", &left.recordings);
+    files("screen saved", &left.screens);
+    tell(if picture.is_live() { "run it again" } else { "open it again" }, origin.command(picture));
+    lines
+}
+
+/// `gpt2 on sim:h200 · NVIDIA H200: 41 steps of 87.1 ms (simulated)`.
+fn title(picture: &Picture) -> String {
+    let view = &*picture.view;
+    let about = &view.about;
+    let mut title = match &picture.kind {
+        Kind::Live => String::new(),
+        Kind::Recording(name) | Kind::Snapshot(name) => format!("{name}: "),
+    };
+    title.push_str(match &*about.workload {
+        "" => "vramlab",
+        workload => workload,
+    });
+    if !about.device.is_empty() {
+        title.push_str(&format!(" on {}", about.device));
+    }
+    if let Kind::Snapshot(_) = picture.kind {
+        return title;
+    }
+    let steps = picture.extent.steps;
+    title.push_str(&format!(", {steps} {}", if steps == 1 { "step" } else { "steps" }));
+    if view.steps.finished > 0 {
+        title.push_str(&format!(" of {:.1} ms{}", view.steps.median.0 as f64 / 1e3, simulated(view)));
+    }
+    title
+}
+
+const fn simulated_word(kind: DeviceKind) -> &'static str {
+    match kind {
+        DeviceKind::Simulated => " (simulated)",
+        DeviceKind::Gpu | DeviceKind::Processor => "",
+    }
+}
+
+fn simulated(view: &View) -> &'static str {
+    simulated_word(view.about.kind)
+}
+
+/// `AMP off → bf16: peak allocated −31 %, step +12 %`; `None` where it was not measured.
+fn effect_told(effect: &Effect) -> Option<String> {
+    if let Some(emptied) = &effect.emptied {
+        return Some(format!("empty_cache: {} went back to the driver", emptied.released));
+    }
+    let (before, after) = (effect.before.as_ref()?, effect.after.as_ref()?);
+    let flips: Vec<String> =
+        effect.flips.iter().map(|flip| format!("{} {} → {}", label(&flip.switch), flip.from, flip.to)).collect();
+    let figures: [(&str, fn(&Measurement) -> Figure); 3] =
+        [("peak allocated", |of| of.peak_allocated), ("peak reserved", |of| of.peak_reserved), ("step", |of| of.step)];
+    let changes = figures.map(|(word, of)| format!("{word} {}", tui::change(&of(before), &of(after))));
+    Some(format!("{}: {}", flips.join(", "), changes.join(", ")))
+}
+
+/// The configurations that took least memory and least time, of several.
+fn best(all: &[std::sync::Arc<Configuration>], view: &View) -> Vec<(&'static str, String)> {
+    let measured: Vec<(&Configuration, &Measurement)> =
+        all.iter().filter_map(|one| Some((&**one, &one.measured.as_ref()?.1))).collect();
+    let [(first, base), _, ..] = &*measured else { return Vec::new() };
+    let least = |of: fn(&Measurement) -> Figure| {
+        let figures: Vec<Option<Figure>> = measured.iter().map(|(_, measured)| Some(of(measured))).collect();
+        Figure::best_of(&figures, true).first().map(|&place| measured[place])
+    };
+    let name = |one: &Configuration| match &*differences(&first.settings, &one.settings) {
+        "" => "as it began".to_owned(),
+        name => name.to_owned(),
+    };
+    let change = |base: &Figure, of: &Figure| match &*tui::change(base, of) {
+        "same" | "" => String::new(),
+        change => format!(", {change} against the first"),
+    };
+    let memory = least(|of| of.peak_allocated).map(|(one, of)| {
+        let change = change(&base.peak_allocated, &of.peak_allocated);
+        ("least memory", format!("{}: {} allocated{change}", name(one), of.peak_allocated.bytes()))
+    });
+    let time = least(|of| of.step).map(|(one, of)| {
+        let (change, simulated) = (change(&base.step, &of.step), simulated(view));
+        ("fastest", format!("{}: {:.1} ms a step{simulated}{change}", name(one), of.step.median / 1e3))
+    });
+    memory.into_iter().chain(time).collect()
+}
+
+fn label(word: &str) -> &str {
+    Switch::named(word).map_or(word, |switch| switch.label())
+}
+
+/// `AMP bf16, checkpoint on`: what stands differently.
+fn differences(first: &Settings, other: &Settings) -> String {
+    let differs = |setting: &&crate::model::Setting| {
+        first.get(&setting.switch).is_some_and(|before| before.value != setting.value)
+    };
+    let words = other.0.iter().filter(differs).map(|setting| format!("{} {}", label(&setting.switch), setting.value));
+    words.collect::<Vec<_>>().join(", ")
+}
+
+fn finding_told(finding: &Finding) -> String {
+    let remedies: Vec<String> = finding.remedies.iter().map(flag).collect();
+    if remedies.is_empty() { finding.to_string() } else { format!("{finding} (try {})", remedies.join(" or ")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::model::{Lab, synthetic};
+    use crate::source::Extent;
+    use crate::tui::GlyphTier;
+
+    fn left(exit: Exit) -> Left {
+        let mut lab = Lab::new();
+        synthetic::training_run().iter().for_each(|event| lab.apply(event));
+        let (configurations, steps) = (lab.configurations().into(), lab.finished());
+        let extent = Extent { steps, ..Extent::default() };
+        let picture = Picture { view: Arc::new(lab.view()), configurations, extent, ..Picture::default() };
+        Left {
+            exit,
+            picture: picture.into(),
+            glyphs: GlyphTier::Unicode,
+            recordings: vec!["run.vram".into()],
+            screens: vec!["a.svg".into()],
+        }
+    }
+
+    #[test]
+    fn the_summary_tells_what_the_run_came_to_and_where_things_are() {
+        let left = left(Exit::Quit);
+        let lines = lines(&left, &Origin::default());
+        let view = &left.picture.view;
+        assert!(lines[0].contains(&format!("{} steps", left.picture.extent.steps)), "{lines:?}");
+        let told = |head: &str| {
+            let of_head = |line: &&String| line.starts_with(&format!("  {head:<HEAD$}"));
+            lines.iter().find(of_head).unwrap_or_else(|| panic!("no {head}: {lines:?}"))[HEAD + 2..].to_owned()
+        };
+        assert_eq!(told("peak"), format!("{} allocated, {} reserved", view.peak_allocated, view.peak_reserved));
+        assert!(told("last effect").contains(" → "), "{lines:?}");
+        assert!(told("least memory").contains(" allocated, −"), "{lines:?}");
+        assert!(told("found").starts_with(&view.findings[0].to_string()));
+        assert_eq!((told("recorded"), told("screen saved")), ("run.vram".to_owned(), "a.svg".to_owned()));
+        assert!(told("run it again").starts_with("vramlab run "));
+        assert!(lines.len() <= 12, "few lines: {lines:?}");
+    }
+}

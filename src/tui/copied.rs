@@ -1,0 +1,75 @@
+//! What a person copies, in words that stand by themselves: outside of the screen nobody sees the run that they are about.
+
+use super::figures;
+use super::stage::Stage;
+use crate::given::is_safe;
+use crate::model::{DeviceKind, Finding};
+use crate::session;
+
+/// Something to copy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Copied {
+    /// What it is, in a word or two.
+    pub what: String,
+    /// The text.
+    pub text: String,
+}
+
+impl Copied {
+    /// `text`, in which only line ends and tabs command a terminal that it is pasted into.
+    pub fn new(what: &str, text: &str) -> Self {
+        let clean = |symbol: char| if is_safe(symbol) || "\n\t".contains(symbol) { symbol } else { '?' };
+        Self { what: what.to_owned(), text: text.trim_end().chars().map(clean).collect() }
+    }
+}
+
+/// `gpt2 on sim:h200 · NVIDIA H200 (simulated), step 41`.
+pub(crate) fn whose(stage: &Stage<'_>) -> String {
+    let view = stage.view();
+    let about = &view.about;
+    let simulated = if about.kind == DeviceKind::Simulated { " (simulated)" } else { "" };
+    let whose = [&*about.workload, &*about.device].into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>();
+    format!("{}{simulated}, step {}", whose.join(" on "), view.steps.finished)
+}
+
+/// The figures of the moment that is shown, a line each.
+pub(crate) fn moment(stage: &Stage<'_>) -> Copied {
+    let view = stage.shown;
+    let ledger = &view.ledger;
+    let mut at = whose(stage);
+    if let Some(phase) = view.phase {
+        at.push_str(&format!(", {}", phase.label()));
+    }
+    let op = view.names.get(view.op);
+    if !op.is_empty() {
+        at.push_str(&format!(", {op}"));
+    }
+    if stage.fullest {
+        at.push_str(", at the fullest moment seen");
+    }
+    let mut text = at;
+    for (name, bytes) in [
+        ("allocated", ledger.allocated()),
+        ("reserved", ledger.reserved()),
+        ("live", ledger.live),
+        ("rounding", ledger.rounding),
+        ("pending", ledger.pending),
+        ("stranded", ledger.stranded),
+        ("releasable", ledger.releasable),
+        ("peak allocated", view.peak_allocated),
+        ("peak reserved", view.peak_reserved),
+    ] {
+        text.push_str(&format!("\n{name}: {} ({} bytes)", figures::bytes(bytes), bytes.get()));
+    }
+    Copied::new("figures", &text)
+}
+
+/// A finding: its sentence with the evidence, where it was seen, and what can be done on the command line of the next run.
+pub(crate) fn finding(stage: &Stage<'_>, finding: &Finding) -> Copied {
+    let mut text = format!("{finding}\n({})", whose(stage));
+    let remedies: Vec<String> = finding.remedies.iter().map(session::in_flags).collect();
+    if !remedies.is_empty() {
+        text.push_str(&format!("\nTry {}", remedies.join(", or ")));
+    }
+    Copied::new("finding", &text)
+}

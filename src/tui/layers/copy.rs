@@ -1,0 +1,70 @@
+//! What can be copied: a key for each text.
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::widgets::{Clear, Widget};
+
+use super::pressed::Pressed;
+use crate::tui::copied::Copied;
+use crate::tui::pane::{self, Frame, put, span};
+use crate::tui::theme::{Theme, Token};
+
+/// Widest the box gets.
+const WIDTH: u16 = 100;
+/// Cells before the text: its key, and what it is.
+const MARGIN: usize = 16;
+
+/// The texts, each with its key.
+#[derive(Clone, Debug)]
+pub(crate) struct CopyMenu {
+    entries: Vec<(char, Copied)>,
+}
+
+impl CopyMenu {
+    /// These texts; `Enter` copies the first of them.
+    pub const fn new(entries: Vec<(char, Copied)>) -> Self {
+        Self { entries }
+    }
+
+    pub fn press(&mut self, key: KeyEvent) -> Pressed {
+        let control = key.modifiers.contains(KeyModifiers::CONTROL);
+        let chosen = match key.code {
+            KeyCode::Char('c') if control => return Pressed::Leave,
+            KeyCode::Esc | KeyCode::Char('q') => return Pressed::Closed,
+            KeyCode::Enter => self.entries.first(),
+            KeyCode::Char(symbol) if !control => self.entries.iter().find(|(key, _)| *key == symbol),
+            _ => None,
+        };
+        chosen.map_or(Pressed::Taken, |(_, copied)| Pressed::Copy(copied.text.clone()))
+    }
+
+    /// Draws it in a box over the lower part of the screen.
+    pub fn render(&self, theme: &Theme, area: Rect, buf: &mut Buffer) {
+        let width = area.width.min(WIDTH);
+        let height = u16::try_from(self.entries.len() + 2).unwrap_or(u16::MAX).min(area.height);
+        let outer = Rect {
+            x: area.x + (area.width - width) / 2,
+            y: area.y + (area.height - height).saturating_sub(1),
+            width,
+            height,
+        };
+        Clear.render(outer, buf);
+        buf.set_style(outer, theme.style(Token::Surface).patch(theme.style(Token::Text)));
+        let title = vec![
+            span(theme, Token::Title, "copy"),
+            span(theme, Token::Dim, " to the clipboard of your terminal · Enter: the first, Esc leaves it"),
+        ];
+        let inner = pane::frame(Frame::Box, title, theme.style(Token::Accent), outer, buf);
+        let room = usize::from(inner.width).saturating_sub(MARGIN + 1);
+        for (y, (key, copied)) in (0..inner.height).zip(&self.entries) {
+            let text = copied.text.replace(['\n', '\t'], " · ");
+            let line = vec![
+                span(theme, Token::Key, format!("  {key}  ")),
+                span(theme, Token::Text, format!("{:<11}", copied.what)),
+                span(theme, Token::Dim, pane::cut(&text, room)),
+            ];
+            put(inner, y, line, buf);
+        }
+    }
+}

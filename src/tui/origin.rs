@@ -1,0 +1,83 @@
+//! Where a screen comes from: the command that brings it back.
+
+use crate::given::command_line;
+use crate::session;
+use crate::source::Picture;
+
+/// The command that a screen was opened by, as far as a [`Picture`] does not tell it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// A lab; the words that neither the switches nor the header know of: sizes, data, seed.
+    Run(Vec<String>),
+    /// These files.
+    Open(Vec<String>),
+}
+
+impl Default for Origin {
+    fn default() -> Self {
+        Self::Run(Vec::new())
+    }
+}
+
+impl Origin {
+    /// One line for a shell: of a lab the run with the switches in force, of files the command that opens them.
+    #[must_use]
+    pub fn command(&self, picture: &Picture) -> String {
+        match self {
+            Self::Run(others) => {
+                let about = &picture.view.about;
+                let device = about.device.split(" · ").next().unwrap_or_default();
+                let mut words: Vec<String> = ["vramlab", "run"].map(str::to_owned).into();
+                words.push(about.workload.to_string());
+                words.extend(["--device".to_owned(), device.to_owned()]);
+                words.extend(session::as_flags(picture.switches(), picture.view.limit));
+                words.extend(others.iter().cloned());
+                command_line(words)
+            }
+            Self::Open(files) => {
+                // A name that begins like a flag is none.
+                let flag = files.iter().any(|file| file.starts_with('-') && file != "-");
+                let words = ["vramlab", "open"].into_iter().chain(flag.then_some("--"));
+                command_line(words.chain(files.iter().map(String::as_str)))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::model::{About, Setting, Settings, View};
+
+    #[test]
+    fn a_lab_is_run_again_with_the_switches_in_force() {
+        let setting = |switch: &str, value: &str, wanted: Option<&str>| Setting {
+            switch: switch.into(),
+            value: value.into(),
+            wanted: wanted.map(Into::into),
+            idle: None,
+        };
+        let settings =
+            vec![setting("amp", "bf16", Some("off")), setting("ckpt", "off", None), setting("batch", "8", None)];
+        let about = About { workload: "gpt2".into(), device: "sim:h200 · NVIDIA H200".into(), ..About::default() };
+        let view = View { about: Arc::new(about), ..View::default() };
+        let picture = Picture { view: Arc::new(view), settings: Arc::new(Settings(settings)), ..Picture::default() };
+        let origin = Origin::Run(["--data", "my text"].map(str::to_owned).into());
+        assert_eq!(
+            origin.command(&picture),
+            "vramlab run gpt2 --device sim:h200 --amp bf16 --batch 8 --data 'my text'"
+        );
+    }
+
+    #[test]
+    fn files_are_opened_again() {
+        let open = |files: &[&str]| {
+            Origin::Open(files.iter().map(|file| (*file).to_owned()).collect()).command(&Picture::default())
+        };
+        assert_eq!(open(&["a.vram", "my run.vram"]), "vramlab open a.vram 'my run.vram'");
+        assert_eq!(open(&["--follow"]), "vramlab open -- --follow");
+        assert_eq!(open(&["-"]), "vramlab open -");
+    }
+}
