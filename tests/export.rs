@@ -516,3 +516,69 @@ fn no_escape_sequence_of_a_recording_reaches_the_terminal() {
     let name = &state["devices"][0]["segments"][0]["blocks"][0]["name"];
     assert_eq!(name, "\u{1b}]0;owned\u{7}, \"x\"", "it means the same in JSON");
 }
+
+/// What `vramlab export` says with these arguments.
+fn export_command(path: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vramlab"));
+    command.arg("export").arg(path).args(arguments).env("HOME", "/nonexistent").env_remove("XDG_CONFIG_HOME");
+    command.output().unwrap()
+}
+
+fn text_of(output: Output) -> String {
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_film_that_is_played_to_its_end_shows_the_last_screen() {
+    let (_folder, path) = recorded(&synthetic::training_run());
+    for screen in ["lab", "blocks", "step", "ops", "compare", "ledger"] {
+        let common = ["--size", "100x30", "--screen", screen];
+        let film = text_of(export_command(&path, &[&common[..], &["--to", "cast", "--fps", "20"]].concat()));
+        let mut lines = film.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let head = lines.next().unwrap();
+        assert_eq!((&head["version"], &head["width"], &head["height"]), (&2.into(), &100.into(), &30.into()));
+        let mut terminal = vt100::Parser::new(30, 100, 0);
+        let (mut before, mut frames) = (0.0, 0);
+        for line in lines {
+            let (at, bytes) = (line[0].as_f64().unwrap(), line[2].as_str().unwrap());
+            assert!(at >= before && line[1] == "o", "{screen}: {line}");
+            terminal.process(bytes.as_bytes());
+            (before, frames) = (at, frames + 1);
+        }
+        assert!(frames > 3, "{screen}: {frames} frames");
+        let seen: Vec<String> = terminal.screen().rows(0, 100).map(|row| row.trim_end().to_owned()).collect();
+        let shown = text_of(export_command(&path, &[&common[..], &["--to", "text"]].concat()));
+        assert_eq!(seen, shown.lines().collect::<Vec<_>>(), "{screen}");
+        assert!(!shown.contains("reading the events"), "what is studied is waited for:\n{shown}");
+    }
+}
+
+#[test]
+fn a_screen_is_drawn_of_the_moment_that_is_asked_for() {
+    let (_folder, path) = recorded(&synthetic::training_run());
+    let text = |at: &str| text_of(export_command(&path, &["--to", "text", "--size", "80x24", "--at", at]));
+    let (early, late) = (text("step:3"), text("now"));
+    assert!(early.lines().count() == 24 && early.lines().all(|line| line.chars().count() <= 80), "{early}");
+    assert_ne!(early, late);
+    let drawing = text_of(export_command(&path, &["--to", "svg", "--theme", "light", "--screen", "ledger"]));
+    assert!(drawing.starts_with("<svg ") && drawing.ends_with("</svg>\n"));
+    let ascii = text_of(export_command(&path, &["--to", "text", "--glyphs", "ascii"]));
+    assert!(ascii.is_ascii());
+}
+
+#[test]
+fn flags_of_screens_say_nothing_about_other_formats() {
+    let (_folder, path) = recorded(&synthetic::training_run());
+    for (arguments, said) in [
+        (["--to", "csv", "--size", "80x24"], "--size says nothing about this format; give --to svg, text or cast"),
+        (["--to", "svg", "--fps", "5"], "--fps says nothing about this format; give --to cast"),
+        (["--to", "svg", "--theme", "none"], "none"),
+        (["--to", "svg", "--size", "1x1"], "such as 120x40"),
+    ] {
+        let output = export_command(&path, &arguments);
+        let told = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(2) && told.contains(said), "{arguments:?}: {told}");
+        assert!(output.stdout.is_empty());
+    }
+}

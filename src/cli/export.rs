@@ -1,12 +1,13 @@
 //! `vramlab export`: a recording or snapshot as a file of another program.
 
-use std::io::{self, BufWriter, IsTerminal};
+use std::io::{self, BufWriter, IsTerminal, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use color_eyre::eyre::{Report, Result, WrapErr};
 
+use super::film::{FilmArgs, Shot};
 use super::output::warn;
 use super::progress::Progress;
 use super::witness::WORDS;
@@ -26,7 +27,7 @@ pub(super) struct ExportArgs {
     torch: Option<TorchVersion>,
     /// What to make of it.
     #[arg(long, value_name = "FORMAT", value_parser = format())]
-    to: Format,
+    to: Target,
     /// Where to: a file that is not there yet, or the standard output (`-`).
     #[arg(long, value_name = "PATH|-", default_value = "-", hide_default_value = true)]
     out: PathBuf,
@@ -37,11 +38,47 @@ pub(super) struct ExportArgs {
     /// Replace a file that is there.
     #[arg(long)]
     force: bool,
+    #[command(flatten)]
+    film: FilmArgs,
 }
 
-fn format() -> impl TypedValueParser<Value = Format> {
-    let values = Format::ALL.map(|format| PossibleValue::new(format.word()).help(format.about()));
-    let named = |word: String| Format::ALL.into_iter().find(|format| format.word() == word);
+/// What a file becomes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Target {
+    /// A file of another program.
+    Data(Format),
+    /// A screen.
+    Shot(Shot),
+}
+
+impl Target {
+    fn all() -> impl Iterator<Item = Self> {
+        Format::ALL.into_iter().map(Self::Data).chain(Shot::ALL.into_iter().map(Self::Shot))
+    }
+
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Data(format) => format.word(),
+            Self::Shot(shot) => shot.word(),
+        }
+    }
+
+    const fn about(self) -> &'static str {
+        match self {
+            Self::Data(format) => format.about(),
+            Self::Shot(shot) => shot.about(),
+        }
+    }
+
+    const fn is_binary(self) -> bool {
+        matches!(self, Self::Data(format) if format.is_binary())
+    }
+}
+
+fn format() -> impl TypedValueParser<Value = Target> {
+    let values: Vec<PossibleValue> =
+        Target::all().map(|target| PossibleValue::new(target.word()).help(target.about())).collect();
+    let named = |word: String| Target::all().find(|target| target.word() == word);
     PossibleValuesParser::new(values).try_map(move |word| named(word).ok_or("there is no such format"))
 }
 
@@ -52,6 +89,10 @@ pub(super) fn run(args: &ExportArgs) -> Result<Status> {
         let word = args.to.word();
         return Err(Usage(format!("{word} is no text for a terminal; give --out a name, or pipe it on")).into());
     }
+    args.film.check(match args.to {
+        Target::Data(_) => None,
+        Target::Shot(shot) => Some(shot),
+    })?;
     // That there is no place for it is told before anything is read.
     let file =
         if piped { None } else { Some(File::create(&args.out, args.force).map_err(|error| refused(error, args))?) };
@@ -62,16 +103,31 @@ pub(super) fn run(args: &ExportArgs) -> Result<Status> {
     let written = match file {
         None => {
             let mut out = BufWriter::with_capacity(1 << 16, io::stdout().lock());
-            export::write(&whole, args.to, end, &WORDS, &mut out, &mut look)
+            write(args, &whole, end, &mut out, &mut look)
         }
         Some(mut file) => {
-            let written = export::write(&whole, args.to, end, &WORDS, &mut file, &mut look);
-            written.and_then(|()| file.finish())
+            let written = write(args, &whole, end, &mut file, &mut look);
+            written.and_then(|()| file.finish().map_err(|error| refused(error, args)))
         }
     };
     drop(progress);
-    written.map_err(|error| refused(error, args))?;
+    written?;
     Ok(Status::DONE)
+}
+
+fn write(
+    args: &ExportArgs,
+    whole: &Whole,
+    end: u64,
+    out: &mut dyn Write,
+    look: &mut dyn FnMut(u64, u64),
+) -> Result<()> {
+    match args.to {
+        Target::Data(format) => {
+            export::write(whole, format, end, &WORDS, out, look).map_err(|error| refused(error, args))
+        }
+        Target::Shot(shot) => args.film.write(shot, whole, end, out, look),
+    }
 }
 
 fn refused(error: ExportError, args: &ExportArgs) -> Report {

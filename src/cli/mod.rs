@@ -8,6 +8,7 @@ mod config;
 mod doctor;
 mod export;
 mod farewell;
+mod film;
 mod generate;
 mod lab;
 mod list;
@@ -64,7 +65,7 @@ enum Subcommands {
     Compare(compare::CompareArgs),
     /// Replay a PyTorch memory snapshot through the allocator and compare every decision.
     Replay(replay::ReplayArgs),
-    /// Take a recording or snapshot away: for PyTorch's viewer, Perfetto, as a table, or the state at a moment.
+    /// Take a recording or snapshot away: for PyTorch's viewer, Perfetto, as a table, the state at a moment, a screen, a film.
     Export(export::ExportArgs),
     /// Print torch.cuda.memory_summary() of a recording or snapshot, at any moment of it.
     Summary(summary::SummaryArgs),

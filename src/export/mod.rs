@@ -4,6 +4,7 @@
 //! than the events, compressed, and the memory of one moment. [`File`] is where they go: nothing is there under its name
 //! before all of it is.
 
+mod cast;
 mod csv;
 mod devices;
 mod error;
@@ -20,6 +21,7 @@ use std::io::Write;
 use crate::given::SafeWriter;
 use crate::source::Whole;
 
+pub use cast::Cast;
 pub use error::ExportError;
 pub use file::File;
 pub use format::Format;

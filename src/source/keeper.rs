@@ -88,6 +88,8 @@ pub(super) struct Keeper {
     dirty: bool,
     urgent: bool,
     published: Instant,
+    /// Requests that were obeyed.
+    answered: u64,
 }
 
 /// A recording under way.
@@ -125,6 +127,7 @@ impl Keeper {
             dirty: true,
             urgent: false,
             published: Instant::now(),
+            answered: 0,
         }
     }
 
@@ -284,6 +287,7 @@ impl Keeper {
     }
 
     fn obey(&mut self, request: Request) {
+        self.answered += 1;
         match request {
             Request::Lab(_) => return,
             Request::Move(to) => {
@@ -424,6 +428,7 @@ impl Keeper {
             recording: self.recorder.as_ref().map(|recording| recording.recorder.state()),
             study: self.studies.last(),
             studying: self.studies.progress(),
+            answered: self.answered,
         };
         self.pictures.send_replace(Arc::new(picture));
         (self.dirty, self.urgent) = (false, false);

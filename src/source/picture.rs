@@ -35,6 +35,8 @@ pub struct Picture {
     pub study: Option<Arc<Study>>,
     /// How far the study under way is, from 0 to 1.
     pub studying: Option<f64>,
+    /// Requests to its keeper that were obeyed before it was made.
+    pub answered: u64,
 }
 
 /// Where a cursor is.

@@ -5,9 +5,14 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread;
 
 use thiserror::Error;
+use tokio::sync::mpsc;
 
+use super::handle::Source;
+use super::keeper::{Arrival, Inbox};
+use super::picture::Kind;
 use super::snapshot::{OpenError, first_device, narrate};
 use crate::allocator::TorchVersion;
 use crate::model::{Event, EventKind, Setting, Settings};
@@ -15,6 +20,9 @@ use crate::recording::{Frame, FrameBuilder, Next, Reader, RecordingError};
 use crate::snapshot::Snapshot;
 use crate::snapshot::replay::{Conditions, Overrides};
 use crate::units::{Bytes, DeviceIndex};
+
+/// Frames that may wait for the keeper.
+const QUEUE: usize = 8;
 
 /// Why a file is not read.
 #[derive(Debug, Error)]
@@ -44,6 +52,7 @@ pub enum Stage {
 /// Takes the memory that the events take compressed, some ten bytes each.
 #[derive(Debug)]
 pub struct Whole {
+    kind: Kind,
     frames: Vec<Frame>,
     remarks: Vec<String>,
     device_bytes: Option<Bytes>,
@@ -79,7 +88,7 @@ impl Whole {
             let snapshot = Snapshot::read(source).map_err(OpenError::from)?;
             Self::of_snapshot(&snapshot, path, torch, progress)?
         } else {
-            Self::recording(source)?
+            Self { kind: Kind::Recording(name_of(path)), ..Self::recording(source)? }
         };
         if whole.frames.is_empty() { Err(WholeError::Empty) } else { Ok(whole) }
     }
@@ -90,7 +99,8 @@ impl Whole {
     /// [`WholeError::Recording`].
     pub fn recording(source: impl Read) -> Result<Self, WholeError> {
         let mut reader = Reader::new(source);
-        let mut whole = Self { frames: Vec::new(), remarks: Vec::new(), device_bytes: None };
+        let mut whole =
+            Self { kind: Kind::Recording("-".into()), frames: Vec::new(), remarks: Vec::new(), device_bytes: None };
         loop {
             match reader.next() {
                 Ok(Next::Frame(frame)) => whole.frames.push(frame),
@@ -147,7 +157,8 @@ impl Whole {
         if others.count() > 0 {
             remarks.push(format!("the snapshot has histories of several devices; this is about device {device}"));
         }
-        Ok(Self { frames, remarks, device_bytes: conditions.device_bytes })
+        let kind = Kind::Snapshot(name_of(path));
+        Ok(Self { kind, frames, remarks, device_bytes: conditions.device_bytes })
     }
 
     /// Events.
@@ -189,6 +200,38 @@ impl Whole {
         }
         Ok(())
     }
+}
+
+impl Whole {
+    /// The same for who draws: a source of its events, at whose end nothing more comes.
+    ///
+    /// # Errors
+    /// When the system gives no thread.
+    pub fn source(&self) -> io::Result<Source> {
+        let (arrive, arrivals) = mpsc::channel(QUEUE);
+        let (frames, snapshot) = (self.frames.clone(), matches!(self.kind, Kind::Snapshot(_)));
+        thread::Builder::new().name("frames".to_owned()).spawn(move || {
+            for frame in frames {
+                let arrival = if snapshot { on_first_device(&frame) } else { Some(Arrival::Frame(frame)) };
+                // Nobody may be left to look.
+                if arrival.is_some_and(|arrival| arrive.blocking_send(arrival).is_err()) {
+                    return;
+                }
+            }
+        })?;
+        Source::keep(self.kind.clone(), Inbox::Read(arrivals), None)
+    }
+}
+
+/// A snapshot's device is the only one that is looked at, whatever number it has.
+fn on_first_device(frame: &Frame) -> Option<Arrival> {
+    let unpacked = frame.unpack().ok()?;
+    let moved = |event: Event| Event { device: DeviceIndex::FIRST, ..event };
+    Some(Arrival::Events(unpacked.events().map_while(Result::ok).map(moved).collect()))
+}
+
+fn name_of(path: &Path) -> Arc<str> {
+    path.file_name().map_or_else(|| "-".to_owned(), |name| name.to_string_lossy().into_owned()).into()
 }
 
 /// The settings of a snapshot, as a lab tells its own.

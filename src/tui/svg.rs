@@ -27,7 +27,7 @@ pub(super) fn save(buf: &Buffer, folder: &Path, stem: &str) -> io::Result<PathBu
 }
 
 /// The characters of a frame, a line a row.
-fn text(buf: &Buffer) -> String {
+pub(super) fn text(buf: &Buffer) -> String {
     let mut text = String::new();
     for row in buf.area.rows() {
         let line: String = row.columns().map(|cell| buf[(cell.x, cell.y)].symbol()).collect();
@@ -38,7 +38,7 @@ fn text(buf: &Buffer) -> String {
 }
 
 /// A frame as a picture that browsers and slides show. Blocks are drawn as areas, so that no font leaves seams between them.
-fn svg(buf: &Buffer) -> String {
+pub(super) fn svg(buf: &Buffer) -> String {
     let (width, height) = (u32::from(buf.area.width) * CELL.0, u32::from(buf.area.height) * CELL.1);
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {height}\" width=\"{width}\" height=\"{height}\" \

@@ -105,6 +105,12 @@ impl App {
         Self { calm, presenter: present.then(Presenter::default), ..self }
     }
 
+    /// The same that shows another screen, by its place in the list.
+    #[must_use]
+    pub fn with_screen(self, screen: usize) -> Self {
+        Self { screen, ..self }
+    }
+
     /// The same that was opened by another command.
     #[must_use]
     pub fn with_origin(self, origin: Origin) -> Self {

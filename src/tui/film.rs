@@ -1,0 +1,130 @@
+//! Screens without a terminal: a picture after the other, as a drawing, as text, or as the bytes that a terminal would get.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ratatui::backend::Backend;
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+
+use super::app::{App, Effect, Message};
+use super::glyphs::GlyphTier;
+use super::screens::SCREENS;
+use super::theme::{Catalog, Theme};
+use super::wire::WireBackend;
+use super::{screen, svg};
+use crate::source::{Picture, Request};
+
+/// What a terminal is to do before the first frame.
+const BEGIN: &[u8] = b"\x1b[?25l\x1b[m\x1b[2J";
+
+/// The names of all screens, in the order of their tabs: `lab`, `blocks` …
+#[must_use]
+pub fn screen_names() -> Vec<String> {
+    SCREENS.iter().map(|screen| screen.title.to_lowercase()).collect()
+}
+
+/// A screen of a size that nobody sits at.
+#[derive(Debug)]
+pub struct Film {
+    app: App,
+    /// The frame that was drawn last.
+    shown: Buffer,
+    /// The one that a terminal has been told of; `None`: none yet.
+    sent: Option<Buffer>,
+}
+
+impl Film {
+    /// The screen at this place in the list, so many columns and rows large.
+    #[must_use]
+    pub fn new(themes: Catalog, theme: Theme, glyphs: GlyphTier, screen: usize, (columns, rows): (u16, u16)) -> Self {
+        let app = App::new(themes, theme, glyphs).with_screen(screen);
+        Self { app, shown: Buffer::empty(Rect::new(0, 0, columns, rows)), sent: None }
+    }
+
+    /// Shows `picture`, so long after the start; says what must be known of the run before the screen can tell all.
+    pub fn take(&mut self, picture: Arc<Picture>, now: Duration) -> Vec<Request> {
+        self.app.update(Message::Clock(now));
+        let effects = self.app.update(Message::Picture(picture));
+        let study = |effect| match effect {
+            Effect::Send(request @ Request::Study(_)) => Some(request),
+            _ => None,
+        };
+        effects.into_iter().filter_map(study).collect()
+    }
+
+    /// Draws what is shown at this time.
+    pub fn draw(&mut self, now: Duration) {
+        self.app.update(Message::Clock(now));
+        // What a layout allows (how far something scrolls) may change what is drawn.
+        for _ in 0..2 {
+            let mut frame = Buffer::empty(self.shown.area);
+            let layout = screen::draw(&self.app, frame.area, &mut frame);
+            self.shown = frame;
+            self.app.update(Message::Drawn(layout));
+        }
+    }
+
+    /// The frame as a drawing (SVG).
+    #[must_use]
+    pub fn svg(&self) -> String {
+        svg::svg(&self.shown)
+    }
+
+    /// The frame as text, a line a row.
+    #[must_use]
+    pub fn text(&self) -> String {
+        svg::text(&self.shown)
+    }
+
+    /// What a terminal is to be sent so that it shows the frame; empty where it does.
+    pub fn bytes(&mut self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let before = self.sent.take().unwrap_or_else(|| {
+            bytes.extend_from_slice(BEGIN);
+            Buffer::empty(self.shown.area)
+        });
+        let mut backend = WireBackend::new(&mut bytes);
+        // Writing to a vector can't fail.
+        let _ = backend.draw(before.diff(&self.shown).into_iter()).and_then(|()| Write::flush(&mut backend));
+        self.sent = Some(self.shown.clone());
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{EventKind, Lab, synthetic};
+    use crate::tui::theme::ColorTier;
+
+    #[test]
+    fn a_terminal_that_got_all_bytes_shows_the_last_frame() {
+        let themes = Catalog::default();
+        let (theme, _) = themes.load("dark", ColorTier::True).unwrap();
+        let mut film = Film::new(themes, theme, GlyphTier::Unicode, 0, (100, 30));
+        let mut terminal = vt100::Parser::new(30, 100, 0);
+        let (mut lab, mut frames) = (Lab::new(), 0);
+        for event in synthetic::training_run() {
+            lab.apply(&event);
+            if !matches!(event.kind, EventKind::StepEnd(_)) {
+                continue;
+            }
+            let now = Duration::from_micros(event.time.0);
+            let picture =
+                Picture { view: Arc::new(lab.view()), history: Arc::new(lab.history().clone()), ..Picture::default() };
+            assert_eq!(film.take(Arc::new(picture), now), [], "the Lab wants nothing studied");
+            film.draw(now);
+            terminal.process(&film.bytes());
+            assert!(film.bytes().is_empty(), "it shows that already");
+            frames += 1;
+            let shown: Vec<String> = film.text().lines().map(str::to_owned).collect();
+            let seen: Vec<String> = terminal.screen().rows(0, 100).map(|row| row.trim_end().to_owned()).collect();
+            assert_eq!(seen, shown, "frame {frames}");
+        }
+        assert!(frames > 5);
+        assert!(film.svg().starts_with("<svg "));
+        assert_eq!(screen_names(), ["lab", "blocks", "step", "ops", "compare", "ledger"]);
+    }
+}
