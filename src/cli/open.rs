@@ -25,6 +25,9 @@ pub(super) struct OpenArgs {
     /// The PyTorch that a snapshot is of, from 2.1 to 2.15 [default: as its keys say].
     #[arg(long, value_name = "VERSION")]
     torch: Option<TorchVersion>,
+    /// Recordings, and files with what `vramlab run --json` printed, to compare with it.
+    #[arg(value_name = "OTHER")]
+    others: Vec<PathBuf>,
     /// Go on with what is written later: of a run that is still under way.
     #[arg(long)]
     follow: bool,
@@ -32,10 +35,17 @@ pub(super) struct OpenArgs {
     screen: ScreenArgs,
 }
 
+impl OpenArgs {
+    fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        std::iter::once(&self.file).chain(&self.others)
+    }
+}
+
 /// Opens the file and stays until somebody leaves it.
 pub(super) fn run(args: &OpenArgs) -> Result<Status> {
-    let origin = tui::Origin::Open(vec![args.file.display().to_string()]);
-    let options = args.screen.options(&config::settings(), origin)?;
+    let origin = tui::Origin::Open(args.files().map(|file| file.display().to_string()).collect());
+    let mut options = args.screen.options(&config::settings(), origin)?;
+    options.compare.clone_from(&args.others);
     let piped = args.file == Path::new("-");
     if !std::io::stdout().is_terminal() || (!piped && !std::io::stdin().is_terminal()) {
         return Err(eyre!("there is no terminal to draw on; run `vramlab open` in one"));

@@ -49,6 +49,7 @@ impl ScreenArgs {
             calm: config.reduced_motion.unwrap_or(false),
             present: self.present,
             origin,
+            compare: Vec::new(),
             notices: [&settings.told[..], &workloads().warnings(), &cards().warnings(), &themes().warnings()].concat(),
         };
         match tui::check(&options, themes()) {

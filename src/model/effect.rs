@@ -72,8 +72,8 @@ pub struct Measurement {
     pub peak_allocated: Figure,
     /// Highest reserved within a step, bytes.
     pub peak_reserved: Figure,
-    /// Stranded when a step ended, bytes.
-    pub stranded: Figure,
+    /// Stranded when a step ended, bytes; `None` where that was not told.
+    pub stranded: Option<Figure>,
     /// Step time, microseconds.
     pub step: Figure,
     /// Tokens or samples a second.
@@ -322,7 +322,7 @@ pub(super) fn measure(steps: &[Sample]) -> Option<Measurement> {
     Some(Measurement {
         peak_allocated: of(|step| step.peak_allocated.get() as f64)?,
         peak_reserved: of(|step| step.peak_reserved.get() as f64)?,
-        stranded: of(|step| step.stranded.get() as f64)?,
+        stranded: Some(of(|step| step.stranded.get() as f64)?),
         step: of(|step| step.step.0 as f64)?,
         throughput: of(|step| step.throughput)?,
         loss: Figure::of(steps.iter().filter_map(|step| step.loss).map(f64::from)),

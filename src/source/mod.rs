@@ -3,6 +3,7 @@
 //! A thread of its own keeps the [`Timeline`](crate::recording::Timeline) of everything that happened, with one cursor in
 //! it, and publishes the [`Picture`] at the cursor at most thirty times a second. Screens know nothing else.
 
+mod compared;
 mod cursor;
 mod file;
 mod handle;
@@ -15,6 +16,7 @@ mod snapshot;
 mod studies;
 mod whole;
 
+pub use compared::{CompareError, Compared, compared, of_printed};
 pub use cursor::{Landmark, Move, Unit};
 pub use file::recording;
 pub use handle::Source;

@@ -44,6 +44,8 @@ pub enum Action {
     SaveScreen,
     /// Choose what to copy to the clipboard.
     Copy,
+    /// Write which file is compared with the run.
+    CompareFile,
     /// What only one screen knows of.
     Own(ScreenAction),
     /// Do what can be done about the finding that is selected.
@@ -127,6 +129,7 @@ impl Action {
             Self::Record => "record",
             Self::SaveScreen => "save-screen",
             Self::Copy => "copy",
+            Self::CompareFile => "compare-file",
             Self::Own(action) => action.word(),
             Self::Scroll(rows) => return sign("scroll", rows).into(),
             Self::ScrollPage(pages) => return sign("page", pages).into(),

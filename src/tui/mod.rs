@@ -10,6 +10,7 @@ mod autopsy;
 mod chart;
 mod clipboard;
 mod compared;
+mod completion;
 mod copied;
 mod error;
 mod figures;
@@ -43,6 +44,7 @@ mod words;
 pub use action::{Action, Binding, Group, Key};
 pub use app::{App, Effect, Message};
 pub(crate) use compared::change;
+pub use completion::Completion;
 pub use error::TuiError;
 pub use film::{Film, screen_names};
 pub use glyphs::GlyphTier;
@@ -55,10 +57,13 @@ pub use screen::draw;
 pub use shell::{Exit, Left};
 pub use signals::ENGINE_PATIENCE;
 pub use stage::{Chart, Layout};
+pub use states::Other;
 pub use states::{LabAction, ScreenAction};
 pub use terminal::{leave, restore_on_panic};
 pub use theme::{Catalog, ColorTier, Theme, ThemeError, Token};
 pub use wire::WireBackend;
+
+use std::path::PathBuf;
 
 use crate::model::{Remedy, View};
 use crate::source::Source;
@@ -91,6 +96,8 @@ pub struct TuiOptions {
     pub present: bool,
     /// The command that brings the screen back.
     pub origin: Origin,
+    /// Files whose configurations are compared with those on the screen.
+    pub compare: Vec<PathBuf>,
     /// What a person should know first: the footer shows the first of them, and how many there are.
     pub notices: Vec<String>,
 }
@@ -107,6 +114,7 @@ impl Default for TuiOptions {
             calm: false,
             present: false,
             origin: Origin::default(),
+            compare: Vec::new(),
             notices: Vec::new(),
         }
     }
@@ -120,7 +128,7 @@ impl Default for TuiOptions {
 pub async fn run(source: Source, options: TuiOptions, themes: Catalog) -> Result<Left, TuiError> {
     let app = prepare(&options, themes)?;
     let pace = shell::Pace::new(options.frames, options.calm);
-    shell::run(source, app, pace, options.mouse).await
+    shell::run(source, app, pace, options.mouse, options.compare).await
 }
 
 /// Whether the terminal says that its background is light: the last figure of `COLORFGBG` is white's or light grey's.

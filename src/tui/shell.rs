@@ -14,16 +14,19 @@ use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
 use super::app::{App, Effect, Message};
+use super::completion;
 use super::error::TuiError;
+use super::figures;
 use super::glyphs::GlyphTier;
 use super::input::Input;
 use super::screen;
 use super::signals::{self, Notice};
+use super::states::Other;
 use super::svg;
 use super::terminal::{self, Guard};
 use crate::model::RunState;
 use crate::session::Command;
-use crate::source::{Move, Picture, Request, Source};
+use crate::source::{self, Compared, Move, Picture, Request, Source};
 
 /// Frames a second at most, on this machine and over SSH.
 const LOCAL_FRAMES: u32 = 30;
@@ -33,6 +36,8 @@ const CALM_FRAMES: u32 = 4;
 /// A line that is slower than this many frames a second is not waited for any longer.
 const FEWEST_FRAMES: u32 = 2;
 
+/// How often a file that takes long to read says how far it is.
+const PROGRESS: Duration = Duration::from_millis(500);
 /// How long leaving waits for what is not done yet.
 const END_PATIENCE: Duration = Duration::from_millis(300);
 
@@ -97,6 +102,7 @@ enum Happened {
     Input(Option<Event>),
     Picture(bool),
     Saved(Saved),
+    Read(Read),
     Timer,
 }
 
@@ -106,12 +112,26 @@ struct Saved {
     told: String,
 }
 
+/// What a thread found out that reads files, where the screen must not wait.
+enum Read {
+    /// A sentence for the footer.
+    Told(String),
+    /// Something to show.
+    Found(Message),
+}
+
 /// Shows the lab until somebody leaves. A terminal that is closed meanwhile is a hang-up, whether the signal or a failed
 /// write tells of it first.
-pub(super) async fn run(mut source: Source, app: App, pace: Pace, mouse: bool) -> Result<Left, TuiError> {
+pub(super) async fn run(
+    mut source: Source,
+    app: App,
+    pace: Pace,
+    mouse: bool,
+    compare: Vec<PathBuf>,
+) -> Result<Left, TuiError> {
     let glyphs = app.glyphs();
     let (mut recordings, mut screens) = (Vec::new(), Vec::new());
-    let exit = match show(&mut source, app, pace, mouse, &mut recordings, &mut screens).await {
+    let exit = match show(&mut source, app, pace, mouse, compare, &mut recordings, &mut screens).await {
         Err(TuiError::Terminal(_)) if terminal::is_gone() => Exit::Signal(Signal::HUP.as_raw()),
         exit => exit?,
     };
@@ -138,6 +158,7 @@ async fn show(
     mut app: App,
     mut pace: Pace,
     mouse: bool,
+    compare: Vec<PathBuf>,
     recordings: &mut Vec<PathBuf>,
     screens: &mut Vec<PathBuf>,
 ) -> Result<Exit, TuiError> {
@@ -152,6 +173,8 @@ async fn show(
     let mut source_is_there = true;
     let (saver, mut saved) = mpsc::unbounded_channel();
     let mut saving = 0_usize;
+    let (reader, mut read) = mpsc::unbounded_channel();
+    read_others(compare, &reader);
     let first = source.pictures.borrow_and_update().clone();
     app.update(Message::Picture(first));
 
@@ -175,6 +198,7 @@ async fn show(
             event = input.next() => Happened::Input(event),
             changed = source.pictures.changed(), if source_is_there => Happened::Picture(changed.is_ok()),
             Some(told) = saved.recv() => Happened::Saved(told),
+            Some(found) = read.recv() => Happened::Read(found),
             () = sleep_until(wake) => Happened::Timer,
         };
         app.update(Message::Clock(began.elapsed()));
@@ -205,8 +229,20 @@ async fn show(
                 app.notify(told);
                 Vec::new()
             }
+            Happened::Read(Read::Found(message)) => app.update(message),
+            Happened::Read(Read::Told(text)) => {
+                app.notify(text);
+                Vec::new()
+            }
             Happened::Timer => Vec::new(),
         };
+        for effect in &effects {
+            match effect {
+                Effect::Compare(path) => read_others(vec![path.clone()], &reader),
+                Effect::Complete(text) => complete(text.clone(), &reader),
+                _ => {}
+            }
+        }
         if effects.contains(&Effect::SaveScreen) {
             saving += usize::from(save_screen(&app, &saver));
         }
@@ -249,7 +285,7 @@ fn perform(effects: &[Effect], source: &Source, guard: &mut Guard) -> Result<boo
         match effect {
             Effect::Send(request) => source.request(request.clone()),
             // Done by whoever has the app.
-            Effect::SaveScreen => {}
+            Effect::SaveScreen | Effect::Compare(_) | Effect::Complete(_) => {}
             Effect::Copy(text) => guard.copy(text).map_err(TuiError::Terminal)?,
             Effect::Repaint => guard.repaint().map_err(TuiError::Terminal)?,
             // A session's leader has no shell above it that could bring it back.
@@ -290,6 +326,46 @@ fn save_screen(app: &App, saver: &mpsc::UnboundedSender<Saved>) -> bool {
     };
     // Without a thread nothing is saved; there is nothing to undo.
     std::thread::Builder::new().name("save".to_owned()).spawn(save).is_ok()
+}
+
+/// Reads files to compare with, one after the other, on a thread of its own; tells how far it is, and what can't be read.
+fn read_others(paths: Vec<PathBuf>, reader: &mpsc::UnboundedSender<Read>) {
+    if paths.is_empty() {
+        return;
+    }
+    let reader = reader.clone();
+    let read = move || {
+        for path in paths {
+            let name: Arc<str> = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into()).into();
+            let mut next = Instant::now() + PROGRESS;
+            // Nobody may be left to hear it.
+            let tell = |text: String| drop(reader.send(Read::Told(text)));
+            let compared = source::compared(&path, |done, all| {
+                if Instant::now() >= next {
+                    next = Instant::now() + PROGRESS;
+                    tell(format!("reading {name} … {} %", 100 * done / all.max(1)));
+                }
+            });
+            match compared {
+                Ok(Compared { configurations: all, remark }) => {
+                    let count = figures::counted(all.len() as u64, "configuration");
+                    let remark = remark.map_or_else(String::new, |remark| format!("; {remark}"));
+                    tell(format!("{name}: {count} beside the run's on Compare{remark}"));
+                    drop(reader.send(Read::Found(Message::Compared(Other { name, all }))));
+                }
+                Err(error) => tell(format!("{} can't be compared: {error}", path.display())),
+            }
+        }
+    };
+    // Without a thread nothing is read; there is nothing to undo.
+    let _ = std::thread::Builder::new().name("compare".to_owned()).spawn(read);
+}
+
+/// Finds out what may follow the beginning of a path, on a thread of its own: a folder may lie far away.
+fn complete(text: String, reader: &mpsc::UnboundedSender<Read>) {
+    let reader = reader.clone();
+    let look = move || drop(reader.send(Read::Found(Message::Completed(completion::complete(&text)))));
+    let _ = std::thread::Builder::new().name("complete".to_owned()).spawn(look);
 }
 
 async fn sleep_until(wake: Option<Instant>) {

@@ -1,12 +1,15 @@
 //! What the state of the screen hears, and what it asks the shell to do.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crossterm::event::{Event, KeyEvent, MouseEvent};
 
 use crate::source::{Picture, Request};
+use crate::tui::completion::Completion;
 use crate::tui::stage::Layout;
+use crate::tui::states::Other;
 
 /// Something that happened.
 #[derive(Clone, Debug)]
@@ -23,6 +26,10 @@ pub enum Message {
     Resized,
     /// The source published a picture.
     Picture(Arc<Picture>),
+    /// Another file was read, to be compared with.
+    Compared(Other),
+    /// What may follow the beginning of a path.
+    Completed(Completion),
     /// A frame was drawn; what it learnt about the layout.
     Drawn(Layout),
 }
@@ -52,6 +59,10 @@ pub enum Effect {
     Suspend,
     /// Save what is on the screen as a picture and as text.
     SaveScreen,
+    /// Read this file, to compare with it.
+    Compare(PathBuf),
+    /// Find out what may follow the beginning of a path.
+    Complete(String),
     /// Put a text on the clipboard of the terminal.
     Copy(String),
     /// Leave.

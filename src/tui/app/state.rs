@@ -20,7 +20,7 @@ use crate::tui::copied;
 use crate::tui::glyphs::GlyphTier;
 use crate::tui::keymap;
 use crate::tui::keys::Keymap;
-use crate::tui::layers::{CopyMenu, Editor, Filter, GoTo, Layer, Pressed, ThemeList};
+use crate::tui::layers::{CopyMenu, Editor, Filter, GoTo, Layer, PathPrompt, Pressed, ThemeList};
 use crate::tui::origin::Origin;
 use crate::tui::pane;
 use crate::tui::presenter::Presenter;
@@ -217,6 +217,16 @@ impl App {
             Message::Resized => self.dirty = true,
             Message::Picture(picture) => return self.take_picture(picture),
             Message::Drawn(layout) => self.take_layout(layout),
+            Message::Compared(other) => {
+                self.states.compare.others.push(other);
+                self.dirty = true;
+            }
+            Message::Completed(completion) => {
+                if let Some(Layer::Path(prompt)) = self.layers.last_mut() {
+                    prompt.complete(&completion);
+                    self.dirty = true;
+                }
+            }
             Message::Key(key) => return self.press(key),
             Message::Paste(text) => {
                 // Outside of a line that is being written a paste is no series of commands.
@@ -314,6 +324,11 @@ impl App {
                     self.layers.pop();
                 }
             }
+            Pressed::Compare(path) => {
+                self.layers.pop();
+                effects.push(Effect::Compare(path));
+            }
+            Pressed::Complete(text) => effects.push(Effect::Complete(text)),
             Pressed::Copy(text) => {
                 self.layers.pop();
                 effects = self.copy(text);
@@ -383,6 +398,7 @@ impl App {
             Action::TogglePresenting => self.presenter = self.presenter.is_none().then(Presenter::default),
             Action::ChooseTheme => self.layers.push(Layer::Themes(ThemeList::new(&self.catalog, &self.theme))),
             Action::SaveScreen => return vec![Effect::SaveScreen],
+            Action::CompareFile => self.layers.push(Layer::Path(PathPrompt::default())),
             Action::Copy => self.layers.push(Layer::Copy(self.copies())),
             Action::Repaint => return vec![Effect::Repaint],
             Action::Suspend => return vec![Effect::Suspend],

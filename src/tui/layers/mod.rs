@@ -6,6 +6,7 @@ mod filter;
 mod findings;
 mod go_to;
 mod help;
+mod path;
 mod pressed;
 mod themes;
 
@@ -20,6 +21,7 @@ pub(crate) use copy::CopyMenu;
 pub(crate) use editor::Editor;
 pub(crate) use filter::Filter;
 pub(crate) use go_to::GoTo;
+pub(crate) use path::PathPrompt;
 pub(crate) use pressed::Pressed;
 pub(crate) use themes::ThemeList;
 
@@ -40,6 +42,8 @@ pub(crate) enum Layer {
     Filter(Filter),
     /// What can be copied.
     Copy(CopyMenu),
+    /// Which file is compared.
+    Path(PathPrompt),
 }
 
 impl Layer {
@@ -52,6 +56,7 @@ impl Layer {
             Self::Themes(themes) => themes.press(key),
             Self::Filter(filter) => filter.press(key),
             Self::Copy(menu) => menu.press(key),
+            Self::Path(prompt) => prompt.press(key),
         }
     }
 
@@ -63,6 +68,10 @@ impl Layer {
                 Pressed::Taken
             }
             Self::Filter(filter) => filter.insert(text),
+            Self::Path(prompt) => {
+                prompt.insert(text);
+                Pressed::Taken
+            }
             Self::Help(_) | Self::Findings(_) | Self::GoTo(_) | Self::Themes(_) | Self::Copy(_) => Pressed::Taken,
         }
     }
@@ -71,7 +80,7 @@ impl Layer {
     pub const fn first_line(&mut self) -> Option<&mut usize> {
         match self {
             Self::Help(line) | Self::Findings(line) => Some(line),
-            Self::Editor(_) | Self::GoTo(_) | Self::Themes(_) | Self::Filter(_) | Self::Copy(_) => None,
+            Self::Editor(_) | Self::GoTo(_) | Self::Themes(_) | Self::Filter(_) | Self::Copy(_) | Self::Path(_) => None,
         }
     }
 
@@ -103,6 +112,10 @@ impl Layer {
             }
             Self::Copy(menu) => {
                 menu.render(stage.theme, area, buf);
+                (0, 0)
+            }
+            Self::Path(prompt) => {
+                prompt.render(stage.theme, area, buf);
                 (0, 0)
             }
         }

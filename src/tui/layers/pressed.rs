@@ -1,5 +1,6 @@
 //! What a key comes to while a dialog is open.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::source::Request;
@@ -24,6 +25,10 @@ pub(crate) enum Pressed {
     },
     /// Other blocks are looked for from now on; the layer may be done with.
     Filter { text: Arc<str>, done: bool },
+    /// This file is to be compared.
+    Compare(PathBuf),
+    /// A path begins so: what may follow?
+    Complete(String),
     /// This text is to be copied.
     Copy(String),
     /// Leave the program.

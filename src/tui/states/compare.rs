@@ -16,6 +16,8 @@ pub enum CompareAction {
     Baseline,
     /// Move the cursor to where the one selected began.
     Go,
+    /// Take the file of the one selected away.
+    TakeAway,
 }
 
 impl CompareAction {
@@ -32,54 +34,113 @@ impl CompareAction {
             }
             Self::Baseline => "baseline",
             Self::Go => "go-to-configuration",
+            Self::TakeAway => "compare-no-file",
             Self::Select(_) => "",
         }
     }
 }
 
-/// What the comparison remembers: configurations by where they began, as others may go.
-#[derive(Clone, Copy, Debug, Default)]
+/// Configurations of another file.
+#[derive(Clone, Debug)]
+pub struct Other {
+    /// What it is called.
+    pub name: Arc<str>,
+    /// Its configurations.
+    pub all: Vec<Arc<Configuration>>,
+}
+
+/// A configuration, as others may come and go: of the run by where it began, of another file by its place there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Which {
+    Own(u64),
+    Of(usize, usize),
+}
+
+/// What the comparison remembers.
+#[derive(Clone, Debug, Default)]
 pub struct CompareState {
-    /// The one that is looked at; else the newest.
-    selected: Option<u64>,
+    /// The one that is looked at; else the newest of the run.
+    selected: Option<Which>,
     /// The one that all others are compared with; else the first.
-    baseline: Option<u64>,
+    baseline: Option<Which>,
+    /// What is compared with the run.
+    pub others: Vec<Other>,
 }
 
 impl CompareState {
-    /// The configuration that is looked at, by its place; `None`: there is none.
+    /// All configurations with the names of their files; `own` are the run's, and come first.
     #[must_use]
-    pub fn selected(&self, all: &[Arc<Configuration>]) -> Option<usize> {
-        place_of(self.selected, all).or(all.len().checked_sub(1))
+    pub fn all(&self, own: &[Arc<Configuration>]) -> Vec<(Option<Arc<str>>, Arc<Configuration>)> {
+        let others = self
+            .others
+            .iter()
+            .flat_map(|file| file.all.iter().map(|one| (Some(Arc::clone(&file.name)), Arc::clone(one))));
+        own.iter().map(|one| (None, Arc::clone(one))).chain(others).collect()
     }
 
-    /// The configuration that all others are compared with, by its place; `None`: there is none.
+    /// The configuration that is looked at, by its place in all; `None`: there is none.
     #[must_use]
-    pub fn baseline(&self, all: &[Arc<Configuration>]) -> Option<usize> {
-        place_of(self.baseline, all).or(if all.is_empty() { None } else { Some(0) })
+    pub fn selected(&self, own: &[Arc<Configuration>]) -> Option<usize> {
+        let newest = if self.count(own) > 0 { Some(own.len().saturating_sub(1)) } else { None };
+        self.place_of(self.selected, own).or(newest)
+    }
+
+    /// The configuration that all others are compared with, by its place in all; `None`: there is none.
+    #[must_use]
+    pub fn baseline(&self, own: &[Arc<Configuration>]) -> Option<usize> {
+        self.place_of(self.baseline, own).or(if self.count(own) > 0 { Some(0) } else { None })
     }
 
     /// Does it; says where the cursor is to go, if anywhere.
     pub fn act(&mut self, action: CompareAction, picture: &Picture) -> Option<Move> {
-        let all = &picture.configurations;
-        let selected = self.selected(all)?;
-        let position = |place: usize| all.get(place).map(|configuration| configuration.position);
+        let own = &*picture.configurations;
+        let selected = self.selected(own)?;
         match action {
             CompareAction::Row(places) => {
-                let place = selected.saturating_add_signed(isize::from(places)).min(all.len() - 1);
-                self.selected = position(place);
+                let place = selected.saturating_add_signed(isize::from(places)).min(self.count(own) - 1);
+                self.selected = self.which(place, own);
             }
-            CompareAction::Select(place) => self.selected = position(place).or(self.selected),
-            CompareAction::Baseline => self.baseline = position(selected),
-            CompareAction::Go => return position(selected).map(Move::To),
+            CompareAction::Select(place) => self.selected = self.which(place, own).or(self.selected),
+            CompareAction::Baseline => self.baseline = self.which(selected, own),
+            CompareAction::Go => return own.get(selected).map(|one| Move::To(one.position)),
+            CompareAction::TakeAway => {
+                if let Some(Which::Of(file, _)) = self.which(selected, own) {
+                    self.others.remove(file);
+                    (self.selected, self.baseline) = (None, None);
+                }
+            }
         }
         None
     }
-}
 
-fn place_of(position: Option<u64>, all: &[Arc<Configuration>]) -> Option<usize> {
-    let position = position?;
-    all.iter().position(|configuration| configuration.position == position)
+    fn count(&self, own: &[Arc<Configuration>]) -> usize {
+        own.len() + self.others.iter().map(|file| file.all.len()).sum::<usize>()
+    }
+
+    fn which(&self, place: usize, own: &[Arc<Configuration>]) -> Option<Which> {
+        if let Some(one) = own.get(place) {
+            return Some(Which::Own(one.position));
+        }
+        let mut place = place - own.len();
+        for (index, file) in self.others.iter().enumerate() {
+            if place < file.all.len() {
+                return Some(Which::Of(index, place));
+            }
+            place -= file.all.len();
+        }
+        None
+    }
+
+    fn place_of(&self, which: Option<Which>, own: &[Arc<Configuration>]) -> Option<usize> {
+        match which? {
+            Which::Own(position) => own.iter().position(|one| one.position == position),
+            Which::Of(file, place) => {
+                let before: usize = self.others.get(..file)?.iter().map(|file| file.all.len()).sum();
+                Some(own.len() + before + place)
+                    .filter(|_| self.others.get(file).is_some_and(|of| place < of.all.len()))
+            }
+        }
+    }
 }
 
 #[cfg(test)]
@@ -127,5 +188,35 @@ mod tests {
         state.act(CompareAction::Select(2), &all);
         assert_eq!((state.baseline(&all.configurations), state.selected(&all.configurations)), (Some(1), Some(2)));
         assert_eq!(state.baseline(&[]), None);
+    }
+
+    #[test]
+    fn files_stand_behind_the_run_and_can_be_taken_away() {
+        let mut state = CompareState::default();
+        let own = began_at(&[3, 50]);
+        let file = |name: &str, positions: &[u64]| Other {
+            name: name.into(),
+            all: began_at(positions).configurations.to_vec(),
+        };
+        state.others = vec![file("a", &[3]), file("b", &[3, 7])];
+        let names = |state: &CompareState| {
+            let name = |(name, _): (Option<Arc<str>>, _)| name.map_or_else(String::new, |name| name.to_string());
+            state.all(&own.configurations).into_iter().map(name).collect::<Vec<_>>()
+        };
+        assert_eq!(names(&state), ["", "", "a", "b", "b"]);
+        assert_eq!(state.selected(&own.configurations), Some(1), "the newest of the run");
+        state.act(CompareAction::Row(1), &own);
+        assert_eq!(state.act(CompareAction::Go, &own), None, "its steps are not here");
+        state.act(CompareAction::Baseline, &own);
+        state.act(CompareAction::Row(2), &own);
+        assert_eq!((state.selected(&own.configurations), state.baseline(&own.configurations)), (Some(4), Some(2)));
+        assert_eq!(state.selected(&began_at(&[3, 50, 90]).configurations), Some(5), "it stays what it is");
+        state.act(CompareAction::TakeAway, &own);
+        assert_eq!(
+            (names(&state), state.selected(&own.configurations)),
+            (["", "", "a"].map(str::to_owned).into(), Some(1))
+        );
+        state.act(CompareAction::TakeAway, &own);
+        assert_eq!(names(&state).len(), 3, "the run itself stays");
     }
 }

@@ -12,7 +12,7 @@ use crate::source::{Move, Picture, Wanted};
 
 pub(crate) use blocks::Picked;
 pub use blocks::{BlocksAction, BlocksState};
-pub use compare::{CompareAction, CompareState};
+pub use compare::{CompareAction, CompareState, Other};
 pub use lab::{LabAction, LabState};
 pub use ledger::{LedgerAction, LedgerState};
 pub use ops::{OpsAction, OpsState};

@@ -29,7 +29,7 @@ impl Metric {
             Self::Step => Some(measured.step),
             Self::Throughput => Some(measured.throughput).filter(|throughput| throughput.median > 0.0),
             Self::Loss => measured.loss,
-            Self::Stranded => Some(measured.stranded),
+            Self::Stranded => measured.stranded,
         }
     }
 
@@ -92,7 +92,7 @@ mod tests {
         let measured = Measurement {
             peak_allocated: exact(allocated),
             peak_reserved: exact(7.0),
-            stranded: exact(0.0),
+            stranded: Some(exact(0.0)),
             step,
             throughput: exact(throughput),
             loss: Some(exact(allocated)),

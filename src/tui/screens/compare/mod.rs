@@ -55,14 +55,24 @@ fn bindings() -> Vec<Binding> {
             "its steps",
             "compare: move the cursor to the first step of the one selected",
         ),
+        Binding::new(
+            &[plain('+')],
+            "+",
+            Action::CompareFile,
+            Group::View,
+            "add a file",
+            "compare: with another recording, or with what run --json printed",
+        ),
+        view(&[plain('-')], "-", CompareAction::TakeAway, "", "compare: take the file of the one selected away again"),
     ]
 }
 
 /// What all parts of the screen are drawn from.
-#[derive(Clone, Copy)]
 struct Compared<'a> {
     stage: &'a Stage<'a>,
-    all: &'a [Arc<Configuration>],
+    all: Vec<Arc<Configuration>>,
+    /// The file of each that is not the run's.
+    files: Vec<Option<Arc<str>>>,
     selected: usize,
     baseline: usize,
 }
@@ -71,9 +81,18 @@ impl<'a> Compared<'a> {
     /// `None` where there is no configuration yet.
     fn of(stage: &'a Stage<'a>) -> Option<Self> {
         // While steps go by figures are renewed no more often than they can be read.
-        let all = if stage.picture.is_now() { &*stage.shown.configurations } else { &*stage.picture.configurations };
+        let own = if stage.picture.is_now() { &*stage.shown.configurations } else { &*stage.picture.configurations };
         let state = &stage.states.compare;
-        Some(Self { stage, all, selected: state.selected(all)?, baseline: state.baseline(all)? })
+        let (files, all) = state.all(own).into_iter().unzip();
+        Some(Self { stage, all, files, selected: state.selected(own)?, baseline: state.baseline(own)? })
+    }
+
+    /// What a configuration is called: its file, and how it differs from the first of all.
+    fn name(&self, place: usize) -> String {
+        match self.files.get(place).cloned().flatten() {
+            Some(file) => format!("{file}: {}", switches::name(&self.all, place)),
+            None => switches::name(&self.all, place),
+        }
     }
 }
 

@@ -7,7 +7,6 @@ use ratatui::text::Span;
 
 use super::Compared;
 use super::metric::Metric;
-use super::switches;
 use crate::model::Configuration;
 use crate::tui::action::Action;
 use crate::tui::compared::{change, verdict};
@@ -58,7 +57,7 @@ fn cells(metric: Metric, one_line: bool) -> u16 {
 
 /// Cells that the longest name takes, as far as names may.
 fn longest_name(compared: &Compared<'_>) -> u16 {
-    let cells = |place| switches::name(compared.all, place).chars().count();
+    let cells = |place| compared.name(place).chars().count();
     let longest = (0..compared.all.len()).map(cells).max().unwrap_or(0);
     u16::try_from(longest).unwrap_or(u16::MAX).clamp(NAME.0, NAME.1)
 }
@@ -109,7 +108,7 @@ fn headline(compared: &Compared<'_>, width: u16) -> Vec<Vec<Span<'static>>> {
     let unit = unit(compared);
     let line = |words: &str, metric: Metric, then: Metric| {
         let mut line = vec![span(theme, Token::Dim, format!("{words:<13}"))];
-        let mut best = metric.best(compared.all);
+        let mut best = metric.best(&compared.all);
         // Of those that are as good by it, the one that is better otherwise comes first.
         let otherwise = |place: &usize| then.of_configuration(&compared.all[*place]).map_or(f64::MAX, |of| of.median);
         best.sort_by(|a, b| otherwise(a).total_cmp(&otherwise(b)));
@@ -119,7 +118,7 @@ fn headline(compared: &Compared<'_>, width: u16) -> Vec<Vec<Span<'static>>> {
         };
         line.push(span(theme, Token::Ok, format!("{BEST} ")));
         line.push(numbered(*first, theme));
-        let name = switches::name(compared.all, *first);
+        let name = compared.name(*first);
         line.push(span(theme, Token::Strong, pane::cut(&name, width.saturating_sub(56).max(12))));
         let Some(figure) = metric.of_configuration(&compared.all[*first]) else { return line };
         let shown = match metric {
@@ -196,7 +195,7 @@ pub(super) fn render(
     y += 1;
     let each = if one_line { 1 } else { 2 };
     let seen = usize::from(inner.height.saturating_sub(y) / each).max(1);
-    let best: Vec<(Metric, Vec<usize>)> = columns.iter().map(|metric| (*metric, metric.best(compared.all))).collect();
+    let best: Vec<(Metric, Vec<usize>)> = columns.iter().map(|metric| (*metric, metric.best(&compared.all))).collect();
     let first = (compared.selected + 1).saturating_sub(seen).min(compared.all.len().saturating_sub(seen));
     for (place, configuration) in compared.all.iter().enumerate().skip(first).take(seen) {
         let row = Rect { y: inner.y + y, height: each.min(inner.height.saturating_sub(y)), ..inner };
@@ -240,7 +239,7 @@ fn name(
     }
     let taken: usize = end.iter().map(Span::width).sum();
     let room = usize::from(area.width.saturating_sub(MARGIN)).saturating_sub(taken + 1);
-    let text = pane::cut(&switches::name(compared.all, place), room);
+    let text = pane::cut(&compared.name(place), room);
     put(area, 0, vec![mark, numbered(place, theme), Span::raw(" "), Span::styled(text, style)], buf);
     put_right(Rect { height: 1.min(area.height), ..area }, 0, end, buf);
 }
@@ -248,9 +247,9 @@ fn name(
 /// The configuration that is selected: a line for each figure, with its change against the baseline.
 pub(super) fn copied(stage: &Stage<'_>) -> Copied {
     let Some(compared) = Compared::of(stage) else { return copied::moment(stage) };
-    let (all, unit) = (compared.all, unit(&compared));
+    let (all, unit) = (&compared.all, unit(&compared));
     let (selected, baseline) = (&all[compared.selected], &all[compared.baseline]);
-    let name = switches::name(all, compared.selected);
+    let name = compared.name(compared.selected);
     let steps = figures::counted(selected.steps, "step");
     let mut text = format!("{name}: {steps} of {}", copied::whose(stage));
     for metric in Metric::ALL {
@@ -258,7 +257,7 @@ pub(super) fn copied(stage: &Stage<'_>) -> Copied {
         let head = metric.head(stage, unit).trim().to_owned();
         text.push_str(&format!("\n{head}: {}", metric.show(&figure, unit)));
         if let Some(base) = metric.of_configuration(baseline).filter(|_| compared.selected != compared.baseline) {
-            let than = switches::name(all, compared.baseline);
+            let than = compared.name(compared.baseline);
             text.push_str(&format!(" ({} against {than})", change(&base, &figure)));
         }
     }

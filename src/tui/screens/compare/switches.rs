@@ -41,7 +41,7 @@ fn differing(all: &[Arc<Configuration>]) -> Vec<&Setting> {
 /// Draws how the switches stand in the configuration selected and in the baseline.
 pub(super) fn render(compared: &Compared<'_>, area: Rect, buf: &mut Buffer) {
     let theme = compared.stage.theme;
-    let (all, selected, baseline) = (compared.all, compared.selected, compared.baseline);
+    let (all, selected, baseline) = (&compared.all, compared.selected, compared.baseline);
     let title = vec![
         span(theme, Token::Title, "switches"),
         span(theme, Token::Dim, format!(" of {} against {}", selected + 1, baseline + 1)),
@@ -77,7 +77,10 @@ pub(super) fn render(compared: &Compared<'_>, area: Rect, buf: &mut Buffer) {
     let failed = if configuration.out_of_memory { "Memory ran out in a step of it." } else { "" };
     let notes = [
         failed.to_owned(),
-        format!("First in force at step {}: Enter goes there.", configuration.step),
+        match &compared.files[selected] {
+            Some(file) => format!("Of {file}."),
+            None => format!("First in force at step {}: Enter goes there.", configuration.step),
+        },
         measured,
         "What changes by no more than steps differ among themselves is noise.".to_owned(),
         "Reserved keeps what an earlier one took until empty_cache (e).".to_owned(),

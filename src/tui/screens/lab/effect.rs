@@ -138,9 +138,11 @@ fn rows(before: &Measurement, after: &Measurement, clock: Clock, items: &str) ->
     let mut rows = vec![
         row("peak allocated", &before.peak_allocated, &after.peak_allocated, &bytes, unit.name(), true),
         row("peak reserved", &before.peak_reserved, &after.peak_reserved, &bytes, unit.name(), true),
-        row("stranded after", &before.stranded, &after.stranded, &bytes, unit.name(), true),
-        row(clock.of("step", "step, sim"), &before.step, &after.step, &time, "ms", true),
     ];
+    if let (Some(before), Some(after)) = (&before.stranded, &after.stranded) {
+        rows.push(row("stranded after", before, after, &bytes, unit.name(), true));
+    }
+    rows.push(row(clock.of("step", "step, sim"), &before.step, &after.step, &time, "ms", true));
     if before.throughput.median > 0.0 || after.throughput.median > 0.0 {
         let label = clock.of("throughput", "throughput, sim");
         rows.push(row(label, &before.throughput, &after.throughput, &count, items, false));

@@ -1,0 +1,165 @@
+//! Configurations of other files, for a comparison: of recordings, and of what `vramlab run --json` printed.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::Arc;
+
+use serde_json::Value;
+use thiserror::Error;
+
+use crate::given::{FileError, read_text};
+use crate::model::{Configuration, Figure, Lab, Measurement, Ranks, Setting, Settings};
+use crate::recording::{Next, Reader, RecordingError};
+use crate::session::Switch;
+use crate::units::{Bytes, DeviceIndex};
+
+/// Why a file is not compared.
+#[derive(Debug, Error)]
+pub enum CompareError {
+    /// It is a recording that can't be read from the start.
+    #[error(transparent)]
+    Recording(RecordingError),
+    /// It can't be read.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// It is something else.
+    #[error("it is neither a recording nor what `vramlab run --json` printed; name one of those")]
+    Neither,
+    /// Nothing can be compared.
+    #[error("no step ended in it; record a longer run")]
+    NoStep,
+}
+
+/// What a file has to compare.
+#[derive(Clone, Debug)]
+pub struct Compared {
+    /// Its configurations, in the order in which they were first in force.
+    pub configurations: Vec<Arc<Configuration>>,
+    /// What a person should know of it.
+    pub remark: Option<String>,
+}
+
+/// The configurations of the file at `path`. `progress` hears how many bytes of how many were read.
+///
+/// # Errors
+/// [`CompareError`].
+pub fn compared(path: &Path, progress: impl FnMut(u64, u64)) -> Result<Compared, CompareError> {
+    let compared = match recorded(path, progress) {
+        Err(RecordingError::NoRecording) => {
+            let text = read_text(path)?;
+            let printed = serde_json::from_str(&text).ok();
+            let configuration = printed.as_ref().and_then(of_printed).ok_or(CompareError::Neither)?;
+            Compared { configurations: vec![Arc::new(configuration)], remark: None }
+        }
+        recorded => recorded.map_err(CompareError::Recording)?,
+    };
+    if compared.configurations.is_empty() { Err(CompareError::NoStep) } else { Ok(compared) }
+}
+
+/// Plays a recording to its end; what is damaged ends it.
+fn recorded(path: &Path, progress: impl FnMut(u64, u64)) -> Result<Compared, RecordingError> {
+    let file = File::open(path).map_err(RecordingError::Unreadable)?;
+    let all = file.metadata().map_or(0, |data| data.len());
+    let mut reader = Reader::new(Counted { file, done: 0, all, progress });
+    let mut ranks = Ranks::default();
+    let remark = loop {
+        match reader.next() {
+            Ok(Next::Frame(frame)) => {
+                for event in frame.unpack()?.events() {
+                    ranks.apply(&event?);
+                }
+            }
+            Ok(Next::End) => break None,
+            Ok(Next::NotYet) => break Some("it was cut off; what lies before is compared".to_owned()),
+            Err(error) if ranks.position() == 0 => return Err(error),
+            Err(error) => break Some(error.to_string()),
+        }
+    };
+    let labs = (0..ranks.len()).filter_map(|device| ranks.lab(DeviceIndex(u16::try_from(device).ok()?)));
+    Ok(Compared { configurations: labs.flat_map(Lab::configurations).collect(), remark })
+}
+
+/// The configuration of an object that `vramlab run --json` printed; `None` of any other. Its peaks are those of the whole run.
+#[must_use]
+pub fn of_printed(printed: &Value) -> Option<Configuration> {
+    let exact = |value: f64| Figure { median: value, low: value, high: value };
+    let object = printed.as_object()?;
+    object.get("workload")?;
+    let number = |key: &str| object.get(key).and_then(Value::as_f64);
+    // In the words that recordings have for the same.
+    let word = |switch: &str, value: &Value| match (switch, value) {
+        ("limit", Value::Null) => "none".to_owned(),
+        ("limit", value) => value.as_u64().map_or_else(String::new, |limit| Bytes(limit).to_string()),
+        (_, Value::Null) => "off".to_owned(),
+        (_, Value::Bool(on)) => if *on { "on" } else { "off" }.to_owned(),
+        ("alloc-conf", Value::String(text)) if text.is_empty() => "default".to_owned(),
+        (_, Value::String(text)) => text.clone(),
+        (_, other) => other.to_string(),
+    };
+    let setting = |switch: Switch| {
+        let value = word(switch.word(), object.get(&switch.word().replace('-', "_"))?);
+        Some(Setting { switch: switch.word().into(), value: value.as_str().into(), wanted: None, idle: None })
+    };
+    let last_loss = object.get("losses").and_then(|losses| losses.as_array()?.last()?.as_f64());
+    let steps = object.get("steps").and_then(Value::as_u64)?;
+    let measured = || {
+        Some(Measurement {
+            peak_allocated: exact(number("peak_allocated")?),
+            peak_reserved: exact(number("peak_reserved")?),
+            stranded: None,
+            step: exact(number("step_ms").filter(|_| steps > 0)? * 1e3),
+            // Not printed: nobody shows what is nothing a second.
+            throughput: Figure::default(),
+            loss: last_loss.map(exact),
+        })
+    };
+    Some(Configuration {
+        settings: Arc::new(Settings(Switch::all().filter_map(setting).collect())),
+        step: 0,
+        position: 0,
+        steps,
+        measured: measured().map(|measured| (usize::try_from(steps).unwrap_or(usize::MAX), measured)),
+        out_of_memory: object.get("oom").is_some_and(Value::is_object),
+        curve: None,
+    })
+}
+
+/// Tells of every read.
+struct Counted<F> {
+    file: File,
+    done: u64,
+    all: u64,
+    progress: F,
+}
+
+impl<F: FnMut(u64, u64)> Read for Counted<F> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read(buffer)?;
+        self.done += read as u64;
+        (self.progress)(self.done, self.all);
+        Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn other_objects_are_no_runs() {
+        assert!(of_printed(&json!({"steps": 3})).is_none());
+        assert!(of_printed(&json!([1])).is_none());
+    }
+
+    #[test]
+    fn a_file_of_another_kind_is_told_so() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("notes.txt");
+        std::fs::write(&path, "dear diary").unwrap();
+        assert!(matches!(compared(&path, |_, _| {}), Err(CompareError::Neither)));
+        assert!(compared(&folder.path().join("none"), |_, _| {}).is_err());
+    }
+}
