@@ -22,4 +22,5 @@ pub mod source;
 pub mod train;
 pub mod tui;
 pub mod units;
+pub mod whatif;
 pub mod workload;

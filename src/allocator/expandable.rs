@@ -171,7 +171,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
 }
 
 /// Start and size of the pages that lie wholly inside `block`.
-fn whole_pages(block: &Block, range: &Range) -> Option<(Address, Bytes)> {
+pub(super) fn whole_pages(block: &Block, range: &Range) -> Option<(Address, Bytes)> {
     let page = range.page.0;
     let start = block.address.distance(range.base).0.next_multiple_of(page);
     let end = block.end().distance(range.base).0 / page * page;

@@ -1,7 +1,8 @@
 //! Looking at the allocator without changing it: segments and blocks, statistics, and what a request would do.
 
-use crate::allocator::block::{Block, PoolKind, Usage};
+use crate::allocator::block::{Block, BlockId, PoolKind, Usage};
 use crate::allocator::caching::CachingAllocator;
+use crate::allocator::expandable::whole_pages;
 use crate::allocator::request::Request;
 use crate::allocator::settings::Settings;
 use crate::allocator::source::{EventToken, SegmentSource};
@@ -156,6 +157,33 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
     /// The block that is handed out at `address`, as it is now.
     pub fn block(&self, address: Address) -> Option<BlockSnapshot> {
         self.live.get(address).map(|id| snapshot(&self.blocks[id]))
+    }
+
+    /// Free bytes that `empty_cache` could not return: in segments, and in pages, that a block holds.
+    ///
+    /// Beside `inactive_split` of the statistics this counts expandable ranges too. Costs a look at every free block.
+    pub fn stranded(&self) -> Bytes {
+        let free = self.small.free.ids().chain(self.large.free.ids()).map(|id| &self.blocks[id]);
+        let left = free.map(|block| match block.range {
+            Some(range) => {
+                block.size - whole_pages(block, &self.ranges.get(range)).map_or(Bytes::ZERO, |(_, pages)| pages)
+            }
+            None if block.is_split() => block.size,
+            None => Bytes::ZERO,
+        });
+        left.sum()
+    }
+
+    /// Segments, and of expandable ranges runs of mapped pages. Costs a look at every block of such ranges.
+    pub fn segment_count(&self) -> u64 {
+        let count = |head: BlockId| {
+            if !self.blocks[head].is_expandable() {
+                return 1;
+            }
+            let mut before = false;
+            self.chain(head).filter(|block| !std::mem::replace(&mut before, block.mapped) && block.mapped).count()
+        };
+        self.heads.values().map(|&head| count(head) as u64).sum()
     }
 
     /// All segments in address order with their blocks.

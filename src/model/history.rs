@@ -161,12 +161,12 @@ impl History {
     }
 
     /// The step under way, so far.
-    pub(super) const fn open_mut(&mut self) -> Option<&mut Column> {
+    pub const fn open_mut(&mut self) -> Option<&mut Column> {
         self.open.as_mut()
     }
 
     /// A step begins. One that never ended was given up.
-    pub(super) fn begin(&mut self, column: Column) {
+    pub fn begin(&mut self, column: Column) {
         if let Some(open) = self.open.take() {
             self.record(Column { failed: true, ..open });
         }
@@ -174,7 +174,7 @@ impl History {
     }
 
     /// The step under way ended.
-    pub(super) fn end(&mut self, stranded: Bytes) {
+    pub fn end(&mut self, stranded: Bytes) {
         if let Some(open) = self.open.take() {
             self.record(Column { stranded, ..open });
         }

@@ -1,0 +1,37 @@
+//! What is asked of the other allocator.
+
+use crate::units::{Address, Bytes, StreamId};
+
+/// The number of a block while the run holds it; numbers are used again.
+pub(super) type BlockNumber = u32;
+
+/// One thing asked. Addresses are gone: they are the run's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ask {
+    /// A block.
+    Take { block: BlockNumber, size: Bytes, stream: StreamId },
+    /// It is given back, and usable at once.
+    Give(BlockNumber),
+    /// It is given back while another stream works on it.
+    Lend(BlockNumber),
+    /// That stream is done.
+    Done(BlockNumber),
+    /// A block that the run did not get.
+    Try { size: Bytes, stream: StreamId },
+    /// For the next request the run's driver gave a segment.
+    Offer { address: Address, size: Bytes },
+    /// `empty_cache()`.
+    EmptyCache,
+    /// The program has made its model: the cache was emptied and the peaks begin anew.
+    Settled,
+    /// The program's first kernels are loaded.
+    KernelsLoaded,
+    /// The most that may be reserved in the run.
+    Limit(Option<Bytes>),
+    /// A step begins, behind so many steps and so many events.
+    StepBegin { step: u64, position: u64 },
+    /// A step ended.
+    StepEnd { step: u64 },
+    /// Another run begins.
+    Begin,
+}

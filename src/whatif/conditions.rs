@@ -1,0 +1,154 @@
+//! Under what another allocator works, as a person writes it.
+
+use std::fmt;
+
+use thiserror::Error;
+
+use crate::allocator::{DeviceMemory, Settings, SettingsError};
+use crate::units::Bytes;
+
+/// Our own words beside PyTorch's.
+const LIMIT: &str = "limit";
+const EMPTY_CACHE_EVERY: &str = "empty_cache_every";
+
+/// Under what another allocator works.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Conditions {
+    /// The allocator's settings.
+    pub settings: Settings,
+    /// The most that may be reserved; `None`: what the run allows.
+    pub limit: Option<Bytes>,
+    /// What the device has, and how much of it is free before the run; `None`: not known, and always enough.
+    pub device: Option<DeviceMemory>,
+    /// Steps after which the program empties the cache, each time; `None`: only when the run did.
+    pub empty_cache_every: Option<u64>,
+    text: Box<str>,
+}
+
+/// Why conditions are refused.
+#[derive(Debug, Error)]
+pub enum ConditionsError {
+    /// PyTorch would refuse them too.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// A limit that is no size.
+    #[error("limit: {0}")]
+    Limit(String),
+    /// No number of steps.
+    #[error("empty_cache_every takes a number of steps from 1 on, such as empty_cache_every:10")]
+    EmptyCacheEvery,
+    /// A share of nobody knows what.
+    #[error("the memory of the device is not known, nor what a share of it is; give limit:8GiB instead")]
+    UnknownDevice,
+}
+
+impl Default for Conditions {
+    /// PyTorch's defaults on a device that has enough.
+    fn default() -> Self {
+        Self { settings: Settings::default(), limit: None, device: None, empty_cache_every: None, text: "".into() }
+    }
+}
+
+impl Conditions {
+    /// Memory of a device that nobody knows: more than any has.
+    const ENOUGH: Bytes = Bytes(1 << 40);
+
+    /// Reads PyTorch's configuration string (`expandable_segments:True,max_split_size_mb:128`), and beside its keys
+    /// `limit:8GiB` and `empty_cache_every:10` (steps).
+    ///
+    /// # Errors
+    /// [`ConditionsError`]. A share of the device's memory needs `device`.
+    pub fn parse(text: &str, device: Option<DeviceMemory>) -> Result<Self, ConditionsError> {
+        let mut conditions = Self { device, text: text.trim().into(), ..Self::default() };
+        let mut settings: Vec<&str> = Vec::new();
+        for entry in entries(text) {
+            match entry.split_once(':').map(|(key, value)| (key.trim(), value.trim())) {
+                Some((LIMIT, value)) => {
+                    conditions.limit = Some(value.parse().map_err(ConditionsError::Limit)?);
+                }
+                Some((EMPTY_CACHE_EVERY, value)) => {
+                    let steps = value.parse().ok().filter(|&steps| steps > 0);
+                    conditions.empty_cache_every = Some(steps.ok_or(ConditionsError::EmptyCacheEvery)?);
+                }
+                _ => settings.push(entry),
+            }
+        }
+        conditions.settings = Settings::parse(&settings.join(","))?;
+        if conditions.has_share() && device.is_none() {
+            return Err(ConditionsError::UnknownDevice);
+        }
+        Ok(conditions)
+    }
+
+    /// What was read.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether they name a limit of their own: the run's is not followed then.
+    #[must_use]
+    pub fn bounds_memory(&self) -> bool {
+        self.limit.is_some() || self.has_share()
+    }
+
+    fn has_share(&self) -> bool {
+        self.settings.per_process_memory_fraction < 1.0
+    }
+
+    /// The device's memory, or more than any has.
+    pub(super) fn memory(&self) -> DeviceMemory {
+        self.device.unwrap_or(DeviceMemory { free: Self::ENOUGH, total: Self::ENOUGH })
+    }
+}
+
+/// As it was written; PyTorch's defaults have a word.
+impl fmt::Display for Conditions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(if self.text.is_empty() { "PyTorch's defaults" } else { &self.text })
+    }
+}
+
+/// The parts between commas that stand in no brackets.
+fn entries(text: &str) -> impl Iterator<Item = &str> {
+    let mut depth = 0_i32;
+    let parts = text.split(move |c: char| {
+        match c {
+            '[' => depth += 1,
+            ']' => depth -= 1,
+            _ => {}
+        }
+        c == ',' && depth <= 0
+    });
+    parts.filter(|part| !part.trim().is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn our_own_words_stand_among_pytorchs() {
+        let text = " roundup_power2_divisions:[256:1,>:4], limit: 6GiB ,expandable_segments:True,empty_cache_every:10";
+        let conditions = Conditions::parse(text, None).unwrap();
+        assert_eq!(conditions.limit, Some(Bytes::gib(6)));
+        assert_eq!(conditions.empty_cache_every, Some(10));
+        assert!(conditions.settings.expandable_segments);
+        assert_eq!(conditions.settings.roundup_power2_divisions.divisions(Bytes::gib(1)), 4);
+        assert!(conditions.bounds_memory());
+        assert_eq!(conditions.to_string(), text.trim());
+        assert_eq!(Conditions::parse("", None).unwrap().to_string(), "PyTorch's defaults");
+    }
+
+    #[test]
+    fn what_is_refused_says_what_to_do() {
+        let refused = |text: &str| Conditions::parse(text, None).unwrap_err().to_string();
+        assert!(refused("limit:many").contains("such as 8GiB"), "{}", refused("limit:many"));
+        assert!(refused("empty_cache_every:0").contains("from 1 on"));
+        assert!(refused("expandable:True").contains("expandable_segments"), "{}", refused("expandable:True"));
+        assert!(refused("per_process_memory_fraction:0.5").contains("limit:8GiB"));
+        let memory = DeviceMemory { free: Bytes::gib(7), total: Bytes::gib(8) };
+        let half = Conditions::parse("per_process_memory_fraction:0.5", Some(memory)).unwrap();
+        assert!(half.bounds_memory() && half.limit.is_none());
+    }
+}

@@ -1,0 +1,154 @@
+//! The driver that the other allocator asks.
+
+use std::collections::BTreeMap;
+
+use crate::allocator::{DeviceMemory, EventToken, OutOfDeviceMemory, SegmentSource, SimulatedDriver};
+use crate::units::{Address, Bytes, StreamId};
+
+use super::ask::BlockNumber;
+
+/// Where segments lie.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Places {
+    /// Where the driver that vramlab's devices follow puts them.
+    #[default]
+    Simulated,
+    /// Where the history shows them, as long as it shows one of the size that is asked for.
+    Recorded,
+}
+
+/// Marks the streams that stand for "whatever this block waits for". No stream handle (a pointer) is so large.
+const WAITING: u64 = 1 << 63;
+/// Places of its own lie above all that a history shows.
+const OWN: u64 = 1 << 56;
+
+/// The stream that a block waits for.
+pub(super) const fn waiting_stream(block: BlockNumber) -> StreamId {
+    StreamId(WAITING | block as u64)
+}
+
+/// Memory in name only. Streams are done with a block when the run says so.
+#[derive(Debug)]
+pub(super) struct Driver {
+    simulated: SimulatedDriver,
+    /// Segments that lie where the history shows them: their end, and the simulated place that counts for them.
+    recorded: BTreeMap<Address, (Address, Address)>,
+    /// What the run's driver gave for the request under way.
+    offer: Option<(Address, Bytes)>,
+    done: Option<EventToken>,
+    places: Places,
+}
+
+impl Driver {
+    pub fn new(memory: DeviceMemory, places: Places) -> Self {
+        let used = memory.total.saturating_sub(memory.free);
+        Self {
+            simulated: SimulatedDriver::new(memory.total, used),
+            recorded: BTreeMap::new(),
+            offer: None,
+            done: None,
+            places,
+        }
+    }
+
+    pub fn load_kernels(&mut self) {
+        self.simulated.load_kernels();
+    }
+
+    /// The run's driver gave this for the request that follows, or nothing.
+    pub const fn offer(&mut self, offer: Option<(Address, Bytes)>) {
+        self.offer = offer;
+    }
+
+    /// The stream that `block` waits for is done; with `None` no stream is.
+    pub fn done(&mut self, block: Option<BlockNumber>) {
+        self.done = block.map(|block| EventToken(u64::from(block)));
+    }
+
+    /// Whether nothing that lies where the history shows it overlaps.
+    fn is_clear(&self, address: Address, end: Address) -> bool {
+        end.0 < OWN && self.recorded.range(..end).next_back().is_none_or(|(_, (end, _))| *end <= address)
+    }
+}
+
+impl SegmentSource for Driver {
+    fn malloc(&mut self, size: Bytes) -> Result<Address, OutOfDeviceMemory> {
+        let simulated = self.simulated.malloc(size)?;
+        if self.places == Places::Simulated {
+            return Ok(simulated);
+        }
+        let offered = self.offer.take_if(|(_, offered)| *offered == size).and_then(|(address, size)| {
+            let end = Address(address.0.checked_add(size.0)?);
+            self.is_clear(address, end).then_some((address, end))
+        });
+        Ok(match offered {
+            Some((address, end)) => {
+                self.recorded.insert(address, (end, simulated));
+                address
+            }
+            None => Address(simulated.0 + OWN),
+        })
+    }
+
+    fn free(&mut self, address: Address, size: Bytes) {
+        let simulated = match self.recorded.remove(&address) {
+            Some((_, simulated)) => simulated,
+            None if self.places == Places::Recorded => Address(address.0 - OWN),
+            None => address,
+        };
+        self.simulated.free(simulated, size);
+    }
+
+    fn reserve_range(&mut self, size: Bytes) -> Result<Address, OutOfDeviceMemory> {
+        self.simulated.reserve_range(size)
+    }
+
+    fn release_range(&mut self, address: Address, size: Bytes) {
+        self.simulated.release_range(address, size);
+    }
+
+    fn map(&mut self, address: Address, size: Bytes, page: Bytes) -> Result<(), OutOfDeviceMemory> {
+        self.simulated.map(address, size, page)
+    }
+
+    fn unmap(&mut self, address: Address, size: Bytes) {
+        self.simulated.unmap(address, size);
+    }
+
+    fn memory(&self) -> DeviceMemory {
+        self.simulated.memory()
+    }
+
+    fn record_event(&mut self, stream: StreamId) -> EventToken {
+        EventToken(stream.0 & !WAITING)
+    }
+
+    fn event_done(&mut self, event: EventToken) -> bool {
+        self.done == Some(event)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_segment_lies_where_the_history_shows_one_of_its_size_and_nothing_lies_there() {
+        let memory = DeviceMemory { free: Bytes::gib(1), total: Bytes::gib(1) };
+        let mut driver = Driver::new(memory, Places::Recorded);
+        let (place, size) = (Address(0x7000_0000), Bytes::mib(20));
+        driver.offer(Some((place, size)));
+        let other = driver.malloc(Bytes::mib(2)).unwrap();
+        assert!(other.0 > OWN, "another size");
+        assert_eq!(driver.malloc(size), Ok(place));
+        driver.offer(Some((place.offset(Bytes::mib(10)), size)));
+        let own = driver.malloc(size).unwrap();
+        assert!(own.0 > OWN, "it would overlap");
+        driver.free(place, size);
+        driver.free(own, size);
+        driver.free(other, Bytes::mib(2));
+        assert_eq!(driver.memory(), memory, "all went back");
+        driver.offer(Some((place, size)));
+        assert_eq!(driver.malloc(size), Ok(place));
+    }
+}

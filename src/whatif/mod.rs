@@ -1,0 +1,36 @@
+//! What if: another allocator, fed with the requests that a run made.
+//!
+//! * [`Conditions`]: its settings and bounds, from a text in PyTorch's syntax.
+//! * [`Follower`]: follows a stream of events, a ghost beside the run.
+//! * [`Program`]: the requests of a stream, read once and replayed under as many conditions as wanted ([`predict`]).
+//!
+//! Of a stream only what the program asked counts: blocks taken and given back, `empty_cache`, the limit, steps. What the
+//! run's own allocator did about it (segments, retries) is not asked again. Under the conditions of the run itself the
+//! figures are the run's own at the end of every step.
+//!
+//! # What a stream does not tell
+//!
+//! * **When another stream was done with a block.** Its bytes can be used again when they could in the run. Where a request
+//!   made the run wait for all streams, they can from that request on; one that a request under these conditions waits for
+//!   is usable at once.
+//! * **The memory of the device**, unless it is given ([`Conditions::device`]): then only a limit makes a request fail.
+//! * **Where the driver puts segments** decides which of two free blocks of one size is used. Streams of vramlab come from a
+//!   driver that is simulated, and the same one answers here ([`Places::Simulated`]); the history of a stranger's GPU
+//!   shows its places ([`Places::Recorded`]), which are taken while a request asks the driver for the same size as it did then.
+//! * **What the program would have done about a failure.** A request that fails here and did not in the run is left out, with its
+//!   block; one that failed in the run and does not here is given back at once, as the run gave its step up.
+
+mod ask;
+mod conditions;
+mod driver;
+mod figures;
+mod follower;
+mod player;
+mod program;
+mod reader;
+
+pub use conditions::{Conditions, ConditionsError};
+pub use driver::Places;
+pub use figures::Figures;
+pub use follower::{Follower, Held};
+pub use program::{Outcome, Program, ProgramWriter, predict};

@@ -1,0 +1,102 @@
+//! The requests of a whole run, read once and replayed under any conditions.
+
+use super::ask::Ask;
+use super::conditions::Conditions;
+use super::driver::Places;
+use super::figures::Figures;
+use super::player::Player;
+use super::reader::Reader;
+use crate::model::{Event, History};
+use crate::units::DeviceIndex;
+
+/// What a program asked of its allocator, without addresses: about 32 bytes a request.
+#[derive(Clone, Debug, Default)]
+pub struct Program {
+    asks: Vec<Ask>,
+    places: Places,
+}
+
+/// What a program would have come to under some conditions.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// At the end.
+    pub figures: Figures,
+    /// Peaks of reserved, and what was stranded at its end, of every step.
+    pub history: History,
+    /// Steps that ended.
+    pub steps: u64,
+}
+
+impl Program {
+    /// What the program on `device` asked, out of the events of its run.
+    #[must_use]
+    pub fn of<'a>(events: impl IntoIterator<Item = &'a Event>, device: DeviceIndex, places: Places) -> Self {
+        let mut writer = ProgramWriter::new(device, places);
+        events.into_iter().for_each(|event| writer.push(event));
+        writer.finish()
+    }
+
+    /// Things asked in all.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.asks.len()
+    }
+
+    /// Nothing was asked.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.asks.is_empty()
+    }
+
+    /// Replays it from an empty cache.
+    #[must_use]
+    pub fn replay(&self, conditions: &Conditions) -> Outcome {
+        let mut player = Player::new(conditions, self.places);
+        self.asks.iter().for_each(|&ask| player.play(ask));
+        Outcome { figures: player.figures(), history: player.history().clone(), steps: player.finished() }
+    }
+}
+
+/// Reads a program event by event: from a file, one event need be there at a time.
+#[derive(Debug)]
+pub struct ProgramWriter {
+    reader: Reader,
+    program: Program,
+}
+
+impl ProgramWriter {
+    /// Reads what the program on `device` asks.
+    #[must_use]
+    pub fn new(device: DeviceIndex, places: Places) -> Self {
+        Self { reader: Reader::new(device, places, 0), program: Program { asks: Vec::new(), places } }
+    }
+
+    /// Reads the next event. What came before another run begins is let go of.
+    pub fn push(&mut self, event: &Event) {
+        let asks = &mut self.program.asks;
+        self.reader.read(event, &mut |ask| {
+            if ask == Ask::Begin {
+                asks.clear();
+            } else {
+                asks.push(ask);
+            }
+        });
+    }
+
+    /// The program.
+    #[must_use]
+    pub fn finish(self) -> Program {
+        self.program
+    }
+}
+
+/// What the run of `events` would have come to under `conditions`.
+#[must_use]
+pub fn predict<'a>(
+    events: impl IntoIterator<Item = &'a Event>,
+    device: DeviceIndex,
+    places: Places,
+    conditions: &Conditions,
+) -> Outcome {
+    Program::of(events, device, places).replay(conditions)
+}

@@ -1,0 +1,212 @@
+//! What a program asked, out of the events of its run.
+
+use std::collections::{HashMap, HashSet};
+
+use super::ask::{Ask, BlockNumber};
+use super::driver::Places;
+use crate::model::{Event, EventKind, NameId};
+use crate::units::{Address, Bytes, DeviceIndex, StreamId};
+
+/// What vramlab calls the blocks of its first kernels: where the driver puts later segments depends on when they run.
+const FIRST_KERNELS: &str = "hash";
+/// So many of them are taken before the first kernel runs.
+const BEFORE_KERNELS: u32 = 2;
+
+/// Reads a stream event by event.
+///
+/// A few events are held back until the next one tells what they meant: a block is usable at once if its completion
+/// follows; completions that releases follow were waited for by the next request, or by a call that left no event.
+#[derive(Debug)]
+pub(super) struct Reader {
+    device: DeviceIndex,
+    places: Places,
+    /// Blocks that the run holds, and those that it gave back while another stream worked on them.
+    live: HashMap<Address, BlockNumber>,
+    lent: HashMap<Address, BlockNumber>,
+    unused: Vec<BlockNumber>,
+    numbers: BlockNumber,
+    /// Given back; whether it is usable at once is not known yet.
+    given: Option<(Address, BlockNumber)>,
+    /// Completed since the last request.
+    completed: Vec<BlockNumber>,
+    /// Memory went back to the driver since then.
+    released: bool,
+    /// Because somebody called `empty_cache`.
+    emptied: bool,
+    /// Blocks of the first kernels that are still to come, and their names.
+    kernels: u32,
+    kernel_names: HashSet<NameId>,
+    stepped: bool,
+    position: u64,
+}
+
+impl Reader {
+    /// Reads what concerns `device`; `position` events came before.
+    pub fn new(device: DeviceIndex, places: Places, position: u64) -> Self {
+        Self {
+            device,
+            places,
+            live: HashMap::new(),
+            lent: HashMap::new(),
+            unused: Vec::new(),
+            numbers: 0,
+            given: None,
+            completed: Vec::new(),
+            released: false,
+            emptied: false,
+            kernels: BEFORE_KERNELS,
+            kernel_names: HashSet::new(),
+            stepped: false,
+            position,
+        }
+    }
+
+    /// Events read so far, those of other devices among them.
+    pub const fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// The run holds a block already.
+    pub fn hold(&mut self, address: Address, size: Bytes, stream: StreamId, ask: &mut impl FnMut(Ask)) {
+        self.take(address, size, stream, ask);
+    }
+
+    /// The program's start is over: nothing of it will be seen.
+    pub fn skip_start(&mut self, ask: &mut impl FnMut(Ask)) {
+        self.load_kernels(ask);
+        self.stepped = true;
+    }
+
+    /// Reads the next event.
+    #[inline]
+    pub fn read(&mut self, event: &Event, ask: &mut impl FnMut(Ask)) {
+        self.position += 1;
+        if event.device != self.device {
+            return;
+        }
+        if let Some((address, block)) = self.given.take() {
+            if event.kind == (EventKind::FreeCompleted { address }) {
+                self.unused.push(block);
+                ask(Ask::Give(block));
+                return;
+            }
+            self.lent.insert(address, block);
+            ask(Ask::Lend(block));
+        }
+        match &event.kind {
+            EventKind::Alloc { address, requested, stream, name, .. } => {
+                let completed_before = !self.released;
+                if completed_before {
+                    self.complete(ask);
+                }
+                self.take(*address, *requested, *stream, ask);
+                self.complete(ask);
+                self.served();
+                if self.kernels > 0 && self.kernel_names.contains(name) {
+                    self.kernels -= 1;
+                    if self.kernels == 0 {
+                        ask(Ask::KernelsLoaded);
+                    }
+                }
+            }
+            EventKind::FreeRequested { address } => {
+                self.settle(ask);
+                self.given = self.live.remove(address).map(|block| (*address, block));
+            }
+            EventKind::FreeCompleted { address } => self.completed.extend(self.lent.remove(address)),
+            EventKind::SegmentAlloc { address, size, .. } => {
+                if self.places == Places::Recorded {
+                    ask(Ask::Offer { address: *address, size: *size });
+                }
+            }
+            EventKind::SegmentFree { .. } | EventKind::SegmentUnmap { .. } => self.released = true,
+            EventKind::Oom(request) => {
+                ask(Ask::Try { size: request.requested, stream: request.stream });
+                self.complete(ask);
+                self.served();
+            }
+            EventKind::OpBegin { .. }
+            | EventKind::OpEnd
+            | EventKind::PhaseBegin { .. }
+            | EventKind::PhaseEnd { .. } => self.settle(ask),
+            kind => self.read_rarely(kind, ask),
+        }
+    }
+
+    /// What happens a few times a step at most.
+    fn read_rarely(&mut self, kind: &EventKind, ask: &mut impl FnMut(Ask)) {
+        match kind {
+            EventKind::EmptyCache => {
+                self.settle(ask);
+                ask(Ask::EmptyCache);
+                self.emptied = true;
+            }
+            EventKind::StepBegin { step } => {
+                self.settle(ask);
+                self.stepped = true;
+                ask(Ask::StepBegin { step: *step, position: self.position - 1 });
+            }
+            EventKind::StepEnd(report) => {
+                self.settle(ask);
+                ask(Ask::StepEnd { step: report.step });
+            }
+            EventKind::Limit { limit } => ask(Ask::Limit(*limit)),
+            EventKind::Begin(_) => {
+                let position = self.position;
+                *self = Self::new(self.device, self.places, position);
+                ask(Ask::Begin);
+            }
+            EventKind::Define { id, text } if self.kernels > 0 => {
+                let last = text.rsplit(' ').next();
+                if last == Some(FIRST_KERNELS) {
+                    self.kernel_names.insert(*id);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn take(&mut self, address: Address, size: Bytes, stream: StreamId, ask: &mut impl FnMut(Ask)) {
+        let block = self.unused.pop().unwrap_or_else(|| {
+            self.numbers += 1;
+            self.numbers - 1
+        });
+        // Where a damaged history hands out what is held, the first holder is forgotten with its block.
+        if let Some(before) = self.live.insert(address, block) {
+            self.unused.push(before);
+            ask(Ask::Give(before));
+        }
+        ask(Ask::Take { block, size, stream });
+    }
+
+    /// Those that were completed since the last request are usable.
+    fn complete(&mut self, ask: &mut impl FnMut(Ask)) {
+        for block in self.completed.drain(..) {
+            ask(Ask::Done(block));
+            self.unused.push(block);
+        }
+    }
+
+    /// What happened since the last request was no request's doing.
+    #[inline]
+    fn settle(&mut self, ask: &mut impl FnMut(Ask)) {
+        if self.released && !self.emptied {
+            // Only a program that has made its model empties the cache and says nothing.
+            ask(if self.stepped { Ask::EmptyCache } else { Ask::Settled });
+        }
+        self.complete(ask);
+        self.served();
+    }
+
+    #[inline]
+    const fn served(&mut self) {
+        (self.released, self.emptied) = (false, false);
+    }
+
+    fn load_kernels(&mut self, ask: &mut impl FnMut(Ask)) {
+        if self.kernels > 0 {
+            self.kernels = 0;
+            ask(Ask::KernelsLoaded);
+        }
+    }
+}
