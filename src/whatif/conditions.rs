@@ -45,13 +45,20 @@ pub enum ConditionsError {
 impl Default for Conditions {
     /// PyTorch's defaults on a device that has enough.
     fn default() -> Self {
-        Self { settings: Settings::default(), limit: None, device: None, empty_cache_every: None, text: "".into() }
+        Self::new(Settings::default())
     }
 }
 
 impl Conditions {
     /// Memory of a device that nobody knows: more than any has.
     const ENOUGH: Bytes = Bytes(1 << 40);
+
+    /// Some settings, on a device that has enough.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        let text = settings.text().into();
+        Self { settings, limit: None, device: None, empty_cache_every: None, text }
+    }
 
     /// Reads PyTorch's configuration string (`expandable_segments:True,max_split_size_mb:128`), and beside its keys
     /// `limit:8GiB` and `empty_cache_every:10` (steps).

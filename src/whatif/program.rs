@@ -85,7 +85,9 @@ impl ProgramWriter {
 
     /// The program.
     #[must_use]
-    pub fn finish(self) -> Program {
+    pub fn finish(mut self) -> Program {
+        let asks = &mut self.program.asks;
+        self.reader.end(&mut |ask| asks.push(ask));
         self.program
     }
 }

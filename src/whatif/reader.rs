@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::ask::{Ask, BlockNumber};
 use super::driver::Places;
-use crate::model::{Event, EventKind, NameId};
+use crate::model::{Event, EventKind, MemoryModel, NameId};
 use crate::units::{Address, Bytes, DeviceIndex, StreamId};
 
 /// What vramlab calls the blocks of its first kernels: where the driver puts later segments depends on when they run.
@@ -36,7 +36,8 @@ pub(super) struct Reader {
     /// Blocks of the first kernels that are still to come, and their names.
     kernels: u32,
     kernel_names: HashSet<NameId>,
-    stepped: bool,
+    /// What the run's allocator holds, until the first step begins.
+    start: Option<Box<MemoryModel>>,
     position: u64,
 }
 
@@ -56,7 +57,7 @@ impl Reader {
             emptied: false,
             kernels: BEFORE_KERNELS,
             kernel_names: HashSet::new(),
-            stepped: false,
+            start: Some(Box::default()),
             position,
         }
     }
@@ -74,7 +75,7 @@ impl Reader {
     /// The program's start is over: nothing of it will be seen.
     pub fn skip_start(&mut self, ask: &mut impl FnMut(Ask)) {
         self.load_kernels(ask);
-        self.stepped = true;
+        self.start = None;
     }
 
     /// Reads the next event.
@@ -83,6 +84,10 @@ impl Reader {
         self.position += 1;
         if event.device != self.device {
             return;
+        }
+        if let Some(start) = &mut self.start {
+            // What can't be is told by the model beside; what it is about is no request.
+            let _ = start.apply(event);
         }
         if let Some((address, block)) = self.given.take() {
             if event.kind == (EventKind::FreeCompleted { address }) {
@@ -143,8 +148,8 @@ impl Reader {
             }
             EventKind::StepBegin { step } => {
                 self.settle(ask);
-                self.stepped = true;
-                ask(Ask::StepBegin { step: *step, position: self.position - 1 });
+                self.end_start(ask);
+                ask(Ask::StepBegin { step: *step, position: self.position });
             }
             EventKind::StepEnd(report) => {
                 self.settle(ask);
@@ -164,6 +169,14 @@ impl Reader {
             }
             _ => {}
         }
+    }
+
+    /// Nothing follows.
+    pub fn end(&mut self, ask: &mut impl FnMut(Ask)) {
+        if let Some((_, block)) = self.given.take() {
+            ask(Ask::Lend(block));
+        }
+        self.settle(ask);
     }
 
     fn take(&mut self, address: Address, size: Bytes, stream: StreamId, ask: &mut impl FnMut(Ask)) {
@@ -191,11 +204,18 @@ impl Reader {
     #[inline]
     fn settle(&mut self, ask: &mut impl FnMut(Ask)) {
         if self.released && !self.emptied {
-            // Only a program that has made its model empties the cache and says nothing.
-            ask(if self.stepped { Ask::EmptyCache } else { Ask::Settled });
+            ask(Ask::EmptyCache);
         }
         self.complete(ask);
         self.served();
+    }
+
+    /// The first step begins. A program that has made its model empties the cache, says nothing of it, and has its peaks begin
+    /// anew: all but one that goes on with what is cached, which shows.
+    fn end_start(&mut self, ask: &mut impl FnMut(Ask)) {
+        if self.start.take().is_some_and(|start| start.ledger().releasable == Bytes::ZERO) {
+            ask(Ask::Settled);
+        }
     }
 
     #[inline]
