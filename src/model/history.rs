@@ -155,6 +155,13 @@ impl History {
         })
     }
 
+    /// The step under way at a position; of steps of long ago several as one. `None` before the first that is kept.
+    #[must_use]
+    pub fn around(&self, position: u64) -> Option<Column> {
+        let open = self.open.filter(|open| open.position <= position);
+        open.or_else(|| self.levels.iter().find_map(|columns| columns.around(position)))
+    }
+
     /// All marks that are kept, oldest first.
     pub fn marks(&self) -> impl DoubleEndedIterator<Item = &Mark> {
         self.marks.iter()

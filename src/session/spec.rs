@@ -5,7 +5,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::{MemoryLimit, Pace, Setup, Speed};
-use crate::allocator::{Settings, TorchVersion};
+use crate::allocator::{DeviceMemory, Settings, TorchVersion};
 use crate::device::cpu::{CpuDevice, CpuOptions};
 use crate::device::cuda::{self, CudaDevice};
 use crate::device::sim::{Card, SimDevice};
@@ -41,6 +41,17 @@ impl DeviceChoice {
             Self::Cpu => DeviceKind::Processor,
             Self::Cuda(_) => DeviceKind::Gpu,
             Self::Sim(_) => DeviceKind::Simulated,
+        }
+    }
+
+    /// What it has, and how much of it is free before anything runs; `None` where only the device knows.
+    #[must_use]
+    pub fn memory(&self) -> Option<DeviceMemory> {
+        match self {
+            Self::Sim(card) => {
+                Some(DeviceMemory { free: card.memory.saturating_sub(card.context()), total: card.memory })
+            }
+            Self::Cpu | Self::Cuda(_) => None,
         }
     }
 

@@ -43,7 +43,7 @@ fn of_reader(source: impl Read + Send + 'static, name: Arc<str>, follows: bool) 
         .name("reader".to_owned())
         .spawn(move || read(reader, first, follows, &arrive))
         .map_err(RecordingError::Unreadable)?;
-    Source::keep(kind, Inbox::Read(arrivals), None).map_err(RecordingError::Unreadable)
+    Source::keep(kind, None, Inbox::Read(arrivals), None).map_err(RecordingError::Unreadable)
 }
 
 /// The first frame, or none where the recording has none yet.

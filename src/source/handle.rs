@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, watch};
 use super::keeper::{Inbox, Keeper};
 use super::picture::{Kind, Picture};
 use super::request::Request;
+use crate::allocator::DeviceMemory;
 use crate::session::{Command, Engine};
 
 /// A source, as a front end holds it.
@@ -24,18 +25,23 @@ pub struct Source {
 }
 
 impl Source {
-    /// Keeps what arrives in `inbox`, on a thread of its own.
+    /// Keeps what arrives in `inbox`, on a thread of its own; `memory` is the device's, where that is known.
     ///
     /// # Errors
     /// When the system gives no thread.
-    pub(super) fn keep(kind: Kind, inbox: Inbox, engine: Option<(Sender<Command>, Engine)>) -> io::Result<Self> {
+    pub(super) fn keep(
+        kind: Kind,
+        memory: Option<DeviceMemory>,
+        inbox: Inbox,
+        engine: Option<(Sender<Command>, Engine)>,
+    ) -> io::Result<Self> {
         let (pictures, shown) = watch::channel(Arc::new(Picture::before(kind.clone())));
         let (controls, requests) = mpsc::unbounded_channel();
         let keeper = thread::Builder::new().name("keeper".to_owned()).spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
             // Without a clock nothing can be shown; the screen says that its source is gone.
             let Ok(runtime) = runtime else { return };
-            runtime.block_on(Keeper::new(kind, pictures).keep(inbox, requests));
+            runtime.block_on(Keeper::new(kind, memory, pictures).keep(inbox, requests));
         })?;
         Ok(Self { pictures: shown, controls: Some(controls), engine, keeper: Some(keeper) })
     }

@@ -8,10 +8,12 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::cursor::{self, Landmark, LookBack, Move};
+use super::ghosts::Ghosts;
 use super::picture::{Cursor, Extent, Kind, Picture};
 use super::recorder::{Recorder, free_name};
 use super::request::Request;
 use super::studies::{self, Studies};
+use crate::allocator::DeviceMemory;
 use crate::device::{HostAccount, Sensors};
 use crate::model::{Event, EventKind, Micros, RunState};
 use crate::recording::{Bounds, Direction, Frame, Timeline, prelude};
@@ -83,6 +85,9 @@ pub(super) struct Keeper {
     pictures: watch::Sender<Arc<Picture>>,
     recorder: Option<Recording>,
     studies: Studies,
+    ghosts: Ghosts,
+    /// What the device has, where that is known.
+    memory: Option<DeviceMemory>,
     /// Where recordings go that a key begins.
     folder: PathBuf,
     dirty: bool,
@@ -109,7 +114,7 @@ struct Play {
 }
 
 impl Keeper {
-    pub fn new(kind: Kind, pictures: watch::Sender<Arc<Picture>>) -> Self {
+    pub fn new(kind: Kind, memory: Option<DeviceMemory>, pictures: watch::Sender<Arc<Picture>>) -> Self {
         Self {
             timeline: Timeline::new(bounds()),
             kind,
@@ -123,6 +128,8 @@ impl Keeper {
             pictures,
             recorder: None,
             studies: Studies::new(),
+            ghosts: Ghosts::new(),
+            memory,
             folder: PathBuf::new(),
             dirty: true,
             urgent: false,
@@ -152,11 +159,16 @@ impl Keeper {
                     self.studies.take(study);
                     (self.dirty, self.urgent) = (true, true);
                 }
+                ghost = self.ghosts.next() => {
+                    self.ghosts.take(ghost);
+                    (self.dirty, self.urgent) = (true, true);
+                }
                 () = sleep_until(wake) => {}
             }
             self.read_sensors();
             // A study that takes long says how far it is.
-            self.dirty |= self.studies.is_busy() && self.published.elapsed() >= studies::PROGRESS;
+            let busy = self.studies.is_busy() || self.ghosts.is_busy();
+            self.dirty |= busy && self.published.elapsed() >= studies::PROGRESS;
             self.play_on();
             self.write_on(false);
             if self.dirty && (self.urgent || self.published.elapsed() >= FRAME) {
@@ -247,7 +259,8 @@ impl Keeper {
         }
         let idle = if self.sensors.is_some() && self.grows { READINGS } else { Duration::from_secs(3600) };
         let idle = if self.recorder.is_some() && self.grows { WRITE.min(idle) } else { idle };
-        let idle = if self.studies.is_busy() { studies::PROGRESS.min(idle) } else { idle };
+        let busy = self.studies.is_busy() || self.ghosts.is_busy();
+        let idle = if busy { studies::PROGRESS.min(idle) } else { idle };
         Instant::now() + if self.play.is_some() { FRAME } else { idle }
     }
 
@@ -260,6 +273,7 @@ impl Keeper {
                     }
                     let event = &event;
                     self.urgent |= matches!(event.kind, EventKind::Run(_) | EventKind::Settings(_));
+                    self.ghosts.see(self.timeline.end(), event);
                     self.timeline.push(event);
                 }
             }
@@ -303,6 +317,7 @@ impl Keeper {
             Request::Study(wanted) => self.studies.want(wanted),
             Request::RecordTo(folder) => self.folder = folder,
             Request::Record(path) => self.record(path),
+            Request::Ghost(conditions) => self.ghosts.want(conditions),
         }
         (self.dirty, self.urgent) = (true, true);
     }
@@ -397,6 +412,7 @@ impl Keeper {
     fn publish(&mut self) {
         let device = self.device;
         self.studies.begin(&mut self.timeline, device, self.cursor);
+        self.ghosts.catch_up(&mut self.timeline, device, &self.kind);
         let (first, end) = (self.timeline.first(), self.timeline.end());
         let time = self.now_time();
         let now = self.timeline.now().lab_mut(device);
@@ -414,6 +430,7 @@ impl Keeper {
             }
             None => (now.map(crate::model::Lab::view), None),
         };
+        let ghost = self.ghosts.picture(self.cursor, &history);
         let picture = Picture {
             view: Arc::new(view.unwrap_or_default()),
             history,
@@ -429,6 +446,8 @@ impl Keeper {
             study: self.studies.last(),
             studying: self.studies.progress(),
             answered: self.answered,
+            ghost,
+            memory: self.memory,
         };
         self.pictures.send_replace(Arc::new(picture));
         (self.dirty, self.urgent) = (false, false);

@@ -12,8 +12,9 @@ use crate::session::{self, LabSpec, Session};
 /// # Errors
 /// When the system gives no thread.
 pub fn live(spec: LabSpec) -> io::Result<Source> {
+    let memory = spec.device.memory();
     let session = session::start(spec)?;
     let engine = session.engine();
     let Session { commands, feed, .. } = session;
-    Source::keep(Kind::Live, Inbox::Feed(feed), Some((commands, engine)))
+    Source::keep(Kind::Live, memory, Inbox::Feed(feed), Some((commands, engine)))
 }

@@ -6,6 +6,8 @@
 mod compared;
 mod cursor;
 mod file;
+mod ghost;
+mod ghosts;
 mod handle;
 mod keeper;
 mod live;
@@ -19,6 +21,7 @@ mod whole;
 pub use compared::{CompareError, Compared, compared, of_printed};
 pub use cursor::{Landmark, Move, Unit};
 pub use file::recording;
+pub use ghost::Ghost;
 pub use handle::Source;
 pub use live::live;
 pub use picture::{Ability, Cursor, Extent, Kind, Picture, RecordingState};

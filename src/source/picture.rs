@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::ghost::Ghost;
+use crate::allocator::DeviceMemory;
 use crate::model::{Configuration, History, Micros, Profile, RunState, Settings, Study, View};
 use crate::units::Bytes;
 
@@ -37,6 +39,10 @@ pub struct Picture {
     pub studying: Option<f64>,
     /// Requests to its keeper that were obeyed before it was made.
     pub answered: u64,
+    /// Another allocator that follows the run.
+    pub ghost: Option<Arc<Ghost>>,
+    /// What the device has, and how much of it was free before the run, where that is known.
+    pub memory: Option<DeviceMemory>,
 }
 
 /// Where a cursor is.

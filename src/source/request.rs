@@ -1,10 +1,12 @@
 //! What a source can be asked.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::cursor::Move;
 use super::studies::Wanted;
 use crate::session::Command;
+use crate::whatif::Conditions;
 
 /// What a front end may ask of a source.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,4 +27,6 @@ pub enum Request {
     RecordTo(PathBuf),
     /// Write what happens to this file.
     Record(PathBuf),
+    /// Let another allocator follow the run, from its start on; `None`: none any more.
+    Ghost(Option<Arc<Conditions>>),
 }

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use super::handle::Source;
 use super::keeper::{Arrival, Inbox};
 use super::picture::Kind;
-use crate::allocator::TorchVersion;
+use crate::allocator::{DeviceMemory, TorchVersion};
 use crate::model::{About, DeviceKind, Event, EventKind, Micros, RunState};
 use crate::snapshot::replay::{ConditionError, Conditions, Overrides};
 use crate::snapshot::{Snapshot, SnapshotError, events};
@@ -47,6 +47,8 @@ pub fn snapshot(path: &Path, torch: Option<TorchVersion>) -> Result<Source, Open
     let snapshot = Snapshot::open(path)?;
     let conditions = Conditions::find(path, &snapshot, &Overrides { torch, ..Overrides::default() })?;
     let device = first_device(&snapshot)?;
+    // Where the history began nobody had taken any of it, as far as one knows.
+    let memory = conditions.device_bytes.map(|total| DeviceMemory { free: total, total });
     let name: Arc<str> = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned()).into();
     let (arrive, arrivals) = mpsc::channel(QUEUE);
     let kind = Kind::Snapshot(Arc::clone(&name));
@@ -55,7 +57,7 @@ pub fn snapshot(path: &Path, torch: Option<TorchVersion>) -> Result<Source, Open
         .name("snapshot".to_owned())
         .spawn(move || replay(&snapshot, device, &conditions, &path, &arrive))
         .map_err(OpenError::Threads)?;
-    Source::keep(kind, Inbox::Read(arrivals), None).map_err(OpenError::Threads)
+    Source::keep(kind, memory, Inbox::Read(arrivals), None).map_err(OpenError::Threads)
 }
 
 /// Hands the history on.

@@ -1,0 +1,23 @@
+//! Another allocator beside the run, as a front end sees it.
+
+use std::sync::Arc;
+
+use crate::model::{Column, History};
+use crate::whatif::{Conditions, Figures};
+
+/// A ghost as a screen shows it: predicted, nobody ran it.
+#[derive(Clone, Debug)]
+pub struct Ghost {
+    /// Under what it works.
+    pub conditions: Arc<Conditions>,
+    /// Steps of the run that were finished when it began.
+    pub since: u64,
+    /// Its figures where it is now; `None` before it has caught up.
+    pub figures: Option<Figures>,
+    /// What the last step that ended came to, or the one around a cursor that looks back, and what it was in the run.
+    pub step: Option<(Column, Column)>,
+    /// Every step that is known, column by column beside the run's own.
+    pub history: Arc<History>,
+    /// How far it has caught up, from 0 to 1; `None` where it has.
+    pub catching_up: Option<f64>,
+}
