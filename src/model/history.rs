@@ -162,6 +162,12 @@ impl History {
         open.or_else(|| self.levels.iter().find_map(|columns| columns.around(position)))
     }
 
+    /// Whether a column is the step under way.
+    #[must_use]
+    pub fn is_under_way(&self, column: &Column) -> bool {
+        self.open.is_some_and(|open| open.position == column.position)
+    }
+
     /// All marks that are kept, oldest first.
     pub fn marks(&self) -> impl DoubleEndedIterator<Item = &Mark> {
         self.marks.iter()
@@ -256,8 +262,9 @@ impl History {
         Page { columns, first, marks: marks.collect() }
     }
 
-    /// One column; the last one of a level may be of fewer steps.
-    fn column(&self, level: usize, index: u64) -> Option<Column> {
+    /// One column (`steps >> level`); the last one of a level may be of fewer steps.
+    #[must_use]
+    pub fn column(&self, level: usize, index: u64) -> Option<Column> {
         let whole = self.levels.get(level).and_then(|columns| columns.get(index));
         whole.or_else(|| {
             // The steps behind the last whole column are the unpaired last columns of the levels below.

@@ -16,6 +16,8 @@ pub struct Ghost {
     pub figures: Option<Figures>,
     /// What the last step that ended came to, or the one around a cursor that looks back, and what it was in the run.
     pub step: Option<(Column, Column)>,
+    /// That step has ended: what is stranded is known of it.
+    pub ended: bool,
     /// Every step that is known, column by column beside the run's own.
     pub history: Arc<History>,
     /// How far it has caught up, from 0 to 1; `None` where it has.

@@ -149,6 +149,7 @@ impl Ghosts {
                 since: 0,
                 figures: None,
                 step: None,
+                ended: false,
                 history: Arc::default(),
                 catching_up,
             }));
@@ -163,6 +164,7 @@ impl Ghosts {
             conditions,
             since: follower.since(),
             figures: Some(follower.figures()),
+            ended: step.is_some_and(|(step, _)| !history.is_under_way(&step)),
             step,
             history: Arc::new(history.clone()),
             catching_up,

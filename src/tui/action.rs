@@ -38,6 +38,8 @@ pub enum Action {
     GoTo,
     /// Write which blocks are looked for.
     Filter,
+    /// Choose another allocator to follow the run.
+    Ghost,
     /// Write a recording, or end it.
     Record,
     /// Save what is on the screen.
@@ -142,6 +144,7 @@ impl Action {
             }
             Self::Remedy => "remedy",
             Self::Filter => "filter",
+            Self::Ghost => "ghost",
             Self::Screen(index) => return format!("screen-{}", index + 1).into(),
             Self::ToggleFindings => "findings",
             Self::ChooseTheme => "theme",

@@ -70,6 +70,7 @@ pub fn to_ascii(buf: &mut Buffer, area: Rect) {
 #[must_use]
 pub fn ascii_twin(symbol: char) -> char {
     match symbol {
+        '╍' => '=',
         '─' | '━' | '┄' | '╌' | '−' | '–' | '—' | '‐' => '-',
         '│' | '┃' | '▏' | '▕' | '║' | '╵' => '|',
         '░' | '┊' | '┆' => ':',

@@ -20,7 +20,7 @@ use crate::tui::copied;
 use crate::tui::glyphs::GlyphTier;
 use crate::tui::keymap;
 use crate::tui::keys::Keymap;
-use crate::tui::layers::{CopyMenu, Editor, Filter, GoTo, Layer, PathPrompt, Pressed, ThemeList};
+use crate::tui::layers::{CopyMenu, Editor, Filter, GhostEditor, GoTo, Layer, PathPrompt, Pressed, ThemeList};
 use crate::tui::origin::Origin;
 use crate::tui::pane;
 use crate::tui::presenter::Presenter;
@@ -371,6 +371,7 @@ impl App {
             Action::Edit(switch) => self.layers.push(Layer::Editor(Editor::new(switch, self.latest.switches()))),
             Action::GoTo => self.layers.push(Layer::GoTo(GoTo::default())),
             Action::Filter => self.layers.push(Layer::Filter(Filter::new(&self.states.blocks.filter))),
+            Action::Ghost => self.layers.push(Layer::Ghost(GhostEditor::new(&self.latest))),
             Action::ToggleHelp => self.toggle(action, Layer::Help(0)),
             Action::ToggleFindings => self.toggle(action, Layer::Findings(0)),
             Action::Close => {

@@ -4,6 +4,7 @@ mod copy;
 mod editor;
 mod filter;
 mod findings;
+mod ghost;
 mod go_to;
 mod help;
 mod path;
@@ -20,6 +21,7 @@ use super::stage::Stage;
 pub(crate) use copy::CopyMenu;
 pub(crate) use editor::Editor;
 pub(crate) use filter::Filter;
+pub(crate) use ghost::GhostEditor;
 pub(crate) use go_to::GoTo;
 pub(crate) use path::PathPrompt;
 pub(crate) use pressed::Pressed;
@@ -44,6 +46,8 @@ pub(crate) enum Layer {
     Copy(CopyMenu),
     /// Which file is compared.
     Path(PathPrompt),
+    /// Under what a ghost works.
+    Ghost(GhostEditor),
 }
 
 impl Layer {
@@ -57,6 +61,7 @@ impl Layer {
             Self::Filter(filter) => filter.press(key),
             Self::Copy(menu) => menu.press(key),
             Self::Path(prompt) => prompt.press(key),
+            Self::Ghost(ghost) => ghost.press(key),
         }
     }
 
@@ -72,6 +77,10 @@ impl Layer {
                 prompt.insert(text);
                 Pressed::Taken
             }
+            Self::Ghost(ghost) => {
+                ghost.insert(text);
+                Pressed::Taken
+            }
             Self::Help(_) | Self::Findings(_) | Self::GoTo(_) | Self::Themes(_) | Self::Copy(_) => Pressed::Taken,
         }
     }
@@ -80,7 +89,13 @@ impl Layer {
     pub const fn first_line(&mut self) -> Option<&mut usize> {
         match self {
             Self::Help(line) | Self::Findings(line) => Some(line),
-            Self::Editor(_) | Self::GoTo(_) | Self::Themes(_) | Self::Filter(_) | Self::Copy(_) | Self::Path(_) => None,
+            Self::Editor(_)
+            | Self::GoTo(_)
+            | Self::Themes(_)
+            | Self::Filter(_)
+            | Self::Copy(_)
+            | Self::Path(_)
+            | Self::Ghost(_) => None,
         }
     }
 
@@ -116,6 +131,10 @@ impl Layer {
             }
             Self::Path(prompt) => {
                 prompt.render(stage.theme, area, buf);
+                (0, 0)
+            }
+            Self::Ghost(ghost) => {
+                ghost.render(stage.theme, area, buf);
                 (0, 0)
             }
         }

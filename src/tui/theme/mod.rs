@@ -99,7 +99,7 @@ tokens! {
     Copy = "copy",
     /// The loss curve.
     Loss = "loss",
-    /// The curve of the step before the last flip.
+    /// The curve of the step before the last flip, and of a ghost.
     Ghost = "ghost",
     /// A block that the op under way took or gave back.
     Lit = "lit",

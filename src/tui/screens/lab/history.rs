@@ -10,6 +10,7 @@ use crate::source::Cursor;
 use crate::tui::chart::{Axis, Ink, Stack, areas};
 use crate::tui::figures::Unit;
 use crate::tui::pane::{self, Frame, put_at, span};
+use crate::tui::screens::lab::ghost;
 use crate::tui::stage::Stage;
 use crate::tui::theme::{Theme, Token};
 use crate::tui::words;
@@ -49,7 +50,9 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     if stage.picture.is_now() && stage.picture.run == RunState::Running && history.ends_in_part(level) {
         page.columns.pop();
     }
+    let ghost = ghost_of(stage, &page, level);
     let largest = page.columns.iter().map(|column| column.reserved.max(column.peak)).max().unwrap_or_default();
+    let largest = ghost.iter().flatten().copied().max().unwrap_or_default().max(largest);
     let limit = page.columns.iter().filter_map(|column| column.limit).max();
     let limit = limit.filter(|limit| limit.get() <= largest.get().saturating_mul(2));
     let inner = pane::frame(kind, title(stage, level, area, theme), theme.style(Token::Border), area, buf);
@@ -78,6 +81,7 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
             }
         }
     }
+    draw_ghost(&ghost, &page, axis, theme, plot, buf);
     cursor(stage, &page, theme, plot, buf);
     if footer >= 1 {
         steps(&page, axis, theme, inner, plot, buf);
@@ -86,6 +90,29 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
         marks(stage, &page, plot, buf);
     }
     plot
+}
+
+/// What the ghost reserved at most, column by column; nothing where it did not follow yet.
+fn ghost_of(stage: &Stage<'_>, page: &Page, level: usize) -> Vec<Option<Bytes>> {
+    let Some(ghost) = stage.picture.ghost.as_deref() else { return Vec::new() };
+    let column = |x: usize| ghost.history.column(level, page.first + x as u64).map(|column| column.reserved);
+    (0..page.columns.len()).map(|x| column(x).filter(|reserved| *reserved > Bytes::ZERO)).collect()
+}
+
+/// Its line over the areas, in its own colour where that stands out from what lies below.
+fn draw_ghost(ghost: &[Option<Bytes>], page: &Page, axis: Axis, theme: &Theme, plot: Rect, buf: &mut Buffer) {
+    for ((x, column), reserved) in (0..plot.width).zip(&page.columns).zip(ghost) {
+        let Some(reserved) = *reserved else { continue };
+        let below = [(column.floor, Part::Floor), (column.peak, Part::Peak), (column.reserved, Part::Reserved)];
+        let below = below.into_iter().find(|(top, _)| reserved < *top).map(|(_, part)| part.ink(theme).token);
+        let seen = below.is_none_or(|below| theme.tells_apart(Token::Ghost, below));
+        let token = if seen { Token::Ghost } else { Token::Surface };
+        let cell = &mut buf[(plot.x + x, plot.bottom() - 1 - axis.row(reserved, plot.height))];
+        cell.set_symbol(ghost::MARK).set_fg(theme.color(token));
+        if let Some(below) = below.filter(|_| !theme.is_colorless()) {
+            cell.set_bg(theme.color(below));
+        }
+    }
 }
 
 fn stack(column: &Column, theme: &Theme) -> Stack {
@@ -128,6 +155,13 @@ fn title(stage: &Stage<'_>, level: usize, area: Rect, theme: &Theme) -> Vec<Span
         push(entry(Part::Reserved, "reserved", last.reserved));
         push(entry(Part::Peak, "peak", last.peak));
         push(entry(Part::Floor, "floor", last.floor));
+        if let Some((step, _)) = stage.picture.ghost.as_deref().and_then(|ghost| ghost.step) {
+            push(vec![
+                span(theme, Token::Ghost, format!(" {}", ghost::MARK)),
+                span(theme, Token::Text, " ghost "),
+                span(theme, Token::Strong, unit.figure(step.reserved)),
+            ]);
+        }
         push(vec![span(theme, Token::Dim, format!(" {}", unit.name()))]);
         push(vec![span(theme, Token::Dim, format!(" · {scale}"))]);
     }

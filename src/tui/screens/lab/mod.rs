@@ -13,6 +13,7 @@
 
 mod blocks;
 mod effect;
+mod ghost;
 mod gpu;
 mod history;
 mod ledger;
@@ -70,6 +71,13 @@ fn bindings() -> Vec<Binding> {
             "",
             "history: see more steps, at last all of them",
         ),
+        view(
+            &[plain('G')],
+            "G",
+            Action::Ghost,
+            "ghost",
+            "a ghost: what another allocator setting would have come to, predicted beside the run",
+        ),
         view(&[named(KeyCode::Down), plain('j')], "↓ j", Action::Scroll(1), "", "scroll the blocks"),
         view(&[named(KeyCode::Up), plain('k')], "↑ k", Action::Scroll(-1), "", "scroll the blocks back"),
         view(&[plain('J')], "J", Action::ScrollPage(1), "", "next page of blocks"),
@@ -93,12 +101,18 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Lay
     let gpu = stage.view().gpu.as_deref();
     let gpu_rows = if gpu.is_some() { gpu::wanted_rows(left.width) } else { 0 };
     let rest = left.height.saturating_sub(gpu_rows);
-    let [history, step, middle, map] = left.layout::<4>(&Split::vertical([
+    // The line of a ghost stands below the chart that has its curve.
+    let ghost_rows = ghost::wanted_rows(stage);
+    let (above, below) = if is_snapshot(stage) { (0, ghost_rows) } else { (ghost_rows, 0) };
+    let [history, ghost, step, ghost_below, middle, map] = left.layout::<6>(&Split::vertical([
         Constraint::Length(rest * 30 / 100),
+        Constraint::Length(above),
         Constraint::Length(rest * 32 / 100),
+        Constraint::Length(below),
         Constraint::Length(gpu_rows),
         Constraint::Min(0),
     ]));
+    ghost::render_line(stage, if above > 0 { ghost } else { ghost_below }, buf);
     if is_snapshot(stage) {
         only_chart(stage, Frame::Box, history.union(step), buf, layout);
     } else {
@@ -204,6 +218,7 @@ fn one_column(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Layo
     };
     let areas = Split::vertical([
         if two_charts { Constraint::Fill(5) } else { Constraint::Length(0) },
+        Constraint::Length(ghost::wanted_rows(stage)),
         Constraint::Fill(if two_charts { 5 } else { 8 }),
         if map { Constraint::Fill(4) } else { Constraint::Length(0) },
         Constraint::Length(if trains { switches.min(body.height / 3) } else { 0 }),
@@ -212,7 +227,8 @@ fn one_column(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Layo
         Constraint::Length(u16::from(stage.view().gpu.is_some() && body.height > 20)),
         Constraint::Length(why),
     ]);
-    let [history, step, blocks, switches, effect, times, gpu, why] = body.layout::<8>(&areas);
+    let [history, ghost, step, blocks, switches, effect, times, gpu, why] = body.layout::<9>(&areas);
+    ghost::render_line(stage, ghost, buf);
     if two_charts {
         charts(stage, Frame::Rule, history, step, buf, layout);
     } else {

@@ -1,0 +1,124 @@
+//! What another allocator would have come to, in one line: predicted, beside the run's own figures.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::text::Span;
+
+use crate::source::Ghost;
+use crate::tui::figures;
+use crate::tui::pane::{self, put, span};
+use crate::tui::stage::Stage;
+use crate::tui::theme::{Theme, Token};
+use crate::units::Bytes;
+
+/// The mark of its curve in the history.
+pub(crate) const MARK: &str = "╍";
+
+/// Rows that the line takes.
+pub(crate) fn wanted_rows(stage: &Stage<'_>) -> u16 {
+    u16::from(stage.picture.ghost.is_some())
+}
+
+/// Draws the line, where there is a ghost.
+pub(crate) fn render_line(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
+    let Some(ghost) = stage.picture.ghost.as_deref() else { return };
+    let theme = stage.theme;
+    let room = usize::from(area.width);
+    let entries = entries(stage, ghost);
+    let cells = |spans: &[Span<'static>]| spans.iter().map(Span::width).sum::<usize>();
+    let mark = vec![span(theme, Token::Ghost, format!(" {MARK} ")), span(theme, Token::Title, "ghost ")];
+    // Its name gives way to the two figures that matter most.
+    let figures: usize = entries.iter().take(2).map(|entry| cells(entry)).sum();
+    let left = room.saturating_sub(cells(&mark) + figures).max(room / 4);
+    let mut line = mark;
+    line.push(span(theme, Token::Text, pane::cut(&ghost.conditions.to_string(), left)));
+    for entry in entries {
+        if cells(&line) + cells(&entry) <= room {
+            line.extend(entry);
+        }
+    }
+    put(area, 0, line, buf);
+}
+
+/// What there is to say, the most important first.
+fn entries(stage: &Stage<'_>, ghost: &Ghost) -> Vec<Vec<Span<'static>>> {
+    let theme = stage.theme;
+    let dim = |text: String| vec![span(theme, Token::Dim, text)];
+    if let Some(share) = ghost.catching_up {
+        return vec![dim(format!("  catches up with the run, {:.0} %", share * 100.0))];
+    }
+    let (Some(figures), Some((other, own))) = (ghost.figures, ghost.step) else {
+        return vec![dim("  follows from the next step on".to_owned())];
+    };
+    let mut entries = vec![compared(theme, "reserved", other.reserved, own.reserved, Change::Share)];
+    if figures.ooms > 0 {
+        let requests = if figures.ooms == 1 { "request fails" } else { "requests fail" };
+        entries.push(vec![span(theme, Token::Danger, format!("  {} {requests}", figures.ooms))]);
+    }
+    if figures.served > 0 {
+        let failed = if figures.served == 1 { "failed request fits" } else { "failed requests fit" };
+        entries.push(vec![span(theme, Token::Ok, format!("  {} {failed}", figures.served))]);
+    }
+    let view = stage.view();
+    if ghost.ended {
+        entries.push(compared(theme, "stranded", other.stranded, own.stranded, Change::Bytes));
+    } else if stage.picture.is_now() {
+        entries.push(compared(theme, "stranded", figures.stranded, view.ledger.stranded, Change::Bytes));
+    }
+    if stage.picture.is_now() {
+        let (theirs, ours) = (figures.segments, view.segments.len() as u64);
+        let change = match theirs.cmp(&ours) {
+            std::cmp::Ordering::Less => format!(" (−{})", ours - theirs),
+            std::cmp::Ordering::Equal => String::new(),
+            std::cmp::Ordering::Greater => format!(" (+{})", theirs - ours),
+        };
+        entries.push(vec![
+            span(theme, Token::Dim, "  segments "),
+            span(theme, Token::Text, theirs.to_string()),
+            span(theme, verdict(theirs, ours), change),
+        ]);
+    }
+    entries.push(dim("  predicted".to_owned()));
+    if ghost.since > 0 {
+        entries.push(dim(format!(" since step {}", ghost.since)));
+    }
+    entries
+}
+
+/// How a difference is written.
+#[derive(Clone, Copy)]
+enum Change {
+    Share,
+    Bytes,
+}
+
+/// A figure, and how far it is from the run's own.
+fn compared(theme: &Theme, label: &str, other: Bytes, own: Bytes, change: Change) -> Vec<Span<'static>> {
+    let sign = if other < own { "−" } else { "+" };
+    let by = Bytes(other.get().abs_diff(own.get()));
+    let text = match change {
+        _ if by == Bytes::ZERO => " (same)".to_owned(),
+        Change::Share if own > Bytes::ZERO => {
+            let percent = by.get() as f64 / own.get() as f64 * 100.0;
+            let digits = if percent < 9.95 { 1 } else { 0 };
+            format!(" ({sign}{percent:.digits$} %)")
+        }
+        Change::Share | Change::Bytes => format!(" ({sign}{})", figures::short_bytes(by)),
+    };
+    vec![
+        span(theme, Token::Dim, format!("  {label} ")),
+        span(theme, Token::Strong, figures::bytes(other)),
+        span(theme, verdict(other.get(), own.get()), text),
+    ]
+}
+
+/// Less memory is good news.
+const fn verdict(other: u64, own: u64) -> Token {
+    if other < own {
+        Token::Ok
+    } else if other > own {
+        Token::Warn
+    } else {
+        Token::Dim
+    }
+}
