@@ -10,6 +10,7 @@ use color_eyre::eyre::{Result, WrapErr, eyre};
 use tokio::sync::watch;
 
 use super::config;
+use super::ghost::GhostArgs;
 use super::output::{complain, warn};
 use super::record;
 use super::screen::ScreenArgs;
@@ -44,6 +45,8 @@ pub(super) struct LabArgs {
     #[arg(long, value_name = "FILE")]
     compare: Vec<PathBuf>,
     #[command(flatten)]
+    ghost: GhostArgs,
+    #[command(flatten)]
     screen: ScreenArgs,
 }
 
@@ -56,6 +59,7 @@ pub(super) fn run(args: LabArgs) -> Result<Status> {
     let mut options = args.screen.options(&settings, tui::Origin::Run(reproduce::flags(&args.spec)))?;
     options.compare.clone_from(&args.compare);
     let spec = spec.lab(workload.as_deref(), args.steps)?;
+    args.ghost.check(spec.device.memory())?;
     let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     if !terminal || std::env::var("TERM").is_ok_and(|term| term == "dumb") {
         complain(format_args!(
@@ -63,10 +67,11 @@ pub(super) fn run(args: LabArgs) -> Result<Status> {
         ));
         settings.told.iter().for_each(warn);
         let steps = args.steps.unwrap_or(STEPS_WITHOUT_TERMINAL);
-        return run::table(&session::LabSpec { steps: Some(steps), ..spec }, steps);
+        return run::table(&session::LabSpec { steps: Some(steps), ..spec }, steps, &args.ghost);
     }
     let speed = args.spec.speed.unwrap_or(session::Speed::Watchable);
     let source = source::live(session::LabSpec { speed, ..spec }).wrap_err("the system gives no threads")?;
+    args.ghost.haunt(&source)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     if let Some(path) = args.record {
         record::refuse_existing(&path)?;

@@ -10,6 +10,7 @@ mod export;
 mod farewell;
 mod film;
 mod generate;
+mod ghost;
 mod lab;
 mod list;
 mod open;

@@ -9,6 +9,7 @@ use color_eyre::eyre::{Report, Result, WrapErr, eyre};
 use super::Status;
 use super::config;
 use super::farewell;
+use super::ghost::GhostArgs;
 use super::screen::ScreenArgs;
 use super::spec::themes;
 use crate::allocator::TorchVersion;
@@ -31,6 +32,8 @@ pub(super) struct OpenArgs {
     /// Go on with what is written later: of a run that is still under way.
     #[arg(long)]
     follow: bool,
+    #[command(flatten)]
+    ghost: GhostArgs,
     #[command(flatten)]
     screen: ScreenArgs,
 }
@@ -59,6 +62,7 @@ pub(super) fn run(args: &OpenArgs) -> Result<Status> {
         opened => opened.map_err(Report::new),
     };
     let source = opened.wrap_err_with(|| format!("{name} can't be opened"))?;
+    args.ghost.haunt(&source)?;
     // What the thread of the standard input waits for may never come: the process does not wait for it.
     let origin = options.origin.clone();
     let left = runtime.block_on(tui::run(source, options, themes()))?;

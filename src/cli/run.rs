@@ -8,6 +8,7 @@ use color_eyre::eyre::{Report, Result, WrapErr};
 use serde_json::{Map, Value, json};
 
 use super::config;
+use super::ghost::GhostArgs;
 use super::output::{stdout, warn};
 use super::record;
 use super::spec::SpecArgs;
@@ -46,6 +47,8 @@ pub(super) struct RunArgs {
     /// Print torch.cuda.memory_summary() behind the table.
     #[arg(long, conflicts_with_all = ["json", "kernels"])]
     summary: bool,
+    #[command(flatten)]
+    ghost: GhostArgs,
     /// Accepted for clarity: `run` never opens a screen.
     #[arg(long)]
     headless: bool,
@@ -67,7 +70,7 @@ pub(super) fn run(args: &RunArgs) -> Result<Status> {
     }
     let recorder = args.record.as_deref().map(record::create).transpose()?;
     if args.json {
-        let mut witness = Witness::new(&spec, recorder);
+        let mut witness = Witness::new(&spec, recorder, args.ghost.follower(&spec)?);
         let outcome = train(&spec, Steps::new(args.steps, true), &mut witness, |_| {});
         let (trainer, steps, error) = match outcome {
             Ok((trainer, steps)) => (trainer, steps, None),
@@ -76,18 +79,23 @@ pub(super) fn run(args: &RunArgs) -> Result<Status> {
                 Ended { trainer: None, report, .. } => return Err(report),
             },
         };
-        writeln!(stdout(), "{}", object(&spec, &trainer, &steps, &witness.finish()?))?;
+        let ghost = witness.ghost();
+        let mut row = object(&spec, &trainer, &steps, &witness.finish()?);
+        if let (Some(ghost), Some(row)) = (ghost, row.as_object_mut()) {
+            row.insert("ghost".into(), ghost.json());
+        }
+        writeln!(stdout(), "{row}")?;
         return error.map_or(Ok(Status::DONE), Err);
     }
     let mut out: Box<dyn Write> = if piped { Box::new(std::io::stderr()) } else { Box::new(stdout()) };
-    table_to(&mut out, &spec, args.steps, recorder, args.summary)
+    table_to(&mut out, &spec, args.steps, recorder, (args.summary, &args.ghost))
 }
 
 /// Trains and prints where the device's time went, and which kernels it chose.
 fn kernels(spec: &mut LabSpec, count: u64) -> Result<Status> {
     let times = spec.kernels.insert(KernelTimes::default()).clone();
     let (mut finished, warm) = (0, count / 2);
-    let mut witness = Witness::new(spec, None);
+    let mut witness = Witness::new(spec, None, None);
     let trained = train(spec, Steps::new(count, false), &mut witness, |_| {
         finished += 1;
         if finished == warm {
@@ -304,8 +312,8 @@ fn object(spec: &LabSpec, trainer: &Trainer, steps: &Steps, view: &View) -> Valu
 }
 
 /// Trains with progress on standard error, then prints a table.
-pub(super) fn table(spec: &LabSpec, count: u64) -> Result<Status> {
-    table_to(&mut stdout(), spec, count, None, false)
+pub(super) fn table(spec: &LabSpec, count: u64, ghost: &GhostArgs) -> Result<Status> {
+    table_to(&mut stdout(), spec, count, None, (false, ghost))
 }
 
 fn table_to(
@@ -313,9 +321,9 @@ fn table_to(
     spec: &LabSpec,
     count: u64,
     recorder: Option<Recorder>,
-    summary: bool,
+    (summary, ghost): (bool, &GhostArgs),
 ) -> Result<Status> {
-    let mut witness = Witness::new(spec, recorder);
+    let mut witness = Witness::new(spec, recorder, ghost.follower(spec)?);
     let progress = std::io::stderr().is_terminal();
     let trained = train(spec, Steps::new(count, false), &mut witness, |report| {
         if progress {
@@ -329,6 +337,7 @@ fn table_to(
     if progress {
         let _ = writeln!(std::io::stderr());
     }
+    let ghost = witness.ghost();
     let view = witness.finish()?;
     let (trainer, steps) = match trained {
         Ok(trained) => trained,
@@ -340,6 +349,9 @@ fn table_to(
         }
     };
     write_table(out, spec, &trainer, &steps, &view).wrap_err("the table can't be written")?;
+    if let Some(ghost) = ghost {
+        ghost.write(out, &trainer.statistics())?;
+    }
     let findings: Vec<&Finding> = view.findings.iter().filter(|finding| finding.level >= Level::Warning).collect();
     if !findings.is_empty() {
         writeln!(out)?;

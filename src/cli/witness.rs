@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use color_eyre::eyre::Result;
 
+use super::ghost::Haunted;
 use crate::device::Sensors;
 use crate::export::Words;
 use crate::model::{Event, EventKind, Micros, Ranks, Remedy, RunState, View};
@@ -15,6 +16,7 @@ use crate::source::Recorder;
 use crate::train::{Answer, Observer, SafePoint, TrainError, Trainer};
 use crate::tui;
 use crate::units::DeviceIndex;
+use crate::whatif::Follower;
 
 /// How old what happened may be before a recording has it.
 const WRITE: Duration = Duration::from_millis(100);
@@ -32,6 +34,8 @@ struct Shared {
     recorder: Option<Recorder>,
     /// What happened since the model looked: during a step it is only kept, so that the step takes no longer.
     events: Vec<Event>,
+    /// Another allocator that follows.
+    ghost: Option<Follower>,
     looked: Instant,
     now: Micros,
 }
@@ -40,6 +44,9 @@ impl Shared {
     fn look(&mut self) {
         for event in self.events.drain(..) {
             self.ranks.apply(&event);
+            if let Some(ghost) = &mut self.ghost {
+                ghost.apply(&event);
+            }
             if let Some(recorder) = &mut self.recorder {
                 recorder.push(&event);
             }
@@ -57,11 +64,12 @@ impl Shared {
 
 impl Witness {
     /// Somebody who knows what is going to be trained.
-    pub fn new(spec: &LabSpec, recorder: Option<Recorder>) -> Self {
+    pub fn new(spec: &LabSpec, recorder: Option<Recorder>, ghost: Option<Follower>) -> Self {
         let shared = Shared {
             ranks: Ranks::default(),
             recorder,
             events: session::prologue(spec),
+            ghost,
             looked: Instant::now(),
             now: Micros(0),
         };
@@ -110,6 +118,13 @@ impl Witness {
             shared.tell(EventKind::Run(RunState::StepFailed(error.to_string().into())));
         }
         shared.look();
+    }
+
+    /// What another allocator has come to, where one follows.
+    pub fn ghost(&self) -> Option<Haunted> {
+        let mut shared = self.shared.borrow_mut();
+        shared.look();
+        shared.ghost.as_ref().map(Haunted::of)
     }
 
     /// What is known at the end; the recording is whole then.

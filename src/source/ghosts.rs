@@ -16,7 +16,7 @@ use crate::units::DeviceIndex;
 use crate::whatif::{Conditions, Follower, Held, Places};
 
 /// Events that are followed at once, in the keeper's thread: some milliseconds.
-const NEAR: u64 = 4096;
+const NEAR: u64 = 1 << 14;
 
 /// Who follows, and where.
 #[derive(Debug)]

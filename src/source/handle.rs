@@ -35,7 +35,7 @@ impl Source {
         inbox: Inbox,
         engine: Option<(Sender<Command>, Engine)>,
     ) -> io::Result<Self> {
-        let (pictures, shown) = watch::channel(Arc::new(Picture::before(kind.clone())));
+        let (pictures, shown) = watch::channel(Arc::new(Picture::before(kind.clone(), memory)));
         let (controls, requests) = mpsc::unbounded_channel();
         let keeper = thread::Builder::new().name("keeper".to_owned()).spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();

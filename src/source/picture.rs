@@ -106,8 +106,8 @@ pub enum Ability {
 
 impl Picture {
     /// A source of which nothing is known yet.
-    pub(super) fn before(kind: Kind) -> Self {
-        Self { kind, extent: Extent { grows: true, ..Extent::default() }, ..Self::default() }
+    pub(super) fn before(kind: Kind, memory: Option<DeviceMemory>) -> Self {
+        Self { kind, memory, extent: Extent { grows: true, ..Extent::default() }, ..Self::default() }
     }
 
     /// Whether the source can do something.

@@ -19,7 +19,9 @@ const LONGEST: usize = 400;
 /// Widest the box gets.
 const WIDTH: u16 = 78;
 /// What can be written, where nothing is wrong with what is.
-const HINT: &str = "PyTorch's own syntax, and limit:6GiB, empty_cache_every:10; empty: no ghost";
+const HINT: &str = "PyTorch's syntax, and limit:6GiB, empty_cache_every:10; empty: no ghost";
+/// Where the words begin behind a choice that is not longer.
+const COLUMN: usize = 26;
 
 /// The choices, the line, and what is wrong with it.
 #[derive(Clone, Debug)]
@@ -43,7 +45,7 @@ impl GhostEditor {
         let mut choices = vec![
             ("expandable_segments:True".to_owned(), "segments grow page by page"),
             ("max_split_size_mb:128".to_owned(), "blocks from 128 MiB on stay whole"),
-            (collecting, "gives back what is unused for long"),
+            (collecting, "gives unused segments back"),
             ("roundup_power2_divisions:4".to_owned(), "sizes in four steps to the double"),
             (format!("limit:{}MiB", mib(Bytes(peak.get() / 4 * 3))), "three quarters of the peak"),
         ];
@@ -138,14 +140,13 @@ impl GhostEditor {
         let inner = pane::frame(Frame::Box, title, theme.style(Token::Accent), outer, buf);
         // Where there is no room for all, the line matters most.
         let rows = inner.height.saturating_sub(2).min(choices);
-        let column = self.choices.iter().map(|(choice, _)| choice.len()).max().unwrap_or(0);
         for (y, (index, (choice, words))) in (0..rows).zip(self.choices.iter().enumerate()) {
             let chosen = self.chosen == Some(index);
             let mark = if chosen { "▸" } else { " " };
             let token = if chosen { Token::Strong } else { Token::Text };
             let mut line =
-                vec![span(theme, Token::Key, format!(" {mark} ")), span(theme, token, format!("{choice:<column$}"))];
-            if column + words.chars().count() + 6 <= usize::from(inner.width) {
+                vec![span(theme, Token::Key, format!(" {mark} ")), span(theme, token, format!("{choice:<COLUMN$}"))];
+            if choice.len().max(COLUMN) + words.chars().count() + 6 <= usize::from(inner.width) {
                 line.push(span(theme, Token::Dim, format!("  {words}")));
             }
             pane::put_cut(inner, y, line, buf);

@@ -107,7 +107,7 @@ fn compared(theme: &Theme, label: &str, other: Bytes, own: Bytes, change: Change
     };
     vec![
         span(theme, Token::Dim, format!("  {label} ")),
-        span(theme, Token::Strong, figures::bytes(other)),
+        span(theme, Token::Strong, figures::short_bytes(other)),
         span(theme, verdict(other.get(), own.get()), text),
     ]
 }
