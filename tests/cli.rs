@@ -60,6 +60,47 @@ fn recordings_and_printed_runs_are_compared_side_by_side() {
 }
 
 #[test]
+fn a_run_prints_what_hooks_on_all_modules_of_the_reference_would() {
+    // The modules of the reference's GPT, as `register_forward_hook` on each of `named_modules()` sees them return.
+    let (batch, rows, width, vocab) = (4, 32, 32, 257);
+    let mut expected = vec![("wte".to_owned(), vec![batch, rows, width]), ("wpe".to_owned(), vec![rows, width])];
+    for block in ["blocks.0", "blocks.1"] {
+        let inner = [("ln1", 1), ("qkv", 3), ("proj", 1), ("ln2", 1), ("fc", 4), ("out", 1)];
+        expected.extend(inner.map(|(name, times)| (format!("{block}.{name}"), vec![batch, rows, times * width])));
+        expected.push((block.to_owned(), vec![batch, rows, width]));
+    }
+    expected.push(("ln_f".to_owned(), vec![batch, rows, width]));
+    expected.extend(["head", ""].map(|name| (name.to_owned(), vec![batch, rows, vocab])));
+    let run = |more: &[&str]| -> serde_json::Value {
+        let all = [&["run", "gpt-mini", "--device", "sim:h200", "--steps", "2", "--modules", "--json"], more].concat();
+        serde_json::from_slice::<serde_json::Value>(&vramlab(&all).stdout).unwrap()["modules"].take()
+    };
+    let told = |modules: &serde_json::Value| -> Vec<(String, Vec<u64>)> {
+        let rows = modules.as_array().unwrap().iter();
+        let shape = |row: &serde_json::Value| {
+            row["shape"].as_array().unwrap().iter().map(|dim| dim.as_u64().unwrap()).collect()
+        };
+        rows.map(|row| (row["module"].as_str().unwrap().to_owned(), shape(row))).collect()
+    };
+    let of = |modules: &serde_json::Value, name: &str, key: &str| {
+        let row = modules.as_array().unwrap().iter().find(|row| row["module"] == name).unwrap();
+        row[key].clone()
+    };
+    let plain = run(&[]);
+    assert_eq!(told(&plain), expected);
+    assert_eq!(of(&plain, "blocks.0.fc", "bytes"), 4 * 32 * 128 * 4);
+    assert_eq!(of(&plain, "blocks.0.fc", "kept"), 4 * 32 * 128 * 4, "gelu's argument");
+    assert_eq!(of(&plain, "blocks.0.out", "kept"), 0, "nobody needs the summand of a sum");
+    // Autocast: products in 16 bits, norms and the residual stream in 32.
+    let amp = run(&["--amp", "bf16"]);
+    let dtypes = ["blocks.0.qkv", "blocks.0.ln1", "blocks.0"].map(|name| of(&amp, name, "dtype"));
+    assert_eq!(dtypes, ["bfloat16", "float32", "float32"]);
+    // Checkpointing: of a block its result alone; and every micro-batch calls all of them.
+    let ckpt = run(&["--ckpt", "--accum", "2"]);
+    assert_eq!((of(&ckpt, "blocks.0", "kept"), of(&ckpt, "blocks.0", "calls")), ((2 * 32 * 32 * 4).into(), 2.into()));
+}
+
+#[test]
 fn mistakes_are_told_with_exit_code_2() {
     refused(&["run", "gpt-5"], 2, "there is no workload 'gpt-5'");
     refused(&["gpt-5"], 2, "there is no workload 'gpt-5'");

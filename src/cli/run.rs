@@ -17,7 +17,7 @@ use super::witness::{self, Witness};
 use super::{Status, Usage};
 use crate::device::KernelTimes;
 use crate::export;
-use crate::model::{Boundaries, Finding, Level, Micros, Phase, StepReport, View};
+use crate::model::{Boundaries, Finding, Level, Micros, ModuleOutput, Phase, StepReport, Study, View};
 use crate::session::LabSpec;
 use crate::source::Recorder;
 use crate::train::{Amp, OptimizerKind, Tf32, Trainer};
@@ -49,6 +49,10 @@ pub(super) struct RunArgs {
     summary: bool,
     #[command(flatten)]
     ghost: GhostArgs,
+    /// Print what the forward of each module puts out, as a hook on every module would, and what it keeps until backward; with
+    /// --json, as the key "modules".
+    #[arg(long, conflicts_with = "kernels")]
+    modules: bool,
     /// Accepted for clarity: `run` never opens a screen.
     #[arg(long)]
     headless: bool,
@@ -71,6 +75,9 @@ pub(super) fn run(args: &RunArgs) -> Result<Status> {
     let recorder = args.record.as_deref().map(record::create).transpose()?;
     if args.json {
         let mut witness = Witness::new(&spec, recorder, args.ghost.follower(&spec)?);
+        if args.modules {
+            witness = witness.keeping_a_step();
+        }
         let outcome = train(&spec, Steps::new(args.steps, true), &mut witness, |_| {});
         let (trainer, steps, error) = match outcome {
             Ok((trainer, steps)) => (trainer, steps, None),
@@ -79,16 +86,23 @@ pub(super) fn run(args: &RunArgs) -> Result<Status> {
                 Ended { trainer: None, report, .. } => return Err(report),
             },
         };
-        let ghost = witness.ghost();
-        let mut row = object(&spec, &trainer, &steps, &witness.finish()?);
-        if let (Some(ghost), Some(row)) = (ghost, row.as_object_mut()) {
-            row.insert("ghost".into(), ghost.json());
+        let (ghost, study) = (witness.ghost(), witness.study());
+        let view = witness.finish()?;
+        let mut row = object(&spec, &trainer, &steps, &view);
+        if let Some(row) = row.as_object_mut() {
+            if let Some(ghost) = ghost {
+                row.insert("ghost".into(), ghost.json());
+            }
+            if let Some(study) = study {
+                row.insert("modules".into(), export::modules(&view, Some(&study)));
+            }
         }
         writeln!(stdout(), "{row}")?;
         return error.map_or(Ok(Status::DONE), Err);
     }
     let mut out: Box<dyn Write> = if piped { Box::new(std::io::stderr()) } else { Box::new(stdout()) };
-    table_to(&mut out, &spec, args.steps, recorder, (args.summary, &args.ghost))
+    let behind = Behind { summary: args.summary, modules: args.modules };
+    table_to(&mut out, &spec, args.steps, recorder, (behind, &args.ghost))
 }
 
 /// Trains and prints where the device's time went, and which kernels it chose.
@@ -313,7 +327,14 @@ fn object(spec: &LabSpec, trainer: &Trainer, steps: &Steps, view: &View) -> Valu
 
 /// Trains with progress on standard error, then prints a table.
 pub(super) fn table(spec: &LabSpec, count: u64, ghost: &GhostArgs) -> Result<Status> {
-    table_to(&mut stdout(), spec, count, None, (false, ghost))
+    table_to(&mut stdout(), spec, count, None, (Behind::default(), ghost))
+}
+
+/// What is printed behind the table.
+#[derive(Clone, Copy, Debug, Default)]
+struct Behind {
+    summary: bool,
+    modules: bool,
 }
 
 fn table_to(
@@ -321,9 +342,12 @@ fn table_to(
     spec: &LabSpec,
     count: u64,
     recorder: Option<Recorder>,
-    (summary, ghost): (bool, &GhostArgs),
+    (behind, ghost): (Behind, &GhostArgs),
 ) -> Result<Status> {
     let mut witness = Witness::new(spec, recorder, ghost.follower(spec)?);
+    if behind.modules {
+        witness = witness.keeping_a_step();
+    }
     let progress = std::io::stderr().is_terminal();
     let trained = train(spec, Steps::new(count, false), &mut witness, |report| {
         if progress {
@@ -337,7 +361,7 @@ fn table_to(
     if progress {
         let _ = writeln!(std::io::stderr());
     }
-    let ghost = witness.ghost();
+    let (ghost, study) = (witness.ghost(), witness.study());
     let view = witness.finish()?;
     let (trainer, steps) = match trained {
         Ok(trained) => trained,
@@ -361,10 +385,30 @@ fn table_to(
         let remedy = if flags.is_empty() { String::new() } else { format!(" Try {}.", flags.join(" or ")) };
         writeln!(out, "  {finding}.{remedy}")?;
     }
-    if summary {
+    if let Some(study) = study {
+        modules(out, &view, &study)?;
+    }
+    if behind.summary {
         write!(out, "\n{}", trainer.statistics().summary(0, false))?;
     }
     Ok(Status::DONE)
+}
+
+/// What the forward of each module puts out, in the order in which they return.
+fn modules(out: &mut dyn Write, view: &View, study: &Study) -> std::io::Result<()> {
+    let name = |row: &ModuleOutput| match view.names.get(row.module) {
+        "" => "(the model)".to_owned(),
+        name => name.to_owned(),
+    };
+    let names = view.modules.iter().map(|row| name(row).chars().count()).max().unwrap_or_default().max(6);
+    writeln!(out, "\n  {:<names$}  {:<20} {:<9}{:>12}{:>12}  calls", "module", "shape", "dtype", "output", "kept")?;
+    for row in &*view.modules {
+        let shape = format!("{:?}", row.shape);
+        let kept = study.kept_by(view.names.get(row.module)).map_or_else(|| "?".to_owned(), |kept| kept.to_string());
+        let (name, dtype, bytes) = (name(row), view.names.get(row.dtype), row.bytes.to_string());
+        writeln!(out, "  {name:<names$}  {shape:<20} {dtype:<9}{bytes:>12}{kept:>12}{:>7}", row.calls)?;
+    }
+    writeln!(out, "  kept: of what a module and those in it took in forward, the bytes alive when backward begins")
 }
 
 fn write_table(

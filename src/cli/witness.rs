@@ -10,7 +10,7 @@ use color_eyre::eyre::Result;
 use super::ghost::Haunted;
 use crate::device::Sensors;
 use crate::export::Words;
-use crate::model::{Event, EventKind, Micros, Ranks, Remedy, RunState, View};
+use crate::model::{Event, EventKind, Grouping, Lab, MemoryModel, Micros, Ranks, Remedy, RunState, Study, View};
 use crate::session::{self, LabSpec, Pace, Shortage};
 use crate::source::Recorder;
 use crate::train::{Answer, Observer, SafePoint, TrainError, Trainer};
@@ -38,11 +38,41 @@ struct Shared {
     ghost: Option<Follower>,
     looked: Instant,
     now: Micros,
+    /// The last step, where it is to be studied.
+    step: Option<LastStep>,
+}
+
+/// The events of a step, and memory as they found it.
+#[derive(Default)]
+struct LastStep {
+    before: MemoryModel,
+    events: Vec<Event>,
+}
+
+impl LastStep {
+    fn observe(&mut self, event: &Event, lab: Option<&Lab>) {
+        if matches!(event.kind, EventKind::StepBegin { .. }) {
+            self.before = lab.map(|lab| lab.memory().clone()).unwrap_or_default();
+            self.events.clear();
+        }
+        self.events.push(event.clone());
+    }
+
+    fn study(&self, lab: &Lab) -> Study {
+        let begin = self.before.position();
+        let range = begin..begin + self.events.len() as u64;
+        Study::of(range.clone(), &self.before, lab.names(), Grouping::Category, |each| {
+            range.clone().zip(&self.events).for_each(|(position, event)| each(position, event));
+        })
+    }
 }
 
 impl Shared {
     fn look(&mut self) {
         for event in self.events.drain(..) {
+            if let Some(step) = &mut self.step {
+                step.observe(&event, self.ranks.lab(DeviceIndex::FIRST));
+            }
             self.ranks.apply(&event);
             if let Some(ghost) = &mut self.ghost {
                 ghost.apply(&event);
@@ -72,8 +102,23 @@ impl Witness {
             ghost,
             looked: Instant::now(),
             now: Micros(0),
+            step: None,
         };
         Self { shared: Rc::new(RefCell::new(shared)), pace: Some(spec.pace()), sensors: None }
+    }
+
+    /// The same who keeps the last step, to be studied.
+    pub fn keeping_a_step(self) -> Self {
+        self.shared.borrow_mut().step = Some(LastStep::default());
+        self
+    }
+
+    /// What the last step did to memory, where it was kept.
+    pub fn study(&self) -> Option<Study> {
+        let mut shared = self.shared.borrow_mut();
+        shared.look();
+        let (step, lab) = (shared.step.as_ref()?, shared.ranks.lab(DeviceIndex::FIRST)?);
+        Some(step.study(lab))
     }
 
     /// What the trainer tells.
@@ -141,7 +186,7 @@ impl Witness {
         if let Some(recorder) = shared.recorder.take() {
             recorder.finish()?;
         }
-        Ok(shared.ranks.lab_mut(DeviceIndex::FIRST).map(crate::model::Lab::view).unwrap_or_default())
+        Ok(shared.ranks.lab_mut(DeviceIndex::FIRST).map(Lab::view).unwrap_or_default())
     }
 }
 

@@ -37,6 +37,20 @@ impl DType {
         }
     }
 
+    /// What PyTorch calls it, behind `torch.`.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::F32 => "float32",
+            Self::F16 => "float16",
+            Self::Bf16 => "bfloat16",
+            Self::F64 => "float64",
+            Self::I64 => "int64",
+            Self::I32 => "int32",
+            Self::U8 => "uint8",
+        }
+    }
+
     /// It holds floating-point numbers.
     #[must_use]
     pub const fn is_float(self) -> bool {

@@ -212,6 +212,7 @@ const fn word(kind: &EventKind) -> &'static str {
         EventKind::Reading(_) => "reading",
         EventKind::Notice { .. } => "notice",
         EventKind::Note { .. } => "note",
+        EventKind::Modules(_) => "modules",
     }
 }
 

@@ -7,7 +7,9 @@ use serde_json::{Map, Value, json};
 
 use super::devices::{Device, Devices};
 use super::error::ExportError;
-use crate::model::{Autopsy, Category, EventKind, Finding, Lab, Mark, MarkKind, Ranks, Remedied, Remedy, View};
+use crate::model::{
+    Autopsy, Category, EventKind, Finding, Lab, Mark, MarkKind, ModuleOutput, Ranks, Remedied, Remedy, Study, View,
+};
 use crate::source::Whole;
 use crate::units::{Bytes, DeviceIndex};
 
@@ -41,6 +43,24 @@ pub fn out_of_memory(autopsy: &Autopsy, view: &View, words: &Words) -> Value {
         object.insert("words".into(), json!((words.autopsy)(view)));
     }
     value
+}
+
+/// What modules put out, in the order in which they return; with what they kept until backward, where a study of a step
+/// tells it.
+#[must_use]
+pub fn modules(view: &View, study: Option<&Study>) -> Value {
+    let row = |row: &ModuleOutput| {
+        let module = view.names.get(row.module);
+        json!({
+            "module": module,
+            "shape": row.shape,
+            "dtype": view.names.get(row.dtype),
+            "bytes": row.bytes,
+            "kept": study.and_then(|study| study.kept_by(module)),
+            "calls": row.calls,
+        })
+    };
+    view.modules.iter().map(row).collect()
 }
 
 /// Writes the state of every device after `end` events.
@@ -142,6 +162,7 @@ fn state(
         "stats": stats,
         "segments": segments(device),
         "findings": view.findings.iter().map(|one| finding(one, words)).collect::<Vec<_>>(),
+        "modules": modules(&view, None),
         "history": history(&view),
         "marks": view.history.marks().map(mark).collect::<Vec<_>>(),
         "effects": view.effects.iter().map(|effect| json!(**effect)).collect::<Vec<_>>(),

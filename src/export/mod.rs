@@ -25,7 +25,7 @@ pub use cast::Cast;
 pub use error::ExportError;
 pub use file::File;
 pub use format::Format;
-pub use json::{Words, finding, out_of_memory};
+pub use json::{Words, finding, modules, out_of_memory};
 pub use moment::{Moment, MomentError};
 pub use stats::{Stats, stats};
 

@@ -368,6 +368,29 @@ pub enum EventKind {
         /// The line.
         text: Arc<str>,
     },
+    /// What the modules put out in the forward passes of the step under way, in the order in which they returned; told only
+    /// where it is something else than was told last.
+    Modules(Arc<[ModuleOutput]>),
+}
+
+/// What a module's forward puts out, as a hook on every module would tell it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModuleOutput {
+    /// The module's path (`blocks.3.fc`); the model itself has none.
+    pub module: NameId,
+    /// Dimensions of the tensor.
+    pub shape: Arc<[u64]>,
+    /// Type of its elements, as PyTorch calls it (`float16`).
+    pub dtype: NameId,
+    /// Bytes of its elements.
+    pub bytes: Bytes,
+    /// How often a step calls it with this result.
+    pub calls: u64,
+}
+
+impl ModuleOutput {
+    /// A step's rows that are told at most.
+    pub const MOST: usize = 4096;
 }
 
 impl FailedRequest {

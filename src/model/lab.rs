@@ -12,7 +12,7 @@ use super::curves::Curves;
 use super::dictionary::Dictionary;
 use super::effect::Effects;
 use super::emptying::Emptying;
-use super::event::{Event, EventKind, Micros, NameId, Phase};
+use super::event::{Event, EventKind, Micros, ModuleOutput, NameId, Phase};
 use super::finding::Situation;
 use super::growth::Growth;
 use super::history::History;
@@ -56,6 +56,8 @@ pub struct Lab {
     touched: Vec<Touched>,
     time: Micros,
     generated: Option<Generated>,
+    /// What modules put out in the last step that was another than the one before.
+    modules: Arc<[ModuleOutput]>,
     /// What the driver last said of the GPU.
     gpu: Option<Arc<Reading>>,
     /// Forward passes that belong to no step are under way.

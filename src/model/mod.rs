@@ -39,7 +39,7 @@ pub use boundaries::Boundaries;
 pub use configuration::Configuration;
 pub use effect::{Effect, Emptied, Figure, Flip, Measurement};
 pub use event::{
-    Category, CopyDirection, Event, EventKind, FailedRequest, Micros, NameId, Phase, Remedied, StepReport,
+    Category, CopyDirection, Event, EventKind, FailedRequest, Micros, ModuleOutput, NameId, Phase, Remedied, StepReport,
 };
 pub use finding::{Evidence, Finding, Holder, LeakCause};
 pub use history::{Column, History, Mark, MarkKind, Page};

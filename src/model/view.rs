@@ -7,8 +7,8 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::{
-    About, Autopsy, Boundaries, Category, Configuration, Effect, Finding, History, Ledger, Micros, NameId, Phase,
-    Profile, Reading, RunState, Settings, StepReport,
+    About, Autopsy, Boundaries, Category, Configuration, Effect, Finding, History, Ledger, Micros, ModuleOutput,
+    NameId, Phase, Profile, Reading, RunState, Settings, StepReport,
 };
 use crate::allocator::PoolKind;
 use crate::units::{Address, Bytes, DeviceIndex, StreamId};
@@ -80,6 +80,8 @@ pub struct View {
     pub findings: Vec<Finding>,
     /// The last piece of text that the model wrote.
     pub generated: Option<Generated>,
+    /// What modules put out in a step as it is now, in the order in which they return.
+    pub modules: Arc<[ModuleOutput]>,
     /// Texts of the names that appear here.
     pub names: Names,
     /// Events that contradicted those before them.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use crate::device::{DType, Kernel};
-use crate::model::{Category, EventKind, NameId};
+use crate::model::{Category, EventKind, ModuleOutput, NameId};
 use crate::units::StreamId;
 
 use super::autocast::Autocast;
@@ -15,6 +15,7 @@ use super::kv_cache::KvCache;
 use super::library::{Libraries, Library, Thread};
 use super::memory::Memory;
 use super::offload::{Offloader, Packed};
+use super::outputs::Outputs;
 use super::retain::Retained;
 use super::shape::Shape;
 use super::tape::{Backward, Gradients, INPUTS, Leaf, Tape};
@@ -114,6 +115,7 @@ pub struct Context {
     pub(crate) gradient_copy: Option<Tensor>,
     /// Tensors that nobody needs, held by local variables of the model's forward.
     locals: Vec<Tensor>,
+    pub(super) outputs: Outputs,
 }
 
 impl Context {
@@ -138,6 +140,7 @@ impl Context {
             cache: None,
             gradient_copy: None,
             locals: Vec::new(),
+            outputs: Outputs::default(),
         }
     }
 
@@ -257,6 +260,47 @@ impl Context {
         result
     }
 
+    /// Runs the forward of a module: names of its ops begin with `scope`, and what it puts out is noted.
+    ///
+    /// # Errors
+    /// What `run` returns.
+    pub fn module(&mut self, scope: NameId, run: impl FnOnce(&mut Self) -> OpResult<Tensor>) -> OpResult<Tensor> {
+        let output = self.within(scope, run)?;
+        self.put_out(scope, &output);
+        Ok(output)
+    }
+
+    /// Notes what a module's forward returned, as a hook on it would.
+    pub fn put_out(&mut self, module: NameId, output: &Tensor) {
+        self.outputs.note((module, output.shape(), output.dtype()));
+    }
+
+    /// The step is over, `whole` or abandoned: tells what modules put out, where that is something new.
+    pub(super) fn tell_outputs(&mut self, whole: bool) {
+        let Some(outputs) = self.outputs.end_step(whole) else { return };
+        let mut rows: Vec<ModuleOutput> = Vec::new();
+        let mut places = BTreeMap::new();
+        for &(module, shape, dtype) in outputs {
+            let dims: Vec<u64> = shape.dims().iter().map(|&dim| dim as u64).collect();
+            let dtype_name = self.memory.name(dtype.label());
+            let place = *places.entry((module, dims.clone(), dtype_name)).or_insert(rows.len());
+            match rows.get_mut(place) {
+                Some(row) => row.calls += 1,
+                None => rows.push(ModuleOutput {
+                    module,
+                    shape: dims.into(),
+                    dtype: dtype_name,
+                    bytes: dtype.bytes(shape.numel()),
+                    calls: 1,
+                }),
+            }
+            if rows.len() == ModuleOutput::MOST {
+                break;
+            }
+        }
+        self.memory.emit(EventKind::Modules(rows.into()));
+    }
+
     /// Runs a model's forward: what it [keeps](Self::keep_local) goes when it returns.
     ///
     /// # Errors
@@ -369,6 +413,7 @@ impl Context {
         self.cache = None;
         self.gradient_copy = None;
         self.locals.clear();
+        self.tell_outputs(false);
         self.workspaces.thread = Thread::Main;
         self.memory.set_scope(NameId::NONE);
         for leaf in &mut self.leaves {

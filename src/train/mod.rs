@@ -19,6 +19,7 @@ mod observer;
 mod offload;
 mod ops;
 mod optim;
+mod outputs;
 mod retain;
 mod saved;
 mod scaler;

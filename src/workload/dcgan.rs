@@ -99,12 +99,15 @@ impl Module {
 }
 
 /// Modules one after the other.
-struct Network(Vec<Module>);
+struct Network {
+    scope: NameId,
+    modules: Vec<Module>,
+}
 
 impl Model for Network {
     fn forward(&self, cx: &mut Context, input: &Tensor, _: bool) -> OpResult<Tensor> {
         let mut x = if cx.fuses_norms() { cx.channels_last(input, "input, channels last")? } else { input.clone() };
-        let mut modules = self.0.iter().peekable();
+        let mut modules = self.modules.iter().peekable();
         while let Some(module) = modules.next() {
             x = match module {
                 Module::Norm(norm) if cx.fuses_norms() => {
@@ -116,13 +119,14 @@ impl Model for Network {
                 }
                 Module::Convolution(convolution) => convolution.forward(cx, &x)?,
                 Module::Norm(norm) => norm.forward(cx, &x)?,
-                &Module::Function(scope, function) => cx.within(scope, |cx| match function {
+                &Module::Function(scope, function) => cx.module(scope, |cx| match function {
                     Function::Relu => cx.relu_in_place(x),
                     Function::LeakyRelu => cx.leaky_relu_in_place(x, SLOPE),
                     Function::Tanh => cx.tanh(&x),
                 })?,
             };
         }
+        cx.put_out(self.scope, &x);
         Ok(x)
     }
 }
@@ -166,7 +170,7 @@ impl<'a> Maker<'a> {
 
     fn finish(self) -> OpResult<Network> {
         self.parameters.initialise(self.cx)?;
-        Ok(Network(self.modules))
+        Ok(Network { scope: self.cx.memory().name(self.name), modules: self.modules })
     }
 }
 

@@ -62,7 +62,7 @@ impl Convolution {
 impl Repeatable for Convolution {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
         let [_, stride, padding] = self.windows;
-        cx.within(self.scope, |cx| match self.direction {
+        cx.module(self.scope, |cx| match self.direction {
             Direction::Down => cx.conv2d(input, &self.weight, self.bias.as_ref(), stride, padding),
             Direction::Up => cx.conv_transpose2d(input, &self.weight, stride, padding),
         })
@@ -93,7 +93,7 @@ impl BatchNorm {
 
 impl Repeatable for BatchNorm {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
-        cx.within(self.scope, |cx| cx.batch_norm(input, &self.weight, &self.bias, &self.running))
+        cx.module(self.scope, |cx| cx.batch_norm(input, &self.weight, &self.bias, &self.running))
     }
 }
 
@@ -120,7 +120,7 @@ pub(super) struct MaxPool {
 impl Repeatable for MaxPool {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
         let [side, stride, padding] = self.windows;
-        cx.within(self.scope, |cx| cx.max_pool2d(input, side, stride, padding))
+        cx.module(self.scope, |cx| cx.max_pool2d(input, side, stride, padding))
     }
 }
 

@@ -47,7 +47,7 @@ impl Linear {
 
 impl Repeatable for Linear {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
-        cx.within(self.scope, |cx| cx.linear(input, &self.weight, self.bias.as_ref()))
+        cx.module(self.scope, |cx| cx.linear(input, &self.weight, self.bias.as_ref()))
     }
 }
 
@@ -78,7 +78,7 @@ impl LayerNorm {
 
 impl Repeatable for LayerNorm {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
-        cx.within(self.scope, |cx| cx.layer_norm(input, &self.weight, &self.bias, Self::EPS))
+        cx.module(self.scope, |cx| cx.layer_norm(input, &self.weight, &self.bias, Self::EPS))
     }
 }
 
@@ -112,7 +112,7 @@ impl Repeatable for Embedding {
     fn forward(&self, cx: &mut Context, tokens: &Tensor) -> OpResult<Tensor> {
         let (by_token, table) = &self.tokens;
         let Some((by_position, positions)) = &self.positions else {
-            return cx.within(*by_token, |cx| cx.embedding(table, tokens));
+            return cx.module(*by_token, |cx| cx.embedding(table, tokens));
         };
         let rows = tokens.shape().last();
         let places = cx.memory().tensor(Shape::new(&[rows]), DType::I64, Category::Activation, "positions")?;
@@ -123,8 +123,8 @@ impl Repeatable for Embedding {
                 cx.memory().write(&places, &bytes)?;
             }
         }
-        let by_token = cx.within(*by_token, |cx| cx.embedding(table, tokens))?;
-        let by_position = cx.within(*by_position, |cx| cx.embedding(positions, &places))?;
+        let by_token = cx.module(*by_token, |cx| cx.embedding(table, tokens))?;
+        let by_position = cx.module(*by_position, |cx| cx.embedding(positions, &places))?;
         // The reference's forward calls them `pos`, to its end.
         cx.keep_local(places);
         cx.add(&by_token, &by_position)
@@ -139,7 +139,7 @@ pub(super) struct Activation {
 
 impl Repeatable for Activation {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
-        cx.within(self.scope, |cx| (self.function)(cx, input))
+        cx.module(self.scope, |cx| (self.function)(cx, input))
     }
 }
 

@@ -120,8 +120,8 @@ struct Bottleneck {
     narrow: Normed,
     spatial: Normed,
     wide: Normed,
-    /// Where the block changes the shape, so does a convolution beside it.
-    shortcut: Option<Normed>,
+    /// Where the block changes the shape, so does a convolution beside it: a module of its own.
+    shortcut: Option<(NameId, Normed)>,
 }
 
 impl Bottleneck {
@@ -142,7 +142,8 @@ impl Bottleneck {
             spatial: part(["c2", "b2"], [middle, middle], [3, stride, 1])?,
             wide: part(["c3", "b3"], [middle, outputs], [1, 1, 0])?,
             shortcut: if stride != 1 || inputs != outputs {
-                Some(part(["down.0", "down.1"], [inputs, outputs], [1, stride, 0])?)
+                let normed = part(["down.0", "down.1"], [inputs, outputs], [1, stride, 0])?;
+                Some((cx.memory().name(&format!("{name}.down")), normed))
             } else {
                 None
             },
@@ -155,30 +156,7 @@ impl Bottleneck {
         cx.within(self.scope, |cx| cx.relu_in_place(y))
     }
 
-    /// The same where a norm and what follows it are one op.
-    fn fused(&self, cx: &mut Context, x: &Tensor) -> OpResult<Tensor> {
-        let y = self.narrow.activated(cx, x, None)?;
-        let y = {
-            let spatial = self.spatial.activated(cx, &y, None)?;
-            drop(y);
-            spatial
-        };
-        match &self.shortcut {
-            Some(shortcut) => {
-                let residual = shortcut.convolution.forward(cx, x)?;
-                let residual = shortcut.norm.activated(cx, &residual, None, 1.0)?;
-                self.wide.activated(cx, &y, Some(&residual))
-            }
-            None => self.wide.activated(cx, &y, Some(x)),
-        }
-    }
-}
-
-impl Repeatable for Bottleneck {
-    fn forward(&self, cx: &mut Context, x: &Tensor) -> OpResult<Tensor> {
-        if cx.fuses_norms() {
-            return self.fused(cx, x);
-        }
+    fn eager(&self, cx: &mut Context, x: &Tensor) -> OpResult<Tensor> {
         let y = self.narrow.forward(cx, x)?;
         let y = self.relu(cx, y)?;
         let y = {
@@ -192,13 +170,40 @@ impl Repeatable for Bottleneck {
             wide
         };
         let y = match &self.shortcut {
-            Some(shortcut) => {
+            Some((module, shortcut)) => {
                 let shortcut = shortcut.forward(cx, x)?;
+                cx.put_out(*module, &shortcut);
                 cx.within(self.scope, |cx| cx.add_in_place(y, &shortcut))?
             }
             None => cx.within(self.scope, |cx| cx.add_in_place(y, x))?,
         };
         self.relu(cx, y)
+    }
+
+    /// The same where a norm and what follows it are one op.
+    fn fused(&self, cx: &mut Context, x: &Tensor) -> OpResult<Tensor> {
+        let y = self.narrow.activated(cx, x, None)?;
+        let y = {
+            let spatial = self.spatial.activated(cx, &y, None)?;
+            drop(y);
+            spatial
+        };
+        match &self.shortcut {
+            Some((_, shortcut)) => {
+                let residual = shortcut.convolution.forward(cx, x)?;
+                let residual = shortcut.norm.activated(cx, &residual, None, 1.0)?;
+                self.wide.activated(cx, &y, Some(&residual))
+            }
+            None => self.wide.activated(cx, &y, Some(x)),
+        }
+    }
+}
+
+impl Repeatable for Bottleneck {
+    fn forward(&self, cx: &mut Context, x: &Tensor) -> OpResult<Tensor> {
+        let output = if cx.fuses_norms() { self.fused(cx, x)? } else { self.eager(cx, x)? };
+        cx.put_out(self.scope, &output);
+        Ok(output)
     }
 }
 
@@ -224,7 +229,9 @@ impl Model for Network {
             x = if checkpointing { checkpoint(cx, block, &x)? } else { block.forward(cx, &x)? };
         }
         let features = cx.mean(&x, 2..4)?;
-        self.head.forward(cx, &features)
+        let logits = self.head.forward(cx, &features)?;
+        cx.put_out(NameId::NONE, &logits);
+        Ok(logits)
     }
 }
 

@@ -110,10 +110,13 @@ impl TransformerBlock {
 
 impl Repeatable for TransformerBlock {
     fn forward(&self, cx: &mut Context, x: &Tensor) -> OpResult<Tensor> {
-        if cx.fused {
-            return self.fused(cx, x);
-        }
-        let x = self.residual(cx, x, &self.ln1, Self::attention)?;
-        self.residual(cx, &x, &self.ln2, Self::mlp)
+        let output = if cx.fused {
+            self.fused(cx, x)?
+        } else {
+            let x = self.residual(cx, x, &self.ln1, Self::attention)?;
+            self.residual(cx, &x, &self.ln2, Self::mlp)?
+        };
+        cx.put_out(self.scope, &output);
+        Ok(output)
     }
 }

@@ -49,6 +49,7 @@ impl Lab {
             }
             EventKind::Copy { direction, bytes, pinned, .. } => self.steps.copy(*direction, *bytes, *pinned),
             EventKind::Reading(reading) => self.read_sensors(reading),
+            EventKind::Modules(modules) => self.modules = Arc::clone(modules),
             EventKind::Notice { text } => {
                 self.tell(Level::Warning, text);
             }

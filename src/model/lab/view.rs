@@ -68,6 +68,7 @@ impl Lab {
             autopsy: self.autopsy.clone(),
             log: self.log.last(Self::LINES),
             generated: self.generated.clone(),
+            modules: Arc::clone(&self.modules),
             names: self.names.texts().clone(),
             malformed: self.malformed,
         }

@@ -4,10 +4,12 @@
 //! was alive at just these moments. So a range may be of ten events or of ten million.
 
 mod lives;
+mod modules;
 mod ops;
 mod outline;
 mod strata;
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -109,6 +111,8 @@ pub struct Study {
     pub at_peak: Vec<Survivor>,
     /// What ops came to, one table for each of [`Totals`].
     tables: [Vec<OpRow>; 3],
+    /// What modules kept until backward, by path.
+    kept: BTreeMap<String, Bytes>,
     /// There were more blocks or ops than are kept.
     pub cut: bool,
     /// Texts of the names that appear here.
@@ -158,6 +162,7 @@ impl Study {
             names: strata.names,
             ..Self::default()
         };
+        study.kept = study.kept_by_modules();
         study.tables = Totals::ALL.map(|totals| study.table(totals));
         study.at_peak = study.peak.map(|peak| study.alive_at(peak.position)).unwrap_or_default();
         study

@@ -21,6 +21,7 @@ impl Trainer {
 
     pub(super) fn begin(&mut self, phase: Phase) {
         self.memory().begin_phase(phase);
+        self.cx.outputs.listening = phase == Phase::Forward;
         self.timing.open = Some((phase, self.memory().mark()));
     }
 

@@ -48,6 +48,7 @@ impl Trainer {
                 };
                 self.steps += 1;
                 self.cx.retained.end_step();
+                self.cx.tell_outputs(true);
                 self.memory().emit(EventKind::StepEnd(report.clone()));
                 self.memory().safe_point(SafePoint::Step)?;
                 self.write()?;

@@ -1,6 +1,8 @@
 //! The ops of a step, or of the run: what they took, what they kept, what of it was alive at the peak; and what survived
 //! since a tag.
 
+mod forward;
+
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout as Split, Rect};
 use ratatui::style::Style;
@@ -32,7 +34,13 @@ fn bindings() -> Vec<Binding> {
     let own = |action| Action::Own(ScreenAction::Ops(action));
     let view = |keys: &[Key], label, action, hint, help| Binding::new(keys, label, action, Group::View, hint, help);
     vec![
-        view(&[plain('v')], "v", own(OpsAction::Totals), "by", "ops: a row for each op, each module, or each place"),
+        view(
+            &[plain('v')],
+            "v",
+            own(OpsAction::Totals),
+            "by",
+            "ops: a row for each op, each module, each place, or what each module's forward puts out",
+        ),
         view(
             &[plain('u')],
             "u",
@@ -91,6 +99,13 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
     } else {
         (area, None)
     };
+    if stage.states.ops.forward {
+        layout.rows = forward::table(stage, study, kind, left, buf);
+        if let Some(right) = right {
+            at_peak(stage, study, right, buf);
+        }
+        return layout;
+    }
     layout.rows = table(stage, study, kind, left, buf);
     let nameless = study.at_peak.iter().all(|at| Category::ALL.iter().any(|category| category.label() == at.name));
     if nameless && matches!(stage.picture.kind, Kind::Snapshot(_)) && left.height > 8 {

@@ -37,6 +37,8 @@ impl OpsAction {
 pub struct OpsState {
     /// What the rows are.
     pub totals: Totals,
+    /// In their place, what each module's forward puts out.
+    pub forward: bool,
     /// Their order.
     pub sort: Sort,
     /// The step around the cursor, or all that is kept.
@@ -60,6 +62,8 @@ impl OpsState {
     /// Does it; says where the cursor is to go, if anywhere.
     pub fn act(&mut self, action: OpsAction, picture: &Picture) -> Option<Move> {
         match action {
+            OpsAction::Totals if self.forward => (self.forward, self.totals) = (false, Totals::ALL[0]),
+            OpsAction::Totals if Some(&self.totals) == Totals::ALL.last() => self.forward = true,
             OpsAction::Totals => self.totals = next(&Totals::ALL, self.totals),
             OpsAction::Sort => self.sort = next(&Sort::ALL, self.sort),
             OpsAction::Window => self.whole = !self.whole,
@@ -106,9 +110,12 @@ mod tests {
     fn rows_and_orders_go_round() {
         let mut state = OpsState::default();
         for _ in Totals::ALL {
+            assert!(!state.forward);
             state.act(OpsAction::Totals, &Picture::default());
         }
-        assert_eq!(state.totals, Totals::default());
+        assert!(state.forward, "the modules follow");
+        state.act(OpsAction::Totals, &Picture::default());
+        assert_eq!((state.totals, state.forward), (Totals::default(), false));
         state.act(OpsAction::Sort, &Picture::default());
         assert_eq!(state.sort, Sort::Taken);
     }

@@ -57,6 +57,7 @@ impl Model for Network {
                     Stage::Block(segment) | Stage::Plain(segment) => segment.forward(cx, &x)?,
                 };
             }
+            cx.put_out(NameId::NONE, &x);
             Ok(x)
         })
     }
@@ -76,7 +77,11 @@ impl Repeatable for Group {
         for member in &self.members {
             x = member.forward(cx, &x)?;
         }
-        if self.residual { cx.within(self.scope, |cx| cx.add(input, &x)) } else { Ok(x) }
+        if self.residual {
+            x = cx.within(self.scope, |cx| cx.add(input, &x))?;
+        }
+        cx.put_out(self.scope, &x);
+        Ok(x)
     }
 }
 
