@@ -19,7 +19,7 @@ use ratatui::layout::Rect;
 use vramlab::model::{DeviceKind, Event, EventKind, Grouping, Lab, Level, LogLine, Micros, RunState, Study, View};
 use vramlab::session;
 use vramlab::source::{Cursor, Kind, Move, Picture, Request};
-use vramlab::tui::{self, App, Catalog, ColorTier, Effect, GlyphTier, Message};
+use vramlab::tui::{self, App, Catalog, ColorTier, Effect, GlyphTier, Message, Token};
 
 /// The sizes at which every screen is looked at.
 const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 60)];
@@ -675,4 +675,61 @@ fn screens_that_study_say_so_before_they_have() {
         assert!(text(&screen(dark(), keys, reading, 80, 24)).contains("reading the events … 25 %"));
         assert!(text(&screen(dark(), keys, lab_states::starting(), 80, 24)).contains("building"));
     }
+}
+
+/// Words of everyday English that labels are made of.
+const PLAIN: &[&str] = &[];
+
+/// Every label that stands on a screen, at any size and in any state that is looked at here, is explained.
+#[test]
+fn every_word_that_labels_use_is_in_the_help() {
+    let theme = Catalog::default().load("dark", ColorTier::True).unwrap().0;
+    let quiet = theme.style(Token::Dim).fg;
+    let title = theme.style(Token::Title);
+    let mut states = vec![lab_states::running(), lab_states::on_gpu()];
+    states.push(lab_states::state_of(lab_states::out_of_memory(), RunState::OutOfMemory));
+    let mut unknown = std::collections::BTreeMap::new();
+    for state in states {
+        for keys in ["1", "2", "3", "4", "4v", "4vv", "4vvv", "4d", "5", "6"] {
+            for (width, height) in SIZES {
+                let mut app = dark();
+                app.update(Message::Picture(Arc::new(state.clone())));
+                let _ = draw(&mut app, width, height);
+                press(&mut app, keys);
+                let studied = studied(&mut app, state.clone());
+                app.update(Message::Picture(Arc::new(studied)));
+                let buf = draw(&mut app, width, height);
+                for row in buf.area.rows() {
+                    // The header tells names of models and cards, the footer and the log what help has as keys.
+                    if row.y < 1 || row.y + 1 == height {
+                        continue;
+                    }
+                    let mut word = String::new();
+                    for x in 0..=width {
+                        let cell = (x < width).then(|| &buf[(x, row.y)]);
+                        let label = cell.filter(|cell| {
+                            Some(cell.fg) == quiet || (Some(cell.fg) == title.fg && cell.modifier == title.add_modifier)
+                        });
+                        match label.and_then(|cell| cell.symbol().chars().next()) {
+                            Some(symbol) if symbol.is_alphanumeric() || "_.*-%".contains(symbol) => word.push(symbol),
+                            _ => {
+                                let done = std::mem::take(&mut word);
+                                let known = done.is_empty()
+                                    || done
+                                        .chars()
+                                        .any(|symbol| symbol.is_ascii_digit() || symbol == '.' || symbol == '*')
+                                    || done.chars().all(|symbol| !symbol.is_alphabetic())
+                                    || PLAIN.contains(&&*done)
+                                    || tui::explains(&done);
+                                if !known {
+                                    unknown.entry(done).or_insert_with(|| format!("{keys} at {width}×{height}"));
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+    assert!(unknown.is_empty(), "{unknown:#?}");
 }

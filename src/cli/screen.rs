@@ -4,7 +4,7 @@ use clap::Args;
 use color_eyre::eyre::Result;
 
 use super::Usage;
-use super::config::{ColorArg, GlyphArg, Settings};
+use super::config::{self, ColorArg, GlyphArg, Settings};
 use super::spec::{cards, themes, workloads};
 use crate::tui::{self, Origin, TuiError, TuiOptions};
 
@@ -50,6 +50,7 @@ impl ScreenArgs {
             present: self.present,
             origin,
             compare: Vec::new(),
+            keep_theme: Some(config::keep_theme),
             notices: [&settings.told[..], &workloads().warnings(), &cards().warnings(), &themes().warnings()].concat(),
         };
         match tui::check(&options, themes()) {

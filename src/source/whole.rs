@@ -219,7 +219,7 @@ impl Whole {
                 }
             }
         })?;
-        Source::keep(self.kind.clone(), Inbox::Read(arrivals), None)
+        Source::keep(self.kind.clone(), None, Inbox::Read(arrivals), None)
     }
 }
 

@@ -4,6 +4,8 @@ use std::borrow::Cow;
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
+use super::dialog::DialogAction;
+use super::panel::Panel;
 use super::states::ScreenAction;
 use crate::recording::Direction;
 use crate::session::{Reach, StepSize, Switch, Way};
@@ -50,6 +52,8 @@ pub enum Action {
     CompareFile,
     /// What only one screen knows of.
     Own(ScreenAction),
+    /// What only the dialog on top knows of.
+    Dialog(DialogAction),
     /// Do what can be done about the finding that is selected.
     Remedy,
     /// Scroll what is on top by so many rows.
@@ -68,6 +72,8 @@ pub enum Action {
     TogglePresenting,
     /// Open or close the help.
     ToggleHelp,
+    /// Open the help about a panel.
+    HelpOn(Panel),
     /// Close what is open on top.
     Close,
     /// Draw everything anew.
@@ -133,6 +139,7 @@ impl Action {
             Self::Copy => "copy",
             Self::CompareFile => "compare-file",
             Self::Own(action) => action.word(),
+            Self::Dialog(action) => action.word(),
             Self::Scroll(rows) => return sign("scroll", rows).into(),
             Self::ScrollPage(pages) => return sign("page", pages).into(),
             Self::NextScreen(places) => {
@@ -150,6 +157,7 @@ impl Action {
             Self::ChooseTheme => "theme",
             Self::TogglePresenting => "present",
             Self::ToggleHelp => "help",
+            Self::HelpOn(_) => "",
             Self::Close => "close",
             Self::Repaint => "repaint",
             Self::Suspend => "suspend",
@@ -182,11 +190,13 @@ pub enum Group {
     View,
     /// Everything else.
     Program,
+    /// While something lies over the screen.
+    Dialogs,
 }
 
 impl Group {
     /// All groups in the order of the help.
-    pub const ALL: [Self; 5] = [Self::Switches, Self::Run, Self::Time, Self::View, Self::Program];
+    pub const ALL: [Self; 6] = [Self::Switches, Self::Run, Self::Time, Self::View, Self::Program, Self::Dialogs];
 
     /// Its heading.
     #[must_use]
@@ -197,6 +207,7 @@ impl Group {
             Self::Time => "time",
             Self::View => "view",
             Self::Program => "program",
+            Self::Dialogs => "dialogs",
         }
     }
 }
@@ -273,9 +284,24 @@ impl Binding {
         self.keys = keys;
     }
 
-    /// Whether there is a screen on which both act.
+    /// It acts while a dialog is open, and only then.
+    #[must_use]
+    pub const fn is_of_dialogs(&self) -> bool {
+        matches!(self.action, Action::Dialog(_))
+    }
+
+    /// It acts on the screen with this place in the list, while no dialog takes the key.
+    #[must_use]
+    pub fn acts_on(&self, screen: usize) -> bool {
+        !self.is_of_dialogs() && self.screen.is_none_or(|of| of == screen)
+    }
+
+    /// Whether there is a screen or a dialog on which both act.
     #[must_use]
     pub fn meets(&self, other: &Self) -> bool {
+        if self.is_of_dialogs() || other.is_of_dialogs() {
+            return self.is_of_dialogs() && other.is_of_dialogs();
+        }
         self.screen.is_none() || other.screen.is_none() || self.screen == other.screen
     }
 }

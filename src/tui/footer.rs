@@ -32,7 +32,7 @@ pub(crate) fn render(
     let shown = stage.keys.bindings().iter().filter(|binding| {
         !binding.hint.is_empty()
             && !binding.keys.is_empty()
-            && binding.screen.is_none_or(|of| of == screen)
+            && binding.acts_on(screen)
             && keymap::acts(binding.action, picture).is_ok()
     });
     let hints: Vec<(&str, &str, Action)> = shown

@@ -8,6 +8,7 @@ use std::sync::OnceLock;
 use crossterm::event::KeyCode;
 
 use super::action::{Action, Binding, Group, Key};
+use super::dialog::DialogAction;
 use super::keys::Keymap;
 use super::screens::SCREENS;
 use crate::model::RunState;
@@ -26,6 +27,7 @@ pub fn standard() -> &'static Keymap {
             all.extend(own.map(|binding| Binding { screen: Some(index), ..binding }));
         }
         all.extend(program());
+        all.extend(dialogs());
         Keymap::new(all)
     })
 }
@@ -194,6 +196,29 @@ fn program() -> Vec<Binding> {
     all
 }
 
+/// Keys of what lies over a screen. Where text is written, characters are text.
+fn dialogs() -> Vec<Binding> {
+    use DialogAction::{Apply, Cancel, Clear, First, Last, Next, PageDown, PageUp, Part, Previous, Search};
+    let (plain, named) = (Key::plain, Key::named);
+    let of = |keys: &[Key], label, action, help: &str| {
+        let help = format!("in a dialog: {help}");
+        Binding::new(keys, label, Action::Dialog(action), Group::Dialogs, "", &help)
+    };
+    vec![
+        of(&[named(KeyCode::Enter)], "Enter", Apply, "take what is written or chosen"),
+        of(&[named(KeyCode::Esc), plain('q')], "Esc q", Cancel, "leave it as it was"),
+        of(&[named(KeyCode::Down), plain('j')], "↓ j", Next, "the next line or entry"),
+        of(&[named(KeyCode::Up), plain('k')], "↑ k", Previous, "the line or entry before"),
+        of(&[named(KeyCode::PageDown), plain('J')], "PgDn J", PageDown, "the next page"),
+        of(&[named(KeyCode::PageUp), plain('K')], "PgUp K", PageUp, "the page before"),
+        of(&[named(KeyCode::Home), plain('g')], "Home g", First, "the first line or entry"),
+        of(&[named(KeyCode::End), plain('G')], "End G", Last, "the last line or entry"),
+        of(&[plain('/')], "/", Search, "search the keys and words of this help"),
+        of(&[named(KeyCode::Tab)], "Tab", Part, "from the keys to the words of this help, and back"),
+        of(&[Key::ctrl('u')], "Ctrl-U", Clear, "take away what is written"),
+    ]
+}
+
 /// Why an action does nothing now; `Ok` where it acts. An empty reason needs no words.
 ///
 /// # Errors
@@ -232,12 +257,15 @@ mod tests {
     #[test]
     fn no_key_has_two_commands_on_one_screen() {
         for screen in 0..SCREENS.len() {
-            let mine = standard().bindings().iter().filter(|binding| binding.screen.is_none_or(|of| of == screen));
+            let mine = standard().bindings().iter().filter(|binding| binding.acts_on(screen));
             let keys: Vec<Key> = mine.flat_map(|binding| binding.keys.clone()).collect();
             for (index, key) in keys.iter().enumerate() {
                 assert!(!keys[index + 1..].contains(key), "{key:?} is bound twice");
             }
         }
+        let of_dialogs = standard().bindings().iter().filter(|binding| binding.is_of_dialogs());
+        let keys: Vec<Key> = of_dialogs.flat_map(|binding| binding.keys.clone()).collect();
+        assert!((1..keys.len()).all(|index| !keys[index..].contains(&keys[index - 1])), "{keys:?}");
     }
 
     #[test]

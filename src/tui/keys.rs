@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::action::{Action, Binding, Group, Key};
+use super::dialog::DialogAction;
 use crate::given::hint;
 
 /// It always ends the program.
@@ -31,7 +32,17 @@ impl Keymap {
     #[must_use]
     pub fn binding_for(&self, event: KeyEvent, screen: usize) -> Option<&Binding> {
         let key = Key::of(event);
-        self.0.iter().find(|binding| binding.screen.is_none_or(|of| of == screen) && binding.keys.contains(&key))
+        self.0.iter().find(|binding| binding.acts_on(screen) && binding.keys.contains(&key))
+    }
+
+    /// What a pressed key asks of the dialog on top.
+    #[must_use]
+    pub fn dialog_action(&self, event: KeyEvent) -> Option<DialogAction> {
+        let key = Key::of(event);
+        self.0.iter().find_map(|binding| match binding.action {
+            Action::Dialog(action) if binding.keys.contains(&key) => Some(action),
+            _ => None,
+        })
     }
 
     /// The first key of a command in words; empty where it has none.

@@ -12,10 +12,12 @@ mod clipboard;
 mod compared;
 mod completion;
 mod copied;
+mod dialog;
 mod error;
 mod figures;
 mod film;
 mod footer;
+mod glossary;
 mod glyphs;
 mod header;
 mod input;
@@ -28,6 +30,7 @@ mod map;
 mod moments;
 mod origin;
 mod pane;
+mod panel;
 mod presenter;
 mod screen;
 mod screens;
@@ -45,6 +48,7 @@ pub use action::{Action, Binding, Group, Key};
 pub use app::{App, Effect, Message};
 pub(crate) use compared::change;
 pub use completion::Completion;
+pub use dialog::DialogAction;
 pub use error::TuiError;
 pub use film::{Film, screen_names};
 pub use glyphs::GlyphTier;
@@ -53,6 +57,7 @@ pub use key_name::NoKey;
 pub use keymap::{acts, keys_markdown, standard as standard_keys};
 pub use keys::Keymap;
 pub use origin::Origin;
+pub use panel::Panel;
 pub use screen::draw;
 pub use shell::{Exit, Left};
 pub use signals::ENGINE_PATIENCE;
@@ -68,6 +73,13 @@ use std::path::PathBuf;
 use crate::model::{Remedy, View};
 use crate::source::Source;
 
+/// Whether help has this word of a screen.
+#[must_use]
+pub fn explains(word: &str) -> bool {
+    let is = |known: &str| known.to_lowercase() == word.to_lowercase();
+    glossary::all().any(|entry| entry.also.iter().chain([&entry.word]).any(|known| is(known)))
+}
+
 /// Why a request failed, in lines of at most `width` characters; `word` says how a remedy is done.
 #[must_use]
 pub fn autopsy_lines(view: &View, width: usize, word: fn(&Remedy) -> String) -> Vec<String> {
@@ -75,8 +87,11 @@ pub fn autopsy_lines(view: &View, width: usize, word: fn(&Remedy) -> String) -> 
     lines.unwrap_or_default().into_iter().map(|(_, line)| line).collect()
 }
 
+/// Writes down that the theme of this name is worn from now on; says where, or why that can't be.
+pub type KeepTheme = fn(&str) -> String;
+
 /// How the screen is to look and behave; what is `None` is found out from the environment.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct TuiOptions {
     /// The theme's name.
     pub theme: Option<String>,
@@ -98,6 +113,8 @@ pub struct TuiOptions {
     pub origin: Origin,
     /// Files whose configurations are compared with those on the screen.
     pub compare: Vec<PathBuf>,
+    /// Where a theme that somebody chooses is kept; `None`: nowhere.
+    pub keep_theme: Option<KeepTheme>,
     /// What a person should know first: the footer shows the first of them, and how many there are.
     pub notices: Vec<String>,
 }
@@ -115,6 +132,7 @@ impl Default for TuiOptions {
             present: false,
             origin: Origin::default(),
             compare: Vec::new(),
+            keep_theme: None,
             notices: Vec::new(),
         }
     }
@@ -128,7 +146,13 @@ impl Default for TuiOptions {
 pub async fn run(source: Source, options: TuiOptions, themes: Catalog) -> Result<Left, TuiError> {
     let app = prepare(&options, themes)?;
     let pace = shell::Pace::new(options.frames, options.calm);
-    shell::run(source, app, pace, options.mouse, options.compare).await
+    shell::run(
+        source,
+        app,
+        pace,
+        shell::Manners { mouse: options.mouse, keep_theme: options.keep_theme, compare: options.compare },
+    )
+    .await
 }
 
 /// Whether the terminal says that its background is light: the last figure of `COLORFGBG` is white's or light grey's.

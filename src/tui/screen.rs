@@ -7,6 +7,7 @@ use ratatui::text::Line;
 use super::action::Action;
 use super::app::App;
 use super::glyphs::{self, GlyphTier};
+use super::panel::Panel;
 use super::screens::SCREENS;
 use super::stage::Layout;
 use super::theme::Token;
@@ -31,6 +32,7 @@ pub fn draw(app: &App, area: Rect, buf: &mut Buffer) -> Layout {
         layout.layer_rows = layer.render(&stage, area, buf);
         layout.targets.clear();
         layout.charts.clear();
+        layout.panels.clear();
         layout.map = None;
     }
     if app.glyphs() == GlyphTier::Ascii {
@@ -51,6 +53,7 @@ fn whole(app: &App, area: Rect, buf: &mut Buffer) -> Layout {
         let screen = SCREENS.get(app.screen()).unwrap_or(&SCREENS[0]);
         (screen.draw)(&stage, body, buf)
     };
+    layout.panels.push((top, Panel::Header));
     header::render(&stage, app.screen(), top, buf, &mut layout.targets);
     footer::render(&stage, app.notice(), app.screen(), keys, buf, &mut layout.targets);
     layout

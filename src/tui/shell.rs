@@ -13,6 +13,7 @@ use rustix::process::{Signal, getpid, getsid, kill_current_process_group};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
+use super::KeepTheme;
 use super::app::{App, Effect, Message};
 use super::completion;
 use super::error::TuiError;
@@ -96,6 +97,17 @@ pub struct Left {
     pub screens: Vec<PathBuf>,
 }
 
+/// What the screen does beside drawing.
+#[derive(Clone, Debug)]
+pub(super) struct Manners {
+    /// Clicks and the wheel are read.
+    pub mouse: bool,
+    /// Where a theme that somebody chooses is kept.
+    pub keep_theme: Option<KeepTheme>,
+    /// Files to compare with.
+    pub compare: Vec<PathBuf>,
+}
+
 enum Happened {
     Notice(Option<Notice>),
     Panic,
@@ -122,16 +134,10 @@ enum Read {
 
 /// Shows the lab until somebody leaves. A terminal that is closed meanwhile is a hang-up, whether the signal or a failed
 /// write tells of it first.
-pub(super) async fn run(
-    mut source: Source,
-    app: App,
-    pace: Pace,
-    mouse: bool,
-    compare: Vec<PathBuf>,
-) -> Result<Left, TuiError> {
+pub(super) async fn run(mut source: Source, app: App, pace: Pace, manners: Manners) -> Result<Left, TuiError> {
     let glyphs = app.glyphs();
     let (mut recordings, mut screens) = (Vec::new(), Vec::new());
-    let exit = match show(&mut source, app, pace, mouse, compare, &mut recordings, &mut screens).await {
+    let exit = match show(&mut source, app, pace, manners, &mut recordings, &mut screens).await {
         Err(TuiError::Terminal(_)) if terminal::is_gone() => Exit::Signal(Signal::HUP.as_raw()),
         exit => exit?,
     };
@@ -157,11 +163,11 @@ async fn show(
     source: &mut Source,
     mut app: App,
     mut pace: Pace,
-    mouse: bool,
-    compare: Vec<PathBuf>,
+    manners: Manners,
     recordings: &mut Vec<PathBuf>,
     screens: &mut Vec<PathBuf>,
 ) -> Result<Exit, TuiError> {
+    let Manners { mouse, keep_theme, compare } = manners;
     let (sender, mut notices) = mpsc::unbounded_channel();
     signals::watch(sender, source.engine()).map_err(TuiError::Signals)?;
     let panicked = Arc::new(Notify::new());
@@ -246,6 +252,13 @@ async fn show(
         if effects.contains(&Effect::SaveScreen) {
             saving += usize::from(save_screen(&app, &saver));
         }
+        let kept = effects.iter().find_map(|effect| match effect {
+            Effect::KeepTheme(name) => Some(name.clone()),
+            _ => None,
+        });
+        if let (Some(name), Some(keep)) = (kept, keep_theme) {
+            saving += usize::from(in_background("keep theme", &saver, move || Saved { path: None, told: keep(&name) }));
+        }
         if perform(&effects, source, &mut guard)? {
             break Exit::Quit;
         }
@@ -285,7 +298,7 @@ fn perform(effects: &[Effect], source: &Source, guard: &mut Guard) -> Result<boo
         match effect {
             Effect::Send(request) => source.request(request.clone()),
             // Done by whoever has the app.
-            Effect::SaveScreen | Effect::Compare(_) | Effect::Complete(_) => {}
+            Effect::SaveScreen | Effect::Compare(_) | Effect::Complete(_) | Effect::KeepTheme(_) => {}
             Effect::Copy(text) => guard.copy(text).map_err(TuiError::Terminal)?,
             Effect::Repaint => guard.repaint().map_err(TuiError::Terminal)?,
             // A session's leader has no shell above it that could bring it back.
@@ -309,23 +322,30 @@ fn save_screen(app: &App, saver: &mpsc::UnboundedSender<Saved>) -> bool {
     let _ = screen::draw(app, area, &mut buf);
     let workload = &app.latest().view.about.workload;
     let safe: String = workload.chars().filter(|symbol| symbol.is_alphanumeric() || "-_".contains(*symbol)).collect();
-    let (stem, told) = (format!("vramlab-{safe}"), saver.clone());
-    let save = move || {
-        let line = match svg::save(&buf, Path::new("."), &stem) {
-            Ok(path) => {
-                let told = format!("saved {}, and the text beside it", path.display());
-                Saved { path: Some(path), told }
-            }
-            Err(error) => {
-                let hint = "start vramlab in a folder that can be written";
-                Saved { path: None, told: format!("the screen can't be saved here ({error}); {hint}") }
-            }
-        };
-        // Nobody may be left to read it.
-        let _ = told.send(line);
-    };
-    // Without a thread nothing is saved; there is nothing to undo.
-    std::thread::Builder::new().name("save".to_owned()).spawn(save).is_ok()
+    let stem = format!("vramlab-{safe}");
+    in_background("save", saver, move || match svg::save(&buf, Path::new("."), &stem) {
+        Ok(path) => {
+            let told = format!("saved {}, and the text beside it", path.display());
+            Saved { path: Some(path), told }
+        }
+        Err(error) => {
+            let hint = "start vramlab in a folder that can be written";
+            Saved { path: None, told: format!("the screen can't be saved here ({error}); {hint}") }
+        }
+    })
+}
+
+/// Does what may take its time on a thread of its own; `told` hears how it went. False where there is no thread: then nothing
+/// is done, and there is nothing to undo.
+fn in_background(
+    name: &str,
+    told: &mpsc::UnboundedSender<Saved>,
+    work: impl FnOnce() -> Saved + Send + 'static,
+) -> bool {
+    let told = told.clone();
+    // Nobody may be left to read it.
+    let run = move || drop(told.send(work()));
+    std::thread::Builder::new().name(name.to_owned()).spawn(run).is_ok()
 }
 
 /// Reads files to compare with, one after the other, on a thread of its own; tells how far it is, and what can't be read.

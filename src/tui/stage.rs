@@ -1,9 +1,10 @@
 //! What a screen is drawn from, and what drawing it finds out.
 
-use ratatui::layout::Rect;
+use ratatui::layout::{Position, Rect};
 
 use super::action::Action;
 use super::keys::Keymap;
+use super::panel::Panel;
 use super::presenter::Shown;
 use super::states::ScreenStates;
 use super::theme::Theme;
@@ -83,6 +84,10 @@ pub(crate) type Targets = Vec<(Rect, Action)>;
 pub struct Layout {
     /// Where a click does what.
     pub targets: Vec<(Rect, Action)>,
+    /// Where which panel lies.
+    pub panels: Vec<(Rect, Panel)>,
+    /// The panel of what a person has selected.
+    pub focus: Option<Panel>,
     /// Charts in which a click moves the cursor.
     pub charts: Vec<(Rect, Chart)>,
     /// Rows of what scrolls in all, and how many are seen.
@@ -95,6 +100,14 @@ pub struct Layout {
     pub map: Option<Rect>,
     /// What Esc does here before it goes back to now.
     pub leave: Option<Action>,
+}
+
+impl Layout {
+    /// The panel at a place, the one drawn last.
+    #[must_use]
+    pub fn panel_at(&self, position: Position) -> Option<Panel> {
+        self.panels.iter().rev().find(|(area, _)| area.contains(position)).map(|(_, panel)| *panel)
+    }
 }
 
 /// A chart whose columns stand for moments.

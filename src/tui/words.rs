@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use super::action::Action;
+use super::dialog::DialogAction;
 use super::figures;
 use super::keys::Keymap;
 use crate::model::{Evidence, Finding, Flip, Level, LogLine, MarkKind, Remedy};
@@ -99,12 +100,24 @@ pub(crate) fn how_to_read(keys: &Keymap, opened_by: Action) -> String {
         .into_iter()
         .filter(|key| !key.is_empty())
         .collect();
-    let plain = |action| {
-        let binding = keys.bindings().iter().find(|binding| binding.action == action);
-        binding.and_then(|binding| binding.label.split(' ').next_back()).unwrap_or_default()
-    };
-    let scroll = [Action::Scroll(1), Action::Scroll(-1)].map(plain).join(" ");
+    let scroll = [DialogAction::Next, DialogAction::Previous].map(|action| last_key(keys, action)).join(" ");
     format!(" · {} closes, {scroll} scroll", closes.join(" or "))
+}
+
+/// How a dialog is answered: ` · Enter keeps it, Esc leaves it`. What has no key, or no word, is left out.
+pub(crate) fn in_dialog(keys: &Keymap, apply: &str, cancel: &str) -> String {
+    let said = [(DialogAction::Apply, apply), (DialogAction::Cancel, cancel)].map(|(action, word)| {
+        let key = keys.key_of(Action::Dialog(action));
+        if key.is_empty() || word.is_empty() { String::new() } else { format!("{key} {word}") }
+    });
+    let said: Vec<String> = said.into_iter().filter(|said| !said.is_empty()).collect();
+    if said.is_empty() { String::new() } else { format!(" · {}", said.join(", ")) }
+}
+
+/// The last key of what a dialog is asked for, in words: where it has several, a character.
+fn last_key(keys: &Keymap, action: DialogAction) -> &str {
+    let binding = keys.bindings().iter().find(|binding| binding.action == Action::Dialog(action));
+    binding.and_then(|binding| binding.label.split(' ').next_back()).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! `vramlab config`: every setting with its default, and where the file of settings lies.
 
 mod file;
+mod keep;
 mod values;
 
 use std::fs;
@@ -57,6 +58,18 @@ pub(super) fn run(args: &ConfigArgs) -> Result<Status> {
 /// The file of settings.
 pub(super) fn place() -> Option<PathBuf> {
     Some(given::config_folder(|name| std::env::var_os(name))?.join("config.toml"))
+}
+
+/// Keeps a theme in the file of settings; says where, or why that can't be.
+pub(super) fn keep_theme(name: &str) -> String {
+    let Some(file) = place() else {
+        return "this theme is worn until you leave: there is no folder for settings; set HOME or XDG_CONFIG_HOME"
+            .to_owned();
+    };
+    match keep::theme(&file, name, documented) {
+        Ok(()) => format!("theme \"{name}\" is kept in {}", file.display()),
+        Err(error) => format!("this theme is worn until you leave: {error}"),
+    }
 }
 
 /// The settings in force.

@@ -65,6 +65,8 @@ pub enum Effect {
     Complete(String),
     /// Put a text on the clipboard of the terminal.
     Copy(String),
+    /// Wear the theme of this name from now on, whenever the program starts.
+    KeepTheme(String),
     /// Leave.
     Quit,
 }

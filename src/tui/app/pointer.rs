@@ -17,6 +17,7 @@ pub(super) fn action_of(mouse: MouseEvent, layout: &Layout) -> Option<Action> {
             in_chart(position, layout).or_else(|| in_map(position, layout)).or_else(|| target(position, layout))
         }
         MouseEventKind::Drag(MouseButton::Left) => in_chart(position, layout),
+        MouseEventKind::Down(MouseButton::Right) => layout.panel_at(position).map(Action::HelpOn),
         _ => None,
     }
 }
@@ -51,12 +52,14 @@ mod tests {
     use crossterm::event::KeyModifiers;
 
     use super::*;
+    use crate::tui::panel::Panel;
 
     #[test]
     fn clicks_do_what_lies_on_top_and_drags_stay_in_charts() {
         let layout = Layout {
             targets: vec![(Rect::new(0, 0, 80, 1), Action::ToggleHelp), (Rect::new(10, 0, 5, 1), Action::Quit)],
             map: Some(Rect::new(40, 10, 20, 5)),
+            panels: vec![(Rect::new(0, 10, 80, 5), Panel::Why), (Rect::new(40, 10, 20, 5), Panel::Map)],
             charts: vec![(Rect::new(4, 2, 20, 5), Chart::History), (Rect::new(4, 8, 30, 5), Chart::Step)],
             ..Layout::default()
         };
@@ -67,6 +70,9 @@ mod tests {
         assert_eq!(at(down, 12, 0), Some(Action::Quit), "drawn later, so it lies on top");
         assert_eq!(at(drag, 12, 0), None);
         assert_eq!(at(MouseEventKind::Down(MouseButton::Right), 12, 0), None);
+        let right = MouseEventKind::Down(MouseButton::Right);
+        assert_eq!(at(right, 42, 12), Some(Action::HelpOn(Panel::Map)), "drawn later, so it lies on top");
+        assert_eq!(at(right, 2, 12), Some(Action::HelpOn(Panel::Why)));
         let own = |action| Some(Action::Own(ScreenAction::Lab(action)));
         assert_eq!(at(down, 4, 2), own(LabAction::HistoryColumn(0, 20)));
         assert_eq!(at(drag, 23, 6), own(LabAction::HistoryColumn(19, 20)));

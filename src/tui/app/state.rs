@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossterm::event::KeyEvent;
+use ratatui::layout::Position;
 
 use super::held::{self, Held};
 use super::loud::LoudEffect;
@@ -20,9 +21,10 @@ use crate::tui::copied;
 use crate::tui::glyphs::GlyphTier;
 use crate::tui::keymap;
 use crate::tui::keys::Keymap;
-use crate::tui::layers::{CopyMenu, Editor, Filter, GhostEditor, GoTo, Layer, PathPrompt, Pressed, ThemeList};
+use crate::tui::layers::{CopyMenu, Editor, Filter, GhostEditor, GoTo, Help, Layer, PathPrompt, Pressed, ThemeList};
 use crate::tui::origin::Origin;
 use crate::tui::pane;
+use crate::tui::panel::Panel;
 use crate::tui::presenter::Presenter;
 use crate::tui::screens::SCREENS;
 use crate::tui::stage::{Layout, Stage};
@@ -61,6 +63,8 @@ pub struct App {
     origin: Arc<Origin>,
     /// While there is an audience.
     presenter: Option<Presenter>,
+    /// Where the mouse was last seen on this screen.
+    pointer: Option<Position>,
     layout: Layout,
     dirty: bool,
 }
@@ -88,6 +92,7 @@ impl App {
             calm: false,
             origin: Arc::default(),
             presenter: None,
+            pointer: None,
             layout: Layout::default(),
             dirty: true,
         }
@@ -237,6 +242,7 @@ impl App {
                 }
             }
             Message::Mouse(mouse) => {
+                self.pointer = Some(Position::new(mouse.column, mouse.row));
                 return pointer::action_of(mouse, &self.layout).map_or_else(Vec::new, |action| self.ask(action));
             }
         }
@@ -284,13 +290,17 @@ impl App {
     fn press(&mut self, key: KeyEvent) -> Vec<Effect> {
         let action = self.keys.binding_for(key, self.screen).map(|binding| binding.action);
         if let Some(presenter) = &mut self.presenter {
-            // What a dialog takes is no command; what only scrolls lets others through.
-            let commands = self.layers.last_mut().is_none_or(|top| top.first_line().is_some());
-            presenter.press(Key::of(key), action.filter(|_| commands), self.now);
+            let shown = match self.layers.last() {
+                None => action,
+                // What a dialog takes is no command; what only scrolls lets others through.
+                Some(top) if top.takes_text() => None,
+                Some(_) => self.keys.dialog_action(key).map(Action::Dialog).or(action),
+            };
+            presenter.press(Key::of(key), shown, self.now);
             self.dirty = true;
         }
         if let Some(top) = self.layers.last_mut() {
-            let pressed = top.press(key);
+            let pressed = top.press(key, &self.keys, self.screen);
             if !matches!(pressed, Pressed::Passed) {
                 self.dirty = true;
             }
@@ -318,11 +328,18 @@ impl App {
                     self.layers.pop();
                 }
             }
-            Pressed::Wear { theme, done } => {
+            Pressed::Wear { theme, done, keep } => {
                 self.theme = *theme;
                 if done {
                     self.layers.pop();
                 }
+                if keep {
+                    effects.push(Effect::KeepTheme(self.theme.name().to_owned()));
+                }
+            }
+            Pressed::Scroll { by, pages } => {
+                let rows = if pages { self.layout.layer_rows.1.max(1) } else { 1 };
+                self.scroll(by, rows);
             }
             Pressed::Compare(path) => {
                 self.layers.pop();
@@ -372,7 +389,9 @@ impl App {
             Action::GoTo => self.layers.push(Layer::GoTo(GoTo::default())),
             Action::Filter => self.layers.push(Layer::Filter(Filter::new(&self.states.blocks.filter))),
             Action::Ghost => self.layers.push(Layer::Ghost(GhostEditor::new(&self.latest))),
-            Action::ToggleHelp => self.toggle(action, Layer::Help(0)),
+            Action::ToggleHelp => self.toggle(action, Layer::Help(self.help(self.asked_about()))),
+            Action::HelpOn(panel) => self.layers.push(Layer::Help(self.help(Some(panel)))),
+            Action::Dialog(_) => {}
             Action::ToggleFindings => self.toggle(action, Layer::Findings(0)),
             Action::Close => {
                 if self.layers.pop().is_some() {
@@ -430,7 +449,26 @@ impl App {
         vec![Effect::Copy(text)]
     }
 
+    /// The help, about a panel or about keys.
+    fn help(&self, panel: Option<Panel>) -> Help {
+        let mut panels: Vec<Panel> = Vec::new();
+        for (area, panel) in &self.layout.panels {
+            if !area.is_empty() && !panels.contains(panel) {
+                panels.push(*panel);
+            }
+        }
+        Help::new(panel, panels, self.screen)
+    }
+
+    /// The panel that the mouse was last seen in on this screen; else that of what a person has selected there.
+    fn asked_about(&self) -> Option<Panel> {
+        self.pointer.and_then(|position| self.layout.panel_at(position)).or(self.layout.focus)
+    }
+
     fn show(&mut self, screen: usize) {
+        if self.screen != screen {
+            self.pointer = None;
+        }
         self.screen = screen;
         self.scroll = 0;
     }
@@ -605,9 +643,9 @@ mod tests {
         typed(&mut app, "?");
         app.update(drawn);
         typed(&mut app, "jjk");
-        assert!(matches!(app.layers(), [Layer::Help(1)]));
+        assert!(matches!(app.layers(), [Layer::Help(help)] if help.first() == 1));
         typed(&mut app, &"j".repeat(90));
-        assert!(matches!(app.layers(), [Layer::Help(20)]));
+        assert!(matches!(app.layers(), [Layer::Help(help)] if help.first() == 20));
         assert_eq!(app.stage().scroll, 0);
         typed(&mut app, "?");
         assert!(app.layers().is_empty());

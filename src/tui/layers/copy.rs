@@ -5,10 +5,15 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::widgets::{Clear, Widget};
 
+use super::line::leaves;
 use super::pressed::Pressed;
 use crate::tui::copied::Copied;
+use crate::tui::dialog::DialogAction;
+use crate::tui::keys::Keymap;
 use crate::tui::pane::{self, Frame, put, span};
-use crate::tui::theme::{Theme, Token};
+use crate::tui::stage::Stage;
+use crate::tui::theme::Token;
+use crate::tui::words;
 
 /// Widest the box gets.
 const WIDTH: u16 = 100;
@@ -27,20 +32,23 @@ impl CopyMenu {
         Self { entries }
     }
 
-    pub fn press(&mut self, key: KeyEvent) -> Pressed {
-        let control = key.modifiers.contains(KeyModifiers::CONTROL);
-        let chosen = match key.code {
-            KeyCode::Char('c') if control => return Pressed::Leave,
-            KeyCode::Esc | KeyCode::Char('q') => return Pressed::Closed,
-            KeyCode::Enter => self.entries.first(),
-            KeyCode::Char(symbol) if !control => self.entries.iter().find(|(key, _)| *key == symbol),
+    pub fn press(&mut self, key: KeyEvent, keys: &Keymap) -> Pressed {
+        if leaves(key) {
+            return Pressed::Leave;
+        }
+        let plain = !key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT);
+        let chosen = match (keys.dialog_action(key), key.code) {
+            (Some(DialogAction::Cancel), _) | (_, KeyCode::Char('q')) => return Pressed::Closed,
+            (Some(DialogAction::Apply), _) => self.entries.first(),
+            (_, KeyCode::Char(symbol)) if plain => self.entries.iter().find(|(key, _)| *key == symbol),
             _ => None,
         };
         chosen.map_or(Pressed::Taken, |(_, copied)| Pressed::Copy(copied.text.clone()))
     }
 
     /// Draws it in a box over the lower part of the screen.
-    pub fn render(&self, theme: &Theme, area: Rect, buf: &mut Buffer) {
+    pub fn render(&self, stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
+        let theme = stage.theme;
         let width = area.width.min(WIDTH);
         let height = u16::try_from(self.entries.len() + 2).unwrap_or(u16::MAX).min(area.height);
         let outer = Rect {
@@ -53,7 +61,8 @@ impl CopyMenu {
         buf.set_style(outer, theme.style(Token::Surface).patch(theme.style(Token::Text)));
         let title = vec![
             span(theme, Token::Title, "copy"),
-            span(theme, Token::Dim, " to the clipboard of your terminal · Enter: the first, Esc leaves it"),
+            span(theme, Token::Dim, " to the clipboard of your terminal"),
+            span(theme, Token::Dim, words::in_dialog(stage.keys, "the first", "leaves it")),
         ];
         let inner = pane::frame(Frame::Box, title, theme.style(Token::Accent), outer, buf);
         let room = usize::from(inner.width).saturating_sub(MARGIN + 1);

@@ -1,18 +1,22 @@
 //! A line that a person writes: a memory limit, allocator settings.
 
-use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::widgets::{Clear, Widget};
 
+use super::line::{self, leaves};
 use super::pressed::Pressed;
-use crate::given::is_safe;
 use crate::model::Settings;
 use crate::session::{Command, Setup, Switch};
 use crate::source::Request;
 use crate::train::Config;
+use crate::tui::dialog::DialogAction;
+use crate::tui::keys::Keymap;
 use crate::tui::pane::{self, Frame, put, span};
-use crate::tui::theme::{Theme, Token};
+use crate::tui::stage::Stage;
+use crate::tui::theme::Token;
+use crate::tui::words;
 
 /// Longer lines are no settings.
 const LONGEST: usize = 400;
@@ -35,36 +39,30 @@ impl Editor {
         Self { switch, text, error: None }
     }
 
-    pub fn press(&mut self, key: KeyEvent) -> Pressed {
-        let control = key.modifiers.contains(KeyModifiers::CONTROL);
-        match key.code {
-            KeyCode::Esc => return Pressed::Closed,
-            KeyCode::Char('c') if control => return Pressed::Leave,
-            KeyCode::Char('u') if control => self.text.clear(),
-            KeyCode::Char(symbol) if !control => self.push(symbol),
-            KeyCode::Backspace => drop(self.text.pop()),
-            KeyCode::Enter => match self.command() {
+    pub fn press(&mut self, key: KeyEvent, keys: &Keymap) -> Pressed {
+        if leaves(key) {
+            return Pressed::Leave;
+        }
+        if line::write(&mut self.text, key, LONGEST) {
+            self.error = None;
+            return Pressed::Taken;
+        }
+        match keys.dialog_action(key) {
+            Some(DialogAction::Cancel) => return Pressed::Closed,
+            Some(DialogAction::Clear) => (self.text, self.error) = (String::new(), None),
+            Some(DialogAction::Apply) => match self.command() {
                 Ok(command) => return Pressed::Done(vec![Request::Lab(command)]),
                 Err(error) => self.error = Some(error),
             },
-            _ => return Pressed::Taken,
-        }
-        if key.code != KeyCode::Enter {
-            self.error = None;
+            _ => {}
         }
         Pressed::Taken
     }
 
     /// Adds text from elsewhere, without what is no character of a line.
     pub fn insert(&mut self, text: &str) {
-        text.chars().for_each(|symbol| self.push(symbol));
+        text.chars().for_each(|symbol| line::push(&mut self.text, symbol, LONGEST));
         self.error = None;
-    }
-
-    fn push(&mut self, symbol: char) {
-        if is_safe(symbol) && self.text.len() < LONGEST {
-            self.text.push(symbol);
-        }
     }
 
     /// Sets the switch, if it can be that.
@@ -76,7 +74,8 @@ impl Editor {
     }
 
     /// Draws the line in a box over the lower part of the screen.
-    pub fn render(&self, theme: &Theme, area: Rect, buf: &mut Buffer) {
+    pub fn render(&self, stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
+        let theme = stage.theme;
         let width = area.width.min(WIDTH);
         let (title, hint) = (self.switch.label(), self.switch.hint());
         let below = self.error.as_deref().unwrap_or(hint);
@@ -93,12 +92,10 @@ impl Editor {
         buf.set_style(outer, theme.style(Token::Surface).patch(theme.style(Token::Text)));
         let title = vec![
             span(theme, Token::Title, title),
-            span(theme, Token::Dim, " · Enter: from the next step on, Esc leaves it"),
+            span(theme, Token::Dim, words::in_dialog(stage.keys, "from the next step on", "leaves it")),
         ];
         let inner = pane::frame(Frame::Box, title, theme.style(Token::Accent), outer, buf);
-        // The end of a long line is what is being written.
-        let skipped = self.text.chars().count().saturating_sub(room.saturating_sub(1));
-        let shown: String = self.text.chars().skip(skipped).collect();
+        let shown = line::end_of(&self.text, room.saturating_sub(1));
         put(inner, 0, vec![span(theme, Token::Text, format!(" {shown}")), span(theme, Token::Key, "▏")], buf);
         let token = if self.error.is_some() { Token::Danger } else { Token::Dim };
         for (y, line) in (1..inner.height).zip(lines) {

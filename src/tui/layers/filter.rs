@@ -1,14 +1,18 @@
 //! The line of what blocks are looked for: what it says holds while it is being written.
 
-use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::widgets::{Clear, Widget};
 
+use super::line::{self, leaves};
 use super::pressed::Pressed;
-use crate::given::is_safe;
+use crate::tui::dialog::DialogAction;
+use crate::tui::keys::Keymap;
 use crate::tui::pane::{self, Frame, put, span};
-use crate::tui::theme::{Theme, Token};
+use crate::tui::stage::Stage;
+use crate::tui::theme::Token;
+use crate::tui::words;
 
 /// Bytes that nobody looks for any more.
 const LONGEST: usize = 80;
@@ -27,30 +31,28 @@ impl Filter {
         Self { text: text.to_owned() }
     }
 
-    pub fn press(&mut self, key: KeyEvent) -> Pressed {
-        let control = key.modifiers.contains(KeyModifiers::CONTROL);
-        match key.code {
-            KeyCode::Esc => return Pressed::Filter { text: "".into(), done: true },
-            KeyCode::Enter => return Pressed::Filter { text: self.text.trim().into(), done: true },
-            KeyCode::Char('c') if control => return Pressed::Leave,
-            KeyCode::Char('u') if control => self.text.clear(),
-            KeyCode::Char(symbol) if !control => self.push(symbol),
-            KeyCode::Backspace => drop(self.text.pop()),
-            _ => return Pressed::Taken,
+    pub fn press(&mut self, key: KeyEvent, keys: &Keymap) -> Pressed {
+        if leaves(key) {
+            return Pressed::Leave;
         }
-        self.written()
+        if line::write(&mut self.text, key, LONGEST) {
+            return self.written();
+        }
+        match keys.dialog_action(key) {
+            Some(DialogAction::Cancel) => Pressed::Filter { text: "".into(), done: true },
+            Some(DialogAction::Apply) => Pressed::Filter { text: self.text.trim().into(), done: true },
+            Some(DialogAction::Clear) => {
+                self.text.clear();
+                self.written()
+            }
+            _ => Pressed::Taken,
+        }
     }
 
     /// Adds text from elsewhere, without what is no character of a line.
     pub fn insert(&mut self, text: &str) -> Pressed {
-        text.chars().for_each(|symbol| self.push(symbol));
+        text.chars().for_each(|symbol| line::push(&mut self.text, symbol, LONGEST));
         self.written()
-    }
-
-    fn push(&mut self, symbol: char) {
-        if is_safe(symbol) && self.text.len() < LONGEST {
-            self.text.push(symbol);
-        }
     }
 
     fn written(&self) -> Pressed {
@@ -58,19 +60,20 @@ impl Filter {
     }
 
     /// Draws the line in a box over the lower edge of the screen.
-    pub fn render(&self, theme: &Theme, area: Rect, buf: &mut Buffer) {
+    pub fn render(&self, stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
+        let theme = stage.theme;
         let (width, height) = (area.width.min(WIDTH), area.height.min(4));
         let y = area.y + (area.height - height).saturating_sub(1);
         let outer = Rect { x: area.x + (area.width - width) / 2, y, width, height };
         Clear.render(outer, buf);
         buf.set_style(outer, theme.style(Token::Surface).patch(theme.style(Token::Text)));
-        let title =
-            vec![span(theme, Token::Title, "filter"), span(theme, Token::Dim, " · Enter keeps it, Esc takes it away")];
+        let title = vec![
+            span(theme, Token::Title, "filter"),
+            span(theme, Token::Dim, words::in_dialog(stage.keys, "keeps it", "takes it away")),
+        ];
         let inner = pane::frame(Frame::Box, title, theme.style(Token::Accent), outer, buf);
         let room = usize::from(inner.width.saturating_sub(4));
-        // The end of a long line is what is being written.
-        let skipped = self.text.chars().count().saturating_sub(room);
-        let shown: String = self.text.chars().skip(skipped).collect();
+        let shown = line::end_of(&self.text, room);
         put(
             inner,
             0,

@@ -1,16 +1,20 @@
 //! Under what a ghost of the run works: some conditions to choose from, and a line to write others.
 
-use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::widgets::{Clear, Widget};
 
+use super::line::{self, leaves};
 use super::pressed::Pressed;
 use crate::allocator::DeviceMemory;
-use crate::given::is_safe;
 use crate::source::{Picture, Request};
+use crate::tui::dialog::DialogAction;
+use crate::tui::keys::Keymap;
 use crate::tui::pane::{self, Frame, put, span};
-use crate::tui::theme::{Theme, Token};
+use crate::tui::stage::Stage;
+use crate::tui::theme::Token;
+use crate::tui::words;
 use crate::units::{Bytes, MIB};
 use crate::whatif::Conditions;
 
@@ -60,20 +64,26 @@ impl GhostEditor {
         Self { choices, chosen, text, error: None, memory: picture.memory }
     }
 
-    pub fn press(&mut self, key: KeyEvent) -> Pressed {
-        let control = key.modifiers.contains(KeyModifiers::CONTROL);
+    pub fn press(&mut self, key: KeyEvent, keys: &Keymap) -> Pressed {
+        if leaves(key) {
+            return Pressed::Leave;
+        }
         let last = self.choices.len().saturating_sub(1);
-        match key.code {
-            KeyCode::Esc => return Pressed::Closed,
-            KeyCode::Char('c') if control => return Pressed::Leave,
-            KeyCode::Up | KeyCode::BackTab => self.choose(self.chosen.map_or(last, |chosen| chosen.saturating_sub(1))),
-            KeyCode::Down | KeyCode::Tab => self.choose(self.chosen.map_or(0, |chosen| (chosen + 1).min(last))),
-            KeyCode::Char('u') if control => self.write(String::clear),
-            KeyCode::Char(symbol) if !control => self.push(symbol),
-            KeyCode::Backspace => self.write(|text| {
-                text.pop();
-            }),
-            KeyCode::Enter => match self.request() {
+        if line::write(&mut self.text, key, LONGEST) {
+            self.written();
+            return Pressed::Taken;
+        }
+        match keys.dialog_action(key) {
+            Some(DialogAction::Cancel) => return Pressed::Closed,
+            Some(DialogAction::Previous) => self.choose(self.chosen.map_or(last, |chosen| chosen.saturating_sub(1))),
+            Some(DialogAction::Next | DialogAction::Part) => {
+                self.choose(self.chosen.map_or(0, |chosen| (chosen + 1).min(last)))
+            }
+            Some(DialogAction::Clear) => {
+                self.text.clear();
+                self.written();
+            }
+            Some(DialogAction::Apply) => match self.request() {
                 Ok(request) => return Pressed::Done(vec![request]),
                 Err(error) => self.error = Some(error),
             },
@@ -84,19 +94,11 @@ impl GhostEditor {
 
     /// Adds text from elsewhere, without what is no character of a line.
     pub fn insert(&mut self, text: &str) {
-        text.chars().for_each(|symbol| self.push(symbol));
+        text.chars().for_each(|symbol| line::push(&mut self.text, symbol, LONGEST));
+        self.written();
     }
 
-    fn push(&mut self, symbol: char) {
-        self.write(|text| {
-            if is_safe(symbol) && text.len() < LONGEST {
-                text.push(symbol);
-            }
-        });
-    }
-
-    fn write(&mut self, change: impl FnOnce(&mut String)) {
-        change(&mut self.text);
+    fn written(&mut self) {
         self.error = None;
         self.chosen = self.choices.iter().position(|(choice, _)| *choice == self.text);
     }
@@ -119,7 +121,8 @@ impl GhostEditor {
     }
 
     /// Draws it in a box over the lower part of the screen.
-    pub fn render(&self, theme: &Theme, area: Rect, buf: &mut Buffer) {
+    pub fn render(&self, stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
+        let theme = stage.theme;
         let width = area.width.min(WIDTH);
         let room = usize::from(width.saturating_sub(4));
         let below = pane::wrap(self.error.as_deref().unwrap_or(HINT), room);
@@ -135,7 +138,8 @@ impl GhostEditor {
         buf.set_style(outer, theme.style(Token::Surface).patch(theme.style(Token::Text)));
         let title = vec![
             span(theme, Token::Title, "ghost"),
-            span(theme, Token::Dim, " · another allocator beside the run · Enter lets it follow, Esc not"),
+            span(theme, Token::Dim, " · another allocator beside the run"),
+            span(theme, Token::Dim, words::in_dialog(stage.keys, "lets it follow", "not")),
         ];
         let inner = pane::frame(Frame::Box, title, theme.style(Token::Accent), outer, buf);
         // Where there is no room for all, the line matters most.
@@ -151,9 +155,7 @@ impl GhostEditor {
             }
             pane::put_cut(inner, y, line, buf);
         }
-        // The end of a long line is what is being written.
-        let skipped = self.text.chars().count().saturating_sub(room.saturating_sub(3));
-        let shown: String = self.text.chars().skip(skipped).collect();
+        let shown = line::end_of(&self.text, room.saturating_sub(3));
         let line =
             vec![span(theme, Token::Key, " › "), span(theme, Token::Strong, shown), span(theme, Token::Key, "▏")];
         put(inner, rows + 1, line, buf);
@@ -166,10 +168,13 @@ impl GhostEditor {
 
 #[cfg(test)]
 mod tests {
+    use crossterm::event::{KeyCode, KeyModifiers};
+
     use super::*;
+    use crate::tui::keymap;
 
     fn press(editor: &mut GhostEditor, code: KeyCode) -> Pressed {
-        editor.press(KeyEvent::new(code, KeyModifiers::NONE))
+        editor.press(KeyEvent::new(code, KeyModifiers::NONE), keymap::standard())
     }
 
     fn asked(pressed: Pressed) -> Option<Request> {
@@ -198,7 +203,7 @@ mod tests {
         editor.insert("x");
         assert!(asked(press(&mut editor, KeyCode::Enter)).is_none());
         assert!(editor.error.is_some());
-        editor.press(KeyEvent::new(KeyCode::Char('u'), KeyModifiers::CONTROL));
+        editor.press(KeyEvent::new(KeyCode::Char('u'), KeyModifiers::CONTROL), keymap::standard());
         assert_eq!(editor.error, None);
         assert_eq!(asked(press(&mut editor, KeyCode::Enter)), Some(Request::Ghost(None)));
     }

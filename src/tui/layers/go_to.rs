@@ -5,11 +5,17 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::widgets::{Clear, Widget};
 
+use super::line::leaves;
 use super::pressed::Pressed;
 use crate::recording::Direction::{Backward, Forward};
 use crate::source::{Landmark, Move, Request};
+use crate::tui::action::Action;
+use crate::tui::dialog::DialogAction;
+use crate::tui::keys::Keymap;
 use crate::tui::pane::{self, Frame, put, span};
-use crate::tui::theme::{Theme, Token};
+use crate::tui::stage::Stage;
+use crate::tui::theme::Token;
+use crate::tui::words;
 
 /// What can be gone to by a key.
 const PLACES: [(char, &str, Move); 8] = [
@@ -33,41 +39,54 @@ pub(crate) struct GoTo {
 }
 
 impl GoTo {
-    pub fn press(&mut self, key: KeyEvent) -> Pressed {
-        let control = key.modifiers.contains(KeyModifiers::CONTROL);
+    pub fn press(&mut self, key: KeyEvent, keys: &Keymap) -> Pressed {
+        if leaves(key) {
+            return Pressed::Leave;
+        }
         match key.code {
-            KeyCode::Char('c') if control => Pressed::Leave,
-            KeyCode::Esc | KeyCode::Char('q') => Pressed::Closed,
             KeyCode::Backspace => {
                 self.digits.pop();
-                Pressed::Taken
+                return Pressed::Taken;
             }
             KeyCode::Char(digit) if digit.is_ascii_digit() => {
                 if self.digits.len() < DIGITS {
                     self.digits.push(digit);
                 }
-                Pressed::Taken
+                return Pressed::Taken;
             }
-            KeyCode::Enter => match self.digits.parse() {
+            KeyCode::Char(symbol) if !key.modifiers.contains(KeyModifiers::CONTROL) => {
+                if let Some((_, _, to)) = PLACES.iter().find(|(key, ..)| *key == symbol) {
+                    return Pressed::Done(vec![Request::Move(*to)]);
+                }
+            }
+            _ => {}
+        }
+        match keys.dialog_action(key) {
+            Some(DialogAction::Cancel) => Pressed::Closed,
+            Some(DialogAction::Apply) => match self.digits.parse() {
                 Ok(step) => Pressed::Done(vec![Request::Move(Move::Step(step))]),
                 Err(_) => Pressed::Closed,
             },
-            KeyCode::Char(symbol) if !control => match PLACES.iter().find(|(key, ..)| *key == symbol) {
-                Some((_, _, to)) => Pressed::Done(vec![Request::Move(*to)]),
-                None => Pressed::Taken,
-            },
+            Some(DialogAction::Clear) => {
+                self.digits.clear();
+                Pressed::Taken
+            }
             _ => Pressed::Taken,
         }
     }
 
     /// Draws it in a box over the middle of the screen.
-    pub fn render(&self, theme: &Theme, area: Rect, buf: &mut Buffer) {
+    pub fn render(&self, stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
+        let theme = stage.theme;
         let (width, height) = (44.min(area.width), (PLACES.len() as u16 + 3).min(area.height));
         let outer =
             Rect { x: area.x + (area.width - width) / 2, y: area.y + (area.height - height) / 2, width, height };
         Clear.render(outer, buf);
         buf.set_style(outer, theme.style(Token::Surface).patch(theme.style(Token::Text)));
-        let title = vec![span(theme, Token::Title, "go to"), span(theme, Token::Dim, " · Esc leaves it")];
+        let title = vec![
+            span(theme, Token::Title, "go to"),
+            span(theme, Token::Dim, words::in_dialog(stage.keys, "", "leaves it")),
+        ];
         let inner = pane::frame(Frame::Box, title, theme.style(Token::Accent), outer, buf);
         for (y, (key, words, _)) in (0..inner.height).zip(PLACES) {
             put(inner, y, vec![span(theme, Token::Key, format!("  {key}  ")), span(theme, Token::Text, words)], buf);
@@ -78,7 +97,7 @@ impl GoTo {
             span(theme, Token::Text, " step "),
             span(theme, Token::Strong, self.digits.clone()),
             span(theme, Token::Key, "▏"),
-            span(theme, Token::Dim, " Enter"),
+            span(theme, Token::Dim, format!(" {}", stage.keys.key_of(Action::Dialog(DialogAction::Apply)))),
         ];
         put(inner, y, line, buf);
     }

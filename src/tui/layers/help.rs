@@ -1,92 +1,277 @@
-//! The help: every command of the key table, and what the words of the screen mean.
+//! The help: every command of the key table, and every word of the screens with the figure that it has now.
 
+use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
+use ratatui::layout::{Constraint, Rect};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Clear, Widget};
 
+use super::line::{self, leaves};
+use super::pressed::Pressed;
+use super::scroll;
 use crate::model::Category;
-use crate::tui::action::{Action, Group};
+use crate::tui::action::{Action, Binding, Group};
+use crate::tui::dialog::DialogAction;
+use crate::tui::glossary::{self, Entry};
 use crate::tui::keys::Keymap;
 use crate::tui::legend::{account_marks, legend_of, short_label};
 use crate::tui::pane::{self, Frame, span};
+use crate::tui::panel::Panel;
 use crate::tui::stage::Stage;
 use crate::tui::theme::{Theme, Token};
 use crate::tui::words;
 
-/// What the words of the screen mean.
-const WORDS: [(&str, &str); 18] = [
-    ("allocated", "bytes of blocks that somebody holds: torch.cuda.memory_allocated"),
-    ("reserved", "bytes held from the driver: torch.cuda.memory_reserved"),
-    ("stranded", "free, but inside a segment that a live block holds: fragmentation"),
-    ("releasable", "in wholly free segments: empty_cache returns it"),
-    ("rounding", "the rest of a live block beyond what was asked for"),
-    ("pending", "freed, but another stream may still read it"),
-    ("segment", "one cudaMalloc; blocks are cut from it"),
-    ("hole", "a free piece of a segment that some block holds; the largest one bounds what fits without more memory"),
-    ("fragmentation", "stranded over reserved"),
-    ("floor", "lowest allocated within a step: what stays"),
-    ("taken, kept", "bytes of the blocks that an op took; of these, those alive when it ended"),
-    ("pins", "a block pins the free bytes of its segment: they can't go back to the driver while it lives"),
-    ("moment", "in a chart, the fullest of the few memory events that a column stands for"),
-    ("effect", "medians of the steps before and after a flip"),
-    (
-        "context",
-        "GPU memory of this process beside the allocator's: what the driver says the process has, less what the allocator holds; where the driver lists no such process, what came into use when the context was made",
-    ),
-    ("others", "the rest of the GPU memory that the driver says is in use"),
-    ("busy", "share of the time in which some kernel ran; tensor, DRAM and occupancy say how much of the GPU it used"),
-    (
-        "copies",
-        "bytes between host and device over the time of their copies; from pinned memory they run beside the computation",
-    ),
-];
-
 /// Widest the help gets.
 const WIDTH: u16 = 104;
+/// Cells of the column of keys and words.
+const COLUMN: usize = 18;
+/// Longer words are looked for by nobody.
+const LONGEST: usize = 40;
 
-/// Draws the help over `area` from line `first` on; returns its lines in all, and how many are seen.
-pub(super) fn render(stage: &Stage<'_>, first: usize, area: Rect, buf: &mut Buffer) -> (usize, usize) {
-    let (theme, keys) = (stage.theme, stage.keys);
-    let width = area.width.min(WIDTH);
-    let lines = lines(theme, keys, usize::from(width.saturating_sub(4)));
-    let height = u16::try_from(lines.len() + 3).unwrap_or(u16::MAX).min(area.height);
-    let outer = area.centered(ratatui::layout::Constraint::Length(width), ratatui::layout::Constraint::Length(height));
-    Clear.render(outer, buf);
-    buf.set_style(outer, theme.style(Token::Surface).patch(theme.style(Token::Text)));
-    let title =
-        vec![span(theme, Token::Title, "help"), span(theme, Token::Dim, words::how_to_read(keys, Action::ToggleHelp))];
-    let inner = pane::frame(Frame::Box, title, theme.style(Token::Accent), outer, buf);
-    let body = Rect { height: inner.height.saturating_sub(1), ..inner };
-    let seen = usize::from(body.height);
-    let first = first.min(lines.len().saturating_sub(seen));
-    for (y, line) in (body.top()..body.bottom()).zip(lines.iter().skip(first)) {
-        buf.set_line(body.x + 1.min(body.width), y, line, body.width.saturating_sub(2));
-    }
-    colours(theme, inner, buf);
-    (lines.len(), seen)
+/// Which of its parts is shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Keys,
+    Words,
 }
 
-fn lines(theme: &Theme, keys: &Keymap, width: usize) -> Vec<Line<'static>> {
-    let mut lines = Vec::new();
-    let entry = |key: &str, token: Token, text: &str, lines: &mut Vec<Line<'static>>| {
-        for (index, part) in pane::wrap(text, width.saturating_sub(13)).into_iter().enumerate() {
-            let key = if index == 0 { key } else { "" };
-            lines.push(Line::from(vec![span(theme, token, format!("{key:<13}")), span(theme, Token::Text, part)]));
+/// What is looked for in both parts.
+#[derive(Clone, Debug, Default)]
+struct Search {
+    text: String,
+    /// It is being written.
+    open: bool,
+}
+
+/// What the help shows.
+#[derive(Clone, Debug)]
+pub(crate) struct Help {
+    /// The first line that is seen.
+    pub(super) first: usize,
+    part: Part,
+    /// The panel that it was asked about.
+    panel: Option<Panel>,
+    /// The panels that were on the screen, from the first to the last.
+    panels: Vec<Panel>,
+    screen: usize,
+    search: Option<Search>,
+}
+
+impl Help {
+    /// Begins with the words of `panel`, or with the keys; `panels` are those of the screen with this place in the list.
+    pub const fn new(panel: Option<Panel>, panels: Vec<Panel>, screen: usize) -> Self {
+        let part = if panel.is_some() { Part::Words } else { Part::Keys };
+        Self { first: 0, part, panel, panels, screen, search: None }
+    }
+
+    /// The first line that is seen.
+    #[cfg(test)]
+    pub const fn first(&self) -> usize {
+        self.first
+    }
+
+    /// Whether what is looked for is being written.
+    pub(super) const fn is_written(&self) -> bool {
+        matches!(&self.search, Some(Search { open: true, .. }))
+    }
+
+    pub fn press(&mut self, key: KeyEvent, keys: &Keymap) -> Pressed {
+        if leaves(key) {
+            return Pressed::Leave;
         }
-    };
-    for group in Group::ALL {
-        lines.push(Line::from(span(theme, Token::Title, group.title())));
-        for binding in keys.bindings().iter().filter(|binding| binding.group == group) {
+        if let Some(search) = self.search.as_mut().filter(|search| search.open)
+            && line::write(&mut search.text, key, LONGEST)
+        {
+            self.first = 0;
+            return Pressed::Taken;
+        }
+        let Some(action) = keys.dialog_action(key) else {
+            return if self.is_written() { Pressed::Taken } else { Pressed::Passed };
+        };
+        if let Some(scrolled) = scroll(action) {
+            return scrolled;
+        }
+        match (action, &mut self.search) {
+            (DialogAction::Search, search) => search.get_or_insert_default().open = true,
+            (DialogAction::Apply, Some(search)) => search.open = false,
+            (DialogAction::Clear, Some(search)) => search.text.clear(),
+            (DialogAction::Cancel, search @ Some(_)) => *search = None,
+            (DialogAction::Part, None) => {
+                self.part = if self.part == Part::Keys { Part::Words } else { Part::Keys };
+            }
+            _ => return if self.is_written() { Pressed::Taken } else { Pressed::Passed },
+        }
+        self.first = 0;
+        Pressed::Taken
+    }
+
+    /// Adds text from elsewhere to what is looked for.
+    pub fn insert(&mut self, text: &str) -> Pressed {
+        if let Some(search) = self.search.as_mut().filter(|search| search.open) {
+            text.chars().for_each(|symbol| line::push(&mut search.text, symbol, LONGEST));
+            self.first = 0;
+        }
+        Pressed::Taken
+    }
+
+    /// Draws the help over `area`; returns its lines in all, and how many are seen.
+    pub fn render(&self, stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> (usize, usize) {
+        let theme = stage.theme;
+        let width = area.width.min(WIDTH);
+        let lines = self.lines(stage, usize::from(width.saturating_sub(4)));
+        // What is looked for leaves the box as it is.
+        let wanted = if self.search.is_some() { usize::MAX } else { lines.len() + 3 };
+        let height = u16::try_from(wanted).unwrap_or(u16::MAX).min(area.height);
+        let outer = area.centered(Constraint::Length(width), Constraint::Length(height));
+        Clear.render(outer, buf);
+        buf.set_style(outer, theme.style(Token::Surface).patch(theme.style(Token::Text)));
+        let inner = pane::frame(Frame::Box, self.title(stage), theme.style(Token::Accent), outer, buf);
+        let body = Rect { height: inner.height.saturating_sub(1), ..inner };
+        let seen = usize::from(body.height);
+        let first = self.first.min(lines.len().saturating_sub(seen));
+        for (y, line) in (body.top()..body.bottom()).zip(lines.iter().skip(first)) {
+            buf.set_line(body.x + 1.min(body.width), y, line, body.width.saturating_sub(2));
+        }
+        colours(theme, inner, buf);
+        (lines.len(), seen)
+    }
+
+    fn title(&self, stage: &Stage<'_>) -> Vec<Span<'static>> {
+        let (theme, keys) = (stage.theme, stage.keys);
+        let key = |action| keys.key_of(Action::Dialog(action));
+        let mut title = vec![span(theme, Token::Title, "help ")];
+        if let Some(search) = &self.search {
+            let cursor = if search.open { "▏" } else { "" };
+            title.push(span(theme, Token::Key, "/"));
+            title.push(span(theme, Token::Strong, search.text.clone()));
+            title.push(span(theme, Token::Key, cursor));
+            let answer = if search.open { words::in_dialog(keys, "keeps it", "ends it") } else { String::new() };
+            title.push(span(theme, Token::Dim, answer));
+            return title;
+        }
+        for (part, name) in [(Part::Keys, "keys"), (Part::Words, "words")] {
+            let shown = part == self.part;
+            let (token, text) =
+                if shown { (Token::Strong, format!("[{name}] ")) } else { (Token::Dim, format!("{name} ")) };
+            title.push(span(theme, token, text));
+        }
+        let other = if self.part == Part::Keys { "words" } else { "keys" };
+        let said = [(DialogAction::Part, other), (DialogAction::Search, "search")];
+        let said: Vec<String> = said
+            .into_iter()
+            .filter(|(action, _)| !key(*action).is_empty())
+            .map(|(action, word)| format!("{} {word}", key(action)))
+            .collect();
+        let said = if said.is_empty() { String::new() } else { format!("· {}", said.join(", ")) };
+        title.push(span(theme, Token::Dim, said));
+        title.push(span(theme, Token::Dim, words::how_to_read(keys, Action::ToggleHelp)));
+        title
+    }
+
+    fn lines(&self, stage: &Stage<'_>, width: usize) -> Vec<Line<'static>> {
+        let mut page = Page { theme: stage.theme, width, lines: Vec::new() };
+        match (&self.search, self.part) {
+            (Some(search), _) => {
+                let sought = search.text.trim().to_lowercase();
+                let all = stage.keys.bindings().iter();
+                let found: Vec<&Binding> = all.filter(|binding| says(binding, &sought)).collect();
+                let entries: Vec<&Entry> = glossary::all().filter(|entry| entry.says(&sought)).collect();
+                if found.is_empty() && entries.is_empty() {
+                    page.heading("no key and no word says that");
+                }
+                page.words(stage, &format!("words · {}", entries.len()), entries);
+                page.keys(&format!("keys · {}", found.len()), found);
+            }
+            (None, Part::Keys) => {
+                // What acts on this screen stands before what acts on others.
+                let here = |binding: &&Binding| binding.screen.is_none_or(|screen| screen == self.screen);
+                for group in Group::ALL {
+                    let of_group = stage.keys.bindings().iter().filter(|binding| binding.group == group);
+                    let (mine, others): (Vec<&Binding>, Vec<&Binding>) = of_group.partition(here);
+                    page.keys(group.title(), mine);
+                    page.keys(&format!("{}, on other screens", group.title()), others);
+                }
+            }
+            (None, Part::Words) => {
+                let mut told: Vec<&'static str> = Vec::new();
+                let mut rest: Vec<Panel> = self.panels.clone();
+                rest.retain(|panel| Some(*panel) != self.panel);
+                for panel in self.panel.into_iter().chain(rest) {
+                    let mine: Vec<&Entry> = glossary::of(panel).filter(|entry| !told.contains(&entry.word)).collect();
+                    told.extend(mine.iter().map(|entry| entry.word));
+                    page.words(stage, panel.name(), mine);
+                }
+                let others = glossary::all().filter(|entry| !told.contains(&entry.word)).collect();
+                page.words(stage, "other words", others);
+            }
+        }
+        page.lines
+    }
+}
+
+/// Whether a command's keys, word or sentence have what is looked for.
+fn says(binding: &Binding, sought: &str) -> bool {
+    let label = binding.label.to_lowercase();
+    label.split(' ').any(|key| key == sought)
+        || binding.action.word().contains(sought)
+        || binding.help.to_lowercase().contains(sought)
+}
+
+/// Lines that are being put down.
+struct Page<'a> {
+    theme: &'a Theme,
+    width: usize,
+    lines: Vec<Line<'static>>,
+}
+
+impl Page<'_> {
+    fn heading(&mut self, text: &str) {
+        self.lines.push(Line::from(span(self.theme, Token::Title, text.to_owned())));
+    }
+
+    fn keys(&mut self, heading: &str, bindings: Vec<&Binding>) {
+        if bindings.is_empty() {
+            return;
+        }
+        self.heading(heading);
+        for binding in bindings {
             let label = if binding.label.is_empty() { "–" } else { &binding.label };
-            entry(&format!("  {label}"), Token::Key, &binding.help, &mut lines);
+            self.entry(&format!("  {label}"), Token::Key, "", &binding.help);
         }
     }
-    lines.push(Line::from(span(theme, Token::Title, "words")));
-    for (word, meaning) in WORDS {
-        entry(&format!("  {word}"), Token::Accent, meaning, &mut lines);
+
+    fn words(&mut self, stage: &Stage<'_>, heading: &str, entries: Vec<&Entry>) {
+        if entries.is_empty() {
+            return;
+        }
+        self.heading(heading);
+        for entry in entries {
+            let figure = entry.figure.and_then(|figure| figure(stage)).unwrap_or_default();
+            self.entry(&format!("  {}", entry.word), Token::Accent, &figure, entry.meaning);
+        }
     }
-    lines
+
+    /// A key or a word, the figure that it has now, and what it means.
+    fn entry(&mut self, head: &str, token: Token, figure: &str, text: &str) {
+        let theme = self.theme;
+        let room = self.width.saturating_sub(COLUMN);
+        let mut head = span(theme, token, format!("{head:<COLUMN$}"));
+        let mut body = pane::wrap(text, room).into_iter();
+        // A word that is wider than its column stands alone.
+        if head.width() > COLUMN {
+            let alone = std::mem::replace(&mut head, span(theme, token, " ".repeat(COLUMN)));
+            let figure = span(theme, Token::Strong, format!("  {figure}"));
+            self.lines.push(Line::from(vec![alone, figure]));
+        } else if !figure.is_empty() {
+            self.lines.push(Line::from(vec![head.clone(), span(theme, Token::Strong, figure.to_owned())]));
+            head = span(theme, token, " ".repeat(COLUMN));
+        }
+        if let Some(first) = body.next() {
+            self.lines.push(Line::from(vec![head, span(theme, Token::Text, first)]));
+        }
+        let margin = || span(theme, Token::Text, " ".repeat(COLUMN));
+        self.lines.extend(body.map(|line| Line::from(vec![margin(), span(theme, Token::Text, line)])));
+    }
 }
 
 /// The legend of the block map, on the last line.

@@ -7,6 +7,7 @@ mod findings;
 mod ghost;
 mod go_to;
 mod help;
+mod line;
 mod path;
 mod pressed;
 mod themes;
@@ -16,6 +17,8 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::action::Action;
+use super::dialog::DialogAction;
+use super::keys::Keymap;
 use super::stage::Stage;
 
 pub(crate) use copy::CopyMenu;
@@ -23,6 +26,7 @@ pub(crate) use editor::Editor;
 pub(crate) use filter::Filter;
 pub(crate) use ghost::GhostEditor;
 pub(crate) use go_to::GoTo;
+pub(crate) use help::Help;
 pub(crate) use path::PathPrompt;
 pub(crate) use pressed::Pressed;
 pub(crate) use themes::ThemeList;
@@ -30,8 +34,8 @@ pub(crate) use themes::ThemeList;
 /// One thing that lies over the screen.
 #[derive(Clone, Debug)]
 pub(crate) enum Layer {
-    /// Keys and words; its first line.
-    Help(usize),
+    /// Keys and words.
+    Help(Help),
     /// All findings; the first line.
     Findings(usize),
     /// A value that is being written.
@@ -51,17 +55,18 @@ pub(crate) enum Layer {
 }
 
 impl Layer {
-    /// A key that was pressed while this is on top.
-    pub fn press(&mut self, key: KeyEvent) -> Pressed {
+    /// A key that was pressed on a screen, by its place in the list, while this is on top.
+    pub fn press(&mut self, key: KeyEvent, keys: &Keymap, screen: usize) -> Pressed {
         match self {
-            Self::Help(_) | Self::Findings(_) => Pressed::Passed,
-            Self::Editor(editor) => editor.press(key),
-            Self::GoTo(go_to) => go_to.press(key),
-            Self::Themes(themes) => themes.press(key),
-            Self::Filter(filter) => filter.press(key),
-            Self::Copy(menu) => menu.press(key),
-            Self::Path(prompt) => prompt.press(key),
-            Self::Ghost(ghost) => ghost.press(key),
+            Self::Help(help) => help.press(key, keys),
+            Self::Findings(_) => keys.dialog_action(key).and_then(scroll).unwrap_or(Pressed::Passed),
+            Self::Editor(editor) => editor.press(key, keys),
+            Self::GoTo(go_to) => go_to.press(key, keys),
+            Self::Themes(themes) => themes.press(key, keys, screen),
+            Self::Filter(filter) => filter.press(key, keys),
+            Self::Copy(menu) => menu.press(key, keys),
+            Self::Path(prompt) => prompt.press(key, keys),
+            Self::Ghost(ghost) => ghost.press(key, keys),
         }
     }
 
@@ -81,14 +86,16 @@ impl Layer {
                 ghost.insert(text);
                 Pressed::Taken
             }
-            Self::Help(_) | Self::Findings(_) | Self::GoTo(_) | Self::Themes(_) | Self::Copy(_) => Pressed::Taken,
+            Self::Help(help) => help.insert(text),
+            Self::Findings(_) | Self::GoTo(_) | Self::Themes(_) | Self::Copy(_) => Pressed::Taken,
         }
     }
 
     /// The first line shown, where it scrolls.
     pub const fn first_line(&mut self) -> Option<&mut usize> {
         match self {
-            Self::Help(line) | Self::Findings(line) => Some(line),
+            Self::Help(help) => Some(&mut help.first),
+            Self::Findings(line) => Some(line),
             Self::Editor(_)
             | Self::GoTo(_)
             | Self::Themes(_)
@@ -96,6 +103,21 @@ impl Layer {
             | Self::Copy(_)
             | Self::Path(_)
             | Self::Ghost(_) => None,
+        }
+    }
+
+    /// Characters are text now, or choices of its own.
+    pub const fn takes_text(&self) -> bool {
+        match self {
+            Self::Help(help) => help.is_written(),
+            Self::Findings(_) => false,
+            Self::Editor(_)
+            | Self::GoTo(_)
+            | Self::Themes(_)
+            | Self::Filter(_)
+            | Self::Copy(_)
+            | Self::Path(_)
+            | Self::Ghost(_) => true,
         }
     }
 
@@ -107,36 +129,30 @@ impl Layer {
     /// Draws it; returns its lines in all, and how many are seen.
     pub fn render(&self, stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> (usize, usize) {
         match self {
-            Self::Help(first) => help::render(stage, *first, area, buf),
-            Self::Findings(first) => findings::render(stage, *first, area, buf),
-            Self::Editor(editor) => {
-                editor.render(stage.theme, area, buf);
-                (0, 0)
-            }
-            Self::GoTo(go_to) => {
-                go_to.render(stage.theme, area, buf);
-                (0, 0)
-            }
-            Self::Themes(themes) => {
-                themes.render(stage.theme, area, buf);
-                (0, 0)
-            }
-            Self::Filter(filter) => {
-                filter.render(stage.theme, area, buf);
-                (0, 0)
-            }
-            Self::Copy(menu) => {
-                menu.render(stage.theme, area, buf);
-                (0, 0)
-            }
-            Self::Path(prompt) => {
-                prompt.render(stage.theme, area, buf);
-                (0, 0)
-            }
-            Self::Ghost(ghost) => {
-                ghost.render(stage.theme, area, buf);
-                (0, 0)
-            }
+            Self::Help(help) => return help.render(stage, area, buf),
+            Self::Findings(first) => return findings::render(stage, *first, area, buf),
+            Self::Editor(editor) => editor.render(stage, area, buf),
+            Self::GoTo(go_to) => go_to.render(stage, area, buf),
+            Self::Themes(themes) => themes.render(stage, area, buf),
+            Self::Filter(filter) => filter.render(stage, area, buf),
+            Self::Copy(menu) => menu.render(stage, area, buf),
+            Self::Path(prompt) => prompt.render(stage, area, buf),
+            Self::Ghost(ghost) => ghost.render(stage, area, buf),
         }
+        (0, 0)
     }
+}
+
+/// How what is asked for scrolls; `None` where it does not.
+fn scroll(action: DialogAction) -> Option<Pressed> {
+    let (by, pages) = match action {
+        DialogAction::Next => (1, false),
+        DialogAction::Previous => (-1, false),
+        DialogAction::PageDown => (1, true),
+        DialogAction::PageUp => (-1, true),
+        DialogAction::First => (i32::MIN, false),
+        DialogAction::Last => (i32::MAX, false),
+        _ => return None,
+    };
+    Some(Pressed::Scroll { by, pages })
 }

@@ -2,16 +2,20 @@
 
 use std::path::PathBuf;
 
-use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::widgets::{Clear, Widget};
 
+use super::line::{self, leaves};
 use super::pressed::Pressed;
-use crate::given::is_safe;
 use crate::tui::completion::{Completion, at_home};
+use crate::tui::dialog::DialogAction;
+use crate::tui::keys::Keymap;
 use crate::tui::pane::{self, Frame, put, span};
-use crate::tui::theme::{Theme, Token};
+use crate::tui::stage::Stage;
+use crate::tui::theme::Token;
+use crate::tui::words;
 
 /// Longer lines are no paths.
 const LONGEST: usize = 4096;
@@ -27,18 +31,19 @@ pub(crate) struct PathPrompt {
 }
 
 impl PathPrompt {
-    pub fn press(&mut self, key: KeyEvent) -> Pressed {
-        let control = key.modifiers.contains(KeyModifiers::CONTROL);
-        match key.code {
-            KeyCode::Esc => return Pressed::Closed,
-            KeyCode::Char('c') if control => return Pressed::Leave,
-            KeyCode::Enter if self.text.trim().is_empty() => return Pressed::Closed,
-            KeyCode::Enter => return Pressed::Compare(PathBuf::from(at_home(self.text.trim()))),
-            KeyCode::Tab => return Pressed::Complete(self.text.clone()),
-            KeyCode::Char('u') if control => self.text.clear(),
-            KeyCode::Char(symbol) if !control => self.push(symbol),
-            KeyCode::Backspace => drop(self.text.pop()),
-            _ => return Pressed::Taken,
+    pub fn press(&mut self, key: KeyEvent, keys: &Keymap) -> Pressed {
+        if leaves(key) {
+            return Pressed::Leave;
+        }
+        if !line::write(&mut self.text, key, LONGEST) {
+            match keys.dialog_action(key) {
+                Some(DialogAction::Cancel) => return Pressed::Closed,
+                Some(DialogAction::Apply) if self.text.trim().is_empty() => return Pressed::Closed,
+                Some(DialogAction::Apply) => return Pressed::Compare(PathBuf::from(at_home(self.text.trim()))),
+                Some(DialogAction::Part) => return Pressed::Complete(self.text.clone()),
+                Some(DialogAction::Clear) => self.text.clear(),
+                _ => return Pressed::Taken,
+            }
         }
         self.below.clear();
         Pressed::Taken
@@ -46,7 +51,7 @@ impl PathPrompt {
 
     /// Adds text from elsewhere, without what is no character of a line.
     pub fn insert(&mut self, text: &str) {
-        text.chars().for_each(|symbol| self.push(symbol));
+        text.chars().for_each(|symbol| line::push(&mut self.text, symbol, LONGEST));
     }
 
     /// Takes what was found to follow, if nobody wrote on meanwhile.
@@ -57,14 +62,9 @@ impl PathPrompt {
         }
     }
 
-    fn push(&mut self, symbol: char) {
-        if is_safe(symbol) && self.text.len() < LONGEST {
-            self.text.push(symbol);
-        }
-    }
-
     /// Draws the line in a box over the lower part of the screen.
-    pub fn render(&self, theme: &Theme, area: Rect, buf: &mut Buffer) {
+    pub fn render(&self, stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
+        let theme = stage.theme;
         let (width, height) = (area.width.min(WIDTH), area.height.min(4));
         let y = area.y + (area.height - height).saturating_sub(1);
         let outer = Rect { x: area.x + (area.width - width) / 2, y, width, height };
@@ -72,13 +72,11 @@ impl PathPrompt {
         buf.set_style(outer, theme.style(Token::Surface).patch(theme.style(Token::Text)));
         let title = vec![
             span(theme, Token::Title, "compare with a file"),
-            span(theme, Token::Dim, " · Tab completes, Enter reads it, Esc leaves it"),
+            span(theme, Token::Dim, words::in_dialog(stage.keys, "reads it", "leaves it")),
         ];
         let inner = pane::frame(Frame::Box, title, theme.style(Token::Accent), outer, buf);
         let room = usize::from(inner.width.saturating_sub(3));
-        // The end of a long line is what is being written.
-        let skipped = self.text.chars().count().saturating_sub(room);
-        let shown: String = self.text.chars().skip(skipped).collect();
+        let shown = line::end_of(&self.text, room);
         put(inner, 0, vec![span(theme, Token::Text, format!(" {shown}")), span(theme, Token::Key, "▏")], buf);
         let below = if self.below.is_empty() { "a recording, or what vramlab run --json printed" } else { &self.below };
         put(inner, 1, vec![span(theme, Token::Dim, format!(" {}", pane::cut(below, room)))], buf);

@@ -22,7 +22,11 @@ pub(crate) enum Pressed {
         theme: Box<Theme>,
         /// The layer closes.
         done: bool,
+        /// It is to be worn from now on, whenever the program starts.
+        keep: bool,
     },
+    /// What is shown scrolls by so many rows, or pages.
+    Scroll { by: i32, pages: bool },
     /// Other blocks are looked for from now on; the layer may be done with.
     Filter { text: Arc<str>, done: bool },
     /// This file is to be compared.

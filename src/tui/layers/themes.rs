@@ -1,21 +1,29 @@
 //! The themes: the one that is chosen is worn at once.
 
-use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::Span;
 use ratatui::widgets::{Clear, Widget};
 
-use super::Pressed;
+use super::line::leaves;
+use super::pressed::Pressed;
 use crate::model::Category;
+use crate::tui::action::Action;
+use crate::tui::dialog::DialogAction;
+use crate::tui::keys::Keymap;
 use crate::tui::legend;
 use crate::tui::pane::{self, Frame, put, put_at, span};
+use crate::tui::stage::Stage;
 use crate::tui::theme::{Catalog, Theme, Token};
+use crate::tui::words;
 
 /// Cells of the box.
 const WIDTH: u16 = 34;
 /// Cells of a name.
 const NAME: usize = 18;
+/// Themes of a page.
+const PAGE: usize = 8;
 /// Lines that say what is wrong with a theme.
 const TOLD: u16 = 4;
 
@@ -49,22 +57,27 @@ impl ThemeList {
         Self { choices, chosen, before: worn.clone() }
     }
 
-    pub fn press(&mut self, key: KeyEvent) -> Pressed {
+    pub fn press(&mut self, key: KeyEvent, keys: &Keymap, screen: usize) -> Pressed {
+        use DialogAction::{Apply, Cancel, First, Last, Next, PageDown, PageUp, Previous};
+        if leaves(key) {
+            return Pressed::Leave;
+        }
         let last = self.choices.len().saturating_sub(1);
-        let to = match key.code {
-            KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => return Pressed::Leave,
-            KeyCode::Esc | KeyCode::Char('q') => {
-                return Pressed::Wear { theme: Box::new(self.before.clone()), done: true };
+        let to = match keys.dialog_action(key) {
+            Some(Cancel) => return Pressed::Wear { theme: Box::new(self.before.clone()), done: true, keep: false },
+            Some(Apply) => return self.wear(true),
+            Some(Previous) => self.chosen.saturating_sub(1),
+            Some(Next) => self.chosen + 1,
+            Some(PageUp) => self.chosen.saturating_sub(PAGE),
+            Some(PageDown) => self.chosen + PAGE,
+            Some(First) => 0,
+            Some(Last) => last,
+            // What opened it, again and again, goes round.
+            _ if keys.binding_for(key, screen).is_none_or(|binding| binding.action != Action::ChooseTheme) => {
+                return Pressed::Taken;
             }
-            KeyCode::Enter => return self.wear(true),
-            KeyCode::Up | KeyCode::Char('k') => self.chosen.saturating_sub(1),
-            KeyCode::Down | KeyCode::Char('j') => self.chosen + 1,
-            // As before there was a list: again and again goes round.
-            KeyCode::Char('T') if self.chosen == last => 0,
-            KeyCode::Char('T') => self.chosen + 1,
-            KeyCode::Home | KeyCode::Char('g') => 0,
-            KeyCode::End | KeyCode::Char('G') => last,
-            _ => return Pressed::Taken,
+            _ if self.chosen == last => 0,
+            _ => self.chosen + 1,
         };
         self.chosen = to.min(last);
         self.wear(false)
@@ -72,13 +85,14 @@ impl ThemeList {
 
     fn wear(&self, done: bool) -> Pressed {
         match self.choices.get(self.chosen).map(|choice| &choice.look) {
-            Some(Ok(theme)) => Pressed::Wear { theme: Box::new(theme.clone()), done },
+            Some(Ok(theme)) => Pressed::Wear { theme: Box::new(theme.clone()), done, keep: done },
             _ => Pressed::Taken,
         }
     }
 
     /// Draws the list at the right, so that most of the screen shows what is chosen.
-    pub fn render(&self, theme: &Theme, area: Rect, buf: &mut Buffer) {
+    pub fn render(&self, stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
+        let theme = stage.theme;
         let width = WIDTH.min(area.width);
         let told = self.told(usize::from(width.saturating_sub(4)));
         let told_rows = u16::try_from(told.len()).unwrap_or(TOLD).min(TOLD);
@@ -88,7 +102,10 @@ impl ThemeList {
         let outer = Rect { x: area.right() - width, y: area.y + (most - height).min(2), width, height };
         Clear.render(outer, buf);
         buf.set_style(outer, theme.style(Token::Surface).patch(theme.style(Token::Text)));
-        let title = vec![span(theme, Token::Title, "theme"), span(theme, Token::Dim, " · Enter keeps, Esc not")];
+        let title = vec![
+            span(theme, Token::Title, "theme"),
+            span(theme, Token::Dim, words::in_dialog(stage.keys, "keeps", "not")),
+        ];
         let inner = pane::frame(Frame::Box, title, theme.style(Token::Accent), outer, buf);
         let list = Rect { height: inner.height.saturating_sub(told_rows), ..inner };
         let first = self.chosen.saturating_sub(usize::from(list.height / 2));

@@ -15,6 +15,7 @@ use crate::tui::copied::{self, Copied};
 use crate::tui::figures::{self, Unit};
 use crate::tui::legend;
 use crate::tui::pane::{self, Frame, put, put_at, put_right, span};
+use crate::tui::panel::Panel;
 use crate::tui::screens::entry::Screen;
 use crate::tui::stage::{Layout, Stage};
 use crate::tui::states::{OpsAction, ScreenAction, ScreenStates};
@@ -90,6 +91,8 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
     };
     if let Some(tag) = tag {
         layout.rows = since_tag(stage, study, tag, area, buf);
+        layout.panels.push((area, Panel::Alive));
+        layout.focus = Some(Panel::Alive);
         return layout;
     }
     let kind = if area.width >= 100 && area.height >= 20 { Frame::Box } else { Frame::Rule };
@@ -99,6 +102,8 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
     } else {
         (area, None)
     };
+    layout.panels.push((left, if stage.states.ops.forward { Panel::Forward } else { Panel::Ops }));
+    layout.panels.extend(right.map(|right| (right, Panel::Alive)));
     if stage.states.ops.forward {
         layout.rows = forward::table(stage, study, kind, left, buf);
         if let Some(right) = right {

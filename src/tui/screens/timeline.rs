@@ -22,6 +22,7 @@ use crate::tui::figures::{self, Unit};
 use crate::tui::legend;
 use crate::tui::moments::Columns;
 use crate::tui::pane::{self, Frame, put, put_at, put_right, span};
+use crate::tui::panel::Panel;
 use crate::tui::screens::entry::Screen;
 use crate::tui::stage::{Chart, Layout, Stage};
 use crate::tui::states::{ScreenAction, ScreenStates, TimelineAction};
@@ -83,6 +84,7 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
         layout.charts.push((shown.areas(Frame::Box, chart, buf), Chart::Window));
         layout.charts.push((shown.held(Frame::Box, under, buf), Chart::Window));
         shown.legend(right, buf);
+        layout.panels.extend([(chart, Panel::Stacked), (under, Panel::Held), (right, Panel::AtCursor)]);
     } else {
         let lines = shown.words(area.width).len().clamp(1, usize::from(area.height / 4)) as u16;
         let under = if area.height >= 20 { area.height / 4 } else { 0 };
@@ -92,6 +94,7 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
         if !under.is_empty() {
             layout.charts.push((shown.held(Frame::Rule, under, buf), Chart::Window));
         }
+        layout.panels.extend([(chart, Panel::Stacked), (under, Panel::Held), (words, Panel::AtCursor)]);
         for (y, line) in (0..words.height).zip(shown.words(words.width)) {
             put(words, y, line, buf);
         }

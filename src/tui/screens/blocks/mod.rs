@@ -23,6 +23,7 @@ use crate::source::{Picture, Wanted, Window};
 use crate::tui::action::{Action, Binding, Group, Key};
 use crate::tui::copied::Copied;
 use crate::tui::pane::Frame;
+use crate::tui::panel::Panel;
 use crate::tui::screens::entry::Screen;
 use crate::tui::stage::{Layout, Stage};
 use crate::tui::states::{BlocksAction, ScreenAction, ScreenStates};
@@ -126,6 +127,7 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
     if state.selected.is_some() || survey.is_filtered() {
         layout.leave = Some(Action::Own(ScreenAction::Blocks(BlocksAction::Leave)));
     }
+    layout.focus = state.selected.map(|_| Panel::Detail);
     if area.width >= TWO_COLUMNS && area.height >= 16 {
         let right = (area.width / 3).clamp(44, 60);
         let [left, right] = area.layout::<2>(&Split::horizontal([Constraint::Min(0), Constraint::Length(right)]));
@@ -134,11 +136,13 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
         chart::render(stage, &survey, picked, Frame::Box, map, buf, &mut layout);
         table::render(stage, &survey, picked, under, buf);
         detail::render(stage, &survey, picked, Frame::Box, right, buf);
+        layout.panels.extend([(map, Panel::Map), (under, Panel::Segments), (right, Panel::Detail)]);
     } else {
         let under = (area.height * 2 / 5).clamp(4, 11);
         let [map, under] = area.layout::<2>(&Split::vertical([Constraint::Min(0), Constraint::Length(under)]));
         chart::render(stage, &survey, picked, Frame::Rule, map, buf, &mut layout);
         detail::render(stage, &survey, picked, Frame::Rule, under, buf);
+        layout.panels.extend([(map, Panel::Map), (under, Panel::Detail)]);
     }
     layout
 }

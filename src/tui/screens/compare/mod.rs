@@ -25,6 +25,7 @@ use crate::model::Configuration;
 use crate::source::Kind;
 use crate::tui::action::{Action, Binding, Group, Key};
 use crate::tui::pane::{self, Frame, put, span};
+use crate::tui::panel::Panel;
 use crate::tui::screens::entry::Screen;
 use crate::tui::stage::{Layout, Stage};
 use crate::tui::states::{CompareAction, ScreenAction};
@@ -121,8 +122,11 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
         let [chart, right] = below.layout::<2>(&Split::horizontal([Constraint::Min(0), Constraint::Length(RIGHT)]));
         curves::render(&compared, kind, chart, buf);
         switches::render(&compared, right, buf);
+        layout.panels.extend([(chart, Panel::Curves), (right, Panel::Switches)]);
     } else {
         curves::render(&compared, kind, below, buf);
+        layout.panels.push((below, Panel::Curves));
     }
+    layout.panels.push((table, Panel::Configurations));
     layout
 }

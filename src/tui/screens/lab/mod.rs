@@ -34,6 +34,7 @@ use crate::tui::action::{Action, Binding, Group, Key};
 use crate::tui::autopsy;
 use crate::tui::copied;
 use crate::tui::pane::Frame;
+use crate::tui::panel::Panel;
 use crate::tui::screens::entry::Screen;
 use crate::tui::stage::{Chart, Layout, Stage};
 use crate::tui::states::{LabAction, ScreenAction};
@@ -120,10 +121,12 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Lay
     }
     if let Some(gpu) = gpu {
         gpu::render(gpu, stage.theme, middle, buf);
+        layout.panels.push((middle, Panel::Gpu));
     }
     layout.rows = blocks::render(stage, Frame::Box, map, buf);
+    layout.panels.push((map, Panel::Map));
     if is_snapshot(stage) {
-        beside_a_snapshot(stage, right, buf);
+        beside_a_snapshot(stage, right, buf, layout);
         return;
     }
 
@@ -134,15 +137,20 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Lay
         rest = Rect { y: rest.y + rows, height: rest.height - rows, ..rest };
         part
     };
-    switches::render(stage, take(switches::wanted_rows(stage)), buf, &mut layout.targets);
+    let part = take(switches::wanted_rows(stage));
+    switches::render(stage, part, buf, &mut layout.targets);
+    layout.panels.push((part, Panel::Switches));
     let theme = stage.theme;
     let view = stage.view();
     if let Some(autopsy) = &view.autopsy {
         // It takes the place of everything else that could be said.
         autopsy::render(stage, autopsy, rest, buf);
+        layout.panels.push((rest, Panel::Why));
         return;
     }
-    effect::render(stage, take(effect::WANTED_ROWS), buf);
+    let part = take(effect::WANTED_ROWS);
+    effect::render(stage, part, buf);
+    layout.panels.push((part, Panel::Effect));
     let why = why::wanted_rows(stage, right.width).clamp(3, 8) + 2;
     // A pane of no more than a title says nothing.
     let why = if rest.height < why + LEAST_ROWS { rest.height } else { why };
@@ -152,31 +160,38 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Lay
         rest = Rect { y: rest.y + rows, height: rest.height - rows, ..rest };
         (part, rest.height)
     };
-    why::render(stage, take(why).0, buf);
+    let (part, _) = take(why);
+    why::render(stage, part, buf);
+    layout.panels.push((part, Panel::Why));
     if take(0).1 >= LEAST_ROWS && (view.steps.finished > 0 || body.height >= 40) {
         let (part, _) = take(steps::WANTED_ROWS);
         steps::render(&view.steps, stage.clock(), theme, part, buf);
+        layout.panels.push((part, Panel::StepTimes));
     }
     let (_, left) = take(0);
     if left >= 22 {
         let (part, _) = take(ledger::WANTED_ROWS);
         ledger::render(stage, part, buf);
+        layout.panels.push((part, Panel::Accounts));
     }
     let (_, left) = take(0);
     if left >= 12 {
         let (part, _) = take(7);
         loss::render(&view.steps, theme, part, buf);
+        layout.panels.push((part, Panel::Loss));
     }
     let (_, left) = take(0);
     let mut sample = view.generated.as_ref();
     if sample.is_some() && left >= 10 {
         let (part, _) = take(left / 2);
         log::render_sample(sample.take(), theme, part, buf);
+        layout.panels.push((part, Panel::Log));
     }
     let (_, left) = take(0);
     if left >= 3 {
         let (part, _) = take(left);
         log::render(&view.log, sample, theme, part, buf);
+        layout.panels.push((part, Panel::Log));
     }
 }
 
@@ -185,12 +200,14 @@ fn is_snapshot(stage: &Stage<'_>) -> bool {
     matches!(stage.picture.kind, Kind::Snapshot(_))
 }
 
-fn beside_a_snapshot(stage: &Stage<'_>, right: Rect, buf: &mut Buffer) {
+fn beside_a_snapshot(stage: &Stage<'_>, right: Rect, buf: &mut Buffer, layout: &mut Layout) {
     let view = stage.view();
     let why = why::wanted_rows(stage, right.width).clamp(3, 12) + 2;
     let rows = [Constraint::Length(ledger::WANTED_ROWS), Constraint::Length(why), Constraint::Min(0)];
     let [accounts, why, rest] = right.layout::<3>(&Split::vertical(rows));
     ledger::render(stage, accounts, buf);
+    let panels = [(accounts, Panel::Accounts), (why, Panel::Why), (rest, Panel::Log)];
+    layout.panels.extend(panels);
     if let Some(autopsy) = &view.autopsy {
         autopsy::render(stage, autopsy, why.union(rest), buf);
         return;
@@ -236,7 +253,15 @@ fn one_column(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Layo
     }
     if map {
         layout.rows = blocks::render(stage, Frame::Rule, blocks, buf);
+        layout.panels.push((blocks, Panel::Map));
     }
+    layout.panels.extend([
+        (switches, Panel::Switches),
+        (effect, Panel::Effect),
+        (times, Panel::StepTimes),
+        (gpu, Panel::Gpu),
+        (why, Panel::Why),
+    ]);
     switches::render_compact(stage, switches, buf, &mut layout.targets);
     effect::render_line(stage, effect, buf);
     steps::render_line(&stage.view().steps, stage.clock(), stage.theme, times, buf);
@@ -254,6 +279,7 @@ fn charts(stage: &Stage<'_>, kind: Frame, history: Rect, step: Rect, buf: &mut B
     layout.history_columns = usize::from(plot.width);
     layout.charts.push((plot, Chart::History));
     layout.charts.push((step::render(stage, kind, step, buf), Chart::Step));
+    layout.panels.extend([(history, Panel::History), (step, Panel::StepCurve)]);
 }
 
 /// Where only one chart has room it is the curve of the step, unless what is to be seen happens from step to step: a leak, or
@@ -264,8 +290,10 @@ fn only_chart(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffer, layo
         let plot = history::render(stage, kind, area, buf);
         layout.history_columns = usize::from(plot.width);
         layout.charts.push((plot, Chart::History));
+        layout.panels.push((area, Panel::History));
     } else {
         layout.history_columns = usize::from(area.width);
         layout.charts.push((step::render(stage, kind, area, buf), Chart::Step));
+        layout.panels.push((area, Panel::StepCurve));
     }
 }

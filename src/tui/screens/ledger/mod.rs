@@ -28,6 +28,7 @@ use crate::source::{Picture, Wanted};
 use crate::tui::action::{Action, Binding, Group, Key};
 use crate::tui::copied;
 use crate::tui::pane::Frame;
+use crate::tui::panel::Panel;
 use crate::tui::screens::entry::Screen;
 use crate::tui::stage::{Chart, Layout, Stage};
 use crate::tui::states::{LedgerAction, ScreenAction, ScreenStates};
@@ -91,6 +92,13 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
         worst::render(stage, &sums.worst, worst, buf);
         driver::render(stage, driver, buf);
         findings::render(stage, Frame::Box, bottom, buf, &mut layout.targets);
+        layout.panels.extend([
+            (table, Panel::Pools),
+            (figures, Panel::Accounts),
+            (worst, Panel::Worst),
+            (driver, Panel::Driver),
+            (bottom, Panel::Why),
+        ]);
     } else {
         let part = |share: u16, from: u16| if area.height >= from { (area.height / share).max(3) } else { 0 };
         let table = (pools::wanted_rows(pools) + 1).min(part(4, 16).max(2));
@@ -107,6 +115,12 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
         pools::render(pools, stage.theme, Frame::Rule, table, buf);
         driver::render_line(stage, driver, buf);
         findings::render(stage, Frame::Rule, told, buf, &mut layout.targets);
+        layout.panels.extend([
+            (sums, Panel::Accounts),
+            (table, Panel::Pools),
+            (driver, Panel::Driver),
+            (told, Panel::Why),
+        ]);
     }
     layout
 }
@@ -124,4 +138,5 @@ fn charts(stage: &Stage<'_>, kind: Frame, chart: Rect, under: Rect, buf: &mut Bu
     for plot in charts::render(stage, kind, chart, under, buf) {
         layout.charts.push((plot, Chart::Window));
     }
+    layout.panels.extend([(chart, Panel::LedgerChart), (under, Panel::Fragmentation)]);
 }

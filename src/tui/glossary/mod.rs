@@ -1,0 +1,63 @@
+//! The words of the screens: what they mean in PyTorch's sense, which figure they have now, and where they stand.
+//!
+//! Help shows them. A word that a screen uses has an entry here: a test goes through the screens.
+
+mod memory;
+mod training;
+
+use super::panel::Panel;
+use super::stage::Stage;
+
+/// A word.
+pub(crate) struct Entry {
+    /// The word as screens write it.
+    pub word: &'static str,
+    /// How screens write it besides: a short form, another case.
+    pub also: &'static [&'static str],
+    /// Where it stands.
+    pub panels: &'static [Panel],
+    /// What it has now.
+    pub figure: Option<fn(&Stage<'_>) -> Option<String>>,
+    /// What it means.
+    pub meaning: &'static str,
+}
+
+impl Entry {
+    /// Whether the word or what it means has what is looked for, in lower case.
+    pub fn says(&self, sought: &str) -> bool {
+        let words = self.also.iter().chain([&self.word]);
+        words.map(|word| word.to_lowercase()).any(|word| word.contains(sought))
+            || self.meaning.to_lowercase().contains(sought)
+    }
+}
+
+/// Every word, in the order of the help.
+pub(crate) fn all() -> impl Iterator<Item = &'static Entry> {
+    memory::WORDS.iter().chain(training::WORDS)
+}
+
+/// The words of a panel.
+pub(crate) fn of(panel: Panel) -> impl Iterator<Item = &'static Entry> {
+    all().filter(move |entry| entry.panels.contains(&panel))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_stands_once_and_every_panel_has_some() {
+        let words: Vec<String> =
+            all().flat_map(|entry| entry.also.iter().chain([&entry.word])).map(|word| word.to_lowercase()).collect();
+        let mut once = words.clone();
+        once.sort();
+        let twice: Vec<&String> = once.windows(2).filter(|pair| pair[0] == pair[1]).map(|pair| &pair[0]).collect();
+        assert_eq!(twice, Vec::<&String>::new());
+        for panel in all().flat_map(|entry| entry.panels) {
+            assert!(of(*panel).count() > 0 && !panel.name().is_empty());
+        }
+        for entry in all() {
+            assert!(entry.meaning.chars().count() <= 260, "{} is no sentence any more", entry.word);
+        }
+    }
+}

@@ -1,0 +1,428 @@
+//! Words of training: phases and times, switches, ops, the GPU at work, where a picture comes from.
+
+use super::Entry;
+use crate::model::Phase;
+use crate::tui::figures;
+use crate::tui::panel::Panel::{
+    Accounts, Alive, AtCursor, Configurations, Curves, Detail, Effect, Forward, Fragmentation, Gpu, Header, Held,
+    History, LedgerChart, Log, Loss, Map, Ops, Stacked, StepCurve, StepTimes, Switches, Why,
+};
+use crate::tui::stage::Stage;
+
+/// How a switch stands.
+fn switch(stage: &Stage<'_>, word: &str) -> Option<String> {
+    stage.picture.switches().get(word).map(|setting| format!("{} now", setting.value))
+}
+
+/// The words.
+pub(super) const WORDS: &[Entry] = &[
+    Entry {
+        word: "step",
+        also: &["steps"],
+        panels: &[Header, StepTimes, History, Log, Configurations],
+        figure: Some(|stage| {
+            let steps = &stage.view().steps;
+            (steps.finished > 0)
+                .then(|| format!("{} ms{}", figures::milliseconds(steps.median), stage.clock().of("", ", simulated")))
+        }),
+        meaning: "one update of the parameters: every micro-batch forward and backward, then the optimizer. Times are medians of the last steps.",
+    },
+    Entry {
+        word: "peak",
+        also: &["fullest", "peaks"],
+        panels: &[History, StepCurve, Stacked, Ops, Alive, AtCursor, Curves, Configurations, Effect, Accounts],
+        figure: Some(|stage| Some(format!("{} since the start", figures::bytes(stage.view().peak_allocated)))),
+        meaning: "the most that was allocated: within a step, or since the start. torch.cuda.max_memory_allocated.",
+    },
+    Entry {
+        word: "floor",
+        also: &[],
+        panels: &[History],
+        figure: None,
+        meaning: "the least that was allocated within a step: what stays from step to step. One that rises is a leak.",
+    },
+    Entry {
+        word: "leak",
+        also: &["retain", "losses", "graph"],
+        panels: &[History, Why, Switches],
+        figure: None,
+        meaning: "what stays though nothing needs it: here losses kept with their graph, as `total += loss` does.",
+    },
+    Entry {
+        word: "moment",
+        also: &["moments", "event", "events", "column", "columns"],
+        panels: &[StepCurve, Stacked, Held, LedgerChart, Fragmentation, AtCursor, Accounts, Curves],
+        figure: None,
+        meaning: "a column of a chart stands for some memory events in a row, and shows the fullest of them; a screen of a fast run shows the fullest moment of what went by since the last frame.",
+    },
+    Entry {
+        word: "cursor",
+        also: &["now", "at"],
+        panels: &[AtCursor, Stacked, Header, Held],
+        figure: None,
+        meaning: "the moment that all figures are of: now, or where a person looked back to.",
+    },
+    Entry {
+        word: "before",
+        also: &["after"],
+        panels: &[StepCurve, Effect],
+        figure: None,
+        meaning: "the same step before the last change, as a line over the present one.",
+    },
+    Entry {
+        word: "data",
+        also: &[],
+        panels: &[StepTimes, StepCurve],
+        figure: Some(|stage| {
+            let steps = &stage.view().steps;
+            (steps.finished > 0).then(|| {
+                format!(
+                    "{} ms{}",
+                    figures::milliseconds(steps.phases[Phase::Data as usize]),
+                    stage.clock().of("", ", simulated")
+                )
+            })
+        }),
+        meaning: "waiting for a batch and bringing it to the device.",
+    },
+    Entry {
+        word: "forward",
+        also: &[],
+        panels: &[StepTimes, StepCurve, Forward, Stacked],
+        figure: Some(|stage| {
+            let steps = &stage.view().steps;
+            (steps.finished > 0).then(|| {
+                format!(
+                    "{} ms{}",
+                    figures::milliseconds(steps.phases[Phase::Forward as usize]),
+                    stage.clock().of("", ", simulated")
+                )
+            })
+        }),
+        meaning: "the model and the loss.",
+    },
+    Entry {
+        word: "backward",
+        also: &[],
+        panels: &[StepTimes, StepCurve, Stacked],
+        figure: Some(|stage| {
+            let steps = &stage.view().steps;
+            (steps.finished > 0).then(|| {
+                format!(
+                    "{} ms{}",
+                    figures::milliseconds(steps.phases[Phase::Backward as usize]),
+                    stage.clock().of("", ", simulated")
+                )
+            })
+        }),
+        meaning: "gradients; where checkpointing is on, parts of forward once more.",
+    },
+    Entry {
+        word: "optimizer step",
+        also: &[],
+        panels: &[StepTimes, StepCurve, Stacked],
+        figure: Some(|stage| {
+            let steps = &stage.view().steps;
+            (steps.finished > 0).then(|| {
+                format!(
+                    "{} ms{}",
+                    figures::milliseconds(steps.phases[Phase::Optimizer as usize]),
+                    stage.clock().of("", ", simulated")
+                )
+            })
+        }),
+        meaning: "unscaling of gradients, the update of the parameters, the scaler's own.",
+    },
+    Entry {
+        word: "zero_grad",
+        also: &["set_to_none", "zeroed"],
+        panels: &[StepTimes, StepCurve, Stacked, Switches],
+        figure: Some(|stage| {
+            let steps = &stage.view().steps;
+            (steps.finished > 0).then(|| {
+                format!(
+                    "{} ms{}",
+                    figures::milliseconds(steps.phases[Phase::ZeroGrad as usize]),
+                    stage.clock().of("", ", simulated")
+                )
+            })
+        }),
+        meaning: "gradients are dropped (set_to_none) or set to zero: dropped ones take no memory through the next forward.",
+    },
+    Entry {
+        word: "copy",
+        also: &["copies", "pageable", "host"],
+        panels: &[StepTimes, Gpu],
+        figure: Some(|stage| {
+            let steps = &stage.view().steps;
+            (steps.finished > 0)
+                .then(|| format!("{} ms{}", figures::milliseconds(steps.copy), stage.clock().of("", ", simulated")))
+        }),
+        meaning: "batches between host and device. From pinned memory they run beside the computation, from pageable memory the host waits.",
+    },
+    Entry {
+        word: "pinned",
+        also: &[],
+        panels: &[Switches, StepTimes],
+        figure: Some(|stage| Some(format!("{} now", figures::bytes(stage.view().host.allocated)))),
+        meaning: "page-locked host memory, which the GPU reads by itself: DataLoader(pin_memory=True).",
+    },
+    Entry {
+        word: "throughput",
+        also: &["tok", "samples"],
+        panels: &[Header, Configurations, Effect],
+        figure: Some(|stage| {
+            let (steps, about) = (&stage.view().steps, &stage.view().about);
+            (steps.throughput > 0.0)
+                .then(|| format!("{} {}", figures::short_count(steps.throughput), about.items.per_second()))
+        }),
+        meaning: "tokens or samples trained on in a second, over the last steps.",
+    },
+    Entry {
+        word: "loss",
+        also: &[],
+        panels: &[Header, Loss],
+        figure: Some(|stage| {
+            stage.view().steps.last.as_ref().and_then(|last| last.loss).map(|loss| format!("{loss:.3}"))
+        }),
+        meaning: "the mean over a step's micro-batches. A simulated device computes none.",
+    },
+    Entry {
+        word: "skipped",
+        also: &[],
+        panels: &[Header],
+        figure: Some(|stage| Some(format!("{} so far", stage.view().steps.skipped))),
+        meaning: "steps whose fp16 gradients overflowed: GradScaler leaves the parameters as they are and halves its scale.",
+    },
+    Entry {
+        word: "measured effect",
+        also: &["effect", "measuring", "measured", "flip", "flips", "median", "medians"],
+        panels: &[Effect],
+        figure: None,
+        meaning: "medians of the steps before a flip beside those after it, the first few left out: peaks, stranded, step time, throughput.",
+    },
+    Entry {
+        word: "why",
+        also: &["finding", "findings", "remedy", "try"],
+        panels: &[Why],
+        figure: Some(|stage| Some(format!("{} now", stage.view().findings.len()))),
+        meaning: "what the model concludes from the figures, with a cause and what can be done; also called findings.",
+    },
+    Entry {
+        word: "checkpoint",
+        also: &["checkpointing"],
+        panels: &[Switches, Configurations],
+        figure: Some(|stage| switch(stage, "ckpt")),
+        meaning: "activation checkpointing (torch.utils.checkpoint): a block keeps its input alone and runs again in backward. Activations fall, backward gets slower.",
+    },
+    Entry {
+        word: "AMP",
+        also: &["bf16", "fp16", "autocast"],
+        panels: &[Switches, Configurations],
+        figure: Some(|stage| switch(stage, "amp")),
+        meaning: "autocast: matrix products in 16 bits, norms and losses in 32. Activations halve; 16-bit copies of the weights come on top. fp16 needs GradScaler, bf16 does not.",
+    },
+    Entry {
+        word: "accumulate",
+        also: &["accumulation", "micro-batch"],
+        panels: &[Switches, Configurations],
+        figure: Some(|stage| switch(stage, "accum")),
+        meaning: "gradient accumulation: the batch goes through in so many micro-batches, with one update. Activations shrink, parameters and optimizer state do not.",
+    },
+    Entry {
+        word: "batch",
+        also: &[],
+        panels: &[Switches, Header, Configurations],
+        figure: Some(|stage| switch(stage, "batch")),
+        meaning: "samples of a step. Activations grow with it; parameters, gradients and optimizer state do not.",
+    },
+    Entry {
+        word: "step form",
+        also: &["foreach", "fused form", "for-loop"],
+        panels: &[Switches],
+        figure: Some(|stage| switch(stage, "opt-form")),
+        meaning: "how the optimizer steps: foreach (all parameters at once, with temporaries as large as they are), for loop (one by one), fused (one kernel).",
+    },
+    Entry {
+        word: "attention",
+        also: &["flash", "math", "efficient", "auto"],
+        panels: &[Switches],
+        figure: Some(|stage| switch(stage, "attention")),
+        meaning: "which kernel scaled_dot_product_attention takes: flash and memory-efficient keep no scores, math keeps all of them for backward.",
+    },
+    Entry {
+        word: "offload",
+        also: &["offloaded"],
+        panels: &[Switches],
+        figure: Some(|stage| switch(stage, "offload")),
+        meaning: "saved activations or optimizer state wait in host memory and are copied back when they are needed.",
+    },
+    Entry {
+        word: "fuse",
+        also: &["eager", "fused", "fusion"],
+        panels: &[Switches, Header],
+        figure: Some(|stage| switch(stage, "fuse")),
+        meaning: "ops run as fused ones, as torch.compile would: fewer temporaries. The curve is not eager PyTorch's any more.",
+    },
+    Entry {
+        word: "TF32",
+        also: &[],
+        panels: &[Switches],
+        figure: Some(|stage| switch(stage, "tf32")),
+        meaning: "matrix products of 32-bit tensors with 10 bits of mantissa: faster, the same bytes.",
+    },
+    Entry {
+        word: "schedule",
+        also: &["constant"],
+        panels: &[Switches],
+        figure: Some(|stage| switch(stage, "schedule")),
+        meaning: "how the learning rate goes on from step to step.",
+    },
+    Entry {
+        word: "alloc-conf",
+        also: &["PYTORCH_ALLOC_CONF", "conf"],
+        panels: &[Switches],
+        figure: Some(|stage| switch(stage, "alloc-conf")),
+        meaning: "settings of the allocator, in the syntax of PYTORCH_ALLOC_CONF.",
+    },
+    Entry {
+        word: "configuration",
+        also: &["configurations", "baseline", "best"],
+        panels: &[Configurations, Curves, Switches],
+        figure: None,
+        meaning: "the values of all switches together; each that was in force has a row, with the medians of its steps.",
+    },
+    Entry {
+        word: "op",
+        also: &["ops"],
+        panels: &[Ops, AtCursor, Detail, Header, StepCurve],
+        figure: Some(|stage| Some(stage.view().names.get(stage.view().op).to_owned()).filter(|op| !op.is_empty())),
+        meaning: "one operation of the model or of backward (which ends in Backward), with the path of its module.",
+    },
+    Entry {
+        word: "module",
+        also: &["modules", "place", "path"],
+        panels: &[Ops, Forward, Stacked, Map],
+        figure: None,
+        meaning: "a part of the model, by its path: blocks.3 is the fourth block. Of a stranger's snapshot, the file.",
+    },
+    Entry {
+        word: "calls",
+        also: &["call"],
+        panels: &[Ops, Forward],
+        figure: None,
+        meaning: "how often it ran in the window.",
+    },
+    Entry {
+        word: "host ms",
+        also: &["host time", "time"],
+        panels: &[Ops],
+        figure: None,
+        meaning: "time of the thread that calls the ops, from begin to end; a GPU may still be at work then.",
+    },
+    Entry {
+        word: "taken",
+        also: &["took", "takes"],
+        panels: &[Ops, Alive],
+        figure: None,
+        meaning: "bytes of the blocks that an op took.",
+    },
+    Entry {
+        word: "kept",
+        also: &["keep", "keeps", "stays", "stay"],
+        panels: &[Ops, Forward],
+        figure: None,
+        meaning: "of the bytes taken, those alive when the op ended; of a module, those alive when backward begins.",
+    },
+    Entry {
+        word: "at peak",
+        also: &["alive"],
+        panels: &[Ops, AtCursor],
+        figure: None,
+        meaning: "of all that the op ever took, what is alive where the window is fullest.",
+    },
+    Entry {
+        word: "tag",
+        also: &["survived", "gone"],
+        panels: &[Alive],
+        figure: None,
+        meaning: "a moment that was marked: the screen shows what was taken since and is still there, and what is gone.",
+    },
+    Entry {
+        word: "shape",
+        also: &["output", "dtype", "hook"],
+        panels: &[Forward],
+        figure: None,
+        meaning: "dimensions of the tensor that a module returns, as a forward hook sees it.",
+    },
+    Entry {
+        word: "busy",
+        also: &[],
+        panels: &[Gpu],
+        figure: None,
+        meaning: "share of the time in which some kernel ran on the GPU: it says nothing of how much of the GPU that kernel used.",
+    },
+    Entry {
+        word: "tensor",
+        also: &["tensors"],
+        panels: &[Gpu, Stacked, Map],
+        figure: None,
+        meaning: "on the GPU: share of the cycles in which its tensor cores worked. In a grouping: what blocks are called.",
+    },
+    Entry {
+        word: "DRAM",
+        also: &["memory"],
+        panels: &[Gpu],
+        figure: None,
+        meaning: "share of the GPU memory's bandwidth that is in use.",
+    },
+    Entry {
+        word: "occupancy",
+        also: &["SM", "SMs"],
+        panels: &[Gpu],
+        figure: None,
+        meaning: "warps that the GPU's processors hold, of those they could.",
+    },
+    Entry {
+        word: "PCIe",
+        also: &[],
+        panels: &[Gpu],
+        figure: None,
+        meaning: "traffic between host and GPU, in and out.",
+    },
+    Entry {
+        word: "held back",
+        also: &["power", "power limit"],
+        panels: &[Gpu],
+        figure: None,
+        meaning: "the GPU runs below its clock: by its power limit, its temperature, or because somebody asked.",
+    },
+    Entry {
+        word: "simulated",
+        also: &["sim"],
+        panels: &[Header, StepTimes],
+        figure: None,
+        meaning: "times are those of a model of the named card, from its arithmetic and bandwidth; requests for memory are the real ones.",
+    },
+    Entry {
+        word: "processor",
+        also: &["cpu"],
+        panels: &[Header],
+        figure: None,
+        meaning: "the model trains on this machine's processor; memory is laid out as a GPU's would be.",
+    },
+    Entry {
+        word: "recording",
+        also: &["rec", "recorded", "whole run"],
+        panels: &[Header, Log],
+        figure: None,
+        meaning: "a file of everything that happened, in which the cursor can go anywhere.",
+    },
+    Entry {
+        word: "snapshot",
+        also: &[],
+        panels: &[Header],
+        figure: None,
+        meaning: "a file of torch.cuda.memory._dump_snapshot: segments, blocks, and the last events.",
+    },
+];
