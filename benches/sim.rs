@@ -1,12 +1,17 @@
 //! One step of GPT-2 at full size on a simulated H200: alone, and with the model of the lab kept up to date.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-use criterion::{Criterion, criterion_group, criterion_main};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use vramlab::allocator::Settings;
 use vramlab::device::sim::CardCatalog;
 use vramlab::model::{Event, Lab};
 use vramlab::session::{DeviceChoice, LabSpec, Speed};
 use vramlab::train::{Amp, Config, DataPath, Observer, Trainer};
+use vramlab::units::DeviceIndex;
+use vramlab::whatif::{Conditions, Follower, Places, Program};
 use vramlab::workload::{Catalog, Data, Sizes};
 
 /// Applies every event at once.
@@ -50,5 +55,36 @@ fn steps(c: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, steps);
+/// The events of a step of GPT-2, followed by another allocator and read as a program.
+fn ghost(c: &mut Criterion) {
+    let events = Rc::new(RefCell::new(Vec::new()));
+    let mut trainer = gpt2(Amp::Off, Box::new(Rc::clone(&events)));
+    for _ in 0..3 {
+        trainer.step().unwrap();
+    }
+    let start = events.take();
+    trainer.step().unwrap();
+    let step = events.take();
+    let mut group = c.benchmark_group(format!("ghost of a gpt2 step of {} events", step.len()));
+    group.throughput(Throughput::Elements(step.len() as u64));
+    for conf in ["", "expandable_segments:True"] {
+        let conditions = Conditions::parse(conf, None).unwrap();
+        let mut follower = Follower::new(&conditions, Places::Simulated, DeviceIndex::FIRST);
+        start.iter().for_each(|event| follower.apply(event));
+        group.bench_function(format!("follow {conf}"), |b| {
+            b.iter(|| step.iter().for_each(|event| follower.apply(event)));
+        });
+    }
+    let run: Vec<Event> = start.iter().chain(std::iter::repeat_n(&step, 20).flatten()).cloned().collect();
+    group.throughput(Throughput::Elements(run.len() as u64));
+    group.bench_function(format!("read a run of {}", run.len()), |b| {
+        b.iter(|| Program::of(&run, DeviceIndex::FIRST, Places::Simulated));
+    });
+    let program = Program::of(&run, DeviceIndex::FIRST, Places::Simulated);
+    let conditions = Conditions::parse("expandable_segments:True", None).unwrap();
+    group.bench_function(format!("replay a run of {}", run.len()), |b| b.iter(|| program.replay(&conditions)));
+    group.finish();
+}
+
+criterion_group!(benches, steps, ghost);
 criterion_main!(benches);

@@ -18,8 +18,10 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use vramlab::model::{DeviceKind, Event, EventKind, Grouping, Lab, Level, LogLine, Micros, RunState, Study, View};
 use vramlab::session;
-use vramlab::source::{Cursor, Kind, Move, Picture, Request};
+use vramlab::source::{Cursor, Ghost, Kind, Move, Picture, Request};
 use vramlab::tui::{self, App, Catalog, ColorTier, Effect, GlyphTier, Message, Token};
+use vramlab::units::DeviceIndex;
+use vramlab::whatif::{Conditions, Follower, Places};
 
 /// The sizes at which every screen is looked at.
 const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 60)];
@@ -100,6 +102,41 @@ fn running_at_200x60() {
 #[test]
 fn running_at_40x12() {
     insta::assert_snapshot!(text(&frame(dark(), lab_states::running(), 40, 12)));
+}
+
+/// Another allocator followed the run.
+fn haunted(conf: &str) -> Picture {
+    let state = lab_states::running();
+    let conditions = Arc::new(Conditions::parse(conf, None).unwrap());
+    let mut ghost = Follower::new(&conditions, Places::Simulated, DeviceIndex::FIRST);
+    synthetic::training_run().iter().for_each(|event| ghost.apply(event));
+    let history = Arc::new(ghost.history().clone());
+    let step = history.latest().zip(state.history.latest());
+    let figures = Some(ghost.figures());
+    let ghost = Ghost { conditions, since: 0, figures, step, ended: true, history, catching_up: None };
+    Picture { ghost: Some(Arc::new(ghost)), ..state }
+}
+
+#[test]
+fn a_ghost_stands_beside_the_run_at_every_size() {
+    for (width, height) in SIZES {
+        insta::assert_snapshot!(
+            format!("ghost_{width}x{height}"),
+            text(&frame(dark(), haunted("expandable_segments:True"), width, height))
+        );
+    }
+    let plain = app("plain", ColorTier::None, GlyphTier::Ascii);
+    insta::assert_snapshot!("ghost_ascii", text(&frame(plain, haunted("limit:1MiB"), 120, 40)));
+}
+
+#[test]
+fn a_ghost_is_chosen_and_written() {
+    let mut app = dark();
+    frame(app.clone(), haunted(""), 80, 24);
+    app.update(Message::Picture(Arc::new(haunted("expandable_segments:True"))));
+    press(&mut app, "G,limit:many");
+    app.update(Message::Key(KeyEvent::new(KeyCode::Enter, KeyModifiers::NONE)));
+    insta::assert_snapshot!("ghost_editor_refuses", text(&draw(&mut app, 80, 24)));
 }
 
 /// One chart that can be read, not two that can't.

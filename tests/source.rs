@@ -16,6 +16,7 @@ use vramlab::session::{Command, LabSpec, MemoryLimit, StepSize, Switch, Way};
 use vramlab::source::{self, Ability, Cursor, Kind, Landmark, Move, Picture, Request, Source, Unit, Wanted, Window};
 use vramlab::train::Config;
 use vramlab::units::Bytes;
+use vramlab::whatif::Conditions;
 use vramlab::workload::{Catalog, Extent, Repeats, Sizes};
 
 fn spec() -> LabSpec {
@@ -596,4 +597,79 @@ fn a_part_of_the_run_is_studied_and_the_study_follows_the_cursor() {
     );
     front.ask(Request::Study(None));
     front.wait("no study", |picture| picture.study.is_none());
+}
+
+fn ghost(conf: &str) -> Request {
+    Request::Ghost(Some(Arc::new(Conditions::parse(conf, None).unwrap())))
+}
+
+/// It is where the run is.
+fn followed(picture: &Arc<Picture>) -> bool {
+    picture.ghost.as_ref().is_some_and(|ghost| ghost.catching_up.is_none() && ghost.step.is_some())
+}
+
+/// What a ghost and the run hold at one moment.
+fn held(picture: &Picture) -> [(Bytes, Bytes); 3] {
+    let figures = picture.ghost.as_ref().unwrap().figures.unwrap();
+    let ledger = &picture.view.ledger;
+    [
+        (figures.reserved, ledger.reserved()),
+        (figures.allocated, ledger.allocated()),
+        (figures.stranded, ledger.stranded),
+    ]
+}
+
+#[test]
+fn a_ghost_that_begins_late_has_followed_from_the_start_and_goes_along() {
+    let folder = folder();
+    let path = folder.path().join("run.vram");
+    let mut front = Front::live(spec());
+    front.ask(Request::Record(path.clone()));
+    front.wait("some steps", |picture| picture.extent.steps > 5);
+    front.ask(ghost(""));
+    front.wait("a ghost", followed);
+    front.flip("amp");
+    let steps = front.last().extent.steps;
+    front.wait("more steps", |picture| picture.extent.steps > steps + 3);
+    front.command(Command::Pause);
+    let paused = front.wait("a pause", |picture| picture.run == RunState::Paused && followed(picture));
+    assert!(held(&paused).iter().all(|(ghost, run)| ghost == run), "{:?}", held(&paused));
+    let haunting = paused.ghost.as_ref().unwrap();
+    assert_eq!(haunting.since, 0);
+    let columns = |history: &vramlab::model::History| -> Vec<_> {
+        history.page(0, 2000).columns.iter().map(|column| (column.step, column.position, column.reserved)).collect()
+    };
+    assert_eq!(columns(&haunting.history), columns(&paused.history), "step by step the run's own");
+
+    // A cursor that looks back finds the step there.
+    front.ask(Request::Move(Move::Step(3)));
+    let back = front.wait("step 3", |picture| !picture.is_now() && followed(picture));
+    let (ghost_step, own) = back.ghost.as_ref().unwrap().step.unwrap();
+    assert_eq!((ghost_step.step, own.step), (3, 3));
+    assert_eq!((ghost_step.reserved, ghost_step.stranded), (own.reserved, own.stranded));
+
+    front.ask(ghost("expandable_segments:True"));
+    let other = |picture: &Arc<Picture>| {
+        followed(picture) && picture.ghost.as_ref().is_some_and(|ghost| ghost.conditions.text() != "")
+    };
+    let other = front.wait("another ghost", other);
+    assert_eq!(held(&other)[1].0, held(&paused)[1].0, "the program holds the same");
+    assert_ne!(held(&other)[0].0, held(&paused)[0].0, "in other segments");
+    front.ask(Request::Ghost(None));
+    front.wait("no ghost", |picture| picture.ghost.is_none());
+    drop(front);
+
+    let mut front = Front::recording(&path, false);
+    front.ask(ghost(""));
+    let read = front.wait("the whole recording", |picture| !picture.extent.grows && followed(picture));
+    assert!(held(&read).iter().all(|(ghost, run)| ghost == run), "{:?}", held(&read));
+}
+
+#[test]
+fn a_ghost_of_pytorchs_own_history_comes_to_pytorchs_figures() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces/gpt-frames.pickle.xz");
+    let mut front = Front::of(source::snapshot(&path).unwrap());
+    front.ask(ghost(""));
+    let read = front.wait("the whole history", |picture| !picture.extent.grows && followed(picture));
+    assert!(held(&read).iter().all(|(ghost, run)| ghost == run), "{:?}", held(&read));
 }

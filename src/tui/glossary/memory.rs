@@ -336,4 +336,16 @@ pub(super) const WORDS: &[Entry] = &[
         figure: None,
         meaning: "what NVML tells of the GPU: used is reserved, context and others together.",
     },
+    Entry {
+        word: "ghost",
+        also: &[],
+        panels: &[History],
+        figure: Some(|stage| {
+            let ghost = stage.picture.ghost.as_ref()?;
+            let (figures, text) = (ghost.figures?, ghost.conditions.to_string());
+            Some(format!("{text}: reserved {} now, peak {}", bytes(figures.reserved), bytes(figures.peak_reserved)))
+        }),
+        meaning: "another allocator under other settings, asked what the run's own is asked; what it comes to is predicted: \
+                  nobody ran it, and the program is taken to do the same",
+    },
 ];
