@@ -62,7 +62,7 @@ fn medians_before_and_after_leave_the_warm_up_out() {
     assert_eq!((effect.measured, effect.cut_short, effect.is_under_way()), ((10, 10), false, false));
     assert_eq!((peak(effect.before), peak(effect.after)), (Some(20), Some(12)));
     let after = effect.after.unwrap();
-    assert_eq!((after.peak_reserved.bytes(), after.stranded.bytes()), (Bytes::mib(22), Bytes(12)));
+    assert_eq!((after.peak_reserved.bytes(), after.stranded.unwrap().bytes()), (Bytes::mib(22), Bytes(12)));
     assert_eq!(after.step.micros(), Micros(12_000));
     assert!((after.throughput.median - 100.0 / 0.012).abs() < 1e-6);
     assert_eq!(effect.emptied, None);
