@@ -26,7 +26,7 @@ pub(super) struct ScreenArgs {
     /// Read clicks and the wheel, also where the settings say not to.
     #[arg(long, overrides_with = "no_mouse", help_heading = "Screen")]
     mouse: bool,
-    /// For an audience: keys are shown as they are pressed, quitting asks first, the leak stays off.
+    /// For an audience: figures are large, keys are shown as they are pressed, quitting asks first, the leak stays off.
     #[arg(long, help_heading = "Screen")]
     present: bool,
 }

@@ -165,7 +165,7 @@ fn program() -> Vec<Binding> {
             Action::TogglePresenting,
             Program,
             "",
-            "present: show the keys pressed, ask before leaving, keep the leak off",
+            "present: large figures, show the keys pressed, ask before leaving, keep the leak off",
         ),
         Binding::new(
             &[plain('S')],

@@ -24,6 +24,7 @@ mod input;
 mod key_name;
 mod keymap;
 mod keys;
+mod large;
 mod layers;
 mod legend;
 mod map;

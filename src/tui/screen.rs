@@ -11,7 +11,7 @@ use super::panel::Panel;
 use super::screens::SCREENS;
 use super::stage::Layout;
 use super::theme::Token;
-use super::{footer, header, pane};
+use super::{footer, header, large, pane};
 use crate::model::RunState;
 
 /// The smallest terminal that shows the lab.
@@ -51,6 +51,9 @@ fn whole(app: &App, area: Rect, buf: &mut Buffer) -> Layout {
         Layout::default()
     } else {
         let screen = SCREENS.get(app.screen()).unwrap_or(&SCREENS[0]);
+        let rows = if app.is_presenting() { large::rows(area) } else { 0 };
+        let [figures, body] = body.layout::<2>(&Split::vertical([Constraint::Length(rows), Constraint::Min(0)]));
+        large::render(&stage, screen.large, figures, buf);
         (screen.draw)(&stage, body, buf)
     };
     layout.panels.push((top, Panel::Header));

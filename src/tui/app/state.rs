@@ -161,6 +161,12 @@ impl App {
         }
     }
 
+    /// Whether there is an audience.
+    #[must_use]
+    pub const fn is_presenting(&self) -> bool {
+        self.presenter.is_some()
+    }
+
     /// Whether figures and blocks are those of the fullest moment of an interval.
     #[must_use]
     pub fn holds_fullest(&self) -> bool {

@@ -28,7 +28,7 @@ fn category(stage: &Stage<'_>, category: Category) -> Option<String> {
 pub(super) const WORDS: &[Entry] = &[
     Entry {
         word: "allocated",
-        also: &[],
+        also: &["alloc"],
         panels: &[
             Header,
             History,
@@ -60,7 +60,7 @@ pub(super) const WORDS: &[Entry] = &[
     },
     Entry {
         word: "reserved",
-        also: &[],
+        also: &["resvd"],
         panels: &[History, Accounts, LedgerChart, Held, Map, Curves, Configurations, Effect, Driver, Pools],
         figure: Some(|stage| {
             let view = stage.view();
@@ -98,7 +98,7 @@ pub(super) const WORDS: &[Entry] = &[
     },
     Entry {
         word: "releasable",
-        also: &[],
+        also: &["unused"],
         panels: &[Accounts, LedgerChart, Map, Why, Effect],
         figure: Some(|stage| account(stage, |ledger| ledger.releasable)),
         meaning: "free bytes in segments (or pages of expandable ranges) that no block holds: empty_cache gives them back to the driver, and so does the allocator before it fails.",
@@ -254,7 +254,7 @@ pub(super) const WORDS: &[Entry] = &[
     },
     Entry {
         word: "optimizer state",
-        also: &["optim", "optimizer", "exp_avg", "exp_avg_sq"],
+        also: &["opt", "optim", "optimizer", "exp_avg", "exp_avg_sq"],
         panels: &[Map, StepCurve, Stacked, AtCursor, Ops, Alive, Switches, Detail],
         figure: Some(|stage| category(stage, Category::OptimizerState)),
         meaning: "what the optimizer keeps for each parameter, made in its first step: SGD nothing, momentum one buffer, Adam and AdamW two (exp_avg, exp_avg_sq).",

@@ -135,7 +135,7 @@ pub(super) const WORDS: &[Entry] = &[
     },
     Entry {
         word: "zero_grad",
-        also: &["set_to_none", "zeroed"],
+        also: &["zero", "set_to_none", "zeroed"],
         panels: &[StepTimes, StepCurve, Stacked, Switches],
         figure: Some(|stage| {
             let steps = &stage.view().steps;
@@ -162,7 +162,7 @@ pub(super) const WORDS: &[Entry] = &[
     },
     Entry {
         word: "pinned",
-        also: &[],
+        also: &["pin"],
         panels: &[Switches, StepTimes],
         figure: Some(|stage| Some(format!("{} now", figures::bytes(stage.view().host.allocated)))),
         meaning: "page-locked host memory, which the GPU reads by itself: DataLoader(pin_memory=True).",
@@ -209,8 +209,15 @@ pub(super) const WORDS: &[Entry] = &[
         meaning: "what the model concludes from the figures, with a cause and what can be done; also called findings.",
     },
     Entry {
+        word: "switch",
+        also: &["switches"],
+        panels: &[Switches],
+        figure: None,
+        meaning: "what can be changed while the model trains: it takes effect with the next step, and nothing starts anew.",
+    },
+    Entry {
         word: "checkpoint",
-        also: &["checkpointing"],
+        also: &["ckpt", "checkpointing"],
         panels: &[Switches, Configurations],
         figure: Some(|stage| switch(stage, "ckpt")),
         meaning: "activation checkpointing (torch.utils.checkpoint): a block keeps its input alone and runs again in backward. Activations fall, backward gets slower.",
@@ -224,7 +231,7 @@ pub(super) const WORDS: &[Entry] = &[
     },
     Entry {
         word: "accumulate",
-        also: &["accumulation", "micro-batch"],
+        also: &["accum", "accumulation", "micro-batch"],
         panels: &[Switches, Configurations],
         figure: Some(|stage| switch(stage, "accum")),
         meaning: "gradient accumulation: the batch goes through in so many micro-batches, with one update. Activations shrink, parameters and optimizer state do not.",
@@ -238,14 +245,14 @@ pub(super) const WORDS: &[Entry] = &[
     },
     Entry {
         word: "step form",
-        also: &["foreach", "fused form", "for-loop"],
+        also: &["form", "foreach", "fused form", "for-loop"],
         panels: &[Switches],
         figure: Some(|stage| switch(stage, "opt-form")),
         meaning: "how the optimizer steps: foreach (all parameters at once, with temporaries as large as they are), for loop (one by one), fused (one kernel).",
     },
     Entry {
         word: "attention",
-        also: &["flash", "math", "efficient", "auto"],
+        also: &["attn", "flash", "math", "efficient", "auto"],
         panels: &[Switches],
         figure: Some(|stage| switch(stage, "attention")),
         meaning: "which kernel scaled_dot_product_attention takes: flash and memory-efficient keep no scores, math keeps all of them for backward.",
@@ -273,7 +280,7 @@ pub(super) const WORDS: &[Entry] = &[
     },
     Entry {
         word: "schedule",
-        also: &["constant"],
+        also: &["lr", "lin", "constant"],
         panels: &[Switches],
         figure: Some(|stage| switch(stage, "schedule")),
         meaning: "how the learning rate goes on from step to step.",
@@ -287,7 +294,7 @@ pub(super) const WORDS: &[Entry] = &[
     },
     Entry {
         word: "configuration",
-        also: &["configurations", "baseline", "best"],
+        also: &["base", "configurations", "baseline", "best"],
         panels: &[Configurations, Curves, Switches],
         figure: None,
         meaning: "the values of all switches together; each that was in force has a row, with the medians of its steps.",
@@ -424,5 +431,47 @@ pub(super) const WORDS: &[Entry] = &[
         panels: &[Header],
         figure: None,
         meaning: "a file of torch.cuda.memory._dump_snapshot: segments, blocks, and the last events.",
+    },
+    Entry {
+        word: "noise",
+        also: &["same", "differ", "difference"],
+        panels: &[Effect, Configurations],
+        figure: None,
+        meaning: "a difference that is no larger than what steps of one configuration differ by among themselves.",
+    },
+    Entry {
+        word: "MiB",
+        also: &["KiB", "GiB", "MB", "GB"],
+        panels: &[Map, Gpu, StepTimes],
+        figure: None,
+        meaning: "2^20 bytes; KiB are 2^10, GiB 2^30. Rates in MB/s and GB/s count 10^6 and 10^9 bytes.",
+    },
+    Entry {
+        word: "history",
+        also: &[],
+        panels: &[History],
+        figure: None,
+        meaning: "one column for each step, or for several: the highest and the lowest allocated, and reserved.",
+    },
+    Entry {
+        word: "GPU",
+        also: &["MHz", "W", "C"],
+        panels: &[Gpu, Header],
+        figure: None,
+        meaning: "the card, as its driver sees it: whose memory is whose, and how much of it works.",
+    },
+    Entry {
+        word: "log",
+        also: &[],
+        panels: &[Log],
+        figure: None,
+        meaning: "what was flipped, refused and found, with the step.",
+    },
+    Entry {
+        word: "filter",
+        also: &[],
+        panels: &[Map],
+        figure: None,
+        meaning: "words that a name, an op or a category must have: other blocks are drawn faint.",
     },
 ];

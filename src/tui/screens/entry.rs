@@ -5,6 +5,7 @@ use ratatui::layout::Rect;
 
 use crate::tui::action::Binding;
 use crate::tui::copied::Copied;
+use crate::tui::large::Large;
 use crate::tui::stage::{Layout, Stage};
 use crate::tui::states::Wants;
 
@@ -20,6 +21,8 @@ pub(crate) struct Screen {
     pub wants: Wants,
     /// What is selected on it, or what it tells, to be copied.
     pub copied: fn(&Stage<'_>) -> Copied,
+    /// Its figures that an audience should read, the most telling first.
+    pub large: &'static [Large],
     /// Keys that act on it alone.
     pub bindings: fn() -> Vec<Binding>,
 }

@@ -13,6 +13,7 @@ use crate::source::{Kind, Picture, Wanted};
 use crate::tui::action::{Action, Binding, Group, Key};
 use crate::tui::copied::{self, Copied};
 use crate::tui::figures::{self, Unit};
+use crate::tui::large::Large;
 use crate::tui::legend;
 use crate::tui::pane::{self, Frame, put, put_at, put_right, span};
 use crate::tui::panel::Panel;
@@ -23,7 +24,8 @@ use crate::tui::theme::{Theme, Token};
 use crate::units::Bytes;
 use crossterm::event::KeyCode;
 
-pub(crate) const SCREEN: Screen = Screen { key: '4', title: "Ops", draw, wants, copied: rows, bindings };
+pub(crate) const SCREEN: Screen =
+    Screen { key: '4', title: "Ops", draw, wants, copied: rows, large: &[Large::Peak, Large::StepTime], bindings };
 
 /// From this width on what was alive at the peak stands at the right, by name.
 const TWO_COLUMNS: u16 = 110;

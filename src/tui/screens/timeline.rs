@@ -19,6 +19,7 @@ use crate::tui::action::{Action, Binding, Group as Heading, Key};
 use crate::tui::chart::{self, Axis, Ink, Stack};
 use crate::tui::copied;
 use crate::tui::figures::{self, Unit};
+use crate::tui::large::Large;
 use crate::tui::legend;
 use crate::tui::moments::Columns;
 use crate::tui::pane::{self, Frame, put, put_at, put_right, span};
@@ -29,7 +30,15 @@ use crate::tui::states::{ScreenAction, ScreenStates, TimelineAction};
 use crate::tui::theme::{Theme, Token};
 use crate::units::Bytes;
 
-pub(crate) const SCREEN: Screen = Screen { key: '3', title: "Step", draw, wants, copied: copied::moment, bindings };
+pub(crate) const SCREEN: Screen = Screen {
+    key: '3',
+    title: "Step",
+    draw,
+    wants,
+    copied: copied::moment,
+    large: &[Large::Allocated, Large::Peak],
+    bindings,
+};
 
 /// From this size on the legend stands at the right.
 const TWO_COLUMNS: u16 = 100;

@@ -22,13 +22,22 @@ use crate::model::Grouping;
 use crate::source::{Picture, Wanted, Window};
 use crate::tui::action::{Action, Binding, Group, Key};
 use crate::tui::copied::Copied;
+use crate::tui::large::Large;
 use crate::tui::pane::Frame;
 use crate::tui::panel::Panel;
 use crate::tui::screens::entry::Screen;
 use crate::tui::stage::{Layout, Stage};
 use crate::tui::states::{BlocksAction, ScreenAction, ScreenStates};
 
-pub(crate) const SCREEN: Screen = Screen { key: '2', title: "Blocks", draw, wants, copied: selected, bindings };
+pub(crate) const SCREEN: Screen = Screen {
+    key: '2',
+    title: "Blocks",
+    draw,
+    wants,
+    copied: selected,
+    large: &[Large::Reserved, Large::Stranded],
+    bindings,
+};
 
 /// From this width on what is selected stands at the right.
 const TWO_COLUMNS: u16 = 100;

@@ -24,6 +24,7 @@ use ratatui::layout::{Constraint, Layout as Split, Rect};
 use crate::model::Configuration;
 use crate::source::Kind;
 use crate::tui::action::{Action, Binding, Group, Key};
+use crate::tui::large::Large;
 use crate::tui::pane::{self, Frame, put, span};
 use crate::tui::panel::Panel;
 use crate::tui::screens::entry::Screen;
@@ -31,8 +32,15 @@ use crate::tui::stage::{Layout, Stage};
 use crate::tui::states::{CompareAction, ScreenAction};
 use crate::tui::theme::Token;
 
-pub(crate) const SCREEN: Screen =
-    Screen { key: '5', title: "Compare", draw, wants: |_, _| None, copied: rows::copied, bindings };
+pub(crate) const SCREEN: Screen = Screen {
+    key: '5',
+    title: "Compare",
+    draw,
+    wants: |_, _| None,
+    copied: rows::copied,
+    large: &[Large::StepTime, Large::Effect],
+    bindings,
+};
 
 /// From this size on panes have boxes, and the switches of the selected one a pane.
 const BOXES: (u16, u16) = (110, 24);

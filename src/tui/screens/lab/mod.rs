@@ -33,14 +33,22 @@ use crate::source::Kind;
 use crate::tui::action::{Action, Binding, Group, Key};
 use crate::tui::autopsy;
 use crate::tui::copied;
+use crate::tui::large::Large;
 use crate::tui::pane::Frame;
 use crate::tui::panel::Panel;
 use crate::tui::screens::entry::Screen;
 use crate::tui::stage::{Chart, Layout, Stage};
 use crate::tui::states::{LabAction, ScreenAction};
 
-pub(crate) const SCREEN: Screen =
-    Screen { key: '1', title: "Lab", draw, wants: |_, _| None, copied: copied::moment, bindings };
+pub(crate) const SCREEN: Screen = Screen {
+    key: '1',
+    title: "Lab",
+    draw,
+    wants: |_, _| None,
+    copied: copied::moment,
+    large: &[Large::Allocated, Large::Reserved, Large::StepTime, Large::Effect],
+    bindings,
+};
 
 /// From this size on there is a column of panes at the right.
 const TWO_COLUMNS: (u16, u16) = (100, 27);

@@ -27,13 +27,22 @@ use ratatui::layout::{Constraint, Layout as Split, Rect};
 use crate::source::{Picture, Wanted};
 use crate::tui::action::{Action, Binding, Group, Key};
 use crate::tui::copied;
+use crate::tui::large::Large;
 use crate::tui::pane::Frame;
 use crate::tui::panel::Panel;
 use crate::tui::screens::entry::Screen;
 use crate::tui::stage::{Chart, Layout, Stage};
 use crate::tui::states::{LedgerAction, ScreenAction, ScreenStates};
 
-pub(crate) const SCREEN: Screen = Screen { key: '6', title: "Ledger", draw, wants, copied: copied::moment, bindings };
+pub(crate) const SCREEN: Screen = Screen {
+    key: '6',
+    title: "Ledger",
+    draw,
+    wants,
+    copied: copied::moment,
+    large: &[Large::Reserved, Large::Stranded],
+    bindings,
+};
 
 /// From this size on there is a column of panes at the right.
 const TWO_COLUMNS: (u16, u16) = (100, 26);

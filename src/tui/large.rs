@@ -1,0 +1,185 @@
+//! The figures that matter on a screen, large enough for the back of a room.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::text::Span;
+
+use super::figures::{self, Unit};
+use super::pane::{put_at, span};
+use super::stage::Stage;
+use super::theme::Token;
+
+/// A figure that can be drawn large.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Large {
+    /// Allocated, now or at the fullest moment seen.
+    Allocated,
+    /// Reserved.
+    Reserved,
+    /// Stranded.
+    Stranded,
+    /// Highest allocated since the start.
+    Peak,
+    /// Median time of a step.
+    StepTime,
+    /// What the last flip changed of the peak of allocated, once it is measured.
+    Effect,
+}
+
+/// What a figure is drawn from.
+struct Told {
+    digits: String,
+    label: String,
+    token: Token,
+}
+
+/// From this size of the screen on a figure has five rows and a label below; else three rows and a label beside.
+const LARGE: (u16, u16) = (100, 32);
+/// The least that leaves a screen enough rows for its own.
+const LEAST: (u16, u16) = (80, 24);
+/// Cells between two figures.
+const BETWEEN: u16 = 4;
+
+/// Rows of a digit, a bit a pixel: three of them, the left one highest.
+const fn pixels(symbol: char) -> [u8; 5] {
+    match symbol {
+        '0' => [0b111, 0b101, 0b101, 0b101, 0b111],
+        '1' => [0b010, 0b110, 0b010, 0b010, 0b111],
+        '2' => [0b111, 0b001, 0b111, 0b100, 0b111],
+        '3' => [0b111, 0b001, 0b011, 0b001, 0b111],
+        '4' => [0b101, 0b101, 0b111, 0b001, 0b001],
+        '5' => [0b111, 0b100, 0b111, 0b001, 0b111],
+        '6' => [0b111, 0b100, 0b111, 0b101, 0b111],
+        '7' => [0b111, 0b001, 0b010, 0b010, 0b010],
+        '8' => [0b111, 0b101, 0b111, 0b101, 0b111],
+        '9' => [0b111, 0b101, 0b111, 0b001, 0b111],
+        '-' | '−' => [0, 0, 0b111, 0, 0],
+        '+' => [0, 0b010, 0b111, 0b010, 0],
+        '%' => [0b101, 0b001, 0b010, 0b100, 0b101],
+        '.' => [0, 0, 0, 0, 0b100],
+        _ => [0; 5],
+    }
+}
+
+/// Pixels that a symbol takes in a row.
+const fn width(symbol: char) -> u16 {
+    if matches!(symbol, '.' | ' ') { 1 } else { 3 }
+}
+
+/// Rows that the figures take of a screen of this size.
+pub(crate) const fn rows(area: Rect) -> u16 {
+    if area.width >= LARGE.0 && area.height >= LARGE.1 {
+        6
+    } else if area.width >= LEAST.0 && area.height >= LEAST.1 {
+        3
+    } else {
+        0
+    }
+}
+
+/// Draws as many of the figures as there is room for.
+pub(crate) fn render(stage: &Stage<'_>, figures: &[Large], area: Rect, buf: &mut Buffer) {
+    let large = area.height >= 6;
+    let mut x = 1;
+    for told in figures.iter().filter_map(|figure| told(*figure, stage)) {
+        let scale = if large { 2 } else { 1 };
+        let digits = told.digits.chars().map(|symbol| (width(symbol) + 1) * scale).sum::<u16>();
+        let label = u16::try_from(told.label.chars().count()).unwrap_or(u16::MAX);
+        let wanted = if large { digits.max(label) } else { digits + label };
+        if x + wanted > area.width {
+            continue;
+        }
+        draw(stage, &told.digits, told.token, scale, Rect { x: area.x + x, ..area }, buf);
+        let text = vec![span(stage.theme, Token::Text, told.label)];
+        if large {
+            put_at(area, x, 5, text, buf);
+        } else {
+            put_at(area, x + digits, 2, text, buf);
+        }
+        x += wanted + BETWEEN;
+    }
+}
+
+/// Five pixels high: each a cell high and two wide, or half a cell high.
+fn draw(stage: &Stage<'_>, text: &str, token: Token, scale: u16, area: Rect, buf: &mut Buffer) {
+    let area = area.intersection(buf.area);
+    let style = stage.theme.style(token);
+    let mut x = 0;
+    for symbol in text.chars() {
+        let rows = pixels(symbol);
+        let lit = |row: usize, column: u16| rows.get(row).is_some_and(|bits| bits >> (2 - column) & 1 == 1);
+        for column in 0..width(symbol) {
+            for y in 0..if scale == 2 { 5 } else { 3 } {
+                let glyph = match (scale, usize::from(y)) {
+                    (2, row) => {
+                        if lit(row, column) {
+                            "██"
+                        } else {
+                            ""
+                        }
+                    }
+                    (_, half) => match (lit(2 * half, column), lit(2 * half + 1, column)) {
+                        (true, true) => "█",
+                        (true, false) => "▀",
+                        (false, true) => "▄",
+                        (false, false) => "",
+                    },
+                };
+                if !glyph.is_empty() {
+                    put_at(area, x + column * scale, y, vec![Span::styled(glyph, style)], buf);
+                }
+            }
+        }
+        x += (width(symbol) + 1) * scale;
+    }
+}
+
+/// A figure now; `None` where there is none.
+fn told(figure: Large, stage: &Stage<'_>) -> Option<Told> {
+    let (view, ledger) = (stage.view(), &stage.shown.ledger);
+    // A unit that stays while figures move.
+    let unit = Unit::for_largest(view.peak_reserved.max(ledger.reserved()));
+    let bytes = |bytes, name: &str, token| {
+        Some(Told { digits: unit.figure(bytes), label: format!("{name}, {}", unit.name()), token })
+    };
+    match figure {
+        Large::Allocated => bytes(ledger.allocated(), "allocated", Token::Strong),
+        Large::Reserved => bytes(ledger.reserved(), "reserved", Token::Strong),
+        Large::Stranded => bytes(ledger.stranded, "stranded", Token::Stranded),
+        Large::Peak => bytes(view.peak_allocated, "peak allocated", Token::Strong),
+        Large::StepTime => (view.steps.finished > 0).then(|| Told {
+            digits: figures::milliseconds(view.steps.median),
+            label: stage.clock().of("ms a step", "ms a step, simulated").to_owned(),
+            token: Token::Accent,
+        }),
+        Large::Effect => {
+            let effect = view.effects.last().filter(|effect| !effect.is_under_way())?;
+            let (before, after) = (effect.before?.peak_allocated, effect.after?.peak_allocated);
+            let flip = effect.flips.last()?;
+            let percent = 100.0 * (after.median - before.median) / before.median.max(1.0);
+            let digits = format!("{percent:+.0}%");
+            let label = format!("peak allocated by {} {}", flip.switch, flip.to);
+            Some(Told { digits, label, token: if percent > 0.0 { Token::Warn } else { Token::Ok } })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_digit_has_a_shape_of_its_own() {
+        let all: Vec<[u8; 5]> = "0123456789+-%.".chars().map(pixels).collect();
+        for (index, shape) in all.iter().enumerate() {
+            assert!(shape.iter().any(|row| *row > 0) && !all[index + 1..].contains(shape), "{index}");
+        }
+    }
+
+    #[test]
+    fn a_screen_keeps_most_of_its_rows() {
+        for (width, height, taken) in [(80, 24, 3), (120, 40, 6), (200, 60, 6), (79, 60, 0), (120, 23, 0)] {
+            assert_eq!(rows(Rect::new(0, 0, width, height)), taken);
+        }
+    }
+}
