@@ -327,7 +327,7 @@ fn the_list_of_themes_shows_each_at_once_and_keeps_or_gives_back() {
     assert_eq!(app.theme().name(), "dark");
     assert_eq!(typed(&mut app, "m"), [flip("amp")], "the list is closed");
     typed(&mut app, "Tj");
-    assert_eq!(enter(&mut app), []);
+    assert_eq!(enter(&mut app), [Effect::KeepTheme("light".to_owned())]);
     assert_eq!(app.theme().name(), "light");
     assert_eq!(typed(&mut app, "m"), [flip("amp")]);
     // As often as there are themes comes back to where it began, however many there are.
@@ -525,4 +525,100 @@ fn the_readme_has_the_key_table() {
         std::fs::write(path, &wanted).unwrap();
     }
     assert!(std::fs::read_to_string(path).unwrap() == wanted, "the key table is another; see above how it is written");
+}
+
+fn shown(app: &mut App, width: u16, height: u16) -> String {
+    let buf = drawn(app, width, height);
+    let rows = buf.area.rows().map(|row| row.columns().map(|cell| buf[(cell.x, cell.y)].symbol()).collect::<String>());
+    rows.collect::<Vec<_>>().join("\n")
+}
+
+fn click(app: &mut App, button: MouseButton, column: u16, row: u16) {
+    let kind = MouseEventKind::Down(button);
+    app.update(Message::Mouse(MouseEvent { kind, column, row, modifiers: KeyModifiers::NONE }));
+}
+
+#[test]
+fn help_opens_at_the_panel_under_the_mouse_with_its_words() {
+    let mut app = app_on(lab_states::running());
+    let (_, layout) = draw(&mut app, 120, 40);
+    let (area, _) = *layout.panels.iter().find(|(_, panel)| *panel == tui::Panel::Switches).unwrap();
+    let first = |app: &mut App| shown(app, 120, 40).lines().nth(1).unwrap().to_owned();
+    click(&mut app, MouseButton::Right, area.x + 1, area.y);
+    assert!(first(&mut app).contains("switches"), "{}", first(&mut app));
+    app.update(key(KeyCode::Esc, KeyModifiers::NONE));
+    // A click that asked for something else leaves the mouse where it was.
+    typed(&mut app, "?");
+    assert!(first(&mut app).contains("switches"), "{}", first(&mut app));
+    app.update(key(KeyCode::Tab, KeyModifiers::NONE));
+    assert!(shown(&mut app, 120, 40).contains("[keys]"));
+    typed(&mut app, "?2?");
+    assert!(shown(&mut app, 120, 40).contains("[keys]"), "on another screen it has been nowhere yet");
+}
+
+#[test]
+fn keys_and_words_are_searched_together_as_one_types() {
+    let mut app = app_on(lab_states::running());
+    drawn(&mut app, 120, 40);
+    typed(&mut app, "?/strandedq");
+    assert!(shown(&mut app, 120, 40).contains("no key and no word says that"), "letters are text while one searches");
+    app.update(key(KeyCode::Backspace, KeyModifiers::NONE));
+    let found = shown(&mut app, 120, 40);
+    assert!(
+        found.contains("inactive_split_bytes") && found.contains("of reserved") && found.contains("keys ·"),
+        "{found}"
+    );
+    enter(&mut app);
+    assert_eq!(typed(&mut app, "m"), [flip("amp")], "it is written no more");
+    app.update(key(KeyCode::Esc, KeyModifiers::NONE));
+    assert!(shown(&mut app, 120, 40).contains("[keys]"), "the search is over, the help is still there");
+}
+
+#[test]
+fn what_lies_over_a_screen_scrolls_with_keys_of_its_own_and_they_can_be_others() {
+    let wanted = [("dialog-next", "f2"), ("dialog-cancel", "f3"), ("dialog-apply", "f4"), ("help", "f1")];
+    let wanted = wanted.into_iter().map(|(word, key)| (word.to_owned(), vec![key.to_owned()])).collect();
+    let (keys, told) = tui::standard_keys().rebound(&wanted);
+    assert_eq!(told, Vec::<String>::new());
+    let f = |number| key(KeyCode::F(number), KeyModifiers::NONE);
+    let mut app = app_on(lab_states::running()).with_keys(keys);
+    app.update(f(1));
+    let before = shown(&mut app, 80, 24);
+    app.update(f(2));
+    assert_ne!(shown(&mut app, 80, 24), before);
+    app.update(f(1));
+    // The list of themes says what answers it.
+    typed(&mut app, "T");
+    assert!(shown(&mut app, 80, 24).contains("F4 keeps, F3 not"));
+    app.update(f(2));
+    assert!(matches!(app.update(f(4))[..], [Effect::KeepTheme(_)]));
+    typed(&mut app, "L5");
+    app.update(f(3));
+    assert_eq!(typed(&mut app, "m"), [flip("amp")], "the editor is closed");
+    // On a screen that selects with j, the help scrolls and nothing is selected below it.
+    let mut app = app_on(lab_states::running());
+    typed(&mut app, "5");
+    let below = shown(&mut app, 80, 24);
+    typed(&mut app, "?");
+    let help = shown(&mut app, 80, 24);
+    typed(&mut app, "j");
+    assert_ne!(shown(&mut app, 80, 24), help);
+    typed(&mut app, "?");
+    assert_eq!(shown(&mut app, 80, 24), below);
+}
+
+#[test]
+fn an_audience_gets_large_figures_and_a_small_terminal_keeps_its_rows() {
+    let mut app = app_on(lab_states::running());
+    let plain = shown(&mut app, 120, 40);
+    typed(&mut app, "V");
+    let large = shown(&mut app, 120, 40);
+    assert!(
+        !plain.contains("allocated, MiB") && large.contains("allocated, MiB") && large.contains("ms a step"),
+        "{large}"
+    );
+    let digits = |text: &str| text.lines().skip(2).take(5).all(|line| line.trim_start().starts_with("██"));
+    assert!(digits(&large) && !digits(&plain), "{large}");
+    assert!(shown(&mut app, 80, 24).contains("reserved, MiB"));
+    assert!(!shown(&mut app, 60, 20).contains("reserved, MiB"));
 }
