@@ -139,6 +139,31 @@ fn help_and_themes_stay_below_twenty_kilobytes() {
     }
 }
 
+#[test]
+fn every_screen_keeps_to_its_budget() {
+    for (columns, rows, most_at_first, _) in BUDGETS {
+        for key in '1'..='6' {
+            let what = format!("screen {key} at {columns}×{rows}");
+            let press = |screen: &mut Screen| {
+                screen.app.update(Message::Key(KeyEvent::new(KeyCode::Char(key), KeyModifiers::NONE)));
+            };
+            let picture = Arc::new(lab_states::paused());
+            let mut first = Screen::new(columns, rows);
+            press(&mut first);
+            first.app.update(Message::Picture(picture.clone()));
+            let at_first = first.frame();
+            let mut later = Screen::new(columns, rows);
+            later.app.update(Message::Picture(picture));
+            later.frame();
+            press(&mut later);
+            let burst = later.frame();
+            println!("{what}: {at_first} bytes from nothing, {burst} behind the Lab");
+            assert!(at_first > 500 && at_first <= most_at_first, "{what}: {at_first} bytes from nothing");
+            assert!(burst <= BURST, "{what}: {burst} bytes behind the Lab");
+        }
+    }
+}
+
 /// The real program in a terminal: what it shows, and every piece that it sent, with its time.
 struct Program {
     child: Box<dyn Child + Send + Sync>,

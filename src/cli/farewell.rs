@@ -158,14 +158,24 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::model::{Lab, synthetic};
+    use crate::model::{Lab, Setting, synthetic};
     use crate::source::Extent;
     use crate::tui::GlyphTier;
 
     fn left(exit: Exit) -> Left {
         let mut lab = Lab::new();
         synthetic::training_run().iter().for_each(|event| lab.apply(event));
-        let (configurations, steps) = (lab.configurations().into(), lab.finished());
+        let steps = lab.finished();
+        let first = lab.view().configurations[0].clone();
+        let under = |amp: &str, share: f64| {
+            let setting = Setting { switch: "amp".into(), value: amp.into(), wanted: None, idle: None };
+            let mut one = Configuration { settings: Arc::new(Settings(vec![setting])), ..(*first).clone() };
+            let (_, measured) = one.measured.as_mut().unwrap();
+            let peak = measured.peak_allocated.median * share;
+            measured.peak_allocated = Figure { median: peak, low: peak, high: peak };
+            Arc::new(one)
+        };
+        let configurations = Arc::from([under("off", 1.0), under("bf16", 0.5)]);
         let extent = Extent { steps, ..Extent::default() };
         let picture = Picture { view: Arc::new(lab.view()), configurations, extent, ..Picture::default() };
         Left {
@@ -189,7 +199,8 @@ mod tests {
         };
         assert_eq!(told("peak"), format!("{} allocated, {} reserved", view.peak_allocated, view.peak_reserved));
         assert!(told("last effect").contains(" → "), "{lines:?}");
-        assert!(told("least memory").contains(" allocated, −"), "{lines:?}");
+        let least = told("least memory");
+        assert!(least.starts_with("AMP bf16: ") && least.ends_with("allocated, −50 % against the first"), "{least}");
         assert!(told("found").starts_with(&view.findings[0].to_string()));
         assert_eq!((told("recorded"), told("screen saved")), ("run.vram".to_owned(), "a.svg".to_owned()));
         assert!(told("run it again").starts_with("vramlab run "));

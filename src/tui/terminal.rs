@@ -13,7 +13,7 @@ use ratatui::layout::Rect;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use super::clipboard::{self, Multiplexer};
-use super::wire::WireBackend;
+use super::wire::{self, WireBackend};
 
 /// A frame goes out in one write.
 const BUFFER: usize = 64 * 1024;
@@ -46,7 +46,8 @@ impl Guard {
     pub fn enter(mouse: bool) -> io::Result<Self> {
         MOUSE.store(mouse, Ordering::SeqCst);
         enter_modes()?;
-        let backend = WireBackend::new(BufWriter::with_capacity(BUFFER, Gate));
+        let erases = wire::erases_in_colour(|name| std::env::var(name).ok());
+        let backend = WireBackend::new(BufWriter::with_capacity(BUFFER, Gate)).erasing(erases);
         Terminal::new(backend).map(|terminal| Self { terminal }).inspect_err(|_| leave())
     }
 

@@ -1,7 +1,8 @@
 //! Cells to bytes, with as few as it takes.
 //!
 //! Ratatui's own backend repeats both colours in full whenever either changes; nearly half of a frame was that. This
-//! one says only what changes, and nothing about the foreground of a blank.
+//! one says only what changes, and nothing about the foreground of a blank. Blanks in a row are erased at once: that leaves them in
+//! the colour in force, on every terminal but those that [`erases_in_colour`] knows of.
 
 use std::io::{self, Write};
 
@@ -18,12 +19,20 @@ pub struct WireBackend<W: Write> {
     inner: CrosstermBackend<W>,
     /// The frame under way.
     out: Vec<u8>,
+    /// Blanks are erased.
+    erases: bool,
 }
 
 impl<W: Write> WireBackend<W> {
     /// Draws on `writer`, which should buffer a whole frame.
     pub fn new(writer: W) -> Self {
-        Self { inner: CrosstermBackend::new(writer), out: Vec::new() }
+        Self { inner: CrosstermBackend::new(writer), out: Vec::new(), erases: true }
+    }
+
+    /// The same that erases, or writes every blank.
+    #[must_use]
+    pub fn erasing(self, erases: bool) -> Self {
+        Self { erases, ..self }
     }
 }
 
@@ -46,10 +55,30 @@ impl<W: Write> Backend for WireBackend<W> {
     {
         self.out.clear();
         let mut pen = Pen::default();
-        for (x, y, cell) in content {
+        let mut content = content.peekable();
+        while let Some((x, y, cell)) = content.next() {
             pen.move_to(x, y, &mut self.out);
             pen.take_style(cell, &mut self.out);
-            self.out.extend_from_slice(shown(cell.symbol()).as_bytes());
+            let mut blanks = 0;
+            if is_blank(cell) {
+                blanks = 1;
+                let like = |at: u16, next: &(u16, u16, &Cell)| {
+                    (next.0, next.1) == (at, y)
+                        && is_blank(next.2)
+                        && (next.2.bg, next.2.modifier) == (cell.bg, cell.modifier)
+                };
+                while content.next_if(|next| like(x.saturating_add(blanks), next)).is_some() {
+                    blanks += 1;
+                }
+            }
+            match blanks {
+                0 => self.out.extend_from_slice(shown(cell.symbol()).as_bytes()),
+                FEWEST_ERASED.. if self.erases => pen.erase(x, y, blanks, &mut self.out),
+                _ => {
+                    self.out.resize(self.out.len() + usize::from(blanks), b' ');
+                    pen.at = Some((x.saturating_add(blanks), y));
+                }
+            }
         }
         if pen != (Pen { at: pen.at, ..Pen::default() }) {
             self.out.extend_from_slice(b"\x1b[m");
@@ -98,6 +127,24 @@ impl<W: Write> Backend for WireBackend<W> {
     }
 }
 
+/// Fewer blanks are written: to erase them and go on behind them takes as many bytes.
+const FEWEST_ERASED: u16 = 12;
+
+/// Whether a terminal that calls itself so leaves what it erases in the colour in force. GNU screen does only where it was told
+/// to; tmux, which takes the same name, does.
+#[must_use]
+pub fn erases_in_colour(variable: impl Fn(&str) -> Option<String>) -> bool {
+    let is_set = |name| variable(name).is_some_and(|value| !value.is_empty());
+    let term = variable("TERM").unwrap_or_default();
+    let is_screen = term.starts_with("screen") && !is_set("TMUX");
+    !is_screen && !is_set("STY") && !term.starts_with("vt") && term != "dumb"
+}
+
+/// Nothing of a cell is seen but what lies behind it.
+fn is_blank(cell: &Cell) -> bool {
+    cell.symbol() == " " && !cell.modifier.intersects(VISIBLE_ON_BLANKS)
+}
+
 /// What a terminal may be sent of a symbol that came from a file: one that would command it is not shown.
 fn shown(symbol: &str) -> &str {
     if symbol.chars().all(is_safe) { symbol } else { "?" }
@@ -135,6 +182,13 @@ impl Pen {
         self.at = Some((x.saturating_add(1), y));
     }
 
+    /// Erases so many cells from here on; the cursor stays.
+    fn erase(&mut self, x: u16, y: u16, count: u16, out: &mut Vec<u8>) {
+        // Writing to a vector can't fail.
+        let _ = write!(out, "\x1b[{count}X");
+        self.at = Some((x, y));
+    }
+
     fn take_style(&mut self, cell: &Cell, out: &mut Vec<u8>) {
         let mut codes = Codes::default();
         let gone = self.modifier.difference(cell.modifier);
@@ -154,8 +208,7 @@ impl Pen {
             }
         }
         self.modifier = cell.modifier;
-        let blank = cell.symbol() == " " && !cell.modifier.intersects(VISIBLE_ON_BLANKS);
-        if cell.fg != self.foreground && !blank {
+        if cell.fg != self.foreground && !is_blank(cell) {
             codes.color(cell.fg, 30);
             self.foreground = cell.fg;
         }
@@ -303,6 +356,44 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn blanks_in_a_row_are_erased_where_that_leaves_their_colour() {
+        let area = Rect::new(0, 0, 40, 2);
+        let mut buf = Buffer::empty(area);
+        buf.set_style(area, Style::new().bg(Color::Rgb(1, 2, 3)));
+        buf.set_string(30, 0, "end", Style::new());
+        let bytes = |erases| {
+            let mut out = Vec::new();
+            let diff = Buffer::empty(area).diff(&buf);
+            WireBackend::new(&mut out).erasing(erases).draw(diff.into_iter()).unwrap();
+            out
+        };
+        let erased = String::from_utf8(bytes(true)).unwrap();
+        assert_eq!(erased, "\x1b[1;1H\x1b[48;2;1;2;3m\x1b[30X\x1b[31Gend       \x1b[2;1H\x1b[40X\x1b[m");
+        let seen = |bytes: &[u8]| {
+            let mut parser = vt100::Parser::new(2, 40, 0);
+            parser.process(bytes);
+            let cell = |at: ratatui::layout::Position| {
+                let cell = parser.screen().cell(at.y, at.x).unwrap();
+                (cell.contents().trim().to_owned(), cell.bgcolor())
+            };
+            area.positions().map(cell).collect::<Vec<_>>()
+        };
+        assert_eq!(seen(&bytes(false)), seen(erased.as_bytes()));
+        assert!(!String::from_utf8(bytes(false)).unwrap().contains('X'));
+    }
+
+    #[test]
+    fn screen_is_not_trusted_with_colours_of_what_is_erased() {
+        let of = |set: &'static [(&'static str, &'static str)]| {
+            erases_in_colour(|name| set.iter().find(|(one, _)| *one == name).map(|(_, value)| (*value).to_owned()))
+        };
+        assert!(of(&[("TERM", "xterm-256color")]) && of(&[("TERM", "screen-256color"), ("TMUX", "/tmp/x")]));
+        assert!(of(&[("TERM", "tmux-256color"), ("TMUX", "/tmp/x")]));
+        assert!(!of(&[("TERM", "screen.xterm-256color")]) && !of(&[("TERM", "xterm"), ("STY", "1.tty")]));
+        assert!(!of(&[("TERM", "vt100")]));
     }
 
     #[test]
