@@ -3,22 +3,13 @@
 use std::num::NonZeroU32;
 use std::ops::{Index, IndexMut};
 
-use serde::{Deserialize, Serialize};
-
+use crate::allocator::home::{Home, OwnerId};
 use crate::allocator::range::RangeId;
 use crate::allocator::tie::{Tie, Ties};
 use crate::allocator::version::TorchVersion;
 use crate::units::{Address, Bytes, StreamId};
 
-/// The pool that serves a request: small for rounded sizes up to 1 MiB, else large.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum PoolKind {
-    /// Segments of 2 MiB.
-    Small,
-    /// Segments of 20 MiB (configurable) and more.
-    Large,
-}
+pub use crate::allocator::home::PoolKind;
 
 /// Names a block for as long as it exists.
 ///
@@ -55,6 +46,8 @@ pub(super) struct Block {
     pub requested: Bytes,
     pub stream: StreamId,
     pub pool: PoolKind,
+    /// The private pool that it belongs to.
+    pub owner: Option<OwnerId>,
     pub usage: Usage,
     /// False for address space of an expandable range without memory behind it.
     pub mapped: bool,
@@ -79,6 +72,7 @@ impl Block {
             requested: Bytes::ZERO,
             stream,
             pool,
+            owner: None,
             usage: Usage::Free,
             mapped: true,
             previous: None,
@@ -102,6 +96,11 @@ impl Block {
     #[inline]
     pub const fn is_free(&self) -> bool {
         matches!(self.usage, Usage::Free)
+    }
+
+    #[inline]
+    pub const fn home(&self) -> Home {
+        Home { owner: self.owner, kind: self.pool }
     }
 
     pub const fn end(&self) -> Address {
@@ -174,6 +173,7 @@ impl Blocks {
             Block::new(block.address.offset(front), block.size - front, block.stream, block.pool, block.range);
         (block.tie, rest.tie) = ties;
         rest.requested = block.requested;
+        rest.owner = block.owner;
         rest.mapped = block.mapped;
         rest.previous = Some(id);
         rest.next = block.next;

@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, VecDeque};
 use thiserror::Error;
 
 use crate::allocator::block::{Block, BlockId, Blocks, PoolKind};
+use crate::allocator::home::Home;
 use crate::allocator::live::LiveBlocks;
 use crate::allocator::pool::{FreeKey, Pool, Replaced};
+use crate::allocator::private::PrivatePools;
 use crate::allocator::range::Ranges;
 use crate::allocator::settings::{Settings, SettingsError};
 use crate::allocator::source::{EventToken, SegmentSource};
@@ -23,7 +25,7 @@ pub struct InvalidFraction {
     pub fraction: f64,
 }
 
-/// PyTorch's native CUDA caching allocator for one device, without private pools.
+/// PyTorch's native CUDA caching allocator for one device.
 ///
 /// Generic over where memory comes from (`S`) and who listens to its history (`T`). The rules are those of the
 /// PyTorch that the settings name; every decision, statistic and trace event is meant to be the same.
@@ -36,6 +38,7 @@ pub struct CachingAllocator<S, T = ()> {
     pub(super) blocks: Blocks,
     pub(super) small: Pool,
     pub(super) large: Pool,
+    pub(super) private: PrivatePools,
     /// Blocks that are handed out.
     pub(super) live: LiveBlocks,
     /// First blocks of all segments and ranges.
@@ -45,6 +48,10 @@ pub struct CachingAllocator<S, T = ()> {
     pub(super) side_streams: BTreeMap<Address, Vec<StreamId>>,
     /// Events that pending blocks wait for, oldest first, by side stream.
     pub(super) events: BTreeMap<StreamId, VecDeque<(EventToken, BlockId)>>,
+    /// Freed while events were held back: their events are recorded later.
+    pub(super) deferred: Vec<BlockId>,
+    /// Side streams that were recorded meanwhile, by a block's address.
+    pub(super) captured_streams: BTreeMap<Address, Vec<StreamId>>,
     pub(super) limit: Option<Bytes>,
     /// Bytes held from the driver.
     pub(super) reserved: Bytes,
@@ -67,11 +74,14 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
             settings,
             small: Pool::default(),
             large: Pool::default(),
+            private: PrivatePools::default(),
             live: LiveBlocks::default(),
             heads: BTreeMap::new(),
             ranges: Ranges::default(),
             side_streams: BTreeMap::new(),
             events: BTreeMap::new(),
+            deferred: Vec::new(),
+            captured_streams: BTreeMap::new(),
             reserved: Bytes::ZERO,
             device_total,
             operations: 0,
@@ -108,17 +118,25 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         self.statistics.reset_peak();
     }
 
-    pub(super) const fn pool(&self, kind: PoolKind) -> &Pool {
-        match kind {
-            PoolKind::Small => &self.small,
-            PoolKind::Large => &self.large,
+    #[inline]
+    pub(super) fn pool(&self, home: Home) -> &Pool {
+        let private = home.owner.and_then(|owner| self.private.of(owner));
+        match (private, home.kind) {
+            (None, PoolKind::Small) => &self.small,
+            (None, PoolKind::Large) => &self.large,
+            (Some(pool), PoolKind::Small) => &pool.small,
+            (Some(pool), PoolKind::Large) => &pool.large,
         }
     }
 
-    pub(super) const fn pool_mut(&mut self, kind: PoolKind) -> &mut Pool {
-        match kind {
-            PoolKind::Small => &mut self.small,
-            PoolKind::Large => &mut self.large,
+    #[inline]
+    pub(super) fn pool_mut(&mut self, home: Home) -> &mut Pool {
+        let private = home.owner.and_then(|owner| self.private.of_mut(owner));
+        match (private, home.kind) {
+            (None, PoolKind::Small) => &mut self.small,
+            (None, PoolKind::Large) => &mut self.large,
+            (Some(pool), PoolKind::Small) => &mut pool.small,
+            (Some(pool), PoolKind::Large) => &mut pool.large,
         }
     }
 
@@ -136,9 +154,12 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
     #[inline]
     pub(super) fn insert_free(&mut self, id: BlockId, replaced: Option<Replaced>) {
         let block = &mut self.blocks[id];
-        let pool = match block.pool {
-            PoolKind::Small => &mut self.small,
-            PoolKind::Large => &mut self.large,
+        let private = block.owner.and_then(|owner| self.private.of_mut(owner));
+        let pool = match (private, block.pool) {
+            (None, PoolKind::Small) => &mut self.small,
+            (None, PoolKind::Large) => &mut self.large,
+            (Some(pool), PoolKind::Small) => &mut pool.small,
+            (Some(pool), PoolKind::Large) => &mut pool.large,
         };
         pool.insert(id, block, replaced);
     }
@@ -148,7 +169,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
     #[inline]
     pub(super) fn insert_merged(&mut self, id: BlockId) -> Merged {
         let block = &self.blocks[id];
-        let (previous, next, pool) = (block.previous, block.next, block.pool);
+        let (previous, next, pool) = (block.previous, block.next, block.home());
         let mut merged = Merged { id, neighbours: 0, absorbed: Bytes::ZERO };
         let mut replaced = None;
         if let Some(lower) = self.mergeable(previous, true) {
@@ -173,7 +194,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
     /// Joins address space without memory, in no set, with such neighbours; enters the result among such space.
     pub(super) fn insert_merged_space(&mut self, id: BlockId) -> BlockId {
         let block = &self.blocks[id];
-        let (previous, next, pool) = (block.previous, block.next, block.pool);
+        let (previous, next, pool) = (block.previous, block.next, block.home());
         let mut merged = id;
         if let Some(lower) = self.mergeable(previous, false) {
             self.remove_space(lower);
@@ -189,7 +210,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
     }
 
     /// Enters address space without memory in its set.
-    pub(super) fn insert_space(&mut self, pool: PoolKind, id: BlockId) {
+    pub(super) fn insert_space(&mut self, pool: Home, id: BlockId) {
         let block = self.blocks[id];
         self.pool_mut(pool).insert_space(id, &block);
     }
@@ -197,7 +218,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
     /// Takes address space out of its set.
     pub(super) fn remove_space(&mut self, id: BlockId) {
         let block = self.blocks[id];
-        self.pool_mut(block.pool).remove_space(&block);
+        self.pool_mut(block.home()).remove_space(&block);
     }
 
     fn mergeable(&self, neighbour: Option<BlockId>, mapped: bool) -> Option<BlockId> {

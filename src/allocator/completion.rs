@@ -1,9 +1,10 @@
 //! When a block's use is over: at once, or when the events of the side streams that used it are done.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use crate::allocator::block::{BlockId, Usage};
 use crate::allocator::caching::CachingAllocator;
+use crate::allocator::pool_id::PoolId;
 use crate::allocator::source::SegmentSource;
 use crate::allocator::statistics::amount;
 use crate::allocator::trace::{TraceEvent, TraceSink};
@@ -19,13 +20,50 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
             if !streams.contains(&stream) {
                 streams.push(stream);
             }
+            if self.holds_events() {
+                self.captured_streams.entry(address).or_default().push(stream);
+            }
         }
     }
 
     /// Completes pending blocks whose events are done, first in first out per side stream. Each `malloc` begins so.
     pub fn process_events(&mut self) {
+        self.record_deferred();
         if !self.events.is_empty() {
-            self.complete_events(false);
+            self.complete_events(false, None);
+        }
+    }
+
+    /// True while events are neither recorded nor looked at.
+    #[inline]
+    pub(super) fn holds_events(&self) -> bool {
+        self.private.hold_events(self.settings.torch())
+    }
+
+    /// A block with side streams is freed while events are held back.
+    pub(super) fn defer(&mut self, id: BlockId, side_streams: Vec<StreamId>) {
+        self.side_streams.insert(self.blocks[id].address, side_streams);
+        self.deferred.push(id);
+    }
+
+    /// Records the events of blocks that were freed while they were held back. What a captured graph does on side streams
+    /// is no use: it runs later.
+    fn record_deferred(&mut self) {
+        if self.deferred.is_empty() {
+            return;
+        }
+        let deferred: BTreeMap<Address, BlockId> =
+            std::mem::take(&mut self.deferred).into_iter().map(|id| (self.blocks[id].address, id)).collect();
+        let mut order: Vec<Address> = deferred.keys().copied().collect();
+        if order.len() > 1 {
+            self.source.order_deferred(&mut order);
+        }
+        for (address, id) in order.into_iter().filter_map(|address| Some((address, *deferred.get(&address)?))) {
+            let mut streams = self.side_streams.remove(&address).unwrap_or_default();
+            if let Some(captured) = self.captured_streams.remove(&address) {
+                streams.retain(|stream| !captured.contains(stream));
+            }
+            if streams.is_empty() { self.free_block(id) } else { self.await_streams(id, &streams) }
         }
     }
 
@@ -66,20 +104,30 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
 
     /// Waits for the events of all streams and completes their blocks.
     pub(super) fn synchronize_events(&mut self) {
+        self.synchronize_events_of(None);
+    }
+
+    /// The same for the blocks of one private pool.
+    pub(super) fn synchronize_events_of(&mut self, pool: Option<PoolId>) {
         self.statistics.num_sync_all_streams += 1;
+        self.record_deferred();
         if !self.events.is_empty() {
-            self.complete_events(true);
+            self.complete_events(true, pool);
         }
     }
 
-    fn complete_events(&mut self, wait: bool) {
+    fn complete_events(&mut self, wait: bool, only: Option<PoolId>) {
         let mut streams: Vec<StreamId> = self.events.keys().copied().collect();
         if streams.len() > 1 {
             self.source.order_streams(&mut streams);
         }
         for stream in streams {
+            let mut others = VecDeque::new();
             while let Some(&(event, id)) = self.events.get(&stream).and_then(VecDeque::front) {
-                if wait {
+                let skipped = only.is_some_and(|only| self.id_of(self.blocks[id].owner) != only);
+                if skipped {
+                    others.push_back((event, id));
+                } else if wait {
                     self.source.wait_event(event);
                 } else if !self.source.event_done(event) {
                     break;
@@ -90,7 +138,12 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
                         self.events.remove(&stream);
                     }
                 }
-                self.complete_event(id);
+                if !skipped {
+                    self.complete_event(id);
+                }
+            }
+            if !others.is_empty() {
+                self.events.insert(stream, others);
             }
         }
     }

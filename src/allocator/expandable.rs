@@ -58,13 +58,13 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
             id = self.map_block(next, self.blocks[next].size.min(missing))?;
         }
         let key = FreeKey::of(&self.blocks[id]);
-        self.pool_mut(request.pool).free.remove(&key);
+        self.pool_mut(request.home()).free.remove(&key);
         Some(id)
     }
 
     /// The lowest unmapped block of the stream (or the free block before it) from which enough usable blocks follow.
     fn expandable_room(&self, request: &Request) -> Option<BlockId> {
-        let unmapped = &self.pool(request.pool).unmapped;
+        let unmapped = &self.pool(request.home()).unmapped;
         unmapped
             .range((request.stream, Address(0))..)
             .take_while(|((stream, _), _)| *stream == request.stream)
@@ -99,9 +99,11 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         let range = self.ranges.insert(Range { base, size, page });
         let mut block = Block::new(base, size, request.stream, request.pool, Some(range));
         block.mapped = false;
+        block.owner = request.owner;
         let id = self.blocks.begin(block);
+        self.count_segment(request.home(), true);
         self.heads.insert(base, id);
-        self.insert_space(request.pool, id);
+        self.insert_space(request.home(), id);
         Some(id)
     }
 
@@ -109,7 +111,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
     /// they are part of then.
     fn map_block(&mut self, id: BlockId, wanted: Bytes) -> Option<BlockId> {
         let block = &self.blocks[id];
-        let (address, stream, pool) = (block.address, block.stream, block.pool);
+        let (address, stream, pool, home) = (block.address, block.stream, block.pool, block.home());
         let range = self.ranges.get(block.range?);
         let size = Bytes(wanted.0.next_multiple_of(range.page.0));
         self.source.map(address, size, range.page).ok()?;
@@ -117,13 +119,14 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         if size < self.blocks[id].size {
             let rest = self.blocks.split_off(id, size);
             self.blocks[rest].requested = Bytes::ZERO;
-            self.insert_space(pool, rest);
+            self.insert_space(home, rest);
         }
         self.blocks[id].mapped = true;
         let merged = self.insert_merged(id);
         self.reserved += size;
         self.statistics.num_device_alloc += 1;
         self.statistics.reserved_bytes.increase(pool, amount(size));
+        self.count_private(home, size, Bytes::ZERO);
         self.sink.trace(&TraceEvent::SegmentMap { address, size, stream, pool, range: range.base, page: range.page });
         Some(merged.id)
     }
@@ -131,7 +134,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
     /// Gives back the pages that lie wholly inside a free block, and the range once nothing of it is mapped.
     pub(super) fn unmap_block(&mut self, id: BlockId) {
         let block = &self.blocks[id];
-        let (pool, stream) = (block.pool, block.stream);
+        let (pool, stream, home) = (block.pool, block.stream, block.home());
         let Some(range_id) = block.range else { return };
         let range = self.ranges.get(range_id);
         let Some((start, size)) = whole_pages(block, &range) else { return };
@@ -139,7 +142,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         let (after, requested) = (block.end().distance(end), block.requested);
 
         let key = FreeKey::of(block);
-        self.pool_mut(pool).free.remove(&key);
+        self.pool_mut(home).free.remove(&key);
         let mut middle = id;
         if before > Bytes::ZERO {
             middle = self.blocks.split(id, before);
@@ -158,11 +161,13 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         self.reserved -= size;
         self.statistics.num_device_free += 1;
         self.statistics.reserved_bytes.decrease(pool, amount(size));
+        self.count_private(home, Bytes::ZERO, size);
         self.sink.trace(&TraceEvent::SegmentUnmap { address: start, size, stream });
 
         if !self.blocks[merged].is_split() {
             self.remove_space(merged);
             self.heads.remove(&range.base);
+            self.count_segment(home, false);
             self.blocks.remove(merged);
             self.ranges.remove(range_id);
             self.source.release_range(range.base, range.size);

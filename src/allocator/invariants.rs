@@ -3,7 +3,7 @@
 //! Each operation checks the surroundings of the block it touched; every [`EVERYTHING`] operations all blocks are
 //! walked and held against the sets, the tables and the statistics.
 
-use crate::allocator::block::{BlockId, PoolKind, Usage};
+use crate::allocator::block::{BlockId, Usage};
 use crate::allocator::caching::CachingAllocator;
 use crate::allocator::pool::FreeKey;
 use crate::allocator::source::SegmentSource;
@@ -77,7 +77,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
                 "block {at} and the one behind are both free but not merged"
             );
         }
-        let pool = self.pool(block.pool);
+        let pool = self.pool(block.home());
         let free = pool.free.get(&FreeKey::of(block)) == Some(id);
         let unmapped = pool.unmapped.get(&(block.stream, at)) == Some(&id);
         ensure!(free == (block.is_free() && block.mapped), "the set of free blocks is wrong about {at}");
@@ -146,11 +146,11 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
     fn check_totals(&self, totals: &Totals) -> Result<(), String> {
         ensure!(totals.blocks == self.blocks.len(), "{} blocks lie in no segment", self.blocks.len() - totals.blocks);
         ensure!(totals.live == self.live.len(), "the table of live blocks has strangers");
-        ensure!(totals.free == self.small.free.len() + self.large.free.len(), "the sets of free blocks have strangers");
-        ensure!(
-            totals.unmapped == self.small.unmapped.len() + self.large.unmapped.len(),
-            "the sets of unmapped blocks have strangers"
-        );
+        let pools =
+            || [&self.small, &self.large].into_iter().chain(self.private.iter().flat_map(|p| [&p.small, &p.large]));
+        let (free, unmapped): (Vec<_>, Vec<_>) = pools().map(|pool| (pool.free.len(), pool.unmapped.len())).unzip();
+        ensure!(totals.free == free.iter().sum::<usize>(), "the sets of free blocks have strangers");
+        ensure!(totals.unmapped == unmapped.iter().sum::<usize>(), "the sets of unmapped blocks have strangers");
         ensure!(totals.mapped == self.reserved, "blocks hold {} but {} is reserved", totals.mapped, self.reserved);
         let statistics = &self.statistics;
         for (name, pools, sum) in [
@@ -168,9 +168,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
             ensure!(all == sum, "{name} says {all}, the blocks add up to {sum}");
             ensure!(all == parts, "{name} says {all}, its pools add up to {parts}");
         }
-        let streams_agree = [PoolKind::Small, PoolKind::Large]
-            .iter()
-            .all(|&kind| self.pool(kind).free.iter().all(|(key, id)| key == FreeKey::of(&self.blocks[id])));
+        let streams_agree = pools().all(|pool| pool.free.iter().all(|(key, id)| key == FreeKey::of(&self.blocks[id])));
         ensure!(streams_agree, "a free block stands under another's key");
         Ok(())
     }

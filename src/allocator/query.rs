@@ -3,6 +3,7 @@
 use crate::allocator::block::{Block, BlockId, PoolKind, Usage};
 use crate::allocator::caching::CachingAllocator;
 use crate::allocator::expandable::whole_pages;
+use crate::allocator::pool_id::PoolId;
 use crate::allocator::request::Request;
 use crate::allocator::settings::Settings;
 use crate::allocator::source::{EventToken, SegmentSource};
@@ -57,6 +58,8 @@ pub struct SegmentSnapshot {
     pub stream: StreamId,
     /// The pool it serves.
     pub pool: PoolKind,
+    /// Whose pool that is.
+    pub pool_id: PoolId,
     /// A mapped run of an expandable range.
     pub expandable: bool,
     /// Its blocks in address order; they cover it.
@@ -117,14 +120,17 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
 
     /// True if a free block serves a request of `size` bytes as things stand (pending blocks not completed).
     pub fn peek_free(&self, size: Bytes, stream: StreamId) -> bool {
-        self.best_fit(&Request::new(size, stream, &self.settings)).is_some()
+        let mut request = Request::new(size, stream, &self.settings);
+        request.owner = self.private.serving(stream);
+        self.best_fit(&request).is_some()
     }
 
     /// What the garbage collection of a request of `size` bytes would give back, in order, if no free block served
     /// it: the request's own lookup is counted. Empty where collection is off.
     pub fn gc_victims(&self, size: Bytes, stream: StreamId) -> Vec<(Address, Bytes)> {
         let request = Request::new(size, stream, &self.settings);
-        let own_lookup = u64::from(request.pool == PoolKind::Large);
+        let own = request.pool == PoolKind::Large && self.private.serving(stream).is_none();
+        let own_lookup = u64::from(own);
         let victims = self.garbage(self.large.lookups + own_lookup);
         victims.into_iter().map(|id| (self.blocks[id].address, self.blocks[id].size)).collect()
     }
@@ -199,6 +205,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
                             size: Bytes::ZERO,
                             stream: block.stream,
                             pool: block.pool,
+                            pool_id: self.id_of(block.owner),
                             expandable: block.is_expandable(),
                             blocks: Vec::new(),
                         });

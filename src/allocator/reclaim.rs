@@ -2,6 +2,7 @@
 
 use crate::allocator::block::{BlockId, PoolKind};
 use crate::allocator::caching::CachingAllocator;
+use crate::allocator::home::Home;
 use crate::allocator::pool::FreeKey;
 use crate::allocator::request::Request;
 use crate::allocator::settings::Settings;
@@ -12,20 +13,23 @@ use crate::units::Bytes;
 
 impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
     /// Waits for all pending blocks, then gives back every segment and page that no block occupies
-    /// (`torch.cuda.empty_cache`).
+    /// (`torch.cuda.empty_cache`). While a graph is captured only private pools without users give theirs back.
     pub fn empty_cache(&mut self) {
         self.release_cached();
         self.verify(None);
     }
 
-    /// Large segments, then small ones; in each pool whole segments in the order of the free set, then pages.
+    /// Large segments, then small ones, then those of private pools that nobody uses; in each pool whole segments in the order of the free set, then pages.
     pub(super) fn release_cached(&mut self) {
-        self.synchronize_events();
-        self.release_pool(PoolKind::Large);
-        self.release_pool(PoolKind::Small);
+        if !self.holds_events() {
+            self.synchronize_events();
+            self.release_home(Home { owner: None, kind: PoolKind::Large });
+            self.release_home(Home { owner: None, kind: PoolKind::Small });
+        }
+        self.release_private(None);
     }
 
-    fn release_pool(&mut self, pool: PoolKind) {
+    pub(super) fn release_home(&mut self, pool: Home) {
         let free: Vec<BlockId> = self.pool(pool).free.ids().collect();
         let (expandable, plain): (Vec<BlockId>, Vec<BlockId>) =
             free.into_iter().partition(|&id| self.blocks[id].is_expandable());
@@ -42,6 +46,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
     /// Gives a whole cudaMalloc segment back.
     fn release_block(&mut self, id: BlockId) {
         let block = &self.blocks[id];
+        let home = block.home();
         let (address, size, stream, pool, key) =
             (block.address, block.size, block.stream, block.pool, FreeKey::of(block));
         self.statistics.num_device_free += 1;
@@ -53,7 +58,9 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         if size >= self.settings.max_split_size {
             self.statistics.oversize_segments.decrease(1);
         }
-        self.pool_mut(pool).free.remove(&key);
+        self.pool_mut(home).free.remove(&key);
+        self.count_segment(home, false);
+        self.count_private(home, Bytes::ZERO, size);
         self.heads.remove(&address);
         self.blocks.remove(id);
     }
@@ -70,7 +77,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         }
         let wanted = request.rounded.max(max_split);
         let first = FreeKey::at_least(request.stream, wanted);
-        let pool = self.pool(request.pool);
+        let pool = self.pool(request.home());
         if let Some(found) = pool.first_from(first)
             && self.is_releasable(found.id)
         {

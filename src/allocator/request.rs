@@ -1,6 +1,7 @@
 //! What a request asks for, before anything is looked up.
 
 use crate::allocator::block::PoolKind;
+use crate::allocator::home::{Home, OwnerId};
 use crate::allocator::rounding;
 use crate::allocator::settings::Settings;
 use crate::units::{Bytes, StreamId};
@@ -13,11 +14,18 @@ pub(super) struct Request {
     pub segment: Bytes,
     pub stream: StreamId,
     pub pool: PoolKind,
+    /// The private pool that serves it.
+    pub owner: Option<OwnerId>,
     /// Expandable segments are on: decides how blocks are split, whatever they are.
     pub expandable: bool,
 }
 
 impl Request {
+    #[inline]
+    pub const fn home(&self) -> Home {
+        Home { owner: self.owner, kind: self.pool }
+    }
+
     pub fn new(requested: Bytes, stream: StreamId, settings: &Settings) -> Self {
         let rounded = rounding::round(requested, &settings.roundup_power2_divisions);
         Self {
@@ -26,6 +34,7 @@ impl Request {
             segment: rounding::segment_size(rounded, settings.large_segment_size),
             stream,
             pool: rounding::pool_of(rounded),
+            owner: None,
             expandable: settings.expandable_segments,
         }
     }

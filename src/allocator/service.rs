@@ -89,8 +89,11 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         if size >= UNREPRESENTABLE {
             return Err(AllocError::TooLarge { requested: size });
         }
-        self.process_events();
-        let request = Request::new(size, stream, &self.settings);
+        if !self.holds_events() {
+            self.process_events();
+        }
+        let mut request = Request::new(size, stream, &self.settings);
+        request.owner = self.private.serving(stream);
         let (id, position) = match self.find_free(&request) {
             Some(Candidate { id, position }) => (id, Some(position)),
             None => match self.obtain(&request) {
@@ -130,6 +133,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         }
         match side_streams {
             None => self.free_block(id),
+            Some(streams) if self.holds_events() => self.defer(id, streams),
             Some(streams) => self.await_streams(id, &streams),
         }
         self.verify(None);
@@ -140,7 +144,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
     #[inline]
     fn find_free(&mut self, request: &Request) -> Option<Candidate> {
         if self.collects_garbage() {
-            self.pool_mut(request.pool).lookups += 1;
+            self.pool_mut(request.home()).lookups += 1;
         }
         self.best_fit(request)
     }
@@ -148,7 +152,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
     /// The free block that serves `request`. Only one candidate is held against the oversize rules.
     #[inline]
     pub(super) fn best_fit(&self, request: &Request) -> Option<Candidate> {
-        let pool = self.pool(request.pool);
+        let pool = self.pool(request.home());
         let mut found = pool.first_from(FreeKey::at_least(request.stream, request.rounded))?;
         if self.blocks[found.id].is_expandable() {
             found = if request.expandable { self.prefer_hole(pool, found) } else { self.skip_expandable(pool, found)? };
@@ -192,6 +196,9 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
             }
             attempts.push(self.refusal(request));
         }
+        if self.holds_events() {
+            return Err(Failure::Exhausted(attempts));
+        }
         let held = self.reserved;
         self.release_cached();
         attempts.push(Attempt::ReleaseCached { released: held - self.reserved });
@@ -207,7 +214,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
 
     /// What the search found that was not enough.
     fn search(&self, request: &Request) -> Attempt {
-        let free = self.pool(request.pool).free.iter().filter(|(key, _)| key.stream == request.stream);
+        let free = self.pool(request.home()).free.iter().filter(|(key, _)| key.stream == request.stream);
         let (blocks, largest) =
             free.fold((0, Bytes::ZERO), |(blocks, largest), (key, _)| (blocks + 1, largest.max(key.size)));
         Attempt::Search { blocks, largest }
@@ -251,7 +258,11 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
     fn grow_segment(&mut self, request: &Request) -> Option<BlockId> {
         let address = self.source.malloc(request.segment).ok()?;
         let Request { segment: size, stream, pool, .. } = *request;
-        let id = self.blocks.begin(Block::new(address, size, stream, pool, None));
+        let mut block = Block::new(address, size, stream, pool, None);
+        block.owner = request.owner;
+        let id = self.blocks.begin(block);
+        self.count_segment(request.home(), true);
+        self.count_private(request.home(), size, Bytes::ZERO);
         self.heads.insert(address, id);
         self.reserved += size;
         self.statistics.segment.increase(pool, 1);
@@ -281,7 +292,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
             }
         } else {
             if let Some(position) = position {
-                self.pool_mut(pool).free.remove_at(position);
+                self.pool_mut(request.home()).free.remove_at(position);
             }
             if plain && was_split {
                 self.statistics.inactive_split.decrease(pool, 1);

@@ -2,6 +2,7 @@
 
 use thiserror::Error;
 
+use crate::allocator::pool_id::PoolId;
 use crate::units::{Address, Bytes, StreamId};
 
 /// The driver has no memory for a request (cudaErrorMemoryAllocation).
@@ -80,6 +81,20 @@ pub trait SegmentSource {
     fn order_streams(&mut self, streams: &mut [StreamId]) {
         let _ = streams;
     }
+
+    /// Puts blocks that were freed while a graph was captured into the order in which their events are recorded.
+    ///
+    /// As with streams, PyTorch's order is that of a hash table. Called only with two blocks or more.
+    fn order_deferred(&mut self, blocks: &mut [Address]) {
+        let _ = blocks;
+    }
+
+    /// Puts the private pools that nobody uses any more into the order in which they give back what they cached.
+    ///
+    /// As with streams, PyTorch's order is that of a hash table. Called only with two pools or more.
+    fn order_pools(&mut self, pools: &mut [PoolId]) {
+        let _ = pools;
+    }
 }
 
 impl<S: SegmentSource + ?Sized> SegmentSource for Box<S> {
@@ -125,5 +140,13 @@ impl<S: SegmentSource + ?Sized> SegmentSource for Box<S> {
 
     fn order_streams(&mut self, streams: &mut [StreamId]) {
         (**self).order_streams(streams);
+    }
+
+    fn order_deferred(&mut self, blocks: &mut [Address]) {
+        (**self).order_deferred(blocks);
+    }
+
+    fn order_pools(&mut self, pools: &mut [PoolId]) {
+        (**self).order_pools(pools);
     }
 }

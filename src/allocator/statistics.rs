@@ -1,9 +1,12 @@
 //! The statistics of `torch.cuda.memory_stats()`: 122 numbers under PyTorch's names, one more from 2.12 on.
 
+use std::collections::BTreeMap;
+
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
 use crate::allocator::block::PoolKind;
+use crate::allocator::pool_id::PoolId;
 use crate::allocator::version::TorchVersion;
 use crate::units::Bytes;
 
@@ -125,10 +128,15 @@ pub struct Statistics {
     /// Requests refused before the driver was asked (`throw_on_cudamalloc_oom`); `None` where PyTorch does not count them:
     /// before 2.12.
     pub num_oom_rejections: Option<i64>,
+    /// Bytes held from the driver by each private pool that ever held any; `None` where PyTorch does not count them: before
+    /// 2.13.
+    pub reserved_bytes_by_private_pools: Option<BTreeMap<PoolId, PoolCounters>>,
     /// `max_split_size` in bytes when the allocator was created; -1: unlimited.
     pub max_split_size: i64,
 }
 
+/// Before the name of a private pool.
+const BY_PRIVATE_POOLS: &str = "reserved_bytes_by_private_pools";
 /// How many numbers there are in 2.11.
 const KEYS: usize = 122;
 
@@ -157,6 +165,7 @@ impl Statistics {
             num_device_alloc: 0,
             num_device_free: 0,
             num_oom_rejections: (torch >= TorchVersion::V2_12).then_some(0),
+            reserved_bytes_by_private_pools: (torch >= TorchVersion::V2_13).then(BTreeMap::new),
             max_split_size: max_split.0 as i64,
         }
     }
@@ -166,11 +175,10 @@ impl Statistics {
     pub fn entries(&self) -> Vec<(String, i64)> {
         let mut entries = Vec::with_capacity(KEYS);
         for (name, pools) in self.per_pool() {
-            for (pool, counter) in
-                [("all", pools.all), ("small_pool", pools.small_pool), ("large_pool", pools.large_pool)]
-            {
-                push_counter(&mut entries, &format!("{name}.{pool}"), counter);
-            }
+            push_pools(&mut entries, name, pools);
+        }
+        for (id, pools) in self.reserved_bytes_by_private_pools.iter().flatten() {
+            push_pools(&mut entries, &format!("{BY_PRIVATE_POOLS}.{id}"), pools);
         }
         push_counter(&mut entries, "oversize_allocations", self.oversize_allocations);
         push_counter(&mut entries, "oversize_segments", self.oversize_segments);
@@ -198,6 +206,18 @@ impl Statistics {
     /// Every peak becomes the current value (`torch.cuda.reset_peak_memory_stats`).
     pub(super) fn reset_peak(&mut self) {
         self.each_counter(Counter::reset_peak);
+    }
+
+    /// A private pool took bytes from the driver, or gave them back.
+    pub(super) fn count_private(&mut self, id: PoolId, kind: PoolKind, taken: Bytes, given_back: Bytes) {
+        let Some(pools) = &mut self.reserved_bytes_by_private_pools else { return };
+        let counters = pools.entry(id).or_default();
+        if taken > Bytes::ZERO {
+            counters.increase(kind, amount(taken));
+        }
+        if given_back > Bytes::ZERO {
+            counters.decrease(kind, amount(given_back));
+        }
     }
 
     fn per_pool(&self) -> [(&'static str, &PoolCounters); 9] {
@@ -230,8 +250,19 @@ impl Statistics {
             change(&mut pools.small_pool);
             change(&mut pools.large_pool);
         }
+        for pools in self.reserved_bytes_by_private_pools.iter_mut().flat_map(BTreeMap::values_mut) {
+            change(&mut pools.all);
+            change(&mut pools.small_pool);
+            change(&mut pools.large_pool);
+        }
         change(&mut self.oversize_allocations);
         change(&mut self.oversize_segments);
+    }
+}
+
+fn push_pools(entries: &mut Vec<(String, i64)>, name: &str, pools: &PoolCounters) {
+    for (pool, counter) in [("all", pools.all), ("small_pool", pools.small_pool), ("large_pool", pools.large_pool)] {
+        push_counter(entries, &format!("{name}.{pool}"), counter);
     }
 }
 

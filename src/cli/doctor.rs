@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::output::stdout;
 use super::{Status, combinations, config, selftest, spec};
-use crate::allocator::Settings;
+use crate::allocator::{Settings, TorchVersion};
 use crate::device::cpu::{CpuDevice, CpuOptions};
 use crate::device::{Device, cuda};
 use crate::given::Kind;
@@ -130,8 +130,9 @@ fn settings() -> Line {
     const SUBJECT: &str = "allocator settings";
     match spec::environment_settings() {
         Err(why) => Line::new(SUBJECT, false, format!("{why}.")),
-        Ok(None) => Line::new(SUBJECT, true, "PyTorch's defaults; no PYTORCH_ALLOC_CONF is set.".to_owned()),
-        Ok(Some(text)) => match Settings::parse(&text) {
+        Ok(None) => Line::new(SUBJECT, true, "PyTorch's defaults; no PYTORCH_ALLOC_CONF is set. The allocator is that of 2.11, or of --torch 2.1 to 2.15."
+                .to_owned()),
+        Ok(Some(text)) => match Settings::parse_for(TorchVersion::V2_15, &text) {
             Ok(_) => Line::new(SUBJECT, true, format!("From the environment: {text}")),
             Err(error) => Line::new(SUBJECT, false, format!("From the environment, refused: {error}")),
         },

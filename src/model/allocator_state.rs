@@ -161,6 +161,7 @@ impl AllocatorState {
                 size: Bytes(first.size),
                 stream: home.stream,
                 pool: home.pool,
+                pool_id: allocator::PoolId::DEFAULT,
                 expandable: home.page.is_some(),
                 blocks: vec![snapshot(start, first)],
             };

@@ -1,8 +1,10 @@
 //! The device that a program ran on: memory by arithmetic, addresses as recorded, events by a clock.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
 
-use vramlab::allocator::{DeviceMemory, EventToken, OutOfDeviceMemory, SegmentSource};
+use vramlab::allocator::{DeviceMemory, EventToken, OutOfDeviceMemory, PoolId, SegmentSource};
 use vramlab::units::{Address, Bytes, MIB, StreamId};
 
 /// Where the first expandable range lies; each begins at a multiple of [`RANGE_ALIGNMENT`].
@@ -30,8 +32,15 @@ pub struct Device {
     pub delay: u64,
     /// Addresses of the segments to come.
     pub addresses: VecDeque<Address>,
-    /// Addresses of the blocks to complete.
-    pub completions: VecDeque<Address>,
+    /// Addresses of the segments to give back.
+    pub releases: VecDeque<Address>,
+    /// Which private pools segments belong to.
+    pub pools: BTreeMap<Address, PoolId>,
+    /// Blocks whose events are recorded later, once for each.
+    pub deferred: VecDeque<Address>,
+    /// Addresses of all blocks in the order in which they are completed, and how many were.
+    pub completions: Vec<Address>,
+    pub count: Rc<Cell<usize>>,
     used: Bytes,
     next_range: u64,
     now: u64,
@@ -49,7 +58,11 @@ impl Device {
             capacity: Bytes::ZERO,
             delay: 3,
             addresses: VecDeque::new(),
-            completions: VecDeque::new(),
+            releases: VecDeque::new(),
+            pools: BTreeMap::new(),
+            deferred: VecDeque::new(),
+            completions: Vec::new(),
+            count: Rc::default(),
             used: Bytes::ZERO,
             next_range: FIRST_RANGE,
             now: 0,
@@ -68,6 +81,11 @@ impl Device {
     pub fn frees(&mut self, block: Address, hold: Option<String>) {
         self.held.extend(hold.clone());
         self.freeing = Some((block, hold));
+    }
+
+    /// It was freed.
+    pub fn freed(&mut self) {
+        self.freeing = None;
     }
 
     pub fn done(&mut self, key: &str) {
@@ -104,15 +122,10 @@ impl Device {
     }
 
     fn finish(&mut self, token: u64) {
-        let block = self.queues.values().flatten().find(|awaited| awaited.token == token).map(|awaited| awaited.block);
         for queue in self.queues.values_mut() {
             queue.retain(|awaited| awaited.token != token);
         }
         self.queues.retain(|_, queue| !queue.is_empty());
-        // Its last event: the block is completed now.
-        if !self.queues.values().flatten().any(|awaited| Some(awaited.block) == block) {
-            self.completions.pop_front();
-        }
     }
 
     fn take(&mut self, size: Bytes) -> Result<(), OutOfDeviceMemory> {
@@ -132,6 +145,7 @@ impl SegmentSource for Device {
     }
 
     fn free(&mut self, _: Address, size: Bytes) {
+        self.releases.pop_front();
         self.used -= size;
     }
 
@@ -162,7 +176,8 @@ impl SegmentSource for Device {
             _ => Due::At(self.now + self.delay),
         };
         self.events.push(due);
-        let block = self.freeing.as_ref().map_or(Address(0), |(block, _)| *block);
+        let freeing = self.freeing.as_ref().map(|(block, _)| *block);
+        let block = freeing.or_else(|| self.deferred.pop_front()).unwrap_or(Address(0));
         self.queues.entry(stream).or_default().push_back(Awaited { token, block });
         EventToken(token)
     }
@@ -179,13 +194,31 @@ impl SegmentSource for Device {
         self.finish(event.0);
     }
 
+    /// As they are completed; each waits for its streams in turn.
+    fn order_deferred(&mut self, blocks: &mut [Address]) {
+        let next = &self.completions[self.count.get()..];
+        let place = |block: &Address| next.iter().position(|completed| completed == block).unwrap_or(usize::MAX);
+        blocks.sort_by_key(place);
+        self.deferred.make_contiguous().sort_by_key(place);
+    }
+
+    /// As recorded.
+    fn order_pools(&mut self, pools: &mut [PoolId]) {
+        let first = |pool: &PoolId| self.releases.iter().position(|segment| self.pools.get(segment) == Some(pool));
+        pools.sort_by_key(|pool| first(pool).unwrap_or(usize::MAX));
+    }
+
     /// PyTorch's order is that of a hash table: the first that leaves the completions that were recorded.
     fn order_streams(&mut self, streams: &mut [StreamId]) {
         // Who waits completes more than who looks: the order that explains most is the one.
         let explained = |order: &[StreamId]| {
             let agreeing = [false, true].map(|wait| {
                 let completed = self.completed(order, wait);
-                if completed.iter().eq(self.completions.iter().take(completed.len())) { completed.len() } else { 0 }
+                if completed.iter().eq(self.completions.iter().skip(self.count.get()).take(completed.len())) {
+                    completed.len()
+                } else {
+                    0
+                }
             });
             agreeing.into_iter().max()
         };

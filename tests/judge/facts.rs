@@ -1,6 +1,8 @@
 //! What an allocator did, one fact a line, in the words of the recordings.
 
+use std::cell::Cell;
 use std::fmt::Write;
+use std::rc::Rc;
 
 use vramlab::allocator::{
     BlockState, CachingAllocator, PoolKind, SegmentSnapshot, SegmentSource, TraceEvent, TraceSink,
@@ -9,14 +11,21 @@ use vramlab::units::{Address, Bytes, StreamId};
 
 /// Notes events as facts.
 #[derive(Debug, Default)]
-pub struct Trace(pub Vec<String>);
+pub struct Trace {
+    pub facts: Vec<String>,
+    /// Blocks completed so far; the device looks at it too.
+    pub completed: Rc<Cell<usize>>,
+}
 
 impl TraceSink for Trace {
     fn trace(&mut self, event: &TraceEvent) {
         let fact = |action, address: Address, size: Bytes, stream: StreamId| {
             format!("{action} {} {} {}", address.0, size.0, stream.0)
         };
-        self.0.push(match *event {
+        if matches!(event, TraceEvent::FreeCompleted { .. }) {
+            self.completed.set(self.completed.get() + 1);
+        }
+        self.facts.push(match *event {
             TraceEvent::Alloc { address, requested, stream, .. } => fact("alloc", address, requested, stream),
             TraceEvent::FreeRequested { address, requested, stream } => {
                 fact("free_requested", address, requested, stream)
@@ -89,7 +98,7 @@ fn segment_fact(segment: &SegmentSnapshot) -> String {
     };
     let active = [BlockState::ActiveAllocated, BlockState::ActivePendingFree];
     format!(
-        "segment {} {} {} {} {} {} {} {} 0 0",
+        "segment {} {} {} {} {} {} {} {} {} {}",
         segment.address.0,
         segment.size.0,
         sum(&active[..1], |block| block.size),
@@ -98,5 +107,7 @@ fn segment_fact(segment: &SegmentSnapshot) -> String {
         segment.stream.0,
         u8::from(segment.pool == PoolKind::Large),
         u8::from(segment.expandable),
+        segment.pool_id.0,
+        segment.pool_id.1,
     )
 }

@@ -1,8 +1,9 @@
 //! Runs a program through our allocator.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 
-use vramlab::allocator::{CachingAllocator, Settings};
+use vramlab::allocator::{CachingAllocator, Diversion, PoolId, Settings, TorchVersion};
 use vramlab::units::{Address, Bytes, StreamId};
 
 use super::device::Device;
@@ -46,7 +47,11 @@ impl<'a> Program<'a> {
         device.capacity = self.bytes("capacity").unwrap_or(device.total);
         device.delay = self.bytes("delay").map_or(3, |ticks| ticks.0);
         device.addresses = self.addresses("segment_alloc").collect();
-        let mut allocator = CachingAllocator::new(device, settings, Trace::default());
+        device.releases = self.addresses("segment_free").collect();
+        device.completions = self.addresses("free_completed").collect();
+        let trace = Trace::default();
+        device.count = Rc::clone(&trace.completed);
+        let mut allocator = CachingAllocator::new(device, settings, trace);
         if let Some(limit) = self.bytes("limit") {
             allocator.set_limit(Some(limit));
         }
@@ -57,15 +62,12 @@ impl<'a> Program<'a> {
 /// Runs the program through our allocator. `Err` with the first differences if it did anything that PyTorch's did not.
 pub fn judge(text: &str) -> Result<usize, String> {
     let program = Program::read(text);
-    let mut run = Run {
-        allocator: program.allocator(),
-        live: BTreeMap::new(),
-        completions: program.addresses("free_completed").collect(),
-    };
+    let mut run =
+        Run { allocator: program.allocator(), live: BTreeMap::new(), diversions: Vec::new(), uses: BTreeMap::new() };
     for line in &program.script {
         run.request(line);
     }
-    let (mut ours, mut ends) = (std::mem::take(&mut run.allocator.sink_mut().0), facts::at_the_end(&run.allocator));
+    let (mut ours, mut ends) = (std::mem::take(&mut run.allocator.sink_mut().facts), facts::at_the_end(&run.allocator));
     let (mut recorded, mut recorded_ends): (Vec<_>, Vec<_>) =
         program.facts.into_iter().partition(|fact| is_event(fact));
     if let Some(at) = first_difference(&ours, &recorded) {
@@ -107,16 +109,15 @@ fn first_difference(ours: &[String], recorded: &[String]) -> Option<usize> {
 struct Run {
     allocator: CachingAllocator<Device, Trace>,
     /// Blocks by the script's names; none for a request that failed.
-    live: BTreeMap<String, Option<Address>>,
-    completions: Vec<Address>,
+    live: BTreeMap<String, Option<(Address, u64)>>,
+    /// Pools that requests go to, and whether a graph is captured.
+    diversions: Vec<(PoolId, bool)>,
+    /// Side streams of live blocks, and whether they were recorded while events are held back.
+    uses: BTreeMap<String, BTreeMap<u64, bool>>,
 }
 
 impl Run {
     fn request(&mut self, line: &str) {
-        // What is completed next: side streams are looked through in the order that leaves it.
-        let completed = self.allocator.sink().0.iter().filter(|fact| fact.starts_with("free_completed")).count();
-        let next = self.completions.get(completed..).unwrap_or_default().iter().copied().collect();
-        self.allocator.source_mut().completions = next;
         let words: Vec<&str> = line.split(' ').collect();
         match words[..] {
             ["alloc", id, size] => self.alloc(id, number(size), 0),
@@ -125,32 +126,74 @@ impl Run {
             ["free", id, "held"] => self.free(id, Some(id.to_owned())),
             ["done", id] => self.allocator.source_mut().done(id),
             ["use", id, stream] => {
-                if let Some(address) = self.live[id] {
-                    self.allocator.record_stream(address, StreamId(number(stream)));
+                if let Some((address, own)) = self.live[id] {
+                    let stream = number(stream);
+                    self.allocator.record_stream(address, StreamId(stream));
+                    if stream != own {
+                        let held_back = self.holds_events();
+                        *self.uses.entry(id.to_owned()).or_default().entry(stream).or_default() |= held_back;
+                    }
                 }
             }
             ["tick", ticks] => self.allocator.source_mut().tick(number(ticks)),
-            ["empty_cache"] => self.allocator.empty_cache(),
+            ["empty_cache"] => {
+                self.look_at_pools();
+                self.allocator.empty_cache();
+            }
+            ["empty_cache", a, b] => self.allocator.empty_pool(pool(a, b)),
+            ["begin" | "capture", a, b, ..] => {
+                let stream = words.get(3).map(|stream| StreamId(number(stream)));
+                self.diversions.push((pool(a, b), words[0] == "capture"));
+                self.allocator.begin_diversion(Diversion { pool: pool(a, b), stream, capture: words[0] == "capture" });
+            }
+            ["end", a, b] => {
+                self.diversions.retain(|(id, _)| *id != pool(a, b));
+                self.allocator.end_diversion(pool(a, b));
+            }
+            ["release", a, b] => self.allocator.release_pool(pool(a, b)),
             ["reset_peak"] => self.allocator.reset_peak_statistics(),
             _ => panic!("unknown request {line:?}"),
         }
     }
 
+    /// Tells the device whose segments are whose: private pools give theirs back in the recorded order.
+    fn look_at_pools(&mut self) {
+        let segments = self.allocator.segments();
+        let pools = segments.into_iter().map(|segment| (segment.address, segment.pool_id)).collect();
+        self.allocator.source_mut().pools = pools;
+    }
+
+    fn holds_events(&self) -> bool {
+        let torch = self.allocator.settings().torch();
+        self.diversions.iter().any(|(_, capture)| *capture || torch < TorchVersion::V2_13)
+    }
+
     fn alloc(&mut self, id: &str, size: u64, stream: u64) {
         self.allocator.source_mut().tick(1);
-        let block = self.allocator.malloc(Bytes(size), StreamId(stream)).ok().map(|block| block.address);
+        self.look_at_pools();
+        let block = self.allocator.malloc(Bytes(size), StreamId(stream)).ok().map(|block| (block.address, stream));
         self.live.insert(id.to_owned(), block);
     }
 
     fn free(&mut self, id: &str, hold: Option<String>) {
         self.allocator.source_mut().tick(1);
-        if let Some(address) = self.live.remove(id).unwrap() {
+        let uses = self.uses.remove(id).unwrap_or_default();
+        if let Some((address, _)) = self.live.remove(id).unwrap() {
+            if self.holds_events() {
+                let later = uses.values().filter(|captured| !**captured).map(|_| address);
+                self.allocator.source_mut().deferred.extend(later);
+            }
             self.allocator.source_mut().frees(address, hold);
             self.allocator.free(address).unwrap();
+            self.allocator.source_mut().freed();
         }
     }
 }
 
 fn number(word: &str) -> u64 {
     word.parse().unwrap()
+}
+
+fn pool(graph: &str, user: &str) -> PoolId {
+    PoolId(graph.parse().unwrap(), user.parse().unwrap())
 }

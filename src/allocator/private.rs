@@ -1,0 +1,91 @@
+//! Private pools and where they are kept, and which requests are directed to them.
+
+use crate::allocator::home::OwnerId;
+use crate::allocator::pool::Pool;
+use crate::allocator::pool_id::PoolId;
+use crate::allocator::version::TorchVersion;
+use crate::units::StreamId;
+
+/// Requests that go to a private pool for a while.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Diversion {
+    /// Which pool.
+    pub pool: PoolId,
+    /// Those for this stream; `None`: all.
+    pub stream: Option<StreamId>,
+    /// A graph is being captured (`torch.cuda.graph`), rather than requests just diverted (`torch.cuda.use_mem_pool`).
+    pub capture: bool,
+}
+
+/// A small and a large pool of its own.
+#[derive(Clone, Debug)]
+pub(super) struct PrivatePool {
+    pub id: PoolId,
+    /// Who may still direct requests here, or holds what they gave.
+    pub users: u64,
+    /// Segments and ranges.
+    pub segments: u64,
+    pub small: Pool,
+    pub large: Pool,
+}
+
+/// All private pools, and the diversions under way.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PrivatePools {
+    slots: Vec<Option<PrivatePool>>,
+    /// The newest last.
+    pub diversions: Vec<Diversion>,
+}
+
+impl PrivatePools {
+    pub fn find(&self, id: PoolId) -> Option<OwnerId> {
+        let index = self.slots.iter().position(|slot| slot.as_ref().is_some_and(|pool| pool.id == id))?;
+        OwnerId::of(index)
+    }
+
+    pub fn insert(&mut self, id: PoolId) {
+        let pool = PrivatePool { id, users: 0, segments: 0, small: Pool::default(), large: Pool::default() };
+        match self.slots.iter_mut().find(|slot| slot.is_none()) {
+            Some(vacant) => *vacant = Some(pool),
+            None => self.slots.push(Some(pool)),
+        }
+    }
+
+    pub fn get_mut(&mut self, id: PoolId) -> Option<&mut PrivatePool> {
+        self.slots.iter_mut().flatten().find(|pool| pool.id == id)
+    }
+
+    pub fn of(&self, owner: OwnerId) -> Option<&PrivatePool> {
+        self.slots.get(owner.index())?.as_ref()
+    }
+
+    pub fn of_mut(&mut self, owner: OwnerId) -> Option<&mut PrivatePool> {
+        self.slots.get_mut(owner.index())?.as_mut()
+    }
+
+    pub fn remove(&mut self, owner: OwnerId) {
+        if let Some(slot) = self.slots.get_mut(owner.index()) {
+            *slot = None;
+        }
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = &PrivatePool> {
+        self.slots.iter().flatten()
+    }
+
+    /// Who serves a request for `stream`.
+    #[inline]
+    pub fn serving(&self, stream: StreamId) -> Option<OwnerId> {
+        if self.diversions.is_empty() {
+            return None;
+        }
+        let takes = |diversion: &&Diversion| diversion.stream.is_none_or(|only| only == stream);
+        self.diversions.iter().rev().find(takes).and_then(|diversion| self.find(diversion.pool))
+    }
+
+    /// True while nothing may be waited for or looked at: a capture is under way, and before 2.13 any diversion.
+    #[inline]
+    pub fn hold_events(&self, torch: TorchVersion) -> bool {
+        self.diversions.iter().any(|diversion| diversion.capture || torch < TorchVersion::V2_13)
+    }
+}
