@@ -159,7 +159,7 @@ impl Ghosts {
             Cursor::Now => history.latest(),
             Cursor::At(position) => history.around(position),
         };
-        let step = at(history).zip(at(own)).filter(|(ghost, _)| ghost.reserved.get() > 0);
+        let step = at(history).zip(at(own)).filter(|(ghost, own)| ghost.position == own.position);
         Some(Arc::new(Ghost {
             conditions,
             since: follower.since(),

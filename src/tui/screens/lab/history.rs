@@ -52,7 +52,7 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     }
     let ghost = ghost_of(stage, &page, level);
     let largest = page.columns.iter().map(|column| column.reserved.max(column.peak)).max().unwrap_or_default();
-    let largest = ghost.iter().flatten().copied().max().unwrap_or_default().max(largest);
+    let largest = ghost.iter().flatten().copied().fold(largest, Bytes::max);
     let limit = page.columns.iter().filter_map(|column| column.limit).max();
     let limit = limit.filter(|limit| limit.get() <= largest.get().saturating_mul(2));
     let inner = pane::frame(kind, title(stage, level, area, theme), theme.style(Token::Border), area, buf);
