@@ -668,7 +668,7 @@ fn a_ghost_that_begins_late_has_followed_from_the_start_and_goes_along() {
 #[test]
 fn a_ghost_of_pytorchs_own_history_comes_to_pytorchs_figures() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces/gpt-frames.pickle.xz");
-    let mut front = Front::of(source::snapshot(&path).unwrap());
+    let mut front = Front::of(source::snapshot(&path, None).unwrap());
     front.ask(ghost(""));
     let read = front.wait("the whole history", |picture| !picture.extent.grows && followed(picture));
     assert!(held(&read).iter().all(|(ghost, run)| ghost == run), "{:?}", held(&read));

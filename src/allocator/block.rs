@@ -128,6 +128,21 @@ impl Blocks {
         self.insert(block)
     }
 
+    /// Keeps a block that was found behind `below`, or where there is none at the beginning of a segment or range of so many
+    /// bytes, and names it.
+    pub fn found(&mut self, mut block: Block, below: Option<BlockId>, segment: Bytes) -> BlockId {
+        block.tie = match below {
+            Some(below) => self.ties.found_behind(self[below].tie, self[below].size),
+            None => self.ties.segment(block.address, segment),
+        };
+        let id = self.insert(block);
+        if let Some(below) = below {
+            self[below].next = Some(id);
+            self[id].previous = Some(below);
+        }
+        id
+    }
+
     /// Keeps `block` and names it.
     #[expect(clippy::expect_used, reason = "four billion blocks are at least 2 TiB of device memory")]
     #[inline]

@@ -77,6 +77,14 @@ impl Ties {
         if self.order == Order::Object { own } else { below }
     }
 
+    /// That of a block which was found behind another one of so many bytes.
+    pub const fn found_behind(&mut self, below: Tie, size: Bytes) -> Tie {
+        match self.order {
+            Order::Object => self.object(),
+            Order::Address | Order::Segment => below.behind(size),
+        }
+    }
+
     const fn object(&mut self) -> Tie {
         self.next += 1;
         Tie(self.next)

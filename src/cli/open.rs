@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use color_eyre::eyre::{Report, Result, WrapErr, eyre};
+use color_eyre::eyre::{Report, Result, eyre};
 
 use super::Status;
 use super::config;
@@ -13,22 +13,19 @@ use super::ghost::GhostArgs;
 use super::screen::ScreenArgs;
 use super::spec::themes;
 use crate::allocator::TorchVersion;
-use crate::recording::RecordingError;
 use crate::source;
 use crate::tui;
 
 /// Arguments of `vramlab open`.
 #[derive(Debug, Args)]
 pub(super) struct OpenArgs {
-    /// A recording (`-` is the standard input), or a PyTorch memory snapshot.
-    #[arg(value_name = "FILE")]
-    file: PathBuf,
+    /// A recording, or PyTorch memory snapshots: of the ranks of one job, or of runs to look at side by side. `-` is the
+    /// standard input. Further recordings, and files with what `vramlab run --json` printed, are compared with it.
+    #[arg(value_name = "FILE|-", required = true)]
+    files: Vec<PathBuf>,
     /// The PyTorch that a snapshot is of, from 2.1 to 2.15 [default: as its keys say].
     #[arg(long, value_name = "VERSION")]
     torch: Option<TorchVersion>,
-    /// Recordings, and files with what `vramlab run --json` printed, to compare with it.
-    #[arg(value_name = "OTHER")]
-    others: Vec<PathBuf>,
     /// Go on with what is written later: of a run that is still under way.
     #[arg(long)]
     follow: bool,
@@ -38,40 +35,24 @@ pub(super) struct OpenArgs {
     screen: ScreenArgs,
 }
 
-impl OpenArgs {
-    fn files(&self) -> impl Iterator<Item = &PathBuf> {
-        std::iter::once(&self.file).chain(&self.others)
-    }
-}
-
 /// Opens the file and stays until somebody leaves it.
 pub(super) fn run(args: &OpenArgs) -> Result<Status> {
-    let origin = tui::Origin::Open(args.files().map(|file| file.display().to_string()).collect());
+    let origin = tui::Origin::Open(args.files.iter().map(|file| file.display().to_string()).collect());
     let mut options = args.screen.options(&config::settings(), origin)?;
-    options.compare.clone_from(&args.others);
-    let piped = args.file == Path::new("-");
+    let (files, compared) = source::side_by_side(&args.files);
+    options.compare = compared;
+    let piped = args.files.iter().any(|file| file == Path::new("-"));
     if !std::io::stdout().is_terminal() || (!piped && !std::io::stdin().is_terminal()) {
         return Err(eyre!("there is no terminal to draw on; run `vramlab open` in one"));
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let name = if piped { "the standard input".to_owned() } else { args.file.display().to_string() };
-    let opened = match source::recording(&args.file, args.follow) {
-        Err(RecordingError::NoRecording) if !piped && is_snapshot(&args.file) => {
-            source::snapshot(&args.file, args.torch).map_err(Report::new)
-        }
-        opened => opened.map_err(Report::new),
-    };
-    let source = opened.wrap_err_with(|| format!("{name} can't be opened"))?;
-    args.ghost.haunt(&source)?;
+    let source = source::open(&files, args.follow, args.torch).map_err(|(file, error)| {
+        let name = if file == Path::new("-") { "the standard input".to_owned() } else { file.display().to_string() };
+        Report::new(error).wrap_err(format!("{name} can't be opened"))
+    })?;
     // What the thread of the standard input waits for may never come: the process does not wait for it.
     let origin = options.origin.clone();
     let left = runtime.block_on(tui::run(source, options, themes()))?;
     farewell::print(&left, &origin)?;
     Ok(left.exit.into())
-}
-
-/// Whether a file's name says that it is a snapshot: what neither format begins with is better called no recording.
-fn is_snapshot(path: &Path) -> bool {
-    let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-    [".pickle", ".pkl", ".pickle.xz", ".pkl.xz"].iter().any(|ending| name.ends_with(ending))
 }

@@ -11,14 +11,17 @@ use super::Status;
 use super::output::stdout;
 use super::progress::Progress;
 use crate::allocator::{TorchVersion, TraceEvent};
-use crate::snapshot::replay::{Conditions, DeviceReport, Observer, Overrides, Report, SettledRetries, verify_observed};
-use crate::snapshot::{Snapshot, SnapshotError, TraceEntry};
+use crate::snapshot::replay::{
+    Conditions, DeviceReport, HistoryReport, Observer, Overrides, Report, SettledRetries, verify_observed,
+};
+use crate::snapshot::{Begins, Snapshot, SnapshotError, TraceEntry};
 use crate::units::Bytes;
 
 /// Arguments of `vramlab replay`.
 #[derive(Clone, Debug, Args)]
 pub struct ReplayArgs {
-    /// A snapshot written by torch.cuda.memory._dump_snapshot(), plain or compressed with xz.
+    /// A snapshot written by torch.cuda.memory._dump_snapshot(), plain or compressed with gzip, xz or zstd; `-` is the
+    /// standard input.
     pub file: PathBuf,
     /// Compare every segment event, every block's address, and the blocks and statistics at the end (the default).
     #[arg(long)]
@@ -91,6 +94,9 @@ fn untested(device: &DeviceReport, given: Bytes) -> Option<String> {
 }
 
 fn read(path: &Path) -> Result<Snapshot, SnapshotError> {
+    if path == Path::new("-") {
+        return Snapshot::read(BufReader::with_capacity(1 << 16, io::stdin()));
+    }
     let file = File::open(path)?;
     let length = file.metadata()?.len();
     Snapshot::read(BufReader::with_capacity(1 << 16, Counted { file, progress: Progress::new("reading", length) }))
@@ -121,6 +127,37 @@ fn plain(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c }).collect()
 }
 
+/// What agrees where everything does.
+fn verdict(report: &Report) -> String {
+    let devices = || report.devices.iter().map(|device| &device.history);
+    let whose = if devices().any(|history| history.private) { " of the default pools" } else { "" };
+    let since = match report.history.begins {
+        Begins::First => "",
+        Begins::Late => " since recording began",
+        Begins::Ring => " since the oldest entry that is left",
+        Begins::Nowhere => " at the end",
+    };
+    format!("Every decision{whose}{since} is PyTorch's.")
+}
+
+/// Where a history begins that does not with the first allocation, and what it can't tell.
+fn history(out: &mut impl Write, device: &DeviceReport, several: bool) -> io::Result<()> {
+    let which = if several { format!("Device {}: ", device.device) } else { String::new() };
+    let HistoryReport { begins, exact_from, missing, private } = &device.history;
+    if *begins == Begins::First && !private {
+        return Ok(());
+    }
+    match (device.first_mismatch.is_some(), exact_from) {
+        (true, Some(from)) => writeln!(out, "{which}From entry {from} on it agrees to the end.")?,
+        (true, None) => writeln!(out, "{which}It does not agree to the end from any later entry tried.")?,
+        (false, _) => {}
+    }
+    if !missing.is_empty() {
+        writeln!(out, "{which}The file can't tell {}.", missing.join("; "))?;
+    }
+    Ok(())
+}
+
 fn table(out: &mut impl Write, file: &Path, report: &Report) -> io::Result<()> {
     let or_none = |bytes: Option<Bytes>, none: &str| bytes.map_or_else(|| none.to_owned(), |bytes| bytes.to_string());
     writeln!(out, "{}: {} trace entries", plain(&file.display().to_string()), report.events)?;
@@ -142,7 +179,7 @@ fn table(out: &mut impl Write, file: &Path, report: &Report) -> io::Result<()> {
     }
     writeln!(out)?;
     match &report.first_mismatch {
-        None if report.is_match() => writeln!(out, "Every decision is PyTorch's.")?,
+        None if report.is_match() => writeln!(out, "{}", verdict(report))?,
         None => {}
         Some(mismatch) => {
             writeln!(
@@ -156,6 +193,7 @@ fn table(out: &mut impl Write, file: &Path, report: &Report) -> io::Result<()> {
         }
     }
     for device in &report.devices {
+        history(out, device, report.devices.len() > 1)?;
         for (key, ours, recorded) in device.differing_stats.iter().skip(1) {
             writeln!(out, "Device {}: {key} is {ours}, recorded {recorded}.", device.device)?;
         }

@@ -1,17 +1,22 @@
-//! Compressed files: xz is unpacked on the way, the others are named.
+//! Compressed files: gzip, xz and zstd are unpacked on the way, the others are named.
 
-use std::io::{self, BufRead, Read};
+use std::cell::Cell;
+use std::io::{self, BufRead, BufReader, Read};
+use std::rc::Rc;
 
+use flate2::read::MultiGzDecoder;
 use lzma_rust2::XzReader;
 
 use super::pickle::Source;
 
 const XZ_MAGIC: &[u8] = b"\xfd7zXZ\0";
+const GZIP_MAGIC: &[u8] = b"\x1f\x8b";
+const ZSTD_MAGIC: &[u8] = b"\x28\xb5\x2f\xfd";
+/// A zstd window may take this many bytes, as a power of two: what `zstd --ultra -22` uses.
+const LARGEST_WINDOW: u32 = 27;
 /// The formats that are not read.
-const OTHERS: [Format; 6] = [
-    Format { magic: b"\x1f\x8b", name: "gzip", remedy: "Unpack it with gunzip, and pass what that leaves." },
+const OTHERS: [Format; 4] = [
     Format { magic: b"BZh", name: "bzip2", remedy: "Unpack it with bunzip2, and pass what that leaves." },
-    Format { magic: b"\x28\xb5\x2f\xfd", name: "zstd", remedy: "Unpack it with unzstd, and pass what that leaves." },
     Format { magic: b"\x04\x22\x4d\x18", name: "lz4", remedy: "Unpack it with unlz4, and pass what that leaves." },
     Format { magic: b"7z\xbc\xaf\x27\x1c", name: "7-Zip", remedy: "Unpack it with 7z x, and pass what that leaves." },
     Format {
@@ -46,8 +51,12 @@ pub struct Format {
 pub enum Packing {
     /// Not at all.
     None,
-    /// As it is read here.
+    /// As xz packs.
     Xz,
+    /// As gzip packs.
+    Gzip,
+    /// As zstd packs.
+    Zstd,
     /// In a way that is not read.
     Other(Format),
 }
@@ -55,30 +64,62 @@ pub enum Packing {
 impl Packing {
     /// Tells by the first bytes of a file.
     pub fn of(head: &[u8]) -> Self {
-        if head.starts_with(XZ_MAGIC) {
-            return Self::Xz;
+        for (magic, packing) in [(XZ_MAGIC, Self::Xz), (GZIP_MAGIC, Self::Gzip), (ZSTD_MAGIC, Self::Zstd)] {
+            if head.starts_with(magic) {
+                return packing;
+            }
         }
         OTHERS.into_iter().find(|format| head.starts_with(format.magic)).map_or(Self::None, Self::Other)
     }
 }
 
-/// What an xz file holds, unpacked as it is read.
-pub struct Unpacked<R: Read> {
-    reader: XzReader<Counted<R>>,
+/// What a compressed file holds, unpacked as it is read.
+pub struct Unpacked<D> {
+    decoder: D,
+    /// Bytes of the file that were read.
+    packed: Rc<Cell<u64>>,
     unpacked: u64,
 }
 
-impl<R: BufRead> Unpacked<R> {
-    pub fn new(file: R) -> Self {
-        Self { reader: XzReader::new(Counted { file, read: 0 }, true), unpacked: 0 }
+impl<R: BufRead> Unpacked<XzReader<Counted<R>>> {
+    /// Of an xz file.
+    pub fn xz(file: R) -> Self {
+        Self::new(file, |file| XzReader::new(file, true))
     }
 }
 
-impl<R: Read> Read for Unpacked<R> {
+impl<R: BufRead> Unpacked<MultiGzDecoder<Counted<R>>> {
+    /// Of a gzip file.
+    pub fn gzip(file: R) -> Self {
+        Self::new(file, MultiGzDecoder::new)
+    }
+}
+
+impl<R: BufRead> Unpacked<zstd::Decoder<'static, BufReader<Counted<R>>>> {
+    /// Of a zstd file.
+    ///
+    /// # Errors
+    /// When there is no memory for its decoder.
+    pub fn zstd(file: R) -> io::Result<Self> {
+        let packed = Rc::default();
+        let mut decoder = zstd::Decoder::new(Counted { file, read: Rc::clone(&packed) })?;
+        decoder.window_log_max(LARGEST_WINDOW)?;
+        Ok(Self { decoder, packed, unpacked: 0 })
+    }
+}
+
+impl<D> Unpacked<D> {
+    fn new<R>(file: R, decoder: impl FnOnce(Counted<R>) -> D) -> Self {
+        let packed = Rc::default();
+        Self { decoder: decoder(Counted { file, read: Rc::clone(&packed) }), packed, unpacked: 0 }
+    }
+}
+
+impl<D: Read> Read for Unpacked<D> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.reader.read(buffer)?;
+        let read = self.decoder.read(buffer)?;
         self.unpacked += read as u64;
-        if self.unpacked > FREE + LARGEST_RATIO * self.reader.inner().read {
+        if self.unpacked > FREE + LARGEST_RATIO * self.packed.get() {
             return Err(io::Error::other(format!(
                 "it unpacks to more than {LARGEST_RATIO} times its length, which no snapshot does"
             )));
@@ -87,22 +128,22 @@ impl<R: Read> Read for Unpacked<R> {
     }
 }
 
-impl<R: Read> Source for Unpacked<R> {
+impl<D: Read> Source for Unpacked<D> {
     fn worth(&self) -> u64 {
-        WORTH * self.reader.inner().read
+        WORTH * self.packed.get()
     }
 }
 
 /// A file that tells how much of it was read.
-struct Counted<R> {
+pub struct Counted<R> {
     file: R,
-    read: u64,
+    read: Rc<Cell<u64>>,
 }
 
 impl<R: Read> Read for Counted<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.file.read(buffer)?;
-        self.read += read as u64;
+        self.read.set(self.read.get() + read as u64);
         Ok(read)
     }
 }

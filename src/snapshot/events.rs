@@ -2,77 +2,197 @@
 
 use std::collections::HashMap;
 
-use super::replay::{Conditions, DeviceReport, Observer, verify_device};
-use super::types::{Snapshot, StackId, TextId, TraceEntry};
+use super::history::{Beginning, Story};
+use super::replay::{Conditions, DeviceReport, Observer, verify_from};
+use super::types::{Action, Snapshot, StackId, TextId, TraceEntry};
 use crate::allocator::TraceEvent;
-use crate::model::{Category, Event, EventKind, NameId};
+use crate::model::{Category, Event, EventKind, Micros, NameId};
 
-/// Replays the history of a device and hands `emit` every event that agreed with it, in order: with the sizes of blocks
-/// (which a trace does not have) and, where stacks were recorded, the names of those who asked.
+/// Hands `emit` every event of a device's history, in order: what was there when it began, then what the recording has,
+/// with the sizes of blocks (which a trace does not have) and, where stacks were recorded, the names of those who asked.
 ///
-/// The report says how far the history could be followed; after a mismatch no events come.
+/// The report says how far our allocator agrees with the history; the events do not depend on it.
 pub fn events(
     snapshot: &Snapshot,
     device: usize,
     conditions: &Conditions,
     mut emit: impl FnMut(Event),
 ) -> DeviceReport {
-    if let Some(first) = snapshot.device_trace(device).first() {
-        emit(Event::new(first.time, EventKind::Limit { limit: conditions.limit }));
-    }
-    let mut emitter = Emitter { snapshot, names: HashMap::new(), emit };
-    verify_device(snapshot, device, conditions, conditions.statistics.as_ref(), &mut emitter)
+    let beginning = Beginning::of(snapshot, device, &conditions.settings);
+    let (mut narrator, report) = Narrator::new(snapshot, device, conditions, &beginning);
+    narrator.begin(&mut emit);
+    while narrator.advance(&mut emit) {}
+    report
 }
 
-struct Emitter<'a, F> {
+/// Tells a device's history event by event.
+#[derive(Debug)]
+pub struct Narrator<'a> {
     snapshot: &'a Snapshot,
+    trace: &'a [TraceEntry],
+    story: Story<'a>,
+    limit: Option<crate::units::Bytes>,
+    /// Entries before which the program called `empty_cache()`, by the replay.
+    calls: Calls,
     names: HashMap<(StackId, TextId), NameId>,
-    emit: F,
+    early_names: HashMap<StackId, NameId>,
+    defined: u32,
 }
 
-impl<F: FnMut(Event)> Emitter<'_, F> {
+/// Calls of `empty_cache()`, which leave no entries of their own.
+#[derive(Debug, Default)]
+struct Calls {
+    /// Entries that a call stands before, in order, as the replay concludes.
+    before: Vec<usize>,
+    next: usize,
+    /// From this entry on nobody replayed the history.
+    until: usize,
+}
+
+impl Observer for Calls {
+    fn event(&mut self, _: usize, _: &TraceEntry, _: &TraceEvent) {}
+
+    fn empty_cache(&mut self, index: usize, _: &TraceEntry) {
+        self.before.push(index);
+    }
+}
+
+impl<'a> Narrator<'a> {
+    /// A history from its beginning on, and how far our allocator agrees with it.
+    pub fn new(
+        snapshot: &'a Snapshot,
+        device: usize,
+        conditions: &'a Conditions,
+        beginning: &'a Beginning,
+    ) -> (Self, DeviceReport) {
+        let trace = snapshot.device_trace(device);
+        let mut calls = Calls::default();
+        let report = verify_from(snapshot, device, beginning, conditions, conditions.statistics.as_ref(), &mut calls);
+        calls.until = report.first_mismatch.as_ref().map_or(trace.len(), |mismatch| mismatch.entry);
+        let story = Story::new(trace, &conditions.settings, beginning);
+        let (names, early_names) = (HashMap::new(), HashMap::new());
+        let limit = conditions.limit;
+        (Self { snapshot, trace, story, limit, calls, names, early_names, defined: 0 }, report)
+    }
+
+    /// When the next entry was recorded; `None` behind the last.
+    #[must_use]
+    pub fn time(&self) -> Option<Micros> {
+        self.story.next().map(|entry| entry.time)
+    }
+
+    /// Entries told.
+    #[must_use]
+    pub const fn position(&self) -> usize {
+        self.story.position()
+    }
+
+    /// Entries so far that contradict those before them.
+    #[must_use]
+    pub const fn contradictions(&self) -> u64 {
+        self.story.contradictions()
+    }
+
+    /// Tells the limit, and what was there when the history began.
+    pub fn begin(&mut self, emit: &mut impl FnMut(Event)) {
+        let time = self.time().unwrap_or_default();
+        emit(Event::new(time, EventKind::Limit { limit: self.limit }));
+        let mut early: Vec<(TraceEvent, StackId)> = Vec::new();
+        self.story.prelude(|event, stack| early.push((*event, stack)));
+        for (event, stack) in early {
+            let name = match event {
+                TraceEvent::Alloc { .. } => self.early_name(stack, time, emit),
+                _ => NameId::NONE,
+            };
+            emit(Event::new(time, EventKind::of_trace(&event, Category::Other, name)));
+        }
+    }
+
+    /// Tells the next entry; false at the end.
+    pub fn advance(&mut self, emit: &mut impl FnMut(Event)) -> bool {
+        let index = self.story.position();
+        let Some(entry) = self.story.next() else { return false };
+        if self.is_call(index) {
+            emit(Event::new(entry.time, EventKind::EmptyCache));
+        }
+        let name = match entry.action {
+            Action::Alloc | Action::Oom => self.name(entry, emit),
+            _ => NameId::NONE,
+        };
+        let mut tell = |event: &TraceEvent| {
+            let name =
+                if matches!(event, TraceEvent::Alloc { .. } | TraceEvent::Oom { .. }) { name } else { NameId::NONE };
+            emit(Event::new(entry.time, EventKind::of_trace(event, Category::Other, name)));
+        };
+        self.story.advance(&mut tell)
+    }
+
+    /// True if the program called `empty_cache()` before this entry: as the replay concluded, and where it did not get to,
+    /// if what goes back goes back for no request that grows or fails next.
+    fn is_call(&mut self, index: usize) -> bool {
+        if index < self.calls.until {
+            while self.calls.before.get(self.calls.next).is_some_and(|call| *call < index) {
+                self.calls.next += 1;
+            }
+            return self.calls.before.get(self.calls.next) == Some(&index);
+        }
+        let is_release = |entry: &TraceEntry| matches!(entry.action, Action::SegmentFree | Action::SegmentUnmap);
+        let begins = self.trace.get(index).is_some_and(is_release)
+            && !index.checked_sub(1).and_then(|before| self.trace.get(before)).is_some_and(is_release);
+        let next = || {
+            let behind = self.trace[index..].iter().find(|entry| !is_release(entry))?;
+            Some(behind.action)
+        };
+        begins && !matches!(next(), Some(Action::SegmentAlloc | Action::SegmentMap | Action::Oom))
+    }
+
     /// The name of who asked, defined at its first use.
-    fn name(&mut self, entry: &TraceEntry) -> NameId {
+    fn name(&mut self, entry: &TraceEntry, emit: &mut impl FnMut(Event)) -> NameId {
         let key = (entry.stack, entry.metadata);
         if let Some(id) = self.names.get(&key) {
             return *id;
         }
-        let Some(text) = self.snapshot.caller(entry) else {
-            self.names.insert(key, NameId::NONE);
-            return NameId::NONE;
+        let id = match self.snapshot.caller(entry.stack, entry.metadata) {
+            Some(text) => self.define(&text, entry.time, emit),
+            None => NameId::NONE,
         };
-        let id = NameId(u32::try_from(self.names.len() + 1).unwrap_or(NameId::NONE.0));
         self.names.insert(key, id);
-        (self.emit)(Event::new(entry.time, EventKind::Define { id, text: text.into() }));
+        id
+    }
+
+    /// The name of a block that was there when the history began.
+    fn early_name(&mut self, stack: StackId, time: Micros, emit: &mut impl FnMut(Event)) -> NameId {
+        if let Some(id) = self.early_names.get(&stack) {
+            return *id;
+        }
+        let text = match self.snapshot.caller(stack, TextId::default()) {
+            Some(caller) => format!("before the recording: {caller}"),
+            None => "before the recording".to_owned(),
+        };
+        let id = self.define(&text, time, emit);
+        self.early_names.insert(stack, id);
+        id
+    }
+
+    fn define(&mut self, text: &str, time: Micros, emit: &mut impl FnMut(Event)) -> NameId {
+        self.defined = self.defined.saturating_add(1);
+        let id = NameId(self.defined);
+        emit(Event::new(time, EventKind::Define { id, text: text.into() }));
         id
     }
 }
 
-impl<F: FnMut(Event)> Observer for Emitter<'_, F> {
-    fn event(&mut self, _: usize, entry: &TraceEntry, event: &TraceEvent) {
-        let name = match event {
-            TraceEvent::Alloc { .. } | TraceEvent::Oom { .. } => self.name(entry),
-            _ => NameId::NONE,
-        };
-        (self.emit)(Event::new(entry.time, EventKind::of_trace(event, Category::Other, name)));
-    }
-
-    fn empty_cache(&mut self, _: usize, entry: &TraceEntry) {
-        (self.emit)(Event::new(entry.time, EventKind::EmptyCache));
-    }
-}
-
 impl Snapshot {
-    /// Who asked: what the program attached to the entry, else the innermost function and the innermost line outside of
+    /// Who asked: what the program attached, else the innermost function and the innermost line outside of
     /// libraries (`gelu (model.py:88)`). `None` when nothing was recorded.
     #[must_use]
-    pub fn caller(&self, entry: &TraceEntry) -> Option<String> {
-        let metadata = self.texts.get(entry.metadata);
+    pub fn caller(&self, stack: StackId, metadata: TextId) -> Option<String> {
+        let metadata = self.texts.get(metadata);
         if !metadata.is_empty() {
             return Some(metadata.to_owned());
         }
-        let innermost = self.stacks.frames(entry.stack).next()?;
-        let own = self.stacks.frames(entry.stack).find(|frame| !is_library(self.texts.get(frame.filename)));
+        let innermost = self.stacks.frames(stack).next()?;
+        let own = self.stacks.frames(stack).find(|frame| !is_library(self.texts.get(frame.filename)));
         let place = own.unwrap_or(innermost);
         let file = self.texts.get(place.filename);
         let file = file.rsplit(['/', '\\']).next().unwrap_or(file);

@@ -1,4 +1,4 @@
-//! Opening a snapshot file: plain or xz-compressed, told apart by its first bytes.
+//! Opening a snapshot file: plain or compressed, told apart by its first bytes.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -14,7 +14,7 @@ use super::types::Snapshot;
 const MAX_DICTIONARY: u64 = 256 << 20;
 
 impl Snapshot {
-    /// Reads a snapshot file: a pickle of protocol 0 to 5, plain or compressed with xz. Executes nothing.
+    /// Reads a snapshot file: a pickle of protocol 0 to 5, plain or compressed with gzip, xz or zstd. Executes nothing.
     ///
     /// # Errors
     /// [`SnapshotError`] says what is wrong with the file, and where.
@@ -23,7 +23,7 @@ impl Snapshot {
         Self::read(BufReader::with_capacity(1 << 16, File::open(path)?))
     }
 
-    /// Reads a snapshot, plain or compressed with xz, from any source.
+    /// Reads a snapshot, plain or compressed with gzip, xz or zstd, from any source.
     ///
     /// # Errors
     /// As [`Snapshot::open`].
@@ -33,8 +33,10 @@ impl Snapshot {
             Packing::None => read::snapshot(Plain(source)),
             Packing::Xz => match compression::first_dictionary(head).filter(|size| *size > MAX_DICTIONARY) {
                 Some(dictionary) => Err(SnapshotError::Dictionary(dictionary)),
-                None => read::snapshot(Unpacked::new(source)),
+                None => read::snapshot(Unpacked::xz(source)),
             },
+            Packing::Gzip => read::snapshot(Unpacked::gzip(source)),
+            Packing::Zstd => read::snapshot(Unpacked::zstd(source)?),
             Packing::Other(format) => Err(SnapshotError::Compressed { name: format.name, remedy: format.remedy }),
         }
     }

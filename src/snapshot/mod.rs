@@ -9,6 +9,7 @@ mod compression;
 mod error;
 mod events;
 mod file;
+mod history;
 mod pickle;
 mod read;
 pub mod replay;
@@ -18,7 +19,8 @@ mod types;
 mod tests;
 
 pub use error::SnapshotError;
-pub use events::events;
+pub use events::{Narrator, events};
+pub use history::{Beginning, Begins};
 pub use pickle::{PickleError, Problem};
 pub use types::{
     Action, AllocatorSettings, Annotation, Block, Frame, FrameId, Segment, Snapshot, StackId, Stacks, TextId, Texts,

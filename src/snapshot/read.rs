@@ -60,14 +60,28 @@ pub fn snapshot(source: impl Source) -> Result<Snapshot, SnapshotError> {
 }
 
 fn convert(arena: &mut Arena, top: Value) -> Shape<Snapshot> {
+    // What torch.cuda.memory_snapshot() returns is the list of segments alone.
+    if matches!(top, Value::List(_)) {
+        let segments = segments(arena, top)?;
+        return if segments.is_empty() {
+            Err("is an empty list".into())
+        } else {
+            Ok(Snapshot { segments, ..Snapshot::default() })
+        };
+    }
     if !matches!(top, Value::Dict(_)) {
         return Err(format!("is {}, not a dictionary", top.kind()).into());
     }
-    let traces = arena
-        .get(top, "device_traces")?
-        .ok_or("has no device_traces: it is no snapshot, or PyTorch did not record its history")?;
-    let device_traces = device_traces(arena, traces)?;
-    let segments = match arena.get(top, "segments")? {
+    let traces = arena.get(top, "device_traces")?.filter(|traces| *traces != Value::None);
+    let list = arena.get(top, "segments")?.filter(|list| *list != Value::None);
+    if traces.is_none() && list.is_none() {
+        return Err("has no device_traces and no segments: it is no snapshot".into());
+    }
+    let device_traces = match traces {
+        Some(traces) => device_traces(arena, traces)?,
+        None => Vec::new(),
+    };
+    let segments = match list {
         Some(list) => segments(arena, list)?,
         None => Vec::new(),
     };
@@ -205,7 +219,7 @@ impl Fields<'_> {
 
     fn stack(&mut self) -> Shape<StackId> {
         let Some(frames) = self.get("frames")? else { return Ok(StackId::EMPTY) };
-        let stack = self.arena.stack(frames)?;
+        let stack = self.arena.stack_of(frames)?;
         stack.ok_or_else(|| self.wrong(FieldError { key: "frames", expected: "a list of frames" }))
     }
 }
@@ -262,13 +276,32 @@ fn block(arena: &mut Arena, dict: Value, next: Address) -> Shape<Block> {
         Some("inactive") => BlockState::Inactive,
         _ => return Err(fields.wrong(FieldError { key: "state", expected: "a known state" })),
     };
-    Ok(Block {
+    let mut block = Block {
         address: fields.memory("address")?.map_or(next, Address),
         size: Bytes(fields.required("size")?),
         requested: fields.memory("requested_size")?.map(Bytes),
         state,
         stack: fields.stack()?,
-    })
+    };
+    // PyTorch 2.0 keeps with a block what it was used for, the last use at the end.
+    if let Some(history) = arena.get(dict, "history")?
+        && let Some(uses) = arena.list_len(history)?
+        && let Some(last) = uses.checked_sub(1).and_then(|last| arena.item(history, last))
+    {
+        let mut fields = Fields { arena, dict: last, what: "use of a block" };
+        block.requested = match block.requested {
+            None => fields.memory("real_size")?.map(Bytes),
+            known => known,
+        };
+        if block.stack == StackId::EMPTY {
+            block.stack = fields.stack()?;
+        }
+    }
+    // No block is smaller than what was asked for it.
+    if block.state != BlockState::Inactive {
+        block.requested = block.requested.filter(|requested| *requested <= block.size);
+    }
+    Ok(block)
 }
 
 fn settings(arena: &mut Arena, dict: Value) -> Shape<AllocatorSettings> {
@@ -287,7 +320,7 @@ fn settings(arena: &mut Arena, dict: Value) -> Shape<AllocatorSettings> {
         };
         let value = arena.texts.shared(value);
         match arena.texts.get(key) {
-            "PYTORCH_CUDA_ALLOC_CONF" => settings.conf = Some(value),
+            "PYTORCH_CUDA_ALLOC_CONF" | "PYTORCH_HIP_ALLOC_CONF" | "PYTORCH_ALLOC_CONF" => settings.conf = Some(value),
             _ => {
                 arena.budget.charge(size_of::<(Arc<str>, Arc<str>)>())?;
                 settings.others.push((arena.texts.shared(key), value));

@@ -33,7 +33,11 @@ pub fn recording(path: &Path, follows: bool) -> Result<Source, RecordingError> {
     of_reader(file, name.into(), follows)
 }
 
-fn of_reader(source: impl Read + Send + 'static, name: Arc<str>, follows: bool) -> Result<Source, RecordingError> {
+pub(super) fn of_reader(
+    source: impl Read + Send + 'static,
+    name: Arc<str>,
+    follows: bool,
+) -> Result<Source, RecordingError> {
     let mut reader = Reader::new(source);
     // What is no recording is told before a screen opens.
     let first = first_frame(&mut reader, follows)?;

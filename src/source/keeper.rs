@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::cursor::{self, Landmark, LookBack, Move};
 use super::ghosts::Ghosts;
-use super::picture::{Cursor, Extent, Kind, Picture};
+use super::picture::{Cursor, Extent, Kind, Picture, Shown};
 use super::recorder::{Recorder, free_name};
 use super::request::Request;
 use super::studies::{self, Studies};
@@ -284,6 +284,11 @@ impl Keeper {
             }
             Arrival::Sensors(sensors) => self.sensors = sensors,
         }
+        // Nothing may ever happen on the first device.
+        let nothing = self.timeline.now().lab(self.device).is_none_or(|lab| lab.memory().position() == 0);
+        if nothing && let Some(first) = self.devices().first().copied() {
+            self.show_device(first);
+        }
         self.dirty = true;
     }
 
@@ -314,12 +319,36 @@ impl Keeper {
                 self.restart_play();
             }
             Request::ToggleRecording => self.toggle_recording(),
+            Request::NextDevice => self.next_device(),
             Request::Study(wanted) => self.studies.want(wanted),
             Request::RecordTo(folder) => self.folder = folder,
             Request::Record(path) => self.record(path),
             Request::Ghost(conditions) => self.ghosts.want(conditions),
         }
         (self.dirty, self.urgent) = (true, true);
+    }
+
+    /// Devices that something happened on.
+    fn devices(&mut self) -> Vec<DeviceIndex> {
+        let ranks = self.timeline.now();
+        let indices = (0..ranks.len()).filter_map(|index| u16::try_from(index).ok().map(DeviceIndex));
+        indices.filter(|index| ranks.lab(*index).is_some_and(|lab| lab.memory().position() > 0)).collect()
+    }
+
+    /// Shows the next device, round and round, at the same cursor.
+    fn next_device(&mut self) {
+        let devices = self.devices();
+        let next = devices.iter().find(|device| **device > self.device).or(devices.first());
+        if let Some(next) = next.copied().filter(|next| *next != self.device) {
+            self.show_device(next);
+        }
+    }
+
+    fn show_device(&mut self, device: DeviceIndex) {
+        self.device = device;
+        self.studies.begin_anew();
+        self.back = None;
+        self.set_cursor(self.cursor);
     }
 
     fn go(&mut self, to: Move) {
@@ -415,6 +444,8 @@ impl Keeper {
         self.ghosts.catch_up(&mut self.timeline, device, &self.kind);
         let (first, end) = (self.timeline.first(), self.timeline.end());
         let time = self.now_time();
+        let devices = self.devices();
+        let place = devices.iter().position(|of| *of == device).unwrap_or(0);
         let now = self.timeline.now().lab_mut(device);
         let (steps, run, settings, history, configurations) = match &now {
             Some(lab) => {
@@ -442,6 +473,7 @@ impl Keeper {
             run,
             settings,
             kind: self.kind.clone(),
+            device: Shown { place, of: devices.len() },
             recording: self.recorder.as_ref().map(|recording| recording.recorder.state()),
             study: self.studies.last(),
             studying: self.studies.progress(),

@@ -31,6 +31,8 @@ pub struct Picture {
     pub settings: Arc<Settings>,
     /// What kind of source it is.
     pub kind: Kind,
+    /// Which of its devices it shows.
+    pub device: Shown,
     /// The file that is being written.
     pub recording: Option<RecordingState>,
     /// What was found out of the part that a screen wants studied.
@@ -68,6 +70,15 @@ pub struct Extent {
     pub time: Micros,
     /// More may come.
     pub grows: bool,
+}
+
+/// Which device is shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Shown {
+    /// The so-manieth, from 0 on.
+    pub place: usize,
+    /// Devices that something happened on.
+    pub of: usize,
 }
 
 /// What kind of source it is.

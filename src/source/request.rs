@@ -19,6 +19,8 @@ pub enum Request {
     TogglePlay,
     /// Let it go so many times as fast as before.
     Faster(f64),
+    /// Show the next device of several.
+    NextDevice,
     /// Write what happens to a file, or end that.
     ToggleRecording,
     /// Study a part of the run, and go on doing so as the cursor moves; `None`: nothing any more.

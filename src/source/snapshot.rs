@@ -1,6 +1,6 @@
-//! PyTorch's memory snapshots: their history, replayed through the allocator.
+//! PyTorch's memory snapshots: their histories as the events of a run, each device's as one rank.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
@@ -11,9 +11,10 @@ use super::handle::Source;
 use super::keeper::{Arrival, Inbox};
 use super::picture::Kind;
 use crate::allocator::{DeviceMemory, TorchVersion};
-use crate::model::{About, DeviceKind, Event, EventKind, Micros, RunState};
-use crate::snapshot::replay::{ConditionError, Conditions, Overrides};
-use crate::snapshot::{Snapshot, SnapshotError, events};
+use crate::model::{About, DeviceKind, Event, EventKind, Micros, Ranks, RunState, Setting, Settings};
+use crate::snapshot::replay::{Conditions, DeviceReport};
+use crate::snapshot::{Beginning, Narrator, Snapshot, SnapshotError};
+use crate::units::{Bytes, DeviceIndex};
 
 /// Batches that may wait for the keeper, and events of one.
 const QUEUE: usize = 8;
@@ -25,46 +26,96 @@ pub enum OpenError {
     /// It can't be read.
     #[error(transparent)]
     Snapshot(#[from] SnapshotError),
-    /// It was recorded under conditions that can't be found out.
-    #[error(transparent)]
-    Conditions(#[from] ConditionError),
-    /// It holds no history.
+    /// It holds neither a history nor memory.
     #[error(
-        "the snapshot holds no history; call torch.cuda.memory._record_memory_history() before the first allocation"
+        "the snapshot holds neither segments nor a history; take it while the program holds memory on the GPU, after \
+         torch.cuda.memory._record_memory_history()"
     )]
-    NoHistory,
+    Nothing,
+    /// They have more devices than can be shown.
+    #[error("the snapshots have {0} devices, and {most} can be shown; pass fewer files", most = Ranks::MOST)]
+    TooManyDevices(usize),
     /// The system gives no thread.
     #[error("the system gives no threads ({0})")]
     Threads(#[source] std::io::Error),
 }
 
-/// Opens a snapshot, of a `torch` where that is given: the history of its first device that has one, as far as it can be
-/// followed.
+/// A snapshot that was read.
+#[derive(Debug)]
+pub(super) struct Opened {
+    path: PathBuf,
+    snapshot: Snapshot,
+    conditions: Conditions,
+}
+
+impl Opened {
+    /// One of a `torch` where that is given.
+    pub fn new(path: &Path, snapshot: Snapshot, torch: Option<TorchVersion>) -> Self {
+        let conditions = Conditions::find_or_guess(path, &snapshot, torch);
+        Self { path: path.to_owned(), snapshot, conditions }
+    }
+
+    /// Memory of its device, where the file tells.
+    pub const fn device_bytes(&self) -> Option<Bytes> {
+        self.conditions.device_bytes
+    }
+
+    /// Devices that have a history or memory.
+    fn devices(&self) -> Vec<usize> {
+        let of_segments = self.snapshot.segments.iter().map(|segment| segment.device as usize);
+        let with_history = |device: &usize| !self.snapshot.device_trace(*device).is_empty();
+        let mut devices: Vec<usize> =
+            of_segments.chain((0..self.snapshot.device_count()).filter(with_history)).collect();
+        devices.sort_unstable();
+        devices.dedup();
+        devices
+    }
+}
+
+/// Keeps the histories of snapshots: all devices of all files, side by side.
 ///
 /// # Errors
 /// [`OpenError`].
-pub fn snapshot(path: &Path, torch: Option<TorchVersion>) -> Result<Source, OpenError> {
-    let snapshot = Snapshot::open(path)?;
-    let conditions = Conditions::find(path, &snapshot, &Overrides { torch, ..Overrides::default() })?;
-    let device = first_device(&snapshot)?;
+pub(super) fn keep(files: Vec<Opened>) -> Result<Source, OpenError> {
+    ranks(&files)?;
+    let kind = Kind::Snapshot(names(&files).into());
     // Where the history began nobody had taken any of it, as far as one knows.
-    let memory = conditions.device_bytes.map(|total| DeviceMemory { free: total, total });
-    let name: Arc<str> = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned()).into();
+    let memory = match &files[..] {
+        [file] => file.device_bytes().map(|total| DeviceMemory { free: total, total }),
+        _ => None,
+    };
     let (arrive, arrivals) = mpsc::channel(QUEUE);
-    let kind = Kind::Snapshot(Arc::clone(&name));
-    let path = path.to_owned();
     thread::Builder::new()
         .name("snapshot".to_owned())
-        .spawn(move || replay(&snapshot, device, &conditions, &path, &arrive))
+        .spawn(move || hand_on(&files, &arrive))
         .map_err(OpenError::Threads)?;
     Source::keep(kind, memory, Inbox::Read(arrivals), None).map_err(OpenError::Threads)
 }
 
-/// Hands the history on.
-fn replay(snapshot: &Snapshot, device: usize, conditions: &Conditions, path: &Path, arrive: &mpsc::Sender<Arrival>) {
+/// Opens a snapshot, of a `torch` where that is given.
+///
+/// # Errors
+/// [`OpenError`].
+pub fn snapshot(path: &Path, torch: Option<TorchVersion>) -> Result<Source, OpenError> {
+    keep(vec![Opened::new(path, Snapshot::open(path)?, torch)])
+}
+
+fn names(files: &[Opened]) -> String {
+    let name =
+        |file: &Opened| file.path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+    match files {
+        [] => String::new(),
+        [one] => name(one),
+        [first, others @ ..] => format!("{} and {} more", name(first), others.len()),
+    }
+}
+
+/// Hands the histories on.
+fn hand_on(files: &[Opened], arrive: &mpsc::Sender<Arrival>) {
     let mut batch: Vec<Event> = Vec::new();
     let mut gone = false;
-    narrate(snapshot, device, conditions, path, |event| {
+    // What can't be told was told before.
+    let _ = narrate(files, |event| {
         batch.push(event);
         if batch.len() >= BATCH && !gone {
             gone = arrive.blocking_send(Arrival::Events(std::mem::take(&mut batch))).is_err();
@@ -74,52 +125,130 @@ fn replay(snapshot: &Snapshot, device: usize, conditions: &Conditions, path: &Pa
     let _ = arrive.blocking_send(Arrival::Events(batch));
 }
 
-/// The first device of a snapshot that has a history.
-///
-/// # Errors
-/// [`OpenError::NoHistory`].
-pub(super) fn first_device(snapshot: &Snapshot) -> Result<usize, OpenError> {
-    let mut devices = 0..snapshot.device_count();
-    devices.find(|&device| !snapshot.device_trace(device).is_empty()).ok_or(OpenError::NoHistory)
+/// The devices of all files, each with the rank that it is told as: its own number in a single file, else one after the
+/// other.
+fn ranks(files: &[Opened]) -> Result<Vec<(usize, usize, DeviceIndex)>, OpenError> {
+    let mut ranks = Vec::new();
+    for (file, opened) in files.iter().enumerate() {
+        for device in opened.devices() {
+            let index = if files.len() == 1 { device } else { ranks.len() };
+            let index = u16::try_from(index).ok().filter(|index| usize::from(*index) < Ranks::MOST);
+            ranks.push((
+                file,
+                device,
+                DeviceIndex(index.ok_or(OpenError::TooManyDevices(device.max(ranks.len()) + 1))?),
+            ));
+        }
+    }
+    if ranks.is_empty() { Err(OpenError::Nothing) } else { Ok(ranks) }
 }
 
-/// Tells the history of a device as the events of a run, and where it could not be followed any further.
-pub(super) fn narrate(
-    snapshot: &Snapshot,
-    device: usize,
-    conditions: &Conditions,
-    path: &Path,
-    mut emit: impl FnMut(Event),
-) {
-    let trace = snapshot.device_trace(device);
-    let time = trace.first().map_or(Micros(0), |entry| entry.time);
-    // 2.11 has the keys of those before it.
-    let version = match conditions.settings.torch() {
+/// One device's history on its way.
+struct Rank<'a> {
+    index: DeviceIndex,
+    narrator: Narrator<'a>,
+    report: DeviceReport,
+    sentence: Option<String>,
+    entries: usize,
+    last: Micros,
+}
+
+/// Tells the histories of all devices as the events of one run, by time, and what of them can't be told.
+///
+/// # Errors
+/// [`OpenError`] where there is nothing to tell.
+pub(super) fn narrate(files: &[Opened], mut emit: impl FnMut(Event)) -> Result<(), OpenError> {
+    let places = ranks(files)?;
+    let mut beginnings = Vec::new();
+    for (file, device, _) in &places {
+        let Opened { snapshot, conditions, .. } = &files[*file];
+        beginnings.push(Beginning::of(snapshot, *device, &conditions.settings));
+    }
+    let mut ranks = Vec::new();
+    for ((file, device, index), beginning) in places.iter().zip(&beginnings) {
+        let (opened, index) = (&files[*file], *index);
+        let (mut narrator, report) = Narrator::new(&opened.snapshot, *device, &opened.conditions, beginning);
+        let time = narrator.time().unwrap_or_default();
+        let mut tell = |event: Event| emit(Event { device: index, ..event });
+        let entries = opened.snapshot.device_trace(*device).len();
+        let first = [
+            EventKind::Begin(Arc::new(about(opened, *device, entries))),
+            EventKind::Settings(Arc::new(settings_of(&opened.conditions))),
+            EventKind::Run(RunState::Finished),
+        ];
+        first.into_iter().for_each(|kind| tell(Event::new(time, kind)));
+        narrator.begin(&mut tell);
+        // A snapshot knows no steps: all of it is one.
+        tell(Event::new(time, EventKind::StepBegin { step: 0 }));
+        ranks.push(Rank { index, narrator, report, sentence: beginning.sentence(), entries, last: time });
+    }
+    while let Some(rank) = ranks
+        .iter_mut()
+        .filter(|rank| rank.narrator.time().is_some())
+        .min_by_key(|rank| (rank.narrator.time(), rank.index))
+    {
+        let (index, last) = (rank.index, &mut rank.last);
+        rank.narrator.advance(&mut |event| {
+            *last = event.time;
+            emit(Event { device: index, ..event });
+        });
+    }
+    for rank in &ranks {
+        for text in remarks(rank) {
+            let kind = EventKind::Notice { text: text.into() };
+            emit(Event { time: rank.last, device: rank.index, kind });
+        }
+    }
+    Ok(())
+}
+
+fn about(opened: &Opened, device: usize, entries: usize) -> About {
+    let stem = opened.path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
+    let version = match opened.conditions.settings.torch() {
         TorchVersion::V2_11 => String::new(),
         torch => format!("{torch} "),
     };
-    let about = About {
-        workload: path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned()).into(),
-        detail: format!("PyTorch {version}snapshot · {} entries", trace.len()).into(),
+    About {
+        workload: stem.into(),
+        detail: format!("PyTorch {version}snapshot · {entries} entries").into(),
         device: format!("device {device}").into(),
         kind: DeviceKind::Gpu,
-        torch: conditions.settings.torch(),
+        torch: opened.conditions.settings.torch(),
         ..About::default()
-    };
-    // A snapshot knows no steps: all of it is one.
-    let first =
-        [EventKind::Begin(Arc::new(about)), EventKind::Run(RunState::Finished), EventKind::StepBegin { step: 0 }];
-    first.into_iter().for_each(|kind| emit(Event::new(time, kind)));
-    let mut last = time;
-    let report = events(snapshot, device, conditions, |event| {
-        last = event.time;
-        emit(event);
-    });
-    if let Some(mismatch) = report.first_mismatch {
+    }
+}
+
+/// What a person should know of a history, a sentence each, without a period: the last one is shown first.
+fn remarks(rank: &Rank<'_>) -> Vec<String> {
+    let mut remarks = Vec::new();
+    if let Some(mismatch) = &rank.report.first_mismatch {
         let why = mismatch
             .explanation
+            .as_ref()
             .map_or_else(|| format!("it has \"{}\"", mismatch.found), |why| format!("probably {why}"));
-        let text = format!("from entry {} of {} on it can't be followed: {why}", mismatch.entry, trace.len());
-        emit(Event::new(last, EventKind::Notice { text: text.into() }));
+        remarks.push(format!(
+            "figures and places are the recording's; the allocator's rules explain them up to entry {} of {}: {why}",
+            mismatch.entry, rank.entries
+        ));
     }
+    match rank.narrator.contradictions() {
+        0 => {}
+        1 => remarks.push("1 entry contradicts those before it, and was read as far as it can be true".to_owned()),
+        many => remarks
+            .push(format!("{many} entries contradict those before them, and were read as far as they can be true")),
+    }
+    remarks.extend(rank.sentence.clone());
+    remarks
+}
+
+/// The settings of a snapshot, as a lab tells its own.
+fn settings_of(conditions: &Conditions) -> Settings {
+    let value = conditions.settings.text().into();
+    Settings(vec![Setting { switch: "alloc-conf".into(), value, wanted: None, idle: None }])
+}
+
+/// Whether a file begins as a pickle does, or as one that was compressed.
+pub(super) fn is_snapshot(head: &[u8]) -> bool {
+    const COMPRESSED: [&[u8]; 6] = [b"\xfd7zXZ", b"\x1f\x8b", b"BZh", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18", b"PK"];
+    matches!(head.first(), Some(0x80 | b'(' | b'}' | b']')) || COMPRESSED.iter().any(|magic| head.starts_with(magic))
 }

@@ -135,6 +135,11 @@ impl Studies {
         }
     }
 
+    /// What was found is not about what is shown now.
+    pub fn begin_anew(&mut self) {
+        (self.of, self.job, self.done) = (None, None, None);
+    }
+
     /// Begins the study that is wanted, unless it is there or under way.
     pub fn begin(&mut self, timeline: &mut Timeline, device: DeviceIndex, cursor: Cursor) {
         let Some(wanted) = self.wanted else { return };

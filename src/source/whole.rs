@@ -13,13 +13,12 @@ use tokio::sync::mpsc;
 use super::handle::Source;
 use super::keeper::{Arrival, Inbox};
 use super::picture::Kind;
-use super::snapshot::{OpenError, first_device, narrate};
+use super::snapshot::{OpenError, Opened, is_snapshot, narrate};
 use crate::allocator::TorchVersion;
-use crate::model::{Event, EventKind, Setting, Settings};
+use crate::model::{Event, EventKind};
 use crate::recording::{Frame, FrameBuilder, Next, Reader, RecordingError};
 use crate::snapshot::Snapshot;
-use crate::snapshot::replay::{Conditions, Overrides};
-use crate::units::{Bytes, DeviceIndex};
+use crate::units::Bytes;
 
 /// Frames that may wait for the keeper.
 const QUEUE: usize = 8;
@@ -47,7 +46,7 @@ pub enum Stage {
     Entries(u64, u64),
 }
 
-/// All events of a recording, or of the history of a PyTorch snapshot's first device that has one.
+/// All events of a recording, or of the histories in a PyTorch snapshot.
 ///
 /// Takes the memory that the events take compressed, some ten bytes each.
 #[derive(Debug)]
@@ -86,7 +85,7 @@ impl Whole {
         let head = source.fill_buf().map_err(RecordingError::Unreadable)?;
         let whole = if is_snapshot(head) {
             let snapshot = Snapshot::read(source).map_err(OpenError::from)?;
-            Self::of_snapshot(&snapshot, path, torch, progress)?
+            Self::of_snapshot(snapshot, path, torch, progress)?
         } else {
             Self { kind: Kind::Recording(name_of(path)), ..Self::recording(source)? }
         };
@@ -120,45 +119,29 @@ impl Whole {
     }
 
     fn of_snapshot(
-        snapshot: &Snapshot,
+        snapshot: Snapshot,
         path: &Path,
         torch: Option<TorchVersion>,
         mut progress: impl FnMut(Stage),
     ) -> Result<Self, WholeError> {
-        let device = first_device(snapshot)?;
-        let overrides = Overrides { torch, ..Overrides::default() };
-        let conditions = Conditions::find(path, snapshot, &overrides).map_err(OpenError::from)?;
-        let index = DeviceIndex(u16::try_from(device).unwrap_or(u16::MAX));
-        let total = snapshot.device_trace(device).len() as u64;
-        let (mut frames, mut remarks, mut count) = (Vec::new(), Vec::new(), 0);
+        let total = (0..snapshot.device_count()).map(|device| snapshot.device_trace(device).len() as u64).sum();
+        let opened = [Opened::new(path, snapshot, torch)];
+        let (mut frames, mut remarks, mut count) = (Vec::new(), Vec::new(), 0_u64);
         let mut open = FrameBuilder::new(0);
-        let mut keep = |event: &Event| {
-            open.push(event);
+        narrate(&opened, |event| {
+            open.push(&event);
             if open.is_full() {
                 frames.extend(open.finish());
             }
-        };
-        narrate(snapshot, device, &conditions, path, |event| {
-            let event = Event { device: index, ..event };
-            keep(&event);
-            match &event.kind {
-                EventKind::Begin(_) => {
-                    let kind = EventKind::Settings(Arc::new(settings_of(&conditions)));
-                    keep(&Event { kind, ..event });
-                }
-                EventKind::Notice { text } => remarks.push(text.to_string()),
-                _ => {}
+            if let EventKind::Notice { text } = &event.kind {
+                remarks.push(text.to_string());
             }
             count += 1;
-            progress(Stage::Entries(count, total));
-        });
+            progress(Stage::Entries(count.min(total), total));
+        })?;
         frames.extend(open.finish());
-        let others = (device + 1..snapshot.device_count()).filter(|&other| !snapshot.device_trace(other).is_empty());
-        if others.count() > 0 {
-            remarks.push(format!("the snapshot has histories of several devices; this is about device {device}"));
-        }
-        let kind = Kind::Snapshot(name_of(path));
-        Ok(Self { kind, frames, remarks, device_bytes: conditions.device_bytes })
+        let [opened] = &opened;
+        Ok(Self { kind: Kind::Snapshot(name_of(path)), frames, remarks, device_bytes: opened.device_bytes() })
     }
 
     /// Events.
@@ -209,12 +192,11 @@ impl Whole {
     /// When the system gives no thread.
     pub fn source(&self) -> io::Result<Source> {
         let (arrive, arrivals) = mpsc::channel(QUEUE);
-        let (frames, snapshot) = (self.frames.clone(), matches!(self.kind, Kind::Snapshot(_)));
+        let frames = self.frames.clone();
         thread::Builder::new().name("frames".to_owned()).spawn(move || {
             for frame in frames {
-                let arrival = if snapshot { on_first_device(&frame) } else { Some(Arrival::Frame(frame)) };
                 // Nobody may be left to look.
-                if arrival.is_some_and(|arrival| arrive.blocking_send(arrival).is_err()) {
+                if arrive.blocking_send(Arrival::Frame(frame)).is_err() {
                     return;
                 }
             }
@@ -223,27 +205,8 @@ impl Whole {
     }
 }
 
-/// A snapshot's device is the only one that is looked at, whatever number it has.
-fn on_first_device(frame: &Frame) -> Option<Arrival> {
-    let unpacked = frame.unpack().ok()?;
-    let moved = |event: Event| Event { device: DeviceIndex::FIRST, ..event };
-    Some(Arrival::Events(unpacked.events().map_while(Result::ok).map(moved).collect()))
-}
-
 fn name_of(path: &Path) -> Arc<str> {
     path.file_name().map_or_else(|| "-".to_owned(), |name| name.to_string_lossy().into_owned()).into()
-}
-
-/// The settings of a snapshot, as a lab tells its own.
-fn settings_of(conditions: &Conditions) -> Settings {
-    let value = conditions.settings.text().into();
-    Settings(vec![Setting { switch: "alloc-conf".into(), value, wanted: None, idle: None }])
-}
-
-/// Whether a file begins as a pickle does, or as one that was compressed.
-fn is_snapshot(head: &[u8]) -> bool {
-    const COMPRESSED: [&[u8]; 6] = [b"\xfd7zXZ", b"\x1f\x8b", b"BZh", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18", b"PK"];
-    matches!(head.first(), Some(0x80 | b'(' | b'}' | b']')) || COMPRESSED.iter().any(|magic| head.starts_with(magic))
 }
 
 /// Tells of every read.

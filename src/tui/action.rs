@@ -36,6 +36,8 @@ pub enum Action {
     CursorNow,
     /// Play so many times as fast, as a power of two.
     Faster(i8),
+    /// Show the next device of several.
+    NextDevice,
     /// Choose where the cursor is to go.
     GoTo,
     /// Write which blocks are looked for.
@@ -133,6 +135,7 @@ impl Action {
                     "faster"
                 }
             }
+            Self::NextDevice => "device",
             Self::GoTo => "go-to",
             Self::Record => "record",
             Self::SaveScreen => "save-screen",

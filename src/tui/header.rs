@@ -12,7 +12,7 @@ use super::screens::SCREENS;
 use super::stage::{Clock, Stage, Targets};
 use super::theme::{Theme, Token};
 use crate::model::{DeviceKind, RunState};
-use crate::source::{Cursor, Kind, Picture};
+use crate::source::{Cursor, Kind, Picture, Shown};
 
 /// From this width on one line holds all of it.
 const ONE_LINE: u16 = 180;
@@ -88,6 +88,10 @@ fn device(picture: &Picture, short: bool, theme: &Theme) -> Vec<Span<'static>> {
     let about = &picture.view.about;
     let name = if short { about.device.split(" · ").next().unwrap_or_default() } else { &about.device };
     let mut line = vec![span(theme, Token::Text, name.to_owned())];
+    let Shown { place, of } = picture.device;
+    if of > 1 {
+        line.push(span(theme, Token::Accent, format!(" ({} of {of})", place + 1)));
+    }
     match about.kind {
         DeviceKind::Gpu => {}
         DeviceKind::Simulated => line.push(span(theme, Token::Warn, " · simulated")),

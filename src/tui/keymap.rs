@@ -142,6 +142,14 @@ fn program() -> Vec<Binding> {
     let mut all = vec![
         Binding::new(&[named(KeyCode::Tab)], "Tab", Action::NextScreen(1), View, "screens", "the next screen"),
         Binding::new(&[named(KeyCode::BackTab)], "Shift-Tab", Action::NextScreen(-1), View, "", "the screen before"),
+        Binding::new(
+            &[plain('D')],
+            "D",
+            Action::NextDevice,
+            View,
+            "device",
+            "the next device, where there are several",
+        ),
         Binding::new(&[plain('w')], "w", Action::ToggleFindings, View, "why", "all findings, with what can be done"),
         Binding::new(
             &[plain('R')],
@@ -237,6 +245,7 @@ pub fn acts(action: Action, picture: &Picture) -> Result<(), &'static str> {
         Action::UseProcessor => matches!(run, RunState::Lost(_)),
         Action::CursorNow => !picture.is_now(),
         Action::Faster(_) => !picture.is_now() || !live,
+        Action::NextDevice => picture.device.of > 1,
         _ => true,
     };
     if there { Ok(()) } else { Err("") }

@@ -243,7 +243,7 @@ impl Arena {
     ///
     /// # Errors
     /// [`Problem`] when the budget is used up.
-    pub fn stack(&mut self, list: Value) -> Result<Option<StackId>, Problem> {
+    pub fn stack_of(&mut self, list: Value) -> Result<Option<StackId>, Problem> {
         let id = match list {
             Value::List(id) => id,
             Value::None => return Ok(Some(StackId::EMPTY)),
@@ -394,7 +394,7 @@ impl Arena {
 
 impl Objects for Arena {
     fn stack(&mut self, list: Value) -> Result<Option<StackId>, Problem> {
-        Self::stack(self, list)
+        Self::stack_of(self, list)
     }
 
     fn pool_id(&self, pair: Value) -> Option<PoolId> {

@@ -141,7 +141,7 @@ impl EntryBuilder {
             },
             ADDR => self.address = memory("addr", value)?,
             DEVICE_FREE => self.address = memory("device_free", value)?,
-            SIZE => self.size = Some(memory("size", value)?),
+            SIZE => self.size = Some(size(value)?),
             STREAM => self.stream = unsigned("stream", value)?,
             TIME_US => self.time = unsigned("time_us", value)?,
             USER_METADATA => {
@@ -152,10 +152,7 @@ impl EntryBuilder {
             FRAMES => {
                 self.stack = objects.stack(value)?.ok_or(FieldError { key: "frames", expected: "a list of frames" })?;
             }
-            POOL_ID => {
-                let pool = objects.pool_id(value);
-                self.pool = Some(pool.ok_or(FieldError { key: "pool_id", expected: "a pair of numbers" })?);
-            }
+            POOL_ID => self.pool = objects.pool_id(value),
             _ => {}
         }
         Ok(())
@@ -203,6 +200,15 @@ pub fn memory(key: &'static str, value: Value) -> Result<u64, FieldError> {
     }
 }
 
+/// A size; a request that failed can have been for more than any device has.
+fn size(value: Value) -> Result<u64, FieldError> {
+    match value {
+        Value::Int(n) if n >= 1 << 57 => Ok((1 << 57) - 1),
+        Value::Unsigned(_) => Ok((1 << 57) - 1),
+        value => memory("size", value),
+    }
+}
+
 /// The frame that a dictionary's pairs describe, if they do.
 pub fn frame(pairs: impl Iterator<Item = (Value, Value)>) -> Option<Frame> {
     let mut filename = None;
@@ -213,8 +219,10 @@ pub fn frame(pairs: impl Iterator<Item = (Value, Value)>) -> Option<Frame> {
             (Value::Text(FILENAME), Value::Text(text)) => filename = Some(text),
             (Value::Text(NAME), Value::Text(text)) => name = text,
             (Value::Text(LINE), Value::Int(n)) => line = u32::try_from(n).unwrap_or(0),
-            // Code that torch.compile made has the line -1, written without its sign.
-            (Value::Text(LINE), Value::Unsigned(_)) => line = 0,
+            // Code that torch.compile made has the line -1, written without its sign; of some nothing is known.
+            (Value::Text(LINE), Value::Unsigned(_) | Value::None) => line = 0,
+            (Value::Text(NAME), Value::None) => name = EMPTY,
+            (Value::Text(FILENAME), Value::None) => filename = Some(EMPTY),
             (Value::Text(FILENAME | NAME | LINE), _) => return None,
             _ => {}
         }

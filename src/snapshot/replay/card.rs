@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::allocator::{Settings, largest_device};
+use crate::allocator::{Seed, Settings, largest_device};
 use crate::snapshot::types::{Action, TraceEntry};
 use crate::units::{Address, Bytes, StreamId};
 
@@ -41,12 +41,13 @@ struct Space {
 }
 
 impl Ranges {
-    /// What a history says; `None` if nothing in it is expandable.
-    pub fn of(trace: &[TraceEntry]) -> Option<Self> {
-        if !trace.iter().any(|entry| entry.action == Action::SegmentMap) {
+    /// What a history says that begins with `seed`; `None` if nothing in it is expandable.
+    pub fn of(seed: &Seed, trace: &[TraceEntry]) -> Option<Self> {
+        if seed.ranges.is_empty() && !trace.iter().any(|entry| entry.action == Action::SegmentMap) {
             return None;
         }
         let mut space = Space::default();
+        space.begin(seed);
         for entry in trace {
             match entry.action {
                 Action::SegmentMap => space.map(entry),
@@ -81,6 +82,27 @@ impl Ranges {
 }
 
 impl Space {
+    /// What was there when the history began.
+    fn begin(&mut self, seed: &Seed) {
+        for range in &seed.ranges {
+            self.bound_below(range.base);
+            let end = range.base.offset(range.size);
+            let first = seed.segments.partition_point(|run| run.address < range.base);
+            let runs = seed.segments[first..].iter().take_while(|run| run.address < end);
+            let (mut last, mut mapped) = (range.base, Bytes::ZERO);
+            for run in runs.filter(|run| run.expandable) {
+                last = run.address.offset(run.size);
+                mapped += run.size;
+            }
+            self.ranges.insert(range.base, Range { stream: range.stream, end: last, mapped });
+            self.reach = self.reach.max(last.distance(range.base));
+        }
+        for segment in seed.segments.iter().filter(|segment| !segment.expandable) {
+            self.bound_below(segment.address);
+            self.segments.insert(segment.address, segment.size);
+        }
+    }
+
     fn map(&mut self, entry: &TraceEntry) {
         let end = entry.address.offset(entry.size);
         let below = self.ranges.range_mut(..=entry.address).next_back();
@@ -150,7 +172,7 @@ mod tests {
     }
 
     fn largest(entries: &[(Action, u64, u64)]) -> Option<Bytes> {
-        Ranges::of(&history(entries)).unwrap().bound()
+        Ranges::of(&Seed::default(), &history(entries)).unwrap().bound()
     }
 
     #[test]
@@ -167,7 +189,7 @@ mod tests {
         assert_eq!(largest(&[(SegmentMap, BASE, 20), (SegmentMap, BASE + 20 * MIB, 20)]), None);
         assert_eq!(largest(&[(SegmentAlloc, next, 2), (SegmentFree, next, 2), (SegmentMap, BASE, 20)]), None);
         assert_eq!(largest(&[(SegmentMap, next, 20), (SegmentUnmap, next, 20), (SegmentMap, BASE, 20)]), None);
-        assert_eq!(Ranges::of(&history(&[(SegmentAlloc, BASE, 20)])), None);
+        assert_eq!(Ranges::of(&Seed::default(), &history(&[(SegmentAlloc, BASE, 20)])), None);
     }
 
     #[test]
@@ -175,7 +197,7 @@ mod tests {
         let map = |at, size| (Action::SegmentMap, BASE + at * MIB, size);
         assert_eq!(largest(&[map(0, 20), map(30, 20), map(20, 2000)]), None);
         let entries = history(&[map(0, 20), map(30, 20), map(20, 2000)]);
-        assert_eq!(Ranges::of(&entries).unwrap().device(&Settings::default()), UNKNOWN);
+        assert_eq!(Ranges::of(&Seed::default(), &entries).unwrap().device(&Settings::default()), UNKNOWN);
     }
 
     #[test]

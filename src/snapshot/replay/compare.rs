@@ -6,45 +6,99 @@ use super::peaks;
 use super::player::Replayed;
 use super::report::DeviceReport;
 use super::retries::AmbiguousRetries;
-use crate::allocator::{BlockSnapshot, SegmentSnapshot};
-use crate::snapshot::types::{Block, Segment, Snapshot};
+use crate::allocator::{BlockSnapshot, BlockState, Seed, SegmentSnapshot};
+use crate::snapshot::types::{Block, Segment, Snapshot, TraceEntry};
+
+/// What can be compared at the end.
+#[derive(Clone, Copy, Debug)]
+pub struct Comparable {
+    /// Our allocator is where PyTorch's was.
+    pub blocks: bool,
+    /// The statistics are of that moment, and count nothing else.
+    pub statistics: bool,
+    /// The history begins with the first allocation, so that what adds up since then agrees too.
+    pub since_the_first: bool,
+    /// What free blocks were asked for last is known.
+    pub stale: bool,
+}
+
+/// A history that was replayed.
+#[derive(Debug)]
+pub struct Finished<'a> {
+    pub snapshot: &'a Snapshot,
+    /// What was replayed of it.
+    pub entries: &'a [TraceEntry],
+    /// What that began with.
+    pub seed: &'a Seed,
+    pub ambiguous: AmbiguousRetries,
+}
 
 /// Adds what the end of the history shows. After a mismatch our allocator is not where PyTorch's was, so that nothing
 /// counts as matched.
 pub fn finish<O: Observer>(
     report: &mut DeviceReport,
-    snapshot: &Snapshot,
+    history: &Finished<'_>,
     allocator: &Replayed<'_, '_, O>,
     conditions: &Conditions,
     recorded: Option<&Statistics>,
-    ambiguous: AmbiguousRetries,
+    comparable: Comparable,
 ) {
-    let comparable = report.first_mismatch.is_none();
-    if comparable {
+    let ambiguous = history.ambiguous;
+    if comparable.blocks {
         report.pending = allocator.pending().count() as u64;
         report.ambiguous_retries = ambiguous.unsettled();
     }
-    blocks(report, snapshot, &allocator.segments(), comparable);
+    let agrees = report.first_mismatch.is_none() && comparable.statistics;
+    blocks(report, history.snapshot, &allocator.segments(), comparable);
     let Some(recorded) = recorded else { return };
     let mut ours = allocator.statistics().entries();
-    if comparable {
+    if !comparable.since_the_first {
+        if comparable.statistics {
+            stats_since(report, recorded, &ours);
+        }
+        return;
+    }
+    if comparable.blocks && !comparable.statistics {
+        return;
+    }
+    if agrees {
         report.ambiguous_retries = ambiguous.settle(&mut ours, recorded);
     }
-    if comparable
+    if agrees
         && peaks::only_peaks_are_too_high(&ours, recorded)
-        && let Some((entry, since)) = peaks::last_reset(snapshot.device_trace(report.device), conditions, recorded)
+        && let Some((entry, since)) = peaks::last_reset(history.entries, history.seed, conditions, recorded)
     {
         report.peak_reset = Some(entry);
         ours = since;
         ambiguous.settle(&mut ours, recorded);
     }
-    stats(report, recorded, &ours, comparable);
+    stats(report, recorded, &ours, agrees);
 }
 
-fn blocks(report: &mut DeviceReport, snapshot: &Snapshot, ours: &[SegmentSnapshot], comparable: bool) {
-    let mut theirs: Vec<&Segment> = snapshot.device_segments(report.device).collect();
+/// Compares what does not depend on what came before the history: current values, and peaks unless they are older.
+fn stats_since(report: &mut DeviceReport, theirs: &Statistics, ours: &[(String, i64)]) {
+    for (key, mine) in ours {
+        let Some(recorded) = theirs.0.get(key).copied() else { continue };
+        let older = key.ends_with(".peak") && recorded > *mine;
+        if older || !(key.ends_with(".current") || key.ends_with(".peak")) {
+            continue;
+        }
+        report.stats.count(*mine == recorded);
+        if *mine != recorded {
+            report.differing_stats.push((key.clone(), *mine, recorded));
+        }
+    }
+    if let Some((key, mine, recorded)) = report.differing_stats.first().cloned() {
+        report.mismatch_at_end(format!("{key} = {mine}"), format!("{key} = {recorded}"));
+    }
+}
+
+fn blocks(report: &mut DeviceReport, snapshot: &Snapshot, ours: &[SegmentSnapshot], comparable: Comparable) {
+    let private = |segment: &&Segment| report.history.private && !segment.pool_id.is_default();
+    let mut theirs: Vec<&Segment> =
+        snapshot.device_segments(report.device).filter(|segment| !private(segment)).collect();
     theirs.sort_by_key(|segment| segment.address);
-    if !comparable {
+    if !comparable.blocks {
         report.blocks.total = theirs.iter().map(|segment| segment.blocks.len() as u64).sum();
         return;
     }
@@ -63,7 +117,7 @@ fn blocks(report: &mut DeviceReport, snapshot: &Snapshot, ours: &[SegmentSnapsho
         for block in &segment.blocks {
             while candidates.next_if(|mine| mine.address < block.address).is_some() {}
             let found = candidates.next_if(|mine| mine.address == block.address);
-            let agrees = found.is_some_and(|mine| same_block(mine, block));
+            let agrees = found.is_some_and(|mine| same_block(mine, block, comparable.stale));
             report.blocks.count(agrees);
             if !agrees {
                 let expected = found.map_or_else(|| "no block there".to_owned(), our_block_words);
@@ -91,10 +145,10 @@ fn same_segment(ours: &SegmentSnapshot, theirs: &Segment) -> bool {
         && ours.expandable == theirs.expandable
 }
 
-fn same_block(ours: &BlockSnapshot, theirs: &Block) -> bool {
-    ours.size == theirs.size
-        && ours.state == theirs.state
-        && theirs.requested.is_none_or(|requested| requested == ours.requested)
+/// True if two blocks are the same; of free ones what they were asked for last only where that is known (`stale`).
+fn same_block(ours: &BlockSnapshot, theirs: &Block, stale: bool) -> bool {
+    let asked = theirs.requested.filter(|_| stale || theirs.state != BlockState::Inactive);
+    ours.size == theirs.size && ours.state == theirs.state && asked.is_none_or(|requested| requested == ours.requested)
 }
 
 fn segment_words(segment: &Segment) -> String {

@@ -9,8 +9,8 @@ use serde::Deserialize;
 use thiserror::Error;
 
 use crate::allocator::{self, Settings, SettingsError, TorchVersion};
-use crate::snapshot::types::Snapshot;
-use crate::units::Bytes;
+use crate::snapshot::types::{Action, Snapshot};
+use crate::units::{Bytes, MIB};
 
 /// The statistic that counts `empty_cache()` calls which left no entry.
 pub const SYNCHRONISATIONS: &str = "num_sync_all_streams";
@@ -137,7 +137,8 @@ impl Conditions {
         let source = overrides.stats.as_ref().or(beside.as_ref());
         let file = source.map_or_else(|| Ok(StatsFile::default()), |path| read(path))?;
         let mut notes = Vec::new();
-        let of_snapshot = snapshot.allocator_settings.conf.as_deref();
+        let told = conf_of(snapshot);
+        let of_snapshot = told.as_deref();
         if overrides.alloc_conf.is_none()
             && let (Some(first), Some(second)) = (of_snapshot, file.conf.as_deref())
             && first != second
@@ -169,6 +170,69 @@ impl Conditions {
     }
 }
 
+impl Conditions {
+    /// As [`Conditions::find`] with nothing given by hand; what can't be used is left out, and a note says so: a history can
+    /// be looked at whatever its conditions were.
+    #[must_use]
+    pub fn find_or_guess(path: &Path, snapshot: &Snapshot, torch: Option<TorchVersion>) -> Self {
+        let overrides = Overrides { torch, ..Overrides::default() };
+        let error = match Self::find(path, snapshot, &overrides) {
+            Ok(conditions) => return conditions,
+            Err(error) => error,
+        };
+        let usable = usable_settings(&conf_of(snapshot).unwrap_or_default());
+        Self { settings: usable, notes: vec![error.to_string()], ..Self::default() }
+    }
+}
+
+/// The settings of a snapshot as a configuration string; older ones have them only one by one, or not at all.
+fn conf_of(snapshot: &Snapshot) -> Option<String> {
+    let settings = &snapshot.allocator_settings;
+    if let Some(conf) = &settings.conf {
+        return Some(conf.to_string());
+    }
+    let mut parts = Vec::new();
+    for (key, value) in &settings.others {
+        match &**key {
+            "expandable_segments" if &**value == "True" => parts.push("expandable_segments:True".to_owned()),
+            "max_split_size" => {
+                if let Some(bytes) = value.parse::<u64>().ok().filter(|bytes| *bytes > 0) {
+                    parts.push(format!("max_split_size_mb:{}", bytes / MIB));
+                }
+            }
+            "garbage_collection_threshold" if value.parse::<f64>().is_ok_and(|share| share > 0.0) => {
+                parts.push(format!("garbage_collection_threshold:{value}"));
+            }
+            _ => {}
+        }
+    }
+    // Where nothing is named, what is there tells.
+    let expandable = || {
+        let maps = |device| snapshot.device_trace(device).iter().any(|entry| entry.action == Action::SegmentMap);
+        snapshot.segments.iter().any(|segment| segment.expandable) || (0..snapshot.device_count()).any(maps)
+    };
+    if settings.others.is_empty() && expandable() {
+        parts.push("expandable_segments:True".to_owned());
+    }
+    (!parts.is_empty() || !settings.others.is_empty()).then(|| parts.join(","))
+}
+
+/// What is understood of a configuration string, key by key.
+fn usable_settings(conf: &str) -> Settings {
+    const MOST_KEYS: usize = 64;
+    let mut depth = 0_usize;
+    let keys = conf.split(|c: char| {
+        depth = match c {
+            '[' => depth + 1,
+            ']' => depth.saturating_sub(1),
+            _ => depth,
+        };
+        c == ',' && depth == 0
+    });
+    let usable: Vec<&str> = keys.take(MOST_KEYS).filter(|key| Settings::parse(key).is_ok()).collect();
+    Settings::parse(&usable.join(",")).unwrap_or_default()
+}
+
 fn read(path: &Path) -> Result<StatsFile, ConditionError> {
     let mut text = Vec::new();
     File::open(path)
@@ -183,7 +247,7 @@ fn read(path: &Path) -> Result<StatsFile, ConditionError> {
 /// Where the statistics of a snapshot lie: `X.stats.json` for `X.pickle` and `X.pickle.xz`.
 fn beside(path: &Path) -> PathBuf {
     let mut stem = path.to_owned();
-    for suffix in ["xz", "pickle", "pkl"] {
+    for suffix in ["gz", "xz", "zst", "pickle", "pkl"] {
         if stem.extension().is_some_and(|extension| extension == suffix) {
             stem.set_extension("");
         }
@@ -199,10 +263,32 @@ mod tests {
 
     #[test]
     fn statistics_lie_beside_the_snapshot() {
-        for name in ["a/run.1.pickle", "a/run.1.pickle.xz", "a/run.1.pkl"] {
+        for name in ["a/run.1.pickle", "a/run.1.pickle.xz", "a/run.1.pickle.gz", "a/run.1.pkl"] {
             assert_eq!(beside(Path::new(name)), Path::new("a/run.1.stats.json"));
         }
         assert_eq!(beside(Path::new("run")), Path::new("run.stats.json"));
+    }
+
+    #[test]
+    fn of_settings_that_are_refused_the_others_count() {
+        let mut snapshot = Snapshot::default();
+        snapshot.allocator_settings.conf =
+            Some("expandable_segments:True,what_is_new:[1,2],max_split_size_mb:100".into());
+        let conditions = Conditions::find_or_guess(Path::new("none.pickle"), &snapshot);
+        assert!(conditions.settings.expandable_segments);
+        assert_eq!(conditions.settings.max_split_size, Bytes::mib(100));
+        assert!(conditions.notes[0].contains("what_is_new"), "{:?}", conditions.notes);
+    }
+
+    #[test]
+    fn older_snapshots_name_settings_one_by_one() {
+        let mut snapshot = Snapshot::default();
+        assert_eq!(conf_of(&snapshot), None);
+        let others =
+            [("max_split_size", "-1"), ("expandable_segments", "True"), ("garbage_collection_threshold", "0.5")];
+        snapshot.allocator_settings.others = others.map(|(key, value)| (key.into(), value.into())).into();
+        let conf = conf_of(&snapshot).unwrap();
+        assert_eq!(conf, "expandable_segments:True,garbage_collection_threshold:0.5");
     }
 
     fn found(stats: &str, named: bool) -> Result<Conditions, ConditionError> {

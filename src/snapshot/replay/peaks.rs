@@ -7,6 +7,7 @@
 use super::conditions::{Conditions, SYNCHRONISATIONS, Statistics};
 use super::player::Player;
 use super::tape::Tape;
+use crate::allocator::Seed;
 use crate::snapshot::types::TraceEntry;
 
 /// True if peaks differ, all of them because ours are higher, and nothing else does.
@@ -27,6 +28,7 @@ pub fn only_peaks_are_too_high(ours: &[(String, i64)], recorded: &Statistics) ->
 /// then.
 pub fn last_reset(
     trace: &[TraceEntry],
+    seed: &Seed,
     conditions: &Conditions,
     recorded: &Statistics,
 ) -> Option<(usize, Vec<(String, i64)>)> {
@@ -34,7 +36,7 @@ pub fn last_reset(
     let (mut low, mut high) = (0, trace.len() + 1);
     while high - low > 1 {
         let middle = low + (high - low) / 2;
-        let high_enough = statistics(trace, conditions, middle)
+        let high_enough = statistics(trace, seed, conditions, middle)
             .iter()
             .filter(|(key, _)| key.ends_with(".peak"))
             .all(|(key, mine)| recorded.0.get(key).is_none_or(|theirs| mine >= theirs));
@@ -44,7 +46,7 @@ pub fn last_reset(
             high = middle;
         }
     }
-    let statistics = statistics(trace, conditions, low);
+    let statistics = statistics(trace, seed, conditions, low);
     let agree = statistics
         .iter()
         .filter(|(key, _)| key.ends_with(".peak"))
@@ -53,10 +55,10 @@ pub fn last_reset(
 }
 
 /// The statistics at the end if the peaks are reset before entry `reset`.
-fn statistics(trace: &[TraceEntry], conditions: &Conditions, reset: usize) -> Vec<(String, i64)> {
+fn statistics(trace: &[TraceEntry], seed: &Seed, conditions: &Conditions, reset: usize) -> Vec<(String, i64)> {
     let tape = Tape::new(trace);
     let mut nobody = ();
-    let mut player = Player::new(&tape, conditions, &mut nobody);
+    let Ok(mut player) = Player::new(&tape, seed, conditions, &mut nobody) else { return Vec::new() };
     player.reset_peaks_before(reset);
     player.play();
     player.into_allocator().statistics().entries()

@@ -5,7 +5,7 @@ use super::conditions::Conditions;
 use super::observer::Observer;
 use super::retries::{self, AmbiguousRetries};
 use super::tape::{Driver, Judge, Tape, waiting_stream};
-use crate::allocator::{AllocError, CachingAllocator};
+use crate::allocator::{AllocError, CachingAllocator, Seed, SeedError};
 use crate::snapshot::types::{Action, TraceEntry};
 use crate::units::Bytes;
 
@@ -37,25 +37,35 @@ enum Owner {
 }
 
 impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
-    pub fn new(tape: &'a Tape<'a>, conditions: &Conditions, observer: &'o mut O) -> Self {
+    /// Plays from what `seed` says was there when the history began.
+    ///
+    /// # Errors
+    /// [`SeedError`] when that can't have been there.
+    pub fn new(
+        tape: &'a Tape<'a>,
+        seed: &Seed,
+        conditions: &Conditions,
+        observer: &'o mut O,
+    ) -> Result<Self, SeedError> {
         let total = conditions.device_bytes.or_else(|| {
-            let ranges = Ranges::of(tape.entries())?;
+            let ranges = Ranges::of(seed, tape.rest())?;
             Some(ranges.device(&conditions.settings))
         });
-        let driver = Driver::new(tape, total.unwrap_or(card::UNKNOWN));
-        let mut allocator = CachingAllocator::new(driver, conditions.settings.clone(), Judge { tape, observer });
+        let driver = Driver::new(tape, seed, total.unwrap_or(card::UNKNOWN));
+        let settings = conditions.settings.clone();
+        let mut allocator = CachingAllocator::seeded(driver, settings, Judge { tape, observer }, seed)?;
         // A share of memory that nobody knows is no limit.
         if conditions.limit.is_some() || conditions.device_bytes.is_none() {
             allocator.set_limit(conditions.limit);
         }
-        Self {
+        Ok(Self {
             tape,
             allocator,
             total: conditions.device_bytes,
             handed_out: 0,
             reset_peaks: None,
             ambiguous: AmbiguousRetries::default(),
-        }
+        })
     }
 
     /// Runs of releases so far that a retry and a call of `empty_cache()` explain alike.
@@ -81,6 +91,11 @@ impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
 
     /// Plays to the end, or to the first event that does not fit.
     pub fn play(&mut self) {
+        // A history that was cut off between a free and its completion begins with that; what waited for other streams
+        // completes alike.
+        if self.tape.current().is_some_and(is_completion) {
+            self.allocator.process_events();
+        }
         while let Some(entry) = self.tape.current() {
             let before = self.tape.position();
             self.reset_peaks_if_due();

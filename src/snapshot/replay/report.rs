@@ -5,8 +5,8 @@ use serde::Serialize;
 use super::conditions::Conditions;
 use super::mismatch::Mismatch;
 use super::retries::SettledRetries;
-use super::tape::Tape;
 use crate::allocator::TorchVersion;
+use crate::snapshot::history::Begins;
 use crate::snapshot::types::{Action, TraceEntry};
 use crate::units::Bytes;
 
@@ -40,6 +40,20 @@ impl Tally {
     }
 }
 
+/// Where a history begins, and what it can't tell.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct HistoryReport {
+    /// Where it begins.
+    pub begins: Begins,
+    /// The entry from which on our allocator agrees with it to the end; `None` if it does not.
+    pub exact_from: Option<usize>,
+    /// What the file can't tell, as clauses.
+    pub missing: Vec<String>,
+    /// The program used private pools, whose entries are not replayed.
+    #[serde(skip)]
+    pub private: bool,
+}
+
 /// What the replay of one device's history found.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DeviceReport {
@@ -57,6 +71,8 @@ pub struct DeviceReport {
     pub blocks: Tally,
     /// The first thing that did not fit.
     pub first_mismatch: Option<Mismatch>,
+    /// Where the history begins, and what it can't tell.
+    pub history: HistoryReport,
     /// Blocks that were still waiting for other streams at the end.
     pub pending: u64,
     /// `empty_cache()` calls that returned nothing and so left no entry, as the statistics tell.
@@ -77,7 +93,7 @@ pub struct DeviceReport {
 }
 
 impl DeviceReport {
-    pub(super) fn new(device: usize, trace: &[TraceEntry], tape: &Tape<'_>) -> Self {
+    pub(super) fn new(device: usize, trace: &[TraceEntry]) -> Self {
         let (mut segments, mut placements) = (0, 0);
         for entry in trace {
             match entry.action {
@@ -89,11 +105,12 @@ impl DeviceReport {
         Self {
             device,
             events: trace.len() as u64,
-            segments: Tally { matched: tape.segments(), total: segments },
-            placements: Tally { matched: tape.placements(), total: placements },
+            segments: Tally { matched: 0, total: segments },
+            placements: Tally { matched: 0, total: placements },
             stats: Tally::default(),
             blocks: Tally::default(),
-            first_mismatch: tape.mismatch().map(|mismatch| Mismatch { device, ..mismatch }),
+            first_mismatch: None,
+            history: HistoryReport::default(),
             pending: 0,
             silent_empty_cache: 0,
             ambiguous_retries: SettledRetries::default(),
@@ -127,6 +144,8 @@ pub struct Report {
     pub stats: Tally,
     /// The first thing that did not fit.
     pub first_mismatch: Option<Mismatch>,
+    /// Where the history of the first device that has one begins, and what it can't tell.
+    pub history: HistoryReport,
     /// Blocks that agree at the end.
     pub blocks: Tally,
     /// Blocks that were still waiting for other streams at the end.
@@ -155,6 +174,7 @@ impl Report {
             placements: Tally::default(),
             stats: Tally::default(),
             first_mismatch: None,
+            history: HistoryReport::default(),
             blocks: Tally::default(),
             pending: 0,
             silent_empty_cache: 0,
@@ -177,6 +197,9 @@ impl Report {
         self.silent_empty_cache += device.silent_empty_cache;
         if self.first_mismatch.is_none() {
             self.first_mismatch.clone_from(&device.first_mismatch);
+        }
+        if self.devices.is_empty() {
+            self.history.clone_from(&device.history);
         }
         self.devices.push(device);
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use super::mismatch::Mismatch;
 use super::observer::Observer;
-use crate::allocator::{DeviceMemory, EventToken, OutOfDeviceMemory, SegmentSource, TraceEvent, TraceSink};
+use crate::allocator::{DeviceMemory, EventToken, OutOfDeviceMemory, Seed, SegmentSource, TraceEvent, TraceSink};
 use crate::snapshot::types::{Action, TraceEntry};
 use crate::units::{Address, Bytes, StreamId};
 
@@ -31,19 +31,19 @@ pub struct Tape<'a> {
 
 impl<'a> Tape<'a> {
     pub const fn new(entries: &'a [TraceEntry]) -> Self {
+        Self::from(entries, 0)
+    }
+
+    /// A history of which the entries before `position` are not played.
+    pub const fn from(entries: &'a [TraceEntry], position: usize) -> Self {
         Self {
             entries,
-            position: Cell::new(0),
+            position: Cell::new(position),
             mismatch: RefCell::new(None),
             segments: Cell::new(0),
             placements: Cell::new(0),
             waits: Cell::new(false),
         }
-    }
-
-    /// The whole history.
-    pub const fn entries(&self) -> &'a [TraceEntry] {
-        self.entries
     }
 
     /// Says whether the completions that come next are those of a synchronisation only.
@@ -208,8 +208,12 @@ pub struct Driver<'a> {
 }
 
 impl<'a> Driver<'a> {
-    pub const fn new(tape: &'a Tape<'a>, total: Bytes) -> Self {
-        Self { tape, total, held: BTreeMap::new(), ranges: BTreeMap::new() }
+    /// A driver that gave what `seed` holds.
+    pub fn new(tape: &'a Tape<'a>, seed: &Seed, total: Bytes) -> Self {
+        let segments = seed.segments.iter().filter(|segment| !segment.expandable);
+        let held = segments.map(|segment| (segment.address, segment.address.offset(segment.size))).collect();
+        let ranges = seed.ranges.iter().map(|range| (range.base, range.base.offset(range.size))).collect();
+        Self { tape, total, held, ranges }
     }
 
     /// The entry at the position, if it says that the driver gave memory.

@@ -18,6 +18,7 @@ pub(super) fn of(action: Action, picture: &Picture) -> Vec<Request> {
         Action::CursorStart => Request::Move(Move::Start),
         Action::CursorNow => Request::Move(Move::Now),
         Action::Faster(power) => Request::Faster(f64::from(power).exp2()),
+        Action::NextDevice => Request::NextDevice,
         Action::Record => Request::ToggleRecording,
         _ => return Vec::new(),
     };

@@ -387,6 +387,7 @@ impl App {
             | Action::CursorStart
             | Action::CursorNow
             | Action::Faster(_)
+            | Action::NextDevice
             | Action::Record => return send(requests::of(action, &self.latest)),
             Action::Flip(switch, way) => return self.flip(switch.word(), Command::Flip(switch, way)),
             Action::Own(action) => return self.act_on_screen(action),

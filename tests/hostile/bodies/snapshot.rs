@@ -1,8 +1,9 @@
 //! A snapshot and the replay of its history: a pickle as it is, or a history that the bytes spell.
 
 use vramlab::allocator::Settings;
-use vramlab::snapshot::Snapshot;
+use vramlab::model::MemoryModel;
 use vramlab::snapshot::replay::{Conditions, Report, verify};
+use vramlab::snapshot::{Snapshot, events};
 use vramlab::units::Bytes;
 
 const ACTIONS: [&str; 8] = [
@@ -51,6 +52,18 @@ pub fn run(data: &[u8]) {
         Conditions { settings, limit: limit.map(Bytes), device_bytes: device.map(Bytes), ..Conditions::default() };
     let report = verify(&snapshot, &conditions);
     holds_together(&report, &snapshot);
+    for device in 0..snapshot.device_count() {
+        can_be_true(&snapshot, device, &conditions);
+    }
+}
+
+/// Whatever a history says, its events do not contradict each other.
+fn can_be_true(snapshot: &Snapshot, device: usize, conditions: &Conditions) {
+    let mut model = MemoryModel::new();
+    events(snapshot, device, conditions, |event| {
+        let applied = model.apply(&event);
+        assert!(applied.is_ok(), "{event:?}: {applied:?}");
+    });
 }
 
 fn holds_together(report: &Report, snapshot: &Snapshot) {

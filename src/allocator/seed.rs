@@ -1,0 +1,228 @@
+//! An allocator that begins in the middle of a program's life.
+
+use thiserror::Error;
+
+use crate::allocator::block::{Block, BlockId, Usage};
+use crate::allocator::caching::CachingAllocator;
+use crate::allocator::home::PoolKind;
+use crate::allocator::query::{BlockState, SegmentSnapshot};
+use crate::allocator::range::{Range, RangeId};
+use crate::allocator::settings::Settings;
+use crate::allocator::source::SegmentSource;
+use crate::allocator::statistics::amount;
+use crate::allocator::trace::TraceSink;
+use crate::units::{Address, Bytes, StreamId};
+
+/// What an allocator holds when it is looked at for the first time.
+///
+/// Not in it, as nothing tells: how long free blocks have not been used (garbage collection asks that), and what free blocks
+/// were asked for last.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Seed {
+    /// Segments and mapped runs, by address, each with all its blocks in address order. Free neighbours are one block.
+    pub segments: Vec<SegmentSnapshot>,
+    /// The ranges that expandable segments lie in, by address.
+    pub ranges: Vec<RangeSeed>,
+    /// The side stream that each pending block waits for, by the block's first byte.
+    pub waiting: Vec<(Address, StreamId)>,
+}
+
+/// The address space of an expandable segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RangeSeed {
+    /// First byte.
+    pub base: Address,
+    /// Bytes reserved.
+    pub size: Bytes,
+    /// Mapping unit.
+    pub page: Bytes,
+    /// The stream whose requests it serves.
+    pub stream: StreamId,
+    /// The pool that it serves.
+    pub pool: PoolKind,
+}
+
+/// A state that no allocator can be in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("no allocator can hold what lies at {address}; pass segments that do not overlap, each covered by its blocks")]
+pub struct SeedError {
+    /// Where it is wrong.
+    pub address: Address,
+}
+
+/// The blocks of a segment or range, as far as they were found.
+struct Chain {
+    range: Option<RangeId>,
+    size: Bytes,
+    last: Option<BlockId>,
+}
+
+impl Chain {
+    const fn new(range: Option<RangeId>, size: Bytes) -> Self {
+        Self { range, size, last: None }
+    }
+}
+
+impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
+    /// An allocator that holds what `seed` says. Its statistics begin with that; the source is not asked for it, and the
+    /// sink does not hear of it. Which of two segments is older nothing tells: they count as taken in address order.
+    ///
+    /// # Errors
+    /// [`SeedError`] when segments overlap or blocks do not cover theirs.
+    pub fn seeded(source: S, settings: Settings, sink: T, seed: &Seed) -> Result<Self, SeedError> {
+        let mut allocator = Self::new(source, settings, sink);
+        let mut end = Address(0);
+        let plain = seed.segments.iter().filter(|segment| !segment.expandable).map(|of| (of.address, of.size));
+        let mut places: Vec<(Address, Bytes)> =
+            plain.chain(seed.ranges.iter().map(|range| (range.base, range.size))).collect();
+        places.sort_unstable();
+        for (address, size) in places {
+            let error = SeedError { address };
+            if address < end || size == Bytes::ZERO {
+                return Err(error);
+            }
+            end = address.0.checked_add(size.0).map(Address).ok_or(error)?;
+        }
+        for segment in seed.segments.iter().filter(|segment| !segment.expandable) {
+            allocator.seed_blocks(segment, &mut Chain::new(None, segment.size))?;
+            allocator.count_seeded(segment);
+        }
+        let mut runs = seed.segments.iter().filter(|segment| segment.expandable).peekable();
+        for range in &seed.ranges {
+            let mut mapped = Vec::new();
+            while let Some(run) = runs.next_if(|run| run.address < range.base.offset(range.size)) {
+                mapped.push(run);
+            }
+            allocator.seed_range(range, &mapped)?;
+        }
+        if let Some(run) = runs.next() {
+            return Err(SeedError { address: run.address });
+        }
+        for (address, stream) in &seed.waiting {
+            allocator.wait_from_the_start(*address, *stream)?;
+        }
+        allocator.count_split();
+        allocator.statistics.reset_peak();
+        Ok(allocator)
+    }
+
+    fn seed_range(&mut self, range: &RangeSeed, runs: &[&SegmentSnapshot]) -> Result<(), SeedError> {
+        let RangeSeed { base, size, page, stream, pool } = *range;
+        if page == Bytes::ZERO || runs.is_empty() {
+            return Err(SeedError { address: base });
+        }
+        let mut chain = Chain::new(Some(self.ranges.insert(Range { base, size, page })), size);
+        let mut at = base;
+        for run in runs {
+            if run.address < at || run.stream != stream || run.pool != pool {
+                return Err(SeedError { address: run.address });
+            }
+            if run.address > at {
+                self.seed_gap(range, at, run.address, &mut chain);
+            }
+            self.seed_blocks(run, &mut chain)?;
+            at = run.address.offset(run.size);
+            self.statistics.reserved_bytes.increase(pool, amount(run.size));
+            self.reserved += run.size;
+        }
+        let end = base.offset(size);
+        if at > end {
+            return Err(SeedError { address: base });
+        }
+        if at < end {
+            self.seed_gap(range, at, end, &mut chain);
+        }
+        Ok(())
+    }
+
+    /// Address space of a range without memory behind it.
+    fn seed_gap(&mut self, range: &RangeSeed, start: Address, end: Address, chain: &mut Chain) {
+        let mut block = Block::new(start, end.distance(start), range.stream, range.pool, chain.range);
+        block.mapped = false;
+        let gap = self.seed_block(block, chain);
+        self.insert_space(self.blocks[gap].home(), gap);
+    }
+
+    /// The blocks of a segment or run.
+    fn seed_blocks(&mut self, segment: &SegmentSnapshot, chain: &mut Chain) -> Result<(), SeedError> {
+        let mut at = segment.address;
+        for seed in &segment.blocks {
+            if seed.address != at || seed.size == Bytes::ZERO {
+                return Err(SeedError { address: seed.address });
+            }
+            at = at.0.checked_add(seed.size.0).map(Address).ok_or(SeedError { address: seed.address })?;
+            let mut block = Block::new(seed.address, seed.size, segment.stream, segment.pool, chain.range);
+            block.requested = seed.requested;
+            let (pool, size) = (segment.pool, amount(seed.size));
+            let id = self.seed_block(block, chain);
+            match seed.state {
+                BlockState::Inactive => self.insert_free(id, None),
+                state => {
+                    self.statistics.active.increase(pool, 1);
+                    self.statistics.active_bytes.increase(pool, size);
+                    self.statistics.requested_bytes.increase(pool, amount(seed.requested));
+                    if state == BlockState::ActiveAllocated {
+                        self.blocks[id].usage = Usage::Allocated;
+                        self.live.insert(seed.address, id);
+                        self.statistics.allocation.increase(pool, 1);
+                        self.statistics.allocated_bytes.increase(pool, size);
+                        if seed.size >= self.settings.max_split_size {
+                            self.statistics.oversize_allocations.increase(1);
+                        }
+                    } else {
+                        self.blocks[id].usage = Usage::Pending(0);
+                    }
+                }
+            }
+        }
+        if at != segment.address.offset(segment.size) {
+            return Err(SeedError { address: segment.address });
+        }
+        Ok(())
+    }
+
+    /// Keeps a block behind the last one of a chain, or as its head.
+    fn seed_block(&mut self, block: Block, chain: &mut Chain) -> BlockId {
+        let id = self.blocks.found(block, chain.last, chain.size);
+        if chain.last.replace(id).is_none() {
+            self.heads.insert(block.address, id);
+        }
+        id
+    }
+
+    fn count_seeded(&mut self, segment: &SegmentSnapshot) {
+        self.reserved += segment.size;
+        self.statistics.segment.increase(segment.pool, 1);
+        self.statistics.reserved_bytes.increase(segment.pool, amount(segment.size));
+        if segment.size >= self.settings.max_split_size {
+            self.statistics.oversize_segments.increase(1);
+        }
+    }
+
+    /// A pending block waits for one event of a side stream.
+    fn wait_from_the_start(&mut self, address: Address, stream: StreamId) -> Result<(), SeedError> {
+        let error = SeedError { address };
+        let (_, &head) = self.heads.range(..=address).next_back().ok_or(error)?;
+        let id = std::iter::successors(Some(head), |&id| self.blocks[id].next)
+            .find(|&id| self.blocks[id].address == address)
+            .filter(|&id| matches!(self.blocks[id].usage, Usage::Pending(_)))
+            .ok_or(error)?;
+        self.await_streams(id, &[stream]);
+        Ok(())
+    }
+
+    /// Free blocks of segments that are held in part.
+    fn count_split(&mut self) {
+        let split: Vec<(PoolKind, Bytes)> = self
+            .heads
+            .values()
+            .flat_map(|&head| self.chain(head))
+            .filter(|block| block.is_free() && block.is_split() && !block.is_expandable())
+            .map(|block| (block.pool, block.size))
+            .collect();
+        for (pool, size) in split {
+            self.statistics.inactive_split.increase(pool, 1);
+            self.statistics.inactive_split_bytes.increase(pool, amount(size));
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! What the entries of a history and the segments at its end say of what was there before the first entry.
+//!
+//! Whatever is given back without having been taken was there before, and so was whatever is there at the end without
+//! having been taken.
+
+use std::collections::HashMap;
+
+use super::intervals::Intervals;
+use crate::allocator::{BlockState, PoolId, PoolKind};
+use crate::snapshot::types::{Action, Segment, Snapshot, StackId, TraceEntry};
+use crate::units::{Address, Bytes, StreamId};
+
+/// A block that was taken before the first entry.
+#[derive(Clone, Copy, Debug)]
+pub struct EarlyBlock {
+    pub address: Address,
+    pub requested: Bytes,
+    pub stream: StreamId,
+    /// Its size, if it was there at the end.
+    pub size: Option<Bytes>,
+    /// Its free was requested before the first entry, and completed later.
+    pub pending: bool,
+    /// Who took it; known only of blocks that are there at the end.
+    pub stack: StackId,
+}
+
+/// A segment that was there before the first entry.
+#[derive(Clone, Copy, Debug)]
+pub struct EarlySegment {
+    pub address: Address,
+    pub size: Bytes,
+    pub stream: StreamId,
+    pub pool: PoolKind,
+    pub pool_id: PoolId,
+}
+
+/// Pages of expandable segments that were mapped before the first entry.
+#[derive(Clone, Copy, Debug)]
+pub struct EarlyPages {
+    pub start: u64,
+    pub end: u64,
+    pub stream: StreamId,
+    /// Known only of pages that are there at the end.
+    pub pool: Option<PoolKind>,
+    pub pool_id: PoolId,
+}
+
+/// What a device's history and its end say.
+#[derive(Debug, Default)]
+pub struct Evidence {
+    pub blocks: Vec<EarlyBlock>,
+    pub segments: Vec<EarlySegment>,
+    pub pages: Vec<EarlyPages>,
+    /// Sizes of blocks that are there at the end, by the entry that took them.
+    pub sizes: HashMap<usize, Bytes>,
+    /// Entries that map or unmap pages.
+    pub page_entries: Vec<usize>,
+    /// Private pools of segments that were taken by an entry and are there at the end.
+    pub pool_ids: HashMap<Address, PoolId>,
+    /// All that the entries ever take from the driver.
+    pub taken: Intervals,
+    /// Things that can't both be true.
+    pub contradictions: u64,
+}
+
+/// What an address holds.
+#[derive(Clone, Copy, Debug)]
+enum Holder {
+    /// A block: taken by this entry, or the so-manieth early one.
+    Block { born: Born, pending: bool },
+    /// A block that was completed: nothing that was there before can be.
+    Gone,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Born {
+    Within(usize),
+    Before(usize),
+}
+
+/// What is known of a segment's address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Taken {
+    Within,
+    Gone,
+}
+
+impl Evidence {
+    /// Reads a device's history and the segments at its end.
+    pub fn of(snapshot: &Snapshot, device: usize) -> Self {
+        let mut reader = Reader::default();
+        for (index, entry) in snapshot.device_trace(device).iter().enumerate() {
+            reader.entry(index, entry);
+        }
+        for segment in snapshot.device_segments(device) {
+            reader.end(segment);
+        }
+        reader.found
+    }
+}
+
+#[derive(Debug, Default)]
+struct Reader {
+    found: Evidence,
+    blocks: HashMap<Address, Holder>,
+    segments: HashMap<Address, Taken>,
+    mapped: Intervals,
+    /// Pages that were there before, and went back.
+    unmapped: Intervals,
+}
+
+impl Reader {
+    fn entry(&mut self, index: usize, entry: &TraceEntry) {
+        let (start, end) = (entry.address.0, entry.address.offset(entry.size).0);
+        match entry.action {
+            Action::Alloc => {
+                let holder = Holder::Block { born: Born::Within(index), pending: false };
+                if let Some(Holder::Block { .. }) = self.blocks.insert(entry.address, holder) {
+                    self.found.contradictions += 1;
+                }
+            }
+            Action::FreeRequested => match self.blocks.get_mut(&entry.address) {
+                Some(Holder::Block { pending, .. }) if !*pending => *pending = true,
+                Some(_) => self.found.contradictions += 1,
+                None => self.early(entry, false),
+            },
+            Action::FreeCompleted => match self.blocks.insert(entry.address, Holder::Gone) {
+                Some(Holder::Block { .. }) => {}
+                Some(Holder::Gone) => self.found.contradictions += 1,
+                None => {
+                    self.early(entry, true);
+                    self.blocks.insert(entry.address, Holder::Gone);
+                }
+            },
+            Action::SegmentAlloc => {
+                self.found.taken.insert(start, end);
+                if self.segments.insert(entry.address, Taken::Within) == Some(Taken::Within) {
+                    self.found.contradictions += 1;
+                }
+            }
+            Action::SegmentFree => match self.segments.insert(entry.address, Taken::Gone) {
+                Some(Taken::Within) => {}
+                Some(Taken::Gone) => self.found.contradictions += 1,
+                None => self.found.segments.push(EarlySegment {
+                    address: entry.address,
+                    size: entry.size,
+                    stream: entry.stream,
+                    pool: pool_of_segment(entry.size),
+                    pool_id: entry.pool.unwrap_or_default(),
+                }),
+            },
+            Action::SegmentMap => {
+                self.found.page_entries.push(index);
+                self.found.taken.insert(start, end);
+                self.mapped.insert(start, end);
+            }
+            Action::SegmentUnmap => {
+                self.found.page_entries.push(index);
+                for (from, to) in self.mapped.missing(start, end) {
+                    self.pages(from, to, entry.stream, None, entry.pool.unwrap_or_default());
+                }
+                self.mapped.remove(start, end);
+            }
+            Action::Oom | Action::Snapshot | Action::Other(_) => {}
+        }
+    }
+
+    /// A block that is given back was there before.
+    fn early(&mut self, entry: &TraceEntry, pending: bool) {
+        let born = Born::Before(self.found.blocks.len());
+        self.blocks.insert(entry.address, Holder::Block { born, pending: true });
+        self.found.blocks.push(EarlyBlock {
+            address: entry.address,
+            requested: entry.size,
+            stream: entry.stream,
+            size: None,
+            pending,
+            stack: StackId::EMPTY,
+        });
+    }
+
+    /// Pages that go back, or are there at the end, without having been mapped were there before.
+    fn pages(&mut self, start: u64, end: u64, stream: StreamId, pool: Option<PoolKind>, pool_id: PoolId) {
+        for (start, end) in self.unmapped.missing(start, end) {
+            self.found.pages.push(EarlyPages { start, end, stream, pool, pool_id });
+            self.unmapped.insert(start, end);
+        }
+    }
+
+    fn end(&mut self, segment: &Segment) {
+        let Segment { address, total_size: size, stream, pool, pool_id, .. } = *segment;
+        if segment.expandable {
+            for (from, to) in self.mapped.missing(address.0, address.offset(size).0) {
+                self.pages(from, to, stream, Some(pool), pool_id);
+            }
+        } else {
+            match self.segments.get(&address) {
+                Some(Taken::Within) => {}
+                // The segments were looked at later than the history.
+                Some(Taken::Gone) => self.found.contradictions += 1,
+                None => self.found.segments.push(EarlySegment { address, size, stream, pool, pool_id }),
+            }
+        }
+        if pool_id != PoolId::DEFAULT {
+            self.found.pool_ids.insert(address, pool_id);
+        }
+        for block in segment.blocks.iter().filter(|block| block.state != BlockState::Inactive) {
+            match self.blocks.get(&block.address) {
+                Some(Holder::Block { born: Born::Within(index), .. }) => {
+                    self.found.sizes.insert(*index, block.size);
+                }
+                Some(Holder::Block { born: Born::Before(early), .. }) => {
+                    if let Some(early) = self.found.blocks.get_mut(*early) {
+                        early.size = Some(block.size);
+                    }
+                }
+                Some(Holder::Gone) => self.found.contradictions += 1,
+                None => self.found.blocks.push(EarlyBlock {
+                    address: block.address,
+                    requested: block.requested.unwrap_or(block.size),
+                    stream,
+                    size: Some(block.size),
+                    pending: block.state == BlockState::ActivePendingFree,
+                    stack: block.stack,
+                }),
+            }
+        }
+    }
+}
+
+/// The pool of a segment of which only the size is known: those of the small pool are all of one size, which none of the
+/// large pool has.
+pub fn pool_of_segment(size: Bytes) -> PoolKind {
+    if size == Bytes::mib(2) { PoolKind::Small } else { PoolKind::Large }
+}

@@ -1,0 +1,287 @@
+//! The address ranges of expandable segments: which pages belong to which, where they begin, how long their pages are.
+//!
+//! A history tells of mapped pages alone. One range serves a pool of a stream, grows at the lowest address that has room,
+//! and is given up with its last page.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::evidence::{EarlyPages, Evidence};
+use crate::allocator::{PoolId, PoolKind, Settings, pool_of, round};
+use crate::snapshot::types::{Action, TraceEntry};
+use crate::units::{Address, Bytes, StreamId};
+
+/// Names a range of a history.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct RangeIndex(usize);
+
+/// A reserved range of address space.
+#[derive(Clone, Copy, Debug)]
+pub struct Range {
+    /// The lowest address that was ever mapped.
+    pub base: Address,
+    /// Where the pages end that were ever mapped.
+    pub end: Address,
+    /// Mapping unit.
+    pub page: Bytes,
+    /// The stream whose requests it serves.
+    pub stream: StreamId,
+    /// The pool that it serves.
+    pub pool: PoolKind,
+    /// Id of its private pool; (0, 0) is the default.
+    pub pool_id: PoolId,
+    /// Something else lies there at some time.
+    pub ceiling: Option<Address>,
+    mapped: Bytes,
+    /// Where it begins is not in the history.
+    early: bool,
+}
+
+/// All ranges of a history.
+#[derive(Debug, Default)]
+pub struct Ranges {
+    all: Vec<Range>,
+    /// The range that each entry maps pages of.
+    by_entry: HashMap<usize, RangeIndex>,
+    /// Runs that were mapped before the first entry: start, end, range.
+    pub early: Vec<(Address, Address, RangeIndex)>,
+}
+
+impl Ranges {
+    /// Finds the ranges of a history.
+    pub fn of(trace: &[TraceEntry], evidence: &Evidence, settings: &Settings) -> Self {
+        let mut ranges = Self::default();
+        let mut pages = evidence.pages.clone();
+        pages.sort_by_key(|pages| pages.start);
+        let pools = pools_of(&pages, evidence, settings);
+        for (pages, pool) in pages.iter().zip(pools) {
+            ranges.early_pages(pages, pool, settings);
+        }
+        // Ranges that have pages now, by their first one.
+        let mut alive: BTreeMap<Address, usize> =
+            ranges.all.iter().enumerate().map(|(index, range)| (range.base, index)).collect();
+        for &index in &evidence.page_entries {
+            let Some(entry) = trace.get(index) else { continue };
+            match entry.action {
+                Action::SegmentMap => {
+                    let pool =
+                        pool_after(&trace[index..], settings).unwrap_or_else(|| pool_of_pages(entry.size, settings));
+                    let range = ranges.map(entry, pool, &mut alive, settings);
+                    ranges.by_entry.insert(index, range);
+                }
+                _ => ranges.unmap(entry, &mut alive),
+            }
+        }
+        ranges.settle_pages(trace, &evidence.page_entries);
+        ranges.find_ceilings(trace, evidence);
+        ranges
+    }
+
+    /// A range by its index.
+    pub fn get(&self, index: RangeIndex) -> Option<&Range> {
+        self.all.get(index.0)
+    }
+
+    /// All ranges.
+    pub fn iter(&self) -> impl Iterator<Item = (RangeIndex, &Range)> {
+        self.all.iter().enumerate().map(|(index, range)| (RangeIndex(index), range))
+    }
+
+    /// The range that an entry maps pages of.
+    pub fn of_entry(&self, index: usize) -> Option<(RangeIndex, &Range)> {
+        let range = *self.by_entry.get(&index)?;
+        Some((range, self.get(range)?))
+    }
+
+    /// Pages that were there before the first entry: of the range below, if that serves the same blocks.
+    fn early_pages(&mut self, pages: &EarlyPages, pool: PoolKind, settings: &Settings) {
+        let (start, end) = (Address(pages.start), Address(pages.end));
+        let page = nominal_page(pool, settings);
+        let size = end.distance(start);
+        let same = |range: &Range| {
+            (range.stream, range.pool, range.pool_id) == (pages.stream, pool, pages.pool_id)
+                && start.distance(range.base).0.is_multiple_of(page.0)
+        };
+        let index = match self.all.last_mut() {
+            Some(range) if same(range) => {
+                range.end = end;
+                range.mapped += size;
+                self.all.len() - 1
+            }
+            _ => {
+                let (stream, pool_id) = (pages.stream, pages.pool_id);
+                self.all.push(Range {
+                    base: start,
+                    end,
+                    page,
+                    stream,
+                    pool,
+                    pool_id,
+                    ceiling: None,
+                    mapped: size,
+                    early: true,
+                });
+                self.all.len() - 1
+            }
+        };
+        self.early.push((start, end, RangeIndex(index)));
+    }
+
+    fn map(
+        &mut self,
+        entry: &TraceEntry,
+        pool: PoolKind,
+        alive: &mut BTreeMap<Address, usize>,
+        settings: &Settings,
+    ) -> RangeIndex {
+        let (start, end) = (entry.address, entry.address.offset(entry.size));
+        let serves = |range: &Range| {
+            range.stream == entry.stream
+                && range.pool == pool
+                && entry.pool.is_none_or(|pool_id| pool_id == range.pool_id)
+        };
+        let below = alive.range(..=start).next_back().map(|(_, index)| *index);
+        if let Some(index) = below
+            && let Some(range) = self.all.get_mut(index).filter(|range| start <= range.end && serves(range))
+        {
+            range.end = range.end.max(end);
+            range.mapped += entry.size;
+            return RangeIndex(index);
+        }
+        // The lowest pages of a range that is older than the history may not have been mapped when it began.
+        let above = alive.range(start..).next().map(|(base, index)| (*base, *index));
+        if let Some((base, index)) = above
+            && let Some(range) = self.all.get_mut(index)
+            && range.early
+            && serves(range)
+            && base.distance(start).0.is_multiple_of(range.page.0)
+            && end <= base
+        {
+            range.base = start;
+            range.mapped += entry.size;
+            alive.remove(&base);
+            alive.insert(start, index);
+            return RangeIndex(index);
+        }
+        let index = self.all.len();
+        self.all.push(Range {
+            base: start,
+            end,
+            page: nominal_page(pool, settings),
+            stream: entry.stream,
+            pool,
+            pool_id: entry.pool.unwrap_or_default(),
+            ceiling: None,
+            mapped: entry.size,
+            early: false,
+        });
+        alive.insert(start, index);
+        RangeIndex(index)
+    }
+
+    fn unmap(&mut self, entry: &TraceEntry, alive: &mut BTreeMap<Address, usize>) {
+        let Some((base, index)) = alive.range(..=entry.address).next_back().map(|(base, index)| (*base, *index)) else {
+            return;
+        };
+        let Some(range) = self.all.get_mut(index).filter(|range| entry.address < range.end) else { return };
+        range.mapped = range.mapped.saturating_sub(entry.size);
+        if range.mapped == Bytes::ZERO {
+            alive.remove(&base);
+        }
+    }
+
+    /// Pages are as long as the settings say, unless a history shows shorter ones.
+    fn settle_pages(&mut self, trace: &[TraceEntry], entries: &[usize]) {
+        let early: Vec<_> = self.early.clone();
+        for (start, end, index) in early {
+            self.fit_page(index, start, end.distance(start));
+        }
+        for index in entries {
+            let (Some(entry), Some(range)) = (trace.get(*index), self.by_entry.get(index).copied()) else { continue };
+            self.fit_page(range, entry.address, entry.size);
+        }
+    }
+
+    fn find_ceilings(&mut self, trace: &[TraceEntry], evidence: &Evidence) {
+        if self.all.is_empty() {
+            return;
+        }
+        let taken = trace.iter().filter(|entry| entry.action == Action::SegmentAlloc).map(|entry| entry.address);
+        let early = evidence.segments.iter().map(|segment| segment.address);
+        let mut others: Vec<Address> = taken.chain(early).chain(self.all.iter().map(|range| range.base)).collect();
+        others.sort_unstable();
+        for range in &mut self.all {
+            let above = others.partition_point(|other| *other <= range.base);
+            range.ceiling = others.get(above).copied();
+        }
+    }
+
+    fn fit_page(&mut self, index: RangeIndex, start: Address, size: Bytes) {
+        if let Some(range) = self.all.get_mut(index.0) {
+            let offset = start.distance(range.base);
+            range.page = Bytes(common(common(range.page.0, offset.0), size.0).max(1));
+        }
+    }
+}
+
+/// The greatest common divisor; zero has all.
+const fn common(mut a: u64, mut b: u64) -> u64 {
+    while b != 0 {
+        (a, b) = (b, a % b);
+    }
+    a
+}
+
+const fn nominal_page(pool: PoolKind, settings: &Settings) -> Bytes {
+    match pool {
+        PoolKind::Small => Bytes::mib(2),
+        PoolKind::Large => settings.large_segment_size,
+    }
+}
+
+/// The pool of the request whose growth stands first in `rest`.
+pub fn pool_after(rest: &[TraceEntry], settings: &Settings) -> Option<PoolKind> {
+    let grows = |entry: &&TraceEntry| !matches!(entry.action, Action::Alloc | Action::Oom | Action::FreeRequested);
+    let request = rest.iter().find(|entry| !grows(entry))?;
+    (request.action != Action::FreeRequested).then(|| pool_of(round(request.size, &settings.roundup_power2_divisions)))
+}
+
+/// The pool of pages of which only the size is known.
+const fn pool_of_pages(size: Bytes, settings: &Settings) -> PoolKind {
+    if size.0.is_multiple_of(settings.large_segment_size.0) { PoolKind::Large } else { PoolKind::Small }
+}
+
+/// The pools of early pages: as the end of the history says, else by the blocks that were held in them, else by their
+/// neighbours, else by their size.
+fn pools_of(pages: &[EarlyPages], evidence: &Evidence, settings: &Settings) -> Vec<PoolKind> {
+    let mut blocks: Vec<(u64, PoolKind)> = evidence
+        .blocks
+        .iter()
+        .map(|block| (block.address.0, pool_of(round(block.requested, &settings.roundup_power2_divisions))))
+        .collect();
+    blocks.sort_unstable_by_key(|(address, _)| *address);
+    let mut pools: Vec<Option<PoolKind>> = pages
+        .iter()
+        .map(|pages| {
+            pages.pool.or_else(|| {
+                let first = blocks.partition_point(|(address, _)| *address < pages.start);
+                blocks.get(first).filter(|(address, _)| *address < pages.end).map(|(_, pool)| *pool)
+            })
+        })
+        .collect();
+    // A run that touches another is of its range.
+    for at in 1..pages.len() {
+        if pages[at].start == pages[at - 1].end && pages[at].stream == pages[at - 1].stream {
+            pools[at] = pools[at].or(pools[at - 1]);
+        }
+    }
+    for at in (1..pages.len()).rev() {
+        if pages[at].start == pages[at - 1].end && pages[at].stream == pages[at - 1].stream {
+            pools[at - 1] = pools[at - 1].or(pools[at]);
+        }
+    }
+    pages
+        .iter()
+        .zip(pools)
+        .map(|(pages, pool)| pool.unwrap_or_else(|| pool_of_pages(Bytes(pages.end - pages.start), settings)))
+        .collect()
+}

@@ -1,0 +1,50 @@
+//! How large a block is of which a history tells the bytes asked for and the place.
+
+use crate::allocator::{PoolKind, Settings, round};
+use crate::units::{Bytes, KIB, MIB};
+
+/// Where a block lies, as far as it decides how blocks are cut.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    pub pool: PoolKind,
+    /// Part of an expandable segment.
+    pub expandable: bool,
+    /// Belongs to a private pool.
+    pub private: bool,
+}
+
+/// The size of a block for `requested` bytes with `room` bytes from its beginning to the next block, or to the end of its
+/// segment: the rest is a free block of its own, or part of this one.
+///
+/// It holds when the block is taken and as long as it lives, as no block of a large segment is so small as a rest that was
+/// not cut off. Never more than `room`.
+pub fn block_size(requested: Bytes, room: Bytes, place: Place, settings: &Settings) -> Bytes {
+    let rounded = round(requested, &settings.roundup_power2_divisions);
+    let Some(rest) = room.0.checked_sub(rounded.0) else { return room };
+    // With expandable segments on, blocks of older segments are cut finely too; pools of other allocators have none.
+    let finely = place.pool == PoolKind::Small || place.expandable || (settings.expandable_segments && !place.private);
+    let cut = if finely { rest >= KIB / 2 } else { rounded < settings.max_split_size && rest > MIB };
+    if cut { rounded } else { room }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_small_rest_of_a_large_segment_belongs_to_the_block() {
+        let settings = Settings::default();
+        let large = Place { pool: PoolKind::Large, expandable: false, private: false };
+        let small = Place { pool: PoolKind::Small, ..large };
+        let size = |asked, room, place| block_size(Bytes(asked), Bytes(room), place, &settings).0;
+        assert_eq!(size(19 * MIB, 20 * MIB, large), 20 * MIB);
+        assert_eq!(size(19 * MIB - 512, 20 * MIB, large), 19 * MIB - 512);
+        assert_eq!(size(19 * MIB, 20 * MIB, Place { expandable: true, ..large }), 19 * MIB);
+        assert_eq!(size(1, 1024, small), 512);
+        assert_eq!(size(1000, 1024, small), 1024);
+        // What does not fit is cut.
+        assert_eq!(size(5000, 1024, small), 1024);
+        let oversize = Settings::parse("max_split_size_mb:20").unwrap();
+        assert_eq!(block_size(Bytes::mib(30), Bytes::mib(44), large, &oversize), Bytes::mib(44));
+    }
+}

@@ -1,0 +1,236 @@
+//! A history, entry by entry: what the allocator did, with the sizes of blocks that entries leave out.
+
+use super::beginning::Beginning;
+use super::evidence::pool_of_segment;
+use super::ranges::pool_after;
+use super::space::{Held, Home, Space};
+use crate::allocator::{Settings, TraceEvent, pool_of, round};
+use crate::snapshot::types::{Action, StackId, TraceEntry};
+use crate::units::{Address, Bytes};
+
+/// A history with a position in it.
+#[derive(Debug)]
+pub struct Story<'a> {
+    trace: &'a [TraceEntry],
+    settings: &'a Settings,
+    beginning: &'a Beginning,
+    space: Space,
+    position: usize,
+    contradictions: u64,
+}
+
+impl<'a> Story<'a> {
+    /// The history from its beginning on.
+    pub fn new(trace: &'a [TraceEntry], settings: &'a Settings, beginning: &'a Beginning) -> Self {
+        Self { trace, settings, beginning, space: beginning.space.clone(), position: 0, contradictions: 0 }
+    }
+
+    /// Memory as it is now.
+    pub const fn space(&self) -> &Space {
+        &self.space
+    }
+
+    /// Entries that were told.
+    pub const fn position(&self) -> usize {
+        self.position
+    }
+
+    /// Entries so far that contradict those before them. They were told as far as they can be true.
+    pub const fn contradictions(&self) -> u64 {
+        self.contradictions
+    }
+
+    /// The entry that comes next.
+    pub fn next(&self) -> Option<&'a TraceEntry> {
+        self.trace.get(self.position)
+    }
+
+    /// What brings an allocator that holds nothing to the state at the beginning, in address order. Pages come in as many
+    /// pieces as they are mapped.
+    pub fn prelude(&self, mut tell: impl FnMut(&TraceEvent, StackId)) {
+        let mut blocks = self.space.blocks().peekable();
+        for (address, home) in self.space.homes() {
+            tell(&self.growth(address, home), StackId::EMPTY);
+            while let Some((address, held)) = blocks.next_if(|(address, _)| *address < home.end) {
+                let (size, requested) = (held.end.distance(address), held.requested);
+                let (stream, pool) = (home.stream, home.pool);
+                tell(&TraceEvent::Alloc { address, requested, size, stream, pool }, held.stack);
+                if held.pending {
+                    tell(&TraceEvent::FreeRequested { address, requested, stream }, StackId::EMPTY);
+                }
+            }
+        }
+    }
+
+    /// Tells what the next entry did; false at the end.
+    pub fn advance(&mut self, tell: &mut impl FnMut(&TraceEvent)) -> bool {
+        let Some(entry) = self.trace.get(self.position) else { return false };
+        let index = self.position;
+        self.position += 1;
+        let TraceEntry { address, size, stream, .. } = *entry;
+        let fits = match entry.action {
+            Action::Alloc => self.alloc(index, entry, tell),
+            Action::FreeRequested => {
+                let requested = self.space.request_free(address);
+                if requested {
+                    tell(&TraceEvent::FreeRequested { address, requested: size, stream });
+                }
+                requested
+            }
+            Action::FreeCompleted => {
+                // A free that nobody was told of.
+                if self.space.request_free(address) {
+                    self.contradictions += 1;
+                    tell(&TraceEvent::FreeRequested { address, requested: size, stream });
+                }
+                let completed = self.space.complete_free(address);
+                if completed {
+                    tell(&TraceEvent::FreeCompleted { address, requested: size, stream });
+                }
+                completed
+            }
+            Action::SegmentAlloc => {
+                let pool =
+                    pool_after(&self.trace[self.position..], self.settings).unwrap_or_else(|| pool_of_segment(size));
+                let pool_id = self.beginning.pool_id(entry);
+                self.clear(address, address.offset(size), tell);
+                let added = size > Bytes::ZERO
+                    && self.space.add(address, Home { end: address.offset(size), stream, pool, pool_id, range: None });
+                if added {
+                    tell(&TraceEvent::SegmentAlloc { address, size, stream, pool });
+                }
+                added
+            }
+            Action::SegmentFree => {
+                self.evict(address, address.offset(size), tell);
+                let removed = self.space.remove(address, size);
+                if removed {
+                    tell(&TraceEvent::SegmentFree { address, size, stream });
+                }
+                removed
+            }
+            Action::SegmentMap => self.map(index, entry, tell),
+            Action::SegmentUnmap => {
+                let lies = self.space.home(address).is_some_and(|(_, home)| home.range.is_some());
+                if lies {
+                    self.evict(address, address.offset(size), tell);
+                }
+                let unmapped = self.space.unmap(address, size);
+                if unmapped {
+                    tell(&TraceEvent::SegmentUnmap { address, size, stream });
+                }
+                unmapped
+            }
+            Action::Oom => {
+                let device_free = entry.device_free().unwrap_or_default();
+                tell(&TraceEvent::Oom { device_free, rounded: size, stream });
+                true
+            }
+            Action::Snapshot | Action::Other(_) => true,
+        };
+        self.contradictions += u64::from(!fits);
+        true
+    }
+
+    fn alloc(&mut self, index: usize, entry: &TraceEntry, tell: &mut impl FnMut(&TraceEvent)) -> bool {
+        let TraceEntry { address, size: requested, stream, .. } = *entry;
+        let rounded = round(requested, &self.settings.roundup_power2_divisions);
+        let mut fits = self.evict(address, address.offset(rounded), tell) == 0;
+        if self.space.home(address).is_none() {
+            // A segment that nothing tells of: as much of it as the block shows.
+            fits = false;
+            let home = Home {
+                end: address.offset(rounded),
+                stream,
+                pool: pool_of(rounded),
+                pool_id: self.beginning.pool_id(entry),
+                range: None,
+            };
+            if !self.space.add(address, home) {
+                return false;
+            }
+            tell(&self.growth(address, &home));
+        }
+        let Some((room, home)) = self.space.room(address).map(|(room, home)| (room, *home)) else { return false };
+        // What is there at the end says how large it is.
+        let known = self.beginning.sizes.get(&index).copied().filter(|size| *size >= requested && *size <= room);
+        let size = known.or_else(|| self.space.size(address, requested, self.settings));
+        let Some(size) = size.filter(|size| *size >= requested && *size > Bytes::ZERO) else { return false };
+        let held = Held { end: address.offset(size), requested, pending: false, stack: entry.stack };
+        self.space.hold(address, held);
+        tell(&TraceEvent::Alloc { address, requested, size, stream, pool: home.pool });
+        fits
+    }
+
+    fn map(&mut self, index: usize, entry: &TraceEntry, tell: &mut impl FnMut(&TraceEvent)) -> bool {
+        let TraceEntry { address, size, .. } = *entry;
+        let end = address.offset(size);
+        self.clear(address, end, tell);
+        let Some((range_index, range)) = self.beginning.ranges.of_entry(index) else { return false };
+        let (stream, pool, pool_id) = (range.stream, range.pool, range.pool_id);
+        let home = Home { end, stream, pool, pool_id, range: Some(range_index) };
+        let mapped = self.space.map(address, home);
+        if mapped {
+            tell(&self.growth(address, &home));
+        }
+        mapped
+    }
+
+    /// How a segment or run comes to be.
+    fn growth(&self, address: Address, home: &Home) -> TraceEvent {
+        let Home { end, stream, pool, .. } = *home;
+        let size = end.distance(address);
+        match home.range.and_then(|index| self.beginning.ranges.get(index)) {
+            Some(range) => TraceEvent::SegmentMap { address, size, stream, pool, range: range.base, page: range.page },
+            None => TraceEvent::SegmentAlloc { address, size, stream, pool },
+        }
+    }
+
+    /// Gives blocks back that the history says can't be there; how many.
+    fn evict(&mut self, start: Address, end: Address, tell: &mut impl FnMut(&TraceEvent)) -> usize {
+        let blocks = self.space.blocks_in(start, end);
+        for &address in &blocks {
+            let Some(held) = self.space.block(address).copied() else { continue };
+            let stream = self.space.home(address).map(|(_, home)| home.stream).unwrap_or_default();
+            let requested = held.requested;
+            if self.space.request_free(address) {
+                tell(&TraceEvent::FreeRequested { address, requested, stream });
+            }
+            self.space.complete_free(address);
+            tell(&TraceEvent::FreeCompleted { address, requested, stream });
+            self.contradictions += 1;
+        }
+        blocks.len()
+    }
+
+    /// Gives all segments and pages back that reach into a stretch in which the history has something new.
+    fn clear(&mut self, start: Address, end: Address, tell: &mut impl FnMut(&TraceEvent)) {
+        while !self.space.is_vacant(start, end) && start < end {
+            let Some((address, home)) = self
+                .space
+                .homes_below(end)
+                .filter(|(_, home)| home.end > start)
+                .map(|(address, home)| (address, *home))
+            else {
+                return;
+            };
+            self.evict(address, home.end, tell);
+            let size = home.end.distance(address);
+            let stream = home.stream;
+            let gone = match home.range {
+                Some(_) => {
+                    tell(&TraceEvent::SegmentUnmap { address, size, stream });
+                    self.space.unmap(address, size)
+                }
+                None => {
+                    tell(&TraceEvent::SegmentFree { address, size, stream });
+                    self.space.remove(address, size)
+                }
+            };
+            self.contradictions += 1;
+            if !gone {
+                return;
+            }
+        }
+    }
+}

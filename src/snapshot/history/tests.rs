@@ -1,0 +1,126 @@
+use std::path::Path;
+
+use super::*;
+use crate::allocator::{Settings, TraceEvent};
+use crate::snapshot::{Action, Snapshot, StackId, TextId, TraceEntry};
+use crate::units::{Address, Bytes, MIB, StreamId};
+
+fn load(name: &str) -> (Snapshot, Settings) {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces").join(format!("{name}.pickle.xz"));
+    let snapshot = Snapshot::open(path).unwrap();
+    let settings = Settings::parse(snapshot.allocator_settings.conf.as_deref().unwrap_or_default()).unwrap();
+    (snapshot, settings)
+}
+
+/// Segments and runs with their ends, and held blocks with end, bytes asked for and whether they wait.
+type State = (Vec<(Address, Address)>, Vec<(Address, Address, Bytes, bool)>);
+
+fn state(space: &Space) -> State {
+    let homes = space.homes().map(|(address, home)| (address, home.end)).collect();
+    let blocks = space.blocks().map(|(address, held)| (address, held.end, held.requested, held.pending)).collect();
+    (homes, blocks)
+}
+
+/// Drops the oldest entries, and holds what was there then, as is concluded from the rest, against what the whole history
+/// had led to.
+fn cut(name: &str, cuts: usize) {
+    let (mut snapshot, settings) = load(name);
+    let whole = snapshot.device_trace(0).to_vec();
+    let first = Beginning::of(&snapshot, 0, &settings);
+    assert_eq!(first.begins, Begins::First, "{name}");
+    let range = snapshot.device_traces[0].clone();
+    let mut story = Story::new(&whole, &settings, &first);
+    for at in 0..cuts {
+        // Anywhere: in the middle of a request too.
+        let lost = whole.len() * at / cuts + at % 3;
+        while story.position() < lost && story.advance(&mut |_: &TraceEvent| {}) {}
+        snapshot.device_traces[0] = range.start + lost..range.end;
+        let beginning = Beginning::of(&snapshot, 0, &settings);
+        assert_eq!(beginning.contradictions, 0, "{name} without {lost}");
+        let (found, was) = (state(&beginning.space), state(story.space()));
+        assert_eq!(found.0, was.0, "{name} without {lost}: segments");
+        assert_eq!(found.1.len(), was.1.len(), "{name} without {lost}: blocks");
+        for (found, was) in found.1.iter().zip(&was.1).filter(|(found, was)| found != was) {
+            // Only of a block that goes before anything is taken behind it nothing tells where it ends.
+            assert_eq!((found.0, found.2, found.3), (was.0, was.2, was.3), "{name} without {lost}");
+            let ends = |entry: &&TraceEntry| entry.action == Action::FreeRequested && entry.address == was.0;
+            let told = |entry: &TraceEntry| entry.action == Action::Alloc && entry.address == was.1;
+            assert!(!whole[lost..].iter().take_while(|entry| !ends(entry)).any(told), "{name} without {lost}: {was:?}");
+        }
+    }
+}
+
+macro_rules! cut_anywhere {
+    ($($test:ident: $name:literal;)*) => {
+        $(
+            #[test]
+            fn $test() {
+                cut($name, 23);
+            }
+        )*
+    };
+}
+
+cut_anywhere! {
+    two_streams_cut_anywhere: "two-streams";
+    expandable_segments_cut_anywhere: "torture.c";
+    oversize_blocks_cut_anywhere: "torture.b";
+    out_of_memory_cut_anywhere: "oom-and-recover";
+    rounded_sizes_cut_anywhere: "dcgan-roundup";
+}
+
+fn entry(action: Action, address: u64, size: u64) -> TraceEntry {
+    TraceEntry {
+        action,
+        address: Address(address),
+        size: Bytes(size),
+        stream: StreamId::DEFAULT,
+        time: crate::model::Micros(1),
+        stack: StackId::EMPTY,
+        metadata: TextId::default(),
+        pool: None,
+    }
+}
+
+fn snapshot_of(entries: &[TraceEntry]) -> Snapshot {
+    let device_traces = vec![0..entries.len()];
+    Snapshot { entries: entries.to_vec(), device_traces, ..Snapshot::default() }
+}
+
+#[test]
+fn a_block_that_nothing_holds_gets_a_segment_of_its_own() {
+    let base = 1 << 30;
+    let snapshot = snapshot_of(&[entry(Action::FreeRequested, base, 1000), entry(Action::FreeCompleted, base, 1000)]);
+    let beginning = Beginning::of(&snapshot, 0, &Settings::default());
+    assert_eq!((beginning.begins, beginning.guessed_segments), (Begins::Late, 1));
+    assert_eq!(state(&beginning.space).1, [(Address(base), Address(base + 1024), Bytes(1000), false)]);
+}
+
+#[test]
+fn what_contradicts_itself_is_told_as_far_as_it_can_be_true() {
+    let base = 1 << 30;
+    let entries = [
+        entry(Action::SegmentAlloc, base, 20 * MIB),
+        entry(Action::Alloc, base, 2 * MIB),
+        // Where a block is, where no segment is, a free of nothing, a segment in another.
+        entry(Action::Alloc, base + MIB, 3 * MIB),
+        entry(Action::Alloc, base << 1, 700),
+        entry(Action::FreeCompleted, base + 512, 512),
+        entry(Action::SegmentAlloc, base + 2 * MIB, 20 * MIB),
+        entry(Action::SegmentFree, base, 20 * MIB),
+        entry(Action::SegmentUnmap, base, 20 * MIB),
+    ];
+    let snapshot = snapshot_of(&entries);
+    let settings = Settings::default();
+    let beginning = Beginning::of(&snapshot, 0, &settings);
+    let mut story = Story::new(&entries, &settings, &beginning);
+    let mut model = crate::model::MemoryModel::new();
+    let mut told = Vec::new();
+    story.prelude(|event, _| told.push(*event));
+    while story.advance(&mut |event: &TraceEvent| told.push(*event)) {}
+    for event in told {
+        let kind = crate::model::EventKind::of_trace(&event, Default::default(), Default::default());
+        model.apply(&crate::model::Event::new(Default::default(), kind)).unwrap();
+    }
+    assert!(story.contradictions() > 0);
+}
