@@ -152,7 +152,7 @@ impl<'a> Narrator<'a> {
         if let Some(id) = self.names.get(&key) {
             return *id;
         }
-        let id = match self.snapshot.caller(entry.stack, entry.metadata) {
+        let id = match self.snapshot.caller(entry) {
             Some(text) => self.define(&text, entry.time, emit),
             None => NameId::NONE,
         };
@@ -165,7 +165,7 @@ impl<'a> Narrator<'a> {
         if let Some(id) = self.early_names.get(&stack) {
             return *id;
         }
-        let text = match self.snapshot.caller(stack, TextId::default()) {
+        let text = match self.snapshot.caller_of(stack, TextId::default()) {
             Some(caller) => format!("before the recording: {caller}"),
             None => "before the recording".to_owned(),
         };
@@ -186,7 +186,11 @@ impl Snapshot {
     /// Who asked: what the program attached, else the innermost function and the innermost line outside of
     /// libraries (`gelu (model.py:88)`). `None` when nothing was recorded.
     #[must_use]
-    pub fn caller(&self, stack: StackId, metadata: TextId) -> Option<String> {
+    pub fn caller(&self, entry: &TraceEntry) -> Option<String> {
+        self.caller_of(entry.stack, entry.metadata)
+    }
+
+    fn caller_of(&self, stack: StackId, metadata: TextId) -> Option<String> {
         let metadata = self.texts.get(metadata);
         if !metadata.is_empty() {
             return Some(metadata.to_owned());

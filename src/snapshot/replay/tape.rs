@@ -25,8 +25,6 @@ pub struct Tape<'a> {
     mismatch: RefCell<Option<Mismatch>>,
     segments: Cell<u64>,
     placements: Cell<u64>,
-    /// Completions that come next are those of a synchronisation, not of a look.
-    waits: Cell<bool>,
 }
 
 impl<'a> Tape<'a> {
@@ -42,13 +40,7 @@ impl<'a> Tape<'a> {
             mismatch: RefCell::new(None),
             segments: Cell::new(0),
             placements: Cell::new(0),
-            waits: Cell::new(false),
         }
-    }
-
-    /// Says whether the completions that come next are those of a synchronisation only.
-    pub fn set_waits(&self, waits: bool) {
-        self.waits.set(waits);
     }
 
     /// How many entries have been explained.
@@ -281,11 +273,9 @@ impl SegmentSource for Driver<'_> {
     }
 
     fn event_done(&mut self, event: EventToken) -> bool {
-        !self.tape.waits.get()
-            && self
-                .tape
-                .current()
-                .is_some_and(|entry| entry.action == Action::FreeCompleted && entry.address == Address(event.0))
+        self.tape
+            .current()
+            .is_some_and(|entry| entry.action == Action::FreeCompleted && entry.address == Address(event.0))
     }
 
     /// PyTorch looks through streams in the order of a hash table; the history shows which it was.
