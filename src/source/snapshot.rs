@@ -252,3 +252,58 @@ pub(super) fn is_snapshot(head: &[u8]) -> bool {
     const COMPRESSED: [&[u8]; 6] = [b"\xfd7zXZ", b"\x1f\x8b", b"BZh", b"\x28\xb5\x2f\xfd", b"\x04\x22\x4d\x18", b"PK"];
     matches!(head.first(), Some(0x80 | b'(' | b'}' | b']')) || COMPRESSED.iter().any(|magic| head.starts_with(magic))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn opened(name: &str) -> Opened {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/strangers").join(name);
+        let snapshot = Snapshot::open(&path).unwrap();
+        Opened::new(&path, snapshot)
+    }
+
+    #[test]
+    fn several_files_are_ranks_of_one_stream() {
+        let files = [opened("cuda-graphs.pickle.xz"), opened("timm-convnext-ring.pickle.xz")];
+        let (mut ranks, mut times, mut begun) = (Ranks::default(), Vec::new(), Vec::new());
+        narrate(&files, |event| {
+            if let EventKind::Begin(about) = &event.kind {
+                begun.push((event.device, about.workload.to_string()));
+            }
+            if event.kind.changes_memory() {
+                times.push(event.time);
+            }
+            ranks.apply(&event);
+        })
+        .unwrap();
+        assert_eq!(ranks.len(), 2);
+        let names = ["cuda-graphs.pickle", "timm-convnext-ring.pickle"].map(str::to_owned);
+        assert_eq!(begun, [(DeviceIndex(0), names[0].clone()), (DeviceIndex(1), names[1].clone())]);
+        let held = |rank| ranks.lab(DeviceIndex(rank)).unwrap().memory().reserved();
+        assert_eq!((held(0), held(1)), (Bytes(327_155_712), Bytes(3_628_072_960)));
+        // Behind what was there before, everything stands in the order of time.
+        let early = times.iter().rposition(|time| *time == times[0]).unwrap_or(0);
+        assert!(times[early..].windows(2).filter(|pair| pair[0] > pair[1]).count() <= 1);
+    }
+
+    #[test]
+    fn a_snapshot_without_a_history_shows_its_end() {
+        let mut file = opened("leak-outputs.pickle.xz");
+        let segments = std::mem::take(&mut file.snapshot.segments);
+        let files = [Opened::new(Path::new("end.pickle"), Snapshot { segments, ..Snapshot::default() })];
+        let (mut ranks, mut notices) = (Ranks::default(), Vec::new());
+        narrate(&files, |event| {
+            if let EventKind::Notice { text } = &event.kind {
+                notices.push(text.to_string());
+            }
+            ranks.apply(&event);
+        })
+        .unwrap();
+        let memory = ranks.lab(DeviceIndex(0)).unwrap().memory();
+        assert_eq!((memory.allocated(), memory.reserved()), (Bytes(309_501_952), Bytes(1_304_428_544)));
+        assert!(notices.iter().any(|notice| notice.contains("no history")), "{notices:?}");
+        let nothing = [Opened::new(Path::new("nothing.pickle"), Snapshot::default())];
+        assert!(narrate(&nothing, |_| {}).is_err());
+    }
+}

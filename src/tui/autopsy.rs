@@ -237,6 +237,10 @@ fn fits(autopsy: &Autopsy, word: &dyn Fn(&Remedy) -> String) -> String {
     if autopsy.tried && remedied.is_empty() {
         return "nothing was tried: the host has too little memory left for it".to_owned();
     }
+    // A request that a snapshot recorded has nobody behind it to try anything.
+    if remedied.is_empty() && autopsy.request.attempts.is_empty() {
+        return String::new();
+    }
     if remedied.is_empty() {
         return "trying what would have made it fit …".to_owned();
     }

@@ -111,11 +111,11 @@ impl<'a> Story<'a> {
             }
             Action::SegmentMap => self.map(index, entry, tell),
             Action::SegmentUnmap => {
-                let lies = self.space.home(address).is_some_and(|(_, home)| home.range.is_some());
-                if lies {
+                let whole = self.are_whole_pages(address, size);
+                if whole {
                     self.evict(address, address.offset(size), tell);
                 }
-                let unmapped = self.space.unmap(address, size);
+                let unmapped = whole && self.space.unmap(address, size);
                 if unmapped {
                     tell(&TraceEvent::SegmentUnmap { address, size, stream });
                 }
@@ -174,6 +174,14 @@ impl<'a> Story<'a> {
             tell(&self.growth(address, &home));
         }
         mapped
+    }
+
+    /// True if a stretch begins and ends with pages of one expandable segment.
+    fn are_whole_pages(&self, address: Address, size: Bytes) -> bool {
+        let range = self.space.home(address).and_then(|(_, home)| self.beginning.ranges.get(home.range?));
+        range.is_some_and(|range| {
+            address.distance(range.base).0.is_multiple_of(range.page.0) && size.0.is_multiple_of(range.page.0)
+        })
     }
 
     /// How a segment or run comes to be.
