@@ -291,7 +291,9 @@ mod tests {
     fn a_snapshot_without_a_history_shows_its_end() {
         let mut file = opened("leak-outputs.pickle.xz");
         let segments = std::mem::take(&mut file.snapshot.segments);
-        let files = [Opened::new(Path::new("end.pickle"), Snapshot { segments, ..Snapshot::default() })];
+        let mut alone = Snapshot::default();
+        alone.segments = segments;
+        let files = [Opened::new(Path::new("end.pickle"), alone)];
         let (mut ranks, mut notices) = (Ranks::default(), Vec::new());
         narrate(&files, |event| {
             if let EventKind::Notice { text } = &event.kind {
