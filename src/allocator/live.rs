@@ -118,7 +118,7 @@ mod tests {
         let mut blocks = Blocks::new(crate::allocator::TorchVersion::V2_11);
         let block = Block::new(Address(0), Bytes(512), StreamId(0), PoolKind::Small, None);
         let ids: Vec<_> = (0..400).map(|_| blocks.insert(block)).collect();
-        let mut table = LiveBlocks::new(crate::allocator::TorchVersion::V2_11);
+        let mut table = LiveBlocks::default();
         let mut model = std::collections::BTreeMap::new();
         let mut state = 1_u64;
         for step in 0..30_000_usize {

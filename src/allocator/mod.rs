@@ -12,8 +12,22 @@
 //! * A segment is *split* while it holds more than one block; only unsplit free segments go back to the driver.
 //! * Each **pool** (small: rounded sizes up to 1 MiB, large: all others) keeps its free blocks in the order stream,
 //!   size, address; the first that fits is taken.
+//! * A **private pool** is such a pair of pools for a graph capture or a `torch.cuda.MemPool`. A [`Diversion`] directs
+//!   requests to it.
 //! * A request has three sizes: *requested* (what the program asked), *rounded* (what is searched for) and the
 //!   *block* size (what it occupies).
+//!
+//! # Versions
+//!
+//! [`Settings`] name the PyTorch whose rules an allocator follows ([`TorchVersion`], 2.11 unless said otherwise):
+//!
+//! | since | what |
+//! | --- | --- |
+//! | 2.12 | of equally large blocks the one whose object was made first; `throw_on_cudamalloc_oom`; one statistic more |
+//! | 2.13 | the one in the oldest segment, in it the lowest address; a limit is rounded to the nearest byte; only a real capture holds events back; reserved bytes by private pool |
+//! | 2.15 | `expandable_segments_reserve` |
+//!
+//! Private pools with expandable segments are undefined in PyTorch (it counts their segments wrongly); here they work.
 //!
 //! # Replaying a recorded history
 //!

@@ -144,3 +144,36 @@ fn the_first_variable_that_is_set_wins() {
     assert_eq!((hip.max_split_size, hip.pinned_num_register_threads), (Bytes::mib(40), 1));
     assert_eq!(from(&[]).unwrap(), Settings::default());
 }
+
+#[test]
+fn each_version_has_its_keys() {
+    use crate::allocator::TorchVersion::{V2_10, V2_11, V2_12, V2_13, V2_14, V2_15};
+    for (since, before, text) in [
+        (V2_11, V2_10, "large_segment_size_mb:32"),
+        (V2_12, V2_11, "throw_on_cudamalloc_oom:True"),
+        (V2_12, V2_11, "pinned_free_catch_all:True"),
+        (V2_13, V2_12, "pinned_max_cached_size_mb:7,pinned_max_round_threshold_mb:0"),
+        (V2_15, V2_14, "expandable_segments_reserve:0.5"),
+        (V2_15, V2_14, "expandable_segments_reserve_by_class:[a:0.5,b:40G]"),
+    ] {
+        assert!(Settings::parse_for(since, text).is_ok(), "{text}");
+        let refused = Settings::parse_for(before, text).unwrap_err();
+        assert!(matches!(refused, super::SettingsError::UnknownKey { .. }), "{text}: {refused}");
+    }
+    assert_eq!(Settings::of(V2_13).torch(), V2_13);
+}
+
+#[test]
+fn a_reserve_is_a_share_or_gibibytes_and_else_left_out() {
+    let reserve = |value: &str| {
+        let text = format!("expandable_segments_reserve:{value}");
+        let settings = Settings::parse_for(crate::allocator::TorchVersion::V2_15, &text).unwrap();
+        settings.expandable_segments_reserve.map(|reserve| reserve.bytes(Bytes::gib(80)))
+    };
+    assert_eq!(reserve("0.5"), Some(Bytes::gib(40)));
+    assert_eq!(reserve("3G"), Some(Bytes::gib(3)));
+    assert_eq!(reserve("1e30g"), Some(Bytes(u64::MAX)));
+    for value in ["40M", "40GB", "0", "-1", "inf", "nan", "0.5x", "bad"] {
+        assert_eq!(reserve(value), None, "{value}");
+    }
+}

@@ -4,6 +4,7 @@ mod expandable;
 mod growth;
 mod requests;
 mod streams;
+mod versions;
 
 use super::*;
 use crate::units::{Address, Bytes, MIB, StreamId};
