@@ -28,7 +28,9 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
 
     /// Completes pending blocks whose events are done, first in first out per side stream. Each `malloc` begins so.
     pub fn process_events(&mut self) {
-        self.record_deferred();
+        if !self.deferred.is_empty() {
+            self.record_deferred();
+        }
         if !self.events.is_empty() {
             self.complete_events(false, None);
         }
@@ -48,10 +50,8 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
 
     /// Records the events of blocks that were freed while they were held back. What a captured graph does on side streams
     /// is no use: it runs later.
+    #[cold]
     fn record_deferred(&mut self) {
-        if self.deferred.is_empty() {
-            return;
-        }
         let deferred: BTreeMap<Address, BlockId> =
             std::mem::take(&mut self.deferred).into_iter().map(|id| (self.blocks[id].address, id)).collect();
         let mut order: Vec<Address> = deferred.keys().copied().collect();

@@ -76,9 +76,11 @@ impl PrivatePools {
     /// Who serves a request for `stream`.
     #[inline]
     pub fn serving(&self, stream: StreamId) -> Option<OwnerId> {
-        if self.diversions.is_empty() {
-            return None;
-        }
+        if self.diversions.is_empty() { None } else { self.diverted(stream) }
+    }
+
+    #[cold]
+    fn diverted(&self, stream: StreamId) -> Option<OwnerId> {
         let takes = |diversion: &&Diversion| diversion.stream.is_none_or(|only| only == stream);
         self.diversions.iter().rev().find(takes).and_then(|diversion| self.find(diversion.pool))
     }
@@ -86,6 +88,7 @@ impl PrivatePools {
     /// True while nothing may be waited for or looked at: a capture is under way, and before 2.13 any diversion.
     #[inline]
     pub fn hold_events(&self, torch: TorchVersion) -> bool {
-        self.diversions.iter().any(|diversion| diversion.capture || torch < TorchVersion::V2_13)
+        !self.diversions.is_empty()
+            && self.diversions.iter().any(|diversion| diversion.capture || torch < TorchVersion::V2_13)
     }
 }

@@ -156,17 +156,6 @@ impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
         };
         // Growth is always the request's own, and so is what follows it.
         let head = run.iter().position(is_growth).map_or(run, |at| &run[..at]);
-        // A request that failed had missed first: its own last resort waits for what would serve it now. Where garbage is
-        // collected before that, what completed earlier can matter.
-        if request.action == Action::Oom
-            && run.first().is_some_and(is_completion)
-            && self.allocator.settings().garbage_collection_threshold == 0.0
-        {
-            self.tape.set_waits(true);
-            self.request(request);
-            self.tape.set_waits(false);
-            return;
-        }
         if !head.iter().any(is_release) {
             self.request(request);
             return;
