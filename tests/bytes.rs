@@ -17,7 +17,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use portable_pty::{Child, CommandBuilder, MasterPty, PtyPair, PtySize, native_pty_system};
 use ratatui::layout::Rect;
 use ratatui::{Terminal, TerminalOptions, Viewport};
-use vramlab::model::{DeviceKind, Lab, RunState};
+use vramlab::model::{DeviceKind, Grouping, Lab, RunState};
 use vramlab::tui::{self, App, Catalog, ColorTier, GlyphTier, Layout, Message, WireBackend};
 use vt100::Parser;
 
@@ -25,6 +25,9 @@ use vt100::Parser;
 /// while gpt-char trains.
 const BUDGETS: [(u16, u16, usize, usize); 3] =
     [(80, 24, 10_000, 8_000), (120, 40, 15_000, 12_000), (200, 60, 25_000, 20_000)];
+/// A Lab of that size whose charts are full takes more than its first picture, in which they are empty: areas are
+/// characters of three bytes.
+const FULL_LAB: usize = 29_000;
 /// What may come at once after the first picture.
 const BURST: usize = 20_000;
 /// Frames are further apart than this, the parts of one are not.
@@ -147,7 +150,7 @@ fn every_screen_keeps_to_its_budget() {
             let press = |screen: &mut Screen| {
                 screen.app.update(Message::Key(KeyEvent::new(KeyCode::Char(key), KeyModifiers::NONE)));
             };
-            let picture = Arc::new(lab_states::paused());
+            let picture = Arc::new(lab_states::with_study(lab_states::paused(), Grouping::Category, false));
             let mut first = Screen::new(columns, rows);
             press(&mut first);
             first.app.update(Message::Picture(picture.clone()));
@@ -158,7 +161,8 @@ fn every_screen_keeps_to_its_budget() {
             press(&mut later);
             let burst = later.frame();
             println!("{what}: {at_first} bytes from nothing, {burst} behind the Lab");
-            assert!(at_first > 500 && at_first <= most_at_first, "{what}: {at_first} bytes from nothing");
+            let most = if (key, columns) == ('1', 200) { FULL_LAB } else { most_at_first };
+            assert!(at_first > 500 && at_first <= most, "{what}: {at_first} bytes from nothing");
             assert!(burst <= BURST, "{what}: {burst} bytes behind the Lab");
         }
     }
