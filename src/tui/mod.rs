@@ -60,7 +60,7 @@ pub use keys::Keymap;
 pub use origin::Origin;
 pub use panel::Panel;
 pub use screen::draw;
-pub use shell::{Exit, Left};
+pub use shell::{Exit, KeepTheme, Left};
 pub use signals::ENGINE_PATIENCE;
 pub use stage::{Chart, Layout};
 pub use states::Other;
@@ -87,9 +87,6 @@ pub fn autopsy_lines(view: &View, width: usize, word: fn(&Remedy) -> String) -> 
     let lines = view.autopsy.as_ref().map(|autopsy| autopsy::lines(view, autopsy, width, &word));
     lines.unwrap_or_default().into_iter().map(|(_, line)| line).collect()
 }
-
-/// Writes down that the theme of this name is worn from now on; says where, or why that can't be.
-pub type KeepTheme = fn(&str) -> String;
 
 /// How the screen is to look and behave; what is `None` is found out from the environment.
 #[derive(Clone, Debug)]

@@ -13,7 +13,6 @@ use rustix::process::{Signal, getpid, getsid, kill_current_process_group};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
-use super::KeepTheme;
 use super::app::{App, Effect, Message};
 use super::completion;
 use super::error::TuiError;
@@ -41,6 +40,8 @@ const FEWEST_FRAMES: u32 = 2;
 const PROGRESS: Duration = Duration::from_millis(500);
 /// How long leaving waits for what is not done yet.
 const END_PATIENCE: Duration = Duration::from_millis(300);
+/// Writes down that the theme of this name is worn from now on; says where, or why that can't be.
+pub type KeepTheme = fn(&str) -> String;
 
 /// How the screen was left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
