@@ -24,10 +24,14 @@ mod screen;
 mod selftest;
 mod spec;
 mod status;
+mod subject;
 mod summary;
 mod switches;
+mod table;
 mod times;
+mod tune;
 mod usage;
+mod whatif;
 mod witness;
 
 use std::panic;
@@ -68,6 +72,10 @@ enum Subcommands {
     Replay(replay::ReplayArgs),
     /// Take a recording or snapshot away: for PyTorch's viewer, Perfetto, as a table, the state at a moment, a screen, a film.
     Export(export::ExportArgs),
+    /// Replay a recording or snapshot under other allocator settings: what it would have reserved.
+    Whatif(whatif::WhatifArgs),
+    /// Look for allocator settings under which a recording or snapshot takes less memory.
+    Tune(tune::TuneArgs),
     /// Print torch.cuda.memory_summary() of a recording or snapshot, at any moment of it.
     Summary(summary::SummaryArgs),
     /// List workloads, switches, devices and themes.
@@ -113,6 +121,8 @@ fn dispatch(arguments: Arguments) -> Result<Status> {
         Some(Subcommands::Compare(args)) => compare::run(&args),
         Some(Subcommands::Replay(args)) => replay::run(args),
         Some(Subcommands::Export(args)) => export::run(&args),
+        Some(Subcommands::Whatif(args)) => whatif::run(&args),
+        Some(Subcommands::Tune(args)) => tune::run(&args),
         Some(Subcommands::Summary(args)) => summary::run(&args),
         Some(Subcommands::List(args)) => list::run(&args),
         Some(Subcommands::Doctor(args)) => doctor::run(&args),

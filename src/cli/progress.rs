@@ -34,6 +34,11 @@ impl Progress {
         self.at(done);
     }
 
+    /// So many of so many are done, of which each takes long.
+    pub fn of_few(&mut self, done: u64, total: u64) {
+        self.of(done * LOOK, total * LOOK);
+    }
+
     /// So many are done.
     pub fn at(&mut self, done: u64) {
         let before = self.done / LOOK;

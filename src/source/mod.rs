@@ -4,6 +4,7 @@
 //! it, and publishes the [`Picture`] at the cursor at most thirty times a second. Screens know nothing else.
 
 mod compared;
+mod asked;
 mod cursor;
 mod file;
 mod ghost;
@@ -20,6 +21,7 @@ mod studies;
 mod whole;
 
 pub use compared::{CompareError, Compared, compared, of_printed};
+pub use asked::{AskedError, asked};
 pub use cursor::{Landmark, Move, Unit};
 pub use file::recording;
 pub use ghost::Ghost;

@@ -162,6 +162,12 @@ impl Whole {
         self.device_bytes
     }
 
+    /// Whether it is a PyTorch snapshot: a history of a GPU whose driver nobody knows.
+    #[must_use]
+    pub const fn is_snapshot(&self) -> bool {
+        matches!(self.kind, Kind::Snapshot(_))
+    }
+
     /// Hands over the events with indices in `range`, each with its index, until `each` fails.
     ///
     /// # Errors

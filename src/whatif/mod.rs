@@ -3,6 +3,8 @@
 //! * [`Conditions`]: its settings and bounds, from a text in PyTorch's syntax.
 //! * [`Follower`]: follows a stream of events, a ghost beside the run.
 //! * [`Program`]: the requests of a stream, read once and replayed under as many conditions as wanted ([`predict`]).
+//! * [`Recorded`]: a whole run, what it came to beside what it asked.
+//! * [`Tuning`]: settings that were tried on a program, and which of them nothing beats; [`smallest_limit`].
 //!
 //! Of a stream only what the program asked counts: blocks taken and given back, `empty_cache`, the limit, steps. What the
 //! run's own allocator did about it (segments, retries) is not asked again. Under the conditions of the run itself the
@@ -25,12 +27,18 @@ mod conditions;
 mod driver;
 mod figures;
 mod follower;
+mod limit;
 mod player;
 mod program;
 mod reader;
+mod recorded;
+mod tuning;
 
 pub use conditions::{Conditions, ConditionsError};
 pub use driver::Places;
 pub use figures::Figures;
 pub use follower::{Follower, Held};
+pub use limit::smallest_limit;
 pub use program::{Outcome, Program, ProgramWriter, predict};
+pub use recorded::{Recorded, RecordedWriter};
+pub use tuning::{Tried, Tuning};

@@ -66,6 +66,11 @@ impl Player {
         self.finished
     }
 
+    /// Held from the driver now.
+    pub fn reserved(&self) -> Bytes {
+        self.allocator.reserved()
+    }
+
     #[inline]
     pub fn play(&mut self, ask: Ask) {
         match ask {

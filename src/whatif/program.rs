@@ -7,7 +7,7 @@ use super::figures::Figures;
 use super::player::Player;
 use super::reader::Reader;
 use crate::model::{Event, History};
-use crate::units::DeviceIndex;
+use crate::units::{Bytes, DeviceIndex};
 
 /// What a program asked of its allocator, without addresses: about 32 bytes a request.
 #[derive(Clone, Debug, Default)]
@@ -54,6 +54,23 @@ impl Program {
         let mut player = Player::new(conditions, self.places);
         self.asks.iter().for_each(|&ask| player.play(ask));
         Outcome { figures: player.figures(), history: player.history().clone(), steps: player.finished() }
+    }
+
+    /// Bytes that were stranded where most was reserved, the first time that it was. Costs two replays.
+    #[must_use]
+    pub fn stranded_at_peak(&self, conditions: &Conditions) -> Bytes {
+        let mut player = Player::new(conditions, self.places);
+        let (mut peak, mut end) = (Bytes::ZERO, 0);
+        for (index, &ask) in self.asks.iter().enumerate() {
+            player.play(ask);
+            let begins = ask == Ask::Settled;
+            if begins || matches!(ask, Ask::Take { .. } | Ask::Try { .. }) && player.reserved() > peak {
+                (peak, end) = (player.reserved(), index + 1);
+            }
+        }
+        let mut player = Player::new(conditions, self.places);
+        self.asks[..end].iter().for_each(|&ask| player.play(ask));
+        player.figures().stranded
     }
 }
 

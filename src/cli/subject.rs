@@ -1,0 +1,66 @@
+//! The file that a question is about, read so that its program can be asked anew.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use color_eyre::eyre::Result;
+
+use super::Usage;
+use super::export::read;
+use super::output::warn;
+use super::progress::Progress;
+use crate::source::{Whole, asked};
+use crate::units::{Bytes, DeviceIndex};
+use crate::whatif::Recorded;
+
+/// Which file, and what a person knows of it.
+#[derive(Debug, Args)]
+pub(super) struct SubjectArgs {
+    /// A recording, or a PyTorch memory snapshot; `-` is the standard input.
+    #[arg(value_name = "FILE|-")]
+    pub file: PathBuf,
+    /// Of which device, by its number [default: the first that memory was taken on].
+    #[arg(long, value_name = "N")]
+    pub rank: Option<u16>,
+    /// Memory of the device that this process could have [default: as the file says].
+    #[arg(long, value_name = "BYTES")]
+    pub device_bytes: Option<Bytes>,
+}
+
+impl SubjectArgs {
+    /// The file, and the run on every device that is asked for.
+    pub fn all(&self) -> Result<(Whole, Vec<Recorded>)> {
+        let whole = read(&self.file)?;
+        let mut progress = Progress::new("reading", 100);
+        let mut runs = asked(&whole, self.device_bytes, |done, total| progress.of(done, total))?;
+        drop(progress);
+        if let Some(rank) = self.rank {
+            runs.retain(|run| run.device == DeviceIndex(rank));
+            if runs.is_empty() {
+                return Err(Usage(format!("no memory is taken on device {rank}; give another --rank")).into());
+            }
+        }
+        for run in &runs {
+            run.remarks.iter().for_each(|remark| warn(format_args!("device {}: {remark}", run.device.0)));
+        }
+        Ok((whole, runs))
+    }
+
+    /// The run on the device that is asked for, or the first.
+    pub fn one(&self) -> Result<Recorded> {
+        let (_, mut runs) = self.all()?;
+        if runs.len() > 1 {
+            warn(format_args!(
+                "memory is taken on {} devices; this is about device {}, --rank names another",
+                runs.len(),
+                runs[0].device.0
+            ));
+        }
+        Ok(runs.swap_remove(0))
+    }
+
+    /// What it is called.
+    pub fn name(&self) -> String {
+        self.file.display().to_string()
+    }
+}

@@ -1,0 +1,164 @@
+//! `vramlab tune`: settings of the allocator under which a run would take less memory.
+
+use std::io::{self, Write};
+use std::sync::Mutex;
+
+use clap::Args;
+use color_eyre::eyre::Result;
+use rayon::prelude::*;
+use serde_json::json;
+
+use super::Status;
+use super::output::stdout;
+use super::progress::Progress;
+use super::subject::SubjectArgs;
+use super::table::{change, line, print};
+use super::whatif::reproduced;
+use crate::units::Bytes;
+use crate::whatif::{Recorded, Tried, Tuning, smallest_limit};
+
+/// Rows of the table.
+const ROWS: usize = 10;
+
+/// Arguments of `vramlab tune`.
+#[derive(Debug, Args)]
+pub(super) struct TuneArgs {
+    #[command(flatten)]
+    subject: SubjectArgs,
+    /// The most that may be reserved, such as 24GiB: what does not fit is left out, and garbage collection is tried
+    /// [default: as in the run].
+    #[arg(long, value_name = "BYTES")]
+    limit: Option<Bytes>,
+    /// Print one JSON object instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Settings, and the smallest limit that does for them.
+struct Row<'a> {
+    tried: &'a Tried,
+    smallest: Option<Bytes>,
+}
+
+/// Tries settings and prints the best. Exit code 0 whatever they are.
+pub(super) fn run(args: &TuneArgs) -> Result<Status> {
+    let run = args.subject.one()?;
+    let tuning = tune(&run, args.limit)?;
+    let front = tuning.front();
+    let shown = front.into_iter().chain(tuning.defaults());
+    let mut rows: Vec<&Tried> = Vec::new();
+    for tried in shown {
+        if !rows.iter().any(|row| row.conditions == tried.conditions) {
+            rows.push(tried);
+        }
+    }
+    let beyond = rows.len().saturating_sub(ROWS);
+    // The defaults stay.
+    if beyond > 0 {
+        rows.drain(ROWS - 1..rows.len() - 1);
+    }
+    let rows: Vec<Row<'_>> = rows
+        .into_par_iter()
+        .map(|tried| Row { tried, smallest: smallest_limit(&run.program, &tried.conditions) })
+        .collect();
+    let again = run.again().figures;
+    if args.json {
+        let row = |row: &Row<'_>| {
+            json!({
+                "conf": row.tried.conditions.text(),
+                "limit": row.tried.conditions.limit,
+                "peak_reserved": row.tried.figures.peak_reserved,
+                "peak_allocated": row.tried.figures.peak_allocated,
+                "segments_allocated": row.tried.figures.segments_allocated,
+                "segments_freed": row.tried.figures.segments_freed,
+                "num_alloc_retries": row.tried.figures.retries,
+                "num_ooms": row.tried.figures.ooms,
+                "smallest_limit": row.smallest,
+                "predicted": true,
+            })
+        };
+        let object = json!({
+            "units": { "sizes": "bytes" },
+            "device": run.device,
+            "exact": run.is_exact(&again),
+            "recorded": { "conf": run.conditions.text(), "peak_reserved": run.figures.peak_reserved },
+            "tried": tuning.tried.len(),
+            "best": rows.iter().map(row).collect::<Vec<_>>(),
+        });
+        writeln!(stdout(), "{object}")?;
+    } else {
+        let mut out = stdout();
+        writeln!(out, "{}: {} settings tried on device {}", args.subject.name(), tuning.tried.len(), run.device.0)?;
+        writeln!(out, "{}", reproduced(&run, &again))?;
+        writeln!(out)?;
+        table(&mut out, &run, &rows)?;
+        advise(&mut out, &run, &tuning)?;
+    }
+    Ok(Status::DONE)
+}
+
+/// Tries settings on a run, and says how far it is.
+pub(super) fn tune(run: &Recorded, limit: Option<Bytes>) -> Result<Tuning> {
+    let progress = Mutex::new(Progress::new("trying settings", 100));
+    let tuning = Tuning::of(run, limit, &|done, total| {
+        if let Ok(mut progress) = progress.lock() {
+            progress.of_few(done, total);
+        }
+    })?;
+    Ok(tuning)
+}
+
+fn table(out: &mut impl Write, run: &Recorded, rows: &[Row<'_>]) -> io::Result<()> {
+    let mut lines = vec![
+        line(["", "peak", "", "driver", "", "out of", "smallest limit"]),
+        line(["", "reserved", "", "calls", "retries", "memory", "that fits"]),
+    ];
+    let of = &run.figures;
+    let calls = of.segments_allocated + of.segments_freed;
+    let told = |n: u64| if n == 0 { "no".to_owned() } else { n.to_string() };
+    lines.push(vec![
+        format!("recorded: {}", run.conditions),
+        of.peak_reserved.to_string(),
+        String::new(),
+        calls.to_string(),
+        of.retries.to_string(),
+        told(of.ooms),
+    ]);
+    for Row { tried, smallest } in rows {
+        let figures = &tried.figures;
+        lines.push(vec![
+            format!("predicted: {}", tried.conditions),
+            figures.peak_reserved.to_string(),
+            change(of.peak_reserved.get(), figures.peak_reserved.get()),
+            tried.calls().to_string(),
+            figures.retries.to_string(),
+            told(figures.ooms),
+            smallest.map_or_else(|| "none".to_owned(), |limit| limit.to_string()),
+        ]);
+    }
+    print(out, &lines)
+}
+
+/// What to do.
+fn advise(out: &mut impl Write, run: &Recorded, tuning: &Tuning) -> io::Result<()> {
+    writeln!(out)?;
+    let Some(best) = tuning.recommended(run) else {
+        return match tuning.tried.iter().any(Tried::fits) {
+            true => writeln!(out, "No settings lower the peak by 1 % or more: leave them as they are."),
+            false => writeln!(out, "Nothing fits: take a smaller batch, or what else lowers the peak of allocated."),
+        };
+    };
+    let text = best.conditions.text();
+    writeln!(
+        out,
+        "Predicted to save {} ({}):",
+        run.figures.peak_reserved.saturating_sub(best.figures.peak_reserved),
+        change(run.figures.peak_reserved.get(), best.figures.peak_reserved.get())
+    )?;
+    writeln!(out, "\n  export PYTORCH_CUDA_ALLOC_CONF={text}")?;
+    writeln!(out, "\nPYTORCH_ALLOC_CONF is its newer name.")?;
+    if text.contains("large_segment_size_mb") {
+        writeln!(out, "PyTorch before 2.11 does not know large_segment_size_mb.")?;
+    }
+    Ok(())
+}

@@ -1,0 +1,205 @@
+//! `vramlab whatif`: what a run would have taken under other settings of the allocator.
+
+use std::io::{self, Write};
+
+use clap::Args;
+use clap::builder::RangedU64ValueParser;
+use color_eyre::eyre::{Report, Result};
+use rayon::prelude::*;
+use serde_json::{Map, Value, json};
+
+use super::output::{stdout, warn};
+use super::subject::SubjectArgs;
+use super::table::{change, line, print, share};
+use super::{Status, Usage};
+use crate::units::Bytes;
+use crate::whatif::{Conditions, ConditionsError, Figures, Recorded};
+
+/// Arguments of `vramlab whatif`.
+#[derive(Debug, Args)]
+pub(super) struct WhatifArgs {
+    #[command(flatten)]
+    subject: SubjectArgs,
+    /// Allocator settings to try, in PyTorch's syntax, such as expandable_segments:True; again for more of them
+    /// [default: expandable_segments:True, or the run's own where a limit or --empty-cache-every is given].
+    #[arg(long, value_name = "CONF")]
+    alloc_conf: Vec<String>,
+    /// The most that may be reserved, such as 8GiB [default: as in the run].
+    #[arg(long, value_name = "BYTES")]
+    limit: Option<Bytes>,
+    /// Call empty_cache() behind every so many steps.
+    #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<u64>::new().range(1..))]
+    empty_cache_every: Option<u64>,
+    /// Print one JSON object instead of a table.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Figures of one row.
+struct Row {
+    conditions: Conditions,
+    figures: Figures,
+    /// Stranded where most was reserved.
+    stranded: Bytes,
+}
+
+/// Replays the run and prints what it would have come to. Exit code 0 whatever that is.
+pub(super) fn run(args: &WhatifArgs) -> Result<Status> {
+    let run = args.subject.one()?;
+    if args.empty_cache_every.is_some() && run.steps == 0 {
+        warn("no step ends in it, so that --empty-cache-every changes nothing");
+    }
+    let rows: Result<Vec<Row>> = args.asked(&run)?.into_par_iter().map(|of| Ok(row(&run, of))).collect();
+    let rows = rows?;
+    let again = row(&run, run.conditions.clone());
+    if args.json {
+        writeln!(stdout(), "{}", object(&run, &again, &rows))?;
+    } else {
+        table(&mut stdout(), &args.subject.name(), &run, &again, &rows)?;
+    }
+    Ok(Status::DONE)
+}
+
+impl WhatifArgs {
+    /// Every setting that is asked for.
+    fn asked(&self, run: &Recorded) -> Result<Vec<Conditions>> {
+        let mut confs = self.alloc_conf.clone();
+        if confs.is_empty() {
+            let bounds = self.limit.is_some() || self.empty_cache_every.is_some();
+            confs.push(if bounds { run.conditions.text().to_owned() } else { "expandable_segments:True".to_owned() });
+        }
+        let conditions = |conf: &String| {
+            let mut conditions = run.under(conf).map_err(|error| refused(conf, &error))?;
+            conditions.limit = self.limit.or(conditions.limit);
+            conditions.empty_cache_every = self.empty_cache_every.or(conditions.empty_cache_every);
+            Ok(conditions)
+        };
+        confs.iter().map(conditions).collect()
+    }
+}
+
+fn refused(conf: &str, error: &ConditionsError) -> Report {
+    let more = match error {
+        ConditionsError::UnknownDevice => " (or --device-bytes)",
+        _ => "",
+    };
+    Usage(format!("--alloc-conf \"{conf}\": {error}{more}")).into()
+}
+
+fn row(run: &Recorded, conditions: Conditions) -> Row {
+    let figures = run.program.replay(&conditions).figures;
+    Row { stranded: run.program.stranded_at_peak(&conditions), figures, conditions }
+}
+
+/// The keys of the contract.
+fn figures(figures: &Figures, stranded: Bytes) -> Map<String, Value> {
+    let value = json!({
+        "peak_reserved": figures.peak_reserved,
+        "reserved": figures.reserved,
+        "peak_allocated": figures.peak_allocated,
+        "allocated": figures.allocated,
+        "stranded_at_peak": stranded,
+        "segments_allocated": figures.segments_allocated,
+        "segments_freed": figures.segments_freed,
+        "num_alloc_retries": figures.retries,
+        "num_ooms": figures.ooms,
+    });
+    value.as_object().cloned().unwrap_or_default()
+}
+
+fn predicted(row: &Row) -> Value {
+    let mut object = figures(&row.figures, row.stranded);
+    object.insert("conf".into(), json!(row.conditions.text()));
+    object.insert("limit".into(), json!(row.conditions.limit));
+    object.insert("empty_cache_every".into(), json!(row.conditions.empty_cache_every));
+    object.insert("failed_requests_served".into(), json!(row.figures.served));
+    object.insert("predicted".into(), json!(true));
+    Value::Object(object)
+}
+
+fn object(run: &Recorded, again: &Row, rows: &[Row]) -> Value {
+    let mut recorded = figures(&run.figures, run.stranded_at_peak);
+    recorded.insert("conf".into(), json!(run.conditions.text()));
+    recorded.insert("limit".into(), json!(run.conditions.limit));
+    json!({
+        "units": { "sizes": "bytes" },
+        "device": run.device,
+        "steps": run.steps,
+        "remarks": run.remarks,
+        "exact": run.is_exact(&again.figures),
+        "recorded": recorded,
+        "replayed": predicted(again),
+        "asked": rows.iter().map(predicted).collect::<Vec<_>>(),
+    })
+}
+
+/// A sentence on how well a replay under the run's own settings comes to what was recorded.
+pub(super) fn reproduced(run: &Recorded, again: &Figures) -> String {
+    let (recorded, replayed) = (run.figures.peak_reserved.get(), again.peak_reserved.get());
+    if run.is_exact(again) {
+        return format!(
+            "Replayed under its own settings the run has the peak that was recorded, to the byte: {recorded} bytes."
+        );
+    }
+    if recorded == replayed {
+        return format!(
+            "Replayed under its own settings the run has the peak that was recorded ({recorded} bytes), but not all of its other \
+             figures."
+        );
+    }
+    format!(
+        "Replayed under its own settings the run has a peak of {replayed} bytes, where {recorded} were recorded ({}): trust the \
+         predictions no further.",
+        change(recorded, replayed)
+    )
+}
+
+fn table(out: &mut impl Write, name: &str, run: &Recorded, again: &Row, rows: &[Row]) -> io::Result<()> {
+    writeln!(out, "{name}: device {}, {}", run.device.0, run.conditions)?;
+    writeln!(out, "{}", reproduced(run, &again.figures))?;
+    writeln!(out)?;
+    let mut lines = vec![
+        line(["", "peak", "", "at the end", "peak", "stranded", "driver calls", "", "out of"]),
+        line(["", "reserved", "", "reserved", "allocated", "at the peak", "took / gave", "retries", "memory"]),
+    ];
+    lines.push(cells("recorded".to_owned(), &run.figures, run.stranded_at_peak, None));
+    let before = run.figures.peak_reserved;
+    if !run.is_exact(&again.figures) {
+        lines.push(cells("replayed".to_owned(), &again.figures, again.stranded, Some(before)));
+    }
+    for row in rows {
+        let mut label = format!("predicted: {}", row.conditions);
+        if let Some(limit) = row.conditions.limit {
+            label += &format!(", limit {limit}");
+        }
+        if let Some(every) = row.conditions.empty_cache_every {
+            label += &format!(", empty_cache every {every}");
+        }
+        lines.push(cells(label, &row.figures, row.stranded, Some(before)));
+    }
+    print(out, &lines)?;
+    for row in rows.iter().filter(|row| row.figures.served > 0) {
+        let what = if row.figures.served == 1 { "The request that failed" } else { "Requests that failed" };
+        writeln!(out, "\n{what} would be served under {}.", row.conditions)?;
+    }
+    Ok(())
+}
+
+fn cells(label: String, figures: &Figures, stranded: Bytes, before: Option<Bytes>) -> Vec<String> {
+    let times = |n: u64| match n {
+        0 => "no".to_owned(),
+        1 => "once".to_owned(),
+        n => format!("{n} times"),
+    };
+    vec![
+        label,
+        figures.peak_reserved.to_string(),
+        before.map_or_else(String::new, |before| change(before.get(), figures.peak_reserved.get())),
+        figures.reserved.to_string(),
+        figures.peak_allocated.to_string(),
+        share(stranded.get(), figures.peak_reserved.get()),
+        format!("{} / {}", figures.segments_allocated, figures.segments_freed),
+        figures.retries.to_string(),
+        times(figures.ooms),
+    ]
+}

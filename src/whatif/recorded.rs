@@ -1,0 +1,210 @@
+//! What a run came to, and what its program asked, read together: a prediction is laid beside it.
+
+use super::conditions::{Conditions, ConditionsError};
+use super::driver::Places;
+use super::figures::Figures;
+use super::program::{Outcome, Program, ProgramWriter};
+use crate::allocator::DeviceMemory;
+use crate::model::{AllocatorState, Event, EventKind, FailedRequest, MemoryModel};
+use crate::units::{Bytes, DeviceIndex};
+
+/// A run on one device, as its events tell it.
+#[derive(Clone, Debug)]
+pub struct Recorded {
+    /// The device.
+    pub device: DeviceIndex,
+    /// What it came to. Peaks are those since the model was made.
+    pub figures: Figures,
+    /// Bytes that were stranded where most was reserved, the first time that it was.
+    pub stranded_at_peak: Bytes,
+    /// Steps that ended.
+    pub steps: u64,
+    /// Under what it worked.
+    pub conditions: Conditions,
+    /// What it asked.
+    pub program: Program,
+    /// What had to be assumed: a sentence each, without a period.
+    pub remarks: Vec<String>,
+}
+
+/// Reads a run event by event.
+#[derive(Debug)]
+pub struct RecordedWriter {
+    device: DeviceIndex,
+    writer: ProgramWriter,
+    memory: MemoryModel,
+    state: AllocatorState,
+    /// The settings under which the first block was taken.
+    first: Option<Box<str>>,
+    changed: bool,
+    begun: bool,
+    peak_reserved: Bytes,
+    peak_allocated: Bytes,
+    /// The most that was reserved behind a request, and what was stranded then.
+    peak: (Bytes, Bytes),
+    steps: u64,
+    /// Bounds that failures show, where nobody told a limit.
+    shown: Option<Shown>,
+}
+
+/// What a failure shows of the bounds of memory.
+#[derive(Clone, Copy, Debug)]
+struct Shown {
+    /// The driver had nothing left: all that this process could have.
+    device: Option<Bytes>,
+    /// A limit that nobody told lies below this.
+    below: Option<Bytes>,
+}
+
+impl Recorded {
+    /// Conditions in a person's words (see [`Conditions::parse`]), on the device of the run. Where they bound nothing, what
+    /// bounded the run does.
+    ///
+    /// # Errors
+    /// [`ConditionsError`].
+    pub fn under(&self, text: &str) -> Result<Conditions, ConditionsError> {
+        let mut conditions = Conditions::parse(text, self.conditions.device)?;
+        if !conditions.bounds_memory() {
+            conditions.limit = self.conditions.limit;
+        }
+        Ok(conditions)
+    }
+
+    /// The program replayed under the conditions of the run itself.
+    #[must_use]
+    pub fn again(&self) -> Outcome {
+        self.program.replay(&self.conditions)
+    }
+
+    /// Whether a replay under the run's own conditions came to what the run did, to the byte.
+    #[must_use]
+    pub fn is_exact(&self, again: &Figures) -> bool {
+        let of = |figures: &Figures| {
+            (figures.peak_reserved, figures.reserved, figures.peak_allocated, figures.allocated, figures.ooms)
+        };
+        of(again) == of(&self.figures)
+    }
+}
+
+impl RecordedWriter {
+    /// Reads what concerns `device`.
+    #[must_use]
+    pub fn new(device: DeviceIndex, places: Places) -> Self {
+        Self {
+            device,
+            writer: ProgramWriter::new(device, places),
+            memory: MemoryModel::new(),
+            state: AllocatorState::new(),
+            first: None,
+            changed: false,
+            begun: false,
+            peak_reserved: Bytes::ZERO,
+            peak_allocated: Bytes::ZERO,
+            peak: (Bytes::ZERO, Bytes::ZERO),
+            steps: 0,
+            shown: None,
+        }
+    }
+
+    /// Reads the next event.
+    pub fn push(&mut self, event: &Event) {
+        if event.device != self.device {
+            return;
+        }
+        self.writer.push(event);
+        if let EventKind::Begin(_) = event.kind {
+            let mut anew = Self::new(self.device, Places::default());
+            std::mem::swap(&mut anew.writer, &mut self.writer);
+            *self = anew;
+        }
+        // What can't be is told by who draws it.
+        let _ = self.memory.apply(event);
+        self.state.apply(event);
+        match &event.kind {
+            EventKind::Alloc { .. } => {
+                if self.memory.reserved() > self.peak.0 {
+                    self.peak = (self.memory.reserved(), self.memory.stranded());
+                }
+                self.peak_allocated = self.peak_allocated.max(self.memory.allocated());
+                let first = self.first.get_or_insert_with(|| self.state.settings().text().into());
+                self.changed |= **first != *self.state.settings().text();
+            }
+            EventKind::SegmentAlloc { .. } | EventKind::SegmentMap { .. } => {
+                self.peak_reserved = self.peak_reserved.max(self.memory.reserved());
+            }
+            EventKind::StepBegin { .. } if !self.begun => {
+                self.begun = true;
+                // The program has made its model, emptied the cache, and counts its peaks from here.
+                if self.memory.ledger().releasable == Bytes::ZERO {
+                    (self.peak_reserved, self.peak_allocated) = (self.memory.reserved(), self.memory.allocated());
+                    self.peak = (self.memory.reserved(), self.memory.stranded());
+                }
+            }
+            EventKind::StepEnd(_) => self.steps += 1,
+            EventKind::Oom(request) if self.memory.limit().is_none() => self.look_at(request),
+            _ => {}
+        }
+    }
+
+    fn look_at(&mut self, request: &FailedRequest) {
+        let shown = self.shown.get_or_insert(Shown { device: None, below: None });
+        let reserved = self.memory.reserved();
+        if request.device_free < request.segment {
+            let all = reserved + request.device_free;
+            shown.device = Some(shown.device.map_or(all, |before| before.min(all)));
+        } else {
+            let below = reserved + request.segment;
+            shown.below = Some(shown.below.map_or(below, |before| before.min(below)));
+        }
+    }
+
+    /// The run; `memory` is the device's, where somebody knows it.
+    ///
+    /// # Errors
+    /// [`ConditionsError`]: a share of the device's memory is allowed, and nobody knows what it has.
+    pub fn finish(self, memory: Option<DeviceMemory>) -> Result<Recorded, ConditionsError> {
+        let mut remarks = Vec::new();
+        if self.changed {
+            remarks.push("its settings changed while it ran; it is replayed under the last ones".to_owned());
+        }
+        let shown = self.shown.unwrap_or(Shown { device: None, below: None });
+        let device = memory.or_else(|| {
+            let all = shown.device?.max(self.peak_reserved);
+            remarks.push(format!("what the device had for it is taken from its out-of-memory error: {all}"));
+            Some(DeviceMemory { free: all, total: all })
+        });
+        let mut conditions = Conditions::parse(self.state.settings().text(), device)?;
+        if let Some(below) = shown.below.filter(|_| memory.is_none() && !conditions.bounds_memory()) {
+            let limit = self.peak_reserved;
+            conditions.limit = Some(limit);
+            remarks.push(format!(
+                "a request failed with memory left on the device, and nobody says at which limit: it lies from {limit} to \
+                 below {below}, and the first is assumed; give --limit"
+            ));
+        }
+        let statistics = self.state.statistics();
+        let count = |n: i64| u64::try_from(n).unwrap_or(0);
+        let figures = Figures {
+            reserved: self.memory.reserved(),
+            allocated: self.memory.allocated(),
+            peak_reserved: self.peak_reserved,
+            peak_allocated: self.peak_allocated,
+            stranded: self.memory.stranded(),
+            segments: self.memory.segment_count() as u64,
+            segments_allocated: count(statistics.num_device_alloc),
+            segments_freed: count(statistics.num_device_free),
+            retries: count(statistics.num_alloc_retries),
+            ooms: count(statistics.num_ooms),
+            served: 0,
+        };
+        Ok(Recorded {
+            device: self.device,
+            figures,
+            stranded_at_peak: self.peak.1,
+            steps: self.steps,
+            conditions,
+            program: self.writer.finish(),
+            remarks,
+        })
+    }
+}

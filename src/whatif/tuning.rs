@@ -1,0 +1,202 @@
+//! Looks for settings under which a program takes less memory: each is tried before it is told.
+
+use rayon::prelude::*;
+
+use super::conditions::{Conditions, ConditionsError};
+use super::figures::Figures;
+use super::program::Program;
+use super::recorded::Recorded;
+use crate::units::Bytes;
+
+/// Settings that were tried, and what a program came to under them. Predicted: nobody ran it.
+#[derive(Clone, Debug)]
+pub struct Tried {
+    /// The settings.
+    pub conditions: Conditions,
+    /// What the program came to.
+    pub figures: Figures,
+}
+
+/// All that was tried on a program.
+#[derive(Clone, Debug, Default)]
+pub struct Tuning {
+    /// In the order in which it was tried: the defaults first.
+    pub tried: Vec<Tried>,
+}
+
+/// A key of the settings, and the values that are tried.
+struct Key {
+    name: &'static str,
+    values: &'static [&'static str],
+    /// It does something only where memory is bounded.
+    bounded: bool,
+}
+
+/// What is tried with and without expandable segments.
+const KEYS: [Key; 4] = [
+    Key { name: "max_split_size_mb", values: &["21", "32", "64", "128", "256", "512", "1024", "2048"], bounded: false },
+    Key { name: "roundup_power2_divisions", values: &["1", "2", "4", "8", "16"], bounded: false },
+    Key { name: "large_segment_size_mb", values: &["12", "16", "32", "64", "128"], bounded: false },
+    Key { name: "garbage_collection_threshold", values: &["0.6", "0.8", "0.9"], bounded: true },
+];
+
+const EXPANDABLE: &str = "expandable_segments:True";
+/// Values of a key that are tried together with those of other keys, beside leaving it out.
+const KEPT: usize = 3;
+
+/// One choice: whether segments expand, and for each of [`KEYS`] a value, or none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Choice {
+    expandable: bool,
+    values: [Option<&'static str>; KEYS.len()],
+}
+
+impl Choice {
+    fn text(&self) -> String {
+        let keys = KEYS.iter().zip(self.values).filter_map(|(key, value)| Some(format!("{}:{}", key.name, value?)));
+        let words: Vec<String> = self.expandable.then(|| EXPANDABLE.to_owned()).into_iter().chain(keys).collect();
+        words.join(",")
+    }
+
+    fn with(self, key: usize, value: Option<&'static str>) -> Self {
+        let mut choice = self;
+        choice.values[key] = value;
+        choice
+    }
+}
+
+impl Tried {
+    /// Calls of the driver.
+    #[must_use]
+    pub const fn calls(&self) -> u64 {
+        self.figures.segments_allocated + self.figures.segments_freed
+    }
+
+    /// Every request was served.
+    #[must_use]
+    pub const fn fits(&self) -> bool {
+        self.figures.ooms == 0
+    }
+
+    /// Keys that it sets.
+    fn words(&self) -> usize {
+        self.conditions.text().split(',').filter(|word| !word.is_empty()).count()
+    }
+
+    /// At least as good in both, and better in one; of two that are as good, the one with fewer words.
+    fn beats(&self, other: &Self) -> bool {
+        let (mine, theirs) = ((self.figures.peak_reserved, self.calls()), (other.figures.peak_reserved, other.calls()));
+        mine.0 <= theirs.0 && mine.1 <= theirs.1 && (mine != theirs || self.words() < other.words())
+    }
+}
+
+impl Tuning {
+    /// Tries settings on what a run asked, on all cores: every value alone, with and without expandable segments, then the best
+    /// of each key together. `progress` hears how many of how many are done.
+    ///
+    /// # Errors
+    /// [`ConditionsError`], where the conditions of the run can't be had.
+    pub fn of(
+        recorded: &Recorded,
+        limit: Option<Bytes>,
+        progress: &(dyn Fn(u64, u64) + Sync),
+    ) -> Result<Self, ConditionsError> {
+        let bounded = limit.is_some() || recorded.conditions.bounds_memory();
+        let keys = || (0..KEYS.len()).filter(|key| bounded || !KEYS[*key].bounded);
+        let mut choices = Vec::new();
+        for expandable in [false, true] {
+            let bare = Choice { expandable, ..Choice::default() };
+            choices.push(bare);
+            for key in keys() {
+                choices.extend(KEYS[key].values.iter().map(|value| bare.with(key, Some(value))));
+            }
+        }
+        let together = 2 * (KEPT as u64 + 1).pow(u32::try_from(keys().count()).unwrap_or(0));
+        let total = choices.len() as u64 + together;
+        let mut tried = try_all(&choices, recorded, limit, &|done| progress(done, total))?;
+        let first = choices.len() as u64;
+        // The best values of each key, wherever segments expand or not.
+        let mut products = vec![Choice::default(), Choice { expandable: true, ..Choice::default() }];
+        for key in keys() {
+            let mut alone: Vec<(usize, &str)> =
+                (0..choices.len()).filter_map(|index| Some((index, choices[index].values[key]?))).collect();
+            alone.sort_by_key(|(index, _)| {
+                let of = &tried[*index];
+                (of.figures.ooms, of.figures.peak_reserved, of.calls())
+            });
+            let mut best: Vec<&'static str> = Vec::new();
+            for (index, _) in alone {
+                if let Some(value) = choices[index].values[key].filter(|value| !best.contains(value))
+                    && best.len() < KEPT
+                {
+                    best.push(value);
+                }
+            }
+            let with = |choice: &Choice| -> Vec<Choice> {
+                std::iter::once(*choice).chain(best.iter().map(|value| choice.with(key, Some(value)))).collect()
+            };
+            products = products.iter().flat_map(with).collect();
+        }
+        products.retain(|choice| !choices.contains(choice));
+        let more = try_all(&products, recorded, limit, &|done| progress(first + done, total))?;
+        tried.extend(more);
+        Ok(Self { tried })
+    }
+
+    /// Those that no other beats in the peak of reserved and in calls of the driver; the lowest peak first. Where something fits,
+    /// what does not is left out.
+    #[must_use]
+    pub fn front(&self) -> Vec<&Tried> {
+        let any = self.tried.iter().any(Tried::fits);
+        let fit: Vec<&Tried> = self.tried.iter().filter(|tried| tried.fits() || !any).collect();
+        let mut front: Vec<&Tried> = Vec::new();
+        for tried in &fit {
+            let same = |other: &&&Tried| {
+                (other.figures.peak_reserved, other.calls()) == (tried.figures.peak_reserved, tried.calls())
+            };
+            if !fit.iter().any(|other| other.beats(tried)) && !front.iter().any(|other| same(&other)) {
+                front.push(tried);
+            }
+        }
+        front.sort_by_key(|tried| (tried.figures.peak_reserved, tried.calls()));
+        front
+    }
+
+    /// What to change the settings of `run` to: the simplest that fit and have a peak within 1 % of the lowest. `None` where
+    /// that is not worth it: the run went through, and its peak is no more than 1 % higher.
+    #[must_use]
+    pub fn recommended(&self, run: &Recorded) -> Option<&Tried> {
+        let fit = || self.tried.iter().filter(|tried| tried.fits());
+        let lowest = fit().map(|tried| tried.figures.peak_reserved).min()?;
+        let near = |peak: Bytes| peak.get() <= lowest.get() + lowest.get() / 100;
+        let best = fit()
+            .filter(|tried| near(tried.figures.peak_reserved))
+            .min_by_key(|tried| (tried.words(), tried.calls(), tried.figures.peak_reserved))?;
+        let served = run.figures.ooms > 0;
+        (served || !near(run.figures.peak_reserved)).then_some(best)
+    }
+
+    /// What PyTorch does when it is told nothing.
+    #[must_use]
+    pub fn defaults(&self) -> Option<&Tried> {
+        self.tried.first()
+    }
+}
+
+fn try_all(
+    choices: &[Choice],
+    recorded: &Recorded,
+    limit: Option<Bytes>,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<Vec<Tried>, ConditionsError> {
+    let done = std::sync::atomic::AtomicU64::new(0);
+    let program: &Program = &recorded.program;
+    let try_one = |choice: &Choice| {
+        let mut conditions = recorded.under(&choice.text())?;
+        conditions.limit = limit.or(conditions.limit);
+        let figures = program.replay(&conditions).figures;
+        progress(done.fetch_add(1, std::sync::atomic::Ordering::Relaxed) + 1);
+        Ok(Tried { conditions, figures })
+    };
+    choices.par_iter().map(try_one).collect()
+}
