@@ -2,9 +2,11 @@
 //!
 //! Exit codes: 0 done, 1 failed, 2 wrong usage. A failure is told in one sentence, and what to do in another.
 
+mod check;
 mod combinations;
 mod compare;
 mod config;
+mod diff;
 mod doctor;
 mod export;
 mod farewell;
@@ -19,6 +21,7 @@ mod progress;
 mod record;
 pub mod replay;
 mod reproduce;
+mod report;
 mod run;
 mod screen;
 mod selftest;
@@ -76,6 +79,12 @@ enum Subcommands {
     Whatif(whatif::WhatifArgs),
     /// Look for allocator settings under which a recording or snapshot takes less memory.
     Tune(tune::TuneArgs),
+    /// Say what grew between two recordings or snapshots, by line and category.
+    Diff(diff::DiffArgs),
+    /// Report on a recording or snapshot: who held the peak, fragmentation, leaks, failures, settings that help.
+    Report(report::ReportArgs),
+    /// Hold a recording or snapshot to limits, for continuous integration: exit code 1 where one is broken.
+    Check(check::CheckArgs),
     /// Print torch.cuda.memory_summary() of a recording or snapshot, at any moment of it.
     Summary(summary::SummaryArgs),
     /// List workloads, switches, devices and themes.
@@ -123,6 +132,9 @@ fn dispatch(arguments: Arguments) -> Result<Status> {
         Some(Subcommands::Export(args)) => export::run(&args),
         Some(Subcommands::Whatif(args)) => whatif::run(&args),
         Some(Subcommands::Tune(args)) => tune::run(&args),
+        Some(Subcommands::Diff(args)) => diff::run(&args),
+        Some(Subcommands::Report(args)) => report::run(&args),
+        Some(Subcommands::Check(args)) => check::run(&args),
         Some(Subcommands::Summary(args)) => summary::run(&args),
         Some(Subcommands::List(args)) => list::run(&args),
         Some(Subcommands::Doctor(args)) => doctor::run(&args),

@@ -9,7 +9,7 @@ use super::Usage;
 use super::export::read;
 use super::output::warn;
 use super::progress::Progress;
-use crate::source::{Whole, asked};
+use crate::source::{Examined, Whole, asked, examined};
 use crate::units::{Bytes, DeviceIndex};
 use crate::whatif::Recorded;
 
@@ -63,4 +63,10 @@ impl SubjectArgs {
     pub fn name(&self) -> String {
         self.file.display().to_string()
     }
+}
+
+/// Everything there is to say of every device of a file.
+pub(super) fn examine(whole: &Whole) -> Result<Vec<Examined>> {
+    let mut progress = Progress::new("examining", 100);
+    Ok(examined(whole, |done, total| progress.of(done, total))?)
 }

@@ -15,7 +15,7 @@ use super::subject::SubjectArgs;
 use super::table::{change, line, print};
 use super::whatif::reproduced;
 use crate::units::Bytes;
-use crate::whatif::{Recorded, Tried, Tuning, smallest_limit};
+use crate::whatif::{Effort, Recorded, Tried, Tuning, smallest_limit};
 
 /// Rows of the table.
 const ROWS: usize = 10;
@@ -43,7 +43,7 @@ struct Row<'a> {
 /// Tries settings and prints the best. Exit code 0 whatever they are.
 pub(super) fn run(args: &TuneArgs) -> Result<Status> {
     let run = args.subject.one()?;
-    let tuning = tune(&run, args.limit)?;
+    let tuning = tune(&run, args.limit, Effort::Full)?;
     let front = tuning.front();
     let shown = front.into_iter().chain(tuning.defaults());
     let mut rows: Vec<&Tried> = Vec::new();
@@ -98,9 +98,9 @@ pub(super) fn run(args: &TuneArgs) -> Result<Status> {
 }
 
 /// Tries settings on a run, and says how far it is.
-pub(super) fn tune(run: &Recorded, limit: Option<Bytes>) -> Result<Tuning> {
+pub(super) fn tune(run: &Recorded, limit: Option<Bytes>, effort: Effort) -> Result<Tuning> {
     let progress = Mutex::new(Progress::new("trying settings", 100));
-    let tuning = Tuning::of(run, limit, &|done, total| {
+    let tuning = Tuning::of(run, limit, effort, &|done, total| {
         if let Ok(mut progress) = progress.lock() {
             progress.of_few(done, total);
         }
@@ -148,17 +148,25 @@ fn advise(out: &mut impl Write, run: &Recorded, tuning: &Tuning) -> io::Result<(
             false => writeln!(out, "Nothing fits: take a smaller batch, or what else lowers the peak of allocated."),
         };
     };
-    let text = best.conditions.text();
     writeln!(
         out,
         "Predicted to save {} ({}):",
         run.figures.peak_reserved.saturating_sub(best.figures.peak_reserved),
         change(run.figures.peak_reserved.get(), best.figures.peak_reserved.get())
     )?;
-    writeln!(out, "\n  export PYTORCH_CUDA_ALLOC_CONF={text}")?;
-    writeln!(out, "\nPYTORCH_ALLOC_CONF is its newer name.")?;
-    if text.contains("large_segment_size_mb") {
+    writeln!(out, "\n  {}", to_paste(best))?;
+    writeln!(out, "\nPYTORCH_ALLOC_CONF is the newer name of PYTORCH_CUDA_ALLOC_CONF.")?;
+    if best.conditions.text().contains("large_segment_size_mb") {
         writeln!(out, "PyTorch before 2.11 does not know large_segment_size_mb.")?;
     }
     Ok(())
+}
+
+/// A line for a shell.
+pub(super) fn to_paste(tried: &Tried) -> String {
+    match tried.conditions.text() {
+        "" => "unset PYTORCH_CUDA_ALLOC_CONF".to_owned(),
+        text if text.contains(['[', '>']) => format!("export PYTORCH_CUDA_ALLOC_CONF='{text}'"),
+        text => format!("export PYTORCH_CUDA_ALLOC_CONF={text}"),
+    }
 }

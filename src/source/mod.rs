@@ -6,6 +6,7 @@
 mod compared;
 mod asked;
 mod cursor;
+mod examined;
 mod file;
 mod ghost;
 mod ghosts;
@@ -23,6 +24,7 @@ mod whole;
 pub use compared::{CompareError, Compared, compared, of_printed};
 pub use asked::{AskedError, asked};
 pub use cursor::{Landmark, Move, Unit};
+pub use examined::{Examined, Fullest, Standing, examined};
 pub use file::recording;
 pub use ghost::Ghost;
 pub use handle::Source;

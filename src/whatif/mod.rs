@@ -41,4 +41,4 @@ pub use follower::{Follower, Held};
 pub use limit::smallest_limit;
 pub use program::{Outcome, Program, ProgramWriter, predict};
 pub use recorded::{Recorded, RecordedWriter};
-pub use tuning::{Tried, Tuning};
+pub use tuning::{Effort, Tried, Tuning};

@@ -17,6 +17,15 @@ pub struct Tried {
     pub figures: Figures,
 }
 
+/// How much is tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Effort {
+    /// Every value alone, with and without expandable segments.
+    Short,
+    /// Then the best of each key together.
+    Full,
+}
+
 /// All that was tried on a program.
 #[derive(Clone, Debug, Default)]
 pub struct Tuning {
@@ -91,16 +100,17 @@ impl Tried {
 }
 
 impl Tuning {
-    /// Tries settings on what a run asked, on all cores: every value alone, with and without expandable segments, then the best
-    /// of each key together. `progress` hears how many of how many are done.
+    /// Tries settings on what a run asked, on all cores. `progress` hears how many of how many are done.
     ///
     /// # Errors
     /// [`ConditionsError`], where the conditions of the run can't be had.
     pub fn of(
         recorded: &Recorded,
         limit: Option<Bytes>,
+        effort: Effort,
         progress: &(dyn Fn(u64, u64) + Sync),
     ) -> Result<Self, ConditionsError> {
+        let known = |choice: &Choice| !matches!(recorded.under(&choice.text()), Err(ConditionsError::Settings(_)));
         let bounded = limit.is_some() || recorded.conditions.bounds_memory();
         let keys = || (0..KEYS.len()).filter(|key| bounded || !KEYS[*key].bounded);
         let mut choices = Vec::new();
@@ -111,9 +121,18 @@ impl Tuning {
                 choices.extend(KEYS[key].values.iter().map(|value| bare.with(key, Some(value))));
             }
         }
-        let together = 2 * (KEPT as u64 + 1).pow(u32::try_from(keys().count()).unwrap_or(0));
+        // Some values ask for others, and not every PyTorch knows every key.
+        choices.retain(known);
+        let together = if effort == Effort::Short {
+            0
+        } else {
+            2 * (KEPT as u64 + 1).pow(u32::try_from(keys().count()).unwrap_or(0))
+        };
         let total = choices.len() as u64 + together;
         let mut tried = try_all(&choices, recorded, limit, &|done| progress(done, total))?;
+        if effort == Effort::Short {
+            return Ok(Self { tried });
+        }
         let first = choices.len() as u64;
         // The best values of each key, wherever segments expand or not.
         let mut products = vec![Choice::default(), Choice { expandable: true, ..Choice::default() }];
@@ -137,7 +156,8 @@ impl Tuning {
             };
             products = products.iter().flat_map(with).collect();
         }
-        products.retain(|choice| !choices.contains(choice));
+        products.retain(|choice| !choices.contains(choice) && known(choice));
+        let total = first + products.len() as u64;
         let more = try_all(&products, recorded, limit, &|done| progress(first + done, total))?;
         tried.extend(more);
         Ok(Self { tried })

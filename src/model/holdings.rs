@@ -1,0 +1,126 @@
+//! Who holds memory at a moment, and how two moments differ.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+
+use super::study::Survivor;
+use super::{Category, MemoryModel, Names, naming};
+use crate::units::Bytes;
+
+/// Live blocks by name, layers taken together, the most bytes first; a block without a name stands under what it is for.
+#[must_use]
+pub fn holdings(memory: &MemoryModel, names: &Names) -> Vec<Survivor> {
+    let mut held: BTreeMap<String, ([Bytes; 8], u64)> = BTreeMap::new();
+    for segment in memory.segments() {
+        for block in segment.blocks().filter(|block| !block.pending) {
+            let name = match names.get(block.name) {
+                "" => block.category.label().to_owned(),
+                name => naming::starred(name),
+            };
+            let (bytes, blocks) = held.entry(name).or_default();
+            bytes[block.category as usize] += block.size;
+            *blocks += 1;
+        }
+    }
+    let survivor = |(name, (bytes, blocks)): (String, ([Bytes; 8], u64))| {
+        let category = Category::ALL.into_iter().rev().max_by_key(|category| bytes[*category as usize]);
+        Survivor { name, category: category.unwrap_or_default(), bytes: bytes.into_iter().sum(), blocks }
+    };
+    let mut held: Vec<Survivor> = held.into_iter().map(survivor).collect();
+    held.sort_by(|a, b| b.bytes.cmp(&a.bytes).then_with(|| a.name.cmp(&b.name)));
+    held
+}
+
+/// Bytes and blocks of one name.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Holding {
+    /// Their bytes.
+    pub bytes: Bytes,
+    /// How many.
+    pub blocks: u64,
+}
+
+/// What a name holds at one moment and at another.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// The name.
+    pub name: String,
+    /// What most of it is for.
+    pub category: Category,
+    /// At the first moment.
+    pub before: Holding,
+    /// At the second.
+    pub after: Holding,
+}
+
+impl Difference {
+    /// Bytes by which it grew, or shrank where that is negative.
+    #[must_use]
+    pub const fn growth(&self) -> i128 {
+        self.after.bytes.get() as i128 - self.before.bytes.get() as i128
+    }
+}
+
+/// What changed between two lists of holdings: what grew most first, then what shrank; names that hold the same in both are
+/// left out.
+#[must_use]
+pub fn differences(before: &[Survivor], after: &[Survivor]) -> Vec<Difference> {
+    let by_name = |held: &'_ [Survivor]| -> BTreeMap<String, Survivor> {
+        held.iter().map(|held| (held.name.clone(), held.clone())).collect()
+    };
+    let (before, after) = (by_name(before), by_name(after));
+    let names: BTreeSet<&String> = before.keys().chain(after.keys()).collect();
+    let holding = |held: Option<&Survivor>| {
+        held.map_or(Holding::default(), |held| Holding { bytes: held.bytes, blocks: held.blocks })
+    };
+    let difference = |name: &String| {
+        let (old, new) = (before.get(name), after.get(name));
+        let category = new.or(old).map_or(Category::Other, |held| held.category);
+        Difference { name: name.clone(), category, before: holding(old), after: holding(new) }
+    };
+    let mut all: Vec<Difference> =
+        names.into_iter().map(difference).filter(|difference| difference.before != difference.after).collect();
+    all.sort_by_key(|difference| std::cmp::Reverse(difference.growth()));
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Lab, synthetic};
+
+    #[test]
+    fn holdings_are_all_that_is_allocated() {
+        let mut lab = Lab::new();
+        let mut most = 0;
+        for (index, event) in synthetic::training_run().iter().enumerate() {
+            lab.apply(event);
+            if index % 97 == 0 {
+                let held = holdings(lab.memory(), lab.names());
+                let sum: Bytes = held.iter().map(|held| held.bytes).sum();
+                assert_eq!(sum, lab.memory().allocated(), "after event {index}");
+                assert!(held.is_sorted_by(|a, b| a.bytes >= b.bytes));
+                most = most.max(held.len());
+            }
+        }
+        assert!(most > 3);
+    }
+
+    #[test]
+    fn what_grew_comes_before_what_shrank() {
+        let held = |name: &str, mib, blocks| Survivor {
+            name: name.to_owned(),
+            category: Category::Activation,
+            bytes: Bytes::mib(mib),
+            blocks,
+        };
+        let before = [held("a", 5, 1), held("gone", 3, 2), held("same", 9, 9)];
+        let after = [held("a", 7, 2), held("new", 4, 1), held("same", 9, 9)];
+        let all = differences(&before, &after);
+        let told: Vec<(&str, i128)> =
+            all.iter().map(|difference| (&*difference.name, difference.growth() >> 20)).collect();
+        assert_eq!(told, [("new", 4), ("a", 2), ("gone", -3)]);
+        assert_eq!(all[1].after, Holding { bytes: Bytes::mib(7), blocks: 2 });
+    }
+}

@@ -1,0 +1,422 @@
+//! Memory that stays behind: names that hold more at every repetition of a run.
+//!
+//! A run that tells its steps is looked at whenever one begins. One that does not, as a stranger's history, is looked at whenever
+//! a certain request comes that comes again and again in equal distances, once in every step. Moments of one phase are compared, so
+//! that what a step takes and gives back is no growth.
+
+use std::collections::HashMap;
+
+use serde::Serialize;
+
+use super::{Category, Event, EventKind, NameId, Names, naming};
+use crate::units::{Address, Bytes};
+
+/// What tells that a run repeats itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Beat {
+    /// A step begins.
+    Step,
+    /// A request by this name for so many bytes comes; for any number where they vary.
+    Request(NameId, Option<Bytes>),
+}
+
+/// How a run repeats itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rhythm {
+    beat: Beat,
+    /// How often.
+    pub times: u64,
+}
+
+impl Rhythm {
+    /// Whether the run tells its steps; else they are concluded from its requests.
+    #[must_use]
+    pub const fn is_told(&self) -> bool {
+        matches!(self.beat, Beat::Step)
+    }
+}
+
+/// A name that holds more and more.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Leak {
+    /// The name, layers taken together.
+    pub line: String,
+    /// What it is for.
+    pub category: Category,
+    /// Bytes that a repetition leaves behind.
+    pub bytes_per_step: Bytes,
+    /// Blocks that one does.
+    pub blocks_per_step: f64,
+    /// Bytes that it holds at the end.
+    pub bytes: Bytes,
+    /// Repetitions over which it grew.
+    pub steps: u64,
+}
+
+/// Finds out how a run repeats itself.
+#[derive(Debug, Default)]
+pub struct RhythmFinder {
+    steps: u64,
+    requests: u64,
+    keys: HashMap<(NameId, Option<Bytes>), Regularity>,
+}
+
+/// How regularly a request comes.
+#[derive(Clone, Copy, Debug)]
+struct Regularity {
+    count: u64,
+    first: u64,
+    last: u64,
+    shortest: u64,
+    longest: u64,
+    /// What was allocated when it came, all times together.
+    allocated: u128,
+}
+
+impl Regularity {
+    /// It comes in distances that differ by a factor of two at most.
+    const fn is_regular(&self) -> bool {
+        self.shortest * 2 >= self.longest
+    }
+}
+
+impl RhythmFinder {
+    /// Fewer repetitions can be chance, and show no growth.
+    const FEWEST: u64 = 5;
+    /// So many requests must come equally often.
+    const VOTES: usize = 3;
+    /// Different requests that are told apart.
+    const KEYS: usize = 1 << 18;
+
+    /// The next event, and what was allocated before it.
+    pub fn observe(&mut self, event: &Event, allocated: Bytes) {
+        match event.kind {
+            EventKind::StepBegin { .. } => self.steps += 1,
+            EventKind::Alloc { requested, name, .. } => {
+                self.requests += 1;
+                for key in [(name, Some(requested)), (name, None)] {
+                    if self.keys.len() < Self::KEYS || self.keys.contains_key(&key) {
+                        self.count(key, allocated);
+                    }
+                }
+            }
+            EventKind::Begin(_) => *self = Self::default(),
+            _ => {}
+        }
+    }
+
+    fn count(&mut self, key: (NameId, Option<Bytes>), allocated: Bytes) {
+        let now = self.requests;
+        let new = Regularity { count: 0, first: now, last: now, shortest: u64::MAX, longest: 0, allocated: 0 };
+        let of = self.keys.entry(key).or_insert(new);
+        if of.count > 0 {
+            let gap = now - of.last;
+            (of.shortest, of.longest) = (of.shortest.min(gap), of.longest.max(gap));
+        }
+        of.count += 1;
+        of.last = now;
+        of.allocated += u128::from(allocated.get());
+    }
+
+    /// How the run repeats itself; `None` where it does not, or too seldom.
+    #[must_use]
+    pub fn finish(self) -> Option<Rhythm> {
+        if self.steps >= Self::FEWEST {
+            return Some(Rhythm { beat: Beat::Step, times: self.steps });
+        }
+        // Requests that come once in a step come equally often and regularly, over most of the history.
+        let covers = |of: &Regularity| (of.last - of.first) * 2 >= self.requests;
+        let regular: Vec<(&(NameId, Option<Bytes>), &Regularity)> =
+            self.keys.iter().filter(|(_, of)| of.count >= Self::FEWEST && of.is_regular() && covers(of)).collect();
+        let mut votes: HashMap<u64, usize> = HashMap::new();
+        for (_, of) in &regular {
+            *votes.entry(of.count).or_default() += 1;
+        }
+        let (times, votes) = votes.into_iter().max_by_key(|(times, votes)| (*votes, std::cmp::Reverse(*times)))?;
+        if votes < Self::VOTES {
+            return None;
+        }
+        // Where least is allocated a step begins.
+        let begins = regular.into_iter().filter(|(_, of)| of.count == times);
+        let ((name, size), _) = begins.min_by_key(|(key, of)| (of.allocated / u128::from(of.count), **key))?;
+        Some(Rhythm { beat: Beat::Request(*name, *size), times })
+    }
+}
+
+/// Looks at what every name holds, repetition by repetition.
+#[derive(Debug)]
+pub struct LeakFinder {
+    rhythm: Rhythm,
+    /// Repetitions between two looks.
+    stride: u64,
+    beats: u64,
+    /// The repetition of each look.
+    looks: Vec<u64>,
+    live: HashMap<Address, (usize, Bytes)>,
+    lines: HashMap<(NameId, Category), usize>,
+    by_text: HashMap<String, usize>,
+    held: Vec<Line>,
+    /// A step ended, and none has begun since.
+    between: bool,
+}
+
+/// What one name holds.
+#[derive(Clone, Debug)]
+struct Line {
+    name: String,
+    category: Category,
+    bytes: Bytes,
+    blocks: u64,
+    /// At each look, from the one with this number on.
+    since: usize,
+    looks: Vec<(Bytes, u64)>,
+}
+
+impl LeakFinder {
+    /// Looks at most.
+    const LOOKS: u64 = 64;
+    /// Looks in a row between which it must have grown.
+    const SUSPICIOUS: usize = 4;
+
+    /// Looks at a run that repeats itself so.
+    #[must_use]
+    pub fn new(rhythm: Rhythm) -> Self {
+        Self {
+            rhythm,
+            stride: rhythm.times.div_ceil(Self::LOOKS).max(1),
+            beats: 0,
+            looks: Vec::new(),
+            live: HashMap::new(),
+            lines: HashMap::new(),
+            by_text: HashMap::new(),
+            held: Vec::new(),
+            between: false,
+        }
+    }
+
+    /// The next event; `names` are those that were defined so far.
+    pub fn observe(&mut self, event: &Event, names: &Names) {
+        let beats = match (self.rhythm.beat, &event.kind) {
+            (Beat::Step, EventKind::StepBegin { .. }) => true,
+            (Beat::Request(wanted, size), EventKind::Alloc { name, requested, .. }) => {
+                wanted == *name && size.is_none_or(|size| size == *requested)
+            }
+            _ => false,
+        };
+        if beats {
+            self.beat();
+        }
+        match event.kind {
+            EventKind::Alloc { address, size, category, name, .. } => self.take(address, size, category, name, names),
+            EventKind::FreeRequested { address } => {
+                self.give(address);
+            }
+            EventKind::Relabel { address, category, name } => {
+                if let Some(size) = self.give(address) {
+                    self.take(address, size, category, name, names);
+                }
+            }
+            EventKind::StepEnd(_) => self.between = true,
+            EventKind::StepBegin { .. } => self.between = false,
+            EventKind::Begin(_) => *self = Self::new(self.rhythm),
+            _ => {}
+        }
+    }
+
+    fn take(&mut self, address: Address, size: Bytes, category: Category, name: NameId, names: &Names) {
+        let index = match self.lines.get(&(name, category)) {
+            Some(index) => *index,
+            None => {
+                let text = match names.get(name) {
+                    "" => category.label().to_owned(),
+                    text => naming::starred(text),
+                };
+                let index = *self.by_text.entry(text.clone()).or_insert(self.held.len());
+                if index == self.held.len() {
+                    let since = self.looks.len();
+                    self.held.push(Line {
+                        name: text,
+                        category,
+                        bytes: Bytes::ZERO,
+                        blocks: 0,
+                        since,
+                        looks: Vec::new(),
+                    });
+                }
+                self.lines.insert((name, category), index);
+                index
+            }
+        };
+        if let Some((before, size)) = self.live.insert(address, (index, size)) {
+            self.held[before].leave(size);
+        }
+        let line = &mut self.held[index];
+        line.bytes += size;
+        line.blocks += 1;
+    }
+
+    fn give(&mut self, address: Address) -> Option<Bytes> {
+        let (index, size) = self.live.remove(&address)?;
+        self.held[index].leave(size);
+        Some(size)
+    }
+
+    fn beat(&mut self) {
+        if self.beats.is_multiple_of(self.stride) {
+            self.look();
+        }
+        self.beats += 1;
+    }
+
+    fn look(&mut self) {
+        self.looks.push(self.beats);
+        for line in &mut self.held {
+            line.looks.push((line.bytes, line.blocks));
+        }
+    }
+
+    /// What leaks, the most bytes a repetition first.
+    #[must_use]
+    pub fn finish(mut self) -> Vec<Leak> {
+        if self.between && self.stride == 1 {
+            self.look();
+        }
+        // Optimizer state, workspaces and caches come in the first repetitions.
+        let warm = (self.looks.len() / 4).max(1);
+        let mut leaks: Vec<Leak> = self.held.iter().filter_map(|line| line.leak(&self.looks, warm)).collect();
+        leaks.sort_by(|a, b| b.bytes_per_step.cmp(&a.bytes_per_step).then_with(|| a.line.cmp(&b.line)));
+        leaks
+    }
+}
+
+impl Line {
+    fn leave(&mut self, size: Bytes) {
+        self.bytes = self.bytes.saturating_sub(size);
+        self.blocks = self.blocks.saturating_sub(1);
+    }
+
+    /// It never fell, and grew nearly every time.
+    fn leak(&self, looks: &[u64], warm: usize) -> Option<Leak> {
+        // A name that came later held nothing before.
+        let at = |look: usize| {
+            look.checked_sub(self.since).and_then(|look| self.looks.get(look)).copied().unwrap_or_default()
+        };
+        let held: Vec<(Bytes, u64)> = (warm..looks.len()).map(at).collect();
+        let intervals = held.len().checked_sub(1).filter(|&intervals| intervals >= LeakFinder::SUSPICIOUS)?;
+        let falls = held.windows(2).any(|pair| pair[1].0 < pair[0].0);
+        let rises = held.windows(2).filter(|pair| pair[1].0 > pair[0].0).count();
+        if falls || rises * 4 < intervals * 3 {
+            return None;
+        }
+        let (first, last) = (held[0], held[intervals]);
+        let steps = looks[looks.len() - 1] - looks[warm];
+        let blocks = last.1.saturating_sub(first.1);
+        Some(Leak {
+            line: self.name.clone(),
+            category: self.category,
+            bytes_per_step: Bytes(last.0.saturating_sub(first.0).get() / steps.max(1)),
+            blocks_per_step: blocks as f64 / steps.max(1) as f64,
+            bytes: self.bytes,
+            steps,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::allocator::PoolKind;
+    use crate::model::{Lab, Micros};
+    use crate::units::StreamId;
+
+    /// Steps of one shape, each of which takes and gives back, and keeps what `keeps` says of it.
+    fn run(steps: u64, told: bool, keeps: impl Fn(u64) -> u64) -> Vec<Event> {
+        let mut events = Vec::new();
+        let mut tell = |kind| events.push(Event::new(Micros(0), kind));
+        let names =
+            ["input (loop.py:3)", "forward (model.py:9)", "loss (loop.py:5)", "grad (loop.py:6)", "kept (loop.py:7)"];
+        for (index, text) in (1..).zip(names) {
+            tell(EventKind::Define { id: NameId(index), text: text.into() });
+        }
+        tell(EventKind::SegmentAlloc {
+            address: Address(0),
+            size: Bytes::gib(1),
+            stream: StreamId::DEFAULT,
+            pool: PoolKind::Large,
+        });
+        let mut next = 1 << 20;
+        for step in 0..steps {
+            if told {
+                tell(EventKind::StepBegin { step });
+            }
+            let mut take = |name: u32, size: u64| {
+                next += 4096;
+                let (address, size) = (Address(next), Bytes(size));
+                tell(EventKind::Alloc {
+                    address,
+                    size,
+                    requested: size,
+                    stream: StreamId::DEFAULT,
+                    category: Category::Other,
+                    name: NameId(name),
+                });
+                address
+            };
+            let mut taken = vec![take(1, 512), take(2, 2048), take(2, 1024), take(3, 512), take(4, 1536)];
+            let kept = keeps(step);
+            if kept > 0 {
+                take(5, kept);
+            }
+            taken.reverse();
+            for address in taken {
+                tell(EventKind::FreeRequested { address });
+                tell(EventKind::FreeCompleted { address });
+            }
+        }
+        events
+    }
+
+    fn leaks(events: &[Event]) -> (Option<Rhythm>, Vec<Leak>) {
+        let mut lab = Lab::new();
+        let mut finder = RhythmFinder::default();
+        for event in events {
+            finder.observe(event, lab.memory().allocated());
+            lab.apply(event);
+        }
+        let Some(rhythm) = finder.finish() else { return (None, Vec::new()) };
+        let mut finder = LeakFinder::new(rhythm);
+        events.iter().for_each(|event| finder.observe(event, lab.names()));
+        (Some(rhythm), finder.finish())
+    }
+
+    #[test]
+    fn what_every_step_keeps_is_found_with_and_without_told_steps() {
+        for steps in [8, 20, 300] {
+            for told in [true, false] {
+                let (rhythm, found) = leaks(&run(steps, told, |_| 1024));
+                let rhythm = rhythm.unwrap();
+                assert_eq!((rhythm.times, rhythm.is_told()), (steps, told));
+                assert_eq!(found.len(), 1, "{steps} {told}: {found:?}");
+                assert_eq!((&*found[0].line, found[0].bytes_per_step), ("kept (loop.py:7)", Bytes(1024)));
+                assert!((found[0].blocks_per_step - 1.0).abs() < 1e-9);
+                assert_eq!(found[0].bytes, Bytes(1024 * steps));
+            }
+        }
+    }
+
+    #[test]
+    fn what_grows_at_first_only_or_seldom_is_none() {
+        let (rhythm, found) = leaks(&run(40, false, |_| 0));
+        assert_eq!((rhythm.map(|rhythm| rhythm.times), found), (Some(40), Vec::new()));
+        for told in [true, false] {
+            assert_eq!(leaks(&run(40, told, |step| if step < 5 { 4096 } else { 0 })).1, Vec::new());
+            assert_eq!(leaks(&run(40, told, |step| if step % 10 == 0 { 4096 } else { 0 })).1, Vec::new());
+        }
+    }
+
+    #[test]
+    fn what_does_not_repeat_itself_has_no_rhythm() {
+        assert_eq!(leaks(&run(3, false, |_| 1024)).0, None);
+        assert_eq!(leaks(&[]).0, None);
+    }
+}

@@ -1,0 +1,214 @@
+//! What there is to say of every run of a file: its peaks and who held them, its failures, what it left behind.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use super::whole::Whole;
+use crate::model::{
+    Autopsy, EventKind, Lab, Leak, LeakFinder, Ledger, Ranks, Rhythm, RhythmFinder, SegmentView, StrandingSegment,
+    Survivor, View, holdings,
+};
+use crate::recording::RecordingError;
+use crate::units::{Bytes, DeviceIndex};
+
+/// One device of a file.
+#[derive(Clone, Debug)]
+pub struct Examined {
+    /// The device.
+    pub device: DeviceIndex,
+    /// How it stands at the end.
+    pub view: View,
+    /// Where most was allocated.
+    pub peak: Standing,
+    /// The end.
+    pub end: Standing,
+    /// Where most was reserved.
+    pub fullest: Fullest,
+    /// Requests that failed, the first ones.
+    pub failures: Vec<Arc<Autopsy>>,
+    /// Requests that failed in all.
+    pub ooms: u64,
+    /// How it repeats itself.
+    pub rhythm: Option<Rhythm>,
+    /// Names that hold more at every repetition.
+    pub leaks: Vec<Leak>,
+}
+
+/// Who held memory at a moment.
+#[derive(Clone, Debug, Default)]
+pub struct Standing {
+    /// Events before it.
+    pub position: u64,
+    /// Where every reserved byte stood.
+    pub ledger: Ledger,
+    /// Live bytes by category, in the order of [`crate::model::Category::ALL`].
+    pub by_category: [Bytes; 8],
+    /// Live blocks by name, the most bytes first.
+    pub holders: Vec<Survivor>,
+}
+
+/// Where most was reserved.
+#[derive(Clone, Debug, Default)]
+pub struct Fullest {
+    /// Events before it.
+    pub position: u64,
+    /// Where every reserved byte stood.
+    pub ledger: Ledger,
+    /// Segments that stranded most, each with the name of its largest block.
+    pub stranding: Vec<(StrandingSegment, String)>,
+}
+
+/// What the first reading finds out of a device.
+#[derive(Debug, Default)]
+struct First {
+    rhythm: RhythmFinder,
+    reserved: Bytes,
+    fullest: u64,
+    failures: Vec<Arc<Autopsy>>,
+    ooms: u64,
+}
+
+/// What the second reading is for.
+struct Second {
+    peak: u64,
+    fullest: u64,
+    leaks: Option<LeakFinder>,
+    found: (Standing, Fullest),
+}
+
+/// Failures that are kept.
+const FAILURES: usize = 8;
+/// Segments that are told.
+const SEGMENTS: usize = 5;
+
+/// Examines every device that memory was taken on. Reads the file twice; `progress` hears how far it is.
+///
+/// # Errors
+/// [`RecordingError::Damaged`].
+pub fn examined(whole: &Whole, mut progress: impl FnMut(u64, u64)) -> Result<Vec<Examined>, RecordingError> {
+    let end = whole.end();
+    let mut ranks = Ranks::default();
+    let mut first: BTreeMap<DeviceIndex, First> = BTreeMap::new();
+    whole.each(0..end, |index, event| {
+        progress(index, 2 * end);
+        let device = event.device;
+        let before = ranks.lab(device).map_or(Bytes::ZERO, |lab| lab.memory().allocated());
+        ranks.apply(event);
+        if let Some(lab) = ranks.lab(device) {
+            let of = first.entry(device).or_default();
+            of.rhythm.observe(event, before);
+            of.observe(&event.kind, lab, index);
+        }
+        Ok::<_, RecordingError>(())
+    })?;
+    let mut views: BTreeMap<DeviceIndex, (View, Standing, First)> = BTreeMap::new();
+    for (device, first) in first {
+        if let Some(lab) = ranks.lab_mut(device).filter(|lab| lab.memory().peak_reserved() > Bytes::ZERO) {
+            let standing = Standing::of(lab);
+            views.insert(device, (lab.view(), standing, first));
+        }
+    }
+    let mut rhythms: BTreeMap<DeviceIndex, Option<Rhythm>> = BTreeMap::new();
+    let mut second: BTreeMap<DeviceIndex, Second> = BTreeMap::new();
+    for (device, (view, _, first)) in &mut views {
+        let rhythm = std::mem::take(&mut first.rhythm).finish();
+        let of = Second {
+            peak: view.peak_position,
+            fullest: first.fullest,
+            leaks: rhythm.map(LeakFinder::new),
+            found: Default::default(),
+        };
+        rhythms.insert(*device, rhythm);
+        second.insert(*device, of);
+    }
+    let mut ranks = Ranks::default();
+    whole.each(0..end, |index, event| {
+        progress(end + index, 2 * end);
+        ranks.apply(event);
+        if let (Some(of), Some(lab)) = (second.get_mut(&event.device), ranks.lab(event.device)) {
+            if let Some(leaks) = &mut of.leaks {
+                leaks.observe(event, lab.names());
+            }
+            if index + 1 == of.peak {
+                of.found.0 = Standing::of(lab);
+            }
+            if index + 1 == of.fullest {
+                of.found.1 = Fullest::of(lab);
+            }
+        }
+        Ok::<_, RecordingError>(())
+    })?;
+    let examined = |(device, (view, end, first)): (DeviceIndex, (View, Standing, First))| {
+        let second = second.remove(&device)?;
+        Some(Examined {
+            device,
+            view,
+            peak: second.found.0,
+            end,
+            fullest: second.found.1,
+            failures: first.failures,
+            ooms: first.ooms,
+            rhythm: rhythms.remove(&device)?,
+            leaks: second.leaks.map(LeakFinder::finish).unwrap_or_default(),
+        })
+    };
+    Ok(views.into_iter().filter_map(examined).collect())
+}
+
+impl First {
+    fn observe(&mut self, kind: &EventKind, lab: &Lab, index: u64) {
+        match kind {
+            // Behind the request that the driver was asked for, so that its block stands in the new segment.
+            EventKind::Alloc { .. } if lab.memory().reserved() > self.reserved => {
+                (self.reserved, self.fullest) = (lab.memory().reserved(), index + 1);
+            }
+            EventKind::Oom(_) => {
+                self.ooms += 1;
+                if self.failures.len() < FAILURES {
+                    self.failures.extend(lab.autopsy().cloned());
+                }
+            }
+            // What was tried for it is told later.
+            EventKind::Remedied(_) => {
+                if let (Some(last), Some(told)) = (self.failures.last_mut(), lab.autopsy())
+                    && last.position == told.position
+                {
+                    *last = Arc::clone(told);
+                }
+            }
+            EventKind::Begin(_) => {
+                (self.reserved, self.fullest, self.ooms) = (Bytes::ZERO, 0, 0);
+                self.failures.clear();
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Standing {
+    fn of(lab: &Lab) -> Self {
+        let memory = lab.memory();
+        Self {
+            position: memory.position(),
+            ledger: memory.ledger(),
+            by_category: memory.by_category(),
+            holders: holdings(memory, lab.names()),
+        }
+    }
+}
+
+impl Fullest {
+    fn of(lab: &Lab) -> Self {
+        let memory = lab.memory();
+        let segments: Vec<SegmentView> = memory.segments().map(|segment| segment.view()).collect();
+        let named = |segment: StrandingSegment| {
+            let name = match lab.names().get(segment.holder.name) {
+                "" => segment.holder.category.label(),
+                name => name,
+            };
+            (segment, name.to_owned())
+        };
+        let stranding = StrandingSegment::worst(&segments, SEGMENTS).into_iter().map(named).collect();
+        Self { position: memory.position(), ledger: memory.ledger(), stranding }
+    }
+}
