@@ -179,8 +179,11 @@ fn table(out: &mut impl Write, name: &str, run: &Recorded, again: &Row, rows: &[
     }
     print(out, &lines)?;
     for row in rows.iter().filter(|row| row.figures.served > 0) {
-        let what = if row.figures.served == 1 { "The request that failed" } else { "Requests that failed" };
-        writeln!(out, "\n{what} would be served under {}.", row.conditions)?;
+        writeln!(
+            out,
+            "\nOf the requests that failed in the run ({}), {} would be served under {}.",
+            run.figures.ooms, row.figures.served, row.conditions
+        )?;
     }
     Ok(())
 }

@@ -6,6 +6,7 @@ use super::conditions::{Conditions, ConditionsError};
 use super::figures::Figures;
 use super::program::Program;
 use super::recorded::Recorded;
+use crate::model::{Remedied, Remedy};
 use crate::units::Bytes;
 
 /// Settings that were tried, and what a program came to under them. Predicted: nobody ran it.
@@ -52,6 +53,9 @@ const KEYS: [Key; 4] = [
 const EXPANDABLE: &str = "expandable_segments:True";
 /// Values of a key that are tried together with those of other keys, beside leaving it out.
 const KEPT: usize = 3;
+
+/// Remedies that are enough to choose from.
+const TOLD: usize = 3;
 
 /// One choice: whether segments expand, and for each of [`KEYS`] a value, or none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -194,6 +198,28 @@ impl Tuning {
             .min_by_key(|tried| (tried.words(), tried.calls(), tried.figures.peak_reserved))?;
         let served = run.figures.ooms > 0;
         (served || !near(run.figures.peak_reserved)).then_some(best)
+    }
+
+    /// The settings that serve most of the requests that failed in the run, where some do and none serve all.
+    #[must_use]
+    pub fn serves_most(&self) -> Option<&Tried> {
+        let some = self.tried.iter().filter(|tried| tried.figures.served > 0);
+        some.min_by_key(|tried| (tried.figures.ooms, std::cmp::Reverse(tried.figures.served), tried.words()))
+    }
+
+    /// What was tried for requests that failed: settings under which every one is served, the lowest peak first; where there are
+    /// none, expandable segments, which did not help.
+    #[must_use]
+    pub fn remedied(&self) -> Vec<Remedied> {
+        let remedied = |tried: &Tried| Remedied {
+            remedy: Remedy::Flip { switch: "alloc-conf".into(), value: tried.conditions.text().to_owned().into() },
+            fits: tried.fits(),
+            peak_reserved: tried.figures.peak_reserved,
+        };
+        if self.tried.iter().any(Tried::fits) {
+            return self.front().into_iter().take(TOLD).map(remedied).collect();
+        }
+        self.tried.iter().find(|tried| tried.conditions.text() == EXPANDABLE).map(remedied).into_iter().collect()
     }
 
     /// What PyTorch does when it is told nothing.

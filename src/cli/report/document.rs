@@ -27,7 +27,12 @@ pub(super) fn text(out: &mut impl Write, parts: &[Part]) -> io::Result<()> {
         match part {
             Part::Title(text) => writeln!(out, "{text}")?,
             Part::Heading(text) => writeln!(out, "\n{text}\n{}", "─".repeat(text.chars().count()))?,
-            Part::Text(text) => writeln!(out, "{text}")?,
+            Part::Text(text) => {
+                if index > 0 && matches!(parts[index - 1], Part::Table(_)) {
+                    writeln!(out)?;
+                }
+                writeln!(out, "{text}")?;
+            }
             Part::Items(items) => items.iter().try_for_each(|item| writeln!(out, "• {item}"))?,
             Part::Table(lines) => {
                 if index > 0 && !matches!(parts[index - 1], Part::Heading(_)) {

@@ -5,6 +5,7 @@ mod json;
 mod words;
 
 use std::io::Write;
+use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use color_eyre::eyre::Result;
@@ -13,6 +14,7 @@ use super::Status;
 use super::output::stdout;
 use super::subject::{SubjectArgs, examine};
 use super::tune::tune;
+use crate::model::Evidence;
 use crate::source::{Examined, Whole};
 use crate::units::Bytes;
 use crate::whatif::{Effort, Figures, Recorded, Tuning, smallest_limit};
@@ -68,7 +70,29 @@ impl Subject {
         let tuning = tune(&run, None, Effort::Short)?;
         let failed = run.figures.ooms > 0;
         let smallest = failed.then(|| smallest_limit(&run.program, &run.conditions)).flatten();
-        Ok(Self { examined, run, again, tuning, smallest })
+        let mut subject = Self { examined, run, again, tuning, smallest };
+        subject.verify();
+        Ok(subject)
+    }
+}
+
+impl Subject {
+    /// Where nobody tried what would have helped a request that failed, what a replay says of it is told.
+    fn verify(&mut self) {
+        let remedied: Arc<[_]> = self.tuning.remedied().into();
+        let mut verified = false;
+        for failure in self.examined.failures.iter_mut().filter(|failure| !failure.tried) {
+            let failure = Arc::make_mut(failure);
+            (failure.remedied, failure.tried) = (Arc::clone(&remedied), true);
+            verified = true;
+        }
+        if verified {
+            let findings = self.examined.view.findings.iter_mut();
+            for finding in findings.filter(|finding| matches!(finding.evidence, Evidence::OutOfMemory { .. })) {
+                finding.remedies =
+                    remedied.iter().filter(|tried| tried.fits).map(|tried| tried.remedy.clone()).collect();
+            }
+        }
     }
 }
 

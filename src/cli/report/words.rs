@@ -10,13 +10,12 @@ use crate::model::{Remedy, StrandingSegment};
 use crate::session::Switch;
 use crate::source::Whole;
 use crate::tui;
+use crate::whatif::Tried;
 
 /// Rows of a table.
 const ROWS: usize = 10;
 /// Settings that are told.
 const SETTINGS: usize = 4;
-/// Columns of a paragraph.
-const WIDTH: usize = 110;
 
 /// The report on all devices.
 pub(super) fn parts(name: &str, whole: &Whole, subjects: &[Subject]) -> Vec<Part> {
@@ -171,19 +170,20 @@ impl Subject {
         }
         view.autopsy = Some(first.clone());
         parts.push(Part::Items(
-            tui::autopsy_lines(&view, WIDTH, word).into_iter().filter(|line| !line.trim().is_empty()).collect(),
+            tui::autopsy_lines(&view, usize::MAX, word).into_iter().filter(|line| !line.trim().is_empty()).collect(),
         ));
-        parts.push(Part::Text(match self.tuning.recommended(&self.run) {
-            Some(best) => format!(
-                "Tried by replay: under {} every request is served, with a peak of {} reserved.",
-                best.conditions, best.figures.peak_reserved
-            ),
-            None => {
-                "Tried by replay: under no settings every request is served. Less must be allocated at once.".to_owned()
-            }
-        }));
+        if !self.tuning.tried.iter().any(Tried::fits) {
+            parts.push(Part::Text(match self.tuning.serves_most() {
+                Some(tried) => format!(
+                    "No settings that were tried by replay serve every request; {} serve {} of the {ooms} that failed, and {} fail.",
+                    tried.conditions, tried.figures.served, tried.figures.ooms
+                ),
+                None => "No settings that were tried by replay serve it: less must be allocated at once.".to_owned(),
+            }));
+        }
         if let Some(smallest) = self.smallest {
-            parts.push(Part::Text(format!("Under its own settings it needs {smallest}.")));
+            parts
+                .push(Part::Text(format!("Under its own settings it goes through with {smallest} (tried by replay).")));
         }
         parts
     }
@@ -213,7 +213,10 @@ impl Subject {
         parts.push(Part::Table(lines));
         match tuning.recommended(run) {
             Some(best) => parts.push(Part::Code(to_paste(best))),
-            None => parts.push(Part::Text("No settings lower the peak by 1 % or more.".to_owned())),
+            None if tuning.tried.iter().any(Tried::fits) => {
+                parts.push(Part::Text("No settings lower the peak by 1 % or more.".to_owned()));
+            }
+            None => parts.push(Part::Text("No settings serve every request.".to_owned())),
         }
         parts
     }
