@@ -46,30 +46,35 @@ fn stat(name: &str, key: &str) -> u64 {
     stats["stats"][key].as_u64().unwrap()
 }
 
+/// What is predicted and recorded, by the keys of PyTorch's statistics.
+const KEYS: [(&str, &str); 6] = [
+    ("peak_reserved", "reserved_bytes.all.peak"),
+    ("reserved", "reserved_bytes.all.current"),
+    ("peak_allocated", "allocated_bytes.all.peak"),
+    ("segments_allocated", "num_device_alloc"),
+    ("num_alloc_retries", "num_alloc_retries"),
+    ("num_ooms", "num_ooms"),
+];
+
 #[test]
-fn whatif_has_pytorchs_figures_of_the_run_itself_and_those_of_the_run_that_had_other_settings() {
-    let conf = "expandable_segments:True";
-    let told = json(&["whatif", &trace("churn-default"), "--json", "--alloc-conf", conf, "--alloc-conf", ""]);
+fn whatif_has_the_figures_of_the_run_and_those_of_runs_of_the_same_program_under_other_settings() {
+    let (expandable, split) = ("expandable_segments:True", "max_split_size_mb:64");
+    let asked = ["--alloc-conf", expandable, "--alloc-conf", split, "--alloc-conf", ""];
+    let told = json(&[&["whatif", &trace("bert-varlen"), "--json"][..], &asked[..]].concat());
     assert_eq!(told["exact"], true);
-    for (key, stat_key) in [
-        ("peak_reserved", "reserved_bytes.all.peak"),
-        ("reserved", "reserved_bytes.all.current"),
-        ("peak_allocated", "allocated_bytes.all.peak"),
-        ("segments_allocated", "num_device_alloc"),
-        ("num_alloc_retries", "num_alloc_retries"),
-        ("num_ooms", "num_ooms"),
-    ] {
-        let real = stat("churn-default", stat_key);
-        assert_eq!(told["recorded"][key], real, "{key}");
-        assert_eq!(told["replayed"][key], real, "{key}");
-        assert_eq!(told["asked"][1][key], real, "{key}: the settings of the run");
-        assert_eq!(told["recorded"]["stranded_at_peak"], told["replayed"]["stranded_at_peak"]);
+    assert_eq!(told["recorded"]["stranded_at_peak"], told["replayed"]["stranded_at_peak"]);
+    assert_eq!((&told["asked"][0]["conf"], &told["asked"][0]["predicted"]), (&expandable.into(), &true.into()));
+    for (key, stat_key) in KEYS {
+        for (figures, run) in [
+            (&told["recorded"], "bert-varlen"),
+            (&told["replayed"], "bert-varlen"),
+            (&told["asked"][0], "bert-varlen-expandable"),
+            (&told["asked"][1], "bert-varlen-max-split"),
+            (&told["asked"][2], "bert-varlen"),
+        ] {
+            assert_eq!(figures[key], stat(run, stat_key), "{key} of {run}");
+        }
     }
-    let asked = &told["asked"][0];
-    assert_eq!((&asked["conf"], &asked["predicted"]), (&Value::from(conf), &Value::from(true)));
-    // The same program ran under them, too.
-    assert_eq!(asked["peak_reserved"], stat("churn-expandable", "reserved_bytes.all.peak"));
-    assert_eq!(asked["peak_allocated"], stat("churn-expandable", "allocated_bytes.all.peak"));
 }
 
 #[test]
