@@ -101,9 +101,12 @@ fn effect_told(effect: &Effect) -> Option<String> {
     let (before, after) = (effect.before.as_ref()?, effect.after.as_ref()?);
     let flips: Vec<String> =
         effect.flips.iter().map(|flip| format!("{} {} → {}", label(&flip.switch), flip.from, flip.to)).collect();
-    let figures: [(&str, fn(&Measurement) -> Figure); 3] =
-        [("peak allocated", |of| of.peak_allocated), ("peak reserved", |of| of.peak_reserved), ("step", |of| of.step)];
-    let changes = figures.map(|(word, of)| format!("{word} {}", tui::change(&of(before), &of(after))));
+    let changes = [
+        ("peak allocated", before.peak_allocated, after.peak_allocated),
+        ("peak reserved", before.peak_reserved, after.peak_reserved),
+        ("step", before.step, after.step),
+    ]
+    .map(|(word, before, after)| format!("{word} {}", tui::change(&before, &after)));
     Some(format!("{}: {}", flips.join(", "), changes.join(", ")))
 }
 
