@@ -70,7 +70,7 @@ pub(super) fn run(args: &DiffArgs) -> Result<Status> {
 
 /// The device of a file that is asked for.
 fn examined(path: &Path, rank: Option<u16>) -> Result<Examined> {
-    let mut all = examine(&read(path)?)?;
+    let mut all = examine(&read(path, None)?)?;
     let wanted = match rank {
         None => (!all.is_empty()).then_some(0),
         Some(rank) => all.iter().position(|of| of.device == DeviceIndex(rank)),

@@ -8,6 +8,7 @@ use color_eyre::eyre::Result;
 use serde_json::{Value, json};
 
 use super::Usage;
+use crate::allocator::TorchVersion;
 use crate::allocator::{DeviceMemory, Statistics};
 use crate::session::LabSpec;
 use crate::source::{Request, Source};
@@ -28,8 +29,9 @@ impl GhostArgs {
     ///
     /// # Errors
     /// [`Usage`] for what PyTorch would refuse.
-    fn conditions(&self, memory: Option<DeviceMemory>) -> Result<Option<Conditions>> {
-        let parse = |text: &String| Conditions::parse(text, memory).map_err(|error| Usage(error.to_string()).into());
+    fn conditions(&self, torch: TorchVersion, memory: Option<DeviceMemory>) -> Result<Option<Conditions>> {
+        let parse =
+            |text: &String| Conditions::parse_for(torch, text, memory).map_err(|error| Usage(error.to_string()).into());
         self.ghost.as_ref().map(parse).transpose()
     }
 
@@ -38,7 +40,7 @@ impl GhostArgs {
     /// # Errors
     /// [`Usage`], as above.
     pub fn follower(&self, spec: &LabSpec) -> Result<Option<Follower>> {
-        let conditions = self.conditions(spec.device.memory())?;
+        let conditions = self.conditions(spec.settings.torch(), spec.device.memory())?;
         Ok(conditions.map(|conditions| Follower::new(&conditions, Places::Simulated, DeviceIndex::FIRST)))
     }
 
@@ -46,17 +48,17 @@ impl GhostArgs {
     ///
     /// # Errors
     /// [`Usage`], as above.
-    pub fn check(&self, memory: Option<DeviceMemory>) -> Result<()> {
-        self.conditions(memory).map(drop)
+    pub fn check(&self, spec: &LabSpec) -> Result<()> {
+        self.conditions(spec.settings.torch(), spec.device.memory()).map(drop)
     }
 
-    /// Lets it follow a source.
+    /// Lets it follow a source, as the allocator of a version.
     ///
     /// # Errors
     /// [`Usage`], as above.
-    pub fn haunt(&self, source: &Source) -> Result<()> {
+    pub fn haunt(&self, source: &Source, torch: TorchVersion) -> Result<()> {
         let memory = source.pictures.borrow().memory;
-        if let Some(conditions) = self.conditions(memory)? {
+        if let Some(conditions) = self.conditions(torch, memory)? {
             source.request(Request::Ghost(Some(Arc::new(conditions))));
         }
         Ok(())

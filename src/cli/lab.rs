@@ -59,7 +59,7 @@ pub(super) fn run(args: LabArgs) -> Result<Status> {
     let mut options = args.screen.options(&settings, tui::Origin::Run(reproduce::flags(&args.spec)))?;
     options.compare.clone_from(&args.compare);
     let spec = spec.lab(workload.as_deref(), args.steps)?;
-    args.ghost.check(spec.device.memory())?;
+    args.ghost.check(&spec)?;
     let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     if !terminal || std::env::var("TERM").is_ok_and(|term| term == "dumb") {
         complain(format_args!(
@@ -69,9 +69,10 @@ pub(super) fn run(args: LabArgs) -> Result<Status> {
         let steps = args.steps.unwrap_or(STEPS_WITHOUT_TERMINAL);
         return run::table(&session::LabSpec { steps: Some(steps), ..spec }, steps, &args.ghost);
     }
+    let torch = spec.settings.torch();
     let speed = args.spec.speed.unwrap_or(session::Speed::Watchable);
     let source = source::live(session::LabSpec { speed, ..spec }).wrap_err("the system gives no threads")?;
-    args.ghost.haunt(&source)?;
+    args.ghost.haunt(&source, torch)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     if let Some(path) = args.record {
         record::refuse_existing(&path)?;

@@ -50,6 +50,7 @@ pub(super) fn run(args: &OpenArgs) -> Result<Status> {
         let name = if file == Path::new("-") { "the standard input".to_owned() } else { file.display().to_string() };
         Report::new(error).wrap_err(format!("{name} can't be opened"))
     })?;
+    args.ghost.haunt(&source, args.torch.unwrap_or_default())?;
     // What the thread of the standard input waits for may never come: the process does not wait for it.
     let origin = options.origin.clone();
     let left = runtime.block_on(tui::run(source, options, themes()))?;

@@ -9,6 +9,7 @@ use super::Usage;
 use super::export::read;
 use super::output::warn;
 use super::progress::Progress;
+use crate::allocator::TorchVersion;
 use crate::source::{Examined, Whole, asked, examined};
 use crate::units::{Bytes, DeviceIndex};
 use crate::whatif::Recorded;
@@ -22,6 +23,9 @@ pub(super) struct SubjectArgs {
     /// Of which device, by its number [default: the first that memory was taken on].
     #[arg(long, value_name = "N")]
     pub rank: Option<u16>,
+    /// The PyTorch that a snapshot is of, from 2.1 to 2.15 [default: as its keys say].
+    #[arg(long, value_name = "VERSION")]
+    pub torch: Option<TorchVersion>,
     /// Memory of the device that this process could have [default: as the file says].
     #[arg(long, value_name = "BYTES")]
     pub device_bytes: Option<Bytes>,
@@ -30,7 +34,7 @@ pub(super) struct SubjectArgs {
 impl SubjectArgs {
     /// The file, and the run on every device that is asked for.
     pub fn all(&self) -> Result<(Whole, Vec<Recorded>)> {
-        let whole = read(&self.file)?;
+        let whole = read(&self.file, self.torch)?;
         let mut progress = Progress::new("reading", 100);
         let mut runs = asked(&whole, self.device_bytes, |done, total| progress.of(done, total))?;
         drop(progress);

@@ -3,8 +3,8 @@
 //! A thread of its own keeps the [`Timeline`](crate::recording::Timeline) of everything that happened, with one cursor in
 //! it, and publishes the [`Picture`] at the cursor at most thirty times a second. Screens know nothing else.
 
-mod compared;
 mod asked;
+mod compared;
 mod cursor;
 mod examined;
 mod file;
@@ -21,8 +21,8 @@ mod snapshot;
 mod studies;
 mod whole;
 
-pub use compared::{CompareError, Compared, compared, of_printed};
 pub use asked::{AskedError, asked};
+pub use compared::{CompareError, Compared, compared, of_printed};
 pub use cursor::{Landmark, Move, Unit};
 pub use examined::{Examined, Fullest, Standing, examined};
 pub use file::recording;

@@ -4,7 +4,7 @@ use std::fmt;
 
 use thiserror::Error;
 
-use crate::allocator::{DeviceMemory, Settings, SettingsError};
+use crate::allocator::{DeviceMemory, Settings, SettingsError, TorchVersion};
 use crate::units::Bytes;
 
 /// Our own words beside PyTorch's.
@@ -66,6 +66,14 @@ impl Conditions {
     /// # Errors
     /// [`ConditionsError`]. A share of the device's memory needs `device`.
     pub fn parse(text: &str, device: Option<DeviceMemory>) -> Result<Self, ConditionsError> {
+        Self::parse_for(TorchVersion::default(), text, device)
+    }
+
+    /// The same for the allocator of another version of PyTorch.
+    ///
+    /// # Errors
+    /// [`ConditionsError`].
+    pub fn parse_for(torch: TorchVersion, text: &str, device: Option<DeviceMemory>) -> Result<Self, ConditionsError> {
         let mut conditions = Self { device, text: text.trim().into(), ..Self::default() };
         let mut settings: Vec<&str> = Vec::new();
         for entry in entries(text) {
@@ -80,7 +88,7 @@ impl Conditions {
                 _ => settings.push(entry),
             }
         }
-        conditions.settings = Settings::parse(&settings.join(","))?;
+        conditions.settings = Settings::parse_for(torch, &settings.join(","))?;
         if conditions.has_share() && device.is_none() {
             return Err(ConditionsError::UnknownDevice);
         }

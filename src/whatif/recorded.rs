@@ -63,7 +63,7 @@ impl Recorded {
     /// # Errors
     /// [`ConditionsError`].
     pub fn under(&self, text: &str) -> Result<Conditions, ConditionsError> {
-        let mut conditions = Conditions::parse(text, self.conditions.device)?;
+        let mut conditions = Conditions::parse_for(self.conditions.settings.torch(), text, self.conditions.device)?;
         if !conditions.bounds_memory() {
             conditions.limit = self.conditions.limit;
         }
@@ -173,7 +173,8 @@ impl RecordedWriter {
             remarks.push(format!("what the device had for it is taken from its out-of-memory error: {all}"));
             Some(DeviceMemory { free: all, total: all })
         });
-        let mut conditions = Conditions::parse(self.state.settings().text(), device)?;
+        let settings = self.state.settings();
+        let mut conditions = Conditions::parse_for(settings.torch(), settings.text(), device)?;
         if let Some(below) = shown.below.filter(|_| memory.is_none() && !conditions.bounds_memory()) {
             let limit = self.peak_reserved;
             conditions.limit = Some(limit);

@@ -7,7 +7,7 @@ use ratatui::widgets::{Clear, Widget};
 
 use super::line::{self, leaves};
 use super::pressed::Pressed;
-use crate::allocator::DeviceMemory;
+use crate::allocator::{DeviceMemory, TorchVersion};
 use crate::source::{Picture, Request};
 use crate::tui::dialog::DialogAction;
 use crate::tui::keys::Keymap;
@@ -35,6 +35,8 @@ pub(crate) struct GhostEditor {
     text: String,
     error: Option<String>,
     memory: Option<DeviceMemory>,
+    /// The version of the run's allocator.
+    torch: TorchVersion,
 }
 
 impl GhostEditor {
@@ -61,7 +63,7 @@ impl GhostEditor {
             }
             None => (Some(0), choices.first().map(|(choice, _)| choice.clone()).unwrap_or_default()),
         };
-        Self { choices, chosen, text, error: None, memory: picture.memory }
+        Self { choices, chosen, text, error: None, memory: picture.memory, torch: picture.view.about.torch }
     }
 
     pub fn press(&mut self, key: KeyEvent, keys: &Keymap) -> Pressed {
@@ -116,7 +118,7 @@ impl GhostEditor {
         if text.is_empty() {
             return Ok(Request::Ghost(None));
         }
-        let conditions = Conditions::parse(text, self.memory).map_err(|error| error.to_string())?;
+        let conditions = Conditions::parse_for(self.torch, text, self.memory).map_err(|error| error.to_string())?;
         Ok(Request::Ghost(Some(conditions.into())))
     }
 
