@@ -22,5 +22,6 @@ pub mod source;
 pub mod train;
 pub mod tui;
 pub mod units;
+pub mod watch;
 pub mod whatif;
 pub mod workload;

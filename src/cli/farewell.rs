@@ -62,6 +62,7 @@ fn title(picture: &Picture) -> String {
     let about = &view.about;
     let mut title = match &picture.kind {
         Kind::Live => String::new(),
+        Kind::Watched(_) => String::new(),
         Kind::Recording(name) | Kind::Snapshot(name) => format!("{name}: "),
     };
     title.push_str(match &*about.workload {

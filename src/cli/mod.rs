@@ -34,6 +34,7 @@ mod table;
 mod times;
 mod tune;
 mod usage;
+mod watch;
 mod whatif;
 mod witness;
 
@@ -69,6 +70,8 @@ enum Subcommands {
     Run(Box<run::RunArgs>),
     /// Play a recording in the lab's screens, also one that is being written.
     Open(open::OpenArgs),
+    /// Start a PyTorch program and watch its memory while it trains.
+    Watch(watch::WatchArgs),
     /// Compare configurations: of recordings, and of what `vramlab run --json` printed.
     Compare(compare::CompareArgs),
     /// Replay a PyTorch memory snapshot through the allocator and compare every decision.
@@ -127,6 +130,7 @@ fn dispatch(arguments: Arguments) -> Result<Status> {
         None => lab::run(arguments.lab),
         Some(Subcommands::Run(args)) => run::run(&args),
         Some(Subcommands::Open(args)) => open::run(&args),
+        Some(Subcommands::Watch(args)) => watch::run(&args),
         Some(Subcommands::Compare(args)) => compare::run(&args),
         Some(Subcommands::Replay(args)) => replay::run(args),
         Some(Subcommands::Export(args)) => export::run(&args),

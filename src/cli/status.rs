@@ -16,6 +16,11 @@ impl Status {
     /// A bug of this program ended it.
     pub const PANICKED: Self = Self(101);
 
+    /// The exit code of a program that was run.
+    pub(super) const fn of_code(code: u8) -> Self {
+        Self(code)
+    }
+
     /// The exit code.
     #[must_use]
     pub const fn code(self) -> u8 {

@@ -190,7 +190,8 @@ impl Snapshot {
         self.caller_of(entry.stack, entry.metadata)
     }
 
-    fn caller_of(&self, stack: StackId, metadata: TextId) -> Option<String> {
+    /// The same of a stack and of what was attached to it.
+    pub(super) fn caller_of(&self, stack: StackId, metadata: TextId) -> Option<String> {
         let metadata = self.texts.get(metadata);
         if !metadata.is_empty() {
             return Some(metadata.to_owned());

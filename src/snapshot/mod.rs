@@ -20,7 +20,7 @@ mod tests;
 
 pub use error::SnapshotError;
 pub use events::{Narrator, events};
-pub use history::{Beginning, Begins};
+pub use history::{Beginning, Begins, Following, Fresh};
 pub use pickle::{PickleError, Problem};
 pub use types::{
     Action, AllocatorSettings, Annotation, Block, Frame, FrameId, Segment, Snapshot, StackId, Stacks, TextId, Texts,

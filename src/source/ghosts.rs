@@ -175,7 +175,7 @@ impl Ghosts {
 /// A stranger's history shows where its driver put segments.
 const fn places(kind: &Kind) -> Places {
     match kind {
-        Kind::Snapshot(_) => Places::Recorded,
+        Kind::Snapshot(_) | Kind::Watched(_) => Places::Recorded,
         Kind::Live | Kind::Recording(_) => Places::Simulated,
     }
 }

@@ -19,6 +19,7 @@ mod recorder;
 mod request;
 mod snapshot;
 mod studies;
+mod watch;
 mod whole;
 
 pub use asked::{AskedError, asked};
@@ -35,4 +36,5 @@ pub use recorder::{Recorder, free_name};
 pub use request::Request;
 pub use snapshot::{OpenError, snapshot};
 pub use studies::{Wanted, Window};
+pub use watch::{Meeting, watched};
 pub use whole::{Stage, Whole, WholeError};

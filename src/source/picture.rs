@@ -91,6 +91,8 @@ pub enum Kind {
     Recording(Arc<str>),
     /// A PyTorch snapshot; its name.
     Snapshot(Arc<str>),
+    /// A PyTorch program that runs; its name.
+    Watched(Arc<str>),
 }
 
 /// A file that is being written.
@@ -130,6 +132,9 @@ impl Picture {
             (Ability::Seek, _) | (_, Kind::Live) => Ok(()),
             (Ability::Flip, Kind::Recording(_)) => Err("a recording can't be changed: it has happened"),
             (Ability::Flip, Kind::Snapshot(_)) => Err("a snapshot can't be changed: it has happened"),
+            (Ability::Flip, Kind::Watched(_)) => Err("vramlab only watches this program: it can't change it"),
+            (Ability::Run, Kind::Watched(_)) => Err("the program runs by itself: space plays what it did"),
+            (Ability::Record, Kind::Watched(_)) => Ok(()),
             (Ability::Run, _) => Err("nothing runs here: space plays"),
             (Ability::Record, _) => Err("this is a recording already"),
         }

@@ -147,6 +147,9 @@ fn badge(picture: &Picture) -> (&'static str, Token) {
         (Kind::Recording(_), _) if picture.extent.grows => return ("FOLLOWING", Token::Ok),
         (Kind::Recording(_), _) => return ("RECORDING", Token::Accent),
         (Kind::Snapshot(_), _) => return ("SNAPSHOT", Token::Accent),
+        (Kind::Watched(_), Cursor::At(_)) if picture.extent.grows => return ("LOOKING BACK", Token::Accent),
+        (Kind::Watched(_), _) if picture.extent.grows => return ("WATCHING", Token::Ok),
+        (Kind::Watched(_), _) => return ("ENDED", Token::Accent),
         (Kind::Live, _) => {}
     }
     match &picture.run {

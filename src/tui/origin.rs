@@ -11,6 +11,8 @@ pub enum Origin {
     Run(Vec<String>),
     /// These files.
     Open(Vec<String>),
+    /// A program that is watched: what follows `vramlab watch`.
+    Watch(Vec<String>),
 }
 
 impl Default for Origin {
@@ -33,6 +35,9 @@ impl Origin {
                 words.extend(session::as_flags(picture.switches(), picture.view.limit));
                 words.extend(others.iter().cloned());
                 command_line(words)
+            }
+            Self::Watch(words) => {
+                command_line(["vramlab", "watch"].into_iter().chain(words.iter().map(String::as_str)))
             }
             Self::Open(files) => {
                 // A name that begins like a flag is none.

@@ -14,6 +14,18 @@ use crate::units::{Address, Bytes, StreamId};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct RangeIndex(usize);
 
+impl RangeIndex {
+    /// The range of this number.
+    pub(super) const fn new(index: usize) -> Self {
+        Self(index)
+    }
+
+    /// Its number.
+    pub(super) const fn index(self) -> usize {
+        self.0
+    }
+}
+
 /// A reserved range of address space.
 #[derive(Clone, Copy, Debug)]
 pub struct Range {
@@ -231,7 +243,7 @@ const fn common(mut a: u64, mut b: u64) -> u64 {
     a
 }
 
-const fn nominal_page(pool: PoolKind, settings: &Settings) -> Bytes {
+pub(super) const fn nominal_page(pool: PoolKind, settings: &Settings) -> Bytes {
     match pool {
         PoolKind::Small => Bytes::mib(2),
         PoolKind::Large => settings.large_segment_size,

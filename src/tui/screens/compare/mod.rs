@@ -110,6 +110,7 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
     let Some(compared) = Compared::of(stage) else {
         let text = match stage.picture.kind {
             Kind::Snapshot(_) => "a snapshot knows of no switches and no steps: there is nothing to compare",
+            Kind::Watched(_) => "a program that is watched has no switches: there is nothing to compare",
             Kind::Live | Kind::Recording(_) => "no step has ended yet",
         };
         let middle = Rect { y: area.y + area.height / 2, height: 2.min(area.height), ..area };

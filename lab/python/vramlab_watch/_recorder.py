@@ -1,0 +1,152 @@
+"""What PyTorch's allocator did since the last look.
+
+Everything that loads or calls Python code of torch happens in :meth:`Recorder.begin`, on the program's own thread. A look,
+on the watching thread, calls torch's C functions only: an import there could meet a half-finished one of the program's.
+"""
+
+import os
+import sys
+import time
+from collections import deque
+
+import torch
+import torch.cuda.memory
+
+ENTRIES = 16384
+"""Events that PyTorch keeps of each device. A look reads them all, so that more of them make a look dearer."""
+FIRST_STEPS = 20
+"""Steps whose allocations are recorded with their lines of source; what lasts is mostly taken by then."""
+SAMPLE = 8
+"""From then on one of so many looks is one with lines: taking them costs a few microseconds an allocation."""
+
+
+class Recorder:
+    """Reads PyTorch's ring of allocator events, each event once."""
+
+    def __init__(self):
+        self.entries = int(os.environ.get("VRAMLAB_WATCH_ENTRIES", ENTRIES))
+        self.stacks = os.environ.get("VRAMLAB_WATCH_STACKS", "sampled")
+        # Times at which steps ended. A training that steps faster than it is looked at for minutes loses the oldest.
+        self.steps = deque(maxlen=1 << 16)
+        self.stepped = 0
+        self.looks = 0
+        self.last = {}
+        self.cost = 0.0
+        self.lines = self.stacks != "none"
+        self.ours = False
+        self.hello = {}
+
+    def begin(self):
+        """Turns PyTorch's recording on; one that the program turned on already is left as it is."""
+        enabled = getattr(torch._C, "_cuda_isHistoryEnabled", None)
+        if not (enabled and enabled()):
+            self._record()
+            self.ours = True
+        self.hello = self._hello()
+        # The first look loads what later ones need.
+        self.look(whole=True)
+
+    def _record(self):
+        settings = {
+            "enabled": "all",
+            "context": "alloc" if self.lines else None,
+            "stacks": "all" if self.stacks == "all" else "python",
+            "max_entries": self.entries,
+        }
+        try:
+            # A third fewer events. Which blocks wait for other streams is then not told.
+            torch.cuda.memory._record_memory_history(**settings, skip_actions=["free_requested"])
+        except TypeError:
+            torch.cuda.memory._record_memory_history(**settings)
+
+    def _hello(self):
+        """Who this is."""
+        try:
+            count = torch.cuda.device_count()
+            devices = [torch.cuda.get_device_properties(index) for index in range(count)]
+        except Exception:
+            devices = []
+        rank = os.environ.get("RANK", "")
+        return {
+            "version": 1,
+            "pid": os.getpid(),
+            "argv": [str(word) for word in getattr(sys, "orig_argv", sys.argv)],
+            "rank": int(rank) if rank.isdigit() else None,
+            "torch": str(torch.__version__),
+            "device_names": [str(device.name) for device in devices],
+            "device_bytes": [int(device.total_memory) for device in devices],
+        }
+
+    def look(self, whole):
+        """What happened since the last look, and the part of a snapshot that tells it.
+
+        The segments are there where it is to be ``whole``, or events are lost.
+        """
+        began = time.perf_counter()
+        snapshot = torch._C._cuda_memorySnapshot(None)
+        now = time.time_ns() // 1000
+        traces, lost = [], False
+        for device, trace in enumerate(snapshot.get("device_traces", ())):
+            fresh, found = self._fresh(device, trace, whole)
+            lost |= not found
+            traces.append(fresh)
+        if lost:
+            # What happened in between is not known: the state, and all that is still in the ring.
+            traces = snapshot["device_traces"]
+        seen = {"device_traces": traces, "allocator_settings": snapshot.get("allocator_settings", {})}
+        if whole or lost:
+            seen["segments"] = snapshot["segments"]
+        part = {"whole": bool(whole or lost), "lost": bool(lost), "steps": self._take_steps(now)}
+        part["limits"] = self._limits(len(traces))
+        self.cost = time.perf_counter() - began
+        self._sample()
+        return {"part": part}, seen
+
+    def _sample(self):
+        """Lines of source now and then: all the time they would be felt."""
+        self.looks += 1
+        if self.stacks != "sampled" or not self.ours:
+            return
+        lines = self.stepped < FIRST_STEPS or self.looks % SAMPLE == 0
+        if lines != self.lines:
+            self.lines = lines
+            self._record()
+
+    def _fresh(self, device, trace, whole):
+        """The entries behind the last one seen, and whether that one was still there."""
+        last = self.last.get(device)
+        if trace:
+            self.last[device] = _mark(trace, len(trace) - 1)
+        if whole or last is None:
+            return trace, True
+        time_of_last = last[0][4]
+        for at in range(len(trace) - 1, -1, -1):
+            if trace[at].get("time_us", 0) < time_of_last:
+                break
+            if _mark(trace, at) == last:
+                return trace[at + 1 :], True
+        return trace, not trace
+
+    def _take_steps(self, until):
+        steps = []
+        while self.steps and self.steps[0] <= until:
+            steps.append(self.steps.popleft())
+        self.stepped += len(steps)
+        return steps
+
+    def _limits(self, count):
+        """The share of its memory that each device may use."""
+        fraction = getattr(torch._C, "_cuda_getMemoryFraction", None)
+        try:
+            return [float(fraction(index)) for index in range(count)] if fraction else []
+        except Exception:
+            return []
+
+
+def _mark(trace, at):
+    """What tells an entry from all others: itself and the one before."""
+    return tuple(
+        (entry.get("action"), entry.get("addr", entry.get("device_free")), entry.get("size"), entry.get("stream"),
+         entry.get("time_us", 0))
+        for entry in (trace[at], trace[at - 1] if at else {})
+    )

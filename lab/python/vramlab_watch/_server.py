@@ -1,0 +1,211 @@
+"""Hands what happened to whoever watches, over a socket that only its owner can open."""
+
+import atexit
+import json
+import os
+import pickle
+import select
+import socket
+import struct
+import tempfile
+import threading
+import time
+
+BACKLOG = 32 << 20
+"""Bytes that a slow viewer may be behind; then it loses events, and gets the whole state when it has caught up."""
+FASTEST, SLOWEST = 0.1, 4.0
+"""Seconds between two looks."""
+SHARE = float(os.environ.get("VRAMLAB_WATCH_SHARE", 0.02))
+"""Part of the time that looks may take, during which no other Python code runs. A program with more events than can be
+looked at in it is seen in windows: the state at each look is exact, and what came between two windows is said to be lost."""
+
+
+def folder():
+    """Where the socket lies: a folder of the user's own."""
+    given = os.environ.get("VRAMLAB_WATCH_DIR")
+    if given:
+        return given
+    base = os.environ.get("XDG_RUNTIME_DIR") or os.path.join(tempfile.gettempdir(), f"vramlab-{os.getuid()}")
+    return os.path.join(base, "vramlab-watch", str(os.getpid()))
+
+
+class Server(threading.Thread):
+    """Waits for viewers; looks only while there is one."""
+
+    def __init__(self, recorder):
+        super().__init__(name="vramlab-watch", daemon=True)
+        self.recorder = recorder
+        self.viewers = []
+        self.pid = os.getpid()
+        self.done = threading.Event()
+        self.wake, self.awoken = socket.socketpair()
+        self.path = os.path.join(folder(), f"{self.pid}.sock")
+        os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
+        if os.stat(os.path.dirname(self.path)).st_uid != os.getuid():
+            raise PermissionError(f"{os.path.dirname(self.path)} belongs to somebody else")
+        os.chmod(os.path.dirname(self.path), 0o700)
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        # The mask holds for this one call: nobody else may open it, not even for a moment.
+        mask = os.umask(0o177)
+        try:
+            self.socket.bind(self.path)
+        finally:
+            os.umask(mask)
+        self.socket.listen(8)
+        self.socket.setblocking(False)
+        atexit.register(self._leave)
+        os.register_at_fork(after_in_child=self._forked)
+
+    def run(self):
+        try:
+            self._serve()
+        except Exception as error:
+            from ._watch import _complain
+
+            _complain(error)
+        finally:
+            for viewer in self.viewers:
+                viewer.close()
+            self._remove()
+            self.done.set()
+
+    def _serve(self):
+        leaving, due = False, 0.0
+        while not leaving:
+            wait = max(0.0, due - time.monotonic()) if self.viewers else None
+            writers = [viewer.socket for viewer in self.viewers if viewer.behind]
+            readers = [self.socket, self.awoken] + [viewer.socket for viewer in self.viewers]
+            readable, writable, _ = select.select(readers, writers, [], wait)
+            leaving = self.awoken in readable
+            if self.socket in readable:
+                self._welcome()
+            for viewer in self.viewers:
+                if viewer.socket in readable:
+                    viewer.read()
+                if viewer.socket in writable:
+                    viewer.write()
+            if self.viewers and (leaving or time.monotonic() >= due):
+                self._look()
+                due = time.monotonic() + min(SLOWEST, max(FASTEST, self.recorder.cost / SHARE))
+            self.viewers = [viewer for viewer in self.viewers if not viewer.gone]
+        self._farewell()
+
+    def _welcome(self):
+        try:
+            viewer = Viewer(self.socket.accept()[0])
+        except OSError:
+            return
+        if not viewer.is_ours():
+            viewer.close()
+            return
+        viewer.send(_frame({"hello": self.recorder.hello}))
+        viewer.send(_frame(*self.recorder.look(whole=True)))
+        # Those that were there have everything once more: the state begins anew for all.
+        for other in self.viewers:
+            other.lost = True
+        self.viewers.append(viewer)
+
+    def _look(self):
+        whole = any(viewer.lost and not viewer.behind for viewer in self.viewers)
+        part, snapshot = self.recorder.look(whole)
+        whole = part["part"]["whole"]
+        frame = _frame(part, snapshot)
+        for viewer in self.viewers:
+            if viewer.lost and (not whole or viewer.behind):
+                continue
+            viewer.lost = False
+            viewer.send(frame)
+
+    def _farewell(self):
+        for viewer in self.viewers:
+            viewer.send(_frame({"end": True}))
+        until = time.monotonic() + 1.0
+        while time.monotonic() < until and any(viewer.behind and not viewer.gone for viewer in self.viewers):
+            writers = [viewer.socket for viewer in self.viewers if viewer.behind and not viewer.gone]
+            for ready in select.select([], writers, [], 0.1)[1]:
+                next(viewer for viewer in self.viewers if viewer.socket is ready).write()
+
+    def _leave(self):
+        if os.getpid() != self.pid:
+            return
+        try:
+            self.wake.send(b"x")
+            self.done.wait(2.0)
+        except Exception:
+            pass
+
+    def _forked(self):
+        """A forked child (a data loader's worker) is not this process: it lets go of everything."""
+        try:
+            self.socket.close()
+            self.wake.close()
+            self.awoken.close()
+            for viewer in self.viewers:
+                viewer.socket.close()
+        except Exception:
+            pass
+
+    def _remove(self):
+        for remove, path in ((os.unlink, self.path), (os.rmdir, os.path.dirname(self.path))):
+            try:
+                remove(path)
+            except OSError:
+                pass
+
+
+def _frame(control, snapshot=None):
+    """A message: what it is, as JSON, and the snapshot that it is about, as PyTorch would write it to a file."""
+    head = json.dumps(control).encode()
+    data = b"" if snapshot is None else pickle.dumps(snapshot, protocol=4)
+    return struct.pack("<4sII", b"VRW1", len(head), len(data)) + head + data
+
+
+class Viewer:
+    """One who watches. Never waited for."""
+
+    def __init__(self, connection):
+        self.socket = connection
+        self.socket.setblocking(False)
+        self.behind = bytearray()
+        self.lost = False
+        self.gone = False
+
+    def is_ours(self):
+        """The other side runs as the same user."""
+        if not hasattr(socket, "SO_PEERCRED"):
+            return True
+        credentials = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        return struct.unpack("3i", credentials)[1] == os.getuid()
+
+    def send(self, frame):
+        if len(self.behind) + len(frame) > BACKLOG and self.behind:
+            self.lost = True
+            return
+        self.behind += frame
+        self.write()
+
+    def write(self):
+        try:
+            while self.behind:
+                sent = self.socket.send(memoryview(self.behind)[: 1 << 20])
+                del self.behind[:sent]
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.gone = True
+
+    def read(self):
+        """Viewers say nothing; what can be read is their end."""
+        try:
+            if not self.socket.recv(4096):
+                self.gone = True
+        except BlockingIOError:
+            pass
+        except OSError:
+            self.gone = True
+
+    def close(self):
+        try:
+            self.socket.close()
+        except OSError:
+            pass

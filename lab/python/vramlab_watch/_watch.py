@@ -1,0 +1,52 @@
+"""When watching begins: as soon as PyTorch is there and CUDA is in use."""
+
+import os
+import sys
+import threading
+
+_lock = threading.Lock()
+_server = None
+_asked = False
+
+
+def start():
+    """Begins once. Loads nothing: where torch is not imported yet, its import is waited for."""
+    global _asked
+    with _lock:
+        if _asked:
+            return
+        _asked = True
+    if os.environ.get("VRAMLAB_WATCH") == "off":
+        return
+    from ._later import when_imported
+
+    when_imported("torch", _torch_is_there)
+
+
+def _torch_is_there(torch):
+    try:
+        # What is queued here runs right after CUDA's initialisation, before the first allocation.
+        torch.cuda._lazy_call(_cuda_is_there)
+    except Exception as error:  # A PyTorch without CUDA, or one that changed.
+        _complain(error)
+
+
+def _cuda_is_there():
+    global _server
+    try:
+        from . import _recorder, _server as server, _steps
+
+        recorder = _recorder.Recorder()
+        recorder.begin()
+        _steps.follow(recorder)
+        with _lock:
+            if _server is None:
+                _server = server.Server(recorder)
+                _server.start()
+    except Exception as error:
+        _complain(error)
+
+
+def _complain(error):
+    if os.environ.get("VRAMLAB_WATCH") == "debug":
+        print(f"vramlab_watch: {type(error).__name__}: {error}", file=sys.stderr)

@@ -1,0 +1,234 @@
+//! `vramlab watch`: any PyTorch program in the lab's screens while it trains, unchanged.
+
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use color_eyre::eyre::{Result, WrapErr, eyre};
+
+use super::config;
+use super::farewell;
+use super::output::complain;
+use super::record;
+use super::screen::ScreenArgs;
+use super::spec::themes;
+use super::{Status, Usage};
+use crate::source::{self, Meeting, Request, Source};
+use crate::tui::{self, Origin};
+use crate::watch::{Job, Lines, Output, sockets};
+
+/// How long a program that leaves may take to be gone.
+const GONE: Duration = Duration::from_millis(300);
+
+/// Arguments of `vramlab watch`.
+#[derive(Debug, Args)]
+pub(super) struct WatchArgs {
+    /// Join a program that is watched or says `import vramlab_watch` itself: by its process, where there are several.
+    #[arg(long, value_name = "PID", num_args = 0..=1, conflicts_with = "program")]
+    attach: Option<Option<u32>>,
+    /// Write a recording to this file, without a screen: `vramlab open FILE` plays it.
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// Which allocations are recorded with the lines of source that asked for them.
+    #[arg(long, value_enum, default_value_t)]
+    lines: LinesArg,
+    /// Where the program's own output goes while the screen is open [default: vramlab-watch-PID.log here].
+    #[arg(long, value_name = "FILE", conflicts_with = "record")]
+    output: Option<PathBuf>,
+    #[command(flatten)]
+    screen: ScreenArgs,
+    /// The program and its arguments, behind `--`.
+    #[arg(value_name = "PROGRAM", last = true, required_unless_present = "attach")]
+    program: Vec<OsString>,
+}
+
+/// Which allocations have lines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum LinesArg {
+    /// Those of the first steps, and of a few later ones now and then.
+    #[default]
+    Sampled,
+    /// All: a few microseconds each.
+    All,
+    /// None.
+    None,
+}
+
+impl From<LinesArg> for Lines {
+    fn from(lines: LinesArg) -> Self {
+        match lines {
+            LinesArg::Sampled => Self::Sampled,
+            LinesArg::All => Self::All,
+            LinesArg::None => Self::None,
+        }
+    }
+}
+
+/// Watches until the program ends (with `--record`), or somebody leaves the screen.
+pub(super) fn run(args: &WatchArgs) -> Result<Status> {
+    let options = args.screen.options(&config::settings(), origin(args))?;
+    if let Some(path) = &args.record {
+        record::refuse_existing(path)?;
+    } else if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
+        return Err(eyre!("there is no terminal to draw on; run `vramlab watch` in one, or give --record FILE"));
+    }
+    let (watched, name) = match args.attach {
+        Some(pid) => running(pid)?,
+        None => started(args)?,
+    };
+    let source = source::watched(watched.meeting.clone(), name.into()).wrap_err("the program can't be watched")?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    if let Some(path) = &args.record {
+        runtime.block_on(recorded(source, path));
+        let status =
+            watched.job.map_or(Ok(None), |job| job.lock().unwrap_or_else(PoisonError::into_inner).wait().map(Some))?;
+        complain(format_args!("recorded in {}: vramlab open {}", path.display(), path.display()));
+        return Ok(status.map_or(Status::DONE, of_program));
+    }
+    let origin = options.origin.clone();
+    let left = runtime.block_on(tui::run(source, options, themes()))?;
+    farewell::print(&left, &origin)?;
+    watched.tell_what_goes_on();
+    Ok(left.exit.into())
+}
+
+/// The command that watches the same again.
+fn origin(args: &WatchArgs) -> Origin {
+    let attached = |pid: &Option<u32>| [Some("--attach".to_owned()), pid.map(|pid| pid.to_string())];
+    let started = std::iter::once("--".to_owned()).chain(args.program.iter().map(|word| word.to_string_lossy().into()));
+    Origin::Watch(match &args.attach {
+        Some(pid) => attached(pid).into_iter().flatten().collect(),
+        None => started.collect(),
+    })
+}
+
+/// A program that is watched, and what is known of it here.
+struct Watched {
+    meeting: Meeting,
+    job: Option<Arc<Mutex<Job>>>,
+    output: Option<PathBuf>,
+}
+
+impl Watched {
+    /// Says that the program goes on, if it does, and how to join it again.
+    fn tell_what_goes_on(&self) {
+        let Some(job) = &self.job else { return };
+        std::thread::sleep(GONE);
+        let mut job = job.lock().unwrap_or_else(PoisonError::into_inner);
+        let output =
+            self.output.as_ref().map_or_else(String::new, |path| format!("; its output is in {}", path.display()));
+        match job.ended() {
+            None => complain(format_args!(
+                "the program goes on (process {pid}){output}. Join it again: vramlab watch --attach {pid}",
+                pid = job.pid()
+            )),
+            Some(status) => complain(format_args!("the program ended ({status}){output}")),
+        }
+    }
+}
+
+/// Starts the program.
+fn started(args: &WatchArgs) -> Result<(Watched, String)> {
+    let output = match &args.record {
+        Some(_) => Output::Inherit,
+        None => Output::File(args.output.clone().unwrap_or_else(free_output)),
+    };
+    let job = Arc::new(Mutex::new(Job::start(&args.program, args.lines.into(), &output)?));
+    let path = match output {
+        Output::File(path) => Some(path),
+        Output::Inherit => None,
+    };
+    let words: Vec<_> = args.program.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    Ok((Watched { meeting: Meeting::Started(Arc::clone(&job)), job: Some(job), output: path }, name_of(&words)))
+}
+
+/// A program that runs already.
+fn running(pid: Option<u32>) -> Result<(Watched, String)> {
+    let found = sockets();
+    let socket = match (pid, &found[..]) {
+        (_, []) => {
+            return Err(eyre!(
+                "no program that can be watched runs here. Start one with `vramlab watch -- python train.py`, or let it \
+                 `import vramlab_watch`"
+            ));
+        }
+        (None, [(_, socket)]) => socket,
+        (None, several) => {
+            let pids: Vec<_> = several.iter().map(|(pid, _)| pid.to_string()).collect();
+            return Err(
+                Usage(format!("several programs can be watched: give --attach one of {}", pids.join(", "))).into()
+            );
+        }
+        (Some(pid), found) => found
+            .iter()
+            .find(|(process, _)| *process == pid)
+            .map(|(_, socket)| socket)
+            .ok_or_else(|| Usage(format!("process {pid} can't be watched; those that can: {}", list(found))))?,
+    };
+    let name = socket.file_stem().map_or_else(String::new, |stem| format!("process {}", stem.to_string_lossy()));
+    Ok((Watched { meeting: Meeting::Socket(socket.clone()), job: None, output: None }, name))
+}
+
+fn list(found: &[(u32, PathBuf)]) -> String {
+    found.iter().map(|(pid, _)| pid.to_string()).collect::<Vec<_>>().join(", ")
+}
+
+/// Records until the program has ended. An interrupt is the program's, which ends on it or does not.
+async fn recorded(source: Source, path: &Path) {
+    source.request(Request::Record(path.to_owned()));
+    let mut pictures = source.pictures.clone();
+    let ended = async { drop(pictures.wait_for(|picture| !picture.extent.grows).await) };
+    tokio::pin!(ended);
+    loop {
+        tokio::select! {
+            () = &mut ended => return,
+            _ = tokio::signal::ctrl_c() => {}
+        }
+    }
+}
+
+/// The exit code of a program is ours.
+fn of_program(status: ExitStatus) -> Status {
+    use std::os::unix::process::ExitStatusExt;
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    Status::of_code(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
+}
+
+/// What a program is called: the script or module that Python runs, else the program.
+fn name_of(words: &[String]) -> String {
+    let file = |word: &String| {
+        Path::new(word).file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+    };
+    let script = words.iter().find(|word| word.ends_with(".py")).map(file);
+    let module = || words.iter().position(|word| word == "-m").and_then(|at| words.get(at + 1)).cloned();
+    script.or_else(module).or_else(|| words.first().map(file)).unwrap_or_default()
+}
+
+/// A file for the program's output that is not there yet.
+fn free_output() -> PathBuf {
+    let name = |n: u32| {
+        PathBuf::from(format!(
+            "vramlab-watch-{}{}.log",
+            std::process::id(),
+            if n == 0 { String::new() } else { format!("-{n}") }
+        ))
+    };
+    (0..1000).map(name).find(|path| !path.exists()).unwrap_or_else(|| name(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_called_by_its_script() {
+        let name = |words: &str| name_of(&words.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        assert_eq!(name("python -u src/train.py --lr 1"), "train.py");
+        assert_eq!(name("torchrun --nproc 2 -m my.train"), "my.train");
+        assert_eq!(name("/usr/bin/train"), "train");
+    }
+}

@@ -1,0 +1,400 @@
+//! A history that goes on: parts of it, one after the other, as a watched program tells them.
+
+use std::collections::HashMap;
+
+use super::beginning::Beginning;
+use super::evidence::pool_of_segment;
+use super::ranges::{RangeIndex, nominal_page, pool_after};
+use super::space::{Held, Home, Space};
+use crate::allocator::{PoolKind, Settings, TraceEvent, pool_of, round};
+use crate::model::{Category, Event, EventKind, Micros, NameId};
+use crate::snapshot::types::{Action, Snapshot, StackId, TextId, TraceEntry};
+use crate::units::{Address, Bytes, StreamId};
+
+/// One device's history as far as it was told, and what is known of its memory behind that.
+#[derive(Debug)]
+pub struct Following {
+    settings: Settings,
+    space: Space,
+    ranges: Vec<Reach>,
+    /// The last two entries told: they tell the place where a part goes on from all others.
+    last: Option<[Mark; 2]>,
+    names: HashMap<String, NameId>,
+    /// Names by stack, of the part under way.
+    by_stack: HashMap<(StackId, TextId), NameId>,
+}
+
+/// Part of an entry that is its own.
+type Mark = (&'static str, Address, Bytes, StreamId, Micros);
+
+/// A range of an expandable segment.
+#[derive(Clone, Copy, Debug)]
+struct Reach {
+    base: Address,
+    page: Bytes,
+    stream: StreamId,
+    pool: PoolKind,
+}
+
+/// What a part has that was not told yet.
+#[derive(Clone, Copy, Debug)]
+pub struct Fresh<'a> {
+    /// The entries.
+    pub entries: &'a [TraceEntry],
+    /// What came before them is not known: the state begins anew.
+    pub begins_anew: bool,
+}
+
+impl Following {
+    /// A history of which nothing was told yet, under the settings of this text. Settings that are unknown here count as
+    /// PyTorch's defaults.
+    #[must_use]
+    pub fn new(conf: Option<&str>) -> Self {
+        Self {
+            settings: conf.and_then(|conf| Settings::parse(conf).ok()).unwrap_or_default(),
+            space: Space::default(),
+            ranges: Vec::new(),
+            last: None,
+            names: HashMap::new(),
+            by_stack: HashMap::new(),
+        }
+    }
+
+    /// What of a part was not told yet. A `whole` one has entries that were told, if the last of those is among them.
+    pub fn fresh<'a>(&mut self, part: &'a Snapshot, device: usize, whole: bool) -> Fresh<'a> {
+        let trace = part.device_trace(device);
+        let told =
+            self.last.filter(|_| whole).and_then(|last| (0..trace.len()).rev().find(|&at| mark(trace, at) == last));
+        if let Some(at) = trace.len().checked_sub(1) {
+            self.last = Some(mark(trace, at));
+        }
+        self.by_stack.clear();
+        match told {
+            Some(at) => Fresh { entries: trace.get(at + 1..).unwrap_or_default(), begins_anew: false },
+            None => Fresh { entries: trace, begins_anew: whole },
+        }
+    }
+
+    /// The state before the first entry of a whole part: tells what differs from what was told before.
+    pub fn begin_anew(&mut self, part: &Snapshot, device: usize, emit: &mut impl FnMut(Event)) {
+        let beginning = Beginning::of(part, device, &self.settings);
+        let time = part.device_trace(device).first().map_or(Micros(0), |entry| entry.time);
+        let ranges = beginning.ranges.iter().map(|(_, range)| range);
+        self.ranges = ranges
+            .map(|range| Reach { base: range.base, page: range.page, stream: range.stream, pool: range.pool })
+            .collect();
+        let before = std::mem::replace(&mut self.space, beginning.space);
+        let plain = |event: &TraceEvent| Event::new(time, EventKind::of_trace(event, Category::Other, NameId::NONE));
+        for (address, held) in before.blocks() {
+            let same = |now: &&Held| (now.end, now.requested) == (held.end, held.requested);
+            if self.space.block(address).filter(same).is_none() {
+                let (requested, stream) = (held.requested, StreamId::DEFAULT);
+                if !held.pending {
+                    emit(plain(&TraceEvent::FreeRequested { address, requested, stream }));
+                }
+                emit(plain(&TraceEvent::FreeCompleted { address, requested, stream }));
+            }
+        }
+        let here = |space: &Space, address: Address, home: &Home| {
+            space.homes_below(home.end).is_some_and(|(at, now)| {
+                at == address && (now.end, now.range.is_some()) == (home.end, home.range.is_some())
+            })
+        };
+        for (address, home) in before.homes() {
+            if !here(&self.space, address, home) {
+                let (size, stream) = (home.end.distance(address), home.stream);
+                emit(plain(&match home.range {
+                    Some(_) => TraceEvent::SegmentUnmap { address, size, stream },
+                    None => TraceEvent::SegmentFree { address, size, stream },
+                }));
+            }
+        }
+        // What is new may lie where something that is gone lay.
+        let mut grown = Vec::new();
+        for (address, home) in self.space.homes() {
+            if !here(&before, address, home) {
+                grown.push(self.growth(address, home));
+            }
+        }
+        grown.iter().for_each(|event| emit(plain(event)));
+        let mut taken = Vec::new();
+        for (address, held) in self.space.blocks() {
+            let same = |then: &&Held| (then.end, then.requested) == (held.end, held.requested);
+            if before.block(address).filter(same).is_none() {
+                taken.push((address, *held));
+            }
+        }
+        for (address, held) in taken {
+            let (size, requested) = (held.end.distance(address), held.requested);
+            let stream = self.space.home(address).map(|(_, home)| home.stream).unwrap_or_default();
+            let caller = part.caller_of(held.stack, TextId::default());
+            let name = self.define(caller.unwrap_or_else(|| "before it was watched".to_owned()), time, emit);
+            emit(Event::new(
+                time,
+                EventKind::Alloc { address, size, requested, stream, category: Category::Other, name },
+            ));
+            if held.pending {
+                emit(plain(&TraceEvent::FreeRequested { address, requested, stream }));
+            }
+        }
+    }
+
+    /// Tells the entry at `index` of a part's fresh ones.
+    pub fn tell(&mut self, part: &Snapshot, entries: &[TraceEntry], index: usize, emit: &mut impl FnMut(Event)) {
+        let Some(entry) = entries.get(index) else { return };
+        let TraceEntry { address, size, stream, time, .. } = *entry;
+        let plain = |event: &TraceEvent| Event::new(time, EventKind::of_trace(event, Category::Other, NameId::NONE));
+        match entry.action {
+            Action::Alloc => self.take(part, entry, emit),
+            Action::FreeRequested => {
+                if self.space.request_free(address) {
+                    emit(plain(&TraceEvent::FreeRequested { address, requested: size, stream }));
+                }
+            }
+            Action::FreeCompleted => self.give_back(address, size, stream, time, emit),
+            Action::SegmentAlloc => {
+                self.clear(address, address.offset(size), time, emit);
+                let pool = pool_after(&entries[index + 1..], &self.settings).unwrap_or_else(|| pool_of_segment(size));
+                let pool_id = entry.pool.unwrap_or_default();
+                let home = Home { end: address.offset(size), stream, pool, pool_id, range: None };
+                if size > Bytes::ZERO && self.space.add(address, home) {
+                    emit(plain(&self.growth(address, &home)));
+                }
+            }
+            Action::SegmentMap => {
+                self.clear(address, address.offset(size), time, emit);
+                let range = self.range_of(entry, &entries[index + 1..]);
+                let pool = self.ranges.get(range.index()).map_or(PoolKind::Large, |range| range.pool);
+                let pool_id = entry.pool.unwrap_or_default();
+                let home = Home { end: address.offset(size), stream, pool, pool_id, range: Some(range) };
+                if size > Bytes::ZERO && self.space.map(address, home) {
+                    emit(plain(&self.growth(address, &home)));
+                }
+            }
+            Action::SegmentFree | Action::SegmentUnmap => {
+                self.evict(address, address.offset(size), time, emit);
+                if self.space.remove(address, size) {
+                    emit(plain(&TraceEvent::SegmentFree { address, size, stream }));
+                } else if self.space.unmap(address, size) {
+                    emit(plain(&TraceEvent::SegmentUnmap { address, size, stream }));
+                }
+            }
+            Action::Oom => {
+                let name = self.name(part, entry, emit);
+                let device_free = entry.device_free().unwrap_or_default();
+                let event = TraceEvent::Oom { device_free, rounded: size, stream };
+                emit(Event::new(time, EventKind::of_trace(&event, Category::Other, name)));
+            }
+            Action::Snapshot | Action::Other(_) => {}
+        }
+    }
+
+    fn take(&mut self, part: &Snapshot, entry: &TraceEntry, emit: &mut impl FnMut(Event)) {
+        let TraceEntry { address, size: requested, stream, time, .. } = *entry;
+        let rounded = round(requested, &self.settings.roundup_power2_divisions);
+        // What lies there was given back unseen.
+        self.evict(address, address.offset(rounded), time, emit);
+        if self.space.home(address).is_none() {
+            // So was its segment taken: as much of it as the block shows.
+            let pool_id = entry.pool.unwrap_or_default();
+            let home = Home { end: address.offset(rounded), stream, pool: pool_of(rounded), pool_id, range: None };
+            if !self.space.add(address, home) {
+                return;
+            }
+            let event = self.growth(address, &home);
+            emit(Event::new(time, EventKind::of_trace(&event, Category::Other, NameId::NONE)));
+        }
+        let size = self
+            .space
+            .size(address, requested, &self.settings)
+            .filter(|size| *size >= requested && *size > Bytes::ZERO);
+        let Some(size) = size else { return };
+        let name = self.name(part, entry, emit);
+        self.space.hold(address, Held { end: address.offset(size), requested, pending: false, stack: StackId::EMPTY });
+        emit(Event::new(time, EventKind::Alloc { address, size, requested, stream, category: Category::Other, name }));
+    }
+
+    /// A block can be used again. That it was given back need not have been told.
+    fn give_back(
+        &mut self,
+        address: Address,
+        requested: Bytes,
+        stream: StreamId,
+        time: Micros,
+        emit: &mut impl FnMut(Event),
+    ) {
+        let plain = |event: &TraceEvent| Event::new(time, EventKind::of_trace(event, Category::Other, NameId::NONE));
+        if self.space.request_free(address) {
+            emit(plain(&TraceEvent::FreeRequested { address, requested, stream }));
+        }
+        if self.space.complete_free(address) {
+            emit(plain(&TraceEvent::FreeCompleted { address, requested, stream }));
+        }
+    }
+
+    /// Gives back all blocks that reach into a stretch.
+    fn evict(&mut self, start: Address, end: Address, time: Micros, emit: &mut impl FnMut(Event)) {
+        for address in self.space.blocks_in(start, end) {
+            let requested = self.space.block(address).map_or(Bytes::ZERO, |held| held.requested);
+            let stream = self.space.home(address).map(|(_, home)| home.stream).unwrap_or_default();
+            self.give_back(address, requested, stream, time, emit);
+        }
+    }
+
+    /// Gives back all segments and pages that reach into a stretch.
+    fn clear(&mut self, start: Address, end: Address, time: Micros, emit: &mut impl FnMut(Event)) {
+        while let Some((address, home)) =
+            self.space.homes_below(end).filter(|(_, home)| home.end > start).map(|(address, home)| (address, *home))
+        {
+            self.evict(address, home.end, time, emit);
+            let (size, stream) = (home.end.distance(address), home.stream);
+            let (gone, event) = match home.range {
+                Some(_) => (self.space.unmap(address, size), TraceEvent::SegmentUnmap { address, size, stream }),
+                None => (self.space.remove(address, size), TraceEvent::SegmentFree { address, size, stream }),
+            };
+            if !gone {
+                return;
+            }
+            emit(Event::new(time, EventKind::of_trace(&event, Category::Other, NameId::NONE)));
+        }
+    }
+
+    /// The range whose pages an entry maps: one that they adjoin, else the next below of the same stream and pool.
+    fn range_of(&mut self, entry: &TraceEntry, rest: &[TraceEntry]) -> RangeIndex {
+        let (start, stream) = (entry.address, entry.stream);
+        let pool = pool_after(rest, &self.settings).unwrap_or(match entry.size.0 % Bytes::mib(20).0 {
+            0 => PoolKind::Large,
+            _ => PoolKind::Small,
+        });
+        let fits = |range: &&(usize, Reach)| range.1.stream == stream && range.1.pool == pool && range.1.base <= start;
+        let all: Vec<(usize, Reach)> = self.ranges.iter().copied().enumerate().collect();
+        let below = all.iter().filter(fits).max_by_key(|(_, range)| range.base);
+        let index = below.map_or_else(
+            || {
+                self.ranges.push(Reach { base: start, page: nominal_page(pool, &self.settings), stream, pool });
+                self.ranges.len() - 1
+            },
+            |(index, _)| *index,
+        );
+        RangeIndex::new(index)
+    }
+
+    /// How a segment or run comes to be.
+    fn growth(&self, address: Address, home: &Home) -> TraceEvent {
+        let Home { end, stream, pool, .. } = *home;
+        let size = end.distance(address);
+        match home.range.and_then(|range| self.ranges.get(range.index())) {
+            Some(range) => TraceEvent::SegmentMap { address, size, stream, pool, range: range.base, page: range.page },
+            None => TraceEvent::SegmentAlloc { address, size, stream, pool },
+        }
+    }
+
+    /// The name of who asked.
+    fn name(&mut self, part: &Snapshot, entry: &TraceEntry, emit: &mut impl FnMut(Event)) -> NameId {
+        let key = (entry.stack, entry.metadata);
+        if let Some(name) = self.by_stack.get(&key) {
+            return *name;
+        }
+        let name = match part.caller(entry) {
+            Some(text) => self.define(text, entry.time, emit),
+            None => NameId::NONE,
+        };
+        self.by_stack.insert(key, name);
+        name
+    }
+
+    /// The identifier of a text, told at its first use.
+    fn define(&mut self, text: String, time: Micros, emit: &mut impl FnMut(Event)) -> NameId {
+        if let Some(name) = self.names.get(&text) {
+            return *name;
+        }
+        let id = NameId(u32::try_from(self.names.len() + 1).unwrap_or(u32::MAX));
+        emit(Event::new(time, EventKind::Define { id, text: text.as_str().into() }));
+        self.names.insert(text, id);
+        id
+    }
+}
+
+/// What tells an entry from all others: itself and the one before.
+fn mark(trace: &[TraceEntry], at: usize) -> [Mark; 2] {
+    let of = |entry: Option<&TraceEntry>| {
+        entry.map_or(("", Address(0), Bytes::ZERO, StreamId::DEFAULT, Micros(0)), |entry| {
+            (entry.action.word(), entry.address, entry.size, entry.stream, entry.time)
+        })
+    };
+    [of(trace.get(at)), of(at.checked_sub(1).and_then(|before| trace.get(before)))]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::MemoryModel;
+
+    fn load(name: &str) -> Snapshot {
+        let path = format!("{}/tests/traces/{name}.pickle.xz", env!("CARGO_MANIFEST_DIR"));
+        Snapshot::open(path).unwrap()
+    }
+
+    /// Follows the entries of a range, as a part that holds only them.
+    fn follow(following: &mut Following, model: &mut MemoryModel, part: &Snapshot, whole: bool) {
+        let mut emit = |event: Event| model.apply(&event).unwrap();
+        let fresh = following.fresh(part, 0, whole);
+        if fresh.begins_anew {
+            following.begin_anew(part, 0, &mut emit);
+        }
+        for index in 0..fresh.entries.len() {
+            following.tell(part, fresh.entries, index, &mut emit);
+        }
+    }
+
+    /// What a snapshot holds at its end: bytes of blocks that are no free ones, and of segments.
+    fn held(snapshot: &Snapshot) -> (Bytes, Bytes) {
+        let blocks = snapshot.segments.iter().flat_map(|segment| &segment.blocks);
+        let live = blocks.filter(|block| block.state != crate::allocator::BlockState::Inactive);
+        (live.map(|block| block.size).sum(), snapshot.segments.iter().map(|segment| segment.total_size).sum())
+    }
+
+    fn told(model: &MemoryModel) -> (Bytes, Bytes) {
+        let ledger = model.ledger();
+        (ledger.allocated() + ledger.pending, ledger.reserved())
+    }
+
+    #[test]
+    fn parts_come_to_what_the_whole_history_comes_to() {
+        for name in ["gpt-mini.all", "churn-expandable", "two-streams", "bert-varlen-max-split"] {
+            let mut snapshot = load(name);
+            let conf = snapshot.allocator_settings.conf.clone();
+            let all = snapshot.device_traces[0].clone();
+            for length in [37, 1000] {
+                let (mut following, mut model) = (Following::new(conf.as_deref()), MemoryModel::default());
+                for start in all.clone().step_by(length) {
+                    snapshot.device_traces[0] = start..all.end.min(start + length);
+                    follow(&mut following, &mut model, &snapshot, false);
+                }
+                assert_eq!(told(&model), held(&snapshot), "{name} in parts of {length}");
+            }
+            snapshot.device_traces[0] = all;
+        }
+    }
+
+    #[test]
+    fn after_a_gap_the_state_is_known_again() {
+        for name in ["gpt-mini.all", "churn-expandable", "two-streams"] {
+            let mut snapshot = load(name);
+            let conf = snapshot.allocator_settings.conf.clone();
+            let all = snapshot.device_traces[0].clone();
+            let (mut following, mut model) = (Following::new(conf.as_deref()), MemoryModel::default());
+            // The beginning was seen, then nothing, then a whole part with the end of the history in it.
+            snapshot.device_traces[0] = all.start..all.len() / 3;
+            follow(&mut following, &mut model, &snapshot, false);
+            snapshot.device_traces[0] = all.len() / 2..all.end;
+            follow(&mut following, &mut model, &snapshot, true);
+            assert_eq!(told(&model), held(&snapshot), "{name}");
+            // The same once more: all of it was told.
+            let before = told(&model);
+            let fresh = following.fresh(&snapshot, 0, true);
+            assert!(fresh.entries.is_empty() && !fresh.begins_anew);
+            assert_eq!(told(&model), before);
+        }
+    }
+}

@@ -1,0 +1,313 @@
+//! A program that is watched while it trains.
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::mpsc::{self as std_mpsc, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use super::handle::Source;
+use super::keeper::{Arrival, Inbox};
+use super::picture::Kind;
+use crate::model::{About, DeviceKind, Event, EventKind, Micros, Phase, RunState, StepReport};
+use crate::snapshot::{Following, Snapshot};
+use crate::units::{Bytes, DeviceIndex};
+use crate::watch::{Hello, Job, Message, Part, WatchError, connect, sockets_in};
+
+/// Batches that may wait for the keeper: it takes them at its own pace, and the program is not held up by it.
+const QUEUE: usize = 64;
+/// How often new processes of the program are looked for.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Where a program is met.
+#[derive(Clone, Debug)]
+pub enum Meeting {
+    /// It was started here: its processes appear in its folder.
+    Started(Arc<Mutex<Job>>),
+    /// It runs already, behind this socket.
+    Socket(PathBuf),
+}
+
+/// Watches a program. What it has done so far is told as far as it is known.
+///
+/// # Errors
+/// When the system gives no thread.
+pub fn watched(meeting: Meeting, name: Arc<str>) -> Result<Source, WatchError> {
+    let (arrive, arrivals) = mpsc::channel(QUEUE);
+    let watcher = Watcher {
+        program: Arc::clone(&name),
+        arrive,
+        meeting,
+        met: Vec::new(),
+        talking: 0,
+        devices: Vec::new(),
+        last: Micros(0),
+    };
+    let started = thread::Builder::new().name("watch".to_owned()).spawn(move || watcher.watch());
+    started.map_err(WatchError::Broken)?;
+    Source::keep(Kind::Watched(name), None, Inbox::Read(arrivals), None).map_err(WatchError::Broken)
+}
+
+/// What a process said, by its number.
+type Said = (usize, Result<Option<Message>, WatchError>);
+
+struct Watcher {
+    program: Arc<str>,
+    meeting: Meeting,
+    /// Every process that was met, in that order.
+    met: Vec<Process>,
+    /// Of them those that have not ended.
+    talking: usize,
+    devices: Vec<Device>,
+    last: Micros,
+    /// Let go of last: whoever sees it end has the job alone.
+    arrive: mpsc::Sender<Arrival>,
+}
+
+struct Process {
+    socket: PathBuf,
+    hello: Hello,
+    ended: bool,
+}
+
+/// A GPU that a process uses.
+struct Device {
+    process: usize,
+    index: usize,
+    following: Following,
+    steps: Steps,
+}
+
+/// The steps of a device's stream.
+#[derive(Default)]
+struct Steps {
+    finished: u64,
+    began: Micros,
+    /// Ends of steps that are not told yet.
+    ends: VecDeque<Micros>,
+}
+
+impl Watcher {
+    fn watch(mut self) {
+        let (say, said) = std_mpsc::channel::<Said>();
+        let mut nobody_yet = true;
+        loop {
+            if self.arrive.is_closed() {
+                return;
+            }
+            self.meet(&say);
+            match said.recv_timeout(LOOK) {
+                Ok((process, message)) => {
+                    nobody_yet = false;
+                    self.take(process, message);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            if self.talking == 0 && self.is_over(nobody_yet) {
+                return;
+            }
+        }
+    }
+
+    /// Connects to processes that have appeared.
+    fn meet(&mut self, say: &std_mpsc::Sender<Said>) {
+        let sockets = match &self.meeting {
+            Meeting::Started(job) => {
+                let job = job.lock().unwrap_or_else(PoisonError::into_inner);
+                sockets_in(job.folder()).into_iter().map(|(_, socket)| socket).collect()
+            }
+            Meeting::Socket(socket) if self.met.is_empty() => vec![socket.clone()],
+            Meeting::Socket(_) => Vec::new(),
+        };
+        for socket in sockets {
+            if self.met.iter().any(|process| process.socket == socket) {
+                continue;
+            }
+            let number = self.met.len();
+            let say = say.clone();
+            let stream = match connect(&socket) {
+                Ok(stream) => stream,
+                // It is not listening yet, or any more.
+                Err(_) if matches!(self.meeting, Meeting::Started(_)) => continue,
+                Err(error) => {
+                    self.met.push(Process { socket, hello: Hello::default(), ended: true });
+                    return self.notice(format!("the program can't be reached: {error}"));
+                }
+            };
+            let mut stream = std::io::BufReader::with_capacity(1 << 20, stream);
+            let listening = thread::Builder::new().name("watch-reader".to_owned()).spawn(move || {
+                loop {
+                    let message = Message::read(&mut stream);
+                    let last = !matches!(message, Ok(Some(Message::Hello(_) | Message::Part(..))));
+                    if say.send((number, message)).is_err() || last {
+                        return;
+                    }
+                }
+            });
+            if let Err(error) = listening {
+                return self.notice(format!("the system gives no threads ({error})"));
+            }
+            self.met.push(Process { socket, hello: Hello::default(), ended: false });
+            self.talking += 1;
+        }
+    }
+
+    fn take(&mut self, process: usize, message: Result<Option<Message>, WatchError>) {
+        match message {
+            Ok(Some(Message::Hello(hello))) => self.met[process].hello = hello,
+            Ok(Some(Message::Part(part, snapshot))) => self.part(process, &part, &snapshot),
+            Ok(Some(Message::End) | None) => self.leave(process),
+            Err(error) => {
+                self.notice(error.to_string());
+                self.leave(process);
+            }
+        }
+    }
+
+    fn leave(&mut self, process: usize) {
+        if !std::mem::replace(&mut self.met[process].ended, true) {
+            self.talking -= 1;
+        }
+    }
+
+    /// What one process did since its last message.
+    fn part(&mut self, process: usize, part: &Part, snapshot: &Snapshot) {
+        for index in 0..snapshot.device_count() {
+            let nothing = snapshot.device_trace(index).is_empty() && snapshot.device_segments(index).next().is_none();
+            let known = self.devices.iter().position(|device| device.process == process && device.index == index);
+            let number = match known {
+                Some(number) => number,
+                None if nothing => continue,
+                None => self.devices.len(),
+            };
+            // There are at most so many devices of a stream.
+            let Ok(rank) = u16::try_from(number).map(DeviceIndex) else { continue };
+            let mut batch = Vec::new();
+            if known.is_none() {
+                let begun = self.begin(process, index, part, snapshot, &mut |kind| batch.push((Micros(0), kind)));
+                self.devices.push(begun);
+            }
+            let device = &mut self.devices[number];
+            device.steps.ends.extend(part.steps.iter().map(|&time| Micros(time)));
+            device.tell(snapshot, part.whole, &mut |event| batch.push((event.time, event.kind)));
+            let first = batch.iter().map(|(time, _)| *time).find(|time| *time > Micros(0)).unwrap_or(self.last);
+            let events: Vec<Event> =
+                batch.into_iter().map(|(time, kind)| Event { time: time.max(first), device: rank, kind }).collect();
+            self.last = events.last().map_or(self.last, |event| event.time.max(self.last));
+            self.hand_on(events);
+        }
+    }
+
+    /// The first that is told of a device.
+    fn begin(
+        &self,
+        process: usize,
+        index: usize,
+        part: &Part,
+        snapshot: &Snapshot,
+        emit: &mut impl FnMut(EventKind),
+    ) -> Device {
+        let hello = &self.met[process].hello;
+        let device = hello.device_names.get(index).cloned().unwrap_or_else(|| format!("device {index}"));
+        let rank = hello.rank.map_or_else(String::new, |rank| format!(" · rank {rank}"));
+        emit(EventKind::Begin(Arc::new(About {
+            workload: Arc::clone(&self.program),
+            detail: format!("PyTorch {} · process {}{rank}", hello.torch, hello.pid).into(),
+            device: device.into(),
+            kind: DeviceKind::Gpu,
+            ..About::default()
+        })));
+        emit(EventKind::Run(RunState::Running));
+        let share = part.limits.get(index).copied().filter(|share| *share < 1.0);
+        let limit = share.zip(hello.device_bytes.get(index)).map(|(share, bytes)| limit_of(share, Bytes(*bytes)));
+        emit(EventKind::Limit { limit });
+        emit(EventKind::StepBegin { step: 0 });
+        let following = Following::new(snapshot.allocator_settings.conf.as_deref());
+        Device { process, index, following, steps: Steps::default() }
+    }
+
+    /// Whether nothing more will come; then it is told.
+    fn is_over(&mut self, nobody_yet: bool) -> bool {
+        let sentence = match &self.meeting {
+            Meeting::Started(job) => {
+                let Some(status) = job.lock().unwrap_or_else(PoisonError::into_inner).ended() else { return false };
+                match (nobody_yet, status.success()) {
+                    (true, _) => format!("the program ended ({status}) and never used PyTorch on a GPU"),
+                    (false, true) => "the program ended".to_owned(),
+                    (false, false) => format!("the program failed ({status})"),
+                }
+            }
+            Meeting::Socket(_) if self.met.is_empty() => return false,
+            Meeting::Socket(_) => "the program ended, or let go of whoever watches".to_owned(),
+        };
+        self.notice(sentence);
+        let ends = (0..self.devices.len().max(1)).filter_map(|number| u16::try_from(number).ok());
+        let finished =
+            |number| Event { time: self.last, device: DeviceIndex(number), kind: EventKind::Run(RunState::Finished) };
+        let events = ends.map(finished).collect();
+        self.hand_on(events);
+        true
+    }
+
+    fn notice(&self, sentence: String) {
+        self.hand_on(vec![Event::new(self.last, EventKind::Notice { text: sentence.into() })]);
+    }
+
+    fn hand_on(&self, events: Vec<Event>) {
+        // Nobody may be left to look.
+        let _ = self.arrive.blocking_send(Arrival::Events(events));
+    }
+}
+
+impl Device {
+    /// Tells what happened, with the ends of steps where they belong.
+    fn tell(&mut self, snapshot: &Snapshot, whole: bool, emit: &mut impl FnMut(Event)) {
+        let Self { index, following, steps, .. } = self;
+        let fresh = following.fresh(snapshot, *index, whole);
+        if fresh.begins_anew {
+            following.begin_anew(snapshot, *index, emit);
+        }
+        for (at, entry) in fresh.entries.iter().enumerate() {
+            steps.tell_until(entry.time, emit);
+            following.tell(snapshot, fresh.entries, at, emit);
+        }
+        steps.tell_until(Micros(u64::MAX), emit);
+    }
+}
+
+impl Steps {
+    /// Tells the steps that ended before `time`.
+    fn tell_until(&mut self, time: Micros, emit: &mut impl FnMut(Event)) {
+        while let Some(end) = self.ends.pop_front_if(|end| *end < time) {
+            let took = if self.finished == 0 { 0 } else { end.0.saturating_sub(self.began.0) };
+            let report = StepReport {
+                step: self.finished,
+                loss: None,
+                total: Micros(took),
+                phases: [Micros(0); Phase::ALL.len()],
+                copy: Micros(0),
+                items: 0,
+                optimizer_ran: true,
+            };
+            emit(Event::new(end, EventKind::StepEnd(report)));
+            self.finished += 1;
+            self.began = end;
+            emit(Event::new(end, EventKind::StepBegin { step: self.finished }));
+        }
+    }
+}
+
+/// The limit that PyTorch makes of a share of a device's memory.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "PyTorch computes it in floating point and cuts it off; a share lies between 0 and 1"
+)]
+fn limit_of(share: f64, memory: Bytes) -> Bytes {
+    Bytes((share.clamp(0.0, 1.0) * memory.0 as f64) as u64)
+}

@@ -1,0 +1,44 @@
+//! Why a program is not watched.
+
+use std::io;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+use crate::snapshot::SnapshotError;
+
+/// Why a program is not watched.
+#[derive(Debug, Error)]
+pub enum WatchError {
+    /// The program can't be started.
+    #[error("{program} can't be started ({source}). Check its name, and that it can be run.")]
+    Start {
+        /// Its name.
+        program: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The folder of the socket can't be used.
+    #[error("{path} can't be used ({source}). Set XDG_RUNTIME_DIR to a folder of your own.")]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The folder of the socket belongs to somebody else.
+    #[error("{path} belongs to somebody else. Set XDG_RUNTIME_DIR to a folder of your own.")]
+    Foreign {
+        /// The folder.
+        path: PathBuf,
+    },
+    /// The connection broke.
+    #[error("the connection to the program broke ({0})")]
+    Broken(#[source] io::Error),
+    /// It says something that no watched program says.
+    #[error("the program says something unknown ({0}). Is its vramlab_watch of the same version?")]
+    Unknown(String),
+    /// What it says of its memory can't be read.
+    #[error("what the program says of its memory can't be read: {0}")]
+    Snapshot(#[from] SnapshotError),
+}

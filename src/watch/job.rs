@@ -1,0 +1,138 @@
+//! Starting a program that is to be watched.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use super::error::WatchError;
+use super::place;
+
+/// The package, file by file.
+const PACKAGE: [(&str, &str); 7] = [
+    ("vramlab_watch/__init__.py", include_str!("../../lab/python/vramlab_watch/__init__.py")),
+    ("vramlab_watch/_later.py", include_str!("../../lab/python/vramlab_watch/_later.py")),
+    ("vramlab_watch/_recorder.py", include_str!("../../lab/python/vramlab_watch/_recorder.py")),
+    ("vramlab_watch/_server.py", include_str!("../../lab/python/vramlab_watch/_server.py")),
+    ("vramlab_watch/_steps.py", include_str!("../../lab/python/vramlab_watch/_steps.py")),
+    ("vramlab_watch/_watch.py", include_str!("../../lab/python/vramlab_watch/_watch.py")),
+    ("bootstrap/sitecustomize.py", include_str!("../../lab/python/bootstrap/sitecustomize.py")),
+];
+
+/// Which allocations are recorded with the lines of source that asked for them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Lines {
+    /// Those of the first steps, and of a few later ones now and then.
+    #[default]
+    Sampled,
+    /// All; a few microseconds each.
+    All,
+    /// None.
+    None,
+}
+
+/// Where the program's own output goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// To the terminal, which also interrupts it.
+    Inherit,
+    /// Into a file; the terminal's keys and its end do not reach the program.
+    File(PathBuf),
+}
+
+/// A program that was started to be watched. It goes on when this goes.
+#[derive(Debug)]
+pub struct Job {
+    child: Child,
+    folder: PathBuf,
+}
+
+impl Job {
+    /// Starts `command` with the package on Python's path.
+    ///
+    /// # Errors
+    /// [`WatchError`], where it can't be started.
+    pub fn start(command: &[OsString], lines: Lines, output: &Output) -> Result<Self, WatchError> {
+        let Some((program, arguments)) = command.split_first() else {
+            return Err(WatchError::Start { program: String::new(), source: io::ErrorKind::InvalidInput.into() });
+        };
+        let folder = place::folder()?;
+        let package = folder.join("package");
+        write_package(&package).map_err(|source| WatchError::Folder { path: package.clone(), source })?;
+        let mut child = Command::new(program);
+        child
+            .args(arguments)
+            .env("VRAMLAB_WATCH_DIR", &folder)
+            .env("VRAMLAB_WATCH_PACKAGE", &package)
+            .env("PYTHONPATH", python_path(&package.join("bootstrap"), std::env::var_os("PYTHONPATH").as_deref()));
+        if lines != Lines::Sampled {
+            child.env("VRAMLAB_WATCH_STACKS", if lines == Lines::All { "python" } else { "none" });
+        }
+        let name = program.to_string_lossy().into_owned();
+        if let Output::File(path) = output {
+            let file = File::create(path).map_err(|source| WatchError::Folder { path: path.clone(), source })?;
+            let both = file.try_clone().map_err(|source| WatchError::Folder { path: path.clone(), source })?;
+            child.stdin(Stdio::null()).stdout(file).stderr(both).process_group(0);
+        }
+        let child = child.spawn().map_err(|source| WatchError::Start { program: name, source })?;
+        Ok(Self { child, folder })
+    }
+
+    /// Where its sockets appear.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Its process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// How it ended, if it has; never waits.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        // A child that can't be asked is gone.
+        self.child.try_wait().ok().flatten()
+    }
+
+    /// Waits for its end.
+    ///
+    /// # Errors
+    /// When the system does not tell.
+    pub fn wait(&mut self) -> io::Result<ExitStatus> {
+        self.child.wait()
+    }
+}
+
+/// The package is read when Python starts, also by programs that this one starts later: it stays while the program runs.
+impl Drop for Job {
+    fn drop(&mut self) {
+        if self.ended().is_some() {
+            let _ = fs::remove_dir_all(&self.folder);
+        }
+    }
+}
+
+fn write_package(folder: &Path) -> io::Result<()> {
+    for (name, text) in PACKAGE {
+        let path = folder.join(name);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        fs::write(path, text)?;
+    }
+    Ok(())
+}
+
+/// Python's path with one folder in front.
+fn python_path(first: &Path, rest: Option<&OsStr>) -> OsString {
+    let mut path = first.as_os_str().to_owned();
+    if let Some(rest) = rest.filter(|rest| !rest.is_empty()) {
+        path.push(":");
+        path.push(rest);
+    }
+    path
+}

@@ -1,0 +1,18 @@
+//! Watching another program: any PyTorch program, while it trains, without a change to it.
+//!
+//! [`Job`] starts a program with the Python package `vramlab_watch` on its path, which is embedded here
+//! (`lab/python`). The package lets whoever runs as the same user connect to a socket ([`sockets`]) and tells what PyTorch's
+//! allocator did ([`Message`]): parts of snapshots, as PyTorch writes them. [`crate::snapshot::Following`] makes events of them.
+//!
+//! The program never waits for whoever watches, and it goes on when nobody does. One that is behind, or comes later, misses
+//! events: the state is then known again, and what came in between is said to be missing.
+
+mod error;
+mod job;
+mod message;
+mod place;
+
+pub use error::WatchError;
+pub use job::{Job, Lines, Output};
+pub use message::{Hello, Message, Part};
+pub use place::{connect, folder, sockets, sockets_in};
