@@ -100,7 +100,7 @@ fn blocks_of(snapshot: &Snapshot, device: u32) -> Blocks {
     let mut names = BTreeMap::new();
     for entry in snapshot.device_trace(device as usize) {
         if entry.action == Action::Alloc {
-            names.insert(entry.address.0, snapshot.caller(entry).unwrap_or_default());
+            names.insert(entry.address.0, snapshot.caller(entry.stack, entry.metadata).unwrap_or_default());
         }
     }
     let blocks = snapshot.segments.iter().filter(|segment| segment.device == device).flat_map(|s| s.blocks.iter());
@@ -153,7 +153,10 @@ fn the_trace_of_a_recording_has_its_events_in_order() {
             EventKind::Alloc { address, requested, name, category, .. } => {
                 let entry = entries.clone().next().unwrap();
                 let text: &str = names.get(&name).map_or("", |text: &String| text);
-                assert_eq!(snapshot.caller(entry).unwrap(), format!("{text} ({})", category.label()));
+                assert_eq!(
+                    snapshot.caller(entry.stack, entry.metadata).unwrap(),
+                    format!("{text} ({})", category.label())
+                );
                 (Action::Alloc, address, Some(requested))
             }
             EventKind::FreeRequested { address } => (Action::FreeRequested, address, None),
@@ -214,7 +217,7 @@ fn an_exported_history_replays_as_the_one_that_it_was_made_of() {
         assert_eq!(before.allocator_settings.conf, after.allocator_settings.conf);
         let allocs = |snapshot: &Snapshot| -> Vec<Option<String>> {
             let entries = snapshot.device_trace(0).iter().filter(|entry| entry.action == Action::Alloc);
-            entries.map(|entry| snapshot.caller(entry)).collect()
+            entries.map(|entry| snapshot.caller(entry.stack, entry.metadata)).collect()
         };
         assert_eq!(allocs(&before), allocs(&after), "{name}");
     }

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use color_eyre::eyre::{Report, Result, eyre};
 
-use super::Status;
 use super::config;
 use super::farewell;
 use super::ghost::GhostArgs;
 use super::screen::ScreenArgs;
 use super::spec::themes;
+use super::{Status, Usage};
 use crate::allocator::TorchVersion;
 use crate::source;
 use crate::tui;
@@ -29,6 +29,10 @@ pub(super) struct OpenArgs {
     /// Go on with what is written later: of a run that is still under way.
     #[arg(long)]
     follow: bool,
+    /// Call blocks NAME whose stack has a line, or whose name is, as REGEX says: --category 'attention=attn|flash'.
+    /// Several may be given: the first that fits counts. The Stacks screen (7) shows memory by them.
+    #[arg(long, value_name = "NAME=REGEX")]
+    category: Vec<String>,
     #[command(flatten)]
     ghost: GhostArgs,
     #[command(flatten)]
@@ -39,6 +43,9 @@ pub(super) struct OpenArgs {
 pub(super) fn run(args: &OpenArgs) -> Result<Status> {
     let origin = tui::Origin::Open(args.files.iter().map(|file| file.display().to_string()).collect());
     let mut options = args.screen.options(&config::settings(), origin)?;
+    for rule in &args.category {
+        options.tags.add(rule).map_err(|error| Usage(format!("--category: {error}")))?;
+    }
     let (files, compared) = source::side_by_side(&args.files);
     options.compare = compared;
     let piped = args.files.iter().any(|file| file == Path::new("-"));

@@ -6,6 +6,7 @@ use color_eyre::eyre::Result;
 use super::Usage;
 use super::config::{self, ColorArg, GlyphArg, Settings};
 use super::spec::{cards, themes, workloads};
+use crate::model::Tags;
 use crate::tui::{self, Origin, TuiError, TuiOptions};
 
 /// How the screen is to look.
@@ -51,6 +52,7 @@ impl ScreenArgs {
             origin,
             compare: Vec::new(),
             keep_theme: Some(config::keep_theme),
+            tags: Tags::default(),
             notices: [&settings.told[..], &workloads().warnings(), &cards().warnings(), &themes().warnings()].concat(),
         };
         match tui::check(&options, themes()) {

@@ -182,6 +182,7 @@ pub(super) const fn pool_word(pool: PoolKind) -> &'static str {
 const fn word(kind: &EventKind) -> &'static str {
     match kind {
         EventKind::Define { .. } => "define",
+        EventKind::Stack { .. } => "stack",
         EventKind::SegmentAlloc { .. } => "segment_alloc",
         EventKind::SegmentFree { .. } => "segment_free",
         EventKind::SegmentMap { .. } => "segment_map",

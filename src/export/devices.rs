@@ -15,6 +15,9 @@ pub(super) struct Devices(Vec<Device>);
 pub(super) struct Device {
     state: AllocatorState,
     names: Names,
+    stacks: HashMap<NameId, Arc<[NameId]>>,
+    /// Frames of all stacks.
+    frames: usize,
     labels: HashMap<Address, Label>,
     /// Of what is asked for now.
     pub op: NameId,
@@ -84,6 +87,9 @@ impl Devices {
 }
 
 impl Device {
+    /// Frames of stacks that are kept, far more than any run has.
+    const FRAMES: usize = 1 << 23;
+
     pub const fn state(&self) -> &AllocatorState {
         &self.state
     }
@@ -91,6 +97,11 @@ impl Device {
     /// The text of a name; empty where it has none.
     pub fn name(&self, id: NameId) -> &str {
         self.names.texts.get(&id).map_or("", |text| text)
+    }
+
+    /// The frames of a name's stack, the innermost first; empty where it has none.
+    pub fn stack(&self, id: NameId) -> &[NameId] {
+        self.stacks.get(&id).map_or(&[], |frames| frames)
     }
 
     /// Who asked for the block that is handed out or pending at `address`.
@@ -120,6 +131,10 @@ impl Device {
                 self.labels.remove(address);
             }
             EventKind::Define { id, text } => self.names.define(*id, text),
+            EventKind::Stack { name, frames } if self.frames + frames.len() < Self::FRAMES => {
+                self.frames += frames.len() + 1;
+                self.stacks.insert(*name, Arc::clone(frames));
+            }
             EventKind::OpBegin { name } => self.op = *name,
             EventKind::OpEnd => self.op = NameId::NONE,
             EventKind::PhaseBegin { phase } => self.phase = Some(*phase),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use thiserror::Error;
 
 use super::event::NameId;
-use super::view::Names;
+use super::view::{Names, Stacks};
 
 /// The texts that were defined so far.
 #[derive(Clone, Debug, Default)]
@@ -13,6 +13,9 @@ pub(super) struct Dictionary {
     texts: Names,
     /// Bytes of all texts that were defined.
     bytes: usize,
+    stacks: Stacks,
+    /// Frames of all stacks.
+    frames: usize,
 }
 
 /// A name that is left out.
@@ -21,6 +24,9 @@ pub(super) enum NameRefusal {
     /// There are too many, or their texts are too long.
     #[error("more names were defined than any run has; the last ones were left out")]
     TooMany,
+    /// There are too many stacks, or too deep ones.
+    #[error("more stacks were told than any run has; the last ones were left out")]
+    TooManyStacks,
     /// The one before it is far away.
     #[error("a name was defined as number {0}, far behind the others, and left out")]
     FarBehind(usize),
@@ -32,6 +38,31 @@ impl Dictionary {
     /// Names that are known at most, and bytes of their texts: far more than any run has.
     const MOST: usize = 1 << 21;
     const MOST_BYTES: usize = 1 << 26;
+
+    /// Frames of stacks that are known at most.
+    const MOST_FRAMES: usize = 1 << 23;
+
+    /// The stacks.
+    pub const fn stacks(&self) -> &Stacks {
+        &self.stacks
+    }
+
+    /// Frames of all stacks.
+    pub const fn frames(&self) -> usize {
+        self.frames
+    }
+
+    /// Gives `name` its stack; a later one replaces it.
+    pub fn stack(&mut self, name: NameId, frames: &Arc<[NameId]>) -> Result<(), NameRefusal> {
+        // A stack without frames takes room, too.
+        let count = self.frames.saturating_add(frames.len().max(1));
+        if count > Self::MOST_FRAMES {
+            return Err(NameRefusal::TooManyStacks);
+        }
+        Arc::make_mut(&mut self.stacks.0).insert(name, Arc::clone(frames));
+        self.frames = count;
+        Ok(())
+    }
 
     /// The texts.
     pub const fn texts(&self) -> &Names {
@@ -61,6 +92,19 @@ impl Dictionary {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn stacks_stay_within_their_bounds() {
+        let mut names = Dictionary::default();
+        let frames: Arc<[NameId]> = [NameId(4), NameId(5)].into();
+        assert_eq!(names.stack(NameId(3), &frames), Ok(()));
+        assert_eq!((names.stacks().frames(NameId(3)), names.stacks().frames(NameId(4))), (&*frames, &[][..]));
+        let deep: Arc<[NameId]> = vec![NameId(4); Dictionary::MOST_FRAMES - 3].into();
+        assert_eq!(names.stack(NameId(3), &deep), Ok(()), "what it replaces counts too");
+        assert_eq!(names.stack(NameId(6), &frames), Err(NameRefusal::TooManyStacks));
+        assert_eq!(names.stack(NameId(7), &Arc::from([])), Ok(()));
+        assert_eq!(names.stack(NameId(8), &Arc::from([])), Err(NameRefusal::TooManyStacks));
+    }
 
     #[test]
     fn names_stay_within_their_bounds() {

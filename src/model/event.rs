@@ -371,6 +371,13 @@ pub enum EventKind {
     /// What the modules put out in the forward passes of the step under way, in the order in which they returned; told only
     /// where it is something else than was told last.
     Modules(Arc<[ModuleOutput]>),
+    /// Blocks of this name were asked for from this stack; told once, before the name's first use.
+    Stack {
+        /// The name; several may have the same text.
+        name: NameId,
+        /// The texts of its frames, the innermost first; see [`super::frames`].
+        frames: Arc<[NameId]>,
+    },
 }
 
 /// What a module's forward puts out, as a hook on every module would tell it.

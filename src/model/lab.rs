@@ -179,7 +179,11 @@ impl Lab {
         const PIECE: usize = 80;
         const SAMPLE: usize = size_of::<Sample>();
         const NAME: usize = size_of::<Arc<str>>();
-        (1 << 14) + self.memory.pieces() * PIECE + self.curves.samples() * SAMPLE + self.names.texts().0.len() * NAME
+        (1 << 14)
+            + self.memory.pieces() * PIECE
+            + self.curves.samples() * SAMPLE
+            + self.names.texts().0.len() * NAME
+            + self.names.frames() * size_of::<NameId>()
     }
 
     /// Applies the next event.

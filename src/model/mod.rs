@@ -10,6 +10,8 @@ mod effect;
 mod emptying;
 mod event;
 mod finding;
+mod flame;
+pub mod frames;
 mod growth;
 mod history;
 mod holdings;
@@ -44,6 +46,7 @@ pub use event::{
     Category, CopyDirection, Event, EventKind, FailedRequest, Micros, ModuleOutput, NameId, Phase, Remedied, StepReport,
 };
 pub use finding::{Evidence, Finding, Holder, LeakCause};
+pub use flame::{Flame, Node, Shape, TagError, Tags};
 pub use history::{Column, History, Mark, MarkKind, Page};
 pub use holdings::{Difference, Holding, differences, holdings};
 pub use lab::Lab;
@@ -59,6 +62,6 @@ pub use remedy::Remedy;
 pub use run::{About, DeviceKind, Items, RunState, Setting, Settings};
 pub use study::{Group, Grouping, Life, Moment, OpRow, OpRun, Place, Sort, Study, Survivor, Totals};
 pub use view::{
-    BlockView, CopiesView, Generated, HostKind, HostMemory, Level, LogLine, Names, Profiles, SegmentView, StepsView,
-    Touched, Traffic, View,
+    BlockView, CopiesView, Generated, HostKind, HostMemory, Level, LogLine, Names, Profiles, SegmentView, Stacks,
+    StepsView, Touched, Traffic, View,
 };

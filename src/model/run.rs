@@ -44,6 +44,8 @@ pub struct About {
     pub items: Items,
     /// Whose allocator serves it. The ops are those of PyTorch 2.11, or, of a snapshot, whatever ran.
     pub torch: TorchVersion,
+    /// What blocks are for was concluded from how they behave: the program did not say.
+    pub guessed: bool,
 }
 
 /// Whose figures a run has: every picture that could be taken of a screen says it.

@@ -2,6 +2,7 @@
 //!
 //! [`super::Lab`] makes it; screens, tables and lessons read it and nothing else. Cheap to share (`Arc<View>`).
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -84,6 +85,8 @@ pub struct View {
     pub modules: Arc<[ModuleOutput]>,
     /// Texts of the names that appear here.
     pub names: Names,
+    /// The stacks of those names that have one.
+    pub stacks: Stacks,
     /// Events that contradicted those before them.
     pub malformed: u64,
 }
@@ -125,6 +128,35 @@ impl Names {
     #[must_use]
     pub fn shared(&self, id: NameId) -> Arc<str> {
         self.0.get(id.0 as usize).map_or_else(|| "".into(), Arc::clone)
+    }
+}
+
+/// The frames of stacks by [`NameId`].
+#[derive(Clone, Debug, Default)]
+pub struct Stacks(pub(super) Arc<BTreeMap<NameId, Arc<[NameId]>>>);
+
+impl Stacks {
+    /// The texts of the frames, the innermost first; empty where the name has no stack.
+    #[must_use]
+    pub fn frames(&self, name: NameId) -> &[NameId] {
+        self.0.get(&name).map_or(&[], |frames| frames)
+    }
+
+    /// True where no name has a stack.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// All of them, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (NameId, &Arc<[NameId]>)> {
+        self.0.iter().map(|(name, frames)| (*name, frames))
+    }
+
+    /// True where both are the same value, not only equal.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
 }
 

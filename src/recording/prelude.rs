@@ -32,6 +32,9 @@ fn tell(lab: &mut Lab, emit: &mut impl FnMut(EventKind)) {
             emit(EventKind::Define { id: NameId(index), text: Arc::clone(text) });
         }
     }
+    for (name, frames) in view.stacks.iter() {
+        emit(EventKind::Stack { name, frames: Arc::clone(frames) });
+    }
     emit(EventKind::Settings(view.settings));
     emit(EventKind::Limit { limit: view.limit });
     emit(EventKind::HostMemory { allocated: view.host.allocated, reserved: view.host.reserved });

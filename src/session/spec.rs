@@ -221,6 +221,7 @@ impl LabSpec {
             kind: self.device.kind(),
             items: self.items(),
             torch: self.settings.torch(),
+            guessed: false,
         }
     }
 

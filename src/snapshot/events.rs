@@ -1,25 +1,26 @@
 //! A recorded history as the event stream that the memory model reads.
 
-use std::collections::HashMap;
-
+use super::callers::Callers;
+use super::guess::Guesses;
 use super::history::{Beginning, Story};
 use super::replay::{Conditions, DeviceReport, Observer, verify_from};
-use super::types::{Action, Snapshot, StackId, TextId, TraceEntry};
+use super::types::{Action, Snapshot, StackId, TraceEntry};
 use crate::allocator::TraceEvent;
 use crate::model::{Category, Event, EventKind, Micros, NameId};
 
 /// Hands `emit` every event of a device's history, in order: what was there when it began, then what the recording has,
 /// with the sizes of blocks (which a trace does not have) and, where stacks were recorded, the names of those who asked.
 ///
-/// The report says how far our allocator agrees with the history; the events do not depend on it.
+/// Blocks are for what was guessed of them, if anything was. The report says how far our allocator agrees with the history; the events do not depend on it.
 pub fn events(
     snapshot: &Snapshot,
     device: usize,
     conditions: &Conditions,
+    guesses: Option<&Guesses>,
     mut emit: impl FnMut(Event),
 ) -> DeviceReport {
     let beginning = Beginning::of(snapshot, device, &conditions.settings);
-    let (mut narrator, report) = Narrator::new(snapshot, device, conditions, &beginning);
+    let (mut narrator, report) = Narrator::new(snapshot, device, conditions, &beginning, guesses);
     narrator.begin(&mut emit);
     while narrator.advance(&mut emit) {}
     report
@@ -28,15 +29,13 @@ pub fn events(
 /// Tells a device's history event by event.
 #[derive(Debug)]
 pub struct Narrator<'a> {
-    snapshot: &'a Snapshot,
     trace: &'a [TraceEntry],
     story: Story<'a>,
     limit: Option<crate::units::Bytes>,
     /// Entries before which the program called `empty_cache()`, by the replay.
     calls: Calls,
-    names: HashMap<(StackId, TextId), NameId>,
-    early_names: HashMap<StackId, NameId>,
-    defined: u32,
+    callers: Callers<'a>,
+    guesses: Option<&'a Guesses>,
 }
 
 /// Calls of `empty_cache()`, which leave no entries of their own.
@@ -58,21 +57,21 @@ impl Observer for Calls {
 }
 
 impl<'a> Narrator<'a> {
-    /// A history from its beginning on, and how far our allocator agrees with it.
+    /// A history from its beginning on, with what was guessed of its blocks, and how far our allocator agrees with it.
     pub fn new(
         snapshot: &'a Snapshot,
         device: usize,
         conditions: &'a Conditions,
         beginning: &'a Beginning,
+        guesses: Option<&'a Guesses>,
     ) -> (Self, DeviceReport) {
         let trace = snapshot.device_trace(device);
         let mut calls = Calls::default();
         let report = verify_from(snapshot, device, beginning, conditions, conditions.statistics.as_ref(), &mut calls);
         calls.until = report.first_mismatch.as_ref().map_or(trace.len(), |mismatch| mismatch.entry);
         let story = Story::new(trace, &conditions.settings, beginning);
-        let (names, early_names) = (HashMap::new(), HashMap::new());
         let limit = conditions.limit;
-        (Self { snapshot, trace, story, limit, calls, names, early_names, defined: 0 }, report)
+        (Self { trace, story, limit, calls, callers: Callers::new(snapshot), guesses }, report)
     }
 
     /// When the next entry was recorded; `None` behind the last.
@@ -101,7 +100,7 @@ impl<'a> Narrator<'a> {
         self.story.prelude(|event, stack| early.push((*event, stack)));
         for (event, stack) in early {
             let name = match event {
-                TraceEvent::Alloc { .. } => self.early_name(stack, time, emit),
+                TraceEvent::Alloc { .. } => self.callers.early_name(stack, time, emit),
                 _ => NameId::NONE,
             };
             emit(Event::new(time, EventKind::of_trace(&event, Category::Other, name)));
@@ -116,13 +115,14 @@ impl<'a> Narrator<'a> {
             emit(Event::new(entry.time, EventKind::EmptyCache));
         }
         let name = match entry.action {
-            Action::Alloc | Action::Oom => self.name(entry, emit),
+            Action::Alloc | Action::Oom => self.callers.name(entry.stack, entry.metadata, entry.time, emit),
             _ => NameId::NONE,
         };
+        let category = self.guesses.map_or(Category::Other, |guesses| guesses.category(index));
         let mut tell = |event: &TraceEvent| {
             let name =
                 if matches!(event, TraceEvent::Alloc { .. } | TraceEvent::Oom { .. }) { name } else { NameId::NONE };
-            emit(Event::new(entry.time, EventKind::of_trace(event, Category::Other, name)));
+            emit(Event::new(entry.time, EventKind::of_trace(event, category, name)));
         };
         self.story.advance(&mut tell)
     }
@@ -145,81 +145,16 @@ impl<'a> Narrator<'a> {
         };
         begins && !matches!(next(), Some(Action::SegmentAlloc | Action::SegmentMap | Action::Oom))
     }
-
-    /// The name of who asked, defined at its first use.
-    fn name(&mut self, entry: &TraceEntry, emit: &mut impl FnMut(Event)) -> NameId {
-        let key = (entry.stack, entry.metadata);
-        if let Some(id) = self.names.get(&key) {
-            return *id;
-        }
-        let id = match self.snapshot.caller(entry) {
-            Some(text) => self.define(&text, entry.time, emit),
-            None => NameId::NONE,
-        };
-        self.names.insert(key, id);
-        id
-    }
-
-    /// The name of a block that was there when the history began.
-    fn early_name(&mut self, stack: StackId, time: Micros, emit: &mut impl FnMut(Event)) -> NameId {
-        if let Some(id) = self.early_names.get(&stack) {
-            return *id;
-        }
-        let text = match self.snapshot.caller_of(stack, TextId::default()) {
-            Some(caller) => format!("before the recording: {caller}"),
-            None => "before the recording".to_owned(),
-        };
-        let id = self.define(&text, time, emit);
-        self.early_names.insert(stack, id);
-        id
-    }
-
-    fn define(&mut self, text: &str, time: Micros, emit: &mut impl FnMut(Event)) -> NameId {
-        self.defined = self.defined.saturating_add(1);
-        let id = NameId(self.defined);
-        emit(Event::new(time, EventKind::Define { id, text: text.into() }));
-        id
-    }
-}
-
-impl Snapshot {
-    /// Who asked: what the program attached, else the innermost function and the innermost line outside of
-    /// libraries (`gelu (model.py:88)`). `None` when nothing was recorded.
-    #[must_use]
-    pub fn caller(&self, entry: &TraceEntry) -> Option<String> {
-        self.caller_of(entry.stack, entry.metadata)
-    }
-
-    /// The same of a stack and of what was attached to it.
-    pub(super) fn caller_of(&self, stack: StackId, metadata: TextId) -> Option<String> {
-        let metadata = self.texts.get(metadata);
-        if !metadata.is_empty() {
-            return Some(metadata.to_owned());
-        }
-        let innermost = self.stacks.frames(stack).next()?;
-        let own = self.stacks.frames(stack).find(|frame| !is_library(self.texts.get(frame.filename)));
-        let place = own.unwrap_or(innermost);
-        let file = self.texts.get(place.filename);
-        let file = file.rsplit(['/', '\\']).next().unwrap_or(file);
-        let name = self.texts.get(innermost.name);
-        Some(match place.line {
-            0 => format!("{name} ({file})"),
-            line => format!("{name} ({file}:{line})"),
-        })
-    }
-}
-
-/// True for files that the program's author did not write.
-fn is_library(path: &str) -> bool {
-    path.starts_with('<')
-        || ["/site-packages/", "/dist-packages/", "/lib/python3"].iter().any(|part| path.contains(part))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
     use std::path::Path;
+    use std::sync::Arc;
 
     use super::*;
+    use crate::model::frames;
     use crate::snapshot::replay::Overrides;
 
     fn stream_of(name: &str) -> (Vec<Event>, DeviceReport) {
@@ -227,7 +162,7 @@ mod tests {
         let snapshot = Snapshot::open(&path).unwrap();
         let conditions = Conditions::find(&path, &snapshot, &Overrides::default()).unwrap();
         let mut stream = Vec::new();
-        let report = events(&snapshot, 0, &conditions, |event| stream.push(event));
+        let report = events(&snapshot, 0, &conditions, None, |event| stream.push(event));
         (stream, report)
     }
 
@@ -255,6 +190,21 @@ mod tests {
                 _ => {}
             }
         }
+        // So is every frame of a stack, which is told once, before its name is used.
+        let mut stacks = HashMap::new();
+        for event in &stream {
+            match &event.kind {
+                EventKind::Stack { name, frames } => {
+                    assert!(stacks.insert(*name, Arc::clone(frames)).is_none());
+                    let text = |frame: &NameId| &*texts[frame.0 as usize - 1];
+                    assert!(frames.iter().all(|frame| frames::Frame::of(text(frame)).is_some()), "{frames:?}");
+                    assert!(!frames.is_empty());
+                }
+                EventKind::Alloc { name, .. } => assert!(*name == NameId::NONE || stacks.contains_key(name)),
+                _ => {}
+            }
+        }
+        assert!(stacks.len() > 10);
         assert!(texts.iter().any(|text| text.starts_with("forward (") && text.contains(".py:")), "{texts:?}");
     }
 

@@ -5,10 +5,12 @@
 //! [`replay::verify`] holds our allocator against its history, and [`events()`] turns that into the stream of events
 //! that the memory model reads.
 
+mod callers;
 mod compression;
 mod error;
 mod events;
 mod file;
+mod guess;
 mod history;
 mod pickle;
 mod read;
@@ -20,6 +22,7 @@ mod tests;
 
 pub use error::SnapshotError;
 pub use events::{Narrator, events};
+pub use guess::Guesses;
 pub use history::{Beginning, Begins, Following, Fresh};
 pub use pickle::{PickleError, Problem};
 pub use types::{

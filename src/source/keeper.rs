@@ -9,6 +9,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::cursor::{self, Landmark, LookBack, Move};
 use super::ghosts::Ghosts;
+use super::listings::Listings;
 use super::picture::{Cursor, Extent, Kind, Picture, Shown};
 use super::recorder::{Recorder, free_name};
 use super::request::Request;
@@ -88,6 +89,7 @@ pub(super) struct Keeper {
     ghosts: Ghosts,
     /// What the device has, where that is known.
     memory: Option<DeviceMemory>,
+    listings: Listings,
     /// Where recordings go that a key begins.
     folder: PathBuf,
     dirty: bool,
@@ -130,6 +132,7 @@ impl Keeper {
             studies: Studies::new(),
             ghosts: Ghosts::new(),
             memory,
+            listings: Listings::new(),
             folder: PathBuf::new(),
             dirty: true,
             urgent: false,
@@ -161,6 +164,10 @@ impl Keeper {
                 }
                 ghost = self.ghosts.next() => {
                     self.ghosts.take(ghost);
+                    (self.dirty, self.urgent) = (true, true);
+                }
+                listing = self.listings.next() => {
+                    self.listings.take(listing);
                     (self.dirty, self.urgent) = (true, true);
                 }
                 () = sleep_until(wake) => {}
@@ -321,6 +328,7 @@ impl Keeper {
             Request::ToggleRecording => self.toggle_recording(),
             Request::NextDevice => self.next_device(),
             Request::Study(wanted) => self.studies.want(wanted),
+            Request::Read(path) => self.listings.want(path),
             Request::RecordTo(folder) => self.folder = folder,
             Request::Record(path) => self.record(path),
             Request::Ghost(conditions) => self.ghosts.want(conditions),
@@ -476,6 +484,7 @@ impl Keeper {
             device: Shown { place, of: devices.len() },
             recording: self.recorder.as_ref().map(|recording| recording.recorder.state()),
             study: self.studies.last(),
+            listing: self.listings.last(),
             studying: self.studies.progress(),
             answered: self.answered,
             ghost,

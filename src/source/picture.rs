@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::ghost::Ghost;
+use super::listings::Listing;
 use crate::allocator::DeviceMemory;
 use crate::model::{Configuration, History, Micros, Profile, RunState, Settings, Study, View};
 use crate::units::Bytes;
@@ -37,6 +38,8 @@ pub struct Picture {
     pub recording: Option<RecordingState>,
     /// What was found out of the part that a screen wants studied.
     pub study: Option<Arc<Study>>,
+    /// The file of source that a screen wants to show.
+    pub listing: Option<Arc<Listing>>,
     /// How far the study under way is, from 0 to 1.
     pub studying: Option<f64>,
     /// Requests to its keeper that were obeyed before it was made.

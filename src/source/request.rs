@@ -25,6 +25,8 @@ pub enum Request {
     ToggleRecording,
     /// Study a part of the run, and go on doing so as the cursor moves; `None`: nothing any more.
     Study(Option<Wanted>),
+    /// Read a file that a stack names; `None`: none any more.
+    Read(Option<Arc<str>>),
     /// Recordings that are toggled go to this folder.
     RecordTo(PathBuf),
     /// Write what happens to this file.

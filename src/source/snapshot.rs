@@ -13,7 +13,7 @@ use super::picture::Kind;
 use crate::allocator::{DeviceMemory, TorchVersion};
 use crate::model::{About, DeviceKind, Event, EventKind, Micros, Ranks, RunState, Setting, Settings};
 use crate::snapshot::replay::{Conditions, DeviceReport};
-use crate::snapshot::{Beginning, Narrator, Snapshot, SnapshotError};
+use crate::snapshot::{Beginning, Guesses, Narrator, Snapshot, SnapshotError};
 use crate::units::{Bytes, DeviceIndex};
 
 /// Batches that may wait for the keeper, and events of one.
@@ -162,17 +162,18 @@ pub(super) fn narrate(files: &[Opened], mut emit: impl FnMut(Event)) -> Result<(
     let mut beginnings = Vec::new();
     for (file, device, _) in &places {
         let Opened { snapshot, conditions, .. } = &files[*file];
-        beginnings.push(Beginning::of(snapshot, *device, &conditions.settings));
+        beginnings.push((Beginning::of(snapshot, *device, &conditions.settings), Guesses::of(snapshot, *device)));
     }
     let mut ranks = Vec::new();
-    for ((file, device, index), beginning) in places.iter().zip(&beginnings) {
+    for ((file, device, index), (beginning, guesses)) in places.iter().zip(&beginnings) {
         let (opened, index) = (&files[*file], *index);
-        let (mut narrator, report) = Narrator::new(&opened.snapshot, *device, &opened.conditions, beginning);
+        let (mut narrator, report) =
+            Narrator::new(&opened.snapshot, *device, &opened.conditions, beginning, guesses.as_ref());
         let time = narrator.time().unwrap_or_default();
         let mut tell = |event: Event| emit(Event { device: index, ..event });
         let entries = opened.snapshot.device_trace(*device).len();
         let first = [
-            EventKind::Begin(Arc::new(about(opened, *device, entries))),
+            EventKind::Begin(Arc::new(about(opened, *device, entries, guesses.is_some()))),
             EventKind::Settings(Arc::new(settings_of(&opened.conditions))),
             EventKind::Run(RunState::Finished),
         ];
@@ -202,7 +203,8 @@ pub(super) fn narrate(files: &[Opened], mut emit: impl FnMut(Event)) -> Result<(
     Ok(())
 }
 
-fn about(opened: &Opened, device: usize, entries: usize) -> About {
+fn about(opened: &Opened, device: usize, entries: usize, guessed: bool) -> About {
+    let remark = if guessed { " · categories guessed" } else { "" };
     let stem = opened.path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
     let version = match opened.conditions.settings.torch() {
         TorchVersion::V2_11 => String::new(),
@@ -210,10 +212,11 @@ fn about(opened: &Opened, device: usize, entries: usize) -> About {
     };
     About {
         workload: stem.into(),
-        detail: format!("PyTorch {version}snapshot · {entries} entries").into(),
+        detail: format!("PyTorch {version}snapshot{remark} · {entries} entries").into(),
         device: format!("device {device}").into(),
         kind: DeviceKind::Gpu,
         torch: opened.conditions.settings.torch(),
+        guessed,
         ..About::default()
     }
 }

@@ -6,7 +6,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::dialog::DialogAction;
 use super::panel::Panel;
-use super::states::ScreenAction;
+use super::states::{Lookup, ScreenAction};
 use crate::recording::Direction;
 use crate::session::{Reach, StepSize, Switch, Way};
 use crate::source::{Ability, Landmark, Unit};
@@ -40,10 +40,10 @@ pub enum Action {
     NextDevice,
     /// Choose where the cursor is to go.
     GoTo,
-    /// Write which blocks are looked for.
-    Filter,
     /// Choose another allocator to follow the run.
     Ghost,
+    /// Write what is looked for.
+    Filter(Lookup),
     /// Write a recording, or end it.
     Record,
     /// Save what is on the screen.
@@ -153,8 +153,9 @@ impl Action {
                 }
             }
             Self::Remedy => "remedy",
-            Self::Filter => "filter",
             Self::Ghost => "ghost",
+            Self::Filter(Lookup::Blocks) => "filter",
+            Self::Filter(Lookup::Stacks) => "stacks-search",
             Self::Screen(index) => return format!("screen-{}", index + 1).into(),
             Self::ToggleFindings => "findings",
             Self::ChooseTheme => "theme",

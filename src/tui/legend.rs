@@ -5,7 +5,7 @@ use ratatui::text::Span;
 use super::chart::Ink;
 use super::pane::span;
 use super::theme::{Theme, Token};
-use crate::model::Category;
+use crate::model::{Category, View};
 
 /// What tells a category apart where there is no colour.
 pub(crate) const fn category_letter(category: Category) -> &'static str {
@@ -33,6 +33,11 @@ pub(crate) const fn short_label(category: Category) -> &'static str {
         Category::Input => "input",
         Category::Other => "other",
     }
+}
+
+/// A remark on categories that nobody told; `None` where the program did.
+pub(crate) fn guessed(view: &View) -> Option<&'static str> {
+    view.about.guessed.then_some("categories guessed")
 }
 
 /// What fills the area of a category in a chart: a letter where there is no colour.

@@ -71,7 +71,7 @@ pub use wire::WireBackend;
 
 use std::path::PathBuf;
 
-use crate::model::{Remedy, View};
+use crate::model::{Remedy, Tags, View};
 use crate::source::Source;
 
 /// Whether help has this word of a screen.
@@ -113,6 +113,8 @@ pub struct TuiOptions {
     pub compare: Vec<PathBuf>,
     /// Where a theme that somebody chooses is kept; `None`: nowhere.
     pub keep_theme: Option<KeepTheme>,
+    /// Words for blocks, by who asked for them.
+    pub tags: Tags,
     /// What a person should know first: the footer shows the first of them, and how many there are.
     pub notices: Vec<String>,
 }
@@ -131,6 +133,7 @@ impl Default for TuiOptions {
             origin: Origin::default(),
             compare: Vec::new(),
             keep_theme: None,
+            tags: Tags::default(),
             notices: Vec::new(),
         }
     }
@@ -173,9 +176,11 @@ fn prepare(options: &TuiOptions, themes: Catalog) -> Result<App, TuiError> {
     let glyphs = options.glyphs.unwrap_or_else(|| GlyphTier::detect(variable));
     let usual = if is_light(variable) { "light" } else { "dark" };
     let (theme, warnings) = themes.load(options.theme.as_deref().unwrap_or(usual), tier)?;
-    let mut app =
-        App::new(themes, theme, glyphs).with_keys(options.keys.clone()).with_manners(options.calm, options.present);
-    app = app.with_origin(options.origin.clone());
+    let mut app = App::new(themes, theme, glyphs)
+        .with_keys(options.keys.clone())
+        .with_manners(options.calm, options.present)
+        .with_tags(options.tags.clone())
+        .with_origin(options.origin.clone());
     match &*[options.notices.clone(), warnings].concat() {
         [] => {}
         [only] => app.notify(only.clone()),

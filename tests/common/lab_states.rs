@@ -28,6 +28,7 @@ pub fn about(kind: DeviceKind) -> About {
         kind,
         items: Items::Tokens,
         torch: vramlab::allocator::TorchVersion::default(),
+        guessed: false,
     }
 }
 

@@ -123,6 +123,7 @@ fn every_kind() -> Vec<EventKind> {
             kind: DeviceKind::Simulated,
             items: Items::Tokens,
             torch: vramlab::allocator::TorchVersion::V2_13,
+            guessed: true,
         })
     };
     let mut kinds = vec![
@@ -169,6 +170,8 @@ fn every_kind() -> Vec<EventKind> {
         EventKind::Reading(Arc::new(reading)),
         EventKind::Notice { text: "no".into() },
         EventKind::Note { text: "".into() },
+        EventKind::Stack { name, frames: [NameId(0), NameId(u32::MAX)].into() },
+        EventKind::Stack { name, frames: Arc::from([]) },
     ];
     for category in Category::ALL {
         let (requested, stream) = (Bytes(500), StreamId::DEFAULT);

@@ -5,7 +5,7 @@ use std::io::{self, Write};
 
 use super::pickle::{Memo, Pickler};
 use crate::export::devices::{Device, Label};
-use crate::model::{Category, NameId};
+use crate::model::{Category, NameId, frames};
 use crate::units::DeviceIndex;
 
 /// Stacks that were written, each once.
@@ -47,7 +47,7 @@ impl Frames {
         if kept {
             self.written.insert((index, label), pickler.memoize()?);
         }
-        for frame in frames(device, label).into_iter().flatten() {
+        for frame in stack(device, label).chain(labels(device, label).into_iter().flatten()) {
             pickler.item()?;
             pickler.open_dict()?;
             pickler.shared("name")?;
@@ -62,15 +62,23 @@ impl Frames {
     }
 }
 
-fn frames(device: &Device, label: Label) -> [Option<Frame<'_>>; 3] {
+/// The stack that the source recorded; none where it did not.
+fn stack<'a>(device: &'a Device, label: Label) -> impl Iterator<Item = Frame<'a>> {
+    device.stack(label.name).iter().filter_map(|frame| {
+        let frame = frames::Frame::of(device.name(*frame))?;
+        Some(Frame { name: frame.function, filename: frame.file, line: frame.line.unwrap_or(0) })
+    })
+}
+
+fn labels(device: &Device, label: Label) -> [Option<Frame<'_>>; 3] {
     let place = |name, filename| Some(Frame { name, filename, line: 0 });
-    let tensor = (label.name != NameId::NONE || label.category != Category::Other).then(|| {
-        match (label.category, device.name(label.name)) {
+    let asked = label.name != NameId::NONE || label.category != Category::Other;
+    let tensor =
+        (asked && device.stack(label.name).is_empty()).then(|| match (label.category, device.name(label.name)) {
             (Category::Other, name) => of_caller(name),
             (category, "") => Frame { name: category.label(), filename: category.label(), line: 0 },
             (category, name) => Frame { name, filename: category.label(), line: 0 },
-        }
-    });
+        });
     let op = (label.op != NameId::NONE).then(|| device.name(label.op));
     [tensor, op.and_then(|op| place(op, "op")), label.phase.and_then(|phase| place(phase.label(), "phase"))]
 }

@@ -20,6 +20,11 @@ impl Lab {
     pub(super) fn follow_rarely(&mut self, kind: &EventKind) {
         match kind {
             EventKind::Define { id, text } => self.define(*id, text),
+            EventKind::Stack { name, frames } => {
+                if let Err(refusal) = self.names.stack(*name, frames) {
+                    self.tell(Level::Danger, &refusal.to_string());
+                }
+            }
             EventKind::Begin(about) => self.begin_anew(about),
             EventKind::About(about) => self.about = Arc::clone(about),
             EventKind::Run(run) => self.run = run.clone(),

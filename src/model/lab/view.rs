@@ -70,6 +70,7 @@ impl Lab {
             generated: self.generated.clone(),
             modules: Arc::clone(&self.modules),
             names: self.names.texts().clone(),
+            stacks: self.names.stacks().clone(),
             malformed: self.malformed,
         }
     }

@@ -1,6 +1,7 @@
 //! A history that goes on: parts of it, one after the other, as a watched program tells them.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use super::beginning::Beginning;
 use super::evidence::pool_of_segment;
@@ -11,6 +12,9 @@ use crate::model::{Category, Event, EventKind, Micros, NameId};
 use crate::snapshot::types::{Action, Snapshot, StackId, TextId, TraceEntry};
 use crate::units::{Address, Bytes, StreamId};
 
+/// Frames of a stack that are told, from the innermost on.
+const DEEPEST: usize = 256;
+
 /// One device's history as far as it was told, and what is known of its memory behind that.
 #[derive(Debug)]
 pub struct Following {
@@ -19,7 +23,11 @@ pub struct Following {
     ranges: Vec<Reach>,
     /// The last two entries told: they tell the place where a part goes on from all others.
     last: Option<[Mark; 2]>,
+    /// Texts that were told.
     names: HashMap<String, NameId>,
+    /// Callers that were told, by their text and frames.
+    callers: HashMap<(String, Vec<String>), NameId>,
+    defined: u32,
     /// Names by stack, of the part under way.
     by_stack: HashMap<(StackId, TextId), NameId>,
 }
@@ -56,6 +64,8 @@ impl Following {
             ranges: Vec::new(),
             last: None,
             names: HashMap::new(),
+            callers: HashMap::new(),
+            defined: 0,
             by_stack: HashMap::new(),
         }
     }
@@ -127,8 +137,9 @@ impl Following {
         for (address, held) in taken {
             let (size, requested) = (held.end.distance(address), held.requested);
             let stream = self.space.home(address).map(|(_, home)| home.stream).unwrap_or_default();
-            let caller = part.caller_of(held.stack, TextId::default());
-            let name = self.define(caller.unwrap_or_else(|| "before it was watched".to_owned()), time, emit);
+            let caller = part.caller(held.stack, TextId::default());
+            let caller = caller.unwrap_or_else(|| "before it was watched".to_owned());
+            let name = self.caller(part, caller, held.stack, time, emit);
             emit(Event::new(
                 time,
                 EventKind::Alloc { address, size, requested, stream, category: Category::Other, name },
@@ -295,11 +306,39 @@ impl Following {
         if let Some(name) = self.by_stack.get(&key) {
             return *name;
         }
-        let name = match part.caller(entry) {
-            Some(text) => self.define(text, entry.time, emit),
+        let name = match part.caller(entry.stack, entry.metadata) {
+            Some(text) => self.caller(part, text, entry.stack, entry.time, emit),
             None => NameId::NONE,
         };
         self.by_stack.insert(key, name);
+        name
+    }
+
+    /// The name of a caller with its stack, both told where they come for the first time: in whatever part.
+    fn caller(
+        &mut self,
+        part: &Snapshot,
+        text: String,
+        stack: StackId,
+        time: Micros,
+        emit: &mut impl FnMut(Event),
+    ) -> NameId {
+        let frames: Vec<String> =
+            part.stacks.frames(stack).take(DEEPEST).map(|frame| part.told(frame).text()).collect();
+        if frames.is_empty() {
+            return self.define(text, time, emit);
+        }
+        let key = (text, frames);
+        if let Some(name) = self.callers.get(&key) {
+            return *name;
+        }
+        let frames: Arc<[NameId]> = key.1.iter().map(|frame| self.define(frame.clone(), time, emit)).collect();
+        // Several stacks may have the same text.
+        self.defined = self.defined.saturating_add(1);
+        let name = NameId(self.defined);
+        emit(Event::new(time, EventKind::Define { id: name, text: key.0.as_str().into() }));
+        emit(Event::new(time, EventKind::Stack { name, frames }));
+        self.callers.insert(key, name);
         name
     }
 
@@ -308,7 +347,8 @@ impl Following {
         if let Some(name) = self.names.get(&text) {
             return *name;
         }
-        let id = NameId(u32::try_from(self.names.len() + 1).unwrap_or(u32::MAX));
+        self.defined = self.defined.saturating_add(1);
+        let id = NameId(self.defined);
         emit(Event::new(time, EventKind::Define { id, text: text.as_str().into() }));
         self.names.insert(text, id);
         id

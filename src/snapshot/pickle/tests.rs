@@ -199,7 +199,7 @@ fn a_frame_may_have_any_line() {
         let entry = &snapshot.device_trace(0)[0];
         let frames: Vec<_> = snapshot.stacks.frames(entry.stack).collect();
         assert_eq!(frames.iter().map(|frame| frame.line).collect::<Vec<_>>(), [expected]);
-        let caller = snapshot.caller(entry).unwrap();
+        let caller = snapshot.caller(entry.stack, entry.metadata).unwrap();
         assert_eq!(caller, if expected == 0 { "graph (ab.py)" } else { "graph (ab.py:7)" });
     }
 }

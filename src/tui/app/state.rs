@@ -12,7 +12,7 @@ use super::message::{Effect, Message};
 use super::notices::Notices;
 use super::scroll::{last_page, scrolled};
 use super::{pointer, requests};
-use crate::model::{Remedy, RunState};
+use crate::model::{Remedy, RunState, Shape, Tags};
 use crate::session::{Command, Switch};
 use crate::source::{Move, Picture, Request, Wanted};
 use crate::tui::action::{Action, Key};
@@ -53,6 +53,8 @@ pub struct App {
     layers: Vec<Layer>,
     /// What was asked to be studied.
     wanted: Option<Wanted>,
+    /// The file that was asked for.
+    reading: Option<Arc<str>>,
     notices: Notices,
     effect: LoudEffect,
     /// The request that failed whose moment was shown.
@@ -86,6 +88,7 @@ impl App {
             scroll: 0,
             layers: Vec::new(),
             wanted: None,
+            reading: None,
             notices: Notices::default(),
             effect: LoudEffect::default(),
             autopsy: None,
@@ -120,6 +123,16 @@ impl App {
     #[must_use]
     pub fn with_origin(self, origin: Origin) -> Self {
         Self { origin: Arc::new(origin), ..self }
+    }
+
+    /// The same with the words of a person for blocks, by which memory is shown first.
+    #[must_use]
+    pub fn with_tags(mut self, tags: Tags) -> Self {
+        if !tags.is_empty() {
+            self.states.stacks.shape = Shape::Category;
+        }
+        self.states.stacks.tags = tags;
+        self
     }
 
     /// The keys in force.
@@ -328,8 +341,8 @@ impl App {
                 self.layers.pop();
                 effects = send(requests);
             }
-            Pressed::Filter { text, done } => {
-                self.states.blocks.filter = text;
+            Pressed::Filter { of, text, done } => {
+                self.states.look_for(of, text);
                 if done {
                     self.layers.pop();
                 }
@@ -394,7 +407,7 @@ impl App {
             Action::Remedy => return self.do_remedy(),
             Action::Edit(switch) => self.layers.push(Layer::Editor(Editor::new(switch, self.latest.switches()))),
             Action::GoTo => self.layers.push(Layer::GoTo(GoTo::default())),
-            Action::Filter => self.layers.push(Layer::Filter(Filter::new(&self.states.blocks.filter))),
+            Action::Filter(of) => self.layers.push(Layer::Filter(Filter::new(of, self.states.looked_for(of)))),
             Action::Ghost => self.layers.push(Layer::Ghost(GhostEditor::new(&self.latest))),
             Action::ToggleHelp => self.toggle(action, Layer::Help(self.help(self.asked_about()))),
             Action::HelpOn(panel) => self.layers.push(Layer::Help(self.help(Some(panel)))),
@@ -494,13 +507,19 @@ impl App {
             shown: self.held.shown(),
             history_columns: self.layout.history_columns,
             map,
+            rows: self.layout.rows,
             scroll: self.scroll,
         };
         let to = self.states.act(action, seen);
-        if let Some(first) = self.states.blocks.take_scroll() {
+        if let Some(first) = self.states.take_scroll() {
             self.scroll = first;
         }
-        send(to.map(Request::Move))
+        let mut effects = send(to.map(Request::Move));
+        if self.reading.as_ref() != self.states.stacks.file() {
+            self.reading = self.states.stacks.file().cloned();
+            effects.extend(send([Request::Read(self.reading.clone())]));
+        }
+        effects
     }
 
     /// Does the remedy that is selected, as its own key would.

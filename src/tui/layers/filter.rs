@@ -1,4 +1,4 @@
-//! The line of what blocks are looked for: what it says holds while it is being written.
+//! The line of what is looked for: what it says holds while it is being written.
 
 use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
@@ -11,6 +11,7 @@ use crate::tui::dialog::DialogAction;
 use crate::tui::keys::Keymap;
 use crate::tui::pane::{self, Frame, put, span};
 use crate::tui::stage::Stage;
+use crate::tui::states::Lookup;
 use crate::tui::theme::Token;
 use crate::tui::words;
 
@@ -22,13 +23,14 @@ const WIDTH: u16 = 72;
 /// The words.
 #[derive(Clone, Debug)]
 pub(crate) struct Filter {
+    of: Lookup,
     text: String,
 }
 
 impl Filter {
     /// Begins with what is looked for already.
-    pub fn new(text: &str) -> Self {
-        Self { text: text.to_owned() }
+    pub fn new(of: Lookup, text: &str) -> Self {
+        Self { of, text: text.to_owned() }
     }
 
     pub fn press(&mut self, key: KeyEvent, keys: &Keymap) -> Pressed {
@@ -39,8 +41,8 @@ impl Filter {
             return self.written();
         }
         match keys.dialog_action(key) {
-            Some(DialogAction::Cancel) => Pressed::Filter { text: "".into(), done: true },
-            Some(DialogAction::Apply) => Pressed::Filter { text: self.text.trim().into(), done: true },
+            Some(DialogAction::Cancel) => Pressed::Filter { of: self.of, text: "".into(), done: true },
+            Some(DialogAction::Apply) => Pressed::Filter { of: self.of, text: self.text.trim().into(), done: true },
             Some(DialogAction::Clear) => {
                 self.text.clear();
                 self.written()
@@ -56,7 +58,7 @@ impl Filter {
     }
 
     fn written(&self) -> Pressed {
-        Pressed::Filter { text: self.text.trim().into(), done: false }
+        Pressed::Filter { of: self.of, text: self.text.trim().into(), done: false }
     }
 
     /// Draws the line in a box over the lower edge of the screen.
@@ -80,6 +82,10 @@ impl Filter {
             vec![span(theme, Token::Key, " /"), span(theme, Token::Text, shown), span(theme, Token::Key, "▏")],
             buf,
         );
-        put(inner, 1, vec![span(theme, Token::Dim, " words of a block's name, op or category: qkv activation")], buf);
+        let hint = match self.of {
+            Lookup::Blocks => " words of a block's name, op or category: qkv activation",
+            Lookup::Stacks => " part of a line, a function, a name or a category: attn.py",
+        };
+        put(inner, 1, vec![span(theme, Token::Dim, hint)], buf);
     }
 }

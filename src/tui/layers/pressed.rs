@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::source::Request;
+use crate::tui::states::Lookup;
 use crate::tui::theme::Theme;
 
 /// What a key came to.
@@ -27,14 +28,14 @@ pub(crate) enum Pressed {
     },
     /// What is shown scrolls by so many rows, or pages.
     Scroll { by: i32, pages: bool },
-    /// Other blocks are looked for from now on; the layer may be done with.
-    Filter { text: Arc<str>, done: bool },
     /// This file is to be compared.
     Compare(PathBuf),
     /// A path begins so: what may follow?
     Complete(String),
     /// This text is to be copied.
     Copy(String),
+    /// Something else is looked for from now on; the layer may be done with.
+    Filter { of: Lookup, text: Arc<str>, done: bool },
     /// Leave the program.
     Leave,
 }

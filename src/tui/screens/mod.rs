@@ -6,10 +6,11 @@ mod entry;
 pub(crate) mod lab;
 pub(crate) mod ledger;
 pub(crate) mod ops;
+pub(crate) mod stacks;
 pub(crate) mod timeline;
 
 pub(crate) use entry::Screen;
 
 /// Every screen, in the order of its tabs.
 pub(crate) const SCREENS: &[Screen] =
-    &[lab::SCREEN, blocks::SCREEN, timeline::SCREEN, ops::SCREEN, compare::SCREEN, ledger::SCREEN];
+    &[lab::SCREEN, blocks::SCREEN, timeline::SCREEN, ops::SCREEN, compare::SCREEN, ledger::SCREEN, stacks::SCREEN];

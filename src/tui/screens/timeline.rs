@@ -182,6 +182,9 @@ impl Shown<'_> {
             span(theme, Token::Title, self.name()),
             span(theme, Token::Dim, format!(" by {}", study.grouping.label())),
         ];
+        if let Some(guessed) = legend::guessed(self.stage.view()).filter(|_| study.grouping == Grouping::Category) {
+            title.push(span(theme, Token::Warn, format!(" · {guessed}")));
+        }
         let mut push = |spans: Vec<Span<'static>>| {
             let cells: usize = title.iter().chain(&spans).map(Span::width).sum();
             if cells + 6 <= usize::from(width) {

@@ -464,6 +464,7 @@ mod tests {
                 shown: &self.picture.view,
                 history_columns: 0,
                 map: (64, 8),
+                rows: (0, 0),
                 scroll: self.scroll,
             };
             assert_eq!(self.state.act(action, seen), None);

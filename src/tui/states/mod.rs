@@ -6,7 +6,10 @@ mod lab;
 mod ledger;
 mod ops;
 mod seen;
+mod stacks;
 mod timeline;
+
+use std::sync::Arc;
 
 use crate::source::{Move, Picture, Wanted};
 
@@ -17,6 +20,8 @@ pub use lab::{LabAction, LabState};
 pub use ledger::{LedgerAction, LedgerState};
 pub use ops::{OpsAction, OpsState};
 pub use seen::Seen;
+pub(crate) use stacks::Looked;
+pub use stacks::{StacksAction, StacksState};
 pub use timeline::{TimelineAction, TimelineState};
 
 /// What a key or a click of one screen asks for.
@@ -34,6 +39,17 @@ pub enum ScreenAction {
     Compare(CompareAction),
     /// Of the ledger.
     Ledger(LedgerAction),
+    /// Of the stacks.
+    Stacks(StacksAction),
+}
+
+/// What a person writes words to look for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lookup {
+    /// Blocks.
+    Blocks,
+    /// Branches of the tree of stacks.
+    Stacks,
 }
 
 /// What screens remember.
@@ -51,6 +67,8 @@ pub struct ScreenStates {
     pub compare: CompareState,
     /// The ledger.
     pub ledger: LedgerState,
+    /// The stacks.
+    pub stacks: StacksState,
 }
 
 /// What a screen wants studied of the run, given where its picture is; `None`: nothing.
@@ -67,11 +85,34 @@ impl ScreenAction {
             Self::Ops(action) => action.word(),
             Self::Compare(action) => action.word(),
             Self::Ledger(action) => action.word(),
+            Self::Stacks(action) => action.word(),
         }
     }
 }
 
 impl ScreenStates {
+    /// What is looked for.
+    #[must_use]
+    pub fn looked_for(&self, of: Lookup) -> &str {
+        match of {
+            Lookup::Blocks => &self.blocks.filter,
+            Lookup::Stacks => &self.stacks.search,
+        }
+    }
+
+    /// Looks for something else.
+    pub fn look_for(&mut self, of: Lookup, text: Arc<str>) {
+        match of {
+            Lookup::Blocks => self.blocks.filter = text,
+            Lookup::Stacks => self.stacks.search = text,
+        }
+    }
+
+    /// The first row to show, once after something was brought into view.
+    pub(crate) fn take_scroll(&mut self) -> Option<usize> {
+        self.blocks.take_scroll().or_else(|| self.stacks.take_scroll())
+    }
+
     /// Does what is asked of one screen; says where the cursor is to go, if anywhere.
     pub fn act(&mut self, action: ScreenAction, seen: Seen<'_>) -> Option<Move> {
         match action {
@@ -81,6 +122,7 @@ impl ScreenStates {
             ScreenAction::Ops(action) => self.ops.act(action, seen.picture),
             ScreenAction::Compare(action) => self.compare.act(action, seen.picture),
             ScreenAction::Ledger(action) => self.ledger.act(action, seen.picture),
+            ScreenAction::Stacks(action) => self.stacks.act(action, seen),
         }
     }
 }

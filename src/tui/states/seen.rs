@@ -14,6 +14,8 @@ pub struct Seen<'a> {
     pub history_columns: usize,
     /// Cells of a row of the map of blocks in the last frame, and rows that were seen.
     pub map: (usize, usize),
+    /// Rows of what scrolls in all, and how many were seen in the last frame.
+    pub rows: (usize, usize),
     /// The first row of what scrolls.
     pub scroll: usize,
 }

@@ -17,7 +17,7 @@ pub fn run(data: &[u8]) {
         for entry in snapshot.device_trace(device) {
             assert!(entry.address.0 < 1 << 57 && entry.size.0 < 1 << 57);
             assert_eq!(snapshot.stacks.frames(entry.stack).count(), snapshot.stacks.depth(entry.stack));
-            let _ = (snapshot.caller(entry), snapshot.texts.get(entry.metadata));
+            let _ = (snapshot.caller(entry.stack, entry.metadata), snapshot.texts.get(entry.metadata));
         }
     }
     for segment in &snapshot.segments {

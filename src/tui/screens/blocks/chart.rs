@@ -6,7 +6,7 @@ use ratatui::text::Span;
 
 use crate::model::View;
 use crate::tui::figures::{self, Unit};
-use crate::tui::legend::account_marks;
+use crate::tui::legend::{self, account_marks};
 use crate::tui::map::{self, Coloring, Entry, Plan, Sheet, Survey};
 use crate::tui::pane::{self, Frame, put, span};
 use crate::tui::stage::{Layout, Stage};
@@ -79,6 +79,7 @@ fn title(stage: &Stage<'_>, survey: &Survey, plan: &Plan, room: usize) -> Vec<Sp
         if plan.scale > 0 { format!("1 cell = {}", figures::short_bytes(Bytes(plan.scale))) } else { String::new() };
     let words = [
         (Token::Text, format!("by {}", state.coloring.label())),
+        (Token::Warn, legend::guessed(view).unwrap_or_default().to_owned()),
         (Token::Text, scale),
         (alarm, format!("stranded {} ({share})", figures::bytes(ledger.stranded))),
         (Token::Text, format!("largest hole {}", figures::bytes(view.largest_hole))),

@@ -27,7 +27,7 @@ use crate::tui::pane::Frame;
 use crate::tui::panel::Panel;
 use crate::tui::screens::entry::Screen;
 use crate::tui::stage::{Layout, Stage};
-use crate::tui::states::{BlocksAction, ScreenAction, ScreenStates};
+use crate::tui::states::{BlocksAction, Lookup, ScreenAction, ScreenStates};
 
 pub(crate) const SCREEN: Screen = Screen {
     key: '2',
@@ -84,7 +84,13 @@ fn bindings() -> Vec<Binding> {
         ),
         view(&[plain(';')], ";", own(NextSegment), "segment", "blocks: the next segment, in the order of the map"),
         view(&[plain(':')], ":", own(PreviousSegment), "", "blocks: the segment before"),
-        view(&[plain('/')], "/", Action::Filter, "filter", "blocks: look for words of a name, an op or a category"),
+        view(
+            &[plain('/')],
+            "/",
+            Action::Filter(Lookup::Blocks),
+            "filter",
+            "blocks: look for words of a name, an op or a category",
+        ),
         view(
             &[plain('v')],
             "v",

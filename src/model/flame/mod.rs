@@ -1,0 +1,318 @@
+//! Memory at a moment as a tree: who asked for it, frame by frame, or line, file, module, category.
+//!
+//! Blocks of one name are one path, so what it costs depends on how many names are alive, not on how many blocks. A source
+//! without stacks has the parts of its names instead: `blocks.3.attn.qkv output` is `blocks`, `3`, `attn`, `qkv output`.
+//!
+//! Branches too small to be seen are folded into one, and frames that all go the same way are one node, called by the one
+//! that tells most ([`frames::telling`]).
+
+mod paths;
+mod tags;
+
+use std::cmp::Reverse;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::event::{Category, NameId};
+use super::frames::Origin;
+use super::view::View;
+use crate::units::Bytes;
+use paths::{Part, Paths};
+
+pub use tags::{TagError, Tags};
+
+/// What the levels of a tree are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Shape {
+    /// Frames, the outermost first; of names their parts.
+    #[default]
+    Tree,
+    /// The line that asked, then who called it; of names the tensor, layers taken together.
+    Line,
+    /// Files and their lines; of names modules and what is theirs.
+    File,
+    /// Packages and modules down to the line; of names their parts, layers taken together.
+    Module,
+    /// What blocks are for, or the tags that a person gave, then the line.
+    Category,
+}
+
+impl Shape {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::Tree, Self::Line, Self::File, Self::Module, Self::Category];
+
+    /// The words for it on screens, of stacks or of names.
+    #[must_use]
+    pub const fn label(self, stacks: bool) -> &'static str {
+        match (self, stacks) {
+            (Self::Tree, true) => "stack",
+            (Self::Tree, false) => "module path",
+            (Self::Line, true) => "line",
+            (Self::Line, false) => "tensor",
+            (Self::File, true) => "file",
+            (Self::File, false) => "module",
+            (Self::Module, true) => "module",
+            (Self::Module, false) => "layer kind",
+            (Self::Category, _) => "category",
+        }
+    }
+}
+
+/// A part of the memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// What tells it from its siblings.
+    pub key: Arc<str>,
+    /// What it is called.
+    pub label: Arc<str>,
+    /// Live bytes (block sizes).
+    pub bytes: Bytes,
+    /// Blocks.
+    pub blocks: u64,
+    /// Its bytes in the order of [`Category::ALL`].
+    pub by_category: [Bytes; 8],
+    /// The node that it is part of; `None` for the root.
+    pub parent: Option<usize>,
+    /// Its parts, the most bytes first.
+    pub children: Vec<usize>,
+    /// Nodes above it.
+    pub depth: usize,
+    /// The frame that it is called by.
+    pub frame: Option<NameId>,
+    /// What goes the same way, in the order of levels; the label is one of these. Empty where it is one.
+    pub chain: Vec<Arc<str>>,
+    /// It stands for so many branches that are too small; 0 for all others.
+    pub others: usize,
+}
+
+impl Node {
+    /// What most of its bytes are for.
+    #[must_use]
+    pub fn category(&self) -> Category {
+        // Of equals the first.
+        let most = Category::ALL.into_iter().rev().max_by_key(|category| self.by_category[*category as usize]);
+        most.unwrap_or_default()
+    }
+}
+
+/// Memory at a moment as a tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flame {
+    nodes: Vec<Node>,
+    /// What the levels are.
+    pub shape: Shape,
+    /// Live bytes in all, also those that the search leaves out.
+    pub total: Bytes,
+    /// Blocks have stacks; else names stand for them.
+    pub stacks: bool,
+}
+
+impl Flame {
+    /// Levels of a tree; what lies deeper belongs to the last one.
+    pub const DEEPEST: usize = 192;
+    /// Branches of a node that are told apart.
+    pub const WIDEST: usize = 48;
+    /// Nodes before small branches are folded: far more than any program has.
+    const MOST: usize = 1 << 18;
+    /// A branch of less than such a part of all is folded.
+    const SMALLEST: u64 = 4096;
+
+    /// The blocks of a view; where `search` is not empty, those with a frame, name or category that it is part of.
+    #[must_use]
+    pub fn of(view: &View, shape: Shape, tags: &Tags, search: &str) -> Self {
+        let mut held: HashMap<(NameId, Category), (u64, u64)> = HashMap::new();
+        for segment in view.segments.iter() {
+            for block in segment.blocks.iter().filter(|block| !block.pending) {
+                let (bytes, blocks) = held.entry((block.name, block.category)).or_default();
+                *bytes += block.size.get();
+                *blocks += 1;
+            }
+        }
+        let mut held: Vec<_> = held.into_iter().collect();
+        // The largest first: what there is no room for is small.
+        held.sort_unstable_by_key(|((name, category), (bytes, _))| (Reverse(*bytes), *name, *category));
+        let mut paths = Paths::new(&view.names, &view.stacks, shape, tags, search);
+        let mut tree = Tree::new();
+        let mut total = 0;
+        for ((name, category), (bytes, blocks)) in held {
+            total += bytes;
+            if let Some(path) = paths.of(name, category) {
+                tree.add(&path, category, bytes, blocks);
+            }
+        }
+        let mut flame = Self { nodes: Vec::new(), shape, total: Bytes(total), stacks: !view.stacks.is_empty() };
+        flame.grow(&tree, 0, None);
+        flame
+    }
+
+    /// The node that all others are part of.
+    #[must_use]
+    pub fn root(&self) -> &Node {
+        &self.nodes[0]
+    }
+
+    /// A node by its place.
+    #[must_use]
+    pub fn get(&self, index: usize) -> Option<&Node> {
+        self.nodes.get(index)
+    }
+
+    /// The keys that lead from the root to a node.
+    #[must_use]
+    pub fn keys(&self, index: usize) -> Vec<Arc<str>> {
+        let mut keys = Vec::new();
+        let mut at = self.nodes.get(index);
+        while let Some(node) = at.filter(|node| node.parent.is_some()) {
+            keys.push(Arc::clone(&node.key));
+            at = node.parent.and_then(|parent| self.nodes.get(parent));
+        }
+        keys.reverse();
+        keys
+    }
+
+    /// Where keys lead, as far as there is such a way.
+    #[must_use]
+    pub fn find(&self, keys: &[Arc<str>]) -> usize {
+        keys.iter()
+            .try_fold(0, |at, key| {
+                let next = self.nodes[at].children.iter().find(|child| self.nodes[**child].key == *key);
+                next.copied().ok_or(at)
+            })
+            .unwrap_or_else(|last| last)
+    }
+
+    /// Adds a node of the whole tree, with all that goes the same way as one, and what is part of it.
+    fn grow(&mut self, tree: &Tree, from: usize, parent: Option<usize>) -> usize {
+        let mut chain = vec![from];
+        let mut last = from;
+        // The root stands for itself.
+        while from != 0
+            && let [only] = &tree.nodes[last].children[..]
+            && tree.nodes[*only].bytes == tree.nodes[last].bytes
+            && tree.nodes[*only].blocks == tree.nodes[last].blocks
+        {
+            last = *only;
+            chain.push(last);
+        }
+        // Of several of one kind the innermost.
+        let inmost = |at: usize| if self.shape == Shape::Line { Reverse(at) } else { Reverse(chain.len() - at) };
+        let telling = |(at, index): &(usize, usize)| {
+            let part = &tree.nodes[*index].part;
+            (part.frame.is_some(), part.origin, inmost(*at))
+        };
+        let called = chain.iter().copied().enumerate().max_by_key(telling).map_or(from, |(_, index)| index);
+        let (first, called, end) = (&tree.nodes[from], &tree.nodes[called], &tree.nodes[last]);
+        let index = self.nodes.len();
+        let depth = parent.and_then(|parent| self.nodes.get(parent)).map_or(0, |parent| parent.depth + 1);
+        let label = |index: &usize| Arc::clone(&tree.nodes[*index].part.label);
+        // The parts of one name.
+        let joined = called.part.frame.is_none() && matches!(self.shape, Shape::Tree | Shape::Module);
+        let labels: Vec<Arc<str>> = chain.iter().map(label).collect();
+        self.nodes.push(Node {
+            key: Arc::clone(&first.part.key),
+            label: if joined { labels.join(".").into() } else { Arc::clone(&called.part.label) },
+            bytes: Bytes(first.bytes.iter().sum()),
+            blocks: first.blocks,
+            by_category: first.bytes.map(Bytes),
+            parent,
+            children: Vec::new(),
+            depth,
+            frame: called.part.frame,
+            chain: if chain.len() > 1 && !joined { labels } else { Vec::new() },
+            others: 0,
+        });
+        let mut children = end.children.clone();
+        let sum = |child: &usize| tree.nodes[*child].bytes.iter().sum::<u64>();
+        children.sort_by_key(|child| Reverse(sum(child)));
+        let least = self.total.get() / Self::SMALLEST;
+        let seen = children.iter().take(Self::WIDEST).take_while(|child| sum(child) > least).count();
+        // One alone needs no other name.
+        let seen = if children.len() - seen == 1 { children.len() } else { seen };
+        for child in &children[..seen] {
+            let child = self.grow(tree, *child, Some(index));
+            self.nodes[index].children.push(child);
+        }
+        if seen < children.len() {
+            let others = self.fold(tree, &children[seen..], index);
+            self.nodes[index].children.push(others);
+        }
+        index
+    }
+
+    /// One node for many branches.
+    fn fold(&mut self, tree: &Tree, branches: &[usize], parent: usize) -> usize {
+        let mut bytes = [0; 8];
+        let mut blocks = 0;
+        for branch in branches {
+            let node = &tree.nodes[*branch];
+            bytes.iter_mut().zip(node.bytes).for_each(|(sum, bytes)| *sum += bytes);
+            blocks += node.blocks;
+        }
+        let index = self.nodes.len();
+        self.nodes.push(Node {
+            // No frame is called so.
+            key: "\u{0}others".into(),
+            label: format!("{} others", branches.len()).into(),
+            bytes: Bytes(bytes.iter().sum()),
+            blocks,
+            by_category: bytes.map(Bytes),
+            parent: Some(parent),
+            children: Vec::new(),
+            depth: self.nodes[parent].depth + 1,
+            frame: None,
+            chain: Vec::new(),
+            others: branches.len(),
+        });
+        index
+    }
+}
+
+/// The whole tree, as it is put together.
+struct Tree {
+    nodes: Vec<Branch>,
+    /// Children by parent and key.
+    places: HashMap<(usize, Arc<str>), usize>,
+}
+
+struct Branch {
+    part: Part,
+    bytes: [u64; 8],
+    blocks: u64,
+    children: Vec<usize>,
+}
+
+impl Tree {
+    fn new() -> Self {
+        let part = Part { key: "".into(), label: "all".into(), origin: Origin::Own, frame: None };
+        Self { nodes: vec![Branch { part, bytes: [0; 8], blocks: 0, children: Vec::new() }], places: HashMap::new() }
+    }
+
+    fn add(&mut self, path: &[Part], category: Category, bytes: u64, blocks: u64) {
+        let mut at = 0;
+        self.hold(at, category, bytes, blocks);
+        for part in path.iter().take(Flame::DEEPEST) {
+            let key = (at, Arc::clone(&part.key));
+            at = match self.places.get(&key) {
+                Some(known) => *known,
+                None if self.nodes.len() >= Flame::MOST => return,
+                None => {
+                    let next = self.nodes.len();
+                    self.nodes.push(Branch { part: part.clone(), bytes: [0; 8], blocks: 0, children: Vec::new() });
+                    self.nodes[at].children.push(next);
+                    self.places.insert(key, next);
+                    next
+                }
+            };
+            self.hold(at, category, bytes, blocks);
+        }
+    }
+
+    fn hold(&mut self, at: usize, category: Category, bytes: u64, blocks: u64) {
+        let node = &mut self.nodes[at];
+        node.bytes[category as usize] += bytes;
+        node.blocks += blocks;
+    }
+}
+
+#[cfg(test)]
+mod tests;

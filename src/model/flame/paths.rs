@@ -1,0 +1,148 @@
+//! The way from the root of a tree to the blocks of a name.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::{Shape, Tags};
+use crate::model::event::{Category, NameId};
+use crate::model::frames::{self, Frame, Origin};
+use crate::model::naming;
+use crate::model::view::{Names, Stacks};
+
+/// One step of a way.
+#[derive(Clone, Debug)]
+pub(super) struct Part {
+    /// What tells it from others.
+    pub key: Arc<str>,
+    /// What it is called.
+    pub label: Arc<str>,
+    /// Whose it is.
+    pub origin: Origin,
+    /// The frame that it stands for.
+    pub frame: Option<NameId>,
+}
+
+impl Part {
+    fn plain(text: &str) -> Self {
+        let text: Arc<str> = text.into();
+        Self { key: Arc::clone(&text), label: text, origin: Origin::Own, frame: None }
+    }
+}
+
+/// Makes ways; what it found out of a frame it keeps.
+pub(super) struct Paths<'a> {
+    names: &'a Names,
+    stacks: &'a Stacks,
+    shape: Shape,
+    tags: &'a Tags,
+    /// In small letters.
+    search: String,
+    parts: HashMap<NameId, Part>,
+    /// Whether the search is part of a frame's text.
+    found: HashMap<NameId, bool>,
+}
+
+impl<'a> Paths<'a> {
+    pub fn new(names: &'a Names, stacks: &'a Stacks, shape: Shape, tags: &'a Tags, search: &str) -> Self {
+        let (parts, found) = (HashMap::new(), HashMap::new());
+        Self { names, stacks, shape, tags, search: search.to_lowercase(), parts, found }
+    }
+
+    /// The way to blocks of a name; `None` where the search leaves them out.
+    pub fn of(&mut self, name: NameId, category: Category) -> Option<Vec<Part>> {
+        let stacks = self.stacks;
+        let stack = stacks.frames(name);
+        let tag = self.tags.of(self.names.get(name), || stack.iter().map(|frame| self.names.get(*frame)));
+        let word = tag.map_or(category.label(), |tag| tag);
+        if !self.is_looked_for(name, stack, category, word) {
+            return None;
+        }
+        let mut path = if self.shape == Shape::Category { vec![Part::plain(word)] } else { Vec::new() };
+        match stack {
+            [] => self.of_name(name, category, &mut path),
+            stack => self.of_stack(stack, &mut path),
+        }
+        Some(path)
+    }
+
+    fn is_looked_for(&mut self, name: NameId, stack: &[NameId], category: Category, word: &str) -> bool {
+        let search = &*self.search;
+        if search.is_empty() {
+            return true;
+        }
+        let holds = |text: &str| text.to_lowercase().contains(search);
+        let (names, found) = (self.names, &mut self.found);
+        let mut frame = |frame: NameId| *found.entry(frame).or_insert_with(|| holds(names.get(frame)));
+        holds(word) || holds(category.label()) || frame(name) || stack.iter().any(|of| frame(*of))
+    }
+
+    fn of_stack(&mut self, stack: &[NameId], path: &mut Vec<Part>) {
+        let names = self.names;
+        let told: Vec<Option<Frame<'a>>> = stack.iter().map(|frame| Frame::of(names.get(*frame))).collect();
+        let origins = || told.iter().map(|frame| frame.map_or(Origin::Plumbing, |frame| frame.origin()));
+        let asked = frames::telling(origins());
+        match self.shape {
+            Shape::Tree => path.extend(stack.iter().rev().map(|frame| self.frame(*frame))),
+            Shape::Line => path.extend(stack[asked..].iter().map(|frame| self.frame(*frame))),
+            Shape::File => {
+                let file = told[asked].map_or("?", |frame| frame.file);
+                let part = Part::plain(file);
+                path.push(Part { label: told[asked].map_or("?", |frame| frame.file_name()).into(), ..part });
+                path.push(self.frame(stack[asked]));
+            }
+            Shape::Module => {
+                // Who asks within packages, as a person would import it.
+                let asks = origins().position(|origin| origin != Origin::Plumbing).unwrap_or(0);
+                let module = told[asks].map_or_else(|| "?".to_owned(), |frame| frame.module());
+                path.extend(module.split('.').map(Part::plain));
+                path.push(self.frame(stack[asks]));
+            }
+            Shape::Category => path.push(self.frame(stack[asked])),
+        }
+    }
+
+    fn frame(&mut self, frame: NameId) -> Part {
+        let names = self.names;
+        let part = || {
+            let key = names.shared(frame);
+            let told = Frame::of(&key);
+            let label = told.map_or_else(|| Arc::clone(&key), |frame| frame.short().into());
+            let origin = told.map_or(Origin::Plumbing, |frame| frame.origin());
+            Part { key, label, origin, frame: Some(frame) }
+        };
+        self.parts.entry(frame).or_insert_with(part).clone()
+    }
+
+    fn of_name(&self, name: NameId, category: Category, path: &mut Vec<Part>) {
+        let text = self.names.get(name);
+        match (text, self.stacks.is_empty()) {
+            ("", false) => return path.push(Part::plain(&format!("{} without a stack", category.label()))),
+            ("", true) if self.shape == Shape::Category => return,
+            ("", true) => return path.push(Part::plain(category.label())),
+            _ => {}
+        }
+        let dotted = |path: &mut Vec<Part>, text: &str| {
+            let (before, what) = text.split_once(' ').unwrap_or((text, ""));
+            path.extend(before.split('.').map(Part::plain));
+            match path.last_mut() {
+                // A thing belongs to the module that made it.
+                Some(last) if !what.is_empty() => *last = Part::plain(&format!("{} {what}", last.label)),
+                _ => {}
+            }
+        };
+        match self.shape {
+            // A line of source in a name is no path of modules.
+            _ if text.ends_with(')') => path.push(Part::plain(text)),
+            Shape::Tree => dotted(path, text),
+            Shape::Line | Shape::Category => {
+                let starred = naming::starred(text);
+                path.push(Part::plain(&starred));
+                if starred != text {
+                    path.push(Part::plain(text));
+                }
+            }
+            Shape::File => path.extend([Part::plain(&naming::module(text)), Part::plain(text)]),
+            Shape::Module => dotted(path, &naming::starred(text)),
+        }
+    }
+}

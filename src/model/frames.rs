@@ -1,0 +1,149 @@
+//! The frames of stacks: what their texts say, and which of them tells most of who asked for a block.
+//!
+//! A frame's text is `path/model.py:88 forward`; code that torch.compile made has no line: `<eval_with_key>.1: call`.
+
+/// A frame as its text tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Frame<'a> {
+    /// The file's path.
+    pub file: &'a str,
+    /// The line, from 1 on; `None` where it is not known.
+    pub line: Option<u32>,
+    /// The function.
+    pub function: &'a str,
+}
+
+/// Who wrote the code of a frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Origin {
+    /// PyTorch itself, Python's own library, machine code, code that was generated: who calls it says more.
+    Plumbing,
+    /// Another package.
+    Library,
+    /// The program's author.
+    Own,
+}
+
+impl<'a> Frame<'a> {
+    /// Takes a text apart; `None` where it is no frame's.
+    #[must_use]
+    pub fn of(text: &'a str) -> Option<Self> {
+        for (at, _) in text.match_indices(':') {
+            let rest = &text[at + 1..];
+            let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+            if let Some(function) = rest[digits..].strip_prefix(' ') {
+                return Some(Self { file: &text[..at], line: rest[..digits].parse().ok(), function });
+            }
+        }
+        None
+    }
+
+    /// The text that [`Frame::of`] takes apart.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let Self { file, line, function } = self;
+        line.map_or_else(|| format!("{file}: {function}"), |line| format!("{file}:{line} {function}"))
+    }
+
+    /// The same with the file's name alone: `model.py:88 forward`.
+    #[must_use]
+    pub fn short(&self) -> String {
+        Self { file: self.file_name(), ..*self }.text()
+    }
+
+    /// The file's name.
+    #[must_use]
+    pub fn file_name(&self) -> &'a str {
+        self.file.rsplit(['/', '\\']).next().unwrap_or(self.file)
+    }
+
+    /// Python's name of the file: from the packages' folder on (`transformers.models.llama.modeling_llama`), or the file's
+    /// own.
+    #[must_use]
+    pub fn module(&self) -> String {
+        let inner = packaged(self.file).unwrap_or_else(|| self.file_name());
+        let inner = inner.strip_suffix(".py").unwrap_or(inner);
+        inner.strip_suffix("/__init__").unwrap_or(inner).replace('/', ".")
+    }
+
+    /// Who wrote it.
+    #[must_use]
+    pub fn origin(&self) -> Origin {
+        match packaged(self.file) {
+            Some(path) if path.starts_with("torch/") => Origin::Plumbing,
+            Some(_) => Origin::Library,
+            None => {
+                let generated = self.file.is_empty() || self.file.starts_with(['<', '?']);
+                let compiled = [".cpp", ".cc", ".cu", ".h", ".so"].iter().any(|ending| self.file.ends_with(ending));
+                let interpreter = self.file.contains("/lib/python3");
+                if generated || compiled || interpreter { Origin::Plumbing } else { Origin::Own }
+            }
+        }
+    }
+}
+
+/// What follows the folder of installed packages.
+fn packaged(path: &str) -> Option<&str> {
+    ["/site-packages/", "/dist-packages/"].iter().find_map(|folder| path.rsplit_once(folder)).map(|(_, inner)| inner)
+}
+
+/// The place of the frame that tells most of who asked, among the origins of a stack's frames from the innermost on: the
+/// program's own innermost line; where all are of packages the innermost of one that is not PyTorch; else the innermost.
+#[must_use]
+pub fn telling(origins: impl Iterator<Item = Origin>) -> usize {
+    let mut best = (Origin::Plumbing, 0);
+    for (index, origin) in origins.enumerate() {
+        if origin > best.0 {
+            best = (origin, index);
+        }
+        if origin == Origin::Own {
+            break;
+        }
+    }
+    best.1
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_of_frames_are_taken_apart() {
+        for (text, file, line, function) in [
+            ("/home/a b/model.py:88 forward", "/home/a b/model.py", Some(88), "forward"),
+            ("<eval_with_key>.1: call", "<eval_with_key>.1", None, "call"),
+            (r"C:\train.py:7 <module>", r"C:\train.py", Some(7), "<module>"),
+            ("??: at::native::f(int, bool)", "??", None, "at::native::f(int, bool)"),
+        ] {
+            let frame = Frame { file, line, function };
+            assert_eq!(Frame::of(text), Some(frame));
+            assert_eq!(frame.text(), text);
+        }
+        assert_eq!(Frame::of("blocks.3.fc output"), None);
+        assert_eq!(Frame::of("/x/model.py:88 forward").unwrap().short(), "model.py:88 forward");
+    }
+
+    #[test]
+    fn files_are_told_apart_by_who_wrote_them() {
+        for (file, origin, module) in [
+            ("/home/me/job/train.py", Origin::Own, "train"),
+            ("/v/lib/python3.12/site-packages/torch/nn/functional.py", Origin::Plumbing, "torch.nn.functional"),
+            ("/v/lib/python3.12/site-packages/timm/models/__init__.py", Origin::Library, "timm.models"),
+            ("/usr/lib/python3.12/contextlib.py", Origin::Plumbing, "contextlib"),
+            ("<frozen runpy>", Origin::Plumbing, "<frozen runpy>"),
+            ("/pytorch/aten/src/ATen/Functions.cpp", Origin::Plumbing, "Functions.cpp"),
+        ] {
+            let frame = Frame { file, line: Some(1), function: "f" };
+            assert_eq!((frame.origin(), frame.module().as_str()), (origin, module), "{file}");
+        }
+    }
+
+    #[test]
+    fn the_programs_innermost_line_tells_most_then_a_packages() {
+        use Origin::{Library, Own, Plumbing};
+        assert_eq!(telling([Plumbing, Library, Own, Plumbing, Own].into_iter()), 2);
+        assert_eq!(telling([Plumbing, Plumbing, Library, Library].into_iter()), 2);
+        assert_eq!(telling([Plumbing, Plumbing].into_iter()), 0);
+        assert_eq!(telling(std::iter::empty()), 0);
+    }
+}

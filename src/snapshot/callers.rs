@@ -1,0 +1,103 @@
+//! Who asked for a block: a name for every stack, and its frames, each told once.
+
+use std::collections::HashMap;
+
+use super::types::{Frame, Snapshot, StackId, TextId};
+use crate::model::{Event, EventKind, Micros, NameId, frames};
+
+/// Names of those who asked, as far as they were told.
+#[derive(Debug)]
+pub(super) struct Callers<'a> {
+    snapshot: &'a Snapshot,
+    names: HashMap<(StackId, TextId), NameId>,
+    early: HashMap<StackId, NameId>,
+    frames: HashMap<Frame, NameId>,
+    defined: u32,
+}
+
+impl<'a> Callers<'a> {
+    /// Frames of a stack that are told, from the innermost on: more than any program has outside of an endless recursion.
+    const DEEPEST: usize = 1024;
+
+    pub fn new(snapshot: &'a Snapshot) -> Self {
+        Self { snapshot, names: HashMap::new(), early: HashMap::new(), frames: HashMap::new(), defined: 0 }
+    }
+
+    /// The name of who asked; told to `emit` with its stack where it comes for the first time.
+    pub fn name(&mut self, stack: StackId, metadata: TextId, time: Micros, emit: &mut impl FnMut(Event)) -> NameId {
+        let key = (stack, metadata);
+        if let Some(id) = self.names.get(&key) {
+            return *id;
+        }
+        let text = self.snapshot.caller(stack, metadata);
+        let id = text.map_or(NameId::NONE, |text| self.define(&text, time, emit));
+        self.names.insert(key, id);
+        self.stack(id, stack, time, emit);
+        id
+    }
+
+    /// The name of a block that was there when the history began.
+    pub fn early_name(&mut self, stack: StackId, time: Micros, emit: &mut impl FnMut(Event)) -> NameId {
+        if let Some(id) = self.early.get(&stack) {
+            return *id;
+        }
+        let text = match self.snapshot.caller(stack, TextId::default()) {
+            Some(caller) => format!("before the recording: {caller}"),
+            None => "before the recording".to_owned(),
+        };
+        let id = self.define(&text, time, emit);
+        self.early.insert(stack, id);
+        self.stack(id, stack, time, emit);
+        id
+    }
+
+    /// Tells the stack of a name.
+    fn stack(&mut self, id: NameId, stack: StackId, time: Micros, emit: &mut impl FnMut(Event)) {
+        if stack != StackId::EMPTY && id != NameId::NONE {
+            let snapshot = self.snapshot;
+            let frames = snapshot.stacks.frames(stack).take(Self::DEEPEST);
+            let frames = frames.map(|frame| self.frame(frame, time, emit)).collect();
+            emit(Event::new(time, EventKind::Stack { name: id, frames }));
+        }
+    }
+
+    fn frame(&mut self, frame: Frame, time: Micros, emit: &mut impl FnMut(Event)) -> NameId {
+        if let Some(id) = self.frames.get(&frame) {
+            return *id;
+        }
+        let text = self.snapshot.told(frame).text();
+        let id = self.define(&text, time, emit);
+        self.frames.insert(frame, id);
+        id
+    }
+
+    fn define(&mut self, text: &str, time: Micros, emit: &mut impl FnMut(Event)) -> NameId {
+        self.defined = self.defined.saturating_add(1);
+        let id = NameId(self.defined);
+        emit(Event::new(time, EventKind::Define { id, text: text.into() }));
+        id
+    }
+}
+
+impl Snapshot {
+    /// Who asked: what the program attached, else the innermost function and the line that tells most
+    /// ([`frames::telling`]): `gelu (model.py:88)`. `None` when nothing was recorded.
+    #[must_use]
+    pub fn caller(&self, stack: StackId, metadata: TextId) -> Option<String> {
+        let metadata = self.texts.get(metadata);
+        if !metadata.is_empty() {
+            return Some(metadata.to_owned());
+        }
+        let told = || self.stacks.frames(stack).map(|frame| self.told(frame));
+        let innermost = told().next()?;
+        let place = told().nth(frames::telling(told().map(|frame| frame.origin()))).unwrap_or(innermost);
+        let (name, file) = (innermost.function, place.file_name());
+        Some(place.line.map_or_else(|| format!("{name} ({file})"), |line| format!("{name} ({file}:{line})")))
+    }
+
+    /// A frame with its texts.
+    pub(super) fn told(&self, frame: Frame) -> frames::Frame<'_> {
+        let line = (frame.line > 0).then_some(frame.line);
+        frames::Frame { file: self.texts.get(frame.filename), line, function: self.texts.get(frame.name) }
+    }
+}

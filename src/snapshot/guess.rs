@@ -1,0 +1,413 @@
+//! What the blocks of a PyTorch program are for, guessed: a snapshot does not say.
+//!
+//! First, what the program was doing at each request follows from its stack, the innermost frame that says something: `torch/optim`,
+//! a gradient scaler or the clipping of gradients is the optimizer; `backward` or `torch/autograd` is backward, and so
+//! is a request without any Python stack where others have one, because the engine of autograd runs on threads of its own;
+//! `torch/nn` and `forward` are forward; `__init__`, `_apply`, `reset_parameters` and their like set a model up; a
+//! data loader brings data. Where the stack says nothing, the scopes that PyTorch wrote (`Optimizer.step#…`) do. Without
+//! any stack, what comes before the fullest moment between two optimizer scopes is forward, the rest backward.
+//!
+//! Then, what a block is for follows from when it was asked for and how long it lived:
+//!
+//! | asked for | lives | is |
+//! |---|---|---|
+//! | by the optimizer | beyond its run | optimizer state |
+//! | | | a temporary |
+//! | in backward | beyond it, of a parameter's size (or none is known) | a gradient |
+//! | | for ever, of no parameter's size | a workspace |
+//! | | | a temporary |
+//! | in backward, by a forward that runs again | into what follows | an activation |
+//! | by a set-up, or before the first step of a size that gradients have | beyond the first backward | a parameter |
+//! | before the first step, of no such size | beyond the first backward | an input |
+//! | | | a temporary |
+//! | in forward, but for the last | for ever, and no other of its size does | a workspace |
+//! | in forward | into backward | an activation |
+//! | | | a temporary |
+//! | for data, or by the loop itself | beyond backward | an input |
+//!
+//! Whoever shows such categories says that they are guessed ([`crate::model::About::guessed`]).
+
+use std::collections::{HashMap, HashSet};
+
+use super::types::{Action, Annotation, Frame, Snapshot, StackId, TraceEntry};
+use crate::model::{Category, Micros};
+use crate::units::{Address, Bytes};
+
+/// What blocks are for, by the entries that asked for them.
+#[derive(Debug)]
+pub struct Guesses(Vec<Category>);
+
+/// What the program was doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doing {
+    SetUp,
+    Data,
+    Forward,
+    Backward,
+    /// Forward once more, in backward.
+    Recompute,
+    Optimizer,
+    Unknown,
+}
+
+/// A request, by the entries of the trace.
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    at: u32,
+    /// [`NEVER`]: it was not given back.
+    freed: u32,
+    size: Bytes,
+    doing: Doing,
+}
+
+/// Behind every entry.
+const NEVER: u32 = u32::MAX;
+
+impl Guesses {
+    /// What the blocks of a device's history are for; `None` where nothing tells what the program was doing.
+    #[must_use]
+    pub fn of(snapshot: &Snapshot, device: usize) -> Option<Self> {
+        let trace = snapshot.device_trace(device);
+        let mut requests = requests(snapshot, device, trace)?;
+        let mut categories = vec![Category::Other; trace.len()];
+        conclude(&mut requests, |at, category| {
+            if let Some(of) = categories.get_mut(at as usize) {
+                *of = category;
+            }
+        });
+        Some(Self(categories))
+    }
+
+    /// What the block is for that an entry of the trace asked for.
+    #[must_use]
+    pub fn category(&self, entry: usize) -> Category {
+        self.0.get(entry).copied().unwrap_or_default()
+    }
+}
+
+/// All requests in order, with what the program was doing; `None` where nothing tells.
+fn requests(snapshot: &Snapshot, device: usize, trace: &[TraceEntry]) -> Option<Vec<Request>> {
+    if trace.len() >= NEVER as usize {
+        return None;
+    }
+    let mut scopes = Scopes::of(snapshot, device);
+    let mut stacks: HashMap<StackId, Doing> = HashMap::new();
+    let has_stacks = trace.iter().any(|entry| entry.action == Action::Alloc && entry.stack != StackId::EMPTY);
+    let mut live: HashMap<Address, usize> = HashMap::new();
+    let mut requests: Vec<Request> = Vec::new();
+    for (at, entry) in (0_u32..).zip(trace) {
+        match entry.action {
+            Action::Alloc => {
+                let scope = scopes.at(entry.time);
+                let told = match entry.stack {
+                    StackId::EMPTY if has_stacks => Doing::Backward,
+                    StackId::EMPTY => Doing::Unknown,
+                    stack => *stacks.entry(stack).or_insert_with(|| doing(snapshot, stack)),
+                };
+                let doing = if told == Doing::Unknown { scope } else { told };
+                live.insert(entry.address, requests.len());
+                requests.push(Request { at, freed: NEVER, size: entry.size, doing });
+            }
+            Action::FreeRequested => {
+                if let Some(request) = live.remove(&entry.address).and_then(|index| requests.get_mut(index)) {
+                    request.freed = at;
+                }
+            }
+            _ => {}
+        }
+    }
+    if !has_stacks {
+        split_steps(&mut requests);
+    }
+    let tells = |request: &Request| matches!(request.doing, Doing::Forward | Doing::Backward | Doing::Optimizer);
+    requests.iter().any(tells).then_some(requests)
+}
+
+/// Tells forward from backward by the fullest moment between two runs of the optimizer.
+fn split_steps(requests: &mut [Request]) {
+    if !requests.iter().any(|request| request.doing == Doing::Optimizer) {
+        return;
+    }
+    let mut frees: Vec<(u32, Bytes)> = requests.iter().map(|request| (request.freed, request.size)).collect();
+    frees.sort_unstable();
+    let (mut held, mut next) = (0_u64, 0);
+    let (mut begin, mut fullest) = (0, (0, 0));
+    for index in 0..=requests.len() {
+        let request = requests.get(index).copied();
+        if request.is_none_or(|request| request.doing == Doing::Optimizer) {
+            for (at, part) in (begin..).zip(&mut requests[begin..index]) {
+                if part.doing == Doing::Unknown {
+                    part.doing = if at <= fullest.1 { Doing::Forward } else { Doing::Backward };
+                }
+            }
+            (begin, fullest) = (index + 1, (0, index + 1));
+        }
+        let Some(request) = request else { break };
+        while let Some((_, size)) = frees.get(next).filter(|(freed, _)| *freed < request.at) {
+            held = held.saturating_sub(size.get());
+            next += 1;
+        }
+        held = held.saturating_add(request.size.get());
+        if held > fullest.0 {
+            fullest = (held, index);
+        }
+    }
+}
+
+/// Says of every request what its block is for.
+fn conclude(requests: &mut [Request], mut told: impl FnMut(u32, Category)) {
+    let first = |wanted: fn(Doing) -> bool| {
+        requests.iter().find(|request| wanted(request.doing)).map_or(NEVER, |request| request.at)
+    };
+    let first_step = first(|doing| matches!(doing, Doing::Data | Doing::Forward | Doing::Backward | Doing::Optimizer));
+    let first_backward = first(|doing| doing == Doing::Backward);
+    let is_set_up = |request: &Request| request.doing == Doing::SetUp || request.at < first_step;
+    let stays = |request: &Request| is_set_up(request) && request.freed > first_backward;
+    let mut parameters: Vec<Bytes> = requests.iter().filter(|request| stays(request)).map(|of| of.size).collect();
+    parameters.sort_unstable();
+    parameters.dedup();
+    let is_sized = |size: Bytes| parameters.is_empty() || parameters.binary_search(&size).is_ok();
+    let gradients = outliving_backward(requests);
+    // Without a backward nothing is known of gradients.
+    let has_gradient = |size: Bytes| gradients.is_empty() || gradients.contains(&size);
+    let mut for_ever: HashMap<Bytes, u32> = HashMap::new();
+    for request in requests.iter().filter(|request| request.doing == Doing::Forward && request.freed == NEVER) {
+        *for_ever.entry(request.size).or_default() += 1;
+    }
+    // From the last to the first: what comes next is known by then. At the end of the trace all goes on.
+    let end = NEVER - 1;
+    let (mut beyond_backward, mut beyond_optimizer, mut next_backward, mut backward_end, mut next_forward) =
+        (end, end, end, end, end);
+    for request in requests.iter().rev() {
+        let outlives = |at: u32| request.freed > at;
+        let saved = || if outlives(next_backward) { Category::Activation } else { Category::Temporary };
+        let category = match request.doing {
+            Doing::SetUp if stays(request) => Category::Parameter,
+            _ if stays(request) && has_gradient(request.size) => Category::Parameter,
+            _ if stays(request) => Category::Input,
+            _ if is_set_up(request) => Category::Temporary,
+            Doing::Optimizer if outlives(beyond_optimizer) => Category::OptimizerState,
+            Doing::Backward if !outlives(beyond_backward) => Category::Temporary,
+            Doing::Backward if is_sized(request.size) => Category::Gradient,
+            Doing::Backward if request.freed == NEVER => Category::Workspace,
+            Doing::Forward
+                if request.freed == NEVER && backward_end != end && for_ever.get(&request.size) == Some(&1) =>
+            {
+                Category::Workspace
+            }
+            Doing::Data if outlives(next_forward) => Category::Input,
+            Doing::Unknown if next_backward != end && outlives(backward_end) => Category::Input,
+            Doing::Forward | Doing::Recompute | Doing::Unknown => saved(),
+            Doing::Backward | Doing::Optimizer | Doing::Data | Doing::SetUp => Category::Temporary,
+        };
+        told(request.at, category);
+        match request.doing {
+            Doing::Backward => (next_backward, backward_end) = (request.at, beyond_backward),
+            Doing::Forward => next_forward = request.at,
+            _ => {}
+        }
+        if !matches!(request.doing, Doing::Backward | Doing::Recompute) {
+            beyond_backward = request.at;
+        }
+        if request.doing != Doing::Optimizer {
+            beyond_optimizer = request.at;
+        }
+    }
+}
+
+/// Sizes of what was asked for in backward and lives beyond it.
+fn outliving_backward(requests: &[Request]) -> HashSet<Bytes> {
+    let mut sizes = HashSet::new();
+    let mut beyond = NEVER - 1;
+    for request in requests.iter().rev() {
+        match request.doing {
+            Doing::Backward if request.freed > beyond => drop(sizes.insert(request.size)),
+            Doing::Backward | Doing::Recompute => {}
+            _ => beyond = request.at,
+        }
+    }
+    sizes
+}
+
+/// What a stack tells: the innermost frame that says something, but for a forward that runs again.
+fn doing(snapshot: &Snapshot, stack: StackId) -> Doing {
+    let said = |frame: Frame| said_by(snapshot.texts.get(frame.filename), snapshot.texts.get(frame.name));
+    if snapshot.stacks.frames(stack).map(said).any(|doing| doing == Doing::Recompute) {
+        return Doing::Recompute;
+    }
+    snapshot.stacks.frames(stack).map(said).find(|doing| *doing != Doing::Unknown).unwrap_or(Doing::Unknown)
+}
+
+/// What a frame tells.
+fn said_by(file: &str, function: &str) -> Doing {
+    if file == "phase" {
+        // So do exports of runs of our own.
+        return of_scope(function);
+    }
+    let lies_in = |parts: &[&str]| parts.iter().any(|part| file.contains(part));
+    match function {
+        "unpack_hook" | "recompute_fn" if lies_in(&["torch/utils/checkpoint.py"]) => return Doing::Recompute,
+        "backward" if lies_in(&["torch/utils/checkpoint.py"]) => return Doing::Recompute,
+        _ => {}
+    }
+    if lies_in(&["torch/optim/", "torch/amp/grad_scaler.py", "/clip_grad.py", "/optimizers/", "bitsandbytes/optim"])
+        && !file.ends_with("lr_scheduler.py")
+    {
+        return Doing::Optimizer;
+    }
+    match function {
+        "backward" | "_engine_run_backward" => return Doing::Backward,
+        "forward" => return Doing::Forward,
+        "__init__"
+        | "_apply"
+        | "reset_parameters"
+        | "_init_weights"
+        | "init_weights"
+        | "load_state_dict"
+        | "from_pretrained"
+        | "_load_from_state_dict" => return Doing::SetUp,
+        "send_to_device" | "transfer_batch_to_device" | "move_data_to_device" | "collate_fn" => return Doing::Data,
+        _ => {}
+    }
+    if lies_in(&["torch/autograd/"]) {
+        Doing::Backward
+    } else if lies_in(&["torch/nn/init.py"]) {
+        Doing::SetUp
+    } else if lies_in(&["torch/nn/functional.py"]) {
+        Doing::Forward
+    } else if lies_in(&["torch/utils/data/"]) {
+        Doing::Data
+    } else {
+        Doing::Unknown
+    }
+}
+
+/// What the name of a scope tells.
+fn of_scope(name: &str) -> Doing {
+    let name = name.to_lowercase();
+    let has = |word: &str| name.contains(word);
+    if has("zero_grad") {
+        Doing::Unknown
+    } else if has("optimizer") {
+        Doing::Optimizer
+    } else if has("backward") {
+        Doing::Backward
+    } else if has("forward") {
+        Doing::Forward
+    } else if has("dataloader") || name == "data" {
+        Doing::Data
+    } else {
+        Doing::Unknown
+    }
+}
+
+/// Scopes of a device that are open as time goes by.
+struct Scopes<'a> {
+    snapshot: &'a Snapshot,
+    left: Vec<&'a Annotation>,
+    open: Vec<(super::types::TextId, Doing)>,
+}
+
+impl<'a> Scopes<'a> {
+    /// Scopes that are open at once at most.
+    const DEEPEST: usize = 256;
+
+    fn of(snapshot: &'a Snapshot, device: usize) -> Self {
+        let of_device = |annotation: &&Annotation| annotation.device as usize == device;
+        let mut left: Vec<&Annotation> = snapshot.annotations.iter().filter(of_device).collect();
+        left.reverse();
+        Self { snapshot, left, open: Vec::new() }
+    }
+
+    /// What the innermost open scope that says something tells; times only grow.
+    fn at(&mut self, time: Micros) -> Doing {
+        while let Some(next) = self.left.pop_if(|next| next.time < time) {
+            if !next.start {
+                if let Some(at) = self.open.iter().rposition(|(name, _)| *name == next.name) {
+                    self.open.truncate(at);
+                }
+            } else if self.open.len() < Self::DEEPEST {
+                self.open.push((next.name, of_scope(self.snapshot.texts.get(next.name))));
+            }
+        }
+        let says = self.open.iter().rev().map(|(_, doing)| *doing).find(|doing| *doing != Doing::Unknown);
+        says.unwrap_or(Doing::Unknown)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Requests as `(doing, size, lives up to entry)`; each takes one entry.
+    fn guessed(of: &[(Doing, u64, u32)]) -> Vec<Category> {
+        let request =
+            |(at, &(doing, size, freed)): (u32, &(Doing, u64, u32))| Request { at, freed, size: Bytes(size), doing };
+        let mut requests: Vec<Request> = (0..).zip(of).map(request).collect();
+        let mut categories = vec![Category::Other; of.len()];
+        conclude(&mut requests, |at, category| categories[at as usize] = category);
+        categories
+    }
+
+    #[test]
+    fn what_a_block_is_for_follows_from_when_it_was_asked_for_and_how_long_it_lived() {
+        use Category::{Activation, Gradient, Input, OptimizerState, Parameter, Temporary, Workspace};
+        let step = [
+            (Doing::Unknown, 40, NEVER, Parameter),
+            (Doing::Unknown, 40, 2, Temporary),
+            (Doing::Unknown, 60, NEVER, Parameter),
+            (Doing::SetUp, 61, NEVER, Parameter),
+            (Doing::Unknown, 62, NEVER, Input),
+            (Doing::Data, 7, 32, Input),
+            (Doing::Forward, 99, 12, Activation),
+            (Doing::Forward, 98, 7, Temporary),
+            (Doing::Forward, 8192, NEVER, Workspace),
+            (Doing::Backward, 99, 10, Temporary),
+            (Doing::Recompute, 70, 13, Activation),
+            (Doing::Recompute, 70, 11, Temporary),
+            (Doing::Backward, 40, 27, Gradient),
+            (Doing::Backward, 77, NEVER, Workspace),
+            (Doing::Optimizer, 40, NEVER, OptimizerState),
+            (Doing::Optimizer, 40, 16, Temporary),
+            (Doing::Unknown, 7, 26, Input),
+            (Doing::Forward, 99, 26, Activation),
+            (Doing::Backward, 60, NEVER, Gradient),
+            (Doing::Forward, 3, 20, Temporary),
+        ];
+        let asked = step.map(|(doing, size, freed, _)| (doing, size, freed));
+        assert_eq!(guessed(&asked), step.map(|(.., category)| category));
+    }
+
+    #[test]
+    fn frames_tell_what_the_program_was_doing() {
+        for (file, function, doing) in [
+            ("/v/site-packages/torch/optim/adam.py", "_init_group", Doing::Optimizer),
+            ("/v/site-packages/torch/optim/lr_scheduler.py", "step", Doing::Unknown),
+            ("/v/site-packages/torch/nn/utils/clip_grad.py", "_clip_grads_with_norm_", Doing::Optimizer),
+            ("/v/site-packages/torch/nn/modules/linear.py", "__init__", Doing::SetUp),
+            ("/v/site-packages/torch/nn/modules/linear.py", "forward", Doing::Forward),
+            ("/v/site-packages/torch/autograd/graph.py", "_engine_run_backward", Doing::Backward),
+            ("/v/site-packages/torch/utils/checkpoint.py", "recompute_fn", Doing::Recompute),
+            ("/v/site-packages/torch/utils/checkpoint.py", "checkpoint", Doing::Unknown),
+            ("/job/train.py", "main", Doing::Unknown),
+        ] {
+            assert_eq!(said_by(file, function), doing, "{file} {function}");
+        }
+        assert_eq!(of_scope("Optimizer.step#AdamW.step"), Doing::Optimizer);
+        assert_eq!(of_scope("Optimizer.zero_grad#AdamW.zero_grad"), Doing::Unknown);
+    }
+
+    #[test]
+    fn without_stacks_the_fullest_moment_parts_forward_from_backward() {
+        let mut requests: Vec<Request> = [(10, 6), (20, 4), (30, 9), (5, NEVER), (5, 7)]
+            .iter()
+            .zip(0..)
+            .map(|(&(size, freed), at)| Request { at: 2 * at, freed, size: Bytes(size), doing: Doing::Unknown })
+            .collect();
+        requests.push(Request { at: 10, freed: NEVER, size: Bytes(5), doing: Doing::Optimizer });
+        split_steps(&mut requests);
+        let doing: Vec<Doing> = requests.iter().map(|request| request.doing).collect();
+        use Doing::{Backward, Forward, Optimizer};
+        assert_eq!(doing, [Forward, Forward, Forward, Backward, Backward, Optimizer]);
+    }
+}

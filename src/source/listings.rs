@@ -1,0 +1,140 @@
+//! The text of a file that a stack names, read on a thread of its own: a file may lie where reading takes long.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::UNIX_EPOCH;
+
+use tokio::sync::mpsc;
+
+use crate::given::{is_safe, open_file, read_text};
+use crate::model::Micros;
+
+/// A file of source, as it is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listing {
+    /// The file.
+    pub path: Arc<str>,
+    /// Its lines, of which a terminal shows every character; `None` where it can't be read.
+    pub lines: Option<Vec<String>>,
+    /// When it changed last, in Unix microseconds, where the system knows.
+    pub changed: Option<Micros>,
+}
+
+impl Listing {
+    /// A line, counted from 1.
+    #[must_use]
+    pub fn line(&self, number: u32) -> Option<&str> {
+        let index = usize::try_from(number).ok()?.checked_sub(1)?;
+        self.lines.as_ref()?.get(index).map(String::as_str)
+    }
+
+    /// Reads a file of Python, which a stack names by its whole path; of no other one a line is shown.
+    fn read(path: &Arc<str>) -> Self {
+        let file = Path::new(&**path);
+        let is_source = file.is_absolute() && file.extension().is_some_and(|extension| extension == "py");
+        let text = if is_source { read_text(file).ok() } else { None };
+        let lines = text.map(|text| text.lines().map(shown).collect());
+        let changed = open_file(file).ok().filter(|_| is_source).and_then(|(_, metadata)| metadata.modified().ok());
+        let since = changed.and_then(|changed| changed.duration_since(UNIX_EPOCH).ok());
+        let changed = since.map(|since| Micros(u64::try_from(since.as_micros()).unwrap_or(u64::MAX)));
+        Self { path: Arc::clone(path), lines, changed }
+    }
+}
+
+/// A line as it is shown: tabs are four spaces, and what would command a terminal is left out.
+fn shown(line: &str) -> String {
+    line.replace('\t', "    ").chars().filter(|symbol| is_safe(*symbol)).collect()
+}
+
+/// What file is wanted, and what was read last.
+#[derive(Debug)]
+pub(super) struct Listings {
+    wanted: Option<Arc<str>>,
+    last: Option<Arc<Listing>>,
+    read: (mpsc::UnboundedSender<Listing>, mpsc::UnboundedReceiver<Listing>),
+}
+
+impl Listings {
+    pub fn new() -> Self {
+        Self { wanted: None, last: None, read: mpsc::unbounded_channel() }
+    }
+
+    /// Another file is wanted, or none any more.
+    pub fn want(&mut self, path: Option<Arc<str>>) {
+        if self.wanted == path {
+            return;
+        }
+        self.wanted = path;
+        self.last = None;
+        if let Some(path) = self.wanted.clone() {
+            let read = self.read.0.clone();
+            // Without a thread no line is shown.
+            let reader = thread::Builder::new().name("listing".to_owned());
+            // Whoever waited may have gone.
+            drop(reader.spawn(move || drop(read.send(Listing::read(&path)))));
+        }
+    }
+
+    /// The next file that was read.
+    pub async fn next(&mut self) -> Listing {
+        match self.read.1.recv().await {
+            Some(listing) => listing,
+            // Never: a sender is kept beside it.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Takes what was read, where it is still wanted.
+    pub fn take(&mut self, listing: Listing) {
+        if self.wanted.as_ref() == Some(&listing.path) {
+            self.last = Some(Arc::new(listing));
+        }
+    }
+
+    /// What was read last of what is wanted.
+    pub fn last(&self) -> Option<Arc<Listing>> {
+        self.last.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn lines_of_source_are_read_and_of_nothing_else() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &[u8]| -> Arc<str> {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).unwrap();
+            path.to_string_lossy().into_owned().into()
+        };
+        let source = Listing::read(&write("model.py", b"import torch\n\tx = \x1b[31mgelu(x)\n"));
+        assert_eq!((source.line(1), source.line(2)), (Some("import torch"), Some("    x = [31mgelu(x)")));
+        assert_eq!((source.line(0), source.line(3)), (None, None));
+        assert!(source.changed > Some(Micros(1_600_000_000_000_000)));
+        for path in [write("secret", b"word"), write("binary.py", b"\xff\xfe"), "model.py".into(), "/no/such.py".into()]
+        {
+            assert_eq!(Listing::read(&path).lines, None, "{path}");
+        }
+        assert_eq!(Listing::read(&folder.path().to_string_lossy().into_owned().into()).lines, None);
+    }
+
+    #[tokio::test]
+    async fn only_what_is_still_wanted_is_kept() {
+        let mut listings = Listings::new();
+        listings.want(Some("/no/such.py".into()));
+        let first = listings.next().await;
+        listings.want(Some("/nor/this.py".into()));
+        listings.take(first);
+        assert_eq!(listings.last(), None);
+        let second = listings.next().await;
+        listings.take(second);
+        assert_eq!(&*listings.last().unwrap().path, "/nor/this.py");
+        listings.want(None);
+        assert_eq!(listings.last(), None);
+    }
+}

@@ -1,0 +1,154 @@
+//! The tree as areas: a row for each level, a width for the bytes, the whole on top.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::{Modifier, Style};
+
+use crate::model::{Category, Node};
+use crate::source::Picture;
+use crate::tui::action::Action;
+use crate::tui::figures;
+use crate::tui::legend;
+use crate::tui::pane::{self, Frame};
+use crate::tui::stage::{Stage, Targets};
+use crate::tui::states::{Looked, ScreenAction, StacksAction};
+use crate::tui::theme::{Theme, Token};
+
+/// Levels that the tree has below what is looked into, that one included; deeper ones are not counted.
+pub(super) fn levels(looked: &Looked) -> u16 {
+    fn below(looked: &Looked, index: usize, most: u16) -> u16 {
+        let children = looked.flame.get(index).map_or(&[][..], |node| &node.children);
+        if most == 0 {
+            return 1;
+        }
+        1 + children.iter().map(|child| below(looked, *child, most - 1)).max().unwrap_or(0)
+    }
+    below(looked, looked.zoom, 40)
+}
+
+pub(super) fn render(
+    stage: &Stage<'_>,
+    looked: &Looked,
+    kind: Frame,
+    area: Rect,
+    buf: &mut Buffer,
+    targets: &mut Targets,
+) {
+    let theme = stage.theme;
+    let state = &stage.states.stacks;
+    let flame = &looked.flame;
+    let mut words = vec![
+        (Token::Text, format!("by {}", state.shape.label(flame.stacks))),
+        (Token::Strong, figures::bytes(flame.root().bytes)),
+        (Token::Text, moment(stage.picture, stage.fullest)),
+    ];
+    if !state.search.is_empty() {
+        words[1].1 = format!("{} of {}", words[1].1, figures::bytes(flame.total));
+        words.insert(0, (Token::Accent, format!("/{}", state.search)));
+    }
+    if !flame.stacks {
+        words.push((Token::Dim, "no stacks here: names".to_owned()));
+    }
+    if let Some(guessed) = legend::guessed(stage.view()) {
+        words.push((Token::Warn, guessed.to_owned()));
+    }
+    let title = pane::title("stacks", words, usize::from(area.width).saturating_sub(6), theme);
+    let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf).intersection(buf.area);
+    if inner.is_empty() {
+        return;
+    }
+    let mut plot = Plot { stage, looked, inner, buf, targets };
+    plot.branch(looked.zoom, 0, u64::from(inner.width), 0);
+}
+
+/// Which moment is shown, in words.
+fn moment(picture: &Picture, fullest: bool) -> String {
+    let view = &picture.view;
+    if fullest {
+        "at the fullest moment of the interval".to_owned()
+    } else if picture.is_now() {
+        "now".to_owned()
+    } else if view.position == view.peak_position {
+        "at the peak".to_owned()
+    } else {
+        format!("at event {}", view.position)
+    }
+}
+
+struct Plot<'a, 'b> {
+    stage: &'a Stage<'a>,
+    looked: &'a Looked,
+    inner: Rect,
+    buf: &'b mut Buffer,
+    targets: &'b mut Targets,
+}
+
+impl Plot<'_, '_> {
+    /// Draws a node from a column up to another, and its parts below it.
+    fn branch(&mut self, index: usize, from: u64, to: u64, level: u16) {
+        let looked = self.looked;
+        let Some(node) = looked.flame.get(index).filter(|_| level < self.inner.height && to > from) else { return };
+        let column = |at: u64| u16::try_from(at).unwrap_or(u16::MAX).min(self.inner.width);
+        let area = Rect {
+            x: self.inner.x + column(from),
+            y: self.inner.y + level,
+            width: column(to) - column(from),
+            height: 1,
+        };
+        bar(self.stage.theme, node, index == looked.selected, area, self.buf);
+        if let Ok(place) = u32::try_from(index) {
+            self.targets.push((area, Action::Own(ScreenAction::Stacks(StacksAction::Pick(place)))));
+        }
+        let whole = u128::from(node.bytes.get().max(1));
+        let edge = |bytes: u64| from + (u128::from(to - from) * u128::from(bytes) / whole) as u64;
+        let mut sum = 0;
+        for child in &node.children {
+            let bytes = looked.flame.get(*child).map_or(0, |child| child.bytes.get());
+            self.branch(*child, edge(sum), edge(sum + bytes), level + 1);
+            sum += bytes;
+        }
+    }
+}
+
+/// One area: an edge at its left, and as much of its label as it holds.
+fn bar(theme: &Theme, node: &Node, selected: bool, area: Rect, buf: &mut Buffer) {
+    let category = node.category();
+    let style = if selected { marked(theme) } else { filled(theme, category, node.parent.is_none()) };
+    let label = match (theme.is_colorless(), node.parent) {
+        (true, Some(_)) => format!("{} {}", legend::category_letter(category), node.label),
+        _ => node.label.to_string(),
+    };
+    let label = pane::cut(&label, usize::from(area.width.saturating_sub(1)));
+    let fill = if theme.is_colorless() && !selected { "·" } else { " " };
+    for x in area.left()..area.right() {
+        buf[(x, area.y)].set_symbol(fill).set_style(style);
+    }
+    let mark = if selected { "▶" } else { "▏" };
+    buf[(area.x, area.y)].set_symbol(mark);
+    // A label of which nothing but a letter is left says nothing.
+    if area.width > 3 {
+        buf.set_stringn(area.x + 1, area.y, label, usize::from(area.width - 1), style);
+    }
+}
+
+/// What is selected: it can be told from all others without colours, too.
+fn marked(theme: &Theme) -> Style {
+    theme.style(Token::Strong).add_modifier(Modifier::REVERSED | Modifier::BOLD)
+}
+
+/// The colour of a category behind a text that can be read on it.
+fn filled(theme: &Theme, category: Category, root: bool) -> Style {
+    if theme.is_colorless() || root {
+        return theme.style(Token::Text);
+    }
+    let token = Token::from(category);
+    let readable = [Token::Surface, Token::Strong, Token::Text].into_iter().filter_map(|text| {
+        let contrast = theme.contrast(text, token)?;
+        Some((contrast, text))
+    });
+    match readable.max_by(|a, b| a.0.total_cmp(&b.0)) {
+        Some((_, text)) => Style::new().bg(theme.color(token)).fg(theme.color(text)),
+        // Of the terminal's own colours nobody knows how they look: its background is what text differs from.
+        None => Style::new().fg(theme.color(token)).add_modifier(Modifier::REVERSED),
+    }
+}

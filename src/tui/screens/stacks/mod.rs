@@ -1,0 +1,110 @@
+//! The stacks: who asked for the memory at the cursor, as a tree over frames, lines, files, modules or categories.
+//!
+//! ```text
+//!  from 110 columns on                        smaller
+//!  ╭ stacks ─────────────╮╭ frame ────────╮   ─ stacks ──────────
+//!  │ one area a branch   ││               │   ─ its parts ───────
+//!  ╰─────────────────────╯│               │   ─ frame ───────────
+//!  ╭ its parts ──────────╮│               │
+//!  ╰─────────────────────╯╰───────────────╯
+//! ```
+
+mod detail;
+mod icicle;
+mod table;
+
+use crossterm::event::KeyCode;
+use ratatui::buffer::Buffer;
+use ratatui::layout::{Constraint, Layout as Split, Rect};
+
+use crate::source::{Picture, Wanted};
+use crate::tui::action::{Action, Binding, Group, Key};
+use crate::tui::copied;
+use crate::tui::large::Large;
+use crate::tui::pane::Frame;
+use crate::tui::screens::entry::Screen;
+use crate::tui::stage::{Layout, Stage};
+use crate::tui::states::{Lookup, ScreenAction, ScreenStates, StacksAction};
+
+pub(crate) const SCREEN: Screen = Screen {
+    key: '7',
+    title: "Stacks",
+    draw,
+    wants,
+    copied: copied::moment,
+    large: &[Large::Allocated, Large::Peak],
+    bindings,
+};
+
+/// From this width on what is selected stands at the right.
+const TWO_COLUMNS: u16 = 110;
+
+fn bindings() -> Vec<Binding> {
+    use StacksAction::{Into, Next, NextSibling, Out, Peak, Previous, PreviousSibling, Shape};
+    let (plain, named) = (Key::plain, Key::named);
+    let own = |action| Action::Own(ScreenAction::Stacks(action));
+    let view = |keys: &[Key], label, action, hint, help| Binding::new(keys, label, action, Group::View, hint, help);
+    vec![
+        view(&[named(KeyCode::Down), plain('j')], "↓ j", own(Next), "select", "stacks: select the next row"),
+        view(&[named(KeyCode::Up), plain('k')], "↑ k", own(Previous), "", "stacks: select the row before"),
+        view(&[plain(';')], ";", own(NextSibling), "", "stacks: select the next branch of the same"),
+        view(&[plain(':')], ":", own(PreviousSibling), "", "stacks: select the branch before"),
+        view(&[named(KeyCode::Enter), plain('+')], "Enter +", own(Into), "into", "stacks: look into what is selected"),
+        view(
+            &[named(KeyCode::Backspace), plain('-')],
+            "Backspace -",
+            own(Out),
+            "out",
+            "stacks: look at what it is part of",
+        ),
+        view(
+            &[plain('v')],
+            "v",
+            own(Shape),
+            "by",
+            "stacks: by stack, line, file, module, category; of names by their parts",
+        ),
+        view(&[plain('^')], "^", own(Peak), "peak", "stacks: move the cursor to the peak; again: back to where it was"),
+        view(
+            &[plain('/')],
+            "/",
+            Action::Filter(Lookup::Stacks),
+            "search",
+            "stacks: look for part of a line, a function, a name or a category",
+        ),
+    ]
+}
+
+fn wants(_: &mut ScreenStates, _: &Picture) -> Option<Wanted> {
+    None
+}
+
+fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
+    let mut layout = Layout::default();
+    let state = &stage.states.stacks;
+    let looked = state.looked(stage.shown);
+    if state.is_narrowed() {
+        layout.leave = Some(Action::Own(ScreenAction::Stacks(StacksAction::Leave)));
+    }
+    let wide = area.width >= TWO_COLUMNS && area.height >= 16;
+    let kind = if wide { Frame::Box } else { Frame::Rule };
+    let deepest = icicle::levels(&looked) + 2;
+    if wide {
+        let right = (area.width / 3).clamp(42, 64);
+        let [left, right] = area.layout::<2>(&Split::horizontal([Constraint::Min(0), Constraint::Length(right)]));
+        let top = deepest.clamp(6, (area.height * 9 / 20).max(6));
+        let [top, bottom] = left.layout::<2>(&Split::vertical([Constraint::Length(top), Constraint::Min(0)]));
+        icicle::render(stage, &looked, kind, top, buf, &mut layout.targets);
+        layout.rows = table::render(stage, &looked, kind, bottom, buf, &mut layout.targets);
+        detail::render(stage, &looked, kind, right, buf);
+    } else {
+        let told = 5.min(area.height / 4);
+        let top = (deepest - 1).clamp(4, (area.height * 2 / 5).max(4));
+        let rows = [Constraint::Length(top), Constraint::Min(0), Constraint::Length(told)];
+        let [top, middle, bottom] = area.layout::<3>(&Split::vertical(rows));
+        icicle::render(stage, &looked, kind, top, buf, &mut layout.targets);
+        layout.rows = table::render(stage, &looked, kind, middle, buf, &mut layout.targets);
+        detail::render(stage, &looked, kind, bottom, buf);
+    }
+    layout
+}

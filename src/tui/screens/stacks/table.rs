@@ -1,0 +1,115 @@
+//! The parts of what is looked into, a row for each: bytes, share, blocks.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::{Modifier, Style};
+use ratatui::text::Span;
+
+use crate::model::{Category, Node};
+use crate::tui::action::Action;
+use crate::tui::figures::{self, Unit};
+use crate::tui::legend;
+use crate::tui::pane::{self, Frame, put, put_right, span};
+use crate::tui::stage::{Stage, Targets};
+use crate::tui::states::{Looked, ScreenAction, StacksAction};
+use crate::tui::theme::{Theme, Token};
+use crate::units::Bytes;
+
+/// Cells of the figures: bytes, share, blocks.
+const FIGURES: u16 = 25;
+/// Cells of a step to the right.
+const STEP: usize = 2;
+/// Steps to the right at most.
+const STEPS: usize = 12;
+
+/// Draws the table; returns its rows in all, and how many are seen.
+pub(super) fn render(
+    stage: &Stage<'_>,
+    looked: &Looked,
+    kind: Frame,
+    area: Rect,
+    buf: &mut Buffer,
+    targets: &mut Targets,
+) -> (usize, usize) {
+    let theme = stage.theme;
+    let flame = &looked.flame;
+    let Some(zoom) = flame.get(looked.zoom) else { return (0, 0) };
+    let unit = Unit::for_largest(zoom.bytes);
+    let title = vec![
+        span(theme, Token::Title, if zoom.parent.is_none() { "all".to_owned() } else { zoom.label.to_string() }),
+        span(theme, Token::Dim, format!(" and its parts · {}", unit.name())),
+    ];
+    let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
+    let inner = Rect { x: inner.x + 1, width: inner.width.saturating_sub(2), ..inner };
+    if inner.height < 2 {
+        return (looked.rows.len(), usize::from(inner.height));
+    }
+    let bar = if inner.width >= 90 { 16 } else { 0 };
+    let head = format!("{:>9}{:>7}{:>9}{:>bar$}", "bytes", "of all", "blocks", "", bar = usize::from(bar));
+    put(inner, 0, vec![span(theme, Token::Dim, "who asked")], buf);
+    put_right(inner, 0, vec![span(theme, Token::Dim, head)], buf);
+    let body = Rect { y: inner.y + 1, height: inner.height - 1, ..inner };
+    let seen = usize::from(body.height);
+    let first = stage.scroll.min(looked.rows.len().saturating_sub(seen));
+    let names = usize::from(body.width.saturating_sub(FIGURES + bar + 1));
+    for (y, index) in (0..body.height).zip(&looked.rows[first..]) {
+        let Some(node) = flame.get(*index) else { continue };
+        let line = Rect { y: body.y + y, height: 1, ..body };
+        put(line, 0, label(theme, node, node.depth - zoom.depth, names), buf);
+        let figures = vec![
+            span(theme, Token::Strong, format!("{:>9}", unit.figure(node.bytes))),
+            span(theme, Token::Dim, format!("{:>7}", figures::percent(node.bytes.get(), flame.total.get()))),
+            span(theme, Token::Text, format!("{:>9}", node.blocks)),
+        ];
+        let figures_at = Rect { width: line.width - bar, ..line };
+        put_right(figures_at, 0, figures, buf);
+        if bar > 1 {
+            let at = Rect { x: line.right() - bar + 1, width: bar - 1, ..line };
+            share(&node.by_category, zoom.bytes, theme, at, buf);
+        }
+        if *index == looked.selected {
+            let style = theme.style(Token::Strong).add_modifier(Modifier::REVERSED | Modifier::BOLD);
+            buf.set_style(Rect { width: figures_at.width, ..line }.intersection(buf.area), style);
+        }
+        if let Ok(place) = u32::try_from(*index) {
+            targets.push((line, Action::Own(ScreenAction::Stacks(StacksAction::Pick(place)))));
+        }
+    }
+    (looked.rows.len(), seen)
+}
+
+/// A node's mark and label, as far to the right as it lies deep.
+fn label(theme: &Theme, node: &Node, depth: usize, room: usize) -> Vec<Span<'static>> {
+    let indent = " ".repeat(depth.min(STEPS) * STEP);
+    let more = match node.chain.len() {
+        0 => String::new(),
+        frames => format!(" +{}", frames - 1),
+    };
+    let room = room.saturating_sub(indent.len() + 2 + more.len());
+    let token = if node.others > 0 { Token::Dim } else { Token::Text };
+    vec![
+        Span::raw(indent),
+        legend::legend_of(node.category(), theme),
+        span(theme, token, format!(" {}", pane::cut(&node.label, room))),
+        span(theme, Token::Dim, more),
+    ]
+}
+
+/// A bar: what part of the whole a row is, by category.
+fn share(parts: &[Bytes; Category::ALL.len()], whole: Bytes, theme: &Theme, area: Rect, buf: &mut Buffer) {
+    let area = area.intersection(buf.area);
+    let width = u128::from(area.width);
+    let (mut x, mut sum) = (0u16, 0u64);
+    for (category, bytes) in Category::ALL.into_iter().zip(parts) {
+        sum += bytes.get();
+        // What is less than half a cell has none.
+        let cells = (u128::from(sum) * width * 2 / u128::from(whole.get().max(1))).div_ceil(2);
+        let end = u16::try_from(cells).unwrap_or(area.width).min(area.width);
+        if *bytes > Bytes::ZERO && end > x {
+            let fill = if theme.is_colorless() { legend::category_letter(category) } else { "▆" };
+            let text = fill.repeat(usize::from(end - x));
+            pane::put_at(area, x, 0, vec![Span::styled(text, Style::new().fg(theme.color(category.into())))], buf);
+            x = end;
+        }
+    }
+}
