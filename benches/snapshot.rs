@@ -12,6 +12,9 @@ use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use vramlab::snapshot::Snapshot;
 use vramlab::snapshot::replay::{Conditions, Overrides, verify};
 
+#[path = "../tests/common/big.rs"]
+mod big;
+
 fn path(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces").join(format!("{name}.pickle.xz"))
 }
@@ -31,6 +34,16 @@ fn snapshot(criterion: &mut Criterion) {
         group.bench_function("entries", |bencher| bencher.iter(|| Snapshot::read(black_box(&pickle[..])).unwrap()));
         group.finish();
     }
+    // As the longest that people have, of which this is one part in seventy.
+    let mut pickle = Vec::new();
+    let (entries, bytes) = big::Big::of(30_000).write(&mut pickle).unwrap();
+    let mut group = criterion.benchmark_group("parse/long, with deep stacks");
+    group.sample_size(20);
+    group.throughput(Throughput::Bytes(bytes));
+    group.bench_function("bytes", |bencher| bencher.iter(|| Snapshot::read(black_box(&pickle[..])).unwrap()));
+    group.throughput(Throughput::Elements(entries));
+    group.bench_function("entries", |bencher| bencher.iter(|| Snapshot::read(black_box(&pickle[..])).unwrap()));
+    group.finish();
     let mut group = criterion.benchmark_group("replay");
     group.sample_size(20);
     for name in ["oom-and-recover", "churn-default", "churn-expandable", "churn-gc", "bert-varlen"] {

@@ -85,6 +85,11 @@ fn objects() -> Vec<(&'static str, Vec<u8>)> {
         ("a list of nothing", list_of(b"N")),
         ("a list of wide numbers", list_of(b"\x8a\x08\x00\x00\x00\x00\x00\x00\x00\x40")),
         ("a stack", list_of(&frame)),
+        ("a stack of frames that were stored", bytes().raw(&frame).raw(b"q\x080](").times(b"h\x08").raw(b"h\x08e").0),
+        (
+            "a stack that goes on after its end",
+            bytes().raw(&frame).raw(b"q\x080](").times(b"h\x08").raw(b"e(").times(b"h\x08").raw(b"e").0,
+        ),
         ("nearly a stack", bytes().raw(&list_of(&frame)).raw(b"Na").0),
         ("a stack of frames made key by key", list_of(&slow_frame)),
         ("nearly a stack of frames made key by key", bytes().raw(&list_of(&slow_frame)).raw(b"Na").0),
@@ -141,6 +146,8 @@ fn places() -> Vec<(&'static str, Vec<u8>)> {
     let listed = |list: &[u8]| bytes().raw(b"]").raw(list).raw(b"a").0;
     let alloc = text("alloc");
     let entry: [(&str, &[u8]); 2] = [("size", b"K\x01"), ("action", &alloc)];
+    // As Python writes them: the action first, in a short text.
+    let usual: [(&str, &[u8]); 2] = [("action", b"\x8c\x05alloc"), ("size", b"K\x01")];
     let segment: [(&str, &[u8]); 2] = [("address", b"K\x00"), ("total_size", b"K\x01")];
     let inactive = text("inactive");
     let block: [(&str, &[u8]); 2] = [("size", b"K\x01"), ("state", &inactive)];
@@ -168,6 +175,14 @@ fn places() -> Vec<(&'static str, Vec<u8>)> {
         (
             "frames of entries",
             bytes().raw(b"}").text("device_traces").raw(&listed(&each(&entry, "frames"))).raw(b"s").0,
+        ),
+        (
+            "frames of entries as Python writes them",
+            bytes().raw(b"}").text("device_traces").raw(&listed(&each(&usual, "frames"))).raw(b"s").0,
+        ),
+        (
+            "pools of entries as Python writes them",
+            bytes().raw(b"}").text("device_traces").raw(&listed(&each(&usual, "pool_id"))).raw(b"s").0,
         ),
         (
             "metadata of entries",

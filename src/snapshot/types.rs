@@ -127,8 +127,12 @@ impl Stacks {
 
     /// The frames of a stack, innermost first.
     pub fn frames(&self, stack: StackId) -> impl DoubleEndedIterator<Item = Frame> + '_ {
-        let ids = self.flat.get(self.range(stack)).unwrap_or_default();
-        ids.iter().filter_map(|id| self.frames.get(id.0 as usize).copied())
+        self.ids(stack).iter().filter_map(|id| self.frames.get(id.0 as usize).copied())
+    }
+
+    /// The ids of the frames of a stack, innermost first.
+    pub(super) fn ids(&self, stack: StackId) -> &[FrameId] {
+        self.flat.get(self.range(stack)).unwrap_or_default()
     }
 
     /// How many frames a stack has.

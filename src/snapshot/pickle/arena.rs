@@ -1,5 +1,7 @@
 //! Where the objects of a pickle live.
 
+use std::collections::HashMap;
+
 use super::budget::Budget;
 use super::error::Problem;
 use super::packed::{Packed, WideNumbers};
@@ -14,8 +16,12 @@ enum ListSlot {
     Empty,
     /// Its items, in [`Arena::lists`].
     Items(u32),
+    /// A list of frames that nobody used yet.
+    Frames(StackId),
     /// A list of frames that some entry or block used as its stack.
     Stack(StackId),
+    /// Two numbers, in [`Arena::pairs_of_numbers`].
+    Pair(u32),
 }
 
 /// What has become of a dictionary so far.
@@ -46,6 +52,11 @@ pub struct Arena {
     spare_lists: Vec<u32>,
     dict_slots: Vec<DictSlot>,
     dicts: Vec<Vec<(Packed, Packed)>>,
+    /// A dictionary that each frame came as.
+    frame_dicts: Vec<u32>,
+    pairs_of_numbers: Vec<(Packed, Packed)>,
+    /// Where in that a pair is.
+    pair_ids: HashMap<(i64, i64), u32>,
     numbers: WideNumbers,
     scratch: Vec<FrameId>,
 }
@@ -62,6 +73,9 @@ impl Default for Arena {
             spare_lists: Vec::new(),
             dict_slots: Vec::new(),
             dicts: Vec::new(),
+            frame_dicts: Vec::new(),
+            pairs_of_numbers: Vec::new(),
+            pair_ids: HashMap::new(),
             numbers: WideNumbers::default(),
             scratch: Vec::new(),
         }
@@ -73,7 +87,9 @@ const LIST_COST: usize = size_of::<Vec<Packed>>() + 4 * size_of::<Packed>();
 /// The same for a dictionary.
 const DICT_COST: usize = size_of::<Vec<(Packed, Packed)>>() + 4 * size_of::<(Packed, Packed)>();
 /// What a frame takes in its table, and in the index of that.
-const FRAME_COST: usize = 4 * size_of::<Frame>();
+const FRAME_COST: usize = 4 * size_of::<Frame>() + size_of::<u32>();
+/// What a pair of numbers takes in its table, and in the index of that.
+const PAIR_COST: usize = 3 * size_of::<(i64, i64)>();
 /// What a text takes beside its bytes: two pointers to it, its id, two reference counts, and the room that tables keep.
 const TEXT_COST: usize = 112;
 
@@ -111,18 +127,66 @@ impl Arena {
 
     /// A new list without items.
     pub(super) fn empty_list(&mut self) -> Result<Value, Problem> {
+        self.new_list(ListSlot::Empty)
+    }
+
+    /// A new list of the frames of a stack.
+    pub(super) fn list_of_frames(&mut self, stack: StackId) -> Result<Value, Problem> {
+        self.new_list(ListSlot::Frames(stack))
+    }
+
+    /// A new tuple of two numbers.
+    pub(super) fn pair_of(&mut self, numbers: (i64, i64)) -> Result<Value, Problem> {
+        let index = match self.pair_ids.get(&numbers) {
+            Some(index) => *index,
+            None => {
+                self.budget.charge(PAIR_COST)?;
+                let pair = (self.pack(Value::Int(numbers.0))?, self.pack(Value::Int(numbers.1))?);
+                let index = u32::try_from(self.pairs_of_numbers.len()).map_err(|_| Problem::TooBig)?;
+                self.pairs_of_numbers.push(pair);
+                self.pair_ids.insert(numbers, index);
+                index
+            }
+        };
+        self.new_list(ListSlot::Pair(index))
+    }
+
+    fn new_list(&mut self, slot: ListSlot) -> Result<Value, Problem> {
         self.budget.charge(size_of::<ListSlot>())?;
         let id = u32::try_from(self.list_slots.len()).map_err(|_| Problem::TooBig)?;
-        self.list_slots.push(ListSlot::Empty);
+        self.list_slots.push(slot);
         Ok(Value::List(id))
     }
 
     /// A new dictionary without pairs.
     pub(super) fn empty_dict(&mut self) -> Result<Value, Problem> {
+        self.new_dict(DictSlot::Empty)
+    }
+
+    /// The dictionary that will be made next.
+    pub(super) fn next_dict(&mut self) -> Result<Packed, Problem> {
+        let id = u32::try_from(self.dict_slots.len()).map_err(|_| Problem::TooBig)?;
+        self.pack(Value::Dict(id))
+    }
+
+    /// A new dictionary that is a trace entry.
+    pub(super) fn add_entry(&mut self, entry: TraceEntry) -> Result<Value, Problem> {
+        let slot = self.entry_slot(entry)?;
+        self.new_dict(slot)
+    }
+
+    fn new_dict(&mut self, slot: DictSlot) -> Result<Value, Problem> {
         self.budget.charge(size_of::<DictSlot>())?;
         let id = u32::try_from(self.dict_slots.len()).map_err(|_| Problem::TooBig)?;
-        self.dict_slots.push(DictSlot::Empty);
+        self.dict_slots.push(slot);
         Ok(Value::Dict(id))
+    }
+
+    fn entry_slot(&mut self, entry: TraceEntry) -> Result<DictSlot, Problem> {
+        self.budget.charge(size_of::<TraceEntry>())?;
+        let index = u32::try_from(self.entries.len()).map_err(|_| Problem::TooBig)?;
+        self.entries.push(entry);
+        Ok(DictSlot::Entry(index))
     }
 
     /// Appends `values` to the list `id`.
@@ -130,18 +194,19 @@ impl Arena {
         let index = match self.list_slots.get(id as usize).copied() {
             _ if values.is_empty() => return Ok(()),
             Some(ListSlot::Items(index)) => index,
-            Some(ListSlot::Empty) => {
-                let index = match self.spare_lists.pop() {
-                    Some(index) => index,
-                    None => {
-                        self.budget.charge(LIST_COST)?;
-                        self.lists.push(Vec::new());
-                        u32::try_from(self.lists.len() - 1).map_err(|_| Problem::TooBig)?
-                    }
-                };
-                self.list_slots[id as usize] = ListSlot::Items(index);
+            Some(ListSlot::Empty) => self.give_items(id)?,
+            Some(ListSlot::Frames(stack)) => {
+                let index = self.give_items(id)?;
+                let frames = self.stacks.ids(stack);
+                self.budget.charge(size_of_val(frames))?;
+                for frame in frames {
+                    let dict = self.frame_dicts.get(frame.0 as usize).copied().unwrap_or_default();
+                    let (packed, _) = self.numbers.pack(Value::Dict(dict))?;
+                    self.lists[index as usize].push(packed);
+                }
                 index
             }
+            Some(ListSlot::Pair(_)) => return Err(Problem::Malformed("a pair of numbers grows")),
             _ => return Err(Problem::Malformed("a list of frames grows after it was used")),
         };
         self.budget.charge(size_of_val(values) / size_of::<Value>() * size_of::<Packed>())?;
@@ -152,6 +217,20 @@ impl Arena {
         Ok(())
     }
 
+    /// Room for the items of a list that had none.
+    fn give_items(&mut self, id: u32) -> Result<u32, Problem> {
+        let index = match self.spare_lists.pop() {
+            Some(index) => index,
+            None => {
+                self.budget.charge(LIST_COST)?;
+                self.lists.push(Vec::new());
+                u32::try_from(self.lists.len() - 1).map_err(|_| Problem::TooBig)?
+            }
+        };
+        self.list_slots[id as usize] = ListSlot::Items(index);
+        Ok(index)
+    }
+
     /// Sets the keys of dictionary `id`: `pairs` is key, value, key, value …
     pub(super) fn extend_dict(&mut self, id: u32, pairs: &[Value]) -> Result<(), Problem> {
         let Some(slot) = self.dict_slots.get(id as usize).copied() else {
@@ -159,7 +238,7 @@ impl Arena {
         };
         match slot {
             DictSlot::Empty => {
-                if let Some(folded) = self.fold(pairs)? {
+                if let Some(folded) = self.fold(id, pairs)? {
                     self.dict_slots[id as usize] = folded;
                     return Ok(());
                 }
@@ -197,7 +276,7 @@ impl Arena {
     }
 
     /// Makes a record of a dictionary's pairs if they are those of a trace entry or a frame.
-    fn fold(&mut self, pairs: &[Value]) -> Result<Option<DictSlot>, Problem> {
+    fn fold(&mut self, id: u32, pairs: &[Value]) -> Result<Option<DictSlot>, Problem> {
         for key in pairs.iter().step_by(2) {
             match key {
                 Value::Text(records::ACTION) => return self.fold_entry(pairs),
@@ -205,11 +284,7 @@ impl Arena {
                 Value::Text(records::FILENAME) if pairs.len() > 2 => {
                     let pairs = pairs.chunks_exact(2).map(|pair| (pair[0], pair[1]));
                     let Some(frame) = records::frame(pairs) else { return Ok(None) };
-                    let (id, new) = self.stacks.intern_frame(frame);
-                    if new {
-                        self.budget.charge(FRAME_COST)?;
-                    }
-                    return Ok(Some(DictSlot::Frame(id)));
+                    return Ok(Some(DictSlot::Frame(self.frame(frame, id)?)));
                 }
                 _ => {}
             }
@@ -225,10 +300,7 @@ impl Arena {
             Err(EntryError::Field(_)) => return Ok(None),
             Err(EntryError::Problem(problem)) => return Err(problem),
         };
-        self.budget.charge(size_of::<TraceEntry>())?;
-        let index = u32::try_from(self.entries.len()).map_err(|_| Problem::TooBig)?;
-        self.entries.push(entry);
-        Ok(Some(DictSlot::Entry(index)))
+        self.entry_slot(entry).map(Some)
     }
 
     fn entry_from_pairs(&mut self, pairs: &[Value]) -> Result<TraceEntry, EntryError> {
@@ -252,8 +324,13 @@ impl Arena {
         let index = match self.list_slots.get(id as usize) {
             Some(ListSlot::Empty) => return Ok(Some(StackId::EMPTY)),
             Some(ListSlot::Stack(stack)) => return Ok(Some(*stack)),
+            Some(ListSlot::Frames(stack)) => {
+                let stack = *stack;
+                self.list_slots[id as usize] = ListSlot::Stack(stack);
+                return Ok(Some(stack));
+            }
             Some(ListSlot::Items(index)) => *index,
-            None => return Ok(None),
+            Some(ListSlot::Pair(_)) | None => return Ok(None),
         };
         let len = self.lists[index as usize].len();
         // A list that is no stack stays one, and may be asked for again.
@@ -271,26 +348,54 @@ impl Arena {
             };
             self.scratch.push(frame);
         }
-        // Its cost was charged when the list was filled; beside that, a new stack has an end and a hash.
-        let (stack, new) = self.stacks.intern_stack(&self.scratch);
-        if new {
-            self.budget.charge(size_of::<usize>() * 6)?;
-        }
+        // Its cost was charged when the list was filled.
+        let stack = self.scratch_stack(0)?;
         self.list_slots[id as usize] = ListSlot::Stack(stack);
         self.lists[index as usize].clear();
         self.spare_lists.push(index);
         Ok(Some(stack))
     }
 
+    /// The stack of frames that were all complete when they were stored; `None` if one is something else.
+    pub(super) fn stack_of_frames(
+        &mut self,
+        stored: impl Iterator<Item = Option<Packed>>,
+    ) -> Result<Option<StackId>, Problem> {
+        self.scratch.clear();
+        for packed in stored {
+            let Some(Value::Dict(dict)) = packed.and_then(|packed| self.unpack(packed)) else { return Ok(None) };
+            let Some(DictSlot::Frame(frame)) = self.dict_slots.get(dict as usize) else { return Ok(None) };
+            self.scratch.push(*frame);
+        }
+        self.scratch_stack(size_of::<FrameId>()).map(Some)
+    }
+
+    /// The stack of the frames that were collected, each of which costs so many bytes.
+    fn scratch_stack(&mut self, each: usize) -> Result<StackId, Problem> {
+        let (stack, new) = self.stacks.intern_stack(&self.scratch);
+        if new {
+            // Beside the frames, a stack has an end and a hash.
+            self.budget.charge(size_of::<usize>() * 6 + self.scratch.len() * each)?;
+        }
+        Ok(stack)
+    }
+
     /// The frame that a dictionary is whose keys came one by one.
     fn late_frame(&mut self, dict: u32) -> Result<Option<FrameId>, Problem> {
         let Some(frame) = records::frame(self.pairs(Value::Dict(dict))?) else { return Ok(None) };
+        let id = self.frame(frame, dict)?;
+        self.dict_slots[dict as usize] = DictSlot::Frame(id);
+        Ok(Some(id))
+    }
+
+    /// The id of a frame that the dictionary `dict` is.
+    fn frame(&mut self, frame: Frame, dict: u32) -> Result<FrameId, Problem> {
         let (id, new) = self.stacks.intern_frame(frame);
         if new {
             self.budget.charge(FRAME_COST)?;
+            self.frame_dicts.push(dict);
         }
-        self.dict_slots[dict as usize] = DictSlot::Frame(id);
-        Ok(Some(id))
+        Ok(id)
     }
 
     /// How many items a list has; `None` if it is no list.
@@ -302,7 +407,8 @@ impl Arena {
         let len = match self.list_slots.get(id as usize) {
             Some(ListSlot::Empty) => 0,
             Some(ListSlot::Items(index)) => self.lists[*index as usize].len(),
-            Some(ListSlot::Stack(stack)) => self.stacks.depth(*stack),
+            Some(ListSlot::Frames(stack) | ListSlot::Stack(stack)) => self.stacks.depth(*stack),
+            Some(ListSlot::Pair(_)) => 2,
             None => return Ok(None),
         };
         self.budget.look(len)?;
@@ -315,7 +421,15 @@ impl Arena {
         let Value::List(id) = list else { return None };
         match self.list_slots.get(id as usize)? {
             ListSlot::Items(index) => self.unpack(*self.lists[*index as usize].get(at)?),
-            _ => None,
+            ListSlot::Frames(stack) => {
+                let frame = self.stacks.ids(*stack).get(at)?;
+                self.frame_dicts.get(frame.0 as usize).map(|dict| Value::Dict(*dict))
+            }
+            ListSlot::Pair(index) => {
+                let (first, second) = *self.pairs_of_numbers.get(*index as usize)?;
+                self.unpack(*[first, second].get(at)?)
+            }
+            ListSlot::Empty | ListSlot::Stack(_) => None,
         }
     }
 

@@ -95,6 +95,28 @@ impl<R: Source> Input<R> {
         Ok(array)
     }
 
+    /// The bytes that were read ahead.
+    #[inline]
+    pub fn ahead(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
+    }
+
+    /// Passes over `len` of the bytes that were read ahead.
+    #[inline]
+    pub fn pass(&mut self, len: usize) {
+        self.start = (self.start + len).min(self.end);
+    }
+
+    /// Reads further ahead, by what comes in one piece. False where there is nothing more, or no room.
+    pub fn read_ahead(&mut self) -> Result<bool, Problem> {
+        let further = self.end - self.start + 1;
+        match self.fill(further.min(BUFFER)) {
+            Ok(()) => Ok(self.end >= further),
+            Err(Problem::Truncated) => Ok(false),
+            Err(problem) => Err(problem),
+        }
+    }
+
     /// The next `len` bytes. What is set aside never exceeds what the input really had.
     pub fn take(&mut self, len: usize) -> Result<&[u8], Problem> {
         if len <= BUFFER {

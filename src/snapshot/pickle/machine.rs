@@ -2,9 +2,10 @@
 
 use super::arena::Arena;
 use super::error::{PickleError, Problem};
+use super::glance::{Glance, Stop};
 use super::input::{Input, Source};
+use super::memo::Memo;
 use super::opcode as op;
-use super::packed::Packed;
 use super::value::Value;
 
 /// Marks that may be open at once; a snapshot needs about eight.
@@ -20,7 +21,8 @@ pub struct Machine<R> {
     /// The most the stack ever held: that much has been charged for.
     charged_stack: usize,
     marks: Vec<usize>,
-    memo: Vec<Packed>,
+    memo: Memo,
+    glance: Glance,
 }
 
 impl<R: Source> Machine<R> {
@@ -31,7 +33,8 @@ impl<R: Source> Machine<R> {
             stack: Vec::new(),
             charged_stack: 0,
             marks: Vec::new(),
-            memo: Vec::new(),
+            memo: Memo::default(),
+            glance: Glance::default(),
         }
     }
 
@@ -63,7 +66,7 @@ impl<R: Source> Machine<R> {
                 let index = u32::from_le_bytes(self.input.array()?);
                 self.recall(u64::from(index))?;
             }
-            op::MEMOIZE => self.store(self.memo.len() as u64)?,
+            op::MEMOIZE => self.store(self.memo.next())?,
             op::BININT1 => {
                 let [n] = self.input.array()?;
                 self.push(Value::Int(i64::from(n)))?;
@@ -85,6 +88,8 @@ impl<R: Source> Machine<R> {
                 let [len] = self.input.array()?;
                 self.text(u64::from(len))?;
             }
+            op::EMPTY_DICT if self.glance(Glance::entry)? => {}
+            op::EMPTY_LIST if self.glance(Glance::stack)? => {}
             op::EMPTY_DICT => {
                 self.arena.budget.set_read(self.input.paid());
                 let dict = self.arena.empty_dict()?;
@@ -115,6 +120,30 @@ impl<R: Source> Machine<R> {
             _ => self.rare_step(opcode)?,
         }
         Ok(None)
+    }
+
+    /// Reads a value of which the first opcode was read, if one look is enough for it.
+    #[inline]
+    fn glance(&mut self, read: Look) -> Result<bool, Problem> {
+        for _ in 0..LOOKS {
+            self.arena.budget.set_read(self.input.paid());
+            match read(&mut self.glance, self.input.ahead(), &self.memo, &mut self.arena) {
+                Ok((value, len)) => {
+                    self.input.pass(len);
+                    self.memo.push(self.glance.stored(), &mut self.arena.budget)?;
+                    self.push(value)?;
+                    return Ok(true);
+                }
+                Err(Stop::Unusual) => return Ok(false),
+                Err(Stop::Short) => {
+                    if !self.input.read_ahead()? {
+                        return Ok(false);
+                    }
+                }
+                Err(Stop::Problem(problem)) => return Err(*problem),
+            }
+        }
+        Ok(false)
     }
 
     /// The opcodes that a large snapshot has few of.
@@ -355,11 +384,8 @@ impl<R: Source> Machine<R> {
 
     #[inline]
     fn recall(&mut self, index: u64) -> Result<(), Problem> {
-        let value = usize::try_from(index)
-            .ok()
-            .and_then(|index| self.memo.get(index))
-            .and_then(|packed| self.arena.unpack(*packed))
-            .ok_or(Problem::NoMemo(index))?;
+        let packed = self.memo.get(index);
+        let value = packed.and_then(|packed| self.arena.unpack(packed)).ok_or(Problem::NoMemo(index))?;
         self.push(value)
     }
 
@@ -367,18 +393,16 @@ impl<R: Source> Machine<R> {
     fn store(&mut self, index: u64) -> Result<(), Problem> {
         let top = *self.stack.last().ok_or(UNDERFLOW)?;
         let packed = self.arena.pack(top)?;
-        let index = usize::try_from(index).map_err(|_| Problem::TooBig)?;
-        if index >= self.memo.len() {
-            self.arena.budget.set_read(self.input.paid());
-            self.arena
-                .budget
-                .charge((index - self.memo.len()).saturating_add(1).saturating_mul(size_of::<Packed>()))?;
-            self.memo.resize(index + 1, Packed::UNSET);
-        }
-        self.memo[index] = packed;
-        Ok(())
+        self.arena.budget.set_read(self.input.paid());
+        self.memo.set(index, packed, &mut self.arena.budget)
     }
 }
+
+/// Looks at one value, with more bytes ahead each time. Of a file the second has all that one value needs.
+const LOOKS: u32 = 8;
+
+/// A value and its length in the bytes ahead.
+type Look = fn(&mut Glance, &[u8], &Memo, &mut Arena) -> Result<(Value, usize), Stop>;
 
 const UNDERFLOW: Problem = Problem::Malformed("an opcode needs a value that is not there");
 const NO_NUMBER: Problem = Problem::Malformed("a number has no digits");

@@ -36,6 +36,16 @@ pub struct Packed(u32);
 impl Packed {
     /// No value at all: a memo entry that was never stored.
     pub const UNSET: Self = Self(CONSTANT << PAYLOAD_BITS | UNSET);
+
+    /// The text that it is, if it is one.
+    pub fn text(self) -> Option<TextId> {
+        (self.0 >> PAYLOAD_BITS == TEXT).then_some(TextId(self.0 & PAYLOAD_MASK))
+    }
+
+    /// The id of the list that it is, if it is one.
+    pub fn list(self) -> Option<u32> {
+        (self.0 >> PAYLOAD_BITS == LIST).then_some(self.0 & PAYLOAD_MASK)
+    }
 }
 
 /// The numbers that did not fit in four bytes.

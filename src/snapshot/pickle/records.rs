@@ -131,7 +131,7 @@ impl EntryBuilder {
     ///
     /// # Errors
     /// [`EntryError`] when a known key holds something else than it should.
-    #[inline]
+    #[inline(always)]
     pub fn set(&mut self, key: Value, value: Value, objects: &mut impl Objects) -> Result<(), EntryError> {
         let Value::Text(key) = key else { return Ok(()) };
         match key {

@@ -1,6 +1,10 @@
+use std::io;
+
 use proptest::prelude::*;
 
+use super::opcode as op;
 use super::*;
+use crate::snapshot::types::{StackId, TextId, TraceEntry};
 use crate::snapshot::{Snapshot, SnapshotError, read};
 
 const SMALL: [&[u8]; 3] = [
@@ -243,5 +247,240 @@ proptest! {
             bytes[at] = byte;
         }
         let _ = snapshot(&bytes[..]);
+    }
+}
+
+/// A snapshot written opcode by opcode, in a way that one look can read or, where it is `slow`, in one that means the same and
+/// that only the machine reads.
+struct Spelled {
+    bytes: Vec<u8>,
+    slow: bool,
+    stored: u32,
+}
+
+impl Spelled {
+    /// Keys and words of entries, each stored under its index.
+    const WORDS: [&str; 13] = [
+        "action",
+        "alloc",
+        "addr",
+        "size",
+        "stream",
+        "time_us",
+        "user_metadata",
+        "frames",
+        "pool_id",
+        "oom",
+        "filename",
+        "name",
+        "line",
+    ];
+    /// Where the first frame is stored.
+    const FRAME: u32 = 300;
+
+    fn new(slow: bool) -> Self {
+        let mut spelled = Self { bytes: b"}(\x8c\x0ddevice_traces](](".to_vec(), slow, stored: 0 };
+        for word in Self::WORDS {
+            spelled.text(word);
+            spelled.bytes.push(op::POP);
+        }
+        while spelled.stored < Self::FRAME {
+            spelled.bytes.push(b'K');
+            spelled.bytes.push(spelled.stored as u8);
+            spelled.memoize();
+            spelled.bytes.push(op::POP);
+        }
+        spelled
+    }
+
+    fn finish(mut self) -> Vec<u8> {
+        self.bytes.extend(b"eeu.");
+        self.bytes
+    }
+
+    fn memoize(&mut self) {
+        self.bytes.push(op::MEMOIZE);
+        self.stored += 1;
+    }
+
+    fn text(&mut self, text: &str) {
+        self.bytes.extend([&[op::SHORT_BINUNICODE, text.len() as u8], text.as_bytes()].concat());
+        self.memoize();
+    }
+
+    fn stored(&mut self, index: u32) {
+        match u8::try_from(index) {
+            Ok(index) => self.bytes.extend([b'h', index]),
+            Err(_) => self.bytes.extend([&b"j"[..], &index.to_le_bytes()].concat()),
+        }
+    }
+
+    fn word(&mut self, word: &str) {
+        self.stored(Self::WORDS.iter().position(|known| *known == word).unwrap() as u32);
+    }
+
+    /// A list or dictionary; a value that is dropped at once keeps one look from reading it.
+    fn open(&mut self, opcode: u8, stored: bool) {
+        self.bytes.push(opcode);
+        if stored {
+            self.memoize();
+        }
+        if self.slow {
+            self.bytes.extend(b"N0");
+        }
+    }
+
+    /// A frame that is stored; it is no part of anything yet.
+    fn frame(&mut self, line: u8) {
+        self.open(op::EMPTY_DICT, true);
+        self.bytes.push(op::MARK);
+        self.word("name");
+        self.word("stream");
+        self.word("line");
+        self.bytes.extend([b'K', line]);
+        self.word("filename");
+        self.word("addr");
+        self.bytes.extend(b"u0");
+    }
+
+    fn number(&mut self, n: u64, width: u8) {
+        match width {
+            0 if n < 1 << 8 => self.bytes.extend([b'K', n as u8]),
+            0 | 1 if n < 1 << 16 => self.bytes.extend([&b"M"[..], &(n as u16).to_le_bytes()].concat()),
+            0..=2 if n < 1 << 31 => self.bytes.extend([&b"J"[..], &(n as u32).to_le_bytes()].concat()),
+            _ => self.bytes.extend([&[op::LONG1, 8][..], &n.to_le_bytes()].concat()),
+        }
+    }
+
+    /// One entry; `shape` chooses among the ways in which it can be written.
+    fn entry(&mut self, n: u64, shape: u16, stack: &[u32]) {
+        let is = |bit: u16| shape >> bit & 1 == 1;
+        self.open(op::EMPTY_DICT, is(0));
+        self.bytes.push(op::MARK);
+        self.word("action");
+        self.word(if is(1) { "alloc" } else { "oom" });
+        self.word("addr");
+        self.number(n, (shape >> 2 & 3) as u8);
+        self.word("size");
+        self.number(n / 2, (shape >> 4 & 3) as u8);
+        if is(6) {
+            self.word("user_metadata");
+            self.text(["N/A", "", "a text"][usize::from(shape % 3)]);
+        }
+        if is(7) {
+            self.word("pool_id");
+            self.number(u64::from(shape % 3), 0);
+            self.number(0, 0);
+            self.bytes.push(op::TUPLE2);
+            self.memoize();
+        }
+        if is(8) {
+            self.word("time_us");
+            self.number(n, 3);
+        }
+        self.word("frames");
+        self.stack(stack, is(9));
+        self.bytes.push(op::SETITEMS);
+    }
+
+    fn stack(&mut self, stack: &[u32], stored: bool) {
+        self.open(op::EMPTY_LIST, stored);
+        match stack {
+            [] => {}
+            [frame] => {
+                self.stored(Self::FRAME + frame);
+                self.bytes.push(op::APPEND);
+            }
+            _ => {
+                for batch in stack.chunks(1000) {
+                    self.bytes.push(op::MARK);
+                    batch.iter().for_each(|frame| self.stored(Self::FRAME + frame));
+                    self.bytes.push(op::APPENDS);
+                }
+            }
+        }
+    }
+}
+
+/// What the entries of the first device say.
+fn told(bytes: &[u8]) -> Vec<(TraceEntry, String, Vec<u32>)> {
+    let mut snapshot = snapshot(bytes).unwrap();
+    let entries = std::mem::take(&mut snapshot.entries);
+    let mut all = Vec::new();
+    for mut entry in entries {
+        let lines = snapshot.stacks.frames(entry.stack).map(|frame| frame.line).collect();
+        let metadata = snapshot.texts.get(entry.metadata).to_owned();
+        // Which number a stack or a text has depends on when it was first needed.
+        (entry.stack, entry.metadata) = (StackId::EMPTY, TextId::default());
+        all.push((entry, metadata, lines));
+    }
+    all
+}
+
+#[test]
+fn a_stack_may_be_written_in_several_parts() {
+    for stack in [0, 1, 2, 999, 1000, 1001, 2001] {
+        let stack: Vec<u32> = (0..stack).map(|frame| frame % 3).collect();
+        let mut both = [false, true].map(|slow| {
+            let mut spelled = Spelled::new(slow);
+            (1..4).for_each(|line| spelled.frame(line));
+            spelled.entry(7, 0x3ff, &stack);
+            spelled.entry(8, 0x3ff, &stack);
+            told(&spelled.finish())
+        });
+        let lines: Vec<u32> = stack.iter().map(|frame| frame + 1).collect();
+        assert_eq!(both[0].iter().map(|(.., lines)| lines).collect::<Vec<_>>(), [&lines, &lines]);
+        let [quick, slow] = &mut both;
+        assert_eq!(quick, slow);
+    }
+}
+
+#[test]
+fn what_is_stored_anew_is_read_anew() {
+    let mut spelled = Spelled::new(false);
+    (1..4).for_each(|line| spelled.frame(line));
+    spelled.entry(7, 0x3ff, &[0, 1]);
+    // The third frame takes the place of the first.
+    spelled.stored(Spelled::FRAME + 2);
+    spelled.bytes.extend([&b"r"[..], &Spelled::FRAME.to_le_bytes(), b"0"].concat());
+    spelled.entry(8, 0x3ff, &[0, 1]);
+    let told = told(&spelled.finish());
+    assert_eq!(told.iter().map(|(.., lines)| &lines[..]).collect::<Vec<_>>(), [[1, 2], [3, 2]]);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, ..ProptestConfig::default() })]
+
+    #[test]
+    fn one_look_reads_what_the_machine_reads(
+        entries in prop::collection::vec(
+            (0..1u64 << 40, any::<u16>(), prop::collection::vec(0..5u32, 0..6)),
+            0..40,
+        )
+    ) {
+        let [quick, slow] = [false, true].map(|slow| {
+            let mut spelled = Spelled::new(slow);
+            (1..6).for_each(|line| spelled.frame(line));
+            for (n, shape, stack) in &entries {
+                spelled.entry(*n, *shape, stack);
+            }
+            spelled.finish()
+        });
+        // Also where few bytes are ahead at any time.
+        let drops = read::snapshot(Plain(Drops(&quick))).unwrap();
+        prop_assert_eq!(drops.device_trace(0).len(), entries.len());
+        prop_assert_eq!(told(&quick), told(&slow));
+    }
+}
+
+/// A source that never gives more than a few bytes at once.
+struct Drops<'a>(&'a [u8]);
+
+impl io::Read for Drops<'_> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let len = self.0.len().min(buffer.len()).min(1 + self.0.len() % 13);
+        buffer[..len].copy_from_slice(&self.0[..len]);
+        self.0 = &self.0[len..];
+        Ok(len)
     }
 }

@@ -1,0 +1,60 @@
+//! The memo: what a pickle may refer to again by number.
+
+use super::budget::Budget;
+use super::error::Problem;
+use super::packed::Packed;
+
+/// Values by the number under which the pickle stored them.
+#[derive(Debug, Default)]
+pub struct Memo {
+    values: Vec<Packed>,
+    /// A number was used twice, which Python's writer never does.
+    overwritten: bool,
+}
+
+impl Memo {
+    /// The next number: that of [`Memo::push`].
+    pub const fn next(&self) -> u64 {
+        self.values.len() as u64
+    }
+
+    /// What was stored; [`Packed::UNSET`] or `None` where nothing was.
+    #[inline]
+    pub fn get(&self, index: u64) -> Option<Packed> {
+        self.values.get(usize::try_from(index).ok()?).copied()
+    }
+
+    /// Stores values under the next numbers.
+    ///
+    /// # Errors
+    /// [`Problem::TooBig`] when the budget is used up.
+    #[inline]
+    pub fn push(&mut self, values: &[Packed], budget: &mut Budget) -> Result<(), Problem> {
+        budget.charge(size_of_val(values))?;
+        self.values.extend_from_slice(values);
+        Ok(())
+    }
+
+    /// Stores a value under any number.
+    ///
+    /// # Errors
+    /// As [`Memo::push`].
+    pub fn set(&mut self, index: u64, value: Packed, budget: &mut Budget) -> Result<(), Problem> {
+        let index = usize::try_from(index).map_err(|_| Problem::TooBig)?;
+        if let Some(before) = self.values.get_mut(index) {
+            self.overwritten |= *before != Packed::UNSET;
+            *before = value;
+            return Ok(());
+        }
+        let missing = index - self.values.len();
+        budget.charge(missing.saturating_add(1).saturating_mul(size_of::<Packed>()))?;
+        self.values.resize(index, Packed::UNSET);
+        self.values.push(value);
+        Ok(())
+    }
+
+    /// True while a number means the same from its first use on.
+    pub const fn is_lasting(&self) -> bool {
+        !self.overwritten
+    }
+}
