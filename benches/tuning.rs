@@ -13,7 +13,7 @@ use vramlab::whatif::{Effort, Recorded, Tuning, smallest_limit};
 /// A history of some 20,000 blocks in varying sizes.
 fn run() -> Recorded {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces/bert-varlen.pickle.xz");
-    asked(&Whole::read(&path, |_| {}).unwrap(), None, |_, _| {}).unwrap().swap_remove(0)
+    asked(&Whole::read(&path, None, |_| {}).unwrap(), None, |_, _| {}).unwrap().swap_remove(0)
 }
 
 fn tuning(criterion: &mut Criterion) {

@@ -320,7 +320,7 @@ fn blocks_without_colour_in_ascii() {
 /// A snapshot of a small program with its stacks.
 fn with_stacks() -> Picture {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces/gpt-frames.pickle.xz");
-    let whole = vramlab::source::Whole::read(&path, |_| {}).unwrap();
+    let whole = vramlab::source::Whole::read(&path, None, |_| {}).unwrap();
     let read = |end| {
         let mut lab = Lab::new();
         let each = |_, event: &Event| {

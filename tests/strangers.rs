@@ -45,7 +45,7 @@ fn told(name: &str) -> Told {
     let alone = Path::new("nothing lies beside it.pickle");
     let conditions = Conditions::find(alone, &snapshot, &Overrides::default()).unwrap();
     let mut all = Vec::new();
-    let report = events(&snapshot, 0, &conditions, |event| all.push(event.kind));
+    let report = events(&snapshot, 0, &conditions, None, |event| all.push(event.kind));
     // What was there comes first, and then one event for each entry that is about memory.
     let about_memory = snapshot.device_trace(0).len();
     let is_entry = |kind: &EventKind| kind.changes_memory() || matches!(kind, EventKind::Oom(_));

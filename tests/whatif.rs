@@ -334,7 +334,7 @@ fn histories_of_pytorch_come_to_pytorchs_figures() {
         };
         let mut run = Vec::new();
         let mut lab = Lab::new();
-        let report = events(&snapshot, device, &recorded, |event| {
+        let report = events(&snapshot, device, &recorded, None, |event| {
             lab.apply(&event);
             run.push(event);
         });

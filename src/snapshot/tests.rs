@@ -55,7 +55,7 @@ fn a_snapshot_is_read_key_for_key() {
     let segment = &snapshot.segments[0];
     assert_eq!(
         (segment.device, segment.pool, segment.pool_id, segment.expandable),
-        (0, PoolKind::Large, (0, 0), false)
+        (0, PoolKind::Large, crate::allocator::PoolId::DEFAULT, false)
     );
     assert_eq!(snapshot.segments[1].pool_id, crate::allocator::PoolId(0, 3));
     let block = segment.blocks[0];

@@ -263,7 +263,7 @@ mod tests {
     fn opened(name: &str) -> Opened {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/strangers").join(name);
         let snapshot = Snapshot::open(&path).unwrap();
-        Opened::new(&path, snapshot)
+        Opened::new(&path, snapshot, None)
     }
 
     #[test]
@@ -296,7 +296,7 @@ mod tests {
         let segments = std::mem::take(&mut file.snapshot.segments);
         let mut alone = Snapshot::default();
         alone.segments = segments;
-        let files = [Opened::new(Path::new("end.pickle"), alone)];
+        let files = [Opened::new(Path::new("end.pickle"), alone, None)];
         let (mut ranks, mut notices) = (Ranks::default(), Vec::new());
         narrate(&files, |event| {
             if let EventKind::Notice { text } = &event.kind {
@@ -308,7 +308,7 @@ mod tests {
         let memory = ranks.lab(DeviceIndex(0)).unwrap().memory();
         assert_eq!((memory.allocated(), memory.reserved()), (Bytes(309_501_952), Bytes(1_304_428_544)));
         assert!(notices.iter().any(|notice| notice.contains("no history")), "{notices:?}");
-        let nothing = [Opened::new(Path::new("nothing.pickle"), Snapshot::default())];
+        let nothing = [Opened::new(Path::new("nothing.pickle"), Snapshot::default(), None)];
         assert!(narrate(&nothing, |_| {}).is_err());
     }
 }

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use super::handle::Source;
 use super::keeper::{Arrival, Inbox};
 use super::picture::Kind;
-use crate::model::{About, DeviceKind, Event, EventKind, Micros, Phase, RunState, StepReport};
+use crate::model::{About, DeviceKind, Event, EventKind, Micros, Phase, RunState, Setting, Settings, StepReport};
 use crate::snapshot::{Following, Snapshot};
 use crate::units::{Bytes, DeviceIndex};
 use crate::watch::{Hello, Job, Message, Part, WatchError, connect, sockets_in};
@@ -221,6 +221,9 @@ impl Watcher {
             kind: DeviceKind::Gpu,
             ..About::default()
         })));
+        let conf = snapshot.allocator_settings.conf.clone().unwrap_or_default();
+        let conf = Setting { switch: "alloc-conf".into(), value: conf, wanted: None, idle: None };
+        emit(EventKind::Settings(Arc::new(Settings(vec![conf]))));
         emit(EventKind::Run(RunState::Running));
         let share = part.limits.get(index).copied().filter(|share| *share < 1.0);
         let limit = share.zip(hello.device_bytes.get(index)).map(|(share, bytes)| limit_of(share, Bytes(*bytes)));

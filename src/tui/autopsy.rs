@@ -28,7 +28,7 @@ pub(crate) fn render(stage: &Stage<'_>, autopsy: &Autopsy, area: Rect, buf: &mut
         vec![span(theme, Token::Danger, "out of memory"), span(theme, Token::Dim, format!(" · step {}", autopsy.step))];
     let inner = pane::frame(Frame::Box, title, theme.style(Token::Danger), area, buf);
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
-    let left = draw(stage, &parts(stage.view(), autopsy, &|remedy| words::remedy(stage.keys, remedy)), inner, buf);
+    let left = draw(stage, &parts(stage.view(), autopsy, &|remedy| words::remedy(stage, remedy)), inner, buf);
     if left {
         pane::remark(span(theme, Token::Key, stage.keys.opens(Action::ToggleFindings, "all of it")), area, buf);
     }
@@ -37,7 +37,7 @@ pub(crate) fn render(stage: &Stage<'_>, autopsy: &Autopsy, area: Rect, buf: &mut
 /// Draws as much as fits in bare lines.
 pub(crate) fn render_lines(stage: &Stage<'_>, autopsy: &Autopsy, area: Rect, buf: &mut Buffer) {
     let inner = Rect { x: area.x + 1.min(area.width), width: area.width.saturating_sub(2), ..area };
-    let parts = parts(stage.view(), autopsy, &|remedy| words::remedy(stage.keys, remedy));
+    let parts = parts(stage.view(), autopsy, &|remedy| words::remedy(stage, remedy));
     let needed: usize = parts.iter().map(|part| wrap(part, inner.width).len()).sum();
     let key = u16::from(needed > usize::from(inner.height));
     draw(stage, &parts, Rect { height: inner.height.saturating_sub(key), ..inner }, buf);

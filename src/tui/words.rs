@@ -6,11 +6,35 @@ use super::action::Action;
 use super::dialog::DialogAction;
 use super::figures;
 use super::keys::Keymap;
+use super::stage::Stage;
 use crate::model::{Evidence, Finding, Flip, Level, LogLine, MarkKind, Remedy};
-use crate::session::{Reach, Switch, Way};
+use crate::session::{self, Reach, Switch, Way};
+use crate::source::Kind;
+
+/// What to do for a remedy: the key that does it in a lab, the flag of a run that is over, the setting of a stranger's program.
+pub(crate) fn remedy(stage: &Stage<'_>, remedy: &Remedy) -> String {
+    match stage.picture.kind {
+        Kind::Live => pressed(stage.keys, remedy),
+        Kind::Recording(_) => session::in_flags(remedy),
+        Kind::Snapshot(_) | Kind::Watched(_) => in_program(remedy),
+    }
+}
+
+/// What to change in somebody's program.
+fn in_program(remedy: &Remedy) -> String {
+    match remedy {
+        Remedy::Flip { switch, value } if switch == "alloc-conf" => format!("PYTORCH_ALLOC_CONF={value}"),
+        Remedy::Flip { switch, value } => format!("{} {value}", label(switch)),
+        Remedy::SmallerBatch { batch: 0 } => "a smaller batch".to_owned(),
+        Remedy::SmallerBatch { batch } => format!("batch {batch}"),
+        Remedy::EmptyCache => "torch.cuda.empty_cache()".to_owned(),
+        Remedy::HigherLimit => "a higher limit".to_owned(),
+        Remedy::KeepNumbers => "keep loss.item() instead of the loss".to_owned(),
+    }
+}
 
 /// What to press for a remedy: `c (checkpoint on)`.
-pub(crate) fn remedy(keys: &Keymap, remedy: &Remedy) -> String {
+fn pressed(keys: &Keymap, remedy: &Remedy) -> String {
     match remedy {
         Remedy::Flip { switch, value } => match Switch::named(switch) {
             Some(named) => flip_to(keys, named, value),
@@ -40,12 +64,13 @@ fn flip_to(keys: &Keymap, switch: Switch, value: &str) -> String {
 }
 
 /// What can be done about a finding, in one sentence; empty where nothing need be done.
-pub(crate) fn remedies(keys: &Keymap, finding: &Finding) -> String {
-    let words: Vec<String> = finding.remedies.iter().map(|one| remedy(keys, one)).collect();
+pub(crate) fn remedies(stage: &Stage<'_>, finding: &Finding) -> String {
+    let words: Vec<String> = finding.remedies.iter().map(|one| remedy(stage, one)).collect();
     match (&finding.evidence, words.as_slice()) {
         (_, []) => String::new(),
         (Evidence::Leak { .. }, words) => words.join("; "),
-        (Evidence::Releasable { .. }, _) => match keys.key_of(Action::EmptyCache) {
+        (Evidence::Releasable { .. }, [word, ..]) if !stage.picture.is_live() => format!("{word} gives them back"),
+        (Evidence::Releasable { .. }, _) => match stage.keys.key_of(Action::EmptyCache) {
             "" => "empty_cache does it now".to_owned(),
             key => format!("{key} does it now"),
         },
@@ -139,7 +164,7 @@ mod tests {
             Remedy::EmptyCache,
             Remedy::HigherLimit,
         ];
-        remedies.iter().map(|one| remedy(keys, one)).collect()
+        remedies.iter().map(|one| pressed(keys, one)).collect()
     }
 
     #[test]

@@ -274,7 +274,7 @@ mod tests {
         let mut snapshot = Snapshot::default();
         snapshot.allocator_settings.conf =
             Some("expandable_segments:True,what_is_new:[1,2],max_split_size_mb:100".into());
-        let conditions = Conditions::find_or_guess(Path::new("none.pickle"), &snapshot);
+        let conditions = Conditions::find_or_guess(Path::new("none.pickle"), &snapshot, None);
         assert!(conditions.settings.expandable_segments);
         assert_eq!(conditions.settings.max_split_size, Bytes::mib(100));
         assert!(conditions.notes[0].contains("what_is_new"), "{:?}", conditions.notes);

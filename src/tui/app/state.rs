@@ -535,7 +535,7 @@ impl App {
                 Switch::named("limit").map_or_else(Vec::new, |limit| self.act(Action::Edit(limit)))
             }
             (None, _) => {
-                self.notify(format!("the program has to change: {}", words::remedy(&self.keys, &remedy)));
+                self.notify(format!("the program has to change: {}", words::remedy(&self.stage(), &remedy)));
                 Vec::new()
             }
         }

@@ -23,7 +23,7 @@ pub(super) fn render(stage: &Stage<'_>, first: usize, area: Rect, buf: &mut Buff
     let room = usize::from(width.saturating_sub(6));
     let mut lines: Vec<Line<'static>> = Vec::new();
     if let Some(autopsy) = &stage.view().autopsy {
-        let told = autopsy::lines(stage.view(), autopsy, room, &|remedy| words::remedy(stage.keys, remedy)).into_iter();
+        let told = autopsy::lines(stage.view(), autopsy, room, &|remedy| words::remedy(stage, remedy)).into_iter();
         lines.extend(told.map(|(token, line)| Line::from(span(theme, token, line))));
     }
     for (index, finding) in stage.view().findings.iter().enumerate() {
@@ -36,7 +36,7 @@ pub(super) fn render(stage: &Stage<'_>, first: usize, area: Rect, buf: &mut Buff
         };
         let said = pane::wrap(&finding.to_string(), room);
         lines.extend(said.into_iter().map(|line| Line::from(span(theme, token, line))));
-        let done = pane::wrap(&words::remedies(stage.keys, finding), room);
+        let done = pane::wrap(&words::remedies(stage, finding), room);
         lines.extend(done.into_iter().map(|line| Line::from(span(theme, Token::Accent, line))));
     }
     if lines.is_empty() {

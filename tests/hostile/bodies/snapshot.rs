@@ -60,7 +60,7 @@ pub fn run(data: &[u8]) {
 /// Whatever a history says, its events do not contradict each other.
 fn can_be_true(snapshot: &Snapshot, device: usize, conditions: &Conditions) {
     let mut model = MemoryModel::new();
-    events(snapshot, device, conditions, |event| {
+    events(snapshot, device, conditions, None, |event| {
         let applied = model.apply(&event);
         assert!(applied.is_ok(), "{event:?}: {applied:?}");
     });

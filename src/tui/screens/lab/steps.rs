@@ -32,6 +32,10 @@ pub(crate) fn render(steps: &StepsView, clock: Clock, theme: &Theme, area: Rect,
     let phases =
         Phase::ALL.into_iter().zip(steps.phases).map(|(phase, time)| (phase.label(), Token::from(phase), time));
     let rows = phases.chain([("copy", Token::Copy, steps.copy)]);
+    if steps.finished > 0 && steps.phases.iter().all(|time| *time == Micros(0)) {
+        put(inner, 0, vec![span(theme, Token::Dim, "its phases are not told")], buf);
+        return;
+    }
     let longest = steps.phases.iter().chain([&steps.copy]).map(|time| time.0).max().unwrap_or(0).max(1);
     for (y, (label, token, time)) in (0..inner.height).zip(rows) {
         put(inner, y, vec![span(theme, Token::Dim, label)], buf);

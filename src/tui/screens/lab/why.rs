@@ -22,7 +22,7 @@ fn said(stage: &Stage<'_>) -> Vec<Said> {
     let finding = |finding: &crate::model::Finding| Said {
         level: finding.level,
         what: finding.to_string(),
-        remedy: words::remedies(stage.keys, finding),
+        remedy: words::remedies(stage, finding),
     };
     let mut all: Vec<Said> = stage.view().findings.iter().map(finding).collect();
     let key = |action| stage.keys.key_of(action);

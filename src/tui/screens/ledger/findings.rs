@@ -6,7 +6,6 @@ use ratatui::style::Modifier;
 use ratatui::text::Span;
 
 use crate::model::{Finding, Level};
-use crate::session;
 use crate::source::Ability;
 use crate::tui::action::Action;
 use crate::tui::pane::{self, Frame, level_token, put_cut, span};
@@ -105,7 +104,7 @@ fn whole(stage: &Stage<'_>, finding: &Finding, width: usize) -> Vec<Vec<Span<'st
             (false, _) => ("", Token::Dim),
         };
         // What has happened has no keys: the next run is told.
-        let words = if can.is_ok() { words::remedy(stage.keys, remedy) } else { session::in_flags(remedy) };
+        let words = words::remedy(stage, remedy);
         push(vec![span(theme, Token::Key, mark), span(theme, token, format!("{words}  "))]);
     }
     match (finding.remedies.len(), can) {
