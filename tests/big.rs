@@ -57,7 +57,8 @@ fn a_long_snapshot_is_read_as_it_was_written() {
     assert!(snapshot.device_trace(0).iter().all(|entry| snapshot.stacks.depth(entry.stack) == 70));
     assert_eq!(snapshot.device_trace(0).len() as u64, entries);
     assert!(bytes > 300 * entries, "{bytes} bytes");
-    assert!(held < 160 * entries, "{held} bytes for {entries} entries");
+    // Stacks that were kept once for each entry would be as much again.
+    assert!(held < (6 << 20) + 120 * entries, "{held} bytes for {entries} entries");
 }
 
 #[test]

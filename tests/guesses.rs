@@ -177,14 +177,14 @@ fn share(events: &[Event], snapshot: &Snapshot) -> (f64, String) {
 fn most_bytes_at_the_peak_are_guessed_right() {
     // The least that is right: of exports as they are, and of the same as PyTorch would have recorded them.
     for (workload, variant, floors) in [
-        ("gpt-mini", "base", [0.95, 0.95]),
-        ("gpt-mini", "bf16ckpt", [0.95, 0.95]),
-        ("gpt-mini", "sgd0", [0.95, 0.95]),
+        ("gpt-mini", "base", [0.98, 0.98]),
+        ("gpt-mini", "bf16ckpt", [0.98, 0.98]),
+        ("gpt-mini", "sgd0", [0.98, 0.98]),
         ("gpt-frames", "bf16", [0.99, 0.99]),
-        ("bert-med", "accum4", [0.98, 0.98]),
-        ("vit-med", "amp16", [0.98, 0.98]),
-        ("resnet-med", "base", [0.93, 0.93]),
-        ("mlp", "base", [0.9, 0.9]),
+        ("bert-med", "accum4", [0.99, 0.99]),
+        ("vit-med", "amp16", [0.99, 0.99]),
+        ("resnet-med", "base", [0.96, 0.96]),
+        ("mlp", "base", [0.88, 0.88]),
     ] {
         let events = run(workload, variant);
         let ours = share(&events, &exported(&events));

@@ -49,14 +49,8 @@ fn bindings() -> Vec<Binding> {
         view(&[named(KeyCode::Up), plain('k')], "↑ k", own(Previous), "", "stacks: select the row before"),
         view(&[plain(';')], ";", own(NextSibling), "", "stacks: select the next branch of the same"),
         view(&[plain(':')], ":", own(PreviousSibling), "", "stacks: select the branch before"),
-        view(&[named(KeyCode::Enter), plain('+')], "Enter +", own(Into), "into", "stacks: look into what is selected"),
-        view(
-            &[named(KeyCode::Backspace), plain('-')],
-            "Backspace -",
-            own(Out),
-            "out",
-            "stacks: look at what it is part of",
-        ),
+        view(&[named(KeyCode::Enter)], "Enter", own(Into), "into", "stacks: look into what is selected"),
+        view(&[named(KeyCode::Backspace)], "Backspace", own(Out), "out", "stacks: look at what it is part of"),
         view(
             &[plain('v')],
             "v",
