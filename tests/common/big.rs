@@ -125,7 +125,7 @@ impl Job {
         for place in 0..self.big.places {
             let size = self.size(place);
             let address = self.malloc(size, place, &mut write)?;
-            if place % 4 == 0 {
+            if place.is_multiple_of(4) {
                 saved.push((address, place));
             } else {
                 temporary.push_back((address, place));
@@ -144,7 +144,7 @@ impl Job {
     /// Some places ask for another size in each step, as batches of texts do.
     fn size(&mut self, place: usize) -> u64 {
         let usual = 1 + (place as u64).wrapping_mul(2_654_435_761) % [2_000, 300_000, 6_000_000][place % 3];
-        if place % 16 == 0 { usual + self.random() % 100_000 } else { usual }
+        if place.is_multiple_of(16) { usual + self.random() % 100_000 } else { usual }
     }
 
     fn malloc(
