@@ -26,6 +26,8 @@ pub(super) struct Device {
     pub step: Option<u64>,
     /// Something happened on it.
     pub seen: bool,
+    /// What its blocks are for is guessed.
+    pub guessed: bool,
 }
 
 /// Who asked for a block, and in the course of what.
@@ -144,8 +146,9 @@ impl Device {
             }
             EventKind::StepEnd(_) => (self.step, self.phase, self.op) = (None, None, NameId::NONE),
             // What is known of the run before does not belong to this one.
-            EventKind::Begin(_) => {
-                *self = Self { state: std::mem::take(&mut self.state), seen: true, ..Self::default() }
+            EventKind::Begin(about) => {
+                let guessed = about.guessed;
+                *self = Self { state: std::mem::take(&mut self.state), seen: true, guessed, ..Self::default() }
             }
             _ => {}
         }

@@ -72,13 +72,14 @@ fn stack<'a>(device: &'a Device, label: Label) -> impl Iterator<Item = Frame<'a>
 
 fn labels(device: &Device, label: Label) -> [Option<Frame<'_>>; 3] {
     let place = |name, filename| Some(Frame { name, filename, line: 0 });
-    let asked = label.name != NameId::NONE || label.category != Category::Other;
-    let tensor =
-        (asked && device.stack(label.name).is_empty()).then(|| match (label.category, device.name(label.name)) {
-            (Category::Other, name) => of_caller(name),
-            (category, "") => Frame { name: category.label(), filename: category.label(), line: 0 },
-            (category, name) => Frame { name, filename: category.label(), line: 0 },
-        });
+    // What is guessed is no frame of the program.
+    let category = if device.guessed { Category::Other } else { label.category };
+    let asked = label.name != NameId::NONE || category != Category::Other;
+    let tensor = (asked && device.stack(label.name).is_empty()).then(|| match (category, device.name(label.name)) {
+        (Category::Other, name) => of_caller(name),
+        (category, "") => Frame { name: category.label(), filename: category.label(), line: 0 },
+        (category, name) => Frame { name, filename: category.label(), line: 0 },
+    });
     let op = (label.op != NameId::NONE).then(|| device.name(label.op));
     [tensor, op.and_then(|op| place(op, "op")), label.phase.and_then(|phase| place(phase.label(), "phase"))]
 }
