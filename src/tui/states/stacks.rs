@@ -234,7 +234,7 @@ impl StacksState {
                 self.scroll = Some(0);
                 None
             }
-            StacksAction::Peak => return Some(self.to_peak(seen)),
+            StacksAction::Peak => return Some(self.toggle_peak(seen)),
             StacksAction::Leave => {
                 if std::mem::take(&mut self.zoom).is_empty() {
                     self.search = Arc::default();
@@ -257,7 +257,7 @@ impl StacksState {
     }
 
     /// To where allocated was highest; from there to where the cursor was before.
-    fn to_peak(&mut self, seen: Seen<'_>) -> Move {
+    fn toggle_peak(&mut self, seen: Seen<'_>) -> Move {
         let picture = seen.picture;
         if picture.cursor == Cursor::At(picture.view.peak_position) {
             return match self.before.take() {
