@@ -22,8 +22,7 @@ fn run(workload: &str, variant: &str) -> Vec<Event> {
     for _ in 0..3 {
         trainer.step().unwrap();
     }
-    let events = events.borrow().clone();
-    events
+    events.take()
 }
 
 fn exported(events: &[Event]) -> Snapshot {
