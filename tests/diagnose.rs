@@ -189,3 +189,19 @@ fn a_report_tells_who_held_the_peak_and_what_was_tried_for_a_request_that_failed
     );
     assert!(text(&["report", &trace("gpt-frames")]).contains("Who held the peak of 978.39 MiB"));
 }
+
+#[test]
+fn a_leak_of_a_history_without_steps_is_found_by_its_line() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/strangers/leak-outputs.pickle.xz");
+    let told = json(&["report", path.to_str().unwrap(), "--format", "json"]);
+    let device = &told["devices"][0];
+    assert_eq!(device["repetitions"]["told"], false);
+    assert!(device["history"]["begins"].is_string() && device["history"]["missing"].is_array(), "{}", device["history"]);
+    // A list keeps a hidden state of every step: 3 MiB, in one block, from which a rest is not always split off.
+    let leaks = device["leaks"].as_array().unwrap();
+    assert_eq!(leaks.len(), 1, "{leaks:?}");
+    assert!(leaks[0]["line"].as_str().unwrap().starts_with("layer_norm (main.py:"), "{leaks:?}");
+    assert_eq!(leaks[0]["blocks_per_step"], 1.0);
+    let kept = leaks[0]["bytes_per_step"].as_u64().unwrap();
+    assert!((3 << 20..(3 << 20) + (1 << 18)).contains(&kept), "{kept}");
+}

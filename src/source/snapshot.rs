@@ -12,7 +12,7 @@ use super::keeper::{Arrival, Inbox};
 use super::picture::Kind;
 use crate::allocator::{DeviceMemory, TorchVersion};
 use crate::model::{About, DeviceKind, Event, EventKind, Micros, Ranks, RunState, Setting, Settings};
-use crate::snapshot::replay::{Conditions, DeviceReport};
+use crate::snapshot::replay::{Conditions, DeviceReport, HistoryReport};
 use crate::snapshot::{Beginning, Guesses, Narrator, Snapshot, SnapshotError};
 use crate::units::{Bytes, DeviceIndex};
 
@@ -153,11 +153,14 @@ struct Rank<'a> {
     last: Micros,
 }
 
+/// Where the history of each device begins, and what it can't tell.
+pub(super) type Histories = Vec<(DeviceIndex, HistoryReport)>;
+
 /// Tells the histories of all devices as the events of one run, by time, and what of them can't be told.
 ///
 /// # Errors
 /// [`OpenError`] where there is nothing to tell.
-pub(super) fn narrate(files: &[Opened], mut emit: impl FnMut(Event)) -> Result<(), OpenError> {
+pub(super) fn narrate(files: &[Opened], mut emit: impl FnMut(Event)) -> Result<Histories, OpenError> {
     let places = ranks(files)?;
     let mut beginnings = Vec::new();
     for (file, device, _) in &places {
@@ -200,7 +203,7 @@ pub(super) fn narrate(files: &[Opened], mut emit: impl FnMut(Event)) -> Result<(
             emit(Event { time: rank.last, device: rank.index, kind });
         }
     }
-    Ok(())
+    Ok(ranks.into_iter().map(|rank| (rank.index, rank.report.history)).collect())
 }
 
 fn about(opened: &Opened, device: usize, entries: usize, guessed: bool) -> About {

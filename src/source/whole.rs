@@ -13,12 +13,13 @@ use tokio::sync::mpsc;
 use super::handle::Source;
 use super::keeper::{Arrival, Inbox};
 use super::picture::Kind;
-use super::snapshot::{OpenError, Opened, is_snapshot, narrate};
+use super::snapshot::{Histories, OpenError, Opened, is_snapshot, narrate};
 use crate::allocator::TorchVersion;
 use crate::model::{Event, EventKind};
 use crate::recording::{Frame, FrameBuilder, Next, Reader, RecordingError};
 use crate::snapshot::Snapshot;
-use crate::units::Bytes;
+use crate::snapshot::replay::HistoryReport;
+use crate::units::{Bytes, DeviceIndex};
 
 /// Frames that may wait for the keeper.
 const QUEUE: usize = 8;
@@ -55,6 +56,7 @@ pub struct Whole {
     frames: Vec<Frame>,
     remarks: Vec<String>,
     device_bytes: Option<Bytes>,
+    histories: Histories,
 }
 
 impl Whole {
@@ -98,8 +100,13 @@ impl Whole {
     /// [`WholeError::Recording`].
     pub fn recording(source: impl Read) -> Result<Self, WholeError> {
         let mut reader = Reader::new(source);
-        let mut whole =
-            Self { kind: Kind::Recording("-".into()), frames: Vec::new(), remarks: Vec::new(), device_bytes: None };
+        let mut whole = Self {
+            kind: Kind::Recording("-".into()),
+            frames: Vec::new(),
+            remarks: Vec::new(),
+            device_bytes: None,
+            histories: Vec::new(),
+        };
         loop {
             match reader.next() {
                 Ok(Next::Frame(frame)) => whole.frames.push(frame),
@@ -128,7 +135,7 @@ impl Whole {
         let opened = [Opened::new(path, snapshot, torch)];
         let (mut frames, mut remarks, mut count) = (Vec::new(), Vec::new(), 0_u64);
         let mut open = FrameBuilder::new(0);
-        narrate(&opened, |event| {
+        let histories = narrate(&opened, |event| {
             open.push(&event);
             if open.is_full() {
                 frames.extend(open.finish());
@@ -141,7 +148,13 @@ impl Whole {
         })?;
         frames.extend(open.finish());
         let [opened] = &opened;
-        Ok(Self { kind: Kind::Snapshot(name_of(path)), frames, remarks, device_bytes: opened.device_bytes() })
+        Ok(Self {
+            kind: Kind::Snapshot(name_of(path)),
+            frames,
+            remarks,
+            device_bytes: opened.device_bytes(),
+            histories,
+        })
     }
 
     /// Events.
@@ -160,6 +173,12 @@ impl Whole {
     #[must_use]
     pub const fn device_bytes(&self) -> Option<Bytes> {
         self.device_bytes
+    }
+
+    /// Where the history of a device begins, and what it can't tell; of a recording, which has all, `None`.
+    #[must_use]
+    pub fn history(&self, device: DeviceIndex) -> Option<&HistoryReport> {
+        self.histories.iter().find(|(of, _)| *of == device).map(|(_, history)| history)
     }
 
     /// Whether it is a PyTorch snapshot: a history of a GPU whose driver nobody knows.

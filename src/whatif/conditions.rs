@@ -158,7 +158,7 @@ mod tests {
     #[test]
     fn what_is_refused_says_what_to_do() {
         let refused = |text: &str| Conditions::parse(text, None).unwrap_err().to_string();
-        assert!(refused("limit:many").contains("such as 8GiB"), "{}", refused("limit:many"));
+        assert!(refused("limit:GiB").contains("such as 8GiB"), "{}", refused("limit:GiB"));
         assert!(refused("empty_cache_every:0").contains("from 1 on"));
         assert!(refused("expandable:True").contains("expandable_segments"), "{}", refused("expandable:True"));
         assert!(refused("per_process_memory_fraction:0.5").contains("limit:8GiB"));

@@ -6,6 +6,7 @@ use super::Subject;
 use crate::cli::witness::WORDS;
 use crate::export;
 use crate::model::{Category, Survivor};
+use crate::snapshot::replay::HistoryReport;
 use crate::source::{Standing, Whole};
 use crate::whatif::Tried;
 
@@ -16,11 +17,11 @@ pub(super) fn object(name: &str, whole: &Whole, subjects: &[Subject]) -> Value {
         "file": name,
         "events": whole.end(),
         "remarks": whole.remarks(),
-        "devices": subjects.iter().map(device).collect::<Vec<_>>(),
+        "devices": subjects.iter().map(|subject| device(subject, whole)).collect::<Vec<_>>(),
     })
 }
 
-fn device(of: &Subject) -> Value {
+fn device(of: &Subject, whole: &Whole) -> Value {
     let Subject { examined, run, again, tuning, smallest } = of;
     let view = &examined.view;
     let leaks: Vec<Value> = examined.leaks.iter().map(|leak| json!(leak)).collect();
@@ -53,6 +54,10 @@ fn device(of: &Subject) -> Value {
         "fragmentation": fullest.ledger.fragmentation(),
         "conf": run.conditions.text(),
         "limit": run.conditions.limit.or(view.limit),
+        "history": whole.history(run.device).cloned().unwrap_or(HistoryReport {
+            exact_from: Some(0),
+            ..HistoryReport::default()
+        }),
         "remarks": run.remarks,
         "peak": standing(&examined.peak),
         "end": standing(&examined.end),
