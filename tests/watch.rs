@@ -1,4 +1,5 @@
 //! `vramlab watch`: real programs in Python, with a stand-in for PyTorch (`tests/watch/torch`). Without Python they skip.
+#![allow(clippy::unwrap_used, reason = "a test that can't be set up fails")]
 
 use std::io::Read;
 use std::path::{Path, PathBuf};

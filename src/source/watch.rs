@@ -285,7 +285,8 @@ impl Device {
 impl Steps {
     /// Tells the steps that ended before `time`.
     fn tell_until(&mut self, time: Micros, emit: &mut impl FnMut(Event)) {
-        while let Some(end) = self.ends.pop_front_if(|end| *end < time) {
+        while let Some(end) = self.ends.front().copied().filter(|end| *end < time) {
+            self.ends.pop_front();
             let took = if self.finished == 0 { 0 } else { end.0.saturating_sub(self.began.0) };
             let report = StepReport {
                 step: self.finished,

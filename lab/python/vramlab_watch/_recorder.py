@@ -12,11 +12,11 @@ from collections import deque
 import torch
 import torch.cuda.memory
 
-ENTRIES = 16384
+ENTRIES = 4096
 """Events that PyTorch keeps of each device. A look reads them all, so that more of them make a look dearer."""
 FIRST_STEPS = 20
 """Steps whose allocations are recorded with their lines of source; what lasts is mostly taken by then."""
-SAMPLE = 8
+SAMPLE = 64
 """From then on one of so many looks is one with lines: taking them costs a few microseconds an allocation."""
 
 
@@ -38,6 +38,10 @@ class Recorder:
 
     def begin(self):
         """Turns PyTorch's recording on; one that the program turned on already is left as it is."""
+        # PyTorch looks for this when it tells lines of source, and imports it where it is not there: on the watching thread
+        # that import could meet the program's own halfway.
+        if self.lines:
+            hasattr(torch, "_inductor")
         enabled = getattr(torch._C, "_cuda_isHistoryEnabled", None)
         if not (enabled and enabled()):
             self._record()

@@ -15,7 +15,7 @@ BACKLOG = 32 << 20
 """Bytes that a slow viewer may be behind; then it loses events, and gets the whole state when it has caught up."""
 FASTEST, SLOWEST = 0.1, 4.0
 """Seconds between two looks."""
-SHARE = float(os.environ.get("VRAMLAB_WATCH_SHARE", 0.02))
+SHARE = float(os.environ.get("VRAMLAB_WATCH_SHARE", 0.005))
 """Part of the time that looks may take, during which no other Python code runs. A program with more events than can be
 looked at in it is seen in windows: the state at each look is exact, and what came between two windows is said to be lost."""
 

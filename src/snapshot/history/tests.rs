@@ -83,7 +83,8 @@ fn entry(action: Action, address: u64, size: u64) -> TraceEntry {
 }
 
 fn snapshot_of(entries: &[TraceEntry]) -> Snapshot {
-    let device_traces = vec![0..entries.len()];
+    let whole = 0..entries.len();
+    let device_traces = vec![whole];
     Snapshot { entries: entries.to_vec(), device_traces, ..Snapshot::default() }
 }
 
