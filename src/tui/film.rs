@@ -125,6 +125,6 @@ mod tests {
         }
         assert!(frames > 5);
         assert!(film.svg().starts_with("<svg "));
-        assert_eq!(screen_names(), ["lab", "blocks", "step", "ops", "compare", "ledger"]);
+        assert_eq!(screen_names(), ["lab", "blocks", "step", "ops", "compare", "ledger", "stacks"]);
     }
 }
