@@ -122,7 +122,7 @@ fn what_the_readme_says_is_what_one_sees() {
 
     person.press("←");
     person.see(&["at step"]);
-    person.press("G");
+    person.press("$");
     person.press(" ");
     person.see(&["RUNNING"]);
 

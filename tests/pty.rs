@@ -248,7 +248,7 @@ fn what_is_copied_reaches_the_terminals_clipboard_and_leaving_tells_what_the_run
     let path = folder.path().join("run.vram");
     let arguments = ["mlp-mini", "--device", "cpu", "--layers", "3", "--record", path.to_str().unwrap()];
     let mut lab = Session::start(vramlab(&arguments), 120, 40);
-    lab.wait_for("trained step", |screen| screen.contents().contains("samples/s"));
+    lab.wait_for("trained step", |screen| screen.contents().contains(" ms"));
     lab.press("m");
     lab.wait_for_text("m AMP       fp16");
     lab.press(" ");
@@ -418,7 +418,7 @@ fn what_is_pasted_into_a_line_is_written_there() {
     let mut lab = Session::lab(&[]);
     lab.wait_for_training();
     lab.press("L");
-    lab.wait_for_text("Enter: from the next step on");
+    lab.wait_for_text("Enter from the next step on");
     lab.press("\x1b[200~5\x1b[A12MiB\r\x1b[201~");
     // Control characters of the paste are left out, and it ends nothing.
     lab.wait_for_text("5[A12MiB");

@@ -39,7 +39,9 @@ fn other_files_and_versions_are_refused_with_a_sentence() {
             assert!(summary(Cursor::new(other)).is_err());
         }
     }
-    for (version, words) in [(2_u16, "newer vramlab"), (u16::MAX, "format 65535"), (0, "no longer read")] {
+    for (version, words) in
+        [(3_u16, "newer vramlab"), (u16::MAX, "format 65535"), (0, "no longer read"), (1, "no longer read")]
+    {
         let mut bytes = bytes.clone();
         bytes[8..10].copy_from_slice(&version.to_le_bytes());
         assert!(sentence(&read(&bytes[..]).unwrap_err()).contains(words));
