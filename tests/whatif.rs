@@ -506,7 +506,10 @@ proptest! {
             }
             // Something that is no request tells what the events before it meant.
             ghost.apply(&Event::new(Micros(0), EventKind::OpEnd));
-            prop_assert_eq!(ghost.figures(), figures(real.statistics(), &lab), "{}", at);
+            // Whether a request that waited for a stream had to try again the stream does not tell: its block is usable at
+            // once here.
+            let told = |figures: Figures| Figures { retries: 0, ..figures };
+            prop_assert_eq!(told(ghost.figures()), told(figures(real.statistics(), &lab)), "{}", at);
         }
     }
 }
