@@ -11,8 +11,9 @@ use super::error::WatchError;
 use super::place;
 
 /// The package, file by file.
-const PACKAGE: [(&str, &str); 7] = [
+const PACKAGE: [(&str, &str); 8] = [
     ("vramlab_watch/__init__.py", include_str!("../../lab/python/vramlab_watch/__init__.py")),
+    ("vramlab_watch/_complaint.py", include_str!("../../lab/python/vramlab_watch/_complaint.py")),
     ("vramlab_watch/_later.py", include_str!("../../lab/python/vramlab_watch/_later.py")),
     ("vramlab_watch/_recorder.py", include_str!("../../lab/python/vramlab_watch/_recorder.py")),
     ("vramlab_watch/_server.py", include_str!("../../lab/python/vramlab_watch/_server.py")),

@@ -11,6 +11,8 @@ import tempfile
 import threading
 import time
 
+from ._complaint import complain
+
 BACKLOG = 32 << 20
 """Bytes that a slow viewer may be behind; then it loses events, and gets the whole state when it has caught up."""
 FASTEST, SLOWEST = 0.1, 4.0
@@ -60,9 +62,7 @@ class Server(threading.Thread):
         try:
             self._serve()
         except Exception as error:
-            from ._watch import _complain
-
-            _complain(error)
+            complain(error)
         finally:
             for viewer in self.viewers:
                 viewer.close()

@@ -1,8 +1,9 @@
 """When watching begins: as soon as PyTorch is there and CUDA is in use."""
 
 import os
-import sys
 import threading
+
+from ._complaint import complain
 
 _lock = threading.Lock()
 _server = None
@@ -28,7 +29,7 @@ def _torch_is_there(torch):
         # What is queued here runs right after CUDA's initialisation, before the first allocation.
         torch.cuda._lazy_call(_cuda_is_there)
     except Exception as error:  # A PyTorch without CUDA, or one that changed.
-        _complain(error)
+        complain(error)
 
 
 def _cuda_is_there():
@@ -44,9 +45,4 @@ def _cuda_is_there():
                 _server = server.Server(recorder)
                 _server.start()
     except Exception as error:
-        _complain(error)
-
-
-def _complain(error):
-    if os.environ.get("VRAMLAB_WATCH") == "debug":
-        print(f"vramlab_watch: {type(error).__name__}: {error}", file=sys.stderr)
+        complain(error)
