@@ -3,14 +3,14 @@
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use ratatui::widgets::{Clear, Widget};
 
 use super::line::leaves;
+use super::low_box;
 use super::pressed::Pressed;
 use crate::tui::copied::Copied;
 use crate::tui::dialog::DialogAction;
 use crate::tui::keys::Keymap;
-use crate::tui::pane::{self, Frame, put, span};
+use crate::tui::pane::{self, put, span};
 use crate::tui::stage::Stage;
 use crate::tui::theme::Token;
 use crate::tui::words;
@@ -51,20 +51,12 @@ impl CopyMenu {
         let theme = stage.theme;
         let width = area.width.min(WIDTH);
         let height = u16::try_from(self.entries.len() + 2).unwrap_or(u16::MAX).min(area.height);
-        let outer = Rect {
-            x: area.x + (area.width - width) / 2,
-            y: area.y + (area.height - height).saturating_sub(1),
-            width,
-            height,
-        };
-        Clear.render(outer, buf);
-        buf.set_style(outer, theme.style(Token::Surface).patch(theme.style(Token::Text)));
         let title = vec![
             span(theme, Token::Title, "copy"),
             span(theme, Token::Dim, " to the clipboard of your terminal"),
             span(theme, Token::Dim, words::in_dialog(stage.keys, "the first", "leaves it")),
         ];
-        let inner = pane::frame(Frame::Box, title, theme.style(Token::Accent), outer, buf);
+        let inner = low_box::draw(theme, title, (width, height), area, buf);
         let room = usize::from(inner.width).saturating_sub(MARGIN + 1);
         for (y, (key, copied)) in (0..inner.height).zip(&self.entries) {
             let text = copied.text.replace(['\n', '\t'], " · ");

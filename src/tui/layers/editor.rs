@@ -3,9 +3,9 @@
 use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use ratatui::widgets::{Clear, Widget};
 
 use super::line::{self, leaves};
+use super::low_box;
 use super::pressed::Pressed;
 use crate::model::Settings;
 use crate::session::{Command, Setup, Switch};
@@ -13,7 +13,7 @@ use crate::source::Request;
 use crate::train::Config;
 use crate::tui::dialog::DialogAction;
 use crate::tui::keys::Keymap;
-use crate::tui::pane::{self, Frame, put, span};
+use crate::tui::pane::{self, put, span};
 use crate::tui::stage::Stage;
 use crate::tui::theme::Token;
 use crate::tui::words;
@@ -82,19 +82,11 @@ impl Editor {
         let room = usize::from(width.saturating_sub(4));
         let lines = pane::wrap(below, room);
         let height = u16::try_from(lines.len() + 3).unwrap_or(u16::MAX).min(area.height);
-        let outer = Rect {
-            x: area.x + (area.width - width) / 2,
-            y: area.y + (area.height - height).saturating_sub(1),
-            width,
-            height,
-        };
-        Clear.render(outer, buf);
-        buf.set_style(outer, theme.style(Token::Surface).patch(theme.style(Token::Text)));
         let title = vec![
             span(theme, Token::Title, title),
             span(theme, Token::Dim, words::in_dialog(stage.keys, "from the next step on", "leaves it")),
         ];
-        let inner = pane::frame(Frame::Box, title, theme.style(Token::Accent), outer, buf);
+        let inner = low_box::draw(theme, title, (width, height), area, buf);
         let shown = line::end_of(&self.text, room.saturating_sub(1));
         put(inner, 0, vec![span(theme, Token::Text, format!(" {shown}")), span(theme, Token::Key, "▏")], buf);
         let token = if self.error.is_some() { Token::Danger } else { Token::Dim };

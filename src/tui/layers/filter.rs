@@ -3,13 +3,13 @@
 use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use ratatui::widgets::{Clear, Widget};
 
 use super::line::{self, leaves};
+use super::low_box;
 use super::pressed::Pressed;
 use crate::tui::dialog::DialogAction;
 use crate::tui::keys::Keymap;
-use crate::tui::pane::{self, Frame, put, span};
+use crate::tui::pane::{put, span};
 use crate::tui::stage::Stage;
 use crate::tui::states::Lookup;
 use crate::tui::theme::Token;
@@ -65,15 +65,11 @@ impl Filter {
     pub fn render(&self, stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
         let theme = stage.theme;
         let (width, height) = (area.width.min(WIDTH), area.height.min(4));
-        let y = area.y + (area.height - height).saturating_sub(1);
-        let outer = Rect { x: area.x + (area.width - width) / 2, y, width, height };
-        Clear.render(outer, buf);
-        buf.set_style(outer, theme.style(Token::Surface).patch(theme.style(Token::Text)));
         let title = vec![
             span(theme, Token::Title, "filter"),
             span(theme, Token::Dim, words::in_dialog(stage.keys, "keeps it", "takes it away")),
         ];
-        let inner = pane::frame(Frame::Box, title, theme.style(Token::Accent), outer, buf);
+        let inner = low_box::draw(theme, title, (width, height), area, buf);
         let room = usize::from(inner.width.saturating_sub(4));
         let shown = line::end_of(&self.text, room);
         put(

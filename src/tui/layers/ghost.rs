@@ -3,15 +3,15 @@
 use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use ratatui::widgets::{Clear, Widget};
 
 use super::line::{self, leaves};
+use super::low_box;
 use super::pressed::Pressed;
 use crate::allocator::{DeviceMemory, TorchVersion};
 use crate::source::{Picture, Request};
 use crate::tui::dialog::DialogAction;
 use crate::tui::keys::Keymap;
-use crate::tui::pane::{self, Frame, put, span};
+use crate::tui::pane::{self, put, span};
 use crate::tui::stage::Stage;
 use crate::tui::theme::Token;
 use crate::tui::words;
@@ -130,20 +130,12 @@ impl GhostEditor {
         let below = pane::wrap(self.error.as_deref().unwrap_or(HINT), room);
         let choices = u16::try_from(self.choices.len()).unwrap_or(u16::MAX);
         let height = u16::try_from(below.len()).unwrap_or(1).saturating_add(choices).saturating_add(4).min(area.height);
-        let outer = Rect {
-            x: area.x + (area.width - width) / 2,
-            y: area.y + (area.height - height).saturating_sub(1),
-            width,
-            height,
-        };
-        Clear.render(outer, buf);
-        buf.set_style(outer, theme.style(Token::Surface).patch(theme.style(Token::Text)));
         let title = vec![
             span(theme, Token::Title, "ghost"),
             span(theme, Token::Dim, " · another allocator beside the run"),
             span(theme, Token::Dim, words::in_dialog(stage.keys, "lets it follow", "not")),
         ];
-        let inner = pane::frame(Frame::Box, title, theme.style(Token::Accent), outer, buf);
+        let inner = low_box::draw(theme, title, (width, height), area, buf);
         // Where there is no room for all, the line matters most.
         let rows = inner.height.saturating_sub(2).min(choices);
         for (y, (index, (choice, words))) in (0..rows).zip(self.choices.iter().enumerate()) {

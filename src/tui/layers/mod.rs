@@ -8,6 +8,7 @@ mod ghost;
 mod go_to;
 mod help;
 mod line;
+mod low_box;
 mod path;
 mod pressed;
 mod themes;

@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use ratatui::widgets::{Clear, Widget};
 
 use super::line::{self, leaves};
+use super::low_box;
 use super::pressed::Pressed;
 use crate::tui::completion::{Completion, at_home};
 use crate::tui::dialog::DialogAction;
 use crate::tui::keys::Keymap;
-use crate::tui::pane::{self, Frame, put, span};
+use crate::tui::pane::{self, put, span};
 use crate::tui::stage::Stage;
 use crate::tui::theme::Token;
 use crate::tui::words;
@@ -66,15 +66,11 @@ impl PathPrompt {
     pub fn render(&self, stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
         let theme = stage.theme;
         let (width, height) = (area.width.min(WIDTH), area.height.min(4));
-        let y = area.y + (area.height - height).saturating_sub(1);
-        let outer = Rect { x: area.x + (area.width - width) / 2, y, width, height };
-        Clear.render(outer, buf);
-        buf.set_style(outer, theme.style(Token::Surface).patch(theme.style(Token::Text)));
         let title = vec![
             span(theme, Token::Title, "compare with a file"),
             span(theme, Token::Dim, words::in_dialog(stage.keys, "reads it", "leaves it")),
         ];
-        let inner = pane::frame(Frame::Box, title, theme.style(Token::Accent), outer, buf);
+        let inner = low_box::draw(theme, title, (width, height), area, buf);
         let room = usize::from(inner.width.saturating_sub(3));
         let shown = line::end_of(&self.text, room);
         put(inner, 0, vec![span(theme, Token::Text, format!(" {shown}")), span(theme, Token::Key, "▏")], buf);
