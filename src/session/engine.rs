@@ -4,12 +4,12 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::mpsc::Receiver;
 
+use super::force::{flip, note_first_values};
 use super::gate::Gate;
 use super::{BuildError, Command, Feeder, LabSpec, Setup, Shortage, switches};
 use crate::device::DeviceError;
 use crate::model::{EventKind, RunState};
-use crate::train::{Config, Observer, TrainError, Trainer};
-use crate::units::Bytes;
+use crate::train::{Observer, TrainError, Trainer};
 
 /// Trains as `spec` says until all steps are done, the front end quits, or something fails for good. Where the device is
 /// lost, the processor can take over. `build` makes the trainer.
@@ -132,68 +132,6 @@ fn back(error: &TrainError, setup: &Setup, proven: Setup) -> Setup {
     }
 }
 
-/// Tells the model which switches do not begin at their usual value.
-fn note_first_values(trainer: &Trainer, spec: &LabSpec) {
-    note(trainer, &Setup::new(Config::new(spec.config.batch)), &spec.setup());
-}
-
-fn note(trainer: &Trainer, from: &Setup, to: &Setup) {
-    for flipped in switches::differences(from, to) {
-        trainer.note_switch(flipped.switch.word(), &flipped.from, &flipped.to);
-    }
-}
-
-/// Marks each changed switch in the event stream and puts what is wanted in force; returns what then is. What can't be had
-/// stays as it was, and the log says why: batches that do not fit, allocator settings that PyTorch would refuse.
-///
-/// # Errors
-/// The device is lost.
-fn flip(trainer: &mut Trainer, present: &Setup, wanted: &Setup) -> Result<Setup, DeviceError> {
-    let mut setup = wanted.clone();
-    let refused = |trainer: &Trainer, why: String| trainer.memory().emit(EventKind::Notice { text: why.into() });
-    if setup.alloc_conf != present.alloc_conf
-        && let Err(error) = trainer.apply_alloc_conf(&setup.alloc_conf)
-    {
-        refused(trainer, format!("allocator settings refused: {error}"));
-        setup.alloc_conf = present.alloc_conf.clone();
-    }
-    note(trainer, present, &setup);
-    let told = |text: String| trainer.memory().emit(EventKind::Notice { text: text.into() });
-    let held = trainer.memory().reserved();
-    if setup.alloc_conf != present.alloc_conf && held > Bytes::ZERO {
-        told(format!(
-            "the settings hold for what is allocated from now on; {held} held before stay, e gives back what it can"
-        ));
-    }
-    if setup.limit != present.limit {
-        let limit = setup.limit.map(|limit| limit.of(trainer.device_info().memory));
-        if let Some(limit) = limit.filter(|limit| *limit < held) {
-            told(format!(
-                "{held} are held and the limit is {limit}: it binds what is asked next; e gives back what it can"
-            ));
-        }
-        trainer.set_limit(limit);
-    }
-    if setup.config != present.config
-        && let Err(error) = trainer.configure(setup.config)
-    {
-        trainer.check_device()?;
-        refused(
-            trainer,
-            match error {
-                TrainError::OutOfMemory { .. } => {
-                    "refused: the batches of that configuration do not fit; it stays as it was".to_owned()
-                }
-                error => format!("refused: {error}"),
-            },
-        );
-        let asked = setup.clone();
-        setup.config = present.config;
-        note(trainer, &asked, &setup);
-    }
-    Ok(setup)
-}
-
 /// Waits between steps; the cache can be emptied meanwhile.
 fn rest(gate: &Rc<RefCell<Gate>>, trainer: &Trainer, state: RunState) {
     loop {
@@ -219,7 +157,7 @@ mod tests {
     use crate::device::cpu::{CpuDevice, CpuOptions};
     use crate::device::{DType, Device, DeviceError, DeviceInfo, Kernel, Wrapper};
     use crate::model::{self, View};
-    use crate::train::Libraries;
+    use crate::train::{Config, Libraries};
     use crate::units::StreamId;
     use crate::workload::{Catalog, Data};
 

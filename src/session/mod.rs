@@ -6,8 +6,10 @@
 mod combinations;
 mod command;
 mod engine;
+mod force;
 mod gate;
 mod handle;
+mod headless;
 mod pace;
 mod remedies;
 mod setup;
@@ -29,6 +31,7 @@ use crate::model::{Event, EventKind, Micros, RunState};
 pub use combinations::{Combination, combinations};
 pub use command::{Command, StepSize};
 pub use handle::{Engine, Feed, Feeder, Session};
+pub use headless::Headless;
 pub use pace::{Pace, Speed};
 pub use remedies::Shortage;
 pub use setup::{MemoryLimit, Setup, check_settings};

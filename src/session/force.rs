@@ -1,0 +1,69 @@
+//! How switches that are wanted come into force between two steps.
+
+use super::{LabSpec, Setup, switches};
+use crate::device::DeviceError;
+use crate::model::EventKind;
+use crate::train::{Config, TrainError, Trainer};
+use crate::units::Bytes;
+
+/// Tells the model which switches do not begin at their usual value.
+pub(super) fn note_first_values(trainer: &Trainer, spec: &LabSpec) {
+    note(trainer, &Setup::new(Config::new(spec.config.batch)), &spec.setup());
+}
+
+fn note(trainer: &Trainer, from: &Setup, to: &Setup) {
+    for flipped in switches::differences(from, to) {
+        trainer.note_switch(flipped.switch.word(), &flipped.from, &flipped.to);
+    }
+}
+
+/// Marks each changed switch in the event stream and puts what is wanted in force; returns what then is. What can't be had
+/// stays as it was, and the log says why: batches that do not fit, allocator settings that PyTorch would refuse.
+///
+/// # Errors
+/// The device is lost.
+pub(super) fn flip(trainer: &mut Trainer, present: &Setup, wanted: &Setup) -> Result<Setup, DeviceError> {
+    let mut setup = wanted.clone();
+    let refused = |trainer: &Trainer, why: String| trainer.memory().emit(EventKind::Notice { text: why.into() });
+    if setup.alloc_conf != present.alloc_conf
+        && let Err(error) = trainer.apply_alloc_conf(&setup.alloc_conf)
+    {
+        refused(trainer, format!("allocator settings refused: {error}"));
+        setup.alloc_conf = present.alloc_conf.clone();
+    }
+    note(trainer, present, &setup);
+    let told = |text: String| trainer.memory().emit(EventKind::Notice { text: text.into() });
+    let held = trainer.memory().reserved();
+    if setup.alloc_conf != present.alloc_conf && held > Bytes::ZERO {
+        told(format!(
+            "the settings hold for what is allocated from now on; {held} held before stay, e gives back what it can"
+        ));
+    }
+    if setup.limit != present.limit {
+        let limit = setup.limit.map(|limit| limit.of(trainer.device_info().memory));
+        if let Some(limit) = limit.filter(|limit| *limit < held) {
+            told(format!(
+                "{held} are held and the limit is {limit}: it binds what is asked next; e gives back what it can"
+            ));
+        }
+        trainer.set_limit(limit);
+    }
+    if setup.config != present.config
+        && let Err(error) = trainer.configure(setup.config)
+    {
+        trainer.check_device()?;
+        refused(
+            trainer,
+            match error {
+                TrainError::OutOfMemory { .. } => {
+                    "refused: the batches of that configuration do not fit; it stays as it was".to_owned()
+                }
+                error => format!("refused: {error}"),
+            },
+        );
+        let asked = setup.clone();
+        setup.config = present.config;
+        note(trainer, &asked, &setup);
+    }
+    Ok(setup)
+}

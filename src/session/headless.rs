@@ -1,0 +1,247 @@
+//! A lab without a screen, a thread or a person: one run from a clean state, step by step, with the model that follows it.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::force::{flip, note_first_values};
+use super::{BuildError, DeviceChoice, LabSpec, Scene, Setup, Shortage, Switch, prologue, switches};
+use crate::allocator::Statistics;
+use crate::device::Sensors;
+use crate::model::{Event, EventKind, Lab, Micros, RunState, StepReport, View};
+use crate::train::{Answer, Observer, SafePoint, TrainError, Trainer};
+
+/// A run that goes on when it is told to. What happens in it is the same on every machine, but for a real device's times.
+pub struct Headless {
+    spec: LabSpec,
+    in_force: Setup,
+    trainer: Trainer,
+    sensors: Option<Sensors>,
+    happened: Rc<RefCell<Happened>>,
+    lab: Lab,
+}
+
+/// What the model has not seen yet: during a step events are only kept, so that the step takes no longer.
+#[derive(Default)]
+struct Happened {
+    events: Vec<Event>,
+    now: Micros,
+}
+
+impl Happened {
+    fn tell(&mut self, kind: EventKind) {
+        let event = Event::new(self.now, kind);
+        self.events.push(event);
+    }
+}
+
+/// The trainer's end.
+struct Ears(Rc<RefCell<Happened>>);
+
+impl Observer for Ears {
+    fn event(&mut self, event: Event) {
+        let mut happened = self.0.borrow_mut();
+        happened.now = event.time;
+        happened.events.push(event);
+    }
+
+    fn safe_point(&mut self, _: SafePoint) -> Answer {
+        Answer::Continue
+    }
+}
+
+impl Headless {
+    /// Makes the model; no step has run yet.
+    ///
+    /// # Errors
+    /// See [`BuildError`].
+    pub fn start(spec: LabSpec) -> Result<Self, BuildError> {
+        let happened = Rc::new(RefCell::new(Happened { events: prologue(&spec), now: Micros(0) }));
+        let trainer = spec.build(Box::new(Ears(Rc::clone(&happened))))?;
+        let sensors = trainer.sensors();
+        let mut headless = Self { in_force: spec.setup(), spec, trainer, sensors, happened, lab: Lab::new() };
+        headless.tell(EventKind::About(Arc::new(headless.spec.about(Some(&headless.trainer)))));
+        note_first_values(&headless.trainer, &headless.spec);
+        headless.tell_settings();
+        headless.tell(EventKind::Run(RunState::Running));
+        headless.look();
+        Ok(headless)
+    }
+
+    /// Trains one step. One that ran out of memory leaves the run as a lab's that stopped there: [`Headless::view`] has the
+    /// autopsy, and another step may follow.
+    ///
+    /// # Errors
+    /// What the step ended with.
+    pub fn step(&mut self) -> Result<StepReport, TrainError> {
+        if *self.lab.run() != RunState::Running {
+            self.tell(EventKind::Run(RunState::Running));
+        }
+        let stepped = self.trainer.step();
+        if let Some(reading) = self.sensors.as_ref().and_then(Sensors::take) {
+            self.tell(EventKind::Reading(Arc::new(reading)));
+        }
+        match &stepped {
+            Ok(_) => {}
+            Err(TrainError::OutOfMemory { .. }) => self.tell(EventKind::Run(RunState::OutOfMemory)),
+            Err(error) => self.tell(EventKind::Run(RunState::StepFailed(error.to_string().into()))),
+        }
+        self.look();
+        stepped
+    }
+
+    /// Sets a switch for the steps that follow, as a key or a line of the lab would.
+    ///
+    /// # Errors
+    /// A sentence: what is wrong with the value, or why it can't be had here.
+    pub fn set(&mut self, switch: Switch, value: &str) -> Result<(), String> {
+        let mut wanted = self.in_force.clone();
+        switch.set(&mut wanted, value)?;
+        self.in_force = flip(&mut self.trainer, &self.in_force, &wanted).map_err(|lost| lost.to_string())?;
+        self.tell_settings();
+        self.tell(EventKind::About(Arc::new(self.spec.about(Some(&self.trainer)))));
+        self.look();
+        if switch.value(&self.in_force) == switch.value(&wanted) {
+            return Ok(());
+        }
+        let why = self.lab.view().log.last().map(|line| line.text.to_string());
+        Err(why.unwrap_or_else(|| format!("{} can't be {value} here", switch.label())))
+    }
+
+    /// Gives cached segments back, between steps.
+    pub fn empty_cache(&mut self) {
+        self.trainer.empty_cache();
+        self.look();
+    }
+
+    /// Tries what would have made a request fit; the view has it from then on.
+    pub fn try_remedies(&mut self) {
+        let shortage = Shortage {
+            spec: self.spec.clone(),
+            setup: self.in_force.clone(),
+            memory: self.trainer.device_info().memory,
+            libraries: self.trainer.libraries(),
+            steps: self.trainer.steps(),
+        };
+        self.tell(EventKind::Remedied(shortage.try_remedies().into()));
+        self.look();
+    }
+
+    /// What is known now.
+    pub fn view(&mut self) -> View {
+        self.lab.view()
+    }
+
+    /// `torch.cuda.memory_stats()` of the run.
+    #[must_use]
+    pub fn statistics(&self) -> Statistics {
+        self.trainer.statistics()
+    }
+
+    /// What is trained, and where.
+    #[must_use]
+    pub const fn spec(&self) -> &LabSpec {
+        &self.spec
+    }
+
+    /// How the switches stand.
+    #[must_use]
+    pub const fn setup(&self) -> &Setup {
+        &self.in_force
+    }
+
+    /// What trains.
+    #[must_use]
+    pub const fn trainer(&self) -> &Trainer {
+        &self.trainer
+    }
+
+    /// Whether its times are a model's.
+    #[must_use]
+    pub const fn is_simulated(&self) -> bool {
+        matches!(self.spec.device, DeviceChoice::Sim(_))
+    }
+
+    fn tell_settings(&self) {
+        let scene = Scene::of(&self.spec, &self.in_force.config);
+        let settings = switches::settings(&self.in_force, &self.in_force, &scene);
+        self.tell(EventKind::Settings(Arc::new(settings)));
+    }
+
+    fn tell(&self, kind: EventKind) {
+        self.happened.borrow_mut().tell(kind);
+    }
+
+    fn look(&mut self) {
+        for event in self.happened.borrow_mut().events.drain(..) {
+            self.lab.apply(&event);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::sim::CardCatalog;
+    use crate::units::Bytes;
+    use crate::workload::Catalog;
+
+    fn on_a_card(workload: &str) -> LabSpec {
+        let entry = Catalog::with_user_workloads(None).entry(workload).unwrap();
+        let card = CardCatalog::with_user_cards(None).card("h200").unwrap();
+        LabSpec { device: DeviceChoice::Sim(Box::new(card)), ..LabSpec::new(entry) }
+    }
+
+    fn switch(word: &str) -> Switch {
+        Switch::named(word).unwrap()
+    }
+
+    #[test]
+    fn the_model_has_the_allocators_figures_after_every_step_and_flip() {
+        let mut run = Headless::start(on_a_card("gpt-mini")).unwrap();
+        let same = |run: &mut Headless| {
+            let (view, statistics) = (run.view(), run.statistics());
+            assert_eq!(i64::try_from(view.ledger.reserved().get()), Ok(statistics.reserved_bytes.all.current));
+            assert_eq!(i64::try_from(view.peak_allocated.get()), Ok(statistics.allocated_bytes.all.peak));
+            assert_eq!(view.malformed, 0);
+        };
+        run.step().unwrap();
+        same(&mut run);
+        run.set(switch("ckpt"), "on").unwrap();
+        run.step().unwrap();
+        same(&mut run);
+        let before = run.view().ledger;
+        run.empty_cache();
+        same(&mut run);
+        let view = run.view();
+        assert_eq!(view.ledger.reserved(), before.reserved() - before.releasable);
+        assert_eq!(view.settings.get("ckpt").unwrap().value.as_ref(), "on");
+        assert_eq!((view.steps.finished, view.run), (2, RunState::Running));
+    }
+
+    #[test]
+    fn a_value_that_is_none_changes_nothing_and_says_so() {
+        let mut run = Headless::start(on_a_card("gpt-mini")).unwrap();
+        for (word, value) in [("ckpt", "sometimes"), ("alloc-conf", "no_such_thing:1")] {
+            assert!(!run.set(switch(word), value).unwrap_err().is_empty(), "{word}");
+        }
+        assert_eq!(*run.setup(), run.spec().setup());
+    }
+
+    #[test]
+    fn out_of_memory_ends_a_step_and_not_the_run() {
+        let mut run = Headless::start(on_a_card("gpt-mini")).unwrap();
+        run.step().unwrap();
+        let held = run.view().ledger.reserved();
+        run.set(switch("limit"), &(held - Bytes::mib(20)).to_string()).unwrap();
+        run.empty_cache();
+        assert!(matches!(run.step(), Err(TrainError::OutOfMemory { .. })));
+        run.try_remedies();
+        let view = run.view();
+        assert_eq!(view.run, RunState::OutOfMemory);
+        assert!(view.autopsy.is_some_and(|autopsy| !autopsy.remedied.is_empty()));
+        run.set(switch("limit"), "").unwrap();
+        run.step().unwrap();
+        assert_eq!(run.view().run, RunState::Running);
+    }
+}
