@@ -2,7 +2,8 @@
 //!
 //! Ratatui's own backend repeats both colours in full whenever either changes; nearly half of a frame was that. This
 //! one says only what changes, and nothing about the foreground of a blank. Blanks in a row are erased at once: that leaves them in
-//! the colour in force, on every terminal but those that [`erases_in_colour`] knows of.
+//! the colour in force, on every terminal but those that [`erases_in_colour`] knows of. Where an area fills many cells of a row, they
+//! are erased in its colour.
 
 use std::io::{self, Write};
 
@@ -58,25 +59,26 @@ impl<W: Write> Backend for WireBackend<W> {
         let mut content = content.peekable();
         while let Some((x, y, cell)) = content.next() {
             pen.move_to(x, y, &mut self.out);
-            pen.take_style(cell, &mut self.out);
-            let mut blanks = 0;
-            if is_blank(cell) {
-                blanks = 1;
-                let like = |at: u16, next: &(u16, u16, &Cell)| {
-                    (next.0, next.1) == (at, y)
-                        && is_blank(next.2)
-                        && (next.2.bg, next.2.modifier) == (cell.bg, cell.modifier)
-                };
-                while content.next_if(|next| like(x.saturating_add(blanks), next)).is_some() {
-                    blanks += 1;
-                }
+            let even = Even::of(cell);
+            let mut count = 1;
+            while even.is_some()
+                && content
+                    .next_if(|next| (next.0, next.1) == (x.saturating_add(count), y) && Even::of(next.2) == even)
+                    .is_some()
+            {
+                count += 1;
             }
-            match blanks {
-                0 => self.out.extend_from_slice(shown(cell.symbol()).as_bytes()),
-                FEWEST_ERASED.. if self.erases => pen.erase(x, y, blanks, &mut self.out),
+            match even {
+                Some(even) if self.erases && count >= even.fewest_erased() => {
+                    pen.take_style(&even.blank(), &mut self.out);
+                    pen.erase(x, y, count, &mut self.out);
+                }
                 _ => {
-                    self.out.resize(self.out.len() + usize::from(blanks), b' ');
-                    pen.at = Some((x.saturating_add(blanks), y));
+                    pen.take_style(cell, &mut self.out);
+                    for _ in 0..count {
+                        self.out.extend_from_slice(shown(cell.symbol()).as_bytes());
+                    }
+                    pen.at = Some((x.saturating_add(count), y));
                 }
             }
         }
@@ -127,8 +129,44 @@ impl<W: Write> Backend for WireBackend<W> {
     }
 }
 
-/// Fewer blanks are written: to erase them and go on behind them takes as many bytes.
-const FEWEST_ERASED: u16 = 12;
+/// A cell of one colour all over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Even {
+    /// Nothing is in it.
+    Blank(Color, Modifier),
+    /// An area fills it.
+    Filled { area: Color, behind: Color },
+}
+
+impl Even {
+    fn of(cell: &Cell) -> Option<Self> {
+        if is_blank(cell) {
+            return Some(Self::Blank(cell.bg, cell.modifier));
+        }
+        // The terminal's own colour of text can't be that of a background.
+        (cell.symbol() == "█" && cell.modifier.is_empty() && cell.fg != Color::Reset)
+            .then_some(Self::Filled { area: cell.fg, behind: cell.bg })
+    }
+
+    /// Fewer are written: to erase them and go on behind them takes as many bytes. For an area the background changes, and after
+    /// it back; a cell of it takes three.
+    const fn fewest_erased(self) -> u16 {
+        match self {
+            Self::Blank(..) => 12,
+            Self::Filled { .. } => 16,
+        }
+    }
+
+    /// What it looks like once it is erased.
+    fn blank(self) -> Cell {
+        let mut cell = Cell::EMPTY;
+        match self {
+            Self::Blank(color, modifier) => (cell.bg, cell.modifier) = (color, modifier),
+            Self::Filled { area, .. } => cell.bg = area,
+        }
+        cell
+    }
+}
 
 /// Whether a terminal that calls itself so leaves what it erases in the colour in force. GNU screen does only where it was told
 /// to; tmux, which takes the same name, does.
@@ -325,8 +363,11 @@ mod tests {
     }
 
     fn any_buffer() -> impl Strategy<Value = Buffer> {
-        prop::collection::vec(any_cell(), 48).prop_map(|cells| {
-            let mut buf = Buffer::empty(Rect::new(0, 0, 12, 4));
+        // Some cells by themselves, some in rows that are erased.
+        let run = (any_cell(), prop_oneof![Just(1), 1usize..40]);
+        prop::collection::vec(run, 160).prop_map(|runs| {
+            let mut buf = Buffer::empty(Rect::new(0, 0, 40, 4));
+            let cells = runs.into_iter().flat_map(|(cell, count)| std::iter::repeat_n(cell, count));
             for (cell, (symbol, fg, bg, modifier)) in buf.content.iter_mut().zip(cells) {
                 cell.set_char(symbol).set_style(Style::new().fg(fg).bg(bg).add_modifier(modifier));
             }
@@ -338,13 +379,17 @@ mod tests {
         /// A terminal that reads the bytes of two frames shows the second one.
         #[test]
         fn the_terminal_shows_the_buffer(first in any_buffer(), second in any_buffer()) {
-            let mut parser = vt100::Parser::new(4, 12, 0);
+            let mut parser = vt100::Parser::new(4, 40, 0);
             parser.process(&bytes_of(&Buffer::empty(first.area), &first));
             parser.process(&bytes_of(&first, &second));
             for position in second.area.positions() {
                 let wanted = &second[position];
                 let cell = parser.screen().cell(position.y, position.x).unwrap();
                 let shown = if cell.contents().is_empty() { " " } else { cell.contents() };
+                if shown == " " && wanted.symbol() == "█" {
+                    prop_assert_eq!(cell.bgcolor(), parsed(wanted.fg));
+                    continue;
+                }
                 prop_assert_eq!(shown, wanted.symbol());
                 prop_assert_eq!(cell.bgcolor(), parsed(wanted.bg));
                 prop_assert_eq!(cell.bold(), wanted.modifier.contains(Modifier::BOLD));
@@ -383,6 +428,21 @@ mod tests {
         };
         assert_eq!(seen(&bytes(false)), seen(erased.as_bytes()));
         assert!(!String::from_utf8(bytes(false)).unwrap().contains('X'));
+    }
+
+    #[test]
+    fn an_area_is_erased_in_its_colour_where_it_is_wide() {
+        let area = Rect::new(0, 0, 40, 1);
+        let bytes = |wide: usize, color: Color| {
+            let mut buf = Buffer::empty(area);
+            buf.set_style(area, Style::new().bg(Color::Indexed(7)));
+            buf.set_string(0, 0, "█".repeat(wide), Style::new().fg(color));
+            String::from_utf8(bytes_of(&Buffer::empty(area), &buf)).unwrap()
+        };
+        let rest = |cells: u32| format!("\x1b[48;5;7m\x1b[{cells}X\x1b[m");
+        assert_eq!(bytes(24, Color::Rgb(1, 2, 3)), format!("\x1b[1;1H\x1b[48;2;1;2;3m\x1b[24X\x1b[25G{}", rest(16)));
+        assert!(bytes(8, Color::Rgb(1, 2, 3)).contains(&"█".repeat(8)));
+        assert!(bytes(24, Color::Reset).contains(&"█".repeat(24)), "the colour of text is not known");
     }
 
     #[test]
