@@ -121,6 +121,30 @@ fn fifty_random_flips_change_memory_only_while_they_last() {
 }
 
 #[test]
+fn a_lab_trains_so_many_steps_and_begins_anew_as_it_began() {
+    let mut driver = Driver::start(spec(None));
+    driver.wait("a step", |lab| lab.view.steps.finished >= 1);
+    let begun = driver.pause().view.steps.finished;
+    driver.send(Command::Train(3));
+    let stopped = driver.wait("three steps", |lab| lab.run == RunState::Paused && lab.view.steps.finished >= begun + 3);
+    // The pause may have been within a step, which is then the first of them.
+    assert!(stopped.view.steps.finished == begun + 3 && stopped.view.phase.is_none(), "{:?}", stopped.view.steps);
+    driver.send(Command::Set(Switch::named("ckpt").unwrap(), "on".into()));
+    driver.send(Command::Train(1));
+    driver.wait("the flip", |lab| lab.run == RunState::Paused && value(&lab.view, "ckpt").0 == "on");
+    driver.send(Command::Restart);
+    let anew = driver.wait("another run", |lab| {
+        lab.run == RunState::Running && lab.view.log.iter().any(|line| line.text.contains("started anew"))
+    });
+    assert_eq!(value(&anew.view, "ckpt"), ("off".to_owned(), None), "as it was at the start");
+    driver.wait("its steps", |lab| lab.view.steps.finished >= 2);
+    driver.pause();
+    driver.send(Command::Restart);
+    let paused = driver.wait("a run after a pause", |lab| lab.run == RunState::Running && lab.view.steps.finished < 2);
+    assert_eq!(paused.view.malformed, 0);
+}
+
+#[test]
 fn a_micro_batch_too_small_for_batch_norm_is_refused_and_the_run_goes_on() {
     let entry = Catalog::with_user_workloads(None).entry("resnet-mini").unwrap();
     let spec = LabSpec::new(entry);

@@ -31,6 +31,10 @@ pub enum Command {
     Resume,
     /// Go on for a bit, then stop again.
     Advance(StepSize),
+    /// Train so many steps at the usual pace, then stop behind the last.
+    Train(u64),
+    /// Begin the run anew: the model as it was made, the switches as they were at the start.
+    Restart,
     /// After the device was lost: start the same anew on the processor.
     UseProcessor,
     /// End the run.

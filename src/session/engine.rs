@@ -22,15 +22,25 @@ pub(super) fn train(
     let gate = Rc::new(RefCell::new(Gate::new(commands, feeder, &spec)));
     gate.borrow_mut().begin(spec.about(None));
     loop {
-        let Err(Broken { error, trainer }) = run(&spec, &gate, &build) else { return };
+        let ended = run(&spec, &gate, &build);
+        let processor = match &ended {
+            Ok(()) => false,
+            Err(broken) if broken.error.lost() => gate.borrow_mut().offer_processor(&broken.error.to_string()),
+            Err(broken) => {
+                gate.borrow_mut().wait(RunState::Failed(broken.error.to_string().into()));
+                false
+            }
+        };
+        if gate.borrow_mut().take_restart() {
+            drop(ended);
+            gate.borrow_mut().begin_anew(&spec, "started anew");
+            continue;
+        }
+        let Err(Broken { error, trainer }) = ended else { return };
+        if !processor {
+            return;
+        }
         let reason = error.to_string();
-        if !error.lost() {
-            gate.borrow_mut().wait(RunState::Failed(reason.into()));
-            return;
-        }
-        if !gate.borrow_mut().offer_processor(&reason) {
-            return;
-        }
         drop(trainer);
         let setup = gate.borrow().wanted().clone();
         spec = spec.on_processor(&setup);
@@ -58,6 +68,7 @@ fn run(
     note_first_values(&trainer, spec);
     gate.borrow_mut().in_force(spec.setup());
     gate.borrow_mut().announce(RunState::Running);
+    gate.borrow_mut().wait_if_asked();
     let mut finished = 0;
     let mut proven = None;
     while !gate.borrow().ended() {

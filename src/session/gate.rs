@@ -29,6 +29,8 @@ enum Mode {
     Running,
     Paused,
     Until(StepSize),
+    /// For so many more steps.
+    Steps(u64),
 }
 
 /// Commands in, events out. Lives on the engine thread.
@@ -46,6 +48,7 @@ pub(super) struct Gate {
     quit: bool,
     empty_cache: bool,
     use_processor: bool,
+    restart: bool,
     held: Duration,
     pace: Pace,
 }
@@ -66,6 +69,7 @@ impl Gate {
             quit: false,
             empty_cache: false,
             use_processor: false,
+            restart: false,
             held: Duration::ZERO,
             pace: spec.pace(),
         }
@@ -112,9 +116,35 @@ impl Gate {
         self.send(Feed::Sensors(sensors));
     }
 
-    /// True when the front end is gone or asked to end.
+    /// True when the front end is gone, or asked to end the run or to begin it anew.
     pub(super) fn ended(&self) -> bool {
-        self.quit
+        self.quit || self.restart
+    }
+
+    /// Takes the request to begin the run anew, if there is one; the engine goes on then.
+    pub(super) fn take_restart(&mut self) -> bool {
+        !self.quit && std::mem::take(&mut self.restart)
+    }
+
+    /// Before the first step: whoever asked to stop meanwhile finds the run where it began.
+    pub(super) fn wait_if_asked(&mut self) {
+        self.take_commands();
+        if self.mode == Mode::Paused && !self.ended() {
+            self.wait(RunState::Paused);
+        }
+    }
+
+    fn take_commands(&mut self) {
+        loop {
+            match self.commands.try_recv() {
+                Ok(command) => self.obey(command),
+                Err(TryRecvError::Empty) => return,
+                Err(TryRecvError::Disconnected) => {
+                    self.quit = true;
+                    return;
+                }
+            }
+        }
     }
 
     /// Hands all events on and says what the lab is doing now.
@@ -128,14 +158,14 @@ impl Gate {
         let begun = Instant::now();
         self.mode = Mode::Paused;
         self.announce(state);
-        while self.mode == Mode::Paused && !self.quit {
+        while self.mode == Mode::Paused && !self.ended() {
             self.receive();
             if self.empty_cache {
                 break;
             }
         }
         self.held += begun.elapsed();
-        if self.mode != Mode::Paused && !self.quit {
+        if self.mode != Mode::Paused && !self.ended() {
             self.announce(RunState::Running);
         }
     }
@@ -144,10 +174,10 @@ impl Gate {
     pub(super) fn offer_processor(&mut self, reason: &str) -> bool {
         self.use_processor = false;
         self.announce(RunState::Lost(reason.into()));
-        while !self.use_processor && !self.quit {
+        while !self.use_processor && !self.ended() {
             self.receive();
         }
-        if self.quit {
+        if self.ended() {
             return false;
         }
         self.mode = Mode::Running;
@@ -158,6 +188,7 @@ impl Gate {
     /// Goes on with another run as `spec` says, and tells why: what was known belongs to one that is over.
     pub(super) fn begin_anew(&mut self, spec: &LabSpec, why: &str) {
         self.spec = spec.clone();
+        (self.in_force, self.wanted) = (spec.setup(), spec.setup());
         self.flush();
         self.send(Feed::Sensors(None));
         self.begin(spec.about(None));
@@ -209,6 +240,9 @@ impl Gate {
             Command::Pause => self.mode = Mode::Paused,
             Command::Resume => self.mode = Mode::Running,
             Command::Advance(size) => self.mode = Mode::Until(size),
+            Command::Train(0) => self.mode = Mode::Paused,
+            Command::Train(steps) => self.mode = Mode::Steps(steps),
+            Command::Restart => (self.restart, self.mode, self.empty_cache) = (true, Mode::Running, false),
             Command::UseProcessor => self.use_processor = true,
             Command::Quit => self.quit = true,
         }
@@ -232,7 +266,8 @@ impl Gate {
         if due > SHORTEST_WAIT {
             self.flush();
         }
-        while due > SHORTEST_WAIT && self.mode == Mode::Running && !self.quit && !self.empty_cache {
+        let runs = |gate: &Self| matches!(gate.mode, Mode::Running | Mode::Steps(_)) && !gate.ended();
+        while due > SHORTEST_WAIT && runs(self) && !self.empty_cache {
             match self.commands.recv_timeout(due) {
                 Ok(command) => self.obey(command),
                 Err(RecvTimeoutError::Timeout) => return,
@@ -271,30 +306,25 @@ impl Observer for Gate {
         if due {
             self.flush();
         }
-        loop {
-            match self.commands.try_recv() {
-                Ok(command) => self.obey(command),
-                Err(TryRecvError::Empty) => break,
-                Err(TryRecvError::Disconnected) => {
-                    self.quit = true;
-                    break;
-                }
-            }
-        }
+        self.take_commands();
         self.keep_pace();
-        let arrived = match self.mode {
+        let arrived = match &mut self.mode {
+            Mode::Steps(left) if point == SafePoint::Step => {
+                *left = left.saturating_sub(1);
+                *left == 0
+            }
             Mode::Until(StepSize::Op) => true,
             Mode::Until(StepSize::Phase) => point != SafePoint::Op,
             Mode::Until(StepSize::Step) => point == SafePoint::Step,
-            Mode::Running | Mode::Paused => false,
+            Mode::Running | Mode::Paused | Mode::Steps(_) => false,
         };
         if arrived {
             self.mode = Mode::Paused;
         }
-        if self.mode == Mode::Paused && !self.quit && !self.empty_cache {
+        if self.mode == Mode::Paused && !self.ended() && !self.empty_cache {
             self.wait(RunState::Paused);
         }
-        if self.quit {
+        if self.ended() {
             Answer::Stop
         } else if self.take_empty_cache() {
             Answer::EmptyCache
