@@ -14,6 +14,7 @@ pub mod cli;
 pub mod device;
 pub mod export;
 pub mod given;
+pub mod guide;
 pub mod model;
 pub mod recording;
 pub mod session;

@@ -13,6 +13,7 @@ mod farewell;
 mod film;
 mod generate;
 mod ghost;
+mod guide;
 mod lab;
 mod list;
 mod open;
@@ -90,6 +91,8 @@ enum Subcommands {
     Check(check::CheckArgs),
     /// Print torch.cuda.memory_summary() of a recording or snapshot, at any moment of it.
     Summary(summary::SummaryArgs),
+    /// Read the guide: what to see, what to do, how every number is made.
+    Guide(guide::GuideArgs),
     /// List workloads, switches, devices and themes.
     List(list::ListArgs),
     /// Tell what was found on this machine.
@@ -140,6 +143,7 @@ fn dispatch(arguments: Arguments) -> Result<Status> {
         Some(Subcommands::Report(args)) => report::run(&args),
         Some(Subcommands::Check(args)) => check::run(&args),
         Some(Subcommands::Summary(args)) => summary::run(&args),
+        Some(Subcommands::Guide(args)) => guide::run(&args),
         Some(Subcommands::List(args)) => list::run(&args),
         Some(Subcommands::Doctor(args)) => doctor::run(&args),
         Some(Subcommands::Config(args)) => config::run(&args),

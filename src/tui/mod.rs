@@ -67,7 +67,7 @@ pub use states::Other;
 pub use states::{LabAction, ScreenAction};
 pub use terminal::{leave, restore_on_panic};
 pub use theme::{Catalog, ColorTier, Theme, ThemeError, Token};
-pub use wire::WireBackend;
+pub use wire::{WireBackend, dressed};
 
 use std::path::PathBuf;
 

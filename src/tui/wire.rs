@@ -10,7 +10,7 @@ use std::io::{self, Write};
 use ratatui::backend::{Backend, ClearType, CrosstermBackend, WindowSize};
 use ratatui::buffer::Cell;
 use ratatui::layout::{Position, Size};
-use ratatui::style::{Color, Modifier};
+use ratatui::style::{Color, Modifier, Style};
 
 use crate::given::is_safe;
 
@@ -195,6 +195,19 @@ struct Pen {
     foreground: Color,
     background: Color,
     modifier: Modifier,
+}
+
+/// A text in a style, for a terminal that shows no screen: nothing of the style is left behind it.
+#[must_use]
+pub fn dressed(text: &str, style: Style) -> String {
+    let mut cell = Cell::new("x");
+    cell.set_style(style);
+    let (mut pen, mut out) = (Pen::default(), Vec::new());
+    pen.take_style(&cell, &mut out);
+    let mut out = String::from_utf8_lossy(&out).into_owned();
+    let ends = if out.is_empty() { "" } else { "\x1b[m" };
+    out.extend(text.chars().filter(|symbol| is_safe(*symbol)));
+    out + ends
 }
 
 /// Modifiers with the codes that switch them on and off.

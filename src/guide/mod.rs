@@ -1,0 +1,7 @@
+//! The guide: pages of Markdown under `lab/guide`, and how they become lines of a terminal.
+
+mod markdown;
+mod pages;
+
+pub use markdown::{Line, Role, lines};
+pub use pages::{CONTENTS, Page, page, pages};
