@@ -1,4 +1,4 @@
-//! README's "Explore", step by step, in the order written: what it says is what one sees, at 120×40.
+//! The guide's "Explore", step by step, in the order written: what it says is what one sees, at 120×40.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "a test that can't be set up fails")]
 
 use std::time::{Duration, Instant};
@@ -78,9 +78,8 @@ fn figure<'a>(screen: &'a str, label: &str) -> &'a str {
 }
 
 #[test]
-fn what_the_readme_says_is_what_one_sees() {
-    let readme = include_str!("../README.md");
-    let explore = readme.split("## Explore").nth(1).and_then(|rest| rest.split("<!-- keys -->").next()).unwrap();
+fn what_the_guide_says_is_what_one_sees() {
+    let explore = include_str!("../lab/guide/explore.md");
     let mut person = Person::sit_down();
     person.see(&["RUNNING", "history", "this step", "blocks", "forward", "backward"]);
     let has_steps = |person: &Person, count| person.source.pictures.borrow().extent.steps >= count;

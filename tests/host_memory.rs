@@ -21,7 +21,7 @@ use vramlab::workload::Catalog;
 
 const MIB: u64 = 1 << 20;
 
-/// What README promises that the process takes beside its limit.
+/// What the guide promises that the process takes beside its limit.
 fn margin() -> u64 {
     (256 + 4 * std::thread::available_parallelism().map_or(1, usize::from) as u64) * MIB
 }

@@ -3,6 +3,8 @@
 
 #[path = "common/lab_states.rs"]
 mod lab_states;
+#[path = "common/made.rs"]
+mod made;
 #[path = "common/synthetic.rs"]
 mod synthetic;
 
@@ -513,18 +515,10 @@ fn actions_of_the_footer_are_clickable() {
     app.update(Message::Drawn(layout));
 }
 
-/// `VRAMLAB_UPDATE=1 cargo test --test keys` writes it.
 #[test]
-fn the_readme_has_the_key_table() {
-    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/README.md");
-    let readme = std::fs::read_to_string(path).unwrap();
-    let (before, rest) = readme.split_once("<!-- keys -->").unwrap();
-    let (_, after) = rest.split_once("<!-- /keys -->").unwrap();
-    let wanted = format!("{before}<!-- keys -->\n{}<!-- /keys -->{after}", tui::keys_markdown());
-    if std::env::var_os("VRAMLAB_UPDATE").is_some() {
-        std::fs::write(path, &wanted).unwrap();
-    }
-    assert!(std::fs::read_to_string(path).unwrap() == wanted, "the key table is another; see above how it is written");
+fn the_guide_has_the_key_table() {
+    let command = "VRAMLAB_UPDATE=1 cargo test --test keys writes it";
+    made::assert_part("lab/guide/keys.md", "keys", &tui::keys_markdown(), command);
 }
 
 fn shown(app: &mut App, width: u16, height: u16) -> String {

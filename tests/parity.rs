@@ -4,6 +4,8 @@
 //! leaves the exact ones, or its tolerance, is a regression. Step times of full-size rows are within 25 %.
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that can't be set up fails")]
 
+#[path = "common/made.rs"]
+mod made;
 #[path = "common/training.rs"]
 mod training;
 
@@ -129,8 +131,8 @@ fn check(wrong: &[String]) {
 }
 
 /// The rows of a workload, of the loop that can accumulate.
-fn accumulating(workload: &str, rows: &[Value], timed: bool) {
-    let mut wrong = Vec::new();
+fn accumulating(workload: &str, rows: &[Value], timed: bool) -> String {
+    let (mut wrong, mut table) = (Vec::new(), String::new());
     let rows: Vec<&Value> = rows.iter().filter(|row| text(row, "workload") == workload).collect();
     assert!(!rows.is_empty());
     for row in rows {
@@ -142,14 +144,35 @@ fn accumulating(workload: &str, rows: &[Value], timed: bool) {
         wrong.extend(wrong_bytes(&run, row, &seen.borrow().0, &trainer));
         if timed {
             let later = times.split_off(times.len() / 2);
-            wrong.extend(wrong_time(&run, "step", median(later), row["step_ms"].as_f64().unwrap()));
+            let (ours, theirs) = (median(later), row["step_ms"].as_f64().unwrap());
+            wrong.extend(wrong_time(&run, "step", ours, theirs));
+            let compared = figures(row, &seen.borrow().0, &trainer);
+            table.push_str(&line(variant, &compared, ours, theirs));
         }
     }
     check(&wrong);
+    table
+}
+
+/// A row of the guide's table: PyTorch's figure, and how far ours is off.
+fn line(variant: &str, figures: &[(&str, i64, i64)], ours: f64, theirs: f64) -> String {
+    let cells = |figure: &str| {
+        let (_, ours, theirs) = figures.iter().find(|(name, ..)| *name == figure).unwrap();
+        let off = if ours == theirs { "=".to_owned() } else { format!("{:+.3} %", percent(*ours, *theirs)) };
+        #[expect(clippy::cast_precision_loss, reason = "bytes of one card")]
+        let gib = *theirs as f64 / f64::from(1 << 30);
+        format!("{gib:.3} | {off}")
+    };
+    let time = format!("{theirs:.1} | {ours:.1} | {:+.1} %", (ours / theirs - 1.0) * 100.0);
+    format!("| {variant} | {} | {} | {time} |\n", cells("peak_allocated"), cells("peak_reserved"))
 }
 
 fn full_size(workload: &str) {
-    accumulating(workload, &rows(include_str!("data/pytorch-full-rows.jsonl")), true);
+    let rows = accumulating(workload, &rows(include_str!("data/pytorch-full-rows.jsonl")), true);
+    let head = "| variant | peak allocated, GiB | sim | peak reserved, GiB | sim | ms a step | simulated | off |\n\
+                |---|--:|--:|--:|--:|--:|--:|--:|\n";
+    let command = "VRAMLAB_UPDATE=1 cargo test --test parity writes it";
+    made::assert_part("lab/guide/compared.md", &format!("parity of {workload}"), &format!("{head}{rows}"), command);
 }
 
 #[test]

@@ -18,8 +18,8 @@ use super::spec::{SpecArgs, themes};
 use super::{Status, farewell, reproduce, run};
 use crate::model::RunState;
 use crate::session::{self, Engine};
-use crate::source::{self, Picture, Request};
-use crate::tui;
+use crate::source::{self, Picture, Request, Source};
+use crate::tui::{self, TuiOptions};
 
 /// Steps of the tables that replace the lab where there is no terminal.
 const STEPS_WITHOUT_TERMINAL: u64 = 50;
@@ -73,7 +73,6 @@ pub(super) fn run(args: LabArgs) -> Result<Status> {
     let speed = args.spec.speed.unwrap_or(session::Speed::Watchable);
     let source = source::live(session::LabSpec { speed, ..spec }).wrap_err("the system gives no threads")?;
     args.ghost.haunt(&source, torch)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     if let Some(path) = args.record {
         record::refuse_existing(&path)?;
         source.request(Request::Record(path));
@@ -81,6 +80,12 @@ pub(super) fn run(args: LabArgs) -> Result<Status> {
     if let Some(folder) = settings.recordings() {
         source.request(Request::RecordTo(folder));
     }
+    stay(source, options)
+}
+
+/// Shows a lab until somebody leaves it.
+pub(super) fn stay(source: Source, options: TuiOptions) -> Result<Status> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let pictures = source.pictures.clone();
     let _ending = Ending(source.engine());
     // A model that can't be made is told at once: no screen opens for a sentence. A large one is waited for on screen.

@@ -6,6 +6,7 @@ mod check;
 mod combinations;
 mod compare;
 mod config;
+mod demo;
 mod diff;
 mod doctor;
 mod export;
@@ -91,6 +92,8 @@ enum Subcommands {
     Check(check::CheckArgs),
     /// Print torch.cuda.memory_summary() of a recording or snapshot, at any moment of it.
     Summary(summary::SummaryArgs),
+    /// Play the lab's story by itself, with captions.
+    Demo(demo::DemoArgs),
     /// Read the guide: what to see, what to do, how every number is made.
     Guide(guide::GuideArgs),
     /// List workloads, switches, devices and themes.
@@ -143,6 +146,7 @@ fn dispatch(arguments: Arguments) -> Result<Status> {
         Some(Subcommands::Report(args)) => report::run(&args),
         Some(Subcommands::Check(args)) => check::run(&args),
         Some(Subcommands::Summary(args)) => summary::run(&args),
+        Some(Subcommands::Demo(args)) => demo::run(&args),
         Some(Subcommands::Guide(args)) => guide::run(&args),
         Some(Subcommands::List(args)) => list::run(&args),
         Some(Subcommands::Doctor(args)) => doctor::run(&args),

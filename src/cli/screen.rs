@@ -53,6 +53,7 @@ impl ScreenArgs {
             compare: Vec::new(),
             keep_theme: Some(config::keep_theme),
             tags: Tags::default(),
+            story: None,
             notices: [&settings.told[..], &workloads().warnings(), &cards().warnings(), &themes().warnings()].concat(),
         };
         match tui::check(&options, themes()) {

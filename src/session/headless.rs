@@ -19,7 +19,12 @@ pub struct Headless {
     sensors: Option<Sensors>,
     happened: Rc<RefCell<Happened>>,
     lab: Lab,
+    /// Who else hears every event, when the model does.
+    listener: Listener,
 }
+
+/// Hears events one by one.
+type Listener = Box<dyn FnMut(&Event)>;
 
 /// What the model has not seen yet: during a step events are only kept, so that the step takes no longer.
 #[derive(Default)]
@@ -56,10 +61,26 @@ impl Headless {
     /// # Errors
     /// See [`BuildError`].
     pub fn start(spec: LabSpec) -> Result<Self, BuildError> {
+        Self::telling(spec, |_| {})
+    }
+
+    /// The same; `listener` hears every event from the first on, behind the step in which it happened.
+    ///
+    /// # Errors
+    /// See [`BuildError`].
+    pub fn telling(spec: LabSpec, listener: impl FnMut(&Event) + 'static) -> Result<Self, BuildError> {
         let happened = Rc::new(RefCell::new(Happened { events: prologue(&spec), now: Micros(0) }));
         let trainer = spec.build(Box::new(Ears(Rc::clone(&happened))))?;
         let sensors = trainer.sensors();
-        let mut headless = Self { in_force: spec.setup(), spec, trainer, sensors, happened, lab: Lab::new() };
+        let mut headless = Self {
+            in_force: spec.setup(),
+            spec,
+            trainer,
+            sensors,
+            happened,
+            lab: Lab::new(),
+            listener: Box::new(listener),
+        };
         headless.tell(EventKind::About(Arc::new(headless.spec.about(Some(&headless.trainer)))));
         note_first_values(&headless.trainer, &headless.spec);
         headless.tell_settings();
@@ -174,6 +195,7 @@ impl Headless {
 
     fn look(&mut self) {
         for event in self.happened.borrow_mut().events.drain(..) {
+            (self.listener)(&event);
             self.lab.apply(&event);
         }
     }

@@ -257,7 +257,7 @@ pub struct Binding {
     pub keys: Vec<Key>,
     /// What it does.
     pub action: Action,
-    /// Its keys in words, as help and README show them.
+    /// Its keys in words, as help and guide show them.
     pub label: String,
     /// A word for the footer; empty where the footer does not name it.
     pub hint: &'static str,

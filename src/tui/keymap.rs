@@ -1,6 +1,6 @@
 //! The one table of commands: what a key does, its hint in the footer, its sentence in the help, when it acts.
 //!
-//! Dispatch, footer, help overlay and the README's key table are all made from it. Keys of switches come from their table,
+//! Dispatch, footer, help overlay and the guide's key table are all made from it. Keys of switches come from their table,
 //! keys of screens from theirs.
 
 use std::sync::OnceLock;
@@ -251,7 +251,7 @@ pub fn acts(action: Action, picture: &Picture) -> Result<(), &'static str> {
     if there { Ok(()) } else { Err("") }
 }
 
-/// The key table as the README shows it.
+/// The key table as the guide shows it.
 #[must_use]
 pub fn keys_markdown() -> String {
     standard().markdown()
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn every_command_is_in_the_readme_table() {
+    fn every_command_is_in_the_table() {
         let table = keys_markdown();
         assert_eq!(table.lines().count(), standard().bindings().len() + 2);
         assert!(table.contains("| `q` `Ctrl-C` | end the run and leave |"));

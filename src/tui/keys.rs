@@ -139,7 +139,7 @@ impl Keymap {
         (Self(bindings), told)
     }
 
-    /// The keys as a table of the README.
+    /// The keys as a table of the guide.
     #[must_use]
     pub fn markdown(&self) -> String {
         let mut table = String::from("| key | what it does |\n|---|---|\n");

@@ -12,6 +12,7 @@ mod clipboard;
 mod compared;
 mod completion;
 mod copied;
+mod demo;
 mod dialog;
 mod error;
 mod figures;
@@ -49,6 +50,7 @@ pub use action::{Action, Binding, Group, Key};
 pub use app::{App, Effect, Message};
 pub(crate) use compared::change;
 pub use completion::Completion;
+pub use demo::{ReadingPace, Scene, Story, Until};
 pub use dialog::DialogAction;
 pub use error::TuiError;
 pub use film::{Film, screen_names};
@@ -115,6 +117,8 @@ pub struct TuiOptions {
     pub keep_theme: Option<KeepTheme>,
     /// Words for blocks, by who asked for them.
     pub tags: Tags,
+    /// A story that is told, and how fast.
+    pub story: Option<(Story, ReadingPace)>,
     /// What a person should know first: the footer shows the first of them, and how many there are.
     pub notices: Vec<String>,
 }
@@ -134,6 +138,7 @@ impl Default for TuiOptions {
             compare: Vec::new(),
             keep_theme: None,
             tags: Tags::default(),
+            story: None,
             notices: Vec::new(),
         }
     }
@@ -181,6 +186,9 @@ fn prepare(options: &TuiOptions, themes: Catalog) -> Result<App, TuiError> {
         .with_manners(options.calm, options.present)
         .with_tags(options.tags.clone())
         .with_origin(options.origin.clone());
+    if let Some((story, pace)) = &options.story {
+        app = app.with_story(story.clone(), *pace);
+    }
     match &*[options.notices.clone(), warnings].concat() {
         [] => {}
         [only] => app.notify(only.clone()),

@@ -11,7 +11,7 @@ use super::panel::Panel;
 use super::screens::SCREENS;
 use super::stage::Layout;
 use super::theme::Token;
-use super::{footer, header, large, pane};
+use super::{demo, footer, header, large, pane};
 use crate::model::RunState;
 
 /// The smallest terminal that shows the lab.
@@ -43,8 +43,10 @@ pub fn draw(app: &App, area: Rect, buf: &mut Buffer) -> Layout {
 
 fn whole(app: &App, area: Rect, buf: &mut Buffer) -> Layout {
     let stage = app.stage();
-    let rows = Split::vertical([Constraint::Length(header::rows(area)), Constraint::Min(0), Constraint::Length(1)]);
-    let [top, body, keys] = area.layout::<3>(&rows);
+    let told = app.narrator().map_or(0, |_| demo::rows());
+    let rows = [header::rows(area), told, 1].map(Constraint::Length);
+    let rows = Split::vertical([rows[0], Constraint::Min(0), rows[1], rows[2]]);
+    let [top, body, strip, keys] = area.layout::<4>(&rows);
     let view = stage.view();
     let mut layout = if view.run == RunState::Starting && view.segments.is_empty() {
         building(app, body, buf);
@@ -56,6 +58,9 @@ fn whole(app: &App, area: Rect, buf: &mut Buffer) -> Layout {
         large::render(&stage, screen.large, figures, buf);
         (screen.draw)(&stage, body, buf)
     };
+    if let Some(narrator) = app.narrator() {
+        demo::render(&stage, narrator, strip, buf);
+    }
     layout.panels.push((top, Panel::Header));
     header::render(&stage, app.screen(), top, buf, &mut layout.targets);
     footer::render(&stage, app.notice(), app.screen(), keys, buf, &mut layout.targets);

@@ -29,7 +29,7 @@ const COPY_STREAM: StreamId = StreamId(1);
 /// Bytes that wait at once for their copy from pageable memory.
 const STAGED: usize = 256 * 1024;
 /// What may be held in host memory beside the segments of a limited device, for all cores and for each. The process itself,
-/// its stacks and what gemm packs take the rest of the margin that README states: 64 MiB, and 3 MiB for each core.
+/// its stacks and what gemm packs take the rest of the margin that the guide states: 64 MiB, and 3 MiB for each core.
 const BESIDE_LIMIT: (Bytes, Bytes) = (Bytes::mib(192), Bytes::mib(1));
 
 /// How to open a [`CpuDevice`].

@@ -1,4 +1,4 @@
-//! The one table of switches. A new switch is one entry here: key, command line, panel, help, README and tests read it.
+//! The one table of switches. A new switch is one entry here: key, command line, panel, help, guide and tests read it.
 
 use std::borrow::Cow;
 

@@ -18,6 +18,7 @@ use crate::source::{Move, Picture, Request, Wanted};
 use crate::tui::action::{Action, Key};
 use crate::tui::clipboard;
 use crate::tui::copied;
+use crate::tui::demo::{Cue, Heard, Narrator, ReadingPace, Story};
 use crate::tui::glyphs::GlyphTier;
 use crate::tui::keymap;
 use crate::tui::keys::Keymap;
@@ -65,6 +66,8 @@ pub struct App {
     origin: Arc<Origin>,
     /// While there is an audience.
     presenter: Option<Presenter>,
+    /// While a story is told.
+    narrator: Option<Box<Narrator>>,
     /// Where the mouse was last seen on this screen.
     pointer: Option<Position>,
     layout: Layout,
@@ -95,6 +98,7 @@ impl App {
             calm: false,
             origin: Arc::default(),
             presenter: None,
+            narrator: None,
             pointer: None,
             layout: Layout::default(),
             dirty: true,
@@ -111,6 +115,23 @@ impl App {
     #[must_use]
     pub fn with_manners(self, calm: bool, present: bool) -> Self {
         Self { calm, presenter: present.then(Presenter::default), ..self }
+    }
+
+    /// The same that tells a story by itself.
+    #[must_use]
+    pub fn with_story(self, story: Story, pace: ReadingPace) -> Self {
+        Self { narrator: Some(Box::new(Narrator::new(story, pace))), ..self }
+    }
+
+    /// Who tells the story, while one is told.
+    pub(crate) fn narrator(&self) -> Option<&Narrator> {
+        self.narrator.as_deref()
+    }
+
+    /// Which scene of a story is told, counted from 1, and of how many; `None` where none is, or all is told.
+    #[must_use]
+    pub fn scene(&self) -> Option<(usize, usize)> {
+        self.narrator().map(Narrator::place)
     }
 
     /// The same that shows another screen, by its place in the list.
@@ -219,7 +240,8 @@ impl App {
     #[must_use]
     pub fn next_change(&self) -> Option<Duration> {
         let pressed = self.presenter.as_ref().and_then(Presenter::next_change);
-        self.notices.until().into_iter().chain(self.effect.until(self.now)).chain(pressed).min()
+        let told = self.narrator().and_then(Narrator::next_change);
+        self.notices.until().into_iter().chain(self.effect.until(self.now)).chain(pressed).chain(told).min()
     }
 
     /// Shows `text` in the footer for a while.
@@ -231,8 +253,41 @@ impl App {
     /// Takes note of what happened; says what is to be done about it.
     pub fn update(&mut self, message: Message) -> Vec<Effect> {
         let mut effects = self.hear(message);
+        effects.extend(self.narrate());
         effects.extend(self.study());
         effects
+    }
+
+    /// Does what the story says is to be done now.
+    fn narrate(&mut self) -> Vec<Effect> {
+        let Some(narrator) = &mut self.narrator else { return Vec::new() };
+        let scene = narrator.place();
+        let cue = narrator.due(self.now, &self.latest, &self.keys);
+        self.dirty |= cue.is_some() || narrator.place() != scene;
+        if narrator.is_over() {
+            self.narrator = None;
+        }
+        match cue {
+            Some(Cue::Do(action)) => self.ask(action),
+            Some(Cue::Press(key)) => self.press(key),
+            None => Vec::new(),
+        }
+    }
+
+    /// A key of a person's while a story is told; `None` where it is for the lab.
+    fn interrupt(&mut self, key: KeyEvent) -> Option<Vec<Effect>> {
+        let action = self.keys.binding_for(key, self.screen).map(|binding| binding.action);
+        let heard = self.narrator.as_mut()?.hear(action);
+        match heard {
+            Heard::Passed => return None,
+            Heard::Leaves => return Some(self.ask(Action::Quit)),
+            Heard::Taken => self.dirty = true,
+            Heard::Refused => {
+                let key = self.keys.key_of(Action::TogglePause).to_owned();
+                self.notify(format!("the demo presses the keys now; {key} stops it"));
+            }
+        }
+        Some(Vec::new())
     }
 
     fn hear(&mut self, message: Message) -> Vec<Effect> {
@@ -251,7 +306,7 @@ impl App {
                     self.dirty = true;
                 }
             }
-            Message::Key(key) => return self.press(key),
+            Message::Key(key) => return self.interrupt(key).unwrap_or_else(|| self.press(key)),
             Message::Paste(text) => {
                 // Outside of a line that is being written a paste is no series of commands.
                 if let Some(layer) = self.layers.last_mut() {

@@ -1,0 +1,69 @@
+//! `vramlab demo`: the lab plays a story by itself.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use color_eyre::eyre::{Report, Result, WrapErr, eyre};
+
+use super::screen::ScreenArgs;
+use super::spec::{device, workloads};
+use super::{Status, Usage, config, lab};
+use crate::given::TomlText;
+use crate::session::{LabSpec, Speed};
+use crate::source;
+use crate::tui::{self, ReadingPace, Story};
+
+/// How long captions stand.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum PaceArg {
+    /// For an audience that is talked to.
+    Slow,
+    /// For somebody who reads.
+    #[default]
+    Normal,
+    /// No longer than what they wait for.
+    Fast,
+}
+
+/// Arguments of `vramlab demo`.
+#[derive(Debug, Args)]
+pub(super) struct DemoArgs {
+    /// How long captions stand.
+    #[arg(long, value_enum, default_value_t)]
+    pace: PaceArg,
+    /// A story of your own; the lab's, lab/demo.toml, shows what can be in it.
+    #[arg(long, value_name = "FILE")]
+    story: Option<PathBuf>,
+    #[command(flatten)]
+    screen: ScreenArgs,
+}
+
+/// Plays the story; what comes after its end is the lab's.
+pub(super) fn run(args: &DemoArgs) -> Result<Status> {
+    let story = match &args.story {
+        None => Story::built_in().wrap_err("the built-in story can't be read; report this")?,
+        Some(file) => read(file).wrap_err_with(|| format!("the story {} can't be told", file.display()))?,
+    };
+    let settings = config::settings();
+    story.check(&settings.keys).map_err(Usage)?;
+    let entry = workloads().entry(&story.workload).map_err(|error| Usage(error.to_string()))?;
+    let device = device(&story.device)?;
+    let mut options = args.screen.options(&settings, tui::Origin::default())?;
+    if !(std::io::stdin().is_terminal() && std::io::stdout().is_terminal()) {
+        return Err(eyre!("there is no terminal to draw on; run `vramlab demo` in one"));
+    }
+    let spec = LabSpec { device, speed: Speed::Watchable, ..LabSpec::new(entry) };
+    let pace = match args.pace {
+        PaceArg::Slow => ReadingPace::Slow,
+        PaceArg::Normal => ReadingPace::Normal,
+        PaceArg::Fast => ReadingPace::Fast,
+    };
+    options.story = Some((story, pace));
+    lab::stay(source::live(spec).wrap_err("the system gives no threads")?, options)
+}
+
+fn read(file: &std::path::Path) -> Result<Story> {
+    let text = TomlText::read(file)?;
+    text.parse().map_err(Report::new)
+}

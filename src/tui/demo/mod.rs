@@ -1,0 +1,9 @@
+//! The demo: a story that presses keys of the lab by itself, and tells in a strip what is to be seen.
+
+mod narrator;
+mod story;
+mod strip;
+
+pub(crate) use narrator::{Cue, Heard, Narrator};
+pub use story::{ReadingPace, Scene, Story, Until};
+pub(crate) use strip::{render, rows};

@@ -1,0 +1,147 @@
+//! The project's pictures: screens of one simulated run, drawn by the exporter. A stale one fails.
+//!
+//! `VRAMLAB_UPDATE=1 cargo test --test pictures` draws them all into `.github/pictures`.
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "a test that can't be set up fails")]
+
+#[path = "common/made.rs"]
+mod made;
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::path::Path;
+use std::process::Command;
+use std::rc::Rc;
+
+use vramlab::device::sim::CardCatalog;
+use vramlab::model::{Event, EventKind};
+use vramlab::session::{DeviceChoice, Headless, LabSpec, Switch};
+use vramlab::source::Recorder;
+use vramlab::units::Address;
+use vramlab::workload::{Catalog, Data};
+
+/// A picture: its name, the screen, and the moment.
+struct Shot {
+    name: &'static str,
+    screen: &'static str,
+    at: Moment,
+}
+
+#[derive(Clone, Copy)]
+enum Moment {
+    /// Where most is allocated in the last whole step.
+    Fullest,
+    /// Where a request fails.
+    OutOfMemory,
+}
+
+const SHOTS: [Shot; 8] = [
+    Shot { name: "lab", screen: "lab", at: Moment::Fullest },
+    Shot { name: "blocks", screen: "blocks", at: Moment::Fullest },
+    Shot { name: "step", screen: "step", at: Moment::Fullest },
+    Shot { name: "ops", screen: "ops", at: Moment::Fullest },
+    Shot { name: "compare", screen: "compare", at: Moment::Fullest },
+    Shot { name: "ledger", screen: "ledger", at: Moment::Fullest },
+    Shot { name: "stacks", screen: "stacks", at: Moment::Fullest },
+    Shot { name: "out-of-memory", screen: "lab", at: Moment::OutOfMemory },
+];
+
+/// Where most is allocated in the last whole step, and where the first request fails.
+#[derive(Default)]
+struct Places {
+    sizes: HashMap<Address, u64>,
+    allocated: u64,
+    position: u64,
+    /// Of the step under way: the most so far, and where.
+    most: (u64, u64),
+    fullest: u64,
+    failed: Option<u64>,
+}
+
+impl Places {
+    fn hear(&mut self, event: &Event) {
+        self.position += 1;
+        match &event.kind {
+            EventKind::StepBegin { .. } => self.most = (0, self.position),
+            EventKind::StepEnd(_) => self.fullest = self.most.1,
+            EventKind::Alloc { address, size, .. } => {
+                self.sizes.insert(*address, size.get());
+                self.allocated += size.get();
+                self.most = self.most.max((self.allocated, self.position));
+            }
+            EventKind::FreeRequested { address } => self.allocated -= self.sizes.remove(address).unwrap(),
+            EventKind::Oom(_) if self.failed.is_none() => self.failed = Some(self.position),
+            _ => {}
+        }
+    }
+}
+
+/// Records GPT-2 on a simulated H200: as it is, then with switches flipped one after the other, then below a limit that is
+/// too small. Nothing in it is chance: the clock is the card's, and the data are fixed.
+fn record(path: &Path) -> Places {
+    let entry = Catalog::with_user_workloads(None).entry("gpt2").unwrap();
+    let card = CardCatalog::with_user_cards(None).card("h200").unwrap();
+    let device = DeviceChoice::Sim(Box::new(card));
+    let mut spec = LabSpec { device, data: Data::Reference, ..LabSpec::new(entry) };
+    spec.config.data = spec.data.path();
+    let heard = Rc::new(RefCell::new((Recorder::create(path).unwrap(), Places::default())));
+    let listener = Rc::clone(&heard);
+    let mut run = Headless::telling(spec, move |event| {
+        let (recorder, places) = &mut *listener.borrow_mut();
+        recorder.push(event);
+        places.hear(event);
+    })
+    .unwrap();
+    let steps = |run: &mut Headless, count: usize| (0..count).for_each(|_| drop(run.step().unwrap()));
+    let set = |run: &mut Headless, word, value| run.set(Switch::named(word).unwrap(), value).unwrap();
+    steps(&mut run, 16);
+    set(&mut run, "amp", "bf16");
+    steps(&mut run, 14);
+    set(&mut run, "attention", "math");
+    steps(&mut run, 14);
+    set(&mut run, "attention", "auto");
+    set(&mut run, "ckpt", "on");
+    steps(&mut run, 14);
+    run.empty_cache();
+    steps(&mut run, 2);
+    set(&mut run, "ckpt", "off");
+    steps(&mut run, 14);
+    set(&mut run, "amp", "off");
+    set(&mut run, "limit", "16GiB");
+    run.empty_cache();
+    assert!(run.step().is_err(), "that is too much for the limit");
+    run.try_remedies();
+    drop(run);
+    let (recorder, places) = Rc::try_unwrap(heard).ok().unwrap().into_inner();
+    recorder.finish().unwrap();
+    places
+}
+
+#[test]
+fn pictures_show_what_the_screens_show() {
+    let folder = tempfile::tempdir().unwrap();
+    let recording = folder.path().join("run.vram");
+    let places = record(&recording);
+    let mut stale = Vec::new();
+    for Shot { name, screen, at } in SHOTS {
+        let position = match at {
+            Moment::Fullest => places.fullest,
+            Moment::OutOfMemory => places.failed.unwrap(),
+        };
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vramlab"));
+        command.env("XDG_CONFIG_HOME", folder.path()).arg("export").arg(&recording);
+        command.args(["--to", "svg", "--size", "120x40", "--screen", screen, "--at", &format!("event:{position}")]);
+        let output = command.args(["--out", "-"]).output().unwrap();
+        assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+        let drawn = String::from_utf8(output.stdout).unwrap();
+        let simulated = drawn.contains("simulated") || drawn.contains("sim:h200");
+        assert!(drawn.starts_with("<svg ") && simulated, "{name} says whose figures they are");
+        let path = made::file(&format!(".github/pictures/{name}.svg"));
+        if made::renews() {
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(&path, &drawn).unwrap();
+        } else if std::fs::read_to_string(&path).ok().as_ref() != Some(&drawn) {
+            stale.push(name);
+        }
+    }
+    assert!(stale.is_empty(), "stale pictures: {stale:?}; VRAMLAB_UPDATE=1 cargo test --test pictures draws them anew");
+}
