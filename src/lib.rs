@@ -13,6 +13,7 @@ pub mod allocator;
 pub mod cli;
 pub mod device;
 pub mod export;
+pub mod figures;
 pub mod given;
 pub mod guide;
 pub mod model;

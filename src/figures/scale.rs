@@ -1,0 +1,93 @@
+//! The units that a number may be written in: `2 GiB`, `30 %`, `1.5 ms`.
+
+use std::fmt;
+
+use super::unit::{Amount, Unit};
+use crate::given::hint;
+use crate::units::{GIB, KIB, MIB};
+
+/// A unit as it is written behind a number.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Scale {
+    /// The word; empty for a number alone.
+    word: &'static str,
+    unit: Unit,
+    /// How much of `unit` one of it is.
+    factor: f64,
+}
+
+/// All of them.
+const SCALES: [Scale; 16] = [
+    scale("B", Unit::Bytes, 1.0),
+    scale("KiB", Unit::Bytes, KIB as f64),
+    scale("MiB", Unit::Bytes, MIB as f64),
+    scale("GiB", Unit::Bytes, GIB as f64),
+    scale("TiB", Unit::Bytes, (GIB * KIB) as f64),
+    scale("us", Unit::Milliseconds, 1e-3),
+    scale("ms", Unit::Milliseconds, 1.0),
+    scale("s", Unit::Milliseconds, 1e3),
+    scale("B/s", Unit::BytesPerSecond, 1.0),
+    scale("kB/s", Unit::BytesPerSecond, 1e3),
+    scale("MB/s", Unit::BytesPerSecond, 1e6),
+    scale("GB/s", Unit::BytesPerSecond, 1e9),
+    scale("GiB/s", Unit::BytesPerSecond, GIB as f64),
+    scale("/s", Unit::PerSecond, 1.0),
+    scale("%", Unit::Share, 0.01),
+    Scale::ONE,
+];
+
+const fn scale(word: &'static str, unit: Unit, factor: f64) -> Scale {
+    Scale { word, unit, factor }
+}
+
+impl Scale {
+    /// A number alone.
+    pub const ONE: Self = scale("", Unit::Number, 1.0);
+
+    /// The unit written so.
+    #[must_use]
+    pub fn named(word: &str) -> Option<Self> {
+        SCALES.into_iter().find(|scale| scale.word == word)
+    }
+
+    /// Like [`Scale::named`].
+    ///
+    /// # Errors
+    /// A sentence: that there is no such unit, and which was probably meant.
+    pub fn read(word: &str) -> Result<Self, String> {
+        Self::named(word).ok_or_else(|| {
+            let meant = match word {
+                "GB" | "Gb" | "G" | "g" | "gb" => " (did you mean \"GiB\"?)".to_owned(),
+                "MB" | "Mb" | "M" | "m" | "mb" => " (did you mean \"MiB\"?)".to_owned(),
+                "kB" | "KB" | "K" | "k" | "kb" => " (did you mean \"KiB\"?)".to_owned(),
+                _ => hint(word, SCALES.iter().map(|scale| scale.word).filter(|known| !known.is_empty())),
+            };
+            format!("'{word}' is no unit{meant}; units are B, KiB, MiB, GiB, ms, s, %, GB/s, /s")
+        })
+    }
+
+    /// What it counts.
+    #[must_use]
+    pub const fn unit(self) -> Unit {
+        self.unit
+    }
+
+    /// So many of it.
+    #[must_use]
+    pub fn amount(self, number: f64) -> Amount {
+        Amount { value: number * self.factor, unit: self.unit }
+    }
+
+    /// How many of it `amount` is; `None` where it counts something else.
+    #[must_use]
+    pub fn number_in(self, amount: Amount) -> Option<f64> {
+        let fits = amount.unit == self.unit || (amount.unit.is_bare() && self.unit.is_bare());
+        fits.then(|| amount.value / self.factor)
+    }
+}
+
+impl fmt::Display for Scale {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.word)
+    }
+}

@@ -1,0 +1,365 @@
+//! The one table of figures: name, unit, what it is, and where it is read.
+
+use std::fmt;
+
+use serde::Serialize;
+use serde::ser::SerializeMap;
+
+use super::unit::{
+    Amount,
+    Unit::{self, BytesPerSecond, Count, Milliseconds, Number, PerSecond, Share},
+};
+use crate::allocator::Statistics;
+use crate::model::{Category, Configuration, Phase, StepReport, View};
+use crate::units::Bytes;
+
+/// What figures are read from.
+#[derive(Clone, Copy, Debug)]
+pub struct Known<'a> {
+    /// The run at a moment.
+    pub view: &'a View,
+    /// The allocator's own statistics, where it can be asked: a run on screen or a recording does not tell them.
+    pub statistics: Option<&'a Statistics>,
+    /// The device's memory, where that is known.
+    pub device_memory: Option<Bytes>,
+}
+
+/// A figure: a place in the one table.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Figure(usize);
+
+/// What is known of a figure.
+struct Entry {
+    name: &'static str,
+    unit: Unit,
+    says: &'static str,
+    read: fn(&Known<'_>) -> Option<f64>,
+}
+
+impl Figure {
+    /// All of them, in the order in which help lists them.
+    pub fn all() -> impl ExactSizeIterator<Item = Self> + Clone {
+        (0..TABLE.len()).map(Self)
+    }
+
+    /// The figure of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        TABLE.iter().position(|entry| entry.name == name).map(Self)
+    }
+
+    /// Its name in expressions.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        TABLE[self.0].name
+    }
+
+    /// What it counts.
+    #[must_use]
+    pub const fn unit(self) -> Unit {
+        TABLE[self.0].unit
+    }
+
+    /// What it is, in one sentence.
+    #[must_use]
+    pub const fn says(self) -> &'static str {
+        TABLE[self.0].says
+    }
+}
+
+impl fmt::Debug for Figure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// What is known of a run at one moment. What it does not know is absent, never 0. Serializes as a map of names to numbers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Figures(Box<[Option<f64>]>);
+
+impl Default for Figures {
+    /// Nothing is known.
+    fn default() -> Self {
+        Self(TABLE.iter().map(|_| None).collect())
+    }
+}
+
+impl Figures {
+    /// The figures of `view` alone.
+    #[must_use]
+    pub fn of_view(view: &View) -> Self {
+        Self::of(&Known { view, statistics: None, device_memory: None })
+    }
+
+    /// All figures that are known.
+    #[must_use]
+    pub fn of(known: &Known<'_>) -> Self {
+        Self(TABLE.iter().map(|entry| (entry.read)(known)).collect())
+    }
+
+    /// A figure, where it is known.
+    #[must_use]
+    pub fn get(&self, figure: Figure) -> Option<Amount> {
+        let value = (*self.0.get(figure.0)?)?;
+        Some(Amount { value, unit: figure.unit() })
+    }
+
+    /// Sets a figure, in its unit: for what comes from elsewhere than a view.
+    pub fn set(&mut self, figure: Figure, value: f64) {
+        if let Some(place) = self.0.get_mut(figure.0) {
+            *place = Some(value);
+        }
+    }
+
+    /// All that are known.
+    pub fn iter(&self) -> impl Iterator<Item = (Figure, Amount)> {
+        Figure::all().filter_map(|figure| Some((figure, self.get(figure)?)))
+    }
+}
+
+impl Serialize for Figures {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        for (figure, amount) in self.iter() {
+            map.serialize_entry(figure.name(), &amount.value)?;
+        }
+        map.end()
+    }
+}
+
+fn bytes(bytes: Bytes) -> Option<f64> {
+    Some(bytes.get() as f64)
+}
+
+fn count(count: u64) -> Option<f64> {
+    Some(count as f64)
+}
+
+fn live(known: &Known<'_>, category: Category) -> Option<f64> {
+    bytes(known.view.by_category[category as usize])
+}
+
+fn at_peak(known: &Known<'_>, category: Category) -> Option<f64> {
+    last_step(known)?;
+    bytes(known.view.peak_by_category[category as usize])
+}
+
+fn last_step<'a>(known: &Known<'a>) -> Option<&'a StepReport> {
+    known.view.steps.last.as_ref()
+}
+
+/// The column of the last whole step.
+fn column(known: &Known<'_>) -> Option<crate::model::Column> {
+    last_step(known)?;
+    known.view.history.latest()
+}
+
+fn after(known: &Known<'_>, phase: Phase) -> Option<f64> {
+    known.view.boundaries.after(phase).and_then(bytes)
+}
+
+fn phase_ms(known: &Known<'_>, phase: Phase) -> Option<f64> {
+    Some(last_step(known)?.phases[phase as usize].0 as f64 / 1e3)
+}
+
+/// The steps under the switches in force.
+fn configuration<'a>(known: &Known<'a>) -> Option<&'a Configuration> {
+    let in_force = &known.view.settings.0;
+    let is_in_force = |configuration: &&'a std::sync::Arc<Configuration>| {
+        let own = &configuration.settings.0;
+        own.len() == in_force.len() && own.iter().zip(in_force).all(|(a, b)| a.switch == b.switch && a.value == b.value)
+    };
+    known.view.configurations.iter().find(is_in_force).map(|configuration| &**configuration)
+}
+
+/// Of a switch whose value is a number.
+fn switch(known: &Known<'_>, word: &str) -> Option<f64> {
+    known.view.settings.get(word)?.value.parse().ok()
+}
+
+fn device_memory(known: &Known<'_>) -> Option<f64> {
+    let told = || known.view.gpu.as_ref()?.memory.map(|memory| memory.shares().total());
+    known.device_memory.or_else(told).and_then(bytes)
+}
+
+fn driver_used(known: &Known<'_>) -> Option<f64> {
+    known.view.gpu.as_ref()?.memory.and_then(|memory| bytes(memory.used))
+}
+
+fn statistic(known: &Known<'_>, read: fn(&Statistics) -> i64) -> Option<f64> {
+    known.statistics.map(|statistics| read(statistics) as f64)
+}
+
+const fn entry(name: &'static str, unit: Unit, says: &'static str, read: fn(&Known<'_>) -> Option<f64>) -> Entry {
+    Entry { name, unit, says, read }
+}
+
+const TABLE: &[Entry] = &[
+    // Memory now.
+    entry("allocated", Unit::Bytes, "Blocks handed out: torch.cuda.memory_allocated().", |known| {
+        bytes(known.view.ledger.allocated())
+    }),
+    entry("reserved", Unit::Bytes, "Held from the driver: torch.cuda.memory_reserved().", |known| {
+        bytes(known.view.ledger.reserved())
+    }),
+    entry("live", Unit::Bytes, "Asked for and not yet freed: allocated without rounding.", |known| {
+        bytes(known.view.ledger.live)
+    }),
+    entry("requested", Unit::Bytes, "Another word for live.", |known| bytes(known.view.ledger.live)),
+    entry("rounding", Unit::Bytes, "What blocks are larger than what was asked for.", |known| {
+        bytes(known.view.ledger.rounding)
+    }),
+    entry("pending", Unit::Bytes, "Freed, and waiting for another stream.", |known| bytes(known.view.ledger.pending)),
+    entry("free", Unit::Bytes, "Reserved and free: releasable and stranded together.", |known| {
+        bytes(known.view.ledger.free())
+    }),
+    entry("releasable", Unit::Bytes, "In segments that nothing holds: empty_cache gives it back.", |known| {
+        bytes(known.view.ledger.releasable)
+    }),
+    entry("stranded", Unit::Bytes, "Free, but in a segment that a block holds.", |known| {
+        bytes(known.view.ledger.stranded)
+    }),
+    entry("fragmentation", Share, "stranded / reserved.", |known| Some(known.view.ledger.fragmentation())),
+    entry("largest_free", Unit::Bytes, "The largest free block.", |known| bytes(known.view.ledger.largest_free)),
+    entry("largest_hole", Unit::Bytes, "The largest free block in a segment that a block holds.", |known| {
+        bytes(known.view.largest_hole)
+    }),
+    entry("limit", Unit::Bytes, "The most that may be reserved; absent without a limit.", |known| {
+        known.view.limit.and_then(bytes)
+    }),
+    entry("device_memory", Unit::Bytes, "All memory of the device, where it is known.", device_memory),
+    entry("driver_used", Unit::Bytes, "What the driver counts as used, by all programs; on a GPU only.", driver_used),
+    entry(
+        "pinned",
+        Unit::Bytes,
+        "Host memory held for batches and tensors: page-locked blocks, and what is offloaded.",
+        |known| bytes(known.view.host.reserved),
+    ),
+    // Since the start.
+    entry("peak_allocated", Unit::Bytes, "Highest allocated since the start.", |known| {
+        bytes(known.view.peak_allocated)
+    }),
+    entry("peak_reserved", Unit::Bytes, "Highest reserved since the start.", |known| bytes(known.view.peak_reserved)),
+    // The last whole step.
+    entry("step_peak_allocated", Unit::Bytes, "Highest allocated within the last whole step.", |known| {
+        bytes(column(known)?.peak)
+    }),
+    entry("step_peak_reserved", Unit::Bytes, "Highest reserved within the last whole step.", |known| {
+        bytes(column(known)?.reserved)
+    }),
+    entry("step_floor", Unit::Bytes, "Lowest allocated within the last whole step.", |known| {
+        bytes(column(known)?.floor)
+    }),
+    entry("step_stranded", Unit::Bytes, "Stranded when the last whole step ended.", |known| {
+        bytes(column(known)?.stranded)
+    }),
+    entry("before_step", Unit::Bytes, "Allocated before the first step.", |known| {
+        known.view.boundaries.before_first_step().and_then(bytes)
+    }),
+    entry("after_data", Unit::Bytes, "Allocated when the batch was there, in the last step.", |known| {
+        after(known, Phase::Data)
+    }),
+    entry("after_forward", Unit::Bytes, "Allocated after forward, in the last step.", |known| {
+        after(known, Phase::Forward)
+    }),
+    entry("after_backward", Unit::Bytes, "Allocated after backward, in the last step.", |known| {
+        after(known, Phase::Backward)
+    }),
+    entry("after_optimizer", Unit::Bytes, "Allocated after the optimizer, in the last step.", |known| {
+        after(known, Phase::Optimizer)
+    }),
+    entry("after_zero_grad", Unit::Bytes, "Allocated after zero_grad, in the last step.", |known| {
+        after(known, Phase::ZeroGrad)
+    }),
+    // What live blocks are for.
+    entry("parameters", Unit::Bytes, "Weights and biases.", |known| live(known, Category::Parameter)),
+    entry("gradients", Unit::Bytes, "Gradients of parameters.", |known| live(known, Category::Gradient)),
+    entry("optimizer", Unit::Bytes, "The optimizer's state.", |known| live(known, Category::OptimizerState)),
+    entry("activations", Unit::Bytes, "What forward keeps for backward.", |known| live(known, Category::Activation)),
+    entry("temporaries", Unit::Bytes, "What lives within an op or between two.", |known| {
+        live(known, Category::Temporary)
+    }),
+    entry("workspaces", Unit::Bytes, "Scratch memory of libraries.", |known| live(known, Category::Workspace)),
+    entry("inputs", Unit::Bytes, "Batches.", |known| live(known, Category::Input)),
+    entry("other", Unit::Bytes, "Anything else.", |known| live(known, Category::Other)),
+    entry("peak_parameters", Unit::Bytes, "Parameters when allocated was highest in the last whole step.", |known| {
+        at_peak(known, Category::Parameter)
+    }),
+    entry("peak_gradients", Unit::Bytes, "Gradients at that moment.", |known| at_peak(known, Category::Gradient)),
+    entry("peak_optimizer", Unit::Bytes, "The optimizer's state at that moment.", |known| {
+        at_peak(known, Category::OptimizerState)
+    }),
+    entry("peak_activations", Unit::Bytes, "Activations at that moment.", |known| at_peak(known, Category::Activation)),
+    entry("peak_temporaries", Unit::Bytes, "Temporaries at that moment.", |known| at_peak(known, Category::Temporary)),
+    entry("peak_workspaces", Unit::Bytes, "Workspaces at that moment.", |known| at_peak(known, Category::Workspace)),
+    entry("peak_inputs", Unit::Bytes, "Batches at that moment.", |known| at_peak(known, Category::Input)),
+    entry("peak_other", Unit::Bytes, "Anything else at that moment.", |known| at_peak(known, Category::Other)),
+    // Time.
+    entry(
+        "step_ms",
+        Milliseconds,
+        "Median time of the last steps under the switches in force, those right after a change left out.",
+        |known| Some(configuration(known)?.measured?.1.step.median / 1e3),
+    ),
+    entry("throughput", PerSecond, "Tokens, images or samples a second over the same steps.", |known| {
+        Some(configuration(known)?.measured?.1.throughput.median)
+    }),
+    entry("last_step_ms", Milliseconds, "Time of the last step.", |known| Some(last_step(known)?.total.0 as f64 / 1e3)),
+    entry("data_ms", Milliseconds, "Waiting for the batch, in the last step.", |known| phase_ms(known, Phase::Data)),
+    entry("forward_ms", Milliseconds, "Forward, in the last step.", |known| phase_ms(known, Phase::Forward)),
+    entry("backward_ms", Milliseconds, "Backward, in the last step.", |known| phase_ms(known, Phase::Backward)),
+    entry("optimizer_ms", Milliseconds, "The optimizer, in the last step.", |known| phase_ms(known, Phase::Optimizer)),
+    entry("zero_grad_ms", Milliseconds, "zero_grad, in the last step.", |known| phase_ms(known, Phase::ZeroGrad)),
+    entry("copy_ms", Milliseconds, "Copies to the device, in the last step, beside the computation or not.", |known| {
+        Some(last_step(known)?.copy.0 as f64 / 1e3)
+    }),
+    entry(
+        "copy_gbps",
+        BytesPerSecond,
+        "How fast batches were copied over the last 20 steps; absent where nothing was.",
+        |known| Some(known.view.steps.copies?.bytes_per_second),
+    ),
+    // Training.
+    entry("loss", Number, "Loss of the last step; absent on a simulated device, which computes nothing.", |known| {
+        last_step(known)?.loss.map(f64::from)
+    }),
+    entry("steps", Count, "Steps finished.", |known| count(known.view.steps.finished)),
+    entry("skipped", Count, "Steps whose optimizer the gradient scaler skipped.", |known| {
+        count(known.view.steps.skipped)
+    }),
+    entry("batch", Count, "The batch size in force.", |known| switch(known, "batch")),
+    entry("accum", Count, "The accumulation in force.", |known| switch(known, "accum")),
+    // The allocator's traffic.
+    entry("segments", Count, "Segments, or mapped runs of expandable ranges.", |known| {
+        count(known.view.segments.len() as u64)
+    }),
+    entry("allocations", Count, "Blocks handed out since the start.", |known| count(known.view.traffic.allocs)),
+    entry("segments_taken", Count, "Segments (or runs of pages) taken from the driver since the start.", |known| {
+        count(known.view.traffic.segment_allocs)
+    }),
+    entry("segments_given_back", Count, "Segments (or runs of pages) given back since the start.", |known| {
+        count(known.view.traffic.segment_frees)
+    }),
+    entry("ooms", Count, "Requests that failed for good.", |known| count(known.view.traffic.ooms)),
+    entry(
+        "retries",
+        Count,
+        "num_alloc_retries: requests that emptied the cache and tried again; absent where the allocator can't be asked.",
+        |known| statistic(known, |statistics| statistics.num_alloc_retries),
+    ),
+    entry(
+        "peak_requested",
+        Unit::Bytes,
+        "requested_bytes.all.peak; absent where the allocator can't be asked.",
+        |known| statistic(known, |statistics| statistics.requested_bytes.all.peak),
+    ),
+    entry(
+        "inactive_split",
+        Unit::Bytes,
+        "inactive_split_bytes.all.current; absent where the allocator can't be asked.",
+        |known| statistic(known, |statistics| statistics.inactive_split_bytes.all.current),
+    ),
+    entry("malformed", Count, "Events that contradicted those before them; 0 unless something is wrong.", |known| {
+        count(known.view.malformed)
+    }),
+];

@@ -1,0 +1,98 @@
+//! What a figure counts, and how it is printed.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::units::Bytes;
+
+/// What a figure counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unit {
+    /// Bytes.
+    Bytes,
+    /// Milliseconds.
+    Milliseconds,
+    /// Bytes a second.
+    BytesPerSecond,
+    /// Tokens, images or samples a second.
+    PerSecond,
+    /// How many.
+    Count,
+    /// A part of a whole, 1 being all of it; printed in per cent.
+    Share,
+    /// A number without a unit: a ratio, a loss.
+    Number,
+}
+
+impl Unit {
+    /// The word for it in sentences and tables.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Bytes => "bytes",
+            Self::Milliseconds => "milliseconds",
+            Self::BytesPerSecond => "bytes a second",
+            Self::PerSecond => "a second",
+            Self::Count => "count",
+            Self::Share => "share",
+            Self::Number => "number",
+        }
+    }
+
+    /// Counts, shares and numbers multiply anything and are added to one another.
+    pub(super) const fn is_bare(self) -> bool {
+        matches!(self, Self::Count | Self::Share | Self::Number)
+    }
+
+    /// How much of the unit that expressions are computed in (seconds of time) one of it is.
+    pub(super) const fn base(self) -> f64 {
+        match self {
+            Self::Milliseconds => 1e-3,
+            _ => 1.0,
+        }
+    }
+}
+
+/// So much of something.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Amount {
+    /// How much, in its unit; a difference can be negative.
+    pub value: f64,
+    /// Of what.
+    pub unit: Unit,
+}
+
+impl Amount {
+    /// The same in per cent, where it is a count, a share or a number.
+    #[must_use]
+    pub fn as_share(self) -> Self {
+        if self.unit.is_bare() { Self { unit: Unit::Share, ..self } } else { self }
+    }
+}
+
+impl fmt::Display for Amount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (value, size) = (self.value, self.value.abs());
+        let text = match self.unit {
+            Unit::Bytes => {
+                let sign = if value < 0.0 && size >= 0.5 { "-" } else { "" };
+                format!("{sign}{}", Bytes(size.round() as u64))
+            }
+            Unit::Milliseconds if size < 1.0 => format!("{value:.3} ms"),
+            Unit::Milliseconds => format!("{value:.2} ms"),
+            Unit::BytesPerSecond if size >= 1e9 => format!("{:.1} GB/s", value / 1e9),
+            Unit::BytesPerSecond => format!("{:.1} MB/s", value / 1e6),
+            Unit::PerSecond if size >= 100.0 => format!("{value:.0}/s"),
+            Unit::PerSecond => format!("{value:.1}/s"),
+            Unit::Count if value == value.trunc() => format!("{value:.0}"),
+            Unit::Count => format!("{value:.1}"),
+            Unit::Share if size >= 0.1 => format!("{:.0} %", value * 100.0),
+            Unit::Share => format!("{:.1} %", value * 100.0),
+            Unit::Number if size != 0.0 && size < 0.1 => format!("{value:.4}"),
+            Unit::Number => format!("{value:.2}"),
+        };
+        f.pad(&text)
+    }
+}
