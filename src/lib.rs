@@ -16,6 +16,7 @@ pub mod export;
 pub mod figures;
 pub mod given;
 pub mod guide;
+pub mod lesson;
 pub mod model;
 pub mod recording;
 pub mod session;

@@ -85,12 +85,12 @@ fn record(path: &Path) -> Places {
     spec.config.data = spec.data.path();
     let heard = Rc::new(RefCell::new((Recorder::create(path).unwrap(), Places::default())));
     let listener = Rc::clone(&heard);
-    let mut run = Headless::telling(spec, move |event| {
+    let hear = move |event: &Event| {
         let (recorder, places) = &mut *listener.borrow_mut();
         recorder.push(event);
         places.hear(event);
-    })
-    .unwrap();
+    };
+    let mut run = Headless::start_before(spec, Some(Box::new(hear))).unwrap();
     let steps = |run: &mut Headless, count: usize| (0..count).for_each(|_| drop(run.step().unwrap()));
     let set = |run: &mut Headless, word, value| run.set(Switch::named(word).unwrap(), value).unwrap();
     steps(&mut run, 16);

@@ -3,6 +3,7 @@
 //! Exit codes: 0 done, 1 failed, 2 wrong usage. A failure is told in one sentence, and what to do in another.
 
 mod check;
+mod class;
 mod combinations;
 mod compare;
 mod config;
@@ -16,6 +17,7 @@ mod generate;
 mod ghost;
 mod guide;
 mod lab;
+mod lesson;
 mod list;
 mod open;
 mod output;
@@ -96,6 +98,10 @@ enum Subcommands {
     Demo(demo::DemoArgs),
     /// Read the guide: what to see, what to do, how every number is made.
     Guide(guide::GuideArgs),
+    /// Take a lesson: predict, try, read why. Without a name: list them.
+    Lesson(Box<lesson::LessonArgs>),
+    /// Follow the recordings of a class: who is at which step of which lesson.
+    Class(class::ClassArgs),
     /// List workloads, switches, devices and themes.
     List(list::ListArgs),
     /// Tell what was found on this machine.
@@ -148,6 +154,8 @@ fn dispatch(arguments: Arguments) -> Result<Status> {
         Some(Subcommands::Summary(args)) => summary::run(&args),
         Some(Subcommands::Demo(args)) => demo::run(&args),
         Some(Subcommands::Guide(args)) => guide::run(&args),
+        Some(Subcommands::Lesson(args)) => lesson::run(&args),
+        Some(Subcommands::Class(args)) => class::run(&args),
         Some(Subcommands::List(args)) => list::run(&args),
         Some(Subcommands::Doctor(args)) => doctor::run(&args),
         Some(Subcommands::Config(args)) => config::run(&args),

@@ -214,6 +214,7 @@ const fn word(kind: &EventKind) -> &'static str {
         EventKind::Notice { .. } => "notice",
         EventKind::Note { .. } => "note",
         EventKind::Modules(_) => "modules",
+        EventKind::Lesson(_) => "lesson",
     }
 }
 

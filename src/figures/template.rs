@@ -59,6 +59,12 @@ impl Template {
         self.0.iter().map(|piece| piece.fill(moments)).collect()
     }
 
+    /// The same where what is not known is a dash.
+    #[must_use]
+    pub fn fill_what_is_known(&self, moments: &Moments) -> String {
+        self.0.iter().map(|piece| piece.fill(moments).unwrap_or_else(|_| "–".to_owned())).collect()
+    }
+
     /// The text with its expressions as they were written, for whoever has no run.
     #[must_use]
     pub fn unfilled(&self) -> String {

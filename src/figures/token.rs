@@ -97,7 +97,7 @@ fn scale(text: &str) -> Result<(usize, Scale), (usize, String)> {
         return Ok((space + 1, Scale::named("%").unwrap_or(Scale::ONE)));
     }
     let length = word(rest);
-    if length == 0 || KEYWORDS.contains(&&rest[..length]) {
+    if length == 0 || rest.starts_with(|symbol: char| symbol.is_ascii_digit()) || KEYWORDS.contains(&&rest[..length]) {
         return Ok((0, Scale::ONE));
     }
     let length = if per_second(&rest[length..]) { length + 2 } else { length };

@@ -42,7 +42,8 @@ impl Unit {
     }
 
     /// Counts, shares and numbers multiply anything and are added to one another.
-    pub(super) const fn is_bare(self) -> bool {
+    #[must_use]
+    pub const fn is_bare(self) -> bool {
         matches!(self, Self::Count | Self::Share | Self::Number)
     }
 

@@ -1,4 +1,4 @@
-//! TOML files of one kind by name: those that are part of the program, and over them those of the user's folder.
+//! Files of one kind by name: those that are part of the program, and over them those of the user's folder.
 
 use std::borrow::Cow;
 use std::ffi::OsString;
@@ -24,11 +24,13 @@ pub enum Kind {
     Devices,
     /// Themes.
     Themes,
+    /// Lessons.
+    Lessons,
 }
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 3] = [Self::Workloads, Self::Devices, Self::Themes];
+    pub const ALL: [Self; 4] = [Self::Workloads, Self::Devices, Self::Themes, Self::Lessons];
 
     /// The name of its folder.
     #[must_use]
@@ -37,6 +39,16 @@ impl Kind {
             Self::Workloads => "workloads",
             Self::Devices => "devices",
             Self::Themes => "themes",
+            Self::Lessons => "lessons",
+        }
+    }
+
+    /// How the names of its files end.
+    #[must_use]
+    pub const fn extension(self) -> &'static str {
+        match self {
+            Self::Workloads | Self::Devices | Self::Themes => "toml",
+            Self::Lessons => "md",
         }
     }
 
@@ -79,15 +91,21 @@ impl Shelf {
     /// The built-in texts and, over them, the `.toml` files in `folder`.
     #[must_use]
     pub fn new(built_in: &[(&'static str, &'static str)], folder: Option<&Path>) -> Self {
+        Self::of_files(built_in, folder, "toml")
+    }
+
+    /// The built-in texts and, over them, the files in `folder` whose names end so.
+    #[must_use]
+    pub fn of_files(built_in: &[(&'static str, &'static str)], folder: Option<&Path>, extension: &str) -> Self {
         let here = |&(name, text): &(&str, &'static str)| (name.to_owned(), Place::Here(text.into()));
         let mut shelf = Self { texts: built_in.iter().map(here).collect(), warnings: Vec::new() };
         if let Some(folder) = folder {
-            shelf.add_folder(folder);
+            shelf.add_folder(folder, extension);
         }
         shelf
     }
 
-    fn add_folder(&mut self, folder: &Path) {
+    fn add_folder(&mut self, folder: &Path, wanted: &str) {
         let entries = match fs::read_dir(folder) {
             Ok(entries) => entries,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return,
@@ -98,7 +116,7 @@ impl Shelf {
         };
         let paths = entries.flatten().map(|entry| entry.path());
         let mut files: Vec<PathBuf> = paths
-            .filter(|path| path.extension().is_some_and(|extension| extension == "toml"))
+            .filter(|path| path.extension().is_some_and(|extension| extension == wanted))
             .take(MOST_FILES + 1)
             .collect();
         if files.len() > MOST_FILES {

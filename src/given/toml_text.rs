@@ -61,6 +61,12 @@ impl TomlText {
         Ok(Self { text: read_text(path)?.into(), file: Some(path.to_owned()) })
     }
 
+    /// The text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
     /// The file that it is of.
     #[must_use]
     pub fn file(&self) -> Option<&Path> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{About, Reading, Remedy, RunState, Settings};
+use super::{About, LessonNote, Reading, Remedy, RunState, Settings};
 use crate::allocator::{Attempt, OutOfMemory, PoolKind, TraceEvent, pool_of};
 use crate::units::{Address, Bytes, DeviceIndex, StreamId};
 
@@ -378,6 +378,8 @@ pub enum EventKind {
         /// The texts of its frames, the innermost first; see [`super::frames`].
         frames: Arc<[NameId]>,
     },
+    /// Somebody who takes a lesson went on in it.
+    Lesson(Arc<LessonNote>),
 }
 
 /// What a module's forward puts out, as a hook on every module would tell it.

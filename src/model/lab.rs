@@ -16,6 +16,7 @@ use super::event::{Event, EventKind, Micros, ModuleOutput, NameId, Phase};
 use super::finding::Situation;
 use super::growth::Growth;
 use super::history::History;
+use super::lesson::LessonNote;
 use super::log::{LineId, Log};
 use super::memory::{MemoryModel, ModelError};
 use super::profile::{Profile, Sample};
@@ -58,6 +59,8 @@ pub struct Lab {
     generated: Option<Generated>,
     /// What modules put out in the last step that was another than the one before.
     modules: Arc<[ModuleOutput]>,
+    /// Where in a lesson the run is.
+    lesson: Option<Arc<LessonNote>>,
     /// What the driver last said of the GPU.
     gpu: Option<Arc<Reading>>,
     /// Forward passes that belong to no step are under way.
@@ -111,6 +114,12 @@ impl Lab {
     #[must_use]
     pub const fn about(&self) -> &Arc<About> {
         &self.about
+    }
+
+    /// Where in a lesson the run is, where it belongs to one.
+    #[must_use]
+    pub const fn lesson(&self) -> Option<&Arc<LessonNote>> {
+        self.lesson.as_ref()
     }
 
     /// How the switches stand.

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::{
-    About, Autopsy, Boundaries, Category, Configuration, Effect, Finding, History, Ledger, Micros, ModuleOutput,
-    NameId, Phase, Profile, Reading, RunState, Settings, StepReport,
+    About, Autopsy, Boundaries, Category, Configuration, Effect, Finding, History, Ledger, LessonNote, Micros,
+    ModuleOutput, NameId, Phase, Profile, Reading, RunState, Settings, StepReport,
 };
 use crate::allocator::PoolKind;
 use crate::units::{Address, Bytes, DeviceIndex, StreamId};
@@ -63,6 +63,8 @@ pub struct View {
     pub steps: StepsView,
     /// What the driver last said of the GPU, where there is one.
     pub gpu: Option<Arc<Reading>>,
+    /// Where in a lesson the run is, where it belongs to one.
+    pub lesson: Option<Arc<LessonNote>>,
     /// The phase under way, if any.
     pub phase: Option<Phase>,
     /// The op under way or just finished.

@@ -44,6 +44,9 @@ fn tell(lab: &mut Lab, emit: &mut impl FnMut(EventKind)) {
     if let Some(reading) = view.gpu {
         emit(EventKind::Reading(reading));
     }
+    if let Some(note) = view.lesson {
+        emit(EventKind::Lesson(note));
+    }
     emit(EventKind::Run(view.run));
     if lab.profile_under_way().is_some() {
         emit(EventKind::StepBegin { step: view.steps.finished });

@@ -19,12 +19,12 @@ pub struct Headless {
     sensors: Option<Sensors>,
     happened: Rc<RefCell<Happened>>,
     lab: Lab,
-    /// Who else hears every event, when the model does.
-    listener: Listener,
+    /// Who else hears what happens.
+    listener: Option<Listener>,
 }
 
-/// Hears events one by one.
-type Listener = Box<dyn FnMut(&Event)>;
+/// Hears every event, after the model.
+pub type Listener = Box<dyn FnMut(&Event)>;
 
 /// What the model has not seen yet: during a step events are only kept, so that the step takes no longer.
 #[derive(Default)]
@@ -61,32 +61,38 @@ impl Headless {
     /// # Errors
     /// See [`BuildError`].
     pub fn start(spec: LabSpec) -> Result<Self, BuildError> {
-        Self::telling(spec, |_| {})
+        Self::start_before(spec, None)
     }
 
-    /// The same; `listener` hears every event from the first on, behind the step in which it happened.
+    /// The same before somebody who hears all that happens, from the first event on.
     ///
     /// # Errors
     /// See [`BuildError`].
-    pub fn telling(spec: LabSpec, listener: impl FnMut(&Event) + 'static) -> Result<Self, BuildError> {
+    pub fn start_before(spec: LabSpec, listener: Option<Listener>) -> Result<Self, BuildError> {
         let happened = Rc::new(RefCell::new(Happened { events: prologue(&spec), now: Micros(0) }));
         let trainer = spec.build(Box::new(Ears(Rc::clone(&happened))))?;
         let sensors = trainer.sensors();
-        let mut headless = Self {
-            in_force: spec.setup(),
-            spec,
-            trainer,
-            sensors,
-            happened,
-            lab: Lab::new(),
-            listener: Box::new(listener),
-        };
+        let mut headless = Self { in_force: spec.setup(), spec, trainer, sensors, happened, lab: Lab::new(), listener };
         headless.tell(EventKind::About(Arc::new(headless.spec.about(Some(&headless.trainer)))));
         note_first_values(&headless.trainer, &headless.spec);
         headless.tell_settings();
         headless.tell(EventKind::Run(RunState::Running));
         headless.look();
         Ok(headless)
+    }
+
+    /// Another run as `spec` says, before whoever heard this one.
+    ///
+    /// # Errors
+    /// See [`BuildError`].
+    pub fn begin_anew(&mut self, spec: LabSpec) -> Result<Self, BuildError> {
+        Self::start_before(spec, self.listener.take())
+    }
+
+    /// Tells what only the driver of the run knows.
+    pub fn announce(&mut self, kind: EventKind) {
+        self.tell(kind);
+        self.look();
     }
 
     /// Trains one step. One that ran out of memory leaves the run as a lab's that stopped there: [`Headless::view`] has the
@@ -195,8 +201,10 @@ impl Headless {
 
     fn look(&mut self) {
         for event in self.happened.borrow_mut().events.drain(..) {
-            (self.listener)(&event);
             self.lab.apply(&event);
+            if let Some(listener) = &mut self.listener {
+                listener(&event);
+            }
         }
     }
 }

@@ -31,7 +31,7 @@ use crate::model::{Event, EventKind, Micros, RunState};
 pub use combinations::{Combination, combinations};
 pub use command::{Command, StepSize};
 pub use handle::{Engine, Feed, Feeder, Session};
-pub use headless::Headless;
+pub use headless::{Headless, Listener};
 pub use pace::{Pace, Speed};
 pub use remedies::Shortage;
 pub use setup::{MemoryLimit, Setup, check_settings};

@@ -55,6 +55,7 @@ impl Lab {
             EventKind::Copy { direction, bytes, pinned, .. } => self.steps.copy(*direction, *bytes, *pinned),
             EventKind::Reading(reading) => self.read_sensors(reading),
             EventKind::Modules(modules) => self.modules = Arc::clone(modules),
+            EventKind::Lesson(note) => self.lesson = Some(Arc::clone(note)),
             EventKind::Notice { text } => {
                 self.tell(Level::Warning, text);
             }
@@ -69,7 +70,8 @@ impl Lab {
     fn begin_anew(&mut self, about: &Arc<About>) {
         let position = self.memory.position();
         let log = std::mem::take(&mut self.log);
-        *self = Self { device: self.device, about: Arc::clone(about), log, time: self.time, ..Self::default() };
+        let lesson = self.lesson.take();
+        *self = Self { device: self.device, about: Arc::clone(about), log, lesson, time: self.time, ..Self::default() };
         self.memory.skip_to(position);
     }
 

@@ -60,6 +60,7 @@ impl Lab {
             traffic: self.memory.traffic(),
             steps: self.steps.view(),
             gpu: self.gpu.clone(),
+            lesson: self.lesson.clone(),
             phase: self.phase,
             op: self.op,
             touched: self.touched.clone(),

@@ -1,0 +1,138 @@
+//! TOML inside a lesson's file: read by itself, complained about where it stands in the file.
+
+use std::ops::Range;
+
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use toml::Spanned;
+
+use super::error::{LessonError, Places};
+use crate::given::TomlText;
+
+/// A piece of TOML in a file.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Block<'a> {
+    source: &'a str,
+    start: usize,
+    end: usize,
+}
+
+/// A text that a person wrote, and where.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+#[serde(transparent)]
+pub(super) struct Written(Spanned<String>);
+
+impl Written {
+    /// The text.
+    pub fn text(&self) -> &str {
+        self.0.get_ref()
+    }
+}
+
+impl<'a> Block<'a> {
+    pub const fn new(source: &'a str, range: &Range<usize>) -> Self {
+        Self { source, start: range.start, end: range.end }
+    }
+
+    fn text(&self) -> &'a str {
+        &self.source[self.start..self.end]
+    }
+
+    /// What it says.
+    pub fn parse<T: DeserializeOwned>(&self) -> Result<T, LessonError> {
+        let text = TomlText::built_in(self.text().to_owned().into());
+        text.parse().map_err(|malformed| {
+            let before = self.source[..self.start].matches('\n').count();
+            LessonError {
+                line: before + malformed.line(),
+                column: malformed.column(),
+                reason: malformed.reason().to_owned(),
+            }
+        })
+    }
+
+    /// Something is wrong with the block.
+    pub fn wrong(&self, reason: impl Into<String>) -> LessonError {
+        Places(self.source).wrong(self.start, reason)
+    }
+
+    /// Something is wrong with a text, at a byte of it.
+    pub fn wrong_at(&self, written: &Written, offset: usize, reason: impl Into<String>) -> LessonError {
+        let span = written.0.span();
+        let raw = self.text().get(span.clone()).unwrap_or_default();
+        Places(self.source).wrong(self.start + span.start + within_quotes(raw, offset), reason)
+    }
+
+    /// Where in the file a text begins.
+    pub fn offset(&self, written: &Written) -> usize {
+        self.start + written.0.span().start
+    }
+}
+
+/// Where in a quoted text of TOML a byte of what it says stands.
+fn within_quotes(raw: &str, offset: usize) -> usize {
+    let delimiter = if raw.starts_with("\"\"\"") || raw.starts_with("'''") { 3 } else { 1 };
+    let Some(inside) = raw.get(delimiter..) else { return 0 };
+    let mut at = delimiter;
+    if delimiter == 3 {
+        // The line end behind the opening quotes is not part of the text.
+        at += ["\r\n", "\n"].into_iter().find(|end| inside.starts_with(end)).map_or(0, str::len);
+    }
+    let escapes = raw.starts_with('"');
+    let mut said = 0;
+    while said < offset {
+        let rest = &raw[at..];
+        let Some(symbol) = rest.chars().next() else { break };
+        let (written, means) = match (symbol, rest[1.min(rest.len())..].chars().next()) {
+            ('\\', Some('u')) if escapes => (6, 1),
+            ('\\', Some('U')) if escapes => (10, 1),
+            ('\\', Some(next)) if escapes && next.is_whitespace() => (rest.len() - rest[1..].trim_start().len(), 0),
+            ('\\', Some(next)) if escapes => (1 + next.len_utf8(), 1),
+            _ => (symbol.len_utf8(), symbol.len_utf8()),
+        };
+        at += written.min(rest.len());
+        if !raw.is_char_boundary(at) {
+            break;
+        }
+        said += means;
+    }
+    at
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Note {
+        words: Written,
+    }
+
+    fn place(source: &str, offset: usize) -> (usize, usize) {
+        let start = source.find("words").unwrap();
+        let block = Block::new(source, &(start..source.len()));
+        let note: Note = block.parse().unwrap();
+        let error = block.wrong_at(&note.words, offset, "x");
+        (error.line, error.column)
+    }
+
+    #[test]
+    fn a_byte_of_a_text_is_found_in_the_file() {
+        assert_eq!(place("a\nb\nwords = \"one two\"", 4), (3, 14));
+        assert_eq!(place("a\nb\nwords = 'é two'", 3), (3, 12));
+        assert_eq!(place("words = \"a\\n\\\"b\"", 3), (1, 15));
+        assert_eq!(place("words = \"\"\"\none\n two\"\"\"", 5), (3, 2));
+        assert_eq!(place("words = \"\"\"\\\n   one \\\n  two\"\"\"", 4), (3, 3));
+        assert_eq!(place("words = '''one\ntwo'''", 4), (2, 1));
+        assert_eq!(place("words = 'one'", 99), (1, 14));
+    }
+
+    #[test]
+    fn what_is_no_toml_is_told_with_the_files_line() {
+        let source = "a\nb\nwrods = 1";
+        let error = Block::new(source, &(4..source.len())).parse::<Note>().unwrap_err();
+        assert_eq!((error.line, error.column), (3, 1));
+        assert!(error.reason.contains("did you mean \"words\"?"), "{error}");
+    }
+}

@@ -1,0 +1,33 @@
+//! What is wrong with a lesson's file, and where.
+
+use thiserror::Error;
+
+/// What is wrong with a lesson's file.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("line {line}, column {column}: {reason}")]
+pub struct LessonError {
+    /// The line, counted from 1.
+    pub line: usize,
+    /// The column in characters, counted from 1.
+    pub column: usize,
+    /// What is wrong there, and what to do.
+    pub reason: String,
+}
+
+/// A text in which offsets are places.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Places<'a>(pub &'a str);
+
+impl Places<'_> {
+    /// Something is wrong at a byte of the text.
+    pub fn wrong(self, offset: usize, reason: impl Into<String>) -> LessonError {
+        let offset = (0..=offset.min(self.0.len())).rev().find(|at| self.0.is_char_boundary(*at)).unwrap_or(0);
+        let before = &self.0[..offset];
+        let line_start = before.rfind('\n').map_or(0, |end| end + 1);
+        LessonError {
+            line: before.matches('\n').count() + 1,
+            column: before[line_start..].chars().count() + 1,
+            reason: reason.into(),
+        }
+    }
+}

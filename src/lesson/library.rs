@@ -1,0 +1,96 @@
+//! The lessons by name: `lab/lessons/*.md`, embedded, and the user's own over them.
+
+use std::path::Path;
+
+use thiserror::Error;
+
+use super::built_in::BUILT_IN;
+use super::error::LessonError;
+use super::script::Lesson;
+use crate::given::{FileError, Kind, Shelf, ShelfError, hint, read_text};
+
+/// Why a name gives no lesson.
+#[derive(Debug, Error)]
+pub enum LibraryError {
+    /// There is no such lesson.
+    #[error("there is no lesson '{name}'{meant}; `vramlab lesson` lists them")]
+    Unknown {
+        /// The name.
+        name: String,
+        /// What was probably meant.
+        meant: String,
+    },
+    /// Its file can't be read.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// Its file is not understood.
+    #[error("{name}: {error}")]
+    Malformed {
+        /// The lesson, or its file.
+        name: String,
+        /// What is wrong, and where.
+        error: LessonError,
+    },
+}
+
+/// All lessons.
+#[derive(Clone, Debug)]
+pub struct Library(Shelf);
+
+impl Library {
+    /// The built-in lessons and, over them, the `.md` files in `folder`.
+    #[must_use]
+    pub fn with_user_lessons(folder: Option<&Path>) -> Self {
+        Self(Shelf::of_files(BUILT_IN, folder, Kind::Lessons.extension()))
+    }
+
+    /// All names.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.names()
+    }
+
+    /// The lesson of that name, or that a path to a file leads to.
+    ///
+    /// # Errors
+    /// [`LibraryError`].
+    pub fn lesson(&self, name: &str) -> Result<Lesson, LibraryError> {
+        match self.0.text(name) {
+            Ok(text) => Lesson::parse(name, text.as_str()).map_err(|error| {
+                let name = text.file().map_or_else(|| name.to_owned(), |file| file.display().to_string());
+                LibraryError::Malformed { name, error }
+            }),
+            Err(ShelfError::File(error)) => Err(error.into()),
+            Err(_) if is_path(name) => of_file(Path::new(name)),
+            Err(_) => Err(LibraryError::Unknown { name: name.to_owned(), meant: hint(name, self.names()) }),
+        }
+    }
+
+    /// All lessons in their order, and what is wrong with those that can't be read.
+    #[must_use]
+    pub fn all(&self) -> (Vec<Lesson>, Vec<String>) {
+        let mut lessons = Vec::new();
+        let mut warnings = self.0.warnings().to_vec();
+        for name in self.names() {
+            match self.lesson(name) {
+                Ok(lesson) => lessons.push(lesson),
+                Err(error) => warnings.push(error.to_string()),
+            }
+        }
+        lessons.sort_by(|a, b| (a.front.order, &a.name).cmp(&(b.front.order, &b.name)));
+        (lessons, warnings)
+    }
+}
+
+/// The lesson in a file; its name is the file's, without `.md`.
+///
+/// # Errors
+/// [`LibraryError::File`], [`LibraryError::Malformed`].
+pub fn of_file(path: &Path) -> Result<Lesson, LibraryError> {
+    let source = read_text(path)?;
+    let name = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy();
+    Lesson::parse(&name, &source).map_err(|error| LibraryError::Malformed { name: path.display().to_string(), error })
+}
+
+fn is_path(name: &str) -> bool {
+    name.contains('/') || Path::new(name).extension().is_some_and(|extension| extension == Kind::Lessons.extension())
+}

@@ -1,0 +1,150 @@
+//! What a course asks of whoever drives the lab, and when that is done.
+
+use std::sync::Arc;
+
+use super::action::Action;
+use crate::model::{MarkKind, RunState, View};
+use crate::session::{Command, Switch};
+
+/// What a course asks of whoever drives the lab.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Order {
+    /// Train so many steps, then stop between two of them.
+    Steps(u64),
+    /// Set a switch.
+    Set(Switch, Arc<str>),
+    /// Give cached segments back.
+    EmptyCache,
+    /// Stop.
+    Pause,
+    /// Run on.
+    Resume,
+    /// Begin the run anew, from a clean state.
+    Restart,
+}
+
+impl Order {
+    /// The one command that a running lab obeys it by; `None` where the driver has more to do: it stops after so many steps, or
+    /// begins anew.
+    #[must_use]
+    pub fn command(&self) -> Option<Command> {
+        match self {
+            Self::Set(switch, value) => Some(Command::Set(*switch, Arc::clone(value))),
+            Self::EmptyCache => Some(Command::EmptyCache),
+            Self::Pause => Some(Command::Pause),
+            Self::Resume => Some(Command::Resume),
+            Self::Steps(_) | Self::Restart => None,
+        }
+    }
+
+    /// What an action asks of the driver; a mark asks nothing.
+    pub(super) fn of(action: &Action) -> Option<Self> {
+        Some(match action {
+            Action::Steps(steps) => Self::Steps(*steps),
+            Action::Set(switch, value) => Self::Set(*switch, Arc::clone(value)),
+            Action::EmptyCache => Self::EmptyCache,
+            Action::Pause => Self::Pause,
+            Action::Resume => Self::Resume,
+            Action::Restart => Self::Restart,
+            Action::Mark(_) => return None,
+        })
+    }
+}
+
+/// An order that was given and is not carried out yet.
+#[derive(Clone, Debug)]
+pub(super) struct Waiting {
+    order: Order,
+    /// The run when it was given.
+    steps: u64,
+    position: u64,
+    ooms: u64,
+    setting: Option<Arc<str>>,
+}
+
+/// How an order stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    UnderWay,
+    Done,
+    /// It came to nothing, and why.
+    Failed(String),
+}
+
+impl Waiting {
+    /// Steps after which a switch that is not in force was refused.
+    const PATIENCE: u64 = 3;
+
+    pub fn new(order: Order, view: &View) -> Self {
+        let setting = match &order {
+            Order::Set(switch, _) => view.settings.get(switch.word()).map(|setting| Arc::clone(&setting.value)),
+            _ => None,
+        };
+        let (steps, position, ooms) = (view.steps.finished, view.position, view.traffic.ooms);
+        Self { order, steps, position, ooms, setting }
+    }
+
+    /// How it stands, as `view` shows the run.
+    pub fn standing(&self, view: &View) -> Standing {
+        let done = |done: bool| if done { Standing::Done } else { Standing::UnderWay };
+        match &self.order {
+            Order::Steps(_) | Order::Set(..) if self.is_over(view) => match &view.run {
+                RunState::StepFailed(why) | RunState::Lost(why) | RunState::Failed(why) => {
+                    Standing::Failed(format!("the run stopped: {why}"))
+                }
+                _ => Standing::Done,
+            },
+            // Between phases of a step nothing is at rest.
+            Order::Steps(steps) => done(view.steps.finished >= self.steps + steps && view.phase.is_none()),
+            Order::Set(switch, value) => self.flipped(view, *switch, value),
+            Order::EmptyCache => {
+                let last = view.history.marks().rev().find(|mark| matches!(mark.kind, MarkKind::EmptyCache { .. }));
+                done(last.is_some_and(|mark| mark.position >= self.position))
+            }
+            Order::Pause => done(!matches!(view.run, RunState::Running | RunState::Starting)),
+            Order::Resume => Standing::Done,
+            Order::Restart => {
+                let begun = self.steps == 0 || view.steps.finished < self.steps;
+                done(begun && !matches!(view.run, RunState::Starting))
+            }
+        }
+    }
+
+    /// The run has stopped by itself since the order was given.
+    fn is_over(&self, view: &View) -> bool {
+        match view.run {
+            RunState::OutOfMemory => view.traffic.ooms > self.ooms,
+            RunState::StepFailed(_) => view.position > self.position,
+            RunState::Lost(_) | RunState::Failed(_) | RunState::Finished => true,
+            RunState::Starting | RunState::Running | RunState::Paused => false,
+        }
+    }
+
+    fn flipped(&self, view: &View, switch: Switch, value: &str) -> Standing {
+        let Some(setting) = view.settings.get(switch.word()) else {
+            return Standing::Failed(format!("this run has no switch {}", switch.word()));
+        };
+        let in_force = setting.wanted.is_none() && setting.value.as_ref() == wording(switch, value);
+        let asked_for = setting.wanted.as_deref() == Some(&wording(switch, value));
+        match view.run {
+            _ if in_force => Standing::Done,
+            // Whoever stopped the lab has the switch with the next step.
+            RunState::Paused | RunState::OutOfMemory if asked_for => Standing::Done,
+            _ if view.steps.finished >= self.steps + Self::PATIENCE
+                && self.setting.as_ref() == Some(&setting.value) =>
+            {
+                Standing::Failed(format!("{} can't be {value} here", switch.label()))
+            }
+            _ => Standing::UnderWay,
+        }
+    }
+}
+
+/// A value as the lab tells it once it is in force.
+fn wording(switch: Switch, value: &str) -> String {
+    let mut setup = crate::session::Setup::new(crate::train::Config::new(1));
+    match switch.set(&mut setup, value) {
+        Ok(()) => switch.value(&setup).into_owned(),
+        Err(_) => value.to_owned(),
+    }
+}

@@ -1,0 +1,157 @@
+//! A course driven without a screen: by whoever answers line by line, and by tests that answer everything.
+
+use std::sync::Arc;
+
+use super::course::{Course, Stage};
+use super::order::Order;
+use super::question::{Answer, Form};
+use super::script::Lesson;
+use crate::figures::{Figures, Known};
+use crate::model::{EventKind, RunState, View};
+use crate::session::{BuildError, Headless, LabSpec, Listener};
+
+/// A course and the run that it is about.
+pub struct Player {
+    course: Course,
+    run: Headless,
+    spec: LabSpec,
+    learner: Arc<str>,
+}
+
+impl Player {
+    /// Begins a lesson on a run as `spec` says. Whoever follows it from elsewhere hears all that happens, and where
+    /// `learner` is.
+    ///
+    /// # Errors
+    /// When the run can't begin.
+    pub fn begin(
+        lesson: Arc<Lesson>,
+        spec: LabSpec,
+        learner: &str,
+        listener: Option<Listener>,
+    ) -> Result<Self, BuildError> {
+        let course = Course::new(Arc::clone(&lesson), lesson.holds_on(&spec.device));
+        let run = Headless::start_before(spec.clone(), listener)?;
+        let mut player = Self { course, run, spec, learner: learner.into() };
+        player.observe();
+        player.note();
+        Ok(player)
+    }
+
+    /// The course.
+    #[must_use]
+    pub const fn course(&self) -> &Course {
+        &self.course
+    }
+
+    /// The run.
+    pub const fn run_mut(&mut self) -> &mut Headless {
+        &mut self.run
+    }
+
+    /// Whether figures are a model's.
+    #[must_use]
+    pub const fn is_simulated(&self) -> bool {
+        self.run.is_simulated()
+    }
+
+    /// The run as it is.
+    pub fn view(&mut self) -> View {
+        self.run.view()
+    }
+
+    /// All figures of now.
+    pub fn figures(&mut self) -> Figures {
+        let (view, statistics) = (self.run.view(), self.run.statistics());
+        Figures::of(&known(&view, &statistics, &self.run))
+    }
+
+    /// Goes on from what was there to be read, up to the next text or question.
+    ///
+    /// # Errors
+    /// When a run that begins anew can't.
+    pub fn proceed(&mut self) -> Result<(), BuildError> {
+        self.course.proceed();
+        self.go_on()
+    }
+
+    /// Answers, and goes on up to the explanation.
+    ///
+    /// # Errors
+    /// When a run that begins anew can't.
+    pub fn answer(&mut self, answer: Answer) -> Result<(), BuildError> {
+        self.course.answer(answer);
+        self.go_on()
+    }
+
+    fn go_on(&mut self) -> Result<(), BuildError> {
+        while let Some(order) = self.observe() {
+            self.obey(&order)?;
+        }
+        self.note();
+        Ok(())
+    }
+
+    /// Tells where in the lesson the run is.
+    fn note(&mut self) {
+        let note = self.course.note(&self.learner);
+        self.run.announce(EventKind::Lesson(Arc::new(note)));
+    }
+
+    fn observe(&mut self) -> Option<Order> {
+        let (view, statistics) = (self.run.view(), self.run.statistics());
+        self.course.observe(&known(&view, &statistics, &self.run))
+    }
+
+    fn obey(&mut self, order: &Order) -> Result<(), BuildError> {
+        match order {
+            Order::Steps(steps) => {
+                for _ in 0..*steps {
+                    // How a step ended is in the view.
+                    if self.run.step().is_err() {
+                        break;
+                    }
+                }
+            }
+            Order::Set(switch, value) => {
+                if let Err(why) = self.run.set(*switch, value) {
+                    self.course.refused(&why);
+                }
+            }
+            Order::EmptyCache => self.run.empty_cache(),
+            // Nothing runs on between orders.
+            Order::Pause => self.run.announce(EventKind::Run(RunState::Paused)),
+            Order::Resume => self.run.announce(EventKind::Run(RunState::Running)),
+            Order::Restart => self.run = self.run.begin_anew(self.spec.clone())?,
+        }
+        Ok(())
+    }
+}
+
+fn known<'a>(view: &'a View, statistics: &'a crate::allocator::Statistics, run: &Headless) -> Known<'a> {
+    Known { view, statistics: Some(statistics), device_memory: Some(run.trainer().device_info().memory) }
+}
+
+/// Plays a lesson to its end; every question is answered as `answer` says.
+///
+/// # Errors
+/// When a run can't begin.
+pub fn play(lesson: Arc<Lesson>, spec: LabSpec, mut answer: impl FnMut(&Form) -> Answer) -> Result<Course, BuildError> {
+    let mut player = Player::begin(lesson, spec, "", None)?;
+    loop {
+        match player.course.stage() {
+            Stage::Over => return Ok(player.course),
+            Stage::Asking => {
+                let form = player.course.step().question.as_ref().map(|question| &question.form);
+                let answer = form.map_or(Answer::Passed, &mut answer);
+                player.answer(answer)?;
+            }
+            Stage::Introduction | Stage::Explained => player.proceed()?,
+            Stage::Preparing | Stage::Trying => {
+                // A headless run carries every order out at once: whoever still waits would do so for ever.
+                player.course.refused("the run does not get there");
+                player.go_on()?;
+            }
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! What is asked before something is tried, what can be answered, and what an answer is worth.
+
+use std::fmt;
+
+use crate::figures::{Amount, Condition, Moments, Quantity, Scale, Template, Unanswered, Unit};
+
+/// What is asked.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Question {
+    /// The question.
+    pub ask: Template,
+    /// What can be answered.
+    pub form: Form,
+}
+
+/// What can be answered.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Form {
+    /// One of several sentences: the one whose condition holds afterwards is right.
+    Choices(Vec<Choice>),
+    /// A number: what is measured afterwards is right.
+    Number {
+        /// What is measured.
+        quantity: Quantity,
+        /// How far off an answer may be.
+        within: Tolerance,
+        /// The unit that it is asked in.
+        unit: Scale,
+    },
+}
+
+/// A sentence that may be right.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Choice {
+    /// The sentence.
+    pub text: Template,
+    /// When it is right.
+    pub when: Condition,
+}
+
+/// How far an answer may lie from what was measured.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Tolerance {
+    /// A part of what was measured.
+    Share(f64),
+    /// So much, in the unit of what was measured.
+    Amount(f64),
+}
+
+/// What somebody expects.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Answer {
+    /// The sentence at this place, counted from 0.
+    Choice(usize),
+    /// So much.
+    Amount(Amount),
+    /// Nothing: the question was passed over.
+    Passed,
+}
+
+/// What came out.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Measured {
+    /// The sentence at this place is right.
+    Choice(usize),
+    /// So much.
+    Amount(Amount),
+}
+
+impl Measured {
+    /// The answer that is right.
+    #[must_use]
+    pub const fn as_answer(self) -> Answer {
+        match self {
+            Self::Choice(place) => Answer::Choice(place),
+            Self::Amount(amount) => Answer::Amount(amount),
+        }
+    }
+}
+
+/// What an answer is worth.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Worth {
+    /// A point.
+    Right,
+    /// Half a point: a number that is not far off.
+    Near,
+    /// Nothing.
+    Wrong,
+}
+
+impl Worth {
+    /// In halves of a point.
+    #[must_use]
+    pub const fn halves(self) -> u32 {
+        match self {
+            Self::Right => 2,
+            Self::Near => 1,
+            Self::Wrong => 0,
+        }
+    }
+}
+
+impl Tolerance {
+    fn of(self, measured: Amount) -> f64 {
+        match self {
+            Self::Share(share) => share * measured.value.abs(),
+            Self::Amount(amount) => amount,
+        }
+    }
+}
+
+/// Why nothing can be said to be right.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unclear {
+    /// A figure is not known.
+    #[error(transparent)]
+    Unanswered(#[from] Unanswered),
+    /// No choice is right.
+    #[error("none of the choices is right here")]
+    None,
+    /// Several choices are.
+    #[error("choices {} and {} are both right here", .0 + 1, .1 + 1)]
+    Several(usize, usize),
+}
+
+impl Form {
+    /// What came out.
+    ///
+    /// # Errors
+    /// [`Unclear`].
+    pub fn measure(&self, moments: &Moments) -> Result<Measured, Unclear> {
+        match self {
+            Self::Number { quantity, .. } => Ok(Measured::Amount(quantity.measure(moments)?)),
+            Self::Choices(choices) => {
+                let mut right = None;
+                for (index, choice) in choices.iter().enumerate() {
+                    if choice.when.holds(moments)? {
+                        match right {
+                            Some(before) => return Err(Unclear::Several(before, index)),
+                            None => right = Some(index),
+                        }
+                    }
+                }
+                right.map(Measured::Choice).ok_or(Unclear::None)
+            }
+        }
+    }
+
+    /// What `answer` is worth where `measured` came out.
+    #[must_use]
+    pub fn worth(&self, answer: Answer, measured: Measured) -> Worth {
+        match (self, answer, measured) {
+            (_, Answer::Choice(given), Measured::Choice(right)) if given == right => Worth::Right,
+            (Self::Number { within, .. }, Answer::Amount(given), Measured::Amount(right)) => {
+                let (off, allowed) = ((given.value - right.value).abs(), within.of(right));
+                // What is written in decimals is not quite what it says.
+                let allowed = allowed * (1.0 + 1e-9);
+                match off {
+                    _ if off <= allowed => Worth::Right,
+                    _ if off <= 3.0 * allowed => Worth::Near,
+                    _ => Worth::Wrong,
+                }
+            }
+            _ => Worth::Wrong,
+        }
+    }
+
+    /// Reads an answer: the number or letter of a choice, or an amount, in the unit of the question or in its own.
+    ///
+    /// # Errors
+    /// A sentence: what can be answered.
+    pub fn read(&self, text: &str) -> Result<Answer, String> {
+        let text = text.trim();
+        match self {
+            Self::Choices(choices) => {
+                let count = choices.len();
+                let letter = |text: &str| match text.to_ascii_lowercase().as_bytes() {
+                    [letter @ b'a'..=b'z'] => Some(usize::from(letter - b'a')),
+                    _ => None,
+                };
+                let place =
+                    text.parse::<usize>().ok().and_then(|number| number.checked_sub(1)).or_else(|| letter(text));
+                place
+                    .filter(|place| *place < count)
+                    .map(Answer::Choice)
+                    .ok_or_else(|| format!("'{text}' is none of the choices; answer with a number from 1 to {count}"))
+            }
+            Self::Number { unit, quantity, .. } => {
+                let end = text.find(|symbol: char| !(symbol.is_ascii_digit() || "+-.,".contains(symbol)));
+                let (number, word) = text.split_at(end.unwrap_or(text.len()));
+                let scale = if word.trim().is_empty() { *unit } else { Scale::read(word.trim())? };
+                let number: f64 = number
+                    .replace(',', ".")
+                    .parse()
+                    .map_err(|_| format!("'{text}' is no number; answer with a number{}", in_unit(*unit)))?;
+                let amount = scale.amount(number);
+                if !fits(amount.unit, quantity.unit()) {
+                    return Err(format!("'{}' is the wrong unit; answer with a number{}", word.trim(), in_unit(*unit)));
+                }
+                Ok(Answer::Amount(Amount { unit: quantity.unit(), ..amount }))
+            }
+        }
+    }
+}
+
+/// Whether an amount of one can be an answer in the other.
+pub(super) fn fits(a: Unit, b: Unit) -> bool {
+    a == b || (a.is_bare() && b.is_bare())
+}
+
+fn in_unit(unit: Scale) -> String {
+    let word = unit.to_string();
+    if word.is_empty() { String::new() } else { format!(" in {word}") }
+}
+
+impl fmt::Display for Tolerance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Share(share) => write!(f, "{} %", (share * 1000.0).round() / 10.0),
+            Self::Amount(amount) => write!(f, "{amount}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::figures::{Figure, Figures, Scope};
+
+    fn moments(steps: f64) -> Moments {
+        let mut figures = Figures::default();
+        figures.set(Figure::named("steps").unwrap(), steps);
+        figures.set(Figure::named("reserved").unwrap(), 1000.0 * 1048576.0);
+        Moments::new(figures)
+    }
+
+    fn choices(conditions: &[&str]) -> Form {
+        let choice =
+            |when: &&str| Choice { text: Template::default(), when: Condition::parse(when, &Scope::NOW).unwrap() };
+        Form::Choices(conditions.iter().map(choice).collect())
+    }
+
+    #[test]
+    fn exactly_one_choice_is_right() {
+        let form = choices(&["steps < 3", "steps >= 3 and steps < 9", "steps > 7"]);
+        assert_eq!(form.measure(&moments(2.0)), Ok(Measured::Choice(0)));
+        assert_eq!(form.measure(&moments(8.0)), Err(Unclear::Several(1, 2)));
+        assert_eq!(choices(&["steps < 3", "steps > 3"]).measure(&moments(3.0)), Err(Unclear::None));
+        assert!(matches!(choices(&["loss < 3", "loss >= 3"]).measure(&moments(3.0)), Err(Unclear::Unanswered(_))));
+        for (text, place) in [("1", 0), (" 3 ", 2), ("b", 1), ("C", 2)] {
+            assert_eq!(form.read(text), Ok(Answer::Choice(place)));
+        }
+        for text in ["0", "4", "d", "", "yes"] {
+            assert!(form.read(text).unwrap_err().contains("from 1 to 3"), "{text}");
+        }
+        assert_eq!(form.worth(Answer::Choice(1), Measured::Choice(1)), Worth::Right);
+        assert_eq!(form.worth(Answer::Choice(0), Measured::Choice(1)), Worth::Wrong);
+        assert_eq!(form.worth(Answer::Passed, Measured::Choice(1)), Worth::Wrong);
+    }
+
+    #[test]
+    fn a_number_is_right_near_or_wrong() {
+        let quantity = Quantity::parse("reserved", &Scope::NOW).unwrap();
+        let unit = Scale::named("MiB").unwrap();
+        let form = Form::Number { quantity, within: Tolerance::Share(0.1), unit };
+        let measured = form.measure(&moments(1.0)).unwrap();
+        for (text, worth) in [
+            ("1000", Worth::Right),
+            ("1100", Worth::Right),
+            ("900MiB", Worth::Right),
+            ("1.3 GiB", Worth::Wrong),
+            ("1,2 GiB", Worth::Near),
+            ("700", Worth::Near),
+            ("-1000", Worth::Wrong),
+        ] {
+            assert_eq!(form.worth(form.read(text).unwrap(), measured), worth, "{text}");
+        }
+        for (text, part) in [("", "in MiB"), ("five", "no number"), ("5 ms", "wrong unit"), ("5 GB", "GiB")] {
+            assert!(form.read(text).is_err_and(|reason| reason.contains(part)), "{text}: {:?}", form.read(text));
+        }
+    }
+}

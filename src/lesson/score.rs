@@ -1,0 +1,53 @@
+//! Points of a lesson, counted in halves.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::question::Worth;
+
+/// Points, of how many.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Score {
+    /// Halves of points.
+    pub halves: u32,
+    /// Questions that were answered.
+    pub of: u32,
+}
+
+impl Score {
+    /// The same and one more answer.
+    #[must_use]
+    pub const fn with(self, worth: Worth) -> Self {
+        Self { halves: self.halves.saturating_add(worth.halves()), of: self.of.saturating_add(1) }
+    }
+
+    /// Whether more was right here than in `other`.
+    #[must_use]
+    pub const fn is_better_than(self, other: Self) -> bool {
+        (self.halves as u64) * (other.of as u64) > (other.halves as u64) * (self.of as u64)
+            || (other.of == 0 && self.of > 0)
+    }
+}
+
+impl fmt::Display for Score {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let half = if self.halves % 2 == 1 { ".5" } else { "" };
+        f.pad(&format!("{}{half} of {}", self.halves / 2, self.of))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn points_are_counted_in_halves() {
+        let all = [Worth::Right, Worth::Near, Worth::Wrong];
+        let score = all.into_iter().fold(Score::default(), Score::with);
+        assert_eq!(score.to_string(), "1.5 of 3");
+        assert_eq!(Score { halves: 4, of: 2 }.to_string(), "2 of 2");
+        assert!(Score { halves: 4, of: 2 }.is_better_than(score) && !score.is_better_than(score));
+        assert!(score.is_better_than(Score::default()) && !Score::default().is_better_than(score));
+    }
+}

@@ -1,0 +1,76 @@
+//! A lesson as its file tells it.
+
+use super::block::Block;
+use super::document::Document;
+use super::error::LessonError;
+use super::front::Front;
+use super::step::{Marks, Step, template};
+use crate::device::sim::CardCatalog;
+use crate::figures::Template;
+use crate::session::{DeviceChoice, LabSpec};
+use crate::workload::Catalog;
+
+/// A lesson.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Lesson {
+    /// Its name: that of its file.
+    pub name: String,
+    /// What it is called, and the run that it begins with.
+    pub front: Front,
+    /// What is told before its first step, in Markdown.
+    pub introduction: Template,
+    /// Its steps; there is at least one.
+    pub steps: Vec<Step>,
+    source: String,
+}
+
+impl Lesson {
+    /// Reads a lesson's file.
+    ///
+    /// # Errors
+    /// What is wrong first, and where.
+    pub fn parse(name: &str, source: &str) -> Result<Self, LessonError> {
+        let document = Document::split(source)?;
+        let front = Front::parse(&Block::new(source, &document.front), source, document.front.start)?;
+        let mut marks = Marks::own();
+        let introduction = marks.scope(|scope| template(source, &document.introduction, scope))?;
+        let steps = document.sections.iter().map(|section| Step::parse(source, section, &mut marks));
+        Ok(Self {
+            name: name.to_owned(),
+            front,
+            introduction,
+            steps: steps.collect::<Result<_, _>>()?,
+            source: source.to_owned(),
+        })
+    }
+
+    /// The run that it begins with, where its figures hold; or on another device.
+    ///
+    /// # Errors
+    /// Where there is no such workload or device, or the workload can't be as the lesson wants it.
+    pub fn spec(
+        &self,
+        catalog: &Catalog,
+        cards: &CardCatalog,
+        other: Option<DeviceChoice>,
+    ) -> Result<LabSpec, LessonError> {
+        let own = self.front.device(&self.source, cards)?;
+        self.front.spec(&self.source, catalog, other.unwrap_or(own))
+    }
+
+    /// Whether what the lesson says must hold on this device.
+    #[must_use]
+    pub fn holds_on(&self, device: &DeviceChoice) -> bool {
+        match device {
+            DeviceChoice::Cpu => self.front.device == "cpu",
+            DeviceChoice::Sim(card) => self.front.device.strip_prefix("sim:") == Some(&card.name),
+            DeviceChoice::Cuda(_) => false,
+        }
+    }
+
+    /// Questions that can be answered.
+    #[must_use]
+    pub fn questions(&self) -> usize {
+        self.steps.iter().filter(|step| step.question.is_some()).count()
+    }
+}

@@ -1,0 +1,181 @@
+use std::sync::Arc;
+
+use super::*;
+use crate::device::sim::CardCatalog;
+use crate::workload::Catalog;
+
+const LESSON: &str = r#"+++
+title = "What empty_cache does"
+order = 2
+minutes = 5
+workload = "gpt-mini"
+device = "sim:h200"
+summary = "Reserved falls, allocated does not."
+[settings]
+batch = 4
+pin = true
++++
+We train a small model of {parameters} parameters.
+
+## The lab runs
+Allocated is {allocated}, reserved {reserved}.
+```step
+do = ["steps 3", "mark warm"]
+check = ["reserved > allocated", "steps == 3", "malformed == 0"]
+look = "ledger"
+```
+That is {reserved - allocated} that nobody uses.
+
+## Empty the cache
+```step
+ask = "What will fall?"
+hint = "{releasable} are releasable."
+choices = [
+  { text = "Allocated", when = "allocated < before.allocated" },
+  { text = "Reserved", when = "allocated == before.allocated and reserved < before.reserved" },
+  { text = "Nothing", when = "allocated == before.allocated and reserved == before.reserved" },
+]
+then = ["empty_cache"]
+check = ["before.reserved - reserved == before.releasable", "warm.reserved == before.reserved"]
+why = "From {before.reserved} to {reserved}."
+```
+
+## How much
+```step
+do = ["steps 1", "set batch 8"]
+ask = "To how many MiB will the peak grow?"
+number = "step_peak_allocated"
+within = "10 %"
+unit = "MiB"
+then = ["steps 2"]
+check = ["step_peak_allocated > before.step_peak_allocated", "batch == 8"]
+why = "It grew by {step_peak_allocated / before.step_peak_allocated - 1:%}."
+```
+
+## A clean state
+```step
+do = ["restart", "steps 1"]
+check = ["steps == 1", "batch == 4", "peak_allocated < warm.step_peak_allocated * 2"]
+```
+"#;
+
+fn lesson(source: &str) -> Arc<Lesson> {
+    Arc::new(Lesson::parse("empty-cache", source).unwrap_or_else(|error| panic!("{error}\n{source}")))
+}
+
+fn played(source: &str, answer: impl FnMut(&Form) -> Answer) -> Course {
+    let lesson = lesson(source);
+    let (catalog, cards) = (Catalog::with_user_workloads(None), CardCatalog::with_user_cards(None));
+    let spec = lesson.spec(&catalog, &cards, None).unwrap();
+    play(lesson, spec, answer).unwrap()
+}
+
+fn untrue(course: &Course) -> Vec<&str> {
+    course.all_told().iter().flat_map(|told| &told.untrue).map(String::as_str).collect()
+}
+
+#[test]
+fn a_lesson_is_played_to_its_end() {
+    let course = played(LESSON, |form| match form {
+        Form::Choices(_) => Answer::Choice(1),
+        Form::Number { .. } => form.read("1 B").unwrap(),
+    });
+    assert_eq!(untrue(&course), [""; 0]);
+    assert_eq!((course.stage(), course.score()), (Stage::Over, Score { halves: 2, of: 2 }));
+    assert!(course.introduction().starts_with("We train a small model of 1"), "{}", course.introduction());
+    let [one, two, three, four] = course.all_told() else { panic!("{course:?}") };
+    assert!(one.question.is_none() && one.worth.is_none() && one.after.starts_with("That is "));
+    assert_eq!((two.measured, two.worth), (Some(Measured::Choice(1)), Some(Worth::Right)));
+    assert!(two.why.as_ref().is_some_and(|why| why.starts_with("From ") && why.contains(" MiB to ")));
+    assert!(matches!(three.measured, Some(Measured::Amount(_))));
+    assert_eq!(three.worth, Some(Worth::Wrong));
+    assert_eq!(four.worth, None);
+}
+
+#[test]
+fn what_stops_being_true_is_told() {
+    for (from, to, part) in [
+        ("steps == 3\"", "steps == 4\"", "steps == 4 does not hold: steps is 3"),
+        ("allocated < before.allocated", "reserved < before.reserved", "choices 1 and 2 are both right here"),
+        (
+            "\"Reserved\", when = \"allocated",
+            "\"Reserved\", when = \"1 > 2 and allocated",
+            "none of the choices is right",
+        ),
+        ("malformed == 0", "loss < 9", "can't be checked: loss is not known here"),
+        ("{before.reserved} to", "{loss} to", "a text has no figure: loss is not known here"),
+        ("\"set batch 8\"", "\"set limit 100%\", \"set batch 8\", \"set offload optimizer\", \"set opt sgd\"", ""),
+        ("\"steps 2\"]", "\"set limit 1MiB\", \"empty_cache\", \"steps 2\"]", "step_peak_allocated > before"),
+    ] {
+        let source = LESSON.replace(from, to);
+        assert_ne!(source, LESSON, "{from}");
+        let course = played(&source, |_| Answer::Passed);
+        let untrue = untrue(&course).join("\n");
+        assert!(untrue.contains(part), "{to}: {untrue}");
+        assert_eq!(course.stage(), Stage::Over);
+    }
+}
+
+#[test]
+fn what_is_wrong_with_a_file_is_told_with_line_and_column() {
+    for (from, to, place, part) in [
+        ("title = \"What", "titel = \"What", (2, 1), "did you mean \"title\"?"),
+        ("batch = 4", "batsh = 4", (9, 1), "no switch 'batsh' (did you mean \"batch\"?)"),
+        ("batch = 4", "batch = 0", (9, 9), "from 1 to"),
+        ("pin = true", "amp = 'fp61'", (10, 7), "did you mean \"fp16\"?"),
+        ("{parameters}", "{parametres}", (12, 27), "did you mean \"parameters\"?"),
+        ("{reserved}.", "{reserved - steps}.", (15, 47), "bytes and count can't be subtracted"),
+        ("\"steps 3\"", "\"stpes 3\"", (17, 8), "did you mean \"steps\"?"),
+        ("steps == 3\"", "steps == 3 MiB\"", (18, 41), "count and bytes can't be compared"),
+        ("look = \"ledger\"", "look = \"leger\"", (19, 8), "did you mean \"ledger\"?"),
+        ("ask = \"What will fall?\"\n", "", (25, 1), "an answer and no question"),
+        ("check = [\"before", "chekc = [\"before", (33, 1), "did you mean \"check\"?"),
+        ("warm.reserved ==", "wram.reserved ==", (33, 62), "did you mean \"warm\"?"),
+        ("{before.reserved} to", "{before.reservd} to", (34, 21), "did you mean \"reserved\"?"),
+        ("within = \"10 %\"\n", "", (41, 11), "how near is right?"),
+        ("unit = \"MiB\"", "unit = \"ms\"", (43, 9), "no unit of bytes"),
+        ("unit = \"MiB\"", "unit = \"MB\"", (43, 9), "did you mean \"MiB\"?"),
+        ("unit = \"MiB\"\n", "", (41, 11), "in which unit?"),
+        ("within = \"10 %\"", "within = \"10 ms\"", (42, 11), "write a share"),
+        (
+            "number = \"step_peak_allocated\"",
+            "number = \"step_peak_allocated > 1 B\"",
+            (41, 11),
+            "leave the comparison out",
+        ),
+        ("when = \"allocated == before.allocated and reserved == before.reserved\" },\n", "},\n", (30, 3), "when"),
+        ("hint = \"{releasable} ", "hint = \"{releasable ", (26, 9), "a brace opens"),
+    ] {
+        let source = LESSON.replace(from, to);
+        assert_ne!(source, LESSON, "{from}");
+        let error = Lesson::parse("x", &source).err().unwrap_or_else(|| panic!("{to} was read"));
+        assert!(error.reason.contains(part), "{to}: {error}");
+        assert_eq!((error.line, error.column), place, "{to}: {error}");
+    }
+    let lesson = lesson(&LESSON.replace("gpt-mini", "gpt-mimi"));
+    let (catalog, cards) = (Catalog::with_user_workloads(None), CardCatalog::with_user_cards(None));
+    let error = lesson.spec(&catalog, &cards, None).unwrap_err();
+    assert_eq!((error.line, error.column), (5, 12));
+}
+
+#[test]
+fn a_sheet_has_the_questions_and_only_where_wanted_the_answers() {
+    let course = played(LESSON, |_| Answer::Passed);
+    let questions = sheet(&course, Sheet::Questions, "sim:h200, simulated");
+    let answers = sheet(&course, Sheet::Answers, "sim:h200, simulated");
+    for part in
+        ["# What empty_cache does\n", "**What will fall?**", "- [ ] B. Reserved\n", "I expect: ______________ MiB"]
+    {
+        assert!(questions.contains(part) && answers.contains(part), "{part}: {questions}");
+    }
+    assert!(!questions.contains("Measured") && questions.contains("Name: ___"));
+    assert!(answers.contains("Measured: B. Reserved\n") && answers.contains("It grew by"), "{answers}");
+}
+
+#[test]
+fn every_look_has_its_word() {
+    for look in Look::ALL {
+        let source = LESSON.replace("\"ledger\"", &format!("\"{}\"", look.word()));
+        assert_eq!(lesson(&source).steps[0].look, Some(look));
+    }
+}
