@@ -12,11 +12,11 @@ use crate::allocator::{Settings, TorchVersion};
 use crate::device::cuda;
 use crate::device::sim::{CardCatalog, CardError};
 use crate::given::Kind;
-use crate::session::{DeviceChoice, LabSpec, Speed};
+use crate::session::{DeviceChoice, LabSpec, MemoryLimit, Speed};
 use crate::tui;
 use crate::workload::{
     self, Architecture, Catalog, CatalogError, Data, DataKind, Entry, Extent, Generation, InferenceMode, InferencePlan,
-    Models, Repeats, Sizes, Text,
+    Loading, Models, Repeats, Sizes, Text,
 };
 
 /// How to run a model that is not trained.
@@ -98,6 +98,13 @@ pub struct SpecArgs {
     /// Seed of everything random.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
+    /// Load the weights from a checkpoint that was saved before: by way of the device (`torch.load(…,
+    /// map_location="cuda")`), the same with the loaded dict kept in a variable, or by way of the host (`"cpu"`).
+    #[arg(long, value_name = "device|kept|host")]
+    pub load: Option<Loading>,
+    /// Take one segment of this size first, and cut everything from it: a static pool, as JAX takes 75% at its start.
+    #[arg(long, value_name = "BYTES|SHARE")]
+    pub preallocate: Option<MemoryLimit>,
     /// Run the model instead of training it.
     #[arg(long, value_enum, value_name = "MODE", help_heading = "Inference")]
     pub inference: Option<InferenceArg>,
@@ -186,6 +193,8 @@ impl SpecArgs {
         let alloc_conf = setup.alloc_conf;
         Ok(LabSpec {
             inference,
+            load: self.load,
+            preallocate: self.preallocate,
             kernels: None,
             workload: entry,
             sizes,

@@ -13,7 +13,7 @@ use crate::device::{Device, DeviceError, KernelTimes, Profiled};
 use crate::model::{About, DeviceKind, Items};
 use crate::train::{Config, DataPath, Libraries, LoopStyle, Observer, TrainError, Trainer, TrainerOptions};
 use crate::units::Bytes;
-use crate::workload::{CatalogError, Data, Entry, Group, Inference, InferencePlan, Sizes};
+use crate::workload::{CatalogError, Data, Entry, Group, Inference, InferencePlan, Loaded, Loading, Sizes};
 
 /// Where to train.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -110,6 +110,10 @@ pub struct LabSpec {
     pub steps: Option<u64>,
     /// Run the model so instead of training it.
     pub inference: Option<InferencePlan>,
+    /// Its weights come from a checkpoint, loaded so.
+    pub load: Option<Loading>,
+    /// One segment is taken before anything else, so large, and kept: a pool that the rest is cut from.
+    pub preallocate: Option<MemoryLimit>,
     /// Time every kernel by itself, and write it there.
     pub kernels: Option<KernelTimes>,
 }
@@ -169,6 +173,8 @@ impl LabSpec {
             limit: None,
             steps: None,
             inference: None,
+            load: None,
+            preallocate: None,
             kernels: None,
         }
     }
@@ -263,6 +269,10 @@ impl LabSpec {
         watched: bool,
     ) -> Result<Trainer, BuildError> {
         let trained = self.workload.workload(self.sizes, self.data.clone(), self.seed)?;
+        let trained = match self.load {
+            Some(loading) => Box::new(Loaded::new(trained, loading)),
+            None => trained,
+        };
         let workload = match self.inference {
             Some(plan) => Box::new(Inference::new(trained, plan)),
             None => trained,
@@ -272,6 +282,7 @@ impl LabSpec {
             workspaces: libraries,
             settings: self.settings.clone(),
             limit: self.limit.map(|limit| limit.of(memory)),
+            preallocate: self.preallocate.map(|pool| pool.of(memory)),
             // The recorded programs that make batches anew have the shortest loop.
             watched,
             style: if self.config.data == DataPath::Fresh { LoopStyle::Plain } else { LoopStyle::Accumulating },

@@ -214,6 +214,16 @@ impl Context {
         Ok(())
     }
 
+    /// Every parameter and buffer by its name, in the order in which they were made.
+    pub(crate) fn state(&self) -> Vec<(String, Tensor)> {
+        let parameters = self.leaves.iter().map(|leaf| (leaf.name.to_string(), leaf.data.clone()));
+        let buffers =
+            self.buffers.iter().map(|buffer| (self.memory.text(buffer.name).to_string(), buffer.data.clone()));
+        let mut all: Vec<_> = parameters.chain(buffers).collect();
+        all.sort_by_key(|(_, data)| data.storage().number());
+        all
+    }
+
     /// Forgets all parameters and buffers: a model that nobody else holds is gone.
     pub fn drop_model(&mut self) {
         self.leaves.clear();

@@ -1,8 +1,8 @@
 //! A trainer: how it is made, configured and asked.
 
 use crate::allocator::{Settings, SettingsError, Statistics};
-use crate::device::{Device, DeviceError, DeviceInfo, Sensors};
-use crate::model::EventKind;
+use crate::device::{DType, Device, DeviceError, DeviceInfo, Sensors};
+use crate::model::{Category, EventKind};
 use crate::train::config::{Config, DataPath};
 use crate::train::context::Context;
 use crate::train::data::{Feed, HostBatch};
@@ -11,6 +11,7 @@ use crate::train::library::Libraries;
 use crate::train::memory::Memory;
 use crate::train::observer::Observer;
 use crate::train::scaler::Scaler;
+use crate::train::shape::Shape;
 use crate::train::tensor::Tensor;
 use crate::train::workload::{Batch, Outcome, Task, Workload};
 use crate::units::Bytes;
@@ -40,6 +41,9 @@ pub struct TrainerOptions {
     pub settings: Settings,
     /// The most that may be reserved.
     pub limit: Option<Bytes>,
+    /// Bytes that one block takes before anything else is made, and gives back at once: a segment that stays, and from
+    /// which what follows is cut.
+    pub preallocate: Option<Bytes>,
     /// Refuse kernels and copies that reach beyond live blocks; debug builds always do.
     pub watched: bool,
 }
@@ -84,6 +88,9 @@ impl Trainer {
         let memory = Memory::with_watch(device, options.settings, observer, watched);
         if options.limit.is_some() {
             memory.set_limit(options.limit);
+        }
+        if let Some(bytes) = options.preallocate {
+            take_and_give_back(&memory, bytes)?;
         }
         let mut cx = Context::new(memory, options.workspaces);
         let task = workload.build(&mut cx)?;
@@ -307,4 +314,10 @@ impl Trainer {
         let (switch, from, to) = (memory.name(switch), memory.name(from), memory.name(to));
         memory.emit(EventKind::SwitchFlipped { switch, from, to });
     }
+}
+
+/// Asks for one block of `bytes` and lets it go: what the allocator keeps of it is a pool for all that is smaller.
+fn take_and_give_back(memory: &Memory, bytes: Bytes) -> OpResult<()> {
+    let shape = Shape::new(&[usize::try_from(bytes.get()).unwrap_or(usize::MAX)]);
+    memory.tensor(shape, DType::U8, Category::Other, "preallocated pool").map(drop)
 }

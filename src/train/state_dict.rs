@@ -1,0 +1,82 @@
+//! A model's state dict: its parameters and buffers as a file has them, and the ways back into a model.
+
+use crate::device::{DType, Kernel};
+use crate::model::Category;
+use crate::units::StreamId;
+
+use super::context::Context;
+use super::error::OpResult;
+use super::memory::HostBlock;
+use super::shape::Shape;
+use super::tensor::Tensor;
+
+/// What `torch.save(model.state_dict(), file)` has written, held in host memory; in the order in which it was made.
+pub struct StateDict(Vec<Entry>);
+
+struct Entry {
+    name: String,
+    shape: Shape,
+    dtype: DType,
+    bytes: HostBlock,
+}
+
+impl Context {
+    /// Copies every parameter and buffer to the host, one after the other. On the device this takes nothing.
+    ///
+    /// # Errors
+    /// Out of host memory, a failed copy.
+    pub fn save_state(&mut self) -> OpResult<StateDict> {
+        self.op("torch.save", |cx| {
+            let mut entries = Vec::new();
+            for (name, data) in cx.state() {
+                let mut bytes = HostBlock::new(cx.memory(), data.bytes(), false)?;
+                bytes.take(&data, StreamId::DEFAULT)?;
+                entries.push(Entry { name, shape: data.shape(), dtype: data.dtype(), bytes });
+            }
+            Ok(StateDict(entries))
+        })
+    }
+
+    /// `torch.load(file, map_location="cuda")`: every tensor of the file in a block of its own on the device.
+    ///
+    /// # Errors
+    /// Out of memory, a failed copy.
+    pub fn load_on_device(&mut self, file: &StateDict) -> OpResult<Vec<Tensor>> {
+        self.op("torch.load", |cx| {
+            let load = |entry: &Entry| {
+                let name = cx.memory().name(&format!("state_dict.{}", entry.name));
+                let (shape, dtype) = (entry.shape, entry.dtype);
+                let tensor = cx.memory().named_tensor(shape, dtype, Category::Other, name, StreamId::DEFAULT)?;
+                entry.bytes.give(&tensor, StreamId::DEFAULT)?;
+                Ok(tensor)
+            };
+            file.0.iter().map(load).collect()
+        })
+    }
+
+    /// `model.load_state_dict(state)` of a state on the device: it is copied into the parameters and buffers.
+    ///
+    /// # Errors
+    /// A failed kernel.
+    pub fn load_state(&mut self, state: &[Tensor]) -> OpResult<()> {
+        self.op("load_state_dict", |cx| {
+            for ((_, data), loaded) in cx.state().iter().zip(state) {
+                cx.launch(&Kernel::Cast { src: loaded.operand(), dst: data.operand() })?;
+            }
+            Ok(())
+        })
+    }
+
+    /// The same of a state that was loaded with `map_location="cpu"`: copied from host memory.
+    ///
+    /// # Errors
+    /// A failed copy.
+    pub fn load_state_from_host(&mut self, file: &StateDict) -> OpResult<()> {
+        self.op("load_state_dict", |cx| {
+            for ((_, data), entry) in cx.state().iter().zip(&file.0) {
+                entry.bytes.give(data, StreamId::DEFAULT)?;
+            }
+            Ok(())
+        })
+    }
+}
