@@ -16,7 +16,7 @@ use super::spec::{cards, device, user_folder, workloads};
 use super::{Status, Usage, record, table};
 use crate::given::Kind;
 use crate::lesson::{
-    Answer, Course, Form, Lesson, Library, LibraryError, Measured, Player, Progress, Sheet, Stage, Worth, letter,
+    Answer, Course, Form, Lesson, Library, LibraryError, Measured, Player, Progress, Runs, Sheet, Stage, Worth, letter,
     measured, of_file, play, sheet, wrapped,
 };
 use crate::model::{Event, EventKind};
@@ -117,7 +117,7 @@ fn list(as_json: bool) -> Result<Status> {
             let (front, mark) = (&lesson.front, progress.of(&lesson.name));
             json!({
                 "name": lesson.name, "title": front.title, "summary": front.summary, "minutes": front.minutes,
-                "workload": front.workload, "device": front.device, "steps": lesson.steps.len(),
+                "workload": front.workload(), "device": front.device(), "steps": lesson.steps.len(),
                 "questions": lesson.questions(),
                 "taken": mark.map(|mark| json!({
                     "steps": mark.steps, "finished": mark.finished, "points": f64::from(mark.score.halves) / 2.0,
@@ -165,9 +165,9 @@ fn lesson(name: &str) -> Result<Lesson> {
     })
 }
 
-/// The run that a lesson begins with.
-fn spec_of(lesson: &Lesson, other: Option<DeviceChoice>) -> Result<LabSpec> {
-    lesson.spec(&workloads(), &cards(), other).map_err(|error| eyre!("{}: {error}", lesson.name))
+/// What a lesson runs.
+fn runs_of(lesson: &Lesson, other: Option<&DeviceChoice>) -> Result<Runs> {
+    lesson.runs(&workloads(), &cards(), other).map_err(|error| eyre!("{}: {error}", lesson.name))
 }
 
 /// On what a run runs, in words.
@@ -202,14 +202,14 @@ fn listener(recorder: &SharedRecorder) -> Listener {
 fn take(args: &LessonArgs, name: &str) -> Result<Status> {
     let lesson = Arc::new(lesson(name)?);
     let other = args.device.as_deref().map(device).transpose()?;
-    let spec = spec_of(&lesson, other)?;
+    let runs = runs_of(&lesson, other.as_ref())?;
     let recorder: SharedRecorder = Rc::default();
     *recorder.borrow_mut() = args.record.as_deref().map(record::create).transpose()?;
     let mut taking = Taking { width: width(), progress: load_progress(), place: progress_place() };
-    let mut player = begin(&lesson, &spec, args, &recorder)?;
+    let mut player = begin(&lesson, &runs, args, &recorder)?;
     loop {
-        match taking.take(&mut player, &place_of(&spec))? {
-            Left::Again => player = begin(&lesson, &spec, args, &recorder)?,
+        match taking.take(&mut player, &place_of(runs.first()))? {
+            Left::Again => player = begin(&lesson, &runs, args, &recorder)?,
             Left::Over | Left::Quit => break,
         }
     }
@@ -220,9 +220,9 @@ fn take(args: &LessonArgs, name: &str) -> Result<Status> {
     Ok(Status::DONE)
 }
 
-fn begin(lesson: &Arc<Lesson>, spec: &LabSpec, args: &LessonArgs, recorder: &SharedRecorder) -> Result<Player> {
+fn begin(lesson: &Arc<Lesson>, runs: &Runs, args: &LessonArgs, recorder: &SharedRecorder) -> Result<Player> {
     let hears = recorder.borrow().is_some().then(|| listener(recorder));
-    Ok(Player::begin(Arc::clone(lesson), spec.clone(), &learner(args.learner.as_deref()), hears)?)
+    Ok(Player::begin(Arc::clone(lesson), runs.clone(), &learner(args.learner.as_deref()), hears)?)
 }
 
 /// Columns of the terminal, within what reads well.
@@ -260,7 +260,7 @@ impl Taking {
         if !player.course().counts() {
             let text = format!(
                 "This lesson's figures hold on {}; here they may differ, and what it says need not be so.",
-                front.device
+                front.device()
             );
             self.tell(&text)?;
         }
@@ -432,9 +432,9 @@ fn export(which: &str, kind: Sheet) -> Result<Status> {
         vec![lesson(which)?]
     };
     for lesson in lessons {
-        let spec = spec_of(&lesson, None)?;
-        let place = place_of(&spec);
-        let course = play(Arc::new(lesson), spec, |_| Answer::Passed)?;
+        let runs = runs_of(&lesson, None)?;
+        let place = place_of(runs.first());
+        let course = play(Arc::new(lesson), runs, |_| Answer::Passed)?;
         write!(stdout(), "{}", sheet(&course, kind, &place))?;
     }
     Ok(Status::DONE)
@@ -467,23 +467,23 @@ fn check(library: &Library, file: &str, playing: bool) -> Result<Vec<String>, Ve
     let told = |error: &dyn std::fmt::Display| vec![format!("{file}: {error}")];
     let lesson = if Path::new(file).exists() { of_file(Path::new(file)) } else { library.lesson(file) };
     let lesson = lesson.map_err(|error| vec![error.to_string()])?;
-    let spec = lesson.spec(&workloads(), &cards(), None).map_err(|error| told(&error))?;
+    let runs = lesson.runs(&workloads(), &cards(), None).map_err(|error| told(&error))?;
     let mut row = vec![
         file.to_owned(),
         format!("{} steps", lesson.steps.len()),
         format!("{} questions", lesson.questions()),
-        place_of(&spec),
+        place_of(runs.first()),
     ];
     if playing {
         let begun = Instant::now();
         let lesson = Arc::new(lesson);
-        let first = play(Arc::clone(&lesson), spec.clone(), |_| Answer::Passed).map_err(|error| told(&error))?;
+        let first = play(Arc::clone(&lesson), runs.clone(), |_| Answer::Passed).map_err(|error| told(&error))?;
         let untrue: Vec<String> = untrue(&first).map(|untrue| format!("{file}: {untrue}")).collect();
         if !untrue.is_empty() {
             return Err(untrue);
         }
         let mut right = first.all_told().iter().filter_map(|told| told.measured).map(Measured::as_answer);
-        let again = play(lesson, spec, |_| right.next().unwrap_or(Answer::Passed)).map_err(|error| told(&error))?;
+        let again = play(lesson, runs, |_| right.next().unwrap_or(Answer::Passed)).map_err(|error| told(&error))?;
         let (score, questions) = (again.score(), again.lesson().questions());
         if score.halves as usize != 2 * questions {
             return Err(vec![format!(

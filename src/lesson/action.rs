@@ -24,10 +24,12 @@ pub enum Action {
     Mark(Arc<str>),
     /// Begins the run anew, from a clean state.
     Restart,
+    /// Begins another of the lesson's runs, from a clean state.
+    Run(Arc<str>),
 }
 
 /// Words that an action begins with, and how it is written.
-const WORDS: [(&str, &str); 7] = [
+const WORDS: [(&str, &str); 8] = [
     ("steps", "steps N"),
     ("set", "set SWITCH VALUE"),
     ("empty_cache", "empty_cache"),
@@ -35,6 +37,7 @@ const WORDS: [(&str, &str); 7] = [
     ("resume", "resume"),
     ("mark", "mark NAME"),
     ("restart", "restart"),
+    ("run", "run NAME"),
 ];
 
 /// More steps than this at once are no lesson.
@@ -66,6 +69,8 @@ impl Action {
             "pause" => alone(Self::Pause),
             "resume" => alone(Self::Resume),
             "restart" => alone(Self::Restart),
+            "run" if is_name(rest) => Ok(Self::Run(rest.into())),
+            "run" => Err("'run' takes the name of a table of the front matter: [run.NAME]".to_owned()),
             "mark" if OWN_MARKS.contains(&rest) => {
                 Err(format!("'{rest}' is marked by every lesson; take another name"))
             }
@@ -96,7 +101,8 @@ pub(super) fn set(word: &str, value: &str) -> Result<(Switch, Arc<str>), String>
     Ok((switch, value.into()))
 }
 
-fn is_name(text: &str) -> bool {
+/// Whether marks and runs may be called so.
+pub(super) fn is_name(text: &str) -> bool {
     let small = |symbol: char| symbol.is_ascii_lowercase() || symbol == '_';
     text.starts_with(small) && text.chars().all(|symbol| small(symbol) || symbol.is_ascii_digit())
 }
@@ -111,6 +117,7 @@ impl fmt::Display for Action {
             Self::Resume => f.write_str("resume"),
             Self::Mark(name) => write!(f, "mark {name}"),
             Self::Restart => f.write_str("restart"),
+            Self::Run(name) => write!(f, "run {name}"),
         }
     }
 }
@@ -131,6 +138,7 @@ mod tests {
             "resume",
             "mark small_batch",
             "restart",
+            "run small_batch",
         ] {
             assert_eq!(Action::parse(text).unwrap().to_string(), text);
         }
@@ -149,6 +157,8 @@ mod tests {
             ("mark before", "marked by every lesson"),
             ("mark A b", "a mark is a word"),
             ("pause now", "stands alone"),
+            ("run", "takes the name of a table"),
+            ("run A", "takes the name of a table"),
         ] {
             let reason = Action::parse(text).unwrap_err();
             assert!(reason.contains(part), "{text}: {reason}");

@@ -63,6 +63,11 @@ impl<'a> Block<'a> {
         Places(self.source).wrong(self.start + span.start + within_quotes(raw, offset), reason)
     }
 
+    /// Something is wrong at a byte of the block.
+    pub fn wrong_behind(&self, offset: usize, reason: impl Into<String>) -> LessonError {
+        Places(self.source).wrong(self.start + offset, reason)
+    }
+
     /// Where in the file a text begins.
     pub fn offset(&self, written: &Written) -> usize {
         self.start + written.0.span().start

@@ -21,6 +21,8 @@ pub enum Order {
     Resume,
     /// Begin the run anew, from a clean state.
     Restart,
+    /// Begin another of the lesson's runs, from a clean state.
+    Run(Arc<str>),
 }
 
 impl Order {
@@ -33,7 +35,7 @@ impl Order {
             Self::EmptyCache => Some(Command::EmptyCache),
             Self::Pause => Some(Command::Pause),
             Self::Resume => Some(Command::Resume),
-            Self::Steps(_) | Self::Restart => None,
+            Self::Steps(_) | Self::Restart | Self::Run(_) => None,
         }
     }
 
@@ -46,6 +48,7 @@ impl Order {
             Action::Pause => Self::Pause,
             Action::Resume => Self::Resume,
             Action::Restart => Self::Restart,
+            Action::Run(name) => Self::Run(Arc::clone(name)),
             Action::Mark(_) => return None,
         })
     }
@@ -103,7 +106,7 @@ impl Waiting {
             }
             Order::Pause => done(!matches!(view.run, RunState::Running | RunState::Starting)),
             Order::Resume => Standing::Done,
-            Order::Restart => {
+            Order::Restart | Order::Run(_) => {
                 let begun = self.steps == 0 || view.steps.finished < self.steps;
                 done(begun && !matches!(view.run, RunState::Starting))
             }

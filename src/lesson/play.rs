@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::course::{Course, Stage};
 use super::order::Order;
 use super::question::{Answer, Form};
+use super::run::Runs;
 use super::script::Lesson;
 use crate::figures::{Figures, Known};
 use crate::model::{EventKind, RunState, View};
@@ -14,25 +15,28 @@ use crate::session::{BuildError, Headless, LabSpec, Listener};
 pub struct Player {
     course: Course,
     run: Headless,
+    runs: Runs,
+    /// The one under way.
     spec: LabSpec,
     learner: Arc<str>,
 }
 
 impl Player {
-    /// Begins a lesson on a run as `spec` says. Whoever follows it from elsewhere hears all that happens, and where
+    /// Begins a lesson on the first of its runs. Whoever follows it from elsewhere hears all that happens, and where
     /// `learner` is.
     ///
     /// # Errors
     /// When the run can't begin.
     pub fn begin(
         lesson: Arc<Lesson>,
-        spec: LabSpec,
+        runs: Runs,
         learner: &str,
         listener: Option<Listener>,
     ) -> Result<Self, BuildError> {
+        let spec = runs.first().clone();
         let course = Course::new(Arc::clone(&lesson), lesson.holds_on(&spec.device));
         let run = Headless::start_before(spec.clone(), listener)?;
-        let mut player = Self { course, run, spec, learner: learner.into() };
+        let mut player = Self { course, run, runs, spec, learner: learner.into() };
         player.observe();
         player.note();
         Ok(player)
@@ -123,6 +127,13 @@ impl Player {
             Order::Pause => self.run.announce(EventKind::Run(RunState::Paused)),
             Order::Resume => self.run.announce(EventKind::Run(RunState::Running)),
             Order::Restart => self.run = self.run.begin_anew(self.spec.clone())?,
+            Order::Run(name) => match self.runs.named(name) {
+                Some(spec) => {
+                    self.spec = spec.clone();
+                    self.run = self.run.begin_anew(self.spec.clone())?;
+                }
+                None => self.course.refused("the lesson has no such run"),
+            },
         }
         Ok(())
     }
@@ -136,8 +147,8 @@ fn known<'a>(view: &'a View, statistics: &'a crate::allocator::Statistics, run: 
 ///
 /// # Errors
 /// When a run can't begin.
-pub fn play(lesson: Arc<Lesson>, spec: LabSpec, mut answer: impl FnMut(&Form) -> Answer) -> Result<Course, BuildError> {
-    let mut player = Player::begin(lesson, spec, "", None)?;
+pub fn play(lesson: Arc<Lesson>, runs: Runs, mut answer: impl FnMut(&Form) -> Answer) -> Result<Course, BuildError> {
+    let mut player = Player::begin(lesson, runs, "", None)?;
     loop {
         match player.course.stage() {
             Stage::Over => return Ok(player.course),

@@ -4,10 +4,11 @@ use super::block::Block;
 use super::document::Document;
 use super::error::LessonError;
 use super::front::Front;
+use super::run::Runs;
 use super::step::{Marks, Step, template};
 use crate::device::sim::CardCatalog;
 use crate::figures::Template;
-use crate::session::{DeviceChoice, LabSpec};
+use crate::session::DeviceChoice;
 use crate::workload::Catalog;
 
 /// A lesson.
@@ -15,7 +16,7 @@ use crate::workload::Catalog;
 pub struct Lesson {
     /// Its name: that of its file.
     pub name: String,
-    /// What it is called, and the run that it begins with.
+    /// What it is called, and what it runs.
     pub front: Front,
     /// What is told before its first step, in Markdown.
     pub introduction: Template,
@@ -31,39 +32,39 @@ impl Lesson {
     /// What is wrong first, and where.
     pub fn parse(name: &str, source: &str) -> Result<Self, LessonError> {
         let document = Document::split(source)?;
-        let front = Front::parse(&Block::new(source, &document.front), source, document.front.start)?;
+        let front = Front::parse(&Block::new(source, &document.front))?;
+        let runs: Vec<&str> = front.runs().collect();
         let mut marks = Marks::own();
         let introduction = marks.scope(|scope| template(source, &document.introduction, scope))?;
-        let steps = document.sections.iter().map(|section| Step::parse(source, section, &mut marks));
+        let steps = document.sections.iter().map(|section| Step::parse(source, section, &mut marks, &runs));
         Ok(Self {
             name: name.to_owned(),
-            front,
             introduction,
             steps: steps.collect::<Result<_, _>>()?,
+            front,
             source: source.to_owned(),
         })
     }
 
-    /// The run that it begins with, where its figures hold; or on another device.
+    /// What it runs, where its figures hold; or on another device.
     ///
     /// # Errors
     /// Where there is no such workload or device, or the workload can't be as the lesson wants it.
-    pub fn spec(
+    pub fn runs(
         &self,
         catalog: &Catalog,
         cards: &CardCatalog,
-        other: Option<DeviceChoice>,
-    ) -> Result<LabSpec, LessonError> {
-        let own = self.front.device(&self.source, cards)?;
-        self.front.spec(&self.source, catalog, other.unwrap_or(own))
+        other: Option<&DeviceChoice>,
+    ) -> Result<Runs, LessonError> {
+        self.front.specs(&self.source, catalog, cards, other)
     }
 
     /// Whether what the lesson says must hold on this device.
     #[must_use]
     pub fn holds_on(&self, device: &DeviceChoice) -> bool {
         match device {
-            DeviceChoice::Cpu => self.front.device == "cpu",
-            DeviceChoice::Sim(card) => self.front.device.strip_prefix("sim:") == Some(&card.name),
+            DeviceChoice::Cpu => self.front.device() == "cpu",
+            DeviceChoice::Sim(card) => self.front.device().strip_prefix("sim:") == Some(&card.name),
             DeviceChoice::Cuda(_) => false,
         }
     }

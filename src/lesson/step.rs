@@ -9,6 +9,7 @@ use super::document::Section;
 use super::error::{LessonError, Places};
 use super::question::{Choice, Form, Question, Tolerance, fits};
 use crate::figures::{Condition, Misread, Quantity, Scale, Scope, Template};
+use crate::given::hint;
 
 /// A step of a lesson.
 #[derive(Clone, Debug, PartialEq)]
@@ -126,7 +127,12 @@ impl Marks {
 }
 
 impl Step {
-    pub(super) fn parse(source: &str, section: &Section, marks: &mut Marks) -> Result<Self, LessonError> {
+    pub(super) fn parse(
+        source: &str,
+        section: &Section,
+        marks: &mut Marks,
+        runs: &[&str],
+    ) -> Result<Self, LessonError> {
         let (block, raw) = match &section.block {
             Some(range) => {
                 let block = Block::new(source, range);
@@ -134,7 +140,7 @@ impl Step {
             }
             None => (Block::new(source, &section.before), Raw::default()),
         };
-        let reader = Reader { block };
+        let reader = Reader { block, runs };
         let first = reader.actions(&raw.r#do)?;
         marks.follow(&first);
         let prose = marks.scope(|scope| template(source, &section.before, scope))?;
@@ -187,6 +193,8 @@ impl Step {
 /// Reads what stands in a block.
 struct Reader<'a> {
     block: Block<'a>,
+    /// What the lesson's other runs are called.
+    runs: &'a [&'a str],
 }
 
 impl Reader<'_> {
@@ -198,9 +206,22 @@ impl Reader<'_> {
         self.read(written, |text| Template::parse(text.trim(), scope))
     }
 
+    /// An action that can be done: a run that it begins is one of the lesson's.
+    fn known(&self, action: Action) -> Result<Action, String> {
+        match &action {
+            Action::Run(name) if !self.runs.contains(&&**name) => {
+                let meant = hint(name, self.runs.iter().copied());
+                Err(format!("the front matter has no table [run.{name}]{meant}"))
+            }
+            _ => Ok(action),
+        }
+    }
+
     fn actions(&self, written: &[Written]) -> Result<Vec<Action>, LessonError> {
-        let read =
-            |written: &Written| Action::parse(written.text()).map_err(|reason| self.block.wrong_at(written, 0, reason));
+        let read = |written: &Written| {
+            let action = Action::parse(written.text()).and_then(|action| self.known(action));
+            action.map_err(|reason| self.block.wrong_at(written, 0, reason))
+        };
         written.iter().map(read).collect()
     }
 

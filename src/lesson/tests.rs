@@ -2,6 +2,7 @@ use std::sync::Arc;
 
 use super::*;
 use crate::device::sim::CardCatalog;
+use crate::session::DeviceChoice;
 use crate::workload::Catalog;
 
 const LESSON: &str = r#"+++
@@ -66,8 +67,8 @@ fn lesson(source: &str) -> Arc<Lesson> {
 fn played(source: &str, answer: impl FnMut(&Form) -> Answer) -> Course {
     let lesson = lesson(source);
     let (catalog, cards) = (Catalog::with_user_workloads(None), CardCatalog::with_user_cards(None));
-    let spec = lesson.spec(&catalog, &cards, None).unwrap();
-    play(lesson, spec, answer).unwrap()
+    let runs = lesson.runs(&catalog, &cards, None).unwrap();
+    play(lesson, runs, answer).unwrap()
 }
 
 fn untrue(course: &Course) -> Vec<&str> {
@@ -154,8 +155,34 @@ fn what_is_wrong_with_a_file_is_told_with_line_and_column() {
     }
     let lesson = lesson(&LESSON.replace("gpt-mini", "gpt-mimi"));
     let (catalog, cards) = (Catalog::with_user_workloads(None), CardCatalog::with_user_cards(None));
-    let error = lesson.spec(&catalog, &cards, None).unwrap_err();
+    let error = lesson.runs(&catalog, &cards, None).unwrap_err();
     assert_eq!((error.line, error.column), (5, 12));
+}
+
+#[test]
+fn a_lesson_has_several_runs() {
+    let named = "pin = true\n[run.watched]\ninference = \"no_grad\"\npreallocate = \"1GiB\"\nload = \"kept\"\n\
+        [run.watched.settings]\naccum = 2\n[run.on_processor]\nworkload = \"mlp-mini\"\ndevice = \"cpu\"\n";
+    let steps = "## Others\n```step\ndo = [\"run watched\", \"steps 1\", \"mark watched\", \"restart\", \"mark again\", \
+        \"run on_processor\", \"steps 2\"]\ncheck = [\"watched.steps == 1\", \"watched.reserved > 1 GiB\", \
+        \"watched.optimizer == 0 B\", \"watched.other >= watched.parameters\", \"again.steps == 0\", \"again.accum == 2\", \
+        \"again.batch == 4\", \"steps == 2\", \"accum == 1\", \"loss > 0\", \"optimizer > 0 B\", \"workspaces == 0 B\"]\n```\n";
+    let source = format!("{}{steps}", LESSON.replace("pin = true\n", named));
+    assert_eq!(untrue(&played(&source, |_| Answer::Passed)), [""; 0]);
+    for (from, to, part) in [
+        ("\"run watched\"", "\"run wacthed\"", "no table [run.wacthed] (did you mean \"watched\"?)"),
+        ("[run.on_processor]", "[run.On]", "small letters"),
+        ("load = \"kept\"", "load = \"usb\"", "device, kept or host"),
+        ("\"1GiB\"", "\"150%\"", "at most 100 %"),
+    ] {
+        let error = Lesson::parse("x", &source.replace(from, to)).unwrap_err();
+        assert!(error.reason.contains(part), "{to}: {error}");
+    }
+    let (catalog, cards) = (Catalog::with_user_workloads(None), CardCatalog::with_user_cards(None));
+    let other = DeviceChoice::Sim(Box::new(cards.card("t4").unwrap()));
+    let runs = lesson(&source).runs(&catalog, &cards, Some(&other)).unwrap();
+    assert_eq!((&runs.first().device, &runs.named("watched").unwrap().device), (&other, &other));
+    assert_eq!(runs.named("on_processor").unwrap().device, DeviceChoice::Cpu, "it says where it runs");
 }
 
 #[test]

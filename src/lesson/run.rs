@@ -1,0 +1,242 @@
+//! What a lesson runs: the run that it begins with, and others that its steps may begin.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::action;
+use super::block::{Block, Written};
+use super::error::{LessonError, Places};
+use crate::allocator::{Settings, TorchVersion};
+use crate::device::sim::CardCatalog;
+use crate::session::{DeviceChoice, LabSpec, MemoryLimit, Switch};
+use crate::train::OptimizerForm;
+use crate::workload::{Catalog, Data, Entry, InferenceMode, InferencePlan, Loading, Models, Sizes};
+
+/// What is run, and how its switches stand at the start.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Run {
+    /// What is trained.
+    pub workload: String,
+    /// Where its figures hold: `cpu`, or `sim:` and a card.
+    pub device: String,
+    settings: Vec<(Switch, Arc<str>)>,
+    sizes: Sizes,
+    inference: Option<InferencePlan>,
+    data: Option<DataWord>,
+    seed: u64,
+    load: Option<Loading>,
+    preallocate: Option<MemoryLimit>,
+    /// Whoever takes the lesson may choose another device for it.
+    movable: bool,
+    places: RunPlaces,
+}
+
+/// Where in the file what can be wrong with catalogs stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct RunPlaces {
+    workload: usize,
+    device: usize,
+}
+
+/// What it trains on, where that is not the workload's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum DataWord {
+    Reference,
+    Fresh,
+    Host,
+    Synthetic,
+}
+
+/// How to run a model that is not trained.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum InferenceWord {
+    NoGrad,
+    InferenceMode,
+    Eval,
+    Train,
+}
+
+/// A run as the front matter has it.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawRun {
+    pub workload: Option<Written>,
+    pub device: Option<Written>,
+    pub settings: BTreeMap<Spanned<String>, Spanned<toml::Value>>,
+    pub sizes: Sizes,
+    pub inference: Option<InferenceWord>,
+    pub half: bool,
+    pub data: Option<DataWord>,
+    pub seed: Option<u64>,
+    pub load: Option<Written>,
+    pub preallocate: Option<Written>,
+}
+
+/// Where a lesson runs that names no device.
+const USUAL_DEVICE: &str = "sim:h200";
+
+impl Run {
+    /// What `raw` says; what it leaves out is as in `base`. Sizes and data are a workload's: a run that names another
+    /// workload has that one's own.
+    ///
+    /// # Errors
+    /// What is wrong, and where.
+    pub fn read(raw: &RawRun, base: Option<&Self>, block: &Block<'_>) -> Result<Self, LessonError> {
+        let named = raw.settings.iter().map(|(word, value)| setting(word, value, block));
+        let named: Vec<_> = named.collect::<Result<_, _>>()?;
+        let inherited = base.into_iter().flat_map(|base| &base.settings).cloned();
+        let inherited = inherited.filter(|(switch, _)| named.iter().all(|(own, _)| own != switch));
+        let settings: Vec<_> = inherited.chain(named.iter().cloned()).collect();
+        let of_workload = base.filter(|_| raw.workload.is_none());
+        let mode = raw.inference.map(|word| match word {
+            InferenceWord::NoGrad => InferenceMode::NoGrad,
+            InferenceWord::InferenceMode => InferenceMode::InferenceMode,
+            InferenceWord::Eval => InferenceMode::Eval,
+            InferenceWord::Train => InferenceMode::Train,
+        });
+        let plan = mode.map(|mode| InferencePlan { mode, half: raw.half, models: Models::One });
+        let place = |written: &Option<Written>, other: usize| written.as_ref().map_or(other, |at| block.offset(at));
+        let places = base.map_or_else(RunPlaces::default, |base| base.places);
+        Ok(Self {
+            workload: text(raw.workload.as_ref(), base.map_or("", |base| &base.workload)),
+            device: text(raw.device.as_ref(), base.map_or(USUAL_DEVICE, |base| &base.device)),
+            settings,
+            sizes: of_workload.map_or(raw.sizes, |base| raw.sizes.or(base.sizes)),
+            inference: plan.or(base.and_then(|base| base.inference)),
+            data: raw.data.or(of_workload.and_then(|base| base.data)),
+            seed: raw.seed.or(base.map(|base| base.seed)).unwrap_or(1),
+            load: given(raw.load.as_ref(), block)?.or(base.and_then(|base| base.load)),
+            preallocate: given(raw.preallocate.as_ref(), block)?.or(base.and_then(|base| base.preallocate)),
+            movable: base.is_none() || raw.device.is_none(),
+            places: RunPlaces {
+                workload: place(&raw.workload, places.workload),
+                device: place(&raw.device, places.device),
+            },
+        })
+    }
+
+    /// The run, on the device that it asks for; on `other`, where it may be moved there.
+    ///
+    /// # Errors
+    /// Where there is no such workload or device, or the workload can't be as the lesson wants it.
+    pub fn spec(
+        &self,
+        source: &str,
+        catalog: &Catalog,
+        cards: &CardCatalog,
+        other: Option<&DeviceChoice>,
+    ) -> Result<LabSpec, LessonError> {
+        let own = self.device(source, cards)?;
+        let device = other.filter(|_| self.movable).cloned().unwrap_or(own);
+        let wrong = |reason: String| Places(source).wrong(self.places.workload, reason);
+        let entry: Entry = catalog.entry(&self.workload).map_err(|error| wrong(error.to_string()))?;
+        let data = match self.data {
+            None => entry.data.data(),
+            Some(DataWord::Reference) => Data::Reference,
+            Some(DataWord::Fresh) => Data::Fresh,
+            Some(DataWord::Host) => Data::Host,
+            Some(DataWord::Synthetic) => Data::Streamed,
+        };
+        entry.workload(self.sizes, data.clone(), self.seed).map_err(|error| wrong(error.to_string()))?;
+        let spec = LabSpec::new(entry);
+        let mut setup = spec.setup();
+        for (switch, value) in &self.settings {
+            switch.set(&mut setup, value).map_err(wrong)?;
+        }
+        let is_given = |word: &str| self.settings.iter().any(|(switch, _)| switch.word() == word);
+        if setup.config.fuse && !is_given("opt-form") {
+            setup.config.form = OptimizerForm::Fused;
+        }
+        if setup.config.accumulation > setup.config.batch {
+            let (batch, accum) = (setup.config.batch, setup.config.accumulation);
+            return Err(wrong(format!("a batch of {batch} can't be cut into {accum} micro-batches; lower accum")));
+        }
+        setup.config.data = data.path();
+        let settings = Settings::parse_for(TorchVersion::default(), &setup.alloc_conf);
+        Ok(LabSpec {
+            settings: settings.map_err(|error| wrong(error.to_string()))?,
+            sizes: self.sizes,
+            data,
+            seed: self.seed,
+            config: setup.config,
+            device,
+            alloc_conf: setup.alloc_conf,
+            limit: setup.limit,
+            inference: self.inference,
+            load: self.load,
+            preallocate: self.preallocate,
+            ..spec
+        })
+    }
+
+    /// The device that it asks for.
+    fn device(&self, source: &str, cards: &CardCatalog) -> Result<DeviceChoice, LessonError> {
+        let wrong = |reason: String| Places(source).wrong(self.places.device, reason);
+        match self.device.split_once(':') {
+            None if self.device == "cpu" => Ok(DeviceChoice::Cpu),
+            Some(("sim", name)) => {
+                cards.card(name).map(|card| DeviceChoice::Sim(Box::new(card))).map_err(|error| wrong(error.to_string()))
+            }
+            _ => Err(wrong(format!("'{}' is no device for a lesson; write cpu, or sim:h200", self.device))),
+        }
+    }
+}
+
+fn text(written: Option<&Written>, other: &str) -> String {
+    written.map_or(other, Written::text).to_owned()
+}
+
+/// What a text stands for.
+fn given<T: std::str::FromStr<Err = String>>(
+    written: Option<&Written>,
+    block: &Block<'_>,
+) -> Result<Option<T>, LessonError> {
+    let read = |written: &Written| written.text().parse().map_err(|reason: String| block.wrong_at(written, 0, reason));
+    written.map(read).transpose()
+}
+
+/// A switch and its value.
+fn setting(
+    word: &Spanned<String>,
+    value: &Spanned<toml::Value>,
+    block: &Block<'_>,
+) -> Result<(Switch, Arc<str>), LessonError> {
+    let text = match value.get_ref() {
+        toml::Value::String(text) => text.clone(),
+        toml::Value::Integer(number) => number.to_string(),
+        toml::Value::Boolean(on) => (if *on { "on" } else { "off" }).to_owned(),
+        _ => return Err(block.wrong_behind(value.span().start, "a switch has a text, a whole number, true or false")),
+    };
+    let at = if Switch::named(word.get_ref()).is_some() { value.span() } else { word.span() };
+    action::set(word.get_ref(), &text).map_err(|reason| block.wrong_behind(at.start, reason))
+}
+
+/// The runs of a lesson, ready to begin.
+#[derive(Clone, Debug)]
+pub struct Runs {
+    first: LabSpec,
+    named: BTreeMap<Arc<str>, LabSpec>,
+}
+
+impl Runs {
+    pub(super) const fn new(first: LabSpec, named: BTreeMap<Arc<str>, LabSpec>) -> Self {
+        Self { first, named }
+    }
+
+    /// The one that the lesson begins with.
+    #[must_use]
+    pub const fn first(&self) -> &LabSpec {
+        &self.first
+    }
+
+    /// The one of that name, as `run NAME` begins it.
+    #[must_use]
+    pub fn named(&self, name: &str) -> Option<&LabSpec> {
+        self.named.get(name)
+    }
+}
