@@ -14,6 +14,7 @@ use serde_json::json;
 use super::output::{complain, stdout, warn};
 use super::spec::{cards, device, user_folder, workloads};
 use super::{Status, Usage, record, table};
+use crate::figures;
 use crate::given::Kind;
 use crate::lesson::{
     Answer, Course, Form, Lesson, Library, LibraryError, Measured, Player, Progress, Runs, Sheet, Stage, Worth, letter,
@@ -56,6 +57,9 @@ pub(super) struct LessonArgs {
     /// List the lessons as JSON.
     #[arg(long, conflicts_with_all = ["name", "export", "reset"])]
     json: bool,
+    /// List the figures that a lesson's conditions may name, in Markdown.
+    #[arg(long, conflicts_with_all = ["name", "export", "reset", "json"])]
+    figures: bool,
 }
 
 #[derive(Debug, Subcommand)]
@@ -87,6 +91,10 @@ pub(super) fn run(args: &LessonArgs) -> Result<Status> {
         (None, Some(name), _) => take(args, name),
         (None, None, Some(which)) => export(which, if args.answers { Sheet::Answers } else { Sheet::Questions }),
         (None, None, None) if args.reset => reset(),
+        (None, None, None) if args.figures => {
+            write!(stdout(), "{}", figures::list())?;
+            Ok(Status::DONE)
+        }
         (None, None, None) => list(args.json),
     }
 }

@@ -20,7 +20,7 @@ pub use expression::{Condition, Quantity, Unanswered};
 pub use moments::Moments;
 pub use parser::Scope;
 pub use scale::Scale;
-pub use table::{Figure, Figures, Known};
+pub use table::{Figure, Figures, Known, list};
 pub use template::Template;
 pub use token::Misread;
 pub use unit::{Amount, Unit};

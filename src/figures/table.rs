@@ -127,6 +127,14 @@ impl Serialize for Figures {
     }
 }
 
+/// All figures as a table of Markdown: name, unit, sentence.
+#[must_use]
+pub fn list() -> String {
+    let row = |figure: Figure| format!("| `{}` | {} | {} |\n", figure.name(), figure.unit().label(), figure.says());
+    let rows: String = Figure::all().map(row).collect();
+    format!("| figure | unit | what it is |\n|---|---|---|\n{rows}")
+}
+
 fn bytes(bytes: Bytes) -> Option<f64> {
     Some(bytes.get() as f64)
 }

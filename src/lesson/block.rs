@@ -88,7 +88,7 @@ fn within_quotes(raw: &str, offset: usize) -> usize {
     while said < offset {
         let rest = &raw[at..];
         let Some(symbol) = rest.chars().next() else { break };
-        let (written, means) = match (symbol, rest[1.min(rest.len())..].chars().next()) {
+        let (written, means) = match (symbol, rest.chars().nth(1)) {
             ('\\', Some('u')) if escapes => (6, 1),
             ('\\', Some('U')) if escapes => (10, 1),
             ('\\', Some(next)) if escapes && next.is_whitespace() => (rest.len() - rest[1..].trim_start().len(), 0),

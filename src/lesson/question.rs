@@ -189,11 +189,11 @@ impl Form {
             Self::Number { unit, quantity, .. } => {
                 let end = text.find(|symbol: char| !(symbol.is_ascii_digit() || "+-.,".contains(symbol)));
                 let (number, word) = text.split_at(end.unwrap_or(text.len()));
-                let scale = if word.trim().is_empty() { *unit } else { Scale::read(word.trim())? };
                 let number: f64 = number
                     .replace(',', ".")
                     .parse()
                     .map_err(|_| format!("'{text}' is no number; answer with a number{}", in_unit(*unit)))?;
+                let scale = if word.trim().is_empty() { *unit } else { Scale::read(word.trim())? };
                 let amount = scale.amount(number);
                 if !fits(amount.unit, quantity.unit()) {
                     return Err(format!("'{}' is the wrong unit; answer with a number{}", word.trim(), in_unit(*unit)));

@@ -76,6 +76,9 @@ impl Look {
     }
 }
 
+/// As many as there are keys for.
+const MOST_CHOICES: usize = 9;
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 struct Raw {
@@ -236,6 +239,10 @@ impl Reader<'_> {
         let Some(number) = &raw.number else {
             alone(&raw.within, "number")?;
             alone(&raw.unit, "number")?;
+            if let Some(many) = raw.choices.get(MOST_CHOICES) {
+                let reason = format!("more than {MOST_CHOICES} choices; leave some out");
+                return Err(self.block.wrong_at(&many.get_ref().text, 0, reason));
+            }
             if let [only] = &raw.choices[..] {
                 let one = &only.get_ref().text;
                 return Err(self.block.wrong_at(one, 0, "one choice is no choice; write a second one"));
