@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use vramlab::model::{Evidence, LeakCause, RunState, View, Why};
-use vramlab::session::{self, Command, LabSpec, MemoryLimit, Session, Setup, StepSize, Switch, Way};
+use vramlab::session::{self, Anew, Command, LabSpec, MemoryLimit, Session, Setup, StepSize, Switch, Way};
 use vramlab::source::{self, Picture, Request, Source};
 use vramlab::train::Config;
 use vramlab::units::{Bytes, StreamId};
@@ -132,14 +132,15 @@ fn a_lab_trains_so_many_steps_and_begins_anew_as_it_began() {
     driver.send(Command::Set(Switch::named("ckpt").unwrap(), "on".into()));
     driver.send(Command::Train(1));
     driver.wait("the flip", |lab| lab.run == RunState::Paused && value(&lab.view, "ckpt").0 == "on");
-    driver.send(Command::Restart);
+    let begin = || Command::Begin(Anew(Arc::new(spec(None))));
+    driver.send(begin());
     let anew = driver.wait("another run", |lab| {
         lab.run == RunState::Running && lab.view.log.iter().any(|line| line.text.contains("started anew"))
     });
     assert_eq!(value(&anew.view, "ckpt"), ("off".to_owned(), None), "as it was at the start");
     driver.wait("its steps", |lab| lab.view.steps.finished >= 2);
     driver.pause();
-    driver.send(Command::Restart);
+    driver.send(begin());
     let paused = driver.wait("a run after a pause", |lab| lab.run == RunState::Running && lab.view.steps.finished < 2);
     assert_eq!(paused.view.malformed, 0);
 }

@@ -12,8 +12,9 @@ use color_eyre::eyre::{Result, WrapErr, eyre};
 use serde_json::json;
 
 use super::output::{complain, stdout, warn};
+use super::screen::ScreenArgs;
 use super::spec::{cards, device, user_folder, workloads};
-use super::{Status, Usage, record, table};
+use super::{Status, Usage, config, lab, record, table};
 use crate::figures;
 use crate::given::Kind;
 use crate::lesson::{
@@ -21,8 +22,9 @@ use crate::lesson::{
     measured, of_file, play, sheet, wrapped,
 };
 use crate::model::{Event, EventKind};
-use crate::session::{DeviceChoice, LabSpec, Listener};
-use crate::source::Recorder;
+use crate::session::{Command, DeviceChoice, LabSpec, Listener, Speed};
+use crate::source::{self, Recorder, Request};
+use crate::tui::{self, Lecture};
 
 /// Arguments of `vramlab lesson`.
 #[derive(Debug, Args)]
@@ -39,6 +41,8 @@ pub(super) struct LessonArgs {
     /// Take it line by line, without a screen: also for readers that speak.
     #[arg(long, requires = "name")]
     plain: bool,
+    #[command(flatten)]
+    screen: ScreenArgs,
     /// Who takes it, for whoever follows the recording [default: the user's name].
     #[arg(long = "as", value_name = "NAME", requires = "name")]
     learner: Option<String>,
@@ -211,6 +215,10 @@ fn take(args: &LessonArgs, name: &str) -> Result<Status> {
     let lesson = Arc::new(lesson(name)?);
     let other = args.device.as_deref().map(device).transpose()?;
     let runs = runs_of(&lesson, other.as_ref())?;
+    let dumb = std::env::var("TERM").is_ok_and(|term| term == "dumb");
+    if !args.plain && !dumb && io::stdin().is_terminal() && io::stdout().is_terminal() {
+        return show(args, lesson, runs);
+    }
     let recorder: SharedRecorder = Rc::default();
     *recorder.borrow_mut() = args.record.as_deref().map(record::create).transpose()?;
     let mut taking = Taking { width: width(), progress: load_progress(), place: progress_place() };
@@ -226,6 +234,33 @@ fn take(args: &LessonArgs, name: &str) -> Result<Status> {
         recorder.finish()?;
     }
     Ok(Status::DONE)
+}
+
+/// Takes a lesson on the screen.
+fn show(args: &LessonArgs, lesson: Arc<Lesson>, runs: Runs) -> Result<Status> {
+    let settings = config::settings();
+    let runs = runs.paced(Speed::Watchable);
+    let mut options = args.screen.options(&settings, tui::Origin::default())?;
+    let learner = learner(args.learner.as_deref()).as_str().into();
+    if let Some(path) = &args.record {
+        record::refuse_existing(path)?;
+    }
+    let source = source::live(runs.first().clone()).wrap_err("the system gives no threads")?;
+    // It rests before its first step until the lesson wants one.
+    source.request(Request::Lab(Command::Train(0)));
+    if let Some(path) = args.record.clone() {
+        source.request(Request::Record(path));
+    }
+    options.lesson = Some(Lecture { lesson, runs, learner, keep });
+    lab::stay(source, options)
+}
+
+/// Keeps how far somebody is; a sentence where that can't be.
+fn keep(course: &Course) -> Option<String> {
+    let path = progress_place()?;
+    let (mut progress, told) = Progress::load(&path);
+    progress.note(course);
+    progress.save(&path).err().map(|error| error.to_string()).or(told)
 }
 
 fn begin(lesson: &Arc<Lesson>, runs: &Runs, args: &LessonArgs, recorder: &SharedRecorder) -> Result<Player> {

@@ -54,6 +54,7 @@ impl ScreenArgs {
             keep_theme: Some(config::keep_theme),
             tags: Tags::default(),
             story: None,
+            lesson: None,
             notices: [&settings.told[..], &workloads().warnings(), &cards().warnings(), &themes().warnings()].concat(),
         };
         match tui::check(&options, themes()) {

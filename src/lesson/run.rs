@@ -11,7 +11,7 @@ use super::block::{Block, Written};
 use super::error::{LessonError, Places};
 use crate::allocator::{Settings, TorchVersion};
 use crate::device::sim::CardCatalog;
-use crate::session::{DeviceChoice, LabSpec, MemoryLimit, Switch};
+use crate::session::{DeviceChoice, LabSpec, MemoryLimit, Speed, Switch};
 use crate::train::OptimizerForm;
 use crate::workload::{Catalog, Data, Entry, InferenceMode, InferencePlan, Loading, Models, Sizes};
 
@@ -232,6 +232,16 @@ impl Runs {
     #[must_use]
     pub const fn first(&self) -> &LabSpec {
         &self.first
+    }
+
+    /// The same, whose simulated clocks run so fast.
+    #[must_use]
+    pub fn paced(self, speed: Speed) -> Self {
+        let paced = |spec: LabSpec| LabSpec { speed, ..spec };
+        Self {
+            first: paced(self.first),
+            named: self.named.into_iter().map(|(name, spec)| (name, paced(spec))).collect(),
+        }
     }
 
     /// The one of that name, as `run NAME` begins it.

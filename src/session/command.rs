@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Switch, Way};
-use crate::model::Remedy;
+use super::{LabSpec, Switch, Way};
+use crate::model::{LessonNote, Remedy};
 
 /// How far a paused lab goes on before it stops again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +15,18 @@ pub enum StepSize {
     /// To the end of the step.
     Step,
 }
+
+/// A run to begin. Two are the same where they are one value.
+#[derive(Clone, Debug)]
+pub struct Anew(pub Arc<LabSpec>);
+
+impl PartialEq for Anew {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Anew {}
 
 /// What a front end may ask.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -33,8 +45,10 @@ pub enum Command {
     Advance(StepSize),
     /// Train so many steps at the usual pace, then stop behind the last.
     Train(u64),
-    /// Begin the run anew: the model as it was made, the switches as they were at the start.
-    Restart,
+    /// Begin another run, or the same anew: the model as it is made, the switches as they are at the start.
+    Begin(Anew),
+    /// Put into the stream where somebody is who takes a lesson.
+    Tell(Arc<LessonNote>),
     /// After the device was lost: start the same anew on the processor.
     UseProcessor,
     /// End the run.

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 use super::force::{flip, note_first_values};
@@ -31,8 +32,10 @@ pub(super) fn train(
                 false
             }
         };
-        if gate.borrow_mut().take_restart() {
+        let next = gate.borrow_mut().take_next();
+        if let Some(next) = next {
             drop(ended);
+            spec = Arc::unwrap_or_clone(next);
             gate.borrow_mut().begin_anew(&spec, "started anew");
             continue;
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
-use super::{Command, Feed, Feeder, LabSpec, Pace, Scene, Setup, Shortage, StepSize, switches};
+use super::{Anew, Command, Feed, Feeder, LabSpec, Pace, Scene, Setup, Shortage, StepSize, switches};
 use crate::device::{HostAccount, Sensors};
 use crate::model::{About, Event, EventKind, Micros, RunState};
 use crate::train::{Answer, Observer, SafePoint};
@@ -48,7 +48,8 @@ pub(super) struct Gate {
     quit: bool,
     empty_cache: bool,
     use_processor: bool,
-    restart: bool,
+    /// Another run is to begin.
+    next: Option<Arc<LabSpec>>,
     held: Duration,
     pace: Pace,
 }
@@ -69,7 +70,7 @@ impl Gate {
             quit: false,
             empty_cache: false,
             use_processor: false,
-            restart: false,
+            next: None,
             held: Duration::ZERO,
             pace: spec.pace(),
         }
@@ -118,12 +119,12 @@ impl Gate {
 
     /// True when the front end is gone, or asked to end the run or to begin it anew.
     pub(super) fn ended(&self) -> bool {
-        self.quit || self.restart
+        self.quit || self.next.is_some()
     }
 
-    /// Takes the request to begin the run anew, if there is one; the engine goes on then.
-    pub(super) fn take_restart(&mut self) -> bool {
-        !self.quit && std::mem::take(&mut self.restart)
+    /// The run that is to begin in place of this one, if any.
+    pub(super) fn take_next(&mut self) -> Option<Arc<LabSpec>> {
+        self.next.take().filter(|_| !self.quit)
     }
 
     /// Before the first step: whoever asked to stop meanwhile finds the run where it began.
@@ -189,6 +190,7 @@ impl Gate {
     pub(super) fn begin_anew(&mut self, spec: &LabSpec, why: &str) {
         self.spec = spec.clone();
         (self.in_force, self.wanted) = (spec.setup(), spec.setup());
+        self.pace = spec.pace();
         self.flush();
         self.send(Feed::Sensors(None));
         self.begin(spec.about(None));
@@ -242,7 +244,13 @@ impl Gate {
             Command::Advance(size) => self.mode = Mode::Until(size),
             Command::Train(0) => self.mode = Mode::Paused,
             Command::Train(steps) => self.mode = Mode::Steps(steps),
-            Command::Restart => (self.restart, self.mode, self.empty_cache) = (true, Mode::Running, false),
+            Command::Begin(Anew(spec)) => {
+                (self.next, self.mode, self.empty_cache) = (Some(spec), Mode::Running, false);
+            }
+            Command::Tell(note) => {
+                self.tell(EventKind::Lesson(note));
+                self.flush();
+            }
             Command::UseProcessor => self.use_processor = true,
             Command::Quit => self.quit = true,
         }

@@ -29,7 +29,7 @@ use handle::{Ended, Running};
 use crate::model::{Event, EventKind, Micros, RunState};
 
 pub use combinations::{Combination, combinations};
-pub use command::{Command, StepSize};
+pub use command::{Anew, Command, StepSize};
 pub use handle::{Engine, Feed, Feeder, Session};
 pub use headless::{Headless, Listener};
 pub use pace::{Pace, Speed};

@@ -82,6 +82,10 @@ pub enum Action {
     Repaint,
     /// Stop the process as Ctrl-Z does elsewhere.
     Suspend,
+    /// Begin the lesson anew.
+    LessonAnew,
+    /// Make the lesson's pane small, or large again.
+    FoldLesson,
     /// Leave.
     Quit,
 }
@@ -165,6 +169,8 @@ impl Action {
             Self::Close => "close",
             Self::Repaint => "repaint",
             Self::Suspend => "suspend",
+            Self::LessonAnew => "lesson-anew",
+            Self::FoldLesson => "lesson-fold",
             Self::Quit => "quit",
         })
     }

@@ -43,6 +43,7 @@ mod states;
 mod svg;
 mod terminal;
 mod theme;
+mod tutor;
 mod wire;
 mod words;
 
@@ -69,6 +70,7 @@ pub use states::Other;
 pub use states::{LabAction, ScreenAction};
 pub use terminal::{leave, restore_on_panic};
 pub use theme::{Catalog, ColorTier, Theme, ThemeError, Token};
+pub use tutor::{KeepCourse, Lecture};
 pub use wire::{WireBackend, dressed};
 
 use std::path::PathBuf;
@@ -119,6 +121,8 @@ pub struct TuiOptions {
     pub tags: Tags,
     /// A story that is told, and how fast.
     pub story: Option<(Story, ReadingPace)>,
+    /// A lesson that is taken.
+    pub lesson: Option<Lecture>,
     /// What a person should know first: the footer shows the first of them, and how many there are.
     pub notices: Vec<String>,
 }
@@ -139,6 +143,7 @@ impl Default for TuiOptions {
             keep_theme: None,
             tags: Tags::default(),
             story: None,
+            lesson: None,
             notices: Vec::new(),
         }
     }
@@ -188,6 +193,9 @@ fn prepare(options: &TuiOptions, themes: Catalog) -> Result<App, TuiError> {
         .with_origin(options.origin.clone());
     if let Some((story, pace)) = &options.story {
         app = app.with_story(story.clone(), *pace);
+    }
+    if let Some(lecture) = &options.lesson {
+        app = app.with_lesson(lecture);
     }
     match &*[options.notices.clone(), warnings].concat() {
         [] => {}

@@ -11,7 +11,7 @@ use super::panel::Panel;
 use super::screens::SCREENS;
 use super::stage::Layout;
 use super::theme::Token;
-use super::{demo, footer, header, large, pane};
+use super::{demo, footer, header, large, pane, tutor};
 use crate::model::RunState;
 
 /// The smallest terminal that shows the lab.
@@ -47,6 +47,7 @@ fn whole(app: &App, area: Rect, buf: &mut Buffer) -> Layout {
     let rows = [header::rows(area), told, 1].map(Constraint::Length);
     let rows = Split::vertical([rows[0], Constraint::Min(0), rows[1], rows[2]]);
     let [top, body, strip, keys] = area.layout::<4>(&rows);
+    let (body, lesson) = app.tutor().map_or((body, Rect::ZERO), |tutor| tutor::beside(tutor, body));
     let view = stage.view();
     let mut layout = if view.run == RunState::Starting && view.segments.is_empty() {
         building(app, body, buf);
@@ -58,6 +59,9 @@ fn whole(app: &App, area: Rect, buf: &mut Buffer) -> Layout {
         large::render(&stage, screen.large, figures, buf);
         (screen.draw)(&stage, body, buf)
     };
+    if let Some(tutor) = app.tutor() {
+        layout.lesson_rows = tutor::render(&stage, tutor, lesson, buf);
+    }
     if let Some(narrator) = app.narrator() {
         demo::render(&stage, narrator, strip, buf);
     }

@@ -183,7 +183,8 @@ async fn show(
     let (reader, mut read) = mpsc::unbounded_channel();
     read_others(compare, &reader);
     let first = source.pictures.borrow_and_update().clone();
-    app.update(Message::Picture(first));
+    let effects = app.update(Message::Picture(first));
+    perform(&effects, source, &mut guard)?;
 
     let exit = loop {
         app.update(Message::Clock(began.elapsed()));

@@ -94,6 +94,8 @@ pub struct Layout {
     pub rows: (usize, usize),
     /// Rows of the layer on top in all, and how many are seen.
     pub layer_rows: (usize, usize),
+    /// Lines of the lesson's text in all, and how many are seen.
+    pub lesson_rows: (usize, usize),
     /// Columns of the history.
     pub history_columns: usize,
     /// The map of blocks, in which a click selects.

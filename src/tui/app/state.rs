@@ -31,10 +31,12 @@ use crate::tui::screens::SCREENS;
 use crate::tui::stage::{Layout, Stage};
 use crate::tui::states::{ScreenAction, ScreenStates, Seen};
 use crate::tui::theme::{Catalog, Theme};
+use crate::tui::tutor::{self, Lecture, Tutor};
 use crate::tui::words;
 
 /// Of a text that was copied the footer repeats so many characters.
 const NOTICED: usize = 160;
+const NO_LESSON: &str = "no lesson is open; `vramlab lesson` lists them";
 
 /// The state of the screen.
 #[derive(Clone, Debug)]
@@ -68,6 +70,8 @@ pub struct App {
     presenter: Option<Presenter>,
     /// While a story is told.
     narrator: Option<Box<Narrator>>,
+    /// While a lesson is taken.
+    tutor: Option<Box<Tutor>>,
     /// Where the mouse was last seen on this screen.
     pointer: Option<Position>,
     layout: Layout,
@@ -99,6 +103,7 @@ impl App {
             origin: Arc::default(),
             presenter: None,
             narrator: None,
+            tutor: None,
             pointer: None,
             layout: Layout::default(),
             dirty: true,
@@ -121,6 +126,17 @@ impl App {
     #[must_use]
     pub fn with_story(self, story: Story, pace: ReadingPace) -> Self {
         Self { narrator: Some(Box::new(Narrator::new(story, pace))), ..self }
+    }
+
+    /// The same beside which a lesson is taken.
+    #[must_use]
+    pub fn with_lesson(self, lecture: &Lecture) -> Self {
+        Self { tutor: Some(Box::new(Tutor::new(lecture))), ..self }
+    }
+
+    /// Who leads through the lesson, while one is taken.
+    pub(crate) fn tutor(&self) -> Option<&Tutor> {
+        self.tutor.as_deref()
     }
 
     /// Who tells the story, while one is told.
@@ -337,7 +353,10 @@ impl App {
         self.held.take(&picture, &self.latest, self.now);
         self.latest = picture;
         self.dirty = true;
-        self.stand_at_failure()
+        // A lesson sees that memory ran out before the cursor goes back to where.
+        let mut effects = self.teach();
+        effects.extend(self.stand_at_failure());
+        effects
     }
 
     /// A request that failed is looked at where it failed: what follows it is the clearing up.
@@ -382,7 +401,52 @@ impl App {
                 return effects;
             }
         }
+        if self.layers.is_empty()
+            && let Some(tutor) = &mut self.tutor
+        {
+            match tutor.press(key, &self.keys, &self.latest, self.layout.lesson_rows) {
+                tutor::Heard::Passed => {}
+                tutor::Heard::Taken => {
+                    self.dirty = true;
+                    return Vec::new();
+                }
+                tutor::Heard::WentOn(requests) => {
+                    self.dirty = true;
+                    let mut effects = send(requests);
+                    effects.extend(self.taught());
+                    return effects;
+                }
+            }
+        }
         action.map_or_else(Vec::new, |action| self.ask(action))
+    }
+
+    /// Shows the lesson what happened.
+    fn teach(&mut self) -> Vec<Effect> {
+        let Some(tutor) = &mut self.tutor else { return Vec::new() };
+        let before = (tutor.course().stage(), tutor.course().place());
+        let requests = tutor.see(&self.latest);
+        let went_on = before != (tutor.course().stage(), tutor.course().place());
+        let mut effects = send(requests);
+        if went_on {
+            effects.extend(self.taught());
+        }
+        effects
+    }
+
+    /// A lesson went on: the screen that shows it best, and how far somebody is.
+    fn taught(&mut self) -> Vec<Effect> {
+        let Some(tutor) = &self.tutor else { return Vec::new() };
+        let kept = tutor.keep();
+        let look = tutor.look().map(crate::lesson::Look::word);
+        let screen = look.and_then(|word| SCREENS.iter().position(|screen| screen.title.eq_ignore_ascii_case(word)));
+        if let Some(screen) = screen {
+            self.show(screen);
+        }
+        if let Some(why) = kept {
+            self.notify(why);
+        }
+        Vec::new()
     }
 
     /// Does what a key came to in the layer on top; `None` where it was not for it.
@@ -497,6 +561,16 @@ impl App {
             Action::Copy => self.layers.push(Layer::Copy(self.copies())),
             Action::Repaint => return vec![Effect::Repaint],
             Action::Suspend => return vec![Effect::Suspend],
+            Action::LessonAnew => {
+                if let Some(tutor) = &mut self.tutor {
+                    return send(tutor.begin_anew(&self.latest));
+                }
+                self.notify(NO_LESSON.to_owned());
+            }
+            Action::FoldLesson => match &mut self.tutor {
+                Some(tutor) => tutor.folded = !tutor.folded,
+                None => self.notify(NO_LESSON.to_owned()),
+            },
             Action::Quit => return vec![Effect::Quit],
         }
         Vec::new()
