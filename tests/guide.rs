@@ -103,7 +103,8 @@ fn the_readme_is_short_and_every_command_it_shows_is_one() {
         let word = command.split_whitespace().next().unwrap();
         let flags = command.split('#').next().unwrap().split(" -- ").next().unwrap();
         let workload = vramlab::workload::Catalog::with_user_workloads(None).entry(word).is_ok();
-        let help = if workload || word.starts_with('-') { vramlab(&["--help"]) } else { vramlab(&[word, "--help"]) };
+        let help =
+            if workload || word.starts_with(['-', '#']) { vramlab(&["--help"]) } else { vramlab(&[word, "--help"]) };
         assert!(help.status.success(), "{line}");
         let help = String::from_utf8(help.stdout).unwrap();
         for flag in flags.split_whitespace().filter(|part| part.starts_with("--")) {

@@ -75,9 +75,46 @@ impl Places {
     }
 }
 
-/// Records GPT-2 on a simulated H200: as it is, then with switches flipped one after the other, then below a limit that is
-/// too small. Nothing in it is chance: the clock is the card's, and the data are fixed.
-fn record(path: &Path) -> Places {
+/// What is done in a run.
+type Course = fn(&mut Headless);
+
+fn train(run: &mut Headless, steps: usize) {
+    for _ in 0..steps {
+        run.step().unwrap();
+    }
+}
+
+fn set(run: &mut Headless, switch: &str, value: &str) {
+    run.set(Switch::named(switch).unwrap(), value).unwrap();
+}
+
+/// As it is, then with switches flipped one after the other.
+fn flips(run: &mut Headless) {
+    train(run, 16);
+    set(run, "amp", "bf16");
+    train(run, 14);
+    set(run, "attention", "math");
+    train(run, 14);
+    set(run, "attention", "auto");
+    set(run, "ckpt", "on");
+    train(run, 14);
+    run.empty_cache();
+    train(run, 2);
+    set(run, "ckpt", "off");
+    train(run, 14);
+}
+
+/// A few steps, and a limit that is too small.
+fn runs_out(run: &mut Headless) {
+    train(run, 12);
+    set(run, "limit", "16GiB");
+    run.empty_cache();
+    assert!(run.step().is_err(), "that is too much for the limit");
+    run.try_remedies();
+}
+
+/// Records GPT-2 on a simulated H200. Nothing in it is chance: the clock is the card's, and the data are fixed.
+fn record(path: &Path, course: Course) -> Places {
     let entry = Catalog::with_user_workloads(None).entry("gpt2").unwrap();
     let card = CardCatalog::with_user_cards(None).card("h200").unwrap();
     let device = DeviceChoice::Sim(Box::new(card));
@@ -91,25 +128,7 @@ fn record(path: &Path) -> Places {
         places.hear(event);
     };
     let mut run = Headless::start_before(spec, Some(Box::new(hear))).unwrap();
-    let steps = |run: &mut Headless, count: usize| (0..count).for_each(|_| drop(run.step().unwrap()));
-    let set = |run: &mut Headless, word, value| run.set(Switch::named(word).unwrap(), value).unwrap();
-    steps(&mut run, 16);
-    set(&mut run, "amp", "bf16");
-    steps(&mut run, 14);
-    set(&mut run, "attention", "math");
-    steps(&mut run, 14);
-    set(&mut run, "attention", "auto");
-    set(&mut run, "ckpt", "on");
-    steps(&mut run, 14);
-    run.empty_cache();
-    steps(&mut run, 2);
-    set(&mut run, "ckpt", "off");
-    steps(&mut run, 14);
-    set(&mut run, "amp", "off");
-    set(&mut run, "limit", "16GiB");
-    run.empty_cache();
-    assert!(run.step().is_err(), "that is too much for the limit");
-    run.try_remedies();
+    course(&mut run);
     drop(run);
     let (recorder, places) = Rc::try_unwrap(heard).ok().unwrap().into_inner();
     recorder.finish().unwrap();
@@ -119,16 +138,16 @@ fn record(path: &Path) -> Places {
 #[test]
 fn pictures_show_what_the_screens_show() {
     let folder = tempfile::tempdir().unwrap();
-    let recording = folder.path().join("run.vram");
-    let places = record(&recording);
+    let [flipped, failed] = ["flips.vram", "runs-out.vram"].map(|name| folder.path().join(name));
+    let (fullest, oom) = (record(&flipped, flips).fullest, record(&failed, runs_out).failed.unwrap());
     let mut stale = Vec::new();
     for Shot { name, screen, at } in SHOTS {
-        let position = match at {
-            Moment::Fullest => places.fullest,
-            Moment::OutOfMemory => places.failed.unwrap(),
+        let (recording, position) = match at {
+            Moment::Fullest => (&flipped, fullest),
+            Moment::OutOfMemory => (&failed, oom),
         };
         let mut command = Command::new(env!("CARGO_BIN_EXE_vramlab"));
-        command.env("XDG_CONFIG_HOME", folder.path()).arg("export").arg(&recording);
+        command.env("XDG_CONFIG_HOME", folder.path()).arg("export").arg(recording);
         command.args(["--to", "svg", "--size", "120x40", "--screen", screen, "--at", &format!("event:{position}")]);
         let output = command.args(["--out", "-"]).output().unwrap();
         assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));

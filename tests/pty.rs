@@ -18,6 +18,8 @@ use vt100::{MouseProtocolMode, Parser};
 
 /// Long enough for a busy machine; nothing waits longer than it must.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// A scene of the demo takes no longer, on a busy machine.
+const TOLD: Duration = Duration::from_secs(120);
 /// What ending may take.
 const END: Duration = Duration::from_secs(2);
 
@@ -625,6 +627,57 @@ fn the_c_locale_gets_ascii() {
     lab.press("q");
     lab.wait_for_end(END);
     assert!(lab.raw.lock().unwrap().is_ascii());
+}
+
+#[test]
+fn the_demo_is_told_to_its_end_and_left() {
+    let mut lab = Session::start(vramlab(&["demo", "--pace", "fast"]), 80, 24);
+    lab.wait_for_text("demo 1/");
+    let deadline = Instant::now() + TOLD;
+    while !lab.text().contains("The lab is yours now") {
+        assert!(Instant::now() < deadline, "the story stands still:\n{}", lab.text());
+        sleep(Duration::from_millis(10));
+    }
+    lab.press("q");
+    assert_eq!(lab.wait_for_end(END).exit_code(), 0);
+    lab.assert_restored();
+}
+
+/// What a tape for VHS does, as far as `demo.tape` uses it: keys are typed into a shell, and what is waited for must come.
+/// Pictures are left to VHS.
+#[test]
+fn the_tape_plays_to_its_end() {
+    let tape = include_str!("../demo.tape");
+    let folder = Path::new(env!("CARGO_BIN_EXE_vramlab")).parent().unwrap().to_str().unwrap().to_owned();
+    let path = format!("{folder}:{}", std::env::var("PATH").unwrap_or_default());
+    let mut shell = in_environment(CommandBuilder::new("/bin/bash"), &[("PATH", &path), ("PS1", "> ")]);
+    shell.args(["--norc", "--noprofile"]);
+    let mut terminal = Session::start(shell, 120, 40);
+    let mut waited = 0;
+    for line in tape.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let (command, rest) = line.split_once(' ').unwrap_or((line, ""));
+        match command {
+            "Output" | "Set" | "Env" | "Hide" | "Show" | "Sleep" | "Screenshot" => {}
+            "Require" => assert!(Path::new(&folder).join(rest).exists(), "{line}"),
+            "Type" => terminal.press(rest.trim_matches('"')),
+            "Enter" => terminal.press("\r"),
+            "Wait" => terminal.wait_for("prompt", |screen| !screen.alternate_screen()),
+            "Wait+Screen" => {
+                let pattern = regex_lite::Regex::new(rest.trim_matches('/')).unwrap();
+                let deadline = Instant::now() + TOLD;
+                while !pattern.is_match(&terminal.text()) {
+                    assert!(Instant::now() < deadline, "{line} waits in vain:\n{}", terminal.text());
+                    sleep(Duration::from_millis(10));
+                }
+                waited += 1;
+            }
+            other => panic!("{other} is no command that this test knows"),
+        }
+    }
+    assert!(waited > 5);
+    terminal.press("exit\r");
+    assert_eq!(terminal.wait_for_end(END).exit_code(), 0);
+    terminal.assert_restored();
 }
 
 #[test]

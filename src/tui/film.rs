@@ -45,8 +45,9 @@ impl Film {
 
     /// Shows `picture`, so long after the start; says what must be known of the run before the screen can tell all.
     pub fn take(&mut self, picture: Arc<Picture>, now: Duration) -> Vec<Request> {
-        self.app.update(Message::Clock(now));
-        let effects = self.app.update(Message::Picture(picture));
+        // What a screen wants of a run of which nothing is known yet, it may want of this one.
+        let mut effects = self.app.update(Message::Clock(now));
+        effects.extend(self.app.update(Message::Picture(picture)));
         let study = |effect| match effect {
             Effect::Send(request @ Request::Study(_)) => Some(request),
             _ => None,

@@ -187,7 +187,6 @@ async fn show(
     perform(&effects, source, &mut guard)?;
 
     let exit = loop {
-        app.update(Message::Clock(began.elapsed()));
         if app.needs_frame() && Instant::now() >= pace.next {
             let start = Instant::now();
             let mut layout = super::stage::Layout::default();
@@ -209,8 +208,8 @@ async fn show(
             Some(found) = read.recv() => Happened::Read(found),
             () = sleep_until(wake) => Happened::Timer,
         };
-        app.update(Message::Clock(began.elapsed()));
-        let effects = match happened {
+        let mut effects = app.update(Message::Clock(began.elapsed()));
+        effects.extend(match happened {
             Happened::Notice(Some(Notice::End(signal))) => break Exit::Signal(signal),
             Happened::Notice(Some(Notice::Resumed)) => {
                 guard.enter_again().map_err(TuiError::Terminal)?;
@@ -243,7 +242,7 @@ async fn show(
                 Vec::new()
             }
             Happened::Timer => Vec::new(),
-        };
+        });
         for effect in &effects {
             match effect {
                 Effect::Compare(path) => read_others(vec![path.clone()], &reader),

@@ -269,7 +269,6 @@ impl App {
     /// Takes note of what happened; says what is to be done about it.
     pub fn update(&mut self, message: Message) -> Vec<Effect> {
         let mut effects = self.hear(message);
-        effects.extend(self.narrate());
         effects.extend(self.study());
         effects
     }
@@ -308,7 +307,10 @@ impl App {
 
     fn hear(&mut self, message: Message) -> Vec<Effect> {
         match message {
-            Message::Clock(now) => self.advance_clock(now),
+            Message::Clock(now) => {
+                self.advance_clock(now);
+                return self.narrate();
+            }
             Message::Resized => self.dirty = true,
             Message::Picture(picture) => return self.take_picture(picture),
             Message::Drawn(layout) => self.take_layout(layout),
