@@ -349,6 +349,12 @@ const TABLE: &[Entry] = &[
         count(known.view.traffic.segment_frees)
     }),
     entry("ooms", Count, "Requests that failed for good.", |known| count(known.view.traffic.ooms)),
+    entry("wanted", Unit::Bytes, "The request that failed last; absent once a whole step went through.", |known| {
+        bytes(known.view.autopsy.as_ref()?.request.requested)
+    }),
+    entry("short", Unit::Bytes, "What lacked for it; absent once a whole step went through.", |known| {
+        bytes(known.view.autopsy.as_ref()?.short)
+    }),
     entry(
         "retries",
         Count,
