@@ -5,13 +5,16 @@
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{self, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use vramlab::device::sim::CardCatalog;
-use vramlab::lesson::{Answer, Course, Lesson, Library, Measured, Runs, Stage, play};
+use vramlab::figures::Known;
+use vramlab::lesson::{Answer, Course, Lesson, Library, Measured, Order, Runs, Stage, play};
+use vramlab::model::{EventKind, Lab, RunState};
+use vramlab::session::{self, Command, Feed, LabSpec, Session, StepSize};
 use vramlab::workload::Catalog;
 
 fn root() -> &'static Path {
@@ -95,6 +98,74 @@ fn every_lesson_is_true() {
     assert!(troubled.is_empty(), "{}", troubled.join("\n"));
 }
 
+/// A lab that runs on a thread of its own, and a course that only sees what it tells.
+struct Live {
+    session: Session,
+    lab: Lab,
+    spec: LabSpec,
+    /// Steps that are still to be trained before it stops.
+    left: u64,
+}
+
+impl Live {
+    fn start(spec: LabSpec) -> Self {
+        let session = session::start(spec.clone()).unwrap();
+        session.commands.send(Command::Pause).unwrap();
+        Self { session, lab: Lab::new(), spec, left: 0 }
+    }
+
+    fn obey(&mut self, order: &Order) {
+        match (order, order.command()) {
+            (_, Some(command)) => self.session.commands.send(command).unwrap(),
+            (Order::Steps(steps), None) => {
+                self.left = steps - 1;
+                self.session.commands.send(Command::Advance(StepSize::Step)).unwrap();
+            }
+            (_, None) => *self = Self::start(self.spec.clone()),
+        }
+    }
+
+    /// Waits until it tells something more; where it stopped and should go on, it does.
+    fn look(&mut self) {
+        let Some(Feed::Events(events)) = self.session.feed.blocking_recv() else { panic!("the lab ended") };
+        for event in events {
+            self.lab.apply(&event);
+            let stopped = matches!(&event.kind, EventKind::Run(RunState::Paused));
+            if stopped && self.left > 0 {
+                self.left -= 1;
+                self.session.commands.send(Command::Advance(StepSize::Step)).unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_course_beside_a_running_lab_comes_to_the_same() {
+    let more = "\n## A clean state\n```step\ndo = [\"restart\", \"steps 2\", \"empty_cache\"]\ncheck = [\"steps == 2\", \"batch == 4\"]\n```\n";
+    let lesson = Arc::new(Lesson::parse("twice", &(example() + more)).unwrap());
+    let runs = runs(&lesson);
+    let spec = runs.first().clone();
+    let headless = play(Arc::clone(&lesson), runs, |_| Answer::Choice(1)).unwrap();
+    let mut live = Live::start(spec);
+    let mut course = Course::new(lesson, true);
+    while course.stage() != Stage::Over {
+        let view = live.lab.view();
+        let known = Known { view: &view, statistics: None, device_memory: None };
+        match (course.observe(&known), course.stage()) {
+            (Some(order), _) => live.obey(&order),
+            (None, Stage::Introduction) if course.introduction().is_empty() => live.look(),
+            (None, Stage::Introduction | Stage::Explained) => course.proceed(),
+            (None, Stage::Asking) => course.answer(Answer::Choice(1)),
+            (None, _) => live.look(),
+        }
+    }
+    for (live, headless) in course.all_told().iter().zip(headless.all_told()) {
+        assert_eq!(live.untrue, [""; 0]);
+        assert_eq!((live.measured, live.worth, &live.why), (headless.measured, headless.worth, &headless.why));
+        assert_eq!((&live.prose, &live.after), (&headless.prose, &headless.after));
+    }
+}
+
 fn guide() -> String {
     std::fs::read_to_string(root().join("lab/README.md")).unwrap()
 }
@@ -129,8 +200,8 @@ fn home() -> (tempfile::TempDir, PathBuf) {
     (home, path)
 }
 
-fn vramlab(home: &Path, arguments: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_vramlab"));
+fn vramlab(home: &Path, arguments: &[&str]) -> process::Command {
+    let mut command = process::Command::new(env!("CARGO_BIN_EXE_vramlab"));
     command.args(arguments).env("HOME", home).env("XDG_CONFIG_HOME", home.join("config"));
     command.env("XDG_STATE_HOME", home.join("state")).env("USER", "ada").current_dir(home);
     command

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::action::Action;
-use crate::model::{MarkKind, RunState, View};
+use crate::model::{LogLine, MarkKind, RunState, View};
 use crate::session::{Command, Switch};
 
 /// What a course asks of whoever drives the lab.
@@ -54,6 +54,9 @@ impl Order {
     }
 }
 
+/// What a lab's answer to a value that can't be begins with.
+const REFUSED: &str = "refused: ";
+
 /// An order that was given and is not carried out yet.
 #[derive(Clone, Debug)]
 pub(super) struct Waiting {
@@ -63,6 +66,8 @@ pub(super) struct Waiting {
     position: u64,
     ooms: u64,
     setting: Option<Arc<str>>,
+    /// What was told last.
+    told: Option<LogLine>,
 }
 
 /// How an order stands.
@@ -84,7 +89,7 @@ impl Waiting {
             _ => None,
         };
         let (steps, position, ooms) = (view.steps.finished, view.position, view.traffic.ooms);
-        Self { order, steps, position, ooms, setting }
+        Self { order, steps, position, ooms, setting, told: view.log.last().cloned() }
     }
 
     /// How it stands, as `view` shows the run.
@@ -129,6 +134,11 @@ impl Waiting {
         };
         let in_force = setting.wanted.is_none() && setting.value.as_ref() == wording(switch, value);
         let asked_for = setting.wanted.as_deref() == Some(&wording(switch, value));
+        let refused =
+            view.log.last().filter(|line| self.told.as_ref() != Some(*line) && line.text.starts_with(REFUSED));
+        if let Some(line) = refused {
+            return Standing::Failed(line.text.to_string());
+        }
         match view.run {
             _ if in_force => Standing::Done,
             // Whoever stopped the lab has the switch with the next step.

@@ -47,10 +47,10 @@ pub enum Command {
     Train(u64),
     /// Begin another run, or the same anew: the model as it is made, the switches as they are at the start.
     Begin(Anew),
-    /// Put into the stream where somebody is who takes a lesson.
-    Tell(Arc<LessonNote>),
     /// After the device was lost: start the same anew on the processor.
     UseProcessor,
+    /// Tell where in a lesson the run is.
+    Lesson(Arc<LessonNote>),
     /// End the run.
     Quit,
 }

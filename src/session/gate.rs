@@ -247,7 +247,7 @@ impl Gate {
             Command::Begin(Anew(spec)) => {
                 (self.next, self.mode, self.empty_cache) = (Some(spec), Mode::Running, false);
             }
-            Command::Tell(note) => {
+            Command::Lesson(note) => {
                 self.tell(EventKind::Lesson(note));
                 self.flush();
             }

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use vramlab::allocator::{Attempt, PoolKind, Refusal};
 use vramlab::model::{
     About, Activity, Category, CopyDirection, DeviceKind, DriverMemory, Event, EventKind, FailedRequest, GpuProcess,
-    Items, Micros, NameId, OwnUse, PcieTraffic, Phase, Ranks, Reading, Remedied, Remedy, RunState, Setting, Settings,
-    StepReport, Throttle, Xid,
+    Items, LessonNote, LessonPart, Micros, NameId, OwnUse, PcieTraffic, Phase, Ranks, Reading, Remedied, Remedy,
+    RunState, Setting, Settings, StepReport, Throttle, Xid,
 };
 use vramlab::recording::{Frame, FrameBuilder};
 use vramlab::units::{Address, Bytes, DeviceIndex, StreamId};
@@ -173,6 +173,19 @@ fn every_kind() -> Vec<EventKind> {
         EventKind::Stack { name, frames: [NameId(0), NameId(u32::MAX)].into() },
         EventKind::Stack { name, frames: Arc::from([]) },
     ];
+    kinds.extend([LessonPart::Reading, LessonPart::Asked, LessonPart::Over].map(|doing| {
+        EventKind::Lesson(Arc::new(LessonNote {
+            learner: "Ada ✓".into(),
+            lesson: "empty-cache".into(),
+            title: "".into(),
+            step: u32::MAX,
+            steps: 0,
+            doing,
+            halves: 5,
+            answered: 3,
+            questions: 4,
+        }))
+    }));
     for category in Category::ALL {
         let (requested, stream) = (Bytes(500), StreamId::DEFAULT);
         kinds.push(EventKind::Alloc { address, size, requested, stream, category, name });

@@ -167,7 +167,7 @@ impl Tutor {
             return None;
         }
         self.told = Some(note.clone());
-        Some(Request::Lab(Command::Tell(Arc::new(note))))
+        Some(Request::Lab(Command::Lesson(Arc::new(note))))
     }
 
     /// Keeps how far somebody is; a sentence where that can't be.
