@@ -62,7 +62,8 @@ impl Document {
                         if is_step {
                             document.opens_block(offset).map_err(|reason| places.wrong(offset, reason))?;
                         }
-                        fence = Some(Fence { begin: offset, inside: source.len().min(end + 1), is_step });
+                        let inside = source[offset..].find('\n').map_or(source.len(), |length| offset + length + 1);
+                        fence = Some(Fence { begin: offset, inside, is_step });
                     }
                     (None, Some(_)) => document.begins_section(offset, offset + 3..end, source.len()),
                     (None, None) if line.starts_with("# ") => {

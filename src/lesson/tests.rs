@@ -1,5 +1,7 @@
 use std::sync::Arc;
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::device::sim::CardCatalog;
 use crate::session::DeviceChoice;
@@ -206,5 +208,45 @@ fn every_look_has_its_word() {
     for look in Look::ALL {
         let source = LESSON.replace("\"ledger\"", &format!("\"{}\"", look.word()));
         assert_eq!(lesson(&source).steps[0].look, Some(look));
+    }
+}
+
+/// Where in the lesson of these tests something else is written, how much of it goes, and what comes instead.
+fn slip() -> impl Strategy<Value = (usize, usize, String)> {
+    let pieces = [
+        "```step\n",
+        "```",
+        "+++\n",
+        "## \u{3000}\n",
+        "\"\"\"",
+        "{",
+        "}",
+        "\\",
+        "\r\n",
+        "\u{a0}",
+        "é",
+        "[run.a]\n",
+        "= 3",
+    ];
+    let piece = prop_oneof![prop::sample::select(pieces.map(str::to_owned).to_vec()), any::<String>()];
+    (0..LESSON.len(), 0..40_usize, piece)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(400))]
+
+    #[test]
+    fn no_file_panics(slips in prop::collection::vec(slip(), 1..4), text in any::<String>()) {
+        let mut source = LESSON.to_owned();
+        for (at, length, piece) in slips {
+            let boundary = |at: usize| (0..=at.min(source.len())).rev().find(|at| source.is_char_boundary(*at)).unwrap_or(0);
+            let range = boundary(at)..boundary(at + length);
+            source.replace_range(range, &piece);
+        }
+        for source in [source, text] {
+            if let Err(error) = Lesson::parse("x", &source) {
+                prop_assert!(error.line >= 1 && error.column >= 1 && error.line <= source.matches('\n').count() + 1);
+            }
+        }
     }
 }
