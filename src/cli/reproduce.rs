@@ -3,7 +3,7 @@
 use clap::ValueEnum;
 
 use super::spec::{InferenceArg, ModelsArg, SpecArgs};
-use crate::session::Speed;
+use crate::session::{MemoryLimit, Speed};
 
 /// Flags of everything in `args` but the device and the switches that the one table has.
 pub(super) fn flags(args: &SpecArgs) -> Vec<String> {
@@ -30,6 +30,8 @@ pub(super) fn flags(args: &SpecArgs) -> Vec<String> {
     }
     give("data", args.data.as_ref().map(|data| data.to_string_lossy().into_owned()));
     give("seed", (args.seed != 1).then(|| args.seed.to_string()));
+    give("load", args.load.map(|way| way.label().to_owned()));
+    give("preallocate", args.preallocate.map(pool));
     give("inference", args.inference.as_ref().map(word::<InferenceArg>));
     give("models", (args.models != ModelsArg::One).then(|| word(&args.models)));
     give("new-tokens", args.new_tokens.map(|tokens| tokens.get().to_string()));
@@ -42,6 +44,13 @@ fn speed(speed: Speed) -> String {
     match speed {
         Speed::Times(factor) => factor.to_string(),
         _ => "max".to_owned(),
+    }
+}
+
+fn pool(pool: MemoryLimit) -> String {
+    match pool {
+        MemoryLimit::Bytes(bytes) => format!("{}B", bytes.get()),
+        MemoryLimit::Fraction(share) => format!("{}%", share * 100.0),
     }
 }
 
@@ -92,6 +101,8 @@ mod tests {
             "gpt-mini --device sim:t4 --fuse --opt-form foreach --retain graph --offload optimizer --speed 2",
             "gpt-mini --device sim:t4 --fuse --data synthetic --weight-decay 0.2 --schedule-steps 50 --schedule cosine",
             "gpt-mini --device sim:t4 --inference generate --half --models together --new-tokens 3 --static-cache",
+            "gpt-mini --device sim:t4 --load kept --preallocate 75%",
+            "gpt-mini --device sim:t4 --preallocate 64MiB",
             "gpt-mini --device sim:t4 --alloc-conf expandable_segments:True --limit 50%",
         ] {
             let words: Vec<&str> = words.split(' ').collect();

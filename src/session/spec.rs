@@ -195,6 +195,8 @@ impl LabSpec {
             // Settings that were refused are not in force.
             settings: Settings::parse_for(setup.torch, &setup.alloc_conf).unwrap_or(self.settings),
             alloc_conf: Arc::clone(&setup.alloc_conf),
+            // A pool as large as a part of the GPU was meant for the GPU.
+            preallocate: None,
             ..self
         }
     }
