@@ -14,6 +14,7 @@ pub mod cli;
 pub mod device;
 pub mod export;
 pub mod figures;
+pub mod folklore;
 pub mod given;
 pub mod guide;
 pub mod lesson;

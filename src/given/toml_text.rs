@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
@@ -86,6 +87,22 @@ impl TomlText {
         })
     }
 
+    /// Says what is wrong within the string that stands at `span`, at the byte at `within` of what it says. Where the string is
+    /// written with escapes, all of it is pointed at.
+    #[must_use]
+    pub fn malformed(&self, span: Range<usize>, within: usize, reason: impl Into<String>) -> Malformed {
+        let written = self.text.get(span.clone()).unwrap_or_default();
+        let opening = match written {
+            _ if written.contains('\\') => None,
+            _ if written.starts_with("\"\"\"\n") || written.starts_with("'''\n") => Some(4),
+            _ if written.starts_with("\"\"\"") || written.starts_with("'''") => Some(3),
+            _ if written.starts_with(['"', '\'']) => Some(1),
+            _ => None,
+        };
+        let place = self.place(span.start + opening.map_or(0, |opening| opening + within));
+        Malformed { line: place.line, column: place.column, reason: reason.into() }
+    }
+
     /// Where the byte at `offset` stands.
     #[must_use]
     pub fn place(&self, offset: usize) -> Place {
@@ -150,6 +167,19 @@ mod tests {
         let wrong = refused("words = 'é' theme");
         assert_eq!(wrong.line(), 1);
         assert!(wrong.column() > 11, "columns are characters: {wrong:?}");
+    }
+
+    #[test]
+    fn what_is_wrong_within_a_string_is_told_where_it_stands() {
+        for (source, within, place) in [
+            ("words = 'é x'", 3, (1, 12)),
+            ("words = \"\"\"\none\ntwo\"\"\"", 4, (3, 1)),
+            ("words = \"a \\\"b\\\"\"", 3, (1, 9)),
+        ] {
+            let text = TomlText::built_in(source.into());
+            let wrong = text.malformed(8..source.len(), within, "no");
+            assert_eq!((wrong.line(), wrong.column(), wrong.reason()), (place.0, place.1, "no"), "{source}");
+        }
     }
 
     #[test]

@@ -1,0 +1,76 @@
+//! Runs the sides of a claim on a device, each from a clean state, and judges.
+
+use super::claim::{Claim, Work};
+use super::judge::{Judgement, judge};
+use super::program;
+use super::unfit::{Ended, Unfit};
+use crate::figures::{Figures, Moments};
+use crate::session::DeviceChoice;
+use crate::workload::Catalog;
+
+/// Where claims are measured.
+#[derive(Clone, Debug)]
+pub struct Bench {
+    /// The device that every side runs on.
+    pub device: DeviceChoice,
+    /// The workloads that sides name.
+    pub workloads: Catalog,
+}
+
+/// What measuring a claim came to.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// A verdict.
+    Judged(Box<Judgement>),
+    /// A side can't be run on this device, or the device can't tell a figure: no verdict.
+    Unfit {
+        /// The side.
+        side: Option<String>,
+        /// Why.
+        why: Unfit,
+    },
+    /// Somebody wanted no more.
+    Cancelled,
+}
+
+/// How far the measuring of a claim is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stage<'a> {
+    /// The side under way.
+    pub side: &'a str,
+    /// Its place among them, from 0 on.
+    pub index: usize,
+    /// How many there are.
+    pub of: usize,
+}
+
+impl Bench {
+    /// Runs all sides of `claim` and judges. `go_on` is asked before every step, and ends it by saying no.
+    pub fn measure(&self, claim: &Claim, mut go_on: impl FnMut(Stage<'_>) -> bool) -> Outcome {
+        let mut moments = Moments::new(Figures::default());
+        for (index, side) in claim.sides.iter().enumerate() {
+            let stage = Stage { side: &side.name, index, of: claim.sides.len() };
+            let mut marked = Vec::new();
+            let mark = |name: &str, figures: Figures| marked.push((name.to_owned(), figures));
+            let ran = match &side.work {
+                _ if !go_on(stage) => Err(Ended::Cancelled),
+                Work::Program(requests) => program::run(requests, &self.device, mark).map_err(Ended::from),
+                Work::Training(training) => {
+                    training.run(&self.device, &self.workloads, mark, &mut || go_on(stage))
+                }
+            };
+            match ran {
+                Ok(figures) => marked.push((side.name.clone(), figures)),
+                Err(Ended::Cancelled) => return Outcome::Cancelled,
+                Err(Ended::Unfit(why)) => return Outcome::Unfit { side: Some(side.name.clone()), why },
+            }
+            for (name, figures) in marked {
+                moments.mark(&name, figures);
+            }
+        }
+        match judge(claim, &moments) {
+            Ok(judgement) => Outcome::Judged(Box::new(judgement)),
+            Err(unanswered) => Outcome::Unfit { side: None, why: Unfit(unanswered.to_string()) },
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! All claims: those that are part of the program, and those of the user's file.
+
+use std::path::Path;
+
+use thiserror::Error;
+
+use super::claim::Claim;
+use super::read::read;
+use crate::given::{Malformed, TomlText, hint};
+use crate::workload::Catalog;
+
+const BUILT_IN: &str = include_str!("../../lab/folklore.toml");
+
+/// The user's file of claims, in the folder of all that a person writes for the program.
+pub const USERS_FILE: &str = "folklore.toml";
+
+/// Why there are no claims.
+#[derive(Debug, Error)]
+pub enum FolkloreError {
+    /// What is part of the program is not understood, because a workload of that name is the user's own or missing.
+    #[error("vramlab's own claims can't be read: {0}")]
+    Malformed(#[from] Malformed),
+    /// There is no claim of that name.
+    #[error("there is no claim '{name}'{meant}; there are {known}")]
+    Unknown {
+        /// The name.
+        name: String,
+        /// Which was probably meant.
+        meant: String,
+        /// Those that there are.
+        known: String,
+    },
+}
+
+/// Claims by name.
+#[derive(Clone, Debug)]
+pub struct Folklore {
+    claims: Vec<Claim>,
+    warnings: Vec<String>,
+}
+
+impl Folklore {
+    /// The built-in claims and, over them, those of the file [`USERS_FILE`] in `folder`: one of the same name wins.
+    ///
+    /// # Errors
+    /// [`FolkloreError::Malformed`]: what is wrong in the user's file is a warning.
+    pub fn with_user_claims(folder: Option<&Path>, workloads: &Catalog) -> Result<Self, FolkloreError> {
+        let claims = read(&TomlText::built_in(BUILT_IN.into()), workloads, false)?;
+        let mut folklore = Self { claims, warnings: Vec::new() };
+        if let Some(path) = folder.map(|folder| folder.join(USERS_FILE)).filter(|path| path.exists()) {
+            folklore.add_file(&path, workloads);
+        }
+        Ok(folklore)
+    }
+
+    fn add_file(&mut self, path: &Path, workloads: &Catalog) {
+        let text = match TomlText::read(path) {
+            Ok(text) => text,
+            Err(error) => return self.warnings.push(error.to_string()),
+        };
+        match read(&text, workloads, true) {
+            Ok(claims) => claims.into_iter().for_each(|claim| self.put(claim)),
+            Err(wrong) => self.warnings.push(format!(
+                "{}, line {}, column {}: {}; its claims are left out",
+                path.display(),
+                wrong.line(),
+                wrong.column(),
+                wrong.reason()
+            )),
+        }
+    }
+
+    fn put(&mut self, claim: Claim) {
+        match self.claims.iter_mut().find(|known| known.name == claim.name) {
+            Some(known) => *known = claim,
+            None => self.claims.push(claim),
+        }
+    }
+
+    /// All of them, in the order of the table.
+    #[must_use]
+    pub fn claims(&self) -> &[Claim] {
+        &self.claims
+    }
+
+    /// What of the user's file is left out, and why.
+    #[must_use]
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
+    }
+
+    /// The claim of that name.
+    ///
+    /// # Errors
+    /// [`FolkloreError::Unknown`].
+    pub fn named(&self, name: &str) -> Result<&Claim, FolkloreError> {
+        self.claims.iter().find(|claim| claim.name == name).ok_or_else(|| FolkloreError::Unknown {
+            name: name.to_owned(),
+            meant: hint(name, self.claims.iter().map(|claim| claim.name.as_str())),
+            known: self.claims.iter().map(|claim| claim.name.as_str()).collect::<Vec<_>>().join(", "),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MINE: &str = "[[claim]]\nname = 'mine'\nclaim = 'c'\nsaid_by = 'me'\notherwise = 'false'\nmeasured = ''\n\
+                        reason = ''\nholds = ''\nfails = ''\nside = [{ name = 'a', program = [] }]\n";
+
+    fn of(folder: &Path) -> Folklore {
+        Folklore::with_user_claims(Some(folder), &Catalog::with_user_workloads(None)).unwrap()
+    }
+
+    #[test]
+    fn the_users_claims_come_last_and_win_and_broken_ones_are_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let built_in = of(folder.path());
+        assert!(built_in.warnings().is_empty());
+        let first = built_in.claims()[0].name.clone();
+        let both = MINE.to_owned() + &MINE.replace("'mine'", &format!("'{first}'"));
+        std::fs::write(folder.path().join(USERS_FILE), both).unwrap();
+        let folklore = of(folder.path());
+        assert_eq!(folklore.claims().len(), built_in.claims().len() + 1);
+        assert!(folklore.named("mine").unwrap().users_own && folklore.claims()[0].users_own);
+        let unknown = folklore.named("mime").unwrap_err().to_string();
+        assert!(unknown.contains("did you mean \"mine\""), "{unknown}");
+        std::fs::write(folder.path().join(USERS_FILE), MINE.replace("program", "programm")).unwrap();
+        let broken = of(folder.path());
+        assert_eq!(broken.claims().len(), built_in.claims().len());
+        assert!(broken.warnings()[0].contains("folklore.toml, line 10, column "), "{:?}", broken.warnings());
+    }
+}

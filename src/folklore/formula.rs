@@ -1,0 +1,90 @@
+//! Names of a claim's own figures in its expressions: `$saved` stands for what `saved` is.
+
+use std::ops::Range;
+
+use crate::figures::Misread;
+use crate::given::hint;
+
+/// Figures of a claim by name, as they are written.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Formulas(Vec<(String, String)>);
+
+/// A text in which names were replaced, and where its pieces come from.
+#[derive(Clone, Debug)]
+pub(super) struct Expanded {
+    pub text: String,
+    /// Replaced pieces: where they lie in `text`, and where their names stood.
+    replaced: Vec<(Range<usize>, Range<usize>)>,
+}
+
+impl Expanded {
+    /// Where the byte at `offset` of the text comes from: of a replaced piece its name.
+    pub fn origin(&self, offset: usize) -> usize {
+        let mut shift = 0_isize;
+        for (now, before) in &self.replaced {
+            if offset < now.start {
+                break;
+            }
+            if offset < now.end {
+                return before.start;
+            }
+            shift = before.end.cast_signed() - now.end.cast_signed();
+        }
+        offset.saturating_add_signed(shift)
+    }
+}
+
+impl Formulas {
+    /// From here on `$name` stands for `text`, which has no such names any more.
+    pub fn add(&mut self, name: &str, text: String) {
+        self.0.push((name.to_owned(), text));
+    }
+
+    pub fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|(known, _)| known == name)
+    }
+
+    /// The text with every `$name` replaced.
+    ///
+    /// # Errors
+    /// A name that is none, and where.
+    pub fn expand(&self, text: &str) -> Result<Expanded, Misread> {
+        let mut expanded = Expanded { text: String::new(), replaced: Vec::new() };
+        let mut at = 0;
+        while let Some(sign) = text[at..].find('$').map(|found| at + found) {
+            expanded.text += &text[at..sign];
+            let rest = &text[sign + 1..];
+            let length = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
+            let name = &rest[..length];
+            let Some((_, formula)) = self.0.iter().find(|(known, _)| known == name) else {
+                let meant = hint(name, self.0.iter().map(|(known, _)| known.as_str()));
+                let reason = format!("this claim has no figure '{name}' before this{meant}");
+                return Err(Misread { offset: sign, reason });
+            };
+            let start = expanded.text.len();
+            expanded.text += &format!("({formula})");
+            at = sign + 1 + length;
+            expanded.replaced.push((start..expanded.text.len(), sign..at));
+        }
+        expanded.text += &text[at..];
+        Ok(expanded)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_replaced_and_places_are_found_again() {
+        let mut formulas = Formulas::default();
+        formulas.add("saved", "1 - a / b".to_owned());
+        let expanded = formulas.expand("x > $saved and y").unwrap();
+        assert_eq!(expanded.text, "x > (1 - a / b) and y");
+        let find = |word: &str| expanded.origin(expanded.text.find(word).unwrap());
+        assert_eq!(["x", "/ b", " and", "y"].map(find), [0, 4, 10, 15]);
+        assert_eq!(expanded.origin(expanded.text.len()), 16);
+        let wrong = formulas.expand("1 + $save").unwrap_err();
+        assert_eq!((wrong.offset, wrong.reason.contains("did you mean \"saved\"")), (4, true));
+    }
+}

@@ -1,0 +1,23 @@
+//! What articles and forums claim, each with the runs that decide it and the conditions of a verdict.
+//!
+//! The claims are data (`lab/folklore.toml`, and over it the user's own). A [`Claim`] names its *sides*: runs from a clean
+//! state, or small programs of requests to the allocator. [`Bench`] runs them on a device; what they came to are figures by
+//! the sides' names, and conditions over them decide the [`Verdict`]. Nothing here is remembered: a verdict is measured.
+
+mod bench;
+mod claim;
+mod collection;
+mod formula;
+mod judge;
+mod program;
+mod read;
+mod steps;
+mod unfit;
+
+pub use bench::{Bench, Outcome, Stage};
+pub use claim::{Claim, Measured, ParsedVerdict, Side, Verdict, Work};
+pub use collection::{Folklore, FolkloreError, USERS_FILE};
+pub use judge::Judgement;
+pub use program::Request;
+pub use steps::{Action, DataWord, InferenceWord, Training};
+pub use unfit::Unfit;

@@ -1,0 +1,197 @@
+//! Small programs of requests to the allocator: what no training step does, and every device can.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use super::unfit::{Unfit, tell_driver};
+use crate::allocator::Settings;
+use crate::device::{DType, Sensors};
+use crate::figures::{Figures, Known};
+use crate::model::{Category, Event, EventKind, Lab, Reading};
+use crate::session::DeviceChoice;
+use crate::train::{Answer, Interrupt, Memory, Observer, SafePoint, Shape, Tensor, TrainError};
+use crate::units::Bytes;
+
+/// How long a driver may take to say what is used.
+const LONGEST_WAIT: Duration = Duration::from_secs(3);
+
+/// A line of a program.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// A tensor of so many bytes.
+    Alloc {
+        /// Its name.
+        name: String,
+        /// Bytes asked for.
+        bytes: Bytes,
+    },
+    /// A tensor is dropped.
+    Free {
+        /// Its name.
+        name: String,
+    },
+    /// `torch.cuda.empty_cache()`.
+    EmptyCache,
+    /// The figures of this moment get a name.
+    Mark(String),
+}
+
+impl Request {
+    /// Reads a line: `alloc x 4000000`, `free x`, `empty_cache`, `mark before`.
+    ///
+    /// # Errors
+    /// A sentence: what is wrong with it.
+    pub fn parse(line: &str) -> Result<Self, String> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match words[..] {
+            ["alloc", name, ref size @ ..] if !size.is_empty() => {
+                let bytes = size.join(" ").parse::<Bytes>()?;
+                Ok(Self::Alloc { name: name.to_owned(), bytes })
+            }
+            ["free", name] => Ok(Self::Free { name: name.to_owned() }),
+            ["empty_cache"] => Ok(Self::EmptyCache),
+            ["mark", name] => Ok(Self::Mark(name.to_owned())),
+            _ => Err(format!("'{line}' is no request; write alloc NAME BYTES, free NAME, empty_cache or mark NAME")),
+        }
+    }
+
+    /// The mark that it sets.
+    #[must_use]
+    pub fn mark(&self) -> Option<&str> {
+        if let Self::Mark(name) = self { Some(name) } else { None }
+    }
+
+    /// The same in Python.
+    #[must_use]
+    pub fn in_pytorch(&self) -> Option<String> {
+        match self {
+            Self::Alloc { name, bytes } => {
+                Some(format!("{name} = torch.empty({}, dtype=torch.uint8, device=\"cuda\")", bytes.get()))
+            }
+            Self::Free { name } => Some(format!("del {name}")),
+            Self::EmptyCache => Some("torch.cuda.empty_cache()".to_owned()),
+            Self::Mark(_) => None,
+        }
+    }
+}
+
+/// Checks that what is freed is there.
+///
+/// # Errors
+/// A sentence with the index of the request that can't be.
+pub(super) fn check(requests: &[Request]) -> Result<(), (usize, String)> {
+    let mut alive: Vec<&str> = Vec::new();
+    for (index, request) in requests.iter().enumerate() {
+        match request {
+            Request::Alloc { name, .. } if alive.contains(&name.as_str()) => {
+                return Err((index, format!("{name} is there already; free it before")));
+            }
+            Request::Alloc { name, .. } => alive.push(name),
+            Request::Free { name } => match alive.iter().position(|known| known == name) {
+                Some(position) => drop(alive.remove(position)),
+                None => return Err((index, format!("nothing is called {name} here"))),
+            },
+            Request::EmptyCache | Request::Mark(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// The model's end.
+struct Ears(Rc<RefCell<Lab>>);
+
+impl Observer for Ears {
+    fn event(&mut self, event: Event) {
+        self.0.borrow_mut().apply(&event);
+    }
+
+    fn safe_point(&mut self, _: SafePoint) -> Answer {
+        Answer::Continue
+    }
+}
+
+/// Runs a program on a device from a clean state; `mark` gets the figures of every mark.
+///
+/// # Errors
+/// [`Unfit`].
+pub(super) fn run(
+    requests: &[Request],
+    device: &DeviceChoice,
+    mut mark: impl FnMut(&str, Figures),
+) -> Result<Figures, Unfit> {
+    let (opened, _) = device.open().map_err(|error| Unfit(error.to_string()))?;
+    let sensors = opened.sensors();
+    let lab = Rc::new(RefCell::new(Lab::new()));
+    let memory = Memory::new(opened, Settings::default(), Box::new(Ears(Rc::clone(&lab))));
+    let look = || figures(&memory, &lab, device, sensors.as_ref());
+    let mut tensors: Vec<(&str, Tensor)> = Vec::new();
+    for request in requests {
+        match request {
+            Request::Alloc { name, bytes } => {
+                let size = usize::try_from(bytes.get()).unwrap_or(usize::MAX);
+                let made = memory.tensor(Shape::new(&[size]), DType::U8, Category::Other, "tensor");
+                match made {
+                    Ok(tensor) => tensors.push((name, tensor)),
+                    Err(Interrupt::Failed(TrainError::OutOfMemory { .. })) => {
+                        return Err(Unfit(format!("{bytes} do not fit in its memory")));
+                    }
+                    Err(error) => return Err(Unfit(TrainError::from(error).to_string())),
+                }
+            }
+            Request::Free { name } => tensors.retain(|(known, _)| known != name),
+            Request::EmptyCache => memory.empty_cache(),
+            Request::Mark(name) => mark(name, look()),
+        }
+    }
+    Ok(look())
+}
+
+fn figures(memory: &Memory, lab: &RefCell<Lab>, device: &DeviceChoice, sensors: Option<&Sensors>) -> Figures {
+    if let Some(reading) = sensors.and_then(fresh) {
+        lab.borrow_mut().apply(&Event::new(memory.now(), EventKind::Reading(reading.into())));
+    }
+    let (view, statistics) = (lab.borrow_mut().view(), memory.statistics());
+    let device_memory = Some(memory.device_info().memory);
+    let mut figures = Figures::of(&Known { view: &view, statistics: Some(&statistics), device_memory });
+    tell_driver(&mut figures, device, view.ledger.reserved());
+    figures
+}
+
+/// What the driver says now, not what it said before.
+fn fresh(sensors: &Sensors) -> Option<Reading> {
+    drop(sensors.take());
+    let asked = Instant::now();
+    // The one under way when this was asked may be older than the last request.
+    let mut seen = 0;
+    while asked.elapsed() < LONGEST_WAIT {
+        if let Some(reading) = sensors.take() {
+            seen += 1;
+            if seen == 2 {
+                return Some(reading);
+            }
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_read_and_nonsense_is_refused() {
+        let alloc = |name: &str, bytes| Request::Alloc { name: name.to_owned(), bytes };
+        assert_eq!(Request::parse("alloc x 4000000"), Ok(alloc("x", Bytes(4_000_000))));
+        assert_eq!(Request::parse(" alloc  x 2 MiB "), Ok(alloc("x", Bytes::mib(2))));
+        assert_eq!(Request::parse("empty_cache"), Ok(Request::EmptyCache));
+        for wrong in ["", "alloc", "alloc x", "alloc x much", "free", "free x y", "empty_cache now", "mark", "sell x"] {
+            assert!(!Request::parse(wrong).unwrap_err().is_empty(), "{wrong}");
+        }
+        let free = Request::Free { name: "x".to_owned() };
+        assert_eq!(check(std::slice::from_ref(&free)).unwrap_err().0, 0);
+        assert_eq!(check(&[alloc("x", Bytes(1)), alloc("x", Bytes(1))]).unwrap_err().0, 1);
+        assert_eq!(check(&[alloc("x", Bytes(1)), free]), Ok(()));
+    }
+}

@@ -1,0 +1,333 @@
+//! Sides that train a model, or run it: what is made, and what is done with it.
+
+use serde::Deserialize;
+
+use super::unfit::{Ended, Unfit, tell_driver};
+use crate::allocator::Settings;
+use crate::device::sim::CardCatalog;
+use crate::figures::{Figures, Known};
+use crate::given::{command_line, hint};
+use crate::session::{BuildError, DeviceChoice, Headless, LabSpec, Switch};
+use crate::train::{Config, TrainError};
+use crate::workload::{Catalog, Data, Entry, Extent, Generation, InferenceMode, InferencePlan, Models, Sizes};
+
+/// Milliseconds that a simulated H200 may need for what the processor is to compute: it takes some hundred times as long.
+const PROCESSOR: f64 = 60.0;
+
+/// A model, how it is run, and what is done.
+#[derive(Clone, Debug)]
+pub struct Training {
+    /// The workload's name.
+    pub workload: String,
+    /// What it trains on; the workload's own without.
+    pub data: Option<DataWord>,
+    /// Sizes over the workload's own.
+    pub sizes: Sizes,
+    /// It is run so instead of trained.
+    pub inference: Option<InferenceWord>,
+    /// Switches from the start on, each with its value as on the command line.
+    pub settings: Vec<(Switch, String)>,
+    /// What is done, in this order.
+    pub actions: Vec<Action>,
+    /// To run out of memory is an answer, and ends it; else the side can't be run where it does.
+    pub may_run_out: bool,
+}
+
+/// Data of a side, as on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DataWord {
+    /// The reference batches, kept on the device.
+    Reference,
+    /// Made anew on the device.
+    Fresh,
+    /// Kept in host memory.
+    Host,
+    /// Brought to the device anew.
+    Synthetic,
+}
+
+impl DataWord {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Reference => "reference",
+            Self::Fresh => "fresh",
+            Self::Host => "host",
+            Self::Synthetic => "synthetic",
+        }
+    }
+
+    const fn data(self) -> Data {
+        match self {
+            Self::Reference => Data::Reference,
+            Self::Fresh => Data::Fresh,
+            Self::Host => Data::Host,
+            Self::Synthetic => Data::Streamed,
+        }
+    }
+}
+
+/// Inference of a side, in the words of the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum InferenceWord {
+    /// Under torch.no_grad().
+    NoGrad,
+    /// model.eval() alone.
+    Eval,
+    /// Training mode, forward only.
+    Train,
+    /// Token after token, the cache of keys and values grows.
+    Generate,
+    /// The same with a cache that is made once.
+    GenerateStatic,
+}
+
+impl InferenceWord {
+    const fn flags(self) -> &'static [&'static str] {
+        match self {
+            Self::NoGrad => &["--inference", "no_grad"],
+            Self::Eval => &["--inference", "eval"],
+            Self::Train => &["--inference", "train"],
+            Self::Generate => &["--inference", "generate"],
+            Self::GenerateStatic => &["--inference", "generate", "--static-cache"],
+        }
+    }
+
+    fn plan(self, sizes: Sizes) -> InferencePlan {
+        let new_tokens = sizes.seq.map_or(1, Extent::get) / 2;
+        let mode = match self {
+            Self::NoGrad => InferenceMode::NoGrad,
+            Self::Eval => InferenceMode::Eval,
+            Self::Train => InferenceMode::Train,
+            Self::Generate => InferenceMode::Generate(Generation { new_tokens, preallocated: false }),
+            Self::GenerateStatic => InferenceMode::Generate(Generation { new_tokens, preallocated: true }),
+        };
+        InferencePlan { mode, half: false, models: Models::One }
+    }
+}
+
+/// Something that is done with a run.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// So many steps.
+    Steps(u64),
+    /// A switch is set.
+    Set(Switch, String),
+    /// `torch.cuda.empty_cache()`.
+    EmptyCache,
+    /// The figures of this moment get a name.
+    Mark(String),
+}
+
+impl Action {
+    /// Reads `steps 6`, `set amp fp16`, `empty_cache`, `mark before`.
+    ///
+    /// # Errors
+    /// A sentence: what is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let words: Vec<&str> = text.split_whitespace().collect();
+        match words[..] {
+            ["steps", count] => match count.parse() {
+                Ok(count @ 1..=1000) => Ok(Self::Steps(count)),
+                _ => Err(format!("'{count}' is no number of steps; write one from 1 to 1000")),
+            },
+            ["set", word, ref value @ ..] if !value.is_empty() => {
+                let switch = switch(word)?;
+                let value = value.join(" ");
+                check(switch, &value, &Config::new(1))?;
+                Ok(Self::Set(switch, value))
+            }
+            ["empty_cache"] => Ok(Self::EmptyCache),
+            ["mark", name] => Ok(Self::Mark(name.to_owned())),
+            _ => Err(format!("'{text}' is no action; write steps N, set SWITCH VALUE, empty_cache or mark NAME")),
+        }
+    }
+
+    fn told(&self) -> Option<String> {
+        match self {
+            Self::Steps(1) => Some("1 step".to_owned()),
+            Self::Steps(count) => Some(format!("{count} steps")),
+            Self::Set(switch, value) => Some(format!("{} {value}", switch.label())),
+            Self::EmptyCache => Some("empty_cache".to_owned()),
+            Self::Mark(_) => None,
+        }
+    }
+}
+
+/// The switch of that word.
+///
+/// # Errors
+/// A sentence: that there is none, and which was probably meant.
+pub(super) fn switch(word: &str) -> Result<Switch, String> {
+    Switch::named(word).ok_or_else(|| {
+        let meant = hint(word, Switch::all().map(Switch::word));
+        format!("there is no switch '{word}'{meant}")
+    })
+}
+
+/// Whether a switch has that value.
+///
+/// # Errors
+/// A sentence.
+pub(super) fn check(switch: Switch, value: &str, config: &Config) -> Result<(), String> {
+    switch.set(&mut crate::session::Setup::new(*config), value)
+}
+
+impl Training {
+    /// The marks that its actions set.
+    pub fn marks(&self) -> impl Iterator<Item = &str> {
+        self.actions.iter().filter_map(|action| if let Action::Mark(name) = action { Some(name.as_str()) } else { None })
+    }
+
+    fn steps(&self) -> u64 {
+        self.actions.iter().map(|action| if let Action::Steps(count) = action { *count } else { 0 }).sum()
+    }
+
+    /// Commands of a shell that run the same on the device of that name.
+    pub(super) fn commands(&self, device: &str) -> Vec<String> {
+        let mut words = vec!["vramlab".to_owned(), "run".to_owned(), self.workload.clone()];
+        words.extend(["--device".to_owned(), device.to_owned()]);
+        words.extend(self.inference.into_iter().flat_map(InferenceWord::flags).map(|word| (*word).to_owned()));
+        words.extend(self.data.iter().flat_map(|data| ["--data".to_owned(), data.word().to_owned()]));
+        for (name, value) in self.sizes.given() {
+            words.extend([format!("--{name}"), value.to_string()]);
+        }
+        for (switch, value) in &self.settings {
+            match switch.alone() {
+                Some(alone) if alone == value => words.push(format!("--{}", switch.word())),
+                Some(_) => words.push(format!("--{}={value}", switch.word())),
+                None => words.extend([format!("--{}", switch.word()), value.clone()]),
+            }
+        }
+        words.extend(["--steps".to_owned(), self.steps().to_string()]);
+        let mut lines = vec![command_line(&words)];
+        let told: Vec<String> = self.actions.iter().filter_map(Action::told).collect();
+        if told.len() > 1 {
+            lines.push(format!("# done here: {}; in the lab `vramlab`, e is empty_cache", told.join(", ")));
+        }
+        lines
+    }
+
+    /// What runs it on `device`.
+    ///
+    /// # Errors
+    /// [`Unfit`].
+    pub(super) fn spec(&self, device: &DeviceChoice, workloads: &Catalog) -> Result<LabSpec, Unfit> {
+        let entry: Entry = workloads.entry(&self.workload).map_err(|error| Unfit(error.to_string()))?;
+        let sizes = self.sizes.or(entry.sizes);
+        let mut spec = LabSpec { device: device.clone(), sizes: self.sizes, ..LabSpec::new(entry) };
+        if let Some(data) = self.data {
+            spec.data = data.data();
+            spec.config.data = spec.data.path();
+        }
+        let mut setup = spec.setup();
+        for (switch, value) in &self.settings {
+            switch.set(&mut setup, value).map_err(Unfit)?;
+        }
+        spec.settings = Settings::parse_for(setup.torch, &setup.alloc_conf).map_err(|error| Unfit(error.to_string()))?;
+        spec.inference = self.inference.map(|word| word.plan(sizes));
+        Ok(LabSpec { config: setup.config, limit: setup.limit, alloc_conf: setup.alloc_conf, ..spec })
+    }
+
+    /// Runs it on `device` from a clean state: `mark` gets the figures of every mark, `go_on` is asked before every step.
+    ///
+    /// # Errors
+    /// [`Ended`].
+    pub(super) fn run(
+        &self,
+        device: &DeviceChoice,
+        workloads: &Catalog,
+        mut mark: impl FnMut(&str, Figures),
+        go_on: &mut dyn FnMut() -> bool,
+    ) -> Result<Figures, Ended> {
+        if matches!(device, DeviceChoice::Cpu) {
+            self.is_for_the_processor(workloads)?;
+        }
+        let mut run = self.start(device, workloads)?;
+        'actions: for action in &self.actions {
+            match action {
+                Action::Steps(count) => {
+                    for _ in 0..*count {
+                        if !go_on() {
+                            return Err(Ended::Cancelled);
+                        }
+                        match run.step() {
+                            Ok(_) => {}
+                            Err(TrainError::OutOfMemory { .. }) if self.may_run_out => break 'actions,
+                            Err(error @ TrainError::OutOfMemory { .. }) => return Err(too_large(&error).into()),
+                            Err(error) => return Err(Unfit(error.to_string()).into()),
+                        }
+                    }
+                }
+                Action::Set(switch, value) => run.set(*switch, value).map_err(Unfit)?,
+                Action::EmptyCache => run.empty_cache(),
+                Action::Mark(name) => mark(name, figures(&mut run)),
+            }
+        }
+        Ok(figures(&mut run))
+    }
+
+    fn start(&self, device: &DeviceChoice, workloads: &Catalog) -> Result<Headless, Unfit> {
+        Headless::start(self.spec(device, workloads)?).map_err(|error| match error {
+            BuildError::TooSmall { cause, .. } => too_large(&cause),
+            other => Unfit(other.to_string()),
+        })
+    }
+
+    /// Finds out on a simulated card what the processor would have to do.
+    fn is_for_the_processor(&self, workloads: &Catalog) -> Result<(), Unfit> {
+        let card = CardCatalog::with_user_cards(None).card("h200").map_err(|error| Unfit(error.to_string()))?;
+        let mut run = self.start(&DeviceChoice::Sim(Box::new(card)), workloads)?;
+        let mut needed = 0.0;
+        for _ in 0..self.steps() {
+            match run.step() {
+                Ok(report) => needed += report.total.0 as f64 / 1e3,
+                Err(_) => break,
+            }
+            if needed > PROCESSOR {
+                return Err(Unfit(format!(
+                    "{} is too large for the processor: it would compute for minutes; try --device sim:h200",
+                    self.workload
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn too_large(error: &TrainError) -> Unfit {
+    Unfit(format!("it does not fit in its memory ({error}); try a larger card"))
+}
+
+fn figures(run: &mut Headless) -> Figures {
+    let (view, statistics) = (run.view(), run.statistics());
+    let device_memory = Some(run.trainer().device_info().memory);
+    let mut figures = Figures::of(&Known { view: &view, statistics: Some(&statistics), device_memory });
+    tell_driver(&mut figures, &run.spec().device, view.ledger.reserved());
+    figures
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn actions_are_read_and_nonsense_is_refused() {
+        let amp = Switch::named("amp").unwrap();
+        assert_eq!(Action::parse("steps 6"), Ok(Action::Steps(6)));
+        assert_eq!(Action::parse("set amp fp16"), Ok(Action::Set(amp, "fp16".to_owned())));
+        assert_eq!(Action::parse(" mark  before "), Ok(Action::Mark("before".to_owned())));
+        for (wrong, words) in [
+            ("steps 0", "no number of steps"),
+            ("steps many", "no number of steps"),
+            ("set amp", "no action"),
+            ("set ampp fp16", "did you mean \"amp\""),
+            ("set amp fp8", "none of them"),
+            ("empty", "no action"),
+        ] {
+            let refused = Action::parse(wrong).unwrap_err();
+            assert!(refused.contains(words), "{wrong}: {refused}");
+        }
+    }
+}
