@@ -13,6 +13,7 @@ mod doctor;
 mod export;
 mod farewell;
 mod film;
+mod folklore;
 mod generate;
 mod ghost;
 mod guide;
@@ -102,6 +103,8 @@ enum Subcommands {
     Lesson(Box<lesson::LessonArgs>),
     /// Follow the recordings of a class: who is at which step of which lesson.
     Class(class::ClassArgs),
+    /// Measure what articles and forums claim of GPU memory: verdicts, figures and reasons.
+    Folklore(folklore::FolkloreArgs),
     /// List workloads, switches, devices and themes.
     List(list::ListArgs),
     /// Tell what was found on this machine.
@@ -156,6 +159,7 @@ fn dispatch(arguments: Arguments) -> Result<Status> {
         Some(Subcommands::Guide(args)) => guide::run(&args),
         Some(Subcommands::Lesson(args)) => lesson::run(&args),
         Some(Subcommands::Class(args)) => class::run(&args),
+        Some(Subcommands::Folklore(args)) => folklore::run(&args),
         Some(Subcommands::List(args)) => list::run(&args),
         Some(Subcommands::Doctor(args)) => doctor::run(&args),
         Some(Subcommands::Config(args)) => config::run(&args),

@@ -13,6 +13,8 @@ impl Status {
     pub const FAILED: Self = Self(1);
     /// It was asked for something that can't be.
     pub const USAGE: Self = Self(2);
+    /// Somebody pressed Ctrl-C.
+    pub const INTERRUPTED: Self = Self(130);
     /// A bug of this program ended it.
     pub const PANICKED: Self = Self(101);
 

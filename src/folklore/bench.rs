@@ -55,9 +55,7 @@ impl Bench {
             let ran = match &side.work {
                 _ if !go_on(stage) => Err(Ended::Cancelled),
                 Work::Program(requests) => program::run(requests, &self.device, mark).map_err(Ended::from),
-                Work::Training(training) => {
-                    training.run(&self.device, &self.workloads, mark, &mut || go_on(stage))
-                }
+                Work::Training(training) => training.run(&self.device, &self.workloads, mark, &mut || go_on(stage)),
             };
             match ran {
                 Ok(figures) => marked.push((side.name.clone(), figures)),

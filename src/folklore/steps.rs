@@ -177,7 +177,9 @@ pub(super) fn check(switch: Switch, value: &str, config: &Config) -> Result<(), 
 impl Training {
     /// The marks that its actions set.
     pub fn marks(&self) -> impl Iterator<Item = &str> {
-        self.actions.iter().filter_map(|action| if let Action::Mark(name) = action { Some(name.as_str()) } else { None })
+        self.actions
+            .iter()
+            .filter_map(|action| if let Action::Mark(name) = action { Some(name.as_str()) } else { None })
     }
 
     fn steps(&self) -> u64 {
@@ -225,7 +227,8 @@ impl Training {
         for (switch, value) in &self.settings {
             switch.set(&mut setup, value).map_err(Unfit)?;
         }
-        spec.settings = Settings::parse_for(setup.torch, &setup.alloc_conf).map_err(|error| Unfit(error.to_string()))?;
+        spec.settings =
+            Settings::parse_for(setup.torch, &setup.alloc_conf).map_err(|error| Unfit(error.to_string()))?;
         spec.inference = self.inference.map(|word| word.plan(sizes));
         Ok(LabSpec { config: setup.config, limit: setup.limit, alloc_conf: setup.alloc_conf, ..spec })
     }

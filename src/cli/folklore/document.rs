@@ -1,0 +1,85 @@
+//! Claims and verdicts for programs and pages.
+
+use std::io::{self, Write};
+
+use serde_json::{Map, Value, json};
+
+use super::text::{measured, verdict};
+use super::{Place, Row};
+use crate::folklore::{Outcome, Side};
+
+/// One object: the device, and a row for each claim. Figures are in the unit beside them.
+pub(super) fn json(place: &Place, rows: &[Row<'_>]) -> Value {
+    let rows: Vec<Value> = rows.iter().map(|row| object(place, row)).collect();
+    json!({ "device": place.device, "simulated": place.simulated, "rows": rows })
+}
+
+fn object(place: &Place, row: &Row<'_>) -> Value {
+    let claim = row.claim;
+    let commands: Vec<String> = claim.sides.iter().flat_map(|side| side.commands(&place.device)).collect();
+    let sides: Vec<Value> = claim.sides.iter().map(|side| of_side(place, side)).collect();
+    let mut object = json!({
+        "name": claim.name,
+        "claim": claim.claim,
+        "said_by": claim.said_by,
+        "device": place.device,
+        "simulated": place.simulated,
+        "users_own": claim.users_own,
+        "verdict": null,
+        "figures": {},
+        "units": {},
+        "measured": null,
+        "reason": null,
+        "holds": null,
+        "fails": null,
+        "not_measured": null,
+        "sides": sides,
+        "commands": commands,
+    });
+    let Some(fields) = object.as_object_mut() else { return object };
+    match &row.outcome {
+        Outcome::Judged(judged) => {
+            let figures = judged.figures.iter();
+            let values: Map<String, Value> =
+                figures.clone().map(|(name, amount)| (name.clone(), json!(amount.value))).collect();
+            let units: Map<String, Value> = figures.map(|(name, amount)| (name.clone(), json!(amount.unit))).collect();
+            fields.insert("verdict".into(), json!(judged.verdict));
+            fields.insert("figures".into(), values.into());
+            fields.insert("units".into(), units.into());
+            fields.insert("measured".into(), json!(judged.measured));
+            fields.insert("reason".into(), json!(judged.reason));
+            fields.insert("holds".into(), json!(judged.holds));
+            fields.insert("fails".into(), json!(judged.fails));
+        }
+        other => {
+            fields.insert("not_measured".into(), json!(measured(other)));
+        }
+    }
+    object
+}
+
+fn of_side(place: &Place, side: &Side) -> Value {
+    json!({ "name": side.name, "commands": side.commands(&place.device) })
+}
+
+/// A table for a page.
+pub(super) fn markdown(out: &mut impl Write, place: &Place, rows: &[Row<'_>]) -> io::Result<()> {
+    writeln!(out, "Measured on {}.\n", place.words())?;
+    writeln!(out, "| Claim | Verdict | Measured | Why | Where it holds | Where not |")?;
+    writeln!(out, "|---|---|---|---|---|---|")?;
+    for row in rows {
+        let (reason, holds, fails) = match &row.outcome {
+            Outcome::Judged(judged) => (judged.reason.as_str(), judged.holds.as_str(), judged.fails.as_str()),
+            _ => ("", "", ""),
+        };
+        let measured = measured(&row.outcome);
+        let cells = [&row.claim.claim, verdict(&row.outcome), &measured, reason, holds, fails];
+        writeln!(out, "| {} |", cells.map(cell).join(" | "))?;
+    }
+    Ok(())
+}
+
+/// Text within a cell.
+fn cell(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('|', "\\|").replace('\n', " ").replace('<', "&lt;")
+}

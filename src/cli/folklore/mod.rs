@@ -1,0 +1,152 @@
+//! `vramlab folklore`: what articles and forums claim, measured here and now.
+
+mod document;
+mod interrupt;
+mod text;
+
+use std::io::{IsTerminal, Write};
+
+use clap::{Args, ValueEnum};
+use color_eyre::eyre::Result;
+
+use super::output::{stdout, warn};
+use super::progress::Progress;
+use super::spec::{self, workloads};
+use super::{Status, Usage, config};
+use crate::folklore::{Bench, Claim, Folklore, FolkloreError, Outcome};
+use crate::given::config_folder;
+use crate::session::DeviceChoice;
+use interrupt::Interrupt;
+
+/// Where claims about GPUs are measured on a machine that has none.
+const SIMULATED: &str = "sim:h200";
+
+/// The narrowest and the widest table, and one that nobody's terminal bounds.
+const WIDTHS: [usize; 3] = [40, 140, 100];
+
+/// Arguments of `vramlab folklore`.
+#[derive(Debug, Args)]
+pub(super) struct FolkloreArgs {
+    /// Measure only the claims of these names; one alone is told in full.
+    #[arg(value_name = "NAME")]
+    names: Vec<String>,
+    /// Where to measure: cuda (or cuda:1 …), cpu, or a simulated GPU such as sim:h200 [default: the GPU where CUDA works, else
+    /// sim:h200].
+    #[arg(long, value_name = "DEVICE")]
+    device: Option<String>,
+    /// Print one JSON object instead of a table.
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+    /// How it is written.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+}
+
+/// How the table is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For a terminal.
+    Text,
+    /// For a page.
+    Markdown,
+}
+
+/// A claim, and what it came to.
+struct Row<'a> {
+    claim: &'a Claim,
+    outcome: Outcome,
+}
+
+/// Where it was measured.
+struct Place {
+    /// `sim:h200`.
+    device: String,
+    /// Times and bytes are a model's.
+    simulated: bool,
+}
+
+impl Place {
+    fn of(device: &DeviceChoice) -> Self {
+        match device {
+            DeviceChoice::Cpu => Self { device: "cpu".to_owned(), simulated: false },
+            DeviceChoice::Cuda(ordinal) => Self { device: format!("cuda:{ordinal}"), simulated: false },
+            DeviceChoice::Sim(card) => Self { device: format!("sim:{}", card.name), simulated: true },
+        }
+    }
+
+    /// The device, and that it is simulated where it is.
+    fn words(&self) -> String {
+        if self.simulated { format!("{}, simulated", self.device) } else { self.device.clone() }
+    }
+}
+
+/// Measures and prints. Exit code 0 whatever the verdicts are; 130 where it was interrupted, with what was done until then.
+pub(super) fn run(args: &FolkloreArgs) -> Result<Status> {
+    let mut settings = config::settings();
+    let named = args.device.clone().or_else(|| settings.device());
+    settings.told.iter().for_each(warn);
+    let device = match named {
+        Some(name) => spec::device(&name)?,
+        None => match DeviceChoice::best() {
+            DeviceChoice::Cpu => spec::device(SIMULATED)?,
+            gpu => gpu,
+        },
+    };
+    let place = Place::of(&device);
+    let bench = Bench { device, workloads: workloads() };
+    let folder = config_folder(|name| std::env::var_os(name));
+    let folklore = Folklore::with_user_claims(folder.as_deref(), &bench.workloads)?;
+    folklore.warnings().iter().for_each(warn);
+    let chosen = chosen(&folklore, &args.names)?;
+    let interrupt = Interrupt::listen()?;
+    let rows = measure(&bench, &chosen, &interrupt);
+    let interrupted = rows.len() < chosen.len();
+    let mut out = stdout();
+    match (args.json, args.format, &rows[..]) {
+        (true, ..) => writeln!(out, "{}", document::json(&place, &rows))?,
+        (false, Format::Markdown, rows) => document::markdown(&mut out, &place, rows)?,
+        (false, Format::Text, [row]) if args.names.len() == 1 => text::in_full(&mut out, &place, row, width())?,
+        (false, Format::Text, rows) => text::table(&mut out, &place, rows, width())?,
+    }
+    out.flush()?;
+    if interrupted {
+        warn(format_args!("it was interrupted: {} of {} claims were measured", rows.len(), chosen.len()));
+        return Ok(Status::INTERRUPTED);
+    }
+    Ok(Status::DONE)
+}
+
+/// The claims of these names, or all.
+fn chosen<'a>(folklore: &'a Folklore, names: &[String]) -> Result<Vec<&'a Claim>> {
+    if names.is_empty() {
+        return Ok(folklore.claims().iter().collect());
+    }
+    let usage = |error: FolkloreError| Usage(error.to_string()).into();
+    names.iter().map(|name| folklore.named(name).map_err(usage)).collect()
+}
+
+/// Measures one claim after the other, until somebody interrupts.
+fn measure<'a>(bench: &Bench, claims: &[&'a Claim], interrupt: &Interrupt) -> Vec<Row<'a>> {
+    let sides = |claims: &[&Claim]| claims.iter().map(|claim| claim.sides.len() as u64).sum::<u64>();
+    let mut progress = Progress::new("measuring", sides(claims));
+    let mut rows = Vec::new();
+    for (index, claim) in claims.iter().enumerate() {
+        let before = sides(&claims[..index]);
+        let outcome = bench.measure(claim, |stage| {
+            progress.of_few(before + stage.index as u64, sides(claims));
+            !interrupt.came()
+        });
+        if outcome == Outcome::Cancelled {
+            break;
+        }
+        rows.push(Row { claim, outcome });
+    }
+    rows
+}
+
+/// Cells of a line.
+fn width() -> usize {
+    let [least, most, usual] = WIDTHS;
+    let terminal = std::io::stdout().is_terminal().then(crossterm::terminal::size).and_then(Result::ok);
+    terminal.map_or(usual, |(columns, _)| usize::from(columns).clamp(least, most))
+}
