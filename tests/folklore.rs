@@ -3,7 +3,9 @@
 
 use std::process::{Command, Output, Stdio};
 use std::sync::LazyLock;
+use std::time::Duration;
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use vramlab::device::sim::CardCatalog;
 use vramlab::folklore::{Bench, Folklore, Judgement, Outcome, USERS_FILE, Verdict};
@@ -292,6 +294,52 @@ fn the_command_prints_a_table_json_and_a_page_and_refuses_what_is_no_claim() {
     let error = String::from_utf8(unknown.stderr).unwrap();
     assert_eq!(unknown.status.code(), Some(2));
     assert!(error.contains("did you mean \"randn-size\""), "{error}");
+}
+
+/// What the guide shows as a claim of one's own is one, and comes to what it says.
+#[test]
+fn the_guides_example_is_a_claim() {
+    let guide = include_str!("../lab/guide/folklore.md");
+    let (_, rest) = guide.split_once("```toml\n").unwrap();
+    let (example, _) = rest.split_once("```").unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join(USERS_FILE), example).unwrap();
+    let bench = bench("h200");
+    let folklore = Folklore::with_user_claims(Some(folder.path()), &bench.workloads).unwrap();
+    assert!(folklore.warnings().is_empty(), "{:?}", folklore.warnings());
+    let outcome = bench.measure(folklore.named("bf16-memory").unwrap(), |_| true);
+    let Outcome::Judged(judged) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(judged.verdict, Verdict::False, "{}", judged.measured);
+}
+
+/// Ctrl-C ends the measuring, and what was done until then is printed.
+#[test]
+fn an_interrupt_leaves_what_was_done() {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_vramlab"))
+        .args(["folklore", "--device", "sim:h200"])
+        .env("XDG_CONFIG_HOME", "/nonexistent")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let tasks = format!("/proc/{}/task", child.id());
+    let listens = || {
+        let mut names = std::fs::read_dir(&tasks).unwrap().flatten().map(|task| task.path().join("comm"));
+        names.any(|name| std::fs::read_to_string(name).is_ok_and(|name| name.trim() == "interrupts"))
+    };
+    while child.try_wait().unwrap().is_none() && !listens() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    // The thread is there a moment before the signal is its.
+    std::thread::sleep(Duration::from_millis(300));
+    let pid = Pid::from_raw(i32::try_from(child.id()).unwrap()).unwrap();
+    kill_process(pid, Signal::INT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    let (told, error) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert_eq!(output.status.code(), Some(130), "{error}");
+    assert!(told.starts_with("Folklore, measured on sim:h200, simulated\n"), "{told}");
+    assert!(error.contains("of 21 claims were measured"), "{error}");
 }
 
 /// The commands that a row tells train what its sides trained.
