@@ -231,6 +231,11 @@ fn what_does_not_fit_is_told_in_place_of_a_verdict() {
     let Outcome::Unfit { side, why } = measure(&bench("t4"), "accumulation") else { panic!("22 GiB fit in no T4") };
     assert_eq!(side.as_deref(), Some("gpt2"));
     assert!(why.0.contains("does not fit"), "{why}");
+    // To run out of memory is an answer to this claim, but not in its first step.
+    let Outcome::Unfit { side: None, why } = measure(&bench("rtx-3060-12g"), "empty-cache-oom") else {
+        panic!("no step")
+    };
+    assert!(why.0.contains("not even the first step"), "{why}");
     let processor = Bench { device: DeviceChoice::Cpu, workloads: Catalog::with_user_workloads(None) };
     let Outcome::Unfit { why, .. } = measure(&processor, "accumulation") else { panic!("too large") };
     assert!(why.0.contains("too large for the processor"), "{why}");

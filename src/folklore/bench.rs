@@ -68,7 +68,7 @@ impl Bench {
         }
         match judge(claim, &moments) {
             Ok(judgement) => Outcome::Judged(Box::new(judgement)),
-            Err(unanswered) => Outcome::Unfit { side: None, why: Unfit(unanswered.to_string()) },
+            Err(not_judged) => Outcome::Unfit { side: None, why: Unfit(not_judged.to_string()) },
         }
     }
 }

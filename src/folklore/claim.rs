@@ -56,8 +56,10 @@ pub struct Claim {
     pub figures: Vec<Measured>,
     /// What was measured, in a line.
     pub measured: Template,
+    /// Without what there is nothing to judge.
+    pub needs: Vec<Need>,
     /// The verdicts with their conditions; the first that holds counts.
-    pub verdicts: Vec<ParsedVerdict>,
+    pub verdicts: Vec<Ruling>,
     /// The verdict where none of those holds.
     pub otherwise: Verdict,
     /// Why it is so.
@@ -72,11 +74,20 @@ pub struct Claim {
 
 /// A verdict, and when it counts.
 #[derive(Clone, Debug, PartialEq)]
-pub struct ParsedVerdict {
+pub struct Ruling {
     /// The verdict.
     pub is: Verdict,
     /// Its condition, over the figures of all sides.
     pub when: Condition,
+}
+
+/// What must hold for a verdict to mean something.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Need {
+    /// The condition, over the figures of all sides.
+    pub when: Condition,
+    /// What is told where it does not hold: a sentence without a full stop.
+    pub otherwise: String,
 }
 
 /// A figure that both sides are compared by.

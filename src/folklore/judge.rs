@@ -1,6 +1,8 @@
 //! What the figures of all sides come to.
 
-use super::claim::{Claim, Verdict};
+use thiserror::Error;
+
+use super::claim::{Claim, Measured, Verdict};
 use crate::figures::{Amount, Moments, Unanswered};
 
 /// A claim, judged by what was measured.
@@ -20,11 +22,27 @@ pub struct Judgement {
     pub fails: String,
 }
 
+/// Why there is no judgement.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub(super) enum NotJudged {
+    /// A figure that the device can't know.
+    #[error(transparent)]
+    Unanswered(#[from] Unanswered),
+    /// What the claim needs does not hold.
+    #[error("{0}")]
+    Needs(String),
+}
+
 /// Judges a claim by the figures of its sides.
 ///
 /// # Errors
-/// [`Unanswered`]: a figure that the device can't know.
-pub(super) fn judge(claim: &Claim, moments: &Moments) -> Result<Judgement, Unanswered> {
+/// [`NotJudged`].
+pub(super) fn judge(claim: &Claim, moments: &Moments) -> Result<Judgement, NotJudged> {
+    for need in &claim.needs {
+        if !need.when.holds(moments)? {
+            return Err(NotJudged::Needs(need.otherwise.clone()));
+        }
+    }
     let mut verdict = claim.otherwise;
     for possible in &claim.verdicts {
         if possible.when.holds(moments)? {
@@ -32,7 +50,8 @@ pub(super) fn judge(claim: &Claim, moments: &Moments) -> Result<Judgement, Unans
             break;
         }
     }
-    let figure = |measured: &super::claim::Measured| Ok((measured.name.clone(), measured.quantity.measure(moments)?));
+    let figure =
+        |measured: &Measured| Ok::<_, Unanswered>((measured.name.clone(), measured.quantity.measure(moments)?));
     Ok(Judgement {
         verdict,
         figures: claim.figures.iter().map(figure).collect::<Result<_, _>>()?,

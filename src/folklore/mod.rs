@@ -15,7 +15,7 @@ mod steps;
 mod unfit;
 
 pub use bench::{Bench, Outcome, Stage};
-pub use claim::{Claim, Measured, ParsedVerdict, Side, Verdict, Work};
+pub use claim::{Claim, Measured, Need, Ruling, Side, Verdict, Work};
 pub use collection::{Folklore, FolkloreError, USERS_FILE};
 pub use judge::Judgement;
 pub use program::Request;

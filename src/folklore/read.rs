@@ -6,7 +6,7 @@ use std::ops::Range;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::claim::{Claim, Measured, ParsedVerdict, Side, Verdict, Work};
+use super::claim::{Claim, Measured, Need, Ruling, Side, Verdict, Work};
 use super::formula::Formulas;
 use super::program::{self, Request};
 use super::steps::{self, Action, DataWord, InferenceWord, Training};
@@ -34,6 +34,8 @@ struct RawClaim {
     figures: Vec<RawFigure>,
     measured: Spanned<String>,
     #[serde(default)]
+    needs: Vec<RawNeed>,
+    #[serde(default)]
     verdicts: Vec<RawVerdict>,
     otherwise: Verdict,
     reason: Spanned<String>,
@@ -46,6 +48,13 @@ struct RawClaim {
 struct RawFigure {
     name: Spanned<String>,
     is: Spanned<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawNeed {
+    when: Spanned<String>,
+    otherwise: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -141,9 +150,12 @@ impl Reader<'_> {
             formulas.add(&own, quantity.to_string());
             figures.push(Measured { name: own, quantity });
         }
-        let condition = |verdict: RawVerdict| {
-            let when = self.expression(&verdict.when, &formulas, |text| Condition::parse(text, &scope))?;
-            Ok(ParsedVerdict { is: verdict.is, when })
+        let condition =
+            |when: &Spanned<String>| self.expression(when, &formulas, |text| Condition::parse(text, &scope));
+        let need = |need: RawNeed| Ok(Need { when: condition(&need.when)?, otherwise: need.otherwise });
+        let ruling = |verdict: RawVerdict| {
+            let when = condition(&verdict.when)?;
+            Ok(Ruling { is: verdict.is, when })
         };
         let template = |text: &Spanned<String>| self.expression(text, &formulas, |text| Template::parse(text, &scope));
         Ok(Claim {
@@ -152,7 +164,8 @@ impl Reader<'_> {
             said_by: raw.said_by,
             figures,
             measured: template(&raw.measured)?,
-            verdicts: raw.verdicts.into_iter().map(condition).collect::<Result<_, Malformed>>()?,
+            needs: raw.needs.into_iter().map(need).collect::<Result<_, Malformed>>()?,
+            verdicts: raw.verdicts.into_iter().map(ruling).collect::<Result<_, Malformed>>()?,
             otherwise: raw.otherwise,
             reason: template(&raw.reason)?,
             holds: template(&raw.holds)?,
