@@ -402,9 +402,7 @@ impl Context {
 
     /// Scratch of a library or of a reduction, in bytes.
     pub(crate) fn scratch(&self, bytes: usize, what: &'static str) -> OpResult<Tensor> {
-        let scratch = self.memory.tensor(Shape::new(&[bytes]), DType::U8, Category::Workspace, what)?;
-        self.memory.with_device(|device| device.lend_workspace(scratch.operand()));
-        Ok(scratch)
+        self.memory.scratch(bytes, what)
     }
 
     /// Launches a kernel.

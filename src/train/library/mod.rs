@@ -3,11 +3,13 @@
 
 mod convolution;
 
+use std::collections::BTreeMap;
+
 use crate::device::DType;
 use crate::model::Category;
 use crate::units::{Bytes, StreamId};
 
-use super::error::OpResult;
+use super::error::{Interrupt, MemoryKind, OpResult, TrainError};
 use super::memory::Memory;
 use super::shape::Shape;
 use super::tensor::Tensor;
@@ -61,7 +63,7 @@ impl Default for Libraries {
 }
 
 /// The two threads of PyTorch that own library handles.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Thread {
     /// Runs the forward pass and the optimizer.
     #[default]
@@ -77,6 +79,8 @@ pub(crate) struct Library {
     pub thread: Thread,
     cublas: [Option<Tensor>; 2],
     cublas_lt: [Option<Tensor>; 2],
+    /// What the plan of a convolution takes that ran in place of a refused one: PyTorch tries it first from then on.
+    settled: BTreeMap<(Thread, Pass, Convolution, Arithmetic), usize>,
 }
 
 impl Library {
@@ -117,9 +121,64 @@ impl Library {
         Ok(())
     }
 
-    /// Bytes of the workspace that cuDNN takes for one pass of a convolution, and gives back when it is done.
-    pub fn convolution(&self, pass: Pass, convolution: &Convolution, arithmetic: Arithmetic) -> usize {
-        if self.policy.workspaces { convolution::workspace(pass, convolution, arithmetic) } else { 0 }
+    /// The workspace that cuDNN takes for one pass of a convolution, to be dropped when the pass is launched; `None` where it
+    /// takes none. `ask` asks for so many bytes.
+    ///
+    /// Where memory is short PyTorch goes through cuDNN's plans until it gets a workspace, and stays with that plan.
+    pub fn convolution(
+        &mut self,
+        (pass, convolution, arithmetic): (Pass, &Convolution, Arithmetic),
+        ask: impl Fn(usize) -> OpResult<Tensor>,
+    ) -> OpResult<Granted> {
+        if !self.policy.workspaces {
+            return Ok(Granted::default());
+        }
+        let key = (self.thread, pass, *convolution, arithmetic);
+        let first = convolution::workspace(pass, convolution, arithmetic);
+        let tried = self.settled.get(&key).copied();
+        let mut refused = match offer(tried.unwrap_or(first), &ask)? {
+            Offer::Granted(workspace) => return Ok(Granted { workspace, in_place_of: None }),
+            Offer::Refused(refused) => refused,
+        };
+        // A plan that was settled on is tried first, and then all of them from the first on.
+        let again = tried.map(|_| first);
+        for bytes in again.into_iter().chain(convolution::further(pass, convolution, arithmetic, first)) {
+            match offer(bytes, &ask)? {
+                Offer::Granted(workspace) => {
+                    self.settled.insert(key, bytes);
+                    return Ok(Granted { workspace, in_place_of: Some(first) });
+                }
+                Offer::Refused(error) => refused = error,
+            }
+        }
+        Err(refused.into())
+    }
+}
+
+/// A workspace, or none where the plan takes none.
+#[derive(Default)]
+pub(crate) struct Granted {
+    /// The block.
+    pub workspace: Option<Tensor>,
+    /// What the plan that cuDNN would rather have taken needs, where that was refused just now.
+    pub in_place_of: Option<usize>,
+}
+
+enum Offer {
+    Granted(Option<Tensor>),
+    Refused(TrainError),
+}
+
+fn offer(bytes: usize, ask: impl Fn(usize) -> OpResult<Tensor>) -> OpResult<Offer> {
+    if bytes == 0 {
+        return Ok(Offer::Granted(None));
+    }
+    match ask(bytes) {
+        Ok(workspace) => Ok(Offer::Granted(Some(workspace))),
+        Err(Interrupt::Failed(error @ TrainError::OutOfMemory { kind: MemoryKind::Device, .. })) => {
+            Ok(Offer::Refused(error))
+        }
+        Err(other) => Err(other),
     }
 }
 

@@ -24,7 +24,17 @@ impl Memory {
         self.named_tensor(shape, dtype, category, self.name_here(what), StreamId::DEFAULT)
     }
 
-    /// The same with a name of its own, for `stream`.
+    /// Scratch of a library or of a reduction, in bytes, which the kernels that follow may use.
+    ///
+    /// # Errors
+    /// As for [`Memory::tensor`].
+    pub(crate) fn scratch(&self, bytes: usize, what: &'static str) -> OpResult<Tensor> {
+        let scratch = self.tensor(Shape::new(&[bytes]), DType::U8, Category::Workspace, what)?;
+        self.with_device(|device| device.lend_workspace(scratch.operand()));
+        Ok(scratch)
+    }
+
+    /// A tensor with a name of its own, for `stream`.
     ///
     /// # Errors
     /// [`TrainError::OutOfMemory`](crate::train::TrainError::OutOfMemory).

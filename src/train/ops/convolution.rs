@@ -1,6 +1,7 @@
 //! Convolutions of images, and their transposes.
 
 use crate::device::{ChannelShape, ConvShape, ImageLayout, Kernel};
+use crate::model::EventKind;
 use crate::train::config::Tf32;
 use crate::train::context::Context;
 use crate::train::error::{OpResult, TrainError};
@@ -8,6 +9,7 @@ use crate::train::library::{Arithmetic, Convolution, Pass};
 use crate::train::shape::Shape;
 use crate::train::tape::Gradients;
 use crate::train::tensor::Tensor;
+use crate::units::Bytes;
 
 /// A convolution of tensors: what the kernels need to know, and what cuDNN's plans depend on.
 #[derive(Clone, Copy)]
@@ -189,17 +191,22 @@ impl Context {
     }
 
     /// A workspace for one pass; it goes when the pass has been launched.
-    fn convolution_workspace(&self, pass: Pass, plan: Plan) -> OpResult<Option<Tensor>> {
+    fn convolution_workspace(&mut self, pass: Pass, plan: Plan) -> OpResult<Option<Tensor>> {
         // The tables are of eager mode's layout.
-        if plan.is_channels_last() {
-            return Ok(None);
+        let Some(arithmetic) = plan.arithmetic.filter(|_| !plan.is_channels_last()) else { return Ok(None) };
+        let memory = self.memory().clone();
+        let asked = (pass, &plan.convolution, arithmetic);
+        let granted = self.workspaces.convolution(asked, |bytes| memory.scratch(bytes, "cuDNN workspace"))?;
+        if let Some(refused) = granted.in_place_of {
+            let (refused, taken) = (Bytes(refused as u64), granted.workspace.as_ref().map_or(Bytes::ZERO, Tensor::bytes));
+            let text = format!("a convolution's workspace of {refused} was refused: cuDNN's next plan takes {taken}");
+            memory.emit(EventKind::Notice { text: text.into() });
         }
-        let bytes = plan.arithmetic.map_or(0, |how| self.workspaces.convolution(pass, &plan.convolution, how));
-        (bytes > 0).then(|| self.scratch(bytes, "cuDNN workspace")).transpose()
+        Ok(granted.workspace)
     }
 
     fn forward_pass(
-        &self,
+        &mut self,
         plan: Plan,
         [input, weight]: [&Tensor; 2],
         bias: Option<&Tensor>,
@@ -217,7 +224,7 @@ impl Context {
 
     /// The gradients of input and weight, where they are wanted, in this order.
     fn convolution_gradients(
-        &self,
+        &mut self,
         plan: Plan,
         [input, weight]: [&Tensor; 2],
         grad: &Tensor,

@@ -1,5 +1,6 @@
 //! Workspaces of cuDNN's convolutions.
 
+mod next;
 mod problem;
 mod table;
 
@@ -35,6 +36,12 @@ pub(crate) fn workspace(pass: Pass, convolution: &Convolution, arithmetic: Arith
         }
         None => run.fixed * weights + run.per_image * images * batch,
     })
+}
+
+/// The workspaces of the plans that PyTorch tries one after the other where that of the first one, `refused` bytes, can't be
+/// had: the last one takes nothing.
+pub(crate) fn further(pass: Pass, convolution: &Convolution, arithmetic: Arithmetic, refused: usize) -> Vec<usize> {
+    next::further(pass, convolution, arithmetic, refused)
 }
 
 /// A distance as a key to order by.

@@ -3,7 +3,7 @@
 use crate::device::DType;
 
 /// One of the three computations of a convolution.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Pass {
     /// The output.
     Forward,
@@ -14,7 +14,7 @@ pub(crate) enum Pass {
 }
 
 /// How a convolution multiplies: it decides which of cuDNN's plans there are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Arithmetic {
     /// f32 throughout.
     F32,
@@ -40,7 +40,7 @@ impl Arithmetic {
 }
 
 /// A convolution as PyTorch's user writes it, over images whose sides are equal or nearly so.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Convolution {
     /// Images.
     pub batch: usize,

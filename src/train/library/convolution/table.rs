@@ -73,17 +73,8 @@ fn read(text: &str) -> Vec<Plans> {
 }
 
 fn plans(line: &str, batches: &[usize]) -> Option<Plans> {
-    let (shape, curves) = line.split_once(':')?;
-    let mut words = shape.split(' ');
-    let mut number = || words.next()?.parse::<usize>().ok();
-    let (inputs, side, outputs, kernel) = (number()?, number()?, number()?, number()?);
-    let (stride, padding) = (number()?, number()?);
-    let transposed = match words.next()? {
-        "d" => false,
-        "u" => true,
-        _ => return None,
-    };
-    let like = Convolution { batch: 1, inputs, sides: [side; 2], outputs, kernel, stride, padding, transposed };
+    let (text, curves) = line.split_once(':')?;
+    let like = shape(text)?;
     let mut runs: [[Vec<Run>; 3]; 4] = Default::default();
     let mut kinds = curves.split(';');
     for passes in &mut runs {
@@ -95,24 +86,44 @@ fn plans(line: &str, batches: &[usize]) -> Option<Plans> {
     Some(Plans { like, runs })
 }
 
+/// Reads a shape: its batch means nothing.
+pub(super) fn shape(text: &str) -> Option<Convolution> {
+    let mut words = text.split(' ');
+    let mut number = || words.next()?.parse::<usize>().ok();
+    let (inputs, side, outputs, kernel) = (number()?, number()?, number()?, number()?);
+    let (stride, padding) = (number()?, number()?);
+    let transposed = match words.next()? {
+        "d" => false,
+        "u" => true,
+        _ => return None,
+    };
+    Some(Convolution { batch: 1, inputs, sides: [side; 2], outputs, kernel, stride, padding, transposed })
+}
+
+/// Reads `a` or `a+b`: what is fixed, and what an image takes.
+pub(super) fn line(text: &str) -> Option<(f64, f64)> {
+    // A slope follows the sign after the first digit; the fixed part may have a sign of its own.
+    let (fixed, per_image) = match text.get(1..)?.find(['+', '-']) {
+        Some(sign) => text.split_at(sign + 1),
+        None => (text, "0"),
+    };
+    Some((fixed.parse().ok()?, per_image.parse().ok()?))
+}
+
 fn curve(text: &str, batches: &[usize]) -> Option<Vec<Run>> {
     let mut runs = Vec::<Run>::new();
     for word in text.split_whitespace() {
-        let (first, line) = word.split_once('=')?;
+        let (first, text) = word.split_once('=')?;
         let first = first.parse().ok()?;
-        // A slope follows the sign after the first digit; the fixed part may have a sign of its own.
-        let (fixed, per_image) = match line.get(1..)?.find(['+', '-']) {
-            Some(sign) => line.split_at(sign + 1),
-            None => (line, "0"),
-        };
+        let (fixed, per_image) = line(text)?;
         if let Some(before) = runs.last_mut() {
             before.last = batches.iter().copied().filter(|&batch| batch < first).max()?;
         }
         runs.push(Run {
             first,
             last: *batches.last()?,
-            fixed: fixed.parse().ok()?,
-            per_image: per_image.parse().ok()?,
+            fixed,
+            per_image,
             alone: None,
         });
     }
