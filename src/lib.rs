@@ -15,6 +15,7 @@ pub mod device;
 pub mod export;
 pub mod figures;
 pub mod folklore;
+pub mod fit;
 pub mod given;
 pub mod guide;
 pub mod lesson;

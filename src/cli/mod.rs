@@ -17,6 +17,10 @@ mod folklore;
 mod generate;
 mod ghost;
 mod guide;
+mod fit;
+mod generate;
+mod ghost;
+mod interrupt;
 mod lab;
 mod lesson;
 mod list;
@@ -75,6 +79,8 @@ enum Subcommands {
     Run(Box<run::RunArgs>),
     /// Play a recording in the lab's screens, also one that is being written.
     Open(open::OpenArgs),
+    /// Find the largest batch that fits, and the cheapest combination of switches for a batch.
+    Fit(Box<fit::FitArgs>),
     /// Start a PyTorch program and watch its memory while it trains.
     Watch(watch::WatchArgs),
     /// Compare configurations: of recordings, and of what `vramlab run --json` printed.
@@ -144,6 +150,7 @@ fn dispatch(arguments: Arguments) -> Result<Status> {
     match arguments.command {
         None => lab::run(arguments.lab),
         Some(Subcommands::Run(args)) => run::run(&args),
+        Some(Subcommands::Fit(args)) => fit::run(&args),
         Some(Subcommands::Open(args)) => open::run(&args),
         Some(Subcommands::Watch(args)) => watch::run(&args),
         Some(Subcommands::Compare(args)) => compare::run(&args),

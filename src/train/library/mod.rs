@@ -79,7 +79,7 @@ pub(crate) struct Library {
     pub thread: Thread,
     cublas: [Option<Tensor>; 2],
     cublas_lt: [Option<Tensor>; 2],
-    /// What the plan of a convolution takes that ran in place of a refused one: PyTorch tries it first from then on.
+    /// What the plan took that a convolution ran with last: PyTorch keeps one for each of its threads, and tries it first.
     settled: BTreeMap<(Thread, Pass, Convolution, Arithmetic), usize>,
 }
 
@@ -135,14 +135,17 @@ impl Library {
         }
         let key = (self.thread, pass, *convolution, arithmetic);
         let first = convolution::workspace(pass, convolution, arithmetic);
-        let tried = self.settled.get(&key).copied();
-        let mut refused = match offer(tried.unwrap_or(first), &ask)? {
-            Offer::Granted(workspace) => return Ok(Granted { workspace, in_place_of: None }),
+        let settled = self.settled.get(&key).copied();
+        let mut refused = match offer(settled.unwrap_or(first), &ask)? {
+            Offer::Granted(workspace) => {
+                self.settled.entry(key).or_insert(first);
+                return Ok(Granted { workspace, in_place_of: None });
+            }
             Offer::Refused(refused) => refused,
         };
-        // A plan that was settled on is tried first, and then all of them from the first on.
-        let again = tried.map(|_| first);
-        for bytes in again.into_iter().chain(convolution::further(pass, convolution, arithmetic, first)) {
+        // Behind the plan that was kept all are tried, that one once more among them.
+        let anew = settled.map(|_| first);
+        for bytes in anew.into_iter().chain(convolution::further(pass, convolution, arithmetic, first)) {
             match offer(bytes, &ask)? {
                 Offer::Granted(workspace) => {
                     self.settled.insert(key, bytes);

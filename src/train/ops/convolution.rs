@@ -198,7 +198,8 @@ impl Context {
         let asked = (pass, &plan.convolution, arithmetic);
         let granted = self.workspaces.convolution(asked, |bytes| memory.scratch(bytes, "cuDNN workspace"))?;
         if let Some(refused) = granted.in_place_of {
-            let (refused, taken) = (Bytes(refused as u64), granted.workspace.as_ref().map_or(Bytes::ZERO, Tensor::bytes));
+            let (refused, taken) =
+                (Bytes(refused as u64), granted.workspace.as_ref().map_or(Bytes::ZERO, Tensor::bytes));
             let text = format!("a convolution's workspace of {refused} was refused: cuDNN's next plan takes {taken}");
             memory.emit(EventKind::Notice { text: text.into() });
         }

@@ -119,13 +119,7 @@ fn curve(text: &str, batches: &[usize]) -> Option<Vec<Run>> {
         if let Some(before) = runs.last_mut() {
             before.last = batches.iter().copied().filter(|&batch| batch < first).max()?;
         }
-        runs.push(Run {
-            first,
-            last: *batches.last()?,
-            fixed,
-            per_image,
-            alone: None,
-        });
+        runs.push(Run { first, last: *batches.last()?, fixed, per_image, alone: None });
     }
     for run in &mut runs {
         run.alone = (run.first == run.last).then_some(run.first);

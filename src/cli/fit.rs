@@ -1,0 +1,372 @@
+//! `vramlab fit`: the largest batch under a limit, and the cheapest combination of switches that fits.
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::atomic::Ordering;
+
+use clap::Args;
+use color_eyre::eyre::Result;
+use serde_json::{Map, Value, json};
+
+use super::output::{stdout, warn};
+use super::spec::SpecArgs;
+use super::table::{change, line, print};
+use super::{Status, config, interrupt, reproduce, witness};
+use crate::fit::{self, Control, Costed, Figures, Largest, News, Outcome, Pareto, Probe, Terms};
+use crate::model::{Micros, View};
+use crate::session::{DeviceChoice, LabSpec, MemoryLimit, Scene, Setup, settings};
+use crate::source::Picture;
+use crate::tui::{self, Origin};
+
+/// Combinations that the table lists.
+const ROWS: usize = 12;
+/// Characters of a sentence in one line.
+const SENTENCE: usize = 4096;
+
+/// Arguments of `vramlab fit`.
+#[derive(Debug, Args)]
+pub(super) struct FitArgs {
+    /// What to train: see `vramlab list`.
+    #[arg(value_name = "WORKLOAD")]
+    workload: String,
+    #[command(flatten)]
+    spec: SpecArgs,
+    /// Steps that must go through, from a clean state each time.
+    #[arg(long, value_name = "N", default_value_t = fit::STEPS, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    steps: u64,
+    /// Look for the largest batch alone: try no combinations of switches.
+    #[arg(long)]
+    batch_only: bool,
+    /// Print one JSON object instead of tables.
+    #[arg(long)]
+    json: bool,
+}
+
+/// What was found, and for whom it is worded.
+struct Report<'a> {
+    args: &'a FitArgs,
+    spec: &'a LabSpec,
+    largest: Largest,
+    pareto: Pareto,
+    interrupted: bool,
+}
+
+/// Searches and prints. Exit code 1 where nothing fits, 130 where Ctrl-C ended the search.
+pub(super) fn run(args: &FitArgs) -> Result<Status> {
+    let mut settings = config::settings();
+    let device = args.spec.device.clone().or_else(|| settings.device());
+    settings.told.iter().for_each(warn);
+    let spec = SpecArgs { device, ..args.spec.clone() }.lab(Some(&args.workload), Some(args.steps))?;
+    let stop = interrupt::flag()?;
+    let follow = Follower { live: io::stderr().is_terminal(), batch: spec.config.batch };
+    let tell = |news: News<'_>| follow.hear(&news);
+    let control = Control::new(&stop, &tell);
+    let terms = Terms { why };
+    let largest = fit::largest_batch(&spec, args.steps, terms, &control);
+    let pareto = match &largest {
+        Ok(_) if args.batch_only || control.is_stopped() => Ok(Pareto::default()),
+        Ok(_) => fit::pareto(&spec, args.steps, terms, &control),
+        Err(_) => Ok(Pareto::default()),
+    };
+    follow.end();
+    let interrupted = stop.load(Ordering::Relaxed);
+    let report = Report { args, spec: &spec, largest: largest?, pareto: pareto?, interrupted };
+    let mut out = stdout();
+    if args.json {
+        writeln!(out, "{}", report.json())?;
+    } else {
+        report.write(&mut out)?;
+    }
+    let fits = if args.batch_only { report.largest.batch.is_some() } else { !report.pareto.front().is_empty() };
+    Ok(match (interrupted, fits) {
+        (true, _) => Status::of_code(130),
+        (false, true) => Status::DONE,
+        (false, false) => Status::FAILED,
+    })
+}
+
+/// Why a request failed: the first sentence of its autopsy.
+fn why(view: &View) -> String {
+    tui::autopsy_lines(view, SENTENCE, witness::flag).into_iter().next().unwrap_or_default()
+}
+
+/// Says on the terminal's error stream how far it is.
+struct Follower {
+    live: bool,
+    batch: usize,
+}
+
+impl Follower {
+    fn hear(&self, news: &News<'_>) {
+        let text = match news {
+            News::Trying { batch } => format!("batch {batch} …"),
+            News::Tried(probe) => {
+                format!("batch {} {}", probe.batch, if probe.fits() { "fits" } else { "does not fit" })
+            }
+            News::Costed { done, total, .. } => {
+                format!("batch {}: {done} of {total} combinations of switches", self.batch)
+            }
+        };
+        if self.live {
+            // Progress is a courtesy: nothing depends on whether it could be written.
+            let _ = write!(io::stderr(), "\r{text} (Ctrl-C prints what is known)\x1b[K");
+        }
+    }
+
+    fn end(&self) {
+        if self.live {
+            let _ = write!(io::stderr(), "\r\x1b[K");
+        }
+    }
+}
+
+impl Report<'_> {
+    fn is_simulated(&self) -> bool {
+        matches!(self.spec.device, DeviceChoice::Sim(_))
+    }
+
+    fn simulated(&self) -> &'static str {
+        if self.is_simulated() { ", simulated" } else { "" }
+    }
+
+    /// The run with these switches, as a line for a shell.
+    fn command(&self, setup: &Setup) -> String {
+        let standing = settings(setup, setup, &Scene::of(self.spec, &setup.config));
+        let limit = match setup.limit {
+            Some(MemoryLimit::Bytes(limit)) => Some(limit),
+            _ => None,
+        };
+        let view = View { about: self.spec.about(None).into(), limit, ..View::default() };
+        let picture = Picture { view: view.into(), settings: standing.into(), ..Picture::default() };
+        Origin::Run(reproduce::flags(&self.args.spec)).command(&picture)
+    }
+
+    fn of_batch(&self, batch: usize) -> Setup {
+        let mut setup = self.spec.setup();
+        setup.config.batch = batch;
+        setup
+    }
+
+    fn limit(&self) -> String {
+        match self.spec.limit {
+            Some(MemoryLimit::Bytes(limit)) => limit.to_string(),
+            Some(share) => format!("{share} of the device's memory"),
+            None => "all of the device's memory".to_owned(),
+        }
+    }
+
+    fn write(&self, out: &mut impl Write) -> Result<()> {
+        let about = self.spec.about(None);
+        let (workload, simulated) = (&self.spec.workload.name, self.simulated());
+        let (limit, steps) = (self.limit(), self.args.steps);
+        writeln!(
+            out,
+            "{workload} on {} under {limit}: {steps} steps a probe, each from a clean state{simulated}\n",
+            about.device
+        )?;
+        self.write_probes(out)?;
+        if self.interrupted {
+            writeln!(out, "\nInterrupted: this is what was known by then.")?;
+        }
+        if !self.args.batch_only && !self.pareto.tried.is_empty() {
+            writeln!(out)?;
+            self.write_front(out)?;
+        }
+        Ok(())
+    }
+
+    fn write_probes(&self, out: &mut impl Write) -> Result<()> {
+        let mut lines = vec![line(["batch", "peak reserved", "peak allocated", "step", "retries", "failed requests"])];
+        let mut probes: Vec<&Probe> = self.largest.probes.iter().collect();
+        probes.sort_by_key(|probe| probe.batch);
+        for probe in &probes {
+            let mut cells = vec![probe.batch.to_string()];
+            match &probe.outcome {
+                Outcome::Fits(figures) => cells.extend(of_figures(figures)),
+                Outcome::OutOfMemory { step: Some(step), retries, .. } => cells.extend([
+                    "out of memory".to_owned(),
+                    format!("in step {step}"),
+                    String::new(),
+                    retries.num_alloc_retries.to_string(),
+                    retries.num_ooms.to_string(),
+                ]),
+                Outcome::OutOfMemory { step: None, .. } => {
+                    cells.extend(["out of memory", "in making the model"].map(str::to_owned));
+                }
+                Outcome::Refused { .. } => cells.push("refused".to_owned()),
+                Outcome::Stopped => {}
+            }
+            lines.push(cells);
+        }
+        print(out, &lines)?;
+        writeln!(out)?;
+        match self.largest.batch {
+            Some(batch) if self.largest.complete => {
+                writeln!(out, "largest batch: {batch}{}", self.simulated())?;
+                writeln!(out, "  {}", self.command(&self.of_batch(batch)))?;
+            }
+            Some(batch) => writeln!(out, "largest batch so far: {batch}{}", self.simulated())?,
+            None if self.largest.complete => writeln!(out, "no batch fits")?,
+            None => writeln!(out, "no batch was seen to fit so far")?,
+        }
+        if let Some(beyond) = self.largest.beyond()
+            && let Some(why) = reason(&beyond.outcome)
+        {
+            writeln!(out, "  a batch of {} does not fit: {why}", beyond.batch)?;
+        }
+        if !self.largest.holes.is_empty() {
+            let holes: Vec<String> = self.largest.holes.iter().map(usize::to_string).collect();
+            writeln!(out, "  smaller ones that do not fit, since the cache is cut otherwise: {}", holes.join(", "))?;
+        }
+        Ok(())
+    }
+
+    fn write_front(&self, out: &mut impl Write) -> Result<()> {
+        let front = self.pareto.front();
+        let batch = self.spec.config.batch;
+        let tried = self.pareto.tried.len();
+        let fitting = self.pareto.tried.iter().filter(|costed| costed.figures().is_some()).count();
+        let Some(cheapest) = front.first() else {
+            writeln!(out, "batch {batch}: none of {tried} combinations of switches fits")?;
+            if let Some(nearest) = self.pareto.tried.iter().max_by_key(|costed| costed.candidate.changed.len())
+                && let Some(why) = reason(&nearest.outcome)
+            {
+                writeln!(out, "  with {} it does not fit: {why}", words(nearest))?;
+            }
+            return Ok(());
+        };
+        writeln!(
+            out,
+            "batch {batch}: {fitting} of {tried} combinations of switches fit; those that none beats in both{}\n",
+            self.simulated()
+        )?;
+        let base = self.pareto.tried.first().and_then(Costed::figures);
+        let mut lines = vec![line(["switches", "peak reserved", "", "step", ""])];
+        for costed in front.iter().take(ROWS) {
+            let Some(figures) = costed.figures() else { continue };
+            let compared =
+                |of: fn(&Figures) -> u64| base.map_or_else(String::new, |base| change(of(base), of(figures)));
+            lines.push(vec![
+                words(costed),
+                figures.peak_reserved.to_string(),
+                compared(|figures| figures.peak_reserved.get()),
+                milliseconds(figures.step),
+                compared(|figures| figures.step.0),
+            ]);
+        }
+        print(out, &lines)?;
+        if let Some(more) = front.len().checked_sub(ROWS).filter(|&more| more > 0) {
+            writeln!(out, "and {more} more, see --json")?;
+        }
+        writeln!(out, "\nthe cheapest that fits, {}:", words(cheapest))?;
+        writeln!(out, "  {}", self.command(&cheapest.candidate.setup))?;
+        for costed in front.iter().take(ROWS).skip(1) {
+            writeln!(out, "{}:\n  {}", words(costed), self.command(&costed.candidate.setup))?;
+        }
+        if let Some(why) = self.pareto.tried.first().and_then(|costed| reason(&costed.outcome)) {
+            writeln!(out, "\nas it stands it does not fit: {why}")?;
+        }
+        Ok(())
+    }
+
+    fn json(&self) -> Value {
+        let row = |costed: &Costed| {
+            let switches: Map<String, Value> = costed
+                .candidate
+                .changed
+                .iter()
+                .map(|(switch, value)| (switch.word().to_owned(), json!(value)))
+                .collect();
+            let figures = costed.figures();
+            json!({
+                "switches": switches,
+                "peak_reserved": figures.map(|figures| figures.peak_reserved),
+                "peak_allocated": figures.map(|figures| figures.peak_allocated),
+                "step_ms": figures.map(|figures| in_milliseconds(figures.step)),
+                "num_alloc_retries": figures.map(|figures| figures.retries.num_alloc_retries),
+                "num_ooms": figures.map(|figures| figures.retries.num_ooms),
+                "command": self.command(&costed.candidate.setup),
+            })
+        };
+        let front: Vec<Value> = self.pareto.front().into_iter().map(row).collect();
+        let limit = match self.spec.limit {
+            Some(MemoryLimit::Bytes(limit)) => json!(limit),
+            Some(MemoryLimit::Fraction(share)) => json!(format!("{}%", share * 100.0)),
+            None => Value::Null,
+        };
+        json!({
+            "units": { "sizes": "bytes", "step_ms": "milliseconds" },
+            "workload": self.spec.workload.name,
+            "device": self.spec.about(None).device,
+            "simulated": self.is_simulated(),
+            "limit": limit,
+            "steps": self.args.steps,
+            "largest_batch": self.largest.batch,
+            "complete": self.largest.complete && (self.args.batch_only || self.pareto.complete),
+            "interrupted": self.interrupted,
+            "holes": self.largest.holes,
+            "probes": self.largest.probes.iter().map(probe_json).collect::<Vec<_>>(),
+            "command": self.largest.batch.map(|batch| self.command(&self.of_batch(batch))),
+            "batch": self.spec.config.batch,
+            "tried": self.pareto.tried.len(),
+            "pareto": front,
+        })
+    }
+}
+
+fn probe_json(probe: &Probe) -> Value {
+    let mut row = json!({ "batch": probe.batch, "fits": probe.fits() });
+    let more = match &probe.outcome {
+        Outcome::Fits(figures) => json!({
+            "peak_reserved": figures.peak_reserved,
+            "peak_allocated": figures.peak_allocated,
+            "step_ms": in_milliseconds(figures.step),
+            "num_alloc_retries": figures.retries.num_alloc_retries,
+            "num_ooms": figures.retries.num_ooms,
+        }),
+        Outcome::OutOfMemory { step, why, retries } => json!({
+            "step": step,
+            "why": why,
+            "num_alloc_retries": retries.num_alloc_retries,
+            "num_ooms": retries.num_ooms,
+        }),
+        Outcome::Refused { why } => json!({ "why": why }),
+        Outcome::Stopped => json!({}),
+    };
+    if let (Some(row), Value::Object(more)) = (row.as_object_mut(), more) {
+        row.extend(more);
+    }
+    row
+}
+
+/// Why it does not fit; `None` where it does.
+fn reason(outcome: &Outcome) -> Option<&str> {
+    match outcome {
+        Outcome::OutOfMemory { why, .. } | Outcome::Refused { why } => Some(why),
+        Outcome::Fits(_) | Outcome::Stopped => None,
+    }
+}
+
+/// What a combination changes.
+fn words(costed: &Costed) -> String {
+    let word = |(switch, value): &(crate::session::Switch, String)| format!("{} {value}", switch.word());
+    let words: Vec<String> = costed.candidate.changed.iter().map(word).collect();
+    if words.is_empty() { "as it stands".to_owned() } else { words.join(", ") }
+}
+
+fn of_figures(figures: &Figures) -> [String; 5] {
+    [
+        figures.peak_reserved.to_string(),
+        figures.peak_allocated.to_string(),
+        milliseconds(figures.step),
+        figures.retries.num_alloc_retries.to_string(),
+        figures.retries.num_ooms.to_string(),
+    ]
+}
+
+fn in_milliseconds(time: Micros) -> f64 {
+    time.0 as f64 / 1e3
+}
+
+fn milliseconds(time: Micros) -> String {
+    format!("{:.1} ms", in_milliseconds(time))
+}

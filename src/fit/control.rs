@@ -1,0 +1,50 @@
+//! How a search is followed, and stopped.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::{Costed, Probe};
+
+/// What a search tells while it goes on.
+#[derive(Clone, Copy, Debug)]
+pub enum News<'a> {
+    /// A batch is about to be tried.
+    Trying {
+        /// Samples of a step.
+        batch: usize,
+    },
+    /// A batch was tried.
+    Tried(&'a Probe),
+    /// A combination of switches was tried.
+    Costed {
+        /// What it came to.
+        costed: &'a Costed,
+        /// Combinations tried so far, this one included.
+        done: usize,
+        /// Combinations that there are.
+        total: usize,
+    },
+}
+
+/// Follows a search and may stop it: between steps it looks whether it is to go on.
+pub struct Control<'a> {
+    stop: &'a AtomicBool,
+    tell: &'a (dyn Fn(News<'_>) + Sync),
+}
+
+impl<'a> Control<'a> {
+    /// `stop` may be set from anywhere; `tell` may be called from several threads.
+    #[must_use]
+    pub const fn new(stop: &'a AtomicBool, tell: &'a (dyn Fn(News<'_>) + Sync)) -> Self {
+        Self { stop, tell }
+    }
+
+    /// Whether somebody wants no more.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn tell(&self, news: News<'_>) {
+        (self.tell)(news);
+    }
+}

@@ -1,0 +1,145 @@
+//! The largest batch: galloping away from where it starts, then bisection, then a look at the neighbours above the edge.
+
+use super::{Control, FitError, News, Outcome, Probe, Terms, probe};
+use crate::session::LabSpec;
+use crate::train::Config;
+use crate::workload::BatchSize;
+
+/// Batches above the edge that are tried too: near it a larger one may fit where a smaller one does not, since the cache is
+/// cut otherwise.
+const NEIGHBOURS: usize = 3;
+
+/// What a search came to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Largest {
+    /// The largest batch that was seen to fit, in samples; `None`: none did.
+    pub batch: Option<usize>,
+    /// Everything that was tried, in that order.
+    pub probes: Vec<Probe>,
+    /// Batches below the largest that do not fit.
+    pub holes: Vec<usize>,
+    /// The search went to its end: the next batches do not fit.
+    pub complete: bool,
+}
+
+impl Largest {
+    /// The probe of the largest batch.
+    #[must_use]
+    pub fn best(&self) -> Option<&Probe> {
+        self.probes.iter().find(|probe| Some(probe.batch) == self.batch)
+    }
+
+    /// The smallest batch above the largest that was tried: why it does not fit.
+    #[must_use]
+    pub fn beyond(&self) -> Option<&Probe> {
+        let largest = self.batch.unwrap_or(0);
+        self.probes.iter().filter(|probe| probe.batch > largest && !probe.fits()).min_by_key(|probe| probe.batch)
+    }
+}
+
+/// Looks for the largest batch of `spec` whose first `steps` steps go through, beginning with its own.
+///
+/// Batches are whole micro-batches: with accumulation over n of them, multiples of n.
+///
+/// # Errors
+/// See [`probe`].
+pub fn largest_batch(spec: &LabSpec, steps: u64, terms: Terms, control: &Control<'_>) -> Result<Largest, FitError> {
+    let unit = spec.config.accumulation.max(1);
+    let mut search = Search { spec, steps, terms, control, unit, found: Largest::default() };
+    let most = BatchSize::MOST.get() / unit;
+    let Some(outcome) = search.run((spec.config.batch / unit).max(1), most)? else { return Ok(search.found) };
+    let mut found = search.found;
+    found.complete = true;
+    found.batch = outcome;
+    let largest = outcome.unwrap_or(0);
+    found.holes = found.probes.iter().filter(|p| p.batch < largest && !p.fits()).map(|p| p.batch).collect();
+    found.holes.sort_unstable();
+    Ok(found)
+}
+
+struct Search<'a> {
+    spec: &'a LabSpec,
+    steps: u64,
+    terms: Terms,
+    control: &'a Control<'a>,
+    /// Samples of which batches are multiples.
+    unit: usize,
+    found: Largest,
+}
+
+impl Search<'_> {
+    /// In units, beginning at `start`: the largest batch in samples. The outer `None`: it was stopped.
+    fn run(&mut self, start: usize, most: usize) -> Result<Option<Option<usize>>, FitError> {
+        let Some(fits) = self.fits(start)? else { return Ok(None) };
+        // Invariant from here on: `low` fits, or is 0, and `high` does not.
+        let (mut low, mut high) = if fits { (start, start) } else { (0, start) };
+        if fits {
+            loop {
+                if low >= most {
+                    return Ok(Some(Some(low * self.unit)));
+                }
+                high = low.saturating_mul(2).min(most);
+                match self.fits(high)? {
+                    None => return Ok(None),
+                    Some(true) => low = high,
+                    Some(false) => break,
+                }
+            }
+        } else {
+            while high > 1 {
+                let half = high / 2;
+                match self.fits(half)? {
+                    None => return Ok(None),
+                    Some(true) => {
+                        low = half;
+                        break;
+                    }
+                    Some(false) => high = half,
+                }
+            }
+        }
+        while high - low > 1 {
+            let middle = low + (high - low) / 2;
+            match self.fits(middle)? {
+                None => return Ok(None),
+                Some(true) => low = middle,
+                Some(false) => high = middle,
+            }
+        }
+        if low == 0 {
+            return Ok(Some(None));
+        }
+        let mut next = low + 1;
+        while next <= (low + 1 + NEIGHBOURS).min(most) {
+            match self.fits(next)? {
+                None => return Ok(None),
+                Some(true) => low = next,
+                Some(false) => {}
+            }
+            next += 1;
+        }
+        Ok(Some(Some(low * self.unit)))
+    }
+
+    /// Whether a batch of so many units fits; `None`: it was stopped.
+    fn fits(&mut self, units: usize) -> Result<Option<bool>, FitError> {
+        let batch = units * self.unit;
+        if let Some(known) = self.found.probes.iter().find(|probe| probe.batch == batch) {
+            return Ok(Some(known.fits()));
+        }
+        self.control.tell(News::Trying { batch });
+        let spec = LabSpec { config: Config { batch, ..self.spec.config }, ..self.spec.clone() };
+        let outcome = probe(&spec, self.steps, self.terms, self.control)?;
+        if outcome == Outcome::Stopped {
+            return Ok(None);
+        }
+        let probe = Probe { batch, outcome };
+        self.control.tell(News::Tried(&probe));
+        let fits = probe.fits();
+        if fits {
+            self.found.batch = self.found.batch.max(Some(batch));
+        }
+        self.found.probes.push(probe);
+        Ok(Some(fits))
+    }
+}

@@ -1,0 +1,16 @@
+//! What fits: the largest batch under a limit, and the cheapest combination of switches for a batch.
+//!
+//! Every probe is a run of its own from a clean state ([`session::Headless`](crate::session::Headless)): what the allocator
+//! kept of one would decide whether the next one fits.
+
+mod control;
+mod error;
+mod largest;
+mod pareto;
+mod probe;
+
+pub use control::{Control, News};
+pub use error::FitError;
+pub use largest::{Largest, largest_batch};
+pub use pareto::{Candidate, Costed, Pareto, candidates, front, pareto};
+pub use probe::{Figures, Outcome, Probe, STEPS, Terms, probe};

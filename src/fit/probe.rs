@@ -1,0 +1,137 @@
+//! One run from a clean state: whether its steps go through, and what they come to.
+
+use serde::Serialize;
+
+use super::{Control, FitError};
+use crate::model::{Micros, View};
+use crate::session::{BuildError, Headless, LabSpec};
+use crate::train::TrainError;
+use crate::units::Bytes;
+
+/// Steps of a probe where nobody says how many: the optimizer's state is born in the first, the second is the first to carry
+/// it, and where memory is short the cache, given back meanwhile, is cut otherwise in each of the next ones.
+pub const STEPS: u64 = 4;
+
+/// How a front end words things: this room has no words for keys or flags.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// Why a request failed, in a sentence; empty where the view does not tell.
+    pub why: fn(&View) -> String,
+}
+
+/// A run that was tried.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Probe {
+    /// Samples of a step.
+    pub batch: usize,
+    /// What came of it.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+}
+
+impl Probe {
+    /// Whether all steps went through.
+    #[must_use]
+    pub const fn fits(&self) -> bool {
+        matches!(self.outcome, Outcome::Fits(_))
+    }
+}
+
+/// What came of a run.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(tag = "outcome", rename_all = "snake_case")]
+pub enum Outcome {
+    /// All steps went through.
+    Fits(Figures),
+    /// Memory ran out.
+    OutOfMemory {
+        /// Steps that went through before; `None`: the model was not made.
+        step: Option<u64>,
+        /// Why, in a sentence.
+        why: String,
+        /// What the allocator had done by then.
+        #[serde(flatten)]
+        retries: Retries,
+    },
+    /// It can't be trained so, whatever the memory.
+    Refused {
+        /// Why, in a sentence.
+        why: String,
+    },
+    /// Somebody stopped it.
+    Stopped,
+}
+
+/// How often memory was short.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Retries {
+    /// Requests that were served only after everything cached was given back, or not at all.
+    pub num_alloc_retries: i64,
+    /// Requests that failed, those included that a library did without.
+    pub num_ooms: i64,
+}
+
+/// What a run came to.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct Figures {
+    /// The most that was allocated, in bytes.
+    pub peak_allocated: Bytes,
+    /// The most that was reserved, in bytes.
+    pub peak_reserved: Bytes,
+    /// The median step behind the first, which is longer, in microseconds.
+    #[serde(rename = "step_us")]
+    pub step: Micros,
+    /// How often memory was short.
+    #[serde(flatten)]
+    pub retries: Retries,
+}
+
+/// Runs `steps` steps (one at least) as `spec` says, from a clean state.
+///
+/// # Errors
+/// Whatever is neither out of memory nor a configuration that can't be trained.
+pub fn probe(spec: &LabSpec, steps: u64, terms: Terms, control: &Control<'_>) -> Result<Outcome, FitError> {
+    let refused = |error: &TrainError| Outcome::Refused { why: error.to_string() };
+    let mut run = match Headless::start(spec.clone()) {
+        Ok(run) => run,
+        Err(error @ BuildError::TooSmall { .. }) => {
+            return Ok(Outcome::OutOfMemory { step: None, why: error.to_string(), retries: Retries::default() });
+        }
+        Err(BuildError::Train(error @ TrainError::TooFewSamples { .. })) => return Ok(refused(&error)),
+        Err(error) => return Err(error.into()),
+    };
+    let mut times = Vec::new();
+    for step in 0..steps.max(1) {
+        if control.is_stopped() {
+            return Ok(Outcome::Stopped);
+        }
+        match run.step() {
+            Ok(report) => times.push(report.total),
+            Err(error @ TrainError::OutOfMemory { .. }) => {
+                let told = (terms.why)(&run.view());
+                let why = if told.is_empty() { error.to_string() } else { told };
+                return Ok(Outcome::OutOfMemory { step: Some(step), why, retries: retries(&run) });
+            }
+            Err(error @ TrainError::TooFewSamples { .. }) => return Ok(refused(&error)),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let statistics = run.statistics();
+    let bytes = |count: i64| Bytes(u64::try_from(count).unwrap_or_default());
+    Ok(Outcome::Fits(Figures {
+        peak_allocated: bytes(statistics.allocated_bytes.all.peak),
+        peak_reserved: bytes(statistics.reserved_bytes.all.peak),
+        step: median(if times.len() > 1 { &mut times[1..] } else { &mut times }),
+        retries: retries(&run),
+    }))
+}
+
+fn retries(run: &Headless) -> Retries {
+    let statistics = run.statistics();
+    Retries { num_alloc_retries: statistics.num_alloc_retries, num_ooms: statistics.num_ooms }
+}
+
+fn median(times: &mut [Micros]) -> Micros {
+    times.sort_unstable();
+    times.get(times.len() / 2).copied().unwrap_or_default()
+}
