@@ -12,6 +12,7 @@ extern crate self as vramlab;
 pub mod allocator;
 pub mod cli;
 pub mod device;
+pub mod estimate;
 pub mod export;
 pub mod figures;
 pub mod folklore;

@@ -10,6 +10,7 @@ mod config;
 mod demo;
 mod diff;
 mod doctor;
+mod estimate;
 mod export;
 mod farewell;
 mod film;
@@ -81,6 +82,8 @@ enum Subcommands {
     Open(open::OpenArgs),
     /// Find the largest batch that fits, and the cheapest combination of switches for a batch.
     Fit(Box<fit::FitArgs>),
+    /// Compute what a model given by sizes takes: formulas, beside what a simulated run measures.
+    Estimate(Box<estimate::EstimateArgs>),
     /// Start a PyTorch program and watch its memory while it trains.
     Watch(watch::WatchArgs),
     /// Compare configurations: of recordings, and of what `vramlab run --json` printed.
@@ -151,6 +154,7 @@ fn dispatch(arguments: Arguments) -> Result<Status> {
         None => lab::run(arguments.lab),
         Some(Subcommands::Run(args)) => run::run(&args),
         Some(Subcommands::Fit(args)) => fit::run(&args),
+        Some(Subcommands::Estimate(args)) => estimate::run(&args),
         Some(Subcommands::Open(args)) => open::run(&args),
         Some(Subcommands::Watch(args)) => watch::run(&args),
         Some(Subcommands::Compare(args)) => compare::run(&args),

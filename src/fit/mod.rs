@@ -13,4 +13,4 @@ pub use control::{Control, News};
 pub use error::FitError;
 pub use largest::{Largest, largest_batch};
 pub use pareto::{Candidate, Costed, Pareto, candidates, front, pareto};
-pub use probe::{Figures, Outcome, Probe, STEPS, Terms, probe};
+pub use probe::{Figures, Outcome, Probe, Retries, STEPS, Terms, probe};

@@ -1,0 +1,303 @@
+//! `vramlab estimate`: what a model given by sizes takes, as formulas, beside what a simulated run of it measures.
+
+use std::io::Write;
+
+use clap::{Args, ValueEnum};
+use color_eyre::eyre::{Result, eyre};
+use serde_json::{Map, Value, json};
+
+use super::output::stdout;
+use super::spec::SpecArgs;
+use super::table::{line, print};
+use super::{Status, Usage};
+use crate::estimate::{Estimate, Kind, Model, Term, Training};
+use crate::model::{Category, View};
+use crate::session::{DeviceChoice, Headless, LabSpec, Setup, Switch};
+use crate::train::{AttentionKernel, Offload, Retain};
+use crate::units::Bytes;
+use crate::workload::Extent;
+
+/// The card that a run is simulated on where none is named.
+const CARD: &str = "sim:h200";
+/// Steps of a run: the second carries the optimizer's state from the first.
+const STEPS: usize = 2;
+/// From this difference on, in per cent, it is told.
+const TOLD: f64 = 1.0;
+/// The switches that are compared, one at a time and some together.
+const SWITCHES: &[&[(&str, &str)]] = &[
+    &[("amp", "bf16")],
+    &[("ckpt", "on")],
+    &[("accum", "4")],
+    &[("zero-grad", "zeroed")],
+    &[("opt-form", "fused")],
+    &[("opt", "momentum")],
+    &[("opt", "sgd")],
+    &[("amp", "bf16"), ("ckpt", "on")],
+    &[("ckpt", "on"), ("accum", "4")],
+];
+
+/// Models that there are formulas for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum KindArg {
+    /// A transformer that predicts the next token.
+    #[default]
+    Gpt,
+    /// A transformer whose positions see each other.
+    Bert,
+    /// Linear layers with ReLU.
+    Mlp,
+}
+
+impl KindArg {
+    const fn kind(self) -> Kind {
+        match self {
+            Self::Gpt => Kind::Gpt,
+            Self::Bert => Kind::Bert,
+            Self::Mlp => Kind::Mlp,
+        }
+    }
+
+    /// The workload whose sizes stand where none are given.
+    const fn workload(self) -> &'static str {
+        match self {
+            Self::Gpt => "gpt2",
+            Self::Bert => "bert-large",
+            Self::Mlp => "mlp",
+        }
+    }
+}
+
+/// Arguments of `vramlab estimate`.
+#[derive(Debug, Args)]
+pub(super) struct EstimateArgs {
+    /// What kind of model; sizes that are not given are those of gpt2, bert-large or mlp.
+    #[arg(long, value_enum, default_value_t)]
+    kind: KindArg,
+    #[command(flatten)]
+    spec: SpecArgs,
+    /// Print one JSON object instead of tables.
+    #[arg(long)]
+    json: bool,
+}
+
+/// One way to train: its formulas, and what a run of it measured.
+struct Row {
+    switches: String,
+    estimate: Estimate,
+    /// `None` where the run did not go through: a sentence.
+    measured: Result<[Option<Bytes>; 7], String>,
+}
+
+/// Computes, measures and prints.
+pub(super) fn run(args: &EstimateArgs) -> Result<Status> {
+    let device = args.spec.device.clone().unwrap_or_else(|| CARD.to_owned());
+    let spec = SpecArgs { device: Some(device), ..args.spec.clone() }.lab(Some(args.kind.workload()), None)?;
+    let DeviceChoice::Sim(card) = &spec.device else {
+        return Err(
+            Usage("formulas are compared with a simulated run; give --device sim:h200 or another card".into()).into()
+        );
+    };
+    if let Some(why) = uncovered(&spec) {
+        return Err(Usage(format!("there are no formulas for {why}; leave it out")).into());
+    }
+    let model = model(args.kind.kind(), &spec)?;
+    let rows = rows(&spec, &model, card.compute_capability)?;
+    let mut out = stdout();
+    if args.json {
+        let object = json!({
+            "units": { "sizes": "bytes" },
+            "kind": args.kind.workload(),
+            "device": spec.about(None).device,
+            "simulated": true,
+            "sizes": {
+                "layers": model.layers, "width": model.width, "heads": model.heads,
+                "seq": model.seq, "context": model.context, "vocab": model.vocab, "batch": spec.config.batch,
+            },
+            "parameters": model.weights()?.all,
+            "rows": rows.iter().map(row_json).collect::<Vec<_>>(),
+        });
+        writeln!(out, "{object}")?;
+    } else {
+        write(&mut out, &spec, &model, &rows)?;
+    }
+    Ok(Status::DONE)
+}
+
+/// What the formulas do not know.
+fn uncovered(spec: &LabSpec) -> Option<&'static str> {
+    let config = &spec.config;
+    [
+        (spec.inference.is_some(), "--inference"),
+        (config.fuse, "--fuse"),
+        (config.offload != Offload::Off, "--offload"),
+        (config.retain != Retain::Off, "--retain"),
+        (config.attention != AttentionKernel::Auto, "--attention"),
+    ]
+    .into_iter()
+    .find_map(|(is, what)| is.then_some(what))
+}
+
+fn model(kind: Kind, spec: &LabSpec) -> Result<Model> {
+    let sizes = spec.sizes.or(spec.workload.sizes);
+    let of = |size: Option<Extent>| size.map_or(0, |size| size.get() as u64);
+    let model = Model {
+        kind,
+        layers: sizes.layers.map_or(0, |layers| layers.get() as u64),
+        width: of(sizes.width),
+        heads: of(sizes.heads),
+        seq: of(sizes.seq),
+        context: of(sizes.context.or(sizes.seq)),
+        vocab: of(if kind == Kind::Mlp { sizes.classes.or(sizes.vocab) } else { sizes.vocab }),
+    };
+    model.weights()?;
+    Ok(model)
+}
+
+/// The way that was asked for, and each of the switches on top of it.
+fn rows(spec: &LabSpec, model: &Model, compute_capability: u32) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    let as_is: &[(&str, &str)] = &[];
+    for flips in [as_is].into_iter().chain(SWITCHES.iter().copied()) {
+        let mut setup = spec.setup();
+        for (word, value) in flips {
+            let switch = Switch::named(word).ok_or_else(|| eyre!("there is no switch {word}; this is a bug"))?;
+            switch.set(&mut setup, value).map_err(Usage)?;
+        }
+        let unchanged = !flips.is_empty() && setup == spec.setup();
+        if unchanged || setup.config.batch % setup.config.accumulation != 0 {
+            continue;
+        }
+        let words: Vec<String> = flips.iter().map(|(word, value)| format!("{word} {value}")).collect();
+        rows.push(Row {
+            switches: if words.is_empty() { "as asked".to_owned() } else { words.join(", ") },
+            estimate: estimate(model, &setup, compute_capability)?,
+            measured: measured(spec, &setup),
+        });
+    }
+    Ok(rows)
+}
+
+fn estimate(model: &Model, setup: &Setup, compute_capability: u32) -> Result<Estimate> {
+    // PyTorch's default, which Hopper's kernels want larger.
+    let cublas = if compute_capability == 90 { 32 << 20 } else { (2 * 4096 + 8 * 16) << 10 };
+    Ok(Estimate::of(model, &Training { config: &setup.config, cublas, cublas_lt: 1 << 20 })?)
+}
+
+/// Runs the model, and looks at what it held.
+fn measured(spec: &LabSpec, setup: &Setup) -> Result<[Option<Bytes>; 7], String> {
+    let spec = LabSpec { config: setup.config, ..spec.clone() };
+    let mut run = Headless::start(spec).map_err(|error| error.to_string())?;
+    for _ in 0..STEPS {
+        run.step().map_err(|error| error.to_string())?;
+    }
+    Ok(figures(&run.view()))
+}
+
+fn figures(view: &View) -> [Option<Bytes>; 7] {
+    // What was asked for: blocks may be larger, by a rest that was not split off.
+    let asked = |category: Category| {
+        let blocks = view.segments.iter().flat_map(|segment| segment.blocks.iter());
+        blocks.filter(|block| block.category == category).map(|block| block.requested).sum::<Bytes>()
+    };
+    let place = |category: Category| Category::ALL.iter().position(|&other| other == category);
+    let at_peak = |category| place(category).and_then(|place| view.peak_by_category.get(place).copied());
+    let most = |category| {
+        let place = place(category)?;
+        let samples = &view.profiles.last.as_ref()?.samples;
+        samples.iter().map(|sample| sample.by_category[place]).max()
+    };
+    [
+        Some(asked(Category::Parameter)),
+        most(Category::Gradient),
+        Some(asked(Category::OptimizerState)),
+        most(Category::Activation),
+        Some(asked(Category::Workspace)),
+        at_peak(Category::Temporary),
+        Some(view.peak_allocated),
+    ]
+}
+
+/// How far a formula is from the run, in per cent.
+fn off(formula: Bytes, measured: Bytes) -> Option<f64> {
+    (measured > Bytes::ZERO).then(|| (formula.get() as f64 / measured.get() as f64 - 1.0) * 100.0)
+}
+
+/// The same where it is worth a word.
+fn difference(formula: Bytes, measured: Option<Bytes>) -> String {
+    match measured.and_then(|measured| off(formula, measured)) {
+        Some(percent) if percent.abs() >= TOLD => {
+            format!("{}{:.1} %", if percent < 0.0 { '−' } else { '+' }, percent.abs())
+        }
+        _ => String::new(),
+    }
+}
+
+fn write(out: &mut impl Write, spec: &LabSpec, model: &Model, rows: &[Row]) -> Result<()> {
+    let Model { layers, width, heads, seq, context, vocab, kind } = *model;
+    let sizes = match kind {
+        Kind::Mlp => format!("L {layers} · d {width} · T {seq} (elements of a sample) · V {vocab} (classes)"),
+        _ => format!("L {layers} · d {width} · H {heads} · T {seq} · C {context} · V {vocab}"),
+    };
+    writeln!(out, "{sizes} · B {} · N {} parameters", spec.config.batch, model.weights()?.all)?;
+    writeln!(out, "beside {STEPS} steps on {}, simulated\n", spec.about(None).device)?;
+    let Some(first) = rows.first() else { return Ok(()) };
+    let measured = first.measured.as_ref().ok();
+    let mut lines = vec![line(["", "formula", "run", "off"])];
+    for (index, figure) in first.estimate.figures.iter().enumerate() {
+        let measured = measured.and_then(|measured| measured.get(index).copied().flatten());
+        lines.push(vec![
+            figure.term.label().to_owned(),
+            figure.bytes.to_string(),
+            measured.map_or_else(|| "–".to_owned(), |bytes| bytes.to_string()),
+            difference(figure.bytes, measured),
+        ]);
+    }
+    print(out, &lines)?;
+    if let Err(why) = &first.measured {
+        writeln!(out, "the run did not go through: {why}")?;
+    }
+    writeln!(out, "\nformulas, in bytes:")?;
+    for figure in &first.estimate.figures {
+        writeln!(out, "  {:<16} = {}", figure.term.label(), figure.formula)?;
+    }
+    writeln!(out, "the peak is where {}; the run's figures are of blocks, which are rounded", first.estimate.moment)?;
+    writeln!(out, "\nunder each switch")?;
+    let mut lines = vec![line(["", "optimizer state", "activations", "peak", "run", "off", "the peak is where"])];
+    for row in rows {
+        let of = |term| row.estimate.bytes(term);
+        let peak = row.measured.as_ref().ok().and_then(|measured| measured[6]);
+        lines.push(vec![
+            row.switches.clone(),
+            of(Term::OptimizerState).to_string(),
+            of(Term::Activations).to_string(),
+            of(Term::Peak).to_string(),
+            peak.map_or_else(|| "does not fit".to_owned(), |bytes| bytes.to_string()),
+            difference(of(Term::Peak), peak),
+            row.estimate.moment.to_owned(),
+        ]);
+    }
+    print(out, &lines)?;
+    writeln!(out, "off: how far the formula is from the run, from {TOLD:.0} % on")?;
+    Ok(())
+}
+
+fn row_json(row: &Row) -> Value {
+    let measured = row.measured.as_ref().ok();
+    let figure = |(index, figure): (usize, &crate::estimate::Figure)| {
+        let measured = measured.and_then(|measured| measured.get(index).copied().flatten());
+        let value = json!({
+            "bytes": figure.bytes,
+            "formula": figure.formula,
+            "measured": measured,
+            "off_percent": measured.and_then(|measured| off(figure.bytes, measured)),
+        });
+        (figure.term.key().to_owned(), value)
+    };
+    let figures: Map<String, Value> = row.estimate.figures.iter().enumerate().map(figure).collect();
+    json!({
+        "switches": row.switches,
+        "figures": figures,
+        "peak_is_where": row.estimate.moment,
+        "failed": row.measured.as_ref().err(),
+    })
+}

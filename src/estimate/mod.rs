@@ -1,0 +1,10 @@
+//! Memory of a model by its sizes: formulas, each with its letters, for what a step holds.
+//!
+//! The formulas are those of PyTorch's eager training on one GPU. They leave out what depends on sizes of blocks: rounding,
+//! rests that are not split off, scratch of reductions.
+
+mod formula;
+mod model;
+
+pub use formula::{Estimate, Figure, Term, Training};
+pub use model::{Kind, Model, SizeError, Weights};

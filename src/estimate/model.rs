@@ -1,0 +1,129 @@
+//! The models that there are formulas for, and their parameters.
+
+use thiserror::Error;
+
+/// A kind of model.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A transformer that predicts the next token, norms before attention and MLP.
+    Gpt,
+    /// A transformer whose positions see each other, norms behind the sums.
+    Bert,
+    /// Linear layers with ReLU.
+    Mlp,
+}
+
+/// A model by its sizes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Model {
+    /// Its kind.
+    pub kind: Kind,
+    /// L: transformer blocks; linear layers of an MLP, the head included.
+    pub layers: u64,
+    /// d: channels.
+    pub width: u64,
+    /// H: attention heads; 0 of an MLP.
+    pub heads: u64,
+    /// T: positions of a sequence; elements of a sample of an MLP.
+    pub seq: u64,
+    /// C: positions that the model has embeddings for.
+    pub context: u64,
+    /// V: tokens of the vocabulary; classes of an MLP.
+    pub vocab: u64,
+}
+
+/// Sizes of which no figure can be computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum SizeError {
+    /// A size is none.
+    #[error("a model needs layers, width, sequence and vocabulary of 1 at least; give them")]
+    Nothing,
+    /// An MLP of one layer has no hidden one.
+    #[error("an MLP needs 2 layers at least; raise --layers")]
+    TooFewLayers,
+    /// The product exceeds what 64 bits hold.
+    #[error("the model is larger than any memory; take smaller sizes")]
+    TooLarge,
+}
+
+/// How many parameters, and of what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Weights {
+    /// All of them.
+    pub all: u64,
+    /// Those of matrices that products cast to 16 bit.
+    pub cast: u64,
+    /// Those of the largest tensor.
+    pub largest: u64,
+    /// Tensors.
+    pub tensors: u64,
+}
+
+impl Model {
+    /// Counts its parameters.
+    ///
+    /// # Errors
+    /// See [`SizeError`].
+    pub fn weights(&self) -> Result<Weights, SizeError> {
+        let Self { kind, layers, width: d, seq, context, vocab, .. } = *self;
+        if [layers, d, seq, vocab].contains(&0) {
+            return Err(SizeError::Nothing);
+        }
+        if kind == Kind::Mlp && layers < 2 {
+            return Err(SizeError::TooFewLayers);
+        }
+        let times = |a: u64, b: u64| a.checked_mul(b).filter(|&n| n < 1 << 56).ok_or(SizeError::TooLarge);
+        let square = times(d, d)?;
+        let weights = match kind {
+            Kind::Gpt | Kind::Bert => {
+                let table = times(vocab, d)?;
+                let blocks = times(layers, times(12, square)?)?;
+                Weights {
+                    all: table + times(context, d)? + blocks + times(layers, 13 * d)? + 2 * d,
+                    // The head's weight is the embedding's.
+                    cast: blocks + table,
+                    largest: table.max(4 * square),
+                    tensors: times(layers, 12)? + 4,
+                }
+            }
+            Kind::Mlp => {
+                let (first, head) = (times(seq, d)?, times(d, vocab)?);
+                let hidden = times(layers - 2, square)?;
+                Weights {
+                    all: first + hidden + head + times(layers - 1, d)? + vocab,
+                    cast: first + hidden + head,
+                    largest: first.max(head).max(if layers > 2 { square } else { 0 }),
+                    tensors: times(layers, 2)?,
+                }
+            }
+        };
+        if weights.all < 1 << 56 { Ok(weights) } else { Err(SizeError::TooLarge) }
+    }
+
+    /// The parameters in its letters.
+    #[must_use]
+    pub const fn weights_in_letters(&self) -> &'static str {
+        match self.kind {
+            Kind::Gpt | Kind::Bert => "V·d + C·d + L·(12·d² + 13·d) + 2·d",
+            Kind::Mlp => "T·d + (L−2)·d² + d·V + (L−1)·d + V",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_are_those_of_the_reference_models() {
+        let of = |kind, [layers, width, heads, seq, vocab]: [u64; 5]| {
+            Model { kind, layers, width, heads, seq, context: seq, vocab }.weights().map(|weights| weights.all)
+        };
+        assert_eq!(of(Kind::Gpt, [12, 768, 12, 1024, 50257]), Ok(124_439_808));
+        assert_eq!(of(Kind::Bert, [24, 1024, 16, 512, 30522]), Ok(334_090_240));
+        assert_eq!(of(Kind::Mlp, [8, 4096, 0, 1024, 1000]), Ok(108_983_272));
+        assert_eq!(of(Kind::Mlp, [1, 4096, 0, 1024, 1000]), Err(SizeError::TooFewLayers));
+        assert_eq!(of(Kind::Gpt, [0, 768, 12, 1024, 50257]), Err(SizeError::Nothing));
+        assert_eq!(of(Kind::Gpt, [1 << 20, 1 << 24, 1, 1, 1]), Err(SizeError::TooLarge));
+    }
+}
