@@ -24,7 +24,7 @@ pub enum Term {
     Gradients,
     /// Moments and momentum.
     OptimizerState,
-    /// What forward keeps for backward.
+    /// What forward keeps for backward, and the logits, which the training loop still names.
     Activations,
     /// What libraries keep.
     Workspaces,
@@ -192,14 +192,14 @@ fn of_block(model: &Model, amp: bool) -> (u128, String) {
 }
 
 /// Bytes that a token keeps outside of the blocks: the norm before the head (or behind the embedding), the input of the head,
-/// log-probabilities; and in letters.
+/// logits and log-probabilities; and in letters.
 fn of_head(model: &Model, amp: bool) -> (u128, String) {
     let (d, vocab) = (u128::from(model.width), u128::from(model.vocab));
     match model.kind {
-        Kind::Gpt | Kind::Bert if amp => (6 * d + 8 + 6 * vocab, "6·d + 8 + 6·V".to_owned()),
-        Kind::Gpt | Kind::Bert => (8 * d + 8 + 4 * vocab, "8·d + 8 + 4·V".to_owned()),
-        Kind::Mlp if amp => (2 * u128::from(model.seq) + 6 * vocab, "2·T + 6·V".to_owned()),
-        Kind::Mlp => (4 * vocab, "4·V".to_owned()),
+        Kind::Gpt | Kind::Bert if amp => (6 * d + 8 + 8 * vocab, "6·d + 8 + 8·V".to_owned()),
+        Kind::Gpt | Kind::Bert => (8 * d + 8 + 8 * vocab, "8·d + 8 + 8·V".to_owned()),
+        Kind::Mlp if amp => (2 * u128::from(model.seq) + 8 * vocab, "2·T + 8·V".to_owned()),
+        Kind::Mlp => (8 * vocab, "8·V".to_owned()),
     }
 }
 
@@ -261,8 +261,8 @@ fn moments(model: &Model, config: &Config, weights: &Weights, micro: u128) -> Ve
     let all = u128::from(weights.all);
     // Gradients of earlier micro-batches, or those that are kept and zeroed, live through the forward pass.
     let carried = config.accumulation > 1 || config.zero_grad == ZeroGrad::Zeroed;
-    // Logits that the loop still names, and the gradients of the loss behind them.
-    let (loss, loss_letters) = if amp { (6, "6·V") } else { (12, "12·V") };
+    // The gradients of the loss: of the log-probabilities, and in f32 of the logits beside it.
+    let (loss, loss_letters) = if amp { (4, "4·V") } else { (8, "8·V") };
     let mut moments = vec![Moment {
         name: "the loss goes backward",
         activations: true,
