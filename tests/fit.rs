@@ -98,6 +98,20 @@ fn a_workspace_that_is_refused_gives_way_and_the_step_goes_on() {
     );
 }
 
+/// Retries, failed requests, peaks of reserved and allocated memory of PyTorch 2.11 on an H200 after four steps.
+#[test]
+fn resnet50_at_its_edge_retries_as_often_as_pytorch() {
+    let mut asked = resident(spec("resnet50", Some(Bytes::gib(16))));
+    asked.config.batch = 187;
+    let mut run = Headless::start(asked).unwrap();
+    for _ in 0..4 {
+        run.step().unwrap();
+    }
+    let of = run.statistics();
+    let ours = (of.num_alloc_retries, of.num_ooms, of.reserved_bytes.all.peak, of.allocated_bytes.all.peak);
+    assert_eq!(ours, (11, 0, 17_179_869_184, 16_954_681_344));
+}
+
 #[test]
 fn the_largest_batch_fits_and_the_next_ones_do_not() {
     let found = largest(&spec("gpt-mini", Some(Bytes::mib(100))), 3);

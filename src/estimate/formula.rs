@@ -284,6 +284,21 @@ fn moments(model: &Model, config: &Config, weights: &Weights, micro: u128) -> Ve
             },
         });
     }
+    if model.kind == Kind::Mlp && !amp {
+        // Gradients of the layer's output and input, that of its weight and those of the head, scratch of the bias gradient's
+        // sum; of the layers before it what they put out.
+        let hidden = u128::from(model.layers - 2) * 4 * d;
+        let matrices = 4 * (d * if model.layers > 2 { d } else { u128::from(model.seq) } + d * vocab);
+        moments.push(Moment {
+            name: "the last hidden layer goes backward",
+            activations: false,
+            gradients: carried,
+            temporaries: Part {
+                bytes: rows * (hidden + 8 * d) + matrices + sum_scratch(rows, d),
+                letters: format!("{letters}·((L−2)·4·d + 8·d) + 4·(d² + d·V) + scratch of the bias gradient's sum"),
+            },
+        });
+    }
     let step = match (config.optimizer, config.form) {
         (OptimizerKind::Sgd | OptimizerKind::Momentum, _) | (_, OptimizerForm::Fused) => {
             Part { bytes: 0, letters: "0".to_owned() }
@@ -297,6 +312,15 @@ fn moments(model: &Model, config: &Config, weights: &Weights, micro: u128) -> Ve
     };
     moments.push(Moment { name: "the optimizer steps", activations: false, gradients: true, temporaries: step });
     moments
+}
+
+/// Scratch of PyTorch's sum over many rows, on a card of 132 multiprocessors.
+fn sum_scratch(rows: u128, columns: u128) -> u128 {
+    if rows < 1024 {
+        return 0;
+    }
+    let parts = (16_u128 * 132).div_ceil(columns.div_ceil(128)).min(rows.div_ceil(64));
+    4 * columns * 128 * parts
 }
 
 #[cfg(test)]
