@@ -4,7 +4,8 @@ use thiserror::Error;
 
 use crate::allocator::block::{Block, BlockId, Usage};
 use crate::allocator::caching::CachingAllocator;
-use crate::allocator::home::PoolKind;
+use crate::allocator::home::{Home, OwnerId, PoolKind};
+use crate::allocator::pool_id::PoolId;
 use crate::allocator::query::{BlockState, SegmentSnapshot};
 use crate::allocator::range::{Range, RangeId};
 use crate::allocator::settings::Settings;
@@ -20,6 +21,8 @@ use crate::units::{Address, Bytes, StreamId};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Seed {
     /// Segments and mapped runs, by address, each with all its blocks in address order. Free neighbours are one block.
+    ///
+    /// A private pool that one names has one user.
     pub segments: Vec<SegmentSnapshot>,
     /// The ranges that expandable segments lie in, by address.
     pub ranges: Vec<RangeSeed>,
@@ -54,12 +57,13 @@ pub struct SeedError {
 struct Chain {
     range: Option<RangeId>,
     size: Bytes,
+    owner: Option<OwnerId>,
     last: Option<BlockId>,
 }
 
 impl Chain {
-    const fn new(range: Option<RangeId>, size: Bytes) -> Self {
-        Self { range, size, last: None }
+    const fn new(range: Option<RangeId>, size: Bytes, owner: Option<OwnerId>) -> Self {
+        Self { range, size, owner, last: None }
     }
 }
 
@@ -84,8 +88,9 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
             end = address.0.checked_add(size.0).map(Address).ok_or(error)?;
         }
         for segment in seed.segments.iter().filter(|segment| !segment.expandable) {
-            allocator.seed_blocks(segment, &mut Chain::new(None, segment.size))?;
-            allocator.count_seeded(segment);
+            let owner = allocator.seed_owner(segment.pool_id);
+            allocator.seed_blocks(segment, &mut Chain::new(None, segment.size, owner))?;
+            allocator.count_seeded(segment, owner);
         }
         let mut runs = seed.segments.iter().filter(|segment| segment.expandable).peekable();
         for range in &seed.ranges {
@@ -111,10 +116,13 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         if page == Bytes::ZERO || runs.is_empty() {
             return Err(SeedError { address: base });
         }
-        let mut chain = Chain::new(Some(self.ranges.insert(Range { base, size, page })), size);
+        let pool_id = runs[0].pool_id;
+        let home = Home { owner: self.seed_owner(pool_id), kind: pool };
+        let mut chain = Chain::new(Some(self.ranges.insert(Range { base, size, page })), size, home.owner);
+        self.count_segment(home, true);
         let mut at = base;
         for run in runs {
-            if run.address < at || run.stream != stream || run.pool != pool {
+            if run.address < at || (run.stream, run.pool, run.pool_id) != (stream, pool, pool_id) {
                 return Err(SeedError { address: run.address });
             }
             if run.address > at {
@@ -123,6 +131,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
             self.seed_blocks(run, &mut chain)?;
             at = run.address.offset(run.size);
             self.statistics.reserved_bytes.increase(pool, amount(run.size));
+            self.count_private(home, run.size, Bytes::ZERO);
             self.reserved += run.size;
         }
         let end = base.offset(size);
@@ -139,6 +148,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
     fn seed_gap(&mut self, range: &RangeSeed, start: Address, end: Address, chain: &mut Chain) {
         let mut block = Block::new(start, end.distance(start), range.stream, range.pool, chain.range);
         block.mapped = false;
+        block.owner = chain.owner;
         let gap = self.seed_block(block, chain);
         self.insert_space(self.blocks[gap].home(), gap);
     }
@@ -153,6 +163,7 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
             at = at.0.checked_add(seed.size.0).map(Address).ok_or(SeedError { address: seed.address })?;
             let mut block = Block::new(seed.address, seed.size, segment.stream, segment.pool, chain.range);
             block.requested = seed.requested;
+            block.owner = chain.owner;
             let (pool, size) = (segment.pool, amount(seed.size));
             let id = self.seed_block(block, chain);
             match seed.state {
@@ -190,7 +201,21 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         id
     }
 
-    fn count_seeded(&mut self, segment: &SegmentSnapshot) {
+    /// The private pool of that name, which is made if there is none; `None`: the default pools.
+    fn seed_owner(&mut self, pool: PoolId) -> Option<OwnerId> {
+        if pool.is_default() {
+            return None;
+        }
+        if self.private.find(pool).is_none() {
+            self.create_pool(pool);
+        }
+        self.private.find(pool)
+    }
+
+    fn count_seeded(&mut self, segment: &SegmentSnapshot, owner: Option<OwnerId>) {
+        let home = Home { owner, kind: segment.pool };
+        self.count_segment(home, true);
+        self.count_private(home, segment.size, Bytes::ZERO);
         self.reserved += segment.size;
         self.statistics.segment.increase(segment.pool, 1);
         self.statistics.reserved_bytes.increase(segment.pool, amount(segment.size));

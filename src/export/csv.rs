@@ -187,6 +187,7 @@ const fn word(kind: &EventKind) -> &'static str {
         EventKind::SegmentFree { .. } => "segment_free",
         EventKind::SegmentMap { .. } => "segment_map",
         EventKind::SegmentUnmap { .. } => "segment_unmap",
+        EventKind::PrivatePool { .. } => "private_pool",
         EventKind::Alloc { .. } => "alloc",
         EventKind::Relabel { .. } => "relabel",
         EventKind::FreeRequested { .. } => "free_requested",

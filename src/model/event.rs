@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::{About, LessonNote, Reading, Remedy, RunState, Settings};
-use crate::allocator::{Attempt, OutOfMemory, PoolKind, TraceEvent, pool_of};
+use crate::allocator::{Attempt, OutOfMemory, PoolId, PoolKind, TraceEvent, pool_of};
 use crate::units::{Address, Bytes, DeviceIndex, StreamId};
 
 /// Microseconds since the source began (live run) or Unix microseconds (PyTorch snapshots).
@@ -380,6 +380,14 @@ pub enum EventKind {
     },
     /// Somebody who takes a lesson went on in it.
     Lesson(Arc<LessonNote>),
+    /// The segment, or the pages, that the driver gave last belong to a private pool: a captured graph's or a
+    /// `torch.cuda.MemPool`'s.
+    PrivatePool {
+        /// First byte of the segment or of the pages.
+        address: Address,
+        /// Whose they are.
+        pool: PoolId,
+    },
 }
 
 /// What a module's forward puts out, as a hook on every module would tell it.

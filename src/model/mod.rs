@@ -61,7 +61,7 @@ pub use profile::{Profile, Sample};
 pub use ranks::Ranks;
 pub use reading::{Activity, DriverMemory, GpuProcess, MemoryShares, OwnUse, PcieTraffic, Reading, Throttle, Xid};
 pub use remedy::Remedy;
-pub use run::{About, DeviceKind, Items, RunState, Setting, Settings};
+pub use run::{About, Begins, DeviceKind, Items, RunState, Setting, Settings};
 pub use study::{Group, Grouping, Life, Moment, OpRow, OpRun, Place, Sort, Study, Survivor, Totals};
 pub use view::{
     BlockView, CopiesView, Generated, HostKind, HostMemory, Level, LogLine, Names, Profiles, SegmentView, Stacks,

@@ -46,6 +46,24 @@ pub struct About {
     pub torch: TorchVersion,
     /// What blocks are for was concluded from how they behave: the program did not say.
     pub guessed: bool,
+    /// Where PyTorch's own history begins that this is, on a real driver's addresses; what is told of memory before the first
+    /// step was there by then. `None`: a run of vramlab's, told from its first request on.
+    pub history: Option<Begins>,
+}
+
+/// Where a history of PyTorch's begins.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Begins {
+    /// Nothing was there: it begins with the first allocation, or might as well.
+    #[default]
+    First,
+    /// Recording was switched on when memory was held already.
+    Late,
+    /// Its oldest entries were overwritten.
+    Ring,
+    /// There is no history, only the segments at the end.
+    Nowhere,
 }
 
 /// Whose figures a run has: every picture that could be taken of a screen says it.

@@ -230,6 +230,7 @@ impl LabSpec {
             items: self.items(),
             torch: self.settings.torch(),
             guessed: false,
+            history: None,
         }
     }
 

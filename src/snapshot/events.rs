@@ -7,6 +7,7 @@ use super::replay::{Conditions, DeviceReport, Observer, verify_from};
 use super::types::{Action, Snapshot, StackId, TraceEntry};
 use crate::allocator::TraceEvent;
 use crate::model::{Category, Event, EventKind, Micros, NameId};
+use crate::units::Address;
 
 /// Hands `emit` every event of a device's history, in order: what was there when it began, then what the recording has,
 /// with the sizes of blocks (which a trace does not have) and, where stacks were recorded, the names of those who asked.
@@ -104,6 +105,16 @@ impl<'a> Narrator<'a> {
                 _ => NameId::NONE,
             };
             emit(Event::new(time, EventKind::of_trace(&event, Category::Other, name)));
+            if let Some(address) = grown(&event) {
+                self.tell_pool(address, time, emit);
+            }
+        }
+    }
+
+    /// Tells whose memory the driver gave last, where that is a private pool.
+    fn tell_pool(&self, address: Address, time: Micros, emit: &mut impl FnMut(Event)) {
+        if let Some(pool) = self.story.private_pool(address) {
+            emit(Event::new(time, EventKind::PrivatePool { address, pool }));
         }
     }
 
@@ -119,12 +130,18 @@ impl<'a> Narrator<'a> {
             _ => NameId::NONE,
         };
         let category = self.guesses.map_or(Category::Other, |guesses| guesses.category(index));
+        let mut grew = None;
         let mut tell = |event: &TraceEvent| {
             let name =
                 if matches!(event, TraceEvent::Alloc { .. } | TraceEvent::Oom { .. }) { name } else { NameId::NONE };
+            grew = grown(event);
             emit(Event::new(entry.time, EventKind::of_trace(event, category, name)));
         };
-        self.story.advance(&mut tell)
+        let told = self.story.advance(&mut tell);
+        if let Some(address) = grew {
+            self.tell_pool(address, entry.time, emit);
+        }
+        told
     }
 
     /// True if the program called `empty_cache()` before this entry: as the replay concluded, and where it did not get to,
@@ -144,6 +161,14 @@ impl<'a> Narrator<'a> {
             Some(behind.action)
         };
         begins && !matches!(next(), Some(Action::SegmentAlloc | Action::SegmentMap | Action::Oom))
+    }
+}
+
+/// Where the driver gave memory.
+const fn grown(event: &TraceEvent) -> Option<Address> {
+    match event {
+        TraceEvent::SegmentAlloc { address, .. } | TraceEvent::SegmentMap { address, .. } => Some(*address),
+        _ => None,
     }
 }
 

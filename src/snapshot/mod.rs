@@ -23,7 +23,8 @@ mod tests;
 pub use error::SnapshotError;
 pub use events::{Narrator, events};
 pub use guess::Guesses;
-pub use history::{Beginning, Begins, Following, Fresh};
+pub use crate::model::Begins;
+pub use history::{Beginning, Following, Fresh};
 pub use pickle::{PickleError, Problem};
 pub use types::{
     Action, AllocatorSettings, Annotation, Block, Frame, FrameId, Segment, Snapshot, StackId, Stacks, TextId, Texts,

@@ -331,6 +331,13 @@ impl Snapshot {
         self.device_traces.get(device).and_then(|range| self.entries.get(range.clone())).unwrap_or_default()
     }
 
+    /// Forgets the oldest entries of a device's trace, as many as that, like the ring buffer that PyTorch records into.
+    pub fn forget(&mut self, device: usize, entries: usize) {
+        if let Some(range) = self.device_traces.get_mut(device) {
+            range.start = range.start.saturating_add(entries).min(range.end);
+        }
+    }
+
     /// The segments of a device, by address.
     pub fn device_segments(&self, device: usize) -> impl Iterator<Item = &Segment> + '_ {
         self.segments.iter().filter(move |segment| segment.device as usize == device)

@@ -11,7 +11,7 @@ use super::handle::Source;
 use super::keeper::{Arrival, Inbox};
 use super::picture::Kind;
 use crate::allocator::{DeviceMemory, TorchVersion};
-use crate::model::{About, DeviceKind, Event, EventKind, Micros, Ranks, RunState, Setting, Settings};
+use crate::model::{About, Begins, DeviceKind, Event, EventKind, Micros, Ranks, RunState, Setting, Settings};
 use crate::snapshot::replay::{Conditions, DeviceReport, HistoryReport};
 use crate::snapshot::{Beginning, Guesses, Narrator, Snapshot, SnapshotError};
 use crate::units::{Bytes, DeviceIndex};
@@ -176,7 +176,7 @@ pub(super) fn narrate(files: &[Opened], mut emit: impl FnMut(Event)) -> Result<H
         let mut tell = |event: Event| emit(Event { device: index, ..event });
         let entries = opened.snapshot.device_trace(*device).len();
         let first = [
-            EventKind::Begin(Arc::new(about(opened, *device, entries, guesses.is_some()))),
+            EventKind::Begin(Arc::new(about(opened, *device, entries, guesses.is_some(), report.history.begins))),
             EventKind::Settings(Arc::new(settings_of(&opened.conditions))),
             EventKind::Run(RunState::Finished),
         ];
@@ -206,7 +206,7 @@ pub(super) fn narrate(files: &[Opened], mut emit: impl FnMut(Event)) -> Result<H
     Ok(ranks.into_iter().map(|rank| (rank.index, rank.report.history)).collect())
 }
 
-fn about(opened: &Opened, device: usize, entries: usize, guessed: bool) -> About {
+fn about(opened: &Opened, device: usize, entries: usize, guessed: bool, begins: Begins) -> About {
     let remark = if guessed { " · categories guessed" } else { "" };
     let stem = opened.path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
     let version = match opened.conditions.settings.torch() {
@@ -220,6 +220,7 @@ fn about(opened: &Opened, device: usize, entries: usize, guessed: bool) -> About
         kind: DeviceKind::Gpu,
         torch: opened.conditions.settings.torch(),
         guessed,
+        history: Some(begins),
         ..About::default()
     }
 }

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use super::handle::Source;
 use super::keeper::{Arrival, Inbox};
 use super::picture::Kind;
-use crate::model::{About, DeviceKind, Event, EventKind, Micros, Phase, RunState, Setting, Settings, StepReport};
+use crate::model::{About, Begins, DeviceKind, Event, EventKind, Micros, Phase, RunState, Setting, Settings, StepReport};
 use crate::snapshot::{Following, Snapshot};
 use crate::units::{Bytes, DeviceIndex};
 use crate::watch::{Hello, Job, Message, Part, WatchError, connect, sockets_in};
@@ -84,6 +84,8 @@ struct Device {
 /// The steps of a device's stream.
 #[derive(Default)]
 struct Steps {
+    /// The first was told.
+    begun: bool,
     finished: u64,
     began: Micros,
     /// Ends of steps that are not told yet.
@@ -214,11 +216,14 @@ impl Watcher {
         let hello = &self.met[process].hello;
         let device = hello.device_names.get(index).cloned().unwrap_or_else(|| format!("device {index}"));
         let rank = hello.rank.map_or_else(String::new, |rank| format!(" · rank {rank}"));
+        // What was told of it before was seen from its first request on.
+        let begins = if part.whole { Begins::Late } else { Begins::First };
         emit(EventKind::Begin(Arc::new(About {
             workload: Arc::clone(&self.program),
             detail: format!("PyTorch {} · process {}{rank}", hello.torch, hello.pid).into(),
             device: device.into(),
             kind: DeviceKind::Gpu,
+            history: Some(begins),
             ..About::default()
         })));
         let conf = snapshot.allocator_settings.conf.clone().unwrap_or_default();
@@ -228,7 +233,6 @@ impl Watcher {
         let share = part.limits.get(index).copied().filter(|share| *share < 1.0);
         let limit = share.zip(hello.device_bytes.get(index)).map(|(share, bytes)| limit_of(share, Bytes(*bytes)));
         emit(EventKind::Limit { limit });
-        emit(EventKind::StepBegin { step: 0 });
         let following = Following::new(snapshot.allocator_settings.conf.as_deref());
         Device { process, index, following, steps: Steps::default() }
     }
@@ -273,6 +277,11 @@ impl Device {
         let fresh = following.fresh(snapshot, *index, whole);
         if fresh.begins_anew {
             following.begin_anew(snapshot, *index, emit);
+        }
+        // What was there lies before the first step.
+        if !std::mem::replace(&mut steps.begun, true) {
+            let time = fresh.entries.first().map_or(Micros(0), |entry| entry.time);
+            emit(Event::new(time, EventKind::StepBegin { step: 0 }));
         }
         for (at, entry) in fresh.entries.iter().enumerate() {
             steps.tell_until(entry.time, emit);

@@ -1,12 +1,17 @@
 //! What is asked of the other allocator.
 
+use std::sync::Arc;
+
+use super::driver::Places;
+use super::start::Start;
+use crate::allocator::PoolId;
 use crate::units::{Address, Bytes, StreamId};
 
 /// The number of a block while the run holds it; numbers are used again.
 pub(super) type BlockNumber = u32;
 
 /// One thing asked. Addresses are gone: they are the run's own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum Ask {
     /// A block.
     Take { block: BlockNumber, size: Bytes, stream: StreamId },
@@ -32,6 +37,12 @@ pub(super) enum Ask {
     StepBegin { step: u64, position: u64 },
     /// A step ended.
     StepEnd { step: u64 },
-    /// Another run begins.
-    Begin,
+    /// Another run begins, whose segments lie there.
+    Begin(Places),
+    /// The history begins with this.
+    Start(Arc<Start>),
+    /// From here on blocks are taken from this pool.
+    Pool(PoolId),
+    /// A private pool gives back what nobody holds of it: it has no user any more.
+    ReleasePool(PoolId),
 }

@@ -1,8 +1,8 @@
 //! The driver that the other allocator asks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::allocator::{DeviceMemory, EventToken, OutOfDeviceMemory, SegmentSource, SimulatedDriver};
+use crate::allocator::{DeviceMemory, EventToken, OutOfDeviceMemory, Seed, SegmentSource, SimulatedDriver};
 use crate::units::{Address, Bytes, StreamId};
 
 use super::ask::BlockNumber;
@@ -33,6 +33,8 @@ pub(super) struct Driver {
     simulated: SimulatedDriver,
     /// Segments that lie where the history shows them: their end, and the simulated place that counts for them.
     recorded: BTreeMap<Address, (Address, Address)>,
+    /// Ranges of expandable segments that lie where the history has them: they were there when it began.
+    ranges: BTreeSet<Address>,
     /// What the run's driver gave for the request under way.
     offer: Option<(Address, Bytes)>,
     done: Option<EventToken>,
@@ -45,10 +47,27 @@ impl Driver {
         Self {
             simulated: SimulatedDriver::new(memory.total, used),
             recorded: BTreeMap::new(),
+            ranges: BTreeSet::new(),
             offer: None,
             done: None,
             places,
         }
+    }
+
+    /// A driver that gave what `seed` holds, where the history has it; `None` if the device has not that much.
+    pub fn holding(memory: DeviceMemory, seed: &Seed) -> Option<Self> {
+        let mut driver = Self::new(memory, Places::Recorded);
+        for segment in &seed.segments {
+            let end = Address(segment.address.0.checked_add(segment.size.0).filter(|end| *end < OWN)?);
+            if segment.expandable {
+                driver.simulated.map(segment.address, segment.size, Bytes::ZERO).ok()?;
+            } else {
+                let simulated = driver.simulated.malloc(segment.size).ok()?;
+                driver.recorded.insert(segment.address, (end, simulated));
+            }
+        }
+        driver.ranges = seed.ranges.iter().map(|range| range.base).collect();
+        Some(driver)
     }
 
     pub fn load_kernels(&mut self) {
@@ -100,11 +119,15 @@ impl SegmentSource for Driver {
     }
 
     fn reserve_range(&mut self, size: Bytes) -> Result<Address, OutOfDeviceMemory> {
-        self.simulated.reserve_range(size)
+        let base = self.simulated.reserve_range(size)?;
+        // Where simulated ranges begin one of the history may lie.
+        Ok(if self.ranges.is_empty() { base } else { Address(base.0 + OWN) })
     }
 
     fn release_range(&mut self, address: Address, size: Bytes) {
-        self.simulated.release_range(address, size);
+        if !self.ranges.remove(&address) {
+            self.simulated.release_range(Address(address.0 & (OWN - 1)), size);
+        }
     }
 
     fn map(&mut self, address: Address, size: Bytes, page: Bytes) -> Result<(), OutOfDeviceMemory> {

@@ -56,10 +56,10 @@ impl Follower {
         };
         let Self { reader, player, .. } = &mut follower;
         player.begin_after(steps, columns);
-        player.play(Ask::Limit(limit));
-        reader.skip_start(&mut |ask| player.play(ask));
+        player.play(&Ask::Limit(limit));
+        reader.skip_start(&mut |ask| player.play(&ask));
         for block in held {
-            reader.hold(block.address, block.requested, block.stream, &mut |ask| player.play(ask));
+            reader.hold(block.address, block.requested, block.stream, &mut |ask| player.play(&ask));
         }
         follower
     }
@@ -68,10 +68,10 @@ impl Follower {
     pub fn apply(&mut self, event: &Event) {
         let Self { reader, player, since } = self;
         reader.read(event, &mut |ask| {
-            if ask == Ask::Begin {
+            if let Ask::Begin(_) = ask {
                 *since = 0;
             }
-            player.play(ask);
+            player.play(&ask);
         });
     }
 

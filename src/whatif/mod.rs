@@ -29,9 +29,11 @@ mod figures;
 mod follower;
 mod limit;
 mod player;
+mod pools;
 mod program;
 mod reader;
 mod recorded;
+mod start;
 mod tuning;
 
 pub use conditions::{Conditions, ConditionsError};

@@ -4,7 +4,8 @@ use super::ask::{Ask, BlockNumber};
 use super::conditions::Conditions;
 use super::driver::{Driver, Places, waiting_stream};
 use super::figures::Figures;
-use crate::allocator::CachingAllocator;
+use super::start::Start;
+use crate::allocator::{CachingAllocator, Diversion, PoolId};
 use crate::model::{Column, History, Micros};
 use crate::units::{Address, Bytes, StreamId};
 
@@ -19,6 +20,12 @@ pub(super) struct Player {
     history: History,
     finished: u64,
     served: u64,
+    /// The pool that blocks are taken from, and the private ones that were met.
+    pool: PoolId,
+    pools: Vec<PoolId>,
+    rehearsed: bool,
+    /// Calls of the driver, and retries, that it took to come to where the history begins.
+    before: (i64, i64, i64),
 }
 
 impl Player {
@@ -31,6 +38,10 @@ impl Player {
             history: History::default(),
             finished: 0,
             served: 0,
+            pool: PoolId::DEFAULT,
+            pools: Vec::new(),
+            rehearsed: false,
+            before: (0, 0, 0),
         }
     }
 
@@ -72,8 +83,8 @@ impl Player {
     }
 
     #[inline]
-    pub fn play(&mut self, ask: Ask) {
-        match ask {
+    pub fn play(&mut self, ask: &Ask) {
+        match *ask {
             Ask::Take { block, size, stream } => self.take(block, size, stream),
             Ask::Give(block) => {
                 if let Some(address) = self.given(block) {
@@ -93,16 +104,16 @@ impl Player {
                 self.allocator.source_mut().done(None);
             }
             Ask::Offer { address, size } => self.allocator.source_mut().offer(Some((address, size))),
-            ask => self.play_rarely(ask),
+            ref ask => self.play_rarely(ask),
         }
     }
 
-    fn play_rarely(&mut self, ask: Ask) {
-        match ask {
+    fn play_rarely(&mut self, ask: &Ask) {
+        match *ask {
             Ask::Try { size, stream } => {
-                if let Ok(allocation) = self.allocator.malloc(size, stream) {
+                if let Some(address) = self.malloc(size, stream) {
                     self.served += 1;
-                    let _ = self.allocator.free(allocation.address);
+                    let _ = self.allocator.free(address);
                 }
                 self.allocator.source_mut().offer(None);
             }
@@ -139,26 +150,149 @@ impl Player {
                     self.allocator.empty_cache();
                 }
             }
-            Ask::Begin => *self = Self::new(&self.conditions, self.places),
+            Ask::Begin(places) => *self = Self::new(&self.conditions, places),
+            Ask::Start(ref start) => self.begin(start),
+            Ask::Pool(pool) => self.pool = pool,
+            Ask::ReleasePool(pool) => self.release_pool(pool),
             Ask::Take { .. } | Ask::Give(_) | Ask::Lend(_) | Ask::Done(_) | Ask::Offer { .. } => {}
         }
     }
 
     fn take(&mut self, block: BlockNumber, size: Bytes, stream: StreamId) {
-        let taken = self.allocator.malloc(size, stream).ok().map(|allocation| allocation.address);
+        let taken = self.malloc(size, stream);
         if self.places == Places::Recorded {
             self.allocator.source_mut().offer(None);
         }
-        let index = block as usize;
-        if index >= self.blocks.len() {
-            self.blocks.resize(index + 1, None);
-        }
-        self.blocks[index] = taken;
+        self.keep(block, taken);
         let (reserved, allocated) = (self.allocator.reserved(), self.allocated());
         if let Some(column) = self.history.open_mut() {
             column.reserved = column.reserved.max(reserved);
             column.peak = column.peak.max(allocated);
         }
+    }
+
+    #[inline]
+    fn keep(&mut self, block: BlockNumber, address: Option<Address>) {
+        let index = block as usize;
+        if index >= self.blocks.len() {
+            self.blocks.resize(index + 1, None);
+        }
+        self.blocks[index] = address;
+    }
+
+    #[inline]
+    fn malloc(&mut self, size: Bytes, stream: StreamId) -> Option<Address> {
+        if !self.pool.is_default() {
+            return self.malloc_private(size, stream);
+        }
+        self.allocator.malloc(size, stream).ok().map(|allocation| allocation.address)
+    }
+
+    /// From a private pool, which has one user as long as the run's gives nothing back.
+    #[cold]
+    fn malloc_private(&mut self, size: Bytes, stream: StreamId) -> Option<Address> {
+        let pool = self.pool;
+        if !self.pools.contains(&pool) {
+            self.pools.push(pool);
+            self.allocator.create_pool(pool);
+        }
+        // Those of captured graphs have their number in front.
+        self.allocator.begin_diversion(Diversion { pool, stream: None, capture: pool.0 != 0 });
+        let taken = self.allocator.malloc(size, stream).ok().map(|allocation| allocation.address);
+        self.allocator.end_diversion(pool);
+        self.allocator.release_pool(pool);
+        taken
+    }
+
+    fn release_pool(&mut self, pool: PoolId) {
+        if let Some(at) = self.pools.iter().position(|known| *known == pool) {
+            self.pools.swap_remove(at);
+            self.allocator.release_pool(pool);
+        }
+        self.allocator.empty_pool(pool);
+    }
+
+    pub fn rehearse(&mut self, asks: &[Ask]) {
+        let Some(start) = asks.iter().find_map(|ask| match ask { Ask::Start(start) => Some(std::sync::Arc::clone(start)), _ => None }) else { return };
+        if start.settings == self.conditions.settings { return; }
+        let mut given = std::collections::HashSet::new();
+        for ask in asks {
+            if let Ask::Give(b) | Ask::Lend(b) = ask { given.insert(*b); }
+            self.play(ask);
+        }
+        let early: std::collections::HashSet<_> = start.blocks.iter().filter(|e| !e.pending && !given.contains(&e.block)).map(|e| e.block).collect();
+        for b in 0..self.blocks.len() as u32 {
+            if !early.contains(&b) { if let Some(address) = self.given(b) { let _ = self.allocator.free(address); } }
+        }
+        for e in &start.blocks {
+            if !early.contains(&e.block) {
+                self.pool = e.pool;
+                self.take(e.block, e.requested, e.stream);
+                if e.pending { self.play(&Ask::Lend(e.block)); }
+            }
+        }
+        self.pool = PoolId::DEFAULT;
+        self.rehearsed = true;
+        self.history = History::default();
+        self.served = 0;
+        self.finished = 0;
+    }
+
+    /// What the run held when its history began.
+    fn begin(&mut self, start: &Start) {
+        let mode = std::env::var("WI").unwrap_or_default();
+        if self.rehearsed { self.allocator.reset_peak_statistics(); return; }
+        let own = start.settings == self.conditions.settings || mode == "B";
+        if !own || !self.hold(start) {
+            self.take_again(start, mode == "D");
+        }
+        self.allocator.reset_peak_statistics();
+        let statistics = self.allocator.statistics();
+        self.before = (statistics.num_device_alloc, statistics.num_device_free, statistics.num_alloc_retries);
+    }
+
+    /// Holds just that, where the history has it; false if the device has not that much.
+    fn hold(&mut self, start: &Start) -> bool {
+        let memory = self.conditions.memory();
+        let seed = start.seed(memory.total);
+        let Some(driver) = Driver::holding(memory, &seed) else { return false };
+        let settings = self.conditions.settings.clone();
+        let Ok(mut allocator) = CachingAllocator::seeded(driver, settings, (), &seed) else { return false };
+        allocator.set_limit(self.allocator.limit());
+        self.allocator = allocator;
+        for early in &start.blocks {
+            self.keep(early.block, (!early.pending).then_some(early.address));
+            if !early.pool.is_default() && !self.pools.contains(&early.pool) {
+                self.pools.push(early.pool);
+            }
+        }
+        true
+    }
+
+    /// Takes the blocks anew that it held.
+    fn take_again(&mut self, start: &Start, fill: bool) {
+        let mut all: Vec<(Address, Option<super::start::Early>, Bytes, StreamId, PoolId)> = start.blocks.iter().map(|e| (e.address, Some(*e), e.requested, e.stream, e.pool)).collect();
+        if fill {
+            all.extend(start.free().map(|(a, s, st, p)| (a, None, s, st, p)));
+            all.sort_by_key(|x| x.0);
+        }
+        let mut fillers = Vec::new();
+        for (_, early, size, stream, pool) in all {
+            self.pool = pool;
+            match early {
+                Some(early) => {
+                    self.take(early.block, size, stream);
+                    if early.pending {
+                        self.play(&Ask::Lend(early.block));
+                    }
+                }
+                None => fillers.extend(self.malloc(size, stream)),
+            }
+        }
+        for filler in fillers {
+            let _ = self.allocator.free(filler);
+        }
+        self.pool = PoolId::DEFAULT;
     }
 
     /// Where the block lies that is given back, if it was ever served.
@@ -180,9 +314,9 @@ impl Player {
             peak_allocated: bytes(statistics.allocated_bytes.all.peak),
             stranded: self.allocator.stranded(),
             segments: self.allocator.segment_count(),
-            segments_allocated: count(statistics.num_device_alloc),
-            segments_freed: count(statistics.num_device_free),
-            retries: count(statistics.num_alloc_retries),
+            segments_allocated: count(statistics.num_device_alloc - self.before.0),
+            segments_freed: count(statistics.num_device_free - self.before.1),
+            retries: count(statistics.num_alloc_retries - self.before.2),
             ooms: count(statistics.num_ooms),
             served: self.served,
         }

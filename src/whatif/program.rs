@@ -52,7 +52,10 @@ impl Program {
     #[must_use]
     pub fn replay(&self, conditions: &Conditions) -> Outcome {
         let mut player = Player::new(conditions, self.places);
-        self.asks.iter().for_each(|&ask| player.play(ask));
+        if std::env::var("WI").is_ok_and(|mode| mode == "E") {
+            player.rehearse(&self.asks);
+        }
+        self.asks.iter().for_each(|ask| player.play(ask));
         Outcome { figures: player.figures(), history: player.history().clone(), steps: player.finished() }
     }
 
@@ -61,15 +64,15 @@ impl Program {
     pub fn stranded_at_peak(&self, conditions: &Conditions) -> Bytes {
         let mut player = Player::new(conditions, self.places);
         let (mut peak, mut end) = (Bytes::ZERO, 0);
-        for (index, &ask) in self.asks.iter().enumerate() {
+        for (index, ask) in self.asks.iter().enumerate() {
             player.play(ask);
-            let begins = ask == Ask::Settled;
+            let begins = matches!(ask, Ask::Settled | Ask::Start(_));
             if begins || matches!(ask, Ask::Take { .. } | Ask::Try { .. }) && player.reserved() > peak {
                 (peak, end) = (player.reserved(), index + 1);
             }
         }
         let mut player = Player::new(conditions, self.places);
-        self.asks[..end].iter().for_each(|&ask| player.play(ask));
+        self.asks[..end].iter().for_each(|ask| player.play(ask));
         player.figures().stranded
     }
 }
@@ -90,10 +93,11 @@ impl ProgramWriter {
 
     /// Reads the next event. What came before another run begins is let go of.
     pub fn push(&mut self, event: &Event) {
-        let asks = &mut self.program.asks;
+        let Program { asks, places } = &mut self.program;
         self.reader.read(event, &mut |ask| {
-            if ask == Ask::Begin {
+            if let Ask::Begin(there) = ask {
                 asks.clear();
+                *places = there;
             } else {
                 asks.push(ask);
             }

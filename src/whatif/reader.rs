@@ -1,10 +1,14 @@
 //! What a program asked, out of the events of its run.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use super::ask::{Ask, BlockNumber};
 use super::driver::Places;
-use crate::model::{Event, EventKind, MemoryModel, NameId};
+use super::pools::PrivateMemory;
+use super::start::Gathering;
+use crate::allocator::PoolId;
+use crate::model::{Begins, Event, EventKind, MemoryModel, NameId};
 use crate::units::{Address, Bytes, DeviceIndex, StreamId};
 
 /// What vramlab calls the blocks of its first kernels: where the driver puts later segments depends on when they run.
@@ -38,6 +42,11 @@ pub(super) struct Reader {
     kernel_names: HashSet<NameId>,
     /// What the run's allocator holds, until the first step begins.
     start: Option<Box<MemoryModel>>,
+    /// What was there when a history of PyTorch's began, until its first step begins.
+    gathering: Option<Box<Gathering>>,
+    private: PrivateMemory,
+    /// The pool that blocks are taken from.
+    pool: PoolId,
     position: u64,
 }
 
@@ -58,6 +67,9 @@ impl Reader {
             kernels: BEFORE_KERNELS,
             kernel_names: HashSet::new(),
             start: Some(Box::default()),
+            gathering: None,
+            private: PrivateMemory::default(),
+            pool: PoolId::DEFAULT,
             position,
         }
     }
@@ -89,6 +101,9 @@ impl Reader {
             // What can't be is told by the model beside; what it is about is no request.
             let _ = start.apply(event);
         }
+        if self.gathering.is_some() && self.gather(event, ask) {
+            return;
+        }
         if let Some((address, block)) = self.given.take() {
             if event.kind == (EventKind::FreeCompleted { address }) {
                 self.unused.push(block);
@@ -103,6 +118,11 @@ impl Reader {
                 let completed_before = !self.released;
                 if completed_before {
                     self.complete(ask);
+                }
+                let pool = self.private.pool_of(*address);
+                if pool != self.pool {
+                    self.pool = pool;
+                    ask(Ask::Pool(pool));
                 }
                 self.take(*address, *requested, *stream, ask);
                 self.complete(ask);
@@ -120,11 +140,17 @@ impl Reader {
             }
             EventKind::FreeCompleted { address } => self.completed.extend(self.lent.remove(address)),
             EventKind::SegmentAlloc { address, size, .. } => {
+                self.private.grow(*address, *size);
                 if self.places == Places::Recorded {
                     ask(Ask::Offer { address: *address, size: *size });
                 }
             }
-            EventKind::SegmentFree { .. } | EventKind::SegmentUnmap { .. } => self.released = true,
+            EventKind::SegmentFree { address, size } | EventKind::SegmentUnmap { address, size } => {
+                match self.private.release(*address, *size) {
+                    None => self.released = true,
+                    Some(pool) => ask(Ask::ReleasePool(pool)),
+                }
+            }
             EventKind::Oom(request) => {
                 ask(Ask::Try { size: request.requested, stream: request.stream });
                 self.complete(ask);
@@ -134,13 +160,13 @@ impl Reader {
             | EventKind::OpEnd
             | EventKind::PhaseBegin { .. }
             | EventKind::PhaseEnd { .. } => self.settle(ask),
-            kind => self.read_rarely(kind, ask),
+            _ => self.read_rarely(event, ask),
         }
     }
 
     /// What happens a few times a step at most.
-    fn read_rarely(&mut self, kind: &EventKind, ask: &mut impl FnMut(Ask)) {
-        match kind {
+    fn read_rarely(&mut self, event: &Event, ask: &mut impl FnMut(Ask)) {
+        match &event.kind {
             EventKind::EmptyCache => {
                 self.settle(ask);
                 ask(Ask::EmptyCache);
@@ -156,10 +182,18 @@ impl Reader {
                 ask(Ask::StepEnd { step: report.step });
             }
             EventKind::Limit { limit } => ask(Ask::Limit(*limit)),
-            EventKind::Begin(_) => {
-                let position = self.position;
-                *self = Self::new(self.device, self.places, position);
-                ask(Ask::Begin);
+            EventKind::SegmentMap { address, size, .. } => self.private.grow(*address, *size),
+            EventKind::PrivatePool { address, pool } => self.private.own(*address, *pool),
+            EventKind::Begin(about) => {
+                let places = if about.history.is_some() { Places::Recorded } else { Places::Simulated };
+                *self = Self::new(self.device, places, self.position);
+                if about.history.is_some_and(|begins| begins != Begins::First) {
+                    let mut gathering = Box::<Gathering>::default();
+                    gathering.apply(event);
+                    self.gathering = Some(gathering);
+                    self.start = None;
+                }
+                ask(Ask::Begin(places));
             }
             EventKind::Define { id, text } if self.kernels > 0 => {
                 let last = text.rsplit(' ').next();
@@ -171,8 +205,44 @@ impl Reader {
         }
     }
 
+    /// An event before the first step of a history that does not begin with the first allocation; false where it is to be read
+    /// as any other.
+    fn gather(&mut self, event: &Event, ask: &mut impl FnMut(Ask)) -> bool {
+        match &event.kind {
+            EventKind::StepBegin { .. } => self.end_gathering(ask),
+            EventKind::Begin(_) | EventKind::Limit { .. } => return false,
+            kind => {
+                if let EventKind::SegmentAlloc { address, size, .. } | EventKind::SegmentMap { address, size, .. } = kind {
+                    self.private.grow(*address, *size);
+                }
+                if let EventKind::PrivatePool { address, pool } = kind {
+                    self.private.own(*address, *pool);
+                }
+                if let Some(gathering) = &mut self.gathering {
+                    gathering.apply(event);
+                }
+            }
+        }
+        !matches!(event.kind, EventKind::StepBegin { .. })
+    }
+
+    /// All that was there when the history began has been told.
+    fn end_gathering(&mut self, ask: &mut impl FnMut(Ask)) {
+        let Some(start) = self.gathering.take().and_then(|gathering| gathering.finish(&self.private)) else { return };
+        for early in &start.blocks {
+            if early.pending {
+                self.lent.insert(early.address, early.block);
+            } else {
+                self.live.insert(early.address, early.block);
+            }
+            self.numbers = early.block + 1;
+        }
+        ask(Ask::Start(Arc::new(start)));
+    }
+
     /// Nothing follows.
     pub fn end(&mut self, ask: &mut impl FnMut(Ask)) {
+        self.end_gathering(ask);
         if let Some((_, block)) = self.given.take() {
             ask(Ask::Lend(block));
         }

@@ -5,7 +5,7 @@ use super::driver::Places;
 use super::figures::Figures;
 use super::program::{Outcome, Program, ProgramWriter};
 use crate::allocator::DeviceMemory;
-use crate::model::{AllocatorState, Event, EventKind, FailedRequest, MemoryModel};
+use crate::model::{AllocatorState, Begins, Event, EventKind, FailedRequest, MemoryModel};
 use crate::units::{Bytes, DeviceIndex};
 
 /// A run on one device, as its events tell it.
@@ -23,6 +23,8 @@ pub struct Recorded {
     pub conditions: Conditions,
     /// What it asked.
     pub program: Program,
+    /// Where the history begins, if it is PyTorch's.
+    pub begins: Option<Begins>,
     /// What had to be assumed: a sentence each, without a period.
     pub remarks: Vec<String>,
 }
@@ -43,6 +45,9 @@ pub struct RecordedWriter {
     /// The most that was reserved behind a request, and what was stranded then.
     peak: (Bytes, Bytes),
     steps: u64,
+    begins: Option<Begins>,
+    /// Calls of the driver that tell what was there when the history began.
+    early: (i64, i64),
     /// Bounds that failures show, where nobody told a limit.
     shown: Option<Shown>,
 }
@@ -102,6 +107,8 @@ impl RecordedWriter {
             peak_allocated: Bytes::ZERO,
             peak: (Bytes::ZERO, Bytes::ZERO),
             steps: 0,
+            begins: None,
+            early: (0, 0),
             shown: None,
         }
     }
@@ -112,10 +119,11 @@ impl RecordedWriter {
             return;
         }
         self.writer.push(event);
-        if let EventKind::Begin(_) = event.kind {
+        if let EventKind::Begin(about) = &event.kind {
             let mut anew = Self::new(self.device, Places::default());
             std::mem::swap(&mut anew.writer, &mut self.writer);
             *self = anew;
+            self.begins = about.history;
         }
         // What can't be is told by who draws it.
         let _ = self.memory.apply(event);
@@ -134,6 +142,12 @@ impl RecordedWriter {
             }
             EventKind::StepBegin { .. } if !self.begun => {
                 self.begun = true;
+                let statistics = self.state.statistics();
+                if self.memory.reserved() == Bytes::ZERO {
+                    self.begins = self.begins.map(|_| Begins::First);
+                } else if self.begins.is_some() {
+                    self.early = (statistics.num_device_alloc, statistics.num_device_free);
+                }
                 // The program has made its model, emptied the cache, and counts its peaks from here.
                 if self.memory.ledger().releasable == Bytes::ZERO {
                     (self.peak_reserved, self.peak_allocated) = (self.memory.reserved(), self.memory.allocated());
@@ -192,8 +206,8 @@ impl RecordedWriter {
             peak_allocated: self.peak_allocated,
             stranded: self.memory.stranded(),
             segments: self.memory.segment_count() as u64,
-            segments_allocated: count(statistics.num_device_alloc),
-            segments_freed: count(statistics.num_device_free),
+            segments_allocated: count(statistics.num_device_alloc - self.early.0),
+            segments_freed: count(statistics.num_device_free - self.early.1),
             retries: count(statistics.num_alloc_retries),
             ooms: count(statistics.num_ooms),
             served: 0,
@@ -203,6 +217,7 @@ impl RecordedWriter {
             figures,
             stranded_at_peak: self.peak.1,
             steps: self.steps,
+            begins: self.begins,
             conditions,
             program: self.writer.finish(),
             remarks,

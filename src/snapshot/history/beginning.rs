@@ -2,31 +2,15 @@
 
 use std::collections::HashMap;
 
-use serde::Serialize;
-
 use super::doubtful::Doubtful;
 use super::evidence::{EarlyBlock, Evidence};
 use super::intervals::Intervals;
 use super::ranges::Ranges;
 use super::space::{Held, Home, Space};
 use crate::allocator::{PoolId, Settings, pool_of, round};
+use crate::model::Begins;
 use crate::snapshot::types::{Action, Snapshot, TraceEntry};
 use crate::units::{Address, Bytes};
-
-/// Where a history begins.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Begins {
-    /// Nothing was there: it begins with the first allocation, or might as well.
-    #[default]
-    First,
-    /// Recording was switched on when memory was held already.
-    Late,
-    /// Its oldest entries were overwritten.
-    Ring,
-    /// There is no history, only the segments at the end.
-    Nowhere,
-}
 
 /// What was there when the history of a device began.
 #[derive(Debug)]

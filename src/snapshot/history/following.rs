@@ -7,7 +7,7 @@ use super::beginning::Beginning;
 use super::evidence::pool_of_segment;
 use super::ranges::{RangeIndex, nominal_page, pool_after};
 use super::space::{Held, Home, Space};
-use crate::allocator::{PoolKind, Settings, TraceEvent, pool_of, round};
+use crate::allocator::{PoolId, PoolKind, Settings, TraceEvent, pool_of, round};
 use crate::model::{Category, Event, EventKind, Micros, NameId};
 use crate::snapshot::types::{Action, Snapshot, StackId, TextId, TraceEntry};
 use crate::units::{Address, Bytes, StreamId};
@@ -30,6 +30,13 @@ pub struct Following {
     defined: u32,
     /// Names by stack, of the part under way.
     by_stack: HashMap<(StackId, TextId), NameId>,
+}
+
+/// Tells whose memory the driver gave last, where that is a private pool.
+fn tell_pool(address: Address, pool: PoolId, time: Micros, emit: &mut impl FnMut(Event)) {
+    if !pool.is_default() {
+        emit(Event::new(time, EventKind::PrivatePool { address, pool }));
+    }
 }
 
 /// Part of an entry that is its own.
@@ -123,10 +130,13 @@ impl Following {
         let mut grown = Vec::new();
         for (address, home) in self.space.homes() {
             if !here(&before, address, home) {
-                grown.push(self.growth(address, home));
+                grown.push((self.growth(address, home), address, home.pool_id));
             }
         }
-        grown.iter().for_each(|event| emit(plain(event)));
+        for (event, address, pool) in grown {
+            emit(plain(&event));
+            tell_pool(address, pool, time, emit);
+        }
         let mut taken = Vec::new();
         for (address, held) in self.space.blocks() {
             let same = |then: &&Held| (then.end, then.requested) == (held.end, held.requested);
@@ -170,6 +180,7 @@ impl Following {
                 let home = Home { end: address.offset(size), stream, pool, pool_id, range: None };
                 if size > Bytes::ZERO && self.space.add(address, home) {
                     emit(plain(&self.growth(address, &home)));
+                    tell_pool(address, pool_id, time, emit);
                 }
             }
             Action::SegmentMap => {
@@ -180,6 +191,7 @@ impl Following {
                 let home = Home { end: address.offset(size), stream, pool, pool_id, range: Some(range) };
                 if size > Bytes::ZERO && self.space.map(address, home) {
                     emit(plain(&self.growth(address, &home)));
+                    tell_pool(address, pool_id, time, emit);
                 }
             }
             Action::SegmentFree | Action::SegmentUnmap => {

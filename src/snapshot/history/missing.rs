@@ -1,7 +1,8 @@
 //! What the file of a history can't tell, in words.
 
-use super::beginning::{Beginning, Begins};
+use super::beginning::Beginning;
 use crate::allocator::Settings;
+use crate::model::Begins;
 use crate::snapshot::types::{Action, Snapshot, StackId};
 
 impl Beginning {

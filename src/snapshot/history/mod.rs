@@ -30,7 +30,7 @@ mod story;
 #[cfg(test)]
 mod tests;
 
-pub use beginning::{Beginning, Begins};
+pub use beginning::Beginning;
 pub use following::{Following, Fresh};
 pub use ranges::Range;
 pub use space::{Home, Space};

@@ -4,7 +4,7 @@ use super::beginning::Beginning;
 use super::evidence::pool_of_segment;
 use super::ranges::pool_after;
 use super::space::{Held, Home, Space};
-use crate::allocator::{Settings, TraceEvent, pool_of, round};
+use crate::allocator::{PoolId, Settings, TraceEvent, pool_of, round};
 use crate::snapshot::types::{Action, StackId, TraceEntry};
 use crate::units::{Address, Bytes};
 
@@ -43,6 +43,11 @@ impl<'a> Story<'a> {
     /// The entry that comes next.
     pub fn next(&self) -> Option<&'a TraceEntry> {
         self.trace.get(self.position)
+    }
+
+    /// The private pool of the segment around `address`, if it belongs to one.
+    pub fn private_pool(&self, address: Address) -> Option<PoolId> {
+        self.space.home(address).map(|(_, home)| home.pool_id).filter(|pool| !pool.is_default())
     }
 
     /// What brings an allocator that holds nothing to the state at the beginning, in address order. Pages come in as many

@@ -13,7 +13,8 @@ use super::report::{DeviceReport, HistoryReport};
 use super::seed::seed;
 use super::tape::Tape;
 use crate::allocator::{Seed, TraceEvent};
-use crate::snapshot::history::{Beginning, Begins, Story};
+use crate::model::Begins;
+use crate::snapshot::history::{Beginning, Story};
 use crate::snapshot::types::{Action, Snapshot, TraceEntry};
 
 /// How often a replay begins again, and how many segments are taken for private ones, at most.

@@ -6,7 +6,7 @@ use super::conditions::Conditions;
 use super::mismatch::Mismatch;
 use super::retries::SettledRetries;
 use crate::allocator::TorchVersion;
-use crate::snapshot::history::Begins;
+use crate::model::Begins;
 use crate::snapshot::types::{Action, TraceEntry};
 use crate::units::Bytes;
 
