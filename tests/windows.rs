@@ -85,7 +85,9 @@ fn survey() {
                 let _ = Bytes::ZERO;
                 println!(
                     "ROW {name} {percent} {own} [{conf}] truth {} got {} {error:+.2} start {:?}",
-                    truth.get() >> 20, guess.peak_reserved.get() >> 20, part.begins
+                    truth.get() >> 20,
+                    guess.peak_reserved.get() >> 20,
+                    part.begins
                 );
                 errors.entry((conf, own)).or_default().push((error.abs(), format!("{name}@{percent}")));
             }

@@ -20,10 +20,10 @@ mod types;
 #[cfg(test)]
 mod tests;
 
+pub use crate::model::Begins;
 pub use error::SnapshotError;
 pub use events::{Narrator, events};
 pub use guess::Guesses;
-pub use crate::model::Begins;
 pub use history::{Beginning, Following, Fresh};
 pub use pickle::{PickleError, Problem};
 pub use types::{

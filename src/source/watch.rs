@@ -12,7 +12,9 @@ use tokio::sync::mpsc;
 use super::handle::Source;
 use super::keeper::{Arrival, Inbox};
 use super::picture::Kind;
-use crate::model::{About, Begins, DeviceKind, Event, EventKind, Micros, Phase, RunState, Setting, Settings, StepReport};
+use crate::model::{
+    About, Begins, DeviceKind, Event, EventKind, Micros, Phase, RunState, Setting, Settings, StepReport,
+};
 use crate::snapshot::{Following, Snapshot};
 use crate::units::{Bytes, DeviceIndex};
 use crate::watch::{Hello, Job, Message, Part, WatchError, connect, sockets_in};

@@ -4,7 +4,7 @@ use super::ask::{Ask, BlockNumber};
 use super::conditions::Conditions;
 use super::driver::{Driver, Places, waiting_stream};
 use super::figures::Figures;
-use super::start::Start;
+use super::start::{Early, Made, Start};
 use crate::allocator::{CachingAllocator, Diversion, PoolId};
 use crate::model::{Column, History, Micros};
 use crate::units::{Address, Bytes, StreamId};
@@ -23,7 +23,6 @@ pub(super) struct Player {
     /// The pool that blocks are taken from, and the private ones that were met.
     pool: PoolId,
     pools: Vec<PoolId>,
-    rehearsed: bool,
     /// Calls of the driver, and retries, that it took to come to where the history begins.
     before: (i64, i64, i64),
 }
@@ -40,7 +39,6 @@ impl Player {
             served: 0,
             pool: PoolId::DEFAULT,
             pools: Vec::new(),
-            rehearsed: false,
             before: (0, 0, 0),
         }
     }
@@ -212,43 +210,11 @@ impl Player {
         self.allocator.empty_pool(pool);
     }
 
-    pub fn rehearse(&mut self, asks: &[Ask]) {
-        let Some(start) = asks.iter().find_map(|ask| match ask { Ask::Start(start) => Some(std::sync::Arc::clone(start)), _ => None }) else { return };
-        if start.settings == self.conditions.settings { return; }
-        let mut given = std::collections::HashSet::new();
-        for ask in asks {
-            if let Ask::Give(b) | Ask::Lend(b) = ask { given.insert(*b); }
-            self.play(ask);
-        }
-        let early: std::collections::HashSet<_> = start.blocks.iter().filter(|e| !e.pending && !given.contains(&e.block)).map(|e| e.block).collect();
-        for b in 0..self.blocks.len() as u32 {
-            if !early.contains(&b) { if let Some(address) = self.given(b) { let _ = self.allocator.free(address); } }
-        }
-        for e in &start.blocks {
-            if !early.contains(&e.block) {
-                self.pool = e.pool;
-                self.take(e.block, e.requested, e.stream);
-                if e.pending { self.play(&Ask::Lend(e.block)); }
-            }
-        }
-        self.pool = PoolId::DEFAULT;
-        self.rehearsed = true;
-        self.history = History::default();
-        self.served = 0;
-        self.finished = 0;
-    }
-
     /// What the run held when its history began.
     fn begin(&mut self, start: &Start) {
-        let mode = std::env::var("WI").unwrap_or_default();
-        if self.rehearsed { self.allocator.reset_peak_statistics(); return; }
-        let own = start.settings == self.conditions.settings || mode == "B";
-        if !own || !self.hold(start) {
-            self.take_again(start, mode == "D");
+        if !start.could_be_under(&self.conditions.settings) || !self.hold(start) {
+            self.make(start);
         }
-        self.allocator.reset_peak_statistics();
-        let statistics = self.allocator.statistics();
-        self.before = (statistics.num_device_alloc, statistics.num_device_free, statistics.num_alloc_retries);
     }
 
     /// Holds just that, where the history has it; false if the device has not that much.
@@ -269,30 +235,32 @@ impl Player {
         true
     }
 
-    /// Takes the blocks anew that it held.
-    fn take_again(&mut self, start: &Start, fill: bool) {
-        let mut all: Vec<(Address, Option<super::start::Early>, Bytes, StreamId, PoolId)> = start.blocks.iter().map(|e| (e.address, Some(*e), e.requested, e.stream, e.pool)).collect();
-        if fill {
-            all.extend(start.free().map(|(a, s, st, p)| (a, None, s, st, p)));
-            all.sort_by_key(|x| x.0);
-        }
-        let mut fillers = Vec::new();
-        for (_, early, size, stream, pool) in all {
-            self.pool = pool;
-            match early {
-                Some(early) => {
-                    self.take(early.block, size, stream);
-                    if early.pending {
-                        self.play(&Ask::Lend(early.block));
+    /// Takes the blocks anew that it held, as if they had been all but what is gone.
+    pub fn make(&mut self, start: &Start) {
+        let mut gone = Vec::new();
+        for made in start.made() {
+            match made {
+                Made::Held(Early { block, requested, stream, pool, pending, .. }) => {
+                    self.pool = pool;
+                    self.take(block, requested, stream);
+                    if pending {
+                        self.play(&Ask::Lend(block));
                     }
                 }
-                None => fillers.extend(self.malloc(size, stream)),
+                Made::Gone { size, stream, pool } => {
+                    self.pool = pool;
+                    gone.extend(self.malloc(size, stream));
+                }
             }
         }
-        for filler in fillers {
-            let _ = self.allocator.free(filler);
+        for address in gone {
+            // It was handed out just now.
+            let _ = self.allocator.free(address);
         }
         self.pool = PoolId::DEFAULT;
+        self.allocator.reset_peak_statistics();
+        let statistics = self.allocator.statistics();
+        self.before = (statistics.num_device_alloc, statistics.num_device_free, statistics.num_alloc_retries);
     }
 
     /// Where the block lies that is given back, if it was ever served.

@@ -1,11 +1,15 @@
 //! The requests of a whole run, read once and replayed under any conditions.
 
+use std::sync::Arc;
+
 use super::ask::Ask;
 use super::conditions::Conditions;
 use super::driver::Places;
 use super::figures::Figures;
 use super::player::Player;
 use super::reader::Reader;
+use super::start::{Past, Start};
+use crate::allocator::Settings;
 use crate::model::{Event, History};
 use crate::units::{Bytes, DeviceIndex};
 
@@ -52,11 +56,44 @@ impl Program {
     #[must_use]
     pub fn replay(&self, conditions: &Conditions) -> Outcome {
         let mut player = Player::new(conditions, self.places);
-        if std::env::var("WI").is_ok_and(|mode| mode == "E") {
-            player.rehearse(&self.asks);
-        }
         self.asks.iter().for_each(|ask| player.play(ask));
         Outcome { figures: player.figures(), history: player.history().clone(), steps: player.finished() }
+    }
+
+    /// Concludes what was asked for before the history began from what a run under its own conditions came to in it.
+    ///
+    /// What the program held is asked of an empty allocator, and then what it asked in the history. That comes to the run's own
+    /// peak of reserved, unless more was held before: then in the proportion that the peak is higher. Where blocks may be oversize
+    /// free memory tells nothing of that, as much of it can't be used again.
+    pub(super) fn conclude_past(&mut self, conditions: &Conditions, peak_reserved: Bytes) {
+        let largest = self.asks.iter().filter_map(|ask| match ask {
+            Ask::Take { size, .. } => Some(*size),
+            _ => None,
+        });
+        let largest = largest.max().unwrap_or_default();
+        let Some(at) = self.asks.iter().position(|ask| matches!(ask, Ask::Start(_))) else { return };
+        let Ask::Start(start) = &self.asks[at] else { return };
+        if start.settings.max_split_size != Settings::UNLIMITED {
+            return;
+        }
+        let mut player = Player::new(conditions, self.places);
+        for ask in &self.asks {
+            match ask {
+                Ask::Start(start) => player.make(start),
+                ask => player.play(ask),
+            }
+        }
+        let anew = player.figures();
+        if anew.peak_reserved >= peak_reserved || anew.peak_reserved == Bytes::ZERO {
+            return;
+        }
+        let share = u128::from(anew.peak_allocated.0) * u128::from(peak_reserved.0) / u128::from(anew.peak_reserved.0);
+        let held: Bytes = start.blocks.iter().map(|early| early.requested).sum();
+        let bytes = Bytes(u64::try_from(share).unwrap_or(u64::MAX)).saturating_sub(held);
+        let largest = start.blocks.iter().map(|early| early.requested).fold(largest, Bytes::max);
+        let mut start = Start::clone(start);
+        start.past = Past { bytes, largest };
+        self.asks[at] = Ask::Start(Arc::new(start));
     }
 
     /// Bytes that were stranded where most was reserved, the first time that it was. Costs two replays.

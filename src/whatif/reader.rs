@@ -212,7 +212,9 @@ impl Reader {
             EventKind::StepBegin { .. } => self.end_gathering(ask),
             EventKind::Begin(_) | EventKind::Limit { .. } => return false,
             kind => {
-                if let EventKind::SegmentAlloc { address, size, .. } | EventKind::SegmentMap { address, size, .. } = kind {
+                if let EventKind::SegmentAlloc { address, size, .. } | EventKind::SegmentMap { address, size, .. } =
+                    kind
+                {
                     self.private.grow(*address, *size);
                 }
                 if let EventKind::PrivatePool { address, pool } = kind {

@@ -212,6 +212,8 @@ impl RecordedWriter {
             ooms: count(statistics.num_ooms),
             served: 0,
         };
+        let mut program = self.writer.finish();
+        program.conclude_past(&conditions, figures.peak_reserved);
         Ok(Recorded {
             device: self.device,
             figures,
@@ -219,7 +221,7 @@ impl RecordedWriter {
             steps: self.steps,
             begins: self.begins,
             conditions,
-            program: self.writer.finish(),
+            program,
             remarks,
         })
     }

@@ -1,11 +1,12 @@
 //! What a run's allocator held when its history began.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use super::ask::BlockNumber;
 use super::driver::waiting_stream;
 use super::pools::PrivateMemory;
-use crate::allocator::{BlockState, PoolId, RangeSeed, Seed, SegmentSnapshot, Settings, range_size};
+use crate::allocator::{BlockState, PoolId, RangeSeed, Seed, SegmentSnapshot, Settings, range_size, round};
 use crate::model::{AllocatorState, Event, EventKind};
 use crate::units::{Address, Bytes, StreamId};
 
@@ -20,6 +21,28 @@ pub(super) struct Start {
     ranges: Vec<RangeSeed>,
     /// The settings under which it came to be.
     pub settings: Settings,
+    /// What was asked for before that left no trace but free memory.
+    pub past: Past,
+}
+
+/// What a program is thought to have held at once before its history began, beside what it held then.
+///
+/// Free memory at the beginning tells that there was more, and not when, nor in what pieces.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Past {
+    /// Bytes in all.
+    pub bytes: Bytes,
+    /// The largest piece.
+    pub largest: Bytes,
+}
+
+/// One thing to ask for so that another allocator comes to where a history begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Made {
+    /// A block that was held.
+    Held(Early),
+    /// One that was given back before.
+    Gone { size: Bytes, stream: StreamId, pool: PoolId },
 }
 
 /// A block that was held.
@@ -68,17 +91,54 @@ impl Gathering {
         }
         let settings = self.state.settings().clone();
         let ranges = self.ranges.into_values().collect();
-        (!segments.is_empty()).then_some(Start { blocks, segments, ranges, settings })
+        (!segments.is_empty()).then_some(Start { blocks, segments, ranges, settings, past: Past::default() })
     }
 }
 
 impl Start {
-    /// Free stretches of segments, each with the stream and the pool that it serves.
-    pub fn free(&self) -> impl Iterator<Item = (Address, Bytes, StreamId, PoolId)> {
-        self.segments.iter().flat_map(|segment| {
-            let free = segment.blocks.iter().filter(|block| block.state == BlockState::Inactive);
-            free.map(|block| (block.address, block.size, segment.stream, segment.pool_id))
-        })
+    /// Whether an allocator under `settings` could have come to the same segments by the same requests.
+    pub fn could_be_under(&self, settings: &Settings) -> bool {
+        let own = &self.settings;
+        // Nothing in it is large enough to tell the two bounds apart.
+        let split = own.max_split_size.min(settings.max_split_size);
+        let same_split = (own.max_split_size, own.max_non_split_rounding)
+            == (settings.max_split_size, settings.max_non_split_rounding)
+            || !own.expandable_segments && self.segments.iter().all(|segment| segment.size < split);
+        let sizes = || self.blocks.iter().map(|early| early.requested);
+        let same_rounding = own.roundup_power2_divisions == settings.roundup_power2_divisions
+            || sizes().all(|size| {
+                round(size, &own.roundup_power2_divisions) == round(size, &settings.roundup_power2_divisions)
+            });
+        own.expandable_segments == settings.expandable_segments
+            && own.large_segment_size == settings.large_segment_size
+            && same_split
+            && same_rounding
+    }
+
+    /// What to ask an allocator under other settings, by address: blocks that lie side by side were mostly taken one after the
+    /// other. What is gone is given back when all is there.
+    pub fn made(&self) -> Vec<Made> {
+        let mut free: Vec<(Address, Bytes, StreamId, PoolId)> = Vec::new();
+        for segment in &self.segments {
+            let blocks = segment.blocks.iter().filter(|block| block.state == BlockState::Inactive);
+            free.extend(blocks.map(|block| (block.address, block.size, segment.stream, segment.pool_id)));
+        }
+        free.sort_by_key(|(address, size, ..)| (Reverse(*size), *address));
+        let mut made: Vec<(Address, Made)> =
+            self.blocks.iter().map(|early| (early.address, Made::Held(*early))).collect();
+        let mut missing = self.past.bytes;
+        for (mut address, size, stream, pool) in free {
+            let mut rest = size.min(missing);
+            missing -= rest;
+            while rest > Bytes::ZERO {
+                let size = rest.min(self.past.largest);
+                made.push((address, Made::Gone { size, stream, pool }));
+                address = address.offset(size);
+                rest -= size;
+            }
+        }
+        made.sort_by_key(|(address, _)| *address);
+        made.into_iter().map(|(_, made)| made).collect()
     }
 
     /// As an allocator can begin with it on a device of `total` bytes: every range is as long as that asks for, or ends where
@@ -95,9 +155,9 @@ impl Start {
             range.size = Bytes(size.0 / range.page.0.max(1) * range.page.0);
             // The device may be larger than was thought.
             let runs = self.segments.iter().filter(|run| run.expandable && run.address >= range.base);
-            let end = runs.map(|run| run.address.offset(run.size)).filter(|end| {
-                room.is_none_or(|room| *end <= range.base.offset(room))
-            });
+            let end = runs
+                .map(|run| run.address.offset(run.size))
+                .filter(|end| room.is_none_or(|room| *end <= range.base.offset(room)));
             range.size = range.size.max(end.max().map_or(Bytes::ZERO, |end| end.distance(range.base)));
         }
         let pending = self.blocks.iter().filter(|block| block.pending);
