@@ -17,12 +17,14 @@ use vramlab::allocator::{
 };
 use vramlab::device::Device;
 use vramlab::device::sim::{CardCatalog, SimDevice};
-use vramlab::model::{Category, Event, EventKind, FailedRequest, Lab, Micros, NameId};
+use vramlab::model::{Begins, Category, Event, EventKind, FailedRequest, Lab, Micros, NameId};
+use vramlab::recording::{Frame, FrameBuilder, RecordingError, Writer};
 use vramlab::snapshot::replay::{Conditions as Recorded, Overrides};
 use vramlab::snapshot::{Snapshot, events};
+use vramlab::source::{Whole, asked};
 use vramlab::train::{Config, Libraries, LoopStyle, Trainer, TrainerOptions};
 use vramlab::units::{Address, Bytes, DeviceIndex, MIB, StreamId};
-use vramlab::whatif::{Conditions, Figures, Follower, Held, Outcome, Places, Program, predict};
+use vramlab::whatif::{Conditions, Figures, Follower, Held, Outcome, Places, Program, Starting, predict};
 
 type Events = Rc<RefCell<Vec<Event>>>;
 
@@ -359,6 +361,67 @@ fn histories_of_pytorch_come_to_pytorchs_figures() {
         assert_eq!(mine, real, "{}", path.display());
     }
     assert!(compared > 25, "{compared}");
+}
+
+/// Histories that begin late, in a ring buffer or with private pools: what was there when they began is there in the replay, too.
+#[test]
+fn histories_that_begin_late_come_to_what_was_recorded() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/strangers");
+    let mut late = 0;
+    for file in std::fs::read_dir(folder).unwrap() {
+        let path = file.unwrap().path();
+        if !path.to_string_lossy().ends_with(".pickle.xz") {
+            continue;
+        }
+        let whole = Whole::read(&path, None, |_| {}).unwrap();
+        let run = asked(&whole, None, |_, _| {}).unwrap().swap_remove(0);
+        let again = run.again().figures;
+        assert!(run.is_exact(&again), "{}: {:?} {again:?}", path.display(), run.figures);
+        let mine = (again.segments_allocated, again.segments_freed, again.stranded);
+        let real = (run.figures.segments_allocated, run.figures.segments_freed, run.figures.stranded);
+        assert_eq!(mine, real, "{}", path.display());
+        if run.program.starting(&run.conditions) == Starting::Recorded {
+            late += 1;
+            assert_ne!(run.begins, Some(Begins::First));
+            let other = run.under("expandable_segments:True,large_segment_size_mb:64").unwrap();
+            assert_eq!(run.program.starting(&other), Starting::Anew);
+            // What was held is held there, too.
+            assert!(run.program.replay(&other).figures.allocated >= run.figures.allocated, "{}", path.display());
+        }
+    }
+    assert!(late >= 5, "{late}");
+}
+
+/// A history of PyTorch's is asked anew in the same way whatever file it lies in.
+#[test]
+fn a_recording_of_a_history_is_asked_anew_as_the_history_is() {
+    for name in ["strangers/timm-convnext-ring", "strangers/cuda-graphs", "traces/gpt-mini.all"] {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/{name}.pickle.xz"));
+        let whole = Whole::read(&path, None, |_| {}).unwrap();
+        let mut writer = Writer::new(Vec::new()).unwrap();
+        let mut open = FrameBuilder::new(0);
+        let mut write = |frame: Option<Frame>| frame.iter().for_each(|frame| writer.write(frame).unwrap());
+        whole
+            .each(0..whole.end(), |_, event| {
+                open.push(event);
+                if open.is_full() {
+                    write(open.finish());
+                }
+                Ok::<_, RecordingError>(())
+            })
+            .unwrap();
+        write(open.finish());
+        let again = Whole::recording(&writer.into_inner()[..]).unwrap();
+        assert_eq!(again.end(), whole.end());
+        let device_bytes = Some(Bytes::gib(139));
+        let [of_snapshot, of_recording] =
+            [&whole, &again].map(|whole| asked(whole, device_bytes, |_, _| {}).unwrap().swap_remove(0));
+        assert_eq!(of_recording.begins, of_snapshot.begins, "{name}");
+        for conf in ["", "expandable_segments:True", "max_split_size_mb:64"] {
+            let figures = |run: &vramlab::whatif::Recorded| run.program.replay(&run.under(conf).unwrap()).figures;
+            assert_eq!(figures(&of_recording), figures(&of_snapshot), "{name} {conf}");
+        }
+    }
 }
 
 /// A simulated driver whose other streams are done when the test says so.

@@ -13,7 +13,7 @@ use super::output::stdout;
 use super::progress::Progress;
 use super::subject::SubjectArgs;
 use super::table::{change, line, print};
-use super::whatif::reproduced;
+use super::whatif::{reproduced, started};
 use crate::units::Bytes;
 use crate::whatif::{Effort, Recorded, Tried, Tuning, smallest_limit};
 
@@ -74,12 +74,14 @@ pub(super) fn run(args: &TuneArgs) -> Result<Status> {
                 "num_alloc_retries": row.tried.figures.retries,
                 "num_ooms": row.tried.figures.ooms,
                 "smallest_limit": row.smallest,
+                "start": run.program.starting(&row.tried.conditions),
                 "predicted": true,
             })
         };
         let object = json!({
             "units": { "sizes": "bytes" },
             "device": run.device,
+            "history": { "begins": run.begins.unwrap_or_default() },
             "exact": run.is_exact(&again),
             "recorded": { "conf": run.conditions.text(), "peak_reserved": run.figures.peak_reserved },
             "tried": tuning.tried.len(),
@@ -90,6 +92,9 @@ pub(super) fn run(args: &TuneArgs) -> Result<Status> {
         let mut out = stdout();
         writeln!(out, "{}: {} settings tried on device {}", args.subject.name(), tuning.tried.len(), run.device.0)?;
         writeln!(out, "{}", reproduced(&run, &again))?;
+        if let Some(started) = started(&run, rows.iter().map(|row| &row.tried.conditions)) {
+            writeln!(out, "{started}")?;
+        }
         writeln!(out)?;
         table(&mut out, &run, &rows)?;
         advise(&mut out, &run, &tuning)?;

@@ -12,8 +12,9 @@ use super::output::{stdout, warn};
 use super::subject::SubjectArgs;
 use super::table::{change, line, print, share};
 use super::{Status, Usage};
+use crate::model::Begins;
 use crate::units::Bytes;
-use crate::whatif::{Conditions, ConditionsError, Figures, Recorded};
+use crate::whatif::{Conditions, ConditionsError, Figures, Recorded, Starting};
 
 /// Arguments of `vramlab whatif`.
 #[derive(Debug, Args)]
@@ -107,11 +108,13 @@ fn figures(figures: &Figures, stranded: Bytes) -> Map<String, Value> {
     value.as_object().cloned().unwrap_or_default()
 }
 
-fn predicted(row: &Row) -> Value {
+fn predicted(run: &Recorded, row: &Row) -> Value {
+    let starting = run.program.starting(&row.conditions);
     let mut object = figures(&row.figures, row.stranded);
     object.insert("conf".into(), json!(row.conditions.text()));
     object.insert("limit".into(), json!(row.conditions.limit));
     object.insert("empty_cache_every".into(), json!(row.conditions.empty_cache_every));
+    object.insert("start".into(), json!(starting));
     object.insert("failed_requests_served".into(), json!(row.figures.served));
     object.insert("predicted".into(), json!(true));
     Value::Object(object)
@@ -126,11 +129,37 @@ fn object(run: &Recorded, again: &Row, rows: &[Row]) -> Value {
         "device": run.device,
         "steps": run.steps,
         "remarks": run.remarks,
+        "history": { "begins": run.begins.unwrap_or_default() },
         "exact": run.is_exact(&again.figures),
         "recorded": recorded,
-        "replayed": predicted(again),
-        "asked": rows.iter().map(predicted).collect::<Vec<_>>(),
+        "replayed": predicted(run, again),
+        "asked": rows.iter().map(|row| predicted(run, row)).collect::<Vec<_>>(),
     })
+}
+
+/// Sentences on where predictions under these conditions start; `None` where that is the first allocation.
+pub(super) fn started<'a>(run: &Recorded, under: impl IntoIterator<Item = &'a Conditions>) -> Option<String> {
+    if run.program.starting(&run.conditions) == Starting::Empty {
+        return None;
+    }
+    let begins = match run.begins {
+        Some(Begins::Ring) => "The oldest entries of the history were overwritten",
+        _ => "The history begins late",
+    };
+    let (blocks, bytes) = run.program.held_at_start();
+    let held = match blocks {
+        0 => "no block was held then, and what was cached was reconstructed".to_owned(),
+        1 => format!("1 block ({bytes}) was held then, and was reconstructed"),
+        _ => format!("{blocks} blocks ({bytes}) were held then, and were reconstructed"),
+    };
+    let anew = under.into_iter().any(|conditions| run.program.starting(conditions) == Starting::Anew);
+    let how = if anew {
+        " Under settings that place blocks elsewhere they are taken anew first, and what was cached then is an estimate: such a \
+         prediction is less certain than one from the first allocation on."
+    } else {
+        " Predictions start from them where they lay."
+    };
+    Some(format!("{begins}: {held}.{how}"))
 }
 
 /// A sentence on how well a replay under the run's own settings comes to what was recorded.
@@ -157,6 +186,9 @@ pub(super) fn reproduced(run: &Recorded, again: &Figures) -> String {
 fn table(out: &mut impl Write, name: &str, run: &Recorded, again: &Row, rows: &[Row]) -> io::Result<()> {
     writeln!(out, "{name}: device {}, {}", run.device.0, run.conditions)?;
     writeln!(out, "{}", reproduced(run, &again.figures))?;
+    if let Some(started) = started(run, rows.iter().map(|row| &row.conditions)) {
+        writeln!(out, "{started}")?;
+    }
     writeln!(out)?;
     let mut lines = vec![
         line(["", "peak", "", "at the end", "peak", "stranded", "driver calls", "", "out of"]),

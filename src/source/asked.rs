@@ -35,12 +35,12 @@ pub fn asked(
     device_bytes: Option<Bytes>,
     mut progress: impl FnMut(u64, u64),
 ) -> Result<Vec<Recorded>, AskedError> {
-    let places = if whole.is_snapshot() { Places::Recorded } else { Places::Simulated };
     let mut writers: BTreeMap<DeviceIndex, RecordedWriter> = BTreeMap::new();
     whole.each(0..whole.end(), |index, event| {
         progress(index, whole.end());
         if usize::from(event.device.0) < Ranks::MOST {
-            let new = || RecordedWriter::new(event.device, places);
+            // A history of PyTorch's says itself that it is one, whatever file it lies in.
+            let new = || RecordedWriter::new(event.device, Places::default());
             writers.entry(event.device).or_insert_with(new).push(event);
         }
         Ok::<_, RecordingError>(())

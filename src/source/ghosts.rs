@@ -9,7 +9,7 @@ use std::thread;
 use tokio::sync::mpsc;
 
 use super::ghost::Ghost;
-use super::picture::{Cursor, Kind};
+use super::picture::Cursor;
 use crate::model::{Event, History, Lab};
 use crate::recording::{Excerpt, Timeline};
 use crate::units::DeviceIndex;
@@ -94,13 +94,14 @@ impl Ghosts {
     }
 
     /// Follows what was not seen.
-    pub fn catch_up(&mut self, timeline: &mut Timeline, device: DeviceIndex, kind: &Kind) {
+    pub fn catch_up(&mut self, timeline: &mut Timeline, device: DeviceIndex) {
         let Some(conditions) = self.wanted.as_ref().filter(|_| self.job.is_none()) else { return };
         let (first, end) = (timeline.first(), timeline.end());
         let follower = self.follower.take().filter(|follower| follower.position() >= first);
         let from = follower.as_ref().map_or(first, Follower::position);
         // From a state that was not empty it begins where that can be read.
-        let new = || Follower::new(conditions, places(kind), device);
+        // Whose addresses a run has, its first event tells.
+        let new = || Follower::new(conditions, Places::default(), device);
         match follower.or_else(|| (first == 0).then(new)) {
             Some(mut follower) if end - from <= NEAR => {
                 timeline.events(from..end, |_, event| follower.apply(event));
@@ -108,20 +109,20 @@ impl Ghosts {
             }
             follower => {
                 if let Some(excerpt) = timeline.excerpt(from..end) {
-                    self.start(excerpt, follower, device, places(kind));
+                    self.start(excerpt, follower, device);
                 }
             }
         }
     }
 
-    fn start(&mut self, excerpt: Excerpt, follower: Option<Follower>, device: DeviceIndex, places: Places) {
+    fn start(&mut self, excerpt: Excerpt, follower: Option<Follower>, device: DeviceIndex) {
         let Some(conditions) = self.wanted.clone() else { return };
         let (stop, read) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
         let Range { start, end } = excerpt.range();
         let job = Job { stop: Arc::clone(&stop), read: Arc::clone(&read), of: end - start };
         let (finished, number) = (self.finished.0.clone(), self.number);
         let catch_up = move || {
-            let mut follower = follower.unwrap_or_else(|| begin(&conditions, &excerpt, device, places));
+            let mut follower = follower.unwrap_or_else(|| begin(&conditions, &excerpt, device));
             excerpt.each(|position, event| {
                 follower.apply(event);
                 if position.is_multiple_of(NEAR) {
@@ -172,20 +173,14 @@ impl Ghosts {
     }
 }
 
-/// A stranger's history shows where its driver put segments.
-const fn places(kind: &Kind) -> Places {
-    match kind {
-        Kind::Snapshot(_) | Kind::Watched(_) => Places::Recorded,
-        Kind::Live | Kind::Recording(_) => Places::Simulated,
-    }
-}
-
 /// One that begins with what the run holds before the first event of `excerpt`.
-fn begin(conditions: &Conditions, excerpt: &Excerpt, device: DeviceIndex, places: Places) -> Follower {
+fn begin(conditions: &Conditions, excerpt: &Excerpt, device: DeviceIndex) -> Follower {
     let position = excerpt.range().start;
     let nothing = Lab::new();
     let lab = excerpt.before().lab(device).unwrap_or(&nothing);
     let memory = lab.memory();
+    // A history of PyTorch's shows where its driver put segments.
+    let places = if lab.about().history.is_some() { Places::Recorded } else { Places::Simulated };
     let mut held: Vec<(u64, Held)> = Vec::new();
     for segment in memory.segments() {
         let (address, stream) = (segment.address(), segment.stream());

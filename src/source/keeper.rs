@@ -449,7 +449,7 @@ impl Keeper {
     fn publish(&mut self) {
         let device = self.device;
         self.studies.begin(&mut self.timeline, device, self.cursor);
-        self.ghosts.catch_up(&mut self.timeline, device, &self.kind);
+        self.ghosts.catch_up(&mut self.timeline, device);
         let (first, end) = (self.timeline.first(), self.timeline.end());
         let time = self.now_time();
         let devices = self.devices();

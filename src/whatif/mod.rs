@@ -41,6 +41,6 @@ pub use driver::Places;
 pub use figures::Figures;
 pub use follower::{Follower, Held};
 pub use limit::smallest_limit;
-pub use program::{Outcome, Program, ProgramWriter, predict};
+pub use program::{Outcome, Program, ProgramWriter, Starting, predict};
 pub use recorded::{Recorded, RecordedWriter};
 pub use tuning::{Effort, Tried, Tuning};

@@ -23,8 +23,8 @@ pub(super) struct Player {
     /// The pool that blocks are taken from, and the private ones that were met.
     pool: PoolId,
     pools: Vec<PoolId>,
-    /// Calls of the driver, and retries, that it took to come to where the history begins.
-    before: (i64, i64, i64),
+    /// What it took to come to where the history begins: memory from the driver, memory back, retries, failures.
+    before: [i64; 4],
 }
 
 impl Player {
@@ -39,7 +39,7 @@ impl Player {
             served: 0,
             pool: PoolId::DEFAULT,
             pools: Vec::new(),
-            before: (0, 0, 0),
+            before: [0; 4],
         }
     }
 
@@ -237,30 +237,47 @@ impl Player {
 
     /// Takes the blocks anew that it held, as if they had been all but what is gone.
     pub fn make(&mut self, start: &Start) {
-        let mut gone = Vec::new();
+        let (mut gone, mut full, mut failed) = (Vec::new(), false, 0);
         for made in start.made() {
             match made {
                 Made::Held(Early { block, requested, stream, pool, pending, .. }) => {
                     self.pool = pool;
                     self.take(block, requested, stream);
+                    if self.blocks[block as usize].is_none() {
+                        // Not all of it was there at once, then.
+                        full = true;
+                        gone.drain(..).for_each(|address| self.give(address));
+                        self.take(block, requested, stream);
+                        failed += i64::from(self.blocks[block as usize].is_none());
+                    }
                     if pending {
                         self.play(&Ask::Lend(block));
                     }
                 }
-                Made::Gone { size, stream, pool } => {
+                Made::Gone { size, stream, pool } if !full => {
                     self.pool = pool;
-                    gone.extend(self.malloc(size, stream));
+                    let taken = self.malloc(size, stream);
+                    full = taken.is_none();
+                    gone.extend(taken);
                 }
+                Made::Gone { .. } => {}
             }
         }
-        for address in gone {
-            // It was handed out just now.
-            let _ = self.allocator.free(address);
-        }
+        gone.into_iter().for_each(|address| self.give(address));
         self.pool = PoolId::DEFAULT;
         self.allocator.reset_peak_statistics();
         let statistics = self.allocator.statistics();
-        self.before = (statistics.num_device_alloc, statistics.num_device_free, statistics.num_alloc_retries);
+        self.before = [
+            statistics.num_device_alloc,
+            statistics.num_device_free,
+            statistics.num_alloc_retries,
+            statistics.num_ooms - failed,
+        ];
+    }
+
+    fn give(&mut self, address: Address) {
+        // It was handed out by this allocator.
+        let _ = self.allocator.free(address);
     }
 
     /// Where the block lies that is given back, if it was ever served.
@@ -282,10 +299,10 @@ impl Player {
             peak_allocated: bytes(statistics.allocated_bytes.all.peak),
             stranded: self.allocator.stranded(),
             segments: self.allocator.segment_count(),
-            segments_allocated: count(statistics.num_device_alloc - self.before.0),
-            segments_freed: count(statistics.num_device_free - self.before.1),
-            retries: count(statistics.num_alloc_retries - self.before.2),
-            ooms: count(statistics.num_ooms),
+            segments_allocated: count(statistics.num_device_alloc - self.before[0]),
+            segments_freed: count(statistics.num_device_free - self.before[1]),
+            retries: count(statistics.num_alloc_retries - self.before[2]),
+            ooms: count(statistics.num_ooms - self.before[3]),
             served: self.served,
         }
     }

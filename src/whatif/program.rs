@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use serde::Serialize;
+
 use super::ask::Ask;
 use super::conditions::Conditions;
 use super::driver::Places;
@@ -18,6 +20,18 @@ use crate::units::{Bytes, DeviceIndex};
 pub struct Program {
     asks: Vec<Ask>,
     places: Places,
+}
+
+/// Where a replay starts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Starting {
+    /// Nothing was held: the program is replayed from its first request on.
+    Empty,
+    /// What was held when the history began lies where the recording has it.
+    Recorded,
+    /// What was held when the history began is taken anew: under these settings it would lie elsewhere.
+    Anew,
 }
 
 /// What a program would have come to under some conditions.
@@ -52,7 +66,32 @@ impl Program {
         self.asks.is_empty()
     }
 
-    /// Replays it from an empty cache.
+    /// Where a replay under `conditions` starts.
+    #[must_use]
+    pub fn starting(&self, conditions: &Conditions) -> Starting {
+        match self.start() {
+            None => Starting::Empty,
+            Some(start) if start.could_be_under(&conditions.settings) => Starting::Recorded,
+            Some(_) => Starting::Anew,
+        }
+    }
+
+    /// What was held where the history begins: blocks, and their bytes as they were asked for.
+    #[must_use]
+    pub fn held_at_start(&self) -> (u64, Bytes) {
+        let blocks = self.start().map_or(&[][..], |start| &start.blocks);
+        (blocks.len() as u64, blocks.iter().map(|early| early.requested).sum())
+    }
+
+    /// It stands among the first requests, or nowhere.
+    fn start(&self) -> Option<&Start> {
+        self.asks.iter().find_map(|ask| match ask {
+            Ask::Start(start) => Some(&**start),
+            _ => None,
+        })
+    }
+
+    /// Replays it from what was held where its history begins: from an empty cache, if that is the first allocation.
     #[must_use]
     pub fn replay(&self, conditions: &Conditions) -> Outcome {
         let mut player = Player::new(conditions, self.places);

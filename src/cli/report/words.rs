@@ -4,7 +4,7 @@ use super::Subject;
 use super::document::Part;
 use crate::cli::table::{change, line, share};
 use crate::cli::tune::to_paste;
-use crate::cli::whatif::reproduced;
+use crate::cli::whatif::{reproduced, started};
 use crate::cli::witness::flag;
 use crate::model::{Remedy, StrandingSegment};
 use crate::session::Switch;
@@ -191,6 +191,8 @@ impl Subject {
     fn settings(&self) -> Vec<Part> {
         let Self { run, again, tuning, .. } = self;
         let mut parts = vec![Part::Heading("Settings of the allocator".to_owned()), Part::Text(reproduced(run, again))];
+        let front = tuning.front();
+        parts.extend(started(run, front.iter().map(|tried| &tried.conditions)).map(Part::Text));
         let before = run.figures.peak_reserved.get();
         let mut lines = vec![line(["", "peak reserved", "", "driver calls", "out of memory"])];
         let told = |n: u64| if n == 0 { "no".to_owned() } else { n.to_string() };
@@ -201,7 +203,7 @@ impl Subject {
             (run.figures.segments_allocated + run.figures.segments_freed).to_string(),
             told(run.figures.ooms),
         ]);
-        for tried in tuning.front().into_iter().take(SETTINGS) {
+        for tried in front.into_iter().take(SETTINGS) {
             lines.push(vec![
                 format!("predicted: {}", tried.conditions),
                 tried.figures.peak_reserved.to_string(),
