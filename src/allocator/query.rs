@@ -167,9 +167,12 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
 
     /// Free bytes that `empty_cache` could not return: in segments, and in pages, that a block holds.
     ///
-    /// Beside `inactive_split` of the statistics this counts expandable ranges too. Costs a look at every free block.
+    /// Beside `inactive_split` of the statistics this counts expandable ranges too, and like it private pools, whether or not
+    /// somebody uses them. Costs a look at every free block.
     pub fn stranded(&self) -> Bytes {
-        let free = self.small.free.ids().chain(self.large.free.ids()).map(|id| &self.blocks[id]);
+        let private = self.private.iter().flat_map(|pool| [&pool.small, &pool.large]);
+        let pools = [&self.small, &self.large].into_iter().chain(private);
+        let free = pools.flat_map(|pool| pool.free.ids()).map(|id| &self.blocks[id]);
         let left = free.map(|block| match block.range {
             Some(range) => {
                 block.size - whole_pages(block, &self.ranges.get(range)).map_or(Bytes::ZERO, |(_, pages)| pages)

@@ -209,8 +209,11 @@ impl Reader {
     /// as any other.
     fn gather(&mut self, event: &Event, ask: &mut impl FnMut(Ask)) -> bool {
         match &event.kind {
-            EventKind::StepBegin { .. } => self.end_gathering(ask),
-            EventKind::Begin(_) | EventKind::Limit { .. } => return false,
+            EventKind::StepBegin { .. } => {
+                self.end_gathering(ask);
+                false
+            }
+            EventKind::Begin(_) | EventKind::Limit { .. } => false,
             kind => {
                 if let EventKind::SegmentAlloc { address, size, .. } | EventKind::SegmentMap { address, size, .. } =
                     kind
@@ -223,9 +226,9 @@ impl Reader {
                 if let Some(gathering) = &mut self.gathering {
                     gathering.apply(event);
                 }
+                true
             }
         }
-        !matches!(event.kind, EventKind::StepBegin { .. })
     }
 
     /// All that was there when the history began has been told.
