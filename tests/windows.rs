@@ -40,7 +40,8 @@ fn peaks(path: &Path, percent: usize, confs: &[&str]) -> Vec<(Bytes, Bytes)> {
     let conditions = Conditions::find_or_guess(path, &snapshot, None);
     let trace = snapshot.device_trace(0);
     let from = trace.len() * percent / 100;
-    let cut = (from..trace.len()).find(|at| trace[*at].action == Action::Alloc).unwrap();
+    let is_request = |at: &usize| trace[*at].action == Action::Alloc;
+    let cut = (from..trace.len()).find(is_request).or_else(|| (0..from).rfind(is_request)).unwrap();
     let whole = recorded(&snapshot, &conditions, Some(cut));
     let mut late = Snapshot::open(path).unwrap();
     late.forget(0, cut);

@@ -3,6 +3,7 @@
 mod expandable;
 mod growth;
 mod requests;
+mod seeded;
 mod streams;
 mod versions;
 

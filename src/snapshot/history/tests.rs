@@ -2,6 +2,7 @@ use std::path::Path;
 
 use super::*;
 use crate::allocator::{Settings, TraceEvent};
+use crate::model::Begins;
 use crate::snapshot::{Action, Snapshot, StackId, TextId, TraceEntry};
 use crate::units::{Address, Bytes, MIB, StreamId};
 
