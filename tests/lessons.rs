@@ -103,23 +103,29 @@ struct Live {
     session: Session,
     lab: Lab,
     spec: LabSpec,
-    /// Steps that are still to be trained before it stops.
-    left: u64,
+    /// It goes on, step by step, until so many are finished.
+    until: u64,
+    /// Steps finished when it was told to go on last.
+    advanced: Option<u64>,
 }
 
 impl Live {
     fn start(spec: LabSpec) -> Self {
         let session = session::start(spec.clone()).unwrap();
         session.commands.send(Command::Pause).unwrap();
-        Self { session, lab: Lab::new(), spec, left: 0 }
+        let mut live = Self { session, lab: Lab::new(), spec, until: 0, advanced: None };
+        while *live.lab.run() != RunState::Paused {
+            live.look();
+        }
+        live
     }
 
     fn obey(&mut self, order: &Order) {
         match (order, order.command()) {
             (_, Some(command)) => self.session.commands.send(command).unwrap(),
             (Order::Steps(steps), None) => {
-                self.left = steps - 1;
-                self.session.commands.send(Command::Advance(StepSize::Step)).unwrap();
+                self.until = self.lab.finished() + steps;
+                self.advance();
             }
             (_, None) => *self = Self::start(self.spec.clone()),
         }
@@ -135,11 +141,16 @@ impl Live {
         for event in events {
             self.lab.apply(&event);
             let stopped = matches!(&event.kind, EventKind::Run(RunState::Paused));
-            if stopped && self.left > 0 {
-                self.left -= 1;
-                self.session.commands.send(Command::Advance(StepSize::Step)).unwrap();
+            // It may say that it stopped more than once between two steps.
+            if stopped && self.lab.finished() < self.until && self.advanced < Some(self.lab.finished()) {
+                self.advance();
             }
         }
+    }
+
+    fn advance(&mut self) {
+        self.advanced = Some(self.lab.finished());
+        self.session.commands.send(Command::Advance(StepSize::Step)).unwrap();
     }
 }
 

@@ -85,7 +85,7 @@ fn within_quotes(raw: &str, offset: usize) -> usize {
     }
     let escapes = raw.starts_with('"');
     let mut said = 0;
-    while said < offset {
+    loop {
         let rest = &raw[at..];
         let Some(symbol) = rest.chars().next() else { break };
         let (written, means) = match (symbol, rest.chars().nth(1)) {
@@ -95,6 +95,10 @@ fn within_quotes(raw: &str, offset: usize) -> usize {
             ('\\', Some(next)) if escapes => (1 + next.len_utf8(), 1),
             _ => (symbol.len_utf8(), symbol.len_utf8()),
         };
+        // A line end that is escaped says nothing: what follows it is what is meant.
+        if said >= offset && means > 0 {
+            break;
+        }
         at += written.min(rest.len());
         if !raw.is_char_boundary(at) {
             break;
