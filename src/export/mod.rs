@@ -1,6 +1,6 @@
 //! What people take away: a recording or snapshot as a file of another program, at the moment that they choose.
 //!
-//! [`write`] writes one of the [`Format`]s from the events of a [`Whole`] file. All are written as they go: none holds more
+//! [`write()`] writes one of the [`Format`]s from the events of a [`Whole`] file. All are written as they go: none holds more
 //! than the events, compressed, and the memory of one moment. [`File`] is where they go: nothing is there under its name
 //! before all of it is.
 

@@ -4,7 +4,7 @@
 //! without stacks has the parts of its names instead: `blocks.3.attn.qkv output` is `blocks`, `3`, `attn`, `qkv output`.
 //!
 //! Branches too small to be seen are folded into one, and frames that all go the same way are one node, called by the one
-//! that tells most ([`frames::telling`]).
+//! that tells most (`model::frames::telling`).
 
 mod paths;
 mod tags;
