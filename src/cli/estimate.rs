@@ -164,7 +164,7 @@ fn rows(spec: &LabSpec, model: &Model, compute_capability: u32) -> Result<Vec<Ro
             switch.set(&mut setup, value).map_err(Usage)?;
         }
         let unchanged = !flips.is_empty() && setup == spec.setup();
-        if unchanged || setup.config.batch % setup.config.accumulation != 0 {
+        if unchanged || !setup.config.batch.is_multiple_of(setup.config.accumulation) {
             continue;
         }
         let words: Vec<String> = flips.iter().map(|(word, value)| format!("{word} {value}")).collect();

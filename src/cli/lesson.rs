@@ -223,11 +223,8 @@ fn take(args: &LessonArgs, name: &str) -> Result<Status> {
     *recorder.borrow_mut() = args.record.as_deref().map(record::create).transpose()?;
     let mut taking = Taking { width: width(), progress: load_progress(), place: progress_place() };
     let mut player = begin(&lesson, &runs, args, &recorder)?;
-    loop {
-        match taking.take(&mut player, &place_of(runs.first()))? {
-            Left::Again => player = begin(&lesson, &runs, args, &recorder)?,
-            Left::Over | Left::Quit => break,
-        }
+    while matches!(taking.take(&mut player, &place_of(runs.first()))?, Left::Again) {
+        player = begin(&lesson, &runs, args, &recorder)?;
     }
     drop(player);
     if let Some(recorder) = recorder.borrow_mut().take() {
@@ -307,7 +304,7 @@ impl Taking {
             );
             self.tell(&text)?;
         }
-        self.tell(&player.course().introduction().to_owned())?;
+        self.tell(player.course().introduction())?;
         loop {
             match player.course().stage() {
                 Stage::Over => {

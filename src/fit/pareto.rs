@@ -113,7 +113,7 @@ fn flip(base: &Candidate, switch: Switch, value: &str) -> Option<Candidate> {
     switch.set(&mut setup, value).ok()?;
     let (before, after) = (base.setup.config.accumulation, setup.config.accumulation);
     // A batch that is cut unevenly loses samples.
-    if setup == base.setup || after < before || after != before && setup.config.batch % after != 0 {
+    if setup == base.setup || after < before || after != before && !setup.config.batch.is_multiple_of(after) {
         return None;
     }
     let mut changed = base.changed.clone();

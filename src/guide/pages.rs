@@ -53,6 +53,8 @@ const PAGES: &[Page] = pages![
     "own-models",
     "snapshots",
     "what-if",
+    "fit",
+    "folklore",
     "watch",
     "recordings",
     "take-away",

@@ -321,10 +321,7 @@ impl Course {
                 Ok(measured) => {
                     let told = &mut self.told[self.at];
                     told.measured = Some(measured);
-                    told.worth = match told.answer {
-                        Some(answer) => Some(question.form.worth(answer, measured)),
-                        None => None,
-                    };
+                    told.worth = told.answer.map(|answer| question.form.worth(answer, measured));
                 }
                 Err(unclear) => self.untrue(unclear.to_string()),
             }
