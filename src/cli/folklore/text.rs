@@ -15,7 +15,7 @@ const VERDICT: usize = 7;
 
 /// All rows: name, verdict, the claim and what was measured.
 pub(super) fn table(out: &mut impl Write, place: &Place, rows: &[Row<'_>], width: usize) -> io::Result<()> {
-    writeln!(out, "Folklore, measured on {}", place.words())?;
+    paragraph(out, &format!("Folklore, measured on {}", place.words()), 0, width)?;
     writeln!(out)?;
     let name_width = rows.iter().map(|row| row.claim.name.width()).max().unwrap_or(0).max("claim".len());
     let narrow = name_width + VERDICT + 2 * GAP + 30 > width;
@@ -35,15 +35,13 @@ pub(super) fn table(out: &mut impl Write, place: &Place, rows: &[Row<'_>], width
         paragraph(out, &measured(&row.outcome), indent, width)?;
         writeln!(out)?;
     }
-    tally(out, rows)?;
-    writeln!(
-        out,
-        "`vramlab folklore NAME` tells why, where a claim holds and where not, and how to measure it oneself."
-    )
+    paragraph(out, &tally(rows), 0, width)?;
+    let more = "`vramlab folklore NAME` tells why, where a claim holds and where not, and how to measure it oneself.";
+    paragraph(out, more, 0, width)
 }
 
 /// How many claims came to which verdict.
-fn tally(out: &mut impl Write, rows: &[Row<'_>]) -> io::Result<()> {
+fn tally(rows: &[Row<'_>]) -> String {
     let count = |wanted: Option<Verdict>| rows.iter().filter(|row| verdict_of(&row.outcome) == wanted).count();
     let mut parts: Vec<String> = [Verdict::True, Verdict::Partly, Verdict::Depends, Verdict::False]
         .into_iter()
@@ -55,7 +53,7 @@ fn tally(out: &mut impl Write, rows: &[Row<'_>]) -> io::Result<()> {
     if none > 0 {
         parts.push(format!("{none} without a verdict"));
     }
-    writeln!(out, "{} claims: {}.", rows.len(), parts.join(", "))
+    format!("{} claims: {}.", rows.len(), parts.join(", "))
 }
 
 /// One row with all there is to say.
@@ -168,11 +166,10 @@ mod tests {
             let mut out = Vec::new();
             table(&mut out, &place, &rows, width).unwrap();
             let text = String::from_utf8(out).unwrap();
-            let body = text.lines().filter(|line| !line.starts_with('`'));
-            for line in body {
+            for line in text.lines() {
                 assert!(line.width() <= width, "{width}: {line}");
             }
-            assert!(text.contains("simulated") && text.contains("2 claims: 2 false."), "{text}");
+            assert!(text.contains("simulated") && text.contains("2 claims: 2 false.\n"), "{text}");
         }
         let mut out = Vec::new();
         in_full(&mut out, &place, &rows[0], 100).unwrap();
