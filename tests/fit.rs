@@ -215,6 +215,9 @@ proptest! {
         is_front(&tried);
     }
 
+}
+
+proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
     #[test]
     fn formulas_of_what_stays_are_what_runs_hold(
