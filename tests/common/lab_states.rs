@@ -29,6 +29,7 @@ pub fn about(kind: DeviceKind) -> About {
         items: Items::Tokens,
         torch: vramlab::allocator::TorchVersion::default(),
         guessed: false,
+        history: None,
     }
 }
 
