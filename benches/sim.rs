@@ -38,6 +38,8 @@ fn gpt2(amp: Amp, observer: Box<dyn Observer>) -> Trainer {
         alloc_conf: "".into(),
         limit: None,
         inference: None,
+        load: None,
+        preallocate: None,
         kernels: None,
         steps: None,
     };

@@ -65,8 +65,8 @@ fn a_way_that_is_none_is_told_the_known_ones() {
 /// PyTorch 2.11 on an H200, where one block of 25 % was taken and dropped first: then one more segment, of the small pool.
 #[test]
 fn all_that_is_large_is_cut_from_a_pool_that_was_taken_first() {
-    let pool = Some(MemoryLimit::Fraction(0.75));
-    let mut run = Headless::start(LabSpec { preallocate: pool, ..spec("gpt2") }).unwrap();
+    let pool = MemoryLimit::Fraction(0.75);
+    let mut run = Headless::start(LabSpec { preallocate: Some(pool), ..spec("gpt2") }).unwrap();
     let mut alone = Headless::start(spec("gpt2")).unwrap();
     for run in [&mut run, &mut alone] {
         run.set(Switch::named("batch").unwrap(), "4").unwrap();
@@ -78,6 +78,6 @@ fn all_that_is_large_is_cut_from_a_pool_that_was_taken_first() {
     let large: Vec<Bytes> =
         view.segments.iter().map(|segment| segment.size).filter(|size| *size > Bytes::mib(2)).collect();
     assert_eq!(large.len(), 1, "{large:?}");
-    assert!(large[0] >= pool.unwrap().of(Bytes(150_109_880_320)));
+    assert!(large[0] >= pool.of(Bytes(150_109_880_320)));
     assert!(without.segments.len() > view.segments.len());
 }

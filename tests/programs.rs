@@ -179,6 +179,7 @@ fn is_as_recorded(name: &str, workload: Box<dyn Workload>, config: Config, steps
         settings: Settings::parse(facts["conf"].as_str().unwrap()).unwrap(),
         limit: facts["limit_bytes"].as_u64().map(Bytes),
         watched: true,
+        preallocate: None,
     };
     let events = Rc::new(RefCell::new(Vec::new()));
     let observer = Box::new(Rc::clone(&events));

@@ -124,6 +124,7 @@ fn every_kind() -> Vec<EventKind> {
             items: Items::Tokens,
             torch: vramlab::allocator::TorchVersion::V2_13,
             guessed: true,
+            history: None,
         })
     };
     let mut kinds = vec![
