@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
+use super::block_number::BlockNumber;
 use super::driver::Places;
 use super::start::Start;
 use crate::allocator::PoolId;
 use crate::units::{Address, Bytes, StreamId};
-
-/// The number of a block while the run holds it; numbers are used again.
-pub(super) type BlockNumber = u32;
 
 /// One thing asked. Addresses are gone: they are the run's own.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::allocator::{DeviceMemory, EventToken, OutOfDeviceMemory, Seed, SegmentSource, SimulatedDriver};
 use crate::units::{Address, Bytes, StreamId};
 
-use super::ask::BlockNumber;
+use super::block_number::BlockNumber;
 
 /// Where segments lie.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

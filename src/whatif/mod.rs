@@ -23,6 +23,7 @@
 //!   block; one that failed in the run and does not here is given back at once, as the run gave its step up.
 
 mod ask;
+mod block_number;
 mod conditions;
 mod driver;
 mod figures;

@@ -1,6 +1,7 @@
 //! Plays what a program asked on another allocator.
 
-use super::ask::{Ask, BlockNumber};
+use super::ask::Ask;
+use super::block_number::BlockNumber;
 use super::conditions::Conditions;
 use super::driver::{Driver, Places, waiting_stream};
 use super::figures::Figures;

@@ -3,7 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::ask::{Ask, BlockNumber};
+use super::ask::Ask;
+use super::block_number::BlockNumber;
 use super::driver::Places;
 use super::pools::PrivateMemory;
 use super::start::Gathering;

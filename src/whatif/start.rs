@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
-use super::ask::BlockNumber;
+use super::block_number::BlockNumber;
 use super::driver::waiting_stream;
 use super::pools::PrivateMemory;
 use crate::allocator::{BlockState, PoolId, RangeSeed, Seed, SegmentSnapshot, Settings, range_size, round};
