@@ -371,7 +371,7 @@ fn bound(wanted: &[(&str, &str)]) -> App {
 #[test]
 fn every_place_that_shows_a_key_shows_the_one_in_force() {
     let mut app = bound(&[
-        ("amp", "Z"),
+        ("amp", "Q"),
         ("empty-cache", "f5"),
         ("pause", "N"),
         ("findings", "W"),
@@ -380,16 +380,16 @@ fn every_place_that_shows_a_key_shows_the_one_in_force() {
     ]);
     app.update(Message::Picture(Arc::new(lab_states::running())));
     assert_eq!(typed(&mut app, "m e"), [], "the old keys are free");
-    assert_eq!(typed(&mut app, "ZN"), [flip("amp"), lab(Command::Pause)]);
+    assert_eq!(typed(&mut app, "QN"), [flip("amp"), lab(Command::Pause)]);
     let text = |app: &mut App| -> String { drawn(app, 200, 60).content().iter().map(|cell| cell.symbol()).collect() };
     let seen = text(&mut app);
-    for shown in [" Z AMP", " F5 empty_cache", "N pause", "W why", "F1 help"] {
+    for shown in [" Q AMP", " F5 empty_cache", "N pause", "W why", "F1 help"] {
         assert!(seen.contains(shown), "{shown} in {seen}");
     }
     assert!(!seen.contains("space pause") && !seen.contains(" m AMP"));
     app.update(key(KeyCode::F(1), KeyModifiers::NONE));
     let help = text(&mut app);
-    assert!(help.contains("F1 or X closes") && help.contains("  Z  "), "{help}");
+    assert!(help.contains("F1 or X closes") && help.contains("  Q  "), "{help}");
 }
 
 #[test]

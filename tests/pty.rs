@@ -643,6 +643,39 @@ fn the_demo_is_told_to_its_end_and_left() {
     lab.assert_restored();
 }
 
+#[test]
+fn a_lesson_is_taken_beside_the_lab_and_begun_anew() {
+    let kept = tempfile::tempdir().unwrap();
+    let mut command = vramlab(&["lesson", "checkpointing"]);
+    command.env("XDG_STATE_HOME", kept.path());
+    let mut lab = Session::start(command, 120, 40);
+    lab.wait_for_text("Enter begins");
+    assert!(lab.text().contains("PAUSED") && lab.text().contains("Forward saves activations"), "{}", lab.text());
+    lab.press("\r");
+    lab.wait_for_text("How much does the peak fall?");
+    // The third of four choices.
+    lab.press("\x1b[B");
+    lab.press("\x1b[B");
+    lab.wait_for_text("▸ C.");
+    lab.press("\r");
+    lab.wait_for_text("Right. Measured: C.");
+    assert!(lab.text().contains("1 of 1 points") && lab.text().contains("[3 Step]"), "{}", lab.text());
+    let progress = kept.path().join("vramlab").join("progress.toml");
+    assert!(std::fs::read_to_string(progress).unwrap().contains("checkpointing"));
+    lab.press("~");
+    lab.wait_for_text("What it saves");
+    lab.press("~");
+    lab.press("Z");
+    lab.wait_for_text("Enter begins");
+    lab.press("\r");
+    lab.wait_for_text("How much does the peak fall?");
+    lab.press("1");
+    lab.wait_for_text("c ckpt off");
+    lab.press("q");
+    assert_eq!(lab.wait_for_end(END).exit_code(), 0);
+    lab.assert_restored();
+}
+
 /// What a tape for VHS does, as far as `demo.tape` uses it: keys are typed into a shell, and what is waited for must come.
 /// Pictures are left to VHS.
 #[test]

@@ -103,6 +103,7 @@ pub struct SpecArgs {
     #[arg(long, value_name = "device|kept|host")]
     pub load: Option<Loading>,
     /// Take one segment of this size first, and cut everything from it: a static pool, as JAX takes 75% at its start.
+    /// Where no large block of the model lies in it, it goes back with the cache before the first step.
     #[arg(long, value_name = "BYTES|SHARE")]
     pub preallocate: Option<MemoryLimit>,
     /// Run the model instead of training it.

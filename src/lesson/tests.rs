@@ -165,7 +165,7 @@ fn what_is_wrong_with_a_file_is_told_with_line_and_column() {
 
 #[test]
 fn a_lesson_has_several_runs() {
-    let named = "pin = true\n[run.watched]\ninference = \"no_grad\"\npreallocate = \"1GiB\"\nload = \"kept\"\n\
+    let named = "pin = true\n[run.watched]\nworkload = \"gpt2\"\ninference = \"no_grad\"\npreallocate = \"1GiB\"\nload = \"kept\"\n\
         [run.watched.settings]\naccum = 2\n[run.on_processor]\nworkload = \"mlp-mini\"\ndevice = \"cpu\"\n";
     let steps = "## Others\n```step\ndo = [\"run watched\", \"steps 1\", \"mark watched\", \"restart\", \"mark again\", \
         \"run on_processor\", \"steps 2\"]\ncheck = [\"watched.steps == 1\", \"watched.reserved > 1 GiB\", \

@@ -51,8 +51,8 @@ pub(crate) fn render(scene: &Scene<'_>, tutor: &Tutor, area: Rect, buf: &mut Buf
         Stage::Over => format!("{} · over", course.lesson().front.title),
         _ => format!("step {} of {steps}", course.place() + 1),
     };
-    let questions = course.lesson().questions();
-    let score = if questions > 0 { format!("{} points", course.score()) } else { String::new() };
+    let score = course.score();
+    let score = if score.of > 0 { format!("{score} points") } else { String::new() };
     let fold = scene.keys.key_of(Action::FoldLesson);
     let words = [(Token::Accent, place), (Token::Dim, score), (Token::Dim, format!("{fold} folds"))];
     let title = pane::title("lesson", words, usize::from(area.width.saturating_sub(6)), theme);
