@@ -147,7 +147,8 @@ mod tests {
         assert_eq!(further(Pass::WeightGradient, &wide, Arithmetic::F32, first)[0], 8192);
         let halves = further(Pass::Forward, &SPATIAL, Arithmetic::F16, 128_598_163);
         assert!(halves.len() > 20 && halves.is_sorted_by(|a, b| a >= b), "{halves:?}");
-        assert_eq!((halves[0], halves[1], halves.last()), (128_598_163, 64_372_752, Some(&0)));
+        assert_eq!((halves[0], halves.last()), (128_598_163, Some(&0)));
+        assert!(halves.iter().any(|size| (1..halves[0]).contains(size)), "some plan takes less: {halves:?}");
     }
 
     #[test]
@@ -155,7 +156,12 @@ mod tests {
         let wider = Convolution { inputs: 72, outputs: 72, ..SPATIAL };
         let first = workspace(Pass::Forward, &wider, Arithmetic::F16);
         let sizes = further(Pass::Forward, &wider, Arithmetic::F16, first);
-        assert_eq!(sizes.len(), further(Pass::Forward, &SPATIAL, Arithmetic::F16, 128_598_163).len());
-        assert!(sizes[1] < first * 51 / 100 && sizes[1] > first * 49 / 100, "{sizes:?} behind {first}");
+        let theirs = workspace(Pass::Forward, &SPATIAL, Arithmetic::F16);
+        let share = as_f64(first) / as_f64(theirs);
+        let scaled = further(Pass::Forward, &SPATIAL, Arithmetic::F16, theirs);
+        assert!(first > 0 && share != 1.0, "it takes something else: {first}");
+        let scaled: Vec<usize> = scaled.into_iter().map(|size| bytes(as_f64(size) * share)).collect();
+        let near = |(a, b): (&usize, &usize)| a.abs_diff(*b) <= 1;
+        assert!(sizes.len() == scaled.len() && sizes.iter().zip(&scaled).all(near), "{sizes:?} for {scaled:?}");
     }
 }
