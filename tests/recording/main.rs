@@ -11,7 +11,7 @@ mod timeline;
 
 use std::sync::Arc;
 
-use vramlab::allocator::{Attempt, PoolKind, Refusal};
+use vramlab::allocator::{Attempt, PoolId, PoolKind, Refusal};
 use vramlab::model::{
     About, Activity, Category, CopyDirection, DeviceKind, DriverMemory, Event, EventKind, FailedRequest, GpuProcess,
     Items, LessonNote, LessonPart, Micros, NameId, OwnUse, PcieTraffic, Phase, Ranks, Reading, Remedied, Remedy,
@@ -174,6 +174,7 @@ fn every_kind() -> Vec<EventKind> {
         EventKind::Stack { name, frames: [NameId(0), NameId(u32::MAX)].into() },
         EventKind::Stack { name, frames: Arc::from([]) },
     ];
+    kinds.push(EventKind::PrivatePool { address, pool: PoolId(7, u32::MAX) });
     kinds.extend([LessonPart::Reading, LessonPart::Asked, LessonPart::Over].map(|doing| {
         EventKind::Lesson(Arc::new(LessonNote {
             learner: "Ada ✓".into(),
