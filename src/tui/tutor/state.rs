@@ -195,10 +195,13 @@ impl Tutor {
         match (form, action) {
             (Some(Form::Choices(_)), Some(DialogAction::Next)) => {
                 self.chosen = (self.chosen + 1).min(choices.saturating_sub(1));
+                // The choices stand at the end: what is selected is in sight.
+                self.first = lines.0.saturating_sub(lines.1);
                 Heard::Taken
             }
             (Some(Form::Choices(_)), Some(DialogAction::Previous)) => {
                 self.chosen = self.chosen.saturating_sub(1);
+                self.first = lines.0.saturating_sub(lines.1);
                 Heard::Taken
             }
             (Some(Form::Number { .. }), Some(DialogAction::Clear)) => {
