@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use thiserror::Error;
 
 use crate::allocator::block::{Block, BlockId, Blocks, PoolKind};
-use crate::allocator::home::Home;
+use crate::allocator::home::{Home, OwnerId};
 use crate::allocator::live::LiveBlocks;
 use crate::allocator::pool::{FreeKey, Pool, Replaced};
 use crate::allocator::private::PrivatePools;
@@ -120,8 +120,26 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
 
     #[inline]
     pub(super) fn pool(&self, home: Home) -> &Pool {
-        let private = home.owner.and_then(|owner| self.private.of(owner));
-        match (private, home.kind) {
+        match (home.owner, home.kind) {
+            (None, PoolKind::Small) => &self.small,
+            (None, PoolKind::Large) => &self.large,
+            (Some(owner), kind) => self.private_pool(owner, kind),
+        }
+    }
+
+    #[inline]
+    pub(super) fn pool_mut(&mut self, home: Home) -> &mut Pool {
+        match (home.owner, home.kind) {
+            (None, PoolKind::Small) => &mut self.small,
+            (None, PoolKind::Large) => &mut self.large,
+            (Some(owner), kind) => self.private_pool_mut(owner, kind),
+        }
+    }
+
+    /// Out of the way of the default pools, which serve nearly all requests.
+    #[cold]
+    fn private_pool(&self, owner: OwnerId, kind: PoolKind) -> &Pool {
+        match (self.private.of(owner), kind) {
             (None, PoolKind::Small) => &self.small,
             (None, PoolKind::Large) => &self.large,
             (Some(pool), PoolKind::Small) => &pool.small,
@@ -129,10 +147,9 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         }
     }
 
-    #[inline]
-    pub(super) fn pool_mut(&mut self, home: Home) -> &mut Pool {
-        let private = home.owner.and_then(|owner| self.private.of_mut(owner));
-        match (private, home.kind) {
+    #[cold]
+    fn private_pool_mut(&mut self, owner: OwnerId, kind: PoolKind) -> &mut Pool {
+        match (self.private.of_mut(owner), kind) {
             (None, PoolKind::Small) => &mut self.small,
             (None, PoolKind::Large) => &mut self.large,
             (Some(pool), PoolKind::Small) => &mut pool.small,
@@ -153,15 +170,13 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
     /// Enters a free block in its set, in place of an entry that leaves.
     #[inline]
     pub(super) fn insert_free(&mut self, id: BlockId, replaced: Option<Replaced>) {
-        let block = &mut self.blocks[id];
-        let private = block.owner.and_then(|owner| self.private.of_mut(owner));
-        let pool = match (private, block.pool) {
-            (None, PoolKind::Small) => &mut self.small,
-            (None, PoolKind::Large) => &mut self.large,
-            (Some(pool), PoolKind::Small) => &mut pool.small,
-            (Some(pool), PoolKind::Large) => &mut pool.large,
-        };
-        pool.insert(id, block, replaced);
+        let block = &self.blocks[id];
+        let (key, home) = (FreeKey::of(block), block.home());
+        let pool = self.pool_mut(home);
+        pool.insert(id, key, replaced);
+        let now = pool.lookups;
+        // Its age starts anew.
+        self.blocks[id].age_base = now;
     }
 
     /// Joins a free mapped block that is in no set with such neighbours, and enters the result in their set in place of

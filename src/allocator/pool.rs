@@ -269,11 +269,9 @@ impl Pool {
         self.free.at(position).filter(|(found, _)| found.stream == stream).map(|(_, id)| Candidate { id, position })
     }
 
-    /// Enters a free block that is mapped; its age starts anew. The replaced entry leaves.
+    /// Enters a free block that is mapped. The replaced entry leaves.
     #[inline]
-    pub fn insert(&mut self, id: BlockId, block: &mut Block, replaced: Option<Replaced>) {
-        block.age_base = self.lookups;
-        let key = FreeKey::of(block);
+    pub fn insert(&mut self, id: BlockId, key: FreeKey, replaced: Option<Replaced>) {
         match replaced {
             None => self.free.insert(key, id),
             Some(Replaced::At(position)) => self.free.replace_at(position, key, id),
