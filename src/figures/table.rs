@@ -18,7 +18,7 @@ use crate::units::Bytes;
 pub struct Known<'a> {
     /// The run at a moment.
     pub view: &'a View,
-    /// The allocator's own statistics, where it can be asked: a run on screen or a recording does not tell them.
+    /// The allocator's own statistics, where it can be asked; else the run's events tell what they can.
     pub statistics: Option<&'a Statistics>,
     /// The device's memory, where that is known.
     pub device_memory: Option<Bytes>,
@@ -194,8 +194,9 @@ fn driver_used(known: &Known<'_>) -> Option<f64> {
     known.view.gpu.as_ref()?.memory.and_then(|memory| bytes(memory.used))
 }
 
-fn statistic(known: &Known<'_>, read: fn(&Statistics) -> i64) -> Option<f64> {
-    known.statistics.map(|statistics| read(statistics) as f64)
+/// What the allocator itself counts, else what its events come to.
+fn statistic(known: &Known<'_>, read: fn(&Statistics) -> i64, told: u64) -> Option<f64> {
+    Some(known.statistics.map_or(told as f64, |statistics| read(statistics) as f64))
 }
 
 const fn entry(name: &'static str, unit: Unit, says: &'static str, read: fn(&Known<'_>) -> Option<f64>) -> Entry {
@@ -355,23 +356,20 @@ const TABLE: &[Entry] = &[
     entry("short", Unit::Bytes, "What lacked for it; absent once a whole step went through.", |known| {
         bytes(known.view.autopsy.as_ref()?.short)
     }),
-    entry(
-        "retries",
-        Count,
-        "num_alloc_retries: requests that emptied the cache and tried again; absent where the allocator can't be asked.",
-        |known| statistic(known, |statistics| statistics.num_alloc_retries),
-    ),
+    entry("retries", Count, "Requests that emptied the cache and tried again: num_alloc_retries.", |known| {
+        statistic(known, |statistics| statistics.num_alloc_retries, known.view.traffic.retries)
+    }),
     entry(
         "peak_requested",
         Unit::Bytes,
-        "requested_bytes.all.peak; absent where the allocator can't be asked.",
-        |known| statistic(known, |statistics| statistics.requested_bytes.all.peak),
+        "Most bytes asked for at once, since the start: requested_bytes.all.peak.",
+        |known| statistic(known, |statistics| statistics.requested_bytes.all.peak, known.view.peak_requested.0),
     ),
     entry(
         "inactive_split",
         Unit::Bytes,
-        "inactive_split_bytes.all.current; absent where the allocator can't be asked.",
-        |known| statistic(known, |statistics| statistics.inactive_split_bytes.all.current),
+        "Stranded, without what lies in expandable ranges: inactive_split_bytes.all.current.",
+        |known| statistic(known, |statistics| statistics.inactive_split_bytes.all.current, known.view.inactive_split.0),
     ),
     entry("malformed", Count, "Events that contradicted those before them; 0 unless something is wrong.", |known| {
         count(known.view.malformed)

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::releases::{Growth, Releases};
 use super::{Event, EventKind};
 use crate::allocator::{self, BlockSnapshot, BlockState, PoolKind, SegmentSnapshot, Statistics, TorchVersion};
 use crate::units::{Address, Bytes, StreamId};
@@ -20,7 +21,7 @@ pub struct AllocatorState {
     statistics: Statistics,
     settings: allocator::Settings,
     limit: Option<Bytes>,
-    releasing: Releasing,
+    releases: Releases,
 }
 
 /// A block that is handed out or pending.
@@ -61,24 +62,6 @@ impl Block {
     }
 }
 
-/// Whose releases are under way.
-#[derive(Clone, Debug)]
-enum Releasing {
-    Nobodys,
-    /// `empty_cache()`.
-    Call,
-    /// A request's: garbage collection, oversize segments, or all that is cached before it is tried again.
-    Request {
-        /// Bytes held before.
-        reserved: i64,
-        /// Something happened that only the last resort does: memory of the small pool or pages went back, or streams
-        /// were waited for.
-        last_resort: bool,
-        /// Segments that went back, and the streams that they served.
-        freed: Vec<(Bytes, StreamId)>,
-    },
-}
-
 /// Counters stay below twice this: no device moves that much, and a stream made to harm could overflow them.
 const MOST: i64 = 1 << 62;
 /// The largest segment or block.
@@ -108,7 +91,7 @@ impl AllocatorState {
             statistics: Statistics::new(settings.max_split_size, settings.torch()),
             settings,
             limit: None,
-            releasing: Releasing::Nobodys,
+            releases: Releases::default(),
         }
     }
 
@@ -202,10 +185,7 @@ impl AllocatorState {
                 self.free_requested(address.0)
             }
             EventKind::FreeCompleted { address } => {
-                // Behind the first release nothing but the last resort waits for other streams.
-                if let Releasing::Request { last_resort, .. } = &mut self.releasing {
-                    *last_resort = true;
-                }
+                self.releases.waited();
                 self.free_completed(address.0)
             }
             EventKind::SegmentAlloc { address, size, stream, pool } => {
@@ -220,14 +200,14 @@ impl AllocatorState {
             EventKind::SegmentUnmap { address, size } => self.unmap(address.0, size.0),
             EventKind::EmptyCache => {
                 self.statistics.num_sync_all_streams += 1;
-                self.releasing = Releasing::Call;
+                self.releases = Releases::Call;
                 Some(())
             }
             EventKind::Oom(_) => {
                 self.statistics.num_ooms += 1;
                 // It failed once more after everything had been given back.
                 self.count_retry();
-                self.releasing = Releasing::Nobodys;
+                self.releases = Releases::Nobodys;
                 Some(())
             }
             EventKind::Limit { limit } => {
@@ -443,65 +423,29 @@ impl AllocatorState {
 
     /// Memory goes back to the driver.
     fn release(&mut self, of_last_resort: bool, segment: (Bytes, StreamId)) {
-        if let Releasing::Nobodys = self.releasing {
-            let reserved = self.statistics.reserved_bytes.all.current;
-            self.releasing = Releasing::Request { reserved, last_resort: false, freed: Vec::new() };
-        }
-        if let Releasing::Request { last_resort, freed, .. } = &mut self.releasing {
-            *last_resort |= of_last_resort;
-            freed.push(segment);
-        }
+        let reserved = self.reserved();
+        self.releases.release(reserved, of_last_resort, segment);
     }
 
     /// No memory is taken anew: what went back did so at a call that left no event of its own.
     fn end_releases(&mut self) {
-        if let Releasing::Request { .. } = std::mem::replace(&mut self.releasing, Releasing::Nobodys) {
+        if self.releases.end() {
             self.statistics.num_sync_all_streams += 1;
         }
     }
 
-    /// Memory is taken anew, `growth` bytes at least: were the releases just before a retry?
-    fn settle_releases(&mut self, growth: Bytes, stream: StreamId) {
-        let releasing = std::mem::replace(&mut self.releasing, Releasing::Nobodys);
-        let Releasing::Request { reserved, last_resort, freed } = releasing else { return };
-        let now = self.statistics.reserved_bytes.all.current;
-        let retried = match self.collection_threshold().filter(|(_, threshold)| reserved > *threshold) {
-            _ if last_resort => true,
-            None => !self.is_search_for_room(&freed, growth, stream),
-            // A retry gives all back that can go back. Collected is until the threshold is reached, or nothing is left: then
-            // the request had to have room.
-            Some((limit, threshold)) => {
-                let growth = amount(growth.0.min(LARGEST));
-                !self.can_release() && now < threshold && threshold.saturating_add(growth) > limit
-            }
-        };
-        if retried {
+    /// Memory is taken anew, `size` bytes at least: were the releases just before a retry?
+    fn settle_releases(&mut self, size: Bytes, stream: StreamId) {
+        let mut releases = std::mem::take(&mut self.releases);
+        let (reserved, settings, limit) = (self.reserved(), &self.settings, self.limit);
+        if releases.settle(Growth { size, stream, reserved, settings, limit }, || self.can_release()) {
             self.count_retry();
         }
     }
 
-    /// Whether the segments are what is given back under a `max_split_size` before all is: oversize ones of the request's
-    /// stream, the smallest that is large enough, or the largest ones until they are together.
-    fn is_search_for_room(&self, freed: &[(Bytes, StreamId)], growth: Bytes, stream: StreamId) -> bool {
-        let max_split = self.settings.max_split_size;
-        if max_split == allocator::Settings::UNLIMITED {
-            return false;
-        }
-        let wanted = growth.max(max_split);
-        let total: Bytes = freed.iter().map(|(size, _)| *size).sum();
-        let before_last = total.saturating_sub(freed.last().map_or(Bytes::ZERO, |(size, _)| *size));
-        freed.iter().all(|(size, of)| *size >= max_split && *of == stream)
-            && freed.is_sorted_by(|one, next| one.0 >= next.0)
-            && before_last < wanted
-            && wanted <= total
-    }
-
-    /// The limit, and how much of it may be held before garbage is collected.
-    #[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "PyTorch's arithmetic")]
-    fn collection_threshold(&self) -> Option<(i64, i64)> {
-        let share = self.settings.garbage_collection_threshold;
-        let limit = amount(self.limit.filter(|_| share > 0.0)?.0.min(LARGEST));
-        Some((limit, (share * limit as f64) as i64))
+    /// Bytes held from the driver.
+    fn reserved(&self) -> Bytes {
+        Bytes(u64::try_from(self.statistics.reserved_bytes.all.current).unwrap_or(0))
     }
 
     /// Something could go back to the driver: a whole segment, or whole pages.

@@ -27,6 +27,7 @@ mod pools;
 mod profile;
 mod ranks;
 mod reading;
+mod releases;
 mod remedy;
 mod run;
 mod segment_views;

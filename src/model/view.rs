@@ -37,8 +37,12 @@ pub struct View {
     pub largest_hole: Bytes,
     /// Highest allocated bytes (blocks handed out), since the start.
     pub peak_allocated: Bytes,
+    /// Most bytes asked for at once, since the start; a block counts until other streams are done with it.
+    pub peak_requested: Bytes,
     /// Highest reserved bytes, since the start.
     pub peak_reserved: Bytes,
+    /// Free bytes of segments that a block holds, without expandable ranges.
+    pub inactive_split: Bytes,
     /// The most that may be reserved.
     pub limit: Option<Bytes>,
     /// Live bytes (block sizes) by category, in the order of [`Category::ALL`].
@@ -182,6 +186,9 @@ pub struct Traffic {
     pub segment_frees: u64,
     /// Requests that failed for good.
     pub ooms: u64,
+    /// Requests that emptied the cache and tried again: PyTorch's `num_alloc_retries`. A conclusion where garbage is collected
+    /// or blocks can be oversize.
+    pub retries: u64,
 }
 
 /// One segment, or one contiguous mapped run of an expandable range.

@@ -6,7 +6,7 @@ use super::*;
 use crate::allocator::{
     CachingAllocator, DeviceMemory, EventToken, OutOfDeviceMemory, SegmentSource, Settings, SimulatedDriver, TraceEvent,
 };
-use crate::model::{Category, Micros, NameId, Setting};
+use crate::model::{Category, MemoryModel, Micros, NameId, Setting};
 
 /// A driver whose side streams are done when somebody waits.
 #[derive(Debug)]
@@ -64,8 +64,22 @@ fn agrees(conf: &str, memory: Bytes, limit: Option<Bytes>, largest: u64) -> (Sta
     let mut allocator = CachingAllocator::new(driver, Settings::parse(conf).unwrap(), Vec::<TraceEvent>::new());
     allocator.set_limit(limit);
     let mut state = AllocatorState::new();
-    state.apply(&settings_event(conf));
-    state.apply(&Event::new(Micros(0), EventKind::Limit { limit }));
+    // The other reducer of memory knows three of these figures too.
+    let mut memory = MemoryModel::new();
+    let mut tell = |state: &mut AllocatorState, event: Event| {
+        state.apply(&event);
+        memory.apply(&event).unwrap();
+        let told = [memory.traffic().retries, memory.peak_requested().0, memory.inactive_split().0];
+        let statistics = state.statistics();
+        let counted = [
+            statistics.num_alloc_retries,
+            statistics.requested_bytes.all.peak,
+            statistics.inactive_split_bytes.all.current,
+        ];
+        assert_eq!(told.map(amount), counted, "{conf}: {event:?}");
+    };
+    tell(&mut state, settings_event(conf));
+    tell(&mut state, Event::new(Micros(0), EventKind::Limit { limit }));
     let mut numbers = Numbers(7);
     let mut live: BTreeMap<Address, u64> = BTreeMap::new();
     for round in 0..6000 {
@@ -79,7 +93,7 @@ fn agrees(conf: &str, memory: Bytes, limit: Option<Bytes>, largest: u64) -> (Sta
                 }
             }
             9 if numbers.below(60) == 0 => {
-                state.apply(&Event::new(Micros(0), EventKind::EmptyCache));
+                tell(&mut state, Event::new(Micros(0), EventKind::EmptyCache));
                 allocator.empty_cache();
             }
             _ => {
@@ -95,7 +109,7 @@ fn agrees(conf: &str, memory: Bytes, limit: Option<Bytes>, largest: u64) -> (Sta
         }
         for event in std::mem::take(allocator.sink_mut()) {
             let kind = EventKind::of_trace(&event, Category::Other, NameId::NONE);
-            state.apply(&Event::new(Micros(0), kind));
+            tell(&mut state, Event::new(Micros(0), kind));
         }
         if round % 97 == 0 || round == 5999 {
             assert_eq!(state.segments().collect::<Vec<_>>(), allocator.segments(), "{conf} after {round}");

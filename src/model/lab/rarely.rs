@@ -9,6 +9,7 @@ use crate::model::emptying::Emptying;
 use crate::model::event::{EventKind, FailedRequest, NameId, Remedied, StepReport};
 use crate::model::finding::Situation;
 use crate::model::history::{Column, MarkKind};
+use crate::model::memory::MemoryModel;
 use crate::model::reading::Reading;
 use crate::model::run::About;
 use crate::model::steps::StepPeaks;
@@ -71,7 +72,9 @@ impl Lab {
         let position = self.memory.position();
         let log = std::mem::take(&mut self.log);
         let lesson = self.lesson.take();
-        *self = Self { device: self.device, about: Arc::clone(about), log, lesson, time: self.time, ..Self::default() };
+        let memory = MemoryModel::of(about.torch);
+        let (device, about, time) = (self.device, Arc::clone(about), self.time);
+        *self = Self { device, about, memory, log, lesson, time, ..Self::default() };
         self.memory.skip_to(position);
     }
 

@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use super::error::{Fault, ModelError};
 use super::run::Run;
 use super::spans::{Birth, Holder, NONE, RunId, Span, SpanId, Spans, State};
+use crate::allocator::{Settings, TorchVersion};
 use crate::model::event::{Category, Event, EventKind, NameId};
 use crate::model::ledger::Ledger;
+use crate::model::releases::{Growth, Releases};
 use crate::model::view::{HostMemory, Traffic};
-use crate::units::{Address, Bytes};
+use crate::units::{Address, Bytes, StreamId};
 
 /// Memory at one event: segments with their blocks, and where every reserved byte stands.
 ///
@@ -24,7 +26,13 @@ pub struct MemoryModel {
     pub(super) accounts: Accounts,
     by_category: [u64; 8],
     peak_allocated: u64,
+    /// Bytes asked for in blocks that are live or pending, and the most there were.
+    requested: u64,
+    peak_requested: u64,
     pub(super) peak_reserved: u64,
+    /// The allocator's settings, and what it gave back last: they tell which request was tried again.
+    settings: Settings,
+    pub(super) releases: Releases,
     pub(super) limit: Option<Bytes>,
     host: HostMemory,
     pub(super) traffic: Traffic,
@@ -43,6 +51,8 @@ pub(super) struct Accounts {
     pub pending: u64,
     pub releasable: u64,
     pub stranded: u64,
+    /// What of the stranded lies in segments that are no expandable ranges.
+    pub inactive_split: u64,
 }
 
 impl MemoryModel {
@@ -50,6 +60,12 @@ impl MemoryModel {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// The same under the default settings of another PyTorch.
+    #[must_use]
+    pub(in crate::model) fn of(torch: TorchVersion) -> Self {
+        Self { settings: Settings::of(torch), ..Self::default() }
     }
 
     /// Applies the next event. Events that are not about memory only count.
@@ -70,16 +86,25 @@ impl MemoryModel {
     fn change(&mut self, kind: &EventKind) -> Result<(), Fault> {
         match *kind {
             EventKind::Alloc { address, size, requested, category, name, .. } => {
+                self.releases.end();
                 self.alloc(address, size, Holder { requested: requested.0, category, name, pending: false })
             }
-            EventKind::FreeRequested { address } => self.free_requested(address),
-            EventKind::FreeCompleted { address } => self.free_completed(address),
+            EventKind::FreeRequested { address } => {
+                self.releases.end();
+                self.free_requested(address)
+            }
+            EventKind::FreeCompleted { address } => {
+                self.releases.waited();
+                self.free_completed(address)
+            }
             EventKind::Relabel { address, category, name } => self.relabel(address, category, name),
             EventKind::SegmentAlloc { address, size, stream, pool } => {
+                self.settle_releases(size, stream);
                 self.add_segment(address, size, Run::segment(address.0, size.0, pool, stream))
             }
             EventKind::SegmentFree { address, size } => self.remove_segment(address, size),
             EventKind::SegmentMap { address, size, stream, pool, range, page } => {
+                self.settle_releases(size, stream);
                 self.map(address, size, Run::pages(address.0, size.0, pool, stream, range.0, page.0))
             }
             EventKind::SegmentUnmap { address, size } => self.unmap(address, size),
@@ -91,8 +116,21 @@ impl MemoryModel {
                 self.op = NameId::NONE;
                 Ok(())
             }
+            EventKind::EmptyCache => {
+                self.releases = Releases::Call;
+                Ok(())
+            }
             EventKind::Oom { .. } => {
                 self.traffic.ooms += 1;
+                // It failed once more after everything had been given back.
+                self.traffic.retries += 1;
+                self.releases = Releases::Nobodys;
+                Ok(())
+            }
+            EventKind::Settings(ref settings) => {
+                if let Some(conf) = settings.get("alloc-conf") {
+                    self.set_conf(if &*conf.value == "default" { "" } else { &conf.value });
+                }
                 Ok(())
             }
             EventKind::Limit { limit } => {
@@ -151,6 +189,19 @@ impl MemoryModel {
     #[must_use]
     pub const fn peak_allocated(&self) -> Bytes {
         Bytes(self.peak_allocated)
+    }
+
+    /// Most bytes asked for at once: PyTorch's `requested_bytes.all.peak`. A block counts until other streams are done with it.
+    #[must_use]
+    pub const fn peak_requested(&self) -> Bytes {
+        Bytes(self.peak_requested)
+    }
+
+    /// Free bytes of segments that a block holds: PyTorch's `inactive_split_bytes.all.current`, which leaves expandable ranges
+    /// out.
+    #[must_use]
+    pub const fn inactive_split(&self) -> Bytes {
+        Bytes(self.accounts.inactive_split)
     }
 
     /// Highest reserved bytes so far.
@@ -249,11 +300,32 @@ impl MemoryModel {
         run.used += size;
         run.changed = self.position;
         self.accounts.live += holder.requested;
+        self.requested += holder.requested;
+        self.peak_requested = self.peak_requested.max(self.requested);
         self.accounts.rounding += size - holder.requested;
         self.by_category[holder.category as usize] += size;
         self.peak_allocated = self.peak_allocated.max(self.allocated().0);
         self.traffic.allocs += 1;
         Ok(())
+    }
+
+    /// Puts a configuration string in force; one that PyTorch would refuse changes nothing.
+    fn set_conf(&mut self, conf: &str) {
+        if conf != self.settings.text()
+            && let Ok(settings) = Settings::parse_for(self.settings.torch(), conf)
+        {
+            self.settings = settings;
+        }
+    }
+
+    /// Memory is taken anew, `size` bytes at least: was that a request's second try?
+    fn settle_releases(&mut self, size: Bytes, stream: StreamId) {
+        let mut releases = std::mem::take(&mut self.releases);
+        let (reserved, settings, limit) = (self.reserved(), &self.settings, self.limit);
+        let can_release = self.accounts.releasable > 0;
+        if releases.settle(Growth { size, stream, reserved, settings, limit }, || can_release) {
+            self.traffic.retries += 1;
+        }
     }
 
     /// A stream that was made to harm could ask for any amount of the memory that follows it.
@@ -285,6 +357,7 @@ impl MemoryModel {
         }
         let Span { size, previous, next, run, .. } = *self.spans.get(id);
         self.accounts.pending -= size;
+        self.requested -= holder.requested;
         let mut freed = id;
         let mut freed_size = size;
         if next != NONE && self.spans.get(next).is_free() {
@@ -336,18 +409,26 @@ impl MemoryModel {
     /// Counts a span as free and enters it among the free ones.
     pub(super) fn enter_free(&mut self, id: SpanId) {
         let span = self.spans.get(id);
-        let releasable = self.runs[span.run as usize].releasable(span.start, span.size);
+        let run = &self.runs[span.run as usize];
+        let releasable = run.releasable(span.start, span.size);
         self.accounts.releasable += releasable;
         self.accounts.stranded += span.size - releasable;
+        if !run.is_expandable() {
+            self.accounts.inactive_split += span.size - releasable;
+        }
         self.spans.enter_free(id);
     }
 
     /// The reverse, before the span or its run change.
     pub(super) fn leave_free(&mut self, id: SpanId) {
         let span = self.spans.get(id);
-        let releasable = self.runs[span.run as usize].releasable(span.start, span.size);
+        let run = &self.runs[span.run as usize];
+        let releasable = run.releasable(span.start, span.size);
         self.accounts.releasable -= releasable;
         self.accounts.stranded -= span.size - releasable;
+        if !run.is_expandable() {
+            self.accounts.inactive_split -= span.size - releasable;
+        }
         self.spans.leave_free(id);
     }
 }

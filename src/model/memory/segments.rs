@@ -150,7 +150,8 @@ impl MemoryModel {
         if run.held > 0 {
             return Err(Fault::SegmentInUse { address, size });
         }
-        let span = run.first;
+        let (span, is_small, served) = (run.first, run.pool == PoolKind::Small, run.stream);
+        self.releases.release(self.reserved(), is_small, (size, served));
         self.leave_free(span);
         self.spans.remove(span);
         self.drop_run(id);
@@ -200,6 +201,8 @@ impl MemoryModel {
         if !(start - range).is_multiple_of(page) || !size.0.is_multiple_of(page) {
             return Err(Fault::NotWholePages { address, size });
         }
+        let served = self.runs[id as usize].stream;
+        self.releases.release(self.reserved(), true, (size, served));
         self.leave_free(gap);
         let left = if gap_start < start {
             self.spans.get_mut(gap).size = start - gap_start;
