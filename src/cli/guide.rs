@@ -8,7 +8,7 @@ use color_eyre::eyre::Result;
 
 use super::spec::themes;
 use super::{Status, Usage, config};
-use crate::guide::{self, Line, Role};
+use crate::guide::{self, Line, Role, plain};
 use crate::tui::{self, ColorTier, Theme, Token};
 
 /// Characters of a line where there is no terminal, and at most.
@@ -64,11 +64,6 @@ fn theme() -> Option<Theme> {
     let themes = themes();
     let own = settings.theme.filter(|name| name != "auto").and_then(|name| themes.load(&name, tier).ok());
     own.or_else(|| themes.load("terminal", tier).ok()).map(|(theme, _)| theme)
-}
-
-fn plain(lines: &[Line]) -> String {
-    let line = |line: &Line| line.iter().map(|(_, text)| text.as_str()).chain(["\n"]).collect::<String>();
-    lines.iter().map(line).collect()
 }
 
 fn dressed(lines: &[Line], theme: &Theme) -> String {

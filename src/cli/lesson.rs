@@ -17,9 +17,10 @@ use super::spec::{cards, device, user_folder, workloads};
 use super::{Status, Usage, config, lab, record, table};
 use crate::figures;
 use crate::given::Kind;
+use crate::guide;
 use crate::lesson::{
     Answer, Course, Form, Lesson, Library, LibraryError, Measured, Player, Progress, Runs, Sheet, Stage, Worth, letter,
-    measured, of_file, play, sheet, wrapped,
+    measured, of_file, play, sheet,
 };
 use crate::model::{Event, EventKind};
 use crate::session::{Command, DeviceChoice, LabSpec, Listener, Speed};
@@ -348,7 +349,7 @@ impl Taking {
     /// Prints Markdown and an empty line behind it.
     fn tell(&self, markdown: &str) -> Result<()> {
         if !markdown.trim().is_empty() {
-            writeln!(stdout(), "{}\n", wrapped(markdown, self.width))?;
+            writeln!(stdout(), "{}", guide::plain(&guide::lines(markdown, self.width)))?;
         }
         Ok(())
     }
@@ -373,12 +374,8 @@ impl Taking {
         let (form, hint) = (question.form.clone(), asked.hint.clone());
         self.tell(&asked.ask)?;
         for (place, choice) in asked.choices.iter().enumerate() {
-            writeln!(
-                stdout(),
-                "  {}. {}",
-                letter(place),
-                wrapped(choice, self.width.saturating_sub(5)).replace('\n', "\n     ")
-            )?;
+            let lines = guide::plain(&guide::lines(choice, self.width.saturating_sub(5)));
+            writeln!(stdout(), "  {}. {}", letter(place), lines.trim_end().replace('\n', "\n     "))?;
         }
         let how = match &form {
             Form::Choices(choices) => format!("A to {}", letter(choices.len() - 1)),

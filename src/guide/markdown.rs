@@ -55,6 +55,13 @@ pub fn lines(text: &str, width: usize) -> Vec<Line> {
     out
 }
 
+/// The lines as bare text, each with its end.
+#[must_use]
+pub fn plain(lines: &[Line]) -> String {
+    let line = |line: &Line| line.iter().map(|(_, text)| text.as_str()).chain(["\n"]).collect::<String>();
+    lines.iter().map(line).collect()
+}
+
 /// What stands between two empty lines, more or less.
 enum Block {
     Heading(String),

@@ -3,5 +3,5 @@
 mod markdown;
 mod pages;
 
-pub use markdown::{Line, Role, lines};
+pub use markdown::{Line, Role, lines, plain};
 pub use pages::{CONTENTS, Page, page, pages};

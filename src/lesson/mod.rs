@@ -31,7 +31,7 @@ pub use error::LessonError;
 pub use front::Front;
 pub use library::{Library, LibraryError, of_file};
 pub use order::Order;
-pub use plain::{letter, measured, wrapped};
+pub use plain::{letter, measured};
 pub use play::{Player, play};
 pub use progress::{Mark, Progress, ProgressError};
 pub use question::{Answer, Choice, Form, Measured, Question, Tolerance, Unclear, Worth};
