@@ -35,6 +35,9 @@ pub(super) struct DemoArgs {
     /// A story of your own; the lab's, lab/demo.toml, shows what can be in it.
     #[arg(long, value_name = "FILE")]
     story: Option<PathBuf>,
+    /// Where the lab runs, such as cuda:0 or sim:rtx-4090 [default: the story's]; on cpu steps of full-size models take long.
+    #[arg(long)]
+    device: Option<String>,
     #[command(flatten)]
     screen: ScreenArgs,
 }
@@ -48,7 +51,7 @@ pub(super) fn run(args: &DemoArgs) -> Result<Status> {
     let settings = config::settings();
     story.check(&settings.keys).map_err(Usage)?;
     let entry = workloads().entry(&story.workload).map_err(|error| Usage(error.to_string()))?;
-    let device = device(&story.device)?;
+    let device = device(args.device.as_deref().unwrap_or(&story.device))?;
     let mut options = args.screen.options(&settings, tui::Origin::default())?;
     if !(std::io::stdin().is_terminal() && std::io::stdout().is_terminal()) {
         return Err(eyre!("there is no terminal to draw on; run `vramlab demo` in one"));
