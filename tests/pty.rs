@@ -653,9 +653,15 @@ fn a_lesson_is_taken_beside_the_lab_and_begun_anew() {
     assert!(lab.text().contains("PAUSED") && lab.text().contains("Forward saves activations"), "{}", lab.text());
     lab.press("\r");
     lab.wait_for_text("How much does the peak fall?");
-    // The third of four choices.
+    // Neither reading on nor a switch answers it.
+    lab.press("\r");
+    lab.wait_for_text("Choose first");
+    lab.press("e");
+    lab.wait_for_text("a question is open: answer it first, or Ctrl-N passes it");
     lab.press("\x1b[B");
-    lab.press("\x1b[B");
+    lab.wait_for_text("▸ A.");
+    // Elsewhere it is the switch in question.
+    lab.press("c");
     lab.wait_for_text("▸ C.");
     lab.press("\r");
     lab.wait_for_text("Right. Measured: C.");

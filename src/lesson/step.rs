@@ -187,6 +187,12 @@ impl Step {
         })
     }
 
+    /// Whether the lab shows what came out before anybody has answered: nothing but marks is done after the question.
+    #[must_use]
+    pub fn asks_what_is_measured(&self) -> bool {
+        self.question.is_some() && self.then.iter().all(|action| matches!(action, Action::Mark(_)))
+    }
+
     /// What is done, first and then.
     pub fn actions(&self) -> impl Iterator<Item = &Action> {
         self.first.iter().chain(&self.then)

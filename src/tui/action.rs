@@ -86,6 +86,8 @@ pub enum Action {
     LessonAnew,
     /// Make the lesson's pane small, or large again.
     FoldLesson,
+    /// Have the lesson measure what it asks, without an answer.
+    PassQuestion,
     /// Leave.
     Quit,
 }
@@ -171,6 +173,7 @@ impl Action {
             Self::Suspend => "suspend",
             Self::LessonAnew => "lesson-anew",
             Self::FoldLesson => "lesson-fold",
+            Self::PassQuestion => "lesson-pass",
             Self::Quit => "quit",
         })
     }

@@ -28,7 +28,7 @@ pub(crate) fn render(stage: &Stage<'_>, autopsy: &Autopsy, area: Rect, buf: &mut
         vec![span(theme, Token::Danger, "out of memory"), span(theme, Token::Dim, format!(" · step {}", autopsy.step))];
     let inner = pane::frame(Frame::Box, title, theme.style(Token::Danger), area, buf);
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
-    let left = draw(stage, &parts(stage.view(), autopsy, &|remedy| words::remedy(stage, remedy)), inner, buf);
+    let left = draw(stage, &told(stage, autopsy), inner, buf);
     if left {
         pane::remark(span(theme, Token::Key, stage.keys.opens(Action::ToggleFindings, "all of it")), area, buf);
     }
@@ -37,7 +37,7 @@ pub(crate) fn render(stage: &Stage<'_>, autopsy: &Autopsy, area: Rect, buf: &mut
 /// Draws as much as fits in bare lines.
 pub(crate) fn render_lines(stage: &Stage<'_>, autopsy: &Autopsy, area: Rect, buf: &mut Buffer) {
     let inner = Rect { x: area.x + 1.min(area.width), width: area.width.saturating_sub(2), ..area };
-    let parts = parts(stage.view(), autopsy, &|remedy| words::remedy(stage, remedy));
+    let parts = told(stage, autopsy);
     let needed: usize = parts.iter().map(|part| wrap(part, inner.width).len()).sum();
     let key = u16::from(needed > usize::from(inner.height));
     draw(stage, &parts, Rect { height: inner.height.saturating_sub(key), ..inner }, buf);
@@ -88,12 +88,25 @@ fn draw(stage: &Stage<'_>, parts: &[Part], area: Rect, buf: &mut Buffer) -> bool
     kept.contains(&false)
 }
 
+/// The heading of what would have helped.
+const FITS: &str = "fits";
 /// Cells of a heading.
 const HEADING: usize = 7;
 
 fn wrap(part: &Part, width: u16) -> Vec<String> {
     let indent = if part.heading.is_empty() { 0 } else { HEADING };
     pane::wrap(&part.text, usize::from(width).saturating_sub(indent))
+}
+
+/// What is told on a screen: what would have helped not before somebody has said what he expects.
+fn told(stage: &Stage<'_>, autopsy: &Autopsy) -> Vec<Part> {
+    let mut parts = parts(stage.view(), autopsy, &|remedy| words::remedy(stage, remedy));
+    if stage.hold.asks()
+        && let Some(fits) = parts.iter_mut().find(|part| part.heading == FITS)
+    {
+        (fits.token, fits.text) = (Token::Dim, "told once the question is answered".to_owned());
+    }
+    parts
 }
 
 fn parts(view: &View, autopsy: &Autopsy, word: &dyn Fn(&Remedy) -> String) -> Vec<Part> {
@@ -106,7 +119,7 @@ fn parts(view: &View, autopsy: &Autopsy, word: &dyn Fn(&Remedy) -> String) -> Ve
     if !autopsy.unusable.is_empty() {
         parts.push(part("free", Token::Text, unusable(autopsy)));
     }
-    parts.push(part("fits", Token::Accent, fits(autopsy, word)));
+    parts.push(part(FITS, Token::Accent, fits(autopsy, word)));
     parts.retain(|part| !part.text.is_empty());
     parts
 }

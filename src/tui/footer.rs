@@ -33,6 +33,7 @@ pub(crate) fn render(
         !binding.hint.is_empty()
             && !binding.keys.is_empty()
             && binding.acts_on(screen)
+            && stage.hold.permits(binding.action, picture)
             && keymap::acts(binding.action, picture).is_ok()
     });
     let hints: Vec<(&str, &str, Action)> = shown

@@ -7,6 +7,7 @@ use ratatui::text::Span;
 
 use super::action::Action;
 use super::figures;
+use super::hold::Hold;
 use super::pane::{put_at, put_cut, put_right, span};
 use super::screens::SCREENS;
 use super::stage::{Clock, Stage, Targets};
@@ -174,7 +175,7 @@ fn figures_of(stage: &Stage<'_>, room: usize) -> Vec<Span<'static>> {
     }
     let mut groups =
         vec![vec![span(theme, Token::Dim, "step "), span(theme, Token::Strong, format!("{:>5}", steps.finished))]];
-    if steps.finished > 0 {
+    if steps.finished > 0 && stage.hold != Hold::Answer {
         let unit = stage.clock().of(" ms", " ms sim");
         groups.push(vec![
             span(theme, Token::Strong, format!("{:>9}", figures::milliseconds(steps.median))),

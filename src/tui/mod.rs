@@ -21,6 +21,7 @@ mod footer;
 mod glossary;
 mod glyphs;
 mod header;
+mod hold;
 mod input;
 mod key_name;
 mod keymap;

@@ -52,6 +52,8 @@ fn whole(app: &App, area: Rect, buf: &mut Buffer) -> Layout {
     let mut layout = if view.run == RunState::Starting && view.segments.is_empty() {
         building(app, body, buf);
         Layout::default()
+    } else if body.is_empty() {
+        Layout::default()
     } else {
         let screen = SCREENS.get(app.screen()).unwrap_or(&SCREENS[0]);
         let rows = if app.is_presenting() { large::rows(area) } else { 0 };

@@ -3,6 +3,7 @@
 use ratatui::layout::{Position, Rect};
 
 use super::action::Action;
+use super::hold::Hold;
 use super::keys::Keymap;
 use super::panel::Panel;
 use super::presenter::Shown;
@@ -33,6 +34,8 @@ pub(crate) struct Stage<'a> {
     pub pressed: &'a [Shown],
     /// The measured effect has just become known.
     pub loud: bool,
+    /// What a lesson keeps back.
+    pub hold: Hold,
 }
 
 impl Stage<'_> {

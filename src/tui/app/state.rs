@@ -20,6 +20,7 @@ use crate::tui::clipboard;
 use crate::tui::copied;
 use crate::tui::demo::{Cue, Heard, Narrator, ReadingPace, Story};
 use crate::tui::glyphs::GlyphTier;
+use crate::tui::hold::{self, Hold};
 use crate::tui::keymap;
 use crate::tui::keys::Keymap;
 use crate::tui::layers::{CopyMenu, Editor, Filter, GhostEditor, GoTo, Help, Layer, PathPrompt, Pressed, ThemeList};
@@ -139,6 +140,11 @@ impl App {
         self.tutor.as_deref()
     }
 
+    /// What the lesson keeps back.
+    fn hold(&self) -> Hold {
+        self.tutor().map_or(Hold::Nothing, |tutor| Hold::of(tutor.course()))
+    }
+
     /// Who tells the story, while one is told.
     pub(crate) fn narrator(&self) -> Option<&Narrator> {
         self.narrator.as_deref()
@@ -207,6 +213,7 @@ impl App {
             states: &self.states,
             scroll: self.scroll,
             loud: self.effect_is_loud(),
+            hold: self.hold(),
             pressed: self.presenter.as_ref().map_or(&[], Presenter::shown),
         }
     }
@@ -412,15 +419,25 @@ impl App {
                     self.dirty = true;
                     return Vec::new();
                 }
-                tutor::Heard::WentOn(requests) => {
-                    self.dirty = true;
-                    let mut effects = send(requests);
-                    effects.extend(self.taught());
-                    return effects;
-                }
+                tutor::Heard::WentOn(requests) => return self.went_on(requests),
             }
         }
         action.map_or_else(Vec::new, |action| self.ask(action))
+    }
+
+    /// A person did something to the lab of a lesson.
+    fn meddle(&mut self) {
+        if let Some(tutor) = &mut self.tutor {
+            tutor.meddled = true;
+        }
+    }
+
+    /// The lesson went on by what a person did.
+    fn went_on(&mut self, requests: Vec<Request>) -> Vec<Effect> {
+        self.dirty = true;
+        let mut effects = send(requests);
+        effects.extend(self.taught());
+        effects
     }
 
     /// Shows the lesson what happened.
@@ -460,6 +477,15 @@ impl App {
             Pressed::Closed => drop(self.layers.pop()),
             Pressed::Done(requests) => {
                 self.layers.pop();
+                let hold = self.hold();
+                if requests.iter().any(|request| matches!(request, Request::Lab(_))) {
+                    // It may have been opened before the lesson came to its question.
+                    if hold != Hold::Nothing {
+                        self.notify(hold.why(&self.keys));
+                        return Some(effects);
+                    }
+                    self.meddle();
+                }
                 effects = send(requests);
             }
             Pressed::Filter { of, text, done } => {
@@ -497,9 +523,20 @@ impl App {
 
     /// Does what is asked for, or says why that can't be.
     fn ask(&mut self, action: Action) -> Vec<Effect> {
+        let hold = self.hold();
+        if !hold.permits(action, &self.latest) {
+            self.notify(hold.why(&self.keys));
+            return Vec::new();
+        }
         let permitted = self.presenter.as_mut().map_or(Ok(()), |presenter| presenter.permits(action, self.now));
         match permitted.and_then(|()| keymap::acts(action, &self.latest)) {
-            Ok(()) => self.act(action),
+            Ok(()) => {
+                // Whoever only opens a line has done nothing yet.
+                if hold::acts_on_lab(action, &self.latest) && !matches!(action, Action::Edit(_)) {
+                    self.meddle();
+                }
+                self.act(action)
+            }
             Err("") => Vec::new(),
             Err(why) => {
                 self.notify(why.to_owned());
@@ -571,6 +608,14 @@ impl App {
             }
             Action::FoldLesson => match &mut self.tutor {
                 Some(tutor) => tutor.folded = !tutor.folded,
+                None => self.notify(NO_LESSON.to_owned()),
+            },
+            Action::PassQuestion => match &mut self.tutor {
+                Some(tutor) if Hold::of(tutor.course()).asks() => {
+                    let requests = tutor.pass(&self.latest);
+                    return self.went_on(requests);
+                }
+                Some(_) => self.notify("no question is open".to_owned()),
                 None => self.notify(NO_LESSON.to_owned()),
             },
             Action::Quit => return vec![Effect::Quit],

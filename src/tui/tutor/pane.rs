@@ -8,6 +8,7 @@ use super::Tutor;
 use crate::guide::{self, Role};
 use crate::lesson::{Answer, Form, Stage, Told, Worth, letter, measured};
 use crate::tui::action::Action;
+use crate::tui::hold::Hold;
 use crate::tui::pane::{self, Frame, put_cut, span};
 use crate::tui::stage::Stage as Scene;
 use crate::tui::theme::{Theme, Token};
@@ -30,6 +31,9 @@ pub(crate) fn beside(tutor: &Tutor, body: Rect) -> (Rect, Rect) {
         let screen = Rect { height: body.height - rows, ..body };
         (screen, Rect { y: screen.bottom(), height: rows, ..body })
     };
+    if Hold::of(tutor.course()) == Hold::Answer {
+        return (Rect { height: 0, ..body }, body);
+    }
     if tutor.folded {
         return below(2);
     }
@@ -58,7 +62,7 @@ pub(crate) fn render(scene: &Scene<'_>, tutor: &Tutor, area: Rect, buf: &mut Buf
     let title = pane::title("lesson", words, usize::from(area.width.saturating_sub(6)), theme);
     let inner = pane::frame(frame, title, theme.style(Token::Accent), area, buf);
     let inner = Rect { x: inner.x + 1, width: inner.width.saturating_sub(2), ..inner };
-    if tutor.folded {
+    if tutor.folded && Hold::of(course) != Hold::Answer {
         put_cut(inner, 0, vec![span(theme, Token::Strong, doing(tutor))], buf);
         return (0, 0);
     }
@@ -89,10 +93,19 @@ fn prompt(scene: &Scene<'_>, tutor: &Tutor, more: usize) -> Vec<Span<'static>> {
         _ if more > 0 => vec![key("Enter"), says(&format!(" reads on, {more} more lines"))],
         Stage::Introduction => vec![key("Enter"), says(" begins")],
         Stage::Explained => vec![key("Enter"), says(" goes on")],
-        Stage::Asking if tutor.course().told().question.as_ref().is_some_and(|asked| asked.choices.is_empty()) => {
-            vec![key("Enter"), says(" takes the number")]
+        Stage::Asking => {
+            let is_number = tutor.course().told().question.as_ref().is_some_and(|asked| asked.choices.is_empty());
+            let mut line = match (is_number, tutor.chosen) {
+                (true, _) => vec![key("Enter"), says(" takes the number")],
+                (false, None) => vec![key("↑ ↓"), says(" choose")],
+                (false, Some(_)) => vec![key("↑ ↓"), says(" choose · "), key("Enter"), says(" takes it")],
+            };
+            let pass = scene.keys.key_of(Action::PassQuestion);
+            if !pass.is_empty() {
+                line.extend([says(" · "), key(pass), says(" passes")]);
+            }
+            line
         }
-        Stage::Asking => vec![key("↑ ↓"), says(" choose · "), key("Enter"), says(" takes it, then it is measured")],
         Stage::Preparing | Stage::Trying => vec![span(theme, Token::Accent, doing(tutor))],
         Stage::Over => vec![key(scene.keys.key_of(Action::Quit)), says(" leaves")],
     };
@@ -162,7 +175,7 @@ fn question(theme: &Theme, tutor: &Tutor, told: &Told, width: usize, out: &mut L
     gap(out);
     out.extend(plain(theme, Token::Accent, &asked.ask, width));
     for (place, choice) in asked.choices.iter().enumerate() {
-        let is_chosen = place == tutor.chosen;
+        let is_chosen = tutor.chosen == Some(place);
         let (mark, token) = if is_chosen { ("▸", Token::Strong) } else { (" ", Token::Text) };
         let lead = format!("{mark} {}. ", letter(place));
         for (row, line) in pane::wrap(choice, width.saturating_sub(5)).into_iter().enumerate() {
@@ -185,6 +198,11 @@ fn question(theme: &Theme, tutor: &Tutor, told: &Told, width: usize, out: &mut L
     }
     if let Some(wrong) = &tutor.wrong {
         out.extend(plain(theme, Token::Danger, wrong, width));
+    }
+    if Hold::of(tutor.course()) == Hold::Answer {
+        gap(out);
+        let text = "The lab shows the answer already, so it is out of sight until you have said yours.";
+        out.extend(plain(theme, Token::Dim, text, width));
     }
     if let Some(hint) = &asked.hint {
         out.extend(plain(theme, Token::Dim, &format!("Hint: {hint}"), width));
@@ -210,6 +228,7 @@ fn explained(theme: &Theme, tutor: &Tutor, told: &Told, width: usize, out: &mut 
         (&tutor.course().step().question, &told.question, told.measured)
     {
         let (token, verdict) = match told.worth {
+            _ if told.answer == Some(Answer::Passed) => (Token::Text, "Passed. "),
             Some(Worth::Right) => (Token::Ok, "Right. "),
             Some(Worth::Near) => (Token::Warn, "Near, half a point. "),
             Some(Worth::Wrong) => (Token::Danger, "Not so. "),
@@ -219,7 +238,11 @@ fn explained(theme: &Theme, tutor: &Tutor, told: &Told, width: usize, out: &mut 
         out.extend(plain(theme, token, &text, width));
     }
     for untrue in &told.untrue {
-        let what = if tutor.course().counts() { "This lesson is not true here" } else { "Not so on this device" };
+        let what = match (tutor.course().counts(), tutor.meddled) {
+            (_, true) => "The lab was changed by hand, so this need not hold",
+            (true, false) => "This lesson is not true here",
+            (false, false) => "Not so on this device",
+        };
         out.extend(plain(theme, Token::Warn, &format!("{what}: {untrue}."), width));
     }
     for text in told.why.iter().chain([&told.after]).filter(|text| !text.is_empty()) {

@@ -29,8 +29,8 @@ pub(crate) struct Tutor {
     spec: Arc<LabSpec>,
     /// Another run was asked for, behind so many events.
     awaited: Option<u64>,
-    /// The choice that is selected.
-    pub chosen: usize,
+    /// The choice that is selected: none at first, so that nobody who reads on answers by that.
+    pub chosen: Option<usize>,
     /// The number that is being written.
     pub written: String,
     /// What is wrong with it.
@@ -39,6 +39,8 @@ pub(crate) struct Tutor {
     pub first: usize,
     /// The pane is small.
     pub folded: bool,
+    /// Since the run began somebody else than the lesson has done something to the lab.
+    pub meddled: bool,
     told: Option<LessonNote>,
     shown: (Stage, usize),
 }
@@ -65,11 +67,12 @@ impl Tutor {
             learner,
             keep,
             awaited: None,
-            chosen: 0,
+            chosen: None,
             written: String::new(),
             wrong: None,
             first: 0,
             folded: false,
+            meddled: false,
             told: None,
             shown: (Stage::Introduction, 0),
         }
@@ -140,6 +143,7 @@ impl Tutor {
     /// Begins the run anew; it rests before its first step.
     fn begin(&mut self, picture: &Picture) -> Vec<Request> {
         self.awaited = Some(picture.extent.end);
+        self.meddled = false;
         [Command::Begin(Anew(Arc::clone(&self.spec))), Command::Train(0)].map(Request::Lab).into()
     }
 
@@ -159,7 +163,7 @@ impl Tutor {
         let shown = (self.course.stage(), self.course.place());
         if self.shown != shown {
             self.shown = shown;
-            (self.chosen, self.first) = (0, 0);
+            (self.chosen, self.first) = (None, 0);
             (self.written, self.wrong) = (String::new(), None);
         }
         let note = self.course.note(&self.learner);
@@ -194,15 +198,15 @@ impl Tutor {
         let choices = self.course.told().question.as_ref().map_or(0, |asked| asked.choices.len());
         match (form, action) {
             (Some(Form::Choices(_)), Some(DialogAction::Next)) => {
-                self.chosen = (self.chosen + 1).min(choices.saturating_sub(1));
-                // The choices stand at the end: what is selected is in sight.
-                self.first = lines.0.saturating_sub(lines.1);
-                Heard::Taken
+                let next = self.chosen.map_or(0, |chosen| chosen + 1);
+                self.choose(next.min(choices.saturating_sub(1)), lines)
             }
             (Some(Form::Choices(_)), Some(DialogAction::Previous)) => {
-                self.chosen = self.chosen.saturating_sub(1);
-                self.first = lines.0.saturating_sub(lines.1);
-                Heard::Taken
+                let last = choices.saturating_sub(1);
+                self.choose(self.chosen.map_or(last, |chosen| chosen.saturating_sub(1)), lines)
+            }
+            (Some(Form::Choices(_)), _) if letter_of(key).is_some_and(|place| place < choices) => {
+                self.choose(letter_of(key).unwrap_or_default(), lines)
             }
             (Some(Form::Number { .. }), Some(DialogAction::Clear)) => {
                 self.written.clear();
@@ -223,6 +227,19 @@ impl Tutor {
             },
             _ => Heard::Passed,
         }
+    }
+
+    fn choose(&mut self, place: usize, lines: (usize, usize)) -> Heard {
+        (self.chosen, self.wrong) = (Some(place), None);
+        // The choices stand at the end: what is selected is in sight.
+        self.first = lines.0.saturating_sub(lines.1);
+        Heard::Taken
+    }
+
+    /// Has what is asked measured without an answer.
+    pub fn pass(&mut self, picture: &Picture) -> Vec<Request> {
+        self.course.answer(Answer::Passed);
+        self.go_on(picture)
     }
 
     /// Writes a number: figures, and behind them its unit; other keys are the lab's.
@@ -250,7 +267,13 @@ impl Tutor {
 
     fn answer(&mut self, form: &Form, picture: &Picture) -> Heard {
         let answer = match form {
-            Form::Choices(_) => Answer::Choice(self.chosen),
+            Form::Choices(_) => match self.chosen {
+                Some(place) => Answer::Choice(place),
+                None => {
+                    self.wrong = Some("Choose first: ↑ ↓, or a letter.".to_owned());
+                    return Heard::Taken;
+                }
+            },
             Form::Number { .. } => match form.read(&self.written) {
                 Ok(answer) => answer,
                 Err(why) => {
@@ -269,5 +292,15 @@ impl Tutor {
         requests.extend(self.see(picture));
         requests.extend(self.note());
         requests
+    }
+}
+
+/// The place of the choice that a key's letter names, counted from 0.
+fn letter_of(key: KeyEvent) -> Option<usize> {
+    match key.code {
+        KeyCode::Char(letter) if !key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) => {
+            u8::try_from(letter.to_ascii_lowercase()).ok()?.checked_sub(b'a').map(usize::from)
+        }
+        _ => None,
     }
 }

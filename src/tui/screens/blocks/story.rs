@@ -95,6 +95,7 @@ mod tests {
     use super::*;
     use crate::model::{Event, EventKind, Grouping, Lab, View, synthetic};
     use crate::source::{Cursor, Extent, Picture};
+    use crate::tui::hold::Hold;
     use crate::tui::states::ScreenStates;
     use crate::tui::theme::{Catalog, ColorTier};
 
@@ -142,6 +143,7 @@ mod tests {
             scroll: 0,
             pressed: &[],
             loud: false,
+            hold: Hold::Nothing,
         };
         let story = Story::new(&stage);
         let segments = picture.view.segments.iter();

@@ -30,10 +30,14 @@ struct Row {
 /// Draws the pane.
 pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
-    let Some(effect) = stage.view().effects.last() else {
+    let last = stage.view().effects.last().filter(|_| !stage.hold.asks());
+    let Some(effect) = last else {
         let title = vec![span(theme, Token::Title, "measured effect")];
         let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
         let text = match stage.picture.is_live() {
+            _ if stage.hold.asks() => {
+                "Say what you expect first: effects are shown again once the question is answered."
+            }
             true => {
                 "Flip a switch: what it does to memory and time is measured here, steps before against steps after."
             }
@@ -177,8 +181,10 @@ fn draw_row(row: &Row, loud: bool, theme: &Theme, area: Rect, y: u16, buf: &mut 
 /// Draws the effect in one line.
 pub(crate) fn render_line(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
-    let Some(effect) = stage.view().effects.last() else {
+    let last = stage.view().effects.last().filter(|_| !stage.hold.asks());
+    let Some(effect) = last else {
         let text = match stage.picture.is_live() {
+            _ if stage.hold.asks() => " effects are shown again once the question is answered",
             true => " flip a switch: its effect is measured here",
             false => " nothing was flipped up to here",
         };

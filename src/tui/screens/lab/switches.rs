@@ -32,7 +32,8 @@ struct Cell {
 /// The cells of a group, and `empty_cache` at the end of what is about memory.
 fn cells(stage: &Stage<'_>, group: SwitchGroup) -> Vec<Cell> {
     let settings = stage.picture.switches();
-    let fixed = stage.picture.can(crate::source::Ability::Flip).is_err();
+    let fixed = stage.picture.can(crate::source::Ability::Flip).is_err()
+        || !stage.hold.permits(Action::EmptyCache, stage.picture);
     let switches = Switch::all().filter(|switch| switch.group() == group).filter_map(|switch| {
         let setting = settings.get(switch.word())?;
         let idle = fixed || setting.idle.is_some();
@@ -123,7 +124,9 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer, targets: &
         }
         x += width;
     }
-    if stage.picture.is_live() && releasable(stage) > Bytes::ZERO {
+    if stage.hold.asks() {
+        pane::remark(span(theme, Token::Dim, "off until the question is answered"), area, buf);
+    } else if stage.picture.is_live() && releasable(stage) > Bytes::ZERO {
         let moment = if stage.is_still() { "e returns that now" } else { "e returns that when a step ends" };
         pane::remark(span(theme, Token::Dim, moment), area, buf);
     }

@@ -1,0 +1,127 @@
+//! What a lesson keeps back for a while: keys that would disturb it, and what would tell the answer.
+
+use crate::lesson::{Course, Stage};
+use crate::model::RunState;
+use crate::source::Picture;
+use crate::tui::action::Action;
+use crate::tui::keys::Keymap;
+
+/// What a lesson keeps back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Hold {
+    /// Nothing: there is no lesson, or it waits for somebody who has read what came out.
+    #[default]
+    Nothing,
+    /// The lab: the lesson says what it does.
+    Lab,
+    /// A question is open. What the program concludes is not shown: it could be the answer.
+    Question,
+    /// A question is open whose answer the lab's figures would tell: none of them is shown.
+    Answer,
+}
+
+impl Hold {
+    /// What `course` keeps back.
+    pub fn of(course: &Course) -> Self {
+        match course.stage() {
+            Stage::Asking if course.step().asks_what_is_measured() => Self::Answer,
+            Stage::Asking => Self::Question,
+            Stage::Introduction | Stage::Preparing | Stage::Trying => Self::Lab,
+            Stage::Explained | Stage::Over => Self::Nothing,
+        }
+    }
+
+    /// Whether a question is open.
+    pub fn asks(self) -> bool {
+        self >= Self::Question
+    }
+
+    /// Whether `action` may be done with the lab as `picture` shows it.
+    pub fn permits(self, action: Action, picture: &Picture) -> bool {
+        match action {
+            Action::Ghost | Action::ToggleFindings => !self.asks(),
+            Action::Copy => self != Self::Answer,
+            action => self == Self::Nothing || !acts_on_lab(action, picture),
+        }
+    }
+
+    /// A sentence about what is kept back.
+    pub fn why(self, keys: &Keymap) -> String {
+        match self {
+            Self::Nothing => String::new(),
+            Self::Lab => "the lesson runs the lab here; it is yours once a step is explained".to_owned(),
+            Self::Question | Self::Answer => match keys.key_of(Action::PassQuestion) {
+                "" => "a question is open: answer it first".to_owned(),
+                key => format!("a question is open: answer it first, or {key} passes it"),
+            },
+        }
+    }
+}
+
+/// Whether something else would be trained than was, or go on. Looking back is neither.
+pub(crate) fn acts_on_lab(action: Action, picture: &Picture) -> bool {
+    match action {
+        Action::Flip(..) | Action::Edit(_) | Action::EmptyCache | Action::Remedy => true,
+        Action::Advance(_) => picture.is_live() && picture.is_now(),
+        Action::TogglePause => picture.is_live() && (picture.is_now() || picture.run != RunState::Running),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::{StepSize, Switch};
+    use crate::source::{Cursor, Landmark};
+    use crate::tui::keymap;
+
+    fn live(cursor: Cursor, run: RunState) -> Picture {
+        Picture { cursor, run, ..Picture::default() }
+    }
+
+    #[test]
+    fn while_a_question_is_open_nothing_is_done_to_the_lab_and_everything_can_be_looked_at() {
+        let paused = live(Cursor::Now, RunState::Paused);
+        for switch in Switch::all() {
+            assert!(!Hold::Question.permits(Action::of_switch(switch), &paused), "{}", switch.word());
+        }
+        let off = [
+            Action::EmptyCache,
+            Action::TogglePause,
+            Action::Advance(StepSize::Op),
+            Action::Remedy,
+            Action::Ghost,
+            Action::ToggleFindings,
+        ];
+        for action in off {
+            assert!(!Hold::Question.permits(action, &paused) && Hold::Nothing.permits(action, &paused), "{action:?}");
+        }
+        let look = [
+            Action::Screen(2),
+            Action::CursorStart,
+            Action::Jump(Landmark::Peak, crate::recording::Direction::Backward),
+            Action::ToggleHelp,
+            Action::Copy,
+            Action::LessonAnew,
+            Action::Quit,
+        ];
+        assert!(look.into_iter().all(|action| Hold::Question.permits(action, &paused)));
+        assert!(!Hold::Answer.permits(Action::Copy, &paused), "what is copied has figures");
+    }
+
+    #[test]
+    fn a_step_in_what_has_happened_is_no_step_of_the_lab() {
+        let back = live(Cursor::At(7), RunState::Running);
+        assert!(Hold::Question.permits(Action::Advance(StepSize::Step), &back));
+        assert!(Hold::Question.permits(Action::TogglePause, &back), "it plays what has happened");
+        let rests = live(Cursor::At(7), RunState::Paused);
+        assert!(!Hold::Question.permits(Action::TogglePause, &rests), "it would go on");
+    }
+
+    #[test]
+    fn what_is_kept_back_is_told_with_the_key_that_passes() {
+        let keys = keymap::standard();
+        assert!(Hold::Question.why(keys).ends_with("Ctrl-N passes it"), "{}", Hold::Question.why(keys));
+        assert!(Hold::Lab.why(keys).contains("once a step is explained"));
+    }
+}

@@ -1,0 +1,210 @@
+//! A lesson beside the lab: what keys do while a question is open, and what is not shown until it is answered.
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "a test that can't be set up fails")]
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use vramlab::device::sim::CardCatalog;
+use vramlab::lesson::Lesson;
+use vramlab::session::Command;
+use vramlab::source::{self, Request, Source};
+use vramlab::tui::{self, App, Catalog, ColorTier, Effect, GlyphTier, Lecture, Message};
+use vramlab::workload;
+
+const LESSON: &str = r#"+++
+title = "Two questions"
+minutes = 1
+workload = "gpt-mini"
+device = "sim:h200"
+summary = "One is asked before it is tried, one about what is there."
+[settings]
+batch = 4
++++
+The introduction.
+
+## Tried afterwards
+```step
+do = ["steps 2", "set batch 2", "steps 4", "set batch 4", "steps 2"]
+ask = "What will the peak do?"
+choices = [
+  { text = "It falls", when = "step_peak_allocated < before.step_peak_allocated" },
+  { text = "It stays", when = "step_peak_allocated == before.step_peak_allocated" },
+  { text = "It grows", when = "step_peak_allocated > before.step_peak_allocated" },
+]
+then = ["set batch 8", "steps 2"]
+check = ["batch == 8", "steps == 10"]
+why = "It grew."
+```
+
+## There already
+```step
+ask = "How much is reserved?"
+number = "reserved"
+within = "10 %"
+unit = "MiB"
+why = "So much: {reserved}."
+```
+
+## A third
+```step
+do = ["steps 1"]
+check = ["batch == 8", "steps == 11"]
+```
+"#;
+
+/// Somebody who takes the lesson.
+struct Taken {
+    source: Source,
+    app: App,
+    now: Duration,
+    size: (u16, u16),
+    sent: Vec<Request>,
+}
+
+impl Taken {
+    fn begin(size: (u16, u16)) -> Self {
+        let lesson = Arc::new(Lesson::parse("two", LESSON).unwrap_or_else(|error| panic!("{error}")));
+        let catalog = workload::Catalog::with_user_workloads(None);
+        let runs = lesson.runs(&catalog, &CardCatalog::with_user_cards(None), None).unwrap();
+        let source = source::live(runs.first().clone()).unwrap();
+        source.request(Request::Lab(Command::Train(0)));
+        let catalog = Catalog::default();
+        let (theme, _) = catalog.load("dark", ColorTier::True).unwrap();
+        let lecture = Lecture { lesson, runs, learner: "Ada".into(), keep: |_| None };
+        let app = App::new(catalog, theme, GlyphTier::Unicode).with_lesson(&lecture);
+        let mut taken = Self { source, app, now: Duration::ZERO, size, sent: Vec::new() };
+        taken.wait_for("Enter begins");
+        taken
+    }
+
+    fn tell(&mut self, message: Message) {
+        for effect in self.app.update(message) {
+            if let Effect::Send(request) = effect {
+                self.source.request(request.clone());
+                self.sent.push(request);
+            }
+        }
+    }
+
+    /// What the screen shows a moment later.
+    fn screen(&mut self) -> String {
+        self.now += Duration::from_millis(10);
+        self.tell(Message::Clock(self.now));
+        let picture = self.source.pictures.borrow_and_update().clone();
+        self.tell(Message::Picture(picture));
+        let mut buf = Buffer::empty(Rect::new(0, 0, self.size.0, self.size.1));
+        let layout = tui::draw(&self.app, buf.area, &mut buf);
+        self.tell(Message::Drawn(layout));
+        let row = |row: Rect| row.columns().map(|cell| buf[(cell.x, cell.y)].symbol().to_owned()).collect::<String>();
+        buf.area.rows().map(row).collect::<Vec<_>>().join("\n")
+    }
+
+    fn wait_for(&mut self, text: &str) -> String {
+        let begun = Instant::now();
+        loop {
+            let screen = self.screen();
+            if screen.contains(text) {
+                return screen;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(60), "no {text}:\n{screen}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn press(&mut self, code: KeyCode) -> String {
+        self.tell(Message::Key(KeyEvent::new(code, KeyModifiers::NONE)));
+        self.screen()
+    }
+
+    fn pass(&mut self) {
+        self.tell(Message::Key(KeyEvent::new(KeyCode::Char('n'), KeyModifiers::CONTROL)));
+    }
+
+    fn switches(&self) -> String {
+        format!("{:?}", self.app.latest().view.settings)
+    }
+}
+
+#[test]
+fn no_key_answers_or_disturbs_a_question_by_accident() {
+    let mut taken = Taken::begin((120, 40));
+    let asks = |screen: &str| assert!(screen.contains("What will the peak do?"), "{screen}");
+    assert!(taken.press(KeyCode::Char('m')).contains("the lesson runs the lab here"));
+    taken.press(KeyCode::Enter);
+    taken.wait_for("What will the peak do?");
+    // Whoever reads on with Enter has answered nothing.
+    let (switches, steps) = (taken.switches(), taken.app.latest().view.steps.finished);
+    let screen = taken.press(KeyCode::Enter);
+    assert!(screen.contains("Choose first") && !screen.contains("▸"), "{screen}");
+    asks(&screen);
+    taken.sent.clear();
+    for key in ['m', 'o', 'e', 'z', 'f', 'p', 'x', 'L', ' ', '.', ',', 'n', 'G', 'w'] {
+        let screen = taken.press(KeyCode::Char(key));
+        assert!(screen.contains("a question is open: answer it first, or Ctrl-N passes it"), "{key}: {screen}");
+        asks(&screen);
+    }
+    assert!(!taken.sent.iter().any(|request| matches!(request, Request::Lab(_))), "{:?}", taken.sent);
+    assert_eq!((taken.switches(), taken.app.latest().view.steps.finished), (switches, steps));
+    // What the flip before it came to is not shown; everything else of the lab can be looked at.
+    let screen = taken.press(KeyCode::Char('1'));
+    assert!(screen.contains("effects are shown again once the question is answered"), "{screen}");
+    assert!(taken.press(KeyCode::Char('6')).contains("[6 "));
+    // The letters of the choices are theirs, whatever they flip elsewhere.
+    assert!(taken.press(KeyCode::Char('b')).contains("▸ B."));
+    assert!(taken.press(KeyCode::Char('c')).contains("▸ C."));
+    taken.press(KeyCode::Enter);
+    let screen = taken.wait_for("Measured: C.");
+    assert!(screen.contains("Right.") && screen.contains("1 of 1 points"), "{screen}");
+}
+
+#[test]
+fn an_answer_that_the_lab_shows_is_out_of_sight_until_it_is_given() {
+    for size in [(80, 24), (120, 40), (200, 60)] {
+        let mut taken = Taken::begin(size);
+        taken.press(KeyCode::Enter);
+        taken.wait_for("What will the peak do?");
+        taken.pass();
+        let screen = taken.wait_for("Passed.");
+        assert!(screen.contains("0 of 1 points") && !screen.contains("You said"), "{screen}");
+        taken.press(KeyCode::Enter);
+        let screen = taken.wait_for("How much is reserved?");
+        for told in ["reserved ", "allocated", " ms sim"] {
+            let told = screen.lines().find(|line| line.contains(told) && !line.contains("How much is reserved?"));
+            assert_eq!(told, None, "{screen}");
+        }
+        for key in [KeyCode::Char('y'), KeyCode::Char('w'), KeyCode::Tab, KeyCode::Char('~')] {
+            let screen = taken.press(key);
+            assert!(screen.contains("How much is reserved?") && !screen.contains("stranded"), "{key}: {screen}");
+        }
+        for digit in "12 MiB".chars() {
+            taken.press(KeyCode::Char(digit));
+        }
+        taken.press(KeyCode::Char('~'));
+        taken.press(KeyCode::Enter);
+        let screen = taken.wait_for("Measured: ");
+        assert!(screen.contains("You said: 12.0 MiB") && screen.contains("So much: "), "{screen}");
+    }
+}
+
+#[test]
+fn whoever_changes_the_lab_between_two_steps_is_told_that_the_rest_need_not_hold() {
+    let mut taken = Taken::begin((120, 40));
+    taken.press(KeyCode::Enter);
+    taken.wait_for("What will the peak do?");
+    taken.pass();
+    taken.wait_for("Passed.");
+    taken.press(KeyCode::Enter);
+    taken.wait_for("How much is reserved?");
+    taken.pass();
+    taken.wait_for("So much: ");
+    // The lab is theirs now.
+    taken.press(KeyCode::Char('n'));
+    taken.wait_for("step    11");
+    taken.press(KeyCode::Enter);
+    let screen = taken.wait_for("step 3 of 3");
+    let screen = if screen.contains("by hand") { screen } else { taken.wait_for("by hand") };
+    assert!(!screen.contains("This lesson is not true"), "{screen}");
+}
