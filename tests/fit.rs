@@ -111,6 +111,12 @@ fn resnet50_at_its_edge_retries_as_often_as_pytorch() {
     assert_eq!(ours, (11, 0, 17_179_869_184, 16_954_681_344));
 }
 
+/// The guide says so (`lab/guide/fit.md`).
+#[test]
+fn another_way_of_the_data_fits_another_batch() {
+    assert_eq!(largest(&spec("resnet50", Some(Bytes::gib(16))), 4).batch, Some(190));
+}
+
 #[test]
 fn the_largest_batch_fits_and_the_next_ones_do_not() {
     let found = largest(&spec("gpt-mini", Some(Bytes::mib(100))), 3);

@@ -15,6 +15,7 @@ use crate::fit::{self, Control, Costed, Figures, Largest, News, Outcome, Pareto,
 use crate::model::{Micros, View};
 use crate::session::{DeviceChoice, LabSpec, MemoryLimit, Scene, Setup, settings};
 use crate::source::Picture;
+use crate::train::DataPath;
 use crate::tui::{self, Origin};
 
 /// Combinations that the table lists.
@@ -160,8 +161,9 @@ impl Report<'_> {
         let (limit, steps) = (self.limit(), self.args.steps);
         writeln!(
             out,
-            "{workload} on {} under {limit}: {steps} steps a probe, each from a clean state{simulated}\n",
-            about.device
+            "{workload} on {} under {limit}: {steps} steps a probe, each from a clean state; {}{simulated}\n",
+            about.device,
+            words_of(self.spec.config.data)
         )?;
         self.write_probes(out)?;
         if self.interrupted {
@@ -310,6 +312,15 @@ impl Report<'_> {
             "tried": self.pareto.tried.len(),
             "pareto": front,
         })
+    }
+}
+
+/// Where batches lie: it decides by how many a limit is met.
+const fn words_of(data: DataPath) -> &'static str {
+    match data {
+        DataPath::Resident => "four batches stay on the device",
+        DataPath::Fresh => "each batch is made on the device",
+        DataPath::Host | DataPath::Streamed => "each batch is brought to the device",
     }
 }
 
