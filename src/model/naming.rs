@@ -1,6 +1,8 @@
 //! What the names of blocks and ops say: `blocks.3.attn.qkv output` is a path of modules and a thing there, `blocks.3.attn
 //! linear` a path and an op, `gelu (model.py:88)` a function and a line of a stranger's source.
 
+use std::cmp::Ordering;
+
 /// The path of modules, or the line of source; empty where a name has none.
 #[must_use]
 pub fn place(name: &str) -> &str {
@@ -37,6 +39,25 @@ pub fn starred(name: &str) -> String {
     }
 }
 
+/// The order of names for people: `blocks.2` stands before `blocks.10`.
+#[must_use]
+pub fn compare<'a>(one: &'a str, other: &'a str) -> Ordering {
+    // Numbers stand before words.
+    let key = |part: &'a str| part.parse::<u32>().map_or((u32::MAX, part), |number| (number, ""));
+    let (mut ones, mut others) = (one.split(['.', ' ']), other.split(['.', ' ']));
+    loop {
+        let order = match (ones.next(), others.next()) {
+            (None, None) => return one.cmp(other),
+            (None, Some(_)) => return Ordering::Less,
+            (Some(_), None) => return Ordering::Greater,
+            (Some(a), Some(b)) => key(a).cmp(&key(b)),
+        };
+        if order != Ordering::Equal {
+            return order;
+        }
+    }
+}
+
 /// The module of a block: its path up to the first number, or its first part; of a stranger's line the file.
 #[must_use]
 pub fn module(name: &str) -> String {
@@ -57,6 +78,13 @@ pub fn module(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn layers_stand_in_the_order_of_their_numbers() {
+        let mut names = ["head", "blocks.10", "blocks.2 gelu", "blocks.2", "blocks.2.fc", "blocks.x", "blocks"];
+        names.sort_by(|one, other| compare(one, other));
+        assert_eq!(names, ["blocks", "blocks.2", "blocks.2.fc", "blocks.2 gelu", "blocks.10", "blocks.x", "head"]);
+    }
 
     #[test]
     fn names_are_taken_apart() {

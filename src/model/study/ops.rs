@@ -115,7 +115,7 @@ impl Study {
     #[must_use]
     pub fn op_rows(&self, totals: Totals, sort: Sort) -> Vec<&OpRow> {
         let mut rows: Vec<&OpRow> = self.tables[totals as usize].iter().collect();
-        rows.sort_by(|a, b| key(b, sort).cmp(&key(a, sort)).then_with(|| a.name.cmp(&b.name)));
+        rows.sort_by(|a, b| key(b, sort).cmp(&key(a, sort)).then_with(|| naming::compare(&a.name, &b.name)));
         rows
     }
 
