@@ -44,9 +44,12 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         }
     }
 
-    /// Gives back what a private pool without users has cached (as the end of a `torch.cuda.MemPool` does).
+    /// Gives back what a private pool without users has cached (as the end of a `torch.cuda.MemPool` does). One that has
+    /// users is left alone: nobody even waits for its blocks.
     pub fn empty_pool(&mut self, pool: PoolId) {
-        self.synchronize_events_of(Some(pool));
+        if self.private.iter().any(|private| private.id == pool && private.users == 0) {
+            self.synchronize_events_of(Some(pool));
+        }
         self.release_private(Some(pool));
         self.verify(None);
     }

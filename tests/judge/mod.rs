@@ -11,6 +11,8 @@
 //! tick N                    every alloc and free is one tick
 //! empty_cache [A B]         of everything, or of one private pool
 //! reset_peak
+//! set CONF                  settings change at run time
+//! fraction F                the limit, as a share of the device
 //! begin A B [STREAM]        requests (of one stream) go to this private pool …
 //! capture A B [STREAM]      … as a graph is captured
 //! end A B

@@ -152,6 +152,8 @@ impl Run {
             }
             ["release", a, b] => self.allocator.release_pool(pool(a, b)),
             ["reset_peak"] => self.allocator.reset_peak_statistics(),
+            ["set", conf] => self.allocator.apply_settings(conf).unwrap(),
+            ["fraction", share] => self.allocator.set_memory_fraction(share.parse().unwrap()).unwrap(),
             _ => panic!("unknown request {line:?}"),
         }
     }

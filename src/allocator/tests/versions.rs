@@ -64,6 +64,28 @@ fn a_private_pool_serves_nobody_else_and_stays_until_it_is_released() {
 }
 
 #[test]
+fn nobody_waits_for_the_blocks_of_a_private_pool_that_has_users() {
+    for torch in [TorchVersion::V2_11, TorchVersion::V2_13] {
+        let mut allocator = allocator(torch, "", Bytes::gib(1));
+        let pool = PoolId(0, 1);
+        allocator.begin_diversion(Diversion { pool, stream: None, capture: false });
+        let lent = take(&mut allocator, 20);
+        allocator.end_diversion(pool);
+        allocator.record_stream(lent, StreamId(8));
+        allocator.free(lent).unwrap();
+        let held = |allocator: &CachingAllocator<FakeDevice, Vec<TraceEvent>>| {
+            let statistics = allocator.statistics();
+            (statistics.num_sync_all_streams, statistics.active.all.current, statistics.segment.all.current)
+        };
+        allocator.empty_pool(pool);
+        assert_eq!(held(&allocator), (0, 1, 1), "{torch}: left alone");
+        allocator.release_pool(pool);
+        allocator.empty_pool(pool);
+        assert_eq!(held(&allocator), (1, 0, 0), "{torch}: waited for and given back");
+    }
+}
+
+#[test]
 fn a_capture_leaves_the_last_retry_out_and_so_did_any_diversion() {
     for (torch, capture, fits) in [
         (TorchVersion::V2_12, false, false),
