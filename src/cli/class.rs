@@ -10,6 +10,7 @@ use std::time::Duration;
 use clap::Args;
 use color_eyre::eyre::Result;
 use serde_json::{Value, json};
+use unicode_width::UnicodeWidthStr;
 
 use super::Status;
 use super::output::stdout;
@@ -17,6 +18,7 @@ use super::table;
 use crate::lesson::Score;
 use crate::model::{DeviceKind, Lab, LessonNote, LessonPart, Ranks, RunState};
 use crate::recording::{Frame, Next, Reader, RecordingError};
+use crate::tui;
 use crate::units::DeviceIndex;
 
 /// Between two looks at the files.
@@ -49,7 +51,7 @@ pub(super) fn run(args: &ClassArgs) -> Result<Status> {
     let terminal = io::stdout().is_terminal();
     let mut printed = None;
     loop {
-        let lines = class.lines();
+        let lines = fitting(&class.lines(), terminal.then(width));
         if printed.as_ref() != Some(&lines) {
             if terminal && !args.once {
                 // The table stays where it is.
@@ -90,6 +92,37 @@ impl Class {
         lines.extend(self.pupils.iter().map(|(path, pupil)| pupil.line(path)));
         lines
     }
+}
+
+/// Columns of the terminal.
+fn width() -> usize {
+    rustix::termios::tcgetwinsize(io::stdout()).map_or(80, |size| usize::from(size.ws_col)).max(20)
+}
+
+/// Columns that are left out first where a line has no room for all, by their headings; then lessons are cut.
+const GIVE_WAY: [&str; 4] = ["reserved", "allocated", "steps", "run"];
+/// The fewest cells of a lesson's title.
+const LEAST_TITLE: usize = 12;
+
+/// The table in lines of at most `width` cells: a terminal would break longer ones.
+fn fitting(lines: &[Vec<String>], width: Option<usize>) -> Vec<Vec<String>> {
+    let mut lines = lines.to_vec();
+    let Some(width) = width else { return lines };
+    let mut leaving = GIVE_WAY.iter();
+    while table::width(&lines) > width {
+        let Some(heading) = leaving.next() else { break };
+        let Some(place) = lines.first().and_then(|headings| headings.iter().position(|cell| cell == heading)) else {
+            continue;
+        };
+        lines.iter_mut().for_each(|line| drop(line.remove(place)));
+    }
+    let over = table::width(&lines).saturating_sub(width);
+    let widest = lines.iter().filter_map(|line| line.get(1)).map(|title| title.width()).max().unwrap_or(0);
+    let room = widest.saturating_sub(over).max(LEAST_TITLE);
+    for title in lines.iter_mut().filter_map(|line| line.get_mut(1)) {
+        *title = tui::cut(title, room);
+    }
+    lines
 }
 
 /// The recordings that a path stands for: of a folder those in it.
@@ -215,5 +248,35 @@ impl Pupil {
             "allocated": lab.map(|lab| lab.memory().allocated()),
             "reserved": lab.map(|lab| lab.memory().reserved()),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_narrow_terminal_loses_columns_before_titles_and_no_line_is_broken() {
+        let lines = vec![
+            table::line(["who", "lesson", "step", "points", "run", "steps", "allocated", "reserved"]),
+            table::line([
+                "Ada",
+                "What empty_cache does, and what not",
+                "3 of 5, asked",
+                "1 of 2 (4 in all)",
+                "running, simulated",
+                "6",
+                "1.46 GiB",
+                "12.38 GiB",
+            ]),
+        ];
+        assert_eq!(fitting(&lines, None), lines, "what is no terminal gets all of it");
+        assert_eq!(fitting(&lines, Some(200)), lines);
+        let narrow = fitting(&lines, Some(80));
+        assert_eq!(narrow[0], ["who", "lesson", "step", "points"]);
+        assert_eq!(narrow[1][1], lines[1][1]);
+        let narrow = fitting(&lines, Some(60));
+        assert!(table::width(&narrow) <= 60 && narrow[1][1].ends_with('…'), "{narrow:?}");
+        assert_eq!(fitting(&lines, Some(110))[0].len(), 6, "memory goes first");
     }
 }

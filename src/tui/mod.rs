@@ -62,7 +62,7 @@ pub use key_name::NoKey;
 pub use keymap::{acts, keys_markdown, standard as standard_keys};
 pub use keys::Keymap;
 pub use origin::Origin;
-pub(crate) use pane::wrap;
+pub(crate) use pane::{cut, wrap};
 pub use panel::Panel;
 pub use screen::draw;
 pub use shell::{Exit, KeepTheme, Left};
