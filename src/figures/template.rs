@@ -30,7 +30,9 @@ impl Template {
                 plain.push(symbol);
                 at += 2;
             } else if symbol == '{' {
-                let length = rest.find('}').ok_or_else(|| {
+                // Another one that opens before it closes is the next figure's.
+                let end = rest[1..].find(['{', '}']).map(|end| end + 1).filter(|end| rest[*end..].starts_with('}'));
+                let length = end.ok_or_else(|| {
                     Misread::new(at, "a brace opens and none closes; write {{ for a brace that is text")
                 })?;
                 if !plain.is_empty() {

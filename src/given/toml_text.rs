@@ -81,7 +81,7 @@ impl TomlText {
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, Malformed> {
         toml::from_str(&self.text).map_err(|error| {
             let place = self.place(error.span().map_or(0, |span| span.start));
-            let reason = error.message().lines().collect::<Vec<_>>().join(" ");
+            let reason = in_words(&error.message().lines().collect::<Vec<_>>().join(" "));
             let hint = meant(&reason).unwrap_or_default();
             Malformed { line: place.line, column: place.column, reason: reason + &hint }
         })
@@ -133,6 +133,13 @@ impl fmt::Display for Place {
     }
 }
 
+/// The sentence without the names that Rust has for numbers.
+fn in_words(reason: &str) -> String {
+    ["u8", "u16", "u32", "u64", "usize"]
+        .iter()
+        .fold(reason.to_owned(), |reason, kind| reason.replace(&format!("expected {kind}"), "expected a whole number"))
+}
+
 /// For a name that is none, the nearest of those that serde says there are.
 fn meant(reason: &str) -> Option<String> {
     let (_, words) = reason.split_once("unknown field `").or_else(|| reason.split_once("unknown variant `"))?;
@@ -164,6 +171,9 @@ mod tests {
     fn what_is_wrong_is_told_with_line_and_column() {
         let wrong = refused("words = 'a'\ntheme = 7\n");
         assert_eq!((wrong.line(), wrong.column()), (2, 9));
+        let wrong =
+            TomlText::built_in("a = 1.5".into()).parse::<std::collections::BTreeMap<String, u32>>().unwrap_err();
+        assert!(wrong.reason().ends_with("expected a whole number"), "{wrong}");
         let wrong = refused("words = 'é' theme");
         assert_eq!(wrong.line(), 1);
         assert!(wrong.column() > 11, "columns are characters: {wrong:?}");

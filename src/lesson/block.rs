@@ -68,6 +68,11 @@ impl<'a> Block<'a> {
         Places(self.source).wrong(self.start + offset, reason)
     }
 
+    /// Where in the file a byte of the block stands.
+    pub const fn offset_behind(&self, offset: usize) -> usize {
+        self.start + offset
+    }
+
     /// Where in the file a text begins.
     pub fn offset(&self, written: &Written) -> usize {
         self.start + written.0.span().start

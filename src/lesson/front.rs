@@ -26,7 +26,15 @@ pub struct Front {
     /// One sentence for a list.
     pub summary: String,
     run: Run,
-    named: BTreeMap<Arc<str>, Run>,
+    named: BTreeMap<Arc<str>, Named>,
+}
+
+/// One of its other runs.
+#[derive(Clone, Debug, PartialEq)]
+struct Named {
+    run: Run,
+    /// Where in the file its name stands.
+    at: usize,
 }
 
 #[derive(Debug, Deserialize)]
@@ -82,7 +90,8 @@ impl Front {
                 let reason = "a run is called by small letters, digits and _, such as: [run.small_batch]";
                 return Err(block.wrong_behind(name.span().start, reason));
             }
-            named.insert(name.get_ref().as_str().into(), Run::read(other, Some(&run), block)?);
+            let other = Named { run: Run::read(other, Some(&run), block)?, at: block.offset_behind(name.span().start) };
+            named.insert(name.get_ref().as_str().into(), other);
         }
         Ok(Self { title: raw.title, order: raw.order, minutes: raw.minutes, summary: raw.summary, run, named })
     }
@@ -104,6 +113,12 @@ impl Front {
         self.named.keys().map(|name| &**name)
     }
 
+    /// A run that none of these names begins: where its name stands in the file, and a sentence.
+    pub(super) fn idle<'a>(&self, begun: impl Fn(&str) -> bool + 'a) -> Option<(usize, String)> {
+        let (name, of) = self.named.iter().find(|(name, _)| !begun(name))?;
+        Some((of.at, format!("no step begins this run; write \"run {name}\" among a step's actions, or leave it out")))
+    }
+
     /// What it runs; on `other` what may be moved there.
     ///
     /// # Errors
@@ -117,7 +132,7 @@ impl Front {
     ) -> Result<Runs, LessonError> {
         let first = self.run.spec(source, catalog, cards, other)?;
         let named =
-            self.named.iter().map(|(name, run)| Ok((Arc::clone(name), run.spec(source, catalog, cards, other)?)));
+            self.named.iter().map(|(name, of)| Ok((Arc::clone(name), of.run.spec(source, catalog, cards, other)?)));
         Ok(Runs::new(first, named.collect::<Result<_, LessonError>>()?))
     }
 }

@@ -1,8 +1,9 @@
 //! A lesson as its file tells it.
 
+use super::action::Action;
 use super::block::Block;
 use super::document::Document;
-use super::error::LessonError;
+use super::error::{LessonError, Places};
 use super::front::Front;
 use super::run::Runs;
 use super::step::{Marks, Step, template};
@@ -37,13 +38,13 @@ impl Lesson {
         let mut marks = Marks::own();
         let introduction = marks.scope(|scope| template(source, &document.introduction, scope))?;
         let steps = document.sections.iter().map(|section| Step::parse(source, section, &mut marks, &runs));
-        Ok(Self {
-            name: name.to_owned(),
-            introduction,
-            steps: steps.collect::<Result<_, _>>()?,
-            front,
-            source: source.to_owned(),
-        })
+        let steps: Vec<Step> = steps.collect::<Result<_, _>>()?;
+        let begins = |action: &Action, name: &str| matches!(action, Action::Run(run) if **run == *name);
+        let idle = front.idle(|name| steps.iter().flat_map(Step::actions).any(|action| begins(action, name)));
+        if let Some((at, why)) = idle {
+            return Err(Places(source).wrong(at, why));
+        }
+        Ok(Self { name: name.to_owned(), introduction, steps, front, source: source.to_owned() })
     }
 
     /// What it runs, where its figures hold; or on another device.

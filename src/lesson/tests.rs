@@ -148,6 +148,12 @@ fn what_is_wrong_with_a_file_is_told_with_line_and_column() {
             "when",
         ),
         ("hint = \"{releasable} ", "hint = \"{releasable ", "{releasable ", "a brace opens"),
+        (
+            "Allocated is {allocated}, res",
+            "Allocated is {allocated, res",
+            "{allocated, res",
+            "a brace opens and none closes",
+        ),
     ] {
         let source = LESSON.replacen(from, to, 1);
         assert_ne!(source, LESSON, "{from}");
@@ -177,6 +183,7 @@ fn a_lesson_has_several_runs() {
         ("\"run watched\"", "\"run wacthed\"", "no table [run.wacthed] (did you mean \"watched\"?)"),
         ("[run.on_processor]", "[run.On]", "small letters"),
         ("load = \"kept\"", "load = \"usb\"", "device, kept or host"),
+        ("[run.watched.settings]", "[run.wacthed.settings]", "no step begins this run; write \"run wacthed\""),
         ("\"1GiB\"", "\"150%\"", "at most 100 %"),
     ] {
         let error = Lesson::parse("x", &source.replace(from, to)).unwrap_err();
