@@ -111,6 +111,12 @@ impl Course {
         self.stage
     }
 
+    /// Whether the run was seen: before that there is no introduction.
+    #[must_use]
+    pub const fn has_begun(&self) -> bool {
+        self.begun
+    }
+
     /// Whether what the lesson says must hold here.
     #[must_use]
     pub const fn counts(&self) -> bool {

@@ -181,12 +181,14 @@ impl Form {
                 };
                 let place =
                     text.parse::<usize>().ok().and_then(|number| number.checked_sub(1)).or_else(|| letter(text));
-                place
-                    .filter(|place| *place < count)
-                    .map(Answer::Choice)
-                    .ok_or_else(|| format!("'{text}' is none of the choices; answer with a number from 1 to {count}"))
+                place.filter(|place| *place < count).map(Answer::Choice).ok_or_else(|| {
+                    format!("'{text}' is none of the choices; answer with a letter or a number from 1 to {count}")
+                })
             }
             Self::Number { unit, quantity, .. } => {
+                if text.is_empty() {
+                    return Err(format!("a number is missing; answer with one{}", in_unit(*unit)));
+                }
                 let end = text.find(|symbol: char| !(symbol.is_ascii_digit() || "+-.,".contains(symbol)));
                 let (number, word) = text.split_at(end.unwrap_or(text.len()));
                 let number: f64 = number

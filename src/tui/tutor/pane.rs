@@ -8,6 +8,7 @@ use super::Tutor;
 use crate::guide::{self, Role};
 use crate::lesson::{Answer, Form, Stage, Told, Worth, letter, measured};
 use crate::tui::action::Action;
+use crate::tui::figures::counted;
 use crate::tui::hold::Hold;
 use crate::tui::pane::{self, Frame, put_cut, span};
 use crate::tui::stage::Stage as Scene;
@@ -19,6 +20,8 @@ const WIDE: u16 = 150;
 const BESIDE: (u16, u16) = (50, 64);
 /// Rows of the pane below: what a question needs, and at most this part of the screen.
 const BELOW: u16 = 9;
+/// A body of fewer rows is small.
+const SMALL: u16 = 30;
 /// Longer lines are hard to read.
 const LONGEST_LINE: usize = 96;
 
@@ -27,7 +30,7 @@ type Lines = Vec<Line<'static>>;
 /// What is left of `body` for the screen, and where the pane lies.
 pub(crate) fn beside(tutor: &Tutor, body: Rect) -> (Rect, Rect) {
     let below = |rows: u16| {
-        let rows = rows.min(body.height / 2);
+        let rows = rows.min(body.height * 3 / 5);
         let screen = Rect { height: body.height - rows, ..body };
         (screen, Rect { y: screen.bottom(), height: rows, ..body })
     };
@@ -42,7 +45,8 @@ pub(crate) fn beside(tutor: &Tutor, body: Rect) -> (Rect, Rect) {
         let screen = Rect { width: body.width - width, ..body };
         return (screen, Rect { x: screen.right(), width, ..body });
     }
-    below(BELOW.max(body.height * 2 / 5))
+    // On a small screen the text needs more of it: choices out of sight are no choice.
+    below(if body.height < SMALL { body.height * 3 / 5 } else { BELOW.max(body.height * 2 / 5) })
 }
 
 /// Draws it; returns the lines there are, and how many of them are seen.
@@ -57,18 +61,21 @@ pub(crate) fn render(scene: &Scene<'_>, tutor: &Tutor, area: Rect, buf: &mut Buf
     };
     let score = course.score();
     let score = if score.of > 0 { format!("{score} points") } else { String::new() };
-    let fold = scene.keys.key_of(Action::FoldLesson);
-    let words = [(Token::Accent, place), (Token::Dim, score), (Token::Dim, format!("{fold} folds"))];
+    let covers = Hold::of(course) == Hold::Answer;
+    let fold = if covers { String::new() } else { format!("{} folds", scene.keys.key_of(Action::FoldLesson)) };
+    let words = [(Token::Accent, place), (Token::Dim, score), (Token::Dim, fold)];
     let title = pane::title("lesson", words, usize::from(area.width.saturating_sub(6)), theme);
     let inner = pane::frame(frame, title, theme.style(Token::Accent), area, buf);
     let inner = Rect { x: inner.x + 1, width: inner.width.saturating_sub(2), ..inner };
-    if tutor.folded && Hold::of(course) != Hold::Answer {
+    if tutor.folded && !covers {
         put_cut(inner, 0, vec![span(theme, Token::Strong, doing(tutor))], buf);
         return (0, 0);
     }
-    let rows = inner.height.saturating_sub(1);
-    let text = Rect { height: rows, ..inner };
     let lines = lines(scene, tutor, usize::from(inner.width).min(LONGEST_LINE));
+    let rows = inner.height.saturating_sub(1);
+    // On a screen of its own what can be done stands below the text, not at the far end.
+    let rows = if covers { rows.min(u16::try_from(lines.len() + 1).unwrap_or(u16::MAX)) } else { rows };
+    let text = Rect { height: rows, ..inner };
     let (all, seen) = (lines.len(), usize::from(rows));
     let first = tutor.first.min(all.saturating_sub(seen));
     for (y, line) in (0..rows).zip(lines.into_iter().skip(first)) {
@@ -90,14 +97,15 @@ fn prompt(scene: &Scene<'_>, tutor: &Tutor, more: usize) -> Vec<Span<'static>> {
     let says = |text: &str| span(theme, Token::Dim, text.to_owned());
     let anew = scene.keys.key_of(Action::LessonAnew);
     let mut line = match tutor.course().stage() {
-        _ if more > 0 => vec![key("Enter"), says(&format!(" reads on, {more} more lines"))],
+        _ if more > 0 => vec![key("Enter"), says(&format!(" reads on, {}", counted(more as u64, "more line")))],
+        Stage::Introduction if !tutor.course().has_begun() => vec![says("the model is being made …")],
         Stage::Introduction => vec![key("Enter"), says(" begins")],
         Stage::Explained => vec![key("Enter"), says(" goes on")],
         Stage::Asking => {
             let is_number = tutor.course().told().question.as_ref().is_some_and(|asked| asked.choices.is_empty());
             let mut line = match (is_number, tutor.chosen) {
                 (true, _) => vec![key("Enter"), says(" takes the number")],
-                (false, None) => vec![key("↑ ↓"), says(" choose")],
+                (false, None) => vec![key("↑ ↓"), says(" or its letter choose")],
                 (false, Some(_)) => vec![key("↑ ↓"), says(" choose · "), key("Enter"), says(" takes it")],
             };
             let pass = scene.keys.key_of(Action::PassQuestion);
@@ -173,14 +181,15 @@ fn lines(scene: &Scene<'_>, tutor: &Tutor, width: usize) -> Lines {
 fn question(theme: &Theme, tutor: &Tutor, told: &Told, width: usize, out: &mut Lines) {
     let Some(asked) = &told.question else { return };
     gap(out);
-    out.extend(plain(theme, Token::Accent, &asked.ask, width));
+    out.extend(marked(theme, Token::Accent, &asked.ask, width));
     for (place, choice) in asked.choices.iter().enumerate() {
         let is_chosen = tutor.chosen == Some(place);
         let (mark, token) = if is_chosen { ("▸", Token::Strong) } else { (" ", Token::Text) };
         let lead = format!("{mark} {}. ", letter(place));
-        for (row, line) in pane::wrap(choice, width.saturating_sub(5)).into_iter().enumerate() {
+        for (row, mut line) in marked(theme, token, choice, width.saturating_sub(5)).into_iter().enumerate() {
             let lead = if row == 0 { lead.clone() } else { " ".repeat(5) };
-            out.push(Line::from(vec![span(theme, Token::Key, lead), span(theme, token, line)]));
+            line.spans.insert(0, span(theme, Token::Key, lead));
+            out.push(line);
         }
     }
     if asked.choices.is_empty() {
@@ -205,7 +214,7 @@ fn question(theme: &Theme, tutor: &Tutor, told: &Told, width: usize, out: &mut L
         out.extend(plain(theme, Token::Dim, text, width));
     }
     if let Some(hint) = &asked.hint {
-        out.extend(plain(theme, Token::Dim, &format!("Hint: {hint}"), width));
+        out.extend(marked(theme, Token::Dim, &format!("Hint: {hint}"), width));
     }
 }
 
@@ -213,13 +222,13 @@ fn question(theme: &Theme, tutor: &Tutor, told: &Told, width: usize, out: &mut L
 fn answered(theme: &Theme, tutor: &Tutor, told: &Told, width: usize, out: &mut Lines) {
     let (Some(asked), Some(question)) = (&told.question, &tutor.course().step().question) else { return };
     gap(out);
-    out.extend(plain(theme, Token::Accent, &asked.ask, width));
+    out.extend(marked(theme, Token::Accent, &asked.ask, width));
     let answer = match told.answer {
         Some(Answer::Choice(place)) => measured(&question.form, asked, crate::lesson::Measured::Choice(place)),
         Some(Answer::Amount(amount)) => measured(&question.form, asked, crate::lesson::Measured::Amount(amount)),
         Some(Answer::Passed) | None => return,
     };
-    out.extend(plain(theme, Token::Text, &format!("You said: {answer}"), width));
+    out.extend(marked(theme, Token::Text, &format!("You said: {answer}"), width));
 }
 
 fn explained(theme: &Theme, tutor: &Tutor, told: &Told, width: usize, out: &mut Lines) {
@@ -235,7 +244,7 @@ fn explained(theme: &Theme, tutor: &Tutor, told: &Told, width: usize, out: &mut 
             None => (Token::Text, ""),
         };
         let text = format!("{verdict}Measured: {}", measured(&question.form, asked, came_out));
-        out.extend(plain(theme, token, &text, width));
+        out.extend(marked(theme, token, &text, width));
     }
     for untrue in &told.untrue {
         let what = match (tutor.course().counts(), tutor.meddled) {
@@ -262,7 +271,13 @@ fn plain(theme: &Theme, token: Token, text: &str, width: usize) -> Lines {
 }
 
 fn markdown(theme: &Theme, text: &str, width: usize) -> Lines {
-    let piece = |(role, text): (Role, String)| span(theme, token(role), text);
+    marked(theme, Token::Text, text, width)
+}
+
+/// Markdown whose ordinary text looks like `plain`.
+fn marked(theme: &Theme, plain: Token, text: &str, width: usize) -> Lines {
+    let look = |role| if role == Role::Text { plain } else { token(role) };
+    let piece = |(role, text): (Role, String)| span(theme, look(role), text);
     guide::lines(text, width).into_iter().map(|line| line.into_iter().map(piece).collect()).collect()
 }
 

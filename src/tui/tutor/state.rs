@@ -219,6 +219,8 @@ impl Tutor {
             }
             (Some(form), Some(DialogAction::Apply)) => self.answer(&form, picture),
             (None, Some(DialogAction::Apply)) => match self.course.stage() {
+                // What is not there yet can't have been read.
+                Stage::Introduction if !self.course.has_begun() => Heard::Taken,
                 Stage::Introduction | Stage::Explained => {
                     self.course.proceed();
                     Heard::WentOn(self.go_on(picture))
