@@ -85,7 +85,7 @@ struct Row {
     switches: String,
     estimate: Estimate,
     /// `None` where the run did not go through: a sentence.
-    measured: Result<[Option<Bytes>; 7], String>,
+    measured: Result<[Option<Bytes>; 8], String>,
 }
 
 /// Computes, measures and prints.
@@ -184,7 +184,7 @@ fn estimate(model: &Model, setup: &Setup, compute_capability: u32) -> Result<Est
 }
 
 /// Runs the model, and looks at what it held.
-fn measured(spec: &LabSpec, setup: &Setup) -> Result<[Option<Bytes>; 7], String> {
+fn measured(spec: &LabSpec, setup: &Setup) -> Result<[Option<Bytes>; 8], String> {
     let spec = LabSpec { config: setup.config, ..spec.clone() };
     let mut run = Headless::start(spec).map_err(|error| error.to_string())?;
     for _ in 0..STEPS {
@@ -193,7 +193,7 @@ fn measured(spec: &LabSpec, setup: &Setup) -> Result<[Option<Bytes>; 7], String>
     Ok(figures(&run.view()))
 }
 
-fn figures(view: &View) -> [Option<Bytes>; 7] {
+fn figures(view: &View) -> [Option<Bytes>; 8] {
     // What was asked for: blocks may be larger, by a rest that was not split off.
     let asked = |category: Category| {
         let blocks = view.segments.iter().flat_map(|segment| segment.blocks.iter());
@@ -212,6 +212,7 @@ fn figures(view: &View) -> [Option<Bytes>; 7] {
         Some(asked(Category::OptimizerState)),
         most(Category::Activation),
         Some(asked(Category::Workspace)),
+        at_peak(Category::Input),
         at_peak(Category::Temporary),
         Some(view.peak_allocated),
     ]
@@ -265,7 +266,7 @@ fn write(out: &mut impl Write, spec: &LabSpec, model: &Model, rows: &[Row]) -> R
     let mut lines = vec![line(["", "optimizer state", "activations", "peak", "run", "off", "the peak is where"])];
     for row in rows {
         let of = |term| row.estimate.bytes(term);
-        let peak = row.measured.as_ref().ok().and_then(|measured| measured[6]);
+        let peak = row.measured.as_ref().ok().and_then(|&[.., peak]| peak);
         lines.push(vec![
             row.switches.clone(),
             of(Term::OptimizerState).to_string(),

@@ -28,6 +28,8 @@ pub enum Term {
     Activations,
     /// What libraries keep.
     Workspaces,
+    /// The batch that is trained, with what it is to come to.
+    Batch,
     /// The most that lives beside the others for a moment: at the peak.
     Temporaries,
     /// The most that is allocated.
@@ -36,12 +38,13 @@ pub enum Term {
 
 impl Term {
     /// All, in the order of a table.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Parameters,
         Self::Gradients,
         Self::OptimizerState,
         Self::Activations,
         Self::Workspaces,
+        Self::Batch,
         Self::Temporaries,
         Self::Peak,
     ];
@@ -55,6 +58,7 @@ impl Term {
             Self::OptimizerState => "optimizer state",
             Self::Activations => "activations",
             Self::Workspaces => "workspaces",
+            Self::Batch => "batch",
             Self::Temporaries => "temporaries",
             Self::Peak => "peak allocated",
         }
@@ -69,6 +73,7 @@ impl Term {
             Self::OptimizerState => "optimizer_state",
             Self::Activations => "activations",
             Self::Workspaces => "workspaces",
+            Self::Batch => "batch",
             Self::Temporaries => "temporaries",
             Self::Peak => "peak_allocated",
         }
@@ -90,7 +95,7 @@ pub struct Figure {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Estimate {
     /// In the order of [`Term::ALL`].
-    pub figures: [Figure; 7],
+    pub figures: [Figure; 8],
     /// The moment of the peak.
     pub moment: &'static str,
 }
@@ -99,6 +104,14 @@ pub struct Estimate {
 struct Part {
     bytes: u128,
     letters: String,
+}
+
+/// What forward keeps.
+struct Kept {
+    /// Bytes when the loss is known.
+    at_loss: u128,
+    /// The most there is of it at once.
+    most: Part,
 }
 
 /// A moment that may be the peak: what is alive then beside parameters, optimizer state and workspaces.
@@ -123,16 +136,17 @@ impl Estimate {
         let (state, state_letters) = state(config, &weights);
         let activations = activations(model, config, &weights, micro);
         let workspaces = u128::from(2 * cublas + cublas_lt);
-        let kept = parameters + state + workspaces;
+        let batch = batch(model, config, micro);
+        let kept = parameters + state + workspaces + batch.bytes;
         let mut peak = (0, "", String::new(), Part { bytes: 0, letters: "0".into() });
         for moment in moments(model, config, &weights, micro) {
             let with = |yes: bool, bytes: u128| if yes { bytes } else { 0 };
             let all = kept
-                + with(moment.activations, activations.bytes)
+                + with(moment.activations, activations.at_loss)
                 + with(moment.gradients, parameters)
                 + moment.temporaries.bytes;
             if all > peak.0 {
-                let mut words = vec!["parameters", "optimizer state", "workspaces"];
+                let mut words = vec!["parameters", "optimizer state", "workspaces", "batch"];
                 words.extend(moment.activations.then_some("activations"));
                 words.extend(moment.gradients.then_some("gradients"));
                 words.push("temporaries");
@@ -150,8 +164,9 @@ impl Estimate {
                 figure(Term::Parameters, parameters, format!("4·({letters})"))?,
                 figure(Term::Gradients, parameters, "4·N".to_owned())?,
                 figure(Term::OptimizerState, state, state_letters)?,
-                figure(Term::Activations, activations.bytes, activations.letters)?,
+                figure(Term::Activations, activations.most.bytes, activations.most.letters)?,
                 figure(Term::Workspaces, workspaces, "2·cuBLAS + cuBLASLt".to_owned())?,
+                figure(Term::Batch, batch.bytes, batch.letters)?,
                 figure(Term::Temporaries, temporaries.bytes, temporaries.letters)?,
                 figure(Term::Peak, peak, sum)?,
             ],
@@ -225,7 +240,17 @@ const fn blocks(model: &Model) -> (u64, &'static str) {
     }
 }
 
-fn activations(model: &Model, config: &Config, weights: &Weights, micro: u128) -> Part {
+/// The batch: tokens and the next ones, 8 bytes each; of an MLP numbers and classes.
+fn batch(model: &Model, config: &Config, micro: u128) -> Part {
+    let rows = rows(model, micro);
+    let (of_row, letters) = match model.kind {
+        Kind::Mlp => (4 * u128::from(model.seq) + 8, "(4·T + 8)"),
+        Kind::Gpt | Kind::Bert => (16, "16"),
+    };
+    Part { bytes: rows * of_row, letters: format!("{}·{letters}", rows_in_letters(model, config)) }
+}
+
+fn activations(model: &Model, config: &Config, weights: &Weights, micro: u128) -> Kept {
     let amp = config.amp != Amp::Off;
     let ((head, head_letters), (count, count_letters)) = (of_head(model, amp), blocks(model));
     let (block, block_letters) = if config.checkpointing {
@@ -250,7 +275,17 @@ fn activations(model: &Model, config: &Config, weights: &Weights, micro: u128) -
         bytes += 2 * u128::from(copies);
         letters += &format!(" + 2·{told}");
     }
-    Part { bytes, letters }
+    let at_loss = bytes;
+    if model.kind == Kind::Mlp && !config.checkpointing {
+        // What the last hidden layer's product put out waits for its ReLU; it may be more than the head's tensors are.
+        let element = if amp { 2 } else { 4 };
+        let (product, head) = (element * u128::from(model.width), 8 * u128::from(model.vocab));
+        if product > head {
+            bytes += rows(model, micro) * (product - head);
+            letters = letters.replace("8·V", &format!("{element}·d"));
+        }
+    }
+    Kept { at_loss, most: Part { bytes, letters } }
 }
 
 /// The moments of a step at which most may be allocated.
@@ -284,20 +319,26 @@ fn moments(model: &Model, config: &Config, weights: &Weights, micro: u128) -> Ve
             },
         });
     }
-    if model.kind == Kind::Mlp && !amp {
-        // Gradients of the layer's output and input, that of its weight and those of the head, scratch of the bias gradient's
-        // sum; of the layers before it what they put out.
-        let hidden = u128::from(model.layers - 2) * 4 * d;
-        let matrices = 4 * (d * if model.layers > 2 { d } else { u128::from(model.seq) } + d * vocab);
-        moments.push(Moment {
-            name: "the last hidden layer goes backward",
-            activations: false,
-            gradients: carried,
-            temporaries: Part {
-                bytes: rows * (hidden + 8 * d) + matrices + sum_scratch(rows, d),
-                letters: format!("{letters}·((L−2)·4·d + 8·d) + 4·(d² + d·V) + scratch of the bias gradient's sum"),
-            },
-        });
+    match model.kind {
+        // From the second on each takes as much more or less than the one before: the most is at an end.
+        Kind::Mlp => moments.extend(
+            [1, 2.min(model.layers - 1), model.layers - 1]
+                .map(|layer| hidden_layer(model, config, micro, layer, carried)),
+        ),
+        // The embedding's matrix is the head's too: both gradients of it are there until they are added, in f32 into a third.
+        Kind::Gpt | Kind::Bert => {
+            let tables = u128::from(carried) + if amp { 1 } else { 2 };
+            let element = if amp { 2 } else { 4 };
+            moments.push(Moment {
+                name: "the embedding goes backward",
+                activations: false,
+                gradients: true,
+                temporaries: Part {
+                    bytes: 4 * tables * vocab * d + rows * element * vocab,
+                    letters: format!("{}·V·d + {letters}·{element}·V", 4 * tables),
+                },
+            });
+        }
     }
     let step = match (config.optimizer, config.form) {
         (OptimizerKind::Sgd | OptimizerKind::Momentum, _) | (_, OptimizerForm::Fused) => {
@@ -312,6 +353,43 @@ fn moments(model: &Model, config: &Config, weights: &Weights, micro: u128) -> Ve
     };
     moments.push(Moment { name: "the optimizer steps", activations: false, gradients: true, temporaries: step });
     moments
+}
+
+/// Backward of a hidden layer of an MLP, counted from 1: gradients of those behind it are there, and of those before it what they
+/// put out; the logits still have a name.
+fn hidden_layer(model: &Model, config: &Config, micro: u128, layer: u64, carried: bool) -> Moment {
+    let amp = config.amp != Amp::Off;
+    let (rows, letters) = (rows(model, micro), rows_in_letters(model, config));
+    let element = if amp { 2 } else { 4 };
+    let [d, vocab, seq, before, behind] =
+        [model.width, model.vocab, model.seq, layer - 1, model.layers - 1 - layer].map(u128::from);
+    // The first layer's input wants no gradient.
+    let (weight, weight_letters, own) = if layer == 1 { (seq * d, "T·d", 1) } else { (d * d, "d²", 2) };
+    let (gradients, gradient_letters) = match carried {
+        true => (0, String::new()),
+        false => (4 * (behind * (d * d + d) + d * vocab + vocab), format!("4·(parameters behind layer {layer}) + ")),
+    };
+    // 16-bit copies of the batch and of the matrices that are still to come.
+    let (copies, copy_letters) = match amp {
+        true => (rows * 2 * seq + before * 2 * d * d, format!(" + {letters}·2·T + {before}·2·d²")),
+        false => (0, String::new()),
+    };
+    let outputs = before + own;
+    Moment {
+        name: "a hidden layer goes backward",
+        activations: false,
+        gradients: carried,
+        temporaries: Part {
+            bytes: gradients
+                + element * weight
+                + rows * element * (outputs * d + vocab)
+                + copies
+                + sum_scratch(rows, d),
+            letters: format!(
+                "{gradient_letters}{element}·{weight_letters} + {letters}·{element}·({outputs}·d + V){copy_letters} + scratch of the bias gradient's sum"
+            ),
+        },
+    }
 }
 
 /// Scratch of PyTorch's sum over many rows, on a card of 132 multiprocessors.
