@@ -8,7 +8,7 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use vramlab::device::sim::CardCatalog;
-use vramlab::lesson::Lesson;
+use vramlab::lesson::{Lesson, Library};
 use vramlab::session::Command;
 use vramlab::source::{self, Request, Source};
 use vramlab::tui::{self, App, Catalog, ColorTier, Effect, GlyphTier, Lecture, Message};
@@ -66,7 +66,11 @@ struct Taken {
 
 impl Taken {
     fn begin(size: (u16, u16)) -> Self {
-        let lesson = Arc::new(Lesson::parse("two", LESSON).unwrap_or_else(|error| panic!("{error}")));
+        Self::take(Lesson::parse("two", LESSON).unwrap_or_else(|error| panic!("{error}")), size)
+    }
+
+    fn take(lesson: Lesson, size: (u16, u16)) -> Self {
+        let lesson = Arc::new(lesson);
         let catalog = workload::Catalog::with_user_workloads(None);
         let runs = lesson.runs(&catalog, &CardCatalog::with_user_cards(None), None).unwrap();
         let source = source::live(runs.first().clone()).unwrap();
@@ -207,4 +211,17 @@ fn whoever_changes_the_lab_between_two_steps_is_told_that_the_rest_need_not_hold
     let screen = taken.wait_for("step 3 of 3");
     let screen = if screen.contains("by hand") { screen } else { taken.wait_for("by hand") };
     assert!(!screen.contains("This lesson is not true"), "{screen}");
+}
+
+/// Loading is what is looked at there: a run that rested in the middle of it would show less.
+#[test]
+fn another_run_rests_before_its_first_step_and_not_while_its_model_is_made() {
+    let mut taken = Taken::take(Library::with_user_lessons(None).lesson("loading").unwrap(), (120, 40));
+    taken.press(KeyCode::Enter);
+    taken.wait_for("What is allocated at most?");
+    taken.press(KeyCode::Char('c'));
+    taken.press(KeyCode::Enter);
+    let screen = taken.wait_for("Measured: ");
+    assert!(screen.contains("Right. Measured: C. Twice the model"), "{screen}");
+    assert!(!screen.contains("not true"), "{screen}");
 }

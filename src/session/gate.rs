@@ -43,6 +43,8 @@ pub(super) struct Gate {
     batch: Vec<Event>,
     sent: Instant,
     mode: Mode,
+    /// The model is being made: whoever asks to stop finds the run before its first step.
+    making: bool,
     in_force: Setup,
     wanted: Setup,
     quit: bool,
@@ -65,6 +67,7 @@ impl Gate {
             batch: Vec::with_capacity(2 * BATCH),
             sent: Instant::now(),
             mode: Mode::Running,
+            making: true,
             wanted: setup.clone(),
             in_force: setup,
             quit: false,
@@ -101,6 +104,7 @@ impl Gate {
 
     /// Tells that a run begins: what it trains, and where.
     pub(super) fn begin(&mut self, about: About) {
+        self.making = true;
         self.tell(EventKind::Begin(Arc::new(about)));
         self.tell(EventKind::Run(RunState::Starting));
         self.tell_settings();
@@ -129,6 +133,7 @@ impl Gate {
 
     /// Before the first step: whoever asked to stop meanwhile finds the run where it began.
     pub(super) fn wait_if_asked(&mut self) {
+        self.making = false;
         self.take_commands();
         if self.mode == Mode::Paused && !self.ended() {
             self.wait(RunState::Paused);
@@ -316,6 +321,9 @@ impl Observer for Gate {
         }
         self.take_commands();
         self.keep_pace();
+        if self.making {
+            return if self.ended() { Answer::Stop } else { Answer::Continue };
+        }
         let arrived = match &mut self.mode {
             Mode::Steps(left) if point == SafePoint::Step => {
                 *left = left.saturating_sub(1);
