@@ -73,8 +73,9 @@ pub(crate) fn render(scene: &Scene<'_>, tutor: &Tutor, area: Rect, buf: &mut Buf
     }
     let lines = lines(scene, tutor, usize::from(inner.width).min(LONGEST_LINE));
     let rows = inner.height.saturating_sub(1);
-    // On a screen of its own what can be done stands below the text, not at the far end.
-    let rows = if covers { rows.min(u16::try_from(lines.len() + 1).unwrap_or(u16::MAX)) } else { rows };
+    // Where there is room to spare what can be done stands below the text, not at the far end.
+    let rows =
+        if covers || frame == Frame::Box { rows.min(u16::try_from(lines.len() + 1).unwrap_or(u16::MAX)) } else { rows };
     let text = Rect { height: rows, ..inner };
     let (all, seen) = (lines.len(), usize::from(rows));
     let first = tutor.first.min(all.saturating_sub(seen));
