@@ -700,7 +700,9 @@ fn the_tape_plays_to_its_end() {
             "Require" => assert!(Path::new(&folder).join(rest).exists(), "{line}"),
             "Type" => terminal.press(rest.trim_matches('"')),
             "Enter" => terminal.press("\r"),
-            "Wait" => terminal.wait_for("prompt", |screen| !screen.alternate_screen()),
+            // What is typed before the shell has its terminal back, the program may still read.
+            "Wait" => terminal
+                .wait_for("prompt", |screen| !screen.alternate_screen() && screen.contents().trim_end().ends_with('>')),
             "Wait+Screen" => {
                 let pattern = regex_lite::Regex::new(rest.trim_matches('/')).unwrap();
                 let deadline = Instant::now() + TOLD;
