@@ -116,7 +116,10 @@ impl Front {
     /// A run that none of these names begins: where its name stands in the file, and a sentence.
     pub(super) fn idle<'a>(&self, begun: impl Fn(&str) -> bool + 'a) -> Option<(usize, String)> {
         let (name, of) = self.named.iter().find(|(name, _)| !begun(name))?;
-        Some((of.at, format!("no step begins this run; write \"run {name}\" among a step's actions, or leave it out")))
+        Some((
+            of.at,
+            format!("no step begins this run; write \"run {name}\" among a step's actions, or correct its name"),
+        ))
     }
 
     /// What it runs; on `other` what may be moved there.
