@@ -1,7 +1,7 @@
 //! The allocator as PyTorch 2.11 to 2.15 have it, against what their own released `libc10_cuda.so` did over a driver that
 //! hands out addresses and no memory: every event, placement, final block and statistic.
 //!
-//! The recordings are a few of the tens of thousands of random programs that were judged; `examples/judge.rs` judges more.
+//! The recordings are a few of the tens of thousands of random programs that were judged; `examples/judge` judges more.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that can't read its data must fail")]
 
