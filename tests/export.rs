@@ -442,6 +442,22 @@ fn a_run_that_is_exported_replays_to_the_last_statistic() {
 }
 
 #[test]
+fn what_modules_kept_is_exported_as_the_run_told_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let run =
+        ["run", "gpt-mini", "--device", "sim:h200", "--steps", "2", "--modules", "--json", "--record", "run.vram"];
+    let told: Value = serde_json::from_str(&done(folder.path(), &run)).unwrap();
+    let exported: Value = serde_json::from_str(&done(folder.path(), &["export", "run.vram", "--to", "json"])).unwrap();
+    let modules = exported["devices"][0]["modules"].as_array().unwrap();
+    assert_eq!(modules, told["modules"].as_array().unwrap());
+    assert!(modules.iter().any(|module| module["kept"].as_u64() > Some(0)), "{modules:?}");
+    // The first step kept the same.
+    let first = ["export", "run.vram", "--to", "json", "--at", "step:1"];
+    let first: Value = serde_json::from_str(&done(folder.path(), &first)).unwrap();
+    assert_eq!(first["devices"][0]["modules"].as_array(), Some(modules));
+}
+
+#[test]
 fn a_request_that_failed_is_exported_where_it_failed() {
     let folder = tempfile::tempdir().unwrap();
     let run = ["run", "gpt2", "--device", "sim:t4", "--steps", "2", "--record", "o.vram"];

@@ -7,8 +7,9 @@ use serde_json::{Map, Value, json};
 
 use super::devices::{Device, Devices};
 use super::error::ExportError;
+use super::kept::LastSteps;
 use crate::model::{
-    Autopsy, Category, EventKind, Finding, Lab, Mark, MarkKind, ModuleOutput, Ranks, Remedied, Remedy, Study, View,
+    Autopsy, Category, EventKind, Finding, Mark, MarkKind, ModuleOutput, Ranks, Remedied, Remedy, Study, View,
 };
 use crate::source::Whole;
 use crate::units::{Bytes, DeviceIndex};
@@ -45,8 +46,8 @@ pub fn out_of_memory(autopsy: &Autopsy, view: &View, words: &Words) -> Value {
     value
 }
 
-/// What modules put out, in the order in which they return; with what they kept until backward, where a study of a step
-/// tells it.
+/// What modules put out, in the order in which they return; with what they kept until backward, where a study has a forward pass
+/// that a backward one follows.
 #[must_use]
 pub fn modules(view: &View, study: Option<&Study>) -> Value {
     let row = |row: &ModuleOutput| {
@@ -71,10 +72,11 @@ pub(super) fn write(
     out: &mut impl Write,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<(), ExportError> {
-    let (mut ranks, mut devices) = (Ranks::default(), Devices::default());
+    let (mut ranks, mut devices, mut steps) = (Ranks::default(), Devices::default(), LastSteps::default());
     whole.each(0..end, |index, event| {
         ranks.apply(event);
         devices.apply(event);
+        steps.apply(index, event);
         progress(index, end);
         Ok::<_, ExportError>(())
     })?;
@@ -82,7 +84,9 @@ pub(super) fn write(
     let mut list = Vec::new();
     for (index, device) in devices.iter().filter(|(_, device)| device.seen) {
         if let Some(lab) = ranks.lab_mut(index) {
-            list.push(state(lab, index, device, &remedied, words));
+            let view = lab.view();
+            let study = if view.modules.is_empty() { None } else { steps.study(whole, index, end, lab.names())? };
+            list.push(state(view, study.as_ref(), device, &remedied, words));
         }
     }
     let object = json!({
@@ -117,13 +121,13 @@ fn remedied_since(whole: &Whole, end: u64) -> Result<Tried, ExportError> {
 }
 
 fn state(
-    lab: &mut Lab,
-    index: DeviceIndex,
+    mut view: View,
+    study: Option<&Study>,
     device: &Device,
     remedied: &[(DeviceIndex, Arc<[Remedied]>)],
     words: &Words,
 ) -> Value {
-    let mut view = lab.view();
+    let index = view.device;
     let late = remedied.iter().find(|(device, _)| *device == index);
     if let (Some(autopsy), Some((_, remedied))) = (view.autopsy.as_mut().filter(|autopsy| !autopsy.tried), late) {
         let autopsy = Arc::make_mut(autopsy);
@@ -162,7 +166,7 @@ fn state(
         "stats": stats,
         "segments": segments(device),
         "findings": view.findings.iter().map(|one| finding(one, words)).collect::<Vec<_>>(),
-        "modules": modules(&view, None),
+        "modules": modules(&view, study),
         "history": history(&view),
         "marks": view.history.marks().map(mark).collect::<Vec<_>>(),
         "effects": view.effects.iter().map(|effect| json!(**effect)).collect::<Vec<_>>(),

@@ -11,6 +11,7 @@ mod error;
 mod file;
 mod format;
 mod json;
+mod kept;
 mod moment;
 mod perfetto;
 mod pytorch;
