@@ -207,7 +207,7 @@ fn it_trains_answers_keys_and_leaves() {
     {
         let parser = lab.screen.lock().unwrap();
         assert!(parser.screen().alternate_screen() && parser.screen().hide_cursor());
-        assert_eq!(parser.screen().mouse_protocol_mode(), MouseProtocolMode::ButtonMotion);
+        assert_eq!(parser.screen().mouse_protocol_mode(), MouseProtocolMode::AnyMotion);
     }
     assert!(lab.text().contains("processor"));
     lab.press("m");

@@ -18,10 +18,10 @@ use super::wire::{self, WireBackend};
 /// A frame goes out in one write.
 const BUFFER: usize = 64 * 1024;
 
-/// Presses, drags and the wheel, in the coordinate form that knows no limit. Not mode 1003: it reports every
-/// motion of the hand.
-const MOUSE_ON: &[u8] = b"\x1b[?1000h\x1b[?1002h\x1b[?1006h";
-const MOUSE_OFF: &[u8] = b"\x1b[?1006l\x1b[?1002l\x1b[?1000l";
+/// Presses, drags and the wheel, in the coordinate form that knows no limit; and motion, so that help knows where the mouse is.
+/// Nothing is drawn for that. A terminal that does not know motion keeps to the mode before.
+const MOUSE_ON: &[u8] = b"\x1b[?1000h\x1b[?1002h\x1b[?1003h\x1b[?1006h";
+const MOUSE_OFF: &[u8] = b"\x1b[?1006l\x1b[?1003l\x1b[?1002l\x1b[?1000l";
 /// How long a terminal that takes no bytes is waited for when it is given back.
 const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 const BEGIN_FRAME: &[u8] = b"\x1b[?2026h";

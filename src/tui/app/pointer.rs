@@ -1,11 +1,41 @@
-//! What the mouse asks for: clicks and drags by where they are, the wheel by its direction.
+//! What the mouse asks for: clicks and drags by where they are, the wheel by its direction; and which panel it is at.
 
 use crossterm::event::{MouseButton, MouseEvent, MouseEventKind};
 use ratatui::layout::{Position, Rect};
 
 use crate::tui::action::Action;
+use crate::tui::panel::Panel;
 use crate::tui::stage::{Chart, Layout};
 use crate::tui::states::{BlocksAction, LabAction, ScreenAction, TimelineAction};
+
+/// Where the mouse was last seen on the screen that is shown.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Pointer {
+    /// Where it moved to, while no key was pressed since.
+    moved: Option<Position>,
+    clicked: Option<Position>,
+}
+
+impl Pointer {
+    /// Takes note of what it did.
+    pub fn take(&mut self, mouse: MouseEvent) {
+        let position = Position::new(mouse.column, mouse.row);
+        self.moved = Some(position);
+        if let MouseEventKind::Down(_) = mouse.kind {
+            self.clicked = Some(position);
+        }
+    }
+
+    /// A key was pressed: a mouse that merely lies somewhere points at nothing.
+    pub fn rest(&mut self) {
+        self.moved = None;
+    }
+
+    /// The panel that it is at, else the one that was clicked last.
+    pub fn panel(&self, layout: &Layout) -> Option<Panel> {
+        [self.moved, self.clicked].into_iter().flatten().find_map(|position| layout.panel_at(position))
+    }
+}
 
 /// What is asked for on a frame of this layout.
 pub(super) fn action_of(mouse: MouseEvent, layout: &Layout) -> Option<Action> {
@@ -52,7 +82,6 @@ mod tests {
     use crossterm::event::KeyModifiers;
 
     use super::*;
-    use crate::tui::panel::Panel;
 
     #[test]
     fn clicks_do_what_lies_on_top_and_drags_stay_in_charts() {

@@ -4,12 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossterm::event::KeyEvent;
-use ratatui::layout::Position;
 
 use super::held::{self, Held};
 use super::loud::LoudEffect;
 use super::message::{Effect, Message};
 use super::notices::Notices;
+use super::pointer::Pointer;
 use super::scroll::{last_page, scrolled};
 use super::{pointer, requests};
 use crate::model::{Remedy, RunState, Shape, Tags};
@@ -73,8 +73,7 @@ pub struct App {
     narrator: Option<Box<Narrator>>,
     /// While a lesson is taken.
     tutor: Option<Box<Tutor>>,
-    /// Where the mouse was last seen on this screen.
-    pointer: Option<Position>,
+    pointer: Pointer,
     layout: Layout,
     dirty: bool,
 }
@@ -105,7 +104,7 @@ impl App {
             presenter: None,
             narrator: None,
             tutor: None,
-            pointer: None,
+            pointer: Pointer::default(),
             layout: Layout::default(),
             dirty: true,
         }
@@ -341,7 +340,7 @@ impl App {
                 }
             }
             Message::Mouse(mouse) => {
-                self.pointer = Some(Position::new(mouse.column, mouse.row));
+                self.pointer.take(mouse);
                 return pointer::action_of(mouse, &self.layout).map_or_else(Vec::new, |action| self.ask(action));
             }
         }
@@ -391,6 +390,9 @@ impl App {
 
     fn press(&mut self, key: KeyEvent) -> Vec<Effect> {
         let action = self.keys.binding_for(key, self.screen).map(|binding| binding.action);
+        if self.layers.is_empty() && action != Some(Action::ToggleHelp) {
+            self.pointer.rest();
+        }
         if let Some(presenter) = &mut self.presenter {
             let shown = match self.layers.last() {
                 None => action,
@@ -656,14 +658,14 @@ impl App {
         Help::new(panel, panels, self.screen)
     }
 
-    /// The panel that the mouse was last seen in on this screen; else that of what a person has selected there.
+    /// The panel that the mouse is at on this screen; else that of what a person has selected there.
     fn asked_about(&self) -> Option<Panel> {
-        self.pointer.and_then(|position| self.layout.panel_at(position)).or(self.layout.focus)
+        self.pointer.panel(&self.layout).or(self.layout.focus)
     }
 
     fn show(&mut self, screen: usize) {
         if self.screen != screen {
-            self.pointer = None;
+            self.pointer = Pointer::default();
         }
         self.screen = screen;
         self.scroll = 0;
@@ -754,7 +756,8 @@ fn send(requests: impl IntoIterator<Item = Request>) -> Vec<Effect> {
 
 #[cfg(test)]
 mod tests {
-    use crossterm::event::{KeyCode, KeyModifiers};
+    use crossterm::event::{KeyCode, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
+    use ratatui::layout::Rect;
 
     use super::*;
     use crate::model::{Ledger, Level, LogLine, Micros, StepsView, View};
@@ -851,6 +854,47 @@ mod tests {
         assert_eq!(app.stage().scroll, 0);
         typed(&mut app, "?");
         assert!(app.layers().is_empty());
+    }
+
+    #[test]
+    fn help_begins_with_what_the_mouse_is_at_and_a_mouse_that_moves_draws_nothing() {
+        let mut app = app();
+        at(&mut app, 0, fast(1));
+        let panels = vec![(Rect::new(0, 0, 80, 10), Panel::History), (Rect::new(0, 10, 80, 10), Panel::Map)];
+        let drawn = Message::Drawn(Layout { panels, ..Layout::default() });
+        let mouse = |kind, row| Message::Mouse(MouseEvent { kind, column: 5, row, modifiers: KeyModifiers::NONE });
+        let (moved, clicked) = (MouseEventKind::Moved, MouseEventKind::Down(MouseButton::Left));
+        let helped = |app: &mut App| {
+            typed(app, "?");
+            let about = match app.layers() {
+                [Layer::Help(help)] => help.panel(),
+                other => panic!("{other:?}"),
+            };
+            typed(app, "?");
+            app.update(drawn.clone());
+            about
+        };
+        app.update(drawn.clone());
+        assert_eq!(helped(&mut app), None, "the mouse was not seen yet");
+        for row in 0..20 {
+            assert_eq!(app.update(mouse(moved, row)), []);
+            assert!(!app.needs_frame(), "row {row}");
+        }
+        assert_eq!(helped(&mut app), Some(Panel::Map));
+        assert_eq!(helped(&mut app), Some(Panel::Map), "asked again");
+        typed(&mut app, "j");
+        app.update(drawn.clone());
+        assert_eq!(helped(&mut app), None, "a key was pressed since, and the mouse only lies there");
+        app.update(mouse(clicked, 3));
+        app.update(mouse(moved, 15));
+        app.update(drawn.clone());
+        assert_eq!(helped(&mut app), Some(Panel::Map), "it moved on");
+        typed(&mut app, "j");
+        app.update(drawn.clone());
+        assert_eq!(helped(&mut app), Some(Panel::History), "the last that was clicked");
+        typed(&mut app, "2");
+        app.update(drawn.clone());
+        assert_eq!(helped(&mut app), None, "another screen");
     }
 
     #[test]

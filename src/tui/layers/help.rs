@@ -70,6 +70,12 @@ impl Help {
         self.first
     }
 
+    /// The panel that it was asked about.
+    #[cfg(test)]
+    pub const fn panel(&self) -> Option<Panel> {
+        self.panel
+    }
+
     /// Whether what is looked for is being written.
     pub(super) const fn is_written(&self) -> bool {
         matches!(&self.search, Some(Search { open: true, .. }))
