@@ -2,6 +2,9 @@
 //! terminal comes back as it was.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "common/big.rs"]
+mod big;
+
 use std::fs::File;
 use std::io::{Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -782,6 +785,33 @@ fn what_a_killed_lab_recorded_can_be_read_up_to_shortly_before_and_opened() {
     assert_eq!(opened.wait_for_end(END).exit_code(), 0);
     opened.assert_restored();
     assert_eq!(steps_recorded(&path), recorded, "opening it changes nothing");
+}
+
+#[test]
+fn a_snapshot_stands_on_the_screen_before_it_is_all_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("job.pickle");
+    assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    let mut pickle = Vec::new();
+    big::Big { entries: 20_000, depth: 9, places: 300 }.write(&mut pickle).unwrap();
+    let mut session = Session::start(vramlab(&["open", path.to_str().unwrap()]), 120, 40);
+    let mut slow = File::options().write(true).open(&path).unwrap();
+    slow.write_all(&pickle[..pickle.len() / 2]).unwrap();
+    session.wait_for("the curve as far as it is known", |screen| {
+        screen.contents().contains("READING") && screen.contents().contains("at least")
+    });
+    session.wait_for_text("segments");
+    session.press("H");
+    session.wait_for_text("the history is still being read");
+    slow.write_all(&pickle[pickle.len() / 2..]).unwrap();
+    drop(slow);
+    session.wait_for("the whole history", |screen| {
+        let text = screen.contents();
+        text.contains(" SNAPSHOT ") && text.contains("entries") && !text.contains("at least")
+    });
+    session.press("q");
+    assert_eq!(session.wait_for_end(END).exit_code(), 0);
+    session.assert_restored();
 }
 
 #[test]

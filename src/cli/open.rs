@@ -13,7 +13,8 @@ use super::screen::ScreenArgs;
 use super::spec::themes;
 use super::{Status, Usage};
 use crate::allocator::TorchVersion;
-use crate::source;
+use crate::model::RunState;
+use crate::source::{self, Doing};
 use crate::tui;
 
 /// Arguments of `vramlab open`.
@@ -60,7 +61,15 @@ pub(super) fn run(args: &OpenArgs) -> Result<Status> {
     args.ghost.haunt(&source, args.torch.unwrap_or_default())?;
     // What the thread of the standard input waits for may never come: the process does not wait for it.
     let origin = options.origin.clone();
+    let pictures = source.pictures.clone();
     let left = runtime.block_on(tui::run(source, options, themes()))?;
     farewell::print(&left, &origin)?;
+    // What turned out only while it was looked at.
+    let picture = pictures.borrow();
+    if let (Some(Doing::Failed), RunState::Failed(why)) =
+        (picture.reading.as_ref().map(|reading| reading.doing), &picture.run)
+    {
+        return Err(eyre!("{why}").wrap_err("the snapshot could be read in part only"));
+    }
     Ok(left.exit.into())
 }

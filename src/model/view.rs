@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::run::Begins;
 use super::{
     About, Autopsy, Boundaries, Category, Configuration, Effect, Finding, History, Ledger, LessonNote, Micros,
     ModuleOutput, NameId, Phase, Profile, Reading, RunState, Settings, StepReport,
@@ -95,6 +96,14 @@ pub struct View {
     pub stacks: Stacks,
     /// Events that contradicted those before them.
     pub malformed: u64,
+}
+
+impl View {
+    /// Whether peaks are known: where only memory at the end is, they are no more than that.
+    #[must_use]
+    pub fn knows_peaks(&self) -> bool {
+        self.about.history != Some(Begins::Nowhere)
+    }
 }
 
 /// The curves of steps that a screen lays over each other.

@@ -36,14 +36,22 @@ impl<'a> Callers<'a> {
         id
     }
 
-    /// The name of a block that was there when the history began.
-    pub fn early_name(&mut self, stack: StackId, time: Micros, emit: &mut impl FnMut(Event)) -> NameId {
+    /// The name of a block that was there when the history began, or at the end where there `is_history` none.
+    pub fn early_name(
+        &mut self,
+        stack: StackId,
+        is_history: bool,
+        time: Micros,
+        emit: &mut impl FnMut(Event),
+    ) -> NameId {
         if let Some(id) = self.early.get(&stack) {
             return *id;
         }
-        let text = match self.snapshot.caller(stack, TextId::default()) {
-            Some(caller) => format!("before the recording: {caller}"),
-            None => "before the recording".to_owned(),
+        let text = match (self.snapshot.caller(stack, TextId::default()), is_history) {
+            (Some(caller), true) => format!("before the recording: {caller}"),
+            (Some(caller), false) => caller,
+            (None, true) => "before the recording".to_owned(),
+            (None, false) => "who took it is not recorded".to_owned(),
         };
         let id = self.define(&text, time, emit);
         self.early.insert(stack, id);

@@ -101,7 +101,7 @@ impl<'a> Narrator<'a> {
         self.story.prelude(|event, stack| early.push((*event, stack)));
         for (event, stack) in early {
             let name = match event {
-                TraceEvent::Alloc { .. } => self.callers.early_name(stack, time, emit),
+                TraceEvent::Alloc { .. } => self.callers.early_name(stack, !self.trace.is_empty(), time, emit),
                 _ => NameId::NONE,
             };
             emit(Event::new(time, EventKind::of_trace(&event, Category::Other, name)));

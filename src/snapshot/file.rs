@@ -7,7 +7,7 @@ use std::path::Path;
 use super::compression::{self, Packing, Unpacked};
 use super::error::SnapshotError;
 use super::pickle::Plain;
-use super::read;
+use super::read::{self, Listener};
 use super::types::Snapshot;
 
 /// A dictionary may take this much memory: four times what `xz -9` uses.
@@ -27,17 +27,29 @@ impl Snapshot {
     ///
     /// # Errors
     /// As [`Snapshot::open`].
-    pub fn read(mut source: impl BufRead) -> Result<Self, SnapshotError> {
-        let head = source.fill_buf()?;
-        match Packing::of(head) {
-            Packing::None => read::snapshot(Plain(source)),
-            Packing::Xz => match compression::first_dictionary(head).filter(|size| *size > MAX_DICTIONARY) {
-                Some(dictionary) => Err(SnapshotError::Dictionary(dictionary)),
-                None => read::snapshot(Unpacked::xz(source)),
-            },
-            Packing::Gzip => read::snapshot(Unpacked::gzip(source)),
-            Packing::Zstd => read::snapshot(Unpacked::zstd(source)?),
-            Packing::Other(format) => Err(SnapshotError::Compressed { name: format.name, remedy: format.remedy }),
-        }
+    pub fn read(source: impl BufRead) -> Result<Self, SnapshotError> {
+        read(source, None)
+    }
+
+    /// The same; `listener` hears of what was read while the rest is still to come.
+    ///
+    /// # Errors
+    /// As [`Snapshot::open`].
+    pub fn read_aloud(source: impl BufRead, listener: &mut dyn Listener) -> Result<Self, SnapshotError> {
+        read(source, Some(listener))
+    }
+}
+
+fn read(mut source: impl BufRead, listener: Option<&mut dyn Listener>) -> Result<Snapshot, SnapshotError> {
+    let head = source.fill_buf()?;
+    match Packing::of(head) {
+        Packing::None => read::snapshot(Plain(source), listener),
+        Packing::Xz => match compression::first_dictionary(head).filter(|size| *size > MAX_DICTIONARY) {
+            Some(dictionary) => Err(SnapshotError::Dictionary(dictionary)),
+            None => read::snapshot(Unpacked::xz(source), listener),
+        },
+        Packing::Gzip => read::snapshot(Unpacked::gzip(source), listener),
+        Packing::Zstd => read::snapshot(Unpacked::zstd(source)?, listener),
+        Packing::Other(format) => Err(SnapshotError::Compressed { name: format.name, remedy: format.remedy }),
     }
 }

@@ -26,6 +26,7 @@ pub use events::{Narrator, events};
 pub use guess::Guesses;
 pub use history::{Beginning, Following, Fresh};
 pub use pickle::{PickleError, Problem};
+pub use read::Listener;
 pub use types::{
     Action, AllocatorSettings, Annotation, Block, Frame, FrameId, Segment, Snapshot, StackId, Stacks, TextId, Texts,
     TraceEntry,

@@ -14,6 +14,8 @@ use crate::units::{Address, Bytes, StreamId};
 
 /// Devices that a snapshot can have: PyTorch numbers them with eight bits, one of which is the sign.
 const MAX_DEVICES: usize = 128;
+/// Keys of a snapshot that are looked through for the history.
+const MOST_KEYS: usize = 16;
 
 /// Why a pickle is no snapshot.
 enum Wrong {
@@ -43,12 +45,22 @@ impl From<Problem> for Wrong {
 
 type Shape<T> = Result<T, Wrong>;
 
-/// Reads the snapshot that a (decompressed) pickle holds.
+/// Who hears of a snapshot while it is read. What was heard may turn out to be no part of one.
+pub trait Listener {
+    /// Memory as it was at the end, which a file has before the history: segments, and the texts and stacks of their blocks.
+    /// Its settings and its version are not known yet.
+    fn memory(&mut self, memory: Snapshot);
+
+    /// More of a device's history was read. False: nobody waits for the rest.
+    fn entries(&mut self, device: usize, entries: &[TraceEntry]) -> bool;
+}
+
+/// Reads the snapshot that a (decompressed) pickle holds; a `listener` hears of it meanwhile.
 ///
 /// # Errors
 /// [`SnapshotError::Pickle`] when it is no readable pickle, [`SnapshotError::Shape`] when it is one of something else.
-pub fn snapshot(source: impl Source) -> Result<Snapshot, SnapshotError> {
-    let (mut arena, top, offset) = pickle::read(source)?;
+pub fn snapshot(source: impl Source, listener: Option<&mut dyn Listener>) -> Result<Snapshot, SnapshotError> {
+    let (mut arena, top, offset) = pickle::read(source, &mut Teller { listener, told: 0, memory_told: false })?;
     let mut snapshot = convert(&mut arena, top).map_err(|wrong| match wrong {
         Wrong::Shape(shape) => SnapshotError::Shape(shape),
         Wrong::Problem(problem) => SnapshotError::Pickle(PickleError { offset, problem }),
@@ -57,6 +69,49 @@ pub fn snapshot(source: impl Source) -> Result<Snapshot, SnapshotError> {
     snapshot.texts = arena.texts;
     snapshot.stacks = arena.stacks;
     Ok(snapshot)
+}
+
+/// Tells a listener what became complete.
+struct Teller<'a> {
+    listener: Option<&'a mut dyn Listener>,
+    /// Entries that were told.
+    told: usize,
+    memory_told: bool,
+}
+
+impl pickle::Listener for Teller<'_> {
+    fn hear(&mut self, arena: &mut Arena, stack: &[Value]) -> Result<(), Problem> {
+        let Some(listener) = &mut self.listener else { return Ok(()) };
+        // As Python writes a snapshot, keys and values wait on the stack, above the dictionary that they are for.
+        let value_of = |arena: &Arena, key: &str| {
+            let is_key = |at: &usize| matches!(stack.get(*at), Some(Value::Text(id)) if arena.texts.get(*id) == key);
+            (1..stack.len()).step_by(2).take(MOST_KEYS).find(is_key).map(|at| at + 1)
+        };
+        let Some(traces) = value_of(arena, "device_traces") else { return Ok(()) };
+        // Above it lie the lists of its devices, the one on top not complete yet; anything else is an entry of one.
+        let devices = stack.get(traces + 1..).unwrap_or_default();
+        if devices.len() > MAX_DEVICES || !devices.iter().all(|value| matches!(value, Value::List(_))) {
+            return Ok(());
+        }
+        let Some(device) = devices.len().checked_sub(1) else { return Ok(()) };
+        if !std::mem::replace(&mut self.memory_told, true)
+            && let Some(list) = value_of(arena, "segments").filter(|at| *at < traces).and_then(|at| stack.get(at))
+        {
+            match segments(arena, *list) {
+                Ok(segments) => {
+                    if let Some((texts, stacks)) = arena.copies() {
+                        listener.memory(Snapshot { segments, texts, stacks, ..Snapshot::default() });
+                    }
+                }
+                // What is wrong with it is told when all is read.
+                Err(Wrong::Shape(_)) => {}
+                Err(Wrong::Problem(problem)) => return Err(problem),
+            }
+        }
+        let new = arena.entries.get(self.told..).unwrap_or_default();
+        self.told = arena.entries.len();
+        if listener.entries(device, new) { Ok(()) } else { Err(Problem::Stopped) }
+    }
 }
 
 fn convert(arena: &mut Arena, top: Value) -> Shape<Snapshot> {

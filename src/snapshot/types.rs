@@ -37,7 +37,7 @@ pub struct Frame {
 }
 
 /// All texts of a snapshot.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Texts {
     texts: Vec<Arc<str>>,
     ids: HashMap<Arc<str>, TextId>,
@@ -57,6 +57,12 @@ impl Texts {
         (id, true)
     }
 
+    /// How many there are.
+    #[must_use]
+    pub(super) const fn len(&self) -> usize {
+        self.texts.len()
+    }
+
     /// The text of an id; empty for an id of another snapshot.
     #[must_use]
     pub fn get(&self, id: TextId) -> &str {
@@ -71,7 +77,7 @@ impl Texts {
 }
 
 /// All frames and stacks of a snapshot.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Stacks {
     frames: Vec<Frame>,
     frame_ids: HashMap<Frame, FrameId>,
@@ -151,6 +157,14 @@ impl Stacks {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ends.len() == 1
+    }
+
+    /// About how many bytes a copy takes.
+    pub(super) const fn weight(&self) -> usize {
+        // Beside a frame and a stack, its place in an index.
+        let frame = size_of::<Frame>() + 3 * size_of::<Frame>();
+        let stack = size_of::<usize>() + 4 * size_of::<u64>();
+        self.frames.len() * frame + self.ends.len() * stack + self.flat.len() * size_of::<FrameId>()
     }
 
     fn range(&self, stack: StackId) -> Range<usize> {

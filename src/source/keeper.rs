@@ -11,6 +11,7 @@ use super::cursor::{self, Landmark, LookBack, Move};
 use super::ghosts::Ghosts;
 use super::listings::Listings;
 use super::picture::{Cursor, Extent, Kind, Picture, Shown};
+use super::reading::{Doing, Reading};
 use super::recorder::{Recorder, free_name};
 use super::request::Request;
 use super::studies::{self, Studies};
@@ -41,6 +42,14 @@ pub(super) enum Arrival {
     Frame(Frame),
     /// Where readings of the device's sensors arrive, from here on.
     Sensors(Option<Sensors>),
+    /// How memory stands at the end of a file whose history is still read: the picture until all of it is there.
+    Standing(Vec<Event>),
+    /// How far a file is whose history is still read, for each device.
+    Reading(Vec<(DeviceIndex, Reading)>),
+    /// What the device has, where that is known.
+    Memory(Option<DeviceMemory>),
+    /// The file is damaged: its history will not come.
+    Broken(Arc<str>),
 }
 
 /// Where it arrives.
@@ -75,6 +84,8 @@ fn bounds() -> Bounds {
 /// A timeline, its cursor, and who looks at it.
 pub(super) struct Keeper {
     timeline: Timeline,
+    /// What is shown is the end of a file whose history is not all there yet.
+    behind: Option<Behind>,
     kind: Kind,
     device: DeviceIndex,
     cursor: Cursor,
@@ -99,6 +110,14 @@ pub(super) struct Keeper {
     answered: u64,
 }
 
+/// A history that is still on its way, behind the memory at its end.
+#[derive(Debug)]
+struct Behind {
+    timeline: Timeline,
+    /// How far it is, for each device.
+    reading: Vec<(DeviceIndex, Reading)>,
+}
+
 /// A recording under way.
 #[derive(Debug)]
 struct Recording {
@@ -119,6 +138,7 @@ impl Keeper {
     pub fn new(kind: Kind, memory: Option<DeviceMemory>, pictures: watch::Sender<Arc<Picture>>) -> Self {
         Self {
             timeline: Timeline::new(bounds()),
+            behind: None,
             kind,
             device: DeviceIndex::FIRST,
             cursor: Cursor::Now,
@@ -155,6 +175,7 @@ impl Keeper {
                     Some(arrival) => self.take(arrival),
                     None => {
                         self.grows = false;
+                        self.show_history();
                         (self.dirty, self.urgent) = (true, true);
                     }
                 },
@@ -279,6 +300,10 @@ impl Keeper {
                         event.time = self.now_time();
                     }
                     let event = &event;
+                    if let Some(behind) = &mut self.behind {
+                        behind.timeline.push(event);
+                        continue;
+                    }
                     self.urgent |= matches!(event.kind, EventKind::Run(_) | EventKind::Settings(_));
                     self.ghosts.see(self.timeline.end(), event);
                     self.timeline.push(event);
@@ -290,13 +315,57 @@ impl Keeper {
                 }
             }
             Arrival::Sensors(sensors) => self.sensors = sensors,
+            Arrival::Standing(events) => {
+                self.behind().reading.clear();
+                events.iter().for_each(|event| self.timeline.push(event));
+                self.urgent = true;
+            }
+            Arrival::Reading(reading) => self.behind().reading = reading,
+            Arrival::Memory(memory) => self.memory = memory,
+            Arrival::Broken(why) => self.fail(why),
         }
-        // Nothing may ever happen on the first device.
+        self.show_first_device();
+        self.dirty = true;
+    }
+
+    /// The history that is still on its way.
+    fn behind(&mut self) -> &mut Behind {
+        self.behind.get_or_insert_with(|| Behind { timeline: Timeline::new(bounds()), reading: Vec::new() })
+    }
+
+    /// All of a history is there: it takes the place of what stood for it.
+    fn show_history(&mut self) {
+        if let Some(behind) = self.behind.take_if(|behind| !behind.has_failed()) {
+            self.timeline = behind.timeline;
+            self.studies.begin_anew();
+            self.show_first_device();
+        }
+    }
+
+    /// The history will not come; what stands is all there is.
+    fn fail(&mut self, why: Arc<str>) {
+        let device = self.device;
+        let behind = self.behind();
+        behind.timeline = Timeline::new(bounds());
+        if behind.reading.is_empty() {
+            behind.reading.push((device, Reading { doing: Doing::Failed, part: None, least: Arc::default() }));
+        }
+        // The curve as far as it was read stays.
+        for (_, reading) in &mut behind.reading {
+            (reading.doing, reading.part) = (Doing::Failed, None);
+        }
+        let time = self.now_time();
+        let failed = EventKind::Run(RunState::Failed(why));
+        self.timeline.push(&Event { device, ..Event::new(time, failed) });
+        self.urgent = true;
+    }
+
+    /// Nothing may ever happen on the first device.
+    fn show_first_device(&mut self) {
         let nothing = self.timeline.now().lab(self.device).is_none_or(|lab| lab.memory().position() == 0);
         if nothing && let Some(first) = self.devices().first().copied() {
             self.show_device(first);
         }
-        self.dirty = true;
     }
 
     /// Readings come of themselves, whatever the engine is doing: also while it is paused.
@@ -316,6 +385,9 @@ impl Keeper {
         self.answered += 1;
         match request {
             Request::Lab(_) => return,
+            // What stands for a history has no moments.
+            Request::Move(_) | Request::TogglePlay | Request::Record(_) | Request::ToggleRecording
+                if self.behind.is_some() => {}
             Request::Move(to) => {
                 self.play = None;
                 self.go(to);
@@ -449,7 +521,9 @@ impl Keeper {
     fn publish(&mut self) {
         let device = self.device;
         self.studies.begin(&mut self.timeline, device, self.cursor);
-        self.ghosts.catch_up(&mut self.timeline, device);
+        if self.behind.is_none() {
+            self.ghosts.catch_up(&mut self.timeline, device);
+        }
         let (first, end) = (self.timeline.first(), self.timeline.end());
         let time = self.now_time();
         let devices = self.devices();
@@ -489,9 +563,26 @@ impl Keeper {
             answered: self.answered,
             ghost,
             memory: self.memory,
+            reading: self.behind.as_ref().map(|behind| behind.reading(device)),
         };
         self.pictures.send_replace(Arc::new(picture));
         (self.dirty, self.urgent) = (false, false);
         self.published = Instant::now();
+    }
+}
+
+impl Behind {
+    /// How far the history of a device is.
+    fn reading(&self, device: DeviceIndex) -> Reading {
+        let of_device = self.reading.iter().find(|(of, _)| *of == device);
+        match of_device.or(self.reading.first()) {
+            Some((of, reading)) if *of == device => reading.clone(),
+            Some((_, other)) => Reading { least: Arc::default(), ..other.clone() },
+            None => Reading { doing: Doing::Reading, part: None, least: Arc::default() },
+        }
+    }
+
+    fn has_failed(&self) -> bool {
+        self.reading.iter().any(|(_, reading)| reading.doing == Doing::Failed)
     }
 }

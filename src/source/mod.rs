@@ -5,6 +5,7 @@
 
 mod asked;
 mod compared;
+mod counted;
 mod cursor;
 mod examined;
 mod file;
@@ -15,7 +16,9 @@ mod keeper;
 mod listings;
 mod live;
 mod opened;
+mod opening;
 mod picture;
+mod reading;
 mod recorder;
 mod request;
 mod snapshot;
@@ -34,6 +37,7 @@ pub use listings::Listing;
 pub use live::live;
 pub use opened::{FileError, open, side_by_side};
 pub use picture::{Ability, Cursor, Extent, Kind, Picture, RecordingState, Shown};
+pub use reading::{Doing, Reading};
 pub use recorder::{Recorder, free_name};
 pub use request::Request;
 pub use snapshot::{OpenError, snapshot};

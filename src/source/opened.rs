@@ -4,11 +4,14 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use thiserror::Error;
 
+use super::counted::Counted;
 use super::file::{of_reader, recording};
 use super::handle::Source;
+use super::opening;
 use super::snapshot::{OpenError, Opened, is_snapshot, keep};
 use crate::allocator::TorchVersion;
 use crate::recording::RecordingError;
@@ -40,11 +43,11 @@ pub fn open(paths: &[PathBuf], follows: bool, torch: Option<TorchVersion>) -> Re
     let mut files = Vec::new();
     for path in paths {
         match look(path) {
-            Ok((true, source)) => {
+            Ok(Looked { snapshot: true, source, .. }) => {
                 let snapshot = Snapshot::read(source).map_err(|error| (path.clone(), OpenError::from(error).into()))?;
                 files.push(Opened::new(path, snapshot, torch));
             }
-            Ok((false, _)) => return Err((path.clone(), FileError::Alone)),
+            Ok(_) => return Err((path.clone(), FileError::Alone)),
             Err(error) => return Err((path.clone(), error.into())),
         }
     }
@@ -55,8 +58,8 @@ pub fn open(paths: &[PathBuf], follows: bool, torch: Option<TorchVersion>) -> Re
 /// with them.
 #[must_use]
 pub fn side_by_side(paths: &[PathBuf]) -> (Vec<PathBuf>, Vec<PathBuf>) {
-    let is_piped = |path: &Path| path == Path::new("-");
-    let snapshot = |path: &PathBuf| !is_piped(path) && look(path).is_ok_and(|(snapshot, _)| snapshot);
+    // What comes through a pipe comes once: it can't be looked at before it is read.
+    let snapshot = |path: &PathBuf| path.is_file() && look(path).is_ok_and(|looked| looked.snapshot);
     let Some((first, others)) = paths.split_first() else { return Default::default() };
     let together = snapshot(first);
     let (mut beside, compared): (Vec<_>, Vec<_>) = others.iter().cloned().partition(|path| together && snapshot(path));
@@ -65,10 +68,10 @@ pub fn side_by_side(paths: &[PathBuf]) -> (Vec<PathBuf>, Vec<PathBuf>) {
 }
 
 fn one(path: &Path, follows: bool, torch: Option<TorchVersion>) -> Result<Source, FileError> {
-    let (snapshot, source) = look(path)?;
+    let Looked { snapshot, source, done, length } = look(path)?;
     if snapshot {
-        let snapshot = Snapshot::read(source).map_err(OpenError::from)?;
-        return Ok(keep(vec![Opened::new(path, snapshot, torch)])?);
+        let part = move || length.map(|length| done.load(Ordering::Relaxed) as f64 / length as f64);
+        return Ok(opening::open(path, source, part, torch)?);
     }
     if path == Path::new("-") {
         let name: Arc<str> = "-".into();
@@ -77,14 +80,31 @@ fn one(path: &Path, follows: bool, torch: Option<TorchVersion>) -> Result<Source
     Ok(recording(path, follows)?)
 }
 
-/// A file, and whether it begins as a snapshot does.
-fn look(path: &Path) -> Result<(bool, BufReader<Box<dyn Read + Send>>), RecordingError> {
-    let source: Box<dyn Read + Send> = if path == Path::new("-") {
-        Box::new(io::stdin())
+/// A file whose first bytes were looked at.
+struct Looked {
+    /// It begins as a snapshot does.
+    snapshot: bool,
+    source: BufReader<Box<dyn Read + Send>>,
+    /// Bytes of it that were read.
+    done: Arc<AtomicU64>,
+    /// Bytes that it has, where that is known.
+    length: Option<u64>,
+}
+
+fn look(path: &Path) -> Result<Looked, RecordingError> {
+    let done = Arc::new(AtomicU64::new(0));
+    let count = Arc::clone(&done);
+    let each = move |bytes| {
+        count.fetch_add(bytes, Ordering::Relaxed);
+    };
+    let (source, length): (Box<dyn Read + Send>, _) = if path == Path::new("-") {
+        (Box::new(Counted { source: io::stdin(), each }), None)
     } else {
-        Box::new(File::open(path).map_err(RecordingError::Unreadable)?)
+        let source = File::open(path).map_err(RecordingError::Unreadable)?;
+        let length = source.metadata().ok().filter(|data| data.is_file() && data.len() > 0).map(|data| data.len());
+        (Box::new(Counted { source, each }), length)
     };
     let mut source = BufReader::with_capacity(1 << 16, source);
     let snapshot = is_snapshot(source.fill_buf().map_err(RecordingError::Unreadable)?);
-    Ok((snapshot, source))
+    Ok(Looked { snapshot, source, done, length })
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::ghost::Ghost;
 use super::listings::Listing;
+use super::reading::{Doing, Reading};
 use crate::allocator::DeviceMemory;
 use crate::model::{Configuration, History, Micros, Profile, RunState, Settings, Study, View};
 use crate::units::Bytes;
@@ -48,6 +49,8 @@ pub struct Picture {
     pub ghost: Option<Arc<Ghost>>,
     /// What the device has, and how much of it was free before the run, where that is known.
     pub memory: Option<DeviceMemory>,
+    /// How far the file is, while its history is not all there: the picture is that of its end.
+    pub reading: Option<Reading>,
 }
 
 /// Where a cursor is.
@@ -131,6 +134,12 @@ impl Picture {
     /// # Errors
     /// Why not, in a few words.
     pub const fn can(&self, ability: Ability) -> Result<(), &'static str> {
+        if let (Ability::Seek, Some(reading)) = (ability, &self.reading) {
+            return Err(match reading.doing {
+                Doing::Failed => "the file is damaged: its history can't be read",
+                _ => "the history is still being read: this is its end",
+            });
+        }
         match (ability, &self.kind) {
             (Ability::Seek, _) | (_, Kind::Live) => Ok(()),
             (Ability::Flip, Kind::Recording(_)) => Err("a recording can't be changed: it has happened"),

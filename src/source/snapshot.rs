@@ -13,11 +13,11 @@ use super::picture::Kind;
 use crate::allocator::{DeviceMemory, TorchVersion};
 use crate::model::{About, Begins, DeviceKind, Event, EventKind, Micros, Ranks, RunState, Setting, Settings};
 use crate::snapshot::replay::{Conditions, DeviceReport, HistoryReport};
-use crate::snapshot::{Beginning, Guesses, Narrator, Snapshot, SnapshotError};
+use crate::snapshot::{Beginning, Guesses, Narrator, Segment, Snapshot, SnapshotError};
 use crate::units::{Bytes, DeviceIndex};
 
 /// Batches that may wait for the keeper, and events of one.
-const QUEUE: usize = 8;
+pub(super) const QUEUE: usize = 8;
 const BATCH: usize = 4096;
 
 /// Why a snapshot is not opened.
@@ -46,13 +46,30 @@ pub(super) struct Opened {
     path: PathBuf,
     snapshot: Snapshot,
     conditions: Conditions,
+    /// Its history is not read yet: it is memory as it was at the end.
+    standing: bool,
 }
 
 impl Opened {
     /// One of a `torch` where that is given.
     pub fn new(path: &Path, snapshot: Snapshot, torch: Option<TorchVersion>) -> Self {
         let conditions = Conditions::find_or_guess(path, &snapshot, torch);
-        Self { path: path.to_owned(), snapshot, conditions }
+        Self { path: path.to_owned(), snapshot, conditions, standing: false }
+    }
+
+    /// What was read of one first: memory as it was at the end. Under which settings is not known yet.
+    pub fn standing(path: &Path, memory: Snapshot) -> Self {
+        Self { path: path.to_owned(), snapshot: memory, conditions: Conditions::default(), standing: true }
+    }
+
+    /// Segments of a device at the end.
+    pub fn segments(&self, device: usize) -> impl Iterator<Item = &Segment> + '_ {
+        self.snapshot.device_segments(device)
+    }
+
+    /// Entries of the histories of all devices.
+    pub fn entries(&self) -> u64 {
+        (0..self.snapshot.device_count()).map(|device| self.snapshot.device_trace(device).len() as u64).sum()
     }
 
     /// Memory of its device, where the file tells.
@@ -79,16 +96,14 @@ impl Opened {
 pub(super) fn keep(files: Vec<Opened>) -> Result<Source, OpenError> {
     ranks(&files)?;
     let kind = Kind::Snapshot(names(&files).into());
-    // Where the history began nobody had taken any of it, as far as one knows.
     let memory = match &files[..] {
-        [file] => file.device_bytes().map(|total| DeviceMemory { free: total, total }),
+        [file] => memory(file),
         _ => None,
     };
     let (arrive, arrivals) = mpsc::channel(QUEUE);
-    thread::Builder::new()
-        .name("snapshot".to_owned())
-        .spawn(move || hand_on(&files, &arrive))
-        .map_err(OpenError::Threads)?;
+    // What can't be told was told before.
+    let tell = move || drop(hand_on(&files, |batch| arrive.blocking_send(Arrival::Events(batch)).is_ok()));
+    thread::Builder::new().name("snapshot".to_owned()).spawn(tell).map_err(OpenError::Threads)?;
     Source::keep(kind, memory, Inbox::Read(arrivals), None).map_err(OpenError::Threads)
 }
 
@@ -100,29 +115,39 @@ pub fn snapshot(path: &Path, torch: Option<TorchVersion>) -> Result<Source, Open
     keep(vec![Opened::new(path, Snapshot::open(path)?, torch)])
 }
 
+/// What the device of a file has, where that is known. Where the history began nobody had taken any of it, as far as one knows.
+pub(super) fn memory(file: &Opened) -> Option<DeviceMemory> {
+    file.device_bytes().map(|total| DeviceMemory { free: total, total })
+}
+
 fn names(files: &[Opened]) -> String {
-    let name =
-        |file: &Opened| file.path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     match files {
         [] => String::new(),
-        [one] => name(one),
-        [first, others @ ..] => format!("{} and {} more", name(first), others.len()),
+        [one] => name(&one.path),
+        [first, others @ ..] => format!("{} and {} more", name(&first.path), others.len()),
     }
 }
 
-/// Hands the histories on.
-fn hand_on(files: &[Opened], arrive: &mpsc::Sender<Arrival>) {
+/// What a file is called.
+pub(super) fn name(path: &Path) -> String {
+    path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+}
+
+/// Tells the histories in batches, until nobody takes them.
+///
+/// # Errors
+/// [`OpenError`] where there is nothing to tell.
+pub(super) fn hand_on(files: &[Opened], mut take: impl FnMut(Vec<Event>) -> bool) -> Result<(), OpenError> {
     let mut batch: Vec<Event> = Vec::new();
     let mut gone = false;
-    // What can't be told was told before.
-    let _ = narrate(files, |event| {
+    narrate(files, |event| {
         batch.push(event);
         if batch.len() >= BATCH && !gone {
-            gone = arrive.blocking_send(Arrival::Events(std::mem::take(&mut batch))).is_err();
+            gone = !take(std::mem::take(&mut batch));
         }
-    });
-    // Nobody may be left to look.
-    let _ = arrive.blocking_send(Arrival::Events(batch));
+    })?;
+    take(batch);
+    Ok(())
 }
 
 /// The devices of all files, each with the rank that it is told as: its own number in a single file, else one after the
@@ -197,8 +222,10 @@ pub(super) fn narrate(files: &[Opened], mut emit: impl FnMut(Event)) -> Result<H
             emit(Event { device: index, ..event });
         });
     }
-    for rank in &ranks {
-        for text in remarks(rank) {
+    for (rank, (file, ..)) in ranks.iter().zip(&places) {
+        let standing =
+            || vec!["this is memory at the end of the file; its history follows when all of it is read".to_owned()];
+        for text in if files[*file].standing { standing() } else { remarks(rank) } {
             let kind = EventKind::Notice { text: text.into() };
             emit(Event { time: rank.last, device: rank.index, kind });
         }
@@ -207,15 +234,20 @@ pub(super) fn narrate(files: &[Opened], mut emit: impl FnMut(Event)) -> Result<H
 }
 
 fn about(opened: &Opened, device: usize, entries: usize, guessed: bool, begins: Begins) -> About {
-    let remark = if guessed { " · categories guessed" } else { "" };
     let stem = opened.path.file_stem().map_or_else(String::new, |stem| stem.to_string_lossy().into_owned());
     let version = match opened.conditions.settings.torch() {
         TorchVersion::V2_11 => String::new(),
         torch => format!("{torch} "),
     };
+    let detail = if opened.standing {
+        "PyTorch snapshot · memory at its end".to_owned()
+    } else {
+        let remark = if guessed { " · categories guessed" } else { "" };
+        format!("PyTorch {version}snapshot{remark} · {entries} entries")
+    };
     About {
         workload: stem.into(),
-        detail: format!("PyTorch {version}snapshot{remark} · {entries} entries").into(),
+        detail: detail.into(),
         device: format!("device {device}").into(),
         kind: DeviceKind::Gpu,
         torch: opened.conditions.settings.torch(),

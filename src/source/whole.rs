@@ -10,6 +10,7 @@ use std::thread;
 use thiserror::Error;
 use tokio::sync::mpsc;
 
+use super::counted::Counted;
 use super::handle::Source;
 use super::keeper::{Arrival, Inbox};
 use super::picture::Kind;
@@ -131,8 +132,8 @@ impl Whole {
         torch: Option<TorchVersion>,
         mut progress: impl FnMut(Stage),
     ) -> Result<Self, WholeError> {
-        let total = (0..snapshot.device_count()).map(|device| snapshot.device_trace(device).len() as u64).sum();
         let opened = [Opened::new(path, snapshot, torch)];
+        let total = opened[0].entries();
         let (mut frames, mut remarks, mut count) = (Vec::new(), Vec::new(), 0_u64);
         let mut open = FrameBuilder::new(0);
         let histories = narrate(&opened, |event| {
@@ -232,18 +233,4 @@ impl Whole {
 
 fn name_of(path: &Path) -> Arc<str> {
     path.file_name().map_or_else(|| "-".to_owned(), |name| name.to_string_lossy().into_owned()).into()
-}
-
-/// Tells of every read.
-struct Counted<R, F> {
-    source: R,
-    each: F,
-}
-
-impl<R: Read, F: FnMut(u64)> Read for Counted<R, F> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.source.read(buffer)?;
-        (self.each)(read as u64);
-        Ok(read)
-    }
 }

@@ -185,6 +185,7 @@ impl Action {
             Self::Flip(..) | Self::Edit(_) | Self::EmptyCache | Self::Remedy => Some(Ability::Flip),
             Self::UseProcessor => Some(Ability::Run),
             Self::Record => Some(Ability::Record),
+            Self::Cursor(..) | Self::Jump(..) | Self::CursorStart | Self::Faster(_) | Self::GoTo => Some(Ability::Seek),
             _ => None,
         }
     }

@@ -48,7 +48,9 @@ pub(crate) fn moment(stage: &Stage<'_>) -> Copied {
         at.push_str(", at the fullest moment seen");
     }
     let mut text = at;
-    for (name, bytes) in [
+    let peaks = [("peak allocated", view.peak_allocated), ("peak reserved", view.peak_reserved)];
+    let peaks = peaks.into_iter().filter(|_| view.knows_peaks());
+    let now = [
         ("allocated", ledger.allocated()),
         ("reserved", ledger.reserved()),
         ("live", ledger.live),
@@ -56,9 +58,8 @@ pub(crate) fn moment(stage: &Stage<'_>) -> Copied {
         ("pending", ledger.pending),
         ("stranded", ledger.stranded),
         ("releasable", ledger.releasable),
-        ("peak allocated", view.peak_allocated),
-        ("peak reserved", view.peak_reserved),
-    ] {
+    ];
+    for (name, bytes) in now.into_iter().chain(peaks) {
         text.push_str(&format!("\n{name}: {} ({} bytes)", figures::bytes(bytes), bytes.get()));
     }
     Copied::new("figures", &text)

@@ -1,5 +1,7 @@
 //! Who trains what on which device, how it goes, and where the cursor is. It belongs to no screen.
 
+use std::borrow::Cow;
+
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Modifier;
@@ -13,7 +15,7 @@ use super::screens::SCREENS;
 use super::stage::{Clock, Stage, Targets};
 use super::theme::{Theme, Token};
 use crate::model::{DeviceKind, RunState};
-use crate::source::{Cursor, Kind, Picture, Shown};
+use crate::source::{Cursor, Doing, Kind, Picture, Shown};
 
 /// From this width on one line holds all of it.
 const ONE_LINE: u16 = 180;
@@ -135,7 +137,17 @@ fn state(picture: &Picture, theme: &Theme, room: usize) -> Vec<Span<'static>> {
     line
 }
 
-fn badge(picture: &Picture) -> (&'static str, Token) {
+fn badge(picture: &Picture) -> (Cow<'static, str>, Token) {
+    if let Some(reading) = &picture.reading {
+        let token = if reading.doing == Doing::Failed { Token::Danger } else { Token::Warn };
+        return (reading.words().to_uppercase().into(), token);
+    }
+    let (word, token) = still(picture);
+    (Cow::Borrowed(word), token)
+}
+
+/// The badge of a source that is all there, or live.
+fn still(picture: &Picture) -> (&'static str, Token) {
     if let Some(speed) = picture.playing {
         let word = if speed == 1.0 { "PLAYING" } else { "PLAYING FAST" };
         return (if speed < 1.0 { "PLAYING SLOW" } else { word }, Token::Ok);

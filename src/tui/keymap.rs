@@ -14,7 +14,7 @@ use super::screens::SCREENS;
 use crate::model::RunState;
 use crate::recording::Direction::{Backward, Forward};
 use crate::session::{StepSize, Switch, Way};
-use crate::source::{Landmark, Picture, Unit};
+use crate::source::{Ability, Landmark, Picture, Unit};
 
 /// Every command with the keys that it has unless a person says otherwise.
 pub fn standard() -> &'static Keymap {
@@ -263,6 +263,9 @@ pub fn acts(action: Action, picture: &Picture) -> Result<(), &'static str> {
     let stopped = matches!(run, RunState::Paused | RunState::OutOfMemory | RunState::StepFailed(_));
     let alive = *run == RunState::Running || stopped;
     let live = picture.is_live();
+    if !live && matches!(action, Action::TogglePause | Action::Advance(_)) {
+        picture.can(Ability::Seek)?;
+    }
     let there = match action {
         Action::Flip(..) | Action::Edit(_) | Action::EmptyCache | Action::Remedy => alive,
         Action::TogglePause | Action::Advance(_) => alive || !live || !picture.is_now(),

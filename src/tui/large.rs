@@ -146,6 +146,7 @@ fn told(figure: Large, stage: &Stage<'_>) -> Option<Told> {
         Large::Allocated => bytes(ledger.allocated(), "allocated", Token::Strong),
         Large::Reserved => bytes(ledger.reserved(), "reserved", Token::Strong),
         Large::Stranded => bytes(ledger.stranded, "stranded", Token::Stranded),
+        Large::Peak if !view.knows_peaks() => None,
         Large::Peak => bytes(view.peak_allocated, "peak allocated", Token::Strong),
         Large::StepTime => (view.steps.finished > 0).then(|| Told {
             digits: figures::milliseconds(view.steps.median),

@@ -13,6 +13,7 @@ use super::stage::Layout;
 use super::theme::Token;
 use super::{demo, footer, header, large, pane, tutor};
 use crate::model::RunState;
+use crate::source::Kind;
 
 /// The smallest terminal that shows the lab.
 const SMALLEST: (u16, u16) = (40, 12);
@@ -76,8 +77,12 @@ fn whole(app: &App, area: Rect, buf: &mut Buffer) -> Layout {
 fn building(app: &App, body: Rect, buf: &mut Buffer) {
     let stage = app.stage();
     let workload = &stage.view().about.workload;
-    let name = if workload.is_empty() { "the model" } else { workload };
-    let text = format!("building {name} …");
+    let text = match (&stage.picture.kind, &stage.picture.reading) {
+        (Kind::Snapshot(name), Some(reading)) => format!("{name}: {}", reading.words()),
+        (Kind::Snapshot(name) | Kind::Recording(name), _) => format!("reading {name} …"),
+        _ if workload.is_empty() => "building the model …".to_owned(),
+        _ => format!("building {workload} …"),
+    };
     let width = u16::try_from(text.chars().count()).unwrap_or(u16::MAX);
     let middle = Rect { y: body.y + body.height / 2, height: 1.min(body.height), ..body };
     let x = body.width.saturating_sub(width) / 2;

@@ -108,6 +108,12 @@ impl Arena {
         self.numbers.unpack(packed)
     }
 
+    /// Copies of the texts and the stacks as they are now; `None` where the budget does not allow them.
+    pub fn copies(&mut self) -> Option<(Texts, Stacks)> {
+        let weight = self.texts.len() * TEXT_COST + self.stacks.weight();
+        self.budget.spare(weight).then(|| (self.texts.clone(), self.stacks.clone()))
+    }
+
     /// A text.
     pub(super) fn text(&mut self, text: &str) -> Result<Value, Problem> {
         self.intern(text).map(Value::Text)

@@ -37,6 +37,16 @@ impl Budget {
         if self.held > BASE + FACTOR * self.read { Err(Problem::TooBig) } else { Ok(()) }
     }
 
+    /// Takes `bytes` out of the memory that is left, if there are so many: what a pickle can do without must not end its reading.
+    pub const fn spare(&mut self, bytes: usize) -> bool {
+        let held = self.held.saturating_add(bytes as u64);
+        let spared = held <= BASE + FACTOR * self.read;
+        if spared {
+            self.held = held;
+        }
+        spared
+    }
+
     /// Takes a look at `objects` objects.
     ///
     /// # Errors

@@ -53,4 +53,7 @@ pub enum Problem {
     /// A text beyond any use.
     #[error("a text of {0} bytes is longer than any that a snapshot holds. It is not a snapshot.")]
     LongText(u64),
+    /// Whoever heard of what was read wants no more of it.
+    #[error("nobody waited for the rest.")]
+    Stopped,
 }

@@ -1,5 +1,6 @@
 //! The stack machine that a pickle is a program for.
 
+use super::Listener;
 use super::arena::Arena;
 use super::error::{PickleError, Problem};
 use super::glance::{Glance, Stop};
@@ -14,7 +15,7 @@ const MAX_DEPTH: usize = 1000;
 const MAX_TEXT: u64 = 16 << 20;
 
 /// The machine: a stack of values, the marks on it, and the memo.
-pub struct Machine<R> {
+pub struct Machine<'a, R, L> {
     input: Input<R>,
     arena: Arena,
     stack: Vec<Value>,
@@ -23,10 +24,13 @@ pub struct Machine<R> {
     marks: Vec<usize>,
     memo: Memo,
     glance: Glance,
+    listener: &'a mut L,
+    /// Entries that there were when it last heard of them.
+    heard: usize,
 }
 
-impl<R: Source> Machine<R> {
-    pub fn new(reader: R) -> Self {
+impl<'a, R: Source, L: Listener> Machine<'a, R, L> {
+    pub fn new(reader: R, listener: &'a mut L) -> Self {
         Self {
             input: Input::new(reader),
             arena: Arena::default(),
@@ -35,6 +39,8 @@ impl<R: Source> Machine<R> {
             marks: Vec::new(),
             memo: Memo::default(),
             glance: Glance::default(),
+            listener,
+            heard: 0,
         }
     }
 
@@ -356,6 +362,10 @@ impl<R: Source> Machine<R> {
             _ => return Err(Problem::Malformed("values are appended to something that is no list")),
         }
         self.stack.truncate(from);
+        if self.arena.entries.len() > self.heard {
+            self.heard = self.arena.entries.len();
+            self.listener.hear(&mut self.arena, &self.stack)?;
+        }
         Ok(())
     }
 

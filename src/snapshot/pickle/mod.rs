@@ -28,12 +28,22 @@ pub use error::{PickleError, Problem};
 pub use input::{Plain, Source};
 pub use value::Value;
 
+/// Who is shown what was read so far.
+pub trait Listener {
+    /// Trace entries have come since the last time, and values were appended to the list on top of the `stack`, on which what
+    /// is not complete yet waits.
+    ///
+    /// # Errors
+    /// [`Problem`]: reading ends with it.
+    fn hear(&mut self, arena: &mut Arena, stack: &[Value]) -> Result<(), Problem>;
+}
+
 /// Reads one pickle from `source`: the arena that holds its objects, its top value, and where it ends.
 ///
 /// # Errors
 /// [`PickleError`] names the byte offset and what was wrong there.
-pub fn read(source: impl Source) -> Result<(Arena, Value, u64), PickleError> {
-    machine::Machine::new(source).run()
+pub fn read(source: impl Source, listener: &mut impl Listener) -> Result<(Arena, Value, u64), PickleError> {
+    machine::Machine::new(source, listener).run()
 }
 
 #[cfg(test)]

@@ -13,12 +13,21 @@ const SMALL: [&[u8]; 3] = [
     include_bytes!("../../../tests/pickles/small.protocol4.pickle"),
 ];
 
+/// A listener to whom all is one.
+struct Deaf;
+
+impl Listener for Deaf {
+    fn hear(&mut self, _: &mut Arena, _: &[Value]) -> Result<(), Problem> {
+        Ok(())
+    }
+}
+
 fn parse(bytes: &[u8]) -> Result<(Arena, Value), PickleError> {
-    super::read(Plain(bytes)).map(|(arena, top, _)| (arena, top))
+    super::read(Plain(bytes), &mut Deaf).map(|(arena, top, _)| (arena, top))
 }
 
 fn snapshot(bytes: &[u8]) -> Result<Snapshot, SnapshotError> {
-    read::snapshot(Plain(bytes))
+    read::snapshot(Plain(bytes), None)
 }
 
 fn problem(bytes: &[u8]) -> (u64, String) {
@@ -467,7 +476,7 @@ proptest! {
             spelled.finish()
         });
         // Also where few bytes are ahead at any time.
-        let drops = read::snapshot(Plain(Drops(&quick))).unwrap();
+        let drops = read::snapshot(Plain(Drops(&quick)), None).unwrap();
         prop_assert_eq!(drops.device_trace(0).len(), entries.len());
         prop_assert_eq!(told(&quick), told(&slow));
     }

@@ -44,7 +44,8 @@ pub(super) const WORDS: &[Entry] = &[
         ],
         figure: Some(|stage| {
             let view = stage.view();
-            Some(format!("{} now, peak {}", bytes(stage.shown.ledger.allocated()), bytes(view.peak_allocated)))
+            let now = bytes(stage.shown.ledger.allocated());
+            Some(if view.knows_peaks() { format!("{now} now, peak {}", bytes(view.peak_allocated)) } else { now })
         }),
         meaning: "bytes of blocks that tensors hold, rounded up as the allocator hands them out: torch.cuda.memory_allocated. It counts blocks, not what was asked for (see requested), and not what is cached.",
     },
@@ -64,7 +65,8 @@ pub(super) const WORDS: &[Entry] = &[
         panels: &[History, Accounts, LedgerChart, Held, Map, Curves, Configurations, Effect, Driver, Pools],
         figure: Some(|stage| {
             let view = stage.view();
-            Some(format!("{} now, peak {}", bytes(stage.shown.ledger.reserved()), bytes(view.peak_reserved)))
+            let now = bytes(stage.shown.ledger.reserved());
+            Some(if view.knows_peaks() { format!("{now} now, peak {}", bytes(view.peak_reserved)) } else { now })
         }),
         meaning: "bytes that the allocator holds from the driver, in blocks or free: torch.cuda.memory_reserved. It falls only when whole segments go back: by empty_cache, or when a request would else fail.",
     },

@@ -31,7 +31,10 @@ pub(super) const WORDS: &[Entry] = &[
         word: "peak",
         also: &["fullest", "peaks"],
         panels: &[History, StepCurve, Stacked, Ops, Alive, AtCursor, Curves, Configurations, Effect, Accounts],
-        figure: Some(|stage| Some(format!("{} since the start", figures::bytes(stage.view().peak_allocated)))),
+        figure: Some(|stage| {
+            let peak = figures::bytes(stage.view().peak_allocated);
+            stage.view().knows_peaks().then(|| format!("{peak} since the start"))
+        }),
         meaning: "the most that was allocated: within a step, or since the start. torch.cuda.max_memory_allocated.",
     },
     Entry {

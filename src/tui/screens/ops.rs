@@ -9,7 +9,7 @@ use ratatui::style::Style;
 use ratatui::text::Span;
 
 use crate::model::{Category, Micros, OpRow, Sort, Study, Survivor, Totals};
-use crate::source::{Kind, Picture, Wanted};
+use crate::source::{Kind, Picture, Reading, Wanted};
 use crate::tui::action::{Action, Binding, Group, Key};
 use crate::tui::copied::{self, Copied};
 use crate::tui::figures::{self, Unit};
@@ -80,8 +80,13 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
     let tag = stage.states.ops.tag;
     // A study of what was wanted before is no answer to a tag.
     let answers = |study: &&Study| tag.is_none_or(|tag| study.begin == tag || study.end == tag);
-    let Some(study) = stage.picture.study.as_deref().filter(answers) else {
+    let reading = stage.picture.reading.as_ref();
+    let Some(study) = stage.picture.study.as_deref().filter(|study| reading.is_none() && answers(study)) else {
         let text = match (stage.picture.studying, tag) {
+            _ if reading.is_some() => {
+                let words = reading.map_or_else(String::new, Reading::words);
+                format!("  {words}: the requests stand here when all of them are known")
+            }
             (Some(part), _) => format!("  reading the events … {:.0} %", 100.0 * part),
             (None, Some(_)) => {
                 "  the tag is set; what happens from here on will stand here · d takes it away".to_owned()

@@ -73,10 +73,12 @@ fn wants(states: &mut ScreenStates, picture: &Picture) -> Option<Wanted> {
 fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
     let mut layout = Layout::default();
     let theme = stage.theme;
-    let Some(study) = stage.picture.study.as_deref() else {
-        let text = match stage.picture.studying {
-            Some(part) => format!("reading the events … {:.0} %", 100.0 * part),
-            None => "no step has begun yet".to_owned(),
+    let reading = stage.picture.reading.as_ref();
+    let Some(study) = stage.picture.study.as_deref().filter(|_| reading.is_none()) else {
+        let text = match (reading, stage.picture.studying) {
+            (Some(reading), _) => format!("{}: the curve stands here when all of it is known", reading.words()),
+            (None, Some(part)) => format!("reading the events … {:.0} %", 100.0 * part),
+            (None, None) => "no step has begun yet".to_owned(),
         };
         put(
             Rect { y: area.y + area.height / 2, height: 1, ..area },

@@ -23,6 +23,9 @@ impl<'a> Story<'a> {
 
     /// `step 41, forward · 812 events ago`.
     pub fn born(&self, block: &BlockView) -> String {
+        if let Some(reading) = &self.stage.picture.reading {
+            return reading.words();
+        }
         let ago = self.position.saturating_sub(block.born);
         let ago = if ago == 1 { "1 event ago".to_owned() } else { format!("{ago} events ago") };
         if self.is_snapshot() {
@@ -46,6 +49,9 @@ impl<'a> Story<'a> {
     pub fn dies(&self, block: &BlockView, address: Address) -> String {
         if block.pending {
             return "freed: waits for another stream".to_owned();
+        }
+        if let Some(reading) = &self.stage.picture.reading {
+            return reading.words();
         }
         let Some(study) = self.study else {
             return match self.stage.picture.studying {

@@ -19,6 +19,7 @@ mod history;
 mod ledger;
 mod log;
 mod loss;
+mod reading;
 mod step;
 mod steps;
 mod switches;

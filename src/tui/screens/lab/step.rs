@@ -5,6 +5,7 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::Span;
 
+use super::reading;
 use crate::model::{Category, Profile, Sample};
 use crate::tui::chart::{Axis, Ink, Stack, areas};
 use crate::tui::figures::Unit;
@@ -17,6 +18,10 @@ use crate::units::Bytes;
 /// Draws the pane; returns its plot, in which a click moves the cursor.
 pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffer) -> Rect {
     let theme = stage.theme;
+    if let Some(reading) = &stage.picture.reading {
+        reading::render(reading, theme, kind, area, buf);
+        return Rect::ZERO;
+    }
     let profile = stage.picture.shown_step();
     let before = stage.view().profiles.before.as_deref();
     let inner = pane::frame(kind, title(stage, profile, area, theme), theme.style(Token::Border), area, buf);

@@ -23,10 +23,13 @@ const WHOLE: f64 = 1e6;
 /// Draws both charts; returns their plots, in which a click moves the cursor.
 pub(super) fn render(stage: &Stage<'_>, kind: Frame, upper: Rect, lower: Rect, buf: &mut Buffer) -> Vec<Rect> {
     let theme = stage.theme;
-    let Some(study) = stage.picture.study.as_deref().filter(|study| !study.moments.is_empty()) else {
-        let text = match stage.picture.studying {
-            Some(part) => format!("reading the events … {:.0} %", 100.0 * part),
-            None => "no step has begun yet".to_owned(),
+    let reading = stage.picture.reading.as_ref();
+    let study = stage.picture.study.as_deref().filter(|study| reading.is_none() && !study.moments.is_empty());
+    let Some(study) = study else {
+        let text = match (reading, stage.picture.studying) {
+            (Some(reading), _) => format!("{}: the figures beside are those of the end", reading.words()),
+            (None, Some(part)) => format!("reading the events … {:.0} %", 100.0 * part),
+            (None, None) => "no step has begun yet".to_owned(),
         };
         let title = vec![span(theme, Token::Title, "ledger")];
         let inner = pane::frame(kind, title, theme.style(Token::Border), upper, buf);
