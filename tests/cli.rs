@@ -54,6 +54,18 @@ fn recordings_and_printed_runs_are_compared_side_by_side() {
     assert!(rows.as_array().unwrap().iter().all(|row| row["peak_allocated"]["median"].as_f64().unwrap() > 0.0));
     let table = String::from_utf8(vramlab(&["compare", &plain, &amp]).stdout).unwrap();
     assert!(table.contains("amp.vram") && table.contains("AMP bf16") && table.contains('*'), "{table}");
+    // What a snapshot can't know has its sign, and nothing is best or worse by it.
+    let snapshot = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/strangers/cuda-graphs.pickle.xz");
+    let table = String::from_utf8(vramlab(&["compare", snapshot, &plain]).stdout).unwrap();
+    let line = table.lines().find(|line| line.contains("cuda-graphs.pickle.xz")).unwrap();
+    assert!(line.contains("244.04 MiB") && line.matches('–').count() == 3, "steps, step time, throughput: {table}");
+    let rows: serde_json::Value =
+        serde_json::from_slice(&vramlab(&["compare", "--json", snapshot, &plain]).stdout).unwrap();
+    assert_eq!(
+        (&rows[0]["steps"], &rows[0]["step_us"], &rows[1]["steps"]),
+        (&serde_json::Value::Null, &serde_json::Value::Null, &serde_json::json!(6))
+    );
+    assert!(rows[1]["changes"]["peak_reserved"].is_string() && rows[1]["changes"].get("step_us").is_none());
     fs::write(&none, "{}").unwrap();
     refused(&["compare", &none], 1, "none.json can't be compared");
     refused(&["compare"], 2, "FILE");

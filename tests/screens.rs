@@ -673,7 +673,7 @@ fn what_can_not_be_compared_says_why() {
     let snapshot = Picture { kind, configurations: Arc::from([]), ..snapshot };
     for (width, height) in [(60, 20), (80, 24), (200, 60)] {
         let shown = text(&on_screen(dark(), "5", snapshot.clone(), width, height));
-        assert!(shown.contains("a snapshot knows of no switches"), "{shown}");
+        assert!(shown.contains("there is no history"), "{shown}");
         let one = lab_states::edited(lab_states::running(), |view| view.configurations.truncate(1));
         let shown = text(&on_screen(dark(), "5", one, width, height));
         assert!(shown.contains("Flip a switch") && shown.contains("as it began"), "{shown}");

@@ -1,4 +1,5 @@
-//! `vramlab compare`: configurations of recordings and of what `vramlab run --json` printed, side by side.
+//! `vramlab compare`: configurations of recordings, of PyTorch's snapshots and of what `vramlab run --json` printed, side by
+//! side.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};
@@ -18,7 +19,8 @@ use crate::tui;
 /// Arguments of `vramlab compare`.
 #[derive(Debug, Args)]
 pub(super) struct CompareArgs {
-    /// Recordings, and files with what `vramlab run --json` printed. The first configuration is the baseline.
+    /// Recordings, PyTorch memory snapshots, and files with what `vramlab run --json` printed. The first configuration is the
+    /// baseline.
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
     /// Print one JSON array instead of a table.
@@ -35,7 +37,7 @@ struct Metric {
 }
 
 /// Peaks in bytes, times in microseconds.
-const METRICS: [Metric; 5] = [
+const METRICS: [Metric; 6] = [
     Metric {
         head: "peak allocated",
         key: "peak_allocated",
@@ -43,10 +45,16 @@ const METRICS: [Metric; 5] = [
         show: |of| of.bytes().to_string(),
     },
     Metric { head: "peak reserved", key: "peak_reserved", less_is_good: Some(true), show: |of| of.bytes().to_string() },
+    Metric { head: "stranded", key: "stranded", less_is_good: Some(true), show: |of| of.bytes().to_string() },
     Metric { head: "step, ms", key: "step_us", less_is_good: Some(true), show: milliseconds },
     Metric { head: "per second", key: "throughput", less_is_good: Some(false), show: |of| format!("{:.0}", of.median) },
     Metric { head: "loss", key: "loss", less_is_good: None, show: |of| format!("{:.4}", of.median) },
 ];
+
+/// What stands for a figure that a file can't tell.
+fn unknown() -> String {
+    "–".to_owned()
+}
 
 fn milliseconds(of: &Figure) -> String {
     let (median, spread) = (of.median / 1e3, of.spread() / 1e3);
@@ -58,7 +66,8 @@ struct Row {
     file: String,
     /// Values of switches, by their words.
     settings: BTreeMap<String, String>,
-    steps: u64,
+    /// Steps that ended, where the file tells of any.
+    steps: Option<u64>,
     out_of_memory: bool,
     /// In the order of [`METRICS`].
     figures: [Option<Figure>; METRICS.len()],
@@ -95,12 +104,13 @@ impl Row {
         Self {
             file: file.to_owned(),
             settings: of.settings.0.iter().map(setting).collect(),
-            steps: of.steps,
+            steps: Some(of.steps).filter(|_| !of.knows_no_steps()),
             out_of_memory: of.out_of_memory,
             figures: [
                 measured.map(|of| of.peak_allocated),
                 measured.map(|of| of.peak_reserved),
-                measured.map(|of| of.step),
+                measured.and_then(|of| of.stranded),
+                measured.and_then(|of| of.step),
                 measured.map(|of| of.throughput).filter(|of| of.median > 0.0),
                 measured.and_then(|of| of.loss),
             ],
@@ -175,9 +185,14 @@ fn table(out: &mut dyn Write, rows: &[Row]) -> io::Result<()> {
         if row.out_of_memory {
             name = [name.as_str(), "(out of memory)"].join(" ").trim().to_owned();
         }
-        let mut line = vec![(place + 1).to_string(), row.file.clone(), name, row.steps.to_string()];
+        let mut line = vec![
+            (place + 1).to_string(),
+            row.file.clone(),
+            name,
+            row.steps.map_or_else(unknown, |steps| steps.to_string()),
+        ];
         for metric in &shown {
-            let figure = row.figures[*metric].as_ref().map_or_else(|| "-".to_owned(), METRICS[*metric].show);
+            let figure = row.figures[*metric].as_ref().map_or_else(unknown, METRICS[*metric].show);
             let mark = if best[*metric].contains(&place) { "*" } else { "" };
             let change = changed(rows, place, *metric).unwrap_or_default();
             line.push(format!("{figure}{mark} {change}").trim().to_owned());
@@ -196,7 +211,8 @@ fn table(out: &mut dyn Write, rows: &[Row]) -> io::Result<()> {
         writeln!(out, "* is best of its column, or as good: what changes by no more than steps differ is noise.")?;
         writeln!(
             out,
-            "Changes are against 1. Recordings: medians of the last steps; what run --json printed: peaks of the whole run."
+            "Changes are against 1. Recordings: medians of the last steps; snapshots and what run --json printed: peaks of all of \
+             it."
         )?;
     }
     Ok(())

@@ -35,7 +35,9 @@ fn lines(left: &Left, origin: &Origin) -> Vec<String> {
     let view = &*picture.view;
     let mut lines = vec![title(picture)];
     let mut tell = |head: &str, text: String| lines.push(format!("  {head:<HEAD$}{text}"));
-    if !view.segments.is_empty() || view.peak_reserved.get() > 0 {
+    if !view.knows_peaks() {
+        tell("at the end", format!("{} allocated, {} reserved", view.ledger.allocated(), view.ledger.reserved()));
+    } else if !view.segments.is_empty() || view.peak_reserved.get() > 0 {
         tell("peak", format!("{} allocated, {} reserved", view.peak_allocated, view.peak_reserved));
     }
     if let Some(effect) = view.effects.iter().rev().find_map(|effect| effect_told(effect)) {
@@ -102,12 +104,14 @@ fn effect_told(effect: &Effect) -> Option<String> {
     let (before, after) = (effect.before.as_ref()?, effect.after.as_ref()?);
     let flips: Vec<String> =
         effect.flips.iter().map(|flip| format!("{} {} → {}", label(&flip.switch), flip.from, flip.to)).collect();
-    let changes = [
-        ("peak allocated", before.peak_allocated, after.peak_allocated),
-        ("peak reserved", before.peak_reserved, after.peak_reserved),
-        ("step", before.step, after.step),
+    let changes: Vec<String> = [
+        ("peak allocated", Some((before.peak_allocated, after.peak_allocated))),
+        ("peak reserved", Some((before.peak_reserved, after.peak_reserved))),
+        ("step", before.step.zip(after.step)),
     ]
-    .map(|(word, before, after)| format!("{word} {}", tui::change(&before, &after)));
+    .into_iter()
+    .filter_map(|(word, figures)| figures.map(|(before, after)| format!("{word} {}", tui::change(&before, &after))))
+    .collect();
     Some(format!("{}: {}", flips.join(", "), changes.join(", ")))
 }
 
@@ -116,8 +120,8 @@ fn best(all: &[std::sync::Arc<Configuration>], view: &View) -> Vec<(&'static str
     let measured: Vec<(&Configuration, &Measurement)> =
         all.iter().filter_map(|one| Some((&**one, &one.measured.as_ref()?.1))).collect();
     let [(first, base), _, ..] = &*measured else { return Vec::new() };
-    let least = |of: fn(&Measurement) -> Figure| {
-        let figures: Vec<Option<Figure>> = measured.iter().map(|(_, measured)| Some(of(measured))).collect();
+    let least = |of: fn(&Measurement) -> Option<Figure>| {
+        let figures: Vec<Option<Figure>> = measured.iter().map(|(_, measured)| of(measured)).collect();
         Figure::best_of(&figures, true).first().map(|&place| measured[place])
     };
     let name = |one: &Configuration| match &*differences(&first.settings, &one.settings) {
@@ -128,13 +132,14 @@ fn best(all: &[std::sync::Arc<Configuration>], view: &View) -> Vec<(&'static str
         "same" | "" => String::new(),
         change => format!(", {change} against the first"),
     };
-    let memory = least(|of| of.peak_allocated).map(|(one, of)| {
+    let memory = least(|of| Some(of.peak_allocated)).map(|(one, of)| {
         let change = change(&base.peak_allocated, &of.peak_allocated);
         ("least memory", format!("{}: {} allocated{change}", name(one), of.peak_allocated.bytes()))
     });
-    let time = least(|of| of.step).map(|(one, of)| {
-        let (change, simulated) = (change(&base.step, &of.step), simulated(view));
-        ("fastest", format!("{}: {:.1} ms a step{simulated}{change}", name(one), of.step.median / 1e3))
+    let time = least(|of| of.step).and_then(|(one, of)| {
+        let (base, of) = base.step.zip(of.step)?;
+        let (change, simulated) = (change(&base, &of), simulated(view));
+        Some(("fastest", format!("{}: {:.1} ms a step{simulated}{change}", name(one), of.median / 1e3)))
     });
     memory.into_iter().chain(time).collect()
 }

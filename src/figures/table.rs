@@ -308,7 +308,7 @@ const TABLE: &[Entry] = &[
         "step_ms",
         Milliseconds,
         "Median time of the last steps under the switches in force, those right after a change left out.",
-        |known| Some(configuration(known)?.measured?.1.step.median / 1e3),
+        |known| Some(configuration(known)?.measured?.1.step?.median / 1e3),
     ),
     entry("throughput", PerSecond, "Tokens, images or samples a second over the same steps.", |known| {
         Some(configuration(known)?.measured?.1.throughput.median)

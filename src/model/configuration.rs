@@ -28,6 +28,14 @@ pub struct Configuration {
     pub curve: Option<Arc<Profile>>,
 }
 
+impl Configuration {
+    /// Measured by a history that tells of no steps.
+    #[must_use]
+    pub const fn knows_no_steps(&self) -> bool {
+        self.steps == 0 && self.measured.is_some()
+    }
+}
+
 /// All configurations so far.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Configurations {

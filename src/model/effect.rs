@@ -74,8 +74,8 @@ pub struct Measurement {
     pub peak_reserved: Figure,
     /// Stranded when a step ended, bytes; `None` where that was not told.
     pub stranded: Option<Figure>,
-    /// Step time, microseconds.
-    pub step: Figure,
+    /// Step time, microseconds; `None` where no step is known.
+    pub step: Option<Figure>,
     /// Tokens or samples a second.
     pub throughput: Figure,
     /// Loss; `None` where nothing was computed.
@@ -99,6 +99,12 @@ impl Figure {
         values.sort_unstable_by(f64::total_cmp);
         let at = |share: usize| values.get((values.len() * share / 4).min(values.len().saturating_sub(1))).copied();
         Some(Self { median: at(2)?, low: at(1)?, high: at(3)? })
+    }
+
+    /// What was seen once, and is exactly that.
+    #[must_use]
+    pub const fn exact(value: f64) -> Self {
+        Self { median: value, low: value, high: value }
     }
 
     /// The median as bytes.
@@ -323,7 +329,7 @@ pub(super) fn measure(steps: &[Sample]) -> Option<Measurement> {
         peak_allocated: of(|step| step.peak_allocated.get() as f64)?,
         peak_reserved: of(|step| step.peak_reserved.get() as f64)?,
         stranded: Some(of(|step| step.stranded.get() as f64)?),
-        step: of(|step| step.step.0 as f64)?,
+        step: Some(of(|step| step.step.0 as f64)?),
         throughput: of(|step| step.throughput)?,
         loss: Figure::of(steps.iter().filter_map(|step| step.loss).map(f64::from)),
     })

@@ -10,7 +10,7 @@ use super::boundaries::Boundaries;
 use super::configuration::{Configuration, Configurations};
 use super::curves::Curves;
 use super::dictionary::Dictionary;
-use super::effect::Effects;
+use super::effect::{Effects, Figure, Measurement};
 use super::emptying::Emptying;
 use super::event::{Event, EventKind, Micros, ModuleOutput, NameId, Phase};
 use super::finding::Situation;
@@ -21,7 +21,7 @@ use super::log::{LineId, Log};
 use super::memory::{MemoryModel, ModelError};
 use super::profile::{Profile, Sample};
 use super::reading::Reading;
-use super::run::{About, RunState, Settings};
+use super::run::{About, Begins, RunState, Settings};
 use super::segment_views::SegmentViews;
 use super::steps::{StepPeaks, Steps};
 use super::view::{Generated, Level, LogLine, Names, Touched};
@@ -143,7 +143,38 @@ impl Lab {
     /// Every configuration so far, in the order in which they were first in force.
     #[must_use]
     pub fn configurations(&self) -> Vec<Arc<Configuration>> {
-        self.configurations.view()
+        let tried = self.configurations.view();
+        let failed = tried.iter().any(|tried| tried.out_of_memory);
+        if tried.iter().any(|tried| tried.steps > 0) {
+            return tried;
+        }
+        self.recorded(failed).map_or(tried, |recorded| vec![Arc::new(recorded)])
+    }
+
+    /// A history that tells of no steps, as a configuration of none: its peaks are those of all that was recorded, stranded is
+    /// what was when it ended.
+    fn recorded(&self, out_of_memory: bool) -> Option<Configuration> {
+        let has_history = self.about.history.is_some_and(|begins| begins != Begins::Nowhere);
+        let known = has_history && self.run == RunState::Finished && self.steps.finished() == 0;
+        let exact = |bytes: Bytes| Figure::exact(bytes.get() as f64);
+        let measured = Measurement {
+            peak_allocated: exact(self.memory.peak_allocated()),
+            peak_reserved: exact(self.memory.peak_reserved()),
+            stranded: Some(exact(self.memory.ledger().stranded)),
+            step: None,
+            // Nobody shows what is nothing a second.
+            throughput: Figure::default(),
+            loss: None,
+        };
+        (known && self.memory.peak_reserved() > Bytes::ZERO).then(|| Configuration {
+            settings: Arc::clone(&self.settings),
+            step: 0,
+            position: 0,
+            steps: 0,
+            measured: Some((0, measured)),
+            out_of_memory,
+            curve: self.curves.under_way.clone().map(Arc::new),
+        })
     }
 
     /// Why the last request failed, until a whole step went through.

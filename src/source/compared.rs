@@ -1,17 +1,21 @@
-//! Configurations of other files, for a comparison: of recordings, and of what `vramlab run --json` printed.
+//! Configurations of other files, for a comparison: of recordings, of PyTorch's snapshots, and of what `vramlab run --json`
+//! printed.
 
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
 use std::sync::Arc;
 
 use serde_json::Value;
 use thiserror::Error;
 
+use super::counted::Counted;
+use super::snapshot::{OpenError, Opened, is_snapshot, narrate};
 use crate::given::{FileError, read_text};
-use crate::model::{Configuration, Figure, Lab, Measurement, Ranks, Setting, Settings};
+use crate::model::{Configuration, EventKind, Figure, Lab, Measurement, Ranks, Setting, Settings};
 use crate::recording::{Next, Reader, RecordingError};
 use crate::session::Switch;
+use crate::snapshot::Snapshot;
 use crate::units::{Bytes, DeviceIndex};
 
 /// Why a file is not compared.
@@ -23,9 +27,18 @@ pub enum CompareError {
     /// It can't be read.
     #[error(transparent)]
     File(#[from] FileError),
+    /// It is no snapshot that can be looked at.
+    #[error(transparent)]
+    Snapshot(#[from] OpenError),
     /// It is something else.
-    #[error("it is neither a recording nor what `vramlab run --json` printed; name one of those")]
+    #[error("it is no recording, no PyTorch snapshot and nothing that `vramlab run --json` printed; name one of those")]
     Neither,
+    /// It is a snapshot of a moment.
+    #[error(
+        "it holds no history, and so no peaks; record one with torch.cuda.memory._record_memory_history() before the \
+         snapshot is taken"
+    )]
+    NoHistory,
     /// Nothing can be compared.
     #[error("no step ended in it; record a longer run")]
     NoStep,
@@ -44,9 +57,12 @@ pub struct Compared {
 ///
 /// # Errors
 /// [`CompareError`].
-pub fn compared(path: &Path, progress: impl FnMut(u64, u64)) -> Result<Compared, CompareError> {
-    let compared = match recorded(path, progress) {
+pub fn compared(path: &Path, mut progress: impl FnMut(u64, u64)) -> Result<Compared, CompareError> {
+    let compared = match recorded(path, &mut progress) {
         Err(RecordingError::NoRecording) => {
+            if let Some(compared) = of_snapshot(path, &mut progress)? {
+                return if compared.configurations.is_empty() { Err(CompareError::NoHistory) } else { Ok(compared) };
+            }
             let text = read_text(path)?;
             let printed = serde_json::from_str(&text).ok();
             let configuration = printed.as_ref().and_then(of_printed).ok_or(CompareError::Neither)?;
@@ -57,11 +73,45 @@ pub fn compared(path: &Path, progress: impl FnMut(u64, u64)) -> Result<Compared,
     if compared.configurations.is_empty() { Err(CompareError::NoStep) } else { Ok(compared) }
 }
 
+/// The file at `path`; `progress` hears how many bytes of how many were read.
+fn opened(path: &Path, progress: &mut impl FnMut(u64, u64)) -> Result<impl Read, RecordingError> {
+    let source = File::open(path).map_err(RecordingError::Unreadable)?;
+    let all = source.metadata().map_or(0, |data| data.len());
+    let mut done = 0;
+    let each = move |bytes| {
+        done += bytes;
+        progress(done, all);
+    };
+    Ok(Counted { source, each })
+}
+
+/// What the histories of a snapshot came to; `None` where it is something else.
+fn of_snapshot(path: &Path, progress: &mut impl FnMut(u64, u64)) -> Result<Option<Compared>, CompareError> {
+    let mut source = BufReader::with_capacity(1 << 16, opened(path, progress).map_err(CompareError::Recording)?);
+    let head = source.fill_buf().map_err(RecordingError::Unreadable).map_err(CompareError::Recording)?;
+    if !is_snapshot(head) {
+        return Ok(None);
+    }
+    let snapshot = Snapshot::read(source).map_err(OpenError::from)?;
+    let (mut ranks, mut remarks) = (Ranks::default(), Vec::new());
+    narrate(&[Opened::new(path, snapshot, None)], |event| {
+        if let EventKind::Notice { text } = &event.kind {
+            remarks.push(text.to_string());
+        }
+        ranks.apply(&event);
+    })?;
+    let remark = Some(remarks.join("; ")).filter(|remarks| !remarks.is_empty());
+    Ok(Some(Compared { configurations: of_ranks(&ranks), remark }))
+}
+
+fn of_ranks(ranks: &Ranks) -> Vec<Arc<Configuration>> {
+    let labs = (0..ranks.len()).filter_map(|device| ranks.lab(DeviceIndex(u16::try_from(device).ok()?)));
+    labs.flat_map(Lab::configurations).collect()
+}
+
 /// Plays a recording to its end; what is damaged ends it.
-fn recorded(path: &Path, progress: impl FnMut(u64, u64)) -> Result<Compared, RecordingError> {
-    let file = File::open(path).map_err(RecordingError::Unreadable)?;
-    let all = file.metadata().map_or(0, |data| data.len());
-    let mut reader = Reader::new(Counted { file, done: 0, all, progress });
+fn recorded(path: &Path, progress: &mut impl FnMut(u64, u64)) -> Result<Compared, RecordingError> {
+    let mut reader = Reader::new(opened(path, progress)?);
     let mut ranks = Ranks::default();
     let remark = loop {
         match reader.next() {
@@ -76,14 +126,13 @@ fn recorded(path: &Path, progress: impl FnMut(u64, u64)) -> Result<Compared, Rec
             Err(error) => break Some(error.to_string()),
         }
     };
-    let labs = (0..ranks.len()).filter_map(|device| ranks.lab(DeviceIndex(u16::try_from(device).ok()?)));
-    Ok(Compared { configurations: labs.flat_map(Lab::configurations).collect(), remark })
+    Ok(Compared { configurations: of_ranks(&ranks), remark })
 }
 
 /// The configuration of an object that `vramlab run --json` printed; `None` of any other. Its peaks are those of the whole run.
 #[must_use]
 pub fn of_printed(printed: &Value) -> Option<Configuration> {
-    let exact = |value: f64| Figure { median: value, low: value, high: value };
+    let exact = Figure::exact;
     let object = printed.as_object()?;
     object.get("workload")?;
     let number = |key: &str| object.get(key).and_then(Value::as_f64);
@@ -108,7 +157,7 @@ pub fn of_printed(printed: &Value) -> Option<Configuration> {
             peak_allocated: exact(number("peak_allocated")?),
             peak_reserved: exact(number("peak_reserved")?),
             stranded: None,
-            step: exact(number("step_ms").filter(|_| steps > 0)? * 1e3),
+            step: Some(exact(number("step_ms").filter(|_| steps > 0)? * 1e3)),
             // Not printed: nobody shows what is nothing a second.
             throughput: Figure::default(),
             loss: last_loss.map(exact),
@@ -125,23 +174,6 @@ pub fn of_printed(printed: &Value) -> Option<Configuration> {
     })
 }
 
-/// Tells of every read.
-struct Counted<F> {
-    file: File,
-    done: u64,
-    all: u64,
-    progress: F,
-}
-
-impl<F: FnMut(u64, u64)> Read for Counted<F> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.file.read(buffer)?;
-        self.done += read as u64;
-        (self.progress)(self.done, self.all);
-        Ok(read)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -152,6 +184,31 @@ mod tests {
     fn other_objects_are_no_runs() {
         assert!(of_printed(&json!({"steps": 3})).is_none());
         assert!(of_printed(&json!([1])).is_none());
+    }
+
+    #[test]
+    fn a_snapshot_has_the_peaks_of_its_window_and_no_steps() {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/strangers/oom-observer.pickle.xz");
+        let compared = compared(&path, |_, _| {}).unwrap();
+        let [one] = &*compared.configurations else { panic!("{compared:?}") };
+        let (_, measured) = one.measured.unwrap();
+        let stats = std::fs::read(path.with_file_name("oom-observer.stats.json")).unwrap();
+        let stats: Value = serde_json::from_slice(&stats).unwrap();
+        let peak = |of: &str| stats["stats"][format!("{of}_bytes.all.peak")].as_f64();
+        assert_eq!(Some(measured.peak_allocated.median), peak("allocated"));
+        assert_eq!(Some(measured.peak_reserved.median), peak("reserved"));
+        assert_eq!((one.steps, measured.step, measured.loss), (0, None, None));
+        assert!(one.out_of_memory && one.knows_no_steps());
+        assert!(compared.remark.unwrap().contains("recording began late"));
+    }
+
+    #[test]
+    fn a_snapshot_without_a_history_has_no_peaks() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("end.pickle");
+        // [{"address": 512, "total_size": 512}]
+        std::fs::write(&path, b"\x80\x02]}(U\x07addressM\x00\x02U\x0atotal_sizeM\x00\x02ua.").unwrap();
+        assert!(matches!(compared(&path, |_, _| {}), Err(CompareError::NoHistory)));
     }
 
     #[test]

@@ -67,7 +67,7 @@ impl Lab {
             op: self.op,
             touched: self.touched.clone(),
             effects: self.effects.view(),
-            configurations: self.configurations.view(),
+            configurations: self.configurations(),
             autopsy: self.autopsy.clone(),
             log: self.log.last(Self::LINES),
             generated: self.generated.clone(),

@@ -20,10 +20,10 @@ const EVERY: usize = 16;
 /// Draws the pane.
 pub(super) fn render(compared: &Compared<'_>, kind: Frame, area: Rect, buf: &mut Buffer) {
     let theme = compared.stage.theme;
-    let title = vec![
-        span(theme, Token::Title, "allocated through a step of each"),
-        span(theme, Token::Dim, format!(" · filled: {}", compared.selected + 1)),
-    ];
+    let steps = compared.all.iter().any(|one| !one.knows_no_steps());
+    let each = if steps { "allocated through a step of each" } else { "allocated through what was recorded" };
+    let title =
+        vec![span(theme, Token::Title, each), span(theme, Token::Dim, format!(" · filled: {}", compared.selected + 1))];
     let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
     let margin = u16::from(kind == Frame::Box);
     let footer = u16::from(inner.height >= 4);

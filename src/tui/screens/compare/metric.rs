@@ -26,7 +26,7 @@ impl Metric {
         match self {
             Self::Allocated => Some(measured.peak_allocated),
             Self::Reserved => Some(measured.peak_reserved),
-            Self::Step => Some(measured.step),
+            Self::Step => measured.step,
             Self::Throughput => Some(measured.throughput).filter(|throughput| throughput.median > 0.0),
             Self::Loss => measured.loss,
             Self::Stranded => measured.stranded,
@@ -93,7 +93,7 @@ mod tests {
             peak_allocated: exact(allocated),
             peak_reserved: exact(7.0),
             stranded: Some(exact(0.0)),
-            step,
+            step: Some(step),
             throughput: exact(throughput),
             loss: Some(exact(allocated)),
         };

@@ -70,7 +70,7 @@ fn bindings() -> Vec<Binding> {
             Action::CompareFile,
             Group::View,
             "add a file",
-            "compare: with another recording, or with what run --json printed",
+            "compare: with a recording, a PyTorch snapshot, or what run --json printed",
         ),
         view(&[plain('-')], "-", CompareAction::TakeAway, "", "compare: take the file of the one selected away again"),
     ]
@@ -109,7 +109,7 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
     let mut layout = Layout::default();
     let Some(compared) = Compared::of(stage) else {
         let text = match stage.picture.kind {
-            Kind::Snapshot(_) => "a snapshot knows of no switches and no steps: there is nothing to compare",
+            Kind::Snapshot(_) => "there is no history, and so no peaks to compare",
             Kind::Watched(_) => "a program that is watched has no switches: there is nothing to compare",
             Kind::Live | Kind::Recording(_) => "no step has ended yet",
         };

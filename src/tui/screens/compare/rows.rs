@@ -8,6 +8,7 @@ use ratatui::text::Span;
 use super::Compared;
 use super::metric::Metric;
 use crate::model::Configuration;
+use crate::source::Kind;
 use crate::tui::action::Action;
 use crate::tui::compared::{change, verdict};
 use crate::tui::copied::{self, Copied};
@@ -98,12 +99,12 @@ fn headline(compared: &Compared<'_>, width: u16) -> Vec<Vec<Span<'static>>> {
     let theme = compared.stage.theme;
     let width = usize::from(width);
     if compared.all.len() < 2 {
-        let text = if compared.stage.picture.is_live() {
-            "Flip a switch: its steps are measured, and stand here beside these."
-        } else {
-            "Only one configuration was tried: there is nothing to compare it with."
+        let adds = compared.stage.keys.key_of(Action::CompareFile);
+        let text = match compared.stage.picture.kind {
+            Kind::Live => "Flip a switch: its steps are measured, and stand here beside these.".to_owned(),
+            _ => format!("There is one configuration: {adds} puts another file beside it."),
         };
-        return pane::wrap(text, width).into_iter().map(|line| vec![span(theme, Token::Dim, line)]).collect();
+        return pane::wrap(&text, width).into_iter().map(|line| vec![span(theme, Token::Dim, line)]).collect();
     }
     let unit = unit(compared);
     let line = |words: &str, metric: Metric, then: Metric| {
@@ -141,7 +142,9 @@ fn headline(compared: &Compared<'_>, width: u16) -> Vec<Vec<Span<'static>>> {
         }
         line
     };
-    vec![line("least memory", Metric::Allocated, Metric::Step), line("fastest", Metric::Step, Metric::Allocated)]
+    let known = |metric: &Metric| compared.all.iter().any(|one| metric.of_configuration(one).is_some());
+    let lines = [("least memory", Metric::Allocated, Metric::Step), ("fastest", Metric::Step, Metric::Allocated)];
+    lines.into_iter().filter(|(_, metric, _)| known(metric)).map(|(words, of, then)| line(words, of, then)).collect()
 }
 
 /// A configuration's number, as in its row.
@@ -205,7 +208,12 @@ pub(super) fn render(
         let room = if one_line { begin.saturating_sub(8) } else { inner.width };
         name(compared, place, configuration, one_line, Rect { width: room, ..row }, buf);
         if one_line {
-            let steps = format!("{:>6}", figures::short_count(configuration.steps as f64));
+            let steps = if configuration.knows_no_steps() {
+                "–".to_owned()
+            } else {
+                figures::short_count(configuration.steps as f64)
+            };
+            let steps = format!("{steps:>6}");
             put_at(row, begin.saturating_sub(7), 0, vec![span(theme, Token::Dim, steps)], buf);
         }
         let figures = Rect { y: row.y + each - 1, height: row.height.saturating_sub(each - 1), ..row };
@@ -234,7 +242,7 @@ fn name(
     if configuration.out_of_memory && configuration.measured.is_some() {
         end.push(span(theme, Token::Danger, if one_line { "! oom" } else { "! ran out of memory" }));
     }
-    if !one_line {
+    if !one_line && !configuration.knows_no_steps() {
         end.push(span(theme, Token::Dim, format!("  {}", figures::counted(configuration.steps, "step"))));
     }
     let taken: usize = end.iter().map(Span::width).sum();
@@ -250,7 +258,10 @@ pub(super) fn copied(stage: &Stage<'_>) -> Copied {
     let (all, unit) = (&compared.all, unit(&compared));
     let (selected, baseline) = (&all[compared.selected], &all[compared.baseline]);
     let name = compared.name(compared.selected);
-    let steps = figures::counted(selected.steps, "step");
+    let steps = match selected.knows_no_steps() {
+        true => "all that was recorded".to_owned(),
+        false => figures::counted(selected.steps, "step"),
+    };
     let mut text = format!("{name}: {steps} of {}", copied::whose(stage));
     for metric in Metric::ALL {
         let Some(figure) = metric.of_configuration(selected) else { continue };
@@ -291,6 +302,10 @@ fn row_of_figures(
     }
     let mut x = begin;
     for (metric, best) in best {
+        let width = figure_cells(*metric, one_line);
+        if metric.of_configuration(configuration).is_none() {
+            put_at(area, x, 0, vec![span(theme, Token::Dim, format!("{:>width$}", "–"))], buf);
+        }
         if let Some(figure) = metric.of_configuration(configuration) {
             let spread = figures::milliseconds(crate::model::Micros(figure.spread() as u64));
             let mut text = metric.show(&figure, unit);
@@ -301,7 +316,6 @@ fn row_of_figures(
             let token = if is_best { Token::Ok } else { Token::Text };
             let style = theme.style(token);
             let style = if is_best { style.add_modifier(Modifier::BOLD) } else { style };
-            let width = figure_cells(*metric, one_line);
             let mut line = vec![
                 Span::styled(format!("{text:>width$}"), style),
                 span(theme, Token::Ok, if is_best { BEST } else { " " }),

@@ -23,7 +23,11 @@ pub(super) fn name(all: &[Arc<Configuration>], place: usize) -> String {
         .filter(differs)
         .map(|setting| format!("{} {}", words::label(&setting.switch), words::value(&setting.value)))
         .collect();
-    if words.is_empty() { "as it began".to_owned() } else { words.join(", ") }
+    match &*words {
+        [] if all[place].knows_no_steps() => "recorded".to_owned(),
+        [] => "as it began".to_owned(),
+        words => words.join(", "),
+    }
 }
 
 /// The switches that do not stand the same in all of them.
@@ -67,23 +71,31 @@ pub(super) fn render(compared: &Compared<'_>, area: Rect, buf: &mut Buffer) {
         y += 1;
     }
     let configuration = &all[selected];
+    let recorded = configuration.knows_no_steps();
     let measured = match configuration.measured {
+        Some(_) if recorded => "Peaks of all that was recorded, and what was stranded at its end.".to_owned(),
         Some((steps, _)) => format!(
             "Medians of its last {steps} of {} steps; those right after a flip are left out.",
             configuration.steps
         ),
         None => "No step of it ended.".to_owned(),
     };
-    let failed = if configuration.out_of_memory { "Memory ran out in a step of it." } else { "" };
+    let failed = match (configuration.out_of_memory, recorded) {
+        (true, true) => "Memory ran out.",
+        (true, false) => "Memory ran out in a step of it.",
+        (false, _) => "",
+    };
+    let keeps = "Reserved keeps what an earlier one took until empty_cache (e).";
     let notes = [
         failed.to_owned(),
         match &compared.files[selected] {
             Some(file) => format!("Of {file}."),
+            None if recorded => String::new(),
             None => format!("First in force at step {}: Enter goes there.", configuration.step),
         },
         measured,
         "What changes by no more than steps differ among themselves is noise.".to_owned(),
-        "Reserved keeps what an earlier one took until empty_cache (e).".to_owned(),
+        if recorded { String::new() } else { keeps.to_owned() },
     ];
     y += 1;
     for line in notes.iter().flat_map(|note| pane::wrap(note, usize::from(inner.width))) {

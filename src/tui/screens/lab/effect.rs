@@ -146,7 +146,9 @@ fn rows(before: &Measurement, after: &Measurement, clock: Clock, items: &str) ->
     if let (Some(before), Some(after)) = (&before.stranded, &after.stranded) {
         rows.push(row("stranded after", before, after, &bytes, unit.name(), true));
     }
-    rows.push(row(clock.of("step", "step, sim"), &before.step, &after.step, &time, "ms", true));
+    if let (Some(before), Some(after)) = (&before.step, &after.step) {
+        rows.push(row(clock.of("step", "step, sim"), before, after, &time, "ms", true));
+    }
     if before.throughput.median > 0.0 || after.throughput.median > 0.0 {
         let label = clock.of("throughput", "throughput, sim");
         rows.push(row(label, &before.throughput, &after.throughput, &count, items, false));
