@@ -57,6 +57,9 @@ pub(super) fn run(args: &TuneArgs) -> Result<Status> {
     if beyond > 0 {
         rows.drain(ROWS - 1..rows.len() - 1);
     }
+    // What is advised is the simplest of those that are about as good: it may be beaten by a little.
+    let best = tuning.recommended(&run);
+    rows.extend(best.filter(|best| !rows.iter().any(|row| row.conditions == best.conditions)));
     let rows: Vec<Row<'_>> = rows
         .into_par_iter()
         .map(|tried| Row { tried, smallest: smallest_limit(&run.program, &tried.conditions) })

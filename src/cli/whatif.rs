@@ -149,8 +149,8 @@ pub(super) fn started<'a>(run: &Recorded, under: impl IntoIterator<Item = &'a Co
     let (blocks, bytes) = run.program.held_at_start();
     let held = match blocks {
         0 => "no block was held then, and what was cached was reconstructed".to_owned(),
-        1 => format!("1 block ({bytes}) was held then, and was reconstructed"),
-        _ => format!("{blocks} blocks ({bytes}) were held then, and were reconstructed"),
+        1 => format!("1 block ({bytes} asked for) was held then, and was reconstructed"),
+        _ => format!("{blocks} blocks ({bytes} asked for) were held then, and were reconstructed"),
     };
     let anew = under.into_iter().any(|conditions| run.program.starting(conditions) == Starting::Anew);
     let how = if anew {

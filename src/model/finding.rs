@@ -70,6 +70,8 @@ pub enum Evidence {
         largest_hole: Bytes,
         /// The block that alone holds back most.
         holder: Option<Holder>,
+        /// As the last step left them; else at the moment that is looked at.
+        after_step: bool,
     },
     /// What most of the peak of the last step was.
     Peak {
@@ -86,6 +88,8 @@ pub enum Evidence {
         bytes: Bytes,
         /// Of so many reserved.
         reserved: Bytes,
+        /// As the last step left them; else at the moment that is looked at.
+        after_step: bool,
     },
     /// The rests of blocks beyond what was asked for.
     Rounding {
@@ -172,8 +176,11 @@ impl fmt::Display for Evidence {
                 };
                 write!(f, "a leak: the last {steps} steps left memory behind, {rise} the last one: {kept}")
             }
-            Self::Stranded { bytes, reserved, segments, largest_hole, holder } => {
-                write!(f, "{bytes} ({} of reserved) are stranded when a step ends", percent(*bytes, *reserved))?;
+            Self::Stranded { bytes, reserved, segments, largest_hole, holder, after_step } => {
+                write!(f, "{bytes} ({} of reserved) are stranded", percent(*bytes, *reserved))?;
+                if *after_step {
+                    f.write_str(" when a step ends")?;
+                }
                 if *segments > 0 {
                     let word = if *segments == 1 { "segment" } else { "segments" };
                     write!(f, ", in {segments} {word}; the largest hole is {largest_hole}")?;
@@ -187,9 +194,12 @@ impl fmt::Display for Evidence {
                 let (label, share) = (category.label(), percent(*bytes, *peak));
                 write!(f, "{label} are {share} of the step's peak ({bytes} of {peak})")
             }
-            Self::Releasable { bytes, reserved } => {
-                write!(f, "{bytes} ({} of reserved) are unused when a step ends", percent(*bytes, *reserved))?;
-                f.write_str(": empty_cache would return them, and the next step take them again")
+            Self::Releasable { bytes, reserved, after_step } => {
+                write!(f, "{bytes} ({} of reserved) are unused", percent(*bytes, *reserved))?;
+                f.write_str(match after_step {
+                    true => " when a step ends: empty_cache would return them, and the next step take them again",
+                    false => ": empty_cache would return them to the driver",
+                })
             }
             Self::Rounding { bytes, allocated } => {
                 let share = percent(*bytes, *allocated);
@@ -336,6 +346,7 @@ impl Known<'_> {
             segments: *stranding,
             largest_hole: *largest_hole,
             holder: holder.clone(),
+            after_step: self.steps.finished() > 0,
         };
         let remedies = self.unless_expandable();
         Some(Finding { level: Level::Warning, evidence, remedies, position: Some(*position) })
@@ -360,7 +371,11 @@ impl Known<'_> {
         if ledger.releasable < WORTH_SAYING || share(ledger.releasable, ledger.reserved()) < 0.1 {
             return None;
         }
-        let evidence = Evidence::Releasable { bytes: ledger.releasable, reserved: ledger.reserved() };
+        let evidence = Evidence::Releasable {
+            bytes: ledger.releasable,
+            reserved: ledger.reserved(),
+            after_step: self.steps.finished() > 0,
+        };
         let position = Some(self.situation.position);
         Some(Finding { level: Level::Info, evidence, remedies: vec![Remedy::EmptyCache], position })
     }

@@ -81,7 +81,10 @@ impl Subject {
         parts.push(Part::Table(lines));
         if let Some(more) = peak.holders.len().checked_sub(ROWS).filter(|&more| more > 0) {
             let rest: crate::units::Bytes = peak.holders.iter().skip(ROWS).map(|held| held.bytes).sum();
-            parts.push(Part::Text(format!("and {rest} under {more} more names.")));
+            parts.push(Part::Text(format!(
+                "and {rest} under {} more.",
+                if more == 1 { "one name".to_owned() } else { format!("{more} names") }
+            )));
         }
         parts
     }
@@ -182,8 +185,9 @@ impl Subject {
             }));
         }
         if let Some(smallest) = self.smallest {
-            parts
-                .push(Part::Text(format!("Under its own settings it goes through with {smallest} (tried by replay).")));
+            parts.push(Part::Text(format!(
+                "Under its own settings it goes through where the limit is {smallest} or more (tried by replay)."
+            )));
         }
         parts
     }
@@ -203,7 +207,11 @@ impl Subject {
             (run.figures.segments_allocated + run.figures.segments_freed).to_string(),
             told(run.figures.ooms),
         ]);
-        for tried in front.into_iter().take(SETTINGS) {
+        let best = tuning.recommended(run);
+        let mut shown: Vec<&Tried> = front.into_iter().take(SETTINGS).collect();
+        // What is advised is the simplest of those that are about as good: it may be beaten by a little.
+        shown.extend(best.filter(|best| !shown.iter().any(|tried| std::ptr::eq(*tried, *best))));
+        for tried in shown {
             lines.push(vec![
                 format!("predicted: {}", tried.conditions),
                 tried.figures.peak_reserved.to_string(),
@@ -213,7 +221,7 @@ impl Subject {
             ]);
         }
         parts.push(Part::Table(lines));
-        match tuning.recommended(run) {
+        match best {
             Some(best) => parts.push(Part::Code(to_paste(best))),
             None if tuning.tried.iter().any(Tried::fits) => {
                 parts.push(Part::Text("No settings lower the peak by 1 % or more.".to_owned()));

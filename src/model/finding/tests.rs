@@ -142,7 +142,7 @@ fn stranded_bytes_are_told_with_the_block_that_holds_them() {
     ]);
     let told = Told { switches: &USUAL, ..Told::default() };
     insta::assert_snapshot!(said(&memory, told), @r"
-    Warning: 26.00 MiB (65 % of reserved) are stranded when a step ends, in 2 segments; the largest hole is 18.00 MiB; 18.00 MiB of segment 0x100000000 are held back by one block of gpt2.wte.weight.grad (2.00 MiB). [alloc-conf expandable_segments:True]
+    Warning: 26.00 MiB (65 % of reserved) are stranded, in 2 segments; the largest hole is 18.00 MiB; 18.00 MiB of segment 0x100000000 are held back by one block of gpt2.wte.weight.grad (2.00 MiB). [alloc-conf expandable_segments:True]
     Info: parameters are 43 % of the step's peak (6.00 MiB of 14.00 MiB). [smaller batch, higher limit]
     ");
     let expandable = with(&[("alloc-conf", "expandable_segments:True")]);
@@ -195,7 +195,7 @@ fn cached_segments_and_rounding_are_told() {
         alloc(0, Bytes::mib(20), Bytes::mib(18), Category::Input, 0),
     ]);
     insta::assert_snapshot!(said(&memory, Told { switches: &USUAL, ..Told::default() }), @r"
-    Info: 60.00 MiB (75 % of reserved) are unused when a step ends: empty_cache would return them, and the next step take them again. [empty_cache]
+    Info: 60.00 MiB (75 % of reserved) are unused: empty_cache would return them to the driver. [empty_cache]
     Info: rounding loses 2.00 MiB (10 % of allocated): rests of up to 1 MiB stay with large blocks. [alloc-conf expandable_segments:True]
     ");
 }

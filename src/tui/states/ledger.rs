@@ -170,7 +170,7 @@ mod tests {
     }
 
     fn releasable(position: Option<u64>) -> Finding {
-        let evidence = Evidence::Releasable { bytes: Bytes(5), reserved: Bytes(100) };
+        let evidence = Evidence::Releasable { bytes: Bytes(5), reserved: Bytes(100), after_step: true };
         finding(evidence, position, &[Remedy::EmptyCache])
     }
 
