@@ -451,10 +451,12 @@ fn what_modules_kept_is_exported_as_the_run_told_it() {
     let modules = exported["devices"][0]["modules"].as_array().unwrap();
     assert_eq!(modules, told["modules"].as_array().unwrap());
     assert!(modules.iter().any(|module| module["kept"].as_u64() > Some(0)), "{modules:?}");
-    // The first step kept the same.
+    // The first step took a workspace too, which its first product kept.
     let first = ["export", "run.vram", "--to", "json", "--at", "step:1"];
     let first: Value = serde_json::from_str(&done(folder.path(), &first)).unwrap();
-    assert_eq!(first["devices"][0]["modules"].as_array(), Some(modules));
+    let first = first["devices"][0]["modules"].as_array().unwrap();
+    let more = |(first, last): (&Value, &Value)| first["kept"].as_u64() >= last["kept"].as_u64();
+    assert!(first.len() == modules.len() && first.iter().zip(modules).all(more), "{first:?}");
 }
 
 #[test]
