@@ -1,9 +1,9 @@
 //! Cells to bytes, with as few as it takes.
 //!
 //! Ratatui's own backend repeats both colours in full whenever either changes; nearly half of a frame was that. This
-//! one says only what changes, and nothing about the foreground of a blank. Blanks in a row are erased at once: that leaves them in
-//! the colour in force, on every terminal but those that [`erases_in_colour`] knows of. Where an area fills many cells of a row, they
-//! are erased in its colour.
+//! one says only what changes, and nothing about the foreground of a blank. What looks alike in a row is drawn together: to move costs
+//! less than a colour. Blanks in a row are erased at once: that leaves them in the colour in force, on every terminal but those that
+//! [`erases_in_colour`] knows of. Where an area fills many cells of a row, they are erased in its colour.
 
 use std::io::{self, Write};
 
@@ -11,6 +11,7 @@ use ratatui::backend::{Backend, ClearType, CrosstermBackend, WindowSize};
 use ratatui::buffer::Cell;
 use ratatui::layout::{Position, Size};
 use ratatui::style::{Color, Modifier, Style};
+use unicode_width::UnicodeWidthStr;
 
 use crate::given::is_safe;
 
@@ -56,30 +57,12 @@ impl<W: Write> Backend for WireBackend<W> {
     {
         self.out.clear();
         let mut pen = Pen::default();
-        let mut content = content.peekable();
+        let (mut row, mut content) = (Vec::new(), content.peekable());
         while let Some((x, y, cell)) = content.next() {
-            pen.move_to(x, y, &mut self.out);
-            let even = Even::of(cell);
-            let mut count = 1;
-            while even.is_some()
-                && content
-                    .next_if(|next| (next.0, next.1) == (x.saturating_add(count), y) && Even::of(next.2) == even)
-                    .is_some()
-            {
-                count += 1;
-            }
-            match even {
-                Some(even) if self.erases && count >= even.fewest_erased() => {
-                    pen.take_style(&even.blank(), &mut self.out);
-                    pen.erase(x, y, count, &mut self.out);
-                }
-                _ => {
-                    pen.take_style(cell, &mut self.out);
-                    for _ in 0..count {
-                        self.out.extend_from_slice(shown(cell.symbol()).as_bytes());
-                    }
-                    pen.at = Some((x.saturating_add(count), y));
-                }
+            row.push((x, cell));
+            if content.peek().is_none_or(|next| next.1 != y) {
+                self.draw_row(y, &row, &mut pen);
+                row.clear();
             }
         }
         if pen != (Pen { at: pen.at, ..Pen::default() }) {
@@ -129,42 +112,144 @@ impl<W: Write> Backend for WireBackend<W> {
     }
 }
 
-/// A cell of one colour all over.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Even {
-    /// Nothing is in it.
-    Blank(Color, Modifier),
-    /// An area fills it.
-    Filled { area: Color, behind: Color },
+impl<W: Write> WireBackend<W> {
+    /// Draws cells of one row. Those that look alike are drawn together, as moving costs less than colours do.
+    fn draw_row(&mut self, y: u16, row: &[(u16, &Cell)], pen: &mut Pen) {
+        let (erases, out) = (self.erases, &mut self.out);
+        let follows = |a: &(u16, &Cell), b: &(u16, &Cell)| a.0.checked_add(1) == Some(b.0) && Look::are_one(a.1, b.1);
+        let mut left: Vec<Option<Run<'_>>> = row.chunk_by(follows).map(Run::of).collect();
+        loop {
+            for index in 0..left.len() {
+                let next = left.get(index + 1).copied().flatten();
+                if let Some(run) = left[index].take_if(|run| run.is_due(pen, y, next.as_ref(), erases)) {
+                    pen.move_to(run.x, y, out);
+                    run.draw(pen, erases, out);
+                }
+            }
+            let is_seen = |run: &Option<Run<'_>>| run.is_some_and(|run| run.look != Look::Blank);
+            let Some(index) = left.iter().position(is_seen).or_else(|| left.iter().position(Option::is_some)) else {
+                return;
+            };
+            let Some(next) = left[index] else { return };
+            let before = index.checked_sub(1).and_then(|before| left[before]);
+            let from = before.filter(|blank| blank.leads_to(&next) && blank.looks_like(&next)).unwrap_or(next);
+            pen.move_to(from.x, y, out);
+            next.take_style(pen, erases, out);
+        }
+    }
 }
 
-impl Even {
-    fn of(cell: &Cell) -> Option<Self> {
+/// What of a pen's style is seen of a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Look {
+    /// All of it.
+    Text,
+    /// The background: nothing is in it.
+    Blank,
+    /// All of it, or the foreground as a background: an area fills it.
+    Filled,
+}
+
+impl Look {
+    fn of(cell: &Cell) -> Self {
         if is_blank(cell) {
-            return Some(Self::Blank(cell.bg, cell.modifier));
+            return Self::Blank;
         }
         // The terminal's own colour of text can't be that of a background.
-        (cell.symbol() == "█" && cell.modifier.is_empty() && cell.fg != Color::Reset)
-            .then_some(Self::Filled { area: cell.fg, behind: cell.bg })
+        let filled = cell.symbol() == "█" && cell.modifier.is_empty() && cell.fg != Color::Reset;
+        if filled { Self::Filled } else { Self::Text }
     }
 
-    /// Fewer are written: to erase them and go on behind them takes as many bytes. For an area the background changes, and after
-    /// it back; a cell of it takes three.
-    const fn fewest_erased(self) -> u16 {
-        match self {
-            Self::Blank(..) => 12,
-            Self::Filled { .. } => 16,
+    /// Whether a pen draws both without a change.
+    fn are_one(a: &Cell, b: &Cell) -> bool {
+        let look = Self::of(a);
+        look == Self::of(b) && (look == Self::Blank || a.fg == b.fg) && (a.bg, a.modifier) == (b.bg, b.modifier)
+    }
+}
+
+/// Cells side by side that a pen draws without a change.
+#[derive(Clone, Copy, Debug)]
+struct Run<'a> {
+    x: u16,
+    count: u16,
+    look: Look,
+    cells: &'a [(u16, &'a Cell)],
+    /// The first of them.
+    cell: &'a Cell,
+}
+
+impl<'a> Run<'a> {
+    /// Fewer blanks are written: to erase them and go on behind them takes as many bytes.
+    const ERASED: u16 = 12;
+    /// Fewer cells of an area are written: to erase them the background changes, and after them back; one takes three bytes.
+    const WIDE: u16 = 16;
+
+    fn of(cells: &'a [(u16, &'a Cell)]) -> Option<Self> {
+        let &(x, cell) = cells.first()?;
+        Some(Self { x, count: u16::try_from(cells.len()).unwrap_or(u16::MAX), look: Look::of(cell), cells, cell })
+    }
+
+    /// An area that is drawn as a background.
+    const fn is_wide(&self, erases: bool) -> bool {
+        erases && self.count >= Self::WIDE
+    }
+
+    /// Whether the pen draws it as it is.
+    fn fits(&self, pen: &Pen, erases: bool) -> bool {
+        let cell = self.cell;
+        match self.look {
+            Look::Text => (pen.foreground, pen.background, pen.modifier) == (cell.fg, cell.bg, cell.modifier),
+            Look::Blank => (pen.background, pen.modifier) == (cell.bg, cell.modifier),
+            Look::Filled => {
+                let written = (pen.foreground, pen.background) == (cell.fg, cell.bg) && !self.is_wide(erases);
+                pen.modifier.is_empty() && (written || pen.background == cell.fg)
+            }
         }
     }
 
-    /// What it looks like once it is erased.
-    fn blank(self) -> Cell {
-        let mut cell = Cell::EMPTY;
-        match self {
-            Self::Blank(color, modifier) => (cell.bg, cell.modifier) = (color, modifier),
-            Self::Filled { area, .. } => cell.bg = area,
+    /// Whether the pen draws it now: blanks only where it is, or where it is going.
+    fn is_due(&self, pen: &Pen, y: u16, next: Option<&Self>, erases: bool) -> bool {
+        let goes_on = || next.is_some_and(|next| self.leads_to(next) && next.fits(pen, erases));
+        self.fits(pen, erases) && (self.look != Look::Blank || pen.at == Some((self.x, y)) || goes_on())
+    }
+
+    /// A few blanks just before it.
+    fn leads_to(&self, next: &Self) -> bool {
+        let follows = self.x.checked_add(self.count) == Some(next.x);
+        self.look == Look::Blank && self.count < Self::ERASED && follows && next.look != Look::Blank
+    }
+
+    /// Whether a pen that draws `next` draws these blanks.
+    fn looks_like(&self, next: &Self) -> bool {
+        next.look == Look::Text && (self.cell.bg, self.cell.modifier) == (next.cell.bg, next.cell.modifier)
+    }
+
+    /// Makes the pen draw it.
+    fn take_style(&self, pen: &mut Pen, erases: bool, out: &mut Vec<u8>) {
+        if self.look == Look::Filled && self.is_wide(erases) {
+            let mut cell = Cell::EMPTY;
+            cell.bg = self.cell.fg;
+            pen.take_style(&cell, out);
+        } else {
+            pen.take_style(self.cell, out);
         }
-        cell
+    }
+
+    /// Draws it where the pen is, which fits.
+    fn draw(&self, pen: &mut Pen, erases: bool, out: &mut Vec<u8>) {
+        let blank = self.look == Look::Blank || self.look == Look::Filled && pen.background == self.cell.fg;
+        if blank && erases && self.count >= Self::ERASED {
+            // The cursor stays.
+            let _ = write!(out, "\x1b[{}X", self.count);
+            return;
+        }
+        for (_, cell) in self.cells {
+            out.extend_from_slice(if blank { b" " } else { shown(cell.symbol()).as_bytes() });
+        }
+        // Behind a wide symbol the next cell is addressed anew.
+        let is_wide = |(_, cell): &(u16, &Cell)| !cell.symbol().is_ascii() && cell.symbol().width() != 1;
+        let follows = !self.cells.last().is_some_and(is_wide);
+        pen.at = pen.at.filter(|_| follows).map(|(x, y)| (x.saturating_add(self.count), y));
     }
 }
 
@@ -225,18 +310,11 @@ impl Pen {
     fn move_to(&mut self, x: u16, y: u16, out: &mut Vec<u8>) {
         // Writing to a vector can't fail.
         let _ = match self.at {
-            Some((column, row)) if (column, row) == (x, y) => Ok(()),
+            Some(at) if at == (x, y) => Ok(()),
             Some((_, row)) if row == y => write!(out, "\x1b[{}G", u32::from(x) + 1),
+            Some((_, row)) if x == 0 && row.checked_add(1) == Some(y) => write!(out, "\r\n"),
             _ => write!(out, "\x1b[{};{}H", u32::from(y) + 1, u32::from(x) + 1),
         };
-        // After a wide symbol the next cell does not follow: it is addressed anew.
-        self.at = Some((x.saturating_add(1), y));
-    }
-
-    /// Erases so many cells from here on; the cursor stays.
-    fn erase(&mut self, x: u16, y: u16, count: u16, out: &mut Vec<u8>) {
-        // Writing to a vector can't fail.
-        let _ = write!(out, "\x1b[{count}X");
         self.at = Some((x, y));
     }
 
@@ -429,7 +507,7 @@ mod tests {
             out
         };
         let erased = String::from_utf8(bytes(true)).unwrap();
-        assert_eq!(erased, "\x1b[1;1H\x1b[48;2;1;2;3m\x1b[30X\x1b[31Gend       \x1b[2;1H\x1b[40X\x1b[m");
+        assert_eq!(erased, "\x1b[1;31H\x1b[48;2;1;2;3mend       \x1b[1G\x1b[30X\r\n\x1b[40X\x1b[m");
         let seen = |bytes: &[u8]| {
             let mut parser = vt100::Parser::new(2, 40, 0);
             parser.process(bytes);
