@@ -113,8 +113,100 @@ fn haunted(conf: &str) -> Picture {
     let history = Arc::new(ghost.history().clone());
     let step = history.latest().zip(state.history.latest());
     let figures = Some(ghost.figures());
-    let ghost = Ghost { conditions, since: 0, figures, step, ended: true, history, catching_up: None };
+    let (starting, occupancy) = (ghost.starting(), None);
+    let ghost = Ghost {
+        conditions,
+        since: 0,
+        starting,
+        figures,
+        step,
+        ended: true,
+        occupancy,
+        history,
+        catching_up: None,
+        seeking: None,
+    };
     Picture { ghost: Some(Arc::new(ghost)), ..state }
+}
+
+/// A run that stands where most of it is allocated, and another allocator there.
+fn haunted_at_the_peak(conf: &str) -> Picture {
+    let events = lab_states::run_on(DeviceKind::Simulated);
+    let mut lab = Lab::new();
+    let conditions = Arc::new(Conditions::parse(conf, None).unwrap());
+    let mut ghost = Follower::new(&conditions, Places::Simulated, DeviceIndex::FIRST);
+    let mut most = (vramlab::units::Bytes::ZERO, 0);
+    for (index, event) in events.iter().enumerate() {
+        lab.apply(event);
+        most = most.max((lab.memory().allocated(), index + 1));
+    }
+    let mut lab = Lab::new();
+    for event in &events[..most.1] {
+        lab.apply(event);
+        ghost.apply(event);
+    }
+    let view = lab.view();
+    let occupancy = Some(Arc::new(ghost.occupancy(&view.segments)));
+    let state = lab_states::state_of(view, RunState::Paused);
+    let (figures, starting, history) = (Some(ghost.figures()), ghost.starting(), Arc::new(ghost.history().clone()));
+    let step = history.latest().zip(state.history.latest());
+    let ghost = Ghost {
+        conditions,
+        since: 0,
+        starting,
+        figures,
+        step,
+        ended: false,
+        occupancy,
+        history,
+        catching_up: None,
+        seeking: None,
+    };
+    Picture { ghost: Some(Arc::new(ghost)), ..state }
+}
+
+#[test]
+fn a_ghost_has_its_map_and_its_accounts_beside_the_runs() {
+    for (screen, name) in [("2", "blocks"), ("6", "ledger")] {
+        for (width, height) in SIZES {
+            let mut app = dark();
+            press(&mut app, screen);
+            let state = haunted_at_the_peak("expandable_segments:True");
+            insta::assert_snapshot!(format!("ghost_{name}_{width}x{height}"), text(&frame(app, state, width, height)));
+        }
+    }
+}
+
+#[test]
+fn the_block_that_is_selected_is_marked_in_the_ghosts_map_too() {
+    let mut app = dark();
+    press(&mut app, "2");
+    let state = haunted_at_the_peak("expandable_segments:True");
+    let before = text(&frame(app.clone(), state.clone(), 120, 40));
+    app.update(Message::Picture(Arc::new(state)));
+    draw(&mut app, 120, 40);
+    press(&mut app, "#");
+    let shown = text(&draw(&mut app, 120, 40));
+    let marks = |text: &str, from: usize, to: usize| -> usize {
+        text.lines().map(|line| line.chars().skip(from).take(to - from).filter(|symbol| *symbol == '◆').count()).sum()
+    };
+    assert_eq!(marks(&before, 0, 120), 0);
+    assert!(marks(&shown, 0, 60) > 0 && marks(&shown, 60, 120) > 0, "{shown}");
+}
+
+#[test]
+fn a_ghost_that_is_not_there_yet_says_so() {
+    let mut state = haunted_at_the_peak("");
+    let ghost = Arc::make_mut(state.ghost.as_mut().unwrap());
+    (ghost.occupancy, ghost.catching_up) = (None, Some(0.4));
+    for screen in ["2", "6"] {
+        for (width, height) in SIZES {
+            let mut app = dark();
+            press(&mut app, screen);
+            let shown = text(&frame(app, state.clone(), width, height));
+            assert!(shown.contains("catches up, 40 %"), "screen {screen} at {width}×{height}: {shown}");
+        }
+    }
 }
 
 #[test]

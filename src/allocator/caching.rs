@@ -29,7 +29,7 @@ pub struct InvalidFraction {
 ///
 /// Generic over where memory comes from (`S`) and who listens to its history (`T`). The rules are those of the
 /// PyTorch that the settings name; every decision, statistic and trace event is meant to be the same.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct CachingAllocator<S, T = ()> {
     pub(super) source: S,
     pub(super) sink: T,

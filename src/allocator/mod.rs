@@ -89,7 +89,7 @@ pub use placement::Placement;
 pub use pool_id::PoolId;
 pub use private::Diversion;
 pub use query::{BlockSnapshot, BlockState, PendingBlock, SegmentSnapshot};
-pub use rounding::{largest_device, pool_of, range_size, round, segment_size};
+pub use rounding::{largest_device, page_size, pool_of, range_size, round, segment_size};
 pub use seed::{RangeSeed, Seed, SeedError};
 pub use service::{AllocError, Allocation};
 pub use settings::{ErrorClass, Reserve, RoundupTable, Settings, SettingsError};

@@ -60,7 +60,8 @@ pub const fn pool_of(rounded: Bytes) -> PoolKind {
 }
 
 /// Page size of a range that is reserved under these settings.
-pub(super) const fn page_size(pool: PoolKind, settings: &Settings) -> Bytes {
+#[must_use]
+pub const fn page_size(pool: PoolKind, settings: &Settings) -> Bytes {
     match pool {
         PoolKind::Small => Bytes(SMALL_SEGMENT),
         PoolKind::Large => settings.large_segment_size,

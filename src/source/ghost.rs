@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::model::{Column, History};
-use crate::whatif::{Conditions, Figures};
+use crate::model::{Column, History, Occupancy};
+use crate::whatif::{Conditions, Figures, Starting};
 
 /// A ghost as a screen shows it: predicted, nobody ran it.
 #[derive(Clone, Debug)]
@@ -12,14 +12,20 @@ pub struct Ghost {
     pub conditions: Arc<Conditions>,
     /// Steps of the run that were finished when it began.
     pub since: u64,
+    /// How what was there when it began came to be: [`Starting::Anew`] is an estimate.
+    pub starting: Starting,
     /// Its figures where it is now; `None` before it has caught up.
     pub figures: Option<Figures>,
     /// What the last step that ended came to, or the one around a cursor that looks back, and what it was in the run.
     pub step: Option<(Column, Column)>,
     /// That step has ended: what is stranded is known of it.
     pub ended: bool,
+    /// Where its memory stands at the cursor; `None` before it has come there, and where it did not follow yet.
+    pub occupancy: Option<Arc<Occupancy>>,
     /// Every step that is known, column by column beside the run's own.
     pub history: Arc<History>,
     /// How far it has caught up, from 0 to 1; `None` where it has.
     pub catching_up: Option<f64>,
+    /// How far it has come to where the cursor looks back, from 0 to 1; `None` where nothing is under way.
+    pub seeking: Option<f64>,
 }

@@ -1,5 +1,5 @@
 //! A ghost of the run: another allocator that follows the timeline, in the keeper's thread while it keeps up and on a thread of
-//! its own where it has a long way to go.
+//! its own where it has a long way to go; and the same where the cursor looks back.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,23 +9,30 @@ use std::thread;
 use tokio::sync::mpsc;
 
 use super::ghost::Ghost;
+use super::haunting::{Beginning, LookedBack, NEAR};
 use super::picture::Cursor;
-use crate::model::{Event, History, Lab};
+use crate::model::{Event, History, Occupancy, SegmentView};
 use crate::recording::{Excerpt, Timeline};
 use crate::units::DeviceIndex;
-use crate::whatif::{Conditions, Follower, Held, Places};
-
-/// Events that are followed at once, in the keeper's thread: some milliseconds.
-const NEAR: u64 = 1 << 14;
+use crate::whatif::{Conditions, Follower};
 
 /// Who follows, and where.
 #[derive(Debug)]
 pub(super) struct Ghosts {
     wanted: Option<Arc<Conditions>>,
+    /// How it began.
+    beginning: Beginning,
+    /// As it was when it began.
+    origin: Option<Follower>,
     follower: Option<Follower>,
     job: Option<Job>,
+    /// Where the cursor looks back, and who is on the way there.
+    back: Option<LookedBack>,
+    seeking: Option<Job>,
     /// Counts what was wanted: what comes back too late is let go of.
     number: u64,
+    /// What was drawn last: of which ghost, behind how many events.
+    stood: Option<((u64, u64), Arc<Occupancy>)>,
     finished: (mpsc::UnboundedSender<Caught>, mpsc::UnboundedReceiver<Caught>),
 }
 
@@ -33,7 +40,16 @@ pub(super) struct Ghosts {
 #[derive(Debug)]
 pub(super) struct Caught {
     number: u64,
-    follower: Follower,
+    came: Came,
+}
+
+/// Where it has come to.
+#[derive(Debug)]
+enum Came {
+    /// To the end, and what it was when it began.
+    End { origin: Box<Follower>, follower: Box<Follower> },
+    /// To where the cursor looked back.
+    Back(Box<LookedBack>),
 }
 
 /// One that catches up.
@@ -46,6 +62,12 @@ struct Job {
     of: u64,
 }
 
+impl Job {
+    fn share(&self) -> f64 {
+        self.read.load(Ordering::Relaxed) as f64 / self.of.max(1) as f64
+    }
+}
+
 impl Drop for Job {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
@@ -54,19 +76,36 @@ impl Drop for Job {
 
 impl Ghosts {
     pub fn new() -> Self {
-        Self { wanted: None, follower: None, job: None, number: 0, finished: mpsc::unbounded_channel() }
+        Self {
+            wanted: None,
+            beginning: Beginning::default(),
+            origin: None,
+            follower: None,
+            job: None,
+            back: None,
+            seeking: None,
+            number: 0,
+            stood: None,
+            finished: mpsc::unbounded_channel(),
+        }
     }
 
     /// Another is wanted, or none any more.
     pub fn want(&mut self, conditions: Option<Arc<Conditions>>) {
         self.wanted = conditions;
+        self.begin_anew();
+    }
+
+    /// Lets go of all that was followed: it was another device's, or is known better now.
+    pub fn begin_anew(&mut self) {
         self.number += 1;
-        (self.follower, self.job) = (None, None);
+        (self.origin, self.follower, self.job) = (None, None, None);
+        (self.back, self.seeking, self.stood) = (None, None, None);
     }
 
     /// Whether one catches up.
     pub const fn is_busy(&self) -> bool {
-        self.job.is_some()
+        self.job.is_some() || self.seeking.is_some()
     }
 
     /// The next that has caught up.
@@ -80,9 +119,18 @@ impl Ghosts {
 
     /// Takes it back.
     pub fn take(&mut self, caught: Caught) {
-        if caught.number == self.number {
-            self.job = None;
-            self.follower = Some(caught.follower);
+        if caught.number != self.number {
+            return;
+        }
+        match caught.came {
+            Came::End { origin, follower } => {
+                self.job = None;
+                (self.origin, self.follower) = (Some(*origin), Some(*follower));
+            }
+            Came::Back(back) => {
+                self.seeking = None;
+                self.back = Some(*back);
+            }
         }
     }
 
@@ -93,16 +141,33 @@ impl Ghosts {
         }
     }
 
-    /// Follows what was not seen.
-    pub fn catch_up(&mut self, timeline: &mut Timeline, device: DeviceIndex) {
+    /// Follows what was not seen; more may come where the timeline `grows`.
+    pub fn catch_up(&mut self, timeline: &mut Timeline, device: DeviceIndex, grows: bool) {
+        let beginning = Beginning::of(timeline, device, grows);
+        if self.follower.is_some() || self.job.is_some() {
+            if !beginning.is_better_than(self.beginning) {
+                return self.go_on(timeline, device);
+            }
+            self.begin_anew();
+        }
+        self.beginning = beginning;
+        self.go_on(timeline, device);
+    }
+
+    fn go_on(&mut self, timeline: &mut Timeline, device: DeviceIndex) {
         let Some(conditions) = self.wanted.as_ref().filter(|_| self.job.is_none()) else { return };
         let (first, end) = (timeline.first(), timeline.end());
         let follower = self.follower.take().filter(|follower| follower.position() >= first);
+        if follower.is_none() {
+            self.origin = None;
+        }
         let from = follower.as_ref().map_or(first, Follower::position);
-        // From a state that was not empty it begins where that can be read.
-        // Whose addresses a run has, its first event tells.
-        let new = || Follower::new(conditions, Places::default(), device);
-        match follower.or_else(|| (first == 0).then(new)) {
+        let follower = follower.or_else(|| {
+            let new = self.beginning.at_once(conditions, first, device)?;
+            self.origin = Some(new.clone());
+            Some(new)
+        });
+        match follower {
             Some(mut follower) if end - from <= NEAR => {
                 timeline.events(from..end, |_, event| follower.apply(event));
                 self.follower = Some(follower);
@@ -117,80 +182,126 @@ impl Ghosts {
 
     fn start(&mut self, excerpt: Excerpt, follower: Option<Follower>, device: DeviceIndex) {
         let Some(conditions) = self.wanted.clone() else { return };
-        let (stop, read) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-        let Range { start, end } = excerpt.range();
-        let job = Job { stop: Arc::clone(&stop), read: Arc::clone(&read), of: end - start };
-        let (finished, number) = (self.finished.0.clone(), self.number);
-        let catch_up = move || {
-            let mut follower = follower.unwrap_or_else(|| begin(&conditions, &excerpt, device));
-            excerpt.each(|position, event| {
+        let (beginning, origin) = (self.beginning, self.origin.clone());
+        let passes = if follower.is_some() { 1 } else { beginning.passes() };
+        self.job = self.follow(excerpt, passes, move |excerpt, count| {
+            let mut follower = follower.or_else(|| beginning.read(&conditions, excerpt, device, count))?;
+            let origin = origin.unwrap_or_else(|| follower.clone());
+            excerpt.each(|_, event| {
                 follower.apply(event);
-                if position.is_multiple_of(NEAR) {
-                    read.fetch_add(NEAR, Ordering::Relaxed);
-                }
-                !stop.load(Ordering::Relaxed)
+                count()
             });
-            if !stop.load(Ordering::Relaxed) {
-                // Whoever waited may have gone.
-                drop(finished.send(Caught { number, follower }));
-            }
-        };
-        // Without a thread there is no ghost; the screen says that it is still to come.
-        self.job = thread::Builder::new().name("ghost".to_owned()).spawn(catch_up).ok().map(|_| job);
+            Some(Came::End { origin: Box::new(origin), follower: Box::new(follower) })
+        });
     }
 
-    /// As it is at the cursor, beside the run's own history.
-    pub fn picture(&self, cursor: Cursor, own: &History) -> Option<Arc<Ghost>> {
+    /// Comes to where the cursor looks back, if it does.
+    pub fn look_back(&mut self, timeline: &mut Timeline, cursor: Cursor) {
+        let Cursor::At(position) = cursor else {
+            (self.back, self.seeking) = (None, None);
+            return;
+        };
+        if self.wanted.is_none() || self.job.is_some() || self.seeking.is_some() {
+            return;
+        }
+        if let Some(back) = &mut self.back
+            && back.go(timeline, position)
+        {
+            return;
+        }
+        let known = |origin: &&Follower| (timeline.first()..=position).contains(&origin.position());
+        let Some(origin) = self.origin.as_ref().filter(known).cloned() else {
+            self.back = None;
+            return;
+        };
+        if let Some(excerpt) = timeline.excerpt(origin.position()..position) {
+            self.seeking = self.follow(excerpt, 1, move |excerpt, count| {
+                Some(Came::Back(Box::new(LookedBack::from(origin, excerpt, count))))
+            });
+        }
+    }
+
+    /// Follows events on a thread of its own. Without a thread there is no ghost; the screen says that it is still to come.
+    fn follow(
+        &self,
+        excerpt: Excerpt,
+        passes: u64,
+        come: impl FnOnce(&Excerpt, &mut dyn FnMut() -> bool) -> Option<Came> + Send + 'static,
+    ) -> Option<Job> {
+        let (stop, read) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let Range { start, end } = excerpt.range();
+        let job = Job { stop: Arc::clone(&stop), read: Arc::clone(&read), of: passes * (end - start) };
+        let (finished, number) = (self.finished.0.clone(), self.number);
+        let follow = move || {
+            let mut unread = 0;
+            let mut count = || {
+                unread += 1;
+                if unread == NEAR {
+                    read.fetch_add(std::mem::take(&mut unread), Ordering::Relaxed);
+                }
+                !stop.load(Ordering::Relaxed)
+            };
+            let came = come(&excerpt, &mut count);
+            if let Some(came) = came.filter(|_| !stop.load(Ordering::Relaxed)) {
+                // Whoever waited may have gone.
+                drop(finished.send(Caught { number, came }));
+            }
+        };
+        thread::Builder::new().name("ghost".to_owned()).spawn(follow).ok().map(|_| job)
+    }
+
+    /// As it is at the cursor, beside the run's own history and the segments that it has there, behind `position` events.
+    pub fn picture(
+        &mut self,
+        cursor: Cursor,
+        own: &History,
+        segments: &[SegmentView],
+        position: u64,
+    ) -> Option<Arc<Ghost>> {
         let conditions = Arc::clone(self.wanted.as_ref()?);
-        let catching_up = self.job.as_ref().map(|job| job.read.load(Ordering::Relaxed) as f64 / job.of.max(1) as f64);
+        let (catching_up, seeking) = (self.job.as_ref().map(Job::share), self.seeking.as_ref().map(Job::share));
         let Some(follower) = &self.follower else {
-            let catching_up = catching_up.or(Some(0.0));
             return Some(Arc::new(Ghost {
                 conditions,
                 since: 0,
+                starting: Default::default(),
                 figures: None,
                 step: None,
                 ended: false,
+                occupancy: None,
                 history: Arc::default(),
-                catching_up,
+                catching_up: catching_up.or(Some(0.0)),
+                seeking,
             }));
         };
+        let (here, at) = match cursor {
+            Cursor::Now => (Some(follower), position),
+            Cursor::At(at) => (self.back.as_ref().map(LookedBack::follower), at),
+        };
+        let here = here.filter(|follower| follower.position() == at);
+        let occupancy = here.map(|follower| match &self.stood {
+            Some((of, stood)) if *of == (self.number, at) => Arc::clone(stood),
+            _ => Arc::new(follower.occupancy(segments)),
+        });
         let history = follower.history();
-        let at = |history: &History| match cursor {
+        let around = |history: &History| match cursor {
             Cursor::Now => history.latest(),
             Cursor::At(position) => history.around(position),
         };
-        let step = at(history).zip(at(own)).filter(|(ghost, own)| ghost.position == own.position);
-        Some(Arc::new(Ghost {
+        let step = around(history).zip(around(own)).filter(|(ghost, own)| ghost.position == own.position);
+        let ghost = Ghost {
             conditions,
             since: follower.since(),
+            starting: follower.starting(),
             figures: Some(follower.figures()),
             ended: step.is_some_and(|(step, _)| !history.is_under_way(&step)),
             step,
+            occupancy: occupancy.clone(),
             history: Arc::new(history.clone()),
             catching_up,
-        }))
+            seeking,
+        };
+        self.stood = occupancy.map(|occupancy| ((self.number, at), occupancy));
+        Some(Arc::new(ghost))
     }
-}
-
-/// One that begins with what the run holds before the first event of `excerpt`.
-fn begin(conditions: &Conditions, excerpt: &Excerpt, device: DeviceIndex) -> Follower {
-    let position = excerpt.range().start;
-    let nothing = Lab::new();
-    let lab = excerpt.before().lab(device).unwrap_or(&nothing);
-    let memory = lab.memory();
-    // A history of PyTorch's shows where its driver put segments.
-    let places = if lab.about().history.is_some() { Places::Recorded } else { Places::Simulated };
-    let mut held: Vec<(u64, Held)> = Vec::new();
-    for segment in memory.segments() {
-        let (address, stream) = (segment.address(), segment.stream());
-        let blocks = segment.blocks().filter(|block| !block.pending);
-        held.extend(blocks.map(|block| {
-            (block.born, Held { address: address.offset(block.offset), requested: block.requested, stream })
-        }));
-    }
-    held.sort_by_key(|(born, _)| *born);
-    let held = held.into_iter().map(|(_, held)| held);
-    let done = (lab.finished(), lab.history().columns());
-    Follower::begin(conditions, places, (device, position), held, memory.limit(), done)
 }

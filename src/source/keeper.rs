@@ -427,6 +427,7 @@ impl Keeper {
     fn show_device(&mut self, device: DeviceIndex) {
         self.device = device;
         self.studies.begin_anew();
+        self.ghosts.begin_anew();
         self.back = None;
         self.set_cursor(self.cursor);
     }
@@ -522,7 +523,8 @@ impl Keeper {
         let device = self.device;
         self.studies.begin(&mut self.timeline, device, self.cursor);
         if self.behind.is_none() {
-            self.ghosts.catch_up(&mut self.timeline, device);
+            self.ghosts.catch_up(&mut self.timeline, device, self.grows);
+            self.ghosts.look_back(&mut self.timeline, self.cursor);
         }
         let (first, end) = (self.timeline.first(), self.timeline.end());
         let time = self.now_time();
@@ -543,9 +545,10 @@ impl Keeper {
             }
             None => (now.map(crate::model::Lab::view), None),
         };
-        let ghost = self.ghosts.picture(self.cursor, &history);
+        let view = view.unwrap_or_default();
+        let ghost = self.ghosts.picture(self.cursor, &history, &view.segments, end);
         let picture = Picture {
-            view: Arc::new(view.unwrap_or_default()),
+            view: Arc::new(view),
             history,
             configurations,
             step,

@@ -12,6 +12,7 @@ mod file;
 mod ghost;
 mod ghosts;
 mod handle;
+mod haunting;
 mod keeper;
 mod listings;
 mod live;

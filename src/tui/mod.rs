@@ -7,6 +7,7 @@
 mod action;
 mod app;
 mod autopsy;
+mod beside;
 mod chart;
 mod clipboard;
 mod compared;

@@ -9,7 +9,7 @@ use super::panel::Panel;
 use super::presenter::Shown;
 use super::states::ScreenStates;
 use super::theme::Theme;
-use crate::model::{DeviceKind, NameId, RunState, Touched, View};
+use crate::model::{DeviceKind, NameId, Occupancy, RunState, Touched, View};
 use crate::source::Picture;
 
 /// Everything that a screen may draw.
@@ -20,6 +20,8 @@ pub(crate) struct Stage<'a> {
     /// The view whose figures and blocks are shown: of a lab that runs fast the fullest moment of the last interval, else
     /// that of the picture.
     pub shown: &'a View,
+    /// Where the memory of a ghost stands at that moment; `None` without one, and where it has not come there.
+    pub ghost: Option<&'a Occupancy>,
     /// `shown` is such a moment.
     pub fullest: bool,
     /// The look.

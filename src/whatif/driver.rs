@@ -28,7 +28,7 @@ pub(super) const fn waiting_stream(block: BlockNumber) -> StreamId {
 }
 
 /// Memory in name only. Streams are done with a block when the run says so.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Driver {
     simulated: SimulatedDriver,
     /// Segments that lie where the history shows them: their end, and the simulated place that counts for them.

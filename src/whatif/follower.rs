@@ -1,12 +1,18 @@
 //! An allocator under other conditions that follows a run as it goes.
 
+use std::collections::HashMap;
+use std::sync::Arc;
+
 use super::ask::Ask;
 use super::conditions::Conditions;
 use super::driver::Places;
 use super::figures::Figures;
 use super::player::Player;
 use super::reader::Reader;
-use crate::model::{Event, History};
+use super::recorded::Recorded;
+use super::start::{Past, Starting};
+use crate::allocator::{BlockSnapshot, BlockState};
+use crate::model::{BlockView, Category, Event, History, NameId, Occupancy, SegmentView};
 use crate::units::{Address, Bytes, DeviceIndex, StreamId};
 
 /// A block that the run holds when somebody begins to follow it.
@@ -21,19 +27,33 @@ pub struct Held {
 }
 
 /// A ghost: another allocator beside a run, asked what the run's own is asked.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Follower {
     reader: Reader,
     player: Player,
     /// Steps of the run that it has not seen.
     since: u64,
+    /// What was held before a history of PyTorch's began.
+    past: Past,
 }
 
 impl Follower {
     /// Follows a run from its first event on.
     #[must_use]
     pub fn new(conditions: &Conditions, places: Places, device: DeviceIndex) -> Self {
-        Self { reader: Reader::new(device, places, 0), player: Player::new(conditions, places), since: 0 }
+        Self {
+            reader: Reader::new(device, places, 0),
+            player: Player::new(conditions, places),
+            since: 0,
+            past: Past::default(),
+        }
+    }
+
+    /// Follows a run that is known from its first event on, and begins as a replay of it does: what its history does not tell of
+    /// before it began was concluded from all of it. `conditions` are those of [`Recorded::under`].
+    #[must_use]
+    pub fn again(recorded: &Recorded, conditions: &Conditions) -> Self {
+        Self { past: recorded.program.past(), ..Self::new(conditions, Places::default(), recorded.device) }
     }
 
     /// Follows a run that is under way behind `position` events, of which nothing is known but what it holds now: `held` in the
@@ -53,12 +73,14 @@ impl Follower {
             reader: Reader::new(device, places, position),
             player: Player::new(conditions, places),
             since: steps,
+            past: Past::default(),
         };
         let Self { reader, player, .. } = &mut follower;
         player.begin_after(steps, columns);
         player.play(&Ask::Limit(limit));
         reader.skip_start(&mut |ask| player.play(&ask));
         for block in held {
+            player.begin_anew();
             reader.hold(block.address, block.requested, block.stream, &mut |ask| player.play(&ask));
         }
         follower
@@ -66,12 +88,14 @@ impl Follower {
 
     /// Follows the next event.
     pub fn apply(&mut self, event: &Event) {
-        let Self { reader, player, since } = self;
-        reader.read(event, &mut |ask| {
-            if let Ask::Begin(_) = ask {
+        let Self { reader, player, since, past } = self;
+        reader.read(event, &mut |ask| match ask {
+            Ask::Begin(_) => {
                 *since = 0;
+                player.play(&ask);
             }
-            player.play(&ask);
+            Ask::Start(start) => player.play(&Ask::Start(Arc::new(start.behind(*past)))),
+            ask => player.play(&ask),
         });
     }
 
@@ -97,6 +121,61 @@ impl Follower {
     #[must_use]
     pub const fn finished(&self) -> u64 {
         self.player.finished()
+    }
+
+    /// How what was there when it began came to be: [`Starting::Anew`] is an estimate.
+    #[must_use]
+    pub const fn starting(&self) -> Starting {
+        self.player.starting()
+    }
+
+    /// Where everything stands now. Blocks are what they are in `run`, the run's own segments at the same event. Costs a look at
+    /// every block.
+    #[must_use]
+    pub fn occupancy(&self, run: &[SegmentView]) -> Occupancy {
+        let mut known: HashMap<Address, BlockView> = HashMap::new();
+        for segment in run {
+            for block in segment.blocks.iter() {
+                let number = self.reader.block_at(segment.address.offset(block.offset));
+                if let Some(place) = number.and_then(|number| self.player.place_of(number)) {
+                    known.insert(place, *block);
+                }
+            }
+        }
+        let view = |start: Address, block: &BlockSnapshot| {
+            let here = BlockView {
+                offset: block.address.distance(start),
+                size: block.size,
+                requested: block.requested,
+                pending: block.state == BlockState::ActivePendingFree,
+                // Who waits for another stream is not named any more.
+                category: Category::Other,
+                name: NameId::NONE,
+                op: NameId::NONE,
+                born: 0,
+            };
+            known.get(&block.address).map_or(here, |run| BlockView {
+                pending: here.pending || run.pending,
+                category: run.category,
+                name: run.name,
+                op: run.op,
+                born: run.born,
+                ..here
+            })
+        };
+        let segments = self.player.segments().map(|(segment, page)| {
+            let held = segment.blocks.iter().filter(|block| block.state != BlockState::Inactive);
+            SegmentView {
+                address: segment.address,
+                size: segment.size,
+                pool: segment.pool,
+                stream: segment.stream,
+                expandable: segment.expandable,
+                page,
+                blocks: Arc::new(held.map(|block| view(segment.address, block)).collect()),
+            }
+        });
+        Occupancy::of(segments.collect())
     }
 
     /// Its figures now. Costs a look at every free block.

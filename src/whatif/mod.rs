@@ -42,6 +42,7 @@ pub use driver::Places;
 pub use figures::Figures;
 pub use follower::{Follower, Held};
 pub use limit::smallest_limit;
-pub use program::{Outcome, Program, ProgramWriter, Starting, predict};
+pub use program::{Outcome, Program, ProgramWriter, predict};
 pub use recorded::{Recorded, RecordedWriter};
+pub use start::Starting;
 pub use tuning::{Effort, Tried, Tuning};

@@ -5,13 +5,13 @@ use super::block_number::BlockNumber;
 use super::conditions::Conditions;
 use super::driver::{Driver, Places, waiting_stream};
 use super::figures::Figures;
-use super::start::{Early, Made, Start};
-use crate::allocator::{CachingAllocator, Diversion, PoolId};
+use super::start::{Early, Made, Start, Starting};
+use crate::allocator::{CachingAllocator, Diversion, PoolId, SegmentSnapshot, page_size};
 use crate::model::{Column, History, Micros};
 use crate::units::{Address, Bytes, StreamId};
 
 /// Another allocator, and what it made of what was asked so far.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Player {
     conditions: Conditions,
     places: Places,
@@ -26,6 +26,7 @@ pub(super) struct Player {
     pools: Vec<PoolId>,
     /// What it took to come to where the history begins: memory from the driver, memory back, retries, failures.
     before: [i64; 4],
+    starting: Starting,
 }
 
 impl Player {
@@ -41,6 +42,7 @@ impl Player {
             pool: PoolId::DEFAULT,
             pools: Vec::new(),
             before: [0; 4],
+            starting: Starting::Empty,
         }
     }
 
@@ -211,10 +213,23 @@ impl Player {
         self.allocator.empty_pool(pool);
     }
 
+    /// How what was there when it began came to be.
+    pub const fn starting(&self) -> Starting {
+        self.starting
+    }
+
+    /// Blocks were there when it began, and were taken anew.
+    pub const fn begin_anew(&mut self) {
+        self.starting = Starting::Anew;
+    }
+
     /// What the run held when its history began.
     fn begin(&mut self, start: &Start) {
-        if !start.could_be_under(&self.conditions.settings) || !self.hold(start) {
+        if start.could_be_under(&self.conditions.settings) && self.hold(start) {
+            self.starting = Starting::Recorded;
+        } else {
             self.make(start);
+            self.begin_anew();
         }
     }
 
@@ -279,6 +294,20 @@ impl Player {
     fn give(&mut self, address: Address) {
         // It was handed out by this allocator.
         let _ = self.allocator.free(address);
+    }
+
+    /// Where it has a block; `None` where it could not serve it.
+    pub fn place_of(&self, block: BlockNumber) -> Option<Address> {
+        *self.blocks.get(block as usize)?
+    }
+
+    /// All segments with their blocks, those of expandable ranges with the size of a page.
+    pub fn segments(&self) -> impl Iterator<Item = (SegmentSnapshot, Option<Bytes>)> {
+        let page = |segment: &SegmentSnapshot| page_size(segment.pool, self.allocator.settings());
+        self.allocator.segments().into_iter().map(move |segment| {
+            let page = segment.expandable.then(|| page(&segment));
+            (segment, page)
+        })
     }
 
     /// Where the block lies that is given back, if it was ever served.

@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
-use serde::Serialize;
-
 use super::ask::Ask;
 use super::conditions::Conditions;
 use super::driver::Places;
 use super::figures::Figures;
 use super::player::Player;
 use super::reader::Reader;
-use super::start::{Past, Start};
+use super::start::{Past, Start, Starting};
 use crate::allocator::Settings;
 use crate::model::{Event, History};
 use crate::units::{Bytes, DeviceIndex};
@@ -20,18 +18,6 @@ use crate::units::{Bytes, DeviceIndex};
 pub struct Program {
     asks: Vec<Ask>,
     places: Places,
-}
-
-/// Where a replay starts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Starting {
-    /// Nothing was held: the program is replayed from its first request on.
-    Empty,
-    /// What was held when the history began lies where the recording has it.
-    Recorded,
-    /// What was held when the history began is taken anew: under these settings it would lie elsewhere.
-    Anew,
 }
 
 /// What a program would have come to under some conditions.
@@ -81,6 +67,11 @@ impl Program {
     pub fn held_at_start(&self) -> (u64, Bytes) {
         let blocks = self.start().map_or(&[][..], |start| &start.blocks);
         (blocks.len() as u64, blocks.iter().map(|early| early.requested).sum())
+    }
+
+    /// What is thought to have been held before the history began, beside what was held then.
+    pub(super) fn past(&self) -> Past {
+        self.start().map(|start| start.past).unwrap_or_default()
     }
 
     /// It stands among the first requests, or nowhere.

@@ -21,7 +21,7 @@ const BEFORE_KERNELS: u32 = 2;
 ///
 /// A few events are held back until the next one tells what they meant: a block is usable at once if its completion
 /// follows; completions that releases follow were waited for by the next request, or by a call that left no event.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Reader {
     device: DeviceIndex,
     places: Places,
@@ -78,6 +78,13 @@ impl Reader {
     /// Events read so far, those of other devices among them.
     pub const fn position(&self) -> u64 {
         self.position
+    }
+
+    /// The block that the run holds at an address.
+    pub fn block_at(&self, address: Address) -> Option<BlockNumber> {
+        // One that was given back last may be usable at once or not: here it is not given back yet.
+        let given = self.given.filter(|(given, _)| *given == address).map(|(_, block)| block);
+        self.live.get(&address).copied().or(given)
     }
 
     /// The run holds a block already.

@@ -3,12 +3,27 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
+use serde::Serialize;
+
 use super::block_number::BlockNumber;
 use super::driver::waiting_stream;
 use super::pools::PrivateMemory;
 use crate::allocator::{BlockState, PoolId, RangeSeed, Seed, SegmentSnapshot, Settings, range_size, round};
 use crate::model::{AllocatorState, Event, EventKind};
 use crate::units::{Address, Bytes, StreamId};
+
+/// Where another allocator starts.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Starting {
+    /// Nothing was held: it is asked from the program's first request on.
+    #[default]
+    Empty,
+    /// What was held when the history began lies where the recording has it.
+    Recorded,
+    /// What was held when the history began is taken anew: under these settings it would lie elsewhere.
+    Anew,
+}
 
 /// The state that a history begins with, which nobody saw come to be.
 #[derive(Clone, Debug, PartialEq)]
@@ -58,7 +73,7 @@ pub(super) struct Early {
 }
 
 /// A state as events tell it.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Gathering {
     state: AllocatorState,
     ranges: BTreeMap<Address, RangeSeed>,
@@ -96,6 +111,11 @@ impl Gathering {
 }
 
 impl Start {
+    /// The same behind another past.
+    pub fn behind(&self, past: Past) -> Self {
+        Self { past, ..self.clone() }
+    }
+
     /// Whether an allocator under `settings` could have come to the same segments by the same requests.
     pub fn could_be_under(&self, settings: &Settings) -> bool {
         let own = &self.settings;

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::model::{RunState, View};
+use crate::model::{Occupancy, RunState, View};
 use crate::source::Picture;
+use crate::units::Bytes;
 
 /// While steps are shorter than this, the figures and the block map show the fullest moment of each such interval:
 /// what changes faster can't be read, and costs bytes.
@@ -15,31 +16,53 @@ const REFRESH: Duration = Duration::from_millis(250);
 /// The view that figures and blocks are drawn of.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Held {
-    shown: Arc<View>,
+    shown: Seen,
     /// The fullest view of the interval under way, and when the interval began.
-    fullest: Option<Arc<View>>,
+    fullest: Option<Seen>,
     interval: Duration,
+}
+
+/// A view, and where the memory of a ghost stood at the same event.
+#[derive(Clone, Debug, Default)]
+struct Seen {
+    view: Arc<View>,
+    ghost: Option<Arc<Occupancy>>,
+}
+
+impl Seen {
+    fn of(picture: &Picture) -> Self {
+        let ghost = picture.ghost.as_ref().and_then(|ghost| ghost.occupancy.clone());
+        Self { view: Arc::clone(&picture.view), ghost }
+    }
+
+    fn allocated(&self) -> Bytes {
+        self.view.ledger.allocated()
+    }
 }
 
 impl Held {
     /// The view to draw.
     pub fn shown(&self) -> &View {
-        &self.shown
+        &self.shown.view
+    }
+
+    /// Where the memory of a ghost stood then.
+    pub fn ghost(&self) -> Option<&Occupancy> {
+        self.shown.ghost.as_deref()
     }
 
     /// Takes note of a picture that comes after `before`.
     pub fn take(&mut self, picture: &Picture, before: &Picture, now: Duration) {
         let moved = picture.run != before.run || picture.cursor != before.cursor;
-        let view = &picture.view;
+        let seen = Seen::of(picture);
         if moved || !holds_fullest(picture) {
             if moved || picture.run != RunState::Running || now >= self.interval + REFRESH {
-                self.show(Arc::clone(view), now);
+                self.show(seen, now);
             }
             return;
         }
-        let allocated = |view: &View| view.ledger.allocated();
-        if self.fullest.as_ref().is_none_or(|fullest| allocated(view) >= allocated(fullest)) {
-            self.fullest = Some(Arc::clone(view));
+        if self.fullest.as_ref().is_none_or(|fullest| seen.allocated() >= fullest.allocated()) {
+            self.fullest = Some(seen);
         }
         if now >= self.interval + HOLD
             && let Some(fullest) = self.fullest.take()
@@ -48,8 +71,8 @@ impl Held {
         }
     }
 
-    fn show(&mut self, view: Arc<View>, now: Duration) {
-        self.shown = view;
+    fn show(&mut self, seen: Seen, now: Duration) {
+        self.shown = seen;
         self.fullest = None;
         self.interval = now;
     }
@@ -71,7 +94,6 @@ mod tests {
     use super::*;
     use crate::model::{Ledger, Micros, StepsView};
     use crate::source::{Cursor, Extent};
-    use crate::units::Bytes;
 
     /// What is held, and the last picture.
     #[derive(Default)]

@@ -206,6 +206,7 @@ impl App {
         Stage {
             picture: &self.latest,
             shown: self.held.shown(),
+            ghost: self.latest.ghost.as_ref().and_then(|_| self.held.ghost()),
             fullest: self.holds_fullest(),
             theme: &self.theme,
             keys: &self.keys,
@@ -683,6 +684,7 @@ impl App {
         let seen = Seen {
             picture: &self.latest,
             shown: self.held.shown(),
+            ghost: self.latest.ghost.as_ref().and_then(|_| self.held.ghost()),
             history_columns: self.layout.history_columns,
             map,
             rows: self.layout.rows,

@@ -341,7 +341,7 @@ pub(super) const WORDS: &[Entry] = &[
     Entry {
         word: "ghost",
         also: &[],
-        panels: &[History],
+        panels: &[History, Map, Accounts],
         figure: Some(|stage| {
             let ghost = stage.picture.ghost.as_ref()?;
             let (figures, text) = (ghost.figures?, ghost.conditions.to_string());

@@ -93,14 +93,19 @@ pub(crate) struct Survey {
     pools: Vec<Pool>,
     /// Tones that held something since they were chosen: their entries stay where they are.
     held: [bool; Tone::COUNT],
-    /// Strips as they were drawn last, by the address of their segment; none that was divided in another way.
+    /// Strips as they were drawn last, by the address of their segment, those of a ghost for themselves; none that was divided in
+    /// another way.
     strips: RefCell<HashMap<u64, Divided>>,
+    beside: RefCell<HashMap<u64, Divided>>,
     /// Blocks counted so far.
     #[cfg(test)]
     counted: usize,
 }
 
 impl Survey {
+    /// Strips that are kept, however few segments there are.
+    const KEPT: usize = 1024;
+
     /// Takes note of what is shown, and of how.
     pub fn update(&mut self, view: &View, history: &History, coloring: Coloring, text: &Arc<str>) {
         let (ages, by_steps) = ages(view, history);
@@ -132,6 +137,7 @@ impl Survey {
         let fresh = recolored || refiltered || colored_by_module || aged || (renamed && self.filter.is_on());
         if fresh {
             self.strips.get_mut().clear();
+            self.beside.get_mut().clear();
         }
         if fresh || !Arc::ptr_eq(&self.segments, &view.segments) {
             self.count(&view.segments, fresh);
@@ -217,7 +223,22 @@ impl Survey {
 
     /// Some of the cells of a segment that is so many cells long; as before where nothing changed.
     pub fn strip(&self, segment: &SegmentView, of: usize, cells: Range<usize>) -> Strip {
-        let mut strips = self.strips.borrow_mut();
+        self.kept(&self.strips, segment, of, cells)
+    }
+
+    /// The same for a segment of a ghost, whose blocks are told apart as the run's are.
+    pub fn strip_beside(&self, segment: &SegmentView, of: usize, cells: Range<usize>) -> Strip {
+        self.kept(&self.beside, segment, of, cells)
+    }
+
+    fn kept(
+        &self,
+        strips: &RefCell<HashMap<u64, Divided>>,
+        segment: &SegmentView,
+        of: usize,
+        cells: Range<usize>,
+    ) -> Strip {
+        let mut strips = strips.borrow_mut();
         let same = |known: &&Divided| {
             Arc::ptr_eq(&known.blocks, &segment.blocks)
                 && (known.size, known.of, &known.cells) == (segment.size, of, &cells)
@@ -227,7 +248,7 @@ impl Survey {
         }
         let strip = Strip::new(segment, of, cells.clone(), self.tones(segment));
         // Segments that are gone are forgotten now and then.
-        if strips.len() > 2 * self.segments.len() {
+        if strips.len() > (2 * self.segments.len()).max(Self::KEPT) {
             strips.clear();
         }
         let (blocks, size) = (Arc::clone(&segment.blocks), segment.size);

@@ -6,10 +6,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::seen::Seen;
-use crate::model::{BlockView, History, NameId, Part, SegmentView, View};
+use crate::model::{BlockView, History, NameId, Occupancy, Part, SegmentView, View};
 use crate::source::Move;
 use crate::tui::map::{self, Coloring, FINEST, Plan, Survey};
-use crate::units::Address;
+use crate::units::{Address, Bytes};
 
 /// What the blocks' own keys and clicks ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +87,17 @@ pub enum Order {
 impl Order {
     const ALL: [Self; 4] = [Self::Address, Self::Size, Self::Stranded, Self::Used];
 
+    /// The lower comes first.
+    fn key(self, segment: &SegmentView, held: u64, stranded: u64) -> u64 {
+        let size = segment.size.get();
+        match self {
+            Self::Address => segment.address.0,
+            Self::Size => u64::MAX - size,
+            Self::Stranded => u64::MAX - stranded,
+            Self::Used => (u128::from(held) * (1 << 20) / u128::from(size.max(1))) as u64,
+        }
+    }
+
     /// The word for it on screens.
     #[must_use]
     pub const fn label(self) -> &'static str {
@@ -118,6 +129,14 @@ pub(crate) struct Picked {
 }
 
 impl Picked {
+    /// The block, if that is one.
+    pub fn block(self, segments: &[SegmentView]) -> Option<&BlockView> {
+        match self.part? {
+            Part::Block(index) => segments.get(self.segment)?.blocks.get(index),
+            Part::Hole(_) => None,
+        }
+    }
+
     /// The bytes of the segment that it takes.
     pub fn bytes(self, segments: &[SegmentView]) -> Range<u64> {
         let Some(segment) = segments.get(self.segment) else { return 0..0 };
@@ -158,30 +177,57 @@ impl BlocksState {
         self.survey.borrow()
     }
 
-    /// Where the segments are drawn in a map of so many cells and rows.
-    pub(crate) fn plan(&self, view: &View, survey: &Survey, width: usize, height: usize) -> Plan {
-        self.plan_at(self.scale, view, survey, (width, height))
+    /// Where the segments are drawn in a map of so many cells and rows; beside one of the same size of a `ghost`, on a scale on
+    /// which both fit.
+    pub(crate) fn plan(&self, view: &View, ghost: Option<&Occupancy>, survey: &Survey, size: (usize, usize)) -> Plan {
+        self.plan_at(self.scale, view, ghost, survey, size)
     }
 
-    fn plan_at(&self, scale: Option<u64>, view: &View, survey: &Survey, size: (usize, usize)) -> Plan {
+    fn plan_at(
+        &self,
+        scale: Option<u64>,
+        view: &View,
+        ghost: Option<&Occupancy>,
+        survey: &Survey,
+        size: (usize, usize),
+    ) -> Plan {
         let (segments, order) = (view.segments.as_slice(), self.ordered(view, survey));
-        match scale {
-            Some(scale) => Plan::at_scale(segments, &order, size.0, scale),
-            None => Plan::of_all(segments, &order, size, true),
+        if let Some(scale) = scale {
+            return Plan::at_scale(segments, &order, size.0, scale);
         }
+        let plan = Plan::of_all(segments, &order, size, true);
+        let beside = ghost.map_or(0, |ghost| self.plan_of_ghost(ghost, size).scale);
+        if beside > plan.scale { Plan::at_scale(segments, &order, size.0, beside) } else { plan }
+    }
+
+    /// Where a ghost's segments are drawn beside [`Self::plan`].
+    pub(crate) fn plan_beside(&self, view: &View, ghost: &Occupancy, survey: &Survey, size: (usize, usize)) -> Plan {
+        let scale = self.plan(view, Some(ghost), survey, size).scale;
+        if scale > 0 {
+            Plan::at_scale(&ghost.segments, &self.ordered_beside(ghost), size.0, scale)
+        } else {
+            self.plan_of_ghost(ghost, size)
+        }
+    }
+
+    fn plan_of_ghost(&self, ghost: &Occupancy, size: (usize, usize)) -> Plan {
+        Plan::of_all(&ghost.segments, &self.ordered_beside(ghost), size, true)
     }
 
     /// Segments in the order in which they are drawn.
     pub(crate) fn ordered(&self, view: &View, survey: &Survey) -> Vec<usize> {
         map::grouped(&view.segments, |index, segment| {
-            let size = segment.size.get();
-            let (held, stranded) = survey.sum(index).map_or((0, 0), |sum| (sum.held.get(), sum.stranded.get()));
-            match self.order {
-                Order::Address => segment.address.0,
-                Order::Size => u64::MAX - size,
-                Order::Stranded => u64::MAX - stranded,
-                Order::Used => (u128::from(held) * (1 << 20) / u128::from(size.max(1))) as u64,
-            }
+            let sum = survey.sum(index);
+            let (held, stranded) = sum.map_or((0, 0), |sum| (sum.held.get(), sum.stranded.get()));
+            self.order.key(segment, held, stranded)
+        })
+    }
+
+    fn ordered_beside(&self, ghost: &Occupancy) -> Vec<usize> {
+        map::grouped(&ghost.segments, |_, segment| {
+            let held: Bytes = segment.blocks.iter().map(|block| block.size).sum();
+            let stranded: Bytes = segment.holes().map(|hole| hole.stranded()).sum();
+            self.order.key(segment, held.get(), stranded.get())
         })
     }
 
@@ -274,9 +320,8 @@ impl BlocksState {
 
     /// What is drawn in a cell: of several blocks first the one with most bytes there, then one after the other.
     fn in_cell(&self, column: u16, row: u16, seen: Seen<'_>, survey: &Survey) -> Option<Address> {
-        let (width, height) = seen.map;
-        let plan = self.plan(seen.shown, survey, width, height);
-        let first = seen.scroll.min(plan.rows.saturating_sub(height));
+        let plan = self.plan(seen.shown, seen.ghost, survey, seen.map);
+        let first = seen.scroll.min(plan.rows.saturating_sub(seen.map.1));
         let (place, cell) = plan.at(first + usize::from(row), usize::from(column))?;
         let segment = seen.shown.segments.get(place.segment)?;
         let edge = |cell: usize| (cell as u128 * u128::from(segment.size.get())).div_ceil(place.cells as u128) as u64;
@@ -304,12 +349,12 @@ impl BlocksState {
 
     /// Looks closer or from further away; what is selected, or else what stands at the top, stays in its row.
     fn zoom(&mut self, action: BlocksAction, seen: Seen<'_>) {
-        let (width, height) = seen.map;
+        let height = seen.map.1;
         let view = seen.shown;
         let survey = self.survey(view, &seen.picture.history);
-        let before = self.plan(view, &survey, width, height);
+        let before = self.plan(view, seen.ghost, &survey, seen.map);
         let first = seen.scroll.min(before.rows.saturating_sub(height));
-        let all = self.plan_at(None, view, &survey, seen.map).scale;
+        let all = self.plan_at(None, view, seen.ghost, &survey, seen.map).scale;
         if all == 0 {
             return;
         }
@@ -319,7 +364,7 @@ impl BlocksState {
             _ => None,
         };
         let scale = scale.filter(|scale| *scale < all || action == BlocksAction::ZoomIn);
-        let after = self.plan_at(scale, view, &survey, seen.map);
+        let after = self.plan_at(scale, view, seen.ghost, &survey, seen.map);
         drop(survey);
         self.scale = scale;
         let picked = self.picked(&view.segments).map(|picked| (picked.segment, picked.bytes(&view.segments).start));
@@ -337,10 +382,10 @@ impl BlocksState {
 
     /// Brings what is selected into view.
     fn reveal(&mut self, seen: Seen<'_>) {
-        let (width, height) = seen.map;
+        let height = seen.map.1;
         let segments = seen.shown.segments.as_slice();
         let Some(picked) = self.picked(segments) else { return };
-        let plan = self.plan(seen.shown, &self.survey(seen.shown, &seen.picture.history), width, height);
+        let plan = self.plan(seen.shown, seen.ghost, &self.survey(seen.shown, &seen.picture.history), seen.map);
         let Some(row) = plan.row_of(picked.segment, segments[picked.segment].size.get(), picked.bytes(segments).start)
         else {
             return;
@@ -406,7 +451,7 @@ mod tests {
     use crate::allocator::PoolKind;
     use crate::model::{Category, Lab, Touched, synthetic};
     use crate::source::Picture;
-    use crate::units::{Bytes, KIB, MIB, StreamId};
+    use crate::units::{KIB, MIB, StreamId};
 
     fn segment(address: u64, size: u64, blocks: &[(u64, u64)]) -> SegmentView {
         let block = |&(offset, size): &(u64, u64)| BlockView {
@@ -462,6 +507,7 @@ mod tests {
             let seen = Seen {
                 picture: &self.picture,
                 shown: &self.picture.view,
+                ghost: None,
                 history_columns: 0,
                 map: (64, 8),
                 rows: (0, 0),
@@ -474,7 +520,7 @@ mod tests {
 
         fn plan(&self) -> Plan {
             let survey = self.state.survey(&self.picture.view, &self.picture.history);
-            self.state.plan(&self.picture.view, &survey, 64, 8)
+            self.state.plan(&self.picture.view, None, &survey, (64, 8))
         }
     }
 

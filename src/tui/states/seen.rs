@@ -1,6 +1,6 @@
 //! What a screen's own action may look at.
 
-use crate::model::View;
+use crate::model::{Occupancy, View};
 use crate::source::Picture;
 
 /// What a screen's own action may look at.
@@ -10,6 +10,8 @@ pub struct Seen<'a> {
     pub picture: &'a Picture,
     /// The view whose blocks are drawn.
     pub shown: &'a View,
+    /// Where the memory of a ghost stands then.
+    pub ghost: Option<&'a Occupancy>,
     /// Columns of the history in the last frame.
     pub history_columns: usize,
     /// Cells of a row of the map of blocks in the last frame, and rows that were seen.

@@ -35,7 +35,7 @@ pub(super) fn render(
     }
     let seen = usize::from(inside).saturating_sub(below.len());
     let width = map::cells(Rect { width: wide, ..area }).width;
-    let plan = state.plan(view, survey, usize::from(width), seen);
+    let plan = state.plan(view, stage.ghost, survey, (usize::from(width), seen));
     let room = usize::from(area.width.saturating_sub(6));
     let title = title(stage, survey, &plan, room);
     let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
@@ -87,7 +87,8 @@ fn title(stage: &Stage<'_>, survey: &Survey, plan: &Plan, room: usize) -> Vec<Sp
         (Token::Dim, figures::counted(view.segments.len() as u64, "segment")),
         (Token::Dim, figures::counted(survey.total().blocks, "block")),
     ];
-    pane::title("blocks", words, room, theme)
+    let whose = if stage.picture.ghost.is_some() { "blocks of the run" } else { "blocks" };
+    pane::title(whose, words, room, theme)
 }
 
 /// What is looked for, and how much of it there is.

@@ -7,8 +7,15 @@
 //!  ╰─────────────────────╯│               │
 //!  ╭ segments ───────────╮│               │
 //!  ╰─────────────────────╯╰───────────────╯
+//!
+//!  with a ghost, from 100 columns on          smaller
+//!  ╭ of the run ───╮╭ of the ghost ───╮       ─ of the run ────────
+//!  │               ││                 │       ─ of the ghost ──────
+//!  ╰───────────────╯╰─────────────────╯       ─ block ─────────────
+//!  ─ block ────────────────────────────
 //! ```
 
+mod beside;
 mod chart;
 mod detail;
 mod story;
@@ -23,11 +30,12 @@ use crate::source::{Picture, Wanted, Window};
 use crate::tui::action::{Action, Binding, Group, Key};
 use crate::tui::copied::Copied;
 use crate::tui::large::Large;
+use crate::tui::map::Survey;
 use crate::tui::pane::Frame;
 use crate::tui::panel::Panel;
 use crate::tui::screens::entry::Screen;
 use crate::tui::stage::{Layout, Stage};
-use crate::tui::states::{BlocksAction, Lookup, ScreenAction, ScreenStates};
+use crate::tui::states::{BlocksAction, Lookup, Picked, ScreenAction, ScreenStates};
 
 pub(crate) const SCREEN: Screen = Screen {
     key: '2',
@@ -143,7 +151,9 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
         layout.leave = Some(Action::Own(ScreenAction::Blocks(BlocksAction::Leave)));
     }
     layout.focus = state.selected.map(|_| Panel::Detail);
-    if area.width >= TWO_COLUMNS && area.height >= 16 {
+    if stage.picture.ghost.is_some() {
+        haunted(stage, &survey, picked, area, buf, &mut layout);
+    } else if area.width >= TWO_COLUMNS && area.height >= 16 {
         let right = (area.width / 3).clamp(44, 60);
         let [left, right] = area.layout::<2>(&Split::horizontal([Constraint::Min(0), Constraint::Length(right)]));
         let under = if area.height >= WITH_TABLE { area.height / 4 } else { 0 };
@@ -160,4 +170,30 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
         layout.panels.extend([(map, Panel::Map), (under, Panel::Detail)]);
     }
     layout
+}
+
+/// The map of the run and that of a ghost on one scale, and under them what is selected.
+fn haunted(
+    stage: &Stage<'_>,
+    survey: &Survey,
+    picked: Option<Picked>,
+    area: Rect,
+    buf: &mut Buffer,
+    layout: &mut Layout,
+) {
+    let abreast = area.width >= TWO_COLUMNS && area.height >= 16;
+    let under = if abreast { (area.height / 4).clamp(5, 14) } else { (area.height / 4).clamp(3, 8) };
+    let [maps, under] = area.layout::<2>(&Split::vertical([Constraint::Min(0), Constraint::Length(under)]));
+    let (kind, halves) = if abreast {
+        let half = maps.width / 2;
+        (Frame::Box, Split::horizontal([Constraint::Length(half), Constraint::Min(0)]))
+    } else {
+        (Frame::Rule, Split::vertical([Constraint::Length(maps.height / 2), Constraint::Min(0)]))
+    };
+    let [run, ghost] = maps.layout::<2>(&halves);
+    chart::render(stage, survey, picked, kind, run, buf, layout);
+    let cells = layout.map.unwrap_or_default();
+    beside::render(stage, survey, picked, (kind, cells), ghost, buf);
+    detail::render(stage, survey, picked, Frame::Rule, under, buf);
+    layout.panels.extend([(run, Panel::Map), (ghost, Panel::Map), (under, Panel::Detail)]);
 }

@@ -142,6 +142,7 @@ mod tests {
         let stage = Stage {
             picture: &picture,
             shown: &picture.view,
+            ghost: None,
             fullest: false,
             theme: &theme,
             keys: crate::tui::keymap::standard(),

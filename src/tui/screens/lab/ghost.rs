@@ -5,14 +5,12 @@ use ratatui::layout::Rect;
 use ratatui::text::Span;
 
 use crate::source::Ghost;
+use crate::tui::beside::{self, MARK};
 use crate::tui::figures;
 use crate::tui::pane::{self, put, span};
 use crate::tui::stage::Stage;
 use crate::tui::theme::{Theme, Token};
 use crate::units::Bytes;
-
-/// The mark of its curve in the history.
-pub(crate) const MARK: &str = "╍";
 
 /// Rows that the line takes.
 pub(crate) fn wanted_rows(stage: &Stage<'_>) -> u16 {
@@ -78,7 +76,7 @@ fn entries(stage: &Stage<'_>, ghost: &Ghost) -> Vec<Vec<Span<'static>>> {
             span(theme, verdict(theirs, ours), change),
         ]);
     }
-    entries.push(dim("  predicted".to_owned()));
+    entries.push(dim(format!("  {}", beside::certainty(ghost))));
     if ghost.since > 0 {
         entries.push(dim(format!(" since step {}", ghost.since)));
     }

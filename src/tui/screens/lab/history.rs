@@ -7,10 +7,10 @@ use unicode_width::UnicodeWidthStr;
 
 use crate::model::{Column, MarkKind, Page, RunState};
 use crate::source::Cursor;
+use crate::tui::beside;
 use crate::tui::chart::{Axis, Ink, Stack, areas};
 use crate::tui::figures::Unit;
 use crate::tui::pane::{self, Frame, put_at, span};
-use crate::tui::screens::lab::ghost;
 use crate::tui::stage::Stage;
 use crate::tui::theme::{Theme, Token};
 use crate::tui::words;
@@ -108,7 +108,7 @@ fn draw_ghost(ghost: &[Option<Bytes>], page: &Page, axis: Axis, theme: &Theme, p
         let seen = below.is_none_or(|below| theme.tells_apart(Token::Ghost, below));
         let token = if seen { Token::Ghost } else { Token::Surface };
         let cell = &mut buf[(plot.x + x, plot.bottom() - 1 - axis.row(reserved, plot.height))];
-        cell.set_symbol(ghost::MARK).set_fg(theme.color(token));
+        cell.set_symbol(beside::MARK).set_fg(theme.color(token));
         if let Some(below) = below.filter(|_| !theme.is_colorless()) {
             cell.set_bg(theme.color(below));
         }
@@ -157,7 +157,7 @@ fn title(stage: &Stage<'_>, level: usize, area: Rect, theme: &Theme) -> Vec<Span
         push(entry(Part::Floor, "floor", last.floor));
         if let Some((step, _)) = stage.picture.ghost.as_deref().and_then(|ghost| ghost.step) {
             push(vec![
-                span(theme, Token::Ghost, format!(" {}", ghost::MARK)),
+                span(theme, Token::Ghost, format!(" {}", beside::MARK)),
                 span(theme, Token::Text, " ghost "),
                 span(theme, Token::Strong, unit.figure(step.reserved)),
             ]);

@@ -6,6 +6,7 @@ use ratatui::style::Style;
 use ratatui::text::Span;
 
 use crate::model::{Ledger, View};
+use crate::tui::beside;
 use crate::tui::chart::Ink;
 use crate::tui::figures::{self, Unit};
 use crate::tui::pane::{self, Frame, put, put_right, span};
@@ -14,9 +15,22 @@ use crate::tui::theme::{Theme, Token};
 use crate::units::Bytes;
 
 /// Rows that the pane wants, with its frame: what the words mean is told where there is more.
-pub(super) const WANTED_ROWS: u16 = 14;
+pub(super) fn wanted_rows(stage: &Stage<'_>) -> u16 {
+    14 + if stage.picture.ghost.is_some() { 2 } else { 0 }
+}
+
 /// With that too.
-pub(super) const MOST_ROWS: u16 = WANTED_ROWS + 6;
+pub(super) fn most_rows(stage: &Stage<'_>) -> u16 {
+    wanted_rows(stage) + 6
+}
+
+/// Rows of the same in lines.
+pub(super) fn line_rows(stage: &Stage<'_>) -> u16 {
+    if stage.picture.ghost.is_some() { 4 } else { 2 }
+}
+
+/// Cells from which on shares have room beside a ghost.
+const WITH_SHARES: u16 = 50;
 
 /// Where some of the reserved bytes stand.
 pub(super) struct Account {
@@ -86,17 +100,30 @@ pub(super) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let title = vec![span(theme, Token::Title, "accounts"), span(theme, Token::Dim, format!(" · {}", moment(stage)))];
     let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
-    let head = format!("{:>9} {:>6} {:>9}", unit.name(), "of it", if peak.is_some() { "at peak" } else { "" });
-    put_right(inner, 0, vec![span(theme, Token::Dim, head)], buf);
-    let reserved = ledger.reserved();
-    let figures = |bytes: Bytes, at_peak: Option<Bytes>| {
-        let at_peak = at_peak.map_or_else(String::new, |bytes| unit.figure(bytes));
-        let share = figures::percent(bytes.get(), reserved.get());
-        vec![
-            span(theme, Token::Strong, format!("{:>9}", unit.figure(bytes))),
-            span(theme, Token::Dim, format!(" {share:>6} {at_peak:>9}")),
-        ]
+    let ghost = stage.picture.ghost.as_deref();
+    let with_shares = ghost.is_none() || inner.width >= WITH_SHARES;
+    // The run's figure, its share, the ghost's figure, the run's at its peak: as far as there is room for columns.
+    let columns = |own: Span<'static>, share: &str, other: &str, at_peak: &str| {
+        let mut columns = vec![own];
+        if with_shares {
+            columns.push(span(theme, Token::Dim, format!(" {share:>6}")));
+        }
+        if ghost.is_some() {
+            columns.push(span(theme, Token::Text, format!(" {other:>9}")));
+        }
+        columns.push(span(theme, Token::Dim, format!(" {at_peak:>9}")));
+        columns
     };
+    let head = span(theme, Token::Dim, format!("{:>9}", unit.name()));
+    put_right(inner, 0, columns(head, "of it", "ghost", if peak.is_some() { "at peak" } else { "" }), buf);
+    let reserved = ledger.reserved();
+    let figures = |bytes: Bytes, other: Option<Bytes>, at_peak: Option<Bytes>| {
+        let figure = |bytes: Option<Bytes>| bytes.map_or_else(String::new, |bytes| unit.figure(bytes));
+        let own = span(theme, Token::Strong, format!("{:>9}", unit.figure(bytes)));
+        columns(own, &figures::percent(bytes.get(), reserved.get()), &figure(other), &figure(at_peak))
+    };
+    let other = stage.ghost.map(|ghost| &ghost.ledger);
+    let others = other.map(|other| accounts(other, theme));
     let mut y = 1;
     let mut row = |name: Vec<Span<'static>>, figures: Vec<Span<'static>>| {
         put(inner, y, name, buf);
@@ -108,23 +135,50 @@ pub(super) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     for (index, account) in accounts(ledger, theme).into_iter().enumerate().rev() {
         let mark = mark(account.ink, theme);
         let at_peak = then.as_ref().map(|then| then[index].bytes);
-        row(vec![mark, span(theme, Token::Text, format!(" {}", account.name))], figures(account.bytes, at_peak));
+        let other = others.as_ref().map(|others| others[index].bytes);
+        let name = vec![mark, span(theme, Token::Text, format!(" {}", account.name))];
+        row(name, figures(account.bytes, other, at_peak));
     }
     let name = |text: &str| vec![span(theme, Token::Text, text.to_owned())];
-    row(name("reserved"), figures(reserved, peak.map(|peak| peak.reserved())));
-    row(name("allocated"), figures(ledger.allocated(), peak.map(|peak| peak.allocated())));
-    let limit = view.limit.map_or_else(|| "none".to_owned(), figures::bytes);
+    row(name("reserved"), figures(reserved, other.map(Ledger::reserved), peak.map(|peak| peak.reserved())));
+    row(
+        name("allocated"),
+        figures(ledger.allocated(), other.map(Ledger::allocated), peak.map(|peak| peak.allocated())),
+    );
     let alarm = if ledger.fragmentation() >= 0.25 { Token::Warn } else { Token::Strong };
-    let fragmentation = figures::percent(ledger.stranded.get(), reserved.get());
-    for (word, token, figure) in [
-        ("limit of reserved", Token::Strong, limit),
-        ("fragmentation: stranded of reserved", alarm, fragmentation),
-        ("largest hole", Token::Strong, figures::bytes(view.largest_hole)),
-        ("largest free block", Token::Strong, figures::bytes(ledger.largest_free)),
+    let size: fn(Bytes) -> String = if ghost.is_some() { figures::short_bytes } else { figures::bytes };
+    let lost = |ledger: &Ledger| figures::percent(ledger.stranded.get(), ledger.reserved().get());
+    let hole = stage.ghost.map(|ghost| size(ghost.largest_hole));
+    let free = other.map(|other| size(other.largest_free));
+    let limit = view.limit.map_or_else(|| "none".to_owned(), size);
+    for (long, short, token, figure, theirs) in [
+        ("limit of reserved", "limit", Token::Strong, limit, None),
+        ("fragmentation: stranded of reserved", "fragmentation", alarm, lost(ledger), other.map(lost)),
+        ("largest hole", "largest hole", Token::Strong, size(view.largest_hole), hole),
+        ("largest free block", "largest free", Token::Strong, size(ledger.largest_free), free),
     ] {
-        row(vec![span(theme, Token::Dim, word)], vec![span(theme, token, figure)]);
+        let (word, figures) = if ghost.is_some() {
+            let own = span(theme, token, format!("{figure:>9}"));
+            (short, columns(own, "", &theirs.unwrap_or_default(), ""))
+        } else {
+            (long, vec![span(theme, token, figure)])
+        };
+        row(vec![span(theme, Token::Dim, word)], figures);
     }
-    if area.height >= MOST_ROWS {
+    if let Some(ghost) = ghost {
+        let said = beside::waits(ghost).unwrap_or_else(|| beside::certainty(ghost).to_owned());
+        let name = pane::cut(&ghost.conditions.to_string(), usize::from(inner.width).saturating_sub(8));
+        row(
+            vec![
+                span(theme, Token::Ghost, beside::MARK),
+                span(theme, Token::Dim, " ghost "),
+                span(theme, Token::Text, name),
+            ],
+            Vec::new(),
+        );
+        row(vec![span(theme, Token::Dim, format!("  {said}"))], Vec::new());
+    }
+    if area.height >= most_rows(stage) {
         row(Vec::new(), Vec::new());
         for meaning in MEANINGS.iter().rev() {
             row(vec![span(theme, Token::Dim, *meaning)], Vec::new());
@@ -132,11 +186,32 @@ pub(super) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     }
 }
 
-/// Draws the accounts in a line or two.
+/// Draws the accounts in a line or two, and those of a ghost in as many.
 pub(super) fn render_lines(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
-    let ledger = &stage.shown.ledger;
-    let unit = Unit::for_largest(ledger.reserved());
+    let when = if stage.fullest { "fullest" } else { moment(stage) };
+    let area = Rect { x: area.x + 1.min(area.width), width: area.width.saturating_sub(1), ..area };
+    let own = Rect { height: area.height.min(2), ..area };
+    let unit = Unit::for_largest(stage.shown.ledger.reserved());
+    let head = vec![span(theme, Token::Title, format!("{when}, {}", unit.name()))];
+    pane::flow(lines(head, &stage.shown.ledger, stage.shown.largest_hole, unit, theme), own, own, buf);
+    let Some(ghost) = stage.picture.ghost.as_deref() else { return };
+    let other = Rect { y: own.y + own.height, height: area.height - own.height, ..area };
+    let head = vec![span(theme, Token::Ghost, beside::MARK), span(theme, Token::Title, " ghost")];
+    let said = |text: String| vec![span(theme, Token::Dim, text)];
+    let told = match stage.ghost {
+        Some(occupancy) => {
+            let mut told = lines(head, &occupancy.ledger, occupancy.largest_hole, unit, theme);
+            told.push(said(beside::certainty(ghost).to_owned()));
+            told
+        }
+        None => vec![head, said(beside::waits(ghost).unwrap_or_default())],
+    };
+    pane::flow(told, other, other, buf);
+}
+
+/// The accounts of a ledger, what is stranded of it, and its largest hole.
+fn lines(head: Vec<Span<'static>>, ledger: &Ledger, hole: Bytes, unit: Unit, theme: &Theme) -> Vec<Vec<Span<'static>>> {
     let entry = |account: Account| {
         vec![
             mark(account.ink, theme),
@@ -145,18 +220,9 @@ pub(super) fn render_lines(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
         ]
     };
     let share = figures::percent(ledger.stranded.get(), ledger.reserved().get());
-    let hole = figures::bytes(stage.shown.largest_hole);
-    let words = [("stranded of reserved", share), ("largest hole", hole)];
+    let words = [("stranded of reserved", share), ("largest hole", figures::bytes(hole))];
     let word = |(word, figure): (&str, String)| {
         vec![span(theme, Token::Dim, format!("{word} ")), span(theme, Token::Text, format!("{figure:<4}"))]
     };
-    let when = if stage.fullest { "fullest" } else { moment(stage) };
-    let head = [vec![span(theme, Token::Title, format!("{when}, {}", unit.name()))]];
-    let area = Rect { x: area.x + 1.min(area.width), width: area.width.saturating_sub(1), ..area };
-    pane::flow(
-        head.into_iter().chain(accounts(ledger, theme).into_iter().map(entry)).chain(words.into_iter().map(word)),
-        area,
-        area,
-        buf,
-    );
+    [head].into_iter().chain(accounts(ledger, theme).map(entry)).chain(words.map(word)).collect()
 }

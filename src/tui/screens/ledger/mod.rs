@@ -48,6 +48,8 @@ pub(crate) const SCREEN: Screen = Screen {
 const TWO_COLUMNS: (u16, u16) = (100, 26);
 /// Cells of that column.
 const RIGHT: u16 = 46;
+/// From this width on it is wider beside a ghost.
+const WITH_A_GHOST: u16 = 140;
 
 fn bindings() -> Vec<Binding> {
     let (plain, named) = (Key::plain, Key::named);
@@ -82,7 +84,7 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
     if area.width >= TWO_COLUMNS.0 && area.height >= TWO_COLUMNS.1 {
         let wanted = findings::wanted_rows(stage, area.width.saturating_sub(4)) + 2;
         let [top, bottom] = rows(area, wanted.clamp(5, area.height / 3));
-        let [left, right] = area_columns(top);
+        let [left, right] = area_columns(top, stage);
         let table = pools::wanted_rows(pools) + 2;
         let [left, table] = rows(left, table.min(left.height / 3));
         let [chart, under] = left.layout::<2>(&Split::vertical([Constraint::Fill(5), Constraint::Fill(3)]));
@@ -91,8 +93,8 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
         let driver = driver::wanted_rows(stage);
         let spare = right.height.saturating_sub(driver);
         let figures = match spare {
-            spare if spare >= accounts::MOST_ROWS + worst::FEWEST_ROWS => accounts::MOST_ROWS,
-            spare if spare >= accounts::WANTED_ROWS + worst::FEWEST_ROWS => accounts::WANTED_ROWS,
+            spare if spare >= accounts::most_rows(stage) + worst::FEWEST_ROWS => accounts::most_rows(stage),
+            spare if spare >= accounts::wanted_rows(stage) + worst::FEWEST_ROWS => accounts::wanted_rows(stage),
             spare => spare,
         };
         let parts = [Constraint::Length(figures), Constraint::Min(0), Constraint::Length(driver)];
@@ -114,7 +116,7 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
         let [chart, under, sums, table, driver, told] = area.layout::<6>(&Split::vertical([
             Constraint::Min(0),
             Constraint::Length(part(6, 19)),
-            Constraint::Length(2),
+            Constraint::Length(accounts::line_rows(stage)),
             Constraint::Length(if area.height >= 14 { table } else { 0 }),
             Constraint::Length(u16::from(area.height >= 18)),
             Constraint::Length((area.height / 4).max(3)),
@@ -139,8 +141,11 @@ fn rows(area: Rect, lower: u16) -> [Rect; 2] {
     area.layout::<2>(&Split::vertical([Constraint::Min(0), Constraint::Length(lower)]))
 }
 
-fn area_columns(area: Rect) -> [Rect; 2] {
-    area.layout::<2>(&Split::horizontal([Constraint::Min(0), Constraint::Length(RIGHT)]))
+/// Where there is room, a ghost has a column of its own in the right one.
+fn area_columns(area: Rect, stage: &Stage<'_>) -> [Rect; 2] {
+    let wide = stage.picture.ghost.is_some() && area.width >= WITH_A_GHOST;
+    let right = if wide { RIGHT + 10 } else { RIGHT };
+    area.layout::<2>(&Split::horizontal([Constraint::Min(0), Constraint::Length(right)]))
 }
 
 fn charts(stage: &Stage<'_>, kind: Frame, chart: Rect, under: Rect, buf: &mut Buffer, layout: &mut Layout) {

@@ -1,0 +1,25 @@
+//! What is said of a ghost wherever it stands beside the run.
+
+use crate::source::Ghost;
+use crate::whatif::Starting;
+
+/// The mark of its curve, and of its figures.
+pub(crate) const MARK: &str = "╍";
+
+/// Why there is nothing of it to see at the cursor; `None` where there is.
+pub(crate) fn waits(ghost: &Ghost) -> Option<String> {
+    match (&ghost.occupancy, ghost.catching_up.or(ghost.seeking)) {
+        (Some(_), _) => None,
+        (None, Some(share)) => Some(format!("catches up, {:.0} %", share * 100.0)),
+        (None, None) => Some("did not follow here yet".to_owned()),
+    }
+}
+
+/// How far its figures can be trusted: nobody ran it.
+pub(crate) const fn certainty(ghost: &Ghost) -> &'static str {
+    match ghost.starting {
+        Starting::Empty => "predicted",
+        Starting::Recorded => "predicted from what was held",
+        Starting::Anew => "predicted, its start is an estimate",
+    }
+}
