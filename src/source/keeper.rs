@@ -7,11 +7,12 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
+use super::behind::Behind;
 use super::cursor::{self, Landmark, LookBack, Move};
 use super::ghosts::Ghosts;
 use super::listings::Listings;
 use super::picture::{Cursor, Extent, Kind, Picture, Shown};
-use super::reading::{Doing, Reading};
+use super::reading::Reading;
 use super::recorder::{Recorder, free_name};
 use super::request::Request;
 use super::studies::{self, Studies};
@@ -108,14 +109,6 @@ pub(super) struct Keeper {
     published: Instant,
     /// Requests that were obeyed.
     answered: u64,
-}
-
-/// A history that is still on its way, behind the memory at its end.
-#[derive(Debug)]
-struct Behind {
-    timeline: Timeline,
-    /// How far it is, for each device.
-    reading: Vec<(DeviceIndex, Reading)>,
 }
 
 /// A recording under way.
@@ -330,7 +323,7 @@ impl Keeper {
 
     /// The history that is still on its way.
     fn behind(&mut self) -> &mut Behind {
-        self.behind.get_or_insert_with(|| Behind { timeline: Timeline::new(bounds()), reading: Vec::new() })
+        self.behind.get_or_insert_with(|| Behind::new(bounds()))
     }
 
     /// All of a history is there: it takes the place of what stood for it.
@@ -345,15 +338,7 @@ impl Keeper {
     /// The history will not come; what stands is all there is.
     fn fail(&mut self, why: Arc<str>) {
         let device = self.device;
-        let behind = self.behind();
-        behind.timeline = Timeline::new(bounds());
-        if behind.reading.is_empty() {
-            behind.reading.push((device, Reading { doing: Doing::Failed, part: None, least: Arc::default() }));
-        }
-        // The curve as far as it was read stays.
-        for (_, reading) in &mut behind.reading {
-            (reading.doing, reading.part) = (Doing::Failed, None);
-        }
+        self.behind().fail(device);
         let time = self.now_time();
         let failed = EventKind::Run(RunState::Failed(why));
         self.timeline.push(&Event { device, ..Event::new(time, failed) });
@@ -571,21 +556,5 @@ impl Keeper {
         self.pictures.send_replace(Arc::new(picture));
         (self.dirty, self.urgent) = (false, false);
         self.published = Instant::now();
-    }
-}
-
-impl Behind {
-    /// How far the history of a device is.
-    fn reading(&self, device: DeviceIndex) -> Reading {
-        let of_device = self.reading.iter().find(|(of, _)| *of == device);
-        match of_device.or(self.reading.first()) {
-            Some((of, reading)) if *of == device => reading.clone(),
-            Some((_, other)) => Reading { least: Arc::default(), ..other.clone() },
-            None => Reading { doing: Doing::Reading, part: None, least: Arc::default() },
-        }
-    }
-
-    fn has_failed(&self) -> bool {
-        self.reading.iter().any(|(_, reading)| reading.doing == Doing::Failed)
     }
 }

@@ -4,6 +4,7 @@
 //! it, and publishes the [`Picture`] at the cursor at most thirty times a second. Screens know nothing else.
 
 mod asked;
+mod behind;
 mod compared;
 mod counted;
 mod cursor;

@@ -70,3 +70,8 @@ pub enum Effect {
     /// Leave.
     Quit,
 }
+
+/// What the source is asked.
+pub(super) fn send(requests: impl IntoIterator<Item = Request>) -> Vec<Effect> {
+    requests.into_iter().map(Effect::Send).collect()
+}

@@ -1,5 +1,6 @@
 //! What the screen shows beyond its source, and how keys and news change it: a pure function of messages.
 
+mod acting;
 mod held;
 mod loud;
 mod message;
@@ -8,6 +9,9 @@ mod pointer;
 mod requests;
 mod scroll;
 mod state;
+mod telling;
+#[cfg(test)]
+mod tests;
 
 pub use message::{Effect, Message};
 pub use state::App;

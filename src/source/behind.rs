@@ -1,0 +1,48 @@
+//! The history of a file that is still read, behind the memory at its end.
+
+use std::sync::Arc;
+
+use super::reading::{Doing, Reading};
+use crate::recording::{Bounds, Timeline};
+use crate::units::DeviceIndex;
+
+/// A history that is still on its way, behind the memory at its end.
+#[derive(Debug)]
+pub(super) struct Behind {
+    pub timeline: Timeline,
+    bounds: Bounds,
+    /// How far it is, for each device.
+    pub reading: Vec<(DeviceIndex, Reading)>,
+}
+
+impl Behind {
+    /// Nothing of it is there.
+    pub fn new(bounds: Bounds) -> Self {
+        Self { timeline: Timeline::new(bounds), bounds, reading: Vec::new() }
+    }
+
+    /// It will not come. The curve as far as it was read stays.
+    pub fn fail(&mut self, device: DeviceIndex) {
+        self.timeline = Timeline::new(self.bounds);
+        if self.reading.is_empty() {
+            self.reading.push((device, Reading { doing: Doing::Failed, part: None, least: Arc::default() }));
+        }
+        for (_, reading) in &mut self.reading {
+            (reading.doing, reading.part) = (Doing::Failed, None);
+        }
+    }
+
+    /// How far the history of a device is.
+    pub fn reading(&self, device: DeviceIndex) -> Reading {
+        let of_device = self.reading.iter().find(|(of, _)| *of == device);
+        match of_device.or(self.reading.first()) {
+            Some((of, reading)) if *of == device => reading.clone(),
+            Some((_, other)) => Reading { least: Arc::default(), ..other.clone() },
+            None => Reading { doing: Doing::Reading, part: None, least: Arc::default() },
+        }
+    }
+
+    pub fn has_failed(&self) -> bool {
+        self.reading.iter().any(|(_, reading)| reading.doing == Doing::Failed)
+    }
+}

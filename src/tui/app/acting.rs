@@ -1,0 +1,248 @@
+//! Doing what is asked for: what of it is the screen's own, and what goes to the source.
+
+use super::message::{Effect, send};
+use super::pointer::Pointer;
+use super::requests;
+use super::scroll::scrolled;
+use super::state::App;
+use crate::model::Remedy;
+use crate::session::{Command, Switch};
+use crate::source::{Move, Request};
+use crate::tui::action::Action;
+use crate::tui::clipboard;
+use crate::tui::copied;
+use crate::tui::hold::{self, Hold};
+use crate::tui::keymap;
+use crate::tui::layers::{CopyMenu, Editor, Filter, GhostEditor, GoTo, Help, Layer, PathPrompt, ThemeList};
+use crate::tui::pane;
+use crate::tui::panel::Panel;
+use crate::tui::presenter::Presenter;
+use crate::tui::screens::SCREENS;
+use crate::tui::states::{ScreenAction, Seen};
+use crate::tui::words;
+
+/// Of a text that was copied the footer repeats so many characters.
+const NOTICED: usize = 160;
+const NO_LESSON: &str = "no lesson is open; `vramlab lesson` lists them";
+
+impl App {
+    /// Does what is asked for, or says why that can't be.
+    pub(super) fn ask(&mut self, action: Action) -> Vec<Effect> {
+        let hold = self.hold();
+        if !hold.permits(action, &self.latest) {
+            self.notify(hold.why(&self.keys));
+            return Vec::new();
+        }
+        let permitted = self.presenter.as_mut().map_or(Ok(()), |presenter| presenter.permits(action, self.now));
+        match permitted.and_then(|()| keymap::acts(action, &self.latest)) {
+            Ok(()) => {
+                // Whoever only opens a line has done nothing yet.
+                if hold::acts_on_lab(action, &self.latest) && !matches!(action, Action::Edit(_)) {
+                    self.meddle();
+                }
+                self.act(action)
+            }
+            Err("") => Vec::new(),
+            Err(why) => {
+                self.notify(why.to_owned());
+                Vec::new()
+            }
+        }
+    }
+
+    /// Hands an action to whom it concerns.
+    pub(super) fn act(&mut self, action: Action) -> Vec<Effect> {
+        self.dirty = true;
+        match action {
+            Action::EmptyCache
+            | Action::TogglePause
+            | Action::Advance(_)
+            | Action::UseProcessor
+            | Action::Cursor(..)
+            | Action::Jump(..)
+            | Action::CursorStart
+            | Action::CursorNow
+            | Action::Faster(_)
+            | Action::NextDevice
+            | Action::Record => return send(requests::of(action, &self.latest)),
+            Action::Flip(switch, way) => return self.flip(switch.word(), Command::Flip(switch, way)),
+            Action::Own(action) => return self.act_on_screen(action),
+            Action::Remedy => return self.do_remedy(),
+            Action::Edit(switch) => self.layers.push(Layer::Editor(Editor::new(switch, self.latest.switches()))),
+            Action::GoTo => self.layers.push(Layer::GoTo(GoTo::default())),
+            Action::Filter(of) => self.layers.push(Layer::Filter(Filter::new(of, self.states.looked_for(of)))),
+            Action::Ghost => self.layers.push(Layer::Ghost(GhostEditor::new(&self.latest))),
+            Action::ToggleHelp => self.toggle(action, Layer::Help(self.help(self.asked_about()))),
+            Action::HelpOn(panel) => self.layers.push(Layer::Help(self.help(Some(panel)))),
+            Action::Dialog(_) => {}
+            Action::ToggleFindings => self.toggle(action, Layer::Findings(0)),
+            Action::Close => {
+                if self.layers.pop().is_some() {
+                    return Vec::new();
+                }
+                if let Some(action) = self.layout.leave {
+                    return self.ask(action);
+                }
+                if !self.latest.is_now() {
+                    return send([Request::Move(Move::Now)]);
+                }
+            }
+            Action::Scroll(rows) => self.scroll(rows, 1),
+            Action::ScrollPage(pages) => {
+                let seen = if self.layers.is_empty() { self.layout.rows.1 } else { self.layout.layer_rows.1 };
+                self.scroll(pages, seen.max(1));
+            }
+            Action::Screen(index) => self.show(index),
+            Action::NextScreen(places) => {
+                let count = SCREENS.len() as isize;
+                let next = (self.screen as isize + isize::from(places)).rem_euclid(count.max(1));
+                self.show(next.unsigned_abs());
+            }
+            Action::TogglePresenting => self.presenter = self.presenter.is_none().then(Presenter::default),
+            Action::ChooseTheme => self.layers.push(Layer::Themes(ThemeList::new(&self.catalog, &self.theme))),
+            Action::SaveScreen => return vec![Effect::SaveScreen],
+            Action::CompareFile => self.layers.push(Layer::Path(PathPrompt::default())),
+            Action::Copy => self.layers.push(Layer::Copy(self.copies())),
+            Action::Repaint => return vec![Effect::Repaint],
+            Action::Suspend => return vec![Effect::Suspend],
+            Action::LessonAnew => {
+                if let Some(tutor) = &mut self.tutor {
+                    return send(tutor.begin_anew(&self.latest));
+                }
+                self.notify(NO_LESSON.to_owned());
+            }
+            Action::FoldLesson => match &mut self.tutor {
+                Some(tutor) => tutor.folded = !tutor.folded,
+                None => self.notify(NO_LESSON.to_owned()),
+            },
+            Action::PassQuestion => match &mut self.tutor {
+                Some(tutor) if Hold::of(tutor.course()).asks() => {
+                    let requests = tutor.pass(&self.latest);
+                    return self.went_on(requests);
+                }
+                Some(_) => self.notify("no question is open".to_owned()),
+                None => self.notify(NO_LESSON.to_owned()),
+            },
+            Action::Quit => return vec![Effect::Quit],
+        }
+        Vec::new()
+    }
+
+    /// What can be copied: what the screen has selected, the finding that is looked at, the command.
+    pub(super) fn copies(&self) -> CopyMenu {
+        let stage = self.stage();
+        let findings = &stage.view().findings;
+        let selected = SCREENS.get(self.screen).map(|screen| ('y', (screen.copied)(&stage)));
+        let finding = self.states.ledger.selected(findings).and_then(|place| findings.get(place));
+        let finding = finding.map(|finding| ('f', copied::finding(&stage, finding)));
+        let command = ('c', copied::Copied::new("command", &self.origin.command(&self.latest)));
+        CopyMenu::new(selected.into_iter().chain(finding).chain([command]).collect())
+    }
+
+    pub(super) fn copy(&mut self, text: String) -> Vec<Effect> {
+        let (kept, cut) = clipboard::fitting(&text);
+        let told = pane::cut(&kept.replace(['\n', '\t'], " · "), NOTICED);
+        self.notify(if cut {
+            format!("copied the first {} KB, terminals take no more: {told}", kept.len() / 1000)
+        } else {
+            format!("copied: {told}")
+        });
+        vec![Effect::Copy(text)]
+    }
+
+    /// The help, about a panel or about keys.
+    pub(super) fn help(&self, panel: Option<Panel>) -> Help {
+        let mut panels: Vec<Panel> = Vec::new();
+        for (area, panel) in &self.layout.panels {
+            if !area.is_empty() && !panels.contains(panel) {
+                panels.push(*panel);
+            }
+        }
+        Help::new(panel, panels, self.screen)
+    }
+
+    /// The panel that the mouse is at on this screen; else that of what a person has selected there.
+    pub(super) fn asked_about(&self) -> Option<Panel> {
+        self.pointer.panel(&self.layout).or(self.layout.focus)
+    }
+
+    pub(super) fn show(&mut self, screen: usize) {
+        if self.screen != screen {
+            self.pointer = Pointer::default();
+        }
+        self.screen = screen;
+        self.scroll = 0;
+    }
+
+    pub(super) fn act_on_screen(&mut self, action: ScreenAction) -> Vec<Effect> {
+        let map = self.layout.map.map_or((0, 0), |area| (usize::from(area.width), usize::from(area.height)));
+        let seen = Seen {
+            picture: &self.latest,
+            shown: self.held.shown(),
+            ghost: self.latest.ghost.as_ref().and_then(|_| self.held.ghost()),
+            history_columns: self.layout.history_columns,
+            map,
+            rows: self.layout.rows,
+            scroll: self.scroll,
+        };
+        let to = self.states.act(action, seen);
+        if let Some(first) = self.states.take_scroll() {
+            self.scroll = first;
+        }
+        let mut effects = send(to.map(Request::Move));
+        if self.reading.as_ref() != self.states.stacks.file() {
+            self.reading = self.states.stacks.file().cloned();
+            effects.extend(send([Request::Read(self.reading.clone())]));
+        }
+        effects
+    }
+
+    /// Does the remedy that is selected, as its own key would.
+    pub(super) fn do_remedy(&mut self) -> Vec<Effect> {
+        let Some(remedy) = self.states.ledger.remedy(&self.latest.view.findings).cloned() else {
+            self.notify("nothing need be done about it".to_owned());
+            return Vec::new();
+        };
+        match (Command::of_remedy(&remedy), &remedy) {
+            (Some(command), Remedy::Flip { switch, .. }) => self.flip(switch, command),
+            (Some(command), _) => send([Request::Lab(command)]),
+            (None, Remedy::HigherLimit) => {
+                Switch::named("limit").map_or_else(Vec::new, |limit| self.act(Action::Edit(limit)))
+            }
+            (None, _) => {
+                self.notify(format!("the program has to change: {}", words::remedy(&self.stage(), &remedy)));
+                Vec::new()
+            }
+        }
+    }
+
+    pub(super) fn toggle(&mut self, action: Action, layer: Layer) {
+        match self.layers.last() {
+            Some(top) if top.is_of(action) => drop(self.layers.pop()),
+            _ => self.layers.push(layer),
+        }
+    }
+
+    pub(super) fn flip(&mut self, word: &str, command: Command) -> Vec<Effect> {
+        match self.latest.switches().get(word).map(|setting| setting.idle.clone()) {
+            Some(idle) => {
+                if let Some(why) = idle {
+                    self.notify(format!("changes nothing here: {why}"));
+                }
+                send([Request::Lab(command)])
+            }
+            None => {
+                self.notify("this lab has no such switch".to_owned());
+                Vec::new()
+            }
+        }
+    }
+
+    /// Scrolls what is on top.
+    pub(super) fn scroll(&mut self, steps: i32, rows: usize) {
+        match self.layers.last_mut().and_then(Layer::first_line) {
+            Some(line) => *line = scrolled(*line, steps, rows, self.layout.layer_rows),
+            None => self.scroll = scrolled(self.scroll, steps, rows, self.layout.rows),
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! Who leads a person: a story that tells itself, a lesson that asks.
+
+use crossterm::event::KeyEvent;
+
+use super::message::{Effect, send};
+use super::state::App;
+use crate::source::Request;
+use crate::tui::action::Action;
+use crate::tui::demo::{Cue, Heard};
+use crate::tui::hold::Hold;
+use crate::tui::screens::SCREENS;
+
+impl App {
+    /// What the lesson keeps back.
+    pub(super) fn hold(&self) -> Hold {
+        self.tutor().map_or(Hold::Nothing, |tutor| Hold::of(tutor.course()))
+    }
+
+    /// Does what the story says is to be done now.
+    pub(super) fn narrate(&mut self) -> Vec<Effect> {
+        let Some(narrator) = &mut self.narrator else { return Vec::new() };
+        let scene = narrator.place();
+        let cue = narrator.due(self.now, &self.latest, &self.keys);
+        self.dirty |= cue.is_some() || narrator.place() != scene;
+        if narrator.is_over() {
+            self.narrator = None;
+        }
+        match cue {
+            Some(Cue::Do(action)) => self.ask(action),
+            Some(Cue::Press(key)) => self.press(key),
+            None => Vec::new(),
+        }
+    }
+
+    /// A key of a person's while a story is told; `None` where it is for the lab.
+    pub(super) fn interrupt(&mut self, key: KeyEvent) -> Option<Vec<Effect>> {
+        let action = self.keys.binding_for(key, self.screen).map(|binding| binding.action);
+        let heard = self.narrator.as_mut()?.hear(action);
+        match heard {
+            Heard::Passed => return None,
+            Heard::Leaves => return Some(self.ask(Action::Quit)),
+            Heard::Taken => self.dirty = true,
+            Heard::Refused => {
+                let key = self.keys.key_of(Action::TogglePause).to_owned();
+                self.notify(format!("the demo presses the keys now; {key} stops it"));
+            }
+        }
+        Some(Vec::new())
+    }
+
+    /// A person did something to the lab of a lesson.
+    pub(super) fn meddle(&mut self) {
+        if let Some(tutor) = &mut self.tutor {
+            tutor.meddled = true;
+        }
+    }
+
+    /// The lesson went on by what a person did.
+    pub(super) fn went_on(&mut self, requests: Vec<Request>) -> Vec<Effect> {
+        self.dirty = true;
+        let mut effects = send(requests);
+        effects.extend(self.taught());
+        effects
+    }
+
+    /// Shows the lesson what happened.
+    pub(super) fn teach(&mut self) -> Vec<Effect> {
+        let Some(tutor) = &mut self.tutor else { return Vec::new() };
+        let before = (tutor.course().stage(), tutor.course().place());
+        let requests = tutor.see(&self.latest);
+        let went_on = before != (tutor.course().stage(), tutor.course().place());
+        let mut effects = send(requests);
+        if went_on {
+            effects.extend(self.taught());
+        }
+        effects
+    }
+
+    /// A lesson went on: the screen that shows it best, and how far somebody is.
+    pub(super) fn taught(&mut self) -> Vec<Effect> {
+        let Some(tutor) = &self.tutor else { return Vec::new() };
+        let kept = tutor.keep();
+        let look = tutor.look().map(crate::lesson::Look::word);
+        let screen = look.and_then(|word| SCREENS.iter().position(|screen| screen.title.eq_ignore_ascii_case(word)));
+        if let Some(screen) = screen {
+            self.show(screen);
+        }
+        if let Some(why) = kept {
+            self.notify(why);
+        }
+        Vec::new()
+    }
+}
