@@ -194,6 +194,25 @@ fn an_answer_that_the_lab_shows_is_out_of_sight_until_it_is_given() {
 }
 
 #[test]
+fn a_lab_that_somebody_let_run_on_rests_before_the_next_question() {
+    let mut taken = Taken::begin((120, 40));
+    taken.press(KeyCode::Enter);
+    taken.wait_for("What will the peak do?");
+    taken.pass();
+    taken.wait_for("Passed.");
+    taken.press(KeyCode::Char(' '));
+    taken.wait_for("RUNNING");
+    taken.press(KeyCode::Enter);
+    taken.wait_for("How much is reserved?");
+    let steps = taken.app.latest().view.steps.finished;
+    assert!(steps > 10, "it had run on: {steps}");
+    std::thread::sleep(Duration::from_millis(100));
+    assert!(taken.screen().contains("PAUSED"));
+    let view = &taken.app.latest().view;
+    assert_eq!((view.steps.finished, view.phase), (steps, None), "it rests, and between two steps");
+}
+
+#[test]
 fn whoever_changes_the_lab_between_two_steps_is_told_that_the_rest_need_not_hold() {
     let mut taken = Taken::begin((120, 40));
     taken.press(KeyCode::Enter);

@@ -8,7 +8,7 @@ use super::{KeepCourse, Lecture};
 use crate::figures::Known;
 use crate::lesson::{Answer, Course, Form, Look, Order, Runs, Stage};
 use crate::model::{LessonNote, RunState};
-use crate::session::{Anew, Command, LabSpec};
+use crate::session::{Anew, Command, LabSpec, StepSize};
 use crate::source::{Move, Picture, Request};
 use crate::tui::dialog::DialogAction;
 use crate::tui::keys::Keymap;
@@ -29,6 +29,8 @@ pub(crate) struct Tutor {
     spec: Arc<LabSpec>,
     /// Another run was asked for, behind so many events.
     awaited: Option<u64>,
+    /// Somebody let the lab run on, and it was asked to stop behind its step.
+    settling: bool,
     /// The choice that is selected: none at first, so that nobody who reads on answers by that.
     pub chosen: Option<usize>,
     /// The number that is being written.
@@ -67,6 +69,7 @@ impl Tutor {
             learner,
             keep,
             awaited: None,
+            settling: false,
             chosen: None,
             written: String::new(),
             wrong: None,
@@ -93,7 +96,8 @@ impl Tutor {
 
     /// Shows the course the run, and says what is to be done with it. What lies behind the cursor is no news.
     pub fn see(&mut self, picture: &Picture) -> Vec<Request> {
-        if !picture.is_now() || !self.is_begun(picture) {
+        self.settling &= picture.run == RunState::Running;
+        if !picture.is_now() || self.settling || !self.is_begun(picture) {
             return Vec::new();
         }
         let mut requests = Vec::new();
@@ -143,7 +147,7 @@ impl Tutor {
     /// Begins the run anew; it rests before its first step.
     fn begin(&mut self, picture: &Picture) -> Vec<Request> {
         self.awaited = Some(picture.extent.end);
-        self.meddled = false;
+        (self.meddled, self.settling) = (false, false);
         [Command::Begin(Anew(Arc::clone(&self.spec))), Command::Train(0)].map(Request::Lab).into()
     }
 
@@ -223,7 +227,9 @@ impl Tutor {
                 Stage::Introduction if !self.course.has_begun() => Heard::Taken,
                 Stage::Introduction | Stage::Explained => {
                     self.course.proceed();
-                    Heard::WentOn(self.go_on(picture))
+                    let mut requests = self.settle(picture);
+                    requests.extend(self.go_on(picture));
+                    Heard::WentOn(requests)
                 }
                 Stage::Preparing | Stage::Asking | Stage::Trying | Stage::Over => Heard::Passed,
             },
@@ -236,6 +242,13 @@ impl Tutor {
         // The choices stand at the end: what is selected is in sight.
         self.first = lines.0.saturating_sub(lines.1);
         Heard::Taken
+    }
+
+    /// What is asked next is asked of a lab that rests between two steps.
+    fn settle(&mut self, picture: &Picture) -> Vec<Request> {
+        self.settling = picture.run == RunState::Running;
+        let stop = self.settling.then_some(Request::Lab(Command::Advance(StepSize::Step)));
+        stop.into_iter().collect()
     }
 
     /// Has what is asked measured without an answer.
