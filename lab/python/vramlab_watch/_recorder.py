@@ -31,7 +31,6 @@ class Recorder:
         self.stepped = 0
         self.looks = 0
         self.last = {}
-        self.cost = 0.0
         self.lines = self.stacks != "none"
         self.ours = False
         self.hello = {}
@@ -86,7 +85,6 @@ class Recorder:
 
         The segments are there where it is to be ``whole``, or events are lost.
         """
-        began = time.perf_counter()
         snapshot = torch._C._cuda_memorySnapshot(None)
         now = time.time_ns() // 1000
         traces, lost = [], False
@@ -102,7 +100,6 @@ class Recorder:
             seen["segments"] = snapshot["segments"]
         part = {"whole": bool(whole or lost), "lost": bool(lost), "steps": self._take_steps(now)}
         part["limits"] = self._limits(len(traces))
-        self.cost = time.perf_counter() - began
         self._sample()
         return {"part": part}, seen
 

@@ -20,6 +20,8 @@ FASTEST, SLOWEST = 0.1, 4.0
 SHARE = float(os.environ.get("VRAMLAB_WATCH_SHARE", 0.005))
 """Part of the time that looks may take, during which no other Python code runs. A program with more events than can be
 looked at in it is seen in windows: the state at each look is exact, and what came between two windows is said to be lost."""
+MOST = 0.01
+"""The part that they take at most, where looks are so long that they would be more than :data:`SLOWEST` apart."""
 
 
 def folder():
@@ -85,8 +87,9 @@ class Server(threading.Thread):
                 if viewer.socket in writable:
                     viewer.write()
             if self.viewers and (leaving or time.monotonic() >= due):
+                began = time.monotonic()
                 self._look()
-                due = time.monotonic() + min(SLOWEST, max(FASTEST, self.recorder.cost / SHARE))
+                due = time.monotonic() + _pause(time.monotonic() - began)
             self.viewers = [viewer for viewer in self.viewers if not viewer.gone]
         self._farewell()
 
@@ -151,6 +154,11 @@ class Server(threading.Thread):
                 remove(path)
             except OSError:
                 pass
+
+
+def _pause(cost):
+    """Seconds until the next look, after one that took ``cost`` with handing on what it saw."""
+    return max(FASTEST, min(cost / SHARE, max(SLOWEST, cost / MOST)))
 
 
 def _frame(control, snapshot=None):
