@@ -21,7 +21,7 @@ use vramlab::session;
 use vramlab::source::{Cursor, Ghost, Kind, Move, Picture, Request};
 use vramlab::tui::{self, App, Catalog, ColorTier, Effect, GlyphTier, Message, Token};
 use vramlab::units::DeviceIndex;
-use vramlab::whatif::{Conditions, Follower, Places};
+use vramlab::whatif::{Conditions, Follower, Places, Starting};
 
 /// The sizes at which every screen is looked at.
 const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 60)];
@@ -192,6 +192,28 @@ fn the_block_that_is_selected_is_marked_in_the_ghosts_map_too() {
     };
     assert_eq!(marks(&before, 0, 120), 0);
     assert!(marks(&shown, 0, 60) > 0 && marks(&shown, 60, 120) > 0, "{shown}");
+}
+
+#[test]
+fn a_ghost_that_begins_with_an_estimate_says_so_wherever_it_stands() {
+    for (width, height) in SIZES {
+        for screen in ["1", "2", "6"] {
+            let shown = |starting| {
+                let mut state = haunted_at_the_peak("expandable_segments:True");
+                Arc::make_mut(state.ghost.as_mut().unwrap()).starting = starting;
+                let mut app = dark();
+                press(&mut app, screen);
+                text(&frame(app, state, width, height))
+            };
+            let says = |text: &str| {
+                text.lines().any(|line| line.contains("ghost") && line.contains("estimate"))
+                    || text.contains("estimate  ")
+                    || text.contains("start is an estimate")
+            };
+            let (estimated, known) = (shown(Starting::Anew), shown(Starting::Empty));
+            assert!(says(&estimated) && !says(&known), "screen {screen} at {width}×{height}: {estimated}");
+        }
+    }
 }
 
 #[test]

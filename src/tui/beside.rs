@@ -15,6 +15,11 @@ pub(crate) fn waits(ghost: &Ghost) -> Option<String> {
     }
 }
 
+/// What was there when it began is no more than an estimate: it says so wherever it stands.
+pub(crate) fn is_estimate(ghost: &Ghost) -> bool {
+    ghost.starting == Starting::Anew
+}
+
 /// How far its figures can be trusted: nobody ran it.
 pub(crate) const fn certainty(ghost: &Ghost) -> &'static str {
     match ghost.starting {

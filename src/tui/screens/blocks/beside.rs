@@ -26,11 +26,10 @@ pub(super) fn render(
 ) {
     let theme = stage.theme;
     let Some(ghost) = stage.picture.ghost.as_deref() else { return };
-    let words = [
-        (Token::Ghost, ghost.conditions.to_string()),
-        (Token::Dim, stage.ghost.map_or_else(String::new, |ghost| segments(ghost))),
-    ];
-    let title = pane::title("ghost, predicted", words, usize::from(area.width.saturating_sub(6)), theme);
+    let words =
+        [(Token::Ghost, ghost.conditions.to_string()), (Token::Dim, stage.ghost.map_or_else(String::new, segments))];
+    let name = if beside::is_estimate(ghost) { "ghost, start estimated" } else { "ghost, predicted" };
+    let title = pane::title(name, words, usize::from(area.width.saturating_sub(6)), theme);
     let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
     let Some(occupancy) = stage.ghost else {

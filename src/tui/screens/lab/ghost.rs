@@ -49,6 +49,9 @@ fn entries(stage: &Stage<'_>, ghost: &Ghost) -> Vec<Vec<Span<'static>>> {
         return vec![dim("  follows from the next step on".to_owned())];
     };
     let mut entries = vec![compared(theme, "reserved", other.reserved, own.reserved, Change::Share)];
+    if beside::is_estimate(ghost) {
+        entries.push(dim("  start estimated".to_owned()));
+    }
     if figures.ooms > 0 {
         let requests = if figures.ooms == 1 { "request fails" } else { "requests fail" };
         entries.push(vec![span(theme, Token::Danger, format!("  {} {requests}", figures.ooms))]);

@@ -197,7 +197,8 @@ pub(super) fn render_lines(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     pane::flow(lines(head, &stage.shown.ledger, stage.shown.largest_hole, unit, theme), own, own, buf);
     let Some(ghost) = stage.picture.ghost.as_deref() else { return };
     let other = Rect { y: own.y + own.height, height: area.height - own.height, ..area };
-    let head = vec![span(theme, Token::Ghost, beside::MARK), span(theme, Token::Title, " ghost")];
+    let word = if beside::is_estimate(ghost) { " estimate" } else { " ghost" };
+    let head = vec![span(theme, Token::Ghost, beside::MARK), span(theme, Token::Title, word)];
     let said = |text: String| vec![span(theme, Token::Dim, text)];
     let told = match stage.ghost {
         Some(occupancy) => {
