@@ -136,7 +136,7 @@ fn what_is_no_snapshot_is_refused_before_a_screen_opens() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("short.pickle");
     std::fs::write(&path, &pickle()[..500]).unwrap();
-    let (named, error) = source::open(&[path.clone()], false, None).err().unwrap();
+    let (named, error) = source::open(std::slice::from_ref(&path), false, None).err().unwrap();
     assert!(named == path && error.to_string().contains("cut off"), "{error}");
 }
 

@@ -34,12 +34,11 @@ pub(super) fn render(reading: &Reading, theme: &Theme, kind: Frame, area: Rect, 
 
 fn title(reading: &Reading, theme: &Theme) -> Vec<Span<'static>> {
     let mut title = vec![span(theme, Token::Title, "recorded")];
-    match reading.least.iter().max() {
-        Some(peak) => title.extend([
+    if let Some(peak) = reading.least.iter().max() {
+        title.extend([
             span(theme, Token::Text, " allocated, at least · peak ≥ "),
             span(theme, Token::Strong, figures::bytes(*peak)),
-        ]),
-        None => {}
+        ]);
     }
     title.push(match reading.doing {
         Doing::Failed => span(theme, Token::Danger, " · the file is damaged"),
