@@ -23,7 +23,12 @@ pub struct Runner {
 
 impl Runner {
     pub fn at(path: &Path) -> Result<Self, String> {
-        let wrong = || format!("{} is no runner: it must lie in a folder that is called as the version of PyTorch, 2.13.0/runner", path.display());
+        let wrong = || {
+            format!(
+                "{} is no runner: it must lie in a folder that is called as the version of PyTorch, 2.13.0/runner",
+                path.display()
+            )
+        };
         let folder = path.parent().and_then(Path::file_name).ok_or_else(wrong)?;
         let torch = folder.to_str().ok_or_else(wrong)?.to_owned();
         let minor = torch.split('.').nth(1).and_then(|minor| minor.parse().ok()).ok_or_else(wrong)?;

@@ -65,19 +65,31 @@ pub struct Evidence {
     pub contradictions: u64,
 }
 
-/// What an address holds.
+/// What an address holds. There is one for every address of a history: it is small.
 #[derive(Clone, Copy, Debug)]
 enum Holder {
-    /// A block: taken by this entry, or the so-manieth early one.
-    Block { born: Born, pending: bool },
+    /// A block that was taken by this entry.
+    Within(Index),
+    /// The same, its free requested.
+    PendingWithin(Index),
+    /// The so-manieth early block, its free requested.
+    Before(Index),
     /// A block that was completed: nothing that was there before can be.
     Gone,
 }
 
+/// A place in a list. Four billion entries are more than 200 GiB.
 #[derive(Clone, Copy, Debug)]
-enum Born {
-    Within(usize),
-    Before(usize),
+struct Index(u32);
+
+impl Index {
+    fn of(index: usize) -> Self {
+        Self(u32::try_from(index).unwrap_or(u32::MAX))
+    }
+
+    const fn get(self) -> usize {
+        self.0 as usize
+    }
 }
 
 /// What is known of a segment's address.
@@ -91,7 +103,17 @@ impl Evidence {
     /// Reads a device's history and the segments at its end.
     pub fn of(snapshot: &Snapshot, device: usize) -> Self {
         let mut reader = Reader::default();
-        for (index, entry) in snapshot.device_trace(device).iter().enumerate() {
+        let mut entries = snapshot.device_trace(device).iter().enumerate().peekable();
+        while let Some((index, entry)) = entries.next() {
+            let completes = |next: &TraceEntry| next.action == Action::FreeCompleted && next.address == entry.address;
+            // Most blocks are free as soon as that is asked for: one look serves both entries.
+            if entry.action == Action::FreeRequested
+                && entries.peek().is_some_and(|(_, next)| completes(next))
+                && reader.free(entry.address)
+            {
+                entries.next();
+                continue;
+            }
             reader.entry(index, entry);
         }
         for segment in snapshot.device_segments(device) {
@@ -116,20 +138,20 @@ impl Reader {
     fn entry(&mut self, index: usize, entry: &TraceEntry) {
         let (start, end) = (entry.address.0, entry.address.offset(entry.size).0);
         match entry.action {
-            Action::Alloc => {
-                let holder = Holder::Block { born: Born::Within(index), pending: false };
-                if let Some(Holder::Block { .. }) = self.blocks.insert(entry.address, holder) {
-                    self.found.contradictions += 1;
-                }
-            }
-            Action::FreeRequested => match self.blocks.get_mut(&entry.address) {
-                Some(Holder::Block { pending, .. }) if !*pending => *pending = true,
+            Action::Alloc => match self.blocks.insert(entry.address, Holder::Within(Index::of(index))) {
+                None | Some(Holder::Gone) => {}
                 Some(_) => self.found.contradictions += 1,
+            },
+            Action::FreeRequested => match self.blocks.get_mut(&entry.address) {
+                Some(holder) => match *holder {
+                    Holder::Within(index) => *holder = Holder::PendingWithin(index),
+                    _ => self.found.contradictions += 1,
+                },
                 None => self.early(entry, false),
             },
             Action::FreeCompleted => match self.blocks.insert(entry.address, Holder::Gone) {
-                Some(Holder::Block { .. }) => {}
                 Some(Holder::Gone) => self.found.contradictions += 1,
+                Some(_) => {}
                 None => {
                     self.early(entry, true);
                     self.blocks.insert(entry.address, Holder::Gone);
@@ -168,10 +190,20 @@ impl Reader {
         }
     }
 
+    /// A block that was taken by an entry is free again. False if there is none that can be.
+    fn free(&mut self, address: Address) -> bool {
+        match self.blocks.get_mut(&address) {
+            Some(holder @ Holder::Within(_)) => {
+                *holder = Holder::Gone;
+                true
+            }
+            _ => false,
+        }
+    }
+
     /// A block that is given back was there before.
     fn early(&mut self, entry: &TraceEntry, pending: bool) {
-        let born = Born::Before(self.found.blocks.len());
-        self.blocks.insert(entry.address, Holder::Block { born, pending: true });
+        self.blocks.insert(entry.address, Holder::Before(Index::of(self.found.blocks.len())));
         self.found.blocks.push(EarlyBlock {
             address: entry.address,
             requested: entry.size,
@@ -209,11 +241,11 @@ impl Reader {
         }
         for block in segment.blocks.iter().filter(|block| block.state != BlockState::Inactive) {
             match self.blocks.get(&block.address) {
-                Some(Holder::Block { born: Born::Within(index), .. }) => {
-                    self.found.sizes.insert(*index, block.size);
+                Some(Holder::Within(index) | Holder::PendingWithin(index)) => {
+                    self.found.sizes.insert(index.get(), block.size);
                 }
-                Some(Holder::Block { born: Born::Before(early), .. }) => {
-                    if let Some(early) = self.found.blocks.get_mut(*early) {
+                Some(Holder::Before(early)) => {
+                    if let Some(early) = self.found.blocks.get_mut(early.get()) {
                         early.size = Some(block.size);
                     }
                 }
