@@ -52,6 +52,15 @@ fn every_file_of_the_guide_is_a_page_and_stands_in_its_contents() {
     }
 }
 
+/// Four columns make it an example; at the margin a page's line runs into the next ones.
+#[test]
+fn commands_stand_as_examples() {
+    for page in guide::pages() {
+        let bare = page.text.lines().find(|line| line.starts_with("$ "));
+        assert_eq!(bare, None, "{}", page.name);
+    }
+}
+
 /// Where the links of a text lead, without those to other sites.
 fn links(text: &str) -> impl Iterator<Item = &str> {
     let targets = text.split("](").skip(1).filter_map(|rest| rest.split(')').next());
