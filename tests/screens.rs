@@ -16,7 +16,9 @@ use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use proptest::prelude::*;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use vramlab::model::{DeviceKind, Event, EventKind, Grouping, Lab, Level, LogLine, Micros, RunState, Study, View};
+use vramlab::model::{
+    DeviceKind, Event, EventKind, Grouping, Lab, Level, LogLine, Micros, Occupancy, RunState, Study, View,
+};
 use vramlab::session;
 use vramlab::source::{Cursor, Ghost, Kind, Move, Picture, Request};
 use vramlab::tui::{self, App, Catalog, ColorTier, Effect, GlyphTier, Message, Token};
@@ -104,29 +106,30 @@ fn running_at_40x12() {
     insta::assert_snapshot!(text(&frame(dark(), lab_states::running(), 40, 12)));
 }
 
-/// Another allocator followed the run.
-fn haunted(conf: &str) -> Picture {
-    let state = lab_states::running();
-    let conditions = Arc::new(Conditions::parse(conf, None).unwrap());
-    let mut ghost = Follower::new(&conditions, Places::Simulated, DeviceIndex::FIRST);
-    synthetic::training_run().iter().for_each(|event| ghost.apply(event));
+/// A run with another allocator beside it.
+fn beside(state: Picture, conditions: Arc<Conditions>, ghost: &Follower, occupancy: Option<Arc<Occupancy>>) -> Picture {
     let history = Arc::new(ghost.history().clone());
-    let step = history.latest().zip(state.history.latest());
-    let figures = Some(ghost.figures());
-    let (starting, occupancy) = (ghost.starting(), None);
     let ghost = Ghost {
         conditions,
         since: 0,
-        starting,
-        figures,
-        step,
-        ended: true,
+        starting: ghost.starting(),
+        figures: Some(ghost.figures()),
+        step: history.latest().zip(state.history.latest()),
+        ended: occupancy.is_none(),
         occupancy,
         history,
         catching_up: None,
         seeking: None,
     };
     Picture { ghost: Some(Arc::new(ghost)), ..state }
+}
+
+/// Another allocator followed the run.
+fn haunted(conf: &str) -> Picture {
+    let conditions = Arc::new(Conditions::parse(conf, None).unwrap());
+    let mut ghost = Follower::new(&conditions, Places::Simulated, DeviceIndex::FIRST);
+    synthetic::training_run().iter().for_each(|event| ghost.apply(event));
+    beside(lab_states::running(), conditions, &ghost, None)
 }
 
 /// A run that stands where most of it is allocated, and another allocator there.
@@ -147,22 +150,7 @@ fn haunted_at_the_peak(conf: &str) -> Picture {
     }
     let view = lab.view();
     let occupancy = Some(Arc::new(ghost.occupancy(&view.segments)));
-    let state = lab_states::state_of(view, RunState::Paused);
-    let (figures, starting, history) = (Some(ghost.figures()), ghost.starting(), Arc::new(ghost.history().clone()));
-    let step = history.latest().zip(state.history.latest());
-    let ghost = Ghost {
-        conditions,
-        since: 0,
-        starting,
-        figures,
-        step,
-        ended: false,
-        occupancy,
-        history,
-        catching_up: None,
-        seeking: None,
-    };
-    Picture { ghost: Some(Arc::new(ghost)), ..state }
+    beside(lab_states::state_of(view, RunState::Paused), conditions, &ghost, occupancy)
 }
 
 #[test]
