@@ -70,10 +70,10 @@ fn blocks(criterion: &mut Criterion) {
                 black_box(tui::draw(&app, AREA, &mut buf))
             });
         });
+        // Two pictures by turns, so that each is news; the clock goes on from sample to sample, as a lab's does.
+        let news = [copied(&crowd), copied(&crowd)].map(Arc::new);
+        let mut turn = 0;
         group.bench_function(format!("draw news, {name}"), |bencher| {
-            // Two pictures by turns, so that each is news.
-            let news = [copied(&crowd), copied(&crowd)].map(Arc::new);
-            let mut turn = 0;
             bencher.iter(|| {
                 turn += 1;
                 app.update(Message::Clock(Duration::from_secs(10 * turn)));

@@ -7,8 +7,8 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use vramlab::allocator::SegmentSource;
 use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::device::{
-    AdamParameters, AttentionShape, ChannelShape, ConvShape, DType, Device, HeadView, ImageLayout, Kernel, MatrixView,
-    Operand, ParameterUpdate, PoolShape, UpdatePasses,
+    AdamParameters, AttentionShape, ChannelShape, ConvShape, DType, Device, FusedAttention, HeadView, ImageLayout,
+    Kernel, MatrixView, Operand, ParameterUpdate, PoolShape, UpdatePasses,
 };
 use vramlab::units::{Address, Bytes, StreamId};
 
@@ -85,9 +85,24 @@ fn attention(c: &mut Criterion) {
         let lse_stride = rows;
         let name = format!("{batch}x{count}x{rows}x{size}");
         group.bench_function(BenchmarkId::new("forward", &name), |bencher| {
-            bencher.iter(|| memory.run(&Kernel::Attention { shape, q, k, v, out, logsumexp, lse_stride }));
+            bencher.iter(|| {
+                memory.run(&Kernel::Attention { by: FusedAttention::Flash, shape, q, k, v, out, logsumexp, lse_stride })
+            });
         });
-        let backward = Kernel::AttentionBackward { shape, q, k, v, out, logsumexp, lse_stride, grad, dq, dk, dv };
+        let backward = Kernel::AttentionBackward {
+            by: FusedAttention::Flash,
+            shape,
+            q,
+            k,
+            v,
+            out,
+            logsumexp,
+            lse_stride,
+            grad,
+            dq,
+            dk,
+            dv,
+        };
         group.bench_function(BenchmarkId::new("backward", &name), |bencher| bencher.iter(|| memory.run(&backward)));
     }
 }

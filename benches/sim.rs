@@ -42,6 +42,7 @@ fn gpt2(amp: Amp, observer: Box<dyn Observer>) -> Trainer {
         preallocate: None,
         kernels: None,
         steps: None,
+        rests: false,
     };
     spec.build(observer).unwrap()
 }

@@ -7,13 +7,14 @@ use std::hint::black_box;
 use std::path::Path;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use vramlab::source::{Whole, asked};
+use vramlab::allocator::TorchVersion;
+use vramlab::source::{Known, Whole, asked};
 use vramlab::whatif::{Effort, Recorded, Tuning, smallest_limit};
 
 /// A history of some 20,000 blocks in varying sizes.
 fn run() -> Recorded {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces/bert-varlen.pickle.xz");
-    asked(&Whole::read(&path, None, |_| {}).unwrap(), None, |_, _| {}).unwrap().swap_remove(0)
+    asked(&Whole::read(&path, None, |_| {}).unwrap(), Known::default(), |_, _| {}).unwrap().swap_remove(0)
 }
 
 fn tuning(criterion: &mut Criterion) {
@@ -29,10 +30,10 @@ fn tuning(criterion: &mut Criterion) {
     group.finish();
     let mut group = criterion.benchmark_group("search");
     group.sample_size(10);
-    let tried = Tuning::of(&run, None, Effort::Full, &|_, _| {}).unwrap().tried.len() as u64;
+    let tried = Tuning::of(&run, None, Effort::Full, TorchVersion::default(), &|_, _| {}).unwrap().tried.len() as u64;
     group.throughput(Throughput::Elements(tried * run.program.len() as u64));
     group.bench_function("settings", |bencher| {
-        bencher.iter(|| Tuning::of(black_box(&run), None, Effort::Full, &|_, _| {}).unwrap());
+        bencher.iter(|| Tuning::of(black_box(&run), None, Effort::Full, TorchVersion::default(), &|_, _| {}).unwrap());
     });
     let defaults = run.under("").unwrap();
     group.throughput(Throughput::Elements(run.program.len() as u64));

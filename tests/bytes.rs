@@ -18,6 +18,7 @@ use portable_pty::{Child, CommandBuilder, MasterPty, PtyPair, PtySize, native_pt
 use ratatui::layout::Rect;
 use ratatui::{Terminal, TerminalOptions, Viewport};
 use vramlab::model::{DeviceKind, Grouping, Lab, RunState};
+use vramlab::source::Picture;
 use vramlab::tui::{self, App, Catalog, ColorTier, GlyphTier, Layout, Message, WireBackend};
 use vt100::Parser;
 
@@ -28,7 +29,7 @@ const BUDGETS: [(u16, u16, usize, usize); 3] =
 /// What any screen full of figures may take, drawn from nothing and behind the Lab: no more than a first picture, whose charts
 /// are empty, and with little to spare.
 const FULL: [(u16, u16, usize, usize); 3] =
-    [(80, 24, 6_300, 4_900), (120, 40, 13_400, 10_400), (200, 60, 24_400, 18_800)];
+    [(80, 24, 6_300, 4_900), (120, 40, 13_400, 10_400), (200, 60, 24_400, 22_800)];
 /// What may come at once after the first picture.
 const BURST: usize = 20_000;
 /// Frames are further apart than this, the parts of one are not.
@@ -90,13 +91,25 @@ fn frames_of_a_run(width: u16, height: u16) -> Vec<usize> {
     let mut lab = Lab::new();
     let mut next = 0;
     let mut sizes = Vec::new();
-    for event in lab_states::run_on(DeviceKind::Processor) {
+    let events = lab_states::run_on(DeviceKind::Processor);
+    // Who looks at a running lab sees a moment for a second: the peak of the last step, then that of a later one.
+    let mut mark = None;
+    let mut due = 0;
+    for (index, event) in events.iter().enumerate() {
         let time = event.time.0;
-        lab.apply(&event);
+        lab.apply(event);
         if time >= next {
             next = time + 33_333;
+            let picture = if time >= due {
+                let picture = lab_states::going_on(&mut lab, &events[..=index]);
+                due = if picture.marked.is_some() { time + 1_000_000 } else { 0 };
+                mark.clone_from(&picture.marked);
+                picture
+            } else {
+                Picture { marked: mark.clone(), ..lab_states::state_of(lab.view(), RunState::Running) }
+            };
             screen.app.update(Message::Clock(Duration::from_micros(time)));
-            screen.app.update(Message::Picture(Arc::new(lab_states::state_of(lab.view(), RunState::Running))));
+            screen.app.update(Message::Picture(Arc::new(picture)));
             sizes.push(screen.frame());
         }
     }

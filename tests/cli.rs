@@ -55,17 +55,25 @@ fn recordings_and_printed_runs_are_compared_side_by_side() {
     let table = String::from_utf8(vramlab(&["compare", &plain, &amp]).stdout).unwrap();
     assert!(table.contains("amp.vram") && table.contains("AMP bf16") && table.contains('*'), "{table}");
     // What a snapshot can't know has its sign, and nothing is best or worse by it.
-    let snapshot = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/strangers/cuda-graphs.pickle.xz");
-    let table = String::from_utf8(vramlab(&["compare", snapshot, &plain]).stdout).unwrap();
-    let line = table.lines().find(|line| line.contains("cuda-graphs.pickle.xz")).unwrap();
-    assert!(line.contains("244.04 MiB") && line.matches('–').count() == 3, "steps, step time, throughput: {table}");
-    let rows: serde_json::Value =
-        serde_json::from_slice(&vramlab(&["compare", "--json", snapshot, &plain]).stdout).unwrap();
+    let traces = concat!(env!("CARGO_MANIFEST_DIR"), "/tests");
+    let compared = |snapshot: &str| -> (String, serde_json::Value) {
+        let table = String::from_utf8(vramlab(&["compare", snapshot, &plain]).stdout).unwrap();
+        let line = table.lines().find(|line| line.contains(".pickle.xz")).unwrap().to_owned();
+        (line, serde_json::from_slice(&vramlab(&["compare", "--json", snapshot, &plain]).stdout).unwrap())
+    };
+    // One whose scopes tell steps has their times; what a step works on it does not say.
+    let (line, rows) = compared(&format!("{traces}/strangers/cuda-graphs.pickle.xz"));
+    assert!(line.matches('–').count() == 1, "throughput: {line}");
+    assert_eq!((&rows[0]["steps"], &rows[1]["steps"]), (&serde_json::json!(4), &serde_json::json!(6)));
+    assert!(rows[0]["step_us"]["median"].as_f64().unwrap() > 0.0 && rows[1]["changes"]["step_us"].is_string());
+    let (line, rows) = compared(&format!("{traces}/traces/two-streams.pickle.xz"));
+    assert!(line.matches('–').count() == 3, "steps, step time, throughput: {line}");
     assert_eq!(
         (&rows[0]["steps"], &rows[0]["step_us"], &rows[1]["steps"]),
         (&serde_json::Value::Null, &serde_json::Value::Null, &serde_json::json!(6))
     );
-    assert!(rows[1]["changes"]["peak_reserved"].is_string() && rows[1]["changes"].get("step_us").is_none());
+    assert!(rows[1]["changes"].get("step_us").is_none());
+    assert!(rows[1]["changes"]["peak_reserved"].is_string());
     fs::write(&none, "{}").unwrap();
     refused(&["compare", &none], 1, "none.json can't be compared");
     refused(&["compare"], 2, "FILE");
@@ -257,6 +265,32 @@ fn run_prints_one_object_with_the_keys_of_the_reference() {
 }
 
 #[test]
+fn peaks_that_are_reset_stand_beside_those_of_the_run() {
+    let run = ["run", "mlp-mini", "--steps", "6", "--data", "reference", "--device", "sim:h200"];
+    let json = |more: &[&str]| -> serde_json::Value {
+        serde_json::from_slice(&vramlab(&[&run[..], more, &["--json"]].concat()).stdout).unwrap()
+    };
+    let (whole, reset) = (json(&[]), json(&["--reset-peaks-after", "3"]));
+    for (of_run, since, stat) in [
+        ("peak_allocated", "max_memory_allocated", "allocated_bytes.all.peak"),
+        ("peak_reserved", "max_memory_reserved", "reserved_bytes.all.peak"),
+    ] {
+        assert_eq!(reset[of_run], whole[of_run], "a reset changes nothing of the run");
+        assert_eq!(whole[since], whole[of_run]);
+        assert_eq!(reset[since], reset["stats"][stat]);
+    }
+    let last = json(&["--reset-peaks-after", "6"]);
+    assert_eq!(last["max_memory_allocated"], last["stats"]["allocated_bytes.all.current"], "no step came after it");
+    assert!(last["max_memory_allocated"].as_u64() < last["peak_allocated"].as_u64());
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("run.vram");
+    let recorded = vramlab(&[&run[..], &["--reset-peaks-after", "3", "--record", file.to_str().unwrap()]].concat());
+    assert!(String::from_utf8(recorded.stdout).unwrap().contains("peak since the reset"));
+    let csv = vramlab(&["export", file.to_str().unwrap(), "--to", "csv"]);
+    assert_eq!(String::from_utf8(csv.stdout).unwrap().matches("reset_peak_memory_stats").count(), 1);
+}
+
+#[test]
 fn a_run_without_json_prints_a_table() {
     let output = vramlab(&["run", "mlp-mini", "--steps", "2", "--accum", "2", "--pin"]);
     let text = String::from_utf8_lossy(&output.stdout);
@@ -295,7 +329,7 @@ fn list_and_doctor_speak_json() {
     for name in ["gpt2", "bert-large", "vit-b16", "resnet50", "dcgan", "mlp", "varlen", "churn"] {
         assert!(workloads.iter().any(|workload| workload["name"] == name), "{name} is not listed");
     }
-    assert_eq!(list["switches"].as_array().unwrap().len(), 16);
+    assert_eq!(list["switches"].as_array().unwrap().len(), 17);
     let doctor: serde_json::Value = serde_json::from_slice(&vramlab(&["doctor", "--json"]).stdout).unwrap();
     assert!(doctor.as_array().unwrap().iter().any(|line| line["subject"] == "processor" && line["found"] == true));
     assert!(vramlab(&["list"]).status.success());
@@ -425,7 +459,7 @@ fn settings_that_can_not_be_read_are_told_and_the_defaults_used() {
     let (code, _, error) = configured(config.path(), &run);
     assert!(code == Some(0) && error.contains("there is no device 'abacus'"), "{error}");
     assert!(error.contains("there is no command \"paus\" (did you mean \"pause\"?)"), "{error}");
-    assert!(configured(config.path(), &["list"]).1.contains("  y  AMP "), "keys are those in force");
+    assert!(configured(config.path(), &["list"]).1.contains("\ny    AMP "), "keys are those in force");
 }
 
 #[test]
@@ -453,7 +487,7 @@ fn whatever_lies_in_the_users_folders_is_named_and_the_rest_goes_on() {
     let error = String::from_utf8_lossy(&listed.stderr);
     assert_eq!(listed.status.code(), Some(0), "{error}");
     let value: serde_json::Value = serde_json::from_slice(&listed.stdout).unwrap();
-    assert_eq!(value["workloads"].as_array().unwrap().len(), 17);
+    assert_eq!(value["workloads"].as_array().unwrap().len(), 19);
     assert_eq!(value["themes"], serde_json::json!(vramlab::tui::Catalog::default().names().collect::<Vec<_>>()));
     let plain = within(1000, config.path(), &["list"]);
     let (text, error) = (String::from_utf8_lossy(&plain.stdout), String::from_utf8_lossy(&plain.stderr));
@@ -525,5 +559,34 @@ fn allocator_settings_that_are_no_text_are_refused() {
         let error = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{error}");
         assert!(error.contains(&format!("{name} is no UTF-8 text")), "{error}");
+    }
+}
+
+/// Nothing is broken by a terminal: columns wrap by themselves, a figure keeps its unit, a flag its value, and a command that is
+/// copied from several lines runs.
+#[test]
+fn tables_wrap_by_column_at_every_width() {
+    let commands: [&[&str]; 5] = [
+        &["list"],
+        &["fit", "gpt-mini", "--device", "sim:h200", "--limit", "80MiB", "--steps", "2"],
+        &["fit", "gpt-mini", "--device", "sim:h200", "--limit", "1MiB", "--steps", "2"],
+        &["folklore", "randn-size", "to-cuda-lazy", "amp-memory", "--device", "sim:h200"],
+        &["folklore", "randn-size", "--device", "sim:h200"],
+    ];
+    for arguments in commands {
+        for columns in [60, 80, 100, 120] {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_vramlab"));
+            command.args(arguments).env("COLUMNS", columns.to_string()).env("XDG_CONFIG_HOME", "/nonexistent");
+            let output = String::from_utf8(command.output().unwrap().stdout).unwrap();
+            assert!(!output.is_empty() && !output.contains('\x1b'), "no terminal, no colours: {arguments:?}");
+            for line in output.lines() {
+                let cells = line.chars().count();
+                // A word that is wider than the terminal can't be helped.
+                let is_word = line.split_whitespace().any(|word| word.chars().count() + 12 > columns);
+                assert!(cells <= columns || is_word, "{arguments:?} at {columns}:\n{line}");
+                let starts = line.trim_start();
+                assert!(!starts.starts_with('%') && !starts.starts_with("GiB"), "a unit alone: {output}");
+            }
+        }
     }
 }

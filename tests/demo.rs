@@ -65,8 +65,8 @@ const SHOWN: [(&str, &[&str]); 5] = [
     ("Mixed precision", &["AMP off → fp16"]),
     ("Checkpointing", &["checkpoint off → on"]),
     ("Reserved is still", &["empty_cache"]),
-    ("The autopsy", &["OUT OF MEMORY"]),
-    ("The leak lets go", &["RUNNING"]),
+    ("Out of memory", &["OUT OF MEMORY"]),
+    ("The leak is off", &["RUNNING"]),
 ];
 
 #[test]
@@ -103,7 +103,7 @@ fn a_person_stops_the_story_has_the_lab_and_leaves() {
     let mut told = Told::begin(ReadingPace::Normal);
     for size in [(80, 24), (120, 40), (200, 60), (60, 16)] {
         let screen = told.after(Duration::from_millis(100), size);
-        assert!(screen.contains("demo 1/") && screen.contains("GPT-2 trains on a card"), "{size:?}:\n{screen}");
+        assert!(screen.contains("demo 1/") && screen.contains("GPT-2 trains on a simulated"), "{size:?}:\n{screen}");
     }
     assert!(told.press(KeyCode::Char('m')).is_empty(), "keys are the story's");
     assert!(told.after(Duration::ZERO, (120, 40)).contains("the demo presses the keys now; space stops it"));

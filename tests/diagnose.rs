@@ -51,7 +51,7 @@ const KEYS: [(&str, &str); 6] = [
     ("peak_reserved", "reserved_bytes.all.peak"),
     ("reserved", "reserved_bytes.all.current"),
     ("peak_allocated", "allocated_bytes.all.peak"),
-    ("segments_allocated", "num_device_alloc"),
+    ("num_device_alloc", "num_device_alloc"),
     ("num_alloc_retries", "num_alloc_retries"),
     ("num_ooms", "num_ooms"),
 ];
@@ -96,7 +96,7 @@ fn whatif_bounds_memory_and_empties_the_cache() {
     record(&path, &[]);
     let told = json(&["whatif", &path, "--json", "--empty-cache-every", "1"]);
     assert_eq!(told["exact"], true);
-    assert!(told["asked"][0]["segments_freed"].as_u64() > told["recorded"]["segments_freed"].as_u64(), "{told}");
+    assert!(told["asked"][0]["num_device_free"].as_u64() > told["recorded"]["num_device_free"].as_u64(), "{told}");
     let refused = vramlab(&["whatif", &path, "--alloc-conf", "expandable:True"]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(String::from_utf8_lossy(&refused.stderr).contains("expandable_segments"));
@@ -111,7 +111,7 @@ fn what_tune_finds_is_what_whatif_says_of_it_and_the_smallest_limit_is_one() {
     let best = told["best"].as_array().unwrap();
     let peaks: Vec<u64> = best.iter().map(|row| row["peak_reserved"].as_u64().unwrap()).collect();
     assert!(peaks.len() > 1 && peaks[0] < told["recorded"]["peak_reserved"].as_u64().unwrap(), "{told}");
-    let calls = |row: &Value| row["segments_allocated"].as_u64().unwrap() + row["segments_freed"].as_u64().unwrap();
+    let calls = |row: &Value| row["num_device_alloc"].as_u64().unwrap() + row["num_device_free"].as_u64().unwrap();
     // But for the defaults, which come last, a higher peak pays with fewer calls.
     let front = &best[..best.len() - 1];
     for pair in front.windows(2) {
@@ -128,7 +128,7 @@ fn what_tune_finds_is_what_whatif_says_of_it_and_the_smallest_limit_is_one() {
         assert_eq!(told["asked"][0]["num_ooms"].as_u64().unwrap() > 0, fails, "{limit}");
     }
     let table = text(&["tune", &file]);
-    assert!(table.contains("export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True"), "{table}");
+    assert!(table.contains("export PYTORCH_ALLOC_CONF=expandable_segments:True"), "{table}");
 }
 
 #[test]
@@ -196,11 +196,12 @@ fn a_report_tells_who_held_the_peak_and_what_was_tried_for_a_request_that_failed
 }
 
 #[test]
-fn a_leak_of_a_history_without_steps_is_found_by_its_line() {
+fn a_leak_of_a_strangers_history_is_found_by_its_line_step_by_step() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/strangers/leak-outputs.pickle.xz");
     let told = json(&["report", path.to_str().unwrap(), "--format", "json"]);
     let device = &told["devices"][0];
-    assert_eq!(device["repetitions"]["told"], false);
+    // The scopes of its optimizer tell the steps.
+    assert_eq!((&device["repetitions"]["told"], &device["steps"]), (&true.into(), &10.into()));
     assert!(
         device["history"]["begins"].is_string() && device["history"]["missing"].is_array(),
         "{}",

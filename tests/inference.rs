@@ -176,6 +176,10 @@ fn flips_leave_not_a_byte_behind() {
             let before = trainer.memory().allocated();
             for attention in [AttentionKernel::Math, AttentionKernel::Flash, AttentionKernel::Efficient] {
                 for amp in [Amp::Bf16, Amp::Fp16, Amp::Off] {
+                    // Flash attention takes 16 bits alone.
+                    if attention == AttentionKernel::Flash && amp == Amp::Off && !half {
+                        continue;
+                    }
                     trainer.configure(Config { attention, amp, checkpointing: true, ..Config::new(3) }).unwrap();
                     trainer.step().unwrap();
                 }

@@ -141,6 +141,63 @@ fn a_file_that_spells_out_a_built_in_model_is_that_model() {
     }
 }
 
+/// Bytes that were asked for and not given back: summed up over all requests, and at the end.
+fn held_and_left(requests: &[Request]) -> [u64; 2] {
+    let (mut sizes, mut live, mut held) = (Vec::new(), 0, 0);
+    for request in requests {
+        match *request {
+            Request::Alloc(size) => {
+                sizes.push(size);
+                live += size;
+            }
+            Request::Free(number) => live -= sizes[number],
+        }
+        held += live;
+    }
+    [held, live]
+}
+
+#[test]
+fn a_relu_that_saves_its_input_holds_it_until_backward() {
+    let saving = MLP_MINI.replace(r#"{ kind = "relu" }"#, r#"{ kind = "relu", saves_input = true }"#);
+    assert_ne!(saving, MLP_MINI);
+    for variant in ["base", "bf16", "ckpt"] {
+        let config = training::variant(variant, training::workload("mlp-mini").1);
+        let (right, too_much) = (run(of_file(MLP_MINI).unwrap(), config), run(of_file(&saving).unwrap(), config));
+        assert_eq!(right.1, too_much.1, "losses under {variant}");
+        let asked = |requests: &[Request]| -> Vec<u64> {
+            requests
+                .iter()
+                .filter_map(|request| if let Request::Alloc(size) = request { Some(*size) } else { None })
+                .collect()
+        };
+        assert_eq!(asked(&right.0), asked(&too_much.0), "the same is asked for under {variant}");
+        let ([held, left], [longer, same]) = (held_and_left(&right.0), held_and_left(&too_much.0));
+        assert!(longer > held, "{variant}: {longer} and {held}");
+        assert_eq!(same, left, "backward lets go of it");
+    }
+    let image = "input = { kind = 'image', side = 8 }\nlayers = [{ kind = 'relu', saves_input = true }]";
+    assert!(of_file(image).is_err_and(|error| error.to_string().contains("takes rows or a vector")));
+}
+
+#[test]
+fn a_block_without_autocast_computes_in_32_bits() {
+    let region = GPT_MINI
+        .replace("kind = \"tied_linear\"", "kind = \"block\"\nautocast = false\nlayers = [{ kind = \"tied_linear\" }]");
+    let batch = training::workload("gpt-mini").1;
+    let of = |lines: &str, variant: &str| run(of_file(lines).unwrap(), training::variant(variant, batch));
+    let base = of(GPT_MINI, "base");
+    assert!(of(&region, "base") == base, "without autocast there is nothing to turn off");
+    let (whole, head) = (of(GPT_MINI, "bf16"), of(&region, "bf16"));
+    let logits = Request::Alloc((batch * 32 * 257 * 2) as u64);
+    let in_16_bits = |requests: &[Request]| requests.iter().filter(|request| **request == logits).count();
+    assert!(in_16_bits(&whole.0) > in_16_bits(&base.0));
+    assert_eq!(in_16_bits(&head.0), in_16_bits(&base.0), "no logit has 16 bits");
+    assert_ne!(head.1, whole.1);
+    let far = |losses: &[f32]| losses.iter().zip(&base.1).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+    assert!(far(&head.1) < 0.02, "{:?} and {:?}", head.1, base.1);
+}
+
 #[test]
 fn convolutions_of_a_users_own_learn() {
     for config in [Config::new(8), Config { checkpointing: true, ..Config::new(8) }] {

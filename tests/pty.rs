@@ -84,7 +84,7 @@ impl Session {
 
     /// Until steps have been trained.
     fn wait_for_training(&self) {
-        self.wait_for("trained step", |screen| screen.contents().contains("loss") && screen.contents().contains(" ms"));
+        self.wait_for("trained step", |screen| step_shown(&screen.contents()).is_some_and(|step| step > 0));
     }
 
     /// What stands in each cell, and how it looks, when that has stopped changing.
@@ -222,7 +222,7 @@ fn it_trains_answers_keys_and_leaves() {
     lab.press(" ");
     lab.wait_for_text("RUNNING");
     lab.press("?");
-    lab.wait_for_text("empty_cache: wholly free segments go back");
+    lab.wait_for_text("empty_cache: return wholly free");
     lab.press("?");
     lab.press("q");
     assert_eq!(lab.wait_for_end(END).exit_code(), 0);
@@ -253,13 +253,15 @@ fn what_is_copied_reaches_the_terminals_clipboard_and_leaving_tells_what_the_run
     let path = folder.path().join("run.vram");
     let arguments = ["mlp-mini", "--device", "cpu", "--layers", "3", "--record", path.to_str().unwrap()];
     let mut lab = Session::start(vramlab(&arguments), 120, 40);
-    lab.wait_for("trained step", |screen| screen.contents().contains(" ms"));
+    lab.wait_for_training();
     lab.press("m");
-    lab.wait_for_text("m AMP       fp16");
+    lab.wait_for("autocast to fp16", |screen| {
+        screen.contents().lines().any(|line| line.contains("m AMP") && line.contains("fp16"))
+    });
     lab.press(" ");
     lab.wait_for_text("PAUSED");
     lab.press("y");
-    lab.wait_for_text("to the clipboard of your terminal");
+    lab.wait_for_text("copy to the terminal's clipboard");
     lab.press("c");
     lab.wait_for_text("copied: vramlab run mlp-mini");
     let command = clipboard(&lab.raw.lock().unwrap()).unwrap();
@@ -345,7 +347,7 @@ fn a_picture_drawn_anew_is_the_picture() {
     let mut lab = Session::lab(&[]);
     lab.wait_for_training();
     lab.press("?");
-    lab.wait_for_text("empty_cache: wholly free segments go back");
+    lab.wait_for_text("empty_cache: return wholly free");
     lab.press("? ");
     lab.wait_for_text("PAUSED");
     lab.press("j?jk[?");
@@ -423,7 +425,7 @@ fn what_is_pasted_into_a_line_is_written_there() {
     let mut lab = Session::lab(&[]);
     lab.wait_for_training();
     lab.press("L");
-    lab.wait_for_text("Enter from the next step on");
+    lab.wait_for_text("Enter sets it from the next step on");
     lab.press("\x1b[200~5\x1b[A12MiB\r\x1b[201~");
     // Control characters of the paste are left out, and it ends nothing.
     lab.wait_for_text("5[A12MiB");
@@ -582,7 +584,9 @@ fn a_terminal_that_is_closed_ends_the_lab_as_a_hang_up_does() {
         let mut child = slave.spawn_command(lab_command(&[])).unwrap();
         let mut reader = master.try_clone_reader().unwrap();
         let (mut screen, mut buffer) = (Parser::new(30, 100, 0), [0; 8192]);
-        while !screen.screen().contents().contains("loss") {
+        let deadline = Instant::now() + PATIENCE;
+        while step_shown(&screen.screen().contents()).is_none_or(|step| step == 0) {
+            assert!(Instant::now() < deadline, "no trained step on the screen:\n{}", screen.screen().contents());
             let read = reader.read(&mut buffer).unwrap();
             screen.process(&buffer[..read]);
         }
@@ -744,10 +748,17 @@ fn vramlab(arguments: &[&str]) -> CommandBuilder {
     in_environment(command, &[])
 }
 
-/// The step that the header tells of a lab that runs.
-fn step_told(text: &str) -> Option<u64> {
+/// The step that the header of a running lab shows.
+fn step_shown(text: &str) -> Option<u64> {
     let header = text.lines().find(|line| line.contains("RUNNING"))?;
-    header.split_once("step")?.1.split_whitespace().next()?.parse().ok()
+    // "12 steps" where it counts them, else "step 12" of the moment that is shown.
+    let words: Vec<&str> = header.split_whitespace().collect();
+    let beside = |pair: &[&str]| match pair {
+        [count, "steps"] => count.parse().ok(),
+        ["step", at] => at.parse().ok(),
+        _ => None,
+    };
+    words.windows(2).rev().find_map(beside)
 }
 
 /// Steps that a recording has whole, read as far as it goes.
@@ -771,7 +782,7 @@ fn what_a_killed_lab_recorded_can_be_read_up_to_shortly_before_and_opened() {
     let mut lab = Session::start(vramlab(&["gpt-mini", "--device", "cpu", "--record", name]), 100, 30);
     lab.wait_for_training();
     sleep(Duration::from_secs(2));
-    let told = step_told(&lab.text()).unwrap();
+    let told = step_shown(&lab.text()).unwrap();
     sleep(LOST);
     lab.signal(Signal::KILL);
     lab.wait_for_end(END);

@@ -3,6 +3,10 @@
 //! A snapshot is the text of the frame; those named `…_styles` add every run of equal style.
 #![allow(missing_docs, clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+#[path = "screens/frames.rs"]
+mod frames;
+#[path = "screens/heights.rs"]
+mod heights;
 #[path = "common/lab_states.rs"]
 mod lab_states;
 #[path = "common/synthetic.rs"]
@@ -17,12 +21,13 @@ use proptest::prelude::*;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use vramlab::model::{
-    DeviceKind, Event, EventKind, Grouping, Lab, Level, LogLine, Micros, Occupancy, RunState, Study, View,
+    DeviceKind, Event, EventKind, Gain, Grouping, Lab, Level, LogLine, Micros, Occupancy, Remedy, RunState, Study,
+    Trial, View,
 };
 use vramlab::session;
 use vramlab::source::{Cursor, Ghost, Kind, Move, Picture, Request};
 use vramlab::tui::{self, App, Catalog, ColorTier, Effect, GlyphTier, Message, Token};
-use vramlab::units::DeviceIndex;
+use vramlab::units::{Bytes, DeviceIndex};
 use vramlab::whatif::{Conditions, Follower, Places, Starting};
 
 /// The sizes at which every screen is looked at.
@@ -266,9 +271,9 @@ fn what_empty_cache_would_return_is_of_a_moment_that_is_named() {
         view.ledger.releasable = vramlab::units::Bytes::mib(22);
     });
     let running = text(&frame(dark(), state.clone(), 120, 40));
-    assert!(running.contains("empty_cache 52 MiB") && running.contains("e returns that when a step ends"), "{running}");
+    assert!(running.contains("empty_cache 52 MiB") && running.contains("e returns it when the step ends"), "{running}");
     let paused = text(&frame(dark(), lab_states::with_run(state, RunState::Paused), 120, 40));
-    assert!(paused.contains("empty_cache 22 MiB") && paused.contains("e returns that now"), "{paused}");
+    assert!(paused.contains("empty_cache 22 MiB") && paused.contains("e returns it now"), "{paused}");
 }
 
 #[test]
@@ -697,22 +702,31 @@ fn the_ledger_of_a_run_on_a_gpu() {
 #[test]
 fn the_ledger_of_a_recording_at_its_cursor_without_colour_in_ascii() {
     let state = lab_states::studied(lab_states::recorded(), 12);
-    let buf = on_screen(app("dark", ColorTier::None, GlyphTier::Ascii), "6", state, 100, 30);
+    let buf = screen(app("dark", ColorTier::None, GlyphTier::Ascii), "6jj", state, 100, 30);
     assert!(buf.content().iter().all(|cell| cell.symbol().is_ascii()));
     let shown = text(&buf);
-    assert!(shown.contains("at the cursor") && shown.contains("it has happened"), "{shown}");
+    assert!(shown.contains("at the cursor") && shown.contains("for the next run"), "{shown}");
     insta::assert_snapshot!("ledger_of_a_recording", shown);
 }
 
 /// Enter goes where the finding selected can be seen, `d` does what can be done about it.
 #[test]
 fn the_ledgers_findings_lead_to_their_places_and_their_remedies() {
-    let state = lab_states::studied(lab_states::running(), 21);
+    // What flips would save was tried meanwhile.
+    let gain = Gain { from: Bytes::mib(204), to: Bytes::mib(106), trial: Trial::Simulated };
+    let state = lab_states::edited(lab_states::studied(lab_states::running(), 21), |view| {
+        view.findings[1].remedies = vec![Remedy::flip("opt", "sgd")];
+        view.findings[1].gain = Some(gain);
+    });
     let place = state.view.findings[1].position.unwrap();
     let remedy = session::Command::of_remedy(&state.view.findings[1].remedies[0]).unwrap();
     let mut app = dark();
-    press(&mut app, "6");
     app.update(Message::Picture(Arc::new(state.clone())));
+    press(&mut app, "w");
+    let all = text(&draw(&mut app, 120, 40));
+    assert!(all.contains("(optimizer sgd): peak 204.00 MiB") && all.contains("tried, simulated"), "{all}");
+    press(&mut app, "w");
+    press(&mut app, "6");
     press(&mut app, "j");
     let shown = text(&draw(&mut app, 120, 40));
     assert!(shown.contains("findings 2 of") && shown.contains(&format!("event {place}")), "{shown}");
@@ -738,7 +752,7 @@ fn what_the_ledger_cannot_know_it_says() {
     told(lab_states::simulated(), "a simulated GPU");
     told(lab_states::edited(lab_states::on_gpu(), |view| view.gpu = None), "the driver has not been read");
     let kind = vramlab::source::Kind::Snapshot("a.pickle".into());
-    told(Picture { kind, ..lab_states::running() }, "a snapshot does not tell");
+    told(Picture { kind, ..lab_states::running() }, "a snapshot does not say");
 }
 
 #[test]
@@ -772,11 +786,12 @@ fn a_configuration_leads_to_its_first_step_and_is_what_others_are_compared_with(
 fn what_can_not_be_compared_says_why() {
     let kind = vramlab::source::Kind::Snapshot("a.pickle".into());
     let snapshot = lab_states::edited(lab_states::running(), |view| view.configurations.clear());
-    let snapshot = Picture { kind, configurations: Arc::from([]), ..snapshot };
+    let snapshot = Picture { kind, configurations: Arc::from([]), marked: None, ..snapshot };
     for (width, height) in [(60, 20), (80, 24), (200, 60)] {
         let shown = text(&on_screen(dark(), "5", snapshot.clone(), width, height));
-        assert!(shown.contains("there is no history"), "{shown}");
+        assert!(shown.contains("no history here"), "{shown}");
         let one = lab_states::edited(lab_states::running(), |view| view.configurations.truncate(1));
+        let one = Picture { marked: None, ..one };
         let shown = text(&on_screen(dark(), "5", one, width, height));
         assert!(shown.contains("Flip a switch") && shown.contains("as it began"), "{shown}");
     }
@@ -811,7 +826,7 @@ proptest! {
         state in any_state(),
         (width, height) in (1u16..=300, 1u16..=100),
         (x, y) in (0u16..4, 0u16..4),
-        keys in "[1-6]?[mcapozfrLxObBAtse .,nhjklgwGH(){}<>T?+2_#iI;:@/vu0d-]{0,6}",
+        keys in "[1-6]?[mcapozfrLxObBAtse .,nhjklgwGH(){}<>T?+2_#iI;:'@/vu0d-]{0,6}",
         tier in prop::sample::select(vec![ColorTier::None, ColorTier::Ansi, ColorTier::Indexed, ColorTier::True]),
     ) {
         let mut app = app("dark", tier, GlyphTier::Unicode);
@@ -901,6 +916,51 @@ fn the_ops_by_module_and_since_a_tag() {
 }
 
 #[test]
+fn a_step_that_is_pinned_stands_beside_the_one_shown_on_every_screen_that_has_steps() {
+    // Checkpointing was switched on before step 20.
+    let state = lab_states::pinned(lab_states::with_study(lab_states::running(), Grouping::Category, false), 19);
+    for (width, height) in SIZES {
+        for (key, wanted) in [("1", "step 19"), ("4", "Δ against step 19"), ("6", "step 19")] {
+            if (key, width) == ("6", 80) {
+                continue; // accounts are two lines there
+            }
+            let shown = text(&on_screen(dark(), key, state.clone(), width, height));
+            assert!(shown.contains(wanted), "{key} at {width}×{height}:\n{shown}");
+        }
+        let ops = text(&on_screen(dark(), "4", state.clone(), width, height));
+        assert!(ops.contains("▼Δ at peak"), "{ops}");
+    }
+    let unpinned = text(&on_screen(dark(), "4", Picture { pinned: None, ..state }, 120, 40));
+    assert!(!unpinned.contains('Δ'), "{unpinned}");
+}
+
+/// Every figure of memory on every screen is of the moment that the header names.
+#[test]
+fn every_screen_is_of_the_moment_in_the_header() {
+    let running = lab_states::with_study(lab_states::running(), Grouping::Category, false);
+    let view = &running.view;
+    let shown = running.shown();
+    assert_ne!(view.ledger.allocated(), shown.ledger.allocated(), "the run has gone on since");
+    // The same picture, whose run stands somewhere else: only what is of the run may differ.
+    let elsewhere = lab_states::edited(running.clone(), |view| {
+        view.ledger = Default::default();
+        view.segments = Default::default();
+        view.by_category = Default::default();
+        (view.phase, view.largest_hole) = (None, Default::default());
+        view.touched.clear();
+        view.position += 7;
+    });
+    for (width, height) in SIZES {
+        for key in ["1", "2", "3", "4", "5", "6", "7"] {
+            let at = |state: &Picture| text(&on_screen(dark(), key, state.clone(), width, height));
+            assert_eq!(at(&running), at(&elsewhere), "screen {key} at {width}×{height} looks past the mark");
+            let header: String = at(&running).lines().take(2).collect();
+            assert!(header.contains("step 21 ▼"), "{header}");
+        }
+    }
+}
+
+#[test]
 fn screens_that_study_say_so_before_they_have() {
     for keys in ["3", "4"] {
         let reading = Picture { studying: Some(0.25), ..lab_states::running() };
@@ -911,11 +971,11 @@ fn screens_that_study_say_so_before_they_have() {
 
 /// Names of models and units of time aside, words of everyday English that labels are made of.
 const PLAIN: &str = "\
-    byte B Compare Enter First Lab The What a against all among an and another are as between by changes e \
-    each earlier empty ends every fastest file filled first fits for force goes good has here in is it \
-    its lab largest last least left line may more most ms name next no none not of off one or out put \
-    ran read reads rest return returns right run s seen size so stands t than that the themselves they \
-    this those through to told until up use view what when where who writes yet";
+    byte A B Compare Enter First It Lab The What a add against all among an and another are as between by change changes do e \
+    each earlier elsewhere empty ends every fastest file filled first fits for force goes good has here in inside is it known \
+    its lab larger largest last least left line may model more most ms name next no none not of off on one or order out outputs per put \
+    ran read reads rest return returns right run s seen shows size so sort spread stands t than that the themselves they \
+    this those through to told until up use view what when where who without writes yet zoom";
 
 /// Every label that stands on a screen, at any size and in any state that is looked at here, is explained.
 #[test]

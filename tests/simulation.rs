@@ -7,7 +7,9 @@ mod training;
 use vramlab::allocator::Settings;
 use vramlab::device::sim::{CardCatalog, SimDevice};
 use vramlab::model::{Event, EventKind, Evidence, Lab, Why};
-use vramlab::train::{Config, DataPath, OptimizerForm, TrainError, Trainer, TrainerOptions};
+use vramlab::train::{
+    Amp, Config, DataPath, Libraries, OptimizerForm, OptimizerKind, TrainError, Trainer, TrainerOptions,
+};
 use vramlab::units::Bytes;
 
 /// Milliseconds of a step when the first ones are over.
@@ -37,6 +39,66 @@ fn cards_are_as_fast_as_their_data_sheets_order_them() {
         .collect();
     assert!(times.is_sorted(), "{times:?}");
     assert!(times[4] > 3.0 * times[0], "{times:?}");
+}
+
+/// How many times as fast a step is under AMP as in fp32, by card and workload: between what is published for the card, or for
+/// its generation, as lab/devices says. bf16 on a T4 is computed in fp32, with conversions.
+#[test]
+fn mixed_precision_is_as_much_faster_as_on_cards_of_the_kind() {
+    let (geforce, turing) = ((1.3, 2.4), (1.5, 4.0));
+    let table = [
+        ("h200", [(3.0, 7.0); 2]),
+        ("h100-80g", [(2.5, 7.0); 2]),
+        ("a100-80g", [(2.2, 8.0); 2]),
+        ("a100-40g", [(2.0, 8.0); 2]),
+        ("rtx-4090", [geforce; 2]),
+        ("rtx-3060-12g", [geforce; 2]),
+        ("t4", [turing, (0.3, 1.0)]),
+    ];
+    let mut wrong = Vec::new();
+    for (card, bounds) in table {
+        for (workload, batch) in [("gpt2", 2), ("gpt2", 4), ("vit-b16", 32), ("bert-large", 2), ("mlp", 2048)] {
+            let time = |amp| {
+                let card = CardCatalog::with_user_cards(None).card(card).unwrap();
+                let (model, _) = training::workload(workload);
+                let config = Config { amp, optimizer: OptimizerKind::Momentum, ..Config::new(batch) };
+                let device = Box::new(SimDevice::new(card.clone()));
+                let libraries = Libraries {
+                    compute_capability: card.compute_capability,
+                    multiprocessors: card.multiprocessors,
+                    workspaces: true,
+                };
+                let options = TrainerOptions { workspaces: libraries, ..TrainerOptions::default() };
+                step_ms(&mut Trainer::new(device, model, config, options, Box::new(())).unwrap())
+            };
+            let off = time(Amp::Off);
+            for (amp, (least, most)) in [Amp::Fp16, Amp::Bf16].into_iter().zip(bounds) {
+                let faster = off / time(amp);
+                println!("{card}: {workload} at {batch}, {amp:?}: {off:.1} ms / {faster:.2}");
+                // Small steps wait for the host on a large card.
+                let least: f64 = if off < 100.0 { f64::min(least, 1.1) } else { least };
+                // Nothing but products: 10 times at batch 8,192 on the H200.
+                let most = if workload == "mlp" { 1.4 * most } else { most };
+                if !(least..=most).contains(&faster) {
+                    wrong.push(format!("{card}: {workload} at {batch} is {faster:.2} times as fast under {amp:?}"));
+                }
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Measured with PyTorch 2.11 on an H200: 71.0, 72.6 and 78.9 ms.
+#[test]
+fn every_attention_kernel_has_a_time_of_its_own() {
+    let time = |variant| {
+        step_ms(&mut training::simulated_plain(training::workload("gpt2").0, training::variant(variant, 16)).0)
+    };
+    for (variant, theirs) in [("cudnn", 70.995), ("flash", 72.643), ("efficient", 78.917)] {
+        let ours: f64 = time(variant);
+        println!("{variant}: {ours:.1} ms, PyTorch {theirs:.1} ms");
+        assert!((ours / theirs - 1.0).abs() < 0.03, "{variant}: {ours:.1} ms, PyTorch {theirs:.1} ms");
+    }
 }
 
 #[test]
@@ -106,7 +168,8 @@ fn gpt2_at_batch_16_runs_out_of_memory_on_a_t4_which_is_explained_and_survived()
     assert_eq!(lab.malformed(), 0);
     let view = lab.view();
     let first = &view.findings[0];
-    assert!(matches!(first.evidence, Evidence::OutOfMemory { .. }) && !first.remedies.is_empty(), "{first:?}");
+    assert!(matches!(first.evidence, Evidence::OutOfMemory { .. }), "{first:?}");
+    assert!(first.remedies.is_empty(), "nothing was tried yet: {first:?}");
     let autopsy = view.autopsy.unwrap();
     // What the driver had left is too little for the segment; nobody set a limit.
     assert!(autopsy.request.device_free < autopsy.request.segment && autopsy.limit.is_none());

@@ -9,11 +9,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use vramlab::model::{Event, EventKind, Grouping, Lab, RunState, View};
+use vramlab::model::{Event, EventKind, Grouping, Lab, RunState, Study, View};
 use vramlab::recording::Direction::{Backward, Forward};
 use vramlab::recording::{FrameBuilder, Next, Reader, RecordingError, Writer};
 use vramlab::session::{Command, LabSpec, MemoryLimit, StepSize, Switch, Way};
-use vramlab::source::{self, Ability, Cursor, Kind, Landmark, Move, Picture, Request, Source, Unit, Wanted, Window};
+use vramlab::source::{
+    self, Ability, Cursor, Kind, Landmark, Moment, Move, Picture, Request, Source, Unit, Wanted, Window,
+};
 use vramlab::train::Config;
 use vramlab::units::Bytes;
 use vramlab::whatif::Conditions;
@@ -144,7 +146,9 @@ fn known(view: &View) -> String {
         format!("{:?}\n{:?}", view.steps, view.traffic),
         format!("{:?}\n{:?}\n{:?}", view.segments, view.findings, view.effects),
         format!("{:?}\n{:?}\n{:?}", view.log, view.profiles, view.touched),
-        format!("{:?}\n{:?}\n{:?}", view.history, view.autopsy, view.generated),
+        // Of a state that was gone back to the end of its history alone is known.
+        format!("{} {:?}", view.history.columns(), view.history.latest()),
+        format!("{:?}\n{:?}", view.autopsy, view.generated),
         format!("{:?} {:?} {}", view.op, view.names, view.malformed),
         format!("{:?}", view.configurations),
     ]
@@ -170,10 +174,12 @@ fn a_lab_that_runs_can_be_looked_back_into_while_it_goes_on() {
     let mut front = Front::live(spec());
     front.ask(Request::Record(path.clone()));
     front.wait_for_steps(5);
+    // Moves begin where the screen is: at the mark.
+    front.wait("a mark", |picture| picture.moment() == Moment::StepPeak && picture.shown().steps.finished >= 3);
     let (step_end, back) = front.go(Move::By(Unit::Step, Backward));
     assert_eq!(back.view.position, step_end, "the view is that of the cursor");
     let steps = back.view.steps.finished;
-    assert!(steps >= 4 && steps <= back.extent.steps && step_end <= back.extent.end);
+    assert!(steps >= 3 && steps <= back.extent.steps && step_end <= back.extent.end);
     // The run goes on, the picture stays.
     let later = front.wait("the run to go on", |picture| picture.extent.steps >= back.extent.steps + 5);
     assert_eq!((later.cursor, later.run.clone()), (Cursor::At(step_end), RunState::Running));
@@ -477,7 +483,7 @@ fn what_can_not_be_done_is_said() {
     let mut opened = Front::recording(&path, false);
     let before = opened.wait("the end", |picture| !picture.extent.grows);
     assert_eq!(before.can(Ability::Flip), Err("a recording can't be changed: it has happened"));
-    assert_eq!(before.can(Ability::Run), Err("nothing runs here: space plays"));
+    assert_eq!(before.can(Ability::Run), Err("nothing runs here: it can only be played"));
     assert_eq!(before.can(Ability::Record), Err("this is a recording already"));
     assert_eq!(before.can(Ability::Seek), Ok(()));
     assert!(opened.source.engine().is_none() && !before.is_live());
@@ -561,8 +567,115 @@ fn a_recording_plays_by_itself_at_its_own_speed_or_another() {
     // And to the end of it, where it stays.
     opened.ask(Request::Faster(16_000.0));
     opened.ask(Request::TogglePlay);
-    let end = opened.wait("the end", |picture| picture.is_now());
-    assert_eq!((end.playing, end.view.position), (None, whole.extent.end));
+    let end = opened.wait("the end", |picture| picture.playing.is_none() && picture.cursor != stopped.cursor);
+    assert_eq!((end.cursor, end.view.position), (Cursor::At(whole.extent.end), whole.extent.end));
+}
+
+#[test]
+fn while_nobody_moves_the_cursor_memory_is_that_of_a_peak() {
+    let folder = folder();
+    let path = folder.path().join("run.vram");
+    let mut live = Front::live(spec());
+    live.ask(Request::Record(path.clone()));
+    for wanted in [3, 6] {
+        let running = live
+            .wait("a mark", |picture| picture.moment() == Moment::StepPeak && picture.shown().steps.finished >= wanted);
+        let (shown, step) = (running.shown(), running.shown_step().unwrap());
+        let column = running.history.around(shown.position).unwrap();
+        assert_eq!(
+            (step.step, column.step),
+            (shown.steps.finished, shown.steps.finished),
+            "curve and history have that step"
+        );
+        assert_eq!(shown.ledger.allocated(), column.peak);
+        assert_eq!(running.place(), shown.position);
+    }
+    // Moves begin where the screen is.
+    let running = live.last();
+    live.ask(Request::Move(Move::By(Unit::Op, Backward)));
+    let back = live.wait("a look back", |picture| !picture.is_now());
+    assert_eq!(back.moment(), Moment::Cursor);
+    assert!(back.place() + 2000 > running.place(), "{} {}", back.place(), running.place());
+    live.ask(Request::Move(Move::Now));
+    live.wait("now", |picture| picture.is_now());
+    live.flip("ckpt");
+    let steps = live.last().extent.steps;
+    live.wait_for_steps(steps + 12);
+    let paused = live.pause();
+    assert_eq!(
+        (paused.moment(), paused.shown().position),
+        (Moment::Now, paused.extent.end),
+        "paused it is where it stands"
+    );
+    live.command(Command::Resume);
+    let end = live.wait_for_steps(steps + 14);
+    drop(live);
+
+    // Left in the middle of it: opened whole, at its peak, with all that it came to.
+    let mut opened = Front::recording(&path, false);
+    let whole = opened.wait("the recording", |picture| !picture.extent.grows && picture.marked.is_some());
+    assert_eq!((whole.moment(), whole.is_now()), (Moment::RunPeak, true));
+    assert_eq!(whole.shown().ledger.allocated(), whole.view.peak_allocated);
+    assert_eq!(whole.shown_step().unwrap().step, whole.shown().steps.finished);
+    assert_eq!(whole.configurations.len(), end.configurations.len());
+    assert!(!whole.goes_on(), "what is over doesn't go on, whatever it did last");
+    let (_, at_end) = opened.go(Move::To(u64::MAX));
+    assert_eq!((at_end.moment(), at_end.place()), (Moment::Cursor, at_end.extent.end));
+}
+
+#[test]
+fn a_snapshot_opens_at_its_failure_else_at_its_peak() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/strangers");
+    let (mut failed, mut whole) = (0, 0);
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "xz") {
+            continue;
+        }
+        let mut front = Front::of(source::snapshot(&path, None).unwrap());
+        let read = front.wait("the history", |picture| !picture.extent.grows && picture.marked.is_some());
+        match (&read.view.autopsy, read.moment()) {
+            (Some(autopsy), Moment::Failure) => {
+                failed += 1;
+                assert_eq!(read.shown().position, autopsy.position + 1);
+            }
+            (None, Moment::RunPeak) => {
+                whole += 1;
+                assert_eq!(read.shown().ledger.allocated(), read.view.peak_allocated, "{}", path.display());
+            }
+            (_, moment) => panic!("{}: {moment:?}", path.display()),
+        }
+        assert!(!read.shown().segments.is_empty(), "{}", path.display());
+    }
+    assert!(failed > 0 && whole > 2, "{failed} {whole}");
+}
+
+#[test]
+fn the_step_before_is_pinned_then_this_one_then_none() {
+    let mut front = Front::live(LabSpec { steps: Some(8), ..spec() });
+    front.wait("the end", |picture| picture.run == RunState::Finished);
+    let found = |step: u64| {
+        move |picture: &Arc<Picture>| {
+            picture.pinned.as_ref().is_some_and(|pinned| pinned.step.step == step && pinned.study.is_some())
+        }
+    };
+    front.ask(Request::Move(Move::Step(5)));
+    for step in [4, 5] {
+        front.ask(Request::Pin);
+        let picture = front.wait("a pin", found(step));
+        let pinned = picture.pinned.as_ref().unwrap();
+        let column = picture.history.page(0, 64).columns[step as usize];
+        assert_eq!((column.step, column.peak), (step, pinned.view.ledger.allocated()));
+        let study = pinned.study.as_ref().unwrap();
+        assert_eq!(study.steps.iter().map(|step| step.what).collect::<Vec<_>>(), [step]);
+        assert_eq!(study.peak.unwrap().allocated, column.peak);
+    }
+    front.ask(Request::Pin);
+    front.wait("no pin", |picture| picture.pinned.is_none());
+    // Before the first there is none: it is pinned itself.
+    front.ask(Request::Move(Move::Step(0)));
+    front.ask(Request::Pin);
+    front.wait("a pin", found(0));
 }
 
 #[test]
@@ -578,11 +691,13 @@ fn a_part_of_the_run_is_studied_and_the_study_follows_the_cursor() {
     front.wait("a pause", |picture| picture.run == RunState::Paused);
     front.ask(Request::Move(Move::Step(3)));
     front.ask(Request::Move(Move::By(Unit::Op, Forward)));
+    // Step 3 may have been studied before, as the last whole one: that is no answer to the move.
     let back = front.wait("the study of step 3", |picture| {
-        picture.study.as_ref().is_some_and(|study| study.steps.first().is_some_and(|step| step.what == 3))
+        let of_step = |study: &Study| study.steps.first().is_some_and(|step| step.what == 3);
+        let around = |study: &Study| (study.begin..=study.end).contains(&picture.view.position);
+        picture.study.as_deref().is_some_and(|study| of_step(study) && around(study))
     });
     let (study, view) = (back.study.as_ref().unwrap(), &back.view);
-    assert!((study.begin..=study.end).contains(&view.position));
     let alive: Bytes = study.lives.iter().filter(|life| life.is_alive_at(view.position)).map(|life| life.size).sum();
     assert_eq!(alive, view.ledger.allocated(), "what was alive at the cursor");
     let column = back.history.page(0, 64).columns[3];
@@ -724,7 +839,8 @@ fn a_ghost_of_a_history_that_begins_late_comes_to_what_whatif_does() {
     for name in ["timm-convnext-ring", "leak-outputs"] {
         let path = folder.join(format!("{name}.pickle.xz"));
         let whole = vramlab::source::Whole::read(&path, None, |_| {}).unwrap();
-        let recorded = vramlab::source::asked(&whole, None, |_, _| {}).unwrap().swap_remove(0);
+        let recorded =
+            vramlab::source::asked(&whole, vramlab::source::Known::default(), |_, _| {}).unwrap().swap_remove(0);
         for conf in ["", "expandable_segments:True", "max_split_size_mb:128"] {
             let conditions = recorded.under(conf).unwrap();
             let predicted = recorded.program.replay(&conditions).figures;
@@ -739,7 +855,12 @@ fn a_ghost_of_a_history_that_begins_late_comes_to_what_whatif_does() {
             assert_eq!(figures.reserved, predicted.reserved, "{what}");
             assert_eq!(figures.peak_allocated, predicted.peak_allocated, "{what}");
             assert_eq!(figures.segments_allocated, predicted.segments_allocated, "{what}");
-            let occupancy = haunting.occupancy.as_ref().unwrap();
+            // Its memory stands where the run's is shown: at the end it comes to the figures.
+            front.ask(Request::Move(Move::To(read.extent.end)));
+            let end = front.wait("the end", |picture| {
+                !picture.is_now() && picture.ghost.as_ref().is_some_and(|ghost| ghost.occupancy.is_some())
+            });
+            let occupancy = end.ghost.as_ref().unwrap().occupancy.as_ref().unwrap();
             assert_eq!(occupancy.ledger.reserved(), figures.reserved, "{what}");
             assert_eq!(occupancy.ledger.stranded, figures.stranded, "{what}");
             estimated += usize::from(haunting.starting == vramlab::whatif::Starting::Anew);

@@ -32,7 +32,8 @@ fn watch(home: &Path) -> Command {
         .env("XDG_RUNTIME_DIR", home)
         .env("XDG_CONFIG_HOME", home)
         .env("PYTHONPATH", programs())
-        .env("VRAMLAB_WATCH", "debug");
+        .env("VRAMLAB_WATCH", "debug")
+        .env("PYTHONDONTWRITEBYTECODE", "1");
     command
 }
 
@@ -160,6 +161,146 @@ fn nobody_else_can_open_the_socket() {
     silent.read_exact(&mut magic).unwrap();
     assert_eq!(&magic, b"VRW1");
     assert!(running.wait().unwrap().success());
+}
+
+#[test]
+fn a_program_that_records_for_itself_records_what_it_would_have() {
+    if !python() {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let alone = Command::new("python3")
+        .arg(programs().join("own.py"))
+        .arg(home.path().join("alone"))
+        .env("PYTHONPATH", programs())
+        .status()
+        .unwrap();
+    assert!(alone.success());
+    let watched = watch(home.path())
+        .args(["--record", "run.vram", "--", "python3"])
+        .arg(programs().join("own.py"))
+        .arg("watched")
+        .output()
+        .unwrap();
+    assert!(watched.status.success(), "{}", String::from_utf8_lossy(&watched.stderr));
+    let dumps = |name: &str| std::fs::read_to_string(home.path().join(name)).unwrap();
+    assert!(dumps("alone").len() > 100_000, "it records much");
+    assert!(dumps("alone") == dumps("watched"), "its own recordings are another with a viewer");
+    let (mut ranks, kinds) = read(&home.path().join("run.vram"));
+    assert_eq!(ranks.lab_mut(DeviceIndex::FIRST).unwrap().view().ledger.allocated().0, 0);
+    assert_eq!(kinds.iter().filter(|kind| matches!(kind, EventKind::StepEnd(_))).count(), 120);
+    assert_eq!(ranks.lab_mut(DeviceIndex::FIRST).unwrap().malformed(), 0);
+}
+
+#[test]
+fn a_recording_of_nothing_is_none() {
+    if !python() {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let run = watch(home.path())
+        .args(["--record", "run.vram", "--", "python3", "-c", "import torch, sys; sys.exit(7)"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&run.stderr);
+    assert_eq!(run.status.code(), Some(7), "{said}");
+    assert!(said.starts_with("nothing was recorded: ") && said.contains("never used PyTorch on a GPU"), "{said}");
+    assert!(!home.path().join("run.vram").exists());
+}
+
+#[test]
+fn a_program_behind_a_shell_is_joined_by_either_process_and_a_killed_one_by_none() {
+    if !python() {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let sockets = || {
+        let folders = home.path().join("vramlab-watch").read_dir().ok().into_iter().flatten().flatten();
+        let files = folders.filter_map(|folder| folder.path().read_dir().ok()).flat_map(|files| files.flatten());
+        let sockets =
+            files.map(|file| file.path()).filter(|file| file.extension().is_some_and(|ending| ending == "sock"));
+        sockets.collect::<Vec<_>>()
+    };
+    let script = format!("python3 {} 4000 0.005 allocated; exit 9", programs().join("train.py").display());
+    let mut first = watch(home.path());
+    first.args(["--record", "first.vram", "--", "bash", "-c", &script]).stderr(Stdio::null());
+    let mut first = first.spawn().unwrap();
+    wait(|| !sockets().is_empty());
+    let socket = sockets().remove(0);
+    let python: i32 = socket.file_stem().unwrap().to_str().unwrap().parse().unwrap();
+    // The shell is what was started; its child is watched.
+    let stat = std::fs::read_to_string(format!("/proc/{python}/stat")).unwrap();
+    let bash = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(1).unwrap().to_owned();
+    let mut second = watch(home.path());
+    let second = second.args(["--attach", &bash, "--record", "second.vram"]).stderr(Stdio::null()).spawn().unwrap();
+    wait(|| std::fs::metadata(home.path().join("second.vram")).is_ok_and(|file| file.len() > 2000));
+    rustix::process::kill_process(rustix::process::Pid::from_raw(python).unwrap(), rustix::process::Signal::KILL)
+        .unwrap();
+    assert_eq!(first.wait().unwrap().code(), Some(9), "the shell's exit code");
+    assert!(second.wait_with_output().unwrap().status.success());
+    // What a killed program leaves is no program: put back, as if its folder had stayed.
+    std::fs::create_dir_all(socket.parent().unwrap()).unwrap();
+    let _ = std::fs::remove_file(&socket);
+    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    for attach in [vec!["--attach"], vec!["--attach", socket.file_stem().unwrap().to_str().unwrap()]] {
+        let out = watch(home.path()).args(attach).args(["--record", "third.vram"]).output().unwrap();
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(1), "{said}");
+        assert!(said.contains("no program that can be watched runs here"), "{said}");
+        assert!(!home.path().join("third.vram").exists());
+    }
+    assert!(!socket.exists(), "it is removed");
+}
+
+#[test]
+fn a_leak_that_begins_late_has_its_line() {
+    if !python() {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    // Looks may take half of the time: on a busy machine they would be seconds apart.
+    let run = watch(home.path())
+        .env("VRAMLAB_WATCH_SHARE", "0.5")
+        .args(["--record", "run.vram", "--", "python3"])
+        .arg(programs().join("late.py"))
+        .args(["1100", "0.01"])
+        .output()
+        .unwrap();
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let (ranks, kinds) = read(&home.path().join("run.vram"));
+    let names = ranks.lab(DeviceIndex::FIRST).unwrap().names();
+    let late: Vec<&str> = kinds
+        .iter()
+        .filter_map(|kind| match kind {
+            EventKind::Alloc { name, .. } => Some(names.get(*name)),
+            _ => None,
+        })
+        .collect();
+    // Of the last hundred steps all that was taken has its line.
+    let last = &late[late.len() - 700..];
+    let named = last.iter().filter(|name| name.contains("train.py:99")).count();
+    assert_eq!(named, 100, "of {} allocations", late.len());
+}
+
+#[test]
+fn windows_of_a_fast_program_contradict_nothing() {
+    if !python() {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    // A ring that is far too short: most events are lost between two looks.
+    let run = watch(home.path())
+        .env("VRAMLAB_WATCH_ENTRIES", "64")
+        .args(["--record", "run.vram", "--", "python3"])
+        .arg(programs().join("train.py"))
+        .args(["3000", "0.001", "allocated"])
+        .output()
+        .unwrap();
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let (mut ranks, _) = read(&home.path().join("run.vram"));
+    let lab = ranks.lab_mut(DeviceIndex::FIRST).unwrap();
+    let allocated: u64 = std::fs::read_to_string(home.path().join("allocated")).unwrap().parse().unwrap();
+    assert_eq!((lab.malformed(), lab.view().ledger.allocated().0), (0, allocated));
 }
 
 /// Waits for something, but not for ever.

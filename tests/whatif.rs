@@ -21,7 +21,7 @@ use vramlab::model::{Begins, Category, Event, EventKind, FailedRequest, Lab, Mic
 use vramlab::recording::{Frame, FrameBuilder, RecordingError, Writer};
 use vramlab::snapshot::replay::{Conditions as Recorded, Overrides};
 use vramlab::snapshot::{Snapshot, events};
-use vramlab::source::{Whole, asked};
+use vramlab::source::{Known, Whole, asked};
 use vramlab::train::{Config, Libraries, LoopStyle, Trainer, TrainerOptions};
 use vramlab::units::{Address, Bytes, DeviceIndex, MIB, StreamId};
 use vramlab::whatif::{Conditions, Figures, Follower, Held, Outcome, Places, Program, Starting, predict};
@@ -374,7 +374,7 @@ fn histories_that_begin_late_come_to_what_was_recorded() {
             continue;
         }
         let whole = Whole::read(&path, None, |_| {}).unwrap();
-        let run = asked(&whole, None, |_, _| {}).unwrap().swap_remove(0);
+        let run = asked(&whole, Known::default(), |_, _| {}).unwrap().swap_remove(0);
         let again = run.again().figures;
         assert!(run.is_exact(&again), "{}: {:?} {again:?}", path.display(), run.figures);
         let mine = (again.segments_allocated, again.segments_freed, again.stranded);
@@ -416,8 +416,8 @@ fn a_recording_of_a_history_is_asked_anew_as_the_history_is() {
         let again = Whole::recording(&writer.into_inner()[..]).unwrap();
         assert_eq!(again.end(), whole.end());
         let device_bytes = Some(Bytes::gib(139));
-        let [of_snapshot, of_recording] =
-            [&whole, &again].map(|whole| asked(whole, device_bytes, |_, _| {}).unwrap().swap_remove(0));
+        let [of_snapshot, of_recording] = [&whole, &again]
+            .map(|whole| asked(whole, Known { device_bytes, limit: None }, |_, _| {}).unwrap().swap_remove(0));
         assert_eq!(of_recording.begins, of_snapshot.begins, "{name}");
         for conf in ["", "expandable_segments:True", "max_split_size_mb:64"] {
             let figures = |run: &vramlab::whatif::Recorded| run.program.replay(&run.under(conf).unwrap()).figures;
@@ -502,6 +502,13 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
     proptest::collection::vec(one, 1..300)
 }
 
+/// Blocks are completed and then memory goes back to the driver, for one request.
+fn completes_then_releases(events: &[EventKind]) -> bool {
+    let completed = events.iter().position(|event| matches!(event, EventKind::FreeCompleted { .. }));
+    let released = events.iter().rposition(|event| matches!(event, EventKind::SegmentFree { .. }));
+    completed.zip(released).is_some_and(|(completed, released)| completed < released)
+}
+
 const CONFS: [&str; 5] = [
     "",
     "expandable_segments:True",
@@ -526,6 +533,7 @@ proptest! {
         let mut lab = Lab::new();
         let mut live: Vec<Address> = Vec::new();
         let mut names = BTreeMap::new();
+        let mut retries = 0;
         for (at, step) in program.into_iter().enumerate() {
             let mut told = Vec::new();
             match step {
@@ -564,6 +572,7 @@ proptest! {
                     }
                 });
             }
+            let ambiguous = completes_then_releases(&told);
             for kind in told {
                 let event = Event::new(Micros(0), kind);
                 lab.apply(&event);
@@ -572,10 +581,12 @@ proptest! {
             // Something that is no request tells what the events before it meant.
             ghost.apply(&Event::new(Micros(0), EventKind::OpEnd));
             let (told, real) = (ghost.figures(), figures(real.statistics(), &lab));
-            // Whether a request that waited for another stream tried again leaves no event; from there on they part.
-            if told.retries != real.retries {
+            // Whether a request that waited for another stream tried again leaves no event; from there on they part. Nor does
+            // whether blocks were completed before a request that released a cached one, or because it tried again.
+            if told.retries != real.retries || (ambiguous && real.retries == retries) {
                 break;
             }
+            retries = real.retries;
             prop_assert_eq!(told, real, "{}", at);
         }
     }

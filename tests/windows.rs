@@ -31,7 +31,7 @@ fn recorded(snapshot: &Snapshot, conditions: &Conditions, cut: Option<usize>) ->
             break;
         }
     }
-    writer.finish(None).unwrap()
+    writer.finish(None, None).unwrap()
 }
 
 /// Peaks of reserved in the part behind `percent` of a history: of the what-if on all of it, and of the one on that part.

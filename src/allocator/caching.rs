@@ -88,6 +88,31 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         }
     }
 
+    /// The same allocator with memory from elsewhere, and somebody else who listens. Costs what a clone does.
+    pub fn fork<U, V>(&self, source: U, sink: V) -> CachingAllocator<U, V> {
+        CachingAllocator {
+            source,
+            sink,
+            settings: self.settings.clone(),
+            statistics: self.statistics.clone(),
+            blocks: self.blocks.clone(),
+            small: self.small.clone(),
+            large: self.large.clone(),
+            private: self.private.clone(),
+            live: self.live.clone(),
+            heads: self.heads.clone(),
+            ranges: self.ranges.clone(),
+            side_streams: self.side_streams.clone(),
+            events: self.events.clone(),
+            deferred: self.deferred.clone(),
+            captured_streams: self.captured_streams.clone(),
+            limit: self.limit,
+            reserved: self.reserved,
+            device_total: self.device_total,
+            operations: self.operations,
+        }
+    }
+
     /// The most that may be held from the driver; `None`: all there is. Lowering it gives nothing back.
     pub const fn set_limit(&mut self, limit: Option<Bytes>) {
         self.limit = limit;

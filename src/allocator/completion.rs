@@ -117,10 +117,14 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
     }
 
     fn complete_events(&mut self, wait: bool, only: Option<PoolId>) {
-        let mut streams: Vec<StreamId> = self.events.keys().copied().collect();
-        if streams.len() > 1 {
-            self.source.order_streams(&mut streams);
-        }
+        let done = if wait { None } else { self.source.streams_done() };
+        let streams = done.unwrap_or_else(|| {
+            let mut streams: Vec<StreamId> = self.events.keys().copied().collect();
+            if streams.len() > 1 {
+                self.source.order_streams(&mut streams);
+            }
+            streams
+        });
         for stream in streams {
             let mut others = VecDeque::new();
             while let Some(&(event, id)) = self.events.get(&stream).and_then(VecDeque::front) {

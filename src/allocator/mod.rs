@@ -92,7 +92,7 @@ pub use query::{BlockSnapshot, BlockState, PendingBlock, SegmentSnapshot};
 pub use rounding::{largest_device, page_size, pool_of, range_size, round, segment_size};
 pub use seed::{RangeSeed, Seed, SeedError};
 pub use service::{AllocError, Allocation};
-pub use settings::{ErrorClass, Reserve, RoundupTable, Settings, SettingsError};
+pub use settings::{ErrorClass, Reserve, RoundupTable, Settings, SettingsError, setting_entries};
 pub use source::{DeviceMemory, EventToken, OutOfDeviceMemory, SegmentSource};
 pub use statistics::{Counter, PoolCounters, Statistics};
 pub use trace::{TraceEvent, TraceSink};

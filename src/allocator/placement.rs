@@ -1,6 +1,6 @@
 //! Where the H200's driver puts the segments that cudaMalloc returns, as observed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use crate::units::MIB;
@@ -31,19 +31,55 @@ pub struct Placement {
     space: Range<u64>,
     /// Regions by start. Never overlapping.
     regions: BTreeMap<u64, Region>,
+    /// Birth and start of each region that has a hole, by its largest one.
+    roomy: BySize<(u64, u64)>,
+    /// What no region has taken of the space: end by start, and start by length.
+    gaps: BTreeMap<u64, u64>,
+    gap_sizes: BySize<u64>,
     born: u64,
     /// What the host has released above the space.
     host_released: u64,
     kernels_loaded: bool,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 struct Region {
     end: u64,
     /// Higher is younger.
     birth: u64,
     /// Free intervals by start: never touching each other.
     holes: BTreeMap<u64, u64>,
+    /// The same as length and start.
+    sizes: BTreeSet<(u64, u64)>,
+}
+
+/// Things by a length, of which the highest of those that are long enough is asked for. As lengths are multiples of MiB
+/// and share one space, there are few different ones.
+#[derive(Clone, Debug)]
+struct BySize<T>(BTreeMap<u64, BTreeSet<T>>);
+
+impl<T: Ord + Copy> BySize<T> {
+    const fn new() -> Self {
+        Self(BTreeMap::new())
+    }
+
+    fn insert(&mut self, size: u64, of: T) {
+        self.0.entry(size).or_default().insert(of);
+    }
+
+    fn remove(&mut self, size: u64, of: T) {
+        if let Some(same) = self.0.get_mut(&size) {
+            same.remove(&of);
+            if same.is_empty() {
+                self.0.remove(&size);
+            }
+        }
+    }
+
+    /// The highest of at least `size`.
+    fn highest(&self, size: u64) -> Option<T> {
+        self.0.range(size..).filter_map(|(_, same)| same.last().copied()).max()
+    }
 }
 
 impl Placement {
@@ -54,13 +90,18 @@ impl Placement {
     #[must_use]
     pub fn new(space: Range<u64>) -> Self {
         let start = space.start.next_multiple_of(REGION);
-        Self {
+        let mut placement = Self {
             space: start..(space.end / REGION * REGION).max(start),
             regions: BTreeMap::new(),
+            roomy: BySize::new(),
+            gaps: BTreeMap::new(),
+            gap_sizes: BySize::new(),
             born: 0,
             host_released: 0,
             kernels_loaded: false,
-        }
+        };
+        placement.insert_gap(start, placement.space.end);
+        placement
     }
 
     /// Occupies the top of the space as a bare CUDA context does. Two holes remain and are filled before any new region
@@ -94,9 +135,7 @@ impl Placement {
         }
         self.kernels_loaded = true;
         let _for_good = self.place(KERNELS);
-        if let Some(region) = self.regions.get_mut(&bottom) {
-            region.give_back(bottom, GIVEN_UP);
-        }
+        self.change(bottom, |region| region.give_back(bottom, GIVEN_UP));
     }
 
     /// The same rule as [`Placement::highest_gap`] for what the host released.
@@ -114,80 +153,145 @@ impl Placement {
 
     /// Takes an aligned region for good, but for one hole inside it, which is handed out.
     fn occupy(&mut self, region: Range<u64>, hole: Range<u64>) {
-        let holes = BTreeMap::from([(hole.start, hole.end)]);
-        self.born += 1;
-        self.regions.insert(region.start, Region { end: region.end, birth: self.born, holes });
+        self.add_region(region, hole);
     }
 
     /// Where the next segment of `size` bytes goes; `None` if the address space is used up.
     pub fn place(&mut self, size: u64) -> Option<u64> {
-        let youngest = self
-            .regions
-            .iter()
-            .filter_map(|(&start, region)| Some((region.birth, start, region.best_hole(size)?)))
-            .max_by_key(|&(birth, ..)| birth);
-        if let Some((_, start, hole)) = youngest {
-            self.regions.get_mut(&start)?.take(hole, size);
+        if let Some((_, start)) = self.roomy.highest(size) {
+            let hole = self.regions.get(&start)?.best_hole(size)?;
+            self.change(start, |region| region.take(hole, size));
             return Some(hole);
         }
         let room = size.checked_next_multiple_of(REGION)?;
         let start = self.gap_of_host(room).or_else(|| self.highest_gap(room))?;
-        let end = start + size.next_multiple_of(REGION);
-        self.born += 1;
-        let mut region = Region { end, birth: self.born, holes: BTreeMap::from([(start, end)]) };
-        region.take(start, size);
-        self.regions.insert(start, region);
+        let end = start + room;
+        self.add_region(start..end, start..end);
+        self.change(start, |region| region.take(start, size));
         Some(start)
     }
 
     /// Gives `[address, address + size)` back, which [`Placement::place`] returned.
     pub fn release(&mut self, address: u64, size: u64) {
-        let Some((&start, region)) = self.regions.range_mut(..=address).next_back() else { return };
-        region.give_back(address, size);
-        if region.holes.get(&start) == Some(&region.end) {
-            self.regions.remove(&start);
+        let Some((&start, _)) = self.regions.range(..=address).next_back() else { return };
+        self.change(start, |region| region.give_back(address, size));
+        if self.regions.get(&start).is_some_and(|region| region.holes.get(&start) == Some(&region.end)) {
+            self.remove_region(start);
+        }
+    }
+
+    fn add_region(&mut self, region: Range<u64>, hole: Range<u64>) {
+        self.born += 1;
+        let added = Region { end: region.end, birth: self.born, ..Region::default() };
+        self.regions.insert(region.start, added);
+        self.change(region.start, |added| added.insert(hole.start, hole.end));
+        if region.start < self.space.end {
+            self.cut_gap(region.start, region.end);
+        }
+    }
+
+    fn remove_region(&mut self, start: u64) {
+        let Some(region) = self.regions.remove(&start) else { return };
+        if let Some(largest) = region.largest_hole() {
+            self.roomy.remove(largest, (region.birth, start));
+        }
+        if start < self.space.end {
+            self.join_gap(start, region.end);
+        }
+    }
+
+    /// Changes the holes of a region.
+    fn change(&mut self, start: u64, change: impl FnOnce(&mut Region)) {
+        let Some(region) = self.regions.get_mut(&start) else { return };
+        let of = (region.birth, start);
+        let before = region.largest_hole();
+        change(region);
+        let after = region.largest_hole();
+        if before != after {
+            before.into_iter().for_each(|size| self.roomy.remove(size, of));
+            after.into_iter().for_each(|size| self.roomy.insert(size, of));
         }
     }
 
     /// Where a region of `size` bytes goes. It never fills a gap, not even the last one.
     fn highest_gap(&self, size: u64) -> Option<u64> {
-        let mut top = self.space.end;
-        for (&start, region) in self.regions.range(..self.space.end).rev() {
-            if top.saturating_sub(region.end) > size {
-                return Some(top - size);
-            }
-            top = top.min(start);
+        let start = self.gap_sizes.highest(size.checked_add(1)?)?;
+        self.gaps.get(&start).map(|end| end - size)
+    }
+
+    fn insert_gap(&mut self, start: u64, end: u64) {
+        if start < end {
+            self.gaps.insert(start, end);
+            self.gap_sizes.insert(end - start, start);
         }
-        (top.saturating_sub(self.space.start) > size).then(|| top - size)
+    }
+
+    fn remove_gap(&mut self, start: u64) -> Option<u64> {
+        let end = self.gaps.remove(&start)?;
+        self.gap_sizes.remove(end - start, start);
+        Some(end)
+    }
+
+    /// A region takes a part of a gap.
+    fn cut_gap(&mut self, start: u64, end: u64) {
+        let Some((&gap, _)) = self.gaps.range(..=start).next_back() else { return };
+        let Some(gap_end) = self.remove_gap(gap) else { return };
+        self.insert_gap(gap, start);
+        self.insert_gap(end, gap_end);
+    }
+
+    /// What a region leaves becomes one with the gaps that it touches.
+    fn join_gap(&mut self, start: u64, end: u64) {
+        let end = self.remove_gap(end).unwrap_or(end);
+        let below = self.gaps.range(..start).next_back().filter(|(_, below)| **below == start).map(|(below, _)| *below);
+        if let Some(below) = below {
+            self.remove_gap(below);
+        }
+        self.insert_gap(below.unwrap_or(start), end);
     }
 }
 
 impl Region {
     /// The smallest hole that has room; of equal ones the lowest.
     fn best_hole(&self, size: u64) -> Option<u64> {
-        let fitting = self.holes.iter().map(|(&start, &end)| (end - start, start)).filter(|&(room, _)| room >= size);
-        fitting.min().map(|(_, start)| start)
+        self.sizes.range((size, 0)..).next().map(|(_, start)| *start)
+    }
+
+    fn largest_hole(&self) -> Option<u64> {
+        self.sizes.last().map(|(size, _)| *size)
     }
 
     fn take(&mut self, hole: u64, size: u64) {
-        if let Some(end) = self.holes.remove(&hole)
+        if let Some(end) = self.remove(hole)
             && hole + size < end
         {
-            self.holes.insert(hole + size, end);
+            self.insert(hole + size, end);
         }
     }
 
     fn give_back(&mut self, address: u64, size: u64) {
         let (mut start, mut end) = (address, address + size);
-        if let Some(above) = self.holes.remove(&end) {
+        if let Some(above) = self.remove(end) {
             end = above;
         }
         if let Some((&below, &below_end)) = self.holes.range(..start).next_back()
             && below_end == start
         {
+            self.remove(below);
             start = below;
         }
+        self.insert(start, end);
+    }
+
+    fn insert(&mut self, start: u64, end: u64) {
         self.holes.insert(start, end);
+        self.sizes.insert((end - start, start));
+    }
+
+    fn remove(&mut self, start: u64) -> Option<u64> {
+        let end = self.holes.remove(&start)?;
+        self.sizes.remove(&(end - start, start));
+        Some(end)
     }
 }
 

@@ -113,6 +113,11 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         self.limit
     }
 
+    /// Blocks, free ones included: what a fork costs is proportional to it.
+    pub fn block_count(&self) -> usize {
+        self.blocks.len()
+    }
+
     /// Bytes held from the driver.
     pub const fn reserved(&self) -> Bytes {
         self.reserved

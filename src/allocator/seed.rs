@@ -103,8 +103,12 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         if let Some(run) = runs.next() {
             return Err(SeedError { address: run.address });
         }
+        let pending = allocator.seeded_pending();
         for (address, stream) in &seed.waiting {
-            allocator.wait_from_the_start(*address, *stream)?;
+            let error = SeedError { address: *address };
+            // A pending block waits for one event of a side stream.
+            let at = pending.binary_search_by_key(address, |(of, _)| *of).map_err(|_| error)?;
+            allocator.await_streams(pending[at].1, &[*stream]);
         }
         allocator.count_split();
         allocator.statistics.reset_peak();
@@ -224,16 +228,12 @@ impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {
         }
     }
 
-    /// A pending block waits for one event of a side stream.
-    fn wait_from_the_start(&mut self, address: Address, stream: StreamId) -> Result<(), SeedError> {
-        let error = SeedError { address };
-        let (_, &head) = self.heads.range(..=address).next_back().ok_or(error)?;
-        let id = std::iter::successors(Some(head), |&id| self.blocks[id].next)
-            .find(|&id| self.blocks[id].address == address)
-            .filter(|&id| matches!(self.blocks[id].usage, Usage::Pending(_)))
-            .ok_or(error)?;
-        self.await_streams(id, &[stream]);
-        Ok(())
+    /// Pending blocks, by address.
+    fn seeded_pending(&self) -> Vec<(Address, BlockId)> {
+        let chains = self.heads.values().flat_map(|&head| {
+            std::iter::successors(Some(head), |&id| self.blocks[id].next).map(|id| (self.blocks[id].address, id))
+        });
+        chains.filter(|(_, id)| matches!(self.blocks[*id].usage, Usage::Pending(_))).collect()
     }
 
     /// Free blocks of segments that are held in part.

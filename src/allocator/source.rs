@@ -74,6 +74,12 @@ pub trait SegmentSource {
         let _ = event;
     }
 
+    /// The streams of which an event may be done now, in the order in which their queues are looked through; `None` where nobody
+    /// knows, and all are looked at.
+    fn streams_done(&mut self) -> Option<Vec<StreamId>> {
+        None
+    }
+
     /// Puts the side streams that have events queued into the order in which their queues are looked through.
     ///
     /// PyTorch's order is that of a hash table; here it is ascending unless the source rearranges it. Called only with
@@ -136,6 +142,10 @@ impl<S: SegmentSource + ?Sized> SegmentSource for Box<S> {
 
     fn wait_event(&mut self, event: EventToken) {
         (**self).wait_event(event);
+    }
+
+    fn streams_done(&mut self) -> Option<Vec<StreamId>> {
+        (**self).streams_done()
     }
 
     fn order_streams(&mut self, streams: &mut [StreamId]) {

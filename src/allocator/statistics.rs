@@ -204,7 +204,8 @@ impl Statistics {
     }
 
     /// Every peak becomes the current value (`torch.cuda.reset_peak_memory_stats`).
-    pub(super) fn reset_peak(&mut self) {
+    /// Makes every peak the current value: `torch.cuda.reset_peak_memory_stats()`.
+    pub fn reset_peak(&mut self) {
         self.each_counter(Counter::reset_peak);
     }
 

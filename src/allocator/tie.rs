@@ -41,9 +41,9 @@ enum Order {
 impl Ties {
     pub fn of(version: TorchVersion) -> Self {
         let order = match version {
-            TorchVersion::V2_10 | TorchVersion::V2_11 => Order::Address,
+            _ if version < TorchVersion::V2_12 => Order::Address,
             TorchVersion::V2_12 => Order::Object,
-            TorchVersion::V2_13 | TorchVersion::V2_14 | TorchVersion::V2_15 => Order::Segment,
+            _ => Order::Segment,
         };
         Self { order, next: Tie::FIRST.0 }
     }

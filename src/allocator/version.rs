@@ -1,4 +1,4 @@
-//! Whose allocator it is: PyTorch's releases, as far as their allocators differ.
+//! Whose allocator it is: PyTorch's releases.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,40 +6,103 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-/// A release of PyTorch whose allocator differs from the one before.
+/// A release of PyTorch: which settings it knows, and how its allocator decides.
+///
+/// Those before 2.11 decide as 2.11 does: random programs through the released allocators of 2.6 and 2.10 show no difference. Of
+/// those before 2.6 only the settings were looked at.
+///
+/// Recordings keep a version by its place in this list: another one is added at the end. Versions are compared by their numbers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum TorchVersion {
-    /// 2.1 to 2.10: as 2.11, but segments of the large pool have 20 MiB whatever is configured. Their source was not
-    /// compared.
+    /// As 2.9, with a parser of settings of its own: it takes 20 MiB as the smallest `max_split_size_mb`.
     #[serde(rename = "2.10")]
-    V2_10,
-    /// 2.11: of several equally large free blocks the lowest address is taken.
+    V2_10 = 10,
+    /// Of several equally large free blocks the lowest address is taken; the size of large segments can be configured.
     #[default]
     #[serde(rename = "2.11")]
-    V2_11,
-    /// 2.12: the block whose object was made first; requests can be refused before the driver is asked.
+    V2_11 = 11,
+    /// The block whose object was made first; requests can be refused before the driver is asked.
     #[serde(rename = "2.12")]
-    V2_12,
-    /// 2.13: the block in the oldest segment, in it the lowest address; a limit is rounded to the nearest byte, and only a
-    /// real graph capture holds events back.
+    V2_12 = 12,
+    /// The block in the oldest segment, in it the lowest address; a limit is rounded to the nearest byte, and only a real graph
+    /// capture holds events back.
     #[serde(rename = "2.13")]
-    V2_13,
-    /// 2.14: as 2.13.
+    V2_13 = 13,
+    /// As 2.13.
     #[serde(rename = "2.14")]
-    V2_14,
-    /// 2.15: as 2.13, and how much an expandable segment reserves can be configured.
+    V2_14 = 14,
+    /// As 2.13, and how much an expandable segment reserves can be configured.
     #[serde(rename = "2.15")]
-    V2_15,
+    V2_15 = 15,
+    /// The first with expandable segments.
+    #[serde(rename = "2.1")]
+    V2_1 = 1,
+    /// As 2.1, with settings of page-locked memory.
+    #[serde(rename = "2.2")]
+    V2_2 = 2,
+    /// As 2.2.
+    #[serde(rename = "2.3")]
+    V2_3 = 3,
+    /// As 2.2.
+    #[serde(rename = "2.4")]
+    V2_4 = 4,
+    /// As 2.2.
+    #[serde(rename = "2.5")]
+    V2_5 = 5,
+    /// As 2.2, and how much of an oversize block may stay unused can be configured.
+    #[serde(rename = "2.6")]
+    V2_6 = 6,
+    /// As 2.6.
+    #[serde(rename = "2.7")]
+    V2_7 = 7,
+    /// As 2.6.
+    #[serde(rename = "2.8")]
+    V2_8 = 8,
+    /// As 2.6.
+    #[serde(rename = "2.9")]
+    V2_9 = 9,
 }
 
 impl TorchVersion {
     /// All versions, oldest first.
-    pub const ALL: [Self; 6] = [Self::V2_10, Self::V2_11, Self::V2_12, Self::V2_13, Self::V2_14, Self::V2_15];
+    pub const ALL: [Self; 15] = [
+        Self::V2_1,
+        Self::V2_2,
+        Self::V2_3,
+        Self::V2_4,
+        Self::V2_5,
+        Self::V2_6,
+        Self::V2_7,
+        Self::V2_8,
+        Self::V2_9,
+        Self::V2_10,
+        Self::V2_11,
+        Self::V2_12,
+        Self::V2_13,
+        Self::V2_14,
+        Self::V2_15,
+    ];
+
+    /// The variable of the environment from which a job reads its allocator's settings. The older name still works in later
+    /// versions.
+    #[must_use]
+    pub fn settings_variable(self) -> &'static str {
+        if self < Self::V2_10 { "PYTORCH_CUDA_ALLOC_CONF" } else { "PYTORCH_ALLOC_CONF" }
+    }
 
     /// Its number.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Self::V2_1 => "2.1",
+            Self::V2_2 => "2.2",
+            Self::V2_3 => "2.3",
+            Self::V2_4 => "2.4",
+            Self::V2_5 => "2.5",
+            Self::V2_6 => "2.6",
+            Self::V2_7 => "2.7",
+            Self::V2_8 => "2.8",
+            Self::V2_9 => "2.9",
             Self::V2_10 => "2.10",
             Self::V2_11 => "2.11",
             Self::V2_12 => "2.12",
@@ -67,7 +130,7 @@ pub struct UnknownVersion {
 impl FromStr for TorchVersion {
     type Err = UnknownVersion;
 
-    /// Reads `2.13`, `2.13.1` and `2.13.0+cu130`; 2.1 to 2.9 are 2.10.
+    /// Reads `2.13`, `2.13.1` and `2.13.0+cu130`.
     fn from_str(text: &str) -> Result<Self, UnknownVersion> {
         let unknown = || UnknownVersion { text: text.to_owned() };
         let (release, _) = text.split_once('+').unwrap_or((text, ""));
@@ -77,15 +140,8 @@ impl FromStr for TorchVersion {
         if numbers.count() > 1 {
             return Err(unknown());
         }
-        match minor {
-            1..=10 => Ok(Self::V2_10),
-            11 => Ok(Self::V2_11),
-            12 => Ok(Self::V2_12),
-            13 => Ok(Self::V2_13),
-            14 => Ok(Self::V2_14),
-            15 => Ok(Self::V2_15),
-            _ => Err(unknown()),
-        }
+        let index = usize::try_from(minor).ok().and_then(|minor| minor.checked_sub(1));
+        index.and_then(|index| Self::ALL.get(index)).copied().ok_or_else(unknown)
     }
 }
 
@@ -100,7 +156,8 @@ mod tests {
             assert_eq!(format!("{version}.1+cu130").parse(), Ok(version));
             assert_eq!(serde_json::to_value(version).unwrap(), version.name());
         }
-        assert_eq!("2.1".parse(), Ok(TorchVersion::V2_10));
+        assert_eq!("2.1".parse(), Ok(TorchVersion::V2_1));
+        assert!(TorchVersion::ALL.is_sorted());
         assert_eq!("2.14.0a0+git1".parse(), Ok(TorchVersion::V2_14));
         for text in ["", "2", "3.0", "1.13", "2.0", "2.16", "2.x", "2.13.0.1", "v2.13", "-2.13"] {
             assert!(text.parse::<TorchVersion>().is_err(), "{text}");

@@ -19,7 +19,7 @@ use crate::tui;
 /// Arguments of `vramlab compare`.
 #[derive(Debug, Args)]
 pub(super) struct CompareArgs {
-    /// Recordings, PyTorch memory snapshots, and files with what `vramlab run --json` printed. The first configuration is the
+    /// Recordings, PyTorch memory snapshots, and files with the output of `vramlab run --json`. The first configuration is the
     /// baseline.
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
@@ -211,8 +211,8 @@ fn table(out: &mut dyn Write, rows: &[Row]) -> io::Result<()> {
         writeln!(out, "* is best of its column, or as good: what changes by no more than steps differ is noise.")?;
         writeln!(
             out,
-            "Changes are against 1. Recordings: medians of the last steps; snapshots and what run --json printed: peaks of all of \
-             it."
+            "Changes are against 1. Files with steps: medians of the last ones; snapshots without steps and what run --json printed: \
+             peaks of the whole file."
         )?;
     }
     Ok(())

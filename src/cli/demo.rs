@@ -14,28 +14,28 @@ use crate::session::{LabSpec, Speed};
 use crate::source;
 use crate::tui::{self, ReadingPace, Story};
 
-/// How long captions stand.
+/// How long captions stay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum PaceArg {
-    /// For an audience that is talked to.
+    /// Slow: for a talk.
     Slow,
-    /// For somebody who reads.
+    /// For reading alone.
     #[default]
     Normal,
-    /// No longer than what they wait for.
+    /// As fast as the lab goes.
     Fast,
 }
 
 /// Arguments of `vramlab demo`.
 #[derive(Debug, Args)]
 pub(super) struct DemoArgs {
-    /// How long captions stand.
+    /// How long captions stay.
     #[arg(long, value_enum, default_value_t)]
     pace: PaceArg,
     /// A story of your own; the lab's, lab/demo.toml, shows what can be in it.
     #[arg(long, value_name = "FILE")]
     story: Option<PathBuf>,
-    /// Where the lab runs, such as cuda:0 or sim:rtx-4090 [default: the story's]; on cpu steps of full-size models take long.
+    /// Where the lab runs, such as cuda:0 or sim:rtx-4090 [default: the story's]; full-size models are slow on cpu.
     #[arg(long)]
     device: Option<String>,
     #[command(flatten)]

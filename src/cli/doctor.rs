@@ -27,11 +27,11 @@ pub(super) struct DoctorArgs {
     /// The device to test: cpu, cuda or cuda:N.
     #[arg(long, value_name = "DEVICE", requires = "selftest", default_value = "cpu")]
     device: String,
-    /// Train every workload under combinations of switches instead: every two values meet, and random ones follow. The
-    /// losses of small workloads are compared with the processor's. `--device` may be a simulated GPU, too.
+    /// Train every workload under combinations of switches instead: all pairs of values, then random ones. Losses of small
+    /// workloads are compared with the processor's. `--device` may be a simulated GPU.
     #[arg(long, requires = "selftest")]
     combinations: bool,
-    /// Test only kernels, or workloads, whose names begin so.
+    /// Test only kernels or workloads whose names start with this.
     #[arg(long, value_name = "NAME", requires = "selftest")]
     only: Vec<String>,
 }

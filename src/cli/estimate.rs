@@ -11,8 +11,8 @@ use super::spec::SpecArgs;
 use super::table::{line, print};
 use super::{Status, Usage};
 use crate::estimate::{Estimate, Kind, Model, Term, Training};
-use crate::model::{Category, View};
-use crate::session::{DeviceChoice, Headless, LabSpec, Setup, Switch};
+use crate::model::{Category, View, advice};
+use crate::session::{DeviceChoice, Headless, LabSpec, Scene, Setup, Switch, settings};
 use crate::train::{AttentionKernel, Offload, Retain};
 use crate::units::Bytes;
 use crate::workload::Extent;
@@ -39,10 +39,10 @@ const SWITCHES: &[&[(&str, &str)]] = &[
 /// Models that there are formulas for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum KindArg {
-    /// A transformer that predicts the next token.
+    /// A transformer that predicts the next token (GPT).
     #[default]
     Gpt,
-    /// A transformer whose positions see each other.
+    /// A transformer with bidirectional attention (BERT).
     Bert,
     /// Linear layers with ReLU.
     Mlp,
@@ -67,10 +67,18 @@ impl KindArg {
     }
 }
 
+/// What the options that it shares with others don't say.
+const DEFAULTS: &str = "\
+Without --device the run is simulated on an H200 (sim:h200); the formulas are compared with simulated runs only.
+
+Without --opt-form the optimizer is PyTorch's default, \"foreach\": its step adds temporaries as large as all parameters, which is \
+the row of temporaries. \"loop\" adds two of one parameter, \"fused\" none.";
+
 /// Arguments of `vramlab estimate`.
 #[derive(Debug, Args)]
+#[command(after_help = DEFAULTS)]
 pub(super) struct EstimateArgs {
-    /// What kind of model; sizes that are not given are those of gpt2, bert-large or mlp.
+    /// The kind of model. Sizes default to those of gpt2, bert-large or mlp.
     #[arg(long, value_enum, default_value_t)]
     kind: KindArg,
     #[command(flatten)]
@@ -159,13 +167,13 @@ fn rows(spec: &LabSpec, model: &Model, compute_capability: u32) -> Result<Vec<Ro
     let as_is: &[(&str, &str)] = &[];
     for flips in [as_is].into_iter().chain(SWITCHES.iter().copied()) {
         let mut setup = spec.setup();
+        let standing = settings(&setup, &setup, &Scene::of(spec, &setup.config));
+        if !flips.iter().all(|(word, value)| advice::changes(&standing, word, value)) {
+            continue;
+        }
         for (word, value) in flips {
             let switch = Switch::named(word).ok_or_else(|| eyre!("there is no switch {word}; this is a bug"))?;
             switch.set(&mut setup, value).map_err(Usage)?;
-        }
-        let unchanged = !flips.is_empty() && setup == spec.setup();
-        if unchanged || !setup.config.batch.is_multiple_of(setup.config.accumulation) {
-            continue;
         }
         let words: Vec<String> = flips.iter().map(|(word, value)| format!("{word} {value}")).collect();
         rows.push(Row {

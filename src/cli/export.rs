@@ -19,23 +19,23 @@ use crate::source::{Stage, Whole};
 /// Arguments of `vramlab export`.
 #[derive(Debug, Args)]
 pub(super) struct ExportArgs {
-    /// A recording, or a PyTorch memory snapshot; `-` is the standard input.
+    /// A recording or a PyTorch memory snapshot; `-` reads standard input.
     #[arg(value_name = "FILE|-")]
     file: PathBuf,
-    /// The PyTorch that a snapshot is of, from 2.1 to 2.15 [default: as its keys say].
+    /// The PyTorch version of a snapshot, from 2.1 to 2.15 [default: as its keys say].
     #[arg(long, value_name = "VERSION")]
     torch: Option<TorchVersion>,
-    /// What to make of it.
+    /// The format to write.
     #[arg(long, value_name = "FORMAT", value_parser = format())]
     to: Target,
-    /// Where to: a file that is not there yet, or the standard output (`-`).
+    /// A new file, or `-` for standard output.
     #[arg(long, value_name = "PATH|-", default_value = "-", hide_default_value = true)]
     out: PathBuf,
-    /// The moment: now (its end), peak (where most was allocated), oom (the last request that failed), step:N (where that
-    /// step began), event:N (behind so many events). Of a table or trace, where it ends.
+    /// The moment: now (the end), peak (of allocated), oom (the last request that failed), step:N (where the step begins),
+    /// event:N (after N events). A table or trace ends there.
     #[arg(long, value_name = "MOMENT", default_value = "now")]
     at: Moment,
-    /// Replace a file that is there.
+    /// Overwrite an existing file.
     #[arg(long)]
     force: bool,
     #[command(flatten)]
@@ -142,7 +142,17 @@ fn refused(error: ExportError, args: &ExportArgs) -> Report {
 
 /// Reads all of a recording or snapshot, and says what a person should know of it.
 pub(super) fn read(path: &Path, torch: Option<TorchVersion>) -> Result<Whole> {
-    let name = if path == Path::new("-") { "the standard input".to_owned() } else { path.display().to_string() };
+    let whole = read_quietly(path, torch)?;
+    whole.remarks().iter().for_each(|remark| warn(format_args!("{}: {remark}", name_of(path))));
+    Ok(whole)
+}
+
+fn name_of(path: &Path) -> String {
+    if path == Path::new("-") { "the standard input".to_owned() } else { path.display().to_string() }
+}
+
+/// Reads all of a recording or snapshot, for who says elsewhere what a person should know of it.
+pub(super) fn read_quietly(path: &Path, torch: Option<TorchVersion>) -> Result<Whole> {
     let mut progress: Option<(Progress, bool)> = None;
     let whole = Whole::read(path, torch, |reading| {
         let (what, done, total, replays) = match reading {
@@ -159,9 +169,7 @@ pub(super) fn read(path: &Path, torch: Option<TorchVersion>) -> Result<Whole> {
         }
     });
     drop(progress);
-    let whole = whole.wrap_err_with(|| format!("{name} can't be read"))?;
-    whole.remarks().iter().for_each(|remark| warn(format_args!("{name}: {remark}")));
-    Ok(whole)
+    whole.wrap_err_with(|| format!("{} can't be read", name_of(path)))
 }
 
 /// Where a moment is.

@@ -90,7 +90,7 @@ fn rate(text: &str) -> Result<f64, String> {
 #[command(next_help_heading = "Screen (of svg, text and cast)")]
 pub(super) struct FilmArgs {
     /// The screen [default: lab].
-    #[arg(long, value_name = "lab|blocks|step|ops|compare|ledger", value_parser = screen)]
+    #[arg(long, value_name = "lab|blocks|step|ops|compare|ledger|stacks", value_parser = screen)]
     screen: Option<usize>,
     /// Columns and rows [default: 120x40].
     #[arg(long, value_name = "COLSxROWS")]
@@ -101,13 +101,13 @@ pub(super) struct FilmArgs {
     /// Characters [default: unicode].
     #[arg(long, value_enum)]
     glyphs: Option<GlyphArg>,
-    /// Frames a second of a film [default: 10].
+    /// Frames per second of a film [default: 10].
     #[arg(long, value_name = "N", value_parser = rate)]
     fps: Option<f64>,
-    /// How many times as fast as it happened a film plays [default: 1].
+    /// Speed of a film: 2 plays twice as fast [default: 1].
     #[arg(long, value_name = "N", value_parser = rate)]
     speed: Option<f64>,
-    /// Seconds of a film in which nothing happens, at most [default: 2].
+    /// The longest pause in a film, in seconds [default: 2].
     #[arg(long, value_name = "SECONDS", value_parser = rate)]
     idle: Option<f64>,
 }

@@ -7,11 +7,12 @@ use clap::Args;
 use color_eyre::eyre::Result;
 use serde_json::{Map, Value, json};
 
+use super::columns::{Cell, Column, Paper, TIED, Table, Tone};
 use super::output::{stdout, warn};
 use super::spec::SpecArgs;
-use super::table::{change, line, print};
-use super::{Status, config, interrupt, reproduce, witness};
-use crate::fit::{self, Control, Costed, Figures, Largest, News, Outcome, Pareto, Probe, Terms};
+use super::table::change;
+use super::{Status, config, foresight, interrupt, reproduce, ways, witness};
+use crate::fit::{self, Control, Costed, Figures, Largest, News, Outcome, Pareto, Probe, Terms, Way};
 use crate::model::{Micros, View};
 use crate::session::{DeviceChoice, LabSpec, MemoryLimit, Scene, Setup, settings};
 use crate::source::Picture;
@@ -31,10 +32,10 @@ pub(super) struct FitArgs {
     workload: String,
     #[command(flatten)]
     spec: SpecArgs,
-    /// Steps that must go through, from a clean state each time.
+    /// Steps that a batch must train, from a clean state each time.
     #[arg(long, value_name = "N", default_value_t = fit::STEPS, value_parser = clap::value_parser!(u64).range(1..=1000))]
     steps: u64,
-    /// Look for the largest batch alone: try no combinations of switches.
+    /// Find only the largest batch; try no combinations of switches.
     #[arg(long)]
     batch_only: bool,
     /// Print one JSON object instead of tables.
@@ -48,7 +49,9 @@ struct Report<'a> {
     spec: &'a LabSpec,
     largest: Largest,
     pareto: Pareto,
+    ways: Vec<Way>,
     interrupted: bool,
+    paper: Paper,
 }
 
 /// Searches and prints. Exit code 1 where nothing fits, 130 where Ctrl-C ended the search.
@@ -57,6 +60,7 @@ pub(super) fn run(args: &FitArgs) -> Result<Status> {
     let device = args.spec.device.clone().or_else(|| settings.device());
     settings.told.iter().for_each(warn);
     let spec = SpecArgs { device, ..args.spec.clone() }.lab(Some(&args.workload), Some(args.steps))?;
+    foresight::announce_search(&spec, args.steps, !args.batch_only);
     let stop = interrupt::flag()?;
     let follow = Follower { live: io::stderr().is_terminal(), batch: spec.config.batch };
     let tell = |news: News<'_>| follow.hear(&news);
@@ -68,14 +72,27 @@ pub(super) fn run(args: &FitArgs) -> Result<Status> {
         Ok(_) => fit::pareto(&spec, args.steps, terms, &control),
         Err(_) => Ok(Pareto::default()),
     };
+    let ways = match (&largest, &pareto) {
+        (Ok(largest), Ok(pareto)) if pareto.complete && (largest.batch.is_none() || pareto.front().is_empty()) => {
+            fit::other_ways(&spec, pareto, args.steps, terms, &control)
+        }
+        _ => Ok(Vec::new()),
+    };
     follow.end();
     let interrupted = stop.load(Ordering::Relaxed);
-    let report = Report { args, spec: &spec, largest: largest?, pareto: pareto?, interrupted };
-    let mut out = stdout();
+    let report = Report {
+        args,
+        spec: &spec,
+        largest: largest?,
+        pareto: pareto?,
+        ways: ways?,
+        interrupted,
+        paper: Paper::stdout(),
+    };
     if args.json {
-        writeln!(out, "{}", report.json())?;
+        writeln!(stdout(), "{}", report.json())?;
     } else {
-        report.write(&mut out)?;
+        report.write(&mut report.paper.out())?;
     }
     let fits = if args.batch_only { report.largest.batch.is_some() } else { !report.pareto.front().is_empty() };
     Ok(match (interrupted, fits) {
@@ -159,65 +176,80 @@ impl Report<'_> {
         let about = self.spec.about(None);
         let (workload, simulated) = (&self.spec.workload.name, self.simulated());
         let (limit, steps) = (self.limit(), self.args.steps);
-        writeln!(
-            out,
-            "{workload} on {} under {limit}: {steps} steps a probe, each from a clean state; {}{simulated}\n",
-            about.device,
-            words_of(self.spec.config.data)
-        )?;
+        let device = &about.device;
+        let data = words_of(self.spec.config.data);
+        let heading = format!(
+            "{workload} on {device} under {limit}: {steps} steps a probe, each from a clean state; {data}{simulated}"
+        );
+        self.paper.paragraph(out, &heading, 0, Tone::Plain)?;
+        writeln!(out)?;
         self.write_probes(out)?;
         if self.interrupted {
-            writeln!(out, "\nInterrupted: this is what was known by then.")?;
+            writeln!(out, "\nInterrupted: this is what was known so far.")?;
         }
         if !self.args.batch_only && !self.pareto.tried.is_empty() {
             writeln!(out)?;
             self.write_front(out)?;
         }
-        Ok(())
+        Ok(ways::write(out, &self.ways, self.simulated(), |setup| self.command(setup))?)
     }
 
     fn write_probes(&self, out: &mut impl Write) -> Result<()> {
-        let mut lines = vec![line(["batch", "peak reserved", "peak allocated", "step", "retries", "failed requests"])];
+        let mut table = Table::new([
+            Column::right("batch"),
+            Column::wraps("outcome"),
+            Column::right("peak reserved"),
+            Column::right("peak allocated"),
+            Column::right("step"),
+            Column::right("retries").spare(1),
+            Column::right("failed requests").spare(2),
+        ]);
         let mut probes: Vec<&Probe> = self.largest.probes.iter().collect();
         probes.sort_by_key(|probe| probe.batch);
         for probe in &probes {
-            let mut cells = vec![probe.batch.to_string()];
+            let mut cells: Vec<Cell> = vec![probe.batch.to_string().into()];
             match &probe.outcome {
-                Outcome::Fits(figures) => cells.extend(of_figures(figures)),
-                Outcome::OutOfMemory { step: Some(step), retries, .. } => cells.extend([
-                    "out of memory".to_owned(),
-                    format!("in step {step}"),
-                    String::new(),
-                    retries.num_alloc_retries.to_string(),
-                    retries.num_ooms.to_string(),
-                ]),
-                Outcome::OutOfMemory { step: None, .. } => {
-                    cells.extend(["out of memory", "in making the model"].map(str::to_owned));
+                Outcome::Fits(figures) => {
+                    cells.push(Cell::toned("fits", Tone::Good));
+                    cells.extend(of_figures(figures).map(Cell::from));
                 }
-                Outcome::Refused { .. } => cells.push("refused".to_owned()),
+                Outcome::OutOfMemory { step, retries, .. } => {
+                    let when = step.map_or_else(|| "making the model".to_owned(), |step| format!("in step {step}"));
+                    cells.push(Cell::toned(format!("out of memory {when}"), Tone::Bad));
+                    cells.extend(["", "", ""].map(Cell::from));
+                    if step.is_some() {
+                        cells.extend(
+                            [retries.num_alloc_retries, retries.num_ooms].map(|count| count.to_string().into()),
+                        );
+                    }
+                }
+                Outcome::Refused { .. } => cells.push(Cell::toned("refused", Tone::Bad)),
                 Outcome::Stopped => {}
             }
-            lines.push(cells);
+            table.row(cells);
         }
-        print(out, &lines)?;
+        table.print(out, self.paper)?;
         writeln!(out)?;
         match self.largest.batch {
             Some(batch) if self.largest.complete => {
-                writeln!(out, "largest batch: {batch}{}", self.simulated())?;
-                writeln!(out, "  {}", self.command(&self.of_batch(batch)))?;
+                let largest = format!("largest batch: {batch}{}", self.simulated());
+                writeln!(out, "{}", self.paper.toned(&largest, Tone::Strong))?;
+                self.paper.command(out, &self.command(&self.of_batch(batch)), 2)?;
             }
             Some(batch) => writeln!(out, "largest batch so far: {batch}{}", self.simulated())?,
-            None if self.largest.complete => writeln!(out, "no batch fits")?,
-            None => writeln!(out, "no batch was seen to fit so far")?,
+            None if self.largest.complete => writeln!(out, "no batch fits as it stands")?,
+            None => writeln!(out, "no batch has fitted so far")?,
         }
         if let Some(beyond) = self.largest.beyond()
             && let Some(why) = reason(&beyond.outcome)
         {
-            writeln!(out, "  a batch of {} does not fit: {why}", beyond.batch)?;
+            self.paper.paragraph(out, &format!("Batch {} does not fit: {why}", beyond.batch), 2, Tone::Plain)?;
         }
         if !self.largest.holes.is_empty() {
             let holes: Vec<String> = self.largest.holes.iter().map(usize::to_string).collect();
-            writeln!(out, "  smaller ones that do not fit, since the cache is cut otherwise: {}", holes.join(", "))?;
+            let holes =
+                format!("Smaller batches that do not fit, since they fragment memory otherwise: {}", holes.join(", "));
+            self.paper.paragraph(out, &holes, 2, Tone::Plain)?;
         }
         Ok(())
     }
@@ -227,45 +259,73 @@ impl Report<'_> {
         let batch = self.spec.config.batch;
         let tried = self.pareto.tried.len();
         let fitting = self.pareto.tried.iter().filter(|costed| costed.figures().is_some()).count();
-        let Some(cheapest) = front.first() else {
+        if front.is_empty() {
             writeln!(out, "batch {batch}: none of {tried} combinations of switches fits")?;
             if let Some(nearest) = self.pareto.tried.iter().max_by_key(|costed| costed.candidate.changed.len())
                 && let Some(why) = reason(&nearest.outcome)
             {
-                writeln!(out, "  with {} it does not fit: {why}", words(nearest))?;
+                let with = format!("With {} it does not fit: {why}", words(nearest));
+                self.paper.paragraph(out, &with, 2, Tone::Plain)?;
             }
             return Ok(());
-        };
-        writeln!(
-            out,
-            "batch {batch}: {fitting} of {tried} combinations of switches fit; those that none beats in both{}\n",
+        }
+        let heading = format!(
+            "batch {batch}: {fitting} of {tried} combinations of switches fit; the best of them{}",
             self.simulated()
-        )?;
+        );
+        self.paper.paragraph(out, &heading, 0, Tone::Strong)?;
+        writeln!(out)?;
         let base = self.pareto.tried.first().and_then(Costed::figures);
-        let mut lines = vec![line(["switches", "peak reserved", "", "step", ""])];
+        let mut table = Table::new([
+            Column::wraps("switches"),
+            Column::right("peak reserved"),
+            Column::right("change").spare(1),
+            Column::right("step"),
+            Column::right("change").spare(2),
+            Column::wraps(""),
+        ]);
+        let best = best(&front);
         for costed in front.iter().take(ROWS) {
             let Some(figures) = costed.figures() else { continue };
-            let compared =
-                |of: fn(&Figures) -> u64| base.map_or_else(String::new, |base| change(of(base), of(figures)));
-            lines.push(vec![
-                words(costed),
-                figures.peak_reserved.to_string(),
+            let compared = |of: fn(&Figures) -> u64| {
+                let change = base.map_or_else(String::new, |base| change(of(base), of(figures)));
+                let tone = match change.chars().next() {
+                    Some('+') => Tone::Bad,
+                    Some(_) => Tone::Good,
+                    None => Tone::Plain,
+                };
+                Cell::toned(change, tone)
+            };
+            let named: Vec<&str> =
+                best.iter().filter(|(_, one)| std::ptr::eq(*one, *costed)).map(|(name, _)| *name).collect();
+            table.row(vec![
+                words(costed).into(),
+                figures.peak_reserved.to_string().into(),
                 compared(|figures| figures.peak_reserved.get()),
-                milliseconds(figures.step),
+                milliseconds(figures.step).into(),
                 compared(|figures| figures.step.0),
+                Cell::toned(named.join(", "), Tone::Strong),
             ]);
         }
-        print(out, &lines)?;
+        table.print(out, self.paper)?;
         if let Some(more) = front.len().checked_sub(ROWS).filter(|&more| more > 0) {
-            writeln!(out, "and {more} more, see --json")?;
+            writeln!(out, "and {more} more: see --json")?;
         }
-        writeln!(out, "\nthe cheapest that fits, {}:", words(cheapest))?;
-        writeln!(out, "  {}", self.command(&cheapest.candidate.setup))?;
-        for costed in front.iter().take(ROWS).skip(1) {
-            writeln!(out, "{}:\n  {}", words(costed), self.command(&costed.candidate.setup))?;
+        let mut printed: Vec<&Costed> = Vec::new();
+        for (_, costed) in &best {
+            if printed.iter().any(|one| std::ptr::eq(*one, *costed)) {
+                continue;
+            }
+            printed.push(costed);
+            let names: Vec<&str> =
+                best.iter().filter(|(_, one)| std::ptr::eq(*one, *costed)).map(|(name, _)| *name).collect();
+            writeln!(out)?;
+            self.paper.paragraph(out, &format!("{}: {}", names.join(", "), words(costed)), 0, Tone::Strong)?;
+            self.paper.command(out, &self.command(&costed.candidate.setup), 2)?;
         }
         if let Some(why) = self.pareto.tried.first().and_then(|costed| reason(&costed.outcome)) {
-            writeln!(out, "\nas it stands it does not fit: {why}")?;
+            writeln!(out)?;
+            self.paper.paragraph(out, &format!("As it stands it does not fit: {why}"), 0, Tone::Plain)?;
         }
         Ok(())
     }
@@ -311,6 +371,7 @@ impl Report<'_> {
             "batch": self.spec.config.batch,
             "tried": self.pareto.tried.len(),
             "pareto": front,
+            "other_ways": ways::document(&self.ways, |setup| self.command(setup)),
         })
     }
 }
@@ -357,9 +418,19 @@ fn reason(outcome: &Outcome) -> Option<&str> {
     }
 }
 
-/// What a combination changes.
+/// The combinations whose commands are worth a line: the fastest, the one with the fewest switches, the one that takes least.
+fn best<'a>(front: &[&'a Costed]) -> Vec<(&'static str, &'a Costed)> {
+    let simplest = front.iter().min_by_key(|costed| costed.candidate.changed.len());
+    let smallest = front.iter().min_by_key(|costed| costed.figures().map(|figures| figures.peak_reserved));
+    [("fastest", front.first()), ("simplest", simplest), ("least memory", smallest)]
+        .into_iter()
+        .filter_map(|(name, costed)| Some((name, *costed?)))
+        .collect()
+}
+
+/// What a combination changes; a switch and its value stay on one line.
 fn words(costed: &Costed) -> String {
-    let word = |(switch, value): &(crate::session::Switch, String)| format!("{} {value}", switch.word());
+    let word = |(switch, value): &(crate::session::Switch, String)| format!("{}{TIED}{value}", switch.word());
     let words: Vec<String> = costed.candidate.changed.iter().map(word).collect();
     if words.is_empty() { "as it stands".to_owned() } else { words.join(", ") }
 }

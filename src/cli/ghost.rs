@@ -18,8 +18,8 @@ use crate::whatif::{Conditions, Figures, Follower, Places};
 /// Which ghost is to follow.
 #[derive(Clone, Debug, Default, Args)]
 pub(super) struct GhostArgs {
-    /// Let another allocator follow, asked what the run's own is asked, and tell what it comes to: settings in
-    /// PyTorch's syntax (expandable_segments:True), and beside its keys limit:8GiB and empty_cache_every:10 (steps).
+    /// Predict what other allocator settings would reserve: a second allocator gets the same requests. PyTorch's syntax
+    /// (expandable_segments:True), plus limit:8GiB and empty_cache_every:10 (steps).
     #[arg(long, value_name = "CONF")]
     ghost: Option<String>,
 }
@@ -90,19 +90,18 @@ impl Haunted {
         ghost
     }
 
-    /// As a part of the table, beside the run's own figures.
+    /// As a part of the table, beside the run's own figures: its statistics, and the most that it reserved.
     ///
     /// # Errors
     /// Where it can't be written.
-    pub fn write(&self, out: &mut dyn Write, own: &Statistics) -> std::io::Result<()> {
+    pub fn write(&self, out: &mut dyn Write, own: &Statistics, peak: Bytes) -> std::io::Result<()> {
         let bytes = |n: i64| Bytes(u64::try_from(n).unwrap_or(0));
         let Figures { reserved, peak_reserved, stranded, .. } = self.figures;
         let conf = if self.conf.is_empty() { "PyTorch's defaults" } else { &self.conf };
         writeln!(out, "\n  a ghost with {conf} would have reserved (predicted)")?;
-        for (label, ghost, own) in [
-            ("peak", peak_reserved, bytes(own.reserved_bytes.all.peak)),
-            ("now", reserved, bytes(own.reserved_bytes.all.current)),
-        ] {
+        for (label, ghost, own) in
+            [("peak", peak_reserved, peak), ("now", reserved, bytes(own.reserved_bytes.all.current))]
+        {
             writeln!(out, "    {label:<22}{ghost:>12}  {}", difference(ghost, own))?;
         }
         writeln!(out, "    {:<22}{stranded:>12}", "of it, stranded")?;

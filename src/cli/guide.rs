@@ -22,7 +22,7 @@ pub(super) struct GuideArgs {
     /// The page, such as switches or amp [default: the list of all pages].
     #[arg(value_name = "PAGE")]
     page: Option<String>,
-    /// List the names of all pages, a line each.
+    /// List the names of all pages, one per line.
     #[arg(long, conflicts_with = "page")]
     list: bool,
 }

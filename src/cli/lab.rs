@@ -35,13 +35,13 @@ pub(super) struct LabArgs {
     workload: Option<String>,
     #[command(flatten)]
     spec: SpecArgs,
-    /// Stop after so many steps; the lab stays open.
+    /// Stop after this many steps; the lab stays open.
     #[arg(long, value_name = "N")]
     steps: Option<u64>,
-    /// Write a recording to this file: `vramlab open FILE` plays it.
+    /// Record to this file: `vramlab open FILE` plays it.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
-    /// Compare the run with this recording, or with what `vramlab run --json` printed; may be given several times.
+    /// Compare with this recording, or with the output of `vramlab run --json`; may be repeated.
     #[arg(long, value_name = "FILE")]
     compare: Vec<PathBuf>,
     #[command(flatten)]

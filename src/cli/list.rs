@@ -6,6 +6,7 @@ use clap::Args;
 use color_eyre::eyre::Result;
 use serde_json::{Map, Value, json};
 
+use super::columns::{Cell, Column, Paper, Table, Tone};
 use super::output::{stdout, warn};
 use super::spec::{cards, themes, workloads};
 use super::{Status, config};
@@ -61,47 +62,58 @@ pub(super) fn run(args: &ListArgs) -> Result<Status> {
         writeln!(stdout(), "{}", serde_json::to_string_pretty(&value)?)?;
         return Ok(Status::DONE);
     }
-    let mut out = stdout();
+    let paper = Paper::stdout();
+    let mut out = paper.out();
     for group in Group::ALL {
-        writeln!(out, "{}", group.title())?;
+        writeln!(out, "{}", paper.toned(group.title(), Tone::Strong))?;
+        let mut table = Table::new([Column::left(""), Column::wraps("")]);
         for entry in entries.iter().filter(|entry| entry.group() == group) {
             let own = if catalog.is_users_own(&entry.name) { " (your own)" } else { "" };
-            writeln!(out, "  {:<12} {}{own}", entry.name, entry.title)?;
-            writeln!(out, "  {:<12} {}", "", entry.about)?;
-            writeln!(out, "  {:<12} {}", "", sizes(entry))?;
+            let name = Cell::toned(entry.name.as_str(), Tone::Strong);
+            table.row(vec![name, format!("{}{own}", entry.title).into()]);
+            table.row(vec!["".into(), entry.about.as_str().into()]);
+            table.row(vec!["".into(), Cell::toned(sizes(entry), Tone::Dim)]);
         }
+        table.print(&mut out, paper)?;
         writeln!(out)?;
     }
-    writeln!(out, "switches (keys in the lab)")?;
+    writeln!(out, "{}", paper.toned("switches (keys in the lab)", Tone::Strong))?;
+    let mut table = Table::new([
+        Column::left("key"),
+        Column::left("switch"),
+        Column::left("flag"),
+        Column::wraps("values, and what it does"),
+    ]);
     for switch in Switch::all() {
-        writeln!(
-            out,
-            "  {:<1}  {:<14} {}",
-            keys.key_of(Action::of_switch(switch)),
-            switch.label(),
-            switch.values().join(" · ")
-        )?;
-        writeln!(out, "     {}", switch.teaches())?;
+        let key = keys.key_of(Action::of_switch(switch));
+        let values = match switch.values() {
+            [] => switch.hint().to_owned(),
+            values => values.join(" · "),
+        };
+        let flag = format!("--{}", switch.word());
+        table.row(vec![Cell::toned(key, Tone::Strong), switch.label().into(), flag.into(), values.into()]);
+        table.row(vec!["".into(), "".into(), "".into(), Cell::toned(switch.teaches(), Tone::Dim)]);
     }
-    writeln!(out, "  {:<1}  empty_cache    now", keys.key_of(Action::EmptyCache))?;
-    writeln!(out, "     Gives cached segments back to the driver; allocated memory does not move.")?;
-    writeln!(out, "\ndevices\n  cpu               the processor: real arithmetic, real memory")?;
+    let key = Cell::toned(keys.key_of(Action::EmptyCache), Tone::Strong);
+    table.row(vec![key, "empty_cache".into(), "".into(), "now".into()]);
+    let teaches = "Returns wholly free segments to the driver; allocated memory does not change.";
+    table.row(vec!["".into(), "".into(), "".into(), Cell::toned(teaches, Tone::Dim)]);
+    table.print(&mut out, paper)?;
+    writeln!(out, "\n{}", paper.toned("devices", Tone::Strong))?;
+    let mut table = Table::new([Column::left(""), Column::wraps("")]);
+    let device = |id: String, what: String| vec![Cell::toned(id, Tone::Strong), what.into()];
+    table.row(device("cpu".to_owned(), "the processor: real arithmetic, real memory".to_owned()));
     for gpu in &gpus {
-        let (id, memory) = (format!("cuda:{}", gpu.ordinal), gpu.memory.to_string());
-        let remark = cuda::usable(gpu.ordinal).err().map_or_else(String::new, |why| format!("; not to be used: {why}"));
-        writeln!(out, "  {id:<17} {}, {memory}{remark}", gpu.name)?;
+        let remark = cuda::usable(gpu.ordinal).err().map_or_else(String::new, |why| format!("; not usable: {why}"));
+        table.row(device(format!("cuda:{}", gpu.ordinal), format!("{}, {}{remark}", gpu.name, gpu.memory)));
     }
     for card in &cards {
-        let memory = card.memory.to_string();
-        writeln!(
-            out,
-            "  {:<17} {}, {memory}; simulated, times: {}",
-            format!("sim:{}", card.name),
-            card.title,
-            card.times.label()
-        )?;
+        let what = format!("{}, {}; simulated, times: {}", card.title, card.memory, card.times.label());
+        table.row(device(format!("sim:{}", card.name), what));
     }
-    writeln!(out, "\nthemes\n  {}", themes.join(", "))?;
+    table.print(&mut out, paper)?;
+    writeln!(out, "\n{}", paper.toned("themes", Tone::Strong))?;
+    paper.paragraph(&mut out, &themes.join(", "), 0, Tone::Plain)?;
     out.flush()?;
     warnings.iter().for_each(warn);
     Ok(Status::DONE)

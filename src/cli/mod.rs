@@ -1,9 +1,10 @@
 //! The command line: arguments, one file per subcommand, exit codes.
 //!
-//! Exit codes: 0 done, 1 failed, 2 wrong usage. A failure is told in one sentence, and what to do in another.
+//! Exit codes: 0 done, 1 failed, 2 wrong usage; of `check` 1 a limit is broken, 3 it can't be told. A failure is told in one sentence, and what to do in another.
 
 mod check;
 mod class;
+mod columns;
 mod combinations;
 mod compare;
 mod config;
@@ -16,6 +17,7 @@ mod farewell;
 mod film;
 mod fit;
 mod folklore;
+mod foresight;
 mod generate;
 mod ghost;
 mod guide;
@@ -25,6 +27,7 @@ mod lesson;
 mod list;
 mod open;
 mod output;
+mod paste;
 mod progress;
 mod record;
 pub mod replay;
@@ -36,6 +39,7 @@ mod selftest;
 mod spec;
 mod status;
 mod subject;
+mod subjects;
 mod summary;
 mod switches;
 mod table;
@@ -43,6 +47,7 @@ mod times;
 mod tune;
 mod usage;
 mod watch;
+mod ways;
 mod whatif;
 mod witness;
 
@@ -74,51 +79,51 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Subcommands {
-    /// Train without a screen and print figures.
+    /// Train without a screen and print the figures.
     Run(Box<run::RunArgs>),
-    /// Play a recording in the lab's screens, also one that is being written.
+    /// Open a recording or PyTorch snapshots in the lab's screens.
     Open(open::OpenArgs),
     /// Find the largest batch that fits, and the cheapest combination of switches for a batch.
     Fit(Box<fit::FitArgs>),
-    /// Compute what a model given by sizes takes: formulas, beside what a simulated run measures.
+    /// Compute the memory of a model from its sizes, with formulas, and check them in a simulated run.
     Estimate(Box<estimate::EstimateArgs>),
     /// Start a PyTorch program and watch its memory while it trains.
     Watch(watch::WatchArgs),
-    /// Compare configurations: of recordings, and of what `vramlab run --json` printed.
+    /// Compare configurations of recordings and of `vramlab run --json`.
     Compare(compare::CompareArgs),
     /// Replay a PyTorch memory snapshot through the allocator and compare every decision.
     Replay(replay::ReplayArgs),
-    /// Take a recording or snapshot away: for PyTorch's viewer, Perfetto, as a table, the state at a moment, a screen, a film.
+    /// Export a recording or snapshot: for PyTorch's viewer or Perfetto, as a table, a state, a screen or a film.
     Export(export::ExportArgs),
-    /// Replay a recording or snapshot under other allocator settings: what it would have reserved.
+    /// Replay a recording or snapshot under other allocator settings: what would it have reserved?
     Whatif(whatif::WhatifArgs),
-    /// Look for allocator settings under which a recording or snapshot takes less memory.
+    /// Search for allocator settings that reduce the memory of a recording or snapshot.
     Tune(tune::TuneArgs),
-    /// Say what grew between two recordings or snapshots, by line and category.
+    /// Show what grew between two recordings or snapshots, by line and category.
     Diff(diff::DiffArgs),
-    /// Report on a recording or snapshot: who held the peak, fragmentation, leaks, failures, settings that help.
+    /// Report on recordings or snapshots: out of memory, leaks, who held the peak, fragmentation, settings that help.
     Report(report::ReportArgs),
-    /// Hold a recording or snapshot to limits, for continuous integration: exit code 1 where one is broken.
+    /// Check recordings or snapshots against limits, for CI: exit code 1 if one is broken, 3 if the file can't tell.
     Check(check::CheckArgs),
-    /// Print torch.cuda.memory_summary() of a recording or snapshot, at any moment of it.
+    /// Print torch.cuda.memory_summary() at any moment of a recording or snapshot.
     Summary(summary::SummaryArgs),
-    /// Play the lab's story by itself, with captions.
+    /// Play a demo of the lab, with captions.
     Demo(demo::DemoArgs),
     /// Read the guide: what to see, what to do, how every number is made.
     Guide(guide::GuideArgs),
     /// Take a lesson: predict, try, read why. Without a name: list them.
     Lesson(Box<lesson::LessonArgs>),
-    /// Follow the recordings of a class: who is at which step of which lesson.
+    /// Follow a class: who is at which step of which lesson.
     Class(class::ClassArgs),
-    /// Measure what articles and forums claim of GPU memory: verdicts, figures and reasons.
+    /// Test what articles and forums claim about GPU memory: verdicts, figures and reasons.
     Folklore(folklore::FolkloreArgs),
     /// List workloads, switches, devices and themes.
     List(list::ListArgs),
-    /// Tell what was found on this machine.
+    /// Show what was found on this machine: GPUs, libraries, memory.
     Doctor(doctor::DoctorArgs),
-    /// Print every setting with its default, and where the file of settings lies.
+    /// Print every setting with its default, and the path of the settings file.
     Config(config::ConfigArgs),
-    /// Print what completes vramlab's commands in a shell.
+    /// Print completions for a shell.
     Completions(generate::CompletionsArgs),
     /// Print the manual page.
     Man,
@@ -188,7 +193,15 @@ fn refused(error: &clap::Error) -> Status {
     if error.use_stderr() { Status::USAGE } else { Status::DONE }
 }
 
-/// Prints what went wrong, cause by cause, and chooses the exit code.
+/// Prints what went wrong, cause by cause.
+fn tell(report: &Report) {
+    complain(format_args!("error: {report}"));
+    for cause in report.chain().skip(1) {
+        complain(format_args!("  because: {cause}"));
+    }
+}
+
+/// Prints what went wrong, and chooses the exit code.
 fn failed(report: &Report) -> Status {
     let closed = |cause: &(dyn std::error::Error + 'static)| {
         cause.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
@@ -197,9 +210,6 @@ fn failed(report: &Report) -> Status {
         // Whoever read the output has seen enough, as `head` has.
         return Status::DONE;
     }
-    complain(format_args!("error: {report}"));
-    for cause in report.chain().skip(1) {
-        complain(format_args!("  because: {cause}"));
-    }
+    tell(report);
     if report.downcast_ref::<Usage>().is_some() { Status::USAGE } else { Status::FAILED }
 }

@@ -20,18 +20,18 @@ use crate::tui;
 /// Arguments of `vramlab open`.
 #[derive(Debug, Args)]
 pub(super) struct OpenArgs {
-    /// A recording, or PyTorch memory snapshots: of the ranks of one job, or of runs to look at side by side. `-` is the
-    /// standard input. Further recordings, and files with what `vramlab run --json` printed, are compared with it.
+    /// A recording, or PyTorch memory snapshots: the ranks of one job, or runs side by side. `-` reads standard input. Further
+    /// recordings, and output of `vramlab run --json`, are compared with it.
     #[arg(value_name = "FILE|-", required = true)]
     files: Vec<PathBuf>,
-    /// The PyTorch that a snapshot is of, from 2.1 to 2.15 [default: as its keys say].
+    /// The PyTorch version of a snapshot, from 2.1 to 2.15 [default: as its keys say].
     #[arg(long, value_name = "VERSION")]
     torch: Option<TorchVersion>,
-    /// Go on with what is written later: of a run that is still under way.
+    /// Follow a recording that is still being written.
     #[arg(long)]
     follow: bool,
-    /// Call blocks NAME whose stack has a line, or whose name is, as REGEX says: --category 'attention=attn|flash'.
-    /// Several may be given: the first that fits counts. The Stacks screen (7) shows memory by them.
+    /// Group blocks under NAME if REGEX matches their name or a line of their stack: --category 'attention=attn|flash'. May be
+    /// repeated; the first match counts. The Stacks screen (7) shows memory by these names.
     #[arg(long, value_name = "NAME=REGEX")]
     category: Vec<String>,
     #[command(flatten)]

@@ -20,16 +20,16 @@ use crate::units::Bytes;
 /// Arguments of `vramlab replay`.
 #[derive(Clone, Debug, Args)]
 pub struct ReplayArgs {
-    /// A snapshot written by torch.cuda.memory._dump_snapshot(), plain or compressed with gzip, xz or zstd; `-` is the
+    /// A snapshot written by torch.cuda.memory._dump_snapshot(), plain or compressed with gzip, xz or zstd; `-` reads
     /// standard input.
     pub file: PathBuf,
-    /// Compare every segment event, every block's address, and the blocks and statistics at the end (the default).
+    /// Compare segment events, block addresses, and the blocks and statistics at the end (the default).
     #[arg(long)]
     pub verify: bool,
     /// Print one JSON object instead of a table.
     #[arg(long)]
     pub json: bool,
-    /// The PyTorch that was recorded, from 2.1 to 2.15 [default: as X.stats.json or the snapshot's keys say].
+    /// The PyTorch version that was recorded, from 2.1 to 2.15 [default: as X.stats.json or the snapshot's keys say].
     #[arg(long, value_name = "VERSION")]
     pub torch: Option<TorchVersion>,
     /// Allocator settings of the recorded program, in PyTorch's syntax [default: as the snapshot says].
@@ -41,7 +41,7 @@ pub struct ReplayArgs {
     /// Memory of the recorded device [default: as X.stats.json says].
     #[arg(long, value_name = "BYTES")]
     pub device_bytes: Option<Bytes>,
-    /// torch.cuda.memory_stats() at the end of the recording, as json.dump writes it [default: X.stats.json beside
+    /// torch.cuda.memory_stats() at the end of the recording, in JSON [default: X.stats.json beside
     /// X.pickle].
     #[arg(long, value_name = "FILE")]
     pub stats: Option<PathBuf>,
@@ -201,8 +201,8 @@ fn table(out: &mut impl Write, file: &Path, report: &Report) -> io::Result<()> {
         if spots > 0 {
             writeln!(
                 out,
-                "Note: releases that a request's retry and an empty_cache() just before it explain alike: {spots}, of which \
-                 {read_as_retries} count as retries{}.",
+                "Note: releases that a request's retry explains, and alike an empty_cache() just before it or what had become \
+                 free in time: {spots}, of which {read_as_retries} count as retries{}.",
                 if device.stats.total > 0 && device.stats.is_complete() { ", as the statistics tell" } else { "" }
             )?;
         }

@@ -99,7 +99,7 @@ mod tests {
             "gpt-mini --device sim:t4 --amp bf16 --ckpt --accum 4 --batch 8 --opt sgd --limit 96MiB",
             "gpt-mini --device cpu --layers 2 --width 32 --heads 2 --seq 16 --vocab 64 --context 32 --seed 7",
             "gpt-mini --device sim:t4 --fuse --opt-form foreach --retain graph --offload optimizer --speed 2",
-            "gpt-mini --device sim:t4 --fuse --data synthetic --weight-decay 0.2 --schedule-steps 50 --schedule cosine",
+            "gpt-mini --device sim:t4 --fuse --data synthetic --weight-decay 0.2 --schedule-steps 50 --scaler-skips 2 --schedule cosine",
             "gpt-mini --device sim:t4 --inference generate --half --models together --new-tokens 3 --static-cache",
             "gpt-mini --device sim:t4 --load kept --preallocate 75%",
             "gpt-mini --device sim:t4 --preallocate 64MiB",

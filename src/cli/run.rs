@@ -8,6 +8,7 @@ use color_eyre::eyre::{Report, Result, WrapErr};
 use serde_json::{Map, Value, json};
 
 use super::config;
+use super::foresight;
 use super::ghost::GhostArgs;
 use super::output::{stdout, warn};
 use super::record;
@@ -15,6 +16,7 @@ use super::spec::SpecArgs;
 use super::times::Times;
 use super::witness::{self, Witness};
 use super::{Status, Usage};
+use crate::allocator::Statistics;
 use crate::device::KernelTimes;
 use crate::export;
 use crate::model::{Boundaries, Finding, Level, Micros, ModuleOutput, Phase, StepReport, Study, View};
@@ -35,22 +37,26 @@ pub(super) struct RunArgs {
     /// Steps to train.
     #[arg(long, value_name = "N", default_value_t = 24)]
     steps: u64,
-    /// Print one JSON object, with the keys of the PyTorch figures that vramlab is compared with.
+    /// Call torch.cuda.reset_peak_memory_stats() after this many steps: max_memory_allocated and max_memory_reserved are of the
+    /// steps that follow, the peaks of the whole run stand beside them.
+    #[arg(long, value_name = "N", conflicts_with = "kernels")]
+    reset_peaks_after: Option<u64>,
+    /// Print one JSON object, with the keys of the PyTorch reference figures.
     #[arg(long)]
     json: bool,
-    /// Print the time of every kernel in the later half of the steps. Each is waited for: steps take longer.
+    /// Print the time of every kernel in the later half of the steps. Waits for each kernel, so steps are slower.
     #[arg(long, conflicts_with = "json")]
     kernels: bool,
-    /// Write a recording to this file, or to the standard output (`-`) in place of the table: `vramlab open` plays it.
+    /// Record to this file, or to standard output (`-`) instead of the table: `vramlab open` plays it.
     #[arg(long, value_name = "FILE|-", conflicts_with = "kernels")]
     record: Option<PathBuf>,
-    /// Print torch.cuda.memory_summary() behind the table.
+    /// Print torch.cuda.memory_summary() after the table.
     #[arg(long, conflicts_with_all = ["json", "kernels"])]
     summary: bool,
     #[command(flatten)]
     ghost: GhostArgs,
-    /// Print what the forward of each module puts out, as a hook on every module would, and what it keeps until backward; with
-    /// --json, as the key "modules".
+    /// Print the output of each module's forward, as a forward hook sees it, and what it keeps until backward; with --json, as
+    /// the key "modules".
     #[arg(long, conflicts_with = "kernels")]
     modules: bool,
     /// Accepted for clarity: `run` never opens a screen.
@@ -65,6 +71,7 @@ pub(super) fn run(args: &RunArgs) -> Result<Status> {
     settings.told.iter().for_each(warn);
     let spec = SpecArgs { device, ..args.spec.clone() };
     let mut spec = spec.lab(Some(&args.workload), Some(args.steps))?;
+    foresight::announce(&spec);
     if args.kernels {
         return kernels(&mut spec, args.steps);
     }
@@ -78,7 +85,8 @@ pub(super) fn run(args: &RunArgs) -> Result<Status> {
         if args.modules {
             witness = witness.keeping_a_step();
         }
-        let outcome = train(&spec, Steps::new(args.steps, true), &mut witness, |_| {});
+        let outcome =
+            train(&spec, Steps::new(args.steps, true).resetting_after(args.reset_peaks_after), &mut witness, |_| {});
         let (trainer, steps, error) = match outcome {
             Ok((trainer, steps)) => (trainer, steps, None),
             Err(ended) => match *ended {
@@ -101,7 +109,7 @@ pub(super) fn run(args: &RunArgs) -> Result<Status> {
         return error.map_or(Ok(Status::DONE), Err);
     }
     let mut out: Box<dyn Write> = if piped { Box::new(std::io::stderr()) } else { Box::new(stdout()) };
-    let behind = Behind { summary: args.summary, modules: args.modules };
+    let behind = Behind { summary: args.summary, modules: args.modules, reset: args.reset_peaks_after };
     table_to(&mut out, &spec, args.steps, recorder, (behind, &args.ghost))
 }
 
@@ -148,6 +156,8 @@ struct Steps {
     /// How many there will be.
     wanted: u64,
     finished: u64,
+    /// Of them, those that the gradient scaler kept from the parameters.
+    skipped: u64,
     /// Of the later half.
     times: Times,
     shortest: Option<Micros>,
@@ -155,6 +165,23 @@ struct Steps {
     last_loss: Option<f32>,
     /// Every one, where they are to be listed.
     losses: Option<Vec<f32>>,
+    /// After how many steps peaks are to be reset.
+    reset_after: Option<u64>,
+    /// Peaks before they were reset.
+    before_reset: Option<Peaks>,
+}
+
+/// Highest allocated and reserved, in bytes.
+#[derive(Clone, Copy, Debug, Default)]
+struct Peaks {
+    allocated: i64,
+    reserved: i64,
+}
+
+impl Peaks {
+    fn of(statistics: &Statistics) -> Self {
+        Self { allocated: statistics.allocated_bytes.all.peak, reserved: statistics.reserved_bytes.all.peak }
+    }
 }
 
 impl Steps {
@@ -162,11 +189,31 @@ impl Steps {
         Self {
             wanted,
             finished: 0,
+            skipped: 0,
             times: Times::default(),
             shortest: None,
             first_loss: None,
             last_loss: None,
             losses: list_losses.then(Vec::new),
+            reset_after: None,
+            before_reset: None,
+        }
+    }
+
+    fn resetting_after(self, reset_after: Option<u64>) -> Self {
+        Self { reset_after, ..self }
+    }
+
+    /// Peaks of the whole run, whatever was reset.
+    fn peaks(&self, statistics: &Statistics) -> Peaks {
+        let (before, now) = (self.before_reset.unwrap_or_default(), Peaks::of(statistics));
+        Peaks { allocated: before.allocated.max(now.allocated), reserved: before.reserved.max(now.reserved) }
+    }
+
+    fn reset_if_due(&mut self, trainer: &Trainer) {
+        if self.reset_after == Some(self.finished) {
+            self.before_reset = Some(Peaks::of(&trainer.statistics()));
+            trainer.reset_peak_memory_stats();
         }
     }
 
@@ -175,6 +222,7 @@ impl Steps {
             self.times.add(report.total);
         }
         self.finished += 1;
+        self.skipped += u64::from(!report.optimizer_ran);
         self.shortest = Some(self.shortest.map_or(report.total, |shortest| shortest.min(report.total)));
         self.first_loss = self.first_loss.or(report.loss);
         self.last_loss = report.loss;
@@ -204,6 +252,7 @@ fn train(
         Err(error) => return Err(Box::new(Ended { trainer: None, steps, report: error.into() })),
     };
     witness.built(spec, &trainer);
+    steps.reset_if_due(&trainer);
     for number in 0..steps.wanted {
         let report = match trainer.step() {
             Ok(report) => report,
@@ -213,9 +262,10 @@ fn train(
                 return Err(Box::new(Ended { trainer: Some(trainer), steps, report }));
             }
         };
-        witness.look(&trainer);
         each(&report);
         steps.push(&report);
+        steps.reset_if_due(&trainer);
+        witness.look(&trainer);
     }
     Ok((trainer, steps))
 }
@@ -254,6 +304,7 @@ fn object(spec: &LabSpec, trainer: &Trainer, steps: &Steps, view: &View) -> Valu
     let between = Between::of(trainer, view);
     let stats: Map<String, Value> =
         trainer.statistics().entries().into_iter().map(|(key, value)| (key, json!(value))).collect();
+    let peaks = steps.peaks(&trainer.statistics());
     let stat = |key: &str| stats.get(key).cloned().unwrap_or(Value::Null);
     let amp = match spec.config.amp {
         Amp::Off => Value::Null,
@@ -287,7 +338,7 @@ fn object(spec: &LabSpec, trainer: &Trainer, steps: &Steps, view: &View) -> Valu
         "limit": spec.limit.map(|limit| limit.of(trainer.device_info().memory)),
         "alloc_conf": spec.alloc_conf,
         "torch": spec.settings.torch(),
-        "batch": spec.config.batch,
+        "batch": trainer.config().batch,
         "steps": steps.finished,
         "step_ms": steps.times.median(),
         "min_ms": steps.shortest.map(milliseconds),
@@ -299,8 +350,8 @@ fn object(spec: &LabSpec, trainer: &Trainer, steps: &Steps, view: &View) -> Valu
             "optimizer": between.after(Phase::Optimizer),
             "zero_grad": between.after(Phase::ZeroGrad),
         },
-        "peak_allocated": stat("allocated_bytes.all.peak"),
-        "peak_reserved": stat("reserved_bytes.all.peak"),
+        "peak_allocated": peaks.allocated,
+        "peak_reserved": peaks.reserved,
         "reserved": stat("reserved_bytes.all.current"),
         "inactive_split": stat("inactive_split_bytes.all.current"),
         "segments": stat("segment.all.current"),
@@ -313,6 +364,14 @@ fn object(spec: &LabSpec, trainer: &Trainer, steps: &Steps, view: &View) -> Valu
         "readings": view.gpu.as_deref(),
         "oom": view.autopsy.as_deref().map(|autopsy| export::out_of_memory(autopsy, view, &witness::WORDS)),
     });
+    if let Some(row) = row.as_object_mut() {
+        row.insert("attention_ran".into(), json!(trainer.attention_ran()));
+        row.insert("on_oom".into(), json!(config.on_oom));
+        row.insert("max_memory_allocated".into(), stat("allocated_bytes.all.peak"));
+        row.insert("max_memory_reserved".into(), stat("reserved_bytes.all.peak"));
+        row.insert("skipped".into(), json!(steps.skipped));
+        row.insert("scale".into(), json!(trainer.loss_scale()));
+    }
     if let (Some(plan), Some(row)) = (spec.inference, row.as_object_mut()) {
         // A forward pass has one boundary and no loss.
         row.insert("mode".into(), json!(plan.mode.label()));
@@ -330,11 +389,13 @@ pub(super) fn table(spec: &LabSpec, count: u64, ghost: &GhostArgs) -> Result<Sta
     table_to(&mut stdout(), spec, count, None, (Behind::default(), ghost))
 }
 
-/// What is printed behind the table.
+/// What is printed behind the table, and what of it is reset before.
 #[derive(Clone, Copy, Debug, Default)]
 struct Behind {
     summary: bool,
     modules: bool,
+    /// After how many steps peaks are reset.
+    reset: Option<u64>,
 }
 
 fn table_to(
@@ -349,7 +410,7 @@ fn table_to(
         witness = witness.keeping_a_step();
     }
     let progress = std::io::stderr().is_terminal();
-    let trained = train(spec, Steps::new(count, false), &mut witness, |report| {
+    let trained = train(spec, Steps::new(count, false).resetting_after(behind.reset), &mut witness, |report| {
         if progress {
             let loss = report.loss.map_or_else(|| "no loss".to_owned(), |loss| format!("loss {loss:.4}"));
             let (mut stderr, time) = (std::io::stderr(), milliseconds(report.total));
@@ -374,7 +435,8 @@ fn table_to(
     };
     write_table(out, spec, &trainer, &steps, &view).wrap_err("the table can't be written")?;
     if let Some(ghost) = ghost {
-        ghost.write(out, &trainer.statistics())?;
+        let statistics = trainer.statistics();
+        ghost.write(out, &statistics, bytes(steps.peaks(&statistics).reserved))?;
     }
     let findings: Vec<&Finding> = view.findings.iter().filter(|finding| finding.level >= Level::Warning).collect();
     if !findings.is_empty() {
@@ -411,6 +473,10 @@ fn modules(out: &mut dyn Write, view: &View, study: &Study) -> std::io::Result<(
     writeln!(out, "  kept: of what a module and those in it took in forward, the bytes alive when backward begins")
 }
 
+fn bytes(count: i64) -> Bytes {
+    Bytes(u64::try_from(count).unwrap_or(0))
+}
+
 fn write_table(
     out: &mut dyn Write,
     spec: &LabSpec,
@@ -443,6 +509,10 @@ fn write_table(
         }
         let simulated = if info.simulated { ", simulated" } else { "" };
         writeln!(out, "  step, median          {:.2} ms{simulated}", steps.times.median())?;
+        if let Some(scale) = trainer.loss_scale() {
+            let (skipped, finished) = (steps.skipped, steps.finished);
+            writeln!(out, "  gradient scaler       {skipped} of {finished} steps skipped; scale {scale}")?;
+        }
     }
     writeln!(out, "\n  allocated")?;
     let rows = [
@@ -457,10 +527,18 @@ fn write_table(
         let label = if i == 0 { label.to_owned() } else { format!("after {label}") };
         writeln!(out, "    {label:<22}{bytes:>12}")?;
     }
-    let bytes = |n: i64| Bytes(u64::try_from(n).unwrap_or(0));
-    writeln!(out, "    {:<22}{:>12}", "peak", bytes(stats.allocated_bytes.all.peak))?;
+    let peaks = steps.peaks(&stats);
+    let since = Peaks::of(&stats);
+    let reset = steps.before_reset.is_some();
+    writeln!(out, "    {:<22}{:>12}", "peak", bytes(peaks.allocated))?;
+    if reset {
+        writeln!(out, "    {:<22}{:>12}", "peak since the reset", bytes(since.allocated))?;
+    }
     writeln!(out, "\n  reserved")?;
-    writeln!(out, "    {:<22}{:>12}", "peak", bytes(stats.reserved_bytes.all.peak))?;
+    writeln!(out, "    {:<22}{:>12}", "peak", bytes(peaks.reserved))?;
+    if reset {
+        writeln!(out, "    {:<22}{:>12}", "peak since the reset", bytes(since.reserved))?;
+    }
     writeln!(out, "    {:<22}{:>12}", "now", bytes(stats.reserved_bytes.all.current))?;
     writeln!(out, "    {:<22}{:>12}", "of it, inactive split", bytes(stats.inactive_split_bytes.all.current))?;
     writeln!(out, "    {:<22}{:>12}", "segments", stats.segment.all.current)

@@ -12,22 +12,22 @@ use crate::tui::{self, Origin, TuiError, TuiOptions};
 /// How the screen is to look.
 #[derive(Debug, Args)]
 pub(super) struct ScreenArgs {
-    /// Theme: see `vramlab list` [default: what the settings say, else dark].
+    /// Theme: see `vramlab list` [default: from the settings, else dark].
     #[arg(long, value_name = "NAME", help_heading = "Screen")]
     theme: Option<String>,
-    /// Colours [default: what the terminal says it can].
+    /// Colours [default: what the terminal supports].
     #[arg(long, value_enum, help_heading = "Screen")]
     color: Option<ColorArg>,
-    /// Characters [default: what the locale says].
+    /// Characters [default: from the locale].
     #[arg(long, value_enum, help_heading = "Screen")]
     glyphs: Option<GlyphArg>,
-    /// Leave clicks and the wheel to the terminal.
+    /// Leave the mouse to the terminal.
     #[arg(long, overrides_with = "mouse", help_heading = "Screen")]
     no_mouse: bool,
-    /// Read clicks and the wheel, also where the settings say not to.
+    /// Use the mouse, even if the settings say not to.
     #[arg(long, overrides_with = "no_mouse", help_heading = "Screen")]
     mouse: bool,
-    /// For an audience: figures are large, keys are shown as they are pressed, quitting asks first, the leak stays off.
+    /// Present: large figures, keys shown as pressed, quitting asks first, the leak stays off.
     #[arg(long, help_heading = "Screen")]
     present: bool,
 }
@@ -55,6 +55,7 @@ impl ScreenArgs {
             tags: Tags::default(),
             story: None,
             lesson: None,
+            awaited: tui::Awaited::default(),
             notices: [&settings.told[..], &workloads().warnings(), &cards().warnings(), &themes().warnings()].concat(),
         };
         match tui::check(&options, themes()) {

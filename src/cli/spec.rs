@@ -31,7 +31,7 @@ pub enum InferenceArg {
     Eval,
     /// Training mode, forward only.
     Train,
-    /// A gpt writes token after token over a cache of keys and values.
+    /// A GPT generates tokens with a cache of keys and values.
     Generate,
 }
 
@@ -41,9 +41,11 @@ pub enum ModelsArg {
     /// One.
     #[default]
     One,
-    /// Two on the device together.
+    /// Two on the device at once.
     Together,
-    /// Two, each loaded for its turn and dropped after it.
+    /// Two with the same parameters.
+    Shared,
+    /// Two in turn, each loaded and then dropped.
     InTurn,
 }
 
@@ -54,11 +56,11 @@ pub struct SpecArgs {
     /// GPU where CUDA works, else the processor].
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
-    /// How many times as fast as the card a simulated device runs, or `max` [default: max; in the lab, as fast as the
-    /// card while steps stay watchable].
+    /// Speed of a simulated device: 2 is twice as fast as the card, or `max` [default: max; in the lab, the card's speed
+    /// while steps stay watchable].
     #[arg(long, value_name = "N|max", value_parser = parse_speed)]
     pub speed: Option<Speed>,
-    /// The PyTorch whose allocator serves the ops, from 2.1 to 2.15; the ops are those of 2.11.
+    /// The PyTorch version of the allocator, from 2.1 to 2.15; the ops are those of 2.11.
     #[arg(long, value_name = "VERSION", default_value_t)]
     pub torch: TorchVersion,
     #[command(flatten)]
@@ -72,10 +74,10 @@ pub struct SpecArgs {
     /// Attention heads; must divide the width.
     #[arg(long, value_name = "N", help_heading = "Sizes")]
     pub heads: Option<Extent>,
-    /// Positions of a sequence (input values of an MLP).
+    /// Sequence length (input values of an MLP).
     #[arg(long, value_name = "N", help_heading = "Sizes")]
     pub seq: Option<Extent>,
-    /// Vocabulary (or classes, of a model that classifies).
+    /// Vocabulary size (or classes of a classifier).
     #[arg(long, value_name = "N", help_heading = "Sizes")]
     pub vocab: Option<Extent>,
     /// Classes.
@@ -87,23 +89,23 @@ pub struct SpecArgs {
     /// Rows and columns of a patch; must divide the image.
     #[arg(long, value_name = "N", help_heading = "Sizes")]
     pub patch: Option<Extent>,
-    /// Positions that the model has embeddings for [default: as many as --seq].
+    /// Position embeddings of the model [default: as --seq].
     #[arg(long, value_name = "N", help_heading = "Sizes")]
     pub context: Option<Extent>,
     /// What to train on: `reference` (the four fixed batches of the reference measurements, kept on the device),
-    /// `fresh` (the same, computed on the device anew in every step), `host` (the same, kept in host memory and copied when
-    /// their turn comes), `synthetic` (the same, brought to the device anew each time), `text` (vramlab's own source), or a file.
+    /// `fresh` (the same, computed on the device in every step), `host` (the same, kept in host memory and copied in turn),
+    /// `synthetic` (the same, copied to the device each time), `text` (vramlab's own source), or a file.
     #[arg(long, value_name = "reference|fresh|host|synthetic|text|FILE")]
     pub data: Option<PathBuf>,
     /// Seed of everything random.
     #[arg(long, default_value_t = 1)]
     pub seed: u64,
-    /// Load the weights from a checkpoint that was saved before: by way of the device (`torch.load(…,
-    /// map_location="cuda")`), the same with the loaded dict kept in a variable, or by way of the host (`"cpu"`).
+    /// Load the weights from a checkpoint saved before: through the device (`torch.load(…, map_location="cuda")`), the same
+    /// with the loaded dict kept in a variable, or through the host (`"cpu"`).
     #[arg(long, value_name = "device|kept|host")]
     pub load: Option<Loading>,
-    /// Take one segment of this size first, and cut everything from it: a static pool, as JAX takes 75% at its start.
-    /// Where no large block of the model lies in it, it goes back with the cache before the first step.
+    /// Allocate one segment of this size first and cut everything from it: a static pool, as JAX preallocates 75%. If no large
+    /// block of the model lies in it, it is released with the cache before the first step.
     #[arg(long, value_name = "BYTES|SHARE")]
     pub preallocate: Option<MemoryLimit>,
     /// Run the model instead of training it.
@@ -115,10 +117,10 @@ pub struct SpecArgs {
     /// How many models.
     #[arg(long, value_enum, requires = "inference", default_value_t, help_heading = "Inference")]
     pub models: ModelsArg,
-    /// Tokens that `generate` writes; the prompt is the rest of the sequence [default: half of it].
+    /// Tokens to generate; the prompt is the rest of the sequence [default: half of it].
     #[arg(long, value_name = "N", requires = "inference", help_heading = "Inference")]
     pub new_tokens: Option<Extent>,
-    /// `generate` keeps keys and values in tensors made once, instead of ones that grow.
+    /// Generate with keys and values in preallocated tensors instead of growing ones.
     #[arg(long, requires = "inference", help_heading = "Inference")]
     pub static_cache: bool,
 }
@@ -183,7 +185,13 @@ impl SpecArgs {
             stages: None,
         };
         // Sizes that make no model are a mistake on the command line: better told before the screen opens.
-        entry.workload(sizes, data.clone(), self.seed).map_err(usage)?;
+        entry.workload(sizes, data.clone(), self.seed).map_err(|error| {
+            // What the command line says stands in no file.
+            match catalog.place(&entry.name, &error).filter(|_| sizes == Sizes::default()) {
+                Some(place) => usage(format!("{place}: {error}")),
+                None => usage(error),
+            }
+        })?;
         let environment = environment_settings().map_err(usage)?.unwrap_or_default();
         let setup = self.switches.setup(entry.batch, &environment, self.torch).map_err(usage)?;
         let mut config = setup.config;
@@ -209,6 +217,7 @@ impl SpecArgs {
             alloc_conf,
             limit: setup.limit,
             steps,
+            rests: false,
         })
     }
 
@@ -238,6 +247,7 @@ impl SpecArgs {
         let models = match self.models {
             ModelsArg::One => Models::One,
             ModelsArg::Together => Models::Together,
+            ModelsArg::Shared => Models::Shared,
             ModelsArg::InTurn => Models::InTurn,
         };
         Ok(Some(InferencePlan { mode, half: self.half, models }))

@@ -13,6 +13,8 @@ impl Status {
     pub const FAILED: Self = Self(1);
     /// It was asked for something that can't be.
     pub const USAGE: Self = Self(2);
+    /// What it was asked can't be told from what there is.
+    pub const UNKNOWN: Self = Self(3);
     /// Somebody pressed Ctrl-C.
     pub const INTERRUPTED: Self = Self(130);
     /// A bug of this program ended it.

@@ -10,23 +10,23 @@ use super::export::read;
 use super::output::warn;
 use super::progress::Progress;
 use crate::allocator::TorchVersion;
-use crate::source::{Examined, Whole, asked, examined};
+use crate::source::{Examined, Known, Whole, asked, examined};
 use crate::units::{Bytes, DeviceIndex};
 use crate::whatif::Recorded;
 
 /// Which file, and what a person knows of it.
 #[derive(Debug, Args)]
 pub(super) struct SubjectArgs {
-    /// A recording, or a PyTorch memory snapshot; `-` is the standard input.
+    /// A recording or a PyTorch memory snapshot; `-` reads standard input.
     #[arg(value_name = "FILE|-")]
     pub file: PathBuf,
-    /// Of which device, by its number [default: the first that memory was taken on].
+    /// The device, by its number [default: the first with allocations].
     #[arg(long, value_name = "N")]
     pub rank: Option<u16>,
-    /// The PyTorch that a snapshot is of, from 2.1 to 2.15 [default: as its keys say].
+    /// The PyTorch version of a snapshot, from 2.1 to 2.15 [default: as its keys say].
     #[arg(long, value_name = "VERSION")]
     pub torch: Option<TorchVersion>,
-    /// Memory of the device that this process could have [default: as the file says].
+    /// Memory that this process could use on the device [default: as the file says].
     #[arg(long, value_name = "BYTES")]
     pub device_bytes: Option<Bytes>,
 }
@@ -36,7 +36,8 @@ impl SubjectArgs {
     pub fn all(&self) -> Result<(Whole, Vec<Recorded>)> {
         let whole = read(&self.file, self.torch)?;
         let mut progress = Progress::new("reading", 100);
-        let mut runs = asked(&whole, self.device_bytes, |done, total| progress.of(done, total))?;
+        let known = Known { device_bytes: self.device_bytes, limit: None };
+        let mut runs = asked(&whole, known, |done, total| progress.of(done, total))?;
         drop(progress);
         if let Some(rank) = self.rank {
             runs.retain(|run| run.device == DeviceIndex(rank));
@@ -51,8 +52,8 @@ impl SubjectArgs {
     }
 
     /// The run on the device that is asked for, or the first.
-    pub fn one(&self) -> Result<Recorded> {
-        let (_, mut runs) = self.all()?;
+    pub fn one(&self) -> Result<(Recorded, TorchVersion)> {
+        let (whole, mut runs) = self.all()?;
         if runs.len() > 1 {
             warn(format_args!(
                 "memory is taken on {} devices; this is about device {}, --rank names another",
@@ -60,12 +61,26 @@ impl SubjectArgs {
                 runs[0].device.0
             ));
         }
-        Ok(runs.swap_remove(0))
+        let run = runs.swap_remove(0);
+        let oldest = oldest(&whole, &run);
+        Ok((run, oldest))
     }
 
     /// What it is called.
     pub fn name(&self) -> String {
         self.file.display().to_string()
+    }
+}
+
+/// The oldest PyTorch that a run may be of: what is pasted for it must hold there.
+pub(super) fn oldest(whole: &Whole, run: &Recorded) -> TorchVersion {
+    let torch = run.conditions.settings.torch();
+    match run.begins {
+        None => torch,
+        Some(_) if whole.is_snapshot() => whole.oldest_torch(),
+        // A program that was watched: its keys tell no more than those of a snapshot.
+        Some(_) if torch == TorchVersion::V2_11 => TorchVersion::V2_1,
+        Some(_) => torch,
     }
 }
 

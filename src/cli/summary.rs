@@ -16,17 +16,17 @@ use crate::export::{self, Moment};
 /// Arguments of `vramlab summary`.
 #[derive(Debug, Args)]
 pub(super) struct SummaryArgs {
-    /// A recording, or a PyTorch memory snapshot; `-` is the standard input.
+    /// A recording or a PyTorch memory snapshot; `-` reads standard input.
     #[arg(value_name = "FILE|-")]
     file: PathBuf,
-    /// The PyTorch that a snapshot is of, from 2.1 to 2.15 [default: as its keys say].
+    /// The PyTorch version of a snapshot, from 2.1 to 2.15 [default: as its keys say].
     #[arg(long, value_name = "VERSION")]
     torch: Option<TorchVersion>,
-    /// The moment: now (its end), peak (where most was allocated), oom (the last request that failed), step:N (where that
-    /// step began), event:N (behind so many events).
+    /// The moment: now (the end), peak (of allocated), oom (the last request that failed), step:N (where the step begins),
+    /// event:N (after N events).
     #[arg(long, value_name = "MOMENT", default_value = "now")]
     at: Moment,
-    /// Of which device, by its number [default: the first that something happened on].
+    /// The device, by its number [default: the first with events].
     #[arg(long, value_name = "N")]
     rank: Option<u16>,
     /// Leave out the rows of each pool.

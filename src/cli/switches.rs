@@ -5,22 +5,26 @@ use clap::{Arg, ArgMatches, Args, Command, Error, FromArgMatches};
 
 use crate::allocator::TorchVersion;
 use crate::session::{Setup, Switch};
-use crate::train::{Config, OptimizerForm};
+use crate::train::{Config, OptimizerForm, Skips};
 use crate::workload::BatchSize;
 
-/// Steps of the cosine where nobody says how many.
+/// Steps of the cosine by default.
 const SCHEDULE_STEPS: u64 = 1000;
 
 /// What no key flips.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Switches")]
 struct Hyper {
-    /// Weight decay, in the optimizer's own way [default: 0.1 for adamw, 0 for the others].
+    /// Weight decay, as the optimizer applies it [default: 0.1 for adamw, 0 for the others].
     #[arg(long, value_name = "X")]
     weight_decay: Option<f64>,
-    /// Steps in which the cosine falls to zero.
+    /// Steps over which the cosine falls to zero; as many more bring it back, as CosineAnnealingLR does.
     #[arg(long, value_name = "N", default_value_t = SCHEDULE_STEPS, value_parser = clap::value_parser!(u64).range(1..))]
     schedule_steps: u64,
+    /// Steps that the gradient scaler of fp16 skips: the first N, or those from A to before B. A simulated card computes nothing,
+    /// so it can't find overflows by itself.
+    #[arg(long, value_name = "N|A..B", default_value_t)]
+    scaler_skips: Skips,
 }
 
 /// The switches' values at the start.
@@ -101,11 +105,12 @@ impl FromArgMatches for SwitchArgs {
 impl SwitchArgs {
     /// Flags of what no key flips, where they differ from the usual.
     pub fn others(&self) -> Vec<String> {
-        let Hyper { weight_decay, schedule_steps } = self.hyper;
+        let Hyper { weight_decay, schedule_steps, scaler_skips } = self.hyper;
         let decay = weight_decay.map(|decay| ["--weight-decay".to_owned(), decay.to_string()]);
         let steps =
             (schedule_steps != SCHEDULE_STEPS).then(|| ["--schedule-steps".to_owned(), schedule_steps.to_string()]);
-        decay.into_iter().chain(steps).flatten().collect()
+        let skips = (scaler_skips != Skips::default()).then(|| ["--scaler-skips".to_owned(), scaler_skips.to_string()]);
+        decay.into_iter().chain(steps).chain(skips).flatten().collect()
     }
 
     /// The setup that these arguments ask for, with `batch` samples where they name none, and the allocator settings of the
@@ -128,6 +133,7 @@ impl SwitchArgs {
         }
         config.hyper.weight_decay = self.hyper.weight_decay;
         config.hyper.schedule_steps = self.hyper.schedule_steps;
+        config.hyper.scaler_skips = self.hyper.scaler_skips;
         if config.accumulation > config.batch {
             return Err(format!(
                 "a batch of {} can't be cut into {} micro-batches; raise --batch or lower --accum",

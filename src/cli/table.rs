@@ -28,13 +28,6 @@ pub(super) fn print(out: &mut impl Write, lines: &[Vec<String>]) -> io::Result<(
     Ok(())
 }
 
-/// Cells of the longest line that would be printed.
-pub(super) fn width(lines: &[Vec<String>]) -> usize {
-    let columns = lines.iter().map(Vec::len).max().unwrap_or(0);
-    let widest = |column: usize| lines.iter().filter_map(|line| line.get(column)).map(|cell| cell.width()).max();
-    (0..columns).filter_map(widest).sum::<usize>() + GAP.len() * columns.saturating_sub(1)
-}
-
 /// Cells of a line.
 pub(super) fn line<const N: usize>(cells: [&str; N]) -> Vec<String> {
     cells.map(str::to_owned).to_vec()

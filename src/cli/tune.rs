@@ -10,10 +10,12 @@ use serde_json::json;
 
 use super::Status;
 use super::output::stdout;
+use super::paste::paste;
 use super::progress::Progress;
 use super::subject::SubjectArgs;
 use super::table::{change, line, print};
 use super::whatif::{reproduced, started};
+use crate::allocator::TorchVersion;
 use crate::units::Bytes;
 use crate::whatif::{Effort, Recorded, Tried, Tuning, smallest_limit};
 
@@ -42,10 +44,9 @@ struct Row<'a> {
 
 /// Tries settings and prints the best. Exit code 0 whatever they are.
 pub(super) fn run(args: &TuneArgs) -> Result<Status> {
-    let run = args.subject.one()?;
-    let tuning = tune(&run, args.limit, Effort::Full)?;
-    let front = tuning.front();
-    let shown = front.into_iter().chain(tuning.defaults());
+    let (run, oldest) = args.subject.one()?;
+    let tuning = tune(&run, args.limit, Effort::Full, oldest)?;
+    let shown = tuning.worth_telling(&run).into_iter().chain(tuning.defaults());
     let mut rows: Vec<&Tried> = Vec::new();
     for tried in shown {
         if !rows.iter().any(|row| row.conditions == tried.conditions) {
@@ -72,8 +73,8 @@ pub(super) fn run(args: &TuneArgs) -> Result<Status> {
                 "limit": row.tried.conditions.limit,
                 "peak_reserved": row.tried.figures.peak_reserved,
                 "peak_allocated": row.tried.figures.peak_allocated,
-                "segments_allocated": row.tried.figures.segments_allocated,
-                "segments_freed": row.tried.figures.segments_freed,
+                "num_device_alloc": row.tried.figures.segments_allocated,
+                "num_device_free": row.tried.figures.segments_freed,
                 "num_alloc_retries": row.tried.figures.retries,
                 "num_ooms": row.tried.figures.ooms,
                 "smallest_limit": row.smallest,
@@ -100,15 +101,15 @@ pub(super) fn run(args: &TuneArgs) -> Result<Status> {
         }
         writeln!(out)?;
         table(&mut out, &run, &rows)?;
-        advise(&mut out, &run, &tuning)?;
+        advise(&mut out, &run, &tuning, oldest)?;
     }
     Ok(Status::DONE)
 }
 
 /// Tries settings on a run, and says how far it is.
-pub(super) fn tune(run: &Recorded, limit: Option<Bytes>, effort: Effort) -> Result<Tuning> {
+pub(super) fn tune(run: &Recorded, limit: Option<Bytes>, effort: Effort, oldest: TorchVersion) -> Result<Tuning> {
     let progress = Mutex::new(Progress::new("trying settings", 100));
-    let tuning = Tuning::of(run, limit, effort, &|done, total| {
+    let tuning = Tuning::of(run, limit, effort, oldest, &|done, total| {
         if let Ok(mut progress) = progress.lock() {
             progress.of_few(done, total);
         }
@@ -148,7 +149,7 @@ fn table(out: &mut impl Write, run: &Recorded, rows: &[Row<'_>]) -> io::Result<(
 }
 
 /// What to do.
-fn advise(out: &mut impl Write, run: &Recorded, tuning: &Tuning) -> io::Result<()> {
+fn advise(out: &mut impl Write, run: &Recorded, tuning: &Tuning, oldest: TorchVersion) -> io::Result<()> {
     writeln!(out)?;
     let Some(best) = tuning.recommended(run) else {
         return match tuning.tried.iter().any(Tried::fits) {
@@ -156,25 +157,30 @@ fn advise(out: &mut impl Write, run: &Recorded, tuning: &Tuning) -> io::Result<(
             false => writeln!(out, "Nothing fits: take a smaller batch, or what else lowers the peak of allocated."),
         };
     };
-    writeln!(
-        out,
-        "Predicted to save {} ({}):",
-        run.figures.peak_reserved.saturating_sub(best.figures.peak_reserved),
-        change(run.figures.peak_reserved.get(), best.figures.peak_reserved.get())
-    )?;
-    writeln!(out, "\n  {}", to_paste(best))?;
-    writeln!(out, "\nPYTORCH_ALLOC_CONF is the newer name of PYTORCH_CUDA_ALLOC_CONF.")?;
-    if best.conditions.text().contains("large_segment_size_mb") {
-        writeln!(out, "PyTorch before 2.11 does not know large_segment_size_mb.")?;
+    let (before, after) = (run.figures.peak_reserved, best.figures.peak_reserved);
+    match run.figures.ooms {
+        0 => writeln!(
+            out,
+            "Predicted to save {} ({}):",
+            before.saturating_sub(after),
+            change(before.get(), after.get())
+        )?,
+        _ => writeln!(out, "Predicted to serve every request, and to reserve {after}:")?,
+    }
+    let paste = paste(&best.conditions, run, oldest);
+    writeln!(out, "\n  {}", paste.shell)?;
+    if let Some(line) = &paste.program {
+        writeln!(
+            out,
+            "\nand in the program, before it takes memory (without a limit PyTorch collects no garbage, and the gain is gone):\n\n  {line}"
+        )?;
+    }
+    if oldest < run.conditions.settings.torch() {
+        writeln!(
+            out,
+            "\nThe file may be of a PyTorch before 2.11, which stops at keys that it does not know: large_segment_size_mb was not \
+             tried. --torch 2.11 tries it."
+        )?;
     }
     Ok(())
-}
-
-/// A line for a shell.
-pub(super) fn to_paste(tried: &Tried) -> String {
-    match tried.conditions.text() {
-        "" => "unset PYTORCH_CUDA_ALLOC_CONF".to_owned(),
-        text if text.contains(['[', '>']) => format!("export PYTORCH_CUDA_ALLOC_CONF='{text}'"),
-        text => format!("export PYTORCH_CUDA_ALLOC_CONF={text}"),
-    }
 }

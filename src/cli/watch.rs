@@ -18,8 +18,8 @@ use super::screen::ScreenArgs;
 use super::spec::themes;
 use super::{Status, Usage};
 use crate::source::{self, Meeting, Request, Source};
-use crate::tui::{self, Origin};
-use crate::watch::{Job, Lines, Output, sockets};
+use crate::tui::{self, Awaited, Origin};
+use crate::watch::{Job, Lines, Output, descends, listening_in, sockets};
 
 /// How long a program that leaves may take to be gone.
 const GONE: Duration = Duration::from_millis(300);
@@ -27,13 +27,13 @@ const GONE: Duration = Duration::from_millis(300);
 /// Arguments of `vramlab watch`.
 #[derive(Debug, Args)]
 pub(super) struct WatchArgs {
-    /// Join a program that is watched or says `import vramlab_watch` itself: by its process, where there are several.
+    /// Attach to a program that is being watched, or that imports vramlab_watch itself; by its PID if there are several.
     #[arg(long, value_name = "PID", num_args = 0..=1, conflicts_with = "program")]
     attach: Option<Option<u32>>,
-    /// Write a recording to this file, without a screen: `vramlab open FILE` plays it.
+    /// Record to this file without a screen: `vramlab open FILE` plays it.
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
-    /// Which allocations are recorded with the lines of source that asked for them.
+    /// Which allocations are recorded with their stacks.
     #[arg(long, value_enum, default_value_t)]
     lines: LinesArg,
     /// Where the program's own output goes while the screen is open [default: vramlab-watch-PID.log here].
@@ -41,7 +41,7 @@ pub(super) struct WatchArgs {
     output: Option<PathBuf>,
     #[command(flatten)]
     screen: ScreenArgs,
-    /// The program and its arguments, behind `--`.
+    /// The program and its arguments, after `--`.
     #[arg(value_name = "PROGRAM", last = true, required_unless_present = "attach")]
     program: Vec<OsString>,
 }
@@ -49,10 +49,10 @@ pub(super) struct WatchArgs {
 /// Which allocations have lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum LinesArg {
-    /// Those of the first steps, and of a few later ones now and then.
+    /// Those of the first steps and a few later ones.
     #[default]
     Sampled,
-    /// All: a few microseconds each.
+    /// All; a few microseconds each.
     All,
     /// None.
     None,
@@ -83,17 +83,39 @@ pub(super) fn run(args: &WatchArgs) -> Result<Status> {
     let source = source::watched(watched.meeting.clone(), name.into()).wrap_err("the program can't be watched")?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     if let Some(path) = &args.record {
-        runtime.block_on(recorded(source, path));
+        let outcome = runtime.block_on(recorded(source, path));
         let status =
             watched.job.map_or(Ok(None), |job| job.lock().unwrap_or_else(PoisonError::into_inner).wait().map(Some))?;
-        complain(format_args!("recorded in {}: vramlab open {}", path.display(), path.display()));
-        return Ok(status.map_or(Status::DONE, of_program));
+        let nothing = match outcome {
+            Recorded::Something => {
+                complain(format_args!("recorded in {}: vramlab open {}", path.display(), path.display()));
+                Status::DONE
+            }
+            Recorded::Nothing(why) => {
+                // What can't be removed stays: it says the same.
+                let _ = std::fs::remove_file(path);
+                complain(format_args!("nothing was recorded: {why}"));
+                Status::FAILED
+            }
+        };
+        return Ok(status.map_or(nothing, of_program));
     }
+    let options = tui::TuiOptions { awaited: watched.awaited(args), ..options };
     let origin = options.origin.clone();
     let left = runtime.block_on(tui::run(source, options, themes()))?;
     farewell::print(&left, &origin)?;
-    watched.tell_what_goes_on();
-    Ok(left.exit.into())
+    let ended = watched.tell_what_goes_on();
+    Ok(match left.exit {
+        tui::Exit::Quit => ended.map_or(Status::DONE, of_program),
+        exit => exit.into(),
+    })
+}
+
+/// What a recording came to.
+enum Recorded {
+    Something,
+    /// The program used no PyTorch on a GPU, or could not be reached: what was said of it.
+    Nothing(Arc<str>),
 }
 
 /// The command that watches the same again.
@@ -114,20 +136,35 @@ struct Watched {
 }
 
 impl Watched {
-    /// Says that the program goes on, if it does, and how to join it again.
-    fn tell_what_goes_on(&self) {
-        let Some(job) = &self.job else { return };
+    /// What the screen says of it before it says anything itself.
+    fn awaited(&self, args: &WatchArgs) -> Awaited {
+        let words: Vec<String> = args.program.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+        let started = self.job.as_ref().map(|job| job.lock().unwrap_or_else(PoisonError::into_inner).pid());
+        let attached = match &self.meeting {
+            Meeting::Socket(socket) => socket.file_stem().and_then(|stem| stem.to_str()?.parse().ok()),
+            Meeting::Started(_) => None,
+        };
+        Awaited { command: words.join(" "), pid: started.or(attached), output: self.output.clone() }
+    }
+
+    /// Says that the program goes on, if it does, and how to join it again; else how it ended.
+    fn tell_what_goes_on(&self) -> Option<ExitStatus> {
+        let job = self.job.as_ref()?;
         std::thread::sleep(GONE);
         let mut job = job.lock().unwrap_or_else(PoisonError::into_inner);
         let output =
             self.output.as_ref().map_or_else(String::new, |path| format!("; its output is in {}", path.display()));
-        match job.ended() {
+        let ended = job.ended();
+        match ended {
+            // What was started may be a shell or a launcher: those that use PyTorch can be joined.
             None => complain(format_args!(
-                "the program goes on (process {pid}){output}. Join it again: vramlab watch --attach {pid}",
-                pid = job.pid()
+                "the program goes on (process {}){output}. {}",
+                job.pid(),
+                how_to_join(&listening_in(job.folder()))
             )),
             Some(status) => complain(format_args!("the program ended ({status}){output}")),
         }
+        ended
     }
 }
 
@@ -163,14 +200,27 @@ fn running(pid: Option<u32>) -> Result<(Watched, String)> {
                 Usage(format!("several programs can be watched: give --attach one of {}", pids.join(", "))).into()
             );
         }
-        (Some(pid), found) => found
-            .iter()
-            .find(|(process, _)| *process == pid)
-            .map(|(_, socket)| socket)
-            .ok_or_else(|| Usage(format!("process {pid} can't be watched; those that can: {}", list(found))))?,
+        (Some(pid), found) => {
+            // A shell or a launcher stands for what it started.
+            let own = found.iter().find(|(process, _)| *process == pid);
+            let mut started = found.iter().filter(|(process, _)| descends(*process, pid));
+            let of = own.or_else(|| started.next().filter(|_| started.next().is_none()));
+            let (_, socket) =
+                of.ok_or_else(|| Usage(format!("process {pid} can't be watched; those that can: {}", list(found))))?;
+            socket
+        }
     };
     let name = socket.file_stem().map_or_else(String::new, |stem| format!("process {}", stem.to_string_lossy()));
     Ok((Watched { meeting: Meeting::Socket(socket.clone()), job: None, output: None }, name))
+}
+
+/// How to watch again what listens.
+fn how_to_join(found: &[(u32, PathBuf)]) -> String {
+    match found {
+        [] => "Once it uses PyTorch on a GPU, join it: vramlab watch --attach".to_owned(),
+        [(pid, _)] => format!("Join it again: vramlab watch --attach {pid}"),
+        several => format!("Join one of its processes again, {}: vramlab watch --attach PID", list(several)),
+    }
 }
 
 fn list(found: &[(u32, PathBuf)]) -> String {
@@ -178,17 +228,23 @@ fn list(found: &[(u32, PathBuf)]) -> String {
 }
 
 /// Records until the program has ended. An interrupt is the program's, which ends on it or does not.
-async fn recorded(source: Source, path: &Path) {
+async fn recorded(source: Source, path: &Path) -> Recorded {
     source.request(Request::Record(path.to_owned()));
     let mut pictures = source.pictures.clone();
     let ended = async { drop(pictures.wait_for(|picture| !picture.extent.grows).await) };
     tokio::pin!(ended);
     loop {
         tokio::select! {
-            () = &mut ended => return,
+            () = &mut ended => break,
             _ = tokio::signal::ctrl_c() => {}
         }
     }
+    let picture = Arc::clone(&source.pictures.borrow());
+    if picture.view.about.device.is_empty() {
+        let said = picture.view.log.last().map(|line| Arc::clone(&line.text));
+        return Recorded::Nothing(said.unwrap_or_else(|| "nothing was said of it".into()));
+    }
+    Recorded::Something
 }
 
 /// The exit code of a program is ours.

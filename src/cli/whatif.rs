@@ -21,14 +21,14 @@ use crate::whatif::{Conditions, ConditionsError, Figures, Recorded, Starting};
 pub(super) struct WhatifArgs {
     #[command(flatten)]
     subject: SubjectArgs,
-    /// Allocator settings to try, in PyTorch's syntax, such as expandable_segments:True; again for more of them
-    /// [default: expandable_segments:True, or the run's own where a limit or --empty-cache-every is given].
+    /// Allocator settings to try, in PyTorch's syntax, such as expandable_segments:True; may be repeated [default:
+    /// expandable_segments:True, or the run's own with a limit or --empty-cache-every].
     #[arg(long, value_name = "CONF")]
     alloc_conf: Vec<String>,
     /// The most that may be reserved, such as 8GiB [default: as in the run].
     #[arg(long, value_name = "BYTES")]
     limit: Option<Bytes>,
-    /// Call empty_cache() behind every so many steps.
+    /// Call empty_cache() after every N steps.
     #[arg(long, value_name = "N", value_parser = RangedU64ValueParser::<u64>::new().range(1..))]
     empty_cache_every: Option<u64>,
     /// Print one JSON object instead of a table.
@@ -46,7 +46,7 @@ struct Row {
 
 /// Replays the run and prints what it would have come to. Exit code 0 whatever that is.
 pub(super) fn run(args: &WhatifArgs) -> Result<Status> {
-    let run = args.subject.one()?;
+    let (run, _) = args.subject.one()?;
     if args.empty_cache_every.is_some() && run.steps == 0 {
         warn("no step ends in it, so that --empty-cache-every changes nothing");
     }
@@ -100,8 +100,8 @@ fn figures(figures: &Figures, stranded: Bytes) -> Map<String, Value> {
         "peak_allocated": figures.peak_allocated,
         "allocated": figures.allocated,
         "stranded_at_peak": stranded,
-        "segments_allocated": figures.segments_allocated,
-        "segments_freed": figures.segments_freed,
+        "num_device_alloc": figures.segments_allocated,
+        "num_device_free": figures.segments_freed,
         "num_alloc_retries": figures.retries,
         "num_ooms": figures.ooms,
     });

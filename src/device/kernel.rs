@@ -125,6 +125,17 @@ pub struct HeadView {
     pub row_stride: usize,
 }
 
+/// Whose fused attention kernel PyTorch would launch. They compute the same; only a simulated card's times tell them apart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FusedAttention {
+    /// cuDNN's.
+    CuDnn,
+    /// Flash attention's.
+    Flash,
+    /// The memory-efficient one.
+    Efficient,
+}
+
 /// The shape of one attention.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AttentionShape {
@@ -307,6 +318,7 @@ pub enum Kernel<'a> {
     /// Scaled dot-product attention. `logsumexp` is f32 of (batch, heads, `lse_stride`), rows beyond
     /// [`AttentionShape::rows`] unused.
     Attention {
+        by: FusedAttention,
         shape: AttentionShape,
         q: HeadView,
         k: HeadView,
@@ -317,9 +329,18 @@ pub enum Kernel<'a> {
     },
     /// The same where nobody will ask for gradients, of [`AttentionShape::rows`] queries over `keys` positions of keys
     /// and values; causal only where there are as many of both.
-    AttentionInference { shape: AttentionShape, keys: usize, q: HeadView, k: HeadView, v: HeadView, out: HeadView },
+    AttentionInference {
+        by: FusedAttention,
+        shape: AttentionShape,
+        keys: usize,
+        q: HeadView,
+        k: HeadView,
+        v: HeadView,
+        out: HeadView,
+    },
     /// Gradients of [`Kernel::Attention`].
     AttentionBackward {
+        by: FusedAttention,
         shape: AttentionShape,
         q: HeadView,
         k: HeadView,

@@ -123,7 +123,7 @@ impl Kernel<'_> {
                     tell(Span::heads(view, shape, shape.rows));
                 }
             }
-            Self::AttentionInference { shape, keys, q, k, v, out } => {
+            Self::AttentionInference { by: _, shape, keys, q, k, v, out } => {
                 for view in [q, out] {
                     tell(Span::heads(view, shape, shape.rows));
                 }

@@ -3,7 +3,9 @@
 //! A simulated device turns this into time. Counted is the chain of kernels that PyTorch launches, which is longer than
 //! ours in places: the fused optimizer of this crate stands for ten passes over all parameters in the foreach form.
 
-use super::kernel::{AttentionShape, DType, Kernel, MatrixView, Operand, ParameterUpdate, UpdatePasses};
+use super::kernel::{
+    AttentionShape, DType, FusedAttention, Kernel, MatrixView, Operand, ParameterUpdate, UpdatePasses,
+};
 use super::shape::{ChannelShape, ConvShape};
 use crate::units::Address;
 
@@ -51,9 +53,9 @@ pub enum OpClass {
         channels: usize,
     },
     /// Scaled dot-product attention.
-    Attention,
+    Attention(FusedAttention),
     /// Its gradients.
-    AttentionBackward,
+    AttentionBackward(FusedAttention),
     /// Passes of a multi-tensor optimizer.
     Optimizer,
 }
@@ -243,15 +245,15 @@ impl Kernel<'_> {
                 // Many indices are sorted first: passes of a radix sort, then the distinct ones and their parts.
                 if indices.len > 3072 { work.launches(16, 1.5) } else { work.launches(2, 1.2) }
             }
-            Self::Attention { shape, q, .. } => {
+            Self::Attention { by, shape, q, .. } => {
                 // Heads are split off and joined again by views.
-                Work::attention(OpClass::Attention, shape, shape.rows, q.dtype, 2.0).launches(1, 3.0)
+                Work::attention(OpClass::Attention(*by), shape, shape.rows, q.dtype, 2.0).launches(1, 3.0)
             }
-            Self::AttentionInference { shape, keys, q, .. } => {
-                Work::attention(OpClass::Attention, shape, *keys, q.dtype, 2.0).launches(1, 3.0)
+            Self::AttentionInference { by, shape, keys, q, .. } => {
+                Work::attention(OpClass::Attention(*by), shape, *keys, q.dtype, 2.0).launches(1, 3.0)
             }
-            Self::AttentionBackward { shape, q, .. } => {
-                Work::attention(OpClass::AttentionBackward, shape, shape.rows, q.dtype, 5.0).launches(3, 3.0)
+            Self::AttentionBackward { by, shape, q, .. } => {
+                Work::attention(OpClass::AttentionBackward(*by), shape, shape.rows, q.dtype, 5.0).launches(3, 3.0)
             }
             Self::Softmax { src, dst, .. } | Self::LogSoftmax { src, dst, .. } => {
                 Work::pass(OpClass::Softmax, &[src, dst])

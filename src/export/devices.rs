@@ -28,6 +28,8 @@ pub(super) struct Device {
     pub seen: bool,
     /// What its blocks are for is guessed.
     pub guessed: bool,
+    /// It is a history of PyTorch's, whose stacks have no phases: scopes tell them.
+    pub pytorchs: bool,
 }
 
 /// Who asked for a block, and in the course of what.
@@ -147,8 +149,9 @@ impl Device {
             EventKind::StepEnd(_) => (self.step, self.phase, self.op) = (None, None, NameId::NONE),
             // What is known of the run before does not belong to this one.
             EventKind::Begin(about) => {
-                let guessed = about.guessed;
-                *self = Self { state: std::mem::take(&mut self.state), seen: true, guessed, ..Self::default() }
+                let (guessed, pytorchs) = (about.guessed, about.history.is_some());
+                *self =
+                    Self { state: std::mem::take(&mut self.state), seen: true, guessed, pytorchs, ..Self::default() }
             }
             _ => {}
         }

@@ -11,11 +11,13 @@ pub enum Format {
     Csv,
     /// The state at a moment.
     Json,
+    /// Live stacks at a moment.
+    Folded,
 }
 
 impl Format {
     /// All of them, in the order in which help lists them.
-    pub const ALL: [Self; 4] = [Self::Pytorch, Self::Perfetto, Self::Csv, Self::Json];
+    pub const ALL: [Self; 5] = [Self::Pytorch, Self::Perfetto, Self::Csv, Self::Json, Self::Folded];
 
     /// Its word on the command line.
     #[must_use]
@@ -25,6 +27,7 @@ impl Format {
             Self::Perfetto => "perfetto",
             Self::Csv => "csv",
             Self::Json => "json",
+            Self::Folded => "folded",
         }
     }
 
@@ -36,6 +39,7 @@ impl Format {
             Self::Perfetto => "a trace: counters, steps, phases and ops, for ui.perfetto.dev",
             Self::Csv => "one row an event: for spreadsheets and data frames",
             Self::Json => "the state at a moment: accounts, blocks, findings, steps, effects, a failed request",
+            Self::Folded => "live bytes by stack at a moment: for speedscope.app and flamegraph programs",
         }
     }
 

@@ -162,6 +162,8 @@ fn state(
         "by_category": by_category(&view.by_category),
         "peak_allocated": view.peak_allocated,
         "peak_reserved": view.peak_reserved,
+        "max_memory_allocated": view.max_memory_allocated(),
+        "max_memory_reserved": view.max_memory_reserved(),
         "peak_position": view.peak_position,
         "stats": stats,
         "segments": segments(device),

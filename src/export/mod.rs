@@ -9,6 +9,7 @@ mod csv;
 mod devices;
 mod error;
 mod file;
+mod folded;
 mod format;
 mod json;
 mod kept;
@@ -47,6 +48,7 @@ pub fn write(
     match format {
         Format::Pytorch => pytorch::write(whole, end, out, progress)?,
         Format::Perfetto => perfetto::write(whole, end, out, progress)?,
+        Format::Folded => folded::write(whole, end, &mut SafeWriter::new(&mut *out), progress)?,
         Format::Csv => csv::write(whole, end, &mut SafeWriter::new(&mut *out), progress)?,
         Format::Json => json::write(whole, end, words, &mut SafeWriter::new(&mut *out), progress)?,
     }

@@ -5,6 +5,7 @@
 
 mod algebra;
 mod expression;
+mod failure;
 mod moments;
 mod parser;
 mod scale;

@@ -250,6 +250,12 @@ const TABLE: &[Entry] = &[
     }),
     entry("peak_reserved", Unit::Bytes, "Highest reserved since the start.", |known| bytes(known.view.peak_reserved)),
     // The last whole step.
+    entry("max_memory_allocated", Unit::Bytes, "Highest allocated since reset_peaks, else since the start.", |known| {
+        bytes(known.view.max_memory_allocated())
+    }),
+    entry("max_memory_reserved", Unit::Bytes, "Highest reserved since reset_peaks, else since the start.", |known| {
+        bytes(known.view.max_memory_reserved())
+    }),
     entry("step_peak_allocated", Unit::Bytes, "Highest allocated within the last whole step.", |known| {
         bytes(column(known)?.peak)
     }),
@@ -350,10 +356,16 @@ const TABLE: &[Entry] = &[
         count(known.view.traffic.segment_frees)
     }),
     entry("ooms", Count, "Requests that failed for good.", |known| count(known.view.traffic.ooms)),
-    entry("wanted", Unit::Bytes, "The request that failed last; absent once a whole step went through.", |known| {
+    entry(
+        "asked",
+        Unit::Bytes,
+        "What the request that failed last had asked for; absent once a whole step went through.",
+        |known| bytes(known.view.autopsy.as_ref()?.request.requested),
+    ),
+    entry("wanted", Unit::Bytes, "Another word for asked.", |known| {
         bytes(known.view.autopsy.as_ref()?.request.requested)
     }),
-    entry("short", Unit::Bytes, "What lacked for it; absent once a whole step went through.", |known| {
+    entry("short", Unit::Bytes, "How much it was short of; absent once a whole step went through.", |known| {
         bytes(known.view.autopsy.as_ref()?.short)
     }),
     entry("retries", Count, "Requests that emptied the cache and tried again: num_alloc_retries.", |known| {
@@ -362,7 +374,7 @@ const TABLE: &[Entry] = &[
     entry(
         "peak_requested",
         Unit::Bytes,
-        "Most bytes asked for at once, since the start: requested_bytes.all.peak.",
+        "Most bytes asked for at once, since the start or the last reset_peaks: requested_bytes.all.peak.",
         |known| statistic(known, |statistics| statistics.requested_bytes.all.peak, known.view.peak_requested.0),
     ),
     entry(

@@ -5,14 +5,26 @@ use super::moments::Moments;
 use super::parser::Scope;
 use super::token::Misread;
 
-/// A text with quantities in braces; `{a / b:%}` prints in per cent, `{{` and `}}` are braces.
+/// A text with quantities in braces; `{a / b:%}` prints in per cent, `{steps:step|steps}` as many steps as there are, `{{` and
+/// `}}` are braces.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Template(Vec<Piece>);
 
 #[derive(Clone, Debug, PartialEq)]
 enum Piece {
     Text(String),
-    Figure { quantity: Quantity, as_share: bool },
+    Figure { quantity: Quantity, form: Form },
+}
+
+/// How a quantity is printed.
+#[derive(Clone, Debug, PartialEq)]
+enum Form {
+    /// With its unit.
+    Plain,
+    /// In per cent.
+    Share,
+    /// With a word: one for 1, another for any other number.
+    Counted { one: String, many: String },
 }
 
 impl Template {
@@ -77,6 +89,19 @@ impl Template {
         self.0.iter().map(shown).collect()
     }
 
+    /// The text with a line to write on where it has a figure.
+    #[must_use]
+    pub fn to_write_on(&self) -> String {
+        let mut text = String::new();
+        for piece in &self.0 {
+            text.push_str(match piece {
+                Piece::Text(text) => text,
+                Piece::Figure { .. } => "________",
+            });
+        }
+        text
+    }
+
     /// Whether there is a figure in it.
     #[must_use]
     pub fn has_figures(&self) -> bool {
@@ -96,9 +121,14 @@ impl Piece {
     fn fill(&self, moments: &Moments) -> Result<String, Unanswered> {
         Ok(match self {
             Self::Text(text) => text.clone(),
-            Self::Figure { quantity, as_share } => {
+            Self::Figure { quantity, form } => {
                 let amount = quantity.measure(moments)?;
-                if *as_share { amount.as_share().to_string() } else { amount.to_string() }
+                match form {
+                    Form::Plain => amount.to_string(),
+                    Form::Share => amount.as_share().to_string(),
+                    Form::Counted { one, .. } if amount.to_string() == "1" => format!("1 {one}"),
+                    Form::Counted { many, .. } => format!("{amount} {many}"),
+                }
             }
         })
     }
@@ -109,16 +139,19 @@ fn figure(inside: &str, offset: usize, scope: &Scope<'_>) -> Result<Piece, Misre
     let (written, format) = inside.split_once(':').map_or((inside, None), |(written, format)| (written, Some(format)));
     let misread = |misread: Misread| Misread { offset: offset + misread.offset, ..misread };
     let quantity = Quantity::parse(written, scope).map_err(misread)?;
-    let as_share = match format.map(str::trim) {
-        None => false,
-        Some("%") if quantity.unit().is_bare() => true,
+    let bare = quantity.unit().is_bare();
+    let wrong = |reason: String| Err(Misread::new(offset + written.len(), reason));
+    let form = match format.map(str::trim) {
+        None => Form::Plain,
+        Some("%") if bare => Form::Share,
         Some("%") => {
-            let reason = format!("{} are no part of a whole; :% is for shares and ratios", quantity.unit().label());
-            return Err(Misread::new(offset + written.len(), reason));
+            return wrong(format!("{} are no part of a whole; :% is for shares and ratios", quantity.unit().label()));
         }
-        Some(other) => {
-            return Err(Misread::new(offset + written.len(), format!("':{other}' is no way to print; there is :%")));
-        }
+        Some(words) => match words.split_once('|') {
+            Some((one, many)) if bare => Form::Counted { one: one.trim().to_owned(), many: many.trim().to_owned() },
+            Some(_) => return wrong(format!("{} are not counted; :one|many is for counts", quantity.unit().label())),
+            None => return wrong(format!("':{words}' is no way to print; there are :% and :step|steps")),
+        },
     };
-    Ok(Piece::Figure { quantity, as_share })
+    Ok(Piece::Figure { quantity, form })
 }

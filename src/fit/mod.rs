@@ -5,12 +5,16 @@
 
 mod control;
 mod error;
+mod foresight;
 mod largest;
 mod pareto;
 mod probe;
+mod ways;
 
 pub use control::{Control, News};
 pub use error::FitError;
+pub use foresight::{Foreseen, foresee};
 pub use largest::{Largest, largest_batch};
-pub use pareto::{Candidate, Costed, Pareto, candidates, front, pareto};
+pub use pareto::{Candidate, Costed, Pareto, candidates, front, pareto, worthwhile};
 pub use probe::{Figures, Outcome, Probe, Retries, STEPS, Terms, probe};
+pub use ways::{Way, other_ways};

@@ -7,23 +7,12 @@ use rayon::prelude::*;
 
 use super::{Control, Figures, FitError, News, Outcome, Terms, probe};
 use crate::allocator::Settings;
-use crate::session::{DeviceChoice, LabSpec, Scene, Setup, Switch};
+use crate::model::Remedy;
+use crate::model::advice::{self, MEASURES, Measure};
+use crate::session::{DeviceChoice, LabSpec, Scene, Setup, Switch, settings};
 
-/// The switches that trade time for memory, each with the values that are tried beside the one in force. Left out is what
-/// another value always beats (fp16 beside bf16, the looped optimizer beside the fused one) and what trains something else
-/// (another optimizer, another batch).
-const TRADES: &[(&str, &[&str])] = &[
-    ("amp", &["bf16"]),
-    ("ckpt", &["on"]),
-    ("accum", &["2", "4", "8"]),
-    ("opt-form", &["fused"]),
-    ("offload", &["activations", "overlapped", "optimizer"]),
-    ("zero-grad", &["set_to_none"]),
-    ("attention", &["auto"]),
-    ("retain", &["off"]),
-];
-/// Tried on top of the combinations that turn out best: it moves the peak of reserved memory alone.
-const EXPANDABLE: (&str, &str) = ("alloc-conf", "expandable_segments:True");
+/// A switch more must gain as much, in time or in peak of reserved memory.
+const WORTH: f64 = 0.02;
 
 /// A combination of switches.
 #[derive(Clone, Debug, PartialEq)]
@@ -64,19 +53,20 @@ pub struct Pareto {
 }
 
 impl Pareto {
-    /// Those that fit and that no other one beats, the fastest first: its first one is the cheapest combination that fits.
+    /// Those that fit, are worth their switches, and that no other one beats, the fastest first: its first one is the cheapest
+    /// combination that fits.
     #[must_use]
     pub fn front(&self) -> Vec<&Costed> {
-        front(&self.tried)
+        front(worthwhile(&self.tried))
     }
 }
 
 /// Of what fits, what nothing beats in both peak of reserved memory and time, the fastest first. Of equals the one with the
 /// fewest changes stands.
 #[must_use]
-pub fn front(tried: &[Costed]) -> Vec<&Costed> {
+pub fn front<'a>(tried: impl IntoIterator<Item = &'a Costed>) -> Vec<&'a Costed> {
     let mut fitting: Vec<(&Costed, &Figures)> =
-        tried.iter().filter_map(|costed| Some((costed, costed.figures()?))).collect();
+        tried.into_iter().filter_map(|costed| Some((costed, costed.figures()?))).collect();
     // A stable order: what comes first has fewer changes.
     fitting.sort_by_key(|(costed, figures)| (figures.step, figures.peak_reserved, costed.candidate.changed.len()));
     let mut front: Vec<&Costed> = Vec::new();
@@ -90,35 +80,67 @@ pub fn front(tried: &[Costed]) -> Vec<&Costed> {
     front
 }
 
+/// Of what fits, what gains something over every combination of fewer switches, or as many: one that comes within [`WORTH`] of it
+/// in peak and in time makes it idle.
+#[must_use]
+pub fn worthwhile(tried: &[Costed]) -> Vec<&Costed> {
+    let mut fitting: Vec<(&Costed, &Figures)> =
+        tried.iter().filter_map(|costed| Some((costed, costed.figures()?))).collect();
+    fitting.sort_by_key(|(costed, figures)| (costed.candidate.changed.len(), figures.step, figures.peak_reserved));
+    let mut kept: Vec<(&Costed, &Figures)> = Vec::new();
+    for (costed, figures) in fitting {
+        let as_good = |(_, known): &(&Costed, &Figures)| {
+            within(known.peak_reserved.get(), figures.peak_reserved.get()) && within(known.step.0, figures.step.0)
+        };
+        if !kept.iter().any(as_good) {
+            kept.push((costed, figures));
+        }
+    }
+    kept.into_iter().map(|(costed, _)| costed).collect()
+}
+
+/// Whether `known` is as good as `other`, but for [`WORTH`].
+#[expect(clippy::cast_precision_loss, reason = "bytes and microseconds of a step")]
+fn within(known: u64, other: u64) -> bool {
+    known as f64 <= other as f64 * (1.0 + WORTH)
+}
+
 /// Combinations that are worth a try from `spec` on, fewest changes first; as it stands is the first.
 #[must_use]
 pub fn candidates(spec: &LabSpec) -> Vec<Candidate> {
     let mut all = vec![Candidate { setup: spec.setup(), changed: Vec::new() }];
-    for (word, values) in TRADES {
-        let Some(switch) = Switch::named(word) else { continue };
-        if switch.idle(&Scene::of(spec, &spec.config)).is_some() {
-            continue;
-        }
+    for of_switch in MEASURES.chunk_by(|one, next| one.switch == next.switch) {
+        let trades = of_switch.iter().filter(|measure| !measure.trains_otherwise);
         let flipped: Vec<Candidate> =
-            all.iter().flat_map(|base| values.iter().filter_map(|value| flip(base, switch, value))).collect();
+            trades.flat_map(|measure| all.iter().filter_map(|base| trade(spec, base, measure))).collect();
         all.extend(flipped);
     }
     all.sort_by_key(|candidate| candidate.changed.len());
     all
 }
 
-/// `base` with `switch` at `value`; `None` where it stands there, or can't.
-fn flip(base: &Candidate, switch: Switch, value: &str) -> Option<Candidate> {
+/// `base` with a measure more; `None` where it is no trade there.
+fn trade(spec: &LabSpec, base: &Candidate, measure: &Measure) -> Option<Candidate> {
+    let scene = Scene::of(spec, &base.setup.config);
+    let standing = settings(&base.setup, &base.setup, &scene);
+    if measure.trades(&standing) { flip(base, measure.remedy()) } else { None }
+}
+
+/// `base` after a flip; `None` where it can't be made.
+fn flip(base: &Candidate, remedy: Remedy) -> Option<Candidate> {
+    let Remedy::Flip { switch, value } = remedy else { return None };
+    let switch = Switch::named(&switch)?;
     let mut setup = base.setup.clone();
-    switch.set(&mut setup, value).ok()?;
-    let (before, after) = (base.setup.config.accumulation, setup.config.accumulation);
-    // A batch that is cut unevenly loses samples.
-    if setup == base.setup || after < before || after != before && !setup.config.batch.is_multiple_of(after) {
-        return None;
-    }
+    switch.set(&mut setup, &value).ok()?;
     let mut changed = base.changed.clone();
-    changed.push((switch, value.to_owned()));
+    changed.push((switch, value.into_owned()));
     Some(Candidate { setup, changed })
+}
+
+/// `base` with expandable segments beside what its allocator settings are; `None` where they are on.
+fn expandable(spec: &LabSpec, base: &Candidate) -> Option<Candidate> {
+    let standing = settings(&base.setup, &base.setup, &Scene::of(spec, &base.setup.config));
+    flip(base, advice::expandable_segments(&standing, base.setup.torch)?)
 }
 
 /// Tries combinations of switches on the batch of `spec`, `steps` steps each: on a simulated device several at a time.
@@ -130,13 +152,11 @@ pub fn pareto(spec: &LabSpec, steps: u64, terms: Terms, control: &Control<'_>) -
     let total = first.len();
     let done = AtomicUsize::new(0);
     let mut all = Pareto { tried: cost(spec, first, steps, terms, (control, &done, total))?, complete: false };
-    if spec.alloc_conf.is_empty()
-        && let Some(switch) = Switch::named(EXPANDABLE.0)
-        && !control.is_stopped()
-    {
-        let best = all.front().into_iter().filter_map(|costed| flip(&costed.candidate, switch, EXPANDABLE.1));
+    if !control.is_stopped() {
+        // They move the peak of reserved memory alone, so they are tried on top of the combinations that turn out best.
+        let best = all.front().into_iter().filter_map(|costed| expandable(spec, &costed.candidate));
         // What did not fit for want of one piece may fit so; as it stands is the one that people ask about.
-        let as_is = all.tried.first().and_then(|costed| flip(&costed.candidate, switch, EXPANDABLE.1));
+        let as_is = all.tried.first().and_then(|costed| expandable(spec, &costed.candidate));
         let mut more: Vec<Candidate> = best.collect();
         more.extend(as_is.filter(|candidate| !more.contains(candidate)));
         let total = total + more.len();
@@ -186,7 +206,7 @@ fn cost(
 }
 
 /// `spec` with all switches as in `setup`; `None` where its allocator settings are refused.
-fn spec_of(spec: &LabSpec, setup: &Setup) -> Option<LabSpec> {
+pub(super) fn spec_of(spec: &LabSpec, setup: &Setup) -> Option<LabSpec> {
     Some(LabSpec {
         config: setup.config,
         limit: setup.limit,

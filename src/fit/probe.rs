@@ -5,7 +5,7 @@ use serde::Serialize;
 use super::{Control, FitError};
 use crate::model::{Micros, View};
 use crate::session::{BuildError, Headless, LabSpec};
-use crate::train::TrainError;
+use crate::train::{Config, OnOom, TrainError};
 use crate::units::Bytes;
 
 /// Steps of a probe where nobody says how many: the optimizer's state is born in the first, the second is the first to carry
@@ -92,12 +92,16 @@ pub struct Figures {
 /// Whatever is neither out of memory nor a configuration that can't be trained.
 pub fn probe(spec: &LabSpec, steps: u64, terms: Terms, control: &Control<'_>) -> Result<Outcome, FitError> {
     let refused = |error: &TrainError| Outcome::Refused { why: error.to_string() };
-    let mut run = match Headless::start(spec.clone()) {
+    // A batch that halves itself would fit as another one.
+    let config = Config { on_oom: OnOom::Stop, ..spec.config };
+    let mut run = match Headless::start(LabSpec { config, ..spec.clone() }) {
         Ok(run) => run,
         Err(error @ BuildError::TooSmall { .. }) => {
             return Ok(Outcome::OutOfMemory { step: None, why: error.to_string(), retries: Retries::default() });
         }
-        Err(BuildError::Train(error @ TrainError::TooFewSamples { .. })) => return Ok(refused(&error)),
+        Err(BuildError::Train(error @ (TrainError::TooFewSamples { .. } | TrainError::NoKernel { .. }))) => {
+            return Ok(refused(&error));
+        }
         Err(error) => return Err(error.into()),
     };
     let mut times = Vec::new();
@@ -112,7 +116,9 @@ pub fn probe(spec: &LabSpec, steps: u64, terms: Terms, control: &Control<'_>) ->
                 let why = if told.is_empty() { error.to_string() } else { told };
                 return Ok(Outcome::OutOfMemory { step: Some(step), why, retries: retries(&run) });
             }
-            Err(error @ TrainError::TooFewSamples { .. }) => return Ok(refused(&error)),
+            Err(error @ (TrainError::TooFewSamples { .. } | TrainError::NoKernel { .. })) => {
+                return Ok(refused(&error));
+            }
             Err(error) => return Err(error.into()),
         }
     }

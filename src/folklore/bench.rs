@@ -3,6 +3,7 @@
 use super::claim::{Claim, Work};
 use super::judge::{Judgement, judge};
 use super::program;
+use super::reduce::Reduction;
 use super::unfit::{Ended, Unfit};
 use crate::figures::{Figures, Moments};
 use crate::session::DeviceChoice;
@@ -45,8 +46,27 @@ pub struct Stage<'a> {
 }
 
 impl Bench {
-    /// Runs all sides of `claim` and judges. `go_on` is asked before every step, and ends it by saying no.
+    /// Runs all sides of `claim` and judges; where they do not fit, smaller ones. `go_on` is asked before every step, and ends
+    /// it by saying no.
     pub fn measure(&self, claim: &Claim, mut go_on: impl FnMut(Stage<'_>) -> bool) -> Outcome {
+        let mut last = None;
+        for reduction in Reduction::ladder(claim, &self.device, &self.workloads) {
+            let smaller = reduction.as_ref().map(|reduction| reduction.of(claim, &self.workloads));
+            match self.try_sides(smaller.as_ref().unwrap_or(claim), &mut go_on) {
+                Ok(mut outcome) => {
+                    if let (Outcome::Judged(judged), Some(reduction)) = (&mut outcome, reduction) {
+                        judged.reduce(reduction);
+                    }
+                    return outcome;
+                }
+                Err(too_large) => last = Some(too_large),
+            }
+        }
+        last.unwrap_or(Outcome::Cancelled)
+    }
+
+    /// The error: a side is too large for the device.
+    fn try_sides(&self, claim: &Claim, go_on: &mut impl FnMut(Stage<'_>) -> bool) -> Result<Outcome, Outcome> {
         let mut moments = Moments::new(Figures::default());
         for (index, side) in claim.sides.iter().enumerate() {
             let stage = Stage { side: &side.name, index, of: claim.sides.len() };
@@ -59,16 +79,17 @@ impl Bench {
             };
             match ran {
                 Ok(figures) => marked.push((side.name.clone(), figures)),
-                Err(Ended::Cancelled) => return Outcome::Cancelled,
-                Err(Ended::Unfit(why)) => return Outcome::Unfit { side: Some(side.name.clone()), why },
+                Err(Ended::Cancelled) => return Ok(Outcome::Cancelled),
+                Err(Ended::Unfit(why)) => return Ok(Outcome::Unfit { side: Some(side.name.clone()), why }),
+                Err(Ended::TooLarge(why)) => return Err(Outcome::Unfit { side: Some(side.name.clone()), why }),
             }
             for (name, figures) in marked {
                 moments.mark(&name, figures);
             }
         }
-        match judge(claim, &moments) {
+        Ok(match judge(claim, &moments) {
             Ok(judgement) => Outcome::Judged(Box::new(judgement)),
             Err(not_judged) => Outcome::Unfit { side: None, why: Unfit(not_judged.to_string()) },
-        }
+        })
     }
 }

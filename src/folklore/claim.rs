@@ -68,6 +68,8 @@ pub struct Claim {
     pub holds: Template,
     /// Where it does not.
     pub fails: Template,
+    /// Its sides are what they are: batches and limits that the claim is about.
+    pub fixed: bool,
     /// It is of the user's file.
     pub users_own: bool,
 }
@@ -115,6 +117,14 @@ pub enum Work {
     Training(Box<Training>),
     /// The allocator is asked for memory, as lines of a program would.
     Program(Vec<Request>),
+}
+
+impl Work {
+    /// The training, where it is one.
+    #[must_use]
+    pub fn training(&self) -> Option<&Training> {
+        if let Self::Training(training) = self { Some(training) } else { None }
+    }
 }
 
 impl Side {

@@ -3,6 +3,7 @@
 use thiserror::Error;
 
 use super::claim::{Claim, Measured, Verdict};
+use super::reduce::Reduction;
 use crate::figures::{Amount, Moments, Unanswered};
 
 /// A claim, judged by what was measured.
@@ -20,6 +21,19 @@ pub struct Judgement {
     pub holds: String,
     /// Where it does not.
     pub fails: String,
+    /// How its sides were made smaller, where they were.
+    pub reduced: Option<Reduction>,
+}
+
+impl Judgement {
+    /// Its sides were smaller ones: the texts say so.
+    pub(super) fn reduce(&mut self, reduction: Reduction) {
+        for text in [&mut self.measured, &mut self.reason, &mut self.holds, &mut self.fails] {
+            *text = reduction.reworded(text);
+        }
+        self.measured = format!("{} {reduction}", self.measured);
+        self.reduced = Some(reduction);
+    }
 }
 
 /// Why there is no judgement.
@@ -59,5 +73,6 @@ pub(super) fn judge(claim: &Claim, moments: &Moments) -> Result<Judgement, NotJu
         reason: claim.reason.fill(moments)?,
         holds: claim.holds.fill(moments)?,
         fails: claim.fails.fill(moments)?,
+        reduced: None,
     })
 }

@@ -11,6 +11,7 @@ mod formula;
 mod judge;
 mod program;
 mod read;
+mod reduce;
 mod steps;
 mod unfit;
 
@@ -19,5 +20,6 @@ pub use claim::{Claim, Measured, Need, Ruling, Side, Verdict, Work};
 pub use collection::{Folklore, FolkloreError, USERS_FILE};
 pub use judge::Judgement;
 pub use program::Request;
-pub use steps::{Action, DataWord, InferenceWord, Training};
+pub use reduce::Reduction;
+pub use steps::{Action, DataWord, InferenceWord, ModelsWord, Training};
 pub use unfit::Unfit;

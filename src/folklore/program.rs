@@ -1,13 +1,13 @@
 //! Small programs of requests to the allocator: what no training step does, and every device can.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use super::unfit::{Unfit, tell_driver};
 use crate::allocator::Settings;
 use crate::device::{DType, Sensors};
-use crate::figures::{Figures, Known};
+use crate::figures::{Figure, Figures, Known};
 use crate::model::{Category, Event, EventKind, Lab, Reading};
 use crate::session::DeviceChoice;
 use crate::train::{Answer, Interrupt, Memory, Observer, SafePoint, Shape, Tensor, TrainError};
@@ -124,11 +124,14 @@ pub(super) fn run(
     let sensors = opened.sensors();
     let lab = Rc::new(RefCell::new(Lab::new()));
     let memory = Memory::new(opened, Settings::default(), Box::new(Ears(Rc::clone(&lab))));
-    let look = || figures(&memory, &lab, device, sensors.as_ref());
+    // A process has no context before its first tensor.
+    let used = Cell::new(false);
+    let look = || figures(&memory, &lab, device, sensors.as_ref(), used.get());
     let mut tensors: Vec<(&str, Tensor)> = Vec::new();
     for request in requests {
         match request {
             Request::Alloc { name, bytes } => {
+                used.set(true);
                 let size = usize::try_from(bytes.get()).unwrap_or(usize::MAX);
                 let made = memory.tensor(Shape::new(&[size]), DType::U8, Category::Other, "tensor");
                 match made {
@@ -147,14 +150,24 @@ pub(super) fn run(
     Ok(look())
 }
 
-fn figures(memory: &Memory, lab: &RefCell<Lab>, device: &DeviceChoice, sensors: Option<&Sensors>) -> Figures {
+fn figures(
+    memory: &Memory,
+    lab: &RefCell<Lab>,
+    device: &DeviceChoice,
+    sensors: Option<&Sensors>,
+    used: bool,
+) -> Figures {
     if let Some(reading) = sensors.and_then(fresh) {
         lab.borrow_mut().apply(&Event::new(memory.now(), EventKind::Reading(reading.into())));
     }
     let (view, statistics) = (lab.borrow_mut().view(), memory.statistics());
     let device_memory = Some(memory.device_info().memory);
     let mut figures = Figures::of(&Known { view: &view, statistics: Some(&statistics), device_memory });
-    tell_driver(&mut figures, device, view.ledger.reserved());
+    if used {
+        tell_driver(&mut figures, device, view.ledger.reserved());
+    } else if let (DeviceChoice::Sim(_), Some(driver)) = (device, Figure::named("driver_used")) {
+        figures.set(driver, 0.0);
+    }
     figures
 }
 

@@ -9,7 +9,7 @@ use toml::Spanned;
 use super::claim::{Claim, Measured, Need, Ruling, Side, Verdict, Work};
 use super::formula::Formulas;
 use super::program::{self, Request};
-use super::steps::{self, Action, DataWord, InferenceWord, Training};
+use super::steps::{self, Action, DataWord, InferenceWord, ModelsWord, Training};
 use crate::figures::{Condition, Misread, Quantity, Scope, Template};
 use crate::given::{Malformed, TomlText, hint};
 use crate::train::Config;
@@ -30,6 +30,8 @@ struct RawClaim {
     claim: String,
     said_by: String,
     side: Vec<RawSide>,
+    #[serde(default)]
+    fixed: bool,
     #[serde(default)]
     figures: Vec<RawFigure>,
     measured: Spanned<String>,
@@ -75,6 +77,8 @@ struct RawSide {
     #[serde(default)]
     sizes: Sizes,
     inference: Option<InferenceWord>,
+    half: Option<bool>,
+    models: Option<ModelsWord>,
     #[serde(default)]
     settings: BTreeMap<String, Spanned<Value>>,
     #[serde(rename = "do")]
@@ -171,6 +175,7 @@ impl Reader<'_> {
             holds: template(&raw.holds)?,
             fails: template(&raw.fails)?,
             sides,
+            fixed: raw.fixed,
             users_own: self.users_own,
         })
     }
@@ -269,6 +274,8 @@ impl Reader<'_> {
             data: raw.data.or_else(|| like?.data),
             sizes: like.map_or(raw.sizes, |like| raw.sizes.or(like.sizes)),
             inference: raw.inference.or_else(|| like?.inference),
+            half: raw.half.or_else(|| Some(like?.half)).unwrap_or(false),
+            models: raw.models.or_else(|| Some(like?.models)).unwrap_or_default(),
             settings,
             actions,
             may_run_out: raw.may_run_out.or_else(|| Some(like?.may_run_out)).unwrap_or(false),

@@ -12,7 +12,7 @@ use crate::train::{Config, TrainError};
 use crate::workload::{Catalog, Data, Entry, Extent, Generation, InferenceMode, InferencePlan, Models, Sizes};
 
 /// Milliseconds that a simulated H200 may need for what the processor is to compute: it takes some hundred times as long.
-const PROCESSOR: f64 = 60.0;
+const PROCESSOR: f64 = 120.0;
 
 /// A model, how it is run, and what is done.
 #[derive(Clone, Debug)]
@@ -25,6 +25,10 @@ pub struct Training {
     pub sizes: Sizes,
     /// It is run so instead of trained.
     pub inference: Option<InferenceWord>,
+    /// Its parameters and inputs are fp16.
+    pub half: bool,
+    /// How many models run.
+    pub models: ModelsWord,
     /// Switches from the start on, each with its value as on the command line.
     pub settings: Vec<(Switch, String)>,
     /// What is done, in this order.
@@ -83,6 +87,41 @@ pub enum InferenceWord {
     GenerateStatic,
 }
 
+/// How many models a side runs, in the words of the command line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ModelsWord {
+    /// One.
+    #[default]
+    One,
+    /// Two, on the device together.
+    Together,
+    /// Two with the same parameters.
+    Shared,
+    /// Two, one after the other.
+    InTurn,
+}
+
+impl ModelsWord {
+    const fn flags(self) -> &'static [&'static str] {
+        match self {
+            Self::One => &[],
+            Self::Together => &["--models", "together"],
+            Self::Shared => &["--models", "shared"],
+            Self::InTurn => &["--models", "in-turn"],
+        }
+    }
+
+    const fn models(self) -> Models {
+        match self {
+            Self::One => Models::One,
+            Self::Together => Models::Together,
+            Self::Shared => Models::Shared,
+            Self::InTurn => Models::InTurn,
+        }
+    }
+}
+
 impl InferenceWord {
     const fn flags(self) -> &'static [&'static str] {
         match self {
@@ -94,7 +133,7 @@ impl InferenceWord {
         }
     }
 
-    fn plan(self, sizes: Sizes) -> InferencePlan {
+    fn plan(self, sizes: Sizes, half: bool, models: ModelsWord) -> InferencePlan {
         let new_tokens = sizes.seq.map_or(1, Extent::get) / 2;
         let mode = match self {
             Self::NoGrad => InferenceMode::NoGrad,
@@ -103,7 +142,7 @@ impl InferenceWord {
             Self::Generate => InferenceMode::Generate(Generation { new_tokens, preallocated: false }),
             Self::GenerateStatic => InferenceMode::Generate(Generation { new_tokens, preallocated: true }),
         };
-        InferencePlan { mode, half: false, models: Models::One }
+        InferencePlan { mode, half, models: models.models() }
     }
 }
 
@@ -116,6 +155,8 @@ pub enum Action {
     Set(Switch, String),
     /// `torch.cuda.empty_cache()`.
     EmptyCache,
+    /// `torch.cuda.reset_peak_memory_stats()`.
+    ResetPeaks,
     /// The figures of this moment get a name.
     Mark(String),
 }
@@ -139,8 +180,11 @@ impl Action {
                 Ok(Self::Set(switch, value))
             }
             ["empty_cache"] => Ok(Self::EmptyCache),
+            ["reset_peaks"] => Ok(Self::ResetPeaks),
             ["mark", name] => Ok(Self::Mark(name.to_owned())),
-            _ => Err(format!("'{text}' is no action; write steps N, set SWITCH VALUE, empty_cache or mark NAME")),
+            _ => Err(format!(
+                "'{text}' is no action; write steps N, set SWITCH VALUE, empty_cache, reset_peaks or mark NAME"
+            )),
         }
     }
 
@@ -150,6 +194,7 @@ impl Action {
             Self::Steps(count) => Some(format!("{count} steps")),
             Self::Set(switch, value) => Some(format!("{} {value}", switch.label())),
             Self::EmptyCache => Some("empty_cache".to_owned()),
+            Self::ResetPeaks => Some("reset_peaks".to_owned()),
             Self::Mark(_) => None,
         }
     }
@@ -191,6 +236,8 @@ impl Training {
         let mut words = vec!["vramlab".to_owned(), "run".to_owned(), self.workload.clone()];
         words.extend(["--device".to_owned(), device.to_owned()]);
         words.extend(self.inference.into_iter().flat_map(InferenceWord::flags).map(|word| (*word).to_owned()));
+        words.extend(self.half.then(|| "--half".to_owned()));
+        words.extend(self.models.flags().iter().map(|word| (*word).to_owned()));
         words.extend(self.data.iter().flat_map(|data| ["--data".to_owned(), data.word().to_owned()]));
         for (name, value) in self.sizes.given() {
             words.extend([format!("--{name}"), value.to_string()]);
@@ -229,7 +276,7 @@ impl Training {
         }
         spec.settings =
             Settings::parse_for(setup.torch, &setup.alloc_conf).map_err(|error| Unfit(error.to_string()))?;
-        spec.inference = self.inference.map(|word| word.plan(sizes));
+        spec.inference = self.inference.map(|word| word.plan(sizes, self.half, self.models));
         Ok(LabSpec { config: setup.config, limit: setup.limit, alloc_conf: setup.alloc_conf, ..spec })
     }
 
@@ -258,28 +305,29 @@ impl Training {
                         match run.step() {
                             Ok(_) => {}
                             Err(TrainError::OutOfMemory { .. }) if self.may_run_out => break 'actions,
-                            Err(error @ TrainError::OutOfMemory { .. }) => return Err(too_large(&error).into()),
+                            Err(error @ TrainError::OutOfMemory { .. }) => return Err(too_large(&error)),
                             Err(error) => return Err(Unfit(error.to_string()).into()),
                         }
                     }
                 }
-                Action::Set(switch, value) => run.set(*switch, value).map_err(Unfit)?,
+                Action::Set(switch, value) => run.set(*switch, value).map_err(|why| Ended::Unfit(Unfit(why)))?,
                 Action::EmptyCache => run.empty_cache(),
+                Action::ResetPeaks => run.reset_peaks(),
                 Action::Mark(name) => mark(name, figures(&mut run)),
             }
         }
         Ok(figures(&mut run))
     }
 
-    fn start(&self, device: &DeviceChoice, workloads: &Catalog) -> Result<Headless, Unfit> {
+    fn start(&self, device: &DeviceChoice, workloads: &Catalog) -> Result<Headless, Ended> {
         Headless::start(self.spec(device, workloads)?).map_err(|error| match error {
             BuildError::TooSmall { cause, .. } => too_large(&cause),
-            other => Unfit(other.to_string()),
+            other => Unfit(other.to_string()).into(),
         })
     }
 
     /// Finds out on a simulated card what the processor would have to do.
-    fn is_for_the_processor(&self, workloads: &Catalog) -> Result<(), Unfit> {
+    fn is_for_the_processor(&self, workloads: &Catalog) -> Result<(), Ended> {
         let card = CardCatalog::with_user_cards(None).card("h200").map_err(|error| Unfit(error.to_string()))?;
         let mut run = self.start(&DeviceChoice::Sim(Box::new(card)), workloads)?;
         let mut needed = 0.0;
@@ -289,18 +337,16 @@ impl Training {
                 Err(_) => break,
             }
             if needed > PROCESSOR {
-                return Err(Unfit(format!(
-                    "{} is too large for the processor: it would compute for minutes; try --device sim:h200",
-                    self.workload
-                )));
+                let why = "is too large for the processor: it would compute for minutes; try --device sim:h200";
+                return Err(Ended::TooLarge(Unfit(format!("{} {why}", self.workload))));
             }
         }
         Ok(())
     }
 }
 
-fn too_large(error: &TrainError) -> Unfit {
-    Unfit(format!("it does not fit in its memory ({error}); try a larger card"))
+fn too_large(error: &TrainError) -> Ended {
+    Ended::TooLarge(Unfit(format!("it does not fit in its memory ({error}); try a larger card")))
 }
 
 fn figures(run: &mut Headless) -> Figures {

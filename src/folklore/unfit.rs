@@ -17,6 +17,9 @@ pub(super) enum Ended {
     /// It can't be run here.
     #[error(transparent)]
     Unfit(#[from] Unfit),
+    /// It would fit if it were smaller.
+    #[error(transparent)]
+    TooLarge(Unfit),
     /// Somebody wants no more of it.
     #[error("it was cancelled")]
     Cancelled,

@@ -80,11 +80,69 @@ impl TomlText {
     /// [`Malformed`].
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, Malformed> {
         toml::from_str(&self.text).map_err(|error| {
-            let place = self.place(error.span().map_or(0, |span| span.start));
+            let start = error.span().map_or(0, |span| span.start);
+            let start = self.failing_table::<T>(start, error.message()).unwrap_or(start);
             let reason = in_words(&error.message().lines().collect::<Vec<_>>().join(" "));
+            let place = self.place(self.named(start, &reason).unwrap_or(start));
             let hint = meant(&reason).unwrap_or_default();
             Malformed { line: place.line, column: place.column, reason: reason + &hint }
         })
+    }
+
+    /// Of several tables of one name, the first of which begins at `start`, the one that an error is about: the text is wrong
+    /// from its end on.
+    fn failing_table<T: DeserializeOwned>(&self, start: usize, message: &str) -> Option<usize> {
+        /// More are not looked through: each costs a reading of what stands before it.
+        const MOST: usize = 200;
+        let rest = self.text.get(start..).filter(|rest| rest.starts_with("[["))?;
+        let heads = rest.match_indices("\n[").map(|(at, _)| start + at + 1).take(MOST);
+        let mut begun = start;
+        for end in heads.chain([self.text.len()]) {
+            let is_wrong = |text: &str| toml::from_str::<T>(text).err().is_some_and(|error| error.message() == message);
+            if self.text.get(..end).is_some_and(is_wrong) {
+                return Some(begun);
+            }
+            begun = end;
+        }
+        None
+    }
+
+    /// Where the key or the value stands that an error names, in the table that begins at `start`: of a table whose kind decides
+    /// what it may hold only the beginning is known.
+    fn named(&self, start: usize, reason: &str) -> Option<usize> {
+        let field = reason.split_once("unknown field `").map(|(_, rest)| (rest, false));
+        let (rest, is_value) = field.or_else(|| Some((reason.split_once("unknown variant `")?.1, true)))?;
+        let (name, _) = rest.split_once('`')?;
+        let mut at = start;
+        for (index, line) in self.text.get(start..)?.split_inclusive('\n').enumerate() {
+            if index > 0 && line.starts_with('[') {
+                return None;
+            }
+            let (key, value) = line.split_once('=').unwrap_or((line, ""));
+            if !is_value && key.trim().trim_matches(['"', '\'']) == name {
+                return Some(at + key.find(|c: char| !c.is_whitespace()).unwrap_or(0));
+            }
+            if let Some(within) = value.find(name).filter(|_| is_value) {
+                // The quote before it.
+                return Some(at + key.len() + within);
+            }
+            at += line.len();
+        }
+        None
+    }
+
+    /// The place of the first key, or head of a table such as `[sizes]`, of that name.
+    #[must_use]
+    pub fn place_of(&self, name: &str) -> Option<Place> {
+        self.nth_place_of(name, 0)
+    }
+
+    /// The same of a later one: `[[layers]]` can stand there any number of times.
+    #[must_use]
+    pub fn nth_place_of(&self, name: &str, nth: usize) -> Option<Place> {
+        let is_named = |line: &str| line.split_once('=').map_or(line, |(key, _)| key).trim() == name;
+        let line = self.text.lines().enumerate().filter(|(_, line)| is_named(line)).nth(nth)?.0 + 1;
+        Some(Place { file: self.file.clone(), line, column: 1 })
     }
 
     /// Says what is wrong within the string that stands at `span`, at the byte at `within` of what it says. Where the string is
@@ -122,6 +180,14 @@ pub struct Place {
     file: Option<PathBuf>,
     line: usize,
     column: usize,
+}
+
+impl Place {
+    /// The line, counted from 1.
+    #[must_use]
+    pub const fn line(&self) -> usize {
+        self.line
+    }
 }
 
 impl fmt::Display for Place {
@@ -177,6 +243,41 @@ mod tests {
         let wrong = refused("words = 'é' theme");
         assert_eq!(wrong.line(), 1);
         assert!(wrong.column() > 11, "columns are characters: {wrong:?}");
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[serde(tag = "kind", rename_all = "snake_case", deny_unknown_fields)]
+    #[expect(dead_code, reason = "only whether it can be read matters")]
+    enum Shape {
+        Circle { radius: u32 },
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[expect(dead_code, reason = "only whether it can be read matters")]
+    struct Shapes {
+        shapes: Vec<Shape>,
+    }
+
+    #[test]
+    fn what_is_wrong_in_a_table_of_some_kind_is_told_where_it_stands() {
+        let wrong = |text: &'static str| TomlText::built_in(text.into()).parse::<Shapes>().unwrap_err();
+        let first = "[[shapes]]\nkind = 'circle'\nradius = 3\n\n";
+        let field =
+            format!("{first}[[shapes]]\nkind = 'circle'\nradius = 4\n  colour = 'red'\n\n[[shapes]]\ncolour = 1\n");
+        let field = wrong(field.leak());
+        assert_eq!((field.line(), field.column()), (8, 3), "{field}");
+        let variant = wrong(format!("{first}[[shapes]]\nradius = 4\nkind = 'square'\n").leak());
+        assert_eq!((variant.line(), variant.column()), (7, 8), "{variant}");
+        // What is missing stands nowhere.
+        assert_eq!(wrong(format!("{first}[[shapes]]\nkind = 'circle'\n").leak()).line(), 5);
+    }
+
+    #[test]
+    fn keys_and_tables_are_found() {
+        let text = TomlText::built_in("a = 1\n[sizes]\n aa = 2\n[[layers]]\n[[layers]]\n".into());
+        let line = |name: &str| text.place_of(name).map(|place| place.line());
+        assert_eq!([line("a"), line("aa"), line("[sizes]"), line("b")], [Some(1), Some(3), Some(2), None]);
+        assert_eq!(text.nth_place_of("[[layers]]", 1).map(|place| place.line()), Some(5));
     }
 
     #[test]

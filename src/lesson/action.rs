@@ -16,6 +16,8 @@ pub enum Action {
     Set(Switch, Arc<str>),
     /// Gives cached segments back.
     EmptyCache,
+    /// Has peaks begin anew.
+    ResetPeaks,
     /// Stops the lab.
     Pause,
     /// Lets the lab run on.
@@ -29,10 +31,11 @@ pub enum Action {
 }
 
 /// Words that an action begins with, and how it is written.
-const WORDS: [(&str, &str); 8] = [
+const WORDS: [(&str, &str); 9] = [
     ("steps", "steps N"),
     ("set", "set SWITCH VALUE"),
     ("empty_cache", "empty_cache"),
+    ("reset_peaks", "reset_peaks"),
     ("pause", "pause"),
     ("resume", "resume"),
     ("mark", "mark NAME"),
@@ -43,9 +46,14 @@ const WORDS: [(&str, &str); 8] = [
 /// More steps than this at once are no lesson.
 const MOST_STEPS: u64 = 10_000;
 /// Names that marks can't have: they are set by the course itself.
-pub(super) const OWN_MARKS: [&str; 2] = ["start", "before"];
+pub(super) const OWN_MARKS: [&str; 3] = ["start", "before", "oom"];
 
 impl Action {
+    /// Whether both set one switch.
+    pub(super) fn sets_the_same(&self, other: &Self) -> bool {
+        matches!((self, other), (Self::Set(one, _), Self::Set(other, _)) if one == other)
+    }
+
     /// Reads an action.
     ///
     /// # Errors
@@ -66,6 +74,7 @@ impl Action {
                 set(switch, value.trim()).map(|(switch, value)| Self::Set(switch, value))
             }
             "empty_cache" => alone(Self::EmptyCache),
+            "reset_peaks" => alone(Self::ResetPeaks),
             "pause" => alone(Self::Pause),
             "resume" => alone(Self::Resume),
             "restart" => alone(Self::Restart),
@@ -113,6 +122,7 @@ impl fmt::Display for Action {
             Self::Steps(steps) => write!(f, "steps {steps}"),
             Self::Set(switch, value) => write!(f, "set {} {value}", switch.word()),
             Self::EmptyCache => f.write_str("empty_cache"),
+            Self::ResetPeaks => f.write_str("reset_peaks"),
             Self::Pause => f.write_str("pause"),
             Self::Resume => f.write_str("resume"),
             Self::Mark(name) => write!(f, "mark {name}"),
@@ -134,6 +144,7 @@ mod tests {
             "set limit 12GiB",
             "set alloc-conf expandable_segments:True,max_split_size_mb:64",
             "empty_cache",
+            "reset_peaks",
             "pause",
             "resume",
             "mark small_batch",

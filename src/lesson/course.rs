@@ -7,28 +7,44 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::action::Action;
-use super::order::{Order, Standing, Waiting};
-use super::question::{Answer, Form, Measured, Worth};
+use super::attempt::SetOut;
+use super::given::given;
+use super::goal::Goal;
+use super::order::Waiting;
+use super::question::Form;
 use super::score::Score;
 use super::script::Lesson;
 use super::step::Step;
-use crate::figures::{Figures, Known, Moments, Template};
-use crate::model::{LessonNote, LessonPart, RunState};
+use super::told::Told;
+use crate::figures::Moments;
+use crate::model::{LessonAnswer, LessonNote, LessonPart};
+use crate::session::LabSpec;
 
 /// A lesson that somebody takes.
 #[derive(Clone, Debug)]
 pub struct Course {
-    lesson: Arc<Lesson>,
+    pub(super) lesson: Arc<Lesson>,
     /// What the lesson says must hold here.
-    counts: bool,
-    stage: Stage,
-    at: usize,
-    todo: VecDeque<Action>,
-    waiting: Option<Waiting>,
-    moments: Moments,
-    begun: bool,
-    introduction: String,
-    told: Vec<Told>,
+    pub(super) counts: bool,
+    pub(super) stage: Stage,
+    pub(super) at: usize,
+    pub(super) todo: VecDeque<Action>,
+    pub(super) waiting: Option<Waiting>,
+    pub(super) moments: Moments,
+    pub(super) begun: bool,
+    pub(super) introduction: String,
+    pub(super) told: Vec<Told>,
+    /// The workload that stands for the lesson's own here.
+    pub(super) instead: Option<Arc<str>>,
+    /// Where somebody left it the last time: steps before are run again, and nothing is asked.
+    pub(super) resumes: usize,
+    /// What those steps were worth.
+    pub(super) earlier: Score,
+    /// Somebody else than the lesson did something to the run: no answer about it counts.
+    pub(super) spoilt: bool,
+    pub(super) set_out: SetOut,
+    /// The failure whose figures are marked.
+    pub(super) failure: Option<u64>,
 }
 
 /// How far a course is.
@@ -40,44 +56,14 @@ pub enum Stage {
     Preparing,
     /// Somebody has to answer: [`Course::answer`].
     Asking,
+    /// Somebody sets switches to reach a goal, then tries: [`Answer::Tried`].
+    Acting,
     /// What comes after it is being done.
     Trying,
     /// What came out is there to be read; [`Course::proceed`] goes on.
     Explained,
     /// The last step is over.
     Over,
-}
-
-/// What a step told and came to, as far as it is.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Told {
-    /// What was told first, in Markdown.
-    pub prose: String,
-    /// The question, where there is one.
-    pub question: Option<Asked>,
-    /// The answer.
-    pub answer: Option<Answer>,
-    /// What came out, where that is clear.
-    pub measured: Option<Measured>,
-    /// What the answer was worth; none where nothing was asked, or nothing is right here.
-    pub worth: Option<Worth>,
-    /// Why, in Markdown.
-    pub why: Option<String>,
-    /// What was told at the end, in Markdown.
-    pub after: String,
-    /// What the lesson says and the run does not show.
-    pub untrue: Vec<String>,
-}
-
-/// A question with its figures.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Asked {
-    /// The question.
-    pub ask: String,
-    /// What can be chosen; empty where a number is asked for.
-    pub choices: Vec<String>,
-    /// A help.
-    pub hint: Option<String>,
 }
 
 impl Course {
@@ -96,6 +82,53 @@ impl Course {
             begun: false,
             introduction: String::new(),
             told,
+            instead: None,
+            resumes: 0,
+            earlier: Score::default(),
+            spoilt: false,
+            set_out: SetOut::default(),
+            failure: None,
+        }
+    }
+
+    /// A lesson from its begin, on a run as `spec` says.
+    #[must_use]
+    pub fn on(lesson: &Arc<Lesson>, spec: &LabSpec) -> Self {
+        let workload = Some(spec.workload.name.as_str()).filter(|name| *name != lesson.front.workload());
+        let instead = workload.map(Into::into);
+        Self { instead, ..Self::new(Arc::clone(lesson), lesson.holds_on(&spec.device)) }
+    }
+
+    /// The same for somebody who has read so many steps before, with these points.
+    #[must_use]
+    pub fn resuming(self, steps: usize, earlier: Score) -> Self {
+        let resumes = if steps < self.lesson.steps.len() { steps } else { 0 };
+        Self { resumes, earlier: if resumes > 0 { earlier } else { Score::default() }, ..self }
+    }
+
+    /// How many steps were read before; 0 where it began at its begin.
+    #[must_use]
+    pub const fn resumes(&self) -> usize {
+        self.resumes
+    }
+
+    /// Somebody else than the lesson has done something to the run.
+    pub const fn spoil(&mut self) {
+        self.spoilt = true;
+    }
+
+    /// Whether somebody has, since the run began.
+    #[must_use]
+    pub const fn is_spoilt(&self) -> bool {
+        self.spoilt
+    }
+
+    /// The goal that is to be reached in this step, where there is one.
+    #[must_use]
+    pub fn goal(&self) -> Option<&Goal> {
+        match &self.step().question.as_ref()?.form {
+            Form::Goal(goal) => Some(goal),
+            Form::Choices(_) | Form::Number { .. } => None,
         }
     }
 
@@ -121,6 +154,16 @@ impl Course {
     #[must_use]
     pub const fn counts(&self) -> bool {
         self.counts
+    }
+
+    /// What somebody should know who takes it elsewhere.
+    #[must_use]
+    pub fn elsewhere(&self) -> String {
+        let (device, workload) = (self.lesson.front.device(), self.lesson.front.workload());
+        let runs = self.instead.as_ref().map_or_else(String::new, |runs| {
+            format!(" {workload} would take minutes for each step; {runs} runs in its place.")
+        });
+        format!("The figures of this lesson hold on {device}; here they may differ.{runs}")
     }
 
     /// The place of the step, counted from 0.
@@ -167,7 +210,7 @@ impl Course {
     /// Points so far.
     #[must_use]
     pub fn score(&self) -> Score {
-        self.told.iter().filter_map(|told| told.worth).fold(Score::default(), |score, worth| score.with(worth))
+        self.told.iter().filter_map(|told| told.worth).fold(self.earlier, |score, worth| score.with(worth))
     }
 
     /// Where it is, for whoever follows it from elsewhere.
@@ -183,171 +226,20 @@ impl Course {
             steps: count(self.lesson.steps.len()),
             doing: match self.stage {
                 Stage::Asking => LessonPart::Asked,
+                Stage::Acting => LessonPart::Acting,
                 Stage::Over => LessonPart::Over,
                 _ => LessonPart::Reading,
             },
             halves: score.halves,
             answered: score.of,
             questions: count(self.lesson.questions()),
+            answers: self.answers().collect(),
+            seconds: 0,
         }
     }
 
-    /// Shows the run as it is, and says what is to be done with it now: to be called again whenever it has changed, until it says
-    /// nothing more and [`Course::stage`] wants a person.
-    pub fn observe(&mut self, known: &Known<'_>) -> Option<Order> {
-        if !self.begun {
-            if matches!(known.view.run, RunState::Starting) {
-                return None;
-            }
-            self.begun = true;
-            self.moments.now = Figures::of(known);
-            for mark in super::action::OWN_MARKS {
-                self.moments.mark(mark, self.moments.now.clone());
-            }
-            self.introduction = self.lesson.introduction.fill_what_is_known(&self.moments);
-        }
-        if !matches!(self.stage, Stage::Preparing | Stage::Trying) {
-            return None;
-        }
-        loop {
-            if let Some(waiting) = &self.waiting {
-                match waiting.standing(known.view) {
-                    Standing::UnderWay => return None,
-                    Standing::Done => {}
-                    Standing::Failed(why) => self.untrue(why),
-                }
-                self.waiting = None;
-                self.todo.pop_front();
-            }
-            let Some(action) = self.todo.front() else {
-                self.moments.now = Figures::of(known);
-                match self.stage {
-                    Stage::Preparing => self.prepared(),
-                    _ => self.tried(),
-                }
-                if self.stage == Stage::Trying {
-                    continue;
-                }
-                return None;
-            };
-            if let Action::Mark(name) = action {
-                let name = Arc::clone(name);
-                self.todo.pop_front();
-                self.moments.mark(&name, Figures::of(known));
-                continue;
-            }
-            let Some(order) = Order::of(action) else {
-                self.todo.pop_front();
-                continue;
-            };
-            self.waiting = Some(Waiting::new(order.clone(), known.view));
-            return Some(order);
-        }
-    }
-
-    /// The order given last was refused, and why: it is not waited for, and the lesson is not true here.
-    pub fn refused(&mut self, why: &str) {
-        if self.waiting.take().is_some() {
-            let action = self.todo.pop_front().map_or_else(String::new, |action| format!("\"{action}\" was refused: "));
-            self.untrue(format!("{action}{why}"));
-        }
-    }
-
-    /// Goes on from what was there to be read.
-    pub fn proceed(&mut self) {
-        match self.stage {
-            Stage::Introduction => self.enter(0),
-            Stage::Explained if self.at + 1 < self.lesson.steps.len() => self.enter(self.at + 1),
-            Stage::Explained => self.stage = Stage::Over,
-            Stage::Preparing | Stage::Asking | Stage::Trying | Stage::Over => {}
-        }
-    }
-
-    /// Answers the question that is open.
-    pub fn answer(&mut self, answer: Answer) {
-        if self.stage == Stage::Asking {
-            self.told[self.at].answer = Some(answer);
-            self.try_it();
-        }
-    }
-
-    fn enter(&mut self, step: usize) {
-        self.at = step;
-        self.stage = Stage::Preparing;
-        self.todo = self.step().first.iter().cloned().collect();
-        self.waiting = None;
-    }
-
-    fn prepared(&mut self) {
-        self.moments.mark("before", self.moments.now.clone());
-        let step = self.lesson.steps[self.at].clone();
-        self.told[self.at].prose = self.filled(&step.prose);
-        match &step.question {
-            None => self.try_it(),
-            Some(question) => {
-                let asked = Asked {
-                    ask: self.filled(&question.ask),
-                    choices: match &question.form {
-                        Form::Choices(choices) => choices.iter().map(|choice| self.filled(&choice.text)).collect(),
-                        Form::Number { .. } => Vec::new(),
-                    },
-                    hint: step.hint.as_ref().map(|hint| self.filled(hint)),
-                };
-                self.told[self.at].question = Some(asked);
-                self.stage = Stage::Asking;
-            }
-        }
-    }
-
-    fn try_it(&mut self) {
-        self.stage = Stage::Trying;
-        self.todo = self.step().then.iter().cloned().collect();
-    }
-
-    fn tried(&mut self) {
-        let step = self.lesson.steps[self.at].clone();
-        for check in &step.checks {
-            match check.holds(&self.moments) {
-                Ok(true) => {}
-                Ok(false) => {
-                    let shown = check.figures().into_iter().filter_map(|(mark, figure)| {
-                        let amount = self.moments.at(mark)?.get(figure)?;
-                        let mark = mark.map_or_else(String::new, |mark| format!("{mark}."));
-                        Some(format!("{mark}{} is {amount}", figure.name()))
-                    });
-                    let mut shown: Vec<String> = shown.collect();
-                    shown.dedup();
-                    self.untrue(format!("{check} does not hold: {}", shown.join(", ")));
-                }
-                Err(unanswered) => self.untrue(format!("{check} can't be checked: {unanswered}")),
-            }
-        }
-        if let Some(question) = &step.question {
-            match question.form.measure(&self.moments) {
-                Ok(measured) => {
-                    let told = &mut self.told[self.at];
-                    told.measured = Some(measured);
-                    told.worth = told.answer.map(|answer| question.form.worth(answer, measured));
-                }
-                Err(unclear) => self.untrue(unclear.to_string()),
-            }
-        }
-        let why = step.why.as_ref().map(|why| self.filled(why));
-        let after = self.filled(&step.after);
-        let told = &mut self.told[self.at];
-        (told.why, told.after) = (why, after);
-        self.stage = Stage::Explained;
-    }
-
-    /// A text with its figures; one that is not known makes the lesson untrue here.
-    fn filled(&mut self, template: &Template) -> String {
-        template.fill(&self.moments).unwrap_or_else(|unanswered| {
-            self.untrue(format!("a text has no figure: {unanswered}"));
-            template.fill_what_is_known(&self.moments)
-        })
-    }
-
-    fn untrue(&mut self, what: String) {
-        self.told[self.at].untrue.push(what);
+    fn answers(&self) -> impl Iterator<Item = LessonAnswer> {
+        let steps = (1..).zip(self.lesson.steps.iter().zip(&self.told)).skip(self.resumes);
+        steps.filter_map(|(step, (script, told))| given(told, step, &script.title, &script.question.as_ref()?.form))
     }
 }

@@ -4,6 +4,7 @@
 use std::ops::Range;
 
 use super::error::{LessonError, Places};
+use crate::given::hint;
 
 /// The parts of a file, as ranges of its bytes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -59,6 +60,10 @@ impl Document {
                 None => match (line.strip_prefix("```"), line.strip_prefix("## ")) {
                     (Some(word), _) => {
                         let is_step = word.trim() == "step";
+                        if !is_step && is_misspelt(word.trim()) {
+                            let reason = format!("a block '{}' is only shown; did you mean \"step\"?", word.trim());
+                            return Err(places.wrong(offset + 3, reason));
+                        }
                         if is_step {
                             document.opens_block(offset).map_err(|reason| places.wrong(offset, reason))?;
                         }
@@ -101,6 +106,11 @@ impl Document {
         let before = title.end..end;
         self.sections.push(Section { title, before, block: None, after: end..end });
     }
+}
+
+/// Whether the word behind a fence was meant to be "step".
+fn is_misspelt(word: &str) -> bool {
+    !word.is_empty() && !hint(&word.to_lowercase(), ["step"]).is_empty()
 }
 
 /// A block of code that is open.
@@ -153,6 +163,8 @@ mod tests {
             ("+++\n+++\n## a\n```step\n", 4, "this block has no end"),
             ("+++\n+++\n## a\n```step\n```\n```step\n```\n", 6, "has a block already"),
             ("+++\n+++\n# a\n", 3, "steps begin with ##"),
+            ("+++\n+++\n## a\n```stepp\n```\n", 4, "did you mean \"step\"?"),
+            ("+++\n+++\n## a\n```Step\n```\n", 4, "did you mean \"step\"?"),
         ] {
             let error = Document::split(source).unwrap_err();
             assert_eq!(error.line, line, "{source:?}: {error}");

@@ -4,39 +4,51 @@
 //! somebody who takes one: it is shown the run and says what is to be done with it. [`Player`] drives it without a screen.
 
 mod action;
+mod answer;
+mod attempt;
 mod block;
 mod built_in;
 mod course;
 mod document;
 mod error;
 mod front;
+mod given;
+mod goal;
 mod library;
+mod look;
 mod order;
 mod plain;
 mod play;
 mod progress;
 mod question;
+mod reader;
 mod run;
 mod score;
 mod script;
 mod sheet;
 mod step;
+mod taking;
+mod told;
 
 #[cfg(test)]
 mod tests;
 
 pub use action::Action;
-pub use course::{Asked, Course, Stage, Told};
+pub use answer::{Answer, Measured, Unclear, Worth};
+pub use course::{Course, Stage};
 pub use error::LessonError;
 pub use front::Front;
+pub use goal::{Cost, Goal};
 pub use library::{Library, LibraryError, of_file};
+pub use look::Look;
 pub use order::Order;
 pub use plain::{letter, measured};
 pub use play::{Player, play};
 pub use progress::{Mark, Progress, ProgressError};
-pub use question::{Answer, Choice, Form, Measured, Question, Tolerance, Unclear, Worth};
+pub use question::{Choice, Form, Question, Tolerance};
 pub use run::Runs;
 pub use score::Score;
 pub use script::Lesson;
 pub use sheet::{Sheet, sheet};
-pub use step::{Look, Step};
+pub use step::Step;
+pub use told::{Asked, Told, Try};

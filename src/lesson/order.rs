@@ -15,6 +15,8 @@ pub enum Order {
     Set(Switch, Arc<str>),
     /// Give cached segments back.
     EmptyCache,
+    /// Have peaks begin anew.
+    ResetPeaks,
     /// Stop.
     Pause,
     /// Run on.
@@ -33,6 +35,7 @@ impl Order {
         match self {
             Self::Set(switch, value) => Some(Command::Set(*switch, Arc::clone(value))),
             Self::EmptyCache => Some(Command::EmptyCache),
+            Self::ResetPeaks => Some(Command::ResetPeaks),
             Self::Pause => Some(Command::Pause),
             Self::Resume => Some(Command::Resume),
             Self::Steps(_) | Self::Restart | Self::Run(_) => None,
@@ -45,6 +48,7 @@ impl Order {
             Action::Steps(steps) => Self::Steps(*steps),
             Action::Set(switch, value) => Self::Set(*switch, Arc::clone(value)),
             Action::EmptyCache => Self::EmptyCache,
+            Action::ResetPeaks => Self::ResetPeaks,
             Action::Pause => Self::Pause,
             Action::Resume => Self::Resume,
             Action::Restart => Self::Restart,
@@ -109,6 +113,7 @@ impl Waiting {
                 let last = view.history.marks().rev().find(|mark| matches!(mark.kind, MarkKind::EmptyCache { .. }));
                 done(last.is_some_and(|mark| mark.position >= self.position))
             }
+            Order::ResetPeaks => done(view.since_reset.is_some_and(|since| since.position >= self.position)),
             Order::Pause => done(!matches!(view.run, RunState::Running | RunState::Starting)),
             Order::Resume => Standing::Done,
             Order::Restart | Order::Run(_) => {

@@ -1,7 +1,9 @@
 //! What a lesson says of choices and numbers.
 
-use super::course::Asked;
-use super::question::{Form, Measured};
+use super::answer::Measured;
+use super::goal::reached;
+use super::question::Form;
+use super::told::Asked;
 use crate::figures::Scale;
 
 /// The letter of a choice, counted from 0.
@@ -22,6 +24,7 @@ pub fn measured(form: &Form, asked: &Asked, measured: Measured) -> String {
             None => amount.to_string(),
         },
         (_, Measured::Amount(amount)) => amount.to_string(),
+        (_, Measured::Reached { cost }) => reached(cost),
     }
 }
 
@@ -37,6 +40,14 @@ fn in_short(number: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_goal_says_what_it_cost_or_gained() {
+        let share = |value| Some(crate::figures::Amount { value, unit: crate::figures::Unit::Share });
+        assert_eq!(reached(share(0.16)), "reached, at a cost of 16 %");
+        assert_eq!(reached(share(-0.7)), "reached, at a gain of 70 %");
+        assert_eq!(reached(None), "reached");
+    }
 
     #[test]
     fn choices_have_letters() {

@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
+use super::answer::Answer;
 use super::course::{Course, Stage};
 use super::order::Order;
-use super::question::{Answer, Form};
+use super::question::Form;
 use super::run::Runs;
+use super::score::Score;
 use super::script::Lesson;
 use crate::figures::{Figures, Known};
 use crate::model::{EventKind, RunState, View};
-use crate::session::{BuildError, Headless, LabSpec, Listener};
+use crate::session::{BuildError, Headless, LabSpec, Listener, Switch};
 
 /// A course and the run that it is about.
 pub struct Player {
@@ -33,8 +35,22 @@ impl Player {
         learner: &str,
         listener: Option<Listener>,
     ) -> Result<Self, BuildError> {
+        Self::resume(lesson, runs, learner, listener, (0, Score::default()))
+    }
+
+    /// The same for somebody who has read so many steps before, with these points.
+    ///
+    /// # Errors
+    /// When the run can't begin.
+    pub fn resume(
+        lesson: Arc<Lesson>,
+        runs: Runs,
+        learner: &str,
+        listener: Option<Listener>,
+        (steps, earlier): (usize, Score),
+    ) -> Result<Self, BuildError> {
         let spec = runs.first().clone();
-        let course = Course::new(Arc::clone(&lesson), lesson.holds_on(&spec.device));
+        let course = Course::on(&lesson, &spec).resuming(steps, earlier);
         let run = Headless::start_before(spec.clone(), listener)?;
         let mut player = Self { course, run, runs, spec, learner: learner.into() };
         player.observe();
@@ -88,6 +104,22 @@ impl Player {
         self.go_on()
     }
 
+    /// Sets a switch for a try, where the goal allows it.
+    ///
+    /// # Errors
+    /// A sentence: what can be set here, or why it can't be so.
+    pub fn set(&mut self, switch: Switch, value: &str) -> Result<(), String> {
+        let allowed = self.course.goal().filter(|_| self.course.stage() == Stage::Acting).map(|goal| &goal.allow);
+        match allowed {
+            Some(allowed) if allowed.contains(&switch) => self.run.set(switch, value),
+            Some(allowed) => {
+                let words: Vec<&str> = allowed.iter().map(|switch| switch.word()).collect();
+                Err(format!("{} stays as it is here; you may set {}", switch.word(), words.join(", ")))
+            }
+            None => Err("there is no goal to reach now".to_owned()),
+        }
+    }
+
     fn go_on(&mut self) -> Result<(), BuildError> {
         while let Some(order) = self.observe() {
             self.obey(&order)?;
@@ -123,6 +155,7 @@ impl Player {
                 }
             }
             Order::EmptyCache => self.run.empty_cache(),
+            Order::ResetPeaks => self.run.reset_peaks(),
             // Nothing runs on between orders.
             Order::Pause => self.run.announce(EventKind::Run(RunState::Paused)),
             Order::Resume => self.run.announce(EventKind::Run(RunState::Running)),
@@ -152,7 +185,7 @@ pub fn play(lesson: Arc<Lesson>, runs: Runs, mut answer: impl FnMut(&Form) -> An
     loop {
         match player.course.stage() {
             Stage::Over => return Ok(player.course),
-            Stage::Asking => {
+            Stage::Asking | Stage::Acting => {
                 let form = player.course.step().question.as_ref().map(|question| &question.form);
                 let answer = form.map_or(Answer::Passed, &mut answer);
                 player.answer(answer)?;

@@ -91,10 +91,17 @@ impl Progress {
         self.lessons.get(lesson).copied()
     }
 
+    /// Where somebody goes on in a lesson: steps that were read, with their points; none where it was finished, or not begun.
+    #[must_use]
+    pub fn resumes(&self, lesson: &str) -> (usize, Score) {
+        let begun = self.of(lesson).filter(|mark| !mark.finished && mark.steps > 0);
+        begun.map_or((0, Score::default()), |mark| (mark.steps as usize, mark.score))
+    }
+
     /// Takes note of where a course is. What was better before stays.
     pub fn note(&mut self, course: &Course) {
         let through = match course.stage() {
-            Stage::Introduction | Stage::Preparing | Stage::Asking | Stage::Trying => course.place(),
+            Stage::Introduction | Stage::Preparing | Stage::Asking | Stage::Acting | Stage::Trying => course.place(),
             Stage::Explained | Stage::Over => course.place() + 1,
         };
         let now = Mark {
@@ -113,7 +120,7 @@ impl Progress {
     }
 
     fn text(&self) -> String {
-        let mut text = "# What was taken of vramlab's lessons. `vramlab lesson --reset` begins anew.\n".to_owned();
+        let mut text = "# What was taken of vramlab's lessons. `vramlab lesson --reset` forgets it.\n".to_owned();
         for (name, Mark { steps, score, finished }) in &self.lessons {
             let Score { halves, of } = score;
             text.push_str(&format!(

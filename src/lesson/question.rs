@@ -1,8 +1,10 @@
-//! What is asked before something is tried, what can be answered, and what an answer is worth.
+//! What is asked before something is tried, and how it can be answered.
 
 use std::fmt;
 
-use crate::figures::{Amount, Condition, Moments, Quantity, Scale, Template, Unanswered, Unit};
+use super::answer::{Answer, Measured, Unclear, Worth};
+use super::goal::Goal;
+use crate::figures::{Amount, Condition, Moments, Quantity, Scale, Template, Unit};
 
 /// What is asked.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,6 +20,8 @@ pub struct Question {
 pub enum Form {
     /// One of several sentences: the one whose condition holds afterwards is right.
     Choices(Vec<Choice>),
+    /// Something to reach with the lab itself.
+    Goal(Box<Goal>),
     /// A number: what is measured afterwards is right.
     Number {
         /// What is measured.
@@ -36,6 +40,8 @@ pub struct Choice {
     pub text: Template,
     /// When it is right.
     pub when: Condition,
+    /// What is said to those who chose it and were wrong.
+    pub reply: Option<Template>,
 }
 
 /// How far an answer may lie from what was measured.
@@ -47,60 +53,6 @@ pub enum Tolerance {
     Amount(f64),
 }
 
-/// What somebody expects.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Answer {
-    /// The sentence at this place, counted from 0.
-    Choice(usize),
-    /// So much.
-    Amount(Amount),
-    /// Nothing: the question was passed over.
-    Passed,
-}
-
-/// What came out.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Measured {
-    /// The sentence at this place is right.
-    Choice(usize),
-    /// So much.
-    Amount(Amount),
-}
-
-impl Measured {
-    /// The answer that is right.
-    #[must_use]
-    pub const fn as_answer(self) -> Answer {
-        match self {
-            Self::Choice(place) => Answer::Choice(place),
-            Self::Amount(amount) => Answer::Amount(amount),
-        }
-    }
-}
-
-/// What an answer is worth.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Worth {
-    /// A point.
-    Right,
-    /// Half a point: a number that is not far off.
-    Near,
-    /// Nothing.
-    Wrong,
-}
-
-impl Worth {
-    /// In halves of a point.
-    #[must_use]
-    pub const fn halves(self) -> u32 {
-        match self {
-            Self::Right => 2,
-            Self::Near => 1,
-            Self::Wrong => 0,
-        }
-    }
-}
-
 impl Tolerance {
     fn of(self, measured: Amount) -> f64 {
         match self {
@@ -108,20 +60,6 @@ impl Tolerance {
             Self::Amount(amount) => amount,
         }
     }
-}
-
-/// Why nothing can be said to be right.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unclear {
-    /// A figure is not known.
-    #[error(transparent)]
-    Unanswered(#[from] Unanswered),
-    /// No choice is right.
-    #[error("none of the choices is right here")]
-    None,
-    /// Several choices are.
-    #[error("choices {} and {} are both right here", .0 + 1, .1 + 1)]
-    Several(usize, usize),
 }
 
 impl Form {
@@ -132,6 +70,7 @@ impl Form {
     pub fn measure(&self, moments: &Moments) -> Result<Measured, Unclear> {
         match self {
             Self::Number { quantity, .. } => Ok(Measured::Amount(quantity.measure(moments)?)),
+            Self::Goal(goal) => goal.measure(moments, false),
             Self::Choices(choices) => {
                 let mut right = None;
                 for (index, choice) in choices.iter().enumerate() {
@@ -152,6 +91,7 @@ impl Form {
     pub fn worth(&self, answer: Answer, measured: Measured) -> Worth {
         match (self, answer, measured) {
             (_, Answer::Choice(given), Measured::Choice(right)) if given == right => Worth::Right,
+            (Self::Goal(goal), answer, Measured::Reached { cost }) => goal.worth(answer, cost),
             (Self::Number { within, .. }, Answer::Amount(given), Measured::Amount(right)) => {
                 let (off, allowed) = ((given.value - right.value).abs(), within.of(right));
                 // What is written in decimals is not quite what it says.
@@ -185,6 +125,7 @@ impl Form {
                     format!("'{text}' is none of the choices; answer with a letter or a number from 1 to {count}")
                 })
             }
+            Self::Goal(_) => Err("set switches, then write try".to_owned()),
             Self::Number { unit, quantity, .. } => {
                 if text.is_empty() {
                     return Err(format!("a number is missing; answer with one{}", in_unit(*unit)));
@@ -238,8 +179,10 @@ mod tests {
     }
 
     fn choices(conditions: &[&str]) -> Form {
-        let choice =
-            |when: &&str| Choice { text: Template::default(), when: Condition::parse(when, &Scope::NOW).unwrap() };
+        let choice = |when: &&str| {
+            let when = Condition::parse(when, &Scope::NOW).unwrap();
+            Choice { text: Template::default(), when, reply: None }
+        };
         Form::Choices(conditions.iter().map(choice).collect())
     }
 

@@ -132,9 +132,11 @@ impl Run {
         other: Option<&DeviceChoice>,
     ) -> Result<LabSpec, LessonError> {
         let own = self.device(source, cards)?;
-        let device = other.filter(|_| self.movable).cloned().unwrap_or(own);
+        let device = other.filter(|_| self.movable).unwrap_or(&own).clone();
         let wrong = |reason: String| Places(source).wrong(self.places.workload, reason);
-        let entry: Entry = catalog.entry(&self.workload).map_err(|error| wrong(error.to_string()))?;
+        let small = (device == DeviceChoice::Cpu && own != device).then(|| small(&self.workload)).flatten();
+        let workload = small.unwrap_or(&self.workload);
+        let entry: Entry = catalog.entry(workload).map_err(|error| wrong(error.to_string()))?;
         let data = match self.data {
             None => entry.data.data(),
             Some(DataWord::Reference) => Data::Reference,
@@ -167,6 +169,7 @@ impl Run {
             device,
             alloc_conf: setup.alloc_conf,
             limit: setup.limit,
+            rests: true,
             inference: self.inference,
             load: self.load,
             preallocate: self.preallocate,
@@ -185,6 +188,20 @@ impl Run {
             _ => Err(wrong(format!("'{}' is no device for a lesson; write cpu, or sim:h200", self.device))),
         }
     }
+}
+
+/// The workload that stands for this one on the processor, where a step of it would take a minute.
+fn small(workload: &str) -> Option<&'static str> {
+    Some(match workload {
+        "gpt2" => "gpt-mini",
+        "bert-large" => "bert-mini",
+        "vit-b16" => "vit-mini",
+        "resnet50" | "resnet152" => "resnet-mini",
+        "mlp" => "mlp-mini",
+        "varlen" => "varlen-mini",
+        "dcgan" => "dcgan-mini",
+        _ => return None,
+    })
 }
 
 fn text(written: Option<&Written>, other: &str) -> String {

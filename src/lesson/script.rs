@@ -1,5 +1,7 @@
 //! A lesson as its file tells it.
 
+use std::collections::BTreeSet;
+
 use super::action::Action;
 use super::block::Block;
 use super::document::Document;
@@ -8,7 +10,7 @@ use super::front::Front;
 use super::run::Runs;
 use super::step::{Marks, Step, template};
 use crate::device::sim::CardCatalog;
-use crate::figures::Template;
+use crate::figures::{Quantity, Template};
 use crate::session::DeviceChoice;
 use crate::workload::Catalog;
 
@@ -68,6 +70,19 @@ impl Lesson {
             DeviceChoice::Sim(card) => self.front.device().strip_prefix("sim:") == Some(&card.name),
             DeviceChoice::Cuda(_) => false,
         }
+    }
+
+    /// Marks that nothing speaks of.
+    #[must_use]
+    pub fn unread_marks(&self) -> Vec<&str> {
+        let introduction = self.introduction.quantities().flat_map(Quantity::figures).filter_map(|(mark, _)| mark);
+        let read: BTreeSet<&str> = self.steps.iter().flat_map(Step::marks_read).chain(introduction).collect();
+        let marked = self.steps.iter().flat_map(Step::actions).filter_map(|action| match action {
+            Action::Mark(name) => Some(&**name),
+            _ => None,
+        });
+        let unread: BTreeSet<&str> = marked.filter(|name| !read.contains(name)).collect();
+        unread.into_iter().collect()
     }
 
     /// Questions that can be answered.

@@ -2,11 +2,10 @@
 
 use std::fmt::Write;
 
-use super::course::{Course, Told};
+use super::course::Course;
 use super::plain::{letter, measured};
 use super::question::Form;
-use super::step::Step;
-use crate::figures::Scale;
+use crate::figures::{Scale, Template};
 
 /// What a sheet has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +16,8 @@ pub enum Sheet {
     Answers,
 }
 
-/// The sheet of a course that was played to its end; `where_it_ran` says on what.
+/// The sheet of a course that was played to its end; `where_it_ran` says on what. On a sheet of questions a figure that would
+/// give an earlier answer away is a line to write on.
 #[must_use]
 pub fn sheet(course: &Course, sheet: Sheet, where_it_ran: &str) -> String {
     let lesson = course.lesson();
@@ -29,17 +29,33 @@ pub fn sheet(course: &Course, sheet: Sheet, where_it_ran: &str) -> String {
         push(&mut out, "Name: ______________________________");
     }
     push(&mut out, course.introduction());
+    let mut asked_before = false;
     for (index, (step, told)) in lesson.steps.iter().zip(course.all_told()).enumerate() {
         push(&mut out, &format!("## {}. {}", index + 1, step.title));
-        push(&mut out, &told.prose);
-        tell_question(&mut out, step, told, sheet);
+        let hides = sheet == Sheet::Questions && asked_before;
+        let shown = |template: &Template, filled: &str| if hides { template.to_write_on() } else { filled.to_owned() };
+        push(&mut out, &shown(&step.prose, &told.prose));
+        if let (Some(question), Some(asked)) = (&step.question, &told.question) {
+            let choices: Vec<String> = match &question.form {
+                Form::Choices(choices) => {
+                    choices.iter().zip(&asked.choices).map(|(choice, filled)| shown(&choice.text, filled)).collect()
+                }
+                Form::Number { .. } | Form::Goal(_) => Vec::new(),
+            };
+            push(&mut out, &format!("**{}**", shown(&question.ask, &asked.ask)));
+            answers(&mut out, &question.form, &choices);
+            if let (Sheet::Answers, Some(came_out)) = (sheet, told.measured) {
+                push(&mut out, &format!("Measured: {}", measured(&question.form, asked, came_out)));
+            }
+        }
         if sheet == Sheet::Answers || told.question.is_none() {
             push(&mut out, told.why.as_deref().unwrap_or_default());
-            push(&mut out, &told.after);
+            push(&mut out, &shown(&step.after, &told.after));
         } else {
             push(&mut out, "What came out: ______________________________");
             push(&mut out, "Why: ____________________________________________________________");
         }
+        asked_before |= told.question.is_some();
     }
     out
 }
@@ -51,12 +67,11 @@ fn push(out: &mut String, paragraph: &str) {
     }
 }
 
-fn tell_question(out: &mut String, step: &Step, told: &Told, sheet: Sheet) {
-    let (Some(question), Some(asked)) = (&step.question, &told.question) else { return };
-    push(out, &format!("**{}**", asked.ask));
-    match &question.form {
+/// Room for an answer.
+fn answers(out: &mut String, form: &Form, choices: &[String]) {
+    match form {
         Form::Choices(_) => {
-            for (place, choice) in asked.choices.iter().enumerate() {
+            for (place, choice) in choices.iter().enumerate() {
                 // Writing to a text never fails.
                 let _ = writeln!(out, "- [ ] {}. {choice}", letter(place));
             }
@@ -66,10 +81,12 @@ fn tell_question(out: &mut String, step: &Step, told: &Told, sheet: Sheet) {
             let unit = if *unit == Scale::ONE { String::new() } else { format!(" {unit}") };
             push(out, &format!("I expect: ______________{unit}"));
         }
-    }
-    if sheet == Sheet::Answers
-        && let Some(came_out) = told.measured
-    {
-        push(out, &format!("Measured: {}", measured(&question.form, asked, came_out)));
+        Form::Goal(goal) => {
+            let switches: Vec<&str> = goal.allow.iter().map(|switch| switch.word()).collect();
+            push(out, &format!("You may set: `{}`", switches.join("`, `")));
+            for number in 1..=goal.tries {
+                push(out, &format!("Try {number}: ______________________________ gave ______________"));
+            }
+        }
     }
 }

@@ -1,15 +1,13 @@
 //! A step of a lesson: what is told, done, asked, checked and explained.
 
-use serde::Deserialize;
-use toml::Spanned;
-
 use super::action::{Action, OWN_MARKS};
-use super::block::{Block, Written};
+use super::block::Block;
 use super::document::Section;
 use super::error::{LessonError, Places};
-use super::question::{Choice, Form, Question, Tolerance, fits};
-use crate::figures::{Condition, Misread, Quantity, Scale, Scope, Template};
-use crate::given::hint;
+use super::look::Look;
+use super::question::{Form, Question};
+use super::reader::{Raw, Reader};
+use crate::figures::{Condition, Quantity, Scope, Template};
 
 /// A step of a lesson.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,72 +32,6 @@ pub struct Step {
     pub after: Template,
     /// The screen that shows it best.
     pub look: Option<Look>,
-}
-
-/// A screen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Look {
-    /// The lab itself.
-    Lab,
-    /// Segments and blocks.
-    Blocks,
-    /// One step, event by event.
-    Step,
-    /// Ops and modules.
-    Ops,
-    /// Configurations side by side.
-    Compare,
-    /// The accounts of reserved memory.
-    Ledger,
-    /// Memory by stacks.
-    Stacks,
-}
-
-impl Look {
-    /// All of them.
-    pub const ALL: [Self; 7] =
-        [Self::Lab, Self::Blocks, Self::Step, Self::Ops, Self::Compare, Self::Ledger, Self::Stacks];
-
-    /// The word for it in a lesson's file.
-    #[must_use]
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Lab => "lab",
-            Self::Blocks => "blocks",
-            Self::Step => "step",
-            Self::Ops => "ops",
-            Self::Compare => "compare",
-            Self::Ledger => "ledger",
-            Self::Stacks => "stacks",
-        }
-    }
-}
-
-/// As many as there are keys for.
-const MOST_CHOICES: usize = 9;
-
-#[derive(Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-struct Raw {
-    r#do: Vec<Written>,
-    ask: Option<Written>,
-    choices: Vec<Spanned<RawChoice>>,
-    number: Option<Written>,
-    within: Option<Written>,
-    unit: Option<Written>,
-    then: Vec<Written>,
-    check: Vec<Written>,
-    why: Option<Written>,
-    look: Option<Look>,
-    hint: Option<Written>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RawChoice {
-    text: Written,
-    when: Written,
 }
 
 /// Moments that expressions may speak of, as far as the lesson has come.
@@ -157,7 +89,7 @@ impl Step {
             (Some(ask), Some(form)) => Some(Question { ask, form }),
             (None, None) => None,
             (Some(_), None) => {
-                return Err(block.wrong("a question needs `choices`, or a `number` that is measured"));
+                return Err(block.wrong("a question needs `choices`, a `number` that is measured, or a `goal`"));
             }
             (None, Some(_)) => return Err(block.wrong("there is an answer and no question; write one: ask = \"…?\"")),
         };
@@ -190,118 +122,40 @@ impl Step {
     /// Whether the lab shows what came out before anybody has answered: nothing but marks is done after the question.
     #[must_use]
     pub fn asks_what_is_measured(&self) -> bool {
-        self.question.is_some() && self.then.iter().all(|action| matches!(action, Action::Mark(_)))
+        let is_goal = |question: &Question| matches!(question.form, Form::Goal(_));
+        self.question.as_ref().is_some_and(|question| !is_goal(question))
+            && self.then.iter().all(|action| matches!(action, Action::Mark(_)))
+    }
+
+    /// Every moment that the step speaks of.
+    pub(super) fn marks_read(&self) -> Vec<&str> {
+        let texts = [Some(&self.prose), self.hint.as_ref(), self.why.as_ref(), Some(&self.after)];
+        let mut texts: Vec<&Template> = texts.into_iter().flatten().collect();
+        let mut conditions: Vec<&Condition> = self.checks.iter().collect();
+        let mut quantities: Vec<&Quantity> = Vec::new();
+        if let Some(question) = &self.question {
+            texts.push(&question.ask);
+            match &question.form {
+                Form::Choices(choices) => {
+                    conditions.extend(choices.iter().map(|choice| &choice.when));
+                    texts.extend(choices.iter().map(|choice| &choice.text));
+                    texts.extend(choices.iter().filter_map(|choice| choice.reply.as_ref()));
+                }
+                Form::Number { quantity, .. } => quantities.push(quantity),
+                Form::Goal(goal) => {
+                    conditions.push(&goal.when);
+                    quantities.extend(goal.cost.iter().map(|cost| &cost.what));
+                }
+            }
+        }
+        quantities.extend(texts.into_iter().flat_map(Template::quantities));
+        let read = quantities.into_iter().flat_map(Quantity::figures);
+        read.chain(conditions.into_iter().flat_map(Condition::figures)).filter_map(|(mark, _)| mark).collect()
     }
 
     /// What is done, first and then.
     pub fn actions(&self) -> impl Iterator<Item = &Action> {
         self.first.iter().chain(&self.then)
-    }
-}
-
-/// Reads what stands in a block.
-struct Reader<'a> {
-    block: Block<'a>,
-    /// What the lesson's other runs are called.
-    runs: &'a [&'a str],
-}
-
-impl Reader<'_> {
-    fn read<T>(&self, written: &Written, read: impl FnOnce(&str) -> Result<T, Misread>) -> Result<T, LessonError> {
-        read(written.text()).map_err(|misread| self.block.wrong_at(written, misread.offset, misread.reason))
-    }
-
-    fn template(&self, written: &Written, scope: &Scope<'_>) -> Result<Template, LessonError> {
-        self.read(written, |text| Template::parse(text.trim(), scope))
-    }
-
-    /// An action that can be done: a run that it begins is one of the lesson's.
-    fn known(&self, action: Action) -> Result<Action, String> {
-        match &action {
-            Action::Run(name) if !self.runs.contains(&&**name) => {
-                let meant = hint(name, self.runs.iter().copied());
-                Err(format!("the front matter has no table [run.{name}]{meant}"))
-            }
-            _ => Ok(action),
-        }
-    }
-
-    fn actions(&self, written: &[Written]) -> Result<Vec<Action>, LessonError> {
-        let read = |written: &Written| {
-            let action = Action::parse(written.text()).and_then(|action| self.known(action));
-            action.map_err(|reason| self.block.wrong_at(written, 0, reason))
-        };
-        written.iter().map(read).collect()
-    }
-
-    /// What can be answered: its words may speak of what is known when it is `asked`, its measures of what came out.
-    fn form(&self, raw: &Raw, asked: &Scope<'_>, scope: &Scope<'_>) -> Result<Option<Form>, LessonError> {
-        let alone = |written: &Option<Written>, of: &str| match written {
-            Some(written) => {
-                Err(self.block.wrong_at(written, 0, format!("this belongs to a `{of}`, and there is none")))
-            }
-            None => Ok(()),
-        };
-        let Some(number) = &raw.number else {
-            alone(&raw.within, "number")?;
-            alone(&raw.unit, "number")?;
-            if let Some(many) = raw.choices.get(MOST_CHOICES) {
-                let reason = format!("more than {MOST_CHOICES} choices; leave some out");
-                return Err(self.block.wrong_at(&many.get_ref().text, 0, reason));
-            }
-            if let [only] = &raw.choices[..] {
-                let one = &only.get_ref().text;
-                return Err(self.block.wrong_at(one, 0, "one choice is no choice; write a second one"));
-            }
-            let choice = |raw: &Spanned<RawChoice>| {
-                let raw = raw.get_ref();
-                let when = self.read(&raw.when, |text| Condition::parse(text, scope))?;
-                Ok(Choice { text: self.template(&raw.text, asked)?, when })
-            };
-            let choices: Vec<Choice> = raw.choices.iter().map(choice).collect::<Result<_, _>>()?;
-            return Ok((!choices.is_empty()).then_some(Form::Choices(choices)));
-        };
-        if !raw.choices.is_empty() {
-            return Err(self.block.wrong_at(number, 0, "a question has `choices` or a `number`, not both"));
-        }
-        let quantity = self.read(number, |text| Quantity::parse(text, scope))?;
-        let unit = match &raw.unit {
-            Some(written) => {
-                let wrong = |reason| self.block.wrong_at(written, 0, reason);
-                let unit = Scale::read(written.text().trim()).map_err(wrong)?;
-                if !fits(unit.unit(), quantity.unit()) {
-                    return Err(wrong(format!("'{unit}' is no unit of {}", quantity.unit().label())));
-                }
-                unit
-            }
-            None if quantity.unit().is_bare() => Scale::ONE,
-            None => {
-                let reason = format!("in which unit? {} need one: unit = \"MiB\", or \"ms\"", quantity.unit().label());
-                return Err(self.block.wrong_at(number, 0, reason));
-            }
-        };
-        let within = match &raw.within {
-            Some(written) => self.tolerance(written, &quantity)?,
-            None => return Err(self.block.wrong_at(number, 0, "how near is right? say it: within = \"10 %\"")),
-        };
-        Ok(Some(Form::Number { quantity, within, unit }))
-    }
-
-    fn tolerance(&self, written: &Written, quantity: &Quantity) -> Result<Tolerance, LessonError> {
-        let wrong = |reason: String| self.block.wrong_at(written, 0, reason);
-        let none = Scope { marks: &[], now: false };
-        let amount = self.read(written, |text| Quantity::parse(text, &none))?;
-        let measured = amount.measure(&Default::default()).map_err(|error| wrong(error.to_string()))?;
-        match measured.unit {
-            _ if measured.value <= 0.0 => Err(wrong("a tolerance is more than nothing".to_owned())),
-            crate::figures::Unit::Share => Ok(Tolerance::Share(measured.value)),
-            unit if fits(unit, quantity.unit()) => Ok(Tolerance::Amount(measured.value)),
-            unit => Err(wrong(format!(
-                "{} are measured and the tolerance is {}; write a share, such as 10 %",
-                quantity.unit().label(),
-                unit.label()
-            ))),
-        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use super::bounds::{MOST_PIECES, most_segments};
 use super::releases::{Growth, Releases};
 use super::{Event, EventKind};
 use crate::allocator::{self, BlockSnapshot, BlockState, PoolKind, SegmentSnapshot, Statistics, TorchVersion};
@@ -22,6 +23,8 @@ pub struct AllocatorState {
     settings: allocator::Settings,
     limit: Option<Bytes>,
     releases: Releases,
+    /// It is a history of PyTorch's.
+    of_history: bool,
 }
 
 /// A block that is handed out or pending.
@@ -66,8 +69,6 @@ impl Block {
 const MOST: i64 = 1 << 62;
 /// The largest segment or block.
 const LARGEST: u64 = 1 << 60;
-/// Blocks that there can be.
-const MOST_BLOCKS: usize = 1 << 22;
 
 impl Default for AllocatorState {
     fn default() -> Self {
@@ -92,6 +93,7 @@ impl AllocatorState {
             settings,
             limit: None,
             releases: Releases::default(),
+            of_history: false,
         }
     }
 
@@ -203,6 +205,10 @@ impl AllocatorState {
                 self.releases = Releases::Call;
                 Some(())
             }
+            EventKind::ResetPeaks => {
+                self.statistics.reset_peak();
+                Some(())
+            }
             EventKind::Oom(_) => {
                 self.statistics.num_ooms += 1;
                 // It failed once more after everything had been given back.
@@ -219,7 +225,7 @@ impl AllocatorState {
                 self.set_conf(if &*conf.value == "default" { "" } else { &conf.value })
             }
             EventKind::Begin(ref about) => {
-                *self = Self::of(about.torch);
+                *self = Self { of_history: about.history.is_some(), ..Self::of(about.torch) };
                 Some(())
             }
             _ => Some(()),
@@ -243,7 +249,7 @@ impl AllocatorState {
         let (mut start, block) = self.around(address)?;
         let end =
             address.checked_add(size).filter(|end| size > 0 && requested <= size && *end <= start + block.size)?;
-        if !block.is_free() || self.blocks.len() >= MOST_BLOCKS {
+        if !block.is_free() || self.blocks.len() >= MOST_PIECES {
             return None;
         }
         let home = *self.homes.get(&block.home)?;
@@ -324,7 +330,10 @@ impl AllocatorState {
     fn add_segment(&mut self, address: u64, size: u64, home: Home) -> Option<()> {
         let end = address.checked_add(size).filter(|_| size > 0 && size <= LARGEST)?;
         let covered = self.around(address).is_some_and(|(start, block)| block.mapped || start == address);
-        if covered || self.blocks.range(address..end).next().is_some() || self.blocks.len() >= MOST_BLOCKS {
+        if covered
+            || self.blocks.range(address..end).next().is_some()
+            || self.homes.len() >= most_segments(self.of_history)
+        {
             return None;
         }
         self.homes.insert(address, home);
@@ -354,7 +363,7 @@ impl AllocatorState {
 
     fn map(&mut self, address: u64, size: u64, range: u64, home: Home) -> Option<()> {
         address.checked_add(size).filter(|_| size > 0 && size <= LARGEST)?;
-        if home.page == Some(0) || range > address || self.blocks.len() >= MOST_BLOCKS {
+        if home.page == Some(0) || range > address || self.blocks.len() >= MOST_PIECES {
             return None;
         }
         if !self.homes.contains_key(&range) && !self.blocks.contains_key(&range) {

@@ -65,7 +65,7 @@ pub struct Unusable {
     pub pieces: u64,
     /// The largest piece.
     pub largest: Bytes,
-    /// The block that holds the segment of the largest piece, where it is one alone.
+    /// What holds the segment of the largest piece.
     pub holder: Option<Holder>,
 }
 
@@ -127,6 +127,14 @@ impl Autopsy {
             tried: false,
         }
     }
+
+    /// The same under a limit that its stream did not tell.
+    #[must_use]
+    pub fn under(self, limit: Bytes) -> Self {
+        let over = (self.ledger.reserved() + self.request.segment).saturating_sub(limit);
+        let lacking = self.request.segment.saturating_sub(self.request.device_free);
+        Self { limit: Some(limit), short: over.max(lacking), ..self }
+    }
 }
 
 #[derive(Default)]
@@ -171,10 +179,7 @@ fn unusable(memory: &MemoryModel, names: &Names, request: &FailedRequest) -> Vec
     };
     for segment in memory.segments() {
         let mut end = Bytes::ZERO;
-        let holder = || {
-            let block = segment.blocks().next().filter(|_| segment.held() == 1)?;
-            Some(Holder::new(segment.address(), segment.free(), &block, names))
-        };
+        let holder = || Holder::of(&segment, names);
         let mut gap = |piece: Bytes| {
             let why = if segment.pool() != request.pool {
                 Why::OtherPool
@@ -311,10 +316,11 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_piece_comes_with_the_block_that_holds_it_alone() {
+    fn the_largest_piece_comes_with_what_holds_it() {
         let autopsy = of(&memory(), &request(PoolKind::Large, Bytes::mib(51)));
         let holder = autopsy.unusable[0].holder.clone().unwrap();
         assert_eq!((holder.segment, holder.free, holder.size), (Address(2 << 30), Bytes::mib(50), Bytes::mib(10)));
+        assert_eq!(holder.others, 0);
         assert_eq!(&*holder.name, "activations", "a block without a name is told by what it is for");
         let other = autopsy.unusable.iter().find(|part| part.why == Why::OtherStream).unwrap();
         assert_eq!(other.holder, None, "nothing is in that segment");

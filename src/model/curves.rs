@@ -23,7 +23,9 @@ impl Curves {
 
     /// The step under way is whole.
     pub fn end(&mut self) {
-        if let Some(profile) = self.under_way.take() {
+        if let Some(mut profile) = self.under_way.take() {
+            // States to go on from keep it for long.
+            profile.samples.shrink_to_fit();
             self.last = Some(Arc::new(profile));
         }
     }

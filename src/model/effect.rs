@@ -5,6 +5,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::figure::Figure;
+use super::footing::Footing;
 use super::steps::{StepPeaks, throughput};
 use super::{Micros, StepReport};
 use crate::units::Bytes;
@@ -41,6 +43,12 @@ pub struct Effect {
     pub after: Option<Measurement>,
     /// Of `empty_cache`.
     pub emptied: Option<Emptied>,
+    /// How the last step before stood.
+    #[serde(skip)]
+    pub from: Option<Footing>,
+    /// How the last step so far stands.
+    #[serde(skip)]
+    pub to: Option<Footing>,
 }
 
 impl Effect {
@@ -82,75 +90,6 @@ pub struct Measurement {
     pub loss: Option<Figure>,
 }
 
-/// A figure of several steps: their median, and the quartiles around it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
-pub struct Figure {
-    /// Half of the steps have less.
-    pub median: f64,
-    /// A quarter of the steps has less.
-    pub low: f64,
-    /// A quarter of the steps has more.
-    pub high: f64,
-}
-
-impl Figure {
-    fn of(values: impl Iterator<Item = f64>) -> Option<Self> {
-        let mut values: Vec<f64> = values.collect();
-        values.sort_unstable_by(f64::total_cmp);
-        let at = |share: usize| values.get((values.len() * share / 4).min(values.len().saturating_sub(1))).copied();
-        Some(Self { median: at(2)?, low: at(1)?, high: at(3)? })
-    }
-
-    /// What was seen once, and is exactly that.
-    #[must_use]
-    pub const fn exact(value: f64) -> Self {
-        Self { median: value, low: value, high: value }
-    }
-
-    /// The median as bytes.
-    #[must_use]
-    pub fn bytes(&self) -> Bytes {
-        Bytes(self.median as u64)
-    }
-
-    /// The median as a time.
-    #[must_use]
-    pub fn micros(&self) -> Micros {
-        Micros(self.median as u64)
-    }
-
-    /// Half the distance of the quartiles: what one step differs from the next anyway.
-    #[must_use]
-    pub fn spread(&self) -> f64 {
-        (self.high - self.low) / 2.0
-    }
-
-    /// Which of several figures are best, by their places: those that differ from the very best by no more than steps differ
-    /// among themselves, or by half a per cent. None where that is all of them.
-    #[must_use]
-    pub fn best_of(all: &[Option<Self>], less_is_good: bool) -> Vec<usize> {
-        const NEAR: f64 = 0.005;
-        let known: Vec<(usize, Self)> =
-            all.iter().enumerate().filter_map(|(at, figure)| Some((at, (*figure)?))).collect();
-        let order = |a: f64, b: f64| if less_is_good { a.total_cmp(&b) } else { b.total_cmp(&a) };
-        let Some((_, best)) = known.iter().min_by(|(_, a), (_, b)| order(a.median, b.median)) else {
-            return Vec::new();
-        };
-        let near = best.median.abs() * NEAR;
-        let is_as_good = |figure: &Self| !best.differs(figure) || (figure.median - best.median).abs() < near;
-        let as_good: Vec<usize> = known.iter().filter(|(_, figure)| is_as_good(figure)).map(|(at, _)| *at).collect();
-        if as_good.len() == known.len() { Vec::new() } else { as_good }
-    }
-
-    /// Whether `after` differs by more than steps differ among themselves. Figures that never vary differ as soon as they
-    /// are not the same.
-    #[must_use]
-    pub fn differs(&self, after: &Self) -> bool {
-        let noise = 2.0 * self.spread().max(after.spread());
-        (after.median - self.median).abs() > noise
-    }
-}
-
 /// One finished step, as effects are measured from it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sample {
@@ -183,12 +122,14 @@ pub(super) struct Effects {
     closed: VecDeque<Arc<Effect>>,
     open: Option<Open>,
     finished: u64,
+    /// How the last step stood.
+    footing: Option<Footing>,
 }
 
 impl Default for Effects {
     fn default() -> Self {
         let warm_up = Self::WARM_UP;
-        Self { samples: VecDeque::new(), warm_up, closed: VecDeque::new(), open: None, finished: 0 }
+        Self { samples: VecDeque::new(), warm_up, closed: VecDeque::new(), open: None, finished: 0, footing: None }
     }
 }
 
@@ -217,6 +158,7 @@ impl Effects {
             let nothing = flips.is_empty();
             open.effect.position = position;
             (open.effect.step, open.effect.measured.0, open.effect.after) = (self.finished, 0, None);
+            open.effect.to = None;
             (open.steps, open.warm_up) = (0, Self::WARM_UP);
             open.after.clear();
             if nothing {
@@ -252,9 +194,17 @@ impl Effects {
         self.warm_up = Self::WARM_UP;
     }
 
-    /// A step ended; `grown` is how often it asked the driver for memory. Returns what it came to.
-    pub(super) fn end_step(&mut self, report: &StepReport, peaks: &StepPeaks, stranded: Bytes, grown: u64) -> Sample {
+    /// A step ended; `grown` is how often it asked the driver for memory, `allocated` what it left. Returns what it came to.
+    pub(super) fn end_step(
+        &mut self,
+        report: &StepReport,
+        peaks: &StepPeaks,
+        (allocated, stranded): (Bytes, Bytes),
+        grown: u64,
+    ) -> Sample {
         self.finished += 1;
+        let footing = Footing::of(report, peaks, allocated, self.footing.as_ref());
+        self.footing = Some(footing);
         let sample = Sample {
             peak_allocated: peaks.allocated,
             peak_reserved: peaks.reserved,
@@ -278,6 +228,7 @@ impl Effects {
             return sample;
         }
         open.after.push(sample);
+        open.effect.to = Some(footing);
         open.effect.measured.0 = open.after.len();
         open.effect.after = measure(&open.after);
         if open.effect.measured.0 == open.effect.measured.1 {
@@ -303,6 +254,8 @@ impl Effects {
             before,
             after: None,
             emptied: None,
+            from: self.footing,
+            to: None,
         }
     }
 
@@ -324,13 +277,15 @@ impl Effects {
 
 /// Figures over some steps; `None` of none.
 pub(super) fn measure(steps: &[Sample]) -> Option<Measurement> {
-    let of = |value: fn(&Sample) -> f64| Figure::of(steps.iter().map(value));
+    let values = |value: fn(&Sample) -> f64| steps.iter().map(value).collect::<Vec<f64>>();
+    let bytes = |value| Figure::of_bytes(&values(value));
+    let times = |value| Figure::of_times(&values(value));
     Some(Measurement {
-        peak_allocated: of(|step| step.peak_allocated.get() as f64)?,
-        peak_reserved: of(|step| step.peak_reserved.get() as f64)?,
-        stranded: Some(of(|step| step.stranded.get() as f64)?),
-        step: Some(of(|step| step.step.0 as f64)?),
-        throughput: of(|step| step.throughput)?,
+        peak_allocated: bytes(|step| step.peak_allocated.get() as f64)?,
+        peak_reserved: bytes(|step| step.peak_reserved.get() as f64)?,
+        stranded: Some(bytes(|step| step.stranded.get() as f64)?),
+        step: Some(times(|step| step.step.0 as f64)?),
+        throughput: times(|step| step.throughput)?,
         loss: Figure::of(steps.iter().filter_map(|step| step.loss).map(f64::from)),
     })
 }

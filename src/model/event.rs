@@ -62,17 +62,17 @@ impl Category {
         Self::Other,
     ];
 
-    /// All categories in the order in which areas of them are stacked: what stays lies at the bottom, and themes make
-    /// neighbours dark and light in turn.
+    /// All categories in the order in which areas of them are stacked: what stays lies at the bottom, what comes and goes with every
+    /// op on top, so that nothing below it jumps. Themes make those that lie upon each other most dark and light in turn.
     pub const STACKED: [Self; 8] = [
-        Self::Workspace,
         Self::Parameter,
         Self::OptimizerState,
-        Self::Activation,
-        Self::Temporary,
         Self::Gradient,
-        Self::Other,
         Self::Input,
+        Self::Activation,
+        Self::Other,
+        Self::Workspace,
+        Self::Temporary,
     ];
 
     /// The word for it on screens, in the plural.
@@ -282,6 +282,8 @@ pub enum EventKind {
     Oom(Arc<FailedRequest>),
     /// What would have made the last request that failed fit, each tried before it is told.
     Remedied(Arc<[Remedied]>),
+    /// What flips would do to the peak, each tried on a simulated device.
+    Weighed(Arc<Weighed>),
     /// `empty_cache()` was called; the segments it returns follow as events of their own.
     EmptyCache,
     /// The most that may be reserved changed; `None`: no limit.
@@ -388,6 +390,8 @@ pub enum EventKind {
         /// Whose they are.
         pool: PoolId,
     },
+    /// `torch.cuda.reset_peak_memory_stats()` was called: `max_memory_allocated()` and `max_memory_reserved()` begin anew.
+    ResetPeaks,
 }
 
 /// What a module's forward puts out, as a hook on every module would tell it.
@@ -425,6 +429,17 @@ impl FailedRequest {
             attempts: error.attempts.clone(),
         }
     }
+}
+
+/// What flips would do to the peak of a step: the same steps on a simulated device with the same memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Weighed {
+    /// Steps finished when it was asked: it holds until a flip that came later.
+    pub step: u64,
+    /// Highest allocated as the switches stand.
+    pub peak: Bytes,
+    /// Flips, each with the highest allocated under it.
+    pub flips: Vec<(Remedy, Bytes)>,
 }
 
 /// A remedy that was tried: the same steps on the same memory, with it in force.

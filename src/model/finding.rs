@@ -1,14 +1,15 @@
 //! What the model concludes from its figures: each conclusion is a value with its evidence and what can be done.
 
 use std::fmt;
-use std::sync::Arc;
 
 use serde::Serialize;
 
+use super::advice;
+use super::evidence::{Evidence, Holder, LeakCause, When, percent, share};
 use super::growth::Growth;
 use super::steps::Steps;
-use super::{Autopsy, BlockView, Category, Ledger, Level, MemoryModel, Names, Remedy, Settings};
-use crate::units::{Address, Bytes};
+use super::{Autopsy, Category, Ledger, Level, MemoryModel, Names, Remedy, Settings, Weighed};
+use crate::units::Bytes;
 
 /// Smaller amounts are not worth a sentence.
 const WORTH_SAYING: Bytes = Bytes::mib(1);
@@ -24,195 +25,62 @@ pub struct Finding {
     pub remedies: Vec<Remedy>,
     /// Where in the event stream it can be seen best, if at one place.
     pub position: Option<u64>,
+    /// What the remedies came to when they were tried.
+    pub gain: Option<Gain>,
 }
 
-/// What is the case, in figures.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case", tag = "kind")]
-pub enum Evidence {
-    /// A request failed for good.
-    OutOfMemory {
-        /// Bytes asked for.
-        requested: Bytes,
-        /// What for; empty where that is not known.
-        name: Arc<str>,
-        /// The segment that the driver should have given.
-        segment: Bytes,
-        /// The most that might be reserved.
-        limit: Option<Bytes>,
-        /// What the driver had left.
-        device_free: Bytes,
-        /// Reserved then.
-        reserved: Bytes,
-        /// Allocated then.
-        allocated: Bytes,
-        /// Free then, but not for this request.
-        free: Bytes,
-    },
-    /// Steps leave memory behind.
-    Leak {
-        /// Bytes that the last step left.
-        rise: Bytes,
-        /// Steps in a row that did.
-        steps: usize,
-        /// What keeps it, where that is known.
-        cause: LeakCause,
-    },
-    /// Free bytes that nothing can give back.
-    Stranded {
-        /// How many.
-        bytes: Bytes,
-        /// Of so many reserved.
-        reserved: Bytes,
-        /// Segments that they are in.
-        segments: usize,
-        /// The largest piece.
-        largest_hole: Bytes,
-        /// The block that alone holds back most.
-        holder: Option<Holder>,
-        /// As the last step left them; else at the moment that is looked at.
-        after_step: bool,
-    },
-    /// What most of the peak of the last step was.
-    Peak {
-        /// The category.
-        category: Category,
-        /// Its bytes at the peak.
-        bytes: Bytes,
-        /// Allocated at the peak.
-        peak: Bytes,
-    },
-    /// Cached segments that nothing holds.
-    Releasable {
-        /// How many bytes.
-        bytes: Bytes,
-        /// Of so many reserved.
-        reserved: Bytes,
-        /// As the last step left them; else at the moment that is looked at.
-        after_step: bool,
-    },
-    /// The rests of blocks beyond what was asked for.
-    Rounding {
-        /// How many bytes.
-        bytes: Bytes,
-        /// Of so many allocated.
-        allocated: Bytes,
-    },
-    /// The gradient scaler skips most steps.
-    Overflow {
-        /// Steps skipped …
-        skipped: usize,
-        /// … of so many.
-        steps: usize,
-    },
-    /// The gradient scaler skipped steps, as it does at first.
-    Skipped {
-        /// Steps skipped.
-        steps: u64,
-    },
+/// What a remedy that was tried does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Gain {
+    /// Without it.
+    pub from: Bytes,
+    /// With it.
+    pub to: Bytes,
+    /// What it does that to, and how it was tried.
+    pub trial: Trial,
 }
 
-/// What keeps memory of finished steps.
+/// How a remedy was tried, and which peak that tells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum LeakCause {
-    /// Losses, with the graphs that made them.
-    Graphs,
-    /// Losses alone.
-    Losses,
-    /// Not known.
-    Unknown,
+pub enum Trial {
+    /// What the run asked for was asked of another allocator: the peak of reserved.
+    Replayed,
+    /// Steps ran on a simulated device: the peak of allocated in a step.
+    Simulated,
 }
 
-/// A block that keeps a segment from being given back.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Holder {
-    /// The segment.
-    pub segment: Address,
-    /// Free bytes of it.
-    pub free: Bytes,
-    /// What the block is called; its category where it has no name.
-    pub name: Arc<str>,
-    /// Its size.
-    pub size: Bytes,
-}
+impl Gain {
+    /// Bytes that it saves.
+    #[must_use]
+    pub fn saves(&self) -> Bytes {
+        self.from.saturating_sub(self.to)
+    }
 
-impl Holder {
-    pub(super) fn new(segment: Address, free: Bytes, block: &BlockView, names: &Names) -> Self {
-        let name = match names.get(block.name) {
-            "" => block.category.label(),
-            name => name,
-        };
-        Self { segment, free, name: name.into(), size: block.size }
+    /// Whether it is worth a word: at least one per cent.
+    #[must_use]
+    pub fn is_worth_it(&self) -> bool {
+        self.saves() >= WORTH_SAYING && self.saves().get() * 100 >= self.from.get()
     }
 }
 
-impl fmt::Display for Evidence {
+impl Weighed {
+    /// Of some flips the one that saves most, where that is worth a word.
+    fn best_of(&self, remedies: &[Remedy]) -> Option<(Remedy, Gain)> {
+        let tried = self.flips.iter().filter(|(remedy, _)| remedies.contains(remedy));
+        let (remedy, peak) = tried.min_by_key(|(_, peak)| *peak)?;
+        let gain = Gain { from: self.peak, to: *peak, trial: Trial::Simulated };
+        gain.is_worth_it().then(|| (remedy.clone(), gain))
+    }
+}
+
+impl fmt::Display for Gain {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::OutOfMemory { requested, name, segment, limit, device_free, reserved, allocated, free } => {
-                write!(f, "out of memory: {requested} asked")?;
-                if !name.is_empty() {
-                    write!(f, " for {name}")?;
-                }
-                match limit {
-                    Some(limit) => write!(f, "; of the {limit} allowed {reserved} are reserved")?,
-                    None => write!(f, "; the device has {device_free} left, {reserved} are reserved")?,
-                }
-                write!(f, ", {allocated} of them allocated")?;
-                if segment > requested {
-                    write!(f, "; the driver would have to give a segment of {segment}")?;
-                }
-                if free >= requested {
-                    write!(f, "; {free} are free, but in pieces that can't serve it")?;
-                }
-                Ok(())
-            }
-            Self::Leak { rise, steps, cause } => {
-                let kept = match cause {
-                    LeakCause::Graphs => "losses are kept with their graphs, which hold every saved tensor",
-                    LeakCause::Losses => "the loss tensor of every step is kept",
-                    LeakCause::Unknown => "something keeps tensors of finished steps",
-                };
-                write!(f, "a leak: the last {steps} steps left memory behind, {rise} the last one: {kept}")
-            }
-            Self::Stranded { bytes, reserved, segments, largest_hole, holder, after_step } => {
-                write!(f, "{bytes} ({} of reserved) are stranded", percent(*bytes, *reserved))?;
-                if *after_step {
-                    f.write_str(" when a step ends")?;
-                }
-                if *segments > 0 {
-                    let word = if *segments == 1 { "segment" } else { "segments" };
-                    write!(f, ", in {segments} {word}; the largest hole is {largest_hole}")?;
-                }
-                if let Some(Holder { segment, free, name, size }) = holder {
-                    write!(f, "; {free} of segment {segment} are held back by one block of {name} ({size})")?;
-                }
-                Ok(())
-            }
-            Self::Peak { category, bytes, peak } => {
-                let (label, share) = (category.label(), percent(*bytes, *peak));
-                write!(f, "{label} are {share} of the step's peak ({bytes} of {peak})")
-            }
-            Self::Releasable { bytes, reserved, after_step } => {
-                write!(f, "{bytes} ({} of reserved) are unused", percent(*bytes, *reserved))?;
-                f.write_str(match after_step {
-                    true => " when a step ends: empty_cache would return them, and the next step take them again",
-                    false => ": empty_cache would return them to the driver",
-                })
-            }
-            Self::Rounding { bytes, allocated } => {
-                let share = percent(*bytes, *allocated);
-                write!(f, "rounding loses {bytes} ({share} of allocated): rests of up to 1 MiB stay with large blocks")
-            }
-            Self::Overflow { skipped, steps } => {
-                write!(f, "the gradient scaler skipped {skipped} of the last {steps} steps: fp16 gradients overflow")
-            }
-            Self::Skipped { steps } => {
-                let word = if *steps == 1 { "step" } else { "steps" };
-                write!(f, "the gradient scaler skipped {steps} {word}: fp16 gradients overflowed, the scale was halved")
-            }
-        }
+        let (of, tried) = match self.trial {
+            Trial::Replayed => ("reserved", "replayed"),
+            Trial::Simulated => ("peak", "tried, simulated"),
+        };
+        write!(f, "{of} {} → {} (−{}), {tried}", self.from, self.to, percent(self.saves(), self.from))
     }
 }
 
@@ -229,7 +97,7 @@ pub(super) struct Situation {
     /// Segments that strand bytes.
     stranding: usize,
     largest_hole: Bytes,
-    /// The block that alone strands most of a segment, and more than its own size.
+    /// What holds the segment of that hole.
     holder: Option<Holder>,
     /// Events before that moment.
     position: u64,
@@ -241,35 +109,46 @@ impl Situation {
         self.ledger
     }
 
-    /// Looks at every segment, not at every block.
+    /// Looks at every segment, and at the blocks of those that could have the largest hole.
     pub(super) fn of(memory: &MemoryModel, names: &Names) -> Self {
         let stranding = || {
             let held = |segment: &super::Segment<'_>| segment.held() > 0 && !segment.is_expandable();
             memory.segments().filter(held).filter(|segment| segment.free() > Bytes::ZERO)
         };
-        let lone = stranding().filter(|segment| segment.held() == 1).max_by_key(|segment| segment.free());
+        let largest_hole = memory.largest_hole();
+        let mut roomy = stranding().filter(|segment| segment.free() >= largest_hole);
+        let holed =
+            roomy.find(|segment| largest_hole > Bytes::ZERO && segment.holes().any(|hole| hole == largest_hole));
         Self {
             ledger: memory.ledger(),
             stranding: stranding().count(),
-            largest_hole: memory.largest_hole(),
+            largest_hole,
             position: memory.position(),
-            holder: lone.and_then(|segment| {
-                let block = segment.blocks().next().filter(|block| segment.free() > block.size)?;
-                Some(Holder::new(segment.address(), segment.free(), &block, names))
-            }),
+            holder: holed.and_then(|segment| Holder::of(&segment, names)),
         }
+    }
+
+    /// Of a moment of which only the accounts are known.
+    const fn bare(ledger: Ledger, position: u64) -> Self {
+        Self { ledger, stranding: 0, largest_hole: Bytes::ZERO, holder: None, position }
     }
 }
 
 /// Everything that findings are about.
 pub(super) struct Known<'a> {
     pub situation: &'a Situation,
+    /// The accounts when most was reserved, and events before: of a run that has ended.
+    pub fullest: Option<(Ledger, u64)>,
+    /// Cached bytes that no moment of the last step used.
+    pub spare: Bytes,
     pub oom: Option<&'a Autopsy>,
     pub peak_by_category: &'a [Bytes; 8],
     pub peak_position: Option<u64>,
     pub steps: &'a Steps,
     pub growth: Growth,
     pub settings: &'a Settings,
+    /// What flips would do to the peak of a step.
+    pub weighed: Option<&'a Weighed>,
     pub names: &'a Names,
 }
 
@@ -305,56 +184,69 @@ impl Known<'_> {
         };
         let tried = oom.remedied.iter().filter(|tried| tried.fits).map(|tried| tried.remedy.clone());
         let mut remedies: Vec<Remedy> = tried.collect();
-        if remedies.is_empty() && oom.remedied.is_empty() {
-            // Nobody has tried anything yet: what the composition suggests.
-            if self.leak().is_some() {
-                remedies.push(Remedy::flip("retain", "off"));
-            } else if oom.ledger.free() >= oom.request.requested && !self.is("alloc-conf", "expandable_segments:True") {
-                remedies.push(Remedy::EXPANDABLE);
-            } else {
-                remedies = self.remedies_for(&oom.by_category).map(|(_, remedies)| remedies).unwrap_or_default();
-            }
+        if oom.remedied.is_empty() {
+            // Until something was tried, only what is wrong for certain.
+            remedies = self.leak().map(|leak| leak.remedies).unwrap_or_default();
         }
-        Some(Finding { level: Level::Danger, evidence, remedies, position: Some(oom.position) })
+        Some(Finding { level: Level::Danger, evidence, remedies, position: Some(oom.position), gain: None })
     }
 
     fn leak(&self) -> Option<Finding> {
         let (rise, steps) = self.growth.leak()?;
         let cause = if self.is("retain", "graph") {
             LeakCause::Graphs
+        } else if self.is("retain", "cycles") {
+            LeakCause::Cycles
         } else if self.is("retain", "losses") {
             LeakCause::Losses
         } else {
             LeakCause::Unknown
         };
-        let mut remedies = vec![Remedy::KeepNumbers];
-        if cause != LeakCause::Unknown {
-            remedies.insert(0, Remedy::flip("retain", "off"));
+        let evidence = Evidence::Leak { rise, steps: steps as u64, cause, held: rise, lines: Vec::new() };
+        Some(Finding {
+            level: Level::Warning,
+            evidence,
+            remedies: cures(cause, self.settings),
+            position: None,
+            gain: None,
+        })
+    }
+
+    /// What is said of free memory is of the end of the last step, or of where most was reserved once all is over.
+    fn moment(&self) -> (Situation, When) {
+        match self.fullest {
+            Some((ledger, position)) if position != self.situation.position => {
+                (Situation::bare(ledger, position), When::Fullest)
+            }
+            _ if self.steps.finished() > 0 => (self.situation.clone(), When::Step),
+            _ => (self.situation.clone(), When::Now),
         }
-        let evidence = Evidence::Leak { rise, steps, cause };
-        Some(Finding { level: Level::Warning, evidence, remedies, position: None })
     }
 
     fn stranded(&self) -> Option<Finding> {
-        let Situation { ledger, stranding, largest_hole, holder, position } = self.situation;
+        let (Situation { ledger, stranding, largest_hole, holder, position }, when) = self.moment();
         if ledger.stranded < WORTH_SAYING || ledger.fragmentation() < 0.05 {
             return None;
         }
         let evidence = Evidence::Stranded {
             bytes: ledger.stranded,
             reserved: ledger.reserved(),
-            segments: *stranding,
-            largest_hole: *largest_hole,
-            holder: holder.clone(),
-            after_step: self.steps.finished() > 0,
+            segments: stranding,
+            largest_hole,
+            holder,
+            when,
         };
-        let remedies = self.unless_expandable();
-        Some(Finding { level: Level::Warning, evidence, remedies, position: Some(*position) })
+        Some(Finding { level: Level::Warning, evidence, remedies: Vec::new(), position: Some(position), gain: None })
     }
 
     fn peak(&self) -> Option<Finding> {
         let peak: Bytes = self.peak_by_category.iter().copied().sum();
         let (category, remedies) = self.remedies_for(self.peak_by_category)?;
+        // Advised is the flip that saves most, and only what was tried.
+        let (remedies, gain) = match self.weighed.and_then(|weighed| weighed.best_of(&remedies)) {
+            Some((remedy, gain)) => (vec![remedy], Some(gain)),
+            None => (Vec::new(), None),
+        };
         let bytes = self.peak_by_category[category as usize];
         if matches!(category, Category::Input | Category::Other | Category::Workspace) {
             return None;
@@ -363,31 +255,27 @@ impl Known<'_> {
             return None;
         }
         let evidence = Evidence::Peak { category, bytes, peak };
-        Some(Finding { level: Level::Info, evidence, remedies, position: self.peak_position })
+        Some(Finding { level: Level::Info, evidence, remedies, position: self.peak_position, gain })
     }
 
     fn releasable(&self) -> Option<Finding> {
-        let ledger = self.situation.ledger;
-        if ledger.releasable < WORTH_SAYING || share(ledger.releasable, ledger.reserved()) < 0.1 {
+        let (Situation { ledger, position, .. }, when) = self.moment();
+        let bytes = if when == When::Step { self.spare } else { ledger.releasable };
+        if bytes < WORTH_SAYING || share(bytes, ledger.reserved()) < 0.1 {
             return None;
         }
-        let evidence = Evidence::Releasable {
-            bytes: ledger.releasable,
-            reserved: ledger.reserved(),
-            after_step: self.steps.finished() > 0,
-        };
-        let position = Some(self.situation.position);
-        Some(Finding { level: Level::Info, evidence, remedies: vec![Remedy::EmptyCache], position })
+        let evidence = Evidence::Releasable { bytes, reserved: ledger.reserved(), when };
+        let remedies = if when == When::Fullest { Vec::new() } else { vec![Remedy::EmptyCache] };
+        Some(Finding { level: Level::Info, evidence, remedies, position: Some(position), gain: None })
     }
 
     fn rounding(&self) -> Option<Finding> {
-        let ledger = self.situation.ledger;
+        let (Situation { ledger, position, .. }, _) = self.moment();
         if ledger.rounding < WORTH_SAYING || share(ledger.rounding, ledger.allocated()) < 0.05 {
             return None;
         }
         let evidence = Evidence::Rounding { bytes: ledger.rounding, allocated: ledger.allocated() };
-        let position = Some(self.situation.position);
-        Some(Finding { level: Level::Info, evidence, remedies: self.unless_expandable(), position })
+        Some(Finding { level: Level::Info, evidence, remedies: Vec::new(), position: Some(position), gain: None })
     }
 
     fn overflowing(&self) -> Option<Finding> {
@@ -395,8 +283,10 @@ impl Known<'_> {
         (steps >= 10 && skipped * 2 > steps).then(|| Finding {
             level: Level::Warning,
             evidence: Evidence::Overflow { skipped, steps },
-            remedies: vec![Remedy::flip("amp", "bf16")],
+            // The steps that were skipped may lie before it was set.
+            remedies: if self.is("amp", "bf16") { Vec::new() } else { vec![Remedy::flip("amp", "bf16")] },
             position: None,
+            gain: None,
         })
     }
 
@@ -408,6 +298,7 @@ impl Known<'_> {
             evidence: Evidence::Skipped { steps },
             remedies: Vec::new(),
             position: None,
+            gain: None,
         })
     }
 
@@ -416,56 +307,26 @@ impl Known<'_> {
         self.settings.get(switch).is_some_and(|setting| &*setting.value == value)
     }
 
-    fn unless_expandable(&self) -> Vec<Remedy> {
-        if self.is("alloc-conf", "expandable_segments:True") { Vec::new() } else { vec![Remedy::EXPANDABLE] }
-    }
-
-    /// What most of some bytes are for, and what makes that less: only what is not in force and would change something.
+    /// What most of some bytes are for, and what makes that less.
     fn remedies_for(&self, by_category: &[Bytes; 8]) -> Option<(Category, Vec<Remedy>)> {
         let bytes = |category: &Category| by_category[*category as usize];
         let largest =
             Category::ALL.into_iter().rev().max_by_key(bytes).filter(|largest| bytes(largest) > Bytes::ZERO)?;
-        let offered = |switch: &str, value: &str| {
-            let setting = self.settings.get(switch);
-            setting.is_some_and(|setting| setting.idle.is_none() && &*setting.value != value)
-        };
-        let off = |switch: &str| self.is(switch, "off") || self.is(switch, "1");
-        let mut remedies = Vec::new();
-        let mut offer = |switch: &'static str, value: &'static str, only_if_off: bool| {
-            if offered(switch, value) && (!only_if_off || off(switch)) {
-                remedies.push(Remedy::flip(switch, value));
-            }
-        };
-        match largest {
-            Category::Activation => {
-                offer("ckpt", "on", true);
-                offer("accum", "2", true);
-                offer("amp", "bf16", true);
-            }
-            Category::Temporary => {
-                offer("accum", "2", true);
-                offer("amp", "bf16", true);
-            }
-            Category::OptimizerState => {
-                offer("opt", "sgd", false);
-                offer("offload", "optimizer", true);
-            }
-            Category::Gradient => offer("zero-grad", "set_to_none", false),
-            _ => {}
-        }
-        if remedies.is_empty() {
-            remedies = vec![Remedy::SmallerBatch { batch: 0 }, Remedy::HigherLimit];
-        }
-        Some((largest, remedies))
+        Some((largest, advice::against(largest, self.settings)))
     }
 }
 
-fn share(part: Bytes, whole: Bytes) -> f64 {
-    if whole == Bytes::ZERO { 0.0 } else { part.get() as f64 / whole.get() as f64 }
-}
-
-fn percent(part: Bytes, whole: Bytes) -> String {
-    format!("{:.0} %", 100.0 * share(part, whole))
+/// What ends a leak: the switch that makes it, where there is one, then the change of the program.
+pub(super) fn cures(cause: LeakCause, settings: &Settings) -> Vec<Remedy> {
+    let releases = |measure: &&advice::Measure| measure.switch == "retain" && measure.helps(settings);
+    let switch = advice::MEASURES.iter().find(releases).map(advice::Measure::remedy);
+    let change = match cause {
+        LeakCause::Graphs | LeakCause::Losses => Remedy::KeepNumbers,
+        LeakCause::Cycles => Remedy::BreakCycles,
+        LeakCause::Saved => Remedy::Detach,
+        LeakCause::Growing | LeakCause::Unknown => Remedy::LetGo,
+    };
+    switch.into_iter().chain([change]).collect()
 }
 
 #[cfg(test)]

@@ -207,6 +207,18 @@ impl History {
         }
     }
 
+    /// What it takes to go on from here: the step under way, the last columns of each level, and the last mark. All others are
+    /// forgotten.
+    #[must_use]
+    pub(super) fn tail(&self) -> Self {
+        Self {
+            levels: self.levels.iter().map(Columns::tail).collect(),
+            marks: Arc::new(self.marks.back().cloned().into_iter().collect()),
+            columns: self.columns,
+            open: self.open,
+        }
+    }
+
     /// Marks this point of the run.
     pub(super) fn mark(&mut self, position: u64, step: u64, kind: MarkKind) {
         let columns = self.columns;
@@ -288,8 +300,8 @@ fn level_for(columns: u64, width: usize) -> usize {
 #[derive(Clone, Debug, Default)]
 struct Columns {
     full: VecDeque<Arc<[Column]>>,
-    /// Fewer than a chunk.
-    open: Vec<Column>,
+    /// Fewer than a chunk. Shared too, as long as nothing is added.
+    open: Arc<Vec<Column>>,
     /// Columns in chunks that were dropped.
     dropped: u64,
 }
@@ -300,14 +312,15 @@ impl Columns {
 
     /// Adds a column; where it completes a pair, returns the pair as one column for the next level.
     fn push(&mut self, column: Column) -> Option<Column> {
-        self.open.push(column);
-        let pair = match *self.open {
-            [.., first, second] if self.open.len().is_multiple_of(2) => Some(first.join(second)),
+        let open = Arc::make_mut(&mut self.open);
+        open.push(column);
+        let pair = match open[..] {
+            [.., first, second] if open.len().is_multiple_of(2) => Some(first.join(second)),
             _ => None,
         };
-        if self.open.len() == Self::CHUNK {
-            self.full.push_back(self.open.as_slice().into());
-            self.open.clear();
+        if open.len() == Self::CHUNK {
+            self.full.push_back(open.as_slice().into());
+            open.clear();
             // One chunk more than COLUMNS stays: the open one may be empty.
             if self.full.len() > History::COLUMNS / Self::CHUNK {
                 self.full.pop_front();
@@ -315,6 +328,14 @@ impl Columns {
             }
         }
         pair
+    }
+
+    /// Nothing but the last pair, or the column that waits to be one.
+    fn tail(&self) -> Self {
+        let end = self.end();
+        let dropped = end.saturating_sub(1) & !1;
+        let open = (dropped..end).filter_map(|index| self.get(index)).collect();
+        Self { full: VecDeque::new(), dropped, open: Arc::new(open) }
     }
 
     /// Behind the last column.

@@ -4,20 +4,73 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
+use super::frames::{Frame, Origin};
 use super::study::Survivor;
-use super::{Category, MemoryModel, Names, naming};
+use super::view::Stacks;
+use super::{Category, MemoryModel, NameId, Names, naming};
 use crate::units::Bytes;
 
 /// Live blocks by name, layers taken together, the most bytes first; a block without a name stands under what it is for.
 #[must_use]
 pub fn holdings(memory: &MemoryModel, names: &Names) -> Vec<Survivor> {
+    held_by(memory, |name, category| line(names, name, category))
+}
+
+/// Live blocks by module, the most bytes first: the file of the innermost frame that is neither PyTorch's nor Python's, by Python's
+/// name of it; of a name without a stack the module that it tells.
+#[must_use]
+pub fn holdings_by_module(memory: &MemoryModel, names: &Names, stacks: &Stacks) -> Vec<Survivor> {
+    let module = |name, category: Category| {
+        let frame = inner_frame(names, stacks, name).map(|frame| frame.module());
+        frame.unwrap_or_else(|| match names.get(name) {
+            "" => category.label().to_owned(),
+            text => naming::module(text),
+        })
+    };
+    held_by(memory, module)
+}
+
+/// For lines of the program's own that call a package: the package's own line that holds most of it, by the line.
+#[must_use]
+pub fn lines_within(memory: &MemoryModel, names: &Names, stacks: &Stacks) -> BTreeMap<String, String> {
+    let mut all: BTreeMap<String, BTreeMap<String, Bytes>> = BTreeMap::new();
+    for segment in memory.segments() {
+        for block in segment.blocks().filter(|block| !block.pending) {
+            let inner = inner_frame(names, stacks, block.name).filter(|frame| frame.origin() == Origin::Library);
+            let Some(inner) = inner.map(|frame| frame.short()) else { continue };
+            let line = line(names, block.name, block.category);
+            // A package's line may be the name already.
+            let own = naming::place(&line);
+            if !inner.starts_with(own) || own.is_empty() {
+                *all.entry(line).or_default().entry(inner).or_default() += block.size;
+            }
+        }
+    }
+    let most = |lines: BTreeMap<String, Bytes>| lines.into_iter().max_by_key(|(_, bytes)| *bytes).map(|(line, _)| line);
+    all.into_iter().filter_map(|(name, lines)| Some((name, most(lines)?))).collect()
+}
+
+fn line(names: &Names, name: NameId, category: Category) -> String {
+    match names.get(name) {
+        "" => category.label().to_owned(),
+        name => naming::starred(name),
+    }
+}
+
+/// The innermost frame of a name's stack that is neither PyTorch's nor Python's.
+fn inner_frame<'a>(names: &'a Names, stacks: &Stacks, name: NameId) -> Option<Frame<'a>> {
+    let mut frames = stacks.frames(name).iter().filter_map(|frame| Frame::of(names.get(*frame)));
+    frames.find(|frame| frame.origin() != Origin::Plumbing)
+}
+
+fn held_by(memory: &MemoryModel, key: impl Fn(NameId, Category) -> String) -> Vec<Survivor> {
+    // Texts are made once a name.
+    let mut keys: BTreeMap<(NameId, Category), String> = BTreeMap::new();
     let mut held: BTreeMap<String, ([Bytes; 8], u64)> = BTreeMap::new();
     for segment in memory.segments() {
         for block in segment.blocks().filter(|block| !block.pending) {
-            let name = match names.get(block.name) {
-                "" => block.category.label().to_owned(),
-                name => naming::starred(name),
-            };
+            let (name, category) = (block.name, block.category);
+            let name = keys.entry((name, category)).or_insert_with(|| key(name, category)).clone();
             let (bytes, blocks) = held.entry(name).or_default();
             bytes[block.category as usize] += block.size;
             *blocks += 1;

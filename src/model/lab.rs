@@ -10,12 +10,14 @@ use super::boundaries::Boundaries;
 use super::configuration::{Configuration, Configurations};
 use super::curves::Curves;
 use super::dictionary::Dictionary;
-use super::effect::{Effects, Figure, Measurement};
+use super::effect::{Effect, Effects, Measurement};
 use super::emptying::Emptying;
-use super::event::{Event, EventKind, Micros, ModuleOutput, NameId, Phase};
+use super::event::{Event, EventKind, Micros, ModuleOutput, NameId, Phase, Weighed};
+use super::figure::Figure;
 use super::finding::Situation;
 use super::growth::Growth;
 use super::history::History;
+use super::ledger::Ledger;
 use super::lesson::LessonNote;
 use super::log::{LineId, Log};
 use super::memory::{MemoryModel, ModelError};
@@ -24,7 +26,7 @@ use super::reading::Reading;
 use super::run::{About, Begins, RunState, Settings};
 use super::segment_views::SegmentViews;
 use super::steps::{StepPeaks, Steps};
-use super::view::{Generated, Level, LogLine, Names, Touched};
+use super::view::{Generated, Level, LogLine, Names, Stacks, Touched};
 use crate::units::{Address, Bytes, DeviceIndex};
 
 /// Reduces a stream of events to what screens show.
@@ -38,6 +40,8 @@ pub struct Lab {
     run: RunState,
     settings: Arc<Settings>,
     memory: MemoryModel,
+    /// Events before the run that is under way.
+    begun: u64,
     history: History,
     curves: Curves,
     boundaries: Boundaries,
@@ -48,6 +52,8 @@ pub struct Lab {
     last_peaks: StepPeaks,
     /// Where allocated was highest so far.
     peak_position: u64,
+    /// The accounts when most was reserved, and events before.
+    fullest: (Ledger, u64),
     effects: Effects,
     configurations: Configurations,
     log: Log,
@@ -66,6 +72,10 @@ pub struct Lab {
     /// Forward passes that belong to no step are under way.
     writing: bool,
     autopsy: Option<Arc<Autopsy>>,
+    /// What flips would do to the peak, as long as none was made since.
+    weighed: Option<Arc<Weighed>>,
+    /// Steps that were finished at the last flip.
+    flipped: Option<u64>,
     /// As the last step left it.
     situation: Option<Arc<Situation>>,
     emptying: Option<Emptying>,
@@ -96,6 +106,12 @@ impl Lab {
     #[must_use]
     pub const fn names(&self) -> &Names {
         self.names.texts()
+    }
+
+    /// The stacks of those names that have one.
+    #[must_use]
+    pub const fn stacks(&self) -> &Stacks {
+        self.names.stacks()
     }
 
     /// Time of the last event.
@@ -138,6 +154,12 @@ impl Lab {
     #[must_use]
     pub const fn history(&self) -> &History {
         &self.history
+    }
+
+    /// The measured effects that are kept, newest last.
+    #[must_use]
+    pub fn effects(&self) -> Vec<Arc<Effect>> {
+        self.effects.view()
     }
 
     /// Every configuration so far, in the order in which they were first in force.
@@ -183,6 +205,18 @@ impl Lab {
         self.autopsy.as_ref()
     }
 
+    /// Where allocated was highest in the last whole step: so many events had happened. `None` before one ended.
+    #[must_use]
+    pub fn last_peak(&self) -> Option<u64> {
+        (self.last_peaks.position > 0).then_some(self.last_peaks.position)
+    }
+
+    /// Where allocated was highest so far; 0 before anything was.
+    #[must_use]
+    pub const fn peak_position(&self) -> u64 {
+        self.peak_position
+    }
+
     /// The curve of the last whole step.
     #[must_use]
     pub const fn last_profile(&self) -> Option<&Arc<Profile>> {
@@ -207,10 +241,15 @@ impl Lab {
         self.malformed
     }
 
-    /// A copy to go on from later: without what is kept for the next view only.
+    /// A copy to go on from later: without what is kept for the next view only, and with the [`History::tail`] of the history.
     #[must_use]
     pub fn checkpoint(&self) -> Self {
-        Self { segments: SegmentViews::default(), ..self.clone() }
+        Self { segments: SegmentViews::default(), history: self.history.tail(), ..self.clone() }
+    }
+
+    /// Takes the history of a lab that saw the same events.
+    pub(super) fn take_history(&mut self, history: History) {
+        self.history = history;
     }
 
     /// About how many bytes a copy takes, with what only it holds once the run has gone on.
@@ -250,6 +289,10 @@ impl Lab {
                 self.settle_emptying();
                 if self.peaks.observe(&self.memory) && self.memory.allocated() == self.memory.peak_allocated() {
                     self.peak_position = self.memory.position();
+                }
+                // Behind the request that the driver was asked for, so that its block stands in the new segment.
+                if self.memory.reserved() > self.fullest.0.reserved() {
+                    self.fullest = (self.memory.ledger(), self.memory.position());
                 }
                 self.touch(*address, *size, true);
                 self.record();
@@ -317,7 +360,11 @@ impl Lab {
     }
 
     fn tell(&mut self, level: Level, text: &str) -> LineId {
+        /// No sentence is so long.
+        const LONGEST: usize = 1 << 12;
         self.malformed_line = None;
+        let end = (0..=text.len().min(LONGEST)).rev().find(|end| text.is_char_boundary(*end));
+        let text = &text[..end.unwrap_or_default()];
         self.log.push(LogLine { time: self.time, step: self.steps.finished(), level, text: text.into() })
     }
 
@@ -325,6 +372,8 @@ impl Lab {
     fn tell_malformed(&mut self, error: &ModelError) {
         self.malformed += 1;
         match self.malformed_line {
+            // Of very many, not each is counted on the line.
+            Some(_) if self.malformed > 1000 && !self.malformed.is_multiple_of(1000) => {}
             Some(line) => {
                 let text = format!("{error} ({} such events so far)", self.malformed);
                 self.log.amend(line, Level::Danger, &text);

@@ -158,6 +158,9 @@ pub struct LeakFinder {
     held: Vec<Line>,
     /// A step ended, and none has begun since.
     between: bool,
+    /// Events before the one that is observed, and before the last look.
+    position: u64,
+    looked: Option<u64>,
 }
 
 /// What one name holds.
@@ -191,11 +194,20 @@ impl LeakFinder {
             by_text: HashMap::new(),
             held: Vec::new(),
             between: false,
+            position: 0,
+            looked: None,
         }
     }
 
-    /// The next event; `names` are those that were defined so far.
-    pub fn observe(&mut self, event: &Event, names: &Names) {
+    /// Events before the moment when it looked last.
+    #[must_use]
+    pub const fn looked(&self) -> Option<u64> {
+        self.looked
+    }
+
+    /// The next event, with this index; `names` are those that were defined so far.
+    pub fn observe(&mut self, event: &Event, index: u64, names: &Names) {
+        self.position = index;
         let beats = match (self.rhythm.beat, &event.kind) {
             (Beat::Step, EventKind::StepBegin { .. }) => true,
             (Beat::Request(wanted, size), EventKind::Alloc { name, requested, .. }) => {
@@ -270,6 +282,7 @@ impl LeakFinder {
 
     fn look(&mut self) {
         self.looks.push(self.beats);
+        self.looked = Some(self.position);
         for line in &mut self.held {
             line.looks.push((line.bytes, line.blocks));
         }
@@ -385,7 +398,7 @@ mod tests {
         }
         let Some(rhythm) = finder.finish() else { return (None, Vec::new()) };
         let mut finder = LeakFinder::new(rhythm);
-        events.iter().for_each(|event| finder.observe(event, lab.names()));
+        (0..).zip(events).for_each(|(index, event)| finder.observe(event, index, lab.names()));
         (Some(rhythm), finder.finish())
     }
 

@@ -25,6 +25,23 @@ pub struct LessonNote {
     pub answered: u32,
     /// Questions there are.
     pub questions: u32,
+    /// Answers so far.
+    pub answers: Vec<LessonAnswer>,
+    /// Seconds that the learner has been where they are, as far as that was told.
+    pub seconds: u32,
+}
+
+/// An answer that somebody gave.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LessonAnswer {
+    /// The step, counted from 1.
+    pub step: u32,
+    /// Its title.
+    pub title: Arc<str>,
+    /// What was answered, in words.
+    pub said: Arc<str>,
+    /// Halves of points that it was worth; none where it did not count, or is not measured yet.
+    pub halves: Option<u32>,
 }
 
 /// What somebody who takes a lesson does.
@@ -37,6 +54,8 @@ pub enum LessonPart {
     Asked,
     /// Is through.
     Over,
+    /// Tries to reach a goal.
+    Acting,
 }
 
 impl LessonPart {
@@ -47,6 +66,7 @@ impl LessonPart {
             Self::Reading => "reading",
             Self::Asked => "asked",
             Self::Over => "finished",
+            Self::Acting => "at work",
         }
     }
 }

@@ -1,16 +1,22 @@
 //! The memory model: a plain reducer over the event stream. No clock, no I/O, no terminal.
 
+pub mod advice;
 mod allocator_state;
 mod autopsy;
 mod boundaries;
+mod bounds;
 mod configuration;
 mod curves;
+mod diagnosis;
 mod dictionary;
 mod effect;
 mod emptying;
 mod event;
+mod evidence;
+mod figure;
 mod finding;
 mod flame;
+mod footing;
 pub mod frames;
 mod growth;
 mod history;
@@ -22,6 +28,7 @@ mod lesson;
 mod log;
 mod memory;
 pub mod naming;
+mod news;
 mod occupancy;
 mod parts;
 mod pools;
@@ -43,20 +50,27 @@ pub(crate) mod synthetic;
 pub use allocator_state::{AllocatorState, Placed};
 pub use autopsy::{Autopsy, Owner, Unusable, Why};
 pub use boundaries::Boundaries;
+pub use bounds::MOST_SEGMENTS;
 pub use configuration::Configuration;
-pub use effect::{Effect, Emptied, Figure, Flip, Measurement};
+pub use diagnosis::Diagnosis;
+pub use effect::{Effect, Emptied, Flip, Measurement};
 pub use event::{
-    Category, CopyDirection, Event, EventKind, FailedRequest, Micros, ModuleOutput, NameId, Phase, Remedied, StepReport,
+    Category, CopyDirection, Event, EventKind, FailedRequest, Micros, ModuleOutput, NameId, Phase, Remedied,
+    StepReport, Weighed,
 };
-pub use finding::{Evidence, Finding, Holder, LeakCause};
+pub use evidence::{Evidence, Holder, KeptLine, LeakCause, When};
+pub use figure::Figure;
+pub use finding::{Finding, Gain, Trial};
 pub use flame::{Flame, Node, Shape, TagError, Tags};
+pub use footing::Footing;
 pub use history::{Column, History, Mark, MarkKind, Page};
-pub use holdings::{Difference, Holding, differences, holdings};
+pub use holdings::{Difference, Holding, differences, holdings, holdings_by_module, lines_within};
 pub use lab::Lab;
 pub use leaks::{Leak, LeakFinder, Rhythm, RhythmFinder};
 pub use ledger::Ledger;
-pub use lesson::{LessonNote, LessonPart};
+pub use lesson::{LessonAnswer, LessonNote, LessonPart};
 pub use memory::{Fault, MemoryModel, ModelError, Segment};
+pub use news::News;
 pub use occupancy::Occupancy;
 pub use parts::{Hole, Part, Pinned};
 pub use pools::{PoolTotals, StrandingSegment};

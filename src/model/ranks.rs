@@ -1,6 +1,6 @@
 //! The labs of all devices of one stream.
 
-use super::{Event, Lab};
+use super::{Event, History, Lab};
 use crate::units::DeviceIndex;
 
 /// One [`Lab`] for every device that events name.
@@ -65,10 +65,20 @@ impl Ranks {
         self.labs.get_mut(usize::from(device.0))
     }
 
-    /// A copy to go on from later: without what is kept for the next view only.
+    /// A copy to go on from later: without what is kept for the next view only, and without the columns of histories.
     #[must_use]
     pub fn checkpoint(&self) -> Self {
         Self { labs: self.labs.iter().map(Lab::checkpoint).collect(), ..*self }
+    }
+
+    /// The history of every lab.
+    pub(crate) fn histories(&self) -> Vec<History> {
+        self.labs.iter().map(|lab| lab.history().clone()).collect()
+    }
+
+    /// Gives back what [`Ranks::histories`] were when as many events had been applied.
+    pub(crate) fn take_histories(&mut self, histories: Vec<History>) {
+        self.labs.iter_mut().zip(histories).for_each(|(lab, history)| lab.take_history(history));
     }
 
     /// About how many bytes a copy takes.

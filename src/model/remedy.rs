@@ -26,11 +26,23 @@ pub enum Remedy {
     HigherLimit,
     /// Change the program: keep numbers (`loss.item()`) instead of tensors.
     KeepNumbers,
+    /// Change the program: cut what is kept off its graph (`detach()`).
+    Detach,
+    /// Change the program: let go of what is kept, or bound it.
+    LetGo,
+    /// Change the program: no object that holds tensors reaches itself, or the garbage collector is called.
+    BreakCycles,
 }
 
 impl Remedy {
     /// Allocator settings that let free pages grow together and split rests off.
     pub const EXPANDABLE: Self = Self::flip("alloc-conf", "expandable_segments:True");
+
+    /// Sets the allocator's settings to this text.
+    #[must_use]
+    pub const fn settings(text: String) -> Self {
+        Self::Flip { switch: Cow::Borrowed("alloc-conf"), value: Cow::Owned(text) }
+    }
 
     /// Flips `switch` to `value`.
     #[must_use]

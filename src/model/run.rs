@@ -51,6 +51,14 @@ pub struct About {
     pub history: Option<Begins>,
 }
 
+impl About {
+    /// The oldest PyTorch that it may be of: no file tells the versions before 2.12 apart.
+    #[must_use]
+    pub fn oldest_torch(&self) -> TorchVersion {
+        if self.history.is_some() && self.torch <= TorchVersion::V2_11 { TorchVersion::ALL[0] } else { self.torch }
+    }
+}
+
 /// Where a history of PyTorch's begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -168,6 +168,10 @@ pub(super) struct StepPeaks {
     pub by_category: [Bytes; 8],
     /// Events when allocated was highest, the one that made it so included.
     pub position: u64,
+    /// The least that was releasable: cached bytes that no moment of the step used.
+    pub spare: Bytes,
+    /// The most that waited for another stream.
+    pub pending: Bytes,
 }
 
 impl StepPeaks {
@@ -178,12 +182,16 @@ impl StepPeaks {
             reserved: memory.reserved(),
             by_category: memory.by_category(),
             position: memory.position(),
+            spare: memory.releasable(),
+            pending: memory.pending(),
         }
     }
 
     /// True where allocated is higher than it was in this step.
     pub(super) fn observe(&mut self, memory: &MemoryModel) -> bool {
         self.reserved = self.reserved.max(memory.reserved());
+        self.spare = self.spare.min(memory.releasable());
+        self.pending = self.pending.max(memory.pending());
         let higher = memory.allocated() > self.allocated;
         if higher {
             self.allocated = memory.allocated();

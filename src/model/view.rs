@@ -28,6 +28,8 @@ pub struct View {
     pub settings: Arc<Settings>,
     /// Events applied so far.
     pub position: u64,
+    /// Events before the run that is under way: a source can have several, one after another.
+    pub begun: u64,
     /// Time of the last event.
     pub time: Micros,
     /// The five accounts and what follows from them.
@@ -42,6 +44,8 @@ pub struct View {
     pub peak_requested: Bytes,
     /// Highest reserved bytes, since the start.
     pub peak_reserved: Bytes,
+    /// Peaks since `torch.cuda.reset_peak_memory_stats()`, where it was called.
+    pub since_reset: Option<PeaksSinceReset>,
     /// Free bytes of segments that a block holds, without expandable ranges.
     pub inactive_split: Bytes,
     /// The most that may be reserved.
@@ -54,7 +58,7 @@ pub struct View {
     pub host: HostMemory,
     /// All segments in address order, each with its blocks.
     pub segments: Arc<Vec<SegmentView>>,
-    /// Peaks and floor of every step.
+    /// Peaks and floor of every step. Of a state that was gone back to only the last of them: the run's own history has all.
     pub history: Arc<History>,
     /// The curves of steps.
     pub profiles: Profiles,
@@ -98,7 +102,30 @@ pub struct View {
     pub malformed: u64,
 }
 
+/// Peaks since `torch.cuda.reset_peak_memory_stats()` was called last.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PeaksSinceReset {
+    /// Highest allocated bytes since: `torch.cuda.max_memory_allocated()`.
+    pub allocated: Bytes,
+    /// Highest reserved bytes since: `torch.cuda.max_memory_reserved()`.
+    pub reserved: Bytes,
+    /// The event that reset them, by its place in the stream.
+    pub position: u64,
+}
+
 impl View {
+    /// `torch.cuda.max_memory_allocated()`: since the last reset, else since the start.
+    #[must_use]
+    pub fn max_memory_allocated(&self) -> Bytes {
+        self.since_reset.map_or(self.peak_allocated, |since| since.allocated)
+    }
+
+    /// `torch.cuda.max_memory_reserved()`: since the last reset, else since the start.
+    #[must_use]
+    pub fn max_memory_reserved(&self) -> Bytes {
+        self.since_reset.map_or(self.peak_reserved, |since| since.reserved)
+    }
+
     /// Whether peaks are known: where only memory at the end is, they are no more than that.
     #[must_use]
     pub fn knows_peaks(&self) -> bool {

@@ -64,7 +64,7 @@ struct Columns<T> {
     addresses: T,
     /// By [`folded`].
     sizes: T,
-    /// Bytes of a block that nobody asked for.
+    /// Bytes of a block beyond what was requested.
     slack: T,
     /// Categories and names.
     labels: T,
@@ -109,7 +109,7 @@ impl Encoder {
         Self::default()
     }
 
-    /// Begins anew: what is encoded next can be decoded by itself.
+    /// Starts again: what is encoded next can be decoded by itself.
     pub fn clear(&mut self) {
         self.columns.each_mut().into_iter().for_each(Vec::clear);
         self.before = Before::default();
@@ -310,7 +310,7 @@ impl<'a> Decoder<'a> {
         self.columns.marks.0.is_empty()
     }
 
-    /// Whatever is left behind the last event was not written by an encoder.
+    /// Bytes left after the last event were not written by an encoder.
     #[cold]
     fn decode_last(&mut self, mark: u8) -> Result<Event, Malformed> {
         let event = self.decode(mark)?;

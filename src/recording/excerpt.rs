@@ -32,7 +32,7 @@ impl Excerpt {
     pub fn each(&self, mut each: impl FnMut(u64, &Event) -> bool) {
         for frame in &self.frames {
             let mut index = frame.first().max(self.range.start);
-            // What is kept was decoded before: there is nothing to tell.
+            // What is kept was decoded before: it can't fail.
             let Ok(unpacked) = frame.unpack() else { return };
             let mut enough = false;
             let _ = unpacked.each(self.range.clone(), |event| {

@@ -16,7 +16,7 @@ use crate::model::Micros;
 
 /// The format that is written and read here. Whatever changes the bytes of a frame counts it up: also another order of
 /// the variants or fields of [`crate::model::EventKind`].
-pub const VERSION: u16 = 3;
+pub const VERSION: u16 = 4;
 
 /// What a recording begins with. The first byte is in no text.
 const MAGIC: [u8; 8] = *b"\xf6vramlab";

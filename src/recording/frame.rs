@@ -73,7 +73,7 @@ impl Frame {
         Self { first: first.min(u64::MAX - u64::from(self.count)), ..self }
     }
 
-    /// Its events, decompressed but not yet decoded: at most 4 MiB, whatever the bytes are.
+    /// Its events, decompressed but not yet decoded: at most 4 MiB for any bytes.
     ///
     /// # Errors
     /// [`RecordingError::Damaged`].
@@ -191,6 +191,12 @@ impl FrameBuilder {
         self.to = event.time;
         self.count += 1;
         self.encoder.push(event);
+    }
+
+    /// Time of the first event of the frame that is open; `None` where there is none.
+    #[must_use]
+    pub fn since(&self) -> Option<Micros> {
+        (!self.is_empty()).then_some(self.from)
     }
 
     /// Index of the first event of the frame that is open.

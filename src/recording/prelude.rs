@@ -8,7 +8,7 @@ use crate::units::DeviceIndex;
 /// Events that bring a fresh [`Ranks`] to the present state of memory: what is trained, all names, how the switches
 /// stand, the limit, segments and the blocks in them, and what the lab is doing.
 ///
-/// What was before is not told: counters, peaks, the steps so far, and when and by which op blocks were taken begin anew.
+/// The past is left out: counters, peaks and steps start from zero, and when and by which op blocks were taken is unknown.
 /// A step that is under way is one that began just now.
 #[must_use]
 pub fn prelude(ranks: &mut Ranks) -> Vec<Event> {

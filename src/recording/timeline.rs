@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::{Excerpt, Frame, FrameBuilder, RecordingError};
-use crate::model::{Event, Ranks};
+use crate::model::{Event, Micros, Ranks};
 use crate::units::Bytes;
 
 /// How much memory a [`Timeline`] takes for what has been.
@@ -13,14 +13,15 @@ pub struct Bounds {
     /// For events. Beyond it the oldest are forgotten.
     pub frames: Bytes,
     /// For states to go on from. Beyond it there are fewer, and it takes longer to reach an event. Four stay, however
-    /// large they are.
+    /// large they are. Before events take much, states may take half as much as events do, or 12 MiB.
     pub checkpoints: Bytes,
 }
 
 impl Default for Bounds {
-    /// 96 MiB each: some ten million events.
+    /// 64 and 32 MiB: some hundred million events of steps that repeat. With the last pictures and what is read back of them a
+    /// lab of any length takes less than 200 MB beyond its model.
     fn default() -> Self {
-        Self { frames: Bytes::mib(96), checkpoints: Bytes::mib(96) }
+        Self { frames: Bytes::mib(64), checkpoints: Bytes::mib(32) }
     }
 }
 
@@ -127,6 +128,8 @@ impl Timeline {
     /// For each event between them a checkpoint may weigh so many bytes: to make it then takes less time than to apply
     /// the events.
     const WEIGHT: u64 = 128;
+    /// Bytes that checkpoints may take however short the run is.
+    const ROOM: u64 = 12 << 20;
     /// Checkpoints that are never thinned out, and parts of the bound on frames that a stretch may take.
     const LEAST: usize = 4;
 
@@ -166,14 +169,21 @@ impl Timeline {
         if frame.first() != self.end() {
             return Err(RecordingError::Damaged(self.end()));
         }
-        let position = self.end();
+        let (position, histories) = (self.end(), self.now.histories());
         if let Err(error) = replay(&frame, frame.end(), &mut self.now) {
             // A part of the frame was applied.
             self.now = self.replayed(position);
+            self.now.take_histories(histories);
             return Err(error);
         }
         self.keep(frame);
         Ok(())
+    }
+
+    /// Time of the first event of the frame that is open; `None` where there is none.
+    #[must_use]
+    pub fn open_since(&self) -> Option<Micros> {
+        self.open.since()
     }
 
     /// Ends the frame that is open: all events so far can be taken from [`Self::frames`].
@@ -259,7 +269,7 @@ impl Timeline {
             next += 1;
         };
         for frame in self.frames(range.start).take_while(|frame| frame.first() < range.end) {
-            // What is kept was decoded before: there is nothing to tell.
+            // What is kept was decoded before: it can't fail.
             let _ = frame.unpack().and_then(|unpacked| unpacked.each(range.clone(), &mut hand_over));
         }
         let open = (self.open.first()..range.end).zip(self.open.events());
@@ -267,7 +277,7 @@ impl Timeline {
     }
 
     /// Some of the events with the state that they found, to be read elsewhere: costs a state and no event. What is not
-    /// kept of the range is left out; `None` where nothing of it is.
+    /// kept of the range is left out; `None` if none of it is.
     pub fn excerpt(&mut self, range: Range<u64>) -> Option<Excerpt> {
         let range = range.start.max(self.first())..range.end.min(self.end());
         let before = (!range.is_empty()).then(|| self.at(range.start))??;
@@ -298,9 +308,15 @@ impl Timeline {
         let stretch = Stretch::new(&self.now);
         self.checkpoints += stretch.weight;
         self.stretches.push_back(stretch);
-        while self.checkpoints as u64 > self.bounds.checkpoints.0 && self.stretches.len() > Self::LEAST {
+        while self.checkpoints as u64 > self.room() && self.stretches.len() > Self::LEAST {
             self.thin();
         }
+    }
+
+    /// What checkpoints may take: steps that repeat take little, and a state before every few of them would be most of all.
+    fn room(&self) -> u64 {
+        let most = self.bounds.checkpoints.0;
+        (self.frames as u64 / 2).clamp(Self::ROOM.min(most), most)
     }
 
     /// Takes every second checkpoint away.
@@ -309,13 +325,13 @@ impl Timeline {
         for (index, stretch) in std::mem::take(&mut self.stretches).into_iter().enumerate() {
             match left.back_mut() {
                 Some(before) if index % 2 == 1 => {
-                    self.checkpoints -= stretch.weight;
                     before.bytes += stretch.bytes;
                     before.frames.extend(stretch.frames);
                 }
                 _ => left.push_back(stretch),
             }
         }
+        self.checkpoints = left.iter().map(|stretch| stretch.weight).sum();
         self.stretches = left;
         self.spacing = self.spacing.saturating_mul(2);
     }
@@ -328,7 +344,7 @@ impl Timeline {
                 self.checkpoints -= oldest.weight;
             }
             // Memory has become smaller: there is room for closer checkpoints.
-            if (self.checkpoints as u64) < self.bounds.checkpoints.0 / 4 {
+            if (self.checkpoints as u64) < self.room() / 4 {
                 self.spacing = (self.spacing / 2).max(Self::SPACING);
             }
         }

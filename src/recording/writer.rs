@@ -1,4 +1,4 @@
-//! Writes a recording, so that whatever ends the program, all frames written before can be read.
+//! Writes a recording so that all frames written so far can be read, however the program ends.
 
 use std::io::Write;
 

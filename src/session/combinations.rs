@@ -87,7 +87,7 @@ fn covering(sizes: &[usize], dice: &mut Random) -> Vec<Vec<usize>> {
     }
     let mut rows = Vec::new();
     while let Some(&[(a, x), (b, y)]) = open.iter().min() {
-        // Whatever else a candidate has, it closes the first pair that is open.
+        // Every candidate closes the first open pair.
         let candidates = (0..CANDIDATES).map(|_| {
             let mut row: Vec<usize> = sizes.iter().map(|&size| dice.below(size)).collect();
             (row[a], row[b]) = (x, y);

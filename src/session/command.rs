@@ -33,9 +33,11 @@ impl Eq for Anew {}
 pub enum Command {
     /// Give cached segments back, at the next safe point between ops.
     EmptyCache,
+    /// Reset the peaks of `torch.cuda.memory_stats()`, at the next safe point between ops.
+    ResetPeaks,
     /// Flip a switch to its next value, or back.
     Flip(Switch, Way),
-    /// Set a switch to what a text names. What it can't be is refused, and told.
+    /// Set a switch to the value of this name. Other names are refused with a sentence.
     Set(Switch, Arc<str>),
     /// Stop at the next safe point.
     Pause,
@@ -45,9 +47,10 @@ pub enum Command {
     Advance(StepSize),
     /// Train so many steps at the usual pace, then stop behind the last.
     Train(u64),
-    /// Begin another run, or the same anew: the model as it is made, the switches as they are at the start.
+    /// Begin another run, or the same again: the model as it is made, the switches as they are at the start. Where
+    /// [`LabSpec::rests`] says so, it stops before its first step.
     Begin(Anew),
-    /// After the device was lost: start the same anew on the processor.
+    /// After the device was lost: start the same run on the processor.
     UseProcessor,
     /// Tell where in a lesson the run is.
     Lesson(Arc<LessonNote>),
@@ -64,7 +67,7 @@ impl Command {
             Remedy::SmallerBatch { batch: 0 } => Some(Self::Flip(Switch::named("batch")?, Way::Previous)),
             Remedy::SmallerBatch { batch } => Some(Self::Set(Switch::named("batch")?, batch.to_string().into())),
             Remedy::EmptyCache => Some(Self::EmptyCache),
-            Remedy::HigherLimit | Remedy::KeepNumbers => None,
+            Remedy::HigherLimit | Remedy::KeepNumbers | Remedy::Detach | Remedy::LetGo | Remedy::BreakCycles => None,
         }
     }
 }

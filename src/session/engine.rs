@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 
 use super::force::{flip, note_first_values};
-use super::gate::Gate;
+use super::gate::{Chore, Gate};
 use super::{BuildError, Command, Feeder, LabSpec, Setup, Shortage, switches};
 use crate::device::DeviceError;
 use crate::model::{EventKind, RunState};
@@ -51,10 +51,13 @@ pub(super) fn train(
     }
 }
 
+/// Steps under a configuration before other ones are tried beside it.
+const WEIGHED: u64 = 2;
+
 /// A run that can't go on.
 struct Broken {
     error: BuildError,
-    /// Kept as long as somebody looks: letting go of its memory would show.
+    /// Kept while it is shown: dropping it would free its memory in the picture.
     trainer: Option<Box<Trainer>>,
 }
 
@@ -73,6 +76,8 @@ fn run(
     gate.borrow_mut().announce(RunState::Running);
     gate.borrow_mut().wait_if_asked();
     let mut finished = 0;
+    // Steps after which flips are weighed: what they would save beside what is in force now.
+    let mut due = WEIGHED;
     let mut proven = None;
     while !gate.borrow().ended() {
         let (present, wanted) = (gate.borrow().present().clone(), gate.borrow().wanted().clone());
@@ -84,15 +89,25 @@ fn run(
             };
             gate.borrow_mut().in_force(setup);
             gate.borrow_mut().describe(spec.about(Some(&trainer)));
+            due = finished + WEIGHED;
         }
         if spec.steps.is_some_and(|steps| finished >= steps) {
             rest(gate, &trainer, RunState::Finished);
             continue;
         }
-        let error = match trainer.step() {
+        let stepped = trainer.step();
+        let shrank = gate.borrow_mut().follow_batch(trainer.config().batch);
+        if shrank {
+            gate.borrow_mut().describe(spec.about(Some(&trainer)));
+        }
+        let error = match stepped {
             Ok(_) => {
                 finished += 1;
                 proven = Some(gate.borrow().present().clone());
+                if finished == due {
+                    let setup = gate.borrow().present().clone();
+                    gate.borrow_mut().weigh(shortage(spec, setup, &trainer, finished));
+                }
                 continue;
             }
             Err(TrainError::Stopped) => break,
@@ -123,22 +138,21 @@ fn run(
             error => RunState::StepFailed(error.to_string().into()),
         };
         if state == RunState::OutOfMemory {
-            let shortage = Shortage {
-                spec: spec.clone(),
-                setup,
-                memory: trainer.device_info().memory,
-                libraries: trainer.libraries(),
-                steps: finished,
-            };
-            gate.borrow_mut().try_remedies(shortage);
+            gate.borrow_mut().try_remedies(shortage(spec, setup, &trainer, finished));
         }
         rest(gate, &trainer, state);
     }
     Ok(())
 }
 
+/// The run as it is, for whoever tries other switches on it.
+fn shortage(spec: &LabSpec, setup: Setup, trainer: &Trainer, finished: u64) -> Shortage {
+    let (memory, libraries) = (trainer.device_info().memory, trainer.libraries());
+    Shortage { spec: spec.clone(), setup, memory, libraries, steps: finished }
+}
+
 /// What should be in force after a step that failed under `setup`: what the last whole step had. What bounds memory stays
-/// where it ran out: whoever sets a limit wants to see what fits in it.
+/// where it ran out: a limit is set to see what fits in it.
 fn back(error: &TrainError, setup: &Setup, proven: Setup) -> Setup {
     match error {
         TrainError::OutOfMemory { .. } => Setup { config: proven.config, ..setup.clone() },
@@ -146,14 +160,16 @@ fn back(error: &TrainError, setup: &Setup, proven: Setup) -> Setup {
     }
 }
 
-/// Waits between steps; the cache can be emptied meanwhile.
+/// Waits between steps; the cache can be emptied and peaks reset meanwhile.
 fn rest(gate: &Rc<RefCell<Gate>>, trainer: &Trainer, state: RunState) {
     loop {
         gate.borrow_mut().wait(state.clone());
-        if !gate.borrow_mut().take_empty_cache() {
-            return;
+        let chore = gate.borrow_mut().take_chore();
+        match chore {
+            Some(Chore::EmptyCache) => trainer.empty_cache(),
+            Some(Chore::ResetPeaks) => trainer.reset_peak_memory_stats(),
+            None => return,
         }
-        trainer.empty_cache();
     }
 }
 
@@ -299,6 +315,24 @@ mod tests {
         assert_eq!(value(&anew, "accum"), ("2".to_owned(), None), "the switches are as they were");
         assert_eq!(anew.malformed, 0, "nothing of the run before is in the way of the new one");
         assert!(anew.history.columns() <= anew.steps.finished + 1, "its charts are the new run's");
+        lab.commands.send(Command::Quit).unwrap();
+    }
+
+    #[test]
+    fn peaks_are_reset_while_the_lab_rests() {
+        let mut lab = Lab::start(u32::MAX);
+        lab.wait("steps", |view| view.steps.finished >= 2);
+        lab.commands.send(Command::Train(1)).unwrap();
+        let paused = lab.wait("the pause", |view| view.run == RunState::Paused);
+        assert!(paused.since_reset.is_none());
+        lab.commands.send(Command::ResetPeaks).unwrap();
+        let reset = lab.wait("the reset", |view| view.since_reset.is_some());
+        let since = reset.since_reset.unwrap();
+        assert_eq!((since.allocated, since.reserved), (reset.ledger.allocated(), reset.ledger.reserved()));
+        assert!(since.allocated < reset.peak_allocated && reset.peak_allocated == paused.peak_allocated);
+        lab.commands.send(Command::Train(1)).unwrap();
+        let after = lab.wait("a step", |view| view.steps.finished > paused.steps.finished);
+        assert_eq!(after.max_memory_allocated(), after.peak_allocated, "a step is like the others");
         lab.commands.send(Command::Quit).unwrap();
     }
 

@@ -1,13 +1,14 @@
 //! The gate between a front end and the engine: what the engine asks at every safe point.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::{Duration, Instant};
 
-use super::{Anew, Command, Feed, Feeder, LabSpec, Pace, Scene, Setup, Shortage, StepSize, switches};
+use super::{Anew, Command, Feed, Feeder, LabSpec, Pace, Scene, Setup, Shortage, StepSize, Switch, Way, switches};
 use crate::device::{HostAccount, Sensors};
 use crate::model::{About, Event, EventKind, Micros, RunState};
-use crate::train::{Answer, Observer, SafePoint};
+use crate::train::{Answer, Config, Observer, SafePoint};
 use crate::units::Bytes;
 
 /// Events are handed on in batches of at least this many, or at phase ends when a batch is old.
@@ -33,22 +34,39 @@ enum Mode {
     Steps(u64),
 }
 
+impl Mode {
+    /// How a run as `spec` says begins.
+    const fn first(spec: &LabSpec) -> Self {
+        if spec.rests { Self::Paused } else { Self::Running }
+    }
+}
+
+/// What a person may have done with the allocator between two ops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Chore {
+    EmptyCache,
+    ResetPeaks,
+}
+
 /// Commands in, events out. Lives on the engine thread.
 pub(super) struct Gate {
     commands: Receiver<Command>,
     feeder: Feeder,
     spec: LabSpec,
-    /// Time of the last event: what the gate tells happens then.
+    /// Time of the last event: the gate's own events have it too.
     now: Micros,
     batch: Vec<Event>,
     sent: Instant,
     mode: Mode,
-    /// The model is being made: whoever asks to stop finds the run before its first step.
+    /// The model is being made: a pause takes effect before the first step.
     making: bool,
     in_force: Setup,
     wanted: Setup,
+    /// What was wanted and did not come into force: keys go on from there, or they would meet it again.
+    refused: Option<Setup>,
     quit: bool,
-    empty_cache: bool,
+    /// What is to be done with the allocator at the next safe point, in order.
+    chores: VecDeque<Chore>,
     use_processor: bool,
     /// Another run is to begin.
     next: Option<Arc<LabSpec>>,
@@ -66,12 +84,13 @@ impl Gate {
             now: Micros(0),
             batch: Vec::with_capacity(2 * BATCH),
             sent: Instant::now(),
-            mode: Mode::Running,
+            mode: Mode::first(spec),
             making: true,
             wanted: setup.clone(),
             in_force: setup,
+            refused: None,
             quit: false,
-            empty_cache: false,
+            chores: VecDeque::new(),
             use_processor: false,
             next: None,
             held: Duration::ZERO,
@@ -91,13 +110,29 @@ impl Gate {
 
     /// Tells that `setup` is in force now. What of the wanted one can't be had is no longer asked for.
     pub(super) fn in_force(&mut self, setup: Setup) {
+        self.keep_refused(&setup);
         self.wanted = setup.clone();
         self.in_force = setup;
         self.tell_settings();
     }
 
+    /// The program has changed its batch by itself; true where it has. Whoever asked for another one meanwhile still does.
+    pub(super) fn follow_batch(&mut self, batch: usize) -> bool {
+        let before = self.in_force.config.batch;
+        if batch == before {
+            return false;
+        }
+        self.in_force.config.batch = batch;
+        if self.wanted.config.batch == before {
+            self.wanted.config.batch = batch;
+        }
+        self.tell_settings();
+        true
+    }
+
     /// Asks for `setup` from the next step on, as a person would.
     pub(super) fn ask_for(&mut self, setup: Setup) {
+        self.keep_refused(&setup);
         self.wanted = setup;
         self.tell_settings();
     }
@@ -121,7 +156,7 @@ impl Gate {
         self.send(Feed::Sensors(sensors));
     }
 
-    /// True when the front end is gone, or asked to end the run or to begin it anew.
+    /// True when the front end is gone, or asked to end the run or to start another.
     pub(super) fn ended(&self) -> bool {
         self.quit || self.next.is_some()
     }
@@ -131,7 +166,7 @@ impl Gate {
         self.next.take().filter(|_| !self.quit)
     }
 
-    /// Before the first step: whoever asked to stop meanwhile finds the run where it began.
+    /// Before the first step: obeys a pause that was asked for meanwhile.
     pub(super) fn wait_if_asked(&mut self) {
         self.making = false;
         self.take_commands();
@@ -166,7 +201,7 @@ impl Gate {
         self.announce(state);
         while self.mode == Mode::Paused && !self.ended() {
             self.receive();
-            if self.empty_cache {
+            if !self.chores.is_empty() {
                 break;
             }
         }
@@ -187,11 +222,11 @@ impl Gate {
             return false;
         }
         self.mode = Mode::Running;
-        self.empty_cache = false;
+        self.chores.clear();
         true
     }
 
-    /// Goes on with another run as `spec` says, and tells why: what was known belongs to one that is over.
+    /// Goes on with another run as `spec` says, and says why: what was known belongs to the old one.
     pub(super) fn begin_anew(&mut self, spec: &LabSpec, why: &str) {
         self.spec = spec.clone();
         (self.in_force, self.wanted) = (spec.setup(), spec.setup());
@@ -203,24 +238,46 @@ impl Gate {
         self.flush();
     }
 
-    /// Has somebody try what would have helped, beside whatever happens next.
+    /// Tries what would have helped, on a thread of its own.
     pub(super) fn try_remedies(&mut self, shortage: Shortage) {
         if HostAccount::default().left() < ROOM {
             self.tell(EventKind::Remedied(Arc::default()));
             return;
         }
         let (feeder, time) = (self.feeder.clone(), self.now);
-        // Where there is no thread, nothing is told to have been tried.
+        // Without a thread nothing is tried, and nothing is said to have been.
         let _ = std::thread::Builder::new().name("remedies".to_owned()).spawn(move || {
             let remedied = EventKind::Remedied(shortage.try_remedies().into());
-            // Nobody may be left to look.
+            // The receiver may be gone.
             let _ = feeder.send(Feed::Events(vec![Event::new(time, remedied)]));
         });
     }
 
-    /// Takes the request to empty the cache, if there is one.
-    pub(super) fn take_empty_cache(&mut self) -> bool {
-        std::mem::take(&mut self.empty_cache)
+    /// Has somebody try what flips would do to the peak, beside whatever happens next.
+    pub(super) fn weigh(&mut self, run: Shortage) {
+        if HostAccount::default().left() < ROOM {
+            return;
+        }
+        let (feeder, time) = (self.feeder.clone(), self.now);
+        // Where there is no thread, nothing is advised.
+        let _ = std::thread::Builder::new().name("weighing".to_owned()).spawn(move || {
+            if let Some(weighed) = run.weigh() {
+                // Nobody may be left to look.
+                let _ = feeder.send(Feed::Events(vec![Event::new(time, EventKind::Weighed(Arc::new(weighed)))]));
+            }
+        });
+    }
+
+    /// Takes what is to be done with the allocator, one after another.
+    pub(super) fn take_chore(&mut self) -> Option<Chore> {
+        self.chores.pop_front()
+    }
+
+    /// Requests something; asking twice before it is done counts once.
+    fn ask(&mut self, chore: Chore) {
+        if !self.chores.contains(&chore) {
+            self.chores.push_back(chore);
+        }
     }
 
     fn receive(&mut self) {
@@ -232,9 +289,10 @@ impl Gate {
 
     fn obey(&mut self, command: Command) {
         match command {
-            Command::EmptyCache => self.empty_cache = true,
+            Command::EmptyCache => self.ask(Chore::EmptyCache),
+            Command::ResetPeaks => self.ask(Chore::ResetPeaks),
             Command::Flip(switch, way) => {
-                self.wanted.config = switch.flipped(&self.wanted.config, way);
+                self.wanted.config = self.flipped(switch, way);
                 self.tell_settings();
             }
             Command::Set(switch, text) => match switch.set(&mut self.wanted, &text) {
@@ -250,7 +308,9 @@ impl Gate {
             Command::Train(0) => self.mode = Mode::Paused,
             Command::Train(steps) => self.mode = Mode::Steps(steps),
             Command::Begin(Anew(spec)) => {
-                (self.next, self.mode, self.empty_cache) = (Some(spec), Mode::Running, false);
+                self.mode = Mode::first(&spec);
+                self.chores.clear();
+                self.next = Some(spec);
             }
             Command::Lesson(note) => {
                 self.tell(EventKind::Lesson(note));
@@ -261,7 +321,20 @@ impl Gate {
         }
     }
 
-    /// Somebody looks at the switches: they are handed on at once.
+    fn keep_refused(&mut self, setup: &Setup) {
+        if self.wanted != *setup {
+            self.refused = Some(self.wanted.clone());
+        }
+    }
+
+    /// The configuration with a switch flipped: from the value that was refused, if it was this switch's.
+    fn flipped(&mut self, switch: Switch, way: Way) -> Config {
+        let value = self.refused.take().map(|refused| switch.choice(&refused.config));
+        let from = value.map_or(self.wanted.config, |refused| switch.with(&self.wanted.config, refused));
+        switch.flipped(&from, way)
+    }
+
+    /// The switches are on screen: they are sent at once.
     fn tell_settings(&mut self) {
         let settings = switches::settings(&self.in_force, &self.wanted, &Scene::of(&self.spec, &self.wanted.config));
         self.tell(EventKind::Settings(Arc::new(settings)));
@@ -280,7 +353,7 @@ impl Gate {
             self.flush();
         }
         let runs = |gate: &Self| matches!(gate.mode, Mode::Running | Mode::Steps(_)) && !gate.ended();
-        while due > SHORTEST_WAIT && runs(self) && !self.empty_cache {
+        while due > SHORTEST_WAIT && runs(self) && self.chores.is_empty() {
             match self.commands.recv_timeout(due) {
                 Ok(command) => self.obey(command),
                 Err(RecvTimeoutError::Timeout) => return,
@@ -300,7 +373,7 @@ impl Gate {
 
     fn send(&mut self, feed: Feed) {
         if !self.feeder.send(feed) {
-            // Nobody is left to look.
+            // The receiver is gone.
             self.quit = true;
         }
     }
@@ -337,19 +410,44 @@ impl Observer for Gate {
         if arrived {
             self.mode = Mode::Paused;
         }
-        if self.mode == Mode::Paused && !self.ended() && !self.empty_cache {
+        if self.mode == Mode::Paused && !self.ended() && self.chores.is_empty() {
             self.wait(RunState::Paused);
         }
         if self.ended() {
-            Answer::Stop
-        } else if self.take_empty_cache() {
-            Answer::EmptyCache
-        } else {
-            Answer::Continue
+            return Answer::Stop;
+        }
+        match self.take_chore() {
+            Some(Chore::EmptyCache) => Answer::EmptyCache,
+            Some(Chore::ResetPeaks) => Answer::ResetPeaks,
+            None => Answer::Continue,
         }
     }
 
     fn take_held(&mut self) -> Duration {
         std::mem::take(&mut self.held)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+
+    use super::*;
+    use crate::workload::Catalog;
+
+    #[test]
+    fn a_batch_that_the_program_changed_is_in_force_and_one_asked_for_stays_asked_for() {
+        let entry = Catalog::with_user_workloads(None).entry("mlp-mini").unwrap();
+        let spec = LabSpec { config: Config::new(16), ..LabSpec::new(entry) };
+        let (_commands, inbox) = channel();
+        let (feeder, _feed) = Feeder::pair(64);
+        let mut gate = Gate::new(inbox, feeder, &spec);
+        let batches = |gate: &Gate| (gate.present().config.batch, gate.wanted().config.batch);
+        assert!(!gate.follow_batch(16) && gate.follow_batch(8));
+        assert_eq!(batches(&gate), (8, 8));
+        let asked = Setup { config: Config { batch: 32, ..gate.wanted().config }, ..gate.wanted().clone() };
+        gate.ask_for(asked);
+        assert!(gate.follow_batch(4));
+        assert_eq!(batches(&gate), (4, 32));
     }
 }

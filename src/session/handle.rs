@@ -10,7 +10,7 @@ use super::Command;
 use crate::device::Sensors;
 use crate::model::Event;
 
-/// A running lab. Dropping its commands ends the run, unless somebody holds its [`Engine`] too.
+/// A running lab. Dropping its commands ends the run, unless an [`Engine`] of it is held too.
 #[derive(Debug)]
 pub struct Session {
     /// Commands to the engine; a send fails only when the engine has ended.
@@ -41,7 +41,7 @@ impl Feeder {
         (Self(sender), receiver)
     }
 
-    /// Hands something on; waits while the queue is full. False when nobody is left to take it.
+    /// Sends something; waits while the queue is full. False when the receiver is gone.
     #[must_use]
     pub fn send(&self, feed: Feed) -> bool {
         self.0.blocking_send(feed).is_ok()
@@ -49,14 +49,14 @@ impl Feeder {
 }
 
 impl Session {
-    /// The engine, for whoever ends the process.
+    /// The engine, for the code that ends the process.
     #[must_use]
     pub fn engine(&self) -> Engine {
         Engine { commands: self.commands.clone(), ended: Arc::clone(&self.ended) }
     }
 }
 
-/// The thread that trains, as seen by whoever ends the process: the device must be closed before.
+/// The thread that trains, for the code that ends the process: the device must be closed before.
 #[derive(Clone, Debug)]
 pub struct Engine {
     commands: Sender<Command>,
@@ -80,7 +80,7 @@ impl Engine {
     }
 }
 
-/// Whether the engine's thread has let go of everything.
+/// Whether the engine's thread has dropped everything.
 #[derive(Debug, Default)]
 pub(super) struct Ended {
     told: Mutex<bool>,

@@ -11,7 +11,7 @@ use crate::device::Sensors;
 use crate::model::{Event, EventKind, Lab, Micros, RunState, StepReport, View};
 use crate::train::{Answer, Observer, SafePoint, TrainError, Trainer};
 
-/// A run that goes on when it is told to. What happens in it is the same on every machine, but for a real device's times.
+/// A run that is advanced step by step. It is the same on every machine, except for a real device's times.
 pub struct Headless {
     spec: LabSpec,
     in_force: Setup,
@@ -64,7 +64,7 @@ impl Headless {
         Self::start_before(spec, None)
     }
 
-    /// The same before somebody who hears all that happens, from the first event on.
+    /// The same with a listener that gets all events from the first on.
     ///
     /// # Errors
     /// See [`BuildError`].
@@ -81,7 +81,7 @@ impl Headless {
         Ok(headless)
     }
 
-    /// Another run as `spec` says, before whoever heard this one.
+    /// Another run as `spec` says, with the same listener.
     ///
     /// # Errors
     /// See [`BuildError`].
@@ -105,6 +105,12 @@ impl Headless {
             self.tell(EventKind::Run(RunState::Running));
         }
         let stepped = self.trainer.step();
+        let batch = self.trainer.config().batch;
+        if batch != self.in_force.config.batch {
+            self.in_force.config.batch = batch;
+            self.tell_settings();
+            self.tell(EventKind::About(Arc::new(self.spec.about(Some(&self.trainer)))));
+        }
         if let Some(reading) = self.sensors.as_ref().and_then(Sensors::take) {
             self.tell(EventKind::Reading(Arc::new(reading)));
         }
@@ -138,6 +144,12 @@ impl Headless {
     /// Gives cached segments back, between steps.
     pub fn empty_cache(&mut self) {
         self.trainer.empty_cache();
+        self.look();
+    }
+
+    /// `torch.cuda.reset_peak_memory_stats()`, between steps.
+    pub fn reset_peaks(&mut self) {
+        self.trainer.reset_peak_memory_stats();
         self.look();
     }
 
@@ -213,6 +225,7 @@ impl Headless {
 mod tests {
     use super::*;
     use crate::device::sim::CardCatalog;
+    use crate::model::AllocatorState;
     use crate::units::Bytes;
     use crate::workload::Catalog;
 
@@ -247,6 +260,34 @@ mod tests {
         assert_eq!(view.ledger.reserved(), before.reserved() - before.releasable);
         assert_eq!(view.settings.get("ckpt").unwrap().value.as_ref(), "on");
         assert_eq!((view.steps.finished, view.run), (2, RunState::Running));
+    }
+
+    #[test]
+    fn reset_peaks_are_the_allocators_and_the_runs_stay() {
+        let state = Rc::new(RefCell::new(AllocatorState::new()));
+        let hears = Rc::clone(&state);
+        let listener: Listener = Box::new(move |event| hears.borrow_mut().apply(event));
+        let mut run = Headless::start_before(on_a_card("gpt-mini"), Some(listener)).unwrap();
+        run.step().unwrap();
+        let whole = run.view();
+        assert!(whole.since_reset.is_none() && whole.max_memory_allocated() == whole.peak_allocated);
+        run.reset_peaks();
+        let (view, now) = (run.view(), run.view().ledger);
+        assert_eq!((view.max_memory_allocated(), view.max_memory_reserved()), (now.allocated(), now.reserved()));
+        run.set(switch("batch"), "1").unwrap();
+        run.empty_cache();
+        run.step().unwrap();
+        let (view, statistics) = (run.view(), run.statistics());
+        let bytes = |bytes: Bytes| i64::try_from(bytes.get()).unwrap();
+        assert_eq!(bytes(view.max_memory_allocated()), statistics.allocated_bytes.all.peak);
+        assert_eq!(bytes(view.max_memory_reserved()), statistics.reserved_bytes.all.peak);
+        assert!(view.max_memory_allocated() < view.peak_allocated, "a smaller batch has a lower peak");
+        assert_eq!((view.peak_allocated, view.peak_reserved), (whole.peak_allocated, whole.peak_reserved));
+        let peaks = |statistics: &Statistics| {
+            let entries = statistics.entries().into_iter();
+            entries.filter(|(name, _)| name.ends_with(".peak")).collect::<Vec<_>>()
+        };
+        assert_eq!(peaks(state.borrow().statistics()), peaks(&statistics), "all peaks of memory_stats()");
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod combinations;
 mod command;
 mod engine;
 mod force;
+mod foresight;
 mod gate;
 mod handle;
 mod headless;
@@ -30,6 +31,7 @@ use crate::model::{Event, EventKind, Micros, RunState};
 
 pub use combinations::{Combination, combinations};
 pub use command::{Anew, Command, StepSize};
+pub use foresight::Foreseen;
 pub use handle::{Engine, Feed, Feeder, Session};
 pub use headless::{Headless, Listener};
 pub use pace::{Pace, Speed};
@@ -38,12 +40,12 @@ pub use setup::{MemoryLimit, Setup, check_settings};
 pub use spec::{BuildError, DeviceChoice, LabSpec};
 pub use switches::{Choice, Reach, Scene, Switch, SwitchGroup, Way, settings};
 pub use trial::{Trials, flip_through, try_all};
-pub use wording::{as_flags, in_flags};
+pub use wording::{as_flags, in_flags, in_program};
 
-/// Batches of events that may wait for whoever takes them: beyond this the engine waits instead of filling memory.
+/// Batches of events that may be queued: beyond this the engine waits instead of filling memory.
 const QUEUE: usize = 64;
 
-/// What is told of an engine that panicked; the panic itself has its own message.
+/// The message for an engine that panicked; the panic itself has its own.
 const PANICKED: &str = "the engine stopped, which is a bug of vramlab; report what it was doing";
 
 /// What a run as `spec` says begins with, before anything is made.
@@ -73,7 +75,7 @@ pub fn start(spec: LabSpec) -> io::Result<Session> {
         let _running = running;
         let trained = AssertUnwindSafe(|| engine::train(spec, inbox, feeder, LabSpec::build));
         if panic::catch_unwind(trained).is_err() {
-            // Nobody may be left to hear it. Its time is that of the last event before.
+            // The receiver may be gone. Its time is that of the last event before.
             let failed = EventKind::Run(RunState::Failed(PANICKED.into()));
             let _ = last_word.send(Feed::Events(vec![Event::new(Micros(0), failed)]));
         }

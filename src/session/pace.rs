@@ -64,7 +64,7 @@ impl Pace {
     }
 }
 
-/// Paces a run that nobody commands.
+/// Paces a run without a front end.
 impl Observer for Pace {
     fn event(&mut self, event: Event) {
         self.observe(&event);

@@ -1,13 +1,14 @@
-//! What would have made a request fit: each candidate is tried, on a simulated device with the same memory, before it is
-//! told.
+//! What would have made a request fit, and what would lower a peak: each candidate is tried, on a simulated device with the same
+//! memory, before it is advised.
 
 use std::time::{Duration, Instant};
 
-use super::{DeviceChoice, LabSpec, MemoryLimit, Scene, Setup, Switch};
+use super::{DeviceChoice, LabSpec, MemoryLimit, Scene, Setup, Switch, switches};
 use crate::allocator::Settings;
 use crate::device::sim::{Card, CardCatalog, SimDevice};
-use crate::model::{Remedied, Remedy};
-use crate::train::{Libraries, TrainError};
+use crate::model::advice::{self, MEASURES, Measure};
+use crate::model::{Remedied, Remedy, Weighed};
+use crate::train::{Config, Libraries, OnOom, TrainError};
 use crate::units::Bytes;
 
 /// Steps that must go through: optimizer state is born in the first, and the second carries it.
@@ -19,7 +20,7 @@ const ENOUGH: usize = 4;
 /// The card whose libraries and driver a trial has.
 const CARD: &str = "h200";
 
-/// A run that ran out of memory.
+/// A run under which other switches are tried, because it ran out of memory or to know what they would save.
 #[derive(Clone, Debug)]
 pub struct Shortage {
     /// What is trained.
@@ -45,7 +46,7 @@ impl Shortage {
             if fits >= ENOUGH || begun.elapsed() > PATIENCE {
                 break;
             }
-            // Of one switch the first value that helps is told, else the last that did not.
+            // Of one switch the first value that helps is kept, else the last that did not.
             let same =
                 |tried: &Remedied| switch_of(&tried.remedy) == switch_of(&remedy) && switch_of(&remedy).is_some();
             if tried.iter().any(|tried| tried.fits && same(tried)) {
@@ -53,7 +54,11 @@ impl Shortage {
             }
             tried.retain(|tried| !same(tried));
             if let Some(outcome) = self.attempt(&setup) {
-                tried.push(Remedied { remedy, fits: outcome.is_ok(), peak_reserved: outcome.unwrap_or_default() });
+                tried.push(Remedied {
+                    remedy,
+                    fits: outcome.is_ok(),
+                    peak_reserved: outcome.map_or(Bytes::ZERO, |peaks| peaks.reserved),
+                });
             }
         }
         tried.sort_by_key(|tried| !tried.fits);
@@ -62,29 +67,13 @@ impl Shortage {
 
     fn candidates(&self) -> Vec<(Remedy, Setup)> {
         let scene = Scene::of(&self.spec, &self.setup.config);
-        let mut all = Vec::new();
-        let mut flip = |word: &'static str, value: &'static str| {
-            let Some(switch) = Switch::named(word).filter(|switch| switch.idle(&scene).is_none()) else { return };
-            let mut setup = self.setup.clone();
-            if switch.value(&setup) != value && switch.set(&mut setup, value).is_ok() {
-                all.push((Remedy::flip(word, value), setup));
-            }
-        };
-        flip("retain", "off");
-        if self.setup.alloc_conf.is_empty() {
-            flip("alloc-conf", "expandable_segments:True");
-        }
-        flip("ckpt", "on");
-        for (count, value) in [(2, "2"), (4, "4"), (8, "8")] {
-            if count > self.setup.config.accumulation && count <= self.setup.config.batch {
-                flip("accum", value);
-            }
-        }
-        if self.setup.config.amp == crate::train::Amp::Off {
-            flip("amp", "bf16");
-        }
-        flip("offload", "activations");
-        flip("opt", "sgd");
+        let standing = switches::settings(&self.setup, &self.setup, &scene);
+        let mut measures = MEASURES.iter().filter(|measure| measure.helps(&standing)).map(Measure::remedy).peekable();
+        // A leak comes first: anything else would fit for some steps only.
+        let leak = measures.next_if(|remedy| switch_of(remedy) == Some("retain"));
+        let expandable = advice::expandable_segments(&standing, self.setup.torch);
+        let flips = leak.into_iter().chain(expandable).chain(measures);
+        let mut all: Vec<_> = flips.filter_map(|remedy| self.flipped(remedy)).collect();
         let mut batch = self.setup.clone();
         while batch.config.batch > 1 {
             batch.config.batch /= 2;
@@ -97,13 +86,40 @@ impl Shortage {
         all
     }
 
-    /// The same steps under `setup`: what they reserved at most, or that they did not go through. `None` where they can't be
+    /// What each flip that may lower the peak of a step does to it; `None` where not even the run as it is can be tried.
+    #[must_use]
+    pub fn weigh(&self) -> Option<Weighed> {
+        let begun = Instant::now();
+        let peak = self.attempt(&self.setup)?.ok()?.allocated;
+        let scene = Scene::of(&self.spec, &self.setup.config);
+        let standing = switches::settings(&self.setup, &self.setup, &scene);
+        let mut flips = Vec::new();
+        for remedy in advice::against_any(&standing) {
+            if begun.elapsed() > PATIENCE {
+                break;
+            }
+            let Some((remedy, setup)) = self.flipped(remedy) else { continue };
+            if let Some(Ok(peaks)) = self.attempt(&setup) {
+                flips.push((remedy, peaks.allocated));
+            }
+        }
+        Some(Weighed { step: self.steps, peak, flips })
+    }
+
+    fn flipped(&self, remedy: Remedy) -> Option<(Remedy, Setup)> {
+        let Remedy::Flip { switch, value } = &remedy else { return None };
+        let mut setup = self.setup.clone();
+        Switch::named(switch)?.set(&mut setup, value).ok()?;
+        Some((remedy, setup))
+    }
+
+    /// The same steps under `setup`: what they took at most, or that they did not go through. `None` where they can't be
     /// tried.
-    fn attempt(&self, setup: &Setup) -> Option<Result<Bytes, ()>> {
+    fn attempt(&self, setup: &Setup) -> Option<Result<Peaks, ()>> {
         let card = Card { memory: self.memory, context_mib: 0, ..CardCatalog::with_user_cards(None).card(CARD).ok()? };
         let spec = LabSpec {
             device: DeviceChoice::Sim(Box::new(card.clone())),
-            config: setup.config,
+            config: Config { on_oom: OnOom::Stop, ..setup.config },
             limit: setup.limit.map(|limit| MemoryLimit::Bytes(limit.of(self.memory))),
             settings: Settings::parse_for(setup.torch, &setup.alloc_conf).ok()?,
             alloc_conf: setup.alloc_conf.clone(),
@@ -123,17 +139,32 @@ impl Shortage {
                 Err(_) => return None,
             }
         }
-        let peak = trainer.statistics().reserved_bytes.all.peak;
-        Some(Ok(Bytes(u64::try_from(peak).unwrap_or_default())))
+        let statistics = trainer.statistics();
+        let peak = |peak: i64| Bytes(u64::try_from(peak).unwrap_or_default());
+        Some(Ok(Peaks {
+            allocated: peak(statistics.allocated_bytes.all.peak),
+            reserved: peak(statistics.reserved_bytes.all.peak),
+        }))
     }
 }
 
-/// What kind of remedy it is: of each kind one is told.
+/// The most that some steps took.
+struct Peaks {
+    allocated: Bytes,
+    reserved: Bytes,
+}
+
+/// The kind of a remedy: one of each kind is shown.
 fn switch_of(remedy: &Remedy) -> Option<&str> {
     match remedy {
         Remedy::Flip { switch, .. } => Some(switch),
         Remedy::SmallerBatch { .. } => Some("batch"),
-        Remedy::EmptyCache | Remedy::HigherLimit | Remedy::KeepNumbers => None,
+        Remedy::EmptyCache
+        | Remedy::HigherLimit
+        | Remedy::KeepNumbers
+        | Remedy::Detach
+        | Remedy::LetGo
+        | Remedy::BreakCycles => None,
     }
 }
 
@@ -149,6 +180,17 @@ mod tests {
     }
 
     #[test]
+    fn what_flips_save_is_what_they_save() {
+        let run = shortage(Bytes::gib(8));
+        let weighed = run.weigh().unwrap();
+        let under = |remedy: &Remedy| run.attempt(&run.flipped(remedy.clone()).unwrap().1).unwrap().unwrap().allocated;
+        assert_eq!(weighed.peak, run.attempt(&run.setup).unwrap().unwrap().allocated);
+        assert!(!weighed.flips.is_empty());
+        assert!(weighed.flips.iter().all(|(remedy, peak)| under(remedy) == *peak), "{weighed:?}");
+        assert!(weighed.flips.iter().any(|(_, peak)| *peak < weighed.peak), "{weighed:?}");
+    }
+
+    #[test]
     fn what_is_told_to_fit_fits() {
         let mut shortage = shortage(Bytes::mib(22));
         shortage.setup.config.batch = 128;
@@ -157,9 +199,31 @@ mod tests {
         for tried in tried.iter().filter(|tried| tried.fits && tried.remedy != Remedy::HigherLimit) {
             assert!(tried.peak_reserved <= Bytes::mib(22), "{tried:?}");
             let (_, setup) = shortage.candidates().into_iter().find(|(remedy, _)| *remedy == tried.remedy).unwrap();
-            assert_eq!(shortage.attempt(&setup), Some(Ok(tried.peak_reserved)));
+            assert_eq!(shortage.attempt(&setup).unwrap().unwrap().reserved, tried.peak_reserved);
         }
-        assert_eq!(shortage.attempt(&shortage.setup.clone()), Some(Err(())), "as it is it does not fit");
+        assert!(shortage.attempt(&shortage.setup.clone()).unwrap().is_err(), "as it is it does not fit");
+    }
+
+    #[test]
+    fn nothing_is_tried_that_is_set_or_undoes_what_helps() {
+        let mut shortage = shortage(Bytes::mib(22));
+        shortage.setup.config.offload = crate::train::Offload::Optimizer;
+        (shortage.setup.config.batch, shortage.setup.config.accumulation) = (6, 2);
+        shortage.setup.alloc_conf = "max_split_size_mb:64".into();
+        let flips = |shortage: &Shortage| -> Vec<String> {
+            let words = |remedy: &Remedy| match remedy {
+                Remedy::Flip { switch, value } => Some(format!("{switch} {value}")),
+                _ => None,
+            };
+            shortage.candidates().iter().filter_map(|(remedy, _)| words(remedy)).collect()
+        };
+        let tried = flips(&shortage);
+        assert_eq!(tried[0], "alloc-conf expandable_segments:True,max_split_size_mb:64");
+        assert!(tried.iter().all(|flip| !flip.starts_with("offload") && !flip.starts_with("accum")), "{tried:?}");
+        shortage.setup.alloc_conf = "max_split_size_mb:64,expandable_segments: True".into();
+        assert!(flips(&shortage).iter().all(|flip| !flip.starts_with("alloc-conf")));
+        shortage.setup.config.retain = crate::train::Retain::Graph;
+        assert_eq!(flips(&shortage)[0], "retain off");
     }
 
     #[test]

@@ -108,6 +108,8 @@ pub struct LabSpec {
     pub limit: Option<MemoryLimit>,
     /// Steps to train; endless without.
     pub steps: Option<u64>,
+    /// It rests before its first step until a command lets it go on.
+    pub rests: bool,
     /// Run the model so instead of training it.
     pub inference: Option<InferencePlan>,
     /// Its weights come from a checkpoint, loaded so.
@@ -172,6 +174,7 @@ impl LabSpec {
             alloc_conf: "".into(),
             limit: None,
             steps: None,
+            rests: false,
             inference: None,
             load: None,
             preallocate: None,
@@ -286,7 +289,7 @@ impl LabSpec {
             settings: self.settings.clone(),
             limit: self.limit.map(|limit| limit.of(memory)),
             preallocate: self.preallocate.map(|pool| pool.of(memory)),
-            // The recorded programs that make batches anew have the shortest loop.
+            // The recorded programs with fresh batches have the shortest loop.
             watched,
             style: if self.config.data == DataPath::Fresh { LoopStyle::Plain } else { LoopStyle::Accumulating },
         };

@@ -11,7 +11,9 @@ use serde::Serialize;
 use super::combinations::Combination;
 use super::{BuildError, DeviceChoice, LabSpec};
 use crate::device::Device;
-use crate::train::{Amp, AttentionKernel, Config, Libraries, Offload, Retain, Tf32, TrainError, Trainer, ZeroGrad};
+use crate::train::{
+    Amp, AttentionKernel, Config, Libraries, Offload, OnOom, Retain, Tf32, TrainError, Trainer, ZeroGrad,
+};
 
 /// Steps of each combination.
 const STEPS: usize = 2;
@@ -27,7 +29,7 @@ pub struct Trials {
     pub compared: usize,
     /// Combinations that ran out of memory, which is an answer.
     pub out_of_memory: usize,
-    /// Combinations that were refused before they were put in force.
+    /// Combinations that are refused: a batch too small for batch norm, an attention kernel that does not take the inputs.
     pub refused: usize,
     /// The largest difference of a loss, relative to the tolerance of its precision: 1 is still right.
     pub worst: f64,
@@ -70,6 +72,7 @@ fn arithmetic_of(config: &Config, norms_samples: bool) -> Config {
         tf32: Tf32::Off,
         fuse: config.fuse && norms_samples,
         retain: Retain::Off,
+        on_oom: OnOom::Stop,
         ..*config
     }
 }
@@ -98,7 +101,7 @@ pub fn try_all(
                 trials.out_of_memory += 1;
                 continue;
             }
-            Err(BuildError::Train(TrainError::TooFewSamples { .. })) => {
+            Err(BuildError::Train(TrainError::TooFewSamples { .. } | TrainError::NoKernel { .. })) => {
                 trials.refused += 1;
                 continue;
             }
@@ -196,7 +199,7 @@ pub fn flip_through(
         match stepped {
             Ok(_) => trials.trained += 1,
             Err(TrainError::OutOfMemory { .. }) => trials.out_of_memory += 1,
-            Err(TrainError::TooFewSamples { .. }) => trials.refused += 1,
+            Err(TrainError::TooFewSamples { .. } | TrainError::NoKernel { .. }) => trials.refused += 1,
             Err(error) => {
                 trials.failures.push((combination.to_string(), error.to_string()));
                 if let Err(lost) = trainer.check_device() {

@@ -1,6 +1,7 @@
 //! What a person does for a remedy on the command line of the next run.
 
 use super::switches::Switch;
+use crate::allocator::TorchVersion;
 use crate::model::{Remedy, Settings};
 use crate::units::Bytes;
 
@@ -16,8 +17,41 @@ pub fn in_flags(remedy: &Remedy) -> String {
         Remedy::SmallerBatch { batch } => format!("--batch {batch}"),
         Remedy::EmptyCache => "torch.cuda.empty_cache()".to_owned(),
         Remedy::HigherLimit => "a higher --limit".to_owned(),
-        Remedy::KeepNumbers => "loss.item() in place of the loss that is kept".to_owned(),
+        Remedy::KeepNumbers | Remedy::Detach | Remedy::LetGo | Remedy::BreakCycles => {
+            in_program(remedy, TorchVersion::default())
+        }
     }
+}
+
+/// What to change in somebody's own program, which runs with a PyTorch as old as `torch`: PyTorch's lines, none of our flags.
+#[must_use]
+pub fn in_program(remedy: &Remedy, torch: TorchVersion) -> String {
+    let line = match remedy {
+        Remedy::Flip { switch, value } => match (&**switch, &**value) {
+            ("alloc-conf", value) => return format!("{}={value}", torch.settings_variable()),
+            ("ckpt", _) => "torch.utils.checkpoint.checkpoint() around each block",
+            ("amp", "fp16") => "torch.autocast(\"cuda\", torch.float16)",
+            ("amp", _) => "torch.autocast(\"cuda\", torch.bfloat16)",
+            ("accum", value) => return format!("{value} micro-batches a step, their gradients accumulated"),
+            ("opt", value) => return format!("an optimizer with less state ({value})"),
+            ("offload", "optimizer") => "the optimizer's state in host memory",
+            ("offload", _) => "torch.autograd.graph.save_on_cpu()",
+            ("zero-grad", _) => "zero_grad(set_to_none=True)",
+            ("retain", _) => "loss.item() instead of the loss",
+            (switch, value) => {
+                return format!("{} {value}", Switch::named(switch).map_or(switch, |named| named.label()));
+            }
+        },
+        Remedy::SmallerBatch { batch: 0 } => "a smaller batch",
+        Remedy::SmallerBatch { batch } => return format!("batch {batch}"),
+        Remedy::EmptyCache => "torch.cuda.empty_cache()",
+        Remedy::HigherLimit => "a higher limit",
+        Remedy::KeepNumbers => "keep loss.item() instead of the loss",
+        Remedy::Detach => "keep x.detach(), or x.item(), instead of x",
+        Remedy::BreakCycles => "break the cycle (weakref, del), or call gc.collect() every few steps",
+        Remedy::LetGo => "drop what the list or cache no longer needs, or bound it",
+    };
+    line.to_owned()
 }
 
 /// The words that switches are given by on the command line where they stand so: those that stand as usual are left out, and
@@ -95,6 +129,13 @@ mod tests {
     fn fused_ops_alone_would_fuse_the_optimizer_too() {
         let settings = standing(&[("fuse", "on"), ("opt-form", "foreach")]);
         assert_eq!(as_flags(&settings, None), ["--opt-form", "foreach", "--fuse"]);
+    }
+
+    #[test]
+    fn settings_go_by_the_name_that_the_program_reads() {
+        let told = |torch| in_program(&Remedy::EXPANDABLE, torch);
+        assert_eq!(told(TorchVersion::V2_4), "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True");
+        assert_eq!(told(TorchVersion::V2_11), "PYTORCH_ALLOC_CONF=expandable_segments:True");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use flate2::read::MultiGzDecoder;
 use lzma_rust2::XzReader;
 
+use super::error::SnapshotError;
 use super::pickle::Source;
 
 const XZ_MAGIC: &[u8] = b"\xfd7zXZ\0";
@@ -14,6 +15,8 @@ const GZIP_MAGIC: &[u8] = b"\x1f\x8b";
 const ZSTD_MAGIC: &[u8] = b"\x28\xb5\x2f\xfd";
 /// A zstd window may take this many bytes, as a power of two: what `zstd --ultra -22` uses.
 const LARGEST_WINDOW: u32 = 27;
+/// A dictionary of xz may take this much memory: what `xz -9` uses.
+const MAX_DICTIONARY: u64 = 64 << 20;
 /// The formats that are not read.
 const OTHERS: [Format; 4] = [
     Format { magic: b"BZh", name: "bzip2", remedy: "Unpack it with bunzip2, and pass what that leaves." },
@@ -81,10 +84,10 @@ pub struct Unpacked<D> {
     unpacked: u64,
 }
 
-impl<R: BufRead> Unpacked<XzReader<Counted<R>>> {
+impl<R: BufRead> Unpacked<XzReader<Guarded<Counted<R>>>> {
     /// Of an xz file.
     pub fn xz(file: R) -> Self {
-        Self::new(file, |file| XzReader::new(file, true))
+        Self::new(file, |file| XzReader::new(Guarded::new(file), true))
     }
 }
 
@@ -148,13 +151,70 @@ impl<R: Read> Read for Counted<R> {
     }
 }
 
-/// The dictionary size that the first block of an xz file asks for, if `head` reaches that far.
-pub fn first_dictionary(head: &[u8]) -> Option<u64> {
-    const STREAM_HEADER: usize = 12;
+/// An xz file whose blocks ask for dictionaries within bounds: where one asks for more, reading ends with an error before any
+/// memory is taken for it.
+///
+/// Where blocks begin only their decoder knows. Their headers lie at multiples of four bytes and carry a checksum of their own, so
+/// each place is looked at that could be one.
+pub struct Guarded<R> {
+    file: R,
+    /// What was read of the file and not yet handed on, behind `done` bytes that were.
+    ahead: Vec<u8>,
+    done: usize,
+    /// Bytes of `ahead` in which no header asks for more.
+    safe: usize,
+    ended: bool,
+}
+
+impl<R: Read> Guarded<R> {
+    /// The longest header of a block.
+    const HEADER: usize = 1024;
+    const AT_ONCE: usize = 1 << 12;
+
+    pub const fn new(file: R) -> Self {
+        Self { file, ahead: Vec::new(), done: 0, safe: 0, ended: false }
+    }
+
+    /// Reads on, and looks at all headers that are there as a whole.
+    fn look_ahead(&mut self) -> io::Result<()> {
+        // What is kept begins at a multiple of four of the file.
+        let handed_on = self.done / 4 * 4;
+        self.ahead.drain(..handed_on);
+        self.done -= handed_on;
+        self.safe -= handed_on;
+        let wanted = (Self::AT_ONCE + Self::HEADER).saturating_sub(self.ahead.len());
+        let read = self.file.by_ref().take(wanted as u64).read_to_end(&mut self.ahead)?;
+        self.ended = read < wanted;
+        let end = if self.ended { self.ahead.len() } else { self.ahead.len() - Self::HEADER };
+        while self.safe < end {
+            if let Some(dictionary) = dictionary(&self.ahead[self.safe..]).filter(|size| *size > MAX_DICTIONARY) {
+                return Err(io::Error::other(SnapshotError::Dictionary(dictionary)));
+            }
+            self.safe = (self.safe + 4).min(self.ahead.len());
+        }
+        Ok(())
+    }
+}
+
+impl<R: Read> Read for Guarded<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.done >= self.safe && !self.ended {
+            self.look_ahead()?;
+        }
+        let count = (self.safe - self.done).min(buffer.len());
+        buffer[..count].copy_from_slice(&self.ahead[self.done..self.done + count]);
+        self.done += count;
+        Ok(count)
+    }
+}
+
+/// The dictionary size that the header of a block asks for; `None` where `bytes` begin with no such header.
+fn dictionary(bytes: &[u8]) -> Option<u64> {
     const LZMA2: u8 = 0x21;
-    let header_size = (usize::from(*head.get(STREAM_HEADER)?) + 1) * 4;
-    let header = head.get(STREAM_HEADER..STREAM_HEADER + header_size)?;
-    let flags = *header.get(1)?;
+    const RESERVED: u8 = 0x3c;
+    let length = (usize::from(*bytes.first().filter(|size| **size > 0)?) + 1) * 4;
+    let flags = *bytes.get(1).filter(|flags| **flags & RESERVED == 0)?;
+    let (header, checksum) = bytes.get(..length)?.split_last_chunk()?;
     let mut rest = header.get(2..)?;
     // Sizes of the block, if they are given, stand before the filters.
     for given in [0x40, 0x80] {
@@ -168,7 +228,8 @@ pub fn first_dictionary(head: &[u8]) -> Option<u64> {
         let (properties, after) = rest.split_at_checked(length)?;
         if filter == u64::from(LZMA2) {
             let bits = u32::from(*properties.first()?);
-            return Some(u64::from(2 | (bits & 1)).checked_shl(bits / 2 + 11).unwrap_or(u64::MAX));
+            let is_header = crc32fast::hash(header) == u32::from_le_bytes(*checksum);
+            return is_header.then(|| u64::from(2 | (bits & 1)).checked_shl(bits / 2 + 11).unwrap_or(u64::MAX));
         }
         rest = after;
     }

@@ -1,13 +1,16 @@
 //! A recorded history as the event stream that the memory model reads.
 
+use std::sync::Arc;
+
 use super::callers::Callers;
 use super::guess::Guesses;
 use super::history::{Beginning, Story};
 use super::replay::{Conditions, DeviceReport, Observer, verify_from};
+use super::scopes::{Mark, Scopes};
 use super::types::{Action, Snapshot, StackId, TraceEntry};
-use crate::allocator::TraceEvent;
-use crate::model::{Category, Event, EventKind, Micros, NameId};
-use crate::units::Address;
+use crate::allocator::{TraceEvent, segment_size};
+use crate::model::{Category, Event, EventKind, Micros, NameId, Phase, StepReport};
+use crate::units::{Address, Bytes};
 
 /// Hands `emit` every event of a device's history, in order: what was there when it began, then what the recording has,
 /// with the sizes of blocks (which a trace does not have) and, where stacks were recorded, the names of those who asked.
@@ -24,6 +27,7 @@ pub fn events(
     let (mut narrator, report) = Narrator::new(snapshot, device, conditions, &beginning, guesses);
     narrator.begin(&mut emit);
     while narrator.advance(&mut emit) {}
+    narrator.end(&mut emit);
     report
 }
 
@@ -32,11 +36,81 @@ pub fn events(
 pub struct Narrator<'a> {
     trace: &'a [TraceEntry],
     story: Story<'a>,
-    limit: Option<crate::units::Bytes>,
+    limit: Option<Bytes>,
+    /// What the driver is asked for at least, for requests that are not small.
+    large_segment: Bytes,
     /// Entries before which the program called `empty_cache()`, by the replay.
     calls: Calls,
     callers: Callers<'a>,
     guesses: Option<&'a Guesses>,
+    scopes: Scopes,
+    steps: Steps,
+    /// The entry told last is part of what a request did: no step and no phase ends there.
+    in_request: bool,
+    /// The cache is being emptied.
+    emptying: bool,
+    /// Segments and mapped runs that were there at once, at most.
+    most_segments: usize,
+}
+
+/// Steps as the program's scopes tell them. What the file holds before the first ends is one.
+#[derive(Debug, Default)]
+struct Steps {
+    /// Steps that ended.
+    ended: u64,
+    /// The one under way began then; `None` between two.
+    begun: Option<Micros>,
+    phase: Option<(Phase, Micros)>,
+    /// Time of each phase so far, in the order of [`Phase::ALL`].
+    phases: [Micros; 5],
+}
+
+impl Steps {
+    /// The next step begins, unless one is under way.
+    fn begin(&mut self, time: Micros, emit: &mut impl FnMut(Event)) {
+        if self.begun.is_none() {
+            self.begun = Some(time);
+            emit(Event::new(time, EventKind::StepBegin { step: self.ended }));
+        }
+    }
+
+    fn end(&mut self, time: Micros, emit: &mut impl FnMut(Event)) {
+        self.end_phase(time, emit);
+        let Some(begun) = self.begun.take() else { return };
+        let report = StepReport {
+            step: self.ended,
+            loss: None,
+            total: Micros(time.0.saturating_sub(begun.0)),
+            phases: std::mem::take(&mut self.phases),
+            copy: Micros(0),
+            items: 0,
+            optimizer_ran: true,
+        };
+        self.ended += 1;
+        emit(Event::new(time, EventKind::StepEnd(report)));
+    }
+
+    fn end_phase(&mut self, time: Micros, emit: &mut impl FnMut(Event)) {
+        if let Some((phase, begun)) = self.phase.take() {
+            let took = &mut self.phases[phase as usize];
+            took.0 = took.0.saturating_add(time.0.saturating_sub(begun.0));
+            emit(Event::new(time, EventKind::PhaseEnd { phase }));
+        }
+    }
+
+    fn tell(&mut self, mark: Mark, time: Micros, emit: &mut impl FnMut(Event)) {
+        match mark {
+            Mark::Step => self.end(time, emit),
+            Mark::PhaseEnd(phase) if self.phase.is_some_and(|(open, _)| open == phase) => self.end_phase(time, emit),
+            Mark::PhaseEnd(_) => {}
+            Mark::PhaseBegin(phase) => {
+                self.begin(time, emit);
+                self.end_phase(time, emit);
+                self.phase = Some((phase, time));
+                emit(Event::new(time, EventKind::PhaseBegin { phase }));
+            }
+        }
+    }
 }
 
 /// Calls of `empty_cache()`, which leave no entries of their own.
@@ -72,7 +146,21 @@ impl<'a> Narrator<'a> {
         calls.until = report.first_mismatch.as_ref().map_or(trace.len(), |mismatch| mismatch.entry);
         let story = Story::new(trace, &conditions.settings, beginning);
         let limit = conditions.limit;
-        (Self { trace, story, limit, calls, callers: Callers::new(snapshot), guesses }, report)
+        let narrator = Self {
+            trace,
+            story,
+            limit,
+            large_segment: conditions.settings.large_segment_size,
+            calls,
+            callers: Callers::new(snapshot),
+            guesses,
+            scopes: Scopes::of(snapshot, device),
+            steps: Steps::default(),
+            in_request: false,
+            emptying: false,
+            most_segments: beginning.space.home_count(),
+        };
+        (narrator, report)
     }
 
     /// When the next entry was recorded; `None` behind the last.
@@ -93,6 +181,12 @@ impl<'a> Narrator<'a> {
         self.story.contradictions()
     }
 
+    /// The most segments, and mapped runs of expandable ones, that were there at once so far.
+    #[must_use]
+    pub const fn most_segments(&self) -> usize {
+        self.most_segments
+    }
+
     /// Tells the limit, and what was there when the history began.
     pub fn begin(&mut self, emit: &mut impl FnMut(Event)) {
         let time = self.time().unwrap_or_default();
@@ -109,6 +203,27 @@ impl<'a> Narrator<'a> {
                 self.tell_pool(address, time, emit);
             }
         }
+        self.steps.begin(time, emit);
+    }
+
+    /// Behind the last entry: tells what scopes say that end later.
+    pub fn end(&mut self, emit: &mut impl FnMut(Event)) {
+        while let Some((time, mark)) = self.scopes.next(Micros(u64::MAX)) {
+            // What begins behind the history has nothing in it.
+            if !matches!(mark, Mark::PhaseBegin(_)) {
+                self.steps.tell(mark, time, emit);
+            }
+        }
+    }
+
+    /// Tells what scopes say up to an entry. What a request did is not torn apart: clocks of threads differ.
+    fn tell_scopes(&mut self, entry: &TraceEntry, emit: &mut impl FnMut(Event)) {
+        if !self.in_request && entry.action != Action::FreeCompleted {
+            while let Some((time, mark)) = self.scopes.next(entry.time) {
+                self.steps.tell(mark, time, emit);
+            }
+            self.steps.begin(entry.time, emit);
+        }
     }
 
     /// Tells whose memory the driver gave last, where that is a private pool.
@@ -122,9 +237,15 @@ impl<'a> Narrator<'a> {
     pub fn advance(&mut self, emit: &mut impl FnMut(Event)) -> bool {
         let index = self.story.position();
         let Some(entry) = self.story.next() else { return false };
-        if self.is_call(index) {
+        self.tell_scopes(entry, emit);
+        let releases = is_release(entry);
+        let call = self.is_call(index);
+        if call {
             emit(Event::new(entry.time, EventKind::EmptyCache));
         }
+        self.emptying = releases && (call || self.emptying);
+        self.in_request =
+            !self.emptying && (releases || matches!(entry.action, Action::SegmentAlloc | Action::SegmentMap));
         let name = match entry.action {
             Action::Alloc | Action::Oom => self.callers.name(entry.stack, entry.metadata, entry.time, emit),
             _ => NameId::NONE,
@@ -135,9 +256,16 @@ impl<'a> Narrator<'a> {
             let name =
                 if matches!(event, TraceEvent::Alloc { .. } | TraceEvent::Oom { .. }) { name } else { NameId::NONE };
             grew = grown(event);
-            emit(Event::new(entry.time, EventKind::of_trace(event, category, name)));
+            let mut kind = EventKind::of_trace(event, category, name);
+            if let EventKind::Oom(request) = &mut kind {
+                // The segment that PyTorch's message names.
+                let request = Arc::make_mut(request);
+                request.segment = segment_size(request.rounded, self.large_segment);
+            }
+            emit(Event::new(entry.time, kind));
         };
         let told = self.story.advance(&mut tell);
+        self.most_segments = self.most_segments.max(self.story.space().home_count());
         if let Some(address) = grew {
             self.tell_pool(address, entry.time, emit);
         }
@@ -153,7 +281,6 @@ impl<'a> Narrator<'a> {
             }
             return self.calls.before.get(self.calls.next) == Some(&index);
         }
-        let is_release = |entry: &TraceEntry| matches!(entry.action, Action::SegmentFree | Action::SegmentUnmap);
         let begins = self.trace.get(index).is_some_and(is_release)
             && !index.checked_sub(1).and_then(|before| self.trace.get(before)).is_some_and(is_release);
         let next = || {
@@ -162,6 +289,11 @@ impl<'a> Narrator<'a> {
         };
         begins && !matches!(next(), Some(Action::SegmentAlloc | Action::SegmentMap | Action::Oom))
     }
+}
+
+/// The entry gives memory back to the driver.
+const fn is_release(entry: &TraceEntry) -> bool {
+    matches!(entry.action, Action::SegmentFree | Action::SegmentUnmap)
 }
 
 /// Where the driver gave memory.
@@ -176,7 +308,6 @@ const fn grown(event: &TraceEvent) -> Option<Address> {
 mod tests {
     use std::collections::HashMap;
     use std::path::Path;
-    use std::sync::Arc;
 
     use super::*;
     use crate::model::frames;

@@ -4,14 +4,11 @@ use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 
-use super::compression::{self, Packing, Unpacked};
+use super::compression::{Packing, Unpacked};
 use super::error::SnapshotError;
 use super::pickle::Plain;
 use super::read::{self, Listener};
 use super::types::Snapshot;
-
-/// A dictionary may take this much memory: four times what `xz -9` uses.
-const MAX_DICTIONARY: u64 = 256 << 20;
 
 impl Snapshot {
     /// Reads a snapshot file: a pickle of protocol 0 to 5, plain or compressed with gzip, xz or zstd. Executes nothing.
@@ -44,10 +41,7 @@ fn read(mut source: impl BufRead, listener: Option<&mut dyn Listener>) -> Result
     let head = source.fill_buf()?;
     match Packing::of(head) {
         Packing::None => read::snapshot(Plain(source), listener),
-        Packing::Xz => match compression::first_dictionary(head).filter(|size| *size > MAX_DICTIONARY) {
-            Some(dictionary) => Err(SnapshotError::Dictionary(dictionary)),
-            None => read::snapshot(Unpacked::xz(source), listener),
-        },
+        Packing::Xz => read::snapshot(Unpacked::xz(source), listener),
         Packing::Gzip => read::snapshot(Unpacked::gzip(source), listener),
         Packing::Zstd => read::snapshot(Unpacked::zstd(source)?, listener),
         Packing::Other(format) => Err(SnapshotError::Compressed { name: format.name, remedy: format.remedy }),

@@ -14,7 +14,9 @@ mod guess;
 mod history;
 mod pickle;
 mod read;
+mod refusal;
 pub mod replay;
+mod scopes;
 mod types;
 
 #[cfg(test)]
@@ -27,6 +29,7 @@ pub use guess::Guesses;
 pub use history::{Beginning, Following, Fresh};
 pub use pickle::{PickleError, Problem};
 pub use read::Listener;
+pub use refusal::{Culprit, Other, Printed, Refusal};
 pub use types::{
     Action, AllocatorSettings, Annotation, Block, Frame, FrameId, Segment, Snapshot, StackId, Stacks, TextId, Texts,
     TraceEntry,

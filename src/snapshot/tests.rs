@@ -147,11 +147,18 @@ fn damaged_xz_files_are_errors() {
         bytes[at] ^= 0x55;
         let _ = Snapshot::read(&bytes[..]);
     }
-    // Byte 16 holds the dictionary's size: 4 GiB.
-    let mut bytes = XZ.to_vec();
-    assert_eq!((bytes[14], bytes[15]), (0x21, 1));
-    bytes[16] = 40;
-    assert!(Snapshot::read(&bytes[..]).unwrap_err().to_string().contains("dictionary"));
+    // Byte 16 holds the dictionary's size: from 96 MiB to 4 GiB. A second stream may ask for it too.
+    for size in 29..=40 {
+        let mut bytes = XZ.to_vec();
+        assert_eq!((bytes[12], bytes[14], bytes[15]), (2, 0x21, 1));
+        bytes[16] = size;
+        let checksum = crc32fast::hash(&bytes[12..20]);
+        bytes[20..24].copy_from_slice(&checksum.to_le_bytes());
+        for file in [bytes.clone(), [XZ, &bytes].concat(), [XZ, &[0; 8], &bytes].concat()] {
+            let error = Snapshot::read(&file[..]).unwrap_err().to_string();
+            assert!(error.contains("dictionary"), "{size}: {error}");
+        }
+    }
 }
 
 #[test]

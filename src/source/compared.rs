@@ -158,7 +158,7 @@ pub fn of_printed(printed: &Value) -> Option<Configuration> {
             peak_reserved: exact(number("peak_reserved")?),
             stranded: None,
             step: Some(exact(number("step_ms").filter(|_| steps > 0)? * 1e3)),
-            // Not printed: nobody shows what is nothing a second.
+            // Not printed: a throughput of 0 is never shown.
             throughput: Figure::default(),
             loss: last_loss.map(exact),
         })
@@ -186,20 +186,36 @@ mod tests {
         assert!(of_printed(&json!([1])).is_none());
     }
 
+    /// The only configuration of a snapshot, what is remarked of it, and PyTorch's statistics.
+    fn of(name: &str) -> (Arc<Configuration>, Option<String>, Value) {
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(format!("{name}.pickle.xz"));
+        let Compared { configurations, remark } = compared(&path, |_, _| {}).unwrap();
+        let [one] = &*configurations else { panic!("{configurations:?}") };
+        let stats = std::fs::read(path.to_str().unwrap().replace(".pickle.xz", ".stats.json")).unwrap();
+        (Arc::clone(one), remark, serde_json::from_slice(&stats).unwrap())
+    }
+
     #[test]
-    fn a_snapshot_has_the_peaks_of_its_window_and_no_steps() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/strangers/oom-observer.pickle.xz");
-        let compared = compared(&path, |_, _| {}).unwrap();
-        let [one] = &*compared.configurations else { panic!("{compared:?}") };
+    fn a_snapshot_without_steps_has_the_peaks_of_its_window() {
+        let (one, _, stats) = of("traces/churn-gc");
         let (_, measured) = one.measured.unwrap();
-        let stats = std::fs::read(path.with_file_name("oom-observer.stats.json")).unwrap();
-        let stats: Value = serde_json::from_slice(&stats).unwrap();
         let peak = |of: &str| stats["stats"][format!("{of}_bytes.all.peak")].as_f64();
         assert_eq!(Some(measured.peak_allocated.median), peak("allocated"));
         assert_eq!(Some(measured.peak_reserved.median), peak("reserved"));
         assert_eq!((one.steps, measured.step, measured.loss), (0, None, None));
         assert!(one.out_of_memory && one.knows_no_steps());
-        assert!(compared.remark.unwrap().contains("recording began late"));
+    }
+
+    #[test]
+    fn a_snapshot_with_steps_has_what_they_came_to_and_that_memory_ran_out() {
+        let (one, remark, stats) = of("strangers/oom-observer");
+        let (_, measured) = one.measured.unwrap();
+        let peak = stats["stats"]["allocated_bytes.all.peak"].as_f64().unwrap();
+        // The step that failed is none of those that are measured.
+        assert!((0.5 * peak..peak).contains(&measured.peak_allocated.median), "{measured:?}");
+        assert_eq!((one.steps, measured.loss), (3, None));
+        assert!(measured.step.is_some() && one.out_of_memory && !one.knows_no_steps());
+        assert!(remark.unwrap().contains("recording began late"));
     }
 
     #[test]

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::whole::Whole;
 use crate::model::{
-    Autopsy, EventKind, Lab, Leak, LeakFinder, Ledger, Ranks, Rhythm, RhythmFinder, SegmentView, StrandingSegment,
-    Survivor, View, holdings,
+    Autopsy, Diagnosis, EventKind, Lab, Leak, LeakFinder, Ledger, MemoryModel, Ranks, Rhythm, RhythmFinder,
+    SegmentView, StrandingSegment, Survivor, View, holdings, holdings_by_module, lines_within,
 };
 use crate::recording::RecordingError;
 use crate::units::{Bytes, DeviceIndex};
@@ -24,6 +24,8 @@ pub struct Examined {
     pub end: Standing,
     /// Where most was reserved.
     pub fullest: Fullest,
+    /// Allocated and reserved from the first event to the last.
+    pub curve: Curve,
     /// Requests that failed, the first ones.
     pub failures: Vec<Arc<Autopsy>>,
     /// Requests that failed in all.
@@ -45,6 +47,37 @@ pub struct Standing {
     pub by_category: [Bytes; 8],
     /// Live blocks by name, the most bytes first.
     pub holders: Vec<Survivor>,
+    /// The same by module.
+    pub modules: Vec<Survivor>,
+    /// The line of a package that holds most of what a line of the program's own holds, by that.
+    pub within: BTreeMap<String, String>,
+}
+
+/// Allocated and reserved over a whole file, in columns of equally many events.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Curve {
+    /// The most of each in every column.
+    pub columns: Vec<(Bytes, Bytes)>,
+}
+
+impl Curve {
+    /// Columns at most.
+    const COLUMNS: u64 = 640;
+
+    fn observe(&mut self, index: u64, end: u64, memory: &MemoryModel) {
+        let column = usize::try_from(u128::from(index) * u128::from(Self::COLUMNS) / u128::from(end.max(1)));
+        let column = column.unwrap_or(usize::MAX).min(Self::COLUMNS as usize - 1);
+        let (allocated, reserved) = (memory.allocated(), memory.reserved());
+        // What nothing happens to stays.
+        while self.columns.len() <= column {
+            self.columns.push(self.columns.last().copied().unwrap_or_default());
+            if self.columns.len() > column {
+                self.columns[column] = (allocated, reserved);
+            }
+        }
+        let most = &mut self.columns[column];
+        *most = (most.0.max(allocated), most.1.max(reserved));
+    }
 }
 
 /// Where most was reserved.
@@ -73,12 +106,13 @@ struct Second {
     peak: u64,
     fullest: u64,
     leaks: Option<LeakFinder>,
+    curve: Curve,
     found: (Standing, Fullest),
 }
 
 /// Failures that are kept.
 const FAILURES: usize = 8;
-/// Segments that are told.
+/// Segments that are listed.
 const SEGMENTS: usize = 5;
 
 /// Examines every device that memory was taken on. Reads the file twice; `progress` hears how far it is.
@@ -116,6 +150,7 @@ pub fn examined(whole: &Whole, mut progress: impl FnMut(u64, u64)) -> Result<Vec
             peak: view.peak_position,
             fullest: first.fullest,
             leaks: rhythm.map(LeakFinder::new),
+            curve: Curve::default(),
             found: Default::default(),
         };
         rhythms.insert(*device, rhythm);
@@ -127,8 +162,9 @@ pub fn examined(whole: &Whole, mut progress: impl FnMut(u64, u64)) -> Result<Vec
         ranks.apply(event);
         if let (Some(of), Some(lab)) = (second.get_mut(&event.device), ranks.lab(event.device)) {
             if let Some(leaks) = &mut of.leaks {
-                leaks.observe(event, lab.names());
+                leaks.observe(event, index, lab.names());
             }
+            of.curve.observe(index, end, lab.memory());
             if index + 1 == of.peak {
                 of.found.0 = Standing::of(lab);
             }
@@ -138,18 +174,23 @@ pub fn examined(whole: &Whole, mut progress: impl FnMut(u64, u64)) -> Result<Vec
         }
         Ok::<_, RecordingError>(())
     })?;
-    let examined = |(device, (view, end, first)): (DeviceIndex, (View, Standing, First))| {
+    let examined = |(device, (mut view, end, first)): (DeviceIndex, (View, Standing, First))| {
         let second = second.remove(&device)?;
+        let leaks = second.leaks.map(LeakFinder::finish).unwrap_or_default();
+        // Of a leak the lines are known now.
+        let known = Diagnosis { leaks, looked: Some(view.position), ..Diagnosis::default() };
+        view.findings = known.amended(&view.findings, &view.settings);
         Some(Examined {
             device,
             view,
             peak: second.found.0,
             end,
             fullest: second.found.1,
+            curve: second.curve,
             failures: first.failures,
             ooms: first.ooms,
             rhythm: rhythms.remove(&device)?,
-            leaks: second.leaks.map(LeakFinder::finish).unwrap_or_default(),
+            leaks: known.leaks,
         })
     };
     Ok(views.into_iter().filter_map(examined).collect())
@@ -168,7 +209,7 @@ impl First {
                     self.failures.extend(lab.autopsy().cloned());
                 }
             }
-            // What was tried for it is told later.
+            // What was tried for it follows later in the stream.
             EventKind::Remedied(_) => {
                 if let (Some(last), Some(told)) = (self.failures.last_mut(), lab.autopsy())
                     && last.position == told.position
@@ -193,6 +234,8 @@ impl Standing {
             ledger: memory.ledger(),
             by_category: memory.by_category(),
             holders: holdings(memory, lab.names()),
+            modules: holdings_by_module(memory, lab.names(), lab.stacks()),
+            within: lines_within(memory, lab.names(), lab.stacks()),
         }
     }
 }

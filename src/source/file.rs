@@ -39,7 +39,7 @@ pub(super) fn of_reader(
     follows: bool,
 ) -> Result<Source, RecordingError> {
     let mut reader = Reader::new(source);
-    // What is no recording is told before a screen opens.
+    // A file that is no recording is refused before a screen opens.
     let first = first_frame(&mut reader, follows)?;
     let (arrive, arrivals) = mpsc::channel(QUEUE);
     let kind = Kind::Recording(name);
@@ -58,7 +58,7 @@ fn first_frame<R: Read>(reader: &mut Reader<R>, follows: bool) -> Result<Next, R
     }
 }
 
-/// Hands frames on until the recording ends, or nobody is left to look.
+/// Sends frames until the recording ends or the receiver is gone.
 fn read<R: Read>(mut reader: Reader<R>, first: Next, follows: bool, arrive: &mpsc::Sender<Arrival>) {
     let mut next: Result<Next, RecordingError> = Ok(first);
     loop {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::model::{Column, History, Occupancy};
 use crate::whatif::{Conditions, Figures, Starting};
 
-/// A ghost as a screen shows it: predicted, nobody ran it.
+/// A ghost as a screen shows it: a prediction, not a run.
 #[derive(Clone, Debug)]
 pub struct Ghost {
     /// Under what it works.

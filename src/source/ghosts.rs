@@ -1,20 +1,27 @@
 //! A ghost of the run: another allocator that follows the timeline, in the keeper's thread while it keeps up and on a thread of
 //! its own where it has a long way to go; and the same where the cursor looks back.
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc;
 
 use super::ghost::Ghost;
 use super::haunting::{Beginning, LookedBack, NEAR};
 use super::picture::Cursor;
-use crate::model::{Event, History, Occupancy, SegmentView};
+use crate::model::{Event, EventKind, History, Occupancy, SegmentView};
 use crate::recording::{Excerpt, Timeline};
 use crate::units::DeviceIndex;
 use crate::whatif::{Conditions, Follower};
+
+/// How often it is kept as it is when a step begins.
+const TRAIL: Duration = Duration::from_millis(250);
+/// Events up to a mark that are followed once more, at most.
+const LONG: u64 = 1 << 17;
 
 /// Who follows, and where.
 #[derive(Debug)]
@@ -29,8 +36,11 @@ pub(super) struct Ghosts {
     /// Where the cursor looks back, and who is on the way there.
     back: Option<LookedBack>,
     seeking: Option<Job>,
-    /// Counts what was wanted: what comes back too late is let go of.
+    /// Counts requests: a result that comes back too late is dropped.
     number: u64,
+    /// As it was when a step began lately, and when one began before that: a mark in the last step is not far from there.
+    trail: VecDeque<Follower>,
+    trailed: Instant,
     /// What was drawn last: of which ghost, behind how many events.
     stood: Option<((u64, u64), Arc<Occupancy>)>,
     finished: (mpsc::UnboundedSender<Caught>, mpsc::UnboundedReceiver<Caught>),
@@ -55,7 +65,7 @@ enum Came {
 /// One that catches up.
 #[derive(Debug)]
 struct Job {
-    /// Nobody waits for it any more.
+    /// The result is no longer needed.
     stop: Arc<AtomicBool>,
     /// Events followed so far, of so many.
     read: Arc<AtomicU64>,
@@ -85,6 +95,8 @@ impl Ghosts {
             back: None,
             seeking: None,
             number: 0,
+            trail: VecDeque::new(),
+            trailed: Instant::now(),
             stood: None,
             finished: mpsc::unbounded_channel(),
         }
@@ -101,6 +113,7 @@ impl Ghosts {
         self.number += 1;
         (self.origin, self.follower, self.job) = (None, None, None);
         (self.back, self.seeking, self.stood) = (None, None, None);
+        self.trail.clear();
     }
 
     /// Whether one catches up.
@@ -137,8 +150,22 @@ impl Ghosts {
     /// The event with this index has just happened.
     pub fn see(&mut self, index: u64, event: &Event) {
         if let Some(follower) = self.follower.as_mut().filter(|follower| follower.position() == index) {
+            if matches!(event.kind, EventKind::StepBegin { .. }) && self.trailed.elapsed() >= TRAIL {
+                self.trail.truncate(1);
+                self.trail.push_front(follower.clone());
+                self.trailed = Instant::now();
+            }
             follower.apply(event);
         }
+    }
+
+    /// Where its memory stood at the mark of a run that goes on, beside the run's own segments there; `None` where it has not
+    /// followed so closely.
+    pub fn at_mark(&self, timeline: &Timeline, mark: u64, segments: &[SegmentView]) -> Option<Arc<Occupancy>> {
+        let near = |follower: &&Follower| (follower.position()..follower.position() + LONG).contains(&mark);
+        let mut here = self.follower.iter().chain(&self.trail).find(near)?.clone();
+        timeline.events(here.position()..mark, |_, event| here.apply(event));
+        (here.position() == mark).then(|| Arc::new(here.occupancy(segments)))
     }
 
     /// Follows what was not seen; more may come where the timeline `grows`.
@@ -243,7 +270,7 @@ impl Ghosts {
             };
             let came = come(&excerpt, &mut count);
             if let Some(came) = came.filter(|_| !stop.load(Ordering::Relaxed)) {
-                // Whoever waited may have gone.
+                // The receiver may be gone.
                 drop(finished.send(Caught { number, came }));
             }
         };

@@ -56,7 +56,7 @@ impl Source {
         }
     }
 
-    /// The engine behind it, for whoever ends the process.
+    /// The engine behind it, for the code that ends the process.
     #[must_use]
     pub fn engine(&self) -> Option<Engine> {
         self.engine.as_ref().map(|(_, engine)| engine.clone())
@@ -69,7 +69,7 @@ impl Drop for Source {
         self.request(Request::Lab(Command::Quit));
         self.controls = None;
         if let Some(keeper) = self.keeper.take() {
-            // One that panicked has told so.
+            // A panic has printed its own message.
             let _ = keeper.join();
         }
     }

@@ -14,7 +14,7 @@ pub(super) enum Beginning {
     /// Nothing was there, or nothing but what the run held then is known.
     #[default]
     Plain,
-    /// A history of PyTorch's began late: what is known of it so far tells what was there.
+    /// A history of PyTorch's began late: what is known of it so far shows what was there.
     SoFar,
     /// The same, and nothing will be added to it.
     Whole,
@@ -32,7 +32,7 @@ impl Beginning {
         }
     }
 
-    /// A ghost that began in the `other` way is to begin anew.
+    /// A ghost that began in the `other` way has to start again.
     pub fn is_better_than(self, other: Self) -> bool {
         self > other
     }
@@ -70,7 +70,7 @@ impl Beginning {
             return None;
         }
         // The run's own settings can be had, or else nothing more than its events.
-        let again = writer.finish(conditions.device).ok().and_then(|recorded| {
+        let again = writer.finish(conditions.device, None).ok().and_then(|recorded| {
             let under = recorded.under(conditions.text()).ok()?;
             Some(Follower::again(&recorded, &under))
         });

@@ -9,9 +9,12 @@ use tokio::time::{Instant, sleep_until};
 
 use super::behind::Behind;
 use super::cursor::{self, Landmark, LookBack, Move};
+use super::diagnoses::Diagnoses;
 use super::ghosts::Ghosts;
 use super::listings::Listings;
-use super::picture::{Cursor, Extent, Kind, Picture, Shown};
+use super::marks::Marks;
+use super::picture::{Cursor, Extent, Kind, Moment, Picture, Shown};
+use super::pins::Pins;
 use super::reading::Reading;
 use super::recorder::{Recorder, free_name};
 use super::request::Request;
@@ -34,7 +37,7 @@ const LAST_WORDS: Duration = Duration::from_millis(1000);
 /// Slowest and fastest that the cursor goes by itself.
 const SPEEDS: (f64, f64) = (1.0 / 64.0, 1024.0);
 
-/// What arrives from whoever knows what happened.
+/// What arrives from the engine, a file or a watched program.
 #[derive(Debug)]
 pub(super) enum Arrival {
     /// It happened just now.
@@ -58,7 +61,7 @@ pub(super) enum Arrival {
 pub(super) enum Inbox {
     /// From an engine.
     Feed(mpsc::Receiver<Feed>),
-    /// From whoever reads a file.
+    /// From the thread that reads a file.
     Read(mpsc::Receiver<Arrival>),
 }
 
@@ -99,9 +102,14 @@ pub(super) struct Keeper {
     recorder: Option<Recording>,
     studies: Studies,
     ghosts: Ghosts,
+    marks: Marks,
+    pins: Pins,
     /// What the device has, where that is known.
     memory: Option<DeviceMemory>,
+    diagnoses: Diagnoses,
     listings: Listings,
+    /// What was said here, not in a file that is read.
+    said: Option<(u64, Arc<str>)>,
     /// Where recordings go that a key begins.
     folder: PathBuf,
     dirty: bool,
@@ -144,8 +152,12 @@ impl Keeper {
             recorder: None,
             studies: Studies::new(),
             ghosts: Ghosts::new(),
+            marks: Marks::new(),
+            pins: Pins::new(),
             memory,
+            diagnoses: Diagnoses::new(),
             listings: Listings::new(),
+            said: None,
             folder: PathBuf::new(),
             dirty: true,
             urgent: false,
@@ -154,7 +166,7 @@ impl Keeper {
         }
     }
 
-    /// Takes what arrives and obeys, until nobody is left to look.
+    /// Takes what arrives and obeys requests, until the front end is gone.
     pub async fn keep(mut self, mut arrivals: Inbox, mut requests: mpsc::UnboundedReceiver<Request>) {
         loop {
             let wake = self.next_wake();
@@ -176,8 +188,16 @@ impl Keeper {
                     self.studies.take(study);
                     (self.dirty, self.urgent) = (true, true);
                 }
+                found = self.pins.found() => {
+                    self.pins.take(found);
+                    (self.dirty, self.urgent) = (true, true);
+                }
                 ghost = self.ghosts.next() => {
                     self.ghosts.take(ghost);
+                    (self.dirty, self.urgent) = (true, true);
+                }
+                found = self.diagnoses.next() => {
+                    self.diagnoses.take(found);
                     (self.dirty, self.urgent) = (true, true);
                 }
                 listing = self.listings.next() => {
@@ -187,7 +207,7 @@ impl Keeper {
                 () = sleep_until(wake) => {}
             }
             self.read_sensors();
-            // A study that takes long says how far it is.
+            // A study that takes long reports progress.
             let busy = self.studies.is_busy() || self.ghosts.is_busy();
             self.dirty |= busy && self.published.elapsed() >= studies::PROGRESS;
             self.play_on();
@@ -199,7 +219,7 @@ impl Keeper {
                 break;
             }
         }
-        // Whoever looked has gone: what the engine still says on its way out belongs to the recording too.
+        // The front end is gone; the engine's last events still belong to the recording.
         if self.recorder.is_some() {
             let last = tokio::time::timeout(LAST_WORDS, async {
                 while let Some(arrival) = arrivals.recv().await {
@@ -269,9 +289,15 @@ impl Keeper {
 
     /// Says something in the stream itself, so that every picture has it.
     fn tell(&mut self, text: String) {
-        let time = self.now_time();
-        self.timeline.push(&Event::new(time, EventKind::Notice { text: text.into() }));
+        let (time, text) = (self.now_time(), Arc::from(text));
+        self.say(&text);
+        self.timeline.push(&Event::new(time, EventKind::Notice { text }));
         self.dirty = true;
+    }
+
+    fn say(&mut self, text: &Arc<str>) {
+        let before = self.said.as_ref().map_or(0, |(number, _)| *number);
+        self.said = Some((before + 1, Arc::clone(text)));
     }
 
     fn next_wake(&self) -> Instant {
@@ -293,12 +319,22 @@ impl Keeper {
                         event.time = self.now_time();
                     }
                     let event = &event;
+                    if let EventKind::Notice { text } = &event.kind {
+                        self.say(text);
+                    }
                     if let Some(behind) = &mut self.behind {
                         behind.timeline.push(event);
                         continue;
                     }
                     self.urgent |= matches!(event.kind, EventKind::Run(_) | EventKind::Settings(_));
                     self.ghosts.see(self.timeline.end(), event);
+                    // Events that waited for a busy keeper, too, are recorded in frames of a moment each.
+                    if self.recorder.is_some()
+                        && let Some(since) = self.timeline.open_since()
+                        && u128::from(event.time.0.saturating_sub(since.0)) >= WRITE.as_micros()
+                    {
+                        self.timeline.close_frame();
+                    }
                     self.timeline.push(event);
                 }
             }
@@ -331,6 +367,7 @@ impl Keeper {
         if let Some(behind) = self.behind.take_if(|behind| !behind.has_failed()) {
             self.timeline = behind.timeline;
             self.studies.begin_anew();
+            self.marks.begin_anew();
             self.show_first_device();
         }
     }
@@ -353,7 +390,7 @@ impl Keeper {
         }
     }
 
-    /// Readings come of themselves, whatever the engine is doing: also while it is paused.
+    /// Readings arrive by themselves, also while the engine is paused.
     fn read_sensors(&mut self) {
         if let Some(reading) = self.sensors.as_ref().and_then(Sensors::take) {
             let time = self.now_time();
@@ -371,7 +408,7 @@ impl Keeper {
         match request {
             Request::Lab(_) => return,
             // What stands for a history has no moments.
-            Request::Move(_) | Request::TogglePlay | Request::Record(_) | Request::ToggleRecording
+            Request::Move(_) | Request::Pin | Request::TogglePlay | Request::Record(_) | Request::ToggleRecording
                 if self.behind.is_some() => {}
             Request::Move(to) => {
                 self.play = None;
@@ -383,6 +420,7 @@ impl Keeper {
                 self.restart_play();
             }
             Request::ToggleRecording => self.toggle_recording(),
+            Request::Pin => self.pin(),
             Request::NextDevice => self.next_device(),
             Request::Study(wanted) => self.studies.want(wanted),
             Request::Read(path) => self.listings.want(path),
@@ -413,6 +451,8 @@ impl Keeper {
         self.device = device;
         self.studies.begin_anew();
         self.ghosts.begin_anew();
+        self.marks.begin_anew();
+        self.pins = Pins::new();
         self.back = None;
         self.set_cursor(self.cursor);
     }
@@ -422,8 +462,27 @@ impl Keeper {
             Move::Jump(Landmark::Finding, _) => self.place_of_finding(),
             _ => None,
         };
-        if let Some(cursor) = cursor::target(&mut self.timeline, self.cursor, to, self.device, finding) {
+        let from = self.shown();
+        if let Some(cursor) = cursor::target(&mut self.timeline, from, to, self.device, finding) {
             self.set_cursor(cursor);
+        }
+    }
+
+    /// What is shown, wherever the run has come to.
+    fn shown(&self) -> Cursor {
+        match (self.cursor, self.marks.shown()) {
+            (Cursor::Now, Some(mark)) if mark.moment != Moment::Now => Cursor::At(mark.view.position),
+            (cursor, _) => cursor,
+        }
+    }
+
+    fn pin(&mut self) {
+        let place = match self.shown() {
+            Cursor::Now => self.timeline.end(),
+            Cursor::At(position) => position,
+        };
+        if let Err(why) = self.pins.next(&mut self.timeline, self.device, place) {
+            self.say(&why.into());
         }
     }
 
@@ -497,32 +556,63 @@ impl Keeper {
             Some(next) if next > position => self.set_cursor(Cursor::At(next)),
             Some(_) => return,
             None => {
-                self.set_cursor(Cursor::Now);
+                // What is over stays at its end: "now" is its mark.
+                let end = if self.goes_on() { Cursor::Now } else { Cursor::At(self.timeline.end()) };
+                self.set_cursor(end);
                 self.play = None;
             }
         }
         self.dirty = true;
     }
 
+    /// More may happen.
+    fn goes_on(&self) -> bool {
+        self.grows || self.kind == Kind::Live
+    }
+
+    /// Marks the moment that memory is shown of while the cursor has not been moved; returns where screens look then.
+    fn mark(&mut self) -> Cursor {
+        if self.cursor != Cursor::Now || self.behind.is_some() {
+            self.marks.begin_anew();
+            return self.cursor;
+        }
+        let (device, goes_on) = (self.device, self.goes_on());
+        self.marks.renew(&mut self.timeline, device, goes_on, &mut self.ghosts);
+        let place = self.marks.place().map_or(self.cursor, Cursor::At);
+        self.studies.begin(&mut self.timeline, device, place, goes_on);
+        if self.marks.place().is_none_or(|place| self.studies.has(place)) {
+            self.marks.show();
+        }
+        // A ghost goes along with what goes on, and stands where the mark does in what is over.
+        if goes_on { self.cursor } else { place }
+    }
+
     fn publish(&mut self) {
         let device = self.device;
-        self.studies.begin(&mut self.timeline, device, self.cursor);
+        let looked = self.mark();
+        if self.cursor != Cursor::Now || self.behind.is_some() {
+            self.studies.begin(&mut self.timeline, device, self.cursor, false);
+        }
         if self.behind.is_none() {
             self.ghosts.catch_up(&mut self.timeline, device, self.grows);
-            self.ghosts.look_back(&mut self.timeline, self.cursor);
+            self.ghosts.look_back(&mut self.timeline, looked);
+            let goes_on = self.goes_on();
+            self.diagnoses.begin(&mut self.timeline, device, goes_on);
         }
         let (first, end) = (self.timeline.first(), self.timeline.end());
         let time = self.now_time();
         let devices = self.devices();
         let place = devices.iter().position(|of| *of == device).unwrap_or(0);
         let now = self.timeline.now().lab_mut(device);
-        let (steps, run, settings, history, configurations) = match &now {
+        let (steps, run, settings, history) = match &now {
             Some(lab) => {
                 let history = Arc::new(lab.history().clone());
-                (lab.finished(), lab.run().clone(), Arc::clone(lab.settings()), history, lab.configurations().into())
+                (lab.finished(), lab.run().clone(), Arc::clone(lab.settings()), history)
             }
-            None => (0, RunState::default(), Arc::default(), Arc::default(), Arc::from([])),
+            None => (0, RunState::default(), Arc::default(), Arc::default()),
         };
+        let configurations = now.as_ref().map_or_else(Vec::new, |lab| lab.configurations()).into();
+        let effects = now.as_ref().map_or_else(Vec::new, |lab| lab.effects()).into();
         let (view, step) = match &mut self.back {
             Some(back) => {
                 let step = back.step(&mut self.timeline, device);
@@ -531,11 +621,20 @@ impl Keeper {
             None => (now.map(crate::model::Lab::view), None),
         };
         let view = view.unwrap_or_default();
-        let ghost = self.ghosts.picture(self.cursor, &history, &view.segments, end);
+        let mut marked = self.marks.shown().cloned();
+        let segments =
+            marked.as_ref().filter(|_| looked != self.cursor).map_or(&view.segments, |mark| &mark.view.segments);
+        let ghost = self.ghosts.picture(looked, &history, segments, end);
+        if let (true, Some(mark)) = (looked != self.cursor, &mut marked) {
+            mark.ghost = ghost.as_ref().and_then(|ghost| ghost.occupancy.clone());
+        }
         let picture = Picture {
             view: Arc::new(view),
+            marked,
+            pinned: self.pins.picture(),
             history,
             configurations,
+            effects,
             step,
             cursor: self.cursor,
             extent: Extent { first, end, steps, time, grows: self.grows },
@@ -547,10 +646,13 @@ impl Keeper {
             recording: self.recorder.as_ref().map(|recording| recording.recorder.state()),
             study: self.studies.last(),
             listing: self.listings.last(),
+            // Of a run that goes on it is about now.
+            diagnosis: self.diagnoses.last().filter(|_| !self.goes_on() || self.cursor == Cursor::Now),
             studying: self.studies.progress(),
             answered: self.answered,
             ghost,
             memory: self.memory,
+            said: self.said.clone(),
             reading: self.behind.as_ref().map(|behind| behind.reading(device)),
         };
         self.pictures.send_replace(Arc::new(picture));

@@ -71,7 +71,7 @@ impl Listings {
             let read = self.read.0.clone();
             // Without a thread no line is shown.
             let reader = thread::Builder::new().name("listing".to_owned());
-            // Whoever waited may have gone.
+            // The receiver may be gone.
             drop(reader.spawn(move || drop(read.send(Listing::read(&path)))));
         }
     }

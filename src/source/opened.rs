@@ -1,4 +1,4 @@
-//! Files to look at, whatever they are.
+//! Files of any kind that can be opened.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};

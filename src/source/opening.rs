@@ -24,7 +24,7 @@ use crate::units::DeviceIndex;
 const PATIENCE: Duration = Duration::from_millis(150);
 /// The same where there is nothing to show yet.
 const LONGEST: Duration = Duration::from_secs(2);
-/// How often it is told how far reading is.
+/// How often progress is reported.
 const EACH: Duration = Duration::from_millis(50);
 
 /// Opens the snapshot that `source` holds, of a `torch` where that is given; `part` tells how much of it was read, from 0 to 1,
@@ -46,7 +46,7 @@ pub(super) fn open(
     let read = move || {
         let mut reader = Reader::new(&owned, arrive, part, told);
         let read = Snapshot::read_aloud(source, &mut reader);
-        // Nobody takes it any more once a screen has opened.
+        // Once a screen has opened, no one takes it any more.
         let Err(SendError(read)) = give.send(read) else { return };
         match read {
             Ok(snapshot) => reader.whole(Opened::new(&owned, snapshot, torch)),
@@ -78,9 +78,9 @@ struct Reader<'a, P> {
     standing: Option<Opened>,
     /// By device.
     curves: Vec<Curve>,
-    /// When it was told last how far reading is.
+    /// When progress was last reported.
     told: Option<Instant>,
-    /// Memory at the end was told.
+    /// Memory at the end was sent.
     stands: Arc<AtomicBool>,
 }
 
@@ -89,7 +89,7 @@ impl<'a, P: Fn() -> Option<f64>> Reader<'a, P> {
         Self { path, arrive, part, standing: None, curves: Vec::new(), told: None, stands }
     }
 
-    /// Whether it is time to tell how far reading is.
+    /// Whether it is time to report progress.
     fn is_due(&mut self) -> bool {
         let due = self.told.is_none_or(|told| told.elapsed() >= EACH);
         if due {
@@ -138,7 +138,7 @@ impl<'a, P: Fn() -> Option<f64>> Reader<'a, P> {
     }
 
     fn fail(&self, error: &OpenError) {
-        // Nobody may be left to look.
+        // The receiver may be gone.
         let _ = self.arrive.blocking_send(Arrival::Broken(Arc::from(error.to_string())));
     }
 }
@@ -147,7 +147,7 @@ impl<P: Fn() -> Option<f64>> Listener for Reader<'_, P> {
     fn memory(&mut self, memory: Snapshot) {
         let standing = Opened::standing(self.path, memory);
         let mut events = Vec::new();
-        // Where there is nothing yet, the history tells.
+        // Nothing is known yet: the history will show it.
         if narrate(std::slice::from_ref(&standing), |event| events.push(event)).is_ok() {
             let _ = self.arrive.blocking_send(Arrival::Standing(events));
             self.stands.store(true, Ordering::Relaxed);
@@ -161,7 +161,7 @@ impl<P: Fn() -> Option<f64>> Listener for Reader<'_, P> {
         }
         entries.iter().for_each(|entry| self.curves[device].push(entry));
         if self.is_due() {
-            // Reading waits for nobody: the next one says as much.
+            // Reading never waits: the next report says as much.
             let _ = self.arrive.try_send(self.reading(Doing::Reading, (self.part)()));
         }
         !self.arrive.is_closed()

@@ -1,5 +1,6 @@
 //! Everything a front end needs for one frame.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -7,7 +8,10 @@ use super::ghost::Ghost;
 use super::listings::Listing;
 use super::reading::{Doing, Reading};
 use crate::allocator::DeviceMemory;
-use crate::model::{Configuration, History, Micros, Profile, RunState, Settings, Study, View};
+use crate::model::{
+    Autopsy, Configuration, Diagnosis, Effect, Finding, History, Micros, Occupancy, Profile, RunState, Settings, Study,
+    View,
+};
 use crate::units::Bytes;
 
 /// A source at its cursor.
@@ -19,6 +23,12 @@ pub struct Picture {
     pub history: Arc<History>,
     /// Every configuration of the run that is known, before and behind the cursor.
     pub configurations: Arc<[Arc<Configuration>]>,
+    /// Every measured effect that is kept, before and behind the cursor.
+    pub effects: Arc<[Arc<Effect>]>,
+    /// The moment that memory is shown of while the cursor has not been moved, unless that is the end.
+    pub marked: Option<Marked>,
+    /// The step that others are compared with.
+    pub pinned: Option<Arc<Pinned>>,
     /// The curve of the step around the cursor, with what follows the cursor in it where that is known.
     pub step: Option<Arc<Profile>>,
     /// Where the cursor is.
@@ -45,12 +55,56 @@ pub struct Picture {
     pub studying: Option<f64>,
     /// Requests to its keeper that were obeyed before it was made.
     pub answered: u64,
+    /// What reading the run again found out so far.
+    pub diagnosis: Option<Arc<Diagnosis>>,
     /// Another allocator that follows the run.
     pub ghost: Option<Arc<Ghost>>,
     /// What the device has, and how much of it was free before the run, where that is known.
     pub memory: Option<DeviceMemory>,
+    /// What the source itself said last, and how often it has said something. What a file has recorded is not among it.
+    pub said: Option<(u64, Arc<str>)>,
     /// How far the file is, while its history is not all there: the picture is that of its end.
     pub reading: Option<Reading>,
+}
+
+/// The moment that memory is shown of while the cursor has not been moved.
+#[derive(Clone, Debug)]
+pub struct Marked {
+    /// Which one.
+    pub moment: Moment,
+    /// What was known then.
+    pub view: Arc<View>,
+    /// The curve of the whole step that it lies in.
+    pub step: Option<Arc<Profile>>,
+    /// Where the memory of a ghost stood then.
+    pub ghost: Option<Arc<Occupancy>>,
+}
+
+/// A step that others are compared with.
+#[derive(Clone, Debug)]
+pub struct Pinned {
+    /// Memory at its peak.
+    pub view: Arc<View>,
+    /// Its curve.
+    pub step: Arc<Profile>,
+    /// What its ops took; `None` until that is found.
+    pub study: Option<Arc<Study>>,
+}
+
+/// Which moment memory is shown of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Moment {
+    /// The end of what is known.
+    #[default]
+    Now,
+    /// Where the cursor is.
+    Cursor,
+    /// Where allocated was highest in the last whole step of a run that goes on.
+    StepPeak,
+    /// Where allocated was highest in a run that is over.
+    RunPeak,
+    /// Where a run that is over failed for want of memory.
+    Failure,
 }
 
 /// Where a cursor is.
@@ -81,7 +135,7 @@ pub struct Extent {
 /// Which device is shown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Shown {
-    /// The so-manieth, from 0 on.
+    /// Its index, from 0.
     pub place: usize,
     /// Devices that something happened on.
     pub of: usize,
@@ -133,23 +187,46 @@ impl Picture {
     ///
     /// # Errors
     /// Why not, in a few words.
-    pub const fn can(&self, ability: Ability) -> Result<(), &'static str> {
+    pub fn can(&self, ability: Ability) -> Result<(), &'static str> {
         if let (Ability::Seek, Some(reading)) = (ability, &self.reading) {
             return Err(match reading.doing {
                 Doing::Failed => "the file is damaged: its history can't be read",
                 _ => "the history is still being read: this is its end",
             });
         }
+        if ability == Ability::Seek && matches!(self.kind, Kind::Watched(_)) && self.view.about.workload.is_empty() {
+            return Err("the program has not used a GPU yet");
+        }
         match (ability, &self.kind) {
             (Ability::Seek, _) | (_, Kind::Live) => Ok(()),
             (Ability::Flip, Kind::Recording(_)) => Err("a recording can't be changed: it has happened"),
             (Ability::Flip, Kind::Snapshot(_)) => Err("a snapshot can't be changed: it has happened"),
             (Ability::Flip, Kind::Watched(_)) => Err("vramlab only watches this program: it can't change it"),
-            (Ability::Run, Kind::Watched(_)) => Err("the program runs by itself: space plays what it did"),
+            (Ability::Run, Kind::Watched(_)) => Err("the program runs by itself: only what it did can be played"),
             (Ability::Record, Kind::Watched(_)) => Ok(()),
-            (Ability::Run, _) => Err("nothing runs here: space plays"),
+            (Ability::Run, _) => Err("nothing runs here: it can only be played"),
             (Ability::Record, _) => Err("this is a recording already"),
         }
+    }
+
+    /// What is concluded, most important first: of the cursor, and what reading the run again found out.
+    #[must_use]
+    pub fn findings(&self) -> Cow<'_, [Finding]> {
+        match &self.diagnosis {
+            Some(diagnosis) => diagnosis.amended(&self.view.findings, &self.view.settings).into(),
+            None => (&*self.view.findings).into(),
+        }
+    }
+
+    /// Why the last request failed at the cursor, with what would have served it as far as that is known.
+    #[must_use]
+    pub fn autopsy(&self) -> Option<Cow<'_, Autopsy>> {
+        let autopsy = self.view.autopsy.as_deref()?;
+        let remedied = self.diagnosis.as_ref().and_then(|diagnosis| diagnosis.remedied.as_ref());
+        Some(match remedied.filter(|_| !autopsy.tried) {
+            Some(remedied) => Cow::Owned(Autopsy { remedied: Arc::clone(remedied), tried: true, ..autopsy.clone() }),
+            None => Cow::Borrowed(autopsy),
+        })
     }
 
     /// A lab that runs here stands behind it.
@@ -164,13 +241,64 @@ impl Picture {
         if self.is_live() { &self.settings } else { &self.view.settings }
     }
 
-    /// The curve that "this step" shows: the whole step around a cursor that looks back; else the last whole one, or the one
-    /// under way before the first ended.
+    /// The curve that "this step" shows: the whole step around the cursor or the mark; else the last whole one, or the one under
+    /// way before the first ended.
     #[must_use]
     pub fn shown_step(&self) -> Option<&Profile> {
         let profiles = &self.view.profiles;
         let under_way = Some(&profiles.under_way).filter(|profile| profile.events > 0);
-        self.step.as_ref().or(profiles.last.as_ref()).or(under_way).map(|profile| &**profile)
+        let marked = self.marked.as_ref().and_then(|marked| marked.step.as_ref());
+        self.step.as_ref().or(marked).or(profiles.last.as_ref()).or(under_way).map(|profile| &**profile)
+    }
+
+    /// The last effect that had begun at the cursor, as far as it is known by now: a recording has the answer.
+    #[must_use]
+    pub fn effect(&self) -> Option<&Effect> {
+        let last = self.view.effects.last()?;
+        let known = self.effects.iter().find(|known| known.position == last.position);
+        Some(known.unwrap_or(last))
+    }
+
+    /// Memory at the moment that every screen shows: where the cursor is, else at the mark, else now.
+    #[must_use]
+    pub fn shown(&self) -> &View {
+        self.marked.as_ref().map_or(&self.view, |marked| &marked.view)
+    }
+
+    /// Where the memory of a ghost stands at that moment; `None` without one, and where it has not come there.
+    #[must_use]
+    pub fn shown_ghost(&self) -> Option<&Occupancy> {
+        let ghost = self.ghost.as_ref()?;
+        match &self.marked {
+            Some(marked) => marked.ghost.as_deref(),
+            None => ghost.occupancy.as_deref(),
+        }
+    }
+
+    /// Which moment that is.
+    #[must_use]
+    pub fn moment(&self) -> Moment {
+        match (&self.marked, self.cursor) {
+            (Some(marked), _) => marked.moment,
+            (None, Cursor::Now) => Moment::Now,
+            (None, Cursor::At(_)) => Moment::Cursor,
+        }
+    }
+
+    /// Behind how many events that is; where it is the end, however far that goes, all of them.
+    #[must_use]
+    pub fn place(&self) -> u64 {
+        match (self.moment(), self.cursor) {
+            (Moment::Now, _) => self.extent.end,
+            (Moment::Cursor, Cursor::At(position)) => position,
+            _ => self.shown().position,
+        }
+    }
+
+    /// More happens while this is looked at, and it is shown as it happens.
+    #[must_use]
+    pub fn goes_on(&self) -> bool {
+        self.is_now() && self.run == RunState::Running && (self.is_live() || self.extent.grows)
     }
 
     /// True while the picture is that of the end.

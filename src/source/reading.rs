@@ -1,4 +1,4 @@
-//! A snapshot that is still being read: how far that is, and what of its history is known meanwhile.
+//! A snapshot that is still being read: the progress, and what is known of its history meanwhile.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub enum Doing {
     Reading,
     /// Its history is replayed, to judge it.
     Replaying,
-    /// Its history is told, event by event.
+    /// Its history is turned into events.
     Telling,
     /// Nothing more: it is damaged, and what was read is all there is.
     Failed,
@@ -44,7 +44,7 @@ impl Doing {
 }
 
 impl Reading {
-    /// What is being done, and how far that is: `reading 31 %`.
+    /// What is being done, and the progress: `reading 31 %`.
     #[must_use]
     pub fn words(&self) -> String {
         match self.part {

@@ -87,7 +87,7 @@ impl Recorder {
         RecordingState { path: self.path.clone(), bytes: Bytes(self.written.load(Ordering::Relaxed)) }
     }
 
-    /// Why it can't go on, if it can't; told once.
+    /// Why it can't go on, if it can't; returned once.
     pub fn failure(&self) -> Option<RecordingError> {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
@@ -105,7 +105,7 @@ impl Recorder {
         self.close_frame();
         self.frames = None;
         if let Some(writing) = self.writing.take() {
-            // A thread that panicked has told so.
+            // A panic has printed its own message.
             let _ = writing.join();
         }
     }

@@ -23,6 +23,8 @@ pub enum Request {
     NextDevice,
     /// Write what happens to a file, or end that.
     ToggleRecording,
+    /// Pin the step before the one shown, to compare others with it; then that one itself; then nothing.
+    Pin,
     /// Study a part of the run, and go on doing so as the cursor moves; `None`: nothing any more.
     Study(Option<Wanted>),
     /// Read a file that a stack names; `None`: none any more.

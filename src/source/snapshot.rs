@@ -11,7 +11,9 @@ use super::handle::Source;
 use super::keeper::{Arrival, Inbox};
 use super::picture::Kind;
 use crate::allocator::{DeviceMemory, TorchVersion};
-use crate::model::{About, Begins, DeviceKind, Event, EventKind, Micros, Ranks, RunState, Setting, Settings};
+use crate::model::{
+    About, Begins, DeviceKind, Event, EventKind, MOST_SEGMENTS, Micros, Ranks, RunState, Setting, Settings,
+};
 use crate::snapshot::replay::{Conditions, DeviceReport, HistoryReport};
 use crate::snapshot::{Beginning, Guesses, Narrator, Segment, Snapshot, SnapshotError};
 use crate::units::{Bytes, DeviceIndex};
@@ -72,9 +74,14 @@ impl Opened {
         (0..self.snapshot.device_count()).map(|device| self.snapshot.device_trace(device).len() as u64).sum()
     }
 
-    /// Memory of its device, where the file tells.
+    /// Memory of its device, if the file says so.
     pub const fn device_bytes(&self) -> Option<Bytes> {
         self.conditions.device_bytes
+    }
+
+    /// The oldest PyTorch that it may be of.
+    pub const fn oldest(&self) -> TorchVersion {
+        self.conditions.oldest
     }
 
     /// Devices that have a history or memory.
@@ -133,10 +140,10 @@ pub(super) fn name(path: &Path) -> String {
     path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }
 
-/// Tells the histories in batches, until nobody takes them.
+/// Sends the histories in batches, until the receiver is gone.
 ///
 /// # Errors
-/// [`OpenError`] where there is nothing to tell.
+/// [`OpenError`] if there is no history.
 pub(super) fn hand_on(files: &[Opened], mut take: impl FnMut(Vec<Event>) -> bool) -> Result<(), OpenError> {
     let mut batch: Vec<Event> = Vec::new();
     let mut gone = false;
@@ -178,13 +185,13 @@ struct Rank<'a> {
     last: Micros,
 }
 
-/// Where the history of each device begins, and what it can't tell.
+/// Where the history of each device begins, and what it leaves open.
 pub(super) type Histories = Vec<(DeviceIndex, HistoryReport)>;
 
-/// Tells the histories of all devices as the events of one run, by time, and what of them can't be told.
+/// Turns the histories of all devices into the events of one run, by time; returns what they leave open.
 ///
 /// # Errors
-/// [`OpenError`] where there is nothing to tell.
+/// [`OpenError`] if there is no history.
 pub(super) fn narrate(files: &[Opened], mut emit: impl FnMut(Event)) -> Result<Histories, OpenError> {
     let places = ranks(files)?;
     let mut beginnings = Vec::new();
@@ -207,8 +214,6 @@ pub(super) fn narrate(files: &[Opened], mut emit: impl FnMut(Event)) -> Result<H
         ];
         first.into_iter().for_each(|kind| tell(Event::new(time, kind)));
         narrator.begin(&mut tell);
-        // A snapshot knows no steps: all of it is one.
-        tell(Event::new(time, EventKind::StepBegin { step: 0 }));
         ranks.push(Rank { index, narrator, report, sentence: beginning.sentence(), entries, last: time });
     }
     while let Some(rank) = ranks
@@ -222,7 +227,12 @@ pub(super) fn narrate(files: &[Opened], mut emit: impl FnMut(Event)) -> Result<H
             emit(Event { device: index, ..event });
         });
     }
-    for (rank, (file, ..)) in ranks.iter().zip(&places) {
+    for (rank, (file, ..)) in ranks.iter_mut().zip(&places) {
+        let (index, last) = (rank.index, &mut rank.last);
+        rank.narrator.end(&mut |event| {
+            *last = event.time;
+            emit(Event { device: index, ..event });
+        });
         let standing =
             || vec!["this is memory at the end of the file; its history follows when all of it is read".to_owned()];
         for text in if files[*file].standing { standing() } else { remarks(rank) } {
@@ -277,10 +287,20 @@ fn remarks(rank: &Rank<'_>) -> Vec<String> {
             .push(format!("{many} entries contradict those before them, and were read as far as they can be true")),
     }
     remarks.extend(rank.sentence.clone());
+    remarks.extend(beyond(rank.narrator.most_segments()));
     remarks
 }
 
-/// The settings of a snapshot, as a lab tells its own.
+/// That not all segments are followed, where that is so.
+fn beyond(most: usize) -> Option<String> {
+    (most > MOST_SEGMENTS).then(|| {
+        format!(
+            "it has {most} segments at once, and {MOST_SEGMENTS} are followed: what is beyond them is missing from every figure"
+        )
+    })
+}
+
+/// The settings of a snapshot, as a lab reports its own.
 fn settings_of(conditions: &Conditions) -> Settings {
     let value = conditions.settings.text().into();
     Settings(vec![Setting { switch: "alloc-conf".into(), value, wanted: None, idle: None }])
@@ -295,6 +315,10 @@ pub(super) fn is_snapshot(head: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::allocator::{PoolId, PoolKind};
+    use crate::model::MemoryModel;
+    use crate::snapshot::StackId;
+    use crate::units::{Address, MIB, StreamId};
 
     fn opened(name: &str) -> Opened {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/strangers").join(name);
@@ -324,6 +348,44 @@ mod tests {
         // Behind what was there before, everything stands in the order of time.
         let early = times.iter().rposition(|time| *time == times[0]).unwrap_or(0);
         assert!(times[early..].windows(2).filter(|pair| pair[0] > pair[1]).count() <= 1);
+    }
+
+    /// Memory of so many segments, and no history.
+    fn many(segments: u64) -> (u64, Vec<String>) {
+        let mut snapshot = Snapshot::default();
+        let segment = |at: u64| Segment {
+            device: 0,
+            address: Address(at * 2 * MIB),
+            total_size: Bytes::mib(2),
+            stream: StreamId::DEFAULT,
+            pool: PoolKind::Small,
+            pool_id: PoolId::DEFAULT,
+            expandable: false,
+            stack: StackId::EMPTY,
+            blocks: Vec::new(),
+        };
+        snapshot.segments = (1..=segments).map(segment).collect();
+        let (mut memory, mut notices) = (MemoryModel::new(), Vec::new());
+        narrate(&[Opened::new(Path::new("many.pickle"), snapshot, None)], |event| {
+            if let EventKind::Notice { text } = &event.kind {
+                notices.push(text.to_string());
+            }
+            // What is beyond the bound is refused.
+            let _ = memory.apply(&event);
+        })
+        .unwrap();
+        (memory.reserved().0 / (2 * MIB), notices)
+    }
+
+    #[test]
+    fn a_million_segments_are_read_whole_and_what_is_beyond_is_told() {
+        let (read, notices) = many(1_000_000);
+        assert_eq!(read, 1_000_000);
+        assert!(notices.iter().all(|notice| !notice.contains("missing from every figure")), "{notices:?}");
+        let (read, notices) = many(MOST_SEGMENTS as u64 + 1);
+        assert_eq!(read, MOST_SEGMENTS as u64);
+        let last = notices.last().unwrap();
+        assert!(last.contains("1048577 segments") && last.contains("missing from every figure"), "{notices:?}");
     }
 
     #[test]

@@ -14,11 +14,11 @@ use crate::model::{Event, EventKind, Grouping, Lab, RunState, Study};
 use crate::recording::{Direction, Excerpt, Timeline};
 use crate::units::DeviceIndex;
 
-/// A lab that runs is studied anew this often.
+/// How often a lab that runs is studied.
 const AGAIN: Duration = Duration::from_millis(1000);
 /// A run that goes on is not studied for so many times as long as the last study took.
 const REST: u32 = 8;
-/// How often a study that takes long says how far it is.
+/// How often a study that takes long reports progress.
 pub(super) const PROGRESS: Duration = Duration::from_millis(100);
 /// The furthest that the end of a step is looked for.
 const LONGEST_STEP: u64 = 4_000_000;
@@ -28,7 +28,7 @@ const LONGEST_STEP: u64 = 4_000_000;
 pub struct Wanted {
     /// Which events.
     pub window: Window,
-    /// What their memory is told apart by.
+    /// What their memory is grouped by.
     pub grouping: Grouping,
 }
 
@@ -61,7 +61,7 @@ pub(super) struct Studies {
 /// A study under way.
 #[derive(Debug)]
 struct Job {
-    /// Nobody waits for it any more.
+    /// The result is no longer needed.
     stop: Arc<AtomicBool>,
     /// Events read so far, of so many: they are read twice.
     read: Arc<AtomicU64>,
@@ -140,13 +140,25 @@ impl Studies {
         (self.of, self.job, self.done) = (None, None, None);
     }
 
-    /// Begins the study that is wanted, unless it is there or under way.
-    pub fn begin(&mut self, timeline: &mut Timeline, device: DeviceIndex, cursor: Cursor) {
+    /// Whether what is wanted of the step around a position is there, or nothing is.
+    pub fn has(&self, position: u64) -> bool {
+        let of_step = self.wanted.is_some_and(|wanted| wanted.window == Window::Step);
+        let found =
+            |(range, _): &(Range<u64>, Grouping)| self.job.is_none() && (range.start..=range.end).contains(&position);
+        !of_step || self.of.as_ref().is_none_or(found)
+    }
+
+    /// Begins the study that is wanted, unless it is there or under way: around a cursor, which `goes_on` with the run or was
+    /// moved there.
+    pub fn begin(&mut self, timeline: &mut Timeline, device: DeviceIndex, cursor: Cursor, goes_on: bool) {
         let Some(wanted) = self.wanted else { return };
         // News replaces a study of a run that goes on now and then only; what stands is followed at once.
         let running = timeline.now().lab(device).is_some_and(|lab| *lab.run() == RunState::Running);
-        let goes_on = running && cursor == Cursor::Now && self.of.is_some();
-        if goes_on && (self.job.is_some() || self.began.elapsed() < AGAIN.max(self.took * REST)) {
+        if goes_on
+            && running
+            && self.of.is_some()
+            && (self.job.is_some() || self.began.elapsed() < AGAIN.max(self.took * REST))
+        {
             return;
         }
         let range = match (cursor, wanted.window) {
@@ -202,7 +214,7 @@ impl Studies {
                 });
             });
             if !stop.load(Ordering::Relaxed) {
-                // Whoever waited may have gone.
+                // The receiver may be gone.
                 drop(finished.send(study));
             }
         };
@@ -224,7 +236,8 @@ fn step_now(timeline: &mut Timeline, device: DeviceIndex) -> Range<u64> {
     }
 }
 
-fn step_around(timeline: &mut Timeline, device: DeviceIndex, position: u64) -> Range<u64> {
+/// The step around a position, its begin and its end.
+pub(super) fn step_around(timeline: &mut Timeline, device: DeviceIndex, position: u64) -> Range<u64> {
     let begins = |event: &Event| event.device == device && matches!(event.kind, EventKind::StepBegin { .. });
     let begin = timeline.find(position, Direction::Backward, begins).unwrap_or_else(|| timeline.first());
     begin..step_end(timeline, device, begin + 1)

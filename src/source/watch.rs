@@ -33,7 +33,7 @@ pub enum Meeting {
     Socket(PathBuf),
 }
 
-/// Watches a program. What it has done so far is told as far as it is known.
+/// Watches a program. What is known of its past comes first.
 ///
 /// # Errors
 /// When the system gives no thread.
@@ -65,7 +65,7 @@ struct Watcher {
     talking: usize,
     devices: Vec<Device>,
     last: Micros,
-    /// Let go of last: whoever sees it end has the job alone.
+    /// Dropped last: once the receiver sees it end, the job is no longer shared.
     arrive: mpsc::Sender<Arrival>,
 }
 
@@ -86,11 +86,11 @@ struct Device {
 /// The steps of a device's stream.
 #[derive(Default)]
 struct Steps {
-    /// The first was told.
+    /// The first was emitted.
     begun: bool,
     finished: u64,
     began: Micros,
-    /// Ends of steps that are not told yet.
+    /// Ends of steps that are not emitted yet.
     ends: VecDeque<Micros>,
 }
 
@@ -206,7 +206,7 @@ impl Watcher {
         }
     }
 
-    /// The first that is told of a device.
+    /// The first events of a device.
     fn begin(
         &self,
         process: usize,
@@ -218,13 +218,14 @@ impl Watcher {
         let hello = &self.met[process].hello;
         let device = hello.device_names.get(index).cloned().unwrap_or_else(|| format!("device {index}"));
         let rank = hello.rank.map_or_else(String::new, |rank| format!(" · rank {rank}"));
-        // What was told of it before was seen from its first request on.
+        // Without segments it was seen from its first request on.
         let begins = if part.whole { Begins::Late } else { Begins::First };
         emit(EventKind::Begin(Arc::new(About {
             workload: Arc::clone(&self.program),
             detail: format!("PyTorch {} · process {}{rank}", hello.torch, hello.pid).into(),
             device: device.into(),
             kind: DeviceKind::Gpu,
+            torch: hello.torch.parse().unwrap_or_default(),
             history: Some(begins),
             ..About::default()
         })));
@@ -239,7 +240,7 @@ impl Watcher {
         Device { process, index, following, steps: Steps::default() }
     }
 
-    /// Whether nothing more will come; then it is told.
+    /// Whether nothing more will come; says so then.
     fn is_over(&mut self, nobody_yet: bool) -> bool {
         let sentence = match &self.meeting {
             Meeting::Started(job) => {
@@ -267,7 +268,7 @@ impl Watcher {
     }
 
     fn hand_on(&self, events: Vec<Event>) {
-        // Nobody may be left to look.
+        // The receiver may be gone.
         let _ = self.arrive.blocking_send(Arrival::Events(events));
     }
 }

@@ -1,4 +1,4 @@
-//! A whole file for who draws nothing: all its events, kept compressed and told as often as is wanted.
+//! A whole file for commands without a screen: all its events, kept compressed and read as often as needed.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -18,8 +18,8 @@ use super::snapshot::{Histories, OpenError, Opened, is_snapshot, narrate};
 use crate::allocator::TorchVersion;
 use crate::model::{Event, EventKind};
 use crate::recording::{Frame, FrameBuilder, Next, Reader, RecordingError};
-use crate::snapshot::Snapshot;
 use crate::snapshot::replay::HistoryReport;
+use crate::snapshot::{Listener, Snapshot, TraceEntry};
 use crate::units::{Bytes, DeviceIndex};
 
 /// Frames that may wait for the keeper.
@@ -42,7 +42,7 @@ pub enum WholeError {
 /// How far reading is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Bytes of the file, and all it has; 0 where nobody knows.
+    /// Bytes read, and bytes of the file; 0 if unknown.
     Bytes(u64, u64),
     /// Entries of a snapshot's history that were replayed, and all.
     Entries(u64, u64),
@@ -57,12 +57,13 @@ pub struct Whole {
     frames: Vec<Frame>,
     remarks: Vec<String>,
     device_bytes: Option<Bytes>,
+    oldest: TorchVersion,
     histories: Histories,
 }
 
 impl Whole {
     /// Reads the file at `path`; `-` is the standard input. A snapshot is one of `torch` where that is given. What follows damage, or the end of what was written, is
-    /// left out; [`Whole::remarks`] tell so.
+    /// left out; [`Whole::remarks`] says so.
     ///
     /// # Errors
     /// [`WholeError`].
@@ -87,8 +88,21 @@ impl Whole {
         );
         let head = source.fill_buf().map_err(RecordingError::Unreadable)?;
         let whole = if is_snapshot(head) {
-            let snapshot = Snapshot::read(source).map_err(OpenError::from)?;
-            Self::of_snapshot(snapshot, path, torch, progress)?
+            match Snapshot::read(source) {
+                Ok(snapshot) => Self::of_snapshot(snapshot, path, torch, progress)?,
+                // What stands before the damage can be used.
+                Err(error) => match Heard::of(path) {
+                    Some((memory, entries)) => {
+                        let mut whole = Self::of_snapshot(memory, path, torch, progress)?;
+                        whole.remarks = vec![format!(
+                            "the file is damaged or cut off: {entries} entries of its history were read, and none can be used without \
+                             the rest; this is memory at its end ({error})"
+                        )];
+                        whole
+                    }
+                    None => return Err(OpenError::from(error).into()),
+                },
+            }
         } else {
             Self { kind: Kind::Recording(name_of(path)), ..Self::recording(source)? }
         };
@@ -106,6 +120,7 @@ impl Whole {
             frames: Vec::new(),
             remarks: Vec::new(),
             device_bytes: None,
+            oldest: TorchVersion::default(),
             histories: Vec::new(),
         };
         loop {
@@ -154,6 +169,7 @@ impl Whole {
             frames,
             remarks,
             device_bytes: opened.device_bytes(),
+            oldest: opened.oldest(),
             histories,
         })
     }
@@ -170,19 +186,25 @@ impl Whole {
         &self.remarks
     }
 
-    /// Memory of the device, where the file tells.
+    /// Memory of the device, if the file says so.
     #[must_use]
     pub const fn device_bytes(&self) -> Option<Bytes> {
         self.device_bytes
     }
 
-    /// Where the history of a device begins, and what it can't tell; of a recording, which has all, `None`.
+    /// The oldest PyTorch that it may be of: what is pasted for it must hold there.
+    #[must_use]
+    pub const fn oldest_torch(&self) -> TorchVersion {
+        self.oldest
+    }
+
+    /// Where the history of a device begins, and what it leaves open; `None` for a recording, which has everything.
     #[must_use]
     pub fn history(&self, device: DeviceIndex) -> Option<&HistoryReport> {
         self.histories.iter().find(|(of, _)| *of == device).map(|(_, history)| history)
     }
 
-    /// Whether it is a PyTorch snapshot: a history of a GPU whose driver nobody knows.
+    /// Whether it is a PyTorch snapshot: a history of a GPU whose driver is unknown.
     #[must_use]
     pub const fn is_snapshot(&self) -> bool {
         matches!(self.kind, Kind::Snapshot(_))
@@ -211,6 +233,35 @@ impl Whole {
     }
 }
 
+/// What stands before the damage in a snapshot: memory at its end, and how many entries of the history.
+#[derive(Default)]
+struct Heard {
+    memory: Option<Snapshot>,
+    entries: u64,
+}
+
+impl Listener for Heard {
+    fn memory(&mut self, memory: Snapshot) {
+        self.memory = Some(memory);
+    }
+
+    fn entries(&mut self, _: usize, entries: &[TraceEntry]) -> bool {
+        self.entries += entries.len() as u64;
+        true
+    }
+}
+
+impl Heard {
+    /// Reads a damaged file once more; `None` where nothing of it can be used, or it comes but once.
+    fn of(path: &Path) -> Option<(Snapshot, u64)> {
+        let source = BufReader::with_capacity(1 << 16, File::open(path).ok().filter(|_| path.is_file())?);
+        let mut heard = Self::default();
+        // How it ends is known.
+        let _ = Snapshot::read_aloud(source, &mut heard);
+        heard.memory.filter(|memory| !memory.segments.is_empty()).map(|memory| (memory, heard.entries))
+    }
+}
+
 impl Whole {
     /// The same for who draws: a source of its events, at whose end nothing more comes.
     ///
@@ -221,7 +272,7 @@ impl Whole {
         let frames = self.frames.clone();
         thread::Builder::new().name("frames".to_owned()).spawn(move || {
             for frame in frames {
-                // Nobody may be left to look.
+                // The receiver may be gone.
                 if arrive.blocking_send(Arrival::Frame(frame)).is_err() {
                     return;
                 }

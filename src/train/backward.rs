@@ -23,6 +23,17 @@ impl Context {
     /// # Errors
     /// See [`Context::backward`].
     pub(crate) fn backward_beyond(&mut self, kept: usize, root: &Tensor, gradient: &Tensor) -> OpResult<()> {
+        let ran = self.run_backward(kept, root, gradient);
+        if ran.is_err() && self.memory().watches_frames() {
+            // The engine's own gradients are in no frame.
+            self.tape.drop_gradients();
+            self.gradient_copy = None;
+            self.catch_frames();
+        }
+        ran
+    }
+
+    fn run_backward(&mut self, kept: usize, root: &Tensor, gradient: &Tensor) -> OpResult<()> {
         self.deliver(root.source(), gradient.clone())?;
         while let Some(node) = self.tape.pop_beyond(kept) {
             let Node { name, scope, inputs, gradients, copy, backward, .. } = node;
@@ -31,6 +42,7 @@ impl Context {
             }
             let outer = self.memory().set_scope(scope);
             self.memory().begin_op(name);
+            self.memory().begin_node();
             self.gradient_copy = copy;
             let outputs = backward(self, gradients)?;
             self.gradient_copy = None;

@@ -1,5 +1,8 @@
 //! What a person can switch: one immutable value per step.
 
+use std::fmt;
+use std::str::FromStr;
+
 use serde::{Deserialize, Serialize};
 
 use crate::device::{DType, MatrixPrecision, UpdatePasses};
@@ -121,7 +124,7 @@ pub enum Offload {
     Optimizer,
 }
 
-/// Which attention kernel; the first of PyTorch's list where the asked one does not take the inputs.
+/// Which attention kernel; one that is asked for and does not take the inputs ends the step, as in PyTorch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AttentionKernel {
@@ -149,6 +152,29 @@ pub enum Retain {
     Losses,
     /// The loss with its graph, which holds all saved tensors.
     Graph,
+    /// The output and the loss of every step, in objects that refer to each other: until Python's garbage collector runs.
+    Cycles,
+}
+
+/// What a program does when a step runs out of memory.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OnOom {
+    /// It stops.
+    #[default]
+    Stop,
+    /// It halves the batch and tries the step again, behind the `except` block: the exception and its frames are gone.
+    Halve,
+    /// The same within the block, or with the exception kept: everything that the failed step had lives on.
+    HalveHeld,
+}
+
+impl OnOom {
+    /// The step is tried again with half the batch.
+    #[must_use]
+    pub const fn halves(self) -> bool {
+        matches!(self, Self::Halve | Self::HalveHeld)
+    }
 }
 
 /// What `zero_grad` does.
@@ -177,6 +203,46 @@ pub enum DataPath {
     Streamed,
 }
 
+/// Steps in a row, counted from the gradient scaler's first: `3` are the first three, `1..4` the second to the fourth.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Skips {
+    from: u64,
+    until: u64,
+}
+
+impl Skips {
+    /// The steps from `from` on, before `until`.
+    #[must_use]
+    pub const fn new(from: u64, until: u64) -> Self {
+        Self { from, until }
+    }
+
+    /// Whether step number `step` is one of them.
+    #[must_use]
+    pub const fn has(self, step: u64) -> bool {
+        self.from <= step && step < self.until
+    }
+}
+
+impl FromStr for Skips {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (from, until) = text.split_once("..").unwrap_or(("0", text));
+        match (from.parse(), until.parse()) {
+            (Ok(from), Ok(until)) if from <= until => Ok(Self { from, until }),
+            _ => Err("write how many of the first steps are skipped, such as 3, or which: 1..4 are the steps 1 to 3"
+                .to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for Skips {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.from == 0 { self.until.fmt(f) } else { write!(f, "{}..{}", self.from, self.until) }
+    }
+}
+
 /// Hyper-parameters of all optimizers.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Hyper {
@@ -196,6 +262,9 @@ pub struct Hyper {
     pub weight_decay: Option<f64>,
     /// Steps in which [`Schedule::Cosine`] goes from the learning rate to zero.
     pub schedule_steps: u64,
+    /// Steps that the gradient scaler skips, whatever it finds: overflows that a device which computes nothing can't find. Of
+    /// two models that train each other it is the discriminator's that overflows.
+    pub scaler_skips: Skips,
 }
 
 /// The reference values: those of the measured PyTorch runs.
@@ -210,6 +279,7 @@ impl Default for Hyper {
             eps: 1e-8,
             weight_decay: None,
             schedule_steps: 1000,
+            scaler_skips: Skips::default(),
         }
     }
 }
@@ -262,6 +332,8 @@ pub struct Config {
     pub fuse: bool,
     /// What is kept by mistake.
     pub retain: Retain,
+    /// What follows a step that ran out of memory.
+    pub on_oom: OnOom,
     /// Batches come from page-locked memory: streamed ones one ahead, beside the computation. So does what is offloaded.
     pub pinned: bool,
     /// Samples per step.
@@ -289,6 +361,7 @@ impl Config {
             attention: AttentionKernel::Auto,
             fuse: false,
             retain: Retain::Off,
+            on_oom: OnOom::Stop,
             pinned: false,
             batch,
             data: DataPath::Resident,

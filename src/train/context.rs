@@ -13,7 +13,7 @@ use super::config::{AttentionKernel, Tf32};
 use super::error::OpResult;
 use super::kv_cache::KvCache;
 use super::library::{Libraries, Library, Thread};
-use super::memory::Memory;
+use super::memory::{Held, Memory};
 use super::offload::{Offloader, Packed};
 use super::outputs::Outputs;
 use super::retain::Retained;
@@ -75,11 +75,11 @@ pub(crate) struct SecondRun {
     pub(super) recomputed: RefCell<Vec<Option<Tensor>>>,
 }
 
-/// Which kernel a step asks for, and whether somebody was told that it does not take the inputs.
+/// Which kernel a step asks for, and which one ran.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct AttentionChoice {
     pub(super) kernel: AttentionKernel,
-    pub(super) told: bool,
+    pub(super) ran: Option<&'static str>,
 }
 
 /// State of a module that no gradient changes.
@@ -115,6 +115,8 @@ pub struct Context {
     pub(crate) gradient_copy: Option<Tensor>,
     /// Tensors that nobody needs, held by local variables of the model's forward.
     locals: Vec<Tensor>,
+    /// What frames of failed steps hold, where the program keeps their exceptions.
+    frames: Vec<Held>,
     pub(super) outputs: Outputs,
 }
 
@@ -140,6 +142,7 @@ impl Context {
             cache: None,
             gradient_copy: None,
             locals: Vec::new(),
+            frames: Vec::new(),
             outputs: Outputs::default(),
         }
     }
@@ -257,6 +260,10 @@ impl Context {
             }
             Err(interrupt) => {
                 self.memory.emit(EventKind::OpEnd);
+                // What runs backward is no frame of the program; the pass as a whole is caught when it ends.
+                if self.memory.watches_frames() && self.workspaces.thread == Thread::Main {
+                    self.catch_frames();
+                }
                 Err(interrupt)
             }
         }
@@ -408,6 +415,23 @@ impl Context {
     /// Launches a kernel.
     pub(crate) fn launch(&self, kernel: &Kernel<'_>) -> OpResult<()> {
         self.memory.launch(kernel)
+    }
+
+    /// A step failed here, and its exception is kept: so is all that its frames hold. Gradients are not theirs, and the copies of
+    /// weights go with the autocast region that is left.
+    pub(crate) fn catch_frames(&mut self) {
+        self.autocast = Autocast::default();
+        self.weight_copies = None;
+        for leaf in &mut self.leaves {
+            leaf.reset();
+        }
+        self.frames.append(&mut self.memory.catch_frames());
+    }
+
+    /// The exceptions of failed steps are gone, and what their frames held.
+    pub(crate) fn drop_frames(&mut self) {
+        self.memory.begin_frames(false);
+        self.frames.clear();
     }
 
     /// Drops everything that an abandoned step left: tape, gradients, cached casts.

@@ -35,6 +35,14 @@ pub enum TrainError {
         /// Samples at least.
         needed: usize,
     },
+    /// The attention kernel that was asked for does not take the inputs. The sentence begins as PyTorch's RuntimeError.
+    #[error("No available kernel. Aborting execution. {kernel} {why}")]
+    NoKernel {
+        /// The kernel.
+        kernel: &'static str,
+        /// What of the inputs it does not take.
+        why: String,
+    },
     /// A kernel or copy failed.
     #[error(transparent)]
     Device(DeviceError),

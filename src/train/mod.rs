@@ -33,8 +33,8 @@ mod workload;
 
 pub use checkpoint::checkpoint;
 pub use config::{
-    Amp, AttentionKernel, Config, DataPath, Hyper, Offload, OptimizerForm, OptimizerKind, Retain, Schedule, Tf32,
-    ZeroGrad,
+    Amp, AttentionKernel, Config, DataPath, Hyper, Offload, OnOom, OptimizerForm, OptimizerKind, Retain, Schedule,
+    Skips, Tf32, ZeroGrad,
 };
 pub use context::{Context, Repeatable};
 pub use error::{Interrupt, MemoryKind, OpResult, TrainError};

@@ -22,6 +22,8 @@ pub enum Answer {
     Continue,
     /// Give free segments back, then ask again.
     EmptyCache,
+    /// Have the statistics forget their peaks, then ask again.
+    ResetPeaks,
     /// Abandon the step: [`super::TrainError::Stopped`].
     Stop,
 }

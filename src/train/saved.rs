@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use super::context::{Context, Saved, Saving, SecondRun};
 use super::error::{Interrupt, OpResult};
+use super::memory::Held;
 use super::offload::Offloader;
 use super::tensor::Tensor;
 
@@ -11,7 +12,12 @@ impl Saved {
     /// The tensor. A recomputed one is handed over: nobody else holds it.
     pub fn unpack(&self, cx: &mut Context) -> OpResult<Tensor> {
         match self {
-            Self::Kept(tensor) => Ok(tensor.clone()),
+            Self::Kept(tensor) => {
+                if cx.memory().watches_frames() {
+                    cx.memory().unpacked(&(tensor.hold() as Held));
+                }
+                Ok(tensor.clone())
+            }
             Self::Offloaded(packed) => packed.unpack(cx.memory()),
             Self::Dropped { run, index } => SecondRun::unpack(run, cx, *index),
             Self::Unused => Err(Interrupt::EarlyStop),
@@ -54,6 +60,11 @@ impl Context {
         };
         self.retained.saved(&saved);
         Ok(saved)
+    }
+
+    /// A model put something out, which a program may keep by mistake.
+    pub(crate) fn retain_output(&mut self, output: &Tensor) {
+        self.retained.output(|| Saved::Kept(output.detach()));
     }
 
     /// A loss was computed, which a program may keep by mistake.

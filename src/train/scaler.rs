@@ -6,6 +6,7 @@ use crate::device::{DType, GradScaling, Kernel, Operand};
 use crate::model::Category;
 use crate::units::StreamId;
 
+use super::config::Skips;
 use super::context::Context;
 use super::error::OpResult;
 use super::shape::Shape;
@@ -20,6 +21,33 @@ const GROWTH_INTERVAL: i32 = 2000;
 #[derive(Default)]
 pub(crate) struct Scaler {
     state: Option<ScalerState>,
+    followed: Followed,
+}
+
+/// What the scale on the device has become, as the host can tell it by the steps that were skipped.
+struct Followed {
+    scale: f64,
+    /// Updates since the scale changed last.
+    since: i32,
+    updates: u64,
+}
+
+impl Default for Followed {
+    fn default() -> Self {
+        Self { scale: INITIAL_SCALE, since: 0, updates: 0 }
+    }
+}
+
+impl Followed {
+    fn update(&mut self, overflowed: bool) {
+        self.updates += 1;
+        self.since = if overflowed { 0 } else { self.since + 1 };
+        if overflowed {
+            self.scale *= BACKOFF;
+        } else if self.since == GROWTH_INTERVAL {
+            (self.scale, self.since) = (self.scale * GROWTH, 0);
+        }
+    }
 }
 
 /// What a fused optimizer kernel is handed, and the flag for the scaler's update.
@@ -41,6 +69,16 @@ struct ScalerState {
 }
 
 impl Scaler {
+    /// What losses are multiplied by; `None` before the first one.
+    pub fn current_scale(&self) -> Option<f64> {
+        self.state.as_ref().map(|_| self.followed.scale)
+    }
+
+    /// Whether this is one of the steps that count as overflows, whatever the gradients are.
+    pub const fn skips(&self, skips: Skips) -> bool {
+        skips.has(self.followed.updates)
+    }
+
     /// `loss · scale`. The first call makes the scale and the growth tracker.
     pub fn scale(&mut self, cx: &mut Context, loss: &Tensor) -> OpResult<Tensor> {
         if self.state.is_none() {
@@ -61,7 +99,7 @@ impl Scaler {
     }
 
     /// Divides the gradients of `parameters` by the scale; returns the flag that tells of an overflow. It is kept until the update.
-    pub fn unscale(&self, cx: &mut Context, parameters: Range<usize>) -> OpResult<Option<Tensor>> {
+    pub fn unscale(&self, cx: &mut Context, parameters: Range<usize>, skip: bool) -> OpResult<Option<Tensor>> {
         let Some(ScalerState { scale, .. }) = &self.state else { return Ok(None) };
         cx.op("unscale", |cx| {
             let double = scalar(cx, DType::F64, "scale in f64")?;
@@ -70,18 +108,21 @@ impl Scaler {
             let inverse = scalar(cx, DType::F32, "reciprocal scale")?;
             drop(reciprocal);
             cx.launch(&Kernel::Reciprocal { src: scale.operand(), dst: inverse.operand() })?;
-            multiply_gradients(cx, parameters, &inverse).map(Some)
+            let found_inf = multiply_gradients(cx, parameters, &inverse)?;
+            overflow_where(skip, cx, &found_inf)?;
+            Ok(Some(found_inf))
         })
     }
 
     /// For an optimizer whose kernel unscales by itself: looks for an overflow in a pass that multiplies by one. The flag
     /// for the kernel is a sum over all devices; what is kept until the update is the device's own.
-    pub fn check(&self, cx: &mut Context, parameters: Range<usize>) -> OpResult<Option<Checked>> {
+    pub fn check(&self, cx: &mut Context, parameters: Range<usize>, skip: bool) -> OpResult<Option<Checked>> {
         let Some(ScalerState { scale, .. }) = &self.state else { return Ok(None) };
         cx.op("check_inf", |cx| {
             let one = scalar(cx, DType::F32, "scale of one")?;
             cx.launch(&Kernel::Fill { dst: one.operand(), value: 1.0 })?;
             let found_inf = multiply_gradients(cx, parameters, &one)?;
+            overflow_where(skip, cx, &found_inf)?;
             drop(one);
             let summed = scalar(cx, DType::F32, "summed found_inf")?;
             cx.launch(&Kernel::Cast { src: found_inf.operand(), dst: summed.operand() })?;
@@ -89,8 +130,8 @@ impl Scaler {
         })
     }
 
-    /// Adjusts the scale after the step, by what all its optimizers found.
-    pub fn update(&self, cx: &mut Context, found: Vec<Tensor>) -> OpResult<()> {
+    /// Adjusts the scale after the step, by what all its optimizers found: whether one of them `overflowed`.
+    pub fn update(&mut self, cx: &mut Context, found: Vec<Tensor>, overflowed: bool) -> OpResult<()> {
         let Some(ScalerState { scale, tracker }) = &self.state else { return Ok(()) };
         let Some((found_inf, others)) = found.split_first() else { return Ok(()) };
         cx.op("update_scale", |cx| {
@@ -108,8 +149,14 @@ impl Scaler {
             })
         })?;
         drop(found);
+        self.followed.update(overflowed);
         Ok(())
     }
+}
+
+/// Lets the flag say that a gradient overflowed, where `skip` wants that.
+fn overflow_where(skip: bool, cx: &Context, found_inf: &Tensor) -> OpResult<()> {
+    if skip { cx.launch(&Kernel::Fill { dst: found_inf.operand(), value: 1.0 }) } else { Ok(()) }
 }
 
 fn scalar(cx: &Context, dtype: DType, what: &'static str) -> OpResult<Tensor> {

@@ -98,6 +98,14 @@ impl<P> Tape<P> {
         add_to(memory, sum, gradient)
     }
 
+    /// Drops the gradients that have arrived at nodes.
+    pub fn drop_gradients(&mut self) {
+        for node in &mut self.nodes {
+            node.gradients = Gradients::default();
+            node.copy = None;
+        }
+    }
+
     /// Drops all nodes and what they saved, last first.
     pub fn clear(&mut self) {
         while self.nodes.pop().is_some() {}

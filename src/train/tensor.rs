@@ -140,6 +140,11 @@ impl Tensor {
         !self.view && Rc::strong_count(&self.storage) == 1
     }
 
+    /// One more hold on its block.
+    pub(crate) fn hold(&self) -> Rc<Storage> {
+        Rc::clone(&self.storage)
+    }
+
     pub(crate) const fn source(&self) -> Source {
         self.source
     }

@@ -20,6 +20,8 @@ pub enum Action {
     Edit(Switch),
     /// Give cached segments back to the driver.
     EmptyCache,
+    /// Have `max_memory_allocated` and `max_memory_reserved` begin anew.
+    ResetPeaks,
     /// Pause, or go on; in what has happened, play or stop.
     TogglePause,
     /// Go on for a bit and stop again.
@@ -38,6 +40,8 @@ pub enum Action {
     Faster(i8),
     /// Show the next device of several.
     NextDevice,
+    /// Pin a step to compare others with, or let it go.
+    Pin,
     /// Choose where the cursor is to go.
     GoTo,
     /// Choose another allocator to follow the run.
@@ -72,6 +76,8 @@ pub enum Action {
     ChooseTheme,
     /// Begin or end to show keys to an audience.
     TogglePresenting,
+    /// Find something by a few letters, and do it.
+    Palette,
     /// Open or close the help.
     ToggleHelp,
     /// Open the help about a panel.
@@ -88,6 +94,10 @@ pub enum Action {
     FoldLesson,
     /// Have the lesson measure what it asks, without an answer.
     PassQuestion,
+    /// Look at the lesson's step before again.
+    LessonBack,
+    /// Take the lab from the lesson until it goes on.
+    TakeLab,
     /// Leave.
     Quit,
 }
@@ -125,6 +135,7 @@ impl Action {
             Self::Flip(switch, Way::Next) | Self::Edit(switch) => switch.word(),
             Self::Flip(switch, Way::Previous) => return format!("{}-back", switch.word()).into(),
             Self::EmptyCache => "empty-cache",
+            Self::ResetPeaks => "reset-peaks",
             Self::TogglePause => "pause",
             Self::Advance(StepSize::Op) => "op",
             Self::Advance(StepSize::Phase) => "phase",
@@ -142,6 +153,7 @@ impl Action {
                 }
             }
             Self::NextDevice => "device",
+            Self::Pin => "pin-step",
             Self::GoTo => "go-to",
             Self::Record => "record",
             Self::SaveScreen => "save-screen",
@@ -166,6 +178,7 @@ impl Action {
             Self::ToggleFindings => "findings",
             Self::ChooseTheme => "theme",
             Self::TogglePresenting => "present",
+            Self::Palette => "find",
             Self::ToggleHelp => "help",
             Self::HelpOn(_) => "",
             Self::Close => "close",
@@ -174,6 +187,8 @@ impl Action {
             Self::LessonAnew => "lesson-anew",
             Self::FoldLesson => "lesson-fold",
             Self::PassQuestion => "lesson-pass",
+            Self::LessonBack => "lesson-back",
+            Self::TakeLab => "lesson-lab",
             Self::Quit => "quit",
         })
     }
@@ -182,10 +197,12 @@ impl Action {
     #[must_use]
     pub const fn needs(self) -> Option<Ability> {
         match self {
-            Self::Flip(..) | Self::Edit(_) | Self::EmptyCache | Self::Remedy => Some(Ability::Flip),
+            Self::Flip(..) | Self::Edit(_) | Self::EmptyCache | Self::ResetPeaks | Self::Remedy => Some(Ability::Flip),
             Self::UseProcessor => Some(Ability::Run),
             Self::Record => Some(Ability::Record),
-            Self::Cursor(..) | Self::Jump(..) | Self::CursorStart | Self::Faster(_) | Self::GoTo => Some(Ability::Seek),
+            Self::Cursor(..) | Self::Jump(..) | Self::CursorStart | Self::Faster(_) | Self::GoTo | Self::Pin => {
+                Some(Ability::Seek)
+            }
             _ => None,
         }
     }

@@ -34,6 +34,12 @@ pub(crate) fn render(stage: &Stage<'_>, autopsy: &Autopsy, area: Rect, buf: &mut
     }
 }
 
+/// Rows that all of it takes in a pane of so many columns, with the frame.
+pub(crate) fn wanted_rows(stage: &Stage<'_>, autopsy: &Autopsy, width: u16) -> u16 {
+    let rows: usize = told(stage, autopsy).iter().map(|part| wrap(part, width.saturating_sub(4)).len()).sum();
+    u16::try_from(rows + 2).unwrap_or(u16::MAX)
+}
+
 /// Draws as much as fits in bare lines.
 pub(crate) fn render_lines(stage: &Stage<'_>, autopsy: &Autopsy, area: Rect, buf: &mut Buffer) {
     let inner = Rect { x: area.x + 1.min(area.width), width: area.width.saturating_sub(2), ..area };
@@ -101,10 +107,10 @@ fn wrap(part: &Part, width: u16) -> Vec<String> {
 /// What is told on a screen: what would have helped not before somebody has said what he expects.
 fn told(stage: &Stage<'_>, autopsy: &Autopsy) -> Vec<Part> {
     let mut parts = parts(stage.view(), autopsy, &|remedy| words::remedy(stage, remedy));
-    if stage.hold.asks()
+    if !stage.hold.advises()
         && let Some(fits) = parts.iter_mut().find(|part| part.heading == FITS)
     {
-        (fits.token, fits.text) = (Token::Dim, "told once the question is answered".to_owned());
+        (fits.token, fits.text) = (Token::Dim, "shown when the lesson is over".to_owned());
     }
     parts
 }
@@ -124,31 +130,39 @@ fn parts(view: &View, autopsy: &Autopsy, word: &dyn Fn(&Remedy) -> String) -> Ve
     parts
 }
 
+/// Who stopped it, what was asked and by whom, and how much was missing: `The card stopped it: 3.07 GiB asked for log-probabilities
+/// in forward · log_softmax, 1.16 GiB missing.`
 fn asked(view: &View, autopsy: &Autopsy) -> String {
     let request = &autopsy.request;
     let name = view.names.get(request.name);
-    let mut text = format!("{} asked", bytes(request.requested));
+    let limit = autopsy.limit.filter(|limit| autopsy.ledger.reserved() + request.segment > *limit);
+    let mut text = match limit {
+        _ if autopsy.short == Bytes::ZERO => String::new(),
+        Some(limit) => format!("The limit of {} stopped it: ", bytes(limit)),
+        None => "The card stopped it: ".to_owned(),
+    };
+    text.push_str(&format!("{} asked", bytes(request.requested)));
     if !name.is_empty() {
         text.push_str(&format!(" for {name}"));
     }
     if let Some(phase) = autopsy.phase {
-        text.push_str(&format!(", {}", phase.label()));
+        text.push_str(&format!(" in {}", phase.label()));
     }
     if !autopsy.op.is_empty() {
-        text.push_str(&format!(" · {}", autopsy.op));
+        let between = if autopsy.phase.is_some() { " · " } else { " in " };
+        text.push_str(&format!("{between}{}", autopsy.op));
     }
     if autopsy.short > Bytes::ZERO {
-        let of = match autopsy.limit {
-            Some(limit) if autopsy.ledger.reserved() + request.segment > limit => {
-                format!("of the limit of {}", bytes(limit))
-            }
-            _ => format!("of what the device has left ({})", bytes(request.device_free)),
+        let left = match limit {
+            Some(limit) => limit - autopsy.ledger.reserved().min(limit),
+            None => request.device_free,
         };
-        text.push_str(&format!(
-            ": a segment of {} is {} more than is left {of}",
-            bytes(request.segment),
-            bytes(autopsy.short)
-        ));
+        text.push_str(&format!(", {} missing", bytes(autopsy.short)));
+        let segment = if request.segment == request.rounded { String::new() } else { bytes(request.segment) };
+        match segment.is_empty() {
+            true => text.push_str(&format!(" ({} left)", bytes(left))),
+            false => text.push_str(&format!(" (a segment of {segment}, {} left)", bytes(left))),
+        }
     }
     text.push('.');
     text
@@ -240,7 +254,7 @@ fn unusable_part(part: &Unusable, autopsy: &Autopsy) -> String {
         Why::Pending => format!("{free} freed, but another stream may still read them"),
     };
     if let Some(holder) = &part.holder {
-        text.push_str(&format!(" (held open by {}, {})", holder.name, bytes(holder.size)));
+        text.push_str(&format!(" (held open by {holder})"));
     }
     text
 }

@@ -11,7 +11,7 @@ pub(crate) fn waits(ghost: &Ghost) -> Option<String> {
     match (&ghost.occupancy, ghost.catching_up.or(ghost.seeking)) {
         (Some(_), _) => None,
         (None, Some(share)) => Some(format!("catches up, {:.0} %", share * 100.0)),
-        (None, None) => Some("did not follow here yet".to_owned()),
+        (None, None) => Some("not predicted here yet".to_owned()),
     }
 }
 

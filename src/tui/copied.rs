@@ -2,6 +2,8 @@
 
 use super::figures;
 use super::stage::Stage;
+use super::when;
+use super::words;
 use crate::given::is_safe;
 use crate::model::{DeviceKind, Finding};
 use crate::session;
@@ -29,7 +31,7 @@ pub(crate) fn whose(stage: &Stage<'_>) -> String {
     let about = &view.about;
     let simulated = if about.kind == DeviceKind::Simulated { " (simulated)" } else { "" };
     let whose = [&*about.workload, &*about.device].into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>();
-    format!("{}{simulated}, step {}", whose.join(" on "), view.steps.finished)
+    format!("{}{simulated}, step {}", whose.join(" on "), stage.shown.steps.finished)
 }
 
 /// The figures of the moment that is shown, a line each.
@@ -44,8 +46,8 @@ pub(crate) fn moment(stage: &Stage<'_>) -> Copied {
     if !op.is_empty() {
         at.push_str(&format!(", {op}"));
     }
-    if stage.fullest {
-        at.push_str(", at the fullest moment seen");
+    if stage.picture.marked.is_some() {
+        at.push_str(&format!(", {}", when::words(stage.picture)));
     }
     let mut text = at;
     let peaks = [("peak allocated", view.peak_allocated), ("peak reserved", view.peak_reserved)];
@@ -59,7 +61,13 @@ pub(crate) fn moment(stage: &Stage<'_>) -> Copied {
         ("stranded", ledger.stranded),
         ("releasable", ledger.releasable),
     ];
-    for (name, bytes) in now.into_iter().chain(peaks) {
+    let since = view.since_reset.map(|since| {
+        [
+            ("max_memory_allocated since the reset", since.allocated),
+            ("max_memory_reserved since the reset", since.reserved),
+        ]
+    });
+    for (name, bytes) in now.into_iter().chain(peaks).chain(since.into_iter().flatten()) {
         text.push_str(&format!("\n{name}: {} ({} bytes)", figures::bytes(bytes), bytes.get()));
     }
     Copied::new("figures", &text)
@@ -68,7 +76,9 @@ pub(crate) fn moment(stage: &Stage<'_>) -> Copied {
 /// A finding: its sentence with the evidence, where it was seen, and what can be done on the command line of the next run.
 pub(crate) fn finding(stage: &Stage<'_>, finding: &Finding) -> Copied {
     let mut text = format!("{finding}\n({})", whose(stage));
-    let remedies: Vec<String> = finding.remedies.iter().map(session::in_flags).collect();
+    let ours = stage.view().about.history.is_none();
+    let word = |remedy| if ours { session::in_flags(remedy) } else { words::in_program(stage, remedy) };
+    let remedies: Vec<String> = finding.remedies.iter().map(word).collect();
     if !remedies.is_empty() {
         text.push_str(&format!("\nTry {}", remedies.join(", or ")));
     }

@@ -53,6 +53,16 @@ impl Unit {
     }
 }
 
+impl Unit {
+    /// `bytes` in this unit, or where one digit or none would be left of it in a smaller one, which is named: `0.29`, `61 MiB`,
+    /// `16 KiB`.
+    #[must_use]
+    pub fn or_smaller(self, bytes: Bytes) -> String {
+        let least = if self == Self::GiB { self.bytes() / 10 } else { self.bytes() / 20 };
+        if bytes == Bytes::ZERO || bytes.get() >= least { self.figure(bytes) } else { short_bytes(bytes) }
+    }
+}
+
 /// `bytes` with the unit that suits them: `84.2 MiB`, `512 B`.
 #[must_use]
 pub fn bytes(bytes: Bytes) -> String {
@@ -61,6 +71,16 @@ pub fn bytes(bytes: Bytes) -> String {
     }
     let unit = Unit::for_largest(bytes);
     format!("{} {}", unit.figure(bytes), unit.name())
+}
+
+/// How long something takes, in words that a clock would use: `12 s`, `3 min 5 s`, `2 h 1 min`.
+#[must_use]
+pub fn duration(time: std::time::Duration) -> String {
+    match time.as_secs() {
+        seconds @ 0..60 => format!("{seconds} s"),
+        seconds @ 60..3600 => format!("{} min {} s", seconds / 60, seconds % 60),
+        seconds => format!("{} h {} min", seconds / 3600, seconds / 60 % 60),
+    }
 }
 
 /// A size with its unit in at most eight characters: `2 MiB`, `1.6 GiB`, `22 MiB`.
@@ -78,10 +98,15 @@ pub fn short_bytes(bytes: Bytes) -> String {
     }
 }
 
-/// Milliseconds with one decimal.
+/// Milliseconds with one decimal; of less than one, as many as it takes to see them: `297.0`, `0.11`, `0.004`.
 #[must_use]
 pub fn milliseconds(time: Micros) -> String {
-    format!("{:.1}", time.0 as f64 / 1000.0)
+    let decimals = match time.0 {
+        1..10 => 3,
+        10..1000 => 2,
+        _ => 1,
+    };
+    format!("{:.decimals$}", time.0 as f64 / 1000.0)
 }
 
 /// A rate or count in at most five characters: `87`, `12.5k`, `389k`, `1.2M`.
@@ -153,6 +178,21 @@ mod tests {
         ] {
             assert_eq!(short_bytes(bytes), text);
         }
+    }
+
+    #[test]
+    fn a_figure_of_a_column_is_nothing_only_where_there_is_nothing() {
+        for (bytes, text) in [
+            (Bytes::ZERO, "0.00"),
+            (Bytes::kib(16), "16 KiB"),
+            (Bytes::mib(5), "5 MiB"),
+            (Bytes::mib(61), "61 MiB"),
+            (Bytes::mib(110), "0.11"),
+            (Bytes::gib(3), "3.00"),
+        ] {
+            assert_eq!(Unit::GiB.or_smaller(bytes), text);
+        }
+        assert_eq!(Unit::MiB.or_smaller(Bytes(512)), "512 B");
     }
 
     #[test]

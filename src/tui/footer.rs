@@ -13,6 +13,9 @@ use super::theme::Token;
 use crate::model::RunState;
 use crate::source::Picture;
 
+/// So many of the last ones are always named.
+const LAST: usize = 3;
+
 /// Draws what the keys do, as many as fit, or the notice.
 pub(crate) fn render(
     stage: &Stage<'_>,
@@ -44,9 +47,9 @@ pub(crate) fn render(
         .collect();
     let cells = |hint: &(&str, &str, Action)| hint.0.chars().count() + hint.1.chars().count() + 4;
     let mut room = usize::from(area.width).saturating_sub(1);
-    // The last ones (help, quit) matter most: the middle gives way.
+    // The last ones (find, help, quit) matter most: the middle gives way.
     let mut kept: Vec<(&str, &str, Action)> = Vec::new();
-    for hint in hints.iter().rev().take(2).chain(hints.iter().take(hints.len().saturating_sub(2))) {
+    for hint in hints.iter().rev().take(LAST).chain(hints.iter().take(hints.len().saturating_sub(LAST))) {
         if cells(hint) <= room {
             room -= cells(hint);
             kept.push(*hint);

@@ -6,22 +6,32 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Modifier;
 use ratatui::text::Span;
+use unicode_width::UnicodeWidthStr;
 
 use super::action::Action;
 use super::figures;
 use super::hold::Hold;
-use super::pane::{put_at, put_cut, put_right, span};
+use super::pane::{self, put, put_at, put_right, span};
 use super::screens::SCREENS;
 use super::stage::{Clock, Stage, Targets};
 use super::theme::{Theme, Token};
+use super::waiting;
+use super::when;
 use crate::model::{DeviceKind, RunState};
-use crate::source::{Cursor, Doing, Kind, Picture, Shown};
+use crate::source::{Cursor, Doing, Kind, Moment, Picture, Shown};
 
 /// From this width on one line holds all of it.
 const ONE_LINE: u16 = 180;
 
-/// From this width on every screen goes by its title.
+/// From this width on every screen goes by its title, with air between them from the second on.
 const TITLES: u16 = 112;
+const AIR: u16 = 144;
+
+/// An op of fewer cells says nothing.
+const LEAST_OP: usize = 8;
+/// Cells that a phase takes, and a phase with an op.
+const PHASE: usize = 16;
+const STILL: usize = 36;
 
 /// Rows that the header takes.
 pub(crate) const fn rows(area: Rect) -> u16 {
@@ -37,14 +47,18 @@ pub(crate) fn render(stage: &Stage<'_>, screen: usize, area: Rect, buf: &mut Buf
         let whole = device(picture, false, theme);
         let fits = cells(&workload(picture, theme)) + 2 + cells(&whole) <= usize::from(area.width);
         let edge = put_right(area, 0, if fits { whole } else { device(picture, true, theme) }, buf);
-        put_cut(Rect { width: edge.saturating_sub(2), ..area }, 0, workload(picture, theme), buf);
-        let begin = tabs(theme, screen, area, buf, targets);
+        put(Rect { width: edge.saturating_sub(2), ..area }, 0, workload(picture, theme), buf);
+        let least: usize = state(stage, 0).iter().map(Span::width).sum();
+        // What stands still says its phase and op; what goes on is on the way to the next one.
+        let wanted = if stage.is_still() { least + STILL } else { least };
+        let begin = tabs(theme, screen, wanted, area, buf, targets);
         let room = usize::from(area.width.saturating_sub(begin));
-        let state = state(picture, theme, room);
-        let cells: usize = state.iter().map(Span::width).sum();
-        let figures = figures_of(stage, room.saturating_sub(cells + 1));
+        // What is to be said of the moment at least, the figures, and of its op as much as there is room for.
+        let with_phase: usize = state(stage, least + PHASE).iter().map(Span::width).sum();
+        let figures = figures_of(stage, room.saturating_sub(with_phase + 1));
         let edge = put_right(area, 1, figures, buf);
-        put_at(Rect { width: edge.saturating_sub(1).max(begin), ..area }, begin, 1, state, buf);
+        let room = usize::from(edge.saturating_sub(begin)).saturating_sub(1);
+        put_at(area, begin, 1, state(stage, room), buf);
     } else {
         let edge = put_right(area, 0, figures_of(stage, usize::from(area.width) / 2), buf);
         let left = Rect { width: edge.saturating_sub(2), ..area };
@@ -52,20 +66,29 @@ pub(crate) fn render(stage: &Stage<'_>, screen: usize, area: Rect, buf: &mut Buf
         line.push(Span::raw("   "));
         line.extend(device(picture, false, theme));
         line.push(Span::raw("  "));
-        line.extend(state(picture, theme, usize::MAX));
-        put_cut(left, 0, line, buf);
+        line.extend(state(stage, usize::from(left.width)));
+        put(left, 0, line, buf);
     }
 }
 
-/// The screens, where there is more than one; returns the column behind them.
-fn tabs(theme: &Theme, screen: usize, area: Rect, buf: &mut Buffer, targets: &mut Targets) -> u16 {
+/// The screens, where there is more than one, by their titles where those leave `least` cells for what else there is to say;
+/// returns the column behind them.
+fn tabs(theme: &Theme, screen: usize, least: usize, area: Rect, buf: &mut Buffer, targets: &mut Targets) -> u16 {
     let mut x = 0;
     if SCREENS.len() > 1 {
+        let titles: usize = SCREENS.iter().map(|screen| screen.title.width() + 2).sum();
+        let fits = titles + 2 + least <= usize::from(area.width);
         for (index, known) in SCREENS.iter().enumerate() {
-            let text = match (index == screen, area.width >= TITLES) {
-                (true, _) => format!(" [{} {}]", known.key, known.title),
-                (false, true) => format!("  {} {} ", known.key, known.title),
-                (false, false) => format!(" {}", known.key),
+            let (key, title) = (known.key, known.title);
+            let text = match (index == screen, area.width) {
+                (true, AIR..) => format!(" [{key} {title}]"),
+                (false, AIR..) => format!("  {key} {title} "),
+                (true, TITLES..) => format!(" [{key} {title}]"),
+                (false, TITLES..) => format!(" {key} {title}"),
+                (true, _) if fits => format!("[{key}{title}]"),
+                (false, _) if fits => format!(" {key}{title}"),
+                (true, _) => format!(" [{key} {title}]"),
+                (false, _) => format!(" {key}"),
             };
             let token = if index == screen { Token::Strong } else { Token::Dim };
             let end = put_at(area, x, 1, vec![span(theme, token, text)], buf);
@@ -78,11 +101,30 @@ fn tabs(theme: &Theme, screen: usize, area: Rect, buf: &mut Buffer, targets: &mu
 
 fn workload(picture: &Picture, theme: &Theme) -> Vec<Span<'static>> {
     let about = &picture.view.about;
-    vec![
+    let mut line = vec![
         span(theme, Token::Accent, " vramlab "),
-        span(theme, Token::Strong, format!(" {}", about.workload)),
+        span(theme, Token::Strong, format!(" {}", named(picture))),
         span(theme, Token::Dim, format!("  {}", about.detail)),
-    ]
+    ];
+    // Beside the learner's own lab stands the lesson itself.
+    if let Some(note) = picture.view.lesson.as_ref().filter(|_| !picture.is_live()) {
+        let (who, lesson) = (&note.learner, &note.lesson);
+        let place = format!("step {} of {}, {}", note.step, note.steps, note.doing.label());
+        line.insert(1, span(theme, Token::Strong, format!(" {who} · {lesson} · {place} ·")));
+    }
+    line
+}
+
+/// What is trained; of a program that has said nothing yet, and of a file whose beginning is not read, its name.
+fn named(picture: &Picture) -> &str {
+    match &picture.kind {
+        Kind::Recording(name) | Kind::Snapshot(name) | Kind::Watched(name)
+            if picture.view.about.workload.is_empty() =>
+        {
+            name
+        }
+        _ => &picture.view.about.workload,
+    }
 }
 
 /// The device (by its id where `short`), and next to it, in every picture that could be taken of the screen, whether its
@@ -98,41 +140,41 @@ fn device(picture: &Picture, short: bool, theme: &Theme) -> Vec<Span<'static>> {
     match about.kind {
         DeviceKind::Gpu => {}
         DeviceKind::Simulated => line.push(span(theme, Token::Warn, " · simulated")),
+        // Of a program that has said nothing yet no device is known.
+        DeviceKind::Processor if about.device.is_empty() => {}
         DeviceKind::Processor => line.push(span(theme, Token::Warn, " · processor")),
     }
     line
 }
 
-/// What the run is doing, what is recorded, and where the cursor looks.
-fn state(picture: &Picture, theme: &Theme, room: usize) -> Vec<Span<'static>> {
+/// What the run is doing, what is recorded, and which moment is shown: step and phase, and as much of the op as `room` cells
+/// hold.
+fn state(stage: &Stage<'_>, room: usize) -> Vec<Span<'static>> {
+    let (picture, theme) = (stage.picture, stage.theme);
     let (word, token) = badge(picture);
     let style = theme.style(token).add_modifier(Modifier::REVERSED | Modifier::BOLD);
     let mut line = vec![Span::raw(" "), Span::styled(format!(" {word} "), style)];
     if picture.recording.is_some() {
         line.push(span(theme, Token::Danger, " ● rec"));
     }
-    let view = &picture.view;
-    let mut words: Vec<Span<'static>> = Vec::new();
-    let looks = !picture.is_now();
-    if looks {
-        let behind = format!("  at step {} of {}", view.steps.finished, picture.extent.steps);
-        words.push(span(theme, Token::Accent, behind));
+    if picture.reading.is_some() || picture.view.run == RunState::Starting {
+        return line;
     }
-    let stopped = matches!(picture.run, RunState::Paused | RunState::OutOfMemory | RunState::StepFailed(_));
-    if looks || stopped {
-        if let Some(phase) = view.phase {
-            words.push(span(theme, Token::Text, format!("  {}", phase.label())));
-        }
-        let op = view.names.get(view.op);
-        if !op.is_empty() {
-            words.push(span(theme, Token::Dim, format!(" · {op}")));
-        }
+    let when::Place { step: [long, short], phase, op } = when::place(stage);
+    let cells = |line: &[Span<'static>]| line.iter().map(Span::width).sum::<usize>();
+    // The op goes first, then the phase, then words of the moment.
+    let after = if phase.is_empty() { 0 } else { phase.width() + 3 };
+    let step = if cells(&line) + 2 + long.width() + after <= room { long } else { short };
+    let moved = picture.moment() != Moment::Now;
+    line.push(span(theme, if moved { Token::Accent } else { Token::Text }, format!("  {step}")));
+    let mut between = if step.is_empty() { "" } else { " · " };
+    if !phase.is_empty() && cells(&line) + between.width() + phase.width() <= room {
+        line.push(span(theme, Token::Text, format!("{between}{phase}")));
+        between = " · ";
     }
-    for word in words {
-        let cells: usize = line.iter().map(Span::width).sum();
-        if cells + word.width() <= room {
-            line.push(word);
-        }
+    let left = room.saturating_sub(cells(&line) + between.width());
+    if !op.is_empty() && left >= LEAST_OP.min(op.width()) {
+        line.push(span(theme, Token::Dim, format!("{between}{}", pane::cut(&op, left))));
     }
     line
 }
@@ -152,7 +194,7 @@ fn still(picture: &Picture) -> (&'static str, Token) {
         let word = if speed == 1.0 { "PLAYING" } else { "PLAYING FAST" };
         return (if speed < 1.0 { "PLAYING SLOW" } else { word }, Token::Ok);
     }
-    if let (Cursor::At(_), true) = (picture.cursor, picture.view.autopsy.is_some()) {
+    if picture.moment() != Moment::Now && picture.shown().autopsy.is_some() {
         return ("OUT OF MEMORY", Token::Danger);
     }
     match (&picture.kind, picture.cursor) {
@@ -161,6 +203,7 @@ fn still(picture: &Picture) -> (&'static str, Token) {
         (Kind::Recording(_), _) => return ("RECORDING", Token::Accent),
         (Kind::Snapshot(_), _) => return ("SNAPSHOT", Token::Accent),
         (Kind::Watched(_), Cursor::At(_)) if picture.extent.grows => return ("LOOKING BACK", Token::Accent),
+        (Kind::Watched(_), _) if picture.extent.grows && waiting::is_shown(picture) => return ("WAITING", Token::Warn),
         (Kind::Watched(_), _) if picture.extent.grows => return ("WATCHING", Token::Ok),
         (Kind::Watched(_), _) => return ("ENDED", Token::Accent),
         (Kind::Live, _) => {}
@@ -181,12 +224,17 @@ fn still(picture: &Picture) -> (&'static str, Token) {
 fn figures_of(stage: &Stage<'_>, room: usize) -> Vec<Span<'static>> {
     let (theme, view) = (stage.theme, stage.view());
     let steps = &view.steps;
-    // A snapshot knows no steps.
-    if matches!(stage.picture.kind, Kind::Snapshot(_)) {
+    // Not every snapshot knows steps, nor does what has not said anything.
+    let without = matches!(stage.picture.kind, Kind::Snapshot(_)) && steps.finished == 0;
+    if without || waiting::is_shown(stage.picture) {
         return Vec::new();
     }
-    let mut groups =
-        vec![vec![span(theme, Token::Dim, "step "), span(theme, Token::Strong, format!("{:>5}", steps.finished))]];
+    let mut groups = Vec::new();
+    // Where the cursor is, or a lab stands, the moment says which step that is.
+    if !stage.is_still() || matches!(stage.picture.moment(), Moment::RunPeak | Moment::StepPeak) {
+        let word = if steps.finished == 1 { " step" } else { " steps" };
+        groups.push(vec![span(theme, Token::Strong, format!("{:>5}", steps.finished)), span(theme, Token::Dim, word)]);
+    }
     if steps.finished > 0 && stage.hold != Hold::Answer {
         let unit = stage.clock().of(" ms", " ms sim");
         groups.push(vec![
@@ -212,7 +260,7 @@ fn figures_of(stage: &Stage<'_>, room: usize) -> Vec<Span<'static>> {
     let mut line: Vec<Span<'static>> = Vec::new();
     for group in groups {
         let cells: usize = line.iter().chain(&group).map(Span::width).sum();
-        if cells > room && !line.is_empty() {
+        if cells > room {
             break;
         }
         line.extend(group);

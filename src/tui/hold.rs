@@ -9,12 +9,14 @@ use crate::tui::keys::Keymap;
 /// What a lesson keeps back.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Hold {
-    /// Nothing: there is no lesson, or it waits for somebody who has read what came out.
+    /// Nothing: there is no lesson, it is over, or the learner took the lab.
     #[default]
     Nothing,
-    /// The lab: the lesson says what it does.
+    /// A goal is to be reached by switches, and it is the learner's to find out which.
+    Goal,
+    /// The lab: the lesson says what it does. What the program advises could be an answer to come.
     Lab,
-    /// A question is open. What the program concludes is not shown: it could be the answer.
+    /// A question is open. What the program measured is not shown either: it could be the answer.
     Question,
     /// A question is open whose answer the lab's figures would tell: none of them is shown.
     Answer,
@@ -26,8 +28,9 @@ impl Hold {
         match course.stage() {
             Stage::Asking if course.step().asks_what_is_measured() => Self::Answer,
             Stage::Asking => Self::Question,
-            Stage::Introduction | Stage::Preparing | Stage::Trying => Self::Lab,
-            Stage::Explained | Stage::Over => Self::Nothing,
+            Stage::Acting => Self::Goal,
+            Stage::Introduction | Stage::Preparing | Stage::Trying | Stage::Explained => Self::Lab,
+            Stage::Over => Self::Nothing,
         }
     }
 
@@ -36,11 +39,17 @@ impl Hold {
         self >= Self::Question
     }
 
+    /// Whether it is shown what the program would do: findings, remedies that were tried.
+    pub fn advises(self) -> bool {
+        self == Self::Nothing
+    }
+
     /// Whether `action` may be done with the lab as `picture` shows it.
     pub fn permits(self, action: Action, picture: &Picture) -> bool {
         match action {
-            Action::Ghost | Action::ToggleFindings => !self.asks(),
+            Action::Ghost | Action::ToggleFindings => self.advises(),
             Action::Copy => self != Self::Answer,
+            Action::Flip(..) | Action::Edit(_) => self <= Self::Goal,
             action => self == Self::Nothing || !acts_on_lab(action, picture),
         }
     }
@@ -49,7 +58,11 @@ impl Hold {
     pub fn why(self, keys: &Keymap) -> String {
         match self {
             Self::Nothing => String::new(),
-            Self::Lab => "the lesson runs the lab here; it is yours once a step is explained".to_owned(),
+            Self::Goal => "not for this goal: the lesson says which switches you may set".to_owned(),
+            Self::Lab => match keys.key_of(Action::TakeLab) {
+                "" => "the lesson runs the lab".to_owned(),
+                key => format!("the lesson runs the lab; {key} hands it to you between two questions"),
+            },
             Self::Question | Self::Answer => match keys.key_of(Action::PassQuestion) {
                 "" => "a question is open: answer it first".to_owned(),
                 key => format!("a question is open: answer it first, or {key} passes it"),
@@ -61,7 +74,7 @@ impl Hold {
 /// Whether something else would be trained than was, or go on. Looking back is neither.
 pub(crate) fn acts_on_lab(action: Action, picture: &Picture) -> bool {
     match action {
-        Action::Flip(..) | Action::Edit(_) | Action::EmptyCache | Action::Remedy => true,
+        Action::Flip(..) | Action::Edit(_) | Action::EmptyCache | Action::ResetPeaks | Action::Remedy => true,
         Action::Advance(_) => picture.is_live() && picture.is_now(),
         Action::TogglePause => picture.is_live() && (picture.is_now() || picture.run != RunState::Running),
         _ => false,
@@ -87,6 +100,7 @@ mod tests {
         }
         let off = [
             Action::EmptyCache,
+            Action::ResetPeaks,
             Action::TogglePause,
             Action::Advance(StepSize::Op),
             Action::Remedy,
@@ -122,6 +136,7 @@ mod tests {
     fn what_is_kept_back_is_told_with_the_key_that_passes() {
         let keys = keymap::standard();
         assert!(Hold::Question.why(keys).ends_with("Ctrl-N passes it"), "{}", Hold::Question.why(keys));
-        assert!(Hold::Lab.why(keys).contains("once a step is explained"));
+        assert!(Hold::Lab.why(keys).contains("* hands it to you"));
+        assert!(!Hold::Lab.advises() && !Hold::Goal.advises() && Hold::Nothing.advises());
     }
 }

@@ -40,11 +40,13 @@ fn switches() -> Vec<Binding> {
         };
         flip(switch.key(), Action::of_switch(switch), switch.help());
         if let Some(back) = switch.key_back() {
-            flip(back, Action::Flip(switch, Way::Previous), &format!("{}: back by a power of two", switch.label()));
+            flip(back, Action::Flip(switch, Way::Previous), &format!("{}: half as many", switch.label()));
         }
     }
-    let help = "empty_cache: wholly free segments go back; allocated stays as it is";
+    let help = "empty_cache: return wholly free segments to the driver";
     all.push(Binding::new(&[Key::plain('e')], "e", Action::EmptyCache, Group::Switches, "", help));
+    let help = "reset peaks: max_memory_allocated and _reserved start again";
+    all.push(Binding::new(&[Key::plain('E')], "E", Action::ResetPeaks, Group::Switches, "", help));
     all
 }
 
@@ -59,25 +61,32 @@ fn common() -> Vec<Binding> {
             Action::TogglePause,
             Run,
             "pause",
-            "pause at the next op, or go on; in a recording, play or stop",
+            "pause at the next op, or go on; play or stop a recording",
         ),
-        Binding::new(&[plain('.')], ".", Action::Advance(StepSize::Op), Run, "op", "go on to the end of the next op"),
+        Binding::new(&[plain('.')], ".", Action::Advance(StepSize::Op), Run, "op", "advance to the end of the op"),
         Binding::new(
             &[plain(',')],
             ",",
             Action::Advance(StepSize::Phase),
             Run,
             "phase",
-            "go on to the end of the phase",
+            "advance to the end of the phase",
         ),
-        Binding::new(&[plain('n')], "n", Action::Advance(StepSize::Step), Run, "step", "go on to the end of the step"),
+        Binding::new(
+            &[plain('n')],
+            "n",
+            Action::Advance(StepSize::Step),
+            Run,
+            "step",
+            "advance to the end of the step",
+        ),
         Binding::new(
             &[plain('P')],
             "P",
             Action::UseProcessor,
             Run,
             "train on the processor",
-            "after the GPU was lost: start the same anew on the processor",
+            "after a lost GPU: start the same run on the processor",
         ),
         Binding::new(
             &[named(KeyCode::Left), plain('h')],
@@ -85,7 +94,7 @@ fn common() -> Vec<Binding> {
             Action::Cursor(Unit::Op, Backward),
             Time,
             "back",
-            "look back, op by op; the run goes on meanwhile",
+            "back one op; the run goes on meanwhile",
         ),
         Binding::new(
             &[named(KeyCode::Right), plain('l')],
@@ -93,7 +102,7 @@ fn common() -> Vec<Binding> {
             Action::Cursor(Unit::Op, Forward),
             Time,
             "",
-            "look on to the next op",
+            "forward one op",
         ),
         Binding::new(
             &[named(KeyCode::PageUp), plain('(')],
@@ -101,7 +110,7 @@ fn common() -> Vec<Binding> {
             Action::Cursor(Unit::Step, Backward),
             Time,
             "",
-            "look back to the step before",
+            "back to the previous step",
         ),
         Binding::new(
             &[named(KeyCode::PageDown), plain(')')],
@@ -109,9 +118,9 @@ fn common() -> Vec<Binding> {
             Action::Cursor(Unit::Step, Forward),
             Time,
             "",
-            "look on to the next step",
+            "forward to the next step",
         ),
-        Binding::new(&[plain('{')], "{", Action::Jump(Landmark::Flip, Backward), Time, "", "to the flip before"),
+        Binding::new(&[plain('{')], "{", Action::Jump(Landmark::Flip, Backward), Time, "", "to the previous flip"),
         Binding::new(&[plain('}')], "}", Action::Jump(Landmark::Flip, Forward), Time, "", "to the next flip"),
         Binding::new(
             &[plain('g')],
@@ -121,14 +130,29 @@ fn common() -> Vec<Binding> {
             "go to",
             "go to the peak, an out of memory, a flip, a finding, a step",
         ),
-        Binding::new(&[named(KeyCode::End), plain('$')], "End $", Action::CursorNow, Time, "now", "back to now"),
+        Binding::new(
+            &[plain('=')],
+            "=",
+            Action::Pin,
+            Time,
+            "pin",
+            "pin the previous step to compare; again: this one, none",
+        ),
+        Binding::new(
+            &[named(KeyCode::End), plain('$')],
+            "End $",
+            Action::CursorNow,
+            Time,
+            "now",
+            "to now, or to the end of a recording",
+        ),
         Binding::new(
             &[named(KeyCode::Home), plain('H')],
             "Home H",
             Action::CursorStart,
             Time,
             "",
-            "to the first moment there is",
+            "to the first moment on record",
         ),
         Binding::new(&[plain('<')], "<", Action::Faster(-1), Time, "", "play at half the speed"),
         Binding::new(&[plain('>')], ">", Action::Faster(1), Time, "", "play at twice the speed"),
@@ -140,40 +164,33 @@ fn program() -> Vec<Binding> {
     let plain = Key::plain;
     let named = Key::named;
     let mut all = vec![
-        Binding::new(&[named(KeyCode::Tab)], "Tab", Action::NextScreen(1), View, "screens", "the next screen"),
-        Binding::new(&[named(KeyCode::BackTab)], "Shift-Tab", Action::NextScreen(-1), View, "", "the screen before"),
+        Binding::new(&[named(KeyCode::Tab)], "Tab", Action::NextScreen(1), View, "screens", "next screen"),
+        Binding::new(&[named(KeyCode::BackTab)], "Shift-Tab", Action::NextScreen(-1), View, "", "previous screen"),
+        Binding::new(&[plain('D')], "D", Action::NextDevice, View, "device", "the next device, if there are several"),
         Binding::new(
-            &[plain('D')],
-            "D",
-            Action::NextDevice,
+            &[plain('w')],
+            "w",
+            Action::ToggleFindings,
             View,
-            "device",
-            "the next device, where there are several",
+            "why",
+            "all findings, and what to do about them",
         ),
-        Binding::new(&[plain('w')], "w", Action::ToggleFindings, View, "why", "all findings, with what can be done"),
         Binding::new(
             &[plain('R')],
             "R",
             Action::Record,
             Program,
             "record",
-            "write a recording of the run, from its start on; again ends it",
+            "record the run, from its start; again: stop recording",
         ),
-        Binding::new(
-            &[plain('T')],
-            "T",
-            Action::ChooseTheme,
-            Program,
-            "theme",
-            "choose a theme; moving in the list shows it at once",
-        ),
+        Binding::new(&[plain('T')], "T", Action::ChooseTheme, Program, "theme", "choose a theme; the list previews it"),
         Binding::new(
             &[plain('V')],
             "V",
             Action::TogglePresenting,
             Program,
             "",
-            "present: large figures, show the keys pressed, ask before leaving, keep the leak off",
+            "present: large figures, keys shown, no accidental quit or leak",
         ),
         Binding::new(
             &[plain('S')],
@@ -181,7 +198,7 @@ fn program() -> Vec<Binding> {
             Action::SaveScreen,
             Program,
             "",
-            "save what is on the screen, as a picture (SVG) and as text",
+            "save the screen as a picture (SVG) and as text",
         ),
         Binding::new(
             &[plain('y')],
@@ -189,36 +206,39 @@ fn program() -> Vec<Binding> {
             Action::Copy,
             Program,
             "copy",
-            "copy what is selected, a finding, or the command that runs this again; over SSH too",
+            "copy the selection, a finding or the command; works over SSH",
         ),
-        Binding::new(
-            &[plain('Z')],
-            "Z",
-            Action::LessonAnew,
-            Program,
-            "",
-            "begin the lesson anew, on a run as it was at its start",
-        ),
-        Binding::new(
-            &[plain('~')],
-            "~",
-            Action::FoldLesson,
-            Program,
-            "",
-            "make the lesson's pane small, or large again",
-        ),
+        Binding::new(&[plain('Z')], "Z", Action::LessonAnew, Program, "", "start the lesson again, on a fresh run"),
+        Binding::new(&[plain('~')], "~", Action::FoldLesson, Program, "", "fold or unfold the lesson"),
         Binding::new(
             &[Key::ctrl('n')],
             "Ctrl-N",
             Action::PassQuestion,
             Program,
             "",
-            "pass the lesson's question: it is measured without an answer, and gives no point",
+            "skip the question: measure without an answer, for no point",
         ),
-        Binding::new(&[plain('?')], "?", Action::ToggleHelp, Program, "help", "open or close this help"),
-        Binding::new(&[named(KeyCode::Esc)], "Esc", Action::Close, Program, "", "close what is open; else back to now"),
-        Binding::new(&[Key::ctrl('l')], "Ctrl-L", Action::Repaint, Program, "", "draw the screen anew"),
-        Binding::new(&[Key::ctrl('z')], "Ctrl-Z", Action::Suspend, Program, "", "back to the shell; fg returns"),
+        Binding::new(
+            &[Key::ctrl('b')],
+            "Ctrl-B",
+            Action::LessonBack,
+            Program,
+            "",
+            "show the lesson's previous step again; Enter leads back",
+        ),
+        Binding::new(&[plain('*')], "*", Action::TakeLab, Program, "", "take the lab over until the lesson goes on"),
+        Binding::new(
+            &[plain(':'), Key::ctrl('p')],
+            ": Ctrl-P",
+            Action::Palette,
+            Program,
+            "find",
+            "find a command, screen, step, word or block, and do it",
+        ),
+        Binding::new(&[plain('?')], "?", Action::ToggleHelp, Program, "help", "the keys and words of this screen"),
+        Binding::new(&[named(KeyCode::Esc)], "Esc", Action::Close, Program, "", "close what is open, else back to now"),
+        Binding::new(&[Key::ctrl('l')], "Ctrl-L", Action::Repaint, Program, "", "redraw the screen"),
+        Binding::new(&[Key::ctrl('z')], "Ctrl-Z", Action::Suspend, Program, "", "suspend to the shell; fg returns"),
         Binding::new(&[plain('q'), Key::ctrl('c')], "q Ctrl-C", Action::Quit, Program, "quit", "end the run and leave"),
     ];
     for (index, screen) in SCREENS.iter().enumerate() {
@@ -233,21 +253,20 @@ fn dialogs() -> Vec<Binding> {
     use DialogAction::{Apply, Cancel, Clear, First, Last, Next, PageDown, PageUp, Part, Previous, Search};
     let (plain, named) = (Key::plain, Key::named);
     let of = |keys: &[Key], label, action, help: &str| {
-        let help = format!("in a dialog: {help}");
-        Binding::new(keys, label, Action::Dialog(action), Group::Dialogs, "", &help)
+        Binding::new(keys, label, Action::Dialog(action), Group::Dialogs, "", help)
     };
     vec![
-        of(&[named(KeyCode::Enter)], "Enter", Apply, "take what is written or chosen"),
-        of(&[named(KeyCode::Esc), plain('q')], "Esc q", Cancel, "leave it as it was"),
-        of(&[named(KeyCode::Down), plain('j')], "↓ j", Next, "the next line or entry"),
-        of(&[named(KeyCode::Up), plain('k')], "↑ k", Previous, "the line or entry before"),
-        of(&[named(KeyCode::PageDown), plain('J')], "PgDn J", PageDown, "the next page"),
-        of(&[named(KeyCode::PageUp), plain('K')], "PgUp K", PageUp, "the page before"),
-        of(&[named(KeyCode::Home), plain('g')], "Home g", First, "the first line or entry"),
-        of(&[named(KeyCode::End), plain('G')], "End G", Last, "the last line or entry"),
-        of(&[plain('/')], "/", Search, "search the keys and words of this help"),
-        of(&[named(KeyCode::Tab)], "Tab", Part, "from the keys to the words of this help, and back"),
-        of(&[Key::ctrl('u')], "Ctrl-U", Clear, "take away what is written"),
+        of(&[named(KeyCode::Enter)], "Enter", Apply, "accept what is typed or selected"),
+        of(&[named(KeyCode::Esc), plain('q')], "Esc q", Cancel, "close without a change"),
+        of(&[named(KeyCode::Down), plain('j')], "↓ j", Next, "next line or entry"),
+        of(&[named(KeyCode::Up), plain('k')], "↑ k", Previous, "previous line or entry"),
+        of(&[named(KeyCode::PageDown), plain('J')], "PgDn J", PageDown, "next page"),
+        of(&[named(KeyCode::PageUp), plain('K')], "PgUp K", PageUp, "previous page"),
+        of(&[named(KeyCode::Home), plain('g')], "Home g", First, "first line or entry"),
+        of(&[named(KeyCode::End), plain('G')], "End G", Last, "last line or entry"),
+        of(&[plain('/')], "/", Search, "search the help; Enter presses the key found"),
+        of(&[named(KeyCode::Tab)], "Tab", Part, "switch between keys and words in the help"),
+        of(&[Key::ctrl('u')], "Ctrl-U", Clear, "clear the line"),
     ]
 }
 
@@ -267,10 +286,10 @@ pub fn acts(action: Action, picture: &Picture) -> Result<(), &'static str> {
         picture.can(Ability::Seek)?;
     }
     let there = match action {
-        Action::Flip(..) | Action::Edit(_) | Action::EmptyCache | Action::Remedy => alive,
+        Action::Flip(..) | Action::Edit(_) | Action::EmptyCache | Action::ResetPeaks | Action::Remedy => alive,
         Action::TogglePause | Action::Advance(_) => alive || !live || !picture.is_now(),
         Action::UseProcessor => matches!(run, RunState::Lost(_)),
-        Action::CursorNow => !picture.is_now(),
+        Action::CursorNow => !picture.is_now() || !live && picture.place() < picture.extent.end,
         Action::Faster(_) => !picture.is_now() || !live,
         Action::NextDevice => picture.device.of > 1,
         _ => true,
@@ -281,7 +300,7 @@ pub fn acts(action: Action, picture: &Picture) -> Result<(), &'static str> {
 /// The key table as the guide shows it.
 #[must_use]
 pub fn keys_markdown() -> String {
-    standard().markdown()
+    standard().markdown(|screen| SCREENS.get(screen).map_or("", |screen| screen.title))
 }
 
 #[cfg(test)]
@@ -328,6 +347,9 @@ mod tests {
     fn every_command_is_in_the_table() {
         let table = keys_markdown();
         assert_eq!(table.lines().count(), standard().bindings().len() + 2);
-        assert!(table.contains("| `q` `Ctrl-C` | end the run and leave |"));
+        assert!(
+            table.contains("| `q` `Ctrl-C` | end the run and leave |")
+                && table.contains("| `_` | Blocks: the largest hole")
+        );
     }
 }

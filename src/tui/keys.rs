@@ -99,7 +99,7 @@ impl Keymap {
                     );
                 } else if let Some(first) = given.iter().find(holds) {
                     let first = bindings[*first].action.word();
-                    told.push(format!("\"{key}\" is given to {first} and to {word}; it stays with {first}"));
+                    told.push(format!("\"{key}\" is bound to both {first} and {word}; {first} keeps it"));
                 } else {
                     keys.push(key);
                 }
@@ -128,10 +128,7 @@ impl Keymap {
             let kept: Vec<Key> = bindings[index].keys.iter().copied().filter(|key| taken(key).is_none()).collect();
             if let Some((key, owner)) = lost {
                 if kept.is_empty() {
-                    told.push(format!(
-                        "{} has no key any more: \"{key}\" is {owner} now",
-                        bindings[index].action.word()
-                    ));
+                    told.push(format!("{} has no key now: \"{key}\" is {owner}", bindings[index].action.word()));
                 }
                 bindings[index].bind(kept);
             }
@@ -139,14 +136,19 @@ impl Keymap {
         (Self(bindings), told)
     }
 
-    /// The keys as a table of the guide.
+    /// The keys as a table of the guide; `screen` names a screen by its place in the list.
     #[must_use]
-    pub fn markdown(&self) -> String {
+    pub fn markdown(&self, screen: impl Fn(usize) -> &'static str) -> String {
         let mut table = String::from("| key | what it does |\n|---|---|\n");
         for group in Group::ALL {
             for binding in self.0.iter().filter(|binding| binding.group == group) {
                 let keys: Vec<String> = binding.label.split(' ').map(|key| format!("`{key}`")).collect();
-                table.push_str(&format!("| {} | {} |\n", keys.join(" "), binding.help));
+                let of = match binding.screen {
+                    Some(index) => format!("{}: ", screen(index)),
+                    None if binding.is_of_dialogs() => "in a dialog: ".to_owned(),
+                    None => String::new(),
+                };
+                table.push_str(&format!("| {} | {of}{} |\n", keys.join(" "), binding.help));
             }
         }
         table
@@ -178,18 +180,18 @@ mod tests {
         assert_eq!(action(&keys, "space"), Some(Action::Advance(StepSize::Op)));
         assert_eq!(action(&keys, "."), None);
         assert_eq!((keys.key_of(Action::TogglePause), keys.key_of(Action::Quit)), ("F5", "q"));
-        assert!(keys.markdown().contains("| `F5` `Ctrl-P` | pause"));
+        assert!(keys.markdown(|_| "").contains("| `F5` `Ctrl-P` | pause"));
     }
 
     #[test]
     fn conflicts_are_told() {
         let amp = Switch::named("amp").unwrap();
         let (keys, told) = rebound(&[("pause", &["m"])]);
-        assert_eq!(told, ["amp has no key any more: \"m\" is pause now"]);
+        assert_eq!(told, ["amp has no key now: \"m\" is pause"]);
         assert_eq!((action(&keys, "m"), keys.key_of(Action::Flip(amp, Way::Next))), (Some(Action::TogglePause), ""));
         assert_eq!(keys.with_key(Action::Flip(amp, Way::Next), "AMP bf16"), "AMP bf16");
         let (keys, told) = rebound(&[("op", &["f6"]), ("pause", &["f6", "f7"])]);
-        assert_eq!(told, ["\"F6\" is given to op and to pause; it stays with op"]);
+        assert_eq!(told, ["\"F6\" is bound to both op and pause; op keeps it"]);
         assert_eq!(
             (action(&keys, "f6"), action(&keys, "f7")),
             (Some(Action::Advance(StepSize::Op)), Some(Action::TogglePause))

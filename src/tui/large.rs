@@ -154,7 +154,7 @@ fn told(figure: Large, stage: &Stage<'_>) -> Option<Told> {
             token: Token::Accent,
         }),
         Large::Effect => {
-            let effect = view.effects.last().filter(|effect| !effect.is_under_way() && !stage.hold.asks())?;
+            let effect = stage.picture.effect().filter(|effect| !effect.is_under_way() && !stage.hold.asks())?;
             let (before, after) = (effect.before?.peak_allocated, effect.after?.peak_allocated);
             let flip = effect.flips.last()?;
             let percent = 100.0 * (after.median - before.median) / before.median.max(1.0);

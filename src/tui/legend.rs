@@ -1,11 +1,13 @@
 //! How categories and accounts are told apart, on every screen alike.
 
+use ratatui::style::{Modifier, Style};
 use ratatui::text::Span;
 
 use super::chart::Ink;
 use super::pane::span;
 use super::theme::{Theme, Token};
-use crate::model::{Category, View};
+use crate::model::{Category, Ledger, Phase, View};
+use crate::units::Bytes;
 
 /// What tells a category apart where there is no colour.
 pub(crate) const fn category_letter(category: Category) -> &'static str {
@@ -35,6 +37,18 @@ pub(crate) const fn short_label(category: Category) -> &'static str {
     }
 }
 
+/// The longest word for a phase that so many cells hold; none is cut.
+pub(crate) fn phase_label(phase: Phase, room: usize) -> &'static str {
+    let words = match phase {
+        Phase::Data => ["data", "data", "data"],
+        Phase::Forward => ["forward", "forw", "fw"],
+        Phase::Backward => ["backward", "backw", "bw"],
+        Phase::Optimizer => ["optimizer", "optim", "opt"],
+        Phase::ZeroGrad => ["zero_grad", "zero", "zero"],
+    };
+    words.into_iter().find(|word| word.len() <= room).unwrap_or_default()
+}
+
 /// A remark on categories that nobody told; `None` where the program did.
 pub(crate) fn guessed(view: &View) -> Option<&'static str> {
     view.about.guessed.then_some("categories guessed")
@@ -51,11 +65,72 @@ pub(crate) fn legend_of(category: Category, theme: &Theme) -> Span<'static> {
     span(theme, category.into(), if theme.is_colorless() { category_letter(category) } else { "■" })
 }
 
+/// Where some of the reserved bytes stand.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Account {
+    pub name: &'static str,
+    pub ink: Ink,
+    pub bytes: Bytes,
+}
+
+/// The accounts, as they lie upon each other in charts from the floor up.
+pub(crate) fn accounts(ledger: &Ledger, theme: &Theme) -> [Account; 5] {
+    // Colours differ enough to tell them apart; without them density does.
+    let account = |name, token, density, bytes| {
+        let fill = if theme.is_colorless() { density } else { "█" };
+        Account { name, ink: Ink { token, fill }, bytes }
+    };
+    [
+        account("live", Token::Allocated, "█", ledger.live),
+        account("rounding", Token::Rounding, "▓", ledger.rounding),
+        account("pending", Token::Pending, "▒", ledger.pending),
+        account("stranded", Token::Stranded, "░", ledger.stranded),
+        account("releasable", Token::Reserved, "·", ledger.releasable),
+    ]
+}
+
+/// The mark of an ink in legends.
+pub(crate) fn mark(ink: Ink, theme: &Theme) -> Span<'static> {
+    let symbol = if ink.fill == "█" && !theme.is_colorless() { "■" } else { ink.fill };
+    Span::styled(symbol, Style::new().fg(theme.color(ink.token)))
+}
+
+/// The patterns of free bytes in maps: what is stranded is hatched, what would go back is dotted.
+pub(crate) const STRANDED: &str = "╱";
+pub(crate) const RELEASABLE: &str = "·";
+
+/// How a free cell of a map looks: an area in the colour of `token`, with a pattern in that of the surface.
+pub(crate) fn free_style(token: Token, theme: &Theme) -> Style {
+    let color = theme.color(token);
+    if theme.is_colorless() {
+        Style::new()
+    } else if theme.paints() {
+        Style::new().fg(theme.color(Token::Surface)).bg(color)
+    } else {
+        // The surface of a theme that paints none has no name but this.
+        Style::new().fg(color).add_modifier(Modifier::REVERSED)
+    }
+}
+
+/// The marks of what an op under way took and gave back, as maps show them.
+pub(crate) fn touched_marks(theme: &Theme) -> [(Span<'static>, &'static str); 2] {
+    let [taken, given] = touched_symbols(theme);
+    [(span(theme, Token::Lit, taken), "taken"), (span(theme, Token::Lit, given), "freed")]
+}
+
+/// What fills the cells of blocks that an op took, and of those that it gave back.
+pub(crate) fn touched_symbols(theme: &Theme) -> [&'static str; 2] {
+    if theme.is_colorless() { ["@", "o"] } else { ["▓", "▒"] }
+}
+
 /// The marks of bytes that nobody asked for, as the map shows them.
 pub(crate) fn account_marks(theme: &Theme) -> [(Span<'static>, &'static str); 4] {
+    let free = |token, pattern, letter| {
+        Span::styled(if theme.is_colorless() { letter } else { pattern }, free_style(token, theme))
+    };
     [
-        (span(theme, Token::Stranded, "░"), "stranded"),
-        (span(theme, Token::FreeMark, "·"), "releasable"),
+        (free(Token::Stranded, STRANDED, "░"), "stranded"),
+        (free(Token::Reserved, RELEASABLE, "·"), "releasable"),
         (span(theme, Token::Rounding, "▓"), "rounding"),
         (span(theme, Token::Pending, "▒"), "pending"),
     ]

@@ -19,10 +19,12 @@ mod error;
 mod figures;
 mod film;
 mod footer;
+mod frame_keys;
 mod glossary;
 mod glyphs;
 mod header;
 mod hold;
+mod holders;
 mod input;
 mod key_name;
 mod keymap;
@@ -33,6 +35,7 @@ mod legend;
 mod map;
 mod moments;
 mod origin;
+mod palette;
 mod pane;
 mod panel;
 mod presenter;
@@ -46,6 +49,8 @@ mod svg;
 mod terminal;
 mod theme;
 mod tutor;
+mod waiting;
+mod when;
 mod wire;
 mod words;
 
@@ -63,7 +68,7 @@ pub use key_name::NoKey;
 pub use keymap::{acts, keys_markdown, standard as standard_keys};
 pub use keys::Keymap;
 pub use origin::Origin;
-pub(crate) use pane::{cut, wrap};
+pub(crate) use pane::wrap;
 pub use panel::Panel;
 pub use screen::draw;
 pub use shell::{Exit, KeepTheme, Left};
@@ -74,6 +79,7 @@ pub use states::{LabAction, ScreenAction};
 pub use terminal::{leave, restore_on_panic};
 pub use theme::{Catalog, ColorTier, Theme, ThemeError, Token};
 pub use tutor::{KeepCourse, Lecture};
+pub use waiting::Awaited;
 pub use wire::{WireBackend, dressed};
 
 use std::path::PathBuf;
@@ -126,6 +132,8 @@ pub struct TuiOptions {
     pub story: Option<(Story, ReadingPace)>,
     /// A lesson that is taken.
     pub lesson: Option<Lecture>,
+    /// What is known of a program that is watched before it says anything.
+    pub awaited: Awaited,
     /// What a person should know first: the footer shows the first of them, and how many there are.
     pub notices: Vec<String>,
 }
@@ -147,6 +155,7 @@ impl Default for TuiOptions {
             tags: Tags::default(),
             story: None,
             lesson: None,
+            awaited: Awaited::default(),
             notices: Vec::new(),
         }
     }
@@ -193,7 +202,8 @@ fn prepare(options: &TuiOptions, themes: Catalog) -> Result<App, TuiError> {
         .with_keys(options.keys.clone())
         .with_manners(options.calm, options.present)
         .with_tags(options.tags.clone())
-        .with_origin(options.origin.clone());
+        .with_origin(options.origin.clone())
+        .with_awaited(options.awaited.clone());
     if let Some((story, pace)) = &options.story {
         app = app.with_story(story.clone(), *pace);
     }

@@ -7,9 +7,10 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::Span;
 
+use super::legend;
 use super::pane::{put_at, span};
 use super::theme::{Theme, Token};
-use crate::model::{Moment, Study};
+use crate::model::{Moment, Phase, Study};
 
 /// The moments of a study in so many columns.
 #[derive(Clone, Copy)]
@@ -47,16 +48,13 @@ impl<'a> Columns<'a> {
     pub fn axis_of_time(self, theme: &Theme, area: Rect, row: u16, buf: &mut Buffer) {
         let study = self.study;
         let several = study.steps.len() > 1;
-        let places: Vec<(u64, String, Style)> = if several {
-            let style = theme.style(Token::Dim);
-            study.steps.iter().map(|step| (step.event, step.what.to_string(), style)).collect()
+        let places: Vec<(u64, Mark)> = if several {
+            study.steps.iter().map(|step| (step.event, Mark::Step(step.what))).collect()
         } else {
-            let phases = study.phases.iter();
-            let style = |phase| Style::new().fg(theme.color(Token::from(phase)));
-            phases.map(|place| (place.event, place.what.label().to_owned(), style(place.what))).collect()
+            study.phases.iter().map(|place| (place.event, Mark::Phase(place.what))).collect()
         };
         let mut end = 0;
-        for (index, (event, word, style)) in places.iter().enumerate() {
+        for (index, (event, mark)) in places.iter().enumerate() {
             let x = self.column_of(study.moment_of(*event));
             let next = places.get(index + 1).map_or(self.width, |next| self.column_of(study.moment_of(next.0)));
             // Room up to the next one; a number of a step may run on over those that it leaves out.
@@ -64,18 +62,29 @@ impl<'a> Columns<'a> {
             if x < end || room < 2 {
                 continue;
             }
-            let text: String = match room > word.chars().count() {
-                true => word.clone(),
-                false if several => continue,
-                false => word.chars().take(room - 1).collect(),
+            let (text, style) = match mark {
+                Mark::Step(step) => (step.to_string(), theme.style(Token::Dim)),
+                Mark::Phase(phase) => {
+                    let style = Style::new().fg(theme.color(Token::from(*phase)));
+                    (legend::phase_label(*phase, room - 1).to_owned(), style)
+                }
             };
-            end = put_at(area, x, row, vec![Span::styled(format!("│{text}"), *style)], buf);
+            if text.len() >= room {
+                continue;
+            }
+            end = put_at(area, x, row, vec![Span::styled(format!("│{text}"), style)], buf);
             end += u16::from(several);
         }
         if places.is_empty() {
             put_at(area, 0, row, vec![span(theme, Token::Dim, format!("{} memory events", study.events))], buf);
         }
     }
+}
+
+/// What begins at a place of the axis.
+enum Mark {
+    Step(u64),
+    Phase(Phase),
 }
 
 #[cfg(test)]

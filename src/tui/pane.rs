@@ -29,6 +29,8 @@ pub(crate) fn frame(kind: Frame, title: Vec<Span<'static>>, border: Style, area:
     if area.is_empty() {
         return area;
     }
+    // The accent may be bold: a frame is not, nor what a title says in plain text.
+    let border = border.remove_modifier(Modifier::BOLD);
     let (left, right, top) = (area.left(), area.right() - 1, area.top());
     for x in left..=right {
         buf[(x, top)].set_symbol("─").set_style(border);
@@ -52,11 +54,12 @@ pub(crate) fn frame(kind: Frame, title: Vec<Span<'static>>, border: Style, area:
             Rect { x: left + 1, y: top + 1, width: area.width - 2, height: area.height - 2 }
         }
     };
-    let mut line = Line::from(title);
+    let start = if kind == Frame::Box { left.saturating_add(2) } else { left.saturating_add(1) };
+    let room = right.saturating_sub(start);
+    let mut line = Line::from(shortened(title, usize::from(room.saturating_sub(2))));
     line.spans.insert(0, Span::raw(" "));
     line.spans.push(Span::raw(" "));
-    let start = if kind == Frame::Box { left.saturating_add(2) } else { left.saturating_add(1) };
-    buf.set_line(start, top, &line, right.saturating_sub(start));
+    buf.set_line(start, top, &line, room);
     inner
 }
 
@@ -81,32 +84,36 @@ pub(crate) fn put_at(area: Rect, x: u16, y: u16, spans: Vec<Span<'static>>, buf:
     if y >= area.height || x >= area.width {
         return x;
     }
-    let end = buf.set_line(area.x + x, area.y + y, &Line::from(spans), area.width - x).0;
+    let room = area.width - x;
+    let end = buf.set_line(area.x + x, area.y + y, &Line::from(shortened(spans, usize::from(room))), room).0;
     end - area.x
 }
 
-/// Puts spans down from the left edge of row `y`; what does not fit ends in `…`.
-pub(crate) fn put_cut(area: Rect, y: u16, spans: Vec<Span<'static>>, buf: &mut Buffer) {
-    let clipped = area.intersection(buf.area);
-    let width: usize = spans.iter().map(Span::width).sum();
-    put(area, y, spans, buf);
-    if width > usize::from(clipped.width) && y < clipped.height && clipped.width > 0 {
-        buf[(clipped.right() - 1, clipped.y + y)].set_symbol("…");
+/// As much of some spans as `width` cells hold; where text is left out they end in `…`. Blanks at the end are no text.
+pub(crate) fn shortened(spans: Vec<Span<'static>>, width: usize) -> Vec<Span<'static>> {
+    let cells: usize = spans.iter().map(Span::width).sum();
+    let mut blanks = 0;
+    for span in spans.iter().rev() {
+        let text = span.content.trim_end_matches(' ').width();
+        blanks += span.width() - text;
+        if text > 0 {
+            break;
+        }
     }
-}
-
-/// Draws a line from top to bottom of column `x`, over whatever is there: areas stay visible behind it.
-pub(crate) fn rule(plot: Rect, x: u16, style: Style, buf: &mut Buffer) {
-    for y in plot.top()..plot.bottom() {
-        let cell = &mut buf[(plot.x + x, y)];
-        let behind = match cell.symbol() {
-            _ if cell.modifier.contains(Modifier::REVERSED) => cell.fg,
-            " " | "┄" | "╌" | "─" | "·" | "▁" | "▂" | "▃" | "▔" | "▏" => cell.bg,
-            _ => cell.fg,
-        };
-        cell.modifier.remove(Modifier::REVERSED);
-        cell.set_symbol("│").set_style(style).set_bg(behind);
+    if cells - blanks <= width {
+        return spans;
     }
+    let (mut short, mut room) = (Vec::new(), width);
+    for span in spans {
+        if span.width() < room {
+            room -= span.width();
+            short.push(span);
+        } else {
+            short.push(Span::styled(cut_off(&span.content, room), span.style));
+            break;
+        }
+    }
+    short
 }
 
 /// A title with as many words behind it as `room` cells hold, the most telling first.
@@ -125,6 +132,25 @@ pub(crate) fn title(
         line.push(span(theme, token, word));
     }
     line
+}
+
+/// A title with the keys of its panel behind it, each with a word, as many as `room` cells hold: ` ─ v by ─ u sort`. What has
+/// no key is left out.
+pub(crate) fn with_keys<'a>(
+    mut title: Vec<Span<'static>>,
+    keys: impl IntoIterator<Item = (String, &'a str)>,
+    room: usize,
+    theme: &Theme,
+) -> Vec<Span<'static>> {
+    let mut room = room.saturating_sub(title.iter().map(Span::width).sum());
+    for (key, word) in keys.into_iter().filter(|(key, _)| !key.is_empty()) {
+        let Some(left) = room.checked_sub(key.width() + word.width() + 4) else { break };
+        room = left;
+        title.push(span(theme, Token::Border, " ─ "));
+        title.push(span(theme, Token::Key, key));
+        title.push(span(theme, Token::Dim, format!(" {word}")));
+    }
+    title
 }
 
 /// Writes a remark into the lower line of a box, at its right.
@@ -160,9 +186,11 @@ pub(crate) fn flow(entries: impl IntoIterator<Item = Vec<Span<'static>>>, area: 
 
 /// As much of `text` as `width` cells hold; one that is cut ends in `…`.
 pub(crate) fn cut(text: &str, width: usize) -> String {
-    if text.width() <= width {
-        return text.to_owned();
-    }
+    if text.width() <= width { text.to_owned() } else { cut_off(text, width) }
+}
+
+/// The beginning of `text` and `…`, in `width` cells.
+fn cut_off(text: &str, width: usize) -> String {
     let mut short = String::new();
     for symbol in text.chars() {
         let mut longer = short.clone();
@@ -185,6 +213,19 @@ pub(crate) fn cut_front(text: &str, width: usize) -> String {
     }
     let backwards: String = text.chars().rev().collect();
     cut(&backwards, width).chars().rev().collect()
+}
+
+/// As much of a name as `width` cells hold: of `function (file:line)` the function stays, and of the path where it leads.
+pub(crate) fn cut_name(text: &str, width: usize) -> String {
+    let place = text.split_once(" (").and_then(|(function, path)| Some((function, path.strip_suffix(')')?)));
+    let Some((function, path)) = place.filter(|_| text.width() > width) else {
+        // Of a dotted path its end tells most, of one word its begin.
+        return if text.contains('.') { cut_front(text, width) } else { cut(text, width) };
+    };
+    match width.checked_sub(function.width() + 3).filter(|left| *left >= 6) {
+        Some(left) => format!("{function} ({})", cut_front(path, left)),
+        None => cut(function, width),
+    }
 }
 
 /// Cuts `text` into lines of at most `width` cells, at spaces where there are some.
@@ -244,6 +285,37 @@ mod tests {
         assert_eq!(cut("abc", 0), "");
         assert_eq!(cut_front("blocks.3.fc", 5), "…3.fc");
         assert_eq!(cut_front("abcd", 4), "abcd");
+        assert_eq!(cut_name("forward (/a/b/main.py:116)", 21), "forward (…ain.py:116)");
+        assert_eq!(cut_name("forward (/a/b/main.py:116)", 12), "forward");
+        assert_eq!(cut_name("blocks.3.fc.weight", 10), "…fc.weight");
+        assert_eq!(cut_name("log_softmaxBackward", 8), "log_sof…");
+    }
+
+    #[test]
+    fn what_a_line_has_no_room_for_is_cut_with_a_sign_and_blanks_are_no_text() {
+        let text = |spans: &[&str], width| {
+            let spans = shortened(spans.iter().map(|text| Span::raw((*text).to_owned())).collect(), width);
+            spans.iter().map(|span| span.content.to_string()).collect::<String>()
+        };
+        assert_eq!(text(&["ab", "cd"], 4), "abcd");
+        assert_eq!(text(&["ab", "cde"], 4), "abc…");
+        assert_eq!(text(&["ab", "cd", "e"], 4), "abc…");
+        assert_eq!(text(&["abcd", "e"], 4), "abc…");
+        assert_eq!(text(&["abc", "d  ", "  "], 4), "abcd    ", "set_line leaves blanks out");
+        assert_eq!(text(&["abcd"], 0), "");
+    }
+
+    #[test]
+    fn keys_stand_behind_a_title_and_are_left_out_first() {
+        let (theme, _) =
+            crate::tui::theme::Catalog::default().load("dark", crate::tui::theme::ColorTier::True).unwrap();
+        let shown = |room| {
+            let keys = [("v".to_owned(), "by"), (String::new(), "none"), ("u".to_owned(), "sort")];
+            let line = with_keys(vec![Span::raw("ops · 3")], keys, room, &theme);
+            line.iter().map(|span| span.content.to_string()).collect::<String>()
+        };
+        assert_eq!(shown(40), "ops · 3 ─ v by ─ u sort");
+        assert_eq!((shown(15), shown(10)), ("ops · 3 ─ v by".to_owned(), "ops · 3".to_owned()));
     }
 
     #[test]

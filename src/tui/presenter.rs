@@ -63,7 +63,7 @@ impl Presenter {
             Action::Quit if self.asked.is_some_and(|asked| now < asked + ASKED) => Ok(()),
             Action::Quit => {
                 self.asked = Some(now);
-                Err("presenting: press it again to end the run and leave")
+                Err("presenting: press it again to end the run and quit")
             }
             Action::Flip(switch, _) if switch.word() == "retain" => Err("presenting: the leak is off"),
             _ => Ok(()),

@@ -11,7 +11,7 @@ use super::panel::Panel;
 use super::screens::SCREENS;
 use super::stage::Layout;
 use super::theme::Token;
-use super::{demo, footer, header, large, pane, tutor};
+use super::{demo, footer, frame_keys, header, large, pane, tutor, waiting};
 use crate::model::RunState;
 use crate::source::Kind;
 
@@ -50,7 +50,10 @@ fn whole(app: &App, area: Rect, buf: &mut Buffer) -> Layout {
     let [top, body, strip, keys] = area.layout::<4>(&rows);
     let (body, lesson) = app.tutor().map_or((body, Rect::ZERO), |tutor| tutor::beside(tutor, body));
     let view = stage.view();
-    let mut layout = if view.run == RunState::Starting && view.segments.is_empty() {
+    let mut layout = if let Some((awaited, elapsed)) = app.awaited() {
+        waiting::render(&stage, awaited, elapsed, body, buf);
+        Layout::default()
+    } else if view.run == RunState::Starting && view.segments.is_empty() {
         building(app, body, buf);
         Layout::default()
     } else if body.is_empty() {
@@ -60,7 +63,9 @@ fn whole(app: &App, area: Rect, buf: &mut Buffer) -> Layout {
         let rows = if app.is_presenting() { large::rows(area) } else { 0 };
         let [figures, body] = body.layout::<2>(&Split::vertical([Constraint::Length(rows), Constraint::Min(0)]));
         large::render(&stage, screen.large, figures, buf);
-        (screen.draw)(&stage, body, buf)
+        let mut layout = (screen.draw)(&stage, body, buf);
+        frame_keys::render(&stage, &layout.panels, app.screen(), buf, &mut layout.targets);
+        layout
     };
     if let Some(tutor) = app.tutor() {
         layout.lesson_rows = tutor::render(&stage, tutor, lesson, buf);
@@ -93,7 +98,7 @@ fn too_small(app: &App, area: Rect, buf: &mut Buffer) {
     let (width, height) = SMALLEST;
     let quit = app.keys().key_of(Action::Quit);
     let text = format!(
-        "{}×{} is too small, the lab needs {width}×{height}. It goes on; {quit} quits.",
+        "{}×{} is too small, the lab needs {width}×{height}. The run goes on; {quit} quits.",
         area.width, area.height
     );
     let lines = pane::wrap(&text, usize::from(area.width));

@@ -195,7 +195,10 @@ async fn show(
                 .map_err(TuiError::Terminal)?;
             pace.drawn(start, Instant::now());
             panic_for_test(app.latest());
-            app.update(Message::Drawn(layout));
+            let effects = app.update(Message::Drawn(layout));
+            if perform(&effects, source, &mut guard)? {
+                break Exit::Quit;
+            }
         }
         let wake = if app.needs_frame() { Some(pace.next) } else { app.next_change().map(|at| began + at) };
         let happened = tokio::select! {

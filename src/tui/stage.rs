@@ -1,29 +1,30 @@
 //! What a screen is drawn from, and what drawing it finds out.
 
+use std::borrow::Cow;
+
 use ratatui::layout::{Position, Rect};
 
 use super::action::Action;
+use super::chart::Ceiling;
 use super::hold::Hold;
 use super::keys::Keymap;
 use super::panel::Panel;
 use super::presenter::Shown;
 use super::states::ScreenStates;
 use super::theme::Theme;
-use crate::model::{DeviceKind, NameId, Occupancy, RunState, Touched, View};
-use crate::source::Picture;
+use crate::model::{DeviceKind, Finding, NameId, Occupancy, Touched, View};
+use crate::session::Switch;
+use crate::source::{Moment, Picture};
 
 /// Everything that a screen may draw.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stage<'a> {
     /// The source at its cursor.
     pub picture: &'a Picture,
-    /// The view whose figures and blocks are shown: of a lab that runs fast the fullest moment of the last interval, else
-    /// that of the picture.
+    /// Memory at the moment that all screens show: every figure of memory is of this view.
     pub shown: &'a View,
     /// Where the memory of a ghost stands at that moment; `None` without one, and where it has not come there.
     pub ghost: Option<&'a Occupancy>,
-    /// `shown` is such a moment.
-    pub fullest: bool,
     /// The look.
     pub theme: &'a Theme,
     /// The keys in force.
@@ -38,17 +39,42 @@ pub(crate) struct Stage<'a> {
     pub loud: bool,
     /// What a lesson keeps back.
     pub hold: Hold,
+    /// Switches that a lesson's goal leaves to the learner, while there is one.
+    pub allowed: Option<&'a [Switch]>,
 }
 
 impl Stage<'_> {
-    /// The view at the cursor.
+    /// What is known of the run: at the cursor, else at its end. Its memory may be that of another moment than the one shown.
     pub fn view(&self) -> &View {
         &self.picture.view
     }
 
+    /// Whether a switch's key does something now, as far as a lesson is concerned.
+    pub fn permits(&self, switch: Switch) -> bool {
+        self.hold.permits(Action::of_switch(switch), self.picture)
+            && self.allowed.is_none_or(|allowed| allowed.contains(&switch))
+    }
+
+    /// What is concluded at the cursor, most important first; nothing while a lesson leaves that to the learner.
+    pub fn findings(&self) -> Cow<'_, [Finding]> {
+        if self.hold.advises() { self.picture.findings() } else { Cow::Borrowed(&[]) }
+    }
+
     /// Nothing moves: what one op did can be seen.
     pub fn is_still(&self) -> bool {
-        !self.picture.is_now() || self.picture.run != RunState::Running
+        !self.picture.goes_on()
+    }
+
+    /// Behind how many events the moment shown lies; `None` where it is the end of what goes on.
+    pub fn position(&self) -> Option<u64> {
+        (self.is_still() || self.picture.moment() != Moment::Now).then_some(self.shown.position)
+    }
+
+    /// What memory can't pass here: the limit, else what the card has, where that is known.
+    pub fn ceiling(&self) -> Option<Ceiling> {
+        let read = self.view().gpu.as_deref().and_then(|reading| reading.memory.as_ref());
+        let card = self.picture.memory.map(|memory| memory.total).or_else(|| read.map(|read| read.used + read.free));
+        Ceiling::new(self.view().limit, card)
     }
 
     /// Blocks that the op under way took or gave back; none while things move, or where no op is known.

@@ -7,30 +7,25 @@ use super::dialog::DialogAction;
 use super::figures;
 use super::keys::Keymap;
 use super::stage::Stage;
-use crate::model::{Evidence, Finding, Flip, Level, LogLine, MarkKind, Remedy};
+use crate::model::{Evidence, Finding, Flip, Level, LogLine, MarkKind, News, Remedy};
 use crate::session::{self, Reach, Switch, Way};
 use crate::source::Kind;
+use crate::units::Bytes;
 
-/// What to do for a remedy: the key that does it in a lab, the flag of a run that is over, the setting of a stranger's program.
+/// What to do for a remedy: the key that does it in a lab, the flag for a run of ours that is over, PyTorch's line for somebody's
+/// own program.
 pub(crate) fn remedy(stage: &Stage<'_>, remedy: &Remedy) -> String {
     match stage.picture.kind {
         Kind::Live => pressed(stage.keys, remedy),
-        Kind::Recording(_) => session::in_flags(remedy),
-        Kind::Snapshot(_) | Kind::Watched(_) => in_program(remedy),
+        // A recording may be one of a program that was watched.
+        Kind::Recording(_) if stage.view().about.history.is_none() => session::in_flags(remedy),
+        Kind::Recording(_) | Kind::Snapshot(_) | Kind::Watched(_) => in_program(stage, remedy),
     }
 }
 
-/// What to change in somebody's program.
-fn in_program(remedy: &Remedy) -> String {
-    match remedy {
-        Remedy::Flip { switch, value } if switch == "alloc-conf" => format!("PYTORCH_ALLOC_CONF={value}"),
-        Remedy::Flip { switch, value } => format!("{} {value}", label(switch)),
-        Remedy::SmallerBatch { batch: 0 } => "a smaller batch".to_owned(),
-        Remedy::SmallerBatch { batch } => format!("batch {batch}"),
-        Remedy::EmptyCache => "torch.cuda.empty_cache()".to_owned(),
-        Remedy::HigherLimit => "a higher limit".to_owned(),
-        Remedy::KeepNumbers => "keep loss.item() instead of the loss".to_owned(),
-    }
+/// What to change in the program that is looked at.
+pub(crate) fn in_program(stage: &Stage<'_>, remedy: &Remedy) -> String {
+    session::in_program(remedy, stage.view().about.oldest_torch())
 }
 
 /// What to press for a remedy: `c (checkpoint on)`.
@@ -50,7 +45,7 @@ fn pressed(keys: &Keymap, remedy: &Remedy) -> String {
             let action = Switch::named("limit").map(Action::of_switch);
             action.map_or_else(|| "a higher limit".to_owned(), |action| keys.with_key(action, "a higher limit"))
         }
-        Remedy::KeepNumbers => "keep loss.item() instead of the loss".to_owned(),
+        Remedy::KeepNumbers | Remedy::Detach | Remedy::LetGo | Remedy::BreakCycles => session::in_flags(remedy),
     }
 }
 
@@ -66,16 +61,36 @@ fn flip_to(keys: &Keymap, switch: Switch, value: &str) -> String {
 /// What can be done about a finding, in one sentence; empty where nothing need be done.
 pub(crate) fn remedies(stage: &Stage<'_>, finding: &Finding) -> String {
     let words: Vec<String> = finding.remedies.iter().map(|one| remedy(stage, one)).collect();
-    match (&finding.evidence, words.as_slice()) {
-        (_, []) => String::new(),
-        (Evidence::Leak { .. }, words) => words.join("; "),
-        (Evidence::Releasable { .. }, [word, ..]) if !stage.picture.is_live() => format!("{word} gives them back"),
-        (Evidence::Releasable { .. }, _) => match stage.keys.key_of(Action::EmptyCache) {
-            "" => "empty_cache does it now".to_owned(),
-            key => format!("{key} does it now"),
-        },
-        (_, words) => format!("Try {}", words.join(" or ")),
+    let choice = || words.join(" or ");
+    match (&finding.evidence, finding.gain) {
+        _ if words.is_empty() => String::new(),
+        (Evidence::Leak { .. }, _) => words.join("; "),
+        (Evidence::Releasable { .. }, _) => returns(stage),
+        (_, Some(gain)) => format!("Try {}: {gain}", choice()),
+        (_, None) => format!("Try {}", choice()),
     }
+}
+
+/// What gives cached bytes back: `e returns them`.
+pub(crate) fn returns(stage: &Stage<'_>) -> String {
+    match (stage.picture.is_live(), stage.keys.key_of(Action::EmptyCache)) {
+        (true, key) if !key.is_empty() => format!("{key} returns them"),
+        _ => format!("{} returns them", in_program(stage, &Remedy::EmptyCache)),
+    }
+}
+
+/// What the flip just made did, and what can be done about it; `None` once it is no news, or before it was measured.
+pub(crate) fn news(stage: &Stage<'_>) -> Option<(String, String)> {
+    /// Steps that a flip is news for, with those that it is measured over.
+    const STEPS: u64 = 24;
+    let view = stage.view();
+    let effect = view.effects.last().filter(|_| !stage.hold.asks() && stage.hold.advises())?;
+    let fresh = stage.loud || view.steps.finished.saturating_sub(effect.step) <= STEPS;
+    let news = News::of(effect).filter(|_| fresh)?;
+    let flips: Vec<String> = effect.flips.iter().map(flip).collect();
+    let told = if flips.is_empty() { news.to_string() } else { format!("{}: {news}", flips.join(", ")) };
+    let remedy = if news.spare > Bytes::ZERO { returns(stage) } else { String::new() };
+    Some((told, remedy))
 }
 
 /// What the panel calls a switch.

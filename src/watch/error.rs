@@ -26,7 +26,7 @@ pub enum WatchError {
         /// Why.
         source: io::Error,
     },
-    /// The folder of the socket belongs to somebody else.
+    /// The folder of the socket belongs to another user.
     #[error("{path} belongs to somebody else. Set XDG_RUNTIME_DIR to a folder of your own.")]
     Foreign {
         /// The folder.

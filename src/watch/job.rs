@@ -102,7 +102,7 @@ impl Job {
     /// Waits for its end.
     ///
     /// # Errors
-    /// When the system does not tell.
+    /// If the system can't say.
     pub fn wait(&mut self) -> io::Result<ExitStatus> {
         self.child.wait()
     }

@@ -95,7 +95,7 @@ impl Message {
             // A later version's.
             _ => None,
         };
-        // Whatever was not read belongs to this message.
+        // The rest of the body belongs to this message.
         io::copy(&mut rest, &mut io::sink()).map_err(WatchError::Broken)?;
         match message {
             Some(message) => Ok(Some(message)),

@@ -4,7 +4,7 @@
 //! (`lab/python`). The package lets whoever runs as the same user connect to a socket ([`sockets`]) and tells what PyTorch's
 //! allocator did ([`Message`]): parts of snapshots, as PyTorch writes them. [`crate::snapshot::Following`] makes events of them.
 //!
-//! The program never waits for whoever watches, and it goes on when nobody does. One that is behind, or comes later, misses
+//! The program never waits for a viewer, and it goes on without one. A viewer that is behind, or comes later, misses
 //! events: the state is then known again, and what came in between is said to be missing.
 
 mod error;
@@ -15,4 +15,4 @@ mod place;
 pub use error::WatchError;
 pub use job::{Job, Lines, Output};
 pub use message::{Hello, Message, Part};
-pub use place::{connect, folder, sockets, sockets_in};
+pub use place::{connect, descends, folder, listening_in, sockets, sockets_in};

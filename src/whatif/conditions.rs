@@ -4,7 +4,7 @@ use std::fmt;
 
 use thiserror::Error;
 
-use crate::allocator::{DeviceMemory, Settings, SettingsError, TorchVersion};
+use crate::allocator::{DeviceMemory, Settings, SettingsError, TorchVersion, setting_entries};
 use crate::units::Bytes;
 
 /// Our own words beside PyTorch's.
@@ -76,7 +76,7 @@ impl Conditions {
     pub fn parse_for(torch: TorchVersion, text: &str, device: Option<DeviceMemory>) -> Result<Self, ConditionsError> {
         let mut conditions = Self { device, text: text.trim().into(), ..Self::default() };
         let mut settings: Vec<&str> = Vec::new();
-        for entry in entries(text) {
+        for entry in setting_entries(text) {
             match entry.split_once(':').map(|(key, value)| (key.trim(), value.trim())) {
                 Some((LIMIT, value)) => {
                     conditions.limit = Some(value.parse().map_err(ConditionsError::Limit)?);
@@ -122,20 +122,6 @@ impl fmt::Display for Conditions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(if self.text.is_empty() { "PyTorch's defaults" } else { &self.text })
     }
-}
-
-/// The parts between commas that stand in no brackets.
-fn entries(text: &str) -> impl Iterator<Item = &str> {
-    let mut depth = 0_i32;
-    let parts = text.split(move |c: char| {
-        match c {
-            '[' => depth += 1,
-            ']' => depth -= 1,
-            _ => {}
-        }
-        c == ',' && depth <= 0
-    });
-    parts.filter(|part| !part.trim().is_empty())
 }
 
 #[cfg(test)]

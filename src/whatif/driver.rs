@@ -149,6 +149,10 @@ impl SegmentSource for Driver {
     fn event_done(&mut self, event: EventToken) -> bool {
         self.done == Some(event)
     }
+
+    fn streams_done(&mut self) -> Option<Vec<StreamId>> {
+        Some(self.done.map(|event| StreamId(WAITING | event.0)).into_iter().collect())
+    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 //! * [`Conditions`]: its settings and bounds, from a text in PyTorch's syntax.
 //! * [`Follower`]: follows a stream of events, a ghost beside the run.
 //! * [`Program`]: the requests of a stream, read once and replayed under as many conditions as wanted ([`predict`]).
+//! * [`Forked`]: what a change in the middle of a run would have come to.
 //! * [`Recorded`]: a whole run, what it came to beside what it asked.
 //! * [`Tuning`]: settings that were tried on a program, and which of them nothing beats; [`smallest_limit`].
 //!
@@ -28,6 +29,7 @@ mod conditions;
 mod driver;
 mod figures;
 mod follower;
+mod fork;
 mod limit;
 mod player;
 mod pools;
@@ -41,8 +43,9 @@ pub use conditions::{Conditions, ConditionsError};
 pub use driver::Places;
 pub use figures::Figures;
 pub use follower::{Follower, Held};
+pub use fork::Forked;
 pub use limit::smallest_limit;
 pub use program::{Outcome, Program, ProgramWriter, predict};
-pub use recorded::{Recorded, RecordedWriter};
+pub use recorded::{LimitRange, Recorded, RecordedWriter};
 pub use start::Starting;
 pub use tuning::{Effort, Tried, Tuning};

@@ -55,6 +55,11 @@ impl Player {
         allocator
     }
 
+    /// Puts a configuration string in force from here on; false where PyTorch would refuse it.
+    pub fn change(&mut self, settings: &str) -> bool {
+        self.allocator.apply_settings(settings).is_ok()
+    }
+
     /// So many steps were finished, and columns of history begun, before this began.
     pub fn begin_after(&mut self, finished: u64, columns: u64) {
         self.finished = finished;

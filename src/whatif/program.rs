@@ -69,6 +69,16 @@ impl Program {
         (blocks.len() as u64, blocks.iter().map(|early| early.requested).sum())
     }
 
+    /// All of it, in order.
+    pub(super) fn asks(&self) -> &[Ask] {
+        &self.asks
+    }
+
+    /// Where the driver puts segments.
+    pub(super) const fn places(&self) -> Places {
+        self.places
+    }
+
     /// What is thought to have been held before the history began, beside what was held then.
     pub(super) fn past(&self) -> Past {
         self.start().map(|start| start.past).unwrap_or_default()

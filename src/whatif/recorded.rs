@@ -25,8 +25,27 @@ pub struct Recorded {
     pub program: Program,
     /// Where the history begins, if it is PyTorch's.
     pub begins: Option<Begins>,
+    /// A limit that nobody told, where a failure shows that there was one; the least that it can have been counts.
+    pub unknown_limit: Option<LimitRange>,
     /// What had to be assumed: a sentence each, without a period.
     pub remarks: Vec<String>,
+}
+
+/// Where a limit lies that nobody told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitRange {
+    /// So much was reserved under it.
+    pub least: Bytes,
+    /// With so much a request that failed would have been served.
+    pub below: Bytes,
+}
+
+impl LimitRange {
+    /// The most that it can be.
+    #[must_use]
+    pub const fn most(self) -> Bytes {
+        Bytes(self.below.get().saturating_sub(1))
+    }
 }
 
 /// Reads a run event by event.
@@ -172,11 +191,17 @@ impl RecordedWriter {
         }
     }
 
-    /// The run; `memory` is the device's, where somebody knows it.
+    /// The least that a limit of this run can be, and what it lies below, where a failure shows that there was one.
+    #[must_use]
+    pub fn limit_bounds(&self) -> (Bytes, Option<Bytes>) {
+        (self.peak_reserved, self.shown.and_then(|shown| shown.below))
+    }
+
+    /// The run; `memory` is the device's, where somebody knows it, and so is its `limit`.
     ///
     /// # Errors
     /// [`ConditionsError`]: a share of the device's memory is allowed, and nobody knows what it has.
-    pub fn finish(self, memory: Option<DeviceMemory>) -> Result<Recorded, ConditionsError> {
+    pub fn finish(self, memory: Option<DeviceMemory>, limit: Option<Bytes>) -> Result<Recorded, ConditionsError> {
         let mut remarks = Vec::new();
         if self.changed {
             remarks.push("its settings changed while it ran; it is replayed under the last ones".to_owned());
@@ -189,14 +214,16 @@ impl RecordedWriter {
         });
         let settings = self.state.settings();
         let mut conditions = Conditions::parse_for(settings.torch(), settings.text(), device)?;
-        if let Some(below) = shown.below.filter(|_| memory.is_none() && !conditions.bounds_memory()) {
-            let limit = self.peak_reserved;
-            conditions.limit = Some(limit);
+        conditions.limit = limit.or(conditions.limit);
+        let unknown_limit = shown.below.filter(|_| !conditions.bounds_memory()).map(|below| {
+            let least = self.peak_reserved;
+            conditions.limit = Some(least);
             remarks.push(format!(
-                "a request failed with memory left on the device, and nobody says at which limit: it lies from {limit} to \
-                 below {below}, and the first is assumed; give --limit"
+                "a limit of this process stopped a request, and the file does not say which: it lies between {least} and \
+                 {below}; give --limit"
             ));
-        }
+            LimitRange { least, below }
+        });
         let statistics = self.state.statistics();
         let count = |n: i64| u64::try_from(n).unwrap_or(0);
         let figures = Figures {
@@ -222,6 +249,7 @@ impl RecordedWriter {
             begins: self.begins,
             conditions,
             program,
+            unknown_limit,
             remarks,
         })
     }

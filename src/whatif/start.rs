@@ -25,6 +25,9 @@ pub enum Starting {
     Anew,
 }
 
+/// Pieces that are thought to have been held before, at most about.
+const MOST_GONE: u64 = 1 << 16;
+
 /// The state that a history begins with, which nobody saw come to be.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Start {
@@ -147,11 +150,13 @@ impl Start {
         let mut made: Vec<(Address, Made)> =
             self.blocks.iter().map(|early| (early.address, Made::Held(*early))).collect();
         let mut missing = self.past.bytes;
+        // So much free memory in small pieces tells nothing more than in larger ones.
+        let largest = self.past.largest.max(Bytes(missing.0 / MOST_GONE));
         for (mut address, size, stream, pool) in free {
             let mut rest = size.min(missing);
             missing -= rest;
             while rest > Bytes::ZERO {
-                let size = rest.min(self.past.largest);
+                let size = rest.min(largest);
                 made.push((address, Made::Gone { size, stream, pool }));
                 address = address.offset(size);
                 rest -= size;
@@ -164,21 +169,23 @@ impl Start {
     /// As an allocator can begin with it on a device of `total` bytes: every range is as long as that asks for, or ends where
     /// something else lies.
     pub fn seed(&self, total: Bytes) -> Seed {
+        let plain = self.segments.iter().filter(|segment| !segment.expandable).map(|segment| segment.address);
+        let mut others: Vec<Address> = plain.chain(self.ranges.iter().map(|range| range.base)).collect();
+        others.sort_unstable();
         let mut ranges = self.ranges.clone();
         for range in &mut ranges {
-            let is_above = |address: &Address| *address > range.base;
-            let others = self.ranges.iter().map(|other| other.base);
-            let plain = self.segments.iter().filter(|segment| !segment.expandable).map(|segment| segment.address);
-            let room = others.chain(plain).filter(is_above).min().map(|above| above.distance(range.base));
+            let above = others.get(others.partition_point(|address| *address <= range.base));
+            let room = above.map(|above| above.distance(range.base));
             let longest = range_size(total, range.page).unwrap_or(Bytes(1 << 60));
             let size = room.map_or(longest, |room| room.min(longest));
             range.size = Bytes(size.0 / range.page.0.max(1) * range.page.0);
             // The device may be larger than was thought.
-            let runs = self.segments.iter().filter(|run| run.expandable && run.address >= range.base);
-            let end = runs
-                .map(|run| run.address.offset(run.size))
-                .filter(|end| room.is_none_or(|room| *end <= range.base.offset(room)));
-            range.size = range.size.max(end.max().map_or(Bytes::ZERO, |end| end.distance(range.base)));
+            let first = self.segments.partition_point(|run| run.address < range.base);
+            let end = room.map(|room| range.base.offset(room));
+            let runs = self.segments[first..].iter().take_while(|run| end.is_none_or(|end| run.address < end));
+            let reached = runs.filter(|run| run.expandable).map(|run| run.address.offset(run.size));
+            let reached = reached.filter(|reached| end.is_none_or(|end| *reached <= end)).max();
+            range.size = range.size.max(reached.map_or(Bytes::ZERO, |reached| reached.distance(range.base)));
         }
         let pending = self.blocks.iter().filter(|block| block.pending);
         let mut seed = Seed {

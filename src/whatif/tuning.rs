@@ -6,6 +6,7 @@ use super::conditions::{Conditions, ConditionsError};
 use super::figures::Figures;
 use super::program::Program;
 use super::recorded::Recorded;
+use crate::allocator::{Settings, TorchVersion};
 use crate::model::{Remedied, Remedy};
 use crate::units::Bytes;
 
@@ -104,7 +105,8 @@ impl Tried {
 }
 
 impl Tuning {
-    /// Tries settings on what a run asked, on all cores. `progress` hears how many of how many are done.
+    /// Tries settings on what a run asked, on all cores: those whose keys the `oldest` PyTorch knows that it may be of.
+    /// `progress` hears how many of how many are done.
     ///
     /// # Errors
     /// [`ConditionsError`], where the conditions of the run can't be had.
@@ -112,9 +114,13 @@ impl Tuning {
         recorded: &Recorded,
         limit: Option<Bytes>,
         effort: Effort,
+        oldest: TorchVersion,
         progress: &(dyn Fn(u64, u64) + Sync),
     ) -> Result<Self, ConditionsError> {
-        let known = |choice: &Choice| !matches!(recorded.under(&choice.text()), Err(ConditionsError::Settings(_)));
+        let known = |choice: &Choice| {
+            !matches!(recorded.under(&choice.text()), Err(ConditionsError::Settings(_)))
+                && Settings::parse_for(oldest, &choice.text()).is_ok()
+        };
         let bounded = limit.is_some() || recorded.conditions.bounds_memory();
         let keys = || (0..KEYS.len()).filter(|key| bounded || !KEYS[*key].bounded);
         let mut choices = Vec::new();
@@ -190,14 +196,46 @@ impl Tuning {
     /// that is not worth it: the run went through, and its peak is no more than 1 % higher.
     #[must_use]
     pub fn recommended(&self, run: &Recorded) -> Option<&Tried> {
-        let fit = || self.tried.iter().filter(|tried| tried.fits());
-        let lowest = fit().map(|tried| tried.figures.peak_reserved).min()?;
+        Self::for_all(&[(self, run)])?.first().copied()
+    }
+
+    /// The same settings for several runs that start with the same environment: devices of a process, ranks of a job. What is low
+    /// is the sum of their peaks. One entry for each run.
+    #[must_use]
+    pub fn for_all<'a>(runs: &[(&'a Self, &Recorded)]) -> Option<Vec<&'a Tried>> {
+        let ((first, _), others) = runs.split_first()?;
+        let everywhere = |tried: &'a Tried| -> Option<Vec<&'a Tried>> {
+            let text = tried.conditions.text();
+            let beside =
+                |(tuning, _): &(&'a Self, &Recorded)| tuning.tried.iter().find(|of| of.conditions.text() == text);
+            let mut all = vec![tried];
+            all.extend(others.iter().map(beside).collect::<Option<Vec<_>>>()?);
+            all.iter().all(|tried| tried.fits()).then_some(all)
+        };
+        let sum = |of: &[&Tried]| -> Bytes { of.iter().map(|tried| tried.figures.peak_reserved).sum() };
+        let fit: Vec<Vec<&Tried>> = first.tried.iter().filter_map(everywhere).collect();
+        let lowest = fit.iter().map(|of| sum(of)).min()?;
         let near = |peak: Bytes| peak.get() <= lowest.get() + lowest.get() / 100;
-        let best = fit()
-            .filter(|tried| near(tried.figures.peak_reserved))
-            .min_by_key(|tried| (tried.words(), tried.calls(), tried.figures.peak_reserved))?;
-        let served = run.figures.ooms > 0;
-        (served || !near(run.figures.peak_reserved)).then_some(best)
+        let calls = |of: &[&Tried]| of.iter().map(|tried| tried.calls()).sum::<u64>();
+        let best = fit
+            .into_iter()
+            .filter(|of| near(sum(of)))
+            .min_by_key(|of| (of.first().map(|tried| tried.words()), calls(of), sum(of)))?;
+        let served = runs.iter().any(|(_, run)| run.figures.ooms > 0);
+        let recorded: Bytes = runs.iter().map(|(_, run)| run.figures.peak_reserved).sum();
+        (served || !near(recorded)).then_some(best)
+    }
+
+    /// Those of [`Tuning::front`] that are worth a row beside a run: where no request failed in it, such as lower its peak by 1 % or
+    /// more; else such as serve every request.
+    #[must_use]
+    pub fn worth_telling(&self, run: &Recorded) -> Vec<&Tried> {
+        let before = run.figures.peak_reserved.get();
+        let helps = |tried: &&Tried| match run.figures.ooms {
+            0 => tried.figures.peak_reserved.get() + before / 100 <= before,
+            _ => tried.fits(),
+        };
+        self.front().into_iter().filter(helps).collect()
     }
 
     /// The settings that serve most of the requests that failed in the run, where some do and none serve all.
@@ -212,14 +250,15 @@ impl Tuning {
     #[must_use]
     pub fn remedied(&self) -> Vec<Remedied> {
         let remedied = |tried: &Tried| Remedied {
-            remedy: Remedy::Flip { switch: "alloc-conf".into(), value: tried.conditions.text().to_owned().into() },
+            remedy: Remedy::settings(tried.conditions.text().to_owned()),
             fits: tried.fits(),
             peak_reserved: tried.figures.peak_reserved,
         };
         if self.tried.iter().any(Tried::fits) {
             return self.front().into_iter().take(TOLD).map(remedied).collect();
         }
-        self.tried.iter().find(|tried| tried.conditions.text() == EXPANDABLE).map(remedied).into_iter().collect()
+        let expandable = |tried: &&Tried| tried.conditions.settings.expandable_segments;
+        self.tried.iter().find(expandable).map(remedied).into_iter().collect()
     }
 
     /// What PyTorch does when it is told nothing.

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use super::entry::Entry;
 use super::error::CatalogError;
-use crate::given::{Shelf, ShelfError};
+use crate::given::{Place, Shelf, ShelfError};
 
-const BUILT_IN: [(&str, &str); 17] = [
+const BUILT_IN: [(&str, &str); 19] = [
     ("bert-large", include_str!("../../lab/workloads/bert-large.toml")),
     ("bert-mini", include_str!("../../lab/workloads/bert-mini.toml")),
     ("churn", include_str!("../../lab/workloads/churn.toml")),
@@ -15,8 +15,10 @@ const BUILT_IN: [(&str, &str); 17] = [
     ("gpt-char", include_str!("../../lab/workloads/gpt-char.toml")),
     ("gpt-mini", include_str!("../../lab/workloads/gpt-mini.toml")),
     ("gpt2", include_str!("../../lab/workloads/gpt2.toml")),
+    ("gpt2-fp32-head", include_str!("../../lab/workloads/gpt2-fp32-head.toml")),
     ("mlp", include_str!("../../lab/workloads/mlp.toml")),
     ("mlp-mini", include_str!("../../lab/workloads/mlp-mini.toml")),
+    ("mlp-saves-input", include_str!("../../lab/workloads/mlp-saves-input.toml")),
     ("resnet-mini", include_str!("../../lab/workloads/resnet-mini.toml")),
     ("resnet152", include_str!("../../lab/workloads/resnet152.toml")),
     ("resnet50", include_str!("../../lab/workloads/resnet50.toml")),
@@ -80,6 +82,21 @@ impl Catalog {
     }
 }
 
+impl Catalog {
+    /// Where in a user's own file of that name the reason stands why its sizes or layers make no model; `None` for a workload
+    /// that is not the user's.
+    #[must_use]
+    pub fn place(&self, name: &str, error: &CatalogError) -> Option<Place> {
+        if !self.is_users_own(name) || !matches!(error, CatalogError::Sizes(_) | CatalogError::Data(_)) {
+            return None;
+        }
+        let text = self.0.text(name).ok()?;
+        let layer = error.to_string().strip_prefix("layer ").and_then(|rest| rest.split_once(' ')?.0.parse().ok());
+        let of_layer = layer.and_then(|layer: usize| text.nth_place_of("[[layers]]", layer.checked_sub(1)?));
+        of_layer.or_else(|| text.place_of("[sizes]")).or_else(|| text.place_of("model"))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::{Data, Extent, Sizes, Text};
@@ -110,6 +127,30 @@ mod tests {
         let catalog = Catalog::with_user_workloads(Some(folder.path()));
         assert!(catalog.is_users_own("gpt-mini"));
         assert!(matches!(catalog.entry("gpt-mini"), Err(CatalogError::Malformed { .. })));
+    }
+
+    #[test]
+    fn what_makes_no_model_is_told_by_its_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let head = "title = 'a'\nabout = 'b'\nbatch = 4\ndata = 'synthetic'\n";
+        for (name, rest) in [
+            ("lacks", "model = 'gpt'\n[sizes]\nlayers = 2\n"),
+            (
+                "odd",
+                "model = 'layers'\ninput = { kind = 'vector', values = 8 }\n[[layers]]\nkind = 'relu'\n\n[[layers]]\nkind = 'conv'\noutputs = 4\nkernel = 3\n",
+            ),
+        ] {
+            std::fs::write(folder.path().join(format!("{name}.toml")), format!("{head}{rest}")).unwrap();
+        }
+        let catalog = Catalog::with_user_workloads(Some(folder.path()));
+        let line = |name: &str| {
+            let error = catalog.entry(name).unwrap().workload(Sizes::default(), Data::Reference, 1).err().unwrap();
+            (error.to_string(), catalog.place(name, &error).map(|place| place.line()))
+        };
+        assert_eq!(line("lacks").1, Some(6), "{:?}", line("lacks"));
+        assert_eq!(line("odd").1, Some(10), "{:?}", line("odd"));
+        let refused = CatalogError::Data("it is not".to_owned());
+        assert_eq!(catalog.place("gpt-mini", &refused), None);
     }
 
     #[test]

@@ -1,14 +1,15 @@
 //! Weights and data from an integer hash, so that any program can rebuild them bit for bit.
 //!
 //! The numbers are computed on the host. The device is asked for the blocks that the reference asks for when it computes them
-//! there, in the same order, so that what the allocator has cached before the first step is the same.
+//! there, in the same order, so that what the allocator has cached before the first step is the same. Where these do not fit, the
+//! values come from the host, as a model's do that is made there and moved: whether a model fits is no matter of this hash.
 
 use serde::Deserialize;
 
 use crate::device::{DType, ProgramStart};
 use crate::model::{Category, NameId};
-use crate::train::{Batch, BatchSource, Context, OpResult, Shape, Tensor, TrainError};
-use crate::units::StreamId;
+use crate::train::{Batch, BatchSource, Context, OpResult, Shape, Tensor};
+use crate::units::{Bytes, StreamId};
 
 /// A hash of 32 bits with low bias.
 #[must_use]
@@ -63,25 +64,35 @@ fn put_i64(first: usize, bytes: &mut [u8], value: impl Fn(usize) -> i64) {
     }
 }
 
-/// Asks for the blocks of the reference computation, one live at a time or two.
+/// Asks for the blocks of the reference computation, one live at a time or three.
 struct Chain<'a> {
     cx: &'a Context,
     n: usize,
     last: Option<Tensor>,
+    /// The blocks fit.
+    on_device: bool,
 }
 
+/// Elements of a chain whose blocks are always asked for: all of them together are a segment or two.
+const SMALL: usize = 1 << 16;
+/// Bytes of an element that a chain has live at most, and what segments may lose beside them.
+const CHAIN: u64 = 24;
+const LOST: Bytes = Bytes::mib(32);
+
 impl<'a> Chain<'a> {
-    const fn new(cx: &'a Context, n: usize) -> Self {
-        Self { cx, n, last: None }
+    fn new(cx: &'a Context, n: usize) -> Self {
+        let needed = Bytes(CHAIN.saturating_mul(n as u64)) + LOST;
+        Self { cx, n, last: None, on_device: n < SMALL || needed <= cx.memory().headroom() }
     }
 
-    fn block(&self, dtype: DType) -> OpResult<Tensor> {
-        self.cx.memory().tensor(Shape::new(&[self.n]), dtype, Category::Temporary, "hash")
+    fn block(&self, dtype: DType) -> OpResult<Option<Tensor>> {
+        let block = || self.cx.memory().tensor(Shape::new(&[self.n]), dtype, Category::Temporary, "hash");
+        self.on_device.then(block).transpose()
     }
 
     /// The next intermediate result replaces the last one.
     fn then(mut self, dtype: DType) -> OpResult<Self> {
-        self.last = Some(self.block(dtype)?);
+        self.last = self.block(dtype)?;
         Ok(self)
     }
 
@@ -90,7 +101,7 @@ impl<'a> Chain<'a> {
         let shifted = self.block(DType::I64)?;
         let mixed = self.block(DType::I64)?;
         drop(shifted);
-        self.last = Some(mixed);
+        self.last = mixed;
         Ok(self)
     }
 
@@ -294,15 +305,15 @@ pub(super) fn tokens(cx: &Context, b: u32, samples: usize, rows: usize, vocabula
     let chain = Chain::new(cx, samples * (rows + 1)).unit()?.then(DType::F64)?.then(DType::F64)?.then(DType::I64)?;
     if samples == 1 {
         // Both halves of a single row are contiguous as they lie: two views, no copies.
-        let row = chain.last.clone();
+        let row = match chain.last.clone() {
+            Some(row) => row,
+            None => input(cx, Shape::new(&[rows + 1]), DType::I64, "batch")?,
+        };
         drop(chain);
-        if let Some(row) = row {
-            write_i64(cx, &row, |i| below_at(4000 + b, i, vocabulary))?;
-            let shape = Shape::new(&[1, rows]);
-            cx.memory().relabel(&row, Category::Input, cx.memory().name("batch"));
-            return Ok(Batch { input: row.window(shape, 0), target: row.window(shape, 1) });
-        }
-        return Err(TrainError::Data("a batch of one sample has no row".into()).into());
+        write_i64(cx, &row, |i| below_at(4000 + b, i, vocabulary))?;
+        let shape = Shape::new(&[1, rows]);
+        cx.memory().relabel(&row, Category::Input, cx.memory().name("batch"));
+        return Ok(Batch { input: row.window(shape, 0), target: row.window(shape, 1) });
     }
     let shape = Shape::new(&[samples, rows]);
     let inputs = input(cx, shape, DType::I64, "batch input")?;

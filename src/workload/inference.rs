@@ -58,6 +58,8 @@ pub enum Models {
     One,
     /// Two, on the device together.
     Together,
+    /// Two, of which the second has the first one's parameters.
+    Shared,
     /// Two, each made for its turn and dropped after it.
     InTurn,
 }
@@ -95,12 +97,17 @@ impl Workload for Inference {
     fn build(&self, cx: &mut Context) -> OpResult<Task> {
         let mut passes = Passes { trained: Rc::clone(&self.trained), plan: self.plan, models: Vec::new(), input: None };
         let resident = match self.plan.models {
-            Models::One => 1,
+            Models::One | Models::Shared => 1,
             Models::Together => 2,
             Models::InTurn => 0,
         };
         for _ in 0..resident {
             passes.models.push(model(&*self.trained, cx)?);
+        }
+        if self.plan.models == Models::Shared {
+            // A second module whose parameters are the first one's is another way to the same tensors.
+            let second = passes.models.first().map(Rc::clone);
+            passes.models.extend(second);
         }
         Ok(Task::Routine(Box::new(passes)))
     }

@@ -41,9 +41,9 @@ impl MlpSizes {
 pub fn mlp(name: &str, sizes: MlpSizes) -> Result<Sequential, TrainError> {
     let linear = |outputs| LayerKind::Linear { outputs, bias: true };
     let unnamed = |kind| Layer { name: None, kind };
-    let layers = vec![unnamed(linear(sizes.width)), unnamed(LayerKind::Relu)];
+    let layers = vec![unnamed(linear(sizes.width)), unnamed(LayerKind::Relu { saves_input: false })];
     let hidden = Repeats::new(sizes.depth.get() - 1)
-        .map(|repeat| Layer::named("hidden", LayerKind::Block { layers, residual: false, repeat }));
+        .map(|repeat| Layer::named("hidden", LayerKind::Block { layers, residual: false, autocast: true, repeat }));
     let head = Layer::named("head", linear(sizes.classes));
     Sequential::new(
         name,

@@ -8,7 +8,7 @@ use vramlab::model::{
     NameId, OwnUse, PcieTraffic, Profile, Reading, RunState, Study, Throttle, View,
 };
 use vramlab::session::{self, Scene, Setup, Switch};
-use vramlab::source::{Cursor, Extent, Kind, Picture};
+use vramlab::source::{Cursor, Extent, Kind, Marked, Moment, Picture, Pinned};
 use vramlab::train::{Config, DataPath};
 use vramlab::units::Bytes;
 
@@ -102,6 +102,7 @@ pub fn with_run(mut picture: Picture, run: RunState) -> Picture {
 pub fn edited(mut picture: Picture, edit: impl FnOnce(&mut View)) -> Picture {
     edit(Arc::make_mut(&mut picture.view));
     picture.settings = Arc::clone(&picture.view.settings);
+    picture.configurations = picture.view.configurations.clone().into();
     picture
 }
 
@@ -150,8 +151,22 @@ pub fn out_of_memory() -> View {
     view_until(|event| matches!(event.kind, EventKind::Oom(_)))
 }
 
+/// The picture of a lab that went through the first of `events` and goes on: memory is shown at the peak of its last step.
+pub fn going_on(lab: &mut Lab, events: &[Event]) -> Picture {
+    let picture = state_of(lab.view(), RunState::Running);
+    let marked = lab.last_peak().map(|peak| marked_at(events, peak, Moment::StepPeak, lab.last_profile().cloned()));
+    Picture { marked, ..picture }
+}
+
+/// A mark behind so many of `events`.
+pub fn marked_at(events: &[Event], position: u64, moment: Moment, step: Option<Arc<Profile>>) -> Marked {
+    let mut then = Lab::new();
+    events[..usize::try_from(position).unwrap()].iter().for_each(|event| then.apply(event));
+    Marked { moment, view: Arc::new(then.view()), step, ghost: None }
+}
+
 pub fn running() -> Picture {
-    state_of(in_forward(22), RunState::Running)
+    going_on(&mut lab_until(DeviceKind::Processor, mid_forward(22)), &run_on(DeviceKind::Processor))
 }
 
 /// Paused, with a switch flipped that is not in force yet.
@@ -202,6 +217,18 @@ pub fn studied(picture: Picture, wanted: u64) -> Picture {
     Picture { study: Some(Arc::new(study)), ..picture }
 }
 
+/// The same picture with step `wanted` pinned.
+pub fn pinned(picture: Picture, wanted: u64) -> Picture {
+    let ends = |event: &Event| matches!(&event.kind, EventKind::StepEnd(report) if report.step == wanted);
+    let events = run_on(picture.view.about.kind);
+    let mut lab = lab_until(picture.view.about.kind, ends);
+    let study = studied(picture.clone(), wanted).study;
+    let peak = lab.last_peak().unwrap();
+    let step = lab.view().profiles.last.unwrap();
+    let view = marked_at(&events, peak, Moment::Cursor, None).view;
+    Picture { pinned: Some(Arc::new(Pinned { view, step, study })), ..picture }
+}
+
 /// The same, of a recording.
 pub fn recorded() -> Picture {
     let live = looking_back();
@@ -246,7 +273,7 @@ pub fn on_gpu() -> Picture {
     let mut lab = lab_until(DeviceKind::Gpu, mid_forward(22));
     let reading = Arc::new(reading(Bytes::mib(16_218)));
     lab.apply(&Event::new(lab.time(), EventKind::Reading(reading)));
-    state_of(lab.view(), RunState::Running)
+    going_on(&mut lab, &run_on(DeviceKind::Gpu))
 }
 
 /// The same lab on a simulated card: its times are a model's, and it has no losses.
@@ -262,7 +289,7 @@ pub fn simulated() -> Picture {
             break;
         }
     }
-    state_of(lab.view(), RunState::Running)
+    going_on(&mut lab, &run_on(DeviceKind::Simulated))
 }
 
 /// The picture with a study of the last whole step, or of the whole run.

@@ -1,6 +1,6 @@
 //! The same bits for any number of threads.
 
-use vramlab::device::{AttentionShape, ChannelShape, ConvShape, DType, ImageLayout, Kernel, Operand};
+use vramlab::device::{AttentionShape, ChannelShape, ConvShape, DType, FusedAttention, ImageLayout, Kernel, Operand};
 
 use crate::harness::{Bench, heads, matrix, random, transposed};
 
@@ -54,8 +54,21 @@ fn run_all(threads: usize) -> Vec<Vec<u8>> {
     let [out, dq, dk, dv] = made_here.map(|x| heads(x, count, positions, size));
     let logsumexp = bench.empty(DType::F32, batch * count * positions);
     let lse_stride = positions;
-    bench.run(&Kernel::Attention { shape, q, k, v, out, logsumexp, lse_stride });
-    bench.run(&Kernel::AttentionBackward { shape, q, k, v, out, logsumexp, lse_stride, grad, dq, dk, dv });
+    bench.run(&Kernel::Attention { by: FusedAttention::Flash, shape, q, k, v, out, logsumexp, lse_stride });
+    bench.run(&Kernel::AttentionBackward {
+        by: FusedAttention::Flash,
+        shape,
+        q,
+        k,
+        v,
+        out,
+        logsumexp,
+        lse_stride,
+        grad,
+        dq,
+        dk,
+        dv,
+    });
     keep(&mut bench, &made_here, &mut made);
     keep(&mut bench, &[logsumexp], &mut made);
     let shape = ConvShape {

@@ -1,6 +1,6 @@
 //! Every kernel against the formula in its documentation, written naively in f64 on the values as stored.
 
-use vramlab::device::{AttentionShape, DType, Device, HeadView, Kernel, Operand};
+use vramlab::device::{AttentionShape, DType, Device, FusedAttention, HeadView, Kernel, Operand};
 use vramlab::units::{Address, Bytes, StreamId};
 
 use crate::harness::{Bench, FLOATS, assert_close, heads, matrix, random, tolerance, transposed};
@@ -484,7 +484,16 @@ fn attention_weighs_values_by_the_softmax_of_scores() {
             let scale = 2.0 / (size as f32).sqrt();
             let shape = AttentionShape { batch, heads: count, rows, head_size: size, causal, scale };
             let (q, k, v) = (part(0), part(1), part(2));
-            bench.run(&Kernel::Attention { shape, q, k, v, out: joined, logsumexp, lse_stride });
+            bench.run(&Kernel::Attention {
+                by: FusedAttention::Flash,
+                shape,
+                q,
+                k,
+                v,
+                out: joined,
+                logsumexp,
+                lse_stride,
+            });
             let at = |n: usize, b: usize, h: usize, i: usize| &x[((b * rows + i) * 3 + n) * width + h * size..][..size];
             let mut truth = vec![0.0; out.len];
             let mut sums = vec![0.0; logsumexp.len];
@@ -529,7 +538,16 @@ fn attention_backward_in_sixteen_bits_agrees_with_f64() {
             inputs[3] = heads(out, count, rows, size);
             let logsumexp = bench.empty(statistic, batch * count * rows);
             let [q, k, v, out] = inputs;
-            bench.run(&Kernel::Attention { shape, q, k, v, out, logsumexp, lse_stride: rows });
+            bench.run(&Kernel::Attention {
+                by: FusedAttention::Flash,
+                shape,
+                q,
+                k,
+                v,
+                out,
+                logsumexp,
+                lse_stride: rows,
+            });
             // The three gradients interleaved in one packed buffer.
             let packed = bench.empty(dtype, 3 * n);
             let width = count * size;
@@ -541,6 +559,7 @@ fn attention_backward_in_sixteen_bits_agrees_with_f64() {
                 row_stride: 3 * width,
             });
             bench.run(&Kernel::AttentionBackward {
+                by: FusedAttention::Flash,
                 shape,
                 q,
                 k,

@@ -1,6 +1,6 @@
 //! Every backward kernel against central differences of its forward kernel, in f64.
 
-use vramlab::device::{AttentionShape, DType, Kernel, Operand};
+use vramlab::device::{AttentionShape, DType, FusedAttention, Kernel, Operand};
 
 use crate::harness::{Bench, heads, matrix, random, transposed};
 
@@ -270,7 +270,16 @@ fn attention_with_and_without_the_causal_mask() {
             let x = put_all(&mut bench, x);
             let (out, logsumexp) = (bench.empty(DType::F64, n), bench.empty(DType::F64, batch * count * rows));
             let [q, k, v, of_out] = [x[0], x[1], x[2], out].map(|x| heads(x, count, rows, size));
-            bench.run(&Kernel::Attention { shape, q, k, v, out: of_out, logsumexp, lse_stride: rows });
+            bench.run(&Kernel::Attention {
+                by: FusedAttention::Flash,
+                shape,
+                q,
+                k,
+                v,
+                out: of_out,
+                logsumexp,
+                lse_stride: rows,
+            });
             (bench, [q, k, v, of_out], out, logsumexp)
         };
         let (mut bench, [q, k, v, out], _, logsumexp) = run(&inputs);
@@ -278,7 +287,20 @@ fn attention_with_and_without_the_causal_mask() {
         let gradients = [0; 3].map(|_| bench.empty(DType::F64, n));
         let [dq, dk, dv] = gradients.map(|x| heads(x, count, rows, size));
         let lse_stride = rows;
-        bench.run(&Kernel::AttentionBackward { shape, q, k, v, out, logsumexp, lse_stride, grad, dq, dk, dv });
+        bench.run(&Kernel::AttentionBackward {
+            by: FusedAttention::Flash,
+            shape,
+            q,
+            k,
+            v,
+            out,
+            logsumexp,
+            lse_stride,
+            grad,
+            dq,
+            dk,
+            dv,
+        });
         let analytic = gradients.map(|x| bench.get(x));
         let mut forward = |x: &[Vec<f64>]| {
             let (mut bench, _, out, _) = run(x);

@@ -8,7 +8,7 @@ use vramlab::recording::{Encoder, Next, Reader, RecordingError, Timeline, summar
 use vramlab::units::{Bytes, DeviceIndex};
 
 use super::file::{read, recorded};
-use super::{every_kind, frames_of, synthetic, two_ranks};
+use super::{every_kind, frames_of, runs, synthetic, two_ranks};
 
 /// The first frame's header, where `change` has been made to it; its own checksum is right.
 fn with_header(change: impl Fn(&mut [u8])) -> Vec<u8> {
@@ -40,7 +40,7 @@ fn other_files_and_versions_are_refused_with_a_sentence() {
         }
     }
     for (version, words) in
-        [(4_u16, "newer vramlab"), (u16::MAX, "format 65535"), (0, "no longer read"), (2, "no longer read")]
+        [(5_u16, "newer vramlab"), (u16::MAX, "format 65535"), (0, "no longer read"), (3, "no longer read")]
     {
         let mut bytes = bytes.clone();
         bytes[8..10].copy_from_slice(&version.to_le_bytes());
@@ -115,6 +115,24 @@ fn a_frame_whose_counts_do_not_agree_is_damaged() {
         assert!(timeline.append(frame).is_err());
         assert_eq!((timeline.end(), timeline.frames(0).count()), (0, 0));
     }
+}
+
+#[test]
+fn a_damaged_frame_takes_nothing_of_the_history_away() {
+    let bytes = with_header(|header| header[8] = header[8].wrapping_add(1));
+    let Next::Frame(damaged) = Reader::new(&bytes[..]).next().unwrap() else { panic!("the bytes are whole") };
+    let events = runs(2);
+    let frames = frames_of(&events, events.len() / 2);
+    let mut timeline = Timeline::default();
+    timeline.append(frames[0].clone()).unwrap();
+    let history = |timeline: &mut Timeline| format!("{:?}", timeline.now().lab(DeviceIndex::FIRST).unwrap().history());
+    let (known, end) = (history(&mut timeline), timeline.end());
+    assert!(timeline.append(damaged.numbered(end)).is_err());
+    assert_eq!((timeline.end(), history(&mut timeline)), (end, known));
+    frames[1..].iter().for_each(|frame| timeline.append(frame.clone()).unwrap());
+    let mut whole = Timeline::default();
+    events.iter().for_each(|event| whole.push(event));
+    assert_eq!(history(&mut timeline), history(&mut whole));
 }
 
 #[test]

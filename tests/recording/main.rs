@@ -14,8 +14,8 @@ use std::sync::Arc;
 use vramlab::allocator::{Attempt, PoolId, PoolKind, Refusal};
 use vramlab::model::{
     About, Activity, Category, CopyDirection, DeviceKind, DriverMemory, Event, EventKind, FailedRequest, GpuProcess,
-    Items, LessonNote, LessonPart, Micros, NameId, OwnUse, PcieTraffic, Phase, Ranks, Reading, Remedied, Remedy,
-    RunState, Setting, Settings, StepReport, Throttle, Xid,
+    Items, LessonAnswer, LessonNote, LessonPart, Micros, NameId, OwnUse, PcieTraffic, Phase, Ranks, Reading, Remedied,
+    Remedy, RunState, Setting, Settings, StepReport, Throttle, Weighed, Xid,
 };
 use vramlab::recording::{Frame, FrameBuilder};
 use vramlab::units::{Address, Bytes, DeviceIndex, StreamId};
@@ -65,7 +65,10 @@ fn picture(ranks: &mut Ranks) -> String {
     let mut text = format!("{} of {} beyond {}", ranks.position(), ranks.len(), ranks.beyond());
     for index in 0..ranks.len() {
         let lab = ranks.lab_mut(DeviceIndex(u16::try_from(index).unwrap())).unwrap();
-        text.push_str(&format!("\n{:?}", lab.view()));
+        let mut view = lab.view();
+        // A state to go on from knows the end of its history alone.
+        let history = std::mem::take(&mut view.history);
+        text.push_str(&format!("\n{view:?}\n{} {:?}", history.columns(), history.latest()));
     }
     text
 }
@@ -152,7 +155,9 @@ fn every_kind() -> Vec<EventKind> {
             remedied(Remedy::HigherLimit),
             remedied(Remedy::KeepNumbers),
         ])),
+        EventKind::Weighed(Arc::new(Weighed { step: 2, peak: size, flips: vec![(Remedy::EXPANDABLE, Bytes::ZERO)] })),
         EventKind::EmptyCache,
+        EventKind::ResetPeaks,
         EventKind::Limit { limit: None },
         EventKind::Limit { limit: Some(Bytes(u64::MAX)) },
         EventKind::StepBegin { step: 1 },
@@ -175,7 +180,7 @@ fn every_kind() -> Vec<EventKind> {
         EventKind::Stack { name, frames: Arc::from([]) },
     ];
     kinds.push(EventKind::PrivatePool { address, pool: PoolId(7, u32::MAX) });
-    kinds.extend([LessonPart::Reading, LessonPart::Asked, LessonPart::Over].map(|doing| {
+    kinds.extend([LessonPart::Reading, LessonPart::Asked, LessonPart::Over, LessonPart::Acting].map(|doing| {
         EventKind::Lesson(Arc::new(LessonNote {
             learner: "Ada ✓".into(),
             lesson: "empty-cache".into(),
@@ -186,6 +191,8 @@ fn every_kind() -> Vec<EventKind> {
             halves: 5,
             answered: 3,
             questions: 4,
+            answers: vec![LessonAnswer { step: 1, title: "".into(), said: "B. é".into(), halves: Some(2) }],
+            seconds: u32::MAX,
         }))
     }));
     for category in Category::ALL {

@@ -6,6 +6,7 @@ on the watching thread, calls torch's C functions only: an import there could me
 
 import os
 import sys
+import threading
 import time
 from collections import deque
 
@@ -18,6 +19,8 @@ FIRST_STEPS = 20
 """Steps whose allocations are recorded with their lines of source; what lasts is mostly taken by then."""
 SAMPLE = 64
 """From then on one of so many looks is one with lines: taking them costs a few microseconds an allocation."""
+WINDOW, RISES = 4, 5
+"""Memory grows where the least that is held in so many looks has risen from one such window to the next, all of so many."""
 
 
 class Recorder:
@@ -32,7 +35,12 @@ class Recorder:
         self.looks = 0
         self.last = {}
         self.lines = self.stacks != "none"
+        # Whose recording it is; the program may begin one of its own at any time.
         self.ours = False
+        self.changing = threading.RLock()
+        self.recording = None
+        self.floors = []
+        self.floor = None
         self.hello = {}
 
     def begin(self):
@@ -45,9 +53,38 @@ class Recorder:
         if not (enabled and enabled()):
             self._record()
             self.ours = True
+        self._make_room()
         self.hello = self._hello()
         # The first look loads what later ones need.
         self.look(whole=True)
+
+    def _make_room(self):
+        """The program's own recording comes first: when it begins one, ours ends, and the ring is the program's, as long and as empty as
+        it would have been. When it ends it, ours begins again."""
+        record = torch._C._cuda_record_memory_history
+
+        def recorded(*args, **kwargs):
+            if self.recording == threading.get_ident():
+                return record(*args, **kwargs)
+            with self.changing:
+                enabled = args[0] if args else kwargs.get("enabled")
+                if enabled and self.ours:
+                    self.ours = False
+                    self._as_ours(torch.cuda.memory._record_memory_history, enabled=None)
+                result = record(*args, **kwargs)
+                if not enabled:
+                    self._record()
+                    self.ours = True
+                return result
+
+        torch._C._cuda_record_memory_history = recorded
+
+    def _as_ours(self, call, **settings):
+        self.recording = threading.get_ident()
+        try:
+            call(**settings)
+        finally:
+            self.recording = None
 
     def _record(self):
         settings = {
@@ -58,9 +95,9 @@ class Recorder:
         }
         try:
             # A third fewer events. Which blocks wait for other streams is then not told.
-            torch.cuda.memory._record_memory_history(**settings, skip_actions=["free_requested"])
+            self._as_ours(torch.cuda.memory._record_memory_history, **settings, skip_actions=["free_requested"])
         except TypeError:
-            torch.cuda.memory._record_memory_history(**settings)
+            self._as_ours(torch.cuda.memory._record_memory_history, **settings)
 
     def _hello(self):
         """Who this is."""
@@ -100,18 +137,30 @@ class Recorder:
             seen["segments"] = snapshot["segments"]
         part = {"whole": bool(whole or lost), "lost": bool(lost), "steps": self._take_steps(now)}
         part["limits"] = self._limits(len(traces))
-        self._sample()
+        self._sample(snapshot["segments"])
         return {"part": part}, seen
 
-    def _sample(self):
-        """Lines of source now and then: all the time they would be felt."""
+    def _sample(self, segments):
+        """Lines of source now and then, and while memory grows: all the time they would be felt."""
         self.looks += 1
-        if self.stacks != "sampled" or not self.ours:
+        grows = self._grows(segments)
+        if self.stacks != "sampled":
             return
-        lines = self.stepped < FIRST_STEPS or self.looks % SAMPLE == 0
-        if lines != self.lines:
-            self.lines = lines
-            self._record()
+        lines = self.stepped < FIRST_STEPS or grows or self.looks % SAMPLE == 0
+        with self.changing:
+            if lines != self.lines and self.ours:
+                self.lines = lines
+                self._record()
+
+    def _grows(self, segments):
+        """Whether the least that is held between looks has risen again and again: what stays is worth its line."""
+        held = sum(segment.get("allocated_size", 0) for segment in segments)
+        self.floor = held if self.floor is None else min(self.floor, held)
+        if self.looks % WINDOW == 0:
+            self.floors = (self.floors + [self.floor])[-RISES:]
+            self.floor = None
+        floors = self.floors
+        return len(floors) == RISES and all(one < next for one, next in zip(floors, floors[1:]))
 
     def _fresh(self, device, trace, whole):
         """The entries behind the last one seen, and whether that one was still there."""

@@ -71,7 +71,7 @@ pub enum SettingsError {
 }
 
 impl SettingsError {
-    /// The exception that PyTorch throws for it.
+    /// The exception that PyTorch throws for it, from 2.10 on. Before, most are `RuntimeError`.
     #[must_use]
     pub const fn class(&self) -> ErrorClass {
         match self {

@@ -24,21 +24,23 @@ pub(super) const MAX_CACHED_SIZE: &str = "pinned_max_cached_size_mb";
 pub(super) const RESERVE: &str = "expandable_segments_reserve";
 pub(super) const RESERVE_BY_CLASS: &str = "expandable_segments_reserve_by_class";
 
-/// Every key, without the HIP spellings of two, with the first version that knows it.
+/// Every key, without the HIP spellings of two, with the first version that knows it. The versions are those of the releases'
+/// own parsers: `release_lock_on_cudamalloc` missed the branch of 2.1, and the settings that 2.9 was to share between back ends
+/// came with 2.10.
 const ALL: [(&str, TorchVersion); 20] = [
     (LARGE_SEGMENT, TorchVersion::V2_11),
-    (MAX_SPLIT, TorchVersion::V2_10),
-    (MAX_NON_SPLIT, TorchVersion::V2_10),
-    (GC_THRESHOLD, TorchVersion::V2_10),
-    (ROUNDUP, TorchVersion::V2_10),
-    (EXPANDABLE, TorchVersion::V2_10),
+    (MAX_SPLIT, TorchVersion::V2_1),
+    (MAX_NON_SPLIT, TorchVersion::V2_6),
+    (GC_THRESHOLD, TorchVersion::V2_1),
+    (ROUNDUP, TorchVersion::V2_1),
+    (EXPANDABLE, TorchVersion::V2_1),
     (FRACTION, TorchVersion::V2_10),
-    (BACKEND, TorchVersion::V2_10),
-    (RELEASE_LOCK, TorchVersion::V2_10),
-    (CAPTURE_REUSE, TorchVersion::V2_10),
-    (HOST_REGISTER, TorchVersion::V2_10),
-    (BACKGROUND_THREADS, TorchVersion::V2_10),
-    (REGISTER_THREADS, TorchVersion::V2_10),
+    (BACKEND, TorchVersion::V2_1),
+    (RELEASE_LOCK, TorchVersion::V2_2),
+    (CAPTURE_REUSE, TorchVersion::V2_9),
+    (HOST_REGISTER, TorchVersion::V2_2),
+    (BACKGROUND_THREADS, TorchVersion::V2_6),
+    (REGISTER_THREADS, TorchVersion::V2_2),
     (RESERVE_SEGMENT, TorchVersion::V2_10),
     (THROW_ON_OOM, TorchVersion::V2_12),
     (FREE_CATCH_ALL, TorchVersion::V2_12),

@@ -11,4 +11,5 @@ mod values;
 mod tests;
 
 pub use error::{ErrorClass, SettingsError};
+pub use tokens::setting_entries;
 pub use values::{Reserve, RoundupTable, Settings};

@@ -2,6 +2,8 @@
 //!
 //! PyTorch reads the string twice: first the keys that all its back ends share, then those of the CUDA allocator. Each
 //! pass steps over the keys of the other. It only asks for *some* word where a colon or comma belongs.
+//!
+//! Before 2.10 there was one pass, which asked for the very colon or comma, and sizes had to be above 20 MiB.
 
 use std::borrow::Cow;
 
@@ -14,6 +16,7 @@ use super::keys::{
 use super::tokens::{self, NotANumber, Words};
 use super::values::{INTERVALS, Reserve, RoundupTable, Settings};
 use crate::allocator::rounding::MIN_LARGE_ALLOC;
+use crate::allocator::version::TorchVersion;
 use crate::units::{Bytes, MIB};
 
 /// Most threads that `pinned_num_register_threads` allows.
@@ -40,7 +43,7 @@ pub(super) fn apply_common(settings: &mut Settings, text: &str) -> Result<(), Se
     let mut words = Words::of(text);
     while let Some(word) = words.next() {
         if word == LARGE_SEGMENT && keys::of(settings.torch).any(|key| key == LARGE_SEGMENT) {
-            let mut value = Cursor { words: words.clone() };
+            let mut value = Cursor { words: words.clone(), torch: settings.torch };
             settings.large_segment_size =
                 value.mebibytes(LARGE_SEGMENT, MIN_LARGE_ALLOC / MIB + 1, "a number of MiB above 10")?;
         }
@@ -48,7 +51,7 @@ pub(super) fn apply_common(settings: &mut Settings, text: &str) -> Result<(), Se
     settings.max_non_split_rounding = settings.large_segment_size;
 
     let torch = settings.torch;
-    each_setting(text, |key, value| {
+    each_setting(torch, text, |key, value| {
         match canonical(key) {
             unknown if keys::of(torch).all(|known| known != unknown) => {
                 return Err(SettingsError::UnknownKey { key: shown(key), torch });
@@ -80,7 +83,7 @@ pub(super) fn apply_common(settings: &mut Settings, text: &str) -> Result<(), Se
 
 /// Second pass: the keys of the CUDA allocator.
 pub(super) fn apply_cuda(settings: &mut Settings, text: &str) -> Result<(), SettingsError> {
-    each_setting(text, |key, value| {
+    each_setting(settings.torch, text, |key, value| {
         match canonical(key) {
             FRACTION => {
                 settings.per_process_memory_fraction =
@@ -119,13 +122,14 @@ pub(super) fn apply_cuda(settings: &mut Settings, text: &str) -> Result<(), Sett
 
 /// Calls `read` for each key, with a cursor that stands behind it and is moved behind its value.
 fn each_setting(
+    torch: TorchVersion,
     text: &str,
     mut read: impl FnMut(&str, &mut Cursor<'_>) -> Result<(), SettingsError>,
 ) -> Result<(), SettingsError> {
-    let mut cursor = Cursor { words: Words::of(text) };
+    let mut cursor = Cursor { words: Words::of(text), torch };
     while let Some(key) = cursor.words.next() {
         read(&key, &mut cursor)?;
-        cursor.words.next(); // whatever stands for the comma
+        cursor.comma(&key)?;
     }
     Ok(())
 }
@@ -133,6 +137,7 @@ fn each_setting(
 /// A place between the words.
 struct Cursor<'a> {
     words: Words<'a>,
+    torch: TorchVersion,
 }
 
 impl<'a> Cursor<'a> {
@@ -143,8 +148,22 @@ impl<'a> Cursor<'a> {
 
     /// The word behind the colon.
     fn value(&mut self, key: &str) -> Result<Cow<'a, str>, SettingsError> {
-        self.next(key)?;
+        let colon = self.next(key)?;
+        self.is(&colon, ":", key)?;
         self.next(key)
+    }
+
+    /// Moves over the comma, if something stands there.
+    fn comma(&mut self, key: &str) -> Result<(), SettingsError> {
+        self.words.next().map_or(Ok(()), |comma| self.is(&comma, ",", key))
+    }
+
+    /// From 2.10 on any word stands for a colon or a comma.
+    fn is(&self, word: &str, mark: &str, key: &str) -> Result<(), SettingsError> {
+        if word == mark || self.torch >= TorchVersion::V2_10 {
+            return Ok(());
+        }
+        Err(SettingsError::MissingValue { key: shown(key) })
     }
 
     /// Moves over the value, a list or a single word.
@@ -185,8 +204,15 @@ impl<'a> Cursor<'a> {
     }
 
     fn at_least_a_segment(&mut self, key: &'static str, segment: Bytes) -> Result<Bytes, SettingsError> {
-        let least = segment.0 / MIB;
-        self.mebibytes(key, least, &format!("a number of MiB from {least} (large_segment_size_mb) on"))
+        let segment = segment.0 / MIB;
+        let (least, what) = if self.torch < TorchVersion::V2_10 {
+            (segment + 1, format!("a number of MiB above {segment}"))
+        } else if self.torch < TorchVersion::V2_11 {
+            (segment, format!("a number of MiB from {segment} on"))
+        } else {
+            (segment, format!("a number of MiB from {segment} (large_segment_size_mb) on"))
+        };
+        self.mebibytes(key, least, &what)
     }
 
     /// A list of `class:value`, of which nothing is kept.
@@ -214,7 +240,7 @@ impl<'a> Cursor<'a> {
 
     /// One number for all intervals, or a list of `interval:divisions`; what was read before an error stays.
     fn roundup_table(&mut self, table: &mut RoundupTable) -> Result<(), SettingsError> {
-        const DIVISIONS: &str = "powers of two as divisions (in lists also 0)";
+        const DIVISIONS: &str = "powers of two as divisions (in lists also 0, from PyTorch 2.4 on)";
         const INTERVAL: &str = "powers of two (in MiB) or > as intervals";
         let word = self.value(ROUNDUP)?;
         if word != "[" {
@@ -236,7 +262,8 @@ impl<'a> Cursor<'a> {
             }
             let word = self.value(ROUNDUP)?;
             let divisions = integer(ROUNDUP, &word, DIVISIONS)?;
-            if divisions != 0 && !divisions.is_power_of_two() {
+            let off = divisions == 0 && self.torch >= TorchVersion::V2_4;
+            if !off && !divisions.is_power_of_two() {
                 return Err(refused(ROUNDUP, &word, DIVISIONS));
             }
             if interval == ">" {
@@ -253,7 +280,7 @@ impl<'a> Cursor<'a> {
                 table.0[last] = divisions;
             }
             if self.words.clone().next().is_none_or(|word| word != "]") {
-                self.words.next(); // whatever stands for the comma
+                self.comma(ROUNDUP)?;
             }
         }
     }

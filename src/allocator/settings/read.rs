@@ -31,6 +31,12 @@ impl Settings {
         Ok(settings)
     }
 
+    /// The oldest version that takes `text`: an older one stops at it. `None` if each refuses it.
+    #[must_use]
+    pub fn since(text: &str) -> Option<TorchVersion> {
+        TorchVersion::ALL.into_iter().find(|torch| Self::parse_for(*torch, text).is_ok())
+    }
+
     /// The defaults of a version.
     #[must_use]
     pub fn of(torch: TorchVersion) -> Self {

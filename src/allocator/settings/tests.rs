@@ -2,6 +2,7 @@
 
 use super::values::INTERVALS;
 use super::{ErrorClass, RoundupTable, Settings};
+use crate::allocator::TorchVersion;
 use crate::units::Bytes;
 
 fn table(text: &str) -> [u64; INTERVALS] {
@@ -145,29 +146,74 @@ fn the_first_variable_that_is_set_wins() {
     assert_eq!(from(&[]).unwrap(), Settings::default());
 }
 
+/// The first version that takes each setting, as the parsers of the released libraries have it.
+const SINCE: [(TorchVersion, &str); 28] = {
+    use TorchVersion::{V2_1, V2_2, V2_4, V2_6, V2_9, V2_10, V2_11, V2_12, V2_13, V2_15};
+    [
+        (V2_1, ""),
+        (V2_1, "max_split_size_mb:21"),
+        (V2_1, "garbage_collection_threshold:0.8"),
+        (V2_1, "roundup_power2_divisions:8"),
+        (V2_1, "roundup_power2_divisions:[256:1,512:2,>:8],backend:native,"),
+        (V2_1, "expandable_segments:True"),
+        (V2_2, "release_lock_on_cudamalloc:True"),
+        (V2_2, "release_lock_on_hipmalloc:True"),
+        (V2_2, "pinned_use_cuda_host_register:True,pinned_num_register_threads:8"),
+        (V2_2, "pinned_use_hip_host_register:True"),
+        (V2_4, "roundup_power2_divisions:[256:0,512:2]"),
+        (V2_6, "max_non_split_rounding_mb:21"),
+        (V2_6, "pinned_use_background_threads:True"),
+        (V2_9, "graph_capture_record_stream_reuse:True"),
+        (V2_10, "per_process_memory_fraction:0.5"),
+        (V2_10, "pinned_reserve_segment_size_mb:64"),
+        // One parser for all back ends: sizes may be 20 MiB, and any word stands for a colon or a comma.
+        (V2_10, "max_split_size_mb:20"),
+        (V2_10, "max_non_split_rounding_mb:20"),
+        (V2_10, "max_split_size_mb,40"),
+        (V2_10, "max_split_size_mb:40:max_split_size_mb:50"),
+        (V2_10, "roundup_power2_divisions:[256,1]"),
+        (V2_11, "large_segment_size_mb:32"),
+        (V2_12, "throw_on_cudamalloc_oom:True"),
+        (V2_12, "pinned_free_catch_all:True"),
+        (V2_13, "pinned_max_cached_size_mb:7"),
+        (V2_13, "pinned_max_round_threshold_mb:0"),
+        (V2_15, "expandable_segments_reserve:0.5"),
+        (V2_15, "expandable_segments_reserve_by_class:[a:0.5,b:40G]"),
+    ]
+};
+
 #[test]
-fn each_version_has_its_keys() {
-    use crate::allocator::TorchVersion::{V2_10, V2_11, V2_12, V2_13, V2_14, V2_15};
-    for (since, before, text) in [
-        (V2_11, V2_10, "large_segment_size_mb:32"),
-        (V2_12, V2_11, "throw_on_cudamalloc_oom:True"),
-        (V2_12, V2_11, "pinned_free_catch_all:True"),
-        (V2_13, V2_12, "pinned_max_cached_size_mb:7,pinned_max_round_threshold_mb:0"),
-        (V2_15, V2_14, "expandable_segments_reserve:0.5"),
-        (V2_15, V2_14, "expandable_segments_reserve_by_class:[a:0.5,b:40G]"),
-    ] {
-        assert!(Settings::parse_for(since, text).is_ok(), "{text}");
-        let refused = Settings::parse_for(before, text).unwrap_err();
-        assert!(matches!(refused, super::SettingsError::UnknownKey { .. }), "{text}: {refused}");
+fn each_version_takes_what_its_release_takes() {
+    for (since, text) in SINCE {
+        for torch in TorchVersion::ALL {
+            assert_eq!(Settings::parse_for(torch, text).is_ok(), torch >= since, "{text} in {torch}");
+            assert_eq!(Settings::of(torch).torch(), torch);
+        }
+        assert_eq!(Settings::since(text), Some(since), "{text}");
     }
-    assert_eq!(Settings::of(V2_13).torch(), V2_13);
+    assert_eq!(Settings::since("max_split:40"), None);
+}
+
+#[test]
+fn a_refusal_names_the_keys_of_that_version_alone() {
+    for torch in TorchVersion::ALL {
+        let message = Settings::parse_for(torch, "nothing:1").unwrap_err().to_string();
+        for (since, text) in SINCE {
+            let key = text.split([':', ',']).next().unwrap();
+            let named = message.split(&[' ', ','][..]).any(|word| word == key);
+            // A value may be younger than its key, and HIP's spellings are named by CUDA's.
+            if torch >= since && !key.is_empty() && !key.contains("hip") {
+                assert!(named, "{key} in {torch}: {message}");
+            }
+        }
+    }
 }
 
 #[test]
 fn a_reserve_is_a_share_or_gibibytes_and_else_left_out() {
     let reserve = |value: &str| {
         let text = format!("expandable_segments_reserve:{value}");
-        let settings = Settings::parse_for(crate::allocator::TorchVersion::V2_15, &text).unwrap();
+        let settings = Settings::parse_for(TorchVersion::V2_15, &text).unwrap();
         settings.expandable_segments_reserve.map(|reserve| reserve.bytes(Bytes::gib(80)))
     };
     assert_eq!(reserve("0.5"), Some(Bytes::gib(40)));

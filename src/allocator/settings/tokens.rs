@@ -37,6 +37,20 @@ impl<'a> Iterator for Words<'a> {
     }
 }
 
+/// The parts of a configuration string between commas that stand in no brackets.
+pub fn setting_entries(text: &str) -> impl Iterator<Item = &str> {
+    let mut depth = 0_i32;
+    let parts = text.split(move |c: char| {
+        match c {
+            '[' => depth += 1,
+            ']' => depth -= 1,
+            _ => {}
+        }
+        c == ',' && depth <= 0
+    });
+    parts.filter(|part| !part.trim().is_empty())
+}
+
 const fn is_mark(c: char) -> bool {
     matches!(c, ',' | ':' | '[' | ']')
 }

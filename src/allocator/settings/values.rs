@@ -143,6 +143,20 @@ impl Settings {
         &self.text
     }
 
+    /// The same configuration string with expandable segments; `None` where they are on already, or would be refused.
+    #[must_use]
+    pub fn with_expandable_segments(&self) -> Option<String> {
+        const KEY: &str = "expandable_segments";
+        if self.expandable_segments {
+            return None;
+        }
+        let others = super::tokens::setting_entries(&self.text).map(str::trim);
+        let others = others.filter(|entry| entry.split(':').next().is_none_or(|key| key.trim() != KEY));
+        let text =
+            std::iter::once(format!("{KEY}:True")).chain(others.map(str::to_owned)).collect::<Vec<_>>().join(",");
+        Self::parse_for(self.torch, &text).is_ok().then_some(text)
+    }
+
     /// Whose settings they are: which keys there are, and whose rules an allocator made with them follows.
     #[must_use]
     pub const fn torch(&self) -> TorchVersion {

@@ -22,7 +22,7 @@ pub(super) use values::{ColorArg, GlyphArg};
 /// Arguments of `vramlab config`.
 #[derive(Debug, Args)]
 pub(super) struct ConfigArgs {
-    /// Write the file, where there is none yet.
+    /// Write the file if there is none yet.
     #[arg(long)]
     init: bool,
 }

@@ -9,7 +9,7 @@ use crate::tui::{ColorTier, GlyphTier};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(in crate::cli) enum ColorArg {
-    /// What the terminal says it can.
+    /// What the terminal supports.
     Auto,
     /// None.
     Never,
@@ -42,11 +42,11 @@ impl ColorArg {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(in crate::cli) enum GlyphArg {
-    /// What the locale says.
+    /// From the locale.
     Auto,
     /// Lines, blocks, braille.
     Unicode,
-    /// What every terminal has.
+    /// Plain ASCII.
     Ascii,
 }
 

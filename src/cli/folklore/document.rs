@@ -15,7 +15,7 @@ pub(super) fn json(place: &Place, rows: &[Row<'_>]) -> Value {
 }
 
 fn object(place: &Place, row: &Row<'_>) -> Value {
-    let claim = row.claim;
+    let claim = &*row.claim;
     let commands: Vec<String> = claim.sides.iter().flat_map(|side| side.commands(&place.device)).collect();
     let sides: Vec<Value> = claim.sides.iter().map(|side| of_side(place, side)).collect();
     let mut object = json!({

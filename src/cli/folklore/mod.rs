@@ -4,11 +4,13 @@ mod document;
 mod interrupt;
 mod text;
 
-use std::io::{IsTerminal, Write};
+use std::borrow::Cow;
+use std::io::Write;
 
 use clap::{Args, ValueEnum};
 use color_eyre::eyre::Result;
 
+use super::columns::Paper;
 use super::output::{stdout, warn};
 use super::progress::Progress;
 use super::spec::{self, workloads};
@@ -21,13 +23,10 @@ use interrupt::Interrupt;
 /// Where claims about GPUs are measured on a machine that has none.
 const SIMULATED: &str = "sim:h200";
 
-/// The narrowest and the widest table, and one that nobody's terminal bounds.
-const WIDTHS: [usize; 3] = [40, 140, 100];
-
 /// Arguments of `vramlab folklore`.
 #[derive(Debug, Args)]
 pub(super) struct FolkloreArgs {
-    /// Measure only the claims of these names; one alone is told in full.
+    /// Measure only these claims; one alone is shown in full.
     #[arg(value_name = "NAME")]
     names: Vec<String>,
     /// Where to measure: cuda (or cuda:1 …), cpu, or a simulated GPU such as sim:h200 [default: the GPU where CUDA works, else
@@ -37,7 +36,7 @@ pub(super) struct FolkloreArgs {
     /// Print one JSON object instead of a table.
     #[arg(long, conflicts_with = "format")]
     json: bool,
-    /// How it is written.
+    /// The format of the table.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
 }
@@ -53,7 +52,8 @@ enum Format {
 
 /// A claim, and what it came to.
 struct Row<'a> {
-    claim: &'a Claim,
+    /// As it was run: with smaller sides, where they did not fit.
+    claim: Cow<'a, Claim>,
     outcome: Outcome,
 }
 
@@ -101,14 +101,13 @@ pub(super) fn run(args: &FolkloreArgs) -> Result<Status> {
     let interrupt = Interrupt::listen()?;
     let rows = measure(&bench, &chosen, &interrupt);
     let interrupted = rows.len() < chosen.len();
-    let mut out = stdout();
+    let paper = Paper::stdout();
     match (args.json, args.format, &rows[..]) {
-        (true, ..) => writeln!(out, "{}", document::json(&place, &rows))?,
-        (false, Format::Markdown, rows) => document::markdown(&mut out, &place, rows)?,
-        (false, Format::Text, [row]) if args.names.len() == 1 => text::in_full(&mut out, &place, row, width())?,
-        (false, Format::Text, rows) => text::table(&mut out, &place, rows, width())?,
+        (true, ..) => writeln!(stdout(), "{}", document::json(&place, &rows))?,
+        (false, Format::Markdown, rows) => document::markdown(&mut stdout(), &place, rows)?,
+        (false, Format::Text, [row]) if args.names.len() == 1 => text::in_full(&mut paper.out(), &place, row, paper)?,
+        (false, Format::Text, rows) => text::table(&mut paper.out(), &place, rows, paper)?,
     }
-    out.flush()?;
     if interrupted {
         warn(format_args!("it was interrupted: {} of {} claims were measured", rows.len(), chosen.len()));
         return Ok(Status::INTERRUPTED);
@@ -139,14 +138,12 @@ fn measure<'a>(bench: &Bench, claims: &[&'a Claim], interrupt: &Interrupt) -> Ve
         if outcome == Outcome::Cancelled {
             break;
         }
-        rows.push(Row { claim, outcome });
+        let reduced = match &outcome {
+            Outcome::Judged(judged) => judged.reduced.as_ref(),
+            Outcome::Unfit { .. } | Outcome::Cancelled => None,
+        };
+        let smaller = reduced.map(|reduction| Cow::Owned(reduction.of(claim, &bench.workloads)));
+        rows.push(Row { claim: smaller.unwrap_or(Cow::Borrowed(*claim)), outcome });
     }
     rows
-}
-
-/// Cells of a line.
-fn width() -> usize {
-    let [least, most, usual] = WIDTHS;
-    let terminal = std::io::stdout().is_terminal().then(crossterm::terminal::size).and_then(Result::ok);
-    terminal.map_or(usual, |(columns, _)| usize::from(columns).clamp(least, most))
 }

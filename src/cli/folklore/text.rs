@@ -5,39 +5,67 @@ use std::io::{self, Write};
 use unicode_width::UnicodeWidthStr;
 
 use super::{Place, Row};
+use crate::cli::columns::{Cell, Column, Paper, Table, Tone};
 use crate::folklore::{Outcome, Side, Verdict, Work};
 use crate::tui::wrap;
 
-/// Between two columns.
-const GAP: usize = 2;
-/// The verdict's column; a row without one says so in the text.
-const VERDICT: usize = 7;
+/// From this width on the claim and the figures stand side by side.
+const SIDE_BY_SIDE: usize = 110;
+/// Of lines below a heading.
+const INDENT: usize = 2;
 
 /// All rows: name, verdict, the claim and what was measured.
-pub(super) fn table(out: &mut impl Write, place: &Place, rows: &[Row<'_>], width: usize) -> io::Result<()> {
-    paragraph(out, &format!("Folklore, measured on {}", place.words()), 0, width)?;
+pub(super) fn table(out: &mut impl Write, place: &Place, rows: &[Row<'_>], paper: Paper) -> io::Result<()> {
+    paper.paragraph(out, &format!("Folklore, measured on {}", place.words()), 0, Tone::Strong)?;
     writeln!(out)?;
-    let name_width = rows.iter().map(|row| row.claim.name.width()).max().unwrap_or(0).max("claim".len());
-    let narrow = name_width + VERDICT + 2 * GAP + 30 > width;
-    let indent = if narrow { GAP } else { name_width + VERDICT + 2 * GAP };
-    for row in rows {
-        let own = if row.claim.users_own { " (your own)" } else { "" };
-        let claim = format!("{}{own}", row.claim.claim);
-        let head = format!("{:name_width$}  {:VERDICT$}", row.claim.name, verdict(&row.outcome));
-        if narrow {
-            writeln!(out, "{}", head.trim_end())?;
-            paragraph(out, &claim, indent, width)?;
-        } else {
-            let mut lines = wrap(&claim, width - indent).into_iter();
-            writeln!(out, "{head}  {}", lines.next().unwrap_or_default())?;
-            lines.try_for_each(|line| writeln!(out, "{:indent$}{line}", ""))?;
+    let columns = [
+        Column::left("claim"),
+        Column::left("verdict"),
+        Column::wraps("what is said"),
+        Column::wraps("what was measured"),
+    ];
+    // Where two columns of sentences would be too narrow to read, a claim stands above its figures.
+    if paper.width >= SIDE_BY_SIDE {
+        let mut table = Table::new(columns);
+        for row in rows {
+            table.row(vec![name(row), verdict_cell(&row.outcome), said(row).into(), measured(&row.outcome).into()]);
         }
-        paragraph(out, &measured(&row.outcome), indent, width)?;
-        writeln!(out)?;
+        table.print(out, paper)?;
+    } else {
+        let mut table = Table::new(&columns[..2]);
+        rows.iter().for_each(|row| table.row(vec![name(row), verdict_cell(&row.outcome)]));
+        let mut lines = table.lines(paper).into_iter();
+        lines.next().map_or(Ok(()), |head| writeln!(out, "{head}"))?;
+        for (line, row) in lines.zip(rows) {
+            writeln!(out, "{line}")?;
+            paper.paragraph(out, &said(row), INDENT, Tone::Plain)?;
+            paper.paragraph(out, &measured(&row.outcome), INDENT, Tone::Dim)?;
+        }
     }
-    paragraph(out, &tally(rows), 0, width)?;
-    let more = "`vramlab folklore NAME` tells why, where a claim holds and where not, and how to measure it oneself.";
-    paragraph(out, more, 0, width)
+    writeln!(out)?;
+    paper.paragraph(out, &tally(rows), 0, Tone::Strong)?;
+    let more =
+        "`vramlab folklore NAME` says why, where a claim holds and where it does not, and how to measure it yourself.";
+    paper.paragraph(out, more, 0, Tone::Plain)
+}
+
+fn name(row: &Row<'_>) -> Cell {
+    Cell::toned(row.claim.name.as_str(), Tone::Strong)
+}
+
+fn said(row: &Row<'_>) -> String {
+    format!("{}{}", row.claim.claim, if row.claim.users_own { " (your own)" } else { "" })
+}
+
+/// The verdict in its colour.
+fn verdict_cell(outcome: &Outcome) -> Cell {
+    let tone = match verdict_of(outcome) {
+        Some(Verdict::True) => Tone::Good,
+        Some(Verdict::Partly | Verdict::Depends) => Tone::Mixed,
+        Some(Verdict::False) => Tone::Bad,
+        None => Tone::Dim,
+    };
+    Cell::toned(verdict(outcome), tone)
 }
 
 /// How many claims came to which verdict.
@@ -57,41 +85,42 @@ fn tally(rows: &[Row<'_>]) -> String {
 }
 
 /// One row with all there is to say.
-pub(super) fn in_full(out: &mut impl Write, place: &Place, row: &Row<'_>, width: usize) -> io::Result<()> {
-    let claim = row.claim;
+pub(super) fn in_full(out: &mut impl Write, place: &Place, row: &Row<'_>, paper: Paper) -> io::Result<()> {
+    let (claim, width) = (&*row.claim, paper.width);
     writeln!(out, "{} on {}", claim.name, place.words())?;
     writeln!(out)?;
-    paragraph(out, &format!("“{}”", claim.claim), GAP, width)?;
-    paragraph(out, &format!("Said in: {}.", claim.said_by), GAP, width)?;
+    paper.paragraph(out, &format!("“{}”", claim.claim), INDENT, Tone::Plain)?;
+    paper.paragraph(out, &format!("Said in: {}.", claim.said_by), INDENT, Tone::Plain)?;
     writeln!(out)?;
     match &row.outcome {
         Outcome::Judged(judged) => {
-            writeln!(out, "verdict: {}", judged.verdict)?;
+            let verdict = verdict_cell(&row.outcome);
+            writeln!(out, "verdict: {}", paper.toned(&verdict.text, verdict.tone))?;
             for (heading, text) in [
                 ("measured", &judged.measured),
                 ("why", &judged.reason),
                 ("where it holds", &judged.holds),
                 ("where not", &judged.fails),
             ] {
-                writeln!(out, "\n{heading}")?;
-                paragraph(out, text, GAP, width)?;
+                writeln!(out, "\n{}", paper.toned(heading, Tone::Strong))?;
+                paper.paragraph(out, text, INDENT, Tone::Plain)?;
             }
             if !judged.figures.is_empty() {
                 writeln!(out, "\nfigures{}", if place.simulated { " (simulated)" } else { "" })?;
                 let widest = judged.figures.iter().map(|(name, _)| name.width()).max().unwrap_or(0);
                 for ((name, amount), figure) in judged.figures.iter().zip(&claim.figures) {
                     let line = format!("{name:widest$}  {:>10}  = {}", amount.to_string(), figure.quantity);
-                    let mut lines = hanging(&line, widest + 16, width.saturating_sub(GAP)).into_iter();
+                    let mut lines = hanging(&line, widest + 16, width.saturating_sub(INDENT)).into_iter();
                     lines.try_for_each(|line| writeln!(out, "  {line}"))?;
                 }
             }
         }
         other => {
             writeln!(out, "no verdict")?;
-            paragraph(out, &measured(other), GAP, width)?;
+            paper.paragraph(out, &measured(other), INDENT, Tone::Plain)?;
         }
     }
-    writeln!(out, "\nto run it oneself")?;
+    writeln!(out, "\nto run it yourself")?;
     for side in &claim.sides {
         writeln!(out, "  # {}{}", side.name, in_python(side))?;
         for line in side.commands(&place.device) {
@@ -120,10 +149,6 @@ fn hanging(line: &str, indent: usize, width: usize) -> Vec<String> {
     std::iter::once(first).chain(more).collect()
 }
 
-fn paragraph(out: &mut impl Write, text: &str, indent: usize, width: usize) -> io::Result<()> {
-    wrap(text, width.saturating_sub(indent).max(20)).iter().try_for_each(|line| writeln!(out, "{:indent$}{line}", ""))
-}
-
 /// The word in the verdict's column.
 pub(super) fn verdict(outcome: &Outcome) -> &'static str {
     verdict_of(outcome).map_or("–", Verdict::label)
@@ -145,6 +170,8 @@ pub(super) fn measured(outcome: &Outcome) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::borrow::Cow;
+
     use super::*;
     use crate::device::sim::CardCatalog;
     use crate::folklore::{Bench, Folklore};
@@ -160,19 +187,21 @@ mod tests {
         let bench = Bench { device, workloads };
         let rows: Vec<Row<'_>> = ["randn-size", "delete-returns"]
             .map(|name| folklore.named(name).unwrap())
-            .map(|claim| Row { claim, outcome: bench.measure(claim, |_| true) })
+            .map(|claim| Row { claim: Cow::Borrowed(claim), outcome: bench.measure(claim, |_| true) })
             .into();
         for width in [40, 60, 80, 120] {
             let mut out = Vec::new();
-            table(&mut out, &place, &rows, width).unwrap();
+            table(&mut out, &place, &rows, Paper { width, colors: false }).unwrap();
             let text = String::from_utf8(out).unwrap();
             for line in text.lines() {
                 assert!(line.width() <= width, "{width}: {line}");
             }
             assert!(text.contains("simulated") && text.contains("2 claims: 2 false.\n"), "{text}");
+            assert!(text.lines().any(|line| line.starts_with("claim") && line.contains("verdict")), "{text}");
+            assert!(text.lines().count() <= 8 + 2 * (340 / width), "at most a few lines a row: {text}");
         }
         let mut out = Vec::new();
-        in_full(&mut out, &place, &rows[0], 100).unwrap();
+        in_full(&mut out, &place, &rows[0], Paper { width: 100, colors: false }).unwrap();
         let text = String::from_utf8(out).unwrap();
         assert!(text.contains("x = torch.empty(4000000, dtype=torch.uint8, device=\"cuda\")"), "{text}");
         let figure = ["allocated", "3.81", "MiB", "=", "float32.allocated"];

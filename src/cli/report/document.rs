@@ -1,76 +1,124 @@
-//! A text of headings, sentences, lists and tables, as plain text and as Markdown.
+//! A text of headings, sentences, lists and tables, written as it comes: as plain text, as Markdown or as a page.
 
 use std::io::{self, Write};
 
+use super::page;
+use super::part::Part;
 use crate::cli::table;
 
-/// One part of a document.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Part {
-    /// Its title.
-    Title(String),
-    /// Begins a section.
-    Heading(String),
-    /// A paragraph.
-    Text(String),
-    /// A list.
-    Items(Vec<String>),
-    /// A table; its first line names the columns.
-    Table(Vec<Vec<String>>),
-    /// Something to paste.
-    Code(String),
+/// How a document is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Style {
+    /// For a terminal.
+    Text,
+    /// For an issue tracker.
+    Markdown,
+    /// For a browser.
+    Html,
 }
 
-/// Writes it for a terminal.
-pub(super) fn text(out: &mut impl Write, parts: &[Part]) -> io::Result<()> {
-    for (index, part) in parts.iter().enumerate() {
+/// Writes a document part by part: whoever waits reads what is there.
+pub(super) struct Writer<W> {
+    out: W,
+    style: Style,
+    /// The part before was a table, a heading, or the first.
+    before: Before,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Before {
+    Nothing,
+    Heading,
+    Table,
+    Other,
+}
+
+impl<W: Write> Writer<W> {
+    /// Begins a document.
+    pub fn new(mut out: W, style: Style) -> io::Result<Self> {
+        if style == Style::Html {
+            page::begin(&mut out)?;
+        }
+        Ok(Self { out, style, before: Before::Nothing })
+    }
+
+    /// Writes more of it.
+    pub fn write(&mut self, parts: &[Part]) -> io::Result<()> {
+        for part in parts {
+            match self.style {
+                Style::Text => self.text(part)?,
+                Style::Markdown => markdown(&mut self.out, part)?,
+                Style::Html => page::part(&mut self.out, part)?,
+            }
+            self.before = match part {
+                Part::Title(_) | Part::Heading(_) => Before::Heading,
+                Part::Table(_) => Before::Table,
+                _ => Before::Other,
+            };
+        }
+        self.out.flush()
+    }
+
+    /// Ends it.
+    pub fn finish(mut self) -> io::Result<()> {
+        if self.style == Style::Html {
+            page::end(&mut self.out)?;
+        }
+        self.out.flush()
+    }
+
+    fn text(&mut self, part: &Part) -> io::Result<()> {
+        let out = &mut self.out;
         match part {
-            Part::Title(text) => writeln!(out, "{text}")?,
-            Part::Heading(text) => writeln!(out, "\n{text}\n{}", "─".repeat(text.chars().count()))?,
+            Part::Title(text) => writeln!(out, "{text}"),
+            Part::Heading(text) => writeln!(out, "\n{text}\n{}", "─".repeat(text.chars().count())),
             Part::Text(text) => {
-                if index > 0 && matches!(parts[index - 1], Part::Table(_)) {
+                if self.before == Before::Table {
                     writeln!(out)?;
                 }
-                writeln!(out, "{text}")?;
+                writeln!(out, "{text}")
             }
-            Part::Items(items) => items.iter().try_for_each(|item| writeln!(out, "• {item}"))?,
+            Part::Items(items) => items.iter().try_for_each(|item| writeln!(out, "• {item}")),
             Part::Table(lines) => {
-                if index > 0 && !matches!(parts[index - 1], Part::Heading(_)) {
+                if self.before != Before::Heading && self.before != Before::Nothing {
                     writeln!(out)?;
                 }
-                table::print(out, lines)?;
+                table::print(out, lines)
             }
-            Part::Code(text) => writeln!(out, "\n  {text}")?,
+            Part::Code(text) => text.lines().enumerate().try_for_each(|(index, line)| {
+                if index == 0 {
+                    writeln!(out)?;
+                }
+                writeln!(out, "  {line}")
+            }),
+            Part::Curve(_) => Ok(()),
         }
     }
-    Ok(())
 }
 
-/// Writes it for an issue tracker.
-pub(super) fn markdown(out: &mut impl Write, parts: &[Part]) -> io::Result<()> {
-    for part in parts {
-        match part {
-            Part::Title(text) => writeln!(out, "## {}\n", escaped(text))?,
-            Part::Heading(text) => writeln!(out, "### {}\n", escaped(text))?,
-            Part::Text(text) => writeln!(out, "{}\n", escaped(text))?,
-            Part::Items(items) => {
-                items.iter().try_for_each(|item| writeln!(out, "* {}", escaped(item)))?;
-                writeln!(out)?;
-            }
-            Part::Table(lines) => {
-                for (index, line) in lines.iter().enumerate() {
-                    let cells: Vec<String> = line.iter().map(|cell| escaped(cell)).collect();
-                    writeln!(out, "| {} |", cells.join(" | "))?;
-                    if index == 0 {
-                        writeln!(out, "|---|{}", "--:|".repeat(line.len().saturating_sub(1)))?;
-                    }
-                }
-                writeln!(out)?;
-            }
-            Part::Code(text) => writeln!(out, "```\n{text}\n```\n")?,
+/// Writes a part for an issue tracker.
+fn markdown(out: &mut impl Write, part: &Part) -> io::Result<()> {
+    match part {
+        Part::Title(text) => writeln!(out, "## {}\n", escaped(text)),
+        Part::Heading(text) => writeln!(out, "### {}\n", escaped(text)),
+        Part::Text(text) => writeln!(out, "{}\n", escaped(text)),
+        Part::Items(items) => {
+            items.iter().try_for_each(|item| writeln!(out, "* {}", escaped(item)))?;
+            writeln!(out)
         }
+        Part::Table(lines) => {
+            for (index, line) in lines.iter().enumerate() {
+                let cells: Vec<String> = line.iter().map(|cell| escaped(cell)).collect();
+                writeln!(out, "| {} |", cells.join(" | "))?;
+                if index == 0 {
+                    writeln!(out, "|---|{}", "--:|".repeat(line.len().saturating_sub(1)))?;
+                }
+            }
+            writeln!(out)
+        }
+        Part::Code(text) => writeln!(out, "```\n{text}\n```\n"),
+        Part::Curve(_) => Ok(()),
     }
-    Ok(())
 }
 
 /// What Markdown would read as marks stands for itself.
@@ -88,25 +136,50 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::source::Curve;
+    use crate::units::Bytes;
 
-    #[test]
-    fn a_document_is_text_and_markdown() {
+    fn written(style: Style, parts: &[Part]) -> String {
+        let mut out = Vec::new();
+        let mut writer = Writer::new(&mut out, style).unwrap();
+        // Whether it comes at once or in pieces is the same.
+        parts.chunks(2).for_each(|parts| writer.write(parts).unwrap());
+        writer.finish().unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    fn parts() -> Vec<Part> {
         let cells = |cells: [&str; 2]| cells.map(str::to_owned).to_vec();
-        let parts = [
+        vec![
             Part::Title("Memory".into()),
+            Part::Curve(Curve { columns: vec![(Bytes(1), Bytes(2)), (Bytes(2), Bytes(2))] }),
             Part::Heading("Peak".into()),
             Part::Table(vec![cells(["", "bytes"]), cells(["blocks.*.fc", "1 MiB"])]),
             Part::Items(vec!["a|b".into()]),
             Part::Code("export X=1".into()),
-        ];
-        let mut out = Vec::new();
-        text(&mut out, &parts).unwrap();
-        let told = String::from_utf8(out).unwrap();
+        ]
+    }
+
+    #[test]
+    fn a_document_is_text_and_markdown() {
+        let told = written(Style::Text, &parts());
         assert_eq!(told, "Memory\n\nPeak\n────\n             bytes\nblocks.*.fc  1 MiB\n• a|b\n\n  export X=1\n");
-        let mut out = Vec::new();
-        markdown(&mut out, &parts).unwrap();
-        let told = String::from_utf8(out).unwrap();
+        let told = written(Style::Markdown, &parts());
         assert!(told.contains("|  | bytes |\n|---|--:|\n| blocks.\\*.fc | 1 MiB |\n"), "{told}");
         assert!(told.contains("* a\\|b\n") && told.contains("```\nexport X=1\n```"), "{told}");
+    }
+
+    #[test]
+    fn a_page_stands_alone_and_holds_no_text_as_markup() {
+        let mut parts = parts();
+        parts.push(Part::Text("<script>alert('&')</script>".into()));
+        let told = written(Style::Html, &parts);
+        assert!(told.starts_with("<!doctype html>") && told.trim_end().ends_with("</html>"), "{told}");
+        assert!(told.contains("<svg") && told.contains("prefers-color-scheme: dark"));
+        assert!(told.contains("&lt;script&gt;alert(&#39;&amp;&#39;)&lt;/script&gt;"), "{told}");
+        // Nothing comes from elsewhere, nothing runs.
+        for foreign in ["<script", "http:", "https:", "src=", "@import", "url("] {
+            assert!(!told.contains(foreign), "{foreign}");
+        }
     }
 }

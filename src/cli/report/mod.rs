@@ -1,30 +1,50 @@
 //! `vramlab report`: everything there is to say of a run's memory, for people, programs and issue trackers.
 
 mod document;
+mod failure;
 mod json;
+mod message;
+mod page;
+mod part;
+mod ranks;
+mod subject;
 mod words;
 
 use std::io::Write;
-use std::sync::Arc;
 
 use clap::{Args, ValueEnum};
 use color_eyre::eyre::Result;
 
-use super::Status;
 use super::output::stdout;
-use super::subject::{SubjectArgs, examine};
-use super::tune::tune;
-use crate::model::Evidence;
-use crate::source::{Examined, Whole};
+use super::subject::examine;
+use super::subjects::{Subject as File, SubjectsArgs};
+use super::{Status, Usage};
+use crate::snapshot::{Printed, Refusal};
 use crate::units::Bytes;
-use crate::whatif::{Effort, Figures, Recorded, Tuning, smallest_limit};
+use document::{Style, Writer};
+use part::Part;
+use subject::{Asked, Subject};
+use words::By;
 
 /// Arguments of `vramlab report`.
 #[derive(Debug, Args)]
 pub(super) struct ReportArgs {
     #[command(flatten)]
-    subject: SubjectArgs,
-    /// How it is written: text for a terminal, json for programs, markdown for an issue tracker.
+    subjects: SubjectsArgs,
+    /// PyTorch's message, "CUDA out of memory. Tried to allocate …", a file that holds it, or `-`: it says the limit, who else has
+    /// memory, and what was asked. Alone, without a FILE, it is explained.
+    #[arg(long, value_name = "MESSAGE|FILE|-")]
+    error: Option<String>,
+    /// The limit of this process [default: as the message or the file says].
+    #[arg(long, value_name = "BYTES")]
+    limit: Option<Bytes>,
+    /// Whose the names at the peak are.
+    #[arg(long, value_enum, default_value_t = By::Line)]
+    by: By,
+    /// Try no settings of the allocator: the rest is there at once.
+    #[arg(long)]
+    no_settings: bool,
+    /// How it is written: text for a terminal, json for programs, markdown for an issue tracker, html as one page.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
 }
@@ -38,71 +58,113 @@ enum Format {
     Json,
     /// For an issue tracker.
     Markdown,
+    /// For a browser, in one file.
+    Html,
 }
 
-/// All that is known of one device.
-struct Subject {
-    examined: Examined,
-    run: Recorded,
-    /// The run replayed under its own conditions.
-    again: Figures,
-    tuning: Tuning,
-    /// The smallest limit that does under the run's own settings; looked for where a request failed.
-    smallest: Option<Bytes>,
-}
-
-/// Reads the file, tries settings on it and prints the report.
+/// Reads the files and prints the report as it comes, what takes longest last.
 pub(super) fn run(args: &ReportArgs) -> Result<Status> {
-    let (whole, runs) = args.subject.all()?;
-    let mut examined = examine(&whole)?;
-    let mut subjects = Vec::new();
-    for run in runs {
-        let Some(index) = examined.iter().position(|examined| examined.device == run.device) else { continue };
-        subjects.push(Subject::of(examined.swap_remove(index), run)?);
+    let refusal = args.error.as_deref().map(message::read).transpose()?;
+    if args.subjects.files.is_empty() {
+        let Some(refusal) = &refusal else {
+            return Err(
+                Usage("there is nothing to report on; give a FILE, or PyTorch's message with --error".into()).into()
+            );
+        };
+        return alone(args, refusal);
     }
-    print(args, &whole, &subjects)?;
+    let limit = args.limit.map(Printed::exactly).or(refusal.as_ref().and_then(|refusal| refusal.allowed));
+    let files = args.subjects.all(limit)?;
+    let asked = Asked { settings: !args.no_settings, refusal: refusal.as_ref(), told: limit };
+    match args.format.style() {
+        None => object(&files, asked),
+        Some(style) => print(args, &files, asked, style),
+    }
+}
+
+/// What a message says by itself.
+fn alone(args: &ReportArgs, refusal: &Refusal) -> Result<Status> {
+    match args.format.style() {
+        None => writeln!(stdout(), "{}", json::message(refusal))?,
+        Some(style) => {
+            let mut out = Writer::new(stdout(), style)?;
+            out.write(&message::parts(refusal))?;
+            out.finish()?;
+        }
+    }
     Ok(Status::DONE)
 }
 
-impl Subject {
-    fn of(examined: Examined, run: Recorded) -> Result<Self> {
-        let again = run.again().figures;
-        let tuning = tune(&run, None, Effort::Short)?;
-        let failed = run.figures.ooms > 0;
-        let smallest = failed.then(|| smallest_limit(&run.program, &run.conditions)).flatten();
-        let mut subject = Self { examined, run, again, tuning, smallest };
-        subject.verify();
-        Ok(subject)
+fn object(files: &[File], asked: Asked<'_>) -> Result<Status> {
+    let mut objects = Vec::new();
+    for file in files {
+        let mut subjects = Subject::all(file, examine(&file.whole)?, asked);
+        subjects.iter_mut().try_for_each(Subject::try_settings)?;
+        objects.push(json::object(file, &subjects));
     }
+    writeln!(stdout(), "{}", json::all(objects, asked.refusal))?;
+    Ok(Status::DONE)
 }
 
-impl Subject {
-    /// Where nobody tried what would have helped a request that failed, what a replay says of it is told.
-    fn verify(&mut self) {
-        let remedied: Arc<[_]> = self.tuning.remedied().into();
-        let mut verified = false;
-        for failure in self.examined.failures.iter_mut().filter(|failure| !failure.tried) {
-            let failure = Arc::make_mut(failure);
-            (failure.remedied, failure.tried) = (Arc::clone(&remedied), true);
-            verified = true;
-        }
-        if verified {
-            let findings = self.examined.view.findings.iter_mut();
-            for finding in findings.filter(|finding| matches!(finding.evidence, Evidence::OutOfMemory { .. })) {
-                finding.remedies =
-                    remedied.iter().filter(|tried| tried.fits).map(|tried| tried.remedy.clone()).collect();
-            }
-        }
+fn print(args: &ReportArgs, files: &[File], asked: Asked<'_>, style: Style) -> Result<Status> {
+    let mut out = Writer::new(stdout(), style)?;
+    out.write(&title(files))?;
+    let mut subjects = Vec::new();
+    for file in files {
+        subjects.extend(Subject::all(file, examine(&file.whole)?, asked));
     }
+    let several = subjects.len() > 1;
+    if several {
+        out.write(&ranks::parts(&subjects))?;
+    }
+    // Of the ranks of a job the worst is looked at.
+    if files.len() > 1 {
+        let worst = ranks::worst(&subjects);
+        subjects = subjects.into_iter().enumerate().filter(|(index, _)| *index == worst).map(|(_, of)| of).collect();
+    }
+    for subject in &mut subjects {
+        if several {
+            out.write(&[Part::Heading(subject.called(files.len() > 1))])?;
+        }
+        out.write(&subject.remarks())?;
+        // What was asked is whether it would have fitted: that is tried first.
+        if subject.failure().is_some() {
+            subject.try_settings()?;
+        }
+        out.write(&words::before_settings(subject, args.by))?;
+    }
+    if !args.no_settings {
+        subjects.iter_mut().try_for_each(Subject::try_settings)?;
+        out.write(&words::settings(&subjects))?;
+    }
+    out.finish()?;
+    Ok(Status::DONE)
 }
 
-fn print(args: &ReportArgs, whole: &Whole, subjects: &[Subject]) -> Result<()> {
-    let mut out = stdout();
-    let name = args.subject.name();
-    match args.format {
-        Format::Json => writeln!(out, "{}", json::object(&name, whole, subjects))?,
-        Format::Text => document::text(&mut out, &words::parts(&name, whole, subjects))?,
-        Format::Markdown => document::markdown(&mut out, &words::parts(&name, whole, subjects))?,
+fn title(files: &[File]) -> Vec<Part> {
+    let title = match files {
+        [one] => format!("Device memory of {}", one.name),
+        all => format!("Device memory of {} runs", all.len()),
+    };
+    let mut parts = vec![Part::Title(title)];
+    for file in files {
+        let of = |remark: &String| if files.len() > 1 { format!("{}: {remark}", file.name) } else { remark.clone() };
+        let remarks: Vec<String> = file.whole.remarks().iter().map(of).collect();
+        if !remarks.is_empty() {
+            parts.push(Part::Items(remarks));
+        }
     }
-    Ok(())
+    parts
+}
+
+impl Format {
+    /// How it is written as a document; `None` for programs.
+    const fn style(self) -> Option<Style> {
+        match self {
+            Self::Text => Some(Style::Text),
+            Self::Markdown => Some(Style::Markdown),
+            Self::Html => Some(Style::Html),
+            Self::Json => None,
+        }
+    }
 }

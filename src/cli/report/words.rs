@@ -1,48 +1,57 @@
 //! What a report says.
 
-use super::Subject;
-use super::document::Part;
+use clap::ValueEnum;
+
+use super::failure;
+use super::part::Part;
+use super::subject::Subject;
+use crate::cli::paste::{in_words, paste};
 use crate::cli::table::{change, line, share};
-use crate::cli::tune::to_paste;
 use crate::cli::whatif::{reproduced, started};
 use crate::cli::witness::flag;
-use crate::model::{Remedy, StrandingSegment};
+use crate::model::{Begins, Category, Evidence, Leak, Remedy, StrandingSegment, Survivor};
 use crate::session::Switch;
-use crate::source::Whole;
-use crate::tui;
-use crate::whatif::Tried;
+use crate::units::Bytes;
+use crate::whatif::{Recorded, Tried, Tuning};
+
+/// How what is held is summed up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum By {
+    /// By the line that asked for it.
+    Line,
+    /// By Python module, or the model's.
+    Module,
+    /// By what it is for.
+    Category,
+}
 
 /// Rows of a table.
 const ROWS: usize = 10;
 /// Settings that are told.
 const SETTINGS: usize = 4;
 
-/// The report on all devices.
-pub(super) fn parts(name: &str, whole: &Whole, subjects: &[Subject]) -> Vec<Part> {
-    let mut parts = vec![Part::Title(format!("Device memory of {name}"))];
-    if !whole.remarks().is_empty() {
-        parts.push(Part::Items(whole.remarks().to_vec()));
+/// All that needs no settings tried, what matters most first.
+pub(super) fn before_settings(subject: &Subject<'_>, by: By) -> Vec<Part> {
+    let mut parts = failure::parts(subject);
+    let leaks = subject.leaks();
+    let leaking = !subject.examined.leaks.is_empty();
+    if leaking {
+        parts.extend(leaks.clone());
     }
-    let word = if whole.is_snapshot() { of_pytorch } else { flag };
-    for subject in subjects {
-        if subjects.len() > 1 {
-            parts.push(Part::Heading(format!("Device {}", subject.run.device.0)));
-        }
-        parts.extend(subject.figures());
-        parts.extend(subject.holders());
-        parts.extend(subject.fragmentation());
-        parts.extend(subject.findings(word));
-        parts.extend(subject.leaks());
-        parts.extend(subject.failures(word));
-        parts.extend(subject.settings());
+    parts.extend(subject.figures());
+    parts.extend(subject.holders(by));
+    parts.extend(subject.fragmentation());
+    parts.extend(subject.findings());
+    if !leaking && subject.has_history() {
+        parts.extend(leaks);
     }
     parts
 }
 
 /// A remedy for a program of PyTorch's, which knows nothing of our flags.
-fn of_pytorch(remedy: &Remedy) -> String {
+fn of_pytorch(remedy: &Remedy, subject: &Subject<'_>) -> String {
     match remedy {
-        Remedy::Flip { switch, value } if switch == "alloc-conf" => format!("PYTORCH_CUDA_ALLOC_CONF={value}"),
+        Remedy::Flip { switch, value } if switch == "alloc-conf" => in_words(value, subject.oldest),
         Remedy::Flip { switch, value } => match Switch::named(switch) {
             Some(named) => format!("{} {value}", named.label()),
             None => format!("{switch} {value}"),
@@ -53,34 +62,82 @@ fn of_pytorch(remedy: &Remedy) -> String {
     }
 }
 
-impl Subject {
+impl Subject<'_> {
     fn figures(&self) -> Vec<Part> {
         let (view, end) = (&self.examined.view, &self.examined.end);
-        let row = |what: &str, allocated: String, reserved: String| vec![what.to_owned(), allocated, reserved];
-        vec![Part::Table(vec![
-            line(["", "allocated", "reserved"]),
-            row("peak", view.peak_allocated.to_string(), view.peak_reserved.to_string()),
-            row("at the end", end.ledger.allocated().to_string(), end.ledger.reserved().to_string()),
-        ])]
+        let row = |what: &str, allocated: Bytes, reserved: Bytes| {
+            vec![what.to_owned(), allocated.to_string(), reserved.to_string()]
+        };
+        let mut lines = vec![line(["", "allocated", "reserved"])];
+        if self.has_history() {
+            let what = if self.overwritten() { "peak, at least" } else { "peak" };
+            lines.push(row(what, view.peak_allocated, view.peak_reserved));
+        }
+        lines.push(row("at the end", end.ledger.allocated(), end.ledger.reserved()));
+        let mut parts = vec![Part::Heading("Figures".to_owned()), Part::Table(lines)];
+        if self.overwritten() {
+            parts.push(Part::Text(
+                "The ring buffer of the recording overflowed, and its oldest entries are gone: the real peaks may be higher. Record \
+                 with a larger max_entries."
+                    .to_owned(),
+            ));
+        }
+        if self.has_history() {
+            parts.push(Part::Curve(self.examined.curve.clone()));
+        }
+        parts
     }
 
-    fn holders(&self) -> Vec<Part> {
-        let peak = &self.examined.peak;
-        let all = peak.ledger.allocated();
-        let mut lines = vec![line(["name", "for", "bytes", "of the peak", "blocks"])];
-        for held in peak.holders.iter().take(ROWS) {
-            lines.push(vec![
-                held.name.clone(),
+    fn holders(&self, by: By) -> Vec<Part> {
+        let (standing, heading) = if self.has_history() {
+            let peak = &self.examined.peak;
+            (peak, format!("Who held the peak of {} (event {})", peak.ledger.allocated(), peak.position))
+        } else {
+            let end = &self.examined.end;
+            (end, format!("Who holds the {} at the end", end.ledger.allocated()))
+        };
+        let all = standing.ledger.allocated();
+        let part = if self.has_history() { "of the peak" } else { "of all" };
+        let of = |held: &Survivor| {
+            vec![
                 held.category.label().to_owned(),
                 held.bytes.to_string(),
                 share(held.bytes.get(), all.get()),
                 held.blocks.to_string(),
-            ]);
+            ]
+        };
+        let held: &[Survivor] = match by {
+            By::Line => &standing.holders,
+            By::Module => &standing.modules,
+            By::Category => {
+                let mut lines = vec![line(["for", "bytes", part])];
+                let mut each: Vec<(Category, Bytes)> = Category::ALL.into_iter().zip(standing.by_category).collect();
+                each.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+                for (category, bytes) in each.into_iter().filter(|(_, bytes)| *bytes > Bytes::ZERO) {
+                    lines.push(vec![category.label().to_owned(), bytes.to_string(), share(bytes.get(), all.get())]);
+                }
+                return vec![Part::Heading(heading), Part::Table(lines)];
+            }
+        };
+        // A package's own line says which of its layers it was.
+        let within = by == By::Line && held.iter().take(ROWS).any(|held| standing.within.contains_key(&held.name));
+        let name = if by == By::Module { "module" } else { "name" };
+        let mut head = line([name, "for", "bytes", part, "blocks"]);
+        if within {
+            head.push("most of it in".to_owned());
         }
-        let mut parts = vec![Part::Heading(format!("Who held the peak of {all} (event {})", peak.position))];
-        parts.push(Part::Table(lines));
-        if let Some(more) = peak.holders.len().checked_sub(ROWS).filter(|&more| more > 0) {
-            let rest: crate::units::Bytes = peak.holders.iter().skip(ROWS).map(|held| held.bytes).sum();
+        let mut lines = vec![head];
+        for held in held.iter().take(ROWS) {
+            let mut row = vec![held.name.clone()];
+            row.extend(of(held));
+            if within {
+                row.push(standing.within.get(&held.name).cloned().unwrap_or_default());
+            }
+            lines.push(row);
+        }
+        let mut parts = vec![Part::Heading(heading), Part::Table(lines)];
+        if let Some(more) = held.len().checked_sub(ROWS).filter(|&more| more > 0) {
+            let rest: Bytes = held.iter().skip(ROWS).map(|held| held.bytes).sum();
             parts.push(Part::Text(format!(
                 "and {rest} under {} more.",
                 if more == 1 { "one name".to_owned() } else { format!("{more} names") }
@@ -91,14 +148,26 @@ impl Subject {
 
     fn fragmentation(&self) -> Vec<Part> {
         let fullest = &self.examined.fullest;
-        let (stranded, reserved) = (fullest.ledger.stranded, fullest.ledger.reserved());
+        let ledger = if self.has_history() { fullest.ledger } else { self.examined.end.ledger };
+        let (stranded, reserved) = (ledger.stranded, ledger.reserved());
         let mut parts = vec![Part::Heading("Fragmentation".to_owned())];
+        let when = match self.has_history() {
+            true => format!("Where most is reserved ({reserved}, event {})", fullest.position),
+            false => format!("At the end, of {reserved} reserved"),
+        };
+        let kept = match ledger.releasable {
+            Bytes::ZERO => String::new(),
+            kept => format!(
+                " {kept} ({}) are releasable: whole segments that are free and kept for later.",
+                share(kept.get(), reserved.get())
+            ),
+        };
         parts.push(Part::Text(format!(
-            "Where most is reserved ({reserved}, event {}), {stranded} ({}) are stranded: free, but in segments that live blocks \
-             hold. The largest free block is {}.",
-            fullest.position,
+            "{when}, {} are allocated.{kept} {stranded} ({}) are stranded: free, but in segments that live blocks hold. The largest \
+             free block is {}.",
+            ledger.allocated(),
             share(stranded.get(), reserved.get()),
-            fullest.ledger.largest_free
+            ledger.largest_free
         )));
         let item = |(segment, holder): &(StrandingSegment, String)| {
             let (free, size) = (segment.free, segment.size);
@@ -116,118 +185,167 @@ impl Subject {
         parts
     }
 
-    fn findings(&self, word: fn(&Remedy) -> String) -> Vec<Part> {
-        let findings = &self.examined.view.findings;
-        if findings.is_empty() {
-            return Vec::new();
-        }
-        let items = findings.iter().map(|finding| {
-            let remedies: Vec<String> = finding.remedies.iter().map(word).collect();
-            match remedies.is_empty() {
-                true => finding.to_string(),
-                false => format!("{finding}. What can be done: {}", remedies.join(", or ")),
-            }
-        });
-        vec![Part::Heading("Findings at the end".to_owned()), Part::Items(items.collect())]
+    /// What the sections do not say.
+    fn findings(&self) -> Vec<Part> {
+        // What is free once a job has ended is no finding.
+        let said = |evidence: &Evidence| match evidence {
+            Evidence::OutOfMemory { .. } | Evidence::Stranded { .. } => true,
+            Evidence::Leak { .. } => !self.examined.leaks.is_empty(),
+            Evidence::Releasable { .. } => self.is_pytorchs(),
+            _ => false,
+        };
+        let findings = self.examined.view.findings.iter().filter(|finding| !said(&finding.evidence));
+        let items: Vec<String> = findings
+            .map(|finding| {
+                let words = |remedy| if self.is_pytorchs() { of_pytorch(remedy, self) } else { flag(remedy) };
+                let remedies: Vec<String> = finding.remedies.iter().map(words).collect();
+                match remedies.is_empty() {
+                    true => finding.to_string(),
+                    false => format!("{finding}. What can be done: {}", remedies.join(", or ")),
+                }
+            })
+            .collect();
+        if items.is_empty() { Vec::new() } else { vec![Part::Heading("Findings".to_owned()), Part::Items(items)] }
     }
 
+    /// What every step leaves behind: how much in all, which lines, why, and what to do.
     fn leaks(&self) -> Vec<Part> {
-        let mut parts = vec![Part::Heading("Leaks".to_owned())];
+        let leaks = &self.examined.leaks;
         let Some(rhythm) = self.examined.rhythm else {
-            parts.push(Part::Text(
-                "The run does not repeat itself often enough to tell a leak from what is made once: record more steps."
-                    .to_owned(),
-            ));
-            return parts;
+            let text =
+                "The run does not repeat itself often enough to tell a leak from what is made once: record more steps.";
+            return vec![Part::Heading("Leaks".to_owned()), Part::Text(text.to_owned())];
         };
         let times = rhythm.times;
         let told = if rhythm.is_told() { "" } else { ", concluded from requests that come in equal distances" };
-        if self.examined.leaks.is_empty() {
-            parts.push(Part::Text(format!("Nothing holds more from step to step ({times} steps{told}).")));
-            return parts;
+        if leaks.is_empty() {
+            let text = format!("Nothing holds more from step to step ({times} steps{told}).");
+            return vec![Part::Heading("Leaks".to_owned()), Part::Text(text)];
         }
-        parts.push(Part::Text(format!("These hold more after every step ({times} steps{told}):")));
+        let rate: Bytes = leaks.iter().map(|leak| leak.bytes_per_step).sum();
+        let steps = leaks.iter().map(|leak| leak.steps).max().unwrap_or(0);
+        let mut text = format!("A leak: every step leaves {rate} behind ({steps} steps seen{told}).");
+        let room = self.run.conditions.limit.or(self.run.conditions.device.map(|device| device.total));
+        if let Some(room) = room.filter(|_| rate > Bytes::ZERO && self.run.unknown_limit.is_none())
+            && self.examined.ooms == 0
+        {
+            let left = room.saturating_sub(self.examined.view.peak_reserved).get() / rate.get().max(1);
+            text += &format!(" At this rate the {room} that it may have are full after about {left} more steps.");
+        }
         let mut lines = vec![line(["name", "for", "a step keeps", "blocks", "at the end"])];
-        for leak in self.examined.leaks.iter().take(ROWS) {
+        for leak in leaks.iter().take(ROWS) {
             lines.push(vec![
                 leak.line.clone(),
-                leak.category.label().to_owned(),
+                self.category_of(leak).label().to_owned(),
                 leak.bytes_per_step.to_string(),
                 format!("{:.2}", leak.blocks_per_step),
                 leak.bytes.to_string(),
             ]);
         }
-        parts.push(Part::Table(lines));
+        let mut parts = vec![Part::Heading("Leaks".to_owned()), Part::Text(text), Part::Table(lines)];
+        if let Some(more) = leaks.len().checked_sub(ROWS).filter(|&more| more > 0) {
+            parts.push(Part::Text(format!("and {more} more.")));
+        }
+        parts.push(Part::Text(cause(leaks)));
         parts
     }
 
-    fn failures(&self, word: fn(&Remedy) -> String) -> Vec<Part> {
-        let Some(first) = self.examined.failures.first() else { return Vec::new() };
-        let mut view = self.examined.view.clone();
-        let ooms = self.examined.ooms;
-        let heading =
-            if ooms == 1 { "Out of memory".to_owned() } else { format!("Out of memory: {ooms} requests failed") };
-        let mut parts = vec![Part::Heading(heading)];
-        if ooms > 1 {
-            parts.push(Part::Text("The first:".to_owned()));
-        }
-        view.autopsy = Some(first.clone());
-        parts.push(Part::Items(
-            tui::autopsy_lines(&view, usize::MAX, word).into_iter().filter(|line| !line.trim().is_empty()).collect(),
-        ));
-        if !self.tuning.tried.iter().any(Tried::fits) {
-            parts.push(Part::Text(match self.tuning.serves_most() {
-                Some(tried) => format!(
-                    "No settings that were tried by replay serve every request; {} serve {} of the {ooms} that failed, and {} fail.",
-                    tried.conditions, tried.figures.served, tried.figures.ooms
-                ),
-                None => "No settings that were tried by replay serve it: less must be allocated at once.".to_owned(),
-            }));
-        }
-        if let Some(smallest) = self.smallest {
-            parts.push(Part::Text(format!(
-                "Under its own settings it goes through where the limit is {smallest} or more (tried by replay)."
-            )));
-        }
-        parts
+    /// What most that a name holds at the end is for: the same word as everywhere else.
+    fn category_of(&self, leak: &Leak) -> Category {
+        let held = self.examined.end.holders.iter().find(|held| held.name == leak.line);
+        held.map_or(leak.category, |held| held.category)
     }
+}
 
-    fn settings(&self) -> Vec<Part> {
-        let Self { run, again, tuning, .. } = self;
-        let mut parts = vec![Part::Heading("Settings of the allocator".to_owned()), Part::Text(reproduced(run, again))];
-        let front = tuning.front();
-        parts.extend(started(run, front.iter().map(|tried| &tried.conditions)).map(Part::Text));
-        let before = run.figures.peak_reserved.get();
-        let mut lines = vec![line(["", "peak reserved", "", "driver calls", "out of memory"])];
-        let told = |n: u64| if n == 0 { "no".to_owned() } else { n.to_string() };
-        lines.push(vec![
-            format!("recorded: {}", run.conditions),
-            run.figures.peak_reserved.to_string(),
-            String::new(),
-            (run.figures.segments_allocated + run.figures.segments_freed).to_string(),
-            told(run.figures.ooms),
-        ]);
-        let best = tuning.recommended(run);
-        let mut shown: Vec<&Tried> = front.into_iter().take(SETTINGS).collect();
-        // What is advised is the simplest of those that are about as good: it may be beaten by a little.
-        shown.extend(best.filter(|best| !shown.iter().any(|tried| std::ptr::eq(*tried, *best))));
-        for tried in shown {
-            lines.push(vec![
-                format!("predicted: {}", tried.conditions),
-                tried.figures.peak_reserved.to_string(),
-                change(before, tried.figures.peak_reserved.get()),
-                tried.calls().to_string(),
-                told(tried.figures.ooms),
-            ]);
+/// Why memory of finished steps stays, as far as the names tell, and what to do.
+fn cause(leaks: &[Leak]) -> String {
+    let first = leaks.first().map_or("", |leak| &*leak.line);
+    match leaks.len() {
+        0 => String::new(),
+        1 => format!(
+            "Only {first} grows: what it makes is kept by the program, in a list, a dictionary or an attribute. Keep a number \
+             (.item()) or a copy without its graph (.detach().cpu()), or clear it."
+        ),
+        n => format!(
+            "{n} lines grow together, as the saved tensors of one graph do: something keeps a loss or an output with its graph. Keep \
+             loss.item() or output.detach() in place of it, and evaluate under torch.no_grad()."
+        ),
+    }
+}
+
+/// What was tried on all of them, and one line to paste: they start with one environment.
+pub(super) fn settings(subjects: &[Subject<'_>]) -> Vec<Part> {
+    let mut parts = Vec::new();
+    let known: Vec<(&Subject<'_>, &Tuning)> =
+        subjects.iter().filter_map(|subject| Some((subject, &subject.tried.as_ref()?.tuning))).collect();
+    if known.is_empty() {
+        return parts;
+    }
+    parts.push(Part::Heading("Settings of the allocator".to_owned()));
+    for (subject, tuning) in &known {
+        if known.len() > 1 {
+            parts.push(Part::Text(format!("Device {}:", subject.run.device.0)));
         }
-        parts.push(Part::Table(lines));
-        match best {
-            Some(best) => parts.push(Part::Code(to_paste(best))),
-            None if tuning.tried.iter().any(Tried::fits) => {
-                parts.push(Part::Text("No settings lower the peak by 1 % or more.".to_owned()));
+        parts.extend(table(subject, tuning));
+    }
+    let runs: Vec<(&Tuning, &Recorded)> = known.iter().map(|(subject, tuning)| (*tuning, subject.run)).collect();
+    let unknown = known.iter().any(|(subject, _)| subject.run.unknown_limit.is_some());
+    let none_fits = || known.iter().any(|(_, tuning)| !tuning.tried.iter().any(Tried::fits));
+    match (Tuning::for_all(&runs), known.first()) {
+        (Some(best), Some((subject, _))) => {
+            let Some(tried) = best.first() else { return parts };
+            if known.len() > 1 {
+                parts.push(Part::Text("The best for all of them, in one environment:".to_owned()));
             }
-            None => parts.push(Part::Text("No settings serve every request.".to_owned())),
+            let paste = paste(&tried.conditions, subject.run, subject.oldest);
+            parts.push(Part::Code(paste.shell));
+            parts.extend(paste.program.map(Part::Code));
         }
-        parts
+        // With which limit something does is said where the failure is.
+        _ if unknown => {}
+        _ if none_fits() => parts.push(Part::Text("No settings that were tried serve every request.".to_owned())),
+        _ => parts.push(Part::Text("No settings lower the peak by 1 % or more: leave them as they are.".to_owned())),
     }
+    parts
+}
+
+fn table(subject: &Subject<'_>, tuning: &Tuning) -> Vec<Part> {
+    let Subject { run, tried: Some(tried), .. } = subject else { return Vec::new() };
+    let worth = tuning.worth_telling(run);
+    let mut parts = vec![Part::Text(reproduced(run, &tried.again))];
+    parts.extend(started(run, worth.iter().map(|tried| &tried.conditions)).map(Part::Text));
+    if worth.is_empty() {
+        return parts;
+    }
+    let before = run.figures.peak_reserved.get();
+    let served = run.figures.ooms > 0;
+    let mut lines = vec![line(["", "peak reserved", "", "driver calls"])];
+    lines.push(vec![
+        match run.figures.ooms {
+            0 => format!("recorded: {}", run.conditions),
+            1 => format!("recorded: {} (ran out of memory)", run.conditions),
+            n => format!("recorded: {} ({n} requests failed)", run.conditions),
+        },
+        run.figures.peak_reserved.to_string(),
+        String::new(),
+        (run.figures.segments_allocated + run.figures.segments_freed).to_string(),
+    ]);
+    let best = tuning.recommended(run);
+    let mut shown: Vec<&Tried> = worth.into_iter().take(SETTINGS).collect();
+    // What is advised is the simplest of those that are about as good: it may be beaten by a little.
+    shown.extend(best.filter(|best| !shown.iter().any(|tried| std::ptr::eq(*tried, *best))));
+    for tried in shown {
+        lines.push(vec![
+            format!("predicted: {}", tried.conditions),
+            tried.figures.peak_reserved.to_string(),
+            // Beside a run that stopped short a share says nothing.
+            if served { "fits".to_owned() } else { change(before, tried.figures.peak_reserved.get()) },
+            tried.calls().to_string(),
+        ]);
+    }
+    parts.push(Part::Table(lines));
+    if run.begins == Some(Begins::Ring) {
+        parts.push(Part::Text("Both are of the part of the run that is recorded.".to_owned()));
+    }
+    parts
 }

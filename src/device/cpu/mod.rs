@@ -54,6 +54,17 @@ pub struct CpuDevice {
     opened: Instant,
 }
 
+/// The device's part of the machine's memory: the other half is for what lies beside it.
+fn share_of(account: &HostAccount) -> Bytes {
+    Bytes(account.total().get() / 2)
+}
+
+/// What the processor's device has, where nobody says how much.
+#[must_use]
+pub fn memory() -> Bytes {
+    share_of(&HostAccount::default())
+}
+
 impl CpuDevice {
     /// Starts the worker threads and the copy thread; takes no memory yet.
     ///
@@ -62,8 +73,7 @@ impl CpuDevice {
     pub fn open(options: CpuOptions) -> Result<Self, DeviceError> {
         let threads = options.threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, usize::from));
         let account = HostAccount::default();
-        // The other half is for what lies beside the device's memory.
-        let memory = options.memory.unwrap_or_else(|| Bytes(account.total().get() / 2));
+        let memory = options.memory.unwrap_or_else(|| share_of(&account));
         let copies = Arc::new(CopyState::default());
         let cores = Cores::new(threads, account.clone())?;
         let plural = if cores.threads() == 1 { "" } else { "s" };

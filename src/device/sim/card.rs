@@ -1,8 +1,8 @@
-//! A simulated GPU as data: what it has, how fast it is, and which share of that kernels reach.
+//! A simulated GPU as data: what it has, and how fast it is.
 
 use serde::Deserialize;
 
-use crate::device::DType;
+use super::efficiency::{ByPrecision, Efficiency, is_rate, is_time};
 use crate::units::{Bytes, MIB};
 
 /// More than any device has, and so little that sums of it can be computed.
@@ -11,16 +11,6 @@ const MOST_MEMORY: Bytes = Bytes(1 << 50);
 const MOST_MULTIPROCESSORS: usize = 1 << 16;
 /// Every frame of the lab shows it.
 const LONGEST_TITLE: usize = 200;
-
-/// A rate, or a share of one, that times can be computed with.
-fn is_rate(rate: f64) -> bool {
-    (1e-9..=1e9).contains(&rate)
-}
-
-/// µs that a call can take.
-fn is_time(time: f64) -> bool {
-    (0.0..=1e9).contains(&time)
-}
 
 /// Where the times of a card come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
@@ -39,40 +29,6 @@ impl Times {
         match self {
             Self::Measured => "measured",
             Self::Estimate => "estimate",
-        }
-    }
-}
-
-/// Figures for each type of factors.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct ByPrecision {
-    /// f32 outside of tensor cores.
-    pub fp32: f64,
-    /// f32 rounded to TensorFloat-32.
-    pub tf32: f64,
-    /// IEEE half precision, summed in f32.
-    pub fp16: f64,
-    /// bfloat16.
-    pub bf16: f64,
-}
-
-impl ByPrecision {
-    const fn half(fp32: f64, tf32: f64, half: f64) -> Self {
-        Self { fp32, tf32, fp16: half, bf16: half }
-    }
-
-    fn all(&self, holds: fn(f64) -> bool) -> bool {
-        [self.fp32, self.tf32, self.fp16, self.bf16].into_iter().all(holds)
-    }
-
-    /// The figure for factors of `dtype`, rounded to TF32 where `tf32` says so.
-    pub(super) const fn of(&self, dtype: DType, tf32: bool) -> f64 {
-        match dtype {
-            DType::F16 => self.fp16,
-            DType::Bf16 => self.bf16,
-            _ if tf32 => self.tf32,
-            _ => self.fp32,
         }
     }
 }
@@ -185,89 +141,6 @@ impl Launch {
     }
 }
 
-/// The share of a peak that kernels of each class reach.
-#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Efficiency {
-    /// Of the bandwidth: runs of elements of one type.
-    pub elementwise: f64,
-    /// Of the bandwidth: between types.
-    pub convert: f64,
-    /// Of the bandwidth: between layouts.
-    pub transpose: f64,
-    /// Of the bandwidth: sums over rows.
-    pub reduction: f64,
-    /// Of the bandwidth: layer norm.
-    pub norm: f64,
-    /// Of the bandwidth: its gradients.
-    pub norm_backward: f64,
-    /// Of the bandwidth: batch norm with enough channels.
-    pub batch_norm: f64,
-    /// Of the bandwidth: softmax.
-    pub softmax: f64,
-    /// Of the bandwidth: sums of rows by index.
-    pub scatter: f64,
-    /// Of the bandwidth: pooling.
-    pub pool: f64,
-    /// Of the bandwidth: multi-tensor optimizers.
-    pub optimizer: f64,
-    /// Of the arithmetic peak: long matrix products.
-    pub gemm: ByPrecision,
-    /// Of the arithmetic peak: convolutions.
-    pub convolution: ByPrecision,
-    /// Of the arithmetic peak: their gradients.
-    pub convolution_backward: ByPrecision,
-    /// Of the arithmetic peak: attention. Its f32 kernels use no tensor cores.
-    pub attention: ByPrecision,
-    /// Of the arithmetic peak: its gradients.
-    pub attention_backward: ByPrecision,
-}
-
-impl Default for Efficiency {
-    /// Fitted to times of PyTorch 2.11's kernels on an H200.
-    fn default() -> Self {
-        Self {
-            elementwise: 0.9,
-            convert: 0.62,
-            transpose: 0.25,
-            reduction: 0.4,
-            norm: 0.46,
-            norm_backward: 0.29,
-            batch_norm: 0.42,
-            softmax: 0.56,
-            scatter: 0.2,
-            pool: 0.2,
-            optimizer: 0.76,
-            gemm: ByPrecision::half(0.775, 0.81, 0.89),
-            convolution: ByPrecision::half(0.52, 0.31, 0.25),
-            convolution_backward: ByPrecision::half(0.4, 0.235, 0.23),
-            attention: ByPrecision::half(0.47, 0.47, 0.31),
-            attention_backward: ByPrecision::half(0.5, 0.5, 0.25),
-        }
-    }
-}
-
-impl Efficiency {
-    fn is_possible(&self) -> bool {
-        let of_bandwidth = [
-            self.elementwise,
-            self.convert,
-            self.transpose,
-            self.reduction,
-            self.norm,
-            self.norm_backward,
-            self.batch_norm,
-            self.softmax,
-            self.scatter,
-            self.pool,
-            self.optimizer,
-        ];
-        let of_arithmetic =
-            [self.gemm, self.convolution, self.convolution_backward, self.attention, self.attention_backward];
-        of_bandwidth.into_iter().all(is_rate) && of_arithmetic.iter().all(|share| share.all(is_rate))
-    }
-}
-
 /// A simulated GPU.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -311,24 +184,28 @@ impl Card {
         Bytes::mib(self.context_mib)
     }
 
-    /// Why no device can be like this, if so.
-    pub(super) fn contradiction(&self) -> Option<&'static str> {
+    /// Why no device can be like this, if so: the key, or the table, and what it must be.
+    pub(super) fn contradiction(&self) -> Option<(&'static str, &'static str)> {
         if self.title.len() > LONGEST_TITLE {
-            Some("a title has at most 200 bytes")
+            Some(("title", "a title has at most 200 bytes"))
         } else if self.memory > MOST_MEMORY {
-            Some("memory must be at most 1 PiB")
+            Some(("memory", "memory must be at most 1 PiB"))
         } else if self.memory.get() / MIB <= self.context_mib {
-            Some("memory must be more than context_mib")
+            Some(("memory", "memory must be more than context_mib"))
         } else if !(1..=MOST_MULTIPROCESSORS).contains(&self.multiprocessors) {
-            Some("multiprocessors counts from 1 to 65536")
-        } else if !(is_rate(self.bandwidth) && self.peak.all(is_rate)) {
-            Some("bandwidth and peaks must be above 0")
+            Some(("multiprocessors", "multiprocessors counts from 1 to 65536"))
+        } else if !is_rate(self.bandwidth) {
+            Some(("bandwidth", "bandwidth must be above 0"))
+        } else if !self.peak.all(is_rate) {
+            Some(("[peak]", "peaks must be above 0"))
         } else if !self.link.is_possible() {
-            Some("copies must have a rate above 0, by sizes that rise")
-        } else if !(self.launch.is_possible() && self.driver.is_possible()) {
-            Some("calls and launches must take from 0 to 10⁹ µs, by sizes that rise")
+            Some(("[link]", "copies must have a rate above 0, by sizes that rise"))
+        } else if !self.launch.is_possible() {
+            Some(("[launch]", "launches must take from 0 to 10⁹ µs"))
+        } else if !self.driver.is_possible() {
+            Some(("[driver]", "calls must take from 0 to 10⁹ µs, by sizes that rise"))
         } else if !self.efficiency.is_possible() {
-            Some("efficiencies must be above 0")
+            Some(("[efficiency]", "efficiencies must be above 0"))
         } else {
             None
         }
@@ -348,7 +225,7 @@ mod tests {
     }
 
     /// The T4 with one line changed.
-    fn changed(line: &str, to: &str) -> Option<&'static str> {
+    fn changed(line: &str, to: &str) -> Option<(&'static str, &'static str)> {
         let t4 = include_str!("../../../lab/devices/t4.toml");
         assert!(t4.contains(line), "{line}");
         toml::from_str::<Card>(&t4.replace(line, to)).unwrap().contradiction()
@@ -371,7 +248,7 @@ mod tests {
             ("[link]", "[launch]\nop = 1e300\n[link]"),
             ("[link]", "[launch]\nkernel = -1.0\n[link]"),
             ("[link]", "[driver]\nmalloc = [[1.0, inf]]\nfree = []\n[link]"),
-            ("[link]", "[efficiency]\npool = 0.0\n[link]"),
+            ("pool = 0.5", "pool = 0.0"),
         ] {
             assert!(changed(line, to).is_some(), "{to}");
         }

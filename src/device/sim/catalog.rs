@@ -85,7 +85,10 @@ impl CardCatalog {
             ShelfError::Malformed(reason) => malformed(reason.to_string()),
         })?;
         match card.contradiction() {
-            Some(reason) => Err(malformed(reason.to_owned())),
+            Some((key, reason)) => Err(malformed(match self.0.text(name).ok().and_then(|text| text.place_of(key)) {
+                Some(place) => format!("line {}: {reason}", place.line()),
+                None => reason.to_owned(),
+            })),
             None => Ok(Card { name: name.to_owned(), ..card }),
         }
     }
@@ -121,6 +124,11 @@ mod tests {
         std::fs::write(folder.path().join("none.toml"), t4.replace("= 40", "= 0")).unwrap();
         let catalog = CardCatalog::with_user_cards(Some(folder.path()));
         assert_eq!(catalog.card("t4").unwrap().title, "my own");
-        assert!(matches!(catalog.card("none"), Err(CardError::Malformed { .. })));
+        let error = catalog.card("none").unwrap_err().to_string();
+        let line = t4.lines().position(|line| line.starts_with("multiprocessors")).unwrap() + 1;
+        assert!(
+            error.contains(&format!("none.toml is not understood (line {line}: multiprocessors counts")),
+            "{error}"
+        );
     }
 }

@@ -2,6 +2,7 @@
 
 use super::card::Card;
 use super::clock::Nanos;
+use super::efficiency::GemmShape;
 use crate::device::{DType, HostWork, MatrixPrecision, OpClass, Work};
 use crate::units::Bytes;
 
@@ -75,7 +76,7 @@ fn bandwidth_share(card: &Card, work: &Work) -> f64 {
         OpClass::Scatter => efficiency.scatter,
         OpClass::Pool => efficiency.pool,
         OpClass::Optimizer => efficiency.optimizer,
-        OpClass::Gemm { .. } | OpClass::Convolution { .. } | OpClass::Attention | OpClass::AttentionBackward => {
+        OpClass::Gemm { .. } | OpClass::Convolution { .. } | OpClass::Attention(_) | OpClass::AttentionBackward(_) => {
             efficiency.elementwise
         }
     }
@@ -92,40 +93,53 @@ fn arithmetic_rate(card: &Card, work: &Work, precision: MatrixPrecision) -> Opti
     let busy = occupancy(card, work.blocks);
     match work.class {
         OpClass::Gemm { alignment, inner_contiguous, inner } => {
-            let tf32 = precision.products_in_tf32;
+            let tf32 = precision.products_in_tf32 && has_tf32(card);
             let share = efficiency.gemm.of(work.dtype, tf32);
-            let shape = gemm_shape(work.dtype, tf32, alignment, inner_contiguous, inner);
+            let shape = gemm_shape(&efficiency.gemm_shape, work.dtype, tf32, (alignment, inner_contiguous), inner);
             Some(peak.of(work.dtype, tf32) * share * shape * waves(card, work.blocks, inner))
         }
         OpClass::Convolution { backward, pointwise, channels } => {
-            let tf32 = precision.convolutions_in_tf32;
+            let tf32 = precision.convolutions_in_tf32 && has_tf32(card);
             let share = if backward { efficiency.convolution_backward } else { efficiency.convolution };
             let shape = convolution_shape(work.dtype, tf32, backward, pointwise, channels);
             Some(peak.of(work.dtype, tf32) * share.of(work.dtype, tf32) * shape * busy)
         }
-        OpClass::Attention => Some(peak.of(work.dtype, false) * efficiency.attention.of(work.dtype, false) * busy),
-        OpClass::AttentionBackward => {
-            Some(peak.of(work.dtype, false) * efficiency.attention_backward.of(work.dtype, false) * busy)
+        OpClass::Attention(by) => {
+            Some(peak.of(work.dtype, false) * efficiency.attention.of(by).of(work.dtype, false) * busy)
+        }
+        OpClass::AttentionBackward(by) => {
+            Some(peak.of(work.dtype, false) * efficiency.attention_backward.of(by).of(work.dtype, false) * busy)
         }
         _ => None,
     }
 }
 
-/// What is left of a product's rate by its layout. Measured with PyTorch 2.11 on an H200.
-fn gemm_shape(dtype: DType, tf32: bool, alignment: u64, inner_contiguous: u8, inner: usize) -> f64 {
+/// TF32 came with Ampere: before, the switch changes nothing.
+const fn has_tf32(card: &Card) -> bool {
+    card.compute_capability >= 80
+}
+
+/// What is left of a product's rate by its layout.
+fn gemm_shape(
+    shares: &GemmShape,
+    dtype: DType,
+    tf32: bool,
+    (alignment, inner_contiguous): (u64, u8),
+    inner: usize,
+) -> f64 {
     #[expect(clippy::cast_precision_loss, reason = "an estimate of time")]
     let inner = inner as f64;
     match dtype {
-        // Tensor cores want rows that begin at multiples of 16 bytes; without that, kernels of older GPUs run.
+        // Tensor cores want rows that begin at multiples of 16 bytes; without that, other kernels run.
         DType::F16 | DType::Bf16 => match alignment {
-            16.. => inner / (inner + 190.0),
-            8..16 => 0.5,
-            4..8 => 0.29,
-            _ => 0.14,
+            16.. => inner / (inner + shares.lead),
+            8..16 => shares.by_8,
+            4..8 => shares.by_4,
+            _ => shares.by_2,
         },
         // They read TF32 only along the inner dimension: other layouts are transposed on the way.
         _ if tf32 => match (alignment, inner_contiguous) {
-            (16.., 2..) => inner / (inner + 30.0),
+            (16.., 2..) => inner / (inner + shares.lead_tf32),
             (16.., 1) => 0.87,
             (16.., 0) => 0.62,
             _ => 0.31,

@@ -9,6 +9,7 @@ mod catalog;
 mod clock;
 mod cost;
 mod driver;
+mod efficiency;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -23,8 +24,9 @@ use crate::units::{Address, Bytes, StreamId};
 use clock::{Nanos, SharedClock};
 use driver::{HostAddresses, SharedDriver, TimedDriver};
 
-pub use card::{ByPrecision, Card, Curve, DriverCosts, Efficiency, Launch, Link, Times};
+pub use card::{Card, Curve, DriverCosts, Launch, Link, Times};
 pub use catalog::{CardCatalog, CardError};
+pub use efficiency::{ByKernel, ByPrecision, Efficiency, GemmShape};
 
 /// The handle of the copy stream, as a PyTorch trace would show a stream of its pool.
 const COPY_STREAM: StreamId = StreamId(1);

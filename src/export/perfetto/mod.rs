@@ -238,6 +238,7 @@ fn mark(
             ],
         ),
         EventKind::EmptyCache => tell("empty_cache", &[]),
+        EventKind::ResetPeaks => tell("reset_peak_memory_stats", &[]),
         EventKind::SwitchFlipped { switch, from, to } => {
             let text = |id| device.name(id);
             tell(

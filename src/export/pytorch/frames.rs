@@ -81,7 +81,8 @@ fn labels(device: &Device, label: Label) -> [Option<Frame<'_>>; 3] {
         (category, name) => Frame { name, filename: category.label(), line: 0 },
     });
     let op = (label.op != NameId::NONE).then(|| device.name(label.op));
-    [tensor, op.and_then(|op| place(op, "op")), label.phase.and_then(|phase| place(phase.label(), "phase"))]
+    let phase = label.phase.filter(|_| !device.pytorchs);
+    [tensor, op.and_then(|op| place(op, "op")), phase.and_then(|phase| place(phase.label(), "phase"))]
 }
 
 /// The frame that `name (file.py:12)` tells of, which is how the names of a snapshot's events are made; any other text is

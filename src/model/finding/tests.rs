@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::*;
 use crate::allocator::PoolKind;
-use crate::model::{Event, EventKind, FailedRequest, Micros, NameId, Remedied, Setting, StepReport};
-use crate::units::StreamId;
+use crate::model::{Event, EventKind, FailedRequest, Micros, NameId, Remedied, Setting, StepReport, Weighed};
+use crate::units::{Address, StreamId};
 
 fn names(texts: &[&str]) -> Names {
     Names(Arc::new(texts.iter().map(|text| Arc::from(*text)).collect()))
@@ -66,6 +66,9 @@ fn in_words(remedy: &Remedy) -> String {
         Remedy::EmptyCache => "empty_cache".to_owned(),
         Remedy::HigherLimit => "higher limit".to_owned(),
         Remedy::KeepNumbers => "keep numbers".to_owned(),
+        Remedy::BreakCycles => "break cycles".to_owned(),
+        Remedy::Detach => "detach".to_owned(),
+        Remedy::LetGo => "let go".to_owned(),
     }
 }
 
@@ -84,6 +87,8 @@ struct Told<'a> {
     skipped: &'a [bool],
     switches: &'a [(&'a str, &'a str)],
     growth: Growth,
+    fullest: Option<(Ledger, u64)>,
+    weighed: Option<&'a Weighed>,
 }
 
 /// What is said of `memory`, most important first.
@@ -103,12 +108,15 @@ fn findings(memory: &MemoryModel, told: Told<'_>) -> Vec<Finding> {
     let names = names(&["", "gpt2.wte.weight.grad", "blocks.3.gelu output"]);
     let known = Known {
         situation: &Situation::of(memory, &names),
+        fullest: told.fullest,
+        spare: memory.releasable(),
         oom: told.oom,
         peak_by_category: &memory.by_category(),
         peak_position: Some(77),
         steps: &steps,
         growth: told.growth,
         settings: &settings(told.switches),
+        weighed: told.weighed,
         names: &names,
     };
     known.findings()
@@ -142,18 +150,18 @@ fn stranded_bytes_are_told_with_the_block_that_holds_them() {
     ]);
     let told = Told { switches: &USUAL, ..Told::default() };
     insta::assert_snapshot!(said(&memory, told), @r"
-    Warning: 26.00 MiB (65 % of reserved) are stranded, in 2 segments; the largest hole is 18.00 MiB; 18.00 MiB of segment 0x100000000 are held back by one block of gpt2.wte.weight.grad (2.00 MiB). [alloc-conf expandable_segments:True]
-    Info: parameters are 43 % of the step's peak (6.00 MiB of 14.00 MiB). [smaller batch, higher limit]
+    Warning: 26.00 MiB (65 % of reserved) are stranded, in 2 segments; the largest hole is 18.00 MiB, held by gpt2.wte.weight.grad (2.00 MiB). []
+    Info: parameters are 43 % of the step's peak (6.00 MiB of 14.00 MiB). []
     ");
-    let expandable = with(&[("alloc-conf", "expandable_segments:True")]);
-    let found = findings(&memory, Told { switches: &expandable, ..told });
-    assert_eq!(found[0].remedies, [], "what is in force already is no remedy");
+    let found = findings(&memory, told);
+    assert_eq!(found[0].remedies, [], "nothing was tried");
     assert_eq!((found[0].position, found[1].position), (Some(memory.position()), Some(77)), "both can be gone to");
     let holder = Holder {
         segment: Address(0x1_0000_0000),
         free: Bytes::mib(18),
         name: "gpt2.wte.weight.grad".into(),
         size: Bytes::mib(2),
+        others: 0,
     };
     let Evidence::Stranded { holder: found, .. } = &found[0].evidence else { panic!("{found:?}") };
     assert_eq!(*found, Some(holder));
@@ -170,21 +178,49 @@ fn the_largest_part_of_the_peak_comes_with_the_switches_that_are_off() {
     };
     let activations = peak(Category::Activation);
     let said = |memory: &MemoryModel, switches: &[(&str, &str)]| said(memory, Told { switches, ..Told::default() });
-    insta::assert_snapshot!(said(&activations, &USUAL), @"Info: activations are 61 % of the step's peak (61.00 MiB of 100.00 MiB). [ckpt on, accum 2, amp bf16]");
+    insta::assert_snapshot!(said(&activations, &USUAL), @"Info: activations are 61 % of the step's peak (61.00 MiB of 100.00 MiB). []");
     let remedies = |category, changes: &[(&str, &str)]| {
-        let found = findings(&peak(category), Told { switches: &with(changes), ..Told::default() });
-        found[0].remedies.iter().map(in_words).collect::<Vec<_>>().join(", ")
+        let offered = advice::against(category, &settings(&with(changes)));
+        offered.iter().map(in_words).collect::<Vec<_>>().join(", ")
     };
     assert_eq!(remedies(Category::Activation, &[("ckpt", "on"), ("amp", "fp16")]), "accum 2");
     assert_eq!(remedies(Category::Activation, &[("ckpt", "(off)")]), "accum 2, amp bf16", "it would change nothing");
     let all = [("ckpt", "on"), ("accum", "4"), ("amp", "bf16")];
-    assert_eq!(remedies(Category::Activation, &all), "smaller batch, higher limit", "nothing is left to switch");
+    assert_eq!(remedies(Category::Activation, &all), "", "nothing is left to switch");
     assert_eq!(remedies(Category::Temporary, &[]), "accum 2, amp bf16");
-    assert_eq!(remedies(Category::OptimizerState, &[]), "opt sgd, offload optimizer");
+    assert_eq!(remedies(Category::OptimizerState, &[]), "offload optimizer, opt sgd");
     assert_eq!(remedies(Category::OptimizerState, &[("opt", "sgd")]), "offload optimizer");
+    assert_eq!(remedies(Category::OptimizerState, &[("offload", "activations")]), "opt sgd", "it offloads already");
     assert_eq!(remedies(Category::Gradient, &[("zero-grad", "zeroed")]), "zero-grad set_to_none");
-    assert_eq!(remedies(Category::Gradient, &[]), "smaller batch, higher limit");
-    assert_eq!(said(&activations, &[]).matches("ckpt").count(), 0, "a run without switches has none to offer");
+    assert_eq!(remedies(Category::Gradient, &[]), "");
+    assert!(
+        advice::against(Category::Activation, &settings(&[])).is_empty(),
+        "a run without switches has none to offer"
+    );
+}
+
+#[test]
+fn of_flips_that_were_tried_the_one_that_saves_most_is_advised() {
+    let memory = memory(vec![
+        segment(0, Bytes::mib(100)),
+        alloc(0, Bytes::mib(61), Bytes::mib(61), Category::Activation, 0),
+        alloc(61 << 20, Bytes::mib(39), Bytes::mib(39), Category::Other, 0),
+    ]);
+    let flips = |ckpt, amp| {
+        let optimizer = (Remedy::flip("opt", "sgd"), Bytes::mib(1));
+        vec![(Remedy::flip("ckpt", "on"), Bytes::mib(ckpt)), (Remedy::flip("amp", "bf16"), Bytes::mib(amp)), optimizer]
+    };
+    let advised = |flips| {
+        let weighed = Weighed { step: 2, peak: Bytes::mib(100), flips };
+        let told = Told { switches: &USUAL, weighed: Some(&weighed), ..Told::default() };
+        let found = findings(&memory, told).swap_remove(0);
+        let remedies: Vec<String> = found.remedies.iter().map(in_words).collect();
+        (remedies.join(", "), found.gain.map(|gain| gain.to_string()).unwrap_or_default())
+    };
+    // What lowers another category is no remedy for this one.
+    let gain = "peak 100.00 MiB → 70.00 MiB (−30 %), tried, simulated".to_owned();
+    assert_eq!(advised(flips(85, 70)), ("amp bf16".to_owned(), gain));
+    assert_eq!(advised(flips(101, 100)), (String::new(), String::new()), "checkpointing can raise a peak");
 }
 
 #[test]
@@ -195,9 +231,30 @@ fn cached_segments_and_rounding_are_told() {
         alloc(0, Bytes::mib(20), Bytes::mib(18), Category::Input, 0),
     ]);
     insta::assert_snapshot!(said(&memory, Told { switches: &USUAL, ..Told::default() }), @r"
-    Info: 60.00 MiB (75 % of reserved) are unused: empty_cache would return them to the driver. [empty_cache]
-    Info: rounding loses 2.00 MiB (10 % of allocated): rests of up to 1 MiB stay with large blocks. [alloc-conf expandable_segments:True]
+    Info: 60.00 MiB (75 % of reserved) are cached in segments that nothing holds. [empty_cache]
+    Info: rounding takes 2.00 MiB (10 % of allocated): rests of up to 1 MiB stay with large blocks. []
     ");
+}
+
+#[test]
+fn of_a_run_that_has_ended_free_memory_is_told_where_most_was_reserved() {
+    let memory = memory(vec![segment(0, Bytes::gib(13)), alloc(0, Bytes::mib(1), Bytes::mib(1), Category::Input, 0)]);
+    let fullest = |stranded, releasable| {
+        let ledger = Ledger {
+            live: Bytes::gib(9),
+            stranded: Bytes::gib(stranded),
+            releasable: Bytes::gib(releasable),
+            ..Ledger::default()
+        };
+        said(&memory, Told { fullest: Some((ledger, 4711)), switches: &USUAL, ..Told::default() })
+    };
+    assert_eq!(fullest(0, 0), "", "that all is free once it is over is no finding");
+    insta::assert_snapshot!(fullest(1, 3), @r"
+    Warning: 1.00 GiB (8 % of reserved) were stranded when most was reserved. []
+    Info: 3.00 GiB (23 % of reserved) were cached and unused when most was reserved. []
+    ");
+    let found = findings(&memory, Told { fullest: Some((Ledger::default(), memory.position())), ..Told::default() });
+    assert!(matches!(found[0].evidence, Evidence::Stranded { when: When::Now, .. }), "{found:?}");
 }
 
 #[test]
@@ -217,9 +274,10 @@ fn a_leak_is_told_with_what_keeps_it() {
         let switches = with(&[("retain", retain)]);
         said(&none, Told { growth, switches: &switches, ..Told::default() })
     };
-    insta::assert_snapshot!(told("graph"), @"Warning: a leak: the last 5 steps left memory behind, 3.00 MiB the last one: losses are kept with their graphs, which hold every saved tensor. [retain off, keep numbers]");
-    insta::assert_snapshot!(told("losses"), @"Warning: a leak: the last 5 steps left memory behind, 3.00 MiB the last one: the loss tensor of every step is kept. [retain off, keep numbers]");
-    insta::assert_snapshot!(told("off"), @"Warning: a leak: the last 5 steps left memory behind, 3.00 MiB the last one: something keeps tensors of finished steps. [keep numbers]");
+    insta::assert_snapshot!(told("graph"), @"Warning: a leak: each of the last 5 steps left 3.00 MiB behind: losses are kept with their graphs, which hold every saved tensor. [retain off, keep numbers]");
+    insta::assert_snapshot!(told("losses"), @"Warning: a leak: each of the last 5 steps left 3.00 MiB behind: the loss tensor of every step is kept. [retain off, keep numbers]");
+    insta::assert_snapshot!(told("cycles"), @"Warning: a leak: each of the last 5 steps left 3.00 MiB behind: the output of each step is held by objects that refer to each other, until Python's garbage collector runs. [retain off, break cycles]");
+    insta::assert_snapshot!(told("off"), @"Warning: a leak: each of the last 5 steps left 3.00 MiB behind: something keeps tensors of finished steps. [let go]");
 }
 
 fn autopsy() -> Autopsy {
@@ -260,7 +318,7 @@ fn out_of_memory_is_explained_by_what_caused_it() {
     let none = MemoryModel::new();
     let full = autopsy();
     let told = |oom| said(&none, Told { oom: Some(oom), switches: &USUAL, ..Told::default() });
-    insta::assert_snapshot!(told(&full), @"Danger: out of memory: 48.00 MiB asked for blocks.3.gelu output; of the 400.00 MiB allowed 390.00 MiB are reserved, 380.00 MiB of them allocated. [ckpt on, accum 2, amp bf16]");
+    insta::assert_snapshot!(told(&full), @"Danger: out of memory: 48.00 MiB asked for blocks.3.gelu output; of the 400.00 MiB allowed 390.00 MiB are reserved, 380.00 MiB of them allocated. []");
     let request = FailedRequest {
         segment: Bytes::mib(50),
         device_free: Bytes::mib(12),
@@ -269,16 +327,14 @@ fn out_of_memory_is_explained_by_what_caused_it() {
     };
     let ledger = Ledger { live: Bytes::mib(300), stranded: Bytes::mib(90), pending: Bytes::mib(1), ..full.ledger };
     let fragmented = Autopsy { request: Arc::new(request), ledger, limit: None, ..full.clone() };
-    insta::assert_snapshot!(told(&fragmented), @"Danger: out of memory: 48.00 MiB asked; the device has 12.00 MiB left, 391.00 MiB are reserved, 300.00 MiB of them allocated; the driver would have to give a segment of 50.00 MiB; 90.00 MiB are free, but in pieces that can't serve it. [alloc-conf expandable_segments:True]");
+    insta::assert_snapshot!(told(&fragmented), @"Danger: out of memory: 48.00 MiB asked; the device has 12.00 MiB left, 391.00 MiB are reserved, 300.00 MiB of them allocated; the driver would have to give a segment of 50.00 MiB; 90.00 MiB are free, but in pieces that can't serve it. []");
     let found = findings(&none, Told { oom: Some(&full), switches: &USUAL, ..Told::default() });
     assert_eq!(found[0].position, Some(4711));
-    let expandable = with(&[("alloc-conf", "expandable_segments:True")]);
-    let found = findings(&none, Told { oom: Some(&fragmented), switches: &expandable, ..Told::default() });
-    assert!(!found[0].remedies.contains(&Remedy::EXPANDABLE), "it is in force and did not help");
+    assert_eq!(found[0].remedies, [], "nothing was tried");
 }
 
 #[test]
-fn what_was_tried_for_a_failed_request_stands_before_what_might_help() {
+fn only_what_was_tried_for_a_failed_request_is_advised() {
     let none = MemoryModel::new();
     let tried = |switch: &'static str, fits| Remedied {
         remedy: Remedy::Flip { switch: Cow::Borrowed(switch), value: "on".into() },
@@ -298,6 +354,8 @@ fn what_was_tried_for_a_failed_request_stands_before_what_might_help() {
     let mut growth = Growth::default();
     (0..6).for_each(|step| growth.end_step(Bytes::mib(10 + 3 * step)));
     let oom = autopsy();
-    let found = findings(&none, Told { oom: Some(&oom), switches: &USUAL, growth, ..Told::default() });
-    assert_eq!(found[0].remedies, [Remedy::flip("retain", "off")], "a leak fills any memory");
+    let leaks = with(&[("retain", "graph")]);
+    let found = findings(&none, Told { oom: Some(&oom), switches: &leaks, growth, ..Told::default() });
+    let cures = [Remedy::flip("retain", "off"), Remedy::KeepNumbers];
+    assert_eq!(found[0].remedies, cures, "a leak fills any memory");
 }

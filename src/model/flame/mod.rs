@@ -10,12 +10,14 @@ mod paths;
 mod tags;
 
 use std::cmp::Reverse;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::event::{Category, NameId};
 use super::frames::Origin;
+use super::study::Survivor;
 use super::view::View;
+use super::{Names, naming};
 use crate::units::Bytes;
 use paths::{Part, Paths};
 
@@ -105,7 +107,12 @@ pub struct Flame {
     pub total: Bytes,
     /// Blocks have stacks; else names stand for them.
     pub stacks: bool,
+    /// The same by name, layers taken together, the most bytes first; the search leaves out nothing.
+    pub names: Vec<Survivor>,
 }
+
+/// Numbered branches that differ by no more than one in so many stand in the order of their numbers.
+const ALIKE: u64 = 50;
 
 impl Flame {
     /// Levels of a tree; what lies deeper belongs to the last one.
@@ -117,7 +124,7 @@ impl Flame {
     /// A branch of less than such a part of all is folded.
     const SMALLEST: u64 = 4096;
 
-    /// The blocks of a view; where `search` is not empty, those with a frame, name or category that it is part of.
+    /// The blocks of a view; where `search` is not empty, those with a frame, name or category that it is part of, or one of its parts between bars.
     #[must_use]
     pub fn of(view: &View, shape: Shape, tags: &Tags, search: &str) -> Self {
         let mut held: HashMap<(NameId, Category), (u64, u64)> = HashMap::new();
@@ -128,6 +135,7 @@ impl Flame {
                 *blocks += 1;
             }
         }
+        let names = named(&held, &view.names);
         let mut held: Vec<_> = held.into_iter().collect();
         // The largest first: what there is no room for is small.
         held.sort_unstable_by_key(|((name, category), (bytes, _))| (Reverse(*bytes), *name, *category));
@@ -140,7 +148,8 @@ impl Flame {
                 tree.add(&path, category, bytes, blocks);
             }
         }
-        let mut flame = Self { nodes: Vec::new(), shape, total: Bytes(total), stacks: !view.stacks.is_empty() };
+        let stacks = !view.stacks.is_empty();
+        let mut flame = Self { nodes: Vec::new(), shape, total: Bytes(total), stacks, names };
         flame.grow(&tree, 0, None);
         flame
     }
@@ -223,7 +232,15 @@ impl Flame {
         });
         let mut children = end.children.clone();
         let sum = |child: &usize| tree.nodes[*child].bytes.iter().sum::<u64>();
-        children.sort_by_key(|child| Reverse(sum(child)));
+        let counted = |child: &usize| tree.nodes[*child].part.label.parse().unwrap_or(u64::MAX);
+        // Of equally large ones in the order in which people count: 5, 8, 10. Layers of a model are as good as equal.
+        children.sort_by_key(|child| (Reverse(sum(child)), counted(child)));
+        let alike = |a: &usize, b: &usize| {
+            counted(a) != u64::MAX && counted(b) != u64::MAX && sum(a).abs_diff(sum(b)) <= sum(a) / ALIKE
+        };
+        for run in children.chunk_by_mut(alike) {
+            run.sort_by_key(counted);
+        }
         let least = self.total.get() / Self::SMALLEST;
         let seen = children.iter().take(Self::WIDEST).take_while(|child| sum(child) > least).count();
         // One alone needs no other name.
@@ -265,6 +282,23 @@ impl Flame {
         });
         index
     }
+}
+
+/// Live bytes and blocks by name, layers taken together, the most bytes first.
+fn named(held: &HashMap<(NameId, Category), (u64, u64)>, names: &Names) -> Vec<Survivor> {
+    let mut sums: BTreeMap<(String, Category), (u64, u64)> = BTreeMap::new();
+    for ((name, category), (bytes, blocks)) in held {
+        let name = match names.get(*name) {
+            "" => category.label().to_owned(),
+            name => naming::starred(name),
+        };
+        let sum = sums.entry((name, *category)).or_default();
+        *sum = (sum.0 + bytes, sum.1 + blocks);
+    }
+    let survivor = |((name, category), (bytes, blocks))| Survivor { name, category, bytes: Bytes(bytes), blocks };
+    let mut named: Vec<Survivor> = sums.into_iter().map(survivor).collect();
+    named.sort_by_key(|survivor| Reverse(survivor.bytes));
+    named
 }
 
 /// The whole tree, as it is put together.

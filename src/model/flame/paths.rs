@@ -35,8 +35,8 @@ pub(super) struct Paths<'a> {
     stacks: &'a Stacks,
     shape: Shape,
     tags: &'a Tags,
-    /// In small letters.
-    search: String,
+    /// Any of these, in small letters.
+    search: Vec<String>,
     parts: HashMap<NameId, Part>,
     /// Whether the search is part of a frame's text.
     found: HashMap<NameId, bool>,
@@ -45,7 +45,9 @@ pub(super) struct Paths<'a> {
 impl<'a> Paths<'a> {
     pub fn new(names: &'a Names, stacks: &'a Stacks, shape: Shape, tags: &'a Tags, search: &str) -> Self {
         let (parts, found) = (HashMap::new(), HashMap::new());
-        Self { names, stacks, shape, tags, search: search.to_lowercase(), parts, found }
+        let words = search.split('|').map(|word| word.trim().to_lowercase());
+        let search = words.filter(|word| !word.is_empty()).collect();
+        Self { names, stacks, shape, tags, search, parts, found }
     }
 
     /// The way to blocks of a name; `None` where the search leaves them out.
@@ -66,11 +68,14 @@ impl<'a> Paths<'a> {
     }
 
     fn is_looked_for(&mut self, name: NameId, stack: &[NameId], category: Category, word: &str) -> bool {
-        let search = &*self.search;
+        let search = &self.search;
         if search.is_empty() {
             return true;
         }
-        let holds = |text: &str| text.to_lowercase().contains(search);
+        let holds = |text: &str| {
+            let (text, starred) = (text.to_lowercase(), naming::starred(text).to_lowercase());
+            search.iter().any(|word| text.contains(&**word) || starred.contains(&**word))
+        };
         let (names, found) = (self.names, &mut self.found);
         let mut frame = |frame: NameId| *found.entry(frame).or_insert_with(|| holds(names.get(frame)));
         holds(word) || holds(category.label()) || frame(name) || stack.iter().any(|of| frame(*of))

@@ -230,3 +230,25 @@ fn a_position_lies_in_a_step_and_long_ago_in_one_of_several() {
     }
     assert_eq!(history.begin_of(50_100, 5000), None, "there are not so many");
 }
+
+#[test]
+fn a_tail_goes_on_as_the_whole_does() {
+    let steps: Vec<Column> = (0..700).map(|step| column(step * 7 % 113 + 1, step)).collect();
+    for forked in [0, 1, 2, 63, 64, 65, 127, 128, 300] {
+        let whole = history_of(&steps, false);
+        let mut tail = history_of(&steps[..forked], false).tail();
+        assert!(tail.levels.iter().all(|level| level.full.is_empty() && level.open.len() <= 2));
+        assert_eq!(tail.latest(), history_of(&steps[..forked], false).latest());
+        for column in &steps[forked..] {
+            tail.begin(Column { stranded: Bytes::ZERO, ..*column });
+            tail.end(column.stranded);
+        }
+        assert_eq!((tail.columns(), tail.latest()), (whole.columns(), whole.latest()));
+        for level in 0..4 {
+            // From the one on that the fork lies in: what came of it before waits in the tail.
+            for index in (forked as u64 >> level)..700 >> level {
+                assert_eq!(tail.column(level, index), whole.column(level, index), "{forked}: {level}, {index}");
+            }
+        }
+    }
+}

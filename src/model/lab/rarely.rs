@@ -31,8 +31,14 @@ impl Lab {
             EventKind::Run(run) => self.run = run.clone(),
             EventKind::Settings(settings) => self.settings = Arc::clone(settings),
             EventKind::EmptyCache => self.empty_cache(),
+            EventKind::ResetPeaks => {
+                self.tell(Level::Switch, "reset_peak_memory_stats: max_memory_allocated begins anew");
+            }
             EventKind::Oom(request) => self.out_of_memory(request),
             EventKind::Remedied(remedied) => self.tell_remedied(remedied),
+            EventKind::Weighed(weighed) if self.flipped.is_none_or(|flipped| flipped < weighed.step) => {
+                self.weighed = Some(Arc::clone(weighed));
+            }
             EventKind::StepBegin { .. } => self.begin_step(),
             EventKind::StepEnd(report) => self.end_step(report),
             EventKind::PhaseBegin { phase } => {
@@ -72,9 +78,9 @@ impl Lab {
         let position = self.memory.position();
         let log = std::mem::take(&mut self.log);
         let lesson = self.lesson.take();
-        let memory = MemoryModel::of(about.torch);
+        let memory = MemoryModel::beginning(about);
         let (device, about, time) = (self.device, Arc::clone(about), self.time);
-        *self = Self { device, about, memory, log, lesson, time, ..Self::default() };
+        *self = Self { device, about, memory, log, lesson, time, begun: position, ..Self::default() };
         self.memory.skip_to(position);
     }
 
@@ -106,7 +112,8 @@ impl Lab {
         self.steps.push(report);
         self.growth.end_step(self.memory.allocated());
         let grown = self.memory.traffic().segment_allocs - self.grown.min(self.memory.traffic().segment_allocs);
-        let sample = self.effects.end_step(report, &self.peaks, self.memory.stranded(), grown);
+        let left = (self.memory.allocated(), self.memory.stranded());
+        let sample = self.effects.end_step(report, &self.peaks, left, grown);
         self.history.end(self.memory.stranded());
         self.curves.end();
         self.configurations.end_step(sample, self.curves.last.as_ref());
@@ -135,6 +142,7 @@ impl Lab {
     fn flip(&mut self, switch: NameId, from: NameId, to: NameId) {
         self.settle_emptying();
         self.growth.restart();
+        (self.weighed, self.flipped) = (None, Some(self.steps.finished()));
         let text = |id| self.names.texts().shared(id);
         let flip = Flip { switch: text(switch), from: text(from), to: text(to) };
         let line = format!("{} {} → {}", flip.switch, flip.from, flip.to);

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::allocator::PoolKind;
-use crate::model::{Category, Emptied, MarkKind, Remedied, SegmentView, StepReport, View, Why, synthetic};
+use crate::model::{Category, Emptied, MarkKind, Remedied, SegmentView, StepReport, View, Weighed, Why, synthetic};
 use crate::units::{MIB, StreamId};
 
 fn lab_of(events: &[Event]) -> Lab {
@@ -236,7 +236,7 @@ fn a_restart_forgets_everything_but_the_log() {
     let mut fresh = Lab::new();
     fresh.apply(&Event::new(at, EventKind::Begin(about)));
     let fresh = fresh.view();
-    let untold = |view: &View| View { position: 0, log: Vec::new(), ..view.clone() };
+    let untold = |view: &View| View { position: 0, begun: 0, log: Vec::new(), ..view.clone() };
     assert_eq!(format!("{:?}", untold(&after)), format!("{:?}", untold(&fresh)));
     assert_ne!(format!("{:?}", untold(&before)), format!("{:?}", untold(&fresh)));
     // And the same run again comes to the same.
@@ -309,7 +309,10 @@ fn a_checkpoint_goes_on_as_the_original_does() {
             original.apply(event);
             copy.apply(event);
         }
-        assert_eq!(format!("{:?}", original.view()), format!("{:?}", copy.view()), "after {at} events");
+        let (mut original, mut copy) = (original.view(), copy.view());
+        let [whole, tail] = [&mut original, &mut copy].map(|view| std::mem::take(&mut view.history));
+        assert_eq!((whole.columns(), whole.latest()), (tail.columns(), tail.latest()), "after {at} events");
+        assert_eq!(format!("{original:?}"), format!("{copy:?}"), "after {at} events");
     }
 }
 
@@ -365,4 +368,26 @@ fn configurations_of_a_checkpoint_that_goes_on_are_those_of_a_fresh_replay() {
         events[position..].iter().for_each(|event| checkpoint.apply(event));
         assert_eq!(checkpoint.view().configurations, whole, "{position}");
     }
+}
+
+#[test]
+fn what_flips_would_save_holds_until_one_is_made() {
+    let mut lab = lab_of(&synthetic::training_run());
+    let finished = lab.finished();
+    let weighed = |step| EventKind::Weighed(Arc::new(Weighed { step, peak: Bytes::mib(1), flips: Vec::new() }));
+    let mut apply = |kind| {
+        lab.apply(&Event::new(Micros(u64::MAX), kind));
+        lab.weighed.is_some()
+    };
+    assert!(apply(weighed(finished)));
+    let name = |id| EventKind::Define { id: NameId(id), text: "amp".into() };
+    for id in 900..903 {
+        apply(name(id));
+    }
+    assert!(
+        !apply(EventKind::SwitchFlipped { switch: NameId(900), from: NameId(901), to: NameId(902) }),
+        "another run now"
+    );
+    assert!(!apply(weighed(finished)), "of the time before the flip");
+    assert!(apply(weighed(finished + 2)));
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::Lab;
 use crate::model::finding::{Known, Situation};
+use crate::model::run::RunState;
 use crate::model::view::{Profiles, View};
 
 impl Lab {
@@ -21,14 +22,18 @@ impl Lab {
                 &now
             }
         };
+        let has_ended = self.run == RunState::Finished && self.fullest.1 > 0;
         let known = Known {
             situation,
+            fullest: has_ended.then_some(self.fullest),
+            spare: self.last_peaks.spare,
             oom: self.autopsy.as_deref(),
             peak_by_category: &self.last_peaks.by_category,
             peak_position: (self.last_peaks.position > 0).then_some(self.last_peaks.position),
             steps: &self.steps,
             growth: self.growth,
             settings: &self.settings,
+            weighed: self.weighed.as_deref(),
             names: self.names.texts(),
         };
         View {
@@ -37,6 +42,7 @@ impl Lab {
             run: self.run.clone(),
             settings: Arc::clone(&self.settings),
             position: self.memory.position(),
+            begun: self.begun,
             time: self.time,
             ledger: self.memory.ledger(),
             rested: situation.ledger(),
@@ -44,6 +50,7 @@ impl Lab {
             peak_allocated: self.memory.peak_allocated(),
             peak_requested: self.memory.peak_requested(),
             peak_reserved: self.memory.peak_reserved(),
+            since_reset: self.memory.since_reset(),
             inactive_split: self.memory.inactive_split(),
             peak_position: self.peak_position,
             limit: self.memory.limit(),

@@ -87,6 +87,12 @@ pub enum Fault {
         /// First byte.
         address: Address,
     },
+    /// More segments than any device holds.
+    #[error("there would be more than {most} segments")]
+    TooManySegments {
+        /// The most that are followed.
+        most: usize,
+    },
     /// More pieces than any program's memory is divided in.
     #[error("memory would be divided in more than {most} pieces")]
     TooManyPieces {

@@ -5,11 +5,13 @@ use std::collections::BTreeMap;
 use super::error::{Fault, ModelError};
 use super::run::Run;
 use super::spans::{Birth, Holder, NONE, RunId, Span, SpanId, Spans, State};
-use crate::allocator::{Settings, TorchVersion};
+use crate::allocator::Settings;
+use crate::model::bounds::{MOST_PIECES, most_segments};
 use crate::model::event::{Category, Event, EventKind, NameId};
 use crate::model::ledger::Ledger;
 use crate::model::releases::{Growth, Releases};
-use crate::model::view::{HostMemory, Traffic};
+use crate::model::run::About;
+use crate::model::view::{HostMemory, PeaksSinceReset, Traffic};
 use crate::units::{Address, Bytes, StreamId};
 
 /// Memory at one event: segments with their blocks, and where every reserved byte stands.
@@ -29,7 +31,9 @@ pub struct MemoryModel {
     /// Bytes asked for in blocks that are live or pending, and the most there were.
     requested: u64,
     peak_requested: u64,
-    pub(super) peak_reserved: u64,
+    peak_reserved: u64,
+    /// Peaks since they were reset, where they were.
+    since_reset: Option<PeaksSinceReset>,
     /// The allocator's settings, and what it gave back last: they tell which request was tried again.
     settings: Settings,
     pub(super) releases: Releases,
@@ -40,6 +44,8 @@ pub struct MemoryModel {
     last_freed: Bytes,
     /// The op under way.
     op: NameId,
+    /// It is a history of PyTorch's.
+    of_history: bool,
     pub(super) position: u64,
 }
 
@@ -62,10 +68,10 @@ impl MemoryModel {
         Self::default()
     }
 
-    /// The same under the default settings of another PyTorch.
+    /// The same of a run that begins: under the default settings of its PyTorch.
     #[must_use]
-    pub(in crate::model) fn of(torch: TorchVersion) -> Self {
-        Self { settings: Settings::of(torch), ..Self::default() }
+    pub(in crate::model) fn beginning(about: &About) -> Self {
+        Self { settings: Settings::of(about.torch), of_history: about.history.is_some(), ..Self::default() }
     }
 
     /// Applies the next event. Events that are not about memory only count.
@@ -120,6 +126,11 @@ impl MemoryModel {
                 self.releases = Releases::Call;
                 Ok(())
             }
+            EventKind::ResetPeaks => {
+                let (allocated, reserved) = (self.allocated(), self.reserved());
+                self.since_reset = Some(PeaksSinceReset { allocated, reserved, position: self.position - 1 });
+                Ok(())
+            }
             EventKind::Oom { .. } => {
                 self.traffic.ooms += 1;
                 // It failed once more after everything had been given back.
@@ -135,6 +146,10 @@ impl MemoryModel {
             }
             EventKind::Limit { limit } => {
                 self.limit = limit;
+                Ok(())
+            }
+            EventKind::Begin(ref about) => {
+                self.of_history = about.history.is_some();
                 Ok(())
             }
             EventKind::HostMemory { allocated, reserved } => {
@@ -176,6 +191,18 @@ impl MemoryModel {
         Bytes(self.accounts.stranded)
     }
 
+    /// Free bytes that `empty_cache` would return.
+    #[must_use]
+    pub const fn releasable(&self) -> Bytes {
+        Bytes(self.accounts.releasable)
+    }
+
+    /// Bytes given back that another stream may still use.
+    #[must_use]
+    pub const fn pending(&self) -> Bytes {
+        Bytes(self.accounts.pending)
+    }
+
     /// The largest free block inside a segment that a block holds; ranges of pages are left out.
     #[must_use]
     pub fn largest_hole(&self) -> Bytes {
@@ -214,6 +241,12 @@ impl MemoryModel {
     #[must_use]
     pub fn by_category(&self) -> [Bytes; 8] {
         self.by_category.map(Bytes)
+    }
+
+    /// Peaks since they were reset last; `None` where they never were.
+    #[must_use]
+    pub const fn since_reset(&self) -> Option<PeaksSinceReset> {
+        self.since_reset
     }
 
     /// The most that may be reserved.
@@ -304,9 +337,20 @@ impl MemoryModel {
         self.peak_requested = self.peak_requested.max(self.requested);
         self.accounts.rounding += size - holder.requested;
         self.by_category[holder.category as usize] += size;
-        self.peak_allocated = self.peak_allocated.max(self.allocated().0);
+        self.observe_peaks();
         self.traffic.allocs += 1;
         Ok(())
+    }
+
+    /// Allocated or reserved may never have been as high.
+    pub(super) fn observe_peaks(&mut self) {
+        let (allocated, reserved) = (self.allocated(), self.reserved());
+        self.peak_allocated = self.peak_allocated.max(allocated.0);
+        self.peak_reserved = self.peak_reserved.max(reserved.0);
+        if let Some(since) = &mut self.since_reset {
+            since.allocated = since.allocated.max(allocated);
+            since.reserved = since.reserved.max(reserved);
+        }
     }
 
     /// Puts a configuration string in force; one that PyTorch would refuse changes nothing.
@@ -329,9 +373,14 @@ impl MemoryModel {
     }
 
     /// A stream that was made to harm could ask for any amount of the memory that follows it.
+    pub(super) fn check_segments(&self) -> Result<(), Fault> {
+        let most = most_segments(self.of_history);
+        if self.by_start.len() < most { self.check_pieces() } else { Err(Fault::TooManySegments { most }) }
+    }
+
+    /// The same for blocks.
     pub(super) fn check_pieces(&self) -> Result<(), Fault> {
-        const MOST: usize = 1 << 22;
-        if self.spans.len() < MOST { Ok(()) } else { Err(Fault::TooManyPieces { most: MOST }) }
+        if self.spans.len() < MOST_PIECES { Ok(()) } else { Err(Fault::TooManyPieces { most: MOST_PIECES }) }
     }
 
     fn free_requested(&mut self, address: Address) -> Result<(), Fault> {

@@ -102,6 +102,14 @@ impl<'a> Segment<'a> {
         })
     }
 
+    /// Sizes of the free pieces between blocks, in address order.
+    pub fn holes(&self) -> impl Iterator<Item = Bytes> + use<'a> {
+        let model = self.model;
+        let known = |id: SpanId| (id != NONE).then(|| model.spans.get(id));
+        let spans = std::iter::successors(known(self.run().first), move |span| known(span.next));
+        spans.filter(|span| span.is_free()).map(|span| Bytes(span.size))
+    }
+
     /// A copy for screens.
     #[must_use]
     pub fn view(&self) -> SegmentView {
@@ -134,7 +142,7 @@ impl MemoryModel {
 
     pub(super) fn add_segment(&mut self, address: Address, size: Bytes, run: Run) -> Result<(), Fault> {
         self.check_unused(address, size)?;
-        self.check_pieces()?;
+        self.check_segments()?;
         self.add_run(run);
         self.count_growth();
         Ok(())
@@ -269,7 +277,7 @@ impl MemoryModel {
 
     fn count_growth(&mut self) {
         self.traffic.segment_allocs += 1;
-        self.peak_reserved = self.peak_reserved.max(self.reserved().0);
+        self.observe_peaks();
     }
 
     /// Adds a run that is one free span.

@@ -82,7 +82,7 @@ impl Sort {
 }
 
 /// What some runs of ops came to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OpRow {
     /// What they have in common.
     pub name: String,

@@ -142,7 +142,7 @@ impl Switch {
         self.entry().label
     }
 
-    /// The value that it has when nobody touches it; a batch has none.
+    /// Its default value; a batch has none.
     #[must_use]
     pub fn usual(self) -> Option<Cow<'static, str>> {
         (self.reach() != Reach::Steps).then(|| self.value(&Setup::new(Config::new(1))))

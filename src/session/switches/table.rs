@@ -6,7 +6,8 @@ use super::super::{MemoryLimit, Setup, check_settings};
 use super::Scene;
 use crate::model::DeviceKind;
 use crate::train::{
-    Amp, AttentionKernel, Config, DataPath, Offload, OptimizerForm, OptimizerKind, Retain, Schedule, Tf32, ZeroGrad,
+    Amp, AttentionKernel, Config, DataPath, Offload, OnOom, OptimizerForm, OptimizerKind, Retain, Schedule, Tf32,
+    ZeroGrad,
 };
 use crate::workload::BatchSize;
 
@@ -81,7 +82,8 @@ const ATTENTION: [AttentionKernel; 5] = [
     AttentionKernel::Flash,
     AttentionKernel::CuDnn,
 ];
-const RETAIN: [Retain; 3] = [Retain::Off, Retain::Losses, Retain::Graph];
+const RETAIN: [Retain; 4] = [Retain::Off, Retain::Losses, Retain::Graph, Retain::Cycles];
+const ON_OOM: [OnOom; 3] = [OnOom::Stop, OnOom::Halve, OnOom::HalveHeld];
 const OFF_ON: &[&str] = &["off", "on"];
 
 fn position<T: PartialEq>(values: &[T], value: &T) -> usize {
@@ -106,8 +108,8 @@ pub(super) const TABLE: &[Entry] = &[
         back: None,
         label: "AMP",
         group: Training,
-        help: "mixed precision: activations shrink to 16 bits, casts of the weights are added",
-        teaches: "Activations halve, but every weight gets a 16-bit copy and the casts are allocations too.",
+        help: "mixed precision: 16-bit activations, and casts of the weights",
+        teaches: "Activations shrink by less than half: every weight gets a 16-bit copy, and the casts are allocations too.",
         value: one_of!(AMP of amp, ["off", "fp16", "bf16"]),
         idle: |scene| scene.no_model.then_some("there is no model to cast"),
     },
@@ -117,7 +119,7 @@ pub(super) const TABLE: &[Entry] = &[
         back: None,
         label: "checkpoint",
         group: Memory,
-        help: "activation checkpointing: keep less, compute the forward pass again in backward",
+        help: "activation checkpointing: keep less, recompute in backward",
         teaches: "Backward computes activations again instead of keeping them: less memory, a slower step.",
         value: Value::List {
             words: OFF_ON,
@@ -133,7 +135,7 @@ pub(super) const TABLE: &[Entry] = &[
         back: None,
         label: "accumulate",
         group: Memory,
-        help: "gradient accumulation: smaller micro-batches; parameters and optimizer state stay",
+        help: "gradient accumulation: smaller micro-batches, fewer activations",
         teaches: "Smaller micro-batches shrink activations; parameters and optimizer state stay.",
         value: Value::Count {
             stops: &["1", "2", "4", "8"],
@@ -148,7 +150,7 @@ pub(super) const TABLE: &[Entry] = &[
         back: None,
         label: "pinned",
         group: Training,
-        help: "pinned batches: copied to the device beside the computation",
+        help: "pinned batches: copied while the device computes",
         teaches: "Page-locked batches are copied beside the computation, from blocks that are kept for reuse.",
         value: Value::List {
             words: OFF_ON,
@@ -167,7 +169,7 @@ pub(super) const TABLE: &[Entry] = &[
         back: None,
         label: "optimizer",
         group: Training,
-        help: "optimizer: its state is none, one or two times the parameters",
+        help: "optimizer: no state, or one or two times the parameters",
         teaches: "Its state is 0, 1 or 2 times the parameters, born in its first step.",
         value: one_of!(OPTIMIZERS of optimizer, ["sgd", "momentum", "adam", "adamw"]),
         idle: trained,
@@ -178,7 +180,7 @@ pub(super) const TABLE: &[Entry] = &[
         back: None,
         label: "zero_grad",
         group: Memory,
-        help: "zero_grad: drop the gradients, or keep them and write zeros",
+        help: "zero_grad: free the gradients, or keep them filled with zeros",
         teaches: "Zeroed gradients stay allocated through the next forward; set_to_none frees them.",
         value: Value::List {
             words: &["set_to_none", "zeroed"],
@@ -196,7 +198,7 @@ pub(super) const TABLE: &[Entry] = &[
         back: None,
         label: "step form",
         group: Training,
-        help: "optimizer step: foreach, fused kernel or loop; they differ in temporaries",
+        help: "optimizer step: foreach, fused or loop; temporaries differ",
         teaches: "foreach takes a copy of all parameters, the loop two of one parameter, the fused kernel none.",
         value: one_of!(FORMS of form, ["foreach", "fused", "loop"]),
         idle: trained,
@@ -207,7 +209,7 @@ pub(super) const TABLE: &[Entry] = &[
         back: Some('b'),
         label: "batch",
         group: Training,
-        help: "samples a step, all micro-batches together: activations grow, the rest stays",
+        help: "samples a step, over all micro-batches; activations follow",
         teaches: "Activations grow with it; parameters, gradients and optimizer state do not.",
         value: Value::Count { stops: &[], get: |config| config.batch, set: |config, count| config.batch = count },
         idle: |scene| scene.no_model.then_some("there is no model to feed"),
@@ -218,7 +220,7 @@ pub(super) const TABLE: &[Entry] = &[
         back: None,
         label: "offload",
         group: Memory,
-        help: "offload: saved tensors or optimizer state wait in host memory; the step pays for the copies",
+        help: "offload saved tensors or optimizer state to host memory",
         teaches: "What the device does not need now waits in host memory; the step pays for the copies.",
         value: one_of!(OFFLOAD of offload, ["off", "activations", "overlapped", "optimizer"]),
         idle: trained,
@@ -229,7 +231,7 @@ pub(super) const TABLE: &[Entry] = &[
         back: None,
         label: "attention",
         group: Training,
-        help: "attention kernel: math keeps a matrix per head, the fused ones do not",
+        help: "attention kernel: only math keeps a matrix per head",
         teaches: "Math keeps a matrix of rows × rows per head for backward; the fused kernels keep one number per row.",
         value: one_of!(ATTENTION of attention, ["auto", "math", "efficient", "flash", "cudnn"]),
         idle: |scene| (!scene.attention).then_some("this model has no attention"),
@@ -240,7 +242,7 @@ pub(super) const TABLE: &[Entry] = &[
         back: None,
         label: "TF32",
         group: Training,
-        help: "TF32: faster products on tensor cores; no effect on the processor",
+        help: "TF32: faster matrix products on tensor cores of a GPU",
         teaches: "Faster products on tensor cores; only cuDNN's workspaces change. No effect on the processor.",
         value: one_of!(TF32 of tf32, ["off", "conv", "on"], alone Some("on")),
         idle: |scene| match scene.device {
@@ -270,7 +272,7 @@ pub(super) const TABLE: &[Entry] = &[
         back: None,
         label: "fuse",
         group: Training,
-        help: "fused ops: what eager ones write between them is left out, so the curve is another",
+        help: "fused ops: no intermediates, so another curve than eager",
         teaches: "Fused ops skip what eager ones write between them: the curve is no longer eager PyTorch's.",
         value: Value::List {
             words: OFF_ON,
@@ -286,9 +288,20 @@ pub(super) const TABLE: &[Entry] = &[
         back: None,
         label: "leak",
         group: Memory,
-        help: "a leak: keep every step's loss, or the loss with its graph; turn it off to let go",
-        teaches: "Kept losses cost 512 bytes a step; kept with their graph, all saved tensors of every step.",
-        value: one_of!(RETAIN of retain, ["off", "losses", "graph"]),
+        help: "leak: keep each step's loss, graph, or output in a cycle",
+        teaches: "Kept losses cost 512 bytes a step, their graphs all saved tensors; cycles keep outputs until Python's collector comes.",
+        value: one_of!(RETAIN of retain, ["off", "losses", "graph", "cycles"]),
+        idle: trained,
+    },
+    Entry {
+        word: "on-oom",
+        key: 'X',
+        back: None,
+        label: "on OOM",
+        group: Memory,
+        help: "out of memory: stop, or halve the batch and try again",
+        teaches: "A batch that halves itself finds one that fits; within the except block the failed step's tensors still live.",
+        value: one_of!(ON_OOM of on_oom, ["stop", "halve", "halve_held"]),
         idle: trained,
     },
     Entry {
@@ -297,7 +310,7 @@ pub(super) const TABLE: &[Entry] = &[
         back: None,
         label: "limit",
         group: Memory,
-        help: "memory limit: the most that may be reserved, such as 8GiB or 50%",
+        help: "memory limit on reserved, such as 8GiB or 50%",
         teaches: "The most that may be reserved, in bytes or as a share of the device. What is held stays until empty_cache.",
         value: Value::Text {
             hint: "bytes or a share of the device: 8GiB, 512MiB, 50%; empty: no limit",
@@ -318,10 +331,10 @@ pub(super) const TABLE: &[Entry] = &[
         back: None,
         label: "allocator",
         group: Memory,
-        help: "allocator settings in PyTorch's syntax, such as expandable_segments:True",
+        help: "PYTORCH_ALLOC_CONF, such as expandable_segments:True",
         teaches: "PYTORCH_ALLOC_CONF, for what is allocated from now on: segments that are there stay until empty_cache.",
         value: Value::Text {
-            hint: "as PYTORCH_ALLOC_CONF: expandable_segments:True,max_split_size_mb:128; empty: the defaults",
+            hint: "the syntax of PYTORCH_ALLOC_CONF; empty: the defaults",
             get: |setup| match &*setup.alloc_conf {
                 "" => "default".into(),
                 text => text.to_owned().into(),

@@ -12,6 +12,9 @@ use crate::model::Begins;
 use crate::snapshot::types::{Action, Snapshot, TraceEntry};
 use crate::units::{Address, Bytes};
 
+/// Segments that are guessed, at most: with 2 MiB each, more than any device holds.
+const MOST_GUESSED: u64 = 1 << 16;
+
 /// What was there when the history of a device began.
 #[derive(Debug)]
 pub struct Beginning {
@@ -136,6 +139,7 @@ impl Beginning {
         let end = block.address.offset(size);
         let pool = pool_of(size);
         let added = size > Bytes::ZERO
+            && self.guessed_segments < MOST_GUESSED
             && self
                 .space
                 .add(block.address, Home { end, stream: block.stream, pool, pool_id: PoolId::DEFAULT, range: None });

@@ -72,7 +72,7 @@ enum Holder {
     Within(Index),
     /// The same, its free requested.
     PendingWithin(Index),
-    /// The so-manieth early block, its free requested.
+    /// The early block of this index, its free requested.
     Before(Index),
     /// A block that was completed: nothing that was there before can be.
     Gone,

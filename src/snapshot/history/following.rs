@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::beginning::Beginning;
 use super::evidence::pool_of_segment;
-use super::ranges::{RangeIndex, nominal_page, pool_after};
+use super::ranges::{NextRequest, RangeIndex, nominal_page};
 use super::space::{Held, Home, Space};
 use crate::allocator::{PoolId, PoolKind, Settings, TraceEvent, pool_of, round};
 use crate::model::{Category, Event, EventKind, Micros, NameId};
@@ -94,7 +94,13 @@ impl Following {
 
     /// The state before the first entry of a whole part: tells what differs from what was told before.
     pub fn begin_anew(&mut self, part: &Snapshot, device: usize, emit: &mut impl FnMut(Event)) {
-        let beginning = Beginning::of(part, device, &self.settings);
+        let mut beginning = Beginning::of(part, device, &self.settings);
+        // Where the program tells no requests of frees, a block that becomes free may have been held until then.
+        let trace = part.device_trace(device);
+        if !trace.iter().any(|entry| entry.action == Action::FreeRequested) {
+            let completed = trace.iter().filter(|entry| entry.action == Action::FreeCompleted);
+            completed.for_each(|entry| beginning.space.take_back(entry.address));
+        }
         let time = part.device_trace(device).first().map_or(Micros(0), |entry| entry.time);
         let ranges = beginning.ranges.iter().map(|(_, range)| range);
         self.ranges = ranges
@@ -103,7 +109,7 @@ impl Following {
         let before = std::mem::replace(&mut self.space, beginning.space);
         let plain = |event: &TraceEvent| Event::new(time, EventKind::of_trace(event, Category::Other, NameId::NONE));
         for (address, held) in before.blocks() {
-            let same = |now: &&Held| (now.end, now.requested) == (held.end, held.requested);
+            let same = |now: &&Held| now.goes_on(held);
             if self.space.block(address).filter(same).is_none() {
                 let (requested, stream) = (held.requested, StreamId::DEFAULT);
                 if !held.pending {
@@ -139,9 +145,16 @@ impl Following {
         }
         let mut taken = Vec::new();
         for (address, held) in self.space.blocks() {
-            let same = |then: &&Held| (then.end, then.requested) == (held.end, held.requested);
-            if before.block(address).filter(same).is_none() {
-                taken.push((address, *held));
+            match before.block(address).filter(|then| held.goes_on(then)) {
+                None => taken.push((address, *held)),
+                Some(then) if held.pending && !then.pending => {
+                    emit(plain(&TraceEvent::FreeRequested {
+                        address,
+                        requested: held.requested,
+                        stream: StreamId::DEFAULT,
+                    }));
+                }
+                Some(_) => {}
             }
         }
         for (address, held) in taken {
@@ -175,7 +188,8 @@ impl Following {
             Action::FreeCompleted => self.give_back(address, size, stream, time, emit),
             Action::SegmentAlloc => {
                 self.clear(address, address.offset(size), time, emit);
-                let pool = pool_after(&entries[index + 1..], &self.settings).unwrap_or_else(|| pool_of_segment(size));
+                let pool = NextRequest::default().pool(entries, index + 1, &self.settings);
+                let pool = pool.unwrap_or_else(|| pool_of_segment(size));
                 let pool_id = entry.pool.unwrap_or_default();
                 let home = Home { end: address.offset(size), stream, pool, pool_id, range: None };
                 if size > Bytes::ZERO && self.space.add(address, home) {
@@ -185,7 +199,7 @@ impl Following {
             }
             Action::SegmentMap => {
                 self.clear(address, address.offset(size), time, emit);
-                let range = self.range_of(entry, &entries[index + 1..]);
+                let range = self.range_of(entries, index);
                 let pool = self.ranges.get(range.index()).map_or(PoolKind::Large, |range| range.pool);
                 let pool_id = entry.pool.unwrap_or_default();
                 let home = Home { end: address.offset(size), stream, pool, pool_id, range: Some(range) };
@@ -283,22 +297,19 @@ impl Following {
     }
 
     /// The range whose pages an entry maps: one that they adjoin, else the next below of the same stream and pool.
-    fn range_of(&mut self, entry: &TraceEntry, rest: &[TraceEntry]) -> RangeIndex {
-        let (start, stream) = (entry.address, entry.stream);
-        let pool = pool_after(rest, &self.settings).unwrap_or(match entry.size.0 % Bytes::mib(20).0 {
+    fn range_of(&mut self, entries: &[TraceEntry], index: usize) -> RangeIndex {
+        let TraceEntry { address: start, stream, size, .. } = entries[index];
+        let pool = NextRequest::default().pool(entries, index + 1, &self.settings);
+        let pool = pool.unwrap_or(match size.0 % Bytes::mib(20).0 {
             0 => PoolKind::Large,
             _ => PoolKind::Small,
         });
-        let fits = |range: &&(usize, Reach)| range.1.stream == stream && range.1.pool == pool && range.1.base <= start;
-        let all: Vec<(usize, Reach)> = self.ranges.iter().copied().enumerate().collect();
-        let below = all.iter().filter(fits).max_by_key(|(_, range)| range.base);
-        let index = below.map_or_else(
-            || {
-                self.ranges.push(Reach { base: start, page: nominal_page(pool, &self.settings), stream, pool });
-                self.ranges.len() - 1
-            },
-            |(index, _)| *index,
-        );
+        let fits = |range: &(usize, &Reach)| range.1.stream == stream && range.1.pool == pool && range.1.base <= start;
+        let below = self.ranges.iter().enumerate().filter(fits).max_by_key(|(_, range)| range.base);
+        let index = below.map(|(index, _)| index).unwrap_or_else(|| {
+            self.ranges.push(Reach { base: start, page: nominal_page(pool, &self.settings), stream, pool });
+            self.ranges.len() - 1
+        });
         RangeIndex::new(index)
     }
 

@@ -71,12 +71,12 @@ impl Ranges {
         // Ranges that have pages now, by their first one.
         let mut alive: BTreeMap<Address, usize> =
             ranges.all.iter().enumerate().map(|(index, range)| (range.base, index)).collect();
+        let mut next = NextRequest::default();
         for &index in &evidence.page_entries {
             let Some(entry) = trace.get(index) else { continue };
             match entry.action {
                 Action::SegmentMap => {
-                    let pool =
-                        pool_after(&trace[index..], settings).unwrap_or_else(|| pool_of_pages(entry.size, settings));
+                    let pool = next.pool(trace, index, settings).unwrap_or_else(|| pool_of_pages(entry.size, settings));
                     let range = ranges.map(entry, pool, &mut alive, settings);
                     ranges.by_entry.insert(index, range);
                 }
@@ -250,11 +250,21 @@ pub(super) const fn nominal_page(pool: PoolKind, settings: &Settings) -> Bytes {
     }
 }
 
-/// The pool of the request whose growth stands first in `rest`.
-pub fn pool_after(rest: &[TraceEntry], settings: &Settings) -> Option<PoolKind> {
-    let grows = |entry: &&TraceEntry| !matches!(entry.action, Action::Alloc | Action::Oom | Action::FreeRequested);
-    let request = rest.iter().find(|entry| !grows(entry))?;
-    (request.action != Action::FreeRequested).then(|| pool_of(round(request.size, &settings.roundup_power2_divisions)))
+/// Where the next request of a history stands: found once for all entries before it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NextRequest(usize);
+
+impl NextRequest {
+    /// The pool of the request that grows at entry `at`, which is behind none asked for before.
+    pub fn pool(&mut self, trace: &[TraceEntry], at: usize, settings: &Settings) -> Option<PoolKind> {
+        let requests = |entry: &TraceEntry| matches!(entry.action, Action::Alloc | Action::Oom | Action::FreeRequested);
+        if self.0 < at || self.0 == 0 {
+            let rest = trace.get(at..).unwrap_or_default();
+            self.0 = rest.iter().position(requests).map_or(trace.len().max(1), |ahead| at + ahead);
+        }
+        let request = trace.get(self.0).filter(|entry| matches!(entry.action, Action::Alloc | Action::Oom))?;
+        Some(pool_of(round(request.size, &settings.roundup_power2_divisions)))
+    }
 }
 
 /// The pool of pages of which only the size is known.

@@ -37,6 +37,13 @@ pub struct Held {
     pub stack: StackId,
 }
 
+impl Held {
+    /// Whether it can be what `before` became: a block that waits does not come back to life.
+    pub fn goes_on(&self, before: &Self) -> bool {
+        (self.end, self.requested) == (before.end, before.requested) && (self.pending || !before.pending)
+    }
+}
+
 /// Memory at a moment.
 #[derive(Clone, Debug, Default)]
 pub struct Space {
@@ -48,6 +55,11 @@ impl Space {
     /// All segments and runs, by address.
     pub fn homes(&self) -> impl Iterator<Item = (Address, &Home)> {
         self.homes.iter().map(|(address, home)| (*address, home))
+    }
+
+    /// Segments and runs.
+    pub fn home_count(&self) -> usize {
+        self.homes.len()
     }
 
     /// All held blocks, by address.
@@ -82,6 +94,11 @@ impl Space {
         before.into_iter().chain(self.blocks.range(start..end)).map(|(address, _)| *address).collect()
     }
 
+    /// True if a held block reaches into a stretch.
+    fn is_held(&self, start: Address, end: Address) -> bool {
+        self.blocks.range(..end).next_back().is_some_and(|(address, held)| *address >= start || held.end > start)
+    }
+
     /// A segment comes from the driver; false if something is there already.
     pub fn add(&mut self, address: Address, home: Home) -> bool {
         let vacant = self.is_vacant(address, home.end);
@@ -95,7 +112,7 @@ impl Space {
     pub fn remove(&mut self, address: Address, size: Bytes) -> bool {
         let end = address.offset(size);
         let fits = self.homes.get(&address).is_some_and(|home| home.end == end && home.range.is_none())
-            && self.blocks_in(address, end).is_empty();
+            && !self.is_held(address, end);
         if fits {
             self.homes.remove(&address);
         }
@@ -126,7 +143,7 @@ impl Space {
     pub fn unmap(&mut self, address: Address, size: Bytes) -> bool {
         let end = address.offset(size);
         let Some((start, home)) = self.home(address).map(|(start, home)| (start, *home)) else { return false };
-        if home.range.is_none() || end > home.end || address >= end || !self.blocks_in(address, end).is_empty() {
+        if home.range.is_none() || end > home.end || address >= end || self.is_held(address, end) {
             return false;
         }
         self.homes.remove(&start);
@@ -173,6 +190,13 @@ impl Space {
                 true
             }
             _ => false,
+        }
+    }
+
+    /// The block at an address was not given back yet after all.
+    pub fn take_back(&mut self, address: Address) {
+        if let Some(held) = self.blocks.get_mut(&address) {
+            held.pending = false;
         }
     }
 

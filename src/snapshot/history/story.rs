@@ -2,7 +2,7 @@
 
 use super::beginning::Beginning;
 use super::evidence::pool_of_segment;
-use super::ranges::pool_after;
+use super::ranges::NextRequest;
 use super::space::{Held, Home, Space};
 use crate::allocator::{PoolId, Settings, TraceEvent, pool_of, round};
 use crate::snapshot::types::{Action, StackId, TraceEntry};
@@ -16,13 +16,22 @@ pub struct Story<'a> {
     beginning: &'a Beginning,
     space: Space,
     position: usize,
+    next_request: NextRequest,
     contradictions: u64,
 }
 
 impl<'a> Story<'a> {
     /// The history from its beginning on.
     pub fn new(trace: &'a [TraceEntry], settings: &'a Settings, beginning: &'a Beginning) -> Self {
-        Self { trace, settings, beginning, space: beginning.space.clone(), position: 0, contradictions: 0 }
+        Self {
+            trace,
+            settings,
+            beginning,
+            space: beginning.space.clone(),
+            position: 0,
+            next_request: NextRequest::default(),
+            contradictions: 0,
+        }
     }
 
     /// Memory as it is now.
@@ -95,8 +104,8 @@ impl<'a> Story<'a> {
                 completed
             }
             Action::SegmentAlloc => {
-                let pool =
-                    pool_after(&self.trace[self.position..], self.settings).unwrap_or_else(|| pool_of_segment(size));
+                let pool = self.next_request.pool(self.trace, self.position, self.settings);
+                let pool = pool.unwrap_or_else(|| pool_of_segment(size));
                 let pool_id = self.beginning.pool_id(entry);
                 self.clear(address, address.offset(size), tell);
                 let added = size > Bytes::ZERO

@@ -33,6 +33,8 @@ pub struct Conditions {
     pub device_bytes: Option<Bytes>,
     /// The statistics at the end.
     pub statistics: Option<Statistics>,
+    /// The oldest PyTorch that this may be of: what its settings' keys are must hold for that.
+    pub oldest: TorchVersion,
     /// What had to be assumed, for people.
     pub notes: Vec<String>,
 }
@@ -152,8 +154,8 @@ impl Conditions {
             ""
         });
         // Its keys tell versions apart only roughly; whoever wrote down which it was knows better.
-        let told = file.torch.as_deref().and_then(|torch| torch.parse().ok());
-        let settings = Settings::parse_for(overrides.torch.or(told).unwrap_or(snapshot.torch), conf)?;
+        let told = overrides.torch.or(file.torch.as_deref().and_then(|torch| torch.parse().ok()));
+        let settings = Settings::parse_for(told.unwrap_or(snapshot.torch), conf)?;
         let limit = overrides.limit.or(file.limit_bytes.map(Bytes));
         let device_bytes = overrides.device_bytes.or(file.device_bytes.map(Bytes));
         let statistics = file
@@ -166,7 +168,8 @@ impl Conditions {
                     .into(),
             );
         }
-        Ok(Self { settings, limit, device_bytes, statistics, notes })
+        let oldest = told.unwrap_or_else(|| oldest_of(snapshot));
+        Ok(Self { settings, limit, device_bytes, statistics, oldest, notes })
     }
 }
 
@@ -181,7 +184,16 @@ impl Conditions {
             Err(error) => error,
         };
         let usable = usable_settings(&conf_of(snapshot).unwrap_or_default());
-        Self { settings: usable, notes: vec![error.to_string()], ..Self::default() }
+        let oldest = torch.unwrap_or_else(|| oldest_of(snapshot));
+        Self { settings: usable, oldest, notes: vec![error.to_string()], ..Self::default() }
+    }
+}
+
+/// The oldest PyTorch that has the keys of a snapshot: those of 2.11 are those of all before.
+const fn oldest_of(snapshot: &Snapshot) -> TorchVersion {
+    match snapshot.torch {
+        TorchVersion::V2_11 => TorchVersion::V2_1,
+        torch => torch,
     }
 }
 

@@ -71,7 +71,7 @@ impl<'a> Course<'a> {
                 Begins::First if from == 0 => Seed::default(),
                 _ => seed(self.beginning, story.space(), &guessed.early),
             };
-            let tape = Tape::from(entries, from);
+            let tape = Tape::from(entries, from).without_private_pools(self.private);
             let mut placed = Placed { observer: &mut *observer, place };
             let allocator = match Player::new(&tape, &seed, self.conditions, &mut placed) {
                 Ok(mut player) => {
@@ -173,7 +173,7 @@ impl<'a> Course<'a> {
     }
 
     fn reach_from(&self, entries: &[TraceEntry], seed: &Seed) -> Option<usize> {
-        let tape = Tape::new(entries);
+        let tape = Tape::new(entries).without_private_pools(self.private);
         let mut nobody = ();
         let Ok(mut player) = Player::new(&tape, seed, self.conditions, &mut nobody) else { return Some(0) };
         player.play();

@@ -11,6 +11,7 @@
 //! * [`aside`]: entries of private pools, which are left out.
 //! * [`seed`]: what an allocator begins with.
 //! * [`card`]: how much memory the device can have, where nothing says how much it has.
+//! * [`supply`]: what the driver had, as requests that failed tell.
 //! * [`compare`]: blocks and statistics at the end.
 //! * [`retries`]: where a retry and a call of `empty_cache()` leave the same entries.
 //! * [`peaks`]: when the program reset the peak statistics, which leaves no entry.
@@ -29,6 +30,7 @@ mod player;
 mod report;
 mod retries;
 mod seed;
+mod supply;
 mod tape;
 
 #[cfg(test)]
@@ -37,7 +39,7 @@ mod tests;
 use std::collections::HashSet;
 
 use crate::snapshot::history::Beginning;
-use crate::snapshot::types::Snapshot;
+use crate::snapshot::types::{Action, Snapshot};
 use card::Ranges;
 
 pub use conditions::{ConditionError, Conditions, Overrides, Statistics};
@@ -107,7 +109,9 @@ pub(super) fn verify_from(
         if mismatch.explanation.is_none() {
             mismatch.explanation = diagnose::unfit_condition(conditions, report.largest_device);
         }
-        if mismatch.explanation.is_none() && report.history.private {
+        // From 2.12 on entries name their pool.
+        let nameless = trace.iter().any(|entry| entry.action == Action::SegmentAlloc && entry.pool.is_none());
+        if mismatch.explanation.is_none() && report.history.private && nameless {
             mismatch.explanation = Some(
                 "the program used private pools (CUDA graphs or torch.cuda.use_mem_pool), and of segments that are gone at \
                  the end nothing says whose they were"

@@ -4,16 +4,24 @@ use super::card::{self, Ranges};
 use super::conditions::Conditions;
 use super::observer::Observer;
 use super::retries::{self, AmbiguousRetries};
+use super::supply::Supply;
 use super::tape::{Driver, Judge, Tape, waiting_stream};
-use crate::allocator::{AllocError, CachingAllocator, Seed, SeedError};
+use crate::allocator::{AllocError, CachingAllocator, Seed, SeedError, Settings};
 use crate::snapshot::types::{Action, TraceEntry};
 use crate::units::Bytes;
 
 /// The replayed allocator.
 pub type Replayed<'a, 'o, O> = CachingAllocator<Driver<'a>, Judge<'a, 'o, O>>;
 
+/// Other processes, and contexts of this one, may have this part of the device's memory: an eighth.
+const OTHERS: u64 = 8;
+
 /// Where accumulated statistics could overflow: no honest history hands out that much.
 const IMPOSSIBLE: u64 = 1 << 62;
+
+/// Blocks that may be copied to try readings of a history: for each of its entries, and beside that.
+const COPIED_FOR_EACH: usize = 32;
+const COPIED: usize = 1 << 18;
 
 /// Plays a history.
 pub struct Player<'a, 'o, O> {
@@ -25,15 +33,48 @@ pub struct Player<'a, 'o, O> {
     /// Reset the peak statistics before this entry.
     reset_peaks: Option<usize>,
     ambiguous: AmbiguousRetries,
+    supply: Supply,
+    /// Blocks that may still be copied to try a reading.
+    patience: usize,
 }
 
-/// Whose a run of releases is that stands before a request.
+/// How completions and releases are read that stand before a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Owner {
+enum Reading {
+    /// They are the request's own: its event processing, garbage collection or retries.
+    Request,
+    /// They are the request's own, and what they begin with is what its retry waited for: nothing had come before.
+    Retry,
     /// The program called `empty_cache()`.
     EmptyCache,
-    /// The request itself: its event processing, garbage collection or retries.
-    Request,
+}
+
+impl Reading {
+    const ALL: [Self; 3] = [Self::Request, Self::Retry, Self::EmptyCache];
+}
+
+/// Completions and releases, and the request that they stand before.
+#[derive(Clone, Copy, Debug)]
+struct Spot<'t> {
+    /// Those before memory is taken anew: that is always the request's own, and so is what follows it.
+    head: &'t [TraceEntry],
+    /// Memory taken anew, and what follows it.
+    growth: &'t [TraceEntry],
+    request: &'t TraceEntry,
+    /// Where the request stands.
+    at: usize,
+}
+
+impl Spot<'_> {
+    /// It begins with completions.
+    fn waits(&self) -> bool {
+        self.head.first().is_some_and(is_completion)
+    }
+
+    /// Memory is taken anew, and nothing goes back behind that.
+    fn grows_last(&self) -> bool {
+        !self.growth.is_empty() && !self.growth.iter().any(is_release)
+    }
 }
 
 impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
@@ -58,6 +99,7 @@ impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
         if conditions.limit.is_some() || conditions.device_bytes.is_none() {
             allocator.set_limit(conditions.limit);
         }
+        let entries = tape.rest();
         Ok(Self {
             tape,
             allocator,
@@ -65,6 +107,8 @@ impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
             handed_out: 0,
             reset_peaks: None,
             ambiguous: AmbiguousRetries::default(),
+            supply: Supply::of(seed, entries, &conditions.settings, conditions.limit),
+            patience: entries.len().saturating_mul(COPIED_FOR_EACH).saturating_add(COPIED),
         })
     }
 
@@ -119,10 +163,13 @@ impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
     /// no entry, so each such block waits for a stream of its own.
     fn free(&mut self, entry: &TraceEntry) {
         let rest = self.tape.rest();
-        // Where releases follow, the completion can be that of a synchronisation just as well: it belongs to the run.
+        // Where releases or a failure follow, the completion can be that of a synchronisation just as well: it belongs to
+        // what stands before the request.
+        let synchronises =
+            |after: &TraceEntry| is_release(after) || is_completion(after) || after.action == Action::Oom;
         let completed_at_once =
             rest.get(1).is_some_and(|next| next.action == Action::FreeCompleted && next.address == entry.address)
-                && !rest.get(2).is_some_and(|after| is_release(after) || after.action == Action::FreeCompleted);
+                && !rest.get(2).is_some_and(synchronises);
         if !completed_at_once {
             self.allocator.record_stream(entry.address, waiting_stream(entry.address));
         }
@@ -151,88 +198,214 @@ impl<'a, 'o, O: Observer> Player<'a, 'o, O> {
         let len = rest.iter().position(is_request).unwrap_or(rest.len());
         let run = &rest[..len];
         let Some(request) = rest.get(len).filter(|entry| entry.action != Action::FreeRequested) else {
-            self.empty_cache();
+            // Of a private pool's requests it is left out what they asked, not what they found to be completed.
+            if self.tape.has_gaps() {
+                self.allocator.process_events();
+            }
+            if !self.tape.has_gaps() || run.iter().any(is_release) {
+                self.empty_cache();
+            }
             return;
         };
-        // Growth is always the request's own, and so is what follows it.
-        let head = run.iter().position(is_growth).map_or(run, |at| &run[..at]);
-        if !head.iter().any(is_release) {
+        let (head, growth) = run.split_at(run.iter().position(is_growth).unwrap_or(len));
+        let spot = Spot { head, growth, request, at: self.tape.position() + len };
+        let releases = head.iter().any(is_release);
+        let doubtful = releases || spot.waits() && request.action == Action::Oom;
+        if !doubtful {
             self.request(request);
             return;
         }
-        let missed_before_completions = run.first().is_some_and(is_completion) && self.retries_at_once(head, request);
-        // What the run begins with is completed by whichever of the two comes first.
-        self.allocator.process_events();
-        if self.tape.stopped() {
-            return;
-        }
-        match self.owner(head, request) {
-            Owner::EmptyCache => {
-                let retry_grows = run.len() > head.len() && !run[head.len()..].iter().any(is_release);
-                if missed_before_completions && retry_grows {
-                    self.ambiguous.read_as_calls += 1;
-                }
-                self.empty_cache();
+        let reading = self.reading(&spot);
+        let either = releases && spot.request.action == Action::Alloc && spot.grows_last();
+        match reading {
+            Reading::EmptyCache if either => self.weigh_call(&spot),
+            // As it was read for being the likelier.
+            Reading::Retry if either && self.attempt(Reading::EmptyCache, &spot).is_some() => {
+                self.ambiguous.read_as_retries += 1;
             }
-            Owner::Request => {
-                let retries = self.allocator.statistics().num_alloc_retries;
-                let call_is_possible = request.action == Action::Alloc
-                    && retries::in_release_order(head)
-                    && !run[head.len()..].iter().any(is_release);
+            _ => {}
+        }
+        let may_have_waited =
+            reading == Reading::Request && either && spot.waits() && self.attempt(Reading::Retry, &spot) == Some(true);
+        let retries = self.allocator.statistics().num_alloc_retries;
+        self.follow(reading, request);
+        let retried = self.allocator.statistics().num_alloc_retries > retries;
+        if reading == Reading::Request && either && retried && retries::in_release_order(head) {
+            self.ambiguous.read_as_retries += 1;
+        } else if may_have_waited && !retried {
+            self.ambiguous.read_as_searches += 1;
+        }
+    }
+
+    /// The likeliest reading under which our allocator does what the history has, up to the request.
+    fn reading(&mut self, spot: &Spot<'_>) -> Reading {
+        if self.releases_in_order(spot) {
+            return self.owner(spot);
+        }
+        let likeliest = if spot.waits() {
+            let tape = self.tape.fork();
+            let mut nobody = ();
+            let Some(mut trial) = self.fork(&tape, &mut nobody) else {
+                self.allocator.process_events();
+                return self.owner(spot);
+            };
+            trial.allocator.process_events();
+            match trial.owner(spot) {
+                // The request had to retry, as things stood before.
+                Reading::EmptyCache if spot.request.action == Action::Oom => Reading::Retry,
+                Reading::EmptyCache if self.would_retry(spot) && self.is_refused(spot.request.size) => Reading::Retry,
+                owner => owner,
+            }
+        } else {
+            self.owner(spot)
+        };
+        let others = Reading::ALL
+            .into_iter()
+            .filter(|reading| *reading != likeliest && (*reading != Reading::Retry || spot.waits()));
+        std::iter::once(likeliest)
+            .chain(others)
+            .find(|reading| self.attempt(*reading, spot).is_some())
+            .unwrap_or(likeliest)
+    }
+
+    /// Whether all readings give back the same, in the same order.
+    fn releases_in_order(&self, spot: &Spot<'_>) -> bool {
+        let settings = self.allocator.settings();
+        !spot.waits() && settings.max_split_size == Settings::UNLIMITED && settings.garbage_collection_threshold <= 0.0
+    }
+
+    /// Does what a reading says, up to the request.
+    fn follow(&mut self, reading: Reading, request: &TraceEntry) {
+        match reading {
+            Reading::Request => self.request(request),
+            Reading::Retry => {
+                self.tape.wait_for_completions(true);
                 self.request(request);
-                if call_is_possible && self.allocator.statistics().num_alloc_retries > retries {
-                    self.ambiguous.read_as_retries += 1;
+                self.tape.wait_for_completions(false);
+            }
+            Reading::EmptyCache => {
+                // What it begins with is completed by whichever of the two comes first.
+                self.allocator.process_events();
+                if !self.tape.stopped() {
+                    self.empty_cache();
                 }
             }
         }
     }
 
-    /// True if the request, as things stand before what the run completes, would go straight to its last retry.
-    fn retries_at_once(&self, head: &[TraceEntry], request: &TraceEntry) -> bool {
-        let (size, stream) = (request.size, request.stream);
-        if request.action != Action::Alloc || self.allocator.peek_free(size, stream) {
+    /// Whether the request was tried again, if under a reading our allocator does what the history has, up to the request.
+    /// `None` too where that costs too much to try.
+    fn attempt(&mut self, reading: Reading, spot: &Spot<'_>) -> Option<bool> {
+        let tape = self.tape.fork();
+        let mut nobody = ();
+        let mut trial = self.fork(&tape, &mut nobody)?;
+        let retries = trial.allocator.statistics().num_alloc_retries;
+        trial.follow(reading, spot.request);
+        if reading == Reading::EmptyCache && !tape.stopped() {
+            trial.request(spot.request);
+        }
+        let retried = trial.allocator.statistics().num_alloc_retries > retries;
+        (!tape.stopped() && tape.position() > spot.at).then_some(retried)
+    }
+
+    /// The same on another tape, to try something: nobody hears of it. `None` once that has cost enough.
+    fn fork<'t, 'n>(&mut self, tape: &'t Tape<'t>, nobody: &'n mut ()) -> Option<Player<'t, 'n, ()>> {
+        self.patience = self.patience.checked_sub(self.allocator.block_count().max(1))?;
+        let driver = self.allocator.source().fork(tape);
+        Some(Player {
+            tape,
+            allocator: self.allocator.fork(driver, Judge { tape, observer: nobody }),
+            total: self.total,
+            handed_out: self.handed_out,
+            reset_peaks: None,
+            ambiguous: AmbiguousRetries::default(),
+            supply: self.supply,
+            patience: 0,
+        })
+    }
+
+    /// Counts a spot that is read as a call, if the request would have done the same had it been refused memory.
+    fn weigh_call(&mut self, spot: &Spot<'_>) {
+        let retries = if self.releases_in_order(spot) {
+            self.would_retry(spot)
+        } else {
+            [Reading::Request, Reading::Retry].into_iter().any(|reading| self.attempt(reading, spot) == Some(true))
+        };
+        if !retries {
+            return;
+        }
+        let needed = self.needed(spot.request.size, Bytes::ZERO);
+        if self.is_refused(spot.request.size) || self.total.is_none() && !self.supply.tells_of(needed) {
+            self.ambiguous.read_as_calls += 1;
+        } else if self.supply.refuses() || self.total.is_some_and(|total| needed.0 > total.0 - total.0 / OTHERS) {
+            self.ambiguous.calls_unless_refused += 1;
+        }
+    }
+
+    /// True if the request, as things stand before what is completed and given back, would go straight to its last retry and
+    /// do just that, if neither limit nor driver let it have more.
+    fn would_retry(&self, spot: &Spot<'_>) -> bool {
+        let (size, stream) = (spot.request.size, spot.request.stream);
+        if spot.request.action != Action::Alloc || self.allocator.peek_free(size, stream) {
             return false;
         }
         // Both would have given memory back before the synchronisation, not after it.
         let collects = !self.allocator.gc_victims(size, stream).is_empty();
         let max_split = self.allocator.settings().max_split_size;
-        let releases_oversize = head
+        let releases_oversize = spot
+            .head
             .iter()
             .any(|entry| entry.action == Action::SegmentFree && entry.stream == stream && entry.size >= max_split);
-        !collects && !releases_oversize && retries::in_release_order(head) && !self.growth_possible(size, Bytes::ZERO)
+        // It waits for all that is pending.
+        let waited = spot.head.iter().filter(|entry| is_completion(entry)).count();
+        !collects
+            && !releases_oversize
+            && waited == self.allocator.pending().count()
+            && retries::in_release_order(spot.head)
     }
 
-    /// True if neither the limit nor the device's memory refuses growth, after `given_back` bytes went back.
-    fn growth_possible(&self, size: Bytes, given_back: Bytes) -> bool {
+    /// Bytes that would be held if a request of `size` bytes grew the cache, after `given_back` bytes went back.
+    fn needed(&self, size: Bytes, given_back: Bytes) -> Bytes {
         let (_, segment) = self.allocator.sizes(size);
-        let held = self.allocator.reserved().saturating_sub(given_back);
-        let fits = self.total.is_none_or(|total| held.0.saturating_add(segment.0) <= total.0);
-        fits && self.allocator.growth_allowed(size, given_back)
+        Bytes(self.allocator.reserved().saturating_sub(given_back).0.saturating_add(segment.0))
     }
 
-    fn owner(&self, head: &[TraceEntry], request: &TraceEntry) -> Owner {
-        let (size, stream) = (request.size, request.stream);
+    /// True if neither the limit nor the driver refuses growth, as far as is known, after `given_back` bytes went back.
+    fn growth_possible(&self, size: Bytes, given_back: Bytes) -> bool {
+        let needed = self.needed(size, given_back);
+        self.total.is_none_or(|total| needed <= total)
+            && !self.supply.lacks(needed)
+            && self.allocator.growth_allowed(size, given_back)
+    }
+
+    /// True if it is known that growth is refused as things stand.
+    fn is_refused(&self, size: Bytes) -> bool {
+        !self.growth_possible(size, Bytes::ZERO)
+    }
+
+    fn owner(&self, spot: &Spot<'_>) -> Reading {
+        let (size, stream) = (spot.request.size, spot.request.stream);
         // A synchronisation would have waited for them.
         if self.allocator.pending().next().is_some() {
-            return Owner::Request;
+            return Reading::Request;
         }
         if self.allocator.peek_free(size, stream) {
-            return Owner::EmptyCache;
+            return Reading::EmptyCache;
         }
         let victims = self.allocator.gc_victims(size, stream);
-        let mut released = head.iter().filter(|entry| is_release(entry));
+        let mut released = spot.head.iter().filter(|entry| is_release(entry));
         let begins_with_victims = victims.iter().all(|(address, size)| {
             released.next().is_some_and(|entry| (entry.address, entry.size) == (*address, *size))
         });
         let collected = !victims.is_empty() && begins_with_victims;
         if collected && released.next().is_none() {
-            return Owner::Request;
+            return Reading::Request;
         }
-        if request.action == Action::Oom {
-            return Owner::Request;
+        if spot.request.action == Action::Oom {
+            return Reading::Request;
         }
         let given_back = if collected { victims.iter().map(|(_, size)| *size).sum() } else { Bytes::ZERO };
-        if self.growth_possible(size, given_back) { Owner::EmptyCache } else { Owner::Request }
+        if self.growth_possible(size, given_back) { Reading::EmptyCache } else { Reading::Request }
     }
 
     fn empty_cache(&mut self) {

@@ -77,8 +77,8 @@ pub struct DeviceReport {
     pub pending: u64,
     /// `empty_cache()` calls that returned nothing and so left no entry, as the statistics tell.
     pub silent_empty_cache: u64,
-    /// Runs of releases that a request's retry and a call of `empty_cache()` explain alike: `num_alloc_retries` is
-    /// certain only up to them.
+    /// Runs of releases that a request's retry and something else explain alike: `num_alloc_retries` is certain only up to
+    /// them.
     pub ambiguous_retries: SettledRetries,
     /// The latest entry before which the program can have reset the peak statistics, where the recorded peaks show that
     /// it did; the call leaves no entry of its own.

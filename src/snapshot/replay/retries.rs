@@ -3,16 +3,18 @@
 //! A request that had to retry gives back all it can and grows. A program that calls `empty_cache()` just before a
 //! request that would have had to retry leaves the same entries: the call gives back the same memory in the same order,
 //! and the request then grows at once. Events, blocks and all statistics but `num_alloc_retries` are the same
-//! (`num_sync_all_streams` too: the call and the retry both synchronise). The other way round, a run that looks like a
-//! call, as a free block serves the request once the run's completions are done, can be a retry whose synchronisation
-//! waited for just these.
+//! (`num_sync_all_streams` too: the call and the retry both synchronise). Nor do entries tell whether the blocks that a run
+//! begins with had become free before, so that one of them would have served the request, or were what the retry waited for;
+//! nor, where garbage is collected or blocks can be oversize, whether a block that had become free was given back by that, or
+//! by a retry that waited for it.
 //!
-//! The replay takes the likelier reading: a retry where the request had to retry, else a call. Recorded statistics tell
-//! how many of the runs were the other thing, though not which.
+//! The replay takes the likelier reading: a retry where the request had to retry, else a call. Whether it had to depends on
+//! what the driver had, of which a history may say nothing: then its calls, too, can be retries. Recorded statistics tell how
+//! many of the runs were the other thing, though not which.
 
 use serde::Serialize;
 
-use super::conditions::Statistics;
+use super::conditions::{SYNCHRONISATIONS, Statistics};
 use crate::snapshot::types::{Action, TraceEntry};
 use crate::units::MIB;
 
@@ -28,12 +30,17 @@ pub struct AmbiguousRetries {
     pub read_as_retries: u64,
     /// Read as `empty_cache()`; a retry would look the same.
     pub read_as_calls: u64,
+    /// Read as `empty_cache()`, as by all that is known the driver had memory: a retry would look the same if it refused.
+    pub calls_unless_refused: u64,
+    /// Read as a garbage collection or a release of oversize blocks; a retry, and what it waited for, would look the same.
+    pub read_as_searches: u64,
 }
 
 /// What became of the runs that could be read either way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct SettledRetries {
-    /// Runs of releases before a request that its retry and a call of `empty_cache()` explain alike.
+    /// Runs of releases before a request that its retry explains, and alike a call of `empty_cache()` or what had become free
+    /// before.
     pub spots: u64,
     /// Those that count as retries: as many as the recorded `num_alloc_retries` asks for, where there is one that they
     /// allow; else those that the replay took for retries.
@@ -43,21 +50,39 @@ pub struct SettledRetries {
 impl AmbiguousRetries {
     /// Without statistics: as the replay read them.
     pub const fn unsettled(self) -> SettledRetries {
-        SettledRetries { spots: self.read_as_retries + self.read_as_calls, read_as_retries: self.read_as_retries }
+        let spots = self.read_as_retries + self.read_as_calls + self.read_as_searches;
+        SettledRetries { spots, read_as_retries: self.read_as_retries }
     }
 
     /// Lets the recorded number of retries decide, if the runs allow it; our statistics then have it too.
     pub fn settle(self, ours: &mut [(String, i64)], recorded: &Statistics) -> SettledRetries {
         let unsettled = self.unsettled();
-        let Some((_, mine)) = ours.iter_mut().find(|(key, _)| key == RETRIES) else { return unsettled };
-        let Some(theirs) = recorded.0.get(RETRIES).copied() else { return unsettled };
-        let read_as_retries = theirs
-            .checked_sub(*mine)
-            .and_then(|more| self.read_as_retries.checked_add_signed(more))
-            .filter(|retries| *retries <= unsettled.spots);
-        let Some(read_as_retries) = read_as_retries else { return unsettled };
-        *mine = theirs;
-        SettledRetries { read_as_retries, ..unsettled }
+        // What is recorded beyond ours.
+        let more = |ours: &[(String, i64)], name: &str| {
+            let (_, mine) = ours.iter().find(|(key, _)| key == name)?;
+            recorded.0.get(name)?.checked_sub(*mine)
+        };
+        let Some(retries) = more(ours, RETRIES) else { return unsettled };
+        let Some(read_as_retries) = self.read_as_retries.checked_add_signed(retries) else { return unsettled };
+        // A retry waits for all streams; a collection of garbage does not.
+        let waits = more(ours, SYNCHRONISATIONS).unwrap_or(0).min(retries).max(0).unsigned_abs();
+        let from_calls = self.read_as_calls + self.calls_unless_refused;
+        let added = retries.max(0).unsigned_abs();
+        let searches = waits.max(added.saturating_sub(from_calls)).min(self.read_as_searches);
+        let calls = added - searches.min(added);
+        if calls > from_calls {
+            return unsettled;
+        }
+        for (key, mine) in ours {
+            match &**key {
+                RETRIES => *mine += retries,
+                SYNCHRONISATIONS => *mine += i64::try_from(searches).unwrap_or(0),
+                _ => {}
+            }
+        }
+        // More of them than there can be otherwise: the driver did refuse.
+        let refused = if calls > self.read_as_calls { self.calls_unless_refused } else { 0 };
+        SettledRetries { spots: unsettled.spots + refused, read_as_retries }
     }
 }
 

@@ -1,7 +1,7 @@
 //! A recorded history with a position in it: the driver that the replayed allocator asks, and the judge of its events.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::mismatch::Mismatch;
 use super::observer::Observer;
@@ -25,6 +25,10 @@ pub struct Tape<'a> {
     mismatch: RefCell<Option<Mismatch>>,
     segments: Cell<u64>,
     placements: Cell<u64>,
+    /// Blocks that complete next are waited for: they are no use before.
+    waiting: Cell<bool>,
+    /// Entries of private pools are left out: requests that looked for completed blocks among them.
+    gaps: bool,
 }
 
 impl<'a> Tape<'a> {
@@ -40,7 +44,30 @@ impl<'a> Tape<'a> {
             mismatch: RefCell::new(None),
             segments: Cell::new(0),
             placements: Cell::new(0),
+            waiting: Cell::new(false),
+            gaps: false,
         }
+    }
+
+    /// A history from which entries of private pools are left out, if it `has` any.
+    pub const fn without_private_pools(mut self, has: bool) -> Self {
+        self.gaps = has;
+        self
+    }
+
+    /// Entries of private pools are left out.
+    pub const fn has_gaps(&self) -> bool {
+        self.gaps
+    }
+
+    /// The same history at the same place, to try something on.
+    pub const fn fork(&self) -> Self {
+        Self::from(self.entries, self.position.get()).without_private_pools(self.gaps)
+    }
+
+    /// From here on blocks complete when they are waited for, and not before; or whenever the history completes them.
+    pub fn wait_for_completions(&self, waiting: bool) {
+        self.waiting.set(waiting);
     }
 
     /// How many entries have been explained.
@@ -208,9 +235,20 @@ impl<'a> Driver<'a> {
         Self { tape, total, held, ranges }
     }
 
+    /// The same driver, asked by another allocator about its history.
+    pub fn fork<'t>(&self, tape: &'t Tape<'t>) -> Driver<'t> {
+        Driver { tape, total: self.total, held: self.held.clone(), ranges: self.ranges.clone() }
+    }
+
     /// The entry at the position, if it says that the driver gave memory.
     fn granted(&self, action: Action) -> Result<&TraceEntry, OutOfDeviceMemory> {
         self.tape.current().filter(|entry| entry.action == action && !self.tape.stopped()).ok_or(OutOfDeviceMemory)
+    }
+
+    /// The streams of the blocks that the history completes from the position on.
+    fn completing(&self) -> impl Iterator<Item = StreamId> {
+        let completes = |entry: &&TraceEntry| matches!(entry.action, Action::FreeCompleted);
+        self.tape.rest().iter().take_while(completes).map(|entry| waiting_stream(entry.address))
     }
 
     fn refuse(&self, what: &str) -> OutOfDeviceMemory {
@@ -273,23 +311,21 @@ impl SegmentSource for Driver<'_> {
     }
 
     fn event_done(&mut self, event: EventToken) -> bool {
-        self.tape
-            .current()
-            .is_some_and(|entry| entry.action == Action::FreeCompleted && entry.address == Address(event.0))
+        let completes = |entry: &TraceEntry| entry.action == Action::FreeCompleted && entry.address == Address(event.0);
+        !self.tape.waiting.get() && self.tape.current().is_some_and(completes)
+    }
+
+    /// Those that complete next in the history.
+    fn streams_done(&mut self) -> Option<Vec<StreamId>> {
+        Some(if self.tape.waiting.get() { Vec::new() } else { self.completing().collect() })
     }
 
     /// PyTorch looks through streams in the order of a hash table; the history shows which it was.
     fn order_streams(&mut self, streams: &mut [StreamId]) {
-        let mut placed = 0;
-        for entry in self.tape.rest() {
-            if !matches!(entry.action, Action::FreeCompleted) {
-                break;
-            }
-            let stream = waiting_stream(entry.address);
-            if let Some(at) = streams[placed..].iter().position(|candidate| *candidate == stream) {
-                streams.swap(placed, placed + at);
-                placed += 1;
-            }
+        let mut places: HashMap<StreamId, usize> = HashMap::new();
+        for (at, stream) in self.completing().enumerate() {
+            places.entry(stream).or_insert(at);
         }
+        streams.sort_by_key(|stream| places.get(stream).copied().unwrap_or(usize::MAX));
     }
 }

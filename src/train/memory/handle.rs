@@ -15,6 +15,7 @@ use crate::train::error::{Interrupt, MemoryKind, OpResult, TrainError};
 use crate::train::observer::{Answer, Observer, SafePoint};
 use crate::units::{Address, Bytes, StreamId};
 
+use super::frames::{Frames, Held};
 use super::names::NameTable;
 use super::trace::Journal;
 use super::watch::Watch;
@@ -45,6 +46,8 @@ pub(super) struct Shared {
     pub(super) told_host: Cell<(Bytes, Bytes)>,
     /// Time that safe points spent waiting for a person.
     pub(super) held: Cell<Micros>,
+    /// What the frames of an exception would hold.
+    pub(super) frames: Frames,
     /// Looks whether what is launched keeps to live blocks, where it is asked to.
     pub(super) watch: Option<Watch>,
 }
@@ -85,6 +88,7 @@ impl Memory {
             account,
             told_host: Cell::default(),
             held: Cell::default(),
+            frames: Frames::default(),
             watch: watched.then(Watch::default),
         }))
     }
@@ -189,6 +193,7 @@ impl Memory {
                 let time = self.now();
                 let mut observer = self.0.observer.borrow_mut();
                 self.0.journal.take_failure(error, name, |kind| observer.event(Event::new(time, kind)));
+                self.0.frames.fail();
             }
             _ => self.forward_trace(category, name),
         }
@@ -207,6 +212,36 @@ impl Memory {
             }
             Err(other) => Err(TrainError::Allocator(other.to_string())),
         }
+    }
+
+    /// A step begins; whether its frames will be `held` where it fails.
+    pub(in crate::train) fn begin_frames(&self, held: bool) {
+        self.0.frames.begin(held);
+    }
+
+    /// A variable of the program holds a block, whenever that was taken.
+    pub(in crate::train) fn in_frame(&self, block: &Held) {
+        self.0.frames.took(block);
+    }
+
+    /// Another node goes backward.
+    pub(in crate::train) fn begin_node(&self) {
+        self.0.frames.begin_node();
+    }
+
+    /// The node that goes backward reads what it has saved.
+    pub(in crate::train) fn unpacked(&self, block: &Held) {
+        self.0.frames.unpacked(block);
+    }
+
+    /// Whether a step's frames are held if it fails, and have not been yet.
+    pub(in crate::train) fn watches_frames(&self) -> bool {
+        self.0.frames.are_watched()
+    }
+
+    /// What the frames of a step that failed hold.
+    pub(in crate::train) fn catch_frames(&self) -> Vec<Held> {
+        self.0.frames.catch()
     }
 
     /// Gives it back.
@@ -302,6 +337,7 @@ impl Memory {
             match answer {
                 Answer::Continue => return Ok(()),
                 Answer::EmptyCache => self.empty_cache(),
+                Answer::ResetPeaks => self.reset_peak_memory_stats(),
                 Answer::Stop => return Err(Interrupt::Failed(TrainError::Stopped)),
             }
         }
@@ -335,7 +371,13 @@ impl Memory {
         self.0.allocator.borrow_mut().apply_settings(text)
     }
 
-    /// Forgets the peaks so far.
+    /// `torch.cuda.reset_peak_memory_stats()`, because somebody asked.
+    pub fn reset_peak_memory_stats(&self) {
+        self.reset_peaks();
+        self.emit(EventKind::ResetPeaks);
+    }
+
+    /// Forgets the peaks so far, as a part of making the trainer.
     pub fn reset_peaks(&self) {
         self.0.allocator.borrow_mut().reset_peak_statistics();
     }
@@ -350,6 +392,13 @@ impl Memory {
     #[must_use]
     pub fn reserved(&self) -> Bytes {
         self.0.allocator.borrow().reserved()
+    }
+
+    /// Bytes that requests may still take in all: what the driver and the limit would give, and what is cached.
+    #[must_use]
+    pub fn headroom(&self) -> Bytes {
+        let left = self.0.allocator.borrow().left();
+        left + self.reserved().saturating_sub(self.allocated())
     }
 
     /// Bytes of live blocks now (`torch.cuda.memory_allocated`).

@@ -2,6 +2,7 @@
 //!
 //! Every request carries a category and a name; what the allocator does in answer becomes events.
 
+mod frames;
 mod handle;
 mod host;
 mod host_block;
@@ -10,6 +11,7 @@ mod tensors;
 mod trace;
 mod watch;
 
+pub(crate) use frames::Held;
 pub use handle::Memory;
 pub(crate) use handle::{Moment, micros};
 pub(crate) use host_block::HostBlock;

@@ -10,6 +10,7 @@ use crate::train::storage::Storage;
 use crate::train::tensor::Tensor;
 use crate::units::{Bytes, StreamId};
 
+use super::frames::Held;
 use super::handle::Memory;
 
 /// Bytes that are made on the host at once.
@@ -46,8 +47,9 @@ impl Memory {
         name: NameId,
         stream: StreamId,
     ) -> OpResult<Tensor> {
-        let storage = Storage::new(self, shape.numel(), dtype, category, name, stream)?;
-        Ok(Tensor::new(Rc::new(storage), shape))
+        let storage = Rc::new(Storage::new(self, shape.numel(), dtype, category, name, stream)?);
+        self.0.frames.took(&(Rc::clone(&storage) as Held));
+        Ok(Tensor::new(storage, shape))
     }
 
     /// Notes that `stream` uses the tensor's block: freed, it waits for that stream's work.

@@ -24,6 +24,28 @@ impl Context {
         })
     }
 
+    /// `max(input, 0)` as a `torch.autograd.Function` writes it that saves its input too: `ctx.save_for_backward(x, y)`. Backward reads
+    /// the output alone.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn relu_saving_input(&mut self, input: &Tensor) -> OpResult<Tensor> {
+        let output = self.no_grad(|cx| cx.relu(input))?;
+        if !self.differentiates(&[input]) {
+            return Ok(output);
+        }
+        let (unread, saved) = (self.save(input)?, self.save(&output)?);
+        let source = self.record("reluBackward", [Some(input), None, None], move |cx, grads| {
+            let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+            let _unread = unread.unpack(cx)?;
+            let output = saved.unpack(cx)?;
+            let dst = cx.temporary_in(grad.shape(), grad.layout(), grad.dtype(), "input gradient")?;
+            cx.launch(&Kernel::ReluBackward { output: output.flat(), grad: grad.flat(), dst: dst.flat() })?;
+            Ok([Some(dst), None, None])
+        });
+        Ok(output.detach().with_source(source))
+    }
+
     /// `max(input, 0)` in the place of `input`. Saves its result, which is the input's memory.
     ///
     /// # Errors

@@ -21,6 +21,15 @@ impl Context {
         result
     }
 
+    /// Runs a region in which autocast is off, whatever is around it: `torch.autocast("cuda", enabled=False)`. The copies of the
+    /// outer region stay.
+    ///
+    /// # Errors
+    /// What `region` returns.
+    pub fn without_autocast<T>(&mut self, region: impl FnOnce(&mut Self) -> OpResult<T>) -> OpResult<T> {
+        self.autocast(None, region)
+    }
+
     /// The input of an op that runs in 16 bit under autocast: `input` itself, its cached copy, or a new one.
     pub(crate) fn cast_to_lower(&mut self, input: &Tensor, what: &'static str) -> OpResult<Tensor> {
         let Some(dtype) = self.autocast.dtype() else { return Ok(input.clone()) };

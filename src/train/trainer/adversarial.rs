@@ -60,13 +60,14 @@ impl Trainer {
         self.begin(Phase::Optimizer);
         let (generator_learned, found_by_generator) = self.optimize(GENERATOR)?;
         let found = found_by_discriminator.into_iter().chain(found_by_generator).collect();
-        self.scaler.update(&mut self.cx, found)?;
+        self.scaler.update(&mut self.cx, found, !(discriminator_learned && generator_learned))?;
         self.end(Phase::Optimizer)?;
 
         self.begin(Phase::ZeroGrad);
         self.zero_grad(GENERATOR)?;
         self.zero_grad(DISCRIMINATOR)?;
         let total = self.cx.no_grad(|cx| cx.add(&loss_of_discriminator, &loss_of_generator))?;
+        self.cx.retain_output(&made);
         self.cx.retain_loss(&loss_of_discriminator);
         self.cx.retain_loss(&loss_of_generator);
         drop((made, verdicts, loss_of_discriminator, verdict, loss_of_generator));

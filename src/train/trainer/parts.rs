@@ -5,6 +5,7 @@ use crate::model::Phase;
 use crate::train::config::{DataPath, ZeroGrad};
 use crate::train::context::Context;
 use crate::train::error::{Interrupt, OpResult, TrainError};
+use crate::train::memory::Held;
 use crate::train::offload::Offloader;
 use crate::train::tensor::Tensor;
 use crate::train::workload::Batch;
@@ -32,7 +33,18 @@ impl Trainer {
         self.memory().end_phase(phase)
     }
 
+    /// The batch of a micro-batch, which variables of the loop hold from here on.
     pub(super) fn next_batch(&mut self, micro: usize) -> OpResult<Batch> {
+        let batch = self.find_batch(micro)?;
+        if self.memory().watches_frames() {
+            for tensor in [&batch.input, &batch.target] {
+                self.memory().in_frame(&(tensor.hold() as Held));
+            }
+        }
+        Ok(batch)
+    }
+
+    fn find_batch(&mut self, micro: usize) -> OpResult<Batch> {
         if let Some(feed) = &mut self.feed {
             return feed.next(self.cx.memory());
         }
@@ -61,25 +73,29 @@ impl Trainer {
     /// One player's optimizer; an overflow keeps it from running.
     pub(super) fn optimize(&mut self, player: usize) -> OpResult<(bool, Option<Tensor>)> {
         self.cx.memory().with_device(|device| device.spend_host(HostWork::OptimizerStep));
+        let last = player + 1 == self.optimizers.len();
         let Some(Learner { optimizer, parameters }) = self.optimizers.get_mut(player) else { return Ok((false, None)) };
         let (cx, config, steps) = (&mut self.cx, &self.config, self.steps);
         if !config.amp.scales() {
             optimizer.step(cx, config, parameters.clone(), steps, None)?;
             return Ok((true, None));
         }
+        // Of two players the discriminator, which steps first.
+        let skip = last && self.scaler.skips(config.hyper.scaler_skips);
         if optimizer.scales_itself() {
-            let Some(checked) = self.scaler.check(cx, parameters.clone())? else { return Ok((false, None)) };
+            let Some(checked) = self.scaler.check(cx, parameters.clone(), skip)? else { return Ok((false, None)) };
             optimizer.step(cx, config, parameters.clone(), steps, Some(checked.scaling()))?;
             // The kernel has not waited for this, and PyTorch would not: it is for the report only.
             let memory = cx.memory();
-            let overflowed = memory.holds_bytes() && memory.read_f32(&checked.found_inf)? != 0.0;
+            let overflowed = skip || memory.holds_bytes() && memory.read_f32(&checked.found_inf)? != 0.0;
             if overflowed {
                 optimizer.take_back();
             }
             return Ok((!overflowed, Some(checked.found_inf)));
         }
-        let Some(found_inf) = self.scaler.unscale(cx, parameters.clone())? else { return Ok((false, None)) };
-        let overflowed = cx.memory().read_f32(&found_inf)? != 0.0;
+        let Some(found_inf) = self.scaler.unscale(cx, parameters.clone(), skip)? else { return Ok((false, None)) };
+        // The host waits for the flag in any case.
+        let overflowed = (cx.memory().read_f32(&found_inf)? != 0.0) | skip;
         if !overflowed {
             optimizer.step(cx, config, parameters.clone(), steps, None)?;
         }

@@ -173,6 +173,18 @@ impl Trainer {
         &self.config
     }
 
+    /// What the gradient scaler multiplies losses by now, where there is one.
+    #[must_use]
+    pub fn loss_scale(&self) -> Option<f64> {
+        self.scaler.current_scale()
+    }
+
+    /// The attention kernel that the last pass ran with, as a value of the switch; `None` without attention.
+    #[must_use]
+    pub const fn attention_ran(&self) -> Option<&'static str> {
+        self.cx.attention_ran()
+    }
+
     /// Steps finished.
     #[must_use]
     pub const fn steps(&self) -> u64 {
@@ -205,6 +217,11 @@ impl Trainer {
     /// Gives free segments back to the driver.
     pub fn empty_cache(&self) {
         self.memory().empty_cache();
+    }
+
+    /// `torch.cuda.reset_peak_memory_stats()`.
+    pub fn reset_peak_memory_stats(&self) {
+        self.memory().reset_peak_memory_stats();
     }
 
     /// Lets at most `limit` bytes be reserved; `None`: all that the device has.

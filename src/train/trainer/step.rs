@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use crate::model::{EventKind, Micros, Phase, StepReport};
+use crate::train::config::{Config, OnOom};
 use crate::train::error::{Interrupt, MemoryKind, OpResult, TrainError};
 use crate::train::memory::micros;
 use crate::train::observer::SafePoint;
@@ -13,16 +14,58 @@ use super::state::Trainer;
 use super::timing::Timing;
 
 impl Trainer {
-    /// Trains one step: every micro-batch forward and backward, then the optimizer.
+    /// Trains one step: every micro-batch forward and backward, then the optimizer. Where it runs out of memory and the configuration
+    /// says so ([`Config::on_oom`](crate::train::Config::on_oom)), the batch is halved and the step tried again.
     ///
     /// # Errors
     /// [`TrainError::OutOfMemory`], [`TrainError::Stopped`], [`TrainError::Device`], [`TrainError::Data`]. Whatever the
     /// step had made is dropped, gradients included; parameters and optimizer state stay, and the next call goes on.
     pub fn step(&mut self) -> Result<StepReport, TrainError> {
+        let result = self.step_until_it_fits();
+        self.cx.drop_frames();
+        result
+    }
+
+    fn step_until_it_fits(&mut self) -> Result<StepReport, TrainError> {
+        loop {
+            let error = match self.attempt_step() {
+                Ok(report) => return Ok(report),
+                Err(error) => error,
+            };
+            let out_of_memory = matches!(error, TrainError::OutOfMemory { kind: MemoryKind::Device, .. });
+            if !(out_of_memory && self.config.on_oom.halves() && self.halve_batch()?) {
+                return Err(error);
+            }
+        }
+    }
+
+    /// `except torch.cuda.OutOfMemoryError: batch //= 2`; false where there is nothing to halve.
+    fn halve_batch(&mut self) -> Result<bool, TrainError> {
+        let first = self.config.batch;
+        let mut batch = first;
+        while batch > 1 {
+            batch /= 2;
+            match self.configure(Config { batch, ..self.config }) {
+                Ok(()) => {
+                    self.note_switch("batch", &first.to_string(), &batch.to_string());
+                    return Ok(true);
+                }
+                // Not even the batches fit.
+                Err(TrainError::OutOfMemory { .. }) => {}
+                // Batch norm has no variance of one sample: what the step ended with is what there is to say.
+                Err(TrainError::TooFewSamples { .. }) => return Ok(false),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(false)
+    }
+
+    fn attempt_step(&mut self) -> Result<StepReport, TrainError> {
         self.memory().with_device(|device| device.set_matrix_precision(self.config.tf32.precision()));
         self.memory().emit(EventKind::StepBegin { step: self.steps });
         let begun = self.memory().now();
         self.timing = Timing::default();
+        self.memory().begin_frames(self.config.on_oom == OnOom::HalveHeld);
         self.cx.tf32 = self.config.tf32;
         let ran = if self.batchless { self.make_batches().map_err(Interrupt::from) } else { Ok(()) };
         let ran = ran.and_then(|()| self.run_step());
@@ -47,7 +90,7 @@ impl Trainer {
                     optimizer_ran: !skipped,
                 };
                 self.steps += 1;
-                self.cx.retained.end_step();
+                self.collect_garbage();
                 self.cx.tell_outputs(true);
                 self.memory().emit(EventKind::StepEnd(report.clone()));
                 self.memory().safe_point(SafePoint::Step)?;
@@ -55,6 +98,9 @@ impl Trainer {
                 Ok(report)
             }
             Err(interrupt) => {
+                if self.memory().watches_frames() {
+                    self.cx.catch_frames();
+                }
                 self.cx.abandon();
                 self.total = None;
                 if let Task::Routine(routine) = &mut self.task {
@@ -101,6 +147,16 @@ impl Trainer {
             }
         }
         Ok(())
+    }
+
+    /// The step leaves behind what a program keeps by mistake; Python's garbage collector may come.
+    fn collect_garbage(&mut self) {
+        let before = self.memory().allocated();
+        if self.cx.retained.end_step() {
+            let freed = before.saturating_sub(self.memory().allocated());
+            let text = format!("Python's garbage collector came: {freed} of tensors in reference cycles are free");
+            self.memory().emit(EventKind::Note { text: text.into() });
+        }
     }
 
     fn run_step(&mut self) -> OpResult<Outcome> {

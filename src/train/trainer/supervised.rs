@@ -21,7 +21,7 @@ impl Trainer {
         self.cx.weight_copies = None;
         self.begin(Phase::Optimizer);
         let (optimizer_ran, found_inf) = self.optimize(0)?;
-        self.scaler.update(&mut self.cx, found_inf.into_iter().collect())?;
+        self.scaler.update(&mut self.cx, found_inf.into_iter().collect(), !optimizer_ran)?;
         self.end(Phase::Optimizer)?;
 
         self.begin(Phase::ZeroGrad);
@@ -69,6 +69,7 @@ impl Trainer {
             }
             LoopStyle::Plain => Some(self.memory().read_f32(&loss)?),
         };
+        self.cx.retain_output(&logits);
         self.cx.retain_loss(&loss);
         match self.style {
             LoopStyle::Accumulating => {

@@ -5,7 +5,7 @@ use super::pointer::Pointer;
 use super::requests;
 use super::scroll::scrolled;
 use super::state::App;
-use crate::model::Remedy;
+use crate::model::{Evidence, Remedy};
 use crate::session::{Command, Switch};
 use crate::source::{Move, Request};
 use crate::tui::action::Action;
@@ -18,19 +18,20 @@ use crate::tui::pane;
 use crate::tui::panel::Panel;
 use crate::tui::presenter::Presenter;
 use crate::tui::screens::SCREENS;
-use crate::tui::states::{ScreenAction, Seen};
+use crate::tui::states::{LedgerAction, ScreenAction, Seen};
 use crate::tui::words;
 
 /// Of a text that was copied the footer repeats so many characters.
 const NOTICED: usize = 160;
+const YOURS: &str = "the lab is yours until the lesson goes on; what you change may make later answers count no more";
+const NOT_YET: &str = "the lesson runs the lab now; you can take it once a step is explained";
 const NO_LESSON: &str = "no lesson is open; `vramlab lesson` lists them";
 
 impl App {
     /// Does what is asked for, or says why that can't be.
     pub(super) fn ask(&mut self, action: Action) -> Vec<Effect> {
-        let hold = self.hold();
-        if !hold.permits(action, &self.latest) {
-            self.notify(hold.why(&self.keys));
+        if let Some(why) = self.held_back(action) {
+            self.notify(why);
             return Vec::new();
         }
         let permitted = self.presenter.as_mut().map_or(Ok(()), |presenter| presenter.permits(action, self.now));
@@ -55,6 +56,7 @@ impl App {
         self.dirty = true;
         match action {
             Action::EmptyCache
+            | Action::ResetPeaks
             | Action::TogglePause
             | Action::Advance(_)
             | Action::UseProcessor
@@ -64,14 +66,17 @@ impl App {
             | Action::CursorNow
             | Action::Faster(_)
             | Action::NextDevice
+            | Action::Pin
             | Action::Record => return send(requests::of(action, &self.latest)),
             Action::Flip(switch, way) => return self.flip(switch.word(), Command::Flip(switch, way)),
             Action::Own(action) => return self.act_on_screen(action),
             Action::Remedy => return self.do_remedy(),
-            Action::Edit(switch) => self.layers.push(Layer::Editor(Editor::new(switch, self.latest.switches()))),
+            Action::Edit(switch) => self.layers.push(Layer::Editor(Editor::new(switch, &self.latest))),
             Action::GoTo => self.layers.push(Layer::GoTo(GoTo::default())),
             Action::Filter(of) => self.layers.push(Layer::Filter(Filter::new(of, self.states.looked_for(of)))),
             Action::Ghost => self.layers.push(Layer::Ghost(GhostEditor::new(&self.latest))),
+            Action::Palette => self.layers.push(self.palette()),
+            Action::ToggleHelp if self.tutor.as_mut().is_some_and(|tutor| tutor.show_hint()) => {}
             Action::ToggleHelp => self.toggle(action, Layer::Help(self.help(self.asked_about()))),
             Action::HelpOn(panel) => self.layers.push(Layer::Help(self.help(Some(panel)))),
             Action::Dialog(_) => {}
@@ -107,16 +112,29 @@ impl App {
             Action::Suspend => return vec![Effect::Suspend],
             Action::LessonAnew => {
                 if let Some(tutor) = &mut self.tutor {
-                    return send(tutor.begin_anew(&self.latest));
+                    return send(tutor.begin_anew());
                 }
                 self.notify(NO_LESSON.to_owned());
+            }
+            Action::LessonBack => match self.tutor.as_mut().map(|tutor| tutor.look_back()) {
+                Some(true) => {}
+                Some(false) => self.notify("there is no step before".to_owned()),
+                None => self.notify(NO_LESSON.to_owned()),
+            },
+            Action::TakeLab => {
+                let told = match self.tutor.as_mut().map(|tutor| tutor.take_lab()) {
+                    Some(true) => YOURS,
+                    Some(false) => NOT_YET,
+                    None => NO_LESSON,
+                };
+                self.notify(told.to_owned());
             }
             Action::FoldLesson => match &mut self.tutor {
                 Some(tutor) => tutor.folded = !tutor.folded,
                 None => self.notify(NO_LESSON.to_owned()),
             },
             Action::PassQuestion => match &mut self.tutor {
-                Some(tutor) if Hold::of(tutor.course()).asks() => {
+                Some(tutor) if tutor.hold().asks() || tutor.hold() == Hold::Goal => {
                     let requests = tutor.pass(&self.latest);
                     return self.went_on(requests);
                 }
@@ -131,7 +149,7 @@ impl App {
     /// What can be copied: what the screen has selected, the finding that is looked at, the command.
     pub(super) fn copies(&self) -> CopyMenu {
         let stage = self.stage();
-        let findings = &stage.view().findings;
+        let findings = &stage.findings();
         let selected = SCREENS.get(self.screen).map(|screen| ('y', (screen.copied)(&stage)));
         let finding = self.states.ledger.selected(findings).and_then(|place| findings.get(place));
         let finding = finding.map(|finding| ('f', copied::finding(&stage, finding)));
@@ -143,7 +161,7 @@ impl App {
         let (kept, cut) = clipboard::fitting(&text);
         let told = pane::cut(&kept.replace(['\n', '\t'], " · "), NOTICED);
         self.notify(if cut {
-            format!("copied the first {} KB, terminals take no more: {told}", kept.len() / 1000)
+            format!("copied the first {} KB, the most a terminal takes: {told}", kept.len() / 1000)
         } else {
             format!("copied: {told}")
         });
@@ -178,14 +196,17 @@ impl App {
         let map = self.layout.map.map_or((0, 0), |area| (usize::from(area.width), usize::from(area.height)));
         let seen = Seen {
             picture: &self.latest,
-            shown: self.held.shown(),
-            ghost: self.latest.ghost.as_ref().and_then(|_| self.held.ghost()),
+            shown: self.latest.shown(),
+            ghost: self.latest.shown_ghost(),
             history_columns: self.layout.history_columns,
             map,
             rows: self.layout.rows,
             scroll: self.scroll,
         };
         let to = self.states.act(action, seen);
+        if action == ScreenAction::Ledger(LedgerAction::Go) {
+            self.show_leak();
+        }
         if let Some(first) = self.states.take_scroll() {
             self.scroll = first;
         }
@@ -197,10 +218,24 @@ impl App {
         effects
     }
 
+    /// Shows who asked for what survives, where the finding that is selected is a leak whose lines are known.
+    fn show_leak(&mut self) {
+        let findings = self.latest.findings();
+        let finding = self.states.ledger.selected(&findings).and_then(|place| findings.get(place));
+        let Some(Evidence::Leak { lines, .. }) = finding.map(|finding| &finding.evidence) else { return };
+        let lines: Vec<&str> = lines.iter().map(|kept| &*kept.line).collect();
+        if let Some(screen) = SCREENS.iter().position(|screen| screen.title == "Stacks")
+            && !lines.is_empty()
+        {
+            self.states.stacks.show_lines(&lines);
+            self.show(screen);
+        }
+    }
+
     /// Does the remedy that is selected, as its own key would.
     pub(super) fn do_remedy(&mut self) -> Vec<Effect> {
-        let Some(remedy) = self.states.ledger.remedy(&self.latest.view.findings).cloned() else {
-            self.notify("nothing need be done about it".to_owned());
+        let Some(remedy) = self.states.ledger.remedy(&self.latest.findings()).cloned() else {
+            self.notify("nothing needs to be done about it".to_owned());
             return Vec::new();
         };
         match (Command::of_remedy(&remedy), &remedy) {

@@ -1,10 +1,10 @@
 //! What the screen shows beyond its source, and how keys and news change it: a pure function of messages.
 
 mod acting;
-mod held;
 mod loud;
 mod message;
 mod notices;
+mod picking;
 mod pointer;
 mod requests;
 mod scroll;

@@ -15,6 +15,8 @@ pub(super) struct Notices {
     until: Duration,
     /// The last warning of the log that was told.
     told: Option<(Micros, Arc<str>)>,
+    /// How often a file's reader had said something.
+    heard: u64,
 }
 
 impl Notices {
@@ -42,6 +44,14 @@ impl Notices {
         let warning = Some((*time, Arc::clone(text)));
         if self.told != warning {
             self.told = warning;
+            self.tell(text.to_string(), now);
+        }
+    }
+
+    /// Tells what the reader of a file says, once.
+    pub fn hear_of(&mut self, said: Option<&(u64, Arc<str>)>, now: Duration) {
+        if let Some((number, text)) = said.filter(|(number, _)| *number > self.heard) {
+            self.heard = *number;
             self.tell(text.to_string(), now);
         }
     }
@@ -76,5 +86,19 @@ mod tests {
         assert_eq!((notices.text(), notices.until()), (None, None));
         notices.hear(&log("refused: no", 6, Level::Warning), at(5100));
         assert_eq!(notices.text(), Some("refused: no"), "the same again is news");
+    }
+
+    #[test]
+    fn what_the_reader_of_a_file_says_is_said_once() {
+        let mut notices = Notices::default();
+        let at = Duration::from_secs;
+        notices.hear_of(None, at(0));
+        assert_eq!(notices.text(), None);
+        let cut = (1, "cut off".into());
+        notices.hear_of(Some(&cut), at(1));
+        assert_eq!(notices.text(), Some("cut off"));
+        assert!(notices.expire(at(6)));
+        notices.hear_of(Some(&cut), at(7));
+        assert_eq!(notices.text(), None);
     }
 }

@@ -5,28 +5,28 @@ use std::time::Duration;
 
 use crossterm::event::KeyEvent;
 
-use super::held::{self, Held};
 use super::loud::LoudEffect;
 use super::message::{Effect, Message, send};
 use super::notices::Notices;
 use super::pointer::{self, Pointer};
 use super::scroll::last_page;
 use crate::model::{RunState, Shape, Tags};
-use crate::source::{Move, Picture, Request, Wanted};
+use crate::source::{Kind, Move, Picture, Request, Wanted};
 use crate::tui::action::{Action, Key};
 use crate::tui::demo::{Narrator, ReadingPace, Story};
 use crate::tui::glyphs::GlyphTier;
-use crate::tui::hold::Hold;
 use crate::tui::keymap;
 use crate::tui::keys::Keymap;
 use crate::tui::layers::{Layer, Pressed};
 use crate::tui::origin::Origin;
+use crate::tui::palette::Offer;
 use crate::tui::presenter::Presenter;
 use crate::tui::screens::SCREENS;
 use crate::tui::stage::{Layout, Stage};
 use crate::tui::states::ScreenStates;
 use crate::tui::theme::{Catalog, Theme};
 use crate::tui::tutor::{self, Lecture, Tutor};
+use crate::tui::waiting::{self, Awaited};
 
 /// The state of the screen.
 #[derive(Clone, Debug)]
@@ -37,13 +37,16 @@ pub struct App {
     pub(super) keys: Arc<Keymap>,
     pub(super) now: Duration,
     pub(super) latest: Arc<Picture>,
-    pub(super) held: Held,
     pub(super) screen: usize,
     /// What each screen remembers.
     pub(super) states: ScreenStates,
     /// The first row of what scrolls on the screen that is shown.
     pub(super) scroll: usize,
     pub(super) layers: Vec<Layer>,
+    /// What was picked in the palette, the last first.
+    pub(super) recent: Vec<Offer>,
+    /// What is to be done once the screen is drawn that it was picked for.
+    pub(super) when_drawn: Option<Action>,
     /// What was asked to be studied.
     pub(super) wanted: Option<Wanted>,
     /// The file that was asked for.
@@ -54,6 +57,8 @@ pub struct App {
     pub(super) autopsy: Option<u64>,
     /// Nothing flashes.
     pub(super) calm: bool,
+    /// What is known of a program that is watched before it says anything.
+    pub(super) awaited: Arc<Awaited>,
     /// The command that brings the screen back.
     pub(super) origin: Arc<Origin>,
     /// While there is an audience.
@@ -78,17 +83,19 @@ impl App {
             keys: Arc::new(keymap::standard().clone()),
             now: Duration::ZERO,
             latest: Arc::default(),
-            held: Held::default(),
             screen: 0,
             states: ScreenStates::default(),
             scroll: 0,
             layers: Vec::new(),
+            recent: Vec::new(),
+            when_drawn: None,
             wanted: None,
             reading: None,
             notices: Notices::default(),
             effect: LoudEffect::default(),
             autopsy: None,
             calm: false,
+            awaited: Arc::default(),
             origin: Arc::default(),
             presenter: None,
             narrator: None,
@@ -151,6 +158,17 @@ impl App {
         Self { origin: Arc::new(origin), ..self }
     }
 
+    /// The same of which this is known while it waits for a program.
+    #[must_use]
+    pub fn with_awaited(self, awaited: Awaited) -> Self {
+        Self { awaited: Arc::new(awaited), ..self }
+    }
+
+    /// What is known of the program that it waits for, and for how long it has; `None` where it does not wait.
+    pub(crate) fn awaited(&self) -> Option<(&Awaited, Duration)> {
+        waiting::is_shown(&self.latest).then_some((&*self.awaited, self.now))
+    }
+
     /// The same with the words of a person for blocks, by which memory is shown first.
     #[must_use]
     pub fn with_tags(mut self, tags: Tags) -> Self {
@@ -189,15 +207,15 @@ impl App {
     pub(crate) fn stage(&self) -> Stage<'_> {
         Stage {
             picture: &self.latest,
-            shown: self.held.shown(),
-            ghost: self.latest.ghost.as_ref().and_then(|_| self.held.ghost()),
-            fullest: self.holds_fullest(),
+            shown: self.latest.shown(),
+            ghost: self.latest.shown_ghost(),
             theme: &self.theme,
             keys: &self.keys,
             states: &self.states,
             scroll: self.scroll,
             loud: self.effect_is_loud(),
             hold: self.hold(),
+            allowed: self.tutor().and_then(Tutor::allowed),
             pressed: self.presenter.as_ref().map_or(&[], Presenter::shown),
         }
     }
@@ -206,12 +224,6 @@ impl App {
     #[must_use]
     pub const fn is_presenting(&self) -> bool {
         self.presenter.is_some()
-    }
-
-    /// Whether figures and blocks are those of the fullest moment of an interval.
-    #[must_use]
-    pub fn holds_fullest(&self) -> bool {
-        held::holds_fullest(&self.latest)
     }
 
     /// The screen that is shown, by its place in the list.
@@ -248,7 +260,21 @@ impl App {
     pub fn next_change(&self) -> Option<Duration> {
         let pressed = self.presenter.as_ref().and_then(Presenter::next_change);
         let told = self.narrator().and_then(Narrator::next_change);
-        self.notices.until().into_iter().chain(self.effect.until(self.now)).chain(pressed).chain(told).min()
+        let beat = self.tutor().and_then(|tutor| tutor.next_change(self.latest.recording.is_some()));
+        let waiting = self.waits_on().then(|| Duration::from_secs(self.now.as_secs() + 1));
+        waiting
+            .into_iter()
+            .chain(self.notices.until())
+            .chain(self.effect.until(self.now))
+            .chain(pressed)
+            .chain(told)
+            .chain(beat)
+            .min()
+    }
+
+    /// Whether a program that has not said anything may still do so.
+    fn waits_on(&self) -> bool {
+        self.latest.run != RunState::Finished && self.awaited().is_some()
     }
 
     /// Shows `text` in the footer for a while.
@@ -268,11 +294,18 @@ impl App {
         match message {
             Message::Clock(now) => {
                 self.advance_clock(now);
-                return self.narrate();
+                let recorded = self.latest.recording.is_some();
+                let beat = self.tutor.as_mut().and_then(|tutor| tutor.advance(now, recorded));
+                let mut effects = send(beat);
+                effects.extend(self.narrate());
+                return effects;
             }
             Message::Resized => self.dirty = true,
             Message::Picture(picture) => return self.take_picture(picture),
-            Message::Drawn(layout) => self.take_layout(layout),
+            Message::Drawn(layout) => {
+                self.take_layout(layout);
+                return self.when_drawn.take().map_or_else(Vec::new, |action| self.ask(action));
+            }
             Message::Compared(other) => {
                 self.states.compare.others.push(other);
                 self.dirty = true;
@@ -302,6 +335,8 @@ impl App {
 
     fn advance_clock(&mut self, now: Duration) {
         let was_loud = self.effect_is_loud();
+        // A clock runs on the screen.
+        self.dirty |= self.waits_on() && self.now.as_secs() != now.as_secs();
         self.now = now;
         self.dirty |= self.notices.expire(now);
         self.dirty |= was_loud != self.effect_is_loud();
@@ -310,8 +345,11 @@ impl App {
 
     fn take_picture(&mut self, picture: Arc<Picture>) -> Vec<Effect> {
         self.effect.take(&picture.view, self.now);
-        self.notices.hear(&picture.view.log, self.now);
-        self.held.take(&picture, &self.latest, self.now);
+        match picture.kind {
+            Kind::Live | Kind::Watched(_) => self.notices.hear(&picture.view.log, self.now),
+            // What was recorded was said then.
+            Kind::Recording(_) | Kind::Snapshot(_) => self.notices.hear_of(picture.said.as_ref(), self.now),
+        }
         self.latest = picture;
         self.dirty = true;
         // A lesson sees that memory ran out before the cursor goes back to where.
@@ -326,7 +364,7 @@ impl App {
         let Some(position) = failed.filter(|_| self.latest.is_now() && self.latest.run == RunState::OutOfMemory) else {
             return Vec::new();
         };
-        if self.autopsy.replace(position) == Some(position) {
+        if self.tutor().is_some_and(Tutor::is_busy) || self.autopsy.replace(position) == Some(position) {
             return Vec::new();
         }
         send([Request::Move(Move::To(position + 1))])
@@ -348,7 +386,7 @@ impl App {
         }
         if let Some(presenter) = &mut self.presenter {
             let shown = match self.layers.last() {
-                None => action,
+                None => action.filter(|_| !self.tutor.as_ref().is_some_and(|tutor| tutor.takes(key))),
                 // What a dialog takes is no command; what only scrolls lets others through.
                 Some(top) if top.takes_text() => None,
                 Some(_) => self.keys.dialog_action(key).map(Action::Dialog).or(action),
@@ -389,13 +427,11 @@ impl App {
             Pressed::Closed => drop(self.layers.pop()),
             Pressed::Done(requests) => {
                 self.layers.pop();
-                let hold = self.hold();
+                if let Some(why) = requests.iter().find_map(|request| self.held_back_request(request)) {
+                    self.notify(why);
+                    return Some(effects);
+                }
                 if requests.iter().any(|request| matches!(request, Request::Lab(_))) {
-                    // It may have been opened before the lesson came to its question.
-                    if hold != Hold::Nothing {
-                        self.notify(hold.why(&self.keys));
-                        return Some(effects);
-                    }
                     self.meddle();
                 }
                 effects = send(requests);
@@ -427,6 +463,14 @@ impl App {
             Pressed::Copy(text) => {
                 self.layers.pop();
                 effects = self.copy(text);
+            }
+            Pressed::Pick(offer) => {
+                self.layers.pop();
+                effects = self.pick(*offer);
+            }
+            Pressed::Do(on_enter) => {
+                self.layers.pop();
+                effects = self.do_picked(on_enter);
             }
             Pressed::Leave => return Some(self.ask(Action::Quit)),
         }

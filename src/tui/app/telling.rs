@@ -4,16 +4,40 @@ use crossterm::event::KeyEvent;
 
 use super::message::{Effect, send};
 use super::state::App;
+use crate::session::Command;
 use crate::source::Request;
 use crate::tui::action::Action;
 use crate::tui::demo::{Cue, Heard};
 use crate::tui::hold::Hold;
 use crate::tui::screens::SCREENS;
+use crate::tui::tutor::Tutor;
 
 impl App {
     /// What the lesson keeps back.
     pub(super) fn hold(&self) -> Hold {
-        self.tutor().map_or(Hold::Nothing, |tutor| Hold::of(tutor.course()))
+        self.tutor().map_or(Hold::Nothing, Tutor::hold)
+    }
+
+    /// Why a lesson does not let `action` be done now; `None` where it does.
+    pub(super) fn held_back(&self, action: Action) -> Option<String> {
+        let hold = self.hold();
+        let is_kept = self.tutor().is_some_and(|tutor| tutor.keeps(action)) || !hold.permits(action, &self.latest);
+        is_kept.then(|| hold.why(&self.keys))
+    }
+
+    /// Why a lesson does not let `request` be sent now, from a dialog that may have been opened before.
+    pub(super) fn held_back_request(&self, request: &Request) -> Option<String> {
+        match request {
+            Request::Lab(Command::Set(switch, _)) => self.held_back(Action::of_switch(*switch)),
+            Request::Lab(_) if self.hold() != Hold::Nothing => Some(self.hold().why(&self.keys)),
+            _ => None,
+        }
+    }
+
+    /// The lesson that is taken, as far as it is.
+    #[must_use]
+    pub fn course(&self) -> Option<&crate::lesson::Course> {
+        self.tutor().map(Tutor::course)
     }
 
     /// Does what the story says is to be done now.
@@ -51,7 +75,7 @@ impl App {
     /// A person did something to the lab of a lesson.
     pub(super) fn meddle(&mut self) {
         if let Some(tutor) = &mut self.tutor {
-            tutor.meddled = true;
+            tutor.meddle();
         }
     }
 

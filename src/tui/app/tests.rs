@@ -10,8 +10,7 @@ use ratatui::layout::Rect;
 use super::{App, Message};
 use crate::model::RunState;
 use crate::model::{Ledger, Level, LogLine, Micros, StepsView, View};
-use crate::source::Extent;
-use crate::source::Picture;
+use crate::source::{Extent, Marked, Moment, Picture};
 use crate::tui::glyphs::GlyphTier;
 use crate::tui::layers::Layer;
 use crate::tui::panel::Panel;
@@ -47,13 +46,14 @@ fn typed(app: &mut App, keys: &str) {
 }
 
 #[test]
-fn figures_and_blocks_are_of_the_fullest_moment_and_the_rest_is_of_now() {
+fn figures_and_blocks_are_of_the_mark_and_the_rest_is_of_now() {
     let mut app = app();
-    at(&mut app, 100, fast(900));
-    at(&mut app, 1000, fast(300));
-    assert!(app.holds_fullest() && app.stage().fullest);
+    let mark = Marked { moment: Moment::StepPeak, view: fast(900).view, step: None, ghost: None };
+    at(&mut app, 100, Picture { marked: Some(mark), ..fast(300) });
     assert_eq!(app.stage().shown.ledger.live, Bytes(900));
-    assert_eq!(app.latest().view.ledger.live, Bytes(300));
+    assert_eq!(app.stage().view().ledger.live, Bytes(300));
+    at(&mut app, 200, fast(200));
+    assert_eq!(app.stage().shown.ledger.live, Bytes(200), "nothing is held: without a mark it is now");
 }
 
 #[test]

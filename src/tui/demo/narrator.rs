@@ -10,7 +10,7 @@ use crate::tui::action::Action;
 use crate::tui::keys::Keymap;
 
 /// What a caption takes at first, and for each of its words.
-const FIRST: Duration = Duration::from_millis(1500);
+const FIRST: Duration = Duration::from_millis(1200);
 const WORD: Duration = Duration::from_millis(230);
 /// Between a caption and what is done, and between two things that are done.
 const LEAD: Duration = Duration::from_millis(1200);

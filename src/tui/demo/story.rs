@@ -103,7 +103,7 @@ impl Story {
             let opens = scene.commands.last().and_then(|word| binding(keys, word));
             if scene.write.is_some() && !opens.is_some_and(|binding| matches!(binding.action, Action::Edit(_))) {
                 return Err(format!(
-                    "the story writes \"{}\" where no line is open; do limit or alloc-conf before",
+                    "the story types \"{}\" but no line is open; do limit or alloc-conf first",
                     scene.write.as_deref().unwrap_or_default()
                 ));
             }
@@ -168,7 +168,7 @@ mod tests {
         let word = refused("workload = 'a'\ndevice = 'cpu'\n[[scenes]]\ncaption = 'x'\ndo = ['jump']");
         assert!(word.contains("\"jump\", which is no command"), "{word}");
         let line = refused("workload = 'a'\ndevice = 'cpu'\n[[scenes]]\ncaption = 'x'\ndo = ['amp']\nwrite = '7'");
-        assert!(line.contains("where no line is open"), "{line}");
+        assert!(line.contains("but no line is open"), "{line}");
         let until = refused("workload = 'a'\ndevice = 'cpu'\n[[scenes]]\ncaption = 'x'\nuntil = { moon = 1 }");
         assert!(until.starts_with("line 5"), "{until}");
     }

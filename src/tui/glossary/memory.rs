@@ -8,20 +8,39 @@ use crate::tui::panel::Panel::{
     Held, History, LedgerChart, Log, Map, Ops, Pools, Segments, Stacked, StepCurve, Switches, Why, Worst,
 };
 use crate::tui::stage::Stage;
+use crate::tui::when;
 use crate::units::Bytes;
 
 /// An account now, and its part of reserved.
 fn account(stage: &Stage<'_>, of: fn(&Ledger) -> Bytes) -> Option<String> {
     let ledger = &stage.shown.ledger;
     let (part, reserved) = (of(ledger), ledger.reserved());
-    Some(format!("{} now, {} of reserved", bytes(part), crate::tui::figures::percent(part.get(), reserved.get())))
+    Some(format!(
+        "{} {}, {} of reserved",
+        bytes(part),
+        when::words(stage.picture),
+        crate::tui::figures::percent(part.get(), reserved.get())
+    ))
 }
 
 /// Bytes of a category now, and at the peak of the last step.
 fn category(stage: &Stage<'_>, category: Category) -> Option<String> {
     let (now, peak) = (stage.shown.by_category, stage.view().peak_by_category);
     let index = category as usize;
-    Some(format!("{} now, {} at the peak of the last step", bytes(now[index]), bytes(peak[index])))
+    Some(format!(
+        "{} {}, {} at the peak of the last step",
+        bytes(now[index]),
+        when::words(stage.picture),
+        bytes(peak[index])
+    ))
+}
+
+/// A peak of the run, and the one since peaks were reset, where they were.
+fn peak(of_run: Bytes, since_reset: Option<Bytes>) -> String {
+    match since_reset {
+        Some(since) => format!("{}, {} since the reset", bytes(of_run), bytes(since)),
+        None => bytes(of_run),
+    }
 }
 
 /// The words.
@@ -44,10 +63,11 @@ pub(super) const WORDS: &[Entry] = &[
         ],
         figure: Some(|stage| {
             let view = stage.view();
-            let now = bytes(stage.shown.ledger.allocated());
-            Some(if view.knows_peaks() { format!("{now} now, peak {}", bytes(view.peak_allocated)) } else { now })
+            let now = format!("{} {}", bytes(stage.shown.ledger.allocated()), when::words(stage.picture));
+            let since = view.since_reset.map(|since| since.allocated);
+            Some(if view.knows_peaks() { format!("{now}, peak {}", peak(view.peak_allocated, since)) } else { now })
         }),
-        meaning: "bytes of blocks that tensors hold, rounded up as the allocator hands them out: torch.cuda.memory_allocated. It counts blocks, not what was asked for (see requested), and not what is cached.",
+        meaning: "bytes in blocks that tensors hold, after rounding: torch.cuda.memory_allocated. It counts blocks, not the bytes requested, and nothing that is only cached.",
     },
     Entry {
         word: "active",
@@ -55,9 +75,9 @@ pub(super) const WORDS: &[Entry] = &[
         panels: &[Accounts, Detail],
         figure: Some(|stage| {
             let ledger = &stage.shown.ledger;
-            Some(format!("{} now", bytes(ledger.allocated() + ledger.pending)))
+            Some(format!("{} {}", bytes(ledger.allocated() + ledger.pending), when::words(stage.picture)))
         }),
-        meaning: "allocated and pending together: active_bytes of torch.cuda.memory_stats. A freed block stays active until every stream that read it has passed.",
+        meaning: "allocated plus pending: active_bytes in torch.cuda.memory_stats. A freed block stays active until every stream that used it is done with it.",
     },
     Entry {
         word: "reserved",
@@ -65,236 +85,257 @@ pub(super) const WORDS: &[Entry] = &[
         panels: &[History, Accounts, LedgerChart, Held, Map, Curves, Configurations, Effect, Driver, Pools],
         figure: Some(|stage| {
             let view = stage.view();
-            let now = bytes(stage.shown.ledger.reserved());
-            Some(if view.knows_peaks() { format!("{now} now, peak {}", bytes(view.peak_reserved)) } else { now })
+            let now = format!("{} {}", bytes(stage.shown.ledger.reserved()), when::words(stage.picture));
+            let since = view.since_reset.map(|since| since.reserved);
+            Some(if view.knows_peaks() { format!("{now}, peak {}", peak(view.peak_reserved, since)) } else { now })
         }),
-        meaning: "bytes that the allocator holds from the driver, in blocks or free: torch.cuda.memory_reserved. It falls only when whole segments go back: by empty_cache, or when a request would else fail.",
+        meaning: "bytes the allocator holds from the driver, used or free: torch.cuda.memory_reserved. It falls only when whole segments are returned: by empty_cache, or before a request would fail.",
     },
     Entry {
         word: "requested",
         also: &["asked", "asks"],
         panels: &[Detail, Accounts],
         figure: None,
-        meaning: "bytes that tensors asked for, before the allocator rounded them up: requested_bytes of torch.cuda.memory_stats. The account live has them.",
+        meaning: "bytes that tensors asked for, before rounding: requested_bytes in torch.cuda.memory_stats. The account live counts them.",
     },
     Entry {
         word: "live",
         also: &[],
         panels: &[Accounts, LedgerChart, Detail],
         figure: Some(|stage| account(stage, |ledger| ledger.live)),
-        meaning: "of allocated, the bytes that were asked for; the rest is rounding.",
+        meaning: "the part of allocated that was requested; the rest is rounding.",
     },
     Entry {
         word: "rounding",
         also: &["rounded"],
         panels: &[Accounts, LedgerChart, Map, Detail],
         figure: Some(|stage| account(stage, |ledger| ledger.rounding)),
-        meaning: "of allocated, what was not asked for: sizes are rounded up to 512 bytes, and a block is not split where the rest would be too small (512 bytes; 1 MiB in the pool of large ones).",
+        meaning: "the part of allocated that nobody requested: sizes are rounded up to 512 bytes, and a block is not split if the rest would be too small (512 bytes; 1 MiB in the large pool).",
     },
     Entry {
         word: "pending",
         also: &[],
         panels: &[Accounts, LedgerChart, Map, Detail],
         figure: Some(|stage| account(stage, |ledger| ledger.pending)),
-        meaning: "freed by the program, but another stream that used the block has not got there yet (record_stream): counted in active, not in allocated, and nobody can have it.",
+        meaning: "freed by the program while another stream still uses the block (record_stream). It counts as active, not as allocated, and can't be reused yet.",
     },
     Entry {
         word: "releasable",
         also: &["unused"],
         panels: &[Accounts, LedgerChart, Map, Why, Effect],
         figure: Some(|stage| account(stage, |ledger| ledger.releasable)),
-        meaning: "free bytes in segments (or pages of expandable ranges) that no block holds: empty_cache gives them back to the driver, and so does the allocator before it fails.",
+        meaning: "bytes in wholly free segments, or wholly free pages of expandable ones. empty_cache returns them to the driver; so does the allocator before a request fails.",
     },
     Entry {
         word: "stranded",
         also: &["strand", "stranding", "strands", "inactive", "split", "inactive_split"],
         panels: &[Accounts, LedgerChart, Fragmentation, Map, Why, Worst, Pools, Effect, Configurations, Segments],
         figure: Some(|stage| account(stage, |ledger| ledger.stranded)),
-        meaning: "free bytes inside segments that some block holds: the allocator can use them, the driver can not have them back. PyTorch calls them inactive split: inactive_split_bytes.",
+        meaning: "free bytes inside segments that some block still holds. The allocator can reuse them, the driver can't have them back. PyTorch calls them inactive_split_bytes.",
     },
     Entry {
         word: "free",
         also: &[],
         panels: &[Map, Detail, Gpu, Driver, Pools, Segments],
         figure: Some(|stage| account(stage, |ledger| ledger.free())),
-        meaning: "of a segment, what no block holds; of the GPU, what the driver would still give.",
+        meaning: "in a segment, bytes that no block holds; on the GPU, what the driver still has.",
     },
     Entry {
         word: "fragmentation",
         also: &[],
         panels: &[Fragmentation, Accounts, Why],
-        figure: Some(|stage| Some(format!("{:.0} % of reserved now", 100.0 * stage.shown.ledger.fragmentation()))),
-        meaning: "stranded over reserved. High where long-lived blocks lie scattered between short-lived ones.",
+        figure: Some(|stage| {
+            Some(format!(
+                "{:.0} % of reserved {}",
+                100.0 * stage.shown.ledger.fragmentation(),
+                when::words(stage.picture)
+            ))
+        }),
+        meaning: "stranded divided by reserved. It is high when long-lived blocks lie scattered among short-lived ones.",
     },
     Entry {
         word: "segment",
         also: &["segments", "cudaMalloc"],
         panels: &[Map, Segments, Detail, Worst, Pools, Held, Why],
-        figure: Some(|stage| Some(format!("{} now", stage.shown.segments.len()))),
-        meaning: "what one cudaMalloc gave: 2 MiB for small blocks, 20 MiB for those up to 10 MiB, else the size rounded up to 2 MiB. Blocks are cut from it; only a wholly free one goes back.",
+        figure: Some(|stage| Some(format!("{} {}", stage.shown.segments.len(), when::words(stage.picture)))),
+        meaning: "what one cudaMalloc returned: 2 MiB for small blocks, 20 MiB for those up to 10 MiB, else the size rounded up to 2 MiB. Blocks are cut from it; only a wholly free one can be returned.",
     },
     Entry {
         word: "expandable",
         also: &["page", "pages", "range", "ranges", "expandable_segments"],
         panels: &[Map, Segments, Detail, Pools],
         figure: None,
-        meaning: "segments that grow and shrink by pages of 2 MiB within one range of addresses (expandable_segments:True): what is free at the end fits whatever comes next.",
+        meaning: "segments that grow and shrink by pages of 2 MiB in one range of addresses (expandable_segments:True), so free space at the end fits any next request.",
     },
     Entry {
         word: "block",
         also: &["blocks"],
         panels: &[Map, Detail, Segments, Worst, Pools],
         figure: Some(|stage| {
-            Some(format!("{} held now", stage.shown.segments.iter().map(|segment| segment.blocks.len()).sum::<usize>()))
+            let held: usize = stage.shown.segments.iter().map(|segment| segment.blocks.len()).sum();
+            Some(format!("{held} held {}", when::words(stage.picture)))
         }),
-        meaning: "a piece of a segment that one tensor holds, or a free one between. Freed neighbours become one.",
+        meaning: "a piece of a segment that one tensor holds, or a free piece. Free neighbours are merged.",
     },
     Entry {
         word: "hole",
         also: &["holes"],
         panels: &[Map, Detail, Accounts, Why, Segments, Worst, Pools, Fragmentation],
-        figure: Some(|stage| Some(format!("largest {} now", bytes(stage.shown.largest_hole)))),
-        meaning: "a free piece of a segment that some block holds. The largest one bounds what fits without more memory from the driver.",
+        figure: Some(|stage| {
+            Some(format!("largest {} {}", bytes(stage.shown.largest_hole), when::words(stage.picture)))
+        }),
+        meaning: "a free piece in a segment that some block still holds. The largest hole bounds what fits without more memory from the driver.",
     },
     Entry {
         word: "largest free block",
         also: &[],
         panels: &[Accounts, Fragmentation],
         figure: Some(|stage| account(stage, |ledger| ledger.largest_free)),
-        meaning: "the largest free piece of all, wholly free segments included: a larger request needs another segment.",
+        meaning: "the largest free piece, wholly free segments included. A larger request needs a new segment.",
     },
     Entry {
         word: "pins",
         also: &["pinned by", "holds", "held", "holder"],
         panels: &[Detail, Worst, Why],
         figure: None,
-        meaning: "a block pins the free bytes of its segment: they can not go back to the driver while it lives.",
+        meaning: "a block pins the free bytes of its segment: they can't be returned to the driver while it lives.",
     },
     Entry {
         word: "large",
         also: &[],
         panels: &[Map, Pools, Segments, Detail],
         figure: None,
-        meaning: "the pool of blocks above 1 MiB. Its blocks and those of the small pool never share a segment.",
+        meaning: "the pool for blocks above 1 MiB. It never shares a segment with the small pool.",
     },
     Entry {
         word: "small",
         also: &[],
         panels: &[Map, Pools, Segments, Detail],
         figure: None,
-        meaning: "the pool of blocks up to 1 MiB, cut from segments of 2 MiB.",
+        meaning: "the pool for blocks up to 1 MiB, cut from segments of 2 MiB.",
     },
     Entry {
         word: "pool",
         also: &["pools"],
         panels: &[Pools, Map, Segments, Stacked, Detail],
         figure: None,
-        meaning: "blocks of one kind: large or small, each of one stream. A block serves only requests of its own pool.",
+        meaning: "a set of segments: large or small, for one stream each. A block serves only requests of its own pool.",
     },
     Entry {
         word: "stream",
         also: &["streams"],
         panels: &[Pools, Map, Segments, Detail],
         figure: None,
-        meaning: "a queue of work on the GPU. A block belongs to the stream that it was taken for; another one has segments of its own.",
+        meaning: "a queue of work on the GPU. A block belongs to the stream it was allocated on; each stream has its own segments.",
     },
     Entry {
         word: "limit",
         also: &[],
         panels: &[History, LedgerChart, Accounts, Switches, Driver],
         figure: Some(|stage| stage.view().limit.map(bytes)),
-        meaning: "the most that may be reserved: per_process_memory_fraction, or --limit. A request beyond it fails as out of memory, after cached segments were given back.",
+        meaning: "the most that may be reserved: set_per_process_memory_fraction, or --limit. A request beyond it first releases cached segments, then fails as out of memory.",
     },
     Entry {
         word: "empty_cache",
         also: &[],
         panels: &[Switches, Effect, Log, Why, Map],
         figure: None,
-        meaning: "gives every wholly free segment back to the driver: torch.cuda.empty_cache(). Reserved falls by releasable, allocated stays; the next step pays cudaMalloc again.",
+        meaning: "returns every wholly free segment to the driver: torch.cuda.empty_cache(). Reserved falls by releasable, allocated stays, and the next step pays for cudaMalloc again.",
+    },
+    Entry {
+        word: "max_memory_allocated",
+        also: &["max_memory_reserved", "reset_peak_memory_stats"],
+        panels: &[Log],
+        figure: Some(|stage| {
+            let view = stage.view();
+            let (allocated, reserved) = (bytes(view.max_memory_allocated()), bytes(view.max_memory_reserved()));
+            view.knows_peaks().then(|| format!("{allocated} allocated, {reserved} reserved"))
+        }),
+        meaning: "the highest value since torch.cuda.reset_peak_memory_stats, or since the start. Peaks of the run on screens are those since the start, whatever was reset.",
     },
     Entry {
         word: "out of memory",
-        also: &["OOM", "fails", "failed"],
+        also: &["OOM", "on-oom", "fails", "failed"],
         panels: &[Why, Log, History, Held],
         figure: None,
-        meaning: "a request failed though the allocator gave back what it could and tried again: torch.OutOfMemoryError.",
+        meaning: "a request failed even after the allocator released its cache and tried again: torch.OutOfMemoryError.",
     },
     Entry {
         word: "address",
         also: &["addresses", "offset"],
         panels: &[Detail, Map, Segments],
         figure: None,
-        meaning: "where a block begins. What a person selects is an address: the cursor moves in time, and the screen tells what lies there then.",
+        meaning: "where a block begins. A selection is an address: when the cursor moves in time, the screen shows what lies there then.",
     },
     Entry {
         word: "cell",
         also: &["cells"],
         panels: &[Map],
         figure: None,
-        meaning: "a character of the map; the title says how many bytes it stands for.",
+        meaning: "one character of the map; the title says how many bytes it stands for.",
     },
     Entry {
         word: "age",
         also: &["born", "since", "old", "dies", "freed", "taken by"],
         panels: &[Map, Detail],
         figure: None,
-        meaning: "how long ago a block was taken.",
+        meaning: "how long ago a block was allocated.",
     },
     Entry {
         word: "parameters",
         also: &["params", "parameter"],
         panels: &[Map, StepCurve, Stacked, AtCursor, Ops, Alive, Detail, Accounts],
         figure: Some(|stage| category(stage, Category::Parameter)),
-        meaning: "weights and biases that are trained.",
+        meaning: "weights and biases.",
     },
     Entry {
         word: "gradients",
         also: &["grads", "gradient"],
         panels: &[Map, StepCurve, Stacked, AtCursor, Ops, Alive, Detail],
         figure: Some(|stage| category(stage, Category::Gradient)),
-        meaning: "the .grad of parameters: as large as they are, from backward until zero_grad drops them.",
+        meaning: "the .grad of each parameter, of the same size; they live from backward until zero_grad frees them.",
     },
     Entry {
         word: "optimizer state",
         also: &["opt", "optim", "optimizer", "exp_avg", "exp_avg_sq"],
         panels: &[Map, StepCurve, Stacked, AtCursor, Ops, Alive, Switches, Detail],
         figure: Some(|stage| category(stage, Category::OptimizerState)),
-        meaning: "what the optimizer keeps for each parameter, made in its first step: SGD nothing, momentum one buffer, Adam and AdamW two (exp_avg, exp_avg_sq).",
+        meaning: "what the optimizer keeps for each parameter from its first step on: SGD nothing, momentum one buffer, Adam and AdamW two (exp_avg, exp_avg_sq).",
     },
     Entry {
         word: "activations",
         also: &["activ", "activation"],
         panels: &[Map, StepCurve, Stacked, AtCursor, Ops, Alive, Forward, Detail],
         figure: Some(|stage| category(stage, Category::Activation)),
-        meaning: "what forward makes and backward needs: they grow with the batch, checkpointing drops most of them.",
+        meaning: "tensors that forward makes and backward needs. They grow with the batch; checkpointing drops most of them.",
     },
     Entry {
         word: "temporaries",
         also: &["temp", "temporary"],
         panels: &[Map, StepCurve, Stacked, AtCursor, Ops, Alive, Detail],
         figure: Some(|stage| category(stage, Category::Temporary)),
-        meaning: "tensors that live within one op, or between two ops of backward.",
+        meaning: "tensors that live within one op, or from one op of backward to the next.",
     },
     Entry {
         word: "workspaces",
         also: &["works", "workspace", "cuBLAS", "cuBLASLt"],
         panels: &[Map, StepCurve, Stacked, AtCursor, Ops, Alive, Detail],
         figure: Some(|stage| category(stage, Category::Workspace)),
-        meaning: "scratch memory of cuBLAS, cuDNN and of reductions; cuBLAS keeps its own for each stream and thread.",
+        meaning: "scratch memory of cuBLAS, cuDNN and reductions. cuBLAS keeps one for each stream and thread.",
     },
     Entry {
         word: "inputs",
         also: &["input"],
         panels: &[Map, StepCurve, Stacked, AtCursor, Ops, Alive, Detail],
         figure: Some(|stage| category(stage, Category::Input)),
-        meaning: "batches: tokens, images, labels.",
+        meaning: "the batch: tokens, images, labels.",
     },
     Entry {
         word: "other",
         also: &[],
         panels: &[Map, StepCurve, Stacked, AtCursor, Ops, Alive, Detail],
         figure: Some(|stage| category(stage, Category::Other)),
-        meaning: "what is none of these; in a snapshot without stacks, everything.",
+        meaning: "anything else; in a snapshot without stacks, everything.",
     },
     Entry {
         word: "category",
@@ -308,35 +349,35 @@ pub(super) const WORDS: &[Entry] = &[
         also: &["accounts", "ledger"],
         panels: &[Accounts, LedgerChart, Map],
         figure: None,
-        meaning: "where a reserved byte stands: live, rounding, pending, releasable, stranded. The five add up to reserved at every event.",
+        meaning: "what a reserved byte counts as: live, rounding, pending, releasable or stranded. The five always add up to reserved.",
     },
     Entry {
         word: "context",
         also: &[],
         panels: &[Gpu, Driver],
         figure: None,
-        meaning: "GPU memory of this process beside the allocator's: kernels, library handles, the CUDA context. What the driver says of the process less what the allocator holds.",
+        meaning: "GPU memory of this process outside the allocator: kernels, library handles, the CUDA context. It is what the driver counts for the process, minus reserved.",
     },
     Entry {
         word: "others",
         also: &["other processes"],
         panels: &[Gpu, Driver],
         figure: None,
-        meaning: "GPU memory that the driver says is in use and that is not this process's.",
+        meaning: "GPU memory in use by other processes, as the driver counts it.",
     },
     Entry {
         word: "allocator",
         also: &[],
         panels: &[Gpu, Driver, Switches],
         figure: None,
-        meaning: "of the GPU's memory, what the allocator has reserved.",
+        meaning: "the share of the GPU's memory that the allocator has reserved.",
     },
     Entry {
         word: "driver",
         also: &["NVML", "process", "processes", "used"],
         panels: &[Gpu, Driver],
         figure: None,
-        meaning: "what NVML tells of the GPU: used is reserved, context and others together.",
+        meaning: "what NVML reports for the GPU: used is reserved, context and others together.",
     },
     Entry {
         word: "ghost",
@@ -347,7 +388,7 @@ pub(super) const WORDS: &[Entry] = &[
             let (figures, text) = (ghost.figures?, ghost.conditions.to_string());
             Some(format!("{text}: reserved {} now, peak {}", bytes(figures.reserved), bytes(figures.peak_reserved)))
         }),
-        meaning: "another allocator under other settings, asked what the run's own is asked; what it comes to is predicted: \
+        meaning: "a second allocator with other settings that gets the same requests as the run's own. Its figures are predicted: \
                   nobody ran it, and the program is taken to do the same",
     },
 ];

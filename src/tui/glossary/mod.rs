@@ -23,6 +23,11 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
+    /// Whether that is its word, or another form of it; in lower case.
+    pub fn is_called(&self, name: &str) -> bool {
+        self.also.iter().chain([&self.word]).any(|word| word.to_lowercase() == name)
+    }
+
     /// Whether the word or what it means has what is looked for, in lower case.
     pub fn says(&self, sought: &str) -> bool {
         let words = self.also.iter().chain([&self.word]);

@@ -10,6 +10,8 @@ use crossterm::event::{Event, KeyCode, KeyEvent, KeyModifiers, MouseButton, Mous
 
 /// How long the rest of a sequence may take: more than a slow link takes, less than a person does.
 const SEQUENCE: Duration = Duration::from_millis(100);
+/// How long a key may come after `Esc` and still be one key with it: terminals send both at once, hurried people do not.
+const ALONE: Duration = Duration::from_millis(50);
 /// How long a paste may pause.
 const PASTE: Duration = Duration::from_millis(400);
 /// No sequence that means something is longer, strings such as a terminal's answers included.
@@ -75,6 +77,7 @@ impl Decoder {
     pub fn patience(&self) -> Option<Duration> {
         match (&self.paste, self.bytes.is_empty()) {
             (Some(_), _) => Some(PASTE),
+            (None, false) if self.bytes == [ESCAPE] => Some(ALONE),
             (None, false) => Some(SEQUENCE),
             (None, true) => None,
         }

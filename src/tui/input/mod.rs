@@ -3,6 +3,7 @@
 //! Not by crossterm's reader: an unfinished sequence makes it wait for ever, and a terminal that is gone makes it spin.
 
 mod decoder;
+mod sequences;
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -20,6 +21,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::time::{Instant, sleep, sleep_until};
 
 pub use decoder::Decoder;
+use sequences::Sequences;
 
 /// Bytes taken at a time, and how many such pieces wait for the loop: whoever types faster waits himself.
 const PIECE: usize = 4096;
@@ -30,12 +32,17 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// What a person does at the terminal.
 #[derive(Debug)]
 pub(super) struct Input {
-    bytes: Receiver<Vec<u8>>,
+    pieces: Receiver<Piece>,
     resized: Signal,
-    decoder: Decoder,
+    sequences: Sequences,
     events: VecDeque<Event>,
-    /// When an unfinished sequence is given up.
-    settle: Option<Instant>,
+}
+
+/// Bytes, and when they came: the loop may see them long after that, and several pieces at once.
+#[derive(Debug)]
+struct Piece {
+    at: Instant,
+    bytes: Vec<u8>,
 }
 
 impl Input {
@@ -45,9 +52,9 @@ impl Input {
     /// When there is no thread, or changes of size can't be watched.
     pub fn open() -> io::Result<Self> {
         let resized = signal(SignalKind::window_change())?;
-        let (sender, bytes) = channel(WAITING);
+        let (sender, pieces) = channel(WAITING);
         std::thread::Builder::new().name("keyboard".to_owned()).spawn(move || read_all(&sender))?;
-        Ok(Self { bytes, resized, decoder: Decoder::default(), events: VecDeque::new(), settle: None })
+        Ok(Self { pieces, resized, sequences: Sequences::default(), events: VecDeque::new() })
     }
 
     /// What happens next; `None` when the terminal is gone. Nothing is lost when this is not waited for to its end.
@@ -57,11 +64,9 @@ impl Input {
                 return Some(event);
             }
             tokio::select! {
-                piece = self.bytes.recv() => match piece {
-                    Some(piece) => {
-                        self.events.extend(self.decoder.feed(&piece));
-                        self.settle = self.decoder.patience().map(|patience| Instant::now() + patience);
-                    }
+                biased;
+                piece = self.pieces.recv() => match piece {
+                    Some(Piece { at, bytes }) => self.events.extend(self.sequences.take(at, &bytes)),
                     None => {
                         sleep(PATIENCE).await;
                         return None;
@@ -71,10 +76,7 @@ impl Input {
                     let (columns, rows) = terminal::size().unwrap_or_default();
                     self.events.push_back(Event::Resize(columns, rows));
                 }
-                () = until(self.settle) => {
-                    self.settle = None;
-                    self.events.extend(self.decoder.settle());
-                }
+                () = until(self.sequences.settles()) => self.events.extend(self.sequences.settle()),
             }
         }
     }
@@ -88,7 +90,7 @@ async fn until(moment: Option<Instant>) {
 }
 
 /// Reads until the terminal or the program is gone.
-fn read_all(pieces: &Sender<Vec<u8>>) {
+fn read_all(pieces: &Sender<Piece>) {
     // The standard input may be a recording: keys come from the terminal itself then.
     let terminal: OwnedFd = match io::stdin().is_terminal() {
         true => match io::stdin().as_fd().try_clone_to_owned() {
@@ -105,7 +107,7 @@ fn read_all(pieces: &Sender<Vec<u8>>) {
         match retry_on_intr(|| read(&terminal, &mut piece[..])) {
             Ok(0) => return,
             Ok(n) => {
-                if pieces.blocking_send(piece[..n].to_vec()).is_err() {
+                if pieces.blocking_send(Piece { at: Instant::now(), bytes: piece[..n].to_vec() }).is_err() {
                     return;
                 }
             }

@@ -53,8 +53,8 @@ impl CopyMenu {
         let height = u16::try_from(self.entries.len() + 2).unwrap_or(u16::MAX).min(area.height);
         let title = vec![
             span(theme, Token::Title, "copy"),
-            span(theme, Token::Dim, " to the clipboard of your terminal"),
-            span(theme, Token::Dim, words::in_dialog(stage.keys, "the first", "leaves it")),
+            span(theme, Token::Dim, " to the terminal's clipboard"),
+            span(theme, Token::Dim, words::in_dialog(stage.keys, "copies the first", "cancels")),
         ];
         let inner = low_box::draw(theme, title, (width, height), area, buf);
         let room = usize::from(inner.width).saturating_sub(MARGIN + 1);

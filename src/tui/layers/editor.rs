@@ -1,55 +1,61 @@
-//! A line that a person writes: a memory limit, allocator settings.
+//! A line that a person writes: a memory limit, allocator settings; with values to choose from.
 
 use crossterm::event::KeyEvent;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::line::{self, leaves};
+use super::line::leaves;
 use super::low_box;
+use super::offers::{Offers, Typed};
 use super::pressed::Pressed;
-use crate::model::Settings;
 use crate::session::{Command, Setup, Switch};
-use crate::source::Request;
+use crate::source::{Picture, Request};
 use crate::train::Config;
 use crate::tui::dialog::DialogAction;
+use crate::tui::figures;
 use crate::tui::keys::Keymap;
-use crate::tui::pane::{self, put, span};
+use crate::tui::pane::span;
 use crate::tui::stage::Stage;
 use crate::tui::theme::Token;
 use crate::tui::words;
+use crate::units::{Bytes, GIB, MIB};
 
 /// Longer lines are no settings.
 const LONGEST: usize = 400;
 /// Widest the box gets.
 const WIDTH: u16 = 90;
+/// Cards whose memory is offered as a limit, in GiB.
+const CARDS: [u64; 6] = [8, 16, 24, 40, 80, 141];
 
-/// The line and what is wrong with it.
+/// The line with its offers, and what is wrong with it.
 #[derive(Clone, Debug)]
 pub(crate) struct Editor {
     switch: Switch,
-    text: String,
+    offers: Offers,
     error: Option<String>,
 }
 
 impl Editor {
-    /// Begins with the value in force, where that was written too; a limit begins empty.
-    pub fn new(switch: Switch, settings: &Settings) -> Self {
-        let value = settings.get(switch.word()).map_or("", |setting| &*setting.value);
-        let text = if switch.word() == "alloc-conf" && value != "default" { value.to_owned() } else { String::new() };
-        Self { switch, text, error: None }
+    /// Begins with the value in force.
+    pub fn new(switch: Switch, picture: &Picture) -> Self {
+        let value = picture.switches().get(switch.word()).map_or("", |setting| &*setting.value);
+        let usual = switch.usual().is_some_and(|usual| usual == value);
+        let values = if switch.word() == "limit" { limits(picture) } else { settings() };
+        // A limit is shown rounded: what is in force is no text to edit.
+        let text = if usual || switch.word() == "limit" { String::new() } else { value.to_owned() };
+        Self { switch, offers: Offers::new(values, text, LONGEST), error: None }
     }
 
     pub fn press(&mut self, key: KeyEvent, keys: &Keymap) -> Pressed {
         if leaves(key) {
             return Pressed::Leave;
         }
-        if line::write(&mut self.text, key, LONGEST) {
+        if self.offers.press(key, keys) == Typed::Changed {
             self.error = None;
             return Pressed::Taken;
         }
         match keys.dialog_action(key) {
             Some(DialogAction::Cancel) => return Pressed::Closed,
-            Some(DialogAction::Clear) => (self.text, self.error) = (String::new(), None),
             Some(DialogAction::Apply) => match self.command() {
                 Ok(command) => return Pressed::Done(vec![Request::Lab(command)]),
                 Err(error) => self.error = Some(error),
@@ -61,13 +67,13 @@ impl Editor {
 
     /// Adds text from elsewhere, without what is no character of a line.
     pub fn insert(&mut self, text: &str) {
-        text.chars().for_each(|symbol| line::push(&mut self.text, symbol, LONGEST));
+        self.offers.insert(text);
         self.error = None;
     }
 
     /// Sets the switch, if it can be that.
     fn command(&self) -> Result<Command, String> {
-        let text = self.text.trim();
+        let text = self.offers.text();
         // Whether a value is one does not depend on the others.
         self.switch.set(&mut Setup::new(Config::new(1)), text)?;
         Ok(Command::Set(self.switch, text.into()))
@@ -76,22 +82,39 @@ impl Editor {
     /// Draws the line in a box over the lower part of the screen.
     pub fn render(&self, stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
         let theme = stage.theme;
-        let width = area.width.min(WIDTH);
-        let (title, hint) = (self.switch.label(), self.switch.hint());
-        let below = self.error.as_deref().unwrap_or(hint);
-        let room = usize::from(width.saturating_sub(4));
-        let lines = pane::wrap(below, room);
-        let height = u16::try_from(lines.len() + 3).unwrap_or(u16::MAX).min(area.height);
         let title = vec![
-            span(theme, Token::Title, title),
-            span(theme, Token::Dim, words::in_dialog(stage.keys, "from the next step on", "leaves it")),
+            span(theme, Token::Title, self.switch.label()),
+            span(theme, Token::Dim, words::in_dialog(stage.keys, "sets it from the next step on", "cancels")),
         ];
-        let inner = low_box::draw(theme, title, (width, height), area, buf);
-        let shown = line::end_of(&self.text, room.saturating_sub(1));
-        put(inner, 0, vec![span(theme, Token::Text, format!(" {shown}")), span(theme, Token::Key, "▏")], buf);
-        let token = if self.error.is_some() { Token::Danger } else { Token::Dim };
-        for (y, line) in (1..inner.height).zip(lines) {
-            put(inner, y, vec![span(theme, token, format!(" {line}"))], buf);
-        }
+        let said = self.error.as_deref().ok_or(self.switch.hint());
+        low_box::with_offers(theme, title, area.width.min(WIDTH), &self.offers, said, area, buf);
     }
+}
+
+/// Limits worth a try: below what is reserved, and the memory of cards that are smaller than this one.
+fn limits(picture: &Picture) -> Vec<(String, String)> {
+    let peak = picture.view.peak_reserved;
+    let mib = |bytes: u64| format!("{}MiB", bytes / MIB);
+    let mut values = vec![(String::new(), "no limit".to_owned())];
+    if peak >= Bytes(4 * MIB) {
+        let of = figures::short_bytes(peak);
+        values.push((mib(peak.get() / 10 * 9), format!("nine tenths of the peak of reserved, {of}")));
+        values.push((mib(peak.get() / 4 * 3), format!("three quarters of the peak of reserved, {of}")));
+    }
+    let total = picture.memory.map(|memory| memory.total);
+    let fits = |card: &&u64| total.is_none_or(|total| Bytes(**card * GIB) < total);
+    values.extend(CARDS.iter().filter(fits).map(|card| (format!("{card}GiB"), format!("a card of {card} GiB"))));
+    values
+}
+
+/// Settings of the allocator worth a try.
+fn settings() -> Vec<(String, String)> {
+    let offers = [
+        ("", "the defaults"),
+        ("expandable_segments:True", "segments grow page by page"),
+        ("max_split_size_mb:128", "blocks over 128 MiB are never split"),
+        ("roundup_power2_divisions:4", "rounds sizes to quarters of a power of two"),
+        ("expandable_segments:True,garbage_collection_threshold:0.8", "and frees unused segments at 80 % of the limit"),
+    ];
+    offers.map(|(value, words)| (value.to_owned(), words.to_owned())).into()
 }

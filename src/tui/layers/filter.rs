@@ -67,7 +67,7 @@ impl Filter {
         let (width, height) = (area.width.min(WIDTH), area.height.min(4));
         let title = vec![
             span(theme, Token::Title, "filter"),
-            span(theme, Token::Dim, words::in_dialog(stage.keys, "keeps it", "takes it away")),
+            span(theme, Token::Dim, words::in_dialog(stage.keys, "keeps it", "clears it")),
         ];
         let inner = low_box::draw(theme, title, (width, height), area, buf);
         let room = usize::from(inner.width.saturating_sub(4));

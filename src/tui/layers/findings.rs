@@ -22,11 +22,11 @@ pub(super) fn render(stage: &Stage<'_>, first: usize, area: Rect, buf: &mut Buff
     let width = area.width.min(WIDTH);
     let room = usize::from(width.saturating_sub(6));
     let mut lines: Vec<Line<'static>> = Vec::new();
-    if let Some(autopsy) = &stage.view().autopsy {
-        let told = autopsy::lines(stage.view(), autopsy, room, &|remedy| words::remedy(stage, remedy)).into_iter();
+    if let Some(autopsy) = stage.picture.autopsy() {
+        let told = autopsy::lines(stage.view(), &autopsy, room, &|remedy| words::remedy(stage, remedy)).into_iter();
         lines.extend(told.map(|(token, line)| Line::from(span(theme, token, line))));
     }
-    for (index, finding) in stage.view().findings.iter().enumerate() {
+    for (index, finding) in stage.findings().iter().enumerate() {
         if index > 0 || !lines.is_empty() {
             lines.push(Line::default());
         }
@@ -40,7 +40,7 @@ pub(super) fn render(stage: &Stage<'_>, first: usize, area: Rect, buf: &mut Buff
         lines.extend(done.into_iter().map(|line| Line::from(span(theme, Token::Accent, line))));
     }
     if lines.is_empty() {
-        lines.push(Line::from(span(theme, Token::Dim, "nothing worth a word")));
+        lines.push(Line::from(span(theme, Token::Dim, "no findings")));
     }
     let height = u16::try_from(lines.len() + 2).unwrap_or(u16::MAX).min(area.height);
     let outer = area.centered(Constraint::Length(width), Constraint::Length(height));

@@ -21,10 +21,10 @@ use crate::tui::words;
 const PLACES: [(char, &str, Move); 8] = [
     ('p', "the peak of allocated", Move::Jump(Landmark::Peak, Forward)),
     ('f', "the next flip", Move::Jump(Landmark::Flip, Forward)),
-    ('F', "the flip before", Move::Jump(Landmark::Flip, Backward)),
+    ('F', "the previous flip", Move::Jump(Landmark::Flip, Backward)),
     ('o', "the next out of memory", Move::Jump(Landmark::OutOfMemory, Forward)),
-    ('O', "the out of memory before", Move::Jump(Landmark::OutOfMemory, Backward)),
-    ('i', "the place of a finding", Move::Jump(Landmark::Finding, Forward)),
+    ('O', "the previous out of memory", Move::Jump(Landmark::OutOfMemory, Backward)),
+    ('i', "the finding", Move::Jump(Landmark::Finding, Forward)),
     ('s', "the start", Move::Start),
     ('n', "now", Move::Now),
 ];
@@ -85,7 +85,7 @@ impl GoTo {
         buf.set_style(outer, theme.style(Token::Surface).patch(theme.style(Token::Text)));
         let title = vec![
             span(theme, Token::Title, "go to"),
-            span(theme, Token::Dim, words::in_dialog(stage.keys, "", "leaves it")),
+            span(theme, Token::Dim, words::in_dialog(stage.keys, "", "cancels")),
         ];
         let inner = pane::frame(Frame::Box, title, theme.style(Token::Accent), outer, buf);
         for (y, (key, words, _)) in (0..inner.height).zip(PLACES) {

@@ -15,17 +15,24 @@ use crate::tui::dialog::DialogAction;
 use crate::tui::glossary::{self, Entry};
 use crate::tui::keys::Keymap;
 use crate::tui::legend::{account_marks, legend_of, short_label};
+use crate::tui::palette::OnEnter;
 use crate::tui::pane::{self, Frame, span};
 use crate::tui::panel::Panel;
+use crate::tui::screens::SCREENS;
 use crate::tui::stage::Stage;
 use crate::tui::theme::{Theme, Token};
 use crate::tui::words;
 
 /// Widest the help gets.
-const WIDTH: u16 = 104;
-/// Cells of the column of keys and words.
-const COLUMN: usize = 18;
-/// Longer words are looked for by nobody.
+const WIDTH: u16 = 150;
+/// From this width on keys stand in two columns.
+const TWO_COLUMNS: u16 = 100;
+/// Cells between two columns.
+const GAP: usize = 2;
+/// Cells of the column of keys, and of words.
+const KEYS: usize = 12;
+const WORDS: usize = 18;
+/// Longer words find nothing.
 const LONGEST: usize = 40;
 
 /// Which of its parts is shown.
@@ -41,6 +48,8 @@ struct Search {
     text: String,
     /// It is being written.
     open: bool,
+    /// Which of the keys that are found is selected.
+    chosen: usize,
 }
 
 /// What the help shows.
@@ -62,6 +71,12 @@ impl Help {
     pub const fn new(panel: Option<Panel>, panels: Vec<Panel>, screen: usize) -> Self {
         let part = if panel.is_some() { Part::Words } else { Part::Keys };
         Self { first: 0, part, panel, panels, screen, search: None }
+    }
+
+    /// Begins with a word, on the screen with this place in the list.
+    pub fn on_word(word: &str, screen: usize) -> Self {
+        let search = Some(Search { text: word.to_owned(), ..Search::default() });
+        Self { part: Part::Words, search, ..Self::new(None, Vec::new(), screen) }
     }
 
     /// The first line that is seen.
@@ -88,19 +103,38 @@ impl Help {
         if let Some(search) = self.search.as_mut().filter(|search| search.open)
             && line::write(&mut search.text, key, LONGEST)
         {
-            self.first = 0;
+            (self.first, search.chosen) = (0, 0);
             return Pressed::Taken;
         }
         let Some(action) = keys.dialog_action(key) else {
             return if self.is_written() { Pressed::Taken } else { Pressed::Passed };
         };
+        match (action, &mut self.search) {
+            (DialogAction::Next | DialogAction::Previous, Some(search)) if search.open => {
+                let last = found(keys, search, self.screen).len().saturating_sub(1);
+                let to = if action == DialogAction::Next { search.chosen + 1 } else { search.chosen.saturating_sub(1) };
+                search.chosen = to.min(last);
+                // The keys stand first, a line each.
+                self.first = search.chosen.saturating_sub(8);
+                return Pressed::Taken;
+            }
+            (DialogAction::Apply, Some(search)) if search.open => {
+                let chosen = found(keys, search, self.screen).get(search.chosen).copied();
+                let pressed = |binding: &Binding| OnEnter::Press { screen: binding.screen, action: binding.action };
+                if let Some(binding) = chosen.filter(|binding| !binding.is_of_dialogs()) {
+                    return Pressed::Do(pressed(binding));
+                }
+                search.open = false;
+                return Pressed::Taken;
+            }
+            _ => {}
+        }
         if let Some(scrolled) = scroll(action) {
             return scrolled;
         }
         match (action, &mut self.search) {
             (DialogAction::Search, search) => search.get_or_insert_default().open = true,
-            (DialogAction::Apply, Some(search)) => search.open = false,
-            (DialogAction::Clear, Some(search)) => search.text.clear(),
+            (DialogAction::Clear, Some(search)) => *search = Search { open: search.open, ..Search::default() },
             (DialogAction::Cancel, search @ Some(_)) => *search = None,
             (DialogAction::Part, None) => {
                 self.part = if self.part == Part::Keys { Part::Words } else { Part::Keys };
@@ -115,7 +149,7 @@ impl Help {
     pub fn insert(&mut self, text: &str) -> Pressed {
         if let Some(search) = self.search.as_mut().filter(|search| search.open) {
             text.chars().for_each(|symbol| line::push(&mut search.text, symbol, LONGEST));
-            self.first = 0;
+            (self.first, search.chosen) = (0, 0);
         }
         Pressed::Taken
     }
@@ -124,19 +158,34 @@ impl Help {
     pub fn render(&self, stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> (usize, usize) {
         let theme = stage.theme;
         let width = area.width.min(WIDTH);
-        let lines = self.lines(stage, usize::from(width.saturating_sub(4)));
+        let columns = if self.search.is_none() && self.part == Part::Keys && width >= TWO_COLUMNS { 2 } else { 1 };
+        let room = (usize::from(width.saturating_sub(4)) - GAP * (columns - 1)) / columns;
+        let lines = self.lines(stage, room);
         // What is looked for leaves the box as it is.
-        let wanted = if self.search.is_some() { usize::MAX } else { lines.len() + 3 };
+        let wanted = if self.search.is_some() { usize::MAX } else { lines.len().div_ceil(columns) + 3 };
         let height = u16::try_from(wanted).unwrap_or(u16::MAX).min(area.height);
         let outer = area.centered(Constraint::Length(width), Constraint::Length(height));
         Clear.render(outer, buf);
         buf.set_style(outer, theme.style(Token::Surface).patch(theme.style(Token::Text)));
         let inner = pane::frame(Frame::Box, self.title(stage), theme.style(Token::Accent), outer, buf);
         let body = Rect { height: inner.height.saturating_sub(1), ..inner };
-        let seen = usize::from(body.height);
+        let (rows, seen) = (usize::from(body.height), usize::from(body.height) * columns);
         let first = self.first.min(lines.len().saturating_sub(seen));
-        for (y, line) in (body.top()..body.bottom()).zip(lines.iter().skip(first)) {
-            buf.set_line(body.x + 1.min(body.width), y, line, body.width.saturating_sub(2));
+        for column in 0..columns {
+            let x = body.x + 1.min(body.width) + u16::try_from(column * (room + GAP)).unwrap_or(0);
+            let shown = lines.iter().skip(first + column * rows);
+            for (y, line) in (body.top()..body.bottom()).zip(shown) {
+                buf.set_line(
+                    x,
+                    y,
+                    line,
+                    u16::try_from(room).unwrap_or(u16::MAX).min(body.right().saturating_sub(x + 1)),
+                );
+            }
+        }
+        if lines.len() > seen {
+            let place = format!("{}–{} of {}", first + 1, (first + seen).min(lines.len()), lines.len());
+            pane::remark(span(theme, Token::Dim, place), outer, buf);
         }
         colours(theme, inner, buf);
         (lines.len(), seen)
@@ -151,7 +200,8 @@ impl Help {
             title.push(span(theme, Token::Key, "/"));
             title.push(span(theme, Token::Strong, search.text.clone()));
             title.push(span(theme, Token::Key, cursor));
-            let answer = if search.open { words::in_dialog(keys, "keeps it", "ends it") } else { String::new() };
+            let answer =
+                if search.open { words::in_dialog(keys, "presses the key", "ends the search") } else { String::new() };
             title.push(span(theme, Token::Dim, answer));
             return title;
         }
@@ -179,23 +229,37 @@ impl Help {
         match (&self.search, self.part) {
             (Some(search), _) => {
                 let sought = search.text.trim().to_lowercase();
-                let all = stage.keys.bindings().iter();
-                let found: Vec<&Binding> = all.filter(|binding| says(binding, &sought)).collect();
-                let entries: Vec<&Entry> = glossary::all().filter(|entry| entry.says(&sought)).collect();
+                let found = found(stage.keys, search, self.screen);
+                let mut entries: Vec<&Entry> = glossary::all().filter(|entry| entry.says(&sought)).collect();
+                entries.sort_by_key(|entry| !entry.is_called(&sought));
                 if found.is_empty() && entries.is_empty() {
                     page.heading("no key and no word says that");
                 }
-                page.words(stage, &format!("words · {}", entries.len()), entries);
-                page.keys(&format!("keys · {}", found.len()), found);
+                // Of a word that is known by its name nobody wants the keys first.
+                let is_word = !search.open && entries.first().is_some_and(|entry| entry.is_called(&sought));
+                let chosen = search.open.then_some(search.chosen);
+                let keys = |page: &mut Page<'_>| page.keys(&format!("keys · {}", found.len()), &found, chosen, true);
+                if !is_word {
+                    keys(&mut page);
+                }
+                page.words(stage, &format!("words · {}", entries.len()), &entries);
+                if is_word {
+                    keys(&mut page);
+                }
             }
             (None, Part::Keys) => {
-                // What acts on this screen stands before what acts on others.
-                let here = |binding: &&Binding| binding.screen.is_none_or(|screen| screen == self.screen);
+                let all = stage.keys.bindings();
+                let of_screen = |index: usize| -> Vec<&Binding> {
+                    all.iter().filter(|binding| binding.screen == Some(index)).collect()
+                };
+                let title = |index: usize| SCREENS.get(index).map_or("", |screen| screen.title);
+                page.keys(&format!("on this screen: {}", title(self.screen)), &of_screen(self.screen), None, false);
                 for group in Group::ALL {
-                    let of_group = stage.keys.bindings().iter().filter(|binding| binding.group == group);
-                    let (mine, others): (Vec<&Binding>, Vec<&Binding>) = of_group.partition(here);
-                    page.keys(group.title(), mine);
-                    page.keys(&format!("{}, on other screens", group.title()), others);
+                    let of_group = all.iter().filter(|binding| binding.group == group && binding.screen.is_none());
+                    page.keys(group.title(), &of_group.collect::<Vec<_>>(), None, false);
+                }
+                for index in (0..SCREENS.len()).filter(|index| *index != self.screen) {
+                    page.keys(&format!("on {}", title(index)), &of_screen(index), None, false);
                 }
             }
             (None, Part::Words) => {
@@ -205,14 +269,25 @@ impl Help {
                 for panel in self.panel.into_iter().chain(rest) {
                     let mine: Vec<&Entry> = glossary::of(panel).filter(|entry| !told.contains(&entry.word)).collect();
                     told.extend(mine.iter().map(|entry| entry.word));
-                    page.words(stage, panel.name(), mine);
+                    page.words(stage, panel.name(), &mine);
                 }
-                let others = glossary::all().filter(|entry| !told.contains(&entry.word)).collect();
-                page.words(stage, "other words", others);
+                let others: Vec<&Entry> = glossary::all().filter(|entry| !told.contains(&entry.word)).collect();
+                page.words(stage, "other words", &others);
             }
         }
         page.lines
     }
+}
+
+/// The keys that a search finds, those of the screen with this place in the list first.
+fn found<'a>(keys: &'a Keymap, search: &Search, screen: usize) -> Vec<&'a Binding> {
+    let sought = search.text.trim().to_lowercase();
+    let mut found: Vec<&Binding> = keys.bindings().iter().filter(|binding| says(binding, &sought)).collect();
+    found.sort_by_key(|binding| {
+        let is_key = binding.label.split(' ').any(|key| key == search.text.trim());
+        (!is_key, binding.is_of_dialogs(), binding.screen.is_some_and(|of| of != screen), binding.screen.is_none())
+    });
+    found
 }
 
 /// Whether a command's keys, word or sentence have what is looked for.
@@ -235,47 +310,51 @@ impl Page<'_> {
         self.lines.push(Line::from(span(self.theme, Token::Title, text.to_owned())));
     }
 
-    fn keys(&mut self, heading: &str, bindings: Vec<&Binding>) {
+    /// Keys with what they do; of several screens each says which, and one may be selected.
+    fn keys(&mut self, heading: &str, bindings: &[&Binding], chosen: Option<usize>, mixed: bool) {
         if bindings.is_empty() {
             return;
         }
         self.heading(heading);
-        for binding in bindings {
+        for (index, binding) in bindings.iter().enumerate() {
             let label = if binding.label.is_empty() { "–" } else { &binding.label };
-            self.entry(&format!("  {label}"), Token::Key, "", &binding.help);
+            let of = binding.screen.filter(|_| mixed).and_then(|index| SCREENS.get(index));
+            let help = of.map_or_else(|| binding.help.clone(), |screen| format!("{}: {}", screen.title, binding.help));
+            let mark = if chosen == Some(index) { "▸ " } else { "  " };
+            self.entry(&format!("{mark}{label}"), (KEYS, Token::Key), "", &help);
         }
     }
 
-    fn words(&mut self, stage: &Stage<'_>, heading: &str, entries: Vec<&Entry>) {
+    fn words(&mut self, stage: &Stage<'_>, heading: &str, entries: &[&Entry]) {
         if entries.is_empty() {
             return;
         }
         self.heading(heading);
         for entry in entries {
             let figure = entry.figure.and_then(|figure| figure(stage)).unwrap_or_default();
-            self.entry(&format!("  {}", entry.word), Token::Accent, &figure, entry.meaning);
+            self.entry(&format!("  {}", entry.word), (WORDS, Token::Accent), &figure, entry.meaning);
         }
     }
 
     /// A key or a word, the figure that it has now, and what it means.
-    fn entry(&mut self, head: &str, token: Token, figure: &str, text: &str) {
+    fn entry(&mut self, head: &str, (column, token): (usize, Token), figure: &str, text: &str) {
         let theme = self.theme;
-        let room = self.width.saturating_sub(COLUMN);
-        let mut head = span(theme, token, format!("{head:<COLUMN$}"));
+        let room = self.width.saturating_sub(column);
+        let mut head = span(theme, token, format!("{head:<column$}"));
         let mut body = pane::wrap(text, room).into_iter();
         // A word that is wider than its column stands alone.
-        if head.width() > COLUMN {
-            let alone = std::mem::replace(&mut head, span(theme, token, " ".repeat(COLUMN)));
+        if head.width() > column {
+            let alone = std::mem::replace(&mut head, span(theme, token, " ".repeat(column)));
             let figure = span(theme, Token::Strong, format!("  {figure}"));
             self.lines.push(Line::from(vec![alone, figure]));
         } else if !figure.is_empty() {
             self.lines.push(Line::from(vec![head.clone(), span(theme, Token::Strong, figure.to_owned())]));
-            head = span(theme, token, " ".repeat(COLUMN));
+            head = span(theme, token, " ".repeat(column));
         }
         if let Some(first) = body.next() {
             self.lines.push(Line::from(vec![head, span(theme, Token::Text, first)]));
         }
-        let margin = || span(theme, Token::Text, " ".repeat(COLUMN));
+        let margin = || span(theme, Token::Text, " ".repeat(column));
         self.lines.extend(body.map(|line| Line::from(vec![margin(), span(theme, Token::Text, line)])));
     }
 }

@@ -5,7 +5,8 @@ use ratatui::layout::Rect;
 use ratatui::text::Span;
 use ratatui::widgets::{Clear, Widget};
 
-use crate::tui::pane::{self, Frame};
+use super::offers::Offers;
+use crate::tui::pane::{self, Frame, put, span};
 use crate::tui::theme::{Theme, Token};
 
 /// Draws the empty box, a row above the lower edge of `area`; returns what is inside. `(width, height)` are cells, at most those
@@ -26,4 +27,30 @@ pub(super) fn draw(
     Clear.render(outer, buf);
     buf.set_style(outer, theme.style(Token::Surface).patch(theme.style(Token::Text)));
     pane::frame(Frame::Box, title, theme.style(Token::Accent), outer, buf)
+}
+
+/// A line with its offers in such a box, and below it what is wrong with the line, or else how it is written.
+pub(super) fn with_offers(
+    theme: &Theme,
+    title: Vec<Span<'static>>,
+    width: u16,
+    offers: &Offers,
+    said: Result<&str, &str>,
+    area: Rect,
+    buf: &mut Buffer,
+) {
+    let room = usize::from(width.saturating_sub(4));
+    let (token, text) = match said {
+        Ok(error) => (Token::Danger, error),
+        Err(hint) => (Token::Dim, hint),
+    };
+    let below = pane::wrap(text, room);
+    let rows = u16::try_from(below.len()).unwrap_or(1);
+    let height = rows.saturating_add(offers.wanted_rows()).saturating_add(2).min(area.height);
+    let inner = draw(theme, title, (width, height), area, buf);
+    let most = inner.height.saturating_sub(1).min(offers.wanted_rows());
+    let taken = offers.render(theme, inner, most, buf);
+    for (y, line) in (taken..inner.height).zip(below) {
+        put(inner, y, vec![span(theme, token, format!(" {line}"))], buf);
+    }
 }

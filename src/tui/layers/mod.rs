@@ -9,6 +9,8 @@ mod go_to;
 mod help;
 mod line;
 mod low_box;
+mod offers;
+mod palette;
 mod path;
 mod pressed;
 mod themes;
@@ -28,6 +30,7 @@ pub(crate) use filter::Filter;
 pub(crate) use ghost::GhostEditor;
 pub(crate) use go_to::GoTo;
 pub(crate) use help::Help;
+pub(crate) use palette::Palette;
 pub(crate) use path::PathPrompt;
 pub(crate) use pressed::Pressed;
 pub(crate) use themes::ThemeList;
@@ -53,6 +56,8 @@ pub(crate) enum Layer {
     Path(PathPrompt),
     /// Under what a ghost works.
     Ghost(GhostEditor),
+    /// Everything that can be done.
+    Palette(Palette),
 }
 
 impl Layer {
@@ -68,6 +73,7 @@ impl Layer {
             Self::Copy(menu) => menu.press(key, keys),
             Self::Path(prompt) => prompt.press(key, keys),
             Self::Ghost(ghost) => ghost.press(key, keys),
+            Self::Palette(palette) => palette.press(key, keys, screen),
         }
     }
 
@@ -87,6 +93,10 @@ impl Layer {
                 ghost.insert(text);
                 Pressed::Taken
             }
+            Self::Palette(palette) => {
+                palette.insert(text);
+                Pressed::Taken
+            }
             Self::Help(help) => help.insert(text),
             Self::Findings(_) | Self::GoTo(_) | Self::Themes(_) | Self::Copy(_) => Pressed::Taken,
         }
@@ -103,7 +113,8 @@ impl Layer {
             | Self::Filter(_)
             | Self::Copy(_)
             | Self::Path(_)
-            | Self::Ghost(_) => None,
+            | Self::Ghost(_)
+            | Self::Palette(_) => None,
         }
     }
 
@@ -118,7 +129,8 @@ impl Layer {
             | Self::Filter(_)
             | Self::Copy(_)
             | Self::Path(_)
-            | Self::Ghost(_) => true,
+            | Self::Ghost(_)
+            | Self::Palette(_) => true,
         }
     }
 
@@ -139,6 +151,7 @@ impl Layer {
             Self::Copy(menu) => menu.render(stage, area, buf),
             Self::Path(prompt) => prompt.render(stage, area, buf),
             Self::Ghost(ghost) => ghost.render(stage, area, buf),
+            Self::Palette(palette) => palette.render(stage, area, buf),
         }
         (0, 0)
     }

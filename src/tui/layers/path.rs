@@ -68,13 +68,17 @@ impl PathPrompt {
         let (width, height) = (area.width.min(WIDTH), area.height.min(4));
         let title = vec![
             span(theme, Token::Title, "compare with a file"),
-            span(theme, Token::Dim, words::in_dialog(stage.keys, "reads it", "leaves it")),
+            span(theme, Token::Dim, words::in_dialog(stage.keys, "reads it", "cancels")),
         ];
         let inner = low_box::draw(theme, title, (width, height), area, buf);
         let room = usize::from(inner.width.saturating_sub(3));
         let shown = line::end_of(&self.text, room);
         put(inner, 0, vec![span(theme, Token::Text, format!(" {shown}")), span(theme, Token::Key, "▏")], buf);
-        let below = if self.below.is_empty() { "a recording, or what vramlab run --json printed" } else { &self.below };
+        let below = if self.below.is_empty() {
+            "a recording, a PyTorch snapshot, or the output of vramlab run --json"
+        } else {
+            &self.below
+        };
         put(inner, 1, vec![span(theme, Token::Dim, format!(" {}", pane::cut(below, room)))], buf);
     }
 }

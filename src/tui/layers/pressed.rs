@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::source::Request;
+use crate::tui::palette::{Offer, OnEnter};
 use crate::tui::states::Lookup;
 use crate::tui::theme::Theme;
 
@@ -36,6 +37,10 @@ pub(crate) enum Pressed {
     Copy(String),
     /// Something else is looked for from now on; the layer may be done with.
     Filter { of: Lookup, text: Arc<str>, done: bool },
+    /// This was found, and is to be done.
+    Pick(Box<Offer>),
+    /// The key that was found is pressed.
+    Do(OnEnter),
     /// Leave the program.
     Leave,
 }

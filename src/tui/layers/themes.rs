@@ -19,7 +19,7 @@ use crate::tui::theme::{Catalog, Theme, Token};
 use crate::tui::words;
 
 /// Cells of the box.
-const WIDTH: u16 = 34;
+const WIDTH: u16 = 38;
 /// Cells of a name.
 const NAME: usize = 18;
 /// Themes of a page.
@@ -104,7 +104,7 @@ impl ThemeList {
         buf.set_style(outer, theme.style(Token::Surface).patch(theme.style(Token::Text)));
         let title = vec![
             span(theme, Token::Title, "theme"),
-            span(theme, Token::Dim, words::in_dialog(stage.keys, "keeps", "not")),
+            span(theme, Token::Dim, words::in_dialog(stage.keys, "keeps", "cancels")),
         ];
         let inner = pane::frame(Frame::Box, title, theme.style(Token::Accent), outer, buf);
         let list = Rect { height: inner.height.saturating_sub(told_rows), ..inner };

@@ -9,6 +9,7 @@ use super::strip::{Half, Kind};
 use crate::allocator::PoolKind;
 use crate::model::SegmentView;
 use crate::tui::figures;
+use crate::tui::legend::{self, free_style};
 use crate::tui::pane::{put, span};
 use crate::tui::theme::{Theme, Token};
 use crate::units::StreamId;
@@ -24,18 +25,24 @@ pub(crate) fn bar(halves: &[Half], coloring: Coloring, theme: &Theme, area: Rect
     let area = area.intersection(buf.area);
     let inks = Inks { coloring, theme };
     for (x, pair) in area.columns().zip(halves.chunks(2)) {
-        let (left, right) = match *pair {
-            [left, right] => (left, right),
-            [only] => (only, only),
+        let (symbol, style) = match *pair {
+            [left, right] => inks.cell(left, right),
+            [only] => inks.half(only),
             _ => break,
         };
-        let (symbol, style) = inks.cell(left, right);
         buf[(x.x, area.y)].set_symbol(symbol).set_style(style);
     }
 }
 
-/// The pool and stream where they change, and the size of the row's first segment.
-pub(crate) fn row_label(segment: &SegmentView, leads: bool, theme: &Theme, map: Rect, y: u16, buf: &mut Buffer) {
+/// The pool and stream where they change, and the size of the row's first segment, or of the largest of those that share a strip.
+pub(crate) fn row_label(
+    segment: &SegmentView,
+    (leads, shared): (bool, bool),
+    theme: &Theme,
+    map: Rect,
+    y: u16,
+    buf: &mut Buffer,
+) {
     let pool = match (segment.pool, segment.expandable) {
         (PoolKind::Small, false) => "small",
         (PoolKind::Large, false) => "large",
@@ -48,6 +55,7 @@ pub(crate) fn row_label(segment: &SegmentView, leads: bool, theme: &Theme, map: 
         (true, false) => format!("{} {}", &pool[..1], stream_name(segment.stream)),
     };
     let size = figures::short_bytes(segment.size);
+    let size = if shared && size.len() < 8 { format!("≤{size}") } else { size };
     let line = vec![span(theme, Token::Dim, format!("{group:<6.6}")), span(theme, Token::Text, format!("{size:>8}"))];
     put(Rect { width: LABEL - 1, ..map }, y, line, buf);
 }
@@ -64,6 +72,14 @@ struct Inks<'a> {
 }
 
 impl Inks<'_> {
+    /// A last cell of which only the left half belongs to a segment.
+    fn half(&self, only: Half) -> (&'static str, Style) {
+        if self.theme.is_colorless() || only.picked || only.lit.is_some() {
+            return self.cell(only, only);
+        }
+        ("▌", Style::new().fg(self.theme.color(self.token(only.kind))))
+    }
+
     fn cell(&self, left: Half, right: Half) -> (&'static str, Style) {
         let theme = self.theme;
         if left.picked || right.picked {
@@ -72,14 +88,10 @@ impl Inks<'_> {
         }
         if let Some(taken) = left.lit.or(right.lit) {
             let kind = if left.lit.is_some() { left.kind } else { right.kind };
-            let symbol = match (taken, theme.is_colorless()) {
-                (true, false) => "▓",
-                (false, false) => "▒",
-                (true, true) => "@",
-                (false, true) => "o",
-            };
+            let [took, gave] = legend::touched_symbols(theme);
             let style = Style::new().fg(theme.color(Token::Lit));
-            return (symbol, if theme.paints() { style.bg(theme.color(self.token(kind))) } else { style });
+            let style = if theme.paints() { style.bg(theme.color(self.token(kind))) } else { style };
+            return (if taken { took } else { gave }, style);
         }
         let foreground = |kind: Kind| Style::new().fg(theme.color(self.token(kind)));
         if theme.is_colorless() {
@@ -91,10 +103,8 @@ impl Inks<'_> {
         match (left.kind, right.kind) {
             (Kind::Pending, _) | (_, Kind::Pending) => ("▒", foreground(Kind::Pending)),
             (Kind::Rounding, _) | (_, Kind::Rounding) => ("▓", foreground(Kind::Rounding)),
-            (a, b) if a.is_free() && b.is_free() => self.free(a),
+            (a, b) if a == b && a.is_free() => (free_pattern(a), free_style(self.token(a), theme)),
             (a, b) if a == b => (if right.ends != left.ends { "▉" } else { "█" }, foreground(a)),
-            (a, b) if b.is_free() => ("▌", foreground(a)),
-            (a, b) if a.is_free() => ("▐", foreground(b)),
             (a, b) => ("▌", foreground(a).bg(theme.color(self.token(b)))),
         }
     }
@@ -106,18 +116,6 @@ impl Inks<'_> {
             return Style::new().fg(theme.color(Token::Surface)).bg(theme.color(self.token(kind)));
         }
         Style::new().fg(theme.color(self.token(kind))).add_modifier(Modifier::REVERSED | Modifier::BOLD)
-    }
-
-    /// A free cell: a tone with faint marks on it, or where tones can't be seen the marks alone. What is stranded is
-    /// hatched, what would go back dotted.
-    fn free(&self, kind: Kind) -> (&'static str, Style) {
-        let theme = self.theme;
-        if theme.paints() {
-            let mark = if kind == Kind::Stranded { Token::Stranded } else { Token::FreeMark };
-            (free_mark(kind), Style::new().fg(theme.color(mark)).bg(theme.color(Token::Surface)))
-        } else {
-            (free_mark(kind), Style::new().fg(theme.color(self.token(kind))))
-        }
     }
 
     fn token(&self, kind: Kind) -> Token {
@@ -134,7 +132,8 @@ impl Inks<'_> {
     /// What tells kinds apart where there is no colour.
     fn letter(&self, kind: Kind) -> &'static str {
         match kind {
-            Kind::Releasable | Kind::Stranded => free_mark(kind),
+            Kind::Releasable => "·",
+            Kind::Stranded => "░",
             Kind::Rounding => "▓",
             Kind::Pending => "▒",
             Kind::Live(tone) => self.coloring.ink(tone).fill,
@@ -143,10 +142,10 @@ impl Inks<'_> {
     }
 }
 
-const fn free_mark(kind: Kind) -> &'static str {
+/// What is stranded is hatched, what would go back is dotted.
+const fn free_pattern(kind: Kind) -> &'static str {
     match kind {
-        // Nothing holds the segment: it would go back.
-        Kind::Releasable => "·",
-        _ => "░",
+        Kind::Releasable => legend::RELEASABLE,
+        _ => legend::STRANDED,
     }
 }

@@ -2,7 +2,9 @@
 
 use ratatui::text::Span;
 
+use crate::model::{Ledger, Touched};
 use crate::tui::figures::Unit;
+use crate::tui::legend::{account_marks, touched_marks};
 use crate::tui::pane::span;
 use crate::tui::theme::{Theme, Token};
 use crate::units::Bytes;
@@ -15,25 +17,33 @@ pub(crate) struct Entry {
     pub bytes: Bytes,
 }
 
-/// The entries in lines of `width` cells; with their bytes where those have a unit.
+/// Accounts that hold something, and what an op under way took and gave back.
+pub(crate) fn account_entries(ledger: &Ledger, touched: &[Touched], theme: &Theme) -> Vec<Entry> {
+    let accounts = [ledger.stranded, ledger.releasable, ledger.rounding, ledger.pending];
+    let sum = |taken| touched.iter().filter(|block| block.taken == taken).map(|block| block.size).sum::<Bytes>();
+    let marks = account_marks(theme).into_iter().zip(accounts);
+    let marks = marks.chain(touched_marks(theme).into_iter().zip([sum(true), sum(false)]));
+    let entry = |((mark, label), bytes): ((Span<'static>, &str), Bytes)| Entry { mark, label: label.to_owned(), bytes };
+    marks.filter(|(_, bytes)| *bytes > Bytes::ZERO).map(entry).collect()
+}
+
+/// The entries in lines of `width` cells; with their bytes where those have a unit, which stands before them all.
 pub(crate) fn lines(entries: Vec<Entry>, unit: Option<Unit>, theme: &Theme, width: usize) -> Vec<Vec<Span<'static>>> {
-    let mut lines: Vec<Vec<Span<'static>>> = vec![Vec::new()];
-    let mut used = 0;
-    let count = entries.len();
-    for (index, Entry { mark, label, bytes }) in entries.into_iter().enumerate() {
+    let named = unit.map(|unit| span(theme, Token::Dim, format!("{} ", unit.name())));
+    let indent = named.as_ref().map_or(0, Span::width);
+    let mut used = indent;
+    let mut lines: Vec<Vec<Span<'static>>> = vec![named.into_iter().collect()];
+    for Entry { mark, label, bytes } in entries {
         let mut entry = vec![mark, span(theme, Token::Dim, format!(" {label} "))];
         if let Some(unit) = unit {
-            entry.push(span(theme, Token::Text, format!("{:>5} ", unit.figure(bytes))));
-            if index + 1 == count {
-                entry.push(span(theme, Token::Dim, unit.name()));
-            }
+            entry.push(span(theme, Token::Text, format!("{:>5} ", unit.or_smaller(bytes))));
         }
         let cells: usize = entry.iter().map(Span::width).sum();
-        let air = usize::from(used > 0 && unit.is_some());
+        let air = usize::from(used > indent && unit.is_some());
         // The last space of a line may fall off.
-        if used + air + cells > width + 1 && used > 0 {
-            lines.push(Vec::new());
-            used = 0;
+        if used + air + cells > width + 1 && used > indent {
+            lines.push(vec![Span::raw(" ".repeat(indent))]);
+            used = indent;
         } else if air > 0 {
             entry.insert(0, Span::raw(" "));
         }

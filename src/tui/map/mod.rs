@@ -11,7 +11,7 @@ mod survey;
 
 pub(crate) use bar::stream_name;
 pub(crate) use coloring::{Coloring, Tone};
-pub(crate) use key::{Entry, lines};
+pub(crate) use key::{Entry, account_entries, lines};
 pub(crate) use plan::{FINEST, Plan, grouped};
 pub(crate) use sheet::{Sheet, cells};
 pub(crate) use strip::Strip;

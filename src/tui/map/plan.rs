@@ -1,14 +1,17 @@
-//! Where each segment is drawn: one scale for all, in rows of so many cells.
+//! Where each segment is drawn: one scale for all, in rows of so many cells. What is drawn of a stream's pool is as large as its
+//! bytes, to a cell: segments that are smaller than one share a strip, which says how many they are.
 
 use std::ops::Range;
 
+use unicode_width::UnicodeWidthStr;
+
 use crate::allocator::PoolKind;
 use crate::model::SegmentView;
+use crate::tui::figures;
+use crate::units::Bytes;
 
 /// The finest scale: a cell is no less than the smallest block.
 pub(crate) const FINEST: u64 = 1 << 9;
-/// The finest scale on which a map of everything begins: a page of the processor's.
-const FINEST_OF_ALL: u64 = 1 << 12;
 
 /// Where everything is drawn.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -19,23 +22,38 @@ pub(crate) struct Plan {
     pub(crate) width: usize,
     /// Rows in all.
     pub(crate) rows: usize,
-    /// Segments, row by row from left to right.
+    /// Segments as they are drawn, each with its first byte in its place.
+    order: Vec<(usize, u64)>,
+    /// Row by row from left to right.
     places: Vec<Place>,
+    notes: Vec<Note>,
 }
 
-/// Where a segment begins; it goes on over the rows below.
+/// Where a segment begins, or several that share a strip; it goes on over the rows below.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// Index of the segment.
-    pub(crate) segment: usize,
+    /// Its first segment, counted as they are drawn, and how many there are.
+    first: usize,
+    count: usize,
+    /// Bytes of all.
+    pub(crate) bytes: u64,
     /// Its first row.
     pub(crate) row: usize,
     /// Its first column.
     pub(crate) x: usize,
-    /// Its cells.
+    /// Half cells that show it, and the cells that these take.
+    pub(crate) halves: usize,
     pub(crate) cells: usize,
     /// The first of its stream and pool.
     pub(crate) leads: bool,
+}
+
+/// What a strip holds, in words behind it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Note {
+    pub(crate) row: usize,
+    pub(crate) x: usize,
+    pub(crate) text: String,
 }
 
 /// A segment, or the part of one that lies in one row.
@@ -58,6 +76,18 @@ impl Place {
     pub(crate) const fn at(&self, cell: usize, width: usize) -> (usize, usize) {
         let along = self.x + cell;
         (self.row + along / width, along % width)
+    }
+
+    /// Whether several segments share it.
+    pub(crate) const fn is_shared(&self) -> bool {
+        self.count > 1
+    }
+
+    /// The bytes that one of its cells shows.
+    pub(crate) fn bytes_of(&self, cell: usize) -> Range<u64> {
+        let edge =
+            |half: usize| (half.min(self.halves) as u128 * u128::from(self.bytes)).div_ceil(self.halves as u128) as u64;
+        edge(2 * cell)..edge(2 * cell + 2).max(edge(2 * cell) + 1)
     }
 
     fn last_row(&self, width: usize) -> usize {
@@ -97,7 +127,8 @@ impl Plan {
         let total: u128 = segments.iter().map(|segment| u128::from(segment.size.get())).sum();
         // On a finer scale there are more cells than the map has.
         let bound = total / (width as u128 * height.max(1) as u128);
-        let finest = u64::try_from(bound).unwrap_or(u64::MAX >> 1).next_power_of_two().max(FINEST_OF_ALL);
+        let finest = u64::try_from(bound).unwrap_or(u64::MAX >> 1).next_power_of_two() / 2;
+        let finest = finest.max(FINEST);
         // Where even one cell each is too much, there is no air between them.
         for air in [1, 0] {
             let mut scale = finest;
@@ -131,27 +162,88 @@ impl Plan {
     }
 
     fn lay_out(segments: &[SegmentView], order: &[usize], width: usize, scale: u64, air: usize) -> Self {
-        let mut places = Vec::with_capacity(order.len());
-        let (mut row, mut x) = (0, 0);
-        let mut group = None;
-        for &index in order {
+        let own = |index: usize| {
             let segment = &segments[index];
-            let cells = usize::try_from(segment.size.get().div_ceil(scale)).unwrap_or(usize::MAX).max(1);
-            let own = (segment.stream, segment.pool, segment.expandable);
-            let leads = group.replace(own) != Some(own);
-            if x > 0 && (leads || cells > width - x) {
+            (segment.stream, segment.pool, segment.expandable)
+        };
+        let mut plan = Self { scale, width, order: Vec::with_capacity(order.len()), ..Self::default() };
+        let (mut row, mut x) = (0, 0);
+        for group in order.chunk_by(|one, other| own(*one) == own(*other)) {
+            if x > 0 {
                 (row, x) = (row + 1, 0);
             }
-            let place = Place { segment: index, row, x, cells, leads };
-            places.push(place);
-            let (last, end) = place.at(cells - 1, width);
-            (row, x) = (last, end + 1 + air);
-            if x >= width {
-                (row, x) = (row + 1, 0);
+            let size = |index: &usize| segments[*index].size.get();
+            let (large, small): (Vec<usize>, Vec<usize>) = group.iter().partition(|index| size(index) >= scale);
+            let small_bytes: u64 = small.iter().map(size).fold(0, u64::saturating_add);
+            let strip = if small.is_empty() { 0 } else { halves(i128::from(small_bytes), scale).max(1) };
+            // What the strip takes beyond its bytes the others give, so that all of them are as large as theirs.
+            let beyond = (strip as i128 * i128::from(scale)).div_euclid(2) - i128::from(small_bytes);
+            let (mut sum, mut end) = (-beyond, 0);
+            for (number, index) in large.iter().enumerate() {
+                let bytes = size(index);
+                sum += i128::from(bytes);
+                let begin = end;
+                end = halves(sum, scale).max(begin + 2);
+                let (halves, count) = (end - begin, (end - begin).div_ceil(2));
+                if x > 0 && count > width - x {
+                    (row, x) = (row + 1, 0);
+                }
+                let first = plan.order.len();
+                plan.order.push((*index, 0));
+                let place = Place { first, count: 1, bytes, row, x, halves, cells: count, leads: number == 0 };
+                (row, x) = plan.push(place, air);
+            }
+            if strip > 0 {
+                let (halves, strip) = (strip, strip.div_ceil(2));
+                let text = note(small.iter().map(size));
+                let room = if small.len() > 1 { text.width() + 1 } else { 0 };
+                if x > 0 && (strip > width - x || strip + room > width - x && strip + room <= width) {
+                    (row, x) = (row + 1, 0);
+                }
+                let first = plan.order.len();
+                let mut base = 0;
+                for index in &small {
+                    plan.order.push((*index, base));
+                    base += size(index);
+                }
+                let leads = large.is_empty();
+                let count = small.len();
+                let place = Place { first, count, bytes: small_bytes, row, x, halves, cells: strip, leads };
+                let last = place.at(strip - 1, width);
+                (row, x) = plan.push(place, air);
+                if small.len() > 1 {
+                    let (at, from) = if last.1 + 1 + room <= width { (last.0, last.1 + 2) } else { (last.0 + 1, 0) };
+                    (row, x) = (at, from + text.width());
+                    plan.notes.push(Note { row: at, x: from, text });
+                }
             }
         }
-        let rows = places.last().map_or(0, |place| place.last_row(width) + 1);
-        Self { scale, width, rows, places }
+        let noted = plan.notes.last().map_or(0, |note| note.row + 1);
+        plan.rows = plan.places.last().map_or(0, |place| place.last_row(width) + 1).max(noted);
+        plan
+    }
+
+    /// Adds a place; the row and the column behind it.
+    fn push(&mut self, place: Place, air: usize) -> (usize, usize) {
+        let (row, last) = place.at(place.cells - 1, self.width);
+        self.places.push(place);
+        let x = last + 1 + air;
+        if x >= self.width { (row + 1, 0) } else { (row, x) }
+    }
+
+    /// The segments, by their index, as they are drawn.
+    pub(crate) fn order(&self) -> impl ExactSizeIterator<Item = usize> + '_ {
+        self.order.iter().map(|(index, _)| *index)
+    }
+
+    /// The segments of a place, each with its first byte in it.
+    pub(crate) fn members(&self, place: Place) -> &[(usize, u64)] {
+        self.order.get(place.first..place.first + place.count).unwrap_or_default()
+    }
+
+    /// What strips hold, in some rows.
+    pub(crate) fn notes(&self, rows: &Range<usize>) -> impl Iterator<Item = &Note> {
+        self.notes.iter().filter(|note| rows.contains(&note.row))
     }
 
     /// The segments that have cells in some rows.
@@ -176,9 +268,11 @@ impl Plan {
         })
     }
 
-    /// Where a segment is, by its index.
-    pub(crate) fn place_of(&self, segment: usize) -> Option<&Place> {
-        self.places.iter().find(|place| place.segment == segment)
+    /// Where a segment is, by its index, and its first byte there.
+    pub(crate) fn place_of(&self, segment: usize) -> Option<(Place, u64)> {
+        let at = self.order.iter().position(|(index, _)| *index == segment)?;
+        let behind = self.places.partition_point(|place| place.first <= at);
+        Some((*self.places.get(behind.checked_sub(1)?)?, self.order[at].1))
     }
 
     /// What is drawn in a cell: the segment's place, and which of its cells.
@@ -191,17 +285,46 @@ impl Plan {
     }
 
     /// The row in which a byte of a segment is drawn.
-    pub(crate) fn row_of(&self, segment: usize, size: u64, offset: u64) -> Option<usize> {
-        let place = self.place_of(segment)?;
-        let cell = u128::from(offset) * place.cells as u128 / u128::from(size.max(1));
-        let cell = usize::try_from(cell).unwrap_or(usize::MAX).min(place.cells - 1);
+    pub(crate) fn row_of(&self, segment: usize, offset: u64) -> Option<usize> {
+        let (place, base) = self.place_of(segment)?;
+        let half = u128::from(base + offset) * place.halves as u128 / u128::from(place.bytes.max(1));
+        let cell = usize::try_from(half / 2).unwrap_or(usize::MAX).min(place.cells - 1);
         Some(place.at(cell, self.width).0)
+    }
+
+    /// The segment that holds a byte of a place, and which of its bytes that is.
+    pub(crate) fn segment_at(&self, place: Place, byte: u64) -> Option<(usize, u64)> {
+        let members = self.members(place);
+        let behind = members.partition_point(|(_, base)| *base <= byte);
+        let (segment, base) = *members.get(behind.checked_sub(1)?)?;
+        Some((segment, byte - base))
+    }
+}
+
+/// Half cells that so many bytes take, to the nearest.
+fn halves(bytes: i128, scale: u64) -> usize {
+    let scale = i128::from(scale);
+    usize::try_from((2 * bytes + scale / 2).div_euclid(scale)).unwrap_or(0)
+}
+
+/// How many segments there are, and of which size.
+fn note(sizes: impl Iterator<Item = u64> + Clone) -> String {
+    let (least, most) = (sizes.clone().min().unwrap_or(0), sizes.clone().max().unwrap_or(0));
+    let most_text = figures::short_bytes(Bytes(most));
+    let count = sizes.count();
+    if least == most {
+        return format!("{most_text} ×{count}");
+    }
+    let least_text = figures::short_bytes(Bytes(least));
+    match (least_text.split_once(' '), most_text.split_once(' ')) {
+        (Some((least, unit)), Some((_, same))) if unit == same => format!("{least}–{most_text} ×{count}"),
+        _ => format!("{least_text}–{most_text} ×{count}"),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
+    use std::collections::{HashMap, HashSet};
     use std::sync::Arc;
 
     use proptest::prelude::*;
@@ -225,6 +348,11 @@ mod tests {
         grouped(segments, |_, segment| std::cmp::Reverse(segment.size))
     }
 
+    fn places(plan: &Plan, rows: usize) -> Vec<(Vec<usize>, usize, usize, usize)> {
+        let of = |place: &Place| plan.members(*place).iter().map(|(index, _)| *index).collect();
+        plan.places(&(0..rows)).iter().map(|place| (of(place), place.row, place.x, place.cells)).collect()
+    }
+
     #[test]
     fn all_segments_are_drawn_on_one_scale() {
         let segments =
@@ -232,11 +360,45 @@ mod tests {
         let order = by_size(&segments);
         let plan = Plan::of_all(&segments, &order, (45, 3), false);
         assert_eq!(plan.scale, MIB);
-        let places: Vec<_> = plan.places(&(0..3)).iter().map(|p| (p.segment, p.row, p.x, p.cells, p.leads)).collect();
-        assert_eq!(places, [(1, 0, 0, 40, true), (0, 1, 0, 20, false), (2, 2, 0, 2, true)]);
+        assert_eq!(places(&plan, 3), [(vec![1], 0, 0, 40), (vec![0], 1, 0, 20), (vec![2], 2, 0, 2)]);
+        assert!(plan.places(&(0..3)).iter().map(|place| place.leads).eq([true, false, true]));
         assert!(Plan::of_all(&segments, &order, (45, 30), false).scale < MIB, "more rows show more");
         assert_eq!(Plan::of_all(&segments, &order, (30, 3), false).scale, 2 * MIB);
         assert_eq!(Plan::of_all(&segments, &order, (30, 3), true).scale, MIB / 2 * 3, "between powers of two");
+    }
+
+    #[test]
+    fn segments_smaller_than_a_cell_share_a_strip_that_says_how_many_they_are() {
+        let sizes = [48, 2, 48, 300, 48, 2, 48];
+        let segments = sizes.map(|mib| segment(mib * MIB, PoolKind::Large));
+        let order: Vec<usize> = (0..7).collect();
+        let plan = Plan::at_scale(&segments, &order, 40, 100 * MIB);
+        // 196 MiB of small ones are two cells, 300 MiB three.
+        assert_eq!(places(&plan, 9), [(vec![3], 0, 0, 3), (vec![0, 1, 2, 4, 5, 6], 0, 4, 2)]);
+        assert_eq!(plan.notes, [Note { row: 0, x: 7, text: "2–48 MiB ×6".into() }]);
+        assert_eq!(plan.order().collect::<Vec<_>>(), [3, 0, 1, 2, 4, 5, 6]);
+        let (strip, _) = plan.at(0, 5).unwrap();
+        assert_eq!(plan.segment_at(strip, 49 * MIB), Some((1, MIB)));
+        assert_eq!(plan.place_of(4), Some((strip, 98 * MIB)));
+        let same = [2, 2, 2].map(|mib| segment(mib * MIB, PoolKind::Small));
+        let plan = Plan::at_scale(&same, &[0, 1, 2], 40, 100 * MIB);
+        assert_eq!((plan.notes[0].text.as_str(), plan.rows), ("2 MiB ×3", 1));
+        let narrow = Plan::at_scale(&same, &[0, 1, 2], 6, MIB * 3);
+        assert_eq!((narrow.notes[0].row, narrow.rows), (1, 2), "in a row of its own where it has no room");
+    }
+
+    #[test]
+    fn segments_of_a_language_model_look_different() {
+        // Of GPT-2 at 120×40: 25 GiB in segments of 48, 144 and 192 MiB, in 11 rows of 52 cells.
+        let sizes = [(48, 60), (144, 40), (192, 90)].into_iter().flat_map(|(mib, count)| vec![mib; count]);
+        let segments: Vec<SegmentView> = sizes.map(|mib| segment(mib * MIB, PoolKind::Large)).collect();
+        let plan = Plan::of_all(&segments, &by_size(&segments), (52, 11), true);
+        let cells = |index: usize| {
+            let (place, _) = plan.place_of(index).unwrap();
+            if place.is_shared() { 0 } else { place.halves }
+        };
+        let kinds = [0, 60, 100].map(cells);
+        assert!(kinds[0] != kinds[1] && kinds[1] != kinds[2], "{kinds:?} on {}", plan.scale / MIB);
     }
 
     #[test]
@@ -244,38 +406,81 @@ mod tests {
         let segments = [segment(1 << 40, PoolKind::Large), segment(2 * MIB, PoolKind::Small)];
         let plan = Plan::at_scale(&segments, &by_size(&segments), 100, FINEST);
         assert_eq!(plan.rows, (1 << 31) / 100 + 1 + 41);
-        let row = plan.row_of(0, 1 << 40, 1 << 39).unwrap();
+        let row = plan.row_of(0, 1 << 39).unwrap();
         assert_eq!(row, (1 << 30) / 100);
         let (place, cell) = plan.at(row, 24).unwrap();
-        assert_eq!((place.segment, cell), (0, 1 << 30));
+        assert_eq!((plan.members(place), cell), (&[(0, 0)][..], 1 << 30));
         assert_eq!(plan.at(plan.rows - 1, 99), None, "nothing lies behind the last segment");
-        assert_eq!(plan.at(plan.rows - 1, 0).map(|(place, _)| place.segment), Some(1));
+        assert_eq!(plan.at(plan.rows - 1, 0).map(|(place, _)| plan.members(place)[0].0), Some(1));
+    }
+
+    prop_compose! {
+        fn any_segments()(parts in prop::collection::vec((0u64..3, any::<bool>(), prop_oneof![Just(2 * MIB), (1u64..200).prop_map(|n| n * 2 * MIB), 1u64..1 << 34]), 0..80)) -> Vec<SegmentView> {
+            parts
+                .into_iter()
+                .map(|(stream, small, size)| {
+                    let pool = if small { PoolKind::Small } else { PoolKind::Large };
+                    SegmentView { stream: StreamId(stream), ..segment(size, pool) }
+                })
+                .collect()
+        }
     }
 
     proptest! {
         #[test]
-        fn every_segment_has_its_place(quarters: bool, sizes in prop::collection::vec((any::<bool>(), 1u64..200), 0..80), width in 1usize..200, height in 0usize..60) {
-            let segments: Vec<SegmentView> = sizes
-                .into_iter()
-                .map(|(small, n)| if small { segment(2 * MIB, PoolKind::Small) } else { segment(n * 2 * MIB, PoolKind::Large) })
-                .collect();
+        fn every_segment_has_its_place(quarters: bool, segments in any_segments(), width in 1usize..200, height in 0usize..60) {
             let plan = Plan::of_all(&segments, &by_size(&segments), (width, height), quarters);
-            let mut shown = vec![0; segments.len()];
+            let mut drawn: Vec<usize> = plan.order().collect();
+            drawn.sort_unstable();
+            prop_assert!(drawn.into_iter().eq(0..segments.len()));
             let mut taken = HashSet::new();
+            let mut seen: Vec<(usize, usize)> = Vec::new();
             for row in 0..plan.rows {
                 let rows = row..row + 1;
                 for piece in plan.places(&rows).iter().flat_map(|place| plan.pieces(*place, &rows)) {
                     prop_assert!(piece.count > 0 && piece.x + piece.count <= width && piece.row == row);
-                    prop_assert_eq!(piece.from, shown[piece.place.segment]);
-                    shown[piece.place.segment] += piece.count;
+                    match seen.last_mut().filter(|(first, _)| *first == piece.place.first) {
+                        Some((_, cells)) => {
+                            prop_assert_eq!(piece.from, *cells);
+                            *cells += piece.count;
+                        }
+                        None => {
+                            prop_assert_eq!(piece.from, 0);
+                            seen.push((piece.place.first, piece.count));
+                        }
+                    }
                     for x in piece.x..piece.x + piece.count {
                         prop_assert!(taken.insert((piece.row, x)), "two at {} in row {}", x, piece.row);
                         prop_assert_eq!(plan.at(row, x), Some((piece.place, piece.from + x - piece.x)));
                     }
                 }
             }
-            for (segment, cells) in segments.iter().zip(shown) {
-                prop_assert_eq!(cells as u64, segment.size.get().div_ceil(plan.scale));
+            for note in &plan.notes {
+                prop_assert!((note.x..(note.x + note.text.width()).min(width)).all(|x| !taken.contains(&(note.row, x))));
+            }
+            prop_assert_eq!(plan.places.iter().map(|place| place.count).sum::<usize>(), segments.len());
+        }
+
+        #[test]
+        fn what_is_drawn_of_a_pool_is_as_large_as_its_bytes(segments in any_segments(), width in 1usize..200, height in 0usize..60, closer in 0u32..3) {
+            let plan = Plan::of_all(&segments, &by_size(&segments), (width, height), true);
+            let plan = Plan::at_scale(&segments, &by_size(&segments), width, plan.scale >> closer);
+            let own = |index: usize| (segments[index].stream, segments[index].pool == PoolKind::Small);
+            let mut groups: HashMap<_, (usize, u128)> = HashMap::new();
+            for place in &plan.places {
+                let members = plan.members(*place);
+                let group = groups.entry(own(members[0].0)).or_default();
+                prop_assert_eq!(place.cells, place.halves.div_ceil(2));
+                group.0 += place.halves;
+                for (index, base) in members {
+                    prop_assert_eq!(own(*index), own(members[0].0));
+                    prop_assert!(base + segments[*index].size.get() <= place.bytes);
+                    group.1 += u128::from(segments[*index].size.get());
+                }
+            }
+            for (cells, bytes) in groups.into_values() {
+                let exact = bytes as f64 / plan.scale as f64;
+                prop_assert!((cells as f64 / 2.0 - exact).abs() <= 1.0, "{} halves for {} cells", cells, exact);
             }
         }
     }

@@ -33,11 +33,11 @@ pub(crate) fn cells(area: Rect) -> Rect {
 }
 
 impl Sheet<'_> {
-    /// Draws the rows from `first` on; `divide` makes a strip of some of the cells of a segment that is so many cells long.
+    /// Draws the rows from `first` on; `divide` makes a strip of some of the cells of segments that are so many half cells long.
     pub(crate) fn draw(
         &self,
         first: usize,
-        divide: impl Fn(&SegmentView, usize, Range<usize>) -> Strip,
+        divide: impl Fn(&[&SegmentView], usize, Range<usize>) -> Strip,
         area: Rect,
         buf: &mut Buffer,
     ) {
@@ -45,17 +45,20 @@ impl Sheet<'_> {
         let rows = first..first + usize::from(area.height);
         let mut labelled = None;
         for &place in plan.places(&rows) {
-            let Some(segment) = self.segments.get(place.segment) else { continue };
-            let mut strip = divide(segment, place.cells, place.cells_in(&rows, plan.width));
+            let members = plan.members(place);
+            let segments: Vec<&SegmentView> =
+                members.iter().filter_map(|(index, _)| self.segments.get(*index)).collect();
+            let Some(largest) = segments.iter().copied().max_by_key(|segment| segment.size) else { continue };
+            let mut strip = divide(&segments, place.halves, place.cells_in(&rows, plan.width));
             strip.light(self.touched);
-            let picked = self.picked.as_ref().filter(|(of, _)| *of == place.segment);
-            if let Some((_, bytes)) = picked {
-                strip.pick(bytes.clone());
+            let picked = self.picked.as_ref().filter(|(of, _)| members.iter().any(|(index, _)| index == of));
+            if let Some((segment, bytes)) = picked.and_then(|(of, bytes)| Some((self.segments.get(*of)?, bytes))) {
+                strip.pick(segment.address.0 + bytes.start, bytes.end - bytes.start);
             }
             for piece in plan.pieces(place, &rows) {
                 let y = u16::try_from(piece.row - first).unwrap_or(u16::MAX);
                 if bars.x > area.x && piece.from == 0 && labelled != Some(piece.row) {
-                    row_label(segment, place.leads, theme, area, y, buf);
+                    row_label(largest, (place.leads, place.is_shared()), theme, area, y, buf);
                 }
                 labelled = Some(piece.row);
                 let x = u16::try_from(piece.x).unwrap_or(u16::MAX);
@@ -67,6 +70,11 @@ impl Sheet<'_> {
                     put_at(area, LABEL - 1, y, vec![span(theme, Token::Key, "▸")], buf);
                 }
             }
+        }
+        for note in plan.notes(&rows) {
+            let x = u16::try_from(note.x).unwrap_or(u16::MAX);
+            let y = u16::try_from(note.row - first).unwrap_or(u16::MAX);
+            put_at(bars, x, y, vec![span(theme, Token::Dim, note.text.clone())], buf);
         }
     }
 }

@@ -1,6 +1,6 @@
-//! A segment, or some of its cells, as half cells: what each shows.
+//! A segment, or several that share a strip, or some of their cells, as half cells: what each shows.
 //!
-//! Integer arithmetic throughout: each half cell covers a range of bytes, the ranges cover the segment, and a block
+//! Integer arithmetic throughout: each half cell covers a range of bytes, the ranges cover the segments, and a block
 //! marks every half cell that it touches, so none is ever lost.
 
 use std::ops::Range;
@@ -51,13 +51,16 @@ struct Share {
     live: [u64; Tone::COUNT],
     rounding: u64,
     pending: u64,
+    /// Bytes in segments or in pages that nothing holds.
+    releasable: u64,
     blocks: u32,
     aside: bool,
     ends: u32,
 }
 
 impl Share {
-    fn half(&self, free: Kind) -> Half {
+    fn half(&self, size: u64) -> Half {
+        let free = if self.releasable.saturating_mul(2) >= size { Kind::Releasable } else { Kind::Stranded };
         let live = (0..Tone::COUNT).rev().max_by_key(|&index| self.live[index]).unwrap_or(0);
         let kind = match self.blocks {
             0 if self.aside => Kind::Aside,
@@ -71,66 +74,72 @@ impl Share {
     }
 }
 
-/// Some cells of a segment, two halves each.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Strip {
-    /// The segment's first byte, and its size.
+/// A segment of a strip: its first byte, its size, and its first byte in the strip.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Member {
     start: u64,
     size: u64,
-    /// Halves of the whole segment, and the first of those that are here.
+    base: u64,
+}
+
+/// Some cells of a segment, or of several in a row; two halves each.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Strip {
+    members: Vec<Member>,
+    size: u64,
+    /// Halves of the whole, and the first of those that are here.
     count: usize,
     from: usize,
     halves: Vec<Half>,
 }
 
 impl Strip {
-    /// Those `cells` of a segment that is `of` cells long; `tone` says how a block is drawn, `None` sets it aside.
-    pub(crate) fn new(
-        segment: &SegmentView,
-        of: usize,
+    /// Those `cells` of segments that are `count` half cells long; `tone` says how a block is drawn, `None` sets it aside.
+    pub(crate) fn new<'a>(
+        segments: impl IntoIterator<Item = &'a SegmentView>,
+        count: usize,
         cells: Range<usize>,
-        tone: impl Fn(&BlockView) -> Option<Tone>,
+        tone: impl Fn(&SegmentView, &BlockView) -> Option<Tone>,
     ) -> Self {
-        let size = segment.size.get().max(1);
-        let (count, from) = (of * 2, cells.start * 2);
+        let mut size = 0u64;
+        let segments: Vec<(&SegmentView, Member)> = segments
+            .into_iter()
+            .map(|segment| {
+                let member = Member { start: segment.address.0, size: segment.size.get().max(1), base: size };
+                size = size.saturating_add(member.size);
+                (segment, member)
+            })
+            .collect();
+        let size = size.max(1);
+        let (from, to) = ((cells.start * 2).min(count), (cells.end * 2).min(count));
         // The first byte of each half cell, and the end of the last one.
         let edge = |index: usize| (index as u128 * u128::from(size)).div_ceil((count as u128).max(1)) as u64;
-        let edges: Vec<u64> = (from..=cells.end * 2).map(edge).collect();
+        let edges: Vec<u64> = (from..=to).map(edge).collect();
         let mut shares = vec![Share::default(); edges.len() - 1];
         let (begin, end) = (edges[0], edges[edges.len() - 1]);
-        let blocks = &segment.blocks[segment.blocks.partition_point(|block| block.end().get() <= begin)..];
         let mut first = 0;
-        for block in blocks {
-            let start = block.offset.get().min(size - 1);
-            if start >= end || shares.is_empty() {
+        for (segment, member) in &segments {
+            if member.base >= end || shares.is_empty() {
                 break;
             }
-            while edges[first + 1] <= start {
-                first += 1;
+            let within = begin.saturating_sub(member.base);
+            let blocks = &segment.blocks[segment.blocks.partition_point(|block| block.end().get() <= within)..];
+            for block in blocks {
+                let start = member.base + block.offset.get().min(member.size - 1);
+                if start >= end {
+                    break;
+                }
+                while edges[first + 1] <= start {
+                    first += 1;
+                }
+                share_out(block, start, tone(segment, block), &edges[first..], &mut shares[first..]);
             }
-            share_out(block, start, tone(block), &edges[first..], &mut shares[first..]);
+            release(segment, *member, &edges, &mut shares);
         }
-        let free = if segment.blocks.is_empty() { Kind::Releasable } else { Kind::Stranded };
-        let halves = shares.iter().map(|share| share.half(free)).collect();
-        let mut strip = Self { start: segment.address.0, size, count, from, halves };
-        if segment.page.is_some() && !segment.blocks.is_empty() {
-            strip.release(segment, &edges);
-        }
-        strip
-    }
-
-    /// Whole free pages go back, whatever lies beside them.
-    fn release(&mut self, segment: &SegmentView, edges: &[u64]) {
-        let first = segment.blocks.partition_point(|block| block.end().get() <= edges[0]);
-        let end = segment.blocks.partition_point(|block| block.offset.get() < edges[edges.len() - 1]);
-        for hole in (first..=end).filter_map(|index| segment.hole_before(index)) {
-            let pages = segment.whole_pages(hole.offset.get()..hole.end().get());
-            let from = edges.partition_point(|edge| *edge < pages.start);
-            let to = edges.partition_point(|edge| *edge <= pages.end).saturating_sub(1);
-            for half in self.halves.iter_mut().take(to).skip(from).filter(|half| half.kind.is_free()) {
-                half.kind = Kind::Releasable;
-            }
-        }
+        let sizes = edges.windows(2).map(|pair| pair[1] - pair[0]);
+        let halves = shares.iter().zip(sizes).map(|(share, size)| share.half(size)).collect();
+        let members = segments.into_iter().map(|(_, member)| member).collect();
+        Self { members, size, count, from, halves }
     }
 
     /// Those of the segment's cells, as far as they are here.
@@ -139,33 +148,58 @@ impl Strip {
         self.halves.get(from..(from + count * 2).min(self.halves.len())).unwrap_or_default()
     }
 
-    /// The halves that some bytes of the segment touch.
-    fn touching(&mut self, bytes: Range<u64>) -> &mut [Half] {
+    /// The halves that some bytes behind an address touch.
+    fn touching(&mut self, address: u64, size: u64) -> &mut [Half] {
+        let holds = |member: &&Member| (member.start..member.start.saturating_add(member.size)).contains(&address);
+        let Some(member) = self.members.iter().find(holds) else { return &mut [] };
         let at = |offset: u64| {
             usize::try_from(u128::from(offset) * self.count as u128 / u128::from(self.size)).unwrap_or(usize::MAX)
         };
-        let last = bytes.end.max(bytes.start + 1).min(self.size) - 1;
+        let begin = address - member.start;
+        let last = begin.saturating_add(size.max(1)).min(member.size) - 1;
         let length = self.halves.len();
-        let from = at(bytes.start.min(last)).saturating_sub(self.from).min(length);
-        let to = (at(last) + 1).saturating_sub(self.from).clamp(from, length);
+        let from = at(member.base + begin.min(last)).saturating_sub(self.from).min(length);
+        let to = (at(member.base + last) + 1).saturating_sub(self.from).clamp(from, length);
         &mut self.halves[from..to]
     }
 
     /// Marks what an op's blocks touch.
     pub(crate) fn light(&mut self, touched: &[Touched]) {
-        let (start, end) = (self.start, self.start.saturating_add(self.size));
-        for block in touched.iter().filter(|block| (start..end).contains(&block.address.0)) {
-            let offset = block.address.0 - start;
-            for half in self.touching(offset..offset.saturating_add(block.size.get())) {
+        for block in touched {
+            for half in self.touching(block.address.0, block.size.get()) {
                 half.lit = Some(block.taken);
             }
         }
     }
 
-    /// Marks what is selected: some bytes of the segment.
-    pub(crate) fn pick(&mut self, bytes: Range<u64>) {
-        for half in self.touching(bytes) {
+    /// Marks what is selected: so many bytes behind an address.
+    pub(crate) fn pick(&mut self, address: u64, size: u64) {
+        for half in self.touching(address, size) {
             half.picked = true;
+        }
+    }
+}
+
+/// Adds what of a segment goes back: all of it where nothing holds any, and whole free pages, whatever lies beside them.
+fn release(segment: &SegmentView, member: Member, edges: &[u64], shares: &mut [Share]) {
+    let mut add = |bytes: Range<u64>| {
+        let (begin, end) = (member.base + bytes.start, member.base + bytes.end);
+        let first = edges.partition_point(|edge| *edge <= begin).saturating_sub(1);
+        for (share, edge) in shares.iter_mut().zip(edges.windows(2)).skip(first) {
+            if edge[0] >= end {
+                break;
+            }
+            share.releasable += edge[1].min(end).saturating_sub(edge[0].max(begin));
+        }
+    };
+    if segment.blocks.is_empty() {
+        add(0..member.size);
+    } else if segment.page.is_some() {
+        let (begin, end) = (edges[0], edges[edges.len() - 1]);
+        let first = segment.blocks.partition_point(|block| member.base + block.end().get() <= begin);
+        let behind = segment.blocks.partition_point(|block| member.base + block.offset.get() < end);
+        for hole in (first..=behind).filter_map(|index| segment.hole_before(index)) {
+            add(segment.whole_pages(hole.offset.get()..hole.end().get()));
         }
     }
 }
@@ -238,7 +272,7 @@ mod tests {
     }
 
     fn halves(segment: &SegmentView, cells: usize) -> Vec<Half> {
-        Strip::new(segment, cells, 0..cells, |block| Some(Tone::of(block.category))).halves
+        Strip::new([segment], 2 * cells, 0..cells, |_, block| Some(Tone::of(block.category))).halves
     }
 
     fn kinds(segment: &SegmentView, cells: usize) -> Vec<Kind> {
@@ -299,8 +333,8 @@ mod tests {
             block(40, 40, 40, Category::Input),
         ];
         let segment = segment(80, blocks);
-        let only = |block: &BlockView| (block.category == Category::Gradient).then_some(Tone(1));
-        let strip = Strip::new(&segment, 2, 0..2, only);
+        let only = |_: &SegmentView, block: &BlockView| (block.category == Category::Gradient).then_some(Tone(1));
+        let strip = Strip::new([&segment], 4, 0..2, only);
         let kinds: Vec<Kind> = strip.halves.iter().map(|half| half.kind).collect();
         assert_eq!(kinds, [Kind::Aside, Kind::Live(Tone(1)), Kind::Aside, Kind::Aside]);
     }
@@ -308,15 +342,33 @@ mod tests {
     #[test]
     fn the_blocks_of_an_op_are_lit_and_what_is_selected_is_marked() {
         let segment = segment(80, vec![]);
-        let mut strip = Strip::new(&segment, 4, 0..4, |_| None);
+        let mut strip = Strip::new([&segment], 8, 0..4, |_, _| None);
         let touched = |offset: u64, size, taken| Touched { address: Address(offset), size: Bytes(size), taken };
         strip.light(&[touched(10, 15, true), touched(79, 1, false), touched(80, 10, true)]);
-        strip.pick(35..41);
+        strip.pick(35, 6);
         let lit: Vec<Option<bool>> = strip.halves.iter().map(|half| half.lit).collect();
         let taken = Some(true);
         assert_eq!(lit, [None, taken, taken, None, None, None, None, Some(false)]);
         let picked: Vec<bool> = strip.halves.iter().map(|half| half.picked).collect();
         assert_eq!(picked, [false, false, false, true, true, false, false, false]);
+    }
+
+    #[test]
+    fn segments_that_share_a_strip_lie_in_it_one_after_the_other() {
+        let at = |address, blocks| SegmentView { address: Address(address), ..segment(20, blocks) };
+        let segments = [
+            at(1000, vec![block(0, 10, 10, Category::Parameter)]),
+            at(500, vec![]),
+            at(2000, vec![block(10, 10, 10, Category::Gradient)]),
+        ];
+        let mut strip = Strip::new(&segments, 6, 0..3, |_, block| Some(Tone::of(block.category)));
+        strip.pick(2010, 10);
+        strip.light(&[Touched { address: Address(505), size: Bytes(1), taken: true }]);
+        let kinds: Vec<Kind> = strip.halves.iter().map(|half| half.kind).collect();
+        let (free, back) = (Kind::Stranded, Kind::Releasable);
+        assert_eq!(kinds, [live(Category::Parameter), free, back, back, free, live(Category::Gradient)]);
+        assert!(strip.halves.iter().map(|half| half.picked).eq([false, false, false, false, false, true]));
+        assert!(strip.halves.iter().map(|half| half.lit.is_some()).eq([false, false, true, false, false, false]));
     }
 
     prop_compose! {
@@ -350,10 +402,11 @@ mod tests {
         #[test]
         fn some_cells_are_what_they_are_among_all(segment in any_segment(), cells in 1usize..200, from in 0usize..200, to in 0usize..200) {
             let (from, to) = (from.min(cells), to.clamp(from.min(cells), cells));
-            let tone = |block: &BlockView| Some(Tone::of(block.category));
-            let (mut all, mut some) = (Strip::new(&segment, cells, 0..cells, tone), Strip::new(&segment, cells, from..to, tone));
-            all.pick(segment.size.get() / 3..segment.size.get() / 2);
-            some.pick(segment.size.get() / 3..segment.size.get() / 2);
+            let tone = |_: &SegmentView, block: &BlockView| Some(Tone::of(block.category));
+            let (mut all, mut some) = (Strip::new([&segment], 2 * cells, 0..cells, tone), Strip::new([&segment], 2 * cells, from..to, tone));
+            let (third, sixth) = (segment.size.get() / 3, segment.size.get() / 6);
+            all.pick(third, sixth);
+            some.pick(third, sixth);
             let kinds = |halves: &[Half]| halves.iter().map(|half| (half.kind, half.picked)).collect::<Vec<_>>();
             prop_assert_eq!(kinds(&some.halves), kinds(all.cells(from, to - from)));
         }

@@ -67,8 +67,7 @@ type Pool = (StreamId, PoolKind, bool);
 /// A strip, and what it was made of.
 #[derive(Clone, Debug)]
 struct Divided {
-    blocks: Arc<Vec<BlockView>>,
-    size: Bytes,
+    segments: Vec<(u64, Arc<Vec<BlockView>>, Bytes)>,
     of: usize,
     cells: Range<usize>,
     strip: Strip,
@@ -221,45 +220,55 @@ impl Survey {
         !self.filter.is_on() || self.filter.accepts(block)
     }
 
-    /// Some of the cells of a segment that is so many cells long; as before where nothing changed.
-    pub fn strip(&self, segment: &SegmentView, of: usize, cells: Range<usize>) -> Strip {
-        self.kept(&self.strips, segment, of, cells)
+    /// Some of the cells of segments that are so many half cells long; as before where nothing changed.
+    pub fn strip(&self, segments: &[&SegmentView], of: usize, cells: Range<usize>) -> Strip {
+        self.kept(&self.strips, segments, of, cells)
     }
 
-    /// The same for a segment of a ghost, whose blocks are told apart as the run's are.
-    pub fn strip_beside(&self, segment: &SegmentView, of: usize, cells: Range<usize>) -> Strip {
-        self.kept(&self.beside, segment, of, cells)
+    /// The same for segments of a ghost, whose blocks are told apart as the run's are.
+    pub fn strip_beside(&self, segments: &[&SegmentView], of: usize, cells: Range<usize>) -> Strip {
+        self.kept(&self.beside, segments, of, cells)
     }
 
     fn kept(
         &self,
         strips: &RefCell<HashMap<u64, Divided>>,
-        segment: &SegmentView,
+        segments: &[&SegmentView],
         of: usize,
         cells: Range<usize>,
     ) -> Strip {
         let mut strips = strips.borrow_mut();
         let same = |known: &&Divided| {
-            Arc::ptr_eq(&known.blocks, &segment.blocks)
-                && (known.size, known.of, &known.cells) == (segment.size, of, &cells)
+            let all = known.segments.iter().zip(segments);
+            known.segments.len() == segments.len()
+                && (known.of, &known.cells) == (of, &cells)
+                && all.into_iter().all(|((address, blocks, size), now)| {
+                    *address == now.address.0 && Arc::ptr_eq(blocks, &now.blocks) && *size == now.size
+                })
         };
-        if let Some(known) = strips.get(&segment.address.0).filter(same) {
+        let address = segments.first().map_or(0, |segment| segment.address.0);
+        if let Some(known) = strips.get(&address).filter(same) {
             return known.strip.clone();
         }
-        let strip = Strip::new(segment, of, cells.clone(), self.tones(segment));
+        let strip = Strip::new(segments.iter().copied(), of, cells.clone(), self.tones());
         // Segments that are gone are forgotten now and then.
         if strips.len() > (2 * self.segments.len()).max(Self::KEPT) {
             strips.clear();
         }
-        let (blocks, size) = (Arc::clone(&segment.blocks), segment.size);
-        strips.insert(segment.address.0, Divided { blocks, size, of, cells, strip: strip.clone() });
+        let of_one = |segment: &&SegmentView| (segment.address.0, Arc::clone(&segment.blocks), segment.size);
+        let segments = segments.iter().map(of_one).collect();
+        strips.insert(address, Divided { segments, of, cells, strip: strip.clone() });
         strip
     }
 
-    /// The tones of a segment's blocks; `None` sets one aside.
-    fn tones(&self, segment: &SegmentView) -> impl Fn(&BlockView) -> Option<Tone> {
-        let pool = self.pool_tone(segment);
-        move |block| self.accepts(block).then(|| self.tone_in(pool, block))
+    /// The tones of blocks; `None` sets one aside.
+    fn tones(&self) -> impl Fn(&SegmentView, &BlockView) -> Option<Tone> {
+        move |segment, block| {
+            self.accepts(block).then(|| match self.coloring {
+                Coloring::Pool => self.pool_tone(segment),
+                _ => self.tone_in(OTHERS, block),
+            })
+        }
     }
 
     fn pool_tone(&self, segment: &SegmentView) -> Tone {
@@ -431,11 +440,13 @@ mod tests {
             let view = lab.view();
             let coloring = Coloring::ALL[index / 700 % 5];
             updated(&mut survey, &view, coloring, if index / 300 % 3 == 0 { "weight" } else { "" });
+            let all: Vec<&SegmentView> = view.segments.iter().collect();
+            assert_eq!(survey.strip(&all, 17, 0..9), Strip::new(all.iter().copied(), 17, 0..9, survey.tones()));
             for segment in view.segments.iter() {
                 let cells = index % 3..7;
-                let fresh = Strip::new(segment, 9, cells.clone(), survey.tones(segment));
-                assert_eq!(survey.strip(segment, 9, cells.clone()), fresh);
-                assert_eq!(survey.strip(segment, 9, cells), fresh);
+                let fresh = Strip::new([segment], 18, cells.clone(), survey.tones());
+                assert_eq!(survey.strip(&[segment], 18, cells.clone()), fresh);
+                assert_eq!(survey.strip(&[segment], 18, cells), fresh);
             }
         }
     }
@@ -454,7 +465,7 @@ mod tests {
         let drawn: usize = view
             .segments
             .iter()
-            .map(|segment| segment.blocks.iter().filter(|block| survey.tones(segment)(block).is_some()).count())
+            .map(|segment| segment.blocks.iter().filter(|block| survey.tones()(segment, block).is_some()).count())
             .sum();
         assert_eq!(drawn as u64, survey.total().matched);
         updated(&mut survey, &view, Coloring::Category, "nothing is called so");

@@ -3,10 +3,13 @@
 
 mod forward;
 
+use std::collections::{HashMap, HashSet};
+
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout as Split, Rect};
 use ratatui::style::Style;
 use ratatui::text::Span;
+use unicode_width::UnicodeWidthStr;
 
 use crate::model::{Category, Micros, OpRow, Sort, Study, Survivor, Totals};
 use crate::source::{Kind, Picture, Reading, Wanted};
@@ -29,8 +32,8 @@ pub(crate) const SCREEN: Screen =
 
 /// From this width on what was alive at the peak stands at the right, by name.
 const TWO_COLUMNS: u16 = 110;
-/// Cells of that list.
-const NAMES: u16 = 46;
+/// Cells of that list, at least and at most.
+const NAMES: (u16, u16) = (46, 78);
 
 fn bindings() -> Vec<Binding> {
     let (plain, named) = (Key::plain, Key::named);
@@ -42,32 +45,26 @@ fn bindings() -> Vec<Binding> {
             "v",
             own(OpsAction::Totals),
             "by",
-            "ops: a row for each op, each module, each place, or what each module's forward puts out",
+            "a row for each op, module, place, or module's forward output",
         ),
         view(
             &[plain('u')],
             "u",
             own(OpsAction::Sort),
             "sort",
-            "ops: sort by bytes at the peak, taken, kept, by time, by calls",
+            "sort by bytes at the peak, taken, kept, by time, by calls",
         ),
-        view(
-            &[plain('0')],
-            "0",
-            own(OpsAction::Window),
-            "step/run",
-            "ops: of the step around the cursor, or of the whole run",
-        ),
+        view(&[plain('0')], "0", own(OpsAction::Window), "step/run", "the step around the cursor, or the whole run"),
         view(
             &[plain('d')],
             "d",
             own(OpsAction::Tag),
             "tag",
-            "ops: set a tag here, and see what survives from it on; again takes it away",
+            "tag this moment and list what outlives it; again: remove it",
         ),
-        view(&[plain('^')], "^", own(OpsAction::Peak), "peak", "ops: move the cursor to the fullest moment"),
-        view(&[named(KeyCode::Down), plain('j')], "↓ j", Action::Scroll(1), "", "ops: scroll the table"),
-        view(&[named(KeyCode::Up), plain('k')], "↑ k", Action::Scroll(-1), "", "ops: scroll the table back"),
+        view(&[plain('^')], "^", own(OpsAction::Peak), "peak", "move the cursor to the peak"),
+        view(&[named(KeyCode::Down), plain('j')], "↓ j", Action::Scroll(1), "", "scroll the table down"),
+        view(&[named(KeyCode::Up), plain('k')], "↑ k", Action::Scroll(-1), "", "scroll the table up"),
     ]
 }
 
@@ -85,12 +82,15 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
         let text = match (stage.picture.studying, tag) {
             _ if reading.is_some() => {
                 let words = reading.map_or_else(String::new, Reading::words);
-                format!("  {words}: the requests stand here when all of them are known")
+                format!("  {words}: requests are listed when all are known")
             }
             (Some(part), _) => format!("  reading the events … {:.0} %", 100.0 * part),
-            (None, Some(_)) => {
-                "  the tag is set; what happens from here on will stand here · d takes it away".to_owned()
-            }
+            (None, Some(_)) => match stage.keys.key_of(Action::Own(ScreenAction::Ops(OpsAction::Tag))) {
+                "" => "  the tag is set: what is allocated from here on will be listed".to_owned(),
+                key => {
+                    format!("  the tag is set: what is allocated from here on will be listed · {key} removes the tag")
+                }
+            },
             (None, None) => "  no step has begun yet".to_owned(),
         };
         put(Rect { y: area.y + area.height / 2, height: 1, ..area }, 0, vec![span(stage.theme, Token::Dim, text)], buf);
@@ -104,7 +104,8 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
     }
     let kind = if area.width >= 100 && area.height >= 20 { Frame::Box } else { Frame::Rule };
     let (left, right) = if area.width >= TWO_COLUMNS {
-        let [left, right] = area.layout::<2>(&Split::horizontal([Constraint::Min(0), Constraint::Length(NAMES)]));
+        let names = (area.width * 2 / 5).clamp(NAMES.0, NAMES.1);
+        let [left, right] = area.layout::<2>(&Split::horizontal([Constraint::Min(0), Constraint::Length(names)]));
         (left, Some(right))
     } else {
         (area, None)
@@ -165,7 +166,7 @@ fn sentence(study: &Study) -> Option<String> {
 fn window(stage: &Stage<'_>, study: &Study) -> String {
     let first = study.steps.first().map_or(stage.view().steps.finished, |step| step.what);
     match (&stage.picture.kind, stage.states.ops.whole) {
-        (Kind::Snapshot(_), _) => "of what was recorded".to_owned(),
+        (Kind::Snapshot(_), _) => "of the recording".to_owned(),
         (_, true) => {
             let last = study.steps.last().map_or(first, |step| step.what);
             format!("of steps {first}–{last}")
@@ -182,20 +183,62 @@ struct Column {
     figure: fn(&OpRow, Unit) -> String,
     /// Shown only from this width on.
     from: u16,
+    /// Only a run tells it: a snapshot doesn't say when an op ends.
+    of_a_run: bool,
 }
 
+/// Cells of the column of differences, and of names at least.
+const DELTA: usize = 12;
+const LEAST_NAMES: usize = 24;
+
 const COLUMNS: &[Column] = &[
-    Column { head: "calls", sort: Some(Sort::Calls), width: 6, figure: |row, _| row.calls.to_string(), from: 50 },
-    Column { head: "host ms", sort: Some(Sort::Time), width: 9, figure: |row, _| milliseconds(row.time), from: 60 },
-    Column { head: "taken", sort: Some(Sort::Taken), width: 8, figure: |row, unit| unit.figure(row.taken), from: 0 },
-    Column { head: "kept", sort: Some(Sort::Kept), width: 8, figure: |row, unit| unit.figure(row.kept), from: 0 },
-    Column { head: "workspace", sort: None, width: 11, figure: |row, unit| unit.figure(row.workspace), from: 96 },
+    Column {
+        head: "calls",
+        sort: Some(Sort::Calls),
+        width: 6,
+        figure: |row, _| row.calls.to_string(),
+        from: 50,
+        of_a_run: true,
+    },
+    Column {
+        head: "host ms",
+        sort: Some(Sort::Time),
+        width: 9,
+        figure: |row, _| milliseconds(row.time),
+        from: 60,
+        of_a_run: true,
+    },
+    Column {
+        head: "taken",
+        sort: Some(Sort::Taken),
+        width: 9,
+        figure: |row, unit| unit.or_smaller(row.taken),
+        from: 0,
+        of_a_run: false,
+    },
+    Column {
+        head: "kept",
+        sort: Some(Sort::Kept),
+        width: 9,
+        figure: |row, unit| unit.or_smaller(row.kept),
+        from: 0,
+        of_a_run: true,
+    },
+    Column {
+        head: "workspace",
+        sort: None,
+        width: 11,
+        figure: |row, unit| unit.or_smaller(row.workspace),
+        from: 96,
+        of_a_run: false,
+    },
     Column {
         head: "at peak",
         sort: Some(Sort::AtPeak),
         width: 9,
-        figure: |row, unit| unit.figure(row.peak()),
+        figure: |row, unit| unit.or_smaller(row.peak()),
         from: 0,
+        of_a_run: false,
     },
 ];
 
@@ -207,14 +250,25 @@ fn milliseconds(time: Micros) -> String {
 fn table(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Buffer) -> (usize, usize) {
     let theme = stage.theme;
     let state = &stage.states.ops;
-    let rows = study.op_rows(state.totals, state.sort);
+    let differences = differences(stage, study);
+    let mut rows = study.op_rows(state.totals, state.sort);
+    if let Some(differences) = &differences {
+        rows.extend(differences.gone.iter());
+        rows.sort_by_key(|row| std::cmp::Reverse(differences.of(row).unsigned_abs()));
+    }
     let peak = study.peak.map_or(Bytes::ZERO, |peak| peak.allocated);
+    let longest = rows.iter().map(|row| row.peak()).max().unwrap_or_default();
     let largest = rows.iter().map(|row| row.taken.max(row.peak())).max().unwrap_or_default();
     let unit = Unit::for_largest(largest);
     let title = vec![
         span(theme, Token::Title, format!("by {}", state.totals.label())),
         span(theme, Token::Dim, format!(" {} · {}", window(stage, study), unit.name())),
     ];
+    let against = stage.picture.pinned.as_ref().map(|pinned| {
+        let found = if differences.is_some() { "against" } else { "reading" };
+        span(theme, Token::Accent, format!(" · Δ {found} step {}", pinned.step.step))
+    });
+    let title = title.into_iter().chain(against).collect();
     let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
     let inner = Rect { x: inner.x + 1, width: inner.width.saturating_sub(2), ..inner };
     if inner.height < 3 {
@@ -226,22 +280,33 @@ fn table(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Bu
             span(theme, Token::Strong, figures::bytes(peak)),
             span(theme, Token::Text, format!(": {said}")),
         ];
-        pane::put_cut(inner, 0, line, buf);
+        pane::put(inner, 0, line, buf);
     }
-    let columns: Vec<&Column> = COLUMNS.iter().filter(|column| inner.width >= column.from).collect();
-    let figures_width: usize = columns.iter().map(|column| column.width).sum();
-    let bar = if inner.width >= 90 { 14 } else { 6 };
-    let names = usize::from(inner.width).saturating_sub(figures_width + bar + 1);
+    let can_be_known = |column: &&Column| !column.of_a_run || !matches!(stage.picture.kind, Kind::Snapshot(_));
+    let mut columns: Vec<&Column> =
+        COLUMNS.iter().filter(|column| inner.width >= column.from).filter(can_be_known).collect();
+    let delta = if differences.is_some() { DELTA } else { 0 };
+    let least = if inner.width >= 90 { 14 } else { 6 };
+    let taken = |columns: &[&Column]| columns.iter().map(|column| column.width).sum::<usize>() + delta;
+    // Differences come before what a run of an op took of time.
+    while delta > 0 && columns.len() > 2 && taken(&columns) + least + LEAST_NAMES > usize::from(inner.width) {
+        columns.remove(0);
+    }
+    let figures_width = taken(&columns);
+    // Names take what they need, bars what is left.
+    let most = usize::from(inner.width).saturating_sub(figures_width + least + 1);
+    let names = most.min(rows.iter().map(|row| row.name.width() + 2).max().unwrap_or(0).max(LEAST_NAMES));
+    let bar = usize::from(inner.width).saturating_sub(names + figures_width + 1);
     let head = Rect { y: inner.y + 1, height: 1, ..inner };
     let heading = match state.totals {
         Totals::Op => "op",
         Totals::Module => "module, or file",
-        Totals::Place => "path of modules, or line",
+        Totals::Place => "module or line",
     };
     put(head, 0, vec![span(theme, Token::Dim, heading)], buf);
     let mut x = names;
     for column in &columns {
-        let sorted = column.sort == Some(state.sort);
+        let sorted = delta == 0 && column.sort == Some(state.sort);
         let text = format!(
             "{:>width$}",
             if sorted { format!("▼{}", column.head) } else { column.head.to_owned() },
@@ -251,11 +316,15 @@ fn table(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Bu
         put_at(head, u16::try_from(x).unwrap_or(u16::MAX), 0, vec![span(theme, token, text)], buf);
         x += column.width;
     }
+    if delta > 0 {
+        let text = format!("{:>delta$}", "▼Δ at peak");
+        put_at(head, u16::try_from(x).unwrap_or(u16::MAX), 0, vec![span(theme, Token::Strong, text)], buf);
+    }
     let body = Rect { y: inner.y + 2, height: inner.height - 2, ..inner };
     let seen = usize::from(body.height);
     let first = stage.scroll.min(rows.len().saturating_sub(seen));
     for (y, row) in (0..body.height).zip(&rows[first..]) {
-        put(body, y, vec![span(theme, Token::Text, pane::cut(&row.name, names.saturating_sub(1)))], buf);
+        put(body, y, vec![span(theme, Token::Text, pane::cut_name(&row.name, names.saturating_sub(1)))], buf);
         let mut x = names;
         for column in &columns {
             let figure = (column.figure)(row, unit);
@@ -271,13 +340,50 @@ fn table(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Bu
             put_at(body, u16::try_from(x).unwrap_or(u16::MAX), y, vec![span(theme, token, text)], buf);
             x += column.width;
         }
+        if let Some(differences) = &differences {
+            let by = differences.of(row);
+            let (sign, token) = match by {
+                0 => ("", Token::Dim),
+                1.. => ("+", Token::Warn),
+                _ => ("−", Token::Ok),
+            };
+            let figure = if by == 0 { "·".to_owned() } else { unit.or_smaller(Bytes(by.unsigned_abs())) };
+            let text = format!("{:>delta$}", format!("{sign}{figure}"));
+            put_at(body, u16::try_from(x).unwrap_or(u16::MAX), y, vec![span(theme, token, text)], buf);
+            x += delta;
+        }
         let at = Rect { x: body.x + u16::try_from(x + 1).unwrap_or(0), y: body.y + y, width: bar as u16, height: 1 };
-        share(&row.at_peak, peak, theme, at, buf);
+        share(&row.at_peak, longest, theme, at, buf);
     }
     (rows.len(), seen)
 }
 
-/// A bar: what of the peak is this row's, by category.
+/// How rows differ from those of the step that is pinned: what is alive at the peak.
+struct Differences {
+    pinned: HashMap<String, u64>,
+    /// Rows that only the pinned step has, with nothing here.
+    gone: Vec<OpRow>,
+}
+
+impl Differences {
+    fn of(&self, row: &OpRow) -> i64 {
+        let (here, there) = (row.peak().get(), self.pinned.get(&row.name).copied().unwrap_or(0));
+        i64::try_from(here).unwrap_or(i64::MAX).saturating_sub(i64::try_from(there).unwrap_or(i64::MAX))
+    }
+}
+
+/// `None` where nothing is pinned, or nothing is known of it yet.
+fn differences(stage: &Stage<'_>, study: &Study) -> Option<Differences> {
+    let other = stage.picture.pinned.as_ref()?.study.as_deref()?;
+    let totals = stage.states.ops.totals;
+    let here: HashSet<&str> = study.op_rows(totals, Sort::AtPeak).into_iter().map(|row| &*row.name).collect();
+    let there = other.op_rows(totals, Sort::AtPeak);
+    let only = there.iter().filter(|row| !here.contains(&*row.name) && row.peak() > Bytes::ZERO);
+    let gone = only.map(|row| OpRow { name: row.name.clone(), ..OpRow::default() }).collect();
+    Some(Differences { pinned: there.iter().map(|row| (row.name.clone(), row.peak().get())).collect(), gone })
+}
+
+/// A bar: what of `whole` is this row's, by category.
 fn share(parts: &[Bytes; Category::ALL.len()], whole: Bytes, theme: &Theme, area: Rect, buf: &mut Buffer) {
     let area = area.intersection(buf.area);
     let width = u128::from(area.width);
@@ -315,16 +421,16 @@ fn names(stage: &Stage<'_>, of: &[Survivor], whole: Bytes, area: Rect, first: us
     let theme = stage.theme;
     let unit = unit_of(of);
     for (y, survivor) in (0..area.height).zip(&of[first.min(of.len())..]) {
-        let room = usize::from(area.width.saturating_sub(22));
+        let room = usize::from(area.width.saturating_sub(23));
         let line = vec![
             legend::legend_of(survivor.category, theme),
-            span(theme, Token::Text, format!(" {}", pane::cut_front(&survivor.name, room))),
+            span(theme, Token::Text, format!(" {}", pane::cut_name(&survivor.name, room))),
         ];
         put(area, y, line, buf);
         let count = if survivor.blocks > 1 { format!("{}×", survivor.blocks) } else { String::new() };
         let figures = vec![
             span(theme, Token::Dim, format!("{count:>5}")),
-            span(theme, Token::Strong, format!("{:>8}", unit.figure(survivor.bytes))),
+            span(theme, Token::Strong, format!("{:>9}", unit.or_smaller(survivor.bytes))),
             span(theme, Token::Dim, format!("{:>6}", figures::percent(survivor.bytes.get(), whole.get()))),
         ];
         put_right(area, y, figures, buf);
@@ -342,14 +448,14 @@ fn since_tag(stage: &Stage<'_>, study: &Study, tag: u64, area: Rect, buf: &mut B
     let (survived, gone) = (study.survivors(), study.departed());
     let sum = |of: &[Survivor]| of.iter().map(|survivor| survivor.bytes).sum::<Bytes>();
     let [top, bottom] = area.layout::<2>(&Split::vertical([Constraint::Fill(1), Constraint::Fill(1)]));
-    let here = if stage.picture.is_now() { "now".to_owned() } else { format!("event {}", stage.view().position) };
+    let here = stage.position().map_or_else(|| "now".to_owned(), |position| format!("event {position}"));
     let later = study.end > tag || study.begin == tag;
     let between = if later { format!("event {tag} and {here}") } else { format!("{here} and event {tag}") };
     let mut half = |title: &str, of: &[Survivor], area: Rect, first: usize| {
         let title = vec![
             span(theme, Token::Title, title.to_owned()),
             span(theme, Token::Strong, format!(" {}", figures::bytes(sum(of)))),
-            span(theme, Token::Dim, format!(" · {} · between {between} · d takes the tag away", unit_of(of).name())),
+            span(theme, Token::Dim, format!(" · {} · between {between}", unit_of(of).name())),
         ];
         let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
         let inner = Rect { x: inner.x + 1, width: inner.width.saturating_sub(2), ..inner };
@@ -359,7 +465,7 @@ fn since_tag(stage: &Stage<'_>, study: &Study, tag: u64, area: Rect, buf: &mut B
         names(stage, of, sum(of), inner, first, buf);
         usize::from(inner.height)
     };
-    let seen = half("taken and still there", &survived, top, stage.scroll.min(survived.len()));
-    half("there before and gone", &gone, bottom, 0);
+    let seen = half("allocated since, still alive", &survived, top, stage.scroll.min(survived.len()));
+    half("alive before, now gone", &gone, bottom, 0);
     (survived.len(), seen)
 }

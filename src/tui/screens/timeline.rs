@@ -13,10 +13,10 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout as Split, Rect};
 use ratatui::text::Span;
 
-use crate::model::{Group, Grouping, MarkKind, Moment, Study};
+use crate::model::{Group, Grouping, MarkKind, Profile, Study};
 use crate::source::{Kind, Picture, Wanted, Window};
 use crate::tui::action::{Action, Binding, Group as Heading, Key};
-use crate::tui::chart::{self, Axis, Ink, Stack};
+use crate::tui::chart::{self, Axis, Ceiling, Curve, Ink, Stack};
 use crate::tui::copied;
 use crate::tui::figures::{self, Unit};
 use crate::tui::large::Large;
@@ -52,17 +52,11 @@ fn bindings() -> Vec<Binding> {
         |keys: &[Key], label, action, hint, help| Binding::new(keys, label, own(action), Heading::View, hint, help);
     use TimelineAction::{Grouping, Peak, Window, ZoomIn, ZoomOut};
     vec![
-        view(&[plain('v')], "v", Grouping, "by", "step: tell memory apart by category, module, tensor or pool"),
-        view(
-            &[plain('+'), plain('='), plain(']')],
-            "+ ]",
-            ZoomIn,
-            "closer",
-            "step: half as many events, around the cursor",
-        ),
-        view(&[plain('-'), plain('[')], "- [", ZoomOut, "wider", "step: twice as many events, at last the whole run"),
-        view(&[plain('0')], "0", Window, "step/run", "step: the step around the cursor, or the whole run"),
-        view(&[plain('^')], "^", Peak, "peak", "step: move the cursor to the fullest moment of the window"),
+        view(&[plain('v')], "v", Grouping, "by", "group memory by category, module, tensor or pool"),
+        view(&[plain('+'), plain(']')], "+ ]", ZoomIn, "closer", "zoom in: half as many events, around the cursor"),
+        view(&[plain('-'), plain('[')], "- [", ZoomOut, "wider", "zoom out, until the whole run is seen"),
+        view(&[plain('0')], "0", Window, "step/run", "the step around the cursor, or the whole run"),
+        view(&[plain('^')], "^", Peak, "peak", "move the cursor to the peak of the window"),
     ]
 }
 
@@ -115,13 +109,8 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
 
 /// The moment whose figures are told: at the cursor; of a lab that runs, the fullest.
 fn cursor(stage: &Stage<'_>, study: &Study) -> Option<usize> {
-    if stage.is_still() {
-        let position = stage.view().position;
-        let inside = (study.begin..=study.end).contains(&position);
-        inside.then(|| study.moment_at(position)).flatten()
-    } else {
-        None
-    }
+    let inside = stage.position().filter(|position| (study.begin..=study.end).contains(position));
+    inside.and_then(|position| study.moment_at(position))
 }
 
 /// What is drawn.
@@ -221,7 +210,12 @@ impl Shown<'_> {
             return plot;
         }
         let highest = study.moments.iter().map(|moment| moment.allocated).max().unwrap_or_default();
-        let axis = Axis::new(highest, plot.height);
+        // One step beside another; a longer window has no columns in common with it.
+        let pinned =
+            self.stage.picture.pinned.as_deref().filter(|_| study.steps.len() <= 1).map(|pinned| &*pinned.step);
+        let highest = highest.max(pinned.and_then(Profile::peak).map_or(Bytes::ZERO, |sample| sample.allocated));
+        let ceiling = self.stage.ceiling();
+        let axis = Ceiling::axis(ceiling, highest, plot.height);
         axis.draw(theme, inner, plot, buf);
         let inks: Vec<Ink> =
             (0..).zip(&study.groups).map(|(index, group)| ink(study.grouping, index, group, theme)).collect();
@@ -236,6 +230,13 @@ impl Shown<'_> {
         };
         let stacks: Vec<Stack> = (0..plot.width).map(stack).collect();
         chart::areas(&stacks, axis.top, theme, plot, buf);
+        if let Some(ceiling) = ceiling {
+            ceiling.draw(highest, axis, |_| Some(ceiling.height()), theme, plot, buf);
+        }
+        if let Some(pinned) = pinned {
+            let heights = pinned.in_columns(plot.width * Curve::COLUMNS).map(|sample| Some(sample.allocated));
+            Curve::of_bytes(plot, axis, heights).draw(Token::Ghost, theme, buf);
+        }
         self.marks(plot, buf);
         self.cursor_line(plot, buf);
         self.axis_of_time(axis, inner, plot, buf);
@@ -252,11 +253,18 @@ impl Shown<'_> {
             let segments = format!(" in {}", figures::counted(u64::from(moment.segments), "segment"));
             title.push(span(theme, Token::Dim, segments));
             if area.width >= 70 {
-                let mark = |colour: &'static str, letter| if theme.is_colorless() { letter } else { colour };
-                title.push(span(theme, Token::Stranded, mark(" ■", " ░")));
-                title.push(span(theme, Token::Dim, format!(" stranded {}", figures::bytes(moment.ledger.stranded))));
-                title.push(span(theme, Token::Reserved, mark("  ■", "  ·")));
-                title.push(span(theme, Token::Dim, format!(" unused {}", figures::bytes(moment.ledger.releasable))));
+                let mut room = usize::from(area.width).saturating_sub(6 + title.iter().map(Span::width).sum::<usize>());
+                // The one that matters most first, and none that holds nothing.
+                let mut accounts = legend::accounts(&moment.ledger, theme);
+                accounts.reverse();
+                accounts[..2].reverse();
+                for account in accounts.into_iter().filter(|account| account.bytes > Bytes::ZERO) {
+                    let words = format!(" {} {}", account.name, figures::bytes(account.bytes));
+                    let entry = [Span::raw("  "), legend::mark(account.ink, theme), span(theme, Token::Dim, words)];
+                    let Some(left) = room.checked_sub(entry.iter().map(Span::width).sum()) else { continue };
+                    room = left;
+                    title.extend(entry);
+                }
             }
         }
         let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
@@ -265,27 +273,22 @@ impl Shown<'_> {
             return plot;
         }
         let highest = study.moments.iter().map(|moment| moment.reserved).max().unwrap_or_default();
-        let axis = Axis::new(highest, plot.height);
+        let ceiling = self.stage.ceiling();
+        let axis = Ceiling::axis(ceiling, highest, plot.height);
         axis.draw(theme, inner, plot, buf);
-        let colorless = theme.is_colorless();
-        let parts = |moment: &Moment| {
-            let ledger = &moment.ledger;
-            [
-                (ledger.allocated() + ledger.pending, Ink { token: Token::Allocated, fill: "█" }),
-                (ledger.stranded, Ink { token: Token::Stranded, fill: if colorless { "░" } else { "█" } }),
-                (ledger.releasable, Ink { token: Token::Reserved, fill: if colorless { "·" } else { "█" } }),
-            ]
-        };
         let columns = self.columns(plot);
         let stack = |x| {
             let mut stack = Stack::default();
-            for (bytes, ink) in parts(&study.moments[fullest(columns, study, x)]) {
-                stack.add(bytes, ink);
+            for account in legend::accounts(&study.moments[fullest(columns, study, x)].ledger, theme) {
+                stack.add(account.bytes, account.ink);
             }
             stack
         };
         let stacks: Vec<Stack> = (0..plot.width).map(stack).collect();
         chart::areas(&stacks, axis.top, theme, plot, buf);
+        if let Some(ceiling) = ceiling {
+            ceiling.draw(highest, axis, |_| Some(ceiling.height()), theme, plot, buf);
+        }
         self.cursor_line(plot, buf);
         plot
     }
@@ -306,7 +309,7 @@ impl Shown<'_> {
 
     fn cursor_line(&self, plot: Rect, buf: &mut Buffer) {
         if let Some(cursor) = self.cursor {
-            pane::rule(plot, self.columns(plot).column_of(cursor), self.theme().style(Token::Key), buf);
+            chart::cursor(plot, self.columns(plot).column_of(cursor), self.theme(), buf);
         }
     }
 
@@ -343,8 +346,8 @@ impl Shown<'_> {
         put_right(inner, 0, vec![span(theme, Token::Dim, head)], buf);
         let figures = |bytes: Bytes, at_peak: Bytes| {
             let second =
-                if cursor { unit.figure(at_peak) } else { figures::percent(bytes.get(), moment.allocated.get()) };
-            format!("{:>9} {second:>9}", unit.figure(bytes))
+                if cursor { unit.or_smaller(at_peak) } else { figures::percent(bytes.get(), moment.allocated.get()) };
+            format!("{:>9} {second:>9}", unit.or_smaller(bytes))
         };
         let mut y = 1;
         // As they lie upon each other in the chart.
@@ -391,7 +394,7 @@ impl Shown<'_> {
         let here;
         let names = match self.cursor {
             Some(_) => {
-                here = study.alive_at(self.stage.view().position);
+                here = study.alive_at(self.stage.shown.position);
                 &here
             }
             None => &study.at_peak,
@@ -407,7 +410,7 @@ impl Shown<'_> {
             put(area, y, line, buf);
             let figures = [
                 span(theme, Token::Dim, count),
-                span(theme, Token::Strong, format!("{:>9}", unit.figure(survivor.bytes))),
+                span(theme, Token::Strong, format!("{:>9}", unit.or_smaller(survivor.bytes))),
             ];
             put_right(area, y, figures.into(), buf);
         }
@@ -418,7 +421,7 @@ impl Shown<'_> {
         let study = self.study;
         let mut lines = Vec::new();
         if let Some(moment) = self.told().and_then(|index| study.moments.get(index)) {
-            let position = self.cursor.map_or(moment.position, |_| self.stage.view().position);
+            let position = self.cursor.map_or(moment.position, |_| self.stage.shown.position);
             if let Some(phase) = study.phase_at(position) {
                 lines.push(phase.label().to_owned());
             }
@@ -429,11 +432,11 @@ impl Shown<'_> {
         lines.push(String::new());
         let columns = match study.stride {
             1 => format!("{} memory events", study.events),
-            stride => format!("{} memory events, {stride} to a moment", study.events),
+            stride => format!("{} memory events, {stride} to a column", study.events),
         };
         lines.push(columns);
         if study.cut {
-            lines.extend(pane::wrap("too many blocks to tell each: zoom in for their lives", width));
+            lines.extend(pane::wrap("too many blocks to show each: zoom in for their lives", width));
         }
         lines
     }
@@ -463,7 +466,7 @@ impl Shown<'_> {
             let mark = if theme.is_colorless() { ink.fill } else { "■" };
             let entry = [
                 span(theme, ink.token, format!("  {mark}")),
-                span(theme, Token::Dim, format!("{} ", pane::cut(&group.name, 24))),
+                span(theme, Token::Dim, format!(" {} ", pane::cut(&group.name, 24))),
                 span(theme, Token::Text, unit.figure(bytes)),
             ];
             let cells: usize = line.iter().chain(&entry).map(Span::width).sum();

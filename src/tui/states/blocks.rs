@@ -30,6 +30,8 @@ pub enum BlocksAction {
     OfOp,
     /// Select what is drawn in a cell of the map, by its column and row; again, what else is drawn there.
     Cell(u16, u16),
+    /// Select what lies there.
+    Select(Selection),
     /// Select nothing; where nothing is selected, look for nothing.
     Leave,
     /// Half as many bytes to a cell.
@@ -65,7 +67,7 @@ impl BlocksAction {
             Self::Coloring => "blocks-colouring",
             Self::Order => "blocks-order",
             Self::Peak => "blocks-peak",
-            Self::Cell(..) => "",
+            Self::Cell(..) | Self::Select(_) => "",
         }
     }
 }
@@ -303,7 +305,9 @@ impl BlocksState {
                 next.or(touched.first()).copied().map(part)
             }
             BlocksAction::NextSegment | BlocksAction::PreviousSegment => {
-                let order = self.ordered(view, &survey);
+                let plan = self.plan(view, seen.ghost, &survey, seen.map);
+                // As they are drawn, where they are.
+                let order = if plan.rows > 0 { plan.order().collect() } else { self.ordered(view, &survey) };
                 let picked = self.picked(segments).and_then(|picked| order.iter().position(|at| *at == picked.segment));
                 let next = match (picked, action) {
                     (None, BlocksAction::NextSegment) => 0,
@@ -313,6 +317,7 @@ impl BlocksState {
                 let segment = segments.get(*order.get(next % order.len().max(1))?)?;
                 Some(Selection { address: segment.address, whole: true })
             }
+            BlocksAction::Select(selection) => Some(selection),
             BlocksAction::Cell(column, row) => self.in_cell(column, row, seen, &survey).map(part),
             _ => None,
         }
@@ -323,27 +328,31 @@ impl BlocksState {
         let plan = self.plan(seen.shown, seen.ghost, survey, seen.map);
         let first = seen.scroll.min(plan.rows.saturating_sub(seen.map.1));
         let (place, cell) = plan.at(first + usize::from(row), usize::from(column))?;
-        let segment = seen.shown.segments.get(place.segment)?;
-        let edge = |cell: usize| (cell as u128 * u128::from(segment.size.get())).div_ceil(place.cells as u128) as u64;
-        let bytes = edge(cell)..edge(cell + 1).max(edge(cell) + 1);
-        let first = segment.blocks.partition_point(|block| block.end().get() <= bytes.start);
-        let drawn: Vec<&BlockView> = segment.blocks[first..]
-            .iter()
-            .take_while(|block| block.offset.get() < bytes.end)
-            .filter(|block| survey.accepts(block))
-            .collect();
-        let address = |block: &BlockView| segment.address.offset(block.offset);
+        let bytes = place.bytes_of(cell);
+        let segments = seen.shown.segments.as_slice();
+        let mut drawn: Vec<(u64, Address)> = Vec::new();
+        for &(index, base) in plan.members(place).iter().take_while(|(_, base)| *base < bytes.end) {
+            let Some(segment) = segments.get(index) else { continue };
+            let inside = bytes.start.saturating_sub(base)..bytes.end - base;
+            let first = segment.blocks.partition_point(|block| block.end().get() <= inside.start);
+            let blocks = segment.blocks[first..].iter().take_while(|block| block.offset.get() < inside.end);
+            drawn.extend(blocks.filter(|block| survey.accepts(block)).map(|block| {
+                let shown = block.end().get().min(inside.end) - block.offset.get().max(inside.start);
+                (shown, segment.address.offset(block.offset))
+            }));
+        }
         let current = self.selected.filter(|selected| !selected.whole).map(|selected| selected.address);
-        if let Some(at) = drawn.iter().position(|block| Some(address(block)) == current) {
-            return drawn.get((at + 1) % drawn.len()).map(|block| address(block));
+        if let Some(at) = drawn.iter().position(|(_, address)| Some(*address) == current) {
+            return drawn.get((at + 1) % drawn.len()).map(|(_, address)| *address);
         }
-        let inside = |block: &&&BlockView| block.end().get().min(bytes.end) - block.offset.get().max(bytes.start);
-        if let Some(most) = drawn.iter().rev().max_by_key(inside) {
-            return Some(address(most));
+        if let Some((_, most)) = drawn.iter().rev().max_by_key(|(shown, _)| *shown) {
+            return Some(*most);
         }
-        match segment.part_at(Address(segment.address.0 + bytes.start))? {
+        let (index, offset) = plan.segment_at(place, bytes.start)?;
+        let segment = segments.get(index)?;
+        match segment.part_at(Address(segment.address.0 + offset))? {
             Part::Hole(hole) => Some(segment.address.offset(hole.offset)),
-            Part::Block(index) => segment.blocks.get(index).map(address),
+            Part::Block(index) => segment.blocks.get(index).map(|block| segment.address.offset(block.offset)),
         }
     }
 
@@ -370,13 +379,11 @@ impl BlocksState {
         let picked = self.picked(&view.segments).map(|picked| (picked.segment, picked.bytes(&view.segments).start));
         let top = || {
             let (place, cell) = before.at(first, 0)?;
-            let size = view.segments.get(place.segment)?.size.get();
-            Some((place.segment, (u128::from(size) * cell as u128 / place.cells as u128) as u64))
+            before.segment_at(place, place.bytes_of(cell).start)
         };
         self.scroll = picked.or_else(top).and_then(|(segment, offset)| {
-            let size = view.segments.get(segment)?.size.get();
-            let above = before.row_of(segment, size, offset)?.saturating_sub(first).min(height.saturating_sub(1));
-            Some(after.row_of(segment, size, offset)?.saturating_sub(above))
+            let above = before.row_of(segment, offset)?.saturating_sub(first).min(height.saturating_sub(1));
+            Some(after.row_of(segment, offset)?.saturating_sub(above))
         });
     }
 
@@ -386,10 +393,7 @@ impl BlocksState {
         let segments = seen.shown.segments.as_slice();
         let Some(picked) = self.picked(segments) else { return };
         let plan = self.plan(seen.shown, seen.ghost, &self.survey(seen.shown, &seen.picture.history), seen.map);
-        let Some(row) = plan.row_of(picked.segment, segments[picked.segment].size.get(), picked.bytes(segments).start)
-        else {
-            return;
-        };
+        let Some(row) = plan.row_of(picked.segment, picked.bytes(segments).start) else { return };
         let first = seen.scroll.min(plan.rows.saturating_sub(height));
         if !(first..first + height).contains(&row) {
             self.scroll = Some(row.saturating_sub(height / 2));
@@ -587,7 +591,7 @@ mod tests {
             let plan = acted.plan();
             assert_eq!(plan.scale, (last / 2).max(FINEST));
             last = plan.scale;
-            let row = plan.row_of(1, 2 * MIB, 0).unwrap();
+            let row = plan.row_of(1, 0).unwrap();
             assert!((acted.scroll..acted.scroll + 8).contains(&row), "{row} from {}", acted.scroll);
         }
         assert!(acted.scroll > 0);
@@ -607,7 +611,7 @@ mod tests {
         let mut acted = Acted::new();
         acted.state.scale = Some(FINEST);
         acted.act(BlocksAction::LargestHole);
-        let row = acted.plan().row_of(1, 2 * MIB, 0).unwrap();
+        let row = acted.plan().row_of(1, 0).unwrap();
         assert!(row > 8 && (acted.scroll..acted.scroll + 8).contains(&row), "{row} from {}", acted.scroll);
         let stays = acted.scroll;
         acted.act(BlocksAction::Coloring);
@@ -624,6 +628,21 @@ mod tests {
         assert_eq!(acted.act(BlocksAction::Cell(0, 0)), Some((FIRST + 8 * KIB, false)));
         assert_eq!(acted.act(BlocksAction::Cell(5, 0)), Some((FIRST + 24 * KIB, false)), "a hole");
         assert_eq!(acted.act(BlocksAction::Cell(63, 7)), Some((FIRST + 24 * KIB, false)), "nothing is drawn there");
+    }
+
+    #[test]
+    fn segments_that_share_a_strip_are_clicked_and_gone_through() {
+        let mut acted = Acted::new();
+        // A cell holds all three: the blocks in it one after the other.
+        acted.state.scale = Some(16 * MIB);
+        assert_eq!((acted.plan().rows, acted.plan().order().count()), (1, 3));
+        let clicks: Vec<u64> = (0..5).map(|_| acted.act(BlocksAction::Cell(0, 0)).unwrap().0).collect();
+        let all = [FIRST + 8 * KIB, FIRST + MIB, SECOND + MIB, FIRST];
+        assert_eq!(clicks[..4], all, "and round");
+        assert_eq!(clicks[4], all[0]);
+        acted.act(BlocksAction::Leave);
+        let segments: Vec<_> = (0..4).map(|_| acted.act(BlocksAction::NextSegment).unwrap()).collect();
+        assert_eq!(segments, [FIRST, SECOND, 30 * MIB, FIRST].map(|address| (address, true)));
     }
 
     #[test]

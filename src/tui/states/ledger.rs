@@ -117,7 +117,7 @@ impl LedgerState {
 
     /// Does it; says where the cursor is to go, if anywhere.
     pub fn act(&mut self, action: LedgerAction, picture: &Picture) -> Option<Move> {
-        let findings = &picture.view.findings;
+        let findings = &*picture.findings();
         match action {
             LedgerAction::Window => self.whole = !self.whole,
             LedgerAction::Finding(places) => {
@@ -157,11 +157,11 @@ impl LedgerState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Level, View};
+    use crate::model::{Level, View, When};
     use crate::units::Bytes;
 
     fn finding(evidence: Evidence, position: Option<u64>, remedies: &[Remedy]) -> Finding {
-        Finding { level: Level::Info, evidence, remedies: remedies.to_vec(), position }
+        Finding { level: Level::Info, evidence, remedies: remedies.to_vec(), position, gain: None }
     }
 
     fn rounding(bytes: u64) -> Finding {
@@ -170,7 +170,7 @@ mod tests {
     }
 
     fn releasable(position: Option<u64>) -> Finding {
-        let evidence = Evidence::Releasable { bytes: Bytes(5), reserved: Bytes(100), after_step: true };
+        let evidence = Evidence::Releasable { bytes: Bytes(5), reserved: Bytes(100), when: When::Step };
         finding(evidence, position, &[Remedy::EmptyCache])
     }
 

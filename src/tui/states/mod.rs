@@ -14,7 +14,7 @@ use std::sync::Arc;
 use crate::source::{Move, Picture, Wanted};
 
 pub(crate) use blocks::Picked;
-pub use blocks::{BlocksAction, BlocksState};
+pub use blocks::{BlocksAction, BlocksState, Selection};
 pub use compare::{CompareAction, CompareState, Other};
 pub use lab::{LabAction, LabState};
 pub use ledger::{LedgerAction, LedgerState};

@@ -1,7 +1,7 @@
 //! The ops: what the rows of their table are, in which order, and what is compared with what.
 
 use crate::model::{Grouping, Sort, Totals};
-use crate::source::{Cursor, Move, Picture, Wanted, Window};
+use crate::source::{Move, Picture, Wanted, Window};
 
 /// What the ops' own keys and clicks ask for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ pub struct OpsState {
 impl OpsState {
     /// What it wants to have studied.
     pub fn wanted(&self, picture: &Picture) -> Wanted {
-        let here = position(picture);
+        let here = picture.place();
         let window = match self.tag {
             Some(tag) => Window::Range(tag.min(here), tag.max(here)),
             None if self.whole => Window::Run,
@@ -67,18 +67,10 @@ impl OpsState {
             OpsAction::Totals => self.totals = next(&Totals::ALL, self.totals),
             OpsAction::Sort => self.sort = next(&Sort::ALL, self.sort),
             OpsAction::Window => self.whole = !self.whole,
-            OpsAction::Tag => self.tag = if self.tag.is_some() { None } else { Some(position(picture)) },
+            OpsAction::Tag => self.tag = if self.tag.is_some() { None } else { Some(picture.place()) },
             OpsAction::Peak => return picture.study.as_ref()?.peak.map(|peak| Move::To(peak.position)),
         }
         None
-    }
-}
-
-/// Where the picture is.
-fn position(picture: &Picture) -> u64 {
-    match picture.cursor {
-        Cursor::Now => picture.extent.end,
-        Cursor::At(position) => position,
     }
 }
 
@@ -90,7 +82,7 @@ fn next<T: Copy + PartialEq>(all: &[T], now: T) -> T {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::Extent;
+    use crate::source::{Cursor, Extent};
 
     #[test]
     fn a_tag_compares_its_moment_with_the_present_one_in_either_direction() {

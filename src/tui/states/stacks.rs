@@ -173,6 +173,16 @@ impl StacksState {
         self.file.as_ref()
     }
 
+    /// Looks for blocks of these lines alone, line by line.
+    pub(crate) fn show_lines(&mut self, lines: &[&str]) {
+        *self = Self {
+            shape: Shape::Line,
+            search: lines.join("|").into(),
+            tags: std::mem::take(&mut self.tags),
+            ..Self::default()
+        };
+    }
+
     /// Something is looked into, or looked for.
     pub(crate) fn is_narrowed(&self) -> bool {
         !self.zoom.is_empty() || !self.search.is_empty()

@@ -82,8 +82,8 @@ impl TimelineState {
         let Some(study) = picture.study.as_deref().filter(|study| study.end > study.begin) else { return };
         let events = scale(study.end - study.begin);
         let whole = picture.extent.end - picture.extent.first;
-        let middle = match picture.cursor {
-            Cursor::At(cursor) if (study.begin..=study.end).contains(&cursor) => cursor,
+        let middle = match picture.place() {
+            place if (study.begin..=study.end).contains(&place) => place,
             _ => study.peak.map_or(study.begin.midpoint(study.end), |peak| peak.position),
         };
         self.window = if events >= whole { Window::Run } else { around(middle, events, picture) };

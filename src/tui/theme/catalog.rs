@@ -358,12 +358,41 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_of_the_dark_theme_need_no_line() {
-        use crate::model::Category::{self, Activation, OptimizerState, Parameter, Temporary};
-        let (dark, _) = Catalog::default().load("dark", ColorTier::True).unwrap();
-        let order = Category::STACKED.map(Token::from);
-        assert!(order.windows(2).all(|pair| dark.tells_apart(pair[0], pair[1])));
-        assert!(!dark.tells_apart(OptimizerState.into(), Temporary.into()), "and two light ones do");
+    fn parts_that_lie_upon_each_other_are_dark_and_light_in_turn_in_every_painted_theme() {
+        use crate::model::Category::{
+            Activation, Gradient, Input, OptimizerState, Other, Parameter, Temporary, Workspace,
+        };
+        // In the order of the stack, with those left out that are often absent.
+        let categories = [
+            (Parameter, OptimizerState),
+            (Parameter, Gradient),
+            (OptimizerState, Input),
+            (Gradient, Input),
+            (OptimizerState, Activation),
+            (Gradient, Activation),
+            (Activation, Other),
+            (Activation, Workspace),
+            (Activation, Temporary),
+        ];
+        let accounts = [(Token::Allocated, Token::Stranded), (Token::Stranded, Token::Reserved)];
+        let pairs = categories.map(|(low, high)| (Token::from(low), Token::from(high))).into_iter().chain(accounts);
+        for (low, high) in pairs {
+            for theme in painted() {
+                let contrast = theme.contrast(low, high).unwrap();
+                // Palettes of soft colours have less than what makes a line needless.
+                let least = match (["gruvbox", "nord"].contains(&theme.name()), theme.tier()) {
+                    (false, ColorTier::True) => 2.95,
+                    (true, ColorTier::Indexed) => 1.5,
+                    _ => 1.8,
+                };
+                assert!(
+                    contrast >= least,
+                    "{} {:?}: {low:?} below {high:?}: {contrast:.2}",
+                    theme.name(),
+                    theme.tier()
+                );
+            }
+        }
         let (terminal, _) = Catalog::default().load("terminal", ColorTier::True).unwrap();
         assert!(!terminal.tells_apart(Parameter.into(), Activation.into()), "nobody knows how they look");
     }

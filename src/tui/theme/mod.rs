@@ -194,6 +194,16 @@ impl Theme {
         a == b || self.contrast(a, b).is_some_and(|contrast| contrast >= contrast::AREAS)
     }
 
+    /// Whether something drawn in the colour of `token` is seen on a ground, as far as is known.
+    #[must_use]
+    pub fn reads_on(&self, token: Token, ground: Color) -> bool {
+        let known = self.luminance.get(token as usize).copied().flatten().map(|millionths| f64::from(millionths) / 1e6);
+        match (known, contrast::luminance(ground)) {
+            (Some(ink), Some(ground)) => contrast::contrast(ink, ground) >= contrast::AREAS,
+            _ => self.color(token) != ground,
+        }
+    }
+
     /// Whether there is no colour at all.
     #[must_use]
     pub fn is_colorless(&self) -> bool {

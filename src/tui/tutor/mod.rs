@@ -1,14 +1,16 @@
 //! A lesson beside the lab: its text and its questions in a pane of their own, its actions sent as a person's keys would be.
 
 mod pane;
+mod press;
 mod state;
+mod text;
 
 pub(crate) use pane::{beside, render};
 pub(crate) use state::{Heard, Tutor};
 
 use std::sync::Arc;
 
-use crate::lesson::{Course, Lesson, Runs};
+use crate::lesson::{Course, Lesson, Runs, Score};
 
 /// A lesson that is taken on the screen.
 #[derive(Clone, Debug)]
@@ -21,6 +23,10 @@ pub struct Lecture {
     pub learner: Arc<str>,
     /// Keeps how far somebody is; a sentence where that can't be.
     pub keep: KeepCourse,
+    /// Steps that were read to their end the last time, and their points; a finished lesson begins at its begin.
+    pub resumes: (usize, Score),
+    /// The lessons behind this one, at the same pace, the next one first.
+    pub following: Vec<(Arc<Lesson>, Runs)>,
 }
 
 /// Keeps how far somebody is in a course; a sentence where that can't be.

@@ -1,34 +1,37 @@
 //! Who leads through a lesson: what is shown of it, what keys do to it, and what it asks of the lab.
 
 use std::sync::Arc;
-
-use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use std::time::Duration;
 
 use super::{KeepCourse, Lecture};
 use crate::figures::Known;
-use crate::lesson::{Answer, Course, Form, Look, Order, Runs, Stage};
+use crate::lesson::{Answer, Course, Lesson, Look, Order, Runs, Stage};
 use crate::model::{LessonNote, RunState};
-use crate::session::{Anew, Command, LabSpec, StepSize};
+use crate::session::{Anew, Command, LabSpec, StepSize, Switch};
 use crate::source::{Move, Picture, Request};
-use crate::tui::dialog::DialogAction;
-use crate::tui::keys::Keymap;
+use crate::tui::action::Action;
+use crate::tui::hold::Hold;
 
-/// A longer answer is no number.
-const LONGEST: usize = 24;
+/// A recording says this often that somebody is still there.
+const BEAT: Duration = Duration::from_secs(10);
 /// A course that asks for more at once asks for ever.
 const MOST_ORDERS: usize = 64;
 
 /// Leads somebody through a lesson.
 #[derive(Clone, Debug)]
 pub(crate) struct Tutor {
-    course: Course,
+    pub(super) course: Course,
     runs: Runs,
     learner: Arc<str>,
     keep: KeepCourse,
+    /// The lessons behind this one, the next one first.
+    following: Vec<(Arc<Lesson>, Runs)>,
     /// The run under way.
     spec: Arc<LabSpec>,
-    /// Another run was asked for, behind so many events.
-    awaited: Option<u64>,
+    /// Events before the run that is under way, as it was seen last.
+    begun: u64,
+    /// Another run than that was asked for, and is not there yet.
+    awaited: bool,
     /// Somebody let the lab run on, and it was asked to stop behind its step.
     settling: bool,
     /// The choice that is selected: none at first, so that nobody who reads on answers by that.
@@ -41,8 +44,16 @@ pub(crate) struct Tutor {
     pub first: usize,
     /// The pane is small.
     pub folded: bool,
-    /// Since the run began somebody else than the lesson has done something to the lab.
-    pub meddled: bool,
+    /// The hint was asked for.
+    pub hinted: bool,
+    /// The learner has the lab until the lesson goes on.
+    pub taken: bool,
+    /// A step before is looked at again.
+    pub back: Option<usize>,
+    /// The clock as it was told last, when the step began on it, and when the next beat is due.
+    now: Duration,
+    since: Duration,
+    beat: Duration,
     told: Option<LessonNote>,
     shown: (Stage, usize),
 }
@@ -61,21 +72,29 @@ pub(crate) enum Heard {
 impl Tutor {
     /// Before the first step of a lesson.
     pub fn new(lecture: &Lecture) -> Self {
-        let Lecture { lesson, runs, learner, keep } = lecture.clone();
+        let Lecture { lesson, runs, learner, keep, resumes: (steps, earlier), following } = lecture.clone();
+        let course = Course::on(&lesson, runs.first());
         Self {
-            course: Course::new(Arc::clone(&lesson), lesson.holds_on(&runs.first().device)),
+            course: course.resuming(steps, earlier),
+            following,
             spec: Arc::new(runs.first().clone()),
             runs,
             learner,
             keep,
-            awaited: None,
+            begun: 0,
+            awaited: true,
             settling: false,
             chosen: None,
             written: String::new(),
             wrong: None,
             first: 0,
             folded: false,
-            meddled: false,
+            hinted: false,
+            taken: false,
+            back: None,
+            now: Duration::ZERO,
+            since: Duration::ZERO,
+            beat: BEAT,
             told: None,
             shown: (Stage::Introduction, 0),
         }
@@ -84,6 +103,107 @@ impl Tutor {
     /// The course.
     pub const fn course(&self) -> &Course {
         &self.course
+    }
+
+    /// What is kept back now.
+    pub fn hold(&self) -> Hold {
+        if self.has_lab() { Hold::Nothing } else { Hold::of(&self.course) }
+    }
+
+    fn has_lab(&self) -> bool {
+        self.taken && self.course.stage() == Stage::Explained
+    }
+
+    /// Whether the lesson waits for what it had asked of the lab: then it needs to see what happens now.
+    pub fn is_busy(&self) -> bool {
+        matches!(self.course.stage(), Stage::Preparing | Stage::Trying)
+    }
+
+    /// Whether `action` sets what the goal that is to be reached leaves as it is.
+    pub fn keeps(&self, action: Action) -> bool {
+        match action {
+            Action::Flip(switch, _) | Action::Edit(switch) => {
+                self.allowed().is_some_and(|allowed| !allowed.contains(&switch))
+            }
+            _ => false,
+        }
+    }
+
+    /// The switches that a goal leaves to the learner, while one is to be reached.
+    pub fn allowed(&self) -> Option<&[Switch]> {
+        let goal = self.course.goal().filter(|_| self.course.stage() == Stage::Acting)?;
+        Some(&goal.allow)
+    }
+
+    /// Hands the lab to the learner until the lesson goes on; false where it can't.
+    pub fn take_lab(&mut self) -> bool {
+        self.taken = self.course.stage() == Stage::Explained;
+        self.taken
+    }
+
+    /// The learner does something to the lab; where a goal asks for that, nothing is spoilt.
+    pub fn meddle(&mut self) {
+        if self.course.stage() != Stage::Acting {
+            self.course.spoil();
+        }
+    }
+
+    /// Shows the hint of the question that is open; false where there is none, or it is shown already.
+    pub fn show_hint(&mut self) -> bool {
+        let is_open = matches!(self.course.stage(), Stage::Asking | Stage::Acting);
+        let has_hint = self.course.told().question.as_ref().is_some_and(|asked| asked.hint.is_some());
+        let shows = is_open && has_hint && !self.hinted;
+        self.hinted |= shows;
+        shows
+    }
+
+    /// Looks at the step before the one that is shown; false where there is none.
+    pub fn look_back(&mut self) -> bool {
+        let shown = self.back.unwrap_or(match self.course.stage() {
+            Stage::Introduction => 0,
+            Stage::Over => self.course.place() + 1,
+            _ => self.course.place(),
+        });
+        let before = shown.checked_sub(1);
+        (self.back, self.first) = (before.or(self.back), 0);
+        before.is_some()
+    }
+
+    /// The title of the lesson that follows, once this one is over.
+    pub fn next_title(&self) -> Option<&str> {
+        let (lesson, _) = self.following.first().filter(|_| self.course.stage() == Stage::Over)?;
+        Some(&lesson.front.title)
+    }
+
+    /// Begins the lesson that follows.
+    pub(super) fn begin_next(&mut self) -> Vec<Request> {
+        if self.following.is_empty() {
+            return Vec::new();
+        }
+        let (lesson, runs) = self.following.remove(0);
+        self.course = Course::on(&lesson, runs.first());
+        (self.spec, self.runs) = (Arc::new(runs.first().clone()), runs);
+        self.begin_course()
+    }
+
+    /// Takes note of the clock; tells a recording now and then that somebody is still there.
+    pub fn advance(&mut self, now: Duration, is_recorded: bool) -> Option<Request> {
+        self.now = now;
+        if now < self.beat {
+            return None;
+        }
+        self.beat = now + BEAT;
+        is_recorded.then(|| Request::Lab(Command::Lesson(Arc::new(self.noted()))))
+    }
+
+    /// When the next beat is due, where `is_recorded`.
+    pub fn next_change(&self, is_recorded: bool) -> Option<Duration> {
+        is_recorded.then_some(self.beat)
+    }
+
+    fn noted(&self) -> LessonNote {
+        let seconds = u32::try_from(self.now.saturating_sub(self.since).as_secs()).unwrap_or(u32::MAX);
+        LessonNote { seconds, ..self.course.note(&self.learner) }
     }
 
     /// The screen that shows the step best.
@@ -105,8 +225,8 @@ impl Tutor {
         for _ in 0..MOST_ORDERS {
             let known = Known { view: &picture.view, statistics: None, device_memory };
             let Some(order) = self.course.observe(&known) else { break };
-            requests.extend(self.obey(order, picture));
-            if self.awaited.is_some() {
+            requests.extend(self.obey(order));
+            if self.awaited {
                 break;
             }
         }
@@ -114,26 +234,25 @@ impl Tutor {
         requests
     }
 
-    /// Whether the run that was asked for is there, and rests before its first step.
+    /// Whether the run that was asked for is there, and rests before its first step or can't be made.
     fn is_begun(&mut self, picture: &Picture) -> bool {
-        let Some(position) = self.awaited else { return true };
         let view = &picture.view;
-        let there = view.position > position && view.steps.finished == 0 && view.run == RunState::Paused;
-        if there {
-            self.awaited = None;
+        let rests = !matches!(view.run, RunState::Starting | RunState::Running);
+        if self.awaited && view.begun != self.begun && rests {
+            (self.awaited, self.begun) = (false, view.begun);
         }
-        there
+        !self.awaited
     }
 
-    fn obey(&mut self, order: Order, picture: &Picture) -> Vec<Request> {
+    fn obey(&mut self, order: Order) -> Vec<Request> {
         let lab = |command| vec![Request::Lab(command)];
         match order {
             Order::Steps(steps) => lab(Command::Train(steps)),
-            Order::Restart => self.begin(picture),
+            Order::Restart => self.begin(),
             Order::Run(name) => match self.runs.named(&name) {
                 Some(spec) => {
                     self.spec = Arc::new(spec.clone());
-                    self.begin(picture)
+                    self.begin()
                 }
                 None => {
                     self.course.refused("the lesson has no such run");
@@ -144,20 +263,24 @@ impl Tutor {
         }
     }
 
-    /// Begins the run anew; it rests before its first step.
-    fn begin(&mut self, picture: &Picture) -> Vec<Request> {
-        self.awaited = Some(picture.extent.end);
-        (self.meddled, self.settling) = (false, false);
-        [Command::Begin(Anew(Arc::clone(&self.spec))), Command::Train(0)].map(Request::Lab).into()
+    /// Begins the run again; it rests before its first step.
+    fn begin(&mut self) -> Vec<Request> {
+        self.awaited = true;
+        self.settling = false;
+        vec![Request::Lab(Command::Begin(Anew(Arc::clone(&self.spec))))]
     }
 
-    /// Begins the lesson anew, on a run as it was at the start.
-    pub fn begin_anew(&mut self, picture: &Picture) -> Vec<Request> {
+    /// Begins the lesson again, on a run as it was at the start.
+    pub fn begin_anew(&mut self) -> Vec<Request> {
         let lesson = Arc::clone(self.course.lesson());
         self.spec = Arc::new(self.runs.first().clone());
-        self.course = Course::new(Arc::clone(&lesson), lesson.holds_on(&self.spec.device));
+        self.course = Course::on(&lesson, &self.spec);
+        self.begin_course()
+    }
+
+    fn begin_course(&mut self) -> Vec<Request> {
         let mut requests = vec![Request::Move(Move::Now)];
-        requests.extend(self.begin(picture));
+        requests.extend(self.begin());
         requests.extend(self.note());
         requests
     }
@@ -167,14 +290,16 @@ impl Tutor {
         let shown = (self.course.stage(), self.course.place());
         if self.shown != shown {
             self.shown = shown;
-            (self.chosen, self.first) = (None, 0);
+            (self.chosen, self.first, self.back) = (None, 0, None);
             (self.written, self.wrong) = (String::new(), None);
+            (self.hinted, self.taken, self.since) = (false, false, self.now);
         }
         let note = self.course.note(&self.learner);
         if self.told.as_ref() == Some(&note) {
             return None;
         }
         self.told = Some(note.clone());
+        let note = self.noted();
         Some(Request::Lab(Command::Lesson(Arc::new(note))))
     }
 
@@ -186,66 +311,8 @@ impl Tutor {
         }
     }
 
-    /// A key while no dialog is open; `lines` of the text there are, and so many are seen.
-    pub fn press(&mut self, key: KeyEvent, keys: &Keymap, picture: &Picture, lines: (usize, usize)) -> Heard {
-        let action = keys.dialog_action(key);
-        let form = match self.course.stage() {
-            Stage::Asking => self.course.step().question.as_ref().map(|question| question.form.clone()),
-            _ => None,
-        };
-        if let Some(Form::Number { .. }) = form
-            && self.write(key)
-        {
-            self.wrong = None;
-            return Heard::Taken;
-        }
-        let choices = self.course.told().question.as_ref().map_or(0, |asked| asked.choices.len());
-        match (form, action) {
-            (Some(Form::Choices(_)), Some(DialogAction::Next)) => {
-                let next = self.chosen.map_or(0, |chosen| chosen + 1);
-                self.choose(next.min(choices.saturating_sub(1)), lines)
-            }
-            (Some(Form::Choices(_)), Some(DialogAction::Previous)) => {
-                let last = choices.saturating_sub(1);
-                self.choose(self.chosen.map_or(last, |chosen| chosen.saturating_sub(1)), lines)
-            }
-            (Some(Form::Choices(_)), _) if letter_of(key).is_some_and(|place| place < choices) => {
-                self.choose(letter_of(key).unwrap_or_default(), lines)
-            }
-            (Some(Form::Number { .. }), Some(DialogAction::Clear)) => {
-                self.written.clear();
-                Heard::Taken
-            }
-            (_, Some(DialogAction::Apply)) if self.first + lines.1 < lines.0 => {
-                // One line stays, so that nobody loses the thread.
-                self.first = (self.first + lines.1.saturating_sub(1).max(1)).min(lines.0.saturating_sub(lines.1));
-                Heard::Taken
-            }
-            (Some(form), Some(DialogAction::Apply)) => self.answer(&form, picture),
-            (None, Some(DialogAction::Apply)) => match self.course.stage() {
-                // What is not there yet can't have been read.
-                Stage::Introduction if !self.course.has_begun() => Heard::Taken,
-                Stage::Introduction | Stage::Explained => {
-                    self.course.proceed();
-                    let mut requests = self.settle(picture);
-                    requests.extend(self.go_on(picture));
-                    Heard::WentOn(requests)
-                }
-                Stage::Preparing | Stage::Asking | Stage::Trying | Stage::Over => Heard::Passed,
-            },
-            _ => Heard::Passed,
-        }
-    }
-
-    fn choose(&mut self, place: usize, lines: (usize, usize)) -> Heard {
-        (self.chosen, self.wrong) = (Some(place), None);
-        // The choices stand at the end: what is selected is in sight.
-        self.first = lines.0.saturating_sub(lines.1);
-        Heard::Taken
-    }
-
     /// What is asked next is asked of a lab that rests between two steps.
-    fn settle(&mut self, picture: &Picture) -> Vec<Request> {
+    pub(super) fn settle(&mut self, picture: &Picture) -> Vec<Request> {
         self.settling = picture.run == RunState::Running;
         let stop = self.settling.then_some(Request::Lab(Command::Advance(StepSize::Step)));
         stop.into_iter().collect()
@@ -257,65 +324,12 @@ impl Tutor {
         self.go_on(picture)
     }
 
-    /// Writes a number: figures, and behind them its unit; other keys are the lab's.
-    fn write(&mut self, key: KeyEvent) -> bool {
-        if key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) {
-            return false;
-        }
-        match key.code {
-            KeyCode::Char(symbol) => {
-                let is_number = symbol.is_ascii_digit() || matches!(symbol, '.' | ',' | '-');
-                let is_unit = !self.written.is_empty() && (symbol.is_ascii_alphabetic() || matches!(symbol, ' ' | '%'));
-                let is_taken = is_number || is_unit;
-                if is_taken && self.written.len() < LONGEST {
-                    self.written.push(symbol);
-                }
-                is_taken
-            }
-            KeyCode::Backspace => {
-                self.written.pop();
-                true
-            }
-            _ => false,
-        }
-    }
-
-    fn answer(&mut self, form: &Form, picture: &Picture) -> Heard {
-        let answer = match form {
-            Form::Choices(_) => match self.chosen {
-                Some(place) => Answer::Choice(place),
-                None => {
-                    self.wrong = Some("Choose first: ↑ ↓, or a letter.".to_owned());
-                    return Heard::Taken;
-                }
-            },
-            Form::Number { .. } => match form.read(&self.written) {
-                Ok(answer) => answer,
-                Err(why) => {
-                    self.wrong = Some(why);
-                    return Heard::Taken;
-                }
-            },
-        };
-        self.course.answer(answer);
-        Heard::WentOn(self.go_on(picture))
-    }
-
     /// What follows happens now, wherever somebody was looking.
-    fn go_on(&mut self, picture: &Picture) -> Vec<Request> {
-        let mut requests = if picture.is_now() { Vec::new() } else { vec![Request::Move(Move::Now)] };
+    pub(super) fn go_on(&mut self, picture: &Picture) -> Vec<Request> {
+        // Even where the picture is of now: the cursor may be on its way to a request that failed.
+        let mut requests = vec![Request::Move(Move::Now)];
         requests.extend(self.see(picture));
         requests.extend(self.note());
         requests
-    }
-}
-
-/// The place of the choice that a key's letter names, counted from 0.
-fn letter_of(key: KeyEvent) -> Option<usize> {
-    match key.code {
-        KeyCode::Char(letter) if !key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) => {
-            u8::try_from(letter.to_ascii_lowercase()).ok()?.checked_sub(b'a').map(usize::from)
-        }
-        _ => None,
     }
 }

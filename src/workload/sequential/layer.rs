@@ -43,7 +43,11 @@ pub enum LayerKind {
     /// The logits of a matrix product with the table of the embedding.
     TiedLinear,
     /// `max(x, 0)`.
-    Relu,
+    Relu {
+        /// Saves its input for backward too, which needs it not.
+        #[serde(default)]
+        saves_input: bool,
+    },
     /// The hyperbolic tangent.
     Tanh,
     /// GELU.
@@ -115,6 +119,9 @@ pub enum LayerKind {
         /// Adds what went in.
         #[serde(default)]
         residual: bool,
+        /// Autocast, where it is on, holds within it; without it all is computed in 32 bits.
+        #[serde(default = "yes")]
+        autocast: bool,
         /// Blocks like this one after each other.
         #[serde(default)]
         repeat: Repeats,
@@ -151,7 +158,7 @@ impl LayerKind {
             Self::Embedding { .. } => "embedding",
             Self::Linear { .. } => "linear",
             Self::TiedLinear => "tied_linear",
-            Self::Relu => "relu",
+            Self::Relu { .. } => "relu",
             Self::Gelu { .. } => "gelu",
             Self::LayerNorm => "layer_norm",
             Self::Transformer { .. } => "transformer",

@@ -68,10 +68,24 @@ struct Group {
     scope: NameId,
     members: Vec<Rc<dyn Repeatable>>,
     residual: bool,
+    autocast: bool,
 }
 
 impl Repeatable for Group {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
+        if self.autocast {
+            return self.run(cx, input);
+        }
+        // `with torch.autocast("cuda", enabled=False)`, and `.float()` of what goes in.
+        cx.without_autocast(|cx| {
+            let input = cx.float(input)?;
+            self.run(cx, &input)
+        })
+    }
+}
+
+impl Group {
+    fn run(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
         // A module's output lives until the next one has returned: the loop of `nn.Sequential` rebinds its variable then.
         let mut x = input.clone();
         for member in &self.members {
@@ -113,7 +127,8 @@ impl Maker<'_> {
                     return Err(TrainError::Workload(format!("{name} has no embedding to share a table with")).into());
                 }
             },
-            Module::Relu { name } => activation(cx, name, Context::relu),
+            Module::Relu { name, saves_input: false } => activation(cx, name, Context::relu),
+            Module::Relu { name, saves_input: true } => activation(cx, name, Context::relu_saving_input),
             Module::Gelu { name, tanh: true } => activation(cx, name, |cx, x| cx.gelu(x, true)),
             Module::Gelu { name, tanh: false } => activation(cx, name, |cx, x| cx.gelu(x, false)),
             Module::LayerNorm { name, width } => Rc::new(LayerNorm::make(cx, all, name, *width)?),
@@ -131,10 +146,10 @@ impl Maker<'_> {
             Module::Patches { name, .. } => {
                 return Err(TrainError::Workload(format!("{name} is part of a block; let it stand alone")).into());
             }
-            Module::Group { name, members, residual } => {
+            Module::Group { name, members, residual, autocast } => {
                 let scope = cx.memory().name(name);
                 let members = members.iter().map(|member| self.segment(member)).collect::<OpResult<_>>()?;
-                Rc::new(Group { scope, members, residual: *residual })
+                Rc::new(Group { scope, members, residual: *residual, autocast: *autocast })
             }
         })
     }

@@ -78,6 +78,7 @@ pub(super) enum Module {
     },
     Relu {
         name: String,
+        saves_input: bool,
     },
     Gelu {
         name: String,
@@ -123,6 +124,7 @@ pub(super) enum Module {
         name: String,
         members: Vec<Self>,
         residual: bool,
+        autocast: bool,
     },
 }
 
@@ -269,10 +271,13 @@ impl Planner {
             }
             (LayerKind::Mean, _) => return gets("rows or an image"),
             (LayerKind::Linear { .. } | LayerKind::TiedLinear, _) => return gets("rows or a vector"),
-            (LayerKind::Relu | LayerKind::Tanh | LayerKind::Gelu { .. }, Flow::Patches { .. }) => {
+            (LayerKind::Relu { .. } | LayerKind::Tanh | LayerKind::Gelu { .. }, Flow::Patches { .. }) => {
                 return gets("rows; put a layer_norm between them");
             }
-            (LayerKind::Relu, _) => modules.push(Module::Relu { name: name.into() }),
+            (LayerKind::Relu { saves_input }, Flow::Image { .. }) if *saves_input => return gets("rows or a vector"),
+            (LayerKind::Relu { saves_input }, _) => {
+                modules.push(Module::Relu { name: name.into(), saves_input: *saves_input });
+            }
             (LayerKind::Tanh, _) => modules.push(Module::Tanh { name: name.into() }),
             (LayerKind::Gelu { tanh }, _) => modules.push(Module::Gelu { name: name.into(), tanh: *tanh }),
             (LayerKind::LayerNorm, Flow::Patches { rows, width }) => {
@@ -301,7 +306,7 @@ impl Planner {
                 modules.extend((0..repeat.get()).map(|i| Module::Transformer { name: format!("{name}.{i}"), style }));
             }
             (LayerKind::Transformer { .. }, _) => return gets("rows, such as an embedding makes"),
-            (LayerKind::Block { layers, residual, repeat }, _) => {
+            (LayerKind::Block { layers, residual, autocast, repeat }, _) => {
                 if self.depth == DEEPEST {
                     return Err(refused(format!("lies within {DEEPEST} others; nest fewer")));
                 }
@@ -315,7 +320,7 @@ impl Planner {
                             "makes {output} of {input}, and can't add them; let it keep the shape"
                         )));
                     }
-                    modules.push(Module::Group { name, members, residual: *residual });
+                    modules.push(Module::Group { name, members, residual: *residual, autocast: *autocast });
                 }
                 self.depth -= 1;
             }

@@ -60,7 +60,9 @@ fn export(whole: &Whole) {
     for format in Format::ALL {
         let mut out = Vec::new();
         match export::write(whole, format, whole.end(), &words, &mut out, &mut |_, _| {}) {
-            Ok(()) => assert!(!out.is_empty() || whole.end() == 0 || format == Format::Perfetto),
+            Ok(()) => {
+                assert!(!out.is_empty() || whole.end() == 0 || matches!(format, Format::Perfetto | Format::Folded))
+            }
             Err(error) => assert!(error.to_string().contains("; "), "{error}"),
         }
     }

@@ -25,6 +25,8 @@ def _cuda_record_memory_history(enabled, context, max_entries):
     global _ring_size, _lines
     with _lock:
         _ring_size = max_entries if enabled else 0
+        if not enabled:
+            _ring.clear()
         _lines = context is not None
 
 
@@ -88,6 +90,7 @@ def _cuda_memorySnapshot(pool):
             segments.append({
                 "device": 0, "address": base, "total_size": total, "stream": 0, "segment_type": "large",
                 "segment_pool_id": (0, 0), "is_expandable": False, "frames": [], "blocks": blocks,
+                "allocated_size": sum(_live[at][0] for at in _live if base <= at < base + total),
             })
         return {
             "segments": segments, "device_traces": [list(_ring)], "external_annotations": [],

@@ -101,13 +101,13 @@ fn start(kernel: &Kernel<'_>, arena: &Arena, cores: &Cores) -> KernelResult {
         Kernel::EmbeddingBackward { grad, indices, dst, width } => {
             embedding::backward(cores, apart(), grad, indices, dst, width)
         }
-        Kernel::Attention { ref shape, q, k, v, out, logsumexp, lse_stride } => {
+        Kernel::Attention { by: _, ref shape, q, k, v, out, logsumexp, lse_stride } => {
             attention::forward(cores, apart(), shape, [q, k, v, out], logsumexp, lse_stride)
         }
-        Kernel::AttentionInference { ref shape, keys, q, k, v, out } => {
+        Kernel::AttentionInference { by: _, ref shape, keys, q, k, v, out } => {
             attention::inference(cores, apart(), shape, keys, [q, k, v, out])
         }
-        Kernel::AttentionBackward { ref shape, q, k, v, out, logsumexp, lse_stride, grad, dq, dk, dv } => {
+        Kernel::AttentionBackward { by: _, ref shape, q, k, v, out, logsumexp, lse_stride, grad, dq, dk, dv } => {
             attention::backward(cores, apart(), shape, [q, k, v, out, grad], logsumexp, lse_stride, [dq, dk, dv])
         }
         Kernel::Softmax { src, dst, cols } => rows::softmax(cores, in_place(), src, dst, cols, false),

@@ -16,20 +16,20 @@ use crate::device::{DType, Kernel};
 /// Launches a kernel of this family.
 pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), Refusal> {
     match *kernel {
-        Kernel::Attention { shape, q, k, v, out, logsumexp, lse_stride } => {
+        Kernel::Attention { by: _, shape, q, k, v, out, logsumexp, lse_stride } => {
             let sums = Sums { address: logsumexp.address, stride: lse_stride };
             let fits = logsumexp.dtype == DType::F32 && lse_stride >= shape.rows;
             let views = [q, k, v, out];
             let problem = Problem::new(shape, shape.rows, Some(sums), &views).filter(|_| fits);
             forward(queue, &problem.ok_or_else(|| Refusal::unsupported(kernel))?)
         }
-        Kernel::AttentionInference { shape, keys, q, k, v, out } => {
+        Kernel::AttentionInference { by: _, shape, keys, q, k, v, out } => {
             let fits = !shape.causal || keys == shape.rows;
             let views = [q, k, v, out];
             let problem = Problem::new(shape, keys, None, &views).filter(|_| fits);
             forward(queue, &problem.ok_or_else(|| Refusal::unsupported(kernel))?)
         }
-        Kernel::AttentionBackward { shape, q, k, v, out, logsumexp, lse_stride, grad, dq, dk, dv } => {
+        Kernel::AttentionBackward { by: _, shape, q, k, v, out, logsumexp, lse_stride, grad, dq, dk, dv } => {
             let sums = Sums { address: logsumexp.address, stride: lse_stride };
             let fits = logsumexp.dtype == DType::F32 && lse_stride >= shape.rows;
             let views = [q, k, v, out, grad, dq, dk, dv];

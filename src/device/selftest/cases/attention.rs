@@ -4,7 +4,7 @@ use crate::device::selftest::bound::Bound;
 use crate::device::selftest::case::{Case, Placed, Precision, Slot};
 use crate::device::selftest::session::Session;
 use crate::device::selftest::values::Values;
-use crate::device::{AttentionShape, DType, HeadView, Kernel};
+use crate::device::{AttentionShape, DType, FusedAttention, HeadView, Kernel};
 
 /// How (batch, heads, rows, head size) lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -101,7 +101,16 @@ impl Attention {
         let kernel = move |at: &Placed| {
             let [q, k, v] = this.inputs(at, qkv);
             let Attention { shape, lse_stride, .. } = this;
-            Kernel::Attention { shape, q, k, v, out: this.whole(at, out), logsumexp: at[logsumexp], lse_stride }
+            Kernel::Attention {
+                by: FusedAttention::Flash,
+                shape,
+                q,
+                k,
+                v,
+                out: this.whole(at, out),
+                logsumexp: at[logsumexp],
+                lse_stride,
+            }
         };
         (case, kernel)
     }
@@ -139,6 +148,7 @@ impl Attention {
                 None => apart.map(|slot| self.whole(at, slot)),
             };
             Kernel::AttentionBackward {
+                by: FusedAttention::Flash,
                 shape: self.shape,
                 q,
                 k,
@@ -208,6 +218,7 @@ fn inference(
     let [k, v] = ["k", "v"].map(|name| case.input(name, dtype, cache, Values::STANDARD));
     let out = case.output("out", dtype, of_queries.len(), Bound::Sum(keys + head_size));
     session.check(&case, |at| Kernel::AttentionInference {
+        by: FusedAttention::Flash,
         shape: of_queries.shape,
         keys,
         q: of_queries.input(at, qkv, 0),

@@ -4,6 +4,7 @@
 
 use crate::device::DType;
 use crate::train::config::AttentionKernel;
+use crate::train::error::TrainError;
 use crate::train::library::Libraries;
 
 /// PyTorch's attention kernels.
@@ -51,23 +52,44 @@ impl Backend {
         }
     }
 
-    /// Whether the kernel takes the inputs.
-    fn takes(self, inputs: Inputs) -> bool {
-        let Inputs { head_size, libraries, .. } = inputs;
+    /// Why the kernel does not take the inputs, where it does not.
+    fn refuses(self, inputs: Inputs) -> Option<String> {
+        let Inputs { dtype, head_size, libraries, .. } = inputs;
         let capability = libraries.compute_capability;
+        let when = |refused: bool, why: String| refused.then_some(why);
+        let since = |first: u32| {
+            let dot = |capability: u32| format!("{}.{}", capability / 10, capability % 10);
+            when(
+                capability < first,
+                format!("needs compute capability {}, this card has {}", dot(first), dot(capability)),
+            )
+        };
+        let sixteen_bits = || {
+            let known = if capability >= 80 { "Half or BFloat16" } else { "Half on this card" };
+            when(
+                !inputs.low_precision(),
+                format!("takes query, key and value in {known}, not in {}", in_pytorch(dtype)),
+            )
+        };
+        let heads = |limit: usize, multiple: usize| {
+            let taken = head_size <= limit && head_size.is_multiple_of(multiple);
+            let multiples = if multiple > 1 { format!(" in multiples of {multiple}") } else { String::new() };
+            when(!taken, format!("takes heads up to {limit}{multiples}, not {head_size}"))
+        };
         match self {
-            Self::Math => true,
+            Self::Math => None,
             Self::CuDnn => {
                 let limit = if capability == 90 { 256 } else { 128 };
-                let shape = head_size <= limit && head_size.is_multiple_of(8) && inputs.keys > 1;
-                inputs.low_precision() && capability >= 80 && shape
+                let one_key = || when(inputs.keys <= 1, "takes more than one position".to_owned());
+                since(80).or_else(sixteen_bits).or_else(|| heads(limit, 8)).or_else(one_key)
             }
             Self::Flash => {
                 // Cards with less shared memory have no backward kernel for these.
                 let unsupported = matches!(capability, 86..=89 | 120 | 121)
                     && (193..=224).contains(&head_size)
                     && inputs.differentiates;
-                inputs.low_precision() && capability >= 80 && head_size <= 256 && !unsupported
+                let backward = || when(unsupported, format!("has no backward for heads of {head_size} on this card"));
+                since(80).or_else(sixteen_bits).or_else(|| heads(256, 1)).or_else(backward)
             }
             Self::Efficient => {
                 let tensor_cores = capability >= 80 || (capability >= 70 && inputs.half());
@@ -76,8 +98,11 @@ impl Backend {
                     (true, false) => 4,
                     (false, _) => 1,
                 };
-                let known = inputs.dtype == DType::F32 || inputs.low_precision();
-                known && capability >= 50 && head_size.is_multiple_of(alignment)
+                let known = dtype == DType::F32 || inputs.low_precision();
+                let types = || when(!known, format!("does not take {} on this card", in_pytorch(dtype)));
+                let unaligned = !head_size.is_multiple_of(alignment);
+                let heads = || when(unaligned, format!("takes heads in multiples of {alignment}, not {head_size}"));
+                since(50).or_else(types).or_else(heads)
             }
         }
     }
@@ -93,16 +118,27 @@ impl Backend {
         }
     }
 
-    /// The kernel asked for, or PyTorch's own choice; false where the one asked for does not take the inputs.
-    pub fn choose(kernel: AttentionKernel, inputs: Inputs) -> (Self, bool) {
-        if let Some(asked) = Self::asked(kernel)
-            && asked.takes(inputs)
-        {
-            return (asked, true);
+    /// The kernel asked for, or PyTorch's own choice.
+    ///
+    /// # Errors
+    /// The kernel asked for does not take the inputs: PyTorch raises an error.
+    pub fn choose(kernel: AttentionKernel, inputs: Inputs) -> Result<Self, TrainError> {
+        if let Some(asked) = Self::asked(kernel) {
+            let refused = |why| Err(TrainError::NoKernel { kernel: asked.label(), why });
+            return asked.refuses(inputs).map_or(Ok(asked), refused);
         }
         let order = Self::order(inputs.libraries.compute_capability);
-        let first = order.into_iter().find(|backend| backend.takes(inputs)).unwrap_or(Self::Math);
-        (first, kernel == AttentionKernel::Auto)
+        Ok(order.into_iter().find(|backend| backend.refuses(inputs).is_none()).unwrap_or(Self::Math))
+    }
+
+    /// The kernel as a value of the switch.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::CuDnn => "cudnn",
+            Self::Flash => "flash",
+            Self::Efficient => "efficient",
+            Self::Math => "math",
+        }
     }
 
     /// The name on screens.
@@ -116,6 +152,19 @@ impl Backend {
     }
 }
 
+/// The type as PyTorch's messages name it.
+const fn in_pytorch(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F64 => "Double",
+        DType::F32 => "Float",
+        DType::F16 => "Half",
+        DType::Bf16 => "BFloat16",
+        DType::I64 => "Long",
+        DType::I32 => "Int",
+        DType::U8 => "Byte",
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -126,7 +175,7 @@ mod tests {
     }
 
     fn auto(dtype: DType, head_size: usize, capability: u32) -> Backend {
-        Backend::choose(AttentionKernel::Auto, inputs(dtype, head_size, capability)).0
+        Backend::choose(AttentionKernel::Auto, inputs(dtype, head_size, capability)).unwrap()
     }
 
     #[test]
@@ -153,12 +202,53 @@ mod tests {
         }
     }
 
+    /// What PyTorch 2.11's `sdp_utils.cpp` says of every kernel, type, card and head: a kernel that is asked for runs or raises,
+    /// and what PyTorch takes by itself is always one that runs.
     #[test]
-    fn a_kernel_that_can_not_take_the_inputs_gives_way() {
-        let f32 = inputs(DType::F32, 64, 90);
-        assert_eq!(Backend::choose(AttentionKernel::Flash, f32), (Backend::Efficient, false));
-        assert_eq!(Backend::choose(AttentionKernel::Math, f32), (Backend::Math, true));
+    fn a_kernel_that_can_not_take_the_inputs_raises() {
+        use AttentionKernel::{CuDnn, Efficient, Flash, Math};
+        let runs = |kernel, dtype, head_size, capability| {
+            Backend::choose(kernel, inputs(dtype, head_size, capability))
+                .is_ok_and(|b| Some(b) == Backend::asked(kernel))
+        };
+        let table = [
+            // dtype, card, [math, efficient, flash, cuDNN] of heads of 64.
+            (DType::F32, 90, [true, true, false, false]),
+            (DType::F32, 80, [true, true, false, false]),
+            (DType::F32, 75, [true, true, false, false]),
+            (DType::F16, 90, [true, true, true, true]),
+            (DType::F16, 86, [true, true, true, true]),
+            (DType::F16, 75, [true, true, false, false]),
+            (DType::Bf16, 90, [true, true, true, true]),
+            (DType::Bf16, 89, [true, true, true, true]),
+            (DType::Bf16, 75, [true, false, false, false]),
+            (DType::F64, 90, [true, false, false, false]),
+        ];
+        for (dtype, capability, expected) in table {
+            let found = [Math, Efficient, Flash, CuDnn].map(|kernel| runs(kernel, dtype, 64, capability));
+            assert_eq!(found, expected, "{dtype:?} on sm_{capability}");
+            assert!(Backend::choose(AttentionKernel::Auto, inputs(dtype, 64, capability)).is_ok());
+        }
+        let heads =
+            [(12, [true, false, true, false]), (264, [true, true, false, false]), (200, [true, true, true, true])];
+        for (head_size, expected) in heads {
+            let found = [Math, Efficient, Flash, CuDnn].map(|kernel| runs(kernel, DType::Bf16, head_size, 90));
+            assert_eq!(found, expected, "heads of {head_size}");
+        }
         let one_key = Inputs { keys: 1, ..inputs(DType::Bf16, 64, 90) };
-        assert_eq!(Backend::choose(AttentionKernel::CuDnn, one_key), (Backend::Flash, false));
+        assert!(Backend::choose(CuDnn, one_key).is_err());
+        assert_eq!(Backend::choose(AttentionKernel::Auto, one_key).unwrap(), Backend::Flash);
+    }
+
+    #[test]
+    fn the_refusal_is_pytorchs_and_says_why() {
+        let refusal = |kernel, inputs| Backend::choose(kernel, inputs).unwrap_err().to_string();
+        assert_eq!(
+            refusal(AttentionKernel::Flash, inputs(DType::F32, 64, 90)),
+            "No available kernel. Aborting execution. flash attention takes query, key and value in Half or BFloat16, \
+             not in Float"
+        );
+        let old = refusal(AttentionKernel::CuDnn, inputs(DType::F16, 64, 75));
+        assert!(old.ends_with("cuDNN attention needs compute capability 8.0, this card has 7.5"), "{old}");
     }
 }

@@ -1,6 +1,6 @@
 //! cuDNN's fused attention: first choice for 16 bit on data-centre Hopper and Blackwell.
 
-use crate::device::{AttentionShape, DType};
+use crate::device::{AttentionShape, DType, FusedAttention};
 use crate::train::context::Context;
 use crate::train::error::OpResult;
 use crate::train::shape::Shape;
@@ -23,13 +23,13 @@ impl Context {
             let out = Self::by_heads(&output, shape, head_size);
             let Some([q, k, v]) = saved else {
                 drop(cx.scratch(256, "attention workspace")?);
-                cx.fused_inference(shape, parts, &out)?;
+                cx.fused_inference(FusedAttention::CuDnn, shape, parts, &out)?;
                 return Ok(out);
             };
             let logsumexp = cx.activation(Shape::new(&[batch, heads, rows]), DType::F32, "logsumexp")?;
             drop(cx.scratch(256, "attention workspace")?);
             let computed = Computed { out, logsumexp, lse_stride: rows };
-            cx.fused(shape, parts, &computed)?;
+            cx.fused(FusedAttention::CuDnn, shape, parts, &computed)?;
             let results = [cx.save(&computed.out)?, cx.save(&computed.logsumexp)?, cx.save(&seed)?, cx.save(&offset)?];
             let inputs = [Some(&parts.q), Some(&parts.k), Some(&parts.v)];
             let source = cx.record("attentionBackward", inputs, move |cx, grads| {
@@ -53,7 +53,7 @@ impl Context {
                     false => Self::by_heads(gradient, shape, head_size),
                 });
                 let grad = Self::by_heads(&grad, shape, head_size);
-                cx.attend_backward(shape, &parts, &computed, &grad, views.each_ref())?;
+                cx.attend_backward((FusedAttention::CuDnn, shape), &parts, &computed, &grad, views.each_ref())?;
                 Ok(gradients.map(Some))
             });
             Ok(computed.out.with_source(source))

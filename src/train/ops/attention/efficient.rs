@@ -1,6 +1,6 @@
 //! Memory-efficient attention: first choice for f32.
 
-use crate::device::{AttentionShape, DType};
+use crate::device::{AttentionShape, DType, FusedAttention};
 use crate::train::context::Context;
 use crate::train::error::OpResult;
 use crate::train::shape::Shape;
@@ -23,13 +23,13 @@ impl Context {
             let out = Self::by_heads(&output, shape, head_size);
             let Some([q, k, v]) = saved else {
                 cx.efficient_accumulator(&output, head_size)?;
-                cx.fused_inference(shape, parts, &out)?;
+                cx.fused_inference(FusedAttention::Efficient, shape, parts, &out)?;
                 return Ok(out);
             };
             let logsumexp = cx.activation(Shape::new(&[batch, heads, lse_stride]), DType::F32, "logsumexp")?;
             cx.efficient_accumulator(&output, head_size)?;
             let computed = Computed { out, logsumexp, lse_stride };
-            cx.fused(shape, parts, &computed)?;
+            cx.fused(FusedAttention::Efficient, shape, parts, &computed)?;
             let results = [cx.save(&computed.out)?, cx.save(&computed.logsumexp)?];
             let inputs = [Some(&parts.q), Some(&parts.k), Some(&parts.v)];
             let source = cx.record("attentionBackward", inputs, move |cx, grads| {
@@ -54,7 +54,7 @@ impl Context {
                 drop(delta);
                 let views = gradients.each_ref().map(|g| Self::by_heads(g, shape, head_size));
                 let grad = Self::by_heads(&grad, shape, head_size);
-                cx.attend_backward(shape, &parts, &computed, &grad, views.each_ref())?;
+                cx.attend_backward((FusedAttention::Efficient, shape), &parts, &computed, &grad, views.each_ref())?;
                 Ok(gradients.map(Some))
             });
             Ok(computed.out.with_source(source))

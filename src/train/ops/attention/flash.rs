@@ -1,6 +1,6 @@
 //! Flash attention: first choice for 16 bit where cuDNN's is not.
 
-use crate::device::{AttentionShape, DType, Kernel};
+use crate::device::{AttentionShape, DType, FusedAttention, Kernel};
 use crate::train::context::{Context, Saved};
 use crate::train::error::OpResult;
 use crate::train::shape::Shape;
@@ -51,11 +51,11 @@ impl Context {
             let unused = cx.activation(Shape::new(&[]), DType::I64, "generator offset")?;
             let out = Self::by_heads(&output, shape, padded_size);
             let Some([q, k, v]) = saved else {
-                cx.fused_inference(shape, parts, &out)?;
+                cx.fused_inference(FusedAttention::Flash, shape, parts, &out)?;
                 return Ok(out);
             };
             let computed = Computed { out, logsumexp, lse_stride: rows };
-            cx.fused(shape, parts, &computed)?;
+            cx.fused(FusedAttention::Flash, shape, parts, &computed)?;
             drop(partial);
             let results = [cx.save(&output)?, cx.save(&computed.logsumexp)?, cx.save(&seed)?, cx.save(&unused)?];
             let kept = Kept { results, shape, padded_size };
@@ -133,7 +133,7 @@ impl Kept {
         drop((partial, sums, copies));
         let views = gradients.each_ref().map(|g| Context::by_heads(g, *shape, *padded_size));
         let grad = Context::by_heads(grad, *shape, *padded_size);
-        cx.attend_backward(*shape, parts, &computed, &grad, views.each_ref())?;
+        cx.attend_backward((FusedAttention::Flash, *shape), parts, &computed, &grad, views.each_ref())?;
         Ok(gradients.map(Some))
     }
 }

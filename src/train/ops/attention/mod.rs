@@ -14,8 +14,7 @@ mod math;
 use backend::{Backend, Inputs};
 use heads::{Computed, Heads};
 
-use crate::device::{AttentionShape, DType, Kernel};
-use crate::model::EventKind;
+use crate::device::{AttentionShape, DType, FusedAttention, Kernel};
 use crate::train::config::AttentionKernel;
 use crate::train::context::{AttentionChoice, Context};
 use crate::train::error::OpResult;
@@ -50,7 +49,7 @@ impl Context {
         }
         let head_size = packed / 3 / heads.max(1);
         let (rows, differentiates) = (qkv.shape().dims()[1], self.differentiates(&[qkv]));
-        let backend = self.attention_backend(qkv.dtype(), head_size, rows, differentiates);
+        let backend = self.attention_backend(qkv.dtype(), head_size, rows, differentiates)?;
         let parts = self.split_heads(qkv, heads, Some(backend));
         self.attend(backend, &parts, causal)
     }
@@ -70,31 +69,33 @@ impl Context {
     /// Out of memory, a failed kernel.
     pub fn attention_over(&mut self, q: &Tensor, k: &Tensor, v: &Tensor, causal: bool) -> OpResult<Tensor> {
         let parts = Heads { q: q.detach(), k: k.detach(), v: v.detach() };
-        let backend = self.attention_backend(q.dtype(), q.shape().last(), parts.keys(), false);
+        let backend = self.attention_backend(q.dtype(), q.shape().last(), parts.keys(), false)?;
         self.attend(backend, &parts, causal)
     }
 
     /// Chooses the attention kernel of what runs from now on.
     pub fn choose_attention(&mut self, kernel: AttentionKernel) {
-        if self.attention.kernel != kernel {
-            self.attention = AttentionChoice { kernel, told: false };
-        }
+        self.attention = AttentionChoice { kernel, ran: None };
     }
 
-    /// The kernel for such inputs; says so, once, where it is not the one asked for.
-    fn attention_backend(&mut self, dtype: DType, head_size: usize, keys: usize, differentiates: bool) -> Backend {
+    /// The kernel that attention of the last pass ran with, as a value of the switch.
+    #[must_use]
+    pub const fn attention_ran(&self) -> Option<&'static str> {
+        self.attention.ran
+    }
+
+    /// The kernel for such inputs.
+    fn attention_backend(
+        &mut self,
+        dtype: DType,
+        head_size: usize,
+        keys: usize,
+        differentiates: bool,
+    ) -> OpResult<Backend> {
         let inputs = Inputs { dtype, head_size, keys, differentiates, libraries: self.workspaces.policy };
-        let (backend, as_asked) = Backend::choose(self.attention.kernel, inputs);
-        if !as_asked && !self.attention.told {
-            self.attention.told = true;
-            let asked = Backend::asked(self.attention.kernel).map_or("attention", Backend::label);
-            let text = format!(
-                "{asked} does not take {dtype:?} heads of {head_size} on this device (PyTorch raises an error): {} runs",
-                backend.label()
-            );
-            self.memory().emit(EventKind::Note { text: text.into() });
-        }
-        backend
+        let backend = Backend::choose(self.attention.kernel, inputs)?;
+        self.attention.ran = Some(backend.word());
+        Ok(backend)
     }
 
     fn attend(&mut self, backend: Backend, parts: &Heads, causal: bool) -> OpResult<Tensor> {
@@ -201,8 +202,9 @@ impl Context {
     }
 
     /// The fused kernel, for a backward pass to come.
-    fn fused(&self, shape: AttentionShape, parts: &Heads, computed: &Computed) -> OpResult<()> {
+    fn fused(&self, by: FusedAttention, shape: AttentionShape, parts: &Heads, computed: &Computed) -> OpResult<()> {
         self.launch(&Kernel::Attention {
+            by,
             shape,
             q: parts.q.heads(),
             k: parts.k.heads(),
@@ -214,20 +216,21 @@ impl Context {
     }
 
     /// The fused kernel where nobody will ask for gradients.
-    fn fused_inference(&self, shape: AttentionShape, parts: &Heads, out: &Tensor) -> OpResult<()> {
+    fn fused_inference(&self, by: FusedAttention, shape: AttentionShape, parts: &Heads, out: &Tensor) -> OpResult<()> {
         let (q, k, v) = (parts.q.heads(), parts.k.heads(), parts.v.heads());
-        self.launch(&Kernel::AttentionInference { shape, keys: parts.keys(), q, k, v, out: out.heads() })
+        self.launch(&Kernel::AttentionInference { by, shape, keys: parts.keys(), q, k, v, out: out.heads() })
     }
 
     fn attend_backward(
         &self,
-        shape: AttentionShape,
+        (by, shape): (FusedAttention, AttentionShape),
         parts: &Heads,
         computed: &Computed,
         grad: &Tensor,
         [dq, dk, dv]: [&Tensor; 3],
     ) -> OpResult<()> {
         self.launch(&Kernel::AttentionBackward {
+            by,
             shape,
             q: parts.q.heads(),
             k: parts.k.heads(),

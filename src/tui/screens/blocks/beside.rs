@@ -45,7 +45,7 @@ pub(super) fn render(
     let sheet =
         Sheet { segments: &occupancy.segments, plan: &plan, coloring: state.coloring, touched: &[], picked, theme };
     let first = stage.scroll.min(plan.rows.saturating_sub(seen.1));
-    sheet.draw(first, |segment, of, cells| survey.strip_beside(segment, of, cells), rows, buf);
+    sheet.draw(first, |segments, of, cells| survey.strip_beside(segments, of, cells), rows, buf);
     if occupancy.segments.is_empty() {
         put(rows, 0, vec![span(theme, Token::Dim, "no segments yet")], buf);
     }

@@ -4,10 +4,9 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::Span;
 
-use crate::model::View;
 use crate::tui::figures::{self, Unit};
-use crate::tui::legend::{self, account_marks};
-use crate::tui::map::{self, Coloring, Entry, Plan, Sheet, Survey};
+use crate::tui::legend;
+use crate::tui::map::{self, Entry, Plan, Sheet, Survey};
 use crate::tui::pane::{self, Frame, put, span};
 use crate::tui::stage::{Layout, Stage};
 use crate::tui::states::Picked;
@@ -28,7 +27,7 @@ pub(super) fn render(
     let (margin, edges) = if kind == Frame::Box { (4, 2) } else { (2, 1) };
     let inside = area.height.saturating_sub(edges);
     let wide = area.width.saturating_sub(margin);
-    let mut below = legend(view, survey, state.coloring, kind == Frame::Box, theme, usize::from(wide));
+    let mut below = key(stage, survey, kind == Frame::Box, usize::from(wide));
     below.truncate(usize::from(inside.saturating_sub(1) / 3));
     if survey.is_filtered() {
         below.insert(0, found(survey, &state.filter, theme));
@@ -45,9 +44,6 @@ pub(super) fn render(
     if kind == Frame::Box {
         let hidden = plan.rows > seen;
         let mut words = Vec::new();
-        if stage.fullest {
-            words.push("at the fullest moment seen".to_owned());
-        }
         if hidden {
             words.push(format!("rows {}–{} of {}", first + 1, (first + seen).min(plan.rows), plan.rows));
         }
@@ -58,7 +54,7 @@ pub(super) fn render(
     let (segments, coloring) = (view.segments.as_slice(), state.coloring);
     let picked = picked.map(|picked| (picked.segment, picked.bytes(segments)));
     let sheet = Sheet { segments, plan: &plan, coloring, touched: stage.touched(), picked, theme };
-    sheet.draw(first, |segment, of, cells| survey.strip(segment, of, cells), rows, buf);
+    sheet.draw(first, |segments, of, cells| survey.strip(segments, of, cells), rows, buf);
     for (y, line) in (rows.height..inner.height).zip(below) {
         put(inner, y, line, buf);
     }
@@ -78,9 +74,9 @@ fn title(stage: &Stage<'_>, survey: &Survey, plan: &Plan, room: usize) -> Vec<Sp
     let scale =
         if plan.scale > 0 { format!("1 cell = {}", figures::short_bytes(Bytes(plan.scale))) } else { String::new() };
     let words = [
+        (Token::Text, scale),
         (Token::Text, format!("by {}", state.coloring.label())),
         (Token::Warn, legend::guessed(view).unwrap_or_default().to_owned()),
-        (Token::Text, scale),
         (alarm, format!("stranded {} ({share})", figures::bytes(ledger.stranded))),
         (Token::Text, format!("largest hole {}", figures::bytes(view.largest_hole))),
         (Token::Dim, state.order.label().to_owned()),
@@ -104,25 +100,17 @@ fn found(survey: &Survey, text: &str, theme: &Theme) -> Vec<Span<'static>> {
     ]
 }
 
-fn legend(
-    view: &View,
-    survey: &Survey,
-    coloring: Coloring,
-    with_bytes: bool,
-    theme: &Theme,
-    width: usize,
-) -> Vec<Vec<Span<'static>>> {
+/// What the colours mean. What holds nothing is left out.
+fn key(stage: &Stage<'_>, survey: &Survey, with_bytes: bool, width: usize) -> Vec<Vec<Span<'static>>> {
+    let (theme, view, coloring) = (stage.theme, stage.shown, stage.states.blocks.coloring);
     let ledger = &view.ledger;
     let unit = Unit::for_largest(view.peak_reserved.max(ledger.reserved()));
     let mut entries: Vec<Entry> = Vec::new();
-    for (tone, label, bytes) in survey.legend() {
+    for (tone, label, bytes) in survey.legend().into_iter().filter(|(_, _, bytes)| *bytes > Bytes::ZERO) {
         let ink = coloring.ink(tone);
         let mark = span(theme, ink.token, if theme.is_colorless() { ink.fill } else { "■" });
         entries.push(Entry { mark, label, bytes });
     }
-    let accounts = [ledger.stranded, ledger.releasable, ledger.rounding, ledger.pending];
-    let account =
-        |((mark, label), bytes): ((Span<'static>, &str), Bytes)| Entry { mark, label: label.to_owned(), bytes };
-    entries.extend(account_marks(theme).into_iter().zip(accounts).map(account));
+    entries.extend(map::account_entries(ledger, stage.touched(), theme));
     map::lines(entries, with_bytes.then_some(unit), theme, width)
 }

@@ -1,5 +1,6 @@
 //! What is selected: a block, a hole or a segment; and what there is to select where nothing is.
 
+use std::borrow::Cow;
 use std::cmp::Reverse;
 
 use ratatui::buffer::Buffer;
@@ -11,13 +12,14 @@ use super::story::Story;
 use crate::allocator::PoolKind;
 use crate::model::{BlockView, Hole, Part, SegmentView, View, naming};
 use crate::source::Kind;
+use crate::tui::action::Action;
 use crate::tui::copied::{self, Copied};
 use crate::tui::figures;
 use crate::tui::legend::{account_marks, legend_of};
 use crate::tui::map::{Survey, stream_name};
 use crate::tui::pane::{self, Frame, put, put_at, span};
 use crate::tui::stage::Stage;
-use crate::tui::states::Picked;
+use crate::tui::states::{BlocksAction, Lookup, Picked, ScreenAction};
 use crate::tui::theme::Token;
 use crate::units::{Address, Bytes, MIB, StreamId};
 
@@ -25,13 +27,23 @@ use crate::units::{Address, Bytes, MIB, StreamId};
 const LABEL: u16 = 9;
 /// Holders of a hole that are told one by one.
 const HOLDERS: usize = 3;
-/// Keys that select, where the footer has no room for them.
-const JUMPS: [(&str, &str); 6] =
-    [("_", "hole"), ("#", "largest"), ("i", "next"), (";", "segment"), ("@", "op's"), ("/", "filter")];
+/// What selects, where the footer has no room for it.
+const JUMPS: [(Action, &str); 6] = [
+    (own(BlocksAction::LargestHole), "hole"),
+    (own(BlocksAction::LargestBlock), "largest"),
+    (own(BlocksAction::Next), "next"),
+    (own(BlocksAction::NextSegment), "segment"),
+    (own(BlocksAction::OfOp), "op's"),
+    (Action::Filter(Lookup::Blocks), "filter"),
+];
+
+const fn own(action: BlocksAction) -> Action {
+    Action::Own(ScreenAction::Blocks(action))
+}
 
 /// One thing that is told.
 struct Fact {
-    label: &'static str,
+    label: Cow<'static, str>,
     /// The label is a key to press.
     key: bool,
     mark: Option<Span<'static>>,
@@ -40,20 +52,27 @@ struct Fact {
 }
 
 impl Fact {
-    fn new(label: &'static str, text: impl Into<String>) -> Self {
-        Self { label, key: false, mark: None, text: text.into(), token: Token::Text }
+    fn new(label: impl Into<Cow<'static, str>>, text: impl Into<String>) -> Self {
+        Self { label: label.into(), key: false, mark: None, text: text.into(), token: Token::Text }
     }
 
     fn strong(label: &'static str, text: impl Into<String>) -> Self {
         Self { token: Token::Strong, ..Self::new(label, text) }
     }
 
-    fn key(label: &'static str, text: &str) -> Self {
+    fn key(label: impl Into<Cow<'static, str>>, text: &str) -> Self {
         Self { key: true, ..Self::new(label, text) }
     }
 
+    /// What some keys do; `None` where none of them is bound.
+    fn keys(stage: &Stage<'_>, actions: &[Action], text: &str) -> Option<Self> {
+        let keys: Vec<&str> = actions.iter().map(|action| stage.keys.key_of(*action)).collect();
+        let keys: Vec<&str> = keys.into_iter().filter(|key| !key.is_empty()).collect();
+        (!keys.is_empty()).then(|| Self::key(keys.join(" "), text))
+    }
+
     fn label(&self, stage: &Stage<'_>) -> Span<'static> {
-        span(stage.theme, if self.key { Token::Key } else { Token::Dim }, self.label)
+        span(stage.theme, if self.key { Token::Key } else { Token::Dim }, self.label.to_string())
     }
 
     fn marked(self, mark: Span<'static>) -> Self {
@@ -74,7 +93,8 @@ pub(super) fn render(
     let in_title = kind == Frame::Rule && area.width >= 70;
     let (title, facts) = told(stage, survey, picked, in_title);
     let mut line = vec![span(theme, Token::Title, title)];
-    for (key, word) in JUMPS.into_iter().filter(|_| in_title) {
+    let jumps = JUMPS.map(|(action, word)| (stage.keys.key_of(action), word));
+    for (key, word) in jumps.into_iter().filter(|(key, _)| in_title && !key.is_empty()) {
         line.extend([span(theme, Token::Key, format!("  {key}")), span(theme, Token::Dim, format!(" {word}"))]);
     }
     let inner = pane::frame(kind, line, theme.style(Token::Border), area, buf);
@@ -216,7 +236,7 @@ fn told(stage: &Stage<'_>, survey: &Survey, picked: Option<Picked>, in_title: bo
 fn gone(address: Address) -> Vec<Fact> {
     vec![
         Fact::new("at", address.to_string()),
-        Fact::new("", "No segment lies there at this moment: it has gone back to the driver, or is yet to come."),
+        Fact::new("", "No segment lies there at this moment: it was returned to the driver, or is not allocated yet."),
         Fact::key("Esc", "selects nothing"),
     ]
 }
@@ -226,30 +246,34 @@ fn overview(stage: &Stage<'_>, survey: &Survey, in_title: bool) -> Vec<Fact> {
     let (view, total) = (stage.shown, survey.total());
     let ledger = &view.ledger;
     let share = figures::percent(ledger.stranded.get(), ledger.reserved().get());
+    let (segments, hole) = (figures::counted(view.segments.len() as u64, "segment"), figures::bytes(view.largest_hole));
     let mut facts = vec![
-        Fact::strong("reserved", figures::bytes(ledger.reserved())),
-        Fact::new("in", figures::counted(view.segments.len() as u64, "segment")),
-        Fact::strong("in use", figures::bytes(total.held)),
-        Fact::new("by", figures::counted(total.blocks, "block")),
-        Fact::strong("stranded", format!("{} ({share})", figures::bytes(ledger.stranded))),
-        Fact::new("largest", format!("hole {}", figures::bytes(view.largest_hole))),
+        Fact::new("reserved", format!("{} in {segments}", figures::bytes(ledger.reserved()))),
+        Fact::new("in use", format!("{} by {}", figures::bytes(total.held), figures::counted(total.blocks, "block"))),
+        Fact::new("stranded", format!("{} ({share}), largest hole {hole}", figures::bytes(ledger.stranded))),
         Fact::new("", ""),
     ];
+    use BlocksAction::{
+        Coloring, LargestBlock, LargestHole, Next, NextSegment, OfOp, Order, Previous, PreviousSegment, ZoomAll,
+        ZoomIn, ZoomOut,
+    };
+    let keys = |actions: &[Action], text| Fact::keys(stage, actions, text);
     let jumps = [
-        Fact::key("_", "the largest hole, and who holds it"),
-        Fact::key("#", "the largest block"),
-        Fact::key("i I", "blocks one by one, on and back"),
-        Fact::key("; :", "segments one by one"),
-        Fact::key("@", "blocks of the op under way"),
-        Fact::key("/", "look for names, ops, categories"),
+        keys(&[own(LargestHole)], "the largest hole, and who holds it"),
+        keys(&[own(LargestBlock)], "the largest block"),
+        keys(&[own(Next), own(Previous)], "next and previous block"),
+        keys(&[own(NextSegment), own(PreviousSegment)], "next and previous segment"),
+        keys(&[own(OfOp)], "blocks of this op"),
+        keys(&[Action::Filter(Lookup::Blocks)], "filter by name, op, category"),
     ];
-    facts.extend(jumps.into_iter().filter(|_| !in_title));
-    facts.extend([
-        Fact::key("v", "what colours tell apart"),
-        Fact::key("u", "how segments are sorted"),
-        Fact::key("+ - 0", "closer, wider, all segments"),
-        Fact::key("click", "selects what is drawn there"),
-    ]);
+    facts.extend(jumps.into_iter().flatten().filter(|_| !in_title));
+    let looks = [
+        keys(&[own(Coloring)], "what colours stand for"),
+        keys(&[own(Order)], "how segments are sorted"),
+        keys(&[own(ZoomIn), own(ZoomOut), own(ZoomAll)], "closer, wider, all segments"),
+        Some(Fact::key("click", "selects what is under the mouse")),
+    ];
+    facts.extend(looks.into_iter().flatten());
     facts
 }
 
@@ -361,7 +385,7 @@ impl Teller<'_> {
         blocks.sort_unstable_by_key(key);
         let pages = if self.segment.page.is_some() { " on its pages" } else { "" };
         let head = match count {
-            0 => return vec![Fact::new("held by", "nobody")],
+            0 => return vec![Fact::new("held by", "no block")],
             1 => format!("1 block alone{pages}:"),
             count if count > HOLDERS => format!("{count} blocks{pages}, the largest:"),
             count => format!("{count} blocks{pages}:"),
@@ -426,8 +450,10 @@ impl Teller<'_> {
     }
 
     /// What an emptied cache would return, and the key where one does it.
-    fn goes_back(&self) -> &'static str {
-        if self.stage.picture.is_live() { "would go back: e" } else { "would go back" }
+    fn goes_back(&self) -> String {
+        let key = self.stage.keys.key_of(Action::EmptyCache);
+        let has_key = self.stage.picture.is_live() && !key.is_empty();
+        if has_key { format!("releasable: {key}") } else { "releasable".to_owned() }
     }
 
     fn at(&self, offset: Bytes) -> String {
@@ -457,7 +483,7 @@ fn serves(segment: &SegmentView, size: Bytes) -> String {
         StreamId::DEFAULT => String::new(),
         stream => format!(", of stream {}", stream_name(stream)),
     };
-    format!("requests {least}up to {} when rounded{stream}", figures::bytes(most))
+    format!("requests {least}up to {} after rounding{stream}", figures::bytes(most))
 }
 
 /// What a block goes by.
@@ -504,11 +530,11 @@ mod tests {
             blocks: std::sync::Arc::default(),
         };
         for (pool, stream, size, told) in [
-            (PoolKind::Large, 0, Bytes::mib(6), "requests over 1 MiB, up to 6.0 MiB when rounded"),
-            (PoolKind::Large, 7, Bytes(MIB + 512), "requests over 1 MiB, up to 1.0 MiB when rounded, of stream s7"),
+            (PoolKind::Large, 0, Bytes::mib(6), "requests over 1 MiB, up to 6.0 MiB after rounding"),
+            (PoolKind::Large, 7, Bytes(MIB + 512), "requests over 1 MiB, up to 1.0 MiB after rounding, of stream s7"),
             (PoolKind::Large, 0, Bytes::mib(1), "nothing: requests up to 1 MiB go to the small pool"),
-            (PoolKind::Small, 0, Bytes(1536), "requests up to 1.5 KiB when rounded"),
-            (PoolKind::Small, 0, Bytes::mib(2), "requests up to 1.0 MiB when rounded"),
+            (PoolKind::Small, 0, Bytes(1536), "requests up to 1.5 KiB after rounding"),
+            (PoolKind::Small, 0, Bytes::mib(2), "requests up to 1.0 MiB after rounding"),
         ] {
             assert_eq!(serves(&segment(pool, stream), size), told);
         }

@@ -29,6 +29,7 @@ use crate::model::Grouping;
 use crate::source::{Picture, Wanted, Window};
 use crate::tui::action::{Action, Binding, Group, Key};
 use crate::tui::copied::Copied;
+use crate::tui::holders;
 use crate::tui::large::Large;
 use crate::tui::map::Survey;
 use crate::tui::pane::Frame;
@@ -51,6 +52,9 @@ pub(crate) const SCREEN: Screen = Screen {
 const TWO_COLUMNS: u16 = 100;
 /// From this height on there is a table under the map.
 const WITH_TABLE: u16 = 40;
+/// Rows of what all segments come to and of the keys that select, and the fewest that who holds it is worth.
+const OVERVIEW: u16 = 17;
+const LEAST: u16 = 6;
 
 fn bindings() -> Vec<Binding> {
     use BlocksAction::{
@@ -66,67 +70,31 @@ fn bindings() -> Vec<Binding> {
             "_",
             own(LargestHole),
             "hole",
-            "blocks: the largest hole, and who holds its segment; again: the next smaller one",
+            "the largest hole and who holds its segment; again: next smaller",
         ),
-        view(
-            &[plain('#')],
-            "#",
-            own(LargestBlock),
-            "largest",
-            "blocks: the largest block; again: the next smaller one",
-        ),
-        view(
-            &[plain('i')],
-            "i",
-            own(Next),
-            "next",
-            "blocks: the next block by address, of those that the filter leaves",
-        ),
-        view(&[plain('I')], "I", own(Previous), "", "blocks: the block before"),
-        view(
-            &[plain('@')],
-            "@",
-            own(OfOp),
-            "",
-            "blocks: what the op under way took or gave back; again: its next block",
-        ),
-        view(&[plain(';')], ";", own(NextSegment), "segment", "blocks: the next segment, in the order of the map"),
-        view(&[plain(':')], ":", own(PreviousSegment), "", "blocks: the segment before"),
+        view(&[plain('#')], "#", own(LargestBlock), "largest", "the largest block; again: the next smaller one"),
+        view(&[plain('i')], "i", own(Next), "next", "the next block by address that the filter leaves"),
+        view(&[plain('I')], "I", own(Previous), "", "the previous block"),
+        view(&[plain('@')], "@", own(OfOp), "", "a block this op allocated or freed; again: its next block"),
+        view(&[plain(';')], ";", own(NextSegment), "segment", "the next segment on the map"),
+        view(&[plain('\'')], "'", own(PreviousSegment), "", "the previous segment"),
         view(
             &[plain('/')],
             "/",
             Action::Filter(Lookup::Blocks),
             "filter",
-            "blocks: look for words of a name, an op or a category",
+            "filter by words of a name, an op or a category",
         ),
-        view(
-            &[plain('v')],
-            "v",
-            own(Coloring),
-            "by",
-            "blocks: colours by category, module, age, stream and pool, account",
-        ),
-        view(
-            &[plain('u')],
-            "u",
-            own(Order),
-            "sort",
-            "blocks: segments by address, by size, most stranded, least used first",
-        ),
-        view(
-            &[plain('+'), plain('='), plain(']')],
-            "+ ]",
-            own(ZoomIn),
-            "closer",
-            "blocks: half as many bytes to a cell",
-        ),
-        view(&[plain('-'), plain('[')], "- [", own(ZoomOut), "wider", "blocks: twice as many, at last all segments"),
-        view(&[plain('0')], "0", own(ZoomAll), "", "blocks: all segments"),
-        view(&[plain('^')], "^", own(Peak), "peak", "blocks: move the cursor to the fullest moment of the step"),
-        view(&[named(KeyCode::Down), plain('j')], "↓ j", Action::Scroll(1), "", "blocks: scroll the map"),
-        view(&[named(KeyCode::Up), plain('k')], "↑ k", Action::Scroll(-1), "", "blocks: scroll the map back"),
-        view(&[plain('J')], "J", Action::ScrollPage(1), "", "blocks: next page of the map"),
-        view(&[plain('K')], "K", Action::ScrollPage(-1), "", "blocks: previous page of the map"),
+        view(&[plain('v')], "v", own(Coloring), "by", "colour by category, module, age, stream and pool, account"),
+        view(&[plain('u')], "u", own(Order), "sort", "sort segments: address, size, most stranded, least used"),
+        view(&[plain('+'), plain(']')], "+ ]", own(ZoomIn), "closer", "zoom in: half as many bytes to a cell"),
+        view(&[plain('-'), plain('[')], "- [", own(ZoomOut), "wider", "zoom out, until all segments are seen"),
+        view(&[plain('0')], "0", own(ZoomAll), "", "show all segments"),
+        view(&[plain('^')], "^", own(Peak), "peak", "move the cursor to the peak of the step"),
+        view(&[named(KeyCode::Down), plain('j')], "↓ j", Action::Scroll(1), "", "scroll the map down"),
+        view(&[named(KeyCode::Up), plain('k')], "↑ k", Action::Scroll(-1), "", "scroll the map up"),
+        view(&[plain('J')], "J", Action::ScrollPage(1), "", "next page of the map"),
+        view(&[plain('K')], "K", Action::ScrollPage(-1), "", "previous page of the map"),
     ]
 }
 
@@ -160,8 +128,16 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
         let [map, under] = left.layout::<2>(&Split::vertical([Constraint::Min(0), Constraint::Length(under)]));
         chart::render(stage, &survey, picked, Frame::Box, map, buf, &mut layout);
         table::render(stage, &survey, picked, under, buf);
-        detail::render(stage, &survey, picked, Frame::Box, right, buf);
-        layout.panels.extend([(map, Panel::Map), (under, Panel::Segments), (right, Panel::Detail)]);
+        // Where nothing is selected there is room for who holds it all.
+        let shares = state.selected.is_none() && right.height >= OVERVIEW + LEAST && holders::are_shown(stage);
+        let overview = if shares { OVERVIEW } else { right.height };
+        let [detail, held] = right.layout::<2>(&Split::vertical([Constraint::Length(overview), Constraint::Min(0)]));
+        detail::render(stage, &survey, picked, Frame::Box, detail, buf);
+        layout.panels.extend([(map, Panel::Map), (under, Panel::Segments), (detail, Panel::Detail)]);
+        if !held.is_empty() {
+            holders::render(stage, held, buf);
+            layout.panels.push((held, Panel::Alive));
+        }
     } else {
         let under = (area.height * 2 / 5).clamp(4, 11);
         let [map, under] = area.layout::<2>(&Split::vertical([Constraint::Min(0), Constraint::Length(under)]));

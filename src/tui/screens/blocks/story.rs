@@ -33,7 +33,7 @@ impl<'a> Story<'a> {
         }
         let history = &self.stage.picture.history;
         let step = match history.step_at(block.born) {
-            _ if block.born < self.stage.picture.extent.first => return "before what is kept".to_owned(),
+            _ if block.born < self.stage.picture.extent.first => return "before the events kept".to_owned(),
             None => return "before the first step".to_owned(),
             Some((step, 1)) => format!("step {step}"),
             Some((step, steps)) => format!("step {step}–{}", step + steps - 1),
@@ -48,7 +48,7 @@ impl<'a> Story<'a> {
     /// `backward, blocks.3.attn linear · in 97 events`; what can't be known says so.
     pub fn dies(&self, block: &BlockView, address: Address) -> String {
         if block.pending {
-            return "freed: waits for another stream".to_owned();
+            return "freed; waits for another stream".to_owned();
         }
         if let Some(reading) = &self.stage.picture.reading {
             return reading.words();
@@ -61,17 +61,17 @@ impl<'a> Story<'a> {
         };
         if self.position > study.end {
             let lived = study.life_of(address, study.end).is_some_and(|life| life.born == block.born);
-            return if lived { "outlived the last step".to_owned() } else { "its step isn't over".to_owned() };
+            return if lived { "outlived the last step".to_owned() } else { "unknown: its step isn't over".to_owned() };
         }
         match study.life_of(address, self.position) {
             Some(life) => match life.freed {
                 Some(freed) => self.death(study, freed),
-                None if self.is_snapshot() => "outlives what was recorded".to_owned(),
-                None if self.is_under_way(study) => "its step isn't over".to_owned(),
+                None if self.is_snapshot() => "after the recording ends".to_owned(),
+                None if self.is_under_way(study) => "unknown: its step isn't over".to_owned(),
                 None => "outlives the step".to_owned(),
             },
-            None if study.cut => "there are too many blocks to tell".to_owned(),
-            None => "not told by what is kept".to_owned(),
+            None if study.cut => "unknown: too many blocks".to_owned(),
+            None => "not in the events kept".to_owned(),
         }
     }
 
@@ -143,7 +143,6 @@ mod tests {
             picture: &picture,
             shown: &picture.view,
             ghost: None,
-            fullest: false,
             theme: &theme,
             keys: crate::tui::keymap::standard(),
             states: &states,
@@ -151,6 +150,7 @@ mod tests {
             pressed: &[],
             loud: false,
             hold: Hold::Nothing,
+            allowed: None,
         };
         let story = Story::new(&stage);
         let segments = picture.view.segments.iter();
@@ -172,7 +172,7 @@ mod tests {
                 let given_back =
                     |event: &Event| matches!(event.kind, EventKind::FreeRequested { address: at } if at == address);
                 match rest[..end].iter().position(given_back) {
-                    _ if pending => assert_eq!(words, "freed: waits for another stream"),
+                    _ if pending => assert_eq!(words, "freed; waits for another stream"),
                     Some(0) => assert!(words.ends_with("next"), "{words}"),
                     Some(after) => {
                         assert!(words.ends_with(&format!("in {} events", after + 1)), "{words}: {after}");

@@ -47,7 +47,7 @@ const COLUMNS: [(&str, usize); 9] = [
     ("size", 9),
     ("in use", 9),
     ("stranded", 10),
-    ("to return", 10),
+    ("releasable", 11),
     ("blocks", 8),
     ("largest hole", 13),
 ];
@@ -75,7 +75,7 @@ fn segments(stage: &Stage<'_>, survey: &Survey, picked: Option<Picked>, area: Re
     for (y, index) in (1..area.height).zip(order.iter().skip(first)) {
         let (Some(segment), Some(sum)) = (view.segments.get(*index), survey.sum(*index)) else { continue };
         let hole = segment.holes().map(|hole: Hole| hole.stranded()).max().unwrap_or_default();
-        let figure = |bytes: Bytes| if bytes == Bytes::ZERO { "·".to_owned() } else { unit.figure(bytes) };
+        let figure = |bytes: Bytes| if bytes == Bytes::ZERO { "·".to_owned() } else { unit.or_smaller(bytes) };
         let words = [
             segment.address.to_string(),
             pool(segment).to_owned(),
@@ -142,7 +142,7 @@ fn matches(stage: &Stage<'_>, survey: &Survey, picked: Option<Picked>, area: Rec
         put_at(area, x, y, vec![span(theme, token, words)], buf);
     }
     if survey.total().matched == 0 {
-        let text = format!("no block of {} has these words", figures::counted(survey.total().blocks, "block"));
+        let text = format!("none of {} matches the filter", figures::counted(survey.total().blocks, "block"));
         put(area, 1, vec![span(theme, Token::Dim, format!("  {text}"))], buf);
     }
 }

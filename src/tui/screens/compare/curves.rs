@@ -1,15 +1,14 @@
 //! The curves of one step of each configuration, laid over each other.
 
-use std::cmp::Ordering;
-
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::Compared;
 use super::rows::token_of;
 use crate::model::Profile;
-use crate::tui::chart::{self, Axis, Ink, Stack};
+use crate::tui::chart::{Axis, Curve};
 use crate::tui::figures::Unit;
+use crate::tui::legend;
 use crate::tui::pane::{self, Frame, put, put_at, span};
 use crate::tui::theme::{Theme, Token};
 use crate::units::Bytes;
@@ -21,9 +20,12 @@ const EVERY: usize = 16;
 pub(super) fn render(compared: &Compared<'_>, kind: Frame, area: Rect, buf: &mut Buffer) {
     let theme = compared.stage.theme;
     let steps = compared.all.iter().any(|one| !one.knows_no_steps());
-    let each = if steps { "allocated through a step of each" } else { "allocated through what was recorded" };
-    let title =
-        vec![span(theme, Token::Title, each), span(theme, Token::Dim, format!(" · filled: {}", compared.selected + 1))];
+    let each = if steps { "allocated through a step of each" } else { "allocated through the recording" };
+    let title = vec![
+        span(theme, Token::Title, each),
+        span(theme, Token::Dim, " · filled: "),
+        span(theme, token_of(compared.selected), (compared.selected + 1).to_string()),
+    ];
     let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
     let margin = u16::from(kind == Frame::Box);
     let footer = u16::from(inner.height >= 4);
@@ -45,59 +47,52 @@ pub(super) fn render(compared: &Compared<'_>, kind: Frame, area: Rect, buf: &mut
     };
     let axis = Axis::new(top, plot.height);
     axis.draw(theme, inner, plot, buf);
-    if let Some((_, profile)) = curves.iter().find(|(place, _)| *place == compared.selected) {
-        filled(profile, axis, theme, plot, buf);
-        if footer > 0 {
-            phases(profile, theme, plot, buf);
-        }
+    // The selected one is drawn last: where lines share a cell, it has the colour.
+    let (others, selected): (Vec<_>, Vec<_>) = curves.into_iter().partition(|(place, _)| *place != compared.selected);
+    let line = |(place, profile): &(usize, &Profile)| {
+        let heights = profile.in_columns(plot.width * Curve::COLUMNS).map(|sample| Some(sample.allocated));
+        (*place, Curve::of_bytes(plot, axis, heights))
+    };
+    let lines: Vec<(usize, Curve)> = others.iter().chain(&selected).map(line).collect();
+    for (place, line) in &lines {
+        line.draw(token_of(*place), theme, buf);
+    }
+    for (place, line) in &lines {
+        numbers(*place, line, theme, plot, buf);
+    }
+    if let Some((place, line)) = lines.last().filter(|(place, _)| *place == compared.selected) {
+        fill(*place, line, theme, plot, buf);
     }
     if footer > 0 {
+        if let Some((_, profile)) = selected.first() {
+            phases(profile, theme, plot, buf);
+        }
         let unit = Unit::for_largest(axis.top).name();
         put(Rect { y: plot.bottom(), height: 1, ..inner }, 0, vec![span(theme, Token::Dim, format!("{unit:>4}"))], buf);
     }
-    for (place, profile) in curves.iter().filter(|(place, _)| *place != compared.selected) {
-        outline(*place, profile, axis, theme, plot, buf);
+}
+
+/// The number of a configuration in its line, now and then; each has its own columns, so that they do not hide each other.
+fn numbers(place: usize, line: &Curve, theme: &Theme, plot: Rect, buf: &mut Buffer) {
+    let number = char::from_digit(u32::try_from(place + 1).unwrap_or(0) % 10, 10).unwrap_or(' ');
+    for x in (0..plot.width).filter(|x| usize::from(*x) % EVERY == (place * 3 + 2) % EVERY) {
+        if let Some(y) = line.row_at(x) {
+            buf[(plot.x + x, plot.y + y)].set_char(number).set_fg(theme.color(token_of(place)));
+        }
     }
 }
 
-fn filled(profile: &Profile, axis: Axis, theme: &Theme, plot: Rect, buf: &mut Buffer) {
-    let fill = if theme.is_colorless() { "░" } else { "█" };
-    let ink = Ink { token: Token::Allocated, fill };
-    let stack = |sample: crate::model::Sample| {
-        let mut stack = Stack::default();
-        stack.add(sample.allocated, ink);
-        stack
-    };
-    let stacks: Vec<Stack> = profile.in_columns(plot.width).map(stack).collect();
-    chart::areas(&stacks, axis.top, theme, plot, buf);
-}
-
-/// A line through the heights of all columns; its number stands in it now and then.
-fn outline(place: usize, profile: &Profile, axis: Axis, theme: &Theme, plot: Rect, buf: &mut Buffer) {
-    let number = char::from_digit(u32::try_from(place + 1).unwrap_or(0) % 10, 10).unwrap_or(' ');
-    let color = theme.color(token_of(place));
-    let mut put = |x: u16, row: u16, symbol: char| {
-        let cell = &mut buf[(plot.x + x, plot.bottom() - 1 - row)];
-        let filled = cell.symbol() == "█";
-        let behind = if filled { cell.fg } else { cell.bg };
-        cell.set_char(symbol).set_fg(color).set_bg(behind);
-    };
-    let mut before = None;
-    for (x, sample) in (0..plot.width).zip(profile.in_columns(plot.width)) {
-        let row = axis.row(sample.allocated, plot.height);
-        let from = before.replace(row).unwrap_or(row);
-        for between in from.min(row) + 1..from.max(row) {
-            put(x, between, '│');
+/// Shades what lies below a line: faintly, so that other lines stay what they are in it.
+fn fill(place: usize, line: &Curve, theme: &Theme, plot: Rect, buf: &mut Buffer) {
+    for x in 0..plot.width {
+        let Some(outline) = line.row_at(x) else { continue };
+        for y in outline + 1..plot.height {
+            let cell = &mut buf[(plot.x + x, plot.y + y)];
+            let grid = cell.symbol() == "▁" && cell.fg == theme.color(Token::Border);
+            if cell.symbol() == " " || grid {
+                cell.set_symbol("░").set_fg(theme.color(token_of(place)));
+            }
         }
-        let (leaves, arrives) = match row.cmp(&from) {
-            Ordering::Greater => ('╯', '╭'),
-            Ordering::Less => ('╮', '╰'),
-            Ordering::Equal => ('─', '─'),
-        };
-        put(x, from, leaves);
-        // Each its own columns, so that numbers do not hide each other.
-        let bears = (usize::from(x) + EVERY - (place * 3 + 2) % EVERY).is_multiple_of(EVERY);
-        put(x, row, if bears { number } else { arrives });
     }
 }
 
@@ -113,7 +108,7 @@ fn phases(profile: &Profile, theme: &Theme, plot: Rect, buf: &mut Buffer) {
         if room < 2 || x < end {
             continue;
         }
-        let text = format!("│{}", phase.label().chars().take(room - 1).collect::<String>());
+        let text = format!("│{}", legend::phase_label(*phase, room - 1));
         end = put_at(below, x, plot.height, vec![span(theme, Token::from(*phase), text)], buf);
     }
 }

@@ -54,15 +54,15 @@ fn bindings() -> Vec<Binding> {
         |keys: &[Key], label, action, hint, help| Binding::new(keys, label, own(action), Group::View, hint, help);
     use CompareAction::{Baseline, Go, Row};
     vec![
-        view(&[named(KeyCode::Down), plain('j')], "↓ j", Row(1), "select", "compare: select the next configuration"),
-        view(&[named(KeyCode::Up), plain('k')], "↑ k", Row(-1), "", "compare: select the configuration before"),
-        view(&[plain('d')], "d", Baseline, "baseline", "compare: compare all others with the one selected"),
+        view(&[named(KeyCode::Down), plain('j')], "↓ j", Row(1), "select", "select the next configuration"),
+        view(&[named(KeyCode::Up), plain('k')], "↑ k", Row(-1), "", "select the previous configuration"),
+        view(&[plain('d')], "d", Baseline, "baseline", "compare all others with the one selected"),
         view(
             &[named(KeyCode::Enter)],
             "Enter",
             Go,
             "its steps",
-            "compare: move the cursor to the first step of the one selected",
+            "move the cursor to the first step of the one selected",
         ),
         Binding::new(
             &[plain('+')],
@@ -70,9 +70,9 @@ fn bindings() -> Vec<Binding> {
             Action::CompareFile,
             Group::View,
             "add a file",
-            "compare: with a recording, a PyTorch snapshot, or what run --json printed",
+            "add a recording, a PyTorch snapshot or the output of run --json",
         ),
-        view(&[plain('-')], "-", CompareAction::TakeAway, "", "compare: take the file of the one selected away again"),
+        view(&[plain('-')], "-", CompareAction::TakeAway, "", "remove the file of the one selected"),
     ]
 }
 
@@ -89,8 +89,9 @@ struct Compared<'a> {
 impl<'a> Compared<'a> {
     /// `None` where there is no configuration yet.
     fn of(stage: &'a Stage<'a>) -> Option<Self> {
-        // While steps go by figures are renewed no more often than they can be read.
-        let own = if stage.picture.is_now() { &*stage.shown.configurations } else { &*stage.picture.configurations };
+        // While steps go by figures are those of the mark: renewed no more often than they can be read.
+        let marked = stage.picture.marked.as_ref().filter(|_| stage.picture.goes_on());
+        let own = marked.map_or(&*stage.picture.configurations, |marked| &*marked.view.configurations);
         let state = &stage.states.compare;
         let (files, all) = state.all(own).into_iter().unzip();
         Some(Self { stage, all, files, selected: state.selected(own)?, baseline: state.baseline(own)? })
@@ -109,8 +110,8 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
     let mut layout = Layout::default();
     let Some(compared) = Compared::of(stage) else {
         let text = match stage.picture.kind {
-            Kind::Snapshot(_) => "there is no history, and so no peaks to compare",
-            Kind::Watched(_) => "a program that is watched has no switches: there is nothing to compare",
+            Kind::Snapshot(_) => "no history here, so no peaks to compare",
+            Kind::Watched(_) => "a watched program has no switches: nothing to compare",
             Kind::Live | Kind::Recording(_) => "no step has ended yet",
         };
         let middle = Rect { y: area.y + area.height / 2, height: 2.min(area.height), ..area };

@@ -101,8 +101,8 @@ fn headline(compared: &Compared<'_>, width: u16) -> Vec<Vec<Span<'static>>> {
     if compared.all.len() < 2 {
         let adds = compared.stage.keys.key_of(Action::CompareFile);
         let text = match compared.stage.picture.kind {
-            Kind::Live => "Flip a switch: its steps are measured, and stand here beside these.".to_owned(),
-            _ => format!("There is one configuration: {adds} puts another file beside it."),
+            Kind::Live => "Flip a switch: its steps are measured and listed here.".to_owned(),
+            _ => format!("There is one configuration: {adds} adds another file."),
         };
         return pane::wrap(&text, width).into_iter().map(|line| vec![span(theme, Token::Dim, line)]).collect();
     }
@@ -273,7 +273,7 @@ pub(super) fn copied(stage: &Stage<'_>) -> Copied {
         }
     }
     if selected.out_of_memory {
-        text.push_str("\nmemory ran out in a step of it");
+        text.push_str("\nit ran out of memory");
     }
     Copied::new("figures", &text)
 }

@@ -7,7 +7,9 @@ use ratatui::layout::Rect;
 
 use super::Compared;
 use crate::model::{Configuration, Setting};
+use crate::tui::action::Action;
 use crate::tui::pane::{self, Frame, put, put_at, span};
+use crate::tui::states::{CompareAction, ScreenAction};
 use crate::tui::theme::Token;
 use crate::tui::words;
 
@@ -67,35 +69,39 @@ pub(super) fn render(compared: &Compared<'_>, area: Rect, buf: &mut Buffer) {
         y += 1;
     }
     if y == 0 {
-        put(inner, y, vec![span(theme, Token::Dim, "all stand as they did at the start")], buf);
+        put(inner, y, vec![span(theme, Token::Dim, "all as at the start")], buf);
         y += 1;
     }
     let configuration = &all[selected];
     let recorded = configuration.knows_no_steps();
     let measured = match configuration.measured {
-        Some(_) if recorded => "Peaks of all that was recorded, and what was stranded at its end.".to_owned(),
-        Some((steps, _)) => format!(
-            "Medians of its last {steps} of {} steps; those right after a flip are left out.",
-            configuration.steps
-        ),
-        None => "No step of it ended.".to_owned(),
+        Some(_) if recorded => "Peaks of the whole recording, and stranded at its end.".to_owned(),
+        Some((steps, _)) => {
+            format!("Medians of its last {steps} of {} steps, without those right after a flip.", configuration.steps)
+        }
+        None => "It finished no step.".to_owned(),
     };
     let failed = match (configuration.out_of_memory, recorded) {
         (true, true) => "Memory ran out.",
-        (true, false) => "Memory ran out in a step of it.",
+        (true, false) => "It ran out of memory in one step.",
         (false, _) => "",
     };
-    let keeps = "Reserved keeps what an earlier one took until empty_cache (e).";
+    let empties = compared.stage.keys.with_key(Action::EmptyCache, "empty_cache");
+    let keeps = format!("Reserved keeps what an earlier configuration took, until {empties}.");
+    let go = Action::Own(ScreenAction::Compare(CompareAction::Go));
     let notes = [
         failed.to_owned(),
         match &compared.files[selected] {
             Some(file) => format!("Of {file}."),
             None if recorded => String::new(),
-            None => format!("First in force at step {}: Enter goes there.", configuration.step),
+            None => {
+                let goes = compared.stage.keys.opens(go, "goes there");
+                format!("First in force at step {}; {goes}.", configuration.step)
+            }
         },
         measured,
-        "What changes by no more than steps differ among themselves is noise.".to_owned(),
-        if recorded { String::new() } else { keeps.to_owned() },
+        "A change no larger than the spread among steps is noise.".to_owned(),
+        if recorded { String::new() } else { keeps },
     ];
     y += 1;
     for line in notes.iter().flat_map(|note| pane::wrap(note, usize::from(inner.width))) {

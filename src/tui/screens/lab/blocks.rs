@@ -6,15 +6,12 @@ use ratatui::text::Span;
 
 use crate::model::{Category, SegmentView, View};
 use crate::tui::figures::{self, Unit};
-use crate::tui::legend::{account_marks, legend_of, short_label};
+use crate::tui::legend::{legend_of, short_label};
 use crate::tui::map::{self, Coloring, Entry, Plan, Sheet, Strip, Tone};
 use crate::tui::pane::{self, Frame, put, span};
 use crate::tui::stage::Stage;
 use crate::tui::theme::{Theme, Token};
 use crate::units::Bytes;
-
-/// Of which moment the figures are, where steps go by too fast for each to be shown.
-pub(crate) const AT_THE_FULLEST: &str = "at the fullest moment seen";
 
 /// Draws the pane; returns the rows of the map in all, and how many are seen.
 pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffer) -> (usize, usize) {
@@ -23,28 +20,25 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     let inside = area.height.saturating_sub(if kind == Frame::Box { 2 } else { 1 });
     let wide = area.width.saturating_sub(margin);
     let most = inside.saturating_sub(1) / 3;
-    let legend = |with_bytes| legend(view, with_bytes, theme, usize::from(wide));
+    let legend = |with_bytes| legend(stage, with_bytes, usize::from(wide));
     // All words before some figures.
     let legend = Some(legend(true)).filter(|lines| lines.len() <= usize::from(most)).unwrap_or_else(|| legend(false));
     let legend_rows = u16::try_from(legend.len()).unwrap_or(0).min(most);
     let seen = usize::from(inside - legend_rows);
     let order = map::grouped(&view.segments, |_, segment| std::cmp::Reverse(segment.size));
     let width = map::cells(Rect { width: wide, ..area }).width;
-    let plan = Plan::of_all(&view.segments, &order, (usize::from(width), seen), false);
+    let plan = Plan::of_all(&view.segments, &order, (usize::from(width), seen), true);
     let room = usize::from(area.width.saturating_sub(5));
-    let word = if stage.fullest && kind == Frame::Rule { "blocks at the fullest" } else { "blocks" };
-    let title = title(word, view, plan.scale, room, theme);
+    let title = title("blocks", view, plan.scale, room, theme);
     let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
-    if stage.fullest && kind == Frame::Box {
-        pane::remark(span(theme, Token::Dim, AT_THE_FULLEST), area, buf);
-    }
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
     let rows = Rect { height: inner.height.saturating_sub(legend_rows), ..inner };
     let first = stage.scroll.min(plan.rows.saturating_sub(seen));
     let (segments, plan) = (view.segments.as_slice(), &plan);
     let sheet = Sheet { segments, plan, coloring: Coloring::Category, touched: stage.touched(), picked: None, theme };
-    let divide =
-        |segment: &SegmentView, of, cells| Strip::new(segment, of, cells, |block| Some(Tone::of(block.category)));
+    let divide = |segments: &[&SegmentView], of, cells| {
+        Strip::new(segments.iter().copied(), of, cells, |_, block| Some(Tone::of(block.category)))
+    };
     sheet.draw(first, divide, rows, buf);
     for (y, line) in (rows.height..inner.height).zip(legend) {
         put(inner, y, line, buf);
@@ -64,33 +58,30 @@ fn title(word: &'static str, view: &View, scale: u64, room: usize, theme: &Theme
     let blocks: usize = view.segments.iter().map(|segment| segment.blocks.len()).sum();
     // The most telling first.
     let words = [
-        (Token::Text, segments),
-        (alarm, format!("stranded {} ({share})", figures::bytes(ledger.stranded))),
         (
             Token::Dim,
             if scale > 0 { format!("1 cell = {}", figures::short_bytes(Bytes(scale))) } else { String::new() },
         ),
+        (alarm, format!("stranded {} ({share})", figures::bytes(ledger.stranded))),
+        (Token::Text, segments),
         (Token::Text, format!("largest hole {}", figures::bytes(view.largest_hole))),
         (Token::Text, figures::counted(blocks as u64, "block")),
     ];
     pane::title(word, words, room, theme)
 }
 
-/// What the colours mean, with bytes where they are wanted, in as many lines as it takes. Categories that never held
-/// anything are left out.
-fn legend(view: &View, with_bytes: bool, theme: &Theme, width: usize) -> Vec<Vec<Span<'static>>> {
+/// What the colours mean, with bytes where they are wanted, in as many lines as it takes. What holds nothing is left out.
+fn legend(stage: &Stage<'_>, with_bytes: bool, width: usize) -> Vec<Vec<Span<'static>>> {
+    let (theme, view) = (stage.theme, stage.shown);
     let ledger = &view.ledger;
     let unit = Unit::for_largest(view.peak_reserved.max(ledger.reserved()));
     let mut entries: Vec<Entry> = Vec::new();
     for (index, category) in Category::ALL.into_iter().enumerate() {
-        if view.by_category[index] > Bytes::ZERO || view.peak_by_category[index] > Bytes::ZERO {
+        if view.by_category[index] > Bytes::ZERO {
             let (mark, label) = (legend_of(category, theme), short_label(category).to_owned());
             entries.push(Entry { mark, label, bytes: view.by_category[index] });
         }
     }
-    let accounts = [ledger.stranded, ledger.releasable, ledger.rounding, ledger.pending];
-    let account =
-        |((mark, label), bytes): ((Span<'static>, &str), Bytes)| Entry { mark, label: label.to_owned(), bytes };
-    entries.extend(account_marks(theme).into_iter().zip(accounts).map(account));
+    entries.extend(map::account_entries(ledger, stage.touched(), theme));
     map::lines(entries, with_bytes.then_some(unit), theme, width)
 }

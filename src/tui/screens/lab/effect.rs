@@ -15,7 +15,14 @@ use crate::tui::theme::{Theme, Token};
 use crate::tui::words;
 
 /// Rows that the pane wants, with its frame.
-pub(crate) const WANTED_ROWS: u16 = 9;
+pub(crate) fn wanted_rows(stage: &Stage<'_>) -> u16 {
+    if shown(stage).is_some() { 9 } else { 5 }
+}
+
+/// The effect that is shown, none while a question is open.
+fn shown<'a>(stage: &'a Stage<'_>) -> Option<&'a Effect> {
+    stage.picture.effect().filter(|_| !stage.hold.asks())
+}
 
 /// One compared figure.
 struct Row {
@@ -30,18 +37,13 @@ struct Row {
 /// Draws the pane.
 pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
-    let last = stage.view().effects.last().filter(|_| !stage.hold.asks());
-    let Some(effect) = last else {
+    let Some(effect) = shown(stage) else {
         let title = vec![span(theme, Token::Title, "measured effect")];
         let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
         let text = match stage.picture.is_live() {
-            _ if stage.hold.asks() => {
-                "Say what you expect first: effects are shown again once the question is answered."
-            }
-            true => {
-                "Flip a switch: what it does to memory and time is measured here, steps before against steps after."
-            }
-            false => "Nothing was flipped up to here.",
+            _ if stage.hold.asks() => "Answer first: effects are shown again after the question.",
+            true => "Flip a switch: its effect on memory and time is measured here, from the steps before and after.",
+            false => "No flip before this moment.",
         };
         let width = usize::from(inner.width.saturating_sub(2));
         for (y, line) in (0..inner.height).zip(pane::wrap(text, width)) {
@@ -64,7 +66,7 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
         tell(&emptying(emptied), Token::Text, &mut y, buf);
     }
     if effect.flips.len() > 1 {
-        tell("Flipped before the first was measured: measured together.", Token::Dim, &mut y, buf);
+        tell("Flipped before the first was measured: their effects are measured together.", Token::Dim, &mut y, buf);
     }
     match (&effect.before, &effect.after) {
         (Some(before), Some(after)) => {
@@ -78,7 +80,7 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
         }
         (None, _) => tell("No steps before the flip to compare with.", Token::Dim, &mut y, buf),
         (_, None) if effect.cut_short => {
-            tell("Not measured: something else came before its steps.", Token::Dim, &mut y, buf);
+            tell("Not measured: another change came before its steps.", Token::Dim, &mut y, buf);
         }
         (_, None) => tell("The first steps after a flip are not counted.", Token::Dim, &mut y, buf),
     }
@@ -92,8 +94,8 @@ fn emptying(emptied: &Emptied) -> String {
     let mut text =
         format!("reserved {before} → {after} {} in {}", unit.name(), figures::counted(emptied.frees, "cudaFree"));
     match emptied.allocs {
-        Some(0) => text.push_str("; nothing was taken again"),
-        Some(allocs) => text.push_str(&format!("; taken again with {}", figures::counted(allocs, "cudaMalloc"))),
+        Some(0) => text.push_str("; nothing was allocated again"),
+        Some(allocs) => text.push_str(&format!("; allocated again with {}", figures::counted(allocs, "cudaMalloc"))),
         None => {}
     }
     text
@@ -183,12 +185,11 @@ fn draw_row(row: &Row, loud: bool, theme: &Theme, area: Rect, y: u16, buf: &mut 
 /// Draws the effect in one line.
 pub(crate) fn render_line(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
-    let last = stage.view().effects.last().filter(|_| !stage.hold.asks());
-    let Some(effect) = last else {
+    let Some(effect) = shown(stage) else {
         let text = match stage.picture.is_live() {
             _ if stage.hold.asks() => " effects are shown again once the question is answered",
             true => " flip a switch: its effect is measured here",
-            false => " nothing was flipped up to here",
+            false => " no flip before this moment",
         };
         put(area, 0, vec![span(theme, Token::Dim, text)], buf);
         return;
@@ -197,7 +198,7 @@ pub(crate) fn render_line(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let (keys, words) = heading(stage.keys, effect);
     let mut figures: Vec<Vec<Span<'static>>> = Vec::new();
     if let Some(emptied) = &effect.emptied {
-        figures.push(vec![span(theme, token, format!("{} given back  ", figures::bytes(emptied.released)))]);
+        figures.push(vec![span(theme, token, format!("{} returned  ", figures::bytes(emptied.released)))]);
     }
     if let (Some(before), Some(after)) = (&effect.before, &effect.after) {
         let all = rows(before, after, stage.clock(), "");

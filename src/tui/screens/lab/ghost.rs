@@ -46,7 +46,7 @@ fn entries(stage: &Stage<'_>, ghost: &Ghost) -> Vec<Vec<Span<'static>>> {
         return vec![dim(format!("  catches up with the run, {:.0} %", share * 100.0))];
     }
     let (Some(figures), Some((other, own))) = (ghost.figures, ghost.step) else {
-        return vec![dim("  follows from the next step on".to_owned())];
+        return vec![dim("  starts at the next step".to_owned())];
     };
     let mut entries = vec![compared(theme, "reserved", other.reserved, own.reserved, Change::Share)];
     if beside::is_estimate(ghost) {

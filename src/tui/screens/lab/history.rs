@@ -5,10 +5,10 @@ use ratatui::layout::Rect;
 use ratatui::text::Span;
 use unicode_width::UnicodeWidthStr;
 
-use crate::model::{Column, MarkKind, Page, RunState};
+use crate::model::{Column, MarkKind, Page};
 use crate::source::Cursor;
 use crate::tui::beside;
-use crate::tui::chart::{Axis, Ink, Stack, areas};
+use crate::tui::chart::{self, Axis, Ceiling, Curve, Ink, Stack, areas};
 use crate::tui::figures::Unit;
 use crate::tui::pane::{self, Frame, put_at, span};
 use crate::tui::stage::Stage;
@@ -47,14 +47,12 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     let level = stage.states.lab.zoom.unwrap_or_else(|| history.level_of_run(usize::from(width)));
     let mut page = history.page(level, usize::from(width));
     // While steps go by, one that has only begun would show as a dip.
-    if stage.picture.is_now() && stage.picture.run == RunState::Running && history.ends_in_part(level) {
+    if stage.picture.goes_on() && history.ends_in_part(level) {
         page.columns.pop();
     }
     let ghost = ghost_of(stage, &page, level);
     let largest = page.columns.iter().map(|column| column.reserved.max(column.peak)).max().unwrap_or_default();
     let largest = ghost.iter().flatten().copied().fold(largest, Bytes::max);
-    let limit = page.columns.iter().filter_map(|column| column.limit).max();
-    let limit = limit.filter(|limit| limit.get() <= largest.get().saturating_mul(2));
     let inner = pane::frame(kind, title(stage, level, area, theme), theme.style(Token::Border), area, buf);
     let footer = if inner.height >= 5 { 2 } else { u16::from(inner.height >= 3) };
     let plot = Rect {
@@ -66,22 +64,22 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     if plot.is_empty() {
         return plot;
     }
-    let axis = Axis::new(largest.max(limit.unwrap_or_default()), plot.height);
+    let ceiling = stage.ceiling();
+    let axis = Ceiling::axis(ceiling, largest, plot.height);
     axis.draw(theme, inner, plot, buf);
     let stacks: Vec<Stack> = page.columns.iter().map(|column| stack(column, theme)).collect();
     areas(&stacks, axis.top, theme, plot, buf);
-    for (x, column) in (0..plot.width).zip(&page.columns) {
-        if let Some(limit) = column.limit.filter(|limit| *limit <= axis.top) {
-            let y = plot.bottom() - 1 - axis.row(limit, plot.height);
-            let cell = &mut buf[(plot.x + x, y)];
-            let under = cell.style().fg;
-            cell.set_symbol("─").set_style(theme.style(Token::Limit));
-            if let Some(color) = under.filter(|_| limit < column.reserved) {
-                cell.set_bg(color);
-            }
-        }
+    if let Some(ceiling) = ceiling {
+        // It stood where it was set then; from the last step on it is the one in force.
+        let height = |x: u16| {
+            page.columns.get(usize::from(x)).map_or(Some(ceiling.height()), |column| {
+                if stage.view().limit.is_some() { column.limit } else { Some(ceiling.height()) }
+            })
+        };
+        ceiling.draw(largest, axis, height, theme, plot, buf);
     }
-    draw_ghost(&ghost, &page, axis, theme, plot, buf);
+    let heights = ghost.iter().flat_map(|reserved| [*reserved; Curve::COLUMNS as usize]);
+    Curve::of_bytes(plot, axis, heights).draw(Token::Ghost, theme, buf);
     cursor(stage, &page, theme, plot, buf);
     if footer >= 1 {
         steps(&page, axis, theme, inner, plot, buf);
@@ -97,22 +95,6 @@ fn ghost_of(stage: &Stage<'_>, page: &Page, level: usize) -> Vec<Option<Bytes>> 
     let Some(ghost) = stage.picture.ghost.as_deref() else { return Vec::new() };
     let column = |x: usize| ghost.history.column(level, page.first + x as u64).map(|column| column.reserved);
     (0..page.columns.len()).map(|x| column(x).filter(|reserved| *reserved > Bytes::ZERO)).collect()
-}
-
-/// Its line over the areas, in its own colour where that stands out from what lies below.
-fn draw_ghost(ghost: &[Option<Bytes>], page: &Page, axis: Axis, theme: &Theme, plot: Rect, buf: &mut Buffer) {
-    for ((x, column), reserved) in (0..plot.width).zip(&page.columns).zip(ghost) {
-        let Some(reserved) = *reserved else { continue };
-        let below = [(column.floor, Part::Floor), (column.peak, Part::Peak), (column.reserved, Part::Reserved)];
-        let below = below.into_iter().find(|(top, _)| reserved < *top).map(|(_, part)| part.ink(theme).token);
-        let seen = below.is_none_or(|below| theme.tells_apart(Token::Ghost, below));
-        let token = if seen { Token::Ghost } else { Token::Surface };
-        let cell = &mut buf[(plot.x + x, plot.bottom() - 1 - axis.row(reserved, plot.height))];
-        cell.set_symbol(beside::MARK).set_fg(theme.color(token));
-        if let Some(below) = below.filter(|_| !theme.is_colorless()) {
-            cell.set_bg(theme.color(below));
-        }
-    }
 }
 
 fn stack(column: &Column, theme: &Theme) -> Stack {
@@ -139,8 +121,8 @@ fn title(stage: &Stage<'_>, level: usize, area: Rect, theme: &Theme) -> Vec<Span
         ]
     };
     let scale = match level {
-        0 => "a step a column".to_owned(),
-        level => format!("{} steps a column", 1u64 << level.min(63)),
+        0 => "one step per column".to_owned(),
+        level => format!("{} steps per column", 1u64 << level.min(63)),
     };
     let mut title = vec![span(theme, Token::Title, "history")];
     let mut room = usize::from(area.width.saturating_sub(14));
@@ -173,7 +155,7 @@ fn cursor(stage: &Stage<'_>, page: &Page, theme: &Theme, plot: Rect, buf: &mut B
     let Cursor::At(position) = stage.picture.cursor else { return };
     let behind = page.columns.partition_point(|column| column.position <= position);
     let Some(x) = behind.checked_sub(1).and_then(|x| u16::try_from(x).ok()).filter(|x| *x < plot.width) else { return };
-    pane::rule(plot, x, theme.style(Token::Key), buf);
+    chart::cursor(plot, x, theme, buf);
 }
 
 /// The numbers of some steps, below the columns in which they began.
@@ -240,8 +222,9 @@ fn marks(stage: &Stage<'_>, page: &Page, plot: Rect, buf: &mut Buffer) {
         }
     }
     for (index, (x, kind, more)) in shown.iter().enumerate() {
-        let next = shown.get(index + 1).map_or(plot.width, |(x, ..)| *x);
-        let room = usize::from(next.saturating_sub(*x));
+        // Two of them never touch.
+        let next = shown.get(index + 1).map_or(plot.width, |(x, ..)| x.saturating_sub(1));
+        let room = usize::from(next.saturating_sub(*x)).max(1);
         let (key, text) = words::mark(stage.keys, kind);
         let more = if *more > 0 { format!(" +{more}") } else { String::new() };
         let texts = [format!("▲{key} {text}{more}"), format!("▲{key}{more}"), format!("▲{key}"), "▲".to_owned()];

@@ -5,12 +5,12 @@ use ratatui::layout::Rect;
 use ratatui::style::Style;
 use ratatui::text::Span;
 
-use super::blocks::AT_THE_FULLEST;
 use crate::model::Category;
 use crate::tui::figures::{self, Unit};
 use crate::tui::pane::{self, Frame, put, put_at, put_right, span};
 use crate::tui::stage::Stage;
 use crate::tui::theme::{Theme, Token};
+use crate::tui::when;
 use crate::units::Bytes;
 
 /// Rows that the pane wants, with its frame.
@@ -21,22 +21,19 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let (theme, view) = (stage.theme, stage.shown);
     let ledger = &view.ledger;
     let unit = Unit::for_largest(view.peak_reserved.max(ledger.reserved()));
-    let subject = if area.width >= 56 { " · where every reserved byte stands, " } else { " · reserved, " };
+    let subject = if area.width >= 56 { " · every reserved byte, " } else { " · reserved, " };
     let title = vec![
         span(theme, Token::Title, "ledger"),
         span(theme, Token::Dim, subject),
         span(theme, Token::Dim, unit.name()),
     ];
     let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
-    if stage.fullest {
-        pane::remark(span(theme, Token::Dim, AT_THE_FULLEST), area, buf);
-    }
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
     let accounts = [
         ("live", Token::Allocated, ledger.live, "asked for"),
-        ("rounding", Token::Rounding, ledger.rounding, "the rest of live blocks"),
-        ("pending", Token::Pending, ledger.pending, "freed, another stream reads"),
-        ("releasable", Token::FreeMark, ledger.releasable, "empty_cache returns it"),
+        ("rounding", Token::Rounding, ledger.rounding, "size rounding of live blocks"),
+        ("pending", Token::Pending, ledger.pending, "freed, in use elsewhere"),
+        ("releasable", Token::Reserved, ledger.releasable, "empty_cache returns it"),
         ("stranded", Token::Stranded, ledger.stranded, "free between live blocks"),
     ];
     let reserved = ledger.reserved().get();
@@ -44,7 +41,11 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
         let line = vec![
             Span::styled("■ ", Style::new().fg(theme.color(token))),
             span(theme, Token::Text, format!("{label:<11}")),
-            span(theme, Token::Strong, format!("{:>8}", unit.figure(bytes))),
+            span(
+                theme,
+                Token::Strong,
+                format!("{:>8}", if bytes == Bytes::ZERO { "·".to_owned() } else { unit.or_smaller(bytes) }),
+            ),
             span(theme, Token::Dim, format!("{:>6}", figures::percent(bytes.get(), reserved))),
         ];
         put(inner, y, line, buf);
@@ -52,9 +53,9 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
             put_at(inner, 30, y, vec![span(theme, Token::Dim, meaning)], buf);
         }
     }
-    if inner.height > 5 && view.peak_by_category.iter().any(|bytes| *bytes > Bytes::ZERO) {
-        put(inner, 5, vec![span(theme, Token::Dim, "at the peak of the last step")], buf);
-        composition(&view.peak_by_category, unit, theme, inner, 6, buf);
+    if inner.height > 5 && view.by_category.iter().any(|bytes| *bytes > Bytes::ZERO) {
+        put(inner, 5, vec![span(theme, Token::Dim, format!("of it, {}", when::words(stage.picture)))], buf);
+        composition(&view.by_category, unit, theme, inner, 6, buf);
     }
 }
 

@@ -4,6 +4,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use crate::model::StepsView;
+use crate::tui::chart::Curve;
 use crate::tui::pane::{self, Frame, put, span};
 use crate::tui::theme::{Theme, Token};
 
@@ -19,7 +20,7 @@ pub(crate) fn render(steps: &StepsView, theme: &Theme, area: Rect, buf: &mut Buf
     }
     let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
     if last == Some(None) {
-        let text = "No loss: nothing is computed on a simulated device.";
+        let text = "No loss: a simulated device computes none.";
         let width = usize::from(inner.width.saturating_sub(2));
         for (y, line) in (0..inner.height).zip(pane::wrap(text, width)) {
             pane::put_at(inner, 1, y, vec![span(theme, Token::Dim, line)], buf);
@@ -47,47 +48,24 @@ fn axis(losses: &[f32]) -> (f32, f32) {
     (low, ((high * 2.0).ceil() / 2.0).max(low + 0.5))
 }
 
-/// Braille dots of a cell: two columns of four, from the top.
-const DOTS: [[u8; 4]; 2] = [[0x01, 0x02, 0x04, 0x40], [0x08, 0x10, 0x20, 0x80]];
-
 fn curve(losses: &[f32], low: f32, high: f32, theme: &Theme, plot: Rect, buf: &mut Buffer) {
     let plot = plot.intersection(buf.area);
-    let (wide, tall) = (usize::from(plot.width) * 2, usize::from(plot.height) * 4);
+    let (wide, tall) = (usize::from(plot.width * Curve::COLUMNS), plot.height * Curve::ROWS);
     // The axis doubles when it is full, so that the curve mostly grows instead of shrinking.
     let capacity = losses.len().next_power_of_two().max(32);
-    let mut cells = vec![0u8; usize::from(plot.width) * usize::from(plot.height)];
-    let height = |loss: f32| {
+    let dot = |loss: &f32| {
         let share = f64::from((loss - low) / (high - low)).clamp(0.0, 1.0);
-        ((1.0 - share) * (tall - 1) as f64).round() as usize
+        let highest = tall.saturating_sub(1);
+        u32::from(highest) - ((1.0 - share) * f64::from(highest)).round() as u32
     };
-    let mut before: Option<usize> = None;
-    for x in 0..wide {
-        // All losses that fall into this column of dots: a spike must not be skipped.
+    // All losses that fall into a column of dots: a spike must not be skipped.
+    let span = |x: usize| {
         let from = x * capacity / wide;
-        let to = ((x + 1) * capacity).div_ceil(wide).max(from + 1);
-        let Some(part) = losses.get(from..to.min(losses.len())).filter(|part| !part.is_empty()) else { break };
-        let heights: Vec<usize> = part.iter().map(|&loss| height(loss)).collect();
-        let (mut top, mut bottom) = heights.iter().fold((tall, 0), |(top, bottom), &y| (top.min(y), bottom.max(y)));
-        if let Some(y) = before {
-            // Joined to its neighbour.
-            if y < top {
-                top = y + 1;
-            } else if y > bottom {
-                bottom = y - 1;
-            }
-        }
-        before = heights.last().copied();
-        for y in top..=bottom.min(tall - 1) {
-            cells[y / 4 * usize::from(plot.width) + x / 2] |= DOTS[x % 2][y % 4];
-        }
-    }
-    for (position, dots) in plot.positions().zip(cells) {
-        if dots != 0
-            && let Some(symbol) = char::from_u32(0x2800 + u32::from(dots))
-        {
-            buf[position].set_char(symbol).set_style(theme.style(Token::Loss));
-        }
-    }
+        let to = ((x + 1) * capacity).div_ceil(wide).max(from + 1).min(losses.len());
+        let part = losses.get(from..to)?;
+        Some((part.iter().map(dot).min()?, part.iter().map(dot).max()?))
+    };
+    Curve::through(plot, (0..wide).map(span)).draw(Token::Loss, theme, buf);
 }
 
 #[cfg(test)]

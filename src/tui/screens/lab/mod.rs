@@ -4,7 +4,8 @@
 //!  from 100×30 on                             smaller
 //!  ╭ history ───────────╮╭ switches ─────╮    ─ history ─────────
 //!  ╰────────────────────╯│               │    ─ this step ───────
-//!  ╭ this step ─────────╮╰───────────────╯    ─ blocks ──────────
+//!  ╭ this step ─────────╮╰───────────────╯
+//!  │                    │                     ─ blocks ──────────
 //!  ╰────────────────────╯╭ effect ───────╮    switches
 //!  ╭ blocks ────────────╮╰───────────────╯    effect
 //!  │                    │╭ why ──────────╮    why
@@ -29,11 +30,12 @@ use crossterm::event::KeyCode;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout as Split, Rect};
 
-use crate::model::{Evidence, Finding};
+use crate::model::{Autopsy, Evidence};
 use crate::source::Kind;
 use crate::tui::action::{Action, Binding, Group, Key};
 use crate::tui::autopsy;
 use crate::tui::copied;
+use crate::tui::holders;
 use crate::tui::large::Large;
 use crate::tui::pane::Frame;
 use crate::tui::panel::Panel;
@@ -56,6 +58,10 @@ const TWO_COLUMNS: (u16, u16) = (100, 27);
 /// Cells of that column: what the switches need, and more where there is plenty.
 const RIGHT: u16 = 49;
 
+/// Rows of the history with its frame while nothing happens from step to step, and the fewest once something did.
+const STRIP: u16 = 6;
+const NEWS: u16 = 8;
+
 /// Rows of the smallest pane that says something, with its frame.
 const LEAST_ROWS: u16 = 4;
 /// A body of fewer rows has one chart that can be read instead of two that can't; of fewer than the second, no map.
@@ -67,29 +73,17 @@ fn bindings() -> Vec<Binding> {
     let own = |action| Action::Own(ScreenAction::Lab(action));
     let view = |keys: &[Key], label, action, hint, help| Binding::new(keys, label, action, Group::View, hint, help);
     vec![
-        view(
-            &[plain(']'), plain('+'), plain('=')],
-            "] +",
-            own(LabAction::ZoomIn),
-            "",
-            "history: look closer at the last steps",
-        ),
+        view(&[plain(']'), plain('+')], "] +", own(LabAction::ZoomIn), "", "history: zoom in on the last steps"),
         view(
             &[plain('['), plain('-')],
             "[ -",
             own(LabAction::ZoomOut),
             "",
-            "history: see more steps, at last all of them",
+            "history: zoom out, until all steps are seen",
         ),
-        view(
-            &[plain('G')],
-            "G",
-            Action::Ghost,
-            "ghost",
-            "a ghost: what another allocator setting would have come to, predicted beside the run",
-        ),
-        view(&[named(KeyCode::Down), plain('j')], "↓ j", Action::Scroll(1), "", "scroll the blocks"),
-        view(&[named(KeyCode::Up), plain('k')], "↑ k", Action::Scroll(-1), "", "scroll the blocks back"),
+        view(&[plain('G')], "G", Action::Ghost, "ghost", "ghost: other allocator settings, predicted beside the run"),
+        view(&[named(KeyCode::Down), plain('j')], "↓ j", Action::Scroll(1), "", "scroll the blocks down"),
+        view(&[named(KeyCode::Up), plain('k')], "↑ k", Action::Scroll(-1), "", "scroll the blocks up"),
         view(&[plain('J')], "J", Action::ScrollPage(1), "", "next page of blocks"),
         view(&[plain('K')], "K", Action::ScrollPage(-1), "", "previous page of blocks"),
     ]
@@ -114,17 +108,23 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Lay
     // The line of a ghost stands below the chart that has its curve.
     let ghost_rows = ghost::wanted_rows(stage);
     let (above, below) = if is_snapshot(stage) { (0, ghost_rows) } else { (ghost_rows, 0) };
+    // The curve of one step is the master: peaks of all steps are a strip above it until something happens among them.
+    let history_rows = match (is_snapshot(stage), has_news(stage)) {
+        (true, _) => 0,
+        (false, true) => (rest / 4).max(NEWS).min(rest / 3),
+        (false, false) => STRIP.min(rest / 4),
+    };
     let [history, ghost, step, ghost_below, middle, map] = left.layout::<6>(&Split::vertical([
-        Constraint::Length(rest * 30 / 100),
+        Constraint::Length(history_rows),
         Constraint::Length(above),
-        Constraint::Length(rest * 32 / 100),
+        Constraint::Length((rest - history_rows) * 3 / 5),
         Constraint::Length(below),
         Constraint::Length(gpu_rows),
         Constraint::Min(0),
     ]));
     ghost::render_line(stage, if above > 0 { ghost } else { ghost_below }, buf);
     if is_snapshot(stage) {
-        only_chart(stage, Frame::Box, history.union(step), buf, layout);
+        only_chart(stage, Frame::Box, step, buf, layout);
     } else {
         charts(stage, Frame::Box, history, step, buf, layout);
     }
@@ -151,16 +151,15 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Lay
     layout.panels.push((part, Panel::Switches));
     let theme = stage.theme;
     let view = stage.view();
-    if let Some(autopsy) = &view.autopsy {
+    if let Some(autopsy) = &stage.picture.autopsy() {
         // It takes the place of everything else that could be said.
-        autopsy::render(stage, autopsy, rest, buf);
-        layout.panels.push((rest, Panel::Why));
+        failure(stage, autopsy, rest, buf, layout);
         return;
     }
-    let part = take(effect::WANTED_ROWS);
+    let part = take(effect::wanted_rows(stage));
     effect::render(stage, part, buf);
     layout.panels.push((part, Panel::Effect));
-    let why = why::wanted_rows(stage, right.width).clamp(3, 8) + 2;
+    let why = why::wanted_rows(stage, right.width).clamp(6, 12) + 2;
     // A pane of no more than a title says nothing.
     let why = if rest.height < why + LEAST_ROWS { rest.height } else { why };
     let mut take = |rows: u16| {
@@ -184,7 +183,7 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Lay
         layout.panels.push((part, Panel::Accounts));
     }
     let (_, left) = take(0);
-    if left >= 12 {
+    if left >= 12 && !view.steps.losses.is_empty() {
         let (part, _) = take(7);
         loss::render(&view.steps, theme, part, buf);
         layout.panels.push((part, Panel::Loss));
@@ -196,12 +195,45 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Lay
         log::render_sample(sample.take(), theme, part, buf);
         layout.panels.push((part, Panel::Log));
     }
+    // As much of the log as there is to say: the rest is for who holds the memory shown.
     let (_, left) = take(0);
-    if left >= 3 {
-        let (part, _) = take(left);
+    let said = view.log.len() + usize::from(sample.is_some());
+    if left >= 3 && said > 0 {
+        let wanted = u16::try_from(2 * said + 2).unwrap_or(u16::MAX).clamp(3, 14);
+        let (part, _) = take(if left < wanted + LEAST_ROWS + 2 { left } else { wanted });
         log::render(&view.log, sample, theme, part, buf);
         layout.panels.push((part, Panel::Log));
     }
+    let (_, left) = take(0);
+    if left >= LEAST_ROWS && holders::are_shown(stage) {
+        let (part, _) = take(left);
+        holders::render(stage, part, buf);
+        layout.panels.push((part, Panel::Alive));
+    }
+}
+
+/// Why a request failed, and where there is room below it who holds the memory.
+fn failure(stage: &Stage<'_>, autopsy: &Autopsy, area: Rect, buf: &mut Buffer, layout: &mut Layout) {
+    let wanted = autopsy::wanted_rows(stage, autopsy, area.width);
+    let held = area.height.saturating_sub(wanted);
+    let held = if held >= LEAST_ROWS + 2 && holders::are_shown(stage) { held } else { 0 };
+    let [why, held] = area.layout::<2>(&Split::vertical([Constraint::Min(0), Constraint::Length(held)]));
+    autopsy::render(stage, autopsy, why, buf);
+    layout.panels.push((why, Panel::Why));
+    if !held.is_empty() {
+        holders::render(stage, held, buf);
+        layout.panels.push((held, Panel::Alive));
+    }
+}
+
+/// Something happened from step to step: peaks of all steps are worth more than a strip.
+fn has_news(stage: &Stage<'_>) -> bool {
+    let looked_at = stage.states.lab.zoom.is_some() || stage.picture.ghost.is_some();
+    looked_at || stage.picture.history.marks().next().is_some() || leaks(stage)
+}
+
+fn leaks(stage: &Stage<'_>) -> bool {
+    stage.findings().iter().any(|finding| matches!(finding.evidence, Evidence::Leak { .. }))
 }
 
 /// Memory over time, and nothing that trains: neither steps nor switches.
@@ -212,17 +244,29 @@ fn is_snapshot(stage: &Stage<'_>) -> bool {
 fn beside_a_snapshot(stage: &Stage<'_>, right: Rect, buf: &mut Buffer, layout: &mut Layout) {
     let view = stage.view();
     let why = why::wanted_rows(stage, right.width).clamp(3, 12) + 2;
-    let rows = [Constraint::Length(ledger::WANTED_ROWS), Constraint::Length(why), Constraint::Min(0)];
-    let [accounts, why, rest] = right.layout::<3>(&Split::vertical(rows));
+    // What was said while it was read, if anything was: the rest is for who holds the memory shown.
+    let said = u16::try_from(view.log.len()).unwrap_or(u16::MAX).min(6);
+    let said = if said > 0 { said + 2 } else { 0 };
+    let rows = [ledger::WANTED_ROWS, why, said].map(Constraint::Length);
+    let rows = Split::vertical([rows[0], rows[1], rows[2], Constraint::Min(0)]);
+    let [accounts, why, said, rest] = right.layout::<4>(&rows);
     ledger::render(stage, accounts, buf);
-    let panels = [(accounts, Panel::Accounts), (why, Panel::Why), (rest, Panel::Log)];
-    layout.panels.extend(panels);
-    if let Some(autopsy) = &view.autopsy {
-        autopsy::render(stage, autopsy, why.union(rest), buf);
+    layout.panels.push((accounts, Panel::Accounts));
+    if let Some(autopsy) = &stage.picture.autopsy() {
+        let whole = why.union(said).union(rest);
+        failure(stage, autopsy, whole, buf, layout);
         return;
     }
     why::render(stage, why, buf);
-    log::render(&view.log, None, stage.theme, rest, buf);
+    layout.panels.push((why, Panel::Why));
+    if !said.is_empty() {
+        log::render(&view.log, None, stage.theme, said, buf);
+        layout.panels.push((said, Panel::Log));
+    }
+    if rest.height >= LEAST_ROWS && holders::are_shown(stage) {
+        holders::render(stage, rest, buf);
+        layout.panels.push((rest, Panel::Alive));
+    }
 }
 
 fn one_column(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Layout) {
@@ -232,8 +276,12 @@ fn one_column(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Layo
         _ => 4,
     };
     let trains = !is_snapshot(stage);
-    let (two_charts, map) = (body.height >= TWO_CHARTS && trains, body.height >= WITH_MAP);
-    let autopsy = stage.view().autopsy.as_ref();
+    // Of a run that failed in its first step there is nothing to compare.
+    let failed_at_once = stage.view().steps.finished == 0 && stage.picture.autopsy().is_some();
+    let two_charts = body.height >= TWO_CHARTS && trains && !failed_at_once;
+    let map = body.height >= WITH_MAP;
+    let autopsy = stage.picture.autopsy();
+    let autopsy = autopsy.as_deref();
     // What it says takes the place of everything else that could be said.
     let told = u16::from(autopsy.is_none() && trains);
     let why = match (autopsy, body.height) {
@@ -243,9 +291,13 @@ fn one_column(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Layo
         (None, _) => why::wanted_rows(stage, body.width).min(2),
     };
     let areas = Split::vertical([
-        if two_charts { Constraint::Fill(5) } else { Constraint::Length(0) },
+        match (two_charts, has_news(stage)) {
+            (false, _) => Constraint::Length(0),
+            (true, true) => Constraint::Fill(4),
+            (true, false) => Constraint::Length(STRIP - 2),
+        },
         Constraint::Length(ghost::wanted_rows(stage)),
-        Constraint::Fill(if two_charts { 5 } else { 8 }),
+        Constraint::Fill(if two_charts { 6 } else { 8 }),
         if map { Constraint::Fill(4) } else { Constraint::Length(0) },
         Constraint::Length(if trains { switches.min(body.height / 3) } else { 0 }),
         Constraint::Length(told),
@@ -294,8 +346,7 @@ fn charts(stage: &Stage<'_>, kind: Frame, history: Rect, step: Rect, buf: &mut B
 /// Where only one chart has room it is the curve of the step, unless what is to be seen happens from step to step: a leak, or
 /// what somebody looks closer at.
 fn only_chart(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffer, layout: &mut Layout) {
-    let leaks = |finding: &Finding| matches!(finding.evidence, Evidence::Leak { .. });
-    if !is_snapshot(stage) && (stage.states.lab.zoom.is_some() || stage.view().findings.iter().any(leaks)) {
+    if !is_snapshot(stage) && (stage.states.lab.zoom.is_some() || leaks(stage)) {
         let plot = history::render(stage, kind, area, buf);
         layout.history_columns = usize::from(plot.width);
         layout.charts.push((plot, Chart::History));

@@ -2,17 +2,18 @@
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use ratatui::style::Style;
+use ratatui::style::{Color, Style};
 use ratatui::text::Span;
 
 use super::reading;
 use crate::model::{Category, Profile, Sample};
-use crate::tui::chart::{Axis, Ink, Stack, areas};
+use crate::tui::chart::{self, Axis, Ceiling, Curve, Ink, Stack, areas};
 use crate::tui::figures::Unit;
 use crate::tui::legend;
 use crate::tui::pane::{self, Frame, put_at, span};
 use crate::tui::stage::Stage;
 use crate::tui::theme::{Theme, Token};
+use crate::tui::when;
 use crate::units::Bytes;
 
 /// Draws the pane; returns its plot, in which a click moves the cursor.
@@ -23,7 +24,7 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
         return Rect::ZERO;
     }
     let profile = stage.picture.shown_step();
-    let before = stage.view().profiles.before.as_deref();
+    let before = compared(stage).map(|(profile, _)| profile);
     let inner = pane::frame(kind, title(stage, profile, area, theme), theme.style(Token::Border), area, buf);
     let footer = u16::from(inner.height >= 3);
     let margin = u16::from(kind == Frame::Box);
@@ -35,19 +36,31 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     };
     let Some(profile) = profile.filter(|_| !plot.is_empty()) else { return plot };
     let highest = |profile: &Profile| profile.peak().map_or(Bytes::ZERO, |sample| sample.allocated);
-    let axis = Axis::new(highest(profile).max(before.map_or(Bytes::ZERO, highest)), plot.height);
+    let largest = highest(profile).max(before.map_or(Bytes::ZERO, highest));
+    let ceiling = stage.ceiling();
+    let axis = Ceiling::axis(ceiling, largest, plot.height);
     axis.draw(theme, inner, plot, buf);
     let inks = Category::STACKED.map(|category| (category, legend::ink(category, theme)));
     let stacks: Vec<Stack> = profile.in_columns(plot.width).map(|sample| stack(&sample, &inks)).collect();
     areas(&stacks, axis.top, theme, plot, buf);
+    if let Some(ceiling) = ceiling {
+        ceiling.draw(largest, axis, |_| Some(ceiling.height()), theme, plot, buf);
+    }
     if let Some(before) = before {
-        ghost(before, axis, theme, plot, buf);
+        let heights = before.in_columns(plot.width * Curve::COLUMNS).map(|sample| Some(sample.allocated));
+        Curve::of_bytes(plot, axis, heights).draw(Token::Ghost, theme, buf);
     }
     cursor(stage, profile, theme, plot, buf);
     if footer > 0 {
         phases(profile, axis, theme, inner, plot, buf);
     }
     plot
+}
+
+/// The step that is drawn as a line over this one: the one pinned, else the last one before the last flip.
+fn compared<'a>(stage: &'a Stage<'_>) -> Option<(&'a Profile, String)> {
+    let pinned = stage.picture.pinned.as_ref().map(|pinned| (&*pinned.step, format!("step {}", pinned.step.step)));
+    pinned.or_else(|| Some((stage.view().profiles.before.as_deref()?, "before".to_owned())))
 }
 
 fn stack(sample: &Sample, inks: &[(Category, Ink)]) -> Stack {
@@ -58,20 +71,9 @@ fn stack(sample: &Sample, inks: &[(Category, Ink)]) -> Stack {
     stack
 }
 
-/// The outline of the step before the last flip.
-fn ghost(before: &Profile, axis: Axis, theme: &Theme, plot: Rect, buf: &mut Buffer) {
-    for (x, sample) in (0..plot.width).zip(before.in_columns(plot.width)) {
-        let y = plot.bottom() - 1 - axis.row(sample.allocated, plot.height);
-        let cell = &mut buf[(plot.x + x, y)];
-        if matches!(cell.symbol(), " " | "┄") {
-            cell.set_symbol("╌").set_style(theme.style(Token::Ghost));
-        }
-    }
-}
-
 fn title(stage: &Stage<'_>, profile: Option<&Profile>, area: Rect, theme: &Theme) -> Vec<Span<'static>> {
-    // A snapshot knows no steps.
-    let window = matches!(stage.picture.kind, crate::source::Kind::Snapshot(_));
+    // Not every snapshot knows steps.
+    let window = matches!(stage.picture.kind, crate::source::Kind::Snapshot(_)) && stage.view().steps.finished == 0;
     let mut title = vec![span(theme, Token::Title, if window { "recorded" } else { "this step" })];
     let Some((profile, peak)) = profile.and_then(|profile| Some((profile, profile.peak()?))) else { return title };
     let unit = Unit::for_largest(peak.allocated);
@@ -80,14 +82,12 @@ fn title(stage: &Stage<'_>, profile: Option<&Profile>, area: Rect, theme: &Theme
         span(theme, Token::Strong, unit.figure(peak.allocated)),
         span(theme, Token::Dim, format!(" {}", unit.name())),
     ]);
-    if stage.view().profiles.before.is_some() {
-        title.extend([span(theme, Token::Ghost, " ╌"), span(theme, Token::Dim, "before")]);
+    if let Some((_, word)) = compared(stage) {
+        title.extend([span(theme, Token::Ghost, " ⠒⠒"), span(theme, Token::Dim, format!(" {word}"))]);
     }
     let parts = parts(profile, peak);
-    // A letter needs air, a mark doesn't.
-    let air = if theme.is_colorless() { " " } else { "" };
     let name = |category| {
-        let label = span(theme, Token::Dim, format!("{air}{}", legend::short_label(category)));
+        let label = span(theme, Token::Dim, format!(" {}", legend::short_label(category)));
         vec![Span::raw(" "), legend::legend_of(category, theme), label]
     };
     let cells = |spans: &[Span<'static>]| spans.iter().map(Span::width).sum::<usize>();
@@ -97,7 +97,7 @@ fn title(stage: &Stage<'_>, profile: Option<&Profile>, area: Rect, theme: &Theme
     let mut spare = room.saturating_sub(names);
     for (index, (category, bytes)) in parts.into_iter().enumerate() {
         let mut entry = name(category);
-        let figure = span(theme, Token::Text, format!(" {}", unit.figure(bytes)));
+        let figure = span(theme, Token::Text, format!(" {}", unit.or_smaller(bytes)));
         if bytes > Bytes::ZERO && (index == 0 || figure.width() <= spare) {
             spare = spare.saturating_sub(figure.width());
             entry.push(figure);
@@ -126,8 +126,8 @@ fn parts(profile: &Profile, peak: &Sample) -> Vec<(Category, Bytes)> {
 /// Where in the step the picture is. While the curve is that of the last whole step, the line stands as far in it as the step
 /// under way has come.
 fn cursor(stage: &Stage<'_>, profile: &Profile, theme: &Theme, plot: Rect, buf: &mut Buffer) {
-    let view = stage.view();
-    if !stage.is_still() {
+    let view = stage.shown;
+    if stage.position().is_none() {
         return;
     }
     let inside = view.position > profile.position
@@ -135,25 +135,23 @@ fn cursor(stage: &Stage<'_>, profile: &Profile, theme: &Theme, plot: Rect, buf: 
     let under_way = &view.profiles.under_way;
     let x = if inside {
         let behind = profile.samples.partition_point(|sample| sample.position < view.position);
-        let last = behind.saturating_sub(1) as u64;
-        Profile::column_of(last, profile.samples.len() as u64, usize::from(plot.width))
+        // The last of the columns that show this sample.
+        let count = profile.samples.len().max(1);
+        (behind.max(1) * usize::from(plot.width)).div_ceil(count).saturating_sub(1)
     } else if stage.picture.is_now() && under_way.events > 0 && under_way.step == profile.step + 1 {
         Profile::column_of(under_way.events - 1, profile.events, usize::from(plot.width))
     } else {
         return;
     };
     let Some(x) = u16::try_from(x).ok().filter(|x| *x < plot.width) else { return };
-    pane::rule(plot, x, theme.style(Token::Key), buf);
-}
-
-/// A short word for a phase.
-const fn label(phase: crate::model::Phase) -> &'static str {
-    match phase {
-        crate::model::Phase::Data => "data",
-        crate::model::Phase::Forward => "forward",
-        crate::model::Phase::Backward => "backward",
-        crate::model::Phase::Optimizer => "optimizer",
-        crate::model::Phase::ZeroGrad => "zero_grad",
+    // No area loses an edge to the mark.
+    let ground = [Color::Reset, theme.color(Token::Surface)];
+    let free = buf
+        .cell((plot.x + x, plot.y))
+        .is_some_and(|cell| matches!(cell.symbol(), " " | "▁") && ground.contains(&cell.bg));
+    chart::cursor(plot, x, theme, buf);
+    if stage.picture.marked.is_some() && free {
+        put_at(plot, x, 0, vec![span(theme, Token::Key, when::MARK)], buf);
     }
 }
 
@@ -169,13 +167,8 @@ fn phases(profile: &Profile, axis: Axis, theme: &Theme, inner: Rect, plot: Rect,
         let to = profile.phases.get(index + 1).map_or(width, |(_, to)| column(*to));
         let from = column(*from);
         let Some(cells) = to.checked_sub(from).filter(|cells| *cells > 0) else { continue };
-        let word = label(*phase);
         let mut text = String::from("│");
-        if cells > word.len() {
-            text.push_str(word);
-        } else if cells > 3 {
-            text.push_str(&word[..cells - 2]);
-        }
+        text.push_str(legend::phase_label(*phase, cells - 1));
         while text.chars().count() < cells {
             text.push('─');
         }

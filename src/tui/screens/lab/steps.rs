@@ -33,7 +33,7 @@ pub(crate) fn render(steps: &StepsView, clock: Clock, theme: &Theme, area: Rect,
         Phase::ALL.into_iter().zip(steps.phases).map(|(phase, time)| (phase.label(), Token::from(phase), time));
     let rows = phases.chain([("copy", Token::Copy, steps.copy)]);
     if steps.finished > 0 && steps.phases.iter().all(|time| *time == Micros(0)) {
-        put(inner, 0, vec![span(theme, Token::Dim, "its phases are not told")], buf);
+        put(inner, 0, vec![span(theme, Token::Dim, "phases unknown")], buf);
         return;
     }
     let longest = steps.phases.iter().chain([&steps.copy]).map(|time| time.0).max().unwrap_or(0).max(1);

@@ -32,11 +32,11 @@ struct Cell {
 /// The cells of a group, and `empty_cache` at the end of what is about memory.
 fn cells(stage: &Stage<'_>, group: SwitchGroup) -> Vec<Cell> {
     let settings = stage.picture.switches();
-    let fixed = stage.picture.can(crate::source::Ability::Flip).is_err()
-        || !stage.hold.permits(Action::EmptyCache, stage.picture);
+    let fixed = stage.picture.can(crate::source::Ability::Flip).is_err();
+    let kept = fixed || !stage.hold.permits(Action::EmptyCache, stage.picture);
     let switches = Switch::all().filter(|switch| switch.group() == group).filter_map(|switch| {
         let setting = settings.get(switch.word())?;
-        let idle = fixed || setting.idle.is_some();
+        let idle = fixed || !stage.permits(switch) || setting.idle.is_some();
         let token = match &setting.wanted {
             Some(_) => Token::Warn,
             None if is_usual(switch, setting) => {
@@ -53,7 +53,7 @@ fn cells(stage: &Stage<'_>, group: SwitchGroup) -> Vec<Cell> {
             label: switch.label(),
             short: short_label(switch),
             value: match &setting.wanted {
-                Some(next) => format!("›{next}…"),
+                Some(next) => format!("{next} next"),
                 None => words::value(&setting.value).into_owned(),
             },
             token,
@@ -70,7 +70,7 @@ fn cells(stage: &Stage<'_>, group: SwitchGroup) -> Vec<Cell> {
             bytes => figures::short_bytes(bytes),
         },
         token: Token::Dim,
-        idle: fixed,
+        idle: kept,
         action: Action::EmptyCache,
     });
     switches.chain(empty_cache).collect()
@@ -127,7 +127,11 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer, targets: &
     if stage.hold.asks() {
         pane::remark(span(theme, Token::Dim, "off until the question is answered"), area, buf);
     } else if stage.picture.is_live() && releasable(stage) > Bytes::ZERO {
-        let moment = if stage.is_still() { "e returns that now" } else { "e returns that when a step ends" };
+        let when = if stage.is_still() { "now" } else { "when the step ends" };
+        let moment = match stage.keys.key_of(Action::EmptyCache) {
+            "" => format!("empty_cache returns it {when}"),
+            key => format!("{key} returns it {when}"),
+        };
         pane::remark(span(theme, Token::Dim, moment), area, buf);
     }
 }

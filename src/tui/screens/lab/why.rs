@@ -1,4 +1,5 @@
-//! What a teacher would say now: the findings, as many as there is room for, each whole.
+//! What a teacher would say now: what the last flip did while it is news, then the findings, as many as there is room for,
+//! each whole.
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -24,7 +25,11 @@ fn said(stage: &Stage<'_>) -> Vec<Said> {
         what: finding.to_string(),
         remedy: words::remedies(stage, finding),
     };
-    let mut all: Vec<Said> = stage.view().findings.iter().map(finding).collect();
+    let mut all: Vec<Said> = stage.findings().iter().map(finding).collect();
+    if let Some((what, remedy)) = words::news(stage) {
+        let behind_failures = all.iter().take_while(|said| said.level == Level::Danger).count();
+        all.insert(behind_failures, Said { level: Level::Switch, what, remedy });
+    }
     let key = |action| stage.keys.key_of(action);
     let quit = key(Action::Quit);
     let stopped = match &stage.picture.run {

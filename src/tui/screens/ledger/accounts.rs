@@ -2,16 +2,16 @@
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use ratatui::style::Style;
 use ratatui::text::Span;
 
 use crate::model::{Ledger, View};
 use crate::tui::beside;
-use crate::tui::chart::Ink;
 use crate::tui::figures::{self, Unit};
+use crate::tui::legend::{Account, accounts, mark};
 use crate::tui::pane::{self, Frame, put, put_right, span};
 use crate::tui::stage::Stage;
 use crate::tui::theme::{Theme, Token};
+use crate::tui::when;
 use crate::units::Bytes;
 
 /// Rows that the pane wants, with its frame: what the words mean is told where there is more.
@@ -32,61 +32,22 @@ pub(super) fn line_rows(stage: &Stage<'_>) -> u16 {
 /// Cells from which on shares have room beside a ghost.
 const WITH_SHARES: u16 = 50;
 
-/// Where some of the reserved bytes stand.
-pub(super) struct Account {
-    pub name: &'static str,
-    pub ink: Ink,
-    pub bytes: Bytes,
-}
-
-/// The accounts, as they lie upon each other in the chart from the floor up.
-pub(super) fn accounts(ledger: &Ledger, theme: &Theme) -> [Account; 5] {
-    // Colours differ enough to tell them apart; without them density does.
-    let account = |name, token, density, bytes| {
-        let fill = if theme.is_colorless() { density } else { "█" };
-        Account { name, ink: Ink { token, fill }, bytes }
-    };
-    [
-        account("live", Token::Allocated, "█", ledger.live),
-        account("rounding", Token::Rounding, "▓", ledger.rounding),
-        account("pending", Token::Pending, "▒", ledger.pending),
-        account("stranded", Token::Stranded, "░", ledger.stranded),
-        Account { name: "releasable", ink: RELEASABLE, bytes: ledger.releasable },
-    ]
-}
-
-/// Nothing holds it: empty, but reserved.
-pub(super) const RELEASABLE: Ink = Ink { token: Token::FreeMark, fill: "·" };
-
 /// What each of them is, in the same order.
 const MEANINGS: [&str; 5] = [
-    "live: asked for and not yet freed",
-    "rounding: the rest of live blocks",
-    "pending: freed, another stream may read",
-    "stranded: free between blocks in use",
+    "live: requested and not yet freed",
+    "rounding: size rounding of live blocks",
+    "pending: freed, in use on another stream",
+    "stranded: free inside held segments",
     "releasable: empty_cache returns it",
 ];
 
-/// The mark of an ink in legends.
-pub(super) fn mark(ink: Ink, theme: &Theme) -> Span<'static> {
-    let symbol = if ink.fill == "█" && !theme.is_colorless() { "■" } else { ink.fill };
-    Span::styled(symbol, Style::new().fg(theme.color(ink.token)))
-}
-
-/// Of which moment the figures are.
-fn moment(stage: &Stage<'_>) -> &'static str {
-    match (stage.fullest, stage.picture.is_now(), stage.picture.is_live()) {
-        (true, ..) => "at the fullest moment seen",
-        (_, true, true) => "now",
-        (_, true, false) => "at the end",
-        (_, false, _) => "at the cursor",
+/// What stands beside: the step pinned at its peak, else where what is studied is fullest; and how that is called.
+fn beside(stage: &Stage<'_>) -> Option<(Ledger, String)> {
+    if let Some(pinned) = &stage.picture.pinned {
+        return Some((pinned.view.ledger, format!("step {}", pinned.step.step)));
     }
-}
-
-/// Where what is studied is fullest.
-fn fullest(stage: &Stage<'_>) -> Option<Ledger> {
     let study = stage.picture.study.as_deref()?;
-    study.peak.map(|peak| peak.ledger)
+    study.peak.map(|peak| (peak.ledger, "at peak".to_owned()))
 }
 
 /// Draws the pane.
@@ -94,10 +55,13 @@ pub(super) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
     let view: &View = stage.shown;
     let ledger = &view.ledger;
-    let peak = fullest(stage);
+    let (peak, name) = beside(stage).map_or((None, String::new()), |(ledger, name)| (Some(ledger), name));
     let largest = ledger.reserved().max(peak.map_or(Bytes::ZERO, |peak| peak.reserved()));
     let unit = Unit::for_largest(largest);
-    let title = vec![span(theme, Token::Title, "accounts"), span(theme, Token::Dim, format!(" · {}", moment(stage)))];
+    let title = vec![
+        span(theme, Token::Title, "accounts"),
+        span(theme, Token::Dim, format!(" · {}", when::words(stage.picture))),
+    ];
     let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
     let ghost = stage.picture.ghost.as_deref();
@@ -115,11 +79,12 @@ pub(super) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
         columns
     };
     let head = span(theme, Token::Dim, format!("{:>9}", unit.name()));
-    put_right(inner, 0, columns(head, "of it", "ghost", if peak.is_some() { "at peak" } else { "" }), buf);
+    put_right(inner, 0, columns(head, "of it", "ghost", &name), buf);
     let reserved = ledger.reserved();
     let figures = |bytes: Bytes, other: Option<Bytes>, at_peak: Option<Bytes>| {
-        let figure = |bytes: Option<Bytes>| bytes.map_or_else(String::new, |bytes| unit.figure(bytes));
-        let own = span(theme, Token::Strong, format!("{:>9}", unit.figure(bytes)));
+        let known = |bytes: Bytes| if bytes == Bytes::ZERO { "·".to_owned() } else { unit.or_smaller(bytes) };
+        let figure = |bytes: Option<Bytes>| bytes.map_or_else(String::new, known);
+        let own = span(theme, Token::Strong, format!("{:>9}", known(bytes)));
         columns(own, &figures::percent(bytes.get(), reserved.get()), &figure(other), &figure(at_peak))
     };
     let other = stage.ghost.map(|ghost| &ghost.ledger);
@@ -189,7 +154,7 @@ pub(super) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
 /// Draws the accounts in a line or two, and those of a ghost in as many.
 pub(super) fn render_lines(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
-    let when = if stage.fullest { "fullest" } else { moment(stage) };
+    let when = when::words(stage.picture);
     let area = Rect { x: area.x + 1.min(area.width), width: area.width.saturating_sub(1), ..area };
     let own = Rect { height: area.height.min(2), ..area };
     let unit = Unit::for_largest(stage.shown.ledger.reserved());

@@ -4,19 +4,17 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::text::Span;
 
-use super::accounts::{RELEASABLE, accounts, mark};
 use crate::model::{Moment, Study};
 use crate::source::Kind;
-use crate::tui::chart::{self, Axis, Ink, Stack};
+use crate::tui::chart::{self, Ceiling, Ink, Stack};
 use crate::tui::figures::{self, Unit};
+use crate::tui::legend::{accounts, mark};
 use crate::tui::moments::Columns;
 use crate::tui::pane::{self, Frame, put, put_at, span};
 use crate::tui::stage::Stage;
 use crate::tui::theme::{Theme, Token};
 use crate::units::Bytes;
 
-/// The line on top of what is reserved.
-const RESERVED: &str = "▂";
 /// A share is drawn in so many parts.
 const WHOLE: f64 = 1e6;
 
@@ -27,7 +25,7 @@ pub(super) fn render(stage: &Stage<'_>, kind: Frame, upper: Rect, lower: Rect, b
     let study = stage.picture.study.as_deref().filter(|study| reading.is_none() && !study.moments.is_empty());
     let Some(study) = study else {
         let text = match (reading, stage.picture.studying) {
-            (Some(reading), _) => format!("{}: the figures beside are those of the end", reading.words()),
+            (Some(reading), _) => format!("{}: the figures beside are of the end", reading.words()),
             (None, Some(part)) => format!("reading the events … {:.0} %", 100.0 * part),
             (None, None) => "no step has begun yet".to_owned(),
         };
@@ -48,9 +46,8 @@ pub(super) fn render(stage: &Stage<'_>, kind: Frame, upper: Rect, lower: Rect, b
 
 /// The moment at the cursor, by its place, where nothing moves.
 fn cursor(stage: &Stage<'_>, study: &Study) -> Option<usize> {
-    let position = stage.view().position;
-    let inside = stage.is_still() && (study.begin..=study.end).contains(&position);
-    inside.then(|| study.moment_at(position)).flatten()
+    let inside = stage.position().filter(|position| (study.begin..=study.end).contains(position));
+    inside.and_then(|position| study.moment_at(position))
 }
 
 /// What the window is.
@@ -58,7 +55,7 @@ fn window(stage: &Stage<'_>, study: &Study) -> String {
     let first = study.steps.first().map_or(stage.view().steps.finished, |step| step.what);
     let last = study.steps.last().map_or(first, |step| step.what);
     match &stage.picture.kind {
-        Kind::Snapshot(_) => "of what was recorded".to_owned(),
+        Kind::Snapshot(_) => "of the recording".to_owned(),
         _ if stage.states.ledger.whole && first != last => format!("of the whole run, steps {first}–{last}"),
         _ => format!("of step {first}"),
     }
@@ -89,20 +86,12 @@ impl Title {
 fn held(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Buffer) -> Rect {
     let theme = stage.theme;
     let highest = study.moments.iter().map(|moment| moment.reserved).max().unwrap_or_default();
-    let limit = stage.view().limit;
     let mut title = Title::new(theme, "ledger", area.width);
     title.push(vec![span(theme, Token::Dim, format!(" {}", window(stage, study)))]);
     title.push(vec![
-        span(theme, Token::Reserved, format!(" {RESERVED} ")),
-        span(theme, Token::Text, "reserved up to "),
+        span(theme, Token::Text, " · reserved up to "),
         span(theme, Token::Strong, figures::bytes(highest)),
     ]);
-    if let Some(limit) = limit {
-        title.push(vec![
-            span(theme, Token::Limit, " ─ "),
-            span(theme, Token::Dim, format!("limit {}", figures::bytes(limit))),
-        ]);
-    }
     if let Some(part) = stage.picture.studying.filter(|_| stage.is_still()) {
         title.push(vec![span(theme, Token::Warn, format!(" · reading {:.0} %", 100.0 * part))]);
     }
@@ -111,35 +100,23 @@ fn held(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Buf
     if plot.is_empty() {
         return plot;
     }
-    // A limit far above would leave no room for what there is.
-    let limit = limit.filter(|limit| limit.get() <= highest.get().saturating_mul(2));
-    let axis = Axis::new(highest.max(limit.unwrap_or_default()), plot.height);
+    let ceiling = stage.ceiling();
+    let axis = Ceiling::axis(ceiling, highest, plot.height);
     axis.draw(theme, inner, plot, buf);
     let columns = Columns::new(study, plot.width);
     let most = |x| columns.most(x, |moment| (moment.reserved, moment.allocated)).copied().unwrap_or_default();
     let moments: Vec<Moment> = (0..plot.width).map(most).collect();
     let stack = |moment: &Moment| {
         let mut stack = Stack::default();
-        for account in accounts(&moment.ledger, theme).into_iter().filter(|account| account.ink != RELEASABLE) {
+        for account in accounts(&moment.ledger, theme) {
             stack.add(account.bytes, account.ink);
         }
         stack
     };
     let stacks: Vec<Stack> = moments.iter().map(stack).collect();
     chart::areas(&stacks, axis.top, theme, plot, buf);
-    for (x, moment) in (0..plot.width).zip(&moments) {
-        reserved(moment.reserved, axis, theme, plot, x, buf);
-    }
-    if let Some(limit) = limit {
-        let y = plot.bottom() - 1 - axis.row(limit, plot.height);
-        for x in plot.left()..plot.right() {
-            let cell = &mut buf[(x, y)];
-            let behind = if cell.symbol() == " " || cell.symbol() == "┄" { cell.bg } else { cell.fg };
-            cell.set_symbol("─").set_style(theme.style(Token::Limit));
-            if highest > limit {
-                cell.set_bg(behind);
-            }
-        }
+    if let Some(ceiling) = ceiling {
+        ceiling.draw(highest, axis, |_| Some(ceiling.height()), theme, plot, buf);
     }
     cursor_line(stage, study, plot, buf);
     put_at(
@@ -153,23 +130,9 @@ fn held(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Buf
     plot
 }
 
-/// What nothing holds, above what something does, up to the line of reserved.
-fn reserved(bytes: Bytes, axis: Axis, theme: &Theme, plot: Rect, x: u16, buf: &mut Buffer) {
-    let top = axis.row(bytes, plot.height);
-    for row in (0..=top).rev() {
-        let cell = &mut buf[(plot.x + x, plot.bottom() - 1 - row)];
-        if !matches!(cell.symbol(), " " | "┄") {
-            return;
-        }
-        let (symbol, token) =
-            if row == top { (RESERVED, Token::Reserved) } else { (RELEASABLE.fill, RELEASABLE.token) };
-        cell.set_symbol(symbol).set_style(theme.style(token));
-    }
-}
-
 fn cursor_line(stage: &Stage<'_>, study: &Study, plot: Rect, buf: &mut Buffer) {
     if let Some(cursor) = cursor(stage, study) {
-        pane::rule(plot, Columns::new(study, plot.width).column_of(cursor), stage.theme.style(Token::Key), buf);
+        chart::cursor(plot, Columns::new(study, plot.width).column_of(cursor), stage.theme, buf);
     }
 }
 

@@ -8,7 +8,7 @@ use ratatui::text::Span;
 use crate::model::{DeviceKind, DriverMemory, Reading};
 use crate::source::Kind;
 use crate::tui::figures::{self, Unit};
-use crate::tui::pane::{self, Frame, put, put_cut, put_right, span};
+use crate::tui::pane::{self, Frame, put, put_right, span};
 use crate::tui::stage::Stage;
 use crate::tui::theme::Token;
 use crate::units::Bytes;
@@ -16,10 +16,10 @@ use crate::units::Bytes;
 /// Why nothing is known of it, in one line.
 fn unknown(stage: &Stage<'_>) -> &'static str {
     match (&stage.picture.kind, stage.view().about.kind) {
-        (Kind::Snapshot(_), _) => "a snapshot does not tell what else was on the GPU",
-        (_, DeviceKind::Processor) => "no GPU here, so no context and no other processes",
-        (_, DeviceKind::Simulated) => "a simulated GPU: nobody else is on it",
-        (_, DeviceKind::Gpu) => "the driver has not been read: context and others are not known",
+        (Kind::Snapshot(_), _) => "a snapshot does not say what else was on the GPU",
+        (_, DeviceKind::Processor) => "no GPU here: no context, no other processes",
+        (_, DeviceKind::Simulated) => "a simulated GPU: no other process uses it",
+        (_, DeviceKind::Gpu) => "the driver has not been read yet: context and others unknown",
     }
 }
 
@@ -110,5 +110,5 @@ pub(super) fn render_line(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
             line.push(span(theme, Token::Dim, unit.name()));
         }
     }
-    put_cut(area, 0, line, buf);
+    put(area, 0, line, buf);
 }

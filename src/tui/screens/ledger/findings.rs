@@ -8,7 +8,7 @@ use ratatui::text::Span;
 use crate::model::{Finding, Level};
 use crate::source::Ability;
 use crate::tui::action::Action;
-use crate::tui::pane::{self, Frame, level_token, put_cut, span};
+use crate::tui::pane::{self, Frame, level_token, put, span};
 use crate::tui::stage::{Stage, Targets};
 use crate::tui::states::{LedgerAction, ScreenAction};
 use crate::tui::theme::{Theme, Token};
@@ -45,7 +45,7 @@ pub(super) fn wanted_rows(stage: &Stage<'_>, width: u16) -> u16 {
 }
 
 fn rows(stage: &Stage<'_>, width: u16) -> Vec<Row> {
-    let findings = &stage.view().findings;
+    let findings = &*stage.findings();
     let selected = stage.states.ledger.selected(findings);
     let mut all = Vec::new();
     for (index, finding) in findings.iter().enumerate() {
@@ -108,17 +108,17 @@ fn whole(stage: &Stage<'_>, finding: &Finding, width: usize) -> Vec<Vec<Span<'st
         push(vec![span(theme, Token::Key, mark), span(theme, token, format!("{words}  "))]);
     }
     match (finding.remedies.len(), can) {
-        (0, _) => push(vec![span(theme, Token::Dim, "nothing need be done  ")]),
+        (0, _) => {}
         (2.., Ok(())) => push(vec![span(theme, Token::Dim, format!("({}: another)  ", own(LedgerAction::NextRemedy)))]),
-        (_, Err(_)) => push(vec![span(theme, Token::Dim, "(it has happened: for the next run)  ")]),
+        (_, Err(_)) => push(vec![span(theme, Token::Dim, "(for the next run)  ")]),
         _ => {}
     }
     push(match finding.position {
         Some(position) => vec![
             span(theme, Token::Key, format!("{} ", own(LedgerAction::Go))),
-            span(theme, Token::Dim, format!("goes to its place, event {position}")),
+            span(theme, Token::Dim, format!("shows it, at event {position}")),
         ],
-        None => vec![span(theme, Token::Dim, "of no one moment")],
+        None => vec![span(theme, Token::Dim, "at no single moment")],
     });
     lines.push(line);
     lines
@@ -134,7 +134,7 @@ fn first_row(rows: &[Row], selected: Option<usize>, seen: usize) -> usize {
 /// Draws the pane; a click selects.
 pub(super) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffer, targets: &mut Targets) {
     let theme = stage.theme;
-    let findings = &stage.view().findings;
+    let findings = &*stage.findings();
     let selected = stage.states.ledger.selected(findings);
     let mut title = vec![span(theme, Token::Title, "findings")];
     if let Some(selected) = selected {
@@ -144,11 +144,11 @@ pub(super) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     let inner = Rect { width: inner.width.saturating_sub(1), ..inner };
     let rows = rows(stage, inner.width);
     if rows.is_empty() {
-        put_cut(inner, 0, vec![span(theme, Token::Dim, "   nothing worth a word")], buf);
+        put(inner, 0, vec![span(theme, Token::Dim, "   no findings")], buf);
     }
     let first = first_row(&rows, selected, usize::from(inner.height));
     for (y, row) in (0..inner.height).zip(rows.into_iter().skip(first)) {
-        put_cut(inner, y, row.line, buf);
+        put(inner, y, row.line, buf);
         let select = Action::Own(ScreenAction::Ledger(LedgerAction::Select(row.finding)));
         targets.push((Rect { y: inner.y + y, height: 1, ..inner }, select));
     }

@@ -57,19 +57,19 @@ fn bindings() -> Vec<Binding> {
     let view = |keys: &[Key], label, action, hint, help| Binding::new(keys, label, action, Group::View, hint, help);
     use LedgerAction::{Finding, Go, NextRemedy, Peak, Window};
     vec![
-        view(&[named(KeyCode::Down), plain('j')], "↓ j", own(Finding(1)), "finding", "ledger: select the next finding"),
-        view(&[named(KeyCode::Up), plain('k')], "↑ k", own(Finding(-1)), "", "ledger: select the finding before"),
+        view(&[named(KeyCode::Down), plain('j')], "↓ j", own(Finding(1)), "finding", "select the next finding"),
+        view(&[named(KeyCode::Up), plain('k')], "↑ k", own(Finding(-1)), "", "select the previous finding"),
         view(
             &[named(KeyCode::Enter)],
             "Enter",
             own(Go),
             "its place",
-            "ledger: move the cursor to where the finding can be seen",
+            "move the cursor to where the finding can be seen",
         ),
-        view(&[plain('d')], "d", Action::Remedy, "do it", "ledger: do what can be done about the finding"),
-        view(&[plain('v')], "v", own(NextRemedy), "", "ledger: choose another of the things that can be done"),
-        view(&[plain('0')], "0", own(Window), "step/run", "ledger: the step around the cursor, or the whole run"),
-        view(&[plain('^')], "^", own(Peak), "peak", "ledger: move the cursor to where most is reserved"),
+        view(&[plain('d')], "d", Action::Remedy, "do it", "apply the remedy of the finding"),
+        view(&[plain('v')], "v", own(NextRemedy), "", "choose the next remedy of the finding"),
+        view(&[plain('0')], "0", own(Window), "step/run", "chart the step around the cursor, or the whole run"),
+        view(&[plain('^')], "^", own(Peak), "peak", "move the cursor to the peak of reserved"),
     ]
 }
 
@@ -144,7 +144,7 @@ fn rows(area: Rect, lower: u16) -> [Rect; 2] {
 /// Where there is room, a ghost has a column of its own in the right one.
 fn area_columns(area: Rect, stage: &Stage<'_>) -> [Rect; 2] {
     let wide = stage.picture.ghost.is_some() && area.width >= WITH_A_GHOST;
-    let right = if wide { RIGHT + 10 } else { RIGHT };
+    let right = if wide { RIGHT + 10 } else { RIGHT.max(area.width * 3 / 10) };
     area.layout::<2>(&Split::horizontal([Constraint::Min(0), Constraint::Length(right)]))
 }
 

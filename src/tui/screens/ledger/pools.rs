@@ -20,12 +20,12 @@ struct Column {
 
 const COLUMNS: &[Column] = &[
     Column { head: "segments", width: 9, figure: |row, _| row.segments.to_string(), from: 0 },
-    Column { head: "reserved", width: 10, figure: |row, unit| unit.figure(row.reserved), from: 0 },
-    Column { head: "live", width: 8, figure: |row, unit| unit.figure(row.live), from: 0 },
-    Column { head: "rounding", width: 10, figure: |row, unit| unit.figure(row.rounding), from: 78 },
-    Column { head: "pending", width: 9, figure: |row, unit| unit.figure(row.pending), from: 87 },
-    Column { head: "free", width: 8, figure: |row, unit| unit.figure(row.free), from: 0 },
-    Column { head: "largest free", width: 13, figure: |row, unit| unit.figure(row.largest_free), from: 62 },
+    Column { head: "reserved", width: 10, figure: |row, unit| unit.or_smaller(row.reserved), from: 0 },
+    Column { head: "live", width: 9, figure: |row, unit| unit.or_smaller(row.live), from: 0 },
+    Column { head: "rounding", width: 10, figure: |row, unit| unit.or_smaller(row.rounding), from: 80 },
+    Column { head: "pending", width: 9, figure: |row, unit| unit.or_smaller(row.pending), from: 89 },
+    Column { head: "free", width: 9, figure: |row, unit| unit.or_smaller(row.free), from: 0 },
+    Column { head: "largest free", width: 13, figure: |row, unit| unit.or_smaller(row.largest_free), from: 62 },
     Column { head: "used", width: 6, figure: |row, _| used(row), from: 68 },
 ];
 

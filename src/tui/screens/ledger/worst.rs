@@ -27,9 +27,9 @@ pub(super) fn render(stage: &Stage<'_>, worst: &[StrandingSegment], area: Rect, 
         return;
     };
     let unit = Unit::for_largest(first.free);
-    put(inner, 0, vec![span(theme, Token::Dim, format!("{:>6} of", unit.name()))], buf);
+    put(inner, 0, vec![span(theme, Token::Dim, format!("{:>7} of", unit.name()))], buf);
     put(
-        Rect { x: inner.x + 20.min(inner.width), width: inner.width.saturating_sub(20), ..inner },
+        Rect { x: inner.x + 21.min(inner.width), width: inner.width.saturating_sub(21), ..inner },
         0,
         vec![span(theme, Token::Dim, "held by")],
         buf,
@@ -41,12 +41,12 @@ pub(super) fn render(stage: &Stage<'_>, worst: &[StrandingSegment], area: Rect, 
             name => name,
         };
         let more = if segment.blocks > 1 { format!(" +{}", segment.blocks - 1) } else { String::new() };
-        let room = usize::from(inner.width).saturating_sub(22 + more.len());
+        let room = usize::from(inner.width).saturating_sub(23 + more.len());
         let line = vec![
-            span(theme, Token::Strong, format!("{:>6}", unit.figure(segment.free))),
+            span(theme, Token::Strong, format!("{:>7}", unit.or_smaller(segment.free))),
             span(theme, Token::Dim, format!(" of {:<9} ", figures::short_bytes(segment.size))),
             legend::legend_of(holder.category, theme),
-            span(theme, Token::Text, format!(" {}", pane::cut(name, room))),
+            span(theme, Token::Text, format!(" {}", pane::cut_name(name, room))),
         ];
         put(inner, y, line, buf);
         put_right(inner, y, vec![span(theme, Token::Dim, more)], buf);

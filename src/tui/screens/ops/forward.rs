@@ -22,12 +22,12 @@ pub(super) fn table(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, b
     let unit = Unit::for_largest(largest);
     let title = vec![
         span(theme, Token::Title, "forward"),
-        span(theme, Token::Dim, format!(" of a step, module by module as they return · {}", unit.name())),
+        span(theme, Token::Dim, format!(" of a step, in the order modules return · {}", unit.name())),
     ];
     let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
     let inner = Rect { x: inner.x + 1, width: inner.width.saturating_sub(2), ..inner };
     if rows.is_empty() || inner.height < 3 {
-        let text = "no step has told what its modules put out: it has none, or it is no run of this lab";
+        let text = "no module outputs are known here: the model has none, or the run is not this lab's";
         for (y, line) in (0..inner.height).zip(pane::wrap(text, usize::from(inner.width))) {
             put(inner, y, vec![span(theme, Token::Dim, line)], buf);
         }
@@ -39,7 +39,7 @@ pub(super) fn table(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, b
     put(inner, 0, vec![span(theme, Token::Dim, "module")], buf);
     let names = put_right(inner, 0, vec![span(theme, Token::Dim, format!("{head}{}", count("calls")))], buf);
     let room = usize::from(names.saturating_sub(1));
-    let about = "output: what it returns · kept: what it took that backward finds alive";
+    let about = "output: what it returns · kept: still alive when backward begins";
     let body = Rect { y: inner.y + 1, height: inner.height - 2, ..inner };
     let seen = usize::from(body.height);
     let first = stage.scroll.min(rows.len().saturating_sub(seen));
@@ -63,7 +63,7 @@ pub(super) fn table(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, b
         ];
         put_right(body, y, line, buf);
     }
-    pane::put_cut(inner, inner.height - 1, vec![span(theme, Token::Dim, about)], buf);
+    pane::put(inner, inner.height - 1, vec![span(theme, Token::Dim, about)], buf);
     (rows.len(), seen)
 }
 

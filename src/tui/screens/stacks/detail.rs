@@ -5,15 +5,21 @@ use ratatui::layout::Rect;
 use ratatui::text::Span;
 
 use crate::model::frames;
-use crate::model::{Category, Node};
+use crate::model::{Category, Node, naming};
 use crate::source::Kind;
-use crate::tui::figures;
+use crate::tui::figures::{self, Unit};
 use crate::tui::legend;
-use crate::tui::pane::{self, Frame, put, put_cut, span};
+use crate::tui::pane::{self, Frame, put, put_right, span};
 use crate::tui::stage::Stage;
 use crate::tui::states::Looked;
 use crate::tui::theme::Token;
 use crate::units::Bytes;
+
+/// Cells of the figures of what a branch ends in, and the fewest rows that they are worth.
+const FIGURES: u16 = 21;
+const LEAST: u16 = 5;
+/// What is less than one in so many of a branch is left out of that.
+const SMALLEST: u64 = 400;
 
 pub(super) fn render(stage: &Stage<'_>, looked: &Looked, kind: Frame, area: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
@@ -53,23 +59,71 @@ pub(super) fn render(stage: &Stage<'_>, looked: &Looked, kind: Frame, area: Rect
         }
         if !node.chain.is_empty() {
             lines.push(Vec::new());
-            lines.push(vec![span(theme, Token::Dim, "all of it comes this way:")]);
+            lines.push(vec![span(theme, Token::Dim, "all of it is allocated here:")]);
             lines.extend(node.chain.iter().map(|label| {
                 let token = if *label == node.label { Token::Strong } else { Token::Text };
                 vec![span(theme, token, format!("  {}", pane::cut(label, width.saturating_sub(2))))]
             }));
         }
         if node.others > 0 {
-            lines.push(vec![span(theme, Token::Dim, "branches too small to be told apart")]);
+            lines.push(vec![span(theme, Token::Dim, "branches too small to show apart")]);
         }
     }
+    let rows = u16::try_from(lines.len()).unwrap_or(u16::MAX).min(inner.height);
     for (y, line) in (0..inner.height).zip(lines) {
-        if line.len() > 3 {
-            put_cut(inner, y, line, buf);
-        } else {
-            put(inner, y, line, buf);
+        put(inner, y, line, buf);
+    }
+    let rest = Rect { y: inner.y + rows, height: inner.height - rows, ..inner };
+    if kind == Frame::Box && rest.height >= LEAST && !node.children.is_empty() {
+        leaves(stage, looked, node, rest, buf);
+    }
+}
+
+/// What a branch ends in, by name and the most first: a name stands in many places of the tree, and here for all of them.
+fn leaves(stage: &Stage<'_>, looked: &Looked, of: &Node, area: Rect, buf: &mut Buffer) {
+    let theme = stage.theme;
+    let least = of.bytes.get() / SMALLEST;
+    let mut ends: Vec<Leaf> = Vec::new();
+    let mut open: Vec<&Node> = vec![of];
+    while let Some(node) = open.pop() {
+        let parts = node.children.iter().filter_map(|child| looked.flame.get(*child));
+        for part in parts.filter(|part| part.bytes.get() >= least && part.others == 0) {
+            if !part.children.is_empty() {
+                open.push(part);
+                continue;
+            }
+            let label = naming::starred(&part.label);
+            if let Some(known) = ends.iter_mut().find(|known| known.label == label) {
+                known.bytes += part.bytes;
+                known.blocks += part.blocks;
+            } else {
+                ends.push(Leaf { label, category: part.category(), bytes: part.bytes, blocks: part.blocks });
+            }
         }
     }
+    ends.sort_by_key(|leaf| std::cmp::Reverse(leaf.bytes));
+    let Some(unit) = ends.first().map(|leaf| Unit::for_largest(leaf.bytes)) else { return };
+    put(area, 1, vec![span(theme, Token::Dim, format!("it ends in, by name · {}", unit.name()))], buf);
+    for (y, leaf) in (2..area.height).zip(ends) {
+        let name = pane::cut(&leaf.label, usize::from(area.width.saturating_sub(FIGURES + 3)));
+        let label = span(theme, Token::Text, format!(" {name}"));
+        put(area, y, vec![legend::legend_of(leaf.category, theme), label], buf);
+        let count = if leaf.blocks > 1 { format!("{}×", leaf.blocks) } else { String::new() };
+        let figures = vec![
+            span(theme, Token::Dim, format!("{count:>6}")),
+            span(theme, Token::Strong, format!("{:>9}", unit.or_smaller(leaf.bytes))),
+            span(theme, Token::Dim, format!("{:>6}", figures::percent(leaf.bytes.get(), of.bytes.get()))),
+        ];
+        put_right(area, y, figures, buf);
+    }
+}
+
+/// An end of the tree, or several of one name.
+struct Leaf {
+    label: String,
+    category: Category,
+    bytes: Bytes,
+    blocks: u64,
 }
 
 /// The line of a frame and so many around it, where its file is at hand; a remark where that changed since.

@@ -5,7 +5,6 @@ use ratatui::layout::Rect;
 use ratatui::style::{Modifier, Style};
 
 use crate::model::{Category, Node};
-use crate::source::Picture;
 use crate::tui::action::Action;
 use crate::tui::figures;
 use crate::tui::legend;
@@ -13,6 +12,7 @@ use crate::tui::pane::{self, Frame};
 use crate::tui::stage::{Stage, Targets};
 use crate::tui::states::{Looked, ScreenAction, StacksAction};
 use crate::tui::theme::{Theme, Token};
+use crate::tui::when;
 
 /// Levels that the tree has below what is looked into, that one included; deeper ones are not counted.
 pub(super) fn levels(looked: &Looked) -> u16 {
@@ -40,39 +40,29 @@ pub(super) fn render(
     let mut words = vec![
         (Token::Text, format!("by {}", state.shape.label(flame.stacks))),
         (Token::Strong, figures::bytes(flame.root().bytes)),
-        (Token::Text, moment(stage.picture, stage.fullest)),
+        (Token::Text, when::words(stage.picture)),
     ];
     if !state.search.is_empty() {
         words[1].1 = format!("{} of {}", words[1].1, figures::bytes(flame.total));
         words.insert(0, (Token::Accent, format!("/{}", state.search)));
     }
     if !flame.stacks {
-        words.push((Token::Dim, "no stacks here: names".to_owned()));
+        words.push((Token::Dim, "no stacks: by name".to_owned()));
     }
     if let Some(guessed) = legend::guessed(stage.view()) {
         words.push((Token::Warn, guessed.to_owned()));
     }
-    let title = pane::title("stacks", words, usize::from(area.width).saturating_sub(6), theme);
+    let room = usize::from(area.width).saturating_sub(6);
+    let own = [(StacksAction::Shape, "by"), (StacksAction::Peak, "peak"), (StacksAction::Into, "into")];
+    let keys =
+        own.map(|(action, word)| (stage.keys.key_of(Action::Own(ScreenAction::Stacks(action))).to_owned(), word));
+    let title = pane::with_keys(pane::title("stacks", words, room, theme), keys, room, theme);
     let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf).intersection(buf.area);
     if inner.is_empty() {
         return;
     }
     let mut plot = Plot { stage, looked, inner, buf, targets };
     plot.branch(looked.zoom, 0, u64::from(inner.width), 0);
-}
-
-/// Which moment is shown, in words.
-fn moment(picture: &Picture, fullest: bool) -> String {
-    let view = &picture.view;
-    if fullest {
-        "at the fullest moment of the interval".to_owned()
-    } else if picture.is_now() {
-        "now".to_owned()
-    } else if view.position == view.peak_position {
-        "at the peak".to_owned()
-    } else {
-        format!("at event {}", view.position)
-    }
 }
 
 struct Plot<'a, 'b> {
@@ -133,7 +123,7 @@ fn bar(theme: &Theme, node: &Node, selected: bool, area: Rect, buf: &mut Buffer)
 
 /// What is selected: it can be told from all others without colours, too.
 fn marked(theme: &Theme) -> Style {
-    theme.style(Token::Strong).add_modifier(Modifier::REVERSED | Modifier::BOLD)
+    theme.style(Token::Dim).add_modifier(Modifier::REVERSED | Modifier::BOLD)
 }
 
 /// The colour of a category behind a text that can be read on it.

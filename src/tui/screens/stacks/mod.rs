@@ -45,26 +45,20 @@ fn bindings() -> Vec<Binding> {
     let own = |action| Action::Own(ScreenAction::Stacks(action));
     let view = |keys: &[Key], label, action, hint, help| Binding::new(keys, label, action, Group::View, hint, help);
     vec![
-        view(&[named(KeyCode::Down), plain('j')], "↓ j", own(Next), "select", "stacks: select the next row"),
-        view(&[named(KeyCode::Up), plain('k')], "↑ k", own(Previous), "", "stacks: select the row before"),
-        view(&[plain(';')], ";", own(NextSibling), "", "stacks: select the next branch of the same"),
-        view(&[plain(':')], ":", own(PreviousSibling), "", "stacks: select the branch before"),
-        view(&[named(KeyCode::Enter)], "Enter", own(Into), "into", "stacks: look into what is selected"),
-        view(&[named(KeyCode::Backspace)], "Backspace", own(Out), "out", "stacks: look at what it is part of"),
-        view(
-            &[plain('v')],
-            "v",
-            own(Shape),
-            "by",
-            "stacks: by stack, line, file, module, category; of names by their parts",
-        ),
-        view(&[plain('^')], "^", own(Peak), "peak", "stacks: move the cursor to the peak; again: back to where it was"),
+        view(&[named(KeyCode::Down), plain('j')], "↓ j", own(Next), "select", "select the next row"),
+        view(&[named(KeyCode::Up), plain('k')], "↑ k", own(Previous), "", "select the previous row"),
+        view(&[plain(';')], ";", own(NextSibling), "", "select the next sibling"),
+        view(&[plain('\'')], "'", own(PreviousSibling), "", "select the previous sibling"),
+        view(&[named(KeyCode::Enter)], "Enter", own(Into), "into", "open the selected row"),
+        view(&[named(KeyCode::Backspace)], "Backspace", own(Out), "out", "back to the row it is part of"),
+        view(&[plain('v')], "v", own(Shape), "by", "group by stack, line, file, module, category; or by name"),
+        view(&[plain('^')], "^", own(Peak), "peak", "move the cursor to the peak; again: back to where it was"),
         view(
             &[plain('/')],
             "/",
             Action::Filter(Lookup::Stacks),
             "search",
-            "stacks: look for part of a line, a function, a name or a category",
+            "search for part of a line, function, name or category",
         ),
     ]
 }

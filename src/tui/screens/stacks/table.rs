@@ -57,7 +57,7 @@ pub(super) fn render(
         let line = Rect { y: body.y + y, height: 1, ..body };
         put(line, 0, label(theme, node, node.depth - zoom.depth, names), buf);
         let figures = vec![
-            span(theme, Token::Strong, format!("{:>9}", unit.figure(node.bytes))),
+            span(theme, Token::Strong, format!("{:>9}", unit.or_smaller(node.bytes))),
             span(theme, Token::Dim, format!("{:>7}", figures::percent(node.bytes.get(), flame.total.get()))),
             span(theme, Token::Text, format!("{:>9}", node.blocks)),
         ];
@@ -68,7 +68,7 @@ pub(super) fn render(
             share(&node.by_category, zoom.bytes, theme, at, buf);
         }
         if *index == looked.selected {
-            let style = theme.style(Token::Strong).add_modifier(Modifier::REVERSED | Modifier::BOLD);
+            let style = theme.style(Token::Dim).add_modifier(Modifier::REVERSED);
             buf.set_style(Rect { width: figures_at.width, ..line }.intersection(buf.area), style);
         }
         if let Ok(place) = u32::try_from(*index) {

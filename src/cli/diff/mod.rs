@@ -1,5 +1,7 @@
 //! `vramlab diff`: what grew from one run to another.
 
+mod followed;
+
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
@@ -7,11 +9,11 @@ use clap::Args;
 use color_eyre::eyre::Result;
 use serde_json::{Value, json};
 
-use super::export::read;
-use super::output::stdout;
-use super::subject::examine;
-use super::table::{change, line, print};
-use super::{Status, Usage};
+use crate::cli::export::read;
+use crate::cli::output::stdout;
+use crate::cli::subject::examine;
+use crate::cli::table::{change, line, print};
+use crate::cli::{Status, Usage};
 use crate::model::{Category, Difference, differences};
 use crate::source::{Examined, Standing};
 use crate::units::{Bytes, DeviceIndex};
@@ -57,7 +59,7 @@ pub(super) fn run(args: &DiffArgs) -> Result<Status> {
     {
         writeln!(out, "\nHeld {when}, by category:")?;
         categories(&mut out, a, b)?;
-        let all = differences(&a.holders, &b.holders);
+        let all = differ(a, b);
         if all.is_empty() {
             writeln!(out, "\nEvery name holds the same {when}.")?;
             continue;
@@ -66,6 +68,12 @@ pub(super) fn run(args: &DiffArgs) -> Result<Status> {
         names(&mut out, &all, args.lines)?;
     }
     Ok(Status::DONE)
+}
+
+/// What each name holds in both, where it differs; lines are followed where an edit moved them.
+fn differ(before: &Standing, after: &Standing) -> Vec<Difference> {
+    let (before, after) = followed::followed(&before.holders, &after.holders);
+    differences(&before, &after)
 }
 
 /// The device of a file that is asked for.
@@ -105,7 +113,7 @@ fn moment(before: &Standing, after: &Standing) -> Value {
             "grew": difference.growth(),
         })
     };
-    let lines: Vec<Value> = differences(&before.holders, &after.holders).iter().map(name).collect();
+    let lines: Vec<Value> = differ(before, after).iter().map(name).collect();
     json!({
         "position": { "before": before.position, "after": after.position },
         "by_category": Value::Object(by_category.collect()),

@@ -1,18 +1,17 @@
-//! A lesson beside the lab: what keys do while a question is open, and what is not shown until it is answered.
+//! A lesson beside the lab: what keys do while a question is open, what is not shown until it is answered, and that every lesson
+//! comes to the same on the screen as without one.
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "a test that can't be set up fails")]
 
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+mod goals;
+mod taken;
+mod walk;
 
-use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-use vramlab::device::sim::CardCatalog;
-use vramlab::lesson::{Lesson, Library};
-use vramlab::session::Command;
-use vramlab::source::{self, Request, Source};
-use vramlab::tui::{self, App, Catalog, ColorTier, Effect, GlyphTier, Lecture, Message};
-use vramlab::workload;
+use std::time::Duration;
+
+use crossterm::event::KeyCode;
+use taken::Taken;
+use vramlab::lesson::Library;
+use vramlab::source::Request;
 
 const LESSON: &str = r#"+++
 title = "Two questions"
@@ -55,88 +54,11 @@ check = ["batch == 8", "steps == 11"]
 ```
 "#;
 
-/// Somebody who takes the lesson.
-struct Taken {
-    source: Source,
-    app: App,
-    now: Duration,
-    size: (u16, u16),
-    sent: Vec<Request>,
-}
-
-impl Taken {
-    fn begin(size: (u16, u16)) -> Self {
-        Self::take(Lesson::parse("two", LESSON).unwrap_or_else(|error| panic!("{error}")), size)
-    }
-
-    fn take(lesson: Lesson, size: (u16, u16)) -> Self {
-        let lesson = Arc::new(lesson);
-        let catalog = workload::Catalog::with_user_workloads(None);
-        let runs = lesson.runs(&catalog, &CardCatalog::with_user_cards(None), None).unwrap();
-        let source = source::live(runs.first().clone()).unwrap();
-        source.request(Request::Lab(Command::Train(0)));
-        let catalog = Catalog::default();
-        let (theme, _) = catalog.load("dark", ColorTier::True).unwrap();
-        let lecture = Lecture { lesson, runs, learner: "Ada".into(), keep: |_| None };
-        let app = App::new(catalog, theme, GlyphTier::Unicode).with_lesson(&lecture);
-        let mut taken = Self { source, app, now: Duration::ZERO, size, sent: Vec::new() };
-        taken.wait_for("Enter begins");
-        taken
-    }
-
-    fn tell(&mut self, message: Message) {
-        for effect in self.app.update(message) {
-            if let Effect::Send(request) = effect {
-                self.source.request(request.clone());
-                self.sent.push(request);
-            }
-        }
-    }
-
-    /// What the screen shows a moment later.
-    fn screen(&mut self) -> String {
-        self.now += Duration::from_millis(10);
-        self.tell(Message::Clock(self.now));
-        let picture = self.source.pictures.borrow_and_update().clone();
-        self.tell(Message::Picture(picture));
-        let mut buf = Buffer::empty(Rect::new(0, 0, self.size.0, self.size.1));
-        let layout = tui::draw(&self.app, buf.area, &mut buf);
-        self.tell(Message::Drawn(layout));
-        let row = |row: Rect| row.columns().map(|cell| buf[(cell.x, cell.y)].symbol().to_owned()).collect::<String>();
-        buf.area.rows().map(row).collect::<Vec<_>>().join("\n")
-    }
-
-    fn wait_for(&mut self, text: &str) -> String {
-        let begun = Instant::now();
-        loop {
-            let screen = self.screen();
-            if screen.contains(text) {
-                return screen;
-            }
-            assert!(begun.elapsed() < Duration::from_secs(60), "no {text}:\n{screen}");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-
-    fn press(&mut self, code: KeyCode) -> String {
-        self.tell(Message::Key(KeyEvent::new(code, KeyModifiers::NONE)));
-        self.screen()
-    }
-
-    fn pass(&mut self) {
-        self.tell(Message::Key(KeyEvent::new(KeyCode::Char('n'), KeyModifiers::CONTROL)));
-    }
-
-    fn switches(&self) -> String {
-        format!("{:?}", self.app.latest().view.settings)
-    }
-}
-
 #[test]
 fn no_key_answers_or_disturbs_a_question_by_accident() {
-    let mut taken = Taken::begin((120, 40));
+    let mut taken = Taken::begin(LESSON, (120, 40));
     let asks = |screen: &str| assert!(screen.contains("What will the peak do?"), "{screen}");
-    assert!(taken.press(KeyCode::Char('m')).contains("the lesson runs the lab here"));
+    assert!(taken.press(KeyCode::Char('m')).contains("the lesson runs the lab; * hands it to you"));
     taken.press(KeyCode::Enter);
     taken.wait_for("What will the peak do?");
     // Whoever reads on with Enter has answered nothing.
@@ -167,7 +89,7 @@ fn no_key_answers_or_disturbs_a_question_by_accident() {
 #[test]
 fn an_answer_that_the_lab_shows_is_out_of_sight_until_it_is_given() {
     for size in [(80, 24), (120, 40), (200, 60)] {
-        let mut taken = Taken::begin(size);
+        let mut taken = Taken::begin(LESSON, size);
         taken.press(KeyCode::Enter);
         taken.wait_for("What will the peak do?");
         taken.pass();
@@ -195,11 +117,14 @@ fn an_answer_that_the_lab_shows_is_out_of_sight_until_it_is_given() {
 
 #[test]
 fn a_lab_that_somebody_let_run_on_rests_before_the_next_question() {
-    let mut taken = Taken::begin((120, 40));
+    let mut taken = Taken::begin(LESSON, (120, 40));
     taken.press(KeyCode::Enter);
     taken.wait_for("What will the peak do?");
     taken.pass();
     taken.wait_for("Passed.");
+    taken.press(KeyCode::Char(' '));
+    assert!(taken.screen().contains("* hands it to you"), "no key disturbs it by accident");
+    taken.press(KeyCode::Char('*'));
     taken.press(KeyCode::Char(' '));
     taken.wait_for("RUNNING");
     taken.press(KeyCode::Enter);
@@ -214,7 +139,7 @@ fn a_lab_that_somebody_let_run_on_rests_before_the_next_question() {
 
 #[test]
 fn whoever_changes_the_lab_between_two_steps_is_told_that_the_rest_need_not_hold() {
-    let mut taken = Taken::begin((120, 40));
+    let mut taken = Taken::begin(LESSON, (120, 40));
     taken.press(KeyCode::Enter);
     taken.wait_for("What will the peak do?");
     taken.pass();
@@ -223,9 +148,10 @@ fn whoever_changes_the_lab_between_two_steps_is_told_that_the_rest_need_not_hold
     taken.wait_for("How much is reserved?");
     taken.pass();
     taken.wait_for("So much: ");
-    // The lab is theirs now.
+    assert!(taken.press(KeyCode::Char('m')).contains("* hands it to you"));
+    assert!(taken.press(KeyCode::Char('*')).contains("the lab is yours"));
     taken.press(KeyCode::Char('n'));
-    taken.wait_for("step    11");
+    taken.wait_for("step 11");
     taken.press(KeyCode::Enter);
     let screen = taken.wait_for("step 3 of 3");
     let screen = if screen.contains("by hand") { screen } else { taken.wait_for("by hand") };

@@ -1,0 +1,345 @@
+//! `vramlab check`: holds runs to limits.
+
+mod verdict;
+
+use std::io::{self, Write};
+use std::str::FromStr;
+
+use clap::{Args, ValueEnum};
+use color_eyre::eyre::Result;
+use serde_json::{Value, json};
+
+use crate::cli::output::{complain, stdout, warn};
+use crate::cli::subject::examine;
+use crate::cli::subjects::SubjectsArgs;
+use crate::cli::{Status, Usage};
+use crate::model::Begins;
+use crate::source::Examined;
+use crate::units::Bytes;
+use crate::whatif::Recorded;
+use verdict::{Checked, Verdict};
+
+/// Arguments of `vramlab check`.
+#[derive(Debug, Args)]
+pub(super) struct CheckArgs {
+    #[command(flatten)]
+    subjects: SubjectsArgs,
+    /// The highest peak of allocated memory, such as 20GiB.
+    #[arg(long, value_name = "BYTES")]
+    max_peak: Option<Bytes>,
+    /// The highest peak of reserved memory.
+    #[arg(long, value_name = "BYTES")]
+    max_reserved: Option<Bytes>,
+    /// The most that may be stranded where most is reserved: 5% of it, or 200MiB.
+    #[arg(long, value_name = "PERCENT|BYTES")]
+    max_stranded: Option<Amount>,
+    /// The most that all leaks together may keep of a step, such as 1MiB/step.
+    #[arg(long, value_name = "BYTES/step")]
+    max_leak: Option<Rate>,
+    /// The limit of a process under which the run must go through, by replay.
+    #[arg(long, value_name = "BYTES")]
+    limit: Option<Bytes>,
+    /// No request for memory may have failed.
+    #[arg(long)]
+    no_oom: bool,
+    /// How it is written: text for a terminal, json for programs, github for annotations of a workflow.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+    /// The same as --format json.
+    #[arg(long, conflicts_with = "format")]
+    json: bool,
+}
+
+/// How the outcome is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Format {
+    /// For a terminal.
+    Text,
+    /// For programs.
+    Json,
+    /// For a workflow of GitHub.
+    Github,
+}
+
+/// Bytes, or a share of reserved memory.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Amount {
+    Percent(f64),
+    Bytes(Bytes),
+}
+
+impl FromStr for Amount {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some(number) = text.trim().strip_suffix('%') else { return text.parse().map(Self::Bytes) };
+        let percent = number.trim().parse().ok().filter(|percent| (0.0..=100.0).contains(percent));
+        percent.map(Self::Percent).ok_or_else(|| "a share is a number from 0 to 100, such as 5%".to_owned())
+    }
+}
+
+/// Bytes of a step; none are allowed, too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Rate(Bytes);
+
+impl FromStr for Rate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let text = text.trim();
+        match text.strip_suffix("/step").unwrap_or(text).trim() {
+            "0" => Ok(Self(Bytes::ZERO)),
+            size => size.parse().map(Self),
+        }
+    }
+}
+
+/// What was found of one device of a file.
+struct Outcome<'a> {
+    file: &'a str,
+    /// What it is called in sentences, where there are several.
+    which: String,
+    run: &'a Recorded,
+    leak: Option<Bytes>,
+    checked: Vec<Checked>,
+}
+
+/// Reads the files and says which limits are broken. Exit code 1: one is; 2: a file can't be read; 3: one can't be told.
+pub(super) fn run(args: &CheckArgs) -> Result<Status> {
+    let sizes = [args.max_peak.is_some(), args.max_reserved.is_some(), args.max_stranded.is_some()];
+    let others = [args.max_leak.is_some(), args.limit.is_some(), args.no_oom];
+    if !sizes.iter().chain(&others).any(|given| *given) {
+        let options = "--max-peak, --max-reserved, --max-stranded, --max-leak, --limit or --no-oom";
+        return Err(Usage(format!("there is no limit to check; give {options}")).into());
+    }
+    if args.subjects.files.is_empty() {
+        return Err(Usage("there is no file to check; give one, or one for each rank".into()).into());
+    }
+    let subjects = match args.subjects.all(None) {
+        Ok(subjects) => subjects,
+        // A workflow must not take a file that can't be read for a limit that is broken.
+        Err(report) => {
+            crate::cli::tell(&report);
+            return Ok(Status::USAGE);
+        }
+    };
+    let mut outcomes = Vec::new();
+    for subject in &subjects {
+        let examined = if args.max_leak.is_some() { examine(&subject.whole)? } else { Vec::new() };
+        for run in &subject.runs {
+            let of = examined.iter().find(|examined| examined.device == run.device);
+            let mut which = String::new();
+            if subjects.len() > 1 {
+                which += &format!("{}: ", subject.name);
+            }
+            if subject.runs.len() > 1 {
+                which += &format!("device {}: ", run.device.0);
+            }
+            if run.figures.ooms > 0 && !args.no_oom {
+                warn(format_args!("{which}requests for memory failed in it; --no-oom makes that an error"));
+            }
+            let leak = of.filter(|of| of.rhythm.is_some()).map(leak);
+            outcomes.push(Outcome { file: &subject.name, which, run, leak, checked: args.checked(run, of) });
+        }
+    }
+    let worst = outcomes.iter().flat_map(|of| &of.checked).map(|checked| checked.verdict).max().unwrap_or_default();
+    let format = if args.json { Format::Json } else { args.format };
+    write(&mut stdout(), format, &outcomes, worst)?;
+    if worst == Verdict::Unknown && format == Format::Text {
+        complain("what can't be told is neither kept nor broken: exit code 3");
+    }
+    Ok(match worst {
+        Verdict::Kept => Status::DONE,
+        Verdict::Unknown => Status::UNKNOWN,
+        Verdict::Broken => Status::FAILED,
+    })
+}
+
+fn leak(examined: &Examined) -> Bytes {
+    examined.leaks.iter().map(|leak| leak.bytes_per_step).sum()
+}
+
+impl CheckArgs {
+    /// What of a run is held to the limits that are given.
+    fn checked(&self, run: &Recorded, examined: Option<&Examined>) -> Vec<Checked> {
+        let mut checked = Vec::new();
+        // Of what was overwritten, or never recorded, a peak is the least that it can have been.
+        let unseen = match run.begins {
+            Some(Begins::Ring) => {
+                Some("the ring buffer overwrote the oldest entries; record with a larger max_entries")
+            }
+            Some(Begins::Nowhere) => {
+                Some("the file has no history; call _record_memory_history() before the program runs")
+            }
+            _ => None,
+        };
+        let figures = &run.figures;
+        for (name, what, is, most, option) in [
+            ("max_peak", "peak of allocated memory", figures.peak_allocated, self.max_peak, "--max-peak"),
+            ("max_reserved", "peak of reserved memory", figures.peak_reserved, self.max_reserved, "--max-reserved"),
+        ] {
+            let Some(most) = most else { continue };
+            let bytes = is.get();
+            checked.push(Checked::of(
+                name,
+                Some(bytes),
+                Some(most.get()),
+                is > most,
+                unseen,
+                |verdict| match verdict {
+                    Verdict::Kept => format!("the {what} is {is}, within {option} {most}"),
+                    Verdict::Broken => format!("the {what} is {is} ({bytes} bytes), above {option} {most}"),
+                    Verdict::Unknown => format!("the {what} is {is} at least"),
+                },
+            ));
+        }
+        if let Some(most) = self.max_stranded {
+            let (stranded, reserved) = (run.stranded_at_peak, figures.peak_reserved);
+            let percent = stranded.get() as f64 / reserved.get().max(1) as f64 * 100.0;
+            let (over, most) = match most {
+                Amount::Percent(most) => (percent > most, format!("{most} %")),
+                Amount::Bytes(most) => (stranded > most, most.to_string()),
+            };
+            checked.push(Checked::of("max_stranded", Some(stranded.get()), None, over, unseen, |verdict| {
+                let above = if verdict == Verdict::Broken { "above" } else { "within" };
+                format!("{stranded} ({percent:.1} % of reserved) are stranded where most is reserved, {above} --max-stranded {most}")
+            }));
+        }
+        if let (Some(Rate(most)), Some(examined)) = (self.max_leak, examined) {
+            let unseen = examined.rhythm.is_none().then_some(
+                "the run does not repeat itself often enough to tell a leak from what is made once; record more steps",
+            );
+            let rate = leak(examined);
+            let told = unseen.is_none().then_some(rate.get());
+            checked.push(Checked::of("max_leak", told, Some(most.get()), rate > most, unseen, |verdict| {
+                match (verdict, examined.leaks.first()) {
+                    (Verdict::Broken, Some(worst)) => format!(
+                        "every step leaves {rate} behind, most of it {} ({}), above --max-leak {most}/step",
+                        worst.line, worst.bytes_per_step
+                    ),
+                    (Verdict::Unknown, _) => "what a step leaves behind is not known".to_owned(),
+                    _ => format!("every step leaves {rate} behind, within --max-leak {most}/step"),
+                }
+            }));
+        }
+        if self.no_oom {
+            let ooms = figures.ooms;
+            checked.push(Checked::of("no_oom", Some(ooms), Some(0), ooms > 0, unseen, |verdict| match verdict {
+                Verdict::Broken if ooms == 1 => "1 request for memory failed".to_owned(),
+                Verdict::Broken => format!("{ooms} requests for memory failed"),
+                Verdict::Kept => "no request for memory failed".to_owned(),
+                Verdict::Unknown => "no request for memory failed that is in it".to_owned(),
+            }));
+        }
+        if let Some(limit) = self.limit {
+            let mut conditions = run.conditions.clone();
+            conditions.limit = Some(limit);
+            let ooms = run.program.replay(&conditions).figures.ooms;
+            checked.push(Checked::of("limit", Some(ooms), Some(0), ooms > 0, unseen, |verdict| match verdict {
+                Verdict::Kept => format!("it goes through under --limit {limit} (replayed)"),
+                Verdict::Broken => format!("under --limit {limit} requests for memory fail: {ooms} (replayed)"),
+                Verdict::Unknown => format!("what of it is recorded goes through under --limit {limit} (replayed)"),
+            }));
+        }
+        checked
+    }
+}
+
+fn write(out: &mut impl Write, format: Format, outcomes: &[Outcome<'_>], worst: Verdict) -> io::Result<()> {
+    match format {
+        Format::Json => writeln!(out, "{}", object(outcomes, worst)),
+        Format::Text => {
+            for (outcome, checked) in all(outcomes).filter(|(_, checked)| checked.verdict != Verdict::Kept) {
+                writeln!(out, "{}{}", outcome.which, checked.sentence)?;
+            }
+            if worst == Verdict::Kept {
+                let names: Vec<&str> = outcomes.iter().map(|outcome| outcome.file).collect();
+                let names = if names.len() > 1 {
+                    format!("{} runs are", names.len())
+                } else {
+                    format!("{} is", names.concat())
+                };
+                writeln!(out, "{names} within all limits")?;
+            }
+            Ok(())
+        }
+        Format::Github => {
+            for (outcome, checked) in all(outcomes) {
+                let level = match checked.verdict {
+                    Verdict::Kept => "notice",
+                    Verdict::Unknown => "warning",
+                    Verdict::Broken => "error",
+                };
+                let sentence = format!("{}{}", outcome.which, checked.sentence);
+                writeln!(out, "::{level} title={}::{}", property("vramlab check"), escaped(&sentence))?;
+            }
+            Ok(())
+        }
+    }
+}
+
+fn all<'a>(outcomes: &'a [Outcome<'a>]) -> impl Iterator<Item = (&'a Outcome<'a>, &'a Checked)> {
+    outcomes.iter().flat_map(|outcome| outcome.checked.iter().map(move |checked| (outcome, checked)))
+}
+
+fn object(outcomes: &[Outcome<'_>], worst: Verdict) -> Value {
+    let sentences = |wanted: Verdict| -> Vec<String> {
+        let those = all(outcomes).filter(|(_, checked)| checked.verdict == wanted);
+        those.map(|(outcome, checked)| format!("{}{}", outcome.which, checked.sentence)).collect()
+    };
+    let run = |outcome: &Outcome<'_>| {
+        let figures = &outcome.run.figures;
+        json!({
+            "file": outcome.file,
+            "device": outcome.run.device,
+            "begins": outcome.run.begins,
+            "peak_allocated": figures.peak_allocated,
+            "peak_reserved": figures.peak_reserved,
+            "stranded_at_peak": outcome.run.stranded_at_peak,
+            "leak_per_step": outcome.leak,
+            "num_ooms": figures.ooms,
+            "steps": outcome.run.steps,
+            "checks": outcome.checked,
+        })
+    };
+    json!({
+        "units": { "sizes": "bytes" },
+        "passed": worst == Verdict::Kept,
+        "verdict": worst,
+        "broken": sentences(Verdict::Broken),
+        "unknown": sentences(Verdict::Unknown),
+        "runs": outcomes.iter().map(run).collect::<Vec<_>>(),
+    })
+}
+
+/// A message as GitHub's workflows read it back.
+fn escaped(text: &str) -> String {
+    text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A")
+}
+
+fn property(text: &str) -> String {
+    escaped(text).replace(':', "%3A").replace(',', "%2C")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_read_as_people_write_them() {
+        assert_eq!("5%".parse(), Ok(Amount::Percent(5.0)));
+        assert_eq!("1.5 %".parse(), Ok(Amount::Percent(1.5)));
+        assert_eq!("200MiB".parse(), Ok(Amount::Bytes(Bytes::mib(200))));
+        for text in ["1MiB/step", "1MiB", "1048576", " 1 MiB / step"] {
+            assert_eq!(text.replace(" / ", "/").parse(), Ok(Rate(Bytes::mib(1))), "{text}");
+        }
+        assert_eq!("0".parse(), Ok(Rate(Bytes::ZERO)));
+        assert!("101%".parse::<Amount>().is_err() && "much".parse::<Rate>().is_err());
+    }
+
+    #[test]
+    fn a_message_for_a_workflow_is_one_line() {
+        assert_eq!(escaped("5 % of\nit"), "5 %25 of%0Ait");
+        assert_eq!(property("a:b,c"), "a%3Ab%2Cc");
+    }
+}

@@ -1,0 +1,52 @@
+//! What a limit comes to: kept, broken, or more than the file can tell.
+
+use serde::Serialize;
+
+/// Whether a limit is kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Verdict {
+    /// It is.
+    #[default]
+    Kept,
+    /// The file does not tell.
+    Unknown,
+    /// It is not.
+    Broken,
+}
+
+/// One limit, held against one run.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Checked {
+    /// The option, as a key.
+    pub check: &'static str,
+    /// What the run has: bytes, or a number.
+    pub value: Option<u64>,
+    /// The most that is allowed, where it is a number of the same kind.
+    pub most: Option<u64>,
+    pub verdict: Verdict,
+    pub sentence: String,
+}
+
+impl Checked {
+    /// What is over a limit breaks it, whatever else is not known; what is not may be more than is seen, and `unseen` says why.
+    pub fn of(
+        check: &'static str,
+        value: Option<u64>,
+        most: Option<u64>,
+        over: bool,
+        unseen: Option<&str>,
+        sentence: impl FnOnce(Verdict) -> String,
+    ) -> Self {
+        let verdict = match (over, unseen) {
+            (true, _) => Verdict::Broken,
+            (false, Some(_)) => Verdict::Unknown,
+            (false, None) => Verdict::Kept,
+        };
+        let mut sentence = sentence(verdict);
+        if let Some(why) = unseen.filter(|_| verdict == Verdict::Unknown) {
+            sentence = format!("can't be told: {sentence}; {why}");
+        }
+        Self { check, value, most, verdict, sentence }
+    }
+}

@@ -1,0 +1,191 @@
+//! `vramlab class`: follows the recordings of a class, who is at which step of which lesson.
+
+mod answers;
+mod pupil;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, IsTerminal, Write};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use answers::Answers;
+use clap::{Args, ValueEnum};
+use color_eyre::eyre::Result;
+use pupil::Pupil;
+use serde_json::{Value, json};
+
+use super::Status;
+use super::columns::{Column, Paper, Table};
+use super::output::stdout;
+
+/// Cells of a line that no terminal bounds.
+const EVERYTHING: usize = 240;
+/// Between two looks at the files.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// Arguments of `vramlab class`.
+#[derive(Debug, Args)]
+pub(super) struct ClassArgs {
+    /// Recordings written by `vramlab lesson NAME --record FILE`, or folders of them. Files that don't exist yet are waited
+    /// for.
+    #[arg(value_name = "FILE|FOLDER", required = true)]
+    files: Vec<PathBuf>,
+    /// Print the table once instead of following.
+    #[arg(long)]
+    once: bool,
+    /// Print JSON once.
+    #[arg(long)]
+    json: bool,
+    /// Print what was answered to each question, and by how many.
+    #[arg(long)]
+    answers: bool,
+    /// The order of the lines.
+    #[arg(long, value_enum, default_value_t)]
+    sort: Order,
+}
+
+/// The order of a class.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Order {
+    /// By the names of the files.
+    #[default]
+    Who,
+    /// The earliest step first.
+    Step,
+    /// The longest at a step first.
+    Waiting,
+}
+
+/// Prints how a class stands.
+pub(super) fn run(args: &ClassArgs) -> Result<Status> {
+    let mut class = Class::default();
+    class.look(&args.files);
+    if args.json {
+        let rows: Vec<Value> = class.sorted(args.sort).into_iter().map(|(path, pupil)| pupil.json(path)).collect();
+        writeln!(stdout(), "{}", json!({ "class": rows, "answers": class.answers().json() }))?;
+        return Ok(Status::DONE);
+    }
+    let terminal = io::stdout().is_terminal();
+    let mut printed = None;
+    loop {
+        // What is no terminal gets all columns.
+        let paper = Paper::stdout();
+        let paper = if terminal { paper } else { Paper { width: EVERYTHING, ..paper } };
+        let mut lines = class.table(args.sort).lines(paper);
+        if args.answers {
+            lines.extend(class.answers().lines());
+        }
+        if printed.as_ref() != Some(&lines) {
+            if terminal && !args.once {
+                // The table stays where it is.
+                let mut out = io::stdout().lock();
+                out.write_all(b"\x1b[H\x1b[J")?;
+                out.flush()?;
+            } else if printed.is_some() {
+                writeln!(stdout())?;
+            }
+            let mut out = paper.out();
+            lines.iter().try_for_each(|line| writeln!(out, "{line}"))?;
+            out.flush()?;
+            printed = Some(lines);
+        }
+        if args.once {
+            return Ok(Status::DONE);
+        }
+        thread::sleep(PAUSE);
+        class.look(&args.files);
+    }
+}
+
+/// All recordings, by path.
+#[derive(Default)]
+struct Class {
+    pupils: BTreeMap<PathBuf, Pupil>,
+}
+
+impl Class {
+    /// Reads what was written since the last look.
+    fn look(&mut self, given: &[PathBuf]) {
+        for path in given.iter().flat_map(|path| recordings(path)) {
+            self.pupils.entry(path.clone()).or_default().read(&path);
+        }
+    }
+
+    fn sorted(&self, order: Order) -> Vec<(&PathBuf, &Pupil)> {
+        let mut pupils: Vec<_> = self.pupils.iter().collect();
+        match order {
+            Order::Who => {}
+            Order::Step => pupils.sort_by_key(|(_, pupil)| pupil.note().map_or(0, |note| note.step)),
+            Order::Waiting => pupils.sort_by_key(|(_, pupil)| std::cmp::Reverse(pupil.waits())),
+        }
+        pupils
+    }
+
+    fn answers(&self) -> Answers {
+        Answers::of(self.pupils.values().filter_map(Pupil::note))
+    }
+
+    fn table(&self, order: Order) -> Table {
+        let mut table = Table::new(COLUMNS);
+        self.sorted(order).into_iter().for_each(|(path, pupil)| table.row(pupil.row(path)));
+        table
+    }
+}
+
+/// What is known of each; where there is no room the accounts of memory go first.
+const COLUMNS: [Column; 10] = [
+    Column::left("who"),
+    Column::wraps("lesson"),
+    Column::left("step"),
+    Column::right("there").spare(1),
+    Column::right("points"),
+    Column::right("seen").spare(2),
+    Column::left("run").spare(3),
+    Column::right("steps").spare(4),
+    Column::right("allocated").spare(5),
+    Column::right("reserved").spare(6),
+];
+
+/// The recordings that a path stands for: of a folder those in it.
+fn recordings(path: &Path) -> Vec<PathBuf> {
+    if !path.is_dir() {
+        return vec![path.to_owned()];
+    }
+    let Ok(entries) = fs::read_dir(path) else { return Vec::new() };
+    let is_recording = |path: &PathBuf| path.extension().is_some_and(|extension| extension == "vram");
+    entries.flatten().map(|entry| entry.path()).filter(is_recording).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::columns::Cell;
+
+    #[test]
+    fn a_narrow_terminal_loses_columns_before_titles_and_no_line_is_broken() {
+        let mut table = Table::new(COLUMNS);
+        let row = [
+            "Ada",
+            "What empty_cache does, and what not",
+            "3 of 5, asked",
+            "40 s",
+            "1 of 2 (4 in all)",
+            "2 s ago",
+            "running, simulated",
+            "6",
+            "1.46 GiB",
+            "12.38 GiB",
+        ];
+        table.row(row.map(Cell::from).into());
+        let heads = |width| {
+            let lines = table.lines(Paper { width, colors: false });
+            assert!(lines.iter().all(|line| line.chars().count() <= width), "{width}: {lines:?}");
+            lines[0].split_whitespace().count()
+        };
+        let heads = [200, 110, 80, 60].map(heads);
+        assert!(heads[0] == COLUMNS.len() && heads.is_sorted_by(|wide, narrow| wide >= narrow), "{heads:?}");
+        assert!(heads[3] >= 4, "who, which lesson, which step and points stay: {heads:?}");
+    }
+}

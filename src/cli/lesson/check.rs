@@ -1,0 +1,115 @@
+//! `vramlab lesson check`: what is wrong with a lesson, and whether it is true.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use clap::Args;
+use color_eyre::eyre::Result;
+
+use super::place::{place_of, runs_of};
+use crate::cli::output::{complain, stdout, warn};
+use crate::cli::spec::{cards, device, workloads};
+use crate::cli::{Status, table};
+use crate::lesson::{Answer, Course, Lesson, Library, Measured, Step, Told, of_file, play};
+
+/// Arguments of `vramlab lesson check`.
+#[derive(Debug, Args)]
+pub(super) struct CheckArgs {
+    /// Files, or names of lessons [default: all lessons there are].
+    #[arg(value_name = "FILE|NAME")]
+    files: Vec<String>,
+    /// Play each one too, where its figures hold: every check must hold and exactly one choice be right.
+    #[arg(long)]
+    play: bool,
+    /// Play each one on another device too, and warn where no choice is right there, or several are.
+    #[arg(long, value_name = "DEVICE", requires = "play")]
+    also: Vec<String>,
+}
+
+/// Checks files.
+pub(super) fn check_files(library: &Library, args: &CheckArgs) -> Result<Status> {
+    let files = if args.files.is_empty() { library.names().map(str::to_owned).collect() } else { args.files.clone() };
+    let mut wrong = 0;
+    let mut rows = Vec::new();
+    for file in &files {
+        match check(library, file, args) {
+            Ok(row) => rows.push(row),
+            Err(complaints) => {
+                wrong += 1;
+                complaints.iter().for_each(complain);
+            }
+        }
+    }
+    table::print(&mut stdout(), &rows)?;
+    if wrong > 0 {
+        complain(format_args!("{wrong} of {} lessons must be corrected", files.len()));
+        return Ok(Status::FAILED);
+    }
+    Ok(Status::DONE)
+}
+
+/// A line of the table of what is right, else what is wrong.
+fn check(library: &Library, file: &str, args: &CheckArgs) -> Result<Vec<String>, Vec<String>> {
+    let told = |error: &dyn std::fmt::Display| vec![format!("{file}: {error}")];
+    let lesson = if Path::new(file).exists() { of_file(Path::new(file)) } else { library.lesson(file) };
+    let lesson = lesson.map_err(|error| vec![error.to_string()])?;
+    let runs = lesson.runs(&workloads(), &cards(), None).map_err(|error| told(&error))?;
+    for mark in lesson.unread_marks() {
+        warn(format_args!(
+            "{file}: nothing speaks of the mark {mark}; leave it out, or compare with it: {mark}.reserved"
+        ));
+    }
+    let mut row = vec![
+        file.to_owned(),
+        format!("{} steps", lesson.steps.len()),
+        format!("{} questions", lesson.questions()),
+        place_of(runs.first()),
+    ];
+    if args.play {
+        let begun = Instant::now();
+        let lesson = Arc::new(lesson);
+        for device in &args.also {
+            unclear_on(&lesson, device)
+                .map_err(|error| told(&error))?
+                .iter()
+                .for_each(|line| warn(format_args!("{file}: {line}")));
+        }
+        let first = play(Arc::clone(&lesson), runs.clone(), |_| Answer::Passed).map_err(|error| told(&error))?;
+        let untrue: Vec<String> = untrue(&first).map(|untrue| format!("{file}: {untrue}")).collect();
+        if !untrue.is_empty() {
+            return Err(untrue);
+        }
+        let mut right = first.all_told().iter().filter_map(|told| told.measured).map(Measured::as_answer);
+        let again = play(lesson, runs, |_| right.next().unwrap_or(Answer::Passed)).map_err(|error| told(&error))?;
+        let (score, questions) = (again.score(), again.lesson().questions());
+        if score.halves as usize != 2 * questions {
+            return Err(vec![format!(
+                "{file}: played again, other answers are right: {score} of {questions} questions"
+            )]);
+        }
+        row.push(format!("true, {:.1} s", begun.elapsed().as_secs_f64()));
+    }
+    Ok(row)
+}
+
+/// Questions of a lesson that have no answer on another device, or several.
+fn unclear_on(lesson: &Arc<Lesson>, name: &str) -> Result<Vec<String>> {
+    let runs = runs_of(lesson, Some(&device(name)?))?;
+    let course = play(Arc::clone(lesson), runs, |_| Answer::Passed)?;
+    let steps = course.lesson().steps.iter().zip(course.all_told()).enumerate();
+    let unclear = steps.filter(|(_, (step, told))| step.question.is_some() && told.measured.is_none());
+    let line = |(index, (step, told)): (usize, (&Step, &Told))| {
+        let why = told.untrue.last().map_or("", String::as_str);
+        format!("on {name}, step {} ({}): {why}", index + 1, step.title)
+    };
+    Ok(unclear.map(line).collect())
+}
+
+/// What a lesson says and the run did not show, each with its step.
+fn untrue(course: &Course) -> impl Iterator<Item = String> {
+    let steps = course.lesson().steps.iter().zip(course.all_told()).enumerate();
+    steps.flat_map(|(index, (step, told))| {
+        told.untrue.iter().map(move |untrue| format!("step {} ({}): {untrue}", index + 1, step.title))
+    })
+}

@@ -1,0 +1,226 @@
+//! Out of memory: who stopped it, what was asked, how much was missing, what is live, what would have fitted.
+
+use std::sync::Arc;
+
+use super::message;
+use super::part::Part;
+use super::subject::{Subject, TriedOut};
+use crate::cli::paste::in_words;
+use crate::cli::witness::flag;
+use crate::model::{Autopsy, Category};
+use crate::tui;
+use crate::units::Bytes;
+use crate::whatif::{LimitRange, Tried, Tuning, smallest_limit};
+
+/// Settings that are told at most.
+const TOLD: usize = 3;
+
+/// The section; empty where no request failed and no message tells of one.
+pub(super) fn parts(subject: &Subject<'_>) -> Vec<Part> {
+    let ooms = subject.examined.ooms;
+    let Some(failure) = subject.failure() else {
+        let Some(refusal) = subject.asked.refusal else { return Vec::new() };
+        let mut said = message::culprit(refusal).unwrap_or_default();
+        said += &format!(
+            " Asked: {}. No request failed in this file: it ends before, or begins behind it.",
+            refusal.asked.size
+        );
+        return vec![Part::Heading("Out of memory".to_owned()), Part::Text(said)];
+    };
+    let heading = if ooms == 1 { "Out of memory".to_owned() } else { format!("Out of memory: {ooms} requests failed") };
+    let mut parts = vec![Part::Heading(heading), Part::Text(first(subject, failure))];
+    let mut items = Vec::new();
+    if subject.is_pytorchs() {
+        items.extend(fits(subject, failure));
+        items.extend(smaller_batch(subject, failure));
+    }
+    let view = subject.view_at(failure);
+    let lines = tui::autopsy_lines(&view, usize::MAX, flag);
+    // The first line says what the paragraph above does; what fits is said for the program that ran.
+    let told = |line: &&String| {
+        let said = !subject.is_pytorchs() || ["live:", "free:", "tried:"].iter().any(|head| line.starts_with(head));
+        said && !line.trim().is_empty()
+    };
+    items.extend(lines.iter().skip(1).filter(told).cloned());
+    items.extend(subject.asked.refusal.and_then(message::others));
+    parts.push(Part::Items(items));
+    parts
+}
+
+/// Who stopped it, what was asked, how much was missing, what is live.
+fn first(subject: &Subject<'_>, failure: &Arc<Autopsy>) -> String {
+    let request = &failure.request;
+    let mut said = match (subject.run.unknown_limit, failure.limit) {
+        _ if request.device_free < request.segment => card(subject, request.device_free),
+        (Some(range), _) => format!(
+            "A limit of this process stopped it: the card had {} free. The file does not say which limit: it lies between {} and {} \
+             (PyTorch's message says it: --error; or --limit).",
+            request.device_free, range.least, range.below
+        ),
+        (None, Some(limit)) => format!(
+            "A limit of this process stopped it: {limit} are allowed{}, and the card had {} free.",
+            if subject.asked.told.is_some() { "" } else { ", as the file says" },
+            request.device_free
+        ),
+        (None, None) => format!("The card had {} free.", request.device_free),
+    };
+    let name = match subject.examined.view.names.get(request.name) {
+        "" => String::new(),
+        name => format!(", for {name}"),
+    };
+    said += &match request.segment == request.rounded {
+        true => format!(" Asked: {}{name}.", request.segment),
+        false => format!(" Asked: {} (a segment for {}{name}).", request.segment, request.requested),
+    };
+    let over = |limit: Bytes| (failure.ledger.reserved() + request.segment).saturating_sub(limit);
+    said += &match subject.run.unknown_limit.filter(|_| failure.limit.is_none()) {
+        Some(LimitRange { least, .. }) => format!(" Missing: up to {}.", over(least)),
+        None => format!(" Missing: {}.", failure.short),
+    };
+    said += &format!(" Live: {} of {} reserved.", failure.ledger.allocated(), failure.ledger.reserved());
+    if let Some(refusal) = subject.asked.refusal
+        && refusal.asked.size.get().abs_diff(request.segment.get()) > refusal.asked.slack.get()
+    {
+        said += &format!(" (The message is of another request, for {}: is it of this run?)", refusal.asked.size);
+    }
+    said
+}
+
+/// The driver had no more.
+fn card(subject: &Subject<'_>, free: Bytes) -> String {
+    let said = subject.asked.refusal.filter(|refusal| refusal.free.is_some()).and_then(message::culprit);
+    said.unwrap_or_else(|| {
+        format!(
+            "The card is full, with what other processes have of it: {free} free. PyTorch's message names them (--error)."
+        )
+    })
+}
+
+/// What would have fitted, each by replay.
+fn fits(subject: &Subject<'_>, failure: &Autopsy) -> Vec<String> {
+    let Some(tried) = &subject.tried else { return Vec::new() };
+    let mut said = match (subject.run.unknown_limit, &tried.loose) {
+        (Some(range), Some(loose)) => in_range(subject, tried, loose, range),
+        _ => vec![at_limit(subject, tried, failure)],
+    };
+    if let Some(smallest) = tried.smallest {
+        said.push(format!("Under its own settings it goes through where the limit is {smallest} or more (replayed)."));
+    }
+    said
+}
+
+fn at_limit(subject: &Subject<'_>, tried: &TriedOut, failure: &Autopsy) -> String {
+    let fitting = told(&tried.tuning, subject);
+    if !fitting.is_empty() {
+        return format!("Would have fitted: {} (replayed).", fitting.join(", or "));
+    }
+    let ooms = subject.examined.ooms;
+    let some = tried.tuning.serves_most().filter(|_| ooms > 1).map(|tried| {
+        format!(
+            " {} serve {} of the {ooms} that failed, and {} fail.",
+            tried.conditions, tried.figures.served, tried.figures.ooms
+        )
+    });
+    let together = failure.ledger.allocated() + failure.request.rounded;
+    let why = match failure.limit {
+        Some(limit) if together > limit => {
+            format!("what is live and what was asked are {together}, more than the {limit} allowed")
+        }
+        _ => "less must be allocated at once".to_owned(),
+    };
+    format!("No settings that were tried by replay serve it: {why}.{}", some.unwrap_or_default())
+}
+
+/// At both ends of what the limit can have been.
+fn in_range(subject: &Subject<'_>, tried: &TriedOut, loose: &Tuning, range: LimitRange) -> Vec<String> {
+    let always = told(&tried.tuning, subject);
+    if !always.is_empty() {
+        return vec![format!(
+            "Would have fitted, whichever limit it was: {} (replayed at both ends).",
+            always.join(", or ")
+        )];
+    }
+    let least = format!("With the least that the limit can be, {}, no settings that were tried serve it.", range.least);
+    match loose.recommended(subject.run) {
+        None => vec![format!(
+            "Whichever limit it was, no settings that were tried serve it: less must be allocated at once."
+        )],
+        Some(best) => {
+            let words = in_words(best.conditions.text(), subject.oldest);
+            let from = smallest_limit(&subject.run.program, &best.conditions);
+            let from = from.map_or_else(|| format!("{}", range.most()), |from| from.to_string());
+            vec![least, format!("Where the limit is {from} or more, {words} fits (replayed).")]
+        }
+    }
+}
+
+fn told(tuning: &Tuning, subject: &Subject<'_>) -> Vec<String> {
+    if !tuning.tried.iter().any(Tried::fits) {
+        return Vec::new();
+    }
+    let best = tuning.recommended(subject.run);
+    let mut all: Vec<&Tried> = best.into_iter().collect();
+    all.extend(tuning.front().into_iter().filter(|tried| best.is_none_or(|best| best.conditions != tried.conditions)));
+    let words = |tried: &Tried| {
+        let words = in_words(tried.conditions.text(), subject.oldest);
+        format!("{words} reserves {}", tried.figures.peak_reserved)
+    };
+    all.into_iter().take(TOLD).map(words).collect()
+}
+
+/// By how much what grows with the batch must fall; `None` where nothing tells what does.
+fn smaller_batch(subject: &Subject<'_>, failure: &Autopsy) -> Option<String> {
+    let grows: Bytes = [Category::Activation, Category::Temporary, Category::Input]
+        .iter()
+        .map(|of| failure.by_category[*of as usize])
+        .sum();
+    let request = &failure.request;
+    // What has no category may be anything.
+    if failure.by_category[Category::Other as usize].get() * 4 > failure.ledger.allocated().get()
+        || grows == Bytes::ZERO
+    {
+        return None;
+    }
+    let share = |missing: Bytes| missing.get() as f64 / (grows + request.segment).get() as f64 * 100.0;
+    let missing = match subject.run.unknown_limit.filter(|_| failure.limit.is_none()) {
+        Some(range) => (failure.ledger.reserved() + request.segment).saturating_sub(range.least),
+        None => failure.short,
+    };
+    let upto = if subject.run.unknown_limit.is_some() { "up to " } else { "" };
+    (missing > Bytes::ZERO && share(missing) < 100.0).then(|| {
+        let setting = |name: &str| subject.examined.view.settings.get(name)?.value.parse().ok();
+        let batch = setting("batch").and_then(|batch| batch_without(batch, setting("accum").unwrap_or(1), share(missing)));
+        let batch = batch.map_or_else(String::new, |(from, to)| format!(", {from} → {to}"));
+        format!(
+            "Or a smaller batch: of what grows with it ({grows} live, and the request) {upto}{missing} must go: {upto}{:.0} % of the \
+             batch{batch} (an estimate).",
+            share(missing).ceil()
+        )
+    })
+}
+
+/// A batch, and what is left of it without so many per cent, in whole micro-batches; `None` where that is nothing.
+fn batch_without(batch: u64, accumulation: u64, share: f64) -> Option<(u64, u64)> {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_precision_loss,
+        clippy::cast_sign_loss,
+        reason = "a batch has at most 2²² samples"
+    )]
+    let left = (batch as f64 * (1.0 - share / 100.0)) as u64;
+    let whole = left - left % accumulation.max(1);
+    (whole > 0).then_some((batch, whole))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::batch_without;
+
+    #[test]
+    fn a_smaller_batch_is_one_of_whole_micro_batches() {
+        assert_eq!(batch_without(12, 1, 5.0), Some((12, 11)));
+        assert_eq!(batch_without(12, 4, 5.0), Some((12, 8)));
+        assert_eq!(batch_without(12, 4, 70.0), None);
+        assert_eq!(batch_without(1, 1, 5.0), None);
+    }
+}

@@ -1,0 +1,105 @@
+//! PyTorch's message, as somebody pastes it: where it is read from, and what it says by itself.
+
+use std::io::{self, Read};
+use std::path::Path;
+
+use color_eyre::eyre::{Result, WrapErr};
+
+use super::part::Part;
+use crate::cli::Usage;
+use crate::given::read_text;
+use crate::snapshot::{Culprit, Refusal};
+
+/// More than a message has, and less than fills memory.
+const MOST: u64 = 1 << 20;
+
+/// Reads a message: the text itself, the name of a file that holds it, or `-` for the standard input.
+pub(super) fn read(given: &str) -> Result<Refusal> {
+    let path = Path::new(given);
+    let text = if given == "-" {
+        let mut text = Vec::new();
+        io::stdin().lock().take(MOST).read_to_end(&mut text).wrap_err("the message can't be read")?;
+        String::from_utf8_lossy(&text).into_owned()
+    } else if given.len() < 4096 && path.is_file() {
+        read_text(path).wrap_err_with(|| format!("{given} can't be read"))?
+    } else {
+        given.to_owned()
+    };
+    Refusal::of(&text).ok_or_else(|| {
+        let what = "--error: this is no out-of-memory message of PyTorch's";
+        Usage(format!(
+            "{what}; paste it from \"CUDA out of memory. Tried to allocate\" on, or name a file that holds it"
+        ))
+        .into()
+    })
+}
+
+/// What stopped a request, in a sentence; `None` where a message does not tell.
+pub(super) fn culprit(refusal: &Refusal) -> Option<String> {
+    let free = refusal.free.map_or_else(String::new, |free| format!("; the card had {free} free"));
+    Some(match refusal.culprit()? {
+        Culprit::Limit => match refusal.allowed {
+            Some(allowed) => format!(
+                "A limit of this process stopped it: {} are allowed (torch.cuda.set_per_process_memory_fraction){free}.",
+                allowed.size
+            ),
+            None => format!("A limit of this process stopped it{free}."),
+        },
+        Culprit::Others => format!("Other processes fill the card: they have {}{free}.", refusal.held_by_others()),
+        Culprit::Card => match refusal.capacity {
+            Some(capacity) => format!("The card is full: it has {capacity}{free}."),
+            None => format!("The card is full{free}."),
+        },
+    })
+}
+
+/// Who else has memory on the card; `None` where nobody is named.
+pub(super) fn others(refusal: &Refusal) -> Option<String> {
+    let each: Vec<String> =
+        refusal.others.iter().map(|other| format!("process {} has {}", other.process, other.size)).collect();
+    (!each.is_empty()).then(|| format!("On the same card: {}.", each.join(", ")))
+}
+
+/// What a message says by itself, and what it does not.
+pub(super) fn parts(refusal: &Refusal) -> Vec<Part> {
+    let mut first = culprit(refusal).unwrap_or_default();
+    first += &format!(" Asked: {}.", refusal.asked.size);
+    if let Some(missing) = refusal.missing() {
+        first += &format!(" Missing: about {missing}.");
+    }
+    let mut items = Vec::new();
+    if let Some(allocated) = refusal.allocated {
+        let reserved = refusal.reserved.map_or_else(String::new, |reserved| format!(" of {reserved} reserved"));
+        items.push(format!("Live: {allocated}{reserved}."));
+    }
+    if let (Some(allocated), Some(reserved)) = (refusal.allocated, refusal.reserved) {
+        let cached = reserved.saturating_sub(allocated);
+        let room = match (refusal.culprit(), refusal.allowed) {
+            (Some(Culprit::Limit), Some(allowed)) => allowed.size.saturating_sub(allocated),
+            _ => cached + refusal.free.unwrap_or_default(),
+        };
+        items.push(if room >= refusal.asked.size {
+            format!(
+                "{cached} are reserved and free, in pieces that can't serve it. In one piece there would be room ({room}): \
+                 expandable_segments:True may do, a snapshot tells."
+            )
+        } else {
+            format!("{cached} are reserved and free, {room} in all: no setting of the allocator serves it, less must be live.")
+        });
+    }
+    items.extend(others(refusal));
+    vec![
+        Part::Title("CUDA out of memory".to_owned()),
+        Part::Text(first.trim().to_owned()),
+        Part::Items(items),
+        Part::Text(
+            "A snapshot says who held it, and what would have fitted. Record one, and report on both:".to_owned(),
+        ),
+        Part::Code(
+            "torch.cuda.memory._record_memory_history(max_entries=1_000_000)\n\
+             torch.cuda.memory._dump_snapshot(\"oom.pickle\")   # in `except torch.OutOfMemoryError`\n\
+             vramlab report oom.pickle --error \"CUDA out of memory. Tried to allocate …\""
+                .to_owned(),
+        ),
+    ]
+}

@@ -1,0 +1,169 @@
+//! All that is known of one device of a file.
+
+use std::sync::Arc;
+
+use color_eyre::eyre::Result;
+
+use super::part::Part;
+use crate::allocator::TorchVersion;
+use crate::cli::subjects::Subject as File;
+use crate::cli::tune::tune;
+use crate::model::{Autopsy, Begins, Evidence, View};
+use crate::snapshot::{Printed, Refusal};
+use crate::source::{Examined, Whole};
+use crate::units::Bytes;
+use crate::whatif::{Effort, Figures, Recorded, Tuning, smallest_limit};
+
+/// What is asked of a report.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked<'a> {
+    /// Settings are tried.
+    pub settings: bool,
+    /// PyTorch's message.
+    pub refusal: Option<&'a Refusal>,
+    /// The limit of the process, where somebody says it.
+    pub told: Option<Printed>,
+}
+
+/// All that is known of one device.
+pub(super) struct Subject<'a> {
+    pub file: &'a str,
+    pub whole: &'a Whole,
+    pub examined: Examined,
+    pub run: &'a Recorded,
+    /// The oldest PyTorch that it may be of.
+    pub oldest: TorchVersion,
+    pub asked: Asked<'a>,
+    /// What was tried; `None` before, or where nothing was to be.
+    pub tried: Option<TriedOut>,
+}
+
+/// What replays come to.
+pub(super) struct TriedOut {
+    /// The run under its own conditions.
+    pub again: Figures,
+    /// Under the limit of the run, or the least that it can have been.
+    pub tuning: Tuning,
+    /// Under the most that a limit can have been that nobody told.
+    pub loose: Option<Tuning>,
+    /// The smallest limit that does under the run's own settings; looked for where a request failed.
+    pub smallest: Option<Bytes>,
+}
+
+impl<'a> Subject<'a> {
+    /// The devices of a file that were looked at.
+    pub fn all(file: &'a File, mut examined: Vec<Examined>, asked: Asked<'a>) -> Vec<Self> {
+        let mut subjects = Vec::new();
+        for run in &file.runs {
+            let Some(index) = examined.iter().position(|examined| examined.device == run.device) else { continue };
+            let mut subject = Self {
+                file: &file.name,
+                whole: &file.whole,
+                examined: examined.swap_remove(index),
+                run,
+                oldest: file.oldest,
+                asked,
+                tried: None,
+            };
+            subject.set_limit();
+            subjects.push(subject);
+        }
+        subjects
+    }
+
+    /// A program of PyTorch's, which knows nothing of our flags.
+    pub const fn is_pytorchs(&self) -> bool {
+        self.run.begins.is_some()
+    }
+
+    /// Whether there is a history: what comes before the end is not known without one.
+    pub fn has_history(&self) -> bool {
+        self.run.begins != Some(Begins::Nowhere)
+    }
+
+    /// The peaks are the least that they can have been.
+    pub fn overwritten(&self) -> bool {
+        self.run.begins == Some(Begins::Ring)
+    }
+
+    /// What it is called among others.
+    pub fn called(&self, files: bool) -> String {
+        let device = self.run.device.0;
+        if files { format!("{}, device {device}: the worst", self.file) } else { format!("Device {device}") }
+    }
+
+    /// What had to be assumed.
+    pub fn remarks(&self) -> Vec<Part> {
+        // Which limit it was is said where the failure is.
+        let told = |remark: &&String| self.run.unknown_limit.is_none() || !remark.contains("--limit");
+        let remarks: Vec<String> = self.run.remarks.iter().filter(told).cloned().collect();
+        if remarks.is_empty() { Vec::new() } else { vec![Part::Items(remarks)] }
+    }
+
+    /// The failure that the report is about: the one that the message names, else the first.
+    pub fn failure(&self) -> Option<&Arc<Autopsy>> {
+        let failures = &self.examined.failures;
+        let named = |autopsy: &&Arc<Autopsy>| {
+            let asked = self.asked.refusal.map(|refusal| refusal.asked);
+            asked.is_some_and(|asked| asked.size.get().abs_diff(autopsy.request.segment.get()) <= asked.slack.get())
+        };
+        failures.iter().find(named).or(failures.first())
+    }
+
+    /// How it stands at the end, with the failure as the last that failed.
+    pub fn view_at(&self, failure: &Arc<Autopsy>) -> View {
+        let mut view = self.examined.view.clone();
+        view.autopsy = Some(Arc::clone(failure));
+        view
+    }
+
+    /// A limit that the stream does not tell holds for its failures too.
+    fn set_limit(&mut self) {
+        let Some(limit) = self.run.conditions.limit.filter(|_| self.run.unknown_limit.is_none()) else { return };
+        for failure in self.examined.failures.iter_mut().filter(|failure| failure.limit.is_none()) {
+            *failure = Arc::new(Autopsy::clone(failure).under(limit));
+        }
+        for finding in &mut self.examined.view.findings {
+            if let Evidence::OutOfMemory { limit: of @ None, .. } = &mut finding.evidence {
+                *of = Some(limit);
+            }
+        }
+    }
+
+    /// Tries settings, unless that was done or is not wanted.
+    pub fn try_settings(&mut self) -> Result<()> {
+        if self.tried.is_some() || !self.asked.settings || !self.has_history() {
+            return Ok(());
+        }
+        let run = self.run;
+        let tuning = tune(run, None, Effort::Short, self.oldest)?;
+        let most = run.unknown_limit.map(|range| range.most());
+        let loose = most.map(|most| tune(run, Some(most), Effort::Short, self.oldest)).transpose()?;
+        let failed = run.figures.ooms > 0;
+        let smallest = failed.then(|| smallest_limit(&run.program, &run.conditions)).flatten();
+        self.tried = Some(TriedOut { again: run.again().figures, tuning, loose, smallest });
+        if run.unknown_limit.is_none() {
+            self.verify();
+        }
+        Ok(())
+    }
+
+    /// Where nobody tried what would have helped a request that failed, what a replay says of it is told.
+    fn verify(&mut self) {
+        let Some(tried) = &self.tried else { return };
+        let remedied: Arc<[_]> = tried.tuning.remedied().into();
+        let mut verified = false;
+        for failure in self.examined.failures.iter_mut().filter(|failure| !failure.tried) {
+            let failure = Arc::make_mut(failure);
+            (failure.remedied, failure.tried) = (Arc::clone(&remedied), true);
+            verified = true;
+        }
+        if verified {
+            let findings = self.examined.view.findings.iter_mut();
+            for finding in findings.filter(|finding| matches!(finding.evidence, Evidence::OutOfMemory { .. })) {
+                finding.remedies =
+                    remedied.iter().filter(|tried| tried.fits).map(|tried| tried.remedy.clone()).collect();
+            }
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! The files that a report is about: a run, or the ranks of one job.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use color_eyre::eyre::{Result, WrapErr};
+
+use super::Usage;
+use super::export::read_quietly;
+use super::progress::Progress;
+use super::subject::oldest;
+use crate::allocator::TorchVersion;
+use crate::snapshot::Printed;
+use crate::source::{Known, Whole, asked};
+use crate::units::{Bytes, DeviceIndex};
+use crate::whatif::Recorded;
+
+/// Which files, and what a person knows of them.
+#[derive(Debug, Args)]
+pub(super) struct SubjectsArgs {
+    /// Recordings, or PyTorch memory snapshots, such as those of the ranks of one job; `-` is the standard input.
+    #[arg(value_name = "FILE|-")]
+    pub files: Vec<PathBuf>,
+    /// Of which device, by its number [default: all that memory was taken on].
+    #[arg(long, value_name = "N")]
+    pub rank: Option<u16>,
+    /// The PyTorch that a snapshot is of, from 2.1 to 2.15 [default: as its keys say].
+    #[arg(long, value_name = "VERSION")]
+    pub torch: Option<TorchVersion>,
+    /// Memory of the device that this process could have [default: as the file says].
+    #[arg(long, value_name = "BYTES")]
+    pub device_bytes: Option<Bytes>,
+}
+
+/// One file, with the run on every device that is asked for.
+pub(super) struct Subject {
+    pub name: String,
+    pub whole: Whole,
+    pub runs: Vec<Recorded>,
+    /// The oldest PyTorch that it may be of.
+    pub oldest: TorchVersion,
+}
+
+impl SubjectsArgs {
+    /// All files; `limit` is that of their processes, where it is known.
+    pub fn all(&self, limit: Option<Printed>) -> Result<Vec<Subject>> {
+        self.files.iter().map(|path| self.one(path, limit)).collect()
+    }
+
+    fn one(&self, path: &Path, limit: Option<Printed>) -> Result<Subject> {
+        let name = if path == Path::new("-") { "the standard input".to_owned() } else { path.display().to_string() };
+        let whole = read_quietly(path, self.torch)?;
+        let mut progress = Progress::new("reading", 100);
+        let known = Known { device_bytes: self.device_bytes, limit };
+        let runs = asked(&whole, known, |done, total| progress.of(done, total));
+        drop(progress);
+        let mut runs = runs.wrap_err_with(|| format!("{name} can't be looked at"))?;
+        if let Some(rank) = self.rank {
+            runs.retain(|run| run.device == DeviceIndex(rank));
+        }
+        let Some(first) = runs.first() else {
+            return Err(Usage(format!("{name}: no memory is taken on device {}", self.rank.unwrap_or(0))).into());
+        };
+        let oldest = oldest(&whole, first);
+        Ok(Subject { name, oldest, whole, runs })
+    }
+}

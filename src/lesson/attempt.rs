@@ -1,0 +1,49 @@
+//! How a goal is tried for: what a try came to, and what the lesson itself would do.
+
+use std::sync::Arc;
+
+use super::action::Action;
+use super::answer::{Measured, Unclear};
+use super::goal::{Goal, reached};
+use super::told::Try;
+use crate::model::{Setting, Settings};
+
+/// How the run stood when a goal was set, or was last tried for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SetOut {
+    /// Switches when it was set.
+    pub settings: Arc<Settings>,
+    /// Requests that had failed before the try.
+    pub failures: u64,
+}
+
+impl SetOut {
+    /// The lesson's own way to the goal, from the switches that it was set with.
+    pub fn solution(&self, goal: &Goal) -> Vec<Action> {
+        let back = goal.allow.iter().filter_map(|switch| {
+            let was = &self.settings.get(switch.word())?.value;
+            let can_be = switch.values().iter().any(|value| *value == &**was) || was.parse::<u64>().is_ok();
+            can_be.then(|| Action::Set(*switch, Arc::clone(was)))
+        });
+        let is_set = |action: &Action| goal.solution.iter().any(|own| action.sets_the_same(own));
+        back.filter(|action| !is_set(action)).chain(goal.solution.iter().cloned()).collect()
+    }
+
+    /// A try in words, with the switches as they stand `now`.
+    pub fn told(&self, now: &Settings, measured: &Result<Measured, Unclear>) -> Try {
+        let outcome = match measured {
+            Ok(Measured::Reached { cost }) => reached(*cost),
+            Ok(_) => reached(None),
+            Err(unclear) => unclear.to_string(),
+        };
+        Try { settings: changes(&self.settings, now), outcome }
+    }
+}
+
+/// Switches that stand otherwise than they did, with their values.
+fn changes(before: &Settings, now: &Settings) -> String {
+    let is_other = |setting: &&Setting| before.get(&setting.switch).is_some_and(|was| was.value != setting.value);
+    let changed: Vec<String> =
+        now.0.iter().filter(is_other).map(|setting| format!("{} {}", setting.switch, setting.value)).collect();
+    if changed.is_empty() { "nothing changed".to_owned() } else { changed.join(", ") }
+}

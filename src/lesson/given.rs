@@ -1,0 +1,19 @@
+//! What was answered, in words for a teacher.
+
+use super::answer::{Answer, Measured, Worth};
+use super::plain::{letter, measured};
+use super::question::Form;
+use super::told::Told;
+use crate::model::LessonAnswer;
+
+/// What was answered at the step of this number and title; `None` while it was not.
+pub(super) fn given(told: &Told, step: u32, title: &str, form: &Form) -> Option<LessonAnswer> {
+    let asked = told.question.as_ref()?;
+    let said = match told.answer? {
+        Answer::Choice(place) => format!("{}. {}", letter(place), asked.choices.get(place)?),
+        Answer::Amount(amount) => measured(form, asked, Measured::Amount(amount)),
+        Answer::Tried => told.tries.last().map(|last| last.settings.clone()).unwrap_or_default(),
+        Answer::Passed | Answer::Solution => "passed".to_owned(),
+    };
+    Some(LessonAnswer { step, title: title.into(), said: said.into(), halves: told.worth.map(Worth::halves) })
+}

@@ -1,0 +1,76 @@
+//! Something that the learner is to reach, by whatever switches are allowed.
+
+use super::action::Action;
+use super::answer::{Answer, Measured, Unclear, Worth};
+use crate::figures::{Amount, Condition, Figure, Moments, Quantity};
+use crate::session::Switch;
+
+/// Something to reach.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Goal {
+    /// What must hold after a try, in which no step may fail.
+    pub when: Condition,
+    /// Switches that may be set; the others stay as they are.
+    pub allow: Vec<Switch>,
+    /// How often it may be tried.
+    pub tries: u32,
+    /// Switches by which it can be reached: what a learner sees who gives up, and how the lesson proves itself.
+    pub solution: Vec<Action>,
+    /// What reaching it costs.
+    pub cost: Option<Cost>,
+}
+
+/// What it costs to reach a goal.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cost {
+    /// What it is: `last_step_ms / before.last_step_ms - 1`.
+    pub what: Quantity,
+    /// Up to here a whole point, above it half a one.
+    pub par: Amount,
+}
+
+impl Goal {
+    /// What came out of a try.
+    pub(super) fn measure(&self, moments: &Moments, failed: bool) -> Result<Measured, Unclear> {
+        if failed {
+            return Err(Unclear::OutOfMemory);
+        }
+        if !self.when.holds(moments)? {
+            return Err(Unclear::Missed(shown(&self.when, moments)));
+        }
+        let cost = self.cost.as_ref().map(|cost| cost.what.measure(moments)).transpose()?;
+        Ok(Measured::Reached { cost: cost.map(Amount::as_share) })
+    }
+
+    pub(super) fn worth(&self, answer: Answer, cost: Option<Amount>) -> Worth {
+        match (answer, cost, &self.cost) {
+            (Answer::Tried | Answer::Solution, Some(cost), Some(Cost { par, .. })) if cost.value > par.value => {
+                Worth::Near
+            }
+            (Answer::Tried | Answer::Solution, ..) => Worth::Right,
+            _ => Worth::Wrong,
+        }
+    }
+}
+
+/// That a goal was reached, and what that costs or gains.
+pub(super) fn reached(cost: Option<Amount>) -> String {
+    match cost {
+        Some(cost) if cost.value < 0.0 => format!("reached, at a gain of {}", Amount { value: -cost.value, ..cost }),
+        Some(cost) => format!("reached, at a cost of {cost}"),
+        None => "reached".to_owned(),
+    }
+}
+
+/// What the figures of a condition come to: `step_peak_allocated is 9.12 GiB`.
+pub(super) fn shown(condition: &Condition, moments: &Moments) -> String {
+    let name =
+        |mark: Option<&str>, figure: Figure| mark.map_or_else(String::new, |mark| format!("{mark}.")) + figure.name();
+    let shown = condition.figures().into_iter().filter_map(|(mark, figure)| {
+        let amount = moments.at(mark)?.get(figure)?;
+        Some(format!("{} is {amount}", name(mark, figure)))
+    });
+    let mut shown: Vec<String> = shown.collect();
+    shown.dedup();
+    shown.join(", ")
+}

@@ -1,0 +1,222 @@
+//! How a course goes on: by what the run shows, and by what somebody answers.
+
+use std::sync::Arc;
+
+use super::action::Action;
+use super::answer::{Answer, Measured, Unclear};
+use super::attempt::SetOut;
+use super::course::{Course, Stage};
+use super::goal::shown;
+use super::order::{Order, Standing, Waiting};
+use super::question::Form;
+use super::step::Step;
+use super::told::Asked;
+use crate::figures::{Figures, Known, Template};
+use crate::model::{RunState, View};
+
+impl Course {
+    /// Shows the run as it is, and says what is to be done with it now: to be called again whenever it has changed, until it says
+    /// nothing more and [`Course::stage`] wants a person.
+    pub fn observe(&mut self, known: &Known<'_>) -> Option<Order> {
+        if !self.begun {
+            if matches!(known.view.run, RunState::Starting) {
+                return None;
+            }
+            self.begun = true;
+            self.moments.now = Figures::of(known);
+            for mark in ["start", "before"] {
+                self.moments.mark(mark, self.moments.now.clone());
+            }
+            self.introduction = self.lesson.introduction.fill_what_is_known(&self.moments);
+        }
+        if !matches!(self.stage, Stage::Preparing | Stage::Trying) {
+            return None;
+        }
+        if let Some(autopsy) = known.view.autopsy.as_ref().filter(|autopsy| self.failure != Some(autopsy.position)) {
+            self.failure = Some(autopsy.position);
+            self.moments.mark("oom", Figures::at_failure(autopsy));
+        }
+        loop {
+            if let Some(waiting) = &self.waiting {
+                match waiting.standing(known.view) {
+                    Standing::UnderWay => return None,
+                    Standing::Done => {}
+                    Standing::Failed(why) => self.untrue(why),
+                }
+                self.waiting = None;
+                self.todo.pop_front();
+            }
+            let Some(action) = self.todo.front() else {
+                self.moments.now = Figures::of(known);
+                match self.stage {
+                    Stage::Preparing => self.prepared(known.view),
+                    _ => self.tried(known.view),
+                }
+                if self.stage == Stage::Explained && self.at < self.resumes {
+                    self.enter(self.at + 1);
+                }
+                if matches!(self.stage, Stage::Preparing | Stage::Trying) {
+                    continue;
+                }
+                return None;
+            };
+            if let Action::Mark(name) = action {
+                let name = Arc::clone(name);
+                self.todo.pop_front();
+                self.moments.mark(&name, Figures::of(known));
+                continue;
+            }
+            let Some(order) = Order::of(action) else {
+                self.todo.pop_front();
+                continue;
+            };
+            self.spoilt &= !matches!(order, Order::Restart | Order::Run(_));
+            self.waiting = Some(Waiting::new(order.clone(), known.view));
+            return Some(order);
+        }
+    }
+
+    /// The order given last was refused, and why: it is not waited for, and the lesson is not true here.
+    pub fn refused(&mut self, why: &str) {
+        if self.waiting.take().is_some() {
+            let action = self.todo.pop_front().map_or_else(String::new, |action| format!("\"{action}\" was refused: "));
+            self.untrue(format!("{action}{why}"));
+        }
+    }
+
+    /// Goes on from what was there to be read.
+    pub fn proceed(&mut self) {
+        match self.stage {
+            Stage::Introduction => self.enter(0),
+            Stage::Explained if self.at + 1 < self.lesson.steps.len() => self.enter(self.at + 1),
+            Stage::Explained => self.stage = Stage::Over,
+            Stage::Preparing | Stage::Asking | Stage::Acting | Stage::Trying | Stage::Over => {}
+        }
+    }
+
+    /// Answers the question that is open, or tries for the goal that is set.
+    pub fn answer(&mut self, answer: Answer) {
+        if matches!(self.stage, Stage::Asking | Stage::Acting) {
+            self.told[self.at].answer = Some(answer);
+            self.try_it();
+        }
+    }
+
+    fn enter(&mut self, step: usize) {
+        self.at = step;
+        self.stage = Stage::Preparing;
+        self.todo = self.step().first.iter().cloned().collect();
+        self.waiting = None;
+    }
+
+    fn prepared(&mut self, view: &View) {
+        self.moments.mark("before", self.moments.now.clone());
+        let step = self.lesson.steps[self.at].clone();
+        self.told[self.at].prose = self.filled(&step.prose);
+        match &step.question {
+            None => self.try_it(),
+            Some(question) => {
+                let asked = Asked {
+                    ask: self.filled(&question.ask),
+                    choices: match &question.form {
+                        Form::Choices(choices) => choices.iter().map(|choice| self.filled(&choice.text)).collect(),
+                        Form::Number { .. } | Form::Goal(_) => Vec::new(),
+                    },
+                    hint: step.hint.as_ref().map(|hint| self.filled(hint)),
+                };
+                self.told[self.at].question = Some(asked);
+                self.stage = if self.goal().is_some() { Stage::Acting } else { Stage::Asking };
+                self.set_out = SetOut { settings: Arc::clone(&view.settings), failures: view.traffic.ooms };
+                if self.at < self.resumes {
+                    self.answer(Answer::Passed);
+                }
+            }
+        }
+    }
+
+    fn try_it(&mut self) {
+        self.stage = Stage::Trying;
+        let shows = matches!(self.told[self.at].answer, Some(Answer::Passed | Answer::Solution));
+        let shown = self.goal().filter(|_| shows).map(|goal| self.set_out.solution(goal)).unwrap_or_default();
+        self.todo = shown.into_iter().chain(self.step().then.iter().cloned()).collect();
+    }
+
+    fn tried(&mut self, view: &View) {
+        let lesson = Arc::clone(&self.lesson);
+        let step = &lesson.steps[self.at];
+        let measured = step.question.as_ref().map(|question| match &question.form {
+            Form::Goal(goal) => goal.measure(&self.moments, view.traffic.ooms > self.set_out.failures),
+            form => form.measure(&self.moments),
+        });
+        if self.tried_for(measured.as_ref(), view) {
+            return;
+        }
+        for check in &step.checks {
+            match check.holds(&self.moments) {
+                Ok(true) => {}
+                Ok(false) => self.untrue(format!("{check} does not hold: {}", shown(check, &self.moments))),
+                Err(unanswered) => self.untrue(format!("{check} can't be checked: {unanswered}")),
+            }
+        }
+        match (measured, &step.question) {
+            (Some(Ok(measured)), Some(question)) => {
+                let counts = !self.spoilt && self.at >= self.resumes;
+                let told = &mut self.told[self.at];
+                told.measured = Some(measured);
+                told.worth = told.answer.filter(|_| counts).map(|answer| question.form.worth(answer, measured));
+            }
+            (Some(Err(unclear)), _) => self.untrue(unclear.to_string()),
+            _ => {}
+        }
+        let reply = self.reply(step).map(|reply| self.filled(reply));
+        let why = step.why.as_ref().map(|why| self.filled(why));
+        let after = self.filled(&step.after);
+        let told = &mut self.told[self.at];
+        (told.reply, told.why, told.after) = (reply, why, after);
+        self.stage = Stage::Explained;
+    }
+
+    /// Takes note of a try for a goal; true where another follows, the learner's or the lesson's own.
+    fn tried_for(&mut self, measured: Option<&Result<Measured, Unclear>>, view: &View) -> bool {
+        let (Some(measured), Some(goal)) = (measured, self.goal()) else { return false };
+        let tries = goal.tries as usize;
+        if self.told[self.at].answer != Some(Answer::Tried) {
+            return false;
+        }
+        let tried = self.set_out.told(&view.settings, measured);
+        self.set_out.failures = view.traffic.ooms;
+        let told = &mut self.told[self.at];
+        told.tries.push(tried);
+        match measured {
+            Ok(_) => return false,
+            Err(_) if told.tries.len() < tries => (told.answer, self.stage) = (None, Stage::Acting),
+            Err(_) => {
+                told.answer = Some(Answer::Passed);
+                self.try_it();
+            }
+        }
+        true
+    }
+
+    /// What is said to the answer, where it was wrong.
+    fn reply<'a>(&self, step: &'a Step) -> Option<&'a Template> {
+        let told = &self.told[self.at];
+        let (Form::Choices(choices), Answer::Choice(chosen)) = (&step.question.as_ref()?.form, told.answer?) else {
+            return None;
+        };
+        let is_wrong = told.measured.is_some_and(|measured| measured != Measured::Choice(chosen));
+        choices.get(chosen)?.reply.as_ref().filter(|_| is_wrong)
+    }
+
+    /// A text with its figures; one that is not known makes the lesson untrue here.
+    fn filled(&mut self, template: &Template) -> String {
+        template.fill(&self.moments).unwrap_or_else(|unanswered| {
+            self.untrue(format!("a text has no figure: {unanswered}"));
+            template.fill_what_is_known(&self.moments)
+        })
+    }
+
+    fn untrue(&mut self, what: String) {
+        self.told[self.at].untrue.push(what);
+    }
+}

@@ -1,0 +1,48 @@
+//! What a step of a course has told and asked, and what it came to.
+
+use super::answer::{Answer, Measured, Worth};
+
+/// What a step told and came to, as far as it is.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Told {
+    /// What was told first, in Markdown.
+    pub prose: String,
+    /// The question, where there is one.
+    pub question: Option<Asked>,
+    /// The answer.
+    pub answer: Option<Answer>,
+    /// Tries for a goal so far.
+    pub tries: Vec<Try>,
+    /// What came out, where that is clear.
+    pub measured: Option<Measured>,
+    /// What the answer was worth; none where nothing was asked, or nothing is right here.
+    pub worth: Option<Worth>,
+    /// What is said to an answer that was wrong, in Markdown.
+    pub reply: Option<String>,
+    /// Why, in Markdown.
+    pub why: Option<String>,
+    /// What was told at the end, in Markdown.
+    pub after: String,
+    /// What the lesson says and the run does not show.
+    pub untrue: Vec<String>,
+}
+
+/// A question with its figures.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Asked {
+    /// The question.
+    pub ask: String,
+    /// What can be chosen; empty where a number is asked for.
+    pub choices: Vec<String>,
+    /// A help.
+    pub hint: Option<String>,
+}
+
+/// A try for a goal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Try {
+    /// Switches that stood otherwise than when the goal was set, with their values.
+    pub settings: String,
+    /// What came of it.
+    pub outcome: String,
+}

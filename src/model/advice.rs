@@ -1,0 +1,234 @@
+//! Which flips of switches are worth advising: the one rule of findings, of remedies for a request that failed, of the search
+//! for what fits and of the formulas.
+
+use super::{Category, Remedy, Setting, Settings};
+use crate::allocator::{self, TorchVersion};
+
+/// The value of a switch that may take less memory than another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Measure {
+    /// The switch, by its word (`ckpt`).
+    pub switch: &'static str,
+    /// The value.
+    pub value: &'static str,
+    /// The values that take more memory.
+    over: Over,
+    /// What it is advised for where most of a peak is of these categories.
+    lowers: &'static [Category],
+    /// Training takes another course: no trade of time for memory.
+    pub trains_otherwise: bool,
+}
+
+/// The values that a [`Measure`] takes less memory than.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Over {
+    Values(&'static [&'static str]),
+    /// Every smaller count.
+    Fewer,
+}
+
+impl Over {
+    fn has(self, standing: &str, value: &str) -> bool {
+        match self {
+            Self::Values(values) => values.contains(&standing),
+            Self::Fewer => count(standing).zip(count(value)).is_some_and(|(standing, value)| standing < value),
+        }
+    }
+}
+
+const fn measure(switch: &'static str, value: &'static str, over: &'static [&'static str]) -> Measure {
+    Measure { switch, value, over: Over::Values(over), lowers: &[], trains_otherwise: false }
+}
+
+const fn accumulation(value: &'static str) -> Measure {
+    Measure { over: Over::Fewer, ..measure("accum", value, &[]) }
+}
+
+impl Measure {
+    const fn lowering(self, lowers: &'static [Category]) -> Self {
+        Self { lowers, ..self }
+    }
+
+    /// Whether it would take less memory than what is in force.
+    #[must_use]
+    pub fn helps(&self, standing: &Settings) -> bool {
+        let setting = standing.get(self.switch);
+        changes(standing, self.switch, self.value)
+            && setting.is_some_and(|setting| self.over.has(&setting.value, self.value))
+    }
+
+    /// Whether it is worth comparing with what is in force, in memory or in time: not where that is the measure itself, or one
+    /// that goes further.
+    #[must_use]
+    pub fn trades(&self, standing: &Settings) -> bool {
+        let goes_further = |setting: &Setting| {
+            let same = |other: &&Self| other.switch == self.switch && other.value == &*setting.value;
+            match self.over {
+                Over::Fewer => !self.over.has(&setting.value, self.value),
+                Over::Values(_) => {
+                    MEASURES.iter().find(same).is_some_and(|other| other.over.has(self.value, other.value))
+                }
+            }
+        };
+        changes(standing, self.switch, self.value) && !standing.get(self.switch).is_some_and(goes_further)
+    }
+
+    /// The flip.
+    #[must_use]
+    pub const fn remedy(&self) -> Remedy {
+        Remedy::flip(self.switch, self.value)
+    }
+}
+
+const ACTIVATIONS: &[Category] = &[Category::Activation];
+const COMPUTED: &[Category] = &[Category::Activation, Category::Temporary];
+
+/// Every measure, the gentlest first. Which 16-bit type is better the card decides: a T4 has tensor cores for fp16 alone, and
+/// batch norm is slower in bf16 everywhere.
+pub const MEASURES: &[Measure] = &[
+    measure("retain", "off", &["losses", "graph", "cycles"]),
+    measure("zero-grad", "set_to_none", &["zeroed"]).lowering(&[Category::Gradient]),
+    measure("attention", "auto", &["math"]),
+    measure("ckpt", "on", &["off"]).lowering(ACTIVATIONS),
+    accumulation("2").lowering(COMPUTED),
+    accumulation("4"),
+    accumulation("8"),
+    measure("amp", "bf16", &["off"]).lowering(COMPUTED),
+    measure("amp", "fp16", &["off"]),
+    measure("opt-form", "fused", &["foreach", "loop"]),
+    measure("offload", "activations", &["off"]),
+    measure("offload", "overlapped", &["off"]),
+    measure("offload", "optimizer", &["off"]).lowering(&[Category::OptimizerState]),
+    Measure {
+        lowers: &[Category::OptimizerState],
+        trains_otherwise: true,
+        ..measure("opt", "sgd", &["momentum", "adam", "adamw"])
+    },
+];
+
+/// Whether a flip would change something: the switch is there, stands otherwise, and is not idle. A batch is cut into
+/// micro-batches evenly, or samples are lost.
+#[must_use]
+pub fn changes(standing: &Settings, switch: &str, value: &str) -> bool {
+    let divides = || {
+        let batch = standing.get("batch").and_then(|batch| count(&batch.value));
+        batch.zip(count(value)).is_none_or(|(batch, parts)| parts > 0 && batch.is_multiple_of(parts))
+    };
+    let stands_otherwise = |setting: &Setting| setting.idle.is_none() && &*setting.value != value;
+    standing.get(switch).is_some_and(stands_otherwise) && (switch != "accum" || divides())
+}
+
+/// What takes less of a category than what is in force, the gentlest first.
+#[must_use]
+pub fn against(category: Category, standing: &Settings) -> Vec<Remedy> {
+    let measures = MEASURES.iter().filter(|measure| measure.lowers.contains(&category) && measure.helps(standing));
+    measures.map(Measure::remedy).collect()
+}
+
+/// What takes less of any category than what is in force.
+#[must_use]
+pub fn against_any(standing: &Settings) -> Vec<Remedy> {
+    let measures = MEASURES.iter().filter(|measure| !measure.lowers.is_empty() && measure.helps(standing));
+    measures.map(Measure::remedy).collect()
+}
+
+/// Expandable segments, beside the allocator settings in force: `None` where they are on, however that was written, where
+/// that version of PyTorch would refuse them, or where nobody knows what is in force.
+#[must_use]
+pub fn expandable_segments(standing: &Settings, torch: TorchVersion) -> Option<Remedy> {
+    let in_force = standing.get("alloc-conf").filter(|setting| setting.idle.is_none())?;
+    let text = if &*in_force.value == "default" { "" } else { &in_force.value };
+    allocator::Settings::parse_for(torch, text).ok()?.with_expandable_segments().map(Remedy::settings)
+}
+
+fn count(text: &str) -> Option<u64> {
+    text.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn standing(values: &[(&str, &str)]) -> Settings {
+        let setting = |(switch, value): &(&str, &str)| Setting {
+            switch: (*switch).into(),
+            value: (*value).into(),
+            wanted: None,
+            idle: None,
+        };
+        Settings(values.iter().map(setting).collect())
+    }
+
+    fn values(switch: &str, value: &str, of: impl Fn(&Measure, &Settings) -> bool) -> Vec<&'static str> {
+        let standing = standing(&[(switch, value), ("batch", "16")]);
+        MEASURES.iter().filter(|measure| of(measure, &standing)).map(|measure| measure.value).collect()
+    }
+
+    #[test]
+    fn what_is_set_is_never_advised_and_nothing_that_takes_more() {
+        let helping = |switch, value| values(switch, value, Measure::helps);
+        assert_eq!(helping("accum", "1"), ["2", "4", "8"]);
+        assert_eq!(helping("accum", "3"), ["4", "8"]);
+        assert_eq!(helping("accum", "8"), [""; 0]);
+        assert_eq!(helping("amp", "off"), ["bf16", "fp16"]);
+        assert_eq!(helping("amp", "fp16"), [""; 0], "as many bits");
+        assert_eq!(helping("offload", "optimizer"), [""; 0], "it would take the state back");
+        assert_eq!(helping("attention", "flash"), [""; 0]);
+        assert_eq!(helping("attention", "math"), ["auto"]);
+        assert_eq!(helping("opt", "momentum"), ["sgd"]);
+        assert_eq!(helping("retain", "graph"), ["off"]);
+        assert_eq!(helping("retain", "cycles"), ["off"]);
+        for measure in MEASURES {
+            let standing = standing(&[(measure.switch, measure.value)]);
+            assert!(!measure.helps(&standing) && !measure.trades(&standing), "{measure:?}");
+        }
+    }
+
+    #[test]
+    fn values_that_take_as_much_are_compared_and_steps_back_are_not() {
+        let traded = |switch, value| values(switch, value, Measure::trades);
+        assert_eq!(traded("amp", "bf16"), ["fp16"], "the card decides");
+        assert_eq!(traded("offload", "activations"), ["overlapped", "optimizer"]);
+        assert_eq!(traded("attention", "flash"), ["auto"]);
+        assert_eq!(traded("accum", "4"), ["8"]);
+        assert_eq!(traded("accum", "3"), ["4", "8"]);
+        assert_eq!(traded("zero-grad", "set_to_none"), [""; 0]);
+    }
+
+    #[test]
+    fn an_idle_switch_and_a_batch_that_is_not_cut_evenly_are_left_alone() {
+        let mut idle = standing(&[("ckpt", "off")]);
+        assert!(changes(&idle, "ckpt", "on"));
+        idle.0[0].idle = Some("nothing is trained here".into());
+        assert!(!changes(&idle, "ckpt", "on"));
+        assert!(!changes(&standing(&[]), "ckpt", "on"), "a run without switches");
+        let batch = |batch| standing(&[("accum", "1"), ("batch", batch)]);
+        assert!(changes(&batch("6"), "accum", "2") && !changes(&batch("6"), "accum", "4"));
+        assert!(!changes(&batch("1"), "accum", "2"));
+    }
+
+    #[test]
+    fn against_a_category_the_gentlest_comes_first() {
+        let usual = standing(&[("ckpt", "off"), ("accum", "1"), ("amp", "off"), ("opt", "adamw"), ("offload", "off")]);
+        let flips = |category| against(category, &usual);
+        let flip = Remedy::flip;
+        assert_eq!(flips(Category::Activation), [flip("ckpt", "on"), flip("accum", "2"), flip("amp", "bf16")]);
+        assert_eq!(flips(Category::OptimizerState), [flip("offload", "optimizer"), flip("opt", "sgd")]);
+        assert_eq!(flips(Category::Parameter), []);
+    }
+
+    #[test]
+    fn expandable_segments_go_beside_what_is_set() {
+        let advised = |text| match expandable_segments(&standing(&[("alloc-conf", text)]), TorchVersion::default()) {
+            Some(Remedy::Flip { value, .. }) => value.into_owned(),
+            _ => String::new(),
+        };
+        assert_eq!(advised("default"), "expandable_segments:True");
+        assert_eq!(advised("max_split_size_mb:128"), "expandable_segments:True,max_split_size_mb:128");
+        // However it is written.
+        for set in ["expandable_segments:True", "max_split_size_mb:128, expandable_segments : True"] {
+            assert_eq!(advised(set), "", "{set}");
+        }
+        assert_eq!(expandable_segments(&standing(&[]), TorchVersion::default()), None);
+    }
+}

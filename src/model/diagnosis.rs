@@ -1,0 +1,158 @@
+//! What reading a run again found out: lines that leak, and remedies that were tried on what the run asked for.
+
+use std::sync::Arc;
+
+use super::evidence::{Evidence, KeptLine, LeakCause, When};
+use super::finding::{Finding, Gain, cures};
+use super::{Category, Leak, Level, Remedied, Remedy, Settings};
+use crate::units::Bytes;
+
+/// Found out beside whatever happens, of all that is known of a run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Diagnosis {
+    /// Lines that hold more at every repetition, the most bytes first.
+    pub leaks: Vec<Leak>,
+    /// Events before the moment when they were looked at last.
+    pub looked: Option<u64>,
+    /// Allocator settings that would have led to a lower peak of reserved.
+    pub tried: Option<(Remedy, Gain)>,
+    /// What would have served the requests that failed, where nothing else tried it.
+    pub remedied: Option<Arc<[Remedied]>>,
+}
+
+/// Lines that a finding has at most.
+const LINES: usize = 8;
+
+impl Diagnosis {
+    /// What the model concluded, with what is known better by now: leaks with their lines, remedies with what they gain.
+    #[must_use]
+    pub fn amended(&self, findings: &[Finding], settings: &Settings) -> Vec<Finding> {
+        let mut all = findings.to_vec();
+        if let Some(leak) = self.leak(&all, settings) {
+            all.retain(|finding| !matches!(finding.evidence, Evidence::Leak { .. }));
+            let behind_failures = all.iter().take_while(|finding| finding.level == Level::Danger).count();
+            all.insert(behind_failures, leak);
+        }
+        for finding in &mut all {
+            match (&finding.evidence, &self.tried, &self.remedied) {
+                (Evidence::Stranded { .. } | Evidence::Rounding { .. }, Some((remedy, gain)), _)
+                | (Evidence::Releasable { when: When::Fullest, .. }, Some((remedy, gain)), _)
+                    if gain.is_worth_it() =>
+                {
+                    finding.remedies = vec![remedy.clone()];
+                    finding.gain = Some(*gain);
+                }
+                (Evidence::OutOfMemory { .. }, _, Some(remedied)) if finding.remedies.is_empty() => {
+                    let fit = remedied.iter().filter(|tried| tried.fits);
+                    finding.remedies = fit.map(|tried| tried.remedy.clone()).collect();
+                }
+                _ => {}
+            }
+        }
+        all
+    }
+
+    fn leak(&self, findings: &[Finding], settings: &Settings) -> Option<Finding> {
+        let steps = self.leaks.iter().map(|leak| leak.steps).max()?;
+        let known = findings.iter().find_map(|finding| match finding.evidence {
+            Evidence::Leak { cause, .. } if cause != LeakCause::Unknown => Some(cause),
+            _ => None,
+        });
+        let cause = known.unwrap_or_else(|| self.cause());
+        let line = |leak: &Leak| KeptLine { line: leak.line.as_str().into(), rise: leak.bytes_per_step };
+        let evidence = Evidence::Leak {
+            rise: self.leaks.iter().map(|leak| leak.bytes_per_step).sum(),
+            steps,
+            cause,
+            held: self.leaks.iter().map(|leak| leak.bytes).sum(),
+            lines: self.leaks.iter().take(LINES).map(line).collect(),
+        };
+        let remedies = cures(cause, settings);
+        Some(Finding { level: Level::Warning, evidence, remedies, position: self.looked, gain: None })
+    }
+
+    /// What keeps the blocks, by what they are: many lines of one step are its graph, one line is a list.
+    fn cause(&self) -> LeakCause {
+        let is_loss = |leak: &Leak| leak.line.to_lowercase().contains("loss");
+        let saved = |leak: &Leak| matches!(leak.category, Category::Activation | Category::Temporary | Category::Other);
+        let blocks: f64 = self.leaks.iter().map(|leak| leak.blocks_per_step).sum();
+        match self.leaks.as_slice() {
+            [only] if is_loss(only) && only.bytes_per_step <= Bytes::kib(4) => LeakCause::Losses,
+            leaks if leaks.len() >= 3 && leaks.iter().filter(|leak| saved(leak)).count() * 2 > leaks.len() => {
+                LeakCause::Saved
+            }
+            _ if blocks <= 2.0 => LeakCause::Growing,
+            _ => LeakCause::Unknown,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Trial;
+
+    fn leak(line: &str, category: Category, bytes: u64, blocks: f64) -> Leak {
+        Leak {
+            line: line.to_owned(),
+            category,
+            bytes_per_step: Bytes(bytes),
+            blocks_per_step: blocks,
+            bytes: Bytes(bytes * 20),
+            steps: 20,
+        }
+    }
+
+    fn finding(evidence: Evidence, level: Level) -> Finding {
+        Finding { level, evidence, remedies: Vec::new(), position: None, gain: None }
+    }
+
+    fn stranded() -> Finding {
+        let evidence = Evidence::Stranded {
+            bytes: Bytes::gib(1),
+            reserved: Bytes::gib(10),
+            segments: 3,
+            largest_hole: Bytes::mib(300),
+            holder: None,
+            when: When::Step,
+        };
+        finding(evidence, Level::Warning)
+    }
+
+    #[test]
+    fn a_leak_stands_first_with_its_sum_its_lines_and_its_cure() {
+        let lines = [
+            leak("layer_norm (main.py:30)", Category::Activation, 3 << 20, 2.0),
+            leak("linear (main.py:31)", Category::Activation, 2 << 20, 1.0),
+            leak("gelu (main.py:32)", Category::Activation, 1 << 20, 1.0),
+        ];
+        let diagnosis = Diagnosis { leaks: lines.to_vec(), looked: Some(77), ..Diagnosis::default() };
+        let found = diagnosis.amended(&[stranded()], &Settings::default());
+        assert_eq!(found.len(), 2);
+        assert_eq!((found[0].position, found[0].remedies.as_slice()), (Some(77), &[Remedy::Detach][..]));
+        insta::assert_snapshot!(found[0], @"a leak: each step leaves 6.00 MiB behind, 120.00 MiB so far: something keeps the graph of each step, with what forward saved for backward; most: layer_norm (main.py:30) and 2 more lines");
+    }
+
+    #[test]
+    fn what_keeps_blocks_is_told_by_what_they_are() {
+        let cause = |leaks: &[Leak]| Diagnosis { leaks: leaks.to_vec(), ..Diagnosis::default() }.cause();
+        assert_eq!(cause(&[leak("mean loss", Category::Other, 512, 1.0)]), LeakCause::Losses);
+        assert_eq!(cause(&[leak("hidden (rnn.py:3)", Category::Other, 1 << 20, 1.0)]), LeakCause::Growing);
+        assert_eq!(cause(&vec![leak("x", Category::Activation, 1 << 20, 1.0); 5]), LeakCause::Saved);
+        assert_eq!(cause(&vec![leak("p", Category::Parameter, 1 << 20, 3.0); 2]), LeakCause::Unknown);
+    }
+
+    #[test]
+    fn only_what_gains_is_advised() {
+        let gain = |to| Gain { from: Bytes::gib(10), to, trial: Trial::Replayed };
+        let advice = |to| {
+            let diagnosis = Diagnosis { tried: Some((Remedy::EXPANDABLE, gain(to))), ..Diagnosis::default() };
+            diagnosis.amended(&[stranded()], &Settings::default()).remove(0)
+        };
+        let told = advice(Bytes::gib(9));
+        assert_eq!((told.remedies.len(), told.gain), (1, Some(gain(Bytes::gib(9)))));
+        for harmless in [Bytes::mib(10_200), Bytes::gib(10), Bytes::gib(11)] {
+            assert_eq!((advice(harmless).remedies.len(), advice(harmless).gain), (0, None), "{harmless}");
+        }
+    }
+}

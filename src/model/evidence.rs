@@ -1,0 +1,274 @@
+//! What is the case, in figures, and as a sentence.
+
+use std::fmt;
+use std::sync::Arc;
+
+use serde::Serialize;
+
+use super::{Category, Names, Segment};
+use crate::units::{Address, Bytes};
+
+/// What is the case, in figures.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case", tag = "kind")]
+pub enum Evidence {
+    /// A request failed for good.
+    OutOfMemory {
+        /// Bytes asked for.
+        requested: Bytes,
+        /// What for; empty where that is not known.
+        name: Arc<str>,
+        /// The segment that the driver should have given.
+        segment: Bytes,
+        /// The most that might be reserved.
+        limit: Option<Bytes>,
+        /// What the driver had left.
+        device_free: Bytes,
+        /// Reserved then.
+        reserved: Bytes,
+        /// Allocated then.
+        allocated: Bytes,
+        /// Free then, but not for this request.
+        free: Bytes,
+    },
+    /// Steps leave memory behind.
+    Leak {
+        /// Bytes that a step leaves.
+        rise: Bytes,
+        /// Steps that did.
+        steps: u64,
+        /// What keeps it, where that is known.
+        cause: LeakCause,
+        /// Bytes that the lines hold by now.
+        held: Bytes,
+        /// Lines whose blocks stay, the most bytes a step first; empty until they are known.
+        lines: Vec<KeptLine>,
+    },
+    /// Free bytes that nothing can give back.
+    Stranded {
+        /// How many.
+        bytes: Bytes,
+        /// Of so many reserved.
+        reserved: Bytes,
+        /// Segments that they are in.
+        segments: usize,
+        /// The largest piece.
+        largest_hole: Bytes,
+        /// What holds the segment of that piece.
+        holder: Option<Holder>,
+        /// When.
+        when: When,
+    },
+    /// What most of the peak of the last step was.
+    Peak {
+        /// The category.
+        category: Category,
+        /// Its bytes at the peak.
+        bytes: Bytes,
+        /// Allocated at the peak.
+        peak: Bytes,
+    },
+    /// Cached segments that nothing holds.
+    Releasable {
+        /// How many bytes.
+        bytes: Bytes,
+        /// Of so many reserved.
+        reserved: Bytes,
+        /// When.
+        when: When,
+    },
+    /// The rests of blocks beyond what was asked for.
+    Rounding {
+        /// How many bytes.
+        bytes: Bytes,
+        /// Of so many allocated.
+        allocated: Bytes,
+    },
+    /// The gradient scaler skips most steps.
+    Overflow {
+        /// Steps skipped …
+        skipped: usize,
+        /// … of so many.
+        steps: usize,
+    },
+    /// The gradient scaler skipped steps, as it does at first.
+    Skipped {
+        /// Steps skipped.
+        steps: u64,
+    },
+}
+
+/// The moment that a finding about free memory is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum When {
+    /// The moment that is looked at.
+    Now,
+    /// The end of the last step, or the whole of it.
+    Step,
+    /// The moment when most was reserved: of a run that has ended.
+    Fullest,
+}
+
+/// A line whose blocks outlive their steps.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct KeptLine {
+    /// The line, or the name of the blocks.
+    pub line: Arc<str>,
+    /// Bytes that a step leaves.
+    pub rise: Bytes,
+}
+
+/// What keeps memory of finished steps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LeakCause {
+    /// Losses, with the graphs that made them.
+    Graphs,
+    /// Losses alone.
+    Losses,
+    /// Outputs of steps, in objects that refer to each other.
+    Cycles,
+    /// Tensors that autograd saved for backward: the graph of each step is kept by something.
+    Saved,
+    /// One tensor a step, of one line: a list or a cache grows.
+    Growing,
+    /// Not known.
+    Unknown,
+}
+
+/// What keeps a segment from being given back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Holder {
+    /// The segment.
+    pub segment: Address,
+    /// Free bytes of it.
+    pub free: Bytes,
+    /// What the largest block in it is called; its category where it has no name.
+    pub name: Arc<str>,
+    /// Its size.
+    pub size: Bytes,
+    /// Other blocks in the segment.
+    pub others: usize,
+}
+
+impl Holder {
+    /// What holds a segment: its largest block, and how many more. `None` if nothing does.
+    pub(super) fn of(segment: &Segment<'_>, names: &Names) -> Option<Self> {
+        let largest = segment.blocks().max_by_key(|block| (block.size, std::cmp::Reverse(block.offset)))?;
+        let name = match names.get(largest.name) {
+            "" => largest.category.label(),
+            name => name,
+        };
+        let others = segment.held().saturating_sub(1);
+        Some(Self { segment: segment.address(), free: segment.free(), name: name.into(), size: largest.size, others })
+    }
+}
+
+impl fmt::Display for Holder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.name, self.size)?;
+        match self.others {
+            0 => Ok(()),
+            1 => f.write_str(" and another block"),
+            others => write!(f, " and {others} more blocks"),
+        }
+    }
+}
+
+impl fmt::Display for Evidence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::OutOfMemory { requested, name, segment, limit, device_free, reserved, allocated, free } => {
+                write!(f, "out of memory: {requested} asked")?;
+                if !name.is_empty() {
+                    write!(f, " for {name}")?;
+                }
+                match limit {
+                    Some(limit) => write!(f, "; of the {limit} allowed {reserved} are reserved")?,
+                    None => write!(f, "; the device has {device_free} left, {reserved} are reserved")?,
+                }
+                write!(f, ", {allocated} of them allocated")?;
+                if segment > requested {
+                    write!(f, "; the driver would have to give a segment of {segment}")?;
+                }
+                if free >= requested {
+                    write!(f, "; {free} are free, but in pieces that can't serve it")?;
+                }
+                Ok(())
+            }
+            Self::Leak { rise, steps, cause, held, lines } => {
+                let kept = match cause {
+                    LeakCause::Graphs => ": losses are kept with their graphs, which hold every saved tensor",
+                    LeakCause::Losses => ": the loss tensor of every step is kept",
+                    LeakCause::Cycles => {
+                        ": the output of each step is held by objects that refer to each other, until Python's garbage collector runs"
+                    }
+                    LeakCause::Saved => {
+                        ": something keeps the graph of each step, with what forward saved for backward"
+                    }
+                    LeakCause::Growing => ": something keeps a tensor of every step, such as a list or a cache",
+                    LeakCause::Unknown => ": something keeps tensors of finished steps",
+                };
+                match lines.split_first() {
+                    None => write!(f, "a leak: each of the last {steps} steps left {rise} behind{kept}"),
+                    Some((first, more)) => {
+                        write!(f, "a leak: each step leaves {rise} behind, {held} so far{kept}; most: {}", first.line)?;
+                        match more.len() {
+                            0 => Ok(()),
+                            1 => f.write_str(" and another line"),
+                            more => write!(f, " and {more} more lines"),
+                        }
+                    }
+                }
+            }
+            Self::Stranded { bytes, reserved, segments, largest_hole, holder, when } => {
+                write!(f, "{bytes} ({} of reserved) ", percent(*bytes, *reserved))?;
+                f.write_str(match when {
+                    When::Now => "are stranded",
+                    When::Step => "are stranded when a step ends",
+                    When::Fullest => "were stranded when most was reserved",
+                })?;
+                if *segments > 0 {
+                    let word = if *segments == 1 { "segment" } else { "segments" };
+                    write!(f, ", in {segments} {word}; the largest hole is {largest_hole}")?;
+                }
+                if let Some(holder) = holder {
+                    write!(f, ", held by {holder}")?;
+                }
+                Ok(())
+            }
+            Self::Peak { category, bytes, peak } => {
+                let (label, share) = (category.label(), percent(*bytes, *peak));
+                write!(f, "{label} are {share} of the step's peak ({bytes} of {peak})")
+            }
+            Self::Releasable { bytes, reserved, when } => {
+                write!(f, "{bytes} ({} of reserved) ", percent(*bytes, *reserved))?;
+                f.write_str(match when {
+                    When::Now => "are cached in segments that nothing holds",
+                    When::Step => "are cached, and no moment of the step uses them",
+                    When::Fullest => "were cached and unused when most was reserved",
+                })
+            }
+            Self::Rounding { bytes, allocated } => {
+                let share = percent(*bytes, *allocated);
+                write!(f, "rounding takes {bytes} ({share} of allocated): rests of up to 1 MiB stay with large blocks")
+            }
+            Self::Overflow { skipped, steps } => {
+                write!(f, "the gradient scaler skipped {skipped} of the last {steps} steps: fp16 gradients overflow")
+            }
+            Self::Skipped { steps } => {
+                let word = if *steps == 1 { "step" } else { "steps" };
+                write!(f, "the gradient scaler skipped {steps} {word}: fp16 gradients overflowed, the scale was halved")
+            }
+        }
+    }
+}
+
+pub(super) fn share(part: Bytes, whole: Bytes) -> f64 {
+    if whole == Bytes::ZERO { 0.0 } else { part.get() as f64 / whole.get() as f64 }
+}
+
+pub(super) fn percent(part: Bytes, whole: Bytes) -> String {
+    format!("{:.0} %", 100.0 * share(part, whole))
+}

@@ -1,0 +1,52 @@
+//! How a step stood: what news about a flip is told from, one before it and one after.
+
+use super::steps::StepPeaks;
+use super::{Micros, Phase, StepReport};
+use crate::units::Bytes;
+
+/// A finished step.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Footing {
+    /// Live bytes by category when most was allocated, in the order of [`super::Category::ALL`].
+    pub by_category: [Bytes; 8],
+    /// The most that was reserved.
+    pub reserved: Bytes,
+    /// Cached bytes that no moment of it used.
+    pub spare: Bytes,
+    /// The most that waited for another stream at once.
+    pub pending: Bytes,
+    /// What it left allocated.
+    pub allocated: Bytes,
+    /// Bytes more than the step before left, and for how many steps in a row it was more.
+    pub rise: (Bytes, usize),
+    /// How long it took.
+    pub total: Micros,
+    /// Time of its backward pass.
+    pub backward: Micros,
+    /// Time of copies between host and device, beside the computation or not.
+    pub copy: Micros,
+}
+
+impl Footing {
+    pub(super) fn of(report: &StepReport, peaks: &StepPeaks, allocated: Bytes, before: Option<&Self>) -> Self {
+        let left = before.map_or(allocated, |before| before.allocated);
+        let rise = allocated.saturating_sub(left);
+        let rising = before.map_or(0, |before| before.rise.1);
+        Self {
+            by_category: peaks.by_category,
+            reserved: peaks.reserved,
+            spare: peaks.spare,
+            pending: peaks.pending,
+            allocated,
+            rise: (rise, if rise > Bytes::ZERO { rising + 1 } else { 0 }),
+            total: report.total,
+            backward: report.phases[Phase::Backward as usize],
+            copy: report.copy,
+        }
+    }
+
+    /// What a part of the step is of all of it.
+    pub(super) fn share(&self, part: Micros) -> f64 {
+        if self.total.0 == 0 { 0.0 } else { part.0 as f64 / self.total.0 as f64 }
+    }
+}

@@ -1,0 +1,325 @@
+//! Steps and phases of a stranger's program, out of the scopes that PyTorch wrote beside a history (`external_annotations`).
+//!
+//! A step is what a profiler calls one (`ProfilerStep#7`), or a run of ours that was exported (`step 7`). Else it ends where the
+//! optimizer does (`Optimizer.step#AdamW.step`), and behind the `zero_grad` that follows at once. Programs with several
+//! optimizers run all of them in a step: names that come again in the same order, or one name between equal requests, tell how
+//! many. Optimizers that step within another's step (a wrapper's) are part of it.
+//!
+//! A phase is a scope whose name says what it is (`Optimizer.zero_grad#…`, `enumerate(DataLoader)#…`, `## forward ##`) and that
+//! holds no scope of another phase: the optimizer's step of a program that hands it a closure is all of them.
+
+use std::cmp::Ordering;
+
+use super::types::{Action, Annotation, Snapshot, TextId, TraceEntry};
+use crate::model::{Micros, Phase};
+
+/// What scopes say of a history, by time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Scopes {
+    /// In order; the first comes first.
+    marks: Vec<(Micros, Mark)>,
+}
+
+/// What happened at a time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Mark {
+    /// A phase ended.
+    PhaseEnd(Phase),
+    /// A step ended, and the next begins.
+    Step,
+    /// A phase began.
+    PhaseBegin(Phase),
+}
+
+/// A scope with its end; of one that is open at the end of the file there is none.
+#[derive(Clone, Copy, Debug)]
+struct Scope {
+    name: TextId,
+    begin: Micros,
+    end: Option<Micros>,
+    /// What it is, where it holds nothing of another phase.
+    phase: Option<Phase>,
+}
+
+/// Scopes that are open at once at most.
+const DEEPEST: usize = 256;
+/// Optimizers of one step at most.
+const OPTIMIZERS: usize = 8;
+
+impl Scopes {
+    /// What is said of a device's history. Where only other devices have scopes, theirs are meant for all.
+    pub fn of(snapshot: &Snapshot, device: usize) -> Self {
+        let trace = snapshot.device_trace(device);
+        let (Some(first), Some(last)) = (trace.first(), trace.last()) else { return Self::default() };
+        let own = snapshot.annotations.iter().any(|annotation| annotation.device as usize == device);
+        let mut annotations: Vec<&Annotation> =
+            snapshot.annotations.iter().filter(|of| !own || of.device as usize == device).collect();
+        annotations.sort_by_key(|annotation| annotation.time);
+        let scopes = scopes(&annotations, |name| phase_of(snapshot.texts.get(name)));
+        let text = |scope: &Scope| snapshot.texts.get(scope.name);
+        let mut steps = begun(&scopes, text);
+        if steps.is_empty() {
+            steps = ended(&scopes, text, trace);
+        }
+        // What lies before the history is no step of it.
+        let mut marks: Vec<(Micros, Mark)> =
+            steps.into_iter().filter(|at| *at > first.time).map(|at| (at, Mark::Step)).collect();
+        let mut free = Micros(0);
+        for scope in scopes.iter().filter(|scope| scope.phase.is_some()) {
+            let end = scope.end.unwrap_or(Micros(u64::MAX));
+            let Some(phase) = scope.phase.filter(|_| scope.begin >= free && end > scope.begin) else { continue };
+            free = end;
+            if end >= first.time && scope.begin <= last.time {
+                marks.push((scope.begin, Mark::PhaseBegin(phase)));
+                marks.extend(scope.end.map(|end| (end, Mark::PhaseEnd(phase))));
+            }
+        }
+        marks.sort_by(|(a, mark), (b, other)| a.cmp(b).then_with(|| mark.order(*other)));
+        marks.reverse();
+        Self { marks }
+    }
+
+    /// The next thing that was said at or before a time.
+    pub fn next(&mut self, time: Micros) -> Option<(Micros, Mark)> {
+        self.marks.pop_if(|(at, _)| *at <= time)
+    }
+}
+
+impl Mark {
+    /// At one time what ends comes before what begins.
+    fn order(self, other: Self) -> Ordering {
+        let rank = |mark: Self| match mark {
+            Self::PhaseEnd(_) => 0,
+            Self::Step => 1,
+            Self::PhaseBegin(_) => 2,
+        };
+        rank(self).cmp(&rank(other))
+    }
+}
+
+/// All scopes, by their begin.
+fn scopes(annotations: &[&Annotation], phase_of: impl Fn(TextId) -> Option<Phase>) -> Vec<Scope> {
+    struct Open {
+        index: usize,
+        mixed: bool,
+    }
+    let mut scopes: Vec<Scope> = Vec::new();
+    let mut open: Vec<Open> = Vec::new();
+    // Scopes that hold one of another phase are none themselves.
+    let close = |scopes: &mut Vec<Scope>, open: &mut Vec<Open>, end: Option<Micros>| {
+        let Some(Open { index, mixed }) = open.pop() else { return };
+        scopes[index].end = end;
+        if mixed {
+            scopes[index].phase = None;
+        }
+        if mixed || scopes[index].phase.is_some() {
+            open.iter_mut().for_each(|around| around.mixed = true);
+        }
+    };
+    for annotation in annotations {
+        if annotation.start {
+            if open.len() == DEEPEST {
+                continue;
+            }
+            let within = |phase: &Phase| open.iter().any(|around| scopes[around.index].phase == Some(*phase));
+            let phase = phase_of(annotation.name).filter(|phase| !within(phase));
+            let scope = Scope { name: annotation.name, begin: annotation.time, end: None, phase };
+            open.push(Open { index: scopes.len(), mixed: false });
+            scopes.push(scope);
+        } else if let Some(at) = open.iter().rposition(|of| scopes[of.index].name == annotation.name) {
+            while open.len() > at {
+                close(&mut scopes, &mut open, Some(annotation.time));
+            }
+        }
+    }
+    while !open.is_empty() {
+        close(&mut scopes, &mut open, None);
+    }
+    scopes
+}
+
+/// Where steps begin, as a profiler or an export of ours says; empty where neither does.
+fn begun<'a>(scopes: &[Scope], text: impl Fn(&Scope) -> &'a str) -> Vec<Micros> {
+    let numbered = |scope: &Scope, before: &str| {
+        text(scope).strip_prefix(before).is_some_and(|number| number.parse::<u64>().is_ok())
+    };
+    for before in ["ProfilerStep#", "step "] {
+        let steps: Vec<&Scope> = scopes.iter().filter(|scope| numbered(scope, before)).collect();
+        if steps.len() > 1 {
+            // What follows the last is none of them.
+            return steps.iter().map(|scope| scope.begin).chain(steps.last().and_then(|last| last.end)).collect();
+        }
+    }
+    Vec::new()
+}
+
+/// Where steps end, as optimizers do.
+fn ended<'a>(scopes: &[Scope], text: impl Fn(&Scope) -> &'a str, trace: &[TraceEntry]) -> Vec<Micros> {
+    let is_step = |scope: &Scope| text(scope).starts_with("Optimizer.step");
+    let mut runs: Vec<(TextId, Micros)> = Vec::new();
+    let mut behind = Micros(0);
+    for scope in scopes {
+        let Some(end) = scope.end.filter(|end| is_step(scope) && *end > behind) else { continue };
+        // One within the last is the wrapper's.
+        if scope.begin >= behind || runs.is_empty() {
+            runs.push((scope.name, end));
+            behind = end;
+        }
+    }
+    let requests = |from: Micros, to: Micros| {
+        let part = |time: Micros| trace.partition_point(|entry| entry.time < time);
+        let (from, to) = (part(from), part(to));
+        trace.get(from..to).unwrap_or_default().iter().filter(|entry| entry.action == Action::Alloc).count()
+    };
+    let between: Vec<usize> = runs.windows(2).map(|pair| requests(pair[0].1, pair[1].1)).collect();
+    let names: Vec<TextId> = runs.iter().map(|(name, _)| *name).collect();
+    let together = optimizers(&names, &between);
+    let zeroed = |end: Micros| {
+        let next = scopes.partition_point(|scope| scope.begin < end);
+        let zero = scopes.get(next).filter(|scope| text(scope).contains("zero_grad"))?;
+        zero.end.filter(|zeroed| requests(end, *zeroed) == 0)
+    };
+    let ends = runs.iter().skip(together - 1).step_by(together);
+    ends.map(|(_, end)| zeroed(*end).unwrap_or(*end)).collect()
+}
+
+/// Runs of optimizers in a step, by their names and by the requests between two of them.
+fn optimizers(names: &[TextId], between: &[usize]) -> usize {
+    let repeats = |every: usize| names.len() >= 2 * every && names.iter().zip(&names[every..]).all(|(a, b)| a == b);
+    if !repeats(1) {
+        return (2..=OPTIMIZERS).find(|every| repeats(*every)).unwrap_or(1);
+    }
+    let share = |every: usize| {
+        let pairs = between.len().checked_sub(every).filter(|pairs| *pairs >= 3)?;
+        let same = between.iter().zip(&between[every..]).filter(|(a, b)| a == b).count();
+        Some(same as f64 / pairs as f64)
+    };
+    // One name: steps whose requests differ, and repeat themselves only every so often.
+    if share(1).is_none_or(|same| same > 0.2) {
+        return 1;
+    }
+    (2..=OPTIMIZERS).find(|every| share(*every).is_some_and(|same| same > 0.6)).unwrap_or(1)
+}
+
+/// The phase that a scope's name tells.
+fn phase_of(name: &str) -> Option<Phase> {
+    let name = name.to_lowercase();
+    let has = |word: &str| name.contains(word);
+    if has("zero_grad") {
+        Some(Phase::ZeroGrad)
+    } else if has("optimizer") {
+        Some(Phase::Optimizer)
+    } else if has("backward") {
+        Some(Phase::Backward)
+    } else if has("forward") {
+        Some(Phase::Forward)
+    } else if has("dataloader") || name.trim_matches(['#', ' ']) == "data" {
+        Some(Phase::Data)
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::snapshot::types::StackId;
+    use crate::units::{Address, Bytes, StreamId};
+
+    /// A history with a request at each of these times, and scopes as `(name, begin, end)`.
+    fn of(requests: &[u64], scopes: &[(&str, u64, u64)]) -> Vec<(u64, Mark)> {
+        let mut snapshot = Snapshot::default();
+        let entry = |&time: &u64| TraceEntry {
+            action: Action::Alloc,
+            address: Address(time),
+            size: Bytes(512),
+            stream: StreamId::DEFAULT,
+            time: Micros(time),
+            stack: StackId::EMPTY,
+            metadata: TextId::default(),
+            pool: None,
+        };
+        snapshot.entries = requests.iter().map(entry).collect();
+        snapshot.device_traces = std::iter::once(0..requests.len()).collect();
+        for &(name, begin, end) in scopes {
+            let name = snapshot.texts.intern(name).0;
+            for (start, time) in [(true, begin), (false, end)] {
+                snapshot.annotations.push(Annotation { name, start, device: 0, time: Micros(time) });
+            }
+        }
+        let mut scopes = Scopes::of(&snapshot, 0);
+        std::iter::from_fn(|| scopes.next(Micros(u64::MAX))).map(|(at, mark)| (at.0, mark)).collect()
+    }
+
+    fn steps(marks: &[(u64, Mark)]) -> Vec<u64> {
+        marks.iter().filter(|(_, mark)| *mark == Mark::Step).map(|(at, _)| *at).collect()
+    }
+
+    const ADAM: &str = "Optimizer.step#AdamW.step";
+    const ZERO: &str = "Optimizer.zero_grad#AdamW.zero_grad";
+
+    #[test]
+    fn a_step_ends_behind_its_optimizer_and_the_zero_grad_that_follows_at_once() {
+        let requests: Vec<u64> = (0..40).collect();
+        let marks = of(&requests, &[(ADAM, 8, 9), (ADAM, 18, 19), (ADAM, 28, 29)]);
+        assert_eq!(steps(&marks), [9, 19, 29]);
+        let (at, phase) = (8, Phase::Optimizer);
+        assert_eq!(marks[..3], [(at, Mark::PhaseBegin(phase)), (9, Mark::PhaseEnd(phase)), (9, Mark::Step)]);
+        // No request lies between.
+        let marks = of(&[1, 5, 15, 25], &[(ADAM, 8, 9), (ZERO, 10, 11), (ADAM, 18, 19), (ZERO, 26, 27)]);
+        assert_eq!(steps(&marks), [11, 19]);
+    }
+
+    #[test]
+    fn a_profilers_steps_and_our_own_exports_count_before_optimizers() {
+        let requests: Vec<u64> = (0..40).collect();
+        for name in ["ProfilerStep#", "step "] {
+            let names = [7, 8, 9].map(|step| format!("{name}{step}"));
+            let scopes = [(&*names[0], 5, 14), (ADAM, 12, 13), (&*names[1], 15, 24), (&*names[2], 25, 34)];
+            assert_eq!(steps(&of(&requests, &scopes)), [5, 15, 25, 34], "{name}");
+        }
+    }
+
+    #[test]
+    fn optimizers_of_one_step_are_told_by_their_names_or_by_the_requests_between_them() {
+        // The generator's and the discriminator's, by two names and by one.
+        let (mut two, mut one, mut requests, mut time) = (Vec::new(), Vec::new(), Vec::new(), 0);
+        for _ in 0..5 {
+            for (name, count) in [("Optimizer.step#Adam.step", 3), ("Optimizer.step#SGD.step", 7)] {
+                requests.extend((0..count).map(|n| time + n));
+                time += 10;
+                two.push((name, time, time + 1));
+                one.push((ADAM, time, time + 1));
+                time += 2;
+            }
+        }
+        let expected = [23, 47, 71, 95, 119];
+        assert_eq!(steps(&of(&requests, &two)), expected);
+        assert_eq!(steps(&of(&requests, &one)), expected);
+        // Gradients that are accumulated make steps of one optimizer.
+        let same: Vec<(&str, u64, u64)> = (1..9).map(|n| (ADAM, 10 * n, 10 * n + 1)).collect();
+        let even: Vec<u64> = (0..90).collect();
+        assert_eq!(steps(&of(&even, &same)).len(), 8);
+    }
+
+    #[test]
+    fn a_step_that_holds_all_phases_is_no_phase() {
+        let requests: Vec<u64> = (0..40).collect();
+        let closure = [(ADAM, 5, 19), (ZERO, 6, 7), ("## forward ##", 8, 12)];
+        let marks = of(&requests, &closure);
+        let phases: Vec<Phase> = marks
+            .iter()
+            .filter_map(|(_, mark)| match mark {
+                Mark::PhaseBegin(phase) => Some(*phase),
+                _ => None,
+            })
+            .collect();
+        assert_eq!((phases, steps(&marks)), (vec![Phase::ZeroGrad, Phase::Forward], vec![19]));
+    }
+
+    #[test]
+    fn without_scopes_nothing_is_said() {
+        assert_eq!(of(&[1, 2, 3], &[]), []);
+        assert_eq!(of(&[], &[(ADAM, 1, 2)]), []);
+    }
+}

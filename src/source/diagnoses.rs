@@ -1,0 +1,228 @@
+//! What a run suffers from, found out by reading it again on a thread of its own: which lines leak, and which remedies would
+//! gain something. Each is tried before it is shown.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use tokio::sync::mpsc;
+
+use crate::model::{Diagnosis, Gain, LeakFinder, MarkKind, MemoryModel, Names, Remedied, Remedy, RhythmFinder, Trial};
+use crate::recording::{Excerpt, Timeline};
+use crate::units::DeviceIndex;
+use crate::whatif::{Effort, Places, Recorded, RecordedWriter, Tuning};
+
+/// Steps after a flip before anything is looked for.
+const STEPS: u64 = 6;
+/// Events of a history without steps before anything is looked for.
+const EVENTS: u64 = 1 << 12;
+/// Of longer runs no settings are tried: what they asked would take too much room.
+const TRIED: u64 = 1 << 21;
+/// The same of a run that goes on.
+const TRIED_LIVE: u64 = 1 << 20;
+
+/// What was found out, and of what.
+#[derive(Debug)]
+pub(super) struct Diagnoses {
+    last: Option<Arc<Diagnosis>>,
+    of: Option<Of>,
+    stop: Option<Stop>,
+    finished: (mpsc::UnboundedSender<Found>, mpsc::UnboundedReceiver<Found>),
+}
+
+/// The part of a run that was looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Of {
+    device: DeviceIndex,
+    /// Events before the last flip: what is wrong since then is wrong now.
+    since: u64,
+    end: u64,
+    /// Nothing more will come.
+    whole: bool,
+}
+
+/// What was found out of a part.
+#[derive(Debug)]
+pub(super) struct Found {
+    of: Of,
+    diagnosis: Diagnosis,
+}
+
+/// Stops the search when dropped.
+#[derive(Debug)]
+struct Stop(Arc<AtomicBool>);
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+impl Diagnoses {
+    pub fn new() -> Self {
+        Self { last: None, of: None, stop: None, finished: mpsc::unbounded_channel() }
+    }
+
+    /// What was found out last of what is so still.
+    pub fn last(&self) -> Option<Arc<Diagnosis>> {
+        self.last.clone()
+    }
+
+    /// The next that is found out.
+    pub async fn next(&mut self) -> Found {
+        match self.finished.1.recv().await {
+            Some(found) => found,
+            // Never: a sender is kept beside it.
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Takes it.
+    pub fn take(&mut self, found: Found) {
+        if self.of == Some(found.of) {
+            self.stop = None;
+            self.last = Some(Arc::new(found.diagnosis));
+        }
+    }
+
+    /// Looks again where enough is new: of a run that goes on whenever it is twice as long since the last flip, of one that has
+    /// ended once.
+    pub fn begin(&mut self, timeline: &mut Timeline, device: DeviceIndex, grows: bool) {
+        let (first, end) = (timeline.first(), timeline.end());
+        let Some(lab) = timeline.now().lab(device) else { return };
+        let flipped = lab.history().marks().rev().find(|mark| matches!(mark.kind, MarkKind::Flip { .. }));
+        let (since, step) = flipped.map_or((first, 0), |mark| (mark.position.max(first), mark.step));
+        let finished = lab.finished();
+        let of = Of { device, since, end, whole: !grows };
+        if self.of.is_some_and(|known| (known.device, known.since) != (device, since)) {
+            (self.last, self.of, self.stop) = (None, None, None);
+        }
+        let enough = if finished == 0 { end - first >= EVENTS } else { finished >= step + STEPS };
+        let due = match self.of {
+            None => enough || !grows,
+            Some(known) if grows => self.stop.is_none() && end - since >= 2 * (known.end - since),
+            Some(known) => known != of,
+        };
+        if !due {
+            return;
+        }
+        let run = Run {
+            of,
+            names: lab.names().clone(),
+            // The first whole step under the switches in force, behind the one that takes the cache for them.
+            fork: grows.then(|| finished.saturating_sub(3).max(step + 1)),
+            failed: lab.memory().traffic().ooms > 0,
+            tries: first == 0 && end <= if grows { TRIED_LIVE } else { TRIED },
+        };
+        if let Some(excerpt) = timeline.excerpt(first..end) {
+            self.start(excerpt, run);
+        }
+    }
+
+    /// Without a thread nothing is found out, and nothing is advised.
+    fn start(&mut self, excerpt: Excerpt, run: Run) {
+        let stopped = Arc::new(AtomicBool::new(false));
+        let (stop, finished, of) = (Arc::clone(&stopped), self.finished.0.clone(), run.of);
+        let look = move || {
+            if let Some(diagnosis) = run.diagnose(&excerpt, &stop) {
+                // The receiver may be gone.
+                drop(finished.send(Found { of, diagnosis }));
+            }
+        };
+        if thread::Builder::new().name("diagnosis".to_owned()).spawn(look).is_ok() {
+            (self.of, self.stop) = (Some(of), Some(Stop(stopped)));
+        }
+    }
+}
+
+/// A run to look at.
+struct Run {
+    of: Of,
+    names: Names,
+    /// The step from which remedies are tried, of a run that goes on: they are put in force where it is, not where it began.
+    fork: Option<u64>,
+    /// Requests failed.
+    failed: bool,
+    /// All that it asked is known, and not too much to try settings on.
+    tries: bool,
+}
+
+impl Run {
+    /// `None` if it was stopped.
+    fn diagnose(&self, excerpt: &Excerpt, stop: &AtomicBool) -> Option<Diagnosis> {
+        let goes_on = || !stop.load(Ordering::Relaxed);
+        let (device, since) = (self.of.device, self.of.since);
+        let before = excerpt.before().lab(device);
+        let mut memory = before.map_or_else(MemoryModel::new, |lab| lab.memory().clone());
+        let mut rhythm = RhythmFinder::default();
+        let mut writer = self.tries.then(|| RecordedWriter::new(device, Places::default()));
+        excerpt.each(|index, event| {
+            if let Some(writer) = &mut writer {
+                writer.push(event);
+            }
+            if event.device == device {
+                if index >= since {
+                    rhythm.observe(event, memory.allocated());
+                }
+                // Contradictions are reported where the events are drawn.
+                let _ = memory.apply(event);
+            }
+            goes_on()
+        });
+        let mut diagnosis = Diagnosis::default();
+        if let Some(rhythm) = rhythm.finish() {
+            let mut finder = LeakFinder::new(rhythm);
+            excerpt.each(|index, event| {
+                if event.device == device && index >= since {
+                    finder.observe(event, index, &self.names);
+                }
+                goes_on()
+            });
+            diagnosis.looked = finder.looked();
+            diagnosis.leaks = finder.finish();
+        }
+        if let Some(recorded) = writer.filter(|_| goes_on()).and_then(|writer| writer.finish(None, None).ok()) {
+            diagnosis.tried = self.try_settings(&recorded);
+            diagnosis.remedied = self.try_for_failures(&recorded);
+        }
+        goes_on().then_some(diagnosis)
+    }
+
+    /// Expandable segments, beside what is in force: from where a run is, or from the first event of one that has ended.
+    fn try_settings(&self, recorded: &Recorded) -> Option<(Remedy, Gain)> {
+        let text = recorded.conditions.settings.with_expandable_segments()?;
+        let gain = match self.fork {
+            Some(step) => {
+                let forked = recorded.program.forked(&recorded.conditions, step, Some(&text))?;
+                Gain { from: forked.emptied, to: forked.changed?, trial: Trial::Replayed }
+            }
+            None => {
+                let changed = recorded.under(&text).ok()?;
+                let peak = |conditions| recorded.program.replay(conditions).figures;
+                let (own, other) = (peak(&recorded.conditions), peak(&changed));
+                // What fails serves less, and holds less.
+                let gain = Gain { from: own.peak_reserved, to: other.peak_reserved, trial: Trial::Replayed };
+                (other.ooms <= own.ooms).then_some(gain)?
+            }
+        };
+        Some((Remedy::settings(text), gain))
+    }
+
+    /// What serves the requests that failed, of a run that has ended.
+    fn try_for_failures(&self, recorded: &Recorded) -> Option<Arc<[Remedied]>> {
+        if !self.failed || !self.of.whole {
+            return None;
+        }
+        let torch = recorded.conditions.settings.torch();
+        let tuning = Tuning::of(recorded, None, Effort::Short, torch, &|_, _| {}).ok()?;
+        let mut remedied = tuning.remedied();
+        if recorded.unknown_limit.is_some() {
+            // Tried at the lowest that it can be: what fails there may fit.
+            remedied.retain(|tried| tried.fits);
+            if remedied.is_empty() {
+                return None;
+            }
+        }
+        Some(remedied.into())
+    }
+}

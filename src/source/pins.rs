@@ -1,0 +1,77 @@
+//! A step that others are compared with: kept with its curve, its memory at the peak, and what its ops took.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::picture::{Cursor, Pinned};
+use super::studies::{Studies, Wanted, Window, step_around};
+use crate::model::{Event, EventKind, Grouping, Lab, Study};
+use crate::recording::{Direction, Timeline};
+use crate::units::DeviceIndex;
+
+/// The pin of one device.
+#[derive(Debug)]
+pub(super) struct Pins {
+    pinned: Option<Pinned>,
+    /// It was the step before the one shown: the next is the one shown.
+    before: bool,
+    range: Range<u64>,
+    studies: Studies,
+}
+
+impl Pins {
+    pub fn new() -> Self {
+        Self { pinned: None, before: false, range: 0..0, studies: Studies::new() }
+    }
+
+    /// What is pinned, with what was found of it so far.
+    pub fn picture(&self) -> Option<Arc<Pinned>> {
+        let pinned = self.pinned.clone()?;
+        Some(Arc::new(Pinned { study: self.studies.last(), ..pinned }))
+    }
+
+    /// Pins the step before the one around `place`; then that one itself; then nothing.
+    ///
+    /// # Errors
+    /// Why nothing is pinned, in a sentence.
+    pub fn next(&mut self, timeline: &mut Timeline, device: DeviceIndex, place: u64) -> Result<(), &'static str> {
+        if self.pinned.is_some() && !self.before {
+            *self = Self::new();
+            return Ok(());
+        }
+        let shown = step_around(timeline, device, place);
+        let begins = |event: &Event| event.device == device && matches!(event.kind, EventKind::StepBegin { .. });
+        let earlier = timeline.find(shown.start, Direction::Backward, begins);
+        let earlier = earlier.map(|begin| step_around(timeline, device, begin + 1));
+        let (range, before) = match earlier {
+            Some(earlier) if self.pinned.is_none() => (earlier, true),
+            _ => (shown, false),
+        };
+        let end = timeline.at(range.end).ok_or("the step before is forgotten")?;
+        let lab = end.lab(device).ok_or("there is no step here")?;
+        let (peak, step) = lab.last_peak().zip(lab.last_profile().cloned()).ok_or("no step has ended here yet")?;
+        if !range.contains(&step.position.saturating_sub(1)) {
+            return Err("this step has not ended yet: stand at a later one");
+        }
+        let view = timeline.at(peak).and_then(|mut ranks| ranks.lab_mut(device).map(Lab::view));
+        let view = Arc::new(view.ok_or("the step before is forgotten")?);
+        self.pinned = Some(Pinned { view, step, study: None });
+        self.before = before;
+        self.range = range;
+        self.studies = Studies::new();
+        let window = Window::Range(self.range.start, self.range.end);
+        self.studies.want(Some(Wanted { window, grouping: Grouping::Category }));
+        self.studies.begin(timeline, device, Cursor::At(peak), false);
+        Ok(())
+    }
+
+    /// Its result; waits for ever if none is due.
+    pub async fn found(&mut self) -> Study {
+        self.studies.next().await
+    }
+
+    /// Takes it.
+    pub fn take(&mut self, study: Study) {
+        self.studies.take(study);
+    }
+}

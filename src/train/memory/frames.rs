@@ -1,0 +1,115 @@
+//! What the frames of an exception hold.
+//!
+//! An exception refers to its traceback, a traceback to the frames that were left, and a frame to its variables: as long as a program
+//! keeps the exception, or is still within the `except` block that caught it, everything lives that lived when a request failed, but
+//! for what PyTorch's own code in C++ held.
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::rc::{Rc, Weak};
+
+/// A block that gives itself back when nobody holds it.
+pub(crate) type Held = Rc<dyn Any>;
+
+/// The blocks of a step, where its frames may be held.
+#[derive(Default)]
+pub(super) struct Frames {
+    /// Taken since the step began; `None` while nobody asks.
+    taken: RefCell<Option<Vec<Weak<dyn Any>>>>,
+    /// What the node that goes backward has saved.
+    unpacked: RefCell<Vec<Weak<dyn Any>>>,
+    /// Of that, what lived when a request failed.
+    caught: RefCell<Vec<Held>>,
+}
+
+impl Frames {
+    /// A step begins; `held` where its frames will be if it fails.
+    pub fn begin(&self, held: bool) {
+        self.taken.replace(held.then(Vec::new));
+        self.begin_node();
+    }
+
+    /// Whether anything is noted.
+    pub fn are_watched(&self) -> bool {
+        self.taken.borrow().is_some()
+    }
+
+    /// A block was taken.
+    pub fn took(&self, block: &Held) {
+        if let Some(taken) = &mut *self.taken.borrow_mut() {
+            taken.push(Rc::downgrade(block));
+            // The request before was refused and something else served.
+            self.caught.borrow_mut().clear();
+        }
+    }
+
+    /// Another node goes backward.
+    pub fn begin_node(&self) {
+        self.unpacked.borrow_mut().clear();
+        self.caught.borrow_mut().clear();
+    }
+
+    /// The node that goes backward reads what it has saved: its graph holds that until the node has run.
+    pub fn unpacked(&self, block: &Held) {
+        if self.are_watched() {
+            self.unpacked.borrow_mut().push(Rc::downgrade(block));
+        }
+    }
+
+    /// A request failed.
+    pub fn fail(&self) {
+        if self.are_watched() {
+            let alive: Vec<Held> = self.unpacked.borrow().iter().filter_map(Weak::upgrade).collect();
+            self.caught.replace(alive);
+        }
+    }
+
+    /// All of the step's blocks that somebody holds now, and what the failed node had saved; nothing is noted from here on.
+    pub fn catch(&self) -> Vec<Held> {
+        let taken = self.taken.take().unwrap_or_default();
+        let mut alive: Vec<Held> = taken.iter().filter_map(Weak::upgrade).collect();
+        for held in self.caught.take() {
+            if !alive.iter().any(|block| Rc::ptr_eq(block, &held)) {
+                alive.push(held);
+            }
+        }
+        alive
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_lives_is_caught_and_what_the_node_had_saved() {
+        let frames = Frames::default();
+        frames.took(&(Rc::new(1) as Held));
+        frames.begin(true);
+        let (variable, saved): (Held, Held) = (Rc::new(2), Rc::new(3));
+        let gone: Held = Rc::new(4);
+        for block in [&variable, &saved, &gone] {
+            frames.took(block);
+        }
+        frames.unpacked(&saved);
+        drop(gone);
+        frames.fail();
+        drop(saved);
+        let caught: Vec<i32> = frames.catch().iter().filter_map(|held| held.downcast_ref().copied()).collect();
+        assert_eq!(caught, [2, 3]);
+        assert!(frames.catch().is_empty() && !frames.are_watched());
+    }
+
+    #[test]
+    fn a_request_that_another_one_replaces_catches_nothing() {
+        let frames = Frames::default();
+        frames.begin(true);
+        let saved: Held = Rc::new(1);
+        frames.unpacked(&saved);
+        frames.fail();
+        let smaller: Held = Rc::new(2);
+        frames.took(&smaller);
+        drop(saved);
+        assert_eq!(frames.catch().len(), 1);
+    }
+}

@@ -1,0 +1,179 @@
+//! What memory can't pass, as a line with its name: the limit, or else what the card has.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use unicode_width::UnicodeWidthStr;
+
+use super::axis::Axis;
+use super::shown::{Shown, draw_over};
+use crate::tui::figures::Unit;
+use crate::tui::theme::{Theme, Token};
+use crate::units::Bytes;
+
+/// Rows from which on there is room for a name above the line.
+const NAMED: u16 = 4;
+/// Rows from which on there is room for a note above what is highest.
+const NOTED: u16 = 8;
+
+/// A height that memory can't pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ceiling {
+    bytes: Bytes,
+    name: &'static str,
+}
+
+impl Ceiling {
+    /// The limit if one is set, else the card's memory if that is known.
+    pub fn new(limit: Option<Bytes>, card: Option<Bytes>) -> Option<Self> {
+        let of = |name| move |bytes| Self { bytes, name };
+        limit.map(of("limit")).or_else(|| card.map(of("card"))).filter(|ceiling| ceiling.bytes > Bytes::ZERO)
+    }
+
+    /// How high it is.
+    pub const fn height(self) -> Bytes {
+        self.bytes
+    }
+
+    /// Its name and its height.
+    fn words(self) -> String {
+        let unit = Unit::for_largest(self.bytes);
+        let figure = format!("{:.1}", self.bytes.get() as f64 / unit.bytes() as f64);
+        format!("{} {} {}", self.name, figure.strip_suffix(".0").unwrap_or(&figure), unit.name())
+    }
+
+    /// Whether it is near enough to be part of the scale.
+    fn is_near(self, largest: Bytes) -> bool {
+        u128::from(self.bytes.get()) * 2 <= u128::from(largest.get()) * 3
+    }
+
+    /// The axis of a chart whose highest value is `largest`: with room for the line and its name where the ceiling is near.
+    pub fn axis(ceiling: Option<Self>, largest: Bytes, rows: u16) -> Axis {
+        let Some(ceiling) = ceiling else { return Axis::new(largest, rows) };
+        // What is drawn, and from how many rows on a row above it, for its name.
+        let (drawn, least) =
+            if ceiling.is_near(largest) { (ceiling.bytes.max(largest), NAMED) } else { (largest, NOTED) };
+        let room = if rows >= least { drawn.get() / u64::from(rows - 1) } else { 0 };
+        Axis::new(Bytes(drawn.get().saturating_add(room)), rows)
+    }
+
+    /// Draws it over the areas of a chart, dashed to the right edge; where it is far above, a note at the top says where. `height` is
+    /// how high it stood in a column, `None` where there was none.
+    pub fn draw(
+        self,
+        largest: Bytes,
+        axis: Axis,
+        height: impl Fn(u16) -> Option<Bytes>,
+        theme: &Theme,
+        plot: Rect,
+        buf: &mut Buffer,
+    ) {
+        let plot = plot.intersection(buf.area);
+        if plot.is_empty() {
+            return;
+        }
+        for x in 0..plot.width {
+            if let Some(height) = height(x).filter(|height| *height <= axis.top) {
+                dash(axis, height, theme, plot, x, buf);
+            }
+        }
+        if self.is_near(largest) && self.bytes <= axis.top {
+            let row = plot.height - 1 - axis.row(self.bytes, plot.height);
+            write(&format!(" {}", self.words()), Token::Limit, [Some(row), row.checked_sub(1)], theme, plot, buf);
+        } else {
+            let note = format!(" {} ↑", self.words());
+            write(&note, Token::Dim, [Some(0), (plot.height > 2).then_some(1)], theme, plot, buf);
+        }
+    }
+}
+
+/// A dash of the line, at the third of its cell that is nearest to its height.
+fn dash(axis: Axis, bytes: Bytes, theme: &Theme, plot: Rect, x: u16, buf: &mut Buffer) {
+    let eighths = axis.eighths(bytes, plot.height);
+    let (row, within) = (eighths / 8, eighths % 8);
+    let (row, symbol) = match within {
+        _ if row >= u64::from(plot.height) => (row - 1, "▔"),
+        0..=2 => (row, "▁"),
+        3..=5 => (row, "╌"),
+        _ => (row, "▔"),
+    };
+    if symbol != "╌" && !x.is_multiple_of(2) {
+        return;
+    }
+    let y = plot.bottom() - 1 - u16::try_from(row).unwrap_or(0).min(plot.height - 1);
+    draw_over(&mut buf[(plot.x + x, y)], symbol, Token::Limit, theme);
+}
+
+/// Writes a word into the first of some rows that has room for it, as far to the right as nothing is covered.
+fn write(word: &str, token: Token, rows: [Option<u16>; 2], theme: &Theme, plot: Rect, buf: &mut Buffer) {
+    let width = u16::try_from(word.width()).unwrap_or(u16::MAX);
+    let Some(last) = plot.width.checked_sub(width) else { return };
+    for y in rows.into_iter().flatten().map(|row| plot.y + row) {
+        let is_free = |x: u16| {
+            let cell = &buf[(plot.x + x, y)];
+            Shown::of(cell, theme) == Shown::Nothing || is_dash(cell.symbol(), cell.fg == theme.color(Token::Limit))
+        };
+        let place = (0..=last).rev().find(|x| (*x..x + width).all(is_free));
+        if let Some(x) = place {
+            buf.set_string(plot.x + x, y, word, theme.style(token));
+            return;
+        }
+    }
+}
+
+fn is_dash(symbol: &str, own: bool) -> bool {
+    own && matches!(symbol, "▁" | "╌" | "▔")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tui::chart::stack::{Ink, Stack, areas};
+    use crate::tui::theme::{Catalog, ColorTier};
+    use crate::units::GIB;
+
+    fn drawn(limit: Option<u64>, card: Option<u64>, peak: u64, rows: u16) -> Vec<String> {
+        let (theme, _) = Catalog::default().load("dark", ColorTier::True).unwrap();
+        let mut buf = Buffer::empty(Rect::new(0, 0, 40, rows));
+        let gib = |gib: u64| Bytes(gib * GIB);
+        let ceiling = Ceiling::new(limit.map(gib), card.map(gib)).unwrap();
+        let axis = Ceiling::axis(Some(ceiling), gib(peak), rows);
+        let mut stack = Stack::default();
+        stack.add(gib(peak), Ink { token: Token::Allocated, fill: "█" });
+        areas(&vec![stack; 40], axis.top, &theme, buf.area, &mut buf);
+        ceiling.draw(gib(peak), axis, |_| Some(ceiling.bytes), &theme, buf.area, &mut buf);
+        (0..rows).map(|y| (0..40).map(|x| buf[(x, y)].symbol()).collect()).collect()
+    }
+
+    #[test]
+    fn a_near_ceiling_is_a_named_line_and_a_far_one_a_note() {
+        for rows in 4..=40 {
+            let text = drawn(Some(8), Some(140), 7, rows).join("\n");
+            assert!(text.contains("limit 8 GiB"), "{rows}: {text}");
+            assert!(!text.contains("card") && !text.contains('↑'), "the limit is lower: {text}");
+            let text = drawn(None, Some(10), 9, rows).join("\n");
+            assert!(text.contains("card 10 GiB") && !text.contains('↑'), "{rows}: {text}");
+            let text = drawn(None, Some(140), 20, rows).join("\n");
+            assert!(text.contains("card 140 GiB ↑") || rows < NOTED, "{rows}: {text}");
+        }
+    }
+
+    #[test]
+    fn areas_below_keep_their_colours() {
+        let (theme, _) = Catalog::default().load("dark", ColorTier::True).unwrap();
+        let mut buf = Buffer::empty(Rect::new(0, 0, 40, 8));
+        let mut stack = Stack::default();
+        stack.add(Bytes(8), Ink { token: Token::Allocated, fill: "█" });
+        let axis = Axis::new(Bytes(8), 8);
+        areas(&vec![stack; 40], axis.top, &theme, buf.area, &mut buf);
+        let ceiling = Ceiling::new(Some(Bytes(4)), None).unwrap();
+        let before = buf.clone();
+        ceiling.draw(Bytes(8), axis, |_| Some(Bytes(4)), &theme, buf.area, &mut buf);
+        assert_ne!(buf, before);
+        for position in buf.area.positions() {
+            let is = Shown::of(&before[position], &theme);
+            let ground =
+                if is == Shown::Nothing { ratatui::style::Color::Reset } else { theme.color(Token::Allocated) };
+            assert!(buf[position].bg == ground || buf[position] == before[position], "{position:?}");
+        }
+    }
+}

@@ -1,0 +1,404 @@
+//! Stacked areas in eighths of a cell: every part as high as its bytes, wherever its neighbours end.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::{Color, Modifier, Style};
+
+use crate::tui::theme::{Theme, Token};
+use crate::units::Bytes;
+
+/// What fills a part of a column: a colour, and the glyph of a whole cell, which tells it from its neighbours where colours
+/// can't.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ink {
+    /// The colour.
+    pub token: Token,
+    /// The glyph of a whole cell.
+    pub fill: &'static str,
+}
+
+impl Ink {
+    const NOTHING: Self = Self { token: Token::Surface, fill: " " };
+
+    fn style(self, theme: &Theme) -> Style {
+        Style::new().fg(theme.color(self.token))
+    }
+}
+
+const EIGHTHS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
+/// A line between two parts, within the upper one.
+const LINE: &str = "▁";
+/// Whole rows that both parts have, from which on a line may run between them.
+const LINED: u64 = 2;
+
+/// One column: parts from the bottom up, each with its height in bytes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Stack(Vec<(Bytes, Ink)>);
+
+/// Where a part ends, in units from the bottom.
+type Edge = (u64, Ink);
+
+impl Stack {
+    /// Adds a part on top.
+    pub fn add(&mut self, height: Bytes, ink: Ink) {
+        if height > Bytes::ZERO {
+            self.0.push((height, ink));
+        }
+    }
+
+    /// Where each part ends, to the nearest of `full` units that the plot is high. Something is never drawn as nothing: of a column
+    /// that would be too low for a unit its largest part takes one.
+    fn edges(&self, top: Bytes, full: u64) -> Vec<Edge> {
+        let top = u128::from(top.get().max(1));
+        let (mut sum, mut below) = (0u64, 0);
+        let mut edges: Vec<Edge> = Vec::with_capacity(self.0.len());
+        for (height, ink) in &self.0 {
+            sum = sum.saturating_add(height.get());
+            let scaled = (u128::from(sum) * u128::from(full) + top / 2) / top;
+            let end = u64::try_from(scaled).unwrap_or(full).min(full);
+            if end > below {
+                edges.push((end, *ink));
+                below = end;
+            }
+        }
+        if edges.is_empty() && full > 0 {
+            edges.extend(self.0.iter().max_by_key(|(height, _)| *height).map(|(_, ink)| (1, *ink)));
+        }
+        edges
+    }
+
+    /// Its cells from the bottom up.
+    fn cells(&self, top: Bytes, theme: &Theme, rows: u16) -> Vec<Cell> {
+        // Without colour a cell has one letter.
+        let units = if theme.is_colorless() { 1 } else { 8 };
+        let edges = self.edges(top, u64::from(rows) * units);
+        let mut next = 0;
+        (0..u64::from(rows))
+            .map(|row| {
+                while edges.get(next).is_some_and(|(end, _)| *end <= row * units) {
+                    next += 1;
+                }
+                Cell::new(&edges[next..], row, units)
+            })
+            .collect()
+    }
+}
+
+/// Draws columns side by side over `plot`, which is `top` bytes high. Where two parts touch whose colours differ too little, along
+/// the edge of a cell and in columns side by side, a line in the colour of the surface runs within the upper one.
+pub(crate) fn areas(stacks: &[Stack], top: Bytes, theme: &Theme, plot: Rect, buf: &mut Buffer) {
+    let plot = plot.intersection(buf.area);
+    let columns: Vec<Vec<Cell>> =
+        stacks.iter().take(usize::from(plot.width)).map(|stack| stack.cells(top, theme, plot.height)).collect();
+    let lined: Vec<Vec<bool>> = columns.iter().map(|cells| lines(cells, theme)).collect();
+    for (index, (x, cells)) in (plot.left()..).zip(&columns).enumerate() {
+        for (row, (cell, y)) in cells.iter().zip((plot.top()..plot.bottom()).rev()).enumerate() {
+            let runs =
+                |other: Option<usize>| other.and_then(|other| lined.get(other)?.get(row).copied()).unwrap_or(false);
+            let line = lined[index][row] && (runs(index.checked_sub(1)) || runs(Some(index + 1)));
+            cell.draw(line, theme, &mut buf[(x, y)]);
+        }
+    }
+}
+
+/// Above which cells' lower edges a line may run: between whole cells of parts that colours don't tell apart, both of which are high
+/// enough.
+fn lines(cells: &[Cell], theme: &Theme) -> Vec<bool> {
+    let mut lined = vec![false; cells.len()];
+    if theme.is_colorless() {
+        return lined;
+    }
+    let high = |mut rows: &mut dyn Iterator<Item = &Cell>, ink: Ink| {
+        (&mut rows).take_while(|cell| cell.is_whole() && cell.lower == ink).count() as u64 >= LINED
+    };
+    for row in 1..cells.len() {
+        let (below, above) = (cells[row - 1], cells[row]);
+        if below.is_whole()
+            && above.is_whole()
+            && needs_line(below.lower, above.lower, theme)
+            && high(&mut cells[..row].iter().rev(), below.lower)
+            && high(&mut cells[row..].iter(), above.lower)
+        {
+            lined[row] = true;
+        }
+    }
+    lined
+}
+
+/// Whether a line may run between two parts that touch: neither colours nor glyphs tell them apart.
+fn needs_line(a: Ink, b: Ink, theme: &Theme) -> bool {
+    a != b && a != Ink::NOTHING && b != Ink::NOTHING && a.fill == b.fill && !theme.tells_apart(a.token, b.token)
+}
+
+/// What a cell shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Cell {
+    lower: Ink,
+    upper: Ink,
+    /// How many eighths belong to the lower.
+    eighths: usize,
+}
+
+impl Cell {
+    const fn whole(ink: Ink) -> Self {
+        Self { lower: ink, upper: ink, eighths: 8 }
+    }
+
+    /// The cell in `row` from the bottom, of parts that end above its lower edge. It can show two: where more meet, the least of them
+    /// give way to their neighbours, and the upper end of all stays where it is.
+    fn new(edges: &[Edge], row: u64, units: u64) -> Self {
+        let (mut begin, end) = (row * units, (row + 1) * units);
+        let mut parts: Vec<(Ink, usize)> = Vec::with_capacity(4);
+        for (edge, ink) in edges {
+            if begin >= end {
+                break;
+            }
+            let length = (*edge).min(end).saturating_sub(begin);
+            begin += length;
+            match parts.last_mut() {
+                Some((last, known)) if last == ink => *known += length as usize,
+                _ if length > 0 => parts.push((*ink, length as usize)),
+                _ => {}
+            }
+        }
+        let blank = end - begin;
+        let room = if blank > 0 { 1 } else { 2 };
+        // Those that cover most of it, and what the others leave goes to their neighbours.
+        let mut kept: Vec<usize> = (0..parts.len()).collect();
+        kept.sort_by_key(|&index| std::cmp::Reverse((parts[index].1, index)));
+        kept.truncate(room);
+        kept.sort_unstable();
+        if let (&[low, high], true) = (kept.as_slice(), parts.len() > room) {
+            let length = |range: &[(Ink, usize)]| range.iter().map(|(_, length)| length).sum::<usize>();
+            let lower = length(&parts[..=low]) + length(&parts[low + 1..high]) / 2;
+            parts = vec![(parts[low].0, lower), (parts[high].0, length(&parts) - lower)];
+        } else if let (&[only], true) = (kept.as_slice(), parts.len() > room) {
+            parts = vec![(parts[only].0, parts.iter().map(|(_, length)| length).sum())];
+        }
+        match *parts.as_slice() {
+            [] => Self::whole(Ink::NOTHING),
+            [(only, _)] if blank == 0 => Self::whole(only),
+            [(only, eighths)] => Self { lower: only, upper: Ink::NOTHING, eighths },
+            [(lower, eighths), (upper, _), ..] => Self { lower, upper, eighths },
+        }
+    }
+
+    fn is_whole(self) -> bool {
+        self.eighths == 8 || self.lower == self.upper
+    }
+
+    fn draw(self, line: bool, theme: &Theme, cell: &mut ratatui::buffer::Cell) {
+        if self.lower == Ink::NOTHING {
+            return;
+        }
+        let color = theme.color(self.lower.token);
+        if theme.is_colorless() {
+            cell.set_symbol(self.lower.fill).set_style(self.lower.style(theme));
+        } else if line {
+            // The surface of a theme that paints none has no name but this.
+            let style = if theme.paints() {
+                Style::new().fg(theme.color(Token::Surface)).bg(color)
+            } else {
+                Style::new().fg(color).bg(Color::Reset).add_modifier(Modifier::REVERSED)
+            };
+            cell.set_symbol(LINE).set_style(style);
+        } else if self.is_whole() {
+            cell.set_symbol(self.lower.fill).set_style(self.lower.style(theme));
+        } else if self.upper == Ink::NOTHING {
+            cell.set_symbol(EIGHTHS[self.eighths]).set_style(self.lower.style(theme));
+        } else {
+            let style = self.lower.style(theme).bg(theme.color(self.upper.token));
+            cell.set_symbol(EIGHTHS[self.eighths]).set_style(style);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::model::{Category, Ledger};
+    use crate::tui::legend;
+    use crate::tui::theme::{Catalog, ColorTier};
+
+    const LOW: Ink = Ink { token: Token::Allocated, fill: "█" };
+    const HIGH: Ink = Ink { token: Token::AllocatedSwing, fill: "▓" };
+
+    fn themes() -> Vec<Theme> {
+        let catalog = Catalog::default();
+        let tiers = [ColorTier::None, ColorTier::Ansi, ColorTier::Indexed, ColorTier::True];
+        let names = catalog.names();
+        names.flat_map(|name| tiers.map(|tier| catalog.load(name, tier).unwrap().0)).collect()
+    }
+
+    fn stack(parts: &[(u64, Ink)]) -> Stack {
+        let mut stack = Stack::default();
+        parts.iter().for_each(|(height, ink)| stack.add(Bytes(*height), *ink));
+        stack
+    }
+
+    fn drawn(parts: &[(u64, Ink)], tier: ColorTier) -> String {
+        let (theme, _) = Catalog::default().load("dark", tier).unwrap();
+        let mut buf = Buffer::empty(Rect::new(0, 0, 1, 4));
+        areas(&[stack(parts)], Bytes(32), &theme, buf.area, &mut buf);
+        (0..4).map(|y| buf[(0, y)].symbol().to_owned()).collect()
+    }
+
+    #[test]
+    fn parts_stack_in_eighths() {
+        assert_eq!(drawn(&[(12, LOW), (12, HIGH)], ColorTier::True), " ▓▄█");
+        assert_eq!(drawn(&[(1, LOW)], ColorTier::True), "   ▁");
+        assert_eq!(drawn(&[(32, LOW)], ColorTier::None), "████");
+        assert_eq!(drawn(&[(8, LOW), (16, HIGH)], ColorTier::None), " ▓▓█");
+        assert_eq!(drawn(&[(10, LOW), (16, HIGH)], ColorTier::None), " ▓▓█", "the nearest row");
+        assert_eq!(drawn(&[(1, LOW)], ColorTier::None), "   █", "something is not nothing");
+        assert_eq!(drawn(&[], ColorTier::True), "    ");
+    }
+
+    #[test]
+    fn where_three_parts_meet_the_least_gives_way_and_the_top_stays() {
+        let thin = Ink { token: Token::Stranded, fill: "▒" };
+        let cell = |edges: &[Edge]| Cell::new(edges, 0, 8);
+        assert_eq!(cell(&[(3, LOW), (4, thin), (8, HIGH)]), Cell { lower: LOW, upper: HIGH, eighths: 3 });
+        assert_eq!(cell(&[(3, LOW), (5, thin), (8, HIGH)]), Cell { lower: LOW, upper: HIGH, eighths: 4 });
+        assert_eq!(cell(&[(3, LOW), (5, thin)]), Cell { lower: LOW, upper: Ink::NOTHING, eighths: 5 });
+        assert_eq!(cell(&[(1, LOW), (5, thin)]), Cell { lower: thin, upper: Ink::NOTHING, eighths: 5 });
+    }
+
+    /// What a cell shows, read from the glyph and the colours alone: eighths of it by ink, from the bottom.
+    fn measured(cell: &ratatui::buffer::Cell, inks: &[Ink], theme: &Theme) -> Vec<(Ink, f64)> {
+        let by_color = |color: Color| inks.iter().find(|ink| theme.color(ink.token) == color).copied();
+        let surface = [Color::Reset, theme.color(Token::Surface)];
+        let (symbol, fg, bg) = (cell.symbol(), cell.fg, cell.bg);
+        if theme.is_colorless() {
+            let ink = inks.iter().find(|ink| ink.fill == symbol);
+            assert!(ink.is_some() || symbol == " ", "{symbol}");
+            return ink.map(|ink| (*ink, 8.0)).into_iter().collect();
+        }
+        if symbol == LINE && cell.modifier.contains(Modifier::REVERSED) {
+            return vec![(by_color(fg).unwrap(), 8.0)];
+        }
+        if symbol == LINE && surface.contains(&fg) {
+            return vec![(by_color(bg).unwrap(), 8.0)];
+        }
+        let eighths = EIGHTHS.iter().position(|glyph| *glyph == symbol).unwrap() as f64;
+        let lower = (eighths > 0.0).then(|| (by_color(fg).unwrap(), eighths));
+        let upper = (!surface.contains(&bg)).then(|| (by_color(bg).unwrap(), 8.0 - eighths));
+        lower.into_iter().chain(upper).collect()
+    }
+
+    /// How far a part may be from its bytes, in eighths: one, for edges lie on eighths; and what it may have lost or won in cells in
+    /// which more parts meet than a cell can show.
+    fn allowed(parts: &[(u64, Ink)], top: u64, rows: u16) -> f64 {
+        let mut crowded = 0.0;
+        for row in 0..rows {
+            let (from, to) = (f64::from(row) * 8.0, f64::from(row + 1) * 8.0);
+            let mut shares = Vec::new();
+            let mut below = 0.0;
+            for (height, _) in parts.iter().filter(|(height, _)| *height > 0) {
+                let end = below + *height as f64 * f64::from(rows) * 8.0 / top as f64;
+                let inside = end.round().min(to) - f64::max(below.round(), from);
+                if inside > 0.0 {
+                    shares.push(inside);
+                }
+                below = end;
+            }
+            let room = if below.round() < to { 1 } else { 2 };
+            shares.sort_by(f64::total_cmp);
+            crowded += shares.iter().rev().skip(room).sum::<f64>();
+        }
+        1.0 + crowded
+    }
+
+    fn check(theme: &Theme, parts: &[(u64, Ink)], top: u64, rows: u16) {
+        let inks: Vec<Ink> = parts.iter().map(|(_, ink)| *ink).collect();
+        let mut buf = Buffer::empty(Rect::new(0, 0, 3, rows));
+        buf.set_style(buf.area, theme.style(Token::Surface));
+        areas(&vec![stack(parts); 3], Bytes(top), theme, buf.area, &mut buf);
+        let about = || format!("{} {:?}: {parts:?} of {top} in {rows}", theme.name(), theme.tier());
+        for x in 0..3 {
+            let mut heights: HashMap<Token, f64> = HashMap::new();
+            let mut order: Vec<Token> = Vec::new();
+            for y in (0..rows).rev() {
+                for (ink, eighths) in measured(&buf[(x, y)], &inks, theme) {
+                    *heights.entry(ink.token).or_default() += eighths;
+                    if order.last() != Some(&ink.token) {
+                        order.push(ink.token);
+                    }
+                }
+            }
+            // Nothing is drawn where it does not belong.
+            let wanted: Vec<Token> =
+                parts.iter().map(|(_, ink)| ink.token).filter(|token| order.contains(token)).collect();
+            assert_eq!(order, wanted, "{}", about());
+            let scale = f64::from(rows) * 8.0 / top as f64;
+            let unit = if theme.is_colorless() { 8.0 } else { 1.0 };
+            let sum: f64 = heights.values().sum();
+            let exact: f64 = parts.iter().map(|(height, _)| *height as f64).sum::<f64>() * scale;
+            assert!((sum - exact).abs() <= unit, "the top: {sum} for {exact}: {}", about());
+            let allowed = if theme.is_colorless() { 8.0 } else { allowed(parts, top, rows) };
+            for (height, ink) in parts {
+                let (exact, drawn) = (*height as f64 * scale, heights.get(&ink.token).copied().unwrap_or(0.0));
+                assert!(
+                    (drawn - exact).abs() <= allowed + 1e-9,
+                    "{ink:?}: {drawn} for {exact} ± {allowed}: {}",
+                    about()
+                );
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+        #[test]
+        fn every_part_is_as_high_as_its_bytes_in_every_theme(
+            heights in prop::collection::vec(prop_oneof![2 => Just(0u64), 2 => 1u64..1 << 20, 4 => 1u64..1 << 33], 8),
+            accounts in prop::collection::vec(prop_oneof![Just(0u64), 1u64..1 << 24, 1u64..1 << 33], 5),
+            room in 0u64..1 << 32,
+            rows in prop_oneof![1u16..8, 8u16..50],
+        ) {
+            for theme in themes() {
+                let categories = Category::STACKED.map(|category| legend::ink(category, &theme));
+                let parts: Vec<(u64, Ink)> = heights.iter().copied().zip(categories).collect();
+                // In 16 colours two categories may look alike: each is measured where it is the only one that does.
+                let distinct = |parts: Vec<(u64, Ink)>| -> Vec<(u64, Ink)> {
+                    let mut seen = Vec::new();
+                    parts.into_iter().filter(|(_, ink)| {
+                        let color = theme.color(ink.token);
+                        let first = theme.is_colorless() || !seen.contains(&color);
+                        seen.push(color);
+                        first
+                    }).collect()
+                };
+                let parts = distinct(parts);
+                let sum = parts.iter().map(|(height, _)| height).sum::<u64>();
+                check(&theme, &parts, (sum + room).max(1), rows);
+                let [live, rounding, pending, stranded, releasable] = [0, 1, 2, 3, 4].map(|place| Bytes(accounts[place]));
+                let ledger = Ledger { live, rounding, pending, stranded, releasable, ..Ledger::default() };
+                let parts = legend::accounts(&ledger, &theme).map(|account| (account.bytes.get(), account.ink)).to_vec();
+                let parts = distinct(parts);
+                let sum = parts.iter().map(|(height, _)| height).sum::<u64>();
+                check(&theme, &parts, (sum + room).max(1), rows);
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_runs_only_between_parts_of_two_rows_and_changes_no_height() {
+        let (theme, _) = Catalog::default().load("terminal", ColorTier::Ansi).unwrap();
+        let inks = [Category::Parameter, Category::Activation].map(|category| legend::ink(category, &theme));
+        for (low, high, lined) in [(16, 16, true), (8, 24, false), (24, 8, false), (17, 15, false)] {
+            let parts = stack(&[(low, inks[0]), (high, inks[1])]);
+            let mut buf = Buffer::empty(Rect::new(0, 0, 2, 4));
+            areas(&[parts.clone(), parts.clone()], Bytes(32), &theme, buf.area, &mut buf);
+            let lines = buf.area.positions().filter(|at| buf[*at].modifier.contains(Modifier::REVERSED)).count();
+            assert_eq!(lines, if lined { 2 } else { 0 }, "{low} {high}");
+            let mut alone = Buffer::empty(Rect::new(0, 0, 1, 4));
+            areas(&[parts], Bytes(32), &theme, alone.area, &mut alone);
+            assert!(alone.area.positions().all(|at| alone[at].modifier.is_empty()), "not for a column alone");
+        }
+    }
+}

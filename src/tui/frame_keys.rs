@@ -1,0 +1,190 @@
+//! The keys of a panel in its own frame: `╭ history ─── [ ] zoom ─╮`. They take only what the title leaves.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::text::{Line, Span};
+
+use super::action::Action;
+use super::keymap;
+use super::pane::span;
+use super::panel::Panel;
+use super::stage::{Stage, Targets};
+use super::states::{
+    BlocksAction, CompareAction, LabAction, LedgerAction, Lookup, OpsAction, ScreenAction, TimelineAction,
+};
+use super::theme::Token;
+
+/// The line that a frame leaves between its title and its keys, and behind them.
+const LINE: usize = 1;
+
+/// What keys of a panel do, in a word; two that belong together stand as one.
+#[derive(Clone, Copy, Debug)]
+struct Said {
+    actions: [Option<Action>; 2],
+    word: &'static str,
+}
+
+const fn one(action: Action, word: &'static str) -> Said {
+    Said { actions: [Some(action), None], word }
+}
+
+const fn both(first: Action, second: Action, word: &'static str) -> Said {
+    Said { actions: [Some(first), Some(second)], word }
+}
+
+const fn lab(action: LabAction) -> Action {
+    Action::Own(ScreenAction::Lab(action))
+}
+
+const fn blocks(action: BlocksAction) -> Action {
+    Action::Own(ScreenAction::Blocks(action))
+}
+
+const fn step(action: TimelineAction) -> Action {
+    Action::Own(ScreenAction::Timeline(action))
+}
+
+const fn ops(action: OpsAction) -> Action {
+    Action::Own(ScreenAction::Ops(action))
+}
+
+const fn compare(action: CompareAction) -> Action {
+    Action::Own(ScreenAction::Compare(action))
+}
+
+const fn ledger(action: LedgerAction) -> Action {
+    Action::Own(ScreenAction::Ledger(action))
+}
+
+/// What a panel's keys are, whatever screen it is on: what another screen has acts on that one alone.
+fn of(panel: Panel) -> &'static [Said] {
+    match panel {
+        Panel::History => {
+            const { &[both(lab(LabAction::ZoomOut), lab(LabAction::ZoomIn), "zoom"), one(Action::Ghost, "ghost")] }
+        }
+        Panel::Map => {
+            const {
+                &[
+                    one(blocks(BlocksAction::Coloring), "by"),
+                    one(blocks(BlocksAction::Order), "sort"),
+                    both(blocks(BlocksAction::ZoomOut), blocks(BlocksAction::ZoomIn), "zoom"),
+                    one(Action::Filter(Lookup::Blocks), "filter"),
+                ]
+            }
+        }
+        Panel::Detail => {
+            const {
+                &[
+                    one(blocks(BlocksAction::LargestHole), "hole"),
+                    one(blocks(BlocksAction::LargestBlock), "largest"),
+                    both(blocks(BlocksAction::Previous), blocks(BlocksAction::Next), "block"),
+                ]
+            }
+        }
+        Panel::Segments => {
+            const { &[both(blocks(BlocksAction::PreviousSegment), blocks(BlocksAction::NextSegment), "segment")] }
+        }
+        Panel::Stacked => {
+            const {
+                &[
+                    one(step(TimelineAction::Grouping), "by"),
+                    both(step(TimelineAction::ZoomOut), step(TimelineAction::ZoomIn), "zoom"),
+                    one(step(TimelineAction::Window), "step/run"),
+                    one(step(TimelineAction::Peak), "peak"),
+                ]
+            }
+        }
+        Panel::Ops | Panel::Forward => {
+            const {
+                &[
+                    one(ops(OpsAction::Totals), "by"),
+                    one(ops(OpsAction::Sort), "sort"),
+                    one(ops(OpsAction::Window), "step/run"),
+                ]
+            }
+        }
+        Panel::Alive => const { &[one(ops(OpsAction::Peak), "peak"), one(ops(OpsAction::Tag), "tag")] },
+        Panel::Configurations => {
+            const {
+                &[
+                    one(compare(CompareAction::Baseline), "baseline"),
+                    one(compare(CompareAction::Go), "its steps"),
+                    one(Action::CompareFile, "add a file"),
+                ]
+            }
+        }
+        Panel::LedgerChart => {
+            const { &[one(ledger(LedgerAction::Window), "step/run"), one(ledger(LedgerAction::Peak), "peak")] }
+        }
+        Panel::Why => {
+            const {
+                &[
+                    one(Action::Remedy, "do it"),
+                    one(ledger(LedgerAction::NextRemedy), "other remedy"),
+                    one(ledger(LedgerAction::Go), "its place"),
+                    one(Action::ToggleFindings, "all"),
+                ]
+            }
+        }
+        _ => &[],
+    }
+}
+
+/// Writes the keys of every panel into its frame, as far as there is room between the title and the corner.
+pub(crate) fn render(
+    stage: &Stage<'_>,
+    panels: &[(Rect, Panel)],
+    screen: usize,
+    buf: &mut Buffer,
+    targets: &mut Targets,
+) {
+    for (area, panel) in panels {
+        let area = area.intersection(buf.area);
+        let free = free(area, buf);
+        let mut room = free.saturating_sub(2 * LINE);
+        let mut said: Vec<(Vec<Span<'static>>, Action)> = Vec::new();
+        for Said { actions, word } in of(*panel) {
+            let acting = actions.iter().flatten().filter(|action| acts(stage, **action, screen));
+            let keys: Vec<&str> =
+                acting.map(|action| stage.keys.key_of(*action)).filter(|key| !key.is_empty()).collect();
+            let (Some(first), false) = (actions[0], keys.is_empty()) else { continue };
+            let entry = vec![
+                Span::raw(" "),
+                span(stage.theme, Token::Key, keys.join(" ")),
+                span(stage.theme, Token::Dim, format!(" {word} ")),
+            ];
+            let cells = entry.iter().map(Span::width).sum::<usize>();
+            let Some(left) = room.checked_sub(cells + usize::from(!said.is_empty())) else { break };
+            room = left;
+            said.push((entry, first));
+        }
+        let cells: usize = said.iter().flat_map(|(entry, _)| entry).map(Span::width).sum::<usize>();
+        let cells = cells + said.len().saturating_sub(1);
+        // The corner, or the end of a line above, stays.
+        let mut x = area.right().saturating_sub(u16::try_from(cells + LINE + 1).unwrap_or(u16::MAX));
+        for (entry, action) in said {
+            let line = Line::from(entry);
+            let width = u16::try_from(line.width()).unwrap_or(u16::MAX);
+            buf.set_line(x, area.y, &line, width);
+            targets.push((Rect { x, y: area.y, width, height: 1 }, action));
+            x += width + 1;
+        }
+    }
+}
+
+/// Whether a key would do that now.
+fn acts(stage: &Stage<'_>, action: Action, screen: usize) -> bool {
+    let is_here = |binding: &&super::action::Binding| binding.action == action && binding.acts_on(screen);
+    stage.keys.bindings().iter().any(|binding| is_here(&binding))
+        && stage.hold.permits(action, stage.picture)
+        && keymap::acts(action, stage.picture).is_ok()
+}
+
+/// Cells of the line that lies free at the right of a frame's upper edge, its corner not counted.
+fn free(area: Rect, buf: &Buffer) -> usize {
+    let Some(last) = area.right().checked_sub(1).filter(|_| !area.is_empty()) else { return 0 };
+    if !matches!(buf[(last, area.y)].symbol(), "╮" | "─") {
+        return 0;
+    }
+    (area.left()..last).rev().take_while(|x| buf[(*x, area.y)].symbol() == "─").count()
+}

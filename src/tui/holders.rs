@@ -1,0 +1,90 @@
+//! Who holds the memory shown: names with their bytes, the largest first; of a program with stacks what its lines call, as far
+//! as there is room.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::text::Span;
+
+use super::figures::{self, Unit};
+use super::legend;
+use super::pane::{self, Frame, put, put_right, span};
+use super::stage::Stage;
+use super::theme::Token;
+use super::when;
+use crate::model::Flame;
+use crate::units::Bytes;
+
+/// A part of less than one in so many of all is not worth a row of its own.
+const SMALLEST: u64 = 200;
+
+/// Blocks that can be summed up again in each frame; of more the pane is left out, and screen 7 is there for who asks.
+const MOST: usize = 20_000;
+
+/// Whether there is a pane to draw: summing up does not hold up a frame.
+pub(crate) fn are_shown(stage: &Stage<'_>) -> bool {
+    stage.shown.segments.iter().map(|segment| segment.blocks.len()).sum::<usize>() <= MOST
+}
+
+/// Draws the pane.
+pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
+    let theme = stage.theme;
+    let looked = stage.states.stacks.looked(stage.shown);
+    let root = looked.flame.root();
+    let unit = Unit::for_largest(root.bytes);
+    let title = vec![
+        span(theme, Token::Title, "held"),
+        span(theme, Token::Dim, format!(" {} · {}", when::words(stage.picture), unit.name())),
+    ];
+    let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
+    let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
+    let line = |indent: usize, category, label: &str, count: String, bytes: Bytes, y: u16, buf: &mut Buffer| {
+        // Looks change twice a row: each change costs as many bytes on the line as a word.
+        let share = figures::percent(bytes.get(), looked.flame.total.get());
+        let figures = vec![
+            span(theme, Token::Text, format!("{:>9}", unit.or_smaller(bytes))),
+            span(theme, Token::Dim, format!("{count:>5}{share:>6}")),
+        ];
+        let left = put_right(inner, y, figures, buf);
+        let room = usize::from(left.saturating_sub(3)).saturating_sub(indent);
+        let name = span(theme, Token::Text, format!(" {}", pane::cut_name(label, room)));
+        put(inner, y, vec![Span::raw(" ".repeat(indent)), legend::legend_of(category, theme), name], buf);
+    };
+    if !looked.flame.stacks {
+        for (y, held) in (0..inner.height).zip(&looked.flame.names) {
+            let count = if held.blocks > 1 { format!("{}×", held.blocks) } else { String::new() };
+            line(0, held.category, &held.name, count, held.bytes, y, buf);
+        }
+        return;
+    }
+    let rows = rows(&looked.flame, usize::from(inner.height));
+    for (y, node) in (0..inner.height).zip(rows.iter().filter_map(|index| looked.flame.get(*index))) {
+        line(2 * node.depth.saturating_sub(1), node.category(), &node.label, String::new(), node.bytes, y, buf);
+    }
+}
+
+/// The nodes that so many rows show, parts below what they are part of: again and again the largest that can still be
+/// opened is, as long as its parts fit.
+fn rows(flame: &Flame, most: usize) -> Vec<usize> {
+    let least = flame.root().bytes.get() / SMALLEST;
+    let parts = |index: usize| {
+        let children = flame.get(index).map_or(&[][..], |node| &node.children);
+        children.iter().copied().filter(|child| flame.get(*child).is_some_and(|node| node.bytes.get() >= least))
+    };
+    let bytes = |index: usize| flame.get(index).map_or(0, |node| node.bytes.get());
+    let mut rows: Vec<usize> = flame.root().children.clone();
+    rows.sort_by_key(|index| std::cmp::Reverse(bytes(*index)));
+    // Rows from here on have not been looked at yet, in the order of their bytes.
+    let mut closed = rows.clone();
+    while let Some(largest) = (0..closed.len()).max_by_key(|at| bytes(closed[*at])) {
+        let index = closed.swap_remove(largest);
+        let parts: Vec<usize> = parts(index).collect();
+        if parts.is_empty() || rows.len() + parts.len() > most {
+            continue;
+        }
+        if let Some(at) = rows.iter().position(|row| *row == index) {
+            rows.splice(at + 1..at + 1, parts.iter().copied());
+            closed.extend(parts);
+        }
+    }
+    rows
+}

@@ -1,0 +1,299 @@
+//! What can be found in a picture: keys, screens, places in time, values of switches, words, blocks and segments.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use super::offer::{Kind, Offer, OnEnter};
+use super::score::score;
+use super::written;
+use crate::model::{MarkKind, NameId, View};
+use crate::recording::Direction::{Backward, Forward};
+use crate::session::{Reach, Switch};
+use crate::source::{Ability, Landmark, Move};
+use crate::tui::action::{Action, Binding};
+use crate::tui::figures;
+use crate::tui::glossary;
+use crate::tui::hold::Hold;
+use crate::tui::keymap;
+use crate::tui::screens::SCREENS;
+use crate::tui::stage::Stage;
+use crate::tui::states::{BlocksAction, ScreenAction, Selection};
+use crate::tui::words;
+use crate::units::{Address, Bytes};
+
+/// Names of blocks, and segments, that are offered: the largest.
+const MOST: usize = 20_000;
+/// What is found, at most.
+const FOUND: usize = 200;
+/// Of what is found, what scores less than this part of the best is left out.
+const WORST: (i32, i32) = (3, 5);
+/// What was done lately stands before its like.
+const RECENT: i32 = 12;
+
+/// An offer with its texts in lower case.
+#[derive(Clone, Debug)]
+struct Listed {
+    offer: Arc<Offer>,
+    name: String,
+    also: String,
+    about: String,
+}
+
+/// Everything that can be found while the palette is open.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Index {
+    listed: Vec<Listed>,
+    steps: u64,
+    /// Why the cursor can't be moved, or switches set.
+    no_cursor: Option<String>,
+    no_switch: Option<String>,
+    recent: Vec<Offer>,
+}
+
+impl Index {
+    /// What there is on the screen with this place in the list; `recent` was done lately, the last first.
+    pub fn new(stage: &Stage<'_>, screen: usize, recent: Vec<Offer>) -> Self {
+        let picture = stage.picture;
+        let (here, elsewhere): (Vec<&Binding>, Vec<&Binding>) = stage
+            .keys
+            .bindings()
+            .iter()
+            .filter(|binding| !binding.is_of_dialogs() && binding.action != Action::Palette)
+            .partition(|binding| binding.screen.is_none_or(|of| of == screen));
+        let (own, common): (Vec<&Binding>, Vec<&Binding>) = here.into_iter().partition(|one| one.screen.is_some());
+        let of = |bindings: Vec<&Binding>| -> Vec<Offer> { bindings.into_iter().map(|one| key(stage, one)).collect() };
+        let no_cursor = picture.can(Ability::Seek).err().map(ToOwned::to_owned);
+        let no_switch = Switch::all().next().and_then(|switch| why_off(stage, Action::of_switch(switch)));
+        let mut all = of(own);
+        all.extend(of(common));
+        all.extend(moments(stage));
+        all.extend(values(stage));
+        all.extend(of(elsewhere));
+        all.extend(glossary::all().map(|entry| Offer {
+            also: entry.also.join(" "),
+            ..Offer::new(Kind::Word, entry.word, entry.meaning, OnEnter::Explain(entry.word))
+        }));
+        // What a lesson asks for is not answered here.
+        if stage.hold != Hold::Answer {
+            all.extend(blocks(stage.shown));
+            all.extend(segments(stage.shown));
+        }
+        let listed = all.into_iter().map(|mut offer| {
+            if let (OnEnter::Go(_), None) = (&offer.on_enter, &offer.off) {
+                offer.off.clone_from(&no_cursor);
+            }
+            let lower = |text: &str| text.to_lowercase();
+            let about =
+                if matches!(offer.kind, Kind::Block | Kind::Segment) { String::new() } else { lower(&offer.about) };
+            Listed { name: lower(&offer.name), also: lower(&offer.also), about, offer: Arc::new(offer) }
+        });
+        Self { listed: listed.collect(), steps: picture.extent.steps, no_cursor, no_switch, recent }
+    }
+
+    /// What answers a query, the best first; without one what was done lately, and everything else in its order.
+    pub fn find(&self, query: &str) -> Vec<Arc<Offer>> {
+        let sought = query.trim().to_lowercase().replace('-', " ");
+        let recent: Vec<Arc<Offer>> = self.recent.iter().filter_map(|offer| self.again(offer)).collect();
+        if sought.is_empty() {
+            let rest = self.listed.iter().map(|one| &one.offer).filter(|offer| !recent.contains(offer));
+            return recent.iter().chain(rest).take(FOUND).cloned().collect();
+        }
+        let mut scored: Vec<(i32, &Listed)> = Vec::new();
+        for one in &self.listed {
+            let Some(mut points) = score(&sought, &one.name, &one.also, &one.about) else { continue };
+            // A key finds what it does.
+            points += if one.offer.key.split(' ').any(|key| key == query.trim()) { 100 } else { 0 };
+            points += if recent.contains(&one.offer) { RECENT } else { 0 };
+            points += if one.offer.off.is_some() { -4 } else { 0 };
+            scored.push((points, one));
+        }
+        for one in self.listed.iter().filter(|one| one.offer.key.split(' ').any(|key| key == query.trim())) {
+            if !scored.iter().any(|(_, other)| Arc::ptr_eq(&other.offer, &one.offer)) {
+                scored.push((100, one));
+            }
+        }
+        let best = scored.iter().map(|(points, _)| *points).max().unwrap_or(0);
+        scored.retain(|(points, _)| points.saturating_mul(WORST.1) >= best.saturating_mul(WORST.0));
+        scored.sort_by_key(|(points, _)| Reverse(*points));
+        let written = written::offers(query, self.steps).into_iter().map(|offer| Arc::new(self.held_back(offer)));
+        written.chain(scored.into_iter().map(|(_, one)| Arc::clone(&one.offer))).take(FOUND).collect()
+    }
+
+    /// What was done before, as it stands now; `None` where it is there no more.
+    fn again(&self, offer: &Offer) -> Option<Arc<Offer>> {
+        let same = |one: &&Listed| one.offer.on_enter == offer.on_enter;
+        if let Some(one) = self.listed.iter().find(same) {
+            return Some(Arc::clone(&one.offer));
+        }
+        let mut written = written::offers(&offer.name, self.steps).into_iter();
+        written.find(|one| one.on_enter == offer.on_enter).map(|one| Arc::new(self.held_back(one)))
+    }
+
+    fn held_back(&self, offer: Offer) -> Offer {
+        let off = match offer.on_enter {
+            OnEnter::Set(..) => self.no_switch.clone(),
+            _ => self.no_cursor.clone(),
+        };
+        Offer { off: offer.off.or(off), ..offer }
+    }
+}
+
+/// Why what a key asks for can't be done now.
+fn why_off(stage: &Stage<'_>, action: Action) -> Option<String> {
+    if !stage.hold.permits(action, stage.picture) {
+        return Some(stage.hold.why(stage.keys));
+    }
+    let why = keymap::acts(action, stage.picture).err()?;
+    Some(if why.is_empty() { "does nothing right now".to_owned() } else { why.to_owned() })
+}
+
+fn key(stage: &Stage<'_>, binding: &Binding) -> Offer {
+    let word = binding.action.word();
+    let (kind, name) = match binding.action {
+        Action::Screen(_) => (Kind::Screen, binding.help.clone()),
+        Action::Edit(switch) => (Kind::Key, switch.label().to_owned()),
+        Action::Flip(switch, crate::session::Way::Next) => (Kind::Key, switch.label().to_owned()),
+        _ => (Kind::Key, word.replace('-', " ")),
+    };
+    let on_enter = OnEnter::Press { screen: binding.screen, action: binding.action };
+    let of = binding.screen.and_then(|index| SCREENS.get(index)).map_or(kind.label(), |screen| screen.title);
+    Offer {
+        of,
+        also: word.replace('-', " "),
+        key: binding.label.clone(),
+        off: why_off(stage, binding.action),
+        ..Offer::new(kind, name, binding.help.clone(), on_enter)
+    }
+}
+
+/// Places in time: those that every run has, and everything that was flipped.
+fn moments(stage: &Stage<'_>) -> Vec<Offer> {
+    let go_to = stage.keys.key_of(Action::GoTo);
+    let place = |name: &str, about: &str, key: &str, to: Move| Offer {
+        key: if go_to.is_empty() { String::new() } else { format!("{go_to} {key}") },
+        ..Offer::new(Kind::Moment, name, about, OnEnter::Go(to))
+    };
+    let mut all = vec![
+        place("peak", "where most is allocated, of the whole run", "p", Move::Jump(Landmark::Peak, Forward)),
+        place(
+            "next out of memory",
+            "the next request that failed (oom)",
+            "o",
+            Move::Jump(Landmark::OutOfMemory, Forward),
+        ),
+        place(
+            "previous out of memory",
+            "the previous request that failed (oom)",
+            "O",
+            Move::Jump(Landmark::OutOfMemory, Backward),
+        ),
+        place("finding", "where the first finding can be seen", "i", Move::Jump(Landmark::Finding, Forward)),
+    ];
+    for mark in stage.picture.history.marks().rev() {
+        let at = Move::To(mark.position + 1);
+        let offer = match &mark.kind {
+            MarkKind::Flip { switch, to } => {
+                let (key, label) = (words::key_of(stage.keys, switch), words::label(switch));
+                let about = format!("{label} became {} at step {}", words::value(to), mark.step);
+                Offer {
+                    also: format!("{label} {switch}"),
+                    ..Offer::new(Kind::Moment, format!("flip {key}"), about, OnEnter::Go(at))
+                }
+            }
+            MarkKind::EmptyCache { released } => {
+                let about = format!("empty_cache returned {} at step {}", figures::short_bytes(*released), mark.step);
+                let name = format!("flip {}", stage.keys.key_of(Action::EmptyCache));
+                Offer::new(Kind::Moment, name, about, OnEnter::Go(at))
+            }
+            MarkKind::OutOfMemory => {
+                let about = format!("a request failed in step {}", mark.step);
+                Offer { also: "oom".to_owned(), ..Offer::new(Kind::Moment, "out of memory", about, OnEnter::Go(at)) }
+            }
+        };
+        all.push(offer);
+    }
+    all
+}
+
+/// Values that a switch has a list of.
+fn values(stage: &Stage<'_>) -> impl Iterator<Item = Offer> {
+    let settings = stage.picture.switches();
+    Switch::levers().filter(|switch| switch.reach() != Reach::Written).flat_map(move |switch| {
+        let action = Action::of_switch(switch);
+        let (key, off) = (stage.keys.key_of(action).to_owned(), why_off(stage, action));
+        let now = settings.get(switch.word()).map(|setting| setting.value.to_string());
+        switch.values().iter().map(move |value| {
+            let about = match &now {
+                Some(now) if now == value => format!("{}: it is {now} now", switch.help()),
+                Some(now) => format!("{}; {now} now", switch.help()),
+                None => switch.help().to_owned(),
+            };
+            Offer {
+                also: switch.word().replace('-', " "),
+                key: key.clone(),
+                off: off.clone(),
+                ..Offer::new(
+                    Kind::Value,
+                    format!("{} {value}", switch.label()),
+                    about,
+                    OnEnter::Set(switch, (*value).into()),
+                )
+            }
+        })
+    })
+}
+
+/// Goes to the blocks and selects what lies there.
+fn selects(address: Address, whole: bool) -> OnEnter {
+    let screen = SCREENS.iter().position(|screen| screen.title == "Blocks");
+    let action = BlocksAction::Select(Selection { address, whole });
+    OnEnter::Press { screen, action: Action::Own(ScreenAction::Blocks(action)) }
+}
+
+/// Names of blocks, each with its largest block; the largest first.
+fn blocks(view: &View) -> Vec<Offer> {
+    #[derive(Clone, Copy, Default)]
+    struct Named {
+        count: u64,
+        largest: Bytes,
+        at: Address,
+    }
+    let mut named = vec![Named::default(); view.names.0.len()];
+    for segment in view.segments.iter() {
+        for block in segment.blocks.iter().filter(|block| block.name != NameId::NONE) {
+            let Some(one) = named.get_mut(block.name.0 as usize) else { continue };
+            one.count += 1;
+            if one.count == 1 || block.size > one.largest {
+                (one.largest, one.at) = (block.size, segment.address.offset(block.offset));
+            }
+        }
+    }
+    let mut named: Vec<(usize, Named)> = named.into_iter().enumerate().filter(|(_, one)| one.count > 0).collect();
+    named.sort_by_key(|(_, one)| Reverse(one.largest));
+    let offer = |(id, one): (usize, Named)| {
+        let name = view.names.0.get(id).map(|name| name.to_string()).filter(|name| !name.is_empty())?;
+        let size = figures::short_bytes(one.largest);
+        let about = match one.count {
+            1 => format!("{size} at {}", one.at),
+            count => format!("{count} blocks, the largest {size} at {}", one.at),
+        };
+        Some(Offer::new(Kind::Block, name, about, selects(one.at, false)))
+    };
+    named.into_iter().take(MOST).filter_map(offer).collect()
+}
+
+/// Segments, the largest first.
+fn segments(view: &View) -> Vec<Offer> {
+    let mut all: Vec<_> = view.segments.iter().collect();
+    all.sort_by_key(|segment| Reverse(segment.size));
+    let offer = |segment: &crate::model::SegmentView| {
+        let held: Bytes = segment.blocks.iter().map(|block| block.size).sum();
+        let size = figures::short_bytes(segment.size);
+        let about = format!("{size}, {} of it in {} blocks", figures::short_bytes(held), segment.blocks.len());
+        Offer {
+            also: size,
+            ..Offer::new(Kind::Segment, format!("segment {}", segment.address), about, selects(segment.address, true))
+        }
+    };
+    all.into_iter().take(MOST).map(offer).collect()
+}

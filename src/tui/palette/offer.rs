@@ -1,0 +1,96 @@
+//! One thing that can be found.
+
+use std::sync::Arc;
+
+use crate::session::Switch;
+use crate::source::Move;
+use crate::tui::action::Action;
+
+/// What Enter does.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum OnEnter {
+    /// What a key does, on the screen that has the key.
+    Press {
+        /// The screen, by its place in the list; `None`: any.
+        screen: Option<usize>,
+        /// What the key asks for.
+        action: Action,
+    },
+    /// Sets a switch to the value that a text names.
+    Set(Switch, Arc<str>),
+    /// Moves the cursor.
+    Go(Move),
+    /// Explains a word.
+    Explain(&'static str),
+}
+
+/// What kind of thing it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A key of every screen, or of one.
+    Key,
+    /// A screen.
+    Screen,
+    /// A place in time.
+    Moment,
+    /// A value of a switch.
+    Value,
+    /// A word of the help.
+    Word,
+    /// Blocks of one name.
+    Block,
+    /// A segment.
+    Segment,
+}
+
+impl Kind {
+    /// The word for it.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::Key => "key",
+            Self::Screen => "screen",
+            Self::Moment => "go to",
+            Self::Value => "set",
+            Self::Word => "word",
+            Self::Block => "block",
+            Self::Segment => "segment",
+        }
+    }
+}
+
+/// One thing that can be found.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Offer {
+    /// What kind of thing.
+    pub kind: Kind,
+    /// The word beside it: its kind, or the screen that it belongs to.
+    pub of: &'static str,
+    /// Its name.
+    pub name: String,
+    /// Other names, by which it is found too.
+    pub also: String,
+    /// A sentence about it.
+    pub about: String,
+    /// Its key in words; empty where it has none.
+    pub key: String,
+    /// What Enter does.
+    pub on_enter: OnEnter,
+    /// Why it can't be done now.
+    pub off: Option<String>,
+}
+
+impl Offer {
+    /// An offer that can be taken now, by no key.
+    pub fn new(kind: Kind, name: impl Into<String>, about: impl Into<String>, on_enter: OnEnter) -> Self {
+        Self {
+            kind,
+            of: kind.label(),
+            name: name.into(),
+            also: String::new(),
+            about: about.into(),
+            key: String::new(),
+            on_enter,
+            off: None,
+        }
+    }
+}

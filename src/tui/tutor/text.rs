@@ -1,0 +1,262 @@
+//! What the pane of a lesson says, line by line.
+
+use ratatui::text::Line;
+
+use super::state::Tutor;
+use crate::guide::{self, Role};
+use crate::lesson::{Answer, Asked, Form, Goal, Measured, Stage, Step, Told, Worth, letter, measured};
+use crate::session::Switch;
+use crate::tui::action::Action;
+use crate::tui::hold::Hold;
+use crate::tui::pane::{self, span};
+use crate::tui::stage::Stage as Scene;
+use crate::tui::theme::{Theme, Token};
+
+type Lines = Vec<Line<'static>>;
+
+/// What is going on, in a line.
+pub(super) fn doing(tutor: &Tutor) -> String {
+    let course = tutor.course();
+    match course.stage() {
+        Stage::Introduction => course.lesson().front.title.clone(),
+        Stage::Asking => "a question is open".to_owned(),
+        Stage::Acting => "a goal is to be reached".to_owned(),
+        Stage::Explained => course.step().title.clone(),
+        Stage::Over => "the lesson is over".to_owned(),
+        Stage::Preparing | Stage::Trying => {
+            let first = course.under_way().next().map_or_else(|| "…".to_owned(), ToString::to_string);
+            format!("under way: {first}")
+        }
+    }
+}
+
+/// The text as it stands now.
+pub(super) fn lines(scene: &Scene<'_>, tutor: &Tutor, width: usize) -> Lines {
+    let (theme, course) = (scene.theme, tutor.course());
+    let told = course.told();
+    let mut out = Lines::new();
+    match course.stage() {
+        _ if tutor.back.is_some() => {
+            let place = tutor.back.unwrap_or_default();
+            if let (Some(step), Some(told)) = (course.lesson().steps.get(place), course.all_told().get(place)) {
+                out.extend(plain(theme, Token::Title, &step.title, width));
+                out.push(Line::default());
+                out.extend(markdown(theme, &told.prose, width));
+                explained(theme, tutor, (step, told), width, &mut out);
+            }
+        }
+        Stage::Introduction => {
+            if !course.counts() {
+                let text = course.elsewhere();
+                out.extend(plain(theme, Token::Warn, &text, width));
+                out.push(Line::default());
+            }
+            if course.resumes() > 0 {
+                let steps = course.lesson().steps.len();
+                let anew = scene.keys.key_of(Action::LessonAnew);
+                let place = course.resumes();
+                let text = format!(
+                    "You have read {place} of {steps} steps. They run again by themselves, and you go on behind them; {anew} begins again."
+                );
+                out.extend(plain(theme, Token::Accent, &text, width));
+                out.push(Line::default());
+            }
+            out.extend(markdown(theme, course.introduction(), width));
+        }
+        Stage::Over => {
+            out.extend(plain(theme, Token::Title, "That was the last step.", width));
+            if course.lesson().questions() > 0 {
+                out.extend(plain(theme, Token::Strong, &format!("{} points.", course.score()), width));
+            }
+            out.push(Line::default());
+            let next = tutor.next_title().map(|title| format!(" The next lesson: **{title}**."));
+            let text = format!(
+                "The lab is yours: everything can be flipped. `vramlab lesson` lists all lessons.{}",
+                next.unwrap_or_default()
+            );
+            out.extend(markdown(theme, &text, width));
+        }
+        stage => {
+            out.extend(plain(theme, Token::Title, &course.step().title, width));
+            out.push(Line::default());
+            if stage != Stage::Explained || told.question.is_none() {
+                out.extend(markdown(theme, &told.prose, width));
+            }
+            match stage {
+                Stage::Asking => question(theme, tutor, told, width, &mut out),
+                Stage::Acting => goal(scene, tutor, told, width, &mut out),
+                Stage::Trying => answered(theme, (course.step(), told), width, &mut out),
+                Stage::Explained => explained(theme, tutor, (course.step(), told), width, &mut out),
+                _ => {}
+            }
+        }
+    }
+    out
+}
+
+fn question(theme: &Theme, tutor: &Tutor, told: &Told, width: usize, out: &mut Lines) {
+    let Some(asked) = &told.question else { return };
+    gap(out);
+    out.extend(marked(theme, Token::Accent, &asked.ask, width));
+    for (place, choice) in asked.choices.iter().enumerate() {
+        let is_chosen = tutor.chosen == Some(place);
+        let (mark, token) = if is_chosen { ("▸", Token::Strong) } else { (" ", Token::Text) };
+        let lead = format!("{mark} {}. ", letter(place));
+        for (row, mut line) in marked(theme, token, choice, width.saturating_sub(5)).into_iter().enumerate() {
+            let lead = if row == 0 { lead.clone() } else { " ".repeat(5) };
+            line.spans.insert(0, span(theme, Token::Key, lead));
+            out.push(line);
+        }
+    }
+    if asked.choices.is_empty() {
+        let unit = match tutor.course().step().question.as_ref().map(|question| &question.form) {
+            Some(Form::Number { unit, .. }) => unit.to_string(),
+            _ => String::new(),
+        };
+        let written = vec![
+            span(theme, Token::Key, "> "),
+            span(theme, Token::Strong, tutor.written.clone()),
+            span(theme, Token::Key, "▏"),
+            span(theme, Token::Dim, unit),
+        ];
+        out.push(Line::from(written));
+    }
+    if let Some(wrong) = &tutor.wrong {
+        out.extend(plain(theme, Token::Danger, wrong, width));
+    }
+    if tutor.hold() == Hold::Answer {
+        gap(out);
+        let text = "The lab shows the answer already, so it is out of sight until you have said yours.";
+        out.extend(plain(theme, Token::Dim, text, width));
+    }
+    hint(theme, tutor, asked, width, out);
+}
+
+fn hint(theme: &Theme, tutor: &Tutor, asked: &Asked, width: usize, out: &mut Lines) {
+    if let Some(hint) = asked.hint.as_ref().filter(|_| tutor.hinted) {
+        out.extend(marked(theme, Token::Dim, &format!("Hint: {hint}"), width));
+    }
+}
+
+/// What is to be reached, by which switches, and what came of the tries so far.
+fn goal(scene: &Scene<'_>, tutor: &Tutor, told: &Told, width: usize, out: &mut Lines) {
+    let (theme, course) = (scene.theme, tutor.course());
+    let (Some(asked), Some(goal)) = (&told.question, course.goal()) else { return };
+    gap(out);
+    out.extend(marked(theme, Token::Accent, &asked.ask, width));
+    let switch = |switch: &Switch| format!("{} {}", scene.keys.key_of(Action::of_switch(*switch)), switch.label());
+    let switches: Vec<String> = goal.allow.iter().map(switch).collect();
+    out.extend(plain(theme, Token::Key, &format!("Yours: {}", switches.join(" · ")), width));
+    let left = (goal.tries as usize).saturating_sub(told.tries.len());
+    out.extend(plain(theme, Token::Text, &format!("{} left.", counted_try(left)), width));
+    tries(theme, told, width, out);
+    hint(theme, tutor, asked, width, out);
+}
+
+fn counted_try(left: usize) -> String {
+    if left == 1 { "One try".to_owned() } else { format!("{left} tries") }
+}
+
+fn tries(theme: &Theme, told: &Told, width: usize, out: &mut Lines) {
+    for tried in &told.tries {
+        let text = format!("Tried {}: {}.", tried.settings, tried.outcome);
+        out.extend(plain(theme, Token::Warn, &text, width));
+    }
+}
+
+/// What was asked and answered.
+fn answered(theme: &Theme, (step, told): (&Step, &Told), width: usize, out: &mut Lines) {
+    let (Some(asked), Some(question)) = (&told.question, &step.question) else { return };
+    gap(out);
+    out.extend(marked(theme, Token::Accent, &asked.ask, width));
+    let answer = match told.answer {
+        Some(Answer::Choice(place)) => measured(&question.form, asked, Measured::Choice(place)),
+        Some(Answer::Amount(amount)) => measured(&question.form, asked, Measured::Amount(amount)),
+        Some(Answer::Tried | Answer::Solution | Answer::Passed) | None => return tries(theme, told, width, out),
+    };
+    out.extend(marked(theme, Token::Text, &format!("You said: {answer}"), width));
+}
+
+fn explained(theme: &Theme, tutor: &Tutor, (step, told): (&Step, &Told), width: usize, out: &mut Lines) {
+    answered(theme, (step, told), width, out);
+    if let (Some(question), Some(asked), Some(came_out)) = (&step.question, &told.question, told.measured) {
+        let (token, verdict) = match told.worth {
+            _ if told.answer == Some(Answer::Passed) => (Token::Text, "Passed. "),
+            Some(Worth::Right) => (Token::Ok, "Right. "),
+            Some(Worth::Near) => (Token::Warn, "Near, half a point. "),
+            Some(Worth::Wrong) => (Token::Danger, "Not so. "),
+            None => (Token::Text, ""),
+        };
+        let text = match &question.form {
+            Form::Goal(goal) if told.answer == Some(Answer::Passed) => {
+                let way: Vec<String> = goal.solution.iter().map(ToString::to_string).collect();
+                format!("One way: `{}`.", way.join("`, `"))
+            }
+            Form::Goal(goal) => reached(goal, told.worth, &measured(&question.form, asked, came_out)),
+            form => format!("{verdict}Measured: {}", measured(form, asked, came_out)),
+        };
+        out.extend(marked(theme, token, &text, width));
+    }
+    if tutor.course().is_spoilt() && told.question.is_some() && told.worth.is_none() {
+        let text = "The lab was changed by hand, so this answer does not count.";
+        out.extend(plain(theme, Token::Warn, text, width));
+    }
+    if let Some(reply) = &told.reply {
+        out.extend(marked(theme, Token::Text, reply, width));
+    }
+    for untrue in &told.untrue {
+        let what = match (tutor.course().counts(), tutor.course().is_spoilt()) {
+            (_, true) => "The lab was changed by hand, so this need not hold",
+            (true, false) => "This lesson is not true here",
+            (false, false) => "Not so on this device",
+        };
+        out.extend(plain(theme, Token::Warn, &format!("{what}: {untrue}."), width));
+    }
+    for text in told.why.iter().chain([&told.after]).filter(|text| !text.is_empty()) {
+        gap(out);
+        out.extend(markdown(theme, text, width));
+    }
+}
+
+/// That a goal was reached, and what that is worth.
+fn reached(goal: &Goal, worth: Option<Worth>, how: &str) -> String {
+    let mut how = how.to_owned();
+    how.get_mut(..1).map(str::make_ascii_uppercase);
+    match (worth, &goal.cost) {
+        (Some(Worth::Right), _) => format!("{how}: a point."),
+        (Some(Worth::Near), Some(cost)) => format!("{how}: half a point. At {} or less it is a whole one.", cost.par),
+        _ => format!("{how}."),
+    }
+}
+
+fn gap(out: &mut Lines) {
+    if out.last().is_some_and(|line| !line.spans.is_empty()) {
+        out.push(Line::default());
+    }
+}
+
+fn plain(theme: &Theme, token: Token, text: &str, width: usize) -> Lines {
+    pane::wrap(text, width).into_iter().map(|line| Line::from(span(theme, token, line))).collect()
+}
+
+fn markdown(theme: &Theme, text: &str, width: usize) -> Lines {
+    marked(theme, Token::Text, text, width)
+}
+
+/// Markdown whose ordinary text looks like `plain`.
+fn marked(theme: &Theme, plain: Token, text: &str, width: usize) -> Lines {
+    let look = |role| if role == Role::Text { plain } else { token(role) };
+    let piece = |(role, text): (Role, String)| span(theme, look(role), text);
+    guide::lines(text, width).into_iter().map(|line| line.into_iter().map(piece).collect()).collect()
+}
+
+const fn token(role: Role) -> Token {
+    match role {
+        Role::Text => Token::Text,
+        Role::Heading => Token::Title,
+        Role::Strong => Token::Strong,
+        Role::Code => Token::Key,
+        Role::Link => Token::Accent,
+        Role::Rule => Token::Border,
+    }
+}

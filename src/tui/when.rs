@@ -1,0 +1,59 @@
+//! Which moment memory is shown of, in words: one for all screens.
+
+use super::stage::Stage;
+use crate::source::{Kind, Moment, Picture};
+
+/// The mark of a moment that nobody chose, in the header and on curves.
+pub(crate) const MARK: &str = "▼";
+
+/// The moment, as the end of a phrase: `at the peak of step 12`.
+pub(crate) fn words(picture: &Picture) -> String {
+    let view = picture.shown();
+    match picture.moment() {
+        Moment::Now if picture.is_live() || picture.extent.grows => "now".to_owned(),
+        Moment::Now => "at the end".to_owned(),
+        Moment::Cursor if view.peak_position > 0 && view.position == view.peak_position => "at the peak".to_owned(),
+        Moment::Cursor => "at the cursor".to_owned(),
+        Moment::StepPeak => format!("at the peak of step {}", view.steps.finished),
+        Moment::RunPeak => "at the peak".to_owned(),
+        Moment::Failure => "at the failure".to_owned(),
+    }
+}
+
+/// Where in the run a moment is, in pieces, the most telling first.
+pub(crate) struct Place {
+    /// The step, or what there is in place of one: in full, and as short as it can be.
+    pub step: [String; 2],
+    /// The phase; empty where none is known.
+    pub phase: &'static str,
+    /// The op; empty where none is known.
+    pub op: String,
+}
+
+/// Where in the run the moment shown is.
+pub(crate) fn place(stage: &Stage<'_>) -> Place {
+    let (picture, view) = (stage.picture, stage.shown);
+    let step = view.steps.finished;
+    let has_steps = picture.history.columns() > 0 || !matches!(picture.kind, Kind::Snapshot(_));
+    let of = match picture.moment() {
+        Moment::StepPeak => format!("peak of step {step} {MARK}"),
+        Moment::RunPeak if has_steps => format!("peak of the run {MARK} step {step}"),
+        Moment::RunPeak => format!("peak {MARK}"),
+        Moment::Failure | Moment::Cursor if !has_steps => format!("event {} of {}", view.position, picture.extent.end),
+        Moment::Cursor if picture.extent.steps > step => format!("step {step} of {}", picture.extent.steps),
+        _ if has_steps => format!("step {step}"),
+        _ => String::new(),
+    };
+    let phase = match view.phase {
+        Some(phase) => phase.label(),
+        // A loop of somebody else's may not say which phase it is in.
+        None if has_steps && view.profiles.under_way.events == 0 && view.about.history.is_none() => "between steps",
+        None => "",
+    };
+    let short = match picture.moment() {
+        Moment::StepPeak => format!("step {step} {MARK}"),
+        Moment::RunPeak if has_steps => format!("{MARK} step {step}"),
+        _ => of.clone(),
+    };
+    Place { step: [of, short], phase, op: view.names.get(view.op).to_owned() }
+}

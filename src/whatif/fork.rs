@@ -1,0 +1,54 @@
+//! What would come of a change in the middle of a run: the cache given back, other settings from there on.
+
+use super::ask::Ask;
+use super::conditions::Conditions;
+use super::player::Player;
+use super::program::Program;
+use crate::units::Bytes;
+
+/// The peaks of reserved, from a step on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Forked {
+    /// As it was.
+    pub plain: Bytes,
+    /// With the cache given back before the step.
+    pub emptied: Bytes,
+    /// With other settings put in force and the cache given back, as both keys would.
+    pub changed: Option<Bytes>,
+}
+
+impl Program {
+    /// Replays the run under its own conditions up to the begin of a step, and from there on three ways: as it was, with the
+    /// cache given back, and with `settings` in force as well. `None` where that step is not in it.
+    #[must_use]
+    pub fn forked(&self, own: &Conditions, step: u64, settings: Option<&str>) -> Option<Forked> {
+        let begins = |ask: &Ask| matches!(ask, Ask::StepBegin { step: of, .. } if *of == step);
+        let at = self.asks().iter().position(begins)?;
+        let (before, after) = self.asks().split_at(at);
+        let mut plain = Player::new(own, self.places());
+        before.iter().for_each(|ask| plain.play(ask));
+        let mut emptied = plain.clone();
+        emptied.play(&Ask::EmptyCache);
+        let changed = settings.and_then(|text| {
+            let mut changed = plain.clone();
+            changed.change(text).then(|| {
+                changed.play(&Ask::EmptyCache);
+                changed
+            })
+        });
+        let peak = |player: Player| peak_of_steps(player, after);
+        Some(Forked { plain: peak(plain), emptied: peak(emptied), changed: changed.map(peak) })
+    }
+}
+
+/// The most that whole steps reserved.
+fn peak_of_steps(mut player: Player, asks: &[Ask]) -> Bytes {
+    let mut peak = Bytes::ZERO;
+    for ask in asks {
+        player.play(ask);
+        if matches!(ask, Ask::StepEnd { .. }) {
+            peak = peak.max(player.history().latest().map_or(Bytes::ZERO, |column| column.reserved));
+        }
+    }
+    peak
+}

@@ -1,0 +1,114 @@
+//! Somebody who takes a lesson on the screen: the app, and a lab on a thread of its own.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use vramlab::device::sim::CardCatalog;
+use vramlab::lesson::{Lesson, Runs, Score};
+use vramlab::source::{self, Request, Source};
+use vramlab::tui::{self, App, Catalog, ColorTier, Effect, GlyphTier, Lecture, Message};
+use vramlab::workload;
+
+/// What a lesson runs, as fast as this machine can.
+pub fn runs(lesson: &Lesson) -> Runs {
+    let (catalog, cards) = (workload::Catalog::with_user_workloads(None), CardCatalog::with_user_cards(None));
+    lesson.runs(&catalog, &cards, None).unwrap_or_else(|error| panic!("{}: {error}", lesson.name))
+}
+
+/// Somebody who takes the lesson.
+pub struct Taken {
+    source: Source,
+    pub app: App,
+    now: Duration,
+    size: (u16, u16),
+    pub sent: Vec<Request>,
+}
+
+impl Taken {
+    pub fn begin(lesson: &str, size: (u16, u16)) -> Self {
+        Self::take(Lesson::parse("two", lesson).unwrap_or_else(|error| panic!("{error}")), size)
+    }
+
+    pub fn take(lesson: Lesson, size: (u16, u16)) -> Self {
+        let runs = runs(&lesson);
+        let mut taken = Self::of(Arc::new(lesson), runs, size);
+        taken.wait_for("Enter begins");
+        taken
+    }
+
+    /// The same at the pace of `runs`, before its model is made.
+    pub fn of(lesson: Arc<Lesson>, runs: Runs, size: (u16, u16)) -> Self {
+        Self::resuming(lesson, runs, size, Default::default(), Vec::new())
+    }
+
+    /// The same for somebody who was here before.
+    pub fn resuming(
+        lesson: Arc<Lesson>,
+        runs: Runs,
+        size: (u16, u16),
+        resumes: (usize, Score),
+        following: Vec<(Arc<Lesson>, Runs)>,
+    ) -> Self {
+        let source = source::live(runs.first().clone()).unwrap();
+        let catalog = Catalog::default();
+        let (theme, _) = catalog.load("dark", ColorTier::True).unwrap();
+        let lecture = Lecture { lesson, runs, learner: "Ada".into(), keep: |_| None, resumes, following };
+        let app = App::new(catalog, theme, GlyphTier::Unicode).with_lesson(&lecture);
+        Self { source, app, now: Duration::ZERO, size, sent: Vec::new() }
+    }
+
+    pub fn tell(&mut self, message: Message) {
+        for effect in self.app.update(message) {
+            if let Effect::Send(request) = effect {
+                self.source.request(request.clone());
+                self.sent.push(request);
+            }
+        }
+    }
+
+    /// Shows the app what the lab has come to.
+    pub fn look(&mut self) {
+        self.now += Duration::from_millis(10);
+        self.tell(Message::Clock(self.now));
+        let picture = self.source.pictures.borrow_and_update().clone();
+        self.tell(Message::Picture(picture));
+    }
+
+    /// What the screen shows a moment later.
+    pub fn screen(&mut self) -> String {
+        self.look();
+        let mut buf = Buffer::empty(Rect::new(0, 0, self.size.0, self.size.1));
+        let layout = tui::draw(&self.app, buf.area, &mut buf);
+        self.tell(Message::Drawn(layout));
+        let row = |row: Rect| row.columns().map(|cell| buf[(cell.x, cell.y)].symbol().to_owned()).collect::<String>();
+        buf.area.rows().map(row).collect::<Vec<_>>().join("\n")
+    }
+
+    pub fn wait_for(&mut self, text: &str) -> String {
+        let begun = Instant::now();
+        loop {
+            let screen = self.screen();
+            if screen.contains(text) {
+                return screen;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(60), "no {text}:\n{screen}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    pub fn press(&mut self, code: KeyCode) -> String {
+        self.tell(Message::Key(KeyEvent::new(code, KeyModifiers::NONE)));
+        self.screen()
+    }
+
+    pub fn pass(&mut self) {
+        self.tell(Message::Key(KeyEvent::new(KeyCode::Char('n'), KeyModifiers::CONTROL)));
+    }
+
+    pub fn switches(&self) -> String {
+        format!("{:?}", self.app.latest().view.settings)
+    }
+}

@@ -1,0 +1,57 @@
+//! A lab of any length: what it keeps of millions of events stays within its bounds, and so does the process.
+//!
+//! One test, as it measures its own process.
+#![allow(clippy::unwrap_used, reason = "a test that can't measure must fail")]
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use vramlab::device::sim::CardCatalog;
+use vramlab::model::Grouping;
+use vramlab::session::{DeviceChoice, LabSpec, Speed};
+use vramlab::source::{self, Request, Wanted, Window};
+use vramlab::workload::Catalog;
+
+/// Events of each part of the run. The first fills what is kept of a run however short it is.
+const PART: u64 = 2_000_000;
+const PARTS: u64 = 4;
+/// What events and the states between them may take of a run so long, in MiB.
+const ALL: u64 = 64;
+/// What a later part may add: steps that repeat are kept in less than a byte an event, and the system's allocator rounds up.
+const LATER: u64 = 8;
+
+/// Memory that this process holds, in MiB.
+fn held() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<u64>().unwrap() >> 10
+}
+
+#[test]
+fn a_lab_that_runs_for_millions_of_events_takes_bounded_memory() {
+    let card = CardCatalog::with_user_cards(None).card("h200").unwrap();
+    let spec = LabSpec::new(Catalog::with_user_workloads(None).entry("gpt2").unwrap());
+    let spec = LabSpec { device: DeviceChoice::Sim(Box::new(card)), speed: Speed::Max, ..spec };
+    let lab = source::live(spec).unwrap();
+    // As a screen does: the step is studied, and every picture is taken.
+    lab.request(Request::Study(Some(Wanted { window: Window::Step, grouping: Grouping::Category })));
+    let end = || lab.pictures.borrow().extent.end;
+    let deadline = Instant::now() + Duration::from_secs(600);
+    let wait_for = |events: u64| {
+        while end() < events {
+            assert!(Instant::now() < deadline, "{} events after ten minutes", end());
+            std::thread::sleep(Duration::from_millis(33));
+        }
+        let pictured = lab.pictures.borrow().clone();
+        println!("{:>9} events, {:>6} steps: {} MiB", pictured.extent.end, pictured.extent.steps, held());
+        held()
+    };
+    let begun = wait_for(20_000);
+    let parts: Vec<u64> = (1..=PARTS).map(|part| wait_for(part * PART)).collect();
+    let most = parts.iter().max().unwrap();
+    assert!(most - begun.min(*most) < ALL, "{begun} MiB at the start, then {parts:?}");
+    for later in parts.windows(2) {
+        assert!(later[1] < later[0] + LATER, "{begun} MiB at the start, then {parts:?}");
+    }
+    assert_eq!(lab.pictures.borrow().extent.first, 0, "nothing is forgotten yet");
+}
