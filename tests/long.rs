@@ -17,8 +17,9 @@ const PART: u64 = 2_000_000;
 const PARTS: u64 = 4;
 /// What events and the states between them may take of a run so long, in MiB.
 const ALL: u64 = 64;
-/// What a later part may add: steps that repeat are kept in less than a byte an event, and the system's allocator rounds up.
-const LATER: u64 = 8;
+/// What the later parts may add together. Steps that repeat are kept in less than a byte an event, 2 MiB a part. How much the
+/// system's allocator holds beyond depends on the largest burst of pictures, which comes in an earlier or a later part.
+const LATER: u64 = 24;
 
 /// Memory that this process holds, in MiB.
 fn held() -> u64 {
@@ -50,8 +51,6 @@ fn a_lab_that_runs_for_millions_of_events_takes_bounded_memory() {
     let parts: Vec<u64> = (1..=PARTS).map(|part| wait_for(part * PART)).collect();
     let most = parts.iter().max().unwrap();
     assert!(most - begun.min(*most) < ALL, "{begun} MiB at the start, then {parts:?}");
-    for later in parts.windows(2) {
-        assert!(later[1] < later[0] + LATER, "{begun} MiB at the start, then {parts:?}");
-    }
+    assert!(parts[parts.len() - 1] < parts[0] + LATER, "{begun} MiB at the start, then {parts:?}");
     assert_eq!(lab.pictures.borrow().extent.first, 0, "nothing is forgotten yet");
 }
