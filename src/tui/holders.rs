@@ -11,7 +11,7 @@ use super::pane::{self, Frame, put, put_right, span};
 use super::stage::Stage;
 use super::theme::Token;
 use super::when;
-use crate::model::Flame;
+use crate::model::{Category, Flame};
 use crate::units::Bytes;
 
 /// A part of less than one in so many of all is not worth a row of its own.
@@ -37,34 +37,52 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     ];
     let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
-    let line = |indent: usize, category, label: &str, count: String, bytes: Bytes, y: u16, buf: &mut Buffer| {
+    let row = |indent: usize, category, label: &str, blocks: u64, bytes: Bytes| Row {
+        indent,
+        category,
+        label: label.to_owned(),
+        bytes: unit.or_smaller(bytes),
+        count: if blocks > 1 { format!(" {blocks}×") } else { String::new() },
+        share: figures::percent(bytes.get(), looked.flame.total.get()),
+    };
+    let height = usize::from(inner.height);
+    let rows: Vec<Row> = if looked.flame.stacks {
+        let nodes = opened(&looked.flame, height);
+        let nodes = nodes.iter().filter_map(|index| looked.flame.get(*index)).take(height);
+        nodes.map(|node| row(2 * node.depth.saturating_sub(1), node.category(), &node.label, 1, node.bytes)).collect()
+    } else {
+        let names = looked.flame.names.iter().take(height);
+        names.map(|held| row(0, held.category, &held.name, held.blocks, held.bytes)).collect()
+    };
+    // Figures take no more room than the widest of them: the rest is for names.
+    let widest = |of: fn(&Row) -> &String| rows.iter().map(|row| of(row).chars().count()).max().unwrap_or(0);
+    let (bytes, counts) = (widest(|row| &row.bytes), widest(|row| &row.count));
+    for (y, row) in (0..inner.height).zip(&rows) {
         // Looks change twice a row: each change costs as many bytes on the line as a word.
-        let share = figures::percent(bytes.get(), looked.flame.total.get());
         let figures = vec![
-            span(theme, Token::Text, format!("{:>9}", unit.or_smaller(bytes))),
-            span(theme, Token::Dim, format!("{count:>5}{share:>6}")),
+            span(theme, Token::Text, format!("{:>bytes$}", row.bytes)),
+            span(theme, Token::Dim, format!("{:>counts$}{:>6}", row.count, row.share)),
         ];
         let left = put_right(inner, y, figures, buf);
-        let room = usize::from(left.saturating_sub(3)).saturating_sub(indent);
-        let name = span(theme, Token::Text, format!(" {}", pane::cut_name(label, room)));
-        put(inner, y, vec![Span::raw(" ".repeat(indent)), legend::legend_of(category, theme), name], buf);
-    };
-    if !looked.flame.stacks {
-        for (y, held) in (0..inner.height).zip(&looked.flame.names) {
-            let count = if held.blocks > 1 { format!("{}×", held.blocks) } else { String::new() };
-            line(0, held.category, &held.name, count, held.bytes, y, buf);
-        }
-        return;
+        let room = usize::from(left.saturating_sub(3)).saturating_sub(row.indent);
+        let name = span(theme, Token::Text, format!(" {}", pane::cut_name(&row.label, room)));
+        put(inner, y, vec![Span::raw(" ".repeat(row.indent)), legend::legend_of(row.category, theme), name], buf);
     }
-    let rows = rows(&looked.flame, usize::from(inner.height));
-    for (y, node) in (0..inner.height).zip(rows.iter().filter_map(|index| looked.flame.get(*index))) {
-        line(2 * node.depth.saturating_sub(1), node.category(), &node.label, String::new(), node.bytes, y, buf);
-    }
+}
+
+/// Who holds something, as it is written.
+struct Row {
+    indent: usize,
+    category: Category,
+    label: String,
+    bytes: String,
+    count: String,
+    share: String,
 }
 
 /// The nodes that so many rows show, parts below what they are part of: again and again the largest that can still be
 /// opened is, as long as its parts fit.
-fn rows(flame: &Flame, most: usize) -> Vec<usize> {
+fn opened(flame: &Flame, most: usize) -> Vec<usize> {
     let least = flame.root().bytes.get() / SMALLEST;
     let parts = |index: usize| {
         let children = flame.get(index).map_or(&[][..], |node| &node.children);

@@ -26,9 +26,7 @@ impl<'a> Columns<'a> {
 
     /// The moments that column `x` stands for, by their places: one at least, where there are any.
     pub fn moments_of(self, x: u16) -> Range<usize> {
-        let (count, width, x) = (self.study.moments.len(), usize::from(self.width.max(1)), usize::from(x));
-        let from = (x * count / width).min(count.saturating_sub(1));
-        from..((x + 1) * count / width).max(from + 1).min(count)
+        self.study.moments_in(usize::from(x), usize::from(self.width))
     }
 
     /// Of the moments of column `x` the one with most of something; of several the last.
@@ -39,9 +37,7 @@ impl<'a> Columns<'a> {
 
     /// The column of a moment.
     pub fn column_of(self, moment: usize) -> u16 {
-        let count = self.study.moments.len().max(1);
-        let x = (moment * usize::from(self.width)).div_ceil(count).min(usize::from(self.width.saturating_sub(1)));
-        u16::try_from(x).unwrap_or(0)
+        u16::try_from(self.study.column_of(moment, usize::from(self.width))).unwrap_or(0)
     }
 
     /// Writes into row `row` of `area`, column by column, where phases begin; of several steps, where those do.
@@ -112,6 +108,10 @@ mod tests {
                     seen = of.end;
                 }
                 assert_eq!(seen, study.moments.len());
+                for moment in 0..study.moments.len() {
+                    let column = columns.column_of(moment);
+                    assert!(columns.moments_of(column).contains(&moment), "{count} in {width}: {moment} in {column}");
+                }
             }
         }
         assert!(Columns::new(&study(0), 10).most(3, |moment| moment.reserved).is_none());

@@ -175,6 +175,34 @@ impl Study {
         index.min(self.moments.len().saturating_sub(1))
     }
 
+    /// The moments that one of so many columns of a chart stands for, by their places: one at least, where there are any.
+    #[must_use]
+    pub fn moments_in(&self, column: usize, columns: usize) -> Range<usize> {
+        let (count, columns) = (self.moments.len(), columns.max(1));
+        let from = (column * count / columns).min(count.saturating_sub(1));
+        from..((column + 1) * count / columns).max(from + 1).min(count)
+    }
+
+    /// The first of so many columns that stands for a moment.
+    #[must_use]
+    pub fn column_of(&self, moment: usize, columns: usize) -> usize {
+        let count = self.moments.len().max(1);
+        let column = if count > columns {
+            ((moment + 1) * columns).div_ceil(count).saturating_sub(1)
+        } else {
+            (moment * columns).div_ceil(count)
+        };
+        column.min(columns.saturating_sub(1))
+    }
+
+    /// The moment whose height a column has: that with most allocated, of several the first; by its place.
+    #[must_use]
+    pub fn fullest_in(&self, column: usize, columns: usize) -> usize {
+        let moments = self.moments_in(column, columns);
+        let from = moments.start;
+        moments.rev().max_by_key(|index| self.moments.get(*index).map(|moment| moment.allocated)).unwrap_or(from)
+    }
+
     /// The moment at a position of the stream, by its place; `None` before the first.
     #[must_use]
     pub fn moment_at(&self, position: u64) -> Option<usize> {

@@ -219,9 +219,8 @@ impl Shown<'_> {
         axis.draw(theme, inner, plot, buf);
         let inks: Vec<Ink> =
             (0..).zip(&study.groups).map(|(index, group)| ink(study.grouping, index, group, theme)).collect();
-        let columns = self.columns(plot);
         let stack = |x| {
-            let index = fullest(columns, study, x);
+            let index = study.fullest_in(usize::from(x), usize::from(plot.width));
             let mut stack = Stack::default();
             for (group, ink) in study.groups.iter().zip(&inks) {
                 stack.add(group.bytes.get(index).copied().unwrap_or_default(), *ink);
@@ -276,10 +275,9 @@ impl Shown<'_> {
         let ceiling = self.stage.ceiling();
         let axis = Ceiling::axis(ceiling, highest, plot.height);
         axis.draw(theme, inner, plot, buf);
-        let columns = self.columns(plot);
         let stack = |x| {
             let mut stack = Stack::default();
-            for account in legend::accounts(&study.moments[fullest(columns, study, x)].ledger, theme) {
+            for account in legend::accounts(&study.moments[study.fullest_in(usize::from(x), usize::from(plot.width))].ledger, theme) {
                 stack.add(account.bytes, account.ink);
             }
             stack
@@ -478,13 +476,6 @@ impl Shown<'_> {
         lines.push(line);
         lines
     }
-}
-
-/// The fullest moment of those that a column stands for, by its place.
-fn fullest(columns: Columns<'_>, study: &Study, x: u16) -> usize {
-    let moments = columns.moments_of(x);
-    let from = moments.start;
-    moments.rev().max_by_key(|index| study.moments.get(*index).map(|moment| moment.allocated)).unwrap_or(from)
 }
 
 /// What fills the area of a group: categories have colours of their own, others take them in turn.

@@ -73,7 +73,7 @@ impl TimelineState {
             TimelineAction::Peak => {
                 return picture.study.as_ref()?.peak.map(|peak| Move::To(peak.position));
             }
-            TimelineAction::Column(column, of) => return column_of(picture.study.as_ref()?, column, of),
+            TimelineAction::Column(column, of) => return moment_of(picture.study.as_ref()?, column, of),
         }
         None
     }
@@ -97,9 +97,9 @@ fn around(middle: u64, events: u64, picture: &Picture) -> Window {
     Window::Range(begin, (begin + events).min(end))
 }
 
-/// The moment that a column of the chart stands for.
-fn column_of(study: &Study, column: u16, of: u16) -> Option<Move> {
-    let index = usize::from(column) * study.moments.len() / usize::from(of.max(1));
+/// The moment whose height a column of the chart has.
+fn moment_of(study: &Study, column: u16, of: u16) -> Option<Move> {
+    let index = study.fullest_in(usize::from(column), usize::from(of));
     study.moments.get(index).map(|moment| Move::To(moment.position))
 }
 
@@ -153,7 +153,10 @@ mod tests {
         let study = picture.study.as_ref().unwrap();
         let mut state = TimelineState::default();
         let first = state.act(TimelineAction::Column(0, 80), &picture);
-        assert_eq!(first, Some(Move::To(study.moments[0].position)));
+        assert_eq!(first, Some(Move::To(study.moments[study.fullest_in(0, 80)].position)));
+        let to_peak = Some(Move::To(study.peak.unwrap().position));
+        let whole = state.act(TimelineAction::Column(0, 1), &picture);
+        assert_eq!(whole, to_peak, "one column for all is as high as the peak");
         let peak = state.act(TimelineAction::Peak, &picture);
         assert_eq!(peak, study.peak.map(|peak| Move::To(peak.position)));
         for _ in Grouping::ALL {
