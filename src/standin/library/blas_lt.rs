@@ -1,0 +1,127 @@
+//! cuBLASLt: descriptors, and an algorithm for whatever is asked.
+//!
+//! cuDNN asks the same functions through `libcublasLt.so`, which stands in front of these.
+
+use std::ffi::c_char;
+use std::mem;
+
+use crate::foreign::{get, put, zero};
+use crate::{blas, real};
+
+/// CUBLAS_STATUS_INVALID_VALUE.
+const INVALID_VALUE: i32 = 7;
+/// Bytes of an opaque descriptor, at least those of every version's.
+const DESCRIPTOR: usize = 256;
+
+/// A matrix as a descriptor keeps it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct Layout {
+    kind: i32,
+    rows: u64,
+    columns: u64,
+    lead: i64,
+    batch: i32,
+}
+
+/// cublasLtMatmulHeuristicResult_t.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+struct Found {
+    algorithm: [u64; 8],
+    workspace: usize,
+    state: i32,
+    waves: f32,
+    reserved: [i32; 4],
+}
+
+/// CUDA_R_32F.
+const FP32: i32 = 0;
+/// CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT.
+const BATCH_COUNT: i32 = 5;
+
+fn descriptor(place: *mut u64) -> i32 {
+    if place.is_null() {
+        return INVALID_VALUE;
+    }
+    let made: Box<[u64; DESCRIPTOR / 8]> = Box::new([0; DESCRIPTOR / 8]);
+    put(place, Box::into_raw(made) as u64);
+    0
+}
+
+fn destroy(descriptor: u64) -> i32 {
+    if descriptor != 0 {
+        // SAFETY: a program gives back what `descriptor` made, once.
+        drop(unsafe { Box::from_raw(descriptor as *mut [u64; DESCRIPTOR / 8]) });
+    }
+    0
+}
+
+/// Bytes of the workspace of the `at`th answer, as an H200 answered for the shapes of ResNet: none for a product that sums over
+/// rows, as a weight's gradient does.
+fn workspace(a: Layout, b: Layout, at: usize) -> usize {
+    match (a.rows == b.rows, at, a.kind) {
+        (true, ..) | (_, 2.., _) => 0,
+        (_, _, FP32) => 144,
+        _ => 16,
+    }
+}
+
+entries! {
+    fn cublasLtCreate(place: *mut u64) -> i32 { descriptor(place) }
+    fn cublasLtDestroy(handle: u64) -> i32 { destroy(handle) }
+    fn cublasLtGetVersion() -> usize { blas::version() as usize }
+    fn cublasLtGetCudartVersion() -> usize { real::runtime_version() as usize }
+    /// The parts of the version: major, minor, patch.
+    fn cublasLtGetProperty(part: i32, value: *mut i32) -> i32 {
+        let version = blas::version();
+        put(value, match part {
+            0 => version / 10000,
+            1 => version / 100 % 100,
+            2 => version % 100,
+            _ => return INVALID_VALUE,
+        });
+        0
+    }
+    fn cublasLtGetStatusName(status: i32) -> *const c_char {
+        if status == 0 { c"CUBLAS_STATUS_SUCCESS".as_ptr() } else { c"CUBLAS_STATUS_NOT_SUPPORTED".as_ptr() }
+    }
+    fn cublasLtGetStatusString(status: i32) -> *const c_char { cublasLtGetStatusName(status) }
+    fn cublasLtMatmulDescCreate(place: *mut u64, _compute: i32, _scale: i32) -> i32 { descriptor(place) }
+    fn cublasLtMatmulDescDestroy(descriptor: u64) -> i32 { destroy(descriptor) }
+    fn cublasLtMatmulPreferenceCreate(place: *mut u64) -> i32 { descriptor(place) }
+    fn cublasLtMatmulPreferenceDestroy(descriptor: u64) -> i32 { destroy(descriptor) }
+    fn cublasLtMatrixTransformDescCreate(place: *mut u64, _scale: i32) -> i32 { descriptor(place) }
+    fn cublasLtMatrixTransformDescDestroy(descriptor: u64) -> i32 { destroy(descriptor) }
+    fn cublasLtMatrixLayoutCreate(place: *mut u64, kind: i32, rows: u64, columns: u64, lead: i64) -> i32 {
+        let code = descriptor(place);
+        if let Some(made) = get(place) {
+            put(made as *mut Layout, Layout { kind, rows, columns, lead, batch: 1 });
+        }
+        code
+    }
+    fn cublasLtMatrixLayoutDestroy(descriptor: u64) -> i32 { destroy(descriptor) }
+    fn cublasLtMatrixLayoutInit_internal(place: *mut Layout, _size: usize, kind: i32, rows: u64, columns: u64, lead: i64) -> i32 {
+        put(place, Layout { kind, rows, columns, lead, batch: 1 });
+        0
+    }
+    fn cublasLtMatrixLayoutSetAttribute(layout: *mut Layout, attribute: i32, value: *const i32, size: usize) -> i32 {
+        if attribute == BATCH_COUNT
+            && size == mem::size_of::<i32>()
+            && let (Some(known), Some(batch)) = (get(layout.cast_const()), get(value))
+        {
+            put(layout, Layout { batch, ..known });
+        }
+        0
+    }
+    fn cublasLtMatmulAlgoGetHeuristic(_handle: u64, _operation: u64, a: *const Layout, b: *const Layout, _c: u64, _d: u64, _preference: u64, wanted: i32, found: *mut Found, count: *mut i32) -> i32 {
+        let (Some(a), Some(b)) = (get(a), get(b)) else { return INVALID_VALUE };
+        let wanted = wanted.max(0) as usize;
+        zero(found.cast(), wanted * mem::size_of::<Found>());
+        for at in 0..wanted {
+            put(found.wrapping_add(at), Found { waves: 1.0, workspace: workspace(a, b, at), ..Found::default() });
+        }
+        put(count, wanted as i32);
+        0
+    }
+}

@@ -1,0 +1,167 @@
+//! Contexts, which are one with their devices, and the last error of each thread.
+
+use std::cell::Cell;
+
+use crate::codes::{Code, INVALID_CONTEXT, INVALID_VALUE, SUCCESS, of};
+use crate::devices::{self, checked};
+use crate::foreign::put;
+use crate::state;
+
+/// What the handle of the first device's context is: no pointer to anything.
+const FIRST: u64 = 0x1000;
+
+thread_local! {
+    static LAST_ERROR: Cell<Code> = const { Cell::new(SUCCESS) };
+    /// Whether the driver was told which context is current.
+    static CHOSEN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Remembers a failure, as the runtime does.
+pub fn noted(code: Code) -> Code {
+    if code != SUCCESS {
+        LAST_ERROR.with(|last| last.set(code));
+    }
+    code
+}
+
+/// The handle of a device's context.
+pub fn handle(device: usize) -> u64 {
+    FIRST + device as u64
+}
+
+fn device_of(context: u64) -> Option<usize> {
+    let device = context.checked_sub(FIRST)? as usize;
+    (device < devices::count()).then_some(device)
+}
+
+/// Has this thread use a device, as the runtime does: with a context.
+fn choose(device: usize) -> Code {
+    devices::use_device(device);
+    CHOSEN.with(|chosen| chosen.set(true));
+    of(state::lock().device(device).map(|_| ()))
+}
+
+/// The context that is current: whoever used the runtime has one.
+fn current() -> Option<u64> {
+    let chosen = CHOSEN.with(Cell::get) || state::lock().has_context(devices::current());
+    chosen.then(|| handle(devices::current()))
+}
+
+entries! {
+    fn cudaGetLastError() -> Code { LAST_ERROR.with(|last| last.replace(SUCCESS)) }
+    fn cudaPeekAtLastError() -> Code { LAST_ERROR.with(Cell::get) }
+    fn cudaGetDeviceCount(count: *mut i32) -> Code {
+        put(count, devices::count() as i32);
+        noted(if devices::count() == 0 { crate::codes::NO_DEVICE } else { SUCCESS })
+    }
+    fn cudaGetDevice(device: *mut i32) -> Code {
+        put(device, devices::current() as i32);
+        SUCCESS
+    }
+    fn cudaSetDevice(device: i32) -> Code { noted(checked(device).map_or_else(|code| code, choose)) }
+    fn cudaInitDevice(device: i32, _device_flags: u32, _flags: u32) -> Code {
+        noted(of(checked(device).and_then(|device| state::lock().device(device).map(|_| ()))))
+    }
+    fn cudaChooseDevice(device: *mut i32, _properties: u64) -> Code {
+        put(device, 0);
+        SUCCESS
+    }
+
+    fn cuInit(_flags: u32) -> Code { if devices::count() == 0 { crate::codes::NO_DEVICE } else { SUCCESS } }
+    fn cuDevicePrimaryCtxGetState(device: i32, flags: *mut u32, active: *mut i32) -> Code {
+        of(checked(device).map(|device| {
+            put(flags, 0);
+            put(active, i32::from(state::lock().has_context(device)));
+        }))
+    }
+    fn cuDevicePrimaryCtxRetain(context: *mut u64, device: i32) -> Code {
+        of(checked(device).and_then(|device| state::lock().device(device).map(|_| put(context, handle(device)))))
+    }
+    fn cuCtxCreate_v2(context: *mut u64, _flags: u32, device: i32) -> Code { create(context, device) }
+    fn cuCtxCreate_v3(context: *mut u64, _affinity: u64, _affinities: i32, _flags: u32, device: i32) -> Code { create(context, device) }
+    fn cuCtxCreate_v4(context: *mut u64, _parameters: u64, _flags: u32, device: i32) -> Code { create(context, device) }
+    fn cuCtxGetCurrent(context: *mut u64) -> Code {
+        put(context, current().unwrap_or(0));
+        SUCCESS
+    }
+    fn cuCtxSetCurrent(context: u64) -> Code {
+        if context == 0 {
+            CHOSEN.with(|chosen| chosen.set(false));
+            return SUCCESS;
+        }
+        device_of(context).map_or(INVALID_CONTEXT, choose)
+    }
+    fn cuCtxPushCurrent_v2(context: u64) -> Code { device_of(context).map_or(INVALID_CONTEXT, choose) }
+    fn cuCtxPopCurrent_v2(context: *mut u64) -> Code {
+        put(context, current().unwrap_or(0));
+        SUCCESS
+    }
+    fn cuCtxPushCurrent(context: u64) -> Code { cuCtxPushCurrent_v2(context) }
+    fn cuCtxPopCurrent(context: *mut u64) -> Code { cuCtxPopCurrent_v2(context) }
+    fn cuCtxGetDevice(device: *mut i32) -> Code {
+        put(device, devices::current() as i32);
+        SUCCESS
+    }
+    fn cuCtxGetDevice_v2(device: *mut i32, context: u64) -> Code {
+        let Some(of_context) = device_of(context) else { return INVALID_CONTEXT };
+        put(device, of_context as i32);
+        SUCCESS
+    }
+    fn cuCtxGetApiVersion(_context: u64, version: *mut u32) -> Code {
+        put(version, 3020);
+        SUCCESS
+    }
+    fn cuCtxGetId(context: u64, number: *mut u64) -> Code {
+        put(number, context);
+        SUCCESS
+    }
+    fn cuCtxGetFlags(flags: *mut u32) -> Code {
+        put(flags, 0);
+        SUCCESS
+    }
+    fn cuStreamGetCtx(_stream: u64, context: *mut u64) -> Code {
+        put(context, handle(devices::current()));
+        SUCCESS
+    }
+    fn cuStreamGetCtx_v2(_stream: u64, context: *mut u64, green: *mut u64) -> Code {
+        put(context, handle(devices::current()));
+        put(green, 0);
+        SUCCESS
+    }
+    fn cudaDeviceGetStreamPriorityRange(least: *mut i32, greatest: *mut i32) -> Code {
+        put(least, 0);
+        put(greatest, -5);
+        SUCCESS
+    }
+    fn cuCtxGetStreamPriorityRange(least: *mut i32, greatest: *mut i32) -> Code { cudaDeviceGetStreamPriorityRange(least, greatest) }
+    fn cudaDeviceGetLimit(value: *mut usize, limit: i32) -> Code {
+        put(value, of_limit(limit));
+        SUCCESS
+    }
+    fn cuCtxGetLimit(value: *mut usize, limit: i32) -> Code { cudaDeviceGetLimit(value, limit) }
+    fn cudaDeviceSetLimit(_limit: i32, _value: usize) -> Code { SUCCESS }
+    fn cudaGetDeviceFlags(flags: *mut u32) -> Code {
+        put(flags, 0);
+        SUCCESS
+    }
+}
+
+fn create(context: *mut u64, device: i32) -> Code {
+    if context.is_null() {
+        return INVALID_VALUE;
+    }
+    checked(device).map_or_else(|code| code, |device| {
+        put(context, handle(device));
+        choose(device)
+    })
+}
+
+/// What the documentation gives as defaults: bytes of a thread's stack, of printf's buffer, of the device's heap.
+fn of_limit(limit: i32) -> usize {
+    match limit {
+        0 => 1024,
+        1 => 1 << 20,
+        2 => 8 << 20,
+        _ => 0,
+    }
+}

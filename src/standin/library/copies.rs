@@ -1,0 +1,135 @@
+//! Copies and fills. What comes from the host is remembered, what goes to the host is what is remembered.
+
+use crate::codes::{Code, SUCCESS};
+use crate::foreign::{bytes, copy as copy_on_host, fill, zero};
+use crate::memory::{Kind, kind};
+use crate::{kernels, state, system};
+
+/// From this size on, pages of the host are given back rather than written with zeros.
+const MANY: u64 = 1 << 20;
+const PAGE: u64 = 4096;
+
+/// Copies between any two places.
+pub fn copy(to: u64, from: u64, size: usize) {
+    if size == 0 {
+        return;
+    }
+    let on_device = |address| matches!(kind(address), Kind::Device(_));
+    match (on_device(to), on_device(from)) {
+        (false, false) => copy_on_host(to as *mut u8, from as *const u8, size),
+        (true, false) => {
+            // More than is remembered need not be read.
+            let known = if size <= 64 << 10 { bytes(from as *const u8, size) } else { Vec::new() };
+            let mut state = state::lock();
+            state.shadow.forget(to, size as u64);
+            if !known.is_empty() {
+                state.shadow.write(to, known);
+            }
+        }
+        (true, true) => state::lock().shadow.carry(to, from, size as u64),
+        (false, true) => {
+            blank(to, size as u64);
+            state::lock().shadow.read(from, size as u64, |at, piece| {
+                copy_on_host((to + at) as *mut u8, piece.as_ptr(), piece.len());
+            });
+        }
+    }
+}
+
+/// Zeroes host memory; takes none for what is whole pages of memory that the process alone has.
+fn blank(to: u64, size: u64) {
+    let (first, last) = (to.next_multiple_of(PAGE), (to + size) / PAGE * PAGE);
+    if size < MANY || first >= last || !is_private(first, last) || !system::forget_pages(first, last - first) {
+        return zero(to as *mut u8, size as usize);
+    }
+    zero(to as *mut u8, (first - to) as usize);
+    zero(last as *mut u8, (to + size - last) as usize);
+}
+
+/// Whether pages are in one piece of memory that no file and no other process has.
+fn is_private(first: u64, last: u64) -> bool {
+    let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return false };
+    maps.lines().any(|line| {
+        let mut words = line.split_whitespace();
+        let range = words.next().and_then(|range| range.split_once('-'));
+        let ends = range.and_then(|(start, end)| {
+            Some((u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?))
+        });
+        let (access, file) = (words.next().unwrap_or_default(), words.nth(2).unwrap_or_default());
+        ends.is_some_and(|(start, end)| start <= first && last <= end) && access.ends_with('p') && file == "0"
+    })
+}
+
+/// Fills memory. On a device it is what a kernel does.
+fn set(to: u64, value: i32, size: usize) -> Code {
+    if !matches!(kind(to), Kind::Device(_)) {
+        fill(to as *mut u8, value as u8, size);
+        return SUCCESS;
+    }
+    let mut state = state::lock();
+    state.shadow.forget(to, size as u64);
+    if size <= 64 << 10 {
+        state.shadow.write(to, vec![value as u8; size]);
+    }
+    drop(state);
+    kernels::filled();
+    SUCCESS
+}
+
+fn rows(to: u64, to_pitch: usize, from: u64, from_pitch: usize, width: usize, height: usize) -> Code {
+    for row in 0..height {
+        copy(to + (row * to_pitch) as u64, from + (row * from_pitch) as u64, width);
+    }
+    SUCCESS
+}
+
+fn copied(to: u64, from: u64, size: usize) -> Code {
+    copy(to, from, size);
+    SUCCESS
+}
+
+entries! {
+    fn cudaMemcpy(to: u64, from: u64, size: usize, _kind: i32) -> Code { copied(to, from, size) }
+    fn cudaMemcpyAsync(to: u64, from: u64, size: usize, _kind: i32, _stream: u64) -> Code { copied(to, from, size) }
+    fn cudaMemcpyPeer(to: u64, _to_device: i32, from: u64, _from_device: i32, size: usize) -> Code { copied(to, from, size) }
+    fn cudaMemcpyPeerAsync(to: u64, _to_device: i32, from: u64, _from_device: i32, size: usize, _stream: u64) -> Code { copied(to, from, size) }
+    fn cudaMemcpy2D(to: u64, to_pitch: usize, from: u64, from_pitch: usize, width: usize, height: usize, _kind: i32) -> Code {
+        rows(to, to_pitch, from, from_pitch, width, height)
+    }
+    fn cudaMemcpy2DAsync(to: u64, to_pitch: usize, from: u64, from_pitch: usize, width: usize, height: usize, _kind: i32, _stream: u64) -> Code {
+        rows(to, to_pitch, from, from_pitch, width, height)
+    }
+    fn cudaMemset(to: u64, value: i32, size: usize) -> Code { set(to, value, size) }
+    fn cudaMemsetAsync(to: u64, value: i32, size: usize, _stream: u64) -> Code { set(to, value, size) }
+
+    fn cuMemcpy(to: u64, from: u64, size: usize) -> Code { copied(to, from, size) }
+    fn cuMemcpyAsync(to: u64, from: u64, size: usize, _stream: u64) -> Code { copied(to, from, size) }
+    fn cuMemcpyHtoD_v2(to: u64, from: u64, size: usize) -> Code { copied(to, from, size) }
+    fn cuMemcpyHtoDAsync_v2(to: u64, from: u64, size: usize, _stream: u64) -> Code { copied(to, from, size) }
+    fn cuMemcpyDtoH_v2(to: u64, from: u64, size: usize) -> Code { copied(to, from, size) }
+    fn cuMemcpyDtoHAsync_v2(to: u64, from: u64, size: usize, _stream: u64) -> Code { copied(to, from, size) }
+    fn cuMemcpyDtoD_v2(to: u64, from: u64, size: usize) -> Code { copied(to, from, size) }
+    fn cuMemcpyDtoDAsync_v2(to: u64, from: u64, size: usize, _stream: u64) -> Code { copied(to, from, size) }
+    fn cuMemsetD8_v2(to: u64, value: u8, size: usize) -> Code { set(to, i32::from(value), size) }
+    fn cuMemsetD8Async(to: u64, value: u8, size: usize, _stream: u64) -> Code { set(to, i32::from(value), size) }
+    fn cuMemsetD32_v2(to: u64, value: u32, count: usize) -> Code { set_words(to, value, count) }
+    fn cuMemsetD32Async(to: u64, value: u32, count: usize, _stream: u64) -> Code { set_words(to, value, count) }
+}
+
+fn set_words(to: u64, value: u32, count: usize) -> Code {
+    let size = count.saturating_mul(4);
+    if let Kind::Device(_) = kind(to) {
+        let words = if size <= 64 << 10 { value.to_ne_bytes().repeat(count) } else { Vec::new() };
+        let mut state = state::lock();
+        state.shadow.forget(to, size as u64);
+        if !words.is_empty() {
+            state.shadow.write(to, words);
+        }
+        drop(state);
+        kernels::filled();
+    } else {
+        let words = value.to_ne_bytes().repeat(count);
+        copy_on_host(to as *mut u8, words.as_ptr(), words.len());
+    }
+    SUCCESS
+}

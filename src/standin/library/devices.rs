@@ -1,0 +1,152 @@
+//! The devices that a program sees, and which one each of its threads uses.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+
+use crate::card::Card;
+use crate::codes::{Code, INVALID_DEVICE, NO_DEVICE, OUT_OF_MEMORY};
+use crate::space::Space;
+use crate::state::State;
+
+/// One device of this process.
+#[derive(Debug)]
+pub struct Device {
+    /// Its addresses.
+    pub space: Space,
+    /// What cudaMalloc handed out: bytes by address.
+    pub segments: BTreeMap<u64, u64>,
+    /// Bytes taken of it, what the context holds included.
+    pub used: u64,
+    /// A kernel was launched.
+    pub kernels_loaded: bool,
+}
+
+thread_local! {
+    static CURRENT: Cell<usize> = const { Cell::new(0) };
+}
+
+/// The device that this thread uses.
+pub fn current() -> usize {
+    CURRENT.with(Cell::get)
+}
+
+/// Has this thread use another one.
+pub fn use_device(device: usize) {
+    CURRENT.with(|current| current.set(device));
+}
+
+/// The places of the visible devices in the machine, in the program's order.
+pub fn visible() -> &'static [usize] {
+    static VISIBLE: OnceLock<Vec<usize>> = OnceLock::new();
+    VISIBLE.get_or_init(|| {
+        let Some(card) = Card::get() else { return Vec::new() };
+        match std::env::var("CUDA_VISIBLE_DEVICES") {
+            Ok(list) => chosen(&list, card.devices),
+            Err(_) => (0..card.devices).collect(),
+        }
+    })
+}
+
+/// The devices that `CUDA_VISIBLE_DEVICES` names: up to the first name that is none, as NVIDIA documents it.
+fn chosen(list: &str, devices: usize) -> Vec<usize> {
+    let mut chosen = Vec::new();
+    for name in list.split(',').map(str::trim) {
+        let by_uuid = || (0..devices).find(|&place| name.len() > 4 && uuid_text(place).starts_with(name));
+        match name.parse().ok().filter(|place| *place < devices).or_else(by_uuid) {
+            Some(place) if !chosen.contains(&place) => chosen.push(place),
+            _ => break,
+        }
+    }
+    chosen
+}
+
+/// How many devices the program sees.
+pub fn count() -> usize {
+    visible().len()
+}
+
+/// The place in the machine of a device that the program sees.
+pub fn place(device: usize) -> usize {
+    visible().get(device).copied().unwrap_or(device)
+}
+
+/// The 16 bytes by which a device is known.
+pub fn uuid(place: usize) -> [u8; 16] {
+    let mut bytes = *b"vramlab stand-in";
+    bytes[15] = place as u8;
+    bytes
+}
+
+/// The same as NVML writes it.
+pub fn uuid_text(place: usize) -> String {
+    let hex: String = uuid(place).iter().map(|byte| format!("{byte:02x}")).collect();
+    let (a, b, c, d, e) = (&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]);
+    format!("GPU-{a}-{b}-{c}-{d}-{e}")
+}
+
+/// The number of a device, where there is one of it.
+pub fn checked(device: i32) -> Result<usize, Code> {
+    let device = usize::try_from(device).map_err(|_| INVALID_DEVICE)?;
+    match count() {
+        0 => Err(NO_DEVICE),
+        count if device < count => Ok(device),
+        _ => Err(INVALID_DEVICE),
+    }
+}
+
+impl State {
+    /// A device, with its context.
+    pub fn device(&mut self, device: usize) -> Result<&mut Device, Code> {
+        let card = Card::get().ok_or(NO_DEVICE)?;
+        if device >= count() {
+            return Err(if count() == 0 { NO_DEVICE } else { INVALID_DEVICE });
+        }
+        while self.devices.len() <= device {
+            let space = Space::new(self.devices.len()).ok_or(OUT_OF_MEMORY)?;
+            // A context takes memory where it is made alone: see `begin`.
+            self.devices.push(Device {
+                space,
+                segments: BTreeMap::new(),
+                used: 0,
+                kernels_loaded: false,
+            });
+        }
+        let found = self.devices.get_mut(device).ok_or(INVALID_DEVICE)?;
+        if found.used == 0 {
+            found.used = card.context.max(1);
+        }
+        Ok(found)
+    }
+
+    /// The device that this thread uses.
+    pub fn current(&mut self) -> Result<&mut Device, Code> {
+        self.device(current())
+    }
+
+    /// Whether a device has a context.
+    pub fn has_context(&self, device: usize) -> bool {
+        self.devices.get(device).is_some_and(|device| device.used > 0)
+    }
+
+    /// The device on which an address lies.
+    pub fn device_of(&self, address: u64) -> Option<usize> {
+        let in_segments = self.devices.iter().position(|device| device.space.range.contains(&address));
+        in_segments.or_else(|| self.ranges.of(address).map(|(_, reserved)| reserved.device))
+    }
+}
+
+impl Device {
+    /// Takes memory of the card.
+    pub fn take(&mut self, bytes: u64) -> Result<(), Code> {
+        let memory = Card::get().ok_or(NO_DEVICE)?.memory;
+        let used = self.used.checked_add(bytes).filter(|used| *used <= memory).ok_or(OUT_OF_MEMORY)?;
+        self.used = used;
+        Ok(())
+    }
+
+    /// Gives memory back to the card.
+    pub fn give_back(&mut self, bytes: u64) {
+        self.used = self.used.saturating_sub(bytes).max(1);
+    }
+}

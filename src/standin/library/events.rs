@@ -1,0 +1,108 @@
+//! Events: they are reached as soon as they are recorded.
+
+use std::collections::BTreeMap;
+
+use crate::capture::Capture;
+use crate::clock::Moment;
+use crate::codes::{Code, INVALID_HANDLE, INVALID_VALUE, SUCCESS, of};
+use crate::context::noted;
+use crate::foreign::put;
+use crate::streams::COMMON;
+use crate::state;
+
+const FIRST: u64 = 0x5300_0000_0000;
+
+/// One event.
+#[derive(Clone, Copy, Debug, Default)]
+struct Event {
+    /// When it was recorded; never yet where there is none.
+    at: Option<Moment>,
+    /// What its stream recorded then.
+    capture: Option<Capture>,
+}
+
+/// The events that a program has.
+#[derive(Debug, Default)]
+pub struct Events {
+    made: BTreeMap<u64, Event>,
+    count: u64,
+}
+
+fn create(place: *mut u64) -> Code {
+    if place.is_null() {
+        return INVALID_VALUE;
+    }
+    let mut state = state::lock();
+    let has_context = state.current().map(|_| ());
+    of(has_context.map(|()| {
+        state.events.count += 1;
+        let handle = FIRST + state.events.count * 256;
+        state.events.made.insert(handle, Event::default());
+        put(place, handle);
+    }))
+}
+
+fn destroy(event: u64) -> Code {
+    state::lock().events.made.remove(&event).map_or(INVALID_HANDLE, |_| SUCCESS)
+}
+
+fn record(event: u64, stream: u64) -> Code {
+    let mut state = state::lock();
+    let Some(of_stream) = state.streams.get(stream) else { return INVALID_HANDLE };
+    let Some(event) = state.events.made.get_mut(&event) else { return INVALID_HANDLE };
+    *event = Event { at: Some(Moment::now()), capture: of_stream.capture };
+    SUCCESS
+}
+
+/// A stream waits for an event: there is nothing to wait for, but what is captured spreads.
+fn wait(stream: u64, event: u64) -> Code {
+    let mut state = state::lock();
+    let Some(event) = state.events.made.get(&event).copied() else { return INVALID_HANDLE };
+    if let Some(capture) = event.capture
+        && stream >= COMMON
+        && let Some(stream) = state.streams.made(stream)
+        && stream.capture.is_none()
+    {
+        stream.capture = Some(capture);
+    }
+    SUCCESS
+}
+
+fn is_done(event: u64) -> Code {
+    if state::lock().events.made.contains_key(&event) { SUCCESS } else { INVALID_HANDLE }
+}
+
+fn elapsed(milliseconds: *mut f32, from: u64, to: u64) -> Code {
+    let state = state::lock();
+    let at = |event| state.events.made.get(&event).and_then(|event| event.at);
+    match (at(from), at(to)) {
+        (Some(from), Some(to)) => {
+            put(milliseconds, to.since(from));
+            SUCCESS
+        }
+        _ => INVALID_HANDLE,
+    }
+}
+
+entries! {
+    fn cudaEventCreate(place: *mut u64) -> Code { noted(create(place)) }
+    fn cudaEventCreateWithFlags(place: *mut u64, _flags: u32) -> Code { noted(create(place)) }
+    fn cudaEventDestroy(event: u64) -> Code { noted(destroy(event)) }
+    fn cudaEventRecord(event: u64, stream: u64) -> Code { noted(record(event, stream)) }
+    fn cudaEventRecordWithFlags(event: u64, stream: u64, _flags: u32) -> Code { noted(record(event, stream)) }
+    fn cudaEventQuery(event: u64) -> Code { noted(is_done(event)) }
+    fn cudaEventSynchronize(event: u64) -> Code { noted(is_done(event)) }
+    fn cudaEventElapsedTime(milliseconds: *mut f32, from: u64, to: u64) -> Code { noted(elapsed(milliseconds, from, to)) }
+    fn cudaEventElapsedTime_v2(milliseconds: *mut f32, from: u64, to: u64) -> Code { noted(elapsed(milliseconds, from, to)) }
+    fn cudaStreamWaitEvent(stream: u64, event: u64, _flags: u32) -> Code { noted(wait(stream, event)) }
+
+    fn cuEventCreate(place: *mut u64, _flags: u32) -> Code { create(place) }
+    fn cuEventDestroy_v2(event: u64) -> Code { destroy(event) }
+    fn cuEventRecord(event: u64, stream: u64) -> Code { record(event, stream) }
+    fn cuEventRecordWithFlags(event: u64, stream: u64, _flags: u32) -> Code { record(event, stream) }
+    fn cuEventQuery(event: u64) -> Code { is_done(event) }
+    fn cuEventSynchronize(event: u64) -> Code { is_done(event) }
+    fn cuEventElapsedTime(milliseconds: *mut f32, from: u64, to: u64) -> Code { elapsed(milliseconds, from, to) }
+    fn cuEventElapsedTime_v2(milliseconds: *mut f32, from: u64, to: u64) -> Code { elapsed(milliseconds, from, to) }
+    fn cuStreamWaitEvent(stream: u64, event: u64, _flags: u32) -> Code { wait(stream, event) }
+}

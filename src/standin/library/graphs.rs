@@ -1,0 +1,95 @@
+//! Graphs: how many launches one stands for is all that is kept of it.
+
+use std::collections::BTreeMap;
+
+use crate::codes::{Code, INVALID_HANDLE, INVALID_VALUE, SUCCESS};
+use crate::context::noted;
+use crate::foreign::put;
+use crate::{kernels, state};
+
+/// Handles of graphs and of what is made of them.
+const FIRST: u64 = 0x5200_0000_0000;
+
+/// What was recorded or made of it.
+#[derive(Debug, Default)]
+pub struct Graphs {
+    /// Launches by handle, of graphs and executable ones.
+    known: BTreeMap<u64, u64>,
+    count: u64,
+}
+
+impl Graphs {
+    /// An empty graph.
+    pub fn make(&mut self) -> u64 {
+        self.count += 1;
+        let handle = FIRST + self.count * 256;
+        self.known.insert(handle, 0);
+        handle
+    }
+
+    /// So many launches were recorded.
+    pub fn recorded(&mut self, graph: u64, launches: u64) {
+        self.known.insert(graph, launches);
+    }
+}
+
+fn create(place: *mut u64) -> Code {
+    put(place, state::lock().graphs.make());
+    SUCCESS
+}
+
+fn copied(place: *mut u64, graph: u64) -> Code {
+    if place.is_null() {
+        return INVALID_VALUE;
+    }
+    let mut state = state::lock();
+    let Some(&launches) = state.graphs.known.get(&graph) else { return INVALID_HANDLE };
+    let made = state.graphs.make();
+    state.graphs.recorded(made, launches);
+    put(place, made);
+    SUCCESS
+}
+
+fn destroy(graph: u64) -> Code {
+    state::lock().graphs.known.remove(&graph).map_or(INVALID_HANDLE, |_| SUCCESS)
+}
+
+fn launch(graph: u64) -> Code {
+    let launches = state::lock().graphs.known.get(&graph).copied();
+    launches.map_or(INVALID_HANDLE, |launches| {
+        kernels::launched(launches);
+        SUCCESS
+    })
+}
+
+/// A graph has as many nodes as launches; their handles are not kept.
+fn nodes(graph: u64, nodes: *mut u64, count: *mut usize) -> Code {
+    let Some(launches) = state::lock().graphs.known.get(&graph).copied() else { return INVALID_HANDLE };
+    if nodes.is_null() {
+        put(count, launches as usize);
+    } else {
+        put(count, 0);
+    }
+    SUCCESS
+}
+
+entries! {
+    fn cudaGraphCreate(place: *mut u64, _flags: u32) -> Code { noted(create(place)) }
+    fn cudaGraphClone(place: *mut u64, graph: u64) -> Code { noted(copied(place, graph)) }
+    fn cudaGraphInstantiate(place: *mut u64, graph: u64, _flags: u64) -> Code { noted(copied(place, graph)) }
+    fn cudaGraphInstantiateWithFlags(place: *mut u64, graph: u64, _flags: u64) -> Code { noted(copied(place, graph)) }
+    fn cudaGraphInstantiateWithParams(place: *mut u64, graph: u64, _parameters: u64) -> Code { noted(copied(place, graph)) }
+    fn cudaGraphDestroy(graph: u64) -> Code { noted(destroy(graph)) }
+    fn cudaGraphExecDestroy(graph: u64) -> Code { noted(destroy(graph)) }
+    fn cudaGraphLaunch(graph: u64, _stream: u64) -> Code { noted(launch(graph)) }
+    fn cudaGraphUpload(_graph: u64, _stream: u64) -> Code { SUCCESS }
+    fn cudaGraphGetNodes(graph: u64, places: *mut u64, count: *mut usize) -> Code { noted(nodes(graph, places, count)) }
+    fn cudaGraphGetRootNodes(graph: u64, places: *mut u64, count: *mut usize) -> Code { noted(nodes(graph, places, count)) }
+    fn cudaGraphDebugDotPrint(_graph: u64, _path: u64, _flags: u32) -> Code { SUCCESS }
+
+    fn cuGraphCreate(place: *mut u64, _flags: u32) -> Code { create(place) }
+    fn cuGraphInstantiateWithFlags(place: *mut u64, graph: u64, _flags: u64) -> Code { copied(place, graph) }
+    fn cuGraphDestroy(graph: u64) -> Code { destroy(graph) }
+    fn cuGraphExecDestroy(graph: u64) -> Code { destroy(graph) }
+    fn cuGraphLaunch(graph: u64, _stream: u64) -> Code { launch(graph) }
+}

@@ -1,0 +1,209 @@
+//! Kernels: known by name, launched by number, and never run.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ffi::{c_char, c_void};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use crate::codes::{Code, INVALID_VALUE, NOT_FOUND, SUCCESS};
+use crate::context::noted;
+use crate::foreign::{put, text};
+use crate::{devices, report, shadow, state};
+
+/// Launches of this process.
+static LAUNCHES: AtomicU64 = AtomicU64::new(0);
+/// The host's stub of the kernel that was launched last.
+static LAST: AtomicU64 = AtomicU64::new(0);
+/// Kernels as libraries register them while they are loaded: stub and name. There are tens of thousands.
+static REGISTERED: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
+
+/// How many kernels were launched.
+pub fn launches() -> u64 {
+    LAUNCHES.load(Ordering::Relaxed)
+}
+
+/// So many kernels are launched that overwrite nothing but what was said to the shadow.
+pub fn counted(count: u64) -> u64 {
+    report::launched(count);
+    LAUNCHES.fetch_add(count, Ordering::Relaxed)
+}
+
+/// So many kernels are launched: of what the devices hold nothing is known any more.
+pub fn launched(count: u64) {
+    if count == 0 {
+        return;
+    }
+    let before = counted(count);
+    if before == 0 || shadow::is_touched() {
+        let mut state = state::lock();
+        state.shadow.launched();
+        if let Ok(device) = state.current()
+            && !device.kernels_loaded
+        {
+            device.kernels_loaded = true;
+            device.space.load_kernels();
+        }
+    }
+}
+
+/// Memory was filled: no kernel of the program's.
+pub fn filled() {
+    LAST.store(0, Ordering::Relaxed);
+}
+
+fn launch(stub: u64) -> Code {
+    LAST.store(stub, Ordering::Relaxed);
+    launched(1);
+    SUCCESS
+}
+
+/// Whether the kernel that was launched last asks whether all of something hold.
+pub fn last_asks_for_all() -> bool {
+    let stub = LAST.load(Ordering::Relaxed);
+    name(stub).is_some_and(|name| ["and_kernel", "AndOp"].iter().any(|part| contains(name, part)))
+}
+
+fn contains(name: &[u8], part: &str) -> bool {
+    name.windows(part.len()).any(|window| window == part.as_bytes())
+}
+
+/// The mangled name of a kernel.
+fn name(stub: u64) -> Option<&'static [u8]> {
+    static NAMES: Mutex<(usize, Option<HashMap<u64, u64>>)> = Mutex::new((0, None));
+    let registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    let (seen, map) = &mut *names;
+    let map = map.get_or_insert_with(HashMap::new);
+    map.extend(registered.iter().skip(*seen).copied());
+    *seen = registered.len();
+    let name = *map.get(&stub)?;
+    text(name as *const c_char).map(std::ffi::CStr::to_bytes)
+}
+
+/// dim3.
+#[repr(C)]
+#[derive(Clone, Copy, Default)]
+struct Dim3 {
+    x: u32,
+    y: u32,
+    z: u32,
+}
+
+/// What `<<<grid, block, shared, stream>>>` says, until the kernel's stub asks for it.
+type Configuration = (Dim3, Dim3, usize, u64);
+
+thread_local! {
+    static PUSHED: RefCell<Vec<Configuration>> = const { RefCell::new(Vec::new()) };
+}
+
+/// A handle for code that is loaded: it is never looked into.
+fn code() -> u64 {
+    static HANDLE: OnceLock<Box<[u64; 8]>> = OnceLock::new();
+    HANDLE.get_or_init(|| Box::new([0; 8])).as_ptr() as u64
+}
+
+entries! {
+    fn __cudaRegisterFatBinary(_binary: u64) -> u64 { code() }
+    fn __cudaRegisterFatBinaryEnd(_handle: u64) {}
+    fn __cudaUnregisterFatBinary(_handle: u64) {}
+    fn __cudaInitModule(_handle: u64) -> u8 { 0 }
+    fn __cudaRegisterFunction(_handle: u64, stub: u64, _function: u64, name: u64, _limit: i32, _tid: u64, _bid: u64, _block: u64, _grid: u64, _warp: u64) {
+        REGISTERED.lock().unwrap_or_else(PoisonError::into_inner).push((stub, name));
+    }
+    fn __cudaPushCallConfiguration(grid: Dim3, block: Dim3, shared: usize, stream: u64) -> u32 {
+        PUSHED.with_borrow_mut(|pushed| pushed.push((grid, block, shared, stream)));
+        0
+    }
+    fn __cudaPopCallConfiguration(grid: *mut Dim3, block: *mut Dim3, shared: *mut usize, stream: *mut u64) -> Code {
+        let Some((of_grid, of_block, of_shared, of_stream)) = PUSHED.with_borrow_mut(Vec::pop) else { return INVALID_VALUE };
+        put(grid, of_grid);
+        put(block, of_block);
+        put(shared, of_shared);
+        put(stream, of_stream);
+        SUCCESS
+    }
+    fn __cudaGetKernel(kernel: *mut u64, stub: u64) -> Code {
+        put(kernel, stub);
+        SUCCESS
+    }
+    fn __cudaLaunchKernel(kernel: u64, _grid: Dim3, _block: Dim3, _arguments: u64, _shared: usize, _stream: u64) -> Code { launch(kernel) }
+    fn cudaLaunchKernel(stub: u64, _grid: Dim3, _block: Dim3, _arguments: u64, _shared: usize, _stream: u64) -> Code { launch(stub) }
+    fn cudaLaunchKernelExC(_configuration: u64, stub: u64, _arguments: u64) -> Code { launch(stub) }
+    fn cudaLaunchCooperativeKernel(stub: u64, _grid: Dim3, _block: Dim3, _arguments: u64, _shared: usize, _stream: u64) -> Code { launch(stub) }
+    fn cudaGetFuncBySymbol(function: *mut u64, stub: u64) -> Code {
+        put(function, stub);
+        SUCCESS
+    }
+    fn cudaGetKernel(kernel: *mut u64, stub: u64) -> Code {
+        put(kernel, stub);
+        SUCCESS
+    }
+    fn cudaFuncGetName(place: *mut u64, stub: u64) -> Code {
+        let found = name(stub).map(|name| name.as_ptr() as u64);
+        put(place, found.unwrap_or(c"".as_ptr() as u64));
+        if found.is_some() { SUCCESS } else { noted(NOT_FOUND) }
+    }
+    fn cudaGetSymbolAddress(place: *mut u64, _symbol: u64) -> Code {
+        noted(crate::codes::of(state::lock().current().map(|device| put(place, device.space.of_symbols()))))
+    }
+    fn cudaGetSymbolSize(size: *mut usize, _symbol: u64) -> Code {
+        put(size, 8);
+        SUCCESS
+    }
+
+    fn cuLaunchKernel(function: u64, _x: u32, _y: u32, _z: u32, _bx: u32, _by: u32, _bz: u32, _shared: u32, _stream: u64, _arguments: u64, _extra: u64) -> Code { launch(function) }
+    fn cuLaunchKernelEx(_configuration: u64, function: u64, _arguments: u64, _extra: u64) -> Code { launch(function) }
+    fn cuLaunchCooperativeKernel(function: u64, _x: u32, _y: u32, _z: u32, _bx: u32, _by: u32, _bz: u32, _shared: u32, _stream: u64, _arguments: u64) -> Code { launch(function) }
+    fn cuModuleLoad(module: *mut u64, _name: u64) -> Code { loaded(module) }
+    fn cuModuleLoadData(module: *mut u64, _image: u64) -> Code { loaded(module) }
+    fn cuModuleLoadDataEx(module: *mut u64, _image: u64, _options: u32, _names: u64, _values: u64) -> Code { loaded(module) }
+    fn cuModuleLoadFatBinary(module: *mut u64, _image: u64) -> Code { loaded(module) }
+    fn cuModuleGetFunction(function: *mut u64, _module: u64, _name: u64) -> Code { loaded(function) }
+    fn cuModuleGetFunctionCount(count: *mut u32, _module: u64) -> Code {
+        put(count, 1);
+        SUCCESS
+    }
+    fn cuModuleGetGlobal_v2(address: *mut u64, size: *mut usize, _module: u64, _name: u64) -> Code { symbol(address, size) }
+    fn cuModuleGetLoadingMode(mode: *mut i32) -> Code {
+        put(mode, 2);
+        SUCCESS
+    }
+    fn cuLibraryLoadData(library: *mut u64, _code: u64, _options: u64, _values: u64, _count: u32, _more: u64, _more_values: u64, _more_count: u32) -> Code { loaded(library) }
+    fn cuLibraryLoadFromFile(library: *mut u64, _name: u64, _options: u64, _values: u64, _count: u32, _more: u64, _more_values: u64, _more_count: u32) -> Code { loaded(library) }
+    fn cuLibraryGetKernel(kernel: *mut u64, _library: u64, _name: u64) -> Code { loaded(kernel) }
+    fn cuLibraryGetModule(module: *mut u64, _library: u64) -> Code { loaded(module) }
+    fn cuLibraryGetGlobal(address: *mut u64, size: *mut usize, _library: u64, _name: u64) -> Code { symbol(address, size) }
+    fn cuKernelGetFunction(function: *mut u64, _kernel: u64) -> Code { loaded(function) }
+    fn cuKernelGetName(name: *mut *const c_char, _kernel: u64) -> Code {
+        put(name, c"kernel".as_ptr());
+        SUCCESS
+    }
+    fn cuFuncGetName(name: *mut *const c_char, _function: u64) -> Code {
+        put(name, c"kernel".as_ptr());
+        SUCCESS
+    }
+    fn cuFuncGetModule(module: *mut u64, _function: u64) -> Code { loaded(module) }
+    fn cuLinkCreate_v2(_count: u32, _options: u64, _values: u64, state: *mut u64) -> Code { loaded(state) }
+    fn cuLinkComplete(_state: u64, cubin: *mut *const c_void, size: *mut usize) -> Code {
+        put(cubin, c"".as_ptr().cast());
+        put(size, 1);
+        SUCCESS
+    }
+}
+
+/// Code is taken as it is: nothing of it will run.
+fn loaded(place: *mut u64) -> Code {
+    if place.is_null() {
+        return INVALID_VALUE;
+    }
+    put(place, code());
+    SUCCESS
+}
+
+fn symbol(address: *mut u64, size: *mut usize) -> Code {
+    crate::codes::of(state::lock().device(devices::current()).map(|device| {
+        put(address, device.space.of_symbols());
+        put(size, 8);
+    }))
+}

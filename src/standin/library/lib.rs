@@ -1,0 +1,58 @@
+//! The stand-in GPU: a library that is loaded before a program's own and answers what it asks of CUDA.
+//!
+//! Device memory is addresses with nothing behind them, kernels do nothing, and every size, limit and name is the card's. So a program's
+//! allocator takes the decisions that it would take on the card. This crate is built by `build.rs` with std alone and embedded; what is
+//! not written here by hand is generated from the table in `entries/`.
+//!
+//! A C interface passes pointers that only its caller can vouch for. They are read and written through [`foreign`] alone.
+
+#![deny(unsafe_op_in_unsafe_fn)]
+#![allow(non_snake_case, reason = "entry points are called what NVIDIA's libraries call them")]
+
+mod units {
+    /// One MiB in bytes.
+    pub const MIB: u64 = 1 << 20;
+    /// One GiB in bytes.
+    pub const GIB: u64 = 1 << 30;
+}
+
+#[macro_use]
+mod entry;
+mod attributes;
+mod blas;
+mod blas_lt;
+mod capture;
+mod card;
+mod clock;
+mod codes;
+mod context;
+mod copies;
+mod devices;
+mod dnn;
+mod driver;
+mod events;
+mod fork;
+mod foreign;
+mod graphs;
+mod host_mapping;
+mod kernels;
+mod memory;
+mod nccl;
+mod nvml;
+mod occupancy;
+mod pinned;
+mod pool;
+#[allow(dead_code, reason = "the trainer's own use of it needs more")]
+#[path = "../../allocator/placement.rs"]
+mod placement;
+mod properties;
+mod real;
+mod report;
+mod runtime;
+mod shadow;
+mod space;
+mod state;
+mod streams;
+mod stubs;
+mod system;
+mod virtual_memory;

@@ -1,0 +1,106 @@
+//! What this process counted, in a file that whoever started it reads: also when it was killed.
+//!
+//! The file is an array of numbers; `standin/counts.rs` reads it. Without a folder for it nothing is kept.
+
+use std::fs::OpenOptions;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use std::sync::Once;
+
+use crate::card::Card;
+use crate::stubs;
+use crate::system;
+
+/// What the file begins with.
+const MAGIC: u64 = u64::from_le_bytes(*b"VRLCNT01");
+
+/// The numbers before those of the generated entry points.
+#[derive(Clone, Copy)]
+#[repr(usize)]
+enum Place {
+    Magic,
+    Entries,
+    Launches,
+    UnknownReads,
+    RuledReads,
+    Pinned,
+    PinnedPeak,
+    First,
+}
+
+static NUMBERS: AtomicPtr<AtomicU64> = AtomicPtr::new(std::ptr::null_mut());
+static SAID: AtomicBool = AtomicBool::new(false);
+
+/// All numbers.
+fn numbers() -> Option<&'static [AtomicU64]> {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(open);
+    let numbers = NUMBERS.load(Ordering::Acquire);
+    let length = Place::First as usize + stubs::NAMES.len();
+    // SAFETY: the file was mapped with so many numbers, and stays.
+    (!numbers.is_null()).then(|| unsafe { std::slice::from_raw_parts(numbers, length) })
+}
+
+fn open() {
+    let Some(folder) = Card::get().and_then(|card| card.counts.as_deref()) else { return };
+    let path = Path::new(folder).join(format!("{}.counts", std::process::id()));
+    let bytes = (Place::First as usize + stubs::NAMES.len()) * size_of::<u64>();
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path);
+    let mapped = file.and_then(|file| file.set_len(bytes as u64).map(|()| file));
+    // Where it can't be written nothing is counted; the program goes on.
+    let Some(numbers) = mapped.ok().and_then(|file| system::share(&file, bytes)) else { return };
+    NUMBERS.store(numbers.cast(), Ordering::Release);
+    set(Place::Entries, stubs::NAMES.len() as u64);
+    set(Place::Magic, MAGIC);
+}
+
+/// A child has its own numbers, once it counts something.
+pub fn forked() {
+    NUMBERS.store(std::ptr::null_mut(), Ordering::Release);
+}
+
+fn set(place: Place, value: u64) {
+    let numbers = NUMBERS.load(Ordering::Acquire);
+    if !numbers.is_null() {
+        // SAFETY: the file was mapped with these numbers, and stays.
+        unsafe { &*numbers.add(place as usize) }.store(value, Ordering::Relaxed);
+    }
+}
+
+fn at(place: Place) -> Option<&'static AtomicU64> {
+    numbers()?.get(place as usize)
+}
+
+/// So many kernels were launched.
+pub fn launched(count: u64) {
+    at(Place::Launches).map(|number| number.fetch_add(count, Ordering::Relaxed));
+}
+
+/// The program read what was not computed.
+pub fn unknown_read() {
+    at(Place::UnknownReads).map(|number| number.fetch_add(1, Ordering::Relaxed));
+}
+
+/// The program read what a rule says.
+pub fn ruled_read() {
+    at(Place::RuledReads).map(|number| number.fetch_add(1, Ordering::Relaxed));
+}
+
+/// So much host memory is page-locked.
+pub fn pinned(bytes: u64) {
+    at(Place::Pinned).map(|number| number.store(bytes, Ordering::Relaxed));
+    at(Place::PinnedPeak).map(|number| number.fetch_max(bytes, Ordering::Relaxed));
+}
+
+/// A generated entry point was called; whether for the first time.
+pub fn called(entry: usize) -> bool {
+    let number = numbers().and_then(|numbers| numbers.get(Place::First as usize + entry));
+    number.is_none_or(|number| number.fetch_add(1, Ordering::Relaxed) == 0)
+}
+
+/// Whether the program wants to be told of generated entry points: `VRAMLAB_STANDIN=debug`.
+pub fn is_told() -> bool {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| SAID.store(std::env::var("VRAMLAB_STANDIN").is_ok_and(|word| word == "debug"), Ordering::Relaxed));
+    SAID.load(Ordering::Relaxed)
+}

@@ -1,0 +1,117 @@
+//! Where device memory lies: addresses that the host can't touch, with nothing behind them.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use crate::placement::Placement;
+use crate::system;
+use crate::units::{GIB, MIB};
+
+/// The addresses of the first device end here; the others' lie below. Nothing that a system maps by itself does.
+const TOP: u64 = 0x7000_0000_0000;
+/// Addresses of one device: more than any has memory, so that they are cut into pieces as on the card.
+const SPAN: u64 = 1024 * GIB;
+/// Where the H200's driver put the first range that a program reserved.
+const FIRST_RANGE: u64 = 0x3_0200_0000;
+/// Reserved ranges end here.
+const LAST_RANGE: u64 = 0x4000_0000_0000;
+/// Ranges begin at multiples of this.
+const RANGE_ALIGNMENT: u64 = 32 * MIB;
+
+/// The addresses of one device.
+#[derive(Debug)]
+pub struct Space {
+    /// All of them.
+    pub range: Range<u64>,
+    placement: Placement,
+}
+
+impl Space {
+    /// Takes the addresses away from the host; `None`, where the system has none left.
+    pub fn new(device: usize) -> Option<Self> {
+        let end = TOP - device as u64 * SPAN;
+        let start = if system::reserve_at(end - SPAN, SPAN) { end - SPAN } else { system::reserve(SPAN)? };
+        let range = start..start + SPAN;
+        let mut placement = Placement::new(range.clone());
+        placement.occupy_context();
+        Some(Self { range, placement })
+    }
+
+    /// A place for a segment.
+    pub fn place(&mut self, size: u64) -> Option<u64> {
+        self.placement.place(size)
+    }
+
+    /// Gives a place back.
+    pub fn release(&mut self, address: u64, size: u64) {
+        self.placement.release(address, size);
+    }
+
+    /// The program's first kernel is launched.
+    pub fn load_kernels(&mut self) {
+        self.placement.load_kernels();
+    }
+
+    /// A place for what the program's code keeps on the device: behind its segments, in what a context holds.
+    pub fn of_symbols(&self) -> u64 {
+        self.range.end - 8 * MIB
+    }
+}
+
+/// Ranges of addresses that programs reserve to map memory into.
+#[derive(Debug, Default)]
+pub struct Ranges(BTreeMap<u64, Reserved>);
+
+/// A reserved range.
+#[derive(Clone, Copy, Debug)]
+pub struct Reserved {
+    /// Bytes.
+    pub size: u64,
+    /// The device that was current then.
+    pub device: usize,
+}
+
+impl Ranges {
+    /// Reserves the lowest addresses that are free.
+    pub fn reserve(&mut self, size: u64, alignment: u64, device: usize) -> Option<u64> {
+        let alignment = alignment.max(RANGE_ALIGNMENT);
+        let mut base = FIRST_RANGE.next_multiple_of(alignment);
+        if alignment == RANGE_ALIGNMENT {
+            base = FIRST_RANGE;
+        }
+        // The host may have something of its own in between.
+        for _ in 0..1024 {
+            for (&start, reserved) in &self.0 {
+                if start >= base && start - base >= size {
+                    break;
+                }
+                base = base.max((start + reserved.size).next_multiple_of(alignment));
+            }
+            if base.checked_add(size)? > LAST_RANGE {
+                return None;
+            }
+            if system::reserve_at(base, size) {
+                self.0.insert(base, Reserved { size, device });
+                return Some(base);
+            }
+            base = (base + size).next_multiple_of(alignment);
+        }
+        None
+    }
+
+    /// Gives a range back; false where none of this size begins here.
+    pub fn free(&mut self, base: u64, size: u64) -> bool {
+        let known = self.0.get(&base).is_some_and(|reserved| reserved.size == size);
+        if known {
+            self.0.remove(&base);
+            system::give_back(base, size);
+        }
+        known
+    }
+
+    /// The range that holds an address, with its begin.
+    pub fn of(&self, address: u64) -> Option<(u64, Reserved)> {
+        let (&base, &reserved) = self.0.range(..=address).next_back()?;
+        (address - base < reserved.size).then_some((base, reserved))
+    }
+}

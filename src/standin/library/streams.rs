@@ -1,0 +1,142 @@
+//! Streams. Everything that is put on one is done at once, so there is nothing to wait for.
+
+use std::collections::BTreeMap;
+use std::ffi::c_void;
+
+use crate::capture::Capture;
+use crate::codes::{Code, INVALID_HANDLE, INVALID_VALUE, SUCCESS, of};
+use crate::context::noted;
+use crate::devices;
+use crate::foreign::put;
+use crate::state;
+
+/// Handles below are streams that every device has: the default, the legacy and the thread's own.
+pub const COMMON: u64 = 16;
+/// Handles of streams look like addresses of the program, which debuggers print.
+const FIRST: u64 = 0x5100_0000_0000;
+
+/// One stream.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Stream {
+    /// Its device.
+    pub device: usize,
+    /// Lower is more urgent.
+    pub priority: i32,
+    /// How it was made.
+    pub flags: u32,
+    /// What it records.
+    pub capture: Option<Capture>,
+}
+
+/// The streams that a program made.
+#[derive(Debug, Default)]
+pub struct Streams {
+    made: BTreeMap<u64, Stream>,
+    count: u64,
+}
+
+impl Streams {
+    /// Makes one.
+    fn make(&mut self, stream: Stream) -> u64 {
+        self.count += 1;
+        let handle = FIRST + self.count * 256;
+        self.made.insert(handle, stream);
+        handle
+    }
+
+    /// The stream of a handle.
+    pub fn get(&self, handle: u64) -> Option<Stream> {
+        if handle < COMMON {
+            return Some(Stream { device: devices::current(), ..Stream::default() });
+        }
+        self.made.get(&handle).copied()
+    }
+
+    /// A stream that was made.
+    pub fn made(&mut self, handle: u64) -> Option<&mut Stream> {
+        self.made.get_mut(&handle)
+    }
+
+    /// The streams that were made.
+    pub fn all(&mut self) -> impl Iterator<Item = &mut Stream> {
+        self.made.values_mut()
+    }
+}
+
+fn create(place: *mut u64, flags: u32, priority: i32) -> Code {
+    if place.is_null() {
+        return INVALID_VALUE;
+    }
+    let mut state = state::lock();
+    let made = state.current().map(|_| ());
+    of(made.map(|()| {
+        let stream = Stream { device: devices::current(), priority: priority.clamp(-5, 0), flags, capture: None };
+        put(place, state.streams.make(stream));
+    }))
+}
+
+fn destroy(handle: u64) -> Code {
+    if handle < COMMON {
+        return INVALID_HANDLE;
+    }
+    state::lock().streams.made.remove(&handle).map_or(INVALID_HANDLE, |_| SUCCESS)
+}
+
+fn ask<T>(handle: u64, place: *mut T, what: impl FnOnce(Stream) -> T) -> Code {
+    state::lock().streams.get(handle).map_or(INVALID_HANDLE, |stream| {
+        put(place, what(stream));
+        SUCCESS
+    })
+}
+
+/// A stream's wait or question: what is on it is done.
+fn is_done(handle: u64) -> Code {
+    state::lock().streams.get(handle).map_or(INVALID_HANDLE, |stream| match stream.capture {
+        Some(_) => crate::codes::CAPTURE_UNSUPPORTED,
+        None => SUCCESS,
+    })
+}
+
+/// The program's own function, which the stream would call.
+type HostFunction = extern "C" fn(*mut c_void);
+/// The same with the stream and how it fares.
+type Callback = extern "C" fn(u64, Code, *mut c_void);
+
+entries! {
+    fn cudaStreamCreate(place: *mut u64) -> Code { noted(create(place, 0, 0)) }
+    fn cudaStreamCreateWithFlags(place: *mut u64, flags: u32) -> Code { noted(create(place, flags, 0)) }
+    fn cudaStreamCreateWithPriority(place: *mut u64, flags: u32, priority: i32) -> Code { noted(create(place, flags, priority)) }
+    fn cudaStreamDestroy(stream: u64) -> Code { noted(destroy(stream)) }
+    fn cudaStreamGetPriority(stream: u64, priority: *mut i32) -> Code { noted(ask(stream, priority, |stream| stream.priority)) }
+    fn cudaStreamGetFlags(stream: u64, flags: *mut u32) -> Code { noted(ask(stream, flags, |stream| stream.flags)) }
+    fn cudaStreamGetDevice(stream: u64, device: *mut i32) -> Code { noted(ask(stream, device, |stream| stream.device as i32)) }
+    fn cudaStreamGetId(stream: u64, number: *mut u64) -> Code { noted(ask(stream, number, |_| stream)) }
+    fn cudaStreamSynchronize(stream: u64) -> Code { noted(is_done(stream)) }
+    fn cudaStreamQuery(stream: u64) -> Code { noted(is_done(stream)) }
+    fn cudaDeviceSynchronize() -> Code { SUCCESS }
+    fn cudaLaunchHostFunc(_stream: u64, function: Option<HostFunction>, data: *mut c_void) -> Code {
+        let Some(function) = function else { return noted(INVALID_VALUE) };
+        function(data);
+        SUCCESS
+    }
+    fn cudaStreamAddCallback(stream: u64, function: Option<Callback>, data: *mut c_void, _flags: u32) -> Code {
+        let Some(function) = function else { return noted(INVALID_VALUE) };
+        function(stream, SUCCESS, data);
+        SUCCESS
+    }
+
+    fn cuStreamCreate(place: *mut u64, flags: u32) -> Code { create(place, flags, 0) }
+    fn cuStreamCreateWithPriority(place: *mut u64, flags: u32, priority: i32) -> Code { create(place, flags, priority) }
+    fn cuStreamDestroy_v2(stream: u64) -> Code { destroy(stream) }
+    fn cuStreamGetPriority(stream: u64, priority: *mut i32) -> Code { ask(stream, priority, |stream| stream.priority) }
+    fn cuStreamGetFlags(stream: u64, flags: *mut u32) -> Code { ask(stream, flags, |stream| stream.flags) }
+    fn cuStreamGetDevice(stream: u64, device: *mut i32) -> Code { ask(stream, device, |stream| stream.device as i32) }
+    fn cuStreamGetId(stream: u64, number: *mut u64) -> Code { ask(stream, number, |_| stream) }
+    fn cuStreamSynchronize(stream: u64) -> Code { is_done(stream) }
+    fn cuStreamQuery(stream: u64) -> Code { is_done(stream) }
+    fn cuCtxSynchronize() -> Code { SUCCESS }
+    fn cuLaunchHostFunc(stream: u64, function: Option<HostFunction>, data: *mut c_void) -> Code { cudaLaunchHostFunc(stream, function, data) }
+    fn cuStreamAddCallback(stream: u64, function: Option<Callback>, data: *mut c_void, flags: u32) -> Code {
+        cudaStreamAddCallback(stream, function, data, flags)
+    }
+}
