@@ -43,25 +43,37 @@ fn build(out: &Path) -> Result<(), String> {
     let tables = tables()?;
     let (stubs, names) = (out.join("stubs.rs"), out.join("names.rs"));
     write(&stubs, &stubs_of(&tables))?;
-    write(&names, &format!("/// The generated entry points, in the order of their counts.\npub const GENERATED: &[&str] = {};\n", list(&tables)))?;
-    compile(Path::new(FOLDER).join("lib.rs"), &out.join("libstandin.so"), &stubs, &[
-        "--crate-type=cdylib".to_owned(),
-        "-Clink-arg=-Wl,-soname,libcuda.so.1".to_owned(),
-    ])?;
+    let said = "/// The generated entry points, in the order of their counts.\npub const NAMES: &[&str]";
+    write(&names, &format!("{said} = {};\n", list(&tables)))?;
+    compile(
+        Path::new(FOLDER).join("lib.rs"),
+        &out.join("libstandin.so"),
+        &stubs,
+        &["--crate-type=cdylib".to_owned(), "-Clink-arg=-Wl,-soname,libcuda.so.1".to_owned()],
+    )?;
     let forwards = out.join("forwards.rs");
-    let lt = tables.iter().find(|(library, _)| library == "cublaslt").map(|(_, table)| table).ok_or("no table of cublasLt")?;
+    let lt = tables
+        .iter()
+        .find(|(library, _)| library == "cublaslt")
+        .map(|(_, table)| table)
+        .ok_or("no table of cublasLt")?;
     write(&forwards, &forwards_of(lt))?;
     for name in LT {
         let versions = out.join(format!("{name}.map"));
         write(&versions, &format!("{name} {{ global: cublasLt*; local: *; }};\n"))?;
-        compile(PathBuf::from("src/standin/lt/main.rs"), &out.join(name), &forwards, &[
-            "--crate-type=bin".to_owned(),
-            "-Crelocation-model=pic".to_owned(),
-            "-Clink-arg=-nostartfiles".to_owned(),
-            "-Clink-arg=-shared".to_owned(),
-            format!("-Clink-arg=-Wl,-soname,{name}"),
-            format!("-Clink-arg=-Wl,--version-script={}", versions.display()),
-        ])?;
+        compile(
+            PathBuf::from("src/standin/lt/main.rs"),
+            &out.join(name),
+            &forwards,
+            &[
+                "--crate-type=bin".to_owned(),
+                "-Crelocation-model=pic".to_owned(),
+                "-Clink-arg=-nostartfiles".to_owned(),
+                "-Clink-arg=-shared".to_owned(),
+                format!("-Clink-arg=-Wl,-soname,{name}"),
+                format!("-Clink-arg=-Wl,--version-script={}", versions.display()),
+            ],
+        )?;
     }
     Ok(())
 }
@@ -87,8 +99,7 @@ fn list(tables: &[(String, Table)]) -> String {
 }
 
 fn stubs_of(tables: &[(String, Table)]) -> String {
-    let mut text = format!("/// The generated entry points.\npub static NAMES: &[&str] = {};\n", list(tables));
-    let mut entry = 0;
+    let (mut text, mut entry) = (String::new(), 0);
     for (_, table) in tables {
         for (name, answer) in &table.entries {
             if let Some(stub) = answer.stub(name, entry, table.refusal) {
@@ -116,9 +127,12 @@ fn forwards_of(lt: &Table) -> String {
             let at = slot * 8;
             format!("adrp x16, SLOTS+{at}\\nldr x16, [x16, :lo12:SLOTS+{at}]\\nbr x16")
         };
-        text.push_str(&format!("\".globl {name}\\n.type {name},%function\\n{name}: {jump}\\n.size {name}, .-{name}\\n\",\n"));
+        text.push_str(&format!(
+            "\".globl {name}\\n.type {name},%function\\n{name}: {jump}\\n.size {name}, .-{name}\\n\",\n"
+        ));
     }
-    let options = if env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|arch| arch == "x86_64") { "options(att_syntax)" } else { "" };
+    let options =
+        if env::var("CARGO_CFG_TARGET_ARCH").is_ok_and(|arch| arch == "x86_64") { "options(att_syntax)" } else { "" };
     text.push_str(&format!("{options});\n"));
     text
 }
@@ -130,6 +144,7 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
 /// One call of the compiler.
 fn compile(source: PathBuf, to: &Path, generated: &Path, arguments: &[String]) -> Result<(), String> {
     let variable = |name: &str| env::var_os(name).unwrap_or_default();
+    let variable_path = |file: &str| Path::new(&variable("OUT_DIR")).join(file);
     let mut command = Command::new(variable("RUSTC"));
     command
         .arg(source)
@@ -141,7 +156,8 @@ fn compile(source: PathBuf, to: &Path, generated: &Path, arguments: &[String]) -
         .args(arguments)
         .arg("-o")
         .arg(to)
-        .env("VRAMLAB_STUBS", generated);
+        .env("VRAMLAB_STUBS", generated)
+        .env("VRAMLAB_NAMES", variable_path("names.rs"));
     if let Some(linker) = env::var_os("RUSTC_LINKER") {
         let mut given = std::ffi::OsString::from("-Clinker=");
         given.push(linker);

@@ -25,6 +25,7 @@ pub mod recording;
 pub mod session;
 pub mod snapshot;
 pub mod source;
+pub mod standin;
 pub mod train;
 pub mod tui;
 pub mod units;

@@ -37,6 +37,7 @@ mod run;
 mod screen;
 mod selftest;
 mod spec;
+mod stand_in;
 mod status;
 mod subject;
 mod subjects;

@@ -16,8 +16,10 @@ use super::output::complain;
 use super::record;
 use super::screen::ScreenArgs;
 use super::spec::themes;
+use super::stand_in::{self, StandInArgs};
 use super::{Status, Usage};
 use crate::source::{self, Meeting, Request, Source};
+use crate::standin::Counts;
 use crate::tui::{self, Awaited, Origin};
 use crate::watch::{Job, Lines, Output, descends, listening_in, sockets};
 
@@ -39,6 +41,8 @@ pub(super) struct WatchArgs {
     /// Where the program's own output goes while the screen is open [default: vramlab-watch-PID.log here].
     #[arg(long, value_name = "FILE", conflicts_with = "record")]
     output: Option<PathBuf>,
+    #[command(flatten)]
+    stand_in: StandInArgs,
     #[command(flatten)]
     screen: ScreenArgs,
     /// The program and its arguments, after `--`.
@@ -84,8 +88,11 @@ pub(super) fn run(args: &WatchArgs) -> Result<Status> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     if let Some(path) = &args.record {
         let outcome = runtime.block_on(recorded(source, path));
-        let status =
-            watched.job.map_or(Ok(None), |job| job.lock().unwrap_or_else(PoisonError::into_inner).wait().map(Some))?;
+        let status = watched
+            .job
+            .as_ref()
+            .map_or(Ok(None), |job| job.lock().unwrap_or_else(PoisonError::into_inner).wait().map(Some))?;
+        watched.tell_what_was_counted();
         let nothing = match outcome {
             Recorded::Something => {
                 complain(format_args!("recorded in {}: vramlab open {}", path.display(), path.display()));
@@ -104,6 +111,7 @@ pub(super) fn run(args: &WatchArgs) -> Result<Status> {
     let origin = options.origin.clone();
     let left = runtime.block_on(tui::run(source, options, themes()))?;
     farewell::print(&left, &origin)?;
+    watched.tell_what_was_counted();
     let ended = watched.tell_what_goes_on();
     Ok(match left.exit {
         tui::Exit::Quit => ended.map_or(Status::DONE, of_program),
@@ -121,7 +129,11 @@ enum Recorded {
 /// The command that watches the same again.
 fn origin(args: &WatchArgs) -> Origin {
     let attached = |pid: &Option<u32>| [Some("--attach".to_owned()), pid.map(|pid| pid.to_string())];
-    let started = std::iter::once("--".to_owned()).chain(args.program.iter().map(|word| word.to_string_lossy().into()));
+    let stand_in = args.stand_in.words();
+    let started = stand_in
+        .into_iter()
+        .chain(std::iter::once("--".to_owned()))
+        .chain(args.program.iter().map(|word| word.to_string_lossy().into()));
     Origin::Watch(match &args.attach {
         Some(pid) => attached(pid).into_iter().flatten().collect(),
         None => started.collect(),
@@ -133,6 +145,8 @@ struct Watched {
     meeting: Meeting,
     job: Option<Arc<Mutex<Job>>>,
     output: Option<PathBuf>,
+    /// Where the processes of a program on a stand-in GPU count.
+    stand_in: Option<PathBuf>,
 }
 
 impl Watched {
@@ -145,6 +159,13 @@ impl Watched {
             Meeting::Started(_) => None,
         };
         Awaited { command: words.join(" "), pid: started.or(attached), output: self.output.clone() }
+    }
+
+    /// Says what a program on a stand-in GPU read that nothing computed. Its job is still there, and so are its counts.
+    fn tell_what_was_counted(&self) {
+        if let Some(folder) = &self.stand_in {
+            stand_in::tell(&Counts::read(folder));
+        }
     }
 
     /// Says that the program goes on, if it does, and how to join it again; else how it ended.
@@ -174,13 +195,21 @@ fn started(args: &WatchArgs) -> Result<(Watched, String)> {
         Some(_) => Output::Inherit,
         None => Output::File(args.output.clone().unwrap_or_else(free_output)),
     };
-    let job = Arc::new(Mutex::new(Job::start(&args.program, args.lines.into(), &output)?));
+    let (variables, stand_in) = match args.stand_in.cards()? {
+        Some(cards) => {
+            let placed = stand_in::place(&cards)?;
+            (placed.variables, Some(placed.folder))
+        }
+        None => (Vec::new(), None),
+    };
+    let job = Arc::new(Mutex::new(Job::start(&args.program, args.lines.into(), &output, variables)?));
     let path = match output {
         Output::File(path) => Some(path),
         Output::Inherit => None,
     };
     let words: Vec<_> = args.program.iter().map(|word| word.to_string_lossy().into_owned()).collect();
-    Ok((Watched { meeting: Meeting::Started(Arc::clone(&job)), job: Some(job), output: path }, name_of(&words)))
+    let meeting = Meeting::Started(Arc::clone(&job));
+    Ok((Watched { meeting, job: Some(job), output: path, stand_in }, name_of(&words)))
 }
 
 /// A program that runs already.
@@ -211,7 +240,7 @@ fn running(pid: Option<u32>) -> Result<(Watched, String)> {
         }
     };
     let name = socket.file_stem().map_or_else(String::new, |stem| format!("process {}", stem.to_string_lossy()));
-    Ok((Watched { meeting: Meeting::Socket(socket.clone()), job: None, output: None }, name))
+    Ok((Watched { meeting: Meeting::Socket(socket.clone()), job: None, output: None, stand_in: None }, name))
 }
 
 /// How to watch again what listens.

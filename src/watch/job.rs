@@ -51,11 +51,16 @@ pub struct Job {
 }
 
 impl Job {
-    /// Starts `command` with the package on Python's path.
+    /// Starts `command` with the package on Python's path, and `variables` set.
     ///
     /// # Errors
     /// [`WatchError`], where it can't be started.
-    pub fn start(command: &[OsString], lines: Lines, output: &Output) -> Result<Self, WatchError> {
+    pub fn start(
+        command: &[OsString],
+        lines: Lines,
+        output: &Output,
+        variables: Vec<(OsString, OsString)>,
+    ) -> Result<Self, WatchError> {
         let Some((program, arguments)) = command.split_first() else {
             return Err(WatchError::Start { program: String::new(), source: io::ErrorKind::InvalidInput.into() });
         };
@@ -65,6 +70,7 @@ impl Job {
         let mut child = Command::new(program);
         child
             .args(arguments)
+            .envs(variables)
             .env("VRAMLAB_WATCH_DIR", &folder)
             .env("VRAMLAB_WATCH_PACKAGE", &package)
             .env("PYTHONPATH", python_path(&package.join("bootstrap"), std::env::var_os("PYTHONPATH").as_deref()));
@@ -77,7 +83,11 @@ impl Job {
             let both = file.try_clone().map_err(|source| WatchError::Folder { path: path.clone(), source })?;
             child.stdin(Stdio::null()).stdout(file).stderr(both).process_group(0);
         }
-        let child = child.spawn().map_err(|source| WatchError::Start { program: name, source })?;
+        let child = child.spawn().map_err(|source| {
+            // Nothing of it is left behind. What can't be removed stays.
+            let _ = fs::remove_dir_all(&folder);
+            WatchError::Start { program: name, source }
+        })?;
         Ok(Self { child, folder })
     }
 

@@ -141,6 +141,37 @@ impl Launch {
     }
 }
 
+/// What a program may ask of a card beside its sizes: all of it is told, and most changes no memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Chip {
+    /// KiB of the second-level cache.
+    pub l2_kib: u32,
+    /// MHz of the multiprocessors at most.
+    pub clock_mhz: u32,
+    /// MHz of the memory.
+    pub memory_clock_mhz: u32,
+    /// Bits of the memory's bus.
+    pub bus_bits: u32,
+    /// KiB that PyTorch's kernels take of the memory once they are loaded, beside the context.
+    pub kernels_kib: u32,
+}
+
+impl Default for Chip {
+    /// Of kernels what an H200 showed; the rest is not known and told as 1, which no card has.
+    fn default() -> Self {
+        Self { l2_kib: 1, clock_mhz: 1, memory_clock_mhz: 1, bus_bits: 1, kernels_kib: 94_016 }
+    }
+}
+
+impl Chip {
+    fn is_possible(&self) -> bool {
+        const MOST: u32 = 1 << 20;
+        let known = [self.l2_kib, self.clock_mhz, self.memory_clock_mhz, self.bus_bits];
+        known.iter().all(|figure| (1..=MOST).contains(figure)) && self.kernels_kib <= MOST
+    }
+}
+
 /// A simulated GPU.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -175,6 +206,9 @@ pub struct Card {
     /// What kernels reach of the peaks.
     #[serde(default)]
     pub efficiency: Efficiency,
+    /// What programs may ask of it besides.
+    #[serde(default)]
+    pub chip: Chip,
 }
 
 impl Card {
@@ -204,6 +238,8 @@ impl Card {
             Some(("[launch]", "launches must take from 0 to 10⁹ µs"))
         } else if !self.driver.is_possible() {
             Some(("[driver]", "calls must take from 0 to 10⁹ µs, by sizes that rise"))
+        } else if !self.chip.is_possible() {
+            Some(("[chip]", "figures of the chip count from 1 to 2²⁰"))
         } else if !self.efficiency.is_possible() {
             Some(("[efficiency]", "efficiencies must be above 0"))
         } else {
@@ -249,6 +285,7 @@ mod tests {
             ("[link]", "[launch]\nkernel = -1.0\n[link]"),
             ("[link]", "[driver]\nmalloc = [[1.0, inf]]\nfree = []\n[link]"),
             ("pool = 0.5", "pool = 0.0"),
+            ("l2_kib = 4096", "l2_kib = 0"),
         ] {
             assert!(changed(line, to).is_some(), "{to}");
         }

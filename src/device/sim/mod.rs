@@ -24,7 +24,7 @@ use crate::units::{Address, Bytes, StreamId};
 use clock::{Nanos, SharedClock};
 use driver::{HostAddresses, SharedDriver, TimedDriver};
 
-pub use card::{Card, Curve, DriverCosts, Launch, Link, Times};
+pub use card::{Card, Chip, Curve, DriverCosts, Launch, Link, Times};
 pub use catalog::{CardCatalog, CardError};
 pub use efficiency::{ByKernel, ByPrecision, Efficiency, GemmShape};
 

@@ -6,8 +6,8 @@
 use crate::card::Card;
 use crate::codes::{Code, NO_DEVICE, of};
 use crate::context::noted;
-use crate::devices::{self, checked};
 use crate::foreign::put;
+use crate::store::{self, checked};
 
 /// The first device's place on the bus; the others follow.
 pub const FIRST_BUS: usize = 0x10;
@@ -39,7 +39,7 @@ pub fn value(card: &Card, attribute: i32, device: usize) -> i32 {
         // Error correction: GeForce cards have none.
         32 => i32::from(!card.title.contains("GeForce")),
         30 => 512,
-        33 => (FIRST_BUS + devices::place(device)) as i32,
+        33 => (FIRST_BUS + store::place(device)) as i32,
         36 => card.memory_clock,
         37 => card.bus,
         38 => card.l2,

@@ -30,10 +30,12 @@ fn with<T>(act: impl FnOnce(&mut u64, &mut HashMap<u64, Handle>) -> T) -> T {
 }
 
 fn change(handle: u64, change: impl FnOnce(&mut Handle)) -> i32 {
-    with(|_, handles| handles.get_mut(&handle).map_or(NOT_INITIALIZED, |handle| {
-        change(handle);
-        0
-    }))
+    with(|_, handles| {
+        handles.get_mut(&handle).map_or(NOT_INITIALIZED, |handle| {
+            change(handle);
+            0
+        })
+    })
 }
 
 fn ask<T>(handle: u64, place: *mut T, what: impl FnOnce(&Handle) -> T) -> i32 {

@@ -5,22 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use crate::codes::{Code, ILLEGAL_STATE, INVALID_HANDLE, INVALID_VALUE, SUCCESS};
 use crate::context::noted;
 use crate::foreign::put;
-use crate::kernels;
-use crate::state;
-use crate::streams::COMMON;
-
-/// What is recorded, by number.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Capture {
-    /// Its number.
-    pub number: u64,
-    /// The graph under way.
-    pub graph: u64,
-    /// Launches of the process before it began.
-    pub launches: u64,
-    /// The stream on which it began.
-    pub origin: u64,
-}
+use crate::launches;
+use crate::store::{self, COMMON, Capture};
 
 static LAST: AtomicU64 = AtomicU64::new(0);
 
@@ -28,21 +14,21 @@ fn begin(stream: u64) -> Code {
     if stream < COMMON {
         return crate::codes::CAPTURE_UNSUPPORTED;
     }
-    let mut state = state::lock();
+    let mut state = store::lock();
     let graph = state.graphs.make();
     match state.streams.made(stream) {
         None => INVALID_HANDLE,
         Some(stream) if stream.capture.is_some() => ILLEGAL_STATE,
         Some(found) => {
             let number = LAST.fetch_add(1, Ordering::Relaxed) + 1;
-            found.capture = Some(Capture { number, graph, launches: kernels::launches(), origin: stream });
+            found.capture = Some(Capture { number, graph, launches: launches::count(), origin: stream });
             SUCCESS
         }
     }
 }
 
 fn end(stream: u64, graph: *mut u64) -> Code {
-    let mut state = state::lock();
+    let mut state = store::lock();
     let Some(found) = state.streams.made(stream) else { return INVALID_HANDLE };
     let Some(capture) = found.capture else { return ILLEGAL_STATE };
     if capture.origin != stream {
@@ -53,13 +39,13 @@ fn end(stream: u64, graph: *mut u64) -> Code {
             other.capture = None;
         }
     }
-    state.graphs.recorded(capture.graph, kernels::launches().saturating_sub(capture.launches));
+    state.graphs.recorded(capture.graph, launches::count().saturating_sub(capture.launches));
     put(graph, capture.graph);
     SUCCESS
 }
 
 fn capture_of(stream: u64) -> Result<Option<Capture>, Code> {
-    state::lock().streams.get(stream).map(|stream| stream.capture).ok_or(INVALID_HANDLE)
+    store::lock().streams.get(stream).map(|stream| stream.capture).ok_or(INVALID_HANDLE)
 }
 
 fn is_capturing(stream: u64, status: *mut i32) -> Code {
@@ -73,7 +59,14 @@ fn is_capturing(stream: u64, status: *mut i32) -> Code {
 }
 
 /// Every place but the first may be missing. What a graph's nodes hang on is not kept.
-fn info(stream: u64, status: *mut i32, number: *mut u64, graph: *mut u64, nodes: [*mut u64; 2], count: *mut usize) -> Code {
+fn info(
+    stream: u64,
+    status: *mut i32,
+    number: *mut u64,
+    graph: *mut u64,
+    nodes: [*mut u64; 2],
+    count: *mut usize,
+) -> Code {
     if status.is_null() {
         return INVALID_VALUE;
     }

@@ -3,7 +3,7 @@
 //! Nothing is known of how long a program's kernels would run. A rule that is the same on every machine has programs that time
 //! their kernels choose alike each time.
 
-use crate::kernels;
+use crate::launches;
 
 /// What a kernel takes, in milliseconds. Autotuners that run a kernel for a given time then run it a bearable number of times.
 const KERNEL: f64 = 0.1;
@@ -18,7 +18,7 @@ pub struct Moment {
 impl Moment {
     /// This one.
     pub fn now() -> Self {
-        Self { kernels: kernels::launches() }
+        Self { kernels: launches::count() }
     }
 
     /// Milliseconds since `earlier`.

@@ -3,9 +3,8 @@
 use std::cell::Cell;
 
 use crate::codes::{Code, INVALID_CONTEXT, INVALID_VALUE, SUCCESS, of};
-use crate::devices::{self, checked};
 use crate::foreign::put;
-use crate::state;
+use crate::store::{self, checked};
 
 /// What the handle of the first device's context is: no pointer to anything.
 const FIRST: u64 = 0x1000;
@@ -31,51 +30,51 @@ pub fn handle(device: usize) -> u64 {
 
 fn device_of(context: u64) -> Option<usize> {
     let device = context.checked_sub(FIRST)? as usize;
-    (device < devices::count()).then_some(device)
+    (device < store::count()).then_some(device)
 }
 
 /// Has this thread use a device, as the runtime does: with a context.
 fn choose(device: usize) -> Code {
-    devices::use_device(device);
+    store::use_device(device);
     CHOSEN.with(|chosen| chosen.set(true));
-    of(state::lock().device(device).map(|_| ()))
+    of(store::lock().device(device).map(|_| ()))
 }
 
 /// The context that is current: whoever used the runtime has one.
 fn current() -> Option<u64> {
-    let chosen = CHOSEN.with(Cell::get) || state::lock().has_context(devices::current());
-    chosen.then(|| handle(devices::current()))
+    let chosen = CHOSEN.with(Cell::get) || store::lock().has_context(store::current());
+    chosen.then(|| handle(store::current()))
 }
 
 entries! {
     fn cudaGetLastError() -> Code { LAST_ERROR.with(|last| last.replace(SUCCESS)) }
     fn cudaPeekAtLastError() -> Code { LAST_ERROR.with(Cell::get) }
     fn cudaGetDeviceCount(count: *mut i32) -> Code {
-        put(count, devices::count() as i32);
-        noted(if devices::count() == 0 { crate::codes::NO_DEVICE } else { SUCCESS })
+        put(count, store::count() as i32);
+        noted(if store::count() == 0 { crate::codes::NO_DEVICE } else { SUCCESS })
     }
     fn cudaGetDevice(device: *mut i32) -> Code {
-        put(device, devices::current() as i32);
+        put(device, store::current() as i32);
         SUCCESS
     }
     fn cudaSetDevice(device: i32) -> Code { noted(checked(device).map_or_else(|code| code, choose)) }
     fn cudaInitDevice(device: i32, _device_flags: u32, _flags: u32) -> Code {
-        noted(of(checked(device).and_then(|device| state::lock().device(device).map(|_| ()))))
+        noted(of(checked(device).and_then(|device| store::lock().device(device).map(|_| ()))))
     }
     fn cudaChooseDevice(device: *mut i32, _properties: u64) -> Code {
         put(device, 0);
         SUCCESS
     }
 
-    fn cuInit(_flags: u32) -> Code { if devices::count() == 0 { crate::codes::NO_DEVICE } else { SUCCESS } }
+    fn cuInit(_flags: u32) -> Code { if store::count() == 0 { crate::codes::NO_DEVICE } else { SUCCESS } }
     fn cuDevicePrimaryCtxGetState(device: i32, flags: *mut u32, active: *mut i32) -> Code {
         of(checked(device).map(|device| {
             put(flags, 0);
-            put(active, i32::from(state::lock().has_context(device)));
+            put(active, i32::from(store::lock().has_context(device)));
         }))
     }
     fn cuDevicePrimaryCtxRetain(context: *mut u64, device: i32) -> Code {
-        of(checked(device).and_then(|device| state::lock().device(device).map(|_| put(context, handle(device)))))
+        of(checked(device).and_then(|device| store::lock().device(device).map(|_| put(context, handle(device)))))
     }
     fn cuCtxCreate_v2(context: *mut u64, _flags: u32, device: i32) -> Code { create(context, device) }
     fn cuCtxCreate_v3(context: *mut u64, _affinity: u64, _affinities: i32, _flags: u32, device: i32) -> Code { create(context, device) }
@@ -99,7 +98,7 @@ entries! {
     fn cuCtxPushCurrent(context: u64) -> Code { cuCtxPushCurrent_v2(context) }
     fn cuCtxPopCurrent(context: *mut u64) -> Code { cuCtxPopCurrent_v2(context) }
     fn cuCtxGetDevice(device: *mut i32) -> Code {
-        put(device, devices::current() as i32);
+        put(device, store::current() as i32);
         SUCCESS
     }
     fn cuCtxGetDevice_v2(device: *mut i32, context: u64) -> Code {
@@ -120,11 +119,11 @@ entries! {
         SUCCESS
     }
     fn cuStreamGetCtx(_stream: u64, context: *mut u64) -> Code {
-        put(context, handle(devices::current()));
+        put(context, handle(store::current()));
         SUCCESS
     }
     fn cuStreamGetCtx_v2(_stream: u64, context: *mut u64, green: *mut u64) -> Code {
-        put(context, handle(devices::current()));
+        put(context, handle(store::current()));
         put(green, 0);
         SUCCESS
     }
@@ -150,10 +149,13 @@ fn create(context: *mut u64, device: i32) -> Code {
     if context.is_null() {
         return INVALID_VALUE;
     }
-    checked(device).map_or_else(|code| code, |device| {
-        put(context, handle(device));
-        choose(device)
-    })
+    checked(device).map_or_else(
+        |code| code,
+        |device| {
+            put(context, handle(device));
+            choose(device)
+        },
+    )
 }
 
 /// What the documentation gives as defaults: bytes of a thread's stack, of printf's buffer, of the device's heap.

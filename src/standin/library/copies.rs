@@ -3,7 +3,7 @@
 use crate::codes::{Code, SUCCESS};
 use crate::foreign::{bytes, copy as copy_on_host, fill, zero};
 use crate::memory::{Kind, kind};
-use crate::{kernels, state, system};
+use crate::{launches, store, system};
 
 /// From this size on, pages of the host are given back rather than written with zeros.
 const MANY: u64 = 1 << 20;
@@ -20,16 +20,16 @@ pub fn copy(to: u64, from: u64, size: usize) {
         (true, false) => {
             // More than is remembered need not be read.
             let known = if size <= 64 << 10 { bytes(from as *const u8, size) } else { Vec::new() };
-            let mut state = state::lock();
+            let mut state = store::lock();
             state.shadow.forget(to, size as u64);
             if !known.is_empty() {
                 state.shadow.write(to, known);
             }
         }
-        (true, true) => state::lock().shadow.carry(to, from, size as u64),
+        (true, true) => store::lock().shadow.carry(to, from, size as u64),
         (false, true) => {
             blank(to, size as u64);
-            state::lock().shadow.read(from, size as u64, |at, piece| {
+            store::lock().shadow.read(from, size as u64, |at, piece| {
                 copy_on_host((to + at) as *mut u8, piece.as_ptr(), piece.len());
             });
         }
@@ -52,9 +52,8 @@ fn is_private(first: u64, last: u64) -> bool {
     maps.lines().any(|line| {
         let mut words = line.split_whitespace();
         let range = words.next().and_then(|range| range.split_once('-'));
-        let ends = range.and_then(|(start, end)| {
-            Some((u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?))
-        });
+        let ends = range
+            .and_then(|(start, end)| Some((u64::from_str_radix(start, 16).ok()?, u64::from_str_radix(end, 16).ok()?)));
         let (access, file) = (words.next().unwrap_or_default(), words.nth(2).unwrap_or_default());
         ends.is_some_and(|(start, end)| start <= first && last <= end) && access.ends_with('p') && file == "0"
     })
@@ -66,13 +65,13 @@ fn set(to: u64, value: i32, size: usize) -> Code {
         fill(to as *mut u8, value as u8, size);
         return SUCCESS;
     }
-    let mut state = state::lock();
+    let mut state = store::lock();
     state.shadow.forget(to, size as u64);
     if size <= 64 << 10 {
         state.shadow.write(to, vec![value as u8; size]);
     }
     drop(state);
-    kernels::filled();
+    launches::set_last(0);
     SUCCESS
 }
 
@@ -120,13 +119,13 @@ fn set_words(to: u64, value: u32, count: usize) -> Code {
     let size = count.saturating_mul(4);
     if let Kind::Device(_) = kind(to) {
         let words = if size <= 64 << 10 { value.to_ne_bytes().repeat(count) } else { Vec::new() };
-        let mut state = state::lock();
+        let mut state = store::lock();
         state.shadow.forget(to, size as u64);
         if !words.is_empty() {
             state.shadow.write(to, words);
         }
         drop(state);
-        kernels::filled();
+        launches::set_last(0);
     } else {
         let words = value.to_ne_bytes().repeat(count);
         copy_on_host(to as *mut u8, words.as_ptr(), words.len());

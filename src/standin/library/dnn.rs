@@ -88,7 +88,10 @@ fn properties() -> Option<u64> {
         let set = set(made, PROPERTIES_JSON, CHARACTERS, json.len() as i64, json.as_ptr().cast());
         let code = [created, set, finalize(made)].into_iter().find(|code| *code != 0);
         if let Some(code) = code {
-            eprintln!("vramlab: cuDNN {} plans nothing without a device (it says {code}): convolutions fail here.", version());
+            eprintln!(
+                "vramlab: cuDNN {} plans nothing without a device (it says {code}): convolutions fail here.",
+                version()
+            );
         }
         code.is_none().then_some(made)
     })

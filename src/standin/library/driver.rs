@@ -5,9 +5,9 @@ use std::ffi::c_char;
 use crate::attributes::value;
 use crate::card::Card;
 use crate::codes::{self, Code, INVALID_DEVICE, NO_DEVICE, SUCCESS, of};
-use crate::devices::{self, checked};
 use crate::foreign::{copy, put, put_text, text};
 use crate::runtime::{bus_address, place_of_bus};
+use crate::store::{self, checked};
 
 fn ask(device: i32, tell: impl FnOnce(usize, &Card)) -> Code {
     of(checked(device).and_then(|device| Card::get().map(|card| tell(device, card)).ok_or(NO_DEVICE)))
@@ -15,7 +15,7 @@ fn ask(device: i32, tell: impl FnOnce(usize, &Card)) -> Code {
 
 entries! {
     fn cuDeviceGetCount(count: *mut i32) -> Code {
-        put(count, devices::count() as i32);
+        put(count, store::count() as i32);
         SUCCESS
     }
     fn cuDeviceGet(device: *mut i32, number: i32) -> Code { ask(number, |_, _| put(device, number)) }
@@ -24,7 +24,7 @@ entries! {
     }
     fn cuDeviceTotalMem_v2(bytes: *mut usize, device: i32) -> Code { ask(device, |_, card| put(bytes, card.memory as usize)) }
     fn cuDeviceGetUuid(place: *mut u8, device: i32) -> Code {
-        ask(device, |device, _| copy(place, devices::uuid(devices::place(device)).as_ptr(), 16))
+        ask(device, |device, _| copy(place, store::uuid(store::place(device)).as_ptr(), 16))
     }
     fn cuDeviceGetUuid_v2(place: *mut u8, device: i32) -> Code { cuDeviceGetUuid(place, device) }
     fn cuDeviceComputeCapability(major: *mut i32, minor: *mut i32, device: i32) -> Code {
@@ -42,11 +42,11 @@ entries! {
         })
     }
     fn cuDeviceGetPCIBusId(place: *mut c_char, room: i32, device: i32) -> Code {
-        ask(device, |device, _| put_text(place, room.max(0) as usize, &bus_address(devices::place(device))))
+        ask(device, |device, _| put_text(place, room.max(0) as usize, &bus_address(store::place(device))))
     }
     fn cuDeviceGetByPCIBusId(device: *mut i32, address: *const c_char) -> Code {
         let place = text(address).and_then(|address| place_of_bus(address.to_str().ok()?));
-        let found = place.and_then(|place| devices::visible().iter().position(|visible| *visible == place));
+        let found = place.and_then(|place| store::visible().iter().position(|visible| *visible == place));
         let Some(found) = found else { return INVALID_DEVICE };
         put(device, found as i32);
         SUCCESS

@@ -1,63 +1,38 @@
 //! Events: they are reached as soon as they are recorded.
 
-use std::collections::BTreeMap;
-
-use crate::capture::Capture;
 use crate::clock::Moment;
 use crate::codes::{Code, INVALID_HANDLE, INVALID_VALUE, SUCCESS, of};
 use crate::context::noted;
 use crate::foreign::put;
-use crate::streams::COMMON;
-use crate::state;
-
-const FIRST: u64 = 0x5300_0000_0000;
-
-/// One event.
-#[derive(Clone, Copy, Debug, Default)]
-struct Event {
-    /// When it was recorded; never yet where there is none.
-    at: Option<Moment>,
-    /// What its stream recorded then.
-    capture: Option<Capture>,
-}
-
-/// The events that a program has.
-#[derive(Debug, Default)]
-pub struct Events {
-    made: BTreeMap<u64, Event>,
-    count: u64,
-}
+use crate::store::{self, COMMON, Event};
 
 fn create(place: *mut u64) -> Code {
     if place.is_null() {
         return INVALID_VALUE;
     }
-    let mut state = state::lock();
+    let mut state = store::lock();
     let has_context = state.current().map(|_| ());
-    of(has_context.map(|()| {
-        state.events.count += 1;
-        let handle = FIRST + state.events.count * 256;
-        state.events.made.insert(handle, Event::default());
-        put(place, handle);
-    }))
+    of(has_context.map(|()| put(place, state.events.make())))
+}
+
+fn known(is: bool) -> Code {
+    if is { SUCCESS } else { INVALID_HANDLE }
 }
 
 fn destroy(event: u64) -> Code {
-    state::lock().events.made.remove(&event).map_or(INVALID_HANDLE, |_| SUCCESS)
+    known(store::lock().events.remove(event))
 }
 
 fn record(event: u64, stream: u64) -> Code {
-    let mut state = state::lock();
+    let mut state = store::lock();
     let Some(of_stream) = state.streams.get(stream) else { return INVALID_HANDLE };
-    let Some(event) = state.events.made.get_mut(&event) else { return INVALID_HANDLE };
-    *event = Event { at: Some(Moment::now()), capture: of_stream.capture };
-    SUCCESS
+    known(state.events.set(event, Event { at: Some(Moment::now()), capture: of_stream.capture }))
 }
 
 /// A stream waits for an event: there is nothing to wait for, but what is captured spreads.
 fn wait(stream: u64, event: u64) -> Code {
-    let mut state = state::lock();
-    let Some(event) = state.events.made.get(&event).copied() else { return INVALID_HANDLE };
+    let mut state = store::lock();
+    let Some(event) = state.events.get(event) else { return INVALID_HANDLE };
     if let Some(capture) = event.capture
         && stream >= COMMON
         && let Some(stream) = state.streams.made(stream)
@@ -69,12 +44,12 @@ fn wait(stream: u64, event: u64) -> Code {
 }
 
 fn is_done(event: u64) -> Code {
-    if state::lock().events.made.contains_key(&event) { SUCCESS } else { INVALID_HANDLE }
+    known(store::lock().events.get(event).is_some())
 }
 
 fn elapsed(milliseconds: *mut f32, from: u64, to: u64) -> Code {
-    let state = state::lock();
-    let at = |event| state.events.made.get(&event).and_then(|event| event.at);
+    let state = store::lock();
+    let at = |event| state.events.get(event).and_then(|event| event.at);
     match (at(from), at(to)) {
         (Some(from), Some(to)) => {
             put(milliseconds, to.since(from));

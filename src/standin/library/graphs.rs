@@ -1,40 +1,12 @@
 //! Graphs: how many launches one stands for is all that is kept of it.
 
-use std::collections::BTreeMap;
-
 use crate::codes::{Code, INVALID_HANDLE, INVALID_VALUE, SUCCESS};
 use crate::context::noted;
 use crate::foreign::put;
-use crate::{kernels, state};
-
-/// Handles of graphs and of what is made of them.
-const FIRST: u64 = 0x5200_0000_0000;
-
-/// What was recorded or made of it.
-#[derive(Debug, Default)]
-pub struct Graphs {
-    /// Launches by handle, of graphs and executable ones.
-    known: BTreeMap<u64, u64>,
-    count: u64,
-}
-
-impl Graphs {
-    /// An empty graph.
-    pub fn make(&mut self) -> u64 {
-        self.count += 1;
-        let handle = FIRST + self.count * 256;
-        self.known.insert(handle, 0);
-        handle
-    }
-
-    /// So many launches were recorded.
-    pub fn recorded(&mut self, graph: u64, launches: u64) {
-        self.known.insert(graph, launches);
-    }
-}
+use crate::{kernels, store};
 
 fn create(place: *mut u64) -> Code {
-    put(place, state::lock().graphs.make());
+    put(place, store::lock().graphs.make());
     SUCCESS
 }
 
@@ -42,8 +14,8 @@ fn copied(place: *mut u64, graph: u64) -> Code {
     if place.is_null() {
         return INVALID_VALUE;
     }
-    let mut state = state::lock();
-    let Some(&launches) = state.graphs.known.get(&graph) else { return INVALID_HANDLE };
+    let mut state = store::lock();
+    let Some(launches) = state.graphs.launches(graph) else { return INVALID_HANDLE };
     let made = state.graphs.make();
     state.graphs.recorded(made, launches);
     put(place, made);
@@ -51,11 +23,11 @@ fn copied(place: *mut u64, graph: u64) -> Code {
 }
 
 fn destroy(graph: u64) -> Code {
-    state::lock().graphs.known.remove(&graph).map_or(INVALID_HANDLE, |_| SUCCESS)
+    if store::lock().graphs.remove(graph) { SUCCESS } else { INVALID_HANDLE }
 }
 
 fn launch(graph: u64) -> Code {
-    let launches = state::lock().graphs.known.get(&graph).copied();
+    let launches = store::lock().graphs.launches(graph);
     launches.map_or(INVALID_HANDLE, |launches| {
         kernels::launched(launches);
         SUCCESS
@@ -64,7 +36,7 @@ fn launch(graph: u64) -> Code {
 
 /// A graph has as many nodes as launches; their handles are not kept.
 fn nodes(graph: u64, nodes: *mut u64, count: *mut usize) -> Code {
-    let Some(launches) = state::lock().graphs.known.get(&graph).copied() else { return INVALID_HANDLE };
+    let Some(launches) = store::lock().graphs.launches(graph) else { return INVALID_HANDLE };
     if nodes.is_null() {
         put(count, launches as usize);
     } else {

@@ -1,42 +1,22 @@
 //! Kernels: known by name, launched by number, and never run.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::ffi::{c_char, c_void};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::OnceLock;
 
 use crate::codes::{Code, INVALID_VALUE, NOT_FOUND, SUCCESS};
 use crate::context::noted;
-use crate::foreign::{put, text};
-use crate::{devices, report, shadow, state};
-
-/// Launches of this process.
-static LAUNCHES: AtomicU64 = AtomicU64::new(0);
-/// The host's stub of the kernel that was launched last.
-static LAST: AtomicU64 = AtomicU64::new(0);
-/// Kernels as libraries register them while they are loaded: stub and name. There are tens of thousands.
-static REGISTERED: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
-
-/// How many kernels were launched.
-pub fn launches() -> u64 {
-    LAUNCHES.load(Ordering::Relaxed)
-}
-
-/// So many kernels are launched that overwrite nothing but what was said to the shadow.
-pub fn counted(count: u64) -> u64 {
-    report::launched(count);
-    LAUNCHES.fetch_add(count, Ordering::Relaxed)
-}
+use crate::foreign::put;
+use crate::{launches, store};
 
 /// So many kernels are launched: of what the devices hold nothing is known any more.
 pub fn launched(count: u64) {
     if count == 0 {
         return;
     }
-    let before = counted(count);
-    if before == 0 || shadow::is_touched() {
-        let mut state = state::lock();
+    let before = launches::add(count);
+    if before == 0 || store::is_touched() {
+        let mut state = store::lock();
         state.shadow.launched();
         if let Ok(device) = state.current()
             && !device.kernels_loaded
@@ -47,38 +27,10 @@ pub fn launched(count: u64) {
     }
 }
 
-/// Memory was filled: no kernel of the program's.
-pub fn filled() {
-    LAST.store(0, Ordering::Relaxed);
-}
-
 fn launch(stub: u64) -> Code {
-    LAST.store(stub, Ordering::Relaxed);
+    launches::set_last(stub);
     launched(1);
     SUCCESS
-}
-
-/// Whether the kernel that was launched last asks whether all of something hold.
-pub fn last_asks_for_all() -> bool {
-    let stub = LAST.load(Ordering::Relaxed);
-    name(stub).is_some_and(|name| ["and_kernel", "AndOp"].iter().any(|part| contains(name, part)))
-}
-
-fn contains(name: &[u8], part: &str) -> bool {
-    name.windows(part.len()).any(|window| window == part.as_bytes())
-}
-
-/// The mangled name of a kernel.
-fn name(stub: u64) -> Option<&'static [u8]> {
-    static NAMES: Mutex<(usize, Option<HashMap<u64, u64>>)> = Mutex::new((0, None));
-    let registered = REGISTERED.lock().unwrap_or_else(PoisonError::into_inner);
-    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
-    let (seen, map) = &mut *names;
-    let map = map.get_or_insert_with(HashMap::new);
-    map.extend(registered.iter().skip(*seen).copied());
-    *seen = registered.len();
-    let name = *map.get(&stub)?;
-    text(name as *const c_char).map(std::ffi::CStr::to_bytes)
 }
 
 /// dim3.
@@ -109,7 +61,7 @@ entries! {
     fn __cudaUnregisterFatBinary(_handle: u64) {}
     fn __cudaInitModule(_handle: u64) -> u8 { 0 }
     fn __cudaRegisterFunction(_handle: u64, stub: u64, _function: u64, name: u64, _limit: i32, _tid: u64, _bid: u64, _block: u64, _grid: u64, _warp: u64) {
-        REGISTERED.lock().unwrap_or_else(PoisonError::into_inner).push((stub, name));
+        launches::register(stub, name);
     }
     fn __cudaPushCallConfiguration(grid: Dim3, block: Dim3, shared: usize, stream: u64) -> u32 {
         PUSHED.with_borrow_mut(|pushed| pushed.push((grid, block, shared, stream)));
@@ -140,12 +92,12 @@ entries! {
         SUCCESS
     }
     fn cudaFuncGetName(place: *mut u64, stub: u64) -> Code {
-        let found = name(stub).map(|name| name.as_ptr() as u64);
+        let found = launches::name(stub).map(|name| name.as_ptr() as u64);
         put(place, found.unwrap_or(c"".as_ptr() as u64));
         if found.is_some() { SUCCESS } else { noted(NOT_FOUND) }
     }
     fn cudaGetSymbolAddress(place: *mut u64, _symbol: u64) -> Code {
-        noted(crate::codes::of(state::lock().current().map(|device| put(place, device.space.of_symbols()))))
+        noted(crate::codes::of(store::lock().current().map(|device| put(place, device.space.of_symbols()))))
     }
     fn cudaGetSymbolSize(size: *mut usize, _symbol: u64) -> Code {
         put(size, 8);
@@ -202,7 +154,7 @@ fn loaded(place: *mut u64) -> Code {
 }
 
 fn symbol(address: *mut u64, size: *mut usize) -> Code {
-    crate::codes::of(state::lock().device(devices::current()).map(|device| {
+    crate::codes::of(store::lock().device(store::current()).map(|device| {
         put(address, device.space.of_symbols());
         put(size, 8);
     }))

@@ -5,10 +5,8 @@ use std::ffi::c_void;
 use crate::card::Card;
 use crate::codes::{Code, INVALID_VALUE, NO_DEVICE, OUT_OF_MEMORY, SUCCESS, of};
 use crate::context::noted;
-use crate::devices;
 use crate::foreign::put;
-use crate::host_mapping::Origin;
-use crate::state::{self, State};
+use crate::store::{self, Origin, State, current};
 use crate::system;
 
 /// Requests are rounded up to this: the alignment that cudaMalloc promises.
@@ -69,15 +67,15 @@ fn allocate(place: *mut u64, bytes: usize) -> Code {
     if place.is_null() {
         return INVALID_VALUE;
     }
-    of(state::lock().allocate(bytes as u64).map(|address| put(place, address)))
+    of(store::lock().allocate(bytes as u64).map(|address| put(place, address)))
 }
 
 fn release(address: u64) -> Code {
-    if address == 0 { SUCCESS } else { of(state::lock().release(address)) }
+    if address == 0 { SUCCESS } else { of(store::lock().release(address)) }
 }
 
 fn free_and_total(free: *mut usize, total: *mut usize) -> Code {
-    of(state::lock().free_and_total().map(|(left, all)| {
+    of(store::lock().free_and_total().map(|(left, all)| {
         put(free, left as usize);
         put(total, all as usize);
     }))
@@ -107,7 +105,7 @@ entries! {
     fn cuMemFreeAsync(address: u64, _stream: u64) -> Code { release(address) }
     fn cuMemGetInfo_v2(free: *mut usize, total: *mut usize) -> Code { free_and_total(free, total) }
     fn cuMemGetAddressRange_v2(base: *mut u64, size: *mut usize, address: u64) -> Code {
-        let state = state::lock();
+        let state = store::lock();
         match state.segment_of(address).or_else(|| state.physical.mapped_at(address)) {
             Some((start, bytes)) => {
                 put(base, start);
@@ -134,7 +132,7 @@ pub enum Kind {
 
 /// What an address is.
 pub fn kind(address: u64) -> Kind {
-    let state = state::lock();
+    let state = store::lock();
     match state.device_of(address) {
         Some(device) => Kind::Device(device),
         None => match state.pinned.of(address) {
@@ -161,8 +159,8 @@ entries! {
         let nothing = PointerAttributes { kind: 0, device: -2, on_device: 0, on_host: address, reserved: [0; 8] };
         let known = match kind(address) {
             Kind::Device(device) => PointerAttributes { kind: 2, device: device as i32, on_device: address, on_host: 0, ..nothing },
-            Kind::Pinned => PointerAttributes { kind: 1, device: devices::current() as i32, on_device: address, ..nothing },
-            Kind::Managed => PointerAttributes { kind: 3, device: devices::current() as i32, on_device: address, ..nothing },
+            Kind::Pinned => PointerAttributes { kind: 1, device: current() as i32, on_device: address, ..nothing },
+            Kind::Managed => PointerAttributes { kind: 3, device: current() as i32, on_device: address, ..nothing },
             Kind::Host => nothing,
         };
         // Only the version of the runtime with reserved fields has more than the first 24 bytes.
@@ -180,7 +178,7 @@ entries! {
         let kind = kind(address);
         let device = match kind {
             Kind::Device(device) => device,
-            Kind::Pinned | Kind::Managed => devices::current(),
+            Kind::Pinned | Kind::Managed => current(),
             Kind::Host => return INVALID_VALUE,
         };
         match attribute {
@@ -196,12 +194,12 @@ entries! {
             // Whether it is managed.
             8 => put(value.cast(), u32::from(kind == Kind::Managed)),
             // A number that no other allocation has.
-            7 => put(value.cast(), state::lock().segment_of(address).map_or(address, |(start, _)| start)),
+            7 => put(value.cast(), store::lock().segment_of(address).map_or(address, |(start, _)| start)),
             // The number of the device.
             9 => put(value.cast(), device as i32),
             // Where the allocation begins, and its size.
-            11 => put(value.cast(), state::lock().segment_of(address).map_or(address, |(start, _)| start)),
-            12 => put(value.cast(), state::lock().segment_of(address).map_or(0, |(_, size)| size)),
+            11 => put(value.cast(), store::lock().segment_of(address).map_or(address, |(start, _)| start)),
+            12 => put(value.cast(), store::lock().segment_of(address).map_or(0, |(_, size)| size)),
             // Whether it is mapped.
             13 => put(value.cast(), 1_u32),
             _ => return INVALID_VALUE,

@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::copies::copy;
 use crate::foreign::{bytes, put};
-use crate::{devices, kernels, memory, state};
+use crate::{launches, memory, store};
 
 /// ncclInvalidArgument.
 const INVALID: i32 = 4;
@@ -72,7 +72,7 @@ fn same(from: u64, to: u64, count: usize, kind: i32) -> i32 {
     if from != to && from != 0 && to != 0 {
         copy(to, from, count * width(kind));
     }
-    kernels::counted(1);
+    launches::add(1);
     0
 }
 
@@ -86,9 +86,9 @@ entries! {
         put(place, UniqueId([7; 128]));
         0
     }
-    fn ncclCommInitRank(place: *mut u64, ranks: i32, _id: UniqueId, rank: i32) -> i32 { join(place, ranks, rank, devices::current()) }
-    fn ncclCommInitRankConfig(place: *mut u64, ranks: i32, _id: UniqueId, rank: i32, _configuration: u64) -> i32 { join(place, ranks, rank, devices::current()) }
-    fn ncclCommInitRankScalable(place: *mut u64, ranks: i32, rank: i32, _ids: i32, _id: u64, _configuration: u64) -> i32 { join(place, ranks, rank, devices::current()) }
+    fn ncclCommInitRank(place: *mut u64, ranks: i32, _id: UniqueId, rank: i32) -> i32 { join(place, ranks, rank, store::current()) }
+    fn ncclCommInitRankConfig(place: *mut u64, ranks: i32, _id: UniqueId, rank: i32, _configuration: u64) -> i32 { join(place, ranks, rank, store::current()) }
+    fn ncclCommInitRankScalable(place: *mut u64, ranks: i32, rank: i32, _ids: i32, _id: u64, _configuration: u64) -> i32 { join(place, ranks, rank, store::current()) }
     fn ncclCommInitAll(places: *mut u64, ranks: i32, numbers: *const i32) -> i32 {
         let devices: Vec<i32> = if numbers.is_null() {
             (0..ranks).collect()
@@ -149,14 +149,14 @@ entries! {
                 copy(place, from, size);
             }
         }
-        kernels::counted(1);
+        launches::add(1);
         0
     }
     fn ncclReduceScatter(from: u64, to: u64, count: usize, kind: i32, _operation: i32, handle: u64, _stream: u64) -> i32 {
         let Some(communicator) = known(handle) else { return INVALID };
         let size = count * width(kind);
         copy(to, from + communicator.rank as u64 * size as u64, size);
-        kernels::counted(1);
+        launches::add(1);
         0
     }
     fn ncclAlltoAll(from: u64, to: u64, count: usize, kind: i32, handle: u64, _stream: u64) -> i32 {
@@ -164,12 +164,12 @@ entries! {
         same(from, to, count * communicator.ranks.max(1) as usize, kind)
     }
     fn ncclSend(_from: u64, _count: usize, _kind: i32, _peer: i32, _handle: u64, _stream: u64) -> i32 {
-        kernels::counted(1);
+        launches::add(1);
         0
     }
     fn ncclRecv(to: u64, count: usize, kind: i32, _peer: i32, _handle: u64, _stream: u64) -> i32 {
-        state::lock().shadow.forget(to, (count * width(kind)) as u64);
-        kernels::counted(1);
+        store::lock().shadow.forget(to, (count * width(kind)) as u64);
+        launches::add(1);
         0
     }
 }

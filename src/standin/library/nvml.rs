@@ -3,10 +3,10 @@
 use std::ffi::{c_char, c_void};
 
 use crate::card::Card;
-use crate::devices::{uuid_text, visible};
 use crate::foreign::{get, put, put_text, text};
+use crate::real;
 use crate::runtime::{bus_address, place_of_bus};
-use crate::{real, state};
+use crate::store::{self, uuid_text, visible};
 
 /// NVML_SUCCESS.
 const SUCCESS: i32 = 0;
@@ -49,7 +49,7 @@ fn give(handle: *mut u64, place: Option<usize>) -> i32 {
 /// Bytes of a device that this process has taken.
 fn used(place: usize) -> u64 {
     let number = visible().iter().position(|visible| *visible == place);
-    number.and_then(|number| state::lock().devices.get(number).map(|device| device.used)).unwrap_or(0)
+    number.and_then(|number| store::lock().devices.get(number).map(|device| device.used)).unwrap_or(0)
 }
 
 /// This process, where it has a context there: `width` bytes of each entry, of which process and bytes are the first 16.

@@ -3,9 +3,8 @@
 use crate::codes::{ALREADY_REGISTERED, Code, INVALID_VALUE, NOT_REGISTERED, OUT_OF_MEMORY, SUCCESS};
 use crate::context::noted;
 use crate::foreign::put;
-use crate::host_mapping::Origin;
-use crate::state::State;
-use crate::{report, state, system};
+use crate::store::{self, Origin, State};
+use crate::{report, system};
 
 const PAGE: u64 = 4096;
 
@@ -15,7 +14,7 @@ fn make(place: *mut u64, bytes: usize, origin: Origin) -> Code {
     }
     let Some(size) = (bytes as u64).max(1).checked_next_multiple_of(PAGE) else { return OUT_OF_MEMORY };
     let Some(address) = system::take(size) else { return OUT_OF_MEMORY };
-    let mut state = state::lock();
+    let mut state = store::lock();
     state.pinned.add(address, size, origin);
     tell(&state);
     put(place, address);
@@ -26,7 +25,7 @@ fn free(address: u64) -> Code {
     if address == 0 {
         return SUCCESS;
     }
-    let mut state = state::lock();
+    let mut state = store::lock();
     match state.pinned.of(address) {
         Some((start, piece)) if start == address && piece.origin != Origin::Registered => {
             state.pinned.remove(address);
@@ -39,7 +38,7 @@ fn free(address: u64) -> Code {
 }
 
 fn register(address: u64, bytes: usize) -> Code {
-    let mut state = state::lock();
+    let mut state = store::lock();
     if address == 0 || bytes == 0 {
         return INVALID_VALUE;
     }
@@ -52,7 +51,7 @@ fn register(address: u64, bytes: usize) -> Code {
 }
 
 fn unregister(address: u64) -> Code {
-    let mut state = state::lock();
+    let mut state = store::lock();
     match state.pinned.of(address) {
         Some((start, piece)) if start == address && piece.origin == Origin::Registered => {
             state.pinned.remove(address);

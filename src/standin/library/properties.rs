@@ -4,9 +4,9 @@ use crate::attributes::value;
 use crate::card::Card;
 use crate::codes::{Code, INVALID_VALUE, NO_DEVICE, SUCCESS};
 use crate::context::noted;
-use crate::devices::{self, checked};
 use crate::foreign::{copy, zero};
 use crate::real;
+use crate::store::{self, checked};
 
 /// The layouts that there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ fn fields(card: &Card, device: usize) -> Vec<Field> {
     name.resize(256, 0);
     vec![
         Text(name),
-        Text(devices::uuid(devices::place(device)).to_vec()),
+        Text(store::uuid(store::place(device)).to_vec()),
         // luid and its mask.
         Nothing(3),
         Is(card.memory),

@@ -4,11 +4,11 @@
 
 use std::fs::OpenOptions;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::sync::Once;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 
 use crate::card::Card;
-use crate::stubs;
+use crate::names;
 use crate::system;
 
 /// What the file begins with.
@@ -36,7 +36,7 @@ fn numbers() -> Option<&'static [AtomicU64]> {
     static ONCE: Once = Once::new();
     ONCE.call_once(open);
     let numbers = NUMBERS.load(Ordering::Acquire);
-    let length = Place::First as usize + stubs::NAMES.len();
+    let length = Place::First as usize + names::NAMES.len();
     // SAFETY: the file was mapped with so many numbers, and stays.
     (!numbers.is_null()).then(|| unsafe { std::slice::from_raw_parts(numbers, length) })
 }
@@ -44,13 +44,13 @@ fn numbers() -> Option<&'static [AtomicU64]> {
 fn open() {
     let Some(folder) = Card::get().and_then(|card| card.counts.as_deref()) else { return };
     let path = Path::new(folder).join(format!("{}.counts", std::process::id()));
-    let bytes = (Place::First as usize + stubs::NAMES.len()) * size_of::<u64>();
+    let bytes = (Place::First as usize + names::NAMES.len()) * size_of::<u64>();
     let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(path);
     let mapped = file.and_then(|file| file.set_len(bytes as u64).map(|()| file));
     // Where it can't be written nothing is counted; the program goes on.
     let Some(numbers) = mapped.ok().and_then(|file| system::share(&file, bytes)) else { return };
     NUMBERS.store(numbers.cast(), Ordering::Release);
-    set(Place::Entries, stubs::NAMES.len() as u64);
+    set(Place::Entries, names::NAMES.len() as u64);
     set(Place::Magic, MAGIC);
 }
 
@@ -101,6 +101,8 @@ pub fn called(entry: usize) -> bool {
 /// Whether the program wants to be told of generated entry points: `VRAMLAB_STANDIN=debug`.
 pub fn is_told() -> bool {
     static ONCE: Once = Once::new();
-    ONCE.call_once(|| SAID.store(std::env::var("VRAMLAB_STANDIN").is_ok_and(|word| word == "debug"), Ordering::Relaxed));
+    ONCE.call_once(|| {
+        SAID.store(std::env::var("VRAMLAB_STANDIN").is_ok_and(|word| word == "debug"), Ordering::Relaxed)
+    });
     SAID.load(Ordering::Relaxed)
 }

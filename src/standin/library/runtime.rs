@@ -5,8 +5,8 @@ use std::ffi::{CString, c_char};
 use crate::attributes::FIRST_BUS;
 use crate::codes::{Code, INVALID_VALUE, NOT_FOUND, NOT_SUPPORTED, SUCCESS, of};
 use crate::context::noted;
-use crate::devices::{self, checked};
 use crate::foreign::{put, put_text, text};
+use crate::store::{self, checked};
 use crate::{real, system};
 
 /// `0000:10:00.0`.
@@ -73,11 +73,11 @@ entries! {
     fn cudaDeviceEnablePeerAccess(_device: i32, _flags: u32) -> Code { SUCCESS }
     fn cudaDeviceDisablePeerAccess(_device: i32) -> Code { SUCCESS }
     fn cudaDeviceGetPCIBusId(place: *mut c_char, room: i32, device: i32) -> Code {
-        noted(of(checked(device).map(|device| put_text(place, room.max(0) as usize, &bus_address(devices::place(device))))))
+        noted(of(checked(device).map(|device| put_text(place, room.max(0) as usize, &bus_address(store::place(device))))))
     }
     fn cudaDeviceGetByPCIBusId(device: *mut i32, address: *const c_char) -> Code {
         let place = text(address).and_then(|address| place_of_bus(address.to_str().ok()?));
-        let found = place.and_then(|place| devices::visible().iter().position(|visible| *visible == place));
+        let found = place.and_then(|place| store::visible().iter().position(|visible| *visible == place));
         let Some(found) = found else { return noted(crate::codes::INVALID_DEVICE) };
         put(device, found as i32);
         SUCCESS

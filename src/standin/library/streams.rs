@@ -1,76 +1,20 @@
 //! Streams. Everything that is put on one is done at once, so there is nothing to wait for.
 
-use std::collections::BTreeMap;
 use std::ffi::c_void;
 
-use crate::capture::Capture;
 use crate::codes::{Code, INVALID_HANDLE, INVALID_VALUE, SUCCESS, of};
 use crate::context::noted;
-use crate::devices;
 use crate::foreign::put;
-use crate::state;
-
-/// Handles below are streams that every device has: the default, the legacy and the thread's own.
-pub const COMMON: u64 = 16;
-/// Handles of streams look like addresses of the program, which debuggers print.
-const FIRST: u64 = 0x5100_0000_0000;
-
-/// One stream.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Stream {
-    /// Its device.
-    pub device: usize,
-    /// Lower is more urgent.
-    pub priority: i32,
-    /// How it was made.
-    pub flags: u32,
-    /// What it records.
-    pub capture: Option<Capture>,
-}
-
-/// The streams that a program made.
-#[derive(Debug, Default)]
-pub struct Streams {
-    made: BTreeMap<u64, Stream>,
-    count: u64,
-}
-
-impl Streams {
-    /// Makes one.
-    fn make(&mut self, stream: Stream) -> u64 {
-        self.count += 1;
-        let handle = FIRST + self.count * 256;
-        self.made.insert(handle, stream);
-        handle
-    }
-
-    /// The stream of a handle.
-    pub fn get(&self, handle: u64) -> Option<Stream> {
-        if handle < COMMON {
-            return Some(Stream { device: devices::current(), ..Stream::default() });
-        }
-        self.made.get(&handle).copied()
-    }
-
-    /// A stream that was made.
-    pub fn made(&mut self, handle: u64) -> Option<&mut Stream> {
-        self.made.get_mut(&handle)
-    }
-
-    /// The streams that were made.
-    pub fn all(&mut self) -> impl Iterator<Item = &mut Stream> {
-        self.made.values_mut()
-    }
-}
+use crate::store::{self, COMMON, Stream, current};
 
 fn create(place: *mut u64, flags: u32, priority: i32) -> Code {
     if place.is_null() {
         return INVALID_VALUE;
     }
-    let mut state = state::lock();
+    let mut state = store::lock();
     let made = state.current().map(|_| ());
     of(made.map(|()| {
-        let stream = Stream { device: devices::current(), priority: priority.clamp(-5, 0), flags, capture: None };
+        let stream = Stream { device: current(), priority: priority.clamp(-5, 0), flags, capture: None };
         put(place, state.streams.make(stream));
     }))
 }
@@ -79,11 +23,11 @@ fn destroy(handle: u64) -> Code {
     if handle < COMMON {
         return INVALID_HANDLE;
     }
-    state::lock().streams.made.remove(&handle).map_or(INVALID_HANDLE, |_| SUCCESS)
+    if store::lock().streams.remove(handle) { SUCCESS } else { INVALID_HANDLE }
 }
 
 fn ask<T>(handle: u64, place: *mut T, what: impl FnOnce(Stream) -> T) -> Code {
-    state::lock().streams.get(handle).map_or(INVALID_HANDLE, |stream| {
+    store::lock().streams.get(handle).map_or(INVALID_HANDLE, |stream| {
         put(place, what(stream));
         SUCCESS
     })
@@ -91,7 +35,7 @@ fn ask<T>(handle: u64, place: *mut T, what: impl FnOnce(Stream) -> T) -> Code {
 
 /// A stream's wait or question: what is on it is done.
 fn is_done(handle: u64) -> Code {
-    state::lock().streams.get(handle).map_or(INVALID_HANDLE, |stream| match stream.capture {
+    store::lock().streams.get(handle).map_or(INVALID_HANDLE, |stream| match stream.capture {
         Some(_) => crate::codes::CAPTURE_UNSUPPORTED,
         None => SUCCESS,
     })

@@ -1,6 +1,7 @@
 //! Entry points that do nothing of their own: generated from the table in `entries/`.
 
 use crate::foreign::{put, zero};
+use crate::names::NAMES;
 use crate::{kernels, memory, report};
 
 include!(env!("VRAMLAB_STUBS"));

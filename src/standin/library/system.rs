@@ -16,7 +16,8 @@ const RTLD_NOLOAD: c_int = 4;
 const FAILED: usize = usize::MAX;
 
 unsafe extern "C" {
-    fn mmap(at: *mut c_void, bytes: usize, protection: c_int, flags: c_int, file: c_int, offset: c_long) -> *mut c_void;
+    fn mmap(at: *mut c_void, bytes: usize, protection: c_int, flags: c_int, file: c_int, offset: c_long)
+    -> *mut c_void;
     fn munmap(at: *mut c_void, bytes: usize) -> c_int;
     fn madvise(at: *mut c_void, bytes: usize, advice: c_int) -> c_int;
     fn dlopen(name: *const c_char, flags: c_int) -> *mut c_void;

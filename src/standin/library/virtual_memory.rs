@@ -1,51 +1,17 @@
 //! Memory that is made apart from its addresses: what expandable segments are mapped from.
 
-use std::collections::BTreeMap;
-
 use crate::card::Card;
 use crate::codes::{Code, INVALID_DEVICE, INVALID_VALUE, NOT_SUPPORTED, OUT_OF_MEMORY, SUCCESS, of};
-use crate::devices;
 use crate::foreign::{get, put};
-use crate::state::{self, State};
+use crate::store::{self, Made, State, current};
 use crate::units::MIB;
 
 /// Memory is made and mapped in multiples of this.
 const GRANULARITY: u64 = 2 * MIB;
-const FIRST: u64 = 0x5400_0000_0000;
 /// CU_MEM_HANDLE_TYPE_FABRIC: memory that other machines reach.
 const FABRIC: i32 = 8;
 /// CU_MEM_LOCATION_TYPE_DEVICE.
 const ON_DEVICE: i32 = 1;
-
-/// Memory by handle, and where it is mapped.
-#[derive(Debug, Default)]
-pub struct Physical {
-    made: BTreeMap<u64, Made>,
-    /// By address: bytes and handle.
-    mapped: BTreeMap<u64, (u64, u64)>,
-    count: u64,
-}
-
-/// A piece of memory.
-#[derive(Clone, Copy, Debug)]
-struct Made {
-    size: u64,
-    device: usize,
-    /// The program's own hold on it, and every mapping.
-    holds: u32,
-}
-
-impl Physical {
-    /// What is mapped at an address: begin and bytes.
-    pub fn mapped_at(&self, address: u64) -> Option<(u64, u64)> {
-        let (&start, &(size, _)) = self.mapped.range(..=address).next_back()?;
-        (address - start < size).then_some((start, size))
-    }
-
-    fn is_free(&self, address: u64, size: u64) -> bool {
-        self.mapped.range(..address + size).next_back().is_none_or(|(start, (bytes, _))| start + bytes <= address)
-    }
-}
 
 /// What CUmemAllocationProp begins with.
 #[repr(C)]
@@ -68,14 +34,10 @@ impl State {
         let device = if wish.location_kind == ON_DEVICE {
             usize::try_from(wish.location).map_err(|_| INVALID_DEVICE)?
         } else {
-            devices::current()
+            current()
         };
         self.device(device)?.take(size)?;
-        let physical = &mut self.physical;
-        physical.count += 1;
-        let handle = FIRST + physical.count * 256;
-        physical.made.insert(handle, Made { size, device, holds: 1 });
-        Ok(handle)
+        Ok(self.physical.add(Made { size, device, holds: 1 }))
     }
 
     fn let_go(&mut self, handle: u64) -> Result<(), Code> {
@@ -128,11 +90,11 @@ entries! {
         if place.is_null() || size == 0 || size % GRANULARITY != 0 || (alignment != 0 && !alignment.is_power_of_two()) {
             return INVALID_VALUE;
         }
-        let mut state = state::lock();
+        let mut state = store::lock();
         if let Err(code) = state.current().map(|_| ()) {
             return code;
         }
-        match state.ranges.reserve(size, alignment as u64, devices::current()) {
+        match state.ranges.reserve(size, alignment as u64, current()) {
             Some(base) => {
                 put(place, base);
                 SUCCESS
@@ -141,17 +103,17 @@ entries! {
         }
     }
     fn cuMemAddressFree(base: u64, size: usize) -> Code {
-        let mut state = state::lock();
+        let mut state = store::lock();
         let in_use = state.physical.mapped.range(base..base.saturating_add(size as u64)).next().is_some();
         if in_use || !state.ranges.free(base, size as u64) { INVALID_VALUE } else { SUCCESS }
     }
     fn cuMemCreate(handle: *mut u64, size: usize, wish: *const u8, _flags: u64) -> Code {
         let Some(wish) = get(wish.cast::<Wish>()) else { return INVALID_VALUE };
-        of(state::lock().make(size as u64, wish).map(|made| put(handle, made)))
+        of(store::lock().make(size as u64, wish).map(|made| put(handle, made)))
     }
-    fn cuMemRelease(handle: u64) -> Code { of(state::lock().let_go(handle)) }
+    fn cuMemRelease(handle: u64) -> Code { of(store::lock().let_go(handle)) }
     fn cuMemRetainAllocationHandle(handle: *mut u64, address: u64) -> Code {
-        let mut state = state::lock();
+        let mut state = store::lock();
         let at = state.physical.mapped_at(address).map(|(start, _)| start);
         let found = at.and_then(|start| state.physical.mapped.get(&start)).map(|(_, handle)| *handle);
         let Some(found) = found else { return INVALID_VALUE };
@@ -162,14 +124,14 @@ entries! {
         SUCCESS
     }
     fn cuMemMap(address: u64, size: usize, offset: usize, handle: u64, _flags: u64) -> Code {
-        of(state::lock().map(address, size as u64, offset as u64, handle))
+        of(store::lock().map(address, size as u64, offset as u64, handle))
     }
-    fn cuMemUnmap(address: u64, size: usize) -> Code { of(state::lock().unmap(address, size as u64)) }
+    fn cuMemUnmap(address: u64, size: usize) -> Code { of(store::lock().unmap(address, size as u64)) }
     fn cuMemSetAccess(address: u64, _size: usize, _access: u64, _count: usize) -> Code {
-        if state::lock().physical.mapped_at(address).is_some() { SUCCESS } else { INVALID_VALUE }
+        if store::lock().physical.mapped_at(address).is_some() { SUCCESS } else { INVALID_VALUE }
     }
     fn cuMemGetAccess(flags: *mut u64, _location: u64, address: u64) -> Code {
-        put(flags, if state::lock().physical.mapped_at(address).is_some() { 3 } else { 0 });
+        put(flags, if store::lock().physical.mapped_at(address).is_some() { 3 } else { 0 });
         SUCCESS
     }
     fn cuMemGetAllocationGranularity(granularity: *mut usize, _wish: u64, _option: i32) -> Code {

@@ -4,10 +4,9 @@ use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
+use super::space::Space;
 use crate::card::Card;
 use crate::codes::{Code, INVALID_DEVICE, NO_DEVICE, OUT_OF_MEMORY};
-use crate::space::Space;
-use crate::state::State;
 
 /// One device of this process.
 #[derive(Debug)]
@@ -92,47 +91,6 @@ pub fn checked(device: i32) -> Result<usize, Code> {
         0 => Err(NO_DEVICE),
         count if device < count => Ok(device),
         _ => Err(INVALID_DEVICE),
-    }
-}
-
-impl State {
-    /// A device, with its context.
-    pub fn device(&mut self, device: usize) -> Result<&mut Device, Code> {
-        let card = Card::get().ok_or(NO_DEVICE)?;
-        if device >= count() {
-            return Err(if count() == 0 { NO_DEVICE } else { INVALID_DEVICE });
-        }
-        while self.devices.len() <= device {
-            let space = Space::new(self.devices.len()).ok_or(OUT_OF_MEMORY)?;
-            // A context takes memory where it is made alone: see `begin`.
-            self.devices.push(Device {
-                space,
-                segments: BTreeMap::new(),
-                used: 0,
-                kernels_loaded: false,
-            });
-        }
-        let found = self.devices.get_mut(device).ok_or(INVALID_DEVICE)?;
-        if found.used == 0 {
-            found.used = card.context.max(1);
-        }
-        Ok(found)
-    }
-
-    /// The device that this thread uses.
-    pub fn current(&mut self) -> Result<&mut Device, Code> {
-        self.device(current())
-    }
-
-    /// Whether a device has a context.
-    pub fn has_context(&self, device: usize) -> bool {
-        self.devices.get(device).is_some_and(|device| device.used > 0)
-    }
-
-    /// The device on which an address lies.
-    pub fn device_of(&self, address: u64) -> Option<usize> {
-        let in_segments = self.devices.iter().position(|device| device.space.range.contains(&address));
-        in_segments.or_else(|| self.ranges.of(address).map(|(_, reserved)| reserved.device))
     }
 }
 

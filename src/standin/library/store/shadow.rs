@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::{kernels, report};
+use crate::{launches, report};
 
 /// Larger copies are a model's or a batch's: no program reads them back to decide something.
 const LARGEST: usize = 64 << 10;
@@ -82,7 +82,7 @@ impl Shadow {
         }
         if found < size {
             // A flag behind a kernel that asks whether all hold: nothing is there that speaks against it.
-            if size == 1 && kernels::last_asks_for_all() {
+            if size == 1 && launches::last_asks_for_all() {
                 take(0, &[1]);
                 report::ruled_read();
             } else {

@@ -1,0 +1,121 @@
+//! A card as the stand-in's library reads it: lines of `key = value`, see `library/card.rs`.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use crate::device::sim::Card;
+use crate::units::{Bytes, KIB};
+
+/// Cards of one kind in one machine.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Cards {
+    /// Which.
+    pub card: Card,
+    /// How many, from 1 to 64.
+    pub count: usize,
+    /// Memory that each has instead of its own: a smaller card of the same kind.
+    pub memory: Option<Bytes>,
+}
+
+/// What the CUDA programming guide says of a compute capability.
+struct Capability {
+    /// Threads that a multiprocessor holds.
+    threads: u32,
+    /// Blocks that it holds.
+    blocks: u32,
+    /// KiB of shared memory that it has.
+    shared: u32,
+    /// KiB of them that one block may have.
+    shared_block: u32,
+}
+
+/// The table "Technical Specifications per Compute Capability". A capability that it does not know is like the one before.
+const fn capability(version: u32) -> Capability {
+    let (threads, blocks, shared, shared_block) = match version {
+        ..75 => (2048, 32, 96, 96),
+        75..80 => (1024, 16, 64, 64),
+        80..86 => (2048, 32, 164, 163),
+        86..89 => (1536, 16, 100, 99),
+        89 => (1536, 24, 100, 99),
+        90..120 => (2048, 32, 228, 227),
+        120.. => (1536, 24, 100, 99),
+    };
+    Capability { threads, blocks, shared, shared_block }
+}
+
+/// The description, with the folder in which each process of the program counts.
+#[must_use]
+pub fn described(cards: &Cards, counts: &Path) -> String {
+    let Cards { card, count, memory } = cards;
+    let of = capability(card.compute_capability);
+    let memory = memory.unwrap_or(card.memory).min(card.memory);
+    let context = card.context() + Bytes::kib(u64::from(card.chip.kernels_kib));
+    let kib = |n: u32| u64::from(n) * KIB;
+    let mut text = String::new();
+    let mut line = |key: &str, value: &dyn std::fmt::Display| {
+        // A text takes whatever is written to it.
+        let _ = writeln!(text, "{key} = {value}");
+    };
+    line("title", &one_line(&card.title));
+    line("devices", count);
+    line("memory", &memory.get());
+    line("context", &context.get().min(memory.get().saturating_sub(1)));
+    line("capability", &card.compute_capability);
+    line("multiprocessors", &card.multiprocessors);
+    line("threads", &of.threads);
+    line("blocks", &of.blocks);
+    line("shared", &kib(of.shared));
+    line("shared_block", &kib(of.shared_block));
+    line("l2", &kib(card.chip.l2_kib));
+    line("clock", &(card.chip.clock_mhz * 1000));
+    line("memory_clock", &(card.chip.memory_clock_mhz * 1000));
+    line("bus", &card.chip.bus_bits);
+    line("counts", &one_line(&counts.to_string_lossy()));
+    text
+}
+
+/// A person's own card may be called anything.
+fn one_line(text: &str) -> String {
+    text.replace(['\n', '\r'], " ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::sim::CardCatalog;
+
+    #[test]
+    fn an_h200_is_described_as_its_driver_does() {
+        let card = CardCatalog::with_user_cards(None).card("h200").unwrap();
+        let text = described(&Cards { card, count: 2, memory: None }, Path::new("/there"));
+        // As cudaDeviceGetAttribute and cudaMemGetInfo answered on one.
+        for line in [
+            "title = NVIDIA H200",
+            "devices = 2",
+            "memory = 150109880320",
+            "context = 648871936",
+            "capability = 90",
+            "multiprocessors = 132",
+            "threads = 2048",
+            "blocks = 32",
+            "shared = 233472",
+            "shared_block = 232448",
+            "l2 = 62914560",
+            "clock = 1980000",
+            "memory_clock = 3201000",
+            "bus = 6016",
+            "counts = /there",
+        ] {
+            assert!(text.lines().any(|said| said == line), "{line} is not in {text}");
+        }
+    }
+
+    #[test]
+    fn a_smaller_card_has_less_memory_and_never_more() {
+        let card = CardCatalog::with_user_cards(None).card("t4").unwrap();
+        let all = card.memory;
+        let memory = |memory| described(&Cards { card: card.clone(), count: 1, memory }, Path::new("/there"));
+        assert!(memory(Some(Bytes::gib(8))).contains("memory = 8589934592\n"));
+        assert!(memory(Some(Bytes(u64::MAX))).contains(&format!("memory = {}\n", all.get())));
+    }
+}

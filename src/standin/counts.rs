@@ -1,0 +1,102 @@
+//! What the processes of a program counted: see `library/report.rs`, which writes it.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use super::install::counted_in;
+use crate::units::Bytes;
+
+#[cfg(standin)]
+include!(concat!(env!("OUT_DIR"), "/names.rs"));
+#[cfg(not(standin))]
+/// The generated entry points: none were built.
+pub const NAMES: &[&str] = &[];
+
+/// What a file begins with.
+const MAGIC: u64 = u64::from_le_bytes(*b"VRLCNT01");
+/// The numbers before those of the generated entry points.
+const FIRST: usize = 7;
+/// No file of ours is longer.
+const LONGEST: u64 = 1 << 20;
+
+/// What the processes of a program counted, together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Processes that used a device.
+    pub processes: usize,
+    /// Kernels that were launched.
+    pub launches: u64,
+    /// Reads of values that no kernel computed.
+    pub unknown_reads: u64,
+    /// Reads that were answered by a rule.
+    pub ruled_reads: u64,
+    /// The most page-locked host memory that one process had.
+    pub pinned_peak: Bytes,
+    /// Calls of generated entry points, by name.
+    pub generated: BTreeMap<&'static str, u64>,
+}
+
+impl Counts {
+    /// What was counted in a folder. Files that are none of ours, or of another version, do not count.
+    #[must_use]
+    pub fn read(folder: &Path) -> Self {
+        let mut counts = Self::default();
+        for path in counted_in(folder) {
+            let length = fs::metadata(&path).map_or(u64::MAX, |metadata| metadata.len());
+            if length <= LONGEST
+                && let Ok(bytes) = fs::read(&path)
+            {
+                counts.add(&bytes);
+            }
+        }
+        counts
+    }
+
+    fn add(&mut self, bytes: &[u8]) {
+        let (numbers, _) = bytes.as_chunks::<8>();
+        let numbers: Vec<u64> = numbers.iter().map(|number| u64::from_ne_bytes(*number)).collect();
+        let Some((&[magic, entries, launches, unknown_reads, ruled_reads, _, pinned_peak], generated)) =
+            numbers.split_first_chunk::<FIRST>()
+        else {
+            return;
+        };
+        if magic != MAGIC || entries != NAMES.len() as u64 || generated.len() != NAMES.len() {
+            return;
+        }
+        self.processes += 1;
+        self.launches += launches;
+        self.unknown_reads += unknown_reads;
+        self.ruled_reads += ruled_reads;
+        self.pinned_peak = self.pinned_peak.max(Bytes(pinned_peak));
+        for (name, calls) in NAMES.iter().zip(generated).filter(|(_, calls)| **calls > 0) {
+            *self.generated.entry(name).or_default() += calls;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processes_are_added_up_and_foreign_files_passed_over() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut numbers = vec![MAGIC, NAMES.len() as u64, 10, 2, 1, 0, 4096];
+        numbers.resize(FIRST + NAMES.len(), 0);
+        let write = |name: &str, numbers: &[u64]| {
+            let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
+            std::fs::write(folder.path().join(name), bytes).unwrap();
+        };
+        write("1.counts", &numbers);
+        numbers[2] = 5;
+        write("2.counts", &numbers);
+        write("3.counts", &numbers[..5]);
+        write("4.counts", &[1; 9]);
+        write("card.txt", &numbers);
+        let counts = Counts::read(folder.path());
+        assert_eq!((counts.processes, counts.launches, counts.unknown_reads), (2, 15, 4));
+        assert_eq!(counts.pinned_peak, Bytes(4096));
+        assert_eq!(Counts::read(Path::new("/nowhere")), Counts::default());
+    }
+}

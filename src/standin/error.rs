@@ -1,0 +1,24 @@
+//! Why there is no stand-in GPU.
+
+use std::io;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+/// Why there is no stand-in GPU.
+#[derive(Debug, Error)]
+pub enum StandInError {
+    /// This vramlab was built without one.
+    #[error(
+        "this vramlab has no stand-in GPU: it is built on Linux for x86-64 and aarch64. Use one there, or run the program on a GPU."
+    )]
+    NotBuilt,
+    /// Its folder can't be written.
+    #[error("{path} can't be written ({source}). Set XDG_RUNTIME_DIR to a folder of your own.")]
+    Folder {
+        /// The folder or file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+}

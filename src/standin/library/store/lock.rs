@@ -1,0 +1,68 @@
+//! The lock around what a process has, also while the process forks: a child finds everything as it was, and no lock that a thread
+//! holds which is gone.
+
+use std::cell::UnsafeCell;
+use std::ops::{Deref, DerefMut};
+use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+
+use super::state::State;
+use crate::{report, system};
+
+static STATE: Mutex<Option<State>> = Mutex::new(None);
+
+/// What the process has; nobody else changes it meanwhile.
+pub struct Locked(MutexGuard<'static, Option<State>>);
+
+impl Deref for Locked {
+    type Target = State;
+
+    fn deref(&self) -> &State {
+        match &*self.0 {
+            Some(state) => state,
+            None => unreachable!("it is made when it is locked"),
+        }
+    }
+}
+
+impl DerefMut for Locked {
+    fn deref_mut(&mut self) -> &mut State {
+        self.0.get_or_insert_with(State::default)
+    }
+}
+
+/// Waits for it.
+pub fn lock() -> Locked {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| system::around_forks(before, after, in_child));
+    lock_as_it_is()
+}
+
+fn lock_as_it_is() -> Locked {
+    let mut guard = STATE.lock().unwrap_or_else(PoisonError::into_inner);
+    guard.get_or_insert_with(State::default);
+    Locked(guard)
+}
+
+/// The lock while the process forks.
+struct Held(UnsafeCell<Option<Locked>>);
+
+// SAFETY: only the thread that forks uses it, while it holds the lock.
+unsafe impl Sync for Held {}
+
+static HELD: Held = Held(UnsafeCell::new(None));
+
+extern "C" fn before() {
+    let locked = lock_as_it_is();
+    // SAFETY: whoever holds the lock is the only one here.
+    unsafe { *HELD.0.get() = Some(locked) };
+}
+
+extern "C" fn after() {
+    // SAFETY: this thread took the lock in `before`.
+    drop(unsafe { (*HELD.0.get()).take() });
+}
+
+extern "C" fn in_child() {
+    after();
+    report::forked();
+}

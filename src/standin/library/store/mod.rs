@@ -1,0 +1,23 @@
+//! What a process has on its devices, behind one lock.
+
+mod capture;
+mod device;
+mod events;
+mod graphs;
+mod host_mapping;
+mod lock;
+mod physical;
+mod shadow;
+mod space;
+mod state;
+mod streams;
+
+pub use capture::Capture;
+pub use device::{checked, count, current, place, use_device, uuid, uuid_text, visible};
+pub use events::Event;
+pub use host_mapping::Origin;
+pub use lock::lock;
+pub use physical::Made;
+pub use shadow::is_touched;
+pub use state::State;
+pub use streams::{COMMON, Stream};

@@ -1,0 +1,33 @@
+//! A GPU that is not there, under a whole PyTorch program.
+//!
+//! `library/` is a library of its own, built by `build.rs` and embedded: loaded before a program's own it answers CUDA as a card would,
+//! with addresses for memory and kernels that do nothing. Here it is put into a folder with a description of the card
+//! ([`install`]), and what it counted is read back ([`Counts`]). [`Table`] is what its entry points are made of.
+
+mod card;
+mod counts;
+mod error;
+mod install;
+mod table;
+
+pub use card::{Cards, described};
+pub use counts::Counts;
+pub use error::StandInError;
+pub use install::{Variable, install};
+pub use table::{Answer, Table, Wrong};
+
+/// The entry points by library: what the build script made the stubs from.
+pub const TABLES: [(&str, &str); 12] = [
+    ("cublas", include_str!("library/entries/cublas.txt")),
+    ("cublaslt", include_str!("library/entries/cublaslt.txt")),
+    ("cudart", include_str!("library/entries/cudart.txt")),
+    ("cudnn", include_str!("library/entries/cudnn.txt")),
+    ("cufft", include_str!("library/entries/cufft.txt")),
+    ("curand", include_str!("library/entries/curand.txt")),
+    ("cusolver", include_str!("library/entries/cusolver.txt")),
+    ("cusparse", include_str!("library/entries/cusparse.txt")),
+    ("driver", include_str!("library/entries/driver.txt")),
+    ("nccl", include_str!("library/entries/nccl.txt")),
+    ("nvml", include_str!("library/entries/nvml.txt")),
+    ("nvshmem", include_str!("library/entries/nvshmem.txt")),
+];
