@@ -277,7 +277,10 @@ impl Shown<'_> {
         axis.draw(theme, inner, plot, buf);
         let stack = |x| {
             let mut stack = Stack::default();
-            for account in legend::accounts(&study.moments[study.fullest_in(usize::from(x), usize::from(plot.width))].ledger, theme) {
+            for account in legend::accounts(
+                &study.moments[study.fullest_in(usize::from(x), usize::from(plot.width))].ledger,
+                theme,
+            ) {
                 stack.add(account.bytes, account.ink);
             }
             stack
