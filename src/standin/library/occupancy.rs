@@ -26,6 +26,18 @@ fn blocks(card: &Card, threads: i32, shared: usize) -> i32 {
     i64::from(least).min(by_shared) as i32
 }
 
+/// The version of the code that a card runs of a kernel: what is built for its generation, as PyTorch's wheels are. Libraries that pick a
+/// kernel by it (CCCL) know no other: <https://docs.nvidia.com/cuda/cuda-c-programming-guide/#binary-compatibility>.
+const fn code(capability: i32) -> i32 {
+    match capability {
+        86..90 => 86,
+        90..100 => 90,
+        100..120 => 100,
+        120.. => 120,
+        other => other,
+    }
+}
+
 fn ask(count: *mut i32, threads: i32, shared: usize) -> Code {
     let Some(card) = Card::get() else { return NO_DEVICE };
     if count.is_null() {
@@ -79,8 +91,8 @@ entries! {
             local: 0,
             most_threads: 1024,
             registers: REGISTERS_OF_THREAD,
-            ptx: card.capability,
-            binary: card.capability,
+            ptx: code(card.capability),
+            binary: code(card.capability),
             cache_mode: 0,
             most_shared: SHARED_BLOCK,
             carveout: -1,
@@ -98,7 +110,7 @@ entries! {
         put(place, match attribute {
             0 => 1024,
             4 => REGISTERS_OF_THREAD,
-            5 | 6 => card.capability,
+            5 | 6 => code(card.capability),
             8 => SHARED_BLOCK,
             9 => -1,
             _ => 0,
