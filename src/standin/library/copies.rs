@@ -25,6 +25,13 @@ pub fn copy(to: u64, from: u64, size: usize) {
             if !known.is_empty() {
                 state.shadow.write(to, known);
             }
+            // Before the first kernel it is a model that moves.
+            if let Some(number) = state.device_of(to)
+                && let Some(device) = state.devices.get_mut(number)
+                && !device.kernels_loaded
+            {
+                device.space.release_host(size as u64);
+            }
         }
         (true, true) => store::lock().shadow.carry(to, from, size as u64),
         (false, true) => {

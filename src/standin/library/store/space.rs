@@ -11,6 +11,8 @@ use crate::units::{GIB, MIB};
 const TOP: u64 = 0x7000_0000_0000;
 /// Addresses of one device: more than any has memory, so that they are cut into pieces as on the card.
 const SPAN: u64 = 1024 * GIB;
+/// Of them what lies highest: where the host's copy of a model had been, which the driver uses first.
+const FROM_HOST: u64 = 64 * GIB;
 /// Where the H200's driver put the first range that a program reserved.
 const FIRST_RANGE: u64 = 0x3_0200_0000;
 /// Reserved ranges end here.
@@ -32,19 +34,28 @@ impl Space {
         let end = TOP - device as u64 * SPAN;
         let start = if system::reserve_at(end - SPAN, SPAN) { end - SPAN } else { system::reserve(SPAN)? };
         let range = start..start + SPAN;
-        let mut placement = Placement::new(range.clone());
+        let mut placement = Placement::new(range.start..range.end - FROM_HOST);
         placement.occupy_context();
         Some(Self { range, placement })
     }
 
     /// A place for a segment.
     pub fn place(&mut self, size: u64) -> Option<u64> {
-        self.placement.place(size)
+        let place = self.placement.place(size)?;
+        let from_host = place >= Placement::HOST_TOP - FROM_HOST;
+        Some(if from_host { self.range.end - (Placement::HOST_TOP - place) } else { place })
     }
 
     /// Gives a place back.
     pub fn release(&mut self, address: u64, size: u64) {
-        self.placement.release(address, size);
+        let from_host = address >= self.range.end - FROM_HOST;
+        let place = if from_host { Placement::HOST_TOP - (self.range.end - address) } else { address };
+        self.placement.release(place, size);
+    }
+
+    /// The host copied so much of a model here, and gives its own copy back.
+    pub fn release_host(&mut self, bytes: u64) {
+        self.placement.release_host(bytes.min(FROM_HOST / 2));
     }
 
     /// The program's first kernel is launched.
@@ -54,7 +65,7 @@ impl Space {
 
     /// A place for what the program's code keeps on the device: behind its segments, in what a context holds.
     pub fn of_symbols(&self) -> u64 {
-        self.range.end - 8 * MIB
+        self.range.end - FROM_HOST - 8 * MIB
     }
 }
 
