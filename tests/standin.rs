@@ -564,6 +564,44 @@ fn devices() {
     assert_eq!(addresses.len() as i32, expected);
 }
 
+/// `vramlab fit` with a program, the largest batch, and what was said of it.
+fn fit(arguments: &[&str]) -> (Option<i32>, String, String) {
+    let home = tempfile::tempdir().unwrap();
+    let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/standin/batch.py");
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vramlab"));
+    command
+        .args(["fit", "--device", "sim:t4", "--limit", "2GiB", "--batch", "5", "--json", "--", "python3"])
+        .arg(program);
+    let output = command.args(arguments).env("XDG_RUNTIME_DIR", home.path()).output().unwrap();
+    let [said, told] = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    (output.status.code(), said, told)
+}
+
+#[test]
+fn the_largest_batch_of_any_program_is_found() {
+    if Command::new("python3").arg("--version").output().is_err() {
+        eprintln!("SKIPPED: there is no python3 here");
+        return;
+    }
+    let (code, said, told) = fit(&["--batch={}", "0"]);
+    assert_eq!(code, Some(0), "{told}");
+    let found: serde_json::Value = serde_json::from_str(&said).unwrap();
+    // 2 GiB less a context of 150 MiB and PyTorch's kernels of 92.
+    assert_eq!((&found["card"], &found["largest"], &found["complete"]), (&"t4".into(), &18.into(), &true.into()));
+    let tried: Vec<(u64, bool)> = found["tried"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|probe| (probe["batch"].as_u64().unwrap(), probe["fits"].as_bool().unwrap()))
+        .collect();
+    assert!(tried.iter().all(|(batch, fits)| *fits == (*batch <= 18)), "{tried:?}");
+    // A program that fails of something else ends the search, with its own words.
+    let (code, _, told) = fit(&["--batch={}", "5"]);
+    assert!(code == Some(1) && told.contains("this is no batch of mine"), "{told}");
+    let (code, _, told) = fit(&["--batch=5", "0"]);
+    assert!(code == Some(2) && told.contains("none of the program's arguments holds {}"), "{told}");
+}
+
 /// A Python that imports PyTorch for CUDA: `VRAMLAB_TEST_PYTHON`, else `python3`. Said where there is none.
 fn python() -> Option<String> {
     let python = std::env::var("VRAMLAB_TEST_PYTHON").unwrap_or_else(|_| "python3".to_owned());

@@ -1,5 +1,6 @@
 //! `vramlab fit`: the largest batch under a limit, and the cheapest combination of switches that fits.
 
+use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::Ordering;
 
@@ -8,10 +9,12 @@ use color_eyre::eyre::Result;
 use serde_json::{Map, Value, json};
 
 use super::columns::{Cell, Column, Paper, TIED, Table, Tone};
+use super::fit_program::{self, Search};
 use super::output::{stdout, warn};
 use super::spec::SpecArgs;
+use super::stand_in::StandInArgs;
 use super::table::change;
-use super::{Status, config, foresight, interrupt, reproduce, ways, witness};
+use super::{Status, Usage, config, foresight, interrupt, reproduce, ways, witness};
 use crate::fit::{self, Control, Costed, Figures, Largest, News, Outcome, Pareto, Probe, Terms, Way};
 use crate::model::{Micros, View};
 use crate::session::{DeviceChoice, LabSpec, MemoryLimit, Scene, Setup, settings};
@@ -28,11 +31,11 @@ const SENTENCE: usize = 4096;
 #[derive(Debug, Args)]
 pub(super) struct FitArgs {
     /// What to train: see `vramlab list`.
-    #[arg(value_name = "WORKLOAD")]
-    workload: String,
+    #[arg(value_name = "WORKLOAD", required_unless_present = "program")]
+    workload: Option<String>,
     #[command(flatten)]
     spec: SpecArgs,
-    /// Steps that a batch must train, from a clean state each time.
+    /// Steps that a batch must train, from a clean state each time; of a program: its optimizer's, if it does not end before.
     #[arg(long, value_name = "N", default_value_t = fit::STEPS, value_parser = clap::value_parser!(u64).range(1..=1000))]
     steps: u64,
     /// Find only the largest batch; try no combinations of switches.
@@ -41,7 +44,35 @@ pub(super) struct FitArgs {
     /// Print one JSON object instead of tables.
     #[arg(long)]
     json: bool,
+    /// Any PyTorch program and its arguments after `--`, with {} for the batch, on the card of --device.
+    #[arg(value_name = "PROGRAM", last = true, requires = "device", conflicts_with_all = NOT_OF_PROGRAMS)]
+    program: Vec<OsString>,
 }
+
+/// What only vramlab's own workloads have.
+const NOT_OF_PROGRAMS: [&str; 21] = [
+    "workload",
+    "speed",
+    "torch",
+    "layers",
+    "width",
+    "heads",
+    "seq",
+    "vocab",
+    "classes",
+    "image",
+    "patch",
+    "context",
+    "data",
+    "seed",
+    "load",
+    "preallocate",
+    "inference",
+    "half",
+    "new_tokens",
+    "static_cache",
+    "batch_only",
+];
 
 /// What was found, and for whom it is worded.
 struct Report<'a> {
@@ -56,10 +87,11 @@ struct Report<'a> {
 
 /// Searches and prints. Exit code 1 where nothing fits, 130 where Ctrl-C ended the search.
 pub(super) fn run(args: &FitArgs) -> Result<Status> {
+    let Some(workload) = &args.workload else { return of_program(args) };
     let mut settings = config::settings();
     let device = args.spec.device.clone().or_else(|| settings.device());
     settings.told.iter().for_each(warn);
-    let spec = SpecArgs { device, ..args.spec.clone() }.lab(Some(&args.workload), Some(args.steps))?;
+    let spec = SpecArgs { device, ..args.spec.clone() }.lab(Some(workload), Some(args.steps))?;
     foresight::announce_search(&spec, args.steps, !args.batch_only);
     let stop = interrupt::flag()?;
     let follow = Follower { live: io::stderr().is_terminal(), batch: spec.config.batch };
@@ -100,6 +132,17 @@ pub(super) fn run(args: &FitArgs) -> Result<Status> {
         (false, true) => Status::DONE,
         (false, false) => Status::FAILED,
     })
+}
+
+/// Searches with a program.
+fn of_program(args: &FitArgs) -> Result<Status> {
+    let given = args.spec.switches.of_program().map_err(Usage)?;
+    let stand_in = StandInArgs { device: args.spec.device.clone(), limit: given.limit };
+    let Some(cards) = stand_in.cards()? else {
+        return Err(Usage("give --device sim:NAME for a program".to_owned()).into());
+    };
+    let (start, steps) = (given.batch.unwrap_or(1), args.steps);
+    fit_program::run(&Search { program: &args.program, cards: &cards, start, steps, json: args.json })
 }
 
 /// Why a request failed: the first sentence of its autopsy.

@@ -16,6 +16,7 @@ mod export;
 mod farewell;
 mod film;
 mod fit;
+mod fit_program;
 mod folklore;
 mod foresight;
 mod generate;

@@ -21,10 +21,10 @@ const MOST: usize = 64;
 pub(super) struct StandInArgs {
     /// Run the program on a card that is not there, such as sim:rtx-4090, or sim:h100-80gx8 for eight of them (see `vramlab list`).
     #[arg(long, value_name = "DEVICE", conflicts_with = "attach")]
-    device: Option<String>,
+    pub device: Option<String>,
     /// A smaller card of the same kind: its memory, such as 16GiB or 50%.
     #[arg(long, value_name = "SIZE", requires = "device")]
-    limit: Option<MemoryLimit>,
+    pub limit: Option<MemoryLimit>,
 }
 
 impl StandInArgs {

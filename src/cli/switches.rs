@@ -4,7 +4,7 @@ use clap::builder::{PossibleValuesParser, ValueParser};
 use clap::{Arg, ArgMatches, Args, Command, Error, FromArgMatches};
 
 use crate::allocator::TorchVersion;
-use crate::session::{Setup, Switch};
+use crate::session::{MemoryLimit, Setup, Switch};
 use crate::train::{Config, OptimizerForm, Skips};
 use crate::workload::BatchSize;
 
@@ -32,6 +32,15 @@ struct Hyper {
 pub struct SwitchArgs {
     given: Vec<(Switch, String)>,
     hyper: Hyper,
+}
+
+/// Switches of a program that is not vramlab's.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct OfProgram {
+    /// The memory of its card.
+    pub limit: Option<MemoryLimit>,
+    /// The batch that is tried first.
+    pub batch: Option<usize>,
 }
 
 /// A switch as an argument: its word, its sentence, what it can be.
@@ -111,6 +120,29 @@ impl SwitchArgs {
             (schedule_steps != SCHEDULE_STEPS).then(|| ["--schedule-steps".to_owned(), schedule_steps.to_string()]);
         let skips = (scaler_skips != Skips::default()).then(|| ["--scaler-skips".to_owned(), scaler_skips.to_string()]);
         decay.into_iter().chain(steps).chain(skips).flatten().collect()
+    }
+
+    /// What of these arguments means something for a program that is not vramlab's.
+    ///
+    /// # Errors
+    /// A sentence: what does not.
+    pub fn of_program(&self) -> Result<OfProgram, String> {
+        let mut of = OfProgram::default();
+        for (switch, text) in &self.given {
+            match switch.word() {
+                "limit" => of.limit = Some(text.parse()?),
+                "batch" => of.batch = Some(text.parse().map_err(|_| format!("'{text}' is no batch; give a number"))?),
+                word => {
+                    return Err(format!(
+                        "--{word} is for vramlab's own workloads; a program has its own arguments for it"
+                    ));
+                }
+            }
+        }
+        match self.others().first() {
+            Some(word) => Err(format!("{word} is for vramlab's own workloads; a program has its own arguments for it")),
+            None => Ok(of),
+        }
     }
 
     /// The setup that these arguments ask for, with `batch` samples where they name none, and the allocator settings of the

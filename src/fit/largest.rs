@@ -1,13 +1,9 @@
-//! The largest batch: galloping away from where it starts, then bisection, then a look at the neighbours above the edge.
+//! The largest batch of a lab.
 
-use super::{Control, FitError, News, Outcome, Probe, Terms, probe};
+use super::{Control, FitError, News, Outcome, Probe, Terms, probe, search};
 use crate::session::LabSpec;
 use crate::train::Config;
 use crate::workload::BatchSize;
-
-/// Batches above the edge that are tried too: near it a larger one may fit where a smaller one does not, since the cache is
-/// cut otherwise.
-const NEIGHBOURS: usize = 3;
 
 /// What a search came to.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -47,7 +43,9 @@ pub fn largest_batch(spec: &LabSpec, steps: u64, terms: Terms, control: &Control
     let unit = spec.config.accumulation.max(1);
     let mut search = Search { spec, steps, terms, control, unit, found: Largest::default() };
     let most = BatchSize::MOST.get() / unit;
-    let Some(outcome) = search.run((spec.config.batch / unit).max(1), most)? else { return Ok(search.found) };
+    let start = (spec.config.batch / unit).max(1);
+    let Some(outcome) = search::largest(start, most, |units| search.fits(units))? else { return Ok(search.found) };
+    let outcome = outcome.map(|units| units * unit);
     let mut found = search.found;
     found.complete = true;
     found.batch = outcome;
@@ -68,59 +66,6 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// In units, beginning at `start`: the largest batch in samples. The outer `None`: it was stopped.
-    fn run(&mut self, start: usize, most: usize) -> Result<Option<Option<usize>>, FitError> {
-        let Some(fits) = self.fits(start)? else { return Ok(None) };
-        // Invariant from here on: `low` fits, or is 0, and `high` does not.
-        let (mut low, mut high) = if fits { (start, start) } else { (0, start) };
-        if fits {
-            loop {
-                if low >= most {
-                    return Ok(Some(Some(low * self.unit)));
-                }
-                high = low.saturating_mul(2).min(most);
-                match self.fits(high)? {
-                    None => return Ok(None),
-                    Some(true) => low = high,
-                    Some(false) => break,
-                }
-            }
-        } else {
-            while high > 1 {
-                let half = high / 2;
-                match self.fits(half)? {
-                    None => return Ok(None),
-                    Some(true) => {
-                        low = half;
-                        break;
-                    }
-                    Some(false) => high = half,
-                }
-            }
-        }
-        while high - low > 1 {
-            let middle = low + (high - low) / 2;
-            match self.fits(middle)? {
-                None => return Ok(None),
-                Some(true) => low = middle,
-                Some(false) => high = middle,
-            }
-        }
-        if low == 0 {
-            return Ok(Some(None));
-        }
-        let mut next = low + 1;
-        while next <= (low + 1 + NEIGHBOURS).min(most) {
-            match self.fits(next)? {
-                None => return Ok(None),
-                Some(true) => low = next,
-                Some(false) => {}
-            }
-            next += 1;
-        }
-        Ok(Some(Some(low * self.unit)))
-    }
-
     /// Whether a batch of so many units fits; `None`: it was stopped.
     fn fits(&mut self, units: usize) -> Result<Option<bool>, FitError> {
         let batch = units * self.unit;

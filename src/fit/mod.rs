@@ -9,6 +9,7 @@ mod foresight;
 mod largest;
 mod pareto;
 mod probe;
+mod search;
 mod ways;
 
 pub use control::{Control, News};
@@ -17,4 +18,5 @@ pub use foresight::{Foreseen, foresee};
 pub use largest::{Largest, largest_batch};
 pub use pareto::{Candidate, Costed, Pareto, candidates, front, pareto, worthwhile};
 pub use probe::{Figures, Outcome, Probe, Retries, STEPS, Terms, probe};
+pub use search::largest;
 pub use ways::{Way, other_ways};

@@ -58,6 +58,7 @@ const PAGES: &[Page] = pages![
     "fit",
     "folklore",
     "watch",
+    "stand-in",
     "recordings",
     "take-away",
     "teach",

@@ -16,7 +16,7 @@ pub const NAMES: &[&str] = &[];
 /// What a file begins with.
 const MAGIC: u64 = u64::from_le_bytes(*b"VRLCNT01");
 /// The numbers before those of the generated entry points.
-const FIRST: usize = 7;
+const FIRST: usize = 8;
 /// No file of ours is longer.
 const LONGEST: u64 = 1 << 20;
 
@@ -33,6 +33,8 @@ pub struct Counts {
     pub ruled_reads: u64,
     /// The most page-locked host memory that one process had.
     pub pinned_peak: Bytes,
+    /// The most memory that was taken of a device, its context included.
+    pub used_peak: Bytes,
     /// Calls of generated entry points, by name.
     pub generated: BTreeMap<&'static str, u64>,
 }
@@ -56,7 +58,7 @@ impl Counts {
     fn add(&mut self, bytes: &[u8]) {
         let (numbers, _) = bytes.as_chunks::<8>();
         let numbers: Vec<u64> = numbers.iter().map(|number| u64::from_ne_bytes(*number)).collect();
-        let Some((&[magic, entries, launches, unknown_reads, ruled_reads, _, pinned_peak], generated)) =
+        let Some((&[magic, entries, launches, unknown_reads, ruled_reads, _, pinned_peak, used_peak], generated)) =
             numbers.split_first_chunk::<FIRST>()
         else {
             return;
@@ -69,6 +71,7 @@ impl Counts {
         self.unknown_reads += unknown_reads;
         self.ruled_reads += ruled_reads;
         self.pinned_peak = self.pinned_peak.max(Bytes(pinned_peak));
+        self.used_peak = self.used_peak.max(Bytes(used_peak));
         for (name, calls) in NAMES.iter().zip(generated).filter(|(_, calls)| **calls > 0) {
             *self.generated.entry(name).or_default() += calls;
         }
@@ -82,7 +85,7 @@ mod tests {
     #[test]
     fn processes_are_added_up_and_foreign_files_passed_over() {
         let folder = tempfile::tempdir().unwrap();
-        let mut numbers = vec![MAGIC, NAMES.len() as u64, 10, 2, 1, 0, 4096];
+        let mut numbers = vec![MAGIC, NAMES.len() as u64, 10, 2, 1, 0, 4096, 8192];
         numbers.resize(FIRST + NAMES.len(), 0);
         let write = |name: &str, numbers: &[u64]| {
             let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
@@ -96,7 +99,7 @@ mod tests {
         write("card.txt", &numbers);
         let counts = Counts::read(folder.path());
         assert_eq!((counts.processes, counts.launches, counts.unknown_reads), (2, 15, 4));
-        assert_eq!(counts.pinned_peak, Bytes(4096));
+        assert_eq!((counts.pinned_peak, counts.used_peak), (Bytes(4096), Bytes(8192)));
         assert_eq!(Counts::read(Path::new("/nowhere")), Counts::default());
     }
 }

@@ -121,7 +121,8 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let t4 = BUILT_IN.iter().find(|(name, _)| *name == "t4").unwrap().1;
         std::fs::write(folder.path().join("t4.toml"), t4.replace("Tesla T4", "my own")).unwrap();
-        std::fs::write(folder.path().join("none.toml"), t4.replace("= 40", "= 0")).unwrap();
+        std::fs::write(folder.path().join("none.toml"), t4.replace("multiprocessors = 40", "multiprocessors = 0"))
+            .unwrap();
         let catalog = CardCatalog::with_user_cards(Some(folder.path()));
         assert_eq!(catalog.card("t4").unwrap().title, "my own");
         let error = catalog.card("none").unwrap_err().to_string();

@@ -25,6 +25,7 @@ enum Place {
     RuledReads,
     Pinned,
     PinnedPeak,
+    UsedPeak,
     First,
 }
 
@@ -90,6 +91,11 @@ pub fn ruled_read() {
 pub fn pinned(bytes: u64) {
     at(Place::Pinned).map(|number| number.store(bytes, Ordering::Relaxed));
     at(Place::PinnedPeak).map(|number| number.fetch_max(bytes, Ordering::Relaxed));
+}
+
+/// So much of a device's memory is taken.
+pub fn used(bytes: u64) {
+    at(Place::UsedPeak).map(|number| number.fetch_max(bytes, Ordering::Relaxed));
 }
 
 /// A generated entry point was called; whether for the first time.

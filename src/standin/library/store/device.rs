@@ -7,6 +7,7 @@ use std::sync::OnceLock;
 use super::space::Space;
 use crate::card::Card;
 use crate::codes::{Code, INVALID_DEVICE, NO_DEVICE, OUT_OF_MEMORY};
+use crate::report;
 
 /// One device of this process.
 #[derive(Debug)]
@@ -100,6 +101,7 @@ impl Device {
         let memory = Card::get().ok_or(NO_DEVICE)?.memory;
         let used = self.used.checked_add(bytes).filter(|used| *used <= memory).ok_or(OUT_OF_MEMORY)?;
         self.used = used;
+        report::used(used);
         Ok(())
     }
 
