@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use vramlab::model::{EventKind, Ranks, RunState};
+use vramlab::model::{DeviceKind, EventKind, Ranks, RunState};
 use vramlab::recording::{Next, Reader};
 use vramlab::units::DeviceIndex;
 
@@ -301,6 +301,28 @@ fn windows_of_a_fast_program_contradict_nothing() {
     let lab = ranks.lab_mut(DeviceIndex::FIRST).unwrap();
     let allocated: u64 = std::fs::read_to_string(home.path().join("allocated")).unwrap().parse().unwrap();
     assert_eq!((lab.malformed(), lab.view().ledger.allocated().0), (0, allocated));
+}
+
+#[test]
+fn a_program_on_a_card_that_is_not_there_is_seen_whole_however_fast_it_is() {
+    if !python() {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    // What `--device` sets; the ring holds three steps.
+    let run = watch(home.path())
+        .envs([("VRAMLAB_CARD", "card"), ("VRAMLAB_WATCH_ENTRIES", "64")])
+        .args(["--record", "run.vram", "--", "python3"])
+        .arg(programs().join("train.py"))
+        .args(["300", "0", "allocated"])
+        .output()
+        .unwrap();
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let (mut ranks, kinds) = read(&home.path().join("run.vram"));
+    let takes = kinds.iter().filter(|kind| matches!(kind, EventKind::Alloc { .. })).count();
+    assert_eq!(takes, 3 + 300 * 6 + 30, "every allocation from the first on, once");
+    let lab = ranks.lab_mut(DeviceIndex::FIRST).unwrap();
+    assert_eq!((lab.malformed(), lab.about().kind), (0, DeviceKind::Absent));
 }
 
 /// Waits for something, but not for ever.

@@ -88,6 +88,7 @@ fn title(picture: &Picture) -> String {
 const fn simulated_word(kind: DeviceKind) -> &'static str {
     match kind {
         DeviceKind::Simulated => " (simulated)",
+        DeviceKind::Absent => " (of the host: nothing was computed)",
         DeviceKind::Gpu | DeviceKind::Processor => "",
     }
 }

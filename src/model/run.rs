@@ -85,6 +85,8 @@ pub enum DeviceKind {
     Processor,
     /// A simulated card's: times are a model's, and there are no losses.
     Simulated,
+    /// A card's that is not there, under a program of somebody: times are the host's, and nothing is computed.
+    Absent,
 }
 
 /// What a step's throughput counts.

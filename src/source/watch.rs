@@ -224,7 +224,7 @@ impl Watcher {
             workload: Arc::clone(&self.program),
             detail: format!("PyTorch {} · process {}{rank}", hello.torch, hello.pid).into(),
             device: device.into(),
-            kind: DeviceKind::Gpu,
+            kind: if hello.absent { DeviceKind::Absent } else { DeviceKind::Gpu },
             torch: hello.torch.parse().unwrap_or_default(),
             history: Some(begins),
             ..About::default()

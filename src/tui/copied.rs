@@ -29,7 +29,11 @@ impl Copied {
 pub(crate) fn whose(stage: &Stage<'_>) -> String {
     let view = stage.view();
     let about = &view.about;
-    let simulated = if about.kind == DeviceKind::Simulated { " (simulated)" } else { "" };
+    let simulated = match about.kind {
+        DeviceKind::Gpu | DeviceKind::Processor => "",
+        DeviceKind::Simulated => " (simulated)",
+        DeviceKind::Absent => " (not there, nothing was computed)",
+    };
     let whose = [&*about.workload, &*about.device].into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>();
     format!("{}{simulated}, step {}", whose.join(" on "), stage.shown.steps.finished)
 }

@@ -140,6 +140,7 @@ fn device(picture: &Picture, short: bool, theme: &Theme) -> Vec<Span<'static>> {
     match about.kind {
         DeviceKind::Gpu => {}
         DeviceKind::Simulated => line.push(span(theme, Token::Warn, " · simulated")),
+        DeviceKind::Absent => line.push(span(theme, Token::Warn, " · not there, no arithmetic")),
         // Of a program that has said nothing yet no device is known.
         DeviceKind::Processor if about.device.is_empty() => {}
         DeviceKind::Processor => line.push(span(theme, Token::Warn, " · processor")),
@@ -236,7 +237,11 @@ fn figures_of(stage: &Stage<'_>, room: usize) -> Vec<Span<'static>> {
         groups.push(vec![span(theme, Token::Strong, format!("{:>5}", steps.finished)), span(theme, Token::Dim, word)]);
     }
     if steps.finished > 0 && stage.hold != Hold::Answer {
-        let unit = stage.clock().of(" ms", " ms sim");
+        let unit = match stage.clock() {
+            Clock::Real => " ms",
+            Clock::Simulated => " ms sim",
+            Clock::Host => " ms host",
+        };
         groups.push(vec![
             span(theme, Token::Strong, format!("{:>9}", figures::milliseconds(steps.median))),
             span(theme, Token::Dim, unit),

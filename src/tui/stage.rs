@@ -84,7 +84,11 @@ impl Stage<'_> {
 
     /// Whose times are shown.
     pub fn clock(&self) -> Clock {
-        if self.picture.view.about.kind == DeviceKind::Simulated { Clock::Simulated } else { Clock::Real }
+        match self.picture.view.about.kind {
+            DeviceKind::Gpu | DeviceKind::Processor => Clock::Real,
+            DeviceKind::Simulated => Clock::Simulated,
+            DeviceKind::Absent => Clock::Host,
+        }
     }
 }
 
@@ -95,13 +99,15 @@ pub(crate) enum Clock {
     Real,
     /// They are a model's.
     Simulated,
+    /// They are the host's, which has no card to wait for.
+    Host,
 }
 
 impl Clock {
-    /// The word that fits.
+    /// The word that fits: those of the host were measured, too.
     pub const fn of(self, real: &'static str, simulated: &'static str) -> &'static str {
         match self {
-            Self::Real => real,
+            Self::Real | Self::Host => real,
             Self::Simulated => simulated,
         }
     }

@@ -41,6 +41,8 @@ pub struct Hello {
     pub device_names: Vec<String>,
     /// Bytes of memory of each.
     pub device_bytes: Vec<u64>,
+    /// They are not there: a stand-in answers for them.
+    pub absent: bool,
 }
 
 /// What comes with a part of a snapshot.

@@ -20,6 +20,7 @@ pub fn about(kind: DeviceKind) -> About {
         DeviceKind::Processor => "cpu · 2 cores",
         DeviceKind::Gpu => "cuda:0 · NVIDIA H200",
         DeviceKind::Simulated => "sim:h200 · NVIDIA H200",
+        DeviceKind::Absent => "NVIDIA H200",
     };
     About {
         workload: "gpt-char".into(),

@@ -13,8 +13,11 @@ from collections import deque
 import torch
 import torch.cuda.memory
 
-ENTRIES = 4096
-"""Events that PyTorch keeps of each device. A look reads them all, so that more of them make a look dearer."""
+from ._server import ABSENT
+
+ENTRIES = 1 << 18 if ABSENT else 4096
+"""Events that PyTorch keeps of each device. A look reads them all, so that more of them make a look dearer; where the program waits
+for looks they are forgotten after each."""
 FIRST_STEPS = 20
 """Steps whose allocations are recorded with their lines of source; what lasts is mostly taken by then."""
 SAMPLE = 64
@@ -28,7 +31,7 @@ class Recorder:
 
     def __init__(self):
         self.entries = int(os.environ.get("VRAMLAB_WATCH_ENTRIES", ENTRIES))
-        self.stacks = os.environ.get("VRAMLAB_WATCH_STACKS", "sampled")
+        self.stacks = os.environ.get("VRAMLAB_WATCH_STACKS", "python" if ABSENT else "sampled")
         # Times at which steps ended. A training that steps faster than it is looked at for minutes loses the oldest.
         self.steps = deque(maxlen=1 << 16)
         self.stepped = 0
@@ -37,6 +40,8 @@ class Recorder:
         self.lines = self.stacks != "none"
         # Whose recording it is; the program may begin one of its own at any time.
         self.ours = False
+        # Whether this PyTorch can forget what it has recorded.
+        self.forgets = True
         self.changing = threading.RLock()
         self.recording = None
         self.floors = []
@@ -86,12 +91,24 @@ class Recorder:
         finally:
             self.recording = None
 
-    def _record(self):
+    def forget(self):
+        """Empties the ring of what was looked at. Called while the program waits: nothing happens in between."""
+        with self.changing:
+            if not (self.ours and self.forgets):
+                return
+            try:
+                self._record(clear_history=True)
+                self.last.clear()
+            except TypeError:
+                self.forgets = False
+
+    def _record(self, **more):
         settings = {
             "enabled": "all",
             "context": "alloc" if self.lines else None,
             "stacks": "all" if self.stacks == "all" else "python",
             "max_entries": self.entries,
+            **more,
         }
         try:
             # A third fewer events. Which blocks wait for other streams is then not told.
@@ -115,6 +132,7 @@ class Recorder:
             "torch": str(torch.__version__),
             "device_names": [str(device.name) for device in devices],
             "device_bytes": [int(device.total_memory) for device in devices],
+            "absent": ABSENT,
         }
 
     def look(self, whole):

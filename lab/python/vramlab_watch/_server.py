@@ -13,15 +13,21 @@ import time
 
 from ._complaint import complain
 
+ABSENT = bool(os.environ.get("VRAMLAB_CARD"))
+"""The card is not there: the program's time is nobody's, so it waits at the end of each step until viewers have seen it all."""
 BACKLOG = 32 << 20
 """Bytes that a slow viewer may be behind; then it loses events, and gets the whole state when it has caught up."""
 FASTEST, SLOWEST = 0.1, 4.0
 """Seconds between two looks."""
-SHARE = float(os.environ.get("VRAMLAB_WATCH_SHARE", 0.005))
+SHARE = float(os.environ.get("VRAMLAB_WATCH_SHARE", 0.25 if ABSENT else 0.005))
 """Part of the time that looks may take, during which no other Python code runs. A program with more events than can be
 looked at in it is seen in windows: the state at each look is exact, and what came between two windows is said to be lost."""
 MOST = 0.01
 """The part that they take at most, where looks are so long that they would be more than :data:`SLOWEST` apart."""
+LOOK, LEAVE = b"l", b"x"
+"""What wakes the thread: a look that the program waits for, and its end."""
+LONGEST = 30.0
+"""Seconds that a program on a card that is not there waits for a viewer at most."""
 
 
 def folder():
@@ -42,6 +48,9 @@ class Server(threading.Thread):
         self.viewers = []
         self.pid = os.getpid()
         self.done = threading.Event()
+        self.met = threading.Event()
+        # Looks that the program waits for, and those of them that viewers are being told of.
+        self.awaited, self.looked = [], []
         self.wake, self.awoken = socket.socketpair()
         self.path = os.path.join(folder(), f"{self.pid}.sock")
         os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
@@ -78,7 +87,7 @@ class Server(threading.Thread):
             writers = [viewer.socket for viewer in self.viewers if viewer.behind]
             readers = [self.socket, self.awoken] + [viewer.socket for viewer in self.viewers]
             readable, writable, _ = select.select(readers, writers, [], wait)
-            leaving = self.awoken in readable
+            leaving = self.awoken in readable and LEAVE in self.awoken.recv(64)
             if self.socket in readable:
                 self._welcome()
             for viewer in self.viewers:
@@ -86,11 +95,16 @@ class Server(threading.Thread):
                     viewer.read()
                 if viewer.socket in writable:
                     viewer.write()
-            if self.viewers and (leaving or time.monotonic() >= due):
+            if self.viewers and (leaving or self.awaited or time.monotonic() >= due):
                 began = time.monotonic()
+                # Those alone that wait already: behind the look others go on.
+                waiting = len(self.awaited)
                 self._look()
+                self.looked += self.awaited[:waiting]
+                del self.awaited[:waiting]
                 due = time.monotonic() + _pause(time.monotonic() - began)
             self.viewers = [viewer for viewer in self.viewers if not viewer.gone]
+            self._let_go()
         self._farewell()
 
     def _welcome(self):
@@ -107,6 +121,28 @@ class Server(threading.Thread):
         for other in self.viewers:
             other.lost = True
         self.viewers.append(viewer)
+        self.met.set()
+
+    def meet(self, seconds):
+        """Waits, on the program's thread, until somebody watches."""
+        self.met.wait(seconds)
+
+    def catch_up(self):
+        """Waits, on the program's thread, until viewers have all that happened."""
+        if not self.viewers or self.done.is_set() or os.getpid() != self.pid:
+            return
+        seen = threading.Event()
+        self.awaited.append(seen)
+        self.wake.send(LOOK)
+        seen.wait(LONGEST)
+
+    def _let_go(self):
+        """Lets the program go on, once no viewer is far behind."""
+        if not self.looked or any(len(viewer.behind) > BACKLOG // 4 for viewer in self.viewers):
+            return
+        self.recorder.forget()
+        while self.looked:
+            self.looked.pop().set()
 
     def _look(self):
         whole = any(viewer.lost and not viewer.behind for viewer in self.viewers)
@@ -122,7 +158,7 @@ class Server(threading.Thread):
     def _farewell(self):
         for viewer in self.viewers:
             viewer.send(_frame({"end": True}))
-        until = time.monotonic() + 1.0
+        until = time.monotonic() + (LONGEST if ABSENT else 1.0)
         while time.monotonic() < until and any(viewer.behind and not viewer.gone for viewer in self.viewers):
             writers = [viewer.socket for viewer in self.viewers if viewer.behind and not viewer.gone]
             for ready in select.select([], writers, [], 0.1)[1]:
@@ -132,8 +168,8 @@ class Server(threading.Thread):
         if os.getpid() != self.pid:
             return
         try:
-            self.wake.send(b"x")
-            self.done.wait(2.0)
+            self.wake.send(LEAVE)
+            self.done.wait(LONGEST if ABSENT else 2.0)
         except Exception:
             pass
 

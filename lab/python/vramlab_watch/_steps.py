@@ -7,12 +7,13 @@ import time
 _recorder = None
 _first = None
 _left = None
+_then = None
 
 
-def follow(recorder):
-    """Hears of every optimizer's step from here on."""
-    global _recorder, _left
-    _recorder = recorder
+def follow(recorder, then=None):
+    """Hears of every optimizer's step from here on, and calls ``then`` after each."""
+    global _recorder, _then, _left
+    _recorder, _then = recorder, then
     _left = _wanted()
     try:
         from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -40,6 +41,8 @@ def mark_step():
     global _left
     if _recorder is not None:
         _recorder.steps.append(time.time_ns() // 1000)
+        if _then is not None:
+            _then()
         if _left is not None:
             _left -= 1
             if _left <= 0:

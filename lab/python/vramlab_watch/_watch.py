@@ -5,6 +5,8 @@ import threading
 
 from ._complaint import complain
 
+MEETING = 10.0
+"""Seconds that a program waits for who started it, on a card that is not there: then the history has its first allocation."""
 _lock = threading.Lock()
 _server = None
 _asked = False
@@ -39,10 +41,15 @@ def _cuda_is_there():
 
         recorder = _recorder.Recorder()
         recorder.begin()
-        _steps.follow(recorder)
         with _lock:
             if _server is None:
                 _server = server.Server(recorder)
                 _server.start()
+        if _recorder.ABSENT:
+            _steps.follow(recorder, _server.catch_up)
+            if os.environ.get("VRAMLAB_WATCH_DIR"):
+                _server.meet(MEETING)
+        else:
+            _steps.follow(recorder)
     except Exception as error:
         complain(error)

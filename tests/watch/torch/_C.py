@@ -21,11 +21,11 @@ def _say(action, addr, size, frames=None):
     del _ring[: max(0, len(_ring) - _ring_size)]
 
 
-def _cuda_record_memory_history(enabled, context, max_entries):
+def _cuda_record_memory_history(enabled, context, max_entries, clear_history=False):
     global _ring_size, _lines
     with _lock:
         _ring_size = max_entries if enabled else 0
-        if not enabled:
+        if not enabled or clear_history:
             _ring.clear()
         _lines = context is not None
 

@@ -25,7 +25,12 @@ pub(crate) fn render(steps: &StepsView, clock: Clock, theme: &Theme, area: Rect,
     let mut title = vec![span(theme, Token::Title, "step")];
     if steps.finished > 0 {
         title.push(span(theme, Token::Strong, format!(" {}", figures::milliseconds(steps.median))));
-        title.push(span(theme, Token::Dim, clock.of(" ms · median of the last steps", " ms simulated · median")));
+        let words = match clock {
+            Clock::Real => " ms · median of the last steps",
+            Clock::Simulated => " ms simulated · median",
+            Clock::Host => " ms of the host · median, not simulated",
+        };
+        title.push(span(theme, Token::Dim, words));
     }
     let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };

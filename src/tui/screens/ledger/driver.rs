@@ -19,6 +19,7 @@ fn unknown(stage: &Stage<'_>) -> &'static str {
         (Kind::Snapshot(_), _) => "a snapshot does not say what else was on the GPU",
         (_, DeviceKind::Processor) => "no GPU here: no context, no other processes",
         (_, DeviceKind::Simulated) => "a simulated GPU: no other process uses it",
+        (_, DeviceKind::Absent) => "a card that is not there: no other process uses it",
         (_, DeviceKind::Gpu) => "the driver has not been read yet: context and others unknown",
     }
 }
