@@ -47,7 +47,8 @@ def _cuda_is_there():
                 _server.start()
         if _recorder.ABSENT:
             _steps.follow(recorder, _server.catch_up)
-            if os.environ.get("VRAMLAB_WATCH_DIR"):
+            # `vramlab watch` looks on; `vramlab fit` wants to know how far it comes, and nothing else.
+            if os.environ.get("VRAMLAB_WATCH_DIR") and "VRAMLAB_WATCH_STEPS" not in os.environ:
                 _server.meet(MEETING)
         else:
             _steps.follow(recorder)
