@@ -28,7 +28,7 @@ pub(crate) fn render(steps: &StepsView, clock: Clock, theme: &Theme, area: Rect,
         let words = match clock {
             Clock::Real => " ms · median of the last steps",
             Clock::Simulated => " ms simulated · median",
-            Clock::Host => " ms of the host · median, not simulated",
+            Clock::Host => " ms of the host · median",
         };
         title.push(span(theme, Token::Dim, words));
     }
