@@ -60,6 +60,7 @@ pub fn described(cards: &Cards, counts: &Path) -> String {
     line("devices", count);
     line("memory", &memory.get());
     line("context", &context.get().min(memory.get().saturating_sub(1)));
+    line("ranks", &kib(card.chip.ranks_kib));
     line("capability", &card.compute_capability);
     line("multiprocessors", &card.multiprocessors);
     line("threads", &of.threads);
@@ -94,6 +95,7 @@ mod tests {
             "devices = 2",
             "memory = 150109880320",
             "context = 648871936",
+            "ranks = 1038286848",
             "capability = 90",
             "multiprocessors = 132",
             "threads = 2048",

@@ -17,7 +17,7 @@ pub use install::{Variable, install};
 pub use table::{Answer, Table, Wrong};
 
 /// The entry points by library: what the build script made the stubs from.
-pub const TABLES: [(&str, &str); 12] = [
+pub const TABLES: [(&str, &str); 13] = [
     ("cublas", include_str!("library/entries/cublas.txt")),
     ("cublaslt", include_str!("library/entries/cublaslt.txt")),
     ("cudart", include_str!("library/entries/cudart.txt")),
@@ -30,4 +30,5 @@ pub const TABLES: [(&str, &str); 12] = [
     ("nccl", include_str!("library/entries/nccl.txt")),
     ("nvml", include_str!("library/entries/nvml.txt")),
     ("nvshmem", include_str!("library/entries/nvshmem.txt")),
+    ("vramlab", include_str!("library/entries/vramlab.txt")),
 ];

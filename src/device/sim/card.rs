@@ -155,12 +155,14 @@ pub struct Chip {
     pub bus_bits: u32,
     /// KiB that PyTorch's kernels take of the memory once they are loaded, beside the context.
     pub kernels_kib: u32,
+    /// KiB that NCCL takes of it in a process that has a communicator of several ranks; 0 where it is not known.
+    pub ranks_kib: u32,
 }
 
 impl Default for Chip {
-    /// Of kernels what an H200 showed; the rest is not known and told as 1, which no card has.
+    /// Of kernels what an H200 showed, of ranks nothing; the rest is not known and told as 1, which no card has.
     fn default() -> Self {
-        Self { l2_kib: 1, clock_mhz: 1, memory_clock_mhz: 1, bus_bits: 1, kernels_kib: 94_016 }
+        Self { l2_kib: 1, clock_mhz: 1, memory_clock_mhz: 1, bus_bits: 1, kernels_kib: 94_016, ranks_kib: 0 }
     }
 }
 
@@ -168,7 +170,7 @@ impl Chip {
     fn is_possible(&self) -> bool {
         const MOST: u32 = 1 << 20;
         let known = [self.l2_kib, self.clock_mhz, self.memory_clock_mhz, self.bus_bits];
-        known.iter().all(|figure| (1..=MOST).contains(figure)) && self.kernels_kib <= MOST
+        known.iter().all(|figure| (1..=MOST).contains(figure)) && self.kernels_kib.max(self.ranks_kib) <= MOST
     }
 }
 

@@ -21,6 +21,8 @@ pub struct Card {
     pub memory: u64,
     /// Bytes that a process takes before its first request.
     pub context: u64,
+    /// Bytes that NCCL takes in a process with a communicator of several ranks.
+    pub ranks: u64,
     /// Major version times ten plus minor version.
     pub capability: i32,
     /// Streaming multiprocessors.
@@ -98,6 +100,7 @@ fn parse(text: &str) -> Result<Card, String> {
             "devices" => card.devices = number(1, MOST_DEVICES)? as usize,
             "memory" => card.memory = number(1, 1 << 50)?,
             "context" => card.context = number(0, 1 << 50)?,
+            "ranks" => card.ranks = number(0, 1 << 50)?,
             "capability" => card.capability = small(999)?,
             "multiprocessors" => card.multiprocessors = small(1 << 16)?,
             "threads" => card.threads = small(1 << 16)?,

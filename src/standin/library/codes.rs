@@ -25,6 +25,10 @@ pub const ALREADY_REGISTERED: Code = 712;
 pub const NOT_REGISTERED: Code = 713;
 /// What the stand-in does not do.
 pub const NOT_SUPPORTED: Code = 801;
+/// What is asked for is not done yet.
+pub const NOT_READY: Code = 600;
+/// What was launched failed.
+pub const LAUNCH_FAILED: Code = 719;
 /// The stream is being captured.
 pub const CAPTURE_UNSUPPORTED: Code = 900;
 /// The capture was not begun here.
@@ -49,6 +53,8 @@ pub fn name(code: Code) -> &'static std::ffi::CStr {
         INVALID_HANDLE => c"CUDA_ERROR_INVALID_HANDLE",
         ILLEGAL_STATE => c"CUDA_ERROR_ILLEGAL_STATE",
         NOT_FOUND => c"CUDA_ERROR_NOT_FOUND",
+        NOT_READY => c"CUDA_ERROR_NOT_READY",
+        LAUNCH_FAILED => c"CUDA_ERROR_LAUNCH_FAILED",
         ALREADY_REGISTERED => c"CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED",
         NOT_REGISTERED => c"CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED",
         NOT_SUPPORTED => c"CUDA_ERROR_NOT_SUPPORTED",
@@ -70,6 +76,8 @@ pub fn sentence(code: Code) -> &'static std::ffi::CStr {
         INVALID_HANDLE => c"invalid resource handle",
         ILLEGAL_STATE => c"the operation cannot be performed in the present state",
         NOT_FOUND => c"named symbol not found",
+        NOT_READY => c"device not ready",
+        LAUNCH_FAILED => c"unspecified launch failure",
         ALREADY_REGISTERED => c"part or all of the requested memory range is already mapped",
         NOT_REGISTERED => c"pointer does not correspond to a registered memory region",
         NOT_SUPPORTED => c"operation not supported",

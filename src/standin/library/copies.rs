@@ -1,13 +1,17 @@
 //! Copies and fills. What comes from the host is remembered, what goes to the host is what is remembered.
 
+use std::time::Duration;
+
 use crate::codes::{Code, SUCCESS};
 use crate::foreign::{bytes, copy as copy_on_host, fill, zero};
 use crate::memory::{Kind, kind};
-use crate::{launches, store, system};
+use crate::{launches, ranks, store, system};
 
 /// From this size on, pages of the host are given back rather than written with zeros.
 const MANY: u64 = 1 << 20;
 const PAGE: u64 = 4096;
+/// A copy on the device whose source other ranks say goes on without them after so long.
+const GOES_ON: Duration = Duration::from_secs(1);
 
 /// Copies between any two places.
 pub fn copy(to: u64, from: u64, size: usize) {
@@ -33,9 +37,13 @@ pub fn copy(to: u64, from: u64, size: usize) {
                 device.space.release_host(size as u64);
             }
         }
-        (true, true) => store::lock().shadow.carry(to, from, size as u64),
+        (true, true) => {
+            ranks::before_read(from, size as u64, Some(GOES_ON));
+            store::lock().shadow.carry(to, from, size as u64);
+        }
         (false, true) => {
             blank(to, size as u64);
+            ranks::before_read(from, size as u64, None);
             store::lock().shadow.read(from, size as u64, |at, piece| {
                 copy_on_host((to + at) as *mut u8, piece.as_ptr(), piece.len());
             });

@@ -39,12 +39,14 @@ mod names;
 mod nccl;
 mod nvml;
 mod occupancy;
+mod peeks;
 mod pinned;
 #[allow(dead_code, reason = "the trainer's own use of it needs more")]
 #[path = "../../allocator/placement.rs"]
 mod placement;
 mod pool;
 mod properties;
+mod ranks;
 mod real;
 mod report;
 mod runtime;

@@ -1,175 +1,404 @@
-//! NCCL: each rank goes on by itself, as if all others had the same.
+//! NCCL: what a rank says to others when it enters a call, and what it gets of them.
+//!
+//! Calls return at once, as NCCL's do. Data that are known (see `store/shadow.rs`) reach the others; all else stays unknown and costs
+//! nothing.
 
-use std::collections::HashMap;
-use std::ffi::c_char;
-use std::sync::{Mutex, PoisonError};
+use std::cell::{Cell, RefCell};
+use std::ffi::{CString, c_char};
 
-use crate::copies::copy;
-use crate::foreign::{bytes, put};
-use crate::{launches, memory, store};
+use crate::foreign::{bytes, get, put};
+use crate::store::ranks::{Arithmetic, Call, Given, Identity, MOST, Pieces, Result as Got, width};
+use crate::store::{self, State};
+use crate::{launches, memory, ranks};
 
+/// ncclUnhandledCudaError.
+const UNHANDLED: i32 = 1;
 /// ncclInvalidArgument.
 const INVALID: i32 = 4;
-const FIRST: u64 = 0x5900_0000_0000;
+/// ncclInvalidUsage.
+const MISUSED: i32 = 5;
+/// ncclRemoteError.
+const REMOTE: i32 = 6;
+/// A handle of memory that is registered: nothing is looked up by it.
+const REGISTERED: u64 = 0x5901_0000_0000;
+/// More than this is a model's or a batch's: what others know of it is not carried.
+const LARGEST: u64 = 1 << 20;
 
-/// One rank's end of a communicator.
-#[derive(Clone, Copy, Debug)]
-struct Communicator {
-    rank: i32,
-    ranks: i32,
-    device: usize,
+/// 128 bytes that ranks find each other by.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct UniqueId([u8; 128]);
+
+thread_local! {
+    /// Groups that are open, and the communicators that were joined in them.
+    static DEPTH: Cell<u32> = const { Cell::new(0) };
+    static JOINED: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) };
+    /// The sentence about the last failure.
+    static LAST: RefCell<Option<CString>> = const { RefCell::new(None) };
 }
 
-/// The ends that this process has, and a number for the next.
-static COMMUNICATORS: Mutex<Option<(u64, HashMap<u64, Communicator>)>> = Mutex::new(None);
-
-fn with<T>(act: impl FnOnce(&mut u64, &mut HashMap<u64, Communicator>) -> T) -> T {
-    let mut all = COMMUNICATORS.lock().unwrap_or_else(PoisonError::into_inner);
-    let (count, all) = all.get_or_insert_with(Default::default);
-    act(count, all)
+fn failed(sentence: String, code: i32) -> i32 {
+    LAST.with_borrow_mut(|last| *last = CString::new(sentence).ok());
+    code
 }
 
-fn join(place: *mut u64, ranks: i32, rank: i32, device: usize) -> i32 {
-    if place.is_null() || !(0..ranks).contains(&rank) {
+fn join(place: *mut u64, count: i32, rank: i32, identity: Identity) -> i32 {
+    let (Ok(count), Ok(rank)) = (usize::try_from(count), usize::try_from(rank)) else { return INVALID };
+    if place.is_null() || rank >= count || count > MOST {
         return INVALID;
     }
-    with(|count, all| {
-        *count += 1;
-        let handle = FIRST + *count * 256;
-        all.insert(handle, Communicator { rank, ranks, device });
-        put(place, handle);
-    });
-    0
+    match ranks::join(identity, rank, count, store::current()) {
+        Err(sentence) => failed(sentence, INVALID),
+        Ok(handle) => {
+            if store::lock().take_for_ranks(handle).is_err() {
+                leave(handle);
+                return failed(
+                    "out of memory: the device has too little left for NCCL's buffers".to_owned(),
+                    UNHANDLED,
+                );
+            }
+            put(place, handle);
+            if DEPTH.get() > 0 {
+                JOINED.with_borrow_mut(|joined| joined.push(handle));
+                return 0;
+            }
+            ranks::wait_for_all(handle).map_or_else(|sentence| failed(sentence, REMOTE), |()| 0)
+        }
+    }
 }
 
-fn known(handle: u64) -> Option<Communicator> {
-    with(|_, all| all.get(&handle).copied())
+fn ask<T>(handle: u64, what: impl FnOnce(&mut store::ranks::Communicator) -> T) -> Option<T> {
+    store::lock().ranks.get(handle).map(what)
 }
 
-fn ask(handle: u64, place: *mut i32, what: impl FnOnce(Communicator) -> i32) -> i32 {
-    known(handle).map_or(INVALID, |communicator| {
-        put(place, what(communicator));
+fn answer(handle: u64, place: *mut i32, what: impl FnOnce(&mut store::ranks::Communicator) -> usize) -> i32 {
+    ask(handle, what).map_or(INVALID, |number| {
+        put(place, number as i32);
         0
     })
 }
 
 fn leave(handle: u64) -> i32 {
-    with(|_, all| all.remove(&handle).map_or(INVALID, |_| 0))
+    if store::lock().leave_ranks(handle) { 0 } else { INVALID }
 }
 
-/// Bytes of ncclDataType_t.
-fn width(kind: i32) -> usize {
-    match kind {
-        2 | 3 | 7 => 4,
-        4 | 5 | 8 => 8,
-        6 | 9 => 2,
-        _ => 1,
+/// Who asks, of how many, and whether it can.
+fn me(handle: u64) -> Result<(usize, usize), i32> {
+    match ranks::failure(handle) {
+        None => Err(INVALID),
+        Some(Some(sentence)) => Err(failed(sentence, REMOTE)),
+        Some(None) => ask(handle, |known| (known.rank, known.ranks)).ok_or(INVALID),
     }
 }
 
-/// A collective whose result is what this rank gave.
-fn same(from: u64, to: u64, count: usize, kind: i32) -> i32 {
-    if from != to && from != 0 && to != 0 {
-        copy(to, from, count * width(kind));
-    }
+/// What is known of a range.
+fn known(state: &State, address: u64, size: u64) -> Pieces {
+    if size > LARGEST { Pieces::default() } else { Pieces(state.shadow.pieces(address, size)) }
+}
+
+/// What a call needs to know of where its result goes.
+struct Place {
+    address: u64,
+    size: u64,
+    stream: u64,
+}
+
+/// Something is put on a stream: what `act` enters. The number of its result is handed in where there may be one.
+fn put_on(handle: u64, place: &Place, act: impl FnOnce(&mut State, Option<u64>) -> u64) -> i32 {
     launches::add(1);
+    launches::set_last(0);
+    let mut state = store::lock();
+    if state.streams.get(place.stream).is_some_and(|stream| stream.capture.is_some()) {
+        // It is recorded for later, and nobody says then what it was.
+        state.shadow.forget(place.address, place.size);
+        return 0;
+    }
+    let carried = place.size > 0 && place.size <= LARGEST;
+    let ticket = carried.then(|| state.ranks.ticket(false));
+    let call = act(&mut state, ticket);
+    match ticket {
+        Some(ticket) => state.shadow.await_others(place.address, place.size, ticket),
+        None => state.shadow.forget(place.address, place.size),
+    }
+    ranks::put_on(&mut state, place.stream, handle, call, place.size);
+    // Alone, or with others that were here before: it is done at once.
+    let point = store::ranks::Point::from([(handle, call)]);
+    let state = &mut *state;
+    state.ranks.poll(&point, &mut state.shadow);
     0
 }
 
-/// 128 bytes that ranks find each other by.
-#[repr(C)]
-#[derive(Clone, Copy)]
-struct UniqueId([u8; 128]);
+/// A collective: `gives` bytes from `from` are known to all, and `result` is what comes to `place`.
+fn collective(handle: u64, call: Call, from: Option<(u64, u64)>, place: Place, result: Got) -> i32 {
+    if let Some((address, size)) = from.filter(|(_, size)| *size <= LARGEST) {
+        ranks::before_read(address, size, Some(GOES_ON));
+    }
+    ranks::make_room(handle);
+    put_on(handle, &place, |state, ticket| {
+        let given = from.map_or(Given::Nothing, |(address, size)| Given::Known(known(state, address, size)));
+        state.ranks.get(handle).map_or(0, |communicator| communicator.enter(call, given, result, ticket, false))
+    })
+}
+
+/// Who gives away what is not there yet goes on without, after so long.
+const GOES_ON: std::time::Duration = std::time::Duration::from_secs(1);
+
+/// A rank of a communicator of so many.
+fn rank(number: i32, ranks: usize) -> Option<usize> {
+    usize::try_from(number).ok().filter(|rank| *rank < ranks)
+}
+
+/// Makes a call's body: who asks is `$me` of `$ranks`.
+macro_rules! with_ranks {
+    ($handle:expr, |$me:ident, $ranks:ident| $body:block) => {
+        match me($handle) {
+            Err(code) => code,
+            Ok(($me, $ranks)) => $body,
+        }
+    };
+}
+
+/// A new communicator of some ranks of one.
+fn split(handle: u64, color: i32, key: i32, place: *mut u64) -> i32 {
+    let (me, of) = match me(handle) {
+        Err(code) => return code,
+        Ok(found) => found,
+    };
+    let mine = [color.to_le_bytes(), key.to_le_bytes()].concat();
+    let mut state = store::lock();
+    let ticket = state.ranks.ticket(true);
+    let Some(communicator) = state.ranks.get(handle) else { return INVALID };
+    communicator.children += 1;
+    let (identity, child) = (communicator.identity, communicator.children);
+    let given = Given::Known(Pieces(vec![(0, mine)]));
+    communicator.enter(Call::Split, given, Got::Gathered { size: 8 }, Some(ticket), true);
+    drop(state);
+    let all = ranks::result(ticket);
+    let number = |rank: usize, at: u64| {
+        let bytes = all.whole(rank as u64 * 8 + at, 4)?;
+        Some(i32::from_le_bytes(bytes.try_into().ok()?))
+    };
+    let words: Option<Vec<(i32, i32)>> = (0..of).map(|rank| Some((number(rank, 0)?, number(rank, 4)?))).collect();
+    let Some(words) = words else { return failed("not all ranks came to ncclCommSplit".to_owned(), REMOTE) };
+    if color < 0 {
+        put(place, 0);
+        return 0;
+    }
+    let mut members: Vec<usize> = (0..of).filter(|rank| words.get(*rank).is_some_and(|word| word.0 == color)).collect();
+    members.sort_by_key(|rank| (words.get(*rank).map(|word| word.1), *rank));
+    let Some(rank) = members.iter().position(|rank| *rank == me) else { return INVALID };
+    let identity = identity.child("split", &[child, color as u64]);
+    join(place, members.len() as i32, rank as i32, identity)
+}
+
+/// A new communicator without some ranks of one. Those do not take part.
+fn shrink(handle: u64, without: *const i32, count: i32, place: *mut u64) -> i32 {
+    let found = ask(handle, |known| {
+        known.children += 1;
+        (known.rank, known.ranks, known.identity, known.children)
+    });
+    let Some((me, of, identity, child)) = found else { return INVALID };
+    let Some(count) = usize::try_from(count).ok().filter(|count| *count < of && !without.is_null()) else {
+        return INVALID;
+    };
+    let excluded: Vec<usize> =
+        (0..count).filter_map(|at| get(without.wrapping_add(at)).and_then(|number| rank(number, of))).collect();
+    let members: Vec<usize> = (0..of).filter(|rank| !excluded.contains(rank)).collect();
+    let Some(rank) = members.iter().position(|rank| *rank == me) else { return INVALID };
+    let mut numbers: Vec<u64> = excluded.iter().map(|rank| *rank as u64).collect();
+    numbers.push(child);
+    join(place, members.len() as i32, rank as i32, identity.child("shrink", &numbers))
+}
+
+/// 128 bytes that nobody else has.
+fn unique() -> UniqueId {
+    use std::hash::{BuildHasher, Hasher, RandomState};
+    let mut id = [0; 128];
+    for (at, place) in id.chunks_exact_mut(8).enumerate() {
+        let mut hasher = RandomState::new().build_hasher();
+        hasher.write_usize(at);
+        hasher.write_u32(std::process::id());
+        hasher.write_u128(std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos()));
+        place.copy_from_slice(&hasher.finish().to_le_bytes());
+    }
+    UniqueId(id)
+}
 
 entries! {
     fn ncclGetUniqueId(place: *mut UniqueId) -> i32 {
-        put(place, UniqueId([7; 128]));
+        if place.is_null() {
+            return INVALID;
+        }
+        put(place, unique());
         0
     }
-    fn ncclCommInitRank(place: *mut u64, ranks: i32, _id: UniqueId, rank: i32) -> i32 { join(place, ranks, rank, store::current()) }
-    fn ncclCommInitRankConfig(place: *mut u64, ranks: i32, _id: UniqueId, rank: i32, _configuration: u64) -> i32 { join(place, ranks, rank, store::current()) }
-    fn ncclCommInitRankScalable(place: *mut u64, ranks: i32, rank: i32, _ids: i32, _id: u64, _configuration: u64) -> i32 { join(place, ranks, rank, store::current()) }
-    fn ncclCommInitAll(places: *mut u64, ranks: i32, numbers: *const i32) -> i32 {
-        let devices: Vec<i32> = if numbers.is_null() {
-            (0..ranks).collect()
-        } else {
-            bytes(numbers.cast(), ranks.max(0) as usize * 4).chunks_exact(4).map(|four| i32::from_ne_bytes([four[0], four[1], four[2], four[3]])).collect()
+    fn ncclCommInitRank(place: *mut u64, ranks: i32, id: UniqueId, rank: i32) -> i32 { join(place, ranks, rank, Identity::of(&id.0)) }
+    fn ncclCommInitRankConfig(place: *mut u64, ranks: i32, id: UniqueId, rank: i32, _configuration: u64) -> i32 {
+        join(place, ranks, rank, Identity::of(&id.0))
+    }
+    fn ncclCommInitRankScalable(place: *mut u64, ranks: i32, rank: i32, count: i32, ids: *const u8, _configuration: u64) -> i32 {
+        if ids.is_null() || count < 1 {
+            return INVALID;
+        }
+        join(place, ranks, rank, Identity::of(&bytes(ids, 128)))
+    }
+    fn ncclCommInitAll(places: *mut u64, count: i32, numbers: *const i32) -> i32 {
+        if places.is_null() || !(1..=MOST as i32).contains(&count) {
+            return INVALID;
+        }
+        let (identity, before) = (Identity::of(&unique().0), store::current());
+        let join_one = |rank: i32| {
+            let named = if numbers.is_null() { None } else { get(numbers.wrapping_add(rank as usize)) };
+            let device = named.unwrap_or(rank);
+            store::use_device(device.max(0) as usize);
+            ranks::join(identity, rank as usize, count as usize, store::current())
         };
-        for (rank, device) in devices.into_iter().enumerate() {
-            let code = join(places.wrapping_add(rank), ranks, rank as i32, device.max(0) as usize);
-            if code != 0 {
-                return code;
+        let joined: Result<Vec<u64>, String> = (0..count).map(join_one).collect();
+        store::use_device(before);
+        match joined {
+            Err(sentence) => failed(sentence, INVALID),
+            Ok(handles) => {
+                handles.into_iter().enumerate().for_each(|(rank, handle)| put(places.wrapping_add(rank), handle));
+                0
             }
         }
-        0
     }
-    fn ncclCommSplit(handle: u64, color: i32, key: i32, place: *mut u64, _configuration: u64) -> i32 {
-        let Some(communicator) = known(handle) else { return INVALID };
-        if color < 0 {
-            put(place, 0);
-            return 0;
-        }
-        join(place, communicator.ranks, key.clamp(0, communicator.ranks - 1), communicator.device)
+    fn ncclCommSplit(handle: u64, color: i32, key: i32, place: *mut u64, _configuration: u64) -> i32 { split(handle, color, key, place) }
+    fn ncclCommShrink(handle: u64, without: *const i32, count: i32, place: *mut u64, _configuration: u64, _flags: i32) -> i32 {
+        shrink(handle, without, count, place)
     }
     fn ncclCommDestroy(handle: u64) -> i32 { leave(handle) }
     fn ncclCommAbort(handle: u64) -> i32 { leave(handle) }
     fn ncclCommFinalize(_handle: u64) -> i32 { 0 }
-    fn ncclCommCount(handle: u64, place: *mut i32) -> i32 { ask(handle, place, |communicator| communicator.ranks) }
-    fn ncclCommUserRank(handle: u64, place: *mut i32) -> i32 { ask(handle, place, |communicator| communicator.rank) }
-    fn ncclCommCuDevice(handle: u64, place: *mut i32) -> i32 { ask(handle, place, |communicator| communicator.device as i32) }
-    fn ncclCommGetAsyncError(_handle: u64, place: *mut i32) -> i32 {
-        put(place, 0);
-        0
+    fn ncclCommCount(handle: u64, place: *mut i32) -> i32 { answer(handle, place, |known| known.ranks) }
+    fn ncclCommUserRank(handle: u64, place: *mut i32) -> i32 { answer(handle, place, |known| known.rank) }
+    fn ncclCommCuDevice(handle: u64, place: *mut i32) -> i32 { answer(handle, place, |known| known.device) }
+    fn ncclCommGetAsyncError(handle: u64, place: *mut i32) -> i32 {
+        match ranks::failure(handle) {
+            None => INVALID,
+            Some(failure) => {
+                put(place, failure.map_or(0, |sentence| failed(sentence, REMOTE)));
+                0
+            }
+        }
     }
-    fn ncclGetLastError(_handle: u64) -> *const c_char { c"".as_ptr() }
+    fn ncclGetLastError(_handle: u64) -> *const c_char {
+        LAST.with_borrow(|last| last.as_ref().map_or(c"".as_ptr(), |sentence| sentence.as_ptr()))
+    }
     fn ncclCommRegister(_handle: u64, _buffer: u64, _size: usize, place: *mut u64) -> i32 {
-        put(place, FIRST);
+        put(place, REGISTERED);
         0
     }
     fn ncclCommDeregister(_handle: u64, _registered: u64) -> i32 { 0 }
     fn ncclMemAlloc(place: *mut u64, size: usize) -> i32 { memory::cudaMalloc(place, size) }
     fn ncclMemFree(address: u64) -> i32 { memory::cudaFree(address) }
-    fn ncclGroupStart() -> i32 { 0 }
-    fn ncclGroupEnd() -> i32 { 0 }
+    fn ncclGroupStart() -> i32 {
+        DEPTH.set(DEPTH.get() + 1);
+        0
+    }
+    fn ncclGroupEnd() -> i32 {
+        let Some(depth) = DEPTH.get().checked_sub(1) else { return MISUSED };
+        DEPTH.set(depth);
+        if depth > 0 {
+            return 0;
+        }
+        let joined = JOINED.take();
+        let waited: Result<(), String> = joined.into_iter().try_for_each(ranks::wait_for_all);
+        waited.map_or_else(|sentence| failed(sentence, REMOTE), |()| 0)
+    }
     fn ncclRedOpCreatePreMulSum(place: *mut i32, _factor: u64, _kind: i32, _residence: i32, _handle: u64) -> i32 {
         put(place, 5);
         0
     }
     fn ncclRedOpDestroy(_operation: i32, _handle: u64) -> i32 { 0 }
-    fn ncclAllReduce(from: u64, to: u64, count: usize, kind: i32, _operation: i32, _handle: u64, _stream: u64) -> i32 { same(from, to, count, kind) }
-    fn ncclReduce(from: u64, to: u64, count: usize, kind: i32, _operation: i32, _root: i32, _handle: u64, _stream: u64) -> i32 { same(from, to, count, kind) }
-    fn ncclBroadcast(from: u64, to: u64, count: usize, kind: i32, _root: i32, _handle: u64, _stream: u64) -> i32 { same(from, to, count, kind) }
-    fn ncclBcast(_buffer: u64, _count: usize, _kind: i32, _root: i32, _handle: u64, _stream: u64) -> i32 { 0 }
-    fn ncclAllGather(from: u64, to: u64, count: usize, kind: i32, handle: u64, _stream: u64) -> i32 {
-        let Some(communicator) = known(handle) else { return INVALID };
-        let size = count * width(kind);
-        for rank in 0..communicator.ranks as u64 {
-            let place = to + rank * size as u64;
-            if place != from {
-                copy(place, from, size);
+    fn ncclAllReduce(from: u64, to: u64, count: usize, kind: i32, operation: i32, handle: u64, stream: u64) -> i32 {
+        with_ranks!(handle, |_me, _ranks| {
+            let size = (count * width(kind)) as u64;
+            let result = Got::Reduced { offset: 0, size, arithmetic: Arithmetic { operation, kind } };
+            collective(handle, Call::AllReduce, Some((from, size)), Place { address: to, size, stream }, result)
+        })
+    }
+    fn ncclReduce(from: u64, to: u64, count: usize, kind: i32, operation: i32, root: i32, handle: u64, stream: u64) -> i32 {
+        with_ranks!(handle, |me, ranks| {
+            let Some(root) = rank(root, ranks) else { return INVALID };
+            let size = (count * width(kind)) as u64;
+            let result = Got::Reduced { offset: 0, size, arithmetic: Arithmetic { operation, kind } };
+            let (size_here, result) = if me == root { (size, result) } else { (0, Got::Nothing) };
+            collective(handle, Call::Reduce, Some((from, size)), Place { address: to, size: size_here, stream }, result)
+        })
+    }
+    fn ncclBroadcast(from: u64, to: u64, count: usize, kind: i32, root: i32, handle: u64, stream: u64) -> i32 {
+        with_ranks!(handle, |me, ranks| {
+            let Some(root) = rank(root, ranks) else { return INVALID };
+            let size = (count * width(kind)) as u64;
+            let result = Got::Of { rank: root, offset: 0, size };
+            collective(handle, Call::Broadcast, (me == root).then_some((from, size)), Place { address: to, size, stream }, result)
+        })
+    }
+    fn ncclBcast(buffer: u64, count: usize, kind: i32, root: i32, handle: u64, stream: u64) -> i32 {
+        ncclBroadcast(buffer, buffer, count, kind, root, handle, stream)
+    }
+    fn ncclAllGather(from: u64, to: u64, count: usize, kind: i32, handle: u64, stream: u64) -> i32 {
+        with_ranks!(handle, |_me, ranks| {
+            let size = (count * width(kind)) as u64;
+            let place = Place { address: to, size: size * ranks as u64, stream };
+            collective(handle, Call::AllGather, Some((from, size)), place, Got::Gathered { size })
+        })
+    }
+    fn ncclReduceScatter(from: u64, to: u64, count: usize, kind: i32, operation: i32, handle: u64, stream: u64) -> i32 {
+        with_ranks!(handle, |me, ranks| {
+            let size = (count * width(kind)) as u64;
+            let result = Got::Reduced { offset: me as u64 * size, size, arithmetic: Arithmetic { operation, kind } };
+            collective(handle, Call::ReduceScatter, Some((from, size * ranks as u64)), Place { address: to, size, stream }, result)
+        })
+    }
+    fn ncclAlltoAll(from: u64, to: u64, count: usize, kind: i32, handle: u64, stream: u64) -> i32 {
+        with_ranks!(handle, |_me, ranks| {
+            let size = (count * width(kind)) as u64;
+            let all = size * ranks as u64;
+            collective(handle, Call::AllToAll, Some((from, all)), Place { address: to, size: all, stream }, Got::Exchanged { size })
+        })
+    }
+    fn ncclGather(from: u64, to: u64, count: usize, kind: i32, root: i32, handle: u64, stream: u64) -> i32 {
+        with_ranks!(handle, |me, ranks| {
+            let Some(root) = rank(root, ranks) else { return INVALID };
+            let size = (count * width(kind)) as u64;
+            let here = me == root;
+            let place = Place { address: to, size: if here { size * ranks as u64 } else { 0 }, stream };
+            collective(handle, Call::Gather, Some((from, size)), place, if here { Got::Gathered { size } } else { Got::Nothing })
+        })
+    }
+    fn ncclScatter(from: u64, to: u64, count: usize, kind: i32, root: i32, handle: u64, stream: u64) -> i32 {
+        with_ranks!(handle, |me, ranks| {
+            let Some(root) = rank(root, ranks) else { return INVALID };
+            let size = (count * width(kind)) as u64;
+            let result = Got::Of { rank: root, offset: me as u64 * size, size };
+            let from = (me == root).then_some((from, size * ranks as u64));
+            collective(handle, Call::Scatter, from, Place { address: to, size, stream }, result)
+        })
+    }
+    fn ncclSend(from: u64, count: usize, kind: i32, peer: i32, handle: u64, stream: u64) -> i32 {
+        with_ranks!(handle, |_me, ranks| {
+            let Some(peer) = rank(peer, ranks) else { return INVALID };
+            let size = (count * width(kind)) as u64;
+            if size <= LARGEST {
+                ranks::before_read(from, size, Some(GOES_ON));
             }
-        }
-        launches::add(1);
-        0
+            ranks::make_room(handle);
+            put_on(handle, &Place { address: 0, size: 0, stream }, |state, _| {
+                let pieces = known(state, from, size);
+                state.ranks.get(handle).map_or(0, |communicator| communicator.send(peer, &pieces))
+            })
+        })
     }
-    fn ncclReduceScatter(from: u64, to: u64, count: usize, kind: i32, _operation: i32, handle: u64, _stream: u64) -> i32 {
-        let Some(communicator) = known(handle) else { return INVALID };
-        let size = count * width(kind);
-        copy(to, from + communicator.rank as u64 * size as u64, size);
-        launches::add(1);
-        0
-    }
-    fn ncclAlltoAll(from: u64, to: u64, count: usize, kind: i32, handle: u64, _stream: u64) -> i32 {
-        let Some(communicator) = known(handle) else { return INVALID };
-        same(from, to, count * communicator.ranks.max(1) as usize, kind)
-    }
-    fn ncclSend(_from: u64, _count: usize, _kind: i32, _peer: i32, _handle: u64, _stream: u64) -> i32 {
-        launches::add(1);
-        0
-    }
-    fn ncclRecv(to: u64, count: usize, kind: i32, _peer: i32, _handle: u64, _stream: u64) -> i32 {
-        store::lock().shadow.forget(to, (count * width(kind)) as u64);
-        launches::add(1);
-        0
+    fn ncclRecv(to: u64, count: usize, kind: i32, peer: i32, handle: u64, stream: u64) -> i32 {
+        with_ranks!(handle, |_me, ranks| {
+            let Some(peer) = rank(peer, ranks) else { return INVALID };
+            let size = (count * width(kind)) as u64;
+            ranks::make_room(handle);
+            put_on(handle, &Place { address: to, size, stream }, |state, ticket| {
+                state.ranks.get(handle).map_or(0, |communicator| communicator.receive(peer, size, ticket))
+            })
+        })
     }
 }

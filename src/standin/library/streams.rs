@@ -2,9 +2,10 @@
 
 use std::ffi::c_void;
 
-use crate::codes::{Code, INVALID_HANDLE, INVALID_VALUE, SUCCESS, of};
+use crate::codes::{Code, INVALID_HANDLE, INVALID_VALUE, NOT_READY, SUCCESS, of};
 use crate::context::noted;
 use crate::foreign::put;
+use crate::ranks;
 use crate::store::{self, COMMON, Stream, current};
 
 fn create(place: *mut u64, flags: u32, priority: i32) -> Code {
@@ -23,7 +24,9 @@ fn destroy(handle: u64) -> Code {
     if handle < COMMON {
         return INVALID_HANDLE;
     }
-    if store::lock().streams.remove(handle) { SUCCESS } else { INVALID_HANDLE }
+    let mut state = store::lock();
+    state.ranks.forget_stream(handle);
+    if state.streams.remove(handle) { SUCCESS } else { INVALID_HANDLE }
 }
 
 fn ask<T>(handle: u64, place: *mut T, what: impl FnOnce(Stream) -> T) -> Code {
@@ -33,8 +36,24 @@ fn ask<T>(handle: u64, place: *mut T, what: impl FnOnce(Stream) -> T) -> Code {
     })
 }
 
-/// A stream's wait or question: what is on it is done.
+/// Asks whether a stream has done all: it has, unless other ranks are waited for.
 fn is_done(handle: u64) -> Code {
+    match is_open(handle) {
+        SUCCESS if !ranks::is_stream_done(handle) => NOT_READY,
+        code => code,
+    }
+}
+
+/// Waits until it has.
+fn finish(handle: u64) -> Code {
+    match is_open(handle) {
+        SUCCESS => ranks::wait_for_stream(handle),
+        code => code,
+    }
+}
+
+/// Whether a stream may be asked.
+fn is_open(handle: u64) -> Code {
     store::lock().streams.get(handle).map_or(INVALID_HANDLE, |stream| match stream.capture {
         Some(_) => crate::codes::CAPTURE_UNSUPPORTED,
         None => SUCCESS,
@@ -55,9 +74,9 @@ entries! {
     fn cudaStreamGetFlags(stream: u64, flags: *mut u32) -> Code { noted(ask(stream, flags, |stream| stream.flags)) }
     fn cudaStreamGetDevice(stream: u64, device: *mut i32) -> Code { noted(ask(stream, device, |stream| stream.device as i32)) }
     fn cudaStreamGetId(stream: u64, number: *mut u64) -> Code { noted(ask(stream, number, |_| stream)) }
-    fn cudaStreamSynchronize(stream: u64) -> Code { noted(is_done(stream)) }
+    fn cudaStreamSynchronize(stream: u64) -> Code { noted(finish(stream)) }
     fn cudaStreamQuery(stream: u64) -> Code { noted(is_done(stream)) }
-    fn cudaDeviceSynchronize() -> Code { SUCCESS }
+    fn cudaDeviceSynchronize() -> Code { noted(ranks::wait_for_device()) }
     fn cudaLaunchHostFunc(_stream: u64, function: Option<HostFunction>, data: *mut c_void) -> Code {
         let Some(function) = function else { return noted(INVALID_VALUE) };
         function(data);
@@ -76,9 +95,9 @@ entries! {
     fn cuStreamGetFlags(stream: u64, flags: *mut u32) -> Code { ask(stream, flags, |stream| stream.flags) }
     fn cuStreamGetDevice(stream: u64, device: *mut i32) -> Code { ask(stream, device, |stream| stream.device as i32) }
     fn cuStreamGetId(stream: u64, number: *mut u64) -> Code { ask(stream, number, |_| stream) }
-    fn cuStreamSynchronize(stream: u64) -> Code { is_done(stream) }
+    fn cuStreamSynchronize(stream: u64) -> Code { finish(stream) }
     fn cuStreamQuery(stream: u64) -> Code { is_done(stream) }
-    fn cuCtxSynchronize() -> Code { SUCCESS }
+    fn cuCtxSynchronize() -> Code { ranks::wait_for_device() }
     fn cuLaunchHostFunc(stream: u64, function: Option<HostFunction>, data: *mut c_void) -> Code { cudaLaunchHostFunc(stream, function, data) }
     fn cuStreamAddCallback(stream: u64, function: Option<Callback>, data: *mut c_void, flags: u32) -> Code {
         cudaStreamAddCallback(stream, function, data, flags)

@@ -7,6 +7,7 @@ mod graphs;
 mod host_mapping;
 mod lock;
 mod physical;
+pub mod ranks;
 mod shadow;
 mod space;
 mod state;

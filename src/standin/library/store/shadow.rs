@@ -17,7 +17,11 @@ static ANY: AtomicBool = AtomicBool::new(false);
 
 /// Bytes by address.
 #[derive(Debug, Default)]
-pub struct Shadow(BTreeMap<u64, Vec<u8>>);
+pub struct Shadow {
+    pieces: BTreeMap<u64, Vec<u8>>,
+    /// What other ranks will say: bytes by address, and under which number.
+    awaited: BTreeMap<u64, (u64, u64)>,
+}
 
 /// A kernel is launched: whether it may overwrite something that is known.
 pub fn is_touched() -> bool {
@@ -28,8 +32,8 @@ impl Shadow {
     /// The host copied `bytes` there.
     pub fn write(&mut self, address: u64, bytes: Vec<u8>) {
         self.forget(address, bytes.len() as u64);
-        if bytes.len() <= LARGEST && self.0.len() < MOST {
-            self.0.insert(address, bytes);
+        if bytes.len() <= LARGEST && self.pieces.len() < MOST {
+            self.pieces.insert(address, bytes);
             ANY.store(true, Ordering::Relaxed);
         }
     }
@@ -47,23 +51,70 @@ impl Shadow {
 
     /// Nothing is known any more of what a kernel may have written.
     pub fn launched(&mut self) {
-        self.0.clear();
+        self.pieces.clear();
+        self.awaited.clear();
         ANY.store(false, Ordering::Relaxed);
     }
 
     /// Nothing is known any more of `size` bytes.
     pub fn forget(&mut self, address: u64, size: u64) {
-        if self.0.is_empty() {
+        if !self.awaited.is_empty() {
+            let gone: Vec<u64> = self.awaited_in(address, size).collect();
+            for at in gone {
+                self.awaited.remove(&at);
+            }
+        }
+        if self.pieces.is_empty() {
             return;
         }
         let gone: Vec<u64> = self.known(address, size).map(|(at, _)| at).collect();
-        gone.iter().for_each(|at| drop(self.0.remove(at)));
+        gone.iter().for_each(|at| drop(self.pieces.remove(at)));
+    }
+
+    /// Other ranks will say what is in `size` bytes, unless something is written there before.
+    pub fn await_others(&mut self, address: u64, size: u64, number: u64) {
+        self.forget(address, size);
+        if self.awaited.len() < MOST {
+            self.awaited.insert(address, (size, number));
+            ANY.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// They said it: pieces, by their offset.
+    pub fn arrived(&mut self, number: u64, pieces: Vec<(u64, Vec<u8>)>) {
+        let Some(address) = self.awaited.iter().find(|(_, (_, known))| *known == number).map(|(at, _)| *at) else {
+            return;
+        };
+        self.awaited.remove(&address);
+        pieces.into_iter().for_each(|(at, bytes)| self.write(address + at, bytes));
+    }
+
+    /// Whether other ranks will say something of a range.
+    pub fn is_awaited(&self, address: u64, size: u64) -> bool {
+        self.awaited_in(address, size).next().is_some()
+    }
+
+    fn awaited_in(&self, address: u64, size: u64) -> impl Iterator<Item = u64> {
+        let touching = move |(at, (bytes, _)): &(&u64, &(u64, u64))| *at + bytes > address;
+        self.awaited.range(..address.saturating_add(size)).filter(touching).map(|(at, _)| *at)
+    }
+
+    /// What is known of a range: pieces, by their offset.
+    pub fn pieces(&self, address: u64, size: u64) -> Vec<(u64, Vec<u8>)> {
+        let end = address.saturating_add(size);
+        let clipped = |(at, bytes): (u64, &[u8])| {
+            let from = address.max(at);
+            let until = end.min(at + bytes.len() as u64);
+            let piece = bytes.get((from - at) as usize..(until - at) as usize);
+            (from - address, piece.unwrap_or_default().to_vec())
+        };
+        self.known(address, size).map(clipped).collect()
     }
 
     /// The pieces that touch a range.
     fn known(&self, address: u64, size: u64) -> impl Iterator<Item = (u64, &[u8])> {
         let first = address.saturating_sub(LARGEST as u64);
-        self.0
+        self.pieces
             .range(first..address.saturating_add(size))
             .filter(move |(at, bytes)| **at + bytes.len() as u64 > address)
             .map(|(at, bytes)| (*at, &**bytes))

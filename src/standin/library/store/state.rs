@@ -7,6 +7,7 @@ use super::events::Events;
 use super::graphs::Graphs;
 use super::host_mapping::HostMappings;
 use super::physical::Physical;
+use super::ranks::Communicators;
 use super::shadow::Shadow;
 use super::space::{Ranges, Space};
 use super::streams::Streams;
@@ -32,6 +33,8 @@ pub struct State {
     pub graphs: Graphs,
     /// What is known of the bytes on the devices.
     pub shadow: Shadow,
+    /// What it shares with other ranks.
+    pub ranks: Communicators,
 }
 
 impl State {
@@ -56,6 +59,32 @@ impl State {
     /// The device that this thread uses.
     pub fn current(&mut self) -> Result<&mut Device, Code> {
         self.device(device::current())
+    }
+
+    /// A communicator takes what NCCL takes of its device, if it is the first there.
+    pub fn take_for_ranks(&mut self, handle: u64) -> Result<(), Code> {
+        let Some(communicator) = self.ranks.get(handle) else { return Ok(()) };
+        let number = communicator.device;
+        let bytes = Card::get().map_or(0, |card| card.ranks);
+        if communicator.meeting.is_none() || bytes == 0 || self.ranks.has_taken(number) {
+            return Ok(());
+        }
+        self.device(number)?.take(bytes)?;
+        if let Some(communicator) = self.ranks.get(handle) {
+            communicator.taken = bytes;
+        }
+        Ok(())
+    }
+
+    /// A communicator is no more.
+    pub fn leave_ranks(&mut self, handle: u64) -> bool {
+        let Some(communicator) = self.ranks.remove(handle) else { return false };
+        if communicator.taken > 0
+            && let Some(device) = self.devices.get_mut(communicator.device)
+        {
+            device.give_back(communicator.taken);
+        }
+        true
     }
 
     /// Whether a device has a context.

@@ -1,0 +1,385 @@
+//! Waiting for other ranks, which only happens where a card would wait too: for what a stream does, or for what it reads.
+//!
+//! Nobody waits for ever: a rank whose process is gone is told at once, one that does not come after a while, and given up in the end.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::codes::{Code, LAUNCH_FAILED, SUCCESS};
+use crate::store::ranks::{Claim, Communicator, Identity, Meeting, Missing, Pieces, Point};
+use crate::store::{self, COMMON, State};
+
+/// After so many seconds it is said that a rank is waited for. `VRAMLAB_STANDIN_PATIENCE` says another number.
+const PATIENCE: u64 = 60;
+/// So many times as long, and it is given up: PyTorch's own watchdog, which ends the program, comes before.
+const GIVEN_UP: u32 = 30;
+/// How often it is asked whether the processes of others are still there.
+const LOOK: Duration = Duration::from_millis(50);
+/// The longest rest between two looks at what others count.
+const REST: Duration = Duration::from_micros(500);
+
+/// There is a communicator of several ranks: else nobody is ever waited for.
+static SHARED: AtomicBool = AtomicBool::new(false);
+
+/// Whether there may be somebody to wait for.
+pub fn are_several() -> bool {
+    SHARED.load(Ordering::Relaxed)
+}
+
+fn patience() -> Duration {
+    static SECONDS: OnceLock<u64> = OnceLock::new();
+    let given = || std::env::var("VRAMLAB_STANDIN_PATIENCE").ok()?.parse().ok().filter(|seconds| *seconds > 0);
+    Duration::from_secs(*SECONDS.get_or_init(|| given().unwrap_or(PATIENCE)))
+}
+
+/// Rests, for longer and longer.
+struct Rests(u32);
+
+impl Rests {
+    fn rest(&mut self) {
+        self.0 += 1;
+        match self.0 {
+            ..16 => thread::yield_now(),
+            rests => thread::sleep((Duration::from_micros(10) * (rests - 15)).min(REST)),
+        }
+    }
+}
+
+fn say(sentence: &str) {
+    eprintln!("vramlab: {sentence}");
+}
+
+/// Ranks with their processes, for people.
+fn named(meeting: &Meeting, ranks: &[usize]) -> String {
+    let one = |rank: &usize| match meeting.pid(*rank) {
+        0 => format!("rank {rank}"),
+        pid => format!("rank {rank} (process {pid})"),
+    };
+    ranks.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// What a rank did last.
+fn last(meeting: &Meeting, rank: usize) -> String {
+    match (meeting.last_call(rank), meeting.entered(rank)) {
+        (Some(call), entered) if entered > 0 => format!("its last collective is {} number {entered}", call.name()),
+        _ => "it has entered no collective".to_owned(),
+    }
+}
+
+fn what(communicator: &Communicator, missing: &Missing) -> String {
+    format!("{} number {} of a communicator of {} ranks", missing.call.name(), missing.number, communicator.ranks)
+}
+
+/// A sentence about somebody who does not come, and fails the communicator where nobody will.
+fn look(communicator: &mut Communicator, waited: Duration) -> Option<String> {
+    let me = communicator.rank;
+    if communicator.failed.is_some() {
+        return None;
+    }
+    let meeting = communicator.meeting.as_ref()?;
+    if let Some((rank, missing)) = communicator.lost() {
+        let whom = named(meeting, &[rank]);
+        let how = if meeting.has_left(rank) { "has left" } else { "has ended" };
+        let sentence = format!("{whom} {how}: rank {me} can't go on with {}", what(communicator, &missing));
+        communicator.failed = Some(sentence.clone());
+        return Some(sentence);
+    }
+    let missing = communicator.missing()?;
+    if waited >= patience() * GIVEN_UP {
+        let whom = named(meeting, &missing.ranks);
+        let sentence = format!("rank {me} gives up {}: {whom} did not come", what(communicator, &missing));
+        communicator.failed = Some(sentence.clone());
+        return Some(sentence);
+    }
+    if waited < patience() || communicator.told {
+        return None;
+    }
+    let first = missing.ranks.first().copied().unwrap_or_default();
+    let sentence = format!(
+        "rank {me} has waited {} s in {} for {}; of rank {first} {}. On a card it would wait, too",
+        waited.as_secs(),
+        what(communicator, &missing),
+        named(meeting, &missing.ranks),
+        last(meeting, first)
+    );
+    communicator.told = true;
+    Some(sentence)
+}
+
+/// Takes what others said, and asks whether all up to a point is done.
+fn is_reached(state: &mut State, point: &Point) -> bool {
+    state.ranks.poll(point, &mut state.shadow);
+    state.ranks.is_done(point)
+}
+
+/// Waits until everything up to a point is done, or given up. False where it did not come to that in time.
+fn wait_until(point: &Point, most: Option<Duration>) -> Result<bool, String> {
+    let (begin, mut looked, mut rests) = (Instant::now(), Instant::now(), Rests(0));
+    loop {
+        let mut state = store::lock();
+        if is_reached(&mut state, point) {
+            return match point.keys().find_map(|handle| state.ranks.get(*handle)?.failed.clone()) {
+                Some(sentence) => Err(sentence),
+                None => Ok(true),
+            };
+        }
+        if most.is_some_and(|most| begin.elapsed() >= most) {
+            return Ok(false);
+        }
+        if looked.elapsed() >= LOOK {
+            looked = Instant::now();
+            let sentences: Vec<_> =
+                point.keys().filter_map(|handle| look(state.ranks.get(*handle)?, begin.elapsed())).collect();
+            sentences.iter().for_each(|sentence| say(sentence));
+        }
+        drop(state);
+        rests.rest();
+    }
+}
+
+fn code(waited: Result<bool, String>) -> Code {
+    if waited.is_ok() { SUCCESS } else { LAUNCH_FAILED }
+}
+
+/// A stream by which its work is told from others'.
+fn key(state: &State, stream: u64) -> (usize, u64) {
+    match state.streams.get(stream) {
+        Some(known) if stream >= COMMON => (known.device, stream),
+        // The default stream goes by three names.
+        _ => (store::current(), 0),
+    }
+}
+
+/// A call about so many bytes was put on a stream.
+pub fn put_on(state: &mut State, stream: u64, handle: u64, call: u64, size: u64) {
+    let (device, stream) = key(state, stream);
+    state.ranks.put_on(device, stream, handle, call, size > LARGE && are_several());
+}
+
+/// Lets the program's own threads see that large calls are done, before the host goes on.
+///
+/// PyTorch's watchdog looks every 100 ms for collectives that are done, and only then lets go of what they used. DDP's first bucket is
+/// among it: where the next step begins sooner, bucket and all are there twice, and whether it does is chance, also on a card. Here the
+/// first steps give the watchdog the time that a large model takes, so that the figures are the same each time: the lower ones.
+fn be_seen() {
+    let begin = Instant::now();
+    while store::lock().ranks.has_unseen() {
+        let waited = begin.elapsed().as_micros() as u64;
+        if waited >= SEEN_AFTER || WAITED_TO_BE_SEEN.load(Ordering::Relaxed) + waited >= SEEN_IN_ALL {
+            break;
+        }
+        thread::sleep(Duration::from_millis(1));
+    }
+    WAITED_TO_BE_SEEN.fetch_add(begin.elapsed().as_micros() as u64, Ordering::Relaxed);
+}
+
+/// Bytes from which on a call is no barrier, and about no sizes or flags.
+const LARGE: u64 = 64 << 10;
+/// Microseconds that a step gives the watchdog, at most, and all steps together.
+const SEEN_AFTER: u64 = 200_000;
+const SEEN_IN_ALL: u64 = 600_000;
+static WAITED_TO_BE_SEEN: AtomicU64 = AtomicU64::new(0);
+
+/// What waiting came to. The host goes on.
+fn went_on(waited: Result<bool, String>) -> Code {
+    be_seen();
+    code(waited)
+}
+
+/// The host waits for a stream.
+pub fn wait_for_stream(stream: u64) -> Code {
+    if !are_several() {
+        return SUCCESS;
+    }
+    let state = store::lock();
+    let (device, stream) = key(&state, stream);
+    let point = state.ranks.of_stream(device, stream);
+    drop(state);
+    went_on(wait_until(&point, None))
+}
+
+/// The host waits for its device.
+pub fn wait_for_device() -> Code {
+    if !are_several() {
+        return SUCCESS;
+    }
+    let point = store::lock().ranks.of_device(store::current());
+    went_on(wait_until(&point, None))
+}
+
+/// The host waits for an event.
+pub fn wait_for_event(event: u64) -> Code {
+    if !are_several() {
+        return SUCCESS;
+    }
+    let point = store::lock().ranks.of_event(event);
+    went_on(wait_until(&point, None))
+}
+
+/// Whether a stream has done all that was put on it.
+pub fn is_stream_done(stream: u64) -> bool {
+    if !are_several() {
+        return true;
+    }
+    let mut state = store::lock();
+    let (device, stream) = key(&state, stream);
+    let point = state.ranks.of_stream(device, stream);
+    is_reached(&mut state, &point)
+}
+
+/// Whether an event is reached.
+pub fn is_event_done(event: u64) -> bool {
+    if !are_several() {
+        return true;
+    }
+    let mut state = store::lock();
+    let point = state.ranks.of_event(event);
+    let reached = is_reached(&mut state, &point);
+    if reached {
+        state.ranks.saw(event);
+    }
+    reached
+}
+
+/// An event is recorded on a stream.
+pub fn recorded(state: &mut State, event: u64, stream: u64) {
+    if are_several() {
+        let (device, stream) = key(state, stream);
+        state.ranks.record(event, device, stream);
+    }
+}
+
+/// A stream waits for an event.
+pub fn waits(state: &mut State, stream: u64, event: u64) {
+    if are_several() {
+        let (device, stream) = key(state, stream);
+        state.ranks.wait(device, stream, event);
+    }
+}
+
+/// Somebody reads a range: if other ranks say what is in it, they are waited for. `most` is for who could go on without.
+pub fn before_read(address: u64, size: u64, most: Option<Duration>) {
+    if !are_several() {
+        return;
+    }
+    let state = store::lock();
+    if !state.shadow.is_awaited(address, size) {
+        return;
+    }
+    let device = state.device_of(address).unwrap_or_else(store::current);
+    let point = state.ranks.of_device(device);
+    drop(state);
+    // Where nobody comes nothing is known; whoever reads next is told.
+    let _ = wait_until(&point, most);
+}
+
+/// The result of a number, waited for: pieces by their offset.
+pub fn result(ticket: u64) -> Pieces {
+    loop {
+        let mut locked = store::lock();
+        let state = &mut *locked;
+        let point = state.ranks.all();
+        state.ranks.poll(&point, &mut state.shadow);
+        if let Some(pieces) = state.ranks.result(ticket) {
+            return pieces;
+        }
+        drop(locked);
+        if wait_until(&point, Some(LOOK)).is_err() {
+            return Pieces::default();
+        }
+    }
+}
+
+/// Makes room for one more call on a communicator.
+pub fn make_room(handle: u64) {
+    let oldest = store::lock().ranks.get(handle).and_then(|known| known.oldest_of_too_many());
+    if let Some(oldest) = oldest {
+        // Where nobody comes, the call that follows says so.
+        let _ = wait_until(&Point::from([(handle, oldest)]), None);
+    }
+}
+
+/// How a communicator fares: a sentence where it can't go on.
+pub fn failure(handle: u64) -> Option<Option<String>> {
+    let mut state = store::lock();
+    if !state.ranks.get(handle)?.is_due(LOOK) {
+        return Some(state.ranks.get(handle)?.failed.clone());
+    }
+    let state = &mut *state;
+    let last = state.ranks.get(handle)?.last();
+    let point = last.map(|last| Point::from([(handle, last)])).unwrap_or_default();
+    state.ranks.poll(&point, &mut state.shadow);
+    let communicator = state.ranks.get(handle)?;
+    // How long it waits is not known here: only who is gone is told.
+    if let Some(sentence) = look(communicator, Duration::ZERO) {
+        say(&sentence);
+    }
+    Some(communicator.failed.clone())
+}
+
+/// Takes a place in a communicator; its handle.
+pub fn join(identity: Identity, rank: usize, ranks: usize, device: usize) -> Result<u64, String> {
+    let meeting = if ranks == 1 {
+        None
+    } else {
+        let claimed = Meeting::claim(identity, rank, ranks).map_err(|claim| match claim {
+            Claim::Ranks(others) => {
+                format!("rank {rank} wants a communicator of {ranks} ranks where the others have {others}")
+            }
+            Claim::Taken(pid) => format!("rank {rank} of {ranks} is taken already, by process {pid}"),
+            Claim::File(error) => format!("the ranks of a communicator can't meet: {error}"),
+        });
+        Some(claimed.inspect_err(|sentence| say(sentence))?)
+    };
+    if meeting.is_some() {
+        SHARED.store(true, Ordering::Relaxed);
+    }
+    Ok(store::lock().ranks.add(Communicator::new(identity, rank, ranks, device, meeting)))
+}
+
+/// Waits until all ranks of a communicator are there.
+pub fn wait_for_all(handle: u64) -> Result<(), String> {
+    let (begin, mut looked, mut rests, mut told) = (Instant::now(), Instant::now(), Rests(0), false);
+    loop {
+        let mut state = store::lock();
+        let Some(communicator) = state.ranks.get(handle) else { return Err("the communicator is gone".to_owned()) };
+        let (rank, ranks) = (communicator.rank, communicator.ranks);
+        let Some(meeting) = &mut communicator.meeting else { return Ok(()) };
+        if meeting.is_complete() {
+            return Ok(());
+        }
+        if looked.elapsed() >= LOOK {
+            looked = Instant::now();
+            let came = |other: &usize| meeting.has_come(*other);
+            let gone = (0..ranks).filter(came).find(|other| *other != rank && !meeting.is_here(*other));
+            let absent: Vec<usize> = (0..ranks).filter(|other| !came(other)).collect();
+            let waited = begin.elapsed();
+            let sentence = match gone {
+                Some(other) => format!("{} has ended before all {ranks} ranks had met", named(meeting, &[other])),
+                None if waited >= patience() * GIVEN_UP => {
+                    format!("rank {rank} gives up: {} of {ranks} did not come", named(meeting, &absent))
+                }
+                None => {
+                    if waited >= patience() && !told {
+                        told = true;
+                        say(&format!(
+                            "rank {rank} has waited {} s for {} of {ranks} to come to ncclCommInitRank",
+                            waited.as_secs(),
+                            named(meeting, &absent)
+                        ));
+                    }
+                    drop(state);
+                    rests.rest();
+                    continue;
+                }
+            };
+            say(&sentence);
+            communicator.failed = Some(sentence.clone());
+            return Err(sentence);
+        }
+        drop(state);
+        rests.rest();
+    }
+}

@@ -1,0 +1,244 @@
+//! One rank's end of a communicator: the calls that it entered, and what came of them.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use super::calls::{Call, Given, Result};
+use super::identity::Identity;
+use super::meeting::Meeting;
+use super::pieces::Pieces;
+use crate::store::shadow::Shadow;
+
+/// Calls that may be under way. A card has room for no more kernels either.
+pub const MOST: usize = 1024;
+
+/// Collectives and messages are told apart by this bit of their tags.
+const MESSAGE: u64 = 1 << 63;
+
+/// One rank's end.
+#[derive(Debug)]
+pub struct Communicator {
+    /// Which one it is.
+    pub rank: usize,
+    /// Of so many.
+    pub ranks: usize,
+    /// Its device.
+    pub device: usize,
+    /// By what the ranks found each other.
+    pub identity: Identity,
+    /// What they share; nothing where it is the only one.
+    pub meeting: Option<Meeting>,
+    /// Why it can't go on.
+    pub failed: Option<String>,
+    /// It was said that it waits.
+    pub told: bool,
+    looked: Option<Instant>,
+    /// Bytes of the device that NCCL took for it.
+    pub taken: u64,
+    /// Communicators that were made of it.
+    pub children: u64,
+    collectives: u64,
+    /// The number of the oldest call under way.
+    first: u64,
+    pending: VecDeque<Pending>,
+    /// What others said that is not used yet, by rank and tag.
+    heard: BTreeMap<(usize, u64), Pieces>,
+}
+
+/// A call under way.
+#[derive(Debug)]
+struct Pending {
+    call: Call,
+    /// Which collective, or which message with its peer.
+    number: u64,
+    peer: Option<usize>,
+    result: Result,
+    /// Under which number the shadow waits for the result.
+    ticket: Option<u64>,
+    /// Somebody asks for the result itself.
+    kept: bool,
+}
+
+/// Whom a call waits for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Missing {
+    /// The call.
+    pub call: Call,
+    /// Which of its kind, from 1: collectives are counted together, messages by peer.
+    pub number: u64,
+    /// The ranks.
+    pub ranks: Vec<usize>,
+}
+
+impl Communicator {
+    /// A rank that has its place.
+    pub fn new(identity: Identity, rank: usize, ranks: usize, device: usize, meeting: Option<Meeting>) -> Self {
+        Self {
+            rank,
+            ranks,
+            device,
+            identity,
+            meeting,
+            failed: None,
+            told: false,
+            looked: None,
+            taken: 0,
+            children: 0,
+            collectives: 0,
+            first: 0,
+            pending: VecDeque::new(),
+            heard: BTreeMap::new(),
+        }
+    }
+
+    /// Enters a collective; its number among the calls.
+    pub fn enter(&mut self, call: Call, given: Given, result: Result, ticket: Option<u64>, kept: bool) -> u64 {
+        self.collectives += 1;
+        let number = self.collectives;
+        if let Given::Known(pieces) = given
+            && !pieces.is_empty()
+        {
+            if let Some(meeting) = &self.meeting {
+                for to in (0..self.ranks).filter(|to| *to != self.rank) {
+                    meeting.say(to, number, &pieces);
+                }
+            }
+            self.heard.insert((self.rank, number), pieces);
+        }
+        if let Some(meeting) = &self.meeting {
+            meeting.enter(call, number);
+        }
+        self.under_way(Pending { call, number, peer: None, result, ticket, kept })
+    }
+
+    /// Sends to a rank.
+    pub fn send(&mut self, to: usize, pieces: &Pieces) -> u64 {
+        let sent = self.meeting.as_ref().map(|meeting| meeting.sent(self.rank, to));
+        let number = sent.map_or(1, |sent| sent.load(Ordering::Acquire) + 1);
+        if to == self.rank {
+            self.heard.insert((to, number | MESSAGE), pieces.clone());
+        } else if let Some(meeting) = &self.meeting
+            && !pieces.is_empty()
+        {
+            meeting.say(to, number | MESSAGE, pieces);
+        }
+        if let Some(sent) = sent {
+            sent.store(number, Ordering::Release);
+        }
+        let (result, peer) = (Result::Nothing, Some(to));
+        self.under_way(Pending { call: Call::Send, number, peer, result, ticket: None, kept: false })
+    }
+
+    /// Is ready to receive `size` bytes of a rank.
+    pub fn receive(&mut self, from: usize, size: u64, ticket: Option<u64>) -> u64 {
+        let number = self.meeting.as_ref().map_or(1, |meeting| {
+            let received = meeting.received(from, self.rank);
+            received.fetch_add(1, Ordering::AcqRel) + 1
+        });
+        let result = Result::Of { rank: from, offset: 0, size };
+        self.under_way(Pending { call: Call::Recv, number, peer: Some(from), result, ticket, kept: false })
+    }
+
+    fn under_way(&mut self, pending: Pending) -> u64 {
+        self.pending.push_back(pending);
+        self.first + self.pending.len() as u64 - 1
+    }
+
+    /// Whether a call and all before it are done.
+    pub fn is_done(&self, number: u64) -> bool {
+        number < self.first || self.meeting.is_none() && self.pending.is_empty()
+    }
+
+    /// The number of the call that was entered last.
+    pub fn last(&self) -> Option<u64> {
+        (self.first + self.pending.len() as u64).checked_sub(1)
+    }
+
+    /// The number of the oldest call under way, where no more can be.
+    pub fn oldest_of_too_many(&self) -> Option<u64> {
+        (self.pending.len() >= MOST).then_some(self.first)
+    }
+
+    /// Whether it is time to look again who is still there: not more often than `each`.
+    pub fn is_due(&mut self, each: Duration) -> bool {
+        let due = self.looked.is_none_or(|looked| looked.elapsed() >= each);
+        if due {
+            self.looked = Some(Instant::now());
+        }
+        due
+    }
+
+    /// Takes what came in, and says of each call that is done what is known of its result.
+    pub fn poll(&mut self, shadow: &mut Shadow, kept: &mut BTreeMap<u64, Option<Pieces>>) {
+        while let Some(front) = self.pending.front() {
+            if self.failed.is_none() && !self.missing_of(front).is_empty() {
+                break;
+            }
+            // Whoever has entered a call has said before what it gives.
+            self.hear();
+            let Some(done) = self.pending.pop_front() else { break };
+            self.first += 1;
+            self.told = false;
+            let tag = if done.peer.is_some() { done.number | MESSAGE } else { done.number };
+            let known = if self.failed.is_some() {
+                Pieces::default()
+            } else {
+                done.result.of(self.rank, self.ranks, |rank| self.heard.get(&(rank, tag)).cloned().unwrap_or_default())
+            };
+            match done.peer {
+                Some(peer) if done.call == Call::Recv => drop(self.heard.remove(&(peer, tag))),
+                Some(_) => {}
+                None => (0..self.ranks).for_each(|rank| drop(self.heard.remove(&(rank, tag)))),
+            }
+            if let Some(ticket) = done.ticket {
+                if done.kept {
+                    kept.insert(ticket, Some(known.clone()));
+                }
+                shadow.arrived(ticket, known.0);
+            }
+        }
+    }
+
+    fn hear(&mut self) {
+        let Some(meeting) = &self.meeting else { return };
+        for from in (0..self.ranks).filter(|from| *from != self.rank) {
+            meeting.hear(from, |tag, pieces| drop(self.heard.insert((from, tag), pieces)));
+        }
+    }
+
+    /// The ranks that a call waits for.
+    fn missing_of(&self, pending: &Pending) -> Vec<usize> {
+        let Some(meeting) = &self.meeting else { return Vec::new() };
+        match (pending.peer, pending.call) {
+            // To oneself: both are here.
+            (Some(peer), _) if peer == self.rank => Vec::new(),
+            (Some(peer), Call::Send) => {
+                let ready = meeting.received(self.rank, peer).load(Ordering::Acquire);
+                (ready < pending.number).then_some(peer).into_iter().collect()
+            }
+            (Some(peer), _) => {
+                let sent = meeting.sent(peer, self.rank).load(Ordering::Acquire);
+                (sent < pending.number).then_some(peer).into_iter().collect()
+            }
+            (None, _) => {
+                (0..self.ranks).filter(|rank| *rank != self.rank && meeting.entered(*rank) < pending.number).collect()
+            }
+        }
+    }
+
+    /// Whom the oldest call under way waits for.
+    pub fn missing(&self) -> Option<Missing> {
+        let front = self.pending.front()?;
+        let ranks = self.missing_of(front);
+        (!ranks.is_empty()).then_some(Missing { call: front.call, number: front.number, ranks })
+    }
+
+    /// Of the ranks that the oldest call waits for the first whose process is no longer there.
+    pub fn lost(&self) -> Option<(usize, Missing)> {
+        let meeting = self.meeting.as_ref()?;
+        let missing = self.missing()?;
+        let lost = missing.ranks.iter().copied().find(|rank| !meeting.is_here(*rank))?;
+        Some((lost, missing))
+    }
+}

@@ -1,0 +1,20 @@
+//! Ranks: what a process has of NCCL's communicators, and what it shares with the other processes of each.
+//!
+//! Nothing here waits: [`crate::ranks`] does.
+
+mod all;
+mod arithmetic;
+mod calls;
+mod communicator;
+mod identity;
+mod meeting;
+mod members;
+mod pieces;
+
+pub use all::{Communicators, Point};
+pub use arithmetic::{Arithmetic, width};
+pub use calls::{Call, Given, Result};
+pub use communicator::{Communicator, Missing};
+pub use identity::Identity;
+pub use meeting::{Claim, MOST, Meeting};
+pub use pieces::Pieces;
