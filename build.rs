@@ -99,7 +99,16 @@ fn list(tables: &[(String, Table)]) -> String {
 }
 
 fn stubs_of(tables: &[(String, Table)]) -> String {
-    let (mut text, mut entry) = (String::new(), 0);
+    let mut real: Vec<&str> = tables
+        .iter()
+        .flat_map(|(_, table)| &table.entries)
+        .filter(|(_, answer)| *answer == table::Answer::Real)
+        .map(|(name, _)| &**name)
+        .collect();
+    real.sort_unstable();
+    let mut text =
+        format!("/// What is left to NVIDIA's own libraries, in order.\npub const REAL: &[&str] = &{real:?};\n");
+    let mut entry = 0;
     for (_, table) in tables {
         for (name, answer) in &table.entries {
             if let Some(stub) = answer.stub(name, entry, table.refusal) {

@@ -564,6 +564,18 @@ fn devices() {
     assert_eq!(addresses.len() as i32, expected);
 }
 
+#[test]
+fn a_folder_that_the_loader_cannot_name_is_refused() {
+    let home = tempfile::tempdir().unwrap();
+    let card = CardCatalog::with_user_cards(None).card("t4").unwrap();
+    let cards = Cards { card, count: 1, memory: None };
+    for name in ["with space", "with:colon"] {
+        let told = install(&home.path().join(name), &cards).unwrap_err().to_string();
+        assert!(told.contains("a space or a colon"), "{told}");
+    }
+    assert_eq!(std::fs::read_dir(home.path()).unwrap().count(), 0);
+}
+
 /// `vramlab fit` with a program, the largest batch, and what was said of it.
 fn fit(arguments: &[&str]) -> (Option<i32>, String, String) {
     let home = tempfile::tempdir().unwrap();

@@ -13,6 +13,14 @@ pub enum StandInError {
         "this vramlab has no stand-in GPU: it is built on Linux for x86-64 and aarch64. Use one there, or run the program on a GPU."
     )]
     NotBuilt,
+    /// The loader can't be told where it is.
+    #[error(
+        "nothing can be loaded from {folder}: its name has a space or a colon. Set XDG_RUNTIME_DIR to a folder without."
+    )]
+    Unloadable {
+        /// The folder.
+        folder: PathBuf,
+    },
     /// Its folder can't be written.
     #[error("{path} can't be written ({source}). Set XDG_RUNTIME_DIR to a folder of your own.")]
     Folder {

@@ -35,6 +35,9 @@ pub fn install(folder: &Path, cards: &Cards) -> Result<Vec<Variable>, StandInErr
     if LIBRARIES.is_empty() {
         return Err(StandInError::NotBuilt);
     }
+    if folder.to_string_lossy().contains(|symbol: char| symbol == ':' || symbol.is_whitespace()) {
+        return Err(StandInError::Unloadable { folder: folder.to_owned() });
+    }
     let card = folder.join("card.txt");
     let failed = |path: &Path| {
         let path = path.to_owned();

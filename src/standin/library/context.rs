@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 
+use crate::audit;
 use crate::codes::{Code, INVALID_CONTEXT, INVALID_VALUE, SUCCESS, of};
 use crate::foreign::put;
 use crate::store::{self, checked};
@@ -50,6 +51,7 @@ entries! {
     fn cudaGetLastError() -> Code { LAST_ERROR.with(|last| last.replace(SUCCESS)) }
     fn cudaPeekAtLastError() -> Code { LAST_ERROR.with(Cell::get) }
     fn cudaGetDeviceCount(count: *mut i32) -> Code {
+        audit::once();
         put(count, store::count() as i32);
         noted(if store::count() == 0 { crate::codes::NO_DEVICE } else { SUCCESS })
     }

@@ -19,6 +19,7 @@ mod units {
 #[macro_use]
 mod entry;
 mod attributes;
+mod audit;
 mod blas;
 mod blas_lt;
 mod capture;
