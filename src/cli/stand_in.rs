@@ -1,6 +1,6 @@
 //! Putting a card that is not there under a program: `--device sim:NAME` of `watch`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use color_eyre::eyre::{Result, WrapErr};
@@ -10,9 +10,13 @@ use super::output::complain;
 use super::spec::cards;
 use crate::device::sim::CardError;
 use crate::session::MemoryLimit;
-use crate::standin::{self, Cards, Counts, Variable};
+use crate::standin::{self, Cards, Counts, Read, Reads, Variable};
 use crate::watch;
 
+/// Says how many steps of a gradient scaler overflow.
+const SKIP_STEPS: &str = "VRAMLAB_SKIP_STEPS";
+/// Lines of source that are told.
+const LINES: usize = 5;
 /// Cards of one machine, at most.
 const MOST: usize = 64;
 
@@ -25,6 +29,9 @@ pub(super) struct StandInArgs {
     /// A smaller card of the same kind: its memory, such as 16GiB or 50%.
     #[arg(long, value_name = "SIZE", requires = "device")]
     pub limit: Option<MemoryLimit>,
+    /// Let a gradient scaler's first N steps overflow, as those of a run on a card may: it skips them.
+    #[arg(long, value_name = "N", requires = "device")]
+    pub skip_steps: Option<u32>,
 }
 
 impl StandInArgs {
@@ -54,7 +61,8 @@ impl StandInArgs {
     pub fn words(&self) -> Vec<String> {
         let device = self.device.iter().flat_map(|device| ["--device".to_owned(), device.clone()]);
         let limit = self.limit.iter().flat_map(|limit| ["--limit".to_owned(), limit.to_string()]);
-        device.chain(limit).collect()
+        let skip = self.skip_steps.iter().flat_map(|steps| ["--skip-steps".to_owned(), steps.to_string()]);
+        device.chain(limit).chain(skip).collect()
     }
 }
 
@@ -73,21 +81,41 @@ pub(super) struct Placed {
 }
 
 /// Writes the stand-in beside what a watched program needs: both go when it ends.
-pub(super) fn place(cards: &Cards) -> Result<Placed> {
+pub(super) fn place(cards: &Cards, skip_steps: Option<u32>) -> Result<Placed> {
     let folder = watch::folder()?.join("stand-in");
-    let variables = standin::install(&folder, cards).wrap_err("the card can't be put under the program")?;
+    let mut variables = standin::install(&folder, cards).wrap_err("the card can't be put under the program")?;
+    variables.extend(skip_steps.map(|steps| (SKIP_STEPS.into(), steps.to_string().into())));
     Ok(Placed { variables, folder })
 }
 
-/// What a program did that the figures hang on.
-pub(super) fn tell(counts: &Counts) {
-    let reads = |count: u64| if count == 1 { "1 read".to_owned() } else { format!("{count} reads") };
-    if counts.unknown_reads > 0 {
-        complain(format_args!(
-            "{} of values that were not computed: they were zero. What the program decided by them may differ on a card.",
-            reads(counts.unknown_reads)
-        ));
+/// What a program read that nothing computed: the figures may hang on it.
+pub(super) fn tell(folder: &Path) {
+    let reads = Reads::read(folder);
+    // Where no process's values were followed, the stand-in itself has counted.
+    let count = if reads.processes > 0 { reads.count() } else { Counts::read(folder).unknown_reads };
+    if count > 0 {
+        for line in told(count, &reads.rows) {
+            complain(line);
+        }
     }
+}
+
+fn told(count: u64, rows: &[Read]) -> Vec<String> {
+    let reads = if count == 1 { "1 read".to_owned() } else { format!("{count} reads") };
+    let mut lines = vec![format!(
+        "{reads} of values that were not computed. What the program decided by them may differ on a card (vramlab guide read-back):"
+    )];
+    for row in rows.iter().take(LINES) {
+        let place =
+            if row.file.is_empty() { "no line of its own".to_owned() } else { format!("{}:{}", row.file, row.line) };
+        lines.push(format!("  {place}  {} × {} ({}): {}", row.count, row.rule, row.dtype, row.taken));
+    }
+    match rows.len().saturating_sub(LINES) {
+        0 if rows.is_empty() => lines[0] = lines[0].trim_end_matches(':').to_owned() + ". They were zero.",
+        0 => {}
+        more => lines.push(format!("  and {more} more")),
+    }
+    lines
 }
 
 #[cfg(test)]
@@ -95,7 +123,7 @@ mod tests {
     use super::*;
 
     fn asked(device: &str) -> Result<Option<Cards>> {
-        StandInArgs { device: Some(device.to_owned()), limit: None }.cards()
+        StandInArgs { device: Some(device.to_owned()), limit: None, skip_steps: None }.cards()
     }
 
     #[test]
@@ -112,5 +140,23 @@ mod tests {
             let error = asked(device).unwrap_err();
             assert!(error.is::<Usage>(), "{device}: {error}");
         }
+    }
+
+    #[test]
+    fn reads_are_told_by_line() {
+        let row = |line| Read {
+            file: "train.py".to_owned(),
+            line,
+            rule: "item".to_owned(),
+            taken: "zero, or false".to_owned(),
+            dtype: "float32".to_owned(),
+            count: 7,
+        };
+        let lines = told(42, &(1..=6).map(row).collect::<Vec<_>>());
+        assert!(lines[0].starts_with("42 reads of values that were not computed."), "{}", lines[0]);
+        assert_eq!(lines[1], "  train.py:1  7 × item (float32): zero, or false");
+        assert_eq!(lines.len(), 7);
+        assert_eq!(lines[6], "  and 1 more");
+        assert!(told(1, &[])[0].ends_with("They were zero."), "{}", told(1, &[])[0]);
     }
 }

@@ -19,7 +19,6 @@ use super::spec::themes;
 use super::stand_in::{self, StandInArgs};
 use super::{Status, Usage};
 use crate::source::{self, Meeting, Request, Source};
-use crate::standin::Counts;
 use crate::tui::{self, Awaited, Origin};
 use crate::watch::{Job, Lines, Output, descends, listening_in, sockets};
 
@@ -164,7 +163,7 @@ impl Watched {
     /// Says what a program on a stand-in GPU read that nothing computed. Its job is still there, and so are its counts.
     fn tell_what_was_counted(&self) {
         if let Some(folder) = &self.stand_in {
-            stand_in::tell(&Counts::read(folder));
+            stand_in::tell(folder);
         }
     }
 
@@ -197,7 +196,7 @@ fn started(args: &WatchArgs) -> Result<(Watched, String)> {
     };
     let (variables, stand_in) = match args.stand_in.cards()? {
         Some(cards) => {
-            let placed = stand_in::place(&cards)?;
+            let placed = stand_in::place(&cards, args.stand_in.skip_steps)?;
             (placed.variables, Some(placed.folder))
         }
         None => (Vec::new(), None),

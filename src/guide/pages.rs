@@ -50,6 +50,7 @@ const PAGES: &[Page] = pages![
     "switches/alloc-conf",
     "simulated-cards",
     "not-here",
+    "read-back",
     "gpu",
     "inference",
     "own-models",

@@ -164,7 +164,11 @@ impl Watcher {
         match message {
             Ok(Some(Message::Hello(hello))) => self.met[process].hello = hello,
             Ok(Some(Message::Part(part, snapshot))) => self.part(process, &part, &snapshot),
-            Ok(Some(Message::End) | None) => self.leave(process),
+            Ok(Some(Message::End(notices))) => {
+                notices.into_iter().for_each(|sentence| self.notice(sentence));
+                self.leave(process);
+            }
+            Ok(None) => self.leave(process),
             Err(error) => {
                 self.notice(error.to_string());
                 self.leave(process);

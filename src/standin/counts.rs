@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use super::install::counted_in;
+use super::install::files;
 use crate::units::Bytes;
 
 #[cfg(standin)]
@@ -44,7 +44,7 @@ impl Counts {
     #[must_use]
     pub fn read(folder: &Path) -> Self {
         let mut counts = Self::default();
-        for path in counted_in(folder) {
+        for path in files(folder, "counts") {
             let length = fs::metadata(&path).map_or(u64::MAX, |metadata| metadata.len());
             if length <= LONGEST
                 && let Ok(bytes) = fs::read(&path)

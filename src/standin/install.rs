@@ -84,10 +84,10 @@ fn before(name: &str, first: OsString) -> OsString {
     value
 }
 
-/// The file in which a process counts.
-pub(super) fn counted_in(folder: &Path) -> Vec<PathBuf> {
+/// The files of the processes of a program, by what their names end in.
+pub(super) fn files(folder: &Path, ending: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
-    let mut found: Vec<_> = entries.filter(|path| path.extension().is_some_and(|ending| ending == "counts")).collect();
+    let mut found: Vec<_> = entries.filter(|path| path.extension().is_some_and(|found| found == ending)).collect();
     found.sort();
     found
 }

@@ -11,13 +11,18 @@ use super::error::WatchError;
 use super::place;
 
 /// The package, file by file.
-const PACKAGE: [(&str, &str); 8] = [
+const PACKAGE: [(&str, &str); 13] = [
     ("vramlab_watch/__init__.py", include_str!("../../lab/python/vramlab_watch/__init__.py")),
     ("vramlab_watch/_complaint.py", include_str!("../../lab/python/vramlab_watch/_complaint.py")),
+    ("vramlab_watch/_kernels.py", include_str!("../../lab/python/vramlab_watch/_kernels.py")),
     ("vramlab_watch/_later.py", include_str!("../../lab/python/vramlab_watch/_later.py")),
+    ("vramlab_watch/_reads.py", include_str!("../../lab/python/vramlab_watch/_reads.py")),
     ("vramlab_watch/_recorder.py", include_str!("../../lab/python/vramlab_watch/_recorder.py")),
+    ("vramlab_watch/_rules.py", include_str!("../../lab/python/vramlab_watch/_rules.py")),
     ("vramlab_watch/_server.py", include_str!("../../lab/python/vramlab_watch/_server.py")),
+    ("vramlab_watch/_shadow.py", include_str!("../../lab/python/vramlab_watch/_shadow.py")),
     ("vramlab_watch/_steps.py", include_str!("../../lab/python/vramlab_watch/_steps.py")),
+    ("vramlab_watch/_threads.py", include_str!("../../lab/python/vramlab_watch/_threads.py")),
     ("vramlab_watch/_watch.py", include_str!("../../lab/python/vramlab_watch/_watch.py")),
     ("bootstrap/sitecustomize.py", include_str!("../../lab/python/bootstrap/sitecustomize.py")),
 ];

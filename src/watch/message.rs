@@ -21,8 +21,8 @@ pub enum Message {
     Hello(Hello),
     /// What its allocator did since the last one.
     Part(Part, Box<Snapshot>),
-    /// The program ends.
-    End,
+    /// The program ends: what is to be said of it, in sentences.
+    End(Vec<String>),
 }
 
 /// Who is watched.
@@ -63,6 +63,7 @@ struct Head {
     hello: Option<Hello>,
     part: Option<Part>,
     end: bool,
+    notices: Vec<String>,
 }
 
 impl Message {
@@ -93,7 +94,7 @@ impl Message {
                 let snapshot = Snapshot::read(BufReader::new(&mut rest))?;
                 Some(Self::Part(part, Box::new(snapshot)))
             }
-            Head { end: true, .. } => Some(Self::End),
+            Head { end: true, notices, .. } => Some(Self::End(notices)),
             // A later version's.
             _ => None,
         };
@@ -135,7 +136,7 @@ mod tests {
         let bytes = [
             message(r#"{"hello": {"pid": 7, "rank": 1, "new": 1}}"#, b""),
             message(r#"{"what": 1}"#, b"more of it"),
-            message(r#"{"end": true}"#, b""),
+            message(r#"{"end": true, "notices": ["it read"]}"#, b""),
         ]
         .concat();
         let mut source = &bytes[..];
@@ -143,7 +144,7 @@ mod tests {
             Message::read(&mut source).unwrap(),
             Some(Message::Hello(Hello { pid: 7, rank: Some(1), .. }))
         ));
-        assert!(matches!(Message::read(&mut source).unwrap(), Some(Message::End)));
+        assert!(matches!(Message::read(&mut source).unwrap(), Some(Message::End(said)) if said == ["it read"]));
         assert!(Message::read(&mut source).unwrap().is_none());
     }
 

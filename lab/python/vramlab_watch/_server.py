@@ -28,6 +28,8 @@ LOOK, LEAVE = b"l", b"x"
 """What wakes the thread: a look that the program waits for, and its end."""
 LONGEST = 30.0
 """Seconds that a program on a card that is not there waits for a viewer at most."""
+last_words = []
+"""Functions that give sentences to be said when the program ends."""
 
 
 def folder():
@@ -157,7 +159,7 @@ class Server(threading.Thread):
 
     def _farewell(self):
         for viewer in self.viewers:
-            viewer.send(_frame({"end": True}))
+            viewer.send(_frame({"end": True, "notices": [sentence for words in last_words for sentence in words()]}))
         until = time.monotonic() + (LONGEST if ABSENT else 1.0)
         while time.monotonic() < until and any(viewer.behind and not viewer.gone for viewer in self.viewers):
             writers = [viewer.socket for viewer in self.viewers if viewer.behind and not viewer.gone]

@@ -29,6 +29,8 @@ def start():
 def _torch_is_there(torch):
     try:
         # What is queued here runs right after CUDA's initialisation, before the first allocation.
+        if os.environ.get("VRAMLAB_CARD"):
+            torch.cuda._lazy_call(_card_is_not_there)
         torch.cuda._lazy_call(_cuda_is_there)
     except Exception as error:  # A PyTorch without CUDA, or one that changed.
         complain(error)
@@ -52,5 +54,15 @@ def _cuda_is_there():
                 _server.meet(MEETING)
         else:
             _steps.follow(recorder)
+    except Exception as error:
+        complain(error)
+
+
+def _card_is_not_there():
+    """The program runs on the stand-in: what it reads back is computed here."""
+    try:
+        from . import _kernels
+
+        _kernels.start()
     except Exception as error:
         complain(error)

@@ -18,6 +18,7 @@ mod units {
 
 #[macro_use]
 mod entry;
+mod answers;
 mod attributes;
 mod audit;
 mod blas;
