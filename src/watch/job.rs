@@ -11,8 +11,9 @@ use super::error::WatchError;
 use super::place;
 
 /// The package, file by file.
-const PACKAGE: [(&str, &str); 13] = [
+const PACKAGE: [(&str, &str); 14] = [
     ("vramlab_watch/__init__.py", include_str!("../../lab/python/vramlab_watch/__init__.py")),
+    ("vramlab_watch/_collectives.py", include_str!("../../lab/python/vramlab_watch/_collectives.py")),
     ("vramlab_watch/_complaint.py", include_str!("../../lab/python/vramlab_watch/_complaint.py")),
     ("vramlab_watch/_kernels.py", include_str!("../../lab/python/vramlab_watch/_kernels.py")),
     ("vramlab_watch/_later.py", include_str!("../../lab/python/vramlab_watch/_later.py")),

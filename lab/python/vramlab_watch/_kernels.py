@@ -103,7 +103,7 @@ class Kernels:
             self._put_in_front("copy_", self._copied)
             for name in _in_place():
                 self._put_in_front(name, self._changed)
-            self._put_in_front("resize_", self._forgotten)
+            self._put_in_front("resize_", self._resized)
             for name in FUSED:
                 for overload in ("", ".tensor_lr"):
                     self._put(name + overload, self._stepped)
@@ -123,6 +123,17 @@ class Kernels:
                 self._put("nms", self._nms, space="torchvision")
         except Exception as error:
             _failed(error)
+
+    def register_collectives(self, distributed):
+        """The same for what ranks tell each other."""
+        try:
+            if distributed.is_available():
+                from ._collectives import Collectives
+
+                self.collectives = Collectives(self.table)
+                self.collectives.register()
+        except Exception as error:
+            complain(error)
 
     def _put(self, name, make, *more, space="aten"):
         """In front of the CUDA kernel alone."""
@@ -428,11 +439,23 @@ class Kernels:
         except Exception as error:
             _failed(error)
 
-    def _forgotten(self, op, call):
-        def kernel(keys, *args, **kwargs):
-            out = call(keys & _BELOW, *args, **kwargs)
-            # Other memory lies behind it now.
-            self.table.drop(args[0])
+    def _resized(self, op, call):
+        def kernel(keys, self_, *args, **kwargs):
+            old = self.table.look(self_) if _is_of_card(self_) else None
+            out = call(keys & _BELOW, self_, *args, **kwargs)
+            try:
+                count = self_.untyped_storage().nbytes() // self_.element_size()
+                if old is None or count > LIMIT:
+                    self.table.drop(self_)
+                else:
+                    # What was there is there, and behind it what the program happens to find.
+                    with _threads.aside():
+                        before = old.flat()
+                        flat = torch.zeros(count, dtype=before.dtype, device="cpu")
+                        flat[: before.numel()] = before[:count]
+                    self.table.put(self_, Value.of(flat, old.assumed))
+            except Exception as error:
+                complain(error)
             return out
 
         return kernel
@@ -778,6 +801,7 @@ def start():
     kernels.register()
     _threads.begin()
     when_imported("torchvision", kernels.register_vision)
+    when_imported("torch.distributed", kernels.register_collectives)
     try:
         from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
