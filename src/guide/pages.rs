@@ -60,6 +60,7 @@ const PAGES: &[Page] = pages![
     "folklore",
     "watch",
     "stand-in",
+    "python",
     "recordings",
     "take-away",
     "teach",

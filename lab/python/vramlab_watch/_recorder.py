@@ -185,8 +185,11 @@ class Recorder:
         last = self.last.get(device)
         if trace:
             self.last[device] = _mark(trace, len(trace) - 1)
-        if whole or last is None:
+        if whole:
             return trace, True
+        if last is None:
+            # Nothing had happened at the last look. A ring that is full by now may have lost the beginning.
+            return trace, len(trace) < self.entries
         time_of_last = last[0][4]
         for at in range(len(trace) - 1, -1, -1):
             if trace[at].get("time_us", 0) < time_of_last:
