@@ -5,8 +5,8 @@ import threading
 
 from ._complaint import complain
 
-MEETING = 10.0
-"""Seconds that a program waits for who started it, on a card that is not there: then the history has its first allocation."""
+MEETING = float(os.environ.get("VRAMLAB_WATCH_WAIT", 10.0))
+"""Seconds that a program waits at most for who started it, on a card that is not there: then the history has its first allocation."""
 _lock = threading.Lock()
 _server = None
 _asked = False
