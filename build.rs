@@ -43,6 +43,7 @@ fn build(out: &Path) -> Result<(), String> {
     let tables = tables()?;
     let (stubs, names) = (out.join("stubs.rs"), out.join("names.rs"));
     write(&stubs, &stubs_of(&tables))?;
+    write(&out.join("real.rs"), &real_of(&tables))?;
     let said = "/// The generated entry points, in the order of their counts.\npub const NAMES: &[&str]";
     write(&names, &format!("{said} = {};\n", list(&tables)))?;
     compile(
@@ -98,7 +99,7 @@ fn list(tables: &[(String, Table)]) -> String {
     format!("&[{}]", names.map(|(name, _)| format!("{name:?}")).collect::<Vec<_>>().join(", "))
 }
 
-fn stubs_of(tables: &[(String, Table)]) -> String {
+fn real_of(tables: &[(String, Table)]) -> String {
     let mut real: Vec<&str> = tables
         .iter()
         .flat_map(|(_, table)| &table.entries)
@@ -106,8 +107,11 @@ fn stubs_of(tables: &[(String, Table)]) -> String {
         .map(|(name, _)| &**name)
         .collect();
     real.sort_unstable();
-    let mut text =
-        format!("/// What is left to NVIDIA's own libraries, in order.\npub const REAL: &[&str] = &{real:?};\n");
+    format!("/// What is left to NVIDIA's own libraries, in order.\nconst REAL: &[&str] = &{real:?};\n")
+}
+
+fn stubs_of(tables: &[(String, Table)]) -> String {
+    let mut text = String::new();
     let mut entry = 0;
     for (_, table) in tables {
         for (name, answer) in &table.entries {
@@ -166,7 +170,8 @@ fn compile(source: PathBuf, to: &Path, generated: &Path, arguments: &[String]) -
         .arg("-o")
         .arg(to)
         .env("VRAMLAB_STUBS", generated)
-        .env("VRAMLAB_NAMES", variable_path("names.rs"));
+        .env("VRAMLAB_NAMES", variable_path("names.rs"))
+        .env("VRAMLAB_REAL", variable_path("real.rs"));
     if let Some(linker) = env::var_os("RUSTC_LINKER") {
         let mut given = std::ffi::OsString::from("-Clinker=");
         given.push(linker);

@@ -7,8 +7,9 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::Once;
 
 use crate::foreign::{get, text};
-use crate::stubs::REAL;
 use crate::system;
+
+include!(env!("VRAMLAB_REAL"));
 
 /// How the names begin that the table is about.
 const PREFIXES: [&str; 10] =
