@@ -8,6 +8,7 @@ came of it is taken back behind it.
 import ctypes
 
 import torch
+from torch import library as dispatcher
 
 from . import _threads
 from ._complaint import complain
@@ -45,7 +46,7 @@ class Collectives:
     """Kernels in front of PyTorch's, for as long as :class:`_kernels.Kernels` are there."""
 
     def __init__(self, table):
-        self.table, self.library = table, None
+        self.table, self.registered = table, None
         program = ctypes.CDLL(None)
         self.put_on_card = program.cudaMemcpy
         self.put_on_card.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
@@ -55,11 +56,11 @@ class Collectives:
 
     def register(self):
         """Once ``torch.distributed`` is there, whose operations they are."""
-        self.library = torch.library.Library("c10d", "IMPL")
+        self.registered = dispatcher.Library("c10d", "IMPL")
         for name, (given, got) in GIVEN.items():
             op = getattr(getattr(torch.ops.c10d, name, None), "default", None)
             if op is not None:
-                self.library.impl(name, self._collective(op, given, got), _threads.KEY, with_keyset=True)
+                self.registered.impl(name, self._collective(op, given, got), _threads.KEY, with_keyset=True)
 
     def _collective(self, op, given, got):
         call = op._handle.redispatch_boxed

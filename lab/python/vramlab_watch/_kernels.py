@@ -13,6 +13,7 @@ import os
 import warnings
 
 import torch
+from torch import library as dispatcher
 
 from . import _rules, _server, _threads
 from ._complaint import complain
@@ -81,8 +82,8 @@ class Kernels:
 
     def register(self):
         """Puts every kernel in front of PyTorch's."""
-        everything = self.libraries["_"] = torch.library.Library("_", "IMPL")
-        everything.fallback(torch.library.fallthrough_kernel, _threads.KEY)
+        everything = self.libraries["_"] = dispatcher.Library("_", "IMPL")
+        everything.fallback(dispatcher.fallthrough_kernel, _threads.KEY)
         with warnings.catch_warnings():
             # PyTorch says once that a kernel has a new one in front of it.
             warnings.simplefilter("ignore")
@@ -140,12 +141,12 @@ class Kernels:
         op = _operation(space, name)
         if op is None:
             return
-        if not hasattr(torch.library, "get_kernel"):
+        if not hasattr(dispatcher, "get_kernel"):
             # Before PyTorch 2.9 a kernel that is replaced can't be called any more.
             self._put_in_front(name, make, *more, space=space)
             return
         try:
-            call = torch.library.get_kernel(op, "CUDA").call_boxed
+            call = dispatcher.get_kernel(op, "CUDA").call_boxed
         except RuntimeError:
             return
         self._library(space).impl(name, make(op, call, *more), "CUDA", with_keyset=True)
@@ -158,7 +159,7 @@ class Kernels:
     def _library(self, space):
         library = self.libraries.get(space)
         if library is None:
-            library = self.libraries[space] = torch.library.Library(space, "IMPL")
+            library = self.libraries[space] = dispatcher.Library(space, "IMPL")
         return library
 
     # ------------------------------------------------------------------ kernels that give a new tensor
