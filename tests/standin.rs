@@ -3,6 +3,9 @@
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test that can't be set up fails")]
 #![cfg(all(target_os = "linux", target_env = "gnu", any(target_arch = "x86_64", target_arch = "aarch64")))]
 
+#[path = "common/pytorch.rs"]
+mod pytorch;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::path::Path;
@@ -614,22 +617,9 @@ fn the_largest_batch_of_any_program_is_found() {
     assert!(code == Some(2) && told.contains("none of the program's arguments holds {}"), "{told}");
 }
 
-/// A Python that imports PyTorch for CUDA: `VRAMLAB_TEST_PYTHON`, else `python3`. Said where there is none.
-fn python() -> Option<String> {
-    let python = std::env::var("VRAMLAB_TEST_PYTHON").unwrap_or_else(|_| "python3".to_owned());
-    let asked = Command::new(&python).args(["-c", "import torch; print(torch.version.cuda)"]).output();
-    let version = asked.ok().filter(|asked| asked.status.success());
-    let version = version.map(|asked| String::from_utf8_lossy(&asked.stdout).trim().to_owned());
-    if version.as_deref().is_none_or(|version| version == "None") {
-        eprintln!("SKIPPED: {python} has no PyTorch for CUDA; name one that has in VRAMLAB_TEST_PYTHON");
-        return None;
-    }
-    Some(python)
-}
-
 #[test]
 fn pytorch_trains_on_a_card_that_is_not_there() {
-    let Some(python) = python() else { return };
+    let Some(python) = pytorch::python() else { return };
     let home = tempfile::tempdir().unwrap();
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/standin/train.py");
     let output = Command::new(env!("CARGO_BIN_EXE_vramlab"))
