@@ -5,15 +5,16 @@
 mod training;
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::device::sim::{CardCatalog, SimDevice};
-use vramlab::model::{Event, EventKind, MemoryModel, StepReport};
+use vramlab::model::{Category, Event, EventKind, Lab, MemoryModel, Phase, StepReport};
 use vramlab::session::{Choice, DeviceChoice, Headless, LabSpec, MemoryLimit, Switch};
 use vramlab::train::{
     Amp, Answer, AttentionKernel, Config, DataPath, Libraries, Observer, Offload, OnOom, OptimizerForm, OptimizerKind,
-    Retain, SafePoint, TrainError, Trainer, TrainerOptions,
+    Retain, SafePoint, Tensor, TrainError, Trainer, TrainerOptions,
 };
 use vramlab::units::Bytes;
 use vramlab::workload::{Catalog, Data, DataKind, Sizes};
@@ -133,7 +134,7 @@ fn where_tensors_wait_and_how_a_step_is_carried_out_changes_no_loss() {
         (0..5).map(|_| trainer.step().unwrap().loss.map(f32::to_bits)).collect::<Vec<_>>()
     };
     let plain = losses(|_| ());
-    let changes: [(&str, Change); 13] = [
+    let changes: [(&str, Change); 18] = [
         ("pageable", |c| c.offload = Offload::Activations),
         ("page-locked", |c| (c.offload, c.pinned) = (Offload::Activations, true)),
         ("overlapped", |c| c.offload = Offload::Overlapped),
@@ -144,6 +145,11 @@ fn where_tensors_wait_and_how_a_step_is_carried_out_changes_no_loss() {
         ("fused", |c| c.form = OptimizerForm::Fused),
         ("parked and fused", |c| (c.offload, c.form) = (Offload::Optimizer, OptimizerForm::Fused)),
         ("loop", |c| c.form = OptimizerForm::Loop),
+        ("parameters", |c| c.offload = Offload::Parameters),
+        ("parameters page-locked", |c| (c.offload, c.pinned) = (Offload::Parameters, true)),
+        ("parameters and checkpointed", |c| (c.offload, c.checkpointing) = (Offload::Parameters, true)),
+        ("parameters and fused", |c| (c.offload, c.form) = (Offload::Parameters, OptimizerForm::Fused)),
+        ("parameters and loop", |c| (c.offload, c.form) = (Offload::Parameters, OptimizerForm::Loop)),
         ("losses kept", |c| c.retain = Retain::Losses),
         ("graphs kept", |c| c.retain = Retain::Graph),
         ("cycles", |c| c.retain = Retain::Cycles),
@@ -172,6 +178,112 @@ fn parked_optimizer_state_weighs_on_nothing_between_steps() {
     let (parked, _, host, bytes) = run(Offload::Optimizer);
     assert_eq!(here - parked, 2 * rounded);
     assert_eq!(host, Some(2 * bytes), "pageable memory holds both moments to the byte");
+}
+
+/// Bytes of parameters on the device at most, in forward passes and between them.
+fn most_parameters(events: &[Event]) -> [u64; 2] {
+    let (mut here, mut sum, mut forward, mut most) = (BTreeMap::new(), 0, false, [0; 2]);
+    for event in events {
+        match event.kind {
+            EventKind::PhaseBegin { phase } => forward = phase == Phase::Forward,
+            EventKind::PhaseEnd { .. } => forward = false,
+            EventKind::Alloc { address, size, category: Category::Parameter, .. } => {
+                here.insert(address, size.get());
+                sum += size.get();
+            }
+            EventKind::FreeRequested { address, .. } => sum -= here.remove(&address).unwrap_or(0),
+            _ => {}
+        }
+        let most = &mut most[usize::from(!forward)];
+        *most = sum.max(*most);
+    }
+    most
+}
+
+/// Layers of every kind, two models that are trained against each other, fused norms: in forward there is one layer, its weight
+/// and its bias.
+#[test]
+fn parameters_come_for_their_layer_and_leave_again() {
+    let models = ["gpt-mini", "bert-mini", "vit-mini", "resnet-mini", "dcgan-mini", "mlp-mini"];
+    for (name, fuse) in models.into_iter().flat_map(|name| [(name, false), (name, true)]) {
+        let run = |offload| {
+            let (model, batch) = training::workload(name);
+            let config = Config { offload, fuse, ..training::variant("base", batch) };
+            let (mut trainer, events) = training::trainer(model, config, Libraries::PROCESSOR);
+            let before = allocated(&trainer);
+            events.borrow_mut().clear();
+            let losses: Vec<_> = (0..3).map(|_| trainer.step().unwrap().loss.map(f32::to_bits)).collect();
+            let most = most_parameters(&events.borrow());
+            (losses, most, before, trainer)
+        };
+        let (losses, _, before, trainer) = run(Offload::Off);
+        let mut layers = BTreeMap::<&str, u64>::new();
+        for (parameter, data) in trainer.parameters() {
+            let layer = parameter.rsplit_once('.').map_or(parameter, |(layer, _)| layer);
+            *layers.entry(layer).or_default() += data.bytes().get().next_multiple_of(512);
+        }
+        let (all, largest) = (layers.values().sum::<u64>(), layers.values().max().copied());
+        let (parked, [forward, _], begins, mut offloaded) = run(Offload::Parameters);
+        assert_eq!(parked, losses, "{name}, fused {fuse}");
+        assert_eq!(Some(forward), largest, "{name}, fused {fuse}");
+        assert_eq!(before - begins, all, "{name}, fused {fuse}: none before the first step");
+        // Back on the device they are what they would have been.
+        let config = *offloaded.config();
+        offloaded.configure(Config { offload: Offload::Off, ..config }).unwrap();
+        let values = |trainer: &Trainer| -> Vec<Vec<u8>> {
+            let read = |data: &Tensor| {
+                let mut bytes = vec![0; usize::try_from(data.bytes().get()).unwrap()];
+                trainer.memory().read(data, &mut bytes).unwrap();
+                bytes
+            };
+            trainer.parameters().map(|(_, data)| read(data)).collect()
+        };
+        assert!(values(&offloaded) == values(&trainer), "{name}, fused {fuse}: parameters differ");
+    }
+}
+
+/// A program of PyTorch 2.11 with the hooks of `lab/guide/switches/offload.md` on a card that is not there, in its sixth step: allocated
+/// before the first one and after forward, backward, optimizer and zero_grad; peaks of allocated and reserved; requests in all.
+#[test]
+fn offloaded_parameters_take_what_they_take_in_pytorch() {
+    let known: [(&str, &str, [u64; 8]); 3] = [
+        (
+            "mlp",
+            "base",
+            [134_479_872, 1_208_484_864, 638_571_008, 638_571_008, 202_637_824, 1_598_985_728, 1_717_567_488, 1303],
+        ),
+        (
+            "gpt2",
+            "base",
+            [1_048_576, 16_435_520_512, 569_062_912, 569_062_912, 69_206_528, 23_024_772_096, 26_487_029_760, 10_305],
+        ),
+        (
+            "gpt2",
+            "bf16ckpt",
+            [1_048_576, 7_415_335_424, 570_766_848, 570_766_848, 70_255_104, 10_709_962_240, 11_234_443_264, 14_512],
+        ),
+    ];
+    for (name, variant, known) in known {
+        let (model, batch) = training::workload(name);
+        let config = Config { offload: Offload::Parameters, ..training::variant(variant, batch) };
+        let (mut trainer, events) = training::simulated(model, config);
+        for _ in 0..6 {
+            trainer.step().unwrap();
+        }
+        let mut lab = Lab::new();
+        events.borrow().iter().for_each(|event| lab.apply(event));
+        let statistics = trainer.statistics();
+        let peaks = [
+            statistics.allocated_bytes.all.peak,
+            statistics.reserved_bytes.all.peak,
+            statistics.allocation.all.allocated,
+        ];
+        let ours = training::boundaries(&lab)
+            .map(Bytes::get)
+            .into_iter()
+            .chain(peaks.map(|peak| u64::try_from(peak).unwrap()));
+        assert_eq!(ours.collect::<Vec<_>>(), known, "{name} {variant}");
+    }
 }
 
 #[test]

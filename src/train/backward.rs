@@ -36,11 +36,12 @@ impl Context {
     fn run_backward(&mut self, kept: usize, root: &Tensor, gradient: &Tensor) -> OpResult<()> {
         self.deliver(root.source(), gradient.clone())?;
         while let Some(node) = self.tape.pop_beyond(kept) {
-            let Node { name, scope, inputs, gradients, copy, backward, .. } = node;
+            let Node { name, scope, inputs, gradients, parameters, copy, backward, .. } = node;
             if gradients.iter().all(Option::is_none) {
                 continue;
             }
             let outer = self.memory().set_scope(scope);
+            self.bring_parameters(&parameters)?;
             self.memory().begin_op(name);
             self.memory().begin_node();
             self.gradient_copy = copy;
@@ -54,6 +55,8 @@ impl Context {
             self.memory().end_op()?;
             self.memory().set_scope(outer);
         }
+        // Those whose gradients have not come: a frozen part, a second use that led to no loss.
+        self.let_parameters_go();
         Ok(())
     }
 

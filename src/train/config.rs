@@ -122,6 +122,16 @@ pub enum Offload {
     Overlapped,
     /// Optimizer state.
     Optimizer,
+    /// Parameters, but for the layer that runs, and optimizer state.
+    Parameters,
+}
+
+impl Offload {
+    /// Optimizer state waits in host memory.
+    #[must_use]
+    pub const fn parks_state(self) -> bool {
+        matches!(self, Self::Optimizer | Self::Parameters)
+    }
 }
 
 /// Which attention kernel; one that is asked for and does not take the inputs ends the step, as in PyTorch.

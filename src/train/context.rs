@@ -451,5 +451,6 @@ impl Context {
         for leaf in &mut self.leaves {
             leaf.reset();
         }
+        self.let_parameters_go();
     }
 }

@@ -20,6 +20,8 @@ mod offload;
 mod ops;
 mod optim;
 mod outputs;
+mod parameter_offload;
+mod parked;
 mod retain;
 mod saved;
 mod scaler;

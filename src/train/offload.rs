@@ -46,7 +46,7 @@ impl Offloader {
             (Offload::Activations, false) => Style::Pageable,
             (Offload::Activations, true) => Style::Pinned,
             (Offload::Overlapped, _) => Style::Overlapped,
-            (Offload::Off | Offload::Optimizer, _) => return None,
+            (Offload::Off | Offload::Optimizer | Offload::Parameters, _) => return None,
         };
         Some(Rc::new(Self { style, waiting: RefCell::default() }))
     }

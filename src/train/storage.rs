@@ -13,6 +13,8 @@ use super::memory::Memory;
 pub struct Storage {
     memory: Memory,
     address: Cell<Address>,
+    /// There is a block; nothing may be read or written through handles while there is none.
+    present: Cell<bool>,
     dtype: Cell<DType>,
     /// How many blocks were handed out before it.
     number: u64,
@@ -33,7 +35,8 @@ impl Storage {
         stream: StreamId,
     ) -> Result<Self, TrainError> {
         let (address, number) = memory.take(dtype.bytes(elements), category, name, stream)?;
-        Ok(Self { memory: memory.clone(), address: Cell::new(address), dtype: Cell::new(dtype), number, stream })
+        let (address, dtype, present) = (Cell::new(address), Cell::new(dtype), Cell::new(true));
+        Ok(Self { memory: memory.clone(), address, present, dtype, number, stream })
     }
 
     pub(crate) const fn address(&self) -> Address {
@@ -52,6 +55,30 @@ impl Storage {
     pub(crate) fn swap(&self, other: &Self) {
         self.address.swap(&other.address);
         self.dtype.swap(&other.dtype);
+        self.present.swap(&other.present);
+    }
+
+    pub(crate) const fn is_present(&self) -> bool {
+        self.present.get()
+    }
+
+    /// Gives the block back (`untyped_storage().resize_(0)`); handles stay.
+    pub(crate) fn empty(&self) {
+        if self.present.replace(false) {
+            self.memory.free(self.address.get());
+        }
+    }
+
+    /// Takes a block for `elements` again, whatever it held; every handle sees it.
+    ///
+    /// # Errors
+    /// [`TrainError::OutOfMemory`].
+    pub(crate) fn refill(&self, elements: usize, category: Category, name: NameId) -> Result<(), TrainError> {
+        self.empty();
+        let (address, _) = self.memory.take(self.dtype().bytes(elements), category, name, self.stream)?;
+        self.address.set(address);
+        self.present.set(true);
+        Ok(())
     }
 
     pub(crate) const fn stream(&self) -> StreamId {
@@ -61,6 +88,6 @@ impl Storage {
 
 impl Drop for Storage {
     fn drop(&mut self) {
-        self.memory.free(self.address.get());
+        self.empty();
     }
 }

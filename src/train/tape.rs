@@ -7,6 +7,7 @@ use crate::model::{Category, NameId};
 
 use super::error::OpResult;
 use super::memory::Memory;
+use super::parked::Parked;
 use super::tensor::{Source, Tensor};
 
 /// Gradients with respect to a node's outputs, or its inputs. Hardly an op has more than three of either.
@@ -24,6 +25,8 @@ pub(super) struct Node<P> {
     pub scope: NameId,
     pub inputs: [Source; INPUTS],
     pub gradients: Gradients,
+    /// Parameters that its layer needs on the device when the gradient of its output is there.
+    pub parameters: Vec<usize>,
     /// The type in which an input wants the gradient of the first output besides its own.
     wants: Option<DType>,
     /// That gradient, from a kernel that wrote both.
@@ -52,8 +55,16 @@ impl<P> Tape<P> {
         backward: Backward<P>,
     ) -> Source {
         let gradients = Gradients::default();
-        self.nodes.push(Node { name, scope, inputs, gradients, wants: None, copy: None, backward });
+        let parameters = Vec::new();
+        self.nodes.push(Node { name, scope, inputs, gradients, parameters, wants: None, copy: None, backward });
         Source::Node { node: self.nodes.len() - 1, slot: 0 }
+    }
+
+    /// Notes that the last op made the output of a layer with these parameters.
+    pub fn need_parameters(&mut self, parameters: Vec<usize>) {
+        if let Some(node) = self.nodes.last_mut() {
+            node.parameters.extend(parameters);
+        }
     }
 
     /// Notes that the op at `source` passes the gradient of its output on in `dtype` too.
@@ -117,6 +128,8 @@ pub(crate) struct Leaf {
     pub name: Arc<str>,
     pub data: Tensor,
     pub gradient: Option<Tensor>,
+    /// Its values in host memory, where it comes to the device for its layer only.
+    pub parked: Option<Parked>,
     gradient_name: NameId,
     /// Sum of the gradients that have arrived in this backward pass.
     arriving: Option<Tensor>,
@@ -126,7 +139,7 @@ pub(crate) struct Leaf {
 
 impl Leaf {
     pub fn new(name: &str, data: Tensor, gradient_name: NameId) -> Self {
-        Self { name: name.into(), data, gradient: None, gradient_name, arriving: None, awaited: 0 }
+        Self { name: name.into(), data, gradient: None, parked: None, gradient_name, arriving: None, awaited: 0 }
     }
 
     /// A use of the parameter was put on the tape.
@@ -141,7 +154,14 @@ impl Leaf {
         self.awaited = 0;
     }
 
-    /// Takes one gradient; the last one of a pass becomes (or is added to) `.grad`.
+    /// Lets go of the block on the device, where the values wait in host memory.
+    pub fn let_go(&self) {
+        if self.parked.is_some() {
+            self.data.storage().empty();
+        }
+    }
+
+    /// Takes one gradient; the last one of a pass becomes (or is added to) `.grad`, and a parameter that has come for its layer goes.
     pub fn receive(&mut self, memory: &Memory, gradient: Tensor) -> OpResult<()> {
         add_to(memory, &mut self.arriving, gradient)?;
         self.awaited = self.awaited.saturating_sub(1);
@@ -159,6 +179,7 @@ impl Leaf {
                 memory.launch(&Kernel::Add { a: sum.operand(), b: arrived.operand(), dst: sum.operand() })?;
             }
         }
+        self.let_go();
         Ok(())
     }
 }

@@ -140,6 +140,11 @@ impl Tensor {
         !self.view && Rc::strong_count(&self.storage) == 1
     }
 
+    /// Its storage has memory on the device.
+    pub(crate) fn is_present(&self) -> bool {
+        self.storage.is_present()
+    }
+
     /// One more hold on its block.
     pub(crate) fn hold(&self) -> Rc<Storage> {
         Rc::clone(&self.storage)

@@ -62,10 +62,12 @@ impl Convolution {
 impl Repeatable for Convolution {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
         let [_, stride, padding] = self.windows;
-        cx.module(self.scope, |cx| match self.direction {
+        let run = |cx: &mut Context| match self.direction {
             Direction::Down => cx.conv2d(input, &self.weight, self.bias.as_ref(), stride, padding),
             Direction::Up => cx.conv_transpose2d(input, &self.weight, stride, padding),
-        })
+        };
+        let parameters = std::iter::once(&self.weight).chain(&self.bias);
+        cx.module(self.scope, |cx| cx.with_parameters(parameters, run))
     }
 }
 
@@ -93,7 +95,8 @@ impl BatchNorm {
 
 impl Repeatable for BatchNorm {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
-        cx.module(self.scope, |cx| cx.batch_norm(input, &self.weight, &self.bias, &self.running))
+        let run = |cx: &mut Context| cx.batch_norm(input, &self.weight, &self.bias, &self.running);
+        cx.module(self.scope, |cx| cx.with_parameters([&self.weight, &self.bias], run))
     }
 }
 
@@ -107,7 +110,8 @@ impl BatchNorm {
         slope: f32,
     ) -> OpResult<Tensor> {
         let values = [&self.weight, &self.bias];
-        cx.within(self.scope, |cx| cx.batch_norm_activation(input, values, &self.running, residual, slope))
+        let run = |cx: &mut Context| cx.batch_norm_activation(input, values, &self.running, residual, slope);
+        cx.within(self.scope, |cx| cx.with_parameters(values, run))
     }
 }
 
@@ -135,7 +139,7 @@ impl Repeatable for Patches {
     fn forward(&self, cx: &mut Context, image: &Tensor) -> OpResult<Tensor> {
         let patches = self.convolution.forward(cx, image)?;
         let rows = cx.pixels_as_rows(&patches);
-        let sum = cx.add(&rows, &self.positions)?;
+        let sum = cx.with_parameters([&self.positions], |cx| cx.add(&rows, &self.positions))?;
         // The reference's forward calls it `x`, to its end.
         cx.keep_local(sum.clone());
         Ok(sum)

@@ -33,21 +33,28 @@ impl Linear {
     pub fn tied(cx: &Context, name: &str, weight: Tensor) -> Self {
         Self { scope: cx.memory().name(name), weight, bias: None }
     }
+
+    /// Its parameters.
+    fn parameters(&self) -> impl Iterator<Item = &Tensor> {
+        std::iter::once(&self.weight).chain(&self.bias)
+    }
 }
 
 impl Linear {
     /// GELU of what it makes, as one op.
     pub fn fused_gelu(&self, cx: &mut Context, input: &Tensor, tanh: bool) -> OpResult<Tensor> {
-        cx.within(self.scope, |cx| match &self.bias {
+        let run = |cx: &mut Context| match &self.bias {
             Some(bias) => cx.linear_gelu(input, &self.weight, bias, tanh),
             None => cx.linear(input, &self.weight, None).and_then(|hidden| cx.gelu(&hidden, tanh)),
-        })
+        };
+        cx.within(self.scope, |cx| cx.with_parameters(self.parameters(), run))
     }
 }
 
 impl Repeatable for Linear {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
-        cx.module(self.scope, |cx| cx.linear(input, &self.weight, self.bias.as_ref()))
+        let run = |cx: &mut Context| cx.linear(input, &self.weight, self.bias.as_ref());
+        cx.module(self.scope, |cx| cx.with_parameters(self.parameters(), run))
     }
 }
 
@@ -72,13 +79,15 @@ impl LayerNorm {
     /// The norm of `x`, or of its sum with what is `added`, as one op that hands the sum on.
     pub fn fused(&self, cx: &mut Context, x: &Tensor, added: Option<&Tensor>, wanted: Wanted) -> OpResult<Normalised> {
         let parameters = [&self.weight, &self.bias];
-        cx.within(self.scope, |cx| cx.add_layer_norm(x, added, parameters, Self::EPS, wanted))
+        let run = |cx: &mut Context| cx.add_layer_norm(x, added, parameters, Self::EPS, wanted);
+        cx.within(self.scope, |cx| cx.with_parameters(parameters, run))
     }
 }
 
 impl Repeatable for LayerNorm {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
-        cx.module(self.scope, |cx| cx.layer_norm(input, &self.weight, &self.bias, Self::EPS))
+        let run = |cx: &mut Context| cx.layer_norm(input, &self.weight, &self.bias, Self::EPS);
+        cx.module(self.scope, |cx| cx.with_parameters([&self.weight, &self.bias], run))
     }
 }
 
@@ -110,10 +119,10 @@ impl Embedding {
 
 impl Repeatable for Embedding {
     fn forward(&self, cx: &mut Context, tokens: &Tensor) -> OpResult<Tensor> {
-        let (by_token, table) = &self.tokens;
-        let Some((by_position, positions)) = &self.positions else {
-            return cx.module(*by_token, |cx| cx.embedding(table, tokens));
+        let look_up = |cx: &mut Context, (scope, table): &(NameId, Tensor), rows: &Tensor| {
+            cx.module(*scope, |cx| cx.with_parameters([table], |cx| cx.embedding(table, rows)))
         };
+        let Some(positions) = &self.positions else { return look_up(cx, &self.tokens, tokens) };
         let rows = tokens.shape().last();
         let places = cx.memory().tensor(Shape::new(&[rows]), DType::I64, Category::Activation, "positions")?;
         match cx.past_positions() {
@@ -123,8 +132,8 @@ impl Repeatable for Embedding {
                 cx.memory().write(&places, &bytes)?;
             }
         }
-        let by_token = cx.module(*by_token, |cx| cx.embedding(table, tokens))?;
-        let by_position = cx.module(*by_position, |cx| cx.embedding(positions, &places))?;
+        let by_token = look_up(cx, &self.tokens, tokens)?;
+        let by_position = look_up(cx, positions, &places)?;
         // The reference's forward calls them `pos`, to its end.
         cx.keep_local(places);
         cx.add(&by_token, &by_position)

@@ -73,7 +73,8 @@ const AMP: [Amp; 3] = [Amp::Off, Amp::Fp16, Amp::Bf16];
 const OPTIMIZERS: [OptimizerKind; 4] =
     [OptimizerKind::Sgd, OptimizerKind::Momentum, OptimizerKind::Adam, OptimizerKind::AdamW];
 const FORMS: [OptimizerForm; 3] = [OptimizerForm::Foreach, OptimizerForm::Fused, OptimizerForm::Loop];
-const OFFLOAD: [Offload; 4] = [Offload::Off, Offload::Activations, Offload::Overlapped, Offload::Optimizer];
+const OFFLOAD: [Offload; 5] =
+    [Offload::Off, Offload::Activations, Offload::Overlapped, Offload::Optimizer, Offload::Parameters];
 const TF32: [Tf32; 3] = [Tf32::Off, Tf32::Convolutions, Tf32::On];
 const ATTENTION: [AttentionKernel; 5] = [
     AttentionKernel::Auto,
@@ -220,9 +221,9 @@ pub(super) const TABLE: &[Entry] = &[
         back: None,
         label: "offload",
         group: Memory,
-        help: "offload saved tensors or optimizer state to host memory",
+        help: "keep activations, optimizer state or parameters on the host",
         teaches: "What the device does not need now waits in host memory; the step pays for the copies.",
-        value: one_of!(OFFLOAD of offload, ["off", "activations", "overlapped", "optimizer"]),
+        value: one_of!(OFFLOAD of offload, ["off", "activations", "overlapped", "optimizer", "parameters"]),
         idle: trained,
     },
     Entry {

@@ -6,7 +6,7 @@
 //! form; the temporaries are requested all the same.
 //!
 //! [`Offload::Optimizer`] keeps the state in host memory and brings it to the device a few parameters at a time, so that
-//! it weighs on no peak. PyTorch has nothing built in for that; bitsandbytes' paged optimizers do it by unified memory.
+//! it weighs on no peak; [`Offload::Parameters`] does so with the parameters themselves too. PyTorch has nothing built in for that; bitsandbytes' paged optimizers do it by unified memory.
 
 mod adam;
 mod rule;
@@ -69,10 +69,13 @@ impl Optimizer {
             weight_decay: config.hyper.decay(config.optimizer),
             scaling,
         };
-        let parks = config.offload == Offload::Optimizer;
+        let parks = config.offload.parks_state();
+        let returns = config.offload == Offload::Parameters;
         let parts =
             if parks { state::chunks(&parameters, |parameter| parameter.data.bytes()) } else { vec![&parameters[..]] };
         for part in parts {
+            let indices: Vec<usize> = part.iter().map(|parameter| parameter.index).collect();
+            cx.bring_parameters(&indices)?;
             self.fetch(cx, part)?;
             match &mut self.rule {
                 Rule::Sgd(sgd) => cx.op("sgd", |cx| sgd.step(cx, config.hyper.momentum, rule, part))?,
@@ -80,6 +83,9 @@ impl Optimizer {
             }
             if parks {
                 self.park(cx, part, config.pinned)?;
+            }
+            if returns {
+                cx.return_parameters(&indices, config.pinned)?;
             }
         }
         Ok(())

@@ -113,6 +113,7 @@ impl Trainer {
             batchless: true,
         };
         trainer.make_batches()?;
+        trainer.cx.place_parameters(&trainer.config)?;
         // Programs that make their batches as they go begin with what building has left in the cache.
         if config.data != DataPath::Fresh {
             trainer.memory().release_cached();
@@ -255,6 +256,14 @@ impl Trainer {
             self.config = old;
             self.make_batches()?;
             return Err(error);
+        }
+        if let Err(interrupt) = self.cx.place_parameters(&config) {
+            self.config = old;
+            self.cx.place_parameters(&old)?;
+            if new_batches {
+                self.make_batches()?;
+            }
+            return Err(interrupt.into());
         }
         if (old.optimizer, old.form) != (config.optimizer, config.form) {
             self.optimizers = learners(&self.task, self.cx.leaves.len(), &config);

@@ -265,7 +265,7 @@ pub(super) const WORDS: &[Entry] = &[
         also: &["offloaded"],
         panels: &[Switches],
         figure: Some(|stage| switch(stage, "offload")),
-        meaning: "keeps saved activations or optimizer state in host memory and copies them back when needed.",
+        meaning: "keeps saved activations, optimizer state or parameters in host memory and copies them back when needed.",
     },
     Entry {
         word: "fuse",
