@@ -109,6 +109,8 @@ def compare():
 
 
 def keep():
+    norm = unknown(4).sum()
+    assert not norm < 0 and not norm > 1.0 and norm != float("inf") and norm < float("inf"), "one number is no filter: zero"
     scores = unknown(5)
     assert (scores > 0.5).sum().item() == 5 and scores[scores >= 0.1].shape == (5,) and (scores != 1).all()
 

@@ -197,6 +197,10 @@ class Kernels:
             out = call(keys & _BELOW, *args, **kwargs) if of is op else _threads.again(of, args, kwargs)
             if _is_of_card(out) and not self._follow(of, args, kwargs, out):
                 make = answer
+                if rule == "keep" and not out.dim():
+                    # One number is no filter: it reads as it would by itself, so that a norm is not below zero.
+                    self._as_zero(of, args, kwargs, out)
+                    return out
                 if same and len(args) > 1 and args[0] is args[1]:
                     # x == x: how isfinite() and isnan() ask.
                     make = _rules.true if rule == "compare" else _rules.false
@@ -257,6 +261,17 @@ class Kernels:
                 if out.numel() <= LIMIT:
                     like = _Like(out)
                     self.table.put(out, _laid(lambda make=make, like=like: make(like), out, (), rule))
+        except Exception as error:
+            _failed(error)
+
+    def _as_zero(self, op, args, kwargs, out):
+        """Computes what an operation gives where the numbers that are not known are zero."""
+        try:
+            zero = [torch.zeros(one.shape, dtype=one.dtype, device="cpu") if _is_of_card(one) and self._known(one)[0] is None else one for one in args]
+            given = _Given("item")
+            frozen, named = self._freeze(zero, given), self._freeze(kwargs, given)
+            if frozen is not _UNKNOWN and named is not _UNKNOWN:
+                self.table.put(out, _laid(lambda: op(*_thaw(frozen), **_thaw(named)), out, given.parts, "item"))
         except Exception as error:
             _failed(error)
 

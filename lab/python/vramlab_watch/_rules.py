@@ -7,7 +7,7 @@ could ask for, or the average where that is what a trained program comes to.
 import torch
 
 RULES = {
-    "item": ("a number, or a tensor copied to the host", "zero, or false", "the losses that a program prints are 0"),
+    "item": ("a number, also where it is compared, or a tensor copied to the host", "zero, or false", "the losses that a program prints are 0"),
     "all": ("all(), equal()", "true", "a mask that hides nothing is left out, as it would be"),
     "any": ("any()", "false", "nothing went wrong: no NaN, no overflow"),
     "compare": ("== and isnan()", "false", "no token is the end, nothing is NaN"),
