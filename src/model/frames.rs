@@ -66,6 +66,12 @@ impl<'a> Frame<'a> {
         inner.strip_suffix("/__init__").unwrap_or(inner).replace('/', ".")
     }
 
+    /// It is of what watches the program: kernels that stand in front of PyTorch's. Without watching it is not there.
+    #[must_use]
+    pub fn is_watching(&self) -> bool {
+        self.file.contains("/vramlab_watch/_")
+    }
+
     /// Who wrote it.
     #[must_use]
     pub fn origin(&self) -> Origin {
@@ -136,6 +142,14 @@ mod tests {
             let frame = Frame { file, line: Some(1), function: "f" };
             assert_eq!((frame.origin(), frame.module().as_str()), (origin, module), "{file}");
         }
+    }
+
+    #[test]
+    fn frames_of_what_watches_are_told_from_the_programs() {
+        let is_watching = |file| Frame { file, line: Some(1), function: "kernel" }.is_watching();
+        assert!(is_watching("/run/user/1/vramlab-watch/7/package/vramlab_watch/_kernels.py"));
+        assert!(is_watching("/v/lib/python3.12/site-packages/vramlab_watch/_threads.py"));
+        assert!(!is_watching("/home/me/vramlab_watch.py") && !is_watching("/home/me/train.py"));
     }
 
     #[test]

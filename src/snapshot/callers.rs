@@ -63,7 +63,7 @@ impl<'a> Callers<'a> {
     fn stack(&mut self, id: NameId, stack: StackId, time: Micros, emit: &mut impl FnMut(Event)) {
         if stack != StackId::EMPTY && id != NameId::NONE {
             let snapshot = self.snapshot;
-            let frames = snapshot.stacks.frames(stack).take(Self::DEEPEST);
+            let frames = snapshot.program_frames(stack).take(Self::DEEPEST);
             let frames = frames.map(|frame| self.frame(frame, time, emit)).collect();
             emit(Event::new(time, EventKind::Stack { name: id, frames }));
         }
@@ -96,11 +96,16 @@ impl Snapshot {
         if !metadata.is_empty() {
             return Some(metadata.to_owned());
         }
-        let told = || self.stacks.frames(stack).map(|frame| self.told(frame));
+        let told = || self.program_frames(stack).map(|frame| self.told(frame));
         let innermost = told().next()?;
         let place = told().nth(frames::telling(told().map(|frame| frame.origin()))).unwrap_or(innermost);
         let (name, file) = (innermost.function, place.file_name());
         Some(place.line.map_or_else(|| format!("{name} ({file})"), |line| format!("{name} ({file}:{line})")))
+    }
+
+    /// The frames of a stack, innermost first, but for those of what watches the program.
+    pub(super) fn program_frames(&self, stack: StackId) -> impl Iterator<Item = Frame> + '_ {
+        self.stacks.frames(stack).filter(|frame| !self.told(*frame).is_watching())
     }
 
     /// A frame with its texts.

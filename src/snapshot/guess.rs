@@ -68,14 +68,26 @@ impl Guesses {
     #[must_use]
     pub fn of(snapshot: &Snapshot, device: usize) -> Option<Self> {
         let trace = snapshot.device_trace(device);
-        let mut requests = requests(snapshot, device, trace)?;
-        let mut categories = vec![Category::Other; trace.len()];
-        conclude(&mut requests, |at, category| {
+        let requests = requests(snapshot, device, trace);
+        let tells = |request: &Request| matches!(request.doing, Doing::Forward | Doing::Backward | Doing::Optimizer);
+        let told = requests.filter(|requests| requests.iter().any(tells))?;
+        Some(Self::from(told, trace.len(), None))
+    }
+
+    /// The same of a part of a history that goes on, whose end may lie anywhere, and before which parameters of these sizes were taken.
+    pub(super) fn of_part(snapshot: &Snapshot, device: usize, parameters: Vec<Bytes>) -> Self {
+        let trace = snapshot.device_trace(device);
+        Self::from(requests(snapshot, device, trace).unwrap_or_default(), trace.len(), Some(parameters))
+    }
+
+    fn from(mut requests: Vec<Request>, entries: usize, part: Option<Vec<Bytes>>) -> Self {
+        let mut categories = vec![Category::Other; entries];
+        conclude(&mut requests, part, |at, category| {
             if let Some(of) = categories.get_mut(at as usize) {
                 *of = category;
             }
         });
-        Some(Self(categories))
+        Self(categories)
     }
 
     /// What the block is for that an entry of the trace asked for.
@@ -85,7 +97,7 @@ impl Guesses {
     }
 }
 
-/// All requests in order, with what the program was doing; `None` where nothing tells.
+/// All requests in order, with what the program was doing; `None` where they are too many.
 fn requests(snapshot: &Snapshot, device: usize, trace: &[TraceEntry]) -> Option<Vec<Request>> {
     if trace.len() >= NEVER as usize {
         return None;
@@ -119,8 +131,7 @@ fn requests(snapshot: &Snapshot, device: usize, trace: &[TraceEntry]) -> Option<
     if !has_stacks {
         split_steps(&mut requests);
     }
-    let tells = |request: &Request| matches!(request.doing, Doing::Forward | Doing::Backward | Doing::Optimizer);
-    requests.iter().any(tells).then_some(requests)
+    Some(requests)
 }
 
 /// Tells forward from backward by the fullest moment between two runs of the optimizer.
@@ -155,15 +166,20 @@ fn split_steps(requests: &mut [Request]) {
 }
 
 /// Says of every request what its block is for.
-fn conclude(requests: &mut [Request], mut told: impl FnMut(u32, Category)) {
+///
+/// Of a part of a history that goes on, the sizes of parameters that were taken before are known.
+fn conclude(requests: &mut [Request], part: Option<Vec<Bytes>>, mut told: impl FnMut(u32, Category)) {
     let first = |wanted: fn(Doing) -> bool| {
         requests.iter().find(|request| wanted(request.doing)).map_or(NEVER, |request| request.at)
     };
     let first_step = first(|doing| matches!(doing, Doing::Data | Doing::Forward | Doing::Backward | Doing::Optimizer));
-    let first_backward = first(|doing| doing == Doing::Backward);
+    let is_part = part.is_some();
+    // What a set-up holds at the end of a part stays, though the first backward is still to come.
+    let first_backward = first(|doing| doing == Doing::Backward).min(if is_part { NEVER - 1 } else { NEVER });
     let is_set_up = |request: &Request| request.doing == Doing::SetUp || request.at < first_step;
     let stays = |request: &Request| is_set_up(request) && request.freed > first_backward;
     let mut parameters: Vec<Bytes> = requests.iter().filter(|request| stays(request)).map(|of| of.size).collect();
+    parameters.extend(part.unwrap_or_default());
     parameters.sort_unstable();
     parameters.dedup();
     let is_sized = |size: Bytes| parameters.is_empty() || parameters.binary_search(&size).is_ok();
@@ -189,6 +205,8 @@ fn conclude(requests: &mut [Request], mut told: impl FnMut(u32, Category)) {
             Doing::Optimizer if outlives(beyond_optimizer) => Category::OptimizerState,
             Doing::Backward if !outlives(beyond_backward) => Category::Temporary,
             Doing::Backward if is_sized(request.size) => Category::Gradient,
+            // The part ends within this backward.
+            Doing::Backward if is_part && beyond_backward == end => Category::Temporary,
             Doing::Backward if request.freed == NEVER => Category::Workspace,
             Doing::Forward
                 if request.freed == NEVER && backward_end != end && for_ever.get(&request.size) == Some(&1) =>
@@ -345,7 +363,7 @@ mod tests {
             |(at, &(doing, size, freed)): (u32, &(Doing, u64, u32))| Request { at, freed, size: Bytes(size), doing };
         let mut requests: Vec<Request> = (0..).zip(of).map(request).collect();
         let mut categories = vec![Category::Other; of.len()];
-        conclude(&mut requests, |at, category| categories[at as usize] = category);
+        conclude(&mut requests, None, |at, category| categories[at as usize] = category);
         categories
     }
 

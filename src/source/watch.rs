@@ -13,11 +13,12 @@ use super::handle::Source;
 use super::keeper::{Arrival, Inbox};
 use super::picture::Kind;
 use crate::model::{
-    About, Begins, DeviceKind, Event, EventKind, Micros, Phase, RunState, Setting, Settings, StepReport,
+    About, Begins, Category, DeviceKind, Event, EventKind, Micros, Phase, Ranks, RunState, Setting, Settings,
+    StepReport,
 };
-use crate::snapshot::{Following, Snapshot};
-use crate::units::{Bytes, DeviceIndex};
-use crate::watch::{Hello, Job, Message, Part, WatchError, connect, sockets_in};
+use crate::snapshot::{Action, Following, Snapshot, TraceEntry};
+use crate::units::{Address, Bytes, DeviceIndex};
+use crate::watch::{Hello, Job, Message, Part, Use, WatchError, connect, sockets_in};
 
 /// Batches that may wait for the keeper: it takes them at its own pace, and the program is not held up by it.
 const QUEUE: usize = 64;
@@ -79,6 +80,8 @@ struct Process {
 struct Device {
     process: usize,
     index: usize,
+    /// What the stream calls it: the rank of its process, where it has one.
+    number: DeviceIndex,
     following: Following,
     steps: Steps,
 }
@@ -185,23 +188,30 @@ impl Watcher {
     /// What one process did since its last message.
     fn part(&mut self, process: usize, part: &Part, snapshot: &Snapshot) {
         for index in 0..snapshot.device_count() {
-            let nothing = snapshot.device_trace(index).is_empty() && snapshot.device_segments(index).next().is_none();
+            // PyTorch notes our looks with all devices, those too that the process never uses.
+            let looked = |entry: &TraceEntry| entry.action == Action::Snapshot;
+            let nothing =
+                snapshot.device_trace(index).iter().all(looked) && snapshot.device_segments(index).next().is_none();
             let known = self.devices.iter().position(|device| device.process == process && device.index == index);
-            let number = match known {
-                Some(number) => number,
+            let at = match known {
+                Some(at) => at,
                 None if nothing => continue,
                 None => self.devices.len(),
             };
-            // There are at most so many devices of a stream.
-            let Ok(rank) = u16::try_from(number).map(DeviceIndex) else { continue };
             let mut batch = Vec::new();
             if known.is_none() {
-                let begun = self.begin(process, index, part, snapshot, &mut |kind| batch.push((Micros(0), kind)));
+                // There are at most so many devices of a stream.
+                let Some(number) = self.number_for(process) else { continue };
+                let mut emit = |kind| batch.push((Micros(0), kind));
+                let begun = self.begin(process, index, number, part, snapshot, &mut emit);
                 self.devices.push(begun);
             }
-            let device = &mut self.devices[number];
+            let device = &mut self.devices[at];
+            let rank = device.number;
             device.steps.ends.extend(part.steps.iter().map(|&time| Micros(time)));
-            device.tell(snapshot, part.whole, &mut |event| batch.push((event.time, event.kind)));
+            let here = part.labels.iter().filter(|label| label.0 == index);
+            let known = here.map(|label| (Address(label.1), category_of(label.2)));
+            device.tell(snapshot, part.whole, known, &mut |event| batch.push((event.time, event.kind)));
             let first = batch.iter().map(|(time, _)| *time).find(|time| *time > Micros(0)).unwrap_or(self.last);
             let events: Vec<Event> =
                 batch.into_iter().map(|(time, kind)| Event { time: time.max(first), device: rank, kind }).collect();
@@ -210,11 +220,25 @@ impl Watcher {
         }
     }
 
+    /// What a new device of a process is called: the process's rank; else, and where the rank has a device already, what no rank of the
+    /// job is called.
+    fn number_for(&self, process: usize) -> Option<DeviceIndex> {
+        let free = |number: &u16| self.devices.iter().all(|device| device.number.0 != *number);
+        // A job over many machines has ranks that no stream has room for.
+        let fits = |ranks: &u16| usize::from(*ranks) <= Ranks::MOST;
+        let world = |hello: &Hello| hello.world.and_then(|world| u16::try_from(world).ok()).filter(fits);
+        let hello = &self.met[process].hello;
+        let rank = world(hello).and(hello.rank).and_then(|rank| u16::try_from(rank).ok());
+        let ranks = self.met.iter().filter_map(|process| world(&process.hello)).max().unwrap_or(0);
+        rank.filter(free).or_else(|| (ranks..u16::MAX).find(free)).map(DeviceIndex)
+    }
+
     /// The first events of a device.
     fn begin(
         &self,
         process: usize,
         index: usize,
+        number: DeviceIndex,
         part: &Part,
         snapshot: &Snapshot,
         emit: &mut impl FnMut(EventKind),
@@ -231,6 +255,7 @@ impl Watcher {
             kind: if hello.absent { DeviceKind::Absent } else { DeviceKind::Gpu },
             torch: hello.torch.parse().unwrap_or_default(),
             history: Some(begins),
+            guessed: true,
             ..About::default()
         })));
         let conf = snapshot.allocator_settings.conf.clone().unwrap_or_default();
@@ -241,7 +266,7 @@ impl Watcher {
         let limit = share.zip(hello.device_bytes.get(index)).map(|(share, bytes)| limit_of(share, Bytes(*bytes)));
         emit(EventKind::Limit { limit });
         let following = Following::new(snapshot.allocator_settings.conf.as_deref());
-        Device { process, index, following, steps: Steps::default() }
+        Device { process, index, number, following, steps: Steps::default() }
     }
 
     /// Whether nothing more will come; says so then.
@@ -259,11 +284,12 @@ impl Watcher {
             Meeting::Socket(_) => "the program ended, or let go of whoever watches".to_owned(),
         };
         self.notice(sentence);
-        let ends = (0..self.devices.len().max(1)).filter_map(|number| u16::try_from(number).ok());
-        let finished =
-            |number| Event { time: self.last, device: DeviceIndex(number), kind: EventKind::Run(RunState::Finished) };
-        let events = ends.map(finished).collect();
-        self.hand_on(events);
+        let mut ends: Vec<DeviceIndex> = self.devices.iter().map(|device| device.number).collect();
+        if ends.is_empty() {
+            ends.push(DeviceIndex::FIRST);
+        }
+        let finished = |device| Event { time: self.last, device, kind: EventKind::Run(RunState::Finished) };
+        self.hand_on(ends.into_iter().map(finished).collect());
         true
     }
 
@@ -279,7 +305,13 @@ impl Watcher {
 
 impl Device {
     /// Tells what happened, with the ends of steps where they belong.
-    fn tell(&mut self, snapshot: &Snapshot, whole: bool, emit: &mut impl FnMut(Event)) {
+    fn tell(
+        &mut self,
+        snapshot: &Snapshot,
+        whole: bool,
+        known: impl Iterator<Item = (Address, Category)>,
+        emit: &mut impl FnMut(Event),
+    ) {
         let Self { index, following, steps, .. } = self;
         let fresh = following.fresh(snapshot, *index, whole);
         if fresh.begins_anew {
@@ -294,6 +326,8 @@ impl Device {
             steps.tell_until(entry.time, emit);
             following.tell(snapshot, fresh.entries, at, emit);
         }
+        let time = fresh.entries.last().map_or(Micros(0), |entry| entry.time);
+        known.for_each(|(address, category)| following.relabel(address, category, time, emit));
         steps.tell_until(Micros(u64::MAX), emit);
     }
 }
@@ -321,6 +355,14 @@ impl Steps {
     }
 }
 
+const fn category_of(used: Use) -> Category {
+    match used {
+        Use::Parameter => Category::Parameter,
+        Use::Gradient => Category::Gradient,
+        Use::OptimizerState => Category::OptimizerState,
+    }
+}
+
 /// The limit that PyTorch makes of a share of a device's memory.
 #[expect(
     clippy::cast_possible_truncation,
@@ -330,4 +372,44 @@ impl Steps {
 )]
 fn limit_of(share: f64, memory: Bytes) -> Bytes {
     Bytes((share.clamp(0.0, 1.0) * memory.0 as f64) as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The numbers that devices get, one after the other, of processes with this rank and so many ranks.
+    fn numbers(processes: &[(Option<u32>, Option<u32>)], devices: &[usize]) -> Vec<u16> {
+        let said = |&(rank, world)| Hello { rank, world, ..Hello::default() };
+        let process = |hello| Process { socket: PathBuf::new(), hello, ended: false };
+        let (arrive, _arrivals) = mpsc::channel(1);
+        let mut watcher = Watcher {
+            program: "train.py".into(),
+            meeting: Meeting::Socket(PathBuf::new()),
+            met: processes.iter().map(said).map(process).collect(),
+            talking: 0,
+            devices: Vec::new(),
+            last: Micros(0),
+            arrive,
+        };
+        for &process in devices {
+            let number = watcher.number_for(process).unwrap();
+            let (following, steps) = (Following::new(None), Steps::default());
+            watcher.devices.push(Device { process, index: watcher.devices.len(), number, following, steps });
+        }
+        watcher.devices.iter().map(|device| device.number.0).collect()
+    }
+
+    #[test]
+    fn devices_are_called_by_their_ranks() {
+        let ranks = [(Some(2), Some(3)), (Some(0), Some(3)), (Some(1), Some(3))];
+        assert_eq!(numbers(&ranks, &[0, 1, 2]), [2, 0, 1], "whoever comes first");
+        assert_eq!(numbers(&ranks, &[0, 0, 1, 2]), [2, 3, 0, 1], "a second card of a rank is behind all ranks");
+        assert_eq!(numbers(&[(None, None), (None, None)], &[1, 0, 0]), [0, 1, 2], "without ranks as they come");
+        assert_eq!(
+            numbers(&[(Some(700), Some(1024)), (Some(701), Some(1024))], &[1, 0]),
+            [0, 1],
+            "no stream has so many"
+        );
+    }
 }

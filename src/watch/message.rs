@@ -35,6 +35,8 @@ pub struct Hello {
     pub argv: Vec<String>,
     /// Its rank among several.
     pub rank: Option<u32>,
+    /// How many they are.
+    pub world: Option<u32>,
     /// PyTorch's version (`2.11.0+cu130`).
     pub torch: String,
     /// The names of its GPUs.
@@ -55,6 +57,22 @@ pub struct Part {
     pub steps: Vec<u64>,
     /// The share of its memory that each device may use.
     pub limits: Vec<f64>,
+    /// What blocks are for that live at its end: a device, an address, a use.
+    pub labels: Vec<(usize, u64, Use)>,
+}
+
+/// What the program says a block is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+pub enum Use {
+    /// A parameter of an optimizer.
+    #[serde(rename = "p")]
+    Parameter,
+    /// Its gradient.
+    #[serde(rename = "g")]
+    Gradient,
+    /// What the optimizer keeps for it.
+    #[serde(rename = "o")]
+    OptimizerState,
 }
 
 #[derive(Default, Deserialize)]
@@ -152,10 +170,16 @@ mod tests {
     fn a_part_is_a_snapshot() {
         // {"device_traces": [[]]}
         let pickle = b"\x80\x04}\x8c\x0ddevice_traces]]as.";
-        let bytes = message(r#"{"part": {"whole": false, "steps": [5, 9], "limits": [0.5]}}"#, pickle);
+        let bytes = message(
+            r#"{"part": {"whole": false, "steps": [5, 9], "limits": [0.5], "labels": [[1, 4096, "g"]]}}"#,
+            pickle,
+        );
         match Message::read(&mut &bytes[..]).unwrap() {
             Some(Message::Part(part, snapshot)) => {
-                assert_eq!(part, Part { whole: false, steps: vec![5, 9], limits: vec![0.5] });
+                assert_eq!(
+                    part,
+                    Part { whole: false, steps: vec![5, 9], limits: vec![0.5], labels: vec![(1, 4096, Use::Gradient)] }
+                );
                 assert_eq!(snapshot.device_count(), 1);
             }
             other => panic!("{other:?}"),

@@ -14,5 +14,5 @@ mod place;
 
 pub use error::WatchError;
 pub use job::{Job, Lines, Output};
-pub use message::{Hello, Message, Part};
+pub use message::{Hello, Message, Part, Use};
 pub use place::{connect, descends, folder, listening_in, sockets, sockets_in};

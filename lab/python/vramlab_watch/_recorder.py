@@ -20,6 +20,8 @@ ENTRIES = 1 << 18 if ABSENT else 4096
 for looks they are forgotten after each."""
 FIRST_STEPS = 20
 """Steps whose allocations are recorded with their lines of source; what lasts is mostly taken by then."""
+LABELLED_STEPS = 8
+"""Steps after which the optimizers' tensors are told: their state comes with the first, or later where a scaler skips it."""
 SAMPLE = 64
 """From then on one of so many looks is one with lines: taking them costs a few microseconds an allocation."""
 WINDOW, RISES = 4, 5
@@ -45,6 +47,10 @@ class Recorder:
         self.changing = threading.RLock()
         self.recording = None
         self.floors = []
+        # What the next part tells of blocks; after how many steps it was told.
+        self.labels, self.labelled = [], 0
+        # Whether somebody watches.
+        self.watched = False
         self.floor = None
         self.hello = {}
 
@@ -91,6 +97,22 @@ class Recorder:
         finally:
             self.recording = None
 
+    def label(self, optimizers):
+        """Notes what the tensors of optimizers are for, which a stack can't tell for sure. The program waits for the next look then."""
+        if not self.watched or self.labelled >= LABELLED_STEPS:
+            return
+        self.labelled += 1
+        labels = []
+        for optimizer in filter(None, optimizers):
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    _label(labels, parameter, "p")
+                    _label(labels, parameter.grad, "g")
+            for state in optimizer.state.values():
+                for tensor in state.values() if isinstance(state, dict) else ():
+                    _label(labels, tensor, "o")
+        self.labels = labels
+
     def forget(self):
         """Empties the ring of what was looked at. Called while the program waits: nothing happens in between."""
         with self.changing:
@@ -123,12 +145,13 @@ class Recorder:
             devices = [torch.cuda.get_device_properties(index) for index in range(count)]
         except Exception:
             devices = []
-        rank = os.environ.get("RANK", "")
+        rank, world = _rank()
         return {
             "version": 1,
             "pid": os.getpid(),
             "argv": [str(word) for word in getattr(sys, "orig_argv", sys.argv)],
-            "rank": int(rank) if rank.isdigit() else None,
+            "rank": rank,
+            "world": world,
             "torch": str(torch.__version__),
             "device_names": [str(device.name) for device in devices],
             "device_bytes": [int(device.total_memory) for device in devices],
@@ -155,6 +178,7 @@ class Recorder:
             seen["segments"] = snapshot["segments"]
         part = {"whole": bool(whole or lost), "lost": bool(lost), "steps": self._take_steps(now)}
         part["limits"] = self._limits(len(traces))
+        part["labels"], self.labels = self.labels, []
         self._sample(snapshot["segments"])
         return {"part": part}, seen
 
@@ -212,6 +236,29 @@ class Recorder:
             return [float(fraction(index)) for index in range(count)] if fraction else []
         except Exception:
             return []
+
+
+def _label(labels, tensor, use):
+    """Notes the block that a tensor lies in."""
+    try:
+        tensor = getattr(tensor, "_local_tensor", tensor)
+        if isinstance(tensor, torch.Tensor) and tensor.is_cuda:
+            labels.append((tensor.get_device(), tensor.untyped_storage().data_ptr(), use))
+    except Exception:
+        # A tensor without memory of its own.
+        pass
+
+
+def _rank():
+    """Which of how many processes this is; none, where it is not one of several."""
+    distributed = sys.modules.get("torch.distributed")
+    try:
+        if distributed is not None and distributed.is_available() and distributed.is_initialized():
+            return distributed.get_rank(), distributed.get_world_size()
+    except Exception:
+        pass
+    rank, world = (os.environ.get(name, "") for name in ("RANK", "WORLD_SIZE"))
+    return (int(rank), int(world)) if rank.isdigit() and world.isdigit() else (None, None)
 
 
 def _mark(trace, at):

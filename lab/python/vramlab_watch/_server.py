@@ -123,6 +123,7 @@ class Server(threading.Thread):
         for other in self.viewers:
             other.lost = True
         self.viewers.append(viewer)
+        self.recorder.watched = True
         self.met.set()
 
     def meet(self, seconds):

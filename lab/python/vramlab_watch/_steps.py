@@ -3,11 +3,15 @@
 import os
 import sys
 import time
+import weakref
+
+from ._complaint import complain
 
 _recorder = None
 _first = None
 _left = None
 _then = None
+_optimizers = {}
 
 
 def follow(recorder, then=None):
@@ -30,10 +34,21 @@ def _stepped(optimizer, args, kwargs):
         # A program with several optimizers (a GAN) steps when the first of them does.
         if _first is None:
             _first = id(optimizer)
+        _optimizers.setdefault(id(optimizer), weakref.ref(optimizer))
         if _first == id(optimizer):
+            if _then is not None:
+                _label()
             mark_step()
     except Exception:
         pass
+
+
+def _label():
+    """Says what the optimizers' tensors are for. An optimizer of the program's own making need not have any."""
+    try:
+        _recorder.label([known() for known in _optimizers.values()])
+    except Exception as error:
+        complain(error)
 
 
 def mark_step():

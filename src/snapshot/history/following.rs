@@ -9,6 +9,7 @@ use super::ranges::{NextRequest, RangeIndex, nominal_page};
 use super::space::{Held, Home, Space};
 use crate::allocator::{PoolId, PoolKind, Settings, TraceEvent, pool_of, round};
 use crate::model::{Category, Event, EventKind, Micros, NameId};
+use crate::snapshot::guess::Guesses;
 use crate::snapshot::types::{Action, Snapshot, StackId, TextId, TraceEntry};
 use crate::units::{Address, Bytes, StreamId};
 
@@ -30,6 +31,10 @@ pub struct Following {
     defined: u32,
     /// Names by stack, of the part under way.
     by_stack: HashMap<(StackId, TextId), NameId>,
+    /// What blocks are for, by the fresh entries of the part under way.
+    guesses: Vec<Category>,
+    /// What live blocks are for, and their names, as it was told.
+    labels: HashMap<Address, (Category, NameId)>,
 }
 
 /// Tells whose memory the driver gave last, where that is a private pool.
@@ -74,6 +79,8 @@ impl Following {
             callers: HashMap::new(),
             defined: 0,
             by_stack: HashMap::new(),
+            guesses: Vec::new(),
+            labels: HashMap::new(),
         }
     }
 
@@ -86,10 +93,12 @@ impl Following {
             self.last = Some(mark(trace, at));
         }
         self.by_stack.clear();
-        match told {
-            Some(at) => Fresh { entries: trace.get(at + 1..).unwrap_or_default(), begins_anew: false },
-            None => Fresh { entries: trace, begins_anew: whole },
-        }
+        let first = told.map_or(0, |at| at + 1);
+        let is_parameter = |(_, label): &(_, &(Category, NameId))| label.0 == Category::Parameter;
+        let parameters = self.labels.iter().filter(is_parameter).filter_map(|(address, _)| self.space.block(*address));
+        let guesses = Guesses::of_part(part, device, parameters.map(|held| held.requested).collect());
+        self.guesses = (first..trace.len()).map(|entry| guesses.category(entry)).collect();
+        Fresh { entries: trace.get(first..).unwrap_or_default(), begins_anew: whole && told.is_none() }
     }
 
     /// The state before the first entry of a whole part: tells what differs from what was told before.
@@ -111,6 +120,7 @@ impl Following {
         for (address, held) in before.blocks() {
             let same = |now: &&Held| now.goes_on(held);
             if self.space.block(address).filter(same).is_none() {
+                self.labels.remove(&address);
                 let (requested, stream) = (held.requested, StreamId::DEFAULT);
                 if !held.pending {
                     emit(plain(&TraceEvent::FreeRequested { address, requested, stream }));
@@ -163,11 +173,13 @@ impl Following {
             let caller = part.caller(held.stack, TextId::default());
             let caller = caller.unwrap_or_else(|| "before it was watched".to_owned());
             let name = self.caller(part, caller, held.stack, time, emit);
+            self.labels.insert(address, (Category::Other, name));
             emit(Event::new(
                 time,
                 EventKind::Alloc { address, size, requested, stream, category: Category::Other, name },
             ));
             if held.pending {
+                self.labels.remove(&address);
                 emit(plain(&TraceEvent::FreeRequested { address, requested, stream }));
             }
         }
@@ -179,8 +191,12 @@ impl Following {
         let TraceEntry { address, size, stream, time, .. } = *entry;
         let plain = |event: &TraceEvent| Event::new(time, EventKind::of_trace(event, Category::Other, NameId::NONE));
         match entry.action {
-            Action::Alloc => self.take(part, entry, emit),
+            Action::Alloc => {
+                let category = self.guesses.get(index).copied().unwrap_or_default();
+                self.take(part, entry, category, emit);
+            }
             Action::FreeRequested => {
+                self.labels.remove(&address);
                 if self.space.request_free(address) {
                     emit(plain(&TraceEvent::FreeRequested { address, requested: size, stream }));
                 }
@@ -226,7 +242,17 @@ impl Following {
         }
     }
 
-    fn take(&mut self, part: &Snapshot, entry: &TraceEntry, emit: &mut impl FnMut(Event)) {
+    /// Tells what a live block is for, once the program has said so.
+    pub fn relabel(&mut self, address: Address, category: Category, time: Micros, emit: &mut impl FnMut(Event)) {
+        if let Some((told, name)) = self.labels.get_mut(&address)
+            && *told != category
+        {
+            *told = category;
+            emit(Event::new(time, EventKind::Relabel { address, category, name: *name }));
+        }
+    }
+
+    fn take(&mut self, part: &Snapshot, entry: &TraceEntry, category: Category, emit: &mut impl FnMut(Event)) {
         let TraceEntry { address, size: requested, stream, time, .. } = *entry;
         let rounded = round(requested, &self.settings.roundup_power2_divisions);
         // What lies there was given back unseen.
@@ -248,7 +274,8 @@ impl Following {
         let Some(size) = size else { return };
         let name = self.name(part, entry, emit);
         self.space.hold(address, Held { end: address.offset(size), requested, pending: false, stack: StackId::EMPTY });
-        emit(Event::new(time, EventKind::Alloc { address, size, requested, stream, category: Category::Other, name }));
+        self.labels.insert(address, (category, name));
+        emit(Event::new(time, EventKind::Alloc { address, size, requested, stream, category, name }));
     }
 
     /// A block can be used again. That it was given back need not have been told.
@@ -261,6 +288,7 @@ impl Following {
         emit: &mut impl FnMut(Event),
     ) {
         let plain = |event: &TraceEvent| Event::new(time, EventKind::of_trace(event, Category::Other, NameId::NONE));
+        self.labels.remove(&address);
         if self.space.request_free(address) {
             emit(plain(&TraceEvent::FreeRequested { address, requested, stream }));
         }
@@ -347,7 +375,7 @@ impl Following {
         emit: &mut impl FnMut(Event),
     ) -> NameId {
         let frames: Vec<String> =
-            part.stacks.frames(stack).take(DEEPEST).map(|frame| part.told(frame).text()).collect();
+            part.program_frames(stack).take(DEEPEST).map(|frame| part.told(frame).text()).collect();
         if frames.is_empty() {
             return self.define(text, time, emit);
         }
@@ -438,6 +466,35 @@ mod tests {
             }
             snapshot.device_traces[0] = all;
         }
+    }
+
+    #[test]
+    fn blocks_are_for_what_the_program_says_and_else_for_what_their_stacks_tell() {
+        let snapshot = load("gpt-mini.all");
+        let (mut following, mut kinds) = (Following::new(None), Vec::new());
+        let fresh = following.fresh(&snapshot, 0, false);
+        for index in 0..fresh.entries.len() {
+            following.tell(&snapshot, fresh.entries, index, &mut |event| kinds.push(event.kind));
+        }
+        let bytes = |category: Category| -> Bytes {
+            let of = |kind: &EventKind| match kind {
+                EventKind::Alloc { size, category: of, .. } if *of == category => Some(*size),
+                _ => None,
+            };
+            kinds.iter().filter_map(of).sum()
+        };
+        for category in [Category::Parameter, Category::Gradient, Category::OptimizerState, Category::Activation] {
+            assert!(bytes(category) > Bytes::ZERO, "{category:?}");
+        }
+        let (address, told) = following.labels.iter().next().map(|(address, label)| (*address, *label)).unwrap();
+        let said = if told.0 == Category::Gradient { Category::Parameter } else { Category::Gradient };
+        let mut relabelled = Vec::new();
+        for category in [said, said] {
+            following.relabel(address, category, Micros(1), &mut |event| relabelled.push(event.kind));
+        }
+        following.relabel(Address(1), said, Micros(1), &mut |event| relabelled.push(event.kind));
+        let [EventKind::Relabel { address: at, category, name }] = relabelled[..] else { panic!("{relabelled:?}") };
+        assert_eq!((at, category, name), (address, said, told.1), "once, and of what lives alone");
     }
 
     #[test]

@@ -6,6 +6,8 @@ def register_optimizer_step_post_hook(hook):
 
 
 class Optimizer:
+    param_groups, state = (), {}
+
     def step(self):
         for hook in _hooks:
             hook(self, (), {})
