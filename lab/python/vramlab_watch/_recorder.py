@@ -98,9 +98,9 @@ class Recorder:
             self.recording = None
 
     def label(self, optimizers):
-        """Notes what the tensors of optimizers are for, which a stack can't tell for sure. The program waits for the next look then."""
+        """Notes what the tensors of optimizers are for, which a stack can't tell for sure. Whether it did: then the program is to wait for a look."""
         if not self.watched or self.labelled >= LABELLED_STEPS:
-            return
+            return False
         self.labelled += 1
         labels = []
         for optimizer in filter(None, optimizers):
@@ -112,6 +112,11 @@ class Recorder:
                 for tensor in state.values() if isinstance(state, dict) else ():
                     _label(labels, tensor, "o")
         self.labels = labels
+        return True
+
+    def is_roomy(self):
+        """Whether the ring is as long as it is meant to be."""
+        return self.entries >= ENTRIES
 
     def forget(self):
         """Empties the ring of what was looked at. Called while the program waits: nothing happens in between."""

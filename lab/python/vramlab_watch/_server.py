@@ -14,11 +14,14 @@ import time
 from ._complaint import complain
 
 ABSENT = bool(os.environ.get("VRAMLAB_CARD"))
-"""The card is not there: the program's time is nobody's, so it waits at the end of each step until viewers have seen it all."""
+"""The card is not there: the program's time is nobody's, so it waits at ends of steps until all was looked at."""
 BACKLOG = 32 << 20
 """Bytes that a slow viewer may be behind; then it loses events, and gets the whole state when it has caught up."""
-FASTEST, SLOWEST = 0.1, 4.0
+FASTEST, SLOWEST = 0.5 if ABSENT else 0.1, 4.0
 """Seconds between two looks."""
+GAP = 0.2
+"""Seconds between two looks that the program waits for: PyTorch's ring has room for more than any program asks for in them, and a look
+costs as much as there are blocks, however little happened."""
 SHARE = float(os.environ.get("VRAMLAB_WATCH_SHARE", 0.25 if ABSENT else 0.005))
 """Part of the time that looks may take, during which no other Python code runs. A program with more events than can be
 looked at in it is seen in windows: the state at each look is exact, and what came between two windows is said to be lost."""
@@ -53,6 +56,7 @@ class Server(threading.Thread):
         self.met = threading.Event()
         # Looks that the program waits for, and those of them that viewers are being told of.
         self.awaited, self.looked = [], []
+        self.caught_up = 0.0
         self.wake, self.awoken = socket.socketpair()
         self.path = os.path.join(folder(), f"{self.pid}.sock")
         os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
@@ -68,7 +72,7 @@ class Server(threading.Thread):
             os.umask(mask)
         self.socket.listen(8)
         self.socket.setblocking(False)
-        atexit.register(self._leave)
+        atexit.register(self.leave)
         os.register_at_fork(after_in_child=self._forked)
 
     def run(self):
@@ -101,9 +105,12 @@ class Server(threading.Thread):
                 began = time.monotonic()
                 # Those alone that wait already: behind the look others go on.
                 waiting = len(self.awaited)
-                self._look()
+                seen = self.recorder.look(self._whole())
                 self.looked += self.awaited[:waiting]
                 del self.awaited[:waiting]
+                # It need not wait until that is handed on as well.
+                self._let_go()
+                self._tell(*seen)
                 due = time.monotonic() + _pause(time.monotonic() - began)
             self.viewers = [viewer for viewer in self.viewers if not viewer.gone]
             self._let_go()
@@ -130,14 +137,17 @@ class Server(threading.Thread):
         """Waits, on the program's thread, until somebody watches."""
         self.met.wait(seconds)
 
-    def catch_up(self):
-        """Waits, on the program's thread, until viewers have all that happened."""
+    def catch_up(self, now):
+        """Waits, on the program's thread, until all that happened was looked at: ``now``, or where the last time is a while ago."""
         if not self.viewers or self.done.is_set() or os.getpid() != self.pid:
+            return
+        if not now and self.recorder.is_roomy() and time.monotonic() - self.caught_up < GAP:
             return
         seen = threading.Event()
         self.awaited.append(seen)
         self.wake.send(LOOK)
         seen.wait(LONGEST)
+        self.caught_up = time.monotonic()
 
     def _let_go(self):
         """Lets the program go on, once no viewer is far behind."""
@@ -147,9 +157,11 @@ class Server(threading.Thread):
         while self.looked:
             self.looked.pop().set()
 
-    def _look(self):
-        whole = any(viewer.lost and not viewer.behind for viewer in self.viewers)
-        part, snapshot = self.recorder.look(whole)
+    def _whole(self):
+        """Whether somebody lost events and has caught up."""
+        return any(viewer.lost and not viewer.behind for viewer in self.viewers)
+
+    def _tell(self, part, snapshot):
         whole = part["part"]["whole"]
         frame = _frame(part, snapshot)
         for viewer in self.viewers:
@@ -167,7 +179,8 @@ class Server(threading.Thread):
             for ready in select.select([], writers, [], 0.1)[1]:
                 next(viewer for viewer in self.viewers if viewer.socket is ready).write()
 
-    def _leave(self):
+    def leave(self):
+        """Hands on what is left, and ends."""
         if os.getpid() != self.pid:
             return
         try:

@@ -11,13 +11,14 @@ _recorder = None
 _first = None
 _left = None
 _then = None
+_leave = None
 _optimizers = {}
 
 
-def follow(recorder, then=None):
-    """Hears of every optimizer's step from here on, and calls ``then`` after each."""
-    global _recorder, _then, _left
-    _recorder, _then = recorder, then
+def follow(recorder, then=None, leave=None):
+    """Hears of every optimizer's step from here on, and calls ``then`` after each, and ``leave`` before the program is ended."""
+    global _recorder, _then, _leave, _left
+    _recorder, _then, _leave = recorder, then, leave
     _left = _wanted()
     try:
         from torch.optim.optimizer import register_optimizer_step_post_hook
@@ -36,32 +37,39 @@ def _stepped(optimizer, args, kwargs):
             _first = id(optimizer)
         _optimizers.setdefault(id(optimizer), weakref.ref(optimizer))
         if _first == id(optimizer):
-            if _then is not None:
-                _label()
-            mark_step()
+            _ended(_then is not None and _label())
     except Exception:
         pass
 
 
 def _label():
-    """Says what the optimizers' tensors are for. An optimizer of the program's own making need not have any."""
+    """Says what the optimizers' tensors are for; whether it did. An optimizer of the program's own making need not have any."""
     try:
-        _recorder.label([known() for known in _optimizers.values()])
+        return _recorder.label([known() for known in _optimizers.values()])
     except Exception as error:
         complain(error)
+        return False
 
 
 def mark_step():
     """Ends a step here. For programs without a torch optimizer."""
+    _ended(False)
+
+
+def _ended(now):
+    """A step has ended. ``now``: what happened is to be looked at before the program goes on."""
     global _left
     if _recorder is not None:
         _recorder.steps.append(time.time_ns() // 1000)
-        if _then is not None:
-            _then()
         if _left is not None:
             _left -= 1
-            if _left <= 0:
-                _end()
+        last = _left is not None and _left <= 0
+        if _then is not None:
+            _then(now or last)
+        if last:
+            if _leave is not None:
+                _leave()
+            _end()
 
 
 def _wanted():

@@ -48,7 +48,7 @@ def _cuda_is_there():
                 _server = server.Server(recorder)
                 _server.start()
         if _recorder.ABSENT:
-            _steps.follow(recorder, _server.catch_up)
+            _steps.follow(recorder, _server.catch_up, _server.leave)
             # `vramlab watch` looks on; `vramlab fit` wants to know how far it comes, and nothing else.
             if os.environ.get("VRAMLAB_WATCH_DIR") and "VRAMLAB_WATCH_STEPS" not in os.environ:
                 _server.meet(MEETING)
