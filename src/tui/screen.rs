@@ -35,6 +35,7 @@ pub fn draw(app: &App, area: Rect, buf: &mut Buffer) -> Layout {
         layout.charts.clear();
         layout.panels.clear();
         layout.map = None;
+        layout.overview = None;
     }
     if app.glyphs() == GlyphTier::Ascii {
         glyphs::to_ascii(buf, area);

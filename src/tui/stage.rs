@@ -137,6 +137,8 @@ pub struct Layout {
     pub history_columns: usize,
     /// The map of blocks, in which a click selects.
     pub map: Option<Rect>,
+    /// The Lab's map, in which a click leads to what is drawn there.
+    pub overview: Option<Rect>,
     /// What Esc does here before it goes back to now.
     pub leave: Option<Action>,
 }

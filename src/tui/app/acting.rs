@@ -14,11 +14,13 @@ use crate::tui::copied;
 use crate::tui::hold::{self, Hold};
 use crate::tui::keymap;
 use crate::tui::layers::{CopyMenu, Editor, Filter, GhostEditor, GoTo, Help, Layer, PathPrompt, ThemeList};
+use crate::tui::map::{self, Cell, Plan};
+use crate::tui::palette::OnEnter;
 use crate::tui::pane;
 use crate::tui::panel::Panel;
 use crate::tui::presenter::Presenter;
 use crate::tui::screens::SCREENS;
-use crate::tui::states::{LedgerAction, ScreenAction, Seen};
+use crate::tui::states::{BlocksAction, LabAction, LedgerAction, ScreenAction, Seen, Selection};
 use crate::tui::words;
 
 /// Of a text that was copied the footer repeats so many characters.
@@ -193,6 +195,9 @@ impl App {
     }
 
     pub(super) fn act_on_screen(&mut self, action: ScreenAction) -> Vec<Effect> {
+        if let ScreenAction::Lab(LabAction::Cell(column, row)) = action {
+            return self.show_cell([usize::from(row), usize::from(column)]);
+        }
         let map = self.layout.map.map_or((0, 0), |area| (usize::from(area.width), usize::from(area.height)));
         let seen = Seen {
             picture: &self.latest,
@@ -216,6 +221,21 @@ impl App {
             effects.extend(send([Request::Read(self.reading.clone())]));
         }
         effects
+    }
+
+    /// Shows on Blocks what is drawn in a cell of the Lab's map.
+    fn show_cell(&mut self, [row, column]: [usize; 2]) -> Vec<Effect> {
+        let Some(area) = self.layout.overview else { return Vec::new() };
+        let segments = &self.latest.shown().segments;
+        let plan = Plan::overview(segments, (usize::from(area.width), usize::from(area.height)));
+        let first = self.scroll.min(plan.rows.saturating_sub(usize::from(area.height)));
+        let cell = Cell::at(&plan, segments, [first + row, column]);
+        let address = cell.and_then(|cell| map::largest(&cell.blocks(|_| true)).or_else(|| cell.first()));
+        let screen = SCREENS.iter().position(|screen| screen.title == "Blocks");
+        let (Some(address), Some(screen)) = (address, screen) else { return Vec::new() };
+        let action = BlocksAction::Select(Selection { address, whole: false });
+        let action = Action::Own(ScreenAction::Blocks(action));
+        self.do_picked(OnEnter::Press { screen: Some(screen), action })
     }
 
     /// Shows who asked for what survives, where the finding that is selected is a leak whose lines are known.

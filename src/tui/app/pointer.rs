@@ -66,9 +66,11 @@ fn in_chart(position: Position, layout: &Layout) -> Option<Action> {
 
 /// The cell of the map under the mouse.
 fn in_map(position: Position, layout: &Layout) -> Option<Action> {
-    let area = layout.map.filter(|area| area.contains(position))?;
-    let (column, row) = (position.x - area.x, position.y - area.y);
-    Some(Action::Own(ScreenAction::Blocks(BlocksAction::Cell(column, row))))
+    let cell = |area: Rect| area.contains(position).then(|| (position.x - area.x, position.y - area.y));
+    let on_blocks = |(column, row)| ScreenAction::Blocks(BlocksAction::Cell(column, row));
+    let on_lab = |(column, row)| ScreenAction::Lab(LabAction::Cell(column, row));
+    let blocks = layout.map.and_then(cell).map(on_blocks);
+    blocks.or_else(|| layout.overview.and_then(cell).map(on_lab)).map(Action::Own)
 }
 
 /// What lies there, the topmost.

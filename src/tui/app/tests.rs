@@ -5,14 +5,16 @@ use std::time::Duration;
 
 use crossterm::event::KeyEvent;
 use crossterm::event::{KeyCode, KeyModifiers, MouseButton, MouseEvent, MouseEventKind};
+use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
 use super::{App, Message};
 use crate::model::RunState;
-use crate::model::{Ledger, Level, LogLine, Micros, StepsView, View};
+use crate::model::{Lab, Ledger, Level, LogLine, Micros, StepsView, View, synthetic};
 use crate::source::{Extent, Marked, Moment, Picture};
 use crate::tui::glyphs::GlyphTier;
 use crate::tui::layers::Layer;
+use crate::tui::map::Plan;
 use crate::tui::panel::Panel;
 use crate::tui::stage::Layout;
 use crate::tui::theme::Catalog;
@@ -166,4 +168,49 @@ fn a_warning_of_the_log_stands_in_the_footer_for_a_while() {
     app.update(Message::Clock(Duration::from_millis(5010)));
     assert!(app.needs_frame());
     assert_eq!((app.notice(), app.next_change()), (None, None));
+}
+
+#[test]
+fn a_click_into_the_map_of_the_lab_shows_that_block_on_blocks() {
+    let mut lab = Lab::new();
+    // Within the last step, where blocks of every kind lie.
+    let events = synthetic::training_run();
+    events.iter().take(events.len() - events.len() / 60).for_each(|event| lab.apply(event));
+    let view = Arc::new(lab.view());
+    let area = Rect::new(0, 0, 120, 40);
+    let mut app = app();
+    app.update(Message::Clock(Duration::from_millis(100)));
+    app.update(Message::Picture(Arc::new(Picture { view: Arc::clone(&view), ..Picture::default() })));
+    let draw = |app: &mut App| {
+        let layout = crate::tui::draw(app, area, &mut Buffer::empty(area));
+        let drawn = layout.clone();
+        app.update(Message::Drawn(layout));
+        drawn
+    };
+    let map = draw(&mut app).overview.unwrap();
+    let scale = Plan::overview(&view.segments, (usize::from(map.width), usize::from(map.height))).scale;
+    let mut found = Vec::new();
+    for position in map.positions() {
+        typed(&mut app, "1");
+        draw(&mut app);
+        let kind = MouseEventKind::Down(MouseButton::Left);
+        let (column, row) = (position.x, position.y);
+        app.update(Message::Mouse(MouseEvent { kind, column, row, modifiers: KeyModifiers::NONE }));
+        let before = app.screen();
+        draw(&mut app);
+        if before == 1 {
+            found.push(app.stage().states.blocks.selected.unwrap().address);
+        }
+    }
+    let segments = view.segments.iter();
+    let blocks = segments
+        .flat_map(|segment| segment.blocks.iter().map(|block| (segment.address.offset(block.offset), block.size)));
+    let large: Vec<_> = blocks.filter(|(_, size)| size.get() >= 2 * scale).collect();
+    assert!(large.len() > 1, "{large:?}");
+    for (address, size) in large {
+        let cells = found.iter().filter(|found| **found == address).count() as u64;
+        let drawn = size.get() / scale;
+        assert!(cells.abs_diff(drawn) <= 1, "{address:?} is drawn in {drawn} cells and found in {cells}");
+    }
+    assert!(found.len() < map.area() as usize, "where nothing is drawn a click leads nowhere");
 }

@@ -1,6 +1,7 @@
 //! Where every byte of every segment is drawn: segments to rows on one scale, bytes to half cells, blocks to tones.
 
 mod bar;
+mod cell;
 mod coloring;
 mod filter;
 mod key;
@@ -10,6 +11,7 @@ mod strip;
 mod survey;
 
 pub(crate) use bar::stream_name;
+pub(crate) use cell::{Cell, largest};
 pub(crate) use coloring::{Coloring, Tone};
 pub(crate) use key::{Entry, account_entries, lines};
 pub(crate) use plan::{FINEST, Plan, grouped};

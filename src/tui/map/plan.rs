@@ -153,6 +153,12 @@ impl Plan {
         Self::default()
     }
 
+    /// The map of the Lab: all segments, those of a stream's pool by size, in so many columns and rows.
+    pub(crate) fn overview(segments: &[SegmentView], cells: (usize, usize)) -> Self {
+        let order = grouped(segments, |_, segment| std::cmp::Reverse(segment.size));
+        Self::of_all(segments, &order, cells, true)
+    }
+
     /// All segments on a scale of so many bytes to a cell.
     pub(crate) fn at_scale(segments: &[SegmentView], order: &[usize], width: usize, scale: u64) -> Self {
         if width == 0 || order.is_empty() {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use super::seen::Seen;
 use crate::model::{BlockView, History, NameId, Occupancy, Part, SegmentView, View};
 use crate::source::Move;
-use crate::tui::map::{self, Coloring, FINEST, Plan, Survey};
+use crate::tui::map::{self, Cell, Coloring, FINEST, Plan, Survey};
 use crate::units::{Address, Bytes};
 
 /// What the blocks' own keys and clicks ask for.
@@ -327,33 +327,14 @@ impl BlocksState {
     fn in_cell(&self, column: u16, row: u16, seen: Seen<'_>, survey: &Survey) -> Option<Address> {
         let plan = self.plan(seen.shown, seen.ghost, survey, seen.map);
         let first = seen.scroll.min(plan.rows.saturating_sub(seen.map.1));
-        let (place, cell) = plan.at(first + usize::from(row), usize::from(column))?;
-        let bytes = place.bytes_of(cell);
-        let segments = seen.shown.segments.as_slice();
-        let mut drawn: Vec<(u64, Address)> = Vec::new();
-        for &(index, base) in plan.members(place).iter().take_while(|(_, base)| *base < bytes.end) {
-            let Some(segment) = segments.get(index) else { continue };
-            let inside = bytes.start.saturating_sub(base)..bytes.end - base;
-            let first = segment.blocks.partition_point(|block| block.end().get() <= inside.start);
-            let blocks = segment.blocks[first..].iter().take_while(|block| block.offset.get() < inside.end);
-            drawn.extend(blocks.filter(|block| survey.accepts(block)).map(|block| {
-                let shown = block.end().get().min(inside.end) - block.offset.get().max(inside.start);
-                (shown, segment.address.offset(block.offset))
-            }));
-        }
+        let at = [first + usize::from(row), usize::from(column)];
+        let cell = Cell::at(&plan, &seen.shown.segments, at)?;
+        let drawn = cell.blocks(|block| survey.accepts(block));
         let current = self.selected.filter(|selected| !selected.whole).map(|selected| selected.address);
         if let Some(at) = drawn.iter().position(|(_, address)| Some(*address) == current) {
             return drawn.get((at + 1) % drawn.len()).map(|(_, address)| *address);
         }
-        if let Some((_, most)) = drawn.iter().rev().max_by_key(|(shown, _)| *shown) {
-            return Some(*most);
-        }
-        let (index, offset) = plan.segment_at(place, bytes.start)?;
-        let segment = segments.get(index)?;
-        match segment.part_at(Address(segment.address.0 + offset))? {
-            Part::Hole(hole) => Some(segment.address.offset(hole.offset)),
-            Part::Block(index) => segment.blocks.get(index).map(|block| segment.address.offset(block.offset)),
-        }
+        map::largest(&drawn).or_else(|| cell.first())
     }
 
     /// Looks closer or from further away; what is selected, or else what stands at the top, stays in its row.

@@ -17,6 +17,8 @@ pub enum LabAction {
     HistoryColumn(u16, u16),
     /// Move the cursor to a column of the step's curve: so many of so many.
     StepColumn(u16, u16),
+    /// Show what is drawn in a cell of the map on Blocks, by its column and row.
+    Cell(u16, u16),
 }
 
 impl LabAction {
@@ -26,7 +28,7 @@ impl LabAction {
         match self {
             Self::ZoomIn => "zoom-in",
             Self::ZoomOut => "zoom-out",
-            Self::HistoryColumn(..) | Self::StepColumn(..) => "",
+            Self::HistoryColumn(..) | Self::StepColumn(..) | Self::Cell(..) => "",
         }
     }
 }
@@ -54,6 +56,8 @@ impl LabState {
             }
             LabAction::HistoryColumn(column, of) => self.history_column(picture, column, of),
             LabAction::StepColumn(column, of) => step_column(picture, column, of),
+            // Another screen shows it.
+            LabAction::Cell(..) => None,
         }
     }
 

@@ -9,12 +9,12 @@ use crate::tui::figures::{self, Unit};
 use crate::tui::legend::{legend_of, short_label};
 use crate::tui::map::{self, Coloring, Entry, Plan, Sheet, Strip, Tone};
 use crate::tui::pane::{self, Frame, put, span};
-use crate::tui::stage::Stage;
+use crate::tui::stage::{Layout, Stage};
 use crate::tui::theme::{Theme, Token};
 use crate::units::Bytes;
 
-/// Draws the pane; returns the rows of the map in all, and how many are seen.
-pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffer) -> (usize, usize) {
+/// Draws the pane, and notes where the map is and what of it is seen.
+pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffer, layout: &mut Layout) {
     let (theme, view) = (stage.theme, stage.shown);
     let margin = if kind == Frame::Box { 4 } else { 2 };
     let inside = area.height.saturating_sub(if kind == Frame::Box { 2 } else { 1 });
@@ -25,9 +25,8 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     let legend = Some(legend(true)).filter(|lines| lines.len() <= usize::from(most)).unwrap_or_else(|| legend(false));
     let legend_rows = u16::try_from(legend.len()).unwrap_or(0).min(most);
     let seen = usize::from(inside - legend_rows);
-    let order = map::grouped(&view.segments, |_, segment| std::cmp::Reverse(segment.size));
     let width = map::cells(Rect { width: wide, ..area }).width;
-    let plan = Plan::of_all(&view.segments, &order, (usize::from(width), seen), true);
+    let plan = Plan::overview(&view.segments, (usize::from(width), seen));
     let room = usize::from(area.width.saturating_sub(5));
     let title = title("blocks", view, plan.scale, room, theme);
     let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
@@ -46,7 +45,8 @@ pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffe
     if view.segments.is_empty() && rows.height > 0 {
         put(rows, 0, vec![span(theme, Token::Dim, "no segments yet")], buf);
     }
-    (plan.rows, seen)
+    layout.overview = Some(map::cells(rows));
+    layout.rows = (plan.rows, seen);
 }
 
 /// As much as there is room for: how many, how much of it is lost in holes, and the largest hole.

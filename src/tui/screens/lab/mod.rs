@@ -132,7 +132,7 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Lay
         gpu::render(gpu, stage.theme, middle, buf);
         layout.panels.push((middle, Panel::Gpu));
     }
-    layout.rows = blocks::render(stage, Frame::Box, map, buf);
+    blocks::render(stage, Frame::Box, map, buf, layout);
     layout.panels.push((map, Panel::Map));
     if is_snapshot(stage) {
         beside_a_snapshot(stage, right, buf, layout);
@@ -313,7 +313,7 @@ fn one_column(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Layo
         only_chart(stage, Frame::Rule, step, buf, layout);
     }
     if map {
-        layout.rows = blocks::render(stage, Frame::Rule, blocks, buf);
+        blocks::render(stage, Frame::Rule, blocks, buf, layout);
         layout.panels.push((blocks, Panel::Map));
     }
     layout.panels.extend([
