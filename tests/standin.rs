@@ -18,6 +18,10 @@ use vramlab::units::{Bytes, GIB, MIB};
 
 #[path = "standin/elf.rs"]
 mod elf;
+#[path = "../src/standin/library/plans.rs"]
+mod plans;
+#[path = "standin/workspaces.rs"]
+mod workspaces;
 
 /// Which of the functions below the program runs that is started behind the stand-in.
 const CHOSEN: &str = "VRAMLAB_TEST_STANDIN";
@@ -637,6 +641,10 @@ fn pytorch_trains_on_a_card_that_is_not_there() {
     };
     assert_eq!(figure("card"), "NVIDIA GeForce RTX 4090 25393364992");
     assert_eq!(figure("steps"), "5");
+    // cuDNN's weights are one block: two layers of four gates, and two biases for each.
+    let weights = 4 * 128 * (64 + 128 + 2 + 128 + 128 + 2) * 4;
+    assert_eq!(figure("recurrent"), format!("[512, 128] {weights}"));
+    assert!(told(&output).contains("of cuDNN's convolutions or recurrent nets estimated"), "{}", told(&output));
     // Out of memory where the card would be, in PyTorch's words, and training goes on behind it.
     assert!(
         figure("refused")

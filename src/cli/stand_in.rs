@@ -88,15 +88,27 @@ pub(super) fn place(cards: &Cards, skip_steps: Option<u32>) -> Result<Placed> {
     Ok(Placed { variables, folder })
 }
 
-/// What a program read that nothing computed: the figures may hang on it.
+/// What a program read that nothing computed, and what was estimated for it: the figures may hang on both.
 pub(super) fn tell(folder: &Path) {
     let reads = Reads::read(folder);
+    let counts = Counts::read(folder);
     // Where no process's values were followed, the stand-in itself has counted.
-    let count = if reads.processes > 0 { reads.count() } else { Counts::read(folder).unknown_reads };
+    let count = if reads.processes > 0 { reads.count() } else { counts.unknown_reads };
     if count > 0 {
         for line in told(count, &reads.rows) {
             complain(line);
         }
+    }
+    complain_of_workspaces(counts.estimated_workspaces);
+}
+
+fn complain_of_workspaces(count: u64) {
+    if count > 0 {
+        let workspaces = if count == 1 { "1 workspace".to_owned() } else { format!("{count} workspaces") };
+        complain(format!(
+            "{workspaces} of cuDNN's convolutions or recurrent nets estimated: no card was asked for these shapes. Peaks may differ on a card \
+             (vramlab guide stand-in)."
+        ));
     }
 }
 

@@ -16,7 +16,7 @@ pub const NAMES: &[&str] = &[];
 /// What a file begins with.
 const MAGIC: u64 = u64::from_le_bytes(*b"VRLCNT01");
 /// The numbers before those of the generated entry points.
-const FIRST: usize = 8;
+const FIRST: usize = 9;
 /// No file of ours is longer.
 const LONGEST: u64 = 1 << 20;
 
@@ -35,6 +35,8 @@ pub struct Counts {
     pub pinned_peak: Bytes,
     /// The most memory that was taken of a device, its context included.
     pub used_peak: Bytes,
+    /// Workspaces of cuDNN that are estimates.
+    pub estimated_workspaces: u64,
     /// Calls of generated entry points, by name.
     pub generated: BTreeMap<&'static str, u64>,
 }
@@ -58,8 +60,10 @@ impl Counts {
     fn add(&mut self, bytes: &[u8]) {
         let (numbers, _) = bytes.as_chunks::<8>();
         let numbers: Vec<u64> = numbers.iter().map(|number| u64::from_ne_bytes(*number)).collect();
-        let Some((&[magic, entries, launches, unknown_reads, ruled_reads, _, pinned_peak, used_peak], generated)) =
-            numbers.split_first_chunk::<FIRST>()
+        let Some((
+            &[magic, entries, launches, unknown_reads, ruled_reads, _, pinned_peak, used_peak, estimated_workspaces],
+            generated,
+        )) = numbers.split_first_chunk::<FIRST>()
         else {
             return;
         };
@@ -72,6 +76,7 @@ impl Counts {
         self.ruled_reads += ruled_reads;
         self.pinned_peak = self.pinned_peak.max(Bytes(pinned_peak));
         self.used_peak = self.used_peak.max(Bytes(used_peak));
+        self.estimated_workspaces += estimated_workspaces;
         for (name, calls) in NAMES.iter().zip(generated).filter(|(_, calls)| **calls > 0) {
             *self.generated.entry(name).or_default() += calls;
         }
@@ -85,7 +90,7 @@ mod tests {
     #[test]
     fn processes_are_added_up_and_foreign_files_passed_over() {
         let folder = tempfile::tempdir().unwrap();
-        let mut numbers = vec![MAGIC, NAMES.len() as u64, 10, 2, 1, 0, 4096, 8192];
+        let mut numbers = vec![MAGIC, NAMES.len() as u64, 10, 2, 1, 0, 4096, 8192, 3];
         numbers.resize(FIRST + NAMES.len(), 0);
         let write = |name: &str, numbers: &[u64]| {
             let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_ne_bytes()).collect();
@@ -99,6 +104,7 @@ mod tests {
         write("card.txt", &numbers);
         let counts = Counts::read(folder.path());
         assert_eq!((counts.processes, counts.launches, counts.unknown_reads), (2, 15, 4));
+        assert_eq!(counts.estimated_workspaces, 6);
         assert_eq!((counts.pinned_peak, counts.used_peak), (Bytes(4096), Bytes(8192)));
         assert_eq!(Counts::read(Path::new("/nowhere")), Counts::default());
     }

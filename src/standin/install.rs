@@ -23,8 +23,8 @@ const LIBRARIES: [(&str, &[u8]); 0] = [];
 
 /// The stand-in's file.
 const MAIN: &str = "libvramlab-standin.so";
-/// Names under which programs open it: the driver's library and NVML.
-const LINKS: [&str; 2] = ["libcuda.so.1", "libnvidia-ml.so.1"];
+/// Names under which programs open it: the driver's library and NVML. Triton has a linker look for the second one.
+const LINKS: [&str; 3] = ["libcuda.so.1", "libcuda.so", "libnvidia-ml.so.1"];
 
 /// Writes everything into `folder`, and says how a program must be started to find it: variables to be set. Each process of the program
 /// counts in `folder`, too.

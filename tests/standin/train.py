@@ -17,6 +17,9 @@ try:
     torch.empty(30 << 30, dtype=torch.uint8, device="cuda")
 except torch.OutOfMemoryError as error:
     print("refused", error)
+recurrent = torch.nn.LSTM(64, 128, 2).cuda()
+recurrent(torch.randn(20, 16, 64, device="cuda"))[0].sum().backward()
+print("recurrent", list(recurrent.weight_hh_l1.grad.shape), recurrent.weight_ih_l0.untyped_storage().nbytes())
 print("steps", steps)
 print("allocated", torch.cuda.max_memory_allocated())
 print("reserved", torch.cuda.max_memory_reserved())

@@ -37,6 +37,8 @@ struct Found {
 
 /// CUDA_R_32F.
 const FP32: i32 = 0;
+/// CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES.
+const MOST_WORKSPACE: i32 = 1;
 /// CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT.
 const BATCH_COUNT: i32 = 5;
 
@@ -90,6 +92,12 @@ entries! {
     fn cublasLtMatmulDescCreate(place: *mut u64, _compute: i32, _scale: i32) -> i32 { descriptor(place) }
     fn cublasLtMatmulDescDestroy(descriptor: u64) -> i32 { destroy(descriptor) }
     fn cublasLtMatmulPreferenceCreate(place: *mut u64) -> i32 { descriptor(place) }
+    fn cublasLtMatmulPreferenceSetAttribute(preference: *mut u64, attribute: i32, value: *const u64, size: usize) -> i32 {
+        if attribute == MOST_WORKSPACE && size == mem::size_of::<u64>() && let Some(most) = get(value) {
+            put(preference, most);
+        }
+        0
+    }
     fn cublasLtMatmulPreferenceDestroy(descriptor: u64) -> i32 { destroy(descriptor) }
     fn cublasLtMatrixTransformDescCreate(place: *mut u64, _scale: i32) -> i32 { descriptor(place) }
     fn cublasLtMatrixTransformDescDestroy(descriptor: u64) -> i32 { destroy(descriptor) }
@@ -114,12 +122,14 @@ entries! {
         }
         0
     }
-    fn cublasLtMatmulAlgoGetHeuristic(_handle: u64, _operation: u64, a: *const Layout, b: *const Layout, _c: u64, _d: u64, _preference: u64, wanted: i32, found: *mut Found, count: *mut i32) -> i32 {
+    fn cublasLtMatmulAlgoGetHeuristic(_handle: u64, _operation: u64, a: *const Layout, b: *const Layout, _c: u64, _d: u64, preference: *const u64, wanted: i32, found: *mut Found, count: *mut i32) -> i32 {
         let (Some(a), Some(b)) = (get(a), get(b)) else { return INVALID_VALUE };
+        let most = get(preference).unwrap_or(0) as usize;
         let wanted = wanted.max(0) as usize;
         zero(found.cast(), wanted * mem::size_of::<Found>());
         for at in 0..wanted {
-            put(found.wrapping_add(at), Found { waves: 1.0, workspace: workspace(a, b, at), ..Found::default() });
+            let workspace = Some(workspace(a, b, at)).filter(|bytes| *bytes <= most).unwrap_or(0);
+            put(found.wrapping_add(at), Found { waves: 1.0, workspace, ..Found::default() });
         }
         put(count, wanted as i32);
         0

@@ -10,16 +10,18 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use crate::attributes::{REGISTERS, SHARED_BLOCK, reserved_shared, value};
 use crate::card::Card;
 use crate::foreign::{get, put};
-use crate::real::{self, Library};
+use crate::plans::{self, Known, Plan};
+use crate::real;
 use crate::{kernels, report};
-
-static REAL: Library = Library::new(&[c"libcudnn.so.9"]);
 
 /// CUDNN_STATUS_NOT_INITIALIZED.
 const NOT_INITIALIZED: i32 = 1001;
-/// Kinds of descriptors: an engine, an engine's heuristics, a device's properties.
+/// Kinds of descriptors: an engine, one with its choices, an engine's heuristics, a plan, a choice, a device's properties.
 const ENGINE: i32 = 2;
+const CONFIGURATION: i32 = 3;
 const HEURISTICS: i32 = 4;
+const PLAN: i32 = 5;
+const CHOICE: i32 = 7;
 const PROPERTIES: i32 = 38;
 /// Attributes: where a graph and a plan name their handle, and where the three above take properties.
 const GRAPH_HANDLE: i32 = 800;
@@ -28,19 +30,19 @@ const HEURISTICS_PROPERTIES: i32 = 204;
 const ENGINE_PROPERTIES: i32 = 1307;
 const PLAN_PROPERTIES: i32 = 407;
 const PROPERTIES_JSON: i32 = 2702;
+/// Attributes: what a configuration is made of, a choice, and a plan.
+const CONFIGURATION_ENGINE: i32 = 300;
+const CONFIGURATION_CHOICES: i32 = 302;
+const CHOICE_KIND: i32 = 600;
+const CHOICE_VALUE: i32 = 601;
+const PLAN_CONFIGURATION: i32 = 401;
+const PLAN_WORKSPACE: i32 = 402;
+const PLAN_JSON: i32 = 405;
 /// Types of attributes.
-const CHARACTERS: i32 = 3;
+const INTEGERS: i32 = 3;
+const KINDS_OF_CHOICES: i32 = 9;
 const DESCRIPTOR: i32 = 15;
-
-/// A function of the real library as one of this kind.
-macro_rules! real {
-    ($name:expr, fn($($kind:ty),*) -> $result:ty) => {
-        REAL.function($name).map(|found| {
-            // SAFETY: NVIDIA documents the function with these arguments.
-            unsafe { std::mem::transmute::<*mut c_void, extern "C" fn($($kind),*) -> $result>(found) }
-        })
-    };
-}
+const CHARACTERS: i32 = 24;
 
 fn version() -> usize {
     real!(c"cudnnGetVersion", fn() -> usize).map_or(0, |ask| ask())
@@ -85,7 +87,7 @@ fn properties() -> Option<u64> {
         let create = real!(c"cudnnBackendCreateDescriptor", fn(i32, *mut u64) -> i32)?;
         let finalize = real!(c"cudnnBackendFinalize", fn(u64) -> i32)?;
         let created = create(PROPERTIES, &mut made);
-        let set = set(made, PROPERTIES_JSON, CHARACTERS, json.len() as i64, json.as_ptr().cast());
+        let set = set(made, PROPERTIES_JSON, INTEGERS, json.len() as i64, json.as_ptr().cast());
         let code = [created, set, finalize(made)].into_iter().find(|code| *code != 0);
         if let Some(code) = code {
             eprintln!(
@@ -105,6 +107,119 @@ fn set(descriptor: u64, name: i32, kind: i32, count: i64, values: *const c_void)
 fn set_properties(descriptor: u64, name: i32) -> i32 {
     let Some(properties) = properties() else { return NOT_INITIALIZED };
     set(descriptor, name, DESCRIPTOR, 1, (&raw const properties).cast())
+}
+
+fn ask<T>(descriptor: u64, name: i32, kind: i32, values: &mut [T]) -> Option<usize> {
+    let ask = real!(c"cudnnBackendGetAttribute", fn(u64, i32, i32, i64, *mut i64, *mut c_void) -> i32)?;
+    let mut count = 0;
+    let code = ask(descriptor, name, kind, values.len() as i64, &mut count, values.as_mut_ptr().cast());
+    (code == 0).then_some(count as usize)
+}
+
+/// Descriptors of our own, which go again.
+#[derive(Default)]
+struct Own(Vec<u64>);
+
+impl Own {
+    fn new(&mut self, kind: i32) -> Option<u64> {
+        let mut made = 0_u64;
+        let create = real!(c"cudnnBackendCreateDescriptor", fn(i32, *mut u64) -> i32)?;
+        (create(kind, &mut made) == 0).then(|| self.0.push(made))?;
+        Some(made)
+    }
+}
+
+impl Drop for Own {
+    fn drop(&mut self) {
+        let Some(destroy) = real!(c"cudnnBackendDestroyDescriptor", fn(u64) -> i32) else { return };
+        for made in self.0.drain(..).rev() {
+            destroy(made);
+        }
+    }
+}
+
+fn put_attribute<T>(descriptor: u64, name: i32, kind: i32, values: &[T]) -> Option<()> {
+    (set(descriptor, name, kind, values.len() as i64, values.as_ptr().cast()) == 0).then_some(())
+}
+
+fn finalize(descriptor: u64) -> Option<()> {
+    let finalize = real!(c"cudnnBackendFinalize", fn(u64) -> i32)?;
+    (finalize(descriptor) == 0).then_some(())
+}
+
+/// The workspace of the same plan without leave to share sums: what is left are copies of tensors.
+fn without_sharing(configuration: u64, plan: &Plan) -> Option<u64> {
+    let mut own = Own::default();
+    let mut engine = [own.new(ENGINE)?];
+    ask(configuration, CONFIGURATION_ENGINE, DESCRIPTOR, &mut engine)?;
+    let mut choices = Vec::new();
+    for (kind, value) in plan.choices() {
+        let choice = own.new(CHOICE)?;
+        put_attribute(choice, CHOICE_KIND, KINDS_OF_CHOICES, &[*kind as i32])?;
+        put_attribute(choice, CHOICE_VALUE, INTEGERS, &[if *kind == plans::WORKSPACE { 1 } else { *value }])?;
+        finalize(choice)?;
+        choices.push(choice);
+    }
+    let other = own.new(CONFIGURATION)?;
+    put_attribute(other, CONFIGURATION_ENGINE, DESCRIPTOR, &engine)?;
+    put_attribute(other, CONFIGURATION_CHOICES, DESCRIPTOR, &choices)?;
+    finalize(other)?;
+    let made = own.new(PLAN)?;
+    put_attribute(made, PLAN_CONFIGURATION, DESCRIPTOR, &[other])?;
+    (set_properties(made, PLAN_PROPERTIES) == 0).then_some(())?;
+    finalize(made)?;
+    let mut bytes = [0_i64];
+    ask(made, PLAN_WORKSPACE, INTEGERS, &mut bytes)?;
+    u64::try_from(bytes[0]).ok()
+}
+
+/// The workspace of a plan where it is another than cuDNN computes without a card.
+fn workspace_on_card(made: u64, configuration: Option<u64>) -> Option<u64> {
+    let card = Card::get()?;
+    let mut json = vec![0_u8; 1 << 14];
+    let length = ask(made, PLAN_JSON, CHARACTERS, &mut json)?.min(json.len());
+    let plan = Plan::read(&String::from_utf8_lossy(&json[..length]))?;
+    match plan.known(card.capability, card.multiprocessors) {
+        Known::Computed => None,
+        Known::Recorded(bytes) => Some(bytes),
+        Known::Uncounted => {
+            let mut bytes = [0_i64];
+            ask(made, PLAN_WORKSPACE, INTEGERS, &mut bytes)?;
+            let copies = u64::try_from(bytes[0]).ok()?.checked_sub(plans::COUNTER)?;
+            copies.is_multiple_of(16).then_some(copies)
+        }
+        Known::Usual => {
+            report::estimated_workspace();
+            None
+        }
+        Known::Shared(bytes) => {
+            report::estimated_workspace();
+            without_sharing(configuration?, &plan).map(|copies| copies + bytes)
+        }
+    }
+}
+
+/// What is known of the program's plans: the configuration of each, and its workspace where it is another than cuDNN says.
+#[derive(Default)]
+struct Plans {
+    configurations: HashMap<u64, u64>,
+    workspaces: HashMap<u64, u64>,
+}
+
+static PLANS: Mutex<Option<Plans>> = Mutex::new(None);
+
+fn known_plans<T>(act: impl FnOnce(&mut Plans) -> T) -> T {
+    act(PLANS.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert_with(Plans::default))
+}
+
+/// A plan was made, or refused with this code.
+fn planned(made: u64, code: i32) {
+    let configuration = known_plans(|plans| plans.configurations.remove(&made));
+    if code == 0
+        && let Some(bytes) = workspace_on_card(made, configuration)
+    {
+        known_plans(|plans| plans.workspaces.insert(made, bytes));
+    }
 }
 
 /// The kind of each descriptor that the program has.
@@ -159,13 +274,24 @@ entries! {
         code
     }
     fn cudnnBackendDestroyDescriptor(descriptor: u64) -> i32 {
-        kinds(|kinds| kinds.remove(&descriptor));
+        if kinds(|kinds| kinds.remove(&descriptor)) == Some(PLAN) {
+            known_plans(|plans| {
+                plans.configurations.remove(&descriptor);
+                plans.workspaces.remove(&descriptor);
+            });
+        }
         real!(c"cudnnBackendDestroyDescriptor", fn(u64) -> i32).map_or(NOT_INITIALIZED, |destroy| destroy(descriptor))
     }
     fn cudnnBackendSetAttribute(descriptor: u64, name: i32, kind: i32, count: i64, values: *const c_void) -> i32 {
         match name {
             GRAPH_HANDLE => 0,
             PLAN_HANDLE => set_properties(descriptor, PLAN_PROPERTIES),
+            PLAN_CONFIGURATION => {
+                if let Some(configuration) = get(values.cast::<u64>()) {
+                    known_plans(|plans| plans.configurations.insert(descriptor, configuration));
+                }
+                set(descriptor, name, kind, count, values)
+            }
             _ => set(descriptor, name, kind, count, values),
         }
     }
@@ -178,12 +304,23 @@ entries! {
         }
         let Some(finalize) = real!(c"cudnnBackendFinalize", fn(u64) -> i32) else { return NOT_INITIALIZED };
         let code = finalize(descriptor);
+        if kind == Some(PLAN) {
+            planned(descriptor, code);
+        }
         if code != 0 && report::is_told() {
             tell_failure(kind, code);
         }
         code
     }
     fn cudnnBackendGetAttribute(descriptor: u64, name: i32, kind: i32, wanted: i64, count: *mut i64, values: *mut c_void) -> i32 {
+        if name == PLAN_WORKSPACE
+            && wanted > 0
+            && let Some(bytes) = known_plans(|plans| plans.workspaces.get(&descriptor).copied())
+        {
+            put(count, 1);
+            put(values.cast::<i64>(), bytes as i64);
+            return 0;
+        }
         let ask = real!(c"cudnnBackendGetAttribute", fn(u64, i32, i32, i64, *mut i64, *mut c_void) -> i32);
         ask.map_or(NOT_INITIALIZED, |ask| ask(descriptor, name, kind, wanted, count, values))
     }
@@ -191,9 +328,9 @@ entries! {
         kernels::launched(1);
         0
     }
-    /// Measured on an H200: states of dropout's generators.
+    /// States of dropout's generators: 24 bytes a thread of the card's, 6,488,064 on an H200.
     fn cudnnDropoutGetStatesSize(_handle: u64, bytes: *mut usize) -> i32 {
-        put(bytes, 1_638_400);
+        put(bytes, Card::get().map_or(0, |card| card.multiprocessors as usize * card.threads as usize * 24));
         0
     }
 }

@@ -18,6 +18,8 @@ mod units {
 
 #[macro_use]
 mod entry;
+#[macro_use]
+mod real_dnn;
 mod answers;
 mod attributes;
 mod audit;
@@ -46,11 +48,13 @@ mod pinned;
 #[allow(dead_code, reason = "the trainer's own use of it needs more")]
 #[path = "../../allocator/placement.rs"]
 mod placement;
+mod plans;
 mod pool;
 mod properties;
 mod ranks;
 mod real;
 mod report;
+mod rnn;
 mod runtime;
 mod store;
 mod streams;

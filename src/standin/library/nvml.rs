@@ -141,6 +141,11 @@ entries! {
     fn nvmlDeviceGetComputeRunningProcesses(handle: u64, count: *mut u32, entries: *mut u8) -> i32 { processes(handle, count, entries) }
     fn nvmlDeviceGetComputeRunningProcesses_v2(handle: u64, count: *mut u32, entries: *mut u8) -> i32 { processes_of_partitions(handle, count, entries) }
     fn nvmlDeviceGetComputeRunningProcesses_v3(handle: u64, count: *mut u32, entries: *mut u8) -> i32 { processes_of_partitions(handle, count, entries) }
+    /// No fabric: the state is NVML_GPU_FABRIC_STATE_NOT_SUPPORTED, 0. The version tells the structure's size in its low 24 bits.
+    fn nvmlDeviceGetGpuFabricInfoV(handle: u64, place: *mut u32) -> i32 {
+        let size = crate::foreign::get(place).unwrap_or(0) & 0xff_ffff;
+        ask(handle, |_, _| crate::foreign::zero(place.wrapping_add(1).cast(), (size as usize).clamp(4, 64) - 4))
+    }
     fn nvmlDeviceGetMigMode(handle: u64, mode: *mut u32, pending: *mut u32) -> i32 {
         ask(handle, |_, _| {
             put(mode, 0);

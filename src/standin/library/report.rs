@@ -26,6 +26,7 @@ enum Place {
     Pinned,
     PinnedPeak,
     UsedPeak,
+    EstimatedWorkspaces,
     First,
 }
 
@@ -85,6 +86,11 @@ pub fn unknown_read() {
 /// The program read what a rule says.
 pub fn ruled_read() {
     at(Place::RuledReads).map(|number| number.fetch_add(1, Ordering::Relaxed));
+}
+
+/// A workspace of cuDNN is an estimate.
+pub fn estimated_workspace() {
+    at(Place::EstimatedWorkspaces).map(|number| number.fetch_add(1, Ordering::Relaxed));
 }
 
 /// So much host memory is page-locked.

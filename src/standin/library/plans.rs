@@ -1,0 +1,302 @@
+//! Workspaces of convolutions' plans, where cuDNN asks the card for them: what is known without one.
+//!
+//! Two kinds of engines do. Those that ask cuBLASLt are told nothing here, so what a card said is looked up. Those for Hopper share
+//! the sum of a tile among several clusters of blocks, if more clusters run at once than there are tiles: how many is the card's to say.
+//!
+//! `plans.bin` is what an H200 answered (`lab/cudnn` says how it was recorded). Where it has no answer the rules below are a fit to the
+//! same answers, and the program's end says how many plans they were used for.
+
+use std::fmt::Write;
+
+/// Answers of an H200 by hashes of plans, in order: 8 bytes and 4 each.
+static ANSWERS: &[u8] = include_bytes!("plans.bin");
+/// The cuDNN that was asked: engines have other numbers in others.
+const ASKED: u64 = 91900;
+/// The card that was asked: its capability, and its multiprocessors.
+const ASKED_CARD: (i32, i32) = (90, 132);
+/// Knobs: `CUDNN_KNOB_TYPE_` of this name, and its number.
+const KNOBS: [(&str, u32); 6] =
+    [("TILE_SIZE", 2), ("TILEK", 13), ("IDX_MODE", 18), ("WORKSPACE", 25), ("TILE_CGA_M", 27), ("TILE_CGA_N", 28)];
+const TILE: u32 = 2;
+/// Whether the plan may do with workspace.
+pub const WORKSPACE: u32 = 25;
+const CLUSTER_M: u32 = 27;
+const CLUSTER_N: u32 = 28;
+
+/// What cuDNN says of a plan, as far as its workspace follows from it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plan {
+    /// 0 the output, 1 the input's gradient, 2 the weight's.
+    pass: u8,
+    /// Input, weight and output: sizes.
+    tensors: [Vec<u64>; 3],
+    channels_last: bool,
+    /// cudnnDataType_t of the input.
+    kind: u8,
+    /// Padding, stride and dilation.
+    window: [Vec<u64>; 3],
+    pub engine: i64,
+    /// Choices by number, in order; `None` with one that is not in [`KNOBS`].
+    knobs: Option<Vec<(u32, i64)>>,
+    version: u64,
+}
+
+/// How a workspace is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Known {
+    /// cuDNN computes it without a card.
+    Computed,
+    /// As an H200 answered.
+    Recorded(u64),
+    /// By a rule: the bytes beyond those of a plan that shares no sum.
+    Shared(u64),
+    /// As cuDNN computes it, without the counter of tiles: all run at once.
+    Uncounted,
+    /// cuBLASLt's: as much as most take.
+    Usual,
+}
+
+/// The part of a JSON text behind `"name":`.
+fn behind<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let quoted = format!("\"{name}\":");
+    text.find(&quoted).map(|at| &text[at + quoted.len()..])
+}
+
+/// The text in quotes that follows at once.
+fn word(text: &str) -> Option<&str> {
+    text.strip_prefix('"')?.split('"').next()
+}
+
+fn numbers(text: &str) -> Option<Vec<u64>> {
+    let inner = text.strip_prefix('[')?.split(']').next()?;
+    inner.split(',').map(|number| number.trim().parse().ok()).collect()
+}
+
+fn number<T: std::str::FromStr>(text: &str) -> Option<T> {
+    let end = text.find(|symbol: char| !symbol.is_ascii_digit() && symbol != '-').unwrap_or(text.len());
+    text[..end].parse().ok()
+}
+
+/// Strides of a tensor without gaps.
+fn packed(sizes: &[u64], channels_last: bool) -> Vec<u64> {
+    let mut strides = vec![0; sizes.len()];
+    let mut step = 1;
+    let inner = (2..sizes.len()).rev();
+    let order: Vec<usize> =
+        if channels_last { [1].into_iter().chain(inner).collect() } else { inner.chain([1]).collect() };
+    for at in order.into_iter().chain([0]).filter(|at| *at < sizes.len()) {
+        strides[at] = step;
+        step *= sizes[at];
+    }
+    strides
+}
+
+impl Plan {
+    /// Reads cuDNN's JSON of a plan (`CUDNN_ATTR_EXECUTION_PLAN_JSON_REPRESENTATION`); `None` where it is no single convolution.
+    pub fn read(json: &str) -> Option<Self> {
+        let nodes = behind(json, "nodes")?;
+        if nodes.matches("\"operation\":").count() != 1 {
+            return None;
+        }
+        let pass = match word(behind(nodes, "operation")?)? {
+            "CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR" => 0,
+            "CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR" => 1,
+            "CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR" => 2,
+            _ => return None,
+        };
+        let all = behind(json, "tensors")?;
+        let mut plan = Self { pass, ..Self::default() };
+        let mut plain = true;
+        for (at, names) in [["X", "dX"], ["W", "dW"], ["Y", "dY"]].into_iter().enumerate() {
+            let name = names.iter().find_map(|name| behind(nodes, name).and_then(word))?;
+            let tensor = behind_value(all, name)?;
+            let sizes = numbers(behind(tensor, "dim")?)?;
+            plain &= numbers(behind(tensor, "stride")?)? == packed(&sizes, false);
+            if at == 0 {
+                plan.kind = match word(behind(tensor, "dataType")?)? {
+                    "CUDNN_DATA_FLOAT" => 0,
+                    "CUDNN_DATA_HALF" => 2,
+                    "CUDNN_DATA_BFLOAT16" => 9,
+                    _ => return None,
+                };
+            }
+            plan.tensors[at] = sizes;
+        }
+        plan.channels_last = !plain;
+        for (at, name) in ["pad", "stride", "dilation"].into_iter().enumerate() {
+            plan.window[at] = numbers(behind(nodes, name)?)?;
+        }
+        plan.version = number(behind(json, "cudnnVersion")?)?;
+        let engine = behind(json, "engine")?;
+        plan.engine = number(behind(engine, "engineId")?)?;
+        plan.knobs = knobs(engine);
+        (plan.tensors.iter().all(|sizes| sizes.len() == plan.window[0].len() + 2)).then_some(plan)
+    }
+
+    fn knob(&self, kind: u32) -> Option<i64> {
+        self.knobs.as_ref()?.iter().find(|(known, _)| *known == kind).map(|(_, value)| *value)
+    }
+
+    /// All choices.
+    pub fn choices(&self) -> &[(u32, i64)] {
+        self.knobs.as_deref().unwrap_or_default()
+    }
+
+    /// As `lab/cudnn/pack.py` spells it.
+    fn spelled(&self) -> String {
+        let list = |numbers: &Vec<u64>| numbers.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
+        let lists: Vec<String> = self.tensors.iter().chain(&self.window).map(list).collect();
+        let mut text = String::new();
+        let layout = if self.channels_last { 'l' } else { 'f' };
+        // A text takes whatever is written to it.
+        let _ = write!(text, "{}{layout}{}:{}:{}:", self.pass, self.kind, lists.join(";"), self.engine);
+        let choices: Vec<String> = self.choices().iter().map(|(kind, value)| format!("{kind}={value}")).collect();
+        text + &choices.join(" ")
+    }
+
+    /// How its workspace is known on a card of this capability with so many multiprocessors.
+    pub fn known(&self, capability: i32, multiprocessors: i32) -> Known {
+        let asks_blas = self.choices().iter().map(|(kind, _)| *kind).eq([WORKSPACE]);
+        let shares = self.knob(CLUSTER_M).is_some() && self.knob(WORKSPACE) == Some(0);
+        let asks_blas = asks_blas && self.knob(WORKSPACE) != Some(0);
+        if !shares && !asks_blas {
+            let counts = self.knob(WORKSPACE) == Some(1);
+            let fits = counts && self.tiles().is_some_and(|tiles| tiles.all <= self.room(multiprocessors));
+            return if fits { Known::Uncounted } else { Known::Computed };
+        }
+        if self.version == ASKED && (capability, multiprocessors) == ASKED_CARD {
+            if let Some(bytes) = recorded(hash(&self.spelled())) {
+                return Known::Recorded(bytes);
+            }
+        }
+        if asks_blas { Known::Usual } else { Known::Shared(self.shared(multiprocessors)) }
+    }
+
+    /// Blocks that run at once.
+    fn room(&self, multiprocessors: i32) -> u64 {
+        let size = self.cluster().iter().product();
+        clusters(size, multiprocessors) * size
+    }
+
+    /// Blocks of a cluster, in both directions.
+    fn cluster(&self) -> [u64; 2] {
+        [CLUSTER_M, CLUSTER_N].map(|kind| self.knob(kind).unwrap_or(1).unsigned_abs().max(1))
+    }
+
+    /// The product's tiles, where it is one of an engine for Hopper.
+    fn tiles(&self) -> Option<Tiles> {
+        self.knob(CLUSTER_M)?;
+        let [tall, wide] = tile_of(self.knob(TILE)?)?;
+        let [m, n] = self.cluster();
+        let [x, w, y] = &self.tensors;
+        let area = |sizes: &[u64]| sizes[0] * sizes[2..].iter().product::<u64>();
+        let taps = w[2..].iter().product::<u64>();
+        let steps: u64 = self.window[1].iter().product();
+        let (rows, columns, copies, depth) = match self.pass {
+            0 => (area(y), w[0], 1, w[1] * taps),
+            1 => (area(x), w[1], 1, w[0] * taps / steps.max(1)),
+            _ => (w[0], w[1], taps, area(y)),
+        };
+        let all = rows.div_ceil(tall).next_multiple_of(m) * (columns.div_ceil(wide) * copies).next_multiple_of(n);
+        Some(Tiles { all, elements: tall * wide, depth })
+    }
+
+    /// Bytes in which clusters leave parts of sums for each other.
+    fn shared(&self, multiprocessors: i32) -> u64 {
+        let Some(tiles) = self.tiles() else { return 0 };
+        let room = self.room(multiprocessors);
+        // Full rounds of tiles share nothing; those of the last one do.
+        let left = if tiles.all > room { tiles.all.checked_rem(room).unwrap_or(0) } else { tiles.all };
+        // What a block adds up at once, and how often at least, so that it is worth it.
+        let (step, least) = match (self.kind, self.pass) {
+            (0, _) => (32, 16),
+            (2, _) => (64, 8),
+            (_, 2) => (64, 24),
+            _ => (64, 32),
+        };
+        let parts = room.checked_div(left).unwrap_or(0).min(MOST_PARTS).min(tiles.depth.div_ceil(step) / least);
+        if parts < 2 {
+            return 0;
+        }
+        // Parts are added up in pairs, each with a counter.
+        let halves = std::iter::successors(Some(parts), |parts| (*parts > 1).then(|| parts.div_ceil(2)));
+        left * parts * tiles.elements * 4 + 4 * left * halves.skip(1).sum::<u64>() + ALIGNMENT
+    }
+}
+
+/// A product cut into tiles.
+struct Tiles {
+    /// So many, whole clusters of them.
+    all: u64,
+    /// Of one.
+    elements: u64,
+    /// What is added up for an element.
+    depth: u64,
+}
+
+/// A sum has no more parts.
+const MOST_PARTS: u64 = 128;
+/// Bytes that parts of sums take beyond themselves and their counters.
+const ALIGNMENT: u64 = 159;
+/// Bytes that a counter of tiles takes, where not all run at once.
+pub const COUNTER: u64 = 131;
+
+/// The tensor of this name.
+fn behind_value<'a>(all: &'a str, name: &str) -> Option<&'a str> {
+    let named = format!("\"name\":\"{name}\"");
+    all.find(&named).map(|at| &all[at..])
+}
+
+fn knobs(engine: &str) -> Option<Vec<(u32, i64)>> {
+    let Some(choices) = behind(engine, "knobChoices") else { return Some(Vec::new()) };
+    let inner = choices.strip_prefix('{')?.split('}').next()?;
+    let mut found = Vec::new();
+    for pair in inner.split(',').filter(|pair| !pair.is_empty()) {
+        let (name, value) = pair.split_once(':')?;
+        let name = name.trim_matches('"').strip_prefix("CUDNN_KNOB_TYPE_")?;
+        let (_, kind) = KNOBS.iter().find(|(known, _)| *known == name)?;
+        found.push((*kind, value.trim().parse().ok()?));
+    }
+    found.sort_unstable();
+    Some(found)
+}
+
+/// Rows and columns of the tile of this number.
+const fn tile_of(number: i64) -> Option<[u64; 2]> {
+    Some(match number {
+        0 | 4 => [128, 128],
+        1 | 16 => [128, 64],
+        2 => [128, 32],
+        3 | 6 => [256, 128],
+        5 => [64, 64],
+        7 => [64, 128],
+        8 => [64, 32],
+        9 => [256, 64],
+        18 => [192, 128],
+        19 => [192, 64],
+        20 => [192, 192],
+        _ => return None,
+    })
+}
+
+/// Clusters of so many blocks that run at once, one block a multiprocessor: an H200's `cuOccupancyMaxActiveClusters`, elsewhere in proportion.
+fn clusters(size: u64, multiprocessors: i32) -> u64 {
+    const MOST: [u64; 8] = [132, 66, 39, 30, 22, 17, 15, 15];
+    let most = match size {
+        1..=8 => MOST[size as usize - 1],
+        _ => 7,
+    };
+    most * u64::from(multiprocessors.unsigned_abs()) / 132
+}
+
+/// FNV-1a.
+fn hash(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+fn recorded(hash: u64) -> Option<u64> {
+    let (entries, _) = ANSWERS.as_chunks::<12>();
+    let key = |entry: &[u8; 12]| entry.first_chunk::<8>().map_or(0, |key| u64::from_le_bytes(*key));
+    let at = entries.binary_search_by_key(&hash, key).ok()?;
+    entries[at].last_chunk::<4>().map(|bytes| u64::from(u32::from_le_bytes(*bytes)))
+}
