@@ -1,6 +1,6 @@
 //! Workspaces of plans: what is known of one without a card.
 
-use super::plans::{Known, Plan};
+use super::plans::{Known, Plan, without_counter};
 
 /// cuDNN's JSON of a plan, shortened: a weight's gradient of 1 × 1 windows in half precision.
 fn json(version: u64, sizes: [[u64; 4]; 3], engine: i64, knobs: &str) -> String {
@@ -41,6 +41,10 @@ fn sums_are_shared_by_as_many_clusters_as_the_card_runs() {
     // Two tiles that run at once need no counter.
     let plan = Plan::read(&json(1, SIZES, 65, &sharing(1))).unwrap();
     assert_eq!(plan.known(90, 132), Known::Uncounted);
+    assert_eq!(
+        (without_counter(64_225_427), without_counter(64_225_296), without_counter(0)),
+        (Some(64_225_296), None, None)
+    );
 }
 
 #[test]

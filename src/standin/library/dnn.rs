@@ -185,8 +185,7 @@ fn workspace_on_card(made: u64, configuration: Option<u64>) -> Option<u64> {
         Known::Uncounted => {
             let mut bytes = [0_i64];
             ask(made, PLAN_WORKSPACE, INTEGERS, &mut bytes)?;
-            let copies = u64::try_from(bytes[0]).ok()?.checked_sub(plans::COUNTER)?;
-            copies.is_multiple_of(16).then_some(copies)
+            plans::without_counter(u64::try_from(bytes[0]).ok()?)
         }
         Known::Usual => {
             report::estimated_workspace();
@@ -194,7 +193,8 @@ fn workspace_on_card(made: u64, configuration: Option<u64>) -> Option<u64> {
         }
         Known::Shared(bytes) => {
             report::estimated_workspace();
-            without_sharing(configuration?, &plan).map(|copies| copies + bytes)
+            without_sharing(configuration?, &plan)
+                .map(|copies| plans::without_counter(copies).unwrap_or(copies) + bytes)
         }
     }
 }

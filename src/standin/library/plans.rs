@@ -164,10 +164,11 @@ impl Plan {
             let fits = counts && self.tiles().is_some_and(|tiles| tiles.all <= self.room(multiprocessors));
             return if fits { Known::Uncounted } else { Known::Computed };
         }
-        if self.version == ASKED && (capability, multiprocessors) == ASKED_CARD {
-            if let Some(bytes) = recorded(hash(&self.spelled())) {
-                return Known::Recorded(bytes);
-            }
+        if self.version == ASKED
+            && (capability, multiprocessors) == ASKED_CARD
+            && let Some(bytes) = recorded(hash(&self.spelled()))
+        {
+            return Known::Recorded(bytes);
         }
         if asks_blas { Known::Usual } else { Known::Shared(self.shared(multiprocessors)) }
     }
@@ -239,7 +240,12 @@ const MOST_PARTS: u64 = 128;
 /// Bytes that parts of sums take beyond themselves and their counters.
 const ALIGNMENT: u64 = 159;
 /// Bytes that a counter of tiles takes, where not all run at once.
-pub const COUNTER: u64 = 131;
+const COUNTER: u64 = 131;
+
+/// A workspace without the counter of tiles, where it has one: copies of tensors begin at every 16 bytes.
+pub fn without_counter(bytes: u64) -> Option<u64> {
+    bytes.checked_sub(COUNTER).filter(|copies| copies.is_multiple_of(16))
+}
 
 /// The tensor of this name.
 fn behind_value<'a>(all: &'a str, name: &str) -> Option<&'a str> {
