@@ -1,6 +1,6 @@
 """What an installed wheel does, run by the Python of its environment: `installed.py VERSION`.
 
-Where the environment has PyTorch, a function is estimated. `tests/wheel.rs` runs it, and so does the release workflow on each wheel.
+Where the environment has PyTorch, a function is estimated. `tests/program/wheel.rs` runs it, and so does the release workflow on each wheel.
 """
 
 import importlib.metadata

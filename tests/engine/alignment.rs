@@ -1,0 +1,327 @@
+//! Our requests against PyTorch's: every allocation and every free of recorded runs, from the first parameter on.
+//!
+//! `tests/data/requests/*.txt.xz` hold what PyTorch 2.11 asked of its allocator on an H200 in three steps: `a SIZE [LINE]` for
+//! a request, with the Python line that made it where it differs from the one before, `f N` for the free of request
+//! number N. Frees between two requests are compared as a set: their order can't change what the allocator does next, and
+//! PyTorch's own comes from a hash table of pointers in places.
+
+use std::collections::{BTreeSet, HashMap};
+use std::io::Read;
+
+use vramlab::model::{Event, EventKind};
+use vramlab::train::{Config, Libraries};
+use vramlab::workload::{Inference, InferencePlan};
+
+/// A request, and what was freed between it and the request before.
+#[derive(Debug)]
+struct Request {
+    freed: BTreeSet<usize>,
+    size: u64,
+    by: String,
+}
+
+fn recorded(name: &str) -> Vec<Request> {
+    recorded_in(&format!("{}/tests/data/requests", env!("CARGO_MANIFEST_DIR")), name)
+}
+
+fn recorded_in(folder: &str, name: &str) -> Vec<Request> {
+    let path = format!("{folder}/{name}.txt.xz");
+    let mut text = String::new();
+    let file = std::fs::File::open(&path).unwrap();
+    lzma_rust2::XzReader::new(file, false).read_to_string(&mut text).unwrap();
+    let mut requests = Vec::new();
+    let (mut freed, mut by) = (BTreeSet::new(), String::new());
+    for line in text.lines() {
+        let mut words = line.splitn(3, ' ');
+        match (words.next().unwrap(), words.next().unwrap().parse::<u64>().unwrap()) {
+            ("a", size) => {
+                if let Some(line) = words.next() {
+                    by = line.into();
+                }
+                requests.push(Request { freed: std::mem::take(&mut freed), size, by: by.clone() });
+            }
+            (_, index) => {
+                freed.insert(index as usize);
+            }
+        }
+    }
+    requests
+}
+
+fn made(events: &[Event]) -> Vec<Request> {
+    let mut requests: Vec<Request> = Vec::new();
+    let (mut live, mut names, mut freed, mut ops) = (HashMap::new(), HashMap::new(), BTreeSet::new(), Vec::new());
+    for event in events {
+        match &event.kind {
+            EventKind::Define { id, text } => {
+                names.insert(*id, text.clone());
+            }
+            EventKind::OpBegin { name } => ops.push(*name),
+            EventKind::OpEnd => {
+                ops.pop();
+            }
+            EventKind::Alloc { address, requested, name, .. } => {
+                live.insert(*address, requests.len());
+                let op = ops.last().map_or("-", |op| &names[op]);
+                let by = format!("{op}: {}", names[name]);
+                requests.push(Request { freed: std::mem::take(&mut freed), size: requested.get(), by });
+            }
+            EventKind::FreeRequested { address } => {
+                freed.insert(live.remove(address).unwrap());
+            }
+            _ => {}
+        }
+    }
+    requests
+}
+
+/// The first difference, in words.
+fn difference(ours: &[Request], theirs: &[Request]) -> Option<String> {
+    for (i, (our, their)) in ours.iter().zip(theirs).enumerate() {
+        let who = |set: &BTreeSet<usize>, other: &BTreeSet<usize>, all: &[Request]| {
+            set.difference(other).map(|&n| format!("#{n} {} B ({})", all[n].size, all[n].by)).collect::<Vec<_>>()
+        };
+        if our.freed != their.freed {
+            return Some(format!(
+                "before request {i} ({} B, ours: {}, PyTorch: {}), only we freed {:?}, only PyTorch freed {:?}",
+                their.size,
+                our.by,
+                their.by,
+                who(&our.freed, &their.freed, ours),
+                who(&their.freed, &our.freed, theirs),
+            ));
+        }
+        if our.size != their.size {
+            return Some(format!(
+                "request {i}: ours {} B ({}), PyTorch's {} B ({})",
+                our.size, our.by, their.size, their.by
+            ));
+        }
+    }
+    (ours.len() != theirs.len()).then(|| format!("ours has {} requests, PyTorch's {}", ours.len(), theirs.len()))
+}
+
+fn check(workload: &str, variants: &[&str]) {
+    let mut failures = Vec::new();
+    for variant in variants {
+        let (model, mut batch) = crate::training::workload(workload);
+        if workload == "gpt-odd" && *variant == "all" {
+            batch = 8;
+        }
+        if workload == "gpt-wide" && *variant == "all" {
+            batch = 68;
+        }
+        let (mut trainer, events) =
+            crate::training::trainer(model, crate::training::variant(variant, batch), Libraries::HOPPER);
+        for _ in 0..3 {
+            trainer.step().unwrap();
+        }
+        let ours = made(&events.borrow());
+        if let Some(difference) = difference(&ours, &recorded(&format!("{workload}.{variant}"))) {
+            failures.push(format!("{workload} {variant}: {difference}"));
+        }
+    }
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+}
+
+/// The first difference of a run on the simulated H200. `more.WORKLOAD.VARIANT` and `loop.WORKLOAD.VARIANT` are
+/// recordings of four steps of the shortest loop, the others of three steps of the loop that can accumulate.
+fn simulated_difference(folder: &str, name: &str) -> Option<String> {
+    if let Some(plain) = name.strip_prefix("more.").or_else(|| name.strip_prefix("loop.")) {
+        return plain_difference(folder, name, plain);
+    }
+    let (workload, variant) = name.split_once('.').unwrap();
+    let (variant, batch) = variant.split_once(".batch").unwrap_or((variant, ""));
+    let (model, usual) = crate::training::workload(workload);
+    let batch = batch.parse().unwrap_or(usual);
+    let (mut trainer, events) = crate::training::simulated(model, crate::training::variant(variant, batch));
+    for _ in 0..3 {
+        trainer.step().unwrap();
+    }
+    let ours = made(&events.borrow());
+    difference(&ours, &recorded_in(folder, name)).map(|difference| format!("{name}: {difference}"))
+}
+
+/// One forward pass.
+fn inference_difference(folder: &str, name: &str, (workload, plan): (&str, InferencePlan)) -> Option<String> {
+    let (model, batch) = crate::training::workload(workload);
+    let config = crate::training::untold(Config::new(batch));
+    let (mut trainer, events) = crate::training::simulated_plain(Box::new(Inference::new(model, plan)), config);
+    trainer.step().unwrap();
+    let ours = made(&events.borrow());
+    difference(&ours, &recorded_in(folder, name)).map(|difference| format!("{name}: {difference}"))
+}
+
+fn plain_difference(folder: &str, name: &str, plain: &str) -> Option<String> {
+    if let Some(inference) = crate::training::inference_recording(plain) {
+        return inference_difference(folder, name, inference);
+    }
+    let (plain, steps) = crate::training::plain_recording(plain);
+    let (workload, variant) = plain.split_once('.').unwrap();
+    let (variant, batch) = variant.split_once(".batch").unwrap_or((variant, ""));
+    let (model, usual) = crate::training::workload(workload);
+    let config = crate::training::untold(crate::training::variant(variant, batch.parse().unwrap_or(usual)));
+    let (mut trainer, events) = crate::training::simulated_plain(model, config);
+    for _ in 0..steps {
+        trainer.step().unwrap();
+    }
+    let ours = made(&events.borrow());
+    difference(&ours, &recorded_in(folder, name)).map(|difference| format!("{name}: {difference}"))
+}
+
+/// Aligns recordings outside of the repository: `VRAMLAB_ALIGN="FOLDER NAME NAME …" cargo test --test engine alignment --
+/// --ignored --nocapture recordings_elsewhere`.
+#[test]
+#[ignore = "needs VRAMLAB_ALIGN"]
+fn recordings_elsewhere() {
+    let wanted = std::env::var("VRAMLAB_ALIGN").unwrap();
+    let mut words = wanted.split_whitespace();
+    let folder = words.next().unwrap();
+    let failures: Vec<String> = words.filter_map(|name| simulated_difference(folder, name)).collect();
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+}
+
+const ALL: [&str; 10] =
+    ["base", "amp16", "bf16", "ckpt", "accum4", "all", "sgd", "bf16ckpt", "accum2bf16", "ckptaccum2"];
+
+#[test]
+fn mlp_mini_asks_as_pytorch_does() {
+    check("mlp-mini", &ALL);
+}
+
+#[test]
+fn gpt_mini_asks_as_pytorch_does() {
+    check("gpt-mini", &ALL);
+}
+
+#[test]
+fn the_shortest_loop_asks_as_pytorch_does() {
+    let folder = format!("{}/tests/data/requests", env!("CARGO_MANIFEST_DIR"));
+    let names = [
+        "loop.gpt-mini.adam",
+        "loop.gpt-mini.sgd0",
+        "loop.gpt-mini.zeroed",
+        "loop.gpt-mini.adamwd",
+        "loop.gpt-mini.fused",
+        "loop.gpt-mini.fusedadam",
+        "loop.gpt-mini.loop",
+        "loop.gpt-mini.sgdloop",
+        "loop.gpt-mini.sgdwd",
+        "loop.gpt-mini.sgdfused",
+        "loop.gpt-mini.save_on_cpu",
+        "loop.gpt-mini.save_on_cpu_pinned",
+        "loop.bert-mini.save_on_cpu_pinned",
+        "loop.gpt-mini.pageable",
+        "loop.bert-mini.fused",
+        "loop.bert-mini.save_on_cpu",
+        "loop.vit-mini.pinned",
+        "loop.vit-mini.save_on_cpu",
+        "loop.vit-mini.sgdwd",
+        "loop.resnet-mini.save_on_cpu",
+        "loop.resnet-mini.save_on_cpu_pinned",
+        "loop.resnet-mini.pageable",
+        "loop.resnet-mini.zeroed",
+        "loop.resnet-mini.adam",
+        "loop.resnet-mini.loop",
+    ];
+    let failures: Vec<String> = names.iter().filter_map(|name| simulated_difference(&folder, name)).collect();
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+}
+
+#[test]
+fn every_attention_kernel_asks_as_pytorch_does() {
+    let folder = format!("{}/tests/data/requests", env!("CARGO_MANIFEST_DIR"));
+    let kernels = ["math", "math32", "flash", "efficient"];
+    let names = ["gpt-mini", "bert-mini", "vit-mini"];
+    let names = names.iter().flat_map(|name| kernels.map(|kernel| format!("loop.{name}.{kernel}")));
+    let failures: Vec<String> =
+        names.collect::<Vec<_>>().iter().filter_map(|name| simulated_difference(&folder, name)).collect();
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+}
+
+/// On the simulated H200: where a whole step takes no time.
+fn simulated(workload: &str, variants: &[&str]) {
+    let folder = format!("{}/tests/data/requests", env!("CARGO_MANIFEST_DIR"));
+    let names = variants.iter().map(|variant| format!("{workload}.{variant}"));
+    let failures: Vec<String> = names.filter_map(|name| simulated_difference(&folder, &name)).collect();
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+}
+
+#[test]
+fn vit_asks_as_pytorch_does() {
+    simulated("vit-mini", &ALL);
+    simulated("vit-odd", &["base", "bf16", "ckpt"]);
+    simulated("vit-med", &["base", "bf16", "ckpt"]);
+}
+
+#[test]
+fn bert_large_asks_as_pytorch_does() {
+    simulated("bert-large", &["base"]);
+    simulated("bert-s128", &["bf16"]);
+    simulated("bert-s200", &["base"]);
+}
+
+#[test]
+fn bert_mini_asks_as_pytorch_does() {
+    check("bert-mini", &ALL);
+}
+
+#[test]
+fn other_berts_ask_as_pytorch_does() {
+    check("bert-odd", &["base", "bf16", "ckpt"]);
+    check("bert-wide", &["base", "bf16"]);
+    check("bert-hd10", &["base", "bf16", "amp16"]);
+    check("bert-med", &["base", "bf16", "ckpt"]);
+}
+
+#[test]
+fn inference_asks_as_pytorch_does() {
+    let folder = format!("{}/tests/data/requests", env!("CARGO_MANIFEST_DIR"));
+    let names = ["gpt-mini", "bert-mini", "vit-mini", "resnet-mini"].into_iter();
+    let modes = ["no_grad", "half", "eval"];
+    let all = names.flat_map(|name| modes.map(|mode| format!("loop.{name}.inf_{mode}")));
+    let failures: Vec<String> = all.filter_map(|name| simulated_difference(&folder, &name)).collect();
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+}
+
+#[test]
+fn other_gpts_ask_as_pytorch_does() {
+    check("gpt-odd", &["base", "bf16", "all"]);
+    check("gpt-wide", &["base", "bf16", "all"]);
+}
+
+#[test]
+fn rows_that_need_scratch_ask_as_pytorch_does() {
+    check("mlp-rows", &["base", "bf16", "all"]);
+    check("gpt-med", &["base", "bf16", "all"]);
+}
+
+#[test]
+fn head_sizes_that_need_padding_ask_as_pytorch_does() {
+    check("gpt-hd4", &["base", "bf16", "all"]);
+    check("gpt-hd10", &["base", "bf16", "all"]);
+}
+
+/// Compares recordings of the repository with runs on the simulated H200, which takes no time at full size.
+fn check_simulated(workload: &str, variants: &[&str]) {
+    let folder = format!("{}/tests/data/requests", env!("CARGO_MANIFEST_DIR"));
+    let names = variants.iter().map(|variant| format!("{workload}.{variant}"));
+    let failures: Vec<String> = names.filter_map(|name| simulated_difference(&folder, &name)).collect();
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+}
+
+#[test]
+fn resnets_ask_as_pytorch_does() {
+    let variants =
+        ["base", "bf16", "ckpt", "accum4", "sgd", "tf32", "accum2bf16", "bf16ckpt", "tf32ckpt", "ckptaccum2"];
+    check_simulated("resnet-mini", &variants);
+    check_simulated("resnet-odd", &["base", "bf16"]);
+    check_simulated("resnet-med", &["base"]);
+    check_simulated("resnet50", &["base", "bf16", "tf32", "ckpt"]);
+}
+
+#[test]
+fn adversaries_ask_as_pytorch_does() {
+    check_simulated("dcgan-mini", &["base", "bf16", "sgd", "tf32"]);
+    check_simulated("dcgan", &["base", "bf16"]);
+}

@@ -1,0 +1,320 @@
+//! Gradients through the tape: every op against central differences in f64, and the fused f32 and 16-bit attention
+//! against the one made of matrix products.
+
+use std::rc::Rc;
+
+use vramlab::allocator::Settings;
+use vramlab::device::DType;
+use vramlab::device::cpu::{CpuDevice, CpuOptions};
+use vramlab::model::Category;
+use vramlab::train::{
+    AttentionKernel, Context, Libraries, Memory, OpResult, Repeatable, RunningStatistics, Shape, Tensor, checkpoint,
+};
+use vramlab::units::Bytes;
+
+fn context() -> Context {
+    let device = CpuDevice::open(CpuOptions { memory: Some(Bytes::mib(256)), threads: Some(1) }).unwrap();
+    Context::new(Memory::new(Box::new(device), Settings::default(), Box::new(())), Libraries::PROCESSOR)
+}
+
+fn values(seed: u64, n: usize) -> Vec<f64> {
+    let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1;
+    (0..n)
+        .map(|_| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            #[expect(clippy::cast_precision_loss, reason = "any number will do")]
+            let unit = (state >> 11) as f64 / (1_u64 << 53) as f64;
+            2.0 * unit - 1.0
+        })
+        .collect()
+}
+
+fn encode(values: &[f64], dtype: DType) -> Vec<u8> {
+    #[expect(clippy::cast_possible_truncation, reason = "to the tensor's type")]
+    match dtype {
+        DType::F64 => values.iter().flat_map(|v| v.to_le_bytes()).collect(),
+        DType::F32 => values.iter().flat_map(|v| (*v as f32).to_le_bytes()).collect(),
+        DType::I64 => values.iter().flat_map(|v| (*v as i64).to_le_bytes()).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn decode(cx: &Context, tensor: &Tensor) -> Vec<f64> {
+    let mut bytes = vec![0; usize::try_from(tensor.bytes().get()).unwrap()];
+    cx.memory().read(tensor, &mut bytes).unwrap();
+    match tensor.dtype() {
+        DType::F64 => bytes.chunks(8).map(|b| f64::from_le_bytes(b.try_into().unwrap())).collect(),
+        DType::F32 => bytes.chunks(4).map(|b| f64::from(f32::from_le_bytes(b.try_into().unwrap()))).collect(),
+        other => panic!("{other:?}"),
+    }
+}
+
+fn tensor(cx: &Context, shape: &[usize], dtype: DType, values: &[f64]) -> Tensor {
+    let shape = shape.iter().fold(Shape::new(&[]), |shape, dim| shape.with_appended(*dim).unwrap());
+    let tensor = cx.memory().tensor(shape, dtype, Category::Other, "test").unwrap();
+    cx.memory().write(&tensor, &encode(values, dtype)).unwrap();
+    tensor
+}
+
+fn one(cx: &Context, dtype: DType) -> Tensor {
+    tensor(cx, &[], dtype, &[1.0])
+}
+
+/// Cross-entropy against fixed targets makes a scalar of any output.
+fn loss(cx: &mut Context, output: &Tensor) -> OpResult<Tensor> {
+    let (rows, cols) = (output.numel() / output.shape().last(), output.shape().last());
+    #[expect(clippy::cast_precision_loss, reason = "small")]
+    let targets: Vec<f64> = (0..rows).map(|r| ((r * 7 + 3) % cols) as f64).collect();
+    let targets = tensor(cx, &[rows], DType::I64, &targets);
+    cx.cross_entropy(output, &targets)
+}
+
+type Program = dyn Fn(&mut Context, &[Tensor]) -> OpResult<Tensor>;
+
+/// Gradients of the program's loss with respect to all parameters, in `dtype`.
+fn gradients(shapes: &[&[usize]], dtype: DType, amp: Option<DType>, program: &Program) -> Vec<Vec<f64>> {
+    let mut cx = context();
+    let parameters = parameters(&mut cx, shapes, dtype);
+    let scalar = cx
+        .autocast(amp, |cx| {
+            let output = program(cx, &parameters)?;
+            loss(cx, &output)
+        })
+        .unwrap();
+    let seed = one(&cx, scalar.dtype());
+    cx.backward(&scalar, &seed).unwrap();
+    parameters.iter().map(|p| decode(&cx, cx.gradient(p).unwrap())).collect()
+}
+
+fn parameters(cx: &mut Context, shapes: &[&[usize]], dtype: DType) -> Vec<Tensor> {
+    let tensors = shapes
+        .iter()
+        .enumerate()
+        .map(|(i, shape)| tensor(cx, shape, dtype, &values(i as u64 + 1, shape.iter().product())));
+    let tensors: Vec<Tensor> = tensors.collect();
+    tensors.into_iter().enumerate().map(|(i, t)| cx.parameter(t, &format!("p{i}"))).collect()
+}
+
+/// Compares the tape's gradients with central differences.
+fn check(shapes: &[&[usize]], program: &Program) {
+    const STEP: f64 = 1e-5;
+    let analytic = gradients(shapes, DType::F64, None, program);
+    let mut cx = context();
+    let parameters = parameters(&mut cx, shapes, DType::F64);
+    for (p, shape) in shapes.iter().enumerate() {
+        let base = values(p as u64 + 1, shape.iter().product());
+        for i in 0..base.len() {
+            let mut at = |offset: f64| {
+                let mut moved = base.clone();
+                moved[i] += offset;
+                cx.memory().write(&parameters[p], &encode(&moved, DType::F64)).unwrap();
+                let scalar = cx
+                    .no_grad(|cx| {
+                        let output = program(cx, &parameters)?;
+                        loss(cx, &output)
+                    })
+                    .unwrap();
+                decode(&cx, &scalar)[0]
+            };
+            let numeric = (at(STEP) - at(-STEP)) / (2.0 * STEP);
+            at(0.0);
+            let ours = analytic[p][i];
+            assert!(
+                (ours - numeric).abs() <= 1e-7 + 1e-6 * numeric.abs(),
+                "parameter {p}, element {i}: {ours} by the tape, {numeric} by differences"
+            );
+        }
+    }
+}
+
+#[test]
+fn linear_with_and_without_bias() {
+    check(&[&[5, 4], &[3, 4], &[3]], &|cx, p| cx.linear(&p[0], &p[1], Some(&p[2])));
+    check(&[&[2, 3, 4], &[6, 4]], &|cx, p| cx.linear(&p[0], &p[1], None));
+}
+
+#[test]
+fn activations() {
+    check(&[&[4, 6]], &|cx, p| cx.relu(&p[0]));
+    check(&[&[4, 6]], &|cx, p| cx.gelu(&p[0], true));
+    check(&[&[4, 6]], &|cx, p| cx.gelu(&p[0], false));
+}
+
+#[test]
+fn convolutions_and_their_transposes() {
+    check(&[&[2, 3, 5, 5], &[4, 3, 3, 3], &[4]], &|cx, p| cx.conv2d(&p[0], &p[1], Some(&p[2]), 2, 1));
+    check(&[&[2, 3, 4, 4], &[2, 3, 1, 1]], &|cx, p| cx.conv2d(&p[0], &p[1], None, 1, 0));
+    check(&[&[2, 3, 3, 3], &[3, 2, 4, 4]], &|cx, p| cx.conv_transpose2d(&p[0], &p[1], 2, 1));
+}
+
+#[test]
+fn batch_norm_in_all_three_arguments() {
+    check(&[&[3, 2, 2, 3], &[2], &[2]], &|cx, p| {
+        let running = RunningStatistics {
+            mean: tensor(cx, &[2], DType::F64, &[0.0; 2]),
+            variance: tensor(cx, &[2], DType::F64, &[1.0; 2]),
+            batches: tensor(cx, &[], DType::I64, &[0.0]),
+        };
+        cx.batch_norm(&p[0], &p[1], &p[2], &running)
+    });
+}
+
+#[test]
+fn batch_norm_by_running_statistics_in_all_three_arguments() {
+    check(&[&[3, 2, 2, 3], &[2], &[2]], &|cx, p| {
+        let running = RunningStatistics {
+            mean: tensor(cx, &[2], DType::F64, &[0.3, -0.2]),
+            variance: tensor(cx, &[2], DType::F64, &[1.7, 0.4]),
+            batches: tensor(cx, &[], DType::I64, &[5.0]),
+        };
+        cx.evaluating(|cx| cx.batch_norm(&p[0], &p[1], &p[2], &running))
+    });
+}
+
+#[test]
+fn pooling_and_means() {
+    check(&[&[2, 2, 5, 5]], &|cx, p| cx.max_pool2d(&p[0], 3, 2, 1));
+    check(&[&[2, 3, 2, 4]], &|cx, p| cx.mean(&p[0], 2..4));
+    check(&[&[2, 3, 4]], &|cx, p| cx.mean(&p[0], 1..2));
+}
+
+#[test]
+fn functions_in_place() {
+    check(&[&[4, 6]], &|cx, p| cx.tanh(&p[0]));
+    check(&[&[4, 6]], &|cx, p| {
+        let copy = cx.scale(&p[0], 1.5, "copy")?;
+        cx.relu_in_place(copy)
+    });
+    check(&[&[4, 6], &[4, 6]], &|cx, p| {
+        let copy = cx.scale(&p[0], 1.5, "copy")?;
+        let sum = cx.add_in_place(copy, &p[1])?;
+        cx.leaky_relu_in_place(sum, 0.2)
+    });
+}
+
+#[test]
+fn binary_cross_entropy_of_logits() {
+    let mut cx = context();
+    let logits = parameters(&mut cx, &[&[6]], DType::F64).remove(0);
+    let target = tensor(&cx, &[6], DType::F64, &[1.0, 0.0, 1.0, 0.25, 0.0, 1.0]);
+    let scalar = cx.binary_cross_entropy_with_logits(&logits, &target).unwrap();
+    let seed = one(&cx, DType::F64);
+    cx.backward(&scalar, &seed).unwrap();
+    let (x, t) = (values(1, 6), decode(&cx, &target));
+    let sigmoid = |x: f64| 1.0 / (1.0 + (-x).exp());
+    let losses = x.iter().zip(&t).map(|(&x, &t)| -t * sigmoid(x).ln() - (1.0 - t) * (1.0 - sigmoid(x)).ln());
+    assert!((decode(&cx, &scalar)[0] - losses.sum::<f64>() / 6.0).abs() < 1e-12);
+    for ((gradient, x), t) in decode(&cx, cx.gradient(&logits).unwrap()).iter().zip(x).zip(t) {
+        assert!((gradient - (sigmoid(x) - t) / 6.0).abs() < 1e-12);
+    }
+}
+
+#[test]
+fn layer_norm_in_all_three_arguments() {
+    check(&[&[3, 7], &[7], &[7]], &|cx, p| cx.layer_norm(&p[0], &p[1], &p[2], 1e-5));
+}
+
+#[test]
+fn sums_broadcast_and_repeated() {
+    check(&[&[2, 3, 4], &[3, 4]], &|cx, p| cx.add(&p[0], &p[1]));
+    // A tensor used twice collects both gradients, a parameter used twice too.
+    check(&[&[3, 4]], &|cx, p| {
+        let twice = cx.add(&p[0], &p[0])?;
+        let activated = cx.gelu(&twice, true)?;
+        cx.add(&activated, &twice)
+    });
+    check(&[&[3, 5]], &|cx, p| cx.scale(&p[0], -1.75, "scaled"));
+}
+
+#[test]
+fn embedding_tied_to_the_head() {
+    check(&[&[5, 4]], &|cx, p| {
+        let tokens = tensor(cx, &[2, 3], DType::I64, &[0.0, 3.0, 3.0, 1.0, 4.0, 0.0]);
+        let x = cx.embedding(&p[0], &tokens)?;
+        cx.linear(&x, &p[0], None)
+    });
+}
+
+fn attend(heads: usize, causal: bool) -> impl Fn(&mut Context, &[Tensor]) -> OpResult<Tensor> {
+    move |cx, p| {
+        let qkv = cx.linear(&p[0], &p[1], None)?;
+        let y = cx.attention(&qkv, heads, causal)?;
+        cx.merge_heads(&y)
+    }
+}
+
+#[test]
+fn attention_by_matrix_products() {
+    for causal in [true, false] {
+        check(&[&[2, 3, 4], &[12, 4]], &attend(2, causal));
+    }
+}
+
+#[test]
+fn fused_attention_has_the_gradients_of_matrix_products() {
+    let sizes = [(8, 2, 5), (4, 3, 33), (64, 1, 40), (6, 2, 9)];
+    for ((head_size, heads, rows), causal) in sizes.into_iter().flat_map(|s| [(s, true), (s, false)]) {
+        let width = heads * head_size;
+        let shapes: [&[usize]; 2] = [&[2, rows, width], &[3 * width, width]];
+        let exact = gradients(&shapes, DType::F64, None, &attend(heads, causal));
+        for (amp, tolerance) in [(None, 2e-5), (Some(DType::F16), 2e-2), (Some(DType::Bf16), 1e-1)] {
+            let ours = gradients(&shapes, DType::F32, amp, &attend(heads, causal));
+            for (ours, exact) in ours.iter().zip(&exact) {
+                let largest = exact.iter().fold(0.0_f64, |m, v| m.max(v.abs()));
+                for (a, b) in ours.iter().zip(exact) {
+                    assert!((a - b).abs() <= tolerance * largest, "head size {head_size}, {amp:?}: {a} for {b}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn math_attention_has_them_in_sixteen_bits_too() {
+    for (heads, rows, causal) in [(2, 5, true), (1, 4, true), (3, 33, false)] {
+        let width = heads * 8;
+        let shapes: [&[usize]; 2] = [&[2, rows, width], &[3 * width, width]];
+        let exact = gradients(&shapes, DType::F64, None, &attend(heads, causal));
+        for (amp, tolerance) in [(None, 2e-5), (Some(DType::F16), 2e-2), (Some(DType::Bf16), 1e-1)] {
+            let ours = gradients(&shapes, DType::F32, amp, &move |cx, p| {
+                cx.choose_attention(AttentionKernel::Math);
+                attend(heads, causal)(cx, p)
+            });
+            for (ours, exact) in ours.iter().zip(&exact) {
+                let largest = exact.iter().fold(0.0_f64, |m, v| m.max(v.abs()));
+                for (a, b) in ours.iter().zip(exact) {
+                    assert!((a - b).abs() <= tolerance * largest, "{heads} heads, {amp:?}: {a} for {b}");
+                }
+            }
+        }
+    }
+}
+
+struct Layer(Vec<Tensor>);
+
+impl Repeatable for Layer {
+    fn forward(&self, cx: &mut Context, x: &Tensor) -> OpResult<Tensor> {
+        let p = &self.0;
+        let normalised = cx.layer_norm(x, &p[0], &p[1], 1e-5)?;
+        let hidden = cx.linear(&normalised, &p[2], Some(&p[3]))?;
+        let activated = cx.gelu(&hidden, true)?;
+        cx.add(x, &activated)
+    }
+}
+
+#[test]
+fn a_checkpointed_segment_has_the_gradients_of_a_plain_one() {
+    let shapes: [&[usize]; 5] = [&[3, 4], &[4], &[4], &[4, 4], &[4]];
+    check(&shapes, &|cx, p| {
+        let layer: Rc<dyn Repeatable> = Rc::new(Layer(p[1..].to_vec()));
+        let x = checkpoint(cx, &layer, &p[0])?;
+        checkpoint(cx, &layer, &x)
+    });
+    let run = |recompute: bool| {
+        gradients(&shapes, DType::F32, Some(DType::Bf16), &move |cx, p| {
+            let layer: Rc<dyn Repeatable> = Rc::new(Layer(p[1..].to_vec()));
+            if recompute { checkpoint(cx, &layer, &p[0]) } else { layer.forward(cx, &p[0]) }
+        })
+    };
+    assert_eq!(run(true), run(false), "to the bit");
+}

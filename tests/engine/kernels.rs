@@ -1,0 +1,12 @@
+//! The kernels of the processor device against naive references, finite differences and each other.
+
+mod convolution;
+mod copies;
+mod determinism;
+mod forward;
+mod gradients;
+mod harness;
+mod image_gradients;
+mod images;
+mod optimizers;
+mod parts;

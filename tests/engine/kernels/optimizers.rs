@@ -1,0 +1,281 @@
+//! Optimizer and GradScaler kernels against PyTorch's formulas.
+
+use vramlab::device::{AdamParameters, DType, GradScaling, Kernel, Operand, ParameterUpdate, UpdatePasses};
+
+use super::harness::{Bench, assert_close, random};
+
+const SIZES: [usize; 3] = [1, 700, 20_001];
+
+struct State {
+    updates: Vec<ParameterUpdate>,
+    /// Parameter, first and second moment of each, in f64.
+    truth: Vec<[Vec<f64>; 3]>,
+    gradients: Vec<Vec<f64>>,
+}
+
+fn state(bench: &mut Bench, dtype: DType, first: bool, second: bool) -> State {
+    let mut state = State { updates: Vec::new(), truth: Vec::new(), gradients: Vec::new() };
+    for (i, n) in SIZES.into_iter().enumerate() {
+        let (parameter, p) = bench.random(dtype, n, i as u32);
+        let (gradient, g) = bench.random(dtype, n, 10 + i as u32);
+        let zeros = vec![0.0; n];
+        state.updates.push(ParameterUpdate {
+            parameter,
+            gradient,
+            first: first.then(|| bench.put(dtype, &zeros)),
+            second: second.then(|| bench.put(dtype, &zeros)),
+        });
+        state.truth.push([p, zeros.clone(), zeros]);
+        state.gradients.push(g);
+    }
+    state
+}
+
+fn compare(bench: &mut Bench, state: &State, tolerance: f64) {
+    for (update, truth) in state.updates.iter().zip(&state.truth) {
+        let operands = [Some(update.parameter), update.first, update.second];
+        for (operand, truth) in operands.into_iter().zip(truth) {
+            if let Some(operand) = operand {
+                assert_close(&bench.get(operand), truth, tolerance, 1.0, "optimizer");
+            }
+        }
+    }
+}
+
+#[test]
+fn sgd_with_and_without_momentum_and_decay() {
+    for (momentum, weight_decay) in [(0.0, 0.0), (0.9, 0.0), (0.9, 0.1), (0.0, 0.1)] {
+        for (dtype, tolerance) in [(DType::F32, 1e-5), (DType::F64, 1e-13)] {
+            let mut bench = Bench::new();
+            let mut state = state(&mut bench, dtype, momentum != 0.0, false);
+            let lr = 0.1;
+            for step in 0..3 {
+                let first_step = step == 0;
+                bench.run(&Kernel::Sgd {
+                    updates: &state.updates,
+                    lr,
+                    momentum,
+                    weight_decay,
+                    first_step,
+                    scaling: None,
+                    passes: UpdatePasses::Several,
+                });
+                for ([p, buffer, _], g) in state.truth.iter_mut().zip(&state.gradients) {
+                    for i in 0..p.len() {
+                        let g = g[i] + weight_decay * p[i];
+                        buffer[i] = if first_step { g } else { momentum * buffer[i] + g };
+                        p[i] -= lr * buffer[i];
+                    }
+                }
+            }
+            compare(&mut bench, &state, tolerance);
+        }
+    }
+}
+
+#[test]
+fn adam_and_adamw_correct_the_bias_of_both_moments() {
+    for decoupled in [false, true] {
+        for weight_decay in [0.0, 0.1] {
+            // The usual epsilon is lost beside the root; a large one tells where it is added.
+            for eps in [1e-8, 0.3] {
+                adam_is_its_formula(decoupled, weight_decay, eps);
+            }
+        }
+    }
+}
+
+fn adam_is_its_formula(decoupled: bool, weight_decay: f64, eps: f64) {
+    for (dtype, tolerance) in [(DType::F32, 1e-5), (DType::F64, 1e-12)] {
+        let mut bench = Bench::new();
+        let mut state = state(&mut bench, dtype, true, true);
+        let (lr, beta1, beta2) = (0.01, 0.9, 0.999);
+        for step in 1..=4 {
+            let parameters = AdamParameters { lr, beta1, beta2, eps, weight_decay, decoupled, step };
+            bench.run(&Kernel::Adam {
+                updates: &state.updates,
+                parameters,
+                scaling: None,
+                passes: UpdatePasses::Several,
+            });
+            for ([p, m, v], g) in state.truth.iter_mut().zip(&state.gradients) {
+                for i in 0..p.len() {
+                    let mut g = g[i];
+                    if decoupled {
+                        p[i] *= 1.0 - lr * weight_decay;
+                    } else {
+                        g += weight_decay * p[i];
+                    }
+                    m[i] = beta1 * m[i] + (1.0 - beta1) * g;
+                    v[i] = beta2 * v[i] + (1.0 - beta2) * g * g;
+                    let first = m[i] / (1.0 - beta1.powi(step as i32));
+                    let root = v[i].sqrt() / (1.0 - beta2.powi(step as i32)).sqrt();
+                    p[i] -= lr * first / (root + eps);
+                }
+            }
+        }
+        compare(&mut bench, &state, tolerance);
+    }
+}
+
+#[test]
+fn a_flag_that_is_set_skips_the_whole_step() {
+    let mut bench = Bench::new();
+    let state = state(&mut bench, DType::F32, true, true);
+    let clear = bench.put(DType::F32, &[0.0]);
+    let set = bench.put(DType::F32, &[1.0]);
+    let parameters =
+        AdamParameters { lr: 0.1, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.1, decoupled: true, step: 1 };
+    let scale = bench.put(DType::F32, &[1.0]);
+    let scaling = |found_inf: Operand| Some(GradScaling { scale, found_inf });
+    let all = |bench: &mut Bench| -> Vec<Vec<u8>> {
+        let operands = state.updates.iter().flat_map(|u| [Some(u.parameter), u.first, u.second]).flatten();
+        operands.collect::<Vec<_>>().into_iter().map(|x| bench.bytes(x)).collect()
+    };
+    let sgd = |found_inf: Operand| Kernel::Sgd {
+        updates: &state.updates,
+        lr: 0.1,
+        momentum: 0.9,
+        weight_decay: 0.1,
+        first_step: true,
+        scaling: scaling(found_inf),
+        passes: UpdatePasses::Several,
+    };
+    let before = all(&mut bench);
+    bench.run(&Kernel::Adam {
+        updates: &state.updates,
+        parameters,
+        scaling: scaling(set),
+        passes: UpdatePasses::Several,
+    });
+    bench.run(&sgd(set));
+    assert_eq!(all(&mut bench), before);
+    bench.run(&Kernel::Adam {
+        updates: &state.updates,
+        parameters,
+        scaling: scaling(clear),
+        passes: UpdatePasses::Several,
+    });
+    let after_adam = all(&mut bench);
+    assert_ne!(after_adam, before);
+    bench.run(&sgd(clear));
+    assert_ne!(all(&mut bench), after_adam);
+}
+
+#[test]
+fn a_scale_divides_the_gradients_before_the_step() {
+    let run = |scale: Option<f64>| {
+        let mut bench = Bench::new();
+        let mut state = state(&mut bench, DType::F32, true, true);
+        let factor = scale.unwrap_or(1.0);
+        for (update, gradient) in state.updates.iter_mut().zip(&state.gradients) {
+            let scaled: Vec<f64> = gradient.iter().map(|g| g * factor).collect();
+            update.gradient = bench.put(DType::F32, &scaled);
+        }
+        let scaling = scale.map(|scale| GradScaling {
+            scale: bench.put(DType::F32, &[scale]),
+            found_inf: bench.put(DType::F32, &[0.0]),
+        });
+        let parameters = AdamParameters {
+            lr: 0.1,
+            beta1: 0.9,
+            beta2: 0.999,
+            eps: 1e-8,
+            weight_decay: 0.1,
+            decoupled: false,
+            step: 1,
+        };
+        bench.run(&Kernel::Adam { updates: &state.updates, parameters, scaling, passes: UpdatePasses::Several });
+        let operands: Vec<Operand> = state
+            .updates
+            .iter()
+            .flat_map(|u| [Some(u.parameter), Some(u.gradient), u.first, u.second])
+            .flatten()
+            .collect();
+        operands.into_iter().map(|operand| bench.bytes(operand)).collect::<Vec<_>>()
+    };
+    assert_eq!(run(Some(1024.0)), run(None));
+}
+
+#[test]
+fn adam_without_moments_and_tensors_of_other_lengths_are_refused() {
+    let mut bench = Bench::new();
+    let mut state = state(&mut bench, DType::F32, false, false);
+    let parameters =
+        AdamParameters { lr: 0.1, beta1: 0.9, beta2: 0.999, eps: 1e-8, weight_decay: 0.0, decoupled: false, step: 1 };
+    assert!(
+        bench
+            .try_run(&Kernel::Adam {
+                updates: &state.updates,
+                parameters,
+                scaling: None,
+                passes: UpdatePasses::Several
+            })
+            .is_err()
+    );
+    state.updates[1].gradient.len -= 1;
+    let sgd = Kernel::Sgd {
+        updates: &state.updates,
+        lr: 0.1,
+        momentum: 0.0,
+        weight_decay: 0.0,
+        first_step: true,
+        scaling: None,
+        passes: UpdatePasses::Several,
+    };
+    assert!(bench.try_run(&sgd).is_err());
+}
+
+#[test]
+fn unscaling_multiplies_and_finds_what_is_not_finite() {
+    for poison in [None, Some(f64::INFINITY), Some(f64::NAN)] {
+        let mut bench = Bench::new();
+        let mut truth = Vec::new();
+        let gradients: Vec<Operand> = (0..3)
+            .map(|i| {
+                let mut values = random(20_001, i);
+                if let (1, Some(poison)) = (i, poison) {
+                    values[17_777] = poison;
+                }
+                let operand = bench.put(DType::F32, &values);
+                truth.push(bench.get(operand));
+                operand
+            })
+            .collect();
+        let scale = bench.put(DType::F32, &[65536.0]);
+        let (inverse_scale, found_inf) = (bench.empty(DType::F32, 1), bench.put(DType::F32, &[0.0]));
+        bench.run(&Kernel::Reciprocal { src: scale, dst: inverse_scale });
+        assert_eq!(bench.get(inverse_scale), [1.0 / 65536.0]);
+        bench.run(&Kernel::Unscale { gradients: &gradients, inverse_scale, found_inf });
+        assert_eq!(bench.get(found_inf), [if poison.is_some() { 1.0 } else { 0.0 }]);
+        for (gradient, truth) in gradients.iter().zip(&truth) {
+            let got = bench.get(*gradient);
+            let same = |(x, y): (&f64, &f64)| *x == y / 65536.0 || (x.is_nan() && y.is_nan());
+            assert!(got.iter().zip(truth).all(same));
+        }
+    }
+}
+
+#[test]
+fn the_scale_backs_off_at_once_and_grows_after_an_interval() {
+    let mut bench = Bench::new();
+    let scale = bench.put(DType::F32, &[65536.0]);
+    let tracker = bench.put(DType::I32, &[0.0]);
+    let (clear, set) = (bench.put(DType::F32, &[0.0]), bench.put(DType::F32, &[1.0]));
+    let mut update = |found_inf, scale, tracker| {
+        bench.run(&Kernel::UpdateScale { scale, tracker, found_inf, growth: 2.0, backoff: 0.5, interval: 3 });
+        (bench.get(scale)[0], bench.get(tracker)[0])
+    };
+    assert_eq!(update(clear, scale, tracker), (65536.0, 1.0));
+    assert_eq!(update(set, scale, tracker), (32768.0, 0.0));
+    assert_eq!(update(clear, scale, tracker), (32768.0, 1.0));
+    assert_eq!(update(clear, scale, tracker), (32768.0, 2.0));
+    assert_eq!(update(clear, scale, tracker), (65536.0, 0.0));
+    let mut bench = Bench::new();
+    let huge = bench.put(DType::F32, &[3e38]);
+    let tracker = bench.put(DType::I32, &[0.0]);
+    let found_inf = bench.put(DType::F32, &[0.0]);
+    bench.run(&Kernel::UpdateScale { scale: huge, tracker, found_inf, growth: 2.0, backoff: 0.5, interval: 1 });
+    assert_eq!(bench.get(huge), [f64::from(3e38_f32)], "a scale that would overflow stays");
+    assert_eq!(bench.get(tracker), [0.0]);
+}

@@ -1,0 +1,34 @@
+#![allow(
+    missing_docs,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "a test that can't be set up fails"
+)]
+
+#[path = "../common/made.rs"]
+mod made;
+#[path = "../model/mod.rs"]
+mod model;
+#[path = "../common/training.rs"]
+mod training;
+
+mod alignment;
+mod allocator_properties;
+mod combinations;
+mod fit;
+mod folklore;
+mod fused;
+mod gradients;
+mod host_memory;
+mod inference;
+mod kernels;
+mod loading;
+mod losses;
+mod own_models;
+mod parity;
+mod placement;
+mod programs;
+mod session;
+mod simulation;
+mod switches;

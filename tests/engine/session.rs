@@ -1,0 +1,375 @@
+//! A running lab, driven through its handle as a front end drives it.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use vramlab::model::{Evidence, LeakCause, RunState, View, Why};
+use vramlab::session::{self, Anew, Command, LabSpec, MemoryLimit, Session, Setup, StepSize, Switch, Way};
+use vramlab::source::{self, Picture, Request, Source};
+use vramlab::train::Config;
+use vramlab::units::{Bytes, StreamId};
+use vramlab::workload::{Catalog, Extent, Random, Repeats, Sizes};
+
+fn spec(limit: Option<Bytes>) -> LabSpec {
+    let spec = LabSpec::new(Catalog::with_user_workloads(None).entry("gpt-mini").unwrap());
+    LabSpec { limit: limit.map(MemoryLimit::Bytes), config: Config { batch: 8, ..spec.config }, ..spec }
+}
+
+struct Driver {
+    source: Source,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Driver {
+    fn start(spec: LabSpec) -> Self {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        Self { source: source::live(spec).unwrap(), runtime }
+    }
+
+    fn send(&self, command: Command) {
+        self.source.request(Request::Lab(command));
+    }
+
+    fn flip(&self, word: &str) {
+        self.send(Command::Flip(Switch::named(word).unwrap(), Way::Next));
+    }
+
+    fn set(&self, word: &str, value: &str) {
+        self.send(Command::Set(Switch::named(word).unwrap(), value.into()));
+    }
+
+    fn last(&self) -> Arc<Picture> {
+        self.source.pictures.borrow().clone()
+    }
+
+    fn finished(&self) -> u64 {
+        self.last().view.steps.finished
+    }
+
+    /// Waits for a picture; fails with the last one after 20 s.
+    fn wait(&mut self, what: &str, wanted: impl FnMut(&Arc<Picture>) -> bool) -> Arc<Picture> {
+        let pictures = &mut self.source.pictures;
+        let result = self.runtime.block_on(async {
+            tokio::time::timeout(Duration::from_secs(20), pictures.wait_for(wanted))
+                .await
+                .map(|found| found.unwrap().clone())
+        });
+        result.unwrap_or_else(|_| {
+            let last = self.source.pictures.borrow();
+            panic!("waited in vain for {what}; {:?}, step {}", last.run, last.view.steps.finished)
+        })
+    }
+
+    fn pause(&mut self) -> Arc<Picture> {
+        self.send(Command::Pause);
+        self.wait("pause", |lab| lab.run == RunState::Paused)
+    }
+
+    fn advance(&mut self, size: StepSize) -> Arc<Picture> {
+        let before = self.last().view.position;
+        self.send(Command::Advance(size));
+        self.wait("the next stop", |lab| lab.run == RunState::Paused && lab.view.position > before)
+    }
+}
+
+/// The value in force of a switch, and the one asked for.
+fn value(view: &View, word: &str) -> (String, Option<String>) {
+    let setting = view.settings.get(word).unwrap();
+    (setting.value.to_string(), setting.wanted.as_ref().map(ToString::to_string))
+}
+
+/// Nothing is asked for that is not in force.
+fn is_settled(view: &View) -> bool {
+    !view.settings.0.is_empty() && view.settings.0.iter().all(|setting| setting.wanted.is_none())
+}
+
+#[test]
+fn fifty_random_flips_change_memory_only_while_they_last() {
+    let usual = Setup::new(spec(None).config);
+    let mut driver = Driver::start(spec(None));
+    driver.wait("three steps", |lab| lab.view.steps.finished >= 3);
+    driver.pause();
+    let before = driver.advance(StepSize::Step).view.ledger.allocated();
+    driver.send(Command::Resume);
+    let mut random = Random::new(42);
+    // Every switch that has values, the leak among them, and empty_cache.
+    let levers: Vec<Switch> = Switch::levers().collect();
+    assert!(levers.contains(&Switch::named("retain").unwrap()));
+    for flip in 0..50 {
+        let flipped = levers.get(random.below(levers.len() + 1));
+        driver.send(flipped.map_or(Command::EmptyCache, |switch| Command::Flip(*switch, Way::Next)));
+        let step = driver.finished();
+        if flip % 3 == 0 {
+            driver.wait("a step after the flip", |lab| lab.view.steps.finished >= step + 2);
+        }
+    }
+    let flips = driver.last().history.marks().count();
+    assert!(flips > 15, "{flips} marks of fifty flips, of which two in three may fall together");
+    let settled = driver.finished();
+    for switch in levers {
+        driver.send(Command::Set(switch, switch.value(&usual).as_ref().into()));
+    }
+    driver.wait("all switches back", |lab| {
+        let back = Switch::levers().all(|switch| value(&lab.view, switch.word()).0 == switch.value(&usual));
+        lab.view.steps.finished >= settled + 6 && is_settled(&lab.view) && back
+    });
+    driver.pause();
+    let after = driver.advance(StepSize::Step);
+    assert_eq!(after.view.ledger.allocated(), before, "{:?}", after.view.log);
+    assert_eq!(after.view.malformed, 0, "{:?}", after.view.log);
+}
+
+#[test]
+fn a_lab_trains_so_many_steps_and_begins_anew_as_it_began() {
+    let mut driver = Driver::start(spec(None));
+    driver.wait("a step", |lab| lab.view.steps.finished >= 1);
+    let begun = driver.pause().view.steps.finished;
+    driver.send(Command::Train(3));
+    let stopped = driver.wait("three steps", |lab| lab.run == RunState::Paused && lab.view.steps.finished >= begun + 3);
+    // The pause may have been within a step, which is then the first of them.
+    assert!(stopped.view.steps.finished == begun + 3 && stopped.view.phase.is_none(), "{:?}", stopped.view.steps);
+    driver.send(Command::Set(Switch::named("ckpt").unwrap(), "on".into()));
+    driver.send(Command::Train(1));
+    driver.wait("the flip", |lab| lab.run == RunState::Paused && value(&lab.view, "ckpt").0 == "on");
+    let begin = || Command::Begin(Anew(Arc::new(spec(None))));
+    driver.send(begin());
+    let anew = driver.wait("another run", |lab| {
+        lab.run == RunState::Running && lab.view.log.iter().any(|line| line.text.contains("started anew"))
+    });
+    assert_eq!(value(&anew.view, "ckpt"), ("off".to_owned(), None), "as it was at the start");
+    driver.wait("its steps", |lab| lab.view.steps.finished >= 2);
+    driver.pause();
+    driver.send(begin());
+    let paused = driver.wait("a run after a pause", |lab| lab.run == RunState::Running && lab.view.steps.finished < 2);
+    assert_eq!(paused.view.malformed, 0);
+}
+
+#[test]
+fn a_micro_batch_too_small_for_batch_norm_is_refused_and_the_run_goes_on() {
+    let entry = Catalog::with_user_workloads(None).entry("resnet-mini").unwrap();
+    let spec = LabSpec::new(entry);
+    let small = Config { batch: 4, accumulation: 4, ..spec.config };
+    let refused = LabSpec { config: small, ..spec.clone() }.build(Box::new(())).err().map(|error| error.to_string());
+    assert!(refused.is_some_and(|why| why.contains("needs micro-batches of 2")));
+    let mut driver = Driver::start(LabSpec { config: Config { batch: 4, ..spec.config }, ..spec });
+    driver.wait("a step", |lab| lab.view.steps.finished >= 1);
+    driver.set("accum", "4");
+    let told = |lab: &Arc<Picture>| {
+        lab.view.log.iter().any(|line| line.text.starts_with("refused: batch norm needs micro-batches of 2"))
+    };
+    let refused = driver.wait("the refusal", told);
+    let after = driver.wait("further steps", |lab| lab.view.steps.finished >= refused.view.steps.finished + 2);
+    assert_eq!((after.run.clone(), value(&after.view, "accum")), (RunState::Running, ("1".to_owned(), None)));
+}
+
+#[test]
+fn a_paused_lab_moves_by_op_phase_and_step() {
+    let mut driver = Driver::start(spec(None));
+    driver.wait("a step", |lab| lab.view.steps.finished >= 1);
+    let paused = driver.pause();
+    let op = driver.advance(StepSize::Op);
+    assert!(op.view.position > paused.view.position);
+    assert!(op.view.steps.finished <= paused.view.steps.finished + 1);
+    driver.advance(StepSize::Step);
+    let start = driver.finished();
+    let mut phases = Vec::new();
+    for _ in 0..5 {
+        driver.advance(StepSize::Phase);
+        phases.push(driver.finished());
+    }
+    assert!(phases.iter().all(|finished| *finished <= start + 1), "five phases are one step: {phases:?}");
+    let step = driver.advance(StepSize::Step);
+    assert_eq!(step.view.steps.finished, start + 1);
+}
+
+#[test]
+fn the_header_tells_of_the_switches_in_force() {
+    let mut driver = Driver::start(spec(None));
+    driver.wait("a step", |lab| lab.view.steps.finished >= 1 && lab.view.about.detail.ends_with("eager"));
+    driver.set("fuse", "on");
+    driver.wait("fused ops", |lab| lab.view.about.detail.ends_with("fused"));
+}
+
+#[test]
+fn empty_cache_returns_what_is_releasable_even_while_paused() {
+    let mut driver =
+        Driver::start(LabSpec { sizes: Sizes { width: Some(Extent::nearest(128)), ..Sizes::default() }, ..spec(None) });
+    driver.wait("a step", |lab| lab.view.steps.finished >= 2);
+    driver.pause();
+    let before = driver.advance(StepSize::Step);
+    driver.send(Command::EmptyCache);
+    let after =
+        driver.wait("the cache to go", |lab| lab.view.traffic.segment_frees > before.view.traffic.segment_frees);
+    assert!(before.view.ledger.releasable > Bytes::ZERO);
+    assert_eq!(after.view.ledger.releasable, Bytes::ZERO);
+    assert_eq!(after.view.ledger.allocated(), before.view.ledger.allocated());
+    assert_eq!(
+        after.view.ledger.reserved(),
+        before.view.ledger.reserved() - before.view.ledger.releasable,
+        "reserved falls by exactly the releasable account"
+    );
+    assert_eq!(after.run, RunState::Paused);
+}
+
+#[test]
+fn running_out_of_memory_pauses_with_an_explanation_and_a_switch_helps() {
+    let size = Some(Extent::nearest(128));
+    let sizes = Sizes { width: size, layers: Some(Repeats::nearest(4)), seq: size, ..Sizes::default() };
+    let mut driver = Driver::start(LabSpec { sizes, ..spec(Some(Bytes::mib(60))) });
+    let lab = driver.wait("out of memory", |lab| lab.run == RunState::OutOfMemory);
+    assert!(lab.view.traffic.ooms >= 1);
+    let found = |finding: &vramlab::model::Finding| matches!(finding.evidence, Evidence::OutOfMemory { .. });
+    assert!(lab.view.findings.iter().any(found), "{:?}", lab.view.findings);
+    let autopsy = lab.view.autopsy.as_ref().unwrap();
+    assert_eq!(autopsy.limit, Some(Bytes::mib(60)));
+    assert!(autopsy.ledger.reserved() + autopsy.request.segment > Bytes::mib(60) && autopsy.short > Bytes::ZERO);
+    // With the settings as they are, a piece that is large enough would have been taken.
+    assert!(autopsy.unusable.iter().all(|part| part.why != Why::NotSplit), "{:?}", autopsy.unusable);
+    let free: Bytes = autopsy.unusable.iter().filter(|part| part.why != Why::Pending).map(|part| part.bytes).sum();
+    assert_eq!(free, autopsy.ledger.free());
+    driver.set("accum", "8");
+    driver.send(Command::Resume);
+    driver.wait("training to go on", |lab| lab.run == RunState::Running && lab.view.steps.finished >= 2);
+}
+
+#[test]
+fn time_on_pause_is_no_step_time() {
+    let mut driver = Driver::start(spec(None));
+    driver.wait("a step", |lab| lab.view.steps.finished >= 1);
+    driver.pause();
+    driver.advance(StepSize::Step);
+    driver.advance(StepSize::Op);
+    let begun = Instant::now();
+    std::thread::sleep(Duration::from_millis(1500));
+    let step = driver.advance(StepSize::Step);
+    let report = step.view.steps.last.clone().unwrap();
+    assert!(begun.elapsed() >= Duration::from_millis(1500));
+    assert!(report.total.0 < 1_400_000, "{report:?}");
+}
+
+#[test]
+fn dropped_commands_end_the_run() {
+    let Session { commands, mut feed, .. } = session::start(spec(None)).unwrap();
+    for _ in 0..20 {
+        feed.blocking_recv().unwrap();
+    }
+    drop(commands);
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let ended = runtime.block_on(async {
+        tokio::time::timeout(Duration::from_secs(10), async { while feed.recv().await.is_some() {} }).await
+    });
+    assert!(ended.is_ok(), "the engine is still there");
+}
+
+#[test]
+fn a_source_that_is_let_go_ends_the_run() {
+    let mut driver = Driver::start(spec(None));
+    driver.wait("a step", |lab| lab.view.steps.finished >= 1);
+    let engine = driver.source.engine().unwrap();
+    let Driver { source, .. } = driver;
+    assert!(!engine.has_ended());
+    drop(source);
+    let begun = Instant::now();
+    while !engine.has_ended() {
+        assert!(begun.elapsed() < Duration::from_secs(10), "the engine is still there");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn the_engine_ends_when_it_is_asked_to_and_says_when_it_has() {
+    let mut driver = Driver::start(spec(None));
+    driver.wait("a step", |lab| lab.view.steps.finished >= 1);
+    let engine = driver.source.engine().unwrap();
+    assert!(!engine.clone().has_ended());
+    driver.pause();
+    assert!(engine.end(Duration::from_secs(10)), "also from a pause");
+    assert!(engine.has_ended() && engine.end(Duration::ZERO), "and it stays so");
+}
+
+#[test]
+fn a_batch_that_does_not_fit_goes_back_to_the_one_that_did() {
+    let mut driver = Driver::start(spec(Some(Bytes::mib(60))));
+    driver.wait("a step", |lab| lab.view.steps.finished >= 1);
+    let batch = |lab: &Picture| value(&lab.view, "batch");
+    let stopped = |lab: &Picture| lab.run == RunState::OutOfMemory;
+    let mut lab = driver.last();
+    while !stopped(&lab) {
+        let before = batch(&lab).0;
+        driver.flip("batch");
+        let finished = driver.finished();
+        lab = driver.wait("a step or the end of memory", |lab| {
+            stopped(lab) || (lab.view.steps.finished >= finished + 2 && batch(lab).0 != before)
+        });
+    }
+    let (failed, back) = batch(&lab);
+    let back = back.expect("the batch goes back");
+    assert_eq!(back.parse::<u32>().unwrap() * 2, failed.parse::<u32>().unwrap());
+    driver.send(Command::Resume);
+    let finished = lab.view.steps.finished;
+    let after = driver.wait("training to go on", |lab| lab.view.steps.finished >= finished + 2);
+    assert_eq!(batch(&after), (back, None));
+}
+
+#[test]
+fn a_limit_below_the_model_fails_with_a_sentence() {
+    let mut driver = Driver::start(spec(Some(Bytes::mib(1))));
+    let lab = driver.wait("failure", |lab| matches!(lab.run, RunState::Failed(_)));
+    let RunState::Failed(reason) = &lab.run else { unreachable!() };
+    assert!(reason.contains("does not fit in 1.00 MiB"), "{reason}");
+}
+
+#[test]
+fn pinned_batches_come_through_the_copy_streams_own_segment() {
+    let mut driver = Driver::start(spec(None));
+    driver.wait("a step", |lab| lab.view.steps.finished >= 1);
+    driver.flip("pin");
+    let streams = |lab: &Picture| lab.view.segments.iter().any(|segment| segment.stream != StreamId::DEFAULT);
+    let lab = driver.wait("a segment of the copy stream", |lab| streams(lab));
+    assert!(lab.view.host.reserved > Bytes::ZERO, "page-locked blocks are kept");
+    driver.flip("pin");
+    driver.wait("page-locked memory to go back", |lab| lab.view.host.reserved == Bytes::ZERO);
+}
+
+#[test]
+fn a_limit_and_allocator_settings_are_put_in_force_between_steps() {
+    let mut driver = Driver::start(spec(None));
+    driver.wait("a step", |lab| lab.view.steps.finished >= 1);
+    driver.set("alloc-conf", "expandable_segments:True");
+    driver.wait("the settings", |lab| value(&lab.view, "alloc-conf") == ("expandable_segments:True".into(), None));
+    driver.send(Command::EmptyCache);
+    driver.wait("a segment that grows", |lab| lab.view.segments.iter().any(|segment| segment.expandable));
+    driver.set("limit", "1MiB");
+    driver.wait("the limit", |lab| value(&lab.view, "limit") == ("1.00 MiB".into(), None));
+    // What is cached already is no new reservation; in the middle of a step little of it can be given back.
+    let emptied = |driver: &mut Driver| {
+        let step = driver.finished();
+        driver.send(Command::EmptyCache);
+        driver.wait("what comes of it", |lab| lab.run == RunState::OutOfMemory || lab.view.steps.finished >= step + 2)
+    };
+    let lab = (0..20).map(|_| emptied(&mut driver)).find(|lab| lab.run == RunState::OutOfMemory).unwrap();
+    assert_eq!(lab.view.limit, Some(Bytes::mib(1)));
+    driver.set("limit", "none");
+    driver.send(Command::Resume);
+    let step = lab.view.steps.finished;
+    driver.wait("training to go on", |lab| lab.run == RunState::Running && lab.view.steps.finished >= step + 2);
+}
+
+#[test]
+fn a_leak_is_found_and_ends_with_its_switch() {
+    let mut driver = Driver::start(spec(None));
+    driver.wait("three steps", |lab| lab.view.steps.finished >= 3);
+    let before = driver.pause().view.steps.finished;
+    driver.set("retain", "graph");
+    driver.send(Command::Resume);
+    let leak = |lab: &Picture| {
+        lab.view.findings.iter().find_map(|finding| match &finding.evidence {
+            Evidence::Leak { cause, .. } => Some(*cause),
+            _ => None,
+        })
+    };
+    let lab = driver.wait("the leak to be found", |lab| lab.view.steps.finished >= before + 6 && leak(lab).is_some());
+    assert_eq!(leak(&lab), Some(LeakCause::Graphs), "{:?}", lab.view.findings);
+    driver.set("retain", "off");
+    driver.wait("the leak to end", |lab| leak(lab).is_none() && is_settled(&lab.view));
+}

@@ -1,0 +1,118 @@
+//! The demo: the built-in story on the lab it is told of, to its end; and in a terminal.
+
+use std::time::{Duration, Instant};
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use vramlab::device::sim::CardCatalog;
+use vramlab::session::{DeviceChoice, LabSpec, Speed};
+use vramlab::source::{self, Source};
+use vramlab::tui::{self, App, Catalog, ColorTier, Effect, GlyphTier, Message, ReadingPace, Story};
+use vramlab::workload;
+
+/// The lab that tells a story, on a clock of the test's.
+struct Told {
+    source: Source,
+    app: App,
+    now: Duration,
+}
+
+impl Told {
+    fn begin(pace: ReadingPace) -> Self {
+        let story = Story::built_in().unwrap();
+        let card = CardCatalog::with_user_cards(None).card(story.device.strip_prefix("sim:").unwrap()).unwrap();
+        let entry = workload::Catalog::with_user_workloads(None).entry(&story.workload).unwrap();
+        let device = DeviceChoice::Sim(Box::new(card));
+        let source = source::live(LabSpec { device, speed: Speed::Max, ..LabSpec::new(entry) }).unwrap();
+        let catalog = Catalog::default();
+        let (theme, _) = catalog.load("dark", ColorTier::True).unwrap();
+        let app = App::new(catalog, theme, GlyphTier::Unicode).with_story(story, pace);
+        Self { source, app, now: Duration::ZERO }
+    }
+
+    fn tell(&mut self, message: Message) -> Vec<Effect> {
+        let effects = self.app.update(message);
+        for effect in &effects {
+            if let Effect::Send(request) = effect {
+                self.source.request(request.clone());
+            }
+        }
+        effects
+    }
+
+    fn press(&mut self, code: KeyCode) -> Vec<Effect> {
+        self.tell(Message::Key(KeyEvent::new(code, KeyModifiers::NONE)))
+    }
+
+    /// So much time passes; what the screen of this size shows then.
+    fn after(&mut self, time: Duration, (columns, rows): (u16, u16)) -> String {
+        self.now += time;
+        self.tell(Message::Clock(self.now));
+        let picture = self.source.pictures.borrow_and_update().clone();
+        self.tell(Message::Picture(picture));
+        let mut buf = Buffer::empty(Rect::new(0, 0, columns, rows));
+        let layout = tui::draw(&self.app, buf.area, &mut buf);
+        self.tell(Message::Drawn(layout));
+        let row = |row: Rect| row.columns().map(|cell| buf[(cell.x, cell.y)].symbol().to_owned()).collect::<String>();
+        buf.area.rows().map(row).collect::<Vec<_>>().join("\n")
+    }
+}
+
+/// What a scene of the story is about, by words that the screen must show before it ends.
+const SHOWN: [(&str, &[&str]); 5] = [
+    ("Mixed precision", &["AMP off → fp16"]),
+    ("Checkpointing", &["checkpoint off → on"]),
+    ("Reserved is still", &["empty_cache"]),
+    ("Out of memory", &["OUT OF MEMORY"]),
+    ("The leak is off", &["RUNNING"]),
+];
+
+#[test]
+fn the_story_comes_to_its_end_and_each_scene_shows_what_it_tells() {
+    let story = Story::built_in().unwrap();
+    let mut told = Told::begin(ReadingPace::Fast);
+    let (begun, mut seen) = (Instant::now(), vec![String::new(); story.scenes.len()]);
+    while let Some((scene, of)) = told.app.scene() {
+        assert_eq!(of, story.scenes.len());
+        let screen = told.after(Duration::from_millis(10), (120, 40));
+        // The story may have gone on to the next scene before this frame was drawn.
+        if let Some((now, _)) = told.app.scene()
+            && now == scene
+        {
+            seen[scene - 1] = screen;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(80), "scene {scene} waits for ever:\n{}", seen[scene - 1]);
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(told.now < Duration::from_secs(85), "no scene ran out of patience");
+    for (begins, words) in SHOWN {
+        let place = story.scenes.iter().position(|scene| scene.caption.starts_with(begins)).unwrap();
+        for word in words {
+            assert!(seen[place].contains(word), "{word}:\n{}", seen[place]);
+        }
+    }
+    let after = told.after(Duration::from_millis(10), (120, 40));
+    assert!(!after.contains("demo ") && after.contains("RUNNING"), "the lab goes on without captions:\n{after}");
+    assert!(told.press(KeyCode::Char('q')).contains(&Effect::Quit));
+}
+
+#[test]
+fn a_person_stops_the_story_has_the_lab_and_leaves() {
+    let mut told = Told::begin(ReadingPace::Normal);
+    for size in [(80, 24), (120, 40), (200, 60), (60, 16)] {
+        let screen = told.after(Duration::from_millis(100), size);
+        assert!(screen.contains("demo 1/") && screen.contains("GPT-2 trains on a simulated"), "{size:?}:\n{screen}");
+    }
+    assert!(told.press(KeyCode::Char('m')).is_empty(), "keys are the story's");
+    assert!(told.after(Duration::ZERO, (120, 40)).contains("the demo presses the keys now; space stops it"));
+    told.press(KeyCode::Char(' '));
+    let stopped = told.after(Duration::from_secs(600), (120, 40));
+    assert!(stopped.contains("demo 1/") && stopped.contains("the lab is yours"), "time does not count:\n{stopped}");
+    assert!(!told.press(KeyCode::Char('?')).contains(&Effect::Quit));
+    assert!(told.after(Duration::ZERO, (120, 40)).contains("[keys]"), "the help is open");
+    told.press(KeyCode::Esc);
+    told.press(KeyCode::Char(' '));
+    assert!(!told.after(Duration::ZERO, (120, 40)).contains("the lab is yours"));
+    assert!(told.press(KeyCode::Char('q')).contains(&Effect::Quit));
+}

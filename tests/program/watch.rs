@@ -1,0 +1,334 @@
+//! `vramlab watch`: real programs in Python, with a stand-in for PyTorch (`tests/watch/torch`). Without Python they skip.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use vramlab::model::{DeviceKind, EventKind, Ranks, RunState};
+use vramlab::recording::{Next, Reader};
+use vramlab::units::DeviceIndex;
+
+/// Whether there is a Python to run the stand-in; said where there is none.
+fn python() -> bool {
+    let found = Command::new("python3").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok();
+    if !found {
+        eprintln!("SKIPPED: there is no python3 here");
+    }
+    found
+}
+
+fn programs() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/watch")
+}
+
+/// `vramlab watch` in a folder of its own, with the stand-in on Python's path.
+fn watch(home: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_vramlab"));
+    command
+        .arg("watch")
+        .current_dir(home)
+        .env("XDG_RUNTIME_DIR", home)
+        .env("XDG_CONFIG_HOME", home)
+        .env("PYTHONPATH", programs())
+        .env("VRAMLAB_WATCH", "debug")
+        .env("PYTHONDONTWRITEBYTECODE", "1");
+    command
+}
+
+/// All that a recording holds, as its models have it at the end.
+fn read(path: &Path) -> (Ranks, Vec<EventKind>) {
+    let mut reader = Reader::new(std::fs::File::open(path).unwrap());
+    let (mut ranks, mut kinds) = (Ranks::default(), Vec::new());
+    while let Next::Frame(frame) = reader.next().unwrap() {
+        for event in frame.unpack().unwrap().events() {
+            let event = event.unwrap();
+            ranks.apply(&event);
+            kinds.push(event.kind);
+        }
+    }
+    (ranks, kinds)
+}
+
+#[test]
+fn a_program_is_recorded_to_its_last_byte() {
+    if !python() {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let run = watch(home.path())
+        .args(["--record", "run.vram", "--", "python3"])
+        .arg(programs().join("train.py"))
+        .args(["40", "0.005", "allocated"])
+        .output()
+        .unwrap();
+    assert!(run.status.success(), "{}", run.status);
+    // The program says what it says alone, and nothing of being watched.
+    assert_eq!(String::from_utf8_lossy(&run.stderr), "recorded in run.vram: vramlab open run.vram\n");
+    let (mut ranks, kinds) = read(&home.path().join("run.vram"));
+    let lab = ranks.lab_mut(DeviceIndex::FIRST).unwrap();
+    let allocated: u64 = std::fs::read_to_string(home.path().join("allocated")).unwrap().parse().unwrap();
+    let view = lab.view();
+    assert_eq!(view.ledger.allocated().0, allocated);
+    assert_eq!(*lab.run(), RunState::Finished);
+    assert_eq!(&*lab.about().workload, "train.py");
+    assert_eq!(&*lab.about().device, "NVIDIA Stand-in");
+    assert_eq!(kinds.iter().filter(|kind| matches!(kind, EventKind::StepEnd(_))).count(), 40);
+    let takes = kinds.iter().filter(|kind| matches!(kind, EventKind::Alloc { .. })).count();
+    assert_eq!(takes, 3 + 40 * 6 + 4, "every allocation, once");
+    let named =
+        |text: &str| kinds.iter().any(|kind| matches!(kind, EventKind::Define { text: t, .. } if t.contains(text)));
+    assert!(named("train.py:10") && named("train.py:25"));
+    assert!(!home.path().join("vramlab-watch").read_dir().unwrap().any(|left| left.is_ok()), "nothing is left behind");
+}
+
+#[test]
+fn the_exit_code_of_a_program_is_that_of_watching_it() {
+    if !python() {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let ended = |code: &str| {
+        let name = format!("{}.vram", code.len());
+        let mut command = watch(home.path());
+        command.args(["--record", &name, "--", "python3", "-c", code]).stderr(Stdio::null());
+        command.status().unwrap().code()
+    };
+    assert_eq!(ended("import sys; sys.exit(7)"), Some(7));
+    assert_eq!(ended("import torch; torch.cuda.init(); raise SystemExit(3)"), Some(3));
+    let missing = watch(home.path()).args(["--record", "x.vram", "--", "./no-such-program"]).output().unwrap();
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&missing.stderr).contains("can't be started"));
+}
+
+#[test]
+fn a_program_goes_on_when_its_viewer_is_killed_and_can_be_joined_again() {
+    if !python() {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let mut first = watch(home.path())
+        .args(["--record", "first.vram", "--", "python3"])
+        .arg(programs().join("train.py"))
+        .args(["400", "0.005", "allocated"])
+        .spawn()
+        .unwrap();
+    wait(|| std::fs::metadata(home.path().join("first.vram")).is_ok_and(|file| file.len() > 2000));
+    // As the kernel would: nothing of it runs any more.
+    first.kill().unwrap();
+    first.wait().unwrap();
+    let mut second = watch(home.path());
+    let joined = second.args(["--attach", "--record", "second.vram"]).output().unwrap();
+    assert!(joined.status.success(), "{}", String::from_utf8_lossy(&joined.stderr));
+    wait(|| home.path().join("allocated").exists());
+    let (mut ranks, kinds) = read(&home.path().join("second.vram"));
+    let allocated: u64 = std::fs::read_to_string(home.path().join("allocated")).unwrap().parse().unwrap();
+    assert_eq!(ranks.lab_mut(DeviceIndex::FIRST).unwrap().view().ledger.allocated().0, allocated);
+    assert!(kinds.iter().filter(|kind| matches!(kind, EventKind::StepEnd(_))).count() > 50);
+    assert!(
+        !watch(home.path()).args(["--attach", "--record", "third.vram"]).status().unwrap().success(),
+        "it has ended"
+    );
+}
+
+#[test]
+fn nobody_else_can_open_the_socket() {
+    use std::os::unix::fs::PermissionsExt;
+    if !python() {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let mut running = watch(home.path())
+        .args(["--record", "run.vram", "--", "python3"])
+        .arg(programs().join("train.py"))
+        .args(["100", "0.01", "allocated"])
+        .spawn()
+        .unwrap();
+    let socket = || {
+        let folders = home.path().join("vramlab-watch").read_dir().ok()?.flatten();
+        let mut files = folders.filter_map(|folder| folder.path().read_dir().ok()).flat_map(|files| files.flatten());
+        files.find(|file| file.path().extension().is_some_and(|extension| extension == "sock")).map(|file| file.path())
+    };
+    wait(|| socket().is_some());
+    let socket = socket().unwrap();
+    let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!((mode(&socket), mode(socket.parent().unwrap())), (0o600, 0o700));
+    // Whoever connects and says nothing, or leaves at once, harms nobody.
+    let mut silent = std::os::unix::net::UnixStream::connect(&socket).unwrap();
+    drop(std::os::unix::net::UnixStream::connect(&socket).unwrap());
+    let mut magic = [0; 4];
+    silent.read_exact(&mut magic).unwrap();
+    assert_eq!(&magic, b"VRW1");
+    assert!(running.wait().unwrap().success());
+}
+
+#[test]
+fn a_program_that_records_for_itself_records_what_it_would_have() {
+    if !python() {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let alone = Command::new("python3")
+        .arg(programs().join("own.py"))
+        .arg(home.path().join("alone"))
+        .env("PYTHONPATH", programs())
+        .status()
+        .unwrap();
+    assert!(alone.success());
+    let watched = watch(home.path())
+        .args(["--record", "run.vram", "--", "python3"])
+        .arg(programs().join("own.py"))
+        .arg("watched")
+        .output()
+        .unwrap();
+    assert!(watched.status.success(), "{}", String::from_utf8_lossy(&watched.stderr));
+    let dumps = |name: &str| std::fs::read_to_string(home.path().join(name)).unwrap();
+    assert!(dumps("alone").len() > 100_000, "it records much");
+    assert!(dumps("alone") == dumps("watched"), "its own recordings are another with a viewer");
+    let (mut ranks, kinds) = read(&home.path().join("run.vram"));
+    assert_eq!(ranks.lab_mut(DeviceIndex::FIRST).unwrap().view().ledger.allocated().0, 0);
+    assert_eq!(kinds.iter().filter(|kind| matches!(kind, EventKind::StepEnd(_))).count(), 120);
+    assert_eq!(ranks.lab_mut(DeviceIndex::FIRST).unwrap().malformed(), 0);
+}
+
+#[test]
+fn a_recording_of_nothing_is_none() {
+    if !python() {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let run = watch(home.path())
+        .args(["--record", "run.vram", "--", "python3", "-c", "import torch, sys; sys.exit(7)"])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&run.stderr);
+    assert_eq!(run.status.code(), Some(7), "{said}");
+    assert!(said.starts_with("nothing was recorded: ") && said.contains("never used PyTorch on a GPU"), "{said}");
+    assert!(!home.path().join("run.vram").exists());
+}
+
+#[test]
+fn a_program_behind_a_shell_is_joined_by_either_process_and_a_killed_one_by_none() {
+    if !python() {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let sockets = || {
+        let folders = home.path().join("vramlab-watch").read_dir().ok().into_iter().flatten().flatten();
+        let files = folders.filter_map(|folder| folder.path().read_dir().ok()).flat_map(|files| files.flatten());
+        let sockets =
+            files.map(|file| file.path()).filter(|file| file.extension().is_some_and(|ending| ending == "sock"));
+        sockets.collect::<Vec<_>>()
+    };
+    let script = format!("python3 {} 4000 0.005 allocated; exit 9", programs().join("train.py").display());
+    let mut first = watch(home.path());
+    first.args(["--record", "first.vram", "--", "bash", "-c", &script]).stderr(Stdio::null());
+    let mut first = first.spawn().unwrap();
+    wait(|| !sockets().is_empty());
+    let socket = sockets().remove(0);
+    let python: i32 = socket.file_stem().unwrap().to_str().unwrap().parse().unwrap();
+    // The shell is what was started; its child is watched.
+    let stat = std::fs::read_to_string(format!("/proc/{python}/stat")).unwrap();
+    let bash = stat.rsplit_once(')').unwrap().1.split_whitespace().nth(1).unwrap().to_owned();
+    let mut second = watch(home.path());
+    let second = second.args(["--attach", &bash, "--record", "second.vram"]).stderr(Stdio::null()).spawn().unwrap();
+    wait(|| std::fs::metadata(home.path().join("second.vram")).is_ok_and(|file| file.len() > 2000));
+    rustix::process::kill_process(rustix::process::Pid::from_raw(python).unwrap(), rustix::process::Signal::KILL)
+        .unwrap();
+    assert_eq!(first.wait().unwrap().code(), Some(9), "the shell's exit code");
+    assert!(second.wait_with_output().unwrap().status.success());
+    // What a killed program leaves is no program: put back, as if its folder had stayed.
+    std::fs::create_dir_all(socket.parent().unwrap()).unwrap();
+    let _ = std::fs::remove_file(&socket);
+    drop(std::os::unix::net::UnixListener::bind(&socket).unwrap());
+    for attach in [vec!["--attach"], vec!["--attach", socket.file_stem().unwrap().to_str().unwrap()]] {
+        let out = watch(home.path()).args(attach).args(["--record", "third.vram"]).output().unwrap();
+        let said = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(1), "{said}");
+        assert!(said.contains("no program that can be watched runs here"), "{said}");
+        assert!(!home.path().join("third.vram").exists());
+    }
+    assert!(!socket.exists(), "it is removed");
+}
+
+#[test]
+fn a_leak_that_begins_late_has_its_line() {
+    if !python() {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    // Looks may take half of the time: on a busy machine they would be seconds apart.
+    let run = watch(home.path())
+        .env("VRAMLAB_WATCH_SHARE", "0.5")
+        .args(["--record", "run.vram", "--", "python3"])
+        .arg(programs().join("late.py"))
+        .args(["1100", "0.01"])
+        .output()
+        .unwrap();
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let (ranks, kinds) = read(&home.path().join("run.vram"));
+    let names = ranks.lab(DeviceIndex::FIRST).unwrap().names();
+    let late: Vec<&str> = kinds
+        .iter()
+        .filter_map(|kind| match kind {
+            EventKind::Alloc { name, .. } => Some(names.get(*name)),
+            _ => None,
+        })
+        .collect();
+    // Of the last hundred steps all that was taken has its line.
+    let last = &late[late.len() - 700..];
+    let named = last.iter().filter(|name| name.contains("train.py:99")).count();
+    assert_eq!(named, 100, "of {} allocations", late.len());
+}
+
+#[test]
+fn windows_of_a_fast_program_contradict_nothing() {
+    if !python() {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    // A ring that is far too short: most events are lost between two looks.
+    let run = watch(home.path())
+        .env("VRAMLAB_WATCH_ENTRIES", "64")
+        .args(["--record", "run.vram", "--", "python3"])
+        .arg(programs().join("train.py"))
+        .args(["3000", "0.001", "allocated"])
+        .output()
+        .unwrap();
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let (mut ranks, _) = read(&home.path().join("run.vram"));
+    let lab = ranks.lab_mut(DeviceIndex::FIRST).unwrap();
+    let allocated: u64 = std::fs::read_to_string(home.path().join("allocated")).unwrap().parse().unwrap();
+    assert_eq!((lab.malformed(), lab.view().ledger.allocated().0), (0, allocated));
+}
+
+#[test]
+fn a_program_on_a_card_that_is_not_there_is_seen_whole_however_fast_it_is() {
+    if !python() {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    // What `--device` sets; the ring holds three steps.
+    let run = watch(home.path())
+        .envs([("VRAMLAB_CARD", "card"), ("VRAMLAB_WATCH_ENTRIES", "64")])
+        .args(["--record", "run.vram", "--", "python3"])
+        .arg(programs().join("train.py"))
+        .args(["300", "0", "allocated"])
+        .output()
+        .unwrap();
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let (mut ranks, kinds) = read(&home.path().join("run.vram"));
+    let takes = kinds.iter().filter(|kind| matches!(kind, EventKind::Alloc { .. })).count();
+    assert_eq!(takes, 3 + 300 * 6 + 30, "every allocation from the first on, once");
+    let lab = ranks.lab_mut(DeviceIndex::FIRST).unwrap();
+    assert_eq!((lab.malformed(), lab.about().kind), (0, DeviceKind::Absent));
+}
+
+/// Waits for something, but not for ever.
+fn wait(mut until: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !until() {
+        assert!(began.elapsed() < Duration::from_secs(60), "it never came");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

@@ -1,0 +1,183 @@
+//! What charts of whole screens show, measured: glyphs and colours of a frame against the bytes they stand for.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Color;
+use vramlab::model::{Category, Grouping, Ledger};
+use vramlab::source::Picture;
+use vramlab::tui::{self, App, Catalog, Chart, ColorTier, GlyphTier, Message, Theme, Token};
+
+use super::{SIZES, press};
+use crate::lab_states;
+
+const EIGHTHS: [&str; 9] = [" ", "▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"];
+/// Painted themes, in which the colour of an area says what it is.
+const THEMES: [&str; 8] =
+    ["dark", "light", "contrast", "colorblind", "solarized-dark", "solarized-light", "gruvbox", "nord"];
+
+/// A part of a column: its colour and its bytes, from the bottom up.
+type Parts = Vec<(Token, u64)>;
+
+struct Measured {
+    buf: Buffer,
+    charts: Vec<(Rect, Chart)>,
+    theme: Theme,
+}
+
+impl Measured {
+    fn new(theme: &str, tier: ColorTier, keys: &str, picture: &Picture, (width, height): (u16, u16)) -> Self {
+        let catalog = Catalog::default();
+        let (theme, _) = catalog.load(theme, tier).unwrap();
+        let mut app = App::new(catalog, theme.clone(), GlyphTier::Unicode);
+        press(&mut app, keys);
+        app.update(Message::Picture(Arc::new(picture.clone())));
+        loop {
+            let mut buf = Buffer::empty(Rect::new(0, 0, width, height));
+            let layout = tui::draw(&app, buf.area, &mut buf);
+            let charts = layout.charts.clone();
+            app.update(Message::Drawn(layout));
+            if !app.needs_frame() {
+                return Self { buf, charts, theme };
+            }
+        }
+    }
+
+    /// Eighths of a plot's row that a byte is high, from the labels of two ticks and the unit.
+    fn scale(&self, plot: Rect) -> f64 {
+        let label = |y: u16| -> String { (plot.x - 5..plot.x).map(|x| self.buf[(x, y)].symbol()).collect() };
+        let ticks: Vec<(f64, f64)> = (0..plot.height)
+            .filter_map(|row| Some((f64::from(row) * 8.0, label(plot.bottom() - 1 - row).trim().parse().ok()?)))
+            .collect();
+        let (height, value) = *ticks.last().unwrap();
+        assert!(height > 0.0 && ticks[0] == (0.0, 0.0), "{ticks:?}");
+        for (at, known) in &ticks {
+            assert!((known / value * height - at).abs() < 0.05, "ticks stand at their height: {ticks:?}");
+        }
+        height / (value * (1u64 << 20) as f64)
+    }
+
+    /// Eighths of each colour in a column, from the bottom.
+    fn column(&self, plot: Rect, x: u16) -> HashMap<Color, f64> {
+        let ground = [Color::Reset, self.theme.color(Token::Surface)];
+        let grid = self.theme.color(Token::Border);
+        let mut heights = HashMap::new();
+        for y in plot.top()..plot.bottom() {
+            let cell = &self.buf[(plot.x + x, y)];
+            let over = !ground.contains(&cell.bg);
+            let lower = EIGHTHS.iter().position(|glyph| *glyph == cell.symbol()).map(|eighths| eighths as f64);
+            let line = lower == Some(1.0) && (cell.fg == grid || ground.contains(&cell.fg));
+            match lower.filter(|_| !line) {
+                Some(lower) => {
+                    *heights.entry(cell.fg).or_default() += lower;
+                    if over {
+                        *heights.entry(cell.bg).or_default() += 8.0 - lower;
+                    }
+                }
+                // Something drawn over a whole cell.
+                None if over => *heights.entry(cell.bg).or_default() += 8.0,
+                None => {}
+            }
+        }
+        heights
+    }
+
+    /// Compares what a chart shows with what it stands for, column by column.
+    fn check(&self, plot: Rect, parts: impl Fn(u16) -> Parts, about: &str) {
+        let scale = self.scale(plot);
+        for x in 0..plot.width {
+            let parts = parts(x);
+            let drawn = self.column(plot, x);
+            let mut edges = vec![0.0];
+            for (_, bytes) in &parts {
+                edges.push(edges.last().unwrap() + *bytes as f64 * scale);
+            }
+            let top = *edges.last().unwrap();
+            let sum: f64 = parts.iter().filter_map(|(token, _)| drawn.get(&self.theme.color(*token))).sum();
+            assert!((sum - top).abs() <= 1.1, "{about}, column {x}: {sum} for {top}: {parts:?} {drawn:?}");
+            // A cell shows two things: of parts that meet in one with two others the least gives way.
+            let ends: Vec<f64> = edges.iter().map(|edge| edge.round()).collect();
+            let crowded = |row: f64| {
+                let inside = ends.windows(2).filter(|pair| pair[0] < (row + 1.0) * 8.0 && pair[1] > row * 8.0);
+                let parts = inside.filter(|pair| pair[1] > pair[0]).count();
+                parts + usize::from(ends[ends.len() - 1] < (row + 1.0) * 8.0) > 2
+            };
+            for (index, (token, _)) in parts.iter().enumerate() {
+                let exact = edges[index + 1] - edges[index];
+                let rows = (ends[index] / 8.0).floor() as u16..=(ends[index + 1] / 8.0).ceil() as u16;
+                if rows.into_iter().any(|row| crowded(f64::from(row))) {
+                    continue;
+                }
+                let drawn = drawn.get(&self.theme.color(*token)).copied().unwrap_or(0.0);
+                assert!((drawn - exact).abs() <= 1.1, "{about}, column {x}, {token:?}: {drawn} for {exact}");
+            }
+        }
+    }
+}
+
+fn accounts(ledger: &Ledger) -> Parts {
+    let accounts = [
+        (Token::Allocated, ledger.live),
+        (Token::Rounding, ledger.rounding),
+        (Token::Pending, ledger.pending),
+        (Token::Stranded, ledger.stranded),
+        (Token::Reserved, ledger.releasable),
+    ];
+    accounts.map(|(token, bytes)| (token, bytes.get())).into()
+}
+
+/// The moments that a column stands for.
+fn moments(count: usize, width: u16, x: u16) -> std::ops::Range<usize> {
+    let (width, x) = (usize::from(width), usize::from(x));
+    let from = (x * count / width).min(count - 1);
+    from..((x + 1) * count / width).max(from + 1).min(count)
+}
+
+#[test]
+fn charts_of_whole_screens_are_as_high_as_their_bytes_in_every_theme_and_size() {
+    let step = lab_states::with_study(lab_states::running(), Grouping::Category, false);
+    let run = lab_states::with_study(lab_states::running(), Grouping::Category, true);
+    for (theme, size) in THEMES.into_iter().flat_map(|theme| SIZES.map(|size| (theme, size))) {
+        let about = |screen: &str| format!("{theme}, {screen} at {size:?}");
+        // The Lab's curve of a step.
+        let measured = Measured::new(theme, ColorTier::True, "1", &step, size);
+        let (plot, _) = *measured.charts.iter().find(|(_, chart)| *chart == Chart::Step).unwrap();
+        let samples: Vec<_> = step.shown_step().unwrap().in_columns(plot.width).collect();
+        let parts = |x: u16| {
+            let sample = &samples[usize::from(x)];
+            Category::STACKED.map(|category| (category.into(), sample.by_category[category as usize].get())).into()
+        };
+        measured.check(plot, parts, &about("the Lab"));
+        for (picture, name) in [(&step, "a step"), (&run, "the run")] {
+            let study = picture.study.as_deref().unwrap();
+            let of = |plot: Rect, x: u16| moments(study.moments.len(), plot.width, x);
+            // The Step screen: by category, and by account below.
+            let measured = Measured::new(theme, ColorTier::True, "3", picture, size);
+            let fullest = |plot, x| of(plot, x).rev().max_by_key(|index| study.moments[*index].allocated).unwrap();
+            let windows: Vec<Rect> = measured.charts.iter().map(|(plot, _)| *plot).collect();
+            let parts = |x: u16| {
+                let index = fullest(windows[0], x);
+                study.groups.iter().map(|group| (group.category.into(), group.bytes[index].get())).collect()
+            };
+            measured.check(windows[0], parts, &about(&format!("Step, {name}")));
+            if let Some(plot) = windows.get(1) {
+                let parts = |x: u16| accounts(&study.moments[fullest(*plot, x)].ledger);
+                measured.check(*plot, parts, &about(&format!("reserved of {name}")));
+            }
+            // The Ledger.
+            let measured = Measured::new(theme, ColorTier::True, "6", picture, size);
+            let plot = measured.charts[0].0;
+            let parts = |x: u16| {
+                let moments = &study.moments[of(plot, x)];
+                let most = moments.iter().reduce(|most, moment| {
+                    let key = |moment: &vramlab::model::Moment| (moment.reserved, moment.allocated);
+                    if key(moment) >= key(most) { moment } else { most }
+                });
+                accounts(&most.unwrap().ledger)
+            };
+            measured.check(plot, parts, &about(&format!("Ledger, {name}")));
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! The guide's "Explore", step by step, in the order written: what it says is what one sees, at 120×40.
+
+use std::time::{Duration, Instant};
+
+use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use vramlab::session::LabSpec;
+use vramlab::source::{self, Source};
+use vramlab::tui::{self, App, Catalog, ColorTier, Effect, GlyphTier, Message};
+use vramlab::workload;
+
+/// The lab as a person has it before them: a source, the screen's state, and keys.
+struct Person {
+    source: Source,
+    app: App,
+    begun: Instant,
+}
+
+impl Person {
+    fn sit_down() -> Self {
+        let entry = workload::Catalog::with_user_workloads(None).entry(workload::DEFAULT).unwrap();
+        let catalog = Catalog::default();
+        let (theme, _) = catalog.load("dark", ColorTier::True).unwrap();
+        let app = App::new(catalog, theme, GlyphTier::Unicode);
+        Self { source: source::live(LabSpec::new(entry)).unwrap(), app, begun: Instant::now() }
+    }
+
+    fn tell(&mut self, message: Message) {
+        for effect in self.app.update(message) {
+            if let Effect::Send(request) = effect {
+                self.source.request(request);
+            }
+        }
+    }
+
+    fn press(&mut self, keys: &str) {
+        for symbol in keys.chars() {
+            let code = match symbol {
+                '\n' => KeyCode::Enter,
+                '←' => KeyCode::Left,
+                symbol => KeyCode::Char(symbol),
+            };
+            self.tell(Message::Key(KeyEvent::new(code, KeyModifiers::NONE)));
+        }
+    }
+
+    /// What stands on the screen now.
+    fn look(&mut self) -> String {
+        self.tell(Message::Clock(self.begun.elapsed()));
+        let picture = self.source.pictures.borrow_and_update().clone();
+        self.tell(Message::Picture(picture));
+        let mut buf = Buffer::empty(Rect::new(0, 0, 120, 40));
+        let layout = tui::draw(&self.app, buf.area, &mut buf);
+        self.tell(Message::Drawn(layout));
+        let row = |row: Rect| row.columns().map(|cell| buf[(cell.x, cell.y)].symbol().to_owned()).collect::<String>();
+        buf.area.rows().map(row).collect::<Vec<_>>().join("\n")
+    }
+
+    /// Looks until all of `words` stand there.
+    fn see(&mut self, words: &[&str]) -> String {
+        let begun = Instant::now();
+        loop {
+            let seen = self.look();
+            if words.iter().all(|word| seen.contains(word)) {
+                return seen;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(120), "waited in vain for {words:?}:\n{seen}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// The line with `label`, in the pane at the right.
+fn figure<'a>(screen: &'a str, label: &str) -> &'a str {
+    screen.lines().find(|line| line.contains(label)).unwrap_or_else(|| panic!("no {label}:\n{screen}"))
+}
+
+#[test]
+fn what_the_guide_says_is_what_one_sees() {
+    let explore = include_str!("../../lab/guide/explore.md");
+    let mut person = Person::sit_down();
+    person.see(&["RUNNING", "history", "this step", "blocks", "forward", "backward"]);
+    let has_steps = |person: &Person, count| person.source.pictures.borrow().extent.steps >= count;
+    while !has_steps(&person, 13) {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+
+    person.press("m");
+    let seen = person.see(&["AMP off → fp16 · 10 steps"]);
+    assert!(explore.contains("by 27 %") && figure(&seen, "peak allocated").contains("−27 %"), "{seen}");
+    assert!(explore.contains("rises by 6 %") && figure(&seen, "peak reserved").contains("+6 %"), "{seen}");
+
+    person.press("c");
+    let seen = person.see(&["checkpoint off → on · 10 steps"]);
+    assert!(explore.contains("by 33 %") && figure(&seen, "peak allocated").contains("−33 %"), "{seen}");
+    assert!(
+        explore.contains("dotted line") && seen.contains(" before "),
+        "the step before the flip is a line:\n{seen}"
+    );
+
+    person.press("e");
+    let seen = person.see(&["empty_cache", "allocated again with"]);
+    assert!(explore.contains("66 → 14 MiB") && seen.contains("reserved 66.0 → "), "{seen}");
+    let seen = person.see(&["empty_cache · 1 step"]);
+    assert!(seen.contains("history ■ reserved ") && !seen.contains("history ■ reserved 66.0"), "{seen}");
+
+    person.press("p");
+    person.see(&["pinned off → on", "s s1"]);
+    assert!(explore.contains("`s s1`"));
+
+    person.press(" ");
+    person.see(&["PAUSED"]);
+    let position = |person: &Person| person.source.pictures.borrow().view.position;
+    let before = position(&person);
+    // Ops that are still to come would keep the space below from going on.
+    person.press(".");
+    let begun = Instant::now();
+    while position(&person) == before && begun.elapsed() < Duration::from_secs(20) {
+        person.look();
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(position(&person) > before, "one op at a time");
+    person.see(&["PAUSED"]);
+
+    person.press("←");
+    while person.source.pictures.borrow().is_now() {
+        person.look();
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    person.see(&["PAUSED", "End now"]);
+    person.press(" ");
+    person.see(&["RUNNING"]);
+
+    person.press("L22MiB\n");
+    person.see(&["22.00 MiB", "e gives back what it can"]);
+    person.press("e");
+    let seen = person.see(&["OUT OF MEMORY", "out of memory · step", "tried, simulated"]);
+    for words in ["asked for", "tried", "live", "fits", "The limit of 22.0 MiB stopped it"] {
+        // The column of panes at the right.
+        let right: Vec<String> = seen.lines().map(|line| line.chars().skip(71).collect()).collect();
+        let told = right.iter().flat_map(|line| line.split_whitespace()).filter(|word| *word != "│");
+        let in_one_line = told.collect::<Vec<_>>().join(" ");
+        assert!(in_one_line.contains(words), "{words}:\n{seen}");
+    }
+    person.press("L\n ");
+    person.see(&["RUNNING"]);
+}
