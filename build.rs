@@ -17,7 +17,7 @@ const FOLDER: &str = "src/standin/library";
 const LT: [&str; 2] = ["libcublasLt.so.12", "libcublasLt.so.13"];
 
 fn main() {
-    for path in [FOLDER, "src/standin/lt", "src/standin/table.rs", "src/allocator/placement.rs", "build.rs"] {
+    for path in [FOLDER, "src/standin/lt", "src/standin/table.rs", "build.rs"] {
         println!("cargo:rerun-if-changed={path}");
     }
     println!("cargo:rerun-if-env-changed=RUSTC_LINKER");

@@ -9,7 +9,6 @@ compile_error!("vramlab runs on Linux only: it maps memory, reads /proc and wait
 #[cfg(test)]
 extern crate self as vramlab;
 
-pub mod allocator;
 pub mod cli;
 pub mod device;
 pub mod estimate;
@@ -21,14 +20,18 @@ pub mod given;
 pub mod guide;
 pub mod lesson;
 pub mod model;
+pub mod narration;
 pub mod recording;
 pub mod session;
-pub mod snapshot;
 pub mod source;
 pub mod standin;
 pub mod train;
 pub mod tui;
-pub mod units;
 pub mod watch;
 pub mod whatif;
 pub mod workload;
+
+// Crates of their own, which others can use: in here they are rooms as all others.
+pub use vramlab_allocator as allocator;
+pub use vramlab_allocator::units;
+pub use vramlab_snapshot as snapshot;

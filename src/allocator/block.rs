@@ -3,13 +3,13 @@
 use std::num::NonZeroU32;
 use std::ops::{Index, IndexMut};
 
-use crate::allocator::home::{Home, OwnerId};
-use crate::allocator::range::RangeId;
-use crate::allocator::tie::{Tie, Ties};
-use crate::allocator::version::TorchVersion;
+use crate::home::{Home, OwnerId};
+use crate::range::RangeId;
+use crate::tie::{Tie, Ties};
 use crate::units::{Address, Bytes, StreamId};
+use crate::version::TorchVersion;
 
-pub use crate::allocator::home::PoolKind;
+pub use crate::home::PoolKind;
 
 /// Names a block for as long as it exists.
 ///

@@ -4,18 +4,18 @@ use std::collections::{BTreeMap, VecDeque};
 
 use thiserror::Error;
 
-use crate::allocator::block::{Block, BlockId, Blocks, PoolKind};
-use crate::allocator::home::{Home, OwnerId};
-use crate::allocator::live::LiveBlocks;
-use crate::allocator::pool::{FreeKey, Pool, Replaced};
-use crate::allocator::private::PrivatePools;
-use crate::allocator::range::Ranges;
-use crate::allocator::settings::{Settings, SettingsError};
-use crate::allocator::source::{EventToken, SegmentSource};
-use crate::allocator::statistics::Statistics;
-use crate::allocator::trace::TraceSink;
-use crate::allocator::version::TorchVersion;
+use crate::block::{Block, BlockId, Blocks, PoolKind};
+use crate::home::{Home, OwnerId};
+use crate::live::LiveBlocks;
+use crate::pool::{FreeKey, Pool, Replaced};
+use crate::private::PrivatePools;
+use crate::range::Ranges;
+use crate::settings::{Settings, SettingsError};
+use crate::source::{EventToken, SegmentSource};
+use crate::statistics::Statistics;
+use crate::trace::TraceSink;
 use crate::units::{Address, Bytes, StreamId};
+use crate::version::TorchVersion;
 
 /// A memory fraction outside 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq, Error)]

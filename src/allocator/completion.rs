@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::allocator::block::{BlockId, Usage};
-use crate::allocator::caching::CachingAllocator;
-use crate::allocator::pool_id::PoolId;
-use crate::allocator::source::SegmentSource;
-use crate::allocator::statistics::amount;
-use crate::allocator::trace::{TraceEvent, TraceSink};
+use crate::block::{BlockId, Usage};
+use crate::caching::CachingAllocator;
+use crate::pool_id::PoolId;
+use crate::source::SegmentSource;
+use crate::statistics::amount;
+use crate::trace::{TraceEvent, TraceSink};
 use crate::units::{Address, StreamId};
 
 impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {

@@ -3,12 +3,12 @@
 //! A private pool is a small and a large pool of its own. Its free blocks serve nobody else, and its segments go back
 //! only once all its users released it.
 
-use crate::allocator::caching::CachingAllocator;
-use crate::allocator::home::{Home, OwnerId, PoolKind};
-use crate::allocator::pool_id::PoolId;
-use crate::allocator::private::{Diversion, PrivatePool};
-use crate::allocator::source::SegmentSource;
-use crate::allocator::trace::TraceSink;
+use crate::caching::CachingAllocator;
+use crate::home::{Home, OwnerId, PoolKind};
+use crate::pool_id::PoolId;
+use crate::private::{Diversion, PrivatePool};
+use crate::source::SegmentSource;
+use crate::trace::TraceSink;
 use crate::units::Bytes;
 
 impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {

@@ -1,14 +1,14 @@
 //! Expandable segments: ranges of address space whose pages are mapped from the low end as they are needed.
 
-use crate::allocator::block::{Block, BlockId};
-use crate::allocator::caching::CachingAllocator;
-use crate::allocator::pool::{Candidate, FreeKey, Pool};
-use crate::allocator::range::Range;
-use crate::allocator::request::Request;
-use crate::allocator::rounding;
-use crate::allocator::source::SegmentSource;
-use crate::allocator::statistics::amount;
-use crate::allocator::trace::{TraceEvent, TraceSink};
+use crate::block::{Block, BlockId};
+use crate::caching::CachingAllocator;
+use crate::pool::{Candidate, FreeKey, Pool};
+use crate::range::Range;
+use crate::request::Request;
+use crate::rounding;
+use crate::source::SegmentSource;
+use crate::statistics::amount;
+use crate::trace::{TraceEvent, TraceSink};
 use crate::units::{Address, Bytes};
 
 impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {

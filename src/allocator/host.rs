@@ -9,8 +9,8 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use thiserror::Error;
 
-use crate::allocator::source::EventToken;
-use crate::allocator::statistics::{Counter, amount, push_counter};
+use crate::source::EventToken;
+use crate::statistics::{Counter, amount, push_counter};
 use crate::units::{Address, Bytes, StreamId};
 
 /// Larger requests have no power of two above them that is an address-space size.

@@ -3,12 +3,12 @@
 //! Each operation checks the surroundings of the block it touched; every [`EVERYTHING`] operations all blocks are
 //! walked and held against the sets, the tables and the statistics.
 
-use crate::allocator::block::{BlockId, Usage};
-use crate::allocator::caching::CachingAllocator;
-use crate::allocator::pool::FreeKey;
-use crate::allocator::source::SegmentSource;
-use crate::allocator::statistics::amount;
-use crate::allocator::trace::TraceSink;
+use crate::block::{BlockId, Usage};
+use crate::caching::CachingAllocator;
+use crate::pool::FreeKey;
+use crate::source::SegmentSource;
+use crate::statistics::amount;
+use crate::trace::TraceSink;
 use crate::units::{Address, Bytes};
 
 /// Operations between two walks over everything.

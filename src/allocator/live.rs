@@ -1,6 +1,6 @@
 //! The table of blocks that are handed out, by address.
 
-use crate::allocator::block::BlockId;
+use crate::block::BlockId;
 use crate::units::Address;
 
 /// Slots of a table that has held nothing yet.
@@ -110,12 +110,12 @@ impl LiveBlocks {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::allocator::block::{Block, Blocks, PoolKind};
+    use crate::block::{Block, Blocks, PoolKind};
     use crate::units::{Bytes, StreamId};
 
     #[test]
     fn answers_as_a_map_does() {
-        let mut blocks = Blocks::new(crate::allocator::TorchVersion::V2_11);
+        let mut blocks = Blocks::new(crate::TorchVersion::V2_11);
         let block = Block::new(Address(0), Bytes(512), StreamId(0), PoolKind::Small, None);
         let ids: Vec<_> = (0..400).map(|_| blocks.insert(block)).collect();
         let mut table = LiveBlocks::default();

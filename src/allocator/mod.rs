@@ -44,6 +44,26 @@
 //! * What a request will do can be asked in advance: [`CachingAllocator::peek_free`],
 //!   [`CachingAllocator::gc_victims`], [`CachingAllocator::growth_allowed`], [`CachingAllocator::reserved`],
 //!   [`CachingAllocator::pending`].
+//!
+//! # Example
+//!
+//! ```
+//! use vramlab_allocator::units::{Bytes, StreamId};
+//! use vramlab_allocator::{CachingAllocator, Settings, SimulatedDriver};
+//!
+//! // A card of 24 GiB, of which the context takes half a GiB.
+//! let driver = SimulatedDriver::new(Bytes::gib(24), Bytes::mib(512));
+//! let settings = Settings::parse("expandable_segments:False").unwrap();
+//! let mut allocator = CachingAllocator::new(driver, settings, Vec::new());
+//!
+//! let tensor = allocator.malloc(Bytes::mib(3), StreamId::DEFAULT).unwrap();
+//! allocator.free(tensor.address).unwrap();
+//!
+//! // What `torch.cuda.memory_reserved()` says: a segment of 20 MiB stays.
+//! assert_eq!(allocator.reserved(), Bytes::mib(20));
+//! // What `torch.cuda.memory._snapshot()` would have recorded, in its order.
+//! assert_eq!(allocator.sink().len(), 4);
+//! ```
 
 mod attempt;
 mod block;
@@ -74,6 +94,7 @@ mod statistics;
 mod summary;
 mod tie;
 mod trace;
+pub mod units;
 mod version;
 
 #[cfg(test)]

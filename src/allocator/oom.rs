@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use crate::allocator::attempt::Attempt;
-use crate::allocator::caching::CachingAllocator;
-use crate::allocator::request::Request;
-use crate::allocator::source::SegmentSource;
-use crate::allocator::trace::{TraceEvent, TraceSink};
+use crate::attempt::Attempt;
+use crate::caching::CachingAllocator;
+use crate::request::Request;
+use crate::source::SegmentSource;
+use crate::trace::{TraceEvent, TraceSink};
 use crate::units::{Bytes, GIB, KIB, MIB, StreamId};
 
 /// A request that failed after everything cached was given back. Displays as PyTorch's message, in our words.

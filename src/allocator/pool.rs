@@ -3,8 +3,8 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-use crate::allocator::block::{Block, BlockId};
-use crate::allocator::tie::Tie;
+use crate::block::{Block, BlockId};
+use crate::tie::Tie;
 use crate::units::{Address, Bytes, StreamId};
 
 /// The order of free blocks: stream handle, then size, then what decides between equally large ones.
@@ -302,8 +302,8 @@ pub(super) enum Replaced {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::allocator::block::{Blocks, PoolKind};
-    use crate::allocator::version::TorchVersion;
+    use crate::block::{Blocks, PoolKind};
+    use crate::version::TorchVersion;
 
     #[test]
     fn entries_stay_in_order_through_many_insertions_and_removals() {

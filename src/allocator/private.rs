@@ -1,10 +1,10 @@
 //! Private pools and where they are kept, and which requests are directed to them.
 
-use crate::allocator::home::OwnerId;
-use crate::allocator::pool::Pool;
-use crate::allocator::pool_id::PoolId;
-use crate::allocator::version::TorchVersion;
+use crate::home::OwnerId;
+use crate::pool::Pool;
+use crate::pool_id::PoolId;
 use crate::units::StreamId;
+use crate::version::TorchVersion;
 
 /// Requests that go to a private pool for a while.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,14 +1,14 @@
 //! Looking at the allocator without changing it: segments and blocks, statistics, and what a request would do.
 
-use crate::allocator::block::{Block, BlockId, PoolKind, Usage};
-use crate::allocator::caching::CachingAllocator;
-use crate::allocator::expandable::whole_pages;
-use crate::allocator::pool_id::PoolId;
-use crate::allocator::request::Request;
-use crate::allocator::settings::Settings;
-use crate::allocator::source::{EventToken, SegmentSource};
-use crate::allocator::statistics::Statistics;
-use crate::allocator::trace::TraceSink;
+use crate::block::{Block, BlockId, PoolKind, Usage};
+use crate::caching::CachingAllocator;
+use crate::expandable::whole_pages;
+use crate::pool_id::PoolId;
+use crate::request::Request;
+use crate::settings::Settings;
+use crate::source::{EventToken, SegmentSource};
+use crate::statistics::Statistics;
+use crate::trace::TraceSink;
 use crate::units::{Address, Bytes, StreamId};
 
 /// What a block is used for, under PyTorch's snapshot names.

@@ -1,14 +1,14 @@
 //! Giving memory back to the driver: garbage collection, oversize blocks, the whole cache.
 
-use crate::allocator::block::{BlockId, PoolKind};
-use crate::allocator::caching::CachingAllocator;
-use crate::allocator::home::Home;
-use crate::allocator::pool::FreeKey;
-use crate::allocator::request::Request;
-use crate::allocator::settings::Settings;
-use crate::allocator::source::SegmentSource;
-use crate::allocator::statistics::amount;
-use crate::allocator::trace::{TraceEvent, TraceSink};
+use crate::block::{BlockId, PoolKind};
+use crate::caching::CachingAllocator;
+use crate::home::Home;
+use crate::pool::FreeKey;
+use crate::request::Request;
+use crate::settings::Settings;
+use crate::source::SegmentSource;
+use crate::statistics::amount;
+use crate::trace::{TraceEvent, TraceSink};
 use crate::units::Bytes;
 
 impl<S: SegmentSource, T: TraceSink> CachingAllocator<S, T> {

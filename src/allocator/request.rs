@@ -1,9 +1,9 @@
 //! What a request asks for, before anything is looked up.
 
-use crate::allocator::block::PoolKind;
-use crate::allocator::home::{Home, OwnerId};
-use crate::allocator::rounding;
-use crate::allocator::settings::Settings;
+use crate::block::PoolKind;
+use crate::home::{Home, OwnerId};
+use crate::rounding;
+use crate::settings::Settings;
 use crate::units::{Bytes, StreamId};
 
 /// A request on its way through the allocator.

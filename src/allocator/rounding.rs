@@ -1,7 +1,7 @@
 //! Sizes: what a request is rounded to, and the segment that is fetched for it.
 
-use crate::allocator::block::PoolKind;
-use crate::allocator::settings::{RoundupTable, Settings};
+use crate::block::PoolKind;
+use crate::settings::{RoundupTable, Settings};
 use crate::units::{Bytes, MIB};
 
 /// Granularity of every block (kMinBlockSize).

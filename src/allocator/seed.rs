@@ -2,16 +2,16 @@
 
 use thiserror::Error;
 
-use crate::allocator::block::{Block, BlockId, Usage};
-use crate::allocator::caching::CachingAllocator;
-use crate::allocator::home::{Home, OwnerId, PoolKind};
-use crate::allocator::pool_id::PoolId;
-use crate::allocator::query::{BlockState, SegmentSnapshot};
-use crate::allocator::range::{Range, RangeId};
-use crate::allocator::settings::Settings;
-use crate::allocator::source::SegmentSource;
-use crate::allocator::statistics::amount;
-use crate::allocator::trace::TraceSink;
+use crate::block::{Block, BlockId, Usage};
+use crate::caching::CachingAllocator;
+use crate::home::{Home, OwnerId, PoolKind};
+use crate::pool_id::PoolId;
+use crate::query::{BlockState, SegmentSnapshot};
+use crate::range::{Range, RangeId};
+use crate::settings::Settings;
+use crate::source::SegmentSource;
+use crate::statistics::amount;
+use crate::trace::TraceSink;
 use crate::units::{Address, Bytes, StreamId};
 
 /// What an allocator holds when it is looked at for the first time.

@@ -2,16 +2,16 @@
 
 use thiserror::Error;
 
-use crate::allocator::attempt::{Attempt, Refusal};
-use crate::allocator::block::{Block, BlockId, PoolKind, Usage};
-use crate::allocator::caching::CachingAllocator;
-use crate::allocator::oom::OutOfMemory;
-use crate::allocator::pool::{Candidate, FreeKey, Position, Replaced};
-use crate::allocator::request::Request;
-use crate::allocator::rounding::{MIN_BLOCK, SMALL_SIZE};
-use crate::allocator::source::SegmentSource;
-use crate::allocator::statistics::amount;
-use crate::allocator::trace::{TraceEvent, TraceSink};
+use crate::attempt::{Attempt, Refusal};
+use crate::block::{Block, BlockId, PoolKind, Usage};
+use crate::caching::CachingAllocator;
+use crate::oom::OutOfMemory;
+use crate::pool::{Candidate, FreeKey, Position, Replaced};
+use crate::request::Request;
+use crate::rounding::{MIN_BLOCK, SMALL_SIZE};
+use crate::source::SegmentSource;
+use crate::statistics::amount;
+use crate::trace::{TraceEvent, TraceSink};
 use crate::units::{Address, Bytes, StreamId};
 
 /// Requests from this size on fail before the allocator is asked, as PyTorch's do.

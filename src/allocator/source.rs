@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::allocator::pool_id::PoolId;
+use crate::pool_id::PoolId;
 use crate::units::{Address, Bytes, StreamId};
 
 /// The driver has no memory for a request (cudaErrorMemoryAllocation).

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 
-use crate::allocator::block::PoolKind;
-use crate::allocator::pool_id::PoolId;
-use crate::allocator::version::TorchVersion;
+use crate::block::PoolKind;
+use crate::pool_id::PoolId;
 use crate::units::Bytes;
+use crate::version::TorchVersion;
 
 /// One quantity over time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

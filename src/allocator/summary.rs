@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::allocator::statistics::{Counter, PoolCounters, Statistics};
+use crate::statistics::{Counter, PoolCounters, Statistics};
 
 /// Width of the box.
 const WIDTH: usize = 77;
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn the_table_is_pytorchs_to_the_last_space() {
-        let mut statistics = Statistics::new(Bytes(u64::MAX), crate::allocator::TorchVersion::V2_11);
+        let mut statistics = Statistics::new(Bytes(u64::MAX), crate::TorchVersion::V2_11);
         statistics.allocated_bytes = read_pools("Allocated memory");
         statistics.active_bytes = read_pools("Active memory");
         statistics.requested_bytes = read_pools("Requested memory");

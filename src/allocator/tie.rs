@@ -3,8 +3,8 @@
 //! The one rule by which PyTorch's releases place blocks differently. Up to 2.11 the lowest address goes first, in 2.12
 //! the block whose object was made first, from 2.13 on the block in the oldest segment, in it the lowest address.
 
-use crate::allocator::version::TorchVersion;
 use crate::units::{Address, Bytes};
+use crate::version::TorchVersion;
 
 /// Stands behind the size in the order of free blocks: of equally large ones the lowest goes first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,6 +1,6 @@
 //! What the allocator tells of itself, in the vocabulary of PyTorch's memory history.
 
-use crate::allocator::block::PoolKind;
+use crate::block::PoolKind;
 use crate::units::{Address, Bytes, StreamId};
 
 /// One entry of the history.

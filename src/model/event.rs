@@ -9,12 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{About, LessonNote, Reading, Remedy, RunState, Settings};
 use crate::allocator::{Attempt, OutOfMemory, PoolId, PoolKind, TraceEvent, pool_of};
-use crate::units::{Address, Bytes, DeviceIndex, StreamId};
-
-/// Microseconds since the source began (live run) or Unix microseconds (PyTorch snapshots).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Micros(pub u64);
+use crate::units::{Address, Bytes, DeviceIndex, Micros, StreamId};
 
 /// A text that appears in events, interned by the source: [`EventKind::Define`] precedes its first use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

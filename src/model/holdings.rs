@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use super::frames::{Frame, Origin};
 use super::study::Survivor;
 use super::view::Stacks;
 use super::{Category, MemoryModel, NameId, Names, naming};
+use crate::snapshot::frames::{Frame, Origin};
 use crate::units::Bytes;
 
 /// Live blocks by name, layers taken together, the most bytes first; a block without a name stands under what it is for.

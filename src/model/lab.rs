@@ -12,7 +12,7 @@ use super::curves::Curves;
 use super::dictionary::Dictionary;
 use super::effect::{Effect, Effects, Measurement};
 use super::emptying::Emptying;
-use super::event::{Event, EventKind, Micros, ModuleOutput, NameId, Phase, Weighed};
+use super::event::{Event, EventKind, ModuleOutput, NameId, Phase, Weighed};
 use super::figure::Figure;
 use super::finding::Situation;
 use super::growth::Growth;
@@ -23,10 +23,12 @@ use super::log::{LineId, Log};
 use super::memory::{MemoryModel, ModelError};
 use super::profile::{Profile, Sample};
 use super::reading::Reading;
-use super::run::{About, Begins, RunState, Settings};
+use super::run::{About, RunState, Settings};
 use super::segment_views::SegmentViews;
 use super::steps::{StepPeaks, Steps};
 use super::view::{Generated, Level, LogLine, Names, Stacks, Touched};
+use crate::snapshot::Begins;
+use crate::units::Micros;
 use crate::units::{Address, Bytes, DeviceIndex};
 
 /// Reduces a stream of events to what screens show.

@@ -17,7 +17,6 @@ mod figure;
 mod finding;
 mod flame;
 mod footing;
-pub mod frames;
 mod growth;
 mod history;
 mod holdings;
@@ -47,6 +46,8 @@ mod view;
 #[path = "../../tests/common/synthetic.rs"]
 pub(crate) mod synthetic;
 
+pub use crate::snapshot::{Begins, frames};
+pub use crate::units::Micros;
 pub use allocator_state::{AllocatorState, Placed};
 pub use autopsy::{Autopsy, Owner, Unusable, Why};
 pub use boundaries::Boundaries;
@@ -55,8 +56,8 @@ pub use configuration::Configuration;
 pub use diagnosis::Diagnosis;
 pub use effect::{Effect, Emptied, Flip, Measurement};
 pub use event::{
-    Category, CopyDirection, Event, EventKind, FailedRequest, Micros, ModuleOutput, NameId, Phase, Remedied,
-    StepReport, Weighed,
+    Category, CopyDirection, Event, EventKind, FailedRequest, ModuleOutput, NameId, Phase, Remedied, StepReport,
+    Weighed,
 };
 pub use evidence::{Evidence, Holder, KeptLine, LeakCause, When};
 pub use figure::Figure;
@@ -78,7 +79,7 @@ pub use profile::{Profile, Sample};
 pub use ranks::Ranks;
 pub use reading::{Activity, DriverMemory, GpuProcess, MemoryShares, OwnUse, PcieTraffic, Reading, Throttle, Xid};
 pub use remedy::Remedy;
-pub use run::{About, Begins, DeviceKind, Items, RunState, Setting, Settings};
+pub use run::{About, DeviceKind, Items, RunState, Setting, Settings};
 pub use study::{Group, Grouping, Life, Moment, OpRow, OpRun, Place, Sort, Study, Survivor, Totals};
 pub use view::{
     BlockView, CopiesView, Generated, HostKind, HostMemory, Level, LogLine, Names, Profiles, SegmentView, Stacks,

@@ -1,5 +1,6 @@
 //! What a lab does, what it trains and on what, and how its switches stand: the part of the stream that is not memory.
 
+use crate::snapshot::Begins;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -57,21 +58,6 @@ impl About {
     pub fn oldest_torch(&self) -> TorchVersion {
         if self.history.is_some() && self.torch <= TorchVersion::V2_11 { TorchVersion::ALL[0] } else { self.torch }
     }
-}
-
-/// Where a history of PyTorch's begins.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Begins {
-    /// Nothing was there: it begins with the first allocation, or might as well.
-    #[default]
-    First,
-    /// Recording was switched on when memory was held already.
-    Late,
-    /// Its oldest entries were overwritten.
-    Ring,
-    /// There is no history, only the segments at the end.
-    Nowhere,
 }
 
 /// Whose figures a run has: every picture that could be taken of a screen says it.

@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::run::Begins;
 use super::{
     About, Autopsy, Boundaries, Category, Configuration, Effect, Finding, History, Ledger, LessonNote, Micros,
     ModuleOutput, NameId, Phase, Profile, Reading, RunState, Settings, StepReport,
 };
 use crate::allocator::PoolKind;
+use crate::snapshot::Begins;
 use crate::units::{Address, Bytes, DeviceIndex, StreamId};
 
 /// A lab at one event.

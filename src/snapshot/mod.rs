@@ -2,31 +2,49 @@
 //!
 //! A snapshot is what `torch.cuda.memory._dump_snapshot()` writes: the segments and blocks of a moment and, if
 //! `_record_memory_history()` was on, every allocation and free that led there. [`Snapshot::open`] reads one,
-//! [`replay::verify`] holds our allocator against its history, and [`events()`] turns that into the stream of events
-//! that the memory model reads.
+//! [`replay::verify`] holds our allocator against its history, and [`history`] says what was there when it began.
+//!
+//! # Example
+//!
+//! ```no_run
+//! use vramlab_snapshot::replay::{Conditions, verify};
+//! use vramlab_snapshot::{Snapshot, SnapshotError};
+//!
+//! fn look(path: &str) -> Result<(), SnapshotError> {
+//!     let snapshot = Snapshot::open(path)?;
+//!     for segment in &snapshot.segments {
+//!         println!("{} {} in {} blocks", segment.address, segment.total_size, segment.blocks.len());
+//!     }
+//!     for entry in snapshot.device_trace(0) {
+//!         let who = snapshot.caller(entry.stack, entry.metadata);
+//!         println!("{} {} {}", entry.action.word(), entry.size, who.unwrap_or_default());
+//!     }
+//!     // Every decision of the history, held against PyTorch's allocator.
+//!     let report = verify(&snapshot, &Conditions::default());
+//!     println!("{} of {} placements are as recorded", report.placements.matched, report.placements.total);
+//!     Ok(())
+//! }
+//! ```
 
-mod callers;
+mod begins;
+mod caller;
 mod compression;
 mod error;
-mod events;
 mod file;
-mod guess;
-mod history;
+pub mod frames;
+pub mod history;
 mod pickle;
 mod read;
 mod refusal;
 pub mod replay;
-mod scopes;
 mod types;
 
 #[cfg(test)]
 mod tests;
 
-pub use crate::model::Begins;
+pub use begins::Begins;
 pub use error::SnapshotError;
-pub use events::{Narrator, events};
-pub use guess::Guesses;
-pub use history::{Beginning, Following, Fresh};
+pub use history::Beginning;
 pub use pickle::{PickleError, Problem};
 pub use read::Listener;
 pub use refusal::{Culprit, Other, Printed, Refusal};

@@ -8,9 +8,9 @@ use super::error::SnapshotError;
 use super::pickle::records::{self, EntryError, FieldError};
 use super::pickle::{self, Arena, PickleError, Problem, Source, Value};
 use super::types::{AllocatorSettings, Annotation, Block, Segment, Snapshot, StackId, TraceEntry};
-use crate::allocator::{BlockState, PoolId, PoolKind, TorchVersion};
-use crate::model::Micros;
-use crate::units::{Address, Bytes, StreamId};
+use vramlab_allocator::units::Micros;
+use vramlab_allocator::units::{Address, Bytes, StreamId};
+use vramlab_allocator::{BlockState, PoolId, PoolKind, TorchVersion};
 
 /// Devices that a snapshot can have: PyTorch numbers them with eight bits, one of which is the sign.
 const MAX_DEVICES: usize = 128;

@@ -1,7 +1,7 @@
 //! What PyTorch says when memory runs out, read: `CUDA out of memory. Tried to allocate 590.00 MiB. GPU 0 has a total capacity
 //! of …`, as every version since 1.x words it.
 
-use crate::units::Bytes;
+use vramlab_allocator::units::Bytes;
 
 /// A size as PyTorch prints one: two decimals of a unit. What it stands for lies within half of the last of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

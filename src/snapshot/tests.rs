@@ -1,9 +1,9 @@
 use std::io::Write;
 
 use super::*;
-use crate::allocator::{BlockState, PoolKind};
-use crate::model::Micros;
-use crate::units::{Address, Bytes, StreamId};
+use vramlab_allocator::units::Micros;
+use vramlab_allocator::units::{Address, Bytes, StreamId};
+use vramlab_allocator::{BlockState, PoolKind};
 
 const PROTOCOL_0: &[u8] = include_bytes!("../../tests/pickles/small.protocol0.pickle");
 const PROTOCOL_2: &[u8] = include_bytes!("../../tests/pickles/small.protocol2.pickle");
@@ -55,9 +55,9 @@ fn a_snapshot_is_read_key_for_key() {
     let segment = &snapshot.segments[0];
     assert_eq!(
         (segment.device, segment.pool, segment.pool_id, segment.expandable),
-        (0, PoolKind::Large, crate::allocator::PoolId::DEFAULT, false)
+        (0, PoolKind::Large, vramlab_allocator::PoolId::DEFAULT, false)
     );
-    assert_eq!(snapshot.segments[1].pool_id, crate::allocator::PoolId(0, 3));
+    assert_eq!(snapshot.segments[1].pool_id, vramlab_allocator::PoolId(0, 3));
     let block = segment.blocks[0];
     assert_eq!((block.address, block.size), (segment.address, segment.total_size));
     assert_eq!((block.requested, block.state), (Some(Bytes(67_108_864)), BlockState::Inactive));

@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::allocator::{BlockState, PoolId, PoolKind, TorchVersion};
-use crate::model::Micros;
-use crate::units::{Address, Bytes, StreamId};
+use vramlab_allocator::units::Micros;
+use vramlab_allocator::units::{Address, Bytes, StreamId};
+use vramlab_allocator::{BlockState, PoolId, PoolKind, TorchVersion};
 
 /// A text of the snapshot, stored once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -318,8 +318,9 @@ pub struct Snapshot {
     /// All devices' segments, by device and address.
     pub segments: Vec<Segment>,
     /// All devices' trace entries; [`Snapshot::device_trace`] gives one device's.
-    pub(super) entries: Vec<TraceEntry>,
-    pub(super) device_traces: Vec<Range<usize>>,
+    pub entries: Vec<TraceEntry>,
+    /// Where in `entries` the trace of each device lies.
+    pub device_traces: Vec<Range<usize>>,
     /// The settings.
     pub allocator_settings: AllocatorSettings,
     /// The PyTorch that wrote it, as far as its keys tell: 2.11 has those of the versions before, 2.15 those of 2.14.

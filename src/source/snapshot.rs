@@ -14,8 +14,9 @@ use crate::allocator::{DeviceMemory, TorchVersion};
 use crate::model::{
     About, Begins, DeviceKind, Event, EventKind, MOST_SEGMENTS, Micros, Ranks, RunState, Setting, Settings,
 };
+use crate::narration::{Guesses, Narrator};
 use crate::snapshot::replay::{Conditions, DeviceReport, HistoryReport};
-use crate::snapshot::{Beginning, Guesses, Narrator, Segment, Snapshot, SnapshotError};
+use crate::snapshot::{Beginning, Segment, Snapshot, SnapshotError};
 use crate::units::{Bytes, DeviceIndex};
 
 /// Batches that may wait for the keeper, and events of one.
@@ -392,8 +393,7 @@ mod tests {
     fn a_snapshot_without_a_history_shows_its_end() {
         let mut file = opened("leak-outputs.pickle.xz");
         let segments = std::mem::take(&mut file.snapshot.segments);
-        let mut alone = Snapshot::default();
-        alone.segments = segments;
+        let alone = Snapshot { segments, ..Snapshot::default() };
         let files = [Opened::new(Path::new("end.pickle"), alone, None)];
         let (mut ranks, mut notices) = (Ranks::default(), Vec::new());
         narrate(&files, |event| {

@@ -16,7 +16,8 @@ use crate::model::{
     About, Begins, Category, DeviceKind, Event, EventKind, Micros, Phase, Ranks, RunState, Setting, Settings,
     StepReport,
 };
-use crate::snapshot::{Action, Following, Snapshot, TraceEntry};
+use crate::narration::Following;
+use crate::snapshot::{Action, Snapshot, TraceEntry};
 use crate::units::{Address, Bytes, DeviceIndex};
 use crate::watch::{Hello, Job, Message, Part, Use, WatchError, connect, sockets_in};
 

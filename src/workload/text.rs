@@ -12,15 +12,15 @@ use crate::train::{BatchSource, TrainError};
 
 /// Parts of vramlab's source, long enough that a small model does not learn them by heart in a minute.
 const SOURCE: [&str; 14] = [
-    include_str!("../units.rs"),
+    include_str!("../train/context.rs"),
     include_str!("../model/event.rs"),
     include_str!("../model/view.rs"),
     include_str!("../model/finding.rs"),
-    include_str!("../allocator/mod.rs"),
-    include_str!("../allocator/caching.rs"),
-    include_str!("../allocator/expandable.rs"),
-    include_str!("../allocator/reclaim.rs"),
-    include_str!("../allocator/statistics.rs"),
+    include_str!("../device/contract.rs"),
+    include_str!("../source/keeper.rs"),
+    include_str!("../recording/timeline.rs"),
+    include_str!("../train/tape.rs"),
+    include_str!("../whatif/driver.rs"),
     include_str!("../device/mod.rs"),
     include_str!("../device/kernel.rs"),
     include_str!("../session/command.rs"),

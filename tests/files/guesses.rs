@@ -5,8 +5,9 @@ use std::collections::HashMap;
 
 use vramlab::export::{self, Format, Words};
 use vramlab::model::{Category, Event, EventKind, Micros, NameId, Phase};
+use vramlab::narration::Guesses;
 use vramlab::recording::{FrameBuilder, Writer};
-use vramlab::snapshot::{Action, Guesses, Snapshot};
+use vramlab::snapshot::{Action, Snapshot};
 use vramlab::source::Whole;
 use vramlab::units::Bytes;
 

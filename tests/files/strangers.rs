@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use vramlab::model::{AllocatorState, EventKind, MemoryModel};
+use vramlab::narration::events;
 use vramlab::snapshot::replay::{Conditions, DeviceReport, Overrides};
-use vramlab::snapshot::{Begins, Snapshot, events};
+use vramlab::snapshot::{Begins, Snapshot};
 
 /// What PyTorch said when the snapshot was taken, its peaks those since recording began, and when it began.
 #[derive(Deserialize)]

@@ -14,9 +14,10 @@ use vramlab::allocator::{
 use vramlab::device::Device;
 use vramlab::device::sim::{CardCatalog, SimDevice};
 use vramlab::model::{Begins, Category, Event, EventKind, FailedRequest, Lab, Micros, NameId};
+use vramlab::narration::events;
 use vramlab::recording::{Frame, FrameBuilder, RecordingError, Writer};
+use vramlab::snapshot::Snapshot;
 use vramlab::snapshot::replay::{Conditions as Recorded, Overrides};
-use vramlab::snapshot::{Snapshot, events};
 use vramlab::source::{Known, Whole, asked};
 use vramlab::train::{Config, Libraries, LoopStyle, Trainer, TrainerOptions};
 use vramlab::units::{Address, Bytes, DeviceIndex, MIB, StreamId};

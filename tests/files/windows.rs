@@ -4,8 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use vramlab::model::{About, Begins, Event, EventKind, Micros, Setting, Settings};
+use vramlab::narration::Narrator;
 use vramlab::snapshot::replay::Conditions;
-use vramlab::snapshot::{Action, Beginning, Narrator, Snapshot};
+use vramlab::snapshot::{Action, Beginning, Snapshot};
 use vramlab::units::{Bytes, DeviceIndex};
 use vramlab::whatif::{Places, Recorded, RecordedWriter};
 

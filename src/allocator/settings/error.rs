@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use super::keys;
-use crate::allocator::version::TorchVersion;
+use crate::version::TorchVersion;
 
 /// The exception that PyTorch throws for a configuration error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! The names of the settings, and since when they exist.
 
-use crate::allocator::version::TorchVersion;
+use crate::version::TorchVersion;
 
 pub(super) const LARGE_SEGMENT: &str = "large_segment_size_mb";
 pub(super) const MAX_SPLIT: &str = "max_split_size_mb";

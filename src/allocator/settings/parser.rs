@@ -15,9 +15,9 @@ use super::keys::{
 };
 use super::tokens::{self, NotANumber, Words};
 use super::values::{INTERVALS, Reserve, RoundupTable, Settings};
-use crate::allocator::rounding::MIN_LARGE_ALLOC;
-use crate::allocator::version::TorchVersion;
+use crate::rounding::MIN_LARGE_ALLOC;
 use crate::units::{Bytes, MIB};
+use crate::version::TorchVersion;
 
 /// Most threads that `pinned_num_register_threads` allows.
 const MAX_REGISTER_THREADS: u64 = 128;

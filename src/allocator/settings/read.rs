@@ -3,7 +3,7 @@
 use super::error::SettingsError;
 use super::parser;
 use super::values::Settings;
-use crate::allocator::version::TorchVersion;
+use crate::version::TorchVersion;
 
 /// Variables that hold the configuration string, the first one set wins; the flag tells whether keys that only the
 /// CUDA allocator knows are read from it.

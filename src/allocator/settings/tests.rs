@@ -2,7 +2,7 @@
 
 use super::values::INTERVALS;
 use super::{ErrorClass, RoundupTable, Settings};
-use crate::allocator::TorchVersion;
+use crate::TorchVersion;
 use crate::units::Bytes;
 
 fn table(text: &str) -> [u64; INTERVALS] {

@@ -1,7 +1,7 @@
 //! What can be configured, and what it is unless somebody says otherwise.
 
-use crate::allocator::version::TorchVersion;
 use crate::units::{Bytes, GIB, MIB};
+use crate::version::TorchVersion;
 
 /// Intervals of the roundup table: below 2 MiB, [2, 4) MiB … [16, 32) GiB, from 32 GiB on.
 pub(super) const INTERVALS: usize = 16;

@@ -14,10 +14,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use super::event::{Category, NameId};
-use super::frames::Origin;
 use super::study::Survivor;
 use super::view::View;
 use super::{Names, naming};
+use crate::snapshot::frames::Origin;
 use crate::units::Bytes;
 use paths::{Part, Paths};
 

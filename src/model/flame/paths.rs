@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::{Shape, Tags};
 use crate::model::event::{Category, NameId};
-use crate::model::frames::{self, Frame, Origin};
 use crate::model::naming;
 use crate::model::view::{Names, Stacks};
+use crate::snapshot::frames::{self, Frame, Origin};
 
 /// One step of a way.
 #[derive(Clone, Debug)]

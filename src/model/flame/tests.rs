@@ -1,6 +1,7 @@
 use super::*;
-use crate::model::event::{Event, EventKind, Micros};
+use crate::model::event::{Event, EventKind};
 use crate::model::{Lab, Names, SegmentView, Stacks, naming, synthetic};
+use crate::units::Micros;
 
 /// A name with its stack, a category, a size, and how many blocks of that size there are.
 type Asked<'a> = (&'a str, &'a [&'a str], Category, u64, u64);

@@ -7,10 +7,10 @@ use super::evidence::{EarlyBlock, Evidence};
 use super::intervals::Intervals;
 use super::ranges::Ranges;
 use super::space::{Held, Home, Space};
-use crate::allocator::{PoolId, Settings, pool_of, round};
-use crate::model::Begins;
-use crate::snapshot::types::{Action, Snapshot, TraceEntry};
-use crate::units::{Address, Bytes};
+use crate::Begins;
+use crate::types::{Action, Snapshot, TraceEntry};
+use vramlab_allocator::units::{Address, Bytes};
+use vramlab_allocator::{PoolId, Settings, pool_of, round};
 
 /// Segments that are guessed, at most: with 2 MiB each, more than any device holds.
 const MOST_GUESSED: u64 = 1 << 16;

@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::evidence::EarlyBlock;
 use super::space::Home;
-use crate::allocator::{PoolKind, Settings, round};
-use crate::snapshot::types::{Action, TraceEntry};
-use crate::units::{Address, Bytes, MIB};
+use crate::types::{Action, TraceEntry};
+use vramlab_allocator::units::{Address, Bytes, MIB};
+use vramlab_allocator::{PoolKind, Settings, round};
 
 /// Blocks in doubt.
 #[derive(Debug, Default)]

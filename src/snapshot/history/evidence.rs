@@ -8,9 +8,9 @@ use std::collections::HashMap;
 use foldhash::fast::RandomState;
 
 use super::intervals::Intervals;
-use crate::allocator::{BlockState, PoolId, PoolKind};
-use crate::snapshot::types::{Action, Segment, Snapshot, StackId, TraceEntry};
-use crate::units::{Address, Bytes, StreamId};
+use crate::types::{Action, Segment, Snapshot, StackId, TraceEntry};
+use vramlab_allocator::units::{Address, Bytes, StreamId};
+use vramlab_allocator::{BlockState, PoolId, PoolKind};
 
 /// A block that was taken before the first entry.
 #[derive(Clone, Copy, Debug)]

@@ -1,9 +1,9 @@
 //! What the file of a history can't tell, in words.
 
 use super::beginning::Beginning;
-use crate::allocator::Settings;
-use crate::model::Begins;
-use crate::snapshot::types::{Action, Snapshot, StackId};
+use crate::Begins;
+use crate::types::{Action, Snapshot, StackId};
+use vramlab_allocator::Settings;
 
 impl Beginning {
     /// How the history begins, as a sentence without a period; `None` where it begins with the first allocation.

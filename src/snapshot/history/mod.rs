@@ -8,7 +8,6 @@
 //! Nothing here asks an allocator: blocks lie where the recording has them, whatever rules put them there.
 //!
 //! * [`evidence`]: what entries and the end say of the time before.
-//! * [`following`]: the same of a history that goes on, part by part.
 //! * [`ranges`]: where the address ranges of expandable segments begin.
 //! * [`sizes`]: how large a block is, which a history does not say.
 //! * [`missing`]: what can't be known, in words.
@@ -19,7 +18,6 @@
 mod beginning;
 mod doubtful;
 mod evidence;
-mod following;
 mod intervals;
 mod missing;
 mod ranges;
@@ -31,7 +29,7 @@ mod story;
 mod tests;
 
 pub use beginning::Beginning;
-pub use following::{Following, Fresh};
-pub use ranges::Range;
-pub use space::{Home, Space};
+pub use evidence::pool_of_segment;
+pub use ranges::{NextRequest, Range, RangeIndex, nominal_page};
+pub use space::{Held, Home, Space};
 pub use story::Story;

@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::evidence::{EarlyPages, Evidence};
-use crate::allocator::{PoolId, PoolKind, Settings, pool_of, round};
-use crate::snapshot::types::{Action, TraceEntry};
-use crate::units::{Address, Bytes, StreamId};
+use crate::types::{Action, TraceEntry};
+use vramlab_allocator::units::{Address, Bytes, StreamId};
+use vramlab_allocator::{PoolId, PoolKind, Settings, pool_of, round};
 
 /// Names a range of a history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -16,12 +16,14 @@ pub struct RangeIndex(usize);
 
 impl RangeIndex {
     /// The range of this number.
-    pub(super) const fn new(index: usize) -> Self {
+    #[must_use]
+    pub const fn new(index: usize) -> Self {
         Self(index)
     }
 
     /// Its number.
-    pub(super) const fn index(self) -> usize {
+    #[must_use]
+    pub const fn index(self) -> usize {
         self.0
     }
 }
@@ -243,7 +245,9 @@ const fn common(mut a: u64, mut b: u64) -> u64 {
     a
 }
 
-pub(super) const fn nominal_page(pool: PoolKind, settings: &Settings) -> Bytes {
+/// How much an expandable segment of a pool maps at once.
+#[must_use]
+pub const fn nominal_page(pool: PoolKind, settings: &Settings) -> Bytes {
     match pool {
         PoolKind::Small => Bytes::mib(2),
         PoolKind::Large => settings.large_segment_size,

@@ -1,7 +1,7 @@
 //! How large a block is of which a history tells the bytes asked for and the place.
 
-use crate::allocator::{PoolKind, Settings, round};
-use crate::units::{Bytes, KIB, MIB};
+use vramlab_allocator::units::{Bytes, KIB, MIB};
+use vramlab_allocator::{PoolKind, Settings, round};
 
 /// Where a block lies, as far as it decides how blocks are cut.
 #[derive(Clone, Copy, Debug)]

@@ -4,16 +4,20 @@ use std::collections::BTreeMap;
 
 use super::ranges::RangeIndex;
 use super::sizes::{Place, block_size};
-use crate::allocator::{BlockSnapshot, BlockState, PoolId, PoolKind, SegmentSnapshot, Settings};
-use crate::snapshot::types::StackId;
-use crate::units::{Address, Bytes, StreamId};
+use crate::types::StackId;
+use vramlab_allocator::units::{Address, Bytes, StreamId};
+use vramlab_allocator::{BlockSnapshot, BlockState, PoolId, PoolKind, SegmentSnapshot, Settings};
 
 /// A segment, or a contiguous mapped run of an expandable one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Home {
+    /// Where it ends.
     pub end: Address,
+    /// The stream whose requests it serves.
     pub stream: StreamId,
+    /// Whether it serves small requests or large ones.
     pub pool: PoolKind,
+    /// The private pool that it is of, or the default one.
     pub pool_id: PoolId,
     /// The range that it is a part of, if it is expandable.
     pub range: Option<RangeIndex>,
@@ -29,7 +33,9 @@ impl Home {
 /// A block that is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
+    /// Where it ends.
     pub end: Address,
+    /// What the program asked for.
     pub requested: Bytes,
     /// Its free was requested.
     pub pending: bool,

@@ -4,9 +4,9 @@ use super::beginning::Beginning;
 use super::evidence::pool_of_segment;
 use super::ranges::NextRequest;
 use super::space::{Held, Home, Space};
-use crate::allocator::{PoolId, Settings, TraceEvent, pool_of, round};
-use crate::snapshot::types::{Action, StackId, TraceEntry};
-use crate::units::{Address, Bytes};
+use crate::types::{Action, StackId, TraceEntry};
+use vramlab_allocator::units::{Address, Bytes};
+use vramlab_allocator::{PoolId, Settings, TraceEvent, pool_of, round};
 
 /// A history with a position in it.
 #[derive(Debug)]

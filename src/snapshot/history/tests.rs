@@ -1,13 +1,13 @@
 use std::path::Path;
 
 use super::*;
-use crate::allocator::{Settings, TraceEvent};
-use crate::model::Begins;
-use crate::snapshot::{Action, Snapshot, StackId, TextId, TraceEntry};
-use crate::units::{Address, Bytes, MIB, StreamId};
+use crate::Begins;
+use crate::{Action, Snapshot, StackId, TextId, TraceEntry};
+use vramlab_allocator::units::{Address, Bytes, StreamId};
+use vramlab_allocator::{Settings, TraceEvent};
 
 fn load(name: &str) -> (Snapshot, Settings) {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces").join(format!("{name}.pickle.xz"));
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/traces").join(format!("{name}.pickle.xz"));
     let snapshot = Snapshot::open(path).unwrap();
     let settings = Settings::parse(snapshot.allocator_settings.conf.as_deref().unwrap_or_default()).unwrap();
     (snapshot, settings)
@@ -76,7 +76,7 @@ fn entry(action: Action, address: u64, size: u64) -> TraceEntry {
         address: Address(address),
         size: Bytes(size),
         stream: StreamId::DEFAULT,
-        time: crate::model::Micros(1),
+        time: vramlab_allocator::units::Micros(1),
         stack: StackId::EMPTY,
         metadata: TextId::default(),
         pool: None,
@@ -96,33 +96,4 @@ fn a_block_that_nothing_holds_gets_a_segment_of_its_own() {
     let beginning = Beginning::of(&snapshot, 0, &Settings::default());
     assert_eq!((beginning.begins, beginning.guessed_segments), (Begins::Late, 1));
     assert_eq!(state(&beginning.space).1, [(Address(base), Address(base + 1024), Bytes(1000), false)]);
-}
-
-#[test]
-fn what_contradicts_itself_is_told_as_far_as_it_can_be_true() {
-    let base = 1 << 30;
-    let entries = [
-        entry(Action::SegmentAlloc, base, 20 * MIB),
-        entry(Action::Alloc, base, 2 * MIB),
-        // Where a block is, where no segment is, a free of nothing, a segment in another.
-        entry(Action::Alloc, base + MIB, 3 * MIB),
-        entry(Action::Alloc, base << 1, 700),
-        entry(Action::FreeCompleted, base + 512, 512),
-        entry(Action::SegmentAlloc, base + 2 * MIB, 20 * MIB),
-        entry(Action::SegmentFree, base, 20 * MIB),
-        entry(Action::SegmentUnmap, base, 20 * MIB),
-    ];
-    let snapshot = snapshot_of(&entries);
-    let settings = Settings::default();
-    let beginning = Beginning::of(&snapshot, 0, &settings);
-    let mut story = Story::new(&entries, &settings, &beginning);
-    let mut model = crate::model::MemoryModel::new();
-    let mut told = Vec::new();
-    story.prelude(|event, _| told.push(*event));
-    while story.advance(&mut |event: &TraceEvent| told.push(*event)) {}
-    for event in told {
-        let kind = crate::model::EventKind::of_trace(&event, Default::default(), Default::default());
-        model.apply(&crate::model::Event::new(Default::default(), kind)).unwrap();
-    }
-    assert!(story.contradictions() > 0);
 }

@@ -7,8 +7,8 @@ use super::error::Problem;
 use super::packed::{Packed, WideNumbers};
 use super::records::{self, EntryBuilder, EntryError, Objects};
 use super::value::Value;
-use crate::allocator::PoolId;
-use crate::snapshot::types::{Frame, FrameId, StackId, Stacks, TextId, Texts, TraceEntry};
+use crate::types::{Frame, FrameId, StackId, Stacks, TextId, Texts, TraceEntry};
+use vramlab_allocator::PoolId;
 
 /// What has become of a list so far.
 #[derive(Clone, Copy, Debug)]

@@ -12,7 +12,7 @@ use super::packed::Packed;
 use super::records::{self, EntryBuilder, EntryError};
 use super::runs::{self, Beginning, Runs};
 use super::value::Value;
-use crate::snapshot::types::TextId;
+use crate::types::TextId;
 
 /// Why one look is not enough.
 #[derive(Debug)]

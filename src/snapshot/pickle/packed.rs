@@ -2,7 +2,7 @@
 
 use super::error::Problem;
 use super::value::Value;
-use crate::snapshot::types::TextId;
+use crate::types::TextId;
 
 const TAG_BITS: u32 = 3;
 const PAYLOAD_BITS: u32 = 32 - TAG_BITS;

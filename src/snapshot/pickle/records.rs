@@ -2,10 +2,10 @@
 
 use super::error::Problem;
 use super::value::Value;
-use crate::allocator::PoolId;
-use crate::model::Micros;
-use crate::snapshot::types::{Action, Frame, StackId, TextId, Texts, TraceEntry};
-use crate::units::{Address, Bytes, StreamId};
+use crate::types::{Action, Frame, StackId, TextId, Texts, TraceEntry};
+use vramlab_allocator::PoolId;
+use vramlab_allocator::units::Micros;
+use vramlab_allocator::units::{Address, Bytes, StreamId};
 
 /// The empty text, which [`TextId::default`] is.
 const EMPTY: TextId = TextId(0);

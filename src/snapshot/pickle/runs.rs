@@ -10,7 +10,7 @@ use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
 use super::budget::Budget;
 use super::error::Problem;
 use super::opcode as op;
-use crate::snapshot::types::StackId;
+use crate::types::StackId;
 
 /// Bytes of runs that are kept; stacks beyond are spelled out each time they come.
 const KEPT: usize = 16 << 20;

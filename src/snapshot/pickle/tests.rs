@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use super::opcode as op;
 use super::*;
-use crate::snapshot::types::{StackId, TextId, TraceEntry};
-use crate::snapshot::{Snapshot, SnapshotError, read};
+use crate::types::{StackId, TextId, TraceEntry};
+use crate::{Snapshot, SnapshotError, read};
 
 const SMALL: [&[u8]; 3] = [
     include_bytes!("../../../tests/pickles/small.protocol0.pickle"),

@@ -1,6 +1,6 @@
 //! What the machine of pickles computes with.
 
-use crate::snapshot::types::TextId;
+use crate::types::TextId;
 
 /// A value on the stack of the machine: a scalar, or the id of an object in the [`Arena`](super::Arena).
 #[derive(Clone, Copy, Debug, PartialEq)]

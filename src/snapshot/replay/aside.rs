@@ -7,10 +7,10 @@
 
 use std::collections::HashSet;
 
-use crate::allocator::{PoolId, Settings, TraceEvent};
-use crate::snapshot::history::{Beginning, Home, Story};
-use crate::snapshot::types::{Action, TraceEntry};
-use crate::units::Address;
+use crate::history::{Beginning, Home, Story};
+use crate::types::{Action, TraceEntry};
+use vramlab_allocator::units::Address;
+use vramlab_allocator::{PoolId, Settings, TraceEvent};
 
 /// Segments that are gone at the end, and taken for private ones.
 #[derive(Clone, Debug, Default)]

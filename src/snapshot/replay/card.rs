@@ -6,9 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::allocator::{Seed, Settings, largest_device};
-use crate::snapshot::types::{Action, TraceEntry};
-use crate::units::{Address, Bytes, StreamId};
+use crate::types::{Action, TraceEntry};
+use vramlab_allocator::units::{Address, Bytes, StreamId};
+use vramlab_allocator::{Seed, Settings, largest_device};
 
 /// Device memory where nobody knows it, nor do addresses bound it: more than any device has.
 pub const UNKNOWN: Bytes = Bytes::gib(1024);
@@ -150,10 +150,10 @@ impl Space {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::allocator::range_size;
-    use crate::model::Micros;
-    use crate::snapshot::types::{StackId, TextId};
-    use crate::units::MIB;
+    use crate::types::{StackId, TextId};
+    use vramlab_allocator::range_size;
+    use vramlab_allocator::units::MIB;
+    use vramlab_allocator::units::Micros;
 
     const BASE: u64 = 0x3_0200_0000;
 

@@ -6,8 +6,8 @@ use super::peaks;
 use super::player::Replayed;
 use super::report::DeviceReport;
 use super::retries::AmbiguousRetries;
-use crate::allocator::{BlockSnapshot, BlockState, Seed, SegmentSnapshot};
-use crate::snapshot::types::{Block, Segment, Snapshot, TraceEntry};
+use crate::types::{Block, Segment, Snapshot, TraceEntry};
+use vramlab_allocator::{BlockSnapshot, BlockState, Seed, SegmentSnapshot};
 
 /// What can be compared at the end.
 #[derive(Clone, Copy, Debug)]

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use thiserror::Error;
 
-use crate::allocator::{self, Settings, SettingsError, TorchVersion};
-use crate::snapshot::types::{Action, Snapshot};
-use crate::units::{Bytes, MIB};
+use crate::types::{Action, Snapshot};
+use vramlab_allocator::units::{Bytes, MIB};
+use vramlab_allocator::{self as allocator, Settings, SettingsError, TorchVersion};
 
 /// The statistic that counts `empty_cache()` calls which left no entry.
 pub const SYNCHRONISATIONS: &str = "num_sync_all_streams";

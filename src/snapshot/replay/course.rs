@@ -12,10 +12,10 @@ use super::player::Player;
 use super::report::{DeviceReport, HistoryReport};
 use super::seed::seed;
 use super::tape::Tape;
-use crate::allocator::{Seed, TraceEvent};
-use crate::model::Begins;
-use crate::snapshot::history::{Beginning, Story};
-use crate::snapshot::types::{Action, Snapshot, TraceEntry};
+use crate::Begins;
+use crate::history::{Beginning, Story};
+use crate::types::{Action, Snapshot, TraceEntry};
+use vramlab_allocator::{Seed, TraceEvent};
 
 /// How often a replay begins again, and how many segments are taken for private ones, at most.
 const MOST_PIECES: usize = 24;

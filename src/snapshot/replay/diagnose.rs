@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use super::conditions::Conditions;
 use super::mismatch::Mismatch;
 use super::tape::describe_entry;
-use crate::allocator::BlockState;
-use crate::snapshot::types::{Action, Snapshot, TraceEntry};
-use crate::units::{Address, Bytes};
+use crate::types::{Action, Snapshot, TraceEntry};
+use vramlab_allocator::BlockState;
+use vramlab_allocator::units::{Address, Bytes};
 
 /// What is wrong with a history by itself.
 struct Fault {

@@ -38,8 +38,8 @@ mod tests;
 
 use std::collections::HashSet;
 
-use crate::snapshot::history::Beginning;
-use crate::snapshot::types::{Action, Snapshot};
+use crate::history::Beginning;
+use crate::types::{Action, Snapshot};
 use card::Ranges;
 
 pub use conditions::{ConditionError, Conditions, Overrides, Statistics};
@@ -90,7 +90,7 @@ pub fn verify_observed(snapshot: &Snapshot, conditions: &Conditions, observer: &
 }
 
 /// Replays the history of one device from what was there when it began; `observer` hears every event that agreed.
-pub(super) fn verify_from(
+pub fn verify_from(
     snapshot: &Snapshot,
     device: usize,
     beginning: &Beginning,

@@ -1,7 +1,7 @@
 //! Who hears what a replay finds, entry by entry.
 
-use crate::allocator::TraceEvent;
-use crate::snapshot::types::TraceEntry;
+use crate::types::TraceEntry;
+use vramlab_allocator::TraceEvent;
 
 /// Who listens to a replay: every event of our allocator that agreed with the history, beside its entry.
 pub trait Observer {

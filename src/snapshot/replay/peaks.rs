@@ -7,8 +7,8 @@
 use super::conditions::{Conditions, SYNCHRONISATIONS, Statistics};
 use super::player::Player;
 use super::tape::Tape;
-use crate::allocator::Seed;
-use crate::snapshot::types::TraceEntry;
+use crate::types::TraceEntry;
+use vramlab_allocator::Seed;
 
 /// True if peaks differ, all of them because ours are higher, and nothing else does.
 pub fn only_peaks_are_too_high(ours: &[(String, i64)], recorded: &Statistics) -> bool {

@@ -6,9 +6,9 @@ use super::observer::Observer;
 use super::retries::{self, AmbiguousRetries};
 use super::supply::Supply;
 use super::tape::{Driver, Judge, Tape, waiting_stream};
-use crate::allocator::{AllocError, CachingAllocator, Seed, SeedError, Settings};
-use crate::snapshot::types::{Action, TraceEntry};
-use crate::units::Bytes;
+use crate::types::{Action, TraceEntry};
+use vramlab_allocator::units::Bytes;
+use vramlab_allocator::{AllocError, CachingAllocator, Seed, SeedError, Settings};
 
 /// The replayed allocator.
 pub type Replayed<'a, 'o, O> = CachingAllocator<Driver<'a>, Judge<'a, 'o, O>>;

@@ -5,10 +5,10 @@ use serde::Serialize;
 use super::conditions::Conditions;
 use super::mismatch::Mismatch;
 use super::retries::SettledRetries;
-use crate::allocator::TorchVersion;
-use crate::model::Begins;
-use crate::snapshot::types::{Action, TraceEntry};
-use crate::units::Bytes;
+use crate::Begins;
+use crate::types::{Action, TraceEntry};
+use vramlab_allocator::TorchVersion;
+use vramlab_allocator::units::Bytes;
 
 /// How many of how many agree.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

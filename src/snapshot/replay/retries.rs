@@ -15,8 +15,8 @@
 use serde::Serialize;
 
 use super::conditions::{SYNCHRONISATIONS, Statistics};
-use crate::snapshot::types::{Action, TraceEntry};
-use crate::units::MIB;
+use crate::types::{Action, TraceEntry};
+use vramlab_allocator::units::MIB;
 
 /// The statistic in which the two readings differ.
 const RETRIES: &str = "num_alloc_retries";

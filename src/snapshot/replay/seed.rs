@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::card;
 use super::tape::waiting_stream;
-use crate::allocator::{RangeSeed, Seed, range_size};
-use crate::snapshot::history::{Beginning, Home, Range, Space};
-use crate::units::{Address, Bytes};
+use crate::history::{Beginning, Home, Range, Space};
+use vramlab_allocator::units::{Address, Bytes};
+use vramlab_allocator::{RangeSeed, Seed, range_size};
 
 /// What an allocator holds at a moment of the history, private pools left out.
 pub fn seed(beginning: &Beginning, space: &Space, aside: &HashSet<Address>) -> Seed {

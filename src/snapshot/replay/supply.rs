@@ -3,9 +3,9 @@
 //! A driver refuses where other processes hold memory, and nothing in a snapshot says how much that is. A request that
 //! failed has an entry with what the driver had left.
 
-use crate::allocator::{Seed, Settings, round, segment_size};
-use crate::snapshot::types::{Action, TraceEntry};
-use crate::units::Bytes;
+use crate::types::{Action, TraceEntry};
+use vramlab_allocator::units::Bytes;
+use vramlab_allocator::{Seed, Settings, round, segment_size};
 
 /// The driver's memory by what became of requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -63,9 +63,9 @@ impl Supply {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Micros;
-    use crate::snapshot::types::{StackId, TextId};
-    use crate::units::{Address, MIB, StreamId};
+    use crate::types::{StackId, TextId};
+    use vramlab_allocator::units::Micros;
+    use vramlab_allocator::units::{Address, MIB, StreamId};
 
     fn supply(entries: &[(Action, u64, u64)], limit: Option<Bytes>) -> Supply {
         let entry = |&(action, address, size)| TraceEntry {

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::mismatch::Mismatch;
 use super::observer::Observer;
-use crate::allocator::{DeviceMemory, EventToken, OutOfDeviceMemory, Seed, SegmentSource, TraceEvent, TraceSink};
-use crate::snapshot::types::{Action, TraceEntry};
-use crate::units::{Address, Bytes, StreamId};
+use crate::types::{Action, TraceEntry};
+use vramlab_allocator::units::{Address, Bytes, StreamId};
+use vramlab_allocator::{DeviceMemory, EventToken, OutOfDeviceMemory, Seed, SegmentSource, TraceEvent, TraceSink};
 
 /// Marks the streams that stand for "whatever this pending block waits for". No stream handle (a pointer) is so large.
 const WAITING: u64 = 1 << 63;

@@ -3,13 +3,13 @@ use std::path::{Path, PathBuf};
 use proptest::prelude::*;
 
 use super::*;
-use crate::allocator::PoolId;
-use crate::model::Micros;
-use crate::snapshot::{Action, Begins, StackId, TextId, TraceEntry};
-use crate::units::{Address, Bytes, StreamId};
+use crate::{Action, Begins, StackId, TextId, TraceEntry};
+use vramlab_allocator::PoolId;
+use vramlab_allocator::units::Micros;
+use vramlab_allocator::units::{Address, Bytes, StreamId};
 
 fn path(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces").join(format!("{name}.pickle.xz"))
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/traces").join(format!("{name}.pickle.xz"))
 }
 
 fn load(name: &str) -> (Snapshot, Conditions) {
@@ -118,7 +118,7 @@ fn without_statistics_there_are_none_to_match() {
 #[test]
 fn wrong_settings_are_noticed() {
     let (snapshot, mut conditions) = load("two-streams");
-    conditions.settings = crate::allocator::Settings::parse("expandable_segments:True").unwrap();
+    conditions.settings = vramlab_allocator::Settings::parse("expandable_segments:True").unwrap();
     assert_eq!(verify(&snapshot, &conditions).first_mismatch.unwrap().entry, 0);
 }
 
@@ -203,7 +203,7 @@ fn short(entries: &[(Action, u64, u64)], conf: &str, limit: Option<u64>, counted
     let entries: Vec<TraceEntry> = entries.iter().map(entry).collect();
     let whole = 0..entries.len();
     let snapshot = Snapshot { entries, device_traces: vec![whole], ..Snapshot::default() };
-    let settings = crate::allocator::Settings::parse(conf).unwrap();
+    let settings = vramlab_allocator::Settings::parse(conf).unwrap();
     let named =
         |counted: [i64; 2]| ["num_alloc_retries", "num_sync_all_streams"].map(str::to_owned).into_iter().zip(counted);
     let statistics = counted.map(|counted| Statistics(named(counted).collect()));
@@ -374,7 +374,7 @@ proptest! {
             }
             let whole = 0..entries.len();
             let snapshot = Snapshot { entries, device_traces: vec![whole], ..Snapshot::default() };
-            let settings = crate::allocator::Settings::parse(confs).unwrap();
+            let settings = vramlab_allocator::Settings::parse(confs).unwrap();
             let report = verify(&snapshot, &Conditions { settings, ..conditions.clone() });
             prop_assert!(report.segments.matched <= report.segments.total);
             prop_assert!(report.placements.matched <= report.placements.total);

@@ -46,7 +46,6 @@ mod occupancy;
 mod peeks;
 mod pinned;
 #[allow(dead_code, reason = "the trainer's own use of it needs more")]
-#[path = "../../allocator/placement.rs"]
 mod placement;
 mod plans;
 mod pool;

@@ -2,8 +2,9 @@
 
 use vramlab::allocator::Settings;
 use vramlab::model::MemoryModel;
+use vramlab::narration::events;
+use vramlab::snapshot::Snapshot;
 use vramlab::snapshot::replay::{Conditions, Report, verify};
-use vramlab::snapshot::{Snapshot, events};
 use vramlab::units::Bytes;
 
 const ACTIONS: [&str; 8] = [

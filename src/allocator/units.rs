@@ -173,6 +173,11 @@ impl StreamId {
     pub const DEFAULT: Self = Self(0);
 }
 
+/// A moment in microseconds: since the source began (live run), or since 1970 (PyTorch's snapshots).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Micros(pub u64);
+
 #[cfg(test)]
 mod tests {
     use super::*;

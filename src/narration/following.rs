@@ -3,14 +3,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::beginning::Beginning;
-use super::evidence::pool_of_segment;
-use super::ranges::{NextRequest, RangeIndex, nominal_page};
-use super::space::{Held, Home, Space};
+use super::guess::Guesses;
 use crate::allocator::{PoolId, PoolKind, Settings, TraceEvent, pool_of, round};
 use crate::model::{Category, Event, EventKind, Micros, NameId};
-use crate::snapshot::guess::Guesses;
-use crate::snapshot::types::{Action, Snapshot, StackId, TextId, TraceEntry};
+use crate::snapshot::history::Beginning;
+use crate::snapshot::history::pool_of_segment;
+use crate::snapshot::history::{Held, Home, Space};
+use crate::snapshot::history::{NextRequest, RangeIndex, nominal_page};
+use crate::snapshot::{Action, Snapshot, StackId, TextId, TraceEntry};
 use crate::units::{Address, Bytes, StreamId};
 
 /// Frames of a stack that are told, from the innermost on.
@@ -420,6 +420,8 @@ fn mark(trace: &[TraceEntry], at: usize) -> [Mark; 2] {
 mod tests {
     use super::*;
     use crate::model::MemoryModel;
+    use crate::snapshot::history::Story;
+    use crate::units::MIB;
 
     fn load(name: &str) -> Snapshot {
         let path = format!("{}/tests/traces/{name}.pickle.xz", env!("CARGO_MANIFEST_DIR"));
@@ -516,5 +518,51 @@ mod tests {
             assert!(fresh.entries.is_empty() && !fresh.begins_anew);
             assert_eq!(told(&model), before);
         }
+    }
+
+    fn entry(action: Action, address: u64, size: u64) -> TraceEntry {
+        TraceEntry {
+            action,
+            address: Address(address),
+            size: Bytes(size),
+            stream: StreamId::DEFAULT,
+            time: Micros(1),
+            stack: StackId::EMPTY,
+            metadata: TextId::default(),
+            pool: None,
+        }
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_told_as_far_as_it_can_be_true() {
+        let base = 1 << 30;
+        let entries = [
+            entry(Action::SegmentAlloc, base, 20 * MIB),
+            entry(Action::Alloc, base, 2 * MIB),
+            // Where a block is, where no segment is, a free of nothing, a segment in another.
+            entry(Action::Alloc, base + MIB, 3 * MIB),
+            entry(Action::Alloc, base << 1, 700),
+            entry(Action::FreeCompleted, base + 512, 512),
+            entry(Action::SegmentAlloc, base + 2 * MIB, 20 * MIB),
+            entry(Action::SegmentFree, base, 20 * MIB),
+            entry(Action::SegmentUnmap, base, 20 * MIB),
+        ];
+        let snapshot = Snapshot {
+            entries: entries.to_vec(),
+            device_traces: std::iter::once(0..entries.len()).collect(),
+            ..Snapshot::default()
+        };
+        let settings = Settings::default();
+        let beginning = Beginning::of(&snapshot, 0, &settings);
+        let mut story = Story::new(&entries, &settings, &beginning);
+        let mut model = MemoryModel::new();
+        let mut told = Vec::new();
+        story.prelude(|event, _| told.push(*event));
+        while story.advance(&mut |event: &TraceEvent| told.push(*event)) {}
+        for event in told {
+            let kind = EventKind::of_trace(&event, Default::default(), Default::default());
+            model.apply(&Event::new(Default::default(), kind)).unwrap();
+        }
+        assert!(story.contradictions() > 0);
     }
 }

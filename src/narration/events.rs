@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use super::callers::Callers;
 use super::guess::Guesses;
-use super::history::{Beginning, Story};
-use super::replay::{Conditions, DeviceReport, Observer, verify_from};
 use super::scopes::{Mark, Scopes};
-use super::types::{Action, Snapshot, StackId, TraceEntry};
 use crate::allocator::{TraceEvent, segment_size};
 use crate::model::{Category, Event, EventKind, Micros, NameId, Phase, StepReport};
+use crate::snapshot::history::{Beginning, Story};
+use crate::snapshot::replay::{Conditions, DeviceReport, Observer, verify_from};
+use crate::snapshot::{Action, Snapshot, StackId, TraceEntry};
 use crate::units::{Address, Bytes};
 
 /// Hands `emit` every event of a device's history, in order: what was there when it began, then what the recording has,

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::types::{Frame, Snapshot, StackId, TextId};
-use crate::model::{Event, EventKind, Micros, NameId, frames};
+use crate::model::{Event, EventKind, Micros, NameId};
+use crate::snapshot::{Frame, Snapshot, StackId, TextId};
 
 /// Names of those who asked, as far as they were told.
 #[derive(Debug)]
@@ -84,33 +84,5 @@ impl<'a> Callers<'a> {
         let id = NameId(self.defined);
         emit(Event::new(time, EventKind::Define { id, text: text.into() }));
         id
-    }
-}
-
-impl Snapshot {
-    /// Who asked: what the program attached, else the innermost function and the line that tells most
-    /// ([`frames::telling`]): `gelu (model.py:88)`. `None` when nothing was recorded.
-    #[must_use]
-    pub fn caller(&self, stack: StackId, metadata: TextId) -> Option<String> {
-        let metadata = self.texts.get(metadata);
-        if !metadata.is_empty() {
-            return Some(metadata.to_owned());
-        }
-        let told = || self.program_frames(stack).map(|frame| self.told(frame));
-        let innermost = told().next()?;
-        let place = told().nth(frames::telling(told().map(|frame| frame.origin()))).unwrap_or(innermost);
-        let (name, file) = (innermost.function, place.file_name());
-        Some(place.line.map_or_else(|| format!("{name} ({file})"), |line| format!("{name} ({file}:{line})")))
-    }
-
-    /// The frames of a stack, innermost first, but for those of what watches the program.
-    pub(super) fn program_frames(&self, stack: StackId) -> impl Iterator<Item = Frame> + '_ {
-        self.stacks.frames(stack).filter(|frame| !self.told(*frame).is_watching())
-    }
-
-    /// A frame with its texts.
-    pub(super) fn told(&self, frame: Frame) -> frames::Frame<'_> {
-        let line = (frame.line > 0).then_some(frame.line);
-        frames::Frame { file: self.texts.get(frame.filename), line, function: self.texts.get(frame.name) }
     }
 }

@@ -29,8 +29,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::types::{Action, Annotation, Frame, Snapshot, StackId, TraceEntry};
 use crate::model::{Category, Micros};
+use crate::snapshot::{Action, Annotation, Frame, Snapshot, StackId, TraceEntry};
 use crate::units::{Address, Bytes};
 
 /// What blocks are for, by the entries that asked for them.
@@ -323,7 +323,7 @@ fn of_scope(name: &str) -> Doing {
 struct Scopes<'a> {
     snapshot: &'a Snapshot,
     left: Vec<&'a Annotation>,
-    open: Vec<(super::types::TextId, Doing)>,
+    open: Vec<(crate::snapshot::TextId, Doing)>,
 }
 
 impl<'a> Scopes<'a> {

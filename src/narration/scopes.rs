@@ -10,8 +10,8 @@
 
 use std::cmp::Ordering;
 
-use super::types::{Action, Annotation, Snapshot, TextId, TraceEntry};
 use crate::model::{Micros, Phase};
+use crate::snapshot::{Action, Annotation, Snapshot, TextId, TraceEntry};
 
 /// What scopes say of a history, by time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -223,7 +223,7 @@ fn phase_of(name: &str) -> Option<Phase> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::types::StackId;
+    use crate::snapshot::StackId;
     use crate::units::{Address, Bytes, StreamId};
 
     /// A history with a request at each of these times, and scopes as `(name, begin, end)`.
