@@ -203,9 +203,9 @@ fn parameters_come_for_their_layer_and_leave_again() {
     let models = ["gpt-mini", "bert-mini", "vit-mini", "resnet-mini", "dcgan-mini", "mlp-mini"];
     for (name, fuse) in models.into_iter().flat_map(|name| [(name, false), (name, true)]) {
         let run = |offload| {
-            let (model, batch) = training::workload(name);
-            let config = Config { offload, fuse, ..training::variant("base", batch) };
-            let (mut trainer, events) = training::trainer(model, config, Libraries::PROCESSOR);
+            let (model, batch) = crate::training::workload(name);
+            let config = Config { offload, fuse, ..crate::training::variant("base", batch) };
+            let (mut trainer, events) = crate::training::trainer(model, config, Libraries::PROCESSOR);
             let before = allocated(&trainer);
             events.borrow_mut().clear();
             let losses: Vec<_> = (0..3).map(|_| trainer.step().unwrap().loss.map(f32::to_bits)).collect();
@@ -260,9 +260,9 @@ fn offloaded_parameters_take_what_they_take_in_pytorch() {
         ),
     ];
     for (name, variant, known) in known {
-        let (model, batch) = training::workload(name);
-        let config = Config { offload: Offload::Parameters, ..training::variant(variant, batch) };
-        let (mut trainer, events) = training::simulated(model, config);
+        let (model, batch) = crate::training::workload(name);
+        let config = Config { offload: Offload::Parameters, ..crate::training::variant(variant, batch) };
+        let (mut trainer, events) = crate::training::simulated(model, config);
         for _ in 0..6 {
             trainer.step().unwrap();
         }
@@ -274,7 +274,7 @@ fn offloaded_parameters_take_what_they_take_in_pytorch() {
             statistics.reserved_bytes.all.peak,
             statistics.allocation.all.allocated,
         ];
-        let ours = training::boundaries(&lab)
+        let ours = crate::training::boundaries(&lab)
             .map(Bytes::get)
             .into_iter()
             .chain(peaks.map(|peak| u64::try_from(peak).unwrap()));
