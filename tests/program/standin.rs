@@ -13,7 +13,7 @@ use vramlab::standin::{Answer, Cards, Counts, TABLES, Table, install};
 use vramlab::units::{Bytes, GIB, MIB};
 
 mod elf;
-#[path = "../src/standin/library/plans.rs"]
+#[path = "../../src/standin/library/plans.rs"]
 mod plans;
 #[path = "standin/workspaces.rs"]
 mod workspaces;
