@@ -89,8 +89,20 @@ fn uses() -> BTreeMap<String, BTreeMap<String, String>> {
     uses
 }
 
+/// The package leaves out the rooms that are packages themselves.
+fn all_rooms_are_here() -> bool {
+    let here = root().join("src/allocator").exists();
+    if !here {
+        eprintln!("skipped: the rooms that are crates of their own are not here");
+    }
+    here
+}
+
 #[test]
 fn every_room_uses_what_the_table_says_and_nothing_else() {
+    if !all_rooms_are_here() {
+        return;
+    }
     let (table, uses) = (table(), uses());
     for (room, used) in &uses {
         let row = table.iter().find(|row| row.rooms.contains(room));
@@ -139,6 +151,9 @@ fn files(folder: &Path, found: &mut Vec<PathBuf>) {
 
 #[test]
 fn every_path_that_is_named_is_there() {
+    if !all_rooms_are_here() {
+        return;
+    }
     let mut sources = Vec::new();
     files(&root().join("src"), &mut sources);
     let (mut seen, mut missing) = (0, Vec::new());
@@ -169,6 +184,9 @@ fn every_path_that_is_named_is_there() {
 
 #[test]
 fn every_name_of_the_code_that_is_named_is_there() {
+    if !all_rooms_are_here() {
+        return;
+    }
     let source = root().join("src");
     let mut all = Vec::new();
     files(&source, &mut all);
