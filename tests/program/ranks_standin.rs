@@ -53,7 +53,7 @@ impl Ranks {
 
     fn start(&self, function: &str, rank: usize) -> Child {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "behind_the_stand_in", "--nocapture"]);
+        command.args(["--exact", "ranks_standin::behind_the_stand_in", "--nocapture"]);
         command.env(CHOSEN, function).env(RANK, rank.to_string()).env(WORLD, self.world.to_string());
         command.env(FOLDER, self.folder.path()).env("VRAMLAB_STANDIN_PATIENCE", "2");
         command.envs(self.variables.iter().cloned()).env_remove("CUDA_VISIBLE_DEVICES");
@@ -70,6 +70,7 @@ impl Ranks {
         let end = |(rank, child): (usize, Child)| {
             let (ended, said) = end(child);
             assert!(ended, "rank {rank} of {} in {function}:\n{said}", self.world);
+            assert!(said.contains("1 passed"), "{function} was not run:\n{said}");
             said
         };
         children.into_iter().enumerate().map(end).collect()

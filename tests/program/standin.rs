@@ -42,7 +42,7 @@ impl Placed {
     /// Starts this program again, behind the stand-in, to run one of the functions of [`FUNCTIONS`].
     fn command(&self, function: &str) -> Command {
         let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "behind_the_stand_in", "--nocapture"]).env(CHOSEN, function);
+        command.args(["--exact", "standin::behind_the_stand_in", "--nocapture"]).env(CHOSEN, function);
         command.envs(self.variables.iter().cloned()).env_remove("CUDA_VISIBLE_DEVICES");
         command
     }
@@ -50,6 +50,7 @@ impl Placed {
     fn runs(&self, function: &str) -> Counts {
         let output = self.command(function).output().unwrap();
         assert!(output.status.success(), "{function}: {}\n{}", output.status, told(&output));
+        assert!(told(&output).contains("1 passed"), "{function} was not run: {}", told(&output));
         Counts::read(self.folder.path())
     }
 }
