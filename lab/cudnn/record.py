@@ -68,7 +68,7 @@ def cases(layers, seed=5):
 class Cudnn:
     def __init__(self, properties):
         found = [name for path in sys.path for name in glob.glob(path + "/nvidia/cudnn/lib/libcudnn.so.9")]
-        self.library = C.CDLL(found[0] if found else "libcudnn.so.9")
+        self.cudnn = C.CDLL(found[0] if found else "libcudnn.so.9")
         self.kept = []
         self.device = self.handle = None
         if properties:
@@ -83,24 +83,24 @@ class Cudnn:
 
             torch.zeros(1, device="cuda")
             self.handle = C.c_void_p()
-            check(self.library.cudnnCreate(C.byref(self.handle)))
+            check(self.cudnn.cudnnCreate(C.byref(self.handle)))
 
     def new(self, kind):
         made = C.c_void_p()
-        check(self.library.cudnnBackendCreateDescriptor(kind, C.byref(made)))
+        check(self.cudnn.cudnnBackendCreateDescriptor(kind, C.byref(made)))
         self.kept.append(made)
         return made
 
     def drop(self):
         for made in reversed(self.kept):
-            self.library.cudnnBackendDestroyDescriptor(made)
+            self.cudnn.cudnnBackendDestroyDescriptor(made)
         self.kept = []
 
     def finish(self, made):
-        check(self.library.cudnnBackendFinalize(made))
+        check(self.cudnn.cudnnBackendFinalize(made))
 
     def put(self, made, name, kind, values, count):
-        check(self.library.cudnnBackendSetAttribute(made, name, kind, C.c_int64(count), values))
+        check(self.cudnn.cudnnBackendSetAttribute(made, name, kind, C.c_int64(count), values))
 
     def integers(self, made, name, values):
         self.put(made, name, INT64, (C.c_int64 * len(values))(*values), len(values))
@@ -113,7 +113,7 @@ class Cudnn:
 
     def get(self, made, name, kind, room, count):
         told = C.c_int64()
-        status = self.library.cudnnBackendGetAttribute(made, name, kind, C.c_int64(count), C.byref(told), room)
+        status = self.cudnn.cudnnBackendGetAttribute(made, name, kind, C.c_int64(count), C.byref(told), room)
         return status, told.value
 
     def tensor(self, name, sizes, last, dtype):
@@ -190,7 +190,7 @@ class Cudnn:
             self.link(plan, 407, self.device)
         else:
             self.link(plan, 400, self.handle, HANDLE)
-        if self.library.cudnnBackendFinalize(plan) == 0:
+        if self.cudnn.cudnnBackendFinalize(plan) == 0:
             self.get(plan, 402, INT64, bytes_, 1)
         return bytes_[0]
 
