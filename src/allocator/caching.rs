@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use thiserror::Error;
 
+use super::source::{EventToken, SegmentSource};
 use crate::block::{Block, BlockId, Blocks, PoolKind};
 use crate::home::{Home, OwnerId};
 use crate::live::LiveBlocks;
@@ -11,7 +12,6 @@ use crate::pool::{FreeKey, Pool, Replaced};
 use crate::private::PrivatePools;
 use crate::range::Ranges;
 use crate::settings::{Settings, SettingsError};
-use crate::source::{EventToken, SegmentSource};
 use crate::statistics::Statistics;
 use crate::trace::TraceSink;
 use crate::units::{Address, Bytes, StreamId};

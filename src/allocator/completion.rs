@@ -2,10 +2,10 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
+use super::source::SegmentSource;
 use crate::block::{BlockId, Usage};
 use crate::caching::CachingAllocator;
 use crate::pool_id::PoolId;
-use crate::source::SegmentSource;
 use crate::statistics::amount;
 use crate::trace::{TraceEvent, TraceSink};
 use crate::units::{Address, StreamId};

@@ -3,11 +3,11 @@
 //! A private pool is a small and a large pool of its own. Its free blocks serve nobody else, and its segments go back
 //! only once all its users released it.
 
+use super::source::SegmentSource;
 use crate::caching::CachingAllocator;
 use crate::home::{Home, OwnerId, PoolKind};
 use crate::pool_id::PoolId;
 use crate::private::{Diversion, PrivatePool};
-use crate::source::SegmentSource;
 use crate::trace::TraceSink;
 use crate::units::Bytes;
 

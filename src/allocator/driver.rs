@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use super::source::{DeviceMemory, OutOfDeviceMemory, SegmentSource};
 use crate::placement::Placement;
-use crate::source::{DeviceMemory, OutOfDeviceMemory, SegmentSource};
 use crate::units::{Address, Bytes, MIB};
 
 /// Where the H200's driver put the first expandable range.

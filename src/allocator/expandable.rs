@@ -1,12 +1,12 @@
 //! Expandable segments: ranges of address space whose pages are mapped from the low end as they are needed.
 
+use super::source::SegmentSource;
 use crate::block::{Block, BlockId};
 use crate::caching::CachingAllocator;
 use crate::pool::{Candidate, FreeKey, Pool};
 use crate::range::Range;
 use crate::request::Request;
 use crate::rounding;
-use crate::source::SegmentSource;
 use crate::statistics::amount;
 use crate::trace::{TraceEvent, TraceSink};
 use crate::units::{Address, Bytes};

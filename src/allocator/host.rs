@@ -9,7 +9,7 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use thiserror::Error;
 
-use crate::source::EventToken;
+use super::source::EventToken;
 use crate::statistics::{Counter, amount, push_counter};
 use crate::units::{Address, Bytes, StreamId};
 

@@ -3,10 +3,10 @@
 //! Each operation checks the surroundings of the block it touched; every [`EVERYTHING`] operations all blocks are
 //! walked and held against the sets, the tables and the statistics.
 
+use super::source::SegmentSource;
 use crate::block::{BlockId, Usage};
 use crate::caching::CachingAllocator;
 use crate::pool::FreeKey;
-use crate::source::SegmentSource;
 use crate::statistics::amount;
 use crate::trace::TraceSink;
 use crate::units::{Address, Bytes};

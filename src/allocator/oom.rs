@@ -2,10 +2,10 @@
 
 use std::fmt;
 
+use super::source::SegmentSource;
 use crate::attempt::Attempt;
 use crate::caching::CachingAllocator;
 use crate::request::Request;
-use crate::source::SegmentSource;
 use crate::trace::{TraceEvent, TraceSink};
 use crate::units::{Bytes, GIB, KIB, MIB, StreamId};
 

@@ -1,12 +1,12 @@
 //! Looking at the allocator without changing it: segments and blocks, statistics, and what a request would do.
 
+use super::source::{EventToken, SegmentSource};
 use crate::block::{Block, BlockId, PoolKind, Usage};
 use crate::caching::CachingAllocator;
 use crate::expandable::whole_pages;
 use crate::pool_id::PoolId;
 use crate::request::Request;
 use crate::settings::Settings;
-use crate::source::{EventToken, SegmentSource};
 use crate::statistics::Statistics;
 use crate::trace::TraceSink;
 use crate::units::{Address, Bytes, StreamId};

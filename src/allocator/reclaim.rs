@@ -1,12 +1,12 @@
 //! Giving memory back to the driver: garbage collection, oversize blocks, the whole cache.
 
+use super::source::SegmentSource;
 use crate::block::{BlockId, PoolKind};
 use crate::caching::CachingAllocator;
 use crate::home::Home;
 use crate::pool::FreeKey;
 use crate::request::Request;
 use crate::settings::Settings;
-use crate::source::SegmentSource;
 use crate::statistics::amount;
 use crate::trace::{TraceEvent, TraceSink};
 use crate::units::Bytes;

@@ -2,6 +2,7 @@
 
 use thiserror::Error;
 
+use super::source::SegmentSource;
 use crate::block::{Block, BlockId, Usage};
 use crate::caching::CachingAllocator;
 use crate::home::{Home, OwnerId, PoolKind};
@@ -9,7 +10,6 @@ use crate::pool_id::PoolId;
 use crate::query::{BlockState, SegmentSnapshot};
 use crate::range::{Range, RangeId};
 use crate::settings::Settings;
-use crate::source::SegmentSource;
 use crate::statistics::amount;
 use crate::trace::TraceSink;
 use crate::units::{Address, Bytes, StreamId};

@@ -2,6 +2,7 @@
 
 use thiserror::Error;
 
+use super::source::SegmentSource;
 use crate::attempt::{Attempt, Refusal};
 use crate::block::{Block, BlockId, PoolKind, Usage};
 use crate::caching::CachingAllocator;
@@ -9,7 +10,6 @@ use crate::oom::OutOfMemory;
 use crate::pool::{Candidate, FreeKey, Position, Replaced};
 use crate::request::Request;
 use crate::rounding::{MIN_BLOCK, SMALL_SIZE};
-use crate::source::SegmentSource;
 use crate::statistics::amount;
 use crate::trace::{TraceEvent, TraceSink};
 use crate::units::{Address, Bytes, StreamId};
