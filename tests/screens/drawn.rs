@@ -3,13 +3,16 @@
 //! A snapshot is the text of the frame; those named `…_styles` add every run of equal style.
 
 mod frames;
+mod ghosts;
 mod heights;
+mod stacks;
 
 use std::fmt::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
+use ghosts::haunted_at_the_peak;
 use proptest::prelude::*;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
@@ -102,141 +105,6 @@ fn running_at_200x60() {
 #[test]
 fn running_at_40x12() {
     insta::assert_snapshot!(text(&frame(dark(), crate::lab_states::running(), 40, 12)));
-}
-
-/// A run with another allocator beside it.
-fn beside(state: Picture, conditions: Arc<Conditions>, ghost: &Follower, occupancy: Option<Arc<Occupancy>>) -> Picture {
-    let history = Arc::new(ghost.history().clone());
-    let ghost = Ghost {
-        conditions,
-        since: 0,
-        starting: ghost.starting(),
-        figures: Some(ghost.figures()),
-        step: history.latest().zip(state.history.latest()),
-        ended: occupancy.is_none(),
-        occupancy,
-        history,
-        catching_up: None,
-        seeking: None,
-    };
-    Picture { ghost: Some(Arc::new(ghost)), ..state }
-}
-
-/// Another allocator followed the run.
-fn haunted(conf: &str) -> Picture {
-    let conditions = Arc::new(Conditions::parse(conf, None).unwrap());
-    let mut ghost = Follower::new(&conditions, Places::Simulated, DeviceIndex::FIRST);
-    crate::synthetic::training_run().iter().for_each(|event| ghost.apply(event));
-    beside(crate::lab_states::running(), conditions, &ghost, None)
-}
-
-/// A run that stands where most of it is allocated, and another allocator there.
-fn haunted_at_the_peak(conf: &str) -> Picture {
-    let events = crate::lab_states::run_on(DeviceKind::Simulated);
-    let mut lab = Lab::new();
-    let conditions = Arc::new(Conditions::parse(conf, None).unwrap());
-    let mut ghost = Follower::new(&conditions, Places::Simulated, DeviceIndex::FIRST);
-    let mut most = (vramlab::units::Bytes::ZERO, 0);
-    for (index, event) in events.iter().enumerate() {
-        lab.apply(event);
-        most = most.max((lab.memory().allocated(), index + 1));
-    }
-    let mut lab = Lab::new();
-    for event in &events[..most.1] {
-        lab.apply(event);
-        ghost.apply(event);
-    }
-    let view = lab.view();
-    let occupancy = Some(Arc::new(ghost.occupancy(&view.segments)));
-    beside(crate::lab_states::state_of(view, RunState::Paused), conditions, &ghost, occupancy)
-}
-
-#[test]
-fn a_ghost_has_its_map_and_its_accounts_beside_the_runs() {
-    for (screen, name) in [("2", "blocks"), ("6", "ledger")] {
-        for (width, height) in SIZES {
-            let mut app = dark();
-            press(&mut app, screen);
-            let state = haunted_at_the_peak("expandable_segments:True");
-            insta::assert_snapshot!(format!("ghost_{name}_{width}x{height}"), text(&frame(app, state, width, height)));
-        }
-    }
-}
-
-#[test]
-fn the_block_that_is_selected_is_marked_in_the_ghosts_map_too() {
-    let mut app = dark();
-    press(&mut app, "2");
-    let state = haunted_at_the_peak("expandable_segments:True");
-    let before = text(&frame(app.clone(), state.clone(), 120, 40));
-    app.update(Message::Picture(Arc::new(state)));
-    draw(&mut app, 120, 40);
-    press(&mut app, "#");
-    let shown = text(&draw(&mut app, 120, 40));
-    let marks = |text: &str, from: usize, to: usize| -> usize {
-        text.lines().map(|line| line.chars().skip(from).take(to - from).filter(|symbol| *symbol == '◆').count()).sum()
-    };
-    assert_eq!(marks(&before, 0, 120), 0);
-    assert!(marks(&shown, 0, 60) > 0 && marks(&shown, 60, 120) > 0, "{shown}");
-}
-
-#[test]
-fn a_ghost_that_begins_with_an_estimate_says_so_wherever_it_stands() {
-    for (width, height) in SIZES {
-        for screen in ["1", "2", "6"] {
-            let shown = |starting| {
-                let mut state = haunted_at_the_peak("expandable_segments:True");
-                Arc::make_mut(state.ghost.as_mut().unwrap()).starting = starting;
-                let mut app = dark();
-                press(&mut app, screen);
-                text(&frame(app, state, width, height))
-            };
-            let says = |text: &str| {
-                text.lines().any(|line| line.contains("ghost") && line.contains("estimate"))
-                    || text.contains("estimate  ")
-                    || text.contains("start is an estimate")
-            };
-            let (estimated, known) = (shown(Starting::Anew), shown(Starting::Empty));
-            assert!(says(&estimated) && !says(&known), "screen {screen} at {width}×{height}: {estimated}");
-        }
-    }
-}
-
-#[test]
-fn a_ghost_that_is_not_there_yet_says_so() {
-    let mut state = haunted_at_the_peak("");
-    let ghost = Arc::make_mut(state.ghost.as_mut().unwrap());
-    (ghost.occupancy, ghost.catching_up) = (None, Some(0.4));
-    for screen in ["2", "6"] {
-        for (width, height) in SIZES {
-            let mut app = dark();
-            press(&mut app, screen);
-            let shown = text(&frame(app, state.clone(), width, height));
-            assert!(shown.contains("catches up, 40 %"), "screen {screen} at {width}×{height}: {shown}");
-        }
-    }
-}
-
-#[test]
-fn a_ghost_stands_beside_the_run_at_every_size() {
-    for (width, height) in SIZES {
-        insta::assert_snapshot!(
-            format!("ghost_{width}x{height}"),
-            text(&frame(dark(), haunted("expandable_segments:True"), width, height))
-        );
-    }
-    let plain = app("plain", ColorTier::None, GlyphTier::Ascii);
-    insta::assert_snapshot!("ghost_ascii", text(&frame(plain, haunted("limit:1MiB"), 120, 40)));
-}
-
-#[test]
-fn a_ghost_is_chosen_and_written() {
-    let mut app = dark();
-    frame(app.clone(), haunted(""), 80, 24);
-    app.update(Message::Picture(Arc::new(haunted("expandable_segments:True"))));
-    press(&mut app, "G,limit:many");
-    app.update(Message::Key(KeyEvent::new(KeyCode::Enter, KeyModifiers::NONE)));
-    insta::assert_snapshot!("ghost_editor_refuses", text(&draw(&mut app, 80, 24)));
 }
 
 /// One chart that can be read, not two that can't.
@@ -415,99 +283,6 @@ fn blocks_of_a_snapshot_that_are_looked_for() {
 fn blocks_without_colour_in_ascii() {
     let app = app("dark", ColorTier::None, GlyphTier::Ascii);
     insta::assert_snapshot!(styles(&blocks(app, studied(), "_", 80, 24)));
-}
-
-/// A snapshot of a small program with its stacks.
-fn with_stacks() -> Picture {
-    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces/gpt-frames.pickle.xz");
-    let whole = vramlab::source::Whole::read(&path, None, |_| {}).unwrap();
-    let read = |end| {
-        let mut lab = Lab::new();
-        let each = |_, event: &Event| {
-            lab.apply(event);
-            Ok::<_, vramlab::recording::RecordingError>(())
-        };
-        whole.each(0..end, each).unwrap();
-        lab.view()
-    };
-    let peak = read(whole.end()).peak_position;
-    let picture = crate::lab_states::state_of(read(peak), RunState::Finished);
-    Picture { kind: Kind::Snapshot("gpt-frames.pickle.xz".into()), cursor: Cursor::At(peak), ..picture }
-}
-
-fn stacks(mut app: App, state: Picture, keys: &[KeyCode], (width, height): (u16, u16)) -> String {
-    press(&mut app, "7");
-    app.update(Message::Picture(Arc::new(state)));
-    draw(&mut app, width, height);
-    for key in keys {
-        app.update(Message::Key(KeyEvent::new(*key, KeyModifiers::NONE)));
-        draw(&mut app, width, height);
-    }
-    text(&draw(&mut app, width, height))
-}
-
-#[test]
-fn stacks_of_a_snapshot_at_its_peak() {
-    for size in SIZES {
-        let name = format!("stacks_of_a_snapshot_at_{}x{}", size.0, size.1);
-        insta::assert_snapshot!(name, stacks(dark(), with_stacks(), &[], size));
-    }
-}
-
-#[test]
-fn stacks_without_colour_in_ascii() {
-    let app = app("dark", ColorTier::None, GlyphTier::Ascii);
-    let keys = [KeyCode::Down, KeyCode::Down, KeyCode::Enter];
-    insta::assert_snapshot!(stacks(app, with_stacks(), &keys, (80, 24)));
-}
-
-#[test]
-fn stacks_of_a_run_are_its_module_paths() {
-    insta::assert_snapshot!(stacks(dark(), crate::lab_states::paused(), &[KeyCode::Down], (120, 40)));
-}
-
-#[test]
-fn stacks_are_looked_into_and_out_of_again() {
-    let size = (120, 40);
-    let first = |text: &str| {
-        let line = text.lines().find(|line| line.contains("and its parts")).unwrap();
-        line.split_once(" · MiB").unwrap().0.to_owned()
-    };
-    let all = stacks(dark(), with_stacks(), &[], size);
-    let (down, enter, back) = (KeyCode::Down, KeyCode::Enter, KeyCode::Backspace);
-    let inside = stacks(dark(), with_stacks(), &[down, down, enter], size);
-    assert!(first(&all).ends_with("─ all and its parts"), "{all}");
-    assert!(first(&inside).contains("train and its parts"), "{inside}");
-    let out = stacks(dark(), with_stacks(), &[down, down, enter, back, back], size);
-    assert_eq!(first(&out), first(&all));
-    assert_eq!(first(&stacks(dark(), with_stacks(), &[down, down, enter, KeyCode::Esc], size)), first(&all));
-    // A word that is looked for leaves the ways that it lies on.
-    let word: Vec<KeyCode> = "/_init_group".chars().map(KeyCode::Char).chain([enter]).collect();
-    let found = stacks(dark(), with_stacks(), &word, size);
-    assert!(found.contains("_init_group") && !found.contains("layer_norm"), "{found}");
-    assert!(found.contains(" of 978.4 MiB"), "{found}");
-}
-
-#[test]
-fn the_file_of_a_frame_that_is_selected_is_asked_for() {
-    let mut app = dark();
-    press(&mut app, "7");
-    app.update(Message::Picture(Arc::new(with_stacks())));
-    draw(&mut app, 120, 40);
-    let asked = |app: &mut App, key| app.update(Message::Key(KeyEvent::new(key, KeyModifiers::NONE)));
-    let effects = asked(&mut app, KeyCode::Down);
-    let path = effects.iter().find_map(|effect| match effect {
-        Effect::Send(Request::Read(path)) => path.clone(),
-        _ => None,
-    });
-    let path = path.unwrap();
-    assert!(path.ends_with("/traces.py"), "{path}");
-    let lines = (1..=300).map(|line| format!("    line {line} of it")).collect();
-    let listing = vramlab::source::Listing { path, lines: Some(lines), changed: Some(Micros(u64::MAX)) };
-    app.update(Message::Picture(Arc::new(Picture { listing: Some(Arc::new(listing)), ..with_stacks() })));
-    let shown = text(&draw(&mut app, 120, 40));
-    assert!(shown.contains("line 191 of it") && shown.contains("the file changed after the snapshot"), "{shown}");
-    assert!(text(&draw(&mut app, 80, 24)).contains("line 191 of it"));
 }
 
 #[test]

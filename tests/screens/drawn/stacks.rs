@@ -1,0 +1,96 @@
+//! The screen of stacks.
+
+use super::*;
+
+/// A snapshot of a small program with its stacks.
+fn with_stacks() -> Picture {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces/gpt-frames.pickle.xz");
+    let whole = vramlab::source::Whole::read(&path, None, |_| {}).unwrap();
+    let read = |end| {
+        let mut lab = Lab::new();
+        let each = |_, event: &Event| {
+            lab.apply(event);
+            Ok::<_, vramlab::recording::RecordingError>(())
+        };
+        whole.each(0..end, each).unwrap();
+        lab.view()
+    };
+    let peak = read(whole.end()).peak_position;
+    let picture = crate::lab_states::state_of(read(peak), RunState::Finished);
+    Picture { kind: Kind::Snapshot("gpt-frames.pickle.xz".into()), cursor: Cursor::At(peak), ..picture }
+}
+
+fn stacks(mut app: App, state: Picture, keys: &[KeyCode], (width, height): (u16, u16)) -> String {
+    press(&mut app, "7");
+    app.update(Message::Picture(Arc::new(state)));
+    draw(&mut app, width, height);
+    for key in keys {
+        app.update(Message::Key(KeyEvent::new(*key, KeyModifiers::NONE)));
+        draw(&mut app, width, height);
+    }
+    text(&draw(&mut app, width, height))
+}
+
+#[test]
+fn stacks_of_a_snapshot_at_its_peak() {
+    for size in SIZES {
+        let name = format!("stacks_of_a_snapshot_at_{}x{}", size.0, size.1);
+        insta::assert_snapshot!(name, stacks(dark(), with_stacks(), &[], size));
+    }
+}
+
+#[test]
+fn stacks_without_colour_in_ascii() {
+    let app = app("dark", ColorTier::None, GlyphTier::Ascii);
+    let keys = [KeyCode::Down, KeyCode::Down, KeyCode::Enter];
+    insta::assert_snapshot!(stacks(app, with_stacks(), &keys, (80, 24)));
+}
+
+#[test]
+fn stacks_of_a_run_are_its_module_paths() {
+    insta::assert_snapshot!(stacks(dark(), crate::lab_states::paused(), &[KeyCode::Down], (120, 40)));
+}
+
+#[test]
+fn stacks_are_looked_into_and_out_of_again() {
+    let size = (120, 40);
+    let first = |text: &str| {
+        let line = text.lines().find(|line| line.contains("and its parts")).unwrap();
+        line.split_once(" · MiB").unwrap().0.to_owned()
+    };
+    let all = stacks(dark(), with_stacks(), &[], size);
+    let (down, enter, back) = (KeyCode::Down, KeyCode::Enter, KeyCode::Backspace);
+    let inside = stacks(dark(), with_stacks(), &[down, down, enter], size);
+    assert!(first(&all).ends_with("─ all and its parts"), "{all}");
+    assert!(first(&inside).contains("train and its parts"), "{inside}");
+    let out = stacks(dark(), with_stacks(), &[down, down, enter, back, back], size);
+    assert_eq!(first(&out), first(&all));
+    assert_eq!(first(&stacks(dark(), with_stacks(), &[down, down, enter, KeyCode::Esc], size)), first(&all));
+    // A word that is looked for leaves the ways that it lies on.
+    let word: Vec<KeyCode> = "/_init_group".chars().map(KeyCode::Char).chain([enter]).collect();
+    let found = stacks(dark(), with_stacks(), &word, size);
+    assert!(found.contains("_init_group") && !found.contains("layer_norm"), "{found}");
+    assert!(found.contains(" of 978.4 MiB"), "{found}");
+}
+
+#[test]
+fn the_file_of_a_frame_that_is_selected_is_asked_for() {
+    let mut app = dark();
+    press(&mut app, "7");
+    app.update(Message::Picture(Arc::new(with_stacks())));
+    draw(&mut app, 120, 40);
+    let asked = |app: &mut App, key| app.update(Message::Key(KeyEvent::new(key, KeyModifiers::NONE)));
+    let effects = asked(&mut app, KeyCode::Down);
+    let path = effects.iter().find_map(|effect| match effect {
+        Effect::Send(Request::Read(path)) => path.clone(),
+        _ => None,
+    });
+    let path = path.unwrap();
+    assert!(path.ends_with("/traces.py"), "{path}");
+    let lines = (1..=300).map(|line| format!("    line {line} of it")).collect();
+    let listing = vramlab::source::Listing { path, lines: Some(lines), changed: Some(Micros(u64::MAX)) };
+    app.update(Message::Picture(Arc::new(Picture { listing: Some(Arc::new(listing)), ..with_stacks() })));
+    let shown = text(&draw(&mut app, 120, 40));
+    assert!(shown.contains("line 191 of it") && shown.contains("the file changed after the snapshot"), "{shown}");
+    assert!(text(&draw(&mut app, 80, 24)).contains("line 191 of it"));
+}
