@@ -251,7 +251,7 @@ fn measured() -> &'static [(Example, Vec<Row>)] {
 fn facts(switch: Switch) -> String {
     let back = switch.key_back().map_or_else(String::new, |key| format!(", back with `{key}`"));
     let reach = match switch.reach() {
-        Reach::Round => "goes round its values",
+        Reach::Round => "cycles through its values",
         Reach::Steps => "goes to the next power of two",
         Reach::Written => "opens a line to write it",
     };
@@ -259,7 +259,7 @@ fn facts(switch: Switch) -> String {
     let values = if values.is_empty() { switch.hint().to_owned() } else { values.join(", ") };
     let alone = switch.alone().map_or_else(String::new, |value| format!("; alone it means `{value}`"));
     format!(
-        "| | |\n|---|---|\n| key | `{}`, {reach}{back} |\n| flag | `--{}`{alone} |\n| values | {values} |\n| usually | {} |\n\n{}\n",
+        "| | |\n|---|---|\n| key | `{}`, {reach}{back} |\n| flag | `--{}`{alone} |\n| values | {values} |\n| default | {} |\n\n{}\n",
         switch.key(),
         switch.word(),
         switch.usual().map_or_else(|| "what the workload says".to_owned(), |value| format!("`{value}`")),
