@@ -26,7 +26,7 @@ pub struct DeviceInfo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DeviceEvent(pub u64);
 
-/// A moment of the compute stream: when it was reached is told later, relative to another.
+/// A moment of a stream: when it was reached is told later, relative to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark(pub u64);
 
@@ -142,8 +142,12 @@ pub trait Device {
     fn copy_pinned(&mut self, from: HostBuffer, to: Address, stream: StreamId) -> Result<(), DeviceError>;
 
     /// Takes the time of a copy of bytes that nobody made. Only a device without bytes has a use for it.
-    fn spend_copy(&mut self, path: CopyPath, bytes: Bytes, stream: StreamId) {
+    ///
+    /// # Errors
+    /// [`DeviceError::UnknownStream`].
+    fn spend_copy(&mut self, path: CopyPath, bytes: Bytes, stream: StreamId) -> Result<(), DeviceError> {
         let _ = (path, bytes, stream);
+        Ok(())
     }
 
     /// Copies device memory to page-locked host memory, after everything launched on `stream`, without waiting. `to` must
@@ -160,13 +164,19 @@ pub trait Device {
     fn read(&mut self, from: Address, to: &mut [u8], stream: StreamId) -> Result<(), DeviceError>;
 
     /// Marks the present end of `stream`'s work.
-    fn record_event(&mut self, stream: StreamId) -> DeviceEvent;
+    ///
+    /// # Errors
+    /// [`DeviceError::UnknownStream`].
+    fn record_event(&mut self, stream: StreamId) -> Result<DeviceEvent, DeviceError>;
 
     /// True when everything before `event` is done.
     fn query_event(&mut self, event: DeviceEvent) -> bool;
 
     /// Makes later work of `stream` wait for `event`, without stopping the host where the device can.
-    fn wait_event(&mut self, stream: StreamId, event: DeviceEvent);
+    ///
+    /// # Errors
+    /// [`DeviceError::UnknownStream`].
+    fn wait_event(&mut self, stream: StreamId, event: DeviceEvent) -> Result<(), DeviceError>;
 
     /// Which kernels were chosen where there was a choice, and what was left to slower ones: sentences for people.
     fn notes(&self) -> Vec<String> {
@@ -175,6 +185,18 @@ pub trait Device {
 
     /// Waits for all work of all streams.
     fn synchronize(&mut self);
+
+    /// Opens another stream, which runs beside all others until it is told to wait for them (`torch.cuda.Stream()`). It
+    /// ends with the device. Kernels that keep something in the device's own scratch memory between their passes are the
+    /// compute stream's alone.
+    ///
+    /// # Errors
+    /// [`DeviceError::Failed`].
+    fn open_stream(&mut self) -> Result<StreamId, DeviceError>;
+
+    /// Whether the device has `stream`: the compute stream ([`StreamId::DEFAULT`]), [`Device::copy_stream`], and what
+    /// [`Device::open_stream`] gave. Every other one is refused by whatever takes a stream.
+    fn has_stream(&self, stream: StreamId) -> bool;
 
     /// The stream for copies that run beside the compute stream.
     fn copy_stream(&self) -> StreamId;
@@ -185,15 +207,14 @@ pub trait Device {
     /// Time since the device was opened: wall time, or simulated time.
     fn now(&self) -> Duration;
 
-    /// Marks the present end of the compute stream's work, without waiting. The last few dozen marks are kept.
-    fn mark(&mut self) -> Mark {
-        Mark(u64::try_from(self.now().as_nanos()).unwrap_or(u64::MAX))
-    }
+    /// Marks the present end of `stream`'s work, without waiting. The last few dozen marks are kept.
+    ///
+    /// # Errors
+    /// [`DeviceError::UnknownStream`].
+    fn mark(&mut self, stream: StreamId) -> Result<Mark, DeviceError>;
 
     /// Time of the device between two marks; waits until it has reached both.
-    fn between(&mut self, from: Mark, to: Mark) -> Duration {
-        Duration::from_nanos(to.0.saturating_sub(from.0))
-    }
+    fn between(&mut self, from: Mark, to: Mark) -> Duration;
 
     /// The next kernel may use this block, and nothing else will until it has run: the workspace that PyTorch's libraries
     /// would have asked the allocator for. A device whose kernels need none leaves it.

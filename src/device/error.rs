@@ -3,6 +3,7 @@
 use thiserror::Error;
 
 use super::host::HostMemoryRefused;
+use crate::units::StreamId;
 
 /// A device refused. Out of memory is not among these: it comes from the allocator.
 #[derive(Debug, Error)]
@@ -22,6 +23,16 @@ pub enum DeviceError {
         device: String,
         /// What the driver said.
         reason: String,
+    },
+    /// It was asked to work on a stream that it has not.
+    #[error("{operation} on {device}: it has no stream {}, which is a bug of vramlab", stream.0)]
+    UnknownStream {
+        /// What was asked for.
+        operation: &'static str,
+        /// Which device.
+        device: String,
+        /// The stream.
+        stream: StreamId,
     },
     /// There is no kernel for operands of these types.
     #[error("{device} has no kernel for {reason}")]

@@ -105,9 +105,9 @@ impl Wrapper for Profiled {
     }
 
     fn launch(&mut self, kernel: &Kernel<'_>, stream: StreamId) -> Result<(), DeviceError> {
-        let begun = self.device.mark();
+        let begun = self.device.mark(stream)?;
         self.device.launch(kernel, stream)?;
-        let ended = self.device.mark();
+        let ended = self.device.mark(stream)?;
         let time = self.device.between(begun, ended);
         self.times.add(kernel, time);
         Ok(())

@@ -90,8 +90,8 @@ impl<W: Wrapper> Device for W {
         self.wrapped_mut().copy_pinned(from, to, stream)
     }
 
-    fn spend_copy(&mut self, path: CopyPath, bytes: Bytes, stream: StreamId) {
-        self.wrapped_mut().spend_copy(path, bytes, stream);
+    fn spend_copy(&mut self, path: CopyPath, bytes: Bytes, stream: StreamId) -> Result<(), DeviceError> {
+        self.wrapped_mut().spend_copy(path, bytes, stream)
     }
 
     fn copy_to_pinned(&mut self, from: Address, to: HostBuffer, stream: StreamId) -> Result<(), DeviceError> {
@@ -102,7 +102,7 @@ impl<W: Wrapper> Device for W {
         self.wrapped_mut().read(from, to, stream)
     }
 
-    fn record_event(&mut self, stream: StreamId) -> DeviceEvent {
+    fn record_event(&mut self, stream: StreamId) -> Result<DeviceEvent, DeviceError> {
         self.wrapped_mut().record_event(stream)
     }
 
@@ -110,8 +110,8 @@ impl<W: Wrapper> Device for W {
         self.wrapped_mut().query_event(event)
     }
 
-    fn wait_event(&mut self, stream: StreamId, event: DeviceEvent) {
-        self.wrapped_mut().wait_event(stream, event);
+    fn wait_event(&mut self, stream: StreamId, event: DeviceEvent) -> Result<(), DeviceError> {
+        self.wrapped_mut().wait_event(stream, event)
     }
 
     fn notes(&self) -> Vec<String> {
@@ -120,6 +120,14 @@ impl<W: Wrapper> Device for W {
 
     fn synchronize(&mut self) {
         self.wrapped_mut().synchronize();
+    }
+
+    fn open_stream(&mut self) -> Result<StreamId, DeviceError> {
+        self.wrapped_mut().open_stream()
+    }
+
+    fn has_stream(&self, stream: StreamId) -> bool {
+        self.wrapped().has_stream(stream)
     }
 
     fn copy_stream(&self) -> StreamId {
@@ -134,8 +142,8 @@ impl<W: Wrapper> Device for W {
         self.wrapped().now()
     }
 
-    fn mark(&mut self) -> Mark {
-        self.wrapped_mut().mark()
+    fn mark(&mut self, stream: StreamId) -> Result<Mark, DeviceError> {
+        self.wrapped_mut().mark(stream)
     }
 
     fn between(&mut self, from: Mark, to: Mark) -> Duration {

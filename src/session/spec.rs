@@ -12,7 +12,7 @@ use crate::device::sim::{Card, SimDevice};
 use crate::device::{Device, DeviceError, KernelTimes, Profiled};
 use crate::model::{About, DeviceKind, Items};
 use crate::train::{Config, DataPath, Libraries, LoopStyle, Observer, TrainError, Trainer, TrainerOptions};
-use crate::units::Bytes;
+use crate::units::{Bytes, DeviceIndex};
 use crate::workload::{CatalogError, Data, Entry, Group, Inference, InferencePlan, Loaded, Loading, Sizes};
 
 /// Where to train.
@@ -285,6 +285,7 @@ impl LabSpec {
         };
         let memory = device.info().memory;
         let options = TrainerOptions {
+            rank: DeviceIndex::FIRST,
             workspaces: libraries,
             settings: self.settings.clone(),
             limit: self.limit.map(|limit| limit.of(memory)),

@@ -12,7 +12,7 @@ use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
-use crate::device::{DType, DeviceEvent, HostBuffer, HostVec, PinnedMemory};
+use crate::device::{DType, DeviceError, DeviceEvent, HostBuffer, HostVec, PinnedMemory};
 use crate::model::{Category, CopyDirection, EventKind, Micros};
 use crate::units::{Bytes, StreamId};
 
@@ -204,8 +204,8 @@ impl Feed {
             memory.copy_pageable(&batch.input, input)?;
             memory.copy_pageable(&batch.target, target)?;
         } else {
-            memory.spend_copy_pageable(&batch.input);
-            memory.spend_copy_pageable(&batch.target);
+            memory.spend_copy_pageable(&batch.input)?;
+            memory.spend_copy_pageable(&batch.target)?;
         }
         Ok(batch)
     }
@@ -218,14 +218,14 @@ impl Feed {
             return Err(TrainError::Data("no copy is under way".to_owned()).into());
         };
         let duration = memory.with_device(|device| {
-            device.wait_event(StreamId::DEFAULT, event);
-            micros(device.take_copy_time())
-        });
+            device.wait_event(StreamId::DEFAULT, event)?;
+            Ok::<_, DeviceError>(micros(device.take_copy_time()))
+        })?;
         self.copied.0 += duration.0;
         memory.emit(EventKind::Copy { direction: CopyDirection::ToDevice, bytes, pinned: true, duration });
         // The blocks belong to the copy stream; freed, they wait for the computation that reads them.
-        memory.record_stream(&batch.input, StreamId::DEFAULT);
-        memory.record_stream(&batch.target, StreamId::DEFAULT);
+        memory.record_stream(&batch.input, StreamId::DEFAULT)?;
+        memory.record_stream(&batch.target, StreamId::DEFAULT)?;
         self.copy_ahead(memory)?;
         Ok(batch)
     }
@@ -247,8 +247,8 @@ impl Feed {
         let target = HostBuffer { address: buffer.address.offset(split), bytes: buffer.bytes - split };
         memory.copy_pinned(&batch.input, input)?;
         memory.copy_pinned(&batch.target, target)?;
-        let event = memory.with_device(|device| device.record_event(stream));
-        memory.record_host_stream(buffer, stream);
+        let event = memory.with_device(|device| device.record_event(stream))?;
+        memory.record_host_stream(buffer, stream)?;
         self.recycle(Place::Pinned(buffer));
         self.ahead.push_back(Ahead { batch, bytes: buffer.bytes, event });
         self.order(memory)?;

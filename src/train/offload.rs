@@ -69,9 +69,9 @@ impl Offloader {
     ) -> OpResult<Rc<Packed>> {
         let mut block = HostBlock::new(memory, whole.bytes(), this.style != Style::Pageable)?;
         if this.style == Style::Overlapped {
-            let stream = after_computation(memory);
+            let stream = after_computation(memory)?;
             block.take(whole, stream)?;
-            memory.record_stream(whole, stream);
+            memory.record_stream(whole, stream)?;
         } else {
             block.take(whole, StreamId::DEFAULT)?;
         }
@@ -135,9 +135,9 @@ impl Packed {
         let (tensor, event) = begun.ok_or_else(|| {
             Interrupt::Failed(TrainError::Workload("a saved tensor was fetched from the host twice".into()))
         })?;
-        memory.with_device(|device| device.wait_event(StreamId::DEFAULT, event));
+        memory.with_device(|device| device.wait_event(StreamId::DEFAULT, event))?;
         // The block belongs to the copy stream; freed, it waits for the computation that reads it.
-        memory.record_stream(&tensor, StreamId::DEFAULT);
+        memory.record_stream(&tensor, StreamId::DEFAULT)?;
         self.fetched.set(true);
         self.offloader.fetch_ahead(memory, self.node)?;
         Ok(tensor)
@@ -151,7 +151,7 @@ impl Packed {
         let stream = memory.with_device(|device| device.copy_stream());
         let tensor = self.room(memory, stream)?;
         self.block.give(&tensor, stream)?;
-        let event = memory.with_device(|device| device.record_event(stream));
+        let event = memory.with_device(|device| device.record_event(stream))?;
         *self.ahead.borrow_mut() = Some((tensor, event));
         Ok(())
     }
@@ -168,11 +168,11 @@ impl Packed {
 }
 
 /// The copy stream, which waits for everything that the compute stream has been given so far.
-fn after_computation(memory: &Memory) -> StreamId {
+fn after_computation(memory: &Memory) -> OpResult<StreamId> {
     memory.with_device(|device| {
         let stream = device.copy_stream();
-        let event = device.record_event(StreamId::DEFAULT);
-        device.wait_event(stream, event);
-        stream
+        let event = device.record_event(StreamId::DEFAULT)?;
+        device.wait_event(stream, event)?;
+        Ok(stream)
     })
 }

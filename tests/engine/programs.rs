@@ -13,7 +13,7 @@ use vramlab::device::{Device, Wrapper};
 use vramlab::model::{Event, EventKind};
 use vramlab::snapshot::{Action, Snapshot};
 use vramlab::train::{Amp, Config, DataPath, Libraries, LoopStyle, Trainer, TrainerOptions, Workload};
-use vramlab::units::{Address, Bytes};
+use vramlab::units::{Address, Bytes, DeviceIndex};
 use vramlab::workload::{Data, Extent, LanguageSizes, Repeats, bert};
 
 /// A simulated H200 whose driver puts segments where that of the recorded program did: there it also placed code and
@@ -170,6 +170,7 @@ fn is_as_recorded(name: &str, workload: Box<dyn Workload>, config: Config, steps
     let facts: Value =
         serde_json::from_str(&std::fs::read_to_string(folder.join(format!("{name}.stats.json"))).unwrap()).unwrap();
     let options = TrainerOptions {
+        rank: DeviceIndex::FIRST,
         style: LoopStyle::Plain,
         workspaces: Libraries::HOPPER,
         settings: Settings::parse(facts["conf"].as_str().unwrap()).unwrap(),

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::copies::CopyState;
+use super::streams::Streams;
 use crate::allocator::{DeviceMemory, EventToken, OutOfDeviceMemory, SegmentSource, SimulatedDriver};
 use crate::device::mapping::Mapping;
 use crate::device::{Charge, HostAccount};
@@ -209,7 +210,7 @@ impl Drop for Arena {
 pub(super) struct ArenaSource {
     pub(super) arena: SharedArena,
     pub(super) copies: Arc<CopyState>,
-    pub(super) copy_stream: StreamId,
+    pub(super) streams: Streams,
 }
 
 impl SegmentSource for ArenaSource {
@@ -242,7 +243,7 @@ impl SegmentSource for ArenaSource {
     }
 
     fn record_event(&mut self, stream: StreamId) -> EventToken {
-        EventToken(if stream == self.copy_stream { self.copies.submitted() } else { 0 })
+        self.streams.token(stream, &self.copies)
     }
 
     fn event_done(&mut self, event: EventToken) -> bool {
@@ -268,7 +269,7 @@ mod tests {
     fn source(limit: Bytes) -> ArenaSource {
         let copies = Arc::new(CopyState::default());
         let arena = Arc::new(Mutex::new(Arena::new(limit, Arc::clone(&copies), HostAccount::default())));
-        ArenaSource { arena, copies, copy_stream: StreamId(1) }
+        ArenaSource { arena, copies, streams: Streams::new() }
     }
 
     /// Resident memory of the mapping that holds `pointer`, in KiB.

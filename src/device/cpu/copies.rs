@@ -24,6 +24,21 @@ struct Progress {
     /// Copies up to this one happened before whatever the compute stream does now.
     ordered: u64,
     unordered: VecDeque<Unordered>,
+    /// When the last copies ended.
+    ends: VecDeque<(u64, Instant)>,
+}
+
+impl Progress {
+    /// Copies whose end is remembered.
+    const ENDS: usize = 512;
+
+    fn complete(&mut self, ticket: u64) {
+        self.completed = ticket;
+        if self.ends.len() == Self::ENDS {
+            self.ends.pop_front();
+        }
+        self.ends.push_back((ticket, Instant::now()));
+    }
 }
 
 /// How far the copy stream is. An event on it is the number of copies submitted before.
@@ -72,6 +87,13 @@ impl CopyState {
             progress = self.moved.wait(progress).unwrap_or_else(PoisonError::into_inner);
         }
         self.order(&mut progress, event);
+    }
+
+    /// When the copies before `event` ended, after waiting for them; of those that ended long ago, a later moment that is past.
+    pub(super) fn end_of(&self, event: u64) -> Option<Instant> {
+        self.wait(event);
+        let progress = self.progress();
+        progress.ends.iter().find(|(ticket, _)| *ticket >= event).map(|(_, end)| *end).filter(|_| event > 0)
     }
 
     /// Waits for all copies.
@@ -128,7 +150,7 @@ impl CopyThread {
                         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), job.to, bytes.len()) };
                     });
                     shared.add_time(started.elapsed());
-                    shared.progress().completed = job.ticket;
+                    shared.progress().complete(job.ticket);
                     shared.moved.notify_all();
                 }
             })

@@ -3,7 +3,7 @@
 //!
 //! The compute stream is the calling thread: a kernel has ended when its launch returns. The copy stream
 //! ([`Device::copy_stream`]) is a second thread that works through its copies in order; an event on it is a place
-//! in that order.
+//! in that order. Further streams are the calling thread too: their work has ended when it was asked for.
 
 mod arena;
 mod copies;
@@ -11,21 +11,24 @@ mod cores;
 mod kernels;
 mod operand;
 mod real;
+mod streams;
 
+use std::collections::VecDeque;
 use std::fs;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::{Device, DeviceError, DeviceEvent, DeviceInfo, HostAccount, HostBuffer, Kernel, PinnedMemory};
+use super::{
+    CopyPath, Device, DeviceError, DeviceEvent, DeviceInfo, HostAccount, HostBuffer, Kernel, Mark, PinnedMemory,
+};
 use crate::allocator::{EventToken, HostMemorySource, OutOfHostMemory, SegmentSource};
 use crate::units::{Address, Bytes, StreamId};
 use arena::{Arena, ArenaSource, SharedArena};
 use copies::{CopyState, CopyThread};
 use cores::Cores;
 use operand::Refused;
+use streams::{COPY_STREAM, Streams};
 
-/// The handle of the copy stream, as a PyTorch trace would show a stream of its pool.
-const COPY_STREAM: StreamId = StreamId(1);
 /// Bytes that wait at once for their copy from pageable memory.
 const STAGED: usize = 256 * 1024;
 /// What may be held in host memory beside the segments of a limited device, for all cores and for each. The process itself,
@@ -48,6 +51,9 @@ pub struct CpuDevice {
     arena: SharedArena,
     copies: Arc<CopyState>,
     copy_thread: CopyThread,
+    streams: Streams,
+    /// Of the copy stream.
+    marks: CopyMarks,
     pinned: PinnedMemory,
     /// Where pageable memory waits for its copy, as a driver's staging buffer does.
     staging: Box<[u8]>,
@@ -88,6 +94,8 @@ impl CpuDevice {
             arena: Arc::new(Mutex::new(Arena::new(memory, Arc::clone(&copies), account.clone()))),
             copy_thread: CopyThread::start(Arc::clone(&copies))?,
             copies,
+            streams: Streams::new(),
+            marks: CopyMarks::default(),
             pinned: PinnedMemory::of(account),
             staging: vec![0; STAGED].into(),
             opened: Instant::now(),
@@ -98,11 +106,20 @@ impl CpuDevice {
         DeviceError::Failed { operation, device: self.info.id.clone(), reason: reason.to_string() }
     }
 
+    fn known(&self, operation: &'static str, stream: StreamId) -> Result<(), DeviceError> {
+        if self.streams.has(stream) {
+            return Ok(());
+        }
+        Err(DeviceError::UnknownStream { operation, device: self.info.id.clone(), stream })
+    }
+
     /// Work on the copy stream that runs on this thread comes after the copies there.
-    fn enter(&self, stream: StreamId) {
+    fn enter(&self, operation: &'static str, stream: StreamId) -> Result<(), DeviceError> {
+        self.known(operation, stream)?;
         if stream == COPY_STREAM {
             self.copies.wait(self.copies.submitted());
         }
+        Ok(())
     }
 
     /// Calls `body` with device memory as bytes.
@@ -140,7 +157,7 @@ impl Device for CpuDevice {
         Box::new(ArenaSource {
             arena: Arc::clone(&self.arena),
             copies: Arc::clone(&self.copies),
-            copy_stream: COPY_STREAM,
+            streams: self.streams.clone(),
         })
     }
 
@@ -149,7 +166,11 @@ impl Device for CpuDevice {
     }
 
     fn pinned_source(&mut self) -> Box<dyn HostMemorySource> {
-        Box::new(PinnedSource { memory: self.pinned.clone(), copies: Arc::clone(&self.copies) })
+        Box::new(PinnedSource {
+            memory: self.pinned.clone(),
+            copies: Arc::clone(&self.copies),
+            streams: self.streams.clone(),
+        })
     }
 
     /// All that the device and what trains on it hold is bounded: segments take of that too.
@@ -160,7 +181,7 @@ impl Device for CpuDevice {
     }
 
     fn launch(&mut self, kernel: &Kernel<'_>, stream: StreamId) -> Result<(), DeviceError> {
-        self.enter(stream);
+        self.enter(kernel.name(), stream)?;
         let arena = arena::lock(&self.arena);
         kernels::run(kernel, &arena, &self.cores).map_err(|refused| match refused {
             Refused::Memory(refused) => {
@@ -172,7 +193,7 @@ impl Device for CpuDevice {
     }
 
     fn copy_pageable(&mut self, from: &[u8], to: Address, stream: StreamId) -> Result<(), DeviceError> {
-        self.enter(stream);
+        self.enter("pageable copy", stream)?;
         let started = Instant::now();
         let mut staging = std::mem::take(&mut self.staging);
         let copied = self.with_memory("pageable copy", to, from.len(), |bytes| {
@@ -188,6 +209,7 @@ impl Device for CpuDevice {
     }
 
     fn copy_pinned(&mut self, from: HostBuffer, to: Address, stream: StreamId) -> Result<(), DeviceError> {
+        self.known("pinned copy", stream)?;
         let from = self.pinned.part(from)?;
         let len = from.len();
         if stream != COPY_STREAM {
@@ -203,29 +225,44 @@ impl Device for CpuDevice {
     }
 
     fn copy_to_pinned(&mut self, from: Address, to: HostBuffer, stream: StreamId) -> Result<(), DeviceError> {
-        self.enter(stream);
+        self.enter("copy to page-locked memory", stream)?;
         let to = self.pinned.part(to)?;
         self.with_memory("copy to page-locked memory", from, to.len(), |bytes| to.with(|to| to.copy_from_slice(bytes)))
     }
 
     fn read(&mut self, from: Address, to: &mut [u8], stream: StreamId) -> Result<(), DeviceError> {
-        self.enter(stream);
+        self.enter("read", stream)?;
         self.with_memory("read", from, to.len(), |bytes| to.copy_from_slice(bytes))
     }
 
-    fn record_event(&mut self, stream: StreamId) -> DeviceEvent {
-        DeviceEvent(if stream == COPY_STREAM { self.copies.submitted() } else { 0 })
+    fn spend_copy(&mut self, _: CopyPath, _: Bytes, stream: StreamId) -> Result<(), DeviceError> {
+        self.known("a copy", stream)
+    }
+
+    fn record_event(&mut self, stream: StreamId) -> Result<DeviceEvent, DeviceError> {
+        self.known("an event", stream)?;
+        Ok(DeviceEvent(if stream == COPY_STREAM { self.copies.submitted() } else { 0 }))
     }
 
     fn query_event(&mut self, event: DeviceEvent) -> bool {
         self.copies.is_done(event.0)
     }
 
-    fn wait_event(&mut self, stream: StreamId, event: DeviceEvent) {
+    fn wait_event(&mut self, stream: StreamId, event: DeviceEvent) -> Result<(), DeviceError> {
+        self.known("a wait", stream)?;
         // The copy stream runs in order and waits for no one; the compute stream is this thread.
         if stream != COPY_STREAM {
             self.copies.wait(event.0);
         }
+        Ok(())
+    }
+
+    fn open_stream(&mut self) -> Result<StreamId, DeviceError> {
+        Ok(self.streams.open())
+    }
+
+    fn has_stream(&self, stream: StreamId) -> bool {
+        self.streams.has(stream)
     }
 
     fn synchronize(&mut self) {
@@ -243,12 +280,69 @@ impl Device for CpuDevice {
     fn now(&self) -> Duration {
         self.opened.elapsed()
     }
+
+    fn mark(&mut self, stream: StreamId) -> Result<Mark, DeviceError> {
+        self.known("a mark", stream)?;
+        let now = self.opened.elapsed();
+        Ok(match stream {
+            COPY_STREAM => self.marks.add(now, self.copies.submitted()),
+            _ => Mark(nanos(now)),
+        })
+    }
+
+    fn between(&mut self, from: Mark, to: Mark) -> Duration {
+        let reached = |mark| match self.marks.get(mark) {
+            // The copies before it may have ended long before it was set, or are under way.
+            Some((set, event)) => {
+                let end = self.copies.end_of(event).map(|end| end.saturating_duration_since(self.opened));
+                set.max(end.unwrap_or_default())
+            }
+            None => Duration::from_nanos(mark.0),
+        };
+        reached(to).saturating_sub(reached(from))
+    }
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// The last marks of the copy stream: when each was set, and the copies before it.
+#[derive(Default)]
+struct CopyMarks {
+    kept: VecDeque<(Duration, u64)>,
+    /// Marks before those that are kept.
+    gone: u64,
+}
+
+impl CopyMarks {
+    /// Set in the number of a mark of the copy stream; a mark of any other stream is a time, which takes 292 years to come
+    /// so far.
+    const BIT: u64 = 1 << 63;
+    const KEPT: usize = 512;
+
+    fn add(&mut self, now: Duration, copies: u64) -> Mark {
+        if self.kept.len() == Self::KEPT {
+            self.kept.pop_front();
+            self.gone += 1;
+        }
+        self.kept.push_back((now, copies));
+        Mark(Self::BIT | (self.gone + self.kept.len() as u64 - 1))
+    }
+
+    /// `None` where it is no mark of the copy stream; the oldest that is kept stands for those that are gone.
+    fn get(&self, mark: Mark) -> Option<(Duration, u64)> {
+        let number = (mark.0 & Self::BIT != 0).then_some(mark.0 & !Self::BIT)?;
+        let index = usize::try_from(number.saturating_sub(self.gone)).ok()?;
+        self.kept.get(index).copied()
+    }
 }
 
 /// Page-locked memory as the caching host allocator's source, with the events of the copy stream.
 struct PinnedSource {
     memory: PinnedMemory,
     copies: Arc<CopyState>,
+    streams: Streams,
 }
 
 impl HostMemorySource for PinnedSource {
@@ -261,7 +355,7 @@ impl HostMemorySource for PinnedSource {
     }
 
     fn record_event(&mut self, stream: StreamId) -> EventToken {
-        EventToken(if stream == COPY_STREAM { self.copies.submitted() } else { 0 })
+        self.streams.token(stream, &self.copies)
     }
 
     fn event_done(&mut self, event: EventToken) -> bool {

@@ -1,6 +1,6 @@
 //! Streams and the events recorded on them, named by numbers that are never used again.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -10,12 +10,12 @@ use crate::units::StreamId;
 /// The stream of copies that run beside the compute stream, as PyTorch's traces would show one of its pool.
 pub(super) const COPY_STREAM: StreamId = StreamId(1);
 
-/// The two streams of a device, shared by whoever records events.
+/// The streams of a device, shared by whoever records events.
 #[derive(Clone)]
 pub(super) struct SharedStreams(Arc<Mutex<Streams>>);
 
 impl SharedStreams {
-    /// Two streams of `context`, which stays as long as they do.
+    /// The compute stream and the copy stream of `context`, which stays as long as they do.
     pub fn new(context: Context) -> Result<Self, Failure> {
         Ok(Self(Arc::new(Mutex::new(Streams::new(context)?))))
     }
@@ -25,13 +25,12 @@ impl SharedStreams {
     }
 }
 
-/// Marks of the compute stream that are kept.
+/// Marks that are kept, of all streams together.
 const MARKS: usize = 512;
 
 /// Work is done in order on each stream, so events end in the order of their recording.
 pub(super) struct Streams {
-    compute: Lane,
-    copies: Lane,
+    lanes: BTreeMap<StreamId, Lane>,
     next: u64,
     /// Events that marked something that is over.
     spare: Vec<Event>,
@@ -56,48 +55,64 @@ impl Drop for Lane {
     }
 }
 
+impl Lane {
+    fn new() -> Result<Self, Failure> {
+        Ok(Self { stream: Stream::new()?, pending: VecDeque::new() })
+    }
+}
+
 impl Streams {
     fn new(context: Context) -> Result<Self, Failure> {
-        let lane = || Ok::<_, Failure>(Lane { stream: Stream::new()?, pending: VecDeque::new() });
-        Ok(Self {
-            compute: lane()?,
-            copies: lane()?,
-            next: 1,
-            spare: Vec::new(),
-            marks: Vec::new(),
-            marked: 0,
-            _context: context,
-        })
+        let lanes = BTreeMap::from([(StreamId::DEFAULT, Lane::new()?), (COPY_STREAM, Lane::new()?)]);
+        Ok(Self { lanes, next: 1, spare: Vec::new(), marks: Vec::new(), marked: 0, _context: context })
     }
 
-    fn lane(&mut self, stream: StreamId) -> &mut Lane {
-        if stream == COPY_STREAM { &mut self.copies } else { &mut self.compute }
+    /// One more stream.
+    pub fn open(&mut self) -> Result<StreamId, Failure> {
+        let stream = StreamId(self.lanes.last_key_value().map_or(0, |(last, _)| last.0) + 1);
+        self.lanes.insert(stream, Lane::new()?);
+        Ok(stream)
     }
 
-    /// The driver's stream.
-    pub fn stream(&mut self, stream: StreamId) -> Stream {
-        self.lane(stream).stream
+    /// Whether there is such a stream.
+    pub fn has(&self, stream: StreamId) -> bool {
+        self.lanes.contains_key(&stream)
     }
 
-    /// Marks the present end of `stream`. Where the driver refuses, the mark is one that has been reached: the failure
-    /// shows at the next launch.
-    pub fn record(&mut self, stream: StreamId) -> u64 {
+    /// The driver's stream; `None` where there is no such.
+    pub fn stream(&self, stream: StreamId) -> Option<Stream> {
+        Some(self.lanes.get(&stream)?.stream)
+    }
+
+    /// Marks the present end of `stream`; `None` where there is no such. Where the driver refuses, the mark is one that has
+    /// been reached: the failure shows at the next launch.
+    pub fn record(&mut self, stream: StreamId) -> Option<u64> {
+        let lane = self.lanes.get_mut(&stream)?;
         let event = self.spare.pop().map_or_else(|| Event::new(false), Ok);
-        let Ok(event) = event else { return 0 };
-        let lane = self.lane(stream);
+        let Ok(event) = event else { return Some(0) };
         if event.record(lane.stream).is_err() {
-            return 0;
+            return Some(0);
         }
         let number = self.next;
         self.next += 1;
-        self.lane(stream).pending.push_back((number, event));
-        number
+        lane.pending.push_back((number, event));
+        Some(number)
+    }
+
+    /// The same for the allocator, whose interface has no refusal: training asks it for streams only that the device has.
+    /// For any other, all work has ended when this returns.
+    pub fn record_for_allocator(&mut self, stream: StreamId) -> u64 {
+        self.record(stream).unwrap_or_else(|| {
+            debug_assert!(false, "the allocator is asked for streams that the device has");
+            self.synchronize();
+            0
+        })
     }
 
     /// True when everything before the event is done.
     pub fn is_done(&mut self, number: u64) -> bool {
         let mut done = Vec::new();
-        for lane in [&mut self.compute, &mut self.copies] {
+        for lane in self.lanes.values_mut() {
             while lane.pending.front().is_some_and(|(_, event)| event.is_done().unwrap_or(true)) {
                 done.extend(lane.pending.pop_front().map(|(_, event)| event));
             }
@@ -107,18 +122,19 @@ impl Streams {
     }
 
     fn find(&self, number: u64) -> Option<&Event> {
-        [&self.compute, &self.copies].into_iter().find_map(|lane| {
+        self.lanes.values().find_map(|lane| {
             let index = lane.pending.binary_search_by_key(&number, |(number, _)| *number).ok()?;
             lane.pending.get(index).map(|(_, event)| event)
         })
     }
 
-    /// Lets later work of `stream` wait.
-    pub fn wait(&mut self, stream: StreamId, number: u64) {
-        let target = self.stream(stream);
+    /// Lets later work of `stream` wait; `None` where there is no such.
+    pub fn wait(&mut self, stream: StreamId, number: u64) -> Option<()> {
+        let target = self.stream(stream)?;
         if let Some(event) = self.find(number) {
             let _ = target.wait(event);
         }
+        Some(())
     }
 
     /// Lets this thread wait.
@@ -128,18 +144,19 @@ impl Streams {
         }
     }
 
-    /// Marks the present end of the compute stream for [`Streams::between`].
-    pub fn mark(&mut self) -> u64 {
+    /// Marks the present end of `stream` for [`Streams::between`]; `None` where there is no such.
+    pub fn mark(&mut self, stream: StreamId) -> Option<u64> {
+        let target = self.stream(stream)?;
         let number = self.marked;
         self.marked += 1;
         if self.marks.len() < MARKS {
-            let Ok(event) = Event::new(true) else { return number };
+            let Ok(event) = Event::new(true) else { return Some(number) };
             self.marks.push(event);
         }
         if let Some(event) = self.timed(number) {
-            let _ = event.record(self.compute.stream);
+            let _ = event.record(target);
         }
-        number
+        Some(number)
     }
 
     fn timed(&self, number: u64) -> Option<&Event> {
@@ -150,18 +167,21 @@ impl Streams {
     /// Time between two marks; none where they are not kept any more.
     pub fn between(&self, from: u64, to: u64) -> Duration {
         let (Some(from), Some(to)) = (self.timed(from), self.timed(to)) else { return Duration::ZERO };
-        let elapsed = to.synchronize().and_then(|()| to.since(from)).unwrap_or_default();
+        // Marks of two streams may be reached in any order.
+        let reached = from.synchronize().and_then(|()| to.synchronize());
+        let elapsed = reached.and_then(|()| to.since(from)).unwrap_or_default();
         Duration::from_secs_f32(elapsed.max(0.0) / 1e3)
     }
 
     /// Waits for the compute stream; says what the driver says.
     pub fn check(&self) -> Result<(), Failure> {
-        self.compute.stream.synchronize()
+        self.stream(StreamId::DEFAULT).map_or(Ok(()), Stream::synchronize)
     }
 
-    /// Waits for everything on both streams.
+    /// Waits for everything on all streams.
     pub fn synchronize(&mut self) {
-        let _ = self.compute.stream.synchronize();
-        let _ = self.copies.stream.synchronize();
+        for lane in self.lanes.values() {
+            let _ = lane.stream.synchronize();
+        }
     }
 }

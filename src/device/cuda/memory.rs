@@ -127,7 +127,7 @@ impl SegmentSource for GpuMemory {
     }
 
     fn record_event(&mut self, stream: StreamId) -> EventToken {
-        EventToken(self.streams.lock().record(stream))
+        EventToken(self.streams.lock().record_for_allocator(stream))
     }
 
     fn event_done(&mut self, event: EventToken) -> bool {

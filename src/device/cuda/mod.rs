@@ -1,8 +1,8 @@
 //! An NVIDIA GPU as a device, through the driver's API. CUDA's libraries are found when the device is opened; nothing of
 //! CUDA is needed to build.
 //!
-//! Kernels run in order on one compute stream; copies that run beside it have a stream of their own. The host never waits
-//! for a kernel except to read what it wrote.
+//! Kernels run in order on one compute stream; copies that run beside it have a stream of their own, and more can be opened.
+//! The host never waits for a kernel except to read what it wrote.
 
 mod blas;
 mod cache;
@@ -121,6 +121,15 @@ impl CudaDevice {
         (self.gpu.properties.capability, self.gpu.properties.multiprocessors)
     }
 
+    /// The driver's stream for `operation`.
+    fn stream(&self, operation: &'static str, stream: StreamId) -> Result<driver::Stream, DeviceError> {
+        self.streams.lock().stream(stream).ok_or_else(|| self.unknown(operation, stream))
+    }
+
+    fn unknown(&self, operation: &'static str, stream: StreamId) -> DeviceError {
+        DeviceError::UnknownStream { operation, device: self.info.id.clone(), stream }
+    }
+
     fn refused(&self, operation: &'static str, refusal: impl Into<Refusal>) -> DeviceError {
         refusal.into().of(operation, &self.info.id)
     }
@@ -164,7 +173,7 @@ impl Device for CudaDevice {
     }
 
     fn launch(&mut self, kernel: &Kernel<'_>, stream: StreamId) -> Result<(), DeviceError> {
-        let stream = self.streams.lock().stream(stream);
+        let stream = self.stream(kernel.name(), stream)?;
         let mut queue = Queue { gpu: &mut self.gpu, stream };
         let launched = kernels::launch(&mut queue, kernel);
         self.gpu.scratch.lend(None);
@@ -175,8 +184,8 @@ impl Device for CudaDevice {
         self.gpu.scratch.lend(Some(workspace));
     }
 
-    fn mark(&mut self) -> Mark {
-        Mark(self.streams.lock().mark())
+    fn mark(&mut self, stream: StreamId) -> Result<Mark, DeviceError> {
+        self.streams.lock().mark(stream).map(Mark).ok_or_else(|| self.unknown("a mark", stream))
     }
 
     fn between(&mut self, from: Mark, to: Mark) -> Duration {
@@ -185,7 +194,7 @@ impl Device for CudaDevice {
 
     fn copy_pageable(&mut self, from: &[u8], to: Address, stream: StreamId) -> Result<(), DeviceError> {
         let started = Instant::now();
-        let stream = self.streams.lock().stream(stream);
+        let stream = self.stream("pageable copy", stream)?;
         let copied = driver::upload(from, to, stream).and_then(|()| stream.synchronize());
         self.copies.add(started.elapsed());
         copied.map_err(|failure| self.refused("pageable copy", failure))
@@ -193,34 +202,34 @@ impl Device for CudaDevice {
 
     fn copy_pinned(&mut self, from: HostBuffer, to: Address, stream: StreamId) -> Result<(), DeviceError> {
         let from = self.pinned.part(from)?;
-        let queue = self.streams.lock().stream(stream);
+        let queue = self.stream("pinned copy", stream)?;
         let copied = self.copies.measure(queue, || from.with(|bytes| driver::upload(bytes, to, queue)));
         copied.map_err(|failure| self.refused("pinned copy", failure))
     }
 
     fn copy_to_pinned(&mut self, from: Address, to: HostBuffer, stream: StreamId) -> Result<(), DeviceError> {
         let to = self.pinned.part(to)?;
-        let queue = self.streams.lock().stream(stream);
+        let queue = self.stream("copy to page-locked memory", stream)?;
         let copied = self.copies.measure(queue, || to.with(|bytes| driver::download(from, bytes, queue)));
         copied.map_err(|failure| self.refused("copy to page-locked memory", failure))
     }
 
     fn read(&mut self, from: Address, to: &mut [u8], stream: StreamId) -> Result<(), DeviceError> {
-        let stream = self.streams.lock().stream(stream);
+        let stream = self.stream("read", stream)?;
         let read = driver::download(from, to, stream).and_then(|()| stream.synchronize());
         read.map_err(|failure| self.refused("read", failure))
     }
 
-    fn record_event(&mut self, stream: StreamId) -> DeviceEvent {
-        DeviceEvent(self.streams.lock().record(stream))
+    fn record_event(&mut self, stream: StreamId) -> Result<DeviceEvent, DeviceError> {
+        self.streams.lock().record(stream).map(DeviceEvent).ok_or_else(|| self.unknown("an event", stream))
     }
 
     fn query_event(&mut self, event: DeviceEvent) -> bool {
         self.streams.lock().is_done(event.0)
     }
 
-    fn wait_event(&mut self, stream: StreamId, event: DeviceEvent) {
-        self.streams.lock().wait(stream, event.0);
+    fn wait_event(&mut self, stream: StreamId, event: DeviceEvent) -> Result<(), DeviceError> {
+        self.streams.lock().wait(stream, event.0).ok_or_else(|| self.unknown("a wait", stream))
     }
 
     fn notes(&self) -> Vec<String> {
@@ -229,6 +238,15 @@ impl Device for CudaDevice {
 
     fn synchronize(&mut self) {
         self.streams.lock().synchronize();
+    }
+
+    fn open_stream(&mut self) -> Result<StreamId, DeviceError> {
+        let opened = self.streams.lock().open();
+        opened.map_err(|failure| self.refused("another stream", failure))
+    }
+
+    fn has_stream(&self, stream: StreamId) -> bool {
+        self.streams.lock().has(stream)
     }
 
     fn copy_stream(&self) -> StreamId {

@@ -45,7 +45,7 @@ impl HostMemorySource for PinnedSource {
     }
 
     fn record_event(&mut self, stream: StreamId) -> EventToken {
-        EventToken(self.streams.lock().record(stream))
+        EventToken(self.streams.lock().record_for_allocator(stream))
     }
 
     fn event_done(&mut self, event: EventToken) -> bool {

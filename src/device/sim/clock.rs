@@ -14,7 +14,7 @@ pub(super) type Nanos = u64;
 pub(super) struct Clock {
     host: Nanos,
     compute: Nanos,
-    /// Other streams: a handful.
+    /// Other streams that were opened: a handful.
     side: BTreeMap<StreamId, Nanos>,
 }
 
@@ -23,39 +23,61 @@ pub(super) struct Clock {
 pub(super) struct SharedClock(Rc<RefCell<Clock>>);
 
 impl Clock {
-    fn stream(&mut self, stream: StreamId) -> &mut Nanos {
-        if stream == StreamId::DEFAULT { &mut self.compute } else { self.side.entry(stream).or_default() }
+    fn stream(&mut self, stream: StreamId) -> Option<&mut Nanos> {
+        if stream == StreamId::DEFAULT { Some(&mut self.compute) } else { self.side.get_mut(&stream) }
     }
 }
 
 impl SharedClock {
+    /// One more stream beside the compute stream.
+    pub fn open(&self) -> StreamId {
+        let side = &mut self.0.borrow_mut().side;
+        let stream = StreamId(side.len() as u64 + 1);
+        side.insert(stream, 0);
+        stream
+    }
+
+    /// Whether there is such a stream.
+    pub fn has(&self, stream: StreamId) -> bool {
+        self.0.borrow_mut().stream(stream).is_some()
+    }
+
     /// The host works for `time`.
     pub fn host(&self, time: Nanos) {
         let clock = &mut *self.0.borrow_mut();
         clock.host = clock.host.saturating_add(time);
     }
 
-    /// The host spends `enqueue` on giving `stream` work that takes `time`.
-    pub fn enqueue(&self, stream: StreamId, enqueue: Nanos, time: Nanos) {
+    /// The host spends `enqueue` on giving `stream` work that takes `time`; `None` where there is no such stream.
+    pub fn enqueue(&self, stream: StreamId, enqueue: Nanos, time: Nanos) -> Option<()> {
         let clock = &mut *self.0.borrow_mut();
-        clock.host = clock.host.saturating_add(enqueue);
-        let host = clock.host;
-        let end = clock.stream(stream);
+        let host = clock.host.saturating_add(enqueue);
+        let end = clock.stream(stream)?;
         *end = (*end).max(host).saturating_add(time);
+        clock.host = host;
+        Some(())
     }
 
-    /// The end of what `stream` has been given.
-    pub fn end_of(&self, stream: StreamId) -> Nanos {
+    /// The end of what `stream` has been given; `None` where there is no such.
+    pub fn end_of(&self, stream: StreamId) -> Option<Nanos> {
         let clock = &mut *self.0.borrow_mut();
         let host = clock.host;
-        (*clock.stream(stream)).max(host)
+        Some((*clock.stream(stream)?).max(host))
     }
 
-    /// Later work of `stream` begins at `time` or after it.
-    pub fn hold(&self, stream: StreamId, time: Nanos) {
+    /// The end of what all streams have been given.
+    pub fn end_of_all(&self) -> Nanos {
+        let clock = self.0.borrow();
+        let last = clock.side.values().copied().max().unwrap_or(0);
+        clock.host.max(clock.compute).max(last)
+    }
+
+    /// Later work of `stream` begins at `time` or after it; `None` where there is no such.
+    pub fn hold(&self, stream: StreamId, time: Nanos) -> Option<()> {
         let clock = &mut *self.0.borrow_mut();
-        let end = clock.stream(stream);
+        let end = clock.stream(stream)?;
         *end = (*end).max(time);
+        Some(())
     }
 
     /// The host has seen `time` come.
@@ -71,9 +93,8 @@ impl SharedClock {
 
     /// The host waits for all streams.
     pub fn join(&self) {
-        let clock = &mut *self.0.borrow_mut();
-        let last = clock.side.values().copied().max().unwrap_or(0);
-        clock.host = clock.host.max(clock.compute).max(last);
+        let end = self.end_of_all();
+        self.0.borrow_mut().host = end;
     }
 
     /// When all that was given to the compute stream is done: the time that a step has taken so far.
@@ -86,8 +107,6 @@ impl SharedClock {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    const SIDE: StreamId = StreamId(1);
 
     #[test]
     fn short_kernels_wait_for_the_host_and_long_ones_make_it_wait() {
@@ -109,11 +128,23 @@ mod tests {
     #[test]
     fn streams_overlap_until_one_waits_for_the_other() {
         let clock = SharedClock::default();
-        clock.enqueue(SIDE, 1, 50);
+        let side = clock.open();
+        clock.enqueue(side, 1, 50);
         clock.enqueue(StreamId::DEFAULT, 1, 30);
         assert_eq!(clock.now(), 32);
-        clock.hold(StreamId::DEFAULT, clock.end_of(SIDE));
+        clock.hold(StreamId::DEFAULT, clock.end_of(side).unwrap());
         clock.enqueue(StreamId::DEFAULT, 1, 30);
         assert_eq!(clock.now(), 51 + 30);
+    }
+
+    #[test]
+    fn a_stream_that_was_not_opened_takes_no_work_and_no_time() {
+        let clock = SharedClock::default();
+        let (first, second) = (clock.open(), clock.open());
+        assert_ne!(first, second);
+        let unknown = StreamId(7);
+        assert!(clock.enqueue(unknown, 5, 20).is_none() && clock.hold(unknown, 9).is_none());
+        assert!(clock.end_of(unknown).is_none() && !clock.has(unknown) && clock.has(second));
+        assert_eq!((clock.now(), clock.end_of_all()), (0, 0));
     }
 }

@@ -16,7 +16,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::{
-    CopyPath, Device, DeviceError, DeviceEvent, DeviceInfo, HostBuffer, HostWork, Kernel, MatrixPrecision,
+    CopyPath, Device, DeviceError, DeviceEvent, DeviceInfo, HostBuffer, HostWork, Kernel, Mark, MatrixPrecision,
     PinnedMemory, ProgramStart,
 };
 use crate::allocator::{HostMemorySource, SegmentSource, SimulatedDriver};
@@ -28,14 +28,12 @@ pub use card::{Card, Chip, Curve, DriverCosts, Launch, Link, Times};
 pub use catalog::{CardCatalog, CardError};
 pub use efficiency::{ByKernel, ByPrecision, Efficiency, GemmShape};
 
-/// The handle of the copy stream, as a PyTorch trace would show a stream of its pool.
-const COPY_STREAM: StreamId = StreamId(1);
-
 /// A simulated GPU. See the module's documentation.
 pub struct SimDevice {
     info: DeviceInfo,
     card: Rc<Card>,
     clock: SharedClock,
+    copy_stream: StreamId,
     driver: SharedDriver,
     precision: MatrixPrecision,
     copied: Nanos,
@@ -53,11 +51,14 @@ impl SimDevice {
             simulated: true,
         };
         let driver = Rc::new(RefCell::new(SimulatedDriver::new(card.memory, card.context())));
+        let clock = SharedClock::default();
+        let copy_stream = clock.open();
         Self {
             info,
             driver,
             card: Rc::new(card),
-            clock: SharedClock::default(),
+            clock,
+            copy_stream,
             precision: MatrixPrecision::default(),
             copied: 0,
             pinned: PinnedMemory::default(),
@@ -72,7 +73,15 @@ impl SimDevice {
         CardCatalog::with_user_cards(None).card("h200").map(Self::new)
     }
 
-    fn copy(&mut self, path: CopyPath, bytes: Bytes, stream: StreamId) {
+    fn unknown(&self, operation: &'static str, stream: StreamId) -> DeviceError {
+        DeviceError::UnknownStream { operation, device: self.info.id.clone(), stream }
+    }
+
+    fn end_of(&self, operation: &'static str, stream: StreamId) -> Result<Nanos, DeviceError> {
+        self.clock.end_of(stream).ok_or_else(|| self.unknown(operation, stream))
+    }
+
+    fn copy(&mut self, path: CopyPath, bytes: Bytes, stream: StreamId) -> Result<(), DeviceError> {
         let link = &self.card.link;
         let curve = match path {
             CopyPath { to_host: false, pinned: false } => &link.pageable,
@@ -88,13 +97,15 @@ impl SimDevice {
         };
         let rate = curve.at(bytes).min(most.unwrap_or(f64::INFINITY));
         let time = cost::copy_time(bytes, rate);
-        self.clock.enqueue(stream, cost::nanos(self.card.launch.op), time);
+        let queued = self.clock.enqueue(stream, cost::nanos(self.card.launch.op), time);
+        queued.ok_or_else(|| self.unknown("a copy", stream))?;
         if !path.pinned {
-            self.clock.wait_until(self.clock.end_of(stream));
+            self.clock.wait_until(self.end_of("a copy", stream)?);
         }
-        if stream == COPY_STREAM || !path.pinned {
+        if stream == self.copy_stream || !path.pinned {
             self.copied += time;
         }
+        Ok(())
     }
 }
 
@@ -133,54 +144,60 @@ impl Device for SimDevice {
     fn launch(&mut self, kernel: &Kernel<'_>, stream: StreamId) -> Result<(), DeviceError> {
         let work = kernel.work();
         let time = cost::device_time(&self.card, &work, self.precision);
-        self.clock.enqueue(stream, cost::host_time(&self.card, &work), time);
-        Ok(())
+        let queued = self.clock.enqueue(stream, cost::host_time(&self.card, &work), time);
+        queued.ok_or_else(|| self.unknown(kernel.name(), stream))
     }
 
     fn copy_pageable(&mut self, from: &[u8], _: Address, stream: StreamId) -> Result<(), DeviceError> {
-        self.copy(CopyPath { to_host: false, pinned: false }, Bytes(from.len() as u64), stream);
-        Ok(())
+        self.copy(CopyPath { to_host: false, pinned: false }, Bytes(from.len() as u64), stream)
     }
 
     fn copy_pinned(&mut self, from: HostBuffer, _: Address, stream: StreamId) -> Result<(), DeviceError> {
-        self.copy(CopyPath { to_host: false, pinned: true }, from.bytes, stream);
-        Ok(())
+        self.copy(CopyPath { to_host: false, pinned: true }, from.bytes, stream)
     }
 
-    fn spend_copy(&mut self, path: CopyPath, bytes: Bytes, stream: StreamId) {
-        self.copy(path, bytes, stream);
+    fn spend_copy(&mut self, path: CopyPath, bytes: Bytes, stream: StreamId) -> Result<(), DeviceError> {
+        self.copy(path, bytes, stream)
     }
 
     fn copy_to_pinned(&mut self, _: Address, to: HostBuffer, stream: StreamId) -> Result<(), DeviceError> {
-        self.copy(CopyPath { to_host: true, pinned: true }, to.bytes, stream);
-        Ok(())
+        self.copy(CopyPath { to_host: true, pinned: true }, to.bytes, stream)
     }
 
     fn read(&mut self, _: Address, to: &mut [u8], stream: StreamId) -> Result<(), DeviceError> {
+        let end = self.end_of("read", stream)?;
         self.clock.host(cost::nanos(self.card.launch.synchronize));
-        self.clock.wait_until(self.clock.end_of(stream));
+        self.clock.wait_until(end);
         to.fill(0);
         Ok(())
     }
 
-    fn record_event(&mut self, stream: StreamId) -> DeviceEvent {
-        DeviceEvent(self.clock.end_of(stream))
+    fn record_event(&mut self, stream: StreamId) -> Result<DeviceEvent, DeviceError> {
+        self.end_of("an event", stream).map(DeviceEvent)
     }
 
     fn query_event(&mut self, event: DeviceEvent) -> bool {
         self.clock.has_passed(event.0)
     }
 
-    fn wait_event(&mut self, stream: StreamId, event: DeviceEvent) {
-        self.clock.hold(stream, event.0);
+    fn wait_event(&mut self, stream: StreamId, event: DeviceEvent) -> Result<(), DeviceError> {
+        self.clock.hold(stream, event.0).ok_or_else(|| self.unknown("a wait", stream))
     }
 
     fn synchronize(&mut self) {
         self.clock.join();
     }
 
+    fn open_stream(&mut self) -> Result<StreamId, DeviceError> {
+        Ok(self.clock.open())
+    }
+
+    fn has_stream(&self, stream: StreamId) -> bool {
+        self.clock.has(stream)
+    }
+
     fn copy_stream(&self) -> StreamId {
-        COPY_STREAM
+        self.copy_stream
     }
 
     fn take_copy_time(&mut self) -> Duration {
@@ -189,5 +206,42 @@ impl Device for SimDevice {
 
     fn now(&self) -> Duration {
         Duration::from_nanos(self.clock.now())
+    }
+
+    fn mark(&mut self, stream: StreamId) -> Result<Mark, DeviceError> {
+        self.end_of("a mark", stream).map(Mark)
+    }
+
+    fn between(&mut self, from: Mark, to: Mark) -> Duration {
+        Duration::from_nanos(to.0.saturating_sub(from.0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::{DType, Operand};
+
+    #[test]
+    fn work_of_an_opened_stream_takes_its_time_there_and_an_unknown_one_is_an_error() {
+        let mut device = SimDevice::h200().unwrap();
+        let dst = Operand { address: Address(0), dtype: DType::F32, len: 1 << 28 };
+        let fill = Kernel::Fill { dst, value: 0.0 };
+        let side = device.open_stream().unwrap();
+        assert!(side != device.copy_stream() && device.has_stream(side));
+        let (begun, compute) = (device.mark(side).unwrap(), device.mark(StreamId::DEFAULT).unwrap());
+        device.launch(&fill, side).unwrap();
+        let (ended, idle) = (device.mark(side).unwrap(), device.mark(StreamId::DEFAULT).unwrap());
+        assert!(device.between(begun, ended) > device.between(compute, idle), "the compute stream goes on");
+        let event = device.record_event(side).unwrap();
+        device.wait_event(StreamId::DEFAULT, event).unwrap();
+        let waited = device.mark(StreamId::DEFAULT).unwrap();
+        assert_eq!(device.between(begun, waited), device.between(begun, ended));
+        let unknown = StreamId(9);
+        assert!(!device.has_stream(unknown) && device.mark(unknown).is_err());
+        assert!(device.launch(&fill, unknown).is_err() && device.record_event(unknown).is_err());
+        assert!(device.wait_event(unknown, event).is_err());
+        let path = CopyPath { to_host: false, pinned: true };
+        assert!(device.spend_copy(path, Bytes::mib(1), unknown).is_err());
     }
 }

@@ -13,14 +13,14 @@ use crate::device::{Device, DeviceError, DeviceInfo, HostAccount, Kernel, Mark, 
 use crate::model::{Category, Event, EventKind, Micros, NameId, Phase};
 use crate::train::error::{Interrupt, MemoryKind, OpResult, TrainError};
 use crate::train::observer::{Answer, Observer, SafePoint};
-use crate::units::{Address, Bytes, StreamId};
+use crate::units::{Address, Bytes, DeviceIndex, StreamId};
 
 use super::frames::{Frames, Held};
 use super::names::NameTable;
 use super::trace::Journal;
 use super::watch::Watch;
 
-/// A moment of the compute stream, and how long training had been held until then.
+/// A moment of a stream, and how long training had been held until then.
 #[derive(Clone, Copy, Debug)]
 pub struct Moment {
     mark: Mark,
@@ -28,6 +28,8 @@ pub struct Moment {
 }
 
 pub(super) struct Shared {
+    /// The device's index among those of the run: every event says it.
+    index: DeviceIndex,
     pub(super) allocator: RefCell<CachingAllocator<Box<dyn SegmentSource>, Journal>>,
     pub(super) journal: Journal,
     pub(super) device: RefCell<Box<dyn Device>>,
@@ -60,12 +62,13 @@ impl Memory {
     /// Takes over a device: its memory is cut into blocks by PyTorch's caching allocator.
     #[must_use]
     pub fn new(device: Box<dyn Device>, settings: Settings, observer: Box<dyn Observer>) -> Self {
-        Self::with_watch(device, settings, observer, cfg!(debug_assertions))
+        Self::of_rank(DeviceIndex::FIRST, device, settings, observer, cfg!(debug_assertions))
     }
 
-    /// The same; where it is `watched`, kernels and copies are refused that reach beyond live blocks, as they always are
-    /// in debug builds.
-    pub(in crate::train) fn with_watch(
+    /// The same for the device number `index` of several, whose events say so. Where it is `watched`, kernels and copies are
+    /// refused that reach beyond live blocks, as they always are in debug builds.
+    pub(in crate::train) fn of_rank(
+        index: DeviceIndex,
         mut device: Box<dyn Device>,
         settings: Settings,
         observer: Box<dyn Observer>,
@@ -76,6 +79,7 @@ impl Memory {
         let host = CachingHostAllocator::new(device.pinned_source());
         let account = device.pinned_memory().account().clone();
         Self(Rc::new(Shared {
+            index,
             allocator: RefCell::new(allocator),
             journal,
             device: RefCell::new(device),
@@ -117,10 +121,36 @@ impl Memory {
         Micros(now.0.saturating_sub(self.0.held.get().0))
     }
 
-    /// Marks the present end of the compute stream's work: [`Memory::between`] tells later when the device got there.
+    /// Marks the present end of `stream`'s work: [`Memory::between`] tells later when the device got there.
+    ///
+    /// # Errors
+    /// [`DeviceError::UnknownStream`].
+    pub fn mark(&self, stream: StreamId) -> Result<Moment, DeviceError> {
+        Ok(Moment { mark: self.0.device.borrow_mut().mark(stream)?, held: self.0.held.get() })
+    }
+
+    /// The device's index among those of the run.
     #[must_use]
-    pub fn mark(&self) -> Moment {
-        Moment { mark: self.0.device.borrow_mut().mark(), held: self.0.held.get() }
+    pub fn index(&self) -> DeviceIndex {
+        self.0.index
+    }
+
+    /// Whether the device has `stream`, for what the allocator is asked to do with it: that refuses none.
+    pub(super) fn known(&self, operation: &'static str, stream: StreamId) -> Result<(), DeviceError> {
+        let device = self.0.device.borrow();
+        if stream == StreamId::DEFAULT || device.has_stream(stream) {
+            return Ok(());
+        }
+        Err(DeviceError::UnknownStream { operation, device: device.info().id.clone(), stream })
+    }
+
+    /// Something that happened now on this device.
+    fn event(&self, kind: EventKind) -> Event {
+        self.event_at(self.now(), kind)
+    }
+
+    fn event_at(&self, time: Micros, kind: EventKind) -> Event {
+        Event { time, device: self.0.index, kind }
     }
 
     /// Time of the device between two moments, without the time that a person held training; waits until it has reached
@@ -133,8 +163,8 @@ impl Memory {
 
     /// Tells the observer.
     pub fn emit(&self, kind: EventKind) {
-        let time = self.now();
-        self.0.observer.borrow_mut().event(Event::new(time, kind));
+        let event = self.event(kind);
+        self.0.observer.borrow_mut().event(event);
     }
 
     /// The identifier of `text`, defined to the observer at its first use.
@@ -187,12 +217,13 @@ impl Memory {
         name: NameId,
         stream: StreamId,
     ) -> Result<(Address, u64), TrainError> {
+        self.known("a block", stream)?;
         let result = self.0.allocator.borrow_mut().malloc(bytes, stream);
         match &result {
             Err(AllocError::OutOfMemory(error)) => {
                 let time = self.now();
                 let mut observer = self.0.observer.borrow_mut();
-                self.0.journal.take_failure(error, name, |kind| observer.event(Event::new(time, kind)));
+                self.0.journal.take_failure(error, name, |kind| observer.event(self.event_at(time, kind)));
                 self.0.frames.fail();
             }
             _ => self.forward_trace(category, name),
@@ -261,7 +292,7 @@ impl Memory {
         }
         let time = self.now();
         let mut observer = self.0.observer.borrow_mut();
-        self.0.journal.take(category, name, |kind| observer.event(Event::new(time, kind)));
+        self.0.journal.take(category, name, |kind| observer.event(self.event_at(time, kind)));
     }
 
     /// Runs a kernel on the compute stream.
@@ -411,4 +442,48 @@ impl Memory {
 /// Whole microseconds of a duration.
 pub(crate) fn micros(duration: Duration) -> Micros {
     Micros(u64::try_from(duration.as_micros()).unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+    use crate::device::sim::SimDevice;
+
+    fn on_a_card(index: DeviceIndex, events: &Rc<RefCell<Vec<Event>>>) -> Memory {
+        let device = Box::new(SimDevice::h200().unwrap());
+        Memory::of_rank(index, device, Settings::default(), Box::new(Rc::clone(events)), true)
+    }
+
+    #[test]
+    fn every_event_says_whose_it_is() {
+        let events = Rc::new(RefCell::new(Vec::new()));
+        let memory = on_a_card(DeviceIndex(3), &events);
+        let name = memory.name("weight");
+        let (address, _) = memory.take(Bytes::mib(1), Category::Parameter, name, StreamId::DEFAULT).unwrap();
+        memory.free(address);
+        memory.empty_cache();
+        memory.set_limit(Some(Bytes::mib(4)));
+        assert!(memory.take(Bytes::mib(8), Category::Parameter, name, StreamId::DEFAULT).is_err());
+        let events = events.borrow();
+        assert!(events.iter().any(|event| matches!(event.kind, EventKind::Oom(_))));
+        assert!(events.iter().any(|event| matches!(event.kind, EventKind::Alloc { .. })));
+        assert!(events.iter().all(|event| event.device == DeviceIndex(3)), "{events:?}");
+    }
+
+    #[test]
+    fn a_stream_that_the_device_has_not_is_refused_and_nothing_happens() {
+        let events = Rc::default();
+        let memory = on_a_card(DeviceIndex::FIRST, &events);
+        let name = memory.name("batch");
+        let told = events.borrow().len();
+        let refused = memory.take(Bytes::mib(1), Category::Input, name, StreamId(9));
+        let sentence = refused.map_err(|error| error.to_string()).unwrap_err();
+        assert_eq!(sentence, "a block on sim:h200: it has no stream 9, which is a bug of vramlab");
+        assert!(memory.mark(StreamId(9)).is_err());
+        assert_eq!((events.borrow().len(), memory.reserved()), (told, Bytes::ZERO));
+        let opened = memory.with_device(|device| device.open_stream()).unwrap();
+        assert!(memory.take(Bytes::mib(1), Category::Input, name, opened).is_ok());
+    }
 }

@@ -1,7 +1,7 @@
 //! Host memory beside the device's: page-locked blocks of one caching host allocator, and pageable memory.
 
 use crate::allocator::HostAllocError;
-use crate::device::{HostBuffer, HostMemoryRefused, HostVec, Plain};
+use crate::device::{DeviceError, HostBuffer, HostMemoryRefused, HostVec, Plain};
 use crate::model::EventKind;
 use crate::train::error::TrainError;
 use crate::units::{Bytes, StreamId};
@@ -46,8 +46,13 @@ impl Memory {
     }
 
     /// Notes that a copy on `stream` uses a page-locked block: given back, it waits for that stream's work.
-    pub(crate) fn record_host_stream(&self, buffer: HostBuffer, stream: StreamId) {
+    ///
+    /// # Errors
+    /// [`DeviceError::UnknownStream`].
+    pub(crate) fn record_host_stream(&self, buffer: HostBuffer, stream: StreamId) -> Result<(), DeviceError> {
+        self.known("a page-locked block", stream)?;
         self.0.host.borrow_mut().record_stream(buffer.address, stream);
+        Ok(())
     }
 
     /// Gives page-locked blocks that nobody uses back to the system.

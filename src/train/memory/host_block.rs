@@ -49,7 +49,7 @@ impl HostBlock {
         match &mut self.place {
             Place::Pageable(bytes) if bytes.is_empty() => {
                 let path = CopyPath { to_host: true, pinned: false };
-                self.memory.with_device(|device| device.spend_copy(path, self.bytes, stream));
+                self.memory.with_device(|device| device.spend_copy(path, self.bytes, stream))?;
             }
             Place::Pageable(bytes) => {
                 self.memory.with_device(|device| device.read(tensor.address(), bytes, stream))?;
@@ -59,7 +59,7 @@ impl HostBlock {
                 if stream == StreamId::DEFAULT {
                     self.memory.with_device(|device| device.synchronize());
                 } else {
-                    self.memory.record_host_stream(*buffer, stream);
+                    self.memory.record_host_stream(*buffer, stream)?;
                 }
             }
         }
@@ -77,14 +77,14 @@ impl HostBlock {
         match &self.place {
             Place::Pageable(bytes) if bytes.is_empty() => {
                 let path = CopyPath { to_host: false, pinned: false };
-                self.memory.with_device(|device| device.spend_copy(path, self.bytes, stream));
+                self.memory.with_device(|device| device.spend_copy(path, self.bytes, stream))?;
             }
             Place::Pageable(bytes) => {
                 self.memory.with_device(|device| device.copy_pageable(bytes, tensor.address(), stream))?;
             }
             Place::Pinned(buffer) => {
                 self.memory.with_device(|device| device.copy_pinned(*buffer, tensor.address(), stream))?;
-                self.memory.record_host_stream(*buffer, stream);
+                self.memory.record_host_stream(*buffer, stream)?;
             }
         }
         self.tell(CopyDirection::ToDevice, begun, stream);

@@ -53,8 +53,13 @@ impl Memory {
     }
 
     /// Notes that `stream` uses the tensor's block: freed, it waits for that stream's work.
-    pub fn record_stream(&self, tensor: &Tensor, stream: StreamId) {
+    ///
+    /// # Errors
+    /// [`DeviceError::UnknownStream`].
+    pub fn record_stream(&self, tensor: &Tensor, stream: StreamId) -> Result<(), DeviceError> {
+        self.known("a block", stream)?;
         self.0.allocator.borrow_mut().record_stream(tensor.storage().address(), stream);
+        Ok(())
     }
 
     /// A live block turned out to be something else.
@@ -85,7 +90,7 @@ impl Memory {
         let (size, whole) = (tensor.dtype().size(), tensor.bytes().get());
         if !self.holds_bytes() {
             let path = CopyPath { to_host: false, pinned: false };
-            self.with_device(|device| device.spend_copy(path, tensor.bytes(), tensor.stream()));
+            self.with_device(|device| device.spend_copy(path, tensor.bytes(), tensor.stream()))?;
             return Ok(());
         }
         let mut piece = Vec::new();
@@ -116,13 +121,17 @@ impl Memory {
     }
 
     /// The same on a device without bytes: only the time passes.
-    pub fn spend_copy_pageable(&self, tensor: &Tensor) {
+    ///
+    /// # Errors
+    /// [`DeviceError::UnknownStream`].
+    pub fn spend_copy_pageable(&self, tensor: &Tensor) -> Result<(), DeviceError> {
         let begun = self.now();
         let path = CopyPath { to_host: false, pinned: false };
-        self.with_device(|device| device.spend_copy(path, tensor.bytes(), tensor.stream()));
+        self.with_device(|device| device.spend_copy(path, tensor.bytes(), tensor.stream()))?;
         let duration = Micros(self.now().0.saturating_sub(begun.0));
         let (direction, bytes) = (CopyDirection::ToDevice, tensor.bytes());
         self.emit(EventKind::Copy { direction, bytes, pinned: false, duration });
+        Ok(())
     }
 
     /// Starts the copy of a page-locked batch on the copy stream.

@@ -9,6 +9,7 @@ use crate::train::memory::Held;
 use crate::train::offload::Offloader;
 use crate::train::tensor::Tensor;
 use crate::train::workload::Batch;
+use crate::units::StreamId;
 
 use super::learner::Learner;
 use super::state::Trainer;
@@ -23,12 +24,13 @@ impl Trainer {
     pub(super) fn begin(&mut self, phase: Phase) {
         self.memory().begin_phase(phase);
         self.cx.outputs.listening = phase == Phase::Forward;
-        self.timing.open = Some((phase, self.memory().mark()));
+        // The compute stream is always there.
+        self.timing.open = self.memory().mark(StreamId::DEFAULT).ok().map(|begun| (phase, begun));
     }
 
     pub(super) fn end(&mut self, phase: Phase) -> OpResult<()> {
-        if let Some((_, begun)) = self.timing.open.take() {
-            self.timing.phases.push((phase, begun, self.memory().mark()));
+        if let (Some((_, begun)), Ok(ended)) = (self.timing.open.take(), self.memory().mark(StreamId::DEFAULT)) {
+            self.timing.phases.push((phase, begun, ended));
         }
         self.memory().end_phase(phase)
     }

@@ -14,7 +14,7 @@ use crate::train::scaler::Scaler;
 use crate::train::shape::Shape;
 use crate::train::tensor::Tensor;
 use crate::train::workload::{Batch, Outcome, Task, Workload};
-use crate::units::Bytes;
+use crate::units::{Bytes, DeviceIndex};
 
 use super::learner::{Learner, learners};
 use super::timing::Timing;
@@ -33,6 +33,8 @@ pub enum LoopStyle {
 /// How a trainer is made.
 #[derive(Clone, Debug, Default)]
 pub struct TrainerOptions {
+    /// Which of several devices it trains on: its rank, which all of its events say.
+    pub rank: DeviceIndex,
     /// What the loop does with the loss.
     pub style: LoopStyle,
     /// Which library workspaces the device has.
@@ -85,7 +87,7 @@ impl Trainer {
         observer: Box<dyn Observer>,
     ) -> Result<Self, TrainError> {
         let watched = options.watched || cfg!(debug_assertions);
-        let memory = Memory::with_watch(device, options.settings, observer, watched);
+        let memory = Memory::of_rank(options.rank, device, options.settings, observer, watched);
         if options.limit.is_some() {
             memory.set_limit(options.limit);
         }

@@ -71,7 +71,7 @@ fn rounds(
 ) -> Result<(), String> {
     let (copies, host) = (device.copy_stream(), device.pinned_memory());
     let number = |round: usize, i: usize| (round * 1000 + i % 1000) as f64;
-    let mut done = device.record_event(copies);
+    let mut done = device.record_event(copies).map_err(told)?;
     for (round, pair) in buffers.chunks_exact(2).enumerate() {
         let values: Vec<f64> = (0..len).map(|i| number(round, i)).collect();
         let content = encode(DType::F32, &values);
@@ -79,14 +79,14 @@ fn rounds(
         host.with_bytes(pair[1], |bytes| bytes.fill(0xFF)).map_err(told)?;
         let operand = Operand { address: place(round), dtype: DType::F32, len };
         device.copy_pinned(pair[0], operand.address, copies).map_err(told)?;
-        let arrived = device.record_event(copies);
-        device.wait_event(StreamId::DEFAULT, arrived);
+        let arrived = device.record_event(copies).map_err(told)?;
+        device.wait_event(StreamId::DEFAULT, arrived).map_err(told)?;
         let double = Kernel::Scale { src: operand, dst: operand, factor: 2.0 };
         device.launch(&double, StreamId::DEFAULT).map_err(told)?;
-        let doubled = device.record_event(StreamId::DEFAULT);
-        device.wait_event(copies, doubled);
+        let doubled = device.record_event(StreamId::DEFAULT).map_err(told)?;
+        device.wait_event(copies, doubled).map_err(told)?;
         device.copy_to_pinned(operand.address, pair[1], copies).map_err(told)?;
-        done = device.record_event(copies);
+        done = device.record_event(copies).map_err(told)?;
     }
     let started = Instant::now();
     while !device.query_event(done) {
