@@ -29,12 +29,12 @@ fn on(card: &str, config: Config) -> Trainer {
 
 #[test]
 fn cards_are_as_fast_as_their_data_sheets_order_them() {
-    let times: Vec<f64> = ["h200", "h100-80g", "a100-80g", "rtx-3060-12g", "t4"]
+    let times: Vec<f64> = ["b200", "h200", "h100-80g", "l40s", "rtx-3090", "a100-80g", "rtx-3060-12g", "t4"]
         .iter()
         .map(|card| step_ms(&mut on(card, crate::training::variant("ckpt", 2))))
         .collect();
     assert!(times.is_sorted(), "{times:?}");
-    assert!(times[4] > 3.0 * times[0], "{times:?}");
+    assert!(times[7] > 3.0 * times[1], "{times:?}");
 }
 
 /// How many times as fast a step is under AMP as in fp32, by card and workload: between what is published for the card, or for
@@ -42,12 +42,24 @@ fn cards_are_as_fast_as_their_data_sheets_order_them() {
 #[test]
 fn mixed_precision_is_as_much_faster_as_on_cards_of_the_kind() {
     let (geforce, turing) = ((1.3, 2.4), (1.5, 4.0));
+    // Nothing is published for these that we know of: their tensor cores are four times as fast as fp32, and their memory is not.
+    let workstation = (1.5, 4.0);
     let table = [
         ("h200", [(3.0, 7.0); 2]),
         ("h100-80g", [(2.5, 7.0); 2]),
         ("a100-80g", [(2.2, 8.0); 2]),
         ("a100-40g", [(2.0, 8.0); 2]),
         ("rtx-4090", [geforce; 2]),
+        ("b200", [(2.5, 8.0); 2]),
+        ("h100-94g", [(2.5, 8.0); 2]),
+        ("rtx-pro-6000", [workstation; 2]),
+        ("l40s", [workstation; 2]),
+        ("l4", [workstation; 2]),
+        ("a6000", [workstation; 2]),
+        ("a10g", [(1.3, 3.0); 2]),
+        ("rtx-5090", [geforce; 2]),
+        ("rtx-5060ti-16g", [geforce; 2]),
+        ("rtx-3090", [geforce; 2]),
         ("rtx-3060-12g", [geforce; 2]),
         ("t4", [turing, (0.3, 1.0)]),
     ];

@@ -135,7 +135,7 @@ fn mistakes_are_told_with_exit_code_2() {
     refused(&["run", "gpt-mini", "--limit", "8 apples"], 2, "no unit of memory");
     refused(&["run", "gpt-mini", "--device", "abacus"], 2, "there is no device 'abacus'");
     refused(&["run", "gpt-mini", "--device", "cuda:first"], 2, "there is no device 'cuda:first'");
-    refused(&["run", "gpt-mini", "--device", "sim:h300"], 2, "there are sim:a100-40g, sim:a100-80g");
+    refused(&["run", "gpt-mini", "--device", "sim:h300"], 2, "there are sim:a100-40g, sim:a100-80g, sim:a10g");
     refused(&["run", "gpt-mini", "--device", "sim:h200", "--speed", "0"], 2, "max or a number");
     refused(&["run", "mlp-mini", "--data", "text"], 2, "can't read text");
     refused(&["run", "mlp-mini", "--heads", "2"], 2, "mlp-mini has no size 'heads'");

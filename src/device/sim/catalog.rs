@@ -7,13 +7,23 @@ use thiserror::Error;
 use super::card::Card;
 use crate::given::{FileError, Shelf, ShelfError};
 
-const BUILT_IN: [(&str, &str); 7] = [
+const BUILT_IN: [(&str, &str); 17] = [
     ("a100-40g", include_str!("../../../lab/devices/a100-40g.toml")),
     ("a100-80g", include_str!("../../../lab/devices/a100-80g.toml")),
+    ("a10g", include_str!("../../../lab/devices/a10g.toml")),
+    ("a6000", include_str!("../../../lab/devices/a6000.toml")),
+    ("b200", include_str!("../../../lab/devices/b200.toml")),
     ("h100-80g", include_str!("../../../lab/devices/h100-80g.toml")),
+    ("h100-94g", include_str!("../../../lab/devices/h100-94g.toml")),
     ("h200", include_str!("../../../lab/devices/h200.toml")),
+    ("l4", include_str!("../../../lab/devices/l4.toml")),
+    ("l40s", include_str!("../../../lab/devices/l40s.toml")),
     ("rtx-3060-12g", include_str!("../../../lab/devices/rtx-3060-12g.toml")),
+    ("rtx-3090", include_str!("../../../lab/devices/rtx-3090.toml")),
     ("rtx-4090", include_str!("../../../lab/devices/rtx-4090.toml")),
+    ("rtx-5060ti-16g", include_str!("../../../lab/devices/rtx-5060ti-16g.toml")),
+    ("rtx-5090", include_str!("../../../lab/devices/rtx-5090.toml")),
+    ("rtx-pro-6000", include_str!("../../../lab/devices/rtx-pro-6000.toml")),
     ("t4", include_str!("../../../lab/devices/t4.toml")),
 ];
 
@@ -109,11 +119,8 @@ mod tests {
     #[test]
     fn an_unknown_name_is_told_the_known_ones() {
         let error = CardCatalog::with_user_cards(None).card("h300").unwrap_err().to_string();
-        assert_eq!(
-            error,
-            "there is no simulated device 'sim:h300'; there are sim:a100-40g, sim:a100-80g, sim:h100-80g, sim:h200, \
-             sim:rtx-3060-12g, sim:rtx-4090, sim:t4"
-        );
+        let known: Vec<String> = BUILT_IN.iter().map(|(name, _)| format!("sim:{name}")).collect();
+        assert_eq!(error, format!("there is no simulated device 'sim:h300'; there are {}", known.join(", ")));
     }
 
     #[test]
