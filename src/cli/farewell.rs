@@ -13,7 +13,7 @@ use crate::tui::{self, Exit, Left, Origin};
 /// Findings that are told; more are on the screens.
 const FINDINGS: usize = 3;
 /// Cells of a heading.
-const HEAD: usize = 14;
+const HEAD: usize = 15;
 
 /// Prints the summary of what a person left by choice; whom a signal ended reads nothing.
 ///
@@ -214,6 +214,9 @@ mod tests {
         assert!(told("found").starts_with(&view.findings[0].to_string()));
         assert_eq!((told("recorded"), told("screen saved")), ("run.vram".to_owned(), "a.svg".to_owned()));
         assert!(told("run it again").starts_with("vramlab run "));
+        for head in ["least memory", "screen saved", "run it again", "open it again"] {
+            assert!(head.len() + 2 <= HEAD, "what is told stands clear of {head}");
+        }
         assert!(lines.len() <= 12, "few lines: {lines:?}");
     }
 }

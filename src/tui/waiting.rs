@@ -60,7 +60,7 @@ pub(crate) fn render(stage: &Stage<'_>, awaited: &Awaited, elapsed: Duration, ar
     if ended {
         tell(Token::Warn, "ended", "no memory of a GPU was seen");
     } else {
-        tell(Token::Text, "waiting", &format!("{since} for its first memory on a GPU"));
+        tell(Token::Text, "waiting", &format!("for its first memory on a GPU, {since} so far"));
         tell(
             Token::Text,
             "needed",
