@@ -88,7 +88,8 @@ extern "C" fn see(library: *const Loaded, _size: usize, wanted: *mut c_void) -> 
 
 fn collect(library: &Loaded, wanted: &mut BTreeSet<&'static str>) {
     let part = |at: u16| get((library.parts as u64 + u64::from(at) * PART) as *const Part);
-    let Some(dynamic) = (0..library.count).filter_map(part).find(|part| part.kind == DYNAMIC) else { return };
+    let parts = library.count;
+    let Some(dynamic) = (0..parts).filter_map(part).find(|part| part.kind == DYNAMIC) else { return };
     let (mut names, mut symbols, mut hashes) = (0, 0, 0);
     for at in 0.. {
         let Some((tag, value)) = get((library.base + dynamic.address + at * 16) as *const (i64, u64)) else { return };
