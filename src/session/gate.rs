@@ -244,12 +244,12 @@ impl Gate {
             self.tell(EventKind::Remedied(Arc::default()));
             return;
         }
-        let (feeder, time) = (self.feeder.clone(), self.now);
+        let feeder = self.feeder.clone();
         // Without a thread nothing is tried, and nothing is said to have been.
         let _ = std::thread::Builder::new().name("remedies".to_owned()).spawn(move || {
             let remedied = EventKind::Remedied(shortage.try_remedies().into());
             // The receiver may be gone.
-            let _ = feeder.send(Feed::Events(vec![Event::new(time, remedied)]));
+            let _ = feeder.send(Feed::Aside(remedied));
         });
     }
 
@@ -258,12 +258,12 @@ impl Gate {
         if HostAccount::default().left() < ROOM {
             return;
         }
-        let (feeder, time) = (self.feeder.clone(), self.now);
+        let feeder = self.feeder.clone();
         // Where there is no thread, nothing is advised.
         let _ = std::thread::Builder::new().name("weighing".to_owned()).spawn(move || {
             if let Some(weighed) = run.weigh() {
                 // Nobody may be left to look.
-                let _ = feeder.send(Feed::Events(vec![Event::new(time, EventKind::Weighed(Arc::new(weighed)))]));
+                let _ = feeder.send(Feed::Aside(EventKind::Weighed(Arc::new(weighed))));
             }
         });
     }

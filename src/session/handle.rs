@@ -8,7 +8,7 @@ use tokio::sync::mpsc;
 
 use super::Command;
 use crate::device::Sensors;
-use crate::model::Event;
+use crate::model::{Event, EventKind};
 
 /// A running lab. Dropping its commands ends the run, unless an [`Engine`] of it is held too.
 #[derive(Debug)]
@@ -25,6 +25,8 @@ pub struct Session {
 pub enum Feed {
     /// What happened.
     Events(Vec<Event>),
+    /// What another thread found out beside the stream: it happens when it arrives, whenever that thread began.
+    Aside(EventKind),
     /// Where readings of the device's sensors arrive, from here on.
     Sensors(Option<Sensors>),
 }

@@ -75,9 +75,9 @@ pub fn start(spec: LabSpec) -> io::Result<Session> {
         let _running = running;
         let trained = AssertUnwindSafe(|| engine::train(spec, inbox, feeder, LabSpec::build));
         if panic::catch_unwind(trained).is_err() {
-            // The receiver may be gone. Its time is that of the last event before.
+            // The receiver may be gone.
             let failed = EventKind::Run(RunState::Failed(PANICKED.into()));
-            let _ = last_word.send(Feed::Events(vec![Event::new(Micros(0), failed)]));
+            let _ = last_word.send(Feed::Aside(failed));
         }
     })?;
     Ok(Session { commands, feed, ended })

@@ -10,9 +10,9 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 
 use super::handle::Source;
-use super::keeper::{Arrival, Inbox};
+use super::keeper::{Arrival, Inbox, ON_ARRIVAL};
 use super::picture::Kind;
-use crate::model::{Event, EventKind, Micros};
+use crate::model::{Event, EventKind};
 use crate::recording::{Next, Reader, RecordingError};
 
 /// Frames that may wait for the keeper.
@@ -84,6 +84,5 @@ fn read<R: Read>(mut reader: Reader<R>, first: Next, follows: bool, arrive: &mps
 
 fn tell(arrive: &mpsc::Sender<Arrival>, sentence: &str) {
     let refused = EventKind::Notice { text: sentence.into() };
-    // Its time is that of the last event before.
-    let _ = arrive.blocking_send(Arrival::Events(vec![Event::new(Micros(u64::MAX), refused)]));
+    let _ = arrive.blocking_send(Arrival::Events(vec![Event::new(ON_ARRIVAL, refused)]));
 }

@@ -37,6 +37,9 @@ const LAST_WORDS: Duration = Duration::from_millis(1000);
 /// Slowest and fastest that the cursor goes by itself.
 const SPEEDS: (f64, f64) = (1.0 / 64.0, 1024.0);
 
+/// The time of an event that happens when it arrives: it becomes that of the last event before.
+pub(super) const ON_ARRIVAL: Micros = Micros(u64::MAX);
+
 /// What arrives from the engine, a file or a watched program.
 #[derive(Debug)]
 pub(super) enum Arrival {
@@ -71,6 +74,7 @@ impl Inbox {
         match self {
             Self::Feed(feed) => feed.recv().await.map(|fed| match fed {
                 Feed::Events(events) => Arrival::Events(events),
+                Feed::Aside(kind) => Arrival::Events(vec![Event::new(ON_ARRIVAL, kind)]),
                 Feed::Sensors(sensors) => Arrival::Sensors(sensors),
             }),
             Self::Read(arrivals) => arrivals.recv().await,
@@ -315,7 +319,7 @@ impl Keeper {
         match arrival {
             Arrival::Events(events) => {
                 for mut event in events {
-                    if event.time == Micros(u64::MAX) {
+                    if event.time == ON_ARRIVAL {
                         event.time = self.now_time();
                     }
                     let event = &event;
@@ -658,5 +662,29 @@ impl Keeper {
         self.pictures.send_replace(Arc::new(picture));
         (self.dirty, self.urgent) = (false, false);
         self.published = Instant::now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::Feeder;
+
+    #[test]
+    fn what_was_found_beside_the_stream_takes_no_time_back() {
+        let (feeder, feed) = Feeder::pair(4);
+        let note = |text: &str| EventKind::Note { text: text.into() };
+        assert!(feeder.send(Feed::Events(vec![Event::new(Micros(70), note("a step"))])));
+        assert!(feeder.send(Feed::Aside(EventKind::Remedied(Arc::default()))));
+        drop(feeder);
+        let (pictures, _shown) = watch::channel(Arc::default());
+        let mut keeper = Keeper::new(Kind::Live, None, pictures);
+        let mut inbox = Inbox::Feed(feed);
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        while let Some(arrival) = runtime.block_on(inbox.recv()) {
+            keeper.take(arrival);
+        }
+        assert_eq!(keeper.timeline.end(), 2);
+        assert_eq!(keeper.now_time(), Micros(70));
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use vramlab::device::sim::CardCatalog;
 use vramlab::figures::Known;
 use vramlab::lesson::{Answer, Course, Lesson, Library, Measured, Order, Runs, Stage, play};
-use vramlab::model::{EventKind, Lab, RunState};
+use vramlab::model::{Event, EventKind, Lab, RunState};
 use vramlab::session::{self, Command, Feed, LabSpec, Session, StepSize};
 use vramlab::workload::Catalog;
 
@@ -133,6 +133,7 @@ impl Live {
     fn look(&mut self) {
         let events = match self.session.feed.blocking_recv() {
             Some(Feed::Events(events)) => events,
+            Some(Feed::Aside(kind)) => vec![Event::new(self.lab.time(), kind)],
             Some(Feed::Sensors(_)) => return,
             None => panic!("the lab ended"),
         };
