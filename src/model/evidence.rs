@@ -239,8 +239,13 @@ impl fmt::Display for Evidence {
                 Ok(())
             }
             Self::Peak { category, bytes, peak } => {
-                let (label, share) = (category.label(), percent(*bytes, *peak));
-                write!(f, "{label} are {share} of the step's peak ({bytes} of {peak})")
+                let share = percent(*bytes, *peak);
+                let blocks = match category {
+                    Category::OptimizerState => "optimizer states",
+                    Category::Other => "other blocks",
+                    named => named.label(),
+                };
+                write!(f, "{blocks} are {share} of the step's peak ({bytes} of {peak})")
             }
             Self::Releasable { bytes, reserved, when } => {
                 write!(f, "{bytes} ({} of reserved) ", percent(*bytes, *reserved))?;
