@@ -1,6 +1,7 @@
 //! Every lesson of the program is read, played and true; the guide for those who write one is right.
 
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{self, Output, Stdio};
@@ -344,10 +345,20 @@ fn files_are_checked_and_sheets_printed() {
 fn a_class_is_followed_while_it_goes_on() {
     let (home, _) = home();
     let home = home.path();
-    let mut class = vramlab(home, &["class", "late.vram"]).stdout(Stdio::piped()).spawn().unwrap();
+    let told = home.join("class.txt");
+    let mut class = vramlab(home, &["class", "late.vram"]).stdout(File::create(&told).unwrap()).spawn().unwrap();
+    let wait_for = |words: &str| {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        let told = || std::fs::read_to_string(&told).unwrap();
+        while !told().contains(words) {
+            assert!(Instant::now() < deadline, "waited in vain for {words:?}: {}", told());
+            thread::sleep(Duration::from_millis(50));
+        }
+    };
+    wait_for("not there yet");
     spoken(home, &["lesson", "twice.md", "--as", "Late", "--record", "late.vram"], "\n\nB\n\n-\n\n");
-    thread::sleep(Duration::from_secs(3));
+    wait_for("Late");
+    wait_for("finished");
     class.kill().unwrap();
-    let (out, _, _) = said(&class.wait_with_output().unwrap());
-    assert!(out.contains("not there yet") && out.contains("Late") && out.contains("finished"), "{out}");
+    class.wait().unwrap();
 }
