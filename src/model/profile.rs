@@ -72,6 +72,24 @@ impl Profile {
         self.samples.get(index).or(self.samples.last()).map_or(self.position, |sample| sample.position)
     }
 
+    /// The most that was allocated in each phase, in the order in which phases came. A sample counts for the phase that it
+    /// begins in.
+    #[must_use]
+    pub fn highest_by_phase(&self) -> Vec<(Phase, Bytes)> {
+        let index = |event: u64| usize::try_from(event.div_ceil(self.stride())).unwrap_or(usize::MAX);
+        let mut highest: Vec<(Phase, Bytes)> = Vec::new();
+        for (place, (phase, event)) in self.phases.iter().enumerate() {
+            let end = self.phases.get(place + 1).map_or(usize::MAX, |(_, next)| index(*next)).min(self.samples.len());
+            let samples = self.samples.get(index(*event)..end).unwrap_or_default();
+            let Some(most) = samples.iter().map(|sample| sample.allocated).max() else { continue };
+            match highest.iter_mut().find(|(other, _)| other == phase) {
+                Some((_, known)) => *known = most.max(*known),
+                None => highest.push((*phase, most)),
+            }
+        }
+        highest
+    }
+
     /// The curve in so many columns, each at its fullest moment.
     pub fn in_columns(&self, columns: u16) -> impl Iterator<Item = Sample> + '_ {
         let count = self.samples.len();
@@ -163,6 +181,17 @@ mod tests {
         for sample in &profile.samples {
             assert_eq!(sample.by_category.iter().copied().sum::<Bytes>(), sample.allocated);
         }
+    }
+
+    #[test]
+    fn a_phase_has_the_most_that_was_allocated_in_it() {
+        let sample = |allocated| Sample { allocated: Bytes(allocated), ..Sample::default() };
+        let samples = [3, 9, 5, 7, 2, 8].map(sample).to_vec();
+        let phases = vec![(Phase::Forward, 0), (Phase::Backward, 3), (Phase::Forward, 5), (Phase::Backward, 9)];
+        let profile = Profile { samples, phases, events: 12, stride: 2, ..Profile::begin(0, 0) };
+        // Samples begin at events 0, 2, 4, 6, 8 and 10.
+        assert_eq!(profile.highest_by_phase(), [(Phase::Forward, Bytes(9)), (Phase::Backward, Bytes(8))]);
+        assert!(Profile::begin(0, 0).highest_by_phase().is_empty());
     }
 
     #[test]

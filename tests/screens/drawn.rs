@@ -537,6 +537,21 @@ fn configurations_side_by_side() {
     insta::assert_snapshot!("compare_without_colour", text(&buf));
 }
 
+/// A single configuration has figures and no changes, and what makes a second is said.
+#[test]
+fn a_configuration_with_none_beside_it() {
+    let mut state = crate::lab_states::recorded();
+    state.configurations = state.configurations.iter().take(1).cloned().collect();
+    insta::assert_snapshot!("compare_of_one_at_120x40", text(&on_screen(dark(), "5", state.clone(), 120, 40)));
+    for (width, height) in [(80, 24), (120, 40), (200, 60)] {
+        let shown = text(&on_screen(dark(), "5", state.clone(), width, height));
+        assert!(shown.contains("adds another file"), "{shown}");
+        for absent in [" base ", "flip", "noise", "changes against", "until"] {
+            assert!(!shown.contains(absent), "{absent}: {shown}");
+        }
+    }
+}
+
 /// What follows the cursor is compared too; Enter goes to the first step of the one selected, `d` compares with it.
 #[test]
 fn a_configuration_leads_to_its_first_step_and_is_what_others_are_compared_with() {
@@ -745,7 +760,7 @@ fn screens_that_study_say_so_before_they_have() {
 
 /// Names of models and units of time aside, words of everyday English that labels are made of.
 const PLAIN: &str = "\
-    byte A B Compare Enter First It Lab The What a add against all among an and another are as between by change changes do e \
+    byte A B Compare Enter Figures First It Lab The What a add against all among an and another are as between by change changes do e \
     each earlier elsewhere empty ends every fastest file filled first fits for force goes good has here in inside is it known \
     its lab larger largest last least left line may model more most ms name next no none not of off on one or order out outputs per put \
     ran read reads rest return returns right run s seen shows size so sort spread stands t than that the themselves they \

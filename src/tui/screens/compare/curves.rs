@@ -20,12 +20,16 @@ const EVERY: usize = 16;
 pub(super) fn render(compared: &Compared<'_>, kind: Frame, area: Rect, buf: &mut Buffer) {
     let theme = compared.stage.theme;
     let steps = compared.all.iter().any(|one| !one.knows_no_steps());
-    let each = if steps { "allocated through a step of each" } else { "allocated through the recording" };
-    let title = vec![
-        span(theme, Token::Title, each),
-        span(theme, Token::Dim, " · filled: "),
-        span(theme, token_of(compared.selected), (compared.selected + 1).to_string()),
-    ];
+    let each = match (steps, compared.is_one()) {
+        (true, true) => "allocated through a step",
+        (true, false) => "allocated through a step of each",
+        (false, _) => "allocated through the recording",
+    };
+    let mut title = vec![span(theme, Token::Title, each)];
+    if !compared.is_one() {
+        title.push(span(theme, Token::Dim, " · filled: "));
+        title.push(span(theme, token_of(compared.selected), (compared.selected + 1).to_string()));
+    }
     let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
     let margin = u16::from(kind == Frame::Box);
     let footer = u16::from(inner.height >= 4);

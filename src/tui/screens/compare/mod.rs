@@ -9,7 +9,10 @@
 //!  │                       ││ one's switches │   (from 110 columns on)
 //!  ╰───────────────────────╯╰────────────────╯
 //! ```
+//!
+//! Of a single one the right pane has nothing to say: a band over the whole width has its figures instead.
 
+mod bars;
 mod curves;
 mod metric;
 mod rows;
@@ -97,6 +100,11 @@ impl<'a> Compared<'a> {
         Some(Self { stage, all, files, selected: state.selected(own)?, baseline: state.baseline(own)? })
     }
 
+    /// Whether there is nothing to compare with: no word about changes, then.
+    fn is_one(&self) -> bool {
+        self.all.len() < 2
+    }
+
     /// What a configuration is called: its file, and how it differs from the first of all.
     fn name(&self, place: usize) -> String {
         match self.files.get(place).cloned().flatten() {
@@ -128,7 +136,13 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
         Constraint::Min(0),
     ]));
     layout.rows = rows::render(&compared, kind, table, buf, &mut layout.targets);
-    if boxes {
+    if boxes && compared.is_one() {
+        let band = switches::band_rows(&compared);
+        let [band, chart] = below.layout::<2>(&Split::vertical([Constraint::Length(band), Constraint::Min(0)]));
+        switches::render_band(&compared, band, buf);
+        curves::render(&compared, kind, chart, buf);
+        layout.panels.push((chart, Panel::Curves));
+    } else if boxes {
         let [chart, right] = below.layout::<2>(&Split::horizontal([Constraint::Min(0), Constraint::Length(RIGHT)]));
         curves::render(&compared, kind, chart, buf);
         switches::render(&compared, right, buf);

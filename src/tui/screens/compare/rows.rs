@@ -25,6 +25,8 @@ const ONE_LINE: u16 = 107;
 const NAME: (u16, u16) = (20, 36);
 /// Cells before the name: the mark of the one selected, and its number.
 const MARGIN: u16 = 5;
+/// Cells from the longest name to the figures: those of the steps.
+const BETWEEN: u16 = 10;
 /// Cells before the figures where those stand below the name.
 const INDENT: u16 = 3;
 /// The best of a column.
@@ -63,6 +65,13 @@ fn longest_name(compared: &Compared<'_>) -> u16 {
     u16::try_from(longest).unwrap_or(u16::MAX).clamp(NAME.0, NAME.1)
 }
 
+/// Cells that the longest name takes, with what befell it.
+fn whole_names(compared: &Compared<'_>) -> u16 {
+    let failed = compared.all.iter().any(|one| one.out_of_memory);
+    let longest = (0..compared.all.len()).map(|place| compared.name(place).chars().count()).max().unwrap_or(0);
+    u16::try_from(longest).unwrap_or(u16::MAX - 64).clamp(NAME.0, u16::MAX - 64) + if failed { 6 } else { 0 }
+}
+
 /// The columns that fit, of what is known of any of them.
 fn columns(compared: &Compared<'_>, width: u16, one_line: bool) -> Vec<Metric> {
     let mut room = width.saturating_sub(if one_line { MARGIN + longest_name(compared) + 9 } else { INDENT });
@@ -88,7 +97,7 @@ pub(super) fn wanted_rows(compared: &Compared<'_>, kind: Frame, width: u16) -> u
     u16::try_from(rows).unwrap_or(u16::MAX)
 }
 
-fn unit(compared: &Compared<'_>) -> Unit {
+pub(super) fn unit(compared: &Compared<'_>) -> Unit {
     let measured = compared.all.iter().filter_map(|configuration| configuration.measured.as_ref());
     let largest = measured.map(|(_, measured)| measured.peak_reserved.bytes()).max().unwrap_or(Bytes::ZERO);
     Unit::for_largest(largest)
@@ -98,11 +107,11 @@ fn unit(compared: &Compared<'_>) -> Unit {
 fn headline(compared: &Compared<'_>, width: u16) -> Vec<Vec<Span<'static>>> {
     let theme = compared.stage.theme;
     let width = usize::from(width);
-    if compared.all.len() < 2 {
+    if compared.is_one() {
         let adds = compared.stage.keys.key_of(Action::CompareFile);
         let text = match compared.stage.picture.kind {
-            Kind::Live => "Flip a switch: its steps are measured and listed here.".to_owned(),
-            _ => format!("There is one configuration: {adds} adds another file."),
+            Kind::Live => "Flip a switch: its steps are listed here as a second configuration.".to_owned(),
+            _ => format!("Nothing to compare with yet: {adds} adds another file as a second configuration."),
         };
         return pane::wrap(&text, width).into_iter().map(|line| vec![span(theme, Token::Dim, line)]).collect();
     }
@@ -148,7 +157,7 @@ fn headline(compared: &Compared<'_>, width: u16) -> Vec<Vec<Span<'static>>> {
 }
 
 /// A configuration's number, as in its row.
-fn numbered(place: usize, theme: &Theme) -> Span<'static> {
+pub(super) fn numbered(place: usize, theme: &Theme) -> Span<'static> {
     let style = Style::new().fg(theme.color(token_of(place))).add_modifier(Modifier::BOLD);
     Span::styled(format!("{} ", place + 1), style)
 }
@@ -162,11 +171,11 @@ pub(super) fn render(
     targets: &mut Targets,
 ) -> (usize, usize) {
     let theme = compared.stage.theme;
-    let title = vec![
-        span(theme, Token::Title, "configurations"),
-        span(theme, Token::Dim, format!(" · {BEST} best of its column · changes against ")),
-        numbered(compared.baseline, theme),
-    ];
+    let mut title = vec![span(theme, Token::Title, "configurations")];
+    if !compared.is_one() {
+        title.push(span(theme, Token::Dim, format!(" · {BEST} best of its column · changes against ")));
+        title.push(numbered(compared.baseline, theme));
+    }
     let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
     let left = u16::from(kind == Frame::Box).min(inner.width);
     let inner = Rect { x: inner.x + left, width: inner.width.saturating_sub(left + 1), ..inner }.intersection(buf.area);
@@ -179,7 +188,8 @@ pub(super) fn render(
         y += 1;
     }
     let begin = inner.width.saturating_sub(columns.iter().map(|metric| cells(*metric, one_line)).sum());
-    let begin = if one_line { begin } else { INDENT.min(begin) };
+    // Figures follow the names: the eye loses the row across a gap.
+    let begin = begin.min(if one_line { MARGIN + whole_names(compared) + BETWEEN } else { INDENT });
     let mut x = begin;
     if one_line {
         put_at(inner, begin.saturating_sub(7), y, vec![span(theme, Token::Dim, " steps")], buf);
@@ -321,7 +331,9 @@ fn row_of_figures(
                 span(theme, Token::Ok, if is_best { BEST } else { " " }),
             ];
             let base = metric.of_configuration(&compared.all[compared.baseline]);
-            if let Some((base, less)) = base.zip(metric.less_is_good()).filter(|_| metric.has_change()) {
+            if let Some((base, less)) =
+                base.zip(metric.less_is_good()).filter(|_| metric.has_change() && !compared.is_one())
+            {
                 let (words, token) = if place == compared.baseline {
                     ("base".to_owned(), Token::Dim)
                 } else {

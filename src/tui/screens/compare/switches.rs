@@ -5,8 +5,9 @@ use std::sync::Arc;
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 
-use super::Compared;
+use super::{Compared, bars};
 use crate::model::{Configuration, Setting};
+use crate::source::Kind;
 use crate::tui::action::Action;
 use crate::tui::pane::{self, Frame, put, put_at, span};
 use crate::tui::states::{CompareAction, ScreenAction};
@@ -72,13 +73,47 @@ pub(super) fn render(compared: &Compared<'_>, area: Rect, buf: &mut Buffer) {
         put(inner, y, vec![span(theme, Token::Dim, "all as at the start")], buf);
         y += 1;
     }
+    let notes = notes(compared);
+    let lines: Vec<String> = notes.iter().flat_map(|note| pane::wrap(note, usize::from(inner.width))).collect();
+    let kept = u16::try_from(lines.len()).unwrap_or(u16::MAX).saturating_add(1);
+    let room = inner.height.saturating_sub(y + 1).saturating_sub(kept);
+    let taken = bars::render(compared, Rect { y: inner.y + y + 1, height: room, ..inner }, buf);
+    // Bars that end at their last row leave none empty before the words.
+    y += 1 + taken + u16::from(taken == room && room > 0);
+    for line in lines {
+        put(inner, y, vec![span(theme, Token::Dim, line)], buf);
+        y += 1;
+    }
+}
+
+/// Rows that the band of a single configuration takes, with its frame.
+pub(super) fn band_rows(compared: &Compared<'_>) -> u16 {
+    let notes = u16::try_from(notes(compared).len().min(1)).unwrap_or(0);
+    bars::rows_of_one(compared) + notes + 2
+}
+
+/// Draws the figures of a single configuration, and of which steps they are.
+pub(super) fn render_band(compared: &Compared<'_>, area: Rect, buf: &mut Buffer) {
+    let theme = compared.stage.theme;
+    let title = vec![span(theme, Token::Title, "figures")];
+    let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
+    let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
+    let bars = Rect { height: inner.height.saturating_sub(1), ..inner };
+    bars::render_one(compared, bars, buf);
+    put(inner, bars.height, vec![span(theme, Token::Dim, notes(compared).join(" "))], buf);
+}
+
+/// What must be known of the figures of the one selected. Of a single one that is what was measured: nothing differs.
+fn notes(compared: &Compared<'_>) -> Vec<String> {
+    let (all, selected) = (&compared.all, compared.selected);
     let configuration = &all[selected];
     let recorded = configuration.knows_no_steps();
+    let after = if compared.is_one() { "" } else { ", without those right after a flip" };
     let measured = match configuration.measured {
         Some(_) if recorded => "Peaks of the whole recording, and stranded at its end.".to_owned(),
-        Some((steps, _)) => {
-            format!("Medians of its last {steps} of {} steps, without those right after a flip.", configuration.steps)
-        }
+        Some((1, _)) if configuration.steps == 1 => "Figures of its one step.".to_owned(),
+        Some((1, _)) => format!("Figures of one of its {} steps.", configuration.steps),
+        Some((steps, _)) => format!("Medians of its last {steps} of {} steps{after}.", configuration.steps),
         None => "It finished no step.".to_owned(),
     };
     let failed = match (configuration.out_of_memory, recorded) {
@@ -86,10 +121,19 @@ pub(super) fn render(compared: &Compared<'_>, area: Rect, buf: &mut Buffer) {
         (true, false) => "It ran out of memory in one step.",
         (false, _) => "",
     };
-    let empties = compared.stage.keys.with_key(Action::EmptyCache, "empty_cache");
-    let keeps = format!("Reserved keeps what an earlier configuration took, until {empties}.");
+    if compared.is_one() {
+        return [failed.to_owned(), measured].into_iter().filter(|note| !note.is_empty()).collect();
+    }
+    // Only a live run can still be told to empty its cache.
+    let keeps = match compared.stage.picture.kind {
+        Kind::Live => {
+            let empties = compared.stage.keys.with_key(Action::EmptyCache, "empty_cache");
+            format!("Reserved keeps what an earlier configuration took, until {empties}.")
+        }
+        _ => "Reserved keeps what an earlier configuration took, until empty_cache.".to_owned(),
+    };
     let go = Action::Own(ScreenAction::Compare(CompareAction::Go));
-    let notes = [
+    vec![
         failed.to_owned(),
         match &compared.files[selected] {
             Some(file) => format!("Of {file}."),
@@ -101,13 +145,8 @@ pub(super) fn render(compared: &Compared<'_>, area: Rect, buf: &mut Buffer) {
         },
         measured,
         "A change no larger than the spread among steps is noise.".to_owned(),
-        if recorded { String::new() } else { keeps },
-    ];
-    y += 1;
-    for line in notes.iter().flat_map(|note| pane::wrap(note, usize::from(inner.width))) {
-        put(inner, y, vec![span(theme, Token::Dim, line)], buf);
-        y += 1;
-    }
+        if recorded || selected == 0 { String::new() } else { keeps },
+    ]
 }
 
 #[cfg(test)]

@@ -1,0 +1,165 @@
+//! The figures of every configuration as bars, and the most that each phase of a step held.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
+use ratatui::style::Style;
+use ratatui::text::Span;
+
+use super::Compared;
+use super::metric::Metric;
+use super::rows::{numbered, token_of, unit};
+use crate::model::{Phase, Profile};
+use crate::tui::legend;
+use crate::tui::pane::{put, put_at, put_right, span};
+use crate::tui::theme::Token;
+use crate::units::Bytes;
+
+/// Cells of a figure behind its bar.
+const FIGURE: u16 = 9;
+/// Cells of what a bar is called, where it stands before it.
+const HEAD: u16 = 11;
+
+/// Bars of one scale: one for each configuration that has the figure.
+struct Group {
+    head: String,
+    bars: Vec<Bar>,
+    /// What a full bar stands for; 0.0 where a bar would say nothing.
+    full: f64,
+}
+
+struct Bar {
+    place: usize,
+    value: f64,
+    text: String,
+}
+
+/// The figures of the table. All bytes have one scale, so that every bar of them can be held against every other.
+fn figures(compared: &Compared<'_>) -> Vec<Group> {
+    let unit = unit(compared);
+    let group = |metric: Metric| {
+        let figure = |(place, configuration)| {
+            let figure = metric.of_configuration(configuration)?;
+            Some(Bar { place, value: figure.median, text: metric.show(&figure, unit) })
+        };
+        let bars: Vec<Bar> = compared.all.iter().map(|one| &**one).enumerate().filter_map(figure).collect();
+        let full = match metric {
+            Metric::Allocated | Metric::Reserved | Metric::Stranded => most(compared),
+            // A bar of its own length says nothing of a lone time or rate.
+            _ if bars.len() < 2 => 0.0,
+            _ => bars.iter().map(|bar| bar.value).fold(0.0, f64::max),
+        };
+        Group { head: metric.head(compared.stage, unit), bars, full }
+    };
+    let drawn = Metric::ALL.into_iter().filter(|metric| *metric != Metric::Loss);
+    drawn.map(group).filter(|group| !group.bars.is_empty()).collect()
+}
+
+/// The most that was allocated in each phase of the step whose curve is drawn.
+fn phases(compared: &Compared<'_>) -> Vec<Group> {
+    let unit = unit(compared);
+    let curve = |place: usize| -> Option<&Profile> { compared.all.get(place)?.curve.as_deref() };
+    let highest: Vec<(usize, Vec<(Phase, Bytes)>)> =
+        (0..compared.all.len()).filter_map(|place| Some((place, curve(place)?.highest_by_phase()))).collect();
+    let Some((_, order)) = highest.iter().find(|(place, _)| *place == compared.selected) else { return Vec::new() };
+    let group = |phase: Phase| {
+        let bar = |(place, of): &(usize, Vec<(Phase, Bytes)>)| {
+            let (_, bytes) = of.iter().find(|(other, _)| *other == phase)?;
+            Some(Bar { place: *place, value: bytes.get() as f64, text: unit.figure(*bytes) })
+        };
+        let head = legend::phase_label(phase, usize::from(HEAD)).to_owned();
+        Group { head, bars: highest.iter().filter_map(bar).collect(), full: most(compared) }
+    };
+    order.iter().map(|(phase, _)| group(*phase)).collect()
+}
+
+/// The most bytes that any configuration took: what a full bar of bytes stands for.
+fn most(compared: &Compared<'_>) -> f64 {
+    let reserved = compared.all.iter().filter_map(|one| Metric::Reserved.of_configuration(one));
+    let curves = compared.all.iter().filter_map(|one| one.curve.as_deref()?.peak());
+    let curves = curves.map(|sample| sample.allocated.get() as f64);
+    reserved.map(|figure| figure.median).chain(curves).fold(0.0, f64::max)
+}
+
+/// Draws a group for each figure, then for each phase, as many as `area` holds whole; returns the rows taken.
+pub(super) fn render(compared: &Compared<'_>, area: Rect, buf: &mut Buffer) -> u16 {
+    let theme = compared.stage.theme;
+    let mut y = 0;
+    let unit = unit(compared).name();
+    let highest =
+        phases(compared).into_iter().map(|group| Group { head: format!("peak in {}, {unit}", group.head), ..group });
+    for group in figures(compared).into_iter().chain(highest) {
+        let rows = u16::try_from(group.bars.len()).unwrap_or(u16::MAX).saturating_add(1);
+        if y + rows > area.height {
+            break;
+        }
+        put(area, y, vec![span(theme, Token::Dim, group.head)], buf);
+        for (bar, row) in group.bars.iter().zip(y + 1..) {
+            put(area, row, vec![numbered(bar.place, theme)], buf);
+            draw(compared, bar, group.full, Rect { y: area.y + row, height: 1, ..area }, 2, buf);
+        }
+        // An empty row after it, where there is room for one.
+        y += rows + 1;
+    }
+    y.min(area.height)
+}
+
+/// Rows that [`render_one`] takes.
+pub(super) fn rows_of_one(compared: &Compared<'_>) -> u16 {
+    let rows = figures(compared).len().max(phases(compared).len() + 1);
+    u16::try_from(rows).unwrap_or(u16::MAX)
+}
+
+/// Draws the figures of the only configuration at the left and its phases at the right: a row each.
+pub(super) fn render_one(compared: &Compared<'_>, area: Rect, buf: &mut Buffer) {
+    let theme = compared.stage.theme;
+    let half = area.width.saturating_sub(4) / 2;
+    let left = Rect { width: half, ..area };
+    let right = Rect { x: area.x + half + 4.min(area.width - half), width: half, ..area };
+    let column = |groups: Vec<Group>, from: u16, area: Rect, buf: &mut Buffer| {
+        for (group, y) in groups.iter().zip(from..area.height) {
+            let Some(bar) = group.bars.first() else { continue };
+            put(area, y, vec![span(theme, Token::Dim, group.head.clone())], buf);
+            draw(compared, bar, group.full, Rect { y: area.y + y, height: 1, ..area }, HEAD, buf);
+        }
+    };
+    column(figures(compared), 0, left, buf);
+    let groups = phases(compared);
+    if !groups.is_empty() {
+        let head = format!("most allocated in each phase, {}", unit(compared).name());
+        put(right, 0, vec![span(theme, Token::Dim, head)], buf);
+        column(groups, 1, right, buf);
+    }
+}
+
+/// A bar from column `x` of a row on, and its figure at the right.
+fn draw(compared: &Compared<'_>, bar: &Bar, full: f64, row: Rect, x: u16, buf: &mut Buffer) {
+    let theme = compared.stage.theme;
+    put_right(row, 0, vec![span(theme, Token::Text, bar.text.clone())], buf);
+    let cells = row.width.saturating_sub(x + FIGURE);
+    let style = Style::new().fg(theme.color(token_of(bar.place)));
+    put_at(row, x, 0, vec![Span::styled(blocks(bar.value, full, cells), style)], buf);
+}
+
+/// A bar of `cells` at `full`, to an eighth of a cell.
+fn blocks(value: f64, full: f64, cells: u16) -> String {
+    if full <= 0.0 || value <= 0.0 {
+        return String::new();
+    }
+    let eighths = ((value / full).min(1.0) * f64::from(cells) * 8.0).round() as usize;
+    let rest = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"][eighths % 8];
+    format!("{}{rest}", "█".repeat(eighths / 8))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bar_is_as_long_as_its_share_of_the_most() {
+        assert_eq!(blocks(5.0, 10.0, 4), "██");
+        assert_eq!(blocks(10.0, 10.0, 4), "████");
+        assert_eq!(blocks(1.0, 16.0, 4), "▎");
+        assert_eq!(blocks(20.0, 10.0, 2), "██", "no longer than its room");
+        assert_eq!((blocks(0.0, 10.0, 4), blocks(3.0, 0.0, 4)), (String::new(), String::new()));
+    }
+}
