@@ -30,6 +30,10 @@ pub struct Profile {
     pub events: u64,
     /// Memory events before each phase, in order.
     pub phases: Vec<(Phase, u64)>,
+    /// The most that was allocated in each phase: samples can't say, as one may reach over the begin of a phase.
+    highest: Vec<(Phase, Bytes)>,
+    /// The place there of the phase under way.
+    phase: usize,
     stride: u64,
 }
 
@@ -41,7 +45,7 @@ impl Profile {
 
     /// A step begins.
     pub(super) fn begin(step: u64, position: u64) -> Self {
-        Self { step, position, samples: Vec::with_capacity(64), events: 0, phases: Vec::new(), stride: 1 }
+        Self { step, position, samples: Vec::with_capacity(64), stride: 1, ..Self::default() }
     }
 
     /// Memory events of each sample.
@@ -72,22 +76,10 @@ impl Profile {
         self.samples.get(index).or(self.samples.last()).map_or(self.position, |sample| sample.position)
     }
 
-    /// The most that was allocated in each phase, in the order in which phases came. A sample counts for the phase that it
-    /// begins in.
+    /// The most that was allocated in each phase, in the order in which phases came.
     #[must_use]
-    pub fn highest_by_phase(&self) -> Vec<(Phase, Bytes)> {
-        let index = |event: u64| usize::try_from(event.div_ceil(self.stride())).unwrap_or(usize::MAX);
-        let mut highest: Vec<(Phase, Bytes)> = Vec::new();
-        for (place, (phase, event)) in self.phases.iter().enumerate() {
-            let end = self.phases.get(place + 1).map_or(usize::MAX, |(_, next)| index(*next)).min(self.samples.len());
-            let samples = self.samples.get(index(*event)..end).unwrap_or_default();
-            let Some(most) = samples.iter().map(|sample| sample.allocated).max() else { continue };
-            match highest.iter_mut().find(|(other, _)| other == phase) {
-                Some((_, known)) => *known = most.max(*known),
-                None => highest.push((*phase, most)),
-            }
-        }
-        highest
+    pub fn highest_by_phase(&self) -> &[(Phase, Bytes)] {
+        &self.highest
     }
 
     /// The curve in so many columns, each at its fullest moment.
@@ -118,12 +110,20 @@ impl Profile {
         if self.phases.len() < Self::PHASES {
             self.phases.push((phase, self.events));
         }
+        let known = self.highest.iter().position(|(other, _)| *other == phase);
+        self.phase = known.unwrap_or(self.highest.len());
+        if known.is_none() {
+            self.highest.push((phase, Bytes::ZERO));
+        }
     }
 
     /// Memory as one more event left it.
     #[inline]
     pub(super) fn record(&mut self, memory: &MemoryModel) {
         let (allocated, reserved) = (memory.allocated(), memory.reserved());
+        if let Some((_, most)) = self.highest.get_mut(self.phase) {
+            *most = allocated.max(*most);
+        }
         if !self.events.is_multiple_of(self.stride())
             && let Some(last) = self.samples.last_mut()
         {
@@ -184,13 +184,22 @@ mod tests {
     }
 
     #[test]
-    fn a_phase_has_the_most_that_was_allocated_in_it() {
-        let sample = |allocated| Sample { allocated: Bytes(allocated), ..Sample::default() };
-        let samples = [3, 9, 5, 7, 2, 8].map(sample).to_vec();
-        let phases = vec![(Phase::Forward, 0), (Phase::Backward, 3), (Phase::Forward, 5), (Phase::Backward, 9)];
-        let profile = Profile { samples, phases, events: 12, stride: 2, ..Profile::begin(0, 0) };
-        // Samples begin at events 0, 2, 4, 6, 8 and 10.
-        assert_eq!(profile.highest_by_phase(), [(Phase::Forward, Bytes(9)), (Phase::Backward, Bytes(8))]);
+    fn a_phase_has_the_most_that_was_allocated_in_it_however_long_the_step() {
+        let (setup, churn) = synthetic::churn(2000, 5000);
+        let mut memory = MemoryModel::new();
+        let mut profile = Profile::begin(0, 0);
+        let mut highest = [Bytes::ZERO; 2];
+        for (index, event) in setup.iter().chain(&churn).enumerate() {
+            let phase = index / 1500 % 2;
+            if index % 1500 == 0 {
+                profile.begin_phase([Phase::Forward, Phase::Backward][phase]);
+            }
+            memory.apply(event).unwrap();
+            profile.record(&memory);
+            highest[phase] = highest[phase].max(memory.allocated());
+        }
+        assert!(profile.stride() > 1, "samples reach over phases");
+        assert_eq!(profile.highest_by_phase(), [(Phase::Forward, highest[0]), (Phase::Backward, highest[1])]);
         assert!(Profile::begin(0, 0).highest_by_phase().is_empty());
     }
 

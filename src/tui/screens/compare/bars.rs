@@ -58,18 +58,19 @@ fn figures(compared: &Compared<'_>) -> Vec<Group> {
 fn phases(compared: &Compared<'_>) -> Vec<Group> {
     let unit = unit(compared);
     let curve = |place: usize| -> Option<&Profile> { compared.all.get(place)?.curve.as_deref() };
-    let highest: Vec<(usize, Vec<(Phase, Bytes)>)> =
+    let highest: Vec<(usize, &[(Phase, Bytes)])> =
         (0..compared.all.len()).filter_map(|place| Some((place, curve(place)?.highest_by_phase()))).collect();
     let Some((_, order)) = highest.iter().find(|(place, _)| *place == compared.selected) else { return Vec::new() };
     let group = |phase: Phase| {
-        let bar = |(place, of): &(usize, Vec<(Phase, Bytes)>)| {
-            let (_, bytes) = of.iter().find(|(other, _)| *other == phase)?;
+        let bar = |(place, of): &(usize, &[(Phase, Bytes)])| {
+            // A phase in which no memory moved has no highest of its own.
+            let (_, bytes) = of.iter().find(|(other, most)| *other == phase && *most > Bytes::ZERO)?;
             Some(Bar { place: *place, value: bytes.get() as f64, text: unit.figure(*bytes) })
         };
         let head = legend::phase_label(phase, usize::from(HEAD)).to_owned();
         Group { head, bars: highest.iter().filter_map(bar).collect(), full: most(compared) }
     };
-    order.iter().map(|(phase, _)| group(*phase)).collect()
+    order.iter().map(|(phase, _)| group(*phase)).filter(|group| !group.bars.is_empty()).collect()
 }
 
 /// The most bytes that any configuration took: what a full bar of bytes stands for.
