@@ -219,8 +219,13 @@ pub(crate) fn cut_front(text: &str, width: usize) -> String {
 pub(crate) fn cut_name(text: &str, width: usize) -> String {
     let place = text.split_once(" (").and_then(|(function, path)| Some((function, path.strip_suffix(')')?)));
     let Some((function, path)) = place.filter(|_| text.width() > width) else {
-        // Of a dotted path its end tells most, of one word its begin.
-        return if text.contains('.') { cut_front(text, width) } else { cut(text, width) };
+        return if text.width() <= width || !text.contains('.') {
+            cut(text, width)
+        } else if text.contains('/') {
+            cut_front(text, width)
+        } else {
+            cut_module(text, width)
+        };
     };
     match width.checked_sub(function.width() + 3).filter(|left| *left >= 6) {
         Some(left) => format!("{function} ({})", cut_front(path, left)),
@@ -228,7 +233,32 @@ pub(crate) fn cut_name(text: &str, width: usize) -> String {
     }
 }
 
-/// Cuts `text` into lines of at most `width` cells, at spaces where there are some.
+/// As much of a dotted name as `width` cells hold. What comes before the number of a layer is the same in all of them and goes
+/// first, then the middle: the layer at the begin tells names apart, and so does what is held of it at the end.
+fn cut_module(text: &str, width: usize) -> String {
+    let numbered = |part: &str| part.starts_with(|symbol: char| symbol.is_ascii_digit() || symbol == '*');
+    let parts: Vec<&str> = text.split('.').collect();
+    let from = parts.iter().position(|part| numbered(part)).unwrap_or(0);
+    let text = if from > 0 { format!("…{}", parts[from..].join(".")) } else { text.to_owned() };
+    if text.width() <= width {
+        return text;
+    }
+    let head = width / 2;
+    let end = cut_front(&text, width.saturating_sub(head) + 1);
+    format!("{}{}", cut(&text, head), end.trim_start_matches('…'))
+}
+
+/// How many bytes of the beginning of a word that is longer than a line stand in the line: up to the last sign between its
+/// parts, unless that leaves most of the line empty.
+fn word_end(head: &str, width: usize) -> usize {
+    let behind = |signs: &[char]| {
+        let end = head.rfind(signs).map(|at| at + 1)?;
+        (head[..end].width() * 3 >= width).then_some(end)
+    };
+    behind(&['=', ':', ',', ';', '/']).or_else(|| behind(&['_', '-', '.'])).unwrap_or(head.len())
+}
+
+/// Cuts `text` into lines of at most `width` cells: at spaces, and a word that is longer than a line between its parts.
 pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
     let mut lines = Vec::new();
     if width == 0 {
@@ -255,6 +285,7 @@ pub(crate) fn wrap(text: &str, width: usize) -> Vec<String> {
                     line.clear(); // a character wider than the line
                     break;
                 }
+                head.truncate(word_end(&head, width));
                 line = line.split_off(head.len());
                 lines.push(head);
             }
@@ -273,6 +304,10 @@ mod tests {
         assert_eq!(wrap("one two three", 8), ["one two", "three"]);
         assert_eq!(wrap("abcdefghij k", 4), ["abcd", "efgh", "ij k"]);
         assert_eq!(wrap("a\nb", 4), ["a", "b"]);
+        let setting = "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True";
+        assert_eq!(wrap(setting, 38), ["set", "PYTORCH_CUDA_ALLOC_CONF=", "expandable_segments:True"]);
+        assert_eq!(wrap("expandable_segments", 14), ["expandable_", "segments"]);
+        assert_eq!(wrap("a/bcdefghijk", 8), ["a/bcdefg", "hijk"], "not for so short a line");
         assert_eq!(wrap("漢字", 1), [""]);
         assert!(wrap("a", 0).is_empty());
     }
@@ -287,7 +322,12 @@ mod tests {
         assert_eq!(cut_front("abcd", 4), "abcd");
         assert_eq!(cut_name("forward (/a/b/main.py:116)", 21), "forward (…ain.py:116)");
         assert_eq!(cut_name("forward (/a/b/main.py:116)", 12), "forward");
-        assert_eq!(cut_name("blocks.3.fc.weight", 10), "…fc.weight");
+        assert_eq!(cut_name("forward (a.py:1)", 40), "forward (a.py:1)");
+        assert_eq!(cut_name("blocks.3.fc.weight", 12), "…3.fc.weight");
+        assert_eq!(cut_name("blocks.11.gelu output", 15), "…11.gelu output");
+        let states = ["h.7.mlp.c_fc.weight.exp_avg_sq", "h.11.attn.c_proj.weight.exp_avg_sq", "wte.weight.exp_avg_sq"];
+        assert_eq!(states.map(|name| cut_name(name, 15)), ["…7.mlp…p_avg_sq", "…11.at…p_avg_sq", "wte.we…p_avg_sq"]);
+        assert_eq!(cut_name("/a/b/main.py", 8), "…main.py");
         assert_eq!(cut_name("log_softmaxBackward", 8), "log_sof…");
     }
 
