@@ -2,7 +2,7 @@
 
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
-use ratatui::style::Style;
+use ratatui::style::{Modifier, Style};
 use ratatui::text::Span;
 
 use super::Compared;
@@ -50,8 +50,9 @@ fn figures(compared: &Compared<'_>) -> Vec<Group> {
         };
         Group { head: metric.head(compared.stage, unit), bars, full }
     };
-    let drawn = Metric::ALL.into_iter().filter(|metric| *metric != Metric::Loss);
-    drawn.map(group).filter(|group| !group.bars.is_empty()).collect()
+    // A loss is no cost, and a rate is the time of a step again.
+    let drawn = [Metric::Allocated, Metric::Reserved, Metric::Step, Metric::Stranded];
+    drawn.map(group).into_iter().filter(|group| !group.bars.is_empty()).collect()
 }
 
 /// The most that was allocated in each phase of the step whose curve is drawn.
@@ -138,17 +139,19 @@ fn draw(compared: &Compared<'_>, bar: &Bar, full: f64, row: Rect, x: u16, buf: &
     put_right(row, 0, vec![span(theme, Token::Text, bar.text.clone())], buf);
     let cells = row.width.saturating_sub(x + FIGURE);
     let style = Style::new().fg(theme.color(token_of(bar.place)));
-    put_at(row, x, 0, vec![Span::styled(blocks(bar.value, full, cells), style)], buf);
+    let (whole, rest) = length(bar.value, full, cells);
+    // Spaces in reverse are full cells at a byte each, where a block takes three: a screen of bars has hundreds.
+    let filled = Span::styled(" ".repeat(whole), style.add_modifier(Modifier::REVERSED));
+    put_at(row, x, 0, vec![filled, Span::styled(rest, style)], buf);
 }
 
-/// A bar of `cells` at `full`, to an eighth of a cell.
-fn blocks(value: f64, full: f64, cells: u16) -> String {
+/// A bar of `cells` at `full`: its whole cells, and what ends it to an eighth of a cell.
+fn length(value: f64, full: f64, cells: u16) -> (usize, &'static str) {
     if full <= 0.0 || value <= 0.0 {
-        return String::new();
+        return (0, "");
     }
     let eighths = ((value / full).min(1.0) * f64::from(cells) * 8.0).round() as usize;
-    let rest = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"][eighths % 8];
-    format!("{}{rest}", "█".repeat(eighths / 8))
+    (eighths / 8, ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"][eighths % 8])
 }
 
 #[cfg(test)]
@@ -157,10 +160,10 @@ mod tests {
 
     #[test]
     fn a_bar_is_as_long_as_its_share_of_the_most() {
-        assert_eq!(blocks(5.0, 10.0, 4), "██");
-        assert_eq!(blocks(10.0, 10.0, 4), "████");
-        assert_eq!(blocks(1.0, 16.0, 4), "▎");
-        assert_eq!(blocks(20.0, 10.0, 2), "██", "no longer than its room");
-        assert_eq!((blocks(0.0, 10.0, 4), blocks(3.0, 0.0, 4)), (String::new(), String::new()));
+        assert_eq!(length(5.0, 10.0, 4), (2, ""));
+        assert_eq!(length(10.0, 10.0, 4), (4, ""));
+        assert_eq!(length(1.0, 16.0, 4), (0, "▎"));
+        assert_eq!(length(20.0, 10.0, 2), (2, ""), "no longer than its room");
+        assert_eq!((length(0.0, 10.0, 4), length(3.0, 0.0, 4)), ((0, ""), (0, "")));
     }
 }

@@ -15,6 +15,8 @@ use crate::units::Bytes;
 
 /// A curve bears its number every so many columns.
 const EVERY: usize = 16;
+/// Contrast up to which a ground lets lines of all configurations be seen.
+const FAINT: f64 = 2.0;
 
 /// Draws the pane.
 pub(super) fn render(compared: &Compared<'_>, kind: Frame, area: Rect, buf: &mut Buffer) {
@@ -86,15 +88,21 @@ fn numbers(place: usize, line: &Curve, theme: &Theme, plot: Rect, buf: &mut Buff
     }
 }
 
-/// Shades what lies below a line: faintly, so that other lines stay what they are in it.
+/// Shades what lies below a line, faintly, so that other lines stay what they are in it. Where the theme's
+/// borders are faint it is a ground behind them, a byte a cell; a shade takes three.
 fn fill(place: usize, line: &Curve, theme: &Theme, plot: Rect, buf: &mut Buffer) {
+    let border = theme.color(Token::Border);
+    let as_ground = theme.contrast(Token::Border, Token::Surface).is_some_and(|contrast| contrast < FAINT);
     for x in 0..plot.width {
         let Some(outline) = line.row_at(x) else { continue };
         for y in outline + 1..plot.height {
             let cell = &mut buf[(plot.x + x, plot.y + y)];
-            let grid = cell.symbol() == "▁" && cell.fg == theme.color(Token::Border);
-            if cell.symbol() == " " || grid {
-                cell.set_symbol("░").set_fg(theme.color(token_of(place)));
+            let bare = cell.symbol() == " " || (cell.symbol() == "▁" && cell.fg == border);
+            match (as_ground, bare) {
+                (true, true) => _ = cell.set_symbol(" ").set_bg(border),
+                (true, false) => _ = cell.set_bg(border),
+                (false, true) => _ = cell.set_symbol("░").set_fg(theme.color(token_of(place))),
+                (false, false) => {}
             }
         }
     }
