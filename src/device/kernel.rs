@@ -251,6 +251,14 @@ pub enum Kernel<'a> {
     Relu { src: Operand, dst: Operand },
     /// `dst[i] = output[i] > 0 ? grad[i] : 0`.
     ReluBackward { output: Operand, grad: Operand, dst: Operand },
+    /// `dst[i] = src[i] / (1 + exp(−src[i]))`; dst may be src.
+    Silu { src: Operand, dst: Operand },
+    /// `dst = grad · silu'(src)`; dst may be grad.
+    SiluBackward { src: Operand, grad: Operand, dst: Operand },
+    /// `dst[i] = 1 / √src[i]`; dst may be src.
+    Rsqrt { src: Operand, dst: Operand },
+    /// `dst[i] = a[i] · b[i / cols]`: every row of `cols` elements times a factor of its own; dst may be a.
+    MulRows { a: Operand, b: Operand, dst: Operand, cols: usize },
     /// GELU, exact (erf) or its tanh form.
     Gelu { src: Operand, dst: Operand, tanh: bool },
     /// `dst = grad · gelu'(src)`.
@@ -554,6 +562,10 @@ impl Kernel<'_> {
             Self::Scale { .. } => "scale",
             Self::Relu { .. } => "relu",
             Self::ReluBackward { .. } => "relu_backward",
+            Self::Silu { .. } => "silu",
+            Self::SiluBackward { .. } => "silu_backward",
+            Self::Rsqrt { .. } => "rsqrt",
+            Self::MulRows { .. } => "mul_rows",
             Self::Gelu { .. } => "gelu",
             Self::GeluBackward { .. } => "gelu_backward",
             Self::GeluBackwardSum { .. } => "gelu_backward_sum",

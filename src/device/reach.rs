@@ -59,19 +59,21 @@ impl Kernel<'_> {
             | Self::Relu { src, dst }
             | Self::LeakyRelu { src, dst, .. }
             | Self::Tanh { src, dst }
+            | Self::Silu { src, dst }
+            | Self::Rsqrt { src, dst }
             | Self::Gelu { src, dst, .. }
             | Self::Softmax { src, dst, .. }
             | Self::LogSoftmax { src, dst, .. }
             | Self::Mean { src, dst, .. }
             | Self::Reciprocal { src, dst } => all(&[src, dst]),
             Self::MeanBackward { grad, dst, .. } => all(&[grad, dst]),
-            Self::Add { a, b, dst } | Self::Mul { a, b, dst } => all(&[a, b, dst]),
+            Self::Add { a, b, dst } | Self::Mul { a, b, dst } | Self::MulRows { a, b, dst, .. } => all(&[a, b, dst]),
             Self::ReluBackward { output, grad, dst }
             | Self::LeakyReluBackward { output, grad, dst, .. }
             | Self::TanhBackward { output, grad, dst }
             | Self::SoftmaxBackward { output, grad, dst, .. }
             | Self::LogSoftmaxBackward { output, grad, dst, .. } => all(&[output, grad, dst]),
-            Self::GeluBackward { src, grad, dst, .. } => all(&[src, grad, dst]),
+            Self::GeluBackward { src, grad, dst, .. } | Self::SiluBackward { src, grad, dst } => all(&[src, grad, dst]),
             Self::GeluBackwardSum { src, grad, dst, sums, .. } => all(&[src, grad, dst, sums]),
             Self::CastStrided { src, src_dtype, dst, dst_dtype, shape, src_strides, dst_strides } => {
                 let dims = |strides: &[usize; 4]| std::array::from_fn::<_, 4, _>(|i| (shape[i], strides[i]));

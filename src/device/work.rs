@@ -212,17 +212,23 @@ impl Kernel<'_> {
                 Work::pass(OpClass::Reduction, &[src, dst])
             }
             Self::Mean { src, dst, .. } => Work::pass(OpClass::Reduction, &[src, dst]),
-            Self::Add { a, b, dst } | Self::Mul { a, b, dst } => Work::elementwise(&[a, b, dst]),
+            Self::Add { a, b, dst } | Self::Mul { a, b, dst } | Self::MulRows { a, b, dst, .. } => {
+                Work::elementwise(&[a, b, dst])
+            }
             Self::Scale { src, dst, .. }
             | Self::AddScalar { src, dst, .. }
             | Self::Relu { src, dst }
             | Self::LeakyRelu { src, dst, .. }
             | Self::Tanh { src, dst }
+            | Self::Silu { src, dst }
+            | Self::Rsqrt { src, dst }
             | Self::Gelu { src, dst, .. } => Work::elementwise(&[src, dst]),
             Self::ReluBackward { output, grad, dst }
             | Self::LeakyReluBackward { output, grad, dst, .. }
             | Self::TanhBackward { output, grad, dst } => Work::elementwise(&[output, grad, dst]),
-            Self::GeluBackward { src, grad, dst, .. } => Work::elementwise(&[src, grad, dst]),
+            Self::GeluBackward { src, grad, dst, .. } | Self::SiluBackward { src, grad, dst } => {
+                Work::elementwise(&[src, grad, dst])
+            }
             Self::GeluBackwardSum { src, grad, dst, .. } => Work::elementwise(&[src, grad, dst]).launches(2, 1.0),
             // An expanded gradient is divided.
             Self::MeanBackward { grad, dst, .. } => Work::elementwise(&[grad, dst]).launches(2, 1.5),

@@ -12,6 +12,7 @@ mod gpt;
 mod hash;
 mod image_modules;
 mod inference;
+mod llama;
 mod loading;
 mod mlp;
 mod modules;

@@ -5,11 +5,17 @@
 //! number N. Frees between two requests are compared as a set: their order can't change what the allocator does next, and
 //! PyTorch's own comes from a hash table of pointers in places.
 
+use std::cell::RefCell;
 use std::collections::{BTreeSet, HashMap};
 use std::io::Read;
+use std::rc::Rc;
 
-use vramlab::model::{Event, EventKind};
-use vramlab::train::{Config, Libraries};
+use vramlab::allocator::Settings;
+use vramlab::device::DType;
+use vramlab::device::cpu::{CpuDevice, CpuOptions};
+use vramlab::model::{Category, Event, EventKind};
+use vramlab::train::{Config, Context, Libraries, Memory, Shape};
+use vramlab::units::Bytes;
 use vramlab::workload::{Inference, InferencePlan};
 
 /// A request, and what was freed between it and the request before.
@@ -324,4 +330,51 @@ fn resnets_ask_as_pytorch_does() {
 fn adversaries_ask_as_pytorch_does() {
     check_simulated("dcgan-mini", &["base", "bf16", "sgd", "tf32"]);
     check_simulated("dcgan", &["base", "bf16"]);
+}
+
+/// `x + mlp(norm(x))` of a Llama of 64 channels and 128 within the MLP, forward and backward, once cuBLAS has its workspace. What
+/// PyTorch asked for is the modules' of transformers 5.17, recorded without a GPU.
+#[test]
+fn a_root_mean_square_norm_and_a_gated_mlp_ask_for_what_pytorch_asks_for() {
+    let device = CpuDevice::open(CpuOptions { memory: Some(Bytes::mib(256)), threads: Some(1) }).unwrap();
+    let events: Rc<RefCell<Vec<Event>>> = Rc::default();
+    let memory = Memory::new(Box::new(device), Settings::default(), Box::new(Rc::clone(&events)));
+    let mut cx = Context::new(memory, Libraries::HOPPER);
+    let shapes: [&[usize]; 5] = [&[4, 32, 64], &[64], &[128, 64], &[128, 64], &[64, 128]];
+    let tensors = shapes.map(|dims| {
+        let shape = dims.iter().fold(Shape::new(&[]), |shape, dim| shape.with_appended(*dim).unwrap());
+        let data = cx.memory().tensor(shape, DType::F32, Category::Parameter, "test").unwrap();
+        let bytes: Vec<u8> = (0..shape.numel()).flat_map(|i| (0.01 * (i % 7) as f32).to_le_bytes()).collect();
+        cx.memory().write(&data, &bytes).unwrap();
+        data
+    });
+    let [x, weight, gate, up, down] = tensors.map(|data| cx.parameter(data, "p"));
+    let gradient = x.detach();
+    let mut run = || {
+        let output = {
+            let y = {
+                let normalised = cx.rms_norm(&x, &weight, 1e-6).unwrap();
+                let hidden = {
+                    let activated = {
+                        let gated = cx.linear(&normalised, &gate, None).unwrap();
+                        cx.silu(&gated).unwrap()
+                    };
+                    let raised = cx.linear(&normalised, &up, None).unwrap();
+                    cx.mul(&activated, &raised).unwrap()
+                };
+                cx.linear(&hidden, &down, None).unwrap()
+            };
+            cx.add(&x, &y).unwrap()
+        };
+        cx.backward(&output, &gradient).unwrap();
+        cx.drop_graph();
+    };
+    run();
+    let before = events.borrow().len();
+    run();
+    let events = events.borrow();
+    let names = events[..before].iter().filter(|event| matches!(event.kind, EventKind::Define { .. }));
+    let ours: Vec<Event> = names.chain(&events[before..]).cloned().collect();
+    let ours = made(&ours);
+    assert_eq!(difference(&ours, &recorded("rms-norm-gated-mlp")), None);
 }

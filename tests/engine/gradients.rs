@@ -318,3 +318,26 @@ fn a_checkpointed_segment_has_the_gradients_of_a_plain_one() {
     };
     assert_eq!(run(true), run(false), "to the bit");
 }
+
+#[test]
+fn a_norm_by_the_root_of_the_mean_square_has_the_gradients_of_its_formula() {
+    let shapes: [&[usize]; 2] = [&[2, 3, 5], &[5]];
+    check(&shapes, &|cx, p| cx.rms_norm(&p[0], &p[1], 1e-6));
+    // A residual beside it: the norm's two gradients of its input meet a third one.
+    check(&shapes, &|cx, p| {
+        let y = cx.rms_norm(&p[0], &p[1], 1e-6)?;
+        cx.add(&p[0], &y)
+    });
+}
+
+#[test]
+fn a_gated_mlp_has_the_gradients_of_its_formula() {
+    let shapes: [&[usize]; 4] = [&[2, 3, 4], &[6, 4], &[6, 4], &[4, 6]];
+    check(&shapes, &|cx, p| {
+        let gate = cx.linear(&p[0], &p[1], None)?;
+        let gate = cx.silu(&gate)?;
+        let up = cx.linear(&p[0], &p[2], None)?;
+        let hidden = cx.mul(&gate, &up)?;
+        cx.linear(&hidden, &p[3], None)
+    });
+}

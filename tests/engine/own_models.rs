@@ -86,6 +86,26 @@ const CONVOLUTIONS: &str = r#"
     outputs = 4
 "#;
 
+/// Blocks of a Llama without its attention.
+const GATED: &str = r#"
+    input = { kind = "tokens", seq = 32, vocab = 257 }
+    weights = "transformer"
+    [[layers]]
+    kind = "embedding"
+    width = 32
+    [[layers]]
+    kind = "block"
+    residual = true
+    repeat = 2
+    layers = [{ kind = "rms_norm" }, { kind = "gated_mlp", hidden = 64 }]
+    [[layers]]
+    kind = "rms_norm"
+    [[layers]]
+    kind = "linear"
+    outputs = 257
+    bias = false
+"#;
+
 /// The workload of a file with these lines.
 fn of_file(lines: &str) -> Result<Box<dyn Workload>, CatalogError> {
     let folder = tempfile::tempdir().unwrap();
@@ -372,4 +392,23 @@ fn what_multiplies_in_a_file_is_bounded_as_a_whole() {
     assert!(refused(&named.replace("name = \"head\"", "")).contains("at most 60"), "{}", refused(&named));
     let large = "input = { kind = 'image', side = 16777216 }\nlayers = [{ kind = 'mean' }]";
     assert!(refused(large).contains("more than any device holds"), "{}", refused(large));
+}
+
+#[test]
+fn root_mean_square_norms_and_gated_mlps_have_the_losses_of_pytorch() {
+    let mut config = crate::training::variant("base", 4);
+    let (mut trainer, _) = crate::training::trainer(of_file(GATED).unwrap(), config, Libraries::PROCESSOR);
+    let losses: Vec<f32> = (0..6).map(|_| trainer.step().unwrap().loss.unwrap()).collect();
+    // PyTorch 2.11 on a processor, with LlamaRMSNorm and LlamaMLP of transformers 5.17 and the same first weights.
+    let theirs = [5.558_905_f32, 5.558_769, 5.551_71, 5.557_907, 5.433_707, 5.461_347];
+    for (ours, theirs) in losses.iter().zip(theirs) {
+        assert!((ours - theirs).abs() < 1e-4 * theirs, "{losses:?}");
+    }
+    for variant in ["bf16", "ckpt", "bf16ckpt"] {
+        config = crate::training::variant(variant, 4);
+        let (_, others) = run(of_file(GATED).unwrap(), config);
+        for (other, plain) in others.iter().zip(&losses) {
+            assert!((other - plain).abs() < 1e-2 * plain, "{variant}: {others:?} for {losses:?}");
+        }
+    }
 }

@@ -118,6 +118,27 @@ impl Context {
         Ok(output.with_source(source))
     }
 
+    /// `input / (1 + exp(−input))` (SiLU, also called swish). Saves its input.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn silu(&mut self, input: &Tensor) -> OpResult<Tensor> {
+        self.op("silu", |cx| {
+            let saved = if cx.differentiates(&[input]) { Some(cx.save(input)?) } else { None };
+            let output = cx.activation(input.shape(), input.dtype(), "silu output")?;
+            cx.launch(&Kernel::Silu { src: input.operand(), dst: output.operand() })?;
+            let Some(saved) = saved else { return Ok(output) };
+            let source = cx.record("siluBackward", [Some(input), None, None], move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                let input = saved.unpack(cx)?;
+                let dst = cx.temporary(grad.shape(), grad.dtype(), "silu gradient")?;
+                cx.launch(&Kernel::SiluBackward { src: input.operand(), grad: grad.operand(), dst: dst.operand() })?;
+                Ok([Some(dst), None, None])
+            });
+            Ok(output.with_source(source))
+        })
+    }
+
     /// GELU of every element: by the error function, or its tanh approximation. Saves its input.
     ///
     /// # Errors

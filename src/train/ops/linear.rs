@@ -130,10 +130,10 @@ impl Context {
                     Some((x, _)) => Some(cx.weight_gradient(&grad, x, to_parameters)?.marked_as_view()),
                     None => None,
                 };
-                let to_input = match &w {
-                    Some((w, _)) => Some(cx.input_gradient(&grad, w, shape)?),
-                    None => None,
-                };
+                let to_input = w.as_ref().map(|(w, _)| cx.input_gradient(&grad, w, shape)).transpose()?;
+                // The product is one of matrices; of more dimensions its gradient is a view of theirs.
+                let viewed = shape.dims().len() > 2;
+                let to_input = to_input.map(|to_input| if viewed { to_input.marked_as_view() } else { to_input });
                 Ok([to_input, to_weight, None])
             });
             Ok(output.with_source(source))

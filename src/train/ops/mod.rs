@@ -20,6 +20,7 @@ mod mean;
 mod norm;
 mod pooling;
 mod reduce;
+mod rms_norm;
 
 pub use batch_norm::RunningStatistics;
 pub use norm::{Normalised, Wanted};

@@ -58,6 +58,13 @@ pub enum LayerKind {
     },
     /// Normalises the last dimension.
     LayerNorm,
+    /// Divides the last dimension by the root of its mean square.
+    RmsNorm,
+    /// An MLP whose hidden values are multiplied by SiLU of as many others (SwiGLU), without biases.
+    GatedMlp {
+        /// Hidden values.
+        hidden: Extent,
+    },
     /// Attention and an MLP of four times the width, each with a residual connection and a norm.
     Transformer {
         /// Attention heads.
@@ -161,6 +168,8 @@ impl LayerKind {
             Self::Relu { .. } => "relu",
             Self::Gelu { .. } => "gelu",
             Self::LayerNorm => "layer_norm",
+            Self::RmsNorm => "rms_norm",
+            Self::GatedMlp { .. } => "gated_mlp",
             Self::Transformer { .. } => "transformer",
             Self::Patches { .. } => "patches",
             Self::Conv { .. } => "conv",

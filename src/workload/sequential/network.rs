@@ -7,6 +7,7 @@ use crate::train::{Context, Model, OpResult, Repeatable, Tensor, TrainError, che
 
 use super::super::hash::Parameters;
 use super::super::image_modules::{BatchNorm, Convolution, Direction, MaxPool, Patches};
+use super::super::llama::{GatedMlp, RmsNorm};
 use super::super::modules::{Activation, Embedding, LayerNorm, Linear, Mean};
 use super::super::transformer::TransformerBlock;
 use super::plan::Module;
@@ -132,6 +133,8 @@ impl Maker<'_> {
             Module::Gelu { name, tanh: true } => activation(cx, name, |cx, x| cx.gelu(x, true)),
             Module::Gelu { name, tanh: false } => activation(cx, name, |cx, x| cx.gelu(x, false)),
             Module::LayerNorm { name, width } => Rc::new(LayerNorm::make(cx, all, name, *width)?),
+            Module::RmsNorm { name, width } => Rc::new(RmsNorm::make(cx, all, name, *width)?),
+            Module::GatedMlp { name, sizes } => Rc::new(GatedMlp::make(cx, all, name, *sizes)?),
             Module::Transformer { name, style } => Rc::new(TransformerBlock::make(cx, all, name, *style)?),
             Module::Tanh { name } => activation(cx, name, Context::tanh),
             Module::Conv { name, channels, windows, bias: true } => {

@@ -88,6 +88,15 @@ pub(super) enum Module {
         name: String,
         width: usize,
     },
+    RmsNorm {
+        name: String,
+        width: usize,
+    },
+    GatedMlp {
+        name: String,
+        /// Width and hidden values.
+        sizes: [usize; 2],
+    },
     Transformer {
         name: String,
         style: BlockStyle,
@@ -288,6 +297,13 @@ impl Planner {
             (LayerKind::LayerNorm, Flow::Rows { width, .. } | Flow::Vector { width }) => {
                 modules.push(Module::LayerNorm { name: name.into(), width });
             }
+            (LayerKind::RmsNorm, Flow::Rows { width, .. } | Flow::Vector { width }) => {
+                modules.push(Module::RmsNorm { name: name.into(), width });
+            }
+            (LayerKind::GatedMlp { hidden }, Flow::Rows { width, .. } | Flow::Vector { width }) => {
+                modules.push(Module::GatedMlp { name: name.into(), sizes: [width, hidden.get()] });
+            }
+            (LayerKind::RmsNorm | LayerKind::GatedMlp { .. }, _) => return gets("rows or a vector"),
             (LayerKind::Transformer { post_norm: true, .. }, Flow::Patches { .. }) => {
                 return gets("rows; put a layer_norm between them, or let it be pre-norm");
             }

@@ -150,6 +150,68 @@ pub(super) fn tanh_backward(
     Ok(())
 }
 
+pub(super) fn silu(cores: &Cores, mut access: Access<'_>, src: Operand, dst: Operand) -> KernelResult {
+    fn go<R: Real>(cores: &Cores, src: View<'_>, dst: View<'_>) {
+        map1::<R>(
+            cores,
+            src,
+            dst,
+            0.6,
+            #[inline(always)]
+            |x| x / (R::ONE + (-x).exp()),
+        );
+    }
+    same_length(&src, &dst)?;
+    let (from, to) = (access.read(&src)?, access.write(&dst)?);
+    real!([src.dtype, dst.dtype], go(cores, from, to));
+    Ok(())
+}
+
+pub(super) fn silu_backward(
+    cores: &Cores,
+    mut access: Access<'_>,
+    src: Operand,
+    grad: Operand,
+    dst: Operand,
+) -> KernelResult {
+    fn go<R: Real>(cores: &Cores, operands: [View<'_>; 2], dst: View<'_>) {
+        map2::<R>(
+            cores,
+            operands,
+            dst,
+            0.8,
+            #[inline(always)]
+            |x, g| {
+                let sigmoid = R::ONE / (R::ONE + (-x).exp());
+                g * sigmoid * (R::ONE + x * (R::ONE - sigmoid))
+            },
+        );
+    }
+    same_length(&src, &dst)?;
+    same_length(&grad, &dst)?;
+    let operands = [access.read(&src)?, access.read(&grad)?];
+    let to = access.write(&dst)?;
+    real!([src.dtype, grad.dtype, dst.dtype], go(cores, operands, to));
+    Ok(())
+}
+
+pub(super) fn rsqrt(cores: &Cores, mut access: Access<'_>, src: Operand, dst: Operand) -> KernelResult {
+    fn go<R: Real>(cores: &Cores, src: View<'_>, dst: View<'_>) {
+        map1::<R>(
+            cores,
+            src,
+            dst,
+            0.5,
+            #[inline(always)]
+            |x| R::ONE / x.sqrt(),
+        );
+    }
+    same_length(&src, &dst)?;
+    let (from, to) = (access.read(&src)?, access.write(&dst)?);
+    real!([src.dtype, dst.dtype], go(cores, from, to));
+    Ok(())
+}
+
 /// x·Φ(x), with Φ by erf or by its tanh approximation.
 #[inline(always)]
 fn gelu_of<R: Real>(x: R, tanh: bool) -> R {

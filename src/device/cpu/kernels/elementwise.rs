@@ -273,3 +273,29 @@ pub(super) fn add_scalar(
     real!([src.dtype, dst.dtype], go(cores, from, to, value));
     Ok(())
 }
+/// Rows of `cols` elements, each times a factor of its own.
+pub(super) fn mul_rows(cores: &Cores, mut access: Access<'_>, [a, b, dst]: [Operand; 3], cols: usize) -> KernelResult {
+    fn go<R: Real>(cores: &Cores, [a, b]: [View<'_>; 2], dst: View<'_>, cols: usize) {
+        const ROWS: usize = 16;
+        let rows = b.len();
+        cores.for_each(rows.div_ceil(ROWS), rows * cols / 2, |task| {
+            cores.scratch(cols, |values: &mut [R]| {
+                for row in task * ROWS..rows.min((task + 1) * ROWS) {
+                    let mut factor = [R::ZERO];
+                    R::load(&b, row, &mut factor);
+                    R::load(&a, row * cols, values);
+                    values.iter_mut().for_each(|value| *value *= factor[0]);
+                    R::store(&dst, row * cols, values);
+                }
+            });
+        });
+    }
+    same_length(&a, &dst)?;
+    require(b.len.checked_mul(cols) == Some(a.len), || {
+        format!("{} factors for rows of {cols} in {} elements", b.len, a.len)
+    })?;
+    let operands = [access.read(&a)?, access.read(&b)?];
+    let to = access.write(&dst)?;
+    real!([a.dtype, b.dtype, dst.dtype], go(cores, operands, to, cols));
+    Ok(())
+}

@@ -56,6 +56,10 @@ fn start(kernel: &Kernel<'_>, arena: &Arena, cores: &Cores) -> KernelResult {
         Kernel::Scale { src, dst, factor } => elementwise::scale(cores, in_place(), src, dst, factor),
         Kernel::Relu { src, dst } => activation::relu(cores, in_place(), src, dst),
         Kernel::ReluBackward { output, grad, dst } => activation::relu_backward(cores, in_place(), output, grad, dst),
+        Kernel::Silu { src, dst } => activation::silu(cores, in_place(), src, dst),
+        Kernel::SiluBackward { src, grad, dst } => activation::silu_backward(cores, in_place(), src, grad, dst),
+        Kernel::Rsqrt { src, dst } => activation::rsqrt(cores, in_place(), src, dst),
+        Kernel::MulRows { a, b, dst, cols } => elementwise::mul_rows(cores, in_place(), [a, b, dst], cols),
         Kernel::Gelu { src, dst, tanh } => activation::gelu(cores, in_place(), src, dst, tanh),
         Kernel::GeluBackward { src, grad, dst, tanh } => {
             activation::gelu_backward(cores, in_place(), src, grad, dst, tanh)

@@ -146,6 +146,11 @@ __device__ __forceinline__ void map2(const void* a, u32 a_type, const void* b, u
     }
 }
 
+__device__ __forceinline__ f32 silu_slope(f32 x) {
+    const f32 sigmoid = 1.f / (1.f + expf(-x));
+    return sigmoid * (1.f + x * (1.f - sigmoid));
+}
+
 // A kernel of one operand: `x` is its element, `p` a number.
 #define UNARY(NAME, RESULT)                                                                                          \
     extern "C" __global__ void __launch_bounds__(THREADS)                                                            \
@@ -172,6 +177,8 @@ UNARY(add_scalar, x + p)
 UNARY(relu, x < 0.f ? 0.f : x) // NaN stays
 UNARY(leaky_relu, x * (x > 0.f ? 1.f : p))
 UNARY(tanh_of, tanhf(x))
+UNARY(silu, x / (1.f + expf(-x)))
+UNARY(rsqrt_of, 1.f / sqrtf(x))
 UNARY(gelu_erf, 0.5f * x * (1.f + erff(x * SQRT_HALF)))
 UNARY(gelu_tanh, x * gelu_gate(x))
 
@@ -180,8 +187,17 @@ BINARY(mul, x * y)
 BINARY(relu_backward, x > 0.f ? y : 0.f)
 BINARY(leaky_relu_backward, y * (x > 0.f ? 1.f : p))
 BINARY(tanh_backward, y * (1.f - x * x))
+BINARY(silu_backward, y * silu_slope(x))
 BINARY(gelu_erf_backward, y * gelu_erf_slope(x))
 BINARY(gelu_tanh_backward, y * gelu_tanh_slope(x))
+
+// Rows of `cols` elements, each times a factor of its own.
+extern "C" __global__ void __launch_bounds__(THREADS)
+    mul_rows(const void* a, u32 a_type, const void* b, u32 b_type, u64 cols, void* dst, u32 dst_type, u64 len) {
+    for (u64 i = thread_index(); i < len; i += thread_count()) {
+        store_one(dst, dst_type, i, load_one(a, a_type, i) * load_one(b, b_type, i / cols));
+    }
+}
 
 // Repeats eight bytes over all of `dst`, whose elements' size divides eight.
 extern "C" __global__ void __launch_bounds__(THREADS) fill(u8* dst, u64 bytes, u64 pattern) {

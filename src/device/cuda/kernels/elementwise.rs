@@ -28,6 +28,10 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
         Kernel::Relu { src, dst } => unary(queue, kernel, "relu", [src, dst], 0.0),
         Kernel::LeakyRelu { src, dst, slope } => unary(queue, kernel, "leaky_relu", [src, dst], slope),
         Kernel::Tanh { src, dst } => unary(queue, kernel, "tanh_of", [src, dst], 0.0),
+        Kernel::Silu { src, dst } => unary(queue, kernel, "silu", [src, dst], 0.0),
+        Kernel::Rsqrt { src, dst } => unary(queue, kernel, "rsqrt_of", [src, dst], 0.0),
+        Kernel::SiluBackward { src, grad, dst } => binary(queue, kernel, "silu_backward", [src, grad, dst], 0.0),
+        Kernel::MulRows { a, b, dst, cols } => rows(queue, kernel, [a, b, dst], cols),
         Kernel::Gelu { src, dst, tanh } => {
             unary(queue, kernel, if tanh { "gelu_tanh" } else { "gelu_erf" }, [src, dst], 0.0)
         }
@@ -90,6 +94,20 @@ fn binary(
     let grid = Grid::row(blocks_of(dst.len, PER_BLOCK), THREADS);
     let arguments = typed(typed(typed(Arguments::new(), &a), &b).count(b.len), &dst);
     queue.launch(name, &[], grid, &mut arguments.count(dst.len).float(parameter))
+}
+
+/// Rows of `cols` elements of `a`, each with the element of `b` that is its own.
+fn rows(queue: &mut Queue<'_>, kernel: &Kernel<'_>, [a, b, dst]: [Operand; 3], cols: usize) -> Result<(), Refusal> {
+    let fits = a.len == dst.len && b.len.checked_mul(cols) == Some(a.len);
+    if !(computes(a) && computes(b) && computes(dst) && fits) {
+        return Err(Refusal::unsupported(kernel));
+    }
+    if dst.len == 0 {
+        return Ok(());
+    }
+    let grid = Grid::row(blocks_of(dst.len, PER_BLOCK), THREADS);
+    let arguments = typed(typed(typed(Arguments::new(), &a), &b).count(cols), &dst);
+    queue.launch("mul_rows", &[], grid, &mut arguments.count(dst.len))
 }
 
 fn fill(queue: &mut Queue<'_>, dst: &Operand, value: f64) -> Result<(), Refusal> {

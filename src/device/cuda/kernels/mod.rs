@@ -46,6 +46,10 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
         | Kernel::LeakyReluBackward { .. }
         | Kernel::Tanh { .. }
         | Kernel::TanhBackward { .. }
+        | Kernel::Silu { .. }
+        | Kernel::SiluBackward { .. }
+        | Kernel::Rsqrt { .. }
+        | Kernel::MulRows { .. }
         | Kernel::Gelu { .. }
         | Kernel::GeluBackward { .. } => elementwise::launch(queue, kernel),
         Kernel::CopyStrided { .. } | Kernel::CastStrided { .. } => strided::launch(queue, kernel),

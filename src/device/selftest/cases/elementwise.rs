@@ -40,6 +40,7 @@ pub(super) fn run(session: &mut Session<'_>) {
     unary(session);
     backward(session);
     binary(session);
+    rows(session);
 }
 
 fn fill(session: &mut Session<'_>) {
@@ -179,6 +180,12 @@ fn unary(session: &mut Session<'_>) {
         let make = move |at: &Placed, src, dst| Kernel::LeakyRelu { src: at[src], dst: at[dst], slope };
         map(session, "leaky_relu", &format!(", slope {slope}"), Bound::Formula, make);
     }
+    map(session, "silu", "", Bound::Formula, |at, src, dst| Kernel::Silu { src: at[src], dst: at[dst] });
+    each("rsqrt", "", |mut case, dtype, len| {
+        let src = case.input("src", dtype, len, Values::Uniform(0.01, 4.0));
+        let dst = case.output("dst", dtype, len, Bound::Formula);
+        session.check(&case, |at| Kernel::Rsqrt { src: at[src], dst: at[dst] });
+    });
     map(session, "tanh", "", Bound::Formula, |at, src, dst| Kernel::Tanh { src: at[src], dst: at[dst] });
     for tanh in [false, true] {
         each("gelu", if tanh { ", tanh" } else { "" }, |mut case, dtype, len| {
@@ -229,6 +236,9 @@ fn backward(session: &mut Session<'_>) {
         let what = format!(", slope {slope}");
         derivative(session, "leaky_relu_backward", &what, &ends(), Bound::Formula, true, make);
     }
+    derivative(session, "silu_backward", "", &ends(), Bound::Formula, true, |at, [src, grad, dst]| {
+        Kernel::SiluBackward { src: at[src], grad: at[grad], dst: at[dst] }
+    });
     let outputs = Values::Uniform(-1.0, 1.0);
     derivative(session, "tanh_backward", "", &outputs, Bound::Formula, true, |at, [output, grad, dst]| {
         Kernel::TanhBackward { output: at[output], grad: at[grad], dst: at[dst] }
@@ -312,6 +322,19 @@ fn binary(session: &mut Session<'_>) {
                 let dst = case.output("dst", types[2], len, Bound::Formula);
                 session.check(&case, |at| add(at, [a, b, dst]));
             }
+        }
+    }
+}
+
+/// Rows with a factor each, also of another type.
+fn rows(session: &mut Session<'_>) {
+    for types in [[DType::F32; 3], [DType::F16; 3], [DType::Bf16; 3], [DType::Bf16, DType::F32, DType::F32]] {
+        for (rows, cols) in [(1, 1), (3, 1), (5, 77), (128, 64), (33, 1025), (257, 2048)] {
+            let mut case = Case::of_types("mul_rows", &types, format!("{rows} rows of {cols}"));
+            let a = case.input("a", types[0], rows * cols, Values::STANDARD);
+            let b = case.input("b", types[1], rows, Values::STANDARD);
+            let dst = case.output("dst", types[2], rows * cols, Bound::Formula);
+            session.check(&case, |at| Kernel::MulRows { a: at[a], b: at[b], dst: at[dst], cols });
         }
     }
 }

@@ -1,0 +1,188 @@
+//! The norm by the root of the mean square, op for op as models in PyTorch write it.
+
+use crate::device::{DType, Kernel};
+use crate::train::context::Context;
+use crate::train::error::OpResult;
+use crate::train::tape::Gradients;
+use crate::train::tensor::Tensor;
+
+impl Context {
+    /// `weight · (x · rsqrt(mean(x²) + eps))` over the last dimension, with `x` in f32 and what comes of it in the type of
+    /// `input`: `x = input.float(); variance = x.pow(2).mean(-1, keepdim=True);
+    /// weight * (x * torch.rsqrt(variance + eps)).to(input.dtype)`. Seven ops, each with what it saves.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn rms_norm(&mut self, input: &Tensor, weight: &Tensor, eps: f64) -> OpResult<Tensor> {
+        let dtype = input.dtype();
+        let narrow = matches!(dtype, DType::F16 | DType::Bf16);
+        let x = if narrow { self.cast(input, DType::F32, "norm input in f32")? } else { input.clone() };
+        let square = self.square(&x)?;
+        let last = square.shape().dims().len().saturating_sub(1);
+        // A local variable of the norm's forward: it lives until that returns.
+        let variance = self.mean(&square, last..last + 1)?;
+        drop(square);
+        let shifted = self.add_number(&variance, eps)?;
+        let factors = self.rsqrt(&shifted)?;
+        drop(shifted);
+        let normalised = self.scale_rows(&x, &factors)?;
+        drop((x, factors));
+        let normalised = if narrow { self.cast(&normalised, dtype, "normalised")? } else { normalised };
+        let output = self.scale_columns(&normalised, weight);
+        drop(variance);
+        output
+    }
+
+    /// `input²`. Saves its input; backward makes a power of 1 and its double before their product with the gradient.
+    fn square(&mut self, input: &Tensor) -> OpResult<Tensor> {
+        self.op("pow", |cx| {
+            let saved = if cx.differentiates(&[input]) { Some(cx.save(input)?) } else { None };
+            let output = cx.activation(input.shape(), input.dtype(), "square")?;
+            cx.launch(&Kernel::Mul { a: input.operand(), b: input.operand(), dst: output.operand() })?;
+            let Some(saved) = saved else { return Ok(output) };
+            let source = cx.record("powBackward", [Some(input), None, None], move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                let input = saved.unpack(cx)?;
+                let power = cx.temporary(grad.shape(), grad.dtype(), "power of 1")?;
+                cx.launch(&Kernel::Cast { src: input.operand(), dst: power.operand() })?;
+                let double = cx.temporary(grad.shape(), grad.dtype(), "slope")?;
+                cx.launch(&Kernel::Scale { src: power.operand(), dst: double.operand(), factor: 2.0 })?;
+                let dst = cx.temporary(grad.shape(), grad.dtype(), "input gradient")?;
+                cx.launch(&Kernel::Mul { a: grad.operand(), b: double.operand(), dst: dst.operand() })?;
+                drop(double);
+                drop(power);
+                drop(grad);
+                Ok([Some(dst), None, None])
+            });
+            Ok(output.with_source(source))
+        })
+    }
+
+    /// `input + number`. Saves nothing.
+    fn add_number(&mut self, input: &Tensor, value: f64) -> OpResult<Tensor> {
+        self.op("add", |cx| {
+            let output = cx.activation(input.shape(), input.dtype(), "sum")?;
+            cx.launch(&Kernel::AddScalar { src: input.operand(), dst: output.operand(), value })?;
+            if !cx.differentiates(&[input]) {
+                return Ok(output);
+            }
+            let source = cx.record("addBackward", [Some(input), None, None], |_, [grad, ..]| Ok([grad, None, None]));
+            Ok(output.with_source(source))
+        })
+    }
+
+    /// `1 / √input`. Saves its output; backward is `−½ · grad · output³`.
+    fn rsqrt(&mut self, input: &Tensor) -> OpResult<Tensor> {
+        self.op("rsqrt", |cx| {
+            let output = cx.activation(input.shape(), input.dtype(), "reciprocal root")?;
+            cx.launch(&Kernel::Rsqrt { src: input.operand(), dst: output.operand() })?;
+            if !cx.differentiates(&[input]) {
+                return Ok(output);
+            }
+            let saved = cx.save(&output)?;
+            let source = cx.record("rsqrtBackward", [Some(input), None, None], move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                let output = saved.unpack(cx)?;
+                let cube = cx.temporary(grad.shape(), grad.dtype(), "cube")?;
+                cx.launch(&Kernel::Mul { a: output.operand(), b: output.operand(), dst: cube.operand() })?;
+                cx.launch(&Kernel::Mul { a: cube.operand(), b: output.operand(), dst: cube.operand() })?;
+                let half = cx.temporary(grad.shape(), grad.dtype(), "half of the gradient")?;
+                cx.launch(&Kernel::Scale { src: grad.operand(), dst: half.operand(), factor: -0.5 })?;
+                let dst = cx.temporary(grad.shape(), grad.dtype(), "input gradient")?;
+                cx.launch(&Kernel::Mul { a: half.operand(), b: cube.operand(), dst: dst.operand() })?;
+                drop(half);
+                drop(cube);
+                drop(grad);
+                Ok([Some(dst), None, None])
+            });
+            Ok(output.with_source(source))
+        })
+    }
+
+    /// Every row of `input` times its own of `factors`, which have the shape of `input` without its last dimension. Saves both.
+    fn scale_rows(&mut self, input: &Tensor, factors: &Tensor) -> OpResult<Tensor> {
+        self.op("mul", |cx| {
+            let differentiates = cx.differentiates(&[input, factors]);
+            let saved = if differentiates { Some((cx.save(input)?, cx.save(factors)?)) } else { None };
+            let output = cx.activation(input.shape(), input.dtype(), "normalised")?;
+            let cols = input.shape().last();
+            cx.launch(&Kernel::MulRows { a: input.operand(), b: factors.operand(), dst: output.operand(), cols })?;
+            let Some((saved_input, saved_factors)) = saved else { return Ok(output) };
+            let source = cx.record("mulBackward", [Some(input), Some(factors), None], move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                let (input, factors) = (saved_input.unpack(cx)?, saved_factors.unpack(cx)?);
+                // The second argument's gradient comes first: its name (other) sorts before self.
+                let products = cx.product_of(&grad, &input, "gradient times input")?;
+                let dst = cx.temporary(grad.shape(), grad.dtype(), "input gradient")?;
+                cx.launch(&Kernel::MulRows { a: grad.operand(), b: factors.operand(), dst: dst.operand(), cols })?;
+                let to_factors = cx.temporary(factors.shape(), grad.dtype(), "factor gradient")?;
+                let (src, sums) = (products.operand(), to_factors.operand());
+                // A sum of a row is its mean, as often as it has elements.
+                cx.launch(&Kernel::Mean { src, dst: sums, outer: factors.numel(), middle: cols, inner: 1 })?;
+                #[expect(clippy::cast_precision_loss, reason = "the width of a model")]
+                cx.launch(&Kernel::Scale { src: sums, dst: sums, factor: cols as f64 })?;
+                drop(products);
+                drop(grad);
+                Ok([Some(dst), Some(to_factors), None])
+            });
+            Ok(output.with_source(source))
+        })
+    }
+
+    /// Every row of `input` times `weight`, element by element. Saves both.
+    fn scale_columns(&mut self, input: &Tensor, weight: &Tensor) -> OpResult<Tensor> {
+        self.op("mul", |cx| {
+            let differentiates = cx.differentiates(&[input, weight]);
+            let saved = if differentiates { Some((cx.save(input)?, cx.save(weight)?)) } else { None };
+            // PyTorch takes the wider of both types.
+            let dtype = if weight.dtype().size() > input.dtype().size() { weight.dtype() } else { input.dtype() };
+            let output = cx.activation(input.shape(), dtype, "norm output")?;
+            cx.launch(&Kernel::Mul { a: input.operand(), b: weight.operand(), dst: output.operand() })?;
+            let Some((saved_input, saved_weight)) = saved else { return Ok(output) };
+            let source = cx.record("mulBackward", [Some(weight), Some(input), None], move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                let (input, weight) = (saved_input.unpack(cx)?, saved_weight.unpack(cx)?);
+                let dst = cx.product_of(&grad, &weight, "input gradient")?;
+                let products = cx.product_of(&grad, &input, "gradient times input")?;
+                let rows = grad.shape().rows();
+                let to_weight = cx.sum_rows(&products, rows, weight.shape(), "weight gradient")?;
+                drop(products);
+                drop(grad);
+                let to_weight = cx.cast_gradient(&to_weight, weight.dtype())?;
+                let dst = cx.cast_gradient(&dst, input.dtype())?;
+                Ok([Some(to_weight), Some(dst), None])
+            });
+            Ok(output.with_source(source))
+        })
+    }
+
+    /// `a · b` where nobody differentiates; `b` may lack leading dimensions.
+    pub(super) fn product_of(&self, a: &Tensor, b: &Tensor, what: &'static str) -> OpResult<Tensor> {
+        let output = self.temporary(a.shape(), a.dtype(), what)?;
+        self.launch(&Kernel::Mul { a: a.operand(), b: b.operand(), dst: output.operand() })?;
+        Ok(output)
+    }
+
+    /// `a · b` of tensors of one shape and type. Saves both.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn mul(&mut self, a: &Tensor, b: &Tensor) -> OpResult<Tensor> {
+        self.op("mul", |cx| {
+            let differentiates = cx.differentiates(&[a, b]);
+            let saved = if differentiates { Some((cx.save(a)?, cx.save(b)?)) } else { None };
+            let output = cx.activation(a.shape(), a.dtype(), "product")?;
+            cx.launch(&Kernel::Mul { a: a.operand(), b: b.operand(), dst: output.operand() })?;
+            let Some((saved_a, saved_b)) = saved else { return Ok(output) };
+            let source = cx.record("mulBackward", [Some(a), Some(b), None], move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                let (a, b) = (saved_a.unpack(cx)?, saved_b.unpack(cx)?);
+                let to_b = cx.product_of(&grad, &a, "product gradient")?;
+                let to_a = cx.product_of(&grad, &b, "product gradient")?;
+                drop(grad);
+                Ok([Some(to_a), Some(to_b), None])
+            });
+            Ok(output.with_source(source))
+        })
+    }
+}
