@@ -168,8 +168,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::model::{Lab, Setting, synthetic};
+    use crate::model::{Lab, Setting};
     use crate::source::Extent;
+    use crate::synthetic;
     use crate::tui::GlyphTier;
 
     fn left(exit: Exit) -> Left {

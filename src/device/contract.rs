@@ -6,8 +6,8 @@ use super::error::DeviceError;
 use super::kernel::{Kernel, Operand};
 use super::pinned::{HostBuffer, PinnedMemory};
 use super::sensors::Sensors;
-use crate::allocator::{HostMemorySource, SegmentSource};
-use crate::units::{Address, Bytes, StreamId};
+use vramlab_allocator::units::{Address, Bytes, StreamId};
+use vramlab_allocator::{HostMemorySource, SegmentSource};
 
 /// What a device is, in the words that the header of the lab uses.
 #[derive(Clone, Debug, PartialEq, Eq)]

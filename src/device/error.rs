@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use super::host::HostMemoryRefused;
-use crate::units::StreamId;
+use vramlab_allocator::units::StreamId;
 
 /// A device refused. Out of memory is not among these: it comes from the allocator.
 #[derive(Debug, Error)]

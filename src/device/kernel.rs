@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::shape::{ChannelShape, ConvShape, PoolShape};
-use crate::units::{Address, Bytes};
+use vramlab_allocator::units::{Address, Bytes};
 
 /// The type of a tensor's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

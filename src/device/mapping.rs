@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 
 use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags, madvise, mlock, mmap_anonymous, mprotect, munmap};
 
-use crate::units::Bytes;
+use vramlab_allocator::units::Bytes;
 
 /// A type whose every bit pattern is a value.
 ///

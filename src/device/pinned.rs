@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use super::error::DeviceError;
 use super::host::{Charge, HostAccount, HostMemoryRefused};
 use super::mapping::Mapping;
-use crate::units::{Address, Bytes, KIB};
+use vramlab_allocator::units::{Address, Bytes, KIB};
 
 /// Page-locked host memory of one block, as the caching host allocator hands it out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use super::contract::Device;
 use super::error::DeviceError;
 use super::kernel::Kernel;
 use super::wrapper::Wrapper;
-use crate::units::StreamId;
+use vramlab_allocator::units::StreamId;
 
 /// Kernels of one kind and shape.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -1,7 +1,7 @@
 //! Which memory a kernel touches.
 
 use super::kernel::{AttentionShape, DType, HeadView, Kernel, MatrixView, Operand};
-use crate::units::{Address, Bytes};
+use vramlab_allocator::units::{Address, Bytes};
 
 /// A run of device memory that a kernel reads or writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

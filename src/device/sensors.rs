@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use crate::model::Reading;
+use vramlab_model::Reading;
 
 /// The last reading of a device's sensors that nobody has taken yet. Whoever reads them puts it here from a thread of its
 /// own; taking it never waits for a sensor.

@@ -7,7 +7,7 @@ use super::kernel::{
     AttentionShape, DType, FusedAttention, Kernel, MatrixView, Operand, ParameterUpdate, UpdatePasses,
 };
 use super::shape::{ChannelShape, ConvShape};
-use crate::units::Address;
+use vramlab_allocator::units::Address;
 
 /// Kernels that reach the same share of a device's rates.
 #[derive(Clone, Copy, Debug, PartialEq)]

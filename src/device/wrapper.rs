@@ -7,8 +7,8 @@ use super::error::DeviceError;
 use super::kernel::{Kernel, Operand};
 use super::pinned::{HostBuffer, PinnedMemory};
 use super::sensors::Sensors;
-use crate::allocator::{HostMemorySource, SegmentSource};
-use crate::units::{Address, Bytes, StreamId};
+use vramlab_allocator::units::{Address, Bytes, StreamId};
+use vramlab_allocator::{HostMemorySource, SegmentSource};
 
 /// A device around another one. What it does itself it says here; everything else is the other's.
 pub trait Wrapper {

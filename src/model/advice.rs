@@ -2,7 +2,7 @@
 //! for what fits and of the formulas.
 
 use super::{Category, Remedy, Setting, Settings};
-use crate::allocator::{self, TorchVersion};
+use vramlab_allocator::TorchVersion;
 
 /// The value of a switch that may take less memory than another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,7 +138,7 @@ pub fn against_any(standing: &Settings) -> Vec<Remedy> {
 pub fn expandable_segments(standing: &Settings, torch: TorchVersion) -> Option<Remedy> {
     let in_force = standing.get("alloc-conf").filter(|setting| setting.idle.is_none())?;
     let text = if &*in_force.value == "default" { "" } else { &in_force.value };
-    allocator::Settings::parse_for(torch, text).ok()?.with_expandable_segments().map(Remedy::settings)
+    vramlab_allocator::Settings::parse_for(torch, text).ok()?.with_expandable_segments().map(Remedy::settings)
 }
 
 fn count(text: &str) -> Option<u64> {

@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use super::bounds::{MOST_PIECES, most_segments};
 use super::releases::{Growth, Releases};
 use super::{Event, EventKind};
-use crate::allocator::{self, BlockSnapshot, BlockState, PoolKind, SegmentSnapshot, Statistics, TorchVersion};
-use crate::units::{Address, Bytes, StreamId};
+use vramlab_allocator::units::{Address, Bytes, StreamId};
+use vramlab_allocator::{
+    BlockSnapshot, BlockState, PoolId, PoolKind, SegmentSnapshot, Settings, Statistics, TorchVersion,
+};
 
 /// The allocator of one device after the events so far: the numbers of `torch.cuda.memory_stats()`, and every block of
 /// every segment with the size asked for at its last use, as `torch.cuda.memory_snapshot()` shows them.
@@ -20,7 +22,7 @@ pub struct AllocatorState {
     /// All blocks of all homes by their first byte; those of a home cover it.
     blocks: BTreeMap<u64, Block>,
     statistics: Statistics,
-    settings: allocator::Settings,
+    settings: Settings,
     limit: Option<Bytes>,
     releases: Releases,
     /// It is a history of PyTorch's.
@@ -85,7 +87,7 @@ impl AllocatorState {
 
     /// The same of another version.
     fn of(torch: TorchVersion) -> Self {
-        let settings = allocator::Settings::of(torch);
+        let settings = Settings::of(torch);
         Self {
             homes: BTreeMap::new(),
             blocks: BTreeMap::new(),
@@ -109,7 +111,7 @@ impl AllocatorState {
 
     /// The allocator's settings.
     #[must_use]
-    pub const fn settings(&self) -> &allocator::Settings {
+    pub const fn settings(&self) -> &Settings {
         &self.settings
     }
 
@@ -146,7 +148,7 @@ impl AllocatorState {
                 size: Bytes(first.size),
                 stream: home.stream,
                 pool: home.pool,
-                pool_id: allocator::PoolId::DEFAULT,
+                pool_id: PoolId::DEFAULT,
                 expandable: home.page.is_some(),
                 blocks: vec![snapshot(start, first)],
             };
@@ -237,7 +239,7 @@ impl AllocatorState {
         if conf == self.settings.text() {
             return Some(());
         }
-        self.settings = allocator::Settings::parse_for(self.settings.torch(), conf).ok()?;
+        self.settings = Settings::parse_for(self.settings.torch(), conf).ok()?;
         if self.homes.is_empty() {
             self.statistics.max_split_size =
                 Statistics::new(self.settings.max_split_size, self.settings.torch()).max_split_size;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::{Category, FailedRequest, Holder, Ledger, MemoryModel, NameId, Names, Phase, Remedied, naming};
-use crate::units::Bytes;
+use vramlab_allocator::units::Bytes;
 
 /// A request that failed for good, and how memory stood then.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -215,9 +215,9 @@ fn unusable(memory: &MemoryModel, names: &Names, request: &FailedRequest) -> Vec
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::allocator::PoolKind;
-    use crate::model::{Event, EventKind, Micros, synthetic};
-    use crate::units::{Address, MIB, StreamId};
+    use crate::{Event, EventKind, Micros, synthetic};
+    use vramlab_allocator::PoolKind;
+    use vramlab_allocator::units::{Address, MIB, StreamId};
 
     const OTHER: StreamId = StreamId(3);
 

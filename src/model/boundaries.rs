@@ -1,7 +1,7 @@
 //! Bytes allocated at the boundaries of a step, as `torch.cuda.memory_allocated` tells them between its phases.
 
 use super::event::Phase;
-use crate::units::Bytes;
+use vramlab_allocator::units::Bytes;
 
 /// What was allocated before the first step, and after each phase of the last one.
 ///

@@ -132,8 +132,8 @@ fn in_force(settings: &Settings) -> impl Iterator<Item = (&str, &str)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Micros, Setting};
-    use crate::units::Bytes;
+    use crate::{Micros, Setting};
+    use vramlab_allocator::units::Bytes;
 
     fn under(amp: &str, wanted: Option<&str>) -> Arc<Settings> {
         let setting = Setting { switch: "amp".into(), value: amp.into(), wanted: wanted.map(Into::into), idle: None };

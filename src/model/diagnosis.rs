@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::evidence::{Evidence, KeptLine, LeakCause, When};
 use super::finding::{Finding, Gain, cures};
 use super::{Category, Leak, Level, Remedied, Remedy, Settings};
-use crate::units::Bytes;
+use vramlab_allocator::units::Bytes;
 
 /// Found out beside whatever happens, of all that is known of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -90,7 +90,7 @@ impl Diagnosis {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Trial;
+    use crate::Trial;
 
     fn leak(line: &str, category: Category, bytes: u64, blocks: f64) -> Leak {
         Leak {

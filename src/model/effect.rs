@@ -9,7 +9,7 @@ use super::figure::Figure;
 use super::footing::Footing;
 use super::steps::{StepPeaks, throughput};
 use super::{Micros, StepReport};
-use crate::units::Bytes;
+use vramlab_allocator::units::Bytes;
 
 /// A switch as it was and as it is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

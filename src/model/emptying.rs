@@ -4,7 +4,7 @@ use super::effect::Effects;
 use super::history::History;
 use super::log::{LineId, Log};
 use super::view::Level;
-use crate::units::Bytes;
+use vramlab_allocator::units::Bytes;
 
 /// What went back so far.
 #[derive(Clone, Copy, Debug)]

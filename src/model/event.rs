@@ -8,8 +8,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::{About, LessonNote, Reading, Remedy, RunState, Settings};
-use crate::allocator::{Attempt, OutOfMemory, PoolId, PoolKind, TraceEvent, pool_of};
-use crate::units::{Address, Bytes, DeviceIndex, Micros, StreamId};
+use vramlab_allocator::units::{Address, Bytes, DeviceIndex, Micros, StreamId};
+use vramlab_allocator::{Attempt, OutOfMemory, PoolId, PoolKind, TraceEvent, pool_of};
 
 /// A text that appears in events, interned by the source: [`EventKind::Define`] precedes its first use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use super::{Category, Names, Segment};
-use crate::units::{Address, Bytes};
+use vramlab_allocator::units::{Address, Bytes};
 
 /// What is the case, in figures.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::Micros;
-use crate::units::Bytes;
+use vramlab_allocator::units::Bytes;
 
 /// A figure of several steps: their median, and the quartiles around it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]

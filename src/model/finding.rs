@@ -9,7 +9,7 @@ use super::evidence::{Evidence, Holder, LeakCause, When, percent, share};
 use super::growth::Growth;
 use super::steps::Steps;
 use super::{Autopsy, Category, Ledger, Level, MemoryModel, Names, Remedy, Settings, Weighed};
-use crate::units::Bytes;
+use vramlab_allocator::units::Bytes;
 
 /// Smaller amounts are not worth a sentence.
 const WORTH_SAYING: Bytes = Bytes::mib(1);

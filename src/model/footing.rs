@@ -2,7 +2,7 @@
 
 use super::steps::StepPeaks;
 use super::{Micros, Phase, StepReport};
-use crate::units::Bytes;
+use vramlab_allocator::units::Bytes;
 
 /// A finished step.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Whether steps leave memory behind: a leak.
 
-use crate::units::Bytes;
+use vramlab_allocator::units::Bytes;
 
 /// Bytes allocated at the end of steps, as long as they have been rising.
 #[derive(Clone, Copy, Debug, Default)]

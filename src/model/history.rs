@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::Micros;
-use crate::units::Bytes;
+use vramlab_allocator::units::Bytes;
 
 /// One column of the history: what one step, or a power of two of steps, came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

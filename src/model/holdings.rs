@@ -7,8 +7,8 @@ use serde::Serialize;
 use super::study::Survivor;
 use super::view::Stacks;
 use super::{Category, MemoryModel, NameId, Names, naming};
-use crate::snapshot::frames::{Frame, Origin};
-use crate::units::Bytes;
+use vramlab_allocator::units::Bytes;
+use vramlab_snapshot::frames::{Frame, Origin};
 
 /// Live blocks by name, layers taken together, the most bytes first; a block without a name stands under what it is for.
 #[must_use]
@@ -141,7 +141,7 @@ pub fn differences(before: &[Survivor], after: &[Survivor]) -> Vec<Difference> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Lab, synthetic};
+    use crate::{Lab, synthetic};
 
     #[test]
     fn holdings_are_all_that_is_allocated() {

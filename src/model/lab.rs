@@ -27,9 +27,9 @@ use super::run::{About, RunState, Settings};
 use super::segment_views::SegmentViews;
 use super::steps::{StepPeaks, Steps};
 use super::view::{Generated, Level, LogLine, Names, Stacks, Touched};
-use crate::snapshot::Begins;
-use crate::units::Micros;
-use crate::units::{Address, Bytes, DeviceIndex};
+use vramlab_allocator::units::Micros;
+use vramlab_allocator::units::{Address, Bytes, DeviceIndex};
+use vramlab_snapshot::Begins;
 
 /// Reduces a stream of events to what screens show.
 ///

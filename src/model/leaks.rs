@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use serde::Serialize;
 
 use super::{Category, Event, EventKind, NameId, Names, naming};
-use crate::units::{Address, Bytes};
+use vramlab_allocator::units::{Address, Bytes};
 
 /// What tells that a run repeats itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -338,9 +338,9 @@ impl Line {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::allocator::PoolKind;
-    use crate::model::{Lab, Micros};
-    use crate::units::StreamId;
+    use crate::{Lab, Micros};
+    use vramlab_allocator::PoolKind;
+    use vramlab_allocator::units::StreamId;
 
     /// Steps of one shape, each of which takes and gives back, and keeps what `keeps` says of it.
     fn run(steps: u64, told: bool, keeps: impl Fn(u64) -> u64) -> Vec<Event> {

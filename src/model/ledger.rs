@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::units::Bytes;
+use vramlab_allocator::units::Bytes;
 
 /// Where every reserved byte stands. The five accounts sum to [`Ledger::reserved`] at every event.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

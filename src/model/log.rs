@@ -44,7 +44,7 @@ impl Log {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::Micros;
+    use crate::Micros;
 
     #[test]
     fn a_full_log_drops_its_oldest_lines_and_amends_what_it_has() {

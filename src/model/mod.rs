@@ -42,12 +42,14 @@ mod steps;
 mod study;
 mod view;
 
+// Sources under `tests/common` are shared with integration tests, which say `vramlab_model::`.
+#[cfg(test)]
+extern crate self as vramlab_model;
+
 #[cfg(test)]
 #[path = "../../tests/common/synthetic.rs"]
 pub(crate) mod synthetic;
 
-pub use crate::snapshot::{Begins, frames};
-pub use crate::units::Micros;
 pub use allocator_state::{AllocatorState, Placed};
 pub use autopsy::{Autopsy, Owner, Unusable, Why};
 pub use boundaries::Boundaries;
@@ -85,3 +87,5 @@ pub use view::{
     BlockView, CopiesView, Generated, HostKind, HostMemory, Level, LogLine, Names, Profiles, SegmentView, Stacks,
     StepsView, Touched, Traffic, View,
 };
+pub use vramlab_allocator::units::Micros;
+pub use vramlab_snapshot::{Begins, frames};

@@ -4,7 +4,7 @@ use std::fmt;
 
 use super::evidence::percent;
 use super::{Category, Effect, Figure, Footing, Measurement};
-use crate::units::Bytes;
+use vramlab_allocator::units::Bytes;
 
 /// Smaller changes are not worth a word, as a share.
 const WORTH: f64 = 0.005;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Ledger, SegmentView};
-use crate::units::Bytes;
+use vramlab_allocator::units::Bytes;
 
 /// Segments at one moment, and the accounts that their bytes stand in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Occupancy {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Lab, synthetic};
+    use crate::{Lab, synthetic};
 
     #[test]
     fn segments_come_to_the_ledger_that_the_events_told() {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::view::{BlockView, SegmentView};
-use crate::units::{Address, Bytes};
+use vramlab_allocator::units::{Address, Bytes};
 
 /// A run of bytes of a segment that one block holds, or nobody.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,7 +147,7 @@ impl SegmentView {
     }
 
     /// The whole free pages of a run of free bytes; of a segment that is none, none.
-    pub(crate) fn whole_pages(&self, free: Range<u64>) -> Range<u64> {
+    pub fn whole_pages(&self, free: Range<u64>) -> Range<u64> {
         match self.page {
             // A run of pages begins with a page.
             Some(Bytes(page)) if page > 0 => {
@@ -181,9 +181,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::allocator::PoolKind;
-    use crate::model::{Category, MemoryModel, NameId, synthetic};
-    use crate::units::StreamId;
+    use crate::{Category, MemoryModel, NameId, synthetic};
+    use vramlab_allocator::PoolKind;
+    use vramlab_allocator::units::StreamId;
 
     fn segment(size: u64, page: Option<u64>, blocks: &[(u64, u64)]) -> SegmentView {
         let block = |&(offset, size): &(u64, u64)| BlockView {

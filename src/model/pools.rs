@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::{BlockView, SegmentView};
-use crate::allocator::PoolKind;
-use crate::units::{Address, Bytes, StreamId};
+use vramlab_allocator::PoolKind;
+use vramlab_allocator::units::{Address, Bytes, StreamId};
 
 /// The segments of one pool that serve one stream, together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -122,8 +122,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::model::{BlockView, Category, Lab, NameId, synthetic};
-    use crate::units::Address;
+    use crate::{BlockView, Category, Lab, NameId, synthetic};
+    use vramlab_allocator::units::Address;
 
     fn block(offset: u64, size: u64, requested: u64, pending: bool) -> BlockView {
         BlockView {

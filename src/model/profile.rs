@@ -1,7 +1,7 @@
 //! The curve of one step: what was alive after each of its memory events, by category.
 
 use super::{Category, MemoryModel, Phase};
-use crate::units::Bytes;
+use vramlab_allocator::units::Bytes;
 
 /// What was alive at the fullest moment of some memory events in a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -154,7 +154,7 @@ impl Profile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Event, EventKind, synthetic};
+    use crate::{Event, EventKind, synthetic};
 
     #[test]
     fn a_profile_keeps_the_peak_and_its_composition_however_long_the_step() {

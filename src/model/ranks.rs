@@ -1,7 +1,7 @@
 //! The labs of all devices of one stream.
 
 use super::{Event, History, Lab};
-use crate::units::DeviceIndex;
+use vramlab_allocator::units::DeviceIndex;
 
 /// One [`Lab`] for every device that events name.
 #[derive(Clone, Debug, Default)]
@@ -72,12 +72,12 @@ impl Ranks {
     }
 
     /// The history of every lab.
-    pub(crate) fn histories(&self) -> Vec<History> {
+    pub fn histories(&self) -> Vec<History> {
         self.labs.iter().map(|lab| lab.history().clone()).collect()
     }
 
     /// Gives back what [`Ranks::histories`] were when as many events had been applied.
-    pub(crate) fn take_histories(&mut self, histories: Vec<History>) {
+    pub fn take_histories(&mut self, histories: Vec<History>) {
         self.labs.iter_mut().zip(histories).for_each(|(lab, history)| lab.take_history(history));
     }
 

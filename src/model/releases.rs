@@ -1,7 +1,7 @@
 //! Memory that went back to the driver, and why: a request that emptied the cache and tried again leaves no event of its own.
 
-use crate::allocator::Settings;
-use crate::units::{Bytes, StreamId};
+use vramlab_allocator::Settings;
+use vramlab_allocator::units::{Bytes, StreamId};
 
 /// Releases between two requests. What comes behind them tells whose they were.
 #[derive(Clone, Debug, Default)]

@@ -1,11 +1,11 @@
 //! What a lab does, what it trains and on what, and how its switches stand: the part of the stream that is not memory.
 
-use crate::snapshot::Begins;
 use std::sync::Arc;
+use vramlab_snapshot::Begins;
 
 use serde::{Deserialize, Serialize};
 
-use crate::allocator::TorchVersion;
+use vramlab_allocator::TorchVersion;
 
 /// What the lab is doing.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -36,7 +36,7 @@ impl SegmentViews {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::synthetic;
+    use crate::synthetic;
 
     #[test]
     fn what_changed_is_copied_anew_and_all_the_rest_is_shared() {

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::{CopiesView, CopyDirection, HostKind, MemoryModel, Micros, StepReport, StepsView};
-use crate::units::Bytes;
+use vramlab_allocator::units::Bytes;
 
 /// The finished steps.
 #[derive(Clone, Debug, Default)]

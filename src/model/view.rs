@@ -11,9 +11,9 @@ use super::{
     About, Autopsy, Boundaries, Category, Configuration, Effect, Finding, History, Ledger, LessonNote, Micros,
     ModuleOutput, NameId, Phase, Profile, Reading, RunState, Settings, StepReport,
 };
-use crate::allocator::PoolKind;
-use crate::snapshot::Begins;
-use crate::units::{Address, Bytes, DeviceIndex, StreamId};
+use vramlab_allocator::PoolKind;
+use vramlab_allocator::units::{Address, Bytes, DeviceIndex, StreamId};
+use vramlab_snapshot::Begins;
 
 /// A lab at one event.
 #[derive(Clone, Debug, Default)]

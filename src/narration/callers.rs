@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use crate::model::{Event, EventKind, Micros, NameId};
-use crate::snapshot::{Frame, Snapshot, StackId, TextId};
+use vramlab_model::{Event, EventKind, Micros, NameId};
+use vramlab_snapshot::{Frame, Snapshot, StackId, TextId};
 
 /// Names of those who asked, as far as they were told.
 #[derive(Debug)]

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use super::callers::Callers;
 use super::guess::Guesses;
 use super::scopes::{Mark, Scopes};
-use crate::allocator::{TraceEvent, segment_size};
-use crate::model::{Category, Event, EventKind, Micros, NameId, Phase, StepReport};
-use crate::snapshot::history::{Beginning, Story};
-use crate::snapshot::replay::{Conditions, DeviceReport, Observer, verify_from};
-use crate::snapshot::{Action, Snapshot, StackId, TraceEntry};
-use crate::units::{Address, Bytes};
+use vramlab_allocator::units::{Address, Bytes};
+use vramlab_allocator::{TraceEvent, segment_size};
+use vramlab_model::{Category, Event, EventKind, Micros, NameId, Phase, StepReport};
+use vramlab_snapshot::history::{Beginning, Story};
+use vramlab_snapshot::replay::{Conditions, DeviceReport, Observer, verify_from};
+use vramlab_snapshot::{Action, Snapshot, StackId, TraceEntry};
 
 /// Hands `emit` every event of a device's history, in order: what was there when it began, then what the recording has,
 /// with the sizes of blocks (which a trace does not have) and, where stacks were recorded, the names of those who asked.
@@ -310,11 +310,11 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::model::frames;
-    use crate::snapshot::replay::Overrides;
+    use vramlab_model::frames;
+    use vramlab_snapshot::replay::Overrides;
 
     fn stream_of(name: &str) -> (Vec<Event>, DeviceReport) {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces").join(name);
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/traces").join(name);
         let snapshot = Snapshot::open(&path).unwrap();
         let conditions = Conditions::find(&path, &snapshot, &Overrides::default()).unwrap();
         let mut stream = Vec::new();

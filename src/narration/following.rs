@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::guess::Guesses;
-use crate::allocator::{PoolId, PoolKind, Settings, TraceEvent, pool_of, round};
-use crate::model::{Category, Event, EventKind, Micros, NameId};
-use crate::snapshot::history::Beginning;
-use crate::snapshot::history::pool_of_segment;
-use crate::snapshot::history::{Held, Home, Space};
-use crate::snapshot::history::{NextRequest, RangeIndex, nominal_page};
-use crate::snapshot::{Action, Snapshot, StackId, TextId, TraceEntry};
-use crate::units::{Address, Bytes, StreamId};
+use vramlab_allocator::units::{Address, Bytes, StreamId};
+use vramlab_allocator::{PoolId, PoolKind, Settings, TraceEvent, pool_of, round};
+use vramlab_model::{Category, Event, EventKind, Micros, NameId};
+use vramlab_snapshot::history::Beginning;
+use vramlab_snapshot::history::pool_of_segment;
+use vramlab_snapshot::history::{Held, Home, Space};
+use vramlab_snapshot::history::{NextRequest, RangeIndex, nominal_page};
+use vramlab_snapshot::{Action, Snapshot, StackId, TextId, TraceEntry};
 
 /// Frames of a stack that are told, from the innermost on.
 const DEEPEST: usize = 256;
@@ -419,12 +419,12 @@ fn mark(trace: &[TraceEntry], at: usize) -> [Mark; 2] {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::MemoryModel;
-    use crate::snapshot::history::Story;
-    use crate::units::MIB;
+    use vramlab_allocator::units::MIB;
+    use vramlab_model::MemoryModel;
+    use vramlab_snapshot::history::Story;
 
     fn load(name: &str) -> Snapshot {
-        let path = format!("{}/tests/traces/{name}.pickle.xz", env!("CARGO_MANIFEST_DIR"));
+        let path = format!("{}/../../tests/traces/{name}.pickle.xz", env!("CARGO_MANIFEST_DIR"));
         Snapshot::open(path).unwrap()
     }
 
@@ -443,7 +443,7 @@ mod tests {
     /// What a snapshot holds at its end: bytes of blocks that are no free ones, and of segments.
     fn held(snapshot: &Snapshot) -> (Bytes, Bytes) {
         let blocks = snapshot.segments.iter().flat_map(|segment| &segment.blocks);
-        let live = blocks.filter(|block| block.state != crate::allocator::BlockState::Inactive);
+        let live = blocks.filter(|block| block.state != vramlab_allocator::BlockState::Inactive);
         (live.map(|block| block.size).sum(), snapshot.segments.iter().map(|segment| segment.total_size).sum())
     }
 

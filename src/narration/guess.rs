@@ -25,13 +25,13 @@
 //! | | | a temporary |
 //! | for data, or by the loop itself | beyond backward | an input |
 //!
-//! Whoever shows such categories says that they are guessed ([`crate::model::About::guessed`]).
+//! Whoever shows such categories says that they are guessed ([`vramlab_model::About::guessed`]).
 
 use std::collections::{HashMap, HashSet};
 
-use crate::model::{Category, Micros};
-use crate::snapshot::{Action, Annotation, Frame, Snapshot, StackId, TraceEntry};
-use crate::units::{Address, Bytes};
+use vramlab_allocator::units::{Address, Bytes};
+use vramlab_model::{Category, Micros};
+use vramlab_snapshot::{Action, Annotation, Frame, Snapshot, StackId, TraceEntry};
 
 /// What blocks are for, by the entries that asked for them.
 #[derive(Debug)]
@@ -323,7 +323,7 @@ fn of_scope(name: &str) -> Doing {
 struct Scopes<'a> {
     snapshot: &'a Snapshot,
     left: Vec<&'a Annotation>,
-    open: Vec<(crate::snapshot::TextId, Doing)>,
+    open: Vec<(vramlab_snapshot::TextId, Doing)>,
 }
 
 impl<'a> Scopes<'a> {

@@ -1,7 +1,7 @@
 //! PyTorch's snapshots as the stream of events that the memory model reads.
 //!
 //! A snapshot has addresses, sizes and stacks. [`events()`] says of each what a lab would say: what happened, in which step
-//! and phase, for which [`crate::model::Category`], by which line. [`Following`] says it of a history that goes on.
+//! and phase, for which [`vramlab_model::Category`], by which line. [`Following`] says it of a history that goes on.
 
 mod callers;
 mod events;

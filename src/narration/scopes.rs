@@ -10,8 +10,8 @@
 
 use std::cmp::Ordering;
 
-use crate::model::{Micros, Phase};
-use crate::snapshot::{Action, Annotation, Snapshot, TextId, TraceEntry};
+use vramlab_model::{Micros, Phase};
+use vramlab_snapshot::{Action, Annotation, Snapshot, TextId, TraceEntry};
 
 /// What scopes say of a history, by time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -223,8 +223,8 @@ fn phase_of(name: &str) -> Option<Phase> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::StackId;
-    use crate::units::{Address, Bytes, StreamId};
+    use vramlab_allocator::units::{Address, Bytes, StreamId};
+    use vramlab_snapshot::StackId;
 
     /// A history with a request at each of these times, and scopes as `(name, begin, end)`.
     fn of(requests: &[u64], scopes: &[(&str, u64, u64)]) -> Vec<(u64, Mark)> {

@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::allocator::PoolKind;
-use crate::model::{Category, Event, EventKind, Micros, NameId};
-use crate::units::{Address, Bytes, DeviceIndex, StreamId};
+use vramlab_allocator::PoolKind;
+use vramlab_allocator::units::{Address, Bytes, DeviceIndex, StreamId};
+use vramlab_model::{Category, Event, EventKind, Micros, NameId};
 
 /// Bytes that a single event of a rare kind takes at most, encoded. A larger one (no source writes such) is kept as a
 /// note that says so.

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::Frame;
-use crate::model::{Event, Ranks};
+use vramlab_model::{Event, Ranks};
 
 /// Some events in a row, with the state that they found. Shares their bytes with the timeline.
 #[derive(Clone, Debug)]

@@ -12,10 +12,10 @@
 //! The payload is a zstd frame of [`super::Encoder`]'s columns, or the columns as they are where that is no longer.
 
 use super::RecordingError;
-use crate::model::Micros;
+use vramlab_model::Micros;
 
 /// The format that is written and read here. Whatever changes the bytes of a frame counts it up: also another order of
-/// the variants or fields of [`crate::model::EventKind`].
+/// the variants or fields of [`vramlab_model::EventKind`].
 pub const VERSION: u16 = 4;
 
 /// What a recording begins with. The first byte is in no text.

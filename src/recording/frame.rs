@@ -10,7 +10,7 @@ use zstd::bulk;
 use super::codec::{Decoder, Encoder, LARGEST_EVENT, LARGEST_FREQUENT};
 use super::file::{Header, MOST_BYTES, MOST_EVENTS};
 use super::{Malformed, RecordingError};
-use crate::model::{Event, Micros};
+use vramlab_model::{Event, Micros};
 
 /// Some events in a row, compressed. A copy shares the bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]

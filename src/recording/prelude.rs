@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::model::{Event, EventKind, Lab, NameId, Ranks, Segment};
-use crate::units::DeviceIndex;
+use vramlab_allocator::units::DeviceIndex;
+use vramlab_model::{Event, EventKind, Lab, NameId, Ranks, Segment};
 
 /// Events that bring a fresh [`Ranks`] to the present state of memory: what is trained, all names, how the switches
 /// stand, the limit, segments and the blocks in them, and what the lab is doing.

@@ -4,7 +4,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 
 use super::file::{HEADER, Header, PREFACE, check_preface};
 use super::{Frame, RecordingError};
-use crate::model::Micros;
+use vramlab_model::Micros;
 
 /// What a [`Reader`] found.
 #[derive(Clone, Debug, PartialEq)]

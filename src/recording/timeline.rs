@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 use std::ops::Range;
 
 use super::{Excerpt, Frame, FrameBuilder, RecordingError};
-use crate::model::{Event, Micros, Ranks};
-use crate::units::Bytes;
+use vramlab_allocator::units::Bytes;
+use vramlab_model::{Event, Micros, Ranks};
 
 /// How much memory a [`Timeline`] takes for what has been.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -142,7 +142,8 @@ fn view_at(timeline: &mut Timeline, position: u64, device: DeviceIndex) -> Optio
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Event, EventKind, Micros, synthetic};
+    use crate::model::{Event, EventKind, Micros};
+    use crate::synthetic;
 
     /// A run of many steps, put to a timeline and marked after each event; the marks in order.
     fn marked(goes_on: bool, end: RunState) -> (Timeline, Vec<Marked>) {

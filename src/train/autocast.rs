@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::device::DType;
+use vramlab_device::DType;
 
 use super::tensor::{Source, Tensor};
 

@@ -4,7 +4,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use crate::device::HostWork;
+use vramlab_device::HostWork;
 
 use super::context::{Context, Repeatable, Saving, SecondRun};
 use super::error::{Interrupt, OpResult, TrainError};

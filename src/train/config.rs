@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::device::{DType, MatrixPrecision, UpdatePasses};
+use vramlab_device::{DType, MatrixPrecision, UpdatePasses};
 
 /// Automatic mixed precision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]

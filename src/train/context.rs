@@ -4,9 +4,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use crate::device::{DType, Kernel};
-use crate::model::{Category, EventKind, ModuleOutput, NameId};
-use crate::units::StreamId;
+use vramlab_allocator::units::StreamId;
+use vramlab_device::{DType, Kernel};
+use vramlab_model::{Category, EventKind, ModuleOutput, NameId};
 
 use super::autocast::Autocast;
 use super::config::{AttentionKernel, Tf32};
@@ -153,6 +153,12 @@ impl Context {
         &self.memory
     }
 
+    /// Whether ops run as the fused ones that replace several of PyTorch's eager mode.
+    #[must_use]
+    pub const fn is_fused(&self) -> bool {
+        self.fused
+    }
+
     /// Runs what makes the logits of a model.
     pub fn classify<T>(&mut self, run: impl FnOnce(&mut Self) -> OpResult<T>) -> OpResult<T> {
         self.classifying = true;
@@ -169,12 +175,13 @@ impl Context {
     }
 
     /// `data` as the parameter that it will be once [`Context::adopt`] has made it number `index`: not to be used before.
-    pub(crate) fn future_parameter(data: &Tensor, index: usize) -> Tensor {
+    #[must_use]
+    pub fn future_parameter(data: &Tensor, index: usize) -> Tensor {
         data.detach().with_source(Source::Leaf(index))
     }
 
     /// Makes `data` the next parameter.
-    pub(crate) fn adopt(&mut self, data: Tensor, name: &str) {
+    pub fn adopt(&mut self, data: Tensor, name: &str) {
         let gradient = self.memory.name(&format!("{name}.grad"));
         self.leaves.push(Leaf::new(name, data, gradient));
     }
@@ -251,7 +258,10 @@ impl Context {
     }
 
     /// Runs one op under a name: events around it, a safe point after it.
-    pub(crate) fn op<T>(&mut self, name: &'static str, run: impl FnOnce(&mut Self) -> OpResult<T>) -> OpResult<T> {
+    ///
+    /// # Errors
+    /// What `run` fails with, or an interrupt at the safe point.
+    pub fn op<T>(&mut self, name: &'static str, run: impl FnOnce(&mut Self) -> OpResult<T>) -> OpResult<T> {
         self.memory.begin_op(name);
         match run(self) {
             Ok(result) => {

@@ -12,9 +12,9 @@ use std::collections::VecDeque;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
 
-use crate::device::{DType, DeviceError, DeviceEvent, HostBuffer, HostVec, PinnedMemory};
-use crate::model::{Category, CopyDirection, EventKind, Micros};
-use crate::units::{Bytes, StreamId};
+use vramlab_allocator::units::{Bytes, StreamId};
+use vramlab_device::{DType, DeviceError, DeviceEvent, HostBuffer, HostVec, PinnedMemory};
+use vramlab_model::{Category, CopyDirection, EventKind, Micros};
 
 use super::error::{Interrupt, OpResult, TrainError};
 use super::memory::{HostBlock, Memory, micros};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use thiserror::Error;
 
-use crate::device::{DeviceError, HostMemoryRefused};
-use crate::units::Bytes;
+use vramlab_allocator::units::Bytes;
+use vramlab_device::{DeviceError, HostMemoryRefused};
 
 /// A step, or the making of a trainer, failed.
 #[derive(Debug, Error)]

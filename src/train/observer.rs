@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::model::Event;
+use vramlab_model::Event;
 
 /// A point between two pieces of work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -13,9 +13,9 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::{Rc, Weak};
 
-use crate::device::{DType, DeviceEvent};
-use crate::model::Category;
-use crate::units::StreamId;
+use vramlab_allocator::units::StreamId;
+use vramlab_device::{DType, DeviceEvent};
+use vramlab_model::Category;
 
 use super::config::{Config, Offload};
 use super::error::{Interrupt, OpResult, TrainError};

@@ -1,7 +1,7 @@
 //! What modules put out: noted in every forward pass, told only where it changes.
 
-use crate::device::DType;
-use crate::model::NameId;
+use vramlab_device::DType;
+use vramlab_model::NameId;
 
 use super::shape::Shape;
 

@@ -7,7 +7,7 @@
 //! (`register_post_accumulate_grad_hook`) lets go once more. Whoever saved the parameter, or a view of it, shares its
 //! storage. The copy in host memory stays: only the optimizer writes it anew.
 
-use crate::model::Category;
+use vramlab_model::Category;
 
 use super::config::{Config, Offload};
 use super::context::Context;

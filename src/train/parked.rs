@@ -1,6 +1,6 @@
 //! The values of a parameter that wait in host memory.
 
-use crate::units::StreamId;
+use vramlab_allocator::units::StreamId;
 
 use super::error::OpResult;
 use super::memory::{HostBlock, Memory};

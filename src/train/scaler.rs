@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use crate::device::{DType, GradScaling, Kernel, Operand};
-use crate::model::Category;
-use crate::units::StreamId;
+use vramlab_allocator::units::StreamId;
+use vramlab_device::{DType, GradScaling, Kernel, Operand};
+use vramlab_model::Category;
 
 use super::config::Skips;
 use super::context::Context;

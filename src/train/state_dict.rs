@@ -1,8 +1,8 @@
 //! A model's state dict: its parameters and buffers as a file has them, and the ways back into a model.
 
-use crate::device::{DType, Kernel};
-use crate::model::Category;
-use crate::units::StreamId;
+use vramlab_allocator::units::StreamId;
+use vramlab_device::{DType, Kernel};
+use vramlab_model::Category;
 
 use super::context::Context;
 use super::error::OpResult;

@@ -2,9 +2,9 @@
 
 use std::cell::Cell;
 
-use crate::device::DType;
-use crate::model::{Category, NameId};
-use crate::units::{Address, StreamId};
+use vramlab_allocator::units::{Address, StreamId};
+use vramlab_device::DType;
+use vramlab_model::{Category, NameId};
 
 use super::error::TrainError;
 use super::memory::Memory;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::device::{DType, Kernel};
-use crate::model::{Category, NameId};
+use vramlab_device::{DType, Kernel};
+use vramlab_model::{Category, NameId};
 
 use super::error::OpResult;
 use super::memory::Memory;

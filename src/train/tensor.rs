@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use crate::device::{DType, HeadView, MatrixView, Operand};
-use crate::units::{Address, Bytes, StreamId};
+use vramlab_allocator::units::{Address, Bytes, StreamId};
+use vramlab_device::{DType, HeadView, MatrixView, Operand};
 
 use super::shape::Shape;
 use super::storage::Storage;
@@ -219,7 +219,7 @@ impl Tensor {
 
     /// Elements of a contiguous tensor as a kernel's operand.
     #[must_use]
-    pub(crate) fn operand(&self) -> Operand {
+    pub fn operand(&self) -> Operand {
         debug_assert!(self.is_contiguous(), "kernels over runs of elements need contiguous tensors");
         Operand { address: self.address(), dtype: self.dtype(), len: self.numel() }
     }

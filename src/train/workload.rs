@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use crate::device::DType;
-use crate::units::Bytes;
+use vramlab_allocator::units::Bytes;
+use vramlab_device::DType;
 
 use super::config::Config;
 use super::context::Context;

@@ -97,7 +97,8 @@ impl Film {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{EventKind, Lab, synthetic};
+    use crate::model::{EventKind, Lab};
+    use crate::synthetic;
     use crate::tui::theme::ColorTier;
 
     #[test]

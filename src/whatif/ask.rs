@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::block_number::BlockNumber;
 use super::driver::Places;
 use super::start::Start;
-use crate::allocator::PoolId;
-use crate::units::{Address, Bytes, StreamId};
+use vramlab_allocator::PoolId;
+use vramlab_allocator::units::{Address, Bytes, StreamId};
 
 /// One thing asked. Addresses are gone: they are the run's own.
 #[derive(Clone, Debug, PartialEq)]

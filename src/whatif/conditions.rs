@@ -4,8 +4,8 @@ use std::fmt;
 
 use thiserror::Error;
 
-use crate::allocator::{DeviceMemory, Settings, SettingsError, TorchVersion, setting_entries};
-use crate::units::Bytes;
+use vramlab_allocator::units::Bytes;
+use vramlab_allocator::{DeviceMemory, Settings, SettingsError, TorchVersion, setting_entries};
 
 /// Our own words beside PyTorch's.
 const LIMIT: &str = "limit";

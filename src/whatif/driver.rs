@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::allocator::{DeviceMemory, EventToken, OutOfDeviceMemory, Seed, SegmentSource, SimulatedDriver};
-use crate::units::{Address, Bytes, StreamId};
+use vramlab_allocator::units::{Address, Bytes, StreamId};
+use vramlab_allocator::{DeviceMemory, EventToken, OutOfDeviceMemory, Seed, SegmentSource, SimulatedDriver};
 
 use super::block_number::BlockNumber;
 

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::units::Bytes;
+use vramlab_allocator::units::Bytes;
 
 /// Figures of an allocator at one event. Predicted: nobody ran it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

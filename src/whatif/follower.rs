@@ -11,9 +11,9 @@ use super::player::Player;
 use super::reader::Reader;
 use super::recorded::Recorded;
 use super::start::{Past, Starting};
-use crate::allocator::{BlockSnapshot, BlockState};
-use crate::model::{BlockView, Category, Event, History, NameId, Occupancy, SegmentView};
-use crate::units::{Address, Bytes, DeviceIndex, StreamId};
+use vramlab_allocator::units::{Address, Bytes, DeviceIndex, StreamId};
+use vramlab_allocator::{BlockSnapshot, BlockState};
+use vramlab_model::{BlockView, Category, Event, History, NameId, Occupancy, SegmentView};
 
 /// A block that the run holds when somebody begins to follow it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

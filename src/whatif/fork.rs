@@ -4,7 +4,7 @@ use super::ask::Ask;
 use super::conditions::Conditions;
 use super::player::Player;
 use super::program::Program;
-use crate::units::Bytes;
+use vramlab_allocator::units::Bytes;
 
 /// The peaks of reserved, from a step on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

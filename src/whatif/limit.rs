@@ -2,7 +2,7 @@
 
 use super::conditions::Conditions;
 use super::program::Program;
-use crate::units::Bytes;
+use vramlab_allocator::units::Bytes;
 
 /// What the driver gives is a multiple of this.
 const STEP: u64 = 2 << 20;

@@ -6,9 +6,9 @@ use super::conditions::Conditions;
 use super::driver::{Driver, Places, waiting_stream};
 use super::figures::Figures;
 use super::start::{Early, Made, Start, Starting};
-use crate::allocator::{CachingAllocator, Diversion, PoolId, SegmentSnapshot, page_size};
-use crate::model::{Column, History, Micros};
-use crate::units::{Address, Bytes, StreamId};
+use vramlab_allocator::units::{Address, Bytes, StreamId};
+use vramlab_allocator::{CachingAllocator, Diversion, PoolId, SegmentSnapshot, page_size};
+use vramlab_model::{Column, History, Micros};
 
 /// Another allocator, and what it made of what was asked so far.
 #[derive(Clone, Debug)]

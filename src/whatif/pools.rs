@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use crate::allocator::PoolId;
-use crate::units::{Address, Bytes};
+use vramlab_allocator::PoolId;
+use vramlab_allocator::units::{Address, Bytes};
 
 /// Segments and pages of private pools, as the run has them now.
 #[derive(Clone, Debug, Default)]

@@ -9,9 +9,9 @@ use super::figures::Figures;
 use super::player::Player;
 use super::reader::Reader;
 use super::start::{Past, Start, Starting};
-use crate::allocator::Settings;
-use crate::model::{Event, History};
-use crate::units::{Bytes, DeviceIndex};
+use vramlab_allocator::Settings;
+use vramlab_allocator::units::{Bytes, DeviceIndex};
+use vramlab_model::{Event, History};
 
 /// What a program asked of its allocator, without addresses: about 32 bytes a request.
 #[derive(Clone, Debug, Default)]

@@ -8,9 +8,9 @@ use super::block_number::BlockNumber;
 use super::driver::Places;
 use super::pools::PrivateMemory;
 use super::start::Gathering;
-use crate::allocator::PoolId;
-use crate::model::{Begins, Event, EventKind, MemoryModel, NameId};
-use crate::units::{Address, Bytes, DeviceIndex, StreamId};
+use vramlab_allocator::PoolId;
+use vramlab_allocator::units::{Address, Bytes, DeviceIndex, StreamId};
+use vramlab_model::{Begins, Event, EventKind, MemoryModel, NameId};
 
 /// What vramlab calls the blocks of its first kernels: where the driver puts later segments depends on when they run.
 const FIRST_KERNELS: &str = "hash";

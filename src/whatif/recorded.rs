@@ -4,9 +4,9 @@ use super::conditions::{Conditions, ConditionsError};
 use super::driver::Places;
 use super::figures::Figures;
 use super::program::{Outcome, Program, ProgramWriter};
-use crate::allocator::DeviceMemory;
-use crate::model::{AllocatorState, Begins, Event, EventKind, FailedRequest, MemoryModel};
-use crate::units::{Bytes, DeviceIndex};
+use vramlab_allocator::DeviceMemory;
+use vramlab_allocator::units::{Bytes, DeviceIndex};
+use vramlab_model::{AllocatorState, Begins, Event, EventKind, FailedRequest, MemoryModel};
 
 /// A run on one device, as its events tell it.
 #[derive(Clone, Debug)]

@@ -8,9 +8,9 @@ use serde::Serialize;
 use super::block_number::BlockNumber;
 use super::driver::waiting_stream;
 use super::pools::PrivateMemory;
-use crate::allocator::{BlockState, PoolId, RangeSeed, Seed, SegmentSnapshot, Settings, range_size, round};
-use crate::model::{AllocatorState, Event, EventKind};
-use crate::units::{Address, Bytes, StreamId};
+use vramlab_allocator::units::{Address, Bytes, StreamId};
+use vramlab_allocator::{BlockState, PoolId, RangeSeed, Seed, SegmentSnapshot, Settings, range_size, round};
+use vramlab_model::{AllocatorState, Event, EventKind};
 
 /// Where another allocator starts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]

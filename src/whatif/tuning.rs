@@ -6,9 +6,9 @@ use super::conditions::{Conditions, ConditionsError};
 use super::figures::Figures;
 use super::program::Program;
 use super::recorded::Recorded;
-use crate::allocator::{Settings, TorchVersion};
-use crate::model::{Remedied, Remedy};
-use crate::units::Bytes;
+use vramlab_allocator::units::Bytes;
+use vramlab_allocator::{Settings, TorchVersion};
+use vramlab_model::{Remedied, Remedy};
 
 /// Settings that were tried, and what a program came to under them. Predicted: nobody ran it.
 #[derive(Clone, Debug)]

@@ -1,6 +1,6 @@
 //! BERT: learned positions, post-norm blocks whose positions see each other, a tied head over every position.
 
-use crate::train::TrainError;
+use vramlab_train::TrainError;
 
 use super::gpt::LanguageSizes;
 use super::sequential::{Layer, LayerKind, Sequential};

@@ -4,28 +4,28 @@ use std::path::Path;
 
 use super::entry::Entry;
 use super::error::CatalogError;
-use crate::given::{Place, Shelf, ShelfError};
+use vramlab_given::{Place, Shelf, ShelfError};
 
 const BUILT_IN: [(&str, &str); 19] = [
-    ("bert-large", include_str!("../../lab/workloads/bert-large.toml")),
-    ("bert-mini", include_str!("../../lab/workloads/bert-mini.toml")),
-    ("churn", include_str!("../../lab/workloads/churn.toml")),
-    ("dcgan", include_str!("../../lab/workloads/dcgan.toml")),
-    ("dcgan-mini", include_str!("../../lab/workloads/dcgan-mini.toml")),
-    ("gpt-char", include_str!("../../lab/workloads/gpt-char.toml")),
-    ("gpt-mini", include_str!("../../lab/workloads/gpt-mini.toml")),
-    ("gpt2", include_str!("../../lab/workloads/gpt2.toml")),
-    ("gpt2-fp32-head", include_str!("../../lab/workloads/gpt2-fp32-head.toml")),
-    ("mlp", include_str!("../../lab/workloads/mlp.toml")),
-    ("mlp-mini", include_str!("../../lab/workloads/mlp-mini.toml")),
-    ("mlp-saves-input", include_str!("../../lab/workloads/mlp-saves-input.toml")),
-    ("resnet-mini", include_str!("../../lab/workloads/resnet-mini.toml")),
-    ("resnet152", include_str!("../../lab/workloads/resnet152.toml")),
-    ("resnet50", include_str!("../../lab/workloads/resnet50.toml")),
-    ("varlen", include_str!("../../lab/workloads/varlen.toml")),
-    ("varlen-mini", include_str!("../../lab/workloads/varlen-mini.toml")),
-    ("vit-b16", include_str!("../../lab/workloads/vit-b16.toml")),
-    ("vit-mini", include_str!("../../lab/workloads/vit-mini.toml")),
+    ("bert-large", include_str!("lab/bert-large.toml")),
+    ("bert-mini", include_str!("lab/bert-mini.toml")),
+    ("churn", include_str!("lab/churn.toml")),
+    ("dcgan", include_str!("lab/dcgan.toml")),
+    ("dcgan-mini", include_str!("lab/dcgan-mini.toml")),
+    ("gpt-char", include_str!("lab/gpt-char.toml")),
+    ("gpt-mini", include_str!("lab/gpt-mini.toml")),
+    ("gpt2", include_str!("lab/gpt2.toml")),
+    ("gpt2-fp32-head", include_str!("lab/gpt2-fp32-head.toml")),
+    ("mlp", include_str!("lab/mlp.toml")),
+    ("mlp-mini", include_str!("lab/mlp-mini.toml")),
+    ("mlp-saves-input", include_str!("lab/mlp-saves-input.toml")),
+    ("resnet-mini", include_str!("lab/resnet-mini.toml")),
+    ("resnet152", include_str!("lab/resnet152.toml")),
+    ("resnet50", include_str!("lab/resnet50.toml")),
+    ("varlen", include_str!("lab/varlen.toml")),
+    ("varlen-mini", include_str!("lab/varlen-mini.toml")),
+    ("vit-b16", include_str!("lab/vit-b16.toml")),
+    ("vit-mini", include_str!("lab/vit-mini.toml")),
 ];
 
 /// The workload that opens when none is named.

@@ -4,14 +4,14 @@ use std::collections::VecDeque;
 
 use serde::Deserialize;
 
-use crate::device::DType;
-use crate::given::Within;
-use crate::model::Category;
-use crate::train::{
+use vramlab_allocator::units::MIB;
+use vramlab_device::DType;
+use vramlab_given::Within;
+use vramlab_model::Category;
+use vramlab_train::{
     Batch, BatchLayout, BatchSource, Config, Context, OpResult, Outcome, Routine, Shape, Task, Tensor, TrainError,
     Workload,
 };
-use crate::units::MIB;
 
 use super::random::Random;
 

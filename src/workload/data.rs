@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::text::Text;
-use crate::train::DataPath;
+use vramlab_train::DataPath;
 
 /// What a workload trains on.
 #[derive(Clone, Debug)]

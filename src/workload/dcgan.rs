@@ -2,9 +2,9 @@
 
 use std::rc::Rc;
 
-use crate::device::DType;
-use crate::model::NameId;
-use crate::train::{
+use vramlab_device::DType;
+use vramlab_model::NameId;
+use vramlab_train::{
     Adversaries, Batch, BatchLayout, BatchSource, Context, Model, OpResult, Repeatable, Shape, Task, Tensor,
     TrainError, Workload,
 };

@@ -11,7 +11,7 @@ use super::own::{self, Input};
 use super::sequential::{Layer, Sequential};
 use super::sizes::{Size, Sizes};
 use super::{Dcgan, LanguageSizes, MlpSizes, ResNet, ResNetSizes, VitSizes, bert, gpt, mlp, vit};
-use crate::train::Workload;
+use vramlab_train::Workload;
 
 /// Which architecture a workload has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]

@@ -2,8 +2,8 @@
 
 use thiserror::Error;
 
-use crate::given::{FileError, Malformed};
-use crate::train::TrainError;
+use vramlab_given::{FileError, Malformed};
+use vramlab_train::TrainError;
 
 /// Why there is no such workload.
 #[derive(Debug, Error)]

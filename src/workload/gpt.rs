@@ -1,6 +1,6 @@
 //! GPT-2: learned positions, pre-norm blocks, a head tied to the token embedding.
 
-use crate::train::TrainError;
+use vramlab_train::TrainError;
 
 use super::bounds::{Extent, Repeats};
 use super::error::CatalogError;

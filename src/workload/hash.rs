@@ -6,10 +6,10 @@
 
 use serde::Deserialize;
 
-use crate::device::{DType, ProgramStart};
-use crate::model::{Category, NameId};
-use crate::train::{Batch, BatchSource, Context, OpResult, Shape, Tensor};
-use crate::units::{Bytes, StreamId};
+use vramlab_allocator::units::{Bytes, StreamId};
+use vramlab_device::{DType, ProgramStart};
+use vramlab_model::{Category, NameId};
+use vramlab_train::{Batch, BatchSource, Context, OpResult, Shape, Tensor};
 
 /// A hash of 32 bits with low bias.
 #[must_use]

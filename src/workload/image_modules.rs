@@ -1,8 +1,8 @@
 //! The modules that nets for images are made of: convolutions and batch norm.
 
-use crate::device::DType;
-use crate::model::NameId;
-use crate::train::{Context, OpResult, Repeatable, RunningStatistics, Shape, Tensor};
+use vramlab_device::DType;
+use vramlab_model::NameId;
+use vramlab_train::{Context, OpResult, Repeatable, RunningStatistics, Shape, Tensor};
 
 use super::hash::Parameters;
 

@@ -4,13 +4,13 @@ mod generate;
 
 use std::rc::Rc;
 
-use crate::device::DType;
-use crate::model::Category;
-use crate::train::{
+use vramlab_allocator::units::Bytes;
+use vramlab_device::DType;
+use vramlab_model::Category;
+use vramlab_train::{
     Batch, BatchLayout, BatchSource, CacheKind, Config, Context, Model, OpResult, Outcome, Routine, Task, Tensor,
     TrainError, Workload,
 };
-use crate::units::Bytes;
 
 /// How a forward pass is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

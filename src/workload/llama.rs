@@ -1,7 +1,7 @@
 //! The modules that Llama and its kin share, as transformers writes them.
 
-use crate::model::NameId;
-use crate::train::{Context, OpResult, Repeatable, Tensor};
+use vramlab_model::NameId;
+use vramlab_train::{Context, OpResult, Repeatable, Tensor};
 
 use super::hash::Parameters;
 use super::modules::Linear;

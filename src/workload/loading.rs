@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::str::FromStr;
 
-use crate::train::{
+use vramlab_train::{
     Batch, BatchLayout, BatchSource, Context, Model, OpResult, StateDict, Task, Tensor, TrainError, Workload,
 };
 

@@ -1,6 +1,6 @@
 //! A multilayer perceptron: hidden layers of Linear and ReLU, then a head.
 
-use crate::train::TrainError;
+use vramlab_train::TrainError;
 
 use super::bounds::{Extent, Repeats};
 use super::error::CatalogError;

@@ -1,8 +1,8 @@
 //! The modules that models are made of: parameters, and how they are used.
 
-use crate::device::{DType, Kernel};
-use crate::model::{Category, NameId};
-use crate::train::{Context, Normalised, OpResult, Repeatable, Shape, Tensor, Wanted};
+use vramlab_device::{DType, Kernel};
+use vramlab_model::{Category, NameId};
+use vramlab_train::{Context, Normalised, OpResult, Repeatable, Shape, Tensor, Wanted};
 
 use super::hash::Parameters;
 

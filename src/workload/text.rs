@@ -7,24 +7,24 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::random::Random;
-use crate::given::{FileError, open_file};
-use crate::train::{BatchSource, TrainError};
+use vramlab_given::{FileError, open_file};
+use vramlab_train::{BatchSource, TrainError};
 
-/// Parts of vramlab's source, long enough that a small model does not learn them by heart in a minute.
+/// Models of vramlab, as they are written here: long enough that a small one does not learn them by heart in a minute.
 const SOURCE: [&str; 14] = [
-    include_str!("../train/context.rs"),
-    include_str!("../model/event.rs"),
-    include_str!("../model/view.rs"),
-    include_str!("../model/finding.rs"),
-    include_str!("../device/contract.rs"),
-    include_str!("../source/keeper.rs"),
-    include_str!("../recording/timeline.rs"),
-    include_str!("../train/tape.rs"),
-    include_str!("../whatif/driver.rs"),
-    include_str!("../device/mod.rs"),
-    include_str!("../device/kernel.rs"),
-    include_str!("../session/command.rs"),
-    include_str!("../session/gate.rs"),
+    include_str!("transformer.rs"),
+    include_str!("gpt.rs"),
+    include_str!("bert.rs"),
+    include_str!("resnet.rs"),
+    include_str!("vit.rs"),
+    include_str!("dcgan.rs"),
+    include_str!("sizes.rs"),
+    include_str!("entry.rs"),
+    include_str!("loading.rs"),
+    include_str!("own.rs"),
+    include_str!("churn.rs"),
+    include_str!("modules.rs"),
+    include_str!("image_modules.rs"),
     include_str!("random.rs"),
 ];
 

@@ -1,7 +1,7 @@
 //! The transformer block that GPT, BERT and ViT share.
 
-use crate::model::NameId;
-use crate::train::{Context, Normalised, OpResult, Repeatable, Tensor, Wanted};
+use vramlab_model::NameId;
+use vramlab_train::{Context, Normalised, OpResult, Repeatable, Tensor, Wanted};
 
 use super::hash::Parameters;
 use super::modules::{LayerNorm, Linear};
@@ -58,7 +58,7 @@ impl TransformerBlock {
     }
 
     fn mlp(&self, cx: &mut Context, x: &Tensor) -> OpResult<Tensor> {
-        if cx.fused {
+        if cx.is_fused() {
             let activated = self.fc.fused_gelu(cx, x, self.style.tanh)?;
             return self.out.forward(cx, &activated);
         }
@@ -110,7 +110,7 @@ impl TransformerBlock {
 
 impl Repeatable for TransformerBlock {
     fn forward(&self, cx: &mut Context, x: &Tensor) -> OpResult<Tensor> {
-        let output = if cx.fused {
+        let output = if cx.is_fused() {
             self.fused(cx, x)?
         } else {
             let x = self.residual(cx, x, &self.ln1, Self::attention)?;

@@ -1,6 +1,6 @@
 //! ViT: patches by a strided convolution, learned positions, pre-norm blocks whose positions see each other, mean pooling.
 
-use crate::train::TrainError;
+use vramlab_train::TrainError;
 
 use super::bounds::{Extent, Repeats};
 use super::error::CatalogError;

@@ -1,9 +1,9 @@
 //! Text from a byte-level model: forward passes without gradients, one byte each.
 
 use super::random::Random;
-use crate::device::DType;
-use crate::model::Category;
-use crate::train::{Context, Model, OpResult, Shape};
+use vramlab_device::DType;
+use vramlab_model::Category;
+use vramlab_train::{Context, Model, OpResult, Shape};
 
 /// Bytes of a piece: enough to see what the model has learned, few enough that training hardly waits.
 const LENGTH: usize = 96;

@@ -6,9 +6,9 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use vramlab::allocator::PoolKind;
-use vramlab::model::{Category, CopyDirection, Event, EventKind, FailedRequest, Micros, NameId, Phase, StepReport};
-use vramlab::units::{Address, Bytes, KIB, MIB, StreamId};
+use vramlab_allocator::PoolKind;
+use vramlab_allocator::units::{Address, Bytes, KIB, MIB, StreamId};
+use vramlab_model::{Category, CopyDirection, Event, EventKind, FailedRequest, Micros, NameId, Phase, StepReport};
 
 /// A block of a [`Source`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

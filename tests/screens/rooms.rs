@@ -55,11 +55,14 @@ fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
 fn named(text: &str, is_crate: bool, rooms: &BTreeSet<String>) -> BTreeSet<String> {
     let shipped = text.split("#[cfg(test)]\nmod ").next().unwrap();
     let code = shipped.lines().filter(|line| !line.trim_start().starts_with("//"));
-    // Two rooms are crates of their own, and called so by each other.
+    // Rooms that are crates of their own are called so by each other.
     let named = code.flat_map(|line| {
         // What such a room calls its crate is itself.
         let line = if is_crate { line.replace("crate::", "") } else { line.to_owned() };
-        let line = line.replace("vramlab_allocator", "crate::allocator").replace("vramlab_snapshot", "crate::snapshot");
+        let line = line.replace("vramlab_allocator::units::", "crate::units::");
+        let line = rooms
+            .iter()
+            .fold(line, |line, room| line.replace(&format!("vramlab_{room}::"), &format!("crate::{room}::")));
         let named = line.split("crate::").skip(1).map(|rest| {
             rest.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next().unwrap_or_default().to_owned()
         });

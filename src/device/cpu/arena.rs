@@ -10,10 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::copies::CopyState;
 use super::streams::Streams;
-use crate::allocator::{DeviceMemory, EventToken, OutOfDeviceMemory, SegmentSource, SimulatedDriver};
-use crate::device::mapping::Mapping;
-use crate::device::{Charge, HostAccount};
-use crate::units::{Address, Bytes, StreamId};
+use crate::mapping::Mapping;
+use crate::{Charge, HostAccount};
+use vramlab_allocator::units::{Address, Bytes, StreamId};
+use vramlab_allocator::{DeviceMemory, EventToken, OutOfDeviceMemory, SegmentSource, SimulatedDriver};
 
 /// Which bytes of a region are backed by memory.
 enum Backing {

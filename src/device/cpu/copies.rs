@@ -7,9 +7,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use crate::device::DeviceError;
-use crate::device::pinned::PinnedPart;
-use crate::units::Address;
+use crate::DeviceError;
+use crate::pinned::PinnedPart;
+use vramlab_allocator::units::Address;
 
 /// A copy that the compute stream has not waited for.
 struct Unordered {

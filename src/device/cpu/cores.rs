@@ -8,8 +8,8 @@ use rayon::prelude::*;
 
 use super::operand::{KernelResult, Refused};
 use super::real::Real;
-use crate::device::{DeviceError, HostAccount, HostMemoryRefused, HostVec, Plain};
-use crate::units::Bytes;
+use crate::{DeviceError, HostAccount, HostMemoryRefused, HostVec, Plain};
+use vramlab_allocator::units::Bytes;
 
 /// Work below this many estimated nanoseconds stays on the calling thread: waking others costs more.
 const WORTH_SPREADING: usize = 60_000;

@@ -21,13 +21,13 @@ use std::time::{Duration, Instant};
 use super::{
     CopyPath, Device, DeviceError, DeviceEvent, DeviceInfo, HostAccount, HostBuffer, Kernel, Mark, PinnedMemory,
 };
-use crate::allocator::{EventToken, HostMemorySource, OutOfHostMemory, SegmentSource};
-use crate::units::{Address, Bytes, StreamId};
 use arena::{Arena, ArenaSource, SharedArena};
 use copies::{CopyState, CopyThread};
 use cores::Cores;
 use operand::Refused;
 use streams::{COPY_STREAM, Streams};
+use vramlab_allocator::units::{Address, Bytes, StreamId};
+use vramlab_allocator::{EventToken, HostMemorySource, OutOfHostMemory, SegmentSource};
 
 /// Bytes that wait at once for their copy from pageable memory.
 const STAGED: usize = 256 * 1024;

@@ -13,8 +13,8 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use super::arena::Arena;
-use crate::device::{AttentionShape, DType, HeadView, HostMemoryRefused, MatrixView, Operand};
-use crate::units::Address;
+use crate::{AttentionShape, DType, HeadView, HostMemoryRefused, MatrixView, Operand};
+use vramlab_allocator::units::Address;
 
 /// Why a kernel did not run.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use half::{bf16, f16};
 use pulp::Simd;
 
 use super::operand::{Element, View};
-use crate::device::{DType, HostVec, Plain};
+use crate::{DType, HostVec, Plain};
 
 /// A type that kernels compute in: f32, or f64 where an operand is f64 (or an integer).
 ///

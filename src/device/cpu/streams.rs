@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::copies::CopyState;
-use crate::allocator::EventToken;
-use crate::units::StreamId;
+use vramlab_allocator::EventToken;
+use vramlab_allocator::units::StreamId;
 
 /// The handle of the copy stream, as a PyTorch trace would show a stream of its pool.
 pub(super) const COPY_STREAM: StreamId = StreamId(1);

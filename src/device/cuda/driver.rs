@@ -8,8 +8,8 @@ use cudarc::driver::result::{self, DriverError};
 use cudarc::driver::sys;
 
 use super::grid::Grid;
-use crate::device::process::Inside;
-use crate::units::{Address, Bytes};
+use crate::process::Inside;
+use vramlab_allocator::units::{Address, Bytes};
 
 /// The driver refused.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use super::driver::{Context, Event, Failure, Stream};
-use crate::units::StreamId;
+use vramlab_allocator::units::StreamId;
 
 /// The stream of copies that run beside the compute stream, as PyTorch's traces would show one of its pool.
 pub(super) const COPY_STREAM: StreamId = StreamId(1);

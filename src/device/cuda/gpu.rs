@@ -6,7 +6,7 @@ use super::dnn::Dnn;
 use super::driver::Properties;
 use super::modules::Modules;
 use super::scratch::Scratch;
-use crate::device::MatrixPrecision;
+use crate::MatrixPrecision;
 
 /// An open GPU: everything but its memory and its streams.
 pub(super) struct Gpu {

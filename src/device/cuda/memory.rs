@@ -6,8 +6,8 @@ use super::driver::{self, pages};
 use super::events::SharedStreams;
 use super::monitor::Held;
 use super::places::Places;
-use crate::allocator::{DeviceMemory, EventToken, OutOfDeviceMemory, SegmentSource};
-use crate::units::{Address, Bytes, StreamId};
+use vramlab_allocator::units::{Address, Bytes, StreamId};
+use vramlab_allocator::{DeviceMemory, EventToken, OutOfDeviceMemory, SegmentSource};
 
 /// Segments at the places that [`Places`] knows, else from cuMemAlloc; expandable ones in ranges of their own, whose pages
 /// are backed one by one.

@@ -32,8 +32,6 @@ use super::{
     Device, DeviceError, DeviceEvent, DeviceInfo, HostBuffer, Kernel, Mark, MatrixPrecision, Operand, PinnedMemory,
     ProgramStart, Sensors,
 };
-use crate::allocator::{HostMemorySource, SegmentSource};
-use crate::units::{Address, StreamId};
 use blas::Blas;
 use convolution::Convolutions;
 use dnn::Dnn;
@@ -49,6 +47,8 @@ use places::Places;
 use queue::Queue;
 use refusal::Refusal;
 use scratch::Scratch;
+use vramlab_allocator::units::{Address, StreamId};
+use vramlab_allocator::{HostMemorySource, SegmentSource};
 
 pub use probe::{Probe, VisibleGpu, probe, usable, visible};
 

@@ -14,7 +14,7 @@ use super::cache::{cache_folder, keep};
 use super::driver::{Function, Module};
 use super::kernels::sources;
 use super::refusal::Refusal;
-use crate::device::DType;
+use crate::DType;
 
 /// All units, loaded, and the kernels that have been asked for.
 pub(super) struct Modules {

@@ -22,10 +22,10 @@ use nvml_wrapper::{Device, Nvml};
 
 use super::driver::{self, Context};
 use super::probe;
-use crate::device::process::Inside;
-use crate::device::{SensorReader, Sensors};
-use crate::model::{Activity, DriverMemory, GpuProcess, OwnUse, PcieTraffic, Reading, Throttle, Xid};
-use crate::units::Bytes;
+use crate::process::Inside;
+use crate::{SensorReader, Sensors};
+use vramlab_allocator::units::Bytes;
+use vramlab_model::{Activity, DriverMemory, GpuProcess, OwnUse, PcieTraffic, Reading, Throttle, Xid};
 
 /// Between two readings.
 const PERIOD: Duration = Duration::from_millis(200);

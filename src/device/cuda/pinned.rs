@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use super::driver::{self, Event, Failure, Stream};
 use super::events::SharedStreams;
-use crate::allocator::{EventToken, HostMemorySource, OutOfHostMemory};
-use crate::device::PinnedMemory;
-use crate::units::{Address, Bytes, StreamId};
+use crate::PinnedMemory;
+use vramlab_allocator::units::{Address, Bytes, StreamId};
+use vramlab_allocator::{EventToken, HostMemorySource, OutOfHostMemory};
 
 /// Mappings that the driver has page-locked, as the caching host allocator asks for them.
 pub(super) struct PinnedSource {

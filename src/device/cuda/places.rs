@@ -6,9 +6,9 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::driver::pages;
-use crate::allocator::{SegmentSource, SimulatedDriver};
-use crate::device::ProgramStart;
-use crate::units::{Address, Bytes, MIB};
+use crate::ProgramStart;
+use vramlab_allocator::units::{Address, Bytes, MIB};
+use vramlab_allocator::{SegmentSource, SimulatedDriver};
 
 /// What the driver backs at once.
 const PAGE: u64 = 2 * MIB;

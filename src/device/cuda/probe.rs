@@ -11,7 +11,7 @@ use nvml_wrapper::error::NvmlError;
 
 use super::dnn;
 use super::libraries::{self, Needed};
-use crate::units::Bytes;
+use vramlab_allocator::units::Bytes;
 
 /// One thing that was looked for.
 #[derive(Clone, Debug, PartialEq, Eq)]

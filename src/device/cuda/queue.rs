@@ -4,8 +4,8 @@ use cudarc::driver::sys;
 
 use super::driver;
 use super::gpu::Gpu;
-use crate::device::{DType, Operand};
-use crate::units::Address;
+use crate::{DType, Operand};
+use vramlab_allocator::units::Address;
 
 pub(super) use super::grid::Grid;
 pub(super) use super::refusal::Refusal;

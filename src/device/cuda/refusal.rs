@@ -1,7 +1,7 @@
 //! Why a kernel was not launched.
 
 use super::driver::Failure;
-use crate::device::{DeviceError, Kernel};
+use crate::{DeviceError, Kernel};
 
 /// Why a kernel was not launched.
 #[derive(Debug, thiserror::Error)]

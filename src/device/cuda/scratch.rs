@@ -1,8 +1,8 @@
 //! Device memory that kernels need between their passes and that PyTorch's curve does not have.
 
 use super::driver::{self, Failure};
-use crate::device::Operand;
-use crate::units::{Address, Bytes, MIB};
+use crate::Operand;
+use vramlab_allocator::units::{Address, Bytes, MIB};
 
 /// The smallest private area.
 const LEAST: u64 = 64 * MIB;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use thiserror::Error;
 
 use super::machine::Machine;
-use crate::units::Bytes;
+use vramlab_allocator::units::Bytes;
 
 /// What is assumed where the system does not tell how much memory is available.
 const UNTOLD: Bytes = Bytes::gib(2);

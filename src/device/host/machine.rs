@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::process::{Resource, getrlimit};
 
-use crate::units::{Bytes, KIB};
+use vramlab_allocator::units::{Bytes, KIB};
 
 /// The files in which the kernel tells it.
 #[derive(Clone, Debug)]

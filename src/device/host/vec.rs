@@ -3,8 +3,8 @@
 use std::ops::{Deref, DerefMut};
 
 use super::account::{Charge, HostAccount, HostMemoryRefused};
-use crate::device::mapping::{Mapping, Plain};
-use crate::units::Bytes;
+use crate::mapping::{Mapping, Plain};
+use vramlab_allocator::units::Bytes;
 
 /// From this size on memory is a mapping of its own: it goes back to the system when it is dropped.
 const MAPPED: usize = 256 * 1024;

@@ -1,6 +1,6 @@
 //! How far a result may be from the processor's in f64: the one table of tolerances.
 
-use crate::device::DType;
+use crate::DType;
 
 /// What kind of arithmetic made an output.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -4,8 +4,8 @@ use std::ops::Index;
 
 use super::bound::Bound;
 use super::values::Values;
-use crate::device::{DType, HeadView, MatrixView, Operand};
-use crate::units::{Address, Bytes};
+use crate::{DType, HeadView, MatrixView, Operand};
+use vramlab_allocator::units::{Address, Bytes};
 
 /// What f32 stands for in a case, or which other type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

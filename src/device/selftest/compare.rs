@@ -2,7 +2,7 @@
 
 use super::bound::{Bound, Limits};
 use super::values::rounded;
-use crate::device::DType;
+use crate::DType;
 
 /// How near an output came.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -1,9 +1,9 @@
 //! A device under test with one piece of memory, from which operands are cut.
 
 use super::case::{Case, Placed};
-use crate::allocator::SegmentSource;
-use crate::device::{DType, Device, DeviceError, Kernel, MatrixPrecision, Operand, Span};
-use crate::units::{Address, Bytes, MIB, StreamId};
+use crate::{DType, Device, DeviceError, Kernel, MatrixPrecision, Operand, Span};
+use vramlab_allocator::SegmentSource;
+use vramlab_allocator::units::{Address, Bytes, MIB, StreamId};
 
 /// Operands begin at multiples of this, unless they are skewed on purpose.
 const ALIGNMENT: u64 = 256;

@@ -7,7 +7,7 @@ use super::memory::{Launch, Memory, Trouble};
 use super::options::{Extent, Options};
 use super::report::{Failure, Report};
 use super::values::{decode, encode, rounded, seed_of};
-use crate::device::{DType, Device, DeviceError, Kernel};
+use crate::{DType, Device, DeviceError, Kernel};
 
 /// A selftest under way.
 pub(super) struct Session<'s> {

@@ -1,8 +1,8 @@
 //! The selftest tested: the processor passes, and a device that errs does not.
 
 use super::*;
-use crate::device::{DType, Kernel, Operand, Wrapper};
-use crate::units::StreamId;
+use crate::{DType, Kernel, Operand, Wrapper};
+use vramlab_allocator::units::StreamId;
 
 fn processor() -> CpuDevice {
     CpuDevice::open(CpuOptions { memory: None, threads: Some(2) }).unwrap()

@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 
-use crate::device::DType;
+use crate::DType;
 
 /// Numbers to fill an operand with.
 #[derive(Clone, Debug)]

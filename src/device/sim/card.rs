@@ -3,7 +3,7 @@
 use serde::Deserialize;
 
 use super::efficiency::{ByPrecision, Efficiency, is_rate, is_time};
-use crate::units::{Bytes, MIB};
+use vramlab_allocator::units::{Bytes, MIB};
 
 /// More than any device has, and so little that sums of it can be computed.
 const MOST_MEMORY: Bytes = Bytes(1 << 50);
@@ -264,7 +264,7 @@ mod tests {
 
     /// The T4 with one line changed.
     fn changed(line: &str, to: &str) -> Option<(&'static str, &'static str)> {
-        let t4 = include_str!("../../../lab/devices/t4.toml");
+        let t4 = include_str!("../lab/t4.toml");
         assert!(t4.contains(line), "{line}");
         toml::from_str::<Card>(&t4.replace(line, to)).unwrap().contradiction()
     }

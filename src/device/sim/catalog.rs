@@ -5,26 +5,26 @@ use std::path::Path;
 use thiserror::Error;
 
 use super::card::Card;
-use crate::given::{FileError, Shelf, ShelfError};
+use vramlab_given::{FileError, Shelf, ShelfError};
 
 const BUILT_IN: [(&str, &str); 17] = [
-    ("a100-40g", include_str!("../../../lab/devices/a100-40g.toml")),
-    ("a100-80g", include_str!("../../../lab/devices/a100-80g.toml")),
-    ("a10g", include_str!("../../../lab/devices/a10g.toml")),
-    ("a6000", include_str!("../../../lab/devices/a6000.toml")),
-    ("b200", include_str!("../../../lab/devices/b200.toml")),
-    ("h100-80g", include_str!("../../../lab/devices/h100-80g.toml")),
-    ("h100-94g", include_str!("../../../lab/devices/h100-94g.toml")),
-    ("h200", include_str!("../../../lab/devices/h200.toml")),
-    ("l4", include_str!("../../../lab/devices/l4.toml")),
-    ("l40s", include_str!("../../../lab/devices/l40s.toml")),
-    ("rtx-3060-12g", include_str!("../../../lab/devices/rtx-3060-12g.toml")),
-    ("rtx-3090", include_str!("../../../lab/devices/rtx-3090.toml")),
-    ("rtx-4090", include_str!("../../../lab/devices/rtx-4090.toml")),
-    ("rtx-5060ti-16g", include_str!("../../../lab/devices/rtx-5060ti-16g.toml")),
-    ("rtx-5090", include_str!("../../../lab/devices/rtx-5090.toml")),
-    ("rtx-pro-6000", include_str!("../../../lab/devices/rtx-pro-6000.toml")),
-    ("t4", include_str!("../../../lab/devices/t4.toml")),
+    ("a100-40g", include_str!("../lab/a100-40g.toml")),
+    ("a100-80g", include_str!("../lab/a100-80g.toml")),
+    ("a10g", include_str!("../lab/a10g.toml")),
+    ("a6000", include_str!("../lab/a6000.toml")),
+    ("b200", include_str!("../lab/b200.toml")),
+    ("h100-80g", include_str!("../lab/h100-80g.toml")),
+    ("h100-94g", include_str!("../lab/h100-94g.toml")),
+    ("h200", include_str!("../lab/h200.toml")),
+    ("l4", include_str!("../lab/l4.toml")),
+    ("l40s", include_str!("../lab/l40s.toml")),
+    ("rtx-3060-12g", include_str!("../lab/rtx-3060-12g.toml")),
+    ("rtx-3090", include_str!("../lab/rtx-3090.toml")),
+    ("rtx-4090", include_str!("../lab/rtx-4090.toml")),
+    ("rtx-5060ti-16g", include_str!("../lab/rtx-5060ti-16g.toml")),
+    ("rtx-5090", include_str!("../lab/rtx-5090.toml")),
+    ("rtx-pro-6000", include_str!("../lab/rtx-pro-6000.toml")),
+    ("t4", include_str!("../lab/t4.toml")),
 ];
 
 /// Why there is no such card.

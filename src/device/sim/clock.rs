@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use crate::units::StreamId;
+use vramlab_allocator::units::StreamId;
 
 /// Nanoseconds since the device was opened; a clock that reaches the end of them stands still.
 pub(super) type Nanos = u64;

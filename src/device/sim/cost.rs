@@ -3,8 +3,8 @@
 use super::card::Card;
 use super::clock::Nanos;
 use super::efficiency::GemmShape;
-use crate::device::{DType, HostWork, MatrixPrecision, OpClass, Work};
-use crate::units::Bytes;
+use crate::{DType, HostWork, MatrixPrecision, OpClass, Work};
+use vramlab_allocator::units::Bytes;
 
 /// Time of `work` on the device.
 pub(super) fn device_time(card: &Card, work: &Work, precision: MatrixPrecision) -> Nanos {

@@ -6,10 +6,10 @@ use std::rc::Rc;
 use super::card::Card;
 use super::clock::SharedClock;
 use super::cost::nanos;
-use crate::allocator::{
+use vramlab_allocator::units::{Address, Bytes, StreamId};
+use vramlab_allocator::{
     DeviceMemory, EventToken, HostMemorySource, OutOfDeviceMemory, OutOfHostMemory, SegmentSource, SimulatedDriver,
 };
-use crate::units::{Address, Bytes, StreamId};
 
 /// Device memory in name only.
 pub(super) struct TimedDriver {

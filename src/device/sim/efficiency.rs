@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use crate::device::{DType, FusedAttention};
+use crate::{DType, FusedAttention};
 
 /// A rate, or a share of one, that times can be computed with.
 pub(super) fn is_rate(rate: f64) -> bool {

@@ -1,6 +1,6 @@
 //! A simulated GPU: every memory decision, no arithmetic, no bytes, and a clock of its own.
 //!
-//! Segments are address arithmetic, kernels only take time: a roofline ([`crate::device::Work`]) with the rates of a
+//! Segments are address arithmetic, kernels only take time: a roofline ([`crate::Work`]) with the rates of a
 //! [`Card`]. The host's time is simulated too: eager PyTorch spends microseconds on every op, and where kernels are
 //! shorter than that the device waits for it.
 
@@ -19,10 +19,10 @@ use super::{
     CopyPath, Device, DeviceError, DeviceEvent, DeviceInfo, HostBuffer, HostWork, Kernel, Mark, MatrixPrecision,
     PinnedMemory, ProgramStart,
 };
-use crate::allocator::{HostMemorySource, SegmentSource, SimulatedDriver};
-use crate::units::{Address, Bytes, StreamId};
 use clock::{Nanos, SharedClock};
 use driver::{HostAddresses, SharedDriver, TimedDriver};
+use vramlab_allocator::units::{Address, Bytes, StreamId};
+use vramlab_allocator::{HostMemorySource, SegmentSource, SimulatedDriver};
 
 pub use card::{Card, Chip, Curve, DriverCosts, Launch, Link, Times};
 pub use catalog::{CardCatalog, CardError};
@@ -220,7 +220,7 @@ impl Device for SimDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::{DType, Operand};
+    use crate::{DType, Operand};
 
     #[test]
     fn work_of_an_opened_stream_takes_its_time_there_and_an_unknown_one_is_an_error() {

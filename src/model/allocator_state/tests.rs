@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::allocator::{
+use crate::{Category, MemoryModel, Micros, NameId, Setting};
+use vramlab_allocator::{
     CachingAllocator, DeviceMemory, EventToken, OutOfDeviceMemory, SegmentSource, Settings, SimulatedDriver, TraceEvent,
 };
-use crate::model::{Category, MemoryModel, Micros, NameId, Setting};
 
 /// A driver whose side streams are done when somebody waits.
 #[derive(Debug)]
@@ -54,7 +54,7 @@ impl Numbers {
 
 fn settings_event(conf: &str) -> Event {
     let setting = Setting { switch: "alloc-conf".into(), value: conf.into(), wanted: None, idle: None };
-    Event::new(Micros(0), EventKind::Settings(crate::model::Settings(vec![setting]).into()))
+    Event::new(Micros(0), EventKind::Settings(crate::Settings(vec![setting]).into()))
 }
 
 /// Thousands of requests, frees, waits and calls of `empty_cache`, in `memory` under `limit`: after each, statistics and

@@ -1,7 +1,7 @@
 //! Effects over made-up steps whose medians are known.
 
 use super::*;
-use crate::units::MIB;
+use vramlab_allocator::units::MIB;
 
 fn report(effects: &Effects, micros: u64) -> StepReport {
     StepReport {

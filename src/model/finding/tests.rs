@@ -4,9 +4,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::*;
-use crate::allocator::PoolKind;
-use crate::model::{Event, EventKind, FailedRequest, Micros, NameId, Remedied, Setting, StepReport, Weighed};
-use crate::units::{Address, StreamId};
+use crate::{Event, EventKind, FailedRequest, Micros, NameId, Remedied, Setting, StepReport, Weighed};
+use vramlab_allocator::PoolKind;
+use vramlab_allocator::units::{Address, StreamId};
 
 fn names(texts: &[&str]) -> Names {
     Names(Arc::new(texts.iter().map(|text| Arc::from(*text)).collect()))

@@ -17,9 +17,9 @@ use super::event::{Category, NameId};
 use super::study::Survivor;
 use super::view::View;
 use super::{Names, naming};
-use crate::snapshot::frames::Origin;
-use crate::units::Bytes;
 use paths::{Part, Paths};
+use vramlab_allocator::units::Bytes;
+use vramlab_snapshot::frames::Origin;
 
 pub use tags::{TagError, Tags};
 

@@ -4,10 +4,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::{Shape, Tags};
-use crate::model::event::{Category, NameId};
-use crate::model::naming;
-use crate::model::view::{Names, Stacks};
-use crate::snapshot::frames::{self, Frame, Origin};
+use crate::event::{Category, NameId};
+use crate::naming;
+use crate::view::{Names, Stacks};
+use vramlab_snapshot::frames::{self, Frame, Origin};
 
 /// One step of a way.
 #[derive(Clone, Debug)]

@@ -1,7 +1,7 @@
 use super::*;
-use crate::model::event::{Event, EventKind};
-use crate::model::{Lab, Names, SegmentView, Stacks, naming, synthetic};
-use crate::units::Micros;
+use crate::event::{Event, EventKind};
+use crate::{Lab, Names, SegmentView, Stacks, naming, synthetic};
+use vramlab_allocator::units::Micros;
 
 /// A name with its stack, a category, a size, and how many blocks of that size there are.
 type Asked<'a> = (&'a str, &'a [&'a str], Category, u64, u64);
@@ -22,7 +22,7 @@ fn view_of(asked: &[Asked<'_>]) -> View {
             stacks.insert(name, frames.into());
         }
         for _ in 0..*count {
-            blocks.push(crate::model::BlockView {
+            blocks.push(crate::BlockView {
                 offset: Bytes(offset),
                 size: Bytes(*size),
                 requested: Bytes(*size),
@@ -36,10 +36,10 @@ fn view_of(asked: &[Asked<'_>]) -> View {
         }
     }
     let segment = SegmentView {
-        address: crate::units::Address(1 << 30),
+        address: vramlab_allocator::units::Address(1 << 30),
         size: Bytes(offset),
-        pool: crate::allocator::PoolKind::Large,
-        stream: crate::units::StreamId::DEFAULT,
+        pool: vramlab_allocator::PoolKind::Large,
+        stream: vramlab_allocator::units::StreamId::DEFAULT,
         expandable: false,
         page: None,
         blocks: Arc::new(blocks),

@@ -3,18 +3,18 @@
 use std::sync::Arc;
 
 use super::Lab;
-use crate::model::autopsy::Autopsy;
-use crate::model::effect::Flip;
-use crate::model::emptying::Emptying;
-use crate::model::event::{EventKind, FailedRequest, NameId, Remedied, StepReport};
-use crate::model::finding::Situation;
-use crate::model::history::{Column, MarkKind};
-use crate::model::memory::MemoryModel;
-use crate::model::reading::Reading;
-use crate::model::run::About;
-use crate::model::steps::StepPeaks;
-use crate::model::view::{Generated, Level};
-use crate::units::Bytes;
+use crate::autopsy::Autopsy;
+use crate::effect::Flip;
+use crate::emptying::Emptying;
+use crate::event::{EventKind, FailedRequest, NameId, Remedied, StepReport};
+use crate::finding::Situation;
+use crate::history::{Column, MarkKind};
+use crate::memory::MemoryModel;
+use crate::reading::Reading;
+use crate::run::About;
+use crate::steps::StepPeaks;
+use crate::view::{Generated, Level};
+use vramlab_allocator::units::Bytes;
 
 impl Lab {
     /// What happens a few times a step at most.

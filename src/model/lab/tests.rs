@@ -1,9 +1,9 @@
 //! The lab over whole streams.
 
 use super::*;
-use crate::allocator::PoolKind;
-use crate::model::{Category, Emptied, MarkKind, Remedied, SegmentView, StepReport, View, Weighed, Why, synthetic};
-use crate::units::{MIB, StreamId};
+use crate::{Category, Emptied, MarkKind, Remedied, SegmentView, StepReport, View, Weighed, Why, synthetic};
+use vramlab_allocator::PoolKind;
+use vramlab_allocator::units::{MIB, StreamId};
 
 fn lab_of(events: &[Event]) -> Lab {
     let mut lab = Lab::new();
@@ -18,7 +18,7 @@ fn lines(view: &View) -> String {
 }
 
 fn marks(view: &View) -> Vec<String> {
-    let mark = |mark: &crate::model::Mark| match &mark.kind {
+    let mark = |mark: &crate::Mark| match &mark.kind {
         MarkKind::Flip { switch, to } => format!("{switch} {to} at {}", mark.step),
         MarkKind::EmptyCache { .. } => format!("empty_cache at {}", mark.step),
         MarkKind::OutOfMemory => format!("out of memory at {}", mark.step),
@@ -212,11 +212,11 @@ fn a_failed_request_leaves_an_autopsy_of_the_moment() {
     assert!(autopsy.modules.iter().any(|module| &*module.name == "blocks.0"));
     // What is tried for it comes after it.
     let remedied: Arc<[Remedied]> =
-        [Remedied { remedy: crate::model::Remedy::flip("ckpt", "on"), fits: true, peak_reserved: Bytes(MIB) }].into();
+        [Remedied { remedy: crate::Remedy::flip("ckpt", "on"), fits: true, peak_reserved: Bytes(MIB) }].into();
     lab.apply(&Event::new(Micros(0), EventKind::Remedied(Arc::clone(&remedied))));
     let tried = lab.view();
     assert_eq!(tried.autopsy.as_ref().map(|autopsy| &autopsy.remedied), Some(&remedied));
-    assert_eq!(tried.findings[0].remedies, [crate::model::Remedy::flip("ckpt", "on")]);
+    assert_eq!(tried.findings[0].remedies, [crate::Remedy::flip("ckpt", "on")]);
     assert!(view.autopsy.as_ref().is_some_and(|autopsy| autopsy.remedied.is_empty()), "an older view stays as it was");
 }
 
@@ -254,8 +254,7 @@ fn what_the_stream_says_of_the_run_is_in_the_view() {
     let mut lab = Lab::new();
     assert_eq!(lab.view().run, RunState::Starting);
     let about = Arc::new(About { device: "cpu".into(), ..About::default() });
-    let setting =
-        |value: &str| crate::model::Setting { switch: "amp".into(), value: value.into(), wanted: None, idle: None };
+    let setting = |value: &str| crate::Setting { switch: "amp".into(), value: value.into(), wanted: None, idle: None };
     let settings = Arc::new(Settings(vec![setting("bf16")]));
     let kinds = [
         EventKind::Begin(Arc::new(About::default())),
@@ -323,13 +322,13 @@ fn with_settings(events: Vec<Event>) -> Vec<Event> {
         let (time, flipped) = (event.time, matches!(event.kind, EventKind::SwitchFlipped { .. }));
         all.push(event);
         if flipped || all.len() == 1 {
-            let setting = crate::model::Setting {
+            let setting = crate::Setting {
                 switch: "flips".into(),
                 value: all.len().to_string().into(),
                 wanted: None,
                 idle: None,
             };
-            let settings = EventKind::Settings(Arc::new(crate::model::Settings(vec![setting])));
+            let settings = EventKind::Settings(Arc::new(crate::Settings(vec![setting])));
             all.push(Event::new(time, settings));
         }
     }

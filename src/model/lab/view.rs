@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::Lab;
-use crate::model::finding::{Known, Situation};
-use crate::model::run::RunState;
-use crate::model::view::{Profiles, View};
+use crate::finding::{Known, Situation};
+use crate::run::RunState;
+use crate::view::{Profiles, View};
 
 impl Lab {
     /// Log lines in a view.

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use crate::units::{Address, Bytes};
+use vramlab_allocator::units::{Address, Bytes};
 
 /// An event that can't be true after those before it. The model left it out and is as before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use super::error::{Fault, ModelError};
 use super::run::Run;
 use super::spans::{Birth, Holder, NONE, RunId, Span, SpanId, Spans, State};
-use crate::allocator::Settings;
-use crate::model::bounds::{MOST_PIECES, most_segments};
-use crate::model::event::{Category, Event, EventKind, NameId};
-use crate::model::ledger::Ledger;
-use crate::model::releases::{Growth, Releases};
-use crate::model::run::About;
-use crate::model::view::{HostMemory, PeaksSinceReset, Traffic};
-use crate::units::{Address, Bytes, StreamId};
+use crate::bounds::{MOST_PIECES, most_segments};
+use crate::event::{Category, Event, EventKind, NameId};
+use crate::ledger::Ledger;
+use crate::releases::{Growth, Releases};
+use crate::run::About;
+use crate::view::{HostMemory, PeaksSinceReset, Traffic};
+use vramlab_allocator::Settings;
+use vramlab_allocator::units::{Address, Bytes, StreamId};
 
 /// Memory at one event: segments with their blocks, and where every reserved byte stands.
 ///
@@ -70,7 +70,7 @@ impl MemoryModel {
 
     /// The same of a run that begins: under the default settings of its PyTorch.
     #[must_use]
-    pub(in crate::model) fn beginning(about: &About) -> Self {
+    pub(crate) fn beginning(about: &About) -> Self {
         Self { settings: Settings::of(about.torch), of_history: about.history.is_some(), ..Self::default() }
     }
 
@@ -85,7 +85,7 @@ impl MemoryModel {
     }
 
     /// Events of other devices came between: the next one has this index.
-    pub(in crate::model) const fn skip_to(&mut self, position: u64) {
+    pub(crate) const fn skip_to(&mut self, position: u64) {
         self.position = position;
     }
 
@@ -268,7 +268,7 @@ impl MemoryModel {
     }
 
     /// Size of the block that was given back last.
-    pub(in crate::model) const fn last_freed(&self) -> Bytes {
+    pub(crate) const fn last_freed(&self) -> Bytes {
         self.last_freed
     }
 

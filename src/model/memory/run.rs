@@ -1,8 +1,8 @@
 //! One run of spans: a cudaMalloc segment, or a contiguous mapped part of an expandable range.
 
 use super::spans::{NONE, Span, SpanId};
-use crate::allocator::PoolKind;
-use crate::units::StreamId;
+use vramlab_allocator::PoolKind;
+use vramlab_allocator::units::StreamId;
 
 /// A segment, or a contiguous mapped run of an expandable range.
 #[derive(Clone, Debug)]

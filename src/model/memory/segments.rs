@@ -6,9 +6,9 @@ use super::error::Fault;
 use super::model::MemoryModel;
 use super::run::{Held, Run};
 use super::spans::{NONE, RunId, Span, SpanId, State};
-use crate::allocator::PoolKind;
-use crate::model::view::{BlockView, SegmentView};
-use crate::units::{Address, Bytes, StreamId};
+use crate::view::{BlockView, SegmentView};
+use vramlab_allocator::PoolKind;
+use vramlab_allocator::units::{Address, Bytes, StreamId};
 
 /// A segment, or a contiguous mapped run of an expandable range, of a [`MemoryModel`].
 #[derive(Clone, Copy, Debug)]

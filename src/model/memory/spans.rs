@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use crate::model::event::{Category, NameId};
+use crate::event::{Category, NameId};
 
 /// Index of a [`Span`] in [`Spans`].
 pub(super) type SpanId = u32;

@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 
 use super::*;
-use crate::allocator::PoolKind;
-use crate::model::{Category, Event, EventKind, Micros, NameId, synthetic};
-use crate::units::{Address, Bytes, KIB, MIB, StreamId};
+use crate::{Category, Event, EventKind, Micros, NameId, synthetic};
+use vramlab_allocator::PoolKind;
+use vramlab_allocator::units::{Address, Bytes, KIB, MIB, StreamId};
 
 const STREAM: StreamId = StreamId::DEFAULT;
 

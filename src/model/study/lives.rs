@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::Study;
-use crate::model::{Category, NameId, naming};
-use crate::units::{Address, Bytes, StreamId};
+use crate::{Category, NameId, naming};
+use vramlab_allocator::units::{Address, Bytes, StreamId};
 
 /// A block from its birth to its end, or to where it became something else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::{Category, Event, MarkKind, MemoryModel, Names, Phase};
-use crate::units::Bytes;
+use vramlab_allocator::units::Bytes;
 
 pub use lives::{Life, Survivor};
 pub use ops::{OpRow, OpRun, Sort, Totals};

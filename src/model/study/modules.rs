@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use super::Study;
-use crate::model::{NameId, Phase, naming};
-use crate::units::Bytes;
+use crate::{NameId, Phase, naming};
+use vramlab_allocator::units::Bytes;
 
 impl Study {
     /// Bytes that the ops below the module at `path` took in its last forward pass and that are alive when backward begins;

@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 
 use super::{Life, Study};
-use crate::model::{Category, Micros, NameId, Phase, naming};
-use crate::units::Bytes;
+use crate::{Category, Micros, NameId, Phase, naming};
+use vramlab_allocator::units::Bytes;
 
 /// One run of an op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Which moments a range is shown by: of each few memory events the fullest.
 
 use super::{Place, Study};
-use crate::model::{Event, EventKind, Ledger, MarkKind, MemoryModel, Phase};
-use crate::units::Bytes;
+use crate::{Event, EventKind, Ledger, MarkKind, MemoryModel, Phase};
+use vramlab_allocator::units::Bytes;
 
 /// The fullest moment of some memory events in a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

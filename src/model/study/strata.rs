@@ -4,9 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::{Group, Grouping, Life, Moment, OpRun, Study};
-use crate::allocator::{PoolKind, pool_of};
-use crate::model::{Category, Event, EventKind, MemoryModel, Micros, NameId, Names, Phase, naming};
-use crate::units::{Address, Bytes, StreamId};
+use crate::{Category, Event, EventKind, MemoryModel, Micros, NameId, Names, Phase, naming};
+use vramlab_allocator::units::{Address, Bytes, StreamId};
+use vramlab_allocator::{PoolKind, pool_of};
 
 /// The second reading of a range.
 pub(super) struct Strata<'a> {

@@ -1,6 +1,6 @@
 use super::*;
-use crate::model::{EventKind, Lab, Micros, NameId, synthetic};
-use crate::units::Address;
+use crate::{EventKind, Lab, Micros, NameId, synthetic};
+use vramlab_allocator::units::Address;
 
 /// The events of a run, its lab at `begin`, and a study of what follows up to `end`.
 fn study(events: &[Event], range: Range<usize>, grouping: Grouping) -> Study {

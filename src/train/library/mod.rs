@@ -5,9 +5,9 @@ mod convolution;
 
 use std::collections::BTreeMap;
 
-use crate::device::DType;
-use crate::model::Category;
-use crate::units::{Bytes, StreamId};
+use vramlab_allocator::units::{Bytes, StreamId};
+use vramlab_device::DType;
+use vramlab_model::Category;
 
 use super::error::{Interrupt, MemoryKind, OpResult, TrainError};
 use super::memory::Memory;

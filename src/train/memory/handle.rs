@@ -5,15 +5,15 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::allocator::{
+use crate::error::{Interrupt, MemoryKind, OpResult, TrainError};
+use crate::observer::{Answer, Observer, SafePoint};
+use vramlab_allocator::units::{Address, Bytes, DeviceIndex, StreamId};
+use vramlab_allocator::{
     AllocError, CachingAllocator, CachingHostAllocator, HostMemorySource, SegmentSource, Settings, SettingsError,
     Statistics,
 };
-use crate::device::{Device, DeviceError, DeviceInfo, HostAccount, Kernel, Mark, Span};
-use crate::model::{Category, Event, EventKind, Micros, NameId, Phase};
-use crate::train::error::{Interrupt, MemoryKind, OpResult, TrainError};
-use crate::train::observer::{Answer, Observer, SafePoint};
-use crate::units::{Address, Bytes, DeviceIndex, StreamId};
+use vramlab_device::{Device, DeviceError, DeviceInfo, HostAccount, Kernel, Mark, Span};
+use vramlab_model::{Category, Event, EventKind, Micros, NameId, Phase};
 
 use super::frames::{Frames, Held};
 use super::names::NameTable;
@@ -67,7 +67,7 @@ impl Memory {
 
     /// The same for the device number `index` of several, whose events say so. Where it is `watched`, kernels and copies are
     /// refused that reach beyond live blocks, as they always are in debug builds.
-    pub(in crate::train) fn of_rank(
+    pub(crate) fn of_rank(
         index: DeviceIndex,
         mut device: Box<dyn Device>,
         settings: Settings,
@@ -98,7 +98,7 @@ impl Memory {
     }
 
     /// Gives all memory back and the device away; `None` where somebody else has a handle.
-    pub(in crate::train) fn into_device(self) -> Option<Box<dyn Device>> {
+    pub(crate) fn into_device(self) -> Option<Box<dyn Device>> {
         Rc::into_inner(self.0).map(|shared| shared.device.into_inner())
     }
 
@@ -210,7 +210,7 @@ impl Memory {
     }
 
     /// Takes a block of `bytes` for `stream`: its address and how many were handed out before it.
-    pub(in crate::train) fn take(
+    pub(crate) fn take(
         &self,
         bytes: Bytes,
         category: Category,
@@ -246,37 +246,37 @@ impl Memory {
     }
 
     /// A step begins; whether its frames will be `held` where it fails.
-    pub(in crate::train) fn begin_frames(&self, held: bool) {
+    pub(crate) fn begin_frames(&self, held: bool) {
         self.0.frames.begin(held);
     }
 
     /// A variable of the program holds a block, whenever that was taken.
-    pub(in crate::train) fn in_frame(&self, block: &Held) {
+    pub(crate) fn in_frame(&self, block: &Held) {
         self.0.frames.took(block);
     }
 
     /// Another node goes backward.
-    pub(in crate::train) fn begin_node(&self) {
+    pub(crate) fn begin_node(&self) {
         self.0.frames.begin_node();
     }
 
     /// The node that goes backward reads what it has saved.
-    pub(in crate::train) fn unpacked(&self, block: &Held) {
+    pub(crate) fn unpacked(&self, block: &Held) {
         self.0.frames.unpacked(block);
     }
 
     /// Whether a step's frames are held if it fails, and have not been yet.
-    pub(in crate::train) fn watches_frames(&self) -> bool {
+    pub(crate) fn watches_frames(&self) -> bool {
         self.0.frames.are_watched()
     }
 
     /// What the frames of a step that failed hold.
-    pub(in crate::train) fn catch_frames(&self) -> Vec<Held> {
+    pub(crate) fn catch_frames(&self) -> Vec<Held> {
         self.0.frames.catch()
     }
 
     /// Gives it back.
-    pub(in crate::train) fn free(&self, address: Address) {
+    pub(crate) fn free(&self, address: Address) {
         let result = self.0.allocator.borrow_mut().free(address);
         debug_assert!(result.is_ok(), "a block is freed once");
         if let Some(watch) = &self.0.watch {
@@ -381,7 +381,7 @@ impl Memory {
     }
 
     /// The same as a part of making the trainer: nothing that a person did, nothing to measure.
-    pub(crate) fn release_cached(&self) {
+    pub fn release_cached(&self) {
         self.0.device.borrow_mut().synchronize();
         self.0.allocator.borrow_mut().empty_cache();
         self.forward_trace(Category::Other, NameId::NONE);
@@ -449,7 +449,7 @@ mod tests {
     use std::cell::RefCell;
 
     use super::*;
-    use crate::device::sim::SimDevice;
+    use vramlab_device::sim::SimDevice;
 
     fn on_a_card(index: DeviceIndex, events: &Rc<RefCell<Vec<Event>>>) -> Memory {
         let device = Box::new(SimDevice::h200().unwrap());

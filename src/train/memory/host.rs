@@ -1,10 +1,10 @@
 //! Host memory beside the device's: page-locked blocks of one caching host allocator, and pageable memory.
 
-use crate::allocator::HostAllocError;
-use crate::device::{DeviceError, HostBuffer, HostMemoryRefused, HostVec, Plain};
-use crate::model::EventKind;
-use crate::train::error::TrainError;
-use crate::units::{Bytes, StreamId};
+use crate::error::TrainError;
+use vramlab_allocator::HostAllocError;
+use vramlab_allocator::units::{Bytes, StreamId};
+use vramlab_device::{DeviceError, HostBuffer, HostMemoryRefused, HostVec, Plain};
+use vramlab_model::EventKind;
 
 use super::handle::Memory;
 
@@ -13,7 +13,7 @@ impl Memory {
     ///
     /// # Errors
     /// [`TrainError::OutOfMemory`] of the host.
-    pub(crate) fn host_vec<T: Plain>(&self, len: usize, what: &str) -> Result<HostVec<T>, TrainError> {
+    pub fn host_vec<T: Plain>(&self, len: usize, what: &str) -> Result<HostVec<T>, TrainError> {
         let len = if self.holds_bytes() { len } else { 0 };
         self.0.account.vec(len).map_err(|refused| TrainError::of_host(what, refused))
     }

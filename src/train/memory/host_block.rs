@@ -1,10 +1,10 @@
 //! A tensor's bytes in host memory.
 
-use crate::device::{CopyPath, HostBuffer, HostVec, Span};
-use crate::model::{CopyDirection, EventKind, Micros};
-use crate::train::error::{OpResult, TrainError};
-use crate::train::tensor::Tensor;
-use crate::units::{Bytes, StreamId};
+use crate::error::{OpResult, TrainError};
+use crate::tensor::Tensor;
+use vramlab_allocator::units::{Bytes, StreamId};
+use vramlab_device::{CopyPath, HostBuffer, HostVec, Span};
+use vramlab_model::{CopyDirection, EventKind, Micros};
 
 use super::handle::Memory;
 

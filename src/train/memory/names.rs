@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::model::NameId;
+use vramlab_model::NameId;
 
 /// Every name so far.
 #[derive(Default)]

@@ -2,13 +2,13 @@
 
 use std::rc::Rc;
 
-use crate::device::{CopyPath, DType, DeviceError, HostBuffer, Span};
-use crate::model::{Category, CopyDirection, EventKind, Micros, NameId};
-use crate::train::error::OpResult;
-use crate::train::shape::Shape;
-use crate::train::storage::Storage;
-use crate::train::tensor::Tensor;
-use crate::units::{Bytes, StreamId};
+use crate::error::OpResult;
+use crate::shape::Shape;
+use crate::storage::Storage;
+use crate::tensor::Tensor;
+use vramlab_allocator::units::{Bytes, StreamId};
+use vramlab_device::{CopyPath, DType, DeviceError, HostBuffer, Span};
+use vramlab_model::{Category, CopyDirection, EventKind, Micros, NameId};
 
 use super::frames::Held;
 use super::handle::Memory;
@@ -20,7 +20,7 @@ impl Memory {
     /// A tensor that holds whatever its memory held, named `what` within the present module.
     ///
     /// # Errors
-    /// [`TrainError::OutOfMemory`](crate::train::TrainError::OutOfMemory).
+    /// [`TrainError::OutOfMemory`](crate::TrainError::OutOfMemory).
     pub fn tensor(&self, shape: Shape, dtype: DType, category: Category, what: &'static str) -> OpResult<Tensor> {
         self.named_tensor(shape, dtype, category, self.name_here(what), StreamId::DEFAULT)
     }
@@ -38,7 +38,7 @@ impl Memory {
     /// A tensor with a name of its own, for `stream`.
     ///
     /// # Errors
-    /// [`TrainError::OutOfMemory`](crate::train::TrainError::OutOfMemory).
+    /// [`TrainError::OutOfMemory`](crate::TrainError::OutOfMemory).
     pub fn named_tensor(
         &self,
         shape: Shape,
@@ -75,7 +75,7 @@ impl Memory {
     /// Writes host bytes to a tensor's block and waits, without an event: for weights and resident batches.
     ///
     /// # Errors
-    /// [`TrainError::Device`](crate::train::TrainError::Device).
+    /// [`TrainError::Device`](crate::TrainError::Device).
     pub fn write(&self, tensor: &Tensor, bytes: &[u8]) -> OpResult<()> {
         self.check_copy(tensor, bytes.len())?;
         Ok(self.0.device.borrow_mut().copy_pageable(bytes, tensor.address(), tensor.stream())?)
@@ -85,7 +85,7 @@ impl Memory {
     /// piece's first element, and its bytes. A device without bytes spends the time and makes nothing.
     ///
     /// # Errors
-    /// [`TrainError::Device`](crate::train::TrainError::Device).
+    /// [`TrainError::Device`](crate::TrainError::Device).
     pub fn fill(&self, tensor: &Tensor, mut make: impl FnMut(usize, &mut [u8])) -> OpResult<()> {
         let (size, whole) = (tensor.dtype().size(), tensor.bytes().get());
         if !self.holds_bytes() {
@@ -106,7 +106,7 @@ impl Memory {
     /// Copies a pageable batch to the device and waits.
     ///
     /// # Errors
-    /// [`TrainError::Device`](crate::train::TrainError::Device).
+    /// [`TrainError::Device`](crate::TrainError::Device).
     pub fn copy_pageable(&self, tensor: &Tensor, bytes: &[u8]) -> OpResult<()> {
         let begun = self.now();
         self.write(tensor, bytes)?;
@@ -137,7 +137,7 @@ impl Memory {
     /// Starts the copy of a page-locked batch on the copy stream.
     ///
     /// # Errors
-    /// [`TrainError::Device`](crate::train::TrainError::Device).
+    /// [`TrainError::Device`](crate::TrainError::Device).
     pub fn copy_pinned(&self, tensor: &Tensor, from: HostBuffer) -> Result<(), DeviceError> {
         self.check("a copy", Span { start: tensor.address(), bytes: from.bytes })?;
         self.0.device.borrow_mut().copy_pinned(from, tensor.address(), tensor.stream())
@@ -146,7 +146,7 @@ impl Memory {
     /// Waits and reads a tensor's bytes.
     ///
     /// # Errors
-    /// [`TrainError::Device`](crate::train::TrainError::Device).
+    /// [`TrainError::Device`](crate::TrainError::Device).
     pub fn read(&self, tensor: &Tensor, to: &mut [u8]) -> OpResult<()> {
         self.check_copy(tensor, to.len())?;
         Ok(self.0.device.borrow_mut().read(tensor.address(), to, StreamId::DEFAULT)?)
@@ -155,7 +155,7 @@ impl Memory {
     /// Reads one f32.
     ///
     /// # Errors
-    /// [`TrainError::Device`](crate::train::TrainError::Device).
+    /// [`TrainError::Device`](crate::TrainError::Device).
     pub fn read_f32(&self, tensor: &Tensor) -> OpResult<f32> {
         let mut bytes = [0; 4];
         self.read(tensor, &mut bytes)?;

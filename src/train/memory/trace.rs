@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::allocator::{OutOfMemory, TraceEvent, TraceSink};
-use crate::model::{Category, EventKind, FailedRequest, NameId};
+use vramlab_allocator::{OutOfMemory, TraceEvent, TraceSink};
+use vramlab_model::{Category, EventKind, FailedRequest, NameId};
 
 /// Where the allocator writes its history until it is turned into events.
 #[derive(Clone, Default)]

@@ -4,8 +4,8 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use crate::device::{DeviceError, Span};
-use crate::units::{Address, Bytes};
+use vramlab_allocator::units::{Address, Bytes};
+use vramlab_device::{DeviceError, Span};
 
 /// The live blocks, by address, with the bytes that were asked for.
 #[derive(Default)]

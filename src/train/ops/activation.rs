@@ -1,10 +1,10 @@
 //! Activation functions.
 
-use crate::device::{Kernel, Operand};
-use crate::train::context::Context;
-use crate::train::error::OpResult;
-use crate::train::tape::Gradients;
-use crate::train::tensor::Tensor;
+use crate::context::Context;
+use crate::error::OpResult;
+use crate::tape::Gradients;
+use crate::tensor::Tensor;
+use vramlab_device::{Kernel, Operand};
 
 impl Context {
     /// `max(input, 0)` in a new tensor. Saves its output.

@@ -1,11 +1,11 @@
 //! Batch normalisation.
 
-use crate::device::{ChannelShape, DType, Kernel, ResidualGradient};
-use crate::train::context::Context;
-use crate::train::error::{OpResult, TrainError};
-use crate::train::shape::Shape;
-use crate::train::tape::Gradients;
-use crate::train::tensor::Tensor;
+use crate::context::Context;
+use crate::error::{OpResult, TrainError};
+use crate::shape::Shape;
+use crate::tape::Gradients;
+use crate::tensor::Tensor;
+use vramlab_device::{ChannelShape, DType, Kernel, ResidualGradient};
 
 /// What batch norm remembers of the batches it has seen: buffers, not parameters.
 #[derive(Clone, Debug)]

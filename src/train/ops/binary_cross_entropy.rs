@@ -1,11 +1,11 @@
 //! Binary cross-entropy of logits.
 
-use crate::device::{DType, Kernel};
-use crate::train::context::Context;
-use crate::train::error::OpResult;
-use crate::train::shape::Shape;
-use crate::train::tape::Gradients;
-use crate::train::tensor::Tensor;
+use crate::context::Context;
+use crate::error::OpResult;
+use crate::shape::Shape;
+use crate::tape::Gradients;
+use crate::tensor::Tensor;
+use vramlab_device::{DType, Kernel};
 
 impl Context {
     /// Mean binary cross-entropy of `logits` against `target`, a probability for each. Runs in f32 under autocast. Saves

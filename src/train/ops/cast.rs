@@ -1,12 +1,12 @@
 //! Casts: which ops run in 16 bit under autocast, and copies in other types.
 
-use crate::device::{DType, Kernel};
-use crate::model::Category;
-use crate::train::autocast::Autocast;
-use crate::train::context::Context;
-use crate::train::error::OpResult;
-use crate::train::tape::Gradients;
-use crate::train::tensor::{Source, Tensor};
+use crate::autocast::Autocast;
+use crate::context::Context;
+use crate::error::OpResult;
+use crate::tape::Gradients;
+use crate::tensor::{Source, Tensor};
+use vramlab_device::{DType, Kernel};
+use vramlab_model::Category;
 
 impl Context {
     /// Runs `region` under autocast to `dtype` (off when `None`), with a cache of weight copies of its own that is
@@ -84,7 +84,10 @@ impl Context {
     }
 
     /// A copy of `input` in another type; its gradient is cast back.
-    pub(crate) fn cast(&mut self, input: &Tensor, dtype: DType, what: &'static str) -> OpResult<Tensor> {
+    ///
+    /// # Errors
+    /// Out of memory, or a device that fails.
+    pub fn cast(&mut self, input: &Tensor, dtype: DType, what: &'static str) -> OpResult<Tensor> {
         self.op("cast", |cx| {
             let output = cx.laid_out_as(input, dtype, what)?;
             cx.launch(&Kernel::Cast { src: input.flat(), dst: output.flat() })?;

@@ -1,12 +1,12 @@
 //! The product over an odd number of classes that ends a language model, fused for tensor cores.
 
-use crate::device::{DType, Kernel, MatrixView};
-use crate::model::Category;
-use crate::train::context::Context;
-use crate::train::error::OpResult;
-use crate::train::shape::Shape;
-use crate::train::tape::Gradients;
-use crate::train::tensor::Tensor;
+use crate::context::Context;
+use crate::error::OpResult;
+use crate::shape::Shape;
+use crate::tape::Gradients;
+use crate::tensor::Tensor;
+use vramlab_device::{DType, Kernel, MatrixView};
+use vramlab_model::Category;
 
 /// Classes are made up to a multiple of this: rows of logits then begin at multiples of 128 bytes.
 const PADDING: usize = 64;

@@ -1,15 +1,15 @@
 //! Convolutions of images, and their transposes.
 
-use crate::device::{ChannelShape, ConvShape, ImageLayout, Kernel};
-use crate::model::EventKind;
-use crate::train::config::Tf32;
-use crate::train::context::Context;
-use crate::train::error::{OpResult, TrainError};
-use crate::train::library::{Arithmetic, Convolution, Pass};
-use crate::train::shape::Shape;
-use crate::train::tape::Gradients;
-use crate::train::tensor::Tensor;
-use crate::units::Bytes;
+use crate::config::Tf32;
+use crate::context::Context;
+use crate::error::{OpResult, TrainError};
+use crate::library::{Arithmetic, Convolution, Pass};
+use crate::shape::Shape;
+use crate::tape::Gradients;
+use crate::tensor::Tensor;
+use vramlab_allocator::units::Bytes;
+use vramlab_device::{ChannelShape, ConvShape, ImageLayout, Kernel};
+use vramlab_model::EventKind;
 
 /// A convolution of tensors: what the kernels need to know, and what cuDNN's plans depend on.
 #[derive(Clone, Copy)]

@@ -1,10 +1,10 @@
 //! Sums, and products with a number.
 
-use crate::device::{DType, Kernel};
-use crate::train::context::Context;
-use crate::train::error::OpResult;
-use crate::train::tape::Gradients;
-use crate::train::tensor::Tensor;
+use crate::context::Context;
+use crate::error::OpResult;
+use crate::tape::Gradients;
+use crate::tensor::Tensor;
+use vramlab_device::{DType, Kernel};
 
 impl Context {
     /// `a + b`, where `b` may lack leading dimensions of `a` and may be of a narrower type. The sum has the layout of `a`.

@@ -1,11 +1,11 @@
 //! Embedding tables.
 
-use crate::device::{DType, Kernel};
-use crate::train::context::Context;
-use crate::train::error::{Interrupt, OpResult, TrainError};
-use crate::train::shape::Shape;
-use crate::train::tape::Gradients;
-use crate::train::tensor::Tensor;
+use crate::context::Context;
+use crate::error::{Interrupt, OpResult, TrainError};
+use crate::shape::Shape;
+use crate::tape::Gradients;
+use crate::tensor::Tensor;
+use vramlab_device::{DType, Kernel};
 
 impl Context {
     /// The rows of `weight` (vocabulary, width) that `indices` (i64) name: (…, width). Saves the indices.

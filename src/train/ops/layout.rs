@@ -1,11 +1,11 @@
 //! Layouts: copies between them, and views that reorder dimensions.
 
-use crate::device::{DType, Kernel};
-use crate::train::context::Context;
-use crate::train::error::OpResult;
-use crate::train::shape::Shape;
-use crate::train::tape::Gradients;
-use crate::train::tensor::Tensor;
+use crate::context::Context;
+use crate::error::OpResult;
+use crate::shape::Shape;
+use crate::tape::Gradients;
+use crate::tensor::Tensor;
+use vramlab_device::{DType, Kernel};
 
 /// A shape and strides with dimensions of 1 in front.
 fn padded(shape: Shape, strides: &[usize]) -> ([usize; 4], [usize; 4]) {

@@ -1,11 +1,11 @@
 //! Linear layers: `y = x Wᵀ (+ b)`.
 
-use crate::device::{DType, Kernel, MatrixView};
-use crate::train::context::{Context, Saved};
-use crate::train::error::OpResult;
-use crate::train::shape::Shape;
-use crate::train::tape::Gradients;
-use crate::train::tensor::{Source, Tensor};
+use crate::context::{Context, Saved};
+use crate::error::OpResult;
+use crate::shape::Shape;
+use crate::tape::Gradients;
+use crate::tensor::{Source, Tensor};
+use vramlab_device::{DType, Kernel, MatrixView};
 
 impl Context {
     /// `input` (…, in) times `weight` (out, in) transposed, plus `bias` (out). Runs in 16 bit under autocast.

@@ -1,11 +1,11 @@
 //! Cross-entropy: log-softmax, then the mean negative log-likelihood.
 
-use crate::device::{DType, Kernel};
-use crate::train::context::Context;
-use crate::train::error::OpResult;
-use crate::train::shape::Shape;
-use crate::train::tape::Gradients;
-use crate::train::tensor::Tensor;
+use crate::context::Context;
+use crate::error::OpResult;
+use crate::shape::Shape;
+use crate::tape::Gradients;
+use crate::tensor::Tensor;
+use vramlab_device::{DType, Kernel};
 
 impl Context {
     /// Mean cross-entropy of `logits` (…, classes) against `targets` (i64, one per row).

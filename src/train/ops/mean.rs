@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use crate::device::Kernel;
-use crate::train::context::Context;
-use crate::train::error::OpResult;
-use crate::train::tape::Gradients;
-use crate::train::tensor::Tensor;
+use crate::context::Context;
+use crate::error::OpResult;
+use crate::tape::Gradients;
+use crate::tensor::Tensor;
+use vramlab_device::Kernel;
 
 impl Context {
     /// The mean over the neighbouring dimensions `dims`, which the result lacks: (batch, channels, height, width) over

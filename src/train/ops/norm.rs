@@ -1,11 +1,11 @@
 //! Layer normalisation.
 
-use crate::device::{DType, Kernel};
-use crate::train::context::{Context, Saved};
-use crate::train::error::OpResult;
-use crate::train::shape::Shape;
-use crate::train::tape::Gradients;
-use crate::train::tensor::{Source, Tensor};
+use crate::context::{Context, Saved};
+use crate::error::OpResult;
+use crate::shape::Shape;
+use crate::tape::Gradients;
+use crate::tensor::{Source, Tensor};
+use vramlab_device::{DType, Kernel};
 
 /// In which types a fused norm is asked for under autocast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

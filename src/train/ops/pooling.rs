@@ -1,11 +1,11 @@
 //! Pooling of images.
 
-use crate::device::{DType, Kernel, PoolShape};
-use crate::train::context::Context;
-use crate::train::error::{OpResult, TrainError};
-use crate::train::shape::Shape;
-use crate::train::tape::Gradients;
-use crate::train::tensor::Tensor;
+use crate::context::Context;
+use crate::error::{OpResult, TrainError};
+use crate::shape::Shape;
+use crate::tape::Gradients;
+use crate::tensor::Tensor;
+use vramlab_device::{DType, Kernel, PoolShape};
 
 impl Context {
     /// The largest element of each square window of side `kernel` in the planes of `input` (batch, channels, height,

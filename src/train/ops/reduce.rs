@@ -1,11 +1,11 @@
 //! Sums over rows, with the scratch that PyTorch's reduction kernel takes on a GPU.
 
-use crate::device::{DType, Kernel};
-use crate::train::context::Context;
-use crate::train::error::OpResult;
-use crate::train::library::Libraries;
-use crate::train::shape::Shape;
-use crate::train::tensor::Tensor;
+use crate::context::Context;
+use crate::error::OpResult;
+use crate::library::Libraries;
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+use vramlab_device::{DType, Kernel};
 
 /// Threads of a block whose threads own one output each.
 const MAX_THREADS: usize = 512;

@@ -1,10 +1,10 @@
 //! The norm by the root of the mean square, op for op as models in PyTorch write it.
 
-use crate::device::{DType, Kernel};
-use crate::train::context::Context;
-use crate::train::error::OpResult;
-use crate::train::tape::Gradients;
-use crate::train::tensor::Tensor;
+use crate::context::Context;
+use crate::error::OpResult;
+use crate::tape::Gradients;
+use crate::tensor::Tensor;
+use vramlab_device::{DType, Kernel};
 
 impl Context {
     /// `weight · (x · rsqrt(mean(x²) + eps))` over the last dimension, with `x` in f32 and what comes of it in the type of

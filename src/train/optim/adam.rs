@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use crate::device::{AdamParameters, DType, Kernel, ParameterUpdate};
-use crate::model::Category;
-use crate::train::config::{Hyper, OptimizerForm};
-use crate::train::context::Context;
-use crate::train::error::OpResult;
-use crate::train::shape::Shape;
-use crate::train::tensor::Tensor;
-use crate::units::StreamId;
+use crate::config::{Hyper, OptimizerForm};
+use crate::context::Context;
+use crate::error::OpResult;
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+use vramlab_allocator::units::StreamId;
+use vramlab_device::{AdamParameters, DType, Kernel, ParameterUpdate};
+use vramlab_model::Category;
 
 use super::rule::{StepRule, Trained, temporaries};
 use super::state::State;

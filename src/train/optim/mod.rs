@@ -18,7 +18,7 @@ use std::ops::Range;
 
 use self::rule::{StepRule, Trained, with_gradients};
 use self::state::State;
-use crate::device::GradScaling;
+use vramlab_device::GradScaling;
 
 use super::config::{Config, Offload, OptimizerForm, OptimizerKind};
 use super::context::Context;

@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use crate::device::{GradScaling, ParameterUpdate};
-use crate::train::config::OptimizerForm;
-use crate::train::context::Context;
-use crate::train::error::OpResult;
-use crate::train::tensor::Tensor;
+use crate::config::OptimizerForm;
+use crate::context::Context;
+use crate::error::OpResult;
+use crate::tensor::Tensor;
+use vramlab_device::{GradScaling, ParameterUpdate};
 
 use super::state::State;
 

@@ -2,10 +2,10 @@
 
 use std::f64::consts::PI;
 
-use crate::train::config::{Config, Schedule};
+use crate::config::{Config, Schedule};
 
 /// The factor on the learning rate in step number `step`. The cosine is `CosineAnnealingLR` with a minimum of 0: it falls from
-/// 1 to 0 within [`crate::train::Hyper::schedule_steps`], rises to 1 within as many, and so on.
+/// 1 to 0 within [`crate::Hyper::schedule_steps`], rises to 1 within as many, and so on.
 #[expect(clippy::cast_precision_loss, reason = "fewer than 2⁵³ steps")]
 pub(super) fn factor(config: &Config, step: u64) -> f64 {
     match config.schedule {

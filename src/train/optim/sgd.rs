@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use crate::device::Kernel;
-use crate::train::config::OptimizerForm;
-use crate::train::context::Context;
-use crate::train::error::OpResult;
+use crate::config::OptimizerForm;
+use crate::context::Context;
+use crate::error::OpResult;
+use vramlab_device::Kernel;
 
 use super::rule::{StepRule, Trained, temporaries};
 use super::state::State;

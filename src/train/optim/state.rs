@@ -1,12 +1,12 @@
 //! Optimizer state, on the device or parked in host memory.
 
-use crate::device::DType;
-use crate::model::{Category, NameId};
-use crate::train::error::OpResult;
-use crate::train::memory::{HostBlock, Memory};
-use crate::train::shape::Shape;
-use crate::train::tensor::Tensor;
-use crate::units::{Bytes, StreamId};
+use crate::error::OpResult;
+use crate::memory::{HostBlock, Memory};
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+use vramlab_allocator::units::{Bytes, StreamId};
+use vramlab_device::DType;
+use vramlab_model::{Category, NameId};
 
 /// Parameters whose state is on the device at once while the rest of it is parked.
 const CHUNK: Bytes = Bytes::mib(64);

@@ -5,13 +5,13 @@
 
 use std::rc::Rc;
 
-use crate::device::{DType, Kernel};
-use crate::model::Phase;
-use crate::train::context::Context;
-use crate::train::error::OpResult;
-use crate::train::shape::Shape;
-use crate::train::tensor::Tensor;
-use crate::train::workload::{Model, Outcome};
+use crate::context::Context;
+use crate::error::OpResult;
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+use crate::workload::{Model, Outcome};
+use vramlab_device::{DType, Kernel};
+use vramlab_model::Phase;
 
 use super::state::Trainer;
 

@@ -2,9 +2,9 @@
 
 use std::ops::Range;
 
-use crate::train::config::Config;
-use crate::train::optim::Optimizer;
-use crate::train::workload::Task;
+use crate::config::Config;
+use crate::optim::Optimizer;
+use crate::workload::Task;
 
 /// An optimizer and the parameters that are its own.
 pub(super) struct Learner {

@@ -1,15 +1,15 @@
 //! What steps of all kinds are made of: batches, forward passes, phases, the optimizer.
 
-use crate::device::{HostWork, Kernel};
-use crate::model::Phase;
-use crate::train::config::{DataPath, ZeroGrad};
-use crate::train::context::Context;
-use crate::train::error::{Interrupt, OpResult, TrainError};
-use crate::train::memory::Held;
-use crate::train::offload::Offloader;
-use crate::train::tensor::Tensor;
-use crate::train::workload::Batch;
-use crate::units::StreamId;
+use crate::config::{DataPath, ZeroGrad};
+use crate::context::Context;
+use crate::error::{Interrupt, OpResult, TrainError};
+use crate::memory::Held;
+use crate::offload::Offloader;
+use crate::tensor::Tensor;
+use crate::workload::Batch;
+use vramlab_allocator::units::StreamId;
+use vramlab_device::{HostWork, Kernel};
+use vramlab_model::Phase;
 
 use super::learner::Learner;
 use super::state::Trainer;

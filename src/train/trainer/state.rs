@@ -1,20 +1,20 @@
 //! A trainer: how it is made, configured and asked.
 
-use crate::allocator::{Settings, SettingsError, Statistics};
-use crate::device::{DType, Device, DeviceError, DeviceInfo, Sensors};
-use crate::model::{Category, EventKind};
-use crate::train::config::{Config, DataPath};
-use crate::train::context::Context;
-use crate::train::data::{Feed, HostBatch};
-use crate::train::error::{OpResult, TrainError};
-use crate::train::library::Libraries;
-use crate::train::memory::Memory;
-use crate::train::observer::Observer;
-use crate::train::scaler::Scaler;
-use crate::train::shape::Shape;
-use crate::train::tensor::Tensor;
-use crate::train::workload::{Batch, Outcome, Task, Workload};
-use crate::units::{Bytes, DeviceIndex};
+use crate::config::{Config, DataPath};
+use crate::context::Context;
+use crate::data::{Feed, HostBatch};
+use crate::error::{OpResult, TrainError};
+use crate::library::Libraries;
+use crate::memory::Memory;
+use crate::observer::Observer;
+use crate::scaler::Scaler;
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+use crate::workload::{Batch, Outcome, Task, Workload};
+use vramlab_allocator::units::{Bytes, DeviceIndex};
+use vramlab_allocator::{Settings, SettingsError, Statistics};
+use vramlab_device::{DType, Device, DeviceError, DeviceInfo, Sensors};
+use vramlab_model::{Category, EventKind};
 
 use super::learner::{Learner, learners};
 use super::timing::Timing;

@@ -3,19 +3,19 @@
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-use crate::model::{EventKind, Micros, Phase, StepReport};
-use crate::train::config::{Config, OnOom};
-use crate::train::error::{Interrupt, MemoryKind, OpResult, TrainError};
-use crate::train::memory::micros;
-use crate::train::observer::SafePoint;
-use crate::train::workload::{Outcome, Task};
+use crate::config::{Config, OnOom};
+use crate::error::{Interrupt, MemoryKind, OpResult, TrainError};
+use crate::memory::micros;
+use crate::observer::SafePoint;
+use crate::workload::{Outcome, Task};
+use vramlab_model::{EventKind, Micros, Phase, StepReport};
 
 use super::state::Trainer;
 use super::timing::Timing;
 
 impl Trainer {
     /// Trains one step: every micro-batch forward and backward, then the optimizer. Where it runs out of memory and the configuration
-    /// says so ([`Config::on_oom`](crate::train::Config::on_oom)), the batch is halved and the step tried again.
+    /// says so ([`Config::on_oom`](crate::Config::on_oom)), the batch is halved and the step tried again.
     ///
     /// # Errors
     /// [`TrainError::OutOfMemory`], [`TrainError::Stopped`], [`TrainError::Device`], [`TrainError::Data`]. Whatever the

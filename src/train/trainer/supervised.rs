@@ -2,12 +2,12 @@
 
 use std::rc::Rc;
 
-use crate::device::{DType, Kernel};
-use crate::model::{Category, Phase};
-use crate::train::error::OpResult;
-use crate::train::shape::Shape;
-use crate::train::tensor::Tensor;
-use crate::train::workload::{Model, Outcome};
+use crate::error::OpResult;
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+use crate::workload::{Model, Outcome};
+use vramlab_device::{DType, Kernel};
+use vramlab_model::{Category, Phase};
 
 use super::state::{LoopStyle, Trainer};
 

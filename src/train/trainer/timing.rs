@@ -1,7 +1,7 @@
 //! When the phases of a step began and ended.
 
-use crate::model::{Micros, Phase};
-use crate::train::memory::{Memory, Moment};
+use crate::memory::{Memory, Moment};
+use vramlab_model::{Micros, Phase};
 
 /// The phases of the present step: the device tells their times when the step is over.
 #[derive(Default)]

@@ -42,7 +42,8 @@ impl LoudEffect {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{EventKind, Lab, synthetic};
+    use crate::model::{EventKind, Lab};
+    use crate::synthetic;
 
     #[test]
     fn an_effect_is_loud_when_it_before_and_when_it_is_known() {

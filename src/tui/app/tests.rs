@@ -10,8 +10,9 @@ use ratatui::layout::Rect;
 
 use super::{App, Message};
 use crate::model::RunState;
-use crate::model::{Lab, Ledger, Level, LogLine, Micros, StepsView, View, synthetic};
+use crate::model::{Lab, Ledger, Level, LogLine, Micros, StepsView, View};
 use crate::source::{Extent, Marked, Moment, Picture};
+use crate::synthetic;
 use crate::tui::glyphs::GlyphTier;
 use crate::tui::layers::Layer;
 use crate::tui::map::Plan;
@@ -63,7 +64,7 @@ fn a_screens_own_keys_change_what_it_remembers_and_news_does_not() {
     let mut app = app();
     let mut whole = fast(1);
     let mut lab = crate::model::Lab::new();
-    for event in crate::model::synthetic::training_run() {
+    for event in crate::synthetic::training_run() {
         lab.apply(&event);
     }
     whole.history = Arc::clone(&lab.view().history);

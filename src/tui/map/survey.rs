@@ -372,7 +372,8 @@ fn ages(view: &View, history: &History) -> ([u64; 4], bool) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{EventKind, Lab, synthetic};
+    use crate::model::{EventKind, Lab};
+    use crate::synthetic;
 
     fn updated(survey: &mut Survey, view: &View, coloring: Coloring, text: &str) {
         survey.update(view, &view.history, coloring, &text.into());

@@ -434,8 +434,9 @@ fn next_largest<I: Iterator<Item = (u64, Address)>>(all: impl Fn() -> I, current
 mod tests {
     use super::*;
     use crate::allocator::PoolKind;
-    use crate::model::{Category, Lab, Touched, synthetic};
+    use crate::model::{Category, Lab, Touched};
     use crate::source::Picture;
+    use crate::synthetic;
     use crate::units::{KIB, MIB, StreamId};
 
     fn segment(address: u64, size: u64, blocks: &[(u64, u64)]) -> SegmentView {

@@ -81,7 +81,8 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::model::{Lab, synthetic};
+    use crate::model::Lab;
+    use crate::synthetic;
 
     /// A run of 31 steps.
     fn run() -> Picture {

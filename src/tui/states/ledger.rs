@@ -219,7 +219,7 @@ mod tests {
     fn segments_are_added_up_anew_when_they_are_others() {
         let mut lab = crate::model::Lab::new();
         let state = LedgerState::default();
-        for event in crate::model::synthetic::training_run() {
+        for event in crate::synthetic::training_run() {
             lab.apply(&event);
         }
         let segments = lab.view().segments;

@@ -108,8 +108,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::model::{Lab, synthetic};
+    use crate::model::Lab;
     use crate::source::Extent;
+    use crate::synthetic;
 
     /// A run and a study of all of it, the cursor somewhere.
     fn picture(cursor: Cursor) -> Picture {

@@ -1,8 +1,8 @@
 //! Text, token by token: the prompt in one pass, then a pass for each token over the keys and values kept so far.
 
-use crate::device::{DType, Kernel};
-use crate::model::Category;
-use crate::train::{Config, Context, KvCache, Model, OpResult, Shape, Tensor, TrainError};
+use vramlab_device::{DType, Kernel};
+use vramlab_model::Category;
+use vramlab_train::{Config, Context, KvCache, Model, OpResult, Shape, Tensor, TrainError};
 
 use super::Generation;
 

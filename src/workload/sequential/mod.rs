@@ -6,8 +6,8 @@ mod plan;
 
 use std::rc::Rc;
 
-use crate::device::DType;
-use crate::train::{Batch, BatchLayout, BatchSource, Context, Model, OpResult, Shape, Task, TrainError, Workload};
+use vramlab_device::DType;
+use vramlab_train::{Batch, BatchLayout, BatchSource, Context, Model, OpResult, Shape, Task, TrainError, Workload};
 
 use super::data::Data;
 use super::hash::{self, Cycle, Parameters, Spread};

@@ -2,8 +2,8 @@
 
 use std::rc::Rc;
 
-use crate::model::NameId;
-use crate::train::{Context, Model, OpResult, Repeatable, Tensor, TrainError, checkpoint};
+use vramlab_model::NameId;
+use vramlab_train::{Context, Model, OpResult, Repeatable, Tensor, TrainError, checkpoint};
 
 use super::super::hash::Parameters;
 use super::super::image_modules::{BatchNorm, Convolution, Direction, MaxPool, Patches};

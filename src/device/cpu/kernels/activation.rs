@@ -2,10 +2,10 @@
 
 use super::dispatch::real;
 use super::elementwise::{map1, map2, same_length};
-use crate::device::Operand;
-use crate::device::cpu::cores::Cores;
-use crate::device::cpu::operand::{Access, KernelResult, View};
-use crate::device::cpu::real::Real;
+use crate::Operand;
+use crate::cpu::cores::Cores;
+use crate::cpu::operand::{Access, KernelResult, View};
+use crate::cpu::real::Real;
 
 /// √(2/π), of GELU's tanh form.
 const SQRT_2_OVER_PI: f64 = 0.797_884_560_802_865_4;

@@ -3,10 +3,10 @@
 
 use super::dispatch::real;
 use super::tile::{self, Store, TILE, padded, transpose};
-use crate::device::cpu::cores::Cores;
-use crate::device::cpu::operand::{Access, KernelResult, View, require};
-use crate::device::cpu::real::{Real, max_of, sum_by};
-use crate::device::{AttentionShape, HeadView, Operand};
+use crate::cpu::cores::Cores;
+use crate::cpu::operand::{Access, KernelResult, View, require};
+use crate::cpu::real::{Real, max_of, sum_by};
+use crate::{AttentionShape, HeadView, Operand};
 
 /// Rows of scores that are in scratch at once, whole tiles.
 const BLOCK: usize = 64;

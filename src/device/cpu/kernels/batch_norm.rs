@@ -6,10 +6,10 @@
 use super::dispatch::real;
 use super::elementwise::results;
 use super::tasks::estimate;
-use crate::device::cpu::cores::Cores;
-use crate::device::cpu::operand::{Access, KernelResult, View, require};
-use crate::device::cpu::real::{Real, elements, sum_by};
-use crate::device::{ChannelShape, Operand};
+use crate::cpu::cores::Cores;
+use crate::cpu::operand::{Access, KernelResult, View, require};
+use crate::cpu::real::{Real, elements, sum_by};
+use crate::{ChannelShape, Operand};
 
 /// Elements of a line, unless one channel has more.
 const LINE: usize = 512;
@@ -95,7 +95,7 @@ fn check(shape: &ChannelShape, whole: &[&Operand], per_channel: &[&Operand]) -> 
     require(fits, || format!("operands don't fit {shape:?}"))
 }
 
-/// The operands of [`crate::device::Kernel::BatchNorm`].
+/// The operands of [`crate::Kernel::BatchNorm`].
 pub(super) struct Forward<T> {
     pub(super) src: T,
     pub(super) weight: T,
@@ -272,7 +272,7 @@ fn apply<R: Real>(
     }
 }
 
-/// The operands of [`crate::device::Kernel::BatchNormInference`].
+/// The operands of [`crate::Kernel::BatchNormInference`].
 pub(super) struct Inference<T> {
     pub(super) src: T,
     pub(super) weight: T,
@@ -336,8 +336,8 @@ pub(super) enum Statistics {
     Running { eps: f32 },
 }
 
-/// The operands of [`crate::device::Kernel::BatchNormBackward`] and of
-/// [`crate::device::Kernel::BatchNormInferenceBackward`].
+/// The operands of [`crate::Kernel::BatchNormBackward`] and of
+/// [`crate::Kernel::BatchNormInferenceBackward`].
 pub(super) struct Backward<T> {
     pub(super) grad: T,
     pub(super) src: T,

@@ -3,10 +3,10 @@
 use super::dispatch::{real, scalar};
 use super::loss::Targets;
 use super::rows::{for_rows, rows_of};
-use crate::device::Operand;
-use crate::device::cpu::cores::Cores;
-use crate::device::cpu::operand::{Access, KernelResult, View, require};
-use crate::device::cpu::real::{Real, max_of, sum_by};
+use crate::Operand;
+use crate::cpu::cores::Cores;
+use crate::cpu::operand::{Access, KernelResult, View, require};
+use crate::cpu::real::{Real, max_of, sum_by};
 
 /// What the forward pass writes.
 pub(super) struct Results {

@@ -2,10 +2,10 @@
 
 use super::dispatch::{real, scalar};
 use super::elementwise::{map2, same_length};
-use crate::device::Operand;
-use crate::device::cpu::cores::Cores;
-use crate::device::cpu::operand::{Access, KernelResult, View, require};
-use crate::device::cpu::real::Real;
+use crate::Operand;
+use crate::cpu::cores::Cores;
+use crate::cpu::operand::{Access, KernelResult, View, require};
+use crate::cpu::real::Real;
 
 /// Elements that are loaded at once.
 const CHUNK: usize = 256;

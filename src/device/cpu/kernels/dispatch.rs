@@ -1,13 +1,13 @@
 //! In which precision a kernel computes.
 
-use crate::device::DType;
-use crate::device::cpu::operand::View;
-use crate::device::cpu::real::Real;
+use crate::DType;
+use crate::cpu::operand::View;
+use crate::cpu::real::Real;
 
 /// Calls a function generic over [`Real`] with f64 if any of the types needs it, with f32 otherwise.
 macro_rules! real {
     ($dtypes:expr, $function:ident($($argument:expr),* $(,)?)) => {
-        if $dtypes.into_iter().any($crate::device::cpu::kernels::dispatch::needs_f64) {
+        if $dtypes.into_iter().any($crate::cpu::kernels::dispatch::needs_f64) {
             $function::<f64>($($argument),*)
         } else {
             $function::<f32>($($argument),*)

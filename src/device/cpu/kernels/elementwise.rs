@@ -3,10 +3,10 @@
 
 use super::dispatch::real;
 use super::tasks::{TASK, estimate};
-use crate::device::Operand;
-use crate::device::cpu::cores::Cores;
-use crate::device::cpu::operand::{Access, KernelResult, View, require};
-use crate::device::cpu::real::{Real, elements};
+use crate::Operand;
+use crate::cpu::cores::Cores;
+use crate::cpu::operand::{Access, KernelResult, View, require};
+use crate::cpu::real::{Real, elements};
 
 /// Elements that are converted and computed at once: they stay in the first-level cache.
 const CHUNK: usize = 512;

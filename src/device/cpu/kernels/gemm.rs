@@ -5,10 +5,10 @@ use gemm::Parallelism;
 
 use super::dispatch::real;
 use super::rows::for_rows;
-use crate::device::cpu::cores::Cores;
-use crate::device::cpu::operand::{Access, KernelResult, View, require};
-use crate::device::cpu::real::{Real, elements};
-use crate::device::{MatrixView, Operand};
+use crate::cpu::cores::Cores;
+use crate::cpu::operand::{Access, KernelResult, View, require};
+use crate::cpu::real::{Real, elements};
+use crate::{MatrixView, Operand};
 
 /// Floating-point operations of one core in a nanosecond, roughly: decides what is worth spreading.
 const FLOPS_PER_NANO: usize = 40;
@@ -27,7 +27,7 @@ const OF_MANY: Beside = Beside { converted: 256 * 1024, packed: 512 };
 /// Parts are whole lines of so many elements.
 const LINE: usize = 16;
 
-/// The operands of [`crate::device::Kernel::Gemm`].
+/// The operands of [`crate::Kernel::Gemm`].
 pub(super) struct Gemm {
     pub(super) m: usize,
     pub(super) n: usize,

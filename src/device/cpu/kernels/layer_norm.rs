@@ -4,12 +4,12 @@
 use super::dispatch::real;
 use super::partial::SumsOfBlocks;
 use super::rows::{for_rows, rows_of};
-use crate::device::Operand;
-use crate::device::cpu::cores::Cores;
-use crate::device::cpu::operand::{Access, KernelResult, View, require};
-use crate::device::cpu::real::{Real, sum_by};
+use crate::Operand;
+use crate::cpu::cores::Cores;
+use crate::cpu::operand::{Access, KernelResult, View, require};
+use crate::cpu::real::{Real, sum_by};
 
-/// The operands of [`crate::device::Kernel::AddLayerNorm`].
+/// The operands of [`crate::Kernel::AddLayerNorm`].
 pub(super) struct Forward<T> {
     pub(super) src: T,
     /// What is added, and where the sum goes.
@@ -101,7 +101,7 @@ fn forward_rows<R: Real>(cores: &Cores, views: &Forward<View<'_>>, rows: usize, 
     });
 }
 
-/// Operands that only [`crate::device::Kernel::AddLayerNormBackward`] has.
+/// Operands that only [`crate::Kernel::AddLayerNormBackward`] has.
 #[derive(Clone, Copy)]
 pub(super) struct Optional<T> {
     pub(super) second: Option<T>,
@@ -109,7 +109,7 @@ pub(super) struct Optional<T> {
     pub(super) copy: Option<T>,
 }
 
-/// The operands of [`crate::device::Kernel::AddLayerNormBackward`].
+/// The operands of [`crate::Kernel::AddLayerNormBackward`].
 pub(super) struct Backward<T> {
     pub(super) grad: T,
     pub(super) src: T,

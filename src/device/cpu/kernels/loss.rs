@@ -2,10 +2,10 @@
 
 use super::dispatch::{real, scalar};
 use super::rows::{for_rows, rows_of};
-use crate::device::cpu::cores::Cores;
-use crate::device::cpu::operand::{Access, KernelResult, View, require};
-use crate::device::cpu::real::Real;
-use crate::device::{DType, Operand};
+use crate::cpu::cores::Cores;
+use crate::cpu::operand::{Access, KernelResult, View, require};
+use crate::cpu::real::Real;
+use crate::{DType, Operand};
 
 /// Targets of rows that don't count: PyTorch's default `ignore_index`.
 const IGNORED: i64 = -100;

@@ -3,10 +3,10 @@
 use super::dispatch::real;
 use super::elementwise::cast;
 use super::rows::for_rows;
-use crate::device::Operand;
-use crate::device::cpu::cores::Cores;
-use crate::device::cpu::operand::{Access, KernelResult, View, require};
-use crate::device::cpu::real::{Real, elements, sum_by};
+use crate::Operand;
+use crate::cpu::cores::Cores;
+use crate::cpu::operand::{Access, KernelResult, View, require};
+use crate::cpu::real::{Real, elements, sum_by};
 
 /// Terms that are summed before their sum is added to those of others: errors grow with the number of blocks.
 const BLOCK: usize = 64;

@@ -27,7 +27,7 @@ mod windows;
 use super::arena::Arena;
 use super::cores::Cores;
 use super::operand::{Access, KernelResult, Sharing};
-use crate::device::Kernel;
+use crate::Kernel;
 
 /// Runs `kernel` to its end.
 pub(super) fn run(kernel: &Kernel<'_>, arena: &Arena, cores: &Cores) -> KernelResult {

@@ -3,11 +3,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::dispatch::{real, scalar};
-use crate::device::cpu::arena::Arena;
-use crate::device::cpu::cores::Cores;
-use crate::device::cpu::operand::{Access, KernelResult, Sharing, View, require};
-use crate::device::cpu::real::Real;
-use crate::device::{AdamParameters, DType, GradScaling, Operand, ParameterUpdate};
+use crate::cpu::arena::Arena;
+use crate::cpu::cores::Cores;
+use crate::cpu::operand::{Access, KernelResult, Sharing, View, require};
+use crate::cpu::real::Real;
+use crate::{AdamParameters, DType, GradScaling, Operand, ParameterUpdate};
 
 /// Elements that one task handles.
 const TASK: usize = 16 * 1024;
@@ -112,7 +112,7 @@ fn lengths(updates: &[Update<'_>]) -> Vec<usize> {
     updates.iter().map(|update| update.parameter.len()).collect()
 }
 
-/// Hyper-parameters of [`crate::device::Kernel::Sgd`].
+/// Hyper-parameters of [`crate::Kernel::Sgd`].
 #[derive(Clone, Copy)]
 pub(super) struct SgdRule {
     pub(super) lr: f64,
@@ -298,7 +298,7 @@ pub(super) fn reciprocal(mut access: Access<'_>, src: Operand, dst: Operand) -> 
     Ok(())
 }
 
-/// Constants of [`crate::device::Kernel::UpdateScale`].
+/// Constants of [`crate::Kernel::UpdateScale`].
 #[derive(Clone, Copy)]
 pub(super) struct ScaleRule {
     pub(super) growth: f64,

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::device::cpu::real::Real;
+use crate::cpu::real::Real;
 
 /// One row of partial sums for each block, handed to the task of that block.
 pub(super) struct SumsOfBlocks<'a, R>(Vec<Mutex<&'a mut [R]>>);

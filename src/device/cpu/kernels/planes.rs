@@ -1,8 +1,8 @@
 //! Images whose channels lie next to each other, for kernels that go plane by plane: these work on copies.
 
-use crate::device::cpu::cores::Cores;
-use crate::device::cpu::operand::{Element, KernelResult, View};
-use crate::device::{DType, HostVec};
+use crate::cpu::cores::Cores;
+use crate::cpu::operand::{Element, KernelResult, View};
+use crate::{DType, HostVec};
 
 /// Bytes of images that are copied at once, unless one image needs more.
 const AT_ONCE: usize = 8 * 1024 * 1024;

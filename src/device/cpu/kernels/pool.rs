@@ -4,10 +4,10 @@ use super::dispatch::real;
 use super::planes::{Copied, Sides, at_once, images_of, to_pixels};
 use super::tasks::estimate;
 use super::windows::{every, lead};
-use crate::device::cpu::cores::Cores;
-use crate::device::cpu::operand::{Access, KernelResult, Refused, View, require};
-use crate::device::cpu::real::{Real, elements};
-use crate::device::{DType, Operand, PoolShape};
+use crate::cpu::cores::Cores;
+use crate::cpu::operand::{Access, KernelResult, Refused, View, require};
+use crate::cpu::real::{Real, elements};
+use crate::{DType, Operand, PoolShape};
 
 /// Elements of planes that one task handles, at least one plane.
 const TASK: usize = 8 * 1024;

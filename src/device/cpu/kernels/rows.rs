@@ -2,10 +2,10 @@
 
 use super::dispatch::real;
 use super::tasks::estimate;
-use crate::device::Operand;
-use crate::device::cpu::cores::Cores;
-use crate::device::cpu::operand::{Access, KernelResult, View, require};
-use crate::device::cpu::real::{Real, max_of, sum_by};
+use crate::Operand;
+use crate::cpu::cores::Cores;
+use crate::cpu::operand::{Access, KernelResult, View, require};
+use crate::cpu::real::{Real, max_of, sum_by};
 
 /// Elements that one task handles, at least one row.
 const TASK: usize = 8 * 1024;

@@ -1,11 +1,11 @@
 //! Copies between layouts.
 
 use super::dispatch::real;
-use crate::device::DType;
-use crate::device::cpu::cores::Cores;
-use crate::device::cpu::operand::{Access, Element, KernelResult, View};
-use crate::device::cpu::real::Real;
-use crate::units::Address;
+use crate::DType;
+use crate::cpu::cores::Cores;
+use crate::cpu::operand::{Access, Element, KernelResult, View};
+use crate::cpu::real::Real;
+use vramlab_allocator::units::Address;
 
 pub(super) fn copy(
     cores: &Cores,

@@ -1,8 +1,8 @@
 //! Products of small matrices, eight rows at a time in registers, for kernels that keep their operands in scratch.
 //! Row lengths are padded to whole tiles with zeros, so that there are no edges.
 
-use crate::device::cpu::cores::Cores;
-use crate::device::cpu::real::Real;
+use crate::cpu::cores::Cores;
+use crate::cpu::real::Real;
 
 /// Rows and columns of the part of a product that is summed in registers.
 pub(super) const TILE: usize = 8;
@@ -139,7 +139,7 @@ pub(super) fn transpose<R: Real>(from: &[R], from_stride: usize, to: &mut [R], t
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::HostAccount;
+    use crate::HostAccount;
 
     fn matrix(rows: usize, cols: usize, seed: usize) -> Vec<f64> {
         (0..rows * cols).map(|i| ((i * 37 + seed * 11) % 19) as f64 - 9.0).collect()

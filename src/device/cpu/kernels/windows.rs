@@ -1,6 +1,6 @@
 //! Where windows meet a line of elements.
 
-use crate::device::cpu::real::Real;
+use crate::cpu::real::Real;
 
 /// How many elements `stride` apart from `start` on lie before 0, and where the next one is.
 pub(super) const fn lead(start: isize, stride: usize) -> (usize, usize) {

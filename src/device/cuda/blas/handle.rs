@@ -8,10 +8,10 @@ use cudarc::cublaslt::result::{self, CublasError};
 use cudarc::cublaslt::sys;
 
 use super::product::{MatrixLayout, Product, Shape};
-use crate::device::DType;
-use crate::device::cuda::driver::Stream;
-use crate::device::cuda::refusal::Refusal;
-use crate::units::Address;
+use crate::DType;
+use crate::cuda::driver::Stream;
+use crate::cuda::refusal::Refusal;
+use vramlab_allocator::units::Address;
 
 fn refused(error: CublasError) -> Refusal {
     Refusal::Library { library: "cuBLASLt", status: format!("{:?}", error.0) }

@@ -12,10 +12,10 @@ use super::choices::Choices;
 use super::driver::Stream;
 use super::refusal::Refusal;
 use super::stopwatch::Stopwatch;
-use crate::device::Kernel;
-use crate::units::Address;
+use crate::Kernel;
 use handle::{Algorithm, AlgorithmData, Handle, Plan};
 use product::{Product, Shape};
+use vramlab_allocator::units::Address;
 
 /// What a product may use beside its operands: PyTorch's default on Hopper.
 pub(super) const WORKSPACE: usize = 32 << 20;

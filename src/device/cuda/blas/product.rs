@@ -1,7 +1,7 @@
 //! A matrix product in cuBLAS's terms: column-major matrices that may be transposed.
 
-use crate::device::{DType, Kernel, MatrixView};
-use crate::units::Address;
+use crate::{DType, Kernel, MatrixView};
+use vramlab_allocator::units::Address;
 
 /// One matrix as it lies in memory: its columns are contiguous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

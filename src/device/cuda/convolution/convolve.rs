@@ -6,11 +6,11 @@ use std::time::Instant;
 use super::form::Form;
 use super::products::Products;
 use super::trial::{Nanoseconds, Trial};
-use crate::device::DType;
-use crate::device::cuda::choices::Choices;
-use crate::device::cuda::dnn::{Convolution, ConvolutionKey, Plan};
-use crate::device::cuda::gpu::Gpu;
-use crate::device::cuda::queue::{Queue, Refusal};
+use crate::DType;
+use crate::cuda::choices::Choices;
+use crate::cuda::dnn::{Convolution, ConvolutionKey, Plan};
+use crate::cuda::gpu::Gpu;
+use crate::cuda::queue::{Queue, Refusal};
 
 /// Engines of cuDNN that are timed, and of those for the turned convolution.
 const ENGINES: usize = 10;
@@ -22,7 +22,7 @@ const FIRST_SHAPES: usize = 4;
 const VARIABLE: &str = "VRAMLAB_CONVOLUTION";
 
 /// Computes one product of a convolution; false where own kernels must.
-pub(in crate::device::cuda) fn convolve(queue: &mut Queue<'_>, convolution: &Convolution<'_>) -> Result<bool, Refusal> {
+pub(in crate::cuda) fn convolve(queue: &mut Queue<'_>, convolution: &Convolution<'_>) -> Result<bool, Refusal> {
     let tf32 = queue.gpu.precision.convolutions_in_tf32;
     let Some(key) = ConvolutionKey::of(convolution, tf32) else { return Ok(false) };
     let form = match queue.gpu.convolutions.forms.get(&key) {

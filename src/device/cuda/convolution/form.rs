@@ -5,12 +5,12 @@ use std::fmt;
 use std::rc::Rc;
 
 use super::products::Products;
-use crate::device::cuda::choices::Choices;
-use crate::device::cuda::dnn::{ConvolutionKey, Plan};
+use crate::cuda::choices::Choices;
+use crate::cuda::dnn::{ConvolutionKey, Plan};
 
 /// What is known of each convolution.
 #[derive(Default)]
-pub(in crate::device::cuda) struct Convolutions {
+pub(in crate::cuda) struct Convolutions {
     pub(super) forms: HashMap<ConvolutionKey, Form>,
     pub(super) choices: Option<Choices<4>>,
     pub(super) notes: Vec<String>,

@@ -3,9 +3,9 @@
 
 use std::fmt;
 
-use crate::device::cuda::blas::WORKSPACE;
-use crate::device::cuda::dnn::{ConvolutionKey, Role};
-use crate::device::{ConvShape, DType, ImageLayout};
+use crate::cuda::blas::WORKSPACE;
+use crate::cuda::dnn::{ConvolutionKey, Role};
+use crate::{ConvShape, DType, ImageLayout};
 
 /// Bytes of columns that are written down at once: what stays in a large second-level cache, and what keeps any device
 /// busy.

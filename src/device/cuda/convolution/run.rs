@@ -2,11 +2,11 @@
 
 use super::form::Form;
 use super::products::{Order, Products, Task};
-use crate::device::cuda::dnn::{Convolution, Plan, Role};
-use crate::device::cuda::kernels::{geometry, strided};
-use crate::device::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
-use crate::device::{DType, Kernel, MatrixView, Operand};
-use crate::units::Address;
+use crate::cuda::dnn::{Convolution, Plan, Role};
+use crate::cuda::kernels::{geometry, strided};
+use crate::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
+use crate::{DType, Kernel, MatrixView, Operand};
+use vramlab_allocator::units::Address;
 
 const THREADS: usize = 256;
 /// Channels that one thread takes from the source to the columns, or back.

@@ -5,9 +5,9 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use super::form::Form;
-use crate::device::cuda::dnn::{Convolution, Engines, Plan};
-use crate::device::cuda::queue::{Queue, Refusal};
-use crate::device::cuda::stopwatch::Stopwatch;
+use crate::cuda::dnn::{Convolution, Engines, Plan};
+use crate::cuda::queue::{Queue, Refusal};
+use crate::cuda::stopwatch::Stopwatch;
 
 /// Milliseconds that are those of a launch: nothing is much faster.
 const NEGLIGIBLE: f32 = 0.015;

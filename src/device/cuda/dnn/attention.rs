@@ -10,9 +10,9 @@ use super::binding::Bound;
 use super::graph::{Graph, Place, Tensor, TensorLayout, data_type};
 use super::handle::{Handle, Version, refused};
 use super::plan::{LARGEST_WORKSPACE, Plan, Rules};
-use crate::device::cuda::refusal::Refusal;
-use crate::device::{AttentionShape, DType, HeadView};
-use crate::units::Address;
+use crate::cuda::refusal::Refusal;
+use crate::{AttentionShape, DType, HeadView};
+use vramlab_allocator::units::Address;
 
 /// The oldest library that masks with minus infinity and whose forward pass has no known faults.
 const OLDEST: Version = Version::new(9, 11);
@@ -30,7 +30,7 @@ const ALIGNMENT: usize = 8;
 
 /// One attention, in the views of its kernel.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::device::cuda) struct Attention<'a> {
+pub(in crate::cuda) struct Attention<'a> {
     pub shape: &'a AttentionShape,
     /// Positions of keys and values.
     pub keys: usize,

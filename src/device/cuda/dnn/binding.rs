@@ -3,10 +3,10 @@
 use super::descriptor::Pointer;
 use super::handle::Handle;
 use super::plan::Plan;
-use crate::device::cuda::driver::Stream;
-use crate::device::cuda::refusal::Refusal;
-use crate::device::cuda::scratch::Scratch;
-use crate::units::Address;
+use crate::cuda::driver::Stream;
+use crate::cuda::refusal::Refusal;
+use crate::cuda::scratch::Scratch;
+use vramlab_allocator::units::Address;
 
 /// Where a tensor of a plan is this time.
 #[derive(Clone, Copy)]

@@ -5,12 +5,12 @@ use std::fmt;
 use super::graph::{Graph, Place, Role, TensorLayout, Windows, data_type};
 use super::handle::{Handle, refused};
 use super::plan::{Engines, LARGEST_WORKSPACE, Rules};
-use crate::device::cuda::refusal::Refusal;
-use crate::device::{ConvShape, DType, ImageLayout, Operand};
+use crate::cuda::refusal::Refusal;
+use crate::{ConvShape, DType, ImageLayout, Operand};
 
 /// One of the products of a convolution: a source, a weight and a result, of which `role` says what is computed.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::device::cuda) struct Convolution<'a> {
+pub(in crate::cuda) struct Convolution<'a> {
     pub role: Role,
     pub shape: &'a ConvShape,
     /// (batch, in, height, width).
@@ -23,7 +23,7 @@ pub(in crate::device::cuda) struct Convolution<'a> {
 
 /// What the choice of a way to compute a convolution depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::device::cuda) struct ConvolutionKey {
+pub(in crate::cuda) struct ConvolutionKey {
     pub role: Role,
     pub shape: ConvShape,
     pub dtype: DType,
@@ -137,7 +137,7 @@ fn alignment(operand: &Operand) -> u8 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::Address;
+    use vramlab_allocator::units::Address;
 
     const SHAPE: ConvShape = ConvShape {
         batch: 2,

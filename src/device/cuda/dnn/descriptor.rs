@@ -7,8 +7,8 @@ use std::ptr;
 use cudarc::cudnn::sys;
 
 use super::handle::{Handle, check};
-use crate::device::cuda::refusal::Refusal;
-use crate::units::Address;
+use crate::cuda::refusal::Refusal;
+use vramlab_allocator::units::Address;
 
 pub(super) use sys::cudnnBackendAttributeName_t as Name;
 pub(super) use sys::cudnnBackendDescriptorType_t as Kind;

@@ -6,8 +6,8 @@ use cudarc::cudnn::sys::{
 
 use super::descriptor::{Descriptor, Kind, Name};
 use super::handle::{Handle, refused};
-use crate::device::DType;
-use crate::device::cuda::refusal::Refusal;
+use crate::DType;
+use crate::cuda::refusal::Refusal;
 
 /// Sides of a tensor and its strides in elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -65,7 +65,7 @@ impl Tensor {
 
 /// Which of a convolution's three tensors is computed from the other two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(in crate::device::cuda) enum Role {
+pub(in crate::cuda) enum Role {
     Forward,
     BackwardInput,
     BackwardWeight,

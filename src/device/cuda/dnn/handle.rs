@@ -6,8 +6,8 @@ use std::{fmt, ptr};
 
 use cudarc::cudnn::sys;
 
-use crate::device::cuda::driver::Stream;
-use crate::device::cuda::refusal::Refusal;
+use crate::cuda::driver::Stream;
+use crate::cuda::refusal::Refusal;
 
 /// An open cuDNN.
 pub(super) struct Handle {
@@ -56,7 +56,7 @@ impl Drop for Handle {
 
 /// A version of the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(in crate::device::cuda) struct Version(usize);
+pub(in crate::cuda) struct Version(usize);
 
 impl Version {
     /// `major.minor.0`.

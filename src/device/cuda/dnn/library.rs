@@ -1,7 +1,7 @@
 //! The library, where there is one.
 
 use super::handle::{Handle, Version};
-use crate::device::cuda::libraries::{self, Needed};
+use crate::cuda::libraries::{self, Needed};
 
 /// The oldest library whose descriptors are those of the bindings.
 const OLDEST: Version = Version::new(9, 1);
@@ -47,7 +47,7 @@ fn open() -> Result<Handle, String> {
 ///
 /// # Errors
 /// The sentence that says why not, without a full stop.
-pub(in crate::device::cuda) fn usable() -> Result<(), String> {
+pub(in crate::cuda) fn usable() -> Result<(), String> {
     if std::env::var_os(VARIABLE).is_some_and(|value| value == "off") {
         return Err(format!("cuDNN is not used: {VARIABLE} is off"));
     }

@@ -16,12 +16,12 @@ use std::collections::hash_map::Entry;
 use super::driver::Stream;
 use super::refusal::Refusal;
 use super::scratch::Scratch;
-use crate::units::Address;
 use attention::AttentionKey;
 use binding::Bound;
 use descriptor::Pointer;
 use handle::Version;
 use library::Library;
+use vramlab_allocator::units::Address;
 
 pub(super) use attention::Attention;
 pub(super) use convolution::{Convolution, ConvolutionKey};

@@ -8,9 +8,9 @@ use cudarc::cudnn::sys::{cudnnBackendHeurMode_t as Mode, cudnnBackendNumericalNo
 use super::descriptor::{Descriptor, Kind, Knob, Name, Note, Pointer, execute};
 use super::graph::Operations;
 use super::handle::{Handle, refused};
-use crate::device::cuda::choices::fingerprint;
-use crate::device::cuda::refusal::Refusal;
-use crate::units::{Address, Bytes};
+use crate::cuda::choices::fingerprint;
+use crate::cuda::refusal::Refusal;
+use vramlab_allocator::units::{Address, Bytes};
 
 /// What is said of engines whose sums are rough.
 const ROUGH: [NumericalNote; 2] = [
@@ -35,7 +35,7 @@ pub(super) struct Rules {
 }
 
 /// An engine set up for one graph. Fields go in this order: each refers to those behind it.
-pub(in crate::device::cuda) struct Plan {
+pub(in crate::cuda) struct Plan {
     plan: Descriptor,
     _config: Descriptor,
     operations: Rc<Operations>,
@@ -45,7 +45,7 @@ pub(in crate::device::cuda) struct Plan {
 
 /// An engine and how it is set up, in every run of one version of the library.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::device::cuda) struct Engine {
+pub(in crate::cuda) struct Engine {
     /// The library's number for it.
     pub index: i64,
     /// Stands for the engine and all of its settings.
@@ -54,7 +54,7 @@ pub(in crate::device::cuda) struct Engine {
 
 /// The engines for one graph that obey the rules, the most promising first. They are set up as they are asked for, which
 /// takes time.
-pub(in crate::device::cuda) struct Engines {
+pub(in crate::cuda) struct Engines {
     operations: Rc<Operations>,
     rules: Rules,
     modes: vec::IntoIter<Mode>,

@@ -2,8 +2,8 @@
 
 use super::layer_norm::{backward_forms, column_parts, fits_backward, forms, join, room, vectors};
 use super::rows::{Rows, threads_of};
-use crate::device::cuda::queue::{Arguments, Grid, Queue, Refusal};
-use crate::device::{DType, Kernel, Operand};
+use crate::cuda::queue::{Arguments, Grid, Queue, Refusal};
+use crate::{DType, Kernel, Operand};
 
 /// Launches a kernel of this family.
 pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), Refusal> {

@@ -9,9 +9,9 @@ mod problem;
 use mma::Mma;
 use problem::{Problem, Sums};
 
-use crate::device::cuda::gpu::Gpu;
-use crate::device::cuda::queue::{Queue, Refusal};
-use crate::device::{DType, Kernel};
+use crate::cuda::gpu::Gpu;
+use crate::cuda::queue::{Queue, Refusal};
+use crate::{DType, Kernel};
 
 /// Launches a kernel of this family.
 pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), Refusal> {

@@ -1,9 +1,9 @@
 //! Batch normalisation.
 
 use super::rows::{VECTOR, place, threads_of};
-use crate::device::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
-use crate::device::{ChannelShape, DType, Kernel, Operand};
-use crate::units::Address;
+use crate::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
+use crate::{ChannelShape, DType, Kernel, Operand};
+use vramlab_allocator::units::Address;
 
 /// Bytes of a channel that one block handles by itself: the nearest cache has room for them.
 const WHOLE: usize = 64 << 10;

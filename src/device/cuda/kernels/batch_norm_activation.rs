@@ -2,8 +2,8 @@
 
 use super::batch_norm::{Plan, room, valued};
 use super::batch_norm_columns::{Backward, Columns, Forward};
-use crate::device::cuda::queue::{Arguments, Queue, Refusal};
-use crate::device::{DType, Kernel, Operand};
+use crate::cuda::queue::{Arguments, Queue, Refusal};
+use crate::{DType, Kernel, Operand};
 
 /// Launches a kernel of this family.
 pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), Refusal> {

@@ -2,9 +2,9 @@
 
 use super::batch_norm::{code, valued};
 use super::rows::{VECTOR, place};
-use crate::device::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
-use crate::device::{ChannelShape, DType, Operand};
-use crate::units::Address;
+use crate::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
+use crate::{ChannelShape, DType, Operand};
+use vramlab_allocator::units::Address;
 
 const THREADS: u32 = 256;
 /// Neighbours among threads that share a row, at most: of vectors, and of single elements.

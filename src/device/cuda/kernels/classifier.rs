@@ -1,7 +1,7 @@
 //! Cross-entropy of logits in one pass.
 
-use crate::device::cuda::queue::{Arguments, Grid, Queue, Refusal};
-use crate::device::{DType, Kernel, Operand};
+use crate::cuda::queue::{Arguments, Grid, Queue, Refusal};
+use crate::{DType, Kernel, Operand};
 
 /// Threads that sum the rows' losses.
 const SUMMING: u32 = 1024;

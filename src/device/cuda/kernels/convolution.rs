@@ -1,11 +1,11 @@
 //! Convolutions: the fastest way there is, own products in tiles where there is no other.
 
 use super::geometry::geometry;
-use crate::device::cuda::convolution::convolve;
-use crate::device::cuda::dnn::{Convolution, Role};
-use crate::device::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
-use crate::device::{ConvShape, ImageLayout, Kernel, Operand};
-use crate::units::Address;
+use crate::cuda::convolution::convolve;
+use crate::cuda::dnn::{Convolution, Role};
+use crate::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
+use crate::{ConvShape, ImageLayout, Kernel, Operand};
+use vramlab_allocator::units::Address;
 
 const THREADS: u32 = 256;
 /// Rows and columns of results that one block computes.

@@ -2,9 +2,9 @@
 
 use half::{bf16, f16};
 
-use crate::device::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
-use crate::device::{DType, Kernel, Operand};
-use crate::units::Address;
+use crate::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
+use crate::{DType, Kernel, Operand};
+use vramlab_allocator::units::Address;
 
 const THREADS: u32 = 256;
 /// Elements of one block of a function's kernel.

@@ -1,9 +1,9 @@
 //! Rows of a table by index.
 
 use super::elementwise;
-use crate::device::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
-use crate::device::{DType, Kernel, Operand};
-use crate::units::Address;
+use crate::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
+use crate::{DType, Kernel, Operand};
+use vramlab_allocator::units::Address;
 
 const THREADS: u32 = 256;
 /// Loads of a thread that are under way at once.

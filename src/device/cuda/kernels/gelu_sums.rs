@@ -2,8 +2,8 @@
 
 use super::rows::{VECTOR, place};
 use super::{elementwise, sums};
-use crate::device::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
-use crate::device::{DType, Kernel, Operand};
+use crate::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
+use crate::{DType, Kernel, Operand};
 
 const THREADS: u32 = 256;
 /// Threads of a block side by side, each for a vector of columns.

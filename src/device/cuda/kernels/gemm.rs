@@ -1,8 +1,8 @@
 //! Matrix products: cuBLASLt's where it has one, else an own kernel for any strides.
 
-use crate::device::cuda::gpu::Gpu;
-use crate::device::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
-use crate::device::{Kernel, MatrixView};
+use crate::cuda::gpu::Gpu;
+use crate::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
+use crate::{Kernel, MatrixView};
 
 /// Rows and columns of the part of the product that one thread block computes.
 const TILE: usize = 16;

@@ -1,9 +1,9 @@
 //! The shape of a convolution as kernels take it.
 
-use crate::device::{ConvShape, ImageLayout};
+use crate::{ConvShape, ImageLayout};
 
 /// Eleven numbers, in the order of their structure.
-pub(in crate::device::cuda) fn geometry(shape: &ConvShape) -> [usize; 11] {
+pub(in crate::cuda) fn geometry(shape: &ConvShape) -> [usize; 11] {
     [
         shape.batch,
         shape.in_channels,

@@ -1,9 +1,9 @@
 //! Layer normalisation.
 
 use super::rows::{Rows, place, threads_of};
-use crate::device::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
-use crate::device::{DType, Kernel, Operand};
-use crate::units::Address;
+use crate::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
+use crate::{DType, Kernel, Operand};
+use vramlab_allocator::units::Address;
 
 /// Threads of a block where each warp has rows of its own.
 const THREADS: u32 = 128;

@@ -1,8 +1,8 @@
 //! Losses and their gradients.
 
-use crate::device::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
-use crate::device::{DType, Kernel, Operand};
-use crate::units::Address;
+use crate::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
+use crate::{DType, Kernel, Operand};
+use vramlab_allocator::units::Address;
 
 const THREADS: u32 = 256;
 /// Rows or elements of a thread whose loads are under way at once.

@@ -24,7 +24,7 @@ pub(super) mod strided;
 mod sums;
 
 use super::queue::{Queue, Refusal};
-use crate::device::Kernel;
+use crate::Kernel;
 
 pub(super) use geometry::geometry;
 

@@ -1,7 +1,7 @@
 //! Optimizer steps and what a gradient scaler does: one launch for as many tensors as its arguments have room for.
 
-use crate::device::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
-use crate::device::{AdamParameters, DType, GradScaling, Kernel, Operand, ParameterUpdate};
+use crate::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
+use crate::{AdamParameters, DType, GradScaling, Kernel, Operand, ParameterUpdate};
 
 const THREADS: u32 = 256;
 /// Tensors of one launch.

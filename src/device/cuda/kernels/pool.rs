@@ -1,9 +1,9 @@
 //! The largest element of each window, and its gradient.
 
 use super::rows::{VECTOR, place};
-use crate::device::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
-use crate::device::{DType, Kernel, Operand, PoolShape};
-use crate::units::Address;
+use crate::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
+use crate::{DType, Kernel, Operand, PoolShape};
+use vramlab_allocator::units::Address;
 
 const THREADS: u32 = 256;
 /// Neighbours of a row that a thread of the backward pass handles.

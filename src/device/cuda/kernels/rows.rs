@@ -1,7 +1,7 @@
 //! What kernels that go row by row have in common.
 
-use crate::device::Operand;
-use crate::device::cuda::queue::blocks_of;
+use crate::Operand;
+use crate::cuda::queue::blocks_of;
 
 /// Bytes that a thread reads at once.
 pub(super) const VECTOR: usize = 16;

@@ -1,8 +1,8 @@
 //! Softmax, log-softmax and their gradients.
 
 use super::rows::{Rows, VECTOR, place, threads_of};
-use crate::device::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
-use crate::device::{Kernel, Operand};
+use crate::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
+use crate::{Kernel, Operand};
 
 /// Threads of a block where several rows share one.
 const THREADS: u32 = 128;

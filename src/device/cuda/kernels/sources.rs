@@ -1,10 +1,10 @@
 //! The CUDA C of all kernels.
 
 /// Goes in front of every unit.
-pub(in crate::device::cuda) const PRELUDE: &str = include_str!("prelude.cuh");
+pub(in crate::cuda) const PRELUDE: &str = include_str!("prelude.cuh");
 
 /// The translation units, each compiled by itself.
-pub(in crate::device::cuda) const UNITS: &[(&str, &str)] = &[
+pub(in crate::cuda) const UNITS: &[(&str, &str)] = &[
     ("add_layer_norm", concat!(include_str!("layer_norm.cuh"), include_str!("add_layer_norm.cu"))),
     ("attention", concat!(include_str!("attention.cuh"), include_str!("attention.cu"))),
     ("attention_mma", concat!(include_str!("attention.cuh"), include_str!("attention_mma.cu"))),

@@ -1,8 +1,8 @@
 //! Copies between layouts.
 
-use crate::device::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
-use crate::device::{DType, Kernel};
-use crate::units::Address;
+use crate::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
+use crate::{DType, Kernel};
+use vramlab_allocator::units::Address;
 
 const THREADS: u32 = 256;
 /// Packs of elements of one thread.
@@ -13,7 +13,7 @@ const SQUARE: usize = 64;
 const LEAST_SIDE: usize = 16;
 
 /// Launches a kernel of this family.
-pub(in crate::device::cuda) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), Refusal> {
+pub(in crate::cuda) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), Refusal> {
     let computes = |dtype: DType| matches!(dtype, DType::F32 | DType::F16 | DType::Bf16);
     let (shape, src, dst) = match *kernel {
         // Nothing is computed: elements of any type are moved.

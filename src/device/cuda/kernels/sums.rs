@@ -1,8 +1,8 @@
 //! Sums over one dimension, and means.
 
-use crate::device::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
-use crate::device::{ChannelShape, DType, Kernel, Operand};
-use crate::units::Address;
+use crate::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
+use crate::{ChannelShape, DType, Kernel, Operand};
+use vramlab_allocator::units::Address;
 
 const THREADS: u32 = 256;
 /// Loads of a thread that are under way at once.

@@ -1,10 +1,10 @@
 //! Attention.
 
-use crate::device::selftest::bound::Bound;
-use crate::device::selftest::case::{Case, Placed, Precision, Slot};
-use crate::device::selftest::session::Session;
-use crate::device::selftest::values::Values;
-use crate::device::{AttentionShape, DType, FusedAttention, HeadView, Kernel};
+use crate::selftest::bound::Bound;
+use crate::selftest::case::{Case, Placed, Precision, Slot};
+use crate::selftest::session::Session;
+use crate::selftest::values::Values;
+use crate::{AttentionShape, DType, FusedAttention, HeadView, Kernel};
 
 /// How (batch, heads, rows, head size) lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

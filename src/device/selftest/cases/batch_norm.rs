@@ -1,10 +1,10 @@
 //! Batch normalisation, in training and in evaluation.
 
-use crate::device::selftest::bound::Bound;
-use crate::device::selftest::case::{Case, Precision, Slot};
-use crate::device::selftest::session::Session;
-use crate::device::selftest::values::Values;
-use crate::device::{ChannelShape, DType, Kernel, ResidualGradient};
+use crate::selftest::bound::Bound;
+use crate::selftest::case::{Case, Precision, Slot};
+use crate::selftest::session::Session;
+use crate::selftest::values::Values;
+use crate::{ChannelShape, DType, Kernel, ResidualGradient};
 
 const EPS: f32 = 1e-5;
 

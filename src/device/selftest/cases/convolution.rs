@@ -1,10 +1,10 @@
 //! Convolutions, forward and both gradients, which are the transposed ones too.
 
-use crate::device::selftest::bound::Bound;
-use crate::device::selftest::case::{Case, Precision};
-use crate::device::selftest::session::Session;
-use crate::device::selftest::values::Values;
-use crate::device::{ConvShape, ImageLayout, Kernel};
+use crate::selftest::bound::Bound;
+use crate::selftest::case::{Case, Precision};
+use crate::selftest::session::Session;
+use crate::selftest::values::Values;
+use crate::{ConvShape, ImageLayout, Kernel};
 
 const fn shape(
     batch: usize,

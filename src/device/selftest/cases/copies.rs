@@ -2,11 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use crate::allocator::HostMemorySource;
-use crate::device::selftest::session::Session;
-use crate::device::selftest::values::{decode, encode};
-use crate::device::{DType, Device, DeviceError, HostBuffer, Kernel, Operand};
-use crate::units::{Address, Bytes, StreamId};
+use crate::selftest::session::Session;
+use crate::selftest::values::{decode, encode};
+use crate::{DType, Device, DeviceError, HostBuffer, Kernel, Operand};
+use vramlab_allocator::HostMemorySource;
+use vramlab_allocator::units::{Address, Bytes, StreamId};
 
 /// Rounds of one copy in, one kernel, one copy out.
 const ROUNDS: usize = 4;

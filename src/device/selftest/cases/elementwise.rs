@@ -1,10 +1,10 @@
 //! Kernels that treat each element alone.
 
-use crate::device::selftest::bound::Bound;
-use crate::device::selftest::case::{Case, Placed, Precision, Skew, Slot};
-use crate::device::selftest::session::Session;
-use crate::device::selftest::values::Values;
-use crate::device::{DType, Kernel};
+use crate::selftest::bound::Bound;
+use crate::selftest::case::{Case, Placed, Precision, Skew, Slot};
+use crate::selftest::session::Session;
+use crate::selftest::values::Values;
+use crate::{DType, Kernel};
 
 /// Lengths around the widths of vectors, thread blocks and grids, and where operands begin.
 const LENGTHS: [(usize, Skew); 14] = [

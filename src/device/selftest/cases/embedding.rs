@@ -1,10 +1,10 @@
 //! Tables of embeddings.
 
-use crate::device::selftest::bound::Bound;
-use crate::device::selftest::case::{Case, Precision, Skew};
-use crate::device::selftest::session::Session;
-use crate::device::selftest::values::Values;
-use crate::device::{DType, Kernel};
+use crate::selftest::bound::Bound;
+use crate::selftest::case::{Case, Precision, Skew};
+use crate::selftest::session::Session;
+use crate::selftest::values::Values;
+use crate::{DType, Kernel};
 
 pub(super) fn run(session: &mut Session<'_>) {
     for precision in Precision::FLOATS {

@@ -1,10 +1,10 @@
 //! Matrix products.
 
-use crate::device::Kernel;
-use crate::device::selftest::bound::Bound;
-use crate::device::selftest::case::{Case, Precision, Skew};
-use crate::device::selftest::session::Session;
-use crate::device::selftest::values::Values;
+use crate::Kernel;
+use crate::selftest::bound::Bound;
+use crate::selftest::case::{Case, Precision, Skew};
+use crate::selftest::session::Session;
+use crate::selftest::values::Values;
 
 /// Which way a factor lies.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -1,10 +1,10 @@
 //! Layer normalisation.
 
-use crate::device::selftest::bound::Bound;
-use crate::device::selftest::case::{Case, Precision, Skew};
-use crate::device::selftest::session::Session;
-use crate::device::selftest::values::Values;
-use crate::device::{DType, Kernel};
+use crate::selftest::bound::Bound;
+use crate::selftest::case::{Case, Precision, Skew};
+use crate::selftest::session::Session;
+use crate::selftest::values::Values;
+use crate::{DType, Kernel};
 
 const SHAPES: [(usize, usize, Skew); 17] = [
     (3, 1, Skew::Aligned),

@@ -1,10 +1,10 @@
 //! Losses and their gradients.
 
-use crate::device::selftest::bound::Bound;
-use crate::device::selftest::case::{Case, Placed, Precision, Skew};
-use crate::device::selftest::session::Session;
-use crate::device::selftest::values::Values;
-use crate::device::{DType, Kernel};
+use crate::selftest::bound::Bound;
+use crate::selftest::case::{Case, Placed, Precision, Skew};
+use crate::selftest::session::Session;
+use crate::selftest::values::Values;
+use crate::{DType, Kernel};
 
 /// Rows with this target do not count.
 const IGNORED: f64 = -100.0;

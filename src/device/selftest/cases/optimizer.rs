@@ -1,10 +1,10 @@
 //! Optimizers over many tensors, and a gradient scaler's kernels. All of them are f32.
 
-use crate::device::selftest::bound::Bound;
-use crate::device::selftest::case::{Case, Placed, Precision, Skew, Slot};
-use crate::device::selftest::session::Session;
-use crate::device::selftest::values::Values;
-use crate::device::{AdamParameters, DType, GradScaling, Kernel, ParameterUpdate, UpdatePasses};
+use crate::selftest::bound::Bound;
+use crate::selftest::case::{Case, Placed, Precision, Skew, Slot};
+use crate::selftest::session::Session;
+use crate::selftest::values::Values;
+use crate::{AdamParameters, DType, GradScaling, Kernel, ParameterUpdate, UpdatePasses};
 
 /// Sizes of tensors that are updated together.
 fn sets() -> Vec<(&'static str, Vec<usize>, Skew)> {

@@ -1,10 +1,10 @@
 //! Pooling.
 
-use crate::device::selftest::bound::Bound;
-use crate::device::selftest::case::{Case, Placed, Precision};
-use crate::device::selftest::session::Session;
-use crate::device::selftest::values::Values;
-use crate::device::{DType, Kernel, PoolShape};
+use crate::selftest::bound::Bound;
+use crate::selftest::case::{Case, Placed, Precision};
+use crate::selftest::session::Session;
+use crate::selftest::values::Values;
+use crate::{DType, Kernel, PoolShape};
 
 const fn shape(planes: usize, [in_height, in_width]: [usize; 2], [kernel, stride, padding]: [usize; 3]) -> PoolShape {
     PoolShape {

@@ -1,10 +1,10 @@
 //! Softmax and log-softmax, row by row.
 
-use crate::device::selftest::bound::Bound;
-use crate::device::selftest::case::{Case, Placed, Precision, Skew, Slot};
-use crate::device::selftest::session::Session;
-use crate::device::selftest::values::Values;
-use crate::device::{DType, Kernel};
+use crate::selftest::bound::Bound;
+use crate::selftest::case::{Case, Placed, Precision, Skew, Slot};
+use crate::selftest::session::Session;
+use crate::selftest::values::Values;
+use crate::{DType, Kernel};
 
 const SHAPES: [(usize, usize, Skew); 20] = [
     (1, 1, Skew::Aligned),

@@ -1,10 +1,10 @@
 //! Copies between layouts.
 
-use crate::device::selftest::bound::Bound;
-use crate::device::selftest::case::{Case, Precision, Skew};
-use crate::device::selftest::session::Session;
-use crate::device::selftest::values::Values;
-use crate::device::{DType, Kernel};
+use crate::selftest::bound::Bound;
+use crate::selftest::case::{Case, Precision, Skew};
+use crate::selftest::session::Session;
+use crate::selftest::values::Values;
+use crate::{DType, Kernel};
 
 /// A shape and the strides of source and destination.
 struct Layout {

@@ -1,10 +1,10 @@
 //! Sums and means over rows, channels and middles.
 
-use crate::device::selftest::bound::Bound;
-use crate::device::selftest::case::{Case, Precision, Skew};
-use crate::device::selftest::session::Session;
-use crate::device::selftest::values::Values;
-use crate::device::{ChannelShape, Kernel};
+use crate::selftest::bound::Bound;
+use crate::selftest::case::{Case, Precision, Skew};
+use crate::selftest::session::Session;
+use crate::selftest::values::Values;
+use crate::{ChannelShape, Kernel};
 
 pub(super) fn run(session: &mut Session<'_>) {
     for precision in Precision::FLOATS {

@@ -1,6 +1,6 @@
 //! A convolution as cuDNN is asked for it.
 
-use crate::device::DType;
+use vramlab_device::DType;
 
 /// One of the three computations of a convolution.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -2,10 +2,10 @@
 //!
 //! The rules are those of PyTorch 2.11's `sdp_utils.cpp`, for inputs without a mask and without dropout.
 
-use crate::device::DType;
-use crate::train::config::AttentionKernel;
-use crate::train::error::TrainError;
-use crate::train::library::Libraries;
+use crate::config::AttentionKernel;
+use crate::error::TrainError;
+use crate::library::Libraries;
+use vramlab_device::DType;
 
 /// PyTorch's attention kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,12 +1,12 @@
 //! Attention over the positions so far and those of the present pass.
 
-use crate::device::Kernel;
-use crate::model::Category;
-use crate::train::context::Context;
-use crate::train::error::{OpResult, TrainError};
-use crate::train::kv_cache::{CacheKind, KvCache};
-use crate::train::shape::Shape;
-use crate::train::tensor::Tensor;
+use crate::context::Context;
+use crate::error::{OpResult, TrainError};
+use crate::kv_cache::{CacheKind, KvCache};
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+use vramlab_device::Kernel;
+use vramlab_model::Category;
 
 impl Context {
     /// Runs a forward pass of `rows` positions whose attention sees the positions in `cache` too, and adds them to it.

@@ -1,11 +1,11 @@
 //! cuDNN's fused attention: first choice for 16 bit on data-centre Hopper and Blackwell.
 
-use crate::device::{AttentionShape, DType, FusedAttention};
-use crate::train::context::Context;
-use crate::train::error::OpResult;
-use crate::train::shape::Shape;
-use crate::train::tape::Gradients;
-use crate::train::tensor::Tensor;
+use crate::context::Context;
+use crate::error::OpResult;
+use crate::shape::Shape;
+use crate::tape::Gradients;
+use crate::tensor::Tensor;
+use vramlab_device::{AttentionShape, DType, FusedAttention};
 
 use super::heads::{Computed, Heads};
 

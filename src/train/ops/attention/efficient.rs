@@ -1,11 +1,11 @@
 //! Memory-efficient attention: first choice for f32.
 
-use crate::device::{AttentionShape, DType, FusedAttention};
-use crate::train::context::Context;
-use crate::train::error::OpResult;
-use crate::train::shape::Shape;
-use crate::train::tape::Gradients;
-use crate::train::tensor::Tensor;
+use crate::context::Context;
+use crate::error::OpResult;
+use crate::shape::Shape;
+use crate::tape::Gradients;
+use crate::tensor::Tensor;
+use vramlab_device::{AttentionShape, DType, FusedAttention};
 
 use super::heads::{Computed, Heads};
 

@@ -1,11 +1,11 @@
 //! Flash attention: first choice for 16 bit where cuDNN's is not.
 
-use crate::device::{AttentionShape, DType, FusedAttention, Kernel};
-use crate::train::context::{Context, Saved};
-use crate::train::error::OpResult;
-use crate::train::shape::Shape;
-use crate::train::tape::Gradients;
-use crate::train::tensor::Tensor;
+use crate::context::{Context, Saved};
+use crate::error::OpResult;
+use crate::shape::Shape;
+use crate::tape::Gradients;
+use crate::tensor::Tensor;
+use vramlab_device::{AttentionShape, DType, FusedAttention, Kernel};
 
 use super::heads::{Computed, Heads};
 

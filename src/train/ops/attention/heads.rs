@@ -1,6 +1,6 @@
 //! What attention is computed of, and what it leaves.
 
-use crate::train::tensor::Tensor;
+use crate::tensor::Tensor;
 
 /// Queries, keys and values of one attention, (batch, heads, rows, head size) each; keys and values may have more rows.
 #[derive(Clone)]

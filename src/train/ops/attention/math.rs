@@ -1,11 +1,11 @@
 //! Attention by matrix products and a softmax: what PyTorch runs where no fused kernel takes the shape.
 
-use crate::device::{AttentionShape, DType, Kernel, MatrixView, Operand};
-use crate::train::context::Context;
-use crate::train::error::OpResult;
-use crate::train::shape::Shape;
-use crate::train::tape::Gradients;
-use crate::train::tensor::Tensor;
+use crate::context::Context;
+use crate::error::OpResult;
+use crate::shape::Shape;
+use crate::tape::Gradients;
+use crate::tensor::Tensor;
+use vramlab_device::{AttentionShape, DType, Kernel, MatrixView, Operand};
 
 use super::heads::Heads;
 

@@ -14,13 +14,13 @@ mod math;
 use backend::{Backend, Inputs};
 use heads::{Computed, Heads};
 
-use crate::device::{AttentionShape, DType, FusedAttention, Kernel};
-use crate::train::config::AttentionKernel;
-use crate::train::context::{AttentionChoice, Context};
-use crate::train::error::OpResult;
-use crate::train::shape::Shape;
-use crate::train::tape::Gradients;
-use crate::train::tensor::{Source, Tensor};
+use crate::config::AttentionKernel;
+use crate::context::{AttentionChoice, Context};
+use crate::error::OpResult;
+use crate::shape::Shape;
+use crate::tape::Gradients;
+use crate::tensor::{Source, Tensor};
+use vramlab_device::{AttentionShape, DType, FusedAttention, Kernel};
 
 impl Backend {
     /// Which of the three gradients lie head by head, so that they are copied on their way to the packed projection.

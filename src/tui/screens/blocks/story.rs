@@ -99,8 +99,9 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::model::{Event, EventKind, Grouping, Lab, View, synthetic};
+    use crate::model::{Event, EventKind, Grouping, Lab, View};
     use crate::source::{Cursor, Extent, Picture};
+    use crate::synthetic;
     use crate::tui::hold::Hold;
     use crate::tui::states::ScreenStates;
     use crate::tui::theme::{Catalog, ColorTier};

@@ -3,7 +3,7 @@
 
 use super::planes::{Cut, Grid};
 use super::products::{LANES, ROWS, Term};
-use crate::device::ConvShape;
+use crate::ConvShape;
 
 /// Multiplications of one core in a nanosecond.
 const PRODUCTS_PER_NANO: usize = 30;

@@ -4,10 +4,10 @@
 use std::ops::Range;
 
 use super::products::LANES;
-use crate::device::ConvShape;
-use crate::device::cpu::kernels::windows::{every, lead, onto_every};
-use crate::device::cpu::operand::View;
-use crate::device::cpu::real::{Real, elements};
+use crate::ConvShape;
+use crate::cpu::kernels::windows::{every, lead, onto_every};
+use crate::cpu::operand::View;
+use crate::cpu::real::{Real, elements};
 
 /// Rows and columns of scratch for each image of a tile.
 #[derive(Clone, Copy)]

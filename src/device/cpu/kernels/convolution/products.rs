@@ -2,7 +2,7 @@
 //! products of runs with shifted runs ([`Correlation`]). Neither copies nor packs its operands.
 #![allow(unsafe_code)]
 
-use crate::device::cpu::real::Real;
+use crate::cpu::real::Real;
 
 /// Runs are whole multiples of this many elements, a multiple of every vector's.
 pub(super) const LANES: usize = 8;

@@ -1,9 +1,9 @@
 //! Attention on tensor cores, for 16-bit elements from sm_80 on.
 
 use super::problem::Problem;
-use crate::device::DType;
-use crate::device::cuda::queue::{Grid, Queue, Refusal, blocks_of};
-use crate::units::Address;
+use crate::DType;
+use crate::cuda::queue::{Grid, Queue, Refusal, blocks_of};
+use vramlab_allocator::units::Address;
 
 const WARPS: usize = 4;
 

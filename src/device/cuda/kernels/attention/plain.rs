@@ -1,8 +1,8 @@
 //! Attention in f32 without tensor cores, for elements of any type.
 
 use super::problem::{Problem, WIDEST};
-use crate::device::cuda::queue::{Grid, Queue, Refusal, blocks_of};
-use crate::units::Address;
+use crate::cuda::queue::{Grid, Queue, Refusal, blocks_of};
+use vramlab_allocator::units::Address;
 
 const THREADS: u32 = 128;
 

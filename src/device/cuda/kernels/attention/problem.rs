@@ -1,9 +1,9 @@
 //! One attention as its kernels take it.
 
-use crate::device::cuda::dnn;
-use crate::device::cuda::queue::Arguments;
-use crate::device::{AttentionShape, DType, HeadView};
-use crate::units::Address;
+use crate::cuda::dnn;
+use crate::cuda::queue::Arguments;
+use crate::{AttentionShape, DType, HeadView};
+use vramlab_allocator::units::Address;
 
 /// The largest head.
 pub(super) const WIDEST: usize = 128;
