@@ -20,7 +20,7 @@ use crate::fit;
 use crate::given::command_line;
 use crate::standin::{Cards, Counts};
 use crate::units::Bytes;
-use crate::watch::{Job, Lines, Output};
+use crate::watch::{Job, Lines, Output, sweep};
 
 /// What stands for the number among the program's arguments.
 const PLACE: &str = "{}";
@@ -63,6 +63,7 @@ pub(super) fn run(search: &Search<'_>) -> Result<Status> {
         ))
         .into());
     }
+    sweep();
     let stop = interrupt::flag()?;
     let live = io::stderr().is_terminal();
     let mut probes: Vec<Probe> = Vec::new();

@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use color_eyre::eyre::{Result, WrapErr, eyre};
+use rustix::process::{Signal, getpgrp};
+use tokio::signal::unix::{self, SignalKind};
 
 use super::config;
 use super::farewell;
@@ -20,7 +22,7 @@ use super::stand_in::{self, StandInArgs};
 use super::{Status, Usage};
 use crate::source::{self, Meeting, Request, Source};
 use crate::tui::{self, Awaited, Origin};
-use crate::watch::{Job, Lines, Output, descends, listening_in, sockets};
+use crate::watch::{Job, Lines, Output, descends, listening_in, sockets, sweep};
 
 /// How long a program that leaves may take to be gone.
 const GONE: Duration = Duration::from_millis(300);
@@ -79,14 +81,17 @@ pub(super) fn run(args: &WatchArgs) -> Result<Status> {
     } else if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
         return Err(eyre!("there is no terminal to draw on; run `vramlab watch` in one, or give --record FILE"));
     }
+    sweep();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    // Before the program starts: from then on what ends it is to leave a whole recording.
+    let signals = args.record.as_ref().map(|_| runtime.block_on(async { Signals::new() })).transpose()?;
     let (watched, name) = match args.attach {
         Some(pid) => running(pid)?,
         None => started(args)?,
     };
     let source = source::watched(watched.meeting.clone(), name.into()).wrap_err("the program can't be watched")?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    if let Some(path) = &args.record {
-        let outcome = runtime.block_on(recorded(source, path));
+    if let (Some(path), Some(signals)) = (&args.record, signals) {
+        let outcome = runtime.block_on(recorded(source, path, signals, watched.job.as_deref()));
         let status = watched
             .job
             .as_ref()
@@ -255,16 +260,53 @@ fn list(found: &[(u32, PathBuf)]) -> String {
     found.iter().map(|(pid, _)| pid.to_string()).collect::<Vec<_>>().join(", ")
 }
 
-/// Records until the program has ended. An interrupt is the program's, which ends on it or does not.
-async fn recorded(source: Source, path: &Path) -> Recorded {
+/// What ends a program, and comes to who records it.
+struct Signals {
+    interrupt: unix::Signal,
+    terminate: unix::Signal,
+    hangup: unix::Signal,
+}
+
+impl Signals {
+    /// From here on none of them ends this process.
+    fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            interrupt: unix::signal(SignalKind::interrupt())?,
+            terminate: unix::signal(SignalKind::terminate())?,
+            hangup: unix::signal(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) -> Signal {
+        tokio::select! {
+            _ = self.interrupt.recv() => Signal::INT,
+            _ = self.terminate.recv() => Signal::TERM,
+            _ = self.hangup.recv() => Signal::HUP,
+        }
+    }
+}
+
+/// Whether a terminal that interrupts this process interrupts what it started, too.
+fn is_interrupted_with_it() -> bool {
+    let terminal = std::fs::File::open("/dev/tty").ok();
+    terminal.is_some_and(|terminal| rustix::termios::tcgetpgrp(&terminal).is_ok_and(|group| group == getpgrp()))
+}
+
+/// Records until the program has ended. What would end it is the program's, which ends of it or does not; a program that was not started
+/// here is left.
+async fn recorded(source: Source, path: &Path, mut signals: Signals, job: Option<&Mutex<Job>>) -> Recorded {
     source.request(Request::Record(path.to_owned()));
     let mut pictures = source.pictures.clone();
     let ended = async { drop(pictures.wait_for(|picture| !picture.extent.grows).await) };
     tokio::pin!(ended);
     loop {
-        tokio::select! {
+        let signal = tokio::select! {
             () = &mut ended => break,
-            _ = tokio::signal::ctrl_c() => {}
+            signal = signals.next() => signal,
+        };
+        let Some(job) = job else { break };
+        if signal != Signal::INT || !is_interrupted_with_it() {
+            job.lock().unwrap_or_else(PoisonError::into_inner).signal(signal);
         }
     }
     let picture = Arc::clone(&source.pictures.borrow());

@@ -7,6 +7,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
+
 use super::error::WatchError;
 use super::place;
 
@@ -77,7 +79,7 @@ impl Job {
         child
             .args(arguments)
             .envs(variables)
-            .env("VRAMLAB_WATCH_DIR", &folder)
+            .env(place::FOLDER, &folder)
             .env("VRAMLAB_WATCH_PACKAGE", &package)
             .env("PYTHONPATH", python_path(&package.join("bootstrap"), std::env::var_os("PYTHONPATH").as_deref()));
         if lines != Lines::Sampled {
@@ -113,6 +115,17 @@ impl Job {
     pub fn ended(&mut self) -> Option<ExitStatus> {
         // A child that can't be asked is gone.
         self.child.try_wait().ok().flatten()
+    }
+
+    /// Hands a signal on to it. What has ended gets none.
+    pub fn signal(&mut self, signal: Signal) {
+        // While it is not known to have ended, its number is no other's.
+        if self.ended().is_none()
+            && let Some(pid) = i32::try_from(self.pid()).ok().and_then(Pid::from_raw)
+        {
+            // Whoever is not allowed to (a program that runs as another user by now) can't.
+            let _ = kill_process(pid, signal);
+        }
     }
 
     /// Waits for its end.

@@ -10,9 +10,10 @@
 mod error;
 mod job;
 mod message;
+mod owner;
 mod place;
 
 pub use error::WatchError;
 pub use job::{Job, Lines, Output};
 pub use message::{Hello, Message, Part, Use};
-pub use place::{connect, descends, folder, listening_in, sockets, sockets_in};
+pub use place::{connect, descends, folder, listening_in, sockets, sockets_in, sweep};

@@ -1,7 +1,11 @@
 //! Where watched programs are found: sockets in folders that only their owner can open.
+//!
+//! A folder outlives a viewer that is killed, because its program goes on and still reads it. Its name says whose it is ([`Owner`]), so that
+//! a later start knows which of them nobody needs any more.
 
 use std::fs::{self, DirBuilder};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -9,6 +13,10 @@ use std::path::{Path, PathBuf};
 use rustix::process::Pid;
 
 use super::error::WatchError;
+use super::owner::Owner;
+
+/// The variable that says a program's folder to it, and to what it starts.
+pub(super) const FOLDER: &str = "VRAMLAB_WATCH_DIR";
 
 /// The folder of all watched programs of this user.
 fn base() -> PathBuf {
@@ -25,7 +33,7 @@ fn base() -> PathBuf {
 /// # Errors
 /// [`WatchError`], where there can be none.
 pub fn folder() -> Result<PathBuf, WatchError> {
-    let path = base().join(std::process::id().to_string());
+    let path = base().join(Owner::this().to_string());
     let failed = |source| WatchError::Folder { path: path.clone(), source };
     DirBuilder::new().recursive(true).mode(0o700).create(&path).map_err(failed)?;
     // In a shared folder another user may have created the parent first.
@@ -38,8 +46,40 @@ pub fn folder() -> Result<PathBuf, WatchError> {
     Ok(path)
 }
 
-/// The sockets of all programs of this user that can be watched, with their processes. What programs left behind that were killed is
-/// removed.
+/// Removes what those left behind who were killed: folders of viewers that are gone and whose programs are gone, too, and of programs
+/// without a viewer. What can't be removed stays.
+pub fn sweep() {
+    for folder in fs::read_dir(base()).into_iter().flatten().flatten().map(|entry| entry.path()) {
+        let Some(name) = folder.file_name().and_then(|name| name.to_str()) else { continue };
+        if let Ok(program) = name.parse() {
+            // A program that imports the package itself has no more there than its socket.
+            if !is_alive(program) && listening_in(&folder).is_empty() {
+                let _ = fs::remove_dir(&folder);
+            }
+        } else if name.parse().is_ok_and(|owner: Owner| owner.is_gone()) && !is_used(&folder) {
+            let _ = fs::remove_dir_all(&folder);
+        }
+    }
+}
+
+/// Whether a process was started with this folder, by a viewer or by what the viewer started.
+fn is_used(folder: &Path) -> bool {
+    let wanted = [FOLDER.as_bytes(), b"=", folder.as_os_str().as_bytes()].concat();
+    // Processes of other users can't be read, and use no folder of this one.
+    let environments = fs::read_dir("/proc").into_iter().flatten().flatten().filter_map(|process| {
+        process.file_name().to_str()?.parse::<u32>().ok()?;
+        fs::read(process.path().join("environ")).ok()
+    });
+    environments.into_iter().any(|variables| variables.split(|byte| *byte == 0).any(|variable| variable == wanted))
+}
+
+/// Whether there is a process of this number.
+fn is_alive(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    pid.is_some_and(|pid| rustix::process::test_kill_process(pid).is_ok())
+}
+
+/// The sockets of all programs of this user that can be watched, with their processes. Those of programs that were killed are removed.
 #[must_use]
 pub fn sockets() -> Vec<(u32, PathBuf)> {
     let folders = fs::read_dir(base()).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -51,13 +91,9 @@ pub fn sockets() -> Vec<(u32, PathBuf)> {
 /// The sockets in one folder with a listening program, by process.
 #[must_use]
 pub fn listening_in(folder: &Path) -> Vec<(u32, PathBuf)> {
-    // A living process is not disturbed: only one that seems dead is connected to. In a container its number may be another.
-    let alive = |pid: u32| {
-        let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
-        pid.is_some_and(|pid| rustix::process::test_kill_process(pid).is_ok())
-    };
     let mut found = sockets_in(folder);
-    found.retain(|(pid, socket)| alive(*pid) || connect(socket).is_ok());
+    // A living process is not disturbed: only one that seems dead is connected to. In a container its number may be another.
+    found.retain(|(pid, socket)| is_alive(*pid) || connect(socket).is_ok());
     found
 }
 

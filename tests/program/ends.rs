@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use portable_pty::{Child, CommandBuilder, MasterPty, PtySize, SlavePty, native_pty_system};
 use rustix::process::{Pid, Signal, kill_process};
+use vramlab::model::{Ranks, RunState};
 use vramlab::recording::{Frame, Next, Reader};
+use vramlab::units::DeviceIndex;
 use vt100::Parser;
 
 /// Long enough for a busy machine; nothing waits longer than it must.
@@ -253,9 +255,9 @@ fn python() -> bool {
 }
 
 /// A watched program that has a stand-in for PyTorch.
-fn watched(home: &Path, program: &[&str]) -> Session {
+fn watched(home: &Path, options: &[&str], program: &[&str]) -> Session {
     let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/watch");
-    let arguments = [&["watch", "--"], program].concat();
+    let arguments = [&["watch"], options, &["--"], program].concat();
     Session::start(
         &arguments,
         home,
@@ -278,14 +280,14 @@ fn watching_on_a_screen_ends_as_the_program_did() {
     let killed = format!("python3 {train} 20 0.01 allocated; kill -9 $$");
     for (script, code) in [(shell, 9), (killed, 137), ("exit 7".to_owned(), 7)] {
         let home = tempfile::tempdir().unwrap();
-        let mut session = watched(home.path(), &["bash", "-c", &script]);
+        let mut session = watched(home.path(), &[], &["bash", "-c", &script]);
         session.wait_for("ENDED", &script);
         session.press("q");
         assert_eq!(session.end(&script), code, "{script}:\n{}", session.text());
     }
     // One that goes on when it is left has not ended.
     let home = tempfile::tempdir().unwrap();
-    let mut session = watched(home.path(), &["python3", train, "100000", "0.01", "allocated"]);
+    let mut session = watched(home.path(), &[], &["python3", train, "100000", "0.01", "allocated"]);
     session.wait_for("WATCHING", "a program that goes on");
     session.press("q");
     assert_eq!(session.end("a program that goes on"), 0);
@@ -294,4 +296,32 @@ fn watching_on_a_screen_ends_as_the_program_did() {
     let (_, pid) = said.split_once("(process ").unwrap();
     let pid: i32 = pid.split(')').next().unwrap().parse().unwrap();
     kill_process(Pid::from_raw(pid).unwrap(), Signal::TERM).unwrap();
+}
+
+#[test]
+fn ctrl_c_ends_a_program_that_is_recorded_as_it_would_end_it_alone() {
+    if !python() {
+        return;
+    }
+    let train = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/watch/train.py");
+    let home = tempfile::tempdir().unwrap();
+    let program = ["python3", train.to_str().unwrap(), "1000000", "0.01", "allocated"];
+    let mut session = watched(home.path(), &["--record", "run.vram"], &program);
+    let file = home.path().join("run.vram");
+    let deadline = Instant::now() + PATIENCE;
+    while !std::fs::metadata(&file).is_ok_and(|file| file.len() > 2000) {
+        assert!(Instant::now() < deadline, "nothing is recorded:\n{}", session.text());
+        sleep(BEAT);
+    }
+    session.press("\x03");
+    assert_eq!(session.end("a recorded program"), 130, "{}", session.text());
+    session.wait_for("recorded in run.vram", "a recorded program");
+    assert_eq!(session.text().matches("KeyboardInterrupt").count(), 1, "once:\n{}", session.text());
+    let mut ranks = Ranks::default();
+    for frame in frames(&file) {
+        frame.unpack().unwrap().events().for_each(|event| ranks.apply(&event.unwrap()));
+    }
+    let lab = ranks.lab_mut(DeviceIndex::FIRST).unwrap();
+    assert_eq!((lab.malformed(), lab.run().clone()), (0, RunState::Finished));
+    assert!(lab.finished() > 0, "steps before it was ended");
 }

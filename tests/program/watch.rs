@@ -132,6 +132,100 @@ fn a_program_goes_on_when_its_viewer_is_killed_and_can_be_joined_again() {
 }
 
 #[test]
+fn the_folder_of_a_killed_viewer_goes_once_its_program_has_ended() {
+    if !python() {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    // What `--device` sets: the program waits for its viewer at ends of steps.
+    let mut first = watch(home.path())
+        .env("VRAMLAB_CARD", "card")
+        .args(["--record", "first.vram", "--", "python3"])
+        .arg(programs().join("train.py"))
+        .args(["1000000", "0.005", "allocated"])
+        .stderr(std::fs::File::create(home.path().join("said")).unwrap())
+        .spawn()
+        .unwrap();
+    wait(|| std::fs::metadata(home.path().join("first.vram")).is_ok_and(|file| file.len() > 2000));
+    let folders = || home.path().join("vramlab-watch").read_dir().unwrap().map(|folder| folder.unwrap().path());
+    let folder = folders().next().unwrap();
+    first.kill().unwrap();
+    first.wait().unwrap();
+    let said = || std::fs::read_to_string(home.path().join("said")).unwrap();
+    wait(|| said().contains("nobody watches this program any more (process "));
+    let said = said();
+    let program = said.split_once("(process ").unwrap().1.split_once(')').unwrap().0;
+    let program = rustix::process::Pid::from_raw(program.parse().unwrap()).unwrap();
+    // It uses no GPU, so no recording stays.
+    let start_another =
+        || watch(home.path()).args(["--record", "second.vram", "--", "python3", "-c", ""]).status().unwrap();
+    start_another();
+    assert!(folder.join("package").is_dir(), "the program still reads it");
+    rustix::process::kill_process(program, rustix::process::Signal::KILL).unwrap();
+    // One that nobody waits for may stay as a number.
+    let environment = format!("/proc/{}/environ", program.as_raw_nonzero());
+    wait(|| {
+        std::fs::read(&environment).is_ok_and(|variables| variables.is_empty()) || !Path::new(&environment).exists()
+    });
+    start_another();
+    assert_eq!(folders().count(), 0, "{:?}", folders().collect::<Vec<_>>());
+}
+
+/// The program, recorded without a terminal that would interrupt both.
+fn recorded(home: &Path) -> std::process::Child {
+    use std::os::unix::process::CommandExt;
+    let mut run = watch(home);
+    run.args(["--record", "run.vram", "--", "python3"]).arg(programs().join("train.py"));
+    run.args(["1000000", "0.005", "allocated"]).process_group(0).stderr(Stdio::null());
+    let run = run.spawn().unwrap();
+    wait(|| std::fs::metadata(home.join("run.vram")).is_ok_and(|file| file.len() > 2000));
+    run
+}
+
+#[test]
+fn what_ends_the_recorder_ends_the_program_and_leaves_a_whole_recording() {
+    use rustix::process::{Pid, Signal, kill_process};
+    if !python() {
+        return;
+    }
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143), (Signal::HUP, 129)] {
+        let home = tempfile::tempdir().unwrap();
+        let mut run = recorded(home.path());
+        kill_process(Pid::from_raw(i32::try_from(run.id()).unwrap()).unwrap(), signal).unwrap();
+        assert_eq!(run.wait().unwrap().code(), Some(code), "{signal:?}");
+        let (mut ranks, kinds) = read(&home.path().join("run.vram"));
+        let lab = ranks.lab_mut(DeviceIndex::FIRST).unwrap();
+        assert_eq!((lab.malformed(), lab.run().clone()), (0, RunState::Finished), "{signal:?}");
+        let said = |kind: &EventKind| matches!(kind, EventKind::Notice { text } if text.contains("the program failed (signal: "));
+        assert!(kinds.iter().any(said), "{signal:?}");
+        let left = home.path().join("vramlab-watch").read_dir().unwrap().count();
+        assert_eq!(left, 0, "{signal:?}: nothing is left behind");
+    }
+}
+
+#[test]
+fn who_records_a_program_of_others_leaves_it_when_interrupted() {
+    use rustix::process::{Pid, Signal, kill_process};
+    use std::os::unix::process::CommandExt;
+    if !python() {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let mut first = recorded(home.path());
+    let mut second = watch(home.path());
+    let mut second =
+        second.args(["--attach", "--record", "second.vram"]).process_group(0).stderr(Stdio::null()).spawn().unwrap();
+    wait(|| std::fs::metadata(home.path().join("second.vram")).is_ok_and(|file| file.len() > 2000));
+    let end = |id: u32| kill_process(Pid::from_raw(i32::try_from(id).unwrap()).unwrap(), Signal::INT).unwrap();
+    end(second.id());
+    assert_eq!(second.wait().unwrap().code(), Some(0));
+    assert_eq!(read(&home.path().join("second.vram")).0.lab_mut(DeviceIndex::FIRST).unwrap().malformed(), 0);
+    assert!(first.try_wait().unwrap().is_none(), "it goes on");
+    end(first.id());
+    assert_eq!(first.wait().unwrap().code(), Some(130));
+}
+
+#[test]
 fn nobody_else_can_open_the_socket() {
     use std::os::unix::fs::PermissionsExt;
     if !python() {

@@ -7,6 +7,7 @@ import pickle
 import select
 import socket
 import struct
+import sys
 import tempfile
 import threading
 import time
@@ -112,7 +113,13 @@ class Server(threading.Thread):
                 self._let_go()
                 self._tell(*seen)
                 due = time.monotonic() + _pause(time.monotonic() - began)
-            self.viewers = [viewer for viewer in self.viewers if not viewer.gone]
+            if any(viewer.gone for viewer in self.viewers):
+                self.viewers = [viewer for viewer in self.viewers if not viewer.gone]
+                if not self.viewers and not leaving:
+                    self._say_that_it_goes_on()
+            # Whoever began to wait before the last viewer was gone waits for nobody.
+            while self.awaited and not self.viewers:
+                self.awaited.pop().set()
             self._let_go()
         self._farewell()
 
@@ -178,6 +185,16 @@ class Server(threading.Thread):
             writers = [viewer.socket for viewer in self.viewers if viewer.behind and not viewer.gone]
             for ready in select.select([], writers, [], 0.1)[1]:
                 next(viewer for viewer in self.viewers if viewer.socket is ready).write()
+
+    def _say_that_it_goes_on(self):
+        """On a card that is not there somebody should know of a program that nobody looks at: nothing else comes of it."""
+        if ABSENT:
+            print(
+                f"vramlab: nobody watches this program any more (process {self.pid}); it goes on. Join it again: "
+                f"vramlab watch --attach {self.pid}. End it: kill {self.pid}",
+                file=sys.stderr,
+                flush=True,
+            )
 
     def leave(self):
         """Hands on what is left, and ends."""
