@@ -118,6 +118,13 @@ impl Cores {
                 },
             );
         };
+        self.spread(tasks, nanos, run);
+    }
+
+    /// Runs `run` over `0..tasks`, in pieces on all cores if `nanos` is worth it.
+    ///
+    /// Not generic: rayon's part would otherwise be compiled again for each loop of each kernel, a third of this crate.
+    fn spread(&self, tasks: usize, nanos: usize, run: &(dyn Fn(Range<usize>) + Sync)) {
         match &self.pool {
             Some(pool) if tasks > 1 && nanos >= WORTH_SPREADING => {
                 pool.install(|| (0..tasks).into_par_iter().with_max_len(1).for_each(|i| run(i..i + 1)));
