@@ -24,26 +24,26 @@ impl Snapshot {
     ///
     /// # Errors
     /// As [`Snapshot::open`].
-    pub fn read(source: impl BufRead) -> Result<Self, SnapshotError> {
-        read(source, None)
+    pub fn read(mut source: impl BufRead) -> Result<Self, SnapshotError> {
+        read(&mut source, None)
     }
 
     /// The same; `listener` hears of what was read while the rest is still to come.
     ///
     /// # Errors
     /// As [`Snapshot::open`].
-    pub fn read_aloud(source: impl BufRead, listener: &mut dyn Listener) -> Result<Self, SnapshotError> {
-        read(source, Some(listener))
+    pub fn read_aloud(mut source: impl BufRead, listener: &mut dyn Listener) -> Result<Self, SnapshotError> {
+        read(&mut source, Some(listener))
     }
 }
 
-fn read(mut source: impl BufRead, listener: Option<&mut dyn Listener>) -> Result<Snapshot, SnapshotError> {
+fn read(source: &mut dyn BufRead, listener: Option<&mut dyn Listener>) -> Result<Snapshot, SnapshotError> {
     let head = source.fill_buf()?;
     match Packing::of(head) {
-        Packing::None => read::snapshot(Plain(source), listener),
-        Packing::Xz => read::snapshot(Unpacked::xz(source), listener),
-        Packing::Gzip => read::snapshot(Unpacked::gzip(source), listener),
-        Packing::Zstd => read::snapshot(Unpacked::zstd(source)?, listener),
+        Packing::None => read::snapshot(&mut Plain(source), listener),
+        Packing::Xz => read::snapshot(&mut Unpacked::xz(source), listener),
+        Packing::Gzip => read::snapshot(&mut Unpacked::gzip(source), listener),
+        Packing::Zstd => read::snapshot(&mut Unpacked::zstd(source)?, listener),
         Packing::Other(format) => Err(SnapshotError::Compressed { name: format.name, remedy: format.remedy }),
     }
 }

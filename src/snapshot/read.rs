@@ -59,7 +59,7 @@ pub trait Listener {
 ///
 /// # Errors
 /// [`SnapshotError::Pickle`] when it is no readable pickle, [`SnapshotError::Shape`] when it is one of something else.
-pub fn snapshot(source: impl Source, listener: Option<&mut dyn Listener>) -> Result<Snapshot, SnapshotError> {
+pub fn snapshot(source: &mut dyn Source, listener: Option<&mut dyn Listener>) -> Result<Snapshot, SnapshotError> {
     let (mut arena, top, offset) = pickle::read(source, &mut Teller { listener, told: 0, memory_told: false })?;
     let mut snapshot = convert(&mut arena, top).map_err(|wrong| match wrong {
         Wrong::Shape(shape) => SnapshotError::Shape(shape),

@@ -31,9 +31,8 @@ impl<R: Read> Source for Plain<R> {
 }
 
 /// Bytes of a pickle in order.
-#[derive(Debug)]
-pub struct Input<R> {
-    reader: R,
+pub struct Input<'a> {
+    reader: &'a mut dyn Source,
     /// As the reader said when it was last asked for bytes.
     worth: u64,
     buffer: Box<[u8]>,
@@ -44,8 +43,8 @@ pub struct Input<R> {
     scratch: Vec<u8>,
 }
 
-impl<R: Source> Input<R> {
-    pub fn new(reader: R) -> Self {
+impl<'a> Input<'a> {
+    pub fn new(reader: &'a mut dyn Source) -> Self {
         Self {
             worth: reader.worth(),
             reader,

@@ -15,8 +15,11 @@ const MAX_DEPTH: usize = 1000;
 const MAX_TEXT: u64 = 16 << 20;
 
 /// The machine: a stack of values, the marks on it, and the memo.
-pub struct Machine<'a, R, L> {
-    input: Input<R>,
+///
+/// It reads from any [`Source`] through one pointer, a quarter of a megabyte at a time: generic over it, the machine would be
+/// compiled for each way in which a file may be packed and opened.
+pub struct Machine<'a, L> {
+    input: Input<'a>,
     arena: Arena,
     stack: Vec<Value>,
     /// The most the stack ever held: that much has been charged for.
@@ -29,8 +32,8 @@ pub struct Machine<'a, R, L> {
     heard: usize,
 }
 
-impl<'a, R: Source, L: Listener> Machine<'a, R, L> {
-    pub fn new(reader: R, listener: &'a mut L) -> Self {
+impl<'a, L: Listener> Machine<'a, L> {
+    pub fn new(reader: &'a mut dyn Source, listener: &'a mut L) -> Self {
         Self {
             input: Input::new(reader),
             arena: Arena::default(),

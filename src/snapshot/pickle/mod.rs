@@ -42,7 +42,7 @@ pub trait Listener {
 ///
 /// # Errors
 /// [`PickleError`] names the byte offset and what was wrong there.
-pub fn read(source: impl Source, listener: &mut impl Listener) -> Result<(Arena, Value, u64), PickleError> {
+pub fn read(source: &mut dyn Source, listener: &mut impl Listener) -> Result<(Arena, Value, u64), PickleError> {
     machine::Machine::new(source, listener).run()
 }
 

@@ -23,11 +23,11 @@ impl Listener for Deaf {
 }
 
 fn parse(bytes: &[u8]) -> Result<(Arena, Value), PickleError> {
-    super::read(Plain(bytes), &mut Deaf).map(|(arena, top, _)| (arena, top))
+    super::read(&mut Plain(bytes), &mut Deaf).map(|(arena, top, _)| (arena, top))
 }
 
 fn snapshot(bytes: &[u8]) -> Result<Snapshot, SnapshotError> {
-    read::snapshot(Plain(bytes), None)
+    read::snapshot(&mut Plain(bytes), None)
 }
 
 fn problem(bytes: &[u8]) -> (u64, String) {
@@ -476,7 +476,7 @@ proptest! {
             spelled.finish()
         });
         // Also where few bytes are ahead at any time.
-        let drops = read::snapshot(Plain(Drops(&quick)), None).unwrap();
+        let drops = read::snapshot(&mut Plain(Drops(&quick)), None).unwrap();
         prop_assert_eq!(drops.device_trace(0).len(), entries.len());
         prop_assert_eq!(told(&quick), told(&slow));
     }
