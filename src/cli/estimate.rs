@@ -12,7 +12,7 @@ use super::table::{line, print};
 use super::{Status, Usage};
 use crate::estimate::{Estimate, Kind, Model, Term, Training};
 use crate::model::{Category, View, advice};
-use crate::session::{DeviceChoice, Headless, LabSpec, Scene, Setup, Switch, settings};
+use crate::session::{DeviceChoice, Headless, LabSpec, Scene, Setup, Speed, Switch, settings};
 use crate::train::{AttentionKernel, Offload, Retain};
 use crate::units::Bytes;
 use crate::workload::Extent;
@@ -193,7 +193,7 @@ fn estimate(model: &Model, setup: &Setup, compute_capability: u32) -> Result<Est
 
 /// Runs the model, and looks at what it held.
 fn measured(spec: &LabSpec, setup: &Setup) -> Result<[Option<Bytes>; 8], String> {
-    let spec = LabSpec { config: setup.config, ..spec.clone() };
+    let spec = LabSpec { config: setup.config, speed: Speed::Max, ..spec.clone() };
     let mut run = Headless::start(spec).map_err(|error| error.to_string())?;
     for _ in 0..STEPS {
         run.step().map_err(|error| error.to_string())?;

@@ -8,9 +8,9 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use color_eyre::eyre::{Report, Result, WrapErr};
 
 use super::film::{FilmArgs, Shot};
+use super::flags::WORDS;
 use super::output::warn;
 use super::progress::Progress;
-use super::witness::WORDS;
 use super::{Status, Usage};
 use crate::allocator::TorchVersion;
 use crate::export::{self, ExportError, File, Format, Moment, MomentError};

@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
+use super::flags::flag;
 use super::output::stdout;
-use super::witness::flag;
 use crate::model::{Configuration, DeviceKind, Effect, Figure, Finding, Measurement, Settings, View};
 use crate::session::Switch;
 use crate::source::{Kind, Picture};

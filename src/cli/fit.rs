@@ -14,7 +14,7 @@ use super::output::{stdout, warn};
 use super::spec::SpecArgs;
 use super::stand_in::StandInArgs;
 use super::table::change;
-use super::{Status, Usage, config, foresight, interrupt, reproduce, ways, witness};
+use super::{Status, Usage, config, flags, foresight, interrupt, reproduce, ways};
 use crate::fit::{self, Control, Costed, Figures, Largest, News, Outcome, Pareto, Probe, Terms, Way};
 use crate::model::{Micros, View};
 use crate::session::{DeviceChoice, LabSpec, MemoryLimit, Scene, Setup, settings};
@@ -147,7 +147,7 @@ fn of_program(args: &FitArgs) -> Result<Status> {
 
 /// Why a request failed: the first sentence of its autopsy.
 fn why(view: &View) -> String {
-    tui::autopsy_lines(view, SENTENCE, witness::flag).into_iter().next().unwrap_or_default()
+    tui::autopsy_lines(view, SENTENCE, flags::flag).into_iter().next().unwrap_or_default()
 }
 
 /// Says on the terminal's error stream how far it is.

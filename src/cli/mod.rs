@@ -17,7 +17,9 @@ mod farewell;
 mod film;
 mod fit;
 mod fit_program;
+mod flags;
 mod folklore;
+mod followers;
 mod foresight;
 mod generate;
 mod ghost;
@@ -51,7 +53,6 @@ mod usage;
 mod watch;
 mod ways;
 mod whatif;
-mod witness;
 
 use std::panic;
 

@@ -8,21 +8,22 @@ use color_eyre::eyre::{Report, Result, WrapErr};
 use serde_json::{Map, Value, json};
 
 use super::config;
+use super::flags;
+use super::followers::Followers;
 use super::foresight;
 use super::ghost::GhostArgs;
 use super::output::{stdout, warn};
 use super::record;
 use super::spec::SpecArgs;
 use super::times::Times;
-use super::witness::{self, Witness};
 use super::{Status, Usage};
 use crate::allocator::Statistics;
 use crate::device::KernelTimes;
 use crate::export;
 use crate::model::{Boundaries, Finding, Level, Micros, ModuleOutput, Phase, StepReport, Study, View};
-use crate::session::LabSpec;
+use crate::session::{Headless, LabSpec, NotMade};
 use crate::source::Recorder;
-use crate::train::{Amp, OptimizerKind, Tf32, Trainer};
+use crate::train::{Amp, OptimizerKind, Tf32, TrainError, Trainer};
 use crate::tui;
 use crate::units::Bytes;
 
@@ -81,22 +82,16 @@ pub(super) fn run(args: &RunArgs) -> Result<Status> {
     }
     let recorder = args.record.as_deref().map(record::create).transpose()?;
     if args.json {
-        let mut witness = Witness::new(&spec, recorder, args.ghost.follower(&spec)?);
+        let mut followers = Followers::new(recorder, args.ghost.follower(&spec)?);
         if args.modules {
-            witness = witness.keeping_a_step();
+            followers = followers.keeping_a_step();
         }
-        let outcome =
-            train(&spec, Steps::new(args.steps, true).resetting_after(args.reset_peaks_after), &mut witness, |_| {});
-        let (trainer, steps, error) = match outcome {
-            Ok((trainer, steps)) => (trainer, steps, None),
-            Err(ended) => match *ended {
-                Ended { trainer: Some(trainer), steps, report } => (trainer, steps, Some(report)),
-                Ended { trainer: None, report, .. } => return Err(report),
-            },
-        };
-        let (ghost, study) = (witness.ghost(), witness.study());
-        let view = witness.finish()?;
-        let mut row = object(&spec, &trainer, &steps, &view);
+        let steps = Steps::new(args.steps, true).resetting_after(args.reset_peaks_after);
+        let Trained { run, steps, view, ended } = train(&spec, steps, &followers, |_| {});
+        let (ghost, study) = (followers.ghost(), followers.study(&view));
+        followers.finish()?;
+        let Some(run) = run else { return ended.map_or(Ok(Status::DONE), Err) };
+        let mut row = object(&spec, run.trainer(), &steps, &view);
         if let Some(row) = row.as_object_mut() {
             if let Some(ghost) = ghost {
                 row.insert("ghost".into(), ghost.json());
@@ -106,7 +101,7 @@ pub(super) fn run(args: &RunArgs) -> Result<Status> {
             }
         }
         writeln!(stdout(), "{row}")?;
-        return error.map_or(Ok(Status::DONE), Err);
+        return ended.map_or(Ok(Status::DONE), Err);
     }
     let mut out: Box<dyn Write> = if piped { Box::new(std::io::stderr()) } else { Box::new(stdout()) };
     let behind = Behind { summary: args.summary, modules: args.modules, reset: args.reset_peaks_after };
@@ -117,14 +112,16 @@ pub(super) fn run(args: &RunArgs) -> Result<Status> {
 fn kernels(spec: &mut LabSpec, count: u64) -> Result<Status> {
     let times = spec.kernels.insert(KernelTimes::default()).clone();
     let (mut finished, warm) = (0, count / 2);
-    let mut witness = Witness::new(spec, None, None);
-    let trained = train(spec, Steps::new(count, false), &mut witness, |_| {
+    let trained = train(spec, Steps::new(count, false), &Followers::new(None, None), |_| {
         finished += 1;
         if finished == warm {
             times.clear();
         }
     });
-    let (trainer, _) = trained.map_err(|ended| ended.report)?;
+    let run = match trained {
+        Trained { run: Some(run), ended: None, .. } => run,
+        Trained { ended, .. } => return ended.map_or(Ok(Status::DONE), Err),
+    };
     let steps = (count - warm).max(1) as f64;
     let mut out = stdout();
     writeln!(out, "{:>9} {:>9} {:>12}  kernel", "ms a step", "launches", "rate")?;
@@ -145,7 +142,7 @@ fn kernels(spec: &mut LabSpec, count: u64) -> Result<Status> {
         "{:9.3} in all; a rate in GB/s counts the bytes that PyTorch's eager kernels would move",
         total * 1e3 / steps
     )?;
-    for note in trainer.memory().with_device(|device| device.notes()) {
+    for note in run.trainer().memory().with_device(|device| device.notes()) {
         writeln!(out, "{note}")?;
     }
     Ok(Status::DONE)
@@ -210,10 +207,10 @@ impl Steps {
         Peaks { allocated: before.allocated.max(now.allocated), reserved: before.reserved.max(now.reserved) }
     }
 
-    fn reset_if_due(&mut self, trainer: &Trainer) {
+    fn reset_if_due(&mut self, run: &mut Headless) {
         if self.reset_after == Some(self.finished) {
-            self.before_reset = Some(Peaks::of(&trainer.statistics()));
-            trainer.reset_peak_memory_stats();
+            self.before_reset = Some(Peaks::of(&run.statistics()));
+            run.reset_peaks();
         }
     }
 
@@ -232,42 +229,46 @@ impl Steps {
     }
 }
 
-/// A run that ended before its last step.
-struct Ended {
-    /// There where it was made.
-    trainer: Option<Trainer>,
+/// A run that is over.
+struct Trained {
+    /// `None` where the model could not be made.
+    run: Option<Headless>,
     steps: Steps,
-    report: Report,
+    /// What is known at its end.
+    view: View,
+    /// Why it ended before its last step, where it did.
+    ended: Option<Report>,
 }
 
-/// Trains as many steps as `steps` wants, before a witness; `each` sees every one.
-fn train(
-    spec: &LabSpec,
-    mut steps: Steps,
-    witness: &mut Witness,
-    mut each: impl FnMut(&StepReport),
-) -> Result<(Trainer, Steps), Box<Ended>> {
-    let mut trainer = match spec.build(witness.observer()) {
-        Ok(trainer) => trainer,
-        Err(error) => return Err(Box::new(Ended { trainer: None, steps, report: error.into() })),
+/// Trains as many steps as `steps` wants; `each` sees every one.
+fn train(spec: &LabSpec, mut steps: Steps, followers: &Followers, mut each: impl FnMut(&StepReport)) -> Trained {
+    let mut run = match Headless::make(spec.clone(), Some(followers.listener())) {
+        Ok(run) => run,
+        Err(not_made) => {
+            let NotMade { error, view } = *not_made;
+            return Trained { run: None, steps, view, ended: Some(error.into()) };
+        }
     };
-    witness.built(spec, &trainer);
-    steps.reset_if_due(&trainer);
+    steps.reset_if_due(&mut run);
+    let mut ended = None;
     for number in 0..steps.wanted {
-        let report = match trainer.step() {
-            Ok(report) => report,
-            Err(error) => {
-                witness.failed(spec, &trainer, &error, number);
-                let report = Report::new(error).wrap_err(format!("training ended in step {number}"));
-                return Err(Box::new(Ended { trainer: Some(trainer), steps, report }));
+        match run.step() {
+            Ok(report) => {
+                each(&report);
+                steps.push(&report);
+                steps.reset_if_due(&mut run);
             }
-        };
-        each(&report);
-        steps.push(&report);
-        steps.reset_if_due(&trainer);
-        witness.look(&trainer);
+            Err(error) => {
+                if matches!(error, TrainError::OutOfMemory { .. }) {
+                    run.try_remedies();
+                }
+                ended = Some(Report::new(error).wrap_err(format!("training ended in step {number}")));
+                break;
+            }
+        }
     }
-    Ok((trainer, steps))
+    run.finish();
+    Trained { view: run.view(), run: Some(run), steps, ended }
 }
 
 fn milliseconds(time: Micros) -> f64 {
@@ -359,10 +360,10 @@ fn object(spec: &LabSpec, trainer: &Trainer, steps: &Steps, view: &View) -> Valu
         "device": trainer.device_info().name,
         "simulated": trainer.device_info().simulated,
         "stats": stats,
-        "findings": view.findings.iter().map(|finding| export::finding(finding, &witness::WORDS)).collect::<Vec<_>>(),
+        "findings": view.findings.iter().map(|finding| export::finding(finding, &flags::WORDS)).collect::<Vec<_>>(),
         "effects": view.effects.iter().map(|effect| json!(**effect)).collect::<Vec<_>>(),
         "readings": view.gpu.as_deref(),
-        "oom": view.autopsy.as_deref().map(|autopsy| export::out_of_memory(autopsy, view, &witness::WORDS)),
+        "oom": view.autopsy.as_deref().map(|autopsy| export::out_of_memory(autopsy, view, &flags::WORDS)),
     });
     if let Some(row) = row.as_object_mut() {
         row.insert("attention_ran".into(), json!(trainer.attention_ran()));
@@ -405,12 +406,12 @@ fn table_to(
     recorder: Option<Recorder>,
     (behind, ghost): (Behind, &GhostArgs),
 ) -> Result<Status> {
-    let mut witness = Witness::new(spec, recorder, ghost.follower(spec)?);
+    let mut followers = Followers::new(recorder, ghost.follower(spec)?);
     if behind.modules {
-        witness = witness.keeping_a_step();
+        followers = followers.keeping_a_step();
     }
     let progress = std::io::stderr().is_terminal();
-    let trained = train(spec, Steps::new(count, false).resetting_after(behind.reset), &mut witness, |report| {
+    let trained = train(spec, Steps::new(count, false).resetting_after(behind.reset), &followers, |report| {
         if progress {
             let loss = report.loss.map_or_else(|| "no loss".to_owned(), |loss| format!("loss {loss:.4}"));
             let (mut stderr, time) = (std::io::stderr(), milliseconds(report.total));
@@ -422,18 +423,18 @@ fn table_to(
     if progress {
         let _ = writeln!(std::io::stderr());
     }
-    let (ghost, study) = (witness.ghost(), witness.study());
-    let view = witness.finish()?;
-    let (trainer, steps) = match trained {
-        Ok(trained) => trained,
-        Err(ended) => {
-            for line in tui::autopsy_lines(&view, 100, witness::flag) {
-                writeln!(out, "{line}")?;
-            }
-            return Err(ended.report);
+    let Trained { run, steps, view, ended } = trained;
+    let (ghost, study) = (followers.ghost(), followers.study(&view));
+    followers.finish()?;
+    if let Some(ended) = ended {
+        for line in tui::autopsy_lines(&view, 100, flags::flag) {
+            writeln!(out, "{line}")?;
         }
-    };
-    write_table(out, spec, &trainer, &steps, &view).wrap_err("the table can't be written")?;
+        return Err(ended);
+    }
+    let Some(run) = run else { return Ok(Status::DONE) };
+    let trainer = run.trainer();
+    write_table(out, spec, trainer, &steps, &view).wrap_err("the table can't be written")?;
     if let Some(ghost) = ghost {
         let statistics = trainer.statistics();
         ghost.write(out, &statistics, bytes(steps.peaks(&statistics).reserved))?;
@@ -443,7 +444,7 @@ fn table_to(
         writeln!(out)?;
     }
     for finding in findings {
-        let flags: Vec<String> = finding.remedies.iter().map(witness::flag).collect();
+        let flags: Vec<String> = finding.remedies.iter().map(flags::flag).collect();
         let remedy = if flags.is_empty() { String::new() } else { format!(" Try {}.", flags.join(" or ")) };
         writeln!(out, "  {finding}.{remedy}")?;
     }

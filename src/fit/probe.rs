@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::{Control, FitError};
 use crate::model::{Micros, View};
-use crate::session::{BuildError, Headless, LabSpec};
+use crate::session::{BuildError, Headless, LabSpec, Speed};
 use crate::train::{Config, OnOom, TrainError};
 use crate::units::Bytes;
 
@@ -94,7 +94,7 @@ pub fn probe(spec: &LabSpec, steps: u64, terms: Terms, control: &Control<'_>) ->
     let refused = |error: &TrainError| Outcome::Refused { why: error.to_string() };
     // A batch that halves itself would fit as another one.
     let config = Config { on_oom: OnOom::Stop, ..spec.config };
-    let mut run = match Headless::start(LabSpec { config, ..spec.clone() }) {
+    let mut run = match Headless::start(LabSpec { config, speed: Speed::Max, ..spec.clone() }) {
         Ok(run) => run,
         Err(error @ BuildError::TooSmall { .. }) => {
             return Ok(Outcome::OutOfMemory { step: None, why: error.to_string(), retries: Retries::default() });

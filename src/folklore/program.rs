@@ -98,10 +98,10 @@ pub(super) fn check(requests: &[Request]) -> Result<(), (usize, String)> {
     Ok(())
 }
 
-/// The model's end.
-struct Ears(Rc<RefCell<Lab>>);
+/// The model, which follows what the allocator does.
+struct Modelled(Rc<RefCell<Lab>>);
 
-impl Observer for Ears {
+impl Observer for Modelled {
     fn event(&mut self, event: Event) {
         self.0.borrow_mut().apply(&event);
     }
@@ -123,7 +123,7 @@ pub(super) fn run(
     let (opened, _) = device.open().map_err(|error| Unfit(error.to_string()))?;
     let sensors = opened.sensors();
     let lab = Rc::new(RefCell::new(Lab::new()));
-    let memory = Memory::new(opened, Settings::default(), Box::new(Ears(Rc::clone(&lab))));
+    let memory = Memory::new(opened, Settings::default(), Box::new(Modelled(Rc::clone(&lab))));
     // A process has no context before its first tensor.
     let used = Cell::new(false);
     let look = || figures(&memory, &lab, device, sensors.as_ref(), used.get());

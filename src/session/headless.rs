@@ -3,13 +3,15 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::force::{flip, note_first_values};
-use super::{BuildError, DeviceChoice, LabSpec, Scene, Setup, Shortage, Switch, prologue, switches};
+use super::{BuildError, DeviceChoice, LabSpec, Pace, Scene, Setup, Shortage, Switch, prologue, switches};
 use crate::allocator::Statistics;
 use crate::device::Sensors;
-use crate::model::{Event, EventKind, Lab, Micros, RunState, StepReport, View};
+use crate::model::{Event, EventKind, Lab, Micros, Ranks, RunState, StepReport, View};
 use crate::train::{Answer, Observer, SafePoint, TrainError, Trainer};
+use crate::units::DeviceIndex;
 
 /// A run that is advanced step by step. It is the same on every machine, except for a real device's times.
 pub struct Headless {
@@ -17,41 +19,97 @@ pub struct Headless {
     in_force: Setup,
     trainer: Trainer,
     sensors: Option<Sensors>,
-    happened: Rc<RefCell<Happened>>,
-    lab: Lab,
-    /// Who else hears what happens.
-    listener: Option<Listener>,
+    followed: Rc<RefCell<Followed>>,
 }
 
-/// Hears every event, after the model.
-pub type Listener = Box<dyn FnMut(&Event)>;
+/// Follows a run beside the model.
+pub trait Follow {
+    /// The next event. `lab` is what the model knows of its device before it.
+    fn event(&mut self, event: &Event, lab: Option<&Lab>);
 
-/// What the model has not seen yet: during a step events are only kept, so that the step takes no longer.
-#[derive(Default)]
-struct Happened {
+    /// All that happened so far was shown.
+    fn caught_up(&mut self) {}
+
+    /// How old an event may be before it is shown in the midst of a step. `None`: until the step is over, which then takes
+    /// no longer than without anybody who follows.
+    fn patience(&self) -> Option<Duration> {
+        None
+    }
+}
+
+impl<F: FnMut(&Event)> Follow for F {
+    fn event(&mut self, event: &Event, _: Option<&Lab>) {
+        self(event);
+    }
+}
+
+/// What follows a run, whatever it is.
+pub type Listener = Box<dyn Follow>;
+
+/// A run whose model could not be made.
+#[derive(Debug)]
+pub struct NotMade {
+    /// Why.
+    pub error: BuildError,
+    /// What was known by then.
+    pub view: View,
+}
+
+/// The model of a run, and what the model has not seen yet: during a step events are only kept.
+struct Followed {
     events: Vec<Event>,
     now: Micros,
+    ranks: Ranks,
+    listener: Option<Listener>,
+    shown: Instant,
 }
 
-impl Happened {
-    fn tell(&mut self, kind: EventKind) {
+impl Followed {
+    fn emit(&mut self, kind: EventKind) {
         let event = Event::new(self.now, kind);
         self.events.push(event);
+    }
+
+    fn catch_up(&mut self) {
+        for event in self.events.drain(..) {
+            if let Some(listener) = &mut self.listener {
+                listener.event(&event, self.ranks.lab(event.device));
+            }
+            self.ranks.apply(&event);
+        }
+        if let Some(listener) = &mut self.listener {
+            listener.caught_up();
+        }
+        self.shown = Instant::now();
+    }
+
+    fn view(&mut self) -> View {
+        self.ranks.lab_mut(DeviceIndex::FIRST).map(Lab::view).unwrap_or_default()
     }
 }
 
 /// The trainer's end.
-struct Ears(Rc<RefCell<Happened>>);
+struct Observed {
+    followed: Rc<RefCell<Followed>>,
+    pace: Pace,
+}
 
-impl Observer for Ears {
+impl Observer for Observed {
     fn event(&mut self, event: Event) {
-        let mut happened = self.0.borrow_mut();
-        happened.now = event.time;
-        happened.events.push(event);
+        self.pace.observe(&event);
+        let mut followed = self.followed.borrow_mut();
+        followed.now = event.time;
+        followed.events.push(event);
     }
 
-    fn safe_point(&mut self, _: SafePoint) -> Answer {
-        Answer::Continue
+    fn safe_point(&mut self, point: SafePoint) -> Answer {
+        let mut followed = self.followed.borrow_mut();
+        let patience = followed.listener.as_ref().and_then(|listener| listener.patience());
+        if patience.is_some_and(|patience| followed.shown.elapsed() >= patience) {
+            followed.catch_up();
+        }
+        drop(followed);
+        self.pace.safe_point(point)
     }
 }
 
@@ -69,15 +127,36 @@ impl Headless {
     /// # Errors
     /// See [`BuildError`].
     pub fn start_before(spec: LabSpec, listener: Option<Listener>) -> Result<Self, BuildError> {
-        let happened = Rc::new(RefCell::new(Happened { events: prologue(&spec), now: Micros(0) }));
-        let trainer = spec.build(Box::new(Ears(Rc::clone(&happened))))?;
-        let sensors = trainer.sensors();
-        let mut headless = Self { in_force: spec.setup(), spec, trainer, sensors, happened, lab: Lab::new(), listener };
-        headless.tell(EventKind::About(Arc::new(headless.spec.about(Some(&headless.trainer)))));
+        Self::make(spec, listener).map_err(|not_made| not_made.error)
+    }
+
+    /// The same, with what was known where the model can't be made.
+    ///
+    /// # Errors
+    /// [`NotMade`].
+    pub fn make(spec: LabSpec, listener: Option<Listener>) -> Result<Self, Box<NotMade>> {
+        let followed = Followed {
+            events: prologue(&spec),
+            now: Micros(0),
+            ranks: Ranks::default(),
+            listener,
+            shown: Instant::now(),
+        };
+        let followed = Rc::new(RefCell::new(followed));
+        let trainer = match spec.build(Box::new(Observed { followed: Rc::clone(&followed), pace: spec.pace() })) {
+            Ok(trainer) => trainer,
+            Err(error) => {
+                let mut followed = followed.borrow_mut();
+                followed.catch_up();
+                return Err(Box::new(NotMade { error, view: followed.view() }));
+            }
+        };
+        let headless = Self { in_force: spec.setup(), sensors: trainer.sensors(), spec, trainer, followed };
+        headless.emit(EventKind::About(Arc::new(headless.spec.about(Some(&headless.trainer)))));
         note_first_values(&headless.trainer, &headless.spec);
-        headless.tell_settings();
-        headless.tell(EventKind::Run(RunState::Running));
-        headless.look();
+        headless.emit_settings();
+        headless.emit(EventKind::Run(RunState::Running));
+        headless.catch_up();
         Ok(headless)
     }
 
@@ -86,13 +165,14 @@ impl Headless {
     /// # Errors
     /// See [`BuildError`].
     pub fn begin_anew(&mut self, spec: LabSpec) -> Result<Self, BuildError> {
-        Self::start_before(spec, self.listener.take())
+        let listener = self.followed.borrow_mut().listener.take();
+        Self::start_before(spec, listener)
     }
 
-    /// Tells what only the driver of the run knows.
+    /// Adds what only the driver of the run knows to its events.
     pub fn announce(&mut self, kind: EventKind) {
-        self.tell(kind);
-        self.look();
+        self.emit(kind);
+        self.catch_up();
     }
 
     /// Trains one step. One that ran out of memory leaves the run as a lab's that stopped there: [`Headless::view`] has the
@@ -101,25 +181,25 @@ impl Headless {
     /// # Errors
     /// What the step ended with.
     pub fn step(&mut self) -> Result<StepReport, TrainError> {
-        if *self.lab.run() != RunState::Running {
-            self.tell(EventKind::Run(RunState::Running));
+        if !self.is_running() {
+            self.emit(EventKind::Run(RunState::Running));
         }
         let stepped = self.trainer.step();
         let batch = self.trainer.config().batch;
         if batch != self.in_force.config.batch {
             self.in_force.config.batch = batch;
-            self.tell_settings();
-            self.tell(EventKind::About(Arc::new(self.spec.about(Some(&self.trainer)))));
+            self.emit_settings();
+            self.emit(EventKind::About(Arc::new(self.spec.about(Some(&self.trainer)))));
         }
         if let Some(reading) = self.sensors.as_ref().and_then(Sensors::take) {
-            self.tell(EventKind::Reading(Arc::new(reading)));
+            self.emit(EventKind::Reading(Arc::new(reading)));
         }
         match &stepped {
             Ok(_) => {}
-            Err(TrainError::OutOfMemory { .. }) => self.tell(EventKind::Run(RunState::OutOfMemory)),
-            Err(error) => self.tell(EventKind::Run(RunState::StepFailed(error.to_string().into()))),
+            Err(TrainError::OutOfMemory { .. }) => self.emit(EventKind::Run(RunState::OutOfMemory)),
+            Err(error) => self.emit(EventKind::Run(RunState::StepFailed(error.to_string().into()))),
         }
-        self.look();
+        self.catch_up();
         stepped
     }
 
@@ -131,26 +211,26 @@ impl Headless {
         let mut wanted = self.in_force.clone();
         switch.set(&mut wanted, value)?;
         self.in_force = flip(&mut self.trainer, &self.in_force, &wanted).map_err(|lost| lost.to_string())?;
-        self.tell_settings();
-        self.tell(EventKind::About(Arc::new(self.spec.about(Some(&self.trainer)))));
-        self.look();
+        self.emit_settings();
+        self.emit(EventKind::About(Arc::new(self.spec.about(Some(&self.trainer)))));
+        self.catch_up();
         if switch.value(&self.in_force) == switch.value(&wanted) {
             return Ok(());
         }
-        let why = self.lab.view().log.last().map(|line| line.text.to_string());
+        let why = self.view().log.last().map(|line| line.text.to_string());
         Err(why.unwrap_or_else(|| format!("{} can't be {value} here", switch.label())))
     }
 
     /// Gives cached segments back, between steps.
     pub fn empty_cache(&mut self) {
         self.trainer.empty_cache();
-        self.look();
+        self.catch_up();
     }
 
     /// `torch.cuda.reset_peak_memory_stats()`, between steps.
     pub fn reset_peaks(&mut self) {
         self.trainer.reset_peak_memory_stats();
-        self.look();
+        self.catch_up();
     }
 
     /// Tries what would have made a request fit; the view has it from then on.
@@ -162,13 +242,26 @@ impl Headless {
             libraries: self.trainer.libraries(),
             steps: self.trainer.steps(),
         };
-        self.tell(EventKind::Remedied(shortage.try_remedies().into()));
-        self.look();
+        self.emit(EventKind::Remedied(shortage.try_remedies().into()));
+        self.catch_up();
+    }
+
+    /// Marks the run as finished, where nothing else ended it.
+    pub fn finish(&mut self) {
+        if self.is_running() {
+            self.emit(EventKind::Run(RunState::Finished));
+        }
+        self.catch_up();
     }
 
     /// What is known now.
     pub fn view(&mut self) -> View {
-        self.lab.view()
+        self.followed.borrow_mut().view()
+    }
+
+    fn is_running(&self) -> bool {
+        let followed = self.followed.borrow();
+        followed.ranks.lab(DeviceIndex::FIRST).is_some_and(|lab| *lab.run() == RunState::Running)
     }
 
     /// `torch.cuda.memory_stats()` of the run.
@@ -201,23 +294,18 @@ impl Headless {
         matches!(self.spec.device, DeviceChoice::Sim(_))
     }
 
-    fn tell_settings(&self) {
+    fn emit_settings(&self) {
         let scene = Scene::of(&self.spec, &self.in_force.config);
         let settings = switches::settings(&self.in_force, &self.in_force, &scene);
-        self.tell(EventKind::Settings(Arc::new(settings)));
+        self.emit(EventKind::Settings(Arc::new(settings)));
     }
 
-    fn tell(&self, kind: EventKind) {
-        self.happened.borrow_mut().tell(kind);
+    fn emit(&self, kind: EventKind) {
+        self.followed.borrow_mut().emit(kind);
     }
 
-    fn look(&mut self) {
-        for event in self.happened.borrow_mut().events.drain(..) {
-            self.lab.apply(&event);
-            if let Some(listener) = &mut self.listener {
-                listener(&event);
-            }
-        }
+    fn catch_up(&self) {
+        self.followed.borrow_mut().catch_up();
     }
 }
 
@@ -266,7 +354,7 @@ mod tests {
     fn reset_peaks_are_the_allocators_and_the_runs_stay() {
         let state = Rc::new(RefCell::new(AllocatorState::new()));
         let hears = Rc::clone(&state);
-        let listener: Listener = Box::new(move |event| hears.borrow_mut().apply(event));
+        let listener: Listener = Box::new(move |event: &Event| hears.borrow_mut().apply(event));
         let mut run = Headless::start_before(on_a_card("gpt-mini"), Some(listener)).unwrap();
         run.step().unwrap();
         let whole = run.view();

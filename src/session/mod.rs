@@ -33,7 +33,7 @@ pub use combinations::{Combination, combinations};
 pub use command::{Anew, Command, StepSize};
 pub use foresight::Foreseen;
 pub use handle::{Engine, Feed, Feeder, Session};
-pub use headless::{Headless, Listener};
+pub use headless::{Follow, Headless, Listener, NotMade};
 pub use pace::{Pace, Speed};
 pub use remedies::Shortage;
 pub use setup::{MemoryLimit, Setup, check_settings};

@@ -3,8 +3,8 @@
 use serde_json::{Value, json};
 
 use super::subject::Subject;
+use crate::cli::flags::WORDS;
 use crate::cli::subjects::Subject as File;
-use crate::cli::witness::WORDS;
 use crate::export;
 use crate::model::{Category, Survivor};
 use crate::snapshot::Refusal;
