@@ -2,7 +2,7 @@
 //!
 //! The claims are data (`lab/folklore.toml`, and over it the user's own). A [`Claim`] names its *sides*: runs from a clean
 //! state, or small programs of requests to the allocator. [`Bench`] runs them on a device; what they came to are figures by
-//! the sides' names, and conditions over them decide the [`Verdict`]. Nothing here is remembered: a verdict is measured.
+//! the sides' names, and conditions over them decide the [`Verdict`]. Nothing here is remembered: a verdict is measured. What vramlab can't run is [`NotHere`], a list of its own.
 
 mod bench;
 mod claim;
@@ -16,7 +16,7 @@ mod steps;
 mod unfit;
 
 pub use bench::{Bench, Outcome, Stage};
-pub use claim::{Claim, Measured, Need, Ruling, Side, Verdict, Work};
+pub use claim::{Claim, Measured, Need, NotHere, Ruling, Side, Verdict, Work};
 pub use collection::{Folklore, FolkloreError, USERS_FILE};
 pub use judge::Judgement;
 pub use program::Request;
