@@ -41,12 +41,12 @@ pub(super) struct LessonArgs {
     /// Take it on another device: cpu, a GPU (cuda:0), or another card (sim:t4). What the lesson says need not hold there.
     #[arg(long, value_name = "DEVICE", requires = "name")]
     device: Option<String>,
-    /// Take it line by line, without a screen: also for readers that speak.
+    /// Take it line by line, without a screen; works with a screen reader.
     #[arg(long, requires = "name")]
     plain: bool,
     #[command(flatten)]
     screen: ScreenArgs,
-    /// Who takes it, for whoever follows the recording [default: the user's name].
+    /// The learner's name, for those who follow the recording [default: the user's name].
     #[arg(long = "as", value_name = "NAME", requires = "name")]
     learner: Option<String>,
     /// Write a recording to this file: `vramlab class` follows it, `vramlab open` plays it.
@@ -55,10 +55,10 @@ pub(super) struct LessonArgs {
     /// Print a sheet in Markdown: of one lesson, or of all.
     #[arg(long, value_name = "NAME|all", conflicts_with = "name")]
     export: Option<String>,
-    /// With what was measured, and why.
+    /// Include what was measured, and why.
     #[arg(long, requires = "export")]
     answers: bool,
-    /// Forget what was taken so far.
+    /// Forget all progress.
     #[arg(long, conflicts_with_all = ["name", "export"])]
     reset: bool,
     /// List the lessons as JSON.
@@ -71,7 +71,7 @@ pub(super) struct LessonArgs {
 
 #[derive(Debug, Subcommand)]
 enum Commands {
-    /// Check files of lessons: what is wrong is told with line and column; exit code 1 where something is.
+    /// Check lesson files: mistakes with line and column; exit code 1 if there are any.
     Check(CheckArgs),
 }
 
@@ -135,7 +135,7 @@ fn list(as_json: bool) -> Result<Status> {
     }
     let mut out = stdout();
     if lessons.is_empty() {
-        writeln!(out, "There are no lessons; lab/README.md tells how to write one.")?;
+        writeln!(out, "There are no lessons; lab/README.md explains how to write one.")?;
     }
     let name = lessons.iter().map(|lesson| lesson.name.chars().count()).max().unwrap_or(0);
     for (number, lesson) in (1..).zip(&lessons) {
@@ -220,7 +220,7 @@ fn show(args: &LessonArgs, lesson: Arc<Lesson>, runs: Runs, other: Option<&Devic
     if let Some(path) = &args.record {
         record::refuse_existing(path)?;
     }
-    let source = source::live(runs.first().clone()).wrap_err("the system gives no threads")?;
+    let source = source::live(runs.first().clone()).wrap_err("can't start a thread")?;
     if let Some(path) = args.record.clone() {
         source.request(Request::Record(path));
     }

@@ -52,7 +52,7 @@ impl Taking {
         }
         if player.course().resumes() > 0 {
             let (read, steps) = (player.course().resumes(), player.course().lesson().steps.len());
-            self.tell(&format!("You have read {read} of {steps} steps; you go on behind them, and r begins again."))?;
+            self.tell(&format!("You have done {read} of {steps} steps and go on after them; r begins again."))?;
         }
         self.tell(player.course().introduction())?;
         loop {
@@ -89,9 +89,7 @@ impl Taking {
                     }
                 }
                 Stage::Preparing | Stage::Trying => {
-                    return Err(eyre!(
-                        "the run does not get to the end of this step; `vramlab lesson check` tells why"
-                    ));
+                    return Err(eyre!("the run does not get to the end of this step; `vramlab lesson check` says why"));
                 }
             }
         }
