@@ -171,7 +171,7 @@ pub(super) const TABLE: &[Entry] = &[
         label: "optimizer",
         group: Training,
         help: "optimizer: no state, or one or two times the parameters",
-        teaches: "Its state is 0, 1 or 2 times the parameters, born in its first step.",
+        teaches: "Its state is 0, 1 or 2 times the parameters, created in its first step.",
         value: one_of!(OPTIMIZERS of optimizer, ["sgd", "momentum", "adam", "adamw"]),
         idle: trained,
     },

@@ -71,7 +71,7 @@ pub(super) fn lines(scene: &Scene<'_>, tutor: &Tutor, width: usize) -> Lines {
             out.push(Line::default());
             let next = tutor.next_title().map(|title| format!(" The next lesson: **{title}**."));
             let text = format!(
-                "The lab is yours: every switch works. `vramlab lesson` lists all lessons.{}",
+                "The lab is yours: flip what you like. `vramlab lesson` lists all lessons.{}",
                 next.unwrap_or_default()
             );
             out.extend(markdown(theme, &text, width));

@@ -118,7 +118,7 @@ fn a_wrong_choice_is_answered_and_the_step_before_can_be_seen_again() {
     taken.wait_for("Which?");
     let screen = control(&mut taken, 'b');
     assert!(screen.contains("Get the peak down.") && screen.contains("Enter returns"), "{screen}");
-    assert!(control(&mut taken, 'b').contains("there is no step before"));
+    assert!(control(&mut taken, 'b').contains("there is no earlier step"));
     assert!(taken.press(KeyCode::Enter).contains("Which?"));
     taken.press(KeyCode::Char('a'));
     taken.press(KeyCode::Enter);
