@@ -156,7 +156,14 @@ impl Pupil {
         let seen = self.silent().map_or_else(none, |silent| format!("{} ago", in_short(silent)));
         let who = Cell::toned(self.who(path), Tone::Strong);
         let figures = [steps, allocated, reserved].map(Cell::from);
-        let place = [who, lesson.into(), step.into(), there.into(), points.into(), seen.into(), Cell::toned(run, tone)];
+        // A teacher sees from afar who has finished, and whose screen has gone.
+        let place_tone = match note {
+            Some(note) if note.doing == LessonPart::Over => Tone::Good,
+            _ if self.is_gone() => Tone::Bad,
+            _ => Tone::Plain,
+        };
+        let step = Cell::toned(step, place_tone);
+        let place = [who, lesson.into(), step, there.into(), points.into(), seen.into(), Cell::toned(run, tone)];
         place.into_iter().chain(figures).collect()
     }
 

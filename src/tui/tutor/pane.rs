@@ -16,8 +16,11 @@ use crate::tui::theme::Token;
 
 /// From this width on the pane stands beside the screen.
 const WIDE: u16 = 150;
-/// Cells of the pane there.
+/// Cells of the pane there, and its share of the screen in per cent; before an audience it has more of both.
 const BESIDE: (u16, u16) = (50, 64);
+const BESIDE_SHARE: u16 = 30;
+const BESIDE_PRESENTED: (u16, u16) = (60, 72);
+const BESIDE_SHARE_PRESENTED: u16 = 40;
 /// Rows of the pane below: what a question needs, and at most this part of the screen.
 const BELOW: u16 = 9;
 /// A body of fewer rows is small.
@@ -44,7 +47,9 @@ pub(crate) fn beside(scene: &Scene<'_>, tutor: &Tutor, body: Rect) -> (Rect, Rec
         return below(2);
     }
     if body.width >= WIDE {
-        let width = (body.width * 30 / 100).clamp(BESIDE.0, BESIDE.1);
+        let ((least, most), share) =
+            if scene.presenting { (BESIDE_PRESENTED, BESIDE_SHARE_PRESENTED) } else { (BESIDE, BESIDE_SHARE) };
+        let width = (body.width.saturating_mul(share) / 100).clamp(least, most);
         let screen = Rect { width: body.width - width, ..body };
         return (screen, Rect { x: screen.right(), width, ..body });
     }
