@@ -8,7 +8,7 @@ use super::program::Request;
 use super::steps::Training;
 use crate::figures::{Condition, Quantity, Template};
 
-/// What measuring came to.
+/// The outcome of measuring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -103,7 +103,7 @@ pub struct Ruling {
 pub struct Need {
     /// The condition, over the figures of all sides.
     pub when: Condition,
-    /// What is told where it does not hold: a sentence without a full stop.
+    /// What is said where it does not hold: a sentence without a full stop.
     pub otherwise: String,
 }
 

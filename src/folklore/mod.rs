@@ -1,7 +1,7 @@
 //! What articles and forums claim, each with the runs that decide it and the conditions of a verdict.
 //!
 //! The claims are data (`lab/folklore.toml`, and over it the user's own). A [`Claim`] names its *sides*: runs from a clean
-//! state, or small programs of requests to the allocator. [`Bench`] runs them on a device; what they came to are figures by
+//! state, or small programs of requests to the allocator. [`Bench`] runs them on a device; the results are figures by
 //! the sides' names, and conditions over them decide the [`Verdict`]. Nothing here is remembered: a verdict is measured. What vramlab can't run is [`NotHere`], a list of its own.
 
 mod bench;

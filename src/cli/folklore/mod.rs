@@ -50,7 +50,7 @@ enum Format {
     Markdown,
 }
 
-/// A claim, and what it came to.
+/// A claim, and its outcome.
 struct Row<'a> {
     /// As it was run: with smaller sides, where they did not fit.
     claim: Cow<'a, Claim>,
@@ -80,7 +80,7 @@ impl Place {
     }
 }
 
-/// Measures and prints. Exit code 0 whatever the verdicts are; 130 where it was interrupted, with what was done until then.
+/// Measures and prints. Exit code 0 whatever the verdicts are; 130 where it was interrupted, with what was measured by then.
 pub(super) fn run(args: &FolkloreArgs) -> Result<Status> {
     let mut settings = config::settings();
     let named = args.device.clone().or_else(|| settings.device());
@@ -139,7 +139,7 @@ fn chosen<'a>(folklore: &'a Folklore, names: &[String]) -> Result<(Vec<&'a Claim
     Ok((run, not_here))
 }
 
-/// Measures one claim after the other, until somebody interrupts.
+/// Measures one claim after the other, until it is interrupted.
 fn measure<'a>(bench: &Bench, claims: &[&'a Claim], interrupt: &Interrupt) -> Vec<Row<'a>> {
     let sides = |claims: &[&Claim]| claims.iter().map(|claim| claim.sides.len() as u64).sum::<u64>();
     let mut progress = Progress::new("measuring", sides(claims));

@@ -100,7 +100,7 @@ const fn tone(verdict: Option<Verdict>) -> Tone {
     }
 }
 
-/// How many claims came to which verdict.
+/// How many claims have which verdict.
 fn tally(rows: &[Row<'_>]) -> String {
     let count = |wanted: Option<Verdict>| rows.iter().filter(|row| verdict_of(&row.outcome) == wanted).count();
     let mut parts: Vec<String> = [Verdict::True, Verdict::Partly, Verdict::Depends, Verdict::False]

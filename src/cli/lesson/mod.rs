@@ -230,7 +230,7 @@ fn show(args: &LessonArgs, lesson: Arc<Lesson>, runs: Runs, other: Option<&Devic
     lab::stay(source, options)
 }
 
-/// The lessons behind one in the list; of a file that is not in it none.
+/// The lessons after this one in the list; none after a file that is not in it.
 fn following(lesson: &Lesson, other: Option<&DeviceChoice>) -> Vec<(Arc<Lesson>, Runs)> {
     let (lessons, _) = library().all();
     let Some(place) = lessons.iter().position(|known| known.name == lesson.name) else { return Vec::new() };
@@ -241,7 +241,7 @@ fn following(lesson: &Lesson, other: Option<&DeviceChoice>) -> Vec<(Arc<Lesson>,
     lessons.into_iter().skip(place + 1).filter_map(ready).collect()
 }
 
-/// Keeps how far somebody is; a sentence where that can't be.
+/// Keeps how far the learner is; a sentence where that fails.
 fn keep(course: &Course) -> Option<String> {
     let path = progress_place()?;
     let (mut progress, told) = Progress::load(&path);

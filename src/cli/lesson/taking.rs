@@ -23,14 +23,14 @@ pub(super) struct Taking {
     place: Option<PathBuf>,
 }
 
-/// How somebody left a lesson.
+/// How the learner left a lesson.
 pub(super) enum Left {
     Over,
     Quit,
     Again,
 }
 
-/// What somebody wrote.
+/// What the learner wrote.
 enum Line {
     Text(String),
     Quit,
@@ -42,7 +42,7 @@ impl Taking {
         Self { width: width(), progress, place }
     }
 
-    /// Takes a lesson to its end, or as far as somebody likes.
+    /// Takes a lesson to its end, or as far as the learner likes.
     pub fn take(&mut self, player: &mut Player, place: &str) -> Result<Left> {
         let front = &player.course().lesson().front;
         let title = format!("{}\n{place} · about {} minutes", front.title, front.minutes);
@@ -95,7 +95,7 @@ impl Taking {
         }
     }
 
-    /// Prints Markdown and an empty line behind it.
+    /// Prints Markdown and an empty line after it.
     fn tell(&self, markdown: &str) -> Result<()> {
         if !markdown.trim().is_empty() {
             writeln!(stdout(), "{}", guide::plain(&guide::lines(markdown, self.width)))?;
@@ -211,7 +211,7 @@ impl Taking {
         self.tell(&told.after)
     }
 
-    /// Keeps how far somebody is; that it can't be kept is told once.
+    /// Keeps how far the learner is; where that fails, it is said once.
     fn keep(&mut self, course: &Course) {
         self.progress.note(course);
         if let Some(path) = &self.place
@@ -223,7 +223,7 @@ impl Taking {
     }
 }
 
-/// Reads a line; without one more, somebody has left.
+/// Reads a line; without one more, the learner has left.
 fn read(prompt: &str) -> Result<Line> {
     let mut out = stdout();
     write!(out, "{prompt}")?;

@@ -273,7 +273,7 @@ pub(super) const TABLE: &[Entry] = &[
         back: None,
         label: "fuse",
         group: Training,
-        help: "fused ops: no intermediates, so another curve than eager",
+        help: "fused ops: no intermediates, unlike eager PyTorch",
         teaches: "Fused ops skip what eager ones write between them: the curve is no longer eager PyTorch's.",
         value: Value::List {
             words: OFF_ON,
