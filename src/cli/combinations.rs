@@ -83,7 +83,7 @@ fn table(out: &mut impl Write, all: &[Trials]) -> std::io::Result<()> {
             writeln!(out, "  and {more} more, see --json")?;
         }
         if let Some(ended) = &trials.ended {
-            writeln!(out, "  nothing behind it was tried: {ended}")?;
+            writeln!(out, "  nothing after it was tried: {ended}")?;
         }
     }
     Ok(())

@@ -208,7 +208,10 @@ fn table(out: &mut dyn Write, rows: &[Row]) -> io::Result<()> {
     }
     if rows.len() > 1 {
         writeln!(out)?;
-        writeln!(out, "* is best of its column, or as good: what changes by no more than steps differ is noise.")?;
+        writeln!(
+            out,
+            "* is the best of its column, or as good: a change no larger than the spread among steps is noise."
+        )?;
         writeln!(
             out,
             "Changes are against 1. Files with steps: medians of the last ones; snapshots without steps and what run --json printed: \

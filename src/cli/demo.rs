@@ -46,7 +46,7 @@ pub(super) struct DemoArgs {
 pub(super) fn run(args: &DemoArgs) -> Result<Status> {
     let story = match &args.story {
         None => Story::built_in().wrap_err("the built-in story can't be read; report this")?,
-        Some(file) => read(file).wrap_err_with(|| format!("the story {} can't be told", file.display()))?,
+        Some(file) => read(file).wrap_err_with(|| format!("the story {} can't be played", file.display()))?,
     };
     let settings = config::settings();
     story.check(&settings.keys).map_err(Usage)?;
@@ -63,7 +63,7 @@ pub(super) fn run(args: &DemoArgs) -> Result<Status> {
         PaceArg::Fast => ReadingPace::Fast,
     };
     options.story = Some((story, pace));
-    lab::stay(source::live(spec).wrap_err("the system gives no threads")?, options)
+    lab::stay(source::live(spec).wrap_err("can't start a thread")?, options)
 }
 
 fn read(file: &std::path::Path) -> Result<Story> {

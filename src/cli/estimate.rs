@@ -286,7 +286,7 @@ fn write(out: &mut impl Write, spec: &LabSpec, model: &Model, rows: &[Row]) -> R
         ]);
     }
     print(out, &lines)?;
-    writeln!(out, "off: how far the formula is from the run, from {TOLD:.0} % on")?;
+    writeln!(out, "off: how far the formula is from the run, where that is {TOLD:.0} % or more")?;
     Ok(())
 }
 

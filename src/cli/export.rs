@@ -87,7 +87,7 @@ pub(super) fn run(args: &ExportArgs) -> Result<Status> {
     let piped = args.out == Path::new("-");
     if piped && args.to.is_binary() && io::stdout().is_terminal() {
         let word = args.to.word();
-        return Err(Usage(format!("{word} is no text for a terminal; give --out a name, or pipe it on")).into());
+        return Err(Usage(format!("{word} is binary; give --out a name, or pipe it")).into());
     }
     args.film.check(match args.to {
         Target::Data(_) => None,

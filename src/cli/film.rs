@@ -128,7 +128,7 @@ impl FilmArgs {
             Some(Shot::Svg | Shot::Text) => given(&film).map(|flag| (flag, "cast")),
             Some(Shot::Cast) => None,
         };
-        wrong.map_or(Ok(()), |(flag, to)| Err(Usage(format!("{flag} says nothing about this format; give --to {to}"))))
+        wrong.map_or(Ok(()), |(flag, to)| Err(Usage(format!("{flag} does not apply to this format; give --to {to}"))))
     }
 
     /// Draws what happened before `end` (so many events) and writes it.

@@ -35,7 +35,7 @@ pub(super) struct FitArgs {
     workload: Option<String>,
     #[command(flatten)]
     spec: SpecArgs,
-    /// Steps that a batch must train, from a clean state each time; of a program: its optimizer's, if it does not end before.
+    /// Steps that a batch must train, each time from a clean state; for a program: steps of its optimizer, unless it ends before.
     #[arg(long, value_name = "N", default_value_t = fit::STEPS, value_parser = clap::value_parser!(u64).range(1..=1000))]
     steps: u64,
     /// Find only the largest batch; try no combinations of switches.
@@ -210,8 +210,8 @@ impl Report<'_> {
     fn limit(&self) -> String {
         match self.spec.limit {
             Some(MemoryLimit::Bytes(limit)) => limit.to_string(),
-            Some(share) => format!("{share} of the device's memory"),
-            None => "all of the device's memory".to_owned(),
+            Some(share) => format!("{share} of its memory"),
+            None => "all of its memory".to_owned(),
         }
     }
 
@@ -222,7 +222,7 @@ impl Report<'_> {
         let device = &about.device;
         let data = words_of(self.spec.config.data);
         let heading = format!(
-            "{workload} on {device} under {limit}: {steps} steps a probe, each from a clean state; {data}{simulated}"
+            "{workload} on {device}, within {limit}: {steps} steps a probe, each from a clean state; {data}{simulated}"
         );
         self.paper.paragraph(out, &heading, 0, Tone::Plain)?;
         writeln!(out)?;
@@ -290,8 +290,10 @@ impl Report<'_> {
         }
         if !self.largest.holes.is_empty() {
             let holes: Vec<String> = self.largest.holes.iter().map(usize::to_string).collect();
-            let holes =
-                format!("Smaller batches that do not fit, since they fragment memory otherwise: {}", holes.join(", "));
+            let holes = format!(
+                "Smaller batches that do not fit, because they fragment memory differently: {}",
+                holes.join(", ")
+            );
             self.paper.paragraph(out, &holes, 2, Tone::Plain)?;
         }
         Ok(())
@@ -424,7 +426,7 @@ const fn words_of(data: DataPath) -> &'static str {
     match data {
         DataPath::Resident => "four batches stay on the device",
         DataPath::Fresh => "each batch is made on the device",
-        DataPath::Host | DataPath::Streamed => "each batch is brought to the device",
+        DataPath::Host | DataPath::Streamed => "each batch is copied to the device",
     }
 }
 

@@ -71,7 +71,7 @@ pub(super) fn run(args: LabArgs) -> Result<Status> {
     }
     let torch = spec.settings.torch();
     let speed = args.spec.speed.unwrap_or(session::Speed::Watchable);
-    let source = source::live(session::LabSpec { speed, ..spec }).wrap_err("the system gives no threads")?;
+    let source = source::live(session::LabSpec { speed, ..spec }).wrap_err("can't start a thread")?;
     args.ghost.haunt(&source, torch)?;
     if let Some(path) = args.record {
         record::refuse_existing(&path)?;

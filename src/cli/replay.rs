@@ -86,10 +86,10 @@ fn untested(device: &DeviceReport, given: Bytes) -> Option<String> {
     let number = device.device;
     Some(match device.largest_device {
         Some(largest) => format!(
-            "the history does not tell whether device {number} has {given}: by the addresses of its expandable segments, any \
-             with at most {largest} leaves the same"
+            "the history does not show whether device {number} has {given}: any device with at most {largest} would place its \
+             expandable segments at the same addresses"
         ),
-        None => format!("the history does not tell whether device {number} has {given}: no addresses bound its memory"),
+        None => format!("the history does not show whether device {number} has {given}: no address depends on it"),
     })
 }
 
@@ -201,9 +201,9 @@ fn table(out: &mut impl Write, file: &Path, report: &Report) -> io::Result<()> {
         if spots > 0 {
             writeln!(
                 out,
-                "Note: releases that a request's retry explains, and alike an empty_cache() just before it or what had become \
-                 free in time: {spots}, of which {read_as_retries} count as retries{}.",
-                if device.stats.total > 0 && device.stats.is_complete() { ", as the statistics tell" } else { "" }
+                "Note: releases with two explanations, a request's retry or an empty_cache() just before it: {spots}, of which \
+                 {read_as_retries} count as retries{}.",
+                if device.stats.total > 0 && device.stats.is_complete() { ", as the statistics show" } else { "" }
             )?;
         }
         if let Some(entry) = device.peak_reset {
@@ -219,10 +219,7 @@ fn table(out: &mut impl Write, file: &Path, report: &Report) -> io::Result<()> {
             1 => ("1 empty_cache() call".to_owned(), "it"),
             calls => (format!("{calls} empty_cache() calls"), "they"),
         };
-        writeln!(
-            out,
-            "Note: {calls} left no entry, as {they} had nothing to return; the statistics tell their number."
-        )?;
+        writeln!(out, "Note: {calls} left no entry, as {they} had nothing to return; the statistics show how many.")?;
     }
     if report.pending > 0 {
         let blocks =

@@ -38,8 +38,8 @@ pub(super) struct RunArgs {
     /// Steps to train.
     #[arg(long, value_name = "N", default_value_t = 24)]
     steps: u64,
-    /// Call torch.cuda.reset_peak_memory_stats() after this many steps: max_memory_allocated and max_memory_reserved are of the
-    /// steps that follow, the peaks of the whole run stand beside them.
+    /// Call torch.cuda.reset_peak_memory_stats() after this many steps: max_memory_allocated and max_memory_reserved then cover the
+    /// steps that follow, beside the peaks of the whole run.
     #[arg(long, value_name = "N", conflicts_with = "kernels")]
     reset_peaks_after: Option<u64>,
     /// Print one JSON object, with the keys of the PyTorch reference figures.
@@ -471,7 +471,10 @@ fn modules(out: &mut dyn Write, view: &View, study: &Study) -> std::io::Result<(
         let (name, dtype, bytes) = (name(row), view.names.get(row.dtype), row.bytes.to_string());
         writeln!(out, "  {name:<names$}  {shape:<20} {dtype:<9}{bytes:>12}{kept:>12}{:>7}", row.calls)?;
     }
-    writeln!(out, "  kept: of what a module and those in it took in forward, the bytes alive when backward begins")
+    writeln!(
+        out,
+        "  kept: bytes that a module, or one inside it, allocated in forward and that are alive when backward begins"
+    )
 }
 
 fn bytes(count: i64) -> Bytes {

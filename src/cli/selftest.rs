@@ -110,7 +110,7 @@ fn sentence(report: &Report, info: &DeviceInfo, seconds: f64) -> String {
     let device = format!("{} ({})", info.id, info.name);
     let cases = report.cases();
     if let Some(lost) = &report.lost {
-        return format!("{device} was lost after {cases} cases: {lost}. Nothing behind it was tested.");
+        return format!("{device} was lost after {cases} cases: {lost}. Nothing after it was tested.");
     }
     let wrong: usize = report.rows.iter().map(|row| row.failures.len()).sum();
     if wrong > 0 {

@@ -280,7 +280,7 @@ pub fn device(text: &str) -> Result<DeviceChoice> {
             let ordinal = which.map_or(Ok(0), str::parse).map_err(|_| none())?;
             match cuda::usable(ordinal) {
                 Ok(()) => Ok(DeviceChoice::Cuda(ordinal)),
-                Err(why) => Err(eyre!("cuda:{ordinal} can't be trained on: {why} `vramlab doctor` tells more.")),
+                Err(why) => Err(eyre!("cuda:{ordinal} can't be trained on: {why} `vramlab doctor` says more.")),
             }
         }
         ("sim", Some(name)) => {

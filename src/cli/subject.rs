@@ -20,7 +20,7 @@ pub(super) struct SubjectArgs {
     /// A recording or a PyTorch memory snapshot; `-` reads standard input.
     #[arg(value_name = "FILE|-")]
     pub file: PathBuf,
-    /// The device, by its number [default: the first with allocations].
+    /// Device number [default: the first with allocations].
     #[arg(long, value_name = "N")]
     pub rank: Option<u16>,
     /// The PyTorch version of a snapshot, from 2.1 to 2.15 [default: as its keys say].
@@ -42,7 +42,7 @@ impl SubjectArgs {
         if let Some(rank) = self.rank {
             runs.retain(|run| run.device == DeviceIndex(rank));
             if runs.is_empty() {
-                return Err(Usage(format!("no memory is taken on device {rank}; give another --rank")).into());
+                return Err(Usage(format!("device {rank} has no allocations; give another --rank")).into());
             }
         }
         for run in &runs {
@@ -56,7 +56,7 @@ impl SubjectArgs {
         let (whole, mut runs) = self.all()?;
         if runs.len() > 1 {
             warn(format_args!(
-                "memory is taken on {} devices; this is about device {}, --rank names another",
+                "{} devices have allocations; this is device {}, --rank selects another",
                 runs.len(),
                 runs[0].device.0
             ));

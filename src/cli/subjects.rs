@@ -21,13 +21,13 @@ pub(super) struct SubjectsArgs {
     /// Recordings, or PyTorch memory snapshots, such as those of the ranks of one job; `-` is the standard input.
     #[arg(value_name = "FILE|-")]
     pub files: Vec<PathBuf>,
-    /// Of which device, by its number [default: all that memory was taken on].
+    /// Device number [default: all with allocations].
     #[arg(long, value_name = "N")]
     pub rank: Option<u16>,
-    /// The PyTorch that a snapshot is of, from 2.1 to 2.15 [default: as its keys say].
+    /// The PyTorch version of a snapshot, from 2.1 to 2.15 [default: as its keys say].
     #[arg(long, value_name = "VERSION")]
     pub torch: Option<TorchVersion>,
-    /// Memory of the device that this process could have [default: as the file says].
+    /// Memory that this process could use on the device [default: as the file says].
     #[arg(long, value_name = "BYTES")]
     pub device_bytes: Option<Bytes>,
 }
@@ -59,7 +59,7 @@ impl SubjectsArgs {
             runs.retain(|run| run.device == DeviceIndex(rank));
         }
         let Some(first) = runs.first() else {
-            return Err(Usage(format!("{name}: no memory is taken on device {}", self.rank.unwrap_or(0))).into());
+            return Err(Usage(format!("{name}: device {} has no allocations", self.rank.unwrap_or(0))).into());
         };
         let oldest = oldest(&whole, first);
         Ok(Subject { name, oldest, whole, runs })

@@ -26,7 +26,7 @@ pub(super) struct SummaryArgs {
     /// event:N (after N events).
     #[arg(long, value_name = "MOMENT", default_value = "now")]
     at: Moment,
-    /// The device, by its number [default: the first with events].
+    /// Device number [default: the first with events].
     #[arg(long, value_name = "N")]
     rank: Option<u16>,
     /// Leave out the rows of each pool.

@@ -154,7 +154,7 @@ fn advise(out: &mut impl Write, run: &Recorded, tuning: &Tuning, oldest: TorchVe
     let Some(best) = tuning.recommended(run) else {
         return match tuning.tried.iter().any(Tried::fits) {
             true => writeln!(out, "No settings lower the peak by 1 % or more: leave them as they are."),
-            false => writeln!(out, "Nothing fits: take a smaller batch, or what else lowers the peak of allocated."),
+            false => writeln!(out, "Nothing fits: take a smaller batch, or something else that lowers peak allocated."),
         };
     };
     let (before, after) = (run.figures.peak_reserved, best.figures.peak_reserved);

@@ -312,7 +312,7 @@ async fn recorded(source: Source, path: &Path, mut signals: Signals, job: Option
     let picture = Arc::clone(&source.pictures.borrow());
     if picture.view.about.device.is_empty() {
         let said = picture.view.log.last().map(|line| Arc::clone(&line.text));
-        return Recorded::Nothing(said.unwrap_or_else(|| "nothing was said of it".into()));
+        return Recorded::Nothing(said.unwrap_or_else(|| "it reported nothing".into()));
     }
     Recorded::Something
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::{Costed, Probe};
 
-/// What a search tells while it goes on.
+/// What a search reports while it goes on.
 #[derive(Clone, Copy, Debug)]
 pub enum News<'a> {
     /// A batch is about to be tried.
@@ -16,7 +16,7 @@ pub enum News<'a> {
     Tried(&'a Probe),
     /// A combination of switches was tried.
     Costed {
-        /// What it came to.
+        /// Its outcome.
         costed: &'a Costed,
         /// Combinations tried so far, this one included.
         done: usize,
@@ -38,7 +38,7 @@ impl<'a> Control<'a> {
         Self { stop, tell }
     }
 
-    /// Whether somebody wants no more.
+    /// Whether to stop.
     #[must_use]
     pub fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)

@@ -7,7 +7,7 @@ use super::{Control, Costed, Figures, Largest, News, Outcome, Pareto, Terms, lar
 use crate::model::Micros;
 use crate::session::LabSpec;
 
-/// What a search comes to.
+/// What a search will take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Foreseen {
     /// About how long it takes, at least, in microseconds.

@@ -5,7 +5,7 @@ use crate::session::LabSpec;
 use crate::train::Config;
 use crate::workload::BatchSize;
 
-/// What a search came to.
+/// The outcome of a search.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Largest {
     /// The largest batch that was seen to fit, in samples; `None`: none did.

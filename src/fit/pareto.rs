@@ -33,7 +33,7 @@ pub struct Costed {
 }
 
 impl Costed {
-    /// What it came to, where it fits.
+    /// Its figures, where it fits.
     #[must_use]
     pub const fn figures(&self) -> Option<&Figures> {
         match &self.outcome {
@@ -43,7 +43,7 @@ impl Costed {
     }
 }
 
-/// What trying combinations came to.
+/// The outcome of trying combinations.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Pareto {
     /// Everything that was tried, fewest changes first.

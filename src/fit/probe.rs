@@ -8,14 +8,14 @@ use crate::session::{BuildError, Headless, LabSpec, Speed};
 use crate::train::{Config, OnOom, TrainError};
 use crate::units::Bytes;
 
-/// Steps of a probe where nobody says how many: the optimizer's state is born in the first, the second is the first to carry
+/// Steps of a probe by default: the optimizer's state is created in the first, the second is the first to carry
 /// it, and where memory is short the cache, given back meanwhile, is cut otherwise in each of the next ones.
 pub const STEPS: u64 = 4;
 
 /// How a front end words things: this room has no words for keys or flags.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
-    /// Why a request failed, in a sentence; empty where the view does not tell.
+    /// Why a request failed, in a sentence; empty where the view does not say.
     pub why: fn(&View) -> String,
 }
 
@@ -71,14 +71,14 @@ pub struct Retries {
     pub num_ooms: i64,
 }
 
-/// What a run came to.
+/// The outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Figures {
     /// The most that was allocated, in bytes.
     pub peak_allocated: Bytes,
     /// The most that was reserved, in bytes.
     pub peak_reserved: Bytes,
-    /// The median step behind the first, which is longer, in microseconds.
+    /// The median step after the first, which is longer, in microseconds.
     #[serde(rename = "step_us")]
     pub step: Micros,
     /// How often memory was short.

@@ -10,7 +10,7 @@ use crate::train::Config;
 pub struct Way {
     /// The combination.
     pub candidate: Candidate,
-    /// What the search under it came to: a batch fits.
+    /// The outcome of the search under it: a batch fits.
     pub largest: Largest,
 }
 

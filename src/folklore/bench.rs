@@ -18,12 +18,12 @@ pub struct Bench {
     pub workloads: Catalog,
 }
 
-/// What measuring a claim came to.
+/// The outcome of measuring a claim.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Outcome {
     /// A verdict.
     Judged(Box<Judgement>),
-    /// A side can't be run on this device, or the device can't tell a figure: no verdict.
+    /// A side can't be run on this device, or a figure is not known there: no verdict.
     Unfit {
         /// The side.
         side: Option<String>,

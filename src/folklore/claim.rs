@@ -8,7 +8,7 @@ use super::program::Request;
 use super::steps::Training;
 use crate::figures::{Condition, Quantity, Template};
 
-/// What measuring came to.
+/// The outcome of measuring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
@@ -74,6 +74,21 @@ pub struct Claim {
     pub users_own: bool,
 }
 
+/// A claim that can't be run here, with what is known of it elsewhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotHere {
+    /// Its name on the command line.
+    pub name: String,
+    /// The claim in its own words.
+    pub claim: String,
+    /// What a run of it would need, and is not here.
+    pub needs: String,
+    /// The verdict of those figures; none where nobody measured it.
+    pub verdict: Option<Verdict>,
+    /// The figures, with where and under what they were measured; else why there are none.
+    pub found: String,
+}
+
 /// A verdict, and when it counts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ruling {
@@ -88,7 +103,7 @@ pub struct Ruling {
 pub struct Need {
     /// The condition, over the figures of all sides.
     pub when: Condition,
-    /// What is told where it does not hold: a sentence without a full stop.
+    /// What is said where it does not hold: a sentence without a full stop.
     pub otherwise: String,
 }
 

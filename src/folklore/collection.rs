@@ -4,8 +4,8 @@ use std::path::Path;
 
 use thiserror::Error;
 
-use super::claim::Claim;
-use super::read::read;
+use super::claim::{Claim, NotHere};
+use super::read::{Claims, read};
 use crate::given::{Malformed, TomlText, hint};
 use crate::workload::Catalog;
 
@@ -36,6 +36,7 @@ pub enum FolkloreError {
 #[derive(Clone, Debug)]
 pub struct Folklore {
     claims: Vec<Claim>,
+    not_here: Vec<NotHere>,
     warnings: Vec<String>,
 }
 
@@ -45,8 +46,8 @@ impl Folklore {
     /// # Errors
     /// [`FolkloreError::Malformed`]: what is wrong in the user's file is a warning.
     pub fn with_user_claims(folder: Option<&Path>, workloads: &Catalog) -> Result<Self, FolkloreError> {
-        let claims = read(&TomlText::built_in(BUILT_IN.into()), workloads, false)?;
-        let mut folklore = Self { claims, warnings: Vec::new() };
+        let Claims { claims, not_here } = read(&TomlText::built_in(BUILT_IN.into()), workloads, false)?;
+        let mut folklore = Self { claims, not_here, warnings: Vec::new() };
         if let Some(path) = folder.map(|folder| folder.join(USERS_FILE)).filter(|path| path.exists()) {
             folklore.add_file(&path, workloads);
         }
@@ -59,7 +60,10 @@ impl Folklore {
             Err(error) => return self.warnings.push(error.to_string()),
         };
         match read(&text, workloads, true) {
-            Ok(claims) => claims.into_iter().for_each(|claim| self.put(claim)),
+            Ok(Claims { claims, not_here }) => {
+                claims.into_iter().for_each(|claim| self.put(claim));
+                not_here.into_iter().for_each(|claim| self.put_not_here(claim));
+            }
             Err(wrong) => self.warnings.push(format!(
                 "{}, line {}, column {}: {}; its claims are left out",
                 path.display(),
@@ -70,7 +74,16 @@ impl Folklore {
         }
     }
 
+    fn put_not_here(&mut self, claim: NotHere) {
+        self.claims.retain(|known| known.name != claim.name);
+        match self.not_here.iter_mut().find(|known| known.name == claim.name) {
+            Some(known) => *known = claim,
+            None => self.not_here.push(claim),
+        }
+    }
+
     fn put(&mut self, claim: Claim) {
+        self.not_here.retain(|known| known.name != claim.name);
         match self.claims.iter_mut().find(|known| known.name == claim.name) {
             Some(known) => *known = claim,
             None => self.claims.push(claim),
@@ -83,21 +96,32 @@ impl Folklore {
         &self.claims
     }
 
+    /// Those that can't be run here, with what is known of them elsewhere.
+    #[must_use]
+    pub fn not_here(&self) -> &[NotHere] {
+        &self.not_here
+    }
+
     /// What of the user's file is left out, and why.
     #[must_use]
     pub fn warnings(&self) -> &[String] {
         &self.warnings
     }
 
-    /// The claim of that name.
+    fn names(&self) -> impl Iterator<Item = &str> {
+        let run = self.claims.iter().map(|claim| claim.name.as_str());
+        run.chain(self.not_here.iter().map(|claim| claim.name.as_str()))
+    }
+
+    /// The claim of that name that can be run.
     ///
     /// # Errors
     /// [`FolkloreError::Unknown`].
     pub fn named(&self, name: &str) -> Result<&Claim, FolkloreError> {
         self.claims.iter().find(|claim| claim.name == name).ok_or_else(|| FolkloreError::Unknown {
             name: name.to_owned(),
-            meant: hint(name, self.claims.iter().map(|claim| claim.name.as_str())),
-            known: self.claims.iter().map(|claim| claim.name.as_str()).collect::<Vec<_>>().join(", "),
+            meant: hint(name, self.names()),
+            known: self.names().collect::<Vec<_>>().join(", "),
         })
     }
 }
@@ -119,6 +143,9 @@ mod tests {
         let built_in = of(folder.path());
         assert!(built_in.warnings().is_empty());
         let first = built_in.claims()[0].name.clone();
+        let taken = MINE.to_owned() + "[[not_here]]\nname = 'mine'\nclaim = ''\nneeds = ''\nfound = ''\n";
+        std::fs::write(folder.path().join(USERS_FILE), taken).unwrap();
+        assert!(of(folder.path()).warnings()[0].contains("there is a claim 'mine' already"), "one name, one claim");
         let both = MINE.to_owned() + &MINE.replace("'mine'", &format!("'{first}'"));
         std::fs::write(folder.path().join(USERS_FILE), both).unwrap();
         let folklore = of(folder.path());

@@ -1,8 +1,8 @@
 //! What articles and forums claim, each with the runs that decide it and the conditions of a verdict.
 //!
 //! The claims are data (`lab/folklore.toml`, and over it the user's own). A [`Claim`] names its *sides*: runs from a clean
-//! state, or small programs of requests to the allocator. [`Bench`] runs them on a device; what they came to are figures by
-//! the sides' names, and conditions over them decide the [`Verdict`]. Nothing here is remembered: a verdict is measured.
+//! state, or small programs of requests to the allocator. [`Bench`] runs them on a device; the results are figures by
+//! the sides' names, and conditions over them decide the [`Verdict`]. Nothing here is remembered: a verdict is measured. What vramlab can't run is [`NotHere`], a list of its own.
 
 mod bench;
 mod claim;
@@ -16,7 +16,7 @@ mod steps;
 mod unfit;
 
 pub use bench::{Bench, Outcome, Stage};
-pub use claim::{Claim, Measured, Need, Ruling, Side, Verdict, Work};
+pub use claim::{Claim, Measured, Need, NotHere, Ruling, Side, Verdict, Work};
 pub use collection::{Folklore, FolkloreError, USERS_FILE};
 pub use judge::Judgement;
 pub use program::Request;

@@ -6,7 +6,7 @@ use std::ops::Range;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::claim::{Claim, Measured, Need, Ruling, Side, Verdict, Work};
+use super::claim::{Claim, Measured, Need, NotHere, Ruling, Side, Verdict, Work};
 use super::formula::Formulas;
 use super::program::{self, Request};
 use super::steps::{self, Action, DataWord, InferenceWord, ModelsWord, Training};
@@ -21,6 +21,18 @@ use crate::workload::{Catalog, Sizes};
 struct File {
     #[serde(default)]
     claim: Vec<RawClaim>,
+    #[serde(default)]
+    not_here: Vec<RawNotHere>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawNotHere {
+    name: Spanned<String>,
+    claim: String,
+    needs: String,
+    verdict: Option<Verdict>,
+    found: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -95,11 +107,20 @@ enum Value {
     Number(u64),
 }
 
+/// What a text holds.
+#[derive(Debug)]
+pub(super) struct Claims {
+    /// Claims that are run.
+    pub claims: Vec<Claim>,
+    /// Claims that can't be run here.
+    pub not_here: Vec<NotHere>,
+}
+
 /// Reads all claims of a text.
 ///
 /// # Errors
 /// What is wrong, with line and column.
-pub(super) fn read(text: &TomlText, workloads: &Catalog, users_own: bool) -> Result<Vec<Claim>, Malformed> {
+pub(super) fn read(text: &TomlText, workloads: &Catalog, users_own: bool) -> Result<Claims, Malformed> {
     let file: File = text.parse()?;
     let reader = Reader { text, workloads, users_own };
     let mut claims: Vec<Claim> = Vec::new();
@@ -109,7 +130,16 @@ pub(super) fn read(text: &TomlText, workloads: &Catalog, users_own: bool) -> Res
         }
         claims.push(reader.claim(raw)?);
     }
-    Ok(claims)
+    let mut not_here: Vec<NotHere> = Vec::new();
+    for raw in file.not_here {
+        let name = reader.name(&raw.name, &['-'])?;
+        if claims.iter().any(|known| known.name == name) || not_here.iter().any(|known| known.name == name) {
+            return Err(reader.wrong(&raw.name, 0, format!("there is a claim '{name}' already")));
+        }
+        let RawNotHere { claim, needs, verdict, found, .. } = raw;
+        not_here.push(NotHere { name, claim, needs, verdict, found });
+    }
+    Ok(Claims { claims, not_here })
 }
 
 struct Reader<'a> {
@@ -324,7 +354,7 @@ mod tests {
 
     fn read_text(text: &str) -> Result<Vec<Claim>, Malformed> {
         let text = TomlText::built_in(text.to_owned().into());
-        read(&text, &Catalog::with_user_workloads(None), false)
+        read(&text, &Catalog::with_user_workloads(None), false).map(|read| read.claims)
     }
 
     fn with(rest: &str) -> Result<Vec<Claim>, Malformed> {

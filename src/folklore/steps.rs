@@ -43,11 +43,11 @@ pub struct Training {
 pub enum DataWord {
     /// The reference batches, kept on the device.
     Reference,
-    /// Made anew on the device.
+    /// Made on the device in every step.
     Fresh,
     /// Kept in host memory.
     Host,
-    /// Brought to the device anew.
+    /// Copied to the device in every step.
     Synthetic,
 }
 

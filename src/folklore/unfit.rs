@@ -11,7 +11,7 @@ use crate::units::Bytes;
 #[error("{0}")]
 pub struct Unfit(pub String);
 
-/// Why a side came to no figures.
+/// Why a side has no figures.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub(super) enum Ended {
     /// It can't be run here.

@@ -16,7 +16,7 @@ pub enum Action {
     Set(Switch, Arc<str>),
     /// Gives cached segments back.
     EmptyCache,
-    /// Has peaks begin anew.
+    /// Resets the peaks.
     ResetPeaks,
     /// Stops the lab.
     Pause,
@@ -24,7 +24,7 @@ pub enum Action {
     Resume,
     /// Remembers the figures of this moment under a name.
     Mark(Arc<str>),
-    /// Begins the run anew, from a clean state.
+    /// Begins the run again, from a clean state.
     Restart,
     /// Begins another of the lesson's runs, from a clean state.
     Run(Arc<str>),
@@ -94,7 +94,7 @@ impl Action {
     }
 }
 
-/// The switch called `word`, and `value` as it is told once it is in force.
+/// The switch called `word`, and `value` as the lab shows it once it is in force.
 pub(super) fn set(word: &str, value: &str) -> Result<(Switch, Arc<str>), String> {
     let Some(switch) = Switch::named(word) else {
         let meant = hint(word, Switch::all().map(Switch::word));

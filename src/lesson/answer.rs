@@ -2,7 +2,7 @@
 
 use crate::figures::{Amount, Unanswered};
 
-/// What somebody expects.
+/// What the learner expects.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Answer {
     /// The sentence at this place, counted from 0.

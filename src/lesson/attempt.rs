@@ -1,4 +1,4 @@
-//! How a goal is tried for: what a try came to, and what the lesson itself would do.
+//! How a goal is tried for: the outcome of a try, and what the lesson itself would do.
 
 use std::sync::Arc;
 

@@ -85,7 +85,7 @@ fn within_quotes(raw: &str, offset: usize) -> usize {
     let Some(inside) = raw.get(delimiter..) else { return 0 };
     let mut at = delimiter;
     if delimiter == 3 {
-        // The line end behind the opening quotes is not part of the text.
+        // The line end after the opening quotes is not part of the text.
         at += ["\r\n", "\n"].into_iter().find(|end| inside.starts_with(end)).map_or(0, str::len);
     }
     let escapes = raw.starts_with('"');

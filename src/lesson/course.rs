@@ -1,4 +1,4 @@
-//! A lesson that somebody takes: which step it is at, what is to be done, asked and told, and what was scored.
+//! A lesson being taken: its step, what is to be done, asked and shown, and the score.
 //!
 //! A plain state machine: it is shown the run as it is ([`Course::observe`]) and says what is to be done with it. Who drives the
 //! run, and with how many threads, it does not know.
@@ -20,7 +20,7 @@ use crate::figures::Moments;
 use crate::model::{LessonAnswer, LessonNote, LessonPart};
 use crate::session::LabSpec;
 
-/// A lesson that somebody takes.
+/// A lesson being taken.
 #[derive(Clone, Debug)]
 pub struct Course {
     pub(super) lesson: Arc<Lesson>,
@@ -36,7 +36,7 @@ pub struct Course {
     pub(super) told: Vec<Told>,
     /// The workload that stands for the lesson's own here.
     pub(super) instead: Option<Arc<str>>,
-    /// Where somebody left it the last time: steps before are run again, and nothing is asked.
+    /// Where the learner left it the last time: earlier steps are run again without questions.
     pub(super) resumes: usize,
     /// What those steps were worth.
     pub(super) earlier: Score,
@@ -99,7 +99,7 @@ impl Course {
         Self { instead, ..Self::new(Arc::clone(lesson), lesson.holds_on(&spec.device)) }
     }
 
-    /// The same for somebody who has read so many steps before, with these points.
+    /// The same for a learner who has done so many steps before, with these points.
     #[must_use]
     pub fn resuming(self, steps: usize, earlier: Score) -> Self {
         let resumes = if steps < self.lesson.steps.len() { steps } else { 0 };
@@ -117,7 +117,7 @@ impl Course {
         self.spoilt = true;
     }
 
-    /// Whether somebody has, since the run began.
+    /// Whether the learner has, since the run began.
     #[must_use]
     pub const fn is_spoilt(&self) -> bool {
         self.spoilt
@@ -156,7 +156,7 @@ impl Course {
         self.counts
     }
 
-    /// What somebody should know who takes it elsewhere.
+    /// What a learner should know who takes it on another device.
     #[must_use]
     pub fn elsewhere(&self) -> String {
         let (device, workload) = (self.lesson.front.device(), self.lesson.front.workload());
@@ -178,7 +178,7 @@ impl Course {
         &self.lesson.steps[self.at]
     }
 
-    /// What the step told and came to, as far as it is.
+    /// What the step has shown so far, and its outcome.
     #[must_use]
     pub fn told(&self) -> &Told {
         &self.told[self.at]
@@ -190,7 +190,7 @@ impl Course {
         &self.told
     }
 
-    /// What is told before the first step, in Markdown; empty before the run was seen.
+    /// What is shown before the first step, in Markdown; empty before the run was seen.
     #[must_use]
     pub fn introduction(&self) -> &str {
         &self.introduction
@@ -202,7 +202,7 @@ impl Course {
         &self.moments
     }
 
-    /// The actions that are still to be done before something is told or asked, the one under way first.
+    /// The actions that are still to be done before something is shown or asked, the one under way first.
     pub fn under_way(&self) -> impl Iterator<Item = &Action> {
         self.todo.iter()
     }
@@ -213,7 +213,7 @@ impl Course {
         self.told.iter().filter_map(|told| told.worth).fold(self.earlier, |score, worth| score.with(worth))
     }
 
-    /// Where it is, for whoever follows it from elsewhere.
+    /// Where it is, for those who follow it from elsewhere.
     #[must_use]
     pub fn note(&self, learner: &str) -> LessonNote {
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);

@@ -108,7 +108,7 @@ impl Document {
     }
 }
 
-/// Whether the word behind a fence was meant to be "step".
+/// Whether the word after a fence was meant to be "step".
 fn is_misspelt(word: &str) -> bool {
     !word.is_empty() && !hint(&word.to_lowercase(), ["step"]).is_empty()
 }

@@ -1,4 +1,4 @@
-//! Something that the learner is to reach, by whatever switches are allowed.
+//! Something for the learner to reach, with the switches that are allowed.
 
 use super::action::Action;
 use super::answer::{Answer, Measured, Unclear, Worth};

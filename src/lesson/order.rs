@@ -1,4 +1,4 @@
-//! What a course asks of whoever drives the lab, and when that is done.
+//! What a course asks of the lab's driver, and when that is done.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::action::Action;
 use crate::model::{LogLine, MarkKind, RunState, View};
 use crate::session::{Command, Switch};
 
-/// What a course asks of whoever drives the lab.
+/// What a course asks of the lab's driver.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Train so many steps, then stop between two of them.
@@ -15,13 +15,13 @@ pub enum Order {
     Set(Switch, Arc<str>),
     /// Give cached segments back.
     EmptyCache,
-    /// Have peaks begin anew.
+    /// Reset the peaks.
     ResetPeaks,
     /// Stop.
     Pause,
     /// Run on.
     Resume,
-    /// Begin the run anew, from a clean state.
+    /// Begin the run again, from a clean state.
     Restart,
     /// Begin another of the lesson's runs, from a clean state.
     Run(Arc<str>),
@@ -29,7 +29,7 @@ pub enum Order {
 
 impl Order {
     /// The one command that a running lab obeys it by; `None` where the driver has more to do: it stops after so many steps, or
-    /// begins anew.
+    /// begins again.
     #[must_use]
     pub fn command(&self) -> Option<Command> {
         match self {
@@ -70,7 +70,7 @@ pub(super) struct Waiting {
     position: u64,
     ooms: u64,
     setting: Option<Arc<str>>,
-    /// What was told last.
+    /// What was seen last.
     told: Option<LogLine>,
 }
 
@@ -79,7 +79,7 @@ pub(super) struct Waiting {
 pub(super) enum Standing {
     UnderWay,
     Done,
-    /// It came to nothing, and why.
+    /// It failed, and why.
     Failed(String),
 }
 
@@ -158,7 +158,7 @@ impl Waiting {
     }
 }
 
-/// A value as the lab tells it once it is in force.
+/// A value as the lab shows it once it is in force.
 fn wording(switch: Switch, value: &str) -> String {
     let mut setup = crate::session::Setup::new(crate::train::Config::new(1));
     match switch.set(&mut setup, value) {

@@ -28,7 +28,7 @@ pub fn measured(form: &Form, asked: &Asked, measured: Measured) -> String {
     }
 }
 
-/// A number with as many decimals as tell something.
+/// A number with as many decimals as matter.
 fn in_short(number: f64) -> String {
     match number.abs() {
         size if size >= 100.0 => format!("{number:.0}"),

@@ -1,4 +1,4 @@
-//! A course driven without a screen: by whoever answers line by line, and by tests that answer everything.
+//! A course driven without a screen: line by line, or by tests that answer everything.
 
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ impl Player {
         Self::resume(lesson, runs, learner, listener, (0, Score::default()))
     }
 
-    /// The same for somebody who has read so many steps before, with these points.
+    /// The same for a learner who has done so many steps before, with these points.
     ///
     /// # Errors
     /// When the run can't begin.
@@ -89,7 +89,7 @@ impl Player {
     /// Goes on from what was there to be read, up to the next text or question.
     ///
     /// # Errors
-    /// When a run that begins anew can't.
+    /// When a run can't begin again.
     pub fn proceed(&mut self) -> Result<(), BuildError> {
         self.course.proceed();
         self.go_on()
@@ -98,7 +98,7 @@ impl Player {
     /// Answers, and goes on up to the explanation.
     ///
     /// # Errors
-    /// When a run that begins anew can't.
+    /// When a run can't begin again.
     pub fn answer(&mut self, answer: Answer) -> Result<(), BuildError> {
         self.course.answer(answer);
         self.go_on()
@@ -192,7 +192,7 @@ pub fn play(lesson: Arc<Lesson>, runs: Runs, mut answer: impl FnMut(&Form) -> An
             }
             Stage::Introduction | Stage::Explained => player.proceed()?,
             Stage::Preparing | Stage::Trying => {
-                // A headless run carries every order out at once: whoever still waits would do so for ever.
+                // A headless run carries out every order at once: an order still open here would stay so for ever.
                 player.course.refused("the run does not get there");
                 player.go_on()?;
             }

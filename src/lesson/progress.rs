@@ -1,4 +1,4 @@
-//! What somebody has taken so far, kept in a file.
+//! What the learner has taken so far, kept in a file.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -13,19 +13,19 @@ use super::course::{Course, Stage};
 use super::score::Score;
 use crate::given::TomlText;
 
-/// How far somebody came in a lesson.
+/// How far the learner got in a lesson.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mark {
     /// Steps that were read to their end.
     pub steps: u32,
-    /// The best score of those who came to the end; the last one before.
+    /// The best score of a finished take; before one, the score so far.
     pub score: Score,
     /// The last step was read to its end.
     pub finished: bool,
 }
 
-/// What somebody has taken so far.
+/// What the learner has taken so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Progress {
@@ -64,7 +64,7 @@ impl Progress {
         }
     }
 
-    /// Writes it to `path`: whoever reads it meanwhile sees all of it, or what was there before.
+    /// Writes it to `path`: a reader sees all of it or what was there before, never a part.
     ///
     /// # Errors
     /// [`ProgressError`].
@@ -77,7 +77,7 @@ impl Progress {
             let moved = file.write_all(self.text().as_bytes()).and_then(|()| file.sync_all());
             let moved = moved.and_then(|()| fs::rename(&beside, path));
             if moved.is_err() {
-                // What could not be written is not left behind; that it may not go either changes nothing.
+                // A file that could not be written is removed; failing at that, too, changes nothing.
                 let _ = fs::remove_file(&beside);
             }
             moved
@@ -85,13 +85,13 @@ impl Progress {
         written().map_err(|reason| ProgressError { path: path.to_owned(), reason })
     }
 
-    /// How far somebody came in a lesson.
+    /// How far the learner got in a lesson.
     #[must_use]
     pub fn of(&self, lesson: &str) -> Option<Mark> {
         self.lessons.get(lesson).copied()
     }
 
-    /// Where somebody goes on in a lesson: steps that were read, with their points; none where it was finished, or not begun.
+    /// Where the learner goes on in a lesson: steps that were done, with their points; none where it was finished, or not begun.
     #[must_use]
     pub fn resumes(&self, lesson: &str) -> (usize, Score) {
         let begun = self.of(lesson).filter(|mark| !mark.finished && mark.steps > 0);

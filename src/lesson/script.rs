@@ -1,4 +1,4 @@
-//! A lesson as its file tells it.
+//! A lesson as its file has it.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ pub struct Lesson {
     pub name: String,
     /// What it is called, and what it runs.
     pub front: Front,
-    /// What is told before its first step, in Markdown.
+    /// What is shown before its first step, in Markdown.
     pub introduction: Template,
     /// Its steps; there is at least one.
     pub steps: Vec<Step>,

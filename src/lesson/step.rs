@@ -1,4 +1,4 @@
-//! A step of a lesson: what is told, done, asked, checked and explained.
+//! A step of a lesson: what is shown, done, asked, checked and explained.
 
 use super::action::{Action, OWN_MARKS};
 use super::block::Block;
@@ -14,13 +14,13 @@ use crate::figures::{Condition, Quantity, Scope, Template};
 pub struct Step {
     /// Its heading.
     pub title: String,
-    /// What is told once its first actions are done, in Markdown.
+    /// What is shown once its first actions are done, in Markdown.
     pub prose: Template,
     /// What is done first.
     pub first: Vec<Action>,
     /// What is asked then.
     pub question: Option<Question>,
-    /// A help for whoever has no idea.
+    /// Help, shown on demand.
     pub hint: Option<Template>,
     /// What is done after the answer.
     pub then: Vec<Action>,
@@ -28,7 +28,7 @@ pub struct Step {
     pub checks: Vec<Condition>,
     /// Why what came out came out.
     pub why: Option<Template>,
-    /// What is told at the end, in Markdown.
+    /// What is shown at the end, in Markdown.
     pub after: Template,
     /// The screen that shows it best.
     pub look: Option<Look>,

@@ -1,4 +1,4 @@
-//! How a course goes on: by what the run shows, and by what somebody answers.
+//! How a course goes on: by what the run shows, and by what the learner answers.
 
 use std::sync::Arc;
 

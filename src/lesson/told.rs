@@ -1,11 +1,11 @@
-//! What a step of a course has told and asked, and what it came to.
+//! What a step of a course has shown and asked, and its outcome.
 
 use super::answer::{Answer, Measured, Worth};
 
-/// What a step told and came to, as far as it is.
+/// What a step has shown so far, and its outcome.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Told {
-    /// What was told first, in Markdown.
+    /// What was shown first, in Markdown.
     pub prose: String,
     /// The question, where there is one.
     pub question: Option<Asked>,
@@ -21,7 +21,7 @@ pub struct Told {
     pub reply: Option<String>,
     /// Why, in Markdown.
     pub why: Option<String>,
-    /// What was told at the end, in Markdown.
+    /// What was shown at the end, in Markdown.
     pub after: String,
     /// What the lesson says and the run does not show.
     pub untrue: Vec<String>,

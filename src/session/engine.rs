@@ -36,7 +36,7 @@ pub(super) fn train(
         if let Some(next) = next {
             drop(ended);
             spec = Arc::unwrap_or_clone(next);
-            gate.borrow_mut().begin_anew(&spec, "started anew");
+            gate.borrow_mut().begin_anew(&spec, "started again");
             continue;
         }
         let Err(Broken { error, trainer }) = ended else { return };
@@ -47,7 +47,7 @@ pub(super) fn train(
         drop(trainer);
         let setup = gate.borrow().wanted().clone();
         spec = spec.on_processor(&setup);
-        gate.borrow_mut().begin_anew(&spec, &format!("{reason}; started anew on the processor"));
+        gate.borrow_mut().begin_anew(&spec, &format!("{reason}; started again on the processor"));
     }
 }
 

@@ -199,8 +199,8 @@ impl Picture {
         }
         match (ability, &self.kind) {
             (Ability::Seek, _) | (_, Kind::Live) => Ok(()),
-            (Ability::Flip, Kind::Recording(_)) => Err("a recording can't be changed: it has happened"),
-            (Ability::Flip, Kind::Snapshot(_)) => Err("a snapshot can't be changed: it has happened"),
+            (Ability::Flip, Kind::Recording(_)) => Err("a recording can't be changed"),
+            (Ability::Flip, Kind::Snapshot(_)) => Err("a snapshot can't be changed"),
             (Ability::Flip, Kind::Watched(_)) => Err("vramlab only watches this program: it can't change it"),
             (Ability::Run, Kind::Watched(_)) => Err("the program runs by itself: only what it did can be played"),
             (Ability::Record, Kind::Watched(_)) => Ok(()),

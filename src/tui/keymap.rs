@@ -224,7 +224,7 @@ fn program() -> Vec<Binding> {
             Action::LessonBack,
             Program,
             "",
-            "show the lesson's previous step again; Enter leads back",
+            "show the lesson's previous step again; Enter returns",
         ),
         Binding::new(&[plain('*')], "*", Action::TakeLab, Program, "", "take the lab over until the lesson goes on"),
         Binding::new(

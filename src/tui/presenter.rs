@@ -21,7 +21,7 @@ pub(crate) struct Shown {
     until: Duration,
 }
 
-/// What was pressed, and whether somebody asked to leave.
+/// What was pressed, and whether to leave was asked.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Presenter {
     shown: Vec<Shown>,
@@ -37,7 +37,7 @@ impl Presenter {
         self.shown.drain(..spare);
     }
 
-    /// The last keys, the last one behind.
+    /// The last keys, the newest at the end.
     pub fn shown(&self) -> &[Shown] {
         &self.shown
     }

@@ -49,7 +49,7 @@ fn whole(app: &App, area: Rect, buf: &mut Buffer) -> Layout {
     let rows = [header::rows(area), told, 1].map(Constraint::Length);
     let rows = Split::vertical([rows[0], Constraint::Min(0), rows[1], rows[2]]);
     let [top, body, strip, keys] = area.layout::<4>(&rows);
-    let (body, lesson) = app.tutor().map_or((body, Rect::ZERO), |tutor| tutor::beside(tutor, body));
+    let (body, lesson) = app.tutor().map_or((body, Rect::ZERO), |tutor| tutor::beside(&stage, tutor, body));
     let view = stage.view();
     let mut layout = if let Some((awaited, elapsed)) = app.awaited() {
         waiting::render(&stage, awaited, elapsed, body, buf);
@@ -61,7 +61,7 @@ fn whole(app: &App, area: Rect, buf: &mut Buffer) -> Layout {
         Layout::default()
     } else {
         let screen = SCREENS.get(app.screen()).unwrap_or(&SCREENS[0]);
-        let rows = if app.is_presenting() { large::rows(area) } else { 0 };
+        let rows = if stage.presenting { large::rows(area) } else { 0 };
         let [figures, body] = body.layout::<2>(&Split::vertical([Constraint::Length(rows), Constraint::Min(0)]));
         large::render(&stage, screen.large, figures, buf);
         let mut layout = (screen.draw)(&stage, body, buf);

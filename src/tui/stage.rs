@@ -35,6 +35,8 @@ pub(crate) struct Stage<'a> {
     pub scroll: usize,
     /// Keys that were pressed for an audience.
     pub pressed: &'a [Shown],
+    /// There is an audience: what it reads is bold and set apart.
+    pub presenting: bool,
     /// The measured effect has just become known.
     pub loud: bool,
     /// What a lesson keeps back.

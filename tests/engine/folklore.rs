@@ -352,6 +352,61 @@ fn what_pytorch_measured_of_the_further_claims() {
 }
 
 #[test]
+fn what_is_said_of_claims_that_cant_be_run_here_is_what_pytorch_measured() {
+    let text = std::fs::read_to_string("tests/data/pytorch-elsewhere.jsonl").unwrap();
+    let rows: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let of_mode = |mode: &str, workload: &str, key: &str| -> Vec<f64> {
+        let rows = rows.iter().filter(|row| row["mode"] == mode && row["workload"] == workload);
+        rows.map(|row| row[key].as_f64().unwrap()).collect()
+    };
+    let gib = |mode: &str, workload: &str| {
+        let peaks = of_mode(mode, workload, "peak_allocated");
+        peaks.into_iter().map(|peak| format!("{:.2}", peak / 2f64.powi(30))).collect::<Vec<_>>()
+    };
+    let mib = |mode: &str| {
+        let before = of_mode(mode, "gpt2", "allocated_before_step");
+        format!("{:.1} ", before.into_iter().fold(f64::MAX, f64::min) / 2f64.powi(20))
+    };
+    let ms = |mode: &str, workload: &str, key: &str, decimals: usize| {
+        of_mode(mode, workload, key).into_iter().map(|ms| format!("{ms:.decimals$}")).collect::<Vec<_>>()
+    };
+    let models = ["gpt2", "bert-large", "vit-b16", "resnet50"];
+    let compiled = models.into_iter().flat_map(|model| [gib("eager", model), gib("compile", model)]);
+    let figures: [(&str, Vec<String>); 7] = [
+        ("ddp-splits", vec![mib("ddp"), mib("eager")]),
+        ("ddp-linear", [gib("eager", "gpt2"), gib("ddp", "gpt2")].concat()),
+        (
+            "fsdp-ten-times",
+            [gib("fsdp", "gpt2"), gib("ddp", "vit-b16"), gib("fsdp", "vit-b16"), vec![mib("fsdp")]].concat(),
+        ),
+        ("zero-1", [gib("ddp", "gpt2"), gib("zero1", "gpt2")].concat()),
+        ("tensor-parallel", gib("tp", "gpt2")),
+        ("compile-temporaries", compiled.chain([ms("compile", "gpt2", "step_ms", 1)]).flatten().collect()),
+        (
+            "non-blocking",
+            ["pageable", "pinned"]
+                .into_iter()
+                .flat_map(|mode| [ms(mode, "resnet50", "copy_ms", 2), ms(mode, "resnet50", "step_ms", 1)])
+                .flatten()
+                .collect(),
+        ),
+    ];
+    let folklore = built_in();
+    for (name, figures) in figures {
+        let claim = folklore.not_here().iter().find(|claim| claim.name == name).unwrap();
+        assert!(!figures.is_empty(), "{name}");
+        for figure in figures {
+            assert!(claim.found.contains(&figure), "{name}: {figure}: {}", claim.found);
+        }
+    }
+    // Asked for by name, one is shown without a run.
+    let told = String::from_utf8(vramlab(&["folklore", "zero-1"]).stdout).unwrap();
+    assert!(told.starts_with("Not measured here") && told.contains("zero-1  false  "), "{told}");
+    let json: Value = serde_json::from_slice(&vramlab(&["folklore", "zero-1", "randn-size", "--json"]).stdout).unwrap();
+    assert_eq!((&json["not_here"][0]["verdict"], &json["rows"][0]["name"]), (&"false".into(), &"randn-size".into()));
+}
+
+#[test]
 fn measuring_ends_when_somebody_wants_no_more() {
     let (bench, folklore) = (bench("h200"), built_in());
     let mut asked = 0;

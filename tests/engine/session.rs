@@ -134,7 +134,7 @@ fn a_lab_trains_so_many_steps_and_begins_anew_as_it_began() {
     let begin = || Command::Begin(Anew(Arc::new(spec(None))));
     driver.send(begin());
     let anew = driver.wait("another run", |lab| {
-        lab.run == RunState::Running && lab.view.log.iter().any(|line| line.text.contains("started anew"))
+        lab.run == RunState::Running && lab.view.log.iter().any(|line| line.text.contains("started again"))
     });
     assert_eq!(value(&anew.view, "ckpt"), ("off".to_owned(), None), "as it was at the start");
     driver.wait("its steps", |lab| lab.view.steps.finished >= 2);

@@ -8,6 +8,7 @@ mod walk;
 use std::time::Duration;
 
 use crossterm::event::KeyCode;
+use ratatui::style::Modifier;
 use taken::Taken;
 use vramlab::lesson::Library;
 use vramlab::source::Request;
@@ -111,6 +112,24 @@ fn an_answer_that_the_lab_shows_is_out_of_sight_until_it_is_given() {
         taken.press(KeyCode::Enter);
         let screen = taken.wait_for("Measured: ");
         assert!(screen.contains("You said: 12.0 MiB") && screen.contains("So much: "), "{screen}");
+    }
+}
+
+#[test]
+fn an_audience_reads_short_lines_and_choices_set_apart() {
+    for size in [(80, 24), (120, 40), (200, 60)] {
+        let mut taken = Taken::begin(LESSON, size);
+        taken.press(KeyCode::Enter);
+        let screen = taken.wait_for("What will the peak do?");
+        let row_of = |screen: &str, text: &str| screen.lines().position(|line| line.contains(text)).unwrap();
+        assert_eq!(row_of(&screen, "B. It stays"), row_of(&screen, "A. It falls") + 1, "{screen}");
+        let screen = taken.press(KeyCode::Char('V'));
+        for (choice, next) in [("A. It falls", "B. It stays"), ("B. It stays", "C. It grows")] {
+            assert_eq!(row_of(&screen, next), row_of(&screen, choice) + 2, "{size:?}\n{screen}");
+        }
+        assert!(!screen.contains("reads on"), "all of it is seen: {screen}");
+        let choice = taken.style_of("A. It falls").expect("it is on the screen");
+        assert!(choice.add_modifier.contains(Modifier::BOLD), "{choice:?}");
     }
 }
 

@@ -30,19 +30,19 @@ pub(super) struct CheckArgs {
     /// The highest peak of reserved memory.
     #[arg(long, value_name = "BYTES")]
     max_reserved: Option<Bytes>,
-    /// The most that may be stranded where most is reserved: 5% of it, or 200MiB.
+    /// The most that may be stranded at the peak of reserved memory: 5% of it, or 200MiB.
     #[arg(long, value_name = "PERCENT|BYTES")]
     max_stranded: Option<Amount>,
-    /// The most that all leaks together may keep of a step, such as 1MiB/step.
+    /// The most that all leaks together may grow by, such as 1MiB/step.
     #[arg(long, value_name = "BYTES/step")]
     max_leak: Option<Rate>,
-    /// The limit of a process under which the run must go through, by replay.
+    /// A limit under which the run must go through when it is replayed, such as 24GiB.
     #[arg(long, value_name = "BYTES")]
     limit: Option<Bytes>,
-    /// No request for memory may have failed.
+    /// Fail if any request for memory failed.
     #[arg(long)]
     no_oom: bool,
-    /// How it is written: text for a terminal, json for programs, github for annotations of a workflow.
+    /// Format: text for a terminal, json for programs, github for annotations in a workflow.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
     /// The same as --format json.
@@ -146,7 +146,7 @@ pub(super) fn run(args: &CheckArgs) -> Result<Status> {
     let format = if args.json { Format::Json } else { args.format };
     write(&mut stdout(), format, &outcomes, worst)?;
     if worst == Verdict::Unknown && format == Format::Text {
-        complain("what can't be told is neither kept nor broken: exit code 3");
+        complain("a limit that can't be checked is neither kept nor broken: exit code 3");
     }
     Ok(match worst {
         Verdict::Kept => Status::DONE,
@@ -207,7 +207,7 @@ impl CheckArgs {
         }
         if let (Some(Rate(most)), Some(examined)) = (self.max_leak, examined) {
             let unseen = examined.rhythm.is_none().then_some(
-                "the run does not repeat itself often enough to tell a leak from what is made once; record more steps",
+                "the run has too few repeating steps to tell a leak from memory that is taken once; record more steps",
             );
             let rate = leak(examined);
             let told = unseen.is_none().then_some(rate.get());
@@ -228,7 +228,7 @@ impl CheckArgs {
                 Verdict::Broken if ooms == 1 => "1 request for memory failed".to_owned(),
                 Verdict::Broken => format!("{ooms} requests for memory failed"),
                 Verdict::Kept => "no request for memory failed".to_owned(),
-                Verdict::Unknown => "no request for memory failed that is in it".to_owned(),
+                Verdict::Unknown => "no recorded request for memory failed".to_owned(),
             }));
         }
         if let Some(limit) = self.limit {
@@ -236,9 +236,9 @@ impl CheckArgs {
             conditions.limit = Some(limit);
             let ooms = run.program.replay(&conditions).figures.ooms;
             checked.push(Checked::of("limit", Some(ooms), Some(0), ooms > 0, unseen, |verdict| match verdict {
-                Verdict::Kept => format!("it goes through under --limit {limit} (replayed)"),
+                Verdict::Kept => format!("the run goes through under --limit {limit} (replayed)"),
                 Verdict::Broken => format!("under --limit {limit} requests for memory fail: {ooms} (replayed)"),
-                Verdict::Unknown => format!("what of it is recorded goes through under --limit {limit} (replayed)"),
+                Verdict::Unknown => format!("the recorded part goes through under --limit {limit} (replayed)"),
             }));
         }
         checked

@@ -45,7 +45,7 @@ impl Checked {
         };
         let mut sentence = sentence(verdict);
         if let Some(why) = unseen.filter(|_| verdict == Verdict::Unknown) {
-            sentence = format!("can't be told: {sentence}; {why}");
+            sentence = format!("can't be checked: {sentence}; {why}");
         }
         Self { check, value, most, verdict, sentence }
     }

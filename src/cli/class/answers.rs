@@ -20,7 +20,7 @@ struct Asked {
     said: BTreeMap<String, Given>,
 }
 
-/// All questions that somebody answered, by lesson and step.
+/// All answered questions, by lesson and step.
 #[derive(Default)]
 pub(super) struct Answers(BTreeMap<(String, u32), Asked>);
 

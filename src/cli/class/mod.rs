@@ -38,10 +38,10 @@ pub(super) struct ClassArgs {
     /// Print JSON once.
     #[arg(long)]
     json: bool,
-    /// Print what was answered to each question, and by how many.
+    /// Print how many gave each answer to each question.
     #[arg(long)]
     answers: bool,
-    /// The order of the lines.
+    /// How learners are sorted.
     #[arg(long, value_enum, default_value_t)]
     sort: Order,
 }

@@ -12,7 +12,7 @@ use crate::model::{DeviceKind, Lab, LessonNote, LessonPart, Ranks, RunState};
 use crate::recording::{Frame, Next, Reader, RecordingError};
 use crate::units::DeviceIndex;
 
-/// Whether the last note came without anything new to tell.
+/// Whether the last note said nothing new.
 fn told_regularly(ranks: &Ranks) -> bool {
     let note = ranks.lab(DeviceIndex::FIRST).and_then(|lab| lab.lesson());
     note.is_some_and(|note| note.seconds > 0)
@@ -34,7 +34,7 @@ fn apply(ranks: &mut Ranks, frame: &Frame) -> Result<(), RecordingError> {
     })
 }
 
-/// Seconds without a word after which somebody who had told regularly is gone.
+/// Seconds without a note after which a learner who had sent them regularly is gone.
 const GONE: u64 = 30;
 
 /// One recording, as far as it was read.
@@ -44,7 +44,7 @@ pub(super) struct Pupil {
     ranks: Ranks,
     /// When it was written last.
     written: Option<SystemTime>,
-    /// Somebody told regularly that they are there.
+    /// The learner sent notes regularly.
     beats: bool,
     /// Why it is not read on.
     trouble: Option<String>,
@@ -92,13 +92,13 @@ impl Pupil {
         Some(self.written?.elapsed().unwrap_or_default().as_secs())
     }
 
-    /// Seconds that somebody has been at their step; none once the lesson is over.
+    /// Seconds that the learner has been at this step; none once the lesson is over.
     pub fn waits(&self) -> Option<u64> {
         let note = self.note().filter(|note| note.doing != LessonPart::Over)?;
         Some(u64::from(note.seconds) + self.silent()?)
     }
 
-    /// Somebody who told regularly that they are there no longer does, in the middle of a lesson.
+    /// A learner who sent notes regularly no longer does, in the middle of a lesson.
     fn is_gone(&self) -> bool {
         self.beats && self.waits().is_some() && self.silent().is_some_and(|silent| silent > GONE)
     }
@@ -156,7 +156,14 @@ impl Pupil {
         let seen = self.silent().map_or_else(none, |silent| format!("{} ago", in_short(silent)));
         let who = Cell::toned(self.who(path), Tone::Strong);
         let figures = [steps, allocated, reserved].map(Cell::from);
-        let place = [who, lesson.into(), step.into(), there.into(), points.into(), seen.into(), Cell::toned(run, tone)];
+        // A teacher sees from afar who has finished, and whose screen has gone.
+        let place_tone = match note {
+            Some(note) if note.doing == LessonPart::Over => Tone::Good,
+            _ if self.is_gone() => Tone::Bad,
+            _ => Tone::Plain,
+        };
+        let step = Cell::toned(step, place_tone);
+        let place = [who, lesson.into(), step, there.into(), points.into(), seen.into(), Cell::toned(run, tone)];
         place.into_iter().chain(figures).collect()
     }
 

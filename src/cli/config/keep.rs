@@ -19,7 +19,7 @@ pub(super) enum KeepError {
     #[error("{0} has mistakes and is left as it is; `vramlab config` says which, correct them first")]
     Malformed(PathBuf),
     /// The line can't be told from others.
-    #[error("{0} sets the theme in a way that is left as it is; write theme = \"{1}\" into it")]
+    #[error("{0} sets the theme in a form that is not edited here; write theme = \"{1}\" into it")]
     Unusual(PathBuf, String),
     /// It can't be written.
     #[error("{path} can't be written ({reason}); look at its permissions")]

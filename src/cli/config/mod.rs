@@ -63,12 +63,12 @@ pub(super) fn place() -> Option<PathBuf> {
 /// Keeps a theme in the file of settings; says where, or why that can't be.
 pub(super) fn keep_theme(name: &str) -> String {
     let Some(file) = place() else {
-        return "this theme is worn until you leave: there is no folder for settings; set HOME or XDG_CONFIG_HOME"
+        return "this theme holds until you quit: there is no folder for settings; set HOME or XDG_CONFIG_HOME"
             .to_owned();
     };
     match keep::theme(&file, name, documented) {
         Ok(()) => format!("theme \"{name}\" is kept in {}", file.display()),
-        Err(error) => format!("this theme is worn until you leave: {error}"),
+        Err(error) => format!("this theme holds until you quit: {error}"),
     }
 }
 
@@ -82,14 +82,14 @@ impl Settings {
     pub fn device(&mut self) -> Option<String> {
         let text = self.config.device.clone().filter(|text| text != "auto")?;
         let checked = spec::device(&text);
-        checked.map_err(|error| self.told.push(format!("of the settings: {error}"))).ok().map(|_| text)
+        checked.map_err(|error| self.told.push(format!("in the settings: {error}"))).ok().map(|_| text)
     }
 
     /// The workload that is set, where there is one of that name; else that there is none is told.
     pub fn workload(&mut self) -> Option<String> {
         let name = self.config.workload.clone()?;
         let entry = spec::workloads().entry(&name);
-        entry.map_err(|error| self.told.push(format!("of the settings: {error}"))).ok().map(|_| name)
+        entry.map_err(|error| self.told.push(format!("in the settings: {error}"))).ok().map(|_| name)
     }
 
     /// The folder for recordings, where one is set.

@@ -21,19 +21,19 @@ use crate::units::{Bytes, DeviceIndex};
 /// Arguments of `vramlab diff`.
 #[derive(Debug, Args)]
 pub(super) struct DiffArgs {
-    /// The run before: a recording or a PyTorch memory snapshot.
+    /// The earlier run: a recording or a PyTorch memory snapshot.
     #[arg(value_name = "A")]
     before: PathBuf,
-    /// The run after.
+    /// The later run.
     #[arg(value_name = "B")]
     after: PathBuf,
-    /// Of which device, by its number [default: the first that memory was taken on].
+    /// Device number [default: the first with allocations].
     #[arg(long, value_name = "N")]
     rank: Option<u16>,
-    /// Names in each table.
+    /// Rows in each table.
     #[arg(long, value_name = "N", default_value_t = 20)]
     lines: usize,
-    /// Print one JSON object instead of tables; it has all names.
+    /// Print one JSON object instead of tables, with all names.
     #[arg(long)]
     json: bool,
 }
@@ -54,9 +54,7 @@ pub(super) fn run(args: &DiffArgs) -> Result<Status> {
         return Ok(Status::DONE);
     }
     totals(&mut out, args, &before, &after)?;
-    for (when, a, b) in
-        [("where most is allocated", &before.peak, &after.peak), ("at the end", &before.end, &after.end)]
-    {
+    for (when, a, b) in [("at the peak", &before.peak, &after.peak), ("at the end", &before.end, &after.end)] {
         writeln!(out, "\nHeld {when}, by category:")?;
         categories(&mut out, a, b)?;
         let all = differ(a, b);
@@ -84,7 +82,7 @@ fn examined(path: &Path, rank: Option<u16>) -> Result<Examined> {
         Some(rank) => all.iter().position(|of| of.device == DeviceIndex(rank)),
     };
     let Some(index) = wanted else {
-        return Err(Usage(format!("{}: no memory is taken there; give another --rank or file", path.display())).into());
+        return Err(Usage(format!("{}: no allocations there; give another --rank or file", path.display())).into());
     };
     Ok(all.swap_remove(index))
 }

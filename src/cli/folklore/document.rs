@@ -4,14 +4,19 @@ use std::io::{self, Write};
 
 use serde_json::{Map, Value, json};
 
-use super::text::{measured, verdict};
+use super::text::{measured, verdict, word};
 use super::{Place, Row};
-use crate::folklore::{Outcome, Side};
+use crate::folklore::{NotHere, Outcome, Side};
 
 /// One object: the device, and a row for each claim. Figures are in the unit beside them.
-pub(super) fn json(place: &Place, rows: &[Row<'_>]) -> Value {
+pub(super) fn json(place: &Place, rows: &[Row<'_>], not_here: &[&NotHere]) -> Value {
     let rows: Vec<Value> = rows.iter().map(|row| object(place, row)).collect();
-    json!({ "device": place.device, "simulated": place.simulated, "rows": rows })
+    let elsewhere = |claim: &&NotHere| {
+        let NotHere { name, claim, needs, verdict, found } = *claim;
+        json!({ "name": name, "claim": claim, "needs": needs, "verdict": verdict, "found": found })
+    };
+    let not_here: Vec<Value> = not_here.iter().map(elsewhere).collect();
+    json!({ "device": place.device, "simulated": place.simulated, "rows": rows, "not_here": not_here })
 }
 
 fn object(place: &Place, row: &Row<'_>) -> Value {
@@ -63,7 +68,25 @@ fn of_side(place: &Place, side: &Side) -> Value {
 }
 
 /// A table for a page.
-pub(super) fn markdown(out: &mut impl Write, place: &Place, rows: &[Row<'_>]) -> io::Result<()> {
+pub(super) fn markdown(out: &mut impl Write, place: &Place, rows: &[Row<'_>], not_here: &[&NotHere]) -> io::Result<()> {
+    if !rows.is_empty() {
+        measured_here(out, place, rows)?;
+    }
+    if not_here.is_empty() {
+        return Ok(());
+    }
+    let gap = if rows.is_empty() { "" } else { "\n" };
+    writeln!(out, "{gap}Not measured here.\n")?;
+    writeln!(out, "| Claim | Needs | Verdict | Measured elsewhere |")?;
+    writeln!(out, "|---|---|---|---|")?;
+    for NotHere { claim, needs, verdict, found, .. } in not_here {
+        let cells = [claim.as_str(), needs, word(*verdict), found];
+        writeln!(out, "| {} |", cells.map(cell).join(" | "))?;
+    }
+    Ok(())
+}
+
+fn measured_here(out: &mut impl Write, place: &Place, rows: &[Row<'_>]) -> io::Result<()> {
     writeln!(out, "Measured on {}.\n", place.words())?;
     writeln!(out, "| Claim | Verdict | Measured | Why | Where it holds | Where not |")?;
     writeln!(out, "|---|---|---|---|---|---|")?;

@@ -8,7 +8,7 @@ use std::thread;
 use crate::cli::Status;
 use crate::device::process;
 
-/// Whether somebody interrupted.
+/// Whether it was interrupted.
 pub(super) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {

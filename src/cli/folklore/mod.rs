@@ -15,7 +15,7 @@ use super::output::{stdout, warn};
 use super::progress::Progress;
 use super::spec::{self, workloads};
 use super::{Status, Usage, config};
-use crate::folklore::{Bench, Claim, Folklore, FolkloreError, Outcome};
+use crate::folklore::{Bench, Claim, Folklore, FolkloreError, NotHere, Outcome};
 use crate::given::config_folder;
 use crate::session::DeviceChoice;
 use interrupt::Interrupt;
@@ -50,7 +50,7 @@ enum Format {
     Markdown,
 }
 
-/// A claim, and what it came to.
+/// A claim, and its outcome.
 struct Row<'a> {
     /// As it was run: with smaller sides, where they did not fit.
     claim: Cow<'a, Claim>,
@@ -80,7 +80,7 @@ impl Place {
     }
 }
 
-/// Measures and prints. Exit code 0 whatever the verdicts are; 130 where it was interrupted, with what was done until then.
+/// Measures and prints. Exit code 0 whatever the verdicts are; 130 where it was interrupted, with what was measured by then.
 pub(super) fn run(args: &FolkloreArgs) -> Result<Status> {
     let mut settings = config::settings();
     let named = args.device.clone().or_else(|| settings.device());
@@ -97,16 +97,25 @@ pub(super) fn run(args: &FolkloreArgs) -> Result<Status> {
     let folder = config_folder(|name| std::env::var_os(name));
     let folklore = Folklore::with_user_claims(folder.as_deref(), &bench.workloads)?;
     folklore.warnings().iter().for_each(warn);
-    let chosen = chosen(&folklore, &args.names)?;
+    let (chosen, not_here) = chosen(&folklore, &args.names)?;
     let interrupt = Interrupt::listen()?;
     let rows = measure(&bench, &chosen, &interrupt);
     let interrupted = rows.len() < chosen.len();
     let paper = Paper::stdout();
     match (args.json, args.format, &rows[..]) {
-        (true, ..) => writeln!(stdout(), "{}", document::json(&place, &rows))?,
-        (false, Format::Markdown, rows) => document::markdown(&mut stdout(), &place, rows)?,
+        (true, ..) => writeln!(stdout(), "{}", document::json(&place, &rows, &not_here))?,
+        (false, Format::Markdown, rows) => document::markdown(&mut stdout(), &place, rows, &not_here)?,
         (false, Format::Text, [row]) if args.names.len() == 1 => text::in_full(&mut paper.out(), &place, row, paper)?,
-        (false, Format::Text, rows) => text::table(&mut paper.out(), &place, rows, paper)?,
+        (false, Format::Text, rows) => {
+            let mut out = paper.out();
+            if !rows.is_empty() {
+                text::table(&mut out, &place, rows, paper)?;
+            }
+            // What could have been measured and was not stands above everything else.
+            if !interrupted {
+                text::not_here(&mut out, &not_here, !rows.is_empty(), paper)?;
+            }
+        }
     }
     if interrupted {
         warn(format_args!("it was interrupted: {} of {} claims were measured", rows.len(), chosen.len()));
@@ -115,16 +124,22 @@ pub(super) fn run(args: &FolkloreArgs) -> Result<Status> {
     Ok(Status::DONE)
 }
 
-/// The claims of these names, or all.
-fn chosen<'a>(folklore: &'a Folklore, names: &[String]) -> Result<Vec<&'a Claim>> {
+/// The claims of these names, or all: those that are run, and those that can't be run here.
+fn chosen<'a>(folklore: &'a Folklore, names: &[String]) -> Result<(Vec<&'a Claim>, Vec<&'a NotHere>)> {
     if names.is_empty() {
-        return Ok(folklore.claims().iter().collect());
+        return Ok((folklore.claims().iter().collect(), folklore.not_here().iter().collect()));
     }
-    let usage = |error: FolkloreError| Usage(error.to_string()).into();
-    names.iter().map(|name| folklore.named(name).map_err(usage)).collect()
+    let (mut run, mut not_here) = (Vec::new(), Vec::new());
+    for name in names {
+        match folklore.not_here().iter().find(|claim| claim.name == *name) {
+            Some(claim) => not_here.push(claim),
+            None => run.push(folklore.named(name).map_err(|error: FolkloreError| Usage(error.to_string()))?),
+        }
+    }
+    Ok((run, not_here))
 }
 
-/// Measures one claim after the other, until somebody interrupts.
+/// Measures one claim after the other, until it is interrupted.
 fn measure<'a>(bench: &Bench, claims: &[&'a Claim], interrupt: &Interrupt) -> Vec<Row<'a>> {
     let sides = |claims: &[&Claim]| claims.iter().map(|claim| claim.sides.len() as u64).sum::<u64>();
     let mut progress = Progress::new("measuring", sides(claims));

@@ -6,7 +6,7 @@ use unicode_width::UnicodeWidthStr;
 
 use super::{Place, Row};
 use crate::cli::columns::{Cell, Column, Paper, Table, Tone};
-use crate::folklore::{Outcome, Side, Verdict, Work};
+use crate::folklore::{NotHere, Outcome, Side, Verdict, Work};
 use crate::tui::wrap;
 
 /// From this width on the claim and the figures stand side by side.
@@ -49,6 +49,35 @@ pub(super) fn table(out: &mut impl Write, place: &Place, rows: &[Row<'_>], paper
     paper.paragraph(out, more, 0, Tone::Plain)
 }
 
+/// Claims that can't be run here, with what is known of them; below other rows a heading sets them apart.
+pub(super) fn not_here(out: &mut impl Write, claims: &[&NotHere], below: bool, paper: Paper) -> io::Result<()> {
+    if claims.is_empty() {
+        return Ok(());
+    }
+    if below {
+        writeln!(out)?;
+    }
+    paper.paragraph(out, "Not measured here, with what is known from elsewhere", 0, Tone::Strong)?;
+    writeln!(out)?;
+    let mut table = Table::new([Column::left("claim"), Column::left("verdict"), Column::wraps("needs")]);
+    let cell = |claim: &NotHere| {
+        vec![
+            Cell::toned(claim.name.as_str(), Tone::Strong),
+            Cell::toned(word(claim.verdict), tone(claim.verdict)),
+            claim.needs.as_str().into(),
+        ]
+    };
+    claims.iter().for_each(|claim| table.row(cell(claim)));
+    let mut lines = table.lines(paper).into_iter();
+    lines.next().map_or(Ok(()), |head| writeln!(out, "{head}"))?;
+    for (line, claim) in lines.zip(claims) {
+        writeln!(out, "{line}")?;
+        paper.paragraph(out, &claim.claim, INDENT, Tone::Plain)?;
+        paper.paragraph(out, &claim.found, INDENT, Tone::Dim)?;
+    }
+    Ok(())
+}
+
 fn name(row: &Row<'_>) -> Cell {
     Cell::toned(row.claim.name.as_str(), Tone::Strong)
 }
@@ -59,16 +88,19 @@ fn said(row: &Row<'_>) -> String {
 
 /// The verdict in its colour.
 fn verdict_cell(outcome: &Outcome) -> Cell {
-    let tone = match verdict_of(outcome) {
+    Cell::toned(verdict(outcome), tone(verdict_of(outcome)))
+}
+
+const fn tone(verdict: Option<Verdict>) -> Tone {
+    match verdict {
         Some(Verdict::True) => Tone::Good,
         Some(Verdict::Partly | Verdict::Depends) => Tone::Mixed,
         Some(Verdict::False) => Tone::Bad,
         None => Tone::Dim,
-    };
-    Cell::toned(verdict(outcome), tone)
+    }
 }
 
-/// How many claims came to which verdict.
+/// How many claims have which verdict.
 fn tally(rows: &[Row<'_>]) -> String {
     let count = |wanted: Option<Verdict>| rows.iter().filter(|row| verdict_of(&row.outcome) == wanted).count();
     let mut parts: Vec<String> = [Verdict::True, Verdict::Partly, Verdict::Depends, Verdict::False]
@@ -151,7 +183,12 @@ fn hanging(line: &str, indent: usize, width: usize) -> Vec<String> {
 
 /// The word in the verdict's column.
 pub(super) fn verdict(outcome: &Outcome) -> &'static str {
-    verdict_of(outcome).map_or("–", Verdict::label)
+    word(verdict_of(outcome))
+}
+
+/// The word for a verdict, or that there is none.
+pub(super) fn word(verdict: Option<Verdict>) -> &'static str {
+    verdict.map_or("–", Verdict::label)
 }
 
 fn verdict_of(outcome: &Outcome) -> Option<Verdict> {

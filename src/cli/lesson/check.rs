@@ -19,10 +19,10 @@ pub(super) struct CheckArgs {
     /// Files, or names of lessons [default: all lessons there are].
     #[arg(value_name = "FILE|NAME")]
     files: Vec<String>,
-    /// Play each one too, where its figures hold: every check must hold and exactly one choice be right.
+    /// Also play each one on its own device: every check must hold, and exactly one choice be right.
     #[arg(long)]
     play: bool,
-    /// Play each one on another device too, and warn where no choice is right there, or several are.
+    /// Also play each one on this device, and warn where no choice is right there, or several are.
     #[arg(long, value_name = "DEVICE", requires = "play")]
     also: Vec<String>,
 }
@@ -56,9 +56,7 @@ fn check(library: &Library, file: &str, args: &CheckArgs) -> Result<Vec<String>,
     let lesson = lesson.map_err(|error| vec![error.to_string()])?;
     let runs = lesson.runs(&workloads(), &cards(), None).map_err(|error| told(&error))?;
     for mark in lesson.unread_marks() {
-        warn(format_args!(
-            "{file}: nothing speaks of the mark {mark}; leave it out, or compare with it: {mark}.reserved"
-        ));
+        warn(format_args!("{file}: the mark {mark} is never used; leave it out, or compare with it: {mark}.reserved"));
     }
     let mut row = vec![
         file.to_owned(),

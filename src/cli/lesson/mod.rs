@@ -41,12 +41,12 @@ pub(super) struct LessonArgs {
     /// Take it on another device: cpu, a GPU (cuda:0), or another card (sim:t4). What the lesson says need not hold there.
     #[arg(long, value_name = "DEVICE", requires = "name")]
     device: Option<String>,
-    /// Take it line by line, without a screen: also for readers that speak.
+    /// Take it line by line, without a screen; works with a screen reader.
     #[arg(long, requires = "name")]
     plain: bool,
     #[command(flatten)]
     screen: ScreenArgs,
-    /// Who takes it, for whoever follows the recording [default: the user's name].
+    /// The learner's name, for those who follow the recording [default: the user's name].
     #[arg(long = "as", value_name = "NAME", requires = "name")]
     learner: Option<String>,
     /// Write a recording to this file: `vramlab class` follows it, `vramlab open` plays it.
@@ -55,10 +55,10 @@ pub(super) struct LessonArgs {
     /// Print a sheet in Markdown: of one lesson, or of all.
     #[arg(long, value_name = "NAME|all", conflicts_with = "name")]
     export: Option<String>,
-    /// With what was measured, and why.
+    /// Include what was measured, and why.
     #[arg(long, requires = "export")]
     answers: bool,
-    /// Forget what was taken so far.
+    /// Forget all progress.
     #[arg(long, conflicts_with_all = ["name", "export"])]
     reset: bool,
     /// List the lessons as JSON.
@@ -71,7 +71,7 @@ pub(super) struct LessonArgs {
 
 #[derive(Debug, Subcommand)]
 enum Commands {
-    /// Check files of lessons: what is wrong is told with line and column; exit code 1 where something is.
+    /// Check lesson files: mistakes with line and column; exit code 1 if there are any.
     Check(CheckArgs),
 }
 
@@ -135,7 +135,7 @@ fn list(as_json: bool) -> Result<Status> {
     }
     let mut out = stdout();
     if lessons.is_empty() {
-        writeln!(out, "There are no lessons; lab/README.md tells how to write one.")?;
+        writeln!(out, "There are no lessons; lab/README.md explains how to write one.")?;
     }
     let name = lessons.iter().map(|lesson| lesson.name.chars().count()).max().unwrap_or(0);
     for (number, lesson) in (1..).zip(&lessons) {
@@ -220,7 +220,7 @@ fn show(args: &LessonArgs, lesson: Arc<Lesson>, runs: Runs, other: Option<&Devic
     if let Some(path) = &args.record {
         record::refuse_existing(path)?;
     }
-    let source = source::live(runs.first().clone()).wrap_err("the system gives no threads")?;
+    let source = source::live(runs.first().clone()).wrap_err("can't start a thread")?;
     if let Some(path) = args.record.clone() {
         source.request(Request::Record(path));
     }
@@ -230,7 +230,7 @@ fn show(args: &LessonArgs, lesson: Arc<Lesson>, runs: Runs, other: Option<&Devic
     lab::stay(source, options)
 }
 
-/// The lessons behind one in the list; of a file that is not in it none.
+/// The lessons after this one in the list; none after a file that is not in it.
 fn following(lesson: &Lesson, other: Option<&DeviceChoice>) -> Vec<(Arc<Lesson>, Runs)> {
     let (lessons, _) = library().all();
     let Some(place) = lessons.iter().position(|known| known.name == lesson.name) else { return Vec::new() };
@@ -241,7 +241,7 @@ fn following(lesson: &Lesson, other: Option<&DeviceChoice>) -> Vec<(Arc<Lesson>,
     lessons.into_iter().skip(place + 1).filter_map(ready).collect()
 }
 
-/// Keeps how far somebody is; a sentence where that can't be.
+/// Keeps how far the learner is; a sentence where that fails.
 fn keep(course: &Course) -> Option<String> {
     let path = progress_place()?;
     let (mut progress, told) = Progress::load(&path);

@@ -23,14 +23,14 @@ pub(super) struct Taking {
     place: Option<PathBuf>,
 }
 
-/// How somebody left a lesson.
+/// How the learner left a lesson.
 pub(super) enum Left {
     Over,
     Quit,
     Again,
 }
 
-/// What somebody wrote.
+/// What the learner wrote.
 enum Line {
     Text(String),
     Quit,
@@ -42,7 +42,7 @@ impl Taking {
         Self { width: width(), progress, place }
     }
 
-    /// Takes a lesson to its end, or as far as somebody likes.
+    /// Takes a lesson to its end, or as far as the learner likes.
     pub fn take(&mut self, player: &mut Player, place: &str) -> Result<Left> {
         let front = &player.course().lesson().front;
         let title = format!("{}\n{place} · about {} minutes", front.title, front.minutes);
@@ -52,7 +52,7 @@ impl Taking {
         }
         if player.course().resumes() > 0 {
             let (read, steps) = (player.course().resumes(), player.course().lesson().steps.len());
-            self.tell(&format!("You have read {read} of {steps} steps; you go on behind them, and r begins again."))?;
+            self.tell(&format!("You have done {read} of {steps} steps and go on after them; r begins again."))?;
         }
         self.tell(player.course().introduction())?;
         loop {
@@ -89,15 +89,13 @@ impl Taking {
                     }
                 }
                 Stage::Preparing | Stage::Trying => {
-                    return Err(eyre!(
-                        "the run does not get to the end of this step; `vramlab lesson check` tells why"
-                    ));
+                    return Err(eyre!("the run does not get to the end of this step; `vramlab lesson check` says why"));
                 }
             }
         }
     }
 
-    /// Prints Markdown and an empty line behind it.
+    /// Prints Markdown and an empty line after it.
     fn tell(&self, markdown: &str) -> Result<()> {
         if !markdown.trim().is_empty() {
             writeln!(stdout(), "{}", guide::plain(&guide::lines(markdown, self.width)))?;
@@ -213,7 +211,7 @@ impl Taking {
         self.tell(&told.after)
     }
 
-    /// Keeps how far somebody is; that it can't be kept is told once.
+    /// Keeps how far the learner is; where that fails, it is said once.
     fn keep(&mut self, course: &Course) {
         self.progress.note(course);
         if let Some(path) = &self.place
@@ -225,7 +223,7 @@ impl Taking {
     }
 }
 
-/// Reads a line; without one more, somebody has left.
+/// Reads a line; without one more, the learner has left.
 fn read(prompt: &str) -> Result<Line> {
     let mut out = stdout();
     write!(out, "{prompt}")?;

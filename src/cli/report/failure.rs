@@ -22,7 +22,7 @@ pub(super) fn parts(subject: &Subject<'_>) -> Vec<Part> {
         let Some(refusal) = subject.asked.refusal else { return Vec::new() };
         let mut said = message::culprit(refusal).unwrap_or_default();
         said += &format!(
-            " Asked: {}. No request failed in this file: it ends before, or begins behind it.",
+            " Asked: {}. No request failed in this file: it ends before that, or begins after it.",
             refusal.asked.size
         );
         return vec![Part::Heading("Out of memory".to_owned()), Part::Text(said)];

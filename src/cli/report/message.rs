@@ -81,10 +81,10 @@ pub(super) fn parts(refusal: &Refusal) -> Vec<Part> {
         items.push(if room >= refusal.asked.size {
             format!(
                 "{cached} are reserved and free, in pieces that can't serve it. In one piece there would be room ({room}): \
-                 expandable_segments:True may do, a snapshot tells."
+                 expandable_segments:True may help; a snapshot would show."
             )
         } else {
-            format!("{cached} are reserved and free, {room} in all: no setting of the allocator serves it, less must be live.")
+            format!("{cached} are reserved and free, {room} in all: no allocator setting can serve it: less must be live.")
         });
     }
     items.extend(others(refusal));

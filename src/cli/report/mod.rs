@@ -38,13 +38,13 @@ pub(super) struct ReportArgs {
     /// The limit of this process [default: as the message or the file says].
     #[arg(long, value_name = "BYTES")]
     limit: Option<Bytes>,
-    /// Whose the names at the peak are.
+    /// Group what held the peak: by line, module or category.
     #[arg(long, value_enum, default_value_t = By::Line)]
     by: By,
-    /// Try no settings of the allocator: the rest is there at once.
+    /// Skip the search for allocator settings, which takes longest.
     #[arg(long)]
     no_settings: bool,
-    /// How it is written: text for a terminal, json for programs, markdown for an issue tracker, html as one page.
+    /// Format: text for a terminal, json for programs, markdown for an issue tracker, html as one page.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
 }

@@ -213,11 +213,11 @@ impl Subject<'_> {
         let leaks = &self.examined.leaks;
         let Some(rhythm) = self.examined.rhythm else {
             let text =
-                "The run does not repeat itself often enough to tell a leak from what is made once: record more steps.";
+                "The run has too few repeating steps to tell a leak from memory that is taken once: record more steps.";
             return vec![Part::Heading("Leaks".to_owned()), Part::Text(text.to_owned())];
         };
         let times = rhythm.times;
-        let told = if rhythm.is_told() { "" } else { ", concluded from requests that come in equal distances" };
+        let told = if rhythm.is_told() { "" } else { ", inferred from the repeating pattern of requests" };
         if leaks.is_empty() {
             let text = format!("Nothing holds more from step to step ({times} steps{told}).");
             return vec![Part::Heading("Leaks".to_owned()), Part::Text(text)];
@@ -230,7 +230,7 @@ impl Subject<'_> {
             && self.examined.ooms == 0
         {
             let left = room.saturating_sub(self.examined.view.peak_reserved).get() / rate.get().max(1);
-            text += &format!(" At this rate the {room} that it may have are full after about {left} more steps.");
+            text += &format!(" At this rate its {room} are full after about {left} more steps.");
         }
         let mut lines = vec![line(["name", "for", "a step keeps", "blocks", "at the end"])];
         for leak in leaks.iter().take(ROWS) {
@@ -303,7 +303,7 @@ pub(super) fn settings(subjects: &[Subject<'_>]) -> Vec<Part> {
         }
         // With which limit something does is said where the failure is.
         _ if unknown => {}
-        _ if none_fits() => parts.push(Part::Text("No settings that were tried serve every request.".to_owned())),
+        _ if none_fits() => parts.push(Part::Text("None of the settings tried serves every request.".to_owned())),
         _ => parts.push(Part::Text("No settings lower the peak by 1 % or more: leave them as they are.".to_owned())),
     }
     parts

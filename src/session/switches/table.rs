@@ -171,7 +171,7 @@ pub(super) const TABLE: &[Entry] = &[
         label: "optimizer",
         group: Training,
         help: "optimizer: no state, or one or two times the parameters",
-        teaches: "Its state is 0, 1 or 2 times the parameters, born in its first step.",
+        teaches: "Its state is 0, 1 or 2 times the parameters, created in its first step.",
         value: one_of!(OPTIMIZERS of optimizer, ["sgd", "momentum", "adam", "adamw"]),
         idle: trained,
     },
@@ -273,7 +273,7 @@ pub(super) const TABLE: &[Entry] = &[
         back: None,
         label: "fuse",
         group: Training,
-        help: "fused ops: no intermediates, so another curve than eager",
+        help: "fused ops: no intermediates, unlike eager PyTorch",
         teaches: "Fused ops skip what eager ones write between them: the curve is no longer eager PyTorch's.",
         value: Value::List {
             words: OFF_ON,

@@ -25,7 +25,7 @@ use crate::tui::words;
 
 /// Of a text that was copied the footer repeats so many characters.
 const NOTICED: usize = 160;
-const YOURS: &str = "the lab is yours until the lesson goes on; what you change may make later answers count no more";
+const YOURS: &str = "the lab is yours until the lesson goes on; after changes, later answers may not count";
 const NOT_YET: &str = "the lesson runs the lab now; you can take it once a step is explained";
 const NO_LESSON: &str = "no lesson is open; `vramlab lesson` lists them";
 
@@ -120,7 +120,7 @@ impl App {
             }
             Action::LessonBack => match self.tutor.as_mut().map(|tutor| tutor.look_back()) {
                 Some(true) => {}
-                Some(false) => self.notify("there is no step before".to_owned()),
+                Some(false) => self.notify("there is no earlier step".to_owned()),
                 None => self.notify(NO_LESSON.to_owned()),
             },
             Action::TakeLab => {

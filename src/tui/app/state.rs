@@ -217,6 +217,7 @@ impl App {
             hold: self.hold(),
             allowed: self.tutor().and_then(Tutor::allowed),
             pressed: self.presenter.as_ref().map_or(&[], Presenter::shown),
+            presenting: self.is_presenting(),
         }
     }
 

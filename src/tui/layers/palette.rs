@@ -135,7 +135,7 @@ impl Palette {
             Rect { y: inner.y + 1 + list.height, height: inner.height.saturating_sub(1 + list.height), ..inner };
         let room = usize::from(below.width.saturating_sub(2));
         let (token, text) = match self.found.get(self.chosen).map(|offer| &**offer) {
-            None => (Token::Dim, "nothing is called that"),
+            None => (Token::Dim, "nothing matches"),
             Some(Offer { off: Some(why), .. }) => (Token::Warn, &**why),
             Some(offer) => (Token::Dim, &*offer.about),
         };

@@ -21,13 +21,13 @@ pub struct Lecture {
     pub runs: Runs,
     /// Who takes it.
     pub learner: Arc<str>,
-    /// Keeps how far somebody is; a sentence where that can't be.
+    /// Keeps how far the learner is; a sentence where that fails.
     pub keep: KeepCourse,
     /// Steps that were read to their end the last time, and their points; a finished lesson begins at its begin.
     pub resumes: (usize, Score),
-    /// The lessons behind this one, at the same pace, the next one first.
+    /// The lessons after this one, at the same pace, the next one first.
     pub following: Vec<(Arc<Lesson>, Runs)>,
 }
 
-/// Keeps how far somebody is in a course; a sentence where that can't be.
+/// Keeps how far the learner is in a course; a sentence where that fails.
 pub type KeepCourse = fn(&Course) -> Option<String>;

@@ -16,17 +16,23 @@ use crate::tui::theme::Token;
 
 /// From this width on the pane stands beside the screen.
 const WIDE: u16 = 150;
-/// Cells of the pane there.
+/// Cells of the pane there, and its share of the screen in per cent; before an audience it has more of both.
 const BESIDE: (u16, u16) = (50, 64);
+const BESIDE_SHARE: u16 = 30;
+const BESIDE_PRESENTED: (u16, u16) = (60, 72);
+const BESIDE_SHARE_PRESENTED: u16 = 40;
 /// Rows of the pane below: what a question needs, and at most this part of the screen.
 const BELOW: u16 = 9;
 /// A body of fewer rows is small.
 const SMALL: u16 = 30;
-/// Longer lines are hard to read.
+/// Longer lines are hard to read, from the back of a room the more.
 const LONGEST_LINE: usize = 96;
+const LONGEST_PRESENTED: usize = 66;
+/// Rows of the pane beside its text: its frame, and what can be done.
+const AROUND: usize = 2;
 
 /// What is left of `body` for the screen, and where the pane lies.
-pub(crate) fn beside(tutor: &Tutor, body: Rect) -> (Rect, Rect) {
+pub(crate) fn beside(scene: &Scene<'_>, tutor: &Tutor, body: Rect) -> (Rect, Rect) {
     // Choices out of sight are no choice.
     let most = if tutor.hold().asks() { body.height * 4 / 5 } else { body.height * 3 / 5 };
     let below = |rows: u16| {
@@ -41,12 +47,22 @@ pub(crate) fn beside(tutor: &Tutor, body: Rect) -> (Rect, Rect) {
         return below(2);
     }
     if body.width >= WIDE {
-        let width = (body.width * 30 / 100).clamp(BESIDE.0, BESIDE.1);
+        let ((least, most), share) =
+            if scene.presenting { (BESIDE_PRESENTED, BESIDE_SHARE_PRESENTED) } else { (BESIDE, BESIDE_SHARE) };
+        let width = (body.width.saturating_mul(share) / 100).clamp(least, most);
         let screen = Rect { width: body.width - width, ..body };
         return (screen, Rect { x: screen.right(), width, ..body });
     }
+    if scene.presenting {
+        let text = lines(scene, tutor, longest_line(scene, body.width.saturating_sub(2)));
+        return below(u16::try_from(text.len() + AROUND).unwrap_or(u16::MAX));
+    }
     // On a small screen the text needs more of it.
     below(if body.height < SMALL { most } else { BELOW.max(body.height * 2 / 5) })
+}
+
+fn longest_line(scene: &Scene<'_>, width: u16) -> usize {
+    usize::from(width).min(if scene.presenting { LONGEST_PRESENTED } else { LONGEST_LINE })
 }
 
 /// Draws it; returns the lines there are, and how many of them are seen.
@@ -71,7 +87,7 @@ pub(crate) fn render(scene: &Scene<'_>, tutor: &Tutor, area: Rect, buf: &mut Buf
         put(inner, 0, vec![span(theme, Token::Strong, doing(tutor))], buf);
         return (0, 0);
     }
-    let lines = lines(scene, tutor, usize::from(inner.width).min(LONGEST_LINE));
+    let lines = lines(scene, tutor, longest_line(scene, inner.width));
     let rows = inner.height.saturating_sub(1);
     // Where there is room to spare what can be done stands below the text, not at the far end.
     let rows =
@@ -101,8 +117,8 @@ fn prompt(scene: &Scene<'_>, tutor: &Tutor, more: usize) -> Vec<Span<'static>> {
     let asked = course.told().question.as_ref();
     let mut line = match course.stage() {
         _ if more > 0 => vec![key("Enter"), says(&format!(" reads on, {}", counted(more as u64, "more line")))],
-        _ if tutor.back.is_some() => vec![key("Enter"), says(" leads back")],
-        Stage::Introduction if !course.has_begun() => vec![says("the model is being made …")],
+        _ if tutor.back.is_some() => vec![key("Enter"), says(" returns")],
+        Stage::Introduction if !course.has_begun() => vec![says("building the model …")],
         Stage::Introduction => {
             vec![key("Enter"), says(if course.resumes() > 0 { " goes on there" } else { " begins" })]
         }
@@ -113,9 +129,9 @@ fn prompt(scene: &Scene<'_>, tutor: &Tutor, more: usize) -> Vec<Span<'static>> {
         Stage::Asking => {
             let is_number = asked.is_some_and(|asked| asked.choices.is_empty());
             match (is_number, tutor.chosen) {
-                (true, _) => vec![key("Enter"), says(" takes the number")],
-                (false, None) => vec![key("↑ ↓"), says(" or its letter choose")],
-                (false, Some(_)) => vec![key("↑ ↓"), says(" choose · "), key("Enter"), says(" takes it")],
+                (true, _) => vec![key("Enter"), says(" confirms")],
+                (false, None) => vec![key("↑ ↓"), says(" or a letter chooses")],
+                (false, Some(_)) => vec![key("↑ ↓"), says(" choose · "), key("Enter"), says(" confirms")],
             }
         }
         Stage::Acting => vec![key("Enter"), says(" tries it")],
@@ -126,7 +142,7 @@ fn prompt(scene: &Scene<'_>, tutor: &Tutor, more: usize) -> Vec<Span<'static>> {
         },
     };
     if more > 0 && course.stage() == Stage::Asking && asked.is_some_and(|asked| !asked.choices.is_empty()) {
-        line.extend([says(" · "), key("↑ ↓"), says(" or its letter choose")]);
+        line.extend([says(" · "), key("↑ ↓"), says(" or a letter chooses")]);
     }
     let mut offer = |action, text: &str| {
         let name = of(action);

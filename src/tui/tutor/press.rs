@@ -12,7 +12,7 @@ use crate::tui::keys::Keymap;
 const LONGEST: usize = 24;
 
 impl Tutor {
-    /// Whether a key answers the question that is open, whatever it does elsewhere.
+    /// Whether a key answers the open question, even if it does something else elsewhere.
     pub fn takes(&self, key: KeyEvent) -> bool {
         let Some(asked) = self.course.told().question.as_ref().filter(|_| self.course.stage() == Stage::Asking) else {
             return false;
@@ -92,7 +92,7 @@ impl Tutor {
         Heard::Taken
     }
 
-    /// Writes a number: figures, and behind them its unit; other keys are the lab's.
+    /// Writes a number: figures, then its unit; other keys are the lab's.
     fn write(&mut self, key: KeyEvent) -> bool {
         if key.modifiers.intersects(KeyModifiers::CONTROL | KeyModifiers::ALT) {
             return false;

@@ -12,19 +12,19 @@ use crate::source::{Move, Picture, Request};
 use crate::tui::action::Action;
 use crate::tui::hold::Hold;
 
-/// A recording says this often that somebody is still there.
+/// How often a recording says that the learner is still there.
 const BEAT: Duration = Duration::from_secs(10);
 /// A course that asks for more at once asks for ever.
 const MOST_ORDERS: usize = 64;
 
-/// Leads somebody through a lesson.
+/// Leads a learner through a lesson.
 #[derive(Clone, Debug)]
 pub(crate) struct Tutor {
     pub(super) course: Course,
     runs: Runs,
     learner: Arc<str>,
     keep: KeepCourse,
-    /// The lessons behind this one, the next one first.
+    /// The lessons after this one, the next one first.
     following: Vec<(Arc<Lesson>, Runs)>,
     /// The run under way.
     spec: Arc<LabSpec>,
@@ -32,9 +32,9 @@ pub(crate) struct Tutor {
     begun: u64,
     /// Another run than that was asked for, and is not there yet.
     awaited: bool,
-    /// Somebody let the lab run on, and it was asked to stop behind its step.
+    /// The learner let the lab run on, and it was asked to stop after its step.
     settling: bool,
-    /// The choice that is selected: none at first, so that nobody who reads on answers by that.
+    /// The choice that is selected: none at first, so that scrolling answers nothing.
     pub chosen: Option<usize>,
     /// The number that is being written.
     pub written: String,
@@ -50,7 +50,7 @@ pub(crate) struct Tutor {
     pub taken: bool,
     /// A step before is looked at again.
     pub back: Option<usize>,
-    /// The clock as it was told last, when the step began on it, and when the next beat is due.
+    /// The clock as last seen, when the step began on it, and when the next beat is due.
     now: Duration,
     since: Duration,
     beat: Duration,
@@ -58,7 +58,7 @@ pub(crate) struct Tutor {
     shown: (Stage, usize),
 }
 
-/// What a key came to.
+/// What a key did.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Heard {
     /// It is for the lab.
@@ -186,7 +186,7 @@ impl Tutor {
         self.begin_course()
     }
 
-    /// Takes note of the clock; tells a recording now and then that somebody is still there.
+    /// Takes note of the clock; tells a recording now and then that the learner is still there.
     pub fn advance(&mut self, now: Duration, is_recorded: bool) -> Option<Request> {
         self.now = now;
         if now < self.beat {
@@ -214,7 +214,7 @@ impl Tutor {
         }
     }
 
-    /// Shows the course the run, and says what is to be done with it. What lies behind the cursor is no news.
+    /// Shows the course the run, and says what is to be done with it. What lies before the cursor is no news.
     pub fn see(&mut self, picture: &Picture) -> Vec<Request> {
         self.settling &= picture.run == RunState::Running;
         if !picture.is_now() || self.settling || !self.is_begun(picture) {
@@ -303,7 +303,7 @@ impl Tutor {
         Some(Request::Lab(Command::Lesson(Arc::new(note))))
     }
 
-    /// Keeps how far somebody is; a sentence where that can't be.
+    /// Keeps how far the learner is; a sentence where that fails.
     pub fn keep(&self) -> Option<String> {
         match self.course.stage() {
             Stage::Explained | Stage::Over => (self.keep)(&self.course),
@@ -324,7 +324,7 @@ impl Tutor {
         self.go_on(picture)
     }
 
-    /// What follows happens now, wherever somebody was looking.
+    /// What follows happens now, wherever the cursor was.
     pub(super) fn go_on(&mut self, picture: &Picture) -> Vec<Request> {
         // Even where the picture is of now: the cursor may be on its way to a request that failed.
         let mut requests = vec![Request::Move(Move::Now)];

@@ -20,7 +20,7 @@ pub(super) fn doing(tutor: &Tutor) -> String {
     match course.stage() {
         Stage::Introduction => course.lesson().front.title.clone(),
         Stage::Asking => "a question is open".to_owned(),
-        Stage::Acting => "a goal is to be reached".to_owned(),
+        Stage::Acting => "a goal is open".to_owned(),
         Stage::Explained => course.step().title.clone(),
         Stage::Over => "the lesson is over".to_owned(),
         Stage::Preparing | Stage::Trying => {
@@ -56,7 +56,7 @@ pub(super) fn lines(scene: &Scene<'_>, tutor: &Tutor, width: usize) -> Lines {
                 let anew = scene.keys.key_of(Action::LessonAnew);
                 let place = course.resumes();
                 let text = format!(
-                    "You have read {place} of {steps} steps. They run again by themselves, and you go on behind them; {anew} begins again."
+                    "You have done {place} of {steps} steps. The lab repeats them by itself, and you go on after them; {anew} begins again."
                 );
                 out.extend(plain(theme, Token::Accent, &text, width));
                 out.push(Line::default());
@@ -71,7 +71,7 @@ pub(super) fn lines(scene: &Scene<'_>, tutor: &Tutor, width: usize) -> Lines {
             out.push(Line::default());
             let next = tutor.next_title().map(|title| format!(" The next lesson: **{title}**."));
             let text = format!(
-                "The lab is yours: everything can be flipped. `vramlab lesson` lists all lessons.{}",
+                "The lab is yours: flip what you like. `vramlab lesson` lists all lessons.{}",
                 next.unwrap_or_default()
             );
             out.extend(markdown(theme, &text, width));
@@ -83,7 +83,7 @@ pub(super) fn lines(scene: &Scene<'_>, tutor: &Tutor, width: usize) -> Lines {
                 out.extend(markdown(theme, &told.prose, width));
             }
             match stage {
-                Stage::Asking => question(theme, tutor, told, width, &mut out),
+                Stage::Asking => question(scene, tutor, told, width, &mut out),
                 Stage::Acting => goal(scene, tutor, told, width, &mut out),
                 Stage::Trying => answered(theme, (course.step(), told), width, &mut out),
                 Stage::Explained => explained(theme, tutor, (course.step(), told), width, &mut out),
@@ -91,10 +91,21 @@ pub(super) fn lines(scene: &Scene<'_>, tutor: &Tutor, width: usize) -> Lines {
             }
         }
     }
+    if scene.presenting {
+        embolden(theme, &mut out);
+    }
     out
 }
 
-fn question(theme: &Theme, tutor: &Tutor, told: &Told, width: usize, out: &mut Lines) {
+/// Ordinary text in bold.
+fn embolden(theme: &Theme, lines: &mut Lines) {
+    let (text, strong) = (theme.style(Token::Text), theme.style(Token::Strong));
+    let spans = lines.iter_mut().flat_map(|line| &mut line.spans);
+    spans.filter(|span| span.style == text).for_each(|span| span.style = strong);
+}
+
+fn question(scene: &Scene<'_>, tutor: &Tutor, told: &Told, width: usize, out: &mut Lines) {
+    let theme = scene.theme;
     let Some(asked) = &told.question else { return };
     gap(out);
     out.extend(marked(theme, Token::Accent, &asked.ask, width));
@@ -102,6 +113,9 @@ fn question(theme: &Theme, tutor: &Tutor, told: &Told, width: usize, out: &mut L
         let is_chosen = tutor.chosen == Some(place);
         let (mark, token) = if is_chosen { ("▸", Token::Strong) } else { (" ", Token::Text) };
         let lead = format!("{mark} {}. ", letter(place));
+        if scene.presenting {
+            gap(out);
+        }
         for (row, mut line) in marked(theme, token, choice, width.saturating_sub(5)).into_iter().enumerate() {
             let lead = if row == 0 { lead.clone() } else { " ".repeat(5) };
             line.spans.insert(0, span(theme, Token::Key, lead));
@@ -126,7 +140,7 @@ fn question(theme: &Theme, tutor: &Tutor, told: &Told, width: usize, out: &mut L
     }
     if tutor.hold() == Hold::Answer {
         gap(out);
-        let text = "The lab shows the answer already, so it is out of sight until you have said yours.";
+        let text = "The lab would show the answer, so it is hidden until you have given yours.";
         out.extend(plain(theme, Token::Dim, text, width));
     }
     hint(theme, tutor, asked, width, out);

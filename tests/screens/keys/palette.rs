@@ -181,7 +181,7 @@ fn it_is_whole_at_every_size_and_says_what_it_does_not_find() {
     for (width, height) in [(40, 12), (60, 20), (80, 24), (120, 40), (200, 60)] {
         let mut app = on_screen(1, &lab_states::running());
         typed_in(&mut app, ":qqqzzz");
-        assert!(shown(&mut app, width, height).contains("nothing is called that"), "{width}×{height}");
+        assert!(shown(&mut app, width, height).contains("nothing matches"), "{width}×{height}");
         app.update(key(KeyCode::Char('u'), KeyModifiers::CONTROL));
         typed_in(&mut app, "largest hole");
         let found = shown(&mut app, width, height);

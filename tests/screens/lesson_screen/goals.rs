@@ -117,8 +117,8 @@ fn a_wrong_choice_is_answered_and_the_step_before_can_be_seen_again() {
     taken.press(KeyCode::Enter);
     taken.wait_for("Which?");
     let screen = control(&mut taken, 'b');
-    assert!(screen.contains("Get the peak down.") && screen.contains("Enter leads back"), "{screen}");
-    assert!(control(&mut taken, 'b').contains("there is no step before"));
+    assert!(screen.contains("Get the peak down.") && screen.contains("Enter returns"), "{screen}");
+    assert!(control(&mut taken, 'b').contains("there is no earlier step"));
     assert!(taken.press(KeyCode::Enter).contains("Which?"));
     taken.press(KeyCode::Char('a'));
     taken.press(KeyCode::Enter);
@@ -134,7 +134,7 @@ fn a_lesson_goes_on_where_it_was_left_and_the_next_one_by_a_key() {
     let earlier = Score { halves: 2, of: 1 };
     let mut taken = Taken::resuming(Arc::clone(&lesson), runs(&lesson), (120, 40), (1, earlier), following);
     let screen = taken.wait_for("Enter goes on there");
-    assert!(screen.contains("You have read 1 of 2 steps"), "{screen}");
+    assert!(screen.contains("You have done 1 of 2 steps"), "{screen}");
     taken.press(KeyCode::Enter);
     taken.wait_for("Which?");
     taken.press(KeyCode::Char('b'));

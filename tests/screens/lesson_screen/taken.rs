@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
+use ratatui::style::Style;
 use vramlab::device::sim::CardCatalog;
 use vramlab::lesson::{Lesson, Runs, Score};
 use vramlab::source::{self, Request, Source};
@@ -16,6 +17,10 @@ use vramlab::workload;
 pub fn runs(lesson: &Lesson) -> Runs {
     let (catalog, cards) = (workload::Catalog::with_user_workloads(None), CardCatalog::with_user_cards(None));
     lesson.runs(&catalog, &cards, None).unwrap_or_else(|error| panic!("{}: {error}", lesson.name))
+}
+
+fn text(buf: &Buffer, row: Rect) -> String {
+    row.columns().map(|cell| buf[(cell.x, cell.y)].symbol().to_owned()).collect()
 }
 
 /// Somebody who takes the lesson.
@@ -79,12 +84,27 @@ impl Taken {
 
     /// What the screen shows a moment later.
     pub fn screen(&mut self) -> String {
+        let buf = self.drawn();
+        buf.area.rows().map(|row| text(&buf, row)).collect::<Vec<_>>().join("\n")
+    }
+
+    /// How the last letter of `wanted` looks, where it is on the screen.
+    pub fn style_of(&mut self, wanted: &str) -> Option<Style> {
+        let buf = self.drawn();
+        let at = |row: Rect| {
+            let line = text(&buf, row);
+            let before = line.get(..line.find(wanted)? + wanted.len())?.chars().count();
+            Some(buf[(u16::try_from(before).ok()? - 1, row.y)].style())
+        };
+        buf.area.rows().find_map(at)
+    }
+
+    fn drawn(&mut self) -> Buffer {
         self.look();
         let mut buf = Buffer::empty(Rect::new(0, 0, self.size.0, self.size.1));
         let layout = tui::draw(&self.app, buf.area, &mut buf);
         self.tell(Message::Drawn(layout));
-        let row = |row: Rect| row.columns().map(|cell| buf[(cell.x, cell.y)].symbol().to_owned()).collect::<String>();
-        buf.area.rows().map(row).collect::<Vec<_>>().join("\n")
+        buf
     }
 
     pub fn wait_for(&mut self, text: &str) -> String {

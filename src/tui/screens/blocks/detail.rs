@@ -237,7 +237,7 @@ fn gone(address: Address) -> Vec<Fact> {
     vec![
         Fact::new("at", address.to_string()),
         Fact::new("", "No segment lies there at this moment: it was returned to the driver, or is not allocated yet."),
-        Fact::key("Esc", "selects nothing"),
+        Fact::key("Esc", "no selection"),
     ]
 }
 

@@ -77,7 +77,7 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
     if all.is_empty() {
-        put_at(inner, 0, 0, vec![span(theme, Token::Dim, "nothing worth a word")], buf);
+        put_at(inner, 0, 0, vec![span(theme, Token::Dim, "nothing to report")], buf);
     }
     let left = draw(stage, &all, inner, buf);
     if left > 0 {
