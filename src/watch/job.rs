@@ -13,7 +13,7 @@ use super::error::WatchError;
 use super::place;
 
 /// The package, file by file.
-const PACKAGE: [(&str, &str); 14] = [
+const PACKAGE: [(&str, &str); 15] = [
     ("vramlab_watch/__init__.py", include_str!("../../lab/python/vramlab_watch/__init__.py")),
     ("vramlab_watch/_collectives.py", include_str!("../../lab/python/vramlab_watch/_collectives.py")),
     ("vramlab_watch/_complaint.py", include_str!("../../lab/python/vramlab_watch/_complaint.py")),
@@ -26,6 +26,7 @@ const PACKAGE: [(&str, &str); 14] = [
     ("vramlab_watch/_shadow.py", include_str!("../../lab/python/vramlab_watch/_shadow.py")),
     ("vramlab_watch/_steps.py", include_str!("../../lab/python/vramlab_watch/_steps.py")),
     ("vramlab_watch/_threads.py", include_str!("../../lab/python/vramlab_watch/_threads.py")),
+    ("vramlab_watch/_versions.py", include_str!("../../lab/python/vramlab_watch/_versions.py")),
     ("vramlab_watch/_watch.py", include_str!("../../lab/python/vramlab_watch/_watch.py")),
     ("bootstrap/sitecustomize.py", include_str!("../../lab/python/bootstrap/sitecustomize.py")),
 ];

@@ -652,3 +652,33 @@ fn pytorch_trains_on_a_card_that_is_not_there() {
     let left: Vec<_> = std::fs::read_dir(home.path().join("vramlab-watch")).unwrap().collect();
     assert!(left.is_empty(), "nothing is left behind: {left:?}");
 }
+
+#[test]
+fn a_pytorch_that_nobody_tried_is_said() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("lab/python/vramlab_watch");
+    let remark = |version: &str| {
+        let code = "import sys, _versions; print(_versions.remark(sys.argv[1]) or '')";
+        Command::new("python3")
+            .args(["-c", code, version])
+            .current_dir(&folder)
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .output()
+    };
+    if remark("2.11.0").is_err() {
+        eprintln!("SKIPPED: there is no python3 here");
+        return;
+    }
+    let said = |version: &str| told(&remark(version).unwrap()).trim().to_owned();
+    for minor in 8..=15 {
+        assert_eq!(said(&format!("2.{minor}.0+cu130")), "");
+    }
+    for version in ["2.5.1", "2.7.1+cu126", "2.16.0.dev20261101", "3.0.0", "of my own"] {
+        assert!(said(version).contains("was not tried on a simulated card"), "{version}: {}", said(version));
+    }
+    assert!(said("2.6.0+cu124").contains("its convolutions fail"));
+    // The guide says the same.
+    let guide = include_str!("../../lab/guide/stand-in.md");
+    for row in ["| 2.8, 2.10 to 2.15 |", "| 2.6 |", "| 2.7, 2.5 and before |"] {
+        assert!(guide.contains(row), "{row}");
+    }
+}

@@ -60,9 +60,27 @@ def _cuda_is_there():
 
 def _card_is_not_there():
     """The program runs on the stand-in: what it reads back is computed here."""
+    _remark_on_version()
     try:
         from . import _kernels
 
         _kernels.start()
+    except Exception as error:
+        complain(error)
+
+
+def _remark_on_version():
+    """Says once for a job, and in its recording, where nobody has tried its PyTorch on such a card."""
+    try:
+        import sys
+
+        import torch
+
+        from . import _server, _versions
+
+        remark = _versions.remark(torch.__version__)
+        if remark and int(os.environ.get("RANK", 0)) == 0:
+            print(f"vramlab: {remark}", file=sys.stderr)
+            _server.last_words.append(lambda: [remark])
     except Exception as error:
         complain(error)

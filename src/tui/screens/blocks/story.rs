@@ -149,6 +149,7 @@ mod tests {
             states: &states,
             scroll: 0,
             pressed: &[],
+            presenting: false,
             loud: false,
             hold: Hold::Nothing,
             allowed: None,
