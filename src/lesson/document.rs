@@ -41,7 +41,7 @@ impl Document {
         let front_start = lines.clone().next().map_or(source.len(), |(offset, _)| offset);
         let front_end = lines.find(|(_, line)| *line == "+++").map(|(offset, _)| offset);
         let front_end =
-            front_end.ok_or_else(|| places.wrong(0, "the front matter has no end; put +++ on a line behind it"))?;
+            front_end.ok_or_else(|| places.wrong(0, "the front matter has no end; put +++ on a line after it"))?;
         let body = lines.clone().next().map_or(source.len(), |(offset, _)| offset);
         let mut document =
             Self { front: front_start..front_end, introduction: body..source.len(), sections: Vec::new() };
@@ -79,7 +79,7 @@ impl Document {
             }
         }
         if let Some(open) = fence {
-            return Err(places.wrong(open.begin, "this block has no end; put ``` on a line behind it"));
+            return Err(places.wrong(open.begin, "this block has no end; put ``` on a line after it"));
         }
         if document.sections.is_empty() {
             return Err(places.wrong(body, "a lesson has steps: headings that begin with ##"));

@@ -54,7 +54,7 @@ impl Progress {
         if !path.exists() {
             return (Self::default(), None);
         }
-        let fresh = |reason: String| (Self::default(), Some(format!("{reason}; your progress begins anew")));
+        let fresh = |reason: String| (Self::default(), Some(format!("{reason}; your progress starts again")));
         match TomlText::read(path) {
             Err(error) => fresh(error.to_string()),
             Ok(text) => match text.parse() {

@@ -98,7 +98,7 @@ impl Step {
         }
         let title = source[section.title.clone()].trim().to_owned();
         if title.is_empty() {
-            return Err(Places(source).wrong(section.title.start, "a step has a title; write it behind ##"));
+            return Err(Places(source).wrong(section.title.start, "a step has a title; write it after ##"));
         }
         Ok(Self {
             title,

@@ -47,14 +47,14 @@ impl Pins {
             Some(earlier) if self.pinned.is_none() => (earlier, true),
             _ => (shown, false),
         };
-        let end = timeline.at(range.end).ok_or("the step before is forgotten")?;
+        let end = timeline.at(range.end).ok_or("the earlier step is no longer kept")?;
         let lab = end.lab(device).ok_or("there is no step here")?;
         let (peak, step) = lab.last_peak().zip(lab.last_profile().cloned()).ok_or("no step has ended here yet")?;
         if !range.contains(&step.position.saturating_sub(1)) {
             return Err("this step has not ended yet: stand at a later one");
         }
         let view = timeline.at(peak).and_then(|mut ranks| ranks.lab_mut(device).map(Lab::view));
-        let view = Arc::new(view.ok_or("the step before is forgotten")?);
+        let view = Arc::new(view.ok_or("the earlier step is no longer kept")?);
         self.pinned = Some(Pinned { view, step, study: None });
         self.before = before;
         self.range = range;

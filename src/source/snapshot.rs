@@ -39,7 +39,7 @@ pub enum OpenError {
     #[error("the snapshots have {0} devices, and {most} can be shown; pass fewer files", most = Ranks::MOST)]
     TooManyDevices(usize),
     /// The system gives no thread.
-    #[error("the system gives no threads ({0})")]
+    #[error("can't start a thread ({0})")]
     Threads(#[source] std::io::Error),
 }
 

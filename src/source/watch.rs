@@ -157,7 +157,7 @@ impl Watcher {
                 }
             });
             if let Err(error) = listening {
-                return self.notice(format!("the system gives no threads ({error})"));
+                return self.notice(format!("can't start a thread ({error})"));
             }
             self.met.push(Process { socket, hello: Hello::default(), ended: false });
             self.talking += 1;

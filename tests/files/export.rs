@@ -592,8 +592,8 @@ fn a_screen_is_drawn_of_the_moment_that_is_asked_for() {
 fn flags_of_screens_say_nothing_about_other_formats() {
     let (_folder, path) = recorded(&crate::synthetic::training_run());
     for (arguments, said) in [
-        (["--to", "csv", "--size", "80x24"], "--size says nothing about this format; give --to svg, text or cast"),
-        (["--to", "svg", "--fps", "5"], "--fps says nothing about this format; give --to cast"),
+        (["--to", "csv", "--size", "80x24"], "--size does not apply to this format; give --to svg, text or cast"),
+        (["--to", "svg", "--fps", "5"], "--fps does not apply to this format; give --to cast"),
         (["--to", "svg", "--theme", "none"], "none"),
         (["--to", "svg", "--size", "1x1"], "such as 120x40"),
     ] {

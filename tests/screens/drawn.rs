@@ -504,7 +504,7 @@ fn the_ledgers_findings_lead_to_their_places_and_their_remedies() {
     let recorded = Picture { kind: vramlab::source::Kind::Recording("run".into()), ..state };
     app.update(Message::Picture(Arc::new(recorded)));
     press(&mut app, "d");
-    assert_eq!(app.notice(), Some("a recording can't be changed: it has happened"));
+    assert_eq!(app.notice(), Some("a recording can't be changed"));
 }
 
 #[test]

@@ -246,9 +246,9 @@ fn a_failed_request_is_looked_at_where_it_failed_once() {
 #[test]
 fn what_a_source_can_not_do_is_said() {
     for (keys, why) in [
-        ("m", "a recording can't be changed: it has happened"),
-        ("e", "a recording can't be changed: it has happened"),
-        ("L", "a recording can't be changed: it has happened"),
+        ("m", "a recording can't be changed"),
+        ("e", "a recording can't be changed"),
+        ("L", "a recording can't be changed"),
         ("R", "this is a recording already"),
     ] {
         let mut app = app_on(crate::lab_states::recorded());

@@ -300,7 +300,7 @@ fn progress_is_kept_until_it_is_forgotten() {
     assert!(line(listed()).ends_with("3 min"), "{}", listed());
     std::fs::write(home.path().join("state/vramlab/progress.toml"), "broken").unwrap();
     let (out, error, code) = said(&vramlab(home.path(), &["lesson"]).output().unwrap());
-    assert!(out.contains("twice") && error.contains("progress begins anew") && code == Some(0), "{error}");
+    assert!(out.contains("twice") && error.contains("progress starts again") && code == Some(0), "{error}");
 }
 
 #[test]

@@ -481,7 +481,7 @@ fn what_can_not_be_done_is_said() {
     drop(live);
     let mut opened = Front::recording(&path, false);
     let before = opened.wait("the end", |picture| !picture.extent.grows);
-    assert_eq!(before.can(Ability::Flip), Err("a recording can't be changed: it has happened"));
+    assert_eq!(before.can(Ability::Flip), Err("a recording can't be changed"));
     assert_eq!(before.can(Ability::Run), Err("nothing runs here: it can only be played"));
     assert_eq!(before.can(Ability::Record), Err("this is a recording already"));
     assert_eq!(before.can(Ability::Seek), Ok(()));

@@ -139,7 +139,7 @@ fn notes(compared: &Compared<'_>) -> Vec<String> {
             Some(file) => format!("Of {file}."),
             None if recorded => String::new(),
             None => {
-                let goes = compared.stage.keys.opens(go, "jumps there");
+                let goes = compared.stage.keys.opens(go, "goes there");
                 format!("First in force at step {}; {goes}.", configuration.step)
             }
         },
