@@ -3,10 +3,9 @@
 use std::io::{self, Write};
 use std::path::PathBuf;
 
-use super::flags::flag;
 use super::output::stdout;
-use crate::model::{Configuration, DeviceKind, Effect, Figure, Finding, Measurement, Settings, View};
-use crate::session::Switch;
+use crate::model::{Configuration, DeviceKind, Effect, Figure, Finding, Measurement, Remedy, Settings, View};
+use crate::session::{Switch, in_flags, in_program};
 use crate::source::{Kind, Picture};
 use crate::tui::{self, Exit, Left, Origin};
 
@@ -14,6 +13,8 @@ use crate::tui::{self, Exit, Left, Origin};
 const FINDINGS: usize = 3;
 /// Cells of a heading.
 const HEAD: usize = 15;
+/// In fewer cells no words are kept whole.
+const LEAST: usize = 20;
 
 /// Prints the summary of what a person left by choice; whom a signal ended reads nothing.
 ///
@@ -23,18 +24,44 @@ pub(super) fn print(left: &Left, origin: &Origin) -> io::Result<()> {
     if left.exit != Exit::Quit {
         return Ok(());
     }
+    let width = crossterm::terminal::size().map_or(usize::MAX, |(columns, _)| usize::from(columns));
     let mut out = stdout();
     for line in lines(left, origin) {
-        writeln!(out, "{}", left.glyphs.shown(&line))?;
+        for row in line.rows(width) {
+            writeln!(out, "{}", left.glyphs.shown(&row))?;
+        }
     }
     out.flush()
 }
 
-fn lines(left: &Left, origin: &Origin) -> Vec<String> {
+/// A line of the summary.
+struct Line {
+    head: &'static str,
+    text: String,
+    /// It is to be pasted: a terminal that breaks it gives it back whole.
+    literal: bool,
+}
+
+impl Line {
+    /// As a terminal of so many cells shows it: words stay whole, and what goes on stands below its own begin.
+    fn rows(&self, width: usize) -> Vec<String> {
+        let before = if self.head.is_empty() { 0 } else { HEAD + 2 };
+        let head = if self.head.is_empty() { String::new() } else { format!("  {:<HEAD$}", self.head) };
+        let room = width.saturating_sub(before);
+        if self.literal || room < LEAST {
+            return vec![format!("{head}{}", self.text)];
+        }
+        let rows = tui::wrap(&self.text, room);
+        let begins = std::iter::once(head).chain(std::iter::repeat(" ".repeat(before)));
+        rows.into_iter().zip(begins).map(|(row, begin)| format!("{begin}{row}")).collect()
+    }
+}
+
+fn lines(left: &Left, origin: &Origin) -> Vec<Line> {
     let picture = &*left.picture;
     let view = &*picture.view;
-    let mut lines = vec![title(picture)];
-    let mut tell = |head: &str, text: String| lines.push(format!("  {head:<HEAD$}{text}"));
+    let mut lines = vec![Line { head: "", text: title(picture), literal: false }];
+    let mut tell = |head, text| lines.push(Line { head, text, literal: false });
     if !view.knows_peaks() {
         tell("at the end", format!("{} allocated, {} reserved", view.ledger.allocated(), view.ledger.reserved()));
     } else if !view.segments.is_empty() || view.peak_reserved.get() > 0 {
@@ -47,15 +74,26 @@ fn lines(left: &Left, origin: &Origin) -> Vec<String> {
         tell(head, text);
     }
     for finding in view.findings.iter().take(FINDINGS) {
-        tell("found", finding_told(finding));
+        tell("found", finding_told(finding, |remedy| word(picture, remedy)));
     }
-    let mut files = |head: &str, files: &[PathBuf]| {
-        files.iter().for_each(|path| tell(head, path.display().to_string()));
+    let mut paste = |head, text| lines.push(Line { head, text, literal: true });
+    let mut files = |head, files: &[PathBuf]| {
+        files.iter().for_each(|path| paste(head, path.display().to_string()));
     };
     files("recorded", &left.recordings);
     files("screen saved", &left.screens);
-    tell(if picture.is_live() { "run it again" } else { "open it again" }, origin.command(picture));
+    paste(if picture.is_live() { "run it again" } else { "open it again" }, origin.command(picture));
     lines
+}
+
+/// A remedy for the next run: our flags for one of ours, PyTorch's lines for somebody's own program.
+fn word(picture: &Picture, remedy: &Remedy) -> String {
+    let about = &picture.view.about;
+    match picture.kind {
+        Kind::Live => in_flags(remedy),
+        Kind::Recording(_) if about.history.is_none() => in_flags(remedy),
+        Kind::Recording(_) | Kind::Snapshot(_) | Kind::Watched(_) => in_program(remedy, about.oldest_torch()),
+    }
 }
 
 /// `gpt2 on sim:h200 · NVIDIA H200: 41 steps of 87.1 ms (simulated)`.
@@ -158,8 +196,8 @@ fn differences(first: &Settings, other: &Settings) -> String {
     words.collect::<Vec<_>>().join(", ")
 }
 
-fn finding_told(finding: &Finding) -> String {
-    let remedies: Vec<String> = finding.remedies.iter().map(flag).collect();
+fn finding_told(finding: &Finding, word: impl Fn(&Remedy) -> String) -> String {
+    let remedies: Vec<String> = finding.remedies.iter().map(word).collect();
     if remedies.is_empty() { finding.to_string() } else { format!("{finding} (try {})", remedies.join(" or ")) }
 }
 
@@ -201,7 +239,8 @@ mod tests {
     #[test]
     fn the_summary_tells_what_the_run_came_to_and_where_things_are() {
         let left = left(Exit::Quit);
-        let lines = lines(&left, &Origin::default());
+        let said = lines(&left, &Origin::default());
+        let lines: Vec<String> = said.iter().flat_map(|line| line.rows(usize::MAX)).collect();
         let view = &left.picture.view;
         assert!(lines[0].contains(&format!("{} steps", left.picture.extent.steps)), "{lines:?}");
         let told = |head: &str| {
@@ -219,5 +258,26 @@ mod tests {
             assert!(head.len() + 2 <= HEAD, "what is told stands clear of {head}");
         }
         assert!(lines.len() <= 12, "few lines: {lines:?}");
+        // Narrow terminals break none of its words but in what is pasted.
+        for line in said.iter().filter(|line| !line.literal) {
+            let rows = line.rows(60);
+            assert!(rows.iter().all(|row| row.chars().count() <= 60), "{rows:?}");
+            let words =
+                |rows: &[String]| rows.iter().flat_map(|row| row.split_whitespace()).collect::<Vec<_>>().join(" ");
+            assert_eq!(words(&rows), words(&line.rows(usize::MAX)));
+            assert!(rows.iter().skip(1).all(|row| line.head.is_empty() || row.starts_with(&" ".repeat(HEAD + 2))));
+        }
+    }
+
+    #[test]
+    fn somebodys_own_program_is_told_what_to_change_in_it() {
+        let mut picture = Picture { kind: Kind::Live, ..Picture::default() };
+        let remedy = Remedy::SmallerBatch { batch: 0 };
+        assert_eq!(word(&picture, &remedy), "a smaller --batch");
+        for kind in [Kind::Snapshot("a.pickle".into()), Kind::Watched("train.py".into())] {
+            picture.kind = kind;
+            assert_eq!(word(&picture, &remedy), "a smaller batch");
+            assert!(word(&picture, &Remedy::EXPANDABLE).starts_with("PYTORCH_"));
+        }
     }
 }

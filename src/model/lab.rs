@@ -294,7 +294,7 @@ impl Lab {
                 }
                 // Behind the request that the driver was asked for, so that its block stands in the new segment.
                 if self.memory.reserved() > self.fullest.0.reserved() {
-                    self.fullest = (self.memory.ledger(), self.memory.position());
+                    self.fullest = (self.memory.accounts(), self.memory.position());
                 }
                 self.touch(*address, *size, true);
                 self.record();

@@ -81,8 +81,10 @@ impl Regularity {
 }
 
 impl RhythmFinder {
-    /// Fewer repetitions can be chance, and show no growth.
-    const FEWEST: u64 = 5;
+    /// Of steps that the run tells, fewer show no growth.
+    const FEWEST_STEPS: u64 = 4;
+    /// Fewer repetitions that are concluded can be chance, and show no growth.
+    const FEWEST: u64 = 6;
     /// So many requests must come equally often.
     const VOTES: usize = 3;
     /// Different requests that are told apart.
@@ -121,7 +123,7 @@ impl RhythmFinder {
     /// How the run repeats itself; `None` where it does not, or too seldom.
     #[must_use]
     pub fn finish(self) -> Option<Rhythm> {
-        if self.steps >= Self::FEWEST {
+        if self.steps >= Self::FEWEST_STEPS {
             return Some(Rhythm { beat: Beat::Step, times: self.steps });
         }
         // Requests that come once in a step come equally often and regularly, over most of the history.
@@ -178,8 +180,10 @@ struct Line {
 impl LeakFinder {
     /// Looks at most.
     const LOOKS: u64 = 64;
-    /// Looks in a row between which it must have grown.
-    const SUSPICIOUS: usize = 4;
+    /// Looks in a row between which it must have grown, where the run tells its steps, and where they are concluded.
+    const SUSPICIOUS: (usize, usize) = (2, 4);
+    /// In fewer, what is made once and what is replaced by a larger one can look like growth.
+    const SURE: usize = 4;
 
     /// Looks at a run that repeats itself so.
     #[must_use]
@@ -296,7 +300,9 @@ impl LeakFinder {
         }
         // Optimizer state, workspaces and caches come in the first repetitions.
         let warm = (self.looks.len() / 4).max(1);
-        let mut leaks: Vec<Leak> = self.held.iter().filter_map(|line| line.leak(&self.looks, warm)).collect();
+        let (told, concluded) = Self::SUSPICIOUS;
+        let fewest = if self.rhythm.is_told() { told } else { concluded };
+        let mut leaks: Vec<Leak> = self.held.iter().filter_map(|line| line.leak(&self.looks, warm, fewest)).collect();
         leaks.sort_by(|a, b| b.bytes_per_step.cmp(&a.bytes_per_step).then_with(|| a.line.cmp(&b.line)));
         leaks
     }
@@ -308,17 +314,20 @@ impl Line {
         self.blocks = self.blocks.saturating_sub(1);
     }
 
-    /// It never fell, and grew nearly every time.
-    fn leak(&self, looks: &[u64], warm: usize) -> Option<Leak> {
+    /// It never fell, and grew nearly every time; over few looks every time, and by whole blocks.
+    fn leak(&self, looks: &[u64], warm: usize, fewest: usize) -> Option<Leak> {
         // A name that came later held nothing before.
         let at = |look: usize| {
             look.checked_sub(self.since).and_then(|look| self.looks.get(look)).copied().unwrap_or_default()
         };
         let held: Vec<(Bytes, u64)> = (warm..looks.len()).map(at).collect();
-        let intervals = held.len().checked_sub(1).filter(|&intervals| intervals >= LeakFinder::SUSPICIOUS)?;
+        let intervals = held.len().checked_sub(1).filter(|&intervals| intervals >= fewest)?;
         let falls = held.windows(2).any(|pair| pair[1].0 < pair[0].0);
         let rises = held.windows(2).filter(|pair| pair[1].0 > pair[0].0).count();
         if falls || rises * 4 < intervals * 3 {
+            return None;
+        }
+        if intervals < LeakFinder::SURE && held.windows(2).any(|pair| pair[1].1 <= pair[0].1) {
             return None;
         }
         let (first, last) = (held[0], held[intervals]);
@@ -425,6 +434,17 @@ mod tests {
             assert_eq!(leaks(&run(40, told, |step| if step < 5 { 4096 } else { 0 })).1, Vec::new());
             assert_eq!(leaks(&run(40, told, |step| if step % 10 == 0 { 4096 } else { 0 })).1, Vec::new());
         }
+    }
+
+    #[test]
+    fn four_steps_that_are_told_show_a_leak_and_concluded_ones_do_not() {
+        let (rhythm, found) = leaks(&run(4, true, |_| 1024));
+        assert_eq!(rhythm.map(|rhythm| rhythm.times), Some(4));
+        let told: Vec<_> = found.iter().map(|leak| (&*leak.line, leak.bytes_per_step, leak.steps)).collect();
+        assert_eq!(told, [("kept (loop.py:7)", Bytes(1024), 2)]);
+        assert_eq!(leaks(&run(4, false, |_| 1024)), (None, Vec::new()));
+        assert_eq!(leaks(&run(4, true, |step| if step < 2 { 1024 } else { 0 })).1, Vec::new());
+        assert_eq!(leaks(&run(3, true, |_| 1024)).0, None);
     }
 
     #[test]

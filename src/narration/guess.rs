@@ -258,6 +258,10 @@ fn doing(snapshot: &Snapshot, stack: StackId) -> Doing {
 
 /// What a frame tells.
 fn said_by(file: &str, function: &str) -> Doing {
+    // The engine of autograd, in stacks that have frames of C++.
+    if function.starts_with("torch::autograd::Engine::") {
+        return Doing::Backward;
+    }
     if file == "phase" {
         // So do exports of runs of our own.
         return of_scope(function);
@@ -408,6 +412,16 @@ mod tests {
             ("/v/site-packages/torch/utils/checkpoint.py", "recompute_fn", Doing::Recompute),
             ("/v/site-packages/torch/utils/checkpoint.py", "checkpoint", Doing::Unknown),
             ("/job/train.py", "main", Doing::Unknown),
+            (
+                "??",
+                "torch::autograd::Engine::thread_main(std::shared_ptr<torch::autograd::GraphTask> const&)",
+                Doing::Backward,
+            ),
+            (
+                "VariableType_0.cpp",
+                "torch::autograd::VariableType::(anonymous namespace)::addmm(c10::DispatchKeySet)",
+                Doing::Unknown,
+            ),
         ] {
             assert_eq!(said_by(file, function), doing, "{file} {function}");
         }

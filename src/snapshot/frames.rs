@@ -13,6 +13,47 @@ pub struct Frame<'a> {
     pub function: &'a str,
 }
 
+/// What machine code runs, under the names that PyTorch gives it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Runs<'a> {
+    /// A node of the graph, in backward.
+    Node(&'a str),
+    /// An operator.
+    Operator(&'a str),
+}
+
+/// How names of files end whose code is compiled: PyTorch records frames of C++ and of the interpreter, too, unless it is told to
+/// leave them out (`stacks="python"`).
+const COMPILED: [&str; 12] = [".c", ".cc", ".cpp", ".cxx", ".cu", ".cuh", ".h", ".hpp", ".S", ".so", ".pyx", ".rs"];
+
+/// Parts of functions' names that machinery has.
+const FUNCTIONS: [&str; 9] = [
+    "unwind::unwind",
+    "CapturedTraceback::gather",
+    "gather_with_cpp",
+    "CUDACachingAllocator::",
+    "_start",
+    "__libc_start_main",
+    "PyEval_",
+    "PyObject_",
+    "PyFunction_",
+];
+
+/// Parts of files' names that machinery has.
+const FILES: [&str; 11] = [
+    "core/boxing",
+    "/Register",
+    "/Redispatch",
+    "pythonrun.c",
+    "Modules/main.c",
+    "Objects/call.c",
+    "Objects/methodobject.c",
+    "Objects/typeobject.c",
+    "pycore_",
+    "ceval.c",
+    "cpython/abstract.h",
+];
+
 /// Who wrote the code of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Origin {
@@ -66,6 +107,40 @@ impl<'a> Frame<'a> {
         inner.strip_suffix("/__init__").unwrap_or(inner).replace('/', ".")
     }
 
+    /// Machine code, of PyTorch's C++ or of the interpreter: no line of a Python program.
+    #[must_use]
+    pub fn is_compiled(&self) -> bool {
+        self.file.is_empty() || self.file.starts_with('?') || COMPILED.iter().any(|ending| self.file.ends_with(ending))
+    }
+
+    /// It says nothing of who asked: how the stack itself was taken, the allocator, and how the interpreter calls. PyTorch's own
+    /// viewer leaves most of these out, too (`_frame_filter` in `torch/cuda/_memory_viz.py`).
+    #[must_use]
+    pub fn is_machinery(&self) -> bool {
+        self.is_compiled()
+            && (FUNCTIONS.iter().any(|part| self.function.contains(part))
+                || FILES.iter().any(|part| self.file.contains(part)))
+    }
+
+    /// What a frame of machine code runs, as PyTorch calls it: a node of the graph under way (`AddmmBackward0`), or an operator
+    /// (`mm`). `None` where it is neither.
+    #[must_use]
+    pub fn runs(&self) -> Option<Runs<'a>> {
+        let identifier = |text: &'a str| {
+            let end = text.find(|letter: char| !letter.is_alphanumeric() && letter != '_').unwrap_or(text.len());
+            Some(&text[..end]).filter(|name| !name.is_empty())
+        };
+        if let Some(operator) = self.function.strip_prefix("at::_ops::") {
+            return identifier(operator).map(Runs::Operator);
+        }
+        let node = self.function.strip_prefix("torch::autograd::")?;
+        let node = node.strip_prefix("generated::").unwrap_or(node);
+        let name = identifier(node)?;
+        // `Node` is what all of them are, `Engine` what runs them.
+        let is_node = node[name.len()..].starts_with("::apply(") && !matches!(name, "Node" | "Engine");
+        is_node.then_some(Runs::Node(name))
+    }
+
     /// It is of what watches the program: kernels that stand in front of PyTorch's. Without watching it is not there.
     #[must_use]
     pub fn is_watching(&self) -> bool {
@@ -79,8 +154,9 @@ impl<'a> Frame<'a> {
             Some(path) if path.starts_with("torch/") => Origin::Plumbing,
             Some(_) => Origin::Library,
             None => {
-                let generated = self.file.is_empty() || self.file.starts_with(['<', '?']);
-                let compiled = [".cpp", ".cc", ".cu", ".h", ".so"].iter().any(|ending| self.file.ends_with(ending));
+                let typed = ["<ipython-input", "<stdin"].iter().any(|cell| self.file.starts_with(cell));
+                let generated = !typed && self.file.starts_with('<');
+                let compiled = self.is_compiled();
                 let interpreter = self.file.contains("/lib/python3");
                 if generated || compiled || interpreter { Origin::Plumbing } else { Origin::Own }
             }
@@ -138,10 +214,37 @@ mod tests {
             ("/usr/lib/python3.12/contextlib.py", Origin::Plumbing, "contextlib"),
             ("<frozen runpy>", Origin::Plumbing, "<frozen runpy>"),
             ("/pytorch/aten/src/ATen/Functions.cpp", Origin::Plumbing, "Functions.cpp"),
+            ("/usr/local/src/conda/python-3.11.4/Objects/methodobject.c", Origin::Plumbing, "methodobject.c"),
+            ("./nptl/pthread_create.c", Origin::Plumbing, "pthread_create.c"),
+            ("./sysdeps/unix/sysv/linux/x86_64/clone3.S", Origin::Plumbing, "clone3.S"),
+            ("<ipython-input-3-abc>", Origin::Own, "<ipython-input-3-abc>"),
+            ("/tmp/ipykernel_71/2034.py", Origin::Own, "2034"),
         ] {
             let frame = Frame { file, line: Some(1), function: "f" };
             assert_eq!((frame.origin(), frame.module().as_str()), (origin, module), "{file}");
         }
+    }
+
+    #[test]
+    fn machine_code_goes_by_the_names_that_pytorch_gives_it() {
+        for (function, runs) in [
+            (
+                "torch::autograd::generated::AddmmBackward0::apply(std::vector<at::Tensor>&&)",
+                Some(Runs::Node("AddmmBackward0")),
+            ),
+            ("torch::autograd::AccumulateGrad::apply(std::vector<at::Tensor>&&)", Some(Runs::Node("AccumulateGrad"))),
+            ("at::_ops::mm::redispatch(c10::DispatchKeySet, at::Tensor const&)", Some(Runs::Operator("mm"))),
+            ("at::_ops::sum_dim_IntList::call(at::Tensor const&)", Some(Runs::Operator("sum_dim_IntList"))),
+            ("torch::autograd::Engine::evaluate_function(std::shared_ptr<torch::autograd::GraphTask>&)", None),
+            ("torch::autograd::Node::operator()(std::vector<at::Tensor>&&)", None),
+            ("torch::unwind::unwind()", None),
+        ] {
+            let frame = Frame { file: "??", line: None, function };
+            assert_eq!(frame.runs(), runs, "{function}");
+            assert_eq!(frame.is_machinery(), function.contains("unwind"), "{function}");
+        }
+        let python = Frame { file: "/job/hooks.py", line: Some(3), function: "on_train_start" };
+        assert!(!python.is_machinery() && !python.is_compiled());
     }
 
     #[test]

@@ -31,8 +31,13 @@ pub(super) fn parts(subject: &Subject<'_>) -> Vec<Part> {
     let mut parts = vec![Part::Heading(heading), Part::Text(first(subject, failure))];
     let mut items = Vec::new();
     if subject.is_pytorchs() {
+        let leaking = leaking(subject, failure);
+        items.extend(leaking.iter().map(|(said, _)| said.clone()));
         items.extend(fits(subject, failure));
-        items.extend(smaller_batch(subject, failure));
+        // A smaller batch cures no leak.
+        if leaking.is_none_or(|(_, left)| left < missing(subject, failure)) {
+            items.extend(smaller_batch(subject, failure));
+        }
     }
     let view = subject.view_at(failure);
     let lines = tui::autopsy_lines(&view, usize::MAX, flag);
@@ -41,10 +46,49 @@ pub(super) fn parts(subject: &Subject<'_>) -> Vec<Part> {
         let said = !subject.is_pytorchs() || ["live:", "free:", "tried:"].iter().any(|head| line.starts_with(head));
         said && !line.trim().is_empty()
     };
-    items.extend(lines.iter().skip(1).filter(told).cloned());
+    let worded = |line: &String| if subject.is_pytorchs() { of_a_file(line) } else { line.clone() };
+    items.extend(lines.iter().skip(1).filter(told).map(worded));
     items.extend(subject.asked.refusal.and_then(message::others));
     parts.push(Part::Items(items));
     parts
+}
+
+/// A line on memory then, behind the paragraph that says how much is live, of a program whose names hold their files.
+fn of_a_file(line: &str) -> String {
+    let live = line.strip_prefix("live: ").and_then(|live| live.split_once(": "));
+    match (live, line.strip_prefix("free: ")) {
+        (Some((_, parts)), _) => {
+            format!("Live: {}", parts.split_once("; of modules ").map_or(parts, |(parts, _)| parts))
+        }
+        (None, Some(free)) => format!("Free: {free}"),
+        (None, None) => line.to_owned(),
+    }
+}
+
+/// What every step leaves behind, where that is why memory ran out some time; and how much steps before the failure left.
+fn leaking(subject: &Subject<'_>, failure: &Autopsy) -> Option<(String, Bytes)> {
+    let leaks = &subject.examined.leaks;
+    let first = leaks.first()?;
+    let rate: Bytes = leaks.iter().map(|leak| leak.bytes_per_step).sum();
+    // Little, over many steps, is no reason.
+    let left = Bytes(rate.get().saturating_mul(failure.step));
+    if left.get() * 100 < failure.ledger.allocated().get() {
+        return None;
+    }
+    let most = if leaks.len() > 1 { "most of it " } else { "" };
+    let said = format!(
+        "The program leaks: every step leaves {rate} behind, {most}{}. A smaller batch, or other settings, only put the failure off.",
+        first.line
+    );
+    Some((said, left))
+}
+
+/// How much was missing; at most, where the limit is not known.
+fn missing(subject: &Subject<'_>, failure: &Autopsy) -> Bytes {
+    match subject.run.unknown_limit.filter(|_| failure.limit.is_none()) {
+        Some(range) => (failure.ledger.reserved() + failure.request.segment).saturating_sub(range.least),
+        None => failure.short,
+    }
 }
 
 /// Who stopped it, what was asked, how much was missing, what is live.
@@ -59,7 +103,7 @@ fn first(subject: &Subject<'_>, failure: &Arc<Autopsy>) -> String {
         ),
         (None, Some(limit)) => format!(
             "A limit of this process stopped it: {limit} are allowed{}, and the card had {} free.",
-            if subject.asked.told.is_some() { "" } else { ", as the file says" },
+            if subject.asked.told.is_some() { "" } else { " (as recorded)" },
             request.device_free
         ),
         (None, None) => format!("The card had {} free.", request.device_free),
@@ -68,15 +112,13 @@ fn first(subject: &Subject<'_>, failure: &Arc<Autopsy>) -> String {
         "" => String::new(),
         name => format!(", for {name}"),
     };
-    said += &match request.segment == request.rounded {
+    let (segment, requested) = (request.segment.to_string(), request.requested.to_string());
+    said += &match request.segment == request.rounded || segment == requested {
         true => format!(" Asked: {}{name}.", request.segment),
         false => format!(" Asked: {} (a segment for {}{name}).", request.segment, request.requested),
     };
-    let over = |limit: Bytes| (failure.ledger.reserved() + request.segment).saturating_sub(limit);
-    said += &match subject.run.unknown_limit.filter(|_| failure.limit.is_none()) {
-        Some(LimitRange { least, .. }) => format!(" Missing: up to {}.", over(least)),
-        None => format!(" Missing: {}.", failure.short),
-    };
+    let upto = if subject.run.unknown_limit.is_some() && failure.limit.is_none() { "up to " } else { "" };
+    said += &format!(" Missing: {upto}{}.", missing(subject, failure));
     said += &format!(" Live: {} of {} reserved.", failure.ledger.allocated(), failure.ledger.reserved());
     if let Some(refusal) = subject.asked.refusal
         && refusal.asked.size.get().abs_diff(request.segment.get()) > refusal.asked.slack.get()
@@ -91,7 +133,7 @@ fn card(subject: &Subject<'_>, free: Bytes) -> String {
     let said = subject.asked.refusal.filter(|refusal| refusal.free.is_some()).and_then(message::culprit);
     said.unwrap_or_else(|| {
         format!(
-            "The card is full, with what other processes have of it: {free} free. PyTorch's message names them (--error)."
+            "The card is full: {free} were free. Whether other processes fill it is said by PyTorch's message (--error)."
         )
     })
 }
@@ -104,7 +146,9 @@ fn fits(subject: &Subject<'_>, failure: &Autopsy) -> Vec<String> {
         _ => vec![at_limit(subject, tried, failure)],
     };
     if let Some(smallest) = tried.smallest {
-        said.push(format!("Under its own settings it goes through where the limit is {smallest} or more (replayed)."));
+        said.push(format!(
+            "Under its own settings all that is recorded goes through where the limit is {smallest} or more (replayed)."
+        ));
     }
     said
 }
@@ -182,10 +226,7 @@ fn smaller_batch(subject: &Subject<'_>, failure: &Autopsy) -> Option<String> {
         return None;
     }
     let share = |missing: Bytes| missing.get() as f64 / (grows + request.segment).get() as f64 * 100.0;
-    let missing = match subject.run.unknown_limit.filter(|_| failure.limit.is_none()) {
-        Some(range) => (failure.ledger.reserved() + request.segment).saturating_sub(range.least),
-        None => failure.short,
-    };
+    let missing = missing(subject, failure);
     let upto = if subject.run.unknown_limit.is_some() { "up to " } else { "" };
     (missing > Bytes::ZERO && share(missing) < 100.0).then(|| {
         let setting = |name: &str| subject.examined.view.settings.get(name)?.value.parse().ok();
@@ -214,7 +255,18 @@ fn batch_without(batch: u64, accumulation: u64, share: f64) -> Option<(u64, u64)
 
 #[cfg(test)]
 mod tests {
-    use super::batch_without;
+    use super::{batch_without, of_a_file};
+
+    #[test]
+    fn what_the_paragraph_above_says_is_not_said_again() {
+        assert_eq!(
+            of_a_file(
+                "live: 5.30 GiB: activations 72 %, other 9 %; most: forward (main.py:67) ×100 3.24 GiB; of modules main.py 4 GiB"
+            ),
+            "Live: activations 72 %, other 9 %; most: forward (main.py:67) ×100 3.24 GiB"
+        );
+        assert_eq!(of_a_file("free: 2.0 MiB in 1 piece"), "Free: 2.0 MiB in 1 piece");
+    }
 
     #[test]
     fn a_smaller_batch_is_one_of_whole_micro_batches() {

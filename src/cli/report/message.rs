@@ -37,6 +37,7 @@ pub(super) fn read(given: &str) -> Result<Refusal> {
 /// What stopped a request, in a sentence; `None` where a message does not tell.
 pub(super) fn culprit(refusal: &Refusal) -> Option<String> {
     let free = refusal.free.map_or_else(String::new, |free| format!("; the card had {free} free"));
+    let of_it = refusal.free.map_or_else(String::new, |free| format!(", and {free} of it were free"));
     Some(match refusal.culprit()? {
         Culprit::Limit => match refusal.allowed {
             Some(allowed) => format!(
@@ -47,7 +48,7 @@ pub(super) fn culprit(refusal: &Refusal) -> Option<String> {
         },
         Culprit::Others => format!("Other processes fill the card: they have {}{free}.", refusal.held_by_others()),
         Culprit::Card => match refusal.capacity {
-            Some(capacity) => format!("The card is full: it has {capacity}{free}."),
+            Some(capacity) => format!("The card is full: it has {capacity}{of_it}."),
             None => format!("The card is full{free}."),
         },
     })
@@ -80,11 +81,14 @@ pub(super) fn parts(refusal: &Refusal) -> Vec<Part> {
         };
         items.push(if room >= refusal.asked.size {
             format!(
-                "{cached} are reserved and free, in pieces that can't serve it. In one piece there would be room ({room}): \
-                 expandable_segments:True may help; a snapshot would show."
+                "{cached} are reserved but free, in pieces that can't serve it. In one piece there would be room ({room}): \
+                 expandable_segments:True may help; a snapshot shows whether it does."
             )
         } else {
-            format!("{cached} are reserved and free, {room} in all: no allocator setting can serve it: less must be live.")
+            format!(
+                "With the {cached} that are reserved but free, {room} could be had: no setting of the allocator helps, less must be \
+                 live."
+            )
         });
     }
     items.extend(others(refusal));

@@ -38,7 +38,9 @@ pub(super) fn parts(subjects: &[Subject<'_>]) -> Vec<Part> {
             failed,
         ]);
     }
-    vec![Part::Heading("Ranks".to_owned()), Part::Table(lines), Part::Text(imbalance(subjects))]
+    let one_file = subjects.windows(2).all(|pair| pair[0].file == pair[1].file);
+    let heading = if one_file { "Devices" } else { "Ranks" };
+    vec![Part::Heading(heading.to_owned()), Part::Table(lines), Part::Text(imbalance(subjects))]
 }
 
 /// How far the worst is from the mean, and from the least.

@@ -6,11 +6,11 @@ use super::failure;
 use super::part::Part;
 use super::subject::Subject;
 use crate::cli::flags::flag;
-use crate::cli::paste::{in_words, paste};
+use crate::cli::paste::paste;
 use crate::cli::table::{change, line, share};
 use crate::cli::whatif::{reproduced, started};
 use crate::model::{Begins, Category, Evidence, Leak, Remedy, StrandingSegment, Survivor};
-use crate::session::Switch;
+use crate::session::in_program;
 use crate::units::Bytes;
 use crate::whatif::{Recorded, Tried, Tuning};
 
@@ -51,14 +51,8 @@ pub(super) fn before_settings(subject: &Subject<'_>, by: By) -> Vec<Part> {
 /// A remedy for a program of PyTorch's, which knows nothing of our flags.
 fn of_pytorch(remedy: &Remedy, subject: &Subject<'_>) -> String {
     match remedy {
-        Remedy::Flip { switch, value } if switch == "alloc-conf" => in_words(value, subject.oldest),
-        Remedy::Flip { switch, value } => match Switch::named(switch) {
-            Some(named) => format!("{} {value}", named.label()),
-            None => format!("{switch} {value}"),
-        },
-        Remedy::SmallerBatch { .. } => "a smaller batch".to_owned(),
         Remedy::HigherLimit => "more memory allowed to this process".to_owned(),
-        remedy => flag(remedy),
+        remedy => in_program(remedy, subject.oldest),
     }
 }
 
@@ -169,18 +163,9 @@ impl Subject<'_> {
             share(stranded.get(), reserved.get()),
             ledger.largest_free
         )));
-        let item = |(segment, holder): &(StrandingSegment, String)| {
-            let (free, size) = (segment.free, segment.size);
-            match segment.blocks {
-                1 => format!("{free} of a segment of {size}: one block holds it, {holder} ({})", segment.holder.size),
-                n => format!(
-                    "{free} of a segment of {size}: {n} blocks hold it, the largest is {holder} ({})",
-                    segment.holder.size
-                ),
-            }
-        };
-        if !fullest.stranding.is_empty() {
-            parts.push(Part::Items(fullest.stranding.iter().map(item).collect()));
+        let items = stranding(&fullest.stranding, reserved);
+        if !items.is_empty() {
+            parts.push(Part::Items(items));
         }
         parts
     }
@@ -230,7 +215,8 @@ impl Subject<'_> {
             && self.examined.ooms == 0
         {
             let left = room.saturating_sub(self.examined.view.peak_reserved).get() / rate.get().max(1);
-            text += &format!(" At this rate its {room} are full after about {left} more steps.");
+            text +=
+                &format!(" At this rate the {room} that it may have are full after about {} more steps.", about(left));
         }
         let mut lines = vec![line(["name", "for", "a step keeps", "blocks", "at the end"])];
         for leak in leaks.iter().take(ROWS) {
@@ -246,7 +232,9 @@ impl Subject<'_> {
         if let Some(more) = leaks.len().checked_sub(ROWS).filter(|&more| more > 0) {
             parts.push(Part::Text(format!("and {more} more.")));
         }
-        parts.push(Part::Text(cause(leaks)));
+        let given_back = leaks.iter().all(|leak| leak.bytes == Bytes::ZERO);
+        let ends = if given_back { " All of it was given back before the recording ended." } else { "" };
+        parts.push(Part::Text(cause(leaks) + ends));
         parts
     }
 
@@ -255,6 +243,35 @@ impl Subject<'_> {
         let held = self.examined.end.holders.iter().find(|held| held.name == leak.line);
         held.map_or(leak.category, |held| held.category)
     }
+}
+
+/// Segments whose free bytes a live block strands; like ones are counted, and what is less than 0.5 % of all reserved is left out.
+fn stranding(segments: &[(StrandingSegment, String)], reserved: Bytes) -> Vec<String> {
+    let mut items: Vec<(u64, String, String)> = Vec::new();
+    for (segment, holder) in segments.iter().filter(|(segment, _)| segment.free.get() * 200 >= reserved.get()) {
+        let (free, size) = (segment.free, segment.size);
+        let where_ = format!("{free} of a segment of {size}");
+        let held = match segment.blocks {
+            1 => format!("one block holds it, {holder} ({})", segment.holder.size),
+            n => format!("{n} blocks hold it, the largest is {holder} ({})", segment.holder.size),
+        };
+        match items.iter_mut().find(|(_, other, by)| (&*other, &*by) == (&where_, &held)) {
+            Some((count, ..)) => *count += 1,
+            None => items.push((1, where_, held)),
+        }
+    }
+    let words = |(count, where_, held): (u64, String, String)| match count {
+        1 => format!("{where_}: {held}"),
+        n => format!("{n} × {where_}: {held}"),
+    };
+    items.into_iter().map(words).collect()
+}
+
+/// A number to two digits: what is extrapolated is no more certain.
+fn about(number: u64) -> u64 {
+    let digits = number.checked_ilog10().unwrap_or(0).saturating_sub(1);
+    let unit = 10_u64.pow(digits);
+    (number / unit).saturating_mul(unit)
 }
 
 /// Why memory of finished steps stays, as far as the names tell, and what to do.
@@ -303,6 +320,8 @@ pub(super) fn settings(subjects: &[Subject<'_>]) -> Vec<Part> {
         }
         // With which limit something does is said where the failure is.
         _ if unknown => {}
+        // So is that nothing serves it.
+        _ if none_fits() && known.iter().all(|(subject, _)| subject.is_pytorchs() && subject.failure().is_some()) => {}
         _ if none_fits() => parts.push(Part::Text("None of the settings tried serves every request.".to_owned())),
         _ => parts.push(Part::Text("No settings lower the peak by 1 % or more: leave them as they are.".to_owned())),
     }
