@@ -358,7 +358,7 @@ fn rotary_tables(
 fn rotated_heads_have_the_gradients_of_their_formula() {
     for rows in [1, 5] {
         let shape: &[usize] = &[2, rows, 12];
-        check(&[shape], &|cx, p| {
+        check(&[shape], &move |cx, p| {
             let tokens = tensor(cx, &[2, rows], DType::I64, &vec![0.0; 2 * rows]);
             let tables = rotary_tables(cx, &tokens, 4, p[0].dtype())?;
             let heads = cx.by_head_size(&p[0], 4);
