@@ -2,7 +2,7 @@
 
 use clap::ValueEnum;
 
-use super::spec::{InferenceArg, ModelsArg, SpecArgs};
+use super::spec::{InferenceArg, ModelsArg, SpecArgs, WeightsArg};
 use crate::session::{MemoryLimit, Speed};
 
 /// Flags of everything in `args` but the device and the switches that the one table has.
@@ -28,6 +28,7 @@ pub(super) fn flags(args: &SpecArgs) -> Vec<String> {
     for (flag, extent) in extents {
         give(flag, extent.map(|extent| extent.get().to_string()));
     }
+    give("weights", args.weights.as_ref().map(word::<WeightsArg>));
     give("data", args.data.as_ref().map(|data| data.to_string_lossy().into_owned()));
     give("seed", (args.seed != 1).then(|| args.seed.to_string()));
     give("load", args.load.map(|way| way.label().to_owned()));
@@ -101,6 +102,7 @@ mod tests {
             "gpt-mini --device sim:t4 --fuse --opt-form foreach --retain graph --offload optimizer --speed 2",
             "gpt-mini --device sim:t4 --fuse --data synthetic --weight-decay 0.2 --schedule-steps 50 --scaler-skips 2 --schedule cosine",
             "gpt-mini --device sim:t4 --inference generate --half --models together --new-tokens 3 --static-cache",
+            "llama-mini --device sim:t4 --weights bf16 --seq 32",
             "gpt-mini --device sim:t4 --load kept --preallocate 75%",
             "gpt-mini --device sim:t4 --preallocate 64MiB",
             "gpt-mini --device sim:t4 --alloc-conf expandable_segments:True --limit 50%",

@@ -9,9 +9,9 @@ use super::Usage;
 use super::output::warn;
 use super::switches::SwitchArgs;
 use crate::allocator::{Settings, TorchVersion};
-use crate::device::cuda;
 use crate::device::sim::{CardCatalog, CardError};
-use crate::given::Kind;
+use crate::device::{DType, cuda};
+use crate::given::{Kind, read_text};
 use crate::session::{DeviceChoice, LabSpec, MemoryLimit, Speed};
 use crate::tui;
 use crate::workload::{
@@ -47,6 +47,24 @@ pub enum ModelsArg {
     Shared,
     /// Two in turn, each loaded and then dropped.
     InTurn,
+}
+
+/// The type of a model's weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum WeightsArg {
+    /// float32.
+    Fp32,
+    /// bfloat16, with gradients and optimizer state alike.
+    Bf16,
+}
+
+impl WeightsArg {
+    const fn dtype(self) -> DType {
+        match self {
+            Self::Fp32 => DType::F32,
+            Self::Bf16 => DType::Bf16,
+        }
+    }
 }
 
 /// The switches' values at the start, the sizes, and the memory.
@@ -92,6 +110,9 @@ pub struct SpecArgs {
     /// Position embeddings of the model [default: as --seq].
     #[arg(long, value_name = "N", help_heading = "Sizes")]
     pub context: Option<Extent>,
+    /// Type of the weights of Llama and its kin [default: what their config says, else fp32].
+    #[arg(long, value_enum, value_name = "TYPE", help_heading = "Sizes")]
+    pub weights: Option<WeightsArg>,
     /// What to train on: `reference` (the four fixed batches of the reference measurements, kept on the device),
     /// `fresh` (the same, computed on the device in every step), `host` (the same, kept in host memory and copied in turn),
     /// `synthetic` (the same, copied to the device each time), `text` (vramlab's own source), or a file.
@@ -163,14 +184,24 @@ impl SpecArgs {
     /// [`Usage`] for what can't be, other errors for files that can't be read.
     pub fn lab(&self, workload: Option<&str>, steps: Option<u64>) -> Result<LabSpec> {
         let catalog = workloads();
-        let entry = catalog.entry(workload.unwrap_or(workload::DEFAULT)).map_err(|error| match error {
-            CatalogError::Unknown { .. } => {
-                // It may be in a file that can't be read.
-                catalog.warnings().iter().for_each(warn);
-                usage(error)
-            }
-            other => other.into(),
-        })?;
+        let workload = workload.unwrap_or(workload::DEFAULT);
+        let mut entry = match model_config(workload)? {
+            Some(entry) => entry,
+            None => catalog.entry(workload).map_err(|error| match error {
+                CatalogError::Unknown { .. } => {
+                    // It may be in a file that can't be read.
+                    catalog.warnings().iter().for_each(warn);
+                    usage(error)
+                }
+                other => other.into(),
+            })?,
+        };
+        if let Some(weights) = self.weights {
+            let config = entry.config.as_mut().ok_or_else(|| {
+                usage(format!("the weights of {} are always fp32; --weights is for Llama and its kin", entry.name))
+            })?;
+            config.dtype = Some(weights.dtype().label().to_owned());
+        }
         let data = self.data(entry.data)?;
         let sizes = Sizes {
             layers: self.layers,
@@ -266,6 +297,22 @@ impl SpecArgs {
             _ => Data::Text(Text::open(Path::new(path))?),
         })
     }
+}
+
+/// The workload of a `config.json` of Hugging Face; `None` for what is no path of one.
+///
+/// # Errors
+/// A file that can't be read or is not understood.
+fn model_config(path: &str) -> Result<Option<Entry>> {
+    if !path.ends_with(".json") {
+        return Ok(None);
+    }
+    let path = Path::new(path);
+    let text = read_text(path)?;
+    let config = serde_json::from_str(&text).map_err(|error| {
+        usage(format!("{} is no config.json that is understood ({error}); correct it", path.display()))
+    })?;
+    Ok(Some(Entry::of_config(&path.to_string_lossy(), config)))
 }
 
 /// The device that `--device` names, checked as far as is cheap.

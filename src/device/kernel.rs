@@ -153,6 +153,50 @@ pub struct AttentionShape {
     pub scale: f32,
 }
 
+/// The shape of one rotary embedding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RotaryShape {
+    /// Sequences.
+    pub batch: usize,
+    /// Heads.
+    pub heads: usize,
+    /// Positions, counted from 0.
+    pub rows: usize,
+    /// Elements of one head: an even number.
+    pub head_size: usize,
+}
+
+impl RotaryShape {
+    /// The dimensions of queries or keys, with the strides of `view`.
+    #[must_use]
+    pub const fn dims(&self, view: &HeadView) -> [(usize, usize); 4] {
+        [
+            (self.batch, view.batch_stride),
+            (self.heads, view.head_stride),
+            (self.rows, view.row_stride),
+            (self.head_size, 1),
+        ]
+    }
+
+    /// Elements of queries or keys.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.batch.saturating_mul(self.heads).saturating_mul(self.rows).saturating_mul(self.head_size)
+    }
+
+    /// There are none.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Elements of a table.
+    #[must_use]
+    pub const fn table(&self) -> usize {
+        self.rows.saturating_mul(self.head_size)
+    }
+}
+
 /// One parameter of a multi-tensor optimizer kernel. All operands have the parameter's length.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ParameterUpdate {
@@ -361,6 +405,13 @@ pub enum Kernel<'a> {
         dk: HeadView,
         dv: HeadView,
     },
+    /// The tables of a rotary embedding, (rows, 2 × frequencies) each: `cos[r, i] = scaling · cos(r · f[i mod n])`, and `sin` alike,
+    /// where `f` are the n `frequencies` (f32).
+    RotaryTables { frequencies: Operand, cos: Operand, sin: Operand, scaling: f64 },
+    /// Rotates queries or keys by their positions, the first half of a head paired with the second:
+    /// `dst[i] = src[i] · cos[i] + turned[i] · sin[i]` with `turned` being the second half, negated, before the first. `backward` is
+    /// the gradient of that.
+    Rotary { shape: RotaryShape, src: HeadView, cos: Operand, sin: Operand, dst: HeadView, backward: bool },
     /// Row-wise softmax of (rows × cols).
     Softmax { src: Operand, dst: Operand, cols: usize },
     /// `dst = output · (grad − Σ_row grad·output)`.
@@ -578,6 +629,8 @@ impl Kernel<'_> {
             Self::Attention { .. } => "attention",
             Self::AttentionInference { .. } => "attention_inference",
             Self::AttentionBackward { .. } => "attention_backward",
+            Self::RotaryTables { .. } => "rotary_tables",
+            Self::Rotary { .. } => "rotary",
             Self::Softmax { .. } => "softmax",
             Self::SoftmaxBackward { .. } => "softmax_backward",
             Self::LogSoftmax { .. } => "log_softmax",

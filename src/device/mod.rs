@@ -29,7 +29,7 @@ pub use error::DeviceError;
 pub use host::{Charge, HostAccount, HostMemoryRefused, HostVec};
 pub use kernel::{
     AdamParameters, AttentionShape, DType, FusedAttention, GradScaling, HeadView, Kernel, MatrixView, Operand,
-    ParameterUpdate, ResidualGradient, UpdatePasses,
+    ParameterUpdate, ResidualGradient, RotaryShape, UpdatePasses,
 };
 pub use mapping::Plain;
 pub use pinned::{HostBuffer, PinnedMemory};

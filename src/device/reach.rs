@@ -139,6 +139,13 @@ impl Kernel<'_> {
                     tell(Span::heads(view, shape, shape.rows));
                 }
             }
+            Self::RotaryTables { frequencies, cos, sin, .. } => all(&[frequencies, cos, sin]),
+            Self::Rotary { shape, src, cos, sin, dst, .. } => {
+                all(&[cos, sin]);
+                for view in [src, dst] {
+                    tell(Span::strided(view.address, view.dtype, &shape.dims(view)));
+                }
+            }
             Self::NllLoss { logp, targets, loss, total_weight, .. } => all(&[logp, targets, loss, total_weight]),
             Self::NllLossBackward { grad, targets, total_weight, dst, .. } => all(&[grad, targets, total_weight, dst]),
             Self::CrossEntropy { logits, targets, loss, total_weight, logsumexp, .. } => {

@@ -251,6 +251,15 @@ impl Kernel<'_> {
                 // Many indices are sorted first: passes of a radix sort, then the distinct ones and their parts.
                 if indices.len > 3072 { work.launches(16, 1.5) } else { work.launches(2, 1.2) }
             }
+            // A product of positions and frequencies, put side by side; sine and cosine, each scaled and rounded.
+            Self::RotaryTables { cos, sin, .. } => Work::elementwise(&[cos, sin, cos, sin, cos, sin]).launches(8, 9.0),
+            // Products with both tables, a negated half, halves put together, a sum; backward fills two tensors with zeros and
+            // copies a half into each, one of which is a copy of ours.
+            Self::Rotary { shape, src, backward, .. } => {
+                let (passes, launches, dispatches) = if *backward { (12.0, 8, 5.0) } else { (10.0, 5, 6.0) };
+                let bytes = passes * count(shape.len()) * count_bytes(src.dtype);
+                Work { bytes, ..Work::of(OpClass::Elementwise, src.dtype) }.launches(launches, dispatches)
+            }
             Self::Attention { by, shape, q, .. } => {
                 // Heads are split off and joined again by views.
                 Work::attention(OpClass::Attention(*by), shape, shape.rows, q.dtype, 2.0).launches(1, 3.0)

@@ -54,6 +54,7 @@ const PAGES: &[Page] = pages![
     "gpu",
     "inference",
     "own-models",
+    "fine-tuning",
     "snapshots",
     "what-if",
     "fit",

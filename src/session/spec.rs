@@ -13,7 +13,9 @@ use crate::device::{Device, DeviceError, KernelTimes, Profiled};
 use crate::model::{About, DeviceKind, Items};
 use crate::train::{Config, DataPath, Libraries, LoopStyle, Observer, TrainError, Trainer, TrainerOptions};
 use crate::units::{Bytes, DeviceIndex};
-use crate::workload::{CatalogError, Data, Entry, Group, Inference, InferencePlan, Loaded, Loading, Sizes};
+use crate::workload::{
+    Architecture, CatalogError, Data, Entry, Group, Inference, InferencePlan, Loaded, Loading, Sizes,
+};
 
 /// Where to train.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -292,7 +294,11 @@ impl LabSpec {
             preallocate: self.preallocate.map(|pool| pool.of(memory)),
             // The recorded programs with fresh batches have the shortest loop.
             watched,
-            style: if self.config.data == DataPath::Fresh { LoopStyle::Plain } else { LoopStyle::Accumulating },
+            style: match (self.config.data, self.workload.model) {
+                (DataPath::Fresh, _) => LoopStyle::Plain,
+                (_, Architecture::Llama) => LoopStyle::Logging,
+                _ => LoopStyle::Accumulating,
+            },
         };
         Trainer::new(device, workload, self.config, options, observer).map_err(|error| match error {
             TrainError::OutOfMemory { .. } => BuildError::TooSmall {

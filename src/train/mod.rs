@@ -44,7 +44,7 @@ pub use kv_cache::{CacheKind, KvCache};
 pub use library::Libraries;
 pub use memory::Memory;
 pub use observer::{Answer, Observer, SafePoint};
-pub use ops::{Normalised, RunningStatistics, Wanted};
+pub use ops::{Normalised, RotaryTables, RunningStatistics, Wanted};
 pub use shape::Shape;
 pub use state_dict::StateDict;
 pub use tensor::Tensor;

@@ -65,6 +65,16 @@ pub trait Model {
     /// # Errors
     /// What its ops return.
     fn forward(&self, cx: &mut Context, input: &Tensor, checkpointing: bool) -> OpResult<Tensor>;
+
+    /// Logits for an input and their loss beside a target: cross-entropy, unless a model has its own.
+    ///
+    /// # Errors
+    /// What its ops return.
+    fn learn(&self, cx: &mut Context, batch: &Batch, checkpointing: bool) -> OpResult<(Tensor, Tensor)> {
+        let logits = self.forward(cx, &batch.input, checkpointing)?;
+        let loss = cx.cross_entropy(&logits, &batch.target)?;
+        Ok((logits, loss))
+    }
 }
 
 /// Two models that are trained against each other; each one's parameters are its own.

@@ -6,7 +6,7 @@ use super::entry::Entry;
 use super::error::CatalogError;
 use vramlab_given::{Place, Shelf, ShelfError};
 
-const BUILT_IN: [(&str, &str); 19] = [
+const BUILT_IN: [(&str, &str); 25] = [
     ("bert-large", include_str!("lab/bert-large.toml")),
     ("bert-mini", include_str!("lab/bert-mini.toml")),
     ("churn", include_str!("lab/churn.toml")),
@@ -16,9 +16,15 @@ const BUILT_IN: [(&str, &str); 19] = [
     ("gpt-mini", include_str!("lab/gpt-mini.toml")),
     ("gpt2", include_str!("lab/gpt2.toml")),
     ("gpt2-fp32-head", include_str!("lab/gpt2-fp32-head.toml")),
+    ("llama-3.1-8b", include_str!("lab/llama-3.1-8b.toml")),
+    ("llama-3.2-1b", include_str!("lab/llama-3.2-1b.toml")),
+    ("llama-mini", include_str!("lab/llama-mini.toml")),
+    ("mistral-7b", include_str!("lab/mistral-7b.toml")),
     ("mlp", include_str!("lab/mlp.toml")),
     ("mlp-mini", include_str!("lab/mlp-mini.toml")),
     ("mlp-saves-input", include_str!("lab/mlp-saves-input.toml")),
+    ("qwen3-0.6b", include_str!("lab/qwen3-0.6b.toml")),
+    ("qwen3-8b", include_str!("lab/qwen3-8b.toml")),
     ("resnet-mini", include_str!("lab/resnet-mini.toml")),
     ("resnet152", include_str!("lab/resnet152.toml")),
     ("resnet50", include_str!("lab/resnet50.toml")),

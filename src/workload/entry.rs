@@ -5,6 +5,7 @@ use serde::Deserialize;
 use super::bounds::{BatchSize, Extent};
 use super::churn::{Churn, ChurnSizes};
 use super::data::{Data, DataKind};
+use super::decoder::{Decoder, ModelConfig};
 use super::error::CatalogError;
 use super::hash::Spread;
 use super::own::{self, Input};
@@ -27,6 +28,8 @@ pub enum Architecture {
     Gpt,
     /// The layers that the file lists.
     Layers,
+    /// Llama or one of its kin, as the table `[config]` describes it.
+    Llama,
     /// Linear layers with ReLU that classify vectors.
     Mlp,
     /// Convolutions with residual connections that classify images.
@@ -112,6 +115,8 @@ pub struct Entry {
     pub weights: Option<Spread>,
     /// Sizes of a churn.
     pub churn: Option<ChurnSizes>,
+    /// A model of transformers: the keys of its `config.json`.
+    pub config: Option<ModelConfig>,
 }
 
 impl Entry {
@@ -121,9 +126,8 @@ impl Entry {
         match (self.model, self.input) {
             _ if !self.lengths.is_empty() => Group::Fragmentation,
             (Architecture::Churn, _) => Group::Fragmentation,
-            (Architecture::Bert | Architecture::Gpt, _) | (Architecture::Layers, Some(Input::Tokens { .. })) => {
-                Group::Language
-            }
+            (Architecture::Bert | Architecture::Gpt | Architecture::Llama, _)
+            | (Architecture::Layers, Some(Input::Tokens { .. })) => Group::Language,
             (Architecture::Dcgan | Architecture::Resnet | Architecture::Vit, _)
             | (Architecture::Layers, Some(Input::Image { .. })) => Group::Images,
             (Architecture::Mlp | Architecture::Layers, _) => Group::Vectors,
@@ -134,9 +138,34 @@ impl Entry {
     #[must_use]
     pub fn sequence(&self, sizes: Sizes) -> Option<usize> {
         match (self.model, self.input) {
-            (Architecture::Bert | Architecture::Gpt, _) => sizes.or(self.sizes).seq.map(Extent::get),
+            (Architecture::Bert | Architecture::Gpt | Architecture::Llama, _) => {
+                sizes.or(self.sizes).seq.map(Extent::get)
+            }
             (Architecture::Layers, Some(Input::Tokens { seq, .. })) => Some(seq.get()),
             _ => None,
+        }
+    }
+
+    /// A `config.json` of Hugging Face as a workload: one sample a step, of 2,048 positions.
+    #[must_use]
+    pub fn of_config(name: &str, config: ModelConfig) -> Self {
+        let sizes = Sizes { seq: Some(Extent::nearest(2048)), ..Sizes::default() };
+        Self {
+            name: name.to_owned(),
+            title: config.model_type.clone(),
+            about: "a config.json".to_owned(),
+            model: Architecture::Llama,
+            batch: BatchSize::nearest(1),
+            data: DataKind::Synthetic,
+            sizes,
+            learning_rate: LearningRates { adam: Some(1e-5), sgd: Some(1e-5) },
+            sample_every: None,
+            lengths: Vec::new(),
+            input: None,
+            layers: Vec::new(),
+            weights: None,
+            churn: None,
+            config: Some(config),
         }
     }
 
@@ -160,6 +189,7 @@ impl Entry {
             Architecture::Mlp => mlp(name, MlpSizes::of(name, of_classifier)?)?,
             Architecture::Vit => vit(name, VitSizes::of(name, of_classifier)?)?,
             Architecture::Layers => self.own_model(all)?,
+            Architecture::Llama => return Ok(Box::new(self.decoder(all, data, seed)?)),
             Architecture::Resnet => {
                 self.only_images(&data)?;
                 return Ok(Box::new(ResNet::new(name, ResNetSizes::of(name, of_classifier)?)?));
@@ -176,6 +206,21 @@ impl Entry {
         };
         let lengths = self.lengths.iter().copied().map(Extent::get).collect();
         Ok(Box::new(model.with_data(data, seed)?.with_lengths(lengths)?))
+    }
+
+    fn decoder(&self, sizes: Sizes, data: Data, seed: u64) -> Result<Decoder, CatalogError> {
+        let checked = sizes.only(&self.name, &[Size::Layers, Size::Seq, Size::Vocab])?;
+        if !self.lengths.is_empty() {
+            return Err(CatalogError::Data(format!(
+                "{} has sequences of one length; leave its lengths out",
+                self.name
+            )));
+        }
+        let config = self.config.as_ref().ok_or_else(|| self.lacks("table [config] with the keys of a config.json"))?;
+        let sizes = config
+            .sizes(checked.need(Size::Seq)?, sizes.layers, sizes.vocab)
+            .map_err(|why| CatalogError::Data(format!("{}: {why}", self.name)))?;
+        Ok(Decoder::new(&self.name, sizes, data, seed)?)
     }
 
     fn own_model(&self, sizes: Sizes) -> Result<Sequential, CatalogError> {

@@ -172,6 +172,9 @@ pub(super) struct Slot(usize);
 /// finished before the next begins.
 pub(super) struct Parameters {
     spread: Spread,
+    dtype: DType,
+    /// First values are written where they lie, as `torch.nn.init` does: no blocks but the parameters'.
+    in_place: bool,
     made: Vec<Option<Made>>,
 }
 
@@ -184,7 +187,12 @@ struct Made {
 impl Parameters {
     /// Parameters that spread so.
     pub const fn new(spread: Spread) -> Self {
-        Self { spread, made: Vec::new() }
+        Self { spread, dtype: DType::F32, in_place: false, made: Vec::new() }
+    }
+
+    /// Parameters of a type, which get their values where they lie.
+    pub const fn in_place(spread: Spread, dtype: DType) -> Self {
+        Self { spread, dtype, in_place: true, made: Vec::new() }
     }
 
     /// Takes the next place for a parameter that is made later: those of a module come before its children's, and move to the
@@ -218,6 +226,12 @@ impl Parameters {
         self.make_in(slot, cx, name, shape, self.spread.init(shape))
     }
 
+    /// A parameter that is made and not used.
+    pub fn unused<const RANK: usize>(&self, cx: &Context, name: &str, dims: &[usize; RANK]) -> OpResult<Tensor> {
+        let (shape, id) = (Shape::new(dims), cx.memory().name(name));
+        cx.memory().named_tensor(shape, self.dtype, Category::Parameter, id, StreamId::DEFAULT)
+    }
+
     /// A bias.
     pub fn bias(&mut self, cx: &Context, name: &str, len: usize) -> OpResult<Tensor> {
         self.make(cx, name, Shape::new(&[len]), Init::Zero)
@@ -225,7 +239,7 @@ impl Parameters {
 
     fn make_in(&mut self, slot: Slot, cx: &Context, name: &str, shape: Shape, init: Init) -> OpResult<Tensor> {
         let id = cx.memory().name(name);
-        let data = cx.memory().named_tensor(shape, DType::F32, Category::Parameter, id, StreamId::DEFAULT)?;
+        let data = cx.memory().named_tensor(shape, self.dtype, Category::Parameter, id, StreamId::DEFAULT)?;
         let parameter = Context::future_parameter(&data, cx.parameter_count() + slot.0);
         self.made[slot.0] = Some(Made { name: name.into(), data, init });
         Ok(parameter)
@@ -234,16 +248,17 @@ impl Parameters {
     /// Numbers the parameters and gives every one its first values. Places that nothing was made in fall away.
     #[expect(clippy::cast_possible_truncation, reason = "f32 weights; a model has few parameters")]
     pub fn initialise(self, cx: &mut Context) -> OpResult<()> {
+        let in_place = self.in_place;
         for (p, Made { name, data, init }) in self.made.into_iter().flatten().enumerate() {
             let n = data.numel();
             cx.adopt(data.clone(), &name);
             match init {
-                Init::Zero => write_f32(cx, &data, |_| 0.0)?,
-                Init::One => write_f32(cx, &data, |_| 1.0)?,
+                Init::Zero => write_float(cx, &data, |_| 0.0)?,
+                Init::One => write_float(cx, &data, |_| 1.0)?,
                 Init::Uniform(bound) => {
-                    let _temporaries =
-                        Chain::new(cx, n).unit()?.then(DType::F64)?.then(DType::F64)?.then(DType::F64)?;
-                    write_f32(cx, &data, |i| ((2.0 * unit_at(1000 + p as u32, i) - 1.0) * bound) as f32)?;
+                    let chain = || Chain::new(cx, n).unit()?.then(DType::F64)?.then(DType::F64)?.then(DType::F64);
+                    let _temporaries = if in_place { None } else { Some(chain()?) };
+                    write_float(cx, &data, |i| ((2.0 * unit_at(1000 + p as u32, i) - 1.0) * bound) as f32)?;
                 }
             }
         }
@@ -257,6 +272,21 @@ fn write_f32(cx: &Context, tensor: &Tensor, value: impl Fn(usize) -> f32) -> OpR
         return Ok(());
     }
     cx.memory().fill(tensor, |first, bytes| put_f32(first, bytes, &value))
+}
+
+/// The same, rounded to the tensor's type where that is bf16.
+pub(super) fn write_float(cx: &Context, tensor: &Tensor, value: impl Fn(usize) -> f32) -> OpResult<()> {
+    if tensor.dtype() != DType::Bf16 {
+        return write_f32(cx, tensor, value);
+    }
+    if !cx.memory().holds_bytes() {
+        return Ok(());
+    }
+    cx.memory().fill(tensor, |first, bytes| {
+        for (i, bytes) in bytes.as_chunks_mut().0.iter_mut().enumerate() {
+            *bytes = half::bf16::from_f32(value(first + i)).to_le_bytes();
+        }
+    })
 }
 
 /// The same for whole numbers.
@@ -322,6 +352,17 @@ pub(super) fn tokens(cx: &Context, b: u32, samples: usize, rows: usize, vocabula
     write_i64(cx, &inputs, |i| token_at(b, i, [rows, vocabulary], 0))?;
     write_i64(cx, &targets, |i| token_at(b, i, [rows, vocabulary], 1))?;
     Ok(Batch { input: inputs, target: targets })
+}
+
+/// Token batch `b` whose labels are its own tokens, copied from the host.
+pub(super) fn own_tokens(cx: &Context, b: u32, samples: usize, rows: usize, vocabulary: usize) -> OpResult<Batch> {
+    let shape = Shape::new(&[samples, rows]);
+    let tokens = |name| {
+        let tokens = input(cx, shape, DType::I64, name)?;
+        write_i64(cx, &tokens, |i| token_at(b, i, [rows, vocabulary], 0))?;
+        OpResult::Ok(tokens)
+    };
+    Ok(Batch { input: tokens("batch input")?, target: tokens("batch labels")? })
 }
 
 /// The four batches of a kind that `make` makes by number.

@@ -10,19 +10,22 @@ use super::modules::Linear;
 pub(super) struct RmsNorm {
     scope: NameId,
     weight: Tensor,
+    eps: f64,
 }
 
 impl RmsNorm {
-    const EPS: f64 = 1e-6;
+    /// What is added to the mean square, unless a model says otherwise.
+    pub const EPS: f64 = 1e-6;
 
-    pub fn make(cx: &mut Context, all: &mut Parameters, name: &str, width: usize) -> OpResult<Self> {
-        Ok(Self { scope: cx.memory().name(name), weight: all.weight(cx, &format!("{name}.weight"), &[width])? })
+    /// A norm of `width` values that adds `eps` to their mean square.
+    pub fn make(cx: &mut Context, all: &mut Parameters, name: &str, width: usize, eps: f64) -> OpResult<Self> {
+        Ok(Self { scope: cx.memory().name(name), weight: all.weight(cx, &format!("{name}.weight"), &[width])?, eps })
     }
 }
 
 impl Repeatable for RmsNorm {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
-        let run = |cx: &mut Context| cx.rms_norm(input, &self.weight, Self::EPS);
+        let run = |cx: &mut Context| cx.rms_norm(input, &self.weight, self.eps);
         cx.module(self.scope, |cx| cx.with_parameters([&self.weight], run))
     }
 }

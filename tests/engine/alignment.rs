@@ -20,13 +20,13 @@ use vramlab::workload::{Inference, InferencePlan};
 
 /// A request, and what was freed between it and the request before.
 #[derive(Debug)]
-struct Request {
+pub struct Request {
     freed: BTreeSet<usize>,
     size: u64,
     by: String,
 }
 
-fn recorded(name: &str) -> Vec<Request> {
+pub fn recorded(name: &str) -> Vec<Request> {
     recorded_in(&format!("{}/tests/data/requests", env!("CARGO_MANIFEST_DIR")), name)
 }
 
@@ -54,7 +54,7 @@ fn recorded_in(folder: &str, name: &str) -> Vec<Request> {
     requests
 }
 
-fn made(events: &[Event]) -> Vec<Request> {
+pub fn made(events: &[Event]) -> Vec<Request> {
     let mut requests: Vec<Request> = Vec::new();
     let (mut live, mut names, mut freed, mut ops) = (HashMap::new(), HashMap::new(), BTreeSet::new(), Vec::new());
     for event in events {
@@ -82,7 +82,7 @@ fn made(events: &[Event]) -> Vec<Request> {
 }
 
 /// The first difference, in words.
-fn difference(ours: &[Request], theirs: &[Request]) -> Option<String> {
+pub fn difference(ours: &[Request], theirs: &[Request]) -> Option<String> {
     for (i, (our, their)) in ours.iter().zip(theirs).enumerate() {
         let who = |set: &BTreeSet<usize>, other: &BTreeSet<usize>, all: &[Request]| {
             set.difference(other).map(|&n| format!("#{n} {} B ({})", all[n].size, all[n].by)).collect::<Vec<_>>()

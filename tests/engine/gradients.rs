@@ -341,3 +341,97 @@ fn a_gated_mlp_has_the_gradients_of_its_formula() {
         cx.linear(&hidden, &p[3], None)
     });
 }
+
+/// Frequencies as the rotary embedding of heads of `size` has them.
+fn rotary_tables(
+    cx: &mut Context,
+    tokens: &Tensor,
+    size: usize,
+    dtype: DType,
+) -> OpResult<vramlab::train::RotaryTables> {
+    let frequencies = tensor(cx, &[size / 2], DType::F32, &values(5, size / 2));
+    let positions = cx.positions(tokens)?;
+    cx.rotary_tables(&positions, &frequencies, dtype, 1.25)
+}
+
+#[test]
+fn rotated_heads_have_the_gradients_of_their_formula() {
+    for rows in [1, 5] {
+        let shape: &[usize] = &[2, rows, 12];
+        check(&[shape], &move |cx, p| {
+            let tokens = tensor(cx, &[2, rows], DType::I64, &vec![0.0; 2 * rows]);
+            let tables = rotary_tables(cx, &tokens, 4, p[0].dtype())?;
+            let heads = cx.by_head_size(&p[0], 4);
+            let rotated = cx.rotary(&heads, &tables)?;
+            cx.merge_heads(&rotated)
+        });
+    }
+}
+
+#[test]
+fn heads_that_share_keys_have_the_gradients_of_their_formula() {
+    // Four heads of queries over two, one and four of keys and values.
+    for kv in [2, 1, 4] {
+        let shapes: [&[usize]; 3] = [&[2, 5, 16], &[2, 5, 4 * kv], &[2, 5, 4 * kv]];
+        check(&shapes, &|cx, p| {
+            let [q, k, v] = [0, 1, 2].map(|part| cx.by_head_size(&p[part], 4));
+            let output = cx.grouped_attention([&q, &k, &v])?;
+            cx.merge_heads(&output)
+        });
+    }
+}
+
+#[test]
+fn norms_of_heads_have_the_gradients_of_their_formula() {
+    check(&[&[2, 3, 8], &[4]], &|cx, p| {
+        let tokens = tensor(cx, &[2, 3], DType::I64, &[0.0; 6]);
+        let tables = rotary_tables(cx, &tokens, 4, p[0].dtype())?;
+        let apart = cx.heads_apart(&p[0], 4);
+        let normalised = cx.rms_norm(&apart, &p[1], 1e-6)?;
+        let heads = cx.by_head_size(&normalised, 4);
+        let rotated = cx.rotary(&heads, &tables)?;
+        cx.merge_heads(&rotated)
+    });
+}
+
+/// The fused kernels run once for each member of a group, and sum the gradients of keys and values.
+#[test]
+fn fused_attention_of_shared_keys_has_the_gradients_of_matrix_products() {
+    let program = |cx: &mut Context, p: &[Tensor]| {
+        let [q, k, v] = [0, 1, 2].map(|part| cx.by_head_size(&p[part], 8));
+        let output = cx.grouped_attention([&q, &k, &v])?;
+        cx.merge_heads(&output)
+    };
+    for kv in [1, 2, 3] {
+        let shapes: [&[usize]; 3] = [&[2, 33, 48], &[2, 33, 8 * kv], &[2, 33, 8 * kv]];
+        let exact = gradients(&shapes, DType::F64, None, &program);
+        for kernel in [AttentionKernel::Auto, AttentionKernel::Flash, AttentionKernel::Math] {
+            let ours = gradients(&shapes, DType::F32, Some(DType::Bf16), &move |cx, p| {
+                cx.choose_attention(kernel);
+                program(cx, p)
+            });
+            for (ours, exact) in ours.iter().zip(&exact) {
+                let largest = exact.iter().fold(0.0_f64, |m, v| m.max(v.abs()));
+                for (a, b) in ours.iter().zip(exact) {
+                    assert!((a - b).abs() <= 1e-1 * largest, "{kv} heads of keys, {kernel:?}: {a} for {b}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn each_label_is_that_of_the_position_before_it() {
+    let mut cx = context();
+    for rows in [1, 3] {
+        let logits = tensor(&cx, &[2, rows, 5], DType::F32, &values(3, 10 * rows));
+        let labels: Vec<f64> = [4.0, 1.0, 2.0].into_iter().cycle().take(2 * rows).collect();
+        let mut next: Vec<f64> = labels.iter().copied().skip(1).chain([0.0]).collect();
+        next.iter_mut().skip(rows - 1).step_by(rows).for_each(|last| *last = -100.0);
+        let labels = tensor(&cx, &[2, rows], DType::I64, &labels);
+        let next = tensor(&cx, &[2, rows], DType::I64, &next);
+        let [ours, plain] = [cx.causal_loss(&logits, &labels).unwrap(), cx.cross_entropy(&logits, &next).unwrap()]
+            .map(|loss| decode(&cx, &loss));
+        assert_eq!(ours[0].to_bits(), plain[0].to_bits(), "{rows} rows");
+    }
+}

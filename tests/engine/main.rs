@@ -23,6 +23,7 @@ mod gradients;
 mod host_memory;
 mod inference;
 mod kernels;
+mod llama;
 mod loading;
 mod losses;
 mod own_models;

@@ -79,7 +79,7 @@ impl<'a> Scene<'a> {
             no_model,
             trains: !no_model && spec.inference.is_none(),
             attention: match model {
-                Architecture::Bert | Architecture::Gpt | Architecture::Vit => true,
+                Architecture::Bert | Architecture::Gpt | Architecture::Llama | Architecture::Vit => true,
                 Architecture::Layers => spec.workload.has_attention(),
                 Architecture::Churn | Architecture::Dcgan | Architecture::Mlp | Architecture::Resnet => false,
             },

@@ -99,7 +99,7 @@ const CROWDED: usize = 30;
 /// Elements that one thread block of the sort, of the search for distinct indices and of the scan takes on sm_90.
 const SORT_TILE: usize = 4608;
 const DISTINCT_TILE: usize = 2304;
-const SCAN_TILE: usize = 448;
+pub(super) const SCAN_TILE: usize = 448;
 /// Library storage is cut into pieces that begin at multiples of this.
 const PIECE: usize = 256;
 
@@ -112,7 +112,7 @@ const fn sort_storage(n: usize) -> usize {
 }
 
 /// Storage of a scan over `tiles` thread blocks: 8 bytes for each and for a warp's look-back.
-const fn scan_storage(tiles: usize) -> usize {
+pub(super) const fn scan_storage(tiles: usize) -> usize {
     (8 * (tiles + 32)).next_multiple_of(PIECE) + 2 * PIECE + PIECE - 1
 }
 

@@ -9,6 +9,7 @@ mod attention;
 mod batch_norm;
 mod binary_cross_entropy;
 mod cast;
+mod causal;
 mod classifier;
 mod convolution;
 mod elementwise;
@@ -21,6 +22,8 @@ mod norm;
 mod pooling;
 mod reduce;
 mod rms_norm;
+mod rotary;
 
 pub use batch_norm::RunningStatistics;
 pub use norm::{Normalised, Wanted};
+pub use rotary::RotaryTables;

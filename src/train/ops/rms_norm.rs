@@ -115,10 +115,13 @@ impl Context {
                 let products = cx.product_of(&grad, &input, "gradient times input")?;
                 let dst = cx.temporary(grad.shape(), grad.dtype(), "input gradient")?;
                 cx.launch(&Kernel::MulRows { a: grad.operand(), b: factors.operand(), dst: dst.operand(), cols })?;
-                let to_factors = cx.temporary(factors.shape(), grad.dtype(), "factor gradient")?;
+                let of_factors = factors.shape();
+                // What a checkpoint recomputed goes when the products are there; sums come after the node.
+                drop((input, factors));
+                let to_factors = cx.temporary(of_factors, grad.dtype(), "factor gradient")?;
                 let (src, sums) = (products.operand(), to_factors.operand());
                 // A sum of a row is its mean, as often as it has elements.
-                cx.launch(&Kernel::Mean { src, dst: sums, outer: factors.numel(), middle: cols, inner: 1 })?;
+                cx.launch(&Kernel::Mean { src, dst: sums, outer: of_factors.numel(), middle: cols, inner: 1 })?;
                 #[expect(clippy::cast_precision_loss, reason = "the width of a model")]
                 cx.launch(&Kernel::Scale { src: sums, dst: sums, factor: cols as f64 })?;
                 drop(products);
@@ -142,14 +145,17 @@ impl Context {
             let source = cx.record("mulBackward", [Some(weight), Some(input), None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let (input, weight) = (saved_input.unpack(cx)?, saved_weight.unpack(cx)?);
-                let dst = cx.product_of(&grad, &weight, "input gradient")?;
-                let products = cx.product_of(&grad, &input, "gradient times input")?;
-                let rows = grad.shape().rows();
-                let to_weight = cx.sum_rows(&products, rows, weight.shape(), "weight gradient")?;
+                let dst = cx.row_major_product(&grad, &weight, "input gradient")?;
+                let products = cx.row_major_product(&grad, &input, "gradient times input")?;
+                let (rows, of_weight) = (grad.shape().rows(), (weight.shape(), weight.dtype()));
+                let of_input = input.dtype();
+                // As above.
+                drop((input, weight));
+                let to_weight = cx.sum_rows(&products, rows, of_weight.0, "weight gradient")?;
                 drop(products);
                 drop(grad);
-                let to_weight = cx.cast_gradient(&to_weight, weight.dtype())?;
-                let dst = cx.cast_gradient(&dst, input.dtype())?;
+                let to_weight = cx.cast_gradient(&to_weight, of_weight.1)?;
+                let dst = cx.cast_gradient(&dst, of_input)?;
                 Ok([Some(to_weight), Some(dst), None])
             });
             Ok(output.with_source(source))
@@ -160,6 +166,17 @@ impl Context {
     pub(super) fn product_of(&self, a: &Tensor, b: &Tensor, what: &'static str) -> OpResult<Tensor> {
         let output = self.temporary(a.shape(), a.dtype(), what)?;
         self.launch(&Kernel::Mul { a: a.operand(), b: b.operand(), dst: output.operand() })?;
+        Ok(output)
+    }
+
+    /// The same in the order of the shape, whatever the strides of `a`.
+    fn row_major_product(&self, a: &Tensor, b: &Tensor, what: &'static str) -> OpResult<Tensor> {
+        if a.is_contiguous() {
+            return self.product_of(a, b, what);
+        }
+        let output = self.temporary(a.shape(), a.dtype(), what)?;
+        self.copy(a, &output)?;
+        self.launch(&Kernel::Mul { a: output.operand(), b: b.operand(), dst: output.operand() })?;
         Ok(output)
     }
 

@@ -28,6 +28,9 @@ pub enum LoopStyle {
     /// Backward runs from the mean loss itself, which is dropped then: the shortest loop that trains. Micro-batches
     /// are not weighted against each other.
     Plain,
+    /// The shortest loop of a program that logs: output and loss are dropped after backward, the loss's value stays on the device
+    /// until the next one is there. Several micro-batches are weighted and summed as in [`LoopStyle::Accumulating`].
+    Logging,
 }
 
 /// How a trainer is made.

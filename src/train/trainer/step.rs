@@ -10,7 +10,7 @@ use crate::observer::SafePoint;
 use crate::workload::{Outcome, Task};
 use vramlab_model::{EventKind, Micros, Phase, StepReport};
 
-use super::state::Trainer;
+use super::state::{LoopStyle, Trainer};
 use super::timing::Timing;
 
 impl Trainer {
@@ -160,7 +160,10 @@ impl Trainer {
     }
 
     fn run_step(&mut self) -> OpResult<Outcome> {
-        self.total = None;
+        // A program that logs has the last loss until there is the next.
+        if self.style != LoopStyle::Logging || self.config.accumulation > 1 {
+            self.total = None;
+        }
         self.cx.retained.keep(self.config.retain);
         self.cx.choose_attention(self.config.attention);
         self.cx.fused = self.config.fuse && matches!(self.task, Task::Supervised(_) | Task::Adversarial(_));

@@ -43,13 +43,15 @@ impl Trainer {
         let config = self.config;
         #[expect(clippy::cast_precision_loss, reason = "a handful of micro-batches")]
         let share = 1.0 / config.accumulation.max(1) as f64;
-        let style = self.style;
+        let style = match self.style {
+            LoopStyle::Logging if config.accumulation > 1 => LoopStyle::Accumulating,
+            style => style,
+        };
         let (logits, loss) = self.forward_pass(|cx| {
-            let logits = model.forward(cx, &batch.input, config.checkpointing)?;
-            let loss = cx.cross_entropy(&logits, &batch.target)?;
+            let (logits, loss) = model.learn(cx, &batch, config.checkpointing)?;
             let loss = match style {
                 LoopStyle::Accumulating => cx.scale(&loss, share, "mean loss")?,
-                LoopStyle::Plain => loss,
+                LoopStyle::Plain | LoopStyle::Logging => loss,
             };
             Ok((logits, loss))
         })?;
@@ -62,17 +64,21 @@ impl Trainer {
             self.cx.launch(&Kernel::Fill { dst: one.operand(), value: 1.0 })?;
             self.cx.on_backward_thread(|cx| cx.backward(&root, &one))?;
         }
-        let plain_loss = match self.style {
+        let plain_loss = match style {
             LoopStyle::Accumulating => {
                 self.add_to_total(&loss)?;
                 None
             }
             LoopStyle::Plain => Some(self.memory().read_f32(&loss)?),
+            LoopStyle::Logging => {
+                self.total = Some(loss.detach());
+                None
+            }
         };
         self.cx.retain_output(&logits);
         self.cx.retain_loss(&loss);
-        match self.style {
-            LoopStyle::Accumulating => {
+        match style {
+            LoopStyle::Accumulating | LoopStyle::Logging => {
                 drop((logits, loss));
                 self.end(Phase::Backward)?;
             }

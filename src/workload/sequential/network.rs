@@ -133,7 +133,7 @@ impl Maker<'_> {
             Module::Gelu { name, tanh: true } => activation(cx, name, |cx, x| cx.gelu(x, true)),
             Module::Gelu { name, tanh: false } => activation(cx, name, |cx, x| cx.gelu(x, false)),
             Module::LayerNorm { name, width } => Rc::new(LayerNorm::make(cx, all, name, *width)?),
-            Module::RmsNorm { name, width } => Rc::new(RmsNorm::make(cx, all, name, *width)?),
+            Module::RmsNorm { name, width } => Rc::new(RmsNorm::make(cx, all, name, *width, RmsNorm::EPS)?),
             Module::GatedMlp { name, sizes } => Rc::new(GatedMlp::make(cx, all, name, *sizes)?),
             Module::Transformer { name, style } => Rc::new(TransformerBlock::make(cx, all, name, *style)?),
             Module::Tanh { name } => activation(cx, name, Context::tanh),

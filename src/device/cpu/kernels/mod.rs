@@ -18,6 +18,7 @@ mod optimizer;
 mod partial;
 mod planes;
 mod pool;
+mod rotary;
 mod rows;
 mod strided;
 mod tasks;
@@ -104,6 +105,12 @@ fn start(kernel: &Kernel<'_>, arena: &Arena, cores: &Cores) -> KernelResult {
         }
         Kernel::EmbeddingBackward { grad, indices, dst, width } => {
             embedding::backward(cores, apart(), grad, indices, dst, width)
+        }
+        Kernel::RotaryTables { frequencies, cos, sin, scaling } => {
+            rotary::tables(cores, apart(), frequencies, [cos, sin], scaling)
+        }
+        Kernel::Rotary { shape, src, cos, sin, dst, backward } => {
+            rotary::rotate(cores, apart(), shape, [src, dst], [cos, sin], backward)
         }
         Kernel::Attention { by: _, ref shape, q, k, v, out, logsumexp, lse_stride } => {
             attention::forward(cores, apart(), shape, [q, k, v, out], logsumexp, lse_stride)

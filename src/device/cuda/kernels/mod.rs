@@ -17,6 +17,7 @@ mod layer_norm;
 mod loss;
 mod optimizer;
 mod pool;
+mod rotary;
 mod rows;
 mod softmax;
 pub(super) mod sources;
@@ -62,6 +63,7 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
         Kernel::Attention { .. } | Kernel::AttentionInference { .. } | Kernel::AttentionBackward { .. } => {
             attention::launch(queue, kernel)
         }
+        Kernel::RotaryTables { .. } | Kernel::Rotary { .. } => rotary::launch(queue, kernel),
         Kernel::CrossEntropy { .. } | Kernel::CrossEntropyBackward { .. } => classifier::launch(queue, kernel),
         Kernel::Softmax { .. }
         | Kernel::SoftmaxBackward { .. }

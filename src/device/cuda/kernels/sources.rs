@@ -31,6 +31,7 @@ pub(in crate::cuda) const UNITS: &[(&str, &str)] = &[
     ("loss", include_str!("loss.cu")),
     ("optimizer", include_str!("optimizer.cu")),
     ("pool", include_str!("pool.cu")),
+    ("rotary", include_str!("rotary.cu")),
     ("softmax", include_str!("softmax.cu")),
     ("strided", include_str!("strided.cu")),
     ("sums", include_str!("sums.cu")),

@@ -11,6 +11,7 @@ mod layer_norm;
 mod loss;
 mod optimizer;
 mod pool;
+mod rotary;
 mod softmax;
 mod strided;
 mod sums;
@@ -29,6 +30,7 @@ pub(super) fn run(session: &mut Session<'_>) {
     embedding::run(session);
     loss::run(session);
     attention::run(session);
+    rotary::run(session);
     convolution::run(session);
     batch_norm::run(session);
     pool::run(session);

@@ -27,6 +27,8 @@ pub(super) struct Inputs {
     pub head_size: usize,
     /// Positions that keys have.
     pub keys: usize,
+    /// Several heads of queries share one of keys and values (`enable_gqa`).
+    pub grouped: bool,
     pub differentiates: bool,
     pub libraries: Libraries,
 }
@@ -100,9 +102,11 @@ impl Backend {
                 };
                 let known = dtype == DType::F32 || inputs.low_precision();
                 let types = || when(!known, format!("does not take {} on this card", in_pytorch(dtype)));
+                let grouped =
+                    || when(inputs.grouped, "takes as many heads of keys and values as of queries".to_owned());
                 let unaligned = !head_size.is_multiple_of(alignment);
                 let heads = || when(unaligned, format!("takes heads in multiples of {alignment}, not {head_size}"));
-                since(50).or_else(types).or_else(heads)
+                since(50).or_else(types).or_else(heads).or_else(grouped)
             }
         }
     }
@@ -171,7 +175,7 @@ mod tests {
 
     fn inputs(dtype: DType, head_size: usize, compute_capability: u32) -> Inputs {
         let libraries = Libraries { compute_capability, ..Libraries::HOPPER };
-        Inputs { dtype, head_size, keys: 64, differentiates: true, libraries }
+        Inputs { dtype, head_size, keys: 64, grouped: false, differentiates: true, libraries }
     }
 
     fn auto(dtype: DType, head_size: usize, capability: u32) -> Backend {

@@ -5,6 +5,7 @@ use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
+use vramlab_allocator::units::Bytes;
 use vramlab_device::{AttentionShape, DType, FusedAttention};
 
 use super::heads::{Computed, Heads};
@@ -41,19 +42,35 @@ impl Context {
                 let _generator = (seed.unpack(cx)?, offset.unpack(cx)?);
                 // Gradients take the layout of the queries: head by head where those come from page-locked memory.
                 let by_head = parts.q.is_row_major();
-                let layout = if by_head { parts.q.shape() } else { grad.shape() };
-                let together = cx.fused && !by_head;
+                let group = parts.group();
+                let layouts = if by_head {
+                    [parts.q.shape(), parts.k.shape()]
+                } else {
+                    [grad.shape(), grad.shape().with_last(heads / group * head_size)]
+                };
+                // Only the parts of a packed projection can have their gradients packed.
+                let together = cx.fused && !by_head && parts.are_packed();
                 let gradients =
-                    if together { cx.packed_gradients(shape, dtype)? } else { cx.part_gradients(layout, dtype)? };
+                    if together { cx.packed_gradients(shape, dtype)? } else { cx.part_gradients(layouts, dtype)? };
                 let elements = batch * heads * rows;
-                drop(cx.scratch(4 * elements * head_size + 4 * elements + 256, "attention workspace")?);
+                let own = 4 * elements * head_size + 4 * elements + 256;
+                let grad = Self::by_heads(&grad, shape, head_size);
+                let by = FusedAttention::CuDnn;
+                if group > 1 {
+                    // A gradient for every head of queries, before those that share keys are summed.
+                    let expanded = 2 * elements * head_size;
+                    let workspace = cx.shared_scratch(own, own + 2 * expanded, "attention workspace")?;
+                    let places = [own, own + expanded].map(|at| workspace.address().offset(Bytes(at as u64)));
+                    cx.grouped_backward((by, shape), &parts, &computed, &grad, gradients.each_ref(), places)?;
+                    return Ok(gradients.map(Some));
+                }
+                drop(cx.scratch(own, "attention workspace")?);
                 let views = gradients.each_ref().map(|gradient| match by_head {
                     true => gradient.clone(),
                     false if together => Self::packed_heads(gradient, shape),
                     false => Self::by_heads(gradient, shape, head_size),
                 });
-                let grad = Self::by_heads(&grad, shape, head_size);
-                cx.attend_backward((FusedAttention::CuDnn, shape), &parts, &computed, &grad, views.each_ref())?;
+                cx.attend_backward((by, shape), &parts, &computed, &grad, views.each_ref())?;
                 Ok(gradients.map(Some))
             });
             Ok(computed.out.with_source(source))

@@ -38,7 +38,7 @@ impl Context {
                 let [out, logsumexp] = &results;
                 let logsumexp = logsumexp.unpack(cx)?;
                 let computed = Computed { out: out.unpack(cx)?, logsumexp, lse_stride };
-                let gradients = cx.part_gradients(grad.shape(), dtype)?;
+                let gradients = cx.part_gradients([grad.shape(); 2], dtype)?;
                 // Row sums of gradient · output: in f32 by two ops and a copy into the layout that the kernel reads, in
                 // 16 bit by the kernel.
                 let per_row = Shape::new(&[batch, heads, rows]);

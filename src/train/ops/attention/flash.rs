@@ -116,7 +116,10 @@ impl Kept {
     fn backward(&self, cx: &mut Context, parts: &Heads, grad: &Tensor) -> OpResult<Gradients> {
         let Self { results: [out, logsumexp, seed, unused], shape, padded_size } = self;
         let AttentionShape { batch, heads, rows, .. } = *shape;
-        let out = Context::by_heads(&out.unpack(cx)?, *shape, *padded_size);
+        // Heads that share keys have their gradients summed with their padding.
+        let grouped = parts.group() > 1;
+        let kernel_shape = if grouped { AttentionShape { head_size: *padded_size, ..*shape } } else { *shape };
+        let out = Context::by_heads(&out.unpack(cx)?, kernel_shape, *padded_size);
         let computed = Computed { out, logsumexp: logsumexp.unpack(cx)?, lse_stride: rows };
         let _generator = (seed.unpack(cx)?, unused.unpack(cx)?);
         // What was padded is no longer contiguous to PyTorch.
@@ -126,14 +129,27 @@ impl Kept {
             let gradient = cx.temporary(grad.shape(), grad.dtype(), "gradient copy")?;
             Some((gradient, cx.temporary(grad.shape(), grad.dtype(), "output copy")?))
         };
-        let gradients = cx.part_gradients(grad.shape(), grad.dtype())?;
+        let keys = grad.shape().with_last(grad.shape().last() / parts.group());
+        let gradients = cx.part_gradients([grad.shape(), keys], grad.dtype())?;
         let padded_rows = batch * heads * rows.next_multiple_of(128);
         let sums = cx.scratch(4 * padded_rows, "row sums")?;
         let partial = cx.scratch(4 * padded_rows * rounded_head(*padded_size), "query gradient partials")?;
+        let expanded = if grouped {
+            let expanded = |what| cx.temporary(grad.shape(), grad.dtype(), what);
+            Some([expanded("key gradient by query head")?, expanded("value gradient by query head")?])
+        } else {
+            None
+        };
         drop((partial, sums, copies));
-        let views = gradients.each_ref().map(|g| Context::by_heads(g, *shape, *padded_size));
-        let grad = Context::by_heads(grad, *shape, *padded_size);
-        cx.attend_backward((FusedAttention::Flash, *shape), parts, &computed, &grad, views.each_ref())?;
+        let by = FusedAttention::Flash;
+        let grad = Context::by_heads(grad, kernel_shape, *padded_size);
+        if let Some(expanded) = expanded {
+            let places = expanded.each_ref().map(Tensor::address);
+            cx.grouped_backward((by, kernel_shape), parts, &computed, &grad, gradients.each_ref(), places)?;
+        } else {
+            let views = gradients.each_ref().map(|g| Context::by_heads(g, *shape, *padded_size));
+            cx.attend_backward((by, *shape), parts, &computed, &grad, views.each_ref())?;
+        }
         Ok(gradients.map(Some))
     }
 }

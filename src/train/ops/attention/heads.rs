@@ -16,6 +16,17 @@ impl Heads {
         [&self.q, &self.k, &self.v]
     }
 
+    /// They are parts of one projection.
+    pub fn are_packed(&self) -> bool {
+        self.q.storage().number() == self.k.storage().number()
+    }
+
+    /// Heads of queries that share one of keys and values.
+    pub fn group(&self) -> usize {
+        let heads = |tensor: &Tensor| tensor.shape().dims().get(1).copied().unwrap_or(1);
+        heads(&self.q) / heads(&self.k).max(1)
+    }
+
     /// Positions that keys and values have.
     pub fn keys(&self) -> usize {
         self.k.shape().dims().get(2).copied().unwrap_or(0)

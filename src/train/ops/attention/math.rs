@@ -49,7 +49,12 @@ impl Context {
         let half = f64::from(scale).sqrt();
         let q = self.scaled(&parts.q, half, "scaled queries")?;
         let mask = if causal { Some(self.causal_mask(rows, computed)?) } else { None };
-        let k = self.scaled(&parts.k, half, "scaled keys")?;
+        let repeated = Heads {
+            q: q.clone(),
+            k: self.repeat_heads(&parts.k, parts.group(), "keys of every head")?,
+            v: self.repeat_heads(&parts.v, parts.group(), "values of every head")?,
+        };
+        let k = self.scaled(&repeated.k, half, "scaled keys")?;
         let scores = self.op("matmul", |cx| {
             let (q_rows, k_rows) = (cx.by_head(&q, "queries")?, cx.by_head(&k, "keys")?);
             let scores = cx.scores(&q_rows, &k_rows)?;
@@ -69,10 +74,10 @@ impl Context {
             self.launch(&Kernel::Cast { src: weights.operand(), dst: result.operand() })?;
             Some(result)
         };
-        let v = self.by_head(&parts.v, "values")?;
+        let v = self.by_head(&repeated.v, "values")?;
         let output = self.weighted(&weights, &v)?;
         let output = if computed == dtype { output } else { self.cast(&output, dtype, "attention output")? };
-        drop((q, mask, result));
+        drop((q, repeated, mask, result));
         Ok(output)
     }
 

@@ -8,10 +8,12 @@ mod cache;
 mod cudnn;
 mod efficient;
 mod flash;
+mod grouped;
 mod heads;
 mod math;
 
 use backend::{Backend, Inputs};
+use grouped::Member;
 use heads::{Computed, Heads};
 
 use crate::config::AttentionKernel;
@@ -49,7 +51,7 @@ impl Context {
         }
         let head_size = packed / 3 / heads.max(1);
         let (rows, differentiates) = (qkv.shape().dims()[1], self.differentiates(&[qkv]));
-        let backend = self.attention_backend(qkv.dtype(), head_size, rows, differentiates)?;
+        let backend = self.attention_backend(qkv.dtype(), head_size, [rows, 1], differentiates)?;
         let parts = self.split_heads(qkv, heads, Some(backend));
         self.attend(backend, &parts, causal)
     }
@@ -69,7 +71,7 @@ impl Context {
     /// Out of memory, a failed kernel.
     pub fn attention_over(&mut self, q: &Tensor, k: &Tensor, v: &Tensor, causal: bool) -> OpResult<Tensor> {
         let parts = Heads { q: q.detach(), k: k.detach(), v: v.detach() };
-        let backend = self.attention_backend(q.dtype(), q.shape().last(), parts.keys(), false)?;
+        let backend = self.attention_backend(q.dtype(), q.shape().last(), [parts.keys(), parts.group()], false)?;
         self.attend(backend, &parts, causal)
     }
 
@@ -84,15 +86,16 @@ impl Context {
         self.attention.ran
     }
 
-    /// The kernel for such inputs.
+    /// The kernel for such inputs: positions of keys, and heads of queries that share one of keys.
     fn attention_backend(
         &mut self,
         dtype: DType,
         head_size: usize,
-        keys: usize,
+        [keys, group]: [usize; 2],
         differentiates: bool,
     ) -> OpResult<Backend> {
-        let inputs = Inputs { dtype, head_size, keys, differentiates, libraries: self.workspaces.policy };
+        let inputs =
+            Inputs { dtype, head_size, keys, grouped: group > 1, differentiates, libraries: self.workspaces.policy };
         let backend = Backend::choose(self.attention.kernel, inputs)?;
         self.attention.ran = Some(backend.word());
         Ok(backend)
@@ -203,22 +206,29 @@ impl Context {
 
     /// The fused kernel, for a backward pass to come.
     fn fused(&self, by: FusedAttention, shape: AttentionShape, parts: &Heads, computed: &Computed) -> OpResult<()> {
-        self.launch(&Kernel::Attention {
-            by,
-            shape,
-            q: parts.q.heads(),
-            k: parts.k.heads(),
-            v: parts.v.heads(),
-            out: computed.out.heads(),
-            logsumexp: computed.logsumexp.operand(),
-            lse_stride: computed.lse_stride,
-        })
+        for member in Member::all(parts, shape) {
+            self.launch(&Kernel::Attention {
+                by,
+                shape: member.shape,
+                q: member.of(&parts.q),
+                k: parts.k.heads(),
+                v: parts.v.heads(),
+                out: member.of(&computed.out),
+                logsumexp: member.sums(computed),
+                lse_stride: computed.lse_stride,
+            })?;
+        }
+        Ok(())
     }
 
     /// The fused kernel where nobody will ask for gradients.
     fn fused_inference(&self, by: FusedAttention, shape: AttentionShape, parts: &Heads, out: &Tensor) -> OpResult<()> {
-        let (q, k, v) = (parts.q.heads(), parts.k.heads(), parts.v.heads());
-        self.launch(&Kernel::AttentionInference { by, shape, keys: parts.keys(), q, k, v, out: out.heads() })
+        for member in Member::all(parts, shape) {
+            let (q, k, v) = (member.of(&parts.q), parts.k.heads(), parts.v.heads());
+            let (shape, keys, out) = (member.shape, parts.keys(), member.of(out));
+            self.launch(&Kernel::AttentionInference { by, shape, keys, q, k, v, out })?;
+        }
+        Ok(())
     }
 
     fn attend_backward(
@@ -277,12 +287,12 @@ impl Context {
         all.then(|| first.strided(shape, shape.contiguous_strides(), 0))
     }
 
-    /// Gradients of queries, keys and values: three tensors apart, asked for in this order.
-    fn part_gradients(&self, shape: Shape, dtype: DType) -> OpResult<[Tensor; 3]> {
+    /// Gradients of queries and of keys and values: three tensors apart, asked for in this order.
+    fn part_gradients(&self, [queries, keys]: [Shape; 2], dtype: DType) -> OpResult<[Tensor; 3]> {
         Ok([
-            self.temporary(shape, dtype, "query gradient")?,
-            self.temporary(shape, dtype, "key gradient")?,
-            self.temporary(shape, dtype, "value gradient")?,
+            self.temporary(queries, dtype, "query gradient")?,
+            self.temporary(keys, dtype, "key gradient")?,
+            self.temporary(keys, dtype, "value gradient")?,
         ])
     }
 }

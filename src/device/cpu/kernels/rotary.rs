@@ -1,0 +1,109 @@
+//! Rotary position embeddings.
+
+use super::dispatch::real;
+use crate::cpu::cores::Cores;
+use crate::cpu::operand::{Access, KernelResult, View, require};
+use crate::cpu::real::Real;
+use crate::{HeadView, Operand, RotaryShape};
+
+/// Positions of one task.
+const ROWS: usize = 16;
+
+/// Cosine and sine of every position times every frequency, in f32 as PyTorch computes them.
+pub(super) fn tables(
+    cores: &Cores,
+    mut access: Access<'_>,
+    frequencies: Operand,
+    [cos, sin]: [Operand; 2],
+    scaling: f64,
+) -> KernelResult {
+    let cols = 2 * frequencies.len;
+    let rows = cos.len.checked_div(cols).unwrap_or(0);
+    require(cos.len == rows * cols && sin.len == cos.len, || {
+        format!("{} frequencies make no tables of {} and {} elements", frequencies.len, cos.len, sin.len)
+    })?;
+    let from = access.read(&frequencies)?;
+    let to = [access.write(&cos)?, access.write(&sin)?];
+    #[expect(clippy::cast_possible_truncation, reason = "tables are computed in f32")]
+    let scaling = scaling as f32;
+    let half = frequencies.len;
+    cores.for_each(rows.div_ceil(ROWS), rows * cols * 8, |task| {
+        let mut frequencies = vec![0.0_f32; half];
+        f32::load(&from, 0, &mut frequencies);
+        let mut values = vec![0.0_f32; half];
+        for row in task * ROWS..rows.min((task + 1) * ROWS) {
+            #[expect(clippy::cast_precision_loss, reason = "positions are f32 in PyTorch too")]
+            let position = row as f32;
+            for (table, function) in to.iter().zip([f32::cos as fn(f32) -> f32, f32::sin]) {
+                for (value, frequency) in values.iter_mut().zip(&frequencies) {
+                    *value = function(position * frequency) * scaling;
+                }
+                f32::store(table, row * cols, &values);
+                f32::store(table, row * cols + half, &values);
+            }
+        }
+    });
+    Ok(())
+}
+
+/// Rotates every head of every position, or its gradient.
+pub(super) fn rotate(
+    cores: &Cores,
+    mut access: Access<'_>,
+    shape: RotaryShape,
+    [src, dst]: [HeadView; 2],
+    [cos, sin]: [Operand; 2],
+    backward: bool,
+) -> KernelResult {
+    fn go<R: Real>(
+        cores: &Cores,
+        shape: RotaryShape,
+        [(from, src), (to, dst)]: [(View<'_>, HeadView); 2],
+        [cos, sin]: [View<'_>; 2],
+        backward: bool,
+    ) {
+        let RotaryShape { batch, heads, rows, head_size } = shape;
+        let tasks = rows.div_ceil(ROWS);
+        cores.for_each(batch * tasks, shape.len(), |task| {
+            cores.scratch(4 * head_size, |scratch: &mut [R]| {
+                let (c, rest) = scratch.split_at_mut(head_size);
+                let (s, rest) = rest.split_at_mut(head_size);
+                let (x, y) = rest.split_at_mut(head_size);
+                let (b, first) = (task / tasks, task % tasks * ROWS);
+                for row in first..rows.min(first + ROWS) {
+                    R::load(&cos, row * head_size, c);
+                    R::load(&sin, row * head_size, s);
+                    for h in 0..heads {
+                        let at = |view: &HeadView| b * view.batch_stride + h * view.head_stride + row * view.row_stride;
+                        R::load(&from, at(&src), x);
+                        turn(x, [c, s], y, backward);
+                        R::store(&to, at(&dst), y);
+                    }
+                }
+            });
+        });
+    }
+    require(shape.head_size.is_multiple_of(2), || format!("heads of {} elements have no halves", shape.head_size))?;
+    require(cos.len == shape.table() && sin.len == cos.len, || {
+        format!("tables of {} and {} elements don't fit {shape:?}", cos.len, sin.len)
+    })?;
+    let from = access.claim(src.address, src.dtype, shape.dims(&src), false)?;
+    let to = access.claim(dst.address, dst.dtype, shape.dims(&dst), true)?;
+    let tables = [access.read(&cos)?, access.read(&sin)?];
+    let types = [src.dtype, dst.dtype, cos.dtype, sin.dtype];
+    real!(types, go(cores, shape, [(from, src), (to, dst)], tables, backward));
+    Ok(())
+}
+
+/// One head of one position.
+#[inline(always)]
+fn turn<R: Real>(x: &[R], [cos, sin]: [&[R]; 2], y: &mut [R], backward: bool) {
+    let half = x.len() / 2;
+    for i in 0..half {
+        let j = i + half;
+        // Backward is the transpose: the sine of the other half, with the other sign.
+        let (first, second) = if backward { (sin[j], -sin[i]) } else { (-sin[i], sin[j]) };
+        y[i] = x[i] * cos[i] + x[j] * first;
+        y[j] = x[j] * cos[j] + x[i] * second;
+    }
+}

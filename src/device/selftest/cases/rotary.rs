@@ -1,0 +1,52 @@
+//! Rotary position embeddings.
+
+use crate::selftest::bound::Bound;
+use crate::selftest::case::Case;
+use crate::selftest::session::Session;
+use crate::selftest::values::Values;
+use crate::{DType, Kernel, RotaryShape};
+
+pub(super) fn run(session: &mut Session<'_>) {
+    for dtype in [DType::F32, DType::F16, DType::Bf16] {
+        for (rows, half) in [(1, 1), (7, 4), (64, 8), (300, 64)] {
+            let mut case =
+                Case::of_types("rotary_tables", &[DType::F32, dtype], format!("{rows} rows, {half} frequencies"));
+            let frequencies = case.input("frequencies", DType::F32, half, Values::Uniform(0.0, 1.0));
+            let [cos, sin] = ["cos", "sin"].map(|name| case.output(name, dtype, rows * 2 * half, Bound::Formula));
+            session.check(&case, |at| Kernel::RotaryTables {
+                frequencies: at[frequencies],
+                cos: at[cos],
+                sin: at[sin],
+                scaling: 1.25,
+            });
+        }
+    }
+    // Of queries or keys, the tables and the result: those of autocast are the last.
+    let types = [[DType::F32; 3], [DType::F16; 3], [DType::Bf16; 3], [DType::Bf16, DType::F32, DType::F32]];
+    for [src_type, table_type, dst_type] in types {
+        for [batch, heads, rows, head_size] in [[1, 1, 1, 2], [2, 3, 5, 8], [2, 4, 33, 64], [1, 8, 129, 128]] {
+            for backward in [false, true] {
+                let shape = RotaryShape { batch, heads, rows, head_size };
+                let what = if backward { "backward" } else { "forward" };
+                let title = format!("{batch} × {heads} heads × {rows} rows × {head_size}, {what}");
+                let mut case = Case::of_types("rotary", &[src_type, table_type, dst_type], title);
+                let src = case.input("src", src_type, shape.len(), Values::STANDARD);
+                let tables = ["cos", "sin"];
+                let [cos, sin] =
+                    tables.map(|name| case.input(name, table_type, shape.table(), Values::Uniform(-1.0, 1.0)));
+                let dst = case.output("dst", dst_type, shape.len(), Bound::Formula);
+                // As projections leave queries, and head by head.
+                let side_by_side = [rows * heads * head_size, head_size, heads * head_size];
+                let by_head = [heads * rows * head_size, rows * head_size, head_size];
+                session.check(&case, |at| Kernel::Rotary {
+                    shape,
+                    src: at.heads(src, 0, side_by_side),
+                    cos: at[cos],
+                    sin: at[sin],
+                    dst: at.heads(dst, 0, if backward { by_head } else { side_by_side }),
+                    backward,
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! Attention in which several heads of queries share one of keys and values.
+//!
+//! A fused kernel knows as many heads of each. It runs once for every member of a group: the first heads of all groups, then the
+//! second ones, and so on. The gradients of keys and values are made for every head of queries and summed.
+
+use crate::context::Context;
+use crate::error::OpResult;
+use crate::shape::Shape;
+use crate::tape::Gradients;
+use crate::tensor::Tensor;
+use vramlab_allocator::units::Address;
+use vramlab_device::{AttentionShape, DType, FusedAttention, HeadView, Kernel, Operand};
+use vramlab_model::Category;
+
+use super::heads::{Computed, Heads};
+
+/// One head of queries of every group.
+#[derive(Clone, Copy)]
+pub(super) struct Member {
+    /// The attention of these heads.
+    pub shape: AttentionShape,
+    /// Heads of a group.
+    group: usize,
+    /// Which of them.
+    place: usize,
+}
+
+impl Member {
+    /// Those of an attention of `shape`: all heads at once where none share keys.
+    pub fn all(parts: &Heads, shape: AttentionShape) -> impl Iterator<Item = Self> + use<> {
+        let group = parts.group().max(1);
+        let shape = AttentionShape { heads: shape.heads / group, ..shape };
+        (0..group).map(move |place| Self { shape, group, place })
+    }
+
+    /// Its heads of queries, or of what is like them.
+    pub fn of(self, tensor: &Tensor) -> HeadView {
+        let view = tensor.heads();
+        let first = tensor.dtype().bytes(self.place * view.head_stride);
+        HeadView { address: view.address.offset(first), head_stride: self.group * view.head_stride, ..view }
+    }
+
+    /// Its sums of exponents, which lie apart from those of the others.
+    pub fn sums(self, computed: &Computed) -> Operand {
+        let shape = Shape::new(&[self.shape.batch, self.shape.heads, computed.lse_stride]);
+        computed.logsumexp.window(shape, self.place * shape.numel()).operand()
+    }
+}
+
+/// Where the gradients of keys (or of values) lie that are made for every head of queries.
+#[derive(Clone, Copy)]
+pub(super) struct Grouped {
+    /// Heads of a group.
+    pub group: usize,
+    /// Sequences, heads of keys, positions, elements of a head.
+    sizes: [usize; 4],
+    /// Head by head, or side by side as a projection lies.
+    by_head: bool,
+}
+
+impl Grouped {
+    pub fn of(parts: &Heads, shape: AttentionShape, by_head: bool) -> Self {
+        let group = parts.group().max(1);
+        Self { group, sizes: [shape.batch, shape.heads / group, shape.rows, shape.head_size], by_head }
+    }
+
+    /// Those of one member of every group, in a block at `address`.
+    fn view(self, address: Address, dtype: DType, place: usize) -> HeadView {
+        let Self { group, sizes: [_, heads, rows, size], by_head } = self;
+        let batch_stride = heads * group * rows * size;
+        let (apart, head_stride, row_stride) =
+            if by_head { (rows * size, group * rows * size, size) } else { (size, group * size, heads * group * size) };
+        let address = address.offset(dtype.bytes(place * apart));
+        HeadView { address, dtype, batch_stride, head_stride, row_stride }
+    }
+
+    /// Groups that lie one after the other, and elements of one member of each.
+    fn sums(self) -> [usize; 2] {
+        let [batch, heads, rows, size] = self.sizes;
+        if self.by_head { [batch * heads, rows * size] } else { [batch * rows * heads, size] }
+    }
+}
+
+impl Context {
+    /// Queries (batch, heads, rows, head size) over keys and values of as many heads or of fewer, which groups of queries share;
+    /// causal. Runs in 16 bit under autocast. The result is as that of [`Context::attention`].
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn grouped_attention(&mut self, [q, k, v]: [&Tensor; 3]) -> OpResult<Tensor> {
+        // Autocast visits arguments from the last to the first.
+        let v = self.cast_to_lower(v, "values copy")?;
+        let k = self.cast_to_lower(k, "keys copy")?;
+        let q = self.cast_to_lower(q, "queries copy")?;
+        let differentiates = self.differentiates(&[&q, &k, &v]);
+        let parts = Heads { q, k, v };
+        let keys = [parts.keys(), parts.group()];
+        let backend = self.attention_backend(parts.q.dtype(), parts.q.shape().last(), keys, differentiates)?;
+        self.attend(backend, &parts, true)
+    }
+
+    /// A projection (batch, rows, heads × head size), or the same with heads apart, as (batch, heads, rows, head size):
+    /// `view(…).transpose(1, 2)`. Backward lays a gradient side by side again.
+    pub fn by_head_size(&mut self, input: &Tensor, head_size: usize) -> Tensor {
+        let shape = input.shape();
+        let [batch, rows, ..] = *shape.dims() else { return input.clone() };
+        let heads = shape.numel() / (batch * rows * head_size).max(1);
+        let strides = [rows * heads * head_size, head_size, heads * head_size, 1];
+        let view = input.strided(Shape::new(&[batch, heads, rows, head_size]), strides, 0);
+        if !self.differentiates(&[input]) {
+            return view;
+        }
+        let source = self.record("transposeBackward", [Some(input), None, None], move |cx, grads| {
+            let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+            // What kernels make lies side by side already, or says so by its strides.
+            if grad.shape().dims().len() == 3 || grad.has_layout(strides) {
+                return Ok([Some(grad.strided(shape, shape.contiguous_strides(), 0)), None, None]);
+            }
+            if shape.dims().len() == 4 {
+                let &[by_batch, by_head, by_row, by_element] = grad.strides() else {
+                    return Ok([Some(grad), None, None]);
+                };
+                return Ok([Some(grad.strided(shape, [by_batch, by_row, by_head, by_element], 0)), None, None]);
+            }
+            let copy = cx.temporary(shape, grad.dtype(), "gradient side by side")?;
+            cx.copy(&grad, &copy.strided(grad.shape(), strides, 0))?;
+            drop(grad);
+            Ok([Some(copy), None, None])
+        });
+        view.with_source(source)
+    }
+
+    /// A projection (batch, rows, heads × head size) as (batch, rows, heads, head size): a view. What is done head by head after it
+    /// has gradients that lie head by head in PyTorch, so that they are copied on their way to the projection.
+    pub fn heads_apart(&mut self, input: &Tensor, head_size: usize) -> Tensor {
+        let shape = input.shape();
+        let [batch, rows, width] = *shape.dims() else { return input.clone() };
+        let view = input.reshaped(Shape::new(&[batch, rows, width / head_size.max(1), head_size]));
+        if !self.differentiates(&[input]) {
+            return view;
+        }
+        let source = self.record("viewBackward", [Some(input), None, None], move |cx, grads| {
+            let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+            let [_, rows, heads, _] = *grad.shape().dims() else { return Ok([Some(grad), None, None]) };
+            if rows == 1 || heads == 1 {
+                return Ok([Some(grad.reshaped(shape)), None, None]);
+            }
+            let copy = cx.temporary(shape, grad.dtype(), "gradient side by side")?;
+            cx.launch(&Kernel::Cast { src: grad.operand(), dst: copy.operand() })?;
+            drop(grad);
+            Ok([Some(copy), None, None])
+        });
+        view.with_source(source)
+    }
+
+    /// Every head `group` times: `repeat_kv` of transformers, `repeat_interleave` of PyTorch. The result lies head by head.
+    pub(super) fn repeat_heads(&mut self, input: &Tensor, group: usize, what: &'static str) -> OpResult<Tensor> {
+        let [batch, heads, rows, size] = *input.shape().dims() else { return Ok(input.clone()) };
+        if group <= 1 {
+            return Ok(input.clone());
+        }
+        self.op("repeat", |cx| {
+            let output = cx.activation(Shape::new(&[batch, heads * group, rows, size]), input.dtype(), what)?;
+            for place in 0..group {
+                let strides = [heads * group * rows * size, group * rows * size, size, 1];
+                cx.copy(input, &output.strided(input.shape(), strides, place * rows * size))?;
+            }
+            if !cx.differentiates(&[input]) {
+                return Ok(output);
+            }
+            let shape = input.shape();
+            let source = cx.record("repeatBackward", [Some(input), None, None], move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                let sum = cx.temporary(shape, grad.dtype(), "sum over a group")?;
+                cx.sum_groups(grad.operand(), &sum, [batch * heads, group, rows * size])?;
+                drop(grad);
+                Ok([Some(sum), None, None])
+            });
+            Ok(output.with_source(source))
+        })
+    }
+
+    /// `dst[o,i] = Σ_m src[o,m,i]`.
+    fn sum_groups(&self, src: Operand, dst: &Tensor, [outer, middle, inner]: [usize; 3]) -> OpResult<()> {
+        let sums = Operand { len: outer * inner, ..dst.flat() };
+        // A sum is its mean, as often as it has terms.
+        self.launch(&Kernel::Mean { src, dst: sums, outer, middle, inner })?;
+        #[expect(clippy::cast_precision_loss, reason = "a handful of heads")]
+        self.launch(&Kernel::Scale { src: sums, dst: sums, factor: middle as f64 })
+    }
+
+    /// A library's workspace of which only the first `own` bytes are lent to the kernels that follow.
+    pub(super) fn shared_scratch(&self, own: usize, bytes: usize, what: &'static str) -> OpResult<Tensor> {
+        let scratch = self.memory().tensor(Shape::new(&[bytes]), DType::U8, Category::Workspace, what)?;
+        let lent = scratch.window(Shape::new(&[own]), 0).operand();
+        self.memory().with_device(|device| device.lend_workspace(lent));
+        Ok(scratch)
+    }
+
+    /// Gradients of a grouped attention. Those of keys and values are made for every head of queries at `expanded`, then summed.
+    pub(super) fn grouped_backward(
+        &self,
+        (by, shape): (FusedAttention, AttentionShape),
+        parts: &Heads,
+        computed: &Computed,
+        grad: &Tensor,
+        [dq, dk, dv]: [&Tensor; 3],
+        expanded: [Address; 2],
+    ) -> OpResult<()> {
+        let by_head = dq.shape().dims().len() == 4;
+        let of_queries = if by_head { dq.clone() } else { Self::by_heads(dq, shape, shape.head_size) };
+        let grouped = Grouped::of(parts, shape, by_head);
+        let dtype = dk.dtype();
+        for member in Member::all(parts, shape) {
+            let [dk, dv] = expanded.map(|address| grouped.view(address, dtype, member.place));
+            self.launch(&Kernel::AttentionBackward {
+                by,
+                shape: member.shape,
+                q: member.of(&parts.q),
+                k: parts.k.heads(),
+                v: parts.v.heads(),
+                out: member.of(&computed.out),
+                logsumexp: member.sums(computed),
+                lse_stride: computed.lse_stride,
+                grad: member.of(grad),
+                dq: member.of(&of_queries),
+                dk,
+                dv,
+            })?;
+        }
+        let [groups, size] = grouped.sums();
+        for (sum, address) in [dk, dv].into_iter().zip(expanded) {
+            let all = Operand { address, dtype, len: groups * grouped.group * size };
+            self.sum_groups(all, sum, [groups, grouped.group, size])?;
+        }
+        Ok(())
+    }
+}

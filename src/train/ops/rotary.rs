@@ -1,0 +1,133 @@
+//! Rotary position embeddings, op for op as transformers writes them.
+
+use crate::context::Context;
+use crate::error::OpResult;
+use crate::shape::Shape;
+use crate::tape::Gradients;
+use crate::tensor::Tensor;
+use vramlab_device::{DType, Kernel, RotaryShape};
+
+/// Cosine and sine of every position times every frequency, (rows, head size) each.
+#[derive(Clone, Debug)]
+pub struct RotaryTables {
+    cos: Tensor,
+    sin: Tensor,
+}
+
+impl Context {
+    /// The tables for `positions` (rows; i64, counted from 0) and `frequencies` (half of a head's elements; f32), in `dtype`:
+    /// computed in f32, multiplied by `scaling`, cast. Nothing is differentiated.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn rotary_tables(
+        &mut self,
+        positions: &Tensor,
+        frequencies: &Tensor,
+        dtype: DType,
+        scaling: f64,
+    ) -> OpResult<RotaryTables> {
+        let (rows, half) = (positions.numel(), frequencies.numel());
+        let table = Shape::new(&[rows, 2 * half]);
+        self.op("rotary_tables", |cx| {
+            let as_floats = cx.temporary(Shape::new(&[rows]), DType::F32, "positions in f32")?;
+            let angles = cx.temporary(Shape::new(&[half, rows]), DType::F32, "angles")?;
+            let memory = cx.memory().clone();
+            cx.workspaces.gemm(&memory)?;
+            let twice = cx.temporary(table, DType::F32, "angles twice")?;
+            let scaled = |raw, what| {
+                let raw = cx.temporary(table, DType::F32, raw)?;
+                let scaled = cx.activation(table, DType::F32, what)?;
+                drop(raw);
+                OpResult::Ok(scaled)
+            };
+            let wide = [scaled("cosines", "scaled cosines")?, scaled("sines", "scaled sines")?];
+            let [cos, sin] = if dtype == DType::F32 {
+                wide.clone()
+            } else {
+                [cx.activation(table, dtype, "rotary cosines")?, cx.activation(table, dtype, "rotary sines")?]
+            };
+            cx.launch(&Kernel::RotaryTables {
+                frequencies: frequencies.operand(),
+                cos: cos.operand(),
+                sin: sin.operand(),
+                scaling,
+            })?;
+            drop((as_floats, angles, twice, wide));
+            Ok(RotaryTables { cos, sin })
+        })
+    }
+
+    /// Queries or keys (batch, heads, rows, head size) rotated by their positions, in the wider of their type and the tables':
+    /// `x · cos + rotate_half(x) · sin`. One kernel does what six ops of PyTorch do; the blocks are theirs. Saves both tables.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn rotary(&mut self, input: &Tensor, tables: &RotaryTables) -> OpResult<Tensor> {
+        let [batch, heads, rows, head_size] = *input.shape().dims() else { return Ok(input.clone()) };
+        let shape = RotaryShape { batch, heads, rows, head_size };
+        let (narrow, cos, sin) = (input.dtype(), &tables.cos, &tables.sin);
+        let wide = if cos.dtype().size() > narrow.size() { cos.dtype() } else { narrow };
+        // In the order of a projection's output.
+        let whole = Shape::new(&[batch, rows, heads * head_size]);
+        let (by_head, half) = (input.shape(), Shape::new(&[batch, heads, rows, head_size / 2]));
+        self.op("rotary", |cx| {
+            let differentiates = cx.differentiates(&[input]);
+            let saved_cos = if differentiates { Some(cx.save(cos)?) } else { None };
+            let by_cos = cx.temporary(whole, wide, "product with the cosine")?;
+            let negated = cx.temporary(half, narrow, "negated half")?;
+            let turned = cx.temporary(input.shape(), narrow, "turned halves")?;
+            drop(negated);
+            let saved_sin = if differentiates { Some(cx.save(sin)?) } else { None };
+            let by_sin = cx.temporary(whole, wide, "product with the sine")?;
+            drop(turned);
+            let output = cx.activation(whole, wide, "rotated")?;
+            let output = output.strided(input.shape(), [rows * heads * head_size, head_size, heads * head_size, 1], 0);
+            cx.launch(&Kernel::Rotary {
+                shape,
+                src: input.heads(),
+                cos: cos.operand(),
+                sin: sin.operand(),
+                dst: output.heads(),
+                backward: false,
+            })?;
+            drop((by_cos, by_sin));
+            let (Some(saved_cos), Some(saved_sin)) = (saved_cos, saved_sin) else { return Ok(output) };
+            let source = cx.record("rotaryBackward", [Some(input), None, None], move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                let (cos, sin) = (saved_cos.unpack(cx)?, saved_sin.unpack(cx)?);
+                // The gradient of a product in another type is cast to that of its factor.
+                let product = |cx: &Self, what| {
+                    let product = cx.temporary(whole, wide, what)?;
+                    if wide == narrow { Ok(product) } else { cx.temporary(whole, narrow, what) }
+                };
+                let side_by_side = [rows * heads * head_size, head_size, heads * head_size, 1];
+                let by_heads = |tensor: &Tensor| tensor.strided(by_head, side_by_side, 0);
+                let by_sin = by_heads(&product(cx, "gradient times sine")?);
+                // All is computed while both tables are there; the first product has room for it.
+                let turned = if grad.shape().dims().len() == 4 { grad.clone() } else { by_heads(&grad) };
+                cx.launch(&Kernel::Rotary {
+                    shape,
+                    src: turned.heads(),
+                    cos: cos.operand(),
+                    sin: sin.operand(),
+                    dst: by_sin.heads(),
+                    backward: true,
+                })?;
+                // The products are nodes of their own: what one saved goes when it has run.
+                drop((sin, saved_sin, turned));
+                let negated = cx.temporary(half, narrow, "negated half")?;
+                // A slice's gradient is as large as what was cut, and zero elsewhere.
+                let dst = cx.temporary(by_head, narrow, "gradient of the second half")?;
+                drop(negated);
+                let other = cx.temporary(by_head, narrow, "gradient of the first half")?;
+                cx.copy(&by_sin, &dst)?;
+                drop((by_sin, other));
+                drop(product(cx, "gradient times cosine")?);
+                drop((cos, grad));
+                Ok([Some(dst), None, None])
+            });
+            Ok(output.with_source(source))
+        })
+    }
+}

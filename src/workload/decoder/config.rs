@@ -1,0 +1,210 @@
+//! A model as a `config.json` of Hugging Face describes it.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+use vramlab_device::DType;
+
+use super::super::bounds::{Extent, Repeats};
+use super::sizes::{DecoderSizes, Llama3Scaling, Style};
+
+/// The families that there are, by `model_type`.
+const FAMILIES: [&str; 4] = ["llama", "mistral", "qwen2", "qwen3"];
+/// Keys that change neither memory nor arithmetic of a training step.
+const HARMLESS: [&str; 30] = [
+    "_attn_implementation",
+    "_name_or_path",
+    "add_cross_attention",
+    "architectures",
+    "auto_map",
+    "bos_token_id",
+    "chunk_size_feed_forward",
+    "eos_token_id",
+    "id2label",
+    "initializer_range",
+    "is_decoder",
+    "is_encoder_decoder",
+    "label2id",
+    "layer_types",
+    "max_length",
+    "max_position_embeddings",
+    "max_window_layers",
+    "output_attentions",
+    "output_hidden_states",
+    "pad_token_id",
+    "pretraining_tp",
+    "problem_type",
+    "return_dict",
+    "rope_interleaved",
+    "temperature",
+    "tokenizer_class",
+    "top_p",
+    "transformers_version",
+    "unsloth_fixed",
+    "use_cache",
+];
+
+/// A `config.json`: its keys are Hugging Face's, and so are the values where one is missing.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct ModelConfig {
+    /// The family: `llama`.
+    pub model_type: String,
+    hidden_size: Extent,
+    intermediate_size: Extent,
+    num_hidden_layers: Repeats,
+    num_attention_heads: Extent,
+    num_key_value_heads: Option<Extent>,
+    head_dim: Option<Extent>,
+    vocab_size: Extent,
+    tie_word_embeddings: Option<bool>,
+    rms_norm_eps: Option<f64>,
+    rope_theta: Option<f64>,
+    rope_scaling: Option<Rope>,
+    rope_parameters: Option<Rope>,
+    hidden_act: Option<String>,
+    attention_bias: Option<bool>,
+    mlp_bias: Option<bool>,
+    attention_dropout: Option<f64>,
+    sliding_window: Option<usize>,
+    use_sliding_window: Option<bool>,
+    /// The type of its weights: `bfloat16` or `float32`.
+    #[serde(alias = "torch_dtype")]
+    pub dtype: Option<String>,
+    #[serde(flatten)]
+    rest: BTreeMap<String, Unread>,
+}
+
+/// How positions become rotations.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+struct Rope {
+    #[serde(alias = "type")]
+    rope_type: Option<String>,
+    rope_theta: Option<f64>,
+    factor: Option<f64>,
+    low_freq_factor: Option<f64>,
+    high_freq_factor: Option<f64>,
+    original_max_position_embeddings: Option<f64>,
+}
+
+/// The value of a key that is not looked at.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(untagged)]
+enum Unread {
+    Switch(bool),
+    Number(f64),
+    Nothing(()),
+    Something(IgnoredAny),
+}
+
+impl Unread {
+    /// It asks for nothing.
+    const fn is_off(&self) -> bool {
+        match self {
+            Self::Switch(on) => !*on,
+            Self::Number(number) => *number == 0.0,
+            Self::Nothing(()) => true,
+            Self::Something(_) => false,
+        }
+    }
+}
+
+impl ModelConfig {
+    /// The sizes of the model that it describes, for samples of `seq` positions; `layers` and `vocab` replace its own.
+    ///
+    /// # Errors
+    /// A sentence: the key that asks for something that is not there, and what it may be.
+    pub fn sizes(&self, seq: Extent, layers: Option<Repeats>, vocab: Option<Extent>) -> Result<DecoderSizes, String> {
+        let family = &*self.model_type;
+        if !FAMILIES.contains(&family) {
+            return Err(format!("model_type '{family}' is not there; there are {}", FAMILIES.join(", ")));
+        }
+        self.refuse_what_is_not_there(seq)?;
+        let heads = self.num_attention_heads.get();
+        let own_heads = match family {
+            "mistral" => 8,
+            "qwen2" | "qwen3" => 32,
+            _ => heads,
+        };
+        let own_size = if family == "qwen3" { 128 } else { self.hidden_size.get() / heads };
+        Ok(DecoderSizes {
+            vocab: vocab.unwrap_or(self.vocab_size).get(),
+            width: self.hidden_size.get(),
+            hidden: self.intermediate_size.get(),
+            layers: layers.unwrap_or(self.num_hidden_layers).get(),
+            heads,
+            kv_heads: self.num_key_value_heads.map_or(own_heads, Extent::get),
+            head_size: self.head_dim.map_or(own_size, Extent::get),
+            tied: self.tie_word_embeddings.unwrap_or(false),
+            eps: self.rms_norm_eps.unwrap_or(1e-6),
+            theta: self.theta(),
+            scaling: self.scaling()?,
+            seq: seq.get(),
+            weights: self.weights()?,
+            style: Style { norms_heads: family == "qwen3", biases: family == "qwen2" },
+        })
+    }
+
+    fn rope(&self) -> impl Iterator<Item = &Rope> {
+        self.rope_parameters.iter().chain(&self.rope_scaling)
+    }
+
+    fn theta(&self) -> f64 {
+        self.rope().find_map(|rope| rope.rope_theta).or(self.rope_theta).unwrap_or(10_000.0)
+    }
+
+    fn scaling(&self) -> Result<Option<Llama3Scaling>, String> {
+        let Some((rope, kind)) = self.rope().find_map(|rope| Some((rope, rope.rope_type.as_deref()?))) else {
+            return Ok(None);
+        };
+        let need = |value: Option<f64>, key: &str| {
+            value.filter(|value| *value > 0.0).ok_or_else(|| format!("rope_type 'llama3' needs a {key} above 0"))
+        };
+        match kind {
+            "default" => Ok(None),
+            "llama3" => Ok(Some(Llama3Scaling {
+                factor: need(rope.factor, "factor")?,
+                low: need(rope.low_freq_factor, "low_freq_factor")?,
+                high: need(rope.high_freq_factor, "high_freq_factor")?,
+                original: need(rope.original_max_position_embeddings, "original_max_position_embeddings")?,
+            })),
+            other => Err(format!("rope_type '{other}' is not there; there are default and llama3")),
+        }
+    }
+
+    fn weights(&self) -> Result<DType, String> {
+        match self.dtype.as_deref() {
+            None | Some("float32") => Ok(DType::F32),
+            Some("bfloat16") => Ok(DType::Bf16),
+            Some(other) => Err(format!("dtype '{other}' is not there; there are bfloat16 and float32")),
+        }
+    }
+
+    fn refuse_what_is_not_there(&self, seq: Extent) -> Result<(), String> {
+        let missing = |key: &str, what: &str| Err(format!("{key} asks for {what}, which is not there; leave it out"));
+        if let Some(other) = self.hidden_act.as_deref().filter(|act| *act != "silu") {
+            return Err(format!("hidden_act '{other}' is not there; there is silu"));
+        }
+        if self.attention_bias == Some(true) {
+            return missing("attention_bias", "biases of all four projections");
+        }
+        if self.mlp_bias == Some(true) {
+            return missing("mlp_bias", "biases within the MLP");
+        }
+        if self.attention_dropout.is_some_and(|share| share != 0.0) {
+            return missing("attention_dropout", "dropout of attention weights");
+        }
+        let slides = self.use_sliding_window.unwrap_or(self.model_type == "mistral");
+        if let Some(window) = self.sliding_window.filter(|window| slides && *window < seq.get()) {
+            return Err(format!(
+                "sliding_window lets positions see {window} of {seq}, which is not there; give --seq {window} or less"
+            ));
+        }
+        let asks = |(key, value): &(&String, &Unread)| !HARMLESS.contains(&key.as_str()) && !value.is_off();
+        match self.rest.iter().find(asks) {
+            Some((key, _)) => Err(format!("{key} asks for something that is not there; leave it out")),
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! Decoders that people fine-tune: Llama and its kin, as transformers builds and trains them.
+
+mod config;
+mod model;
+mod rotary;
+mod sizes;
+
+use std::rc::Rc;
+
+use vramlab_device::DType;
+use vramlab_train::{Batch, BatchLayout, BatchSource, Context, OpResult, Shape, Task, TrainError, Workload};
+
+use super::data::Data;
+use super::hash::{self, Cycle, Parameters, Spread};
+use super::text::Windows;
+use model::DecoderModel;
+
+pub use config::ModelConfig;
+pub use sizes::{DecoderSizes, Llama3Scaling, Style};
+
+/// The workload of a decoder: it learns each next token. Labels are the tokens themselves; the loss shifts them.
+#[derive(Clone, Debug)]
+pub struct Decoder {
+    name: String,
+    sizes: DecoderSizes,
+    data: Data,
+    seed: u64,
+}
+
+impl Decoder {
+    /// A decoder that reads `data`; `seed` decides what is random in it.
+    ///
+    /// # Errors
+    /// [`TrainError::Workload`]: which size makes no model, or which text it can't learn from.
+    pub fn new(name: &str, sizes: DecoderSizes, data: Data, seed: u64) -> Result<Self, TrainError> {
+        let refused = |text: String| Err(TrainError::Workload(text));
+        let DecoderSizes { heads, kv_heads, head_size, vocab, .. } = sizes;
+        if kv_heads == 0 || !heads.is_multiple_of(kv_heads) {
+            return refused(format!(
+                "{kv_heads} heads of keys do not divide {heads} heads of queries; choose a number that does"
+            ));
+        }
+        if head_size == 0 || !head_size.is_multiple_of(2) {
+            return refused(format!(
+                "heads of {head_size} elements have no two halves to rotate; choose an even number"
+            ));
+        }
+        if matches!(data, Data::Text(_)) && vocab < 256 {
+            return refused(format!(
+                "text has 256 different bytes and the vocabulary is {vocab}; use --vocab 256 or --data synthetic"
+            ));
+        }
+        Ok(Self { name: name.into(), sizes, data, seed })
+    }
+}
+
+impl Workload for Decoder {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn build(&self, cx: &mut Context) -> OpResult<Task> {
+        let mut all = Parameters::in_place(Spread::Transformer, self.sizes.weights);
+        let model = DecoderModel::make(cx, &mut all, &self.sizes)?;
+        all.initialise(cx)?;
+        Ok(Task::Supervised(Rc::new(model)))
+    }
+
+    fn resident_batches(&self, cx: &mut Context, samples: usize) -> OpResult<Vec<Batch>> {
+        hash::four(|b| self.fresh_batch(cx, b, samples, 0))
+    }
+
+    fn fresh_batch(&self, cx: &mut Context, batch: u32, samples: usize, _step: u64) -> OpResult<Batch> {
+        hash::own_tokens(cx, batch, samples, self.sizes.seq, self.sizes.vocab)
+    }
+
+    fn batch_layout(&self, samples: usize) -> BatchLayout {
+        let tokens = (Shape::new(&[samples, self.sizes.seq]), DType::I64);
+        BatchLayout { input: tokens, target: tokens }
+    }
+
+    fn batch_source(&self) -> Result<Box<dyn BatchSource>, TrainError> {
+        let tokens: Box<dyn BatchSource> = match &self.data {
+            Data::Text(text) => Box::new(Windows::new(text.clone(), self.sizes.seq, self.seed)?),
+            _ => Box::new(Cycle::tokens(self.sizes.seq, self.sizes.vocab)),
+        };
+        Ok(Box::new(OwnLabels(tokens)))
+    }
+
+    fn items_per_sample(&self) -> usize {
+        self.sizes.seq
+    }
+}
+
+/// Batches whose labels are the tokens themselves.
+struct OwnLabels(Box<dyn BatchSource>);
+
+impl BatchSource for OwnLabels {
+    fn fill(&mut self, input: &mut [u8], target: &mut [u8]) -> Result<(), String> {
+        self.0.fill(input, target)?;
+        target.copy_from_slice(input);
+        Ok(())
+    }
+}

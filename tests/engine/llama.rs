@@ -1,0 +1,192 @@
+//! Llama and its kin beside transformers: requests of unchanged programs on a card that is not there, losses on the processor.
+
+use vramlab::device::DType;
+use vramlab::device::cpu::{CpuDevice, CpuOptions};
+use vramlab::device::sim::SimDevice;
+use vramlab::train::{Amp, Config, Libraries, LoopStyle, OptimizerForm, OptimizerKind, Workload};
+use vramlab::units::Bytes;
+use vramlab::workload::{Data, Decoder, DecoderSizes, Llama3Scaling, Sizes, Style};
+
+use crate::alignment::{difference, made, recorded};
+
+const MINI: DecoderSizes = DecoderSizes {
+    vocab: 512,
+    width: 64,
+    hidden: 128,
+    layers: 2,
+    heads: 4,
+    kv_heads: 2,
+    head_size: 16,
+    tied: false,
+    eps: 1e-6,
+    theta: 1e4,
+    scaling: None,
+    seq: 64,
+    weights: DType::F32,
+    style: Style { norms_heads: false, biases: false },
+};
+
+/// A model, and how its recording was made: `bf16wckpt` has weights in bf16 and checkpoints its layers.
+fn program(name: &str) -> (DecoderSizes, Config) {
+    let (model, variant) = name.split_once('.').unwrap();
+    let (sizes, batch) = match model {
+        "llama-mini" => (MINI, 4),
+        // Llama 3.2 1B and Qwen3 0.6B with two layers each.
+        "llama-1b-two" => {
+            let scaling = Llama3Scaling { factor: 32.0, low: 1.0, high: 4.0, original: 8192.0 };
+            let sizes = DecoderSizes { vocab: 128_256, width: 2048, hidden: 8192, heads: 32, kv_heads: 8, ..MINI };
+            (DecoderSizes { head_size: 64, tied: true, scaling: Some(scaling), seq: 1024, ..sizes }, 2)
+        }
+        "qwen3-two" => {
+            let sizes = DecoderSizes { vocab: 151_936, width: 1024, hidden: 3072, heads: 16, kv_heads: 8, ..MINI };
+            let style = Style { norms_heads: true, biases: false };
+            (DecoderSizes { head_size: 128, tied: true, seq: 512, style, ..sizes }, 2)
+        }
+        other => panic!("no model {other}"),
+    };
+    let has = |word: &str| variant.contains(word);
+    let mut config = Config::new(if has("one") { 1 } else { batch });
+    config.checkpointing = has("ckpt");
+    if has("bf16") && !has("bf16w") {
+        config.amp = Amp::Bf16;
+    }
+    if has("sgd") {
+        config.optimizer = OptimizerKind::Momentum;
+    }
+    if has("fused") {
+        config.form = OptimizerForm::Fused;
+    }
+    (DecoderSizes { weights: if has("bf16w") { DType::Bf16 } else { DType::F32 }, ..sizes }, config)
+}
+
+fn decoder(sizes: DecoderSizes) -> Box<dyn Workload> {
+    Box::new(Decoder::new("llama", sizes, Data::Reference, 1).unwrap())
+}
+
+/// From the first parameter on, the building of the model included: three steps.
+#[test]
+fn they_ask_as_transformers_does() {
+    let names = [
+        "llama-mini.base",
+        "llama-mini.bf16",
+        "llama-mini.bf16w",
+        "llama-mini.bf16ckpt",
+        "llama-mini.bf16wckpt",
+        "llama-mini.bf16wone",
+        "llama-mini.bf16wsgd",
+        "llama-mini.bf16wfused",
+        "llama-1b-two.bf16w",
+        "qwen3-two.bf16w",
+    ];
+    let failures = names.into_iter().filter_map(|name| {
+        let (sizes, config) = program(name);
+        let device = Box::new(SimDevice::h200().unwrap());
+        let (mut trainer, events) =
+            crate::training::on(device, decoder(sizes), config, Libraries::HOPPER, LoopStyle::Logging);
+        for _ in 0..3 {
+            trainer.step().unwrap();
+        }
+        let ours = made(&events.borrow());
+        difference(&ours, &recorded(name)).map(|difference| format!("{name}: {difference}"))
+    });
+    let failures: Vec<String> = failures.collect();
+    assert!(failures.is_empty(), "\n{}", failures.join("\n"));
+}
+
+/// The same requests where bytes are computed: kernels reach nothing but live blocks.
+#[test]
+fn the_processor_asks_as_the_simulated_card_does() {
+    for name in ["llama-mini.base", "llama-mini.bf16", "llama-mini.bf16w", "llama-mini.bf16wckpt"] {
+        let (sizes, config) = program(name);
+        let device = CpuDevice::open(CpuOptions { memory: Some(Bytes::gib(1)), threads: Some(1) }).unwrap();
+        let (mut trainer, events) =
+            crate::training::on(Box::new(device), decoder(sizes), config, Libraries::HOPPER, LoopStyle::Logging);
+        for _ in 0..3 {
+            trainer.step().unwrap();
+        }
+        assert_eq!(difference(&made(&events.borrow()), &recorded(name)), None, "{name}");
+    }
+}
+
+fn losses(sizes: DecoderSizes, mut configure: impl FnMut(&mut Config)) -> Vec<f64> {
+    let device = CpuDevice::open(CpuOptions { memory: Some(Bytes::gib(1)), threads: Some(2) }).unwrap();
+    let mut config = Config::new(4);
+    configure(&mut config);
+    let (mut trainer, _) =
+        crate::training::on(Box::new(device), decoder(sizes), config, Libraries::PROCESSOR, LoopStyle::Logging);
+    (0..6).map(|_| f64::from(trainer.step().unwrap().loss.unwrap())).collect()
+}
+
+/// transformers 5.17 on PyTorch 2.11's processor, with the reference weights and tokens and the reference's AdamW.
+#[test]
+fn losses_are_those_of_transformers() {
+    let llama = [
+        6.250_148_773_193_359,
+        6.249_896_049_499_512,
+        6.257_341_384_887_695,
+        6.263_141_632_080_078,
+        5.979_738_235_473_633,
+        6.025_241_851_806_641,
+    ];
+    let qwen = [
+        6.272_452_831_268_311,
+        6.259_371_280_670_166,
+        6.231_182_575_225_83,
+        6.253_818_988_800_049,
+        5.991_620_540_618_896_5,
+        6.039_442_062_377_93,
+    ];
+    let style = Style { norms_heads: true, biases: false };
+    for (sizes, theirs) in [(MINI, llama), (DecoderSizes { tied: true, style, ..MINI }, qwen)] {
+        for checkpointing in [false, true] {
+            let ours = losses(sizes, |config| config.checkpointing = checkpointing);
+            for (ours, theirs) in ours.iter().zip(theirs) {
+                assert!((ours - theirs).abs() < 1e-4, "{ours} for {theirs}, checkpointing {checkpointing}");
+            }
+        }
+    }
+    // In bf16 each op of PyTorch rounds, and some of ours are one kernel.
+    let narrow =
+        [losses(DecoderSizes { weights: DType::Bf16, ..MINI }, |_| {}), losses(MINI, |config| config.amp = Amp::Bf16)];
+    for (ours, theirs) in narrow.iter().flat_map(|losses| losses.iter().zip(llama)) {
+        assert!((ours - theirs).abs() < 1e-2, "{ours} for {theirs}");
+    }
+}
+
+/// What a `config.json` asks for, and what it asks for in vain.
+#[test]
+fn a_config_json_is_a_model_or_a_sentence() {
+    let text = |more: &str| {
+        format!(
+            r#"{{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_size": 64, "intermediate_size": 128,
+            "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 512, "rope_scaling": null,
+            "bos_token_id": 1, "torch_dtype": "bfloat16", "use_cache": true, "hidden_act": "silu"{more}}}"#
+        )
+    };
+    let build = |more: &str| {
+        let config = serde_json::from_str(&text(more)).unwrap();
+        let entry = vramlab::workload::Entry::of_config("mine", config);
+        entry.workload(Sizes::default(), Data::Reference, 1).map(drop).map_err(|error| error.to_string())
+    };
+    assert_eq!(build(""), Ok(()));
+    assert_eq!(build(r#", "mlp_bias": false, "quantization_config": null, "attention_dropout": 0.0"#), Ok(()));
+    for (more, words) in [
+        (r#", "mlp_bias": true"#, "mine: mlp_bias asks for biases within the MLP, which is not there"),
+        (r#", "quantization_config": {"bits": 4}"#, "mine: quantization_config asks for something that is not there"),
+        (r#", "num_local_experts": 8"#, "mine: num_local_experts asks for something that is not there"),
+        (r#", "attention_dropout": 0.1"#, "attention_dropout asks for dropout of attention weights"),
+        (
+            r#", "rope_parameters": {"rope_type": "yarn"}"#,
+            "rope_type 'yarn' is not there; there are default and llama3",
+        ),
+        (r#", "sliding_window": 1024, "use_sliding_window": true"#, "give --seq 1024 or less"),
+        (r#", "head_dim": 15"#, "heads of 15 elements"),
+    ] {
+        let error = build(more).unwrap_err();
+        assert!(error.contains(words), "{error}");
+    }
+    let other = text("").replace("\"llama\"", "\"mamba\"");
+    let entry = vramlab::workload::Entry::of_config("mine", serde_json::from_str(&other).unwrap());
+    let error = entry.workload(Sizes::default(), Data::Reference, 1).err().unwrap().to_string();
+    assert_eq!(error, "mine: model_type 'mamba' is not there; there are llama, mistral, qwen2, qwen3");
+}
