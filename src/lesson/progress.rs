@@ -171,7 +171,7 @@ mod tests {
             fs::write(&path, text).unwrap();
             let (progress, told) = Progress::load(&path);
             assert_eq!(progress, Progress::default());
-            assert!(told.is_some_and(|told| told.contains("progress.toml, line ") && told.ends_with("begins anew")));
+            assert!(told.is_some_and(|told| told.contains("progress.toml, line ") && told.ends_with("starts again")));
         }
         assert!(Progress::load(folder.path()).1.is_some(), "a folder is no file");
         assert!(some().save(&path.join("below-a-file")).is_err());
