@@ -111,23 +111,18 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
     let forward = stage.states.ops.forward;
     let two = area.width >= TWO_COLUMNS;
     let wanted = if nameless || forward { None } else { wanted_rows(stage, study, kind, two) };
-    let cut = |area: Rect, rows: Option<u16>| match rows.filter(|rows| area.height >= rows.saturating_add(LEAST_CURVE))
-    {
+    // The curve of the step takes what both tables leave.
+    let [area, curve] = match wanted.filter(|rows| area.height >= rows.saturating_add(LEAST_CURVE)) {
         Some(rows) => area.layout::<2>(&Split::vertical([Constraint::Length(rows), Constraint::Min(0)])),
         None => [area, Rect::ZERO],
     };
-    // The curve of the step takes what both tables leave, else what the left one does.
-    let [area, mut curve] = cut(area, wanted.map(|(table, names)| table.max(names)));
-    let (mut left, right) = if two {
+    let (left, right) = if two {
         let names = (area.width * 2 / 5).clamp(NAMES.0, NAMES.1);
         let [left, right] = area.layout::<2>(&Split::horizontal([Constraint::Min(0), Constraint::Length(names)]));
         (left, Some(right))
     } else {
         (area, None)
     };
-    if curve.is_empty() {
-        [left, curve] = cut(left, wanted.map(|(table, _)| table));
-    }
     if !curve.is_empty() {
         layout.charts.push((lab::step_curve(stage, kind, curve, buf), Chart::Step));
         layout.panels.push((curve, Panel::StepCurve));
@@ -154,9 +149,9 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
     layout
 }
 
-/// Rows that the table and the names want, where a curve of the step may stand below them: a table of the whole run is of more
-/// than a step.
-fn wanted_rows(stage: &Stage<'_>, study: &Study, kind: Frame, names: bool) -> Option<(u16, u16)> {
+/// Rows that the table and the names beside it want, where a curve of the step may stand below them: a table of the whole run
+/// is of more than a step.
+fn wanted_rows(stage: &Stage<'_>, study: &Study, kind: Frame, names: bool) -> Option<u16> {
     let state = &stage.states.ops;
     let of_a_step = !state.whole || matches!(stage.picture.kind, Kind::Snapshot(_));
     stage.picture.shown_step().filter(|_| of_a_step)?;
@@ -166,8 +161,7 @@ fn wanted_rows(stage: &Stage<'_>, study: &Study, kind: Frame, names: bool) -> Op
     // Rows that only the pinned step has come on top; the sentence and the heading stand above them.
     let table = rows(study).max(pinned.map_or(0, rows)) + 2 + frame;
     let names = if names { study.at_peak.len() + 2 } else { 0 };
-    let rows = |count: usize| u16::try_from(count).unwrap_or(u16::MAX);
-    Some((rows(table), rows(names)))
+    Some(u16::try_from(table.max(names)).unwrap_or(u16::MAX))
 }
 
 /// The whole table, its columns set apart by tabs, in bytes and milliseconds: as spreadsheets take it.
