@@ -28,12 +28,12 @@ pub struct Profile {
     pub samples: Vec<Sample>,
     /// Memory events so far.
     pub events: u64,
-    /// Memory events before each phase, in order.
-    pub phases: Vec<(Phase, u64)>,
+    /// Memory events before each phase, in order; before what lies in no phase, where one ends and none begins.
+    pub phases: Vec<(Option<Phase>, u64)>,
     /// The most that was allocated in each phase: samples can't say, as one may reach over the begin of a phase.
     highest: Vec<(Phase, Bytes)>,
     /// The place there of the phase under way.
-    phase: usize,
+    phase: Option<usize>,
     stride: u64,
 }
 
@@ -107,13 +107,25 @@ impl Profile {
 
     /// A phase begins.
     pub(super) fn begin_phase(&mut self, phase: Phase) {
-        if self.phases.len() < Self::PHASES {
-            self.phases.push((phase, self.events));
-        }
+        // Between two phases that follow each other lies nothing.
+        self.phases.pop_if(|(before, event)| before.is_none() && *event == self.events);
+        self.put(Some(phase));
         let known = self.highest.iter().position(|(other, _)| *other == phase);
-        self.phase = known.unwrap_or(self.highest.len());
+        self.phase = Some(known.unwrap_or(self.highest.len()));
         if known.is_none() {
             self.highest.push((phase, Bytes::ZERO));
+        }
+    }
+
+    /// A phase ends: what comes until the next one is in none.
+    pub(super) fn end_phase(&mut self) {
+        self.put(None);
+        self.phase = None;
+    }
+
+    fn put(&mut self, phase: Option<Phase>) {
+        if self.phases.len() < Self::PHASES {
+            self.phases.push((phase, self.events));
         }
     }
 
@@ -121,7 +133,7 @@ impl Profile {
     #[inline]
     pub(super) fn record(&mut self, memory: &MemoryModel) {
         let (allocated, reserved) = (memory.allocated(), memory.reserved());
-        if let Some((_, most)) = self.highest.get_mut(self.phase) {
+        if let Some((_, most)) = self.phase.and_then(|phase| self.highest.get_mut(phase)) {
             *most = allocated.max(*most);
         }
         if !self.events.is_multiple_of(self.stride())
@@ -201,6 +213,35 @@ mod tests {
         assert!(profile.stride() > 1, "samples reach over phases");
         assert_eq!(profile.highest_by_phase(), [(Phase::Forward, highest[0]), (Phase::Backward, highest[1])]);
         assert!(Profile::begin(0, 0).highest_by_phase().is_empty());
+    }
+
+    #[test]
+    fn what_lies_between_two_phases_is_in_none() {
+        let mut memory = MemoryModel::new();
+        let mut profile = Profile::begin(0, 0);
+        let mut churn = synthetic::crowded(300).into_iter();
+        let mut run = |profile: &mut Profile, events: u64| {
+            let until = profile.events + events;
+            while profile.events < until {
+                let event = churn.next().unwrap();
+                memory.apply(&event).unwrap();
+                if !matches!(event.kind, EventKind::Define { .. }) {
+                    profile.record(&memory);
+                }
+            }
+            memory.allocated()
+        };
+        profile.begin_phase(Phase::Data);
+        let loaded = run(&mut profile, 3);
+        profile.end_phase();
+        let between = run(&mut profile, 40);
+        profile.begin_phase(Phase::Optimizer);
+        run(&mut profile, 5);
+        profile.end_phase();
+        profile.begin_phase(Phase::ZeroGrad);
+        let (data, optimizer, zero) = (Some(Phase::Data), Some(Phase::Optimizer), Some(Phase::ZeroGrad));
+        assert_eq!(profile.phases, [(data, 0), (None, 3), (optimizer, 43), (zero, 48)]);
+        assert!(between > loaded && profile.highest_by_phase()[0] == (Phase::Data, loaded));
     }
 
     #[test]

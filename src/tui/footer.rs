@@ -4,10 +4,11 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::Rect;
 use ratatui::style::Modifier;
 use ratatui::text::Span;
+use ratatui::widgets::{Clear, Widget};
 
 use super::action::Action;
 use super::keymap;
-use super::pane::{put, put_at, put_right, span};
+use super::pane::{self, put, put_at, put_right, span};
 use super::stage::{Stage, Targets};
 use super::theme::Token;
 use crate::model::RunState;
@@ -15,6 +16,8 @@ use crate::source::Picture;
 
 /// So many of the last ones are always named.
 const LAST: usize = 3;
+/// Rows of a notice at most.
+const NOTICE: usize = 3;
 
 /// Draws what the keys do, as many as fit, or the notice.
 pub(crate) fn render(
@@ -28,7 +31,7 @@ pub(crate) fn render(
     let theme = stage.theme;
     let area = pressed(stage, area, buf);
     if let Some(notice) = notice {
-        put(area, 0, vec![Span::raw(" "), span(theme, Token::Accent, notice)], buf);
+        say(stage, notice, area, buf);
         return;
     }
     let picture = stage.picture;
@@ -62,6 +65,24 @@ pub(crate) fn render(
             put_at(area, x, 0, vec![span(theme, Token::Key, key), span(theme, Token::Dim, format!(" {hint}"))], buf);
         targets.push((Rect { x: area.x + x, width: end.saturating_sub(x), height: 1, ..area }, action));
         x = end + 3;
+    }
+}
+
+/// Writes a notice whole: one that is longer than the row takes rows above it for the seconds that it stands there.
+fn say(stage: &Stage<'_>, notice: &str, area: Rect, buf: &mut Buffer) {
+    let theme = stage.theme;
+    let width = usize::from(area.width.saturating_sub(2));
+    let mut lines = pane::wrap(notice, width);
+    if lines.len() > NOTICE {
+        let rest = lines.split_off(NOTICE - 1).join(" ");
+        lines.push(pane::cut(&rest, width));
+    }
+    for (above, line) in (0..).zip(lines.into_iter().rev()) {
+        let Some(y) = area.y.checked_sub(above).filter(|y| *y >= buf.area.y) else { return };
+        let row = Rect { y, height: 1, ..area };
+        Clear.render(row, buf);
+        buf.set_style(row, theme.style(Token::Surface).patch(theme.style(Token::Text)));
+        put(row, 0, vec![Span::raw(" "), span(theme, Token::Accent, line)], buf);
     }
 }
 

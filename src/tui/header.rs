@@ -45,9 +45,10 @@ pub(crate) fn render(stage: &Stage<'_>, screen: usize, area: Rect, buf: &mut Buf
     if area.height >= 2 {
         let cells = |line: &[Span<'static>]| line.iter().map(Span::width).sum::<usize>();
         let whole = device(picture, false, theme);
-        let fits = cells(&workload(picture, theme)) + 2 + cells(&whole) <= usize::from(area.width);
+        let fits = cells(&workload(picture, usize::MAX, theme)) + 2 + cells(&whole) <= usize::from(area.width);
         let edge = put_right(area, 0, if fits { whole } else { device(picture, true, theme) }, buf);
-        put(Rect { width: edge.saturating_sub(2), ..area }, 0, workload(picture, theme), buf);
+        let left = Rect { width: edge.saturating_sub(2), ..area };
+        put(left, 0, workload(picture, usize::from(left.width), theme), buf);
         let least: usize = state(stage, 0).iter().map(Span::width).sum();
         // What stands still says its phase and op; what goes on is on the way to the next one.
         let wanted = if stage.is_still() { least + STILL } else { least };
@@ -62,7 +63,7 @@ pub(crate) fn render(stage: &Stage<'_>, screen: usize, area: Rect, buf: &mut Buf
     } else {
         let edge = put_right(area, 0, figures_of(stage, usize::from(area.width) / 2), buf);
         let left = Rect { width: edge.saturating_sub(2), ..area };
-        let mut line = workload(picture, theme);
+        let mut line = workload(picture, usize::MAX, theme);
         line.push(Span::raw("   "));
         line.extend(device(picture, false, theme));
         line.push(Span::raw("  "));
@@ -99,20 +100,31 @@ fn tabs(theme: &Theme, screen: usize, least: usize, area: Rect, buf: &mut Buffer
     x
 }
 
-fn workload(picture: &Picture, theme: &Theme) -> Vec<Span<'static>> {
-    let about = &picture.view.about;
-    let mut line = vec![
-        span(theme, Token::Accent, " vramlab "),
-        span(theme, Token::Strong, format!(" {}", named(picture))),
-        span(theme, Token::Dim, format!("  {}", about.detail)),
-    ];
+/// What is trained, and as many words of how as `room` cells hold.
+fn workload(picture: &Picture, room: usize, theme: &Theme) -> Vec<Span<'static>> {
+    let mut line =
+        vec![span(theme, Token::Accent, " vramlab "), span(theme, Token::Strong, format!(" {}", named(picture)))];
     // Beside the learner's own lab stands the lesson itself.
     if let Some(note) = picture.view.lesson.as_ref().filter(|_| !picture.is_live()) {
         let (who, lesson) = (&note.learner, &note.lesson);
         let place = format!("step {} of {}, {}", note.step, note.steps, note.doing.label());
         line.insert(1, span(theme, Token::Strong, format!(" {who} · {lesson} · {place} ·")));
     }
+    let left = room.saturating_sub(line.iter().map(Span::width).sum::<usize>() + 2);
+    line.push(span(theme, Token::Dim, format!("  {}", detail(picture, left))));
     line
+}
+
+/// Its details, whole ones: the last give way first. The badge says that a snapshot is one, so its first gives way before
+/// the word that its categories are guessed.
+fn detail(picture: &Picture, room: usize) -> String {
+    let mut parts: Vec<&str> = picture.view.about.detail.split(" · ").collect();
+    let cells = |parts: &[&str]| parts.iter().map(|part| part.width() + 3).sum::<usize>().saturating_sub(3);
+    while parts.len() > 1 && cells(&parts) > room {
+        let snapshot = matches!(picture.kind, Kind::Snapshot(_));
+        parts.remove(if snapshot && parts.len() == 2 { 0 } else { parts.len() - 1 });
+    }
+    parts.join(" · ")
 }
 
 /// What is trained; of a program that has said nothing yet, and of a file whose beginning is not read, its name.

@@ -26,7 +26,7 @@ pub(crate) fn are_shown(stage: &Stage<'_>) -> bool {
 }
 
 /// Draws the pane.
-pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
+pub(crate) fn render(stage: &Stage<'_>, kind: Frame, area: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
     let looked = stage.states.stacks.looked(stage.shown);
     let root = looked.flame.root();
@@ -35,7 +35,7 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
         span(theme, Token::Title, "held"),
         span(theme, Token::Dim, format!(" {} · {}", when::words(stage.picture), unit.name())),
     ];
-    let inner = pane::frame(Frame::Box, title, theme.style(Token::Border), area, buf);
+    let inner = pane::frame(kind, title, theme.style(Token::Border), area, buf);
     let inner = Rect { x: inner.x + inner.width.min(1), width: inner.width.saturating_sub(2), ..inner };
     let row = |indent: usize, category, label: &str, blocks: u64, bytes: Bytes| Row {
         indent,

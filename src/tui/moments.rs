@@ -40,14 +40,15 @@ impl<'a> Columns<'a> {
         u16::try_from(self.study.column_of(moment, usize::from(self.width))).unwrap_or(0)
     }
 
-    /// Writes into row `row` of `area`, column by column, where phases begin; of several steps, where those do.
+    /// Writes into row `row` of `area`, column by column, where phases begin, and end before the next; of several steps, where
+    /// those begin.
     pub fn axis_of_time(self, theme: &Theme, area: Rect, row: u16, buf: &mut Buffer) {
         let study = self.study;
         let several = study.steps.len() > 1;
-        let places: Vec<(u64, Mark)> = if several {
-            study.steps.iter().map(|step| (step.event, Mark::Step(step.what))).collect()
+        let places: Vec<(u64, Option<Mark>)> = if several {
+            study.steps.iter().map(|step| (step.event, Some(Mark::Step(step.what)))).collect()
         } else {
-            study.phases.iter().map(|place| (place.event, Mark::Phase(place.what))).collect()
+            study.phases.iter().map(|place| (place.event, place.what.map(Mark::Phase))).collect()
         };
         let mut end = 0;
         for (index, (event, mark)) in places.iter().enumerate() {
@@ -58,6 +59,10 @@ impl<'a> Columns<'a> {
             if x < end || room < 2 {
                 continue;
             }
+            let Some(mark) = mark else {
+                end = put_at(area, x, row, vec![span(theme, Token::Dim, "│")], buf);
+                continue;
+            };
             let (text, style) = match mark {
                 Mark::Step(step) => (step.to_string(), theme.style(Token::Dim)),
                 Mark::Phase(phase) => {

@@ -85,7 +85,14 @@ pub(crate) fn put_at(area: Rect, x: u16, y: u16, spans: Vec<Span<'static>>, buf:
         return x;
     }
     let room = area.width - x;
-    let end = buf.set_line(area.x + x, area.y + y, &Line::from(shortened(spans, usize::from(room))), room).0;
+    let (from, y) = (area.x + x, area.y + y);
+    let end = buf.set_line(from, y, &Line::from(shortened(spans, usize::from(room))), room).0;
+    // What aligns figures is no text: a theme that underlines them draws no line through it.
+    for x in from..end {
+        if let Some(cell) = buf.cell_mut((x, y)).filter(|cell| cell.symbol() == " ") {
+            cell.modifier.remove(Modifier::UNDERLINED);
+        }
+    }
     end - area.x
 }
 

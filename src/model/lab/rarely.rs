@@ -52,6 +52,9 @@ impl Lab {
             EventKind::PhaseEnd { phase } => {
                 self.boundaries.end_phase(*phase, self.memory.allocated());
                 self.phase = None;
+                if let Some(profile) = &mut self.curves.under_way {
+                    profile.end_phase();
+                }
             }
             EventKind::SwitchFlipped { switch, from, to } => self.flip(*switch, *from, *to),
             EventKind::Generating => self.writing = true,

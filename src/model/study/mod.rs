@@ -95,8 +95,8 @@ pub struct Study {
     pub stride: u64,
     /// The areas, from the floor up; the bytes of all of them at a moment are what was allocated then.
     pub groups: Vec<Group>,
-    /// Where phases begin.
-    pub phases: Vec<Place<Phase>>,
+    /// Where phases begin, and where one ends that no other follows at once.
+    pub phases: Vec<Place<Option<Phase>>>,
     /// Where steps begin: steps finished before each.
     pub steps: Vec<Place<u64>>,
     /// What was changed, and what failed.
@@ -216,11 +216,11 @@ impl Study {
         (position <= run.end).then_some(run)
     }
 
-    /// The phase at a position.
+    /// The phase at a position; `None` between phases.
     #[must_use]
     pub fn phase_at(&self, position: u64) -> Option<Phase> {
         let behind = self.phases.partition_point(|place| place.position < position);
-        self.phases.get(behind.checked_sub(1)?).map(|place| place.what)
+        self.phases.get(behind.checked_sub(1)?)?.what
     }
 }
 

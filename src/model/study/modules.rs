@@ -19,8 +19,9 @@ impl Study {
     pub(super) fn kept_by_modules(&self) -> BTreeMap<String, Bytes> {
         let (mut all, mut paths) = (BTreeMap::new(), BTreeMap::new());
         let mut lives = self.lives.iter().peekable();
-        for (index, place) in self.phases.iter().enumerate().filter(|(_, place)| place.what == Phase::Forward) {
-            let Some(next) = self.phases.get(index + 1).filter(|next| next.what == Phase::Backward) else { continue };
+        for (index, place) in self.phases.iter().enumerate().filter(|(_, place)| place.what == Some(Phase::Forward)) {
+            let next = self.phases[index + 1..].iter().find(|next| next.what.is_some());
+            let Some(next) = next.filter(|next| next.what == Some(Phase::Backward)) else { continue };
             let mut pass: BTreeMap<&str, Bytes> = BTreeMap::from([("", Bytes::ZERO)]);
             while lives.next_if(|life| life.born < place.position).is_some() {}
             while let Some(life) = lives.next_if(|life| life.born < next.position) {

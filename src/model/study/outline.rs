@@ -48,7 +48,7 @@ pub(super) struct Outline {
     moments: Vec<Moment>,
     events: u64,
     stride: u64,
-    pub phases: Vec<Place<Phase>>,
+    pub phases: Vec<Place<Option<Phase>>>,
     pub steps: Vec<Place<u64>>,
     pub marks: Vec<Place<MarkKind>>,
 }
@@ -83,7 +83,12 @@ impl Outline {
         let place = |event: u64| (event, position);
         match &event.kind {
             kind if kind.changes_memory() => self.record(position),
-            EventKind::PhaseBegin { phase } => put(&mut self.phases, place(self.events), *phase),
+            EventKind::PhaseBegin { phase } => {
+                // Between two phases that follow each other lies nothing.
+                self.phases.pop_if(|before| before.what.is_none() && before.event == self.events);
+                put(&mut self.phases, place(self.events), Some(*phase));
+            }
+            EventKind::PhaseEnd { .. } => put(&mut self.phases, place(self.events), None),
             EventKind::StepBegin { step } => put(&mut self.steps, place(self.events), *step),
             EventKind::Oom(_) => put(&mut self.marks, place(self.events), MarkKind::OutOfMemory),
             EventKind::EmptyCache => {

@@ -21,7 +21,8 @@ use crate::tui::legend;
 use crate::tui::pane::{self, Frame, put, put_at, put_right, span};
 use crate::tui::panel::Panel;
 use crate::tui::screens::entry::Screen;
-use crate::tui::stage::{Layout, Stage};
+use crate::tui::screens::lab;
+use crate::tui::stage::{Chart, Layout, Stage};
 use crate::tui::states::{OpsAction, ScreenAction, ScreenStates};
 use crate::tui::theme::{Theme, Token};
 use crate::units::Bytes;
@@ -34,6 +35,8 @@ pub(crate) const SCREEN: Screen =
 const TWO_COLUMNS: u16 = 110;
 /// Cells of that list, at least and at most.
 const NAMES: (u16, u16) = (46, 78);
+/// Rows of the curve of the step at least, where the tables leave some.
+const LEAST_CURVE: u16 = 9;
 
 fn bindings() -> Vec<Binding> {
     let (plain, named) = (Key::plain, Key::named);
@@ -103,16 +106,30 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
         return layout;
     }
     let kind = if area.width >= 100 && area.height >= 20 { Frame::Box } else { Frame::Rule };
-    let (left, right) = if area.width >= TWO_COLUMNS {
+    let nameless = study.at_peak.iter().all(|at| Category::ALL.iter().any(|category| category.label() == at.name));
+    let nameless = nameless && matches!(stage.picture.kind, Kind::Snapshot(_));
+    let forward = stage.states.ops.forward;
+    let two = area.width >= TWO_COLUMNS;
+    let wanted = if nameless || forward { None } else { wanted_rows(stage, study, kind, two) };
+    // The curve of the step takes what both tables leave.
+    let [area, curve] = match wanted.filter(|rows| area.height >= rows.saturating_add(LEAST_CURVE)) {
+        Some(rows) => area.layout::<2>(&Split::vertical([Constraint::Length(rows), Constraint::Min(0)])),
+        None => [area, Rect::ZERO],
+    };
+    let (left, right) = if two {
         let names = (area.width * 2 / 5).clamp(NAMES.0, NAMES.1);
         let [left, right] = area.layout::<2>(&Split::horizontal([Constraint::Min(0), Constraint::Length(names)]));
         (left, Some(right))
     } else {
         (area, None)
     };
-    layout.panels.push((left, if stage.states.ops.forward { Panel::Forward } else { Panel::Ops }));
+    if !curve.is_empty() {
+        layout.charts.push((lab::step_curve(stage, kind, curve, buf), Chart::Step));
+        layout.panels.push((curve, Panel::StepCurve));
+    }
+    layout.panels.push((left, if forward { Panel::Forward } else { Panel::Ops }));
     layout.panels.extend(right.map(|right| (right, Panel::Alive)));
-    if stage.states.ops.forward {
+    if forward {
         layout.rows = forward::table(stage, study, kind, left, buf);
         if let Some(right) = right {
             at_peak(stage, study, right, buf);
@@ -120,8 +137,7 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
         return layout;
     }
     layout.rows = table(stage, study, kind, left, buf);
-    let nameless = study.at_peak.iter().all(|at| Category::ALL.iter().any(|category| category.label() == at.name));
-    if nameless && matches!(stage.picture.kind, Kind::Snapshot(_)) && left.height > 8 {
+    if nameless && left.height > 8 {
         let text = "This snapshot doesn't say who asked: torch.cuda.memory._record_memory_history(stacks=\"python\") records it.";
         for (y, line) in (5..left.height - 1).zip(pane::wrap(text, usize::from(left.width.saturating_sub(4)))) {
             put_at(left, 2, y, vec![span(stage.theme, Token::Warn, line)], buf);
@@ -131,6 +147,21 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
         at_peak(stage, study, right, buf);
     }
     layout
+}
+
+/// Rows that the table and the names beside it want, where a curve of the step may stand below them: a table of the whole run
+/// is of more than a step.
+fn wanted_rows(stage: &Stage<'_>, study: &Study, kind: Frame, names: bool) -> Option<u16> {
+    let state = &stage.states.ops;
+    let of_a_step = !state.whole || matches!(stage.picture.kind, Kind::Snapshot(_));
+    stage.picture.shown_step().filter(|_| of_a_step)?;
+    let pinned = stage.picture.pinned.as_ref().and_then(|pinned| pinned.study.as_deref());
+    let frame = if kind == Frame::Box { 2 } else { 1 };
+    let rows = |study: &Study| study.op_rows(state.totals, state.sort).len();
+    // Rows that only the pinned step has come on top; the sentence and the heading stand above them.
+    let table = rows(study).max(pinned.map_or(0, rows)) + 2 + frame;
+    let names = if names { study.at_peak.len() + 2 } else { 0 };
+    Some(u16::try_from(table.max(names)).unwrap_or(u16::MAX))
 }
 
 /// The whole table, its columns set apart by tabs, in bytes and milliseconds: as spreadsheets take it.
@@ -148,8 +179,8 @@ fn rows(stage: &Stage<'_>) -> Copied {
     Copied::new("table", &text)
 }
 
-/// `61 % activations, of them 44 % log-probabilities`.
-fn sentence(study: &Study) -> Option<String> {
+/// `61 % activations, of them 44 % log-probabilities`; the second half where it adds something and `room` cells hold it.
+fn sentence(study: &Study, room: usize) -> Option<String> {
     let total = study.peak?.allocated;
     let of = |category: Category| -> Bytes {
         study.at_peak.iter().filter(|at| at.category == category).map(|at| at.bytes).sum()
@@ -160,7 +191,14 @@ fn sentence(study: &Study) -> Option<String> {
     let share = |part: Bytes, whole: Bytes| figures::percent(part.get(), whole.get());
     let all = format!("{} {}", share(bytes, total), most.label());
     let part = share(first.bytes, bytes);
-    Some(if first.bytes == bytes { all } else { format!("{all}, of them {part} {}", first.name) })
+    // What has no name but its category's says nothing of it.
+    let named = first.bytes < bytes && Category::ALL.iter().all(|category| category.label() != first.name);
+    let before = format!("{all}, of them {part} ");
+    let left = room.saturating_sub(before.width());
+    let name = pane::cut_name(&first.name, left);
+    // A name of two pieces says less than none.
+    let readable = left >= LEAST_NAME.min(first.name.width()) && name.matches('…').count() < 2;
+    Some(if named && readable { before + &name } else { all })
 }
 
 fn window(stage: &Stage<'_>, study: &Study) -> String {
@@ -190,6 +228,8 @@ struct Column {
 /// Cells of the column of differences, and of names at least.
 const DELTA: usize = 12;
 const LEAST_NAMES: usize = 24;
+/// Cells of a name in a sentence at least.
+const LEAST_NAME: usize = 12;
 
 const COLUMNS: &[Column] = &[
     Column {
@@ -274,7 +314,8 @@ fn table(stage: &Stage<'_>, study: &Study, kind: Frame, area: Rect, buf: &mut Bu
     if inner.height < 3 {
         return (rows.len(), 0);
     }
-    if let Some(said) = sentence(study) {
+    let room = usize::from(inner.width).saturating_sub("at the peak : ".width() + figures::bytes(peak).width());
+    if let Some(said) = sentence(study, room) {
         let line = vec![
             span(theme, Token::Text, "at the peak "),
             span(theme, Token::Strong, figures::bytes(peak)),

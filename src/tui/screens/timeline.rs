@@ -13,7 +13,7 @@ use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout as Split, Rect};
 use ratatui::text::Span;
 
-use crate::model::{Group, Grouping, MarkKind, Profile, Study};
+use crate::model::{Group, Grouping, MarkKind, Profile, Study, Survivor};
 use crate::source::{Kind, Picture, Wanted, Window};
 use crate::tui::action::{Action, Binding, Group as Heading, Key};
 use crate::tui::chart::{self, Axis, Ceiling, Curve, Ink, Stack};
@@ -401,16 +401,21 @@ impl Shown<'_> {
             None => &study.at_peak,
         };
         put(area, 1, vec![span(theme, Token::Text, "largest")], buf);
+        // Counts take no more room than the widest of them: the rest is for names.
+        let count = |survivor: &Survivor| {
+            if survivor.blocks > 1 { format!(" {}×", survivor.blocks) } else { String::new() }
+        };
+        let seen = names.iter().take(usize::from(area.height));
+        let counts = seen.map(|survivor| count(survivor).chars().count()).max().unwrap_or(0);
+        let room = usize::from(area.width.saturating_sub(12)).saturating_sub(counts);
         for (y, survivor) in (2..area.height).zip(names) {
-            let room = usize::from(area.width.saturating_sub(20));
-            let count = if survivor.blocks > 1 { format!(" {}×", survivor.blocks) } else { String::new() };
             let line = vec![
                 legend::legend_of(survivor.category, theme),
-                span(theme, Token::Text, format!(" {}", pane::cut_front(&survivor.name, room))),
+                span(theme, Token::Text, format!(" {}", pane::cut_name(&survivor.name, room))),
             ];
             put(area, y, line, buf);
             let figures = [
-                span(theme, Token::Dim, count),
+                span(theme, Token::Dim, count(survivor)),
                 span(theme, Token::Strong, format!("{:>9}", unit.or_smaller(survivor.bytes))),
             ];
             put_right(area, y, figures.into(), buf);

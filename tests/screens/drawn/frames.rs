@@ -227,3 +227,46 @@ fn no_screen_names_a_key_that_is_not_bound() {
     }
     assert!(shown.is_empty(), "{shown:#?}");
 }
+
+/// The rows of a screen, without its header and footer, in which something stands beside frames.
+fn is_filled(row: &str) -> bool {
+    row.chars().any(|symbol| !matches!(symbol, ' ' | '│' | '─' | '╭' | '╮' | '╰' | '╯'))
+}
+
+#[test]
+fn no_screen_leaves_a_third_of_its_rows_empty() {
+    let studied = lab_states::with_study(lab_states::running(), Grouping::Category, false);
+    let all = &["1", "2", "3", "4", "5", "6", "7"][..];
+    // Of the snapshot no study is at hand.
+    let states = [(studied, all), (super::stacks::with_stacks(), &["1", "2", "5", "6", "7"][..])];
+    for (state, (picture, screens)) in states.into_iter().enumerate() {
+        for screen in screens {
+            for (width, height) in SIZES {
+                let mut app = dark();
+                press(&mut app, screen);
+                let shown = text(&frame(app, picture.clone(), width, height));
+                let body: Vec<bool> = shown.lines().skip(2).map(is_filled).collect();
+                let empty = body.split(|filled| *filled).map(<[bool]>::len).max().unwrap_or(0);
+                assert!(
+                    3 * empty < usize::from(height),
+                    "state {state}, screen {screen} at {width}×{height}: {empty} rows\n{shown}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn the_header_of_a_snapshot_cuts_no_word_and_says_that_categories_are_guessed() {
+    let detail = "PyTorch snapshot · categories guessed · 123456 entries";
+    let picture = lab_states::edited(super::stacks::with_stacks(), |view| {
+        let about = Arc::make_mut(&mut view.about);
+        about.workload = "a-name-of-some-length.pickle".into();
+        about.detail = detail.into();
+    });
+    for width in 72..=200 {
+        let shown = text(&frame(dark(), picture.clone(), width, 40));
+        let header = shown.lines().next().unwrap_or_default();
+        assert!(header.contains("categories guessed") && !header.contains('…'), "{width}: {header}");
+    }
+}

@@ -3,7 +3,7 @@
 use super::*;
 
 /// A snapshot of a small program with its stacks.
-fn with_stacks() -> Picture {
+pub(super) fn with_stacks() -> Picture {
     let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces/gpt-frames.pickle.xz");
     let whole = vramlab::source::Whole::read(&path, None, |_| {}).unwrap();
     let read = |end| {

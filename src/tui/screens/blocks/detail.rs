@@ -90,7 +90,8 @@ pub(super) fn render(
     buf: &mut Buffer,
 ) {
     let theme = stage.theme;
-    let in_title = kind == Frame::Rule && area.width >= 70;
+    // From some width on the keys of the frame say it.
+    let in_title = kind == Frame::Rule && (70..100).contains(&area.width);
     let (title, facts) = told(stage, survey, picked, in_title);
     let mut line = vec![span(theme, Token::Title, title)];
     let jumps = JUMPS.map(|(action, word)| (stage.keys.key_of(action), word));
@@ -185,13 +186,15 @@ fn abreast(facts: Vec<Fact>, stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
     let facts: Vec<Fact> = facts.into_iter().filter(|fact| !fact.text.is_empty()).collect();
     let columns = if area.width >= 70 { 2 } else { 1 };
     let rows = usize::from(area.height).min(facts.len().div_ceil(columns)).max(1);
-    let width = area.width / columns as u16;
+    let begins = [0, second(&facts, rows, area.width)];
     for (index, fact) in facts.into_iter().enumerate() {
         let (column, row) = (index / rows, index % rows);
         if column >= columns {
             return;
         }
-        let cell = Rect { x: area.x + column as u16 * width, y: area.y + row as u16, width: width - 1, height: 1 };
+        let x = begins[column.min(1)];
+        let end = if columns == 2 && column == 0 { begins[1].saturating_sub(1) } else { area.width };
+        let cell = Rect { x: area.x + x, y: area.y + row as u16, width: end.saturating_sub(x), height: 1 };
         put(cell, 0, vec![fact.label(stage)], buf);
         let mut x = LABEL;
         if let Some(mark) = fact.mark {
@@ -199,6 +202,24 @@ fn abreast(facts: Vec<Fact>, stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
         }
         let text = pane::cut(&fact.text, usize::from(cell.width.saturating_sub(x)));
         put_at(cell, x, 0, vec![span(theme, fact.token, text)], buf);
+    }
+}
+
+/// Where the second of two columns begins: in the middle, unless one of them needs more and the other less.
+fn second(facts: &[Fact], rows: usize, width: u16) -> u16 {
+    let needed = |facts: &[Fact]| {
+        let cells = |fact: &Fact| fact.mark.as_ref().map_or(0, |mark| mark.width() + 1) + fact.text.width();
+        facts.iter().map(cells).max().map_or(0, |cells| u16::try_from(cells).unwrap_or(u16::MAX).saturating_add(LABEL))
+    };
+    let (left, right) = facts.split_at(rows.min(facts.len()));
+    let (left, right) = (needed(left).saturating_add(2), needed(right));
+    let half = width / 2;
+    if left > half {
+        left.min(width.saturating_sub(right).max(half))
+    } else if right > width - half {
+        width.saturating_sub(right).max(left)
+    } else {
+        half
     }
 }
 
@@ -268,10 +289,10 @@ fn overview(stage: &Stage<'_>, survey: &Survey, in_title: bool) -> Vec<Fact> {
     ];
     facts.extend(jumps.into_iter().flatten().filter(|_| !in_title));
     let looks = [
-        keys(&[own(Coloring)], "what colours stand for"),
-        keys(&[own(Order)], "how segments are sorted"),
-        keys(&[own(ZoomIn), own(ZoomOut), own(ZoomAll)], "closer, wider, all segments"),
-        Some(Fact::key("click", "selects what is under the mouse")),
+        keys(&[own(Coloring)], "what colours mean"),
+        keys(&[own(Order)], "order of segments"),
+        keys(&[own(ZoomIn), own(ZoomOut), own(ZoomAll)], "closer, wider, all"),
+        Some(Fact::key("click", "selects a block")),
     ];
     facts.extend(looks.into_iter().flatten());
     facts

@@ -55,6 +55,9 @@ const WITH_TABLE: u16 = 40;
 /// Rows of what all segments come to and of the keys that select, and the fewest that who holds it is worth.
 const OVERVIEW: u16 = 17;
 const LEAST: u16 = 6;
+/// The same under a rule, two abreast.
+const SHORT: u16 = 5;
+const LEAST_HELD: u16 = 3;
 
 fn bindings() -> Vec<Binding> {
     use BlocksAction::{
@@ -135,15 +138,23 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
         detail::render(stage, &survey, picked, Frame::Box, detail, buf);
         layout.panels.extend([(map, Panel::Map), (under, Panel::Segments), (detail, Panel::Detail)]);
         if !held.is_empty() {
-            holders::render(stage, held, buf);
+            holders::render(stage, Frame::Box, held, buf);
             layout.panels.push((held, Panel::Alive));
         }
     } else {
-        let under = (area.height * 2 / 5).clamp(4, 11);
+        let under = (area.height * 3 / 7).clamp(4, 11);
         let [map, under] = area.layout::<2>(&Split::vertical([Constraint::Min(0), Constraint::Length(under)]));
         chart::render(stage, &survey, picked, Frame::Rule, map, buf, &mut layout);
-        detail::render(stage, &survey, picked, Frame::Rule, under, buf);
-        layout.panels.extend([(map, Panel::Map), (under, Panel::Detail)]);
+        // Where nothing is selected there is room for who holds it all.
+        let shares = state.selected.is_none() && under.height >= SHORT + LEAST_HELD && holders::are_shown(stage);
+        let overview = if shares { SHORT } else { under.height };
+        let [detail, held] = under.layout::<2>(&Split::vertical([Constraint::Length(overview), Constraint::Min(0)]));
+        detail::render(stage, &survey, picked, Frame::Rule, detail, buf);
+        layout.panels.extend([(map, Panel::Map), (detail, Panel::Detail)]);
+        if !held.is_empty() {
+            holders::render(stage, Frame::Rule, held, buf);
+            layout.panels.push((held, Panel::Alive));
+        }
     }
     layout
 }

@@ -120,7 +120,8 @@ fn phases(profile: &Profile, theme: &Theme, plot: Rect, buf: &mut Buffer) {
         if room < 2 || x < end {
             continue;
         }
-        let text = format!("│{}", legend::phase_label(*phase, room - 1));
-        end = put_at(below, x, plot.height, vec![span(theme, Token::from(*phase), text)], buf);
+        let name = phase.map_or("", |phase| legend::phase_label(phase, room - 1));
+        let token = phase.map_or(Token::Dim, Token::from);
+        end = put_at(below, x, plot.height, vec![span(theme, token, format!("│{name}"))], buf);
     }
 }

@@ -326,10 +326,9 @@ fn row_of_figures(
             let token = if is_best { Token::Ok } else { Token::Text };
             let style = theme.style(token);
             let style = if is_best { style.add_modifier(Modifier::BOLD) } else { style };
-            let mut line = vec![
-                Span::styled(format!("{text:>width$}"), style),
-                span(theme, Token::Ok, if is_best { BEST } else { " " }),
-            ];
+            // The mark stands before the figure: behind it lies the change.
+            let text = if is_best { format!("{BEST}{text}") } else { text };
+            let mut line = vec![Span::styled(format!("{text:>width$} "), style)];
             let base = metric.of_configuration(&compared.all[compared.baseline]);
             if let Some((base, less)) =
                 base.zip(metric.less_is_good()).filter(|_| metric.has_change() && !compared.is_one())

@@ -16,7 +16,8 @@ use crate::tui::words;
 
 /// Rows that the pane wants, with its frame.
 pub(crate) fn wanted_rows(stage: &Stage<'_>) -> u16 {
-    if shown(stage).is_some() { 9 } else { 5 }
+    // Of several flips each two more take a row of the pane.
+    shown(stage).map_or(5, |effect| 9 + u16::try_from(effect.flips.len().saturating_sub(2) / 2).unwrap_or(0))
 }
 
 /// The effect that is shown, none while a question is open.
@@ -66,7 +67,8 @@ pub(crate) fn render(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) {
         tell(&emptying(emptied), Token::Text, &mut y, buf);
     }
     if effect.flips.len() > 1 {
-        tell("Flipped before the first was measured: their effects are measured together.", Token::Dim, &mut y, buf);
+        let flips: Vec<String> = effect.flips.iter().map(words::flip).collect();
+        tell(&format!("{}: measured together.", flips.join(", ")), Token::Dim, &mut y, buf);
     }
     match (&effect.before, &effect.after) {
         (Some(before), Some(after)) => {
@@ -118,6 +120,8 @@ fn heading(keys: &Keymap, effect: &Effect) -> (String, String) {
 fn title(keys: &Keymap, effect: &Effect, loud: bool, theme: &Theme) -> Vec<Span<'static>> {
     let token = if loud { Token::Accent } else { Token::Title };
     let (keys, words) = heading(keys, effect);
+    // Several don't fit a title: the pane names them.
+    let words = if effect.flips.len() > 1 { figures::counted(effect.flips.len() as u64, "flip") } else { words };
     let mut title = vec![span(theme, Token::Key, format!("{keys} ")), span(theme, token, words)];
     if let Some(progress) = progress(effect) {
         title.push(span(theme, Token::Dim, format!(" · measuring {progress}")));

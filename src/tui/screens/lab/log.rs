@@ -8,8 +8,18 @@ use crate::tui::pane::{self, Frame, level_token, put, put_at, span};
 use crate::tui::theme::{Theme, Token};
 use crate::tui::words;
 
-/// Draws the last lines of the log, the newest at the bottom, each with its step. Below them goes the beginning of
-/// `sample`, for screens without room for a pane of its own.
+/// Cells before and behind a sentence.
+const AROUND: u16 = 8;
+
+/// Rows that a pane of so many cells wants for all that was said, with its frame.
+pub(crate) fn wanted_rows(log: &[LogLine], width: u16) -> u16 {
+    let width = usize::from(width.saturating_sub(AROUND + 2));
+    let rows = log.iter().map(|entry| pane::wrap(&words::logged(entry), width).len()).sum::<usize>();
+    u16::try_from(rows + 2).unwrap_or(u16::MAX)
+}
+
+/// Draws the last lines of the log, the newest at the bottom, each whole and with its step; of a newest one that is longer than
+/// the pane its beginning. Below them goes the beginning of `sample`, for screens without room for a pane of its own.
 pub(crate) fn render(log: &[LogLine], sample: Option<&Generated>, theme: &Theme, area: Rect, buf: &mut Buffer) {
     let mut inner =
         pane::frame(Frame::Box, vec![span(theme, Token::Title, "log")], theme.style(Token::Border), area, buf);
@@ -20,10 +30,18 @@ pub(crate) fn render(log: &[LogLine], sample: Option<&Generated>, theme: &Theme,
         put(below, 0, vec![span(theme, Token::Dim, format!("{:>6} ", sample.step))], buf);
         put_at(below, 7, 0, vec![span(theme, Token::Dim, "writes "), span(theme, Token::Text, text)], buf);
     }
-    let width = usize::from(inner.width.saturating_sub(8));
+    let width = usize::from(inner.width.saturating_sub(AROUND));
     let mut lines = Vec::new();
     for entry in log.iter().rev() {
-        let wrapped = pane::wrap(&words::logged(entry), width);
+        let mut wrapped = pane::wrap(&words::logged(entry), width);
+        let left = usize::from(inner.height).saturating_sub(lines.len());
+        if wrapped.len() > left && !lines.is_empty() {
+            break;
+        }
+        if wrapped.len() > left {
+            let rest = wrapped.split_off(left.saturating_sub(1)).join(" ");
+            wrapped.push(pane::cut(&rest, width));
+        }
         for (index, text) in wrapped.into_iter().enumerate().rev() {
             lines.push(((index == 0).then_some(entry.step), level_token(entry.level), text));
         }
@@ -55,5 +73,34 @@ pub(crate) fn render_sample(sample: Option<&Generated>, theme: &Theme, area: Rec
     let text: String = sample.text.replace('\t', "    ");
     for (y, line) in (0..inner.height).zip(pane::wrap(&text, usize::from(inner.width.saturating_sub(2)))) {
         put_at(inner, 1, y, vec![span(theme, Token::Text, line)], buf);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Level, Micros};
+    use crate::tui::theme::{Catalog, ColorTier};
+
+    fn drawn(log: &[LogLine], width: u16, height: u16) -> Vec<String> {
+        let (theme, _) = Catalog::default().load("dark", ColorTier::True).unwrap();
+        let area = Rect::new(0, 0, width, height);
+        let mut buf = Buffer::empty(area);
+        render(log, None, &theme, area, &mut buf);
+        let row = |y| (1..width - 1).map(|x| buf[(x, y)].symbol().to_owned()).collect::<String>();
+        (1..height - 1).map(|y| row(y).trim().to_owned()).collect()
+    }
+
+    #[test]
+    fn sentences_are_whole_or_begin_at_their_beginning() {
+        let said = |text: &str| LogLine { time: Micros(0), step: 4, level: Level::Warning, text: text.into() };
+        let first = said("recording began late: some blocks were there already");
+        let log = [first.clone(), said("a short one")];
+        let wanted = wanted_rows(&log, 40);
+        let all = drawn(&log, 40, wanted);
+        assert!(all[0].starts_with("4 recording began") && all.iter().all(|row| !row.is_empty()), "{all:?}");
+        assert_eq!(drawn(&log, 40, wanted - 1).iter().filter(|row| !row.is_empty()).count(), 1, "no part of the older");
+        let [row] = &drawn(&[first], 40, 3)[..] else { panic!("one row") };
+        assert!(row.starts_with("4 recording began late") && row.ends_with('…'), "{row}");
     }
 }

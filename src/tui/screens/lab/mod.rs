@@ -30,6 +30,8 @@ use crossterm::event::KeyCode;
 use ratatui::buffer::Buffer;
 use ratatui::layout::{Constraint, Layout as Split, Rect};
 
+pub(crate) use step::render as step_curve;
+
 use crate::model::{Autopsy, Evidence};
 use crate::source::Kind;
 use crate::tui::action::{Action, Binding, Group, Key};
@@ -108,11 +110,12 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Lay
     // The line of a ghost stands below the chart that has its curve.
     let ghost_rows = ghost::wanted_rows(stage);
     let (above, below) = if is_snapshot(stage) { (0, ghost_rows) } else { (ghost_rows, 0) };
+    let steps_are_shown = !is_snapshot(stage) && !failed_at_once(stage);
     // The curve of one step is the master: peaks of all steps are a strip above it until something happens among them.
-    let history_rows = match (is_snapshot(stage), has_news(stage)) {
-        (true, _) => 0,
-        (false, true) => (rest / 4).max(NEWS).min(rest / 3),
-        (false, false) => STRIP.min(rest / 4),
+    let history_rows = match (steps_are_shown, has_news(stage)) {
+        (false, _) => 0,
+        (true, true) => (rest / 4).max(NEWS).min(rest / 3),
+        (true, false) => STRIP.min(rest / 4),
     };
     let [history, ghost, step, ghost_below, middle, map] = left.layout::<6>(&Split::vertical([
         Constraint::Length(history_rows),
@@ -123,10 +126,10 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Lay
         Constraint::Min(0),
     ]));
     ghost::render_line(stage, if above > 0 { ghost } else { ghost_below }, buf);
-    if is_snapshot(stage) {
-        only_chart(stage, Frame::Box, step, buf, layout);
-    } else {
+    if steps_are_shown {
         charts(stage, Frame::Box, history, step, buf, layout);
+    } else {
+        only_chart(stage, Frame::Box, step, buf, layout);
     }
     if let Some(gpu) = gpu {
         gpu::render(gpu, stage.theme, middle, buf);
@@ -171,7 +174,8 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Lay
     let (part, _) = take(why);
     why::render(stage, part, buf);
     layout.panels.push((part, Panel::Why));
-    if take(0).1 >= LEAST_ROWS && (view.steps.finished > 0 || body.height >= 40) {
+    let timed = steps::are_timed(&view.steps) && (view.steps.finished > 0 || body.height >= 40);
+    if timed && take(0).1 >= LEAST_ROWS {
         let (part, _) = take(steps::WANTED_ROWS);
         steps::render(&view.steps, stage.clock(), theme, part, buf);
         layout.panels.push((part, Panel::StepTimes));
@@ -207,7 +211,7 @@ fn two_columns(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Lay
     let (_, left) = take(0);
     if left >= LEAST_ROWS && holders::are_shown(stage) {
         let (part, _) = take(left);
-        holders::render(stage, part, buf);
+        holders::render(stage, Frame::Box, part, buf);
         layout.panels.push((part, Panel::Alive));
     }
 }
@@ -221,7 +225,7 @@ fn failure(stage: &Stage<'_>, autopsy: &Autopsy, area: Rect, buf: &mut Buffer, l
     autopsy::render(stage, autopsy, why, buf);
     layout.panels.push((why, Panel::Why));
     if !held.is_empty() {
-        holders::render(stage, held, buf);
+        holders::render(stage, Frame::Box, held, buf);
         layout.panels.push((held, Panel::Alive));
     }
 }
@@ -230,6 +234,11 @@ fn failure(stage: &Stage<'_>, autopsy: &Autopsy, area: Rect, buf: &mut Buffer, l
 fn has_news(stage: &Stage<'_>) -> bool {
     let looked_at = stage.states.lab.zoom.is_some() || stage.picture.ghost.is_some();
     looked_at || stage.picture.history.marks().next().is_some() || leaks(stage)
+}
+
+/// Of a run that failed in its first step there is nothing to compare.
+fn failed_at_once(stage: &Stage<'_>) -> bool {
+    stage.view().steps.finished == 0 && stage.picture.autopsy().is_some()
 }
 
 fn leaks(stage: &Stage<'_>) -> bool {
@@ -245,8 +254,7 @@ fn beside_a_snapshot(stage: &Stage<'_>, right: Rect, buf: &mut Buffer, layout: &
     let view = stage.view();
     let why = why::wanted_rows(stage, right.width).clamp(3, 12) + 2;
     // What was said while it was read, if anything was: the rest is for who holds the memory shown.
-    let said = u16::try_from(view.log.len()).unwrap_or(u16::MAX).min(6);
-    let said = if said > 0 { said + 2 } else { 0 };
+    let said = if view.log.is_empty() { 0 } else { log::wanted_rows(&view.log, right.width).min(8) };
     let rows = [ledger::WANTED_ROWS, why, said].map(Constraint::Length);
     let rows = Split::vertical([rows[0], rows[1], rows[2], Constraint::Min(0)]);
     let [accounts, why, said, rest] = right.layout::<4>(&rows);
@@ -264,7 +272,7 @@ fn beside_a_snapshot(stage: &Stage<'_>, right: Rect, buf: &mut Buffer, layout: &
         layout.panels.push((said, Panel::Log));
     }
     if rest.height >= LEAST_ROWS && holders::are_shown(stage) {
-        holders::render(stage, rest, buf);
+        holders::render(stage, Frame::Box, rest, buf);
         layout.panels.push((rest, Panel::Alive));
     }
 }
@@ -276,9 +284,7 @@ fn one_column(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Layo
         _ => 4,
     };
     let trains = !is_snapshot(stage);
-    // Of a run that failed in its first step there is nothing to compare.
-    let failed_at_once = stage.view().steps.finished == 0 && stage.picture.autopsy().is_some();
-    let two_charts = body.height >= TWO_CHARTS && trains && !failed_at_once;
+    let two_charts = body.height >= TWO_CHARTS && trains && !failed_at_once(stage);
     let map = body.height >= WITH_MAP;
     let autopsy = stage.picture.autopsy();
     let autopsy = autopsy.as_deref();
@@ -301,7 +307,7 @@ fn one_column(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Layo
         if map { Constraint::Fill(4) } else { Constraint::Length(0) },
         Constraint::Length(if trains { switches.min(body.height / 3) } else { 0 }),
         Constraint::Length(told),
-        Constraint::Length(if two_charts { told } else { 0 }),
+        Constraint::Length(if two_charts && steps::are_timed(&stage.view().steps) { told } else { 0 }),
         Constraint::Length(u16::from(stage.view().gpu.is_some() && body.height > 20)),
         Constraint::Length(why),
     ]);

@@ -163,17 +163,24 @@ fn phases(profile: &Profile, axis: Axis, theme: &Theme, inner: Rect, plot: Rect,
     let area = Rect { height: plot.height + 1, ..plot };
     let width = usize::from(plot.width);
     let column = |event: u64| Profile::column_of(event, profile.events, width);
-    for (index, (phase, from)) in profile.phases.iter().enumerate() {
-        let to = profile.phases.get(index + 1).map_or(width, |(_, to)| column(*to));
+    // What lies behind the last event has no column.
+    let begun = profile.phases.iter().filter(|(phase, from)| phase.is_some() || *from < profile.events);
+    let begun: Vec<_> = begun.collect();
+    for (index, (phase, from)) in begun.iter().enumerate() {
+        let to = begun.get(index + 1).map_or(width, |(_, to)| column(*to));
         let from = column(*from);
         let Some(cells) = to.checked_sub(from).filter(|cells| *cells > 0) else { continue };
+        let Ok(x) = u16::try_from(from) else { continue };
+        let Some(phase) = phase else {
+            put_at(area, x, row, vec![span(theme, Token::Dim, "│")], buf);
+            continue;
+        };
         let mut text = String::from("│");
         text.push_str(legend::phase_label(*phase, cells - 1));
         while text.chars().count() < cells {
             text.push('─');
         }
         let style = Style::new().fg(theme.color((*phase).into()));
-        let Ok(x) = u16::try_from(from) else { continue };
         put_at(area, x, row, vec![Span::styled(text.chars().take(cells).collect::<String>(), style)], buf);
     }
 }

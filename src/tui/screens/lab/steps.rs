@@ -20,6 +20,11 @@ const FIGURES: u16 = 15;
 
 const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
 
+/// Whether phases have times, or may have: no step has ended yet.
+pub(crate) fn are_timed(steps: &StepsView) -> bool {
+    steps.finished == 0 || steps.phases.iter().any(|time| *time > Micros(0))
+}
+
 /// Draws the pane: a bar and milliseconds for each phase and for the copies (medians of the last steps).
 pub(crate) fn render(steps: &StepsView, clock: Clock, theme: &Theme, area: Rect, buf: &mut Buffer) {
     let mut title = vec![span(theme, Token::Title, "step")];
@@ -37,7 +42,7 @@ pub(crate) fn render(steps: &StepsView, clock: Clock, theme: &Theme, area: Rect,
     let phases =
         Phase::ALL.into_iter().zip(steps.phases).map(|(phase, time)| (phase.label(), Token::from(phase), time));
     let rows = phases.chain([("copy", Token::Copy, steps.copy)]);
-    if steps.finished > 0 && steps.phases.iter().all(|time| *time == Micros(0)) {
+    if !are_timed(steps) {
         put(inner, 0, vec![span(theme, Token::Dim, "phases unknown")], buf);
         return;
     }
@@ -66,7 +71,7 @@ pub(crate) fn render(steps: &StepsView, clock: Clock, theme: &Theme, area: Rect,
 fn speed(copies: &CopiesView, clock: Clock) -> String {
     let speed = copies.bytes_per_second / 1e9;
     let speed = if speed < 0.95 { format!("{:.0} MB/s", speed * 1e3) } else { format!("{speed:.1} GB/s") };
-    format!("copies {speed}{}, {}", clock.of("", " simulated"), copies.host.label())
+    format!("copies {speed}{}, {}", clock.of("", " sim"), copies.host.label())
 }
 
 /// A short word for a phase, where a line must hold them all.

@@ -65,7 +65,17 @@ fn text(said: &Said) -> String {
     let what = said.what.trim_end_matches('.');
     match said.remedy.trim_end_matches('.') {
         "" => format!("{what}."),
-        remedy => format!("{what}. {remedy}."),
+        remedy => format!("{what}. {}.", capital(remedy)),
+    }
+}
+
+/// The same with a capital, where it begins with a word and not with a name to be typed.
+fn capital(sentence: &str) -> String {
+    let first = sentence.split_whitespace().next().unwrap_or_default();
+    let mut letters = sentence.chars();
+    match letters.next().filter(|_| first.chars().all(char::is_alphabetic)) {
+        Some(letter) => letter.to_uppercase().chain(letters).collect(),
+        None => sentence.to_owned(),
     }
 }
 

@@ -6,7 +6,7 @@ use ratatui::layout::Rect;
 use crate::model::StrandingSegment;
 use crate::tui::figures::{self, Unit};
 use crate::tui::legend;
-use crate::tui::pane::{self, Frame, put, put_right, span};
+use crate::tui::pane::{self, Frame, put, put_at, put_right, span};
 use crate::tui::stage::Stage;
 use crate::tui::theme::Token;
 
@@ -28,12 +28,11 @@ pub(super) fn render(stage: &Stage<'_>, worst: &[StrandingSegment], area: Rect, 
     };
     let unit = Unit::for_largest(first.free);
     put(inner, 0, vec![span(theme, Token::Dim, format!("{:>7} of", unit.name()))], buf);
-    put(
-        Rect { x: inner.x + 21.min(inner.width), width: inner.width.saturating_sub(21), ..inner },
-        0,
-        vec![span(theme, Token::Dim, "held by")],
-        buf,
-    );
+    // Figures take no more room than the widest of them: the rest is for names.
+    let sizes = worst.iter().take(usize::from(inner.height)).map(|segment| figures::short_bytes(segment.size).len());
+    let sizes = sizes.max().unwrap_or(0);
+    let begin = u16::try_from(12 + sizes).unwrap_or(u16::MAX);
+    put_at(inner, begin, 0, vec![span(theme, Token::Dim, "held by")], buf);
     for (y, segment) in (1..inner.height).zip(worst) {
         let holder = &segment.holder;
         let name = match stage.shown.names.get(holder.name) {
@@ -41,10 +40,10 @@ pub(super) fn render(stage: &Stage<'_>, worst: &[StrandingSegment], area: Rect, 
             name => name,
         };
         let more = if segment.blocks > 1 { format!(" +{}", segment.blocks - 1) } else { String::new() };
-        let room = usize::from(inner.width).saturating_sub(23 + more.len());
+        let room = usize::from(inner.width).saturating_sub(14 + sizes + more.len());
         let line = vec![
             span(theme, Token::Strong, format!("{:>7}", unit.or_smaller(segment.free))),
-            span(theme, Token::Dim, format!(" of {:<9} ", figures::short_bytes(segment.size))),
+            span(theme, Token::Dim, format!(" of {:<sizes$} ", figures::short_bytes(segment.size))),
             legend::legend_of(holder.category, theme),
             span(theme, Token::Text, format!(" {}", pane::cut_name(name, room))),
         ];

@@ -41,8 +41,9 @@ pub(super) fn render(stage: &Stage<'_>, looked: &Looked, kind: Frame, area: Rect
     let frame = node.frame.map(|frame| stage.shown.names.get(frame)).and_then(frames::Frame::of);
     let source = frame.map_or_else(Vec::new, |frame| source(stage, &frame, if kind == Frame::Rule { 0 } else { 3 }));
     if kind == Frame::Rule {
-        // Where rows are scarce what it is for takes one.
-        lines.push(categories(stage, node).into_iter().flatten().collect());
+        // Where rows are scarce what it is for takes as few as hold it; one where there is a source to show.
+        let rows = if source.is_empty() { usize::MAX } else { 1 };
+        lines.extend(abreast(categories(stage, node), width).into_iter().take(rows));
         let path = path.filter(|_| source.is_empty());
         lines.extend(path.map(|path| vec![span(theme, Token::Dim, pane::cut_front(path, width))]));
         lines.extend(source);
@@ -148,6 +149,19 @@ fn source(stage: &Stage<'_>, frame: &frames::Frame<'_>, around: u32) -> Vec<Vec<
     let recorded = matches!(stage.picture.kind, Kind::Snapshot(_)).then_some(stage.picture.extent.time);
     if !lines.is_empty() && listing.changed.zip(recorded).is_some_and(|(changed, recorded)| changed > recorded) {
         lines.push(vec![span(theme, Token::Warn, "the file changed after the snapshot")]);
+    }
+    lines
+}
+
+/// Entries side by side, in as many lines as they need.
+fn abreast(entries: Vec<Vec<Span<'static>>>, width: usize) -> Vec<Vec<Span<'static>>> {
+    let cells = |line: &[Span<'static>]| line.iter().map(Span::width).sum::<usize>();
+    let mut lines: Vec<Vec<Span<'static>>> = Vec::new();
+    for entry in entries {
+        match lines.last_mut().filter(|line| cells(line) + cells(&entry) <= width + 2) {
+            Some(line) => line.extend(entry),
+            None => lines.push(entry),
+        }
     }
     lines
 }
