@@ -239,8 +239,8 @@ mod tests {
     #[test]
     fn the_summary_tells_what_the_run_came_to_and_where_things_are() {
         let left = left(Exit::Quit);
-        let told = lines(&left, &Origin::default());
-        let lines: Vec<String> = told.iter().flat_map(|line| line.rows(usize::MAX)).collect();
+        let all = lines(&left, &Origin::default());
+        let lines: Vec<String> = all.iter().flat_map(|line| line.rows(usize::MAX)).collect();
         let view = &left.picture.view;
         assert!(lines[0].contains(&format!("{} steps", left.picture.extent.steps)), "{lines:?}");
         let told = |head: &str| {
@@ -259,7 +259,7 @@ mod tests {
         }
         assert!(lines.len() <= 12, "few lines: {lines:?}");
         // Narrow terminals break none of its words but in what is pasted.
-        for line in told.iter().filter(|line| !line.literal) {
+        for line in all.iter().filter(|line| !line.literal) {
             let rows = line.rows(60);
             assert!(rows.iter().all(|row| row.chars().count() <= 60), "{rows:?}");
             let words =
