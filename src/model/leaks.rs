@@ -314,13 +314,17 @@ impl Line {
         self.blocks = self.blocks.saturating_sub(1);
     }
 
-    /// It never fell, and grew nearly every time; over few looks every time, and by whole blocks.
+    /// Since it began to grow it never fell, and grew nearly every time; over few looks every time, and by whole blocks.
     fn leak(&self, looks: &[u64], warm: usize, fewest: usize) -> Option<Leak> {
         // A name that came later held nothing before.
         let at = |look: usize| {
             look.checked_sub(self.since).and_then(|look| self.looks.get(look)).copied().unwrap_or_default()
         };
         let held: Vec<(Bytes, u64)> = (warm..looks.len()).map(at).collect();
+        // A leak may begin late: then it is looked at from there on.
+        let late = held.windows(2).position(|pair| pair[1].0 > pair[0].0)?;
+        let held = &held[late..];
+        let fewest = if late == 0 { fewest } else { fewest.max(LeakFinder::SURE) };
         let intervals = held.len().checked_sub(1).filter(|&intervals| intervals >= fewest)?;
         let falls = held.windows(2).any(|pair| pair[1].0 < pair[0].0);
         let rises = held.windows(2).filter(|pair| pair[1].0 > pair[0].0).count();
@@ -331,7 +335,7 @@ impl Line {
             return None;
         }
         let (first, last) = (held[0], held[intervals]);
-        let steps = looks[looks.len() - 1] - looks[warm];
+        let steps = looks[looks.len() - 1] - looks[warm + late];
         let blocks = last.1.saturating_sub(first.1);
         Some(Leak {
             line: self.name.clone(),
@@ -433,6 +437,16 @@ mod tests {
         for told in [true, false] {
             assert_eq!(leaks(&run(40, told, |step| if step < 5 { 4096 } else { 0 })).1, Vec::new());
             assert_eq!(leaks(&run(40, told, |step| if step % 10 == 0 { 4096 } else { 0 })).1, Vec::new());
+        }
+    }
+
+    #[test]
+    fn a_leak_that_begins_late_is_found_with_the_rate_that_it_has_since() {
+        for told in [true, false] {
+            let (_, found) = leaks(&run(40, told, |step| if step < 30 { 0 } else { 4096 }));
+            let rates: Vec<_> = found.iter().map(|leak| (leak.bytes_per_step, leak.bytes)).collect();
+            assert_eq!(rates, [(Bytes(4096), Bytes(40_960))], "{told}");
+            assert_eq!(leaks(&run(40, told, |step| if step < 38 { 0 } else { 4096 })).1, Vec::new());
         }
     }
 

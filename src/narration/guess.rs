@@ -174,8 +174,8 @@ fn conclude(requests: &mut [Request], part: Option<Vec<Bytes>>, mut told: impl F
     };
     let first_step = first(|doing| matches!(doing, Doing::Data | Doing::Forward | Doing::Backward | Doing::Optimizer));
     let is_part = part.is_some();
-    // What a set-up holds at the end of a part stays, though the first backward is still to come.
-    let first_backward = first(|doing| doing == Doing::Backward).min(if is_part { NEVER - 1 } else { NEVER });
+    // What a set-up holds at the end stays, though no backward came: the part ends before, memory ran out, or nothing is trained.
+    let first_backward = first(|doing| doing == Doing::Backward).min(NEVER - 1);
     let is_set_up = |request: &Request| request.doing == Doing::SetUp || request.at < first_step;
     let stays = |request: &Request| is_set_up(request) && request.freed > first_backward;
     let mut parameters: Vec<Bytes> = requests.iter().filter(|request| stays(request)).map(|of| of.size).collect();
@@ -398,6 +398,13 @@ mod tests {
         ];
         let asked = step.map(|(doing, size, freed, _)| (doing, size, freed));
         assert_eq!(guessed(&asked), step.map(|(.., category)| category));
+    }
+
+    #[test]
+    fn what_a_set_up_holds_stays_though_no_backward_came() {
+        let asked =
+            [(Doing::SetUp, 40, NEVER), (Doing::SetUp, 41, 3), (Doing::Forward, 99, NEVER), (Doing::Forward, 98, 5)];
+        assert_eq!(guessed(&asked)[..2], [Category::Parameter, Category::Temporary]);
     }
 
     #[test]

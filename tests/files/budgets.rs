@@ -240,7 +240,7 @@ fn bounded(home: &Path, what: &str, command: &[&str], file: &Path, memory_kib: u
     );
 }
 
-const COMMANDS: [&[&str]; 2] = [&["summary"], &["check", "--max-peak", "1TiB"]];
+const COMMANDS: [&[&str]; 3] = [&["summary"], &["check", "--max-peak", "1TiB"], &["report", "--no-settings"]];
 const TRYING: [&[&str]; 1] = [&["report"]];
 
 #[test]

@@ -211,6 +211,29 @@ fn a_leak_comes_first_with_its_sum_its_line_its_cause_and_what_to_do() {
     assert!(said.contains(".detach()"), "{said}");
 }
 
+/// `_record_memory_history()` as it stands records frames of C++ and of the interpreter beside Python's. The program keeps 76.29 MiB
+/// of every step, under a limit of 1.18 GiB, and fails in its fourth step.
+#[test]
+fn a_leak_that_runs_out_of_memory_in_a_few_steps_is_said_before_what_only_puts_it_off() {
+    let folder = tempfile::tempdir().unwrap();
+    let copy = alone(&folder, "data/oom-leak");
+    let said = text(&["report", &copy, "--limit", "1269713306"]);
+    let at = |words: &str| said.find(words).unwrap_or_else(|| panic!("{words}\n{said}"));
+    assert!(said.contains("Asked: 16.00 MiB, for _multi_tensor_adam (train.py:18)"), "{said}");
+    assert!(at("every step leaves 76.29 MiB behind, taken by keep (train.py:62)") < at("Would have fitted"), "{said}");
+    assert!(at("Only keep (train.py:62) grows") < at("Figures"));
+    assert!(!said.contains("smaller batch:"), "a smaller batch cures no leak: {said}");
+    // Backward runs on a thread without Python: the node that ran is named.
+    assert!(said.contains("AddmmBackward0") && said.contains("convert (train.py:7)"), "{said}");
+    for machinery in ["unwind", ".c:", "CUDACachingAllocator", "Engine"] {
+        assert!(!said.contains(machinery), "{machinery}: {said}");
+    }
+    let report = json(&["report", &copy, "--format", "json", "--no-settings"]);
+    assert_eq!(report["devices"][0]["leaks"][0]["line"], "keep (train.py:62)");
+    let (of, _) = code(&["check", &copy, "--max-leak", "50MiB/step"]);
+    assert_eq!(of, 1);
+}
+
 #[test]
 fn check_says_what_is_broken_what_cannot_be_told_and_what_cannot_be_read() {
     let folder = tempfile::tempdir().unwrap();

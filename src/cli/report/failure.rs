@@ -29,7 +29,7 @@ pub(super) fn parts(subject: &Subject<'_>) -> Vec<Part> {
     };
     let heading = if ooms == 1 { "Out of memory".to_owned() } else { format!("Out of memory: {ooms} requests failed") };
     let mut parts = vec![Part::Heading(heading), Part::Text(first(subject, failure))];
-    let mut items = Vec::new();
+    let mut items: Vec<String> = subject.asked.refusal.and_then(message::others).into_iter().collect();
     if subject.is_pytorchs() {
         let leaking = leaking(subject, failure);
         items.extend(leaking.iter().map(|(said, _)| said.clone()));
@@ -48,7 +48,6 @@ pub(super) fn parts(subject: &Subject<'_>) -> Vec<Part> {
     };
     let worded = |line: &String| if subject.is_pytorchs() { of_a_file(line) } else { line.clone() };
     items.extend(lines.iter().skip(1).filter(told).map(worded));
-    items.extend(subject.asked.refusal.and_then(message::others));
     parts.push(Part::Items(items));
     parts
 }
@@ -77,7 +76,7 @@ fn leaking(subject: &Subject<'_>, failure: &Autopsy) -> Option<(String, Bytes)> 
     }
     let most = if leaks.len() > 1 { "most of it " } else { "" };
     let said = format!(
-        "The program leaks: every step leaves {rate} behind, {most}{}. A smaller batch, or other settings, only put the failure off.",
+        "The program leaks: every step leaves {rate} behind, {most}taken by {}. A smaller batch, or other settings, only put the failure off.",
         first.line
     );
     Some((said, left))
@@ -233,7 +232,7 @@ fn smaller_batch(subject: &Subject<'_>, failure: &Autopsy) -> Option<String> {
         let batch = setting("batch").and_then(|batch| batch_without(batch, setting("accum").unwrap_or(1), share(missing)));
         let batch = batch.map_or_else(String::new, |(from, to)| format!(", {from} → {to}"));
         format!(
-            "Or a smaller batch: of what grows with it ({grows} live, and the request) {upto}{missing} must go: {upto}{:.0} % of the \
+            "A smaller batch: of what grows with it ({grows} live, and the request) {upto}{missing} must go: {upto}{:.0} % of the \
              batch{batch} (an estimate).",
             share(missing).ceil()
         )

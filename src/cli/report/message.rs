@@ -54,11 +54,15 @@ pub(super) fn culprit(refusal: &Refusal) -> Option<String> {
     })
 }
 
-/// Who else has memory on the card; `None` where nobody is named.
+/// Who else has memory on the card, and whether the request would have fitted without them; `None` where nobody is named.
 pub(super) fn others(refusal: &Refusal) -> Option<String> {
     let each: Vec<String> =
         refusal.others.iter().map(|other| format!("process {} has {}", other.process, other.size)).collect();
-    (!each.is_empty()).then(|| format!("On the same card: {}.", each.join(", ")))
+    let cure = match refusal.culprit() {
+        Some(Culprit::Others) => " Without them the request fits: end them, or use another card.",
+        _ => "",
+    };
+    (!each.is_empty()).then(|| format!("On the same card: {}.{cure}", each.join(", ")))
 }
 
 /// What a message says by itself, and what it does not.
@@ -68,7 +72,7 @@ pub(super) fn parts(refusal: &Refusal) -> Vec<Part> {
     if let Some(missing) = refusal.missing() {
         first += &format!(" Missing: about {missing}.");
     }
-    let mut items = Vec::new();
+    let mut items: Vec<String> = others(refusal).into_iter().collect();
     if let Some(allocated) = refusal.allocated {
         let reserved = refusal.reserved.map_or_else(String::new, |reserved| format!(" of {reserved} reserved"));
         items.push(format!("Live: {allocated}{reserved}."));
@@ -86,12 +90,11 @@ pub(super) fn parts(refusal: &Refusal) -> Vec<Part> {
             )
         } else {
             format!(
-                "With the {cached} that are reserved but free, {room} could be had: no setting of the allocator helps, less must be \
-                 live."
+                "With the {cached} that are reserved but free, {room} could be had: no setting of the allocator helps{}.",
+                if refusal.culprit() == Some(Culprit::Others) { "" } else { ", less must be live" }
             )
         });
     }
-    items.extend(others(refusal));
     vec![
         Part::Title("CUDA out of memory".to_owned()),
         Part::Text(first.trim().to_owned()),

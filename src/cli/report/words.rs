@@ -9,7 +9,7 @@ use crate::cli::flags::flag;
 use crate::cli::paste::paste;
 use crate::cli::table::{change, line, share};
 use crate::cli::whatif::{reproduced, started};
-use crate::model::{Begins, Category, Evidence, Leak, Remedy, StrandingSegment, Survivor};
+use crate::model::{Begins, Category, Evidence, Leak, Ledger, Remedy, StrandingSegment, Survivor};
 use crate::session::in_program;
 use crate::units::Bytes;
 use crate::whatif::{Recorded, Tried, Tuning};
@@ -163,7 +163,7 @@ impl Subject<'_> {
             share(stranded.get(), reserved.get()),
             ledger.largest_free
         )));
-        let items = stranding(&fullest.stranding, reserved);
+        let items = stranding(&fullest.stranding, &ledger);
         if !items.is_empty() {
             parts.push(Part::Items(items));
         }
@@ -245,10 +245,14 @@ impl Subject<'_> {
     }
 }
 
-/// Segments whose free bytes a live block strands; like ones are counted, and what is less than 0.5 % of all reserved is left out.
-fn stranding(segments: &[(StrandingSegment, String)], reserved: Bytes) -> Vec<String> {
+/// Segments whose free bytes live blocks strand; like ones are counted. Nothing is said of little: where less than 1 % of all
+/// reserved memory is stranded, and of less than a twentieth of what is.
+fn stranding(segments: &[(StrandingSegment, String)], ledger: &Ledger) -> Vec<String> {
+    if ledger.stranded.get() * 100 < ledger.reserved().get() {
+        return Vec::new();
+    }
     let mut items: Vec<(u64, String, String)> = Vec::new();
-    for (segment, holder) in segments.iter().filter(|(segment, _)| segment.free.get() * 200 >= reserved.get()) {
+    for (segment, holder) in segments.iter().filter(|(segment, _)| segment.free.get() * 20 >= ledger.stranded.get()) {
         let (free, size) = (segment.free, segment.size);
         let where_ = format!("{free} of a segment of {size}");
         let held = match segment.blocks {
