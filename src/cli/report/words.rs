@@ -259,7 +259,7 @@ fn stranding(segments: &[(StrandingSegment, String)], ledger: &Ledger) -> Vec<St
             1 => format!("one block holds it, {holder} ({})", segment.holder.size),
             n => format!("{n} blocks hold it, the largest is {holder} ({})", segment.holder.size),
         };
-        match items.iter_mut().find(|(_, other, by)| (&*other, &*by) == (&where_, &held)) {
+        match items.iter_mut().find(|(_, other, by)| *other == where_ && *by == held) {
             Some((count, ..)) => *count += 1,
             None => items.push((1, where_, held)),
         }
