@@ -308,7 +308,7 @@ mod tests {
         let anew = lab.wait("steps of the processor", |view| {
             view.run == RunState::Running && view.about.device.starts_with("cpu")
         });
-        assert!(anew.log.iter().any(|line| line.text.contains("anew on the processor")), "{:?}", anew.log);
+        assert!(anew.log.iter().any(|line| line.text.contains("again on the processor")), "{:?}", anew.log);
         let position = anew.position;
         assert!(position > lost.position, "one stream, however many runs");
         let anew = lab.wait("steps", |view| view.steps.finished >= 3 && view.position > position);

@@ -133,7 +133,12 @@ impl Session {
     fn assert_restored(&self) {
         // The last bytes may still be on their way.
         let deadline = Instant::now() + Duration::from_secs(2);
-        while self.screen.lock().unwrap().screen().alternate_screen() && Instant::now() < deadline {
+        let restored = || {
+            let parser = self.screen.lock().unwrap();
+            let screen = parser.screen();
+            !screen.alternate_screen() && !screen.hide_cursor() && !screen.bracketed_paste()
+        };
+        while !restored() && Instant::now() < deadline {
             sleep(Duration::from_millis(10));
         }
         let parser = self.screen.lock().unwrap();
