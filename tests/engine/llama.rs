@@ -1,11 +1,18 @@
 //! Llama and its kin beside transformers: requests of unchanged programs on a card that is not there, losses on the processor.
 
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use serde_json::Value;
 use vramlab::device::DType;
 use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::device::sim::SimDevice;
-use vramlab::train::{Amp, Config, Libraries, LoopStyle, OptimizerForm, OptimizerKind, Workload};
+use vramlab::model::{Event, Lab, Phase};
+use vramlab::train::{
+    Amp, Config, Libraries, LoopStyle, Observer, OptimizerForm, OptimizerKind, Tf32, Trainer, TrainerOptions, Workload,
+};
 use vramlab::units::Bytes;
-use vramlab::workload::{Data, Decoder, DecoderSizes, Llama3Scaling, Sizes, Style};
+use vramlab::workload::{Data, Decoder, DecoderSizes, Entry, Extent, Llama3Scaling, Sizes, Style};
 
 use crate::alignment::{difference, made, recorded};
 
@@ -189,4 +196,82 @@ fn a_config_json_is_a_model_or_a_sentence() {
     let entry = vramlab::workload::Entry::of_config("mine", serde_json::from_str(&other).unwrap());
     let error = entry.workload(Sizes::default(), Data::Reference, 1).err().unwrap().to_string();
     assert_eq!(error, "mine: model_type 'mamba' is not there; there are llama, mistral, qwen2, qwen3");
+}
+
+/// Rows of PyTorch 2.11 and transformers 5.17 on an H200. Each has one block of 512 bytes that torchaudio put there before the
+/// model, which is taken off here.
+#[test]
+fn rows_of_an_h200_are_equal() {
+    let torchaudio = 512;
+    for line in include_str!("../data/pytorch-llm-rows.jsonl").lines() {
+        let row: Value = serde_json::from_str(line).unwrap();
+        let number = |value: &Value| value.as_i64().unwrap();
+        let name = format!("{} {} {} {}", row["model"], row["dtype"], row["optimizer"], row["ckpt"]);
+        let mut entry = Entry::of_config(&name, serde_json::from_value(row["config"].clone()).unwrap());
+        let weights = if row["dtype"] == "bf16" { DType::Bf16 } else { DType::F32 };
+        entry.config.as_mut().unwrap().dtype = Some(weights.label().to_owned());
+        let seq = Extent::nearest(usize::try_from(number(&row["seq"])).unwrap());
+        let workload = entry.workload(Sizes { seq: Some(seq), ..Sizes::default() }, Data::Reference, 1).unwrap();
+        let mut config = Config::new(usize::try_from(number(&row["batch"])).unwrap());
+        config.checkpointing = row["ckpt"] == true;
+        config.tf32 = Tf32::Convolutions;
+        if row["dtype"] == "autocast" {
+            config.amp = Amp::Bf16;
+        }
+        match row["optimizer"].as_str().unwrap() {
+            "adamw-fused" => config.form = OptimizerForm::Fused,
+            "sgd" => config.optimizer = OptimizerKind::Sgd,
+            "sgd-momentum" => config.optimizer = OptimizerKind::Momentum,
+            _ => {}
+        }
+        let lab = Rc::new(RefCell::new(Lab::new()));
+        let followed = Rc::clone(&lab);
+        let device = Box::new(SimDevice::h200().unwrap());
+        let style = LoopStyle::Logging;
+        let options = TrainerOptions { style, workspaces: Libraries::HOPPER, ..TrainerOptions::default() };
+        let mut trainer = Trainer::new(device, workload, config, options, Box::new(Followed(followed))).unwrap();
+        for _ in 0..number(&row["steps"]) {
+            trainer.step().unwrap();
+        }
+        let statistics = trainer.statistics();
+        let lab = lab.borrow();
+        let boundaries = lab.boundaries();
+        let after = |phase| i64::try_from(boundaries.after(phase).unwrap().get()).unwrap();
+        let before = i64::try_from(boundaries.before_first_step().unwrap().get()).unwrap();
+        let ours = [
+            before,
+            after(Phase::Forward),
+            after(Phase::Backward),
+            after(Phase::Optimizer),
+            after(Phase::ZeroGrad),
+            statistics.allocated_bytes.all.peak,
+        ];
+        let at = &row["allocated_after"];
+        let theirs = [
+            &row["allocated_before_step"],
+            &at["forward"],
+            &at["backward"],
+            &at["optimizer"],
+            &at["zero_grad"],
+            &row["peak_allocated"],
+        ];
+        assert_eq!(ours, theirs.map(|value| number(value) - torchaudio), "{name}: allocated");
+        let ours = [
+            statistics.reserved_bytes.all.peak,
+            statistics.reserved_bytes.all.current,
+            statistics.segment.all.current,
+            statistics.allocation.all.allocated + 1,
+        ];
+        let theirs = ["peak_reserved", "reserved", "segments", "allocations"].map(|key| number(&row[key]));
+        assert_eq!(ours, theirs, "{name}: reserved");
+    }
+}
+
+/// The model of memory, which follows a trainer.
+struct Followed(Rc<RefCell<Lab>>);
+
+impl Observer for Followed {
+    fn event(&mut self, event: Event) {
+        self.0.borrow_mut().apply(&event);
+    }
 }
