@@ -3,7 +3,7 @@
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
-use std::sync::{Mutex, MutexGuard, Once, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::state::State;
 use crate::{report, system};
@@ -32,19 +32,27 @@ impl DerefMut for Locked {
 
 /// Waits for it.
 pub fn lock() -> Locked {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| system::around_forks(before, after, in_child));
-    lock_as_it_is()
-}
-
-fn lock_as_it_is() -> Locked {
-    let mut guard = STATE.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut guard = wait();
     guard.get_or_insert_with(State::default);
     Locked(guard)
 }
 
+fn wait() -> MutexGuard<'static, Option<State>> {
+    STATE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs when the library is loaded, while there is one thread. Where the first call of a program registered this, a fork that was
+/// under way then left its child a lock that nobody gives back.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static AT_LOAD: extern "C" fn() = at_load;
+
+extern "C" fn at_load() {
+    system::around_forks(before, after, in_child);
+}
+
 /// The lock while the process forks.
-struct Held(UnsafeCell<Option<Locked>>);
+struct Held(UnsafeCell<Option<MutexGuard<'static, Option<State>>>>);
 
 // SAFETY: only the thread that forks uses it, while it holds the lock.
 unsafe impl Sync for Held {}
@@ -52,7 +60,7 @@ unsafe impl Sync for Held {}
 static HELD: Held = Held(UnsafeCell::new(None));
 
 extern "C" fn before() {
-    let locked = lock_as_it_is();
+    let locked = wait();
     // SAFETY: whoever holds the lock is the only one here.
     unsafe { *HELD.0.get() = Some(locked) };
 }
