@@ -184,6 +184,8 @@ impl LeakFinder {
     const SUSPICIOUS: (usize, usize) = (2, 4);
     /// In fewer, what is made once and what is replaced by a larger one can look like growth.
     const SURE: usize = 4;
+    /// Rises in equal distances that are no chance, where most looks see none.
+    const REGULAR: usize = 5;
 
     /// Looks at a run that repeats itself so.
     #[must_use]
@@ -314,7 +316,8 @@ impl Line {
         self.blocks = self.blocks.saturating_sub(1);
     }
 
-    /// Since it began to grow it never fell, and grew nearly every time; over few looks every time, and by whole blocks.
+    /// Since it began to grow it never fell, and grew nearly every time or in equal distances; over few looks every time, and by
+    /// whole blocks.
     fn leak(&self, looks: &[u64], warm: usize, fewest: usize) -> Option<Leak> {
         // A name that came later held nothing before.
         let at = |look: usize| {
@@ -327,8 +330,8 @@ impl Line {
         let fewest = if late == 0 { fewest } else { fewest.max(LeakFinder::SURE) };
         let intervals = held.len().checked_sub(1).filter(|&intervals| intervals >= fewest)?;
         let falls = held.windows(2).any(|pair| pair[1].0 < pair[0].0);
-        let rises = held.windows(2).filter(|pair| pair[1].0 > pair[0].0).count();
-        if falls || rises * 4 < intervals * 3 {
+        let rises: Vec<usize> = (1..held.len()).filter(|&look| held[look].0 > held[look - 1].0).collect();
+        if falls || (rises.len() * 4 < intervals * 3 && !is_regular(&rises, intervals)) {
             return None;
         }
         if intervals < LeakFinder::SURE && held.windows(2).any(|pair| pair[1].1 <= pair[0].1) {
@@ -346,6 +349,15 @@ impl Line {
             steps,
         })
     }
+}
+
+/// Whether what rose between these looks, of so many, rises in equal distances to the end, as what is kept at every tenth step.
+fn is_regular(rises: &[usize], looks: usize) -> bool {
+    let gaps = rises.windows(2).map(|pair| pair[1] - pair[0]);
+    let (Some(shortest), Some(longest), Some(last)) = (gaps.clone().min(), gaps.max(), rises.last()) else {
+        return false;
+    };
+    rises.len() >= LeakFinder::REGULAR && longest <= shortest + 1 && looks - last <= longest
 }
 
 #[cfg(test)]
@@ -437,6 +449,26 @@ mod tests {
         for told in [true, false] {
             assert_eq!(leaks(&run(40, told, |step| if step < 5 { 4096 } else { 0 })).1, Vec::new());
             assert_eq!(leaks(&run(40, told, |step| if step % 10 == 0 { 4096 } else { 0 })).1, Vec::new());
+        }
+    }
+
+    #[test]
+    fn what_is_kept_at_every_tenth_step_is_found_and_what_comes_as_it_likes_is_not() {
+        for steps in [80, 300] {
+            for told in [true, false] {
+                let (_, found) = leaks(&run(steps, told, |step| if step % 10 == 0 { 10_240 } else { 0 }));
+                assert_eq!(found.len(), 1, "{steps} {told}: {found:?}");
+                assert_eq!(found[0].line, "kept (loop.py:7)");
+                let rate = found[0].bytes_per_step.get();
+                assert!((900..=1200).contains(&rate), "{steps} {told}: {rate} bytes a step");
+            }
+        }
+        let irregular = [3, 17, 19, 33, 51, 52, 60, 77];
+        for told in [true, false] {
+            assert_eq!(leaks(&run(80, told, |step| if irregular.contains(&step) { 4096 } else { 0 })).1, Vec::new());
+            // It stopped: a cache that is full.
+            let full = |step| if step < 50 && step % 10 == 0 { 4096 } else { 0 };
+            assert_eq!(leaks(&run(80, told, full)).1, Vec::new());
         }
     }
 
