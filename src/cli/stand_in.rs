@@ -11,9 +11,10 @@ use super::spec::cards;
 use crate::device::sim::CardError;
 use crate::session::MemoryLimit;
 use crate::standin::{self, Cards, Counts, Read, Reads, Variable};
+use crate::train::Skips;
 use crate::watch;
 
-/// Says how many steps of a gradient scaler overflow.
+/// Says which steps of a gradient scaler overflow.
 const SKIP_STEPS: &str = "VRAMLAB_SKIP_STEPS";
 /// Lines of source that are told.
 const LINES: usize = 5;
@@ -29,9 +30,10 @@ pub(super) struct StandInArgs {
     /// A smaller card of the same kind: its memory, such as 16GiB or 50%.
     #[arg(long, value_name = "SIZE", requires = "device")]
     pub limit: Option<MemoryLimit>,
-    /// Let a gradient scaler's first N steps overflow, as those of a run on a card may: it skips them.
+    /// Let a gradient scaler's first N steps overflow, as those of a run on a card may, or certain ones: 1..4 are the steps 1 to 3. It
+    /// skips them.
     #[arg(long, value_name = "N", requires = "device")]
-    pub skip_steps: Option<u32>,
+    pub skip_steps: Option<Skips>,
 }
 
 impl StandInArgs {
@@ -81,7 +83,7 @@ pub(super) struct Placed {
 }
 
 /// Writes the stand-in beside what a watched program needs: both go when it ends.
-pub(super) fn place(cards: &Cards, skip_steps: Option<u32>) -> Result<Placed> {
+pub(super) fn place(cards: &Cards, skip_steps: Option<Skips>) -> Result<Placed> {
     let folder = watch::folder()?.join("stand-in");
     let mut variables = standin::install(&folder, cards).wrap_err("the card can't be put under the program")?;
     variables.extend(skip_steps.map(|steps| (SKIP_STEPS.into(), steps.to_string().into())));

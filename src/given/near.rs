@@ -22,25 +22,10 @@ pub fn hint<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String 
 
 /// How many letters must change, go, come or be exchanged with the next; more than `most` where the lengths alone say so.
 fn distance(a: &str, b: &str, most: usize) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    if a.len().abs_diff(b.len()) > most {
+    if a.chars().count().abs_diff(b.chars().count()) > most {
         return most + 1;
     }
-    // The rows of the usual table: two letters of `a` ago, one ago, and the one under way.
-    let (mut older, mut old): (Vec<usize>, Vec<usize>) = (Vec::new(), (0..=b.len()).collect());
-    for i in 1..=a.len() {
-        let mut row = vec![i];
-        for j in 1..=b.len() {
-            let changed = old[j - 1] + usize::from(a[i - 1] != b[j - 1]);
-            let mut least = changed.min(old[j] + 1).min(row[j - 1] + 1);
-            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
-                least = least.min(older[j - 2] + 1);
-            }
-            row.push(least);
-        }
-        older = std::mem::replace(&mut old, row);
-    }
-    old[b.len()]
+    strsim::osa_distance(a, b)
 }
 
 #[cfg(test)]

@@ -65,7 +65,7 @@ _NUMBERS = (int, float, bool, complex)
 class Kernels:
     """What is registered, with what it knows."""
 
-    def __init__(self, reads, skip_steps=0):
+    def __init__(self, reads, skip_steps=range(0)):
         self.reads = reads
         self.table = Table()
         self.skip_steps, self.updates = skip_steps, 0
@@ -664,7 +664,7 @@ class Kernels:
             out = call(keys & _BELOW, grads, found, scale)
             # PyTorch calls again for tensors on other devices and of other types: what was found stays.
             known, _ = self._known(found)
-            overflow = self.updates < self.skip_steps or bool(known is not None and known.item())
+            overflow = self.updates in self.skip_steps or bool(known is not None and known.item())
             self.table.put(found, Value.of(torch.full((1,), float(overflow), dtype=torch.float32, device="cpu"), "scaler"), fixed=False)
             return out
 
@@ -804,6 +804,13 @@ def _answer():
         return None
 
 
+def _skipped(text):
+    """Steps that overflow: `3` the first three, `1..4` the steps 1 to 3, counted from 0."""
+    first, dots, end = text.partition("..")
+    first, end = (first, end) if dots else ("0", first)
+    return range(int(first), int(end)) if first.isdigit() and end.isdigit() else range(0)
+
+
 def start():
     """Begins to follow values, where a card is not there. Returns what counts reads."""
     from ._later import when_imported
@@ -813,7 +820,7 @@ def start():
     reads = Reads(os.path.dirname(os.environ.get("VRAMLAB_CARD", "")))
     _server.last_words.append(reads.sentences)
     skip = os.environ.get("VRAMLAB_SKIP_STEPS", "")
-    kernels = Kernels(reads, int(skip) if skip.isdigit() else 0)
+    kernels = Kernels(reads, _skipped(skip))
     kernels.register()
     _threads.begin()
     when_imported("torchvision", kernels.register_vision)
