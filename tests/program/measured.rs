@@ -111,8 +111,11 @@ fn figures(row: &Value) -> Vec<(&'static str, i64)> {
     rows.map(|(name, value)| (name, value.as_i64().unwrap())).to_vec()
 }
 
-/// What of a program's figures is not the H200's: its name, here and there.
-fn differences(python: &str, row: &Row) -> Vec<(&'static str, i64, i64)> {
+/// A figure that is not the H200's: its name, its value here, its value there.
+type Difference = (&'static str, i64, i64);
+
+/// What of a program's figures is not the H200's.
+fn differences(python: &str, row: &Row) -> Vec<Difference> {
     let home = tempfile::tempdir().unwrap();
     let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/standin/measured").join(row.program);
     let skipped = SKIPPED.iter().find(|(name, _)| *name == row.name);
@@ -136,7 +139,7 @@ fn differences(python: &str, row: &Row) -> Vec<(&'static str, i64, i64)> {
 }
 
 /// A program that is not equal, as the guide says it.
-fn sentence(name: &str, differences: &[(&'static str, i64, i64)]) -> String {
+fn sentence(name: &str, differences: &[Difference]) -> String {
     let mut parts: Vec<String> = Vec::new();
     for (figure, ours, theirs) in differences {
         #[expect(clippy::cast_precision_loss, reason = "bytes of one card")]
@@ -147,7 +150,7 @@ fn sentence(name: &str, differences: &[(&'static str, i64, i64)]) -> String {
 }
 
 /// A table of models, and a sentence for each program that is not equal.
-fn page(compared: &[(Row, Vec<(&'static str, i64, i64)>)]) -> String {
+fn page(compared: &[(Row, Vec<Difference>)]) -> String {
     let mut text = "| programs | run | equal | peak allocated | peak reserved |\n|---|--:|--:|--:|--:|\n".to_owned();
     let mut models: BTreeMap<&str, [usize; 4]> = BTreeMap::new();
     let mut order = Vec::new();
