@@ -6,18 +6,20 @@ use super::entry::Entry;
 use super::error::CatalogError;
 use vramlab_given::{Place, Shelf, ShelfError};
 
-const BUILT_IN: [(&str, &str); 25] = [
+const BUILT_IN: [(&str, &str); 27] = [
     ("bert-large", include_str!("lab/bert-large.toml")),
     ("bert-mini", include_str!("lab/bert-mini.toml")),
     ("churn", include_str!("lab/churn.toml")),
     ("dcgan", include_str!("lab/dcgan.toml")),
     ("dcgan-mini", include_str!("lab/dcgan-mini.toml")),
+    ("gemma-2-2b", include_str!("lab/gemma-2-2b.toml")),
     ("gpt-char", include_str!("lab/gpt-char.toml")),
     ("gpt-mini", include_str!("lab/gpt-mini.toml")),
     ("gpt2", include_str!("lab/gpt2.toml")),
     ("gpt2-fp32-head", include_str!("lab/gpt2-fp32-head.toml")),
     ("llama-3.1-8b", include_str!("lab/llama-3.1-8b.toml")),
     ("llama-3.2-1b", include_str!("lab/llama-3.2-1b.toml")),
+    ("llama-3.2-1b-lora", include_str!("lab/llama-3.2-1b-lora.toml")),
     ("llama-mini", include_str!("lab/llama-mini.toml")),
     ("mistral-7b", include_str!("lab/mistral-7b.toml")),
     ("mlp", include_str!("lab/mlp.toml")),

@@ -34,6 +34,12 @@ impl Linear {
         Self { scope: cx.memory().name(name), weight, bias: None }
     }
 
+    /// Outputs and inputs.
+    pub fn sizes(&self) -> [usize; 2] {
+        let shape = self.weight.shape();
+        [shape.rows(), shape.last()]
+    }
+
     /// Its parameters.
     fn parameters(&self) -> impl Iterator<Item = &Tensor> {
         std::iter::once(&self.weight).chain(&self.bias)
