@@ -162,6 +162,10 @@ pub enum LossHead {
     Labels,
     /// By hand: logits in f32, all but the last position of each sequence, as a copy.
     Shifted,
+    /// Eighths of all positions in turn, as torchtune: only an eighth of the logits is in f32 at once, beside what is saved.
+    Chunked,
+    /// Fused with the head, as Liger: no logits are kept, their gradients are made in forward.
+    Fused,
 }
 
 /// What a program keeps by mistake.

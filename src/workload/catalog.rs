@@ -6,7 +6,7 @@ use super::entry::Entry;
 use super::error::CatalogError;
 use vramlab_given::{Place, Shelf, ShelfError};
 
-const BUILT_IN: [(&str, &str); 27] = [
+const BUILT_IN: [(&str, &str); 28] = [
     ("bert-large", include_str!("lab/bert-large.toml")),
     ("bert-mini", include_str!("lab/bert-mini.toml")),
     ("churn", include_str!("lab/churn.toml")),
@@ -19,8 +19,9 @@ const BUILT_IN: [(&str, &str); 27] = [
     ("gpt2-fp32-head", include_str!("lab/gpt2-fp32-head.toml")),
     ("llama-3.1-8b", include_str!("lab/llama-3.1-8b.toml")),
     ("llama-3.2-1b", include_str!("lab/llama-3.2-1b.toml")),
-    ("llama-3.2-1b-lora", include_str!("lab/llama-3.2-1b-lora.toml")),
     ("llama-mini", include_str!("lab/llama-mini.toml")),
+    ("lora-llama-3.2-1b", include_str!("lab/lora-llama-3.2-1b.toml")),
+    ("lora-llama-mini", include_str!("lab/lora-llama-mini.toml")),
     ("mistral-7b", include_str!("lab/mistral-7b.toml")),
     ("mlp", include_str!("lab/mlp.toml")),
     ("mlp-mini", include_str!("lab/mlp-mini.toml")),

@@ -40,6 +40,12 @@ impl Linear {
         [shape.rows(), shape.last()]
     }
 
+    /// Its loss against the next of `labels`, as one op with it. A bias is left out.
+    pub fn fused_loss(&self, cx: &mut Context, input: &Tensor, labels: &Tensor) -> OpResult<Tensor> {
+        let run = |cx: &mut Context| cx.fused_linear_loss(input, &self.weight, labels);
+        cx.within(self.scope, |cx| cx.with_parameters([&self.weight], run))
+    }
+
     /// Its parameters.
     fn parameters(&self) -> impl Iterator<Item = &Tensor> {
         std::iter::once(&self.weight).chain(&self.bias)

@@ -12,7 +12,7 @@ use vramlab::session::DeviceChoice;
 use vramlab::workload::Catalog;
 
 /// What every built-in claim comes to on an H200.
-const VERDICTS: [(&str, Verdict); 46] = [
+const VERDICTS: [(&str, Verdict); 47] = [
     ("amp-memory", Verdict::Depends),
     ("amp-speed", Verdict::Depends),
     ("checkpointing", Verdict::Depends),
@@ -59,6 +59,7 @@ const VERDICTS: [(&str, Verdict); 46] = [
     ("optimizer-lazy", Verdict::False),
     ("autocast-region", Verdict::Partly),
     ("shared-parameters", Verdict::False),
+    ("lora-tenth", Verdict::False),
 ];
 
 fn bench(card: &str) -> Bench {

@@ -84,7 +84,7 @@ const ATTENTION: [AttentionKernel; 6] = [
     AttentionKernel::CuDnn,
     AttentionKernel::Eager,
 ];
-const LOSS_HEADS: [LossHead; 2] = [LossHead::Labels, LossHead::Shifted];
+const LOSS_HEADS: [LossHead; 4] = [LossHead::Labels, LossHead::Shifted, LossHead::Chunked, LossHead::Fused];
 const RETAIN: [Retain; 4] = [Retain::Off, Retain::Losses, Retain::Graph, Retain::Cycles];
 const ON_OOM: [OnOom; 3] = [OnOom::Stop, OnOom::Halve, OnOom::HalveHeld];
 const OFF_ON: &[&str] = &["off", "on"];
@@ -245,9 +245,9 @@ pub(super) const TABLE: &[Entry] = &[
         back: None,
         label: "loss head",
         group: Memory,
-        help: "loss of Llama and its kin: from labels, or shifted by hand",
-        teaches: "Logits over a large vocabulary are cast to f32; a loss that shifts them by hand copies them once more.",
-        value: one_of!(LOSS_HEADS of loss_head, ["labels", "shifted"]),
+        help: "loss of Llama and its kin: how many logits are there at once",
+        teaches: "Logits over a large vocabulary are cast to f32 and shifted; a loss fused with its head never has them all.",
+        value: one_of!(LOSS_HEADS of loss_head, ["labels", "shifted", "chunked", "fused"]),
         idle: |scene| if scene.causal { trained(scene) } else { Some("only Llama and its kin have this loss") },
     },
     Entry {

@@ -66,6 +66,9 @@ impl Context {
         match self.causal.head {
             LossHead::Labels => self.causal_loss(logits, labels),
             LossHead::Shifted => self.shifted_loss(logits, labels),
+            LossHead::Chunked => self.chunked_loss(logits, labels),
+            // Whoever makes the logits is asked for that one.
+            LossHead::Fused => self.causal_loss(logits, labels),
         }
     }
 
@@ -119,25 +122,36 @@ impl Context {
     /// Out of memory, a failed kernel.
     pub fn causal_loss(&mut self, logits: &Tensor, labels: &Tensor) -> OpResult<Tensor> {
         let logits = self.float(logits)?;
-        let (batch, rows) = (labels.shape().rows(), labels.shape().last());
-        let (padded, shifted) = self.op("shift", |cx| {
-            let padded = cx.temporary(Shape::new(&[batch, rows + 1]), DType::I64, "padded labels")?;
-            cx.launch(&Kernel::Fill { dst: padded.operand(), value: IGNORED })?;
-            let of_padded = [rows + 1, 1, 0, 0];
-            cx.copy(labels, &padded.strided(labels.shape(), of_padded, 0))?;
-            let behind = padded.strided(Shape::new(&[batch, rows]), of_padded, 1);
-            // One row lies as it should already.
-            let shifted = if batch == 1 {
-                padded.window(behind.shape(), 1)
-            } else {
-                let shifted = cx.activation(behind.shape(), DType::I64, "shifted labels")?;
-                cx.copy(&behind, &shifted)?;
-                shifted
-            };
-            Ok((padded, shifted))
-        })?;
+        let (padded, shifted) = self.next_labels(labels)?;
         let loss = self.cross_entropy(&logits, &shifted);
         drop((padded, logits));
         loss
+    }
+
+    /// `pad(labels, (0, 1), value=-100)`: (batch, rows + 1).
+    pub(super) fn padded_labels(&self, labels: &Tensor) -> OpResult<Tensor> {
+        let (batch, rows) = (labels.shape().rows(), labels.shape().last());
+        let padded = self.temporary(Shape::new(&[batch, rows + 1]), DType::I64, "padded labels")?;
+        self.launch(&Kernel::Fill { dst: padded.operand(), value: IGNORED })?;
+        self.copy(labels, &padded.strided(labels.shape(), [rows + 1, 1, 0, 0], 0))?;
+        Ok(padded)
+    }
+
+    /// The padded labels, and of every position the next one.
+    pub(super) fn next_labels(&mut self, labels: &Tensor) -> OpResult<(Tensor, Tensor)> {
+        let (batch, rows) = (labels.shape().rows(), labels.shape().last());
+        self.op("shift", |cx| {
+            let padded = cx.padded_labels(labels)?;
+            let shape = Shape::new(&[batch, rows]);
+            // One row lies as it should already.
+            let shifted = if batch == 1 {
+                padded.window(shape, 1)
+            } else {
+                let shifted = cx.activation(shape, DType::I64, "shifted labels")?;
+                cx.copy(&padded.strided(shape, [rows + 1, 1, 0, 0], 1), &shifted)?;
+                shifted
+            };
+            Ok((padded, shifted))
+        })
     }
 }

@@ -17,6 +17,7 @@ mod embedding;
 mod layout;
 mod linear;
 mod loss;
+mod loss_heads;
 mod masks;
 mod mean;
 mod norm;
