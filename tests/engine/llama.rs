@@ -35,6 +35,7 @@ const MINI: DecoderSizes = DecoderSizes {
     seq: 64,
     weights: DType::F32,
     style: Style { norms_heads: false, biases: false, gemma: false },
+    padding: None,
     query_scalar: None,
     caps: SoftCaps { scores: None, logits: None },
     windows: SlidingWindows::None,
@@ -45,6 +46,7 @@ const MINI: DecoderSizes = DecoderSizes {
 const GEMMA_MINI: DecoderSizes = DecoderSizes {
     tied: true,
     style: Style { gemma: true, ..MINI.style },
+    padding: Some(0),
     query_scalar: Some(16.0),
     caps: SoftCaps { scores: Some(50.0), logits: Some(30.0) },
     windows: SlidingWindows::Alternate(4096),
@@ -89,6 +91,9 @@ fn program(name: &str) -> (DecoderSizes, Config) {
     }
     if has("hand") {
         config.loss_head = LossHead::Shifted;
+    }
+    if has("chunked") {
+        config.loss_head = LossHead::Chunked;
     }
     if has("eager") {
         config.attention = AttentionKernel::Eager;
@@ -136,6 +141,7 @@ fn they_ask_as_transformers_does() {
         "llama-mini.bf16whand",
         "llama-mini.bf16hand",
         "llama-mini.bf16wclip",
+        "llama-mini.bf16wchunked",
         "gemma-mini.base",
         "gemma-mini.bf16",
         "gemma-mini.bf16w",
@@ -175,6 +181,7 @@ fn the_processor_asks_as_the_simulated_card_does() {
         "llama-mini.bf16cache",
         "llama-mini.bf16whand",
         "llama-mini.bf16wclip",
+        "llama-mini.bf16wchunked",
         "gemma-mini.base",
         "gemma-mini.bf16wckpt",
         "gemma-mini.bf16eager",
@@ -293,7 +300,9 @@ fn losses_are_those_of_peft() {
     );
     // However attention and loss are computed, they are the same.
     let plain = losses(MINI, |_| {});
-    let ways: [fn(&mut Config); 3] = [
+    let ways: [fn(&mut Config); 5] = [
+        |config| config.loss_head = LossHead::Chunked,
+        |config| config.loss_head = LossHead::Fused,
         |config| config.attention = AttentionKernel::Eager,
         |config| config.loss_head = LossHead::Shifted,
         |config| config.use_cache = true,
@@ -301,6 +310,15 @@ fn losses_are_those_of_peft() {
     for way in ways {
         for (ours, plain) in losses(MINI, way).iter().zip(&plain) {
             assert!((ours - plain).abs() < 1e-5, "{ours} for {plain}");
+        }
+    }
+    // Seven positions make chunks of one: the last has nothing to learn.
+    let short = DecoderSizes { seq: 7, ..lora(Targets::default()) };
+    for batch in [1, 4] {
+        let [plain, chunked, fused] = [LossHead::Labels, LossHead::Chunked, LossHead::Fused]
+            .map(|head| losses(short, |config| (config.batch, config.loss_head) = (batch, head)));
+        for ((plain, chunked), fused) in plain.iter().zip(chunked).zip(fused) {
+            assert!((plain - chunked).abs() < 1e-5 && (plain - fused).abs() < 1e-5, "{plain} {chunked} {fused}");
         }
     }
 }

@@ -241,7 +241,7 @@ pub(super) const TABLE: &[Entry] = &[
     },
     Entry {
         word: "loss",
-        key: 'H',
+        key: 'C',
         back: None,
         label: "loss head",
         group: Memory,

@@ -158,7 +158,8 @@ impl Context {
     fn chunk_gradient(&mut self, kept: Kept, grad: Tensor, share: f64, dtype: DType) -> OpResult<Tensor> {
         let log_probabilities = kept.log_probabilities.unpack(self)?;
         let (targets, total_weight) = (kept.targets.unpack(self)?, kept.total_weight.unpack(self)?);
-        let (shape, wide, cols) = (log_probabilities.shape(), log_probabilities.dtype(), log_probabilities.shape().last());
+        let (shape, wide, cols) =
+            (log_probabilities.shape(), log_probabilities.dtype(), log_probabilities.shape().last());
         let of_log = self.temporary(shape, wide, "log-probabilities gradient")?;
         if share > 0.0 {
             self.launch(&Kernel::NllLossBackward {

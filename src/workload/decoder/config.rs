@@ -13,7 +13,7 @@ use super::sizes::{DecoderSizes, Llama3Scaling, SlidingWindows, SoftCaps, Style}
 /// The families that there are, by `model_type`.
 const FAMILIES: [&str; 5] = ["gemma2", "llama", "mistral", "qwen2", "qwen3"];
 /// Keys that change neither memory nor arithmetic of a training step.
-const HARMLESS: [&str; 31] = [
+const HARMLESS: [&str; 30] = [
     "_attn_implementation",
     "_name_or_path",
     "add_cross_attention",
@@ -34,7 +34,6 @@ const HARMLESS: [&str; 31] = [
     "max_window_layers",
     "output_attentions",
     "output_hidden_states",
-    "pad_token_id",
     "pretraining_tp",
     "problem_type",
     "return_dict",
@@ -72,6 +71,7 @@ pub struct ModelConfig {
     use_sliding_window: Option<bool>,
     hidden_activation: Option<String>,
     query_pre_attn_scalar: Option<f64>,
+    pad_token_id: Option<i64>,
     attn_logit_softcapping: Option<f64>,
     final_logit_softcapping: Option<f64>,
     /// The type of its weights: `bfloat16` or `float32`.
@@ -132,6 +132,7 @@ impl ModelConfig {
             seq: seq.get(),
             weights: self.weights()?,
             style: Style { norms_heads: family == "qwen3", biases: family == "qwen2", gemma },
+            padding: self.pad_token_id.or(gemma.then_some(0)).and_then(|token| usize::try_from(token).ok()),
             query_scalar: self.query_pre_attn_scalar.or(gemma.then_some(256.0)),
             caps: SoftCaps {
                 scores: self.attn_logit_softcapping.or(gemma.then_some(50.0)),

@@ -189,6 +189,7 @@ pub(super) struct DecoderModel {
     head: Linear,
     /// Embeddings are multiplied by it, where they are.
     embedding_scale: Option<Tensor>,
+    padding: Option<usize>,
     caps: SoftCaps,
     windows: SlidingWindows,
 }
@@ -224,9 +225,9 @@ impl DecoderModel {
             all.widen_adapters(cx)?;
         }
         let layers = layers.into_iter().map(Rc::new).collect();
-        let (caps, windows) = (sizes.caps, sizes.windows);
+        let DecoderSizes { caps, windows, padding, .. } = *sizes;
         let scope = cx.memory().name("model");
-        Ok(Self { scope, embedding, layers, norm, frequencies, head, embedding_scale, caps, windows })
+        Ok(Self { scope, embedding, layers, norm, frequencies, head, embedding_scale, padding, caps, windows })
     }
 }
 
@@ -234,7 +235,8 @@ impl DecoderModel {
     /// What the last norm puts out.
     fn hidden(&self, cx: &mut Context, tokens: &Tensor, checkpointing: bool, caches: bool) -> OpResult<Tensor> {
         let (scope, table) = &self.embedding;
-        let embedded = cx.module(*scope, |cx| cx.with_parameters([table], |cx| cx.embedding(table, tokens)))?;
+        let embedded =
+            cx.module(*scope, |cx| cx.with_parameters([table], |cx| cx.padded_embedding(table, tokens, self.padding)))?;
         let embedded = match &self.embedding_scale {
             Some(factor) => {
                 let scaled = cx.within(*scope, |cx| cx.multiply(&embedded, factor, "scaled embedding"))?;

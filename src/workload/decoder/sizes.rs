@@ -101,6 +101,8 @@ pub struct DecoderSizes {
     pub weights: DType,
     /// How its parts differ from Llama's.
     pub style: Style,
+    /// The token whose embedding learns nothing.
+    pub padding: Option<usize>,
     /// Products of queries and keys are divided by the root of this, where it is not a head's size.
     pub query_scalar: Option<f64>,
     /// What scores and logits are kept within.
