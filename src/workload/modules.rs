@@ -40,9 +40,9 @@ impl Linear {
         [shape.rows(), shape.last()]
     }
 
-    /// Its loss against the next of `labels`, as one op with it. A bias is left out.
-    pub fn fused_loss(&self, cx: &mut Context, input: &Tensor, labels: &Tensor) -> OpResult<Tensor> {
-        let run = |cx: &mut Context| cx.fused_linear_loss(input, &self.weight, labels);
+    /// Its loss against the next of `labels`, as one op with it; its outputs are kept within `cap`. A bias is left out.
+    pub fn fused_loss(&self, cx: &mut Context, input: &Tensor, labels: &Tensor, cap: Option<f64>) -> OpResult<Tensor> {
+        let run = |cx: &mut Context| cx.fused_linear_loss(input, &self.weight, labels, cap);
         cx.within(self.scope, |cx| cx.with_parameters([&self.weight], run))
     }
 

@@ -340,6 +340,14 @@ fn losses_are_those_of_gemma() {
     }
     let eager = |config: &mut Config| config.attention = AttentionKernel::Eager;
     assert_near(&losses(sizes, eager), gemma);
+    // A cap that bites.
+    let capped = DecoderSizes { caps: SoftCaps { logits: Some(0.5), ..sizes.caps }, ..sizes };
+    let plain = losses(capped, |_| {});
+    for head in [LossHead::Shifted, LossHead::Chunked, LossHead::Fused] {
+        for (ours, plain) in losses(capped, |config| config.loss_head = head).iter().zip(&plain) {
+            assert!((ours - plain).abs() < 1e-5, "{ours} for {plain}, {head:?}");
+        }
+    }
     let caps = SoftCaps { scores: Some(0.5), ..sizes.caps };
     assert_near(
         &losses(DecoderSizes { windows: SlidingWindows::Alternate(8), caps, ..sizes }, eager),

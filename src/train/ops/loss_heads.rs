@@ -190,11 +190,18 @@ impl Context {
 
     /// The head and its loss as one op: the mean cross-entropy of `hidden` (batch, rows, width) times `weight` (classes, width)
     /// transposed against the next of `labels`. As Liger's `fused_linear_cross_entropy` (0.8): forward makes the gradients too, chunk by
-    /// chunk of positions, so that as many logits are there at once as `hidden` has elements, and in place their gradient.
+    /// chunk of positions, so that as many logits are there at once as `hidden` has elements, and in place their gradient. Where they are
+    /// kept within a `cap`, the tanh of a chunk takes as much once more, which Liger's kernel computes on its way.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
-    pub fn fused_linear_loss(&mut self, hidden: &Tensor, weight: &Tensor, labels: &Tensor) -> OpResult<Tensor> {
+    pub fn fused_linear_loss(
+        &mut self,
+        hidden: &Tensor,
+        weight: &Tensor,
+        labels: &Tensor,
+        cap: Option<f64>,
+    ) -> OpResult<Tensor> {
         let weight = &self.cast_to_lower(weight, "weight copy")?;
         let hidden = &self.cast_to_lower(hidden, "input copy")?;
         let (padded, targets) = self.next_labels(labels)?;
@@ -215,7 +222,9 @@ impl Context {
             drop(cx.temporary(Shape::new(&[]), DType::I64, "number of them")?);
             // As many rows as keep the logits to the elements of the input, to the next power of two.
             let size = all.div_ceil(classes.div_ceil(width)).next_power_of_two().min(all).max(1);
-            let logits = cx.temporary(Shape::new(&[size, classes]), dtype, "logits of a chunk")?;
+            let of_chunk = |what| cx.temporary(Shape::new(&[size, classes]), dtype, what);
+            let logits = of_chunk("logits of a chunk")?;
+            let within = cap.map(|cap| OpResult::Ok((cap, of_chunk("tanh of a chunk")?))).transpose()?;
             // Loss and count of a chunk, its share, the sum so far.
             let numbers = cx.temporary(Shape::new(&[4]), DType::F32, "numbers of a chunk")?;
             let number = |at: usize| numbers.window(Shape::new(&[]), at).operand();
@@ -234,6 +243,12 @@ impl Context {
                 let input = hidden.window(Shape::new(&[count, width]), first * width);
                 let chunk = logits.window(Shape::new(&[count, classes]), 0);
                 cx.head_product([count, classes, width], &input, weight, &chunk)?;
+                let within = within.as_ref().map(|(cap, tanh)| (*cap, tanh.window(chunk.shape(), 0).operand()));
+                if let Some((cap, tanh)) = within {
+                    cx.launch(&Kernel::Scale { src: chunk.operand(), dst: tanh, factor: 1.0 / cap })?;
+                    cx.launch(&Kernel::Tanh { src: tanh, dst: tanh })?;
+                    cx.launch(&Kernel::Scale { src: tanh, dst: chunk.operand(), factor: cap })?;
+                }
                 let sums = of_rows.window(Shape::new(&[count]), first).operand();
                 let targets = targets.window(Shape::new(&[count]), first).operand();
                 let (stride, cols) = (classes, classes);
@@ -261,12 +276,16 @@ impl Context {
                     cols,
                     stride,
                 })?;
+                if let Some((_, tanh)) = within {
+                    let grad = chunk.operand();
+                    cx.launch(&Kernel::TanhBackward { output: tanh, grad, dst: grad })?;
+                }
                 let part = to_hidden.window(Shape::new(&[count, width]), first * width);
                 cx.head_gradients([count, classes, width], &chunk, (&input, weight), (&part, to_weight.as_ref()))?;
             }
             let loss = cx.activation(Shape::new(&[]), DType::F32, "loss")?;
             cx.launch(&Kernel::Cast { src: number(3), dst: loss.operand() })?;
-            drop((numbers, logits, mask, of_rows));
+            drop((numbers, logits, within, mask, of_rows));
             if !differentiates {
                 return Ok(loss);
             }

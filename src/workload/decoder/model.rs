@@ -314,11 +314,7 @@ impl Model for DecoderModel {
         let caches = cx.uses_cache() && !checkpointing;
         let hidden = self.hidden(cx, &batch.input, checkpointing, caches)?;
         if cx.loss_head() == LossHead::Fused {
-            if self.caps.logits.is_some() {
-                let why = "with capped logits is not there; --loss chunked has it".to_owned();
-                return Err(TrainError::NoKernel { kernel: "The fused loss", why }.into());
-            }
-            let loss = self.head.fused_loss(cx, &hidden, &batch.target)?;
+            let loss = self.head.fused_loss(cx, &hidden, &batch.target, self.caps.logits)?;
             return Ok((loss.detach(), loss));
         }
         let logits = self.logits(cx, &hidden)?;
