@@ -29,6 +29,9 @@ pub(super) fn flags(args: &SpecArgs) -> Vec<String> {
         give(flag, extent.map(|extent| extent.get().to_string()));
     }
     give("weights", args.weights.as_ref().map(word::<WeightsArg>));
+    give("lora", args.lora.map(|rank| rank.get().to_string()));
+    give("lora-targets", args.lora_targets.map(|targets| targets.to_string()));
+    give("lora-alpha", args.lora_alpha.map(|alpha| alpha.to_string()));
     give("data", args.data.as_ref().map(|data| data.to_string_lossy().into_owned()));
     give("seed", (args.seed != 1).then(|| args.seed.to_string()));
     give("load", args.load.map(|way| way.label().to_owned()));

@@ -15,8 +15,8 @@ use crate::given::{Kind, read_text};
 use crate::session::{DeviceChoice, LabSpec, MemoryLimit, Speed};
 use crate::tui;
 use crate::workload::{
-    self, Architecture, Catalog, CatalogError, Data, DataKind, Entry, Extent, Generation, InferenceMode, InferencePlan,
-    Loading, Models, Repeats, Sizes, Text,
+    self, AdapterConfig, Architecture, Catalog, CatalogError, Data, DataKind, Entry, Extent, Generation, InferenceMode,
+    InferencePlan, Loading, Lora, Models, Repeats, Sizes, Targets, Text,
 };
 
 /// How to run a model that is not trained.
@@ -113,6 +113,16 @@ pub struct SpecArgs {
     /// Type of the weights of Llama and its kin [default: what their config says, else fp32].
     #[arg(long, value_enum, value_name = "TYPE", help_heading = "Sizes")]
     pub weights: Option<WeightsArg>,
+    /// Train adapters of this rank beside the frozen weights of Llama and its kin, as peft does (LoRA).
+    #[arg(long, value_name = "RANK", help_heading = "LoRA")]
+    pub lora: Option<Extent>,
+    /// The layers that get an adapter: all-linear, or some of q_proj,k_proj,v_proj,o_proj,gate_proj,up_proj,down_proj
+    /// [default: q_proj,v_proj].
+    #[arg(long, value_name = "NAMES", requires = "lora", help_heading = "LoRA")]
+    pub lora_targets: Option<Targets>,
+    /// What an adapter adds is multiplied by this over the rank [default: twice the rank].
+    #[arg(long, value_name = "X", requires = "lora", help_heading = "LoRA")]
+    pub lora_alpha: Option<f64>,
     /// What to train on: `reference` (the four fixed batches of the reference measurements, kept on the device),
     /// `fresh` (the same, computed on the device in every step), `host` (the same, kept in host memory and copied in turn),
     /// `synthetic` (the same, copied to the device each time), `text` (vramlab's own source), or a file.
@@ -201,6 +211,13 @@ impl SpecArgs {
                 usage(format!("the weights of {} are always fp32; --weights is for Llama and its kin", entry.name))
             })?;
             config.dtype = Some(weights.dtype().label().to_owned());
+        }
+        if let Some(rank) = self.lora {
+            if entry.config.is_none() {
+                return Err(usage(format!("{} has no layers for LoRA; --lora is for Llama and its kin", entry.name)));
+            }
+            let targets = self.lora_targets.unwrap_or_default();
+            entry.lora = Some(Lora { rank, alpha: self.lora_alpha, targets });
         }
         let data = self.data(entry.data)?;
         let sizes = Sizes {
@@ -312,7 +329,23 @@ fn model_config(path: &str) -> Result<Option<Entry>> {
     let config = serde_json::from_str(&text).map_err(|error| {
         usage(format!("{} is no config.json that is understood ({error}); correct it", path.display()))
     })?;
-    Ok(Some(Entry::of_config(&path.to_string_lossy(), config)))
+    let mut entry = Entry::of_config(&path.to_string_lossy(), config);
+    entry.lora = adapter_config(&path.with_file_name("adapter_config.json"))?;
+    Ok(Some(entry))
+}
+
+/// The adapters of an `adapter_config.json` of peft; `None` where there is no such file.
+///
+/// # Errors
+/// A file that can't be read, is not understood, or asks for what is not there.
+fn adapter_config(path: &Path) -> Result<Option<Lora>> {
+    if !path.is_file() {
+        return Ok(None);
+    }
+    let adapters: AdapterConfig = serde_json::from_str(&read_text(path)?).map_err(|error| {
+        usage(format!("{} is no adapter_config.json that is understood ({error}); correct it", path.display()))
+    })?;
+    Ok(Some(adapters.lora().map_err(|why| usage(format!("{}: {why}", path.display())))?))
 }
 
 /// The device that `--device` names, checked as far as is cheap.

@@ -18,6 +18,13 @@ struct Hyper {
     /// Weight decay, as the optimizer applies it [default: 0.1 for adamw, 0 for the others].
     #[arg(long, value_name = "X")]
     weight_decay: Option<f64>,
+    /// Clip the gradients before every optimizer step, so that the norm of all of them is at most this (clip_grad_norm_).
+    #[arg(long, value_name = "NORM", value_parser = parse_norm)]
+    clip: Option<f64>,
+    /// Call Llama and its kin with use_cache=True: keys and values of every layer are copied, and kept until the output goes.
+    /// Checkpoints leave no cache.
+    #[arg(long)]
+    use_cache: bool,
     /// Steps over which the cosine falls to zero; as many more bring it back, as CosineAnnealingLR does.
     #[arg(long, value_name = "N", default_value_t = SCHEDULE_STEPS, value_parser = clap::value_parser!(u64).range(1..))]
     schedule_steps: u64,
@@ -25,6 +32,12 @@ struct Hyper {
     /// so it can't find overflows by itself.
     #[arg(long, value_name = "N|A..B", default_value_t)]
     scaler_skips: Skips,
+}
+
+/// Reads a norm.
+fn parse_norm(text: &str) -> Result<f64, String> {
+    let norm = text.parse().ok().filter(|norm: &f64| norm.is_finite() && *norm > 0.0);
+    norm.ok_or_else(|| "a norm is a number above 0, such as 1.0".to_owned())
 }
 
 /// The switches' values at the start.
@@ -114,12 +127,14 @@ impl FromArgMatches for SwitchArgs {
 impl SwitchArgs {
     /// Flags of what no key flips, where they differ from the usual.
     pub fn others(&self) -> Vec<String> {
-        let Hyper { weight_decay, schedule_steps, scaler_skips } = self.hyper;
+        let Hyper { weight_decay, clip, use_cache, schedule_steps, scaler_skips } = self.hyper;
         let decay = weight_decay.map(|decay| ["--weight-decay".to_owned(), decay.to_string()]);
         let steps =
             (schedule_steps != SCHEDULE_STEPS).then(|| ["--schedule-steps".to_owned(), schedule_steps.to_string()]);
         let skips = (scaler_skips != Skips::default()).then(|| ["--scaler-skips".to_owned(), scaler_skips.to_string()]);
-        decay.into_iter().chain(steps).chain(skips).flatten().collect()
+        let clip = clip.map(|norm| ["--clip".to_owned(), norm.to_string()]);
+        let numbers = decay.into_iter().chain(clip).chain(steps).chain(skips).flatten();
+        numbers.chain(use_cache.then(|| "--use-cache".to_owned())).collect()
     }
 
     /// What of these arguments means something for a program that is not vramlab's.
@@ -164,6 +179,8 @@ impl SwitchArgs {
             config.form = OptimizerForm::Fused;
         }
         config.hyper.weight_decay = self.hyper.weight_decay;
+        config.hyper.clip = self.hyper.clip;
+        config.use_cache = self.hyper.use_cache;
         config.hyper.schedule_steps = self.hyper.schedule_steps;
         config.hyper.scaler_skips = self.hyper.scaler_skips;
         if config.accumulation > config.batch {

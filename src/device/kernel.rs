@@ -590,11 +590,20 @@ pub enum Kernel<'a> {
     },
     /// Multiplies every gradient by `inverse_scale` and sets `found_inf` to 1 where one is not finite.
     Unscale { gradients: &'a [Operand], inverse_scale: Operand, found_inf: Operand },
+    /// Sums of squares of runs of [`NORM_RUN`] elements: `sums` (f32) has a row for each tensor, all as long as the longest needs;
+    /// what a shorter one has no run for stays.
+    SquareSums { tensors: &'a [Operand], sums: Operand },
+    /// `factor = min(1, most / (norm + 10⁻⁶))`, one element, where `norm` is that of the norms of `rows` tensors, whose squares are
+    /// summed in `sums`. Every number on the way is rounded to the type of the factor, as `clip_grad_norm_` does.
+    ClipFactor { sums: Operand, rows: usize, factor: Operand, most: f64 },
     /// `dst = 1 / src`, one element each, through f64 as GradScaler does.
     Reciprocal { src: Operand, dst: Operand },
     /// GradScaler's update of scale (f32) and growth tracker (i32).
     UpdateScale { scale: Operand, tracker: Operand, found_inf: Operand, growth: f64, backoff: f64, interval: i32 },
 }
+
+/// Elements whose squares are summed together for a norm, as PyTorch's kernels for lists of tensors do.
+pub const NORM_RUN: usize = 65_536;
 
 impl Kernel<'_> {
     /// The kernel's name in errors and logs.
@@ -663,6 +672,8 @@ impl Kernel<'_> {
             Self::Sgd { .. } => "sgd",
             Self::Adam { .. } => "adam",
             Self::Unscale { .. } => "unscale",
+            Self::SquareSums { .. } => "square_sums",
+            Self::ClipFactor { .. } => "clip_factor",
             Self::Reciprocal { .. } => "reciprocal",
             Self::UpdateScale { .. } => "update_scale",
         }

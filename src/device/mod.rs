@@ -28,8 +28,8 @@ pub use contract::{CopyPath, Device, DeviceEvent, DeviceInfo, HostWork, Mark, Ma
 pub use error::DeviceError;
 pub use host::{Charge, HostAccount, HostMemoryRefused, HostVec};
 pub use kernel::{
-    AdamParameters, AttentionShape, DType, FusedAttention, GradScaling, HeadView, Kernel, MatrixView, Operand,
-    ParameterUpdate, ResidualGradient, RotaryShape, UpdatePasses,
+    AdamParameters, AttentionShape, DType, FusedAttention, GradScaling, HeadView, Kernel, MatrixView, NORM_RUN,
+    Operand, ParameterUpdate, ResidualGradient, RotaryShape, UpdatePasses,
 };
 pub use mapping::Plain;
 pub use pinned::{HostBuffer, PinnedMemory};

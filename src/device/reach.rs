@@ -224,6 +224,11 @@ impl Kernel<'_> {
                 all(&[inverse_scale, found_inf]);
                 all(&gradients.iter().collect::<Vec<_>>());
             }
+            Self::SquareSums { tensors, sums } => {
+                all(&[sums]);
+                all(&tensors.iter().collect::<Vec<_>>());
+            }
+            Self::ClipFactor { sums, factor, .. } => all(&[sums, factor]),
             Self::UpdateScale { scale, tracker, found_inf, .. } => all(&[scale, tracker, found_inf]),
         }
     }

@@ -336,6 +336,14 @@ impl Kernel<'_> {
                 let dispatches = 1.0 + FOREACH_TENSOR * count(gradients.len());
                 Work { bytes, ..Work::of(OpClass::Optimizer, DType::F32) }.launches(launches, dispatches)
             }
+            Self::SquareSums { tensors, sums } => {
+                let bytes = size(sums) + tensors.iter().map(size).sum::<f64>();
+                let launches = u32::try_from(2 * tensors.len().div_ceil(TENSORS_PER_LAUNCH)).unwrap_or(u32::MAX);
+                let dispatches = 1.0 + FOREACH_TENSOR * count(tensors.len());
+                Work { bytes, ..Work::of(OpClass::Optimizer, DType::F32) }.launches(launches, dispatches)
+            }
+            // Stack, norm, sum, reciprocal, product, clamp.
+            Self::ClipFactor { sums, .. } => Work::pass(OpClass::Elementwise, &[sums]).launches(6, 6.0),
             Self::Reciprocal { src, dst } => Work::pass(OpClass::Elementwise, &[src, dst]).launches(3, 1.0),
             Self::UpdateScale { scale, .. } => Work::pass(OpClass::Elementwise, &[scale]),
         }

@@ -117,6 +117,8 @@ mod tests {
             ("mlp", "mlp-mini"),
             ("varlen", "varlen-mini"),
             ("dcgan", "dcgan-mini"),
+            ("llama-3.2-1b", "llama-mini"),
+            ("lora-llama-3.2-1b", "lora-llama-mini"),
         ] {
             assert_eq!(mini_of(large, &catalog).as_deref(), Some(small));
             assert_eq!(mini_of(small, &catalog), None);

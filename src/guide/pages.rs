@@ -41,6 +41,7 @@ const PAGES: &[Page] = pages![
     "switches/batch",
     "switches/offload",
     "switches/attention",
+    "switches/loss",
     "switches/tf32",
     "switches/schedule",
     "switches/fuse",

@@ -214,6 +214,9 @@ impl LabSpec {
             n @ 1_000..1_000_000 => format!("{}k parameters · ", n / 1_000),
             n => format!("{:.1}M parameters · ", n as f64 / 1e6),
         });
+        let trained = trainer
+            .filter(|trainer| trainer.trained_count() < trainer.parameter_count())
+            .map_or_else(String::new, |trainer| format!("{:.1}M trained · ", trainer.trained_count() as f64 / 1e6));
         let sequence = self.workload.sequence(self.sizes).map_or_else(String::new, |seq| format!(" T{seq}"));
         let config = trainer.map_or(&self.config, Trainer::config);
         let ops = if config.fuse { "fused" } else { "eager" };
@@ -224,7 +227,7 @@ impl LabSpec {
         };
         About {
             workload: self.workload.name.as_str().into(),
-            detail: format!("{parameters}B{}{sequence} · {ops}{allocator}", config.batch).into(),
+            detail: format!("{parameters}{trained}B{}{sequence} · {ops}{allocator}", config.batch).into(),
             device: match (&self.device, trainer) {
                 (_, Some(trainer)) => format!("{} · {}", trainer.device_info().id, trainer.device_info().name).into(),
                 (DeviceChoice::Cpu, None) => "cpu".into(),

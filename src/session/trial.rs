@@ -12,7 +12,7 @@ use super::combinations::Combination;
 use super::{BuildError, DeviceChoice, LabSpec};
 use crate::device::Device;
 use crate::train::{
-    Amp, AttentionKernel, Config, Libraries, Offload, OnOom, Retain, Tf32, TrainError, Trainer, ZeroGrad,
+    Amp, AttentionKernel, Config, Libraries, LossHead, Offload, OnOom, Retain, Tf32, TrainError, Trainer, ZeroGrad,
 };
 
 /// Steps of each combination.
@@ -69,6 +69,8 @@ fn arithmetic_of(config: &Config, norms_samples: bool) -> Config {
         zero_grad: ZeroGrad::SetToNone,
         offload: Offload::Off,
         attention: AttentionKernel::Auto,
+        loss_head: LossHead::Labels,
+        use_cache: false,
         tf32: Tf32::Off,
         fuse: config.fuse && norms_samples,
         retain: Retain::Off,

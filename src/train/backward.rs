@@ -41,6 +41,9 @@ impl Context {
                 continue;
             }
             let outer = self.memory().set_scope(scope);
+            if !parameters.is_empty() {
+                self.let_frozen_go(&parameters);
+            }
             self.bring_parameters(&parameters)?;
             self.memory().begin_op(name);
             self.memory().begin_node();
@@ -65,7 +68,7 @@ impl Context {
         match to {
             Source::Leaf(index) => self.leaves[index].receive(&memory, gradient),
             Source::Node { node, slot } => self.tape.receive(&memory, node, slot, gradient),
-            Source::Constant | Source::Recomputed => Ok(()),
+            Source::Constant | Source::Frozen(_) | Source::Recomputed => Ok(()),
         }
     }
 }

@@ -149,6 +149,23 @@ pub enum AttentionKernel {
     Flash,
     /// cuDNN's attention.
     CuDnn,
+    /// Op for op, as models of transformers do where they are told so (`attn_implementation="eager"`).
+    Eager,
+}
+
+/// How a model that predicts tokens comes from its last hidden values to a loss.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum LossHead {
+    /// transformers' own, from labels: logits in f32, labels shifted by one.
+    #[default]
+    Labels,
+    /// By hand: logits in f32, all but the last position of each sequence, as a copy.
+    Shifted,
+    /// Eighths of all positions in turn, as torchtune: only an eighth of the logits is in f32 at once, beside what is saved.
+    Chunked,
+    /// Fused with the head, as Liger: no logits are kept, their gradients are made in forward.
+    Fused,
 }
 
 /// What a program keeps by mistake.
@@ -270,6 +287,9 @@ pub struct Hyper {
     pub eps: f64,
     /// Weight decay, in the way of each optimizer; `None`: 0.1 for AdamW, none for the others.
     pub weight_decay: Option<f64>,
+    /// The largest norm of all gradients together (`clip_grad_norm_`); `None`: they are left as they are.
+    #[serde(default)]
+    pub clip: Option<f64>,
     /// Steps in which [`Schedule::Cosine`] goes from the learning rate to zero.
     pub schedule_steps: u64,
     /// Steps that the gradient scaler skips, whatever it finds: overflows that a device which computes nothing can't find. Of
@@ -288,6 +308,7 @@ impl Default for Hyper {
             beta2: 0.95,
             eps: 1e-8,
             weight_decay: None,
+            clip: None,
             schedule_steps: 1000,
             scaler_skips: Skips::default(),
         }
@@ -338,6 +359,12 @@ pub struct Config {
     pub offload: Offload,
     /// Which attention kernel.
     pub attention: AttentionKernel,
+    /// The loss of models that are built as transformers builds them.
+    #[serde(default)]
+    pub loss_head: LossHead,
+    /// Such models are called with `use_cache=True`.
+    #[serde(default)]
+    pub use_cache: bool,
     /// Fused ops replace chains of PyTorch's: less memory, and a curve that is not eager PyTorch's any more.
     pub fuse: bool,
     /// What is kept by mistake.
@@ -369,6 +396,8 @@ impl Config {
             schedule: Schedule::Constant,
             offload: Offload::Off,
             attention: AttentionKernel::Auto,
+            loss_head: LossHead::Labels,
+            use_cache: false,
             fuse: false,
             retain: Retain::Off,
             on_oom: OnOom::Stop,

@@ -9,7 +9,7 @@ use vramlab_device::{DType, Kernel};
 use vramlab_model::{Category, EventKind, ModuleOutput, NameId};
 
 use super::autocast::Autocast;
-use super::config::{AttentionKernel, Tf32};
+use super::config::{AttentionKernel, LossHead, Tf32};
 use super::error::OpResult;
 use super::kv_cache::KvCache;
 use super::library::{Libraries, Library, Thread};
@@ -82,6 +82,13 @@ pub(crate) struct AttentionChoice {
     pub(super) ran: Option<&'static str>,
 }
 
+/// How a model of transformers is called.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CausalChoice {
+    pub(super) head: LossHead,
+    pub(super) use_cache: bool,
+}
+
 /// State of a module that no gradient changes.
 struct Buffer {
     name: NameId,
@@ -104,6 +111,10 @@ pub struct Context {
     pub(crate) tf32: Tf32,
     pub(crate) workspaces: Library,
     pub(crate) attention: AttentionChoice,
+    /// What programs around models of transformers choose.
+    pub(crate) causal: CausalChoice,
+    /// What the object that a model returned holds beside its logits.
+    in_output: Vec<Tensor>,
     /// Ops run as the fused ones that replace several of PyTorch's eager mode.
     pub(crate) fused: bool,
     /// 16-bit copies of parameters that serve a whole step, where its ops are fused and ask for them several times.
@@ -136,6 +147,8 @@ impl Context {
             tf32: Tf32::Off,
             workspaces: Library::new(workspaces),
             attention: AttentionChoice::default(),
+            causal: CausalChoice::default(),
+            in_output: Vec::new(),
             fused: false,
             weight_copies: None,
             classifying: false,
@@ -180,6 +193,20 @@ impl Context {
         data.detach().with_source(Source::Leaf(index))
     }
 
+    /// The same for a parameter that is not trained: it gets no gradient, and no optimizer has it.
+    #[must_use]
+    pub fn future_frozen_parameter(data: &Tensor, index: usize) -> Tensor {
+        data.detach().with_source(Source::Frozen(index))
+    }
+
+    /// Makes `data` the next parameter, one that is not trained.
+    pub fn adopt_frozen(&mut self, data: Tensor, name: &str) {
+        self.adopt(data, name);
+        if let Some(leaf) = self.leaves.last_mut() {
+            leaf.frozen = true;
+        }
+    }
+
     /// Makes `data` the next parameter.
     pub fn adopt(&mut self, data: Tensor, name: &str) {
         let gradient = self.memory.name(&format!("{name}.grad"));
@@ -221,6 +248,21 @@ impl Context {
             self.launch(&Kernel::Cast { src: data.operand(), dst: copy.operand() })?;
             data.replace(&copy);
         }
+        Ok(())
+    }
+
+    /// Replaces `data`, the whole of a parameter's block, by a copy in `dtype`; what has the type already stays.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn convert(&self, data: &Tensor, dtype: DType, name: &str) -> OpResult<()> {
+        if data.dtype() == dtype {
+            return Ok(());
+        }
+        let name = self.memory.name(name);
+        let copy = self.memory.named_tensor(data.shape(), dtype, Category::Parameter, name, StreamId::DEFAULT)?;
+        self.launch(&Kernel::Cast { src: data.operand(), dst: copy.operand() })?;
+        data.replace(&copy);
         Ok(())
     }
 
@@ -344,6 +386,33 @@ impl Context {
         self.locals.push(tensor);
     }
 
+    /// Keeps a tensor as long as the object that the model returns: until [`Context::drop_output`].
+    pub fn keep_in_output(&mut self, tensor: Tensor) {
+        self.in_output.push(tensor);
+    }
+
+    /// The program lets go of what the model returned.
+    pub fn drop_output(&mut self) {
+        self.in_output.clear();
+    }
+
+    /// Where the loss of models of transformers is computed.
+    #[must_use]
+    pub const fn loss_head(&self) -> LossHead {
+        self.causal.head
+    }
+
+    /// Models of transformers return a cache of keys and values (`use_cache=True`).
+    #[must_use]
+    pub const fn uses_cache(&self) -> bool {
+        self.causal.use_cache
+    }
+
+    /// Chooses how models of transformers are called from now on.
+    pub const fn choose_causal(&mut self, head: LossHead, use_cache: bool) {
+        self.causal = CausalChoice { head, use_cache };
+    }
+
     /// Runs ops that are never differentiated.
     ///
     /// # Errors
@@ -407,6 +476,20 @@ impl Context {
         }
     }
 
+    /// `input` as a tensor that wants a gradient, though nothing that made it does: `requires_grad_(True)`. It lives until that
+    /// has arrived.
+    pub fn want_gradient(&mut self, input: &Tensor) -> Tensor {
+        if input.requires_grad() {
+            return input.clone();
+        }
+        let held = input.detach();
+        let source = self.record("AccumulateGrad", [None, None, None], move |_, _| {
+            drop(held);
+            Ok(Gradients::default())
+        });
+        input.clone().with_source(source)
+    }
+
     /// A tensor that lives on after the op: an activation.
     pub(crate) fn activation(&self, shape: Shape, dtype: DType, what: &'static str) -> OpResult<Tensor> {
         self.memory.tensor(shape, dtype, Category::Activation, what)
@@ -455,6 +538,7 @@ impl Context {
         self.cache = None;
         self.gradient_copy = None;
         self.locals.clear();
+        self.drop_output();
         self.tell_outputs(false);
         self.workspaces.thread = Thread::Main;
         self.memory.set_scope(NameId::NONE);

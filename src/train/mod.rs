@@ -35,8 +35,8 @@ mod workload;
 
 pub use checkpoint::checkpoint;
 pub use config::{
-    Amp, AttentionKernel, Config, DataPath, Hyper, Offload, OnOom, OptimizerForm, OptimizerKind, Retain, Schedule,
-    Skips, Tf32, ZeroGrad,
+    Amp, AttentionKernel, Config, DataPath, Hyper, LossHead, Offload, OnOom, OptimizerForm, OptimizerKind, Retain,
+    Schedule, Skips, Tf32, ZeroGrad,
 };
 pub use context::{Context, Repeatable};
 pub use error::{Interrupt, MemoryKind, OpResult, TrainError};
@@ -44,7 +44,7 @@ pub use kv_cache::{CacheKind, KvCache};
 pub use library::Libraries;
 pub use memory::Memory;
 pub use observer::{Answer, Observer, SafePoint};
-pub use ops::{Normalised, RotaryTables, RunningStatistics, Wanted};
+pub use ops::{EagerScores, MaskShape, Normalised, RotaryTables, RunningStatistics, Wanted};
 pub use shape::Shape;
 pub use state_dict::StateDict;
 pub use tensor::Tensor;

@@ -91,8 +91,15 @@ impl Context {
         self.leaves.iter().for_each(Leaf::let_go);
     }
 
+    /// A layer's `needed` parameters come next in backward: those of the layer before it that get no gradient go. No arrival of one
+    /// lets go of them.
+    pub(crate) fn let_frozen_go(&self, needed: &[usize]) {
+        let others = self.leaves.iter().enumerate().filter(|(index, leaf)| leaf.frozen && !needed.contains(index));
+        others.for_each(|(_, leaf)| leaf.let_go());
+    }
+
     fn parked(&self, parameter: &Tensor) -> Option<usize> {
-        let Source::Leaf(index) = parameter.source() else { return None };
+        let (Source::Leaf(index) | Source::Frozen(index)) = parameter.source() else { return None };
         self.leaves.get(index)?.parked.as_ref().map(|_| index)
     }
 

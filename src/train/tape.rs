@@ -128,6 +128,8 @@ pub(crate) struct Leaf {
     pub name: Arc<str>,
     pub data: Tensor,
     pub gradient: Option<Tensor>,
+    /// It is not trained.
+    pub frozen: bool,
     /// Its values in host memory, where it comes to the device for its layer only.
     pub parked: Option<Parked>,
     gradient_name: NameId,
@@ -139,7 +141,16 @@ pub(crate) struct Leaf {
 
 impl Leaf {
     pub fn new(name: &str, data: Tensor, gradient_name: NameId) -> Self {
-        Self { name: name.into(), data, gradient: None, parked: None, gradient_name, arriving: None, awaited: 0 }
+        Self {
+            name: name.into(),
+            data,
+            gradient: None,
+            frozen: false,
+            parked: None,
+            gradient_name,
+            arriving: None,
+            awaited: 0,
+        }
     }
 
     /// A use of the parameter was put on the tape.

@@ -15,6 +15,8 @@ pub(crate) enum Source {
     Constant,
     /// To a parameter.
     Leaf(usize),
+    /// Nowhere: the tensor is a parameter that is not trained (`requires_grad_(False)`).
+    Frozen(usize),
     /// To output `slot` of a node of the tape.
     Node { node: usize, slot: u8 },
     /// It needs a gradient, but this forward pass only recomputes saved tensors.
@@ -132,7 +134,7 @@ impl Tensor {
     /// True when a gradient is wanted for it.
     #[must_use]
     pub fn requires_grad(&self) -> bool {
-        self.source != Source::Constant
+        !matches!(self.source, Source::Constant | Source::Frozen(_))
     }
 
     /// Nobody else holds the storage, and the tensor is no view of another.

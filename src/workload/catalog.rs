@@ -6,12 +6,13 @@ use super::entry::Entry;
 use super::error::CatalogError;
 use vramlab_given::{Place, Shelf, ShelfError};
 
-const BUILT_IN: [(&str, &str); 25] = [
+const BUILT_IN: [(&str, &str); 28] = [
     ("bert-large", include_str!("lab/bert-large.toml")),
     ("bert-mini", include_str!("lab/bert-mini.toml")),
     ("churn", include_str!("lab/churn.toml")),
     ("dcgan", include_str!("lab/dcgan.toml")),
     ("dcgan-mini", include_str!("lab/dcgan-mini.toml")),
+    ("gemma-2-2b", include_str!("lab/gemma-2-2b.toml")),
     ("gpt-char", include_str!("lab/gpt-char.toml")),
     ("gpt-mini", include_str!("lab/gpt-mini.toml")),
     ("gpt2", include_str!("lab/gpt2.toml")),
@@ -19,6 +20,8 @@ const BUILT_IN: [(&str, &str); 25] = [
     ("llama-3.1-8b", include_str!("lab/llama-3.1-8b.toml")),
     ("llama-3.2-1b", include_str!("lab/llama-3.2-1b.toml")),
     ("llama-mini", include_str!("lab/llama-mini.toml")),
+    ("lora-llama-3.2-1b", include_str!("lab/lora-llama-3.2-1b.toml")),
+    ("lora-llama-mini", include_str!("lab/lora-llama-mini.toml")),
     ("mistral-7b", include_str!("lab/mistral-7b.toml")),
     ("mlp", include_str!("lab/mlp.toml")),
     ("mlp-mini", include_str!("lab/mlp-mini.toml")),

@@ -8,6 +8,7 @@ use super::data::{Data, DataKind};
 use super::decoder::{Decoder, ModelConfig};
 use super::error::CatalogError;
 use super::hash::Spread;
+use super::lora::Lora;
 use super::own::{self, Input};
 use super::sequential::{Layer, Sequential};
 use super::sizes::{Size, Sizes};
@@ -117,6 +118,8 @@ pub struct Entry {
     pub churn: Option<ChurnSizes>,
     /// A model of transformers: the keys of its `config.json`.
     pub config: Option<ModelConfig>,
+    /// The adapters that are trained instead of such a model.
+    pub lora: Option<Lora>,
 }
 
 impl Entry {
@@ -166,6 +169,7 @@ impl Entry {
             weights: None,
             churn: None,
             config: Some(config),
+            lora: None,
         }
     }
 
@@ -217,9 +221,10 @@ impl Entry {
             )));
         }
         let config = self.config.as_ref().ok_or_else(|| self.lacks("table [config] with the keys of a config.json"))?;
-        let sizes = config
+        let mut sizes = config
             .sizes(checked.need(Size::Seq)?, sizes.layers, sizes.vocab)
             .map_err(|why| CatalogError::Data(format!("{}: {why}", self.name)))?;
+        sizes.lora = self.lora;
         Ok(Decoder::new(&self.name, sizes, data, seed)?)
     }
 

@@ -131,7 +131,7 @@ impl<'a> Chain<'a> {
 /// What a parameter's first values are.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Init {
-    /// All 0: biases.
+    /// All 0: biases, weights that are added to 1.
     Zero,
     /// All 1: the weights of norms.
     One,
@@ -175,6 +175,8 @@ pub(super) struct Parameters {
     dtype: DType,
     /// First values are written where they lie, as `torch.nn.init` does: no blocks but the parameters'.
     in_place: bool,
+    /// They are not trained, unlike adapters.
+    frozen: bool,
     made: Vec<Option<Made>>,
 }
 
@@ -182,17 +184,47 @@ struct Made {
     name: String,
     data: Tensor,
     init: Init,
+    kind: Kind,
+}
+
+/// What becomes of a parameter in training.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Trained,
+    Frozen,
+    /// Trained beside frozen ones.
+    Adapter,
 }
 
 impl Parameters {
     /// Parameters that spread so.
     pub const fn new(spread: Spread) -> Self {
-        Self { spread, dtype: DType::F32, in_place: false, made: Vec::new() }
+        Self { spread, dtype: DType::F32, in_place: false, frozen: false, made: Vec::new() }
     }
 
     /// Parameters of a type, which get their values where they lie.
     pub const fn in_place(spread: Spread, dtype: DType) -> Self {
-        Self { spread, dtype, in_place: true, made: Vec::new() }
+        Self { spread, dtype, in_place: true, frozen: false, made: Vec::new() }
+    }
+
+    /// Those made from here on are not trained, where `frozen`.
+    pub const fn frozen(mut self, frozen: bool) -> Self {
+        self.frozen = frozen;
+        self
+    }
+
+    /// A matrix of an adapter, which is trained: of values as `nn.Linear` has them where it is the first of two, else of zeros.
+    #[expect(clippy::cast_precision_loss, reason = "layer sizes are small")]
+    pub fn adapter(&mut self, cx: &Context, name: &str, dims: &[usize; 2], first: bool) -> OpResult<Tensor> {
+        let init = if first { Init::Uniform(1.0 / (dims[1] as f64).sqrt()) } else { Init::Zero };
+        let slot = self.reserve();
+        self.make_as(Kind::Adapter, slot, cx, name, Shape::new(dims), init)
+    }
+
+    /// Adapters become f32, one after the other.
+    pub fn widen_adapters(&self, cx: &Context) -> OpResult<()> {
+        let adapters = self.made.iter().flatten().filter(|made| made.kind == Kind::Adapter);
+        adapters.into_iter().try_for_each(|made| cx.convert(&made.data, DType::F32, &made.name))
     }
 
     /// Takes the next place for a parameter that is made later: those of a module come before its children's, and move to the
@@ -237,11 +269,33 @@ impl Parameters {
         self.make(cx, name, Shape::new(&[len]), Init::Zero)
     }
 
+    /// The weight of a norm that adds it to 1.
+    pub fn centred(&mut self, cx: &Context, name: &str, len: usize) -> OpResult<Tensor> {
+        self.make(cx, name, Shape::new(&[len]), Init::Zero)
+    }
+
     fn make_in(&mut self, slot: Slot, cx: &Context, name: &str, shape: Shape, init: Init) -> OpResult<Tensor> {
+        let kind = if self.frozen { Kind::Frozen } else { Kind::Trained };
+        self.make_as(kind, slot, cx, name, shape, init)
+    }
+
+    fn make_as(
+        &mut self,
+        kind: Kind,
+        slot: Slot,
+        cx: &Context,
+        name: &str,
+        shape: Shape,
+        init: Init,
+    ) -> OpResult<Tensor> {
         let id = cx.memory().name(name);
         let data = cx.memory().named_tensor(shape, self.dtype, Category::Parameter, id, StreamId::DEFAULT)?;
-        let parameter = Context::future_parameter(&data, cx.parameter_count() + slot.0);
-        self.made[slot.0] = Some(Made { name: name.into(), data, init });
+        let number = cx.parameter_count() + slot.0;
+        let parameter = match kind {
+            Kind::Frozen => Context::future_frozen_parameter(&data, number),
+            Kind::Trained | Kind::Adapter => Context::future_parameter(&data, number),
+        };
+        self.made[slot.0] = Some(Made { name: name.into(), data, init, kind });
         Ok(parameter)
     }
 
@@ -249,9 +303,12 @@ impl Parameters {
     #[expect(clippy::cast_possible_truncation, reason = "f32 weights; a model has few parameters")]
     pub fn initialise(self, cx: &mut Context) -> OpResult<()> {
         let in_place = self.in_place;
-        for (p, Made { name, data, init }) in self.made.into_iter().flatten().enumerate() {
+        for (p, Made { name, data, init, kind }) in self.made.into_iter().flatten().enumerate() {
             let n = data.numel();
-            cx.adopt(data.clone(), &name);
+            match kind {
+                Kind::Frozen => cx.adopt_frozen(data.clone(), &name),
+                Kind::Trained | Kind::Adapter => cx.adopt(data.clone(), &name),
+            }
             match init {
                 Init::Zero => write_float(cx, &data, |_| 0.0)?,
                 Init::One => write_float(cx, &data, |_| 1.0)?,

@@ -4,6 +4,7 @@ use vramlab_model::NameId;
 use vramlab_train::{Context, OpResult, Repeatable, Tensor};
 
 use super::hash::Parameters;
+use super::lora::{Adaptable, Lora, Target};
 use super::modules::Linear;
 
 /// Divides the last dimension by the root of its mean square.
@@ -11,6 +12,8 @@ pub(super) struct RmsNorm {
     scope: NameId,
     weight: Tensor,
     eps: f64,
+    /// The weight is added to 1 (Gemma).
+    centred: bool,
 }
 
 impl RmsNorm {
@@ -19,33 +22,67 @@ impl RmsNorm {
 
     /// A norm of `width` values that adds `eps` to their mean square.
     pub fn make(cx: &mut Context, all: &mut Parameters, name: &str, width: usize, eps: f64) -> OpResult<Self> {
-        Ok(Self { scope: cx.memory().name(name), weight: all.weight(cx, &format!("{name}.weight"), &[width])?, eps })
+        let weight = all.weight(cx, &format!("{name}.weight"), &[width])?;
+        Ok(Self { scope: cx.memory().name(name), weight, eps, centred: false })
+    }
+
+    /// The same with a weight that is added to 1.
+    pub fn centred(cx: &mut Context, all: &mut Parameters, name: &str, width: usize, eps: f64) -> OpResult<Self> {
+        let weight = all.centred(cx, &format!("{name}.weight"), width)?;
+        Ok(Self { scope: cx.memory().name(name), weight, eps, centred: true })
     }
 }
 
 impl Repeatable for RmsNorm {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
-        let run = |cx: &mut Context| cx.rms_norm(input, &self.weight, self.eps);
+        let run = |cx: &mut Context| match self.centred {
+            true => cx.centred_rms_norm(input, &self.weight, self.eps),
+            false => cx.rms_norm(input, &self.weight, self.eps),
+        };
         cx.module(self.scope, |cx| cx.with_parameters([&self.weight], run))
     }
 }
 
-/// `down(silu(gate(x)) · up(x))`.
+/// What a gate goes through.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Gate {
+    /// SwiGLU.
+    Silu,
+    /// GeGLU, by the tanh form.
+    Gelu,
+}
+
+/// `down(silu(gate(x)) · up(x))`, or the same with GELU.
 pub(super) struct GatedMlp {
     scope: NameId,
-    gate: Linear,
-    up: Linear,
-    down: Linear,
+    function: Gate,
+    gate: Adaptable,
+    up: Adaptable,
+    down: Adaptable,
 }
 
 impl GatedMlp {
-    pub fn make(cx: &mut Context, all: &mut Parameters, name: &str, [width, hidden]: [usize; 2]) -> OpResult<Self> {
+    pub fn make(
+        cx: &mut Context,
+        all: &mut Parameters,
+        name: &str,
+        [width, hidden]: [usize; 2],
+        function: Gate,
+    ) -> OpResult<Self> {
         Ok(Self {
             scope: cx.memory().name(name),
-            gate: Linear::plain(cx, all, &format!("{name}.gate_proj"), [width, hidden])?,
-            up: Linear::plain(cx, all, &format!("{name}.up_proj"), [width, hidden])?,
-            down: Linear::plain(cx, all, &format!("{name}.down_proj"), [hidden, width])?,
+            function,
+            gate: Linear::plain(cx, all, &format!("{name}.gate_proj"), [width, hidden])?.into(),
+            up: Linear::plain(cx, all, &format!("{name}.up_proj"), [width, hidden])?.into(),
+            down: Linear::plain(cx, all, &format!("{name}.down_proj"), [hidden, width])?.into(),
         })
+    }
+
+    /// Puts adapters beside its layers.
+    pub fn adapt(&mut self, cx: &Context, all: &mut Parameters, name: &str, lora: Lora) -> OpResult<()> {
+        self.gate.adapt(cx, all, name, lora, Target::Gate)?;
+        self.up.adapt(cx, all, name, lora, Target::Up)?;
+        self.down.adapt(cx, all, name, lora, Target::Down)
     }
 }
 
@@ -56,7 +93,10 @@ impl Repeatable for GatedMlp {
             let hidden = {
                 let activated = {
                     let gate = self.gate.forward(cx, input)?;
-                    cx.within(self.scope, |cx| cx.silu(&gate))?
+                    cx.within(self.scope, |cx| match self.function {
+                        Gate::Silu => cx.silu(&gate),
+                        Gate::Gelu => cx.gelu(&gate, true),
+                    })?
                 };
                 let up = self.up.forward(cx, input)?;
                 cx.within(self.scope, |cx| cx.mul(&activated, &up))?

@@ -34,6 +34,18 @@ impl Linear {
         Self { scope: cx.memory().name(name), weight, bias: None }
     }
 
+    /// Outputs and inputs.
+    pub fn sizes(&self) -> [usize; 2] {
+        let shape = self.weight.shape();
+        [shape.rows(), shape.last()]
+    }
+
+    /// Its loss against the next of `labels`, as one op with it; its outputs are kept within `cap`. A bias is left out.
+    pub fn fused_loss(&self, cx: &mut Context, input: &Tensor, labels: &Tensor, cap: Option<f64>) -> OpResult<Tensor> {
+        let run = |cx: &mut Context| cx.fused_linear_loss(input, &self.weight, labels, cap);
+        cx.within(self.scope, |cx| cx.with_parameters([&self.weight], run))
+    }
+
     /// Its parameters.
     fn parameters(&self) -> impl Iterator<Item = &Tensor> {
         std::iter::once(&self.weight).chain(&self.bias)

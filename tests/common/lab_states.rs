@@ -40,7 +40,8 @@ fn first_setup() -> Setup {
 }
 
 fn settings(kind: DeviceKind, in_force: &Setup, wanted: &Setup) -> EventKind {
-    let scene = Scene { device: kind, config: &wanted.config, no_model: false, trains: true, attention: true };
+    let scene =
+        Scene { device: kind, config: &wanted.config, no_model: false, trains: true, attention: true, causal: false };
     EventKind::Settings(Arc::new(session::settings(in_force, wanted, &scene)))
 }
 

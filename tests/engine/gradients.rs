@@ -8,7 +8,8 @@ use vramlab::device::DType;
 use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::model::Category;
 use vramlab::train::{
-    AttentionKernel, Context, Libraries, Memory, OpResult, Repeatable, RunningStatistics, Shape, Tensor, checkpoint,
+    AttentionKernel, Context, EagerScores, Libraries, LossHead, MaskShape, Memory, OpResult, Repeatable,
+    RunningStatistics, Shape, Tensor, checkpoint,
 };
 use vramlab::units::Bytes;
 
@@ -331,6 +332,36 @@ fn a_norm_by_the_root_of_the_mean_square_has_the_gradients_of_its_formula() {
 }
 
 #[test]
+fn a_norm_whose_weight_is_added_to_one_has_the_gradients_of_its_formula() {
+    check(&[&[2, 3, 5], &[5]], &|cx, p| cx.centred_rms_norm(&p[0], &p[1], 1e-6));
+}
+
+/// Four heads of queries over two of keys, op for op, with a cap and a window.
+#[test]
+fn eager_attention_has_the_gradients_of_its_formula() {
+    for cap in [None, Some(0.7)] {
+        check(&[&[2, 5, 16], &[2, 5, 8], &[2, 5, 8]], &move |cx, p| {
+            let [q, k, v] = [0, 1, 2].map(|part| cx.by_head_size(&p[part], 4));
+            let shape = MaskShape { batch: 2, rows: 5, window: Some(3) };
+            let mask = cx.attention_mask(shape, p[0].dtype())?;
+            let (attended, _) = cx.eager_attention([&q, &k, &v], EagerScores { scale: 0.4, cap, mask: &mask })?;
+            Ok(attended)
+        });
+    }
+}
+
+#[test]
+fn a_loss_by_hand_has_the_gradients_of_its_formula() {
+    for batch in [1, 2] {
+        check(&[&[batch, 3, 5]], &move |cx, p| {
+            let labels = tensor(cx, &[batch, 3], DType::I64, &vec![2.0; 3 * batch]);
+            cx.choose_causal(LossHead::Shifted, false);
+            cx.loss_of_next(&p[0], &labels)
+        });
+    }
+}
+
+#[test]
 fn a_gated_mlp_has_the_gradients_of_its_formula() {
     let shapes: [&[usize]; 4] = [&[2, 3, 4], &[6, 4], &[6, 4], &[4, 6]];
     check(&shapes, &|cx, p| {
@@ -375,7 +406,7 @@ fn heads_that_share_keys_have_the_gradients_of_their_formula() {
         let shapes: [&[usize]; 3] = [&[2, 5, 16], &[2, 5, 4 * kv], &[2, 5, 4 * kv]];
         check(&shapes, &|cx, p| {
             let [q, k, v] = [0, 1, 2].map(|part| cx.by_head_size(&p[part], 4));
-            let output = cx.grouped_attention([&q, &k, &v])?;
+            let output = cx.grouped_attention([&q, &k, &v], None)?;
             cx.merge_heads(&output)
         });
     }
@@ -399,7 +430,7 @@ fn norms_of_heads_have_the_gradients_of_their_formula() {
 fn fused_attention_of_shared_keys_has_the_gradients_of_matrix_products() {
     let program = |cx: &mut Context, p: &[Tensor]| {
         let [q, k, v] = [0, 1, 2].map(|part| cx.by_head_size(&p[part], 8));
-        let output = cx.grouped_attention([&q, &k, &v])?;
+        let output = cx.grouped_attention([&q, &k, &v], None)?;
         cx.merge_heads(&output)
     };
     for kv in [1, 2, 3] {

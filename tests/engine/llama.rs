@@ -9,10 +9,14 @@ use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::device::sim::SimDevice;
 use vramlab::model::{Event, Lab, Phase};
 use vramlab::train::{
-    Amp, Config, Libraries, LoopStyle, Observer, OptimizerForm, OptimizerKind, Tf32, Trainer, TrainerOptions, Workload,
+    Amp, AttentionKernel, Config, Libraries, LoopStyle, LossHead, Observer, OptimizerForm, OptimizerKind, Tf32,
+    Trainer, TrainerOptions, Workload,
 };
 use vramlab::units::Bytes;
-use vramlab::workload::{Data, Decoder, DecoderSizes, Entry, Extent, Llama3Scaling, Sizes, Style};
+use vramlab::workload::{
+    Data, Decoder, DecoderSizes, Entry, Extent, Llama3Scaling, Lora, Sizes, SlidingWindows, SoftCaps, Style, Target,
+    Targets,
+};
 
 use crate::alignment::{difference, made, recorded};
 
@@ -30,14 +34,33 @@ const MINI: DecoderSizes = DecoderSizes {
     scaling: None,
     seq: 64,
     weights: DType::F32,
-    style: Style { norms_heads: false, biases: false },
+    style: Style { norms_heads: false, biases: false, gemma: false },
+    padding: None,
+    query_scalar: None,
+    caps: SoftCaps { scores: None, logits: None },
+    windows: SlidingWindows::None,
+    lora: None,
 };
 
-/// A model, and how its recording was made: `bf16wckpt` has weights in bf16 and checkpoints its layers.
+/// Gemma 2 of these sizes, as its config has it.
+const GEMMA_MINI: DecoderSizes = DecoderSizes {
+    tied: true,
+    style: Style { gemma: true, ..MINI.style },
+    padding: Some(0),
+    query_scalar: Some(16.0),
+    caps: SoftCaps { scores: Some(50.0), logits: Some(30.0) },
+    windows: SlidingWindows::Alternate(4096),
+    ..MINI
+};
+
+/// A model, and how its recording was made: `bf16wckpt` has weights in bf16 and checkpoints its layers, `loraall` adapters of rank 8
+/// beside all of its linear layers.
 fn program(name: &str) -> (DecoderSizes, Config) {
     let (model, variant) = name.split_once('.').unwrap();
     let (sizes, batch) = match model {
         "llama-mini" => (MINI, 4),
+        "gemma-mini" => (GEMMA_MINI, 4),
+        "mistral-mini" => (DecoderSizes { windows: SlidingWindows::Every(4096), ..MINI }, 4),
         // Llama 3.2 1B and Qwen3 0.6B with two layers each.
         "llama-1b-two" => {
             let scaling = Llama3Scaling { factor: 32.0, low: 1.0, high: 4.0, original: 8192.0 };
@@ -46,7 +69,7 @@ fn program(name: &str) -> (DecoderSizes, Config) {
         }
         "qwen3-two" => {
             let sizes = DecoderSizes { vocab: 151_936, width: 1024, hidden: 3072, heads: 16, kv_heads: 8, ..MINI };
-            let style = Style { norms_heads: true, biases: false };
+            let style = Style { norms_heads: true, ..Style::default() };
             (DecoderSizes { head_size: 128, tied: true, seq: 512, style, ..sizes }, 2)
         }
         other => panic!("no model {other}"),
@@ -63,6 +86,26 @@ fn program(name: &str) -> (DecoderSizes, Config) {
     if has("fused") {
         config.form = OptimizerForm::Fused;
     }
+    if has("clip") {
+        config.hyper.clip = Some(1.0);
+    }
+    if has("hand") {
+        config.loss_head = LossHead::Shifted;
+    }
+    if has("chunked") {
+        config.loss_head = LossHead::Chunked;
+    }
+    if has("eager") {
+        config.attention = AttentionKernel::Eager;
+    }
+    config.use_cache = has("cache");
+    let targets = match (has("loraall"), has("loraattn")) {
+        (_, true) => Targets::of([Target::Query, Target::Key, Target::Value, Target::Output]),
+        (true, _) => Targets::of(Target::ALL),
+        _ => Targets::default(),
+    };
+    let lora = has("lora").then(|| Lora { targets, ..Lora::of_rank(Extent::nearest(8)) });
+    let sizes = DecoderSizes { lora, ..sizes };
     (DecoderSizes { weights: if has("bf16w") { DType::Bf16 } else { DType::F32 }, ..sizes }, config)
 }
 
@@ -84,6 +127,29 @@ fn they_ask_as_transformers_does() {
         "llama-mini.bf16wfused",
         "llama-1b-two.bf16w",
         "qwen3-two.bf16w",
+        "llama-mini.bf16wlora",
+        "llama-mini.bf16lora",
+        "llama-mini.bf16wckptlora",
+        "llama-mini.bf16wloraall",
+        "qwen3-two.bf16loraallclip",
+        "llama-mini.bf16weager",
+        "llama-mini.bf16eager",
+        "llama-mini.bf16wckpteager",
+        "llama-mini.bf16wloraeager",
+        "llama-mini.bf16wcache",
+        "llama-mini.bf16cache",
+        "llama-mini.bf16whand",
+        "llama-mini.bf16hand",
+        "llama-mini.bf16wclip",
+        "llama-mini.bf16wchunked",
+        "gemma-mini.base",
+        "gemma-mini.bf16",
+        "gemma-mini.bf16w",
+        "gemma-mini.bf16wckpt",
+        "gemma-mini.bf16weager",
+        "gemma-mini.bf16eager",
+        "gemma-mini.bf16wloraattn",
+        "mistral-mini.bf16w",
     ];
     let failures = names.into_iter().filter_map(|name| {
         let (sizes, config) = program(name);
@@ -103,7 +169,23 @@ fn they_ask_as_transformers_does() {
 /// The same requests where bytes are computed: kernels reach nothing but live blocks.
 #[test]
 fn the_processor_asks_as_the_simulated_card_does() {
-    for name in ["llama-mini.base", "llama-mini.bf16", "llama-mini.bf16w", "llama-mini.bf16wckpt"] {
+    for name in [
+        "llama-mini.base",
+        "llama-mini.bf16",
+        "llama-mini.bf16w",
+        "llama-mini.bf16wckpt",
+        "llama-mini.bf16wlora",
+        "llama-mini.bf16lora",
+        "llama-mini.bf16wckpteager",
+        "llama-mini.bf16wloraeager",
+        "llama-mini.bf16cache",
+        "llama-mini.bf16whand",
+        "llama-mini.bf16wclip",
+        "llama-mini.bf16wchunked",
+        "gemma-mini.base",
+        "gemma-mini.bf16wckpt",
+        "gemma-mini.bf16eager",
+    ] {
         let (sizes, config) = program(name);
         let device = CpuDevice::open(CpuOptions { memory: Some(Bytes::gib(1)), threads: Some(1) }).unwrap();
         let (mut trainer, events) =
@@ -143,7 +225,7 @@ fn losses_are_those_of_transformers() {
         5.991_620_540_618_896_5,
         6.039_442_062_377_93,
     ];
-    let style = Style { norms_heads: true, biases: false };
+    let style = Style { norms_heads: true, ..Style::default() };
     for (sizes, theirs) in [(MINI, llama), (DecoderSizes { tied: true, style, ..MINI }, qwen)] {
         for checkpointing in [false, true] {
             let ours = losses(sizes, |config| config.checkpointing = checkpointing);
@@ -158,6 +240,143 @@ fn losses_are_those_of_transformers() {
     for (ours, theirs) in narrow.iter().flat_map(|losses| losses.iter().zip(llama)) {
         assert!((ours - theirs).abs() < 1e-2, "{ours} for {theirs}");
     }
+}
+
+/// The losses are those, each to 1e-4.
+#[track_caller]
+fn assert_near(ours: &[f64], theirs: [f64; 6]) {
+    for (ours, theirs) in ours.iter().zip(theirs) {
+        assert!((ours - theirs).abs() < 1e-4, "{ours} for {theirs}");
+    }
+}
+
+/// The same of peft 0.21, of eager attention and of `clip_grad_norm_`; an adapter's first matrix is uniform as `nn.Linear` has it.
+#[test]
+fn losses_are_those_of_peft() {
+    let lora = |targets| DecoderSizes { lora: Some(Lora { targets, ..Lora::of_rank(Extent::nearest(8)) }), ..MINI };
+    for checkpointing in [false, true] {
+        let learn = |config: &mut Config| {
+            config.checkpointing = checkpointing;
+            config.hyper.adam_lr = 0.02;
+        };
+        assert_near(
+            &losses(lora(Targets::default()), learn),
+            [
+                6.250_148_773_193_359,
+                6.249_313_831_329_346,
+                6.260_679_244_995_117,
+                6.258_282_661_437_988,
+                6.224_476_814_270_019_5,
+                6.201_788_902_282_715,
+            ],
+        );
+        assert_near(
+            &losses(lora(Targets::of(Target::ALL)), learn),
+            [
+                6.250_148_773_193_359,
+                6.252_508_640_289_307,
+                6.250_558_376_312_256,
+                6.256_089_210_510_254,
+                6.196_333_408_355_713,
+                6.214_821_815_490_723,
+            ],
+        );
+    }
+    let clipped = losses(MINI, |config| {
+        config.optimizer = OptimizerKind::Sgd;
+        config.hyper.sgd_lr = 1.0;
+        config.hyper.clip = Some(0.5);
+    });
+    assert_near(
+        &clipped,
+        [
+            6.250_148_773_193_359,
+            6.248_896_598_815_918,
+            6.254_682_540_893_555,
+            6.264_181_137_084_961,
+            6.037_646_770_477_295,
+            5.990_292_072_296_143,
+        ],
+    );
+    // However attention and loss are computed, they are the same.
+    let plain = losses(MINI, |_| {});
+    let ways: [fn(&mut Config); 5] = [
+        |config| config.loss_head = LossHead::Chunked,
+        |config| config.loss_head = LossHead::Fused,
+        |config| config.attention = AttentionKernel::Eager,
+        |config| config.loss_head = LossHead::Shifted,
+        |config| config.use_cache = true,
+    ];
+    for way in ways {
+        for (ours, plain) in losses(MINI, way).iter().zip(&plain) {
+            assert!((ours - plain).abs() < 1e-5, "{ours} for {plain}");
+        }
+    }
+    // Seven positions make chunks of one: the last has nothing to learn.
+    let short = DecoderSizes { seq: 7, ..lora(Targets::default()) };
+    for batch in [1, 4] {
+        let [plain, chunked, fused] = [LossHead::Labels, LossHead::Chunked, LossHead::Fused]
+            .map(|head| losses(short, |config| (config.batch, config.loss_head) = (batch, head)));
+        for ((plain, chunked), fused) in plain.iter().zip(chunked).zip(fused) {
+            assert!((plain - chunked).abs() < 1e-5 && (plain - fused).abs() < 1e-5, "{plain} {chunked} {fused}");
+        }
+    }
+}
+
+/// Gemma 2 with SDPA, which knows no cap of scores, and eagerly, with a tight cap and a window that bites.
+#[test]
+fn losses_are_those_of_gemma() {
+    let sizes = DecoderSizes { query_scalar: Some(24.0), ..GEMMA_MINI };
+    let gemma = [
+        6.253_172_397_613_525,
+        6.257_019_042_968_75,
+        6.254_200_935_363_77,
+        6.243_734_359_741_211,
+        6.107_921_123_504_639,
+        6.122_074_604_034_424,
+    ];
+    for checkpointing in [false, true] {
+        assert_near(&losses(sizes, |config| config.checkpointing = checkpointing), gemma);
+    }
+    let eager = |config: &mut Config| config.attention = AttentionKernel::Eager;
+    assert_near(&losses(sizes, eager), gemma);
+    // A cap that bites.
+    let capped = DecoderSizes { caps: SoftCaps { logits: Some(0.5), ..sizes.caps }, ..sizes };
+    let plain = losses(capped, |_| {});
+    for head in [LossHead::Shifted, LossHead::Chunked, LossHead::Fused] {
+        for (ours, plain) in losses(capped, |config| config.loss_head = head).iter().zip(&plain) {
+            assert!((ours - plain).abs() < 1e-5, "{ours} for {plain}, {head:?}");
+        }
+    }
+    let caps = SoftCaps { scores: Some(0.5), ..sizes.caps };
+    assert_near(
+        &losses(DecoderSizes { windows: SlidingWindows::Alternate(8), caps, ..sizes }, eager),
+        [
+            6.253_012_180_328_369,
+            6.277_179_718_017_578,
+            6.258_500_576_019_287,
+            6.253_396_511_077_881,
+            6.027_228_355_407_715,
+            6.055_864_810_943_604,
+        ],
+    );
+}
+
+/// SDPA with a mask is not there: a window that bites ends the step with a sentence, and eager attention has it.
+#[test]
+fn a_window_needs_eager_attention() {
+    let sizes = DecoderSizes { windows: SlidingWindows::Every(64), ..MINI };
+    let device = Box::new(SimDevice::h200().unwrap());
+    let (mut trainer, _) =
+        crate::training::on(device, decoder(sizes), Config::new(4), Libraries::HOPPER, LoopStyle::Logging);
+    let error = trainer.step().unwrap_err().to_string();
+    assert!(
+        error.ends_with("with a window of 64 among 64 positions is not there; --attention eager has it"),
+        "{error}"
+    );
+    trainer.configure(Config { attention: AttentionKernel::Eager, ..*trainer.config() }).unwrap();
+    trainer.step().unwrap();
+    assert_eq!(trainer.attention_ran(), Some("eager"));
 }
 
 /// What a `config.json` asks for, and what it asks for in vain.
@@ -186,7 +405,10 @@ fn a_config_json_is_a_model_or_a_sentence() {
             r#", "rope_parameters": {"rope_type": "yarn"}"#,
             "rope_type 'yarn' is not there; there are default and llama3",
         ),
-        (r#", "sliding_window": 1024, "use_sliding_window": true"#, "give --seq 1024 or less"),
+        (
+            r#", "sliding_window": 1024, "use_sliding_window": true"#,
+            "use_sliding_window asks for windows of some layers",
+        ),
         (r#", "head_dim": 15"#, "heads of 15 elements"),
     ] {
         let error = build(more).unwrap_err();
@@ -195,26 +417,40 @@ fn a_config_json_is_a_model_or_a_sentence() {
     let other = text("").replace("\"llama\"", "\"mamba\"");
     let entry = vramlab::workload::Entry::of_config("mine", serde_json::from_str(&other).unwrap());
     let error = entry.workload(Sizes::default(), Data::Reference, 1).err().unwrap().to_string();
-    assert_eq!(error, "mine: model_type 'mamba' is not there; there are llama, mistral, qwen2, qwen3");
+    assert_eq!(error, "mine: model_type 'mamba' is not there; there are gemma2, llama, mistral, qwen2, qwen3");
 }
 
 /// Rows of PyTorch 2.11 and transformers 5.17 on an H200. Each has one block of 512 bytes that torchaudio put there before the
 /// model, which is taken off here.
 #[test]
 fn rows_of_an_h200_are_equal() {
-    let torchaudio = 512;
+    let (torchaudio, mut differences) = (512, Vec::new());
     for line in include_str!("../data/pytorch-llm-rows.jsonl").lines() {
         let row: Value = serde_json::from_str(line).unwrap();
         let number = |value: &Value| value.as_i64().unwrap();
-        let name = format!("{} {} {} {}", row["model"], row["dtype"], row["optimizer"], row["ckpt"]);
+        let keys = ["model", "dtype", "method", "targets", "optimizer", "ckpt", "attn", "loss", "clip", "cache"];
+        let name = keys.map(|key| format!("{key} {}", row[key])).join(", ");
         let mut entry = Entry::of_config(&name, serde_json::from_value(row["config"].clone()).unwrap());
         let weights = if row["dtype"] == "bf16" { DType::Bf16 } else { DType::F32 };
         entry.config.as_mut().unwrap().dtype = Some(weights.label().to_owned());
+        if row["method"] == "lora" {
+            let rank = Extent::nearest(usize::try_from(number(&row["r"])).unwrap());
+            let targets = serde_json::from_value(row["targets"].clone()).unwrap();
+            entry.lora = Some(Lora { targets, ..Lora::of_rank(rank) });
+        }
         let seq = Extent::nearest(usize::try_from(number(&row["seq"])).unwrap());
         let workload = entry.workload(Sizes { seq: Some(seq), ..Sizes::default() }, Data::Reference, 1).unwrap();
         let mut config = Config::new(usize::try_from(number(&row["batch"])).unwrap());
         config.checkpointing = row["ckpt"] == true;
         config.tf32 = Tf32::Convolutions;
+        config.hyper.clip = row["clip"].as_f64();
+        config.use_cache = row["cache"] == true;
+        if row["attn"] == "eager" {
+            config.attention = AttentionKernel::Eager;
+        }
+        if row["loss"] == "hand" {
+            config.loss_head = LossHead::Shifted;
+        }
         if row["dtype"] == "autocast" {
             config.amp = Amp::Bf16;
         }
@@ -255,7 +491,10 @@ fn rows_of_an_h200_are_equal() {
             &at["zero_grad"],
             &row["peak_allocated"],
         ];
-        assert_eq!(ours, theirs.map(|value| number(value) - torchaudio), "{name}: allocated");
+        let theirs = theirs.map(|value| number(value) - torchaudio);
+        if ours != theirs {
+            differences.push(format!("{name}: allocated {ours:?} for {theirs:?}"));
+        }
         let ours = [
             statistics.reserved_bytes.all.peak,
             statistics.reserved_bytes.all.current,
@@ -263,8 +502,11 @@ fn rows_of_an_h200_are_equal() {
             statistics.allocation.all.allocated + 1,
         ];
         let theirs = ["peak_reserved", "reserved", "segments", "allocations"].map(|key| number(&row[key]));
-        assert_eq!(ours, theirs, "{name}: reserved");
+        if ours != theirs {
+            differences.push(format!("{name}: reserved {ours:?} for {theirs:?}"));
+        }
     }
+    assert!(differences.is_empty(), "{}", differences.join("\n"));
 }
 
 /// The model of memory, which follows a trainer.

@@ -157,7 +157,12 @@ fn example(switch: Switch) -> Example {
     let (run, values): (&str, &[&str]) = match switch.word() {
         "pin" => ("vit-b16 --device sim:h200 --data host --steps 3 --json", &[]),
         "tf32" => ("resnet50 --device sim:h200 --data reference --steps 3 --json", &[]),
-        "attention" => ("gpt2 --device sim:h200 --data reference --amp bf16 --steps 3 --json", &[]),
+        // Models of transformers alone attend op for op.
+        "attention" => (
+            "gpt2 --device sim:h200 --data reference --amp bf16 --steps 3 --json",
+            &["math", "efficient", "flash", "cudnn"],
+        ),
+        "loss" => ("llama-3.2-1b --device sim:h200 --data reference --steps 3 --json", &[]),
         "batch" => (GPT2, &["8", "32"]),
         "limit" => (GPT2, &["50%", "24GiB"]),
         "on-oom" => ("gpt2 --device sim:h200 --data reference --limit 16GiB --steps 3 --json", &[]),

@@ -65,6 +65,8 @@ pub struct Scene<'a> {
     pub trains: bool,
     /// The model has attention.
     pub attention: bool,
+    /// The model predicts tokens as those of transformers do.
+    pub causal: bool,
 }
 
 impl<'a> Scene<'a> {
@@ -78,6 +80,7 @@ impl<'a> Scene<'a> {
             config,
             no_model,
             trains: !no_model && spec.inference.is_none(),
+            causal: model == Architecture::Llama,
             attention: match model {
                 Architecture::Bert | Architecture::Gpt | Architecture::Llama | Architecture::Vit => true,
                 Architecture::Layers => spec.workload.has_attention(),

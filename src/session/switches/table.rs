@@ -6,8 +6,8 @@ use super::super::{MemoryLimit, Setup, check_settings};
 use super::Scene;
 use crate::model::DeviceKind;
 use crate::train::{
-    Amp, AttentionKernel, Config, DataPath, Offload, OnOom, OptimizerForm, OptimizerKind, Retain, Schedule, Tf32,
-    ZeroGrad,
+    Amp, AttentionKernel, Config, DataPath, LossHead, Offload, OnOom, OptimizerForm, OptimizerKind, Retain, Schedule,
+    Tf32, ZeroGrad,
 };
 use crate::workload::BatchSize;
 
@@ -76,13 +76,15 @@ const FORMS: [OptimizerForm; 3] = [OptimizerForm::Foreach, OptimizerForm::Fused,
 const OFFLOAD: [Offload; 5] =
     [Offload::Off, Offload::Activations, Offload::Overlapped, Offload::Optimizer, Offload::Parameters];
 const TF32: [Tf32; 3] = [Tf32::Off, Tf32::Convolutions, Tf32::On];
-const ATTENTION: [AttentionKernel; 5] = [
+const ATTENTION: [AttentionKernel; 6] = [
     AttentionKernel::Auto,
     AttentionKernel::Math,
     AttentionKernel::Efficient,
     AttentionKernel::Flash,
     AttentionKernel::CuDnn,
+    AttentionKernel::Eager,
 ];
+const LOSS_HEADS: [LossHead; 4] = [LossHead::Labels, LossHead::Shifted, LossHead::Chunked, LossHead::Fused];
 const RETAIN: [Retain; 4] = [Retain::Off, Retain::Losses, Retain::Graph, Retain::Cycles];
 const ON_OOM: [OnOom; 3] = [OnOom::Stop, OnOom::Halve, OnOom::HalveHeld];
 const OFF_ON: &[&str] = &["off", "on"];
@@ -234,8 +236,19 @@ pub(super) const TABLE: &[Entry] = &[
         group: Training,
         help: "attention kernel: only math keeps a matrix per head",
         teaches: "Math keeps a matrix of rows × rows per head for backward; the fused kernels keep one number per row.",
-        value: one_of!(ATTENTION of attention, ["auto", "math", "efficient", "flash", "cudnn"]),
+        value: one_of!(ATTENTION of attention, ["auto", "math", "efficient", "flash", "cudnn", "eager"]),
         idle: |scene| (!scene.attention).then_some("this model has no attention"),
+    },
+    Entry {
+        word: "loss",
+        key: 'C',
+        back: None,
+        label: "loss head",
+        group: Memory,
+        help: "loss of Llama and its kin: how many logits are there at once",
+        teaches: "Logits over a large vocabulary are cast to f32 and shifted; a loss fused with its head never has them all.",
+        value: one_of!(LOSS_HEADS of loss_head, ["labels", "shifted", "chunked", "fused"]),
+        idle: |scene| if scene.causal { trained(scene) } else { Some("only Llama and its kin have this loss") },
     },
     Entry {
         word: "tf32",

@@ -1,8 +1,10 @@
 //! What a model of transformers does around its layers to learn each next token: positions before them, a loss behind them.
 
+use crate::config::LossHead;
 use crate::context::Context;
 use crate::error::OpResult;
 use crate::shape::Shape;
+use crate::tape::Gradients;
 use crate::tensor::Tensor;
 use vramlab_device::{DType, Kernel};
 
@@ -12,20 +14,31 @@ use super::embedding::{SCAN_TILE, scan_storage};
 const IGNORED: f64 = -100.0;
 
 impl Context {
-    /// The positions of `tokens` (batch, rows), i64: `torch.arange(rows) + past`, then the search for several sequences in a row that
-    /// `create_causal_mask` makes of them. It finds none.
+    /// The positions of `tokens` (batch, rows), i64: `torch.arange(rows) + past`.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
     pub fn positions(&mut self, tokens: &Tensor) -> OpResult<Tensor> {
-        let (batch, rows) = (tokens.shape().rows(), tokens.shape().last());
+        let rows = tokens.shape().last();
         self.op("positions", |cx| {
-            let list = |len: usize, what| cx.temporary(Shape::new(&[len]), DType::I64, what);
-            let counted = list(rows, "positions")?;
+            let counted = cx.temporary(Shape::new(&[rows]), DType::I64, "positions")?;
             let positions = cx.activation(Shape::new(&[rows]), DType::I64, "positions")?;
             cx.launch(&Kernel::Arange { dst: counted.operand() })?;
             cx.launch(&Kernel::Cast { src: counted.operand(), dst: positions.operand() })?;
             drop(counted);
+            Ok(positions)
+        })
+    }
+
+    /// The search for several sequences in a row that `create_causal_mask` makes of the positions of `tokens`, where there is no
+    /// cache. It finds none.
+    ///
+    /// # Errors
+    /// Out of memory.
+    pub fn find_sequences(&mut self, tokens: &Tensor) -> OpResult<()> {
+        let (batch, rows) = (tokens.shape().rows(), tokens.shape().last());
+        self.op("find sequences", |cx| {
+            let list = |len: usize, what| cx.temporary(Shape::new(&[len]), DType::I64, what);
             let before = list(batch, "position before the first")?;
             let prepended = list(batch * (rows + 1), "positions with that one")?;
             let differences = list(batch * rows, "differences of positions")?;
@@ -41,8 +54,65 @@ impl Context {
             let single = cx.temporary(Shape::new(&[batch]), DType::U8, "rows of one sequence")?;
             let all = cx.temporary(Shape::new(&[]), DType::U8, "all rows are")?;
             drop((single, all, before, differences, numbers));
-            Ok(positions)
+            Ok(())
         })
+    }
+
+    /// The loss of `logits` (batch, rows, classes) against the next of `labels`, in the way that was chosen.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn loss_of_next(&mut self, logits: &Tensor, labels: &Tensor) -> OpResult<Tensor> {
+        match self.causal.head {
+            LossHead::Labels => self.causal_loss(logits, labels),
+            LossHead::Shifted => self.shifted_loss(logits, labels),
+            LossHead::Chunked => self.chunked_loss(logits, labels),
+            // Whoever makes the logits is asked for that one.
+            LossHead::Fused => self.causal_loss(logits, labels),
+        }
+    }
+
+    /// `cross_entropy(logits.float()[:, :-1].reshape(-1, classes), labels[:, 1:].reshape(-1))`, as many write it by hand.
+    fn shifted_loss(&mut self, logits: &Tensor, labels: &Tensor) -> OpResult<Tensor> {
+        let logits = self.float(logits)?;
+        let [batch, rows, classes] = *logits.shape().dims() else { return self.cross_entropy(&logits, labels) };
+        let (learned, all) = (Shape::new(&[batch, rows.saturating_sub(1), classes]), logits.shape());
+        let of_all = all.contiguous_strides();
+        let first = self.op("slice", |cx| {
+            // Of a single sequence they lie together as they are.
+            let first = if batch == 1 {
+                logits.window(learned, 0)
+            } else {
+                let first = cx.activation(learned, logits.dtype(), "logits with a next token")?;
+                cx.copy(&logits.strided(learned, of_all, 0), &first)?;
+                first
+            };
+            if !cx.differentiates(&[&logits]) {
+                return Ok(first);
+            }
+            let source = cx.record("sliceBackward", [Some(&logits), None, None], move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                let dst = cx.temporary(all, grad.dtype(), "gradient of all logits")?;
+                cx.launch(&Kernel::Fill { dst: dst.operand(), value: 0.0 })?;
+                cx.copy(&grad, &dst.strided(learned, of_all, 0))?;
+                drop(grad);
+                Ok([Some(dst), None, None])
+            });
+            Ok(first.with_source(source))
+        })?;
+        let targets = self.op("slice", |cx| {
+            let targets = Shape::new(&[batch, rows.saturating_sub(1)]);
+            let behind = labels.strided(targets, labels.shape().contiguous_strides(), 1);
+            if batch == 1 {
+                return Ok(labels.window(targets, 1));
+            }
+            let copy = cx.activation(targets, DType::I64, "next tokens")?;
+            cx.copy(&behind, &copy)?;
+            Ok(copy)
+        })?;
+        let loss = self.cross_entropy(&first, &targets);
+        drop((first, logits));
+        loss
     }
 
     /// The mean cross-entropy of `logits` (batch, rows, classes) against the next of `labels` (batch, rows; i64), as transformers'
@@ -52,25 +122,36 @@ impl Context {
     /// Out of memory, a failed kernel.
     pub fn causal_loss(&mut self, logits: &Tensor, labels: &Tensor) -> OpResult<Tensor> {
         let logits = self.float(logits)?;
-        let (batch, rows) = (labels.shape().rows(), labels.shape().last());
-        let (padded, shifted) = self.op("shift", |cx| {
-            let padded = cx.temporary(Shape::new(&[batch, rows + 1]), DType::I64, "padded labels")?;
-            cx.launch(&Kernel::Fill { dst: padded.operand(), value: IGNORED })?;
-            let of_padded = [rows + 1, 1, 0, 0];
-            cx.copy(labels, &padded.strided(labels.shape(), of_padded, 0))?;
-            let behind = padded.strided(Shape::new(&[batch, rows]), of_padded, 1);
-            // One row lies as it should already.
-            let shifted = if batch == 1 {
-                padded.window(behind.shape(), 1)
-            } else {
-                let shifted = cx.activation(behind.shape(), DType::I64, "shifted labels")?;
-                cx.copy(&behind, &shifted)?;
-                shifted
-            };
-            Ok((padded, shifted))
-        })?;
+        let (padded, shifted) = self.next_labels(labels)?;
         let loss = self.cross_entropy(&logits, &shifted);
         drop((padded, logits));
         loss
+    }
+
+    /// `pad(labels, (0, 1), value=-100)`: (batch, rows + 1).
+    pub(super) fn padded_labels(&self, labels: &Tensor) -> OpResult<Tensor> {
+        let (batch, rows) = (labels.shape().rows(), labels.shape().last());
+        let padded = self.temporary(Shape::new(&[batch, rows + 1]), DType::I64, "padded labels")?;
+        self.launch(&Kernel::Fill { dst: padded.operand(), value: IGNORED })?;
+        self.copy(labels, &padded.strided(labels.shape(), [rows + 1, 1, 0, 0], 0))?;
+        Ok(padded)
+    }
+
+    /// The padded labels, and of every position the next one.
+    pub(super) fn next_labels(&mut self, labels: &Tensor) -> OpResult<(Tensor, Tensor)> {
+        let (batch, rows) = (labels.shape().rows(), labels.shape().last());
+        self.op("shift", |cx| {
+            let padded = cx.padded_labels(labels)?;
+            let shape = Shape::new(&[batch, rows]);
+            // One row lies as it should already.
+            let shifted = if batch == 1 {
+                padded.window(shape, 1)
+            } else {
+                let shifted = cx.activation(shape, DType::I64, "shifted labels")?;
+                cx.copy(&padded.strided(shape, [rows + 1, 1, 0, 0], 1), &shifted)?;
+                shifted
+            };
+            Ok((padded, shifted))
+        })
     }
 }

@@ -26,12 +26,13 @@ impl Context {
                 return Ok(output);
             }
             let (a_dtype, b_dtype, b_shape) = (a.dtype(), b.dtype(), b.requires_grad().then(|| b.shape()));
+            let to_first = a.requires_grad();
             let repeats = a.numel() / b.numel().max(1);
             // A leading dimension that b lacks is summed over, even if its size is 1.
             let broadcast = a.shape().dims().len() > b.shape().dims().len();
             let source = cx.record("addBackward", [Some(a), Some(b), None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
-                let to_a = cx.cast_gradient(&grad, a_dtype)?;
+                let to_a = to_first.then(|| cx.cast_gradient(&grad, a_dtype)).transpose()?;
                 let to_b = match b_shape {
                     Some(shape) if broadcast => {
                         let sum = cx.sum_rows(&grad, repeats, shape, "sum over the batch")?;
@@ -40,7 +41,7 @@ impl Context {
                     Some(_) => Some(cx.narrowed(&grad, b_dtype)?),
                     None => None,
                 };
-                Ok([Some(to_a), to_b, None])
+                Ok([to_a, to_b, None])
             });
             if !broadcast && b.requires_grad() {
                 cx.tape.want_copy(source, b_dtype);

@@ -13,6 +13,14 @@ impl Context {
     /// # Errors
     /// Out of memory, a failed kernel.
     pub fn embedding(&mut self, weight: &Tensor, indices: &Tensor) -> OpResult<Tensor> {
+        self.padded_embedding(weight, indices, None)
+    }
+
+    /// The same; the row `padding`, where there is one, gets no gradient (`padding_idx`).
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn padded_embedding(&mut self, weight: &Tensor, indices: &Tensor, padding: Option<usize>) -> OpResult<Tensor> {
         self.op("embedding", |cx| {
             let width = weight.shape().last();
             let differentiates = cx.differentiates(&[weight]);
@@ -31,6 +39,10 @@ impl Context {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
                 let indices = saved.unpack(cx)?;
                 let dst = cx.embedding_gradient(&grad, &indices, shape)?;
+                if let Some(padding) = padding.filter(|padding| *padding < shape.rows()) {
+                    let row = dst.window(Shape::new(&[width]), padding * width);
+                    cx.launch(&Kernel::Fill { dst: row.operand(), value: 0.0 })?;
+                }
                 Ok([Some(dst), None, None])
             });
             Ok(output.with_source(source))

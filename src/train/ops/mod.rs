@@ -17,6 +17,8 @@ mod embedding;
 mod layout;
 mod linear;
 mod loss;
+mod loss_heads;
+mod masks;
 mod mean;
 mod norm;
 mod pooling;
@@ -24,6 +26,8 @@ mod reduce;
 mod rms_norm;
 mod rotary;
 
+pub use attention::EagerScores;
 pub use batch_norm::RunningStatistics;
+pub use masks::MaskShape;
 pub use norm::{Normalised, Wanted};
 pub use rotary::RotaryTables;

@@ -6,6 +6,13 @@ use crate::tape::Gradients;
 use crate::tensor::Tensor;
 use vramlab_device::{DType, Kernel};
 
+/// Which argument of a product a weight is.
+#[derive(Clone, Copy)]
+enum Factor {
+    First,
+    Second,
+}
+
 impl Context {
     /// `weight · (x · rsqrt(mean(x²) + eps))` over the last dimension, with `x` in f32 and what comes of it in the type of
     /// `input`: `x = input.float(); variance = x.pow(2).mean(-1, keepdim=True);
@@ -28,9 +35,43 @@ impl Context {
         let normalised = self.scale_rows(&x, &factors)?;
         drop((x, factors));
         let normalised = if narrow { self.cast(&normalised, dtype, "normalised")? } else { normalised };
-        let output = self.scale_columns(&normalised, weight);
+        let output = self.scale_columns(&normalised, weight, Factor::First);
         drop(variance);
         output
+    }
+
+    /// `(x · rsqrt(mean(x²) + eps) · (1 + weight))` over the last dimension, in f32 until all is done (Gemma):
+    /// `output = x.float(); output = output * torch.rsqrt(output.pow(2).mean(-1, keepdim=True) + eps);
+    /// (output * (1.0 + weight.float())).type_as(x)`. Nine ops, each with what it saves.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn centred_rms_norm(&mut self, input: &Tensor, weight: &Tensor, eps: f64) -> OpResult<Tensor> {
+        let dtype = input.dtype();
+        let wide = |cx: &mut Self, tensor: &Tensor, what| match tensor.dtype() {
+            DType::F16 | DType::Bf16 => cx.cast(tensor, DType::F32, what),
+            _ => Ok(tensor.clone()),
+        };
+        let normalised = {
+            let x = wide(self, input, "norm input in f32")?;
+            let square = self.square(&x)?;
+            let last = square.shape().dims().len().saturating_sub(1);
+            let variance = self.mean(&square, last..last + 1)?;
+            drop(square);
+            let shifted = self.add_number(&variance, eps)?;
+            drop(variance);
+            let factors = self.rsqrt(&shifted)?;
+            drop(shifted);
+            self.scale_rows(&x, &factors)?
+        };
+        let output = {
+            let weight = wide(self, weight, "weight in f32")?;
+            let shifted = self.add_number(&weight, 1.0)?;
+            drop(weight);
+            self.scale_columns(&normalised, &shifted, Factor::Second)?
+        };
+        drop(normalised);
+        if output.dtype() == dtype { Ok(output) } else { self.cast(&output, dtype, "norm output") }
     }
 
     /// `input²`. Saves its input; backward makes a power of 1 and its double before their product with the gradient.
@@ -132,31 +173,48 @@ impl Context {
         })
     }
 
-    /// Every row of `input` times `weight`, element by element. Saves both.
-    fn scale_columns(&mut self, input: &Tensor, weight: &Tensor) -> OpResult<Tensor> {
+    /// Every row of `input` times `weight`, element by element. Saves each where the other needs a gradient.
+    fn scale_columns(&mut self, input: &Tensor, weight: &Tensor, place: Factor) -> OpResult<Tensor> {
         self.op("mul", |cx| {
             let differentiates = cx.differentiates(&[input, weight]);
-            let saved = if differentiates { Some((cx.save(input)?, cx.save(weight)?)) } else { None };
+            let saved_input = if differentiates && weight.requires_grad() { Some(cx.save(input)?) } else { None };
+            let saved_weight = if differentiates && input.requires_grad() { Some(cx.save(weight)?) } else { None };
             // PyTorch takes the wider of both types.
             let dtype = if weight.dtype().size() > input.dtype().size() { weight.dtype() } else { input.dtype() };
             let output = cx.activation(input.shape(), dtype, "norm output")?;
             cx.launch(&Kernel::Mul { a: input.operand(), b: weight.operand(), dst: output.operand() })?;
-            let Some((saved_input, saved_weight)) = saved else { return Ok(output) };
+            if !differentiates {
+                return Ok(output);
+            }
+            let (of_input, of_weight) = (input.dtype(), (weight.shape(), weight.dtype()));
             let source = cx.record("mulBackward", [Some(weight), Some(input), None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
-                let (input, weight) = (saved_input.unpack(cx)?, saved_weight.unpack(cx)?);
-                let dst = cx.row_major_product(&grad, &weight, "input gradient")?;
-                let products = cx.row_major_product(&grad, &input, "gradient times input")?;
-                let (rows, of_weight) = (grad.shape().rows(), (weight.shape(), weight.dtype()));
-                let of_input = input.dtype();
+                let input = saved_input.as_ref().map(|saved| saved.unpack(cx)).transpose()?;
+                let weight = saved_weight.as_ref().map(|saved| saved.unpack(cx)).transpose()?;
+                let product = |factor: &Option<Tensor>, what| {
+                    factor.as_ref().map(|factor| cx.row_major_product(&grad, factor, what)).transpose()
+                };
+                // The second argument's gradient comes first.
+                let (dst, products) = match place {
+                    Factor::First => {
+                        let dst = product(&weight, "input gradient")?;
+                        (dst, product(&input, "gradient times input")?)
+                    }
+                    Factor::Second => {
+                        let products = product(&input, "gradient times input")?;
+                        (product(&weight, "input gradient")?, products)
+                    }
+                };
+                let rows = grad.shape().rows();
                 // As above.
                 drop((input, weight));
-                let to_weight = cx.sum_rows(&products, rows, of_weight.0, "weight gradient")?;
-                drop(products);
+                let sum = |products: Tensor| cx.sum_rows(&products, rows, of_weight.0, "weight gradient");
+                let to_weight = products.map(sum).transpose()?;
+                let to_weight = to_weight.map(|sum| cx.cast_gradient(&sum, of_weight.1)).transpose()?;
+                let dst = dst.map(|dst| cx.cast_gradient(&dst, of_input)).transpose()?;
+                // What comes in goes when the casts are there too.
                 drop(grad);
-                let to_weight = cx.cast_gradient(&to_weight, of_weight.1)?;
-                let dst = cx.cast_gradient(&dst, of_input)?;
-                Ok([Some(to_weight), Some(dst), None])
+                Ok([to_weight, dst, None])
             });
             Ok(output.with_source(source))
         })
@@ -180,24 +238,31 @@ impl Context {
         Ok(output)
     }
 
-    /// `a · b` of tensors of one shape and type. Saves both.
+    /// `a · b` of tensors of one shape and type. Saves each where the other needs a gradient.
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
     pub fn mul(&mut self, a: &Tensor, b: &Tensor) -> OpResult<Tensor> {
         self.op("mul", |cx| {
             let differentiates = cx.differentiates(&[a, b]);
-            let saved = if differentiates { Some((cx.save(a)?, cx.save(b)?)) } else { None };
+            let saved_a = if differentiates && b.requires_grad() { Some(cx.save(a)?) } else { None };
+            let saved_b = if differentiates && a.requires_grad() { Some(cx.save(b)?) } else { None };
             let output = cx.activation(a.shape(), a.dtype(), "product")?;
             cx.launch(&Kernel::Mul { a: a.operand(), b: b.operand(), dst: output.operand() })?;
-            let Some((saved_a, saved_b)) = saved else { return Ok(output) };
+            if !differentiates {
+                return Ok(output);
+            }
             let source = cx.record("mulBackward", [Some(a), Some(b), None], move |cx, grads| {
                 let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
-                let (a, b) = (saved_a.unpack(cx)?, saved_b.unpack(cx)?);
-                let to_b = cx.product_of(&grad, &a, "product gradient")?;
-                let to_a = cx.product_of(&grad, &b, "product gradient")?;
+                let a = saved_a.as_ref().map(|saved| saved.unpack(cx)).transpose()?;
+                let b = saved_b.as_ref().map(|saved| saved.unpack(cx)).transpose()?;
+                let product = |factor: &Option<Tensor>| {
+                    factor.as_ref().map(|factor| cx.product_of(&grad, factor, "product gradient")).transpose()
+                };
+                let to_b = product(&a)?;
+                let to_a = product(&b)?;
                 drop(grad);
-                Ok([Some(to_a), Some(to_b), None])
+                Ok([to_a, to_b, None])
             });
             Ok(output.with_source(source))
         })

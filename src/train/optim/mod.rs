@@ -9,6 +9,7 @@
 //! it weighs on no peak; [`Offload::Parameters`] does so with the parameters themselves too. PyTorch has nothing built in for that; bitsandbytes' paged optimizers do it by unified memory.
 
 mod adam;
+mod clip;
 mod rule;
 mod schedule;
 mod sgd;
@@ -19,6 +20,8 @@ use std::ops::Range;
 use self::rule::{StepRule, Trained, with_gradients};
 use self::state::State;
 use vramlab_device::GradScaling;
+
+pub(crate) use clip::clip_gradients;
 
 use super::config::{Config, Offload, OptimizerForm, OptimizerKind};
 use super::context::Context;

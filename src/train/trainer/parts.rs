@@ -5,6 +5,7 @@ use crate::context::Context;
 use crate::error::{Interrupt, OpResult, TrainError};
 use crate::memory::Held;
 use crate::offload::Offloader;
+use crate::optim::clip_gradients;
 use crate::tensor::Tensor;
 use crate::workload::Batch;
 use vramlab_allocator::units::StreamId;
@@ -78,13 +79,19 @@ impl Trainer {
         let last = player + 1 == self.optimizers.len();
         let Some(Learner { optimizer, parameters }) = self.optimizers.get_mut(player) else { return Ok((false, None)) };
         let (cx, config, steps) = (&mut self.cx, &self.config, self.steps);
+        let clip = |cx: &mut Context| match config.hyper.clip {
+            Some(most) => clip_gradients(cx, parameters.clone(), most),
+            None => Ok(()),
+        };
         if !config.amp.scales() {
+            clip(cx)?;
             optimizer.step(cx, config, parameters.clone(), steps, None)?;
             return Ok((true, None));
         }
         // Of two players the discriminator, which steps first.
         let skip = last && self.scaler.skips(config.hyper.scaler_skips);
-        if optimizer.scales_itself() {
+        // Whoever clips unscales first.
+        if optimizer.scales_itself() && config.hyper.clip.is_none() {
             let Some(checked) = self.scaler.check(cx, parameters.clone(), skip)? else { return Ok((false, None)) };
             optimizer.step(cx, config, parameters.clone(), steps, Some(checked.scaling()))?;
             // The kernel has not waited for this, and PyTorch would not: it is for the report only.
@@ -99,6 +106,7 @@ impl Trainer {
         // The host waits for the flag in any case.
         let overflowed = (cx.memory().read_f32(&found_inf)? != 0.0) | skip;
         if !overflowed {
+            clip(cx)?;
             optimizer.step(cx, config, parameters.clone(), steps, None)?;
         }
         Ok((!overflowed, Some(found_inf)))

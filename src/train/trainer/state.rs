@@ -197,10 +197,16 @@ impl Trainer {
         self.steps
     }
 
-    /// Number of trained values.
+    /// Number of values of all parameters.
     #[must_use]
     pub fn parameter_count(&self) -> usize {
         self.cx.leaves.iter().map(|leaf| leaf.data.numel()).sum()
+    }
+
+    /// Of these, how many are trained.
+    #[must_use]
+    pub fn trained_count(&self) -> usize {
+        self.cx.leaves.iter().filter(|leaf| !leaf.frozen).map(|leaf| leaf.data.numel()).sum()
     }
 
     /// Names and tensors of the parameters, in order.

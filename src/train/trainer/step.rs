@@ -166,6 +166,7 @@ impl Trainer {
         }
         self.cx.retained.keep(self.config.retain);
         self.cx.choose_attention(self.config.attention);
+        self.cx.choose_causal(self.config.loss_head, self.config.use_cache);
         self.cx.fused = self.config.fuse && matches!(self.task, Task::Supervised(_) | Task::Adversarial(_));
         let asks_again = self.config.accumulation > 1 || self.config.checkpointing;
         let keeps = self.cx.fused && asks_again && matches!(self.task, Task::Supervised(_));

@@ -80,12 +80,14 @@ impl Trainer {
         match style {
             LoopStyle::Accumulating | LoopStyle::Logging => {
                 drop((logits, loss));
+                self.cx.drop_output();
                 self.end(Phase::Backward)?;
             }
             // The shortest loop was measured before it let go of its variables.
             LoopStyle::Plain => {
                 self.end(Phase::Backward)?;
                 drop((logits, loss));
+                self.cx.drop_output();
             }
         }
         Ok(plain_loss)

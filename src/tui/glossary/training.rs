@@ -219,6 +219,20 @@ pub(super) const WORDS: &[Entry] = &[
         meaning: "settings that can change while the model trains. A flip takes effect at the next step; nothing restarts.",
     },
     Entry {
+        word: "loss head",
+        also: &["head", "labels"],
+        panels: &[Switches],
+        figure: Some(|stage| switch(stage, "loss")),
+        meaning: "how logits become a loss: from labels as transformers does, shifted by hand, chunk by chunk, or fused with the layer that makes them, without keeping any.",
+    },
+    Entry {
+        word: "LoRA",
+        also: &["adapter", "adapters"],
+        panels: &[Header],
+        figure: None,
+        meaning: "low-rank adaptation: weights are frozen, and two narrow matrices beside a layer are trained. Gradients and optimizer state of the weights fall away; activations mostly stay.",
+    },
+    Entry {
         word: "checkpoint",
         also: &["ckpt", "checkpointing"],
         panels: &[Switches, Configurations],

@@ -3,15 +3,15 @@
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
-use serde::de::IgnoredAny;
 
 use vramlab_device::DType;
 
 use super::super::bounds::{Extent, Repeats};
-use super::sizes::{DecoderSizes, Llama3Scaling, Style};
+use super::super::unread::Unread;
+use super::sizes::{DecoderSizes, Llama3Scaling, SlidingWindows, SoftCaps, Style};
 
 /// The families that there are, by `model_type`.
-const FAMILIES: [&str; 4] = ["llama", "mistral", "qwen2", "qwen3"];
+const FAMILIES: [&str; 5] = ["gemma2", "llama", "mistral", "qwen2", "qwen3"];
 /// Keys that change neither memory nor arithmetic of a training step.
 const HARMLESS: [&str; 30] = [
     "_attn_implementation",
@@ -20,6 +20,7 @@ const HARMLESS: [&str; 30] = [
     "architectures",
     "auto_map",
     "bos_token_id",
+    "cache_implementation",
     "chunk_size_feed_forward",
     "eos_token_id",
     "id2label",
@@ -33,7 +34,6 @@ const HARMLESS: [&str; 30] = [
     "max_window_layers",
     "output_attentions",
     "output_hidden_states",
-    "pad_token_id",
     "pretraining_tp",
     "problem_type",
     "return_dict",
@@ -69,6 +69,11 @@ pub struct ModelConfig {
     attention_dropout: Option<f64>,
     sliding_window: Option<usize>,
     use_sliding_window: Option<bool>,
+    hidden_activation: Option<String>,
+    query_pre_attn_scalar: Option<f64>,
+    pad_token_id: Option<i64>,
+    attn_logit_softcapping: Option<f64>,
+    final_logit_softcapping: Option<f64>,
     /// The type of its weights: `bfloat16` or `float32`.
     #[serde(alias = "torch_dtype")]
     pub dtype: Option<String>,
@@ -88,28 +93,6 @@ struct Rope {
     original_max_position_embeddings: Option<f64>,
 }
 
-/// The value of a key that is not looked at.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(untagged)]
-enum Unread {
-    Switch(bool),
-    Number(f64),
-    Nothing(()),
-    Something(IgnoredAny),
-}
-
-impl Unread {
-    /// It asks for nothing.
-    const fn is_off(&self) -> bool {
-        match self {
-            Self::Switch(on) => !*on,
-            Self::Number(number) => *number == 0.0,
-            Self::Nothing(()) => true,
-            Self::Something(_) => false,
-        }
-    }
-}
-
 impl ModelConfig {
     /// The sizes of the model that it describes, for samples of `seq` positions; `layers` and `vocab` replace its own.
     ///
@@ -120,14 +103,20 @@ impl ModelConfig {
         if !FAMILIES.contains(&family) {
             return Err(format!("model_type '{family}' is not there; there are {}", FAMILIES.join(", ")));
         }
-        self.refuse_what_is_not_there(seq)?;
+        self.refuse_what_is_not_there()?;
+        let gemma = family == "gemma2";
         let heads = self.num_attention_heads.get();
         let own_heads = match family {
+            "gemma2" => 4,
             "mistral" => 8,
             "qwen2" | "qwen3" => 32,
             _ => heads,
         };
-        let own_size = if family == "qwen3" { 128 } else { self.hidden_size.get() / heads };
+        let own_size = match family {
+            "gemma2" => 256,
+            "qwen3" => 128,
+            _ => self.hidden_size.get() / heads,
+        };
         Ok(DecoderSizes {
             vocab: vocab.unwrap_or(self.vocab_size).get(),
             width: self.hidden_size.get(),
@@ -136,14 +125,30 @@ impl ModelConfig {
             heads,
             kv_heads: self.num_key_value_heads.map_or(own_heads, Extent::get),
             head_size: self.head_dim.map_or(own_size, Extent::get),
-            tied: self.tie_word_embeddings.unwrap_or(false),
+            tied: self.tie_word_embeddings.unwrap_or(gemma),
             eps: self.rms_norm_eps.unwrap_or(1e-6),
             theta: self.theta(),
             scaling: self.scaling()?,
             seq: seq.get(),
             weights: self.weights()?,
-            style: Style { norms_heads: family == "qwen3", biases: family == "qwen2" },
+            style: Style { norms_heads: family == "qwen3", biases: family == "qwen2", gemma },
+            padding: self.pad_token_id.or(gemma.then_some(0)).and_then(|token| usize::try_from(token).ok()),
+            query_scalar: self.query_pre_attn_scalar.or(gemma.then_some(256.0)),
+            caps: SoftCaps {
+                scores: self.attn_logit_softcapping.or(gemma.then_some(50.0)),
+                logits: self.final_logit_softcapping.or(gemma.then_some(30.0)),
+            },
+            windows: self.windows(),
+            lora: None,
         })
+    }
+
+    fn windows(&self) -> SlidingWindows {
+        match (&*self.model_type, self.sliding_window) {
+            ("gemma2", window) => SlidingWindows::Alternate(window.unwrap_or(4096)),
+            ("mistral", Some(window)) => SlidingWindows::Every(window),
+            _ => SlidingWindows::None,
+        }
     }
 
     fn rope(&self) -> impl Iterator<Item = &Rope> {
@@ -181,10 +186,13 @@ impl ModelConfig {
         }
     }
 
-    fn refuse_what_is_not_there(&self, seq: Extent) -> Result<(), String> {
+    fn refuse_what_is_not_there(&self) -> Result<(), String> {
         let missing = |key: &str, what: &str| Err(format!("{key} asks for {what}, which is not there; leave it out"));
-        if let Some(other) = self.hidden_act.as_deref().filter(|act| *act != "silu") {
-            return Err(format!("hidden_act '{other}' is not there; there is silu"));
+        let own = if self.model_type == "gemma2" { "gelu_pytorch_tanh" } else { "silu" };
+        // Gemma's older key says something else and is not read.
+        let given = if self.model_type == "gemma2" { &self.hidden_activation } else { &self.hidden_act };
+        if let Some(other) = given.as_deref().filter(|act| *act != own) {
+            return Err(format!("the activation '{other}' of {} is not there; there is {own}", self.model_type));
         }
         if self.attention_bias == Some(true) {
             return missing("attention_bias", "biases of all four projections");
@@ -195,11 +203,8 @@ impl ModelConfig {
         if self.attention_dropout.is_some_and(|share| share != 0.0) {
             return missing("attention_dropout", "dropout of attention weights");
         }
-        let slides = self.use_sliding_window.unwrap_or(self.model_type == "mistral");
-        if let Some(window) = self.sliding_window.filter(|window| slides && *window < seq.get()) {
-            return Err(format!(
-                "sliding_window lets positions see {window} of {seq}, which is not there; give --seq {window} or less"
-            ));
+        if self.use_sliding_window == Some(true) && self.sliding_window.is_some() {
+            return missing("use_sliding_window", "windows of some layers");
         }
         let asks = |(key, value): &(&String, &Unread)| !HARMLESS.contains(&key.as_str()) && !value.is_off();
         match self.rest.iter().find(asks) {

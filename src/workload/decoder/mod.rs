@@ -16,7 +16,7 @@ use super::text::Windows;
 use model::DecoderModel;
 
 pub use config::ModelConfig;
-pub use sizes::{DecoderSizes, Llama3Scaling, Style};
+pub use sizes::{DecoderSizes, Llama3Scaling, SlidingWindows, SoftCaps, Style};
 
 /// The workload of a decoder: it learns each next token. Labels are the tokens themselves; the loss shifts them.
 #[derive(Clone, Debug)]
@@ -60,7 +60,7 @@ impl Workload for Decoder {
     }
 
     fn build(&self, cx: &mut Context) -> OpResult<Task> {
-        let mut all = Parameters::in_place(Spread::Transformer, self.sizes.weights);
+        let mut all = Parameters::in_place(Spread::Transformer, self.sizes.weights).frozen(self.sizes.lora.is_some());
         let model = DecoderModel::make(cx, &mut all, &self.sizes)?;
         all.initialise(cx)?;
         Ok(Task::Supervised(Rc::new(model)))

@@ -2,23 +2,32 @@
 
 use std::rc::Rc;
 
+use vramlab_device::DType;
 use vramlab_model::NameId;
-use vramlab_train::{Batch, Context, Model, OpResult, Repeatable, RotaryTables, Tensor, checkpoint};
+use vramlab_train::{
+    Batch, Context, EagerScores, LossHead, MaskShape, Model, OpResult, Repeatable, RotaryTables, Shape, Tensor,
+    TrainError, checkpoint,
+};
 
 use super::super::hash::Parameters;
-use super::super::llama::{GatedMlp, RmsNorm};
+use super::super::llama::{Gate, GatedMlp, RmsNorm};
+use super::super::lora::{Adaptable, Lora, Target};
 use super::super::modules::Linear;
 use super::rotary;
-use super::sizes::DecoderSizes;
+use super::sizes::{DecoderSizes, SlidingWindows, SoftCaps};
 
 /// Queries, keys and values of their own, rotated by position; keys and values may serve several heads of queries.
 struct Attention {
     scope: NameId,
-    projections: [Linear; 3],
-    output: Linear,
+    projections: [Adaptable; 3],
+    output: Adaptable,
     /// Of queries and of keys, head by head.
     norms: Option<[RmsNorm; 2]>,
     head_size: usize,
+    /// Products of queries and keys are multiplied by this.
+    scale: f64,
+    /// What eager scores are kept within.
+    cap: Option<f64>,
 }
 
 impl Attention {
@@ -26,18 +35,31 @@ impl Attention {
         let DecoderSizes { width, heads, kv_heads, head_size, .. } = *sizes;
         let mut projection = |cx: &mut Context, part: &str, heads: usize| {
             let (name, ends) = (format!("{name}.{part}_proj"), [width, heads * head_size]);
-            if sizes.style.biases { Linear::make(cx, all, &name, ends) } else { Linear::plain(cx, all, &name, ends) }
+            let made = if sizes.style.biases { Linear::make } else { Linear::plain };
+            made(cx, all, &name, ends).map(Adaptable::from)
         };
         let projections = [projection(cx, "q", heads)?, projection(cx, "k", kv_heads)?, projection(cx, "v", kv_heads)?];
-        let output = Linear::plain(cx, all, &format!("{name}.o_proj"), [heads * head_size, width])?;
+        let output = Linear::plain(cx, all, &format!("{name}.o_proj"), [heads * head_size, width])?.into();
         let mut norm = |part: &str| RmsNorm::make(cx, all, &format!("{name}.{part}_norm"), head_size, sizes.eps);
         let norms = if sizes.style.norms_heads { Some([norm("q")?, norm("k")?]) } else { None };
-        Ok(Self { scope: cx.memory().name(name), projections, output, norms, head_size })
+        #[expect(clippy::cast_precision_loss, reason = "head sizes are small")]
+        let scale = 1.0 / sizes.query_scalar.unwrap_or(head_size as f64).sqrt();
+        let cap = sizes.caps.scores;
+        Ok(Self { scope: cx.memory().name(name), projections, output, norms, head_size, scale, cap })
     }
 
-    fn forward(&self, cx: &mut Context, input: &Tensor, tables: &RotaryTables) -> OpResult<Tensor> {
+    fn adapt(&mut self, cx: &Context, all: &mut Parameters, name: &str, lora: Lora) -> OpResult<()> {
+        for (projection, target) in self.projections.iter_mut().zip([Target::Query, Target::Key, Target::Value]) {
+            projection.adapt(cx, all, name, lora, target)?;
+        }
+        self.output.adapt(cx, all, name, lora, Target::Output)
+    }
+
+    /// The output, and the weights of attention where somebody has them.
+    fn forward(&self, cx: &mut Context, input: &Tensor, call: &Call) -> OpResult<(Tensor, Option<Tensor>)> {
+        let Call { tables, mask, caches, .. } = call;
         let [q, k, v] = &self.projections;
-        let heads = |cx: &mut Context, projection: &Linear, norm: Option<&RmsNorm>| {
+        let heads = |cx: &mut Context, projection: &Adaptable, norm: Option<&RmsNorm>| {
             let mut heads = projection.forward(cx, input)?;
             if let Some(norm) = norm {
                 heads = cx.heads_apart(&heads, self.head_size);
@@ -56,14 +78,35 @@ impl Attention {
             drop((q, k));
             [rotated_q, rotated_k]
         };
-        let attended = cx.within(self.scope, |cx| {
-            let attended = cx.grouped_attention([&q, &k, &v])?;
-            cx.merge_heads(&attended)
+        let [k, v] = if *caches {
+            let both =
+                cx.within(self.scope, |cx| OpResult::Ok([cx.cached(&k, k.dtype())?, cx.cached(&v, k.dtype())?]))?;
+            drop((k, v));
+            both
+        } else {
+            [k, v]
+        };
+        let (attended, weights) = cx.within(self.scope, |cx| match mask {
+            Some(mask) => {
+                let by = EagerScores { scale: self.scale, cap: self.cap, mask };
+                cx.eager_attention([&q, &k, &v], by).map(|(attended, weights)| (attended, Some(weights)))
+            }
+            None => {
+                #[expect(clippy::cast_possible_truncation, reason = "f32 as in PyTorch")]
+                let attended = cx.grouped_attention([&q, &k, &v], Some(self.scale as f32))?;
+                Ok((cx.merge_heads(&attended)?, None))
+            }
         })?;
         let output = self.output.forward(cx, &attended)?;
         cx.put_out(self.scope, &output);
-        Ok(output)
+        Ok((output, weights))
     }
+}
+
+/// A norm of the residual stream.
+fn norm(cx: &mut Context, all: &mut Parameters, name: &str, sizes: &DecoderSizes) -> OpResult<RmsNorm> {
+    let make = if sizes.style.gemma { RmsNorm::centred } else { RmsNorm::make };
+    make(cx, all, name, sizes.width, sizes.eps)
 }
 
 /// Attention and an MLP, each behind a norm and beside a residual connection.
@@ -73,15 +116,23 @@ struct Layer {
     mlp: GatedMlp,
     before_attention: RmsNorm,
     before_mlp: RmsNorm,
+    /// Behind attention and behind the MLP.
+    behind: Option<[RmsNorm; 2]>,
 }
 
 impl Layer {
     fn make(cx: &mut Context, all: &mut Parameters, name: &str, sizes: &DecoderSizes) -> OpResult<Self> {
         let attention = Attention::make(cx, all, &format!("{name}.self_attn"), sizes)?;
-        let mlp = GatedMlp::make(cx, all, &format!("{name}.mlp"), [sizes.width, sizes.hidden])?;
-        let mut norm = |part: &str| RmsNorm::make(cx, all, &format!("{name}.{part}"), sizes.width, sizes.eps);
-        let [before_attention, before_mlp] = [norm("input_layernorm")?, norm("post_attention_layernorm")?];
-        Ok(Self { scope: cx.memory().name(name), attention, mlp, before_attention, before_mlp })
+        let gate = if sizes.style.gemma { Gate::Gelu } else { Gate::Silu };
+        let mlp = GatedMlp::make(cx, all, &format!("{name}.mlp"), [sizes.width, sizes.hidden], gate)?;
+        let mut norm = |part: &str| norm(cx, all, &format!("{name}.{part}"), sizes);
+        let (before_attention, second) = (norm("input_layernorm")?, norm("post_attention_layernorm")?);
+        let (before_mlp, behind) = if sizes.style.gemma {
+            (norm("pre_feedforward_layernorm")?, Some([second, norm("post_feedforward_layernorm")?]))
+        } else {
+            (second, None)
+        };
+        Ok(Self { scope: cx.memory().name(name), attention, mlp, before_attention, before_mlp, behind })
     }
 }
 
@@ -89,28 +140,41 @@ impl Layer {
 struct Call {
     layer: Rc<Layer>,
     tables: RotaryTables,
+    /// What is added to scores, where attention is eager.
+    mask: Option<Tensor>,
+    /// Keys and values go into a cache.
+    caches: bool,
     /// Handed to every layer, and read by none.
     _positions: Tensor,
 }
 
 impl Repeatable for Call {
     fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
-        let Layer { scope, attention, mlp, before_attention, before_mlp } = &*self.layer;
-        let x = {
-            let attended = {
+        let Layer { scope, attention, mlp, before_attention, before_mlp, behind } = &*self.layer;
+        let [behind_attention, behind_mlp] = behind.as_ref().map_or([None; 2], |behind| behind.each_ref().map(Some));
+        // What a norm was made of goes when it is there.
+        let then = |cx: &mut Context, norm: Option<&RmsNorm>, made: Tensor| match norm {
+            Some(norm) => norm.forward(cx, &made),
+            None => Ok(made),
+        };
+        let (x, weights) = {
+            let (attended, weights) = {
                 let normalised = before_attention.forward(cx, input)?;
-                attention.forward(cx, &normalised, &self.tables)?
+                attention.forward(cx, &normalised, self)?
             };
-            cx.within(*scope, |cx| cx.add(input, &attended))?
+            let attended = then(cx, behind_attention, attended)?;
+            (cx.within(*scope, |cx| cx.add(input, &attended))?, weights)
         };
         let output = {
             let y = {
                 let normalised = before_mlp.forward(cx, &x)?;
                 mlp.forward(cx, &normalised)?
             };
+            let y = then(cx, behind_mlp, y)?;
             cx.within(*scope, |cx| cx.add(&x, &y))?
         };
         cx.put_out(*scope, &output);
+        drop(weights);
         Ok(output)
     }
 }
@@ -123,6 +187,11 @@ pub(super) struct DecoderModel {
     norm: RmsNorm,
     frequencies: Tensor,
     head: Linear,
+    /// Embeddings are multiplied by it, where they are.
+    embedding_scale: Option<Tensor>,
+    padding: Option<usize>,
+    caps: SoftCaps,
+    windows: SlidingWindows,
 }
 
 impl DecoderModel {
@@ -130,10 +199,15 @@ impl DecoderModel {
     pub fn make(cx: &mut Context, all: &mut Parameters, sizes: &DecoderSizes) -> OpResult<Self> {
         let table = all.weight(cx, "model.embed_tokens.weight", &[sizes.vocab, sizes.width])?;
         let embedding = (cx.memory().name("model.embed_tokens"), table.clone());
-        let layers = (0..sizes.layers)
-            .map(|i| Layer::make(cx, all, &format!("model.layers.{i}"), sizes).map(Rc::new))
-            .collect::<OpResult<_>>()?;
-        let norm = RmsNorm::make(cx, all, "model.norm", sizes.width, sizes.eps)?;
+        #[expect(clippy::cast_precision_loss, reason = "the width of a model")]
+        let root = (sizes.width as f64).sqrt();
+        let scale =
+            |cx: &mut Context| cx.buffer("model.embed_tokens.embed_scale", Shape::new(&[]), sizes.weights, root);
+        let embedding_scale = sizes.style.gemma.then(|| scale(cx)).transpose()?;
+        let name = |layer: usize| format!("model.layers.{layer}");
+        let mut layers: Vec<Layer> =
+            (0..sizes.layers).map(|layer| Layer::make(cx, all, &name(layer), sizes)).collect::<OpResult<_>>()?;
+        let norm = norm(cx, all, "model.norm", sizes)?;
         let frequencies = rotary::frequencies(cx, sizes)?;
         let head = if sizes.tied {
             // The head is made with a weight of its own first.
@@ -142,32 +216,88 @@ impl DecoderModel {
         } else {
             Linear::plain(cx, all, "lm_head", [sizes.width, sizes.vocab])?
         };
-        Ok(Self { scope: cx.memory().name("model"), embedding, layers, norm, frequencies, head })
+        if let Some(lora) = sizes.lora {
+            for (number, layer) in layers.iter_mut().enumerate() {
+                let name = name(number);
+                layer.attention.adapt(cx, all, &format!("{name}.self_attn"), lora)?;
+                layer.mlp.adapt(cx, all, &format!("{name}.mlp"), lora)?;
+            }
+            all.widen_adapters(cx)?;
+        }
+        let layers = layers.into_iter().map(Rc::new).collect();
+        let DecoderSizes { caps, windows, padding, .. } = *sizes;
+        let scope = cx.memory().name("model");
+        Ok(Self { scope, embedding, layers, norm, frequencies, head, embedding_scale, padding, caps, windows })
     }
 }
 
 impl DecoderModel {
     /// What the last norm puts out.
-    fn hidden(&self, cx: &mut Context, tokens: &Tensor, checkpointing: bool) -> OpResult<Tensor> {
+    fn hidden(&self, cx: &mut Context, tokens: &Tensor, checkpointing: bool, caches: bool) -> OpResult<Tensor> {
         let (scope, table) = &self.embedding;
-        let embedded = cx.module(*scope, |cx| cx.with_parameters([table], |cx| cx.embedding(table, tokens)))?;
-        let positions = cx.within(self.scope, |cx| cx.positions(tokens))?;
+        let embedded =
+            cx.module(*scope, |cx| cx.with_parameters([table], |cx| cx.padded_embedding(table, tokens, self.padding)))?;
+        let embedded = match &self.embedding_scale {
+            Some(factor) => {
+                let scaled = cx.within(*scope, |cx| cx.multiply(&embedded, factor, "scaled embedding"))?;
+                drop(embedded);
+                scaled
+            }
+            None => embedded,
+        };
         let dtype = embedded.dtype();
+        let positions = cx.within(self.scope, |cx| cx.positions(tokens))?;
+        let masks = cx.within(self.scope, |cx| self.masks(cx, tokens, dtype, caches))?;
         let tables = cx.within(self.scope, |cx| cx.rotary_tables(&positions, &self.frequencies, dtype, 1.0))?;
-        let mut x = embedded.clone();
-        for layer in &self.layers {
-            let (layer, tables) = (Rc::clone(layer), tables.clone());
-            let call: Rc<dyn Repeatable> = Rc::new(Call { layer, tables, _positions: positions.clone() });
+        // A hook on a frozen embedding (`enable_input_require_grads`): a checkpoint recomputes what gets gradients.
+        let mut x = if checkpointing { cx.want_gradient(&embedded) } else { embedded.clone() };
+        for (number, layer) in self.layers.iter().enumerate() {
+            let (layer, tables, _positions) = (Rc::clone(layer), tables.clone(), positions.clone());
+            let mask =
+                masks.iter().find(|(window, _)| *window == self.windows.of(number)).map(|(_, mask)| mask.clone());
+            let call: Rc<dyn Repeatable> = Rc::new(Call { layer, tables, mask, caches, _positions });
             x = if checkpointing { checkpoint(cx, &call, &x)? } else { call.forward(cx, &x)? };
         }
         let hidden = self.norm.forward(cx, &x)?;
         // Variables of the forward pass, which live until it returns.
-        drop((embedded, positions, tables));
+        drop((embedded, positions, masks, tables));
         Ok(hidden)
     }
 
+    /// The masks of its layers by their windows: none where SDPA does without.
+    fn masks(
+        &self,
+        cx: &mut Context,
+        tokens: &Tensor,
+        dtype: DType,
+        caches: bool,
+    ) -> OpResult<Vec<(Option<usize>, Tensor)>> {
+        let (batch, rows) = (tokens.shape().rows(), tokens.shape().last());
+        let mut masks = Vec::new();
+        for window in self.windows.kinds() {
+            if !caches {
+                cx.find_sequences(tokens)?;
+            }
+            if cx.attends_eagerly() {
+                masks.push((window, cx.attention_mask(MaskShape { batch, rows, window }, dtype)?));
+            } else if let Some(window) = window.filter(|window| *window <= rows) {
+                return Err(TrainError::NoKernel {
+                    kernel: "scaled_dot_product_attention",
+                    why: format!(
+                        "with a window of {window} among {rows} positions is not there; --attention eager has it"
+                    ),
+                }
+                .into());
+            }
+        }
+        Ok(masks)
+    }
+
     fn logits(&self, cx: &mut Context, hidden: &Tensor) -> OpResult<Tensor> {
-        let logits = cx.classify(|cx| self.head.forward(cx, hidden))?;
+        let mut logits = cx.classify(|cx| self.head.forward(cx, hidden))?;
+        if let Some(cap) = self.caps.logits {
+            logits = cx.capped(logits, cap)?;
+        }
         cx.put_out(NameId::NONE, &logits);
         Ok(logits)
     }
@@ -175,14 +305,23 @@ impl DecoderModel {
 
 impl Model for DecoderModel {
     fn forward(&self, cx: &mut Context, tokens: &Tensor, checkpointing: bool) -> OpResult<Tensor> {
-        let hidden = self.hidden(cx, tokens, checkpointing)?;
+        let hidden = self.hidden(cx, tokens, checkpointing, false)?;
         self.logits(cx, &hidden)
     }
 
     fn learn(&self, cx: &mut Context, batch: &Batch, checkpointing: bool) -> OpResult<(Tensor, Tensor)> {
-        let hidden = self.hidden(cx, &batch.input, checkpointing)?;
+        // Checkpoints leave no cache.
+        let caches = cx.uses_cache() && !checkpointing;
+        let hidden = self.hidden(cx, &batch.input, checkpointing, caches)?;
+        if cx.loss_head() == LossHead::Fused {
+            let loss = self.head.fused_loss(cx, &hidden, &batch.target, self.caps.logits)?;
+            return Ok((loss.detach(), loss));
+        }
         let logits = self.logits(cx, &hidden)?;
-        let loss = cx.causal_loss(&logits, &batch.target)?;
+        // A loss by hand comes when the model has returned.
+        let hidden = Some(hidden).filter(|_| cx.loss_head() == LossHead::Labels);
+        let loss = cx.loss_of_next(&logits, &batch.target)?;
+        drop(hidden);
         Ok((logits, loss))
     }
 }

@@ -2,6 +2,8 @@
 
 use vramlab_device::DType;
 
+use super::super::lora::Lora;
+
 /// How a decoder's parts differ from Llama's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Style {
@@ -9,6 +11,50 @@ pub struct Style {
     pub norms_heads: bool,
     /// Projections of queries, keys and values have a bias (Qwen2).
     pub biases: bool,
+    /// Embeddings are scaled, gates go through GELU, and norms, whose weights are added to 1, stand behind attention and MLP too
+    /// (Gemma 2).
+    pub gemma: bool,
+}
+
+/// Bounds that values are kept within by the tanh of their part of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SoftCaps {
+    /// Of scores; SDPA has none, so only eager attention keeps it.
+    pub scores: Option<f64>,
+    /// Of logits.
+    pub logits: Option<f64>,
+}
+
+/// SlidingWindows of attention: a position sees itself and those before it within one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SlidingWindows {
+    /// No layer has one.
+    #[default]
+    None,
+    /// Every layer has one of so many positions (Mistral).
+    Every(usize),
+    /// The first layer has one, and every second one after it (Gemma 2).
+    Alternate(usize),
+}
+
+impl SlidingWindows {
+    /// That of a layer.
+    pub(super) const fn of(self, layer: usize) -> Option<usize> {
+        match self {
+            Self::Every(window) => Some(window),
+            Self::Alternate(window) if layer.is_multiple_of(2) => Some(window),
+            Self::None | Self::Alternate(_) => None,
+        }
+    }
+
+    /// The kinds of masks that a forward pass makes, in their order.
+    pub(super) fn kinds(self) -> Vec<Option<usize>> {
+        match self {
+            Self::None => vec![None],
+            Self::Every(window) => vec![Some(window)],
+            Self::Alternate(window) => vec![None, Some(window)],
+        }
+    }
 }
 
 /// Rotary frequencies that reach further than the positions that a model first learned.
@@ -55,6 +101,16 @@ pub struct DecoderSizes {
     pub weights: DType,
     /// How its parts differ from Llama's.
     pub style: Style,
+    /// The token whose embedding learns nothing.
+    pub padding: Option<usize>,
+    /// Products of queries and keys are divided by the root of this, where it is not a head's size.
+    pub query_scalar: Option<f64>,
+    /// What scores and logits are kept within.
+    pub caps: SoftCaps,
+    /// How far back positions see.
+    pub windows: SlidingWindows,
+    /// Adapters that are trained instead of it.
+    pub lora: Option<Lora>,
 }
 
 impl DecoderSizes {

@@ -251,6 +251,8 @@ fn start(kernel: &Kernel<'_>, arena: &Arena, cores: &Cores) -> KernelResult {
         Kernel::Unscale { gradients, inverse_scale, found_inf } => {
             optimizer::unscale(cores, arena, gradients, inverse_scale, found_inf)
         }
+        Kernel::SquareSums { tensors, sums } => optimizer::square_sums(cores, arena, tensors, sums),
+        Kernel::ClipFactor { sums, rows, factor, most } => optimizer::clip_factor(apart(), sums, rows, factor, most),
         Kernel::Reciprocal { src, dst } => optimizer::reciprocal(in_place(), src, dst),
         Kernel::UpdateScale { scale, tracker, found_inf, growth, backoff, interval } => {
             let rule = optimizer::ScaleRule { growth, backoff, interval };

@@ -7,7 +7,7 @@ use crate::cpu::arena::Arena;
 use crate::cpu::cores::Cores;
 use crate::cpu::operand::{Access, KernelResult, Sharing, View, require};
 use crate::cpu::real::Real;
-use crate::{AdamParameters, DType, GradScaling, Operand, ParameterUpdate};
+use crate::{AdamParameters, DType, GradScaling, NORM_RUN, Operand, ParameterUpdate};
 
 /// Elements that one task handles.
 const TASK: usize = 16 * 1024;
@@ -288,6 +288,63 @@ pub(super) fn unscale(
     if found {
         f64::store(&flag, 0, &[1.0]);
     }
+    Ok(())
+}
+
+pub(super) fn square_sums(cores: &Cores, arena: &Arena, tensors: &[Operand], sums: Operand) -> KernelResult {
+    let row = sums.len.checked_div(tensors.len()).unwrap_or(0);
+    require(tensors.iter().all(|tensor| tensor.len.div_ceil(NORM_RUN) <= row), || {
+        format!("{} sums have no room for the runs of {} tensors", sums.len, tensors.len())
+    })?;
+    let mut access = Access::new(arena, Sharing::Never);
+    let sums = access.write(&sums)?;
+    let views = tensors.iter().map(|tensor| access.read(tensor)).collect::<KernelResult<Vec<_>>>()?;
+    let runs: Vec<(usize, usize)> = views
+        .iter()
+        .enumerate()
+        .flat_map(|(tensor, view)| (0..view.len().div_ceil(NORM_RUN)).map(move |run| (tensor, run)))
+        .collect();
+    cores.for_each(runs.len(), views.iter().map(View::len).sum(), |task| {
+        let (tensor, run) = runs[task];
+        let (mut sum, mut values) = (0.0, [0.0_f64; CHUNK]);
+        let end = views[tensor].len().min((run + 1) * NORM_RUN);
+        for start in (run * NORM_RUN..end).step_by(CHUNK) {
+            let values = &mut values[..CHUNK.min(end - start)];
+            f64::load(&views[tensor], start, values);
+            sum += values.iter().map(|x| x * x).sum::<f64>();
+        }
+        f64::store(&sums, tensor * row + run, &[sum]);
+    });
+    Ok(())
+}
+
+pub(super) fn clip_factor(
+    mut access: Access<'_>,
+    sums: Operand,
+    rows: usize,
+    factor: Operand,
+    most: f64,
+) -> KernelResult {
+    require(rows > 0 && factor.len == 1, || "the factor of some tensors has one element".into())?;
+    let round = |x: f64| match factor.dtype {
+        DType::F16 => f64::from(half::f16::from_f64(x)),
+        DType::Bf16 => f64::from(half::bf16::from_f64(x)),
+        DType::F64 => x,
+        #[expect(clippy::cast_possible_truncation, reason = "that is the rounding")]
+        _ => f64::from(x as f32),
+    };
+    let sums = access.read(&sums)?;
+    let to_factor = access.write(&factor)?;
+    let mut row = vec![0.0; sums.len() / rows];
+    let mut squares = 0.0;
+    for tensor in 0..rows {
+        f64::load(&sums, tensor * row.len(), &mut row);
+        squares += round(row.iter().sum::<f64>().sqrt()).powi(2);
+    }
+    let norm = round(squares.sqrt());
+    let clipped = round(round(1.0 / round(norm + 1e-6)) * most);
+    // No number stays none.
+    f64::store(&to_factor, 0, &[if clipped > 1.0 { 1.0 } else { clipped }]);
     Ok(())
 }
 

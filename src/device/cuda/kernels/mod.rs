@@ -87,6 +87,8 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
         Kernel::Sgd { .. }
         | Kernel::Adam { .. }
         | Kernel::Unscale { .. }
+        | Kernel::SquareSums { .. }
+        | Kernel::ClipFactor { .. }
         | Kernel::Reciprocal { .. }
         | Kernel::UpdateScale { .. } => optimizer::launch(queue, kernel),
     }

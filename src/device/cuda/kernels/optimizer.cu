@@ -20,8 +20,8 @@ template <int N> struct Count {
     static constexpr int value = N;
 };
 
-// Calls `body(entry, element, count)` for all elements of this block's chunk of this block's tensor.
-template <class T, class Body> __device__ __forceinline__ void each(const List& list, u32 entries, Body body) {
+// This block's tensor.
+__device__ __forceinline__ const Entry& entry_of_block(const List& list, u32 entries) {
     u32 low = 0, high = entries;
     while (high - low > 1) {
         const u32 middle = (low + high) / 2;
@@ -31,7 +31,12 @@ template <class T, class Body> __device__ __forceinline__ void each(const List& 
             high = middle;
         }
     }
-    const Entry& entry = list.at[low];
+    return list.at[low];
+}
+
+// Calls `body(entry, element, count)` for all elements of this block's chunk of this block's tensor.
+template <class T, class Body> __device__ __forceinline__ void each(const List& list, u32 entries, Body body) {
+    const Entry& entry = entry_of_block(list, entries);
     const u64 begin = (blockIdx.x - entry.first_block) * CHUNK;
     const u32 len = entry.len - begin < CHUNK ? u32(entry.len - begin) : CHUNK;
     constexpr u32 N = WIDE<T>;
@@ -143,7 +148,65 @@ template <class T> __device__ void unscale(const f32* inverse_scale, f32* found_
     if (!finite) *found_inf = 1.f;
 }
 
+// Elements of a run whose squares one block sums.
+constexpr u32 NORM_RUN = 65536;
+
+// A tensor's sums lie at `first`, one for each of its runs.
+template <class T> __device__ void square_sums(u32 entries, const List& list) {
+    const Entry& entry = entry_of_block(list, entries);
+    const u64 run = blockIdx.x - entry.first_block, begin = run * NORM_RUN;
+    const u32 len = entry.len - begin < NORM_RUN ? u32(entry.len - begin) : NORM_RUN;
+    const T* gradient = tensor<T>(entry.gradient, begin);
+    constexpr u32 N = WIDE<T>;
+    f32 sum = 0.f;
+    u32 vectors = 0;
+    if (u64(gradient) % 16 == 0) {
+        vectors = len / N;
+        for (u32 i = threadIdx.x; i < vectors; i += blockDim.x) {
+            f32 g[N];
+            load_f32(gradient + i * N, g);
+#pragma unroll
+            for (u32 j = 0; j < N; j++) sum += g[j] * g[j];
+        }
+    }
+    for (u32 i = vectors * N + threadIdx.x; i < len; i += blockDim.x) {
+        f32 g[1];
+        load_f32(gradient + i, g);
+        sum += g[0] * g[0];
+    }
+    sum = block_reduce<Sum>(sum);
+    if (threadIdx.x == 0) tensor<f32>(entry.first, 0)[run] = sum;
+}
+
+template <class T> __device__ __forceinline__ f32 rounded(f32 x) { return to_f32(from_f32<T>(x)); }
+
+// A warp sums the runs of a tensor.
+template <class T>
+__device__ void clip_factor(const f32* sums, T* factor, u32 rows, u32 runs, f32 most) {
+    const u32 lane = threadIdx.x % 32, warps = blockDim.x / 32;
+    f32 squares = 0.f;
+    for (u32 row = threadIdx.x / 32; row < rows; row += warps) {
+        f32 sum = 0.f;
+        for (u32 run = lane; run < runs; run += 32) sum += sums[u64(row) * runs + run];
+        const f32 norm = rounded<T>(__fsqrt_rn(warp_reduce<Sum>(sum)));
+        if (lane == 0) squares += norm * norm;
+    }
+    squares = block_reduce<Sum>(squares);
+    if (threadIdx.x != 0) return;
+    const f32 norm = rounded<T>(__fsqrt_rn(squares));
+    const f32 clipped = rounded<T>(__fmul_rn(rounded<T>(__fdiv_rn(1.f, rounded<T>(__fadd_rn(norm, 1e-6f)))), most));
+    *factor = from_f32<T>(clipped > 1.f ? 1.f : clipped);
+}
+
 #define FOR_TYPE(T) \
+    extern "C" __global__ __launch_bounds__(256) void square_sums_##T( \
+        u32 entries, const __grid_constant__ List list) { \
+        square_sums<T>(entries, list); \
+    } \
+    extern "C" __global__ __launch_bounds__(1024) void clip_factor_##T( \
+        const f32* sums, T* factor, u32 rows, u32 runs, f32 most) { \
+        clip_factor<T>(sums, factor, rows, runs, most); \
+    } \
     extern "C" __global__ __launch_bounds__(256) void sgd_##T( \
         const f32* scale, const f32* found_inf, f32 lr, f32 momentum, f32 decay, u32 first_step, u32 entries, \
         const __grid_constant__ List list) { \

@@ -1,7 +1,7 @@
 //! Optimizer steps and what a gradient scaler does: one launch for as many tensors as its arguments have room for.
 
 use crate::cuda::queue::{Arguments, Grid, Queue, Refusal, blocks_of};
-use crate::{AdamParameters, DType, GradScaling, Kernel, Operand, ParameterUpdate};
+use crate::{AdamParameters, DType, GradScaling, Kernel, NORM_RUN, Operand, ParameterUpdate};
 
 const THREADS: u32 = 256;
 /// Tensors of one launch.
@@ -19,7 +19,7 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
         Kernel::Sgd { updates, lr, momentum, weight_decay, first_step, scaling, .. } => {
             let tensors = entries(updates, *scaling, false).ok_or_else(|| Refusal::unsupported(kernel))?;
             let rule = [*lr, *momentum, *weight_decay];
-            for_lists(queue, "sgd", &tensors, || {
+            for_lists(queue, "sgd", &tensors, CHUNK, || {
                 let arguments = rule.iter().fold(scaled(*scaling), |arguments, &x| arguments.float(narrow(x)));
                 arguments.int(u32::from(*first_step))
             })
@@ -28,7 +28,7 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
             let tensors = entries(updates, *scaling, true).filter(|_| parameters.step > 0);
             let tensors = tensors.ok_or_else(|| Refusal::unsupported(kernel))?;
             let rule = adam_rule(parameters);
-            for_lists(queue, "adam", &tensors, || {
+            for_lists(queue, "adam", &tensors, CHUNK, || {
                 rule.iter().fold(scaled(*scaling), |arguments, &x| arguments.float(narrow(x)))
             })
         }
@@ -44,7 +44,27 @@ pub(super) fn launch(queue: &mut Queue<'_>, kernel: &Kernel<'_>) -> Result<(), R
                 len: gradient.len,
             };
             let tensors: Vec<Entry> = gradients.iter().map(entry).collect();
-            for_lists(queue, "unscale", &tensors, || Arguments::new().operand(inverse_scale).operand(found_inf))
+            for_lists(queue, "unscale", &tensors, CHUNK, || Arguments::new().operand(inverse_scale).operand(found_inf))
+        }
+        Kernel::SquareSums { tensors, sums } => {
+            let row = sums.len.checked_div(tensors.len()).unwrap_or(0);
+            let fits = |tensor: &Operand| TYPES.contains(&tensor.dtype) && tensor.len.div_ceil(NORM_RUN) <= row;
+            if sums.dtype != DType::F32 || !tensors.iter().all(fits) {
+                return Err(Refusal::unsupported(kernel));
+            }
+            let entry = |(number, tensor): (usize, &Operand)| {
+                let of_tensor = sums.address.offset(DType::F32.bytes(number * row));
+                Entry { dtype: tensor.dtype, addresses: [0, tensor.address.0, of_tensor.0, 0], len: tensor.len }
+            };
+            let tensors: Vec<Entry> = tensors.iter().enumerate().map(entry).collect();
+            for_lists(queue, "square_sums", &tensors, NORM_RUN, Arguments::new)
+        }
+        Kernel::ClipFactor { sums, rows, factor, most }
+            if sums.dtype == DType::F32 && *rows > 0 && TYPES.contains(&factor.dtype) && factor.len == 1 =>
+        {
+            let arguments = Arguments::new().operand(sums).operand(factor);
+            let arguments = arguments.int(blocks_of(*rows, 1)).int(blocks_of(sums.len / rows, 1)).float(narrow(*most));
+            queue.launch("clip_factor", &[factor.dtype], Grid::row(1, 1024), &mut { arguments })
         }
         Kernel::Reciprocal { src, dst } if is_number(src) && is_number(dst) => {
             let arguments = &mut Arguments::new().operand(src).operand(dst);
@@ -111,11 +131,12 @@ fn entries(updates: &[ParameterUpdate], scaling: Option<GradScaling>, with_momen
     updates.iter().map(entry).collect()
 }
 
-/// Launches `name` for all tensors: as few times as there is room for, type by type.
+/// Launches `name` for all tensors, with a block for each of their chunks: as few times as there is room for, type by type.
 fn for_lists(
     queue: &mut Queue<'_>,
     name: &'static str,
     tensors: &[Entry],
+    chunk: usize,
     arguments: impl Fn() -> Arguments,
 ) -> Result<(), Refusal> {
     for dtype in TYPES {
@@ -125,7 +146,7 @@ fn for_lists(
             for entry in list {
                 words.extend(entry.addresses);
                 words.extend([entry.len as u64, u64::from(blocks)]);
-                blocks += blocks_of(entry.len, CHUNK);
+                blocks += blocks_of(entry.len, chunk);
             }
             words.resize(ENTRIES * WORDS, 0);
             let mut arguments = arguments().int(blocks_of(list.len(), 1)).structure(&words);

@@ -4,7 +4,7 @@ use crate::selftest::bound::Bound;
 use crate::selftest::case::{Case, Placed, Precision, Skew, Slot};
 use crate::selftest::session::Session;
 use crate::selftest::values::Values;
-use crate::{AdamParameters, DType, GradScaling, Kernel, ParameterUpdate, UpdatePasses};
+use crate::{AdamParameters, DType, GradScaling, Kernel, NORM_RUN, ParameterUpdate, UpdatePasses};
 
 /// Sizes of tensors that are updated together.
 fn sets() -> Vec<(&'static str, Vec<usize>, Skew)> {
@@ -116,6 +116,7 @@ pub(super) fn run(session: &mut Session<'_>) {
         {
             unscale(session, &sizes, &format!("{what}{what_inside}"), skew, inside);
         }
+        clip(session, &sizes, what, skew);
     }
     scaler(session);
 }
@@ -183,6 +184,27 @@ fn unscale(session: &mut Session<'_>, sizes: &[usize], title: &str, skew: Skew, 
             let (inverse_scale, found_inf) = (at[inverse_scale], at[found_inf]);
             launch(&Kernel::Unscale { gradients: &gradients, inverse_scale, found_inf })
         });
+    }
+}
+
+/// The norm of all gradients, in its two parts.
+fn clip(session: &mut Session<'_>, sizes: &[usize], title: &str, skew: Skew) {
+    let longest = sizes.iter().max().copied().unwrap_or(1);
+    let row = longest.div_ceil(NORM_RUN);
+    let mut case = Case::new("square_sums", Precision::F32, title.to_owned()).skewed(skew);
+    let declare = |&len: &usize| case.input("gradient", DType::F32, len, Values::Normal(0.0, 0.1));
+    let gradients: Vec<Slot> = sizes.iter().map(declare).collect();
+    let sums = case.update("sums", DType::F32, sizes.len() * row, Values::Constant(0.0), Bound::Sum(NORM_RUN));
+    session.check_launch(&case, &|at, launch| {
+        let tensors: Vec<_> = gradients.iter().map(|&slot| at[slot]).collect();
+        launch(&Kernel::SquareSums { tensors: &tensors, sums: at[sums] })
+    });
+    for most in [1.0, 1e6] {
+        let title = format!("{title}, at most {most}");
+        let mut case = Case::new("clip_factor", Precision::F32, title);
+        let sums = case.input("sums", DType::F32, sizes.len() * row, Values::Uniform(0.0, 2.0));
+        let factor = case.output("factor", DType::F32, 1, Bound::Sum(row));
+        session.check(&case, |at| Kernel::ClipFactor { sums: at[sums], rows: sizes.len(), factor: at[factor], most });
     }
 }
 

@@ -119,6 +119,7 @@ impl Backend {
             AttentionKernel::Efficient => Some(Self::Efficient),
             AttentionKernel::Flash => Some(Self::Flash),
             AttentionKernel::CuDnn => Some(Self::CuDnn),
+            AttentionKernel::Eager => None,
         }
     }
 
@@ -127,6 +128,10 @@ impl Backend {
     /// # Errors
     /// The kernel asked for does not take the inputs: PyTorch raises an error.
     pub fn choose(kernel: AttentionKernel, inputs: Inputs) -> Result<Self, TrainError> {
+        if kernel == AttentionKernel::Eager {
+            let why = "is transformers' own, and this model calls scaled_dot_product_attention".to_owned();
+            return Err(TrainError::NoKernel { kernel: "eager attention", why });
+        }
         if let Some(asked) = Self::asked(kernel) {
             let refused = |why| Err(TrainError::NoKernel { kernel: asked.label(), why });
             return asked.refuses(inputs).map_or(Ok(asked), refused);

@@ -40,16 +40,17 @@ impl Context {
                 let logsumexp = logsumexp.unpack(cx)?;
                 let computed = Computed { out: out.unpack(cx)?, logsumexp, lse_stride: rows };
                 let _generator = (seed.unpack(cx)?, offset.unpack(cx)?);
-                // Gradients take the layout of the queries: head by head where those come from page-locked memory.
-                let by_head = parts.q.is_row_major();
+                // A gradient takes the layout of its part: head by head where that comes from page-locked memory, or from a cache.
+                let by_head = [&parts.q, &parts.k].map(Tensor::is_row_major);
                 let group = parts.group();
-                let layouts = if by_head {
-                    [parts.q.shape(), parts.k.shape()]
-                } else {
-                    [grad.shape(), grad.shape().with_last(heads / group * head_size)]
-                };
+                let side_by_side = [grad.shape(), grad.shape().with_last(heads / group * head_size)];
+                let [queries, keys] = by_head;
+                let layouts = [
+                    if queries { parts.q.shape() } else { side_by_side[0] },
+                    if keys { parts.k.shape() } else { side_by_side[1] },
+                ];
                 // Only the parts of a packed projection can have their gradients packed.
-                let together = cx.fused && !by_head && parts.are_packed();
+                let together = cx.fused && !queries && parts.are_packed();
                 let gradients =
                     if together { cx.packed_gradients(shape, dtype)? } else { cx.part_gradients(layouts, dtype)? };
                 let elements = batch * heads * rows;
@@ -65,7 +66,7 @@ impl Context {
                     return Ok(gradients.map(Some));
                 }
                 drop(cx.scratch(own, "attention workspace")?);
-                let views = gradients.each_ref().map(|gradient| match by_head {
+                let views = gradients.each_ref().map(|gradient| match gradient.shape().dims().len() == 4 {
                     true => gradient.clone(),
                     false if together => Self::packed_heads(gradient, shape),
                     false => Self::by_heads(gradient, shape, head_size),

@@ -83,11 +83,11 @@ impl Grouped {
 
 impl Context {
     /// Queries (batch, heads, rows, head size) over keys and values of as many heads or of fewer, which groups of queries share;
-    /// causal. Runs in 16 bit under autocast. The result is as that of [`Context::attention`].
+    /// causal; their products are multiplied by `scale`, or divided by the root of a head's size. Runs in 16 bit under autocast. The result is as that of [`Context::attention`].
     ///
     /// # Errors
     /// Out of memory, a failed kernel.
-    pub fn grouped_attention(&mut self, [q, k, v]: [&Tensor; 3]) -> OpResult<Tensor> {
+    pub fn grouped_attention(&mut self, [q, k, v]: [&Tensor; 3], scale: Option<f32>) -> OpResult<Tensor> {
         // Autocast visits arguments from the last to the first.
         let v = self.cast_to_lower(v, "values copy")?;
         let k = self.cast_to_lower(k, "keys copy")?;
@@ -96,7 +96,7 @@ impl Context {
         let parts = Heads { q, k, v };
         let keys = [parts.keys(), parts.group()];
         let backend = self.attention_backend(parts.q.dtype(), parts.q.shape().last(), keys, differentiates)?;
-        self.attend(backend, &parts, true)
+        self.attend(backend, &parts, true, scale)
     }
 
     /// A projection (batch, rows, heads × head size), or the same with heads apart, as (batch, heads, rows, head size):
@@ -153,6 +153,28 @@ impl Context {
         view.with_source(source)
     }
 
+    /// Keys or values (batch, heads, rows, head size) as a cache that was empty holds them: `torch.cat` of nothing and them, head by
+    /// head, in `dtype`: that of the keys. The cache lives as long as what the model returns.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn cached(&mut self, input: &Tensor, dtype: DType) -> OpResult<Tensor> {
+        let cached = self.op("cat", |cx| {
+            let output = cx.activation(input.shape(), dtype, "cached")?;
+            cx.arrange(input, &output)?;
+            if !cx.differentiates(&[input]) {
+                return Ok(output);
+            }
+            let original = input.dtype();
+            let source = cx.record("catBackward", [Some(input), None, None], move |cx, [grad, ..]| {
+                Ok([grad.map(|grad| cx.cast_gradient(&grad, original)).transpose()?, None, None])
+            });
+            Ok(output.with_source(source))
+        })?;
+        self.keep_in_output(cached.detach());
+        Ok(cached)
+    }
+
     /// Every head `group` times: `repeat_kv` of transformers, `repeat_interleave` of PyTorch. The result lies head by head.
     pub(super) fn repeat_heads(&mut self, input: &Tensor, group: usize, what: &'static str) -> OpResult<Tensor> {
         let [batch, heads, rows, size] = *input.shape().dims() else { return Ok(input.clone()) };
@@ -207,8 +229,8 @@ impl Context {
         [dq, dk, dv]: [&Tensor; 3],
         expanded: [Address; 2],
     ) -> OpResult<()> {
-        let by_head = dq.shape().dims().len() == 4;
-        let of_queries = if by_head { dq.clone() } else { Self::by_heads(dq, shape, shape.head_size) };
+        let [queries_by_head, by_head] = [dq, dk].map(|part| part.shape().dims().len() == 4);
+        let of_queries = if queries_by_head { dq.clone() } else { Self::by_heads(dq, shape, shape.head_size) };
         let grouped = Grouped::of(parts, shape, by_head);
         let dtype = dk.dtype();
         for member in Member::all(parts, shape) {

@@ -155,7 +155,7 @@ impl Context {
 
     /// A copy with the rows of each head together, unless heads and sequences already follow each other evenly; its
     /// gradient passes through.
-    fn by_head(&self, part: &Tensor, what: &'static str) -> OpResult<Tensor> {
+    pub(super) fn by_head(&self, part: &Tensor, what: &'static str) -> OpResult<Tensor> {
         if evenly_spaced(part) {
             return Ok(part.clone());
         }
@@ -173,22 +173,30 @@ impl Context {
     }
 
     /// `q kᵀ` of every head.
-    fn scores(&mut self, q: &Tensor, k: &Tensor) -> OpResult<Tensor> {
+    pub(super) fn scores(&mut self, q: &Tensor, k: &Tensor) -> OpResult<Tensor> {
         let [batch, heads, rows, head_size] = *q.shape().dims() else { return Ok(q.clone()) };
         let keys = k.shape().dims()[2];
         let differentiates = self.differentiates(&[q, k]);
-        let saved = if differentiates { Some((self.save(q)?, self.save(k)?)) } else { None };
+        let saved_q = if differentiates && k.requires_grad() { Some(self.save(q)?) } else { None };
+        let saved_k = if differentiates && q.requires_grad() { Some(self.save(k)?) } else { None };
         let output = self.activation(Shape::new(&[batch, heads, rows, keys]), q.dtype(), "attention scores")?;
         self.head_products([rows, keys, head_size], matrices(q, false), matrices(k, true), &output)?;
-        let Some((saved_q, saved_k)) = saved else { return Ok(output) };
+        if !differentiates {
+            return Ok(output);
+        }
+        let (of_q, of_k, dtype) = (q.shape(), k.shape(), q.dtype());
         let source = self.record("matmulBackward", [Some(q), Some(k), None], move |cx, grads| {
             let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
-            let (q, k) = (saved_q.unpack(cx)?, saved_k.unpack(cx)?);
-            let dk = cx.temporary(k.shape(), k.dtype(), "key gradient")?;
-            cx.head_products([keys, head_size, rows], matrices(&grad, true), matrices(&q, false), &dk)?;
-            let dq = cx.temporary(q.shape(), q.dtype(), "query gradient")?;
-            cx.head_products([rows, head_size, keys], matrices(&grad, false), matrices(&k, false), &dq)?;
-            Ok([Some(dq), Some(dk), None])
+            let q = saved_q.as_ref().map(|saved| saved.unpack(cx)).transpose()?;
+            let k = saved_k.as_ref().map(|saved| saved.unpack(cx)).transpose()?;
+            let mut product = |of: Shape, what, sizes, transposed, other: &Tensor| {
+                let dst = cx.temporary(of, dtype, what)?;
+                cx.head_products(sizes, matrices(&grad, transposed), matrices(other, false), &dst)?;
+                OpResult::Ok(dst)
+            };
+            let dk = q.as_ref().map(|q| product(of_k, "key gradient", [keys, head_size, rows], true, q)).transpose()?;
+            let dq = k.as_ref().map(|k| product(of_q, "query gradient", [rows, head_size, keys], false, k));
+            Ok([dq.transpose()?, dk, None])
         });
         Ok(output.with_source(source))
     }
@@ -224,19 +232,24 @@ impl Context {
     }
 
     /// `weights · values` of every head.
-    fn weighted(&mut self, weights: &Tensor, v: &Tensor) -> OpResult<Tensor> {
+    pub(super) fn weighted(&mut self, weights: &Tensor, v: &Tensor) -> OpResult<Tensor> {
         let [batch, heads, keys, head_size] = *v.shape().dims() else { return Ok(v.clone()) };
         let rows = weights.shape().dims()[2];
         let of_output = Shape::new(&[batch, heads, rows, head_size]);
         self.op("matmul", |cx| {
             let differentiates = cx.differentiates(&[weights, v]);
-            let saved = if differentiates { Some((cx.save(weights)?, cx.save(v)?)) } else { None };
+            let saved_weights = if differentiates && v.requires_grad() { Some(cx.save(weights)?) } else { None };
+            let saved_v = if differentiates && weights.requires_grad() { Some(cx.save(v)?) } else { None };
             let output = cx.activation(of_output, v.dtype(), "heads output")?;
             cx.head_products([rows, head_size, keys], matrices(weights, false), matrices(v, false), &output)?;
-            let Some((saved_weights, saved_v)) = saved else { return Ok(output) };
+            if !differentiates {
+                return Ok(output);
+            }
+            let (of_v, of_weights, dtype) = (v.shape(), weights.shape(), v.dtype());
             let source = cx.record("matmulBackward", [Some(weights), Some(v), None], move |cx, grads| {
                 let [Some(merged), ..] = grads else { return Ok(Gradients::default()) };
-                let (weights, v) = (saved_weights.unpack(cx)?, saved_v.unpack(cx)?);
+                let weights = saved_weights.as_ref().map(|saved| saved.unpack(cx)).transpose()?;
+                let v = saved_v.as_ref().map(|saved| saved.unpack(cx)).transpose()?;
                 // The gradient lies side by side; the products want each head's rows together.
                 let width = heads * head_size;
                 let side_by_side = merged.strided(of_output, [rows * width, head_size, width, 1], 0);
@@ -244,16 +257,27 @@ impl Context {
                 let grad = if evenly_spaced(&side_by_side) {
                     side_by_side
                 } else {
-                    let copy = cx.temporary(of_output, v.dtype(), "gradient by head")?;
+                    let copy = cx.temporary(of_output, dtype, "gradient by head")?;
                     cx.copy(&side_by_side, &copy)?;
                     drop(side_by_side);
                     copy
                 };
-                let dv = cx.temporary(v.shape(), v.dtype(), "value gradient")?;
-                cx.head_products([keys, head_size, rows], matrices(&weights, true), matrices(&grad, false), &dv)?;
-                let to_weights = cx.temporary(weights.shape(), v.dtype(), "softmax gradient")?;
-                cx.head_products([rows, keys, head_size], matrices(&grad, false), matrices(&v, true), &to_weights)?;
-                Ok([Some(to_weights), Some(dv), None])
+                let mut product = |of: Shape, what, sizes, a, b| {
+                    let dst = cx.temporary(of, dtype, what)?;
+                    cx.head_products(sizes, a, b, &dst)?;
+                    OpResult::Ok(dst)
+                };
+                let to_v = |weights: &Tensor| {
+                    let (a, b) = (matrices(weights, true), matrices(&grad, false));
+                    product(of_v, "value gradient", [keys, head_size, rows], a, b)
+                };
+                let dv = weights.as_ref().map(to_v).transpose()?;
+                let to_weights = |v: &Tensor| {
+                    let (a, b) = (matrices(&grad, false), matrices(v, true));
+                    product(of_weights, "softmax gradient", [rows, keys, head_size], a, b)
+                };
+                let to_weights = v.as_ref().map(to_weights).transpose()?;
+                Ok([to_weights, dv, None])
             });
             Ok(output.with_source(source))
         })

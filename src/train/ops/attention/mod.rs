@@ -6,11 +6,14 @@
 mod backend;
 mod cache;
 mod cudnn;
+mod eager;
 mod efficient;
 mod flash;
 mod grouped;
 mod heads;
 mod math;
+
+pub use eager::EagerScores;
 
 use backend::{Backend, Inputs};
 use grouped::Member;
@@ -53,7 +56,7 @@ impl Context {
         let (rows, differentiates) = (qkv.shape().dims()[1], self.differentiates(&[qkv]));
         let backend = self.attention_backend(qkv.dtype(), head_size, [rows, 1], differentiates)?;
         let parts = self.split_heads(qkv, heads, Some(backend));
-        self.attend(backend, &parts, causal)
+        self.attend(backend, &parts, causal, None)
     }
 
     /// Queries, keys and values of a packed projection (batch, rows, 3 × width), as views of (batch, heads, rows, head
@@ -72,7 +75,7 @@ impl Context {
     pub fn attention_over(&mut self, q: &Tensor, k: &Tensor, v: &Tensor, causal: bool) -> OpResult<Tensor> {
         let parts = Heads { q: q.detach(), k: k.detach(), v: v.detach() };
         let backend = self.attention_backend(q.dtype(), q.shape().last(), [parts.keys(), parts.group()], false)?;
-        self.attend(backend, &parts, causal)
+        self.attend(backend, &parts, causal, None)
     }
 
     /// Chooses the attention kernel of what runs from now on.
@@ -101,10 +104,11 @@ impl Context {
         Ok(backend)
     }
 
-    fn attend(&mut self, backend: Backend, parts: &Heads, causal: bool) -> OpResult<Tensor> {
+    /// Products of queries and keys are multiplied by `scale`, or divided by the root of a head's size.
+    fn attend(&mut self, backend: Backend, parts: &Heads, causal: bool, scale: Option<f32>) -> OpResult<Tensor> {
         let [batch, heads, rows, head_size] = *parts.q.shape().dims() else { return Ok(parts.q.clone()) };
         #[expect(clippy::cast_precision_loss, reason = "head sizes are small")]
-        let scale = 1.0 / (head_size as f32).sqrt();
+        let scale = scale.unwrap_or(1.0 / (head_size as f32).sqrt());
         let shape = AttentionShape { batch, heads, rows, head_size, causal, scale };
         match backend {
             Backend::CuDnn => self.cudnn_attention(parts, shape),

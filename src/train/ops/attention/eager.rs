@@ -1,0 +1,118 @@
+//! Attention op for op, as transformers writes it (`eager_attention_forward`): products, a mask, a softmax in f32.
+
+use crate::config::AttentionKernel;
+use crate::context::Context;
+use crate::error::OpResult;
+use crate::shape::Shape;
+use crate::tape::Gradients;
+use crate::tensor::Tensor;
+use vramlab_device::{DType, Kernel};
+
+/// What scores go through.
+#[derive(Clone, Copy, Debug)]
+pub struct EagerScores<'a> {
+    /// They are multiplied by this.
+    pub scale: f64,
+    /// They are kept within so much of zero, by its tanh (Gemma 2).
+    pub cap: Option<f64>,
+    /// This is added to those of every head: [`Context::attention_mask`].
+    pub mask: &'a Tensor,
+}
+
+impl Context {
+    /// Models of transformers attend op for op.
+    #[must_use]
+    pub fn attends_eagerly(&self) -> bool {
+        self.attention.kernel == AttentionKernel::Eager
+    }
+
+    /// Queries (batch, heads, rows, head size) over keys and values of as many heads or of fewer. Returns the heads side by side,
+    /// and the weights, which the caller holds as long as transformers' does.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn eager_attention(&mut self, [q, k, v]: [&Tensor; 3], by: EagerScores<'_>) -> OpResult<(Tensor, Tensor)> {
+        self.attention.ran = Some("eager");
+        let heads = |tensor: &Tensor| tensor.shape().dims().get(1).copied().unwrap_or(1);
+        let group = heads(q) / heads(k).max(1);
+        let k = self.repeat_heads(k, group, "keys of every head")?;
+        let v = self.repeat_heads(v, group, "values of every head")?;
+        let masked = {
+            let scores = self.eager_scores(q, &k, by.scale)?;
+            let scores = match by.cap {
+                Some(cap) => self.capped(scores, cap)?,
+                None => scores,
+            };
+            // All sequences see alike.
+            let [.., rows, columns] = *by.mask.shape().dims() else { return Ok((q.clone(), q.clone())) };
+            self.add(&scores, &by.mask.window(Shape::new(&[rows, columns]), 0))?
+        };
+        let weights = self.softmax_in_f32(&masked)?;
+        let weights = self.converted(weights, q.dtype(), "attention weights")?;
+        drop(masked);
+        let output = {
+            let v = self.cast_to_lower(&v, "values copy")?;
+            let weights = self.cast_to_lower(&weights, "weights copy")?;
+            let v = self.by_head(&v, "values")?;
+            self.weighted(&weights, &v)?
+        };
+        let merged = self.merge_heads(&output)?;
+        drop((output, k, v));
+        Ok((merged, weights))
+    }
+
+    fn eager_scores(&mut self, q: &Tensor, k: &Tensor, scale: f64) -> OpResult<Tensor> {
+        let scores = {
+            // Autocast visits arguments from the last to the first.
+            let k = self.cast_to_lower(k, "keys copy")?;
+            let q = self.cast_to_lower(q, "queries copy")?;
+            self.op("matmul", |cx| {
+                let (q, k) = (cx.by_head(&q, "queries")?, cx.by_head(&k, "keys")?);
+                cx.scores(&q, &k)
+            })?
+        };
+        self.scale(&scores, scale, "scaled scores")
+    }
+
+    /// `tanh(input / cap) · cap`.
+    ///
+    /// # Errors
+    /// Out of memory, a failed kernel.
+    pub fn capped(&mut self, input: Tensor, cap: f64) -> OpResult<Tensor> {
+        let divided = self.scale(&input, 1.0 / cap, "divided by the cap")?;
+        drop(input);
+        let within = self.tanh(&divided)?;
+        drop(divided);
+        self.scale(&within, cap, "capped")
+    }
+
+    /// `input` in another type, where it is in one.
+    fn converted(&mut self, input: Tensor, dtype: DType, what: &'static str) -> OpResult<Tensor> {
+        if input.dtype() == dtype { Ok(input) } else { self.cast(&input, dtype, what) }
+    }
+
+    /// `softmax(input, -1, dtype=float32)`. Saves its result.
+    fn softmax_in_f32(&mut self, input: &Tensor) -> OpResult<Tensor> {
+        let wide = if input.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
+        let input = self.converted(input.clone(), wide, "scores in f32")?;
+        self.op("softmax", |cx| {
+            let cols = input.shape().last();
+            let output = cx.activation(input.shape(), wide, "softmax output")?;
+            cx.launch(&Kernel::Softmax { src: input.operand(), dst: output.operand(), cols })?;
+            if !cx.differentiates(&[&input]) {
+                return Ok(output);
+            }
+            let saved = cx.save(&output)?;
+            let source = cx.record("softmaxBackward", [Some(&input), None, None], move |cx, grads| {
+                let [Some(grad), ..] = grads else { return Ok(Gradients::default()) };
+                let output = saved.unpack(cx)?;
+                let dst = cx.temporary(grad.shape(), grad.dtype(), "scores gradient")?;
+                drop(cx.temporary(grad.shape(), grad.dtype(), "gradient times output")?);
+                let (output, grad) = (output.operand(), grad.operand());
+                cx.launch(&Kernel::SoftmaxBackward { output, grad, dst: dst.operand(), cols })?;
+                Ok([Some(dst), None, None])
+            });
+            Ok(output.with_source(source))
+        })
+    }
+}

@@ -1,0 +1,113 @@
+//! Masks of attention, op for op as transformers makes them (`masking_utils.py`), without padding.
+
+use crate::context::Context;
+use crate::error::OpResult;
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+use vramlab_device::DType;
+
+/// Which positions see which.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MaskShape {
+    /// Sequences.
+    pub batch: usize,
+    /// Positions of each.
+    pub rows: usize,
+    /// A position sees itself and so many less one before it, where there is a window.
+    pub window: Option<usize>,
+}
+
+impl MaskShape {
+    const fn sees(self, row: usize, column: usize) -> bool {
+        let near = match self.window {
+            Some(window) => row < column + window,
+            None => true,
+        };
+        column <= row && near
+    }
+}
+
+impl Context {
+    /// What is added to scores: 0 where a position sees another, else the least number of `dtype`. The mask is (batch, rows, rows).
+    ///
+    /// # Errors
+    /// Out of memory, a failed copy.
+    pub fn attention_mask(&mut self, shape: MaskShape, dtype: DType) -> OpResult<Tensor> {
+        self.op("mask", |cx| {
+            let seen = cx.seen(shape)?;
+            let scalar = |what| cx.temporary(Shape::new(&[]), dtype, what);
+            let scalars = (scalar("zero")?, scalar("least number")?);
+            let MaskShape { batch, rows, .. } = shape;
+            let mask = cx.activation(Shape::new(&[batch, rows, rows]), dtype, "attention mask")?;
+            drop((scalars, seen));
+            let hidden = least(dtype);
+            cx.memory().fill(&mask, |first, bytes| {
+                for (i, element) in bytes.chunks_exact_mut(hidden.len()).enumerate() {
+                    let at = (first + i) % (rows * rows);
+                    if shape.sees(at / rows, at % rows) {
+                        element.fill(0);
+                    } else {
+                        element.copy_from_slice(&hidden);
+                    }
+                }
+            })?;
+            Ok(mask)
+        })
+    }
+
+    /// The blocks of a mask of yes and no, (rows, rows). Nobody reads it.
+    fn seen(&self, MaskShape { batch, rows, window }: MaskShape) -> OpResult<Tensor> {
+        let list = |len, what| self.temporary(Shape::new(&[len]), DType::I64, what);
+        let square = |what| self.temporary(Shape::new(&[rows, rows]), DType::U8, what);
+        let counted = |what| {
+            let counted = list(rows, what)?;
+            let shifted = list(rows, what);
+            drop(counted);
+            shifted
+        };
+        let indices = (list(batch, "sequences")?, list(1, "heads")?, counted("rows")?, counted("columns")?);
+        let seen = match window {
+            None => square("positions before")?,
+            Some(_) => {
+                let all = self.temporary(Shape::new(&[]), DType::U8, "all positions")?;
+                let first = list(rows, "first of each window")?;
+                let near = square("positions within the window")?;
+                drop(first);
+                let both = square("all of them")?;
+                drop((near, all));
+                let before = square("positions before")?;
+                let seen = square("positions seen")?;
+                drop((before, both));
+                seen
+            }
+        };
+        drop(indices);
+        Ok(seen)
+    }
+}
+
+/// The bytes of the least finite number of a type.
+fn least(dtype: DType) -> Vec<u8> {
+    match dtype {
+        DType::F64 => f64::MIN.to_le_bytes().to_vec(),
+        DType::F16 => half::f16::MIN.to_le_bytes().to_vec(),
+        DType::Bf16 => half::bf16::MIN.to_le_bytes().to_vec(),
+        _ => f32::MIN.to_le_bytes().to_vec(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_ends_before_what_lies_further_back() {
+        let seen = |window| {
+            let shape = MaskShape { batch: 1, rows: 4, window };
+            (0..4).map(|column| shape.sees(3, column)).collect::<Vec<_>>()
+        };
+        assert_eq!(seen(None), [true; 4]);
+        assert_eq!(seen(Some(2)), [false, false, true, true]);
+        assert!(!MaskShape { batch: 1, rows: 4, window: Some(9) }.sees(1, 2));
+    }
+}

@@ -1,0 +1,341 @@
+//! LoRA as peft makes it: a frozen linear layer with two narrow ones beside it, whose product is added.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
+
+use super::bounds::Extent;
+use super::hash::Parameters;
+use super::modules::Linear;
+use super::unread::Unread;
+use vramlab_device::DType;
+use vramlab_model::NameId;
+use vramlab_train::{Context, OpResult, Repeatable, Tensor};
+
+/// A linear layer of a decoder that an adapter may stand beside, by the name that transformers gives it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// The projection to queries.
+    Query,
+    /// The projection to keys.
+    Key,
+    /// The projection to values.
+    Value,
+    /// The projection of what attention puts out.
+    Output,
+    /// The MLP's gate.
+    Gate,
+    /// What the gate lets through.
+    Up,
+    /// The MLP's way back.
+    Down,
+}
+
+impl Target {
+    /// All, in the order in which a layer has them.
+    pub const ALL: [Self; 7] = [Self::Query, Self::Key, Self::Value, Self::Output, Self::Gate, Self::Up, Self::Down];
+
+    /// Its name in transformers.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Query => "q_proj",
+            Self::Key => "k_proj",
+            Self::Value => "v_proj",
+            Self::Output => "o_proj",
+            Self::Gate => "gate_proj",
+            Self::Up => "up_proj",
+            Self::Down => "down_proj",
+        }
+    }
+}
+
+/// The layers that get an adapter: at least one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Targets([bool; Target::ALL.len()]);
+
+/// peft's own for Llama and its kin.
+impl Default for Targets {
+    fn default() -> Self {
+        Self::of([Target::Query, Target::Value])
+    }
+}
+
+impl Targets {
+    /// What stands for every linear layer but the head.
+    pub const ALL_LINEAR: &'static str = "all-linear";
+
+    /// These.
+    #[must_use]
+    pub fn of<const N: usize>(targets: [Target; N]) -> Self {
+        const { assert!(N > 0) };
+        Self(Target::ALL.map(|target| targets.contains(&target)))
+    }
+
+    /// Whether it is one of them.
+    #[must_use]
+    pub const fn has(self, target: Target) -> bool {
+        self.0[target as usize]
+    }
+
+    fn read<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Self, String> {
+        let mut targets = Self([false; Target::ALL.len()]);
+        for word in words {
+            if word == Self::ALL_LINEAR {
+                return Ok(Self([true; Target::ALL.len()]));
+            }
+            let Some(target) = Target::ALL.into_iter().find(|target| target.word() == word) else {
+                let known = Target::ALL.map(Target::word).join(", ");
+                return Err(format!("LoRA has no target '{word}'; use {}, or some of {known}", Self::ALL_LINEAR));
+            };
+            targets.0[target as usize] = true;
+        }
+        if targets.0.contains(&true) {
+            Ok(targets)
+        } else {
+            Err("LoRA needs a target; name q_proj, for one".to_owned())
+        }
+    }
+}
+
+impl FromStr for Targets {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Self::read(text.split(',').map(str::trim).filter(|word| !word.is_empty()))
+    }
+}
+
+impl fmt::Display for Targets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.0.contains(&false) {
+            return f.write_str(Self::ALL_LINEAR);
+        }
+        let words: Vec<_> = Target::ALL.into_iter().filter(|target| self.has(*target)).map(Target::word).collect();
+        f.write_str(&words.join(","))
+    }
+}
+
+impl<'de> Deserialize<'de> for Targets {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged)]
+        enum Words {
+            One(String),
+            Several(Vec<String>),
+        }
+        let read = match Words::deserialize(deserializer)? {
+            Words::One(text) => text.parse(),
+            Words::Several(words) => Self::read(words.iter().map(String::as_str)),
+        };
+        read.map_err(serde::de::Error::custom)
+    }
+}
+
+/// What LoRA trains.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Lora {
+    /// Rows of an adapter's first matrix, columns of its second.
+    pub rank: Extent,
+    /// The product of both is multiplied by this over the rank; twice the rank unless said otherwise.
+    pub alpha: Option<f64>,
+    /// The layers that get an adapter.
+    #[serde(default)]
+    pub targets: Targets,
+}
+
+impl Lora {
+    /// Adapters of a rank at peft's own targets.
+    #[must_use]
+    pub fn of_rank(rank: Extent) -> Self {
+        Self { rank, alpha: None, targets: Targets::default() }
+    }
+
+    #[expect(clippy::cast_precision_loss, reason = "ranks are small")]
+    fn scaling(self) -> f64 {
+        let rank = self.rank.get() as f64;
+        self.alpha.unwrap_or(2.0 * rank) / rank
+    }
+}
+
+/// Keys of an `adapter_config.json` that change neither memory nor arithmetic of a training step, first values aside.
+const HARMLESS: [&str; 11] = [
+    "auto_mapping",
+    "base_model_name_or_path",
+    "inference_mode",
+    "init_lora_weights",
+    "loftq_config",
+    "megatron_core",
+    "peft_version",
+    "qalora_group_size",
+    "revision",
+    "runtime_config",
+    "task_type",
+];
+
+/// An `adapter_config.json`: its keys are peft's, and so are the values where one is missing.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+pub struct AdapterConfig {
+    peft_type: Option<String>,
+    r: Option<Extent>,
+    lora_alpha: Option<f64>,
+    target_modules: Option<Targets>,
+    bias: Option<String>,
+    use_rslora: Option<bool>,
+    rank_pattern: Option<BTreeMap<String, IgnoredAny>>,
+    alpha_pattern: Option<BTreeMap<String, IgnoredAny>>,
+    #[serde(flatten)]
+    rest: BTreeMap<String, Unread>,
+}
+
+impl AdapterConfig {
+    /// The adapters that it describes.
+    ///
+    /// # Errors
+    /// A sentence: the key that asks for something that is not there.
+    #[expect(clippy::cast_precision_loss, reason = "ranks are small")]
+    pub fn lora(&self) -> Result<Lora, String> {
+        if let Some(other) = self.peft_type.as_deref().filter(|kind| *kind != "LORA") {
+            return Err(format!("peft_type '{other}' is not there; there is LORA"));
+        }
+        let patterns = [("rank_pattern", &self.rank_pattern), ("alpha_pattern", &self.alpha_pattern)];
+        let pattern = patterns.iter().find(|(_, pattern)| pattern.as_ref().is_some_and(|pattern| !pattern.is_empty()));
+        let biases = self.bias.as_deref().filter(|bias| *bias != "none").map(|_| "bias");
+        let asks = |(key, value): &(&String, &Unread)| !HARMLESS.contains(&key.as_str()) && !value.is_off();
+        let other = self.rest.iter().find(asks).map(|(key, _)| key.as_str());
+        if let Some(key) = pattern.map(|(key, _)| *key).or(biases).or(other) {
+            return Err(format!("{key} asks for something that is not there; leave it out"));
+        }
+        let rank = self.r.unwrap_or(Extent::nearest(8));
+        let alpha = self.lora_alpha.unwrap_or(8.0);
+        // A scale by the root of the rank is one by the rank of a larger alpha.
+        let factor = if self.use_rslora == Some(true) { (rank.get() as f64).sqrt() } else { 1.0 };
+        Ok(Lora { rank, alpha: Some(alpha * factor), targets: self.target_modules.unwrap_or_default() })
+    }
+}
+
+/// A linear layer, with an adapter beside it where LoRA has one: `base(x) + B(A(x)) · scaling` in the type of `base(x)`.
+pub(super) struct Adaptable {
+    base: Linear,
+    adapter: Option<Adapter>,
+}
+
+/// Two matrices in f32, whatever the type of the layer's weight.
+struct Adapter {
+    scope: NameId,
+    a: Linear,
+    b: Linear,
+    scaling: f64,
+}
+
+impl From<Linear> for Adaptable {
+    fn from(base: Linear) -> Self {
+        Self { base, adapter: None }
+    }
+}
+
+impl Adaptable {
+    /// Puts an adapter beside the layer `name` where `target` is one of those of `lora`; it gets its values later, as its
+    /// layer did.
+    pub fn adapt(
+        &mut self,
+        cx: &Context,
+        all: &mut Parameters,
+        name: &str,
+        lora: Lora,
+        target: Target,
+    ) -> OpResult<()> {
+        if lora.targets.has(target) {
+            let name = format!("{name}.{}", target.word());
+            let ([outputs, inputs], rank) = (self.base.sizes(), lora.rank.get());
+            let mut part = |part: &str, dims: [usize; 2], first| {
+                let name = format!("{name}.lora_{part}");
+                OpResult::Ok(Linear::tied(cx, &name, all.adapter(cx, &format!("{name}.weight"), &dims, first)?))
+            };
+            let a = part("A", [rank, inputs], true)?;
+            let b = part("B", [outputs, rank], false)?;
+            self.adapter = Some(Adapter { scope: cx.memory().name(&name), a, b, scaling: lora.scaling() });
+        }
+        Ok(())
+    }
+}
+
+impl Repeatable for Adaptable {
+    fn forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
+        let result = self.base.forward(cx, input)?;
+        let Some(Adapter { scope, a, b, scaling }) = &self.adapter else { return Ok(result) };
+        let dtype = result.dtype();
+        // A variable of the layer's forward: it lives until that returns.
+        let x = match input.dtype() {
+            DType::F16 | DType::Bf16 => cx.within(*scope, |cx| cx.cast(input, DType::F32, "adapter input"))?,
+            _ => input.clone(),
+        };
+        let sum = {
+            let scaled = {
+                let high = {
+                    let low = a.forward(cx, &x)?;
+                    b.forward(cx, &low)?
+                };
+                cx.within(*scope, |cx| cx.scale(&high, *scaling, "adapter output"))?
+            };
+            cx.within(*scope, |cx| cx.add(&result, &scaled))?
+        };
+        drop(result);
+        let output =
+            if sum.dtype() == dtype { sum } else { cx.within(*scope, |cx| cx.cast(&sum, dtype, "adapted output"))? };
+        cx.put_out(*scope, &output);
+        Ok(output)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_read_as_they_are_written() {
+        for text in ["q_proj,v_proj", "q_proj,k_proj,v_proj,o_proj", "all-linear", "down_proj"] {
+            assert_eq!(text.parse::<Targets>().unwrap().to_string(), text);
+        }
+        assert_eq!(Targets::default().to_string(), "q_proj,v_proj");
+        let all = Target::ALL.map(Target::word).join(", ");
+        assert_eq!(all.parse::<Targets>().unwrap().to_string(), "all-linear");
+        assert_eq!(
+            "q_proj,lm_head".parse::<Targets>().unwrap_err(),
+            "LoRA has no target 'lm_head'; use all-linear, or some of q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj"
+        );
+        assert!("".parse::<Targets>().is_err());
+    }
+
+    #[test]
+    fn an_adapter_config_is_lora_or_a_sentence() {
+        let read = |text: &str| -> Result<Lora, String> {
+            serde_json::from_str::<AdapterConfig>(text).map_err(|error| error.to_string())?.lora()
+        };
+        let text = |more: &str| {
+            format!(
+                r#"{{"peft_type": "LORA", "r": 16, "lora_alpha": 32, "lora_dropout": 0.0, "bias": "none", "task_type": "CAUSAL_LM",
+                "target_modules": ["q_proj", "v_proj"], "init_lora_weights": true, "loftq_config": {{}}, "rank_pattern": {{}},
+                "modules_to_save": null, "fan_in_fan_out": false, "base_model_name_or_path": "meta-llama/Llama-3.2-1B"{more}}}"#
+            )
+        };
+        let lora = read(&text("")).unwrap();
+        assert_eq!((lora.rank.get(), lora.scaling(), lora.targets.to_string()), (16, 2.0, "q_proj,v_proj".to_owned()));
+        assert_eq!(read(&text(r#", "use_rslora": true"#)).unwrap().scaling(), 8.0);
+        assert_eq!(read(r#"{"target_modules": "all-linear"}"#).unwrap().targets, Targets::of(Target::ALL));
+        for (more, key) in [
+            (r#", "use_dora": true"#, "use_dora"),
+            (r#", "layers_to_transform": [1]"#, "layers_to_transform"),
+            (r#", "alpha_pattern": {"q_proj": 4}"#, "alpha_pattern"),
+        ] {
+            assert_eq!(read(&text(more)), Err(format!("{key} asks for something that is not there; leave it out")));
+        }
+        assert!(read(r#"{"lora_dropout": 0.1}"#).unwrap_err().starts_with("lora_dropout asks"));
+        assert!(read(r#"{"peft_type": "IA3"}"#).unwrap_err().contains("there is LORA"));
+        assert!(read(r#"{"target_modules": ["lm_head"]}"#).unwrap_err().contains("no target 'lm_head'"));
+    }
+}

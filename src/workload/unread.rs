@@ -1,0 +1,26 @@
+//! Values of keys in files of other programs that nothing looks at.
+
+use serde::Deserialize;
+use serde::de::IgnoredAny;
+
+/// The value of a key that is not looked at.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(untagged)]
+pub(super) enum Unread {
+    Switch(bool),
+    Number(f64),
+    Nothing(()),
+    Something(IgnoredAny),
+}
+
+impl Unread {
+    /// It asks for nothing.
+    pub const fn is_off(&self) -> bool {
+        match self {
+            Self::Switch(on) => !*on,
+            Self::Number(number) => *number == 0.0,
+            Self::Nothing(()) => true,
+            Self::Something(_) => false,
+        }
+    }
+}
