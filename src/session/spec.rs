@@ -288,6 +288,7 @@ impl LabSpec {
         let memory = device.info().memory;
         let options = TrainerOptions {
             rank: DeviceIndex::FIRST,
+            member: None,
             workspaces: libraries,
             settings: self.settings.clone(),
             limit: self.limit.map(|limit| limit.of(memory)),

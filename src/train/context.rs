@@ -11,6 +11,7 @@ use vramlab_model::{Category, EventKind, ModuleOutput, NameId};
 use super::autocast::Autocast;
 use super::config::{AttentionKernel, Tf32};
 use super::error::OpResult;
+use super::hooks::Hooks;
 use super::kv_cache::KvCache;
 use super::library::{Libraries, Library, Thread};
 use super::memory::{Held, Memory};
@@ -118,6 +119,12 @@ pub struct Context {
     /// What frames of failed steps hold, where the program keeps their exceptions.
     frames: Vec<Held>,
     pub(super) outputs: Outputs,
+    /// What training over several devices does beside the ops.
+    pub(crate) hooks: Option<Box<dyn Hooks<Self>>>,
+    /// This pass's gradients are averaged with those of the other ranks (`require_backward_grad_sync`).
+    pub(crate) synchronises: bool,
+    /// Tensors that last as long as the program.
+    kept: Vec<Tensor>,
 }
 
 impl Context {
@@ -144,6 +151,9 @@ impl Context {
             locals: Vec::new(),
             frames: Vec::new(),
             outputs: Outputs::default(),
+            hooks: None,
+            synchronises: true,
+            kept: Vec::new(),
         }
     }
 
@@ -222,6 +232,27 @@ impl Context {
             data.replace(&copy);
         }
         Ok(())
+    }
+
+    /// What modules keep besides parameters, in the order in which it was made.
+    pub(crate) fn buffers(&self) -> impl Iterator<Item = Tensor> {
+        self.buffers.iter().map(|buffer| buffer.data.clone())
+    }
+
+    /// Keeps a tensor to the end of the program.
+    pub(crate) fn keep(&mut self, tensor: Tensor) {
+        self.kept.push(tensor);
+    }
+
+    /// Runs what training over several devices does at a seam of the step; nothing on one device.
+    pub(crate) fn at_seam(
+        &mut self,
+        run: impl FnOnce(&mut dyn Hooks<Self>, &mut Self) -> OpResult<()>,
+    ) -> OpResult<()> {
+        let Some(mut hooks) = self.hooks.take() else { return Ok(()) };
+        let ran = run(&mut *hooks, self);
+        self.hooks = Some(hooks);
+        ran
     }
 
     /// Every parameter and buffer by its name, in the order in which they were made.
@@ -462,5 +493,9 @@ impl Context {
             leaf.reset();
         }
         self.let_parameters_go();
+        self.synchronises = true;
+        if let Some(hooks) = &mut self.hooks {
+            hooks.abandon();
+        }
     }
 }

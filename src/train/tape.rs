@@ -162,13 +162,14 @@ impl Leaf {
     }
 
     /// Takes one gradient; the last one of a pass becomes (or is added to) `.grad`, and a parameter that has come for its layer goes.
-    pub fn receive(&mut self, memory: &Memory, gradient: Tensor) -> OpResult<()> {
+    /// True when it was the last.
+    pub fn receive(&mut self, memory: &Memory, gradient: Tensor) -> OpResult<bool> {
         add_to(memory, &mut self.arriving, gradient)?;
         self.awaited = self.awaited.saturating_sub(1);
         if self.awaited > 0 {
-            return Ok(());
+            return Ok(false);
         }
-        let Some(arrived) = self.arriving.take() else { return Ok(()) };
+        let Some(arrived) = self.arriving.take() else { return Ok(false) };
         let shape = self.data.shape();
         match &self.gradient {
             None => {
@@ -180,7 +181,7 @@ impl Leaf {
             }
         }
         self.let_go();
-        Ok(())
+        Ok(true)
     }
 }
 

@@ -5,6 +5,7 @@ use crate::context::Context;
 use crate::error::{Interrupt, OpResult, TrainError};
 use crate::memory::Held;
 use crate::offload::Offloader;
+use crate::parallel::Member;
 use crate::tensor::Tensor;
 use crate::workload::Batch;
 use vramlab_allocator::units::StreamId;
@@ -60,7 +61,15 @@ impl Trainer {
             return Ok(batch);
         }
         let position = self.steps * self.config.accumulation.max(1) as u64 + micro as u64;
-        let nth = |count: usize| usize::try_from(position % count.max(1) as u64).unwrap_or(0);
+        // Ranks that share a batch take turns with the batches that there are.
+        let (ranks, rank) = match self.member {
+            Some(Member { parallelism, world }) if parallelism.splits_batch() => (world.size(), world.rank()),
+            _ => (1, 0),
+        };
+        let nth = |count: usize| {
+            let count = count.max(1);
+            (usize::try_from(position % count as u64).unwrap_or(0) * ranks + rank) % count
+        };
         let none = || Interrupt::Failed(TrainError::Data("the workload has no batches".into()));
         if self.config.data == DataPath::Host {
             // The loop's variables let go of the last batch on the device when they are given the next one's place.
@@ -76,17 +85,20 @@ impl Trainer {
     pub(super) fn optimize(&mut self, player: usize) -> OpResult<(bool, Option<Tensor>)> {
         self.cx.memory().with_device(|device| device.spend_host(HostWork::OptimizerStep));
         let last = player + 1 == self.optimizers.len();
-        let Some(Learner { optimizer, parameters }) = self.optimizers.get_mut(player) else { return Ok((false, None)) };
+        let Some(Learner { optimizer, parameters, share }) = self.optimizers.get_mut(player) else {
+            return Ok((false, None));
+        };
         let (cx, config, steps) = (&mut self.cx, &self.config, self.steps);
+        let updated = share.clone().unwrap_or_else(|| parameters.clone().collect());
         if !config.amp.scales() {
-            optimizer.step(cx, config, parameters.clone(), steps, None)?;
+            optimizer.step(cx, config, &updated, steps, None)?;
             return Ok((true, None));
         }
         // Of two players the discriminator, which steps first.
         let skip = last && self.scaler.skips(config.hyper.scaler_skips);
         if optimizer.scales_itself() {
             let Some(checked) = self.scaler.check(cx, parameters.clone(), skip)? else { return Ok((false, None)) };
-            optimizer.step(cx, config, parameters.clone(), steps, Some(checked.scaling()))?;
+            optimizer.step(cx, config, &updated, steps, Some(checked.scaling()))?;
             // The kernel has not waited for this, and PyTorch would not: it is for the report only.
             let memory = cx.memory();
             let overflowed = skip || memory.holds_bytes() && memory.read_f32(&checked.found_inf)? != 0.0;
@@ -99,7 +111,7 @@ impl Trainer {
         // The host waits for the flag in any case.
         let overflowed = (cx.memory().read_f32(&found_inf)? != 0.0) | skip;
         if !overflowed {
-            optimizer.step(cx, config, parameters.clone(), steps, None)?;
+            optimizer.step(cx, config, &updated, steps, None)?;
         }
         Ok((!overflowed, Some(found_inf)))
     }

@@ -7,6 +7,7 @@ use crate::error::{OpResult, TrainError};
 use crate::library::Libraries;
 use crate::memory::Memory;
 use crate::observer::Observer;
+use crate::parallel::{self, Member};
 use crate::scaler::Scaler;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
@@ -38,6 +39,8 @@ pub enum LoopStyle {
 pub struct TrainerOptions {
     /// Which of several devices it trains on: its rank, which all of its events say.
     pub rank: DeviceIndex,
+    /// Its place among several ranks, and how they share the work.
+    pub member: Option<Member>,
     /// What the loop does with the loss.
     pub style: LoopStyle,
     /// Which library workspaces the device has.
@@ -68,6 +71,7 @@ pub struct Trainer {
     pub(super) workload: Box<dyn Workload>,
     pub(super) style: LoopStyle,
     libraries: Libraries,
+    pub(super) member: Option<Member>,
     pub(super) config: Config,
     pub(super) outcome: Outcome,
     pub(super) steps: u64,
@@ -105,7 +109,8 @@ impl Trainer {
             batches: Vec::new(),
             hosted: Vec::new(),
             feed: None,
-            optimizers: learners(&task, cx.leaves.len(), &config),
+            optimizers: Vec::new(),
+            member: options.member,
             scaler: Scaler::default(),
             task,
             cx,
@@ -119,6 +124,10 @@ impl Trainer {
         };
         trainer.make_batches()?;
         trainer.cx.place_parameters(&trainer.config)?;
+        if let Some(member) = trainer.member {
+            parallel::wrap(&mut trainer.cx, member)?;
+        }
+        trainer.make_optimizers();
         // Programs that make their batches as they go begin with what building has left in the cache.
         if config.data != DataPath::Fresh {
             trainer.memory().release_cached();
@@ -271,13 +280,22 @@ impl Trainer {
             return Err(interrupt.into());
         }
         if (old.optimizer, old.form) != (config.optimizer, config.form) {
-            self.optimizers = learners(&self.task, self.cx.leaves.len(), &config);
+            self.make_optimizers();
         }
         self.cx.retained.keep(config.retain);
         if old.amp.scales() && !config.amp.scales() {
             self.scaler = Scaler::default();
         }
         Ok(())
+    }
+
+    /// Optimizers without state.
+    fn make_optimizers(&mut self) {
+        self.optimizers = learners(&self.task, self.cx.leaves.len(), &self.config);
+        if let (Some(member), [only]) = (self.member, &mut self.optimizers[..]) {
+            let sizes: Vec<usize> = self.cx.leaves.iter().map(|leaf| leaf.data.numel()).collect();
+            only.share = parallel::share_of(member, &sizes);
+        }
     }
 
     pub(super) fn make_batches(&mut self) -> Result<(), TrainError> {

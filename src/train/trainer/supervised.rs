@@ -15,6 +15,7 @@ impl Trainer {
     pub(super) fn supervised_step(&mut self, model: &Rc<dyn Model>) -> OpResult<Outcome> {
         let mut plain_loss = None;
         for micro in 0..self.config.accumulation.max(1) {
+            self.cx.synchronises = micro + 1 == self.config.accumulation.max(1);
             plain_loss = self.micro_batch(model, micro)?;
         }
 
@@ -48,6 +49,7 @@ impl Trainer {
             style => style,
         };
         let (logits, loss) = self.forward_pass(|cx| {
+            cx.at_seam(|hooks, cx| hooks.before_forward(cx))?;
             let (logits, loss) = model.learn(cx, &batch, config.checkpointing)?;
             let loss = match style {
                 LoopStyle::Accumulating => cx.scale(&loss, share, "mean loss")?,
