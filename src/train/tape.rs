@@ -123,6 +123,13 @@ impl<P> Tape<P> {
     }
 }
 
+/// A rank's part of a parameter.
+pub(crate) struct Shard {
+    /// Its rows, without padding.
+    pub data: Tensor,
+    pub gradient: Option<Tensor>,
+}
+
 /// A parameter as autograd sees it.
 pub(crate) struct Leaf {
     pub name: Arc<str>,
@@ -130,6 +137,8 @@ pub(crate) struct Leaf {
     pub gradient: Option<Tensor>,
     /// Its values in host memory, where it comes to the device for its layer only.
     pub parked: Option<Parked>,
+    /// This rank's part, where that is all it has of the parameter between passes.
+    pub shard: Option<Shard>,
     gradient_name: NameId,
     /// Sum of the gradients that have arrived in this backward pass.
     arriving: Option<Tensor>,
@@ -139,7 +148,21 @@ pub(crate) struct Leaf {
 
 impl Leaf {
     pub fn new(name: &str, data: Tensor, gradient_name: NameId) -> Self {
-        Self { name: name.into(), data, gradient: None, parked: None, gradient_name, arriving: None, awaited: 0 }
+        Self {
+            name: name.into(),
+            data,
+            gradient: None,
+            parked: None,
+            shard: None,
+            gradient_name,
+            arriving: None,
+            awaited: 0,
+        }
+    }
+
+    /// Takes the number of uses whose gradients have not arrived, and leaves `awaited` in its place.
+    pub const fn swap_awaited(&mut self, awaited: usize) -> usize {
+        std::mem::replace(&mut self.awaited, awaited)
     }
 
     /// A use of the parameter was put on the tape.
@@ -147,9 +170,32 @@ impl Leaf {
         self.awaited += 1;
     }
 
+    /// What an optimizer updates, and the gradient that it has: the shard's where there is one.
+    pub const fn trained(&self) -> (&Tensor, Option<&Tensor>) {
+        match &self.shard {
+            Some(Shard { data, gradient, .. }) => (data, gradient.as_ref()),
+            None => (&self.data, self.gradient.as_ref()),
+        }
+    }
+
+    /// The gradient of the rank's part.
+    pub fn shard_gradient(&mut self, gradient: Tensor) {
+        if let Some(shard) = &mut self.shard {
+            shard.gradient = Some(gradient);
+        }
+    }
+
+    /// Lets go of the gradient.
+    pub fn drop_gradient(&mut self) {
+        self.gradient = None;
+        if let Some(shard) = &mut self.shard {
+            shard.gradient = None;
+        }
+    }
+
     /// Forgets an abandoned step.
     pub fn reset(&mut self) {
-        self.gradient = None;
+        self.drop_gradient();
         self.arriving = None;
         self.awaited = 0;
     }

@@ -181,6 +181,8 @@ pub(super) struct Parameters {
 struct Made {
     name: String,
     data: Tensor,
+    /// Of a parameter that is split over ranks: the shape of each one's part.
+    part: Option<Shape>,
     init: Init,
 }
 
@@ -195,6 +197,11 @@ impl Parameters {
         Self { spread, dtype, in_place: true, made: Vec::new() }
     }
 
+    /// How many places are taken.
+    pub const fn len(&self) -> usize {
+        self.made.len()
+    }
+
     /// Takes the next place for a parameter that is made later: those of a module come before its children's, and move to the
     /// device after them.
     pub fn reserve(&mut self) -> Slot {
@@ -205,7 +212,7 @@ impl Parameters {
     /// Makes a parameter; it gets its values in [`Parameters::initialise`].
     fn make(&mut self, cx: &Context, name: &str, shape: Shape, init: Init) -> OpResult<Tensor> {
         let slot = self.reserve();
-        self.make_in(slot, cx, name, shape, init)
+        self.make_in(slot, cx, name, [shape, shape], init)
     }
 
     /// A weight, spread as the model's are; one of a single dimension is a norm's.
@@ -223,7 +230,7 @@ impl Parameters {
         dims: &[usize; RANK],
     ) -> OpResult<Tensor> {
         let shape = Shape::new(dims);
-        self.make_in(slot, cx, name, shape, self.spread.init(shape))
+        self.make_in(slot, cx, name, [shape, shape], self.spread.init(shape))
     }
 
     /// A parameter that is made and not used.
@@ -237,11 +244,36 @@ impl Parameters {
         self.make(cx, name, Shape::new(&[len]), Init::Zero)
     }
 
-    fn make_in(&mut self, slot: Slot, cx: &Context, name: &str, shape: Shape, init: Init) -> OpResult<Tensor> {
+    /// A weight of shape `whole` that is split over ranks once the model is made: the tensor is of shape `part` all along.
+    pub fn split_weight(&mut self, cx: &Context, name: &str, whole: [usize; 2], part: [usize; 2]) -> OpResult<Tensor> {
+        let slot = self.reserve();
+        let shape = Shape::new(&whole);
+        self.make_in(slot, cx, name, [shape, Shape::new(&part)], self.spread.init(shape))
+    }
+
+    /// The same for a bias.
+    pub fn split_bias(&mut self, cx: &Context, name: &str, whole: usize, part: usize) -> OpResult<Tensor> {
+        let slot = self.reserve();
+        self.make_in(slot, cx, name, [Shape::new(&[whole]), Shape::new(&[part])], Init::Zero)
+    }
+
+    fn make_in(
+        &mut self,
+        slot: Slot,
+        cx: &Context,
+        name: &str,
+        [shape, part]: [Shape; 2],
+        init: Init,
+    ) -> OpResult<Tensor> {
         let id = cx.memory().name(name);
         let data = cx.memory().named_tensor(shape, self.dtype, Category::Parameter, id, StreamId::DEFAULT)?;
-        let parameter = Context::future_parameter(&data, cx.parameter_count() + slot.0);
-        self.made[slot.0] = Some(Made { name: name.into(), data, init });
+        let part = (part != shape).then_some(part);
+        let index = cx.parameter_count() + slot.0;
+        let parameter = match part {
+            Some(part) => Context::future_parameter(&data.window(part, 0), index),
+            None => Context::future_parameter(&data, index),
+        };
+        self.made[slot.0] = Some(Made { name: name.into(), data, part, init });
         Ok(parameter)
     }
 
@@ -249,9 +281,9 @@ impl Parameters {
     #[expect(clippy::cast_possible_truncation, reason = "f32 weights; a model has few parameters")]
     pub fn initialise(self, cx: &mut Context) -> OpResult<()> {
         let in_place = self.in_place;
-        for (p, Made { name, data, init }) in self.made.into_iter().flatten().enumerate() {
+        for (p, Made { name, data, part, init }) in self.made.into_iter().flatten().enumerate() {
             let n = data.numel();
-            cx.adopt(data.clone(), &name);
+            cx.adopt(part.map_or_else(|| data.clone(), |part| data.window(part, 0)), &name);
             match init {
                 Init::Zero => write_float(cx, &data, |_| 0.0)?,
                 Init::One => write_float(cx, &data, |_| 1.0)?,

@@ -7,7 +7,7 @@ use serde_json::Value;
 use vramlab::device::sim::SimDevice;
 use vramlab::model::Event;
 use vramlab::train::{
-    Amp, Config, Libraries, LoopStyle, Member, Observer, Parallelism, Trainer, TrainerOptions, World,
+    Amp, Config, Libraries, LoopStyle, Member, Observer, Parallelism, PipelineSchedule, Trainer, TrainerOptions, World,
 };
 
 use crate::alignment::{difference, made, recorded};
@@ -30,7 +30,8 @@ fn rank(workload: &str, way: Parallelism, rank: usize, mut config: Config, obser
 /// From the first parameter on: wrapping, the rebuild of buckets, six steps of gpt-mini and three of gpt2.
 fn asks_as_pytorch_does(way: Parallelism) {
     let minis = [("gpt-mini", 0, 6), ("gpt-mini", 1, 6)];
-    let full: &[_] = if matches!(way, Parallelism::Ddp) { &[("gpt2", 0, 3), ("gpt2", 1, 3)] } else { &[] };
+    let full: &[_] =
+        if matches!(way, Parallelism::Ddp | Parallelism::Fsdp) { &[("gpt2", 0, 3), ("gpt2", 1, 3)] } else { &[] };
     let mut failures = Vec::new();
     for &(workload, number, steps) in minis.iter().chain(full) {
         let mut config = Config::new(crate::training::workload(workload).1);
@@ -62,6 +63,27 @@ fn ddp_with_views_asks_as_pytorch_does() {
 #[test]
 fn zero_1_asks_as_pytorch_does() {
     asks_as_pytorch_does(Parallelism::Zero1);
+}
+
+#[test]
+fn fsdp_asks_as_pytorch_does() {
+    asks_as_pytorch_does(Parallelism::Fsdp);
+}
+
+#[test]
+fn zero_2_asks_as_pytorch_does() {
+    asks_as_pytorch_does(Parallelism::Zero2);
+}
+
+#[test]
+fn pipelines_ask_as_pytorch_does() {
+    asks_as_pytorch_does(Parallelism::Pipeline(PipelineSchedule::GPipe));
+    asks_as_pytorch_does(Parallelism::Pipeline(PipelineSchedule::OneForwardOneBackward));
+}
+
+#[test]
+fn tensor_parallelism_asks_as_pytorch_does() {
+    asks_as_pytorch_does(Parallelism::Tensor);
 }
 
 /// Runs in which the first bucket outlived its rebuild: NCCL's watchdog drops finished work about every 100 ms, so that chance
@@ -170,4 +192,29 @@ fn ddp_view_rows_are_pytorchs() {
 #[test]
 fn zero_1_rows_are_pytorchs() {
     rows_of(Parallelism::Zero1);
+}
+
+#[test]
+fn fsdp_rows_are_pytorchs() {
+    rows_of(Parallelism::Fsdp);
+}
+
+#[test]
+fn zero_2_rows_are_pytorchs() {
+    rows_of(Parallelism::Zero2);
+}
+
+#[test]
+fn tensor_parallel_rows_are_pytorchs() {
+    rows_of(Parallelism::Tensor);
+}
+
+#[test]
+fn gpipe_rows_are_pytorchs() {
+    rows_of(Parallelism::Pipeline(PipelineSchedule::GPipe));
+}
+
+#[test]
+fn one_forward_one_backward_rows_are_pytorchs() {
+    rows_of(Parallelism::Pipeline(PipelineSchedule::OneForwardOneBackward));
 }

@@ -59,6 +59,11 @@ pub(super) fn temporaries(cx: &Context, parameters: &[Trained], what: &'static s
 pub(super) fn with_gradients(cx: &Context, parameters: &[usize]) -> Vec<Trained> {
     let leaves = parameters.iter().map(|&index| (index, &cx.leaves[index]));
     leaves
-        .filter_map(|(index, leaf)| Some(Trained { index, data: leaf.data.clone(), gradient: leaf.gradient.clone()? }))
+        .filter_map(|(index, leaf)| {
+            let (data, gradient) = leaf.trained();
+            // A rank may have no row of a small parameter.
+            let gradient = gradient.filter(|_| data.numel() > 0)?.clone();
+            Some(Trained { index, data: data.clone(), gradient })
+        })
         .collect()
 }

@@ -8,7 +8,7 @@ use vramlab_allocator::units::{Bytes, StreamId};
 use vramlab_device::DType;
 use vramlab_model::Category;
 
-use super::member::World;
+use crate::member::World;
 
 /// Bytes with which a coalesced broadcast closes a buffer.
 const BROADCAST_BUFFER: Bytes = Bytes::mib(250);

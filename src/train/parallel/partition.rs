@@ -1,6 +1,6 @@
 //! Which parameters' optimizer state is whose.
 
-use super::member::{Member, Parallelism};
+use crate::member::{Member, Parallelism};
 
 /// The parameters that this rank's optimizer updates, in its order; `None`: all of them.
 ///
@@ -30,7 +30,7 @@ pub(crate) fn share_of(member: Member, sizes: &[usize]) -> Option<Vec<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parallel::World;
+    use crate::member::World;
 
     #[test]
     fn the_largest_go_first_and_to_whoever_has_least() {

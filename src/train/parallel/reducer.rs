@@ -9,9 +9,9 @@ use vramlab_allocator::units::{Bytes, StreamId};
 use vramlab_device::{DType, Kernel};
 use vramlab_model::Category;
 
-use super::communicator::Communicator;
 use super::construction;
-use super::member::World;
+use crate::communicator::Communicator;
+use crate::member::World;
 
 /// Bytes with which the first bucket is closed, and each other: `_DEFAULT_FIRST_BUCKET_BYTES` and `bucket_cap_mb`.
 const FIRST_BUCKET: Bytes = Bytes::mib(1);
@@ -130,7 +130,7 @@ impl Reducer {
 }
 
 impl Hooks<Context> for Reducer {
-    fn before_forward(&mut self, cx: &mut Context) -> OpResult<()> {
+    fn enter_model(&mut self, cx: &mut Context, input: Tensor) -> OpResult<Tensor> {
         if let Some(order) = self.order.take_if(|order| !order.is_empty()) {
             self.rebuild(cx, &order)?;
         }
@@ -141,7 +141,7 @@ impl Hooks<Context> for Reducer {
             }
         }
         self.sends_buffers = cx.synchronises;
-        Ok(())
+        Ok(input)
     }
 
     fn gradients_ready(&mut self, cx: &mut Context, parameters: &[usize]) -> OpResult<()> {
@@ -172,7 +172,7 @@ impl Hooks<Context> for Reducer {
         Ok(())
     }
 
-    fn abandon(&mut self) {
+    fn abandon(&mut self, _: &mut Context) {
         for bucket in &mut self.buckets {
             bucket.awaited = bucket.parameters.len();
         }

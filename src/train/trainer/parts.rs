@@ -3,9 +3,9 @@
 use crate::config::{DataPath, ZeroGrad};
 use crate::context::Context;
 use crate::error::{Interrupt, OpResult, TrainError};
+use crate::member::Member;
 use crate::memory::Held;
 use crate::offload::Offloader;
-use crate::parallel::Member;
 use crate::tensor::Tensor;
 use crate::workload::Batch;
 use vramlab_allocator::units::StreamId;
@@ -19,7 +19,10 @@ impl Trainer {
     /// Runs a forward pass: under autocast, its saved tensors where the configuration wants them.
     pub(super) fn forward_pass<T>(&mut self, run: impl FnOnce(&mut Context) -> OpResult<T>) -> OpResult<T> {
         let offloader = Offloader::new(&self.config);
-        self.cx.autocast(self.config.amp.dtype(), |cx| cx.offloading(offloader, run))
+        // Shards are gathered in the type of the policy of mixed precision: no autocast.
+        let sharded = self.member.is_some_and(|member| member.parallelism.shards_parameters());
+        let dtype = self.config.amp.dtype().filter(|_| !sharded);
+        self.cx.autocast(dtype, |cx| cx.offloading(offloader, run))
     }
 
     pub(super) fn begin(&mut self, phase: Phase) {
@@ -60,7 +63,7 @@ impl Trainer {
             self.batches = vec![batch.clone()];
             return Ok(batch);
         }
-        let position = self.steps * self.config.accumulation.max(1) as u64 + micro as u64;
+        let position = self.steps * self.accumulation() as u64 + micro as u64;
         // Ranks that share a batch take turns with the batches that there are.
         let (ranks, rank) = match self.member {
             Some(Member { parallelism, world }) if parallelism.splits_batch() => (world.size(), world.rank()),
@@ -123,12 +126,12 @@ impl Trainer {
         match self.config.zero_grad {
             ZeroGrad::SetToNone => {
                 for leaf in &mut self.cx.leaves[parameters] {
-                    leaf.gradient = None;
+                    leaf.drop_gradient();
                 }
                 Ok(())
             }
             ZeroGrad::Zeroed => self.cx.op("zero_grad", |cx| {
-                for gradient in cx.leaves[parameters].iter().filter_map(|leaf| leaf.gradient.as_ref()) {
+                for gradient in cx.leaves[parameters].iter().filter_map(|leaf| leaf.trained().1) {
                     cx.launch(&Kernel::Fill { dst: gradient.operand(), value: 0.0 })?;
                 }
                 Ok(())

@@ -1,13 +1,15 @@
 //! A trainer: how it is made, configured and asked.
 
+use crate::communicator::Communicator;
 use crate::config::{Config, DataPath};
 use crate::context::Context;
 use crate::data::{Feed, HostBatch};
 use crate::error::{OpResult, TrainError};
 use crate::library::Libraries;
+use crate::member::{Member, Parallelism};
 use crate::memory::Memory;
 use crate::observer::Observer;
-use crate::parallel::{self, Member};
+use crate::parallel::{self, Stage};
 use crate::scaler::Scaler;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
@@ -60,6 +62,7 @@ pub struct TrainerOptions {
 pub struct Trainer {
     // Dropped in this order: what the steps hold goes before the allocator that holds their memory.
     pub(super) total: Option<Tensor>,
+    pub(super) stage: Option<Stage>,
     pub(super) batches: Vec<Batch>,
     /// Of [`DataPath::Host`].
     pub(super) hosted: Vec<HostBatch>,
@@ -102,10 +105,14 @@ impl Trainer {
             take_and_give_back(&memory, bytes)?;
         }
         let mut cx = Context::new(memory, options.workspaces);
+        if let Some(Member { parallelism: Parallelism::Tensor, world }) = options.member {
+            cx.tensor_ranks = Some(Communicator::new(cx.memory(), world)?);
+        }
         let task = workload.build(&mut cx)?;
         let mut trainer = Self {
             libraries: options.workspaces,
             total: None,
+            stage: None,
             batches: Vec::new(),
             hosted: Vec::new(),
             feed: None,
@@ -125,7 +132,7 @@ impl Trainer {
         trainer.make_batches()?;
         trainer.cx.place_parameters(&trainer.config)?;
         if let Some(member) = trainer.member {
-            parallel::wrap(&mut trainer.cx, member)?;
+            trainer.stage = parallel::wrap(&mut trainer.cx, member, trainer.config.amp.dtype())?;
         }
         trainer.make_optimizers();
         // Programs that make their batches as they go begin with what building has left in the cache.
@@ -294,7 +301,10 @@ impl Trainer {
         self.optimizers = learners(&self.task, self.cx.leaves.len(), &self.config);
         if let (Some(member), [only]) = (self.member, &mut self.optimizers[..]) {
             let sizes: Vec<usize> = self.cx.leaves.iter().map(|leaf| leaf.data.numel()).collect();
-            only.share = parallel::share_of(member, &sizes);
+            only.share = match &self.stage {
+                Some(stage) => Some(stage.parameters().to_vec()),
+                None => parallel::share_of(member, &sizes),
+            };
         }
     }
 
@@ -347,9 +357,11 @@ impl Trainer {
         Ok(())
     }
 
-    /// Micro-batches of a step: two models that are trained against each other take their batch whole.
+    /// Micro-batches of a step: two models that are trained against each other take their batch whole, and a pipeline cuts it
+    /// itself.
     pub(super) fn accumulation(&self) -> usize {
-        if matches!(self.task, Task::Adversarial(_)) { 1 } else { self.config.accumulation.max(1) }
+        let pipeline = self.member.is_some_and(|member| matches!(member.parallelism, Parallelism::Pipeline(_)));
+        if pipeline || matches!(self.task, Task::Adversarial(_)) { 1 } else { self.config.accumulation.max(1) }
     }
 
     /// Samples of one micro-batch.

@@ -1,13 +1,14 @@
 //! A rank's end of its collectives: they run on a stream of their own.
 
-use crate::error::OpResult;
-use crate::memory::Memory;
 use vramlab_allocator::units::{Bytes, StreamId};
 
+use super::error::OpResult;
 use super::member::World;
+use super::memory::Memory;
+use super::tensor::Tensor;
 
 /// An NCCL communicator as one rank sees it. None of its own memory comes from the allocator.
-pub(super) struct Communicator {
+pub(crate) struct Communicator {
     world: World,
     stream: StreamId,
 }
@@ -24,6 +25,21 @@ impl Communicator {
         self.world
     }
 
+    /// The stream that its collectives run on, and what they fill is allocated for.
+    pub const fn stream(&self) -> StreamId {
+        self.stream
+    }
+
+    /// Gathers `bytes`, all ranks' parts together, behind what the compute stream has to do so far.
+    pub fn all_gather(&self, memory: &Memory, bytes: Bytes) -> OpResult<()> {
+        self.all_reduce(memory, bytes)
+    }
+
+    /// Sums `bytes` over all ranks and leaves each its part, behind what the compute stream has to do so far.
+    pub fn reduce_scatter(&self, memory: &Memory, bytes: Bytes) -> OpResult<()> {
+        self.all_reduce(memory, bytes)
+    }
+
     /// Sums `bytes` over all ranks, behind what the compute stream has to do so far.
     pub fn all_reduce(&self, memory: &Memory, bytes: Bytes) -> OpResult<()> {
         let _ = bytes;
@@ -32,6 +48,18 @@ impl Communicator {
             device.wait_event(self.stream, ready)
         })?;
         Ok(())
+    }
+
+    /// Sends a tensor to another rank: its block waits for that once it is freed.
+    pub fn send(&self, memory: &Memory, tensor: &Tensor) -> OpResult<()> {
+        self.all_reduce(memory, tensor.bytes())?;
+        Ok(memory.record_stream(tensor, self.stream)?)
+    }
+
+    /// Receives `bytes` from another rank before the compute stream goes on.
+    pub fn receive(&self, memory: &Memory, bytes: Bytes) -> OpResult<()> {
+        self.all_reduce(memory, bytes)?;
+        self.join(memory)
     }
 
     /// Lets the compute stream wait for all collectives so far.

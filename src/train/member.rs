@@ -15,11 +15,37 @@ pub enum Parallelism {
     DdpView,
     /// DDP with `ZeroRedundancyOptimizer`: each rank has the optimizer state of its share of the parameters.
     Zero1,
+    /// `fully_shard` (FSDP2) with `reshard_after_forward=False`: parameters are gathered once a step.
+    Zero2,
+    /// `fully_shard` (FSDP2) on every block and the root: each rank has a shard of every parameter, gathered around its use.
+    Fsdp,
+    /// Megatron's tensor parallelism: every rank has some heads and some columns of each block, and works on the whole batch.
+    Tensor,
+    /// `torch.distributed.pipelining`: every rank has some blocks, and micro-batches pass from rank to rank.
+    Pipeline(PipelineSchedule),
+}
+
+/// The order in which a pipeline's stages work on micro-batches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum PipelineSchedule {
+    /// `ScheduleGPipe`: all forwards, then all backwards.
+    GPipe,
+    /// `Schedule1F1B`: a backward as soon as it can be.
+    OneForwardOneBackward,
 }
 
 impl Parallelism {
     /// All of them, as they are listed.
-    pub const ALL: [Self; 3] = [Self::Ddp, Self::DdpView, Self::Zero1];
+    pub const ALL: [Self; 8] = [
+        Self::Ddp,
+        Self::DdpView,
+        Self::Zero1,
+        Self::Zero2,
+        Self::Fsdp,
+        Self::Tensor,
+        Self::Pipeline(PipelineSchedule::GPipe),
+        Self::Pipeline(PipelineSchedule::OneForwardOneBackward),
+    ];
 
     /// Its word on the command line.
     #[must_use]
@@ -28,6 +54,11 @@ impl Parallelism {
             Self::Ddp => "ddp",
             Self::DdpView => "ddp-view",
             Self::Zero1 => "zero1",
+            Self::Zero2 => "zero2",
+            Self::Fsdp => "fsdp",
+            Self::Tensor => "tp",
+            Self::Pipeline(PipelineSchedule::GPipe) => "pp-gpipe",
+            Self::Pipeline(PipelineSchedule::OneForwardOneBackward) => "pp-1f1b",
         }
     }
 
@@ -35,8 +66,15 @@ impl Parallelism {
     #[must_use]
     pub const fn splits_batch(self) -> bool {
         match self {
-            Self::Ddp | Self::DdpView | Self::Zero1 => true,
+            Self::Ddp | Self::DdpView | Self::Zero1 | Self::Zero2 | Self::Fsdp => true,
+            Self::Tensor | Self::Pipeline(_) => false,
         }
+    }
+
+    /// Between passes a rank has a shard of every parameter.
+    #[must_use]
+    pub const fn shards_parameters(self) -> bool {
+        matches!(self, Self::Zero2 | Self::Fsdp)
     }
 }
 
