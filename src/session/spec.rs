@@ -11,7 +11,7 @@ use crate::device::cuda::{self, CudaDevice};
 use crate::device::sim::{Card, SimDevice};
 use crate::device::{Device, DeviceError, KernelTimes, Profiled};
 use crate::model::{About, DeviceKind, Items};
-use crate::train::{Config, DataPath, Libraries, LoopStyle, Observer, TrainError, Trainer, TrainerOptions};
+use crate::train::{Config, DataPath, Libraries, LoopStyle, Member, Observer, TrainError, Trainer, TrainerOptions};
 use crate::units::{Bytes, DeviceIndex};
 use crate::workload::{
     Architecture, CatalogError, Data, Entry, Group, Inference, InferencePlan, Loaded, Loading, Sizes,
@@ -120,6 +120,10 @@ pub struct LabSpec {
     pub preallocate: Option<MemoryLimit>,
     /// Time every kernel by itself, and write it there.
     pub kernels: Option<KernelTimes>,
+    /// Its place among several ranks; its batch is this rank's then.
+    pub member: Option<Member>,
+    /// Which device of the run it is: all of its events say so.
+    pub index: DeviceIndex,
 }
 
 /// Why a lab can't start.
@@ -181,6 +185,8 @@ impl LabSpec {
             load: None,
             preallocate: None,
             kernels: None,
+            member: None,
+            index: DeviceIndex::FIRST,
         }
     }
 
@@ -222,9 +228,12 @@ impl LabSpec {
             TorchVersion::V2_11 => String::new(),
             torch => format!(" · allocator of PyTorch {torch}, ops of {}", TorchVersion::V2_11),
         };
+        let rank = self.member.map_or_else(String::new, |Member { parallelism, world }| {
+            format!("{parallelism}, rank {} of {} · ", world.rank(), world.size())
+        });
         About {
             workload: self.workload.name.as_str().into(),
-            detail: format!("{parameters}B{}{sequence} · {ops}{allocator}", config.batch).into(),
+            detail: format!("{rank}{parameters}B{}{sequence} · {ops}{allocator}", config.batch).into(),
             device: match (&self.device, trainer) {
                 (_, Some(trainer)) => format!("{} · {}", trainer.device_info().id, trainer.device_info().name).into(),
                 (DeviceChoice::Cpu, None) => "cpu".into(),
@@ -287,8 +296,8 @@ impl LabSpec {
         };
         let memory = device.info().memory;
         let options = TrainerOptions {
-            rank: DeviceIndex::FIRST,
-            member: None,
+            rank: self.index,
+            member: self.member,
             workspaces: libraries,
             settings: self.settings.clone(),
             limit: self.limit.map(|limit| limit.of(memory)),

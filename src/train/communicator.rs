@@ -32,34 +32,45 @@ impl Communicator {
 
     /// Gathers `bytes`, all ranks' parts together, behind what the compute stream has to do so far.
     pub fn all_gather(&self, memory: &Memory, bytes: Bytes) -> OpResult<()> {
-        self.all_reduce(memory, bytes)
+        self.exchange(memory, self.others(bytes))
     }
 
     /// Sums `bytes` over all ranks and leaves each its part, behind what the compute stream has to do so far.
     pub fn reduce_scatter(&self, memory: &Memory, bytes: Bytes) -> OpResult<()> {
-        self.all_reduce(memory, bytes)
+        self.exchange(memory, self.others(bytes))
     }
 
     /// Sums `bytes` over all ranks, behind what the compute stream has to do so far.
     pub fn all_reduce(&self, memory: &Memory, bytes: Bytes) -> OpResult<()> {
-        let _ = bytes;
-        memory.with_device(|device| {
-            let ready = device.record_event(StreamId::DEFAULT)?;
-            device.wait_event(self.stream, ready)
-        })?;
-        Ok(())
+        self.exchange(memory, Bytes(2 * self.others(bytes).get()))
     }
 
     /// Sends a tensor to another rank: its block waits for that once it is freed.
     pub fn send(&self, memory: &Memory, tensor: &Tensor) -> OpResult<()> {
-        self.all_reduce(memory, tensor.bytes())?;
+        self.exchange(memory, tensor.bytes())?;
         Ok(memory.record_stream(tensor, self.stream)?)
     }
 
     /// Receives `bytes` from another rank before the compute stream goes on.
     pub fn receive(&self, memory: &Memory, bytes: Bytes) -> OpResult<()> {
-        self.all_reduce(memory, bytes)?;
+        self.exchange(memory, bytes)?;
         self.join(memory)
+    }
+
+    /// Of `bytes` in equal parts, those of the other ranks: what passes a rank's link in a ring.
+    fn others(&self, bytes: Bytes) -> Bytes {
+        let ranks = self.world.size() as u64;
+        Bytes(bytes.get() / ranks * (ranks - 1))
+    }
+
+    /// Passes `bytes` on, behind what the compute stream has to do so far.
+    fn exchange(&self, memory: &Memory, bytes: Bytes) -> OpResult<()> {
+        memory.with_device(|device| {
+            let ready = device.record_event(StreamId::DEFAULT)?;
+            device.wait_event(self.stream, ready)?;
+            device.spend_exchange(bytes, self.stream)
+        })?;
+        Ok(())
     }
 
     /// Lets the compute stream wait for all collectives so far.

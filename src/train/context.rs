@@ -142,6 +142,8 @@ pub struct Context {
     pub(crate) splits: Vec<(TensorSplit, [usize; 2])>,
     /// The model is a stage of a pipeline, whose program is another one.
     pub(crate) in_stage: bool,
+    /// Backward runs within the region of autocast, as a schedule's step does.
+    pub(crate) autocasts_backward: bool,
     /// Tensors that last as long as the program.
     kept: Vec<Tensor>,
 }
@@ -176,6 +178,7 @@ impl Context {
             tensor_ranks: None,
             splits: Vec::new(),
             in_stage: false,
+            autocasts_backward: false,
             kept: Vec::new(),
         }
     }

@@ -3,6 +3,7 @@
 //! A rank is a [`Trainer`](super::Trainer) with an allocator of its own. What it asks for depends on its place among the
 //! ranks alone, never on what the others do: ranks of simulated devices run one after the other.
 
+mod alike;
 mod construction;
 mod partition;
 mod pipeline;
@@ -10,15 +11,56 @@ mod reducer;
 mod sharded;
 mod tensor;
 
+pub(super) use alike::alike;
 pub(super) use partition::share_of;
-pub(super) use pipeline::{Action, Stage};
+pub(super) use pipeline::{Action, Stage, micro_batches};
 
+use super::config::{Config, Offload, OnOom};
 use super::context::Context;
 use super::error::{OpResult, TrainError};
 use super::member::{Member, Parallelism};
 use reducer::Reducer;
 use sharded::Sharded;
 use vramlab_device::DType;
+
+/// Why a rank can't train so, where it can't.
+pub(super) fn refusal(member: Member, config: &Config) -> Option<String> {
+    let Member { parallelism, world } = member;
+    let pipeline = matches!(parallelism, Parallelism::Pipeline(_));
+    let alone = |what: &str| Some(format!("{what} is for one device; leave it out with --parallel"));
+    if world.size() < 2 {
+        return Some(format!(
+            "{parallelism} shares the work of a step among ranks; give at least two, such as sim:h200x2"
+        ));
+    }
+    if config.fuse {
+        return alone("--fuse");
+    }
+    if config.offload != Offload::Off {
+        return alone("--offload");
+    }
+    if config.on_oom != OnOom::Stop {
+        return alone("--on-oom");
+    }
+    if config.amp.scales() && !matches!(parallelism, Parallelism::Ddp | Parallelism::DdpView) {
+        return Some(format!("gradients of fp16 are scaled, which {parallelism} does not do here; use --amp bf16"));
+    }
+    if config.checkpointing && (pipeline || parallelism.shards_parameters()) {
+        return Some(format!("checkpoints are not simulated with {parallelism}; leave --ckpt out"));
+    }
+    if config.accumulation > 1 && parallelism.shards_parameters() {
+        return Some(format!("accumulation is not simulated with {parallelism}; leave --accum out"));
+    }
+    let micro_batches = pipeline::micro_batches(config.accumulation);
+    if pipeline && !config.batch.is_multiple_of(micro_batches) {
+        let batch = config.batch.next_multiple_of(micro_batches);
+        return Some(format!(
+            "a batch of {} can't be cut into {micro_batches} micro-batches; give --batch {batch} or another multiple",
+            config.batch
+        ));
+    }
+    None
+}
 
 /// Wraps a model that is made, with its batches: construction, and the hooks of the steps.
 ///

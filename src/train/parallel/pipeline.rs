@@ -17,6 +17,14 @@ use vramlab_model::Category;
 /// Bytes of a list of one tensor's shape and type, pickled: what a stage tells the next one of its output.
 const PICKLED_SHAPES: usize = 108;
 
+/// Micro-batches of a step, where accumulation asks for no other number.
+const MICRO_BATCHES: usize = 4;
+
+/// How many micro-batches a step is cut into.
+pub(crate) const fn micro_batches(accumulation: usize) -> usize {
+    if accumulation > 1 { accumulation } else { MICRO_BATCHES }
+}
+
 /// What a stage does next with a micro-batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {

@@ -4,15 +4,12 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use crate::error::OpResult;
-use crate::parallel::{Action, Stage};
+use crate::parallel::{Action, Stage, micro_batches};
 use crate::tensor::Tensor;
 use crate::workload::{Batch, Model, Outcome};
 use vramlab_model::Phase;
 
 use super::state::Trainer;
-
-/// Micro-batches of a step, where `accumulation` asks for no other number.
-const MICRO_BATCHES: usize = 4;
 
 impl Trainer {
     pub(super) fn pipeline_step(&mut self, mut stage: Stage, model: &Rc<dyn Model>) -> OpResult<Outcome> {
@@ -32,21 +29,21 @@ impl Trainer {
         let batch = self.next_batch(0)?;
         self.end(Phase::Data)?;
 
-        let micro_batches =
-            cut(&batch, if self.config.accumulation > 1 { self.config.accumulation } else { MICRO_BATCHES });
+        let parts = cut(&batch, micro_batches(self.config.accumulation));
         // Autocast is around the whole step: copies of weights serve all micro-batches.
+        self.cx.autocasts_backward = self.config.amp.dtype().is_some();
         self.cx.weight_copies = self.config.amp.dtype().map(|_| BTreeMap::new());
         self.begin(Phase::Forward);
-        self.forward_pass(|cx| stage.begin(cx, &**model, &micro_batches))?;
+        self.forward_pass(|cx| stage.begin(cx, &**model, &parts))?;
         self.end(Phase::Forward)?;
 
-        let actions = stage.actions(micro_batches.len());
+        let actions = stage.actions(parts.len());
         let mut loss = None;
         for (i, action) in actions.iter().enumerate() {
             match *action {
                 Action::Forward(number) => {
                     self.begin(Phase::Forward);
-                    if let Some(micro_batch) = micro_batches.get(number) {
+                    if let Some(micro_batch) = parts.get(number) {
                         self.forward_pass(|cx| stage.forward(cx, &**model, number, micro_batch))?;
                     }
                     self.end(Phase::Forward)?;

@@ -96,6 +96,9 @@ impl Trainer {
         options: TrainerOptions,
         observer: Box<dyn Observer>,
     ) -> Result<Self, TrainError> {
+        if let Some(why) = options.member.and_then(|member| parallel::refusal(member, &config)) {
+            return Err(TrainError::Workload(why));
+        }
         let watched = options.watched || cfg!(debug_assertions);
         let memory = Memory::of_rank(options.rank, device, options.settings, observer, watched);
         if options.limit.is_some() {
@@ -132,6 +135,11 @@ impl Trainer {
         trainer.make_batches()?;
         trainer.cx.place_parameters(&trainer.config)?;
         if let Some(member) = trainer.member {
+            if !matches!(trainer.task, Task::Supervised(_)) {
+                let text =
+                    format!("{} shares the training of one model; leave --parallel out here", member.parallelism);
+                return Err(TrainError::Workload(text));
+            }
             trainer.stage = parallel::wrap(&mut trainer.cx, member, trainer.config.amp.dtype())?;
         }
         trainer.make_optimizers();
@@ -205,6 +213,12 @@ impl Trainer {
     #[must_use]
     pub const fn attention_ran(&self) -> Option<&'static str> {
         self.cx.attention_ran()
+    }
+
+    /// For every rank of its world the lowest one whose allocator is asked for the same, itself among them.
+    #[must_use]
+    pub fn alike_ranks(&self) -> Vec<usize> {
+        self.member.map_or_else(|| vec![0], |member| parallel::alike(&self.cx, member))
     }
 
     /// Steps finished.

@@ -93,6 +93,10 @@ impl Model for Network {
                         }
                     }
                     Stage::Plain(segment) if (behind && part.last) || (!behind && part.first) => {
+                        if behind {
+                            // The variable of the stage's forward lives to its end.
+                            cx.keep_local(x.clone());
+                        }
                         x = segment.forward(cx, &x)?;
                     }
                     Stage::Plain(_) => {}
