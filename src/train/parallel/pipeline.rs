@@ -14,8 +14,20 @@ use vramlab_allocator::units::StreamId;
 use vramlab_device::{DType, Kernel};
 use vramlab_model::Category;
 
-/// Bytes of a list of one tensor's shape and type, pickled: what a stage tells the next one of its output.
-const PICKLED_SHAPES: usize = 108;
+/// Bytes of a list of one tensor's shape, strides and type, pickled: what a stage tells the next one of its output.
+fn pickled(shape: Shape) -> usize {
+    const ALL_BUT_NUMBERS: usize = 95;
+    let bytes = |number: usize| match number {
+        0..0x100 => 2,
+        0x100..0x1_0000 => 3,
+        0x1_0000..0x8000_0000 => 5,
+        // Eight bytes of the number behind their count.
+        _ => 10,
+    };
+    let strides = shape.contiguous_strides();
+    ALL_BUT_NUMBERS
+        + shape.dims().iter().chain(&strides[..shape.dims().len()]).map(|&number| bytes(number)).sum::<usize>()
+}
 
 /// Micro-batches of a step, where accumulation asks for no other number.
 const MICRO_BATCHES: usize = 4;
@@ -172,21 +184,21 @@ impl Stage {
         let input = if self.part.first {
             cx.temporary(tokens.shape(), tokens.dtype(), "empty micro-batch")?
         } else {
-            let sizes = size(cx, "sizes of objects")?;
-            drop(size(cx, "size of an object")?);
-            let object = bytes(cx, PICKLED_SHAPES, "shapes of the stage before")?;
-            drop(size(cx, "rank of the sender")?);
-            drop(size(cx, "rank of the sender")?);
-            drop((sizes, object));
             let Some(shape) = model.stage_input(tokens) else {
                 return Err(TrainError::Workload("a pipeline cuts models of tokens; use ddp".into()).into());
             };
+            let sizes = size(cx, "sizes of objects")?;
+            drop(size(cx, "size of an object")?);
+            let object = bytes(cx, pickled(shape), "shapes of the stage before")?;
+            drop(size(cx, "rank of the sender")?);
+            drop(size(cx, "rank of the sender")?);
+            drop((sizes, object));
             cx.temporary(shape, DType::F32, "empty micro-batch")?
         };
         let output = cx.no_grad(|cx| model.stage_forward(cx, &input, &self.part))?;
         let shapes = [&input, &output].map(|tensor| (tensor.shape(), tensor.dtype()));
         if !self.part.last {
-            let object = bytes(cx, PICKLED_SHAPES, "shapes for the next stage")?;
+            let object = bytes(cx, pickled(output.shape()), "shapes for the next stage")?;
             let sent = [size(cx, "size of an object")?, size(cx, "sizes of objects")?];
             for tensor in sent.iter().chain([&object]) {
                 cx.memory().record_stream(tensor, self.communicator.stream())?;
@@ -309,6 +321,13 @@ mod tests {
             Action::Backward(number) => format!("B{number}"),
         });
         words.collect::<Vec<_>>().join(" ")
+    }
+
+    /// Of gpt-mini and of GPT-2.
+    #[test]
+    fn shapes_are_as_long_as_pytorchs() {
+        assert_eq!(pickled(Shape::new(&[1, 32, 32])), 108);
+        assert_eq!(pickled(Shape::new(&[4, 1024, 768])), 113);
     }
 
     /// Read from recordings of two ranks.
