@@ -12,14 +12,17 @@ use super::{Status, Usage};
 use crate::model::{Phase, View};
 use crate::session::{DeviceChoice, GroupError, Headless, LabSpec, Parallel, ProcessGroup};
 use crate::source::Recorder;
-use crate::train::Parallelism;
+use crate::train::{Parallelism, Seat, TrainError};
 use crate::tui;
+use crate::units::Bytes;
+use crate::workload::Data;
 
-/// The card of `sim:h200x4`, and how many there are; another device as it is.
+/// The device of `sim:h200x4` or `cpux4`, and how many there are; another one as it is.
 pub(super) fn split_count(device: Option<String>) -> (Option<String>, Option<usize>) {
     let split = device.as_deref().and_then(|device| {
-        let (card, count) = device.strip_prefix("sim:")?.rsplit_once('x')?;
-        Some((format!("sim:{card}"), count.parse().ok()?))
+        let (one, count) = device.rsplit_once('x')?;
+        let is_device = one == "cpu" || one.starts_with("sim:");
+        is_device.then(|| Some((one.to_owned(), count.parse().ok()?)))?
     });
     match split {
         Some((card, count)) => (Some(card), Some(count)),
@@ -36,14 +39,22 @@ pub(super) fn parallel(way: Option<Parallelism>, ranks: Option<usize>) -> Result
         (None, None) => Ok(None),
         (Some(parallelism), Some(ranks)) => Ok(Some(Parallel { parallelism, ranks })),
         (Some(way), None) => Err(Usage(format!(
-            "{way} shares the work of a step among simulated cards; give --device sim:h200x2 or more"
+            "{way} shares the work of a step among ranks; give --device sim:h200x2 or more, or cpux2"
         ))
         .into()),
         (None, Some(ranks)) => {
             let ways: Vec<&str> = Parallelism::ALL.iter().map(|way| way.word()).collect();
-            Err(Usage(format!("{ranks} cards need a way to share the work; give --parallel {}", ways.join(", ")))
+            Err(Usage(format!("{ranks} ranks need a way to share the work; give --parallel {}", ways.join(", ")))
                 .into())
         }
+    }
+}
+
+/// Batches that a workload streams by itself stay on the devices, as they did on those that were measured.
+pub(super) fn keep_batches(spec: &mut LabSpec) {
+    if matches!(spec.data, Data::Streamed) {
+        spec.data = Data::Reference;
+        spec.config.data = spec.data.path();
     }
 }
 
@@ -59,25 +70,14 @@ pub(super) fn run(
     if spec.load.is_some() {
         return Err(Usage("a checkpoint is loaded on one device; leave --load out with --parallel".to_owned()).into());
     }
-    let followers = Followers::new(recorder, None);
-    let mut group = ProcessGroup::start(spec, parallel, Some(followers.listener())).map_err(|error| match error {
-        error @ GroupError::Build { .. } => Report::new(error),
-        error => Usage(error.to_string()).into(),
-    })?;
-    let mut steps: Vec<Steps> = group.runs().iter().map(|_| Steps::new(count, as_json)).collect();
-    let mut ended = None;
-    for number in 0..count {
-        match group.step() {
-            Ok(reports) => steps.iter_mut().zip(&reports).for_each(|(steps, report)| steps.push(report)),
-            Err(failed) => {
-                ended = Some(Report::new(failed).wrap_err(format!("training ended in step {number}")));
-                break;
-            }
+    let (table, ended) = match spec.device {
+        DeviceChoice::Cpu => on_threads(spec, parallel, count, recorder.is_some())?,
+        DeviceChoice::Cuda(_) => {
+            let text = "ranks train on simulated cards or on the processor; give --device sim:h200x2 or cpux2";
+            return Err(Usage(text.to_owned()).into());
         }
-    }
-    group.finish();
-    let table = Table::of(&mut group, steps);
-    followers.finish()?;
+        DeviceChoice::Sim(_) => simulated(spec, parallel, count, recorder)?,
+    };
     if as_json {
         writeln!(out, "{}", table.json(spec, parallel))?;
     } else {
@@ -91,6 +91,99 @@ pub(super) fn run(
     ended.map_or(Ok(Status::DONE), Err)
 }
 
+/// Ranks of simulated cards; why they ended before the last step, where they did.
+fn simulated(
+    spec: &LabSpec,
+    parallel: Parallel,
+    count: u64,
+    recorder: Option<Recorder>,
+) -> Result<(Table, Option<Report>)> {
+    let followers = Followers::new(recorder, None);
+    let mut group = ProcessGroup::start(spec, parallel, Some(followers.listener())).map_err(refused)?;
+    let mut steps: Vec<Steps> = group.runs().iter().map(|_| Steps::new(count, true)).collect();
+    let mut ended = None;
+    for number in 0..count {
+        match group.step() {
+            Ok(reports) => steps.iter_mut().zip(&reports).for_each(|(steps, report)| steps.push(report)),
+            Err(failed) => {
+                ended = Some(Report::new(failed).wrap_err(format!("training ended in step {number}")));
+                break;
+            }
+        }
+    }
+    group.finish();
+    let of_rank = group.of_rank().to_vec();
+    let ranks_of = |run| (0..of_rank.len()).filter(|rank| of_rank[*rank] == run).collect();
+    let rows = group.runs().iter_mut().zip(steps).enumerate();
+    let rows = rows.map(|(run, (headless, steps))| Row::of(headless, steps, ranks_of(run))).collect();
+    followers.finish()?;
+    Ok((Table { rows, of_rank }, ended))
+}
+
+/// Ranks on the processor, each on a thread of its own; they compute, and wait for each other.
+fn on_threads(spec: &LabSpec, parallel: Parallel, count: u64, records: bool) -> Result<(Table, Option<Report>)> {
+    const MOST: usize = 16;
+    if !(2..=MOST).contains(&parallel.ranks) {
+        let text = format!("{} ranks can't share the processor; give from 2 to {MOST}", parallel.ranks);
+        return Err(Usage(text).into());
+    }
+    if records {
+        let text = "ranks on the processor are not recorded; give simulated cards, such as --device sim:h200x2";
+        return Err(Usage(text.to_owned()).into());
+    }
+    let mut specs = Vec::with_capacity(parallel.ranks);
+    for (rank, seat) in Seat::for_all(parallel.ranks).into_iter().enumerate() {
+        let index = u16::try_from(rank).unwrap_or(u16::MAX);
+        specs.push(LabSpec { seat: Some(seat), ..parallel.of_rank(spec, rank, index).map_err(refused)? });
+    }
+    let train = |rank: usize, spec: LabSpec| -> Result<(Row, Option<TrainError>), GroupError> {
+        let mut run = Headless::start(spec).map_err(|error| GroupError::of(rank, error))?;
+        let (mut steps, mut ended) = (Steps::new(count, true), None);
+        for _ in 0..count {
+            match run.step() {
+                Ok(report) => steps.push(&report),
+                Err(error) => {
+                    ended = Some(error);
+                    break;
+                }
+            }
+        }
+        run.finish();
+        Ok((Row::of(&mut run, steps, vec![rank]), ended))
+    };
+    let trained: Vec<_> = std::thread::scope(|scope| {
+        let threads: Vec<_> =
+            specs.into_iter().enumerate().map(|(rank, spec)| scope.spawn(move || train(rank, spec))).collect();
+        threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect()
+    });
+    let (mut rows, mut ended) = (Vec::new(), Vec::new());
+    for (rank, trained) in trained.into_iter().enumerate() {
+        let (row, error) = match trained {
+            Ok(trained) => trained.map_err(refused)?,
+            Err(panicked) => std::panic::resume_unwind(panicked),
+        };
+        let step = row.steps.finished;
+        ended.extend(error.map(|error| (rank, step, error)));
+        rows.push(row);
+    }
+    // Who only waited for another that has ended is not the reason.
+    let cause = ended.iter().position(|(_, _, error)| !matches!(error, TrainError::RankEnded(_))).unwrap_or_default();
+    let ended = (cause < ended.len()).then(|| {
+        let (rank, step, error) = ended.swap_remove(cause);
+        Report::new(error).wrap_err(format!("training ended in step {step} of rank {rank}"))
+    });
+    let of_rank = (0..rows.len()).collect();
+    Ok((Table { rows, of_rank }, ended))
+}
+
+/// What is wrong with what was asked for is told as such.
+fn refused(error: GroupError) -> Report {
+    match error {
+        error @ GroupError::Build { .. } => Report::new(error),
+        error => Usage(error.to_string()).into(),
+    }
+}
+
 /// What is known of a run that stands for ranks which do the same.
 struct Row {
     /// Their numbers.
@@ -102,6 +195,21 @@ struct Row {
     object: Value,
 }
 
+impl Row {
+    fn of(run: &mut Headless, steps: Steps, ranks: Vec<usize>) -> Self {
+        let view = run.view();
+        let (spec, trainer) = (run.spec(), run.trainer());
+        Self {
+            ranks,
+            between: Between::of(trainer, &view),
+            peaks: steps.peaks(&trainer.statistics()),
+            object: object(spec, trainer, &steps, &view),
+            steps,
+            view,
+        }
+    }
+}
+
 /// All of them.
 struct Table {
     rows: Vec<Row>,
@@ -110,24 +218,6 @@ struct Table {
 }
 
 impl Table {
-    fn of(group: &mut ProcessGroup, steps: Vec<Steps>) -> Self {
-        let of_rank = group.of_rank().to_vec();
-        let row = |(number, (run, steps)): (usize, (&mut Headless, Steps))| {
-            let view = run.view();
-            let (spec, trainer) = (run.spec(), run.trainer());
-            Row {
-                ranks: (0..of_rank.len()).filter(|rank| of_rank[*rank] == number).collect(),
-                between: Between::of(trainer, &view),
-                peaks: steps.peaks(&trainer.statistics()),
-                object: object(spec, trainer, &steps, &view),
-                steps,
-                view,
-            }
-        };
-        let rows = group.runs().iter_mut().zip(steps).enumerate().map(row).collect();
-        Self { rows, of_rank }
-    }
-
     /// The run that ran out of memory, where one did.
     fn failed(&self) -> Option<&Row> {
         self.rows.iter().find(|row| row.view.autopsy.is_some())
@@ -177,7 +267,7 @@ impl Table {
         let Parallel { parallelism, ranks } = parallel;
         let card = match &spec.device {
             DeviceChoice::Sim(card) => format!("sim:{} ({})", card.name, card.title),
-            DeviceChoice::Cpu | DeviceChoice::Cuda(_) => String::new(),
+            DeviceChoice::Cpu | DeviceChoice::Cuda(_) => "cpu".to_owned(),
         };
         let finished = self.rows.iter().map(|row| row.steps.finished).min().unwrap_or_default();
         let (name, batch) = (&spec.workload.name, spec.config.batch);
@@ -210,18 +300,30 @@ impl Table {
         match (&self.rows[..], self.worst()) {
             ([only], _) => writeln!(out, "  All ranks do the same; rank {} was computed.", numbers(&only.ranks[..1]))?,
             (_, Some(worst)) => {
-                let least = self.rows.iter().map(|row| row.peaks.reserved).min().unwrap_or_default();
-                let more = bytes(worst.peaks.reserved - least);
-                writeln!(
-                    out,
-                    "  Rank {} is the worst: it reserves {}, {more} more than the least.",
-                    numbers(&worst.ranks),
-                    bytes(worst.peaks.reserved)
-                )?;
+                let reserved = self.rows.iter().map(|row| row.peaks.reserved);
+                let (rank, most) = (numbers(&worst.ranks), bytes(worst.peaks.reserved));
+                match reserved.min().map(|least| bytes(worst.peaks.reserved - least)) {
+                    None | Some(Bytes::ZERO) => {
+                        let peak = bytes(worst.peaks.allocated);
+                        writeln!(
+                            out,
+                            "  All ranks reserve {most}. Rank {rank} has the highest peak of allocated memory, {peak}."
+                        )?;
+                    }
+                    Some(more) => {
+                        writeln!(out, "  Rank {rank} is the worst: it reserves {most}, {more} more than the least.")?;
+                    }
+                }
             }
             (_, None) => {}
         }
-        writeln!(out, "  Times are simulated, and a rank's own: it waits for no other.")
+        let losses = self.rows.iter().filter_map(|row| Some([row.steps.first_loss?, row.steps.last_loss?]));
+        let losses: Vec<[f32; 2]> = losses.collect();
+        if losses.is_empty() {
+            return writeln!(out, "  Times are simulated, and a rank's own: it waits for no other.");
+        }
+        let mean = |which: usize| losses.iter().map(|losses| losses[which]).sum::<f32>() / losses.len() as f32;
+        writeln!(out, "  Mean loss of the ranks that have one, first → last: {:.4} → {:.4}.", mean(0), mean(1))
     }
 }
 
@@ -256,5 +358,7 @@ mod tests {
         assert_eq!(split("sim:h200x2"), (Some("sim:h200".to_owned()), Some(2)));
         assert_eq!(split("sim:rtx-3090"), (Some("sim:rtx-3090".to_owned()), None));
         assert_eq!(split("cpu"), (Some("cpu".to_owned()), None));
+        assert_eq!(split("cpux4"), (Some("cpu".to_owned()), Some(4)));
+        assert_eq!(split("cuda:0x2"), (Some("cuda:0x2".to_owned()), None));
     }
 }

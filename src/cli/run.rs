@@ -77,6 +77,9 @@ pub(super) fn run(args: &RunArgs) -> Result<Status> {
     let parallel = ranks::parallel(args.parallel, ranks)?;
     let spec = SpecArgs { device, ..args.spec.clone() };
     let mut spec = spec.lab(Some(&args.workload), Some(args.steps))?;
+    if parallel.is_some() && args.spec.data.is_none() {
+        ranks::keep_batches(&mut spec);
+    }
     foresight::announce(&spec);
     if args.kernels {
         return kernels(&mut spec, args.steps);

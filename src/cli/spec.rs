@@ -235,6 +235,7 @@ impl SpecArgs {
         let alloc_conf = setup.alloc_conf;
         Ok(LabSpec {
             member: None,
+            seat: None,
             index: DeviceIndex::FIRST,
             inference,
             load: self.load,
@@ -342,7 +343,7 @@ pub fn device(text: &str) -> Result<DeviceChoice> {
                         && cards.card(card.trim_start_matches("sim:")).is_ok()
                     {
                         return usage(format!(
-                            "{count} cards train together with `vramlab run --parallel`; give one here, {card}"
+                            "{count} ranks train together with `vramlab run --parallel`; give one device here, {card}"
                         ));
                     }
                     cards.warnings().iter().for_each(warn);

@@ -20,6 +20,20 @@ pub struct Parallel {
     pub ranks: usize,
 }
 
+impl Parallel {
+    /// What rank number `rank` trains, as device number `index`.
+    ///
+    /// # Errors
+    /// [`GroupError::Size`], [`GroupError::Uneven`].
+    pub fn of_rank(self, spec: &LabSpec, rank: usize, index: u16) -> Result<LabSpec, GroupError> {
+        let world = World::new(self.ranks, rank).ok_or(GroupError::Size(self.ranks))?;
+        let member = Member { parallelism: self.parallelism, world };
+        let mut of_rank = LabSpec { member: Some(member), index: DeviceIndex(index), ..spec.clone() };
+        of_rank.config.batch = member.samples(spec.config.batch)?;
+        Ok(of_rank)
+    }
+}
+
 /// Ranks of simulated devices that train together. None waits for another: what a rank asks of its allocator follows from its
 /// own program alone.
 pub struct ProcessGroup {
@@ -53,6 +67,17 @@ pub enum GroupError {
         /// Why.
         error: BuildError,
     },
+}
+
+impl GroupError {
+    /// Why a rank could not be made.
+    #[must_use]
+    pub fn of(rank: usize, error: BuildError) -> Self {
+        match error {
+            BuildError::Train(TrainError::Workload(why)) => Self::Refused(why),
+            error => Self::Build { rank, error },
+        }
+    }
 }
 
 /// The step of a rank failed; the others have stopped behind the step before, or this one.
@@ -141,15 +166,8 @@ impl ProcessGroup {
     /// Makes rank number `rank`; the number of its run.
     fn add(&mut self, spec: &LabSpec, parallel: Parallel, rank: usize) -> Result<usize, GroupError> {
         let run = self.runs.len();
-        let (Some(world), Ok(index)) = (World::new(parallel.ranks, rank), u16::try_from(run)) else {
-            return Err(GroupError::Size(parallel.ranks));
-        };
-        if run >= Ranks::MOST {
-            return Err(GroupError::TooDifferent);
-        }
-        let member = Member { parallelism: parallel.parallelism, world };
-        let mut of_rank = LabSpec { member: Some(member), index: DeviceIndex(index), ..spec.clone() };
-        of_rank.config.batch = member.samples(spec.config.batch)?;
+        let index = u16::try_from(run).ok().filter(|_| run < Ranks::MOST).ok_or(GroupError::TooDifferent)?;
+        let of_rank = parallel.of_rank(spec, rank, index)?;
         let follows = {
             let mut merged = self.merged.borrow_mut();
             merged.pending.push(VecDeque::new());
@@ -158,10 +176,7 @@ impl ProcessGroup {
         };
         let listener = OfRun { merged: Rc::clone(&self.merged), run };
         let listener = follows.then(|| Box::new(listener) as Listener);
-        let made = Headless::start_before(of_rank, listener).map_err(|error| match error {
-            BuildError::Train(TrainError::Workload(why)) => GroupError::Refused(why),
-            error => GroupError::Build { rank, error },
-        })?;
+        let made = Headless::start_before(of_rank, listener).map_err(|error| GroupError::of(rank, error))?;
         self.runs.push(made);
         Ok(run)
     }

@@ -11,7 +11,9 @@ use crate::device::cuda::{self, CudaDevice};
 use crate::device::sim::{Card, SimDevice};
 use crate::device::{Device, DeviceError, KernelTimes, Profiled};
 use crate::model::{About, DeviceKind, Items};
-use crate::train::{Config, DataPath, Libraries, LoopStyle, Member, Observer, TrainError, Trainer, TrainerOptions};
+use crate::train::{
+    Config, DataPath, Libraries, LoopStyle, Member, Observer, Seat, TrainError, Trainer, TrainerOptions,
+};
 use crate::units::{Bytes, DeviceIndex};
 use crate::workload::{
     Architecture, CatalogError, Data, Entry, Group, Inference, InferencePlan, Loaded, Loading, Sizes,
@@ -122,6 +124,8 @@ pub struct LabSpec {
     pub kernels: Option<KernelTimes>,
     /// Its place among several ranks; its batch is this rank's then.
     pub member: Option<Member>,
+    /// Where it meets the other ranks, on a device that holds bytes.
+    pub seat: Option<Arc<Seat>>,
     /// Which device of the run it is: all of its events say so.
     pub index: DeviceIndex,
 }
@@ -186,6 +190,7 @@ impl LabSpec {
             preallocate: None,
             kernels: None,
             member: None,
+            seat: None,
             index: DeviceIndex::FIRST,
         }
     }
@@ -298,6 +303,7 @@ impl LabSpec {
         let options = TrainerOptions {
             rank: self.index,
             member: self.member,
+            seat: self.seat.clone(),
             workspaces: libraries,
             settings: self.settings.clone(),
             limit: self.limit.map(|limit| limit.of(memory)),

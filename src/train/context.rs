@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use vramlab_allocator::units::StreamId;
 use vramlab_device::{DType, Kernel};
@@ -13,6 +14,7 @@ use super::autocast::Autocast;
 use super::communicator::Communicator;
 use super::config::{AttentionKernel, Tf32};
 use super::error::OpResult;
+use super::exchange::Seat;
 use super::hooks::Hooks;
 use super::kv_cache::KvCache;
 use super::library::{Libraries, Library, Thread};
@@ -138,6 +140,8 @@ pub struct Context {
     pub(crate) units: Vec<Range<usize>>,
     /// The ranks among which layers are split.
     pub(crate) tensor_ranks: Option<Communicator>,
+    /// Where this rank meets the others, on a device that holds bytes.
+    pub(crate) seat: Option<Arc<Seat>>,
     /// Parameters that are made whole and split then, in order.
     pub(crate) splits: Vec<(TensorSplit, [usize; 2])>,
     /// The model is a stage of a pipeline, whose program is another one.
@@ -176,6 +180,7 @@ impl Context {
             synchronises: true,
             units: Vec::new(),
             tensor_ranks: None,
+            seat: None,
             splits: Vec::new(),
             in_stage: false,
             autocasts_backward: false,

@@ -52,6 +52,11 @@ pub(crate) trait Hooks<P> {
         Ok(())
     }
 
+    /// The optimizer has updated what it updates.
+    fn after_optimizer(&mut self, _pass: &mut P) -> OpResult<()> {
+        Ok(())
+    }
+
     /// The step was abandoned: nothing of it goes on.
     fn abandon(&mut self, pass: &mut P);
 }

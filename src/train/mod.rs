@@ -13,6 +13,7 @@ mod config;
 mod context;
 mod data;
 mod error;
+mod exchange;
 mod hooks;
 mod kv_cache;
 mod library;
@@ -45,6 +46,7 @@ pub use config::{
 };
 pub use context::{Context, Repeatable};
 pub use error::{Interrupt, MemoryKind, OpResult, TrainError};
+pub use exchange::Seat;
 pub use kv_cache::{CacheKind, KvCache};
 pub use library::Libraries;
 pub use member::{Member, Parallelism, PipelineSchedule, UnevenSplit, World};

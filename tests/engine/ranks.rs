@@ -4,12 +4,14 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use serde_json::Value;
+use vramlab::device::cpu::{CpuDevice, CpuOptions};
 use vramlab::device::sim::SimDevice;
 use vramlab::model::Event;
 use vramlab::train::{
-    Amp, Config, Libraries, LoopStyle, Member, Observer, Parallelism, PipelineSchedule, Trainer, TrainerOptions, World,
+    Amp, Config, Libraries, LoopStyle, Member, Observer, Parallelism, PipelineSchedule, Seat, Trainer, TrainerOptions,
+    World,
 };
-use vramlab::units::MIB;
+use vramlab::units::{Bytes, MIB};
 
 use crate::alignment::{difference, made, recorded};
 use crate::training::Model;
@@ -340,4 +342,75 @@ fn measured_ranks_are_pytorchs() {
                 |---|--:|--:|--:|--:|--:|--:|--:|\n";
     let command = "VRAMLAB_UPDATE=1 cargo test --test engine ranks writes it";
     crate::made::assert_part("lab/guide/several-gpus.md", "measured ranks", &format!("{head}{table}"), command);
+}
+
+/// Losses of ranks that compute, by rank: each on a thread of its own.
+fn losses(way: Parallelism, size: usize, batch: usize) -> Vec<Vec<f32>> {
+    let ranks: Vec<_> = Seat::for_all(size)
+        .into_iter()
+        .enumerate()
+        .map(|(rank, seat)| {
+            std::thread::spawn(move || {
+                let (model, _) = crate::training::workload("gpt-mini");
+                let member = Member { parallelism: way, world: World::new(size, rank).unwrap() };
+                let options = TrainerOptions { member: Some(member), seat: Some(seat), ..TrainerOptions::default() };
+                let device = CpuDevice::open(CpuOptions { memory: Some(Bytes::mib(256)), threads: Some(1) }).unwrap();
+                let config = Config::new(member.samples(batch).unwrap());
+                let mut trainer = Trainer::new(Box::new(device), model, config, options, Box::new(Deaf)).unwrap();
+                (0..6).filter_map(|_| trainer.step().unwrap().loss).collect()
+            })
+        })
+        .collect();
+    ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+}
+
+/// Hears nothing.
+struct Deaf;
+
+impl Observer for Deaf {
+    fn event(&mut self, _: Event) {}
+}
+
+fn are_close(run: &str, ours: &[f32], theirs: &[f32]) {
+    assert_eq!(ours.len(), theirs.len(), "{run}");
+    for (step, (ours, theirs)) in ours.iter().zip(theirs).enumerate() {
+        assert!((ours - theirs).abs() <= 1e-4 * theirs.abs(), "{run}: step {step} has {ours}, PyTorch {theirs}");
+    }
+}
+
+/// Six steps of two ranks, in all ways, beside the losses of two H200s.
+#[test]
+fn ranks_that_compute_learn_as_pytorchs_do() {
+    for way in Parallelism::ALL {
+        let ours = losses(way, 2, 4);
+        let rows = include_str!("../data/pytorch-ranks-rows.jsonl").lines();
+        let rows = rows.map(|line| serde_json::from_str::<Value>(line).unwrap());
+        for row in rows.filter(|row| row["mode"] == way.word() && row["workload"] == "gpt-mini") {
+            let rank = usize::try_from(row["rank"].as_u64().unwrap()).unwrap();
+            // A stage that is not the last has no loss.
+            if ours[rank].is_empty() {
+                continue;
+            }
+            #[expect(clippy::cast_possible_truncation, reason = "losses are f32")]
+            let theirs: Vec<f32> =
+                row["losses"].as_array().unwrap().iter().map(|loss| loss.as_f64().unwrap() as f32).collect();
+            are_close(&format!("{way} rank {rank}"), &ours[rank], &theirs);
+        }
+        assert!(!ours[1].is_empty());
+    }
+}
+
+/// Four ranks that share a batch learn the same in every way; four that split layers learn what one device learns.
+#[test]
+fn four_ranks_learn_the_same_in_every_way() {
+    let ddp = losses(Parallelism::Ddp, 4, 8);
+    for way in [Parallelism::DdpView, Parallelism::Zero1, Parallelism::Zero2, Parallelism::Fsdp] {
+        for (rank, ours) in losses(way, 4, 8).iter().enumerate() {
+            are_close(&format!("{way} rank {rank} of 4"), ours, &ddp[rank]);
+        }
+    }
+    let (model, batch) = crate::training::workload("gpt-mini");
+    let (mut alone, _) = crate::training::trainer(model, Config::new(batch), Libraries::PROCESSOR);
+    let alone: Vec<f32> = (0..6).filter_map(|_| alone.step().unwrap().loss).collect();
+    are_close("tp of 4", &losses(Parallelism::Tensor, 4, batch)[3], &alone);
 }

@@ -23,8 +23,8 @@ use reducer::Reducer;
 use sharded::Sharded;
 use vramlab_device::DType;
 
-/// Why a rank can't train so, where it can't.
-pub(super) fn refusal(member: Member, config: &Config) -> Option<String> {
+/// Why a rank can't train so, where it can't; a `real` one computes.
+pub(super) fn refusal(member: Member, config: &Config, real: bool) -> Option<String> {
     let Member { parallelism, world } = member;
     let pipeline = matches!(parallelism, Parallelism::Pipeline(_));
     let alone = |what: &str| Some(format!("{what} is for one device; leave it out with --parallel"));
@@ -44,6 +44,9 @@ pub(super) fn refusal(member: Member, config: &Config) -> Option<String> {
     }
     if config.amp.scales() && !matches!(parallelism, Parallelism::Ddp | Parallelism::DdpView) {
         return Some(format!("gradients of fp16 are scaled, which {parallelism} does not do here; use --amp bf16"));
+    }
+    if real && config.amp.dtype().is_some() {
+        return Some("ranks that compute share f32 alone; leave --amp out, or take simulated cards".to_owned());
     }
     if config.checkpointing && (pipeline || parallelism.shards_parameters()) {
         return Some(format!("checkpoints are not simulated with {parallelism}; leave --ckpt out"));
@@ -80,8 +83,9 @@ pub(super) fn wrap(cx: &mut Context, member: Member, lower: Option<DType>) -> Op
     let mut stage = None;
     match member.parallelism {
         Parallelism::Pipeline(schedule) => stage = Some(Stage::keep(cx, member.world, schedule)?),
-        Parallelism::Ddp | Parallelism::Zero1 => cx.hooks = Some(Box::new(Reducer::wrap(cx, member.world, false)?)),
-        Parallelism::DdpView => cx.hooks = Some(Box::new(Reducer::wrap(cx, member.world, true)?)),
+        Parallelism::Ddp | Parallelism::DdpView | Parallelism::Zero1 => {
+            cx.hooks = Some(Box::new(Reducer::wrap(cx, member)?));
+        }
         Parallelism::Zero2 => cx.hooks = Some(Box::new(Sharded::wrap(cx, member.world, lower, false)?)),
         Parallelism::Tensor => tensor::split(cx)?,
         Parallelism::Fsdp => cx.hooks = Some(Box::new(Sharded::wrap(cx, member.world, lower, true)?)),

@@ -10,21 +10,28 @@ pub(crate) fn share_of(member: Member, sizes: &[usize]) -> Option<Vec<usize>> {
     if member.parallelism != Parallelism::Zero1 {
         return None;
     }
+    let owners = owners(member.world.size(), sizes);
+    Some(by_size(sizes).into_iter().filter(|&parameter| owners[parameter] == member.world.rank()).collect())
+}
+
+/// Parameters by size, the largest first.
+fn by_size(sizes: &[usize]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..sizes.len()).collect();
     order.sort_by_key(|&parameter| std::cmp::Reverse(sizes[parameter]));
-    let mut elements = vec![0_usize; member.world.size()];
-    let mut own = Vec::new();
-    for parameter in order {
-        let Some((rank, least)) = elements.iter_mut().enumerate().min_by_key(|(rank, elements)| (**elements, *rank))
-        else {
-            continue;
-        };
-        *least = least.saturating_add(sizes[parameter]);
-        if rank == member.world.rank() {
-            own.push(parameter);
+    order
+}
+
+/// By parameter, the rank whose optimizer updates it.
+pub(super) fn owners(ranks: usize, sizes: &[usize]) -> Vec<usize> {
+    let (mut elements, mut owners) = (vec![0_usize; ranks], vec![0; sizes.len()]);
+    for parameter in by_size(sizes) {
+        let least = elements.iter_mut().enumerate().min_by_key(|(rank, elements)| (**elements, *rank));
+        if let Some((rank, least)) = least {
+            *least = least.saturating_add(sizes[parameter]);
+            owners[parameter] = rank;
         }
     }
-    Some(own)
+    owners
 }
 
 #[cfg(test)]

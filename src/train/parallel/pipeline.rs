@@ -130,7 +130,7 @@ impl Stage {
         if part.last && !part.first {
             parameters.push(0);
         }
-        let communicator = Communicator::new(cx.memory(), world)?;
+        let communicator = Communicator::new(cx.memory(), world, cx.seat.as_ref())?;
         let (inputs, output_gradients, passed) = (Vec::new(), Vec::new(), Vec::new());
         let (outputs, losses, sent) = (Vec::new(), Vec::new(), None);
         Ok(Self { schedule, communicator, part, parameters, inputs, output_gradients, passed, outputs, losses, sent })
@@ -139,6 +139,10 @@ impl Stage {
     /// The parameters of the stage, in the order of its modules.
     pub fn parameters(&self) -> &[usize] {
         &self.parameters
+    }
+
+    const fn rank(&self) -> usize {
+        self.communicator.world().rank()
     }
 
     /// What it does in a step.
@@ -221,7 +225,7 @@ impl Stage {
         let input = match self.inputs.get(number) {
             None => tokens.clone(),
             Some(received) => {
-                self.communicator.receive(cx.memory(), received.bytes())?;
+                self.communicator.receive(cx.memory(), received, self.rank() - 1)?;
                 let arrives = Rc::clone(&input_gradient);
                 let source = cx.record("stage input", [None::<&Tensor>], move |_, [gradient, ..]| {
                     *arrives.borrow_mut() = gradient;
@@ -235,7 +239,7 @@ impl Stage {
         if self.part.last {
             self.outputs.push(output.detach());
         } else {
-            self.communicator.send(cx.memory(), &output)?;
+            self.communicator.send(cx.memory(), &output, self.rank() + 1)?;
         }
         self.losses.extend(loss.as_ref().map(Tensor::detach));
         let graph = cx.end_graph();
@@ -258,12 +262,12 @@ impl Stage {
             cx.launch(&Kernel::Fill { dst: one.operand(), value: 1.0 })?;
             cx.on_backward_thread(|cx| cx.backward(&loss, &one))?;
         } else if let Some(gradient) = self.output_gradients.get(number).cloned() {
-            self.communicator.receive(cx.memory(), gradient.bytes())?;
+            self.communicator.receive(cx.memory(), &gradient, self.rank() + 1)?;
             cx.on_backward_thread(|cx| cx.backward(&output, &gradient))?;
         }
         let gradient = input_gradient.borrow_mut().take();
         if let Some(gradient) = gradient {
-            self.communicator.send(cx.memory(), &gradient)?;
+            self.communicator.send(cx.memory(), &gradient, self.rank() - 1)?;
             // The schedule waits for a send where it comes to the next, or at once.
             self.sent = match self.schedule {
                 PipelineSchedule::GPipe => None,
@@ -276,6 +280,11 @@ impl Stage {
     /// All micro-batches are through: the last stage puts its outputs together, which nobody takes. The losses.
     pub fn end(&mut self, cx: &mut Context) -> OpResult<Vec<Tensor>> {
         self.sent = None;
+        #[expect(clippy::cast_precision_loss, reason = "a handful of micro-batches")]
+        let factor = 1.0 / self.passed.len().max(1) as f64;
+        for gradient in self.parameters.iter().filter_map(|&parameter| cx.leaves[parameter].gradient.as_ref()) {
+            cx.launch(&Kernel::Scale { src: gradient.flat(), dst: gradient.flat(), factor })?;
+        }
         if let Some(first) = self.outputs.first() {
             let elements = self.outputs.iter().map(Tensor::numel).sum();
             drop(cx.activation(Shape::new(&[elements]), first.dtype(), "outputs of all micro-batches")?);
@@ -306,6 +315,7 @@ fn own_head(cx: &mut Context) -> OpResult<Tensor> {
     let made = new(memory)?;
     let clone = new(memory)?;
     drop(made);
+    cx.launch(&Kernel::Scale { src: table.operand(), dst: clone.operand(), factor: 1.0 })?;
     cx.leaves[0].name = "head.weight".into();
     Ok(clone)
 }

@@ -10,8 +10,9 @@ use vramlab_device::{DType, Kernel};
 use vramlab_model::Category;
 
 use super::construction;
+use super::partition::owners;
 use crate::communicator::Communicator;
-use crate::member::World;
+use crate::member::{Member, Parallelism};
 
 /// Bytes with which the first bucket is closed, and each other: `_DEFAULT_FIRST_BUCKET_BYTES` and `bucket_cap_mb`.
 const FIRST_BUCKET: Bytes = Bytes::mib(1);
@@ -45,21 +46,27 @@ pub(super) struct Reducer {
     order: Option<Vec<usize>>,
     /// The last forward's pass is synchronised: buffers are sent before the next one.
     sends_buffers: bool,
+    /// By parameter, the rank whose optimizer updates it, where they share the state.
+    owners: Option<Vec<usize>>,
 }
 
 impl Reducer {
     /// `DistributedDataParallel(model)`.
-    pub fn wrap(cx: &mut Context, world: World, views: bool) -> OpResult<Self> {
+    pub fn wrap(cx: &mut Context, Member { parallelism, world }: Member) -> OpResult<Self> {
         construction::verify_shapes(cx, world)?;
         let state: Vec<Tensor> = cx.leaves.iter().map(|leaf| leaf.data.clone()).chain(cx.buffers()).collect();
         construction::broadcast(cx, &state)?;
         let mut reducer = Self {
-            communicator: Communicator::new(cx.memory(), world)?,
-            views,
+            communicator: Communicator::new(cx.memory(), world, cx.seat.as_ref())?,
+            views: parallelism == Parallelism::DdpView,
             buckets: Vec::new(),
             places: Vec::new(),
             order: Some(Vec::new()),
             sends_buffers: true,
+            owners: (parallelism == Parallelism::Zero1).then(|| {
+                let sizes: Vec<usize> = cx.leaves.iter().map(|leaf| leaf.data.numel()).collect();
+                owners(world.size(), &sizes)
+            }),
         };
         let all: Vec<usize> = (0..cx.leaves.len()).collect();
         reducer.make_buckets(cx, &all, [Bytes(u64::MAX); 2])?;
@@ -123,7 +130,7 @@ impl Reducer {
         let bucket = &mut self.buckets[self.places[parameter].bucket];
         bucket.awaited = bucket.awaited.saturating_sub(1);
         if bucket.awaited == 0 {
-            self.communicator.all_reduce(cx.memory(), bucket.data.bytes())?;
+            self.communicator.all_reduce(cx.memory(), &bucket.data)?;
         }
         Ok(())
     }
@@ -138,6 +145,8 @@ impl Hooks<Context> for Reducer {
             let buffers: Vec<Tensor> = cx.buffers().collect();
             if !buffers.is_empty() {
                 construction::broadcast(cx, &buffers)?;
+                self.communicator.broadcast(cx.memory(), &buffers, |_| 0)?;
+                self.communicator.join(cx.memory())?;
             }
         }
         self.sends_buffers = cx.synchronises;
@@ -170,6 +179,13 @@ impl Hooks<Context> for Reducer {
             }
         }
         Ok(())
+    }
+
+    fn after_optimizer(&mut self, cx: &mut Context) -> OpResult<()> {
+        let Some(owners) = &self.owners else { return Ok(()) };
+        let parameters: Vec<Tensor> = cx.leaves.iter().map(|leaf| leaf.data.clone()).collect();
+        self.communicator.broadcast(cx.memory(), &parameters, |parameter| owners[parameter])?;
+        self.communicator.join(cx.memory())
     }
 
     fn abandon(&mut self, _: &mut Context) {

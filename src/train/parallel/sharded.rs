@@ -11,11 +11,13 @@ use vramlab_allocator::units::StreamId;
 use vramlab_device::{DType, Kernel};
 use vramlab_model::Category;
 
-use crate::communicator::Communicator;
+use crate::communicator::{Communicator, bytes_of};
 use crate::member::World;
 
 /// Bytes that one thread block of `split_with_sizes_copy` and of `_chunk_cat` copies.
 const PIECE: u64 = 2048;
+/// Bytes of an element where there are any.
+const ELEMENT: usize = 4;
 
 /// Parameters that are gathered and reduced together: those of one unit, or what is left for the root.
 struct Group {
@@ -56,8 +58,8 @@ impl Sharded {
         let root = (0..cx.leaves.len()).filter(|parameter| !units.iter().any(|unit| unit.contains(parameter)));
         let groups: Vec<Vec<usize>> = units.iter().map(|unit| unit.clone().collect()).chain([root.collect()]).collect();
         let mut sharded = Self {
-            gathering: Communicator::new(cx.memory(), world)?,
-            reducing: Communicator::new(cx.memory(), world)?,
+            gathering: Communicator::new(cx.memory(), world, cx.seat.as_ref())?,
+            reducing: Communicator::new(cx.memory(), world, cx.seat.as_ref())?,
             dtype: lower.unwrap_or(DType::F32),
             reshards,
             groups: Vec::new(),
@@ -108,13 +110,24 @@ impl Sharded {
             let (shape, name) = (Shape::new(&[elements * self.world().size()]), memory.name_here("all-gather output"));
             let output = memory.named_tensor(shape, dtype, Category::Temporary, name, stream)?;
             drop(cast);
-            self.gathering.all_gather(memory, output.bytes())?;
+            self.gathering.all_gather(memory, &output, || self.shards(cx, group))?;
             Ok(output)
         })
     }
 
+    /// The bytes of a group's shards, padded.
+    fn shards(&self, cx: &Context, group: usize) -> OpResult<Vec<u8>> {
+        let mut all = Vec::new();
+        for (&parameter, elements) in self.groups[group].parameters.iter().zip(self.shard_elements(cx, group)) {
+            let end = all.len() + ELEMENT * elements;
+            all.append(&mut bytes_of(cx.memory(), cx.leaves[parameter].trained().0)?);
+            all.resize(end, 0);
+        }
+        Ok(all)
+    }
+
     /// Copies what was gathered into whole parameters.
-    fn finish_gather(&mut self, cx: &mut Context, group: usize) -> OpResult<()> {
+    fn finish_gather(&mut self, cx: &mut Context, group: usize, gathered: &Tensor) -> OpResult<()> {
         let (dtype, world) = (self.dtype, self.world());
         let elements = self.shard_elements(cx, group);
         cx.op("copy out", |cx| {
@@ -127,9 +140,28 @@ impl Sharded {
             let pieces = |of: u64| elements.iter().map(|&n| dtype.bytes(n).get().div_ceil(of)).sum::<u64>();
             let addresses = 4 * elements.len() as u64 + 1 + pieces(PIECE * self.rounds(cx, pieces(PIECE)));
             drop(addresses_on_device(cx, addresses)?);
+            if cx.memory().holds_bytes() {
+                self.copy_out(cx, group, &elements, gathered)?;
+            }
             Ok(())
         })?;
         self.groups[group].state = State::Whole;
+        Ok(())
+    }
+
+    /// The arithmetic of that: of each parameter all ranks' shards, one behind the other.
+    fn copy_out(&self, cx: &Context, group: usize, elements: &[usize], gathered: &Tensor) -> OpResult<()> {
+        let bytes = bytes_of(cx.memory(), gathered)?;
+        let ranks = bytes.chunks(ELEMENT * elements.iter().sum::<usize>().max(1));
+        let mut offset = 0;
+        for (&parameter, elements) in self.groups[group].parameters.iter().zip(elements) {
+            let data = &cx.leaves[parameter].data;
+            let end = offset + ELEMENT * elements;
+            let mut whole = ranks.clone().flat_map(|rank| &rank[offset..end]).copied().collect::<Vec<u8>>();
+            whole.truncate(ELEMENT * data.numel());
+            cx.memory().write(data, &whole)?;
+            offset = end;
+        }
         Ok(())
     }
 
@@ -154,7 +186,7 @@ impl Sharded {
             State::Gathering(output) => output,
             State::Sharded => self.start_gather(cx, group)?,
         };
-        self.finish_gather(cx, group)?;
+        self.finish_gather(cx, group, &output)?;
         Ok(Some(output))
     }
 
@@ -187,6 +219,9 @@ impl Sharded {
             let input = cx.temporary(Shape::new(&[whole * world.size()]), DType::F32, "reduce-scatter input")?;
             let pieces: u64 = elements.iter().map(|&n| DType::F32.bytes(n).get().div_ceil(PIECE)).sum();
             drop(addresses_on_device(cx, 6 * elements.len() as u64 + 2 + pieces)?);
+            if cx.memory().holds_bytes() {
+                cx.memory().write(&input, &chunk_cat(cx.memory(), world, &gradients, &elements)?)?;
+            }
             // The variable of PyTorch's loop keeps the last one.
             let last = gradients.pop();
             gradients.clear();
@@ -194,7 +229,7 @@ impl Sharded {
             let (shape, name) = (Shape::new(&[whole]), memory.name_here("reduced gradients"));
             let output = memory.named_tensor(shape, DType::F32, Category::Gradient, name, self.reducing.stream())?;
             drop(last);
-            self.reducing.reduce_scatter(memory, input.bytes())?;
+            self.reducing.reduce_scatter(memory, &input, &output)?;
             self.reduced = Some(input);
             Ok(output)
         })?;
@@ -297,7 +332,26 @@ fn shard(cx: &Context, world: World, parameter: usize) -> OpResult<Tensor> {
     let room = Shape::new(&[padded(world, shape)]);
     let name = memory.name(&leaf.name);
     let block = memory.named_tensor(room, leaf.data.dtype(), Category::Parameter, name, StreamId::DEFAULT)?;
-    Ok(block.window(shape.with_first(rows), 0))
+    let shard = block.window(shape.with_first(rows), 0);
+    if memory.holds_bytes() && rows > 0 {
+        let own = leaf.data.window(shard.shape(), padded(world, shape) * world.rank());
+        memory.write(&shard, &bytes_of(memory, &own)?)?;
+    }
+    Ok(shard)
+}
+
+/// `_chunk_cat`: for each rank its rows of every gradient, padded.
+fn chunk_cat(memory: &Memory, world: World, gradients: &[Tensor], elements: &[usize]) -> OpResult<Vec<u8>> {
+    let all: Vec<Vec<u8>> = gradients.iter().map(|gradient| bytes_of(memory, gradient)).collect::<OpResult<_>>()?;
+    let mut chunks = Vec::new();
+    for rank in 0..world.size() {
+        for (bytes, elements) in all.iter().zip(elements) {
+            let (end, size) = (chunks.len() + ELEMENT * elements, ELEMENT * elements);
+            chunks.extend(bytes.iter().skip(rank * size).take(size));
+            chunks.resize(end, 0);
+        }
+    }
+    Ok(chunks)
 }
 
 /// A list of addresses that a fused copy reads, for as long as it takes.

@@ -1,8 +1,11 @@
 //! Megatron's tensor parallelism: heads and the columns of MLPs are split, one all-reduce behind each pair of layers.
 
+use crate::communicator::bytes_of;
 use crate::context::Context;
 use crate::error::OpResult;
 use crate::member::World;
+use crate::memory::Memory;
+use crate::shape::Shape;
 use crate::split::TensorSplit;
 use crate::tape::Gradients;
 use crate::tensor::Tensor;
@@ -63,7 +66,7 @@ impl Context {
         let sum = memory.tensor(tensor.shape(), tensor.dtype(), category, what)?;
         self.launch(&Kernel::Scale { src: tensor.operand(), dst: sum.operand(), factor: 1.0 })?;
         if let Some(ranks) = &self.tensor_ranks {
-            ranks.all_reduce(&memory, sum.bytes())?;
+            ranks.all_reduce(&memory, &sum)?;
             ranks.join(&memory)?;
         }
         Ok(sum)
@@ -90,5 +93,24 @@ fn part(cx: &Context, how: TensorSplit, parameter: usize) -> OpResult<Tensor> {
     let copy = if how.copies() { Some(cx.temporary(shape, dtype, "contiguous part")?) } else { None };
     let clone = memory.named_tensor(shape, dtype, Category::Parameter, memory.name(&leaf.name), StreamId::DEFAULT)?;
     drop(copy);
+    if let Some(world) = cx.tensor_world().filter(|_| memory.holds_bytes()) {
+        memory.write(&clone, &selected(memory, world, how, &leaf.data)?)?;
+    }
     Ok(clone)
+}
+
+/// The bytes of this rank's part, out of the whole that lies where `data` begins.
+fn selected(memory: &Memory, world: World, how: TensorSplit, data: &Tensor) -> OpResult<Vec<u8>> {
+    let (part, ranks) = (data.numel(), world.size());
+    let whole = bytes_of(memory, &data.window(Shape::new(&[part * ranks]), 0))?;
+    // Runs that the part takes of every stretch.
+    let stretches = match how {
+        TensorSplit::Heads => 3,
+        TensorSplit::Outputs => 1,
+        TensorSplit::Inputs => data.shape().dims().first().copied().unwrap_or(1),
+    };
+    let stretch = whole.len() / stretches.max(1);
+    let run = stretch / ranks;
+    let own = whole.chunks(stretch.max(1)).flat_map(|stretch| &stretch[run * world.rank()..run * (world.rank() + 1)]);
+    Ok(own.copied().collect())
 }

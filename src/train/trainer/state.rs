@@ -1,10 +1,13 @@
 //! A trainer: how it is made, configured and asked.
 
+use std::sync::Arc;
+
 use crate::communicator::Communicator;
 use crate::config::{Config, DataPath};
 use crate::context::Context;
 use crate::data::{Feed, HostBatch};
 use crate::error::{OpResult, TrainError};
+use crate::exchange::Seat;
 use crate::library::Libraries;
 use crate::member::{Member, Parallelism};
 use crate::memory::Memory;
@@ -43,6 +46,8 @@ pub struct TrainerOptions {
     pub rank: DeviceIndex,
     /// Its place among several ranks, and how they share the work.
     pub member: Option<Member>,
+    /// Where it meets the other ranks, on a device that holds bytes.
+    pub seat: Option<Arc<Seat>>,
     /// What the loop does with the loss.
     pub style: LoopStyle,
     /// Which library workspaces the device has.
@@ -96,7 +101,9 @@ impl Trainer {
         options: TrainerOptions,
         observer: Box<dyn Observer>,
     ) -> Result<Self, TrainError> {
-        if let Some(why) = options.member.and_then(|member| parallel::refusal(member, &config)) {
+        if let Some(why) =
+            options.member.and_then(|member| parallel::refusal(member, &config, !device.info().simulated))
+        {
             return Err(TrainError::Workload(why));
         }
         let watched = options.watched || cfg!(debug_assertions);
@@ -108,8 +115,9 @@ impl Trainer {
             take_and_give_back(&memory, bytes)?;
         }
         let mut cx = Context::new(memory, options.workspaces);
+        cx.seat = options.seat;
         if let Some(Member { parallelism: Parallelism::Tensor, world }) = options.member {
-            cx.tensor_ranks = Some(Communicator::new(cx.memory(), world)?);
+            cx.tensor_ranks = Some(Communicator::new(cx.memory(), world, cx.seat.as_ref())?);
         }
         let task = workload.build(&mut cx)?;
         let mut trainer = Self {

@@ -30,6 +30,7 @@ impl Trainer {
     pub(super) fn update(&mut self) -> OpResult<bool> {
         self.begin(Phase::Optimizer);
         let (optimizer_ran, found_inf) = self.optimize(0)?;
+        self.cx.at_seam(|hooks, cx| hooks.after_optimizer(cx))?;
         self.scaler.update(&mut self.cx, found_inf.into_iter().collect(), !optimizer_ran)?;
         self.end(Phase::Optimizer)?;
 
