@@ -82,7 +82,9 @@ pub(super) fn run(
         writeln!(out, "{}", table.json(spec, parallel))?;
     } else {
         if let Some(failed) = ended.as_ref().and(table.failed()) {
-            for line in tui::autopsy_lines(&failed.view, 100, flags::flag) {
+            // What would have made it fit is tried on one device only.
+            let lines = tui::autopsy_lines(&failed.view, 100, flags::flag);
+            for line in lines.iter().filter(|line| !line.starts_with("fits:")) {
                 writeln!(out, "{line}")?;
             }
         }
@@ -294,7 +296,10 @@ impl Table {
             ];
             write!(out, "  {:<10}", numbers(&row.ranks))?;
             sizes.iter().try_for_each(|size| write!(out, "{:>12}", size.to_string()))?;
-            writeln!(out, "{:>12.2}", row.steps.times.median())?;
+            match row.steps.finished {
+                0 => writeln!(out, "{:>12}", "–")?,
+                _ => writeln!(out, "{:>12.2}", row.steps.times.median())?,
+            }
         }
         writeln!(out)?;
         match (&self.rows[..], self.worst()) {
@@ -307,11 +312,11 @@ impl Table {
                         let peak = bytes(worst.peaks.allocated);
                         writeln!(
                             out,
-                            "  All ranks reserve {most}. Rank {rank} has the highest peak of allocated memory, {peak}."
+                            "  All ranks reserve {most}; the highest peak of allocated memory is {peak}, of rank {rank}."
                         )?;
                     }
                     Some(more) => {
-                        writeln!(out, "  Rank {rank} is the worst: it reserves {most}, {more} more than the least.")?;
+                        writeln!(out, "  The worst is rank {rank}: {most} reserved, {more} more than the least.")?;
                     }
                 }
             }

@@ -87,7 +87,6 @@ pub struct RankFailed {
     /// Which, the lowest of those that do the same.
     pub rank: usize,
     /// Why.
-    #[source]
     pub error: TrainError,
 }
 

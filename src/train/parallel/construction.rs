@@ -47,23 +47,30 @@ pub(super) fn broadcast(cx: &mut Context, tensors: &[Tensor]) -> OpResult<()> {
     })
 }
 
+/// A buffer of a coalesced broadcast: tensors of one type.
+struct Buffer {
+    /// The number of its first tensor.
+    first: usize,
+    dtype: DType,
+    elements: usize,
+}
+
 /// Types and elements of the buffers of a coalesced broadcast, by the first tensor in each.
 fn buffers(tensors: impl Iterator<Item = (DType, usize)>) -> Vec<(DType, usize)> {
-    // Buffers that are not closed yet, one a type, with the number of their first tensor.
-    let (mut open, mut closed): (Vec<(usize, DType, usize)>, Vec<(usize, DType, usize)>) = (Vec::new(), Vec::new());
-    for (number, (dtype, elements)) in tensors.enumerate() {
-        let place = open.iter().position(|(_, of, _)| *of == dtype).unwrap_or_else(|| {
-            open.push((number, dtype, 0));
+    let (mut open, mut closed): (Vec<Buffer>, Vec<Buffer>) = (Vec::new(), Vec::new());
+    for (first, (dtype, elements)) in tensors.enumerate() {
+        let place = open.iter().position(|buffer| buffer.dtype == dtype).unwrap_or_else(|| {
+            open.push(Buffer { first, dtype, elements: 0 });
             open.len() - 1
         });
-        open[place].2 += elements;
-        if dtype.bytes(open[place].2) >= BROADCAST_BUFFER {
+        open[place].elements += elements;
+        if dtype.bytes(open[place].elements) >= BROADCAST_BUFFER {
             closed.push(open.remove(place));
         }
     }
     closed.append(&mut open);
-    closed.sort_unstable_by_key(|(first, ..)| *first);
-    closed.into_iter().map(|(_, dtype, elements)| (dtype, elements)).collect()
+    closed.sort_unstable_by_key(|buffer| buffer.first);
+    closed.into_iter().map(|Buffer { dtype, elements, .. }| (dtype, elements)).collect()
 }
 
 /// `dist.barrier()`: a byte that stays, and four that go.

@@ -235,7 +235,6 @@ mod tests {
     #[test]
     fn buckets_are_pytorchs() {
         let width = 768;
-        let block = [4 * width, 4 * width * width, width, width, width * width, width, 3 * width * width, 3 * width];
         let mut sizes = vec![width, width, 4 * width * width];
         for number in 0..12 {
             sizes.push(width);
