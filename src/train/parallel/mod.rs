@@ -80,6 +80,13 @@ pub(super) fn wrap(cx: &mut Context, member: Member, lower: Option<DType>) -> Op
             format!("{} shares transformer blocks, and this model has none that it knows; use ddp", member.parallelism);
         return Err(TrainError::Workload(text).into());
     }
+    if cx.memory().holds_bytes() && cx.leaves.iter().any(|leaf| leaf.data.dtype() != DType::F32) {
+        let text = "ranks that compute share f32 alone; leave --weights out, or take simulated cards";
+        return Err(TrainError::Workload(text.into()).into());
+    }
+    if cx.memory().holds_bytes() && cx.seat.is_none() {
+        return Err(TrainError::Workload("ranks that compute need a place to meet".into()).into());
+    }
     let mut stage = None;
     match member.parallelism {
         Parallelism::Pipeline(schedule) => stage = Some(Stage::keep(cx, member.world, schedule)?),
