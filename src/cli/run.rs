@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use color_eyre::eyre::{Report, Result, WrapErr};
-use serde_json::{Map, Value, json};
 
 use super::config;
 use super::flags;
@@ -13,19 +12,18 @@ use super::followers::Followers;
 use super::foresight;
 use super::ghost::GhostArgs;
 use super::output::{stdout, warn};
+use super::ranks;
 use super::record;
+use super::row::{Between, Peaks, Steps, bytes, milliseconds, object};
 use super::spec::SpecArgs;
-use super::times::Times;
 use super::{Status, Usage};
-use crate::allocator::Statistics;
 use crate::device::KernelTimes;
 use crate::export;
-use crate::model::{Boundaries, Finding, Level, Micros, ModuleOutput, Phase, StepReport, Study, View};
+use crate::model::{Finding, Level, ModuleOutput, Phase, StepReport, Study, View};
 use crate::session::{Headless, LabSpec, NotMade};
 use crate::source::Recorder;
-use crate::train::{Amp, OptimizerKind, Tf32, TrainError, Trainer};
+use crate::train::{Parallelism, TrainError, Trainer};
 use crate::tui;
-use crate::units::Bytes;
 
 /// Arguments of `vramlab run`.
 #[derive(Debug, Args)]
@@ -38,6 +36,11 @@ pub(super) struct RunArgs {
     /// Steps to train.
     #[arg(long, value_name = "N", default_value_t = 24)]
     steps: u64,
+    /// Train on several simulated GPUs, such as --device sim:h200x2, sharing the work so: ddp, ddp-view (gradients are views of
+    /// the buckets), zero1 (sharded optimizer state), zero2 (and gradients), fsdp (and parameters), tp (layers split),
+    /// pp-gpipe or pp-1f1b (blocks in a pipeline). The batch is that of all ranks.
+    #[arg(long, value_name = "WAY", conflicts_with_all = ["kernels", "summary", "modules", "reset_peaks_after", "ghost"])]
+    parallel: Option<Parallelism>,
     /// Call torch.cuda.reset_peak_memory_stats() after this many steps: max_memory_allocated and max_memory_reserved then cover the
     /// steps that follow, beside the peaks of the whole run.
     #[arg(long, value_name = "N", conflicts_with = "kernels")]
@@ -70,8 +73,13 @@ pub(super) fn run(args: &RunArgs) -> Result<Status> {
     let mut settings = config::settings();
     let device = args.spec.device.clone().or_else(|| settings.device());
     settings.told.iter().for_each(warn);
+    let (device, ranks) = ranks::split_count(device);
+    let parallel = ranks::parallel(args.parallel, ranks)?;
     let spec = SpecArgs { device, ..args.spec.clone() };
     let mut spec = spec.lab(Some(&args.workload), Some(args.steps))?;
+    if parallel.is_some() && args.spec.data.is_none() {
+        ranks::keep_batches(&mut spec);
+    }
     foresight::announce(&spec);
     if args.kernels {
         return kernels(&mut spec, args.steps);
@@ -81,6 +89,10 @@ pub(super) fn run(args: &RunArgs) -> Result<Status> {
         return Err(Usage("the recording and the JSON can't both go to the standard output".to_owned()).into());
     }
     let recorder = args.record.as_deref().map(record::create).transpose()?;
+    if let Some(parallel) = parallel {
+        let mut out: Box<dyn Write> = if piped { Box::new(std::io::stderr()) } else { Box::new(stdout()) };
+        return ranks::run(&mut out, &spec, parallel, args.steps, args.json, recorder);
+    }
     if args.json {
         let mut followers = Followers::new(recorder, args.ghost.follower(&spec)?);
         if args.modules {
@@ -148,87 +160,6 @@ fn kernels(spec: &mut LabSpec, count: u64) -> Result<Status> {
     Ok(Status::DONE)
 }
 
-/// What is known of the steps of a run.
-struct Steps {
-    /// How many there will be.
-    wanted: u64,
-    finished: u64,
-    /// Of them, those that the gradient scaler kept from the parameters.
-    skipped: u64,
-    /// Of the later half.
-    times: Times,
-    shortest: Option<Micros>,
-    first_loss: Option<f32>,
-    last_loss: Option<f32>,
-    /// Every one, where they are to be listed.
-    losses: Option<Vec<f32>>,
-    /// After how many steps peaks are to be reset.
-    reset_after: Option<u64>,
-    /// Peaks before they were reset.
-    before_reset: Option<Peaks>,
-}
-
-/// Highest allocated and reserved, in bytes.
-#[derive(Clone, Copy, Debug, Default)]
-struct Peaks {
-    allocated: i64,
-    reserved: i64,
-}
-
-impl Peaks {
-    fn of(statistics: &Statistics) -> Self {
-        Self { allocated: statistics.allocated_bytes.all.peak, reserved: statistics.reserved_bytes.all.peak }
-    }
-}
-
-impl Steps {
-    fn new(wanted: u64, list_losses: bool) -> Self {
-        Self {
-            wanted,
-            finished: 0,
-            skipped: 0,
-            times: Times::default(),
-            shortest: None,
-            first_loss: None,
-            last_loss: None,
-            losses: list_losses.then(Vec::new),
-            reset_after: None,
-            before_reset: None,
-        }
-    }
-
-    fn resetting_after(self, reset_after: Option<u64>) -> Self {
-        Self { reset_after, ..self }
-    }
-
-    /// Peaks of the whole run, whatever was reset.
-    fn peaks(&self, statistics: &Statistics) -> Peaks {
-        let (before, now) = (self.before_reset.unwrap_or_default(), Peaks::of(statistics));
-        Peaks { allocated: before.allocated.max(now.allocated), reserved: before.reserved.max(now.reserved) }
-    }
-
-    fn reset_if_due(&mut self, run: &mut Headless) {
-        if self.reset_after == Some(self.finished) {
-            self.before_reset = Some(Peaks::of(&run.statistics()));
-            run.reset_peaks();
-        }
-    }
-
-    fn push(&mut self, report: &StepReport) {
-        if self.finished >= self.wanted / 2 {
-            self.times.add(report.total);
-        }
-        self.finished += 1;
-        self.skipped += u64::from(!report.optimizer_ran);
-        self.shortest = Some(self.shortest.map_or(report.total, |shortest| shortest.min(report.total)));
-        self.first_loss = self.first_loss.or(report.loss);
-        self.last_loss = report.loss;
-        if let (Some(losses), Some(loss)) = (&mut self.losses, report.loss) {
-            losses.push(loss);
-        }
-    }
-}
-
 /// A run that is over.
 struct Trained {
     /// `None` where the model could not be made.
@@ -269,120 +200,6 @@ fn train(spec: &LabSpec, mut steps: Steps, followers: &Followers, mut each: impl
     }
     run.finish();
     Trained { view: run.view(), run: Some(run), steps, ended }
-}
-
-fn milliseconds(time: Micros) -> f64 {
-    time.0 as f64 / 1e3
-}
-
-/// What was allocated between the phases of the last step.
-struct Between {
-    before: Bytes,
-    /// Of what is no training, while its result was alive.
-    forward: Bytes,
-    boundaries: Boundaries,
-}
-
-impl Between {
-    fn of(trainer: &Trainer, view: &View) -> Self {
-        let boundaries = view.boundaries;
-        let after_forward = boundaries.after(Phase::Forward).unwrap_or_default();
-        Self {
-            before: boundaries.before_first_step().unwrap_or_else(|| view.ledger.allocated()),
-            forward: trainer.outcome().allocated.unwrap_or(after_forward),
-            boundaries,
-        }
-    }
-
-    /// Nothing where no step got that far.
-    fn after(&self, phase: Phase) -> Bytes {
-        self.boundaries.after(phase).unwrap_or_default()
-    }
-}
-
-/// One object with the reference's keys; sizes in bytes, times in milliseconds.
-fn object(spec: &LabSpec, trainer: &Trainer, steps: &Steps, view: &View) -> Value {
-    let between = Between::of(trainer, view);
-    let stats: Map<String, Value> =
-        trainer.statistics().entries().into_iter().map(|(key, value)| (key, json!(value))).collect();
-    let peaks = steps.peaks(&trainer.statistics());
-    let stat = |key: &str| stats.get(key).cloned().unwrap_or(Value::Null);
-    let amp = match spec.config.amp {
-        Amp::Off => Value::Null,
-        Amp::Fp16 => json!("fp16"),
-        Amp::Bf16 => json!("bf16"),
-    };
-    let opt = match spec.config.optimizer {
-        OptimizerKind::Sgd => "sgd",
-        OptimizerKind::Momentum => "momentum",
-        OptimizerKind::Adam => "adam",
-        OptimizerKind::AdamW => "adamw",
-    };
-    let config = &spec.config;
-    let mut row = json!({
-        "workload": spec.workload.name,
-        "amp": amp,
-        "ckpt": spec.config.checkpointing,
-        "accum": spec.config.accumulation,
-        "opt": opt,
-        "tf32": config.tf32 == Tf32::On,
-        "tf32_mode": config.tf32,
-        "opt_form": config.form,
-        "weight_decay": config.hyper.decay(config.optimizer),
-        "schedule": config.schedule,
-        "zero_grad": config.zero_grad,
-        "offload": config.offload,
-        "attention": config.attention,
-        "fuse": config.fuse,
-        "retain": config.retain,
-        "pinned": config.pinned,
-        "limit": spec.limit.map(|limit| limit.of(trainer.device_info().memory)),
-        "alloc_conf": spec.alloc_conf,
-        "torch": spec.settings.torch(),
-        "batch": trainer.config().batch,
-        "steps": steps.finished,
-        "step_ms": steps.times.median(),
-        "min_ms": steps.shortest.map(milliseconds),
-        "losses": steps.losses,
-        "allocated_before_step": between.before,
-        "allocated_after": {
-            "forward": between.forward,
-            "backward": between.after(Phase::Backward),
-            "optimizer": between.after(Phase::Optimizer),
-            "zero_grad": between.after(Phase::ZeroGrad),
-        },
-        "peak_allocated": peaks.allocated,
-        "peak_reserved": peaks.reserved,
-        "reserved": stat("reserved_bytes.all.current"),
-        "inactive_split": stat("inactive_split_bytes.all.current"),
-        "segments": stat("segment.all.current"),
-        "allocations": stat("allocation.all.allocated"),
-        "device": trainer.device_info().name,
-        "simulated": trainer.device_info().simulated,
-        "stats": stats,
-        "findings": view.findings.iter().map(|finding| export::finding(finding, &flags::WORDS)).collect::<Vec<_>>(),
-        "effects": view.effects.iter().map(|effect| json!(**effect)).collect::<Vec<_>>(),
-        "readings": view.gpu.as_deref(),
-        "oom": view.autopsy.as_deref().map(|autopsy| export::out_of_memory(autopsy, view, &flags::WORDS)),
-    });
-    if let Some(row) = row.as_object_mut() {
-        row.insert("attention_ran".into(), json!(trainer.attention_ran()));
-        row.insert("on_oom".into(), json!(config.on_oom));
-        row.insert("max_memory_allocated".into(), stat("allocated_bytes.all.peak"));
-        row.insert("max_memory_reserved".into(), stat("reserved_bytes.all.peak"));
-        row.insert("skipped".into(), json!(steps.skipped));
-        row.insert("scale".into(), json!(trainer.loss_scale()));
-    }
-    if let (Some(plan), Some(row)) = (spec.inference, row.as_object_mut()) {
-        // A forward pass has one boundary and no loss.
-        row.insert("mode".into(), json!(plan.mode.label()));
-        row.insert("half".into(), json!(plan.half));
-        row.insert("losses".into(), json!([]));
-        row.insert("allocated_before".into(), json!(between.before));
-        row.insert("allocated_after".into(), json!(between.forward));
-        row.insert("output".into(), json!(trainer.outcome().output));
-    }
-    row
 }
 
 /// Trains with progress on standard error, then prints a table.
@@ -475,10 +292,6 @@ fn modules(out: &mut dyn Write, view: &View, study: &Study) -> std::io::Result<(
         out,
         "  kept: bytes that a module, or one inside it, allocated in forward and that are alive when backward begins"
     )
-}
-
-fn bytes(count: i64) -> Bytes {
-    Bytes(u64::try_from(count).unwrap_or(0))
 }
 
 fn write_table(

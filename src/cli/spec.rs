@@ -7,6 +7,7 @@ use color_eyre::eyre::{Result, eyre};
 
 use super::Usage;
 use super::output::warn;
+use super::ranks::split_count;
 use super::switches::SwitchArgs;
 use crate::allocator::{Settings, TorchVersion};
 use crate::device::sim::{CardCatalog, CardError};
@@ -14,6 +15,7 @@ use crate::device::{DType, cuda};
 use crate::given::{Kind, read_text};
 use crate::session::{DeviceChoice, LabSpec, MemoryLimit, Speed};
 use crate::tui;
+use crate::units::DeviceIndex;
 use crate::workload::{
     self, AdapterConfig, Architecture, Catalog, CatalogError, Data, DataKind, Entry, Extent, Generation, InferenceMode,
     InferencePlan, Loading, Lora, Models, Repeats, Sizes, Targets, Text,
@@ -249,6 +251,9 @@ impl SpecArgs {
         let inference = self.inference(&entry, sizes.or(entry.sizes))?;
         let alloc_conf = setup.alloc_conf;
         Ok(LabSpec {
+            member: None,
+            seat: None,
+            index: DeviceIndex::FIRST,
             inference,
             load: self.load,
             preallocate: self.preallocate,
@@ -367,6 +372,13 @@ pub fn device(text: &str) -> Result<DeviceChoice> {
             let cards = cards();
             cards.card(name).map(|card| DeviceChoice::Sim(Box::new(card))).map_err(|error| match error {
                 CardError::Unknown { .. } => {
+                    if let (Some(card), Some(count)) = split_count(Some(text.to_owned()))
+                        && cards.card(card.trim_start_matches("sim:")).is_ok()
+                    {
+                        return usage(format!(
+                            "{count} ranks train together with `vramlab run --parallel`; give one device here, {card}"
+                        ));
+                    }
                     cards.warnings().iter().for_each(warn);
                     usage(error)
                 }

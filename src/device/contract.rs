@@ -150,6 +150,15 @@ pub trait Device {
         Ok(())
     }
 
+    /// Spends the time of passing `bytes` on to other devices on `stream`. A device that knows no others spends none.
+    ///
+    /// # Errors
+    /// [`DeviceError::UnknownStream`].
+    fn spend_exchange(&mut self, bytes: Bytes, stream: StreamId) -> Result<(), DeviceError> {
+        let _ = (bytes, stream);
+        Ok(())
+    }
+
     /// Copies device memory to page-locked host memory, after everything launched on `stream`, without waiting. `to` must
     /// not be looked at before an event recorded on `stream` afterwards has completed.
     ///

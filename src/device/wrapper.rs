@@ -90,6 +90,10 @@ impl<W: Wrapper> Device for W {
         self.wrapped_mut().copy_pinned(from, to, stream)
     }
 
+    fn spend_exchange(&mut self, bytes: Bytes, stream: StreamId) -> Result<(), DeviceError> {
+        self.wrapped_mut().spend_exchange(bytes, stream)
+    }
+
     fn spend_copy(&mut self, path: CopyPath, bytes: Bytes, stream: StreamId) -> Result<(), DeviceError> {
         self.wrapped_mut().spend_copy(path, bytes, stream)
     }

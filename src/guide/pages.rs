@@ -50,6 +50,7 @@ const PAGES: &[Page] = pages![
     "switches/limit",
     "switches/alloc-conf",
     "simulated-cards",
+    "several-gpus",
     "not-here",
     "read-back",
     "gpu",

@@ -59,6 +59,7 @@ pub struct NotMade {
 struct Followed {
     events: Vec<Event>,
     now: Micros,
+    device: DeviceIndex,
     ranks: Ranks,
     listener: Option<Listener>,
     shown: Instant,
@@ -66,7 +67,7 @@ struct Followed {
 
 impl Followed {
     fn emit(&mut self, kind: EventKind) {
-        let event = Event::new(self.now, kind);
+        let event = Event { device: self.device, ..Event::new(self.now, kind) };
         self.events.push(event);
     }
 
@@ -84,7 +85,7 @@ impl Followed {
     }
 
     fn view(&mut self) -> View {
-        self.ranks.lab_mut(DeviceIndex::FIRST).map(Lab::view).unwrap_or_default()
+        self.ranks.lab_mut(self.device).map(Lab::view).unwrap_or_default()
     }
 }
 
@@ -138,6 +139,7 @@ impl Headless {
         let followed = Followed {
             events: prologue(&spec),
             now: Micros(0),
+            device: spec.index,
             ranks: Ranks::default(),
             listener,
             shown: Instant::now(),
@@ -261,7 +263,7 @@ impl Headless {
 
     fn is_running(&self) -> bool {
         let followed = self.followed.borrow();
-        followed.ranks.lab(DeviceIndex::FIRST).is_some_and(|lab| *lab.run() == RunState::Running)
+        followed.ranks.lab(followed.device).is_some_and(|lab| *lab.run() == RunState::Running)
     }
 
     /// `torch.cuda.memory_stats()` of the run.

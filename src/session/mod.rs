@@ -12,6 +12,7 @@ mod gate;
 mod handle;
 mod headless;
 mod pace;
+mod process_group;
 mod remedies;
 mod setup;
 mod spec;
@@ -35,6 +36,7 @@ pub use foresight::Foreseen;
 pub use handle::{Engine, Feed, Feeder, Session};
 pub use headless::{Follow, Headless, Listener, NotMade};
 pub use pace::{Pace, Speed};
+pub use process_group::{GroupError, Parallel, ProcessGroup, RankFailed};
 pub use remedies::Shortage;
 pub use setup::{MemoryLimit, Setup, check_settings};
 pub use spec::{BuildError, DeviceChoice, LabSpec};
@@ -58,7 +60,7 @@ pub fn prologue(spec: &LabSpec) -> Vec<Event> {
         EventKind::Run(RunState::Starting),
         EventKind::Settings(Arc::new(settings)),
     ];
-    kinds.map(|kind| Event::new(Micros(0), kind)).into()
+    kinds.map(|kind| Event { device: spec.index, ..Event::new(Micros(0), kind) }).into()
 }
 
 /// Starts a lab: the engine begins to build the model at once, on its own thread.

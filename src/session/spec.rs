@@ -11,7 +11,9 @@ use crate::device::cuda::{self, CudaDevice};
 use crate::device::sim::{Card, SimDevice};
 use crate::device::{Device, DeviceError, KernelTimes, Profiled};
 use crate::model::{About, DeviceKind, Items};
-use crate::train::{Config, DataPath, Libraries, LoopStyle, Observer, TrainError, Trainer, TrainerOptions};
+use crate::train::{
+    Config, DataPath, Libraries, LoopStyle, Member, Observer, Seat, TrainError, Trainer, TrainerOptions,
+};
 use crate::units::{Bytes, DeviceIndex};
 use crate::workload::{
     Architecture, CatalogError, Data, Entry, Group, Inference, InferencePlan, Loaded, Loading, Sizes,
@@ -120,6 +122,12 @@ pub struct LabSpec {
     pub preallocate: Option<MemoryLimit>,
     /// Time every kernel by itself, and write it there.
     pub kernels: Option<KernelTimes>,
+    /// Its place among several ranks; its batch is this rank's then.
+    pub member: Option<Member>,
+    /// Where it meets the other ranks, on a device that holds bytes.
+    pub seat: Option<Arc<Seat>>,
+    /// Which device of the run it is: all of its events say so.
+    pub index: DeviceIndex,
 }
 
 /// Why a lab can't start.
@@ -181,6 +189,9 @@ impl LabSpec {
             load: None,
             preallocate: None,
             kernels: None,
+            member: None,
+            seat: None,
+            index: DeviceIndex::FIRST,
         }
     }
 
@@ -225,9 +236,12 @@ impl LabSpec {
             TorchVersion::V2_11 => String::new(),
             torch => format!(" · allocator of PyTorch {torch}, ops of {}", TorchVersion::V2_11),
         };
+        let rank = self.member.map_or_else(String::new, |Member { parallelism, world }| {
+            format!("{parallelism}, rank {} of {} · ", world.rank(), world.size())
+        });
         About {
             workload: self.workload.name.as_str().into(),
-            detail: format!("{parameters}{trained}B{}{sequence} · {ops}{allocator}", config.batch).into(),
+            detail: format!("{rank}{parameters}{trained}B{}{sequence} · {ops}{allocator}", config.batch).into(),
             device: match (&self.device, trainer) {
                 (_, Some(trainer)) => format!("{} · {}", trainer.device_info().id, trainer.device_info().name).into(),
                 (DeviceChoice::Cpu, None) => "cpu".into(),
@@ -290,7 +304,9 @@ impl LabSpec {
         };
         let memory = device.info().memory;
         let options = TrainerOptions {
-            rank: DeviceIndex::FIRST,
+            rank: self.index,
+            member: self.member,
+            seat: self.seat.clone(),
             workspaces: libraries,
             settings: self.settings.clone(),
             limit: self.limit.map(|limit| limit.of(memory)),

@@ -35,6 +35,7 @@ impl Context {
 
     fn run_backward(&mut self, kept: usize, root: &Tensor, gradient: &Tensor) -> OpResult<()> {
         self.deliver(root.source(), gradient.clone())?;
+        let mut ready = Vec::new();
         while let Some(node) = self.tape.pop_beyond(kept) {
             let Node { name, scope, inputs, gradients, parameters, copy, backward, .. } = node;
             if gradients.iter().all(Option::is_none) {
@@ -52,23 +53,30 @@ impl Context {
             self.gradient_copy = None;
             for (input, output) in inputs.into_iter().zip(outputs) {
                 if let Some(output) = output {
-                    self.deliver(input, output)?;
+                    ready.extend(self.deliver(input, output)?);
                 }
             }
+            if self.hooks.is_some() && !ready.is_empty() {
+                // The gradient of a matrix goes through its transpose on the way to the parameter, and so comes behind its bias's.
+                ready.sort_by_key(|&parameter: &usize| self.leaves[parameter].data.shape().dims().len() == 2);
+                self.at_seam(|hooks, cx| hooks.gradients_ready(cx, &ready))?;
+            }
+            ready.clear();
             self.memory().end_op()?;
             self.memory().set_scope(outer);
         }
         // Those whose gradients have not come: a frozen part, a second use that led to no loss.
         self.let_parameters_go();
-        Ok(())
+        self.at_seam(|hooks, cx| hooks.after_backward(cx))
     }
 
-    fn deliver(&mut self, to: Source, gradient: Tensor) -> OpResult<()> {
+    /// Hands a gradient on; the parameter whose gradient is whole with it.
+    fn deliver(&mut self, to: Source, gradient: Tensor) -> OpResult<Option<usize>> {
         let memory = self.memory().clone();
         match to {
-            Source::Leaf(index) => self.leaves[index].receive(&memory, gradient),
-            Source::Node { node, slot } => self.tape.receive(&memory, node, slot, gradient),
-            Source::Constant | Source::Frozen(_) | Source::Recomputed => Ok(()),
+            Source::Leaf(index) => Ok(self.leaves[index].receive(&memory, gradient)?.then_some(index)),
+            Source::Node { node, slot } => self.tape.receive(&memory, node, slot, gradient).map(|()| None),
+            Source::Constant | Source::Frozen(_) | Source::Recomputed => Ok(None),
         }
     }
 }

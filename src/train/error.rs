@@ -55,6 +55,9 @@ pub enum TrainError {
     /// The source of batches ended or failed.
     #[error("no batch: {0}; check the file given with --data")]
     Data(String),
+    /// Another rank, which this one waits for, has ended.
+    #[error("rank {0} has ended, and this one can't go on without it")]
+    RankEnded(usize),
     /// The allocator refused an operation for a reason other than memory.
     #[error("the allocator refused: {0}; this is a bug of vramlab, please report it")]
     Allocator(String),

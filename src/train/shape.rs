@@ -60,6 +60,15 @@ impl Shape {
         self
     }
 
+    /// The same with another first dimension, where it has any.
+    #[must_use]
+    pub const fn with_first(mut self, first: usize) -> Self {
+        if self.rank > 0 {
+            self.dims[0] = first;
+        }
+        self
+    }
+
     /// The same with one more dimension at the end; `None` where it has four.
     #[must_use]
     pub fn with_appended(mut self, last: usize) -> Option<Self> {

@@ -74,7 +74,22 @@ impl Storage {
     /// # Errors
     /// [`TrainError::OutOfMemory`].
     pub(crate) fn refill(&self, elements: usize, category: Category, name: NameId) -> Result<(), TrainError> {
+        self.refill_as(self.dtype(), elements, category, name)
+    }
+
+    /// The same in another type.
+    ///
+    /// # Errors
+    /// [`TrainError::OutOfMemory`].
+    pub(crate) fn refill_as(
+        &self,
+        dtype: DType,
+        elements: usize,
+        category: Category,
+        name: NameId,
+    ) -> Result<(), TrainError> {
         self.empty();
+        self.dtype.set(dtype);
         let (address, _) = self.memory.take(self.dtype().bytes(elements), category, name, self.stream)?;
         self.address.set(address);
         self.present.set(true);

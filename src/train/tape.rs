@@ -123,6 +123,13 @@ impl<P> Tape<P> {
     }
 }
 
+/// A rank's part of a parameter.
+pub(crate) struct Shard {
+    /// Its rows, without padding.
+    pub data: Tensor,
+    pub gradient: Option<Tensor>,
+}
+
 /// A parameter as autograd sees it.
 pub(crate) struct Leaf {
     pub name: Arc<str>,
@@ -132,6 +139,8 @@ pub(crate) struct Leaf {
     pub frozen: bool,
     /// Its values in host memory, where it comes to the device for its layer only.
     pub parked: Option<Parked>,
+    /// This rank's part, where that is all it has of the parameter between passes.
+    pub shard: Option<Shard>,
     gradient_name: NameId,
     /// Sum of the gradients that have arrived in this backward pass.
     arriving: Option<Tensor>,
@@ -147,10 +156,16 @@ impl Leaf {
             gradient: None,
             frozen: false,
             parked: None,
+            shard: None,
             gradient_name,
             arriving: None,
             awaited: 0,
         }
+    }
+
+    /// Takes the number of uses whose gradients have not arrived, and leaves `awaited` in its place.
+    pub const fn swap_awaited(&mut self, awaited: usize) -> usize {
+        std::mem::replace(&mut self.awaited, awaited)
     }
 
     /// A use of the parameter was put on the tape.
@@ -158,9 +173,32 @@ impl Leaf {
         self.awaited += 1;
     }
 
+    /// What an optimizer updates, and the gradient that it has: the shard's where there is one.
+    pub const fn trained(&self) -> (&Tensor, Option<&Tensor>) {
+        match &self.shard {
+            Some(Shard { data, gradient, .. }) => (data, gradient.as_ref()),
+            None => (&self.data, self.gradient.as_ref()),
+        }
+    }
+
+    /// The gradient of the rank's part.
+    pub fn shard_gradient(&mut self, gradient: Tensor) {
+        if let Some(shard) = &mut self.shard {
+            shard.gradient = Some(gradient);
+        }
+    }
+
+    /// Lets go of the gradient.
+    pub fn drop_gradient(&mut self) {
+        self.gradient = None;
+        if let Some(shard) = &mut self.shard {
+            shard.gradient = None;
+        }
+    }
+
     /// Forgets an abandoned step.
     pub fn reset(&mut self) {
-        self.gradient = None;
+        self.drop_gradient();
         self.arriving = None;
         self.awaited = 0;
     }
@@ -173,13 +211,14 @@ impl Leaf {
     }
 
     /// Takes one gradient; the last one of a pass becomes (or is added to) `.grad`, and a parameter that has come for its layer goes.
-    pub fn receive(&mut self, memory: &Memory, gradient: Tensor) -> OpResult<()> {
+    /// True when it was the last.
+    pub fn receive(&mut self, memory: &Memory, gradient: Tensor) -> OpResult<bool> {
         add_to(memory, &mut self.arriving, gradient)?;
         self.awaited = self.awaited.saturating_sub(1);
         if self.awaited > 0 {
-            return Ok(());
+            return Ok(false);
         }
-        let Some(arrived) = self.arriving.take() else { return Ok(()) };
+        let Some(arrived) = self.arriving.take() else { return Ok(false) };
         let shape = self.data.shape();
         match &self.gradient {
             None => {
@@ -191,7 +230,7 @@ impl Leaf {
             }
         }
         self.let_go();
-        Ok(())
+        Ok(true)
     }
 }
 

@@ -156,6 +156,14 @@ impl Tensor {
         self.source
     }
 
+    /// Which parameter it is, where it is one.
+    pub(crate) const fn parameter(&self) -> Option<usize> {
+        match self.source {
+            Source::Leaf(index) => Some(index),
+            _ => None,
+        }
+    }
+
     /// Output `slot` of the op that made it.
     pub(crate) fn with_slot(mut self, slot: u8) -> Self {
         if let Source::Node { slot: present, .. } = &mut self.source {

@@ -1,5 +1,6 @@
 //! What the trainer asks of a workload: a model, and batches for it.
 
+use std::ops::Range;
 use std::rc::Rc;
 
 use vramlab_allocator::units::Bytes;
@@ -66,15 +67,40 @@ pub trait Model {
     /// What its ops return.
     fn forward(&self, cx: &mut Context, input: &Tensor, checkpointing: bool) -> OpResult<Tensor>;
 
+    /// What a stage of a pipeline makes of its input: tokens on the first, what the stage before put out on the others.
+    ///
+    /// # Errors
+    /// [`TrainError::Workload`] for a model that can't be cut, and what its ops return.
+    fn stage_forward(&self, _cx: &mut Context, _input: &Tensor, _part: &Part) -> OpResult<Tensor> {
+        Err(TrainError::Workload("this model can't be cut into the stages of a pipeline; use ddp".into()).into())
+    }
+
+    /// The shape of what passes between stages for these tokens; `None` for models of anything else.
+    fn stage_input(&self, _tokens: &Tensor) -> Option<Shape> {
+        None
+    }
+
     /// Logits for an input and their loss beside a target: cross-entropy, unless a model has its own.
     ///
     /// # Errors
     /// What its ops return.
     fn learn(&self, cx: &mut Context, batch: &Batch, checkpointing: bool) -> OpResult<(Tensor, Tensor)> {
         let logits = self.forward(cx, &batch.input, checkpointing)?;
-        let loss = cx.cross_entropy(&logits, &batch.target)?;
+        let [logits, scores] = cx.leave_model(logits)?;
+        let loss = cx.cross_entropy(&scores, &batch.target)?;
         Ok((logits, loss))
     }
+}
+
+/// The part of a model that one stage of a pipeline has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Its units: see [`Context::unit`].
+    pub units: Range<usize>,
+    /// It has what comes before the units.
+    pub first: bool,
+    /// It has what comes behind them.
+    pub last: bool,
 }
 
 /// Two models that are trained against each other; each one's parameters are its own.

@@ -183,6 +183,8 @@ pub(super) struct Parameters {
 struct Made {
     name: String,
     data: Tensor,
+    /// Of a parameter that is split over ranks: the shape of each one's part.
+    part: Option<Shape>,
     init: Init,
     kind: Kind,
 }
@@ -218,13 +220,19 @@ impl Parameters {
     pub fn adapter(&mut self, cx: &Context, name: &str, dims: &[usize; 2], first: bool) -> OpResult<Tensor> {
         let init = if first { Init::Uniform(1.0 / (dims[1] as f64).sqrt()) } else { Init::Zero };
         let slot = self.reserve();
-        self.make_as(Kind::Adapter, slot, cx, name, Shape::new(dims), init)
+        let shape = Shape::new(dims);
+        self.make_as(Kind::Adapter, slot, cx, name, [shape, shape], init)
     }
 
     /// Adapters become f32, one after the other.
     pub fn widen_adapters(&self, cx: &Context) -> OpResult<()> {
         let adapters = self.made.iter().flatten().filter(|made| made.kind == Kind::Adapter);
         adapters.into_iter().try_for_each(|made| cx.convert(&made.data, DType::F32, &made.name))
+    }
+
+    /// How many places are taken.
+    pub const fn len(&self) -> usize {
+        self.made.len()
     }
 
     /// Takes the next place for a parameter that is made later: those of a module come before its children's, and move to the
@@ -237,7 +245,7 @@ impl Parameters {
     /// Makes a parameter; it gets its values in [`Parameters::initialise`].
     fn make(&mut self, cx: &Context, name: &str, shape: Shape, init: Init) -> OpResult<Tensor> {
         let slot = self.reserve();
-        self.make_in(slot, cx, name, shape, init)
+        self.make_in(slot, cx, name, [shape, shape], init)
     }
 
     /// A weight, spread as the model's are; one of a single dimension is a norm's.
@@ -255,7 +263,7 @@ impl Parameters {
         dims: &[usize; RANK],
     ) -> OpResult<Tensor> {
         let shape = Shape::new(dims);
-        self.make_in(slot, cx, name, shape, self.spread.init(shape))
+        self.make_in(slot, cx, name, [shape, shape], self.spread.init(shape))
     }
 
     /// A parameter that is made and not used.
@@ -274,9 +282,29 @@ impl Parameters {
         self.make(cx, name, Shape::new(&[len]), Init::Zero)
     }
 
-    fn make_in(&mut self, slot: Slot, cx: &Context, name: &str, shape: Shape, init: Init) -> OpResult<Tensor> {
+    /// A weight of shape `whole` that is split over ranks once the model is made: the tensor is of shape `part` all along.
+    pub fn split_weight(&mut self, cx: &Context, name: &str, whole: [usize; 2], part: [usize; 2]) -> OpResult<Tensor> {
+        let slot = self.reserve();
+        let shape = Shape::new(&whole);
+        self.make_in(slot, cx, name, [shape, Shape::new(&part)], self.spread.init(shape))
+    }
+
+    /// The same for a bias.
+    pub fn split_bias(&mut self, cx: &Context, name: &str, whole: usize, part: usize) -> OpResult<Tensor> {
+        let slot = self.reserve();
+        self.make_in(slot, cx, name, [Shape::new(&[whole]), Shape::new(&[part])], Init::Zero)
+    }
+
+    fn make_in(
+        &mut self,
+        slot: Slot,
+        cx: &Context,
+        name: &str,
+        shapes: [Shape; 2],
+        init: Init,
+    ) -> OpResult<Tensor> {
         let kind = if self.frozen { Kind::Frozen } else { Kind::Trained };
-        self.make_as(kind, slot, cx, name, shape, init)
+        self.make_as(kind, slot, cx, name, shapes, init)
     }
 
     fn make_as(
@@ -285,17 +313,19 @@ impl Parameters {
         slot: Slot,
         cx: &Context,
         name: &str,
-        shape: Shape,
+        [shape, part]: [Shape; 2],
         init: Init,
     ) -> OpResult<Tensor> {
         let id = cx.memory().name(name);
         let data = cx.memory().named_tensor(shape, self.dtype, Category::Parameter, id, StreamId::DEFAULT)?;
+        let part = (part != shape).then_some(part);
+        let held = part.map_or_else(|| data.clone(), |part| data.window(part, 0));
         let number = cx.parameter_count() + slot.0;
         let parameter = match kind {
-            Kind::Frozen => Context::future_frozen_parameter(&data, number),
-            Kind::Trained | Kind::Adapter => Context::future_parameter(&data, number),
+            Kind::Frozen => Context::future_frozen_parameter(&held, number),
+            Kind::Trained | Kind::Adapter => Context::future_parameter(&held, number),
         };
-        self.made[slot.0] = Some(Made { name: name.into(), data, init, kind });
+        self.made[slot.0] = Some(Made { name: name.into(), data, part, init, kind });
         Ok(parameter)
     }
 
@@ -303,11 +333,12 @@ impl Parameters {
     #[expect(clippy::cast_possible_truncation, reason = "f32 weights; a model has few parameters")]
     pub fn initialise(self, cx: &mut Context) -> OpResult<()> {
         let in_place = self.in_place;
-        for (p, Made { name, data, init, kind }) in self.made.into_iter().flatten().enumerate() {
+        for (p, Made { name, data, part, init, kind }) in self.made.into_iter().flatten().enumerate() {
             let n = data.numel();
+            let held = part.map_or_else(|| data.clone(), |part| data.window(part, 0));
             match kind {
-                Kind::Frozen => cx.adopt_frozen(data.clone(), &name),
-                Kind::Trained | Kind::Adapter => cx.adopt(data.clone(), &name),
+                Kind::Frozen => cx.adopt_frozen(held, &name),
+                Kind::Trained | Kind::Adapter => cx.adopt(held, &name),
             }
             match init {
                 Init::Zero => write_float(cx, &data, |_| 0.0)?,

@@ -2,7 +2,7 @@
 
 use vramlab_device::{DType, Kernel};
 use vramlab_model::{Category, NameId};
-use vramlab_train::{Context, Normalised, OpResult, Repeatable, Shape, Tensor, Wanted};
+use vramlab_train::{Context, Normalised, OpResult, Repeatable, Shape, Tensor, TensorSplit, Wanted};
 
 use super::hash::Parameters;
 
@@ -27,6 +27,54 @@ impl Linear {
     fn biased(mut self, cx: &mut Context, all: &mut Parameters, name: &str, outputs: usize) -> OpResult<Self> {
         self.bias = Some(all.bias(cx, &format!("{name}.bias"), outputs)?);
         Ok(self)
+    }
+
+    /// A column-parallel layer: each rank makes `part` of its outputs.
+    pub fn column_parallel(
+        cx: &mut Context,
+        all: &mut Parameters,
+        name: &str,
+        [inputs, outputs]: [usize; 2],
+        part: usize,
+    ) -> OpResult<Self> {
+        let weight = all.split_weight(cx, &format!("{name}.weight"), [outputs, inputs], [part, inputs])?;
+        let bias = all.split_bias(cx, &format!("{name}.bias"), outputs, part)?;
+        Ok(Self { bias: Some(bias), ..Self::tied(cx, name, weight) })
+    }
+
+    /// A row-parallel layer: each rank multiplies `part` of its inputs.
+    pub fn row_parallel(
+        cx: &mut Context,
+        all: &mut Parameters,
+        name: &str,
+        [inputs, outputs]: [usize; 2],
+        part: usize,
+    ) -> OpResult<Self> {
+        let weight = all.split_weight(cx, &format!("{name}.weight"), [outputs, inputs], [outputs, part])?;
+        Self::tied(cx, name, weight).biased(cx, all, name, outputs)
+    }
+
+    /// Lets each rank keep its part of weight and bias once the model is made.
+    pub fn split(&self, cx: &mut Context, how: TensorSplit) {
+        if let Some(bias) = &self.bias {
+            cx.split_parameters(how, [&self.weight, bias]);
+        }
+    }
+
+    /// Lets each rank keep its inputs of two row-parallel layers.
+    pub fn split_inputs(cx: &mut Context, layers: [&Self; 2]) {
+        cx.split_parameters(TensorSplit::Inputs, layers.map(|layer| &layer.weight));
+    }
+
+    /// The output of a row-parallel layer: its products summed over the ranks, then the bias, once.
+    pub fn reduced_forward(&self, cx: &mut Context, input: &Tensor) -> OpResult<Tensor> {
+        cx.module(self.scope, |cx| {
+            let sum = {
+                let partial = cx.linear(input, &self.weight, None)?;
+                cx.reduce_from_ranks(partial)?
+            };
+            self.bias.as_ref().map_or_else(|| Ok(sum.clone()), |bias| cx.add(&sum, bias))
+        })
     }
 
     /// With the weight of another module, and no bias.
@@ -136,6 +184,16 @@ impl Repeatable for Embedding {
         };
         let Some(positions) = &self.positions else { return look_up(cx, &self.tokens, tokens) };
         let rows = tokens.shape().last();
+        if cx.is_stage() {
+            // A stage's program makes the places where it needs them.
+            let by_token = look_up(cx, &self.tokens, tokens)?;
+            let by_position = {
+                let places = cx.memory().tensor(Shape::new(&[rows]), DType::I64, Category::Activation, "positions")?;
+                cx.memory().launch(&Kernel::Arange { dst: places.operand() })?;
+                look_up(cx, positions, &places)?
+            };
+            return cx.add(&by_token, &by_position);
+        }
         let places = cx.memory().tensor(Shape::new(&[rows]), DType::I64, Category::Activation, "positions")?;
         match cx.past_positions() {
             0 => cx.memory().launch(&Kernel::Arange { dst: places.operand() })?,

@@ -1,7 +1,9 @@
 //! The transformer block that GPT, BERT and ViT share.
 
 use vramlab_model::NameId;
-use vramlab_train::{Context, Normalised, OpResult, Repeatable, Tensor, Wanted};
+use vramlab_train::{
+    Context, Normalised, OpResult, Repeatable, Tensor, TensorSplit, TrainError, UnevenSplit, Wanted, World,
+};
 
 use super::hash::Parameters;
 use super::modules::{LayerNorm, Linear};
@@ -35,6 +37,9 @@ pub(super) struct TransformerBlock {
 
 impl TransformerBlock {
     pub fn make(cx: &mut Context, all: &mut Parameters, name: &str, style: BlockStyle) -> OpResult<Self> {
+        if let Some(world) = cx.tensor_world() {
+            return Self::split(cx, all, name, style, world);
+        }
         let d = style.width;
         Ok(Self {
             scope: cx.memory().name(name),
@@ -48,7 +53,54 @@ impl TransformerBlock {
         })
     }
 
+    /// A block of which this rank has its heads, and its columns of the MLP.
+    fn split(cx: &mut Context, all: &mut Parameters, name: &str, style: BlockStyle, world: World) -> OpResult<Self> {
+        let (d, ranks) = (style.width, world.size());
+        if !style.heads.is_multiple_of(ranks) {
+            let remedy = "give --heads or a world so that each rank has as many".to_owned();
+            let uneven = UnevenSplit { count: style.heads, what: "attention heads", ranks, remedy };
+            return Err(TrainError::Workload(uneven.to_string()).into());
+        }
+        let style = BlockStyle { heads: style.heads / ranks, ..style };
+        let block = Self {
+            scope: cx.memory().name(name),
+            style,
+            ln1: LayerNorm::make(cx, all, &format!("{name}.ln1"), d)?,
+            ln2: LayerNorm::make(cx, all, &format!("{name}.ln2"), d)?,
+            qkv: Linear::column_parallel(cx, all, &format!("{name}.qkv"), [d, 3 * d], 3 * d / ranks)?,
+            proj: Linear::row_parallel(cx, all, &format!("{name}.proj"), [d, d], d / ranks)?,
+            fc: Linear::column_parallel(cx, all, &format!("{name}.fc"), [d, 4 * d], 4 * d / ranks)?,
+            out: Linear::row_parallel(cx, all, &format!("{name}.out"), [4 * d, d], 4 * d / ranks)?,
+        };
+        block.qkv.split(cx, TensorSplit::Heads);
+        block.fc.split(cx, TensorSplit::Outputs);
+        Linear::split_inputs(cx, [&block.proj, &block.out]);
+        Ok(block)
+    }
+
+    /// Attention, then the MLP, of the heads and columns that this rank has.
+    fn split_attention(&self, cx: &mut Context, x: &Tensor) -> OpResult<Tensor> {
+        let x = cx.copy_to_ranks(x)?;
+        let qkv = self.qkv.forward(cx, &x)?;
+        let BlockStyle { heads, causal, .. } = self.style;
+        let y = cx.within(self.scope, |cx| cx.attention(&qkv, heads, causal))?;
+        let merged = cx.within(self.scope, |cx| cx.merge_heads(&y))?;
+        self.proj.reduced_forward(cx, &merged)
+    }
+
+    fn split_mlp(&self, cx: &mut Context, x: &Tensor) -> OpResult<Tensor> {
+        let activated = {
+            let x = cx.copy_to_ranks(x)?;
+            let hidden = self.fc.forward(cx, &x)?;
+            cx.within(self.scope, |cx| cx.gelu(&hidden, self.style.tanh))?
+        };
+        self.out.reduced_forward(cx, &activated)
+    }
+
     fn attention(&self, cx: &mut Context, x: &Tensor) -> OpResult<Tensor> {
+        if cx.tensor_world().is_some() {
+            return self.split_attention(cx, x);
+        }
         // Queries, keys and values are views held by local variables: the packed projection lives to the end.
         let qkv = self.qkv.forward(cx, x)?;
         let BlockStyle { heads, causal, .. } = self.style;
@@ -58,6 +110,9 @@ impl TransformerBlock {
     }
 
     fn mlp(&self, cx: &mut Context, x: &Tensor) -> OpResult<Tensor> {
+        if cx.tensor_world().is_some() {
+            return self.split_mlp(cx, x);
+        }
         if cx.is_fused() {
             let activated = self.fc.fused_gelu(cx, x, self.style.tanh)?;
             return self.out.forward(cx, &activated);

@@ -30,6 +30,7 @@ mod own_models;
 mod parity;
 mod placement;
 mod programs;
+mod ranks;
 mod session;
 mod simulation;
 mod switches;

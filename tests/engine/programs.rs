@@ -171,6 +171,8 @@ fn is_as_recorded(name: &str, workload: Box<dyn Workload>, config: Config, steps
         serde_json::from_str(&std::fs::read_to_string(folder.join(format!("{name}.stats.json"))).unwrap()).unwrap();
     let options = TrainerOptions {
         rank: DeviceIndex::FIRST,
+        member: None,
+        seat: None,
         style: LoopStyle::Plain,
         workspaces: Libraries::HOPPER,
         settings: Settings::parse(facts["conf"].as_str().unwrap()).unwrap(),

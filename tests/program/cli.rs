@@ -144,6 +144,81 @@ fn mistakes_are_told_with_exit_code_2() {
     refused(&["teach"], 2, "there is no workload 'teach'");
 }
 
+/// The figures are those of `ranks-2xh200` for the same program.
+#[test]
+fn ranks_are_rows_of_one_object_and_lines_of_a_table() {
+    let run = ["run", "gpt-mini", "--steps", "6", "--device", "sim:h200x2", "--parallel"];
+    let output = vramlab(&[&run[..], &["fsdp", "--json"]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let object: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&object["mode"], &object["world"], &object["batch"]), (&"fsdp".into(), &2.into(), &4.into()));
+    let figures = |rank: usize| {
+        let row = &object["ranks"][rank];
+        let keys =
+            ["rank", "per_rank_batch", "allocated_before_step", "peak_allocated", "peak_reserved", "allocations"];
+        keys.map(|key| row[key].as_u64().unwrap())
+    };
+    assert_eq!(figures(0), [0, 2, 81_920, 69_037_056, 73_400_320, 1667]);
+    assert_eq!(figures(1), [1, 2, 81_920, 69_036_032, 73_400_320, 1667]);
+    let table = String::from_utf8(vramlab(&[&run[..], &["fsdp"]].concat()).stdout).unwrap();
+    assert!(
+        table.contains("All ranks reserve 70.00 MiB; the highest peak of allocated memory is 65.84 MiB, of rank 0."),
+        "{table}"
+    );
+    let stages = vramlab(&[&run[..], &["pp-gpipe"]].concat());
+    let table = String::from_utf8(stages.stdout).unwrap();
+    assert!(
+        table.contains("All ranks reserve 66.00 MiB; the highest peak of allocated memory is 65.88 MiB, of rank 1."),
+        "{table}"
+    );
+    let alike = ["--parallel", "ddp", "--device", "sim:h200x64", "--batch", "128"];
+    let table =
+        String::from_utf8(vramlab(&[&["run", "gpt-mini", "--steps", "2"], &alike[..]].concat()).stdout).unwrap();
+    assert!(table.contains("0–63") && table.contains("All ranks do the same; rank 0 was computed."), "{table}");
+}
+
+#[test]
+fn ranks_on_the_processor_have_losses() {
+    let run = ["run", "gpt-mini", "--steps", "6", "--device", "cpux2", "--parallel", "tp", "--json"];
+    let output = vramlab(&run);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let object: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    let losses = |rank: usize| object["ranks"][rank]["losses"].as_array().unwrap().clone();
+    assert_eq!(losses(0).len(), 6);
+    assert_eq!(losses(0), losses(1));
+}
+
+#[test]
+fn a_recording_of_ranks_has_a_device_for_each() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("ranks.vram").to_str().unwrap().to_owned();
+    let run = ["run", "gpt-mini", "--steps", "3", "--parallel", "pp-1f1b", "--device", "sim:h200x2", "--record", &path];
+    let output = vramlab(&run);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report = vramlab(&["report", &path]);
+    assert!(report.status.success(), "{}", String::from_utf8_lossy(&report.stderr));
+    let report = String::from_utf8(report.stdout).unwrap();
+    assert!(report.contains("Devices"), "{report}");
+}
+
+#[test]
+fn what_ranks_can_not_share_is_told_with_exit_code_2() {
+    let run = |arguments: &[&str], words: &str| refused(&[&["run", "gpt-mini"], arguments].concat(), 2, words);
+    run(&["--device", "sim:h200x2"], "2 ranks need a way to share the work; give --parallel ddp, ddp-view, zero1");
+    run(&["--parallel", "ddp", "--device", "sim:h200"], "give --device sim:h200x2 or more, or cpux2");
+    run(&["--parallel", "ddp", "--device", "cpu"], "give --device sim:h200x2 or more, or cpux2");
+    run(&["--parallel", "fsdp", "--device", "cpux2", "--amp", "bf16"], "ranks that compute share f32 alone");
+    run(&["--parallel", "dp", "--device", "sim:h200x2"], "there is no way of parallelism 'dp'");
+    run(&["--parallel", "ddp", "--device", "sim:h200x3"], "4 samples can't be split over 3 ranks; give --batch 6");
+    run(&["--parallel", "tp", "--device", "sim:h200x3"], "4 attention heads can't be split over 3 ranks");
+    run(&["--parallel", "pp-gpipe", "--device", "sim:h200x3"], "2 blocks can't be split over 3 ranks; give --layers 3");
+    run(&["--parallel", "fsdp", "--device", "sim:h200x2", "--fuse"], "--fuse is for one device");
+    run(&["--parallel", "fsdp", "--device", "sim:h200x2", "--ckpt"], "checkpoints are not simulated with fsdp");
+    run(&["--parallel", "ddp", "--device", "sim:h200x2000", "--batch", "2000"], "give from 2 to 1024");
+    refused(&["run", "resnet-mini", "--parallel", "fsdp", "--device", "sim:h200x2"], 2, "shares transformer blocks");
+    refused(&["fit", "gpt-mini", "--device", "sim:h200x2"], 2, "2 ranks train together with `vramlab run --parallel`");
+}
+
 #[test]
 fn a_simulated_run_has_no_losses_and_a_users_card_is_found() {
     let output = vramlab(&["run", "gpt-mini", "--device", "sim:t4", "--steps", "2", "--json"]);

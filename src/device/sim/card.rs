@@ -75,12 +75,14 @@ pub struct Link {
     pub uncached: Option<f64>,
     /// GB/s at most to memory of the operating system whose pages it has yet to give.
     pub untouched_to_host: Option<f64>,
+    /// GB/s to other cards, one way; over the host without it.
+    pub peers: Option<f64>,
 }
 
 impl Link {
     fn is_possible(&self) -> bool {
         let back = [&self.pageable_to_host, &self.pinned_to_host].into_iter().flatten();
-        let mut most = [self.uncached, self.untouched_to_host].into_iter().flatten();
+        let mut most = [self.uncached, self.untouched_to_host, self.peers].into_iter().flatten();
         [&self.pageable, &self.pinned].into_iter().chain(back).all(|curve| !curve.0.is_empty() && curve.all(is_rate))
             && most.all(is_rate)
     }

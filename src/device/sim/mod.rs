@@ -156,6 +156,13 @@ impl Device for SimDevice {
         self.copy(CopyPath { to_host: false, pinned: true }, from.bytes, stream)
     }
 
+    fn spend_exchange(&mut self, bytes: Bytes, stream: StreamId) -> Result<(), DeviceError> {
+        let link = &self.card.link;
+        let time = cost::copy_time(bytes, link.peers.unwrap_or_else(|| link.pinned.at(bytes)));
+        let queued = self.clock.enqueue(stream, cost::nanos(self.card.launch.op), time);
+        queued.map(|_| ()).ok_or_else(|| self.unknown("a collective", stream))
+    }
+
     fn spend_copy(&mut self, path: CopyPath, bytes: Bytes, stream: StreamId) -> Result<(), DeviceError> {
         self.copy(path, bytes, stream)
     }

@@ -96,7 +96,7 @@ impl Context {
     }
 
     /// Puts on the tape that `copy` is `input` in another type.
-    fn record_cast(&mut self, input: &Tensor, copy: Tensor) -> Tensor {
+    pub(crate) fn record_cast(&mut self, input: &Tensor, copy: Tensor) -> Tensor {
         if !self.differentiates(&[input]) {
             return copy;
         }

@@ -55,7 +55,9 @@ impl Context {
         let sorted = if n > MOST_UNSORTED { Some(self.sort_indices(n)?) } else { None };
         let dst = self.temporary(shape, grad.dtype(), "weight gradient")?;
         if sorted.is_some() {
-            self.sum_by_index(n, shape, grad.dtype())?;
+            // Parts are summed in f32 at least.
+            let summed = if grad.dtype() == DType::F64 { DType::F64 } else { DType::F32 };
+            self.sum_by_index(n, shape, summed)?;
         }
         self.launch(&Kernel::EmbeddingBackward {
             grad: grad.operand(),

@@ -55,8 +55,7 @@ impl Context {
                 // What a checkpoint recomputed is nobody else's and goes here; what the node saved goes with the node.
                 let (_x, _w) = (x.map(|(_, saved)| saved), w.map(|(_, saved)| saved));
                 let to_bias =
-                    bias_shape.map(|shape| cx.sum_rows_as(to_parameters, &grad, rows, shape, "bias gradient"));
-                let to_bias = to_bias.transpose()?;
+                    bias_shape.map(|shape| cx.bias_gradient(to_parameters, &grad, rows, shape)).transpose()?;
                 Ok([to_input, to_weight, to_bias])
             });
             Ok(output.with_source(source))
@@ -168,6 +167,15 @@ impl Context {
     fn gradient_type(&self, weight: &Tensor) -> DType {
         let is_copy = matches!(weight.dtype(), DType::F16 | DType::Bf16) && !matches!(weight.source(), Source::Leaf(_));
         if self.fused && is_copy { DType::F32 } else { weight.dtype() }
+    }
+
+    /// Where backward runs within a region of autocast, sums come out in f32 and are cast back.
+    fn bias_gradient(&mut self, dtype: DType, grad: &Tensor, rows: usize, shape: Shape) -> OpResult<Tensor> {
+        if !self.autocasts_backward || dtype == DType::F32 {
+            return self.sum_rows_as(dtype, grad, rows, shape, "bias gradient");
+        }
+        let sum = self.sum_rows_as(DType::F32, grad, rows, shape, "bias gradient in f32")?;
+        self.cast_gradient(&sum, dtype)
     }
 
     fn weight_gradient(&mut self, grad: &Tensor, input: &Tensor, dtype: DType) -> OpResult<Tensor> {

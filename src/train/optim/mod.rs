@@ -15,8 +15,6 @@ mod schedule;
 mod sgd;
 mod state;
 
-use std::ops::Range;
-
 use self::rule::{StepRule, Trained, with_gradients};
 use self::state::State;
 use vramlab_device::GradScaling;
@@ -60,7 +58,7 @@ impl Optimizer {
         &mut self,
         cx: &mut Context,
         config: &Config,
-        parameters: Range<usize>,
+        parameters: &[usize],
         step: u64,
         scaling: Option<GradScaling>,
     ) -> OpResult<()> {
@@ -136,7 +134,7 @@ impl Optimizer {
     }
 }
 
-/// Whether the parameter at `index` is among `parameters`, which are in order.
+/// Whether the parameter at `index` is among `parameters`.
 fn has(parameters: &[Trained], index: usize) -> bool {
-    parameters.binary_search_by_key(&index, |parameter| parameter.index).is_ok()
+    parameters.iter().any(|parameter| parameter.index == index)
 }

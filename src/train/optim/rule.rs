@@ -1,7 +1,5 @@
 //! What the update rules of all optimizers work on.
 
-use std::ops::Range;
-
 use crate::config::OptimizerForm;
 use crate::context::Context;
 use crate::error::OpResult;
@@ -58,9 +56,14 @@ pub(super) fn temporaries(cx: &Context, parameters: &[Trained], what: &'static s
 }
 
 /// Those of `parameters` that have gradients.
-pub(super) fn with_gradients(cx: &Context, parameters: Range<usize>) -> Vec<Trained> {
-    let leaves = cx.leaves.iter().enumerate().take(parameters.end).skip(parameters.start);
+pub(super) fn with_gradients(cx: &Context, parameters: &[usize]) -> Vec<Trained> {
+    let leaves = parameters.iter().map(|&index| (index, &cx.leaves[index]));
     leaves
-        .filter_map(|(index, leaf)| Some(Trained { index, data: leaf.data.clone(), gradient: leaf.gradient.clone()? }))
+        .filter_map(|(index, leaf)| {
+            let (data, gradient) = leaf.trained();
+            // A rank may have no row of a small parameter.
+            let gradient = gradient.filter(|_| data.numel() > 0)?.clone();
+            Some(Trained { index, data: data.clone(), gradient })
+        })
         .collect()
 }

@@ -10,11 +10,14 @@ use crate::workload::Task;
 pub(super) struct Learner {
     pub optimizer: Optimizer,
     pub parameters: Range<usize>,
+    /// Those of them that it updates on this rank, in its order, where that is not all of them.
+    pub share: Option<Vec<usize>>,
 }
 
 /// The optimizers of a task, without state.
 pub(super) fn learners(task: &Task, parameters: usize, config: &Config) -> Vec<Learner> {
-    let learner = |parameters| Learner { optimizer: Optimizer::new(config.optimizer, config.form), parameters };
+    let learner =
+        |parameters| Learner { optimizer: Optimizer::new(config.optimizer, config.form), parameters, share: None };
     match task {
         Task::Supervised(_) => vec![learner(0..parameters)],
         Task::Adversarial(adversaries) => {

@@ -5,6 +5,7 @@
 mod adversarial;
 mod learner;
 mod parts;
+mod pipeline;
 mod state;
 mod step;
 mod supervised;

@@ -3,6 +3,7 @@
 use crate::config::{DataPath, ZeroGrad};
 use crate::context::Context;
 use crate::error::{Interrupt, OpResult, TrainError};
+use crate::member::Member;
 use crate::memory::Held;
 use crate::offload::Offloader;
 use crate::optim::clip_gradients;
@@ -19,7 +20,10 @@ impl Trainer {
     /// Runs a forward pass: under autocast, its saved tensors where the configuration wants them.
     pub(super) fn forward_pass<T>(&mut self, run: impl FnOnce(&mut Context) -> OpResult<T>) -> OpResult<T> {
         let offloader = Offloader::new(&self.config);
-        self.cx.autocast(self.config.amp.dtype(), |cx| cx.offloading(offloader, run))
+        // Shards are gathered in the type of the policy of mixed precision: no autocast.
+        let sharded = self.member.is_some_and(|member| member.parallelism.shards_parameters());
+        let dtype = self.config.amp.dtype().filter(|_| !sharded);
+        self.cx.autocast(dtype, |cx| cx.offloading(offloader, run))
     }
 
     pub(super) fn begin(&mut self, phase: Phase) {
@@ -60,8 +64,16 @@ impl Trainer {
             self.batches = vec![batch.clone()];
             return Ok(batch);
         }
-        let position = self.steps * self.config.accumulation.max(1) as u64 + micro as u64;
-        let nth = |count: usize| usize::try_from(position % count.max(1) as u64).unwrap_or(0);
+        let position = self.steps * self.accumulation() as u64 + micro as u64;
+        // Ranks that share a batch take turns with the batches that there are.
+        let (ranks, rank) = match self.member {
+            Some(Member { parallelism, world }) if parallelism.splits_batch() => (world.size(), world.rank()),
+            _ => (1, 0),
+        };
+        let nth = |count: usize| {
+            let count = count.max(1);
+            (usize::try_from(position % count as u64).unwrap_or(0) * ranks + rank) % count
+        };
         let none = || Interrupt::Failed(TrainError::Data("the workload has no batches".into()));
         if self.config.data == DataPath::Host {
             // The loop's variables let go of the last batch on the device when they are given the next one's place.
@@ -77,15 +89,18 @@ impl Trainer {
     pub(super) fn optimize(&mut self, player: usize) -> OpResult<(bool, Option<Tensor>)> {
         self.cx.memory().with_device(|device| device.spend_host(HostWork::OptimizerStep));
         let last = player + 1 == self.optimizers.len();
-        let Some(Learner { optimizer, parameters }) = self.optimizers.get_mut(player) else { return Ok((false, None)) };
+        let Some(Learner { optimizer, parameters, share }) = self.optimizers.get_mut(player) else {
+            return Ok((false, None));
+        };
         let (cx, config, steps) = (&mut self.cx, &self.config, self.steps);
         let clip = |cx: &mut Context| match config.hyper.clip {
             Some(most) => clip_gradients(cx, parameters.clone(), most),
             None => Ok(()),
         };
+        let updated = share.clone().unwrap_or_else(|| parameters.clone().collect());
         if !config.amp.scales() {
             clip(cx)?;
-            optimizer.step(cx, config, parameters.clone(), steps, None)?;
+            optimizer.step(cx, config, &updated, steps, None)?;
             return Ok((true, None));
         }
         // Of two players the discriminator, which steps first.
@@ -93,7 +108,7 @@ impl Trainer {
         // Whoever clips unscales first.
         if optimizer.scales_itself() && config.hyper.clip.is_none() {
             let Some(checked) = self.scaler.check(cx, parameters.clone(), skip)? else { return Ok((false, None)) };
-            optimizer.step(cx, config, parameters.clone(), steps, Some(checked.scaling()))?;
+            optimizer.step(cx, config, &updated, steps, Some(checked.scaling()))?;
             // The kernel has not waited for this, and PyTorch would not: it is for the report only.
             let memory = cx.memory();
             let overflowed = skip || memory.holds_bytes() && memory.read_f32(&checked.found_inf)? != 0.0;
@@ -107,7 +122,7 @@ impl Trainer {
         let overflowed = (cx.memory().read_f32(&found_inf)? != 0.0) | skip;
         if !overflowed {
             clip(cx)?;
-            optimizer.step(cx, config, parameters.clone(), steps, None)?;
+            optimizer.step(cx, config, &updated, steps, None)?;
         }
         Ok((!overflowed, Some(found_inf)))
     }
@@ -119,12 +134,12 @@ impl Trainer {
         match self.config.zero_grad {
             ZeroGrad::SetToNone => {
                 for leaf in &mut self.cx.leaves[parameters] {
-                    leaf.gradient = None;
+                    leaf.drop_gradient();
                 }
                 Ok(())
             }
             ZeroGrad::Zeroed => self.cx.op("zero_grad", |cx| {
-                for gradient in cx.leaves[parameters].iter().filter_map(|leaf| leaf.gradient.as_ref()) {
+                for gradient in cx.leaves[parameters].iter().filter_map(|leaf| leaf.trained().1) {
                     cx.launch(&Kernel::Fill { dst: gradient.operand(), value: 0.0 })?;
                 }
                 Ok(())

@@ -1,12 +1,18 @@
 //! A trainer: how it is made, configured and asked.
 
+use std::sync::Arc;
+
+use crate::communicator::Communicator;
 use crate::config::{Config, DataPath};
 use crate::context::Context;
 use crate::data::{Feed, HostBatch};
 use crate::error::{OpResult, TrainError};
+use crate::exchange::Seat;
 use crate::library::Libraries;
+use crate::member::{Member, Parallelism};
 use crate::memory::Memory;
 use crate::observer::Observer;
+use crate::parallel::{self, Stage};
 use crate::scaler::Scaler;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
@@ -38,6 +44,10 @@ pub enum LoopStyle {
 pub struct TrainerOptions {
     /// Which of several devices it trains on: its rank, which all of its events say.
     pub rank: DeviceIndex,
+    /// Its place among several ranks, and how they share the work.
+    pub member: Option<Member>,
+    /// Where it meets the other ranks, on a device that holds bytes.
+    pub seat: Option<Arc<Seat>>,
     /// What the loop does with the loss.
     pub style: LoopStyle,
     /// Which library workspaces the device has.
@@ -57,6 +67,7 @@ pub struct TrainerOptions {
 pub struct Trainer {
     // Dropped in this order: what the steps hold goes before the allocator that holds their memory.
     pub(super) total: Option<Tensor>,
+    pub(super) stage: Option<Stage>,
     pub(super) batches: Vec<Batch>,
     /// Of [`DataPath::Host`].
     pub(super) hosted: Vec<HostBatch>,
@@ -68,6 +79,7 @@ pub struct Trainer {
     pub(super) workload: Box<dyn Workload>,
     pub(super) style: LoopStyle,
     libraries: Libraries,
+    pub(super) member: Option<Member>,
     pub(super) config: Config,
     pub(super) outcome: Outcome,
     pub(super) steps: u64,
@@ -89,6 +101,11 @@ impl Trainer {
         options: TrainerOptions,
         observer: Box<dyn Observer>,
     ) -> Result<Self, TrainError> {
+        if let Some(why) =
+            options.member.and_then(|member| parallel::refusal(member, &config, !device.info().simulated))
+        {
+            return Err(TrainError::Workload(why));
+        }
         let watched = options.watched || cfg!(debug_assertions);
         let memory = Memory::of_rank(options.rank, device, options.settings, observer, watched);
         if options.limit.is_some() {
@@ -98,14 +115,20 @@ impl Trainer {
             take_and_give_back(&memory, bytes)?;
         }
         let mut cx = Context::new(memory, options.workspaces);
+        cx.seat = options.seat;
+        if let Some(Member { parallelism: Parallelism::Tensor, world }) = options.member {
+            cx.tensor_ranks = Some(Communicator::new(cx.memory(), world, cx.seat.as_ref())?);
+        }
         let task = workload.build(&mut cx)?;
         let mut trainer = Self {
             libraries: options.workspaces,
             total: None,
+            stage: None,
             batches: Vec::new(),
             hosted: Vec::new(),
             feed: None,
-            optimizers: learners(&task, cx.leaves.len(), &config),
+            optimizers: Vec::new(),
+            member: options.member,
             scaler: Scaler::default(),
             task,
             cx,
@@ -119,6 +142,15 @@ impl Trainer {
         };
         trainer.make_batches()?;
         trainer.cx.place_parameters(&trainer.config)?;
+        if let Some(member) = trainer.member {
+            if !matches!(trainer.task, Task::Supervised(_)) {
+                let text =
+                    format!("{} shares the training of one model; leave --parallel out here", member.parallelism);
+                return Err(TrainError::Workload(text));
+            }
+            trainer.stage = parallel::wrap(&mut trainer.cx, member, trainer.config.amp.dtype())?;
+        }
+        trainer.make_optimizers();
         // Programs that make their batches as they go begin with what building has left in the cache.
         if config.data != DataPath::Fresh {
             trainer.memory().release_cached();
@@ -189,6 +221,12 @@ impl Trainer {
     #[must_use]
     pub const fn attention_ran(&self) -> Option<&'static str> {
         self.cx.attention_ran()
+    }
+
+    /// For every rank of its world the lowest one whose allocator is asked for the same, itself among them.
+    #[must_use]
+    pub fn alike_ranks(&self) -> Vec<usize> {
+        self.member.map_or_else(|| vec![0], |member| parallel::alike(&self.cx, member))
     }
 
     /// Steps finished.
@@ -277,13 +315,25 @@ impl Trainer {
             return Err(interrupt.into());
         }
         if (old.optimizer, old.form) != (config.optimizer, config.form) {
-            self.optimizers = learners(&self.task, self.cx.leaves.len(), &config);
+            self.make_optimizers();
         }
         self.cx.retained.keep(config.retain);
         if old.amp.scales() && !config.amp.scales() {
             self.scaler = Scaler::default();
         }
         Ok(())
+    }
+
+    /// Optimizers without state.
+    fn make_optimizers(&mut self) {
+        self.optimizers = learners(&self.task, self.cx.leaves.len(), &self.config);
+        if let (Some(member), [only]) = (self.member, &mut self.optimizers[..]) {
+            let sizes: Vec<usize> = self.cx.leaves.iter().map(|leaf| leaf.data.numel()).collect();
+            only.share = match &self.stage {
+                Some(stage) => Some(stage.parameters().to_vec()),
+                None => parallel::share_of(member, &sizes),
+            };
+        }
     }
 
     pub(super) fn make_batches(&mut self) -> Result<(), TrainError> {
@@ -335,9 +385,11 @@ impl Trainer {
         Ok(())
     }
 
-    /// Micro-batches of a step: two models that are trained against each other take their batch whole.
+    /// Micro-batches of a step: two models that are trained against each other take their batch whole, and a pipeline cuts it
+    /// itself.
     pub(super) fn accumulation(&self) -> usize {
-        if matches!(self.task, Task::Adversarial(_)) { 1 } else { self.config.accumulation.max(1) }
+        let pipeline = self.member.is_some_and(|member| matches!(member.parallelism, Parallelism::Pipeline(_)));
+        if pipeline || matches!(self.task, Task::Adversarial(_)) { 1 } else { self.config.accumulation.max(1) }
     }
 
     /// Samples of one micro-batch.

@@ -174,7 +174,10 @@ impl Trainer {
         match &mut self.task {
             Task::Supervised(model) => {
                 let model = Rc::clone(model);
-                self.supervised_step(&model)
+                match self.stage.take() {
+                    Some(stage) => self.pipeline_step(stage, &model),
+                    None => self.supervised_step(&model),
+                }
             }
             Task::Adversarial(adversaries) => {
                 let players = [Rc::clone(&adversaries.generator), Rc::clone(&adversaries.discriminator)];

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use crate::error::OpResult;
 use crate::shape::Shape;
 use crate::tensor::Tensor;
-use crate::workload::{Model, Outcome};
+use crate::workload::{Batch, Model, Outcome};
 use vramlab_device::{DType, Kernel};
 use vramlab_model::{Category, Phase};
 
@@ -15,22 +15,29 @@ impl Trainer {
     pub(super) fn supervised_step(&mut self, model: &Rc<dyn Model>) -> OpResult<Outcome> {
         let mut plain_loss = None;
         for micro in 0..self.config.accumulation.max(1) {
+            self.cx.synchronises = micro + 1 == self.config.accumulation.max(1);
             plain_loss = self.micro_batch(model, micro)?;
         }
 
         self.cx.weight_copies = None;
+        let optimizer_ran = self.update()?;
+        let total = self.total.as_ref().map(|total| self.memory().read_f32(total)).transpose()?;
+        let loss = total.or(plain_loss);
+        Ok(Outcome { loss, skipped: !optimizer_ran, ..Outcome::default() })
+    }
+
+    /// The optimizer's step and `zero_grad`; whether the optimizer ran.
+    pub(super) fn update(&mut self) -> OpResult<bool> {
         self.begin(Phase::Optimizer);
         let (optimizer_ran, found_inf) = self.optimize(0)?;
+        self.cx.at_seam(|hooks, cx| hooks.after_optimizer(cx))?;
         self.scaler.update(&mut self.cx, found_inf.into_iter().collect(), !optimizer_ran)?;
         self.end(Phase::Optimizer)?;
 
         self.begin(Phase::ZeroGrad);
         self.zero_grad(0)?;
         self.end(Phase::ZeroGrad)?;
-
-        let total = self.total.as_ref().map(|total| self.memory().read_f32(total)).transpose()?;
-        let loss = total.or(plain_loss);
-        Ok(Outcome { loss, skipped: !optimizer_ran, ..Outcome::default() })
+        Ok(optimizer_ran)
     }
 
     /// One forward and backward pass; returns the loss where it is not summed on the device.
@@ -48,7 +55,10 @@ impl Trainer {
             style => style,
         };
         let (logits, loss) = self.forward_pass(|cx| {
-            let (logits, loss) = model.learn(cx, &batch, config.checkpointing)?;
+            let input = cx.enter_model(batch.input.clone())?;
+            let given = Batch { input, target: batch.target.clone() };
+            let (logits, loss) = model.learn(cx, &given, config.checkpointing)?;
+            drop(given);
             let loss = match style {
                 LoopStyle::Accumulating => cx.scale(&loss, share, "mean loss")?,
                 LoopStyle::Plain | LoopStyle::Logging => loss,

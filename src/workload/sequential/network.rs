@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use vramlab_model::NameId;
-use vramlab_train::{Context, Model, OpResult, Repeatable, Tensor, TrainError, checkpoint};
+use vramlab_train::{Context, Model, OpResult, Part, Repeatable, Shape, Tensor, TrainError, checkpoint};
 
 use super::super::hash::Parameters;
 use super::super::image_modules::{BatchNorm, Convolution, Direction, MaxPool, Patches};
@@ -13,11 +13,16 @@ use super::super::transformer::TransformerBlock;
 use super::plan::Module;
 
 /// A model; its blocks can be checkpointed.
-pub(super) struct Network(Vec<Stage>);
+pub(super) struct Network {
+    stages: Vec<Stage>,
+    /// The width of embedded tokens.
+    width: Option<usize>,
+}
 
 enum Stage {
     Plain(Rc<dyn Repeatable>),
-    Block(Rc<dyn Repeatable>),
+    /// What FSDP wraps by itself: with its number among the units.
+    Block(usize, Rc<dyn Repeatable>),
 }
 
 impl Network {
@@ -35,7 +40,14 @@ impl Network {
                     let convolution = Convolution::biased(maker.cx, maker.all, name, *channels, windows)?;
                     patches = Some((convolution, [*rows, channels[1]]));
                 }
-                Module::Transformer { .. } | Module::Group { .. } => stages.push(Stage::Block(maker.segment(module)?)),
+                Module::Transformer { .. } | Module::Group { .. } => {
+                    let first = maker.all.len();
+                    let block = maker.segment(module)?;
+                    // Numbers of parameters begin behind those of models that are there already.
+                    let before = maker.cx.parameter_count();
+                    let unit = maker.cx.unit(before + first..before + maker.all.len());
+                    stages.push(Stage::Block(unit, block));
+                }
                 _ => stages.push(Stage::Plain(maker.segment(module)?)),
             }
         }
@@ -43,7 +55,11 @@ impl Network {
             let positions = all.weight_in(slot, cx, "pos", &shape)?;
             stages.insert(cut, Stage::Plain(Rc::new(Patches { convolution, positions })));
         }
-        Ok(Self(stages))
+        let width = modules.iter().find_map(|module| match module {
+            Module::Embedding { table: [_, width], .. } => Some(*width),
+            _ => None,
+        });
+        Ok(Self { stages, width })
     }
 }
 
@@ -51,16 +67,47 @@ impl Model for Network {
     fn forward(&self, cx: &mut Context, input: &Tensor, checkpointing: bool) -> OpResult<Tensor> {
         cx.model_forward(|cx| {
             let mut x = input.clone();
-            for (i, stage) in self.0.iter().enumerate() {
+            for (i, stage) in self.stages.iter().enumerate() {
                 x = match stage {
-                    Stage::Block(block) if checkpointing => checkpoint(cx, block, &x)?,
-                    Stage::Plain(head) if i + 1 == self.0.len() => cx.classify(|cx| head.forward(cx, &x))?,
-                    Stage::Block(segment) | Stage::Plain(segment) => segment.forward(cx, &x)?,
+                    Stage::Block(unit, block) => cx.unit_forward(*unit, &x, |cx, x| {
+                        if checkpointing { checkpoint(cx, block, x) } else { block.forward(cx, x) }
+                    })?,
+                    Stage::Plain(head) if i + 1 == self.stages.len() => cx.classify(|cx| head.forward(cx, &x))?,
+                    Stage::Plain(segment) => segment.forward(cx, &x)?,
                 };
             }
             cx.put_out(NameId::NONE, &x);
             Ok(x)
         })
+    }
+
+    fn stage_forward(&self, cx: &mut Context, input: &Tensor, part: &Part) -> OpResult<Tensor> {
+        cx.model_forward(|cx| {
+            let (mut x, mut behind) = (input.clone(), false);
+            for stage in &self.stages {
+                match stage {
+                    Stage::Block(unit, block) => {
+                        behind = true;
+                        if part.units.contains(unit) {
+                            x = block.forward(cx, &x)?;
+                        }
+                    }
+                    Stage::Plain(segment) if (behind && part.last) || (!behind && part.first) => {
+                        if behind {
+                            // The variable of the stage's forward lives to its end.
+                            cx.keep_local(x.clone());
+                        }
+                        x = segment.forward(cx, &x)?;
+                    }
+                    Stage::Plain(_) => {}
+                }
+            }
+            Ok(x)
+        })
+    }
+
+    fn stage_input(&self, tokens: &Tensor) -> Option<Shape> {
+        tokens.shape().with_appended(self.width?)
     }
 }
 

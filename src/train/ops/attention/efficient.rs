@@ -48,8 +48,18 @@ impl Context {
                 } else {
                     None
                 };
-                let delta = cx.temporary(per_row, DType::F32, "row sums by head")?;
-                drop(by_ops);
+                let delta = match by_ops {
+                    // One head's sums lie as the kernel reads them.
+                    Some((sums, product)) if heads == 1 => {
+                        drop(product);
+                        sums
+                    }
+                    by_ops => {
+                        let delta = cx.temporary(per_row, DType::F32, "row sums by head")?;
+                        drop(by_ops);
+                        delta
+                    }
+                };
                 drop(cx.scratch(efficient_workspace(shape, dtype), "attention workspace")?);
                 drop(delta);
                 let views = gradients.each_ref().map(|g| Self::by_heads(g, shape, head_size));

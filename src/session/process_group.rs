@@ -1,0 +1,285 @@
+//! Several ranks without a screen: each is a run of its own, and ranks that do the same are one.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+use thiserror::Error;
+
+use super::{BuildError, Follow, Headless, LabSpec, Listener};
+use crate::model::{Event, Lab, Micros, Ranks, StepReport};
+use crate::train::{Member, Parallelism, TrainError, UnevenSplit, World};
+use crate::units::DeviceIndex;
+
+/// How several devices train together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Parallel {
+    /// How they share the work.
+    pub parallelism: Parallelism,
+    /// How many they are.
+    pub ranks: usize,
+}
+
+impl Parallel {
+    /// What rank number `rank` trains, as device number `index`.
+    ///
+    /// # Errors
+    /// [`GroupError::Size`], [`GroupError::Uneven`].
+    pub fn of_rank(self, spec: &LabSpec, rank: usize, index: u16) -> Result<LabSpec, GroupError> {
+        let world = World::new(self.ranks, rank).ok_or(GroupError::Size(self.ranks))?;
+        let member = Member { parallelism: self.parallelism, world };
+        let mut of_rank = LabSpec { member: Some(member), index: DeviceIndex(index), ..spec.clone() };
+        of_rank.config.batch = member.samples(spec.config.batch)?;
+        Ok(of_rank)
+    }
+}
+
+/// Ranks of simulated devices that train together. None waits for another: what a rank asks of its allocator follows from its
+/// own program alone.
+pub struct ProcessGroup {
+    /// One for all ranks that do the same.
+    runs: Vec<Headless>,
+    /// By rank, the run that stands for it.
+    of_rank: Vec<usize>,
+    merged: Rc<RefCell<Merged>>,
+}
+
+/// Why ranks can't train together.
+#[derive(Debug, Error)]
+pub enum GroupError {
+    /// There are too few ranks, or too many.
+    #[error("{0} ranks can't train together; give from 2 to {most}", most = ProcessGroup::MOST)]
+    Size(usize),
+    /// More ranks do something of their own than are followed.
+    #[error("more than {most} ranks do different things; choose fewer ranks or another way of parallelism", most = Ranks::MOST)]
+    TooDifferent,
+    /// They can't have equal parts.
+    #[error(transparent)]
+    Uneven(#[from] UnevenSplit),
+    /// The model, or a switch, can't be shared so.
+    #[error("{0}")]
+    Refused(String),
+    /// A rank could not be made.
+    #[error("rank {rank}: {error}")]
+    Build {
+        /// Which.
+        rank: usize,
+        /// Why.
+        error: BuildError,
+    },
+}
+
+impl GroupError {
+    /// Why a rank could not be made.
+    #[must_use]
+    pub fn of(rank: usize, error: BuildError) -> Self {
+        match error {
+            BuildError::Train(TrainError::Workload(why)) => Self::Refused(why),
+            error => Self::Build { rank, error },
+        }
+    }
+}
+
+/// The step of a rank failed; the others have stopped behind the step before, or this one.
+#[derive(Debug, Error)]
+#[error("rank {rank}: {error}")]
+pub struct RankFailed {
+    /// Which, the lowest of those that do the same.
+    pub rank: usize,
+    /// Why.
+    pub error: TrainError,
+}
+
+/// Events of all runs, in the order of their times.
+struct Merged {
+    /// Of each run those that were not passed on.
+    pending: Vec<VecDeque<Event>>,
+    /// The time of each run's last event.
+    reached: Vec<Micros>,
+    listener: Option<Listener>,
+}
+
+impl Merged {
+    /// Passes on what no run can precede any more; at the end, everything.
+    fn pass_on(&mut self, everything: bool) {
+        let Some(listener) = &mut self.listener else { return };
+        let until = if everything { None } else { self.reached.iter().copied().min() };
+        loop {
+            let next = self.pending.iter().enumerate().filter_map(|(run, events)| Some((events.front()?.time, run)));
+            let Some((time, run)) = next.min() else { break };
+            if until.is_some_and(|until| time > until) {
+                break;
+            }
+            if let Some(event) = self.pending[run].pop_front() {
+                listener.event(&event, None);
+            }
+        }
+        listener.caught_up();
+    }
+}
+
+/// What follows one of the runs.
+struct OfRun {
+    merged: Rc<RefCell<Merged>>,
+    run: usize,
+}
+
+impl Follow for OfRun {
+    fn event(&mut self, event: &Event, _: Option<&Lab>) {
+        let mut merged = self.merged.borrow_mut();
+        merged.reached[self.run] = event.time;
+        merged.pending[self.run].push_back(event.clone());
+    }
+}
+
+impl ProcessGroup {
+    /// Ranks at most.
+    pub const MOST: usize = 1024;
+
+    /// Makes the ranks; no step has run yet. What follows them gets their events by time, each run's as a device of its own.
+    ///
+    /// # Errors
+    /// See [`GroupError`].
+    pub fn start(spec: &LabSpec, parallel: Parallel, listener: Option<Listener>) -> Result<Self, GroupError> {
+        if !(2..=Self::MOST).contains(&parallel.ranks) {
+            return Err(GroupError::Size(parallel.ranks));
+        }
+        let merged = Rc::new(RefCell::new(Merged { pending: Vec::new(), reached: Vec::new(), listener }));
+        let mut group = Self { runs: Vec::new(), of_rank: Vec::new(), merged };
+        group.add(spec, parallel, 0)?;
+        let alike = group.runs[0].trainer().alike_ranks();
+        let mut places = vec![None; alike.len()];
+        for first in alike {
+            let run = match places[first] {
+                Some(run) => run,
+                None if first == 0 => 0,
+                None => group.add(spec, parallel, first)?,
+            };
+            places[first] = Some(run);
+            group.of_rank.push(run);
+        }
+        group.merged.borrow_mut().pass_on(false);
+        Ok(group)
+    }
+
+    /// Makes rank number `rank`; the number of its run.
+    fn add(&mut self, spec: &LabSpec, parallel: Parallel, rank: usize) -> Result<usize, GroupError> {
+        let run = self.runs.len();
+        let index = u16::try_from(run).ok().filter(|_| run < Ranks::MOST).ok_or(GroupError::TooDifferent)?;
+        let of_rank = parallel.of_rank(spec, rank, index)?;
+        let follows = {
+            let mut merged = self.merged.borrow_mut();
+            merged.pending.push(VecDeque::new());
+            merged.reached.push(Micros(0));
+            merged.listener.is_some()
+        };
+        let listener = OfRun { merged: Rc::clone(&self.merged), run };
+        let listener = follows.then(|| Box::new(listener) as Listener);
+        let made = Headless::start_before(of_rank, listener).map_err(|error| GroupError::of(rank, error))?;
+        self.runs.push(made);
+        Ok(run)
+    }
+
+    /// Trains one step on every rank; the reports by run.
+    ///
+    /// # Errors
+    /// [`RankFailed`]: the first that did. Ranks behind it have not begun the step.
+    pub fn step(&mut self) -> Result<Vec<StepReport>, RankFailed> {
+        let mut reports = Vec::with_capacity(self.runs.len());
+        for run in 0..self.runs.len() {
+            match self.runs[run].step() {
+                Ok(report) => reports.push(report),
+                Err(error) => {
+                    self.merged.borrow_mut().pass_on(false);
+                    return Err(RankFailed { rank: self.first_of(run), error });
+                }
+            }
+        }
+        self.merged.borrow_mut().pass_on(false);
+        Ok(reports)
+    }
+
+    /// Nothing more happens.
+    pub fn finish(&mut self) {
+        self.runs.iter_mut().for_each(Headless::finish);
+        self.merged.borrow_mut().pass_on(true);
+    }
+
+    /// The runs, of which each stands for ranks that do the same.
+    pub fn runs(&mut self) -> &mut [Headless] {
+        &mut self.runs
+    }
+
+    /// By rank, the number of the run that stands for it.
+    #[must_use]
+    pub fn of_rank(&self) -> &[usize] {
+        &self.of_rank
+    }
+
+    /// The lowest rank that a run stands for.
+    fn first_of(&self, run: usize) -> usize {
+        self.of_rank.iter().position(|of| *of == run).unwrap_or(run)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::sim::CardCatalog;
+    use crate::session::DeviceChoice;
+    use crate::workload::Catalog;
+
+    fn on_a_card(workload: &str) -> LabSpec {
+        let entry = Catalog::with_user_workloads(None).entry(workload).unwrap();
+        let card = CardCatalog::with_user_cards(None).card("h200").unwrap();
+        LabSpec { device: DeviceChoice::Sim(Box::new(card)), ..LabSpec::new(entry) }
+    }
+
+    fn runs(parallelism: Parallelism, ranks: usize) -> Vec<usize> {
+        let mut spec = on_a_card("gpt-mini");
+        spec.config.batch = 2 * ranks;
+        ProcessGroup::start(&spec, Parallel { parallelism, ranks }, None).unwrap().of_rank().to_vec()
+    }
+
+    #[test]
+    fn ranks_that_are_alike_are_one() {
+        assert_eq!(runs(Parallelism::Ddp, 64), [0; 64]);
+        assert_eq!(runs(Parallelism::Tensor, 4), [0; 4]);
+        // 257 rows of the table: the last of two ranks has one row less.
+        assert_eq!(runs(Parallelism::Fsdp, 2), [0, 1]);
+        assert_eq!(runs(Parallelism::Zero1, 2), [0, 1]);
+    }
+
+    #[test]
+    fn events_come_by_time_and_name_their_device() {
+        let seen: Rc<RefCell<Vec<(Micros, u16)>>> = Rc::default();
+        let hears = Rc::clone(&seen);
+        let listener: Listener = Box::new(move |event: &Event| hears.borrow_mut().push((event.time, event.device.0)));
+        let parallel = Parallel { parallelism: Parallelism::Fsdp, ranks: 2 };
+        let mut group = ProcessGroup::start(&on_a_card("gpt-mini"), parallel, Some(listener)).unwrap();
+        group.step().unwrap();
+        group.step().unwrap();
+        group.finish();
+        let seen = seen.borrow();
+        assert!(seen.is_sorted_by_key(|(time, _)| *time));
+        assert!([0, 1].iter().all(|device| seen.iter().filter(|(_, of)| of == device).count() > 1000));
+    }
+
+    #[test]
+    fn what_can_not_be_shared_is_a_sentence() {
+        let refused = |parallelism, ranks, batch| {
+            let mut spec = on_a_card("gpt-mini");
+            spec.config.batch = batch;
+            ProcessGroup::start(&spec, Parallel { parallelism, ranks }, None).map(|_| ()).unwrap_err().to_string()
+        };
+        assert_eq!(
+            refused(Parallelism::Ddp, 3, 4),
+            "4 samples can't be split over 3 ranks; give --batch 6 or another multiple"
+        );
+        assert!(refused(Parallelism::Tensor, 3, 4).contains("4 attention heads can't be split over 3 ranks"));
+        let pipeline = Parallelism::Pipeline(crate::train::PipelineSchedule::GPipe);
+        assert!(refused(pipeline, 3, 4).contains("2 blocks can't be split over 3 ranks"));
+        assert!(refused(pipeline, 2, 6).contains("a batch of 6 can't be cut into 4 micro-batches"));
+        assert!(refused(Parallelism::Ddp, 1, 4).contains("from 2 to 1024"));
+    }
+}

@@ -1,0 +1,40 @@
+//! Which ranks do the same: one of them is computed for all.
+
+use std::collections::BTreeMap;
+
+use crate::context::Context;
+use crate::member::{Member, Parallelism, PipelineSchedule, World};
+
+use super::partition::share_of;
+use super::pipeline::{Action, order};
+
+/// For every rank of a world the lowest one that asks for the same blocks, in the same order.
+pub(crate) fn alike(cx: &Context, member: Member) -> Vec<usize> {
+    let mut first_of = BTreeMap::new();
+    let sizes: Vec<usize> = cx.leaves.iter().map(|leaf| leaf.data.numel()).collect();
+    let ranks = (0..member.world.size()).filter_map(|rank| World::new(member.world.size(), rank));
+    ranks.map(|world| *first_of.entry(key(cx, &sizes, Member { world, ..member })).or_insert(world.rank())).collect()
+}
+
+/// What decides the requests of a rank.
+fn key(cx: &Context, sizes: &[usize], member: Member) -> Vec<usize> {
+    let Member { parallelism, world } = member;
+    match parallelism {
+        // Equal parts of the batch, or of every layer.
+        Parallelism::Ddp | Parallelism::DdpView | Parallelism::Tensor => Vec::new(),
+        Parallelism::Zero1 => share_of(member, sizes).unwrap_or_default().into_iter().map(|own| sizes[own]).collect(),
+        Parallelism::Zero2 | Parallelism::Fsdp => {
+            let rows = cx.leaves.iter().map(|leaf| leaf.data.shape().dims().first().copied().unwrap_or(1));
+            rows.map(|rows| world.chunk(rows)).collect()
+        }
+        Parallelism::Pipeline(schedule) => {
+            let ends = [usize::from(world.rank() == 0), usize::from(world.rank() + 1 == world.size())];
+            ends.into_iter().chain([ahead(schedule, world)]).collect()
+        }
+    }
+}
+
+/// Forwards of a stage before its first backward, of more micro-batches than there are stages.
+fn ahead(schedule: PipelineSchedule, world: World) -> usize {
+    order(schedule, world, world.size()).iter().take_while(|action| matches!(action, Action::Forward(_))).count()
+}

@@ -1,0 +1,102 @@
+//! Training over several devices: what each way of sharing the work asks of one rank's allocator, and when.
+//!
+//! A rank is a [`Trainer`](super::Trainer) with an allocator of its own. What it asks for depends on its place among the
+//! ranks alone, never on what the others do: ranks of simulated devices run one after the other.
+
+mod alike;
+mod construction;
+mod partition;
+mod pipeline;
+mod reducer;
+mod sharded;
+mod tensor;
+
+pub(super) use alike::alike;
+pub(super) use partition::share_of;
+pub(super) use pipeline::{Action, Stage, micro_batches};
+
+use super::config::{Config, Offload, OnOom};
+use super::context::Context;
+use super::error::{OpResult, TrainError};
+use super::member::{Member, Parallelism};
+use reducer::Reducer;
+use sharded::Sharded;
+use vramlab_device::DType;
+
+/// Why a rank can't train so, where it can't; a `real` one computes.
+pub(super) fn refusal(member: Member, config: &Config, real: bool) -> Option<String> {
+    let Member { parallelism, world } = member;
+    let pipeline = matches!(parallelism, Parallelism::Pipeline(_));
+    let alone = |what: &str| Some(format!("{what} is for one device; leave it out with --parallel"));
+    if world.size() < 2 {
+        return Some(format!(
+            "{parallelism} shares the work of a step among ranks; give at least two, such as sim:h200x2"
+        ));
+    }
+    if config.fuse {
+        return alone("--fuse");
+    }
+    if config.offload != Offload::Off {
+        return alone("--offload");
+    }
+    if config.on_oom != OnOom::Stop {
+        return alone("--on-oom");
+    }
+    if config.amp.scales() && !matches!(parallelism, Parallelism::Ddp | Parallelism::DdpView) {
+        return Some(format!("gradients of fp16 are scaled, which {parallelism} does not do here; use --amp bf16"));
+    }
+    if real && config.amp.dtype().is_some() {
+        return Some("ranks that compute share f32 alone; leave --amp out, or take simulated cards".to_owned());
+    }
+    if config.checkpointing && (pipeline || parallelism.shards_parameters()) {
+        return Some(format!("checkpoints are not simulated with {parallelism}; leave --ckpt out"));
+    }
+    if config.accumulation > 1 && parallelism.shards_parameters() {
+        return Some(format!("accumulation is not simulated with {parallelism}; leave --accum out"));
+    }
+    let micro_batches = pipeline::micro_batches(config.accumulation);
+    if pipeline && !config.batch.is_multiple_of(micro_batches) {
+        let batch = config.batch.next_multiple_of(micro_batches);
+        return Some(format!(
+            "a batch of {} can't be cut into {micro_batches} micro-batches; give --batch {batch} or another multiple",
+            config.batch
+        ));
+    }
+    None
+}
+
+/// Wraps a model that is made, with its batches: construction, and the hooks of the steps.
+///
+/// `lower` is the type of mixed precision, where there is one. Of a pipeline, the stage.
+pub(super) fn wrap(cx: &mut Context, member: Member, lower: Option<DType>) -> OpResult<Option<Stage>> {
+    let needs_blocks = match member.parallelism {
+        Parallelism::Ddp | Parallelism::DdpView | Parallelism::Zero1 => false,
+        Parallelism::Zero2 | Parallelism::Fsdp => cx.units.is_empty(),
+        Parallelism::Tensor => cx.splits.is_empty(),
+        Parallelism::Pipeline(_) => false,
+    };
+    if needs_blocks {
+        let text =
+            format!("{} shares transformer blocks, and this model has none that it knows; use ddp", member.parallelism);
+        return Err(TrainError::Workload(text).into());
+    }
+    if cx.memory().holds_bytes() && cx.leaves.iter().any(|leaf| leaf.data.dtype() != DType::F32) {
+        let text = "ranks that compute share f32 alone; leave --weights out, or take simulated cards";
+        return Err(TrainError::Workload(text.into()).into());
+    }
+    if cx.memory().holds_bytes() && cx.seat.is_none() {
+        return Err(TrainError::Workload("ranks that compute need a place to meet".into()).into());
+    }
+    let mut stage = None;
+    match member.parallelism {
+        Parallelism::Pipeline(schedule) => stage = Some(Stage::keep(cx, member.world, schedule)?),
+        Parallelism::Ddp | Parallelism::DdpView | Parallelism::Zero1 => {
+            cx.hooks = Some(Box::new(Reducer::wrap(cx, member)?));
+        }
+        Parallelism::Zero2 => cx.hooks = Some(Box::new(Sharded::wrap(cx, member.world, lower, false)?)),
+        Parallelism::Tensor => tensor::split(cx)?,
+        Parallelism::Fsdp => cx.hooks = Some(Box::new(Sharded::wrap(cx, member.world, lower, true)?)),
+    }
+    construction::barrier(cx)?;
+    Ok(stage)
+}

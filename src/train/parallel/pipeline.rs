@@ -1,0 +1,350 @@
+//! `torch.distributed.pipelining`: each rank has some blocks, and micro-batches pass from rank to rank.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use crate::communicator::Communicator;
+use crate::context::{Context, Graph};
+use crate::error::{OpResult, TrainError};
+use crate::member::{PipelineSchedule, UnevenSplit, World};
+use crate::shape::Shape;
+use crate::tensor::{Source, Tensor};
+use crate::workload::{Model, Part};
+use vramlab_allocator::units::StreamId;
+use vramlab_device::{DType, Kernel};
+use vramlab_model::Category;
+
+/// Bytes of a list of one tensor's shape, strides and type, pickled: what a stage tells the next one of its output.
+fn pickled(shape: Shape) -> usize {
+    const ALL_BUT_NUMBERS: usize = 95;
+    let bytes = |number: usize| match number {
+        0..0x100 => 2,
+        0x100..0x1_0000 => 3,
+        0x1_0000..0x8000_0000 => 5,
+        // Eight bytes of the number behind their count.
+        _ => 10,
+    };
+    let strides = shape.contiguous_strides();
+    ALL_BUT_NUMBERS
+        + shape.dims().iter().chain(&strides[..shape.dims().len()]).map(|&number| bytes(number)).sum::<usize>()
+}
+
+/// Micro-batches of a step, where accumulation asks for no other number.
+const MICRO_BATCHES: usize = 4;
+
+/// How many micro-batches a step is cut into.
+pub(crate) const fn micro_batches(accumulation: usize) -> usize {
+    if accumulation > 1 { accumulation } else { MICRO_BATCHES }
+}
+
+/// What a stage does next with a micro-batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Action {
+    Forward(usize),
+    Backward(usize),
+}
+
+/// The order of work of one rank over `micro_batches`.
+pub(crate) fn order(schedule: PipelineSchedule, world: World, micro_batches: usize) -> Vec<Action> {
+    let warmup = match schedule {
+        PipelineSchedule::GPipe => micro_batches,
+        PipelineSchedule::OneForwardOneBackward => micro_batches.min(world.size() - world.rank()),
+    };
+    let mut actions: Vec<Action> = (0..warmup).map(Action::Forward).collect();
+    for backward in 0..micro_batches {
+        actions.push(Action::Backward(backward));
+        if warmup + backward < micro_batches {
+            actions.push(Action::Forward(warmup + backward));
+        }
+    }
+    actions
+}
+
+/// A micro-batch between its forward and its backward.
+struct Passed {
+    graph: Graph,
+    output: Tensor,
+    loss: Option<Tensor>,
+    /// Where the gradient of a received input arrives.
+    input_gradient: Rc<RefCell<Option<Tensor>>>,
+}
+
+/// The stage of one rank: its part of the model, and what lies between it and its neighbours.
+pub(crate) struct Stage {
+    schedule: PipelineSchedule,
+    communicator: Communicator,
+    part: Part,
+    /// Parameters of the stage, in the order of its modules.
+    parameters: Vec<usize>,
+    /// Inputs that are received, one for each micro-batch; none on the first stage.
+    inputs: Vec<Tensor>,
+    /// Gradients of outputs that are received; none on the last stage.
+    output_gradients: Vec<Tensor>,
+    passed: Vec<Option<Passed>>,
+    /// Outputs of the last stage: they are kept until the next step begins.
+    outputs: Vec<Tensor>,
+    losses: Vec<Tensor>,
+    /// The gradient of an input on its way to the stage before.
+    sent: Option<Tensor>,
+}
+
+impl Stage {
+    /// Keeps this rank's part of a model that is whole, and lets go of the rest.
+    pub fn keep(cx: &mut Context, world: World, schedule: PipelineSchedule) -> OpResult<Self> {
+        let (ranks, blocks) = (world.size(), cx.units.len());
+        let (Some(first), Some(last)) = (cx.units.first().cloned(), cx.units.last().cloned()) else {
+            let text =
+                "a pipeline cuts a model between its transformer blocks, and this one has none that it knows; use ddp";
+            return Err(TrainError::Workload(text.into()).into());
+        };
+        if !blocks.is_multiple_of(ranks) {
+            let remedy = format!("give --layers {} or another multiple", blocks.next_multiple_of(ranks));
+            return Err(
+                TrainError::Workload(UnevenSplit { count: blocks, what: "blocks", ranks, remedy }.to_string()).into()
+            );
+        }
+        let each = blocks / ranks;
+        let units = each * world.rank()..each * (world.rank() + 1);
+        let part = Part { units: units.clone(), first: world.rank() == 0, last: world.rank() + 1 == ranks };
+        let (front, back) = (0..first.start, last.end..cx.leaves.len());
+        let mut parameters: Vec<usize> = units.flat_map(|unit| cx.units[unit].clone()).collect();
+        if part.first {
+            parameters.extend(front);
+        }
+        if part.last {
+            parameters.extend(back);
+        }
+        cx.in_stage = true;
+        cx.op("keep a stage", |cx| {
+            // The last stage has a head of its own, a clone of the table that the model shares it with.
+            let head = if part.last && !part.first { Some(own_head(cx)?) } else { None };
+            for index in (0..cx.leaves.len()).filter(|index| !parameters.contains(index)) {
+                if let (0, Some(head)) = (index, &head) {
+                    cx.leaves[0].data.replace(head);
+                } else {
+                    cx.leaves[index].data.storage().empty();
+                }
+            }
+            Ok(())
+        })?;
+        if part.last && !part.first {
+            parameters.push(0);
+        }
+        let communicator = Communicator::new(cx.memory(), world, cx.seat.as_ref())?;
+        let (inputs, output_gradients, passed) = (Vec::new(), Vec::new(), Vec::new());
+        let (outputs, losses, sent) = (Vec::new(), Vec::new(), None);
+        Ok(Self { schedule, communicator, part, parameters, inputs, output_gradients, passed, outputs, losses, sent })
+    }
+
+    /// The parameters of the stage, in the order of its modules.
+    pub fn parameters(&self) -> &[usize] {
+        &self.parameters
+    }
+
+    const fn rank(&self) -> usize {
+        self.communicator.world().rank()
+    }
+
+    /// What it does in a step.
+    pub fn actions(&self, micro_batches: usize) -> Vec<Action> {
+        order(self.schedule, self.communicator.world(), micro_batches)
+    }
+
+    /// Whether it is the last stage, which has the loss.
+    pub const fn is_last(&self) -> bool {
+        self.part.last
+    }
+
+    /// A step begins: what the last one put out goes. Before the first, stages find out what shapes they pass on, by running.
+    pub fn begin(&mut self, cx: &mut Context, model: &dyn Model, micro_batches: &[[Tensor; 2]]) -> OpResult<()> {
+        self.outputs.clear();
+        self.passed = micro_batches.iter().map(|_| None).collect();
+        if self.inputs.len().max(self.output_gradients.len()) == micro_batches.len() {
+            return Ok(());
+        }
+        let Some([tokens, _]) = micro_batches.first() else { return Ok(()) };
+        cx.op("prepare a stage", |cx| {
+            let one = |what| cx.temporary(Shape::new(&[1]), DType::F32, what);
+            let neighbours = [one("a neighbour's number")?, one("own number")?];
+            let output = self.infer_shapes(cx, model, tokens)?;
+            let rooms = |cx: &mut Context, like: &(Shape, DType), what| -> OpResult<Vec<Tensor>> {
+                micro_batches.iter().map(|_| cx.activation(like.0, like.1, what)).collect()
+            };
+            let [input, output] = output;
+            self.inputs = if self.part.first { Vec::new() } else { rooms(cx, &input, "received input")? };
+            self.output_gradients = if self.part.last { Vec::new() } else { rooms(cx, &output, "received gradient")? };
+            for number in &neighbours {
+                cx.memory().record_stream(number, self.communicator.stream())?;
+            }
+            drop(neighbours);
+            Ok(())
+        })
+    }
+
+    /// Runs the stage once without gradients; what it gets, and what it puts out.
+    fn infer_shapes(&self, cx: &mut Context, model: &dyn Model, tokens: &Tensor) -> OpResult<[(Shape, DType); 2]> {
+        let bytes = |cx: &Context, len, what| cx.temporary(Shape::new(&[len]), DType::U8, what);
+        let size = |cx: &Context, what| cx.temporary(Shape::new(&[1]), DType::I64, what);
+        let input = if self.part.first {
+            cx.temporary(tokens.shape(), tokens.dtype(), "empty micro-batch")?
+        } else {
+            let Some(shape) = model.stage_input(tokens) else {
+                return Err(TrainError::Workload("a pipeline cuts models of tokens; use ddp".into()).into());
+            };
+            let sizes = size(cx, "sizes of objects")?;
+            drop(size(cx, "size of an object")?);
+            let object = bytes(cx, pickled(shape), "shapes of the stage before")?;
+            drop(size(cx, "rank of the sender")?);
+            drop(size(cx, "rank of the sender")?);
+            drop((sizes, object));
+            cx.temporary(shape, DType::F32, "empty micro-batch")?
+        };
+        let output = cx.no_grad(|cx| model.stage_forward(cx, &input, &self.part))?;
+        let shapes = [&input, &output].map(|tensor| (tensor.shape(), tensor.dtype()));
+        if !self.part.last {
+            let object = bytes(cx, pickled(output.shape()), "shapes for the next stage")?;
+            let sent = [size(cx, "size of an object")?, size(cx, "sizes of objects")?];
+            for tensor in sent.iter().chain([&object]) {
+                cx.memory().record_stream(tensor, self.communicator.stream())?;
+            }
+            drop((sent, object));
+        }
+        Ok(shapes)
+    }
+
+    /// Forward of one micro-batch, and its loss on the last stage.
+    pub fn forward(
+        &mut self,
+        cx: &mut Context,
+        model: &dyn Model,
+        number: usize,
+        [tokens, targets]: &[Tensor; 2],
+    ) -> OpResult<()> {
+        let input_gradient = Rc::new(RefCell::new(None));
+        cx.begin_graph();
+        let input = match self.inputs.get(number) {
+            None => tokens.clone(),
+            Some(received) => {
+                self.communicator.receive(cx.memory(), received, self.rank() - 1)?;
+                let arrives = Rc::clone(&input_gradient);
+                let source = cx.record("stage input", [None::<&Tensor>], move |_, [gradient, ..]| {
+                    *arrives.borrow_mut() = gradient;
+                    Ok([None])
+                });
+                received.clone().with_source(source)
+            }
+        };
+        let output = model.stage_forward(cx, &input, &self.part)?;
+        let loss = if self.part.last { Some(cx.cross_entropy(&output, targets)?) } else { None };
+        if self.part.last {
+            self.outputs.push(output.detach());
+        } else {
+            self.communicator.send(cx.memory(), &output, self.rank() + 1)?;
+        }
+        self.losses.extend(loss.as_ref().map(Tensor::detach));
+        let graph = cx.end_graph();
+        if let Some(place) = self.passed.get_mut(number) {
+            *place = Some(Passed { graph, output, loss, input_gradient });
+        }
+        Ok(())
+    }
+
+    /// Backward of one micro-batch.
+    pub fn backward(&mut self, cx: &mut Context, number: usize) -> OpResult<()> {
+        let Some(Passed { graph, output, loss, input_gradient }) = self.passed.get_mut(number).and_then(Option::take)
+        else {
+            return Ok(());
+        };
+        cx.resume_graph(graph);
+        if let Some(loss) = loss {
+            drop(output);
+            let one = cx.temporary(loss.shape(), loss.dtype(), "gradient of the loss")?;
+            cx.launch(&Kernel::Fill { dst: one.operand(), value: 1.0 })?;
+            cx.on_backward_thread(|cx| cx.backward(&loss, &one))?;
+        } else if let Some(gradient) = self.output_gradients.get(number).cloned() {
+            self.communicator.receive(cx.memory(), &gradient, self.rank() + 1)?;
+            cx.on_backward_thread(|cx| cx.backward(&output, &gradient))?;
+        }
+        let gradient = input_gradient.borrow_mut().take();
+        if let Some(gradient) = gradient {
+            self.communicator.send(cx.memory(), &gradient, self.rank() - 1)?;
+            // The schedule waits for a send where it comes to the next, or at once.
+            self.sent = match self.schedule {
+                PipelineSchedule::GPipe => None,
+                PipelineSchedule::OneForwardOneBackward => Some(gradient),
+            };
+        }
+        Ok(())
+    }
+
+    /// All micro-batches are through: the last stage puts its outputs together, which nobody takes. The losses.
+    pub fn end(&mut self, cx: &mut Context) -> OpResult<Vec<Tensor>> {
+        self.sent = None;
+        #[expect(clippy::cast_precision_loss, reason = "a handful of micro-batches")]
+        let factor = 1.0 / self.passed.len().max(1) as f64;
+        for gradient in self.parameters.iter().filter_map(|&parameter| cx.leaves[parameter].gradient.as_ref()) {
+            cx.launch(&Kernel::Scale { src: gradient.flat(), dst: gradient.flat(), factor })?;
+        }
+        if let Some(first) = self.outputs.first() {
+            let elements = self.outputs.iter().map(Tensor::numel).sum();
+            drop(cx.activation(Shape::new(&[elements]), first.dtype(), "outputs of all micro-batches")?);
+        }
+        Ok(std::mem::take(&mut self.losses))
+    }
+
+    /// The step was abandoned.
+    pub fn abandon(&mut self) {
+        self.passed.clear();
+        self.losses.clear();
+        self.outputs.clear();
+        self.sent = None;
+    }
+}
+
+/// A linear layer's weight like the table of tokens, and the clone of the table that takes its place.
+fn own_head(cx: &mut Context) -> OpResult<Tensor> {
+    let Some(table) = cx.leaves.first().map(|leaf| leaf.data.clone()) else {
+        return Err(TrainError::Workload("a pipeline ends in a head like the table of tokens; use ddp".into()).into());
+    };
+    debug_assert_eq!(table.source(), Source::Constant);
+    let (memory, shape, dtype) = (cx.memory(), table.shape(), table.dtype());
+    let name = memory.name("head.weight");
+    let new = |memory: &crate::memory::Memory| {
+        memory.named_tensor(shape, dtype, Category::Parameter, name, StreamId::DEFAULT)
+    };
+    let made = new(memory)?;
+    let clone = new(memory)?;
+    drop(made);
+    cx.launch(&Kernel::Scale { src: table.operand(), dst: clone.operand(), factor: 1.0 })?;
+    cx.leaves[0].name = "head.weight".into();
+    Ok(clone)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn actions(schedule: PipelineSchedule, rank: usize, size: usize) -> String {
+        let actions = order(schedule, World::new(size, rank).unwrap(), 4);
+        let words = actions.iter().map(|action| match action {
+            Action::Forward(number) => format!("F{number}"),
+            Action::Backward(number) => format!("B{number}"),
+        });
+        words.collect::<Vec<_>>().join(" ")
+    }
+
+    /// Of gpt-mini and of GPT-2.
+    #[test]
+    fn shapes_are_as_long_as_pytorchs() {
+        assert_eq!(pickled(Shape::new(&[1, 32, 32])), 108);
+        assert_eq!(pickled(Shape::new(&[4, 1024, 768])), 113);
+    }
+
+    /// Read from recordings of two ranks.
+    #[test]
+    fn orders_are_pytorchs() {
+        assert_eq!(actions(PipelineSchedule::GPipe, 0, 2), "F0 F1 F2 F3 B0 B1 B2 B3");
+        assert_eq!(actions(PipelineSchedule::OneForwardOneBackward, 0, 2), "F0 F1 B0 F2 B1 F3 B2 B3");
+        assert_eq!(actions(PipelineSchedule::OneForwardOneBackward, 1, 2), "F0 B0 F1 B1 F2 B2 F3 B3");
+    }
+}

@@ -1,0 +1,257 @@
+//! `DistributedDataParallel`: gradients are averaged in flat buckets while backward goes on.
+
+use crate::context::Context;
+use crate::error::OpResult;
+use crate::hooks::Hooks;
+use crate::shape::Shape;
+use crate::tensor::Tensor;
+use vramlab_allocator::units::{Bytes, StreamId};
+use vramlab_device::{DType, Kernel};
+use vramlab_model::Category;
+
+use super::construction;
+use super::partition::owners;
+use crate::communicator::Communicator;
+use crate::member::{Member, Parallelism};
+
+/// Bytes with which the first bucket is closed, and each other: `_DEFAULT_FIRST_BUCKET_BYTES` and `bucket_cap_mb`.
+const FIRST_BUCKET: Bytes = Bytes::mib(1);
+const BUCKET: Bytes = Bytes::mib(25);
+
+/// A flat tensor that gradients are summed in.
+struct Bucket {
+    data: Tensor,
+    /// Gradients that have not come in this pass.
+    awaited: usize,
+    parameters: Vec<usize>,
+}
+
+/// Where a parameter's gradient lies.
+#[derive(Clone, Copy)]
+struct Place {
+    bucket: usize,
+    offset: usize,
+}
+
+/// The reducer of one rank. Buckets are made for all parameters together at first, and once more, by the order in which
+/// gradients became ready, before the forward behind the first pass that was synchronised.
+pub(super) struct Reducer {
+    communicator: Communicator,
+    /// `gradient_as_bucket_view`.
+    views: bool,
+    buckets: Vec<Bucket>,
+    /// By parameter.
+    places: Vec<Place>,
+    /// Parameters in the order of the first synchronised pass; `None` once buckets were made by it.
+    order: Option<Vec<usize>>,
+    /// The last forward's pass is synchronised: buffers are sent before the next one.
+    sends_buffers: bool,
+    /// By parameter, the rank whose optimizer updates it, where they share the state.
+    owners: Option<Vec<usize>>,
+}
+
+impl Reducer {
+    /// `DistributedDataParallel(model)`.
+    pub fn wrap(cx: &mut Context, Member { parallelism, world }: Member) -> OpResult<Self> {
+        construction::verify_shapes(cx, world)?;
+        let state: Vec<Tensor> = cx.leaves.iter().map(|leaf| leaf.data.clone()).chain(cx.buffers()).collect();
+        construction::broadcast(cx, &state)?;
+        let mut reducer = Self {
+            communicator: Communicator::new(cx.memory(), world, cx.seat.as_ref())?,
+            views: parallelism == Parallelism::DdpView,
+            buckets: Vec::new(),
+            places: Vec::new(),
+            order: Some(Vec::new()),
+            sends_buffers: true,
+            owners: (parallelism == Parallelism::Zero1).then(|| {
+                let sizes: Vec<usize> = cx.leaves.iter().map(|leaf| leaf.data.numel()).collect();
+                owners(world.size(), &sizes)
+            }),
+        };
+        let all: Vec<usize> = (0..cx.leaves.len()).collect();
+        reducer.make_buckets(cx, &all, [Bytes(u64::MAX); 2])?;
+        Ok(reducer)
+    }
+
+    /// Buckets of parameters in this order, closed by the parameter with which they reach their limit: that of the first
+    /// of its type, or of the others.
+    fn make_buckets(&mut self, cx: &mut Context, order: &[usize], [first, others]: [Bytes; 2]) -> OpResult<()> {
+        let parts =
+            assign(order.iter().map(|&p| (p, cx.leaves[p].data.dtype(), cx.leaves[p].data.numel())), first, others);
+        self.buckets.clear();
+        self.places = vec![Place { bucket: 0, offset: 0 }; cx.leaves.len()];
+        for (number, Part { dtype, parameters, .. }) in parts.into_iter().enumerate() {
+            let mut elements = 0;
+            for &parameter in &parameters {
+                self.places[parameter] = Place { bucket: number, offset: elements };
+                elements += cx.leaves[parameter].data.numel();
+            }
+            let memory = cx.memory();
+            let name = memory.name(&format!("DDP bucket {number}"));
+            let shape = Shape::new(&[elements]);
+            let data = memory.named_tensor(shape, dtype, Category::Gradient, name, StreamId::DEFAULT)?;
+            self.buckets.push(Bucket { data, awaited: parameters.len(), parameters });
+        }
+        Ok(())
+    }
+
+    /// `_rebuild_buckets`: the ranks agree on rank 0's order, then buckets follow it.
+    fn rebuild(&mut self, cx: &mut Context, order: &[usize]) -> OpResult<()> {
+        cx.op("rebuild buckets", |cx| {
+            let of_sizes = order.iter().map(|&p| (p, cx.leaves[p].data.dtype(), cx.leaves[p].data.numel()));
+            let buckets = assign(of_sizes, FIRST_BUCKET, BUCKET).len();
+            let list = |cx: &Context, len, what| cx.temporary(Shape::new(&[len]), DType::F32, what);
+            let indices = list(cx, order.len() + 1, "order of parameters")?;
+            drop((list(cx, buckets, "sizes of buckets")?, indices));
+            self.make_buckets(cx, order, [FIRST_BUCKET, BUCKET])
+        })
+    }
+
+    fn view(&self, parameter: usize, shape: Shape) -> Tensor {
+        let Place { bucket, offset } = self.places[parameter];
+        self.buckets[bucket].data.window(shape, offset)
+    }
+
+    /// A gradient goes into its bucket, divided by the number of ranks; the last one of a bucket sends it on its way.
+    fn mark_ready(&mut self, cx: &mut Context, parameter: usize) -> OpResult<()> {
+        let leaf = &cx.leaves[parameter];
+        let Some(gradient) = leaf.gradient.clone() else { return Ok(()) };
+        let view = self.view(parameter, leaf.data.shape());
+        #[expect(clippy::cast_precision_loss, reason = "ranks of a world")]
+        let factor = 1.0 / self.communicator.world().size() as f64;
+        cx.launch(&Kernel::Scale { src: gradient.flat(), dst: view.flat(), factor })?;
+        if self.views && gradient.address() != view.address() {
+            cx.leaves[parameter].gradient = Some(view);
+        }
+        drop(gradient);
+        if let Some(order) = &mut self.order {
+            order.push(parameter);
+        }
+        let bucket = &mut self.buckets[self.places[parameter].bucket];
+        bucket.awaited = bucket.awaited.saturating_sub(1);
+        if bucket.awaited == 0 {
+            self.communicator.all_reduce(cx.memory(), &bucket.data)?;
+        }
+        Ok(())
+    }
+}
+
+impl Hooks<Context> for Reducer {
+    fn enter_model(&mut self, cx: &mut Context, input: Tensor) -> OpResult<Tensor> {
+        if let Some(order) = self.order.take_if(|order| !order.is_empty()) {
+            self.rebuild(cx, &order)?;
+        }
+        if self.sends_buffers {
+            let buffers: Vec<Tensor> = cx.buffers().collect();
+            if !buffers.is_empty() {
+                construction::broadcast(cx, &buffers)?;
+                self.communicator.broadcast(cx.memory(), &buffers, |_| 0)?;
+                self.communicator.join(cx.memory())?;
+            }
+        }
+        self.sends_buffers = cx.synchronises;
+        Ok(input)
+    }
+
+    fn gradients_ready(&mut self, cx: &mut Context, parameters: &[usize]) -> OpResult<()> {
+        if !cx.synchronises {
+            return Ok(());
+        }
+        parameters.iter().try_for_each(|&parameter| self.mark_ready(cx, parameter))
+    }
+
+    fn after_backward(&mut self, cx: &mut Context) -> OpResult<()> {
+        if !cx.synchronises {
+            return Ok(());
+        }
+        self.communicator.join(cx.memory())?;
+        for bucket in &mut self.buckets {
+            bucket.awaited = bucket.parameters.len();
+        }
+        if self.views {
+            return Ok(());
+        }
+        for parameter in 0..self.places.len() {
+            let leaf = &cx.leaves[parameter];
+            if let Some(gradient) = &leaf.gradient {
+                let view = self.view(parameter, leaf.data.shape());
+                cx.launch(&Kernel::Scale { src: view.flat(), dst: gradient.flat(), factor: 1.0 })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn after_optimizer(&mut self, cx: &mut Context) -> OpResult<()> {
+        let Some(owners) = &self.owners else { return Ok(()) };
+        let parameters: Vec<Tensor> = cx.leaves.iter().map(|leaf| leaf.data.clone()).collect();
+        self.communicator.broadcast(cx.memory(), &parameters, |parameter| owners[parameter])?;
+        self.communicator.join(cx.memory())
+    }
+
+    fn abandon(&mut self, _: &mut Context) {
+        for bucket in &mut self.buckets {
+            bucket.awaited = bucket.parameters.len();
+        }
+        if let Some(order) = &mut self.order {
+            order.clear();
+        }
+        self.sends_buffers = true;
+    }
+}
+
+/// Parameters of one bucket.
+#[derive(Debug, PartialEq, Eq)]
+struct Part {
+    dtype: DType,
+    elements: usize,
+    parameters: Vec<usize>,
+}
+
+/// `compute_bucket_assignment_by_size` of parameters in an order: number, type, elements.
+fn assign(order: impl Iterator<Item = (usize, DType, usize)>, first: Bytes, others: Bytes) -> Vec<Part> {
+    let (mut open, mut closed): (Vec<Part>, Vec<Part>) = (Vec::new(), Vec::new());
+    for (parameter, dtype, elements) in order {
+        let place = open.iter().position(|part| part.dtype == dtype).unwrap_or_else(|| {
+            open.push(Part { dtype, elements: 0, parameters: Vec::new() });
+            open.len() - 1
+        });
+        let part = &mut open[place];
+        part.elements += elements;
+        part.parameters.push(parameter);
+        let limit = if closed.iter().any(|part| part.dtype == dtype) { others } else { first };
+        if dtype.bytes(open[place].elements) >= limit {
+            closed.push(open.remove(place));
+        }
+    }
+    closed.append(&mut open);
+    closed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// gpt2 under autocast, read from a recording: the last LayerNorm and a weight, twelve blocks less that weight, the tables.
+    #[test]
+    fn buckets_are_pytorchs() {
+        let width = 768;
+        let mut sizes = vec![width, width, 4 * width * width];
+        for number in 0..12 {
+            sizes.push(width);
+            sizes.extend([4 * width * width, 4 * width, width, width]);
+            sizes.extend([width * width, width, 3 * width * width, 3 * width, width, width]);
+            if number < 11 {
+                sizes.push(4 * width * width);
+            }
+        }
+
+        sizes.extend([1024 * width, 50_257 * width]);
+        let order = sizes.iter().enumerate().map(|(parameter, &elements)| (parameter, DType::F32, elements));
+        let bytes: Vec<u64> =
+            assign(order, FIRST_BUCKET, BUCKET).iter().map(|part| part.dtype.bytes(part.elements).get()).collect();
+        let mut expected = vec![9_443_328];
+        expected.extend([28_351_488; 11]);
+        expected.push(176_449_536);
+        assert_eq!(bytes, expected);
+    }
+}

@@ -1,0 +1,361 @@
+//! `fully_shard` (FSDP2): parameters are gathered around their use, gradients reduced to shards.
+
+use crate::context::Context;
+use crate::error::OpResult;
+use crate::hooks::Hooks;
+use crate::memory::Memory;
+use crate::shape::Shape;
+use crate::tape::Shard;
+use crate::tensor::Tensor;
+use vramlab_allocator::units::StreamId;
+use vramlab_device::{DType, Kernel};
+use vramlab_model::Category;
+
+use crate::communicator::{Communicator, bytes_of};
+use crate::member::World;
+
+/// Bytes that one thread block of `split_with_sizes_copy` and of `_chunk_cat` copies.
+const PIECE: u64 = 2048;
+/// Bytes of an element where there are any.
+const ELEMENT: usize = 4;
+
+/// Parameters that are gathered and reduced together: those of one unit, or what is left for the root.
+struct Group {
+    parameters: Vec<usize>,
+    state: State,
+}
+
+/// What a rank has of a group's parameters.
+enum State {
+    /// Shards alone.
+    Sharded,
+    /// The output of the all-gather that was started ahead.
+    Gathering(Tensor),
+    /// Whole parameters.
+    Whole,
+}
+
+/// The sharded model of one rank.
+pub(super) struct Sharded {
+    gathering: Communicator,
+    reducing: Communicator,
+    /// The type of gathered parameters, and of gradients before they are reduced in f32.
+    dtype: DType,
+    /// Parameters are sharded again when their unit's forward has returned.
+    reshards: bool,
+    /// Units in order, the root last.
+    groups: Vec<Group>,
+    /// The last all-gather's output in a forward: it is kept until the next one has been copied out.
+    last_gathered: Option<Tensor>,
+    /// The last reduce-scatter's input.
+    reduced: Option<Tensor>,
+}
+
+impl Sharded {
+    /// Shards the units in order, then the root.
+    pub fn wrap(cx: &mut Context, world: World, lower: Option<DType>, reshards: bool) -> OpResult<Self> {
+        let units = cx.units.clone();
+        let root = (0..cx.leaves.len()).filter(|parameter| !units.iter().any(|unit| unit.contains(parameter)));
+        let groups: Vec<Vec<usize>> = units.iter().map(|unit| unit.clone().collect()).chain([root.collect()]).collect();
+        let mut sharded = Self {
+            gathering: Communicator::new(cx.memory(), world, cx.seat.as_ref())?,
+            reducing: Communicator::new(cx.memory(), world, cx.seat.as_ref())?,
+            dtype: lower.unwrap_or(DType::F32),
+            reshards,
+            groups: Vec::new(),
+            last_gathered: None,
+            reduced: None,
+        };
+        for parameters in groups {
+            cx.op("shard parameters", |cx| {
+                let shards: Vec<Tensor> =
+                    parameters.iter().map(|&parameter| shard(cx, world, parameter)).collect::<OpResult<_>>()?;
+                for (&parameter, data) in parameters.iter().zip(shards) {
+                    let leaf = &mut cx.leaves[parameter];
+                    leaf.data.storage().empty();
+                    leaf.shard = Some(Shard { data, gradient: None });
+                }
+                Ok(())
+            })?;
+            sharded.groups.push(Group { parameters, state: State::Sharded });
+        }
+        Ok(sharded)
+    }
+
+    const fn world(&self) -> World {
+        self.gathering.world()
+    }
+
+    const fn root(&self) -> usize {
+        self.groups.len() - 1
+    }
+
+    /// Elements of every padded shard of a group.
+    fn shard_elements(&self, cx: &Context, group: usize) -> Vec<usize> {
+        self.groups[group].parameters.iter().map(|&p| padded(self.world(), cx.leaves[p].data.shape())).collect()
+    }
+
+    /// Shards in the type that is gathered, then the all-gather into one flat tensor of all ranks.
+    fn start_gather(&self, cx: &mut Context, group: usize) -> OpResult<Tensor> {
+        let (stream, dtype) = (self.gathering.stream(), self.dtype);
+        let elements: usize = self.shard_elements(cx, group).iter().sum();
+        cx.op("all-gather", |cx| {
+            let memory = cx.memory();
+            let cast = if dtype == DType::F32 {
+                None
+            } else {
+                let name = memory.name_here("shards in lower precision");
+                Some(memory.named_tensor(Shape::new(&[elements]), dtype, Category::Temporary, name, stream)?)
+            };
+            let (shape, name) = (Shape::new(&[elements * self.world().size()]), memory.name_here("all-gather output"));
+            let output = memory.named_tensor(shape, dtype, Category::Temporary, name, stream)?;
+            drop(cast);
+            self.gathering.all_gather(memory, &output, || self.shards(cx, group))?;
+            Ok(output)
+        })
+    }
+
+    /// The bytes of a group's shards, padded.
+    fn shards(&self, cx: &Context, group: usize) -> OpResult<Vec<u8>> {
+        let mut all = Vec::new();
+        for (&parameter, elements) in self.groups[group].parameters.iter().zip(self.shard_elements(cx, group)) {
+            let end = all.len() + ELEMENT * elements;
+            all.append(&mut bytes_of(cx.memory(), cx.leaves[parameter].trained().0)?);
+            all.resize(end, 0);
+        }
+        Ok(all)
+    }
+
+    /// Copies what was gathered into whole parameters.
+    fn finish_gather(&mut self, cx: &mut Context, group: usize, gathered: &Tensor) -> OpResult<()> {
+        let (dtype, world) = (self.dtype, self.world());
+        let elements = self.shard_elements(cx, group);
+        cx.op("copy out", |cx| {
+            self.gathering.join(cx.memory())?;
+            for (&parameter, elements) in self.groups[group].parameters.iter().zip(&elements) {
+                let leaf = &cx.leaves[parameter];
+                let name = cx.memory().name(&leaf.name);
+                leaf.data.storage().refill_as(dtype, elements * world.size(), Category::Parameter, name)?;
+            }
+            let pieces = |of: u64| elements.iter().map(|&n| dtype.bytes(n).get().div_ceil(of)).sum::<u64>();
+            let addresses = 4 * elements.len() as u64 + 1 + pieces(PIECE * self.rounds(cx, pieces(PIECE)));
+            drop(addresses_on_device(cx, addresses)?);
+            if cx.memory().holds_bytes() {
+                self.copy_out(cx, group, &elements, gathered)?;
+            }
+            Ok(())
+        })?;
+        self.groups[group].state = State::Whole;
+        Ok(())
+    }
+
+    /// The arithmetic of that: of each parameter all ranks' shards, one behind the other.
+    fn copy_out(&self, cx: &Context, group: usize, elements: &[usize], gathered: &Tensor) -> OpResult<()> {
+        let bytes = bytes_of(cx.memory(), gathered)?;
+        let ranks = bytes.chunks(ELEMENT * elements.iter().sum::<usize>().max(1));
+        let mut offset = 0;
+        for (&parameter, elements) in self.groups[group].parameters.iter().zip(elements) {
+            let data = &cx.leaves[parameter].data;
+            let end = offset + ELEMENT * elements;
+            let mut whole = ranks.clone().flat_map(|rank| &rank[offset..end]).copied().collect::<Vec<u8>>();
+            whole.truncate(ELEMENT * data.numel());
+            cx.memory().write(data, &whole)?;
+            offset = end;
+        }
+        Ok(())
+    }
+
+    /// How often a thread block of the copy goes round, where there are more pieces than the device runs at once.
+    fn rounds(&self, cx: &Context, pieces: u64) -> u64 {
+        const THREADS: usize = 128;
+        let libraries = cx.workspaces.policy;
+        let at_once = libraries.multiprocessors * (libraries.threads_per_multiprocessor() / THREADS) * 2;
+        let ranks = self.world().size() as u64;
+        let over = (ranks * pieces).div_ceil(at_once as u64).max(1);
+        let across = over.isqrt() + u64::from(over.isqrt().pow(2) < over);
+        over.div_ceil(across.min(ranks))
+    }
+
+    /// Parameters are whole behind this; where an all-gather was run for it, its output.
+    fn gather(&mut self, cx: &mut Context, group: usize) -> OpResult<Option<Tensor>> {
+        let output = match std::mem::replace(&mut self.groups[group].state, State::Sharded) {
+            State::Whole => {
+                self.groups[group].state = State::Whole;
+                return Ok(None);
+            }
+            State::Gathering(output) => output,
+            State::Sharded => self.start_gather(cx, group)?,
+        };
+        self.finish_gather(cx, group, &output)?;
+        Ok(Some(output))
+    }
+
+    /// Lets go of whole parameters.
+    fn reshard(&mut self, cx: &Context, group: usize) {
+        for &parameter in &self.groups[group].parameters {
+            cx.leaves[parameter].data.storage().empty();
+        }
+        self.groups[group].state = State::Sharded;
+    }
+
+    /// Reduces the gradients of a group to shards.
+    fn reduce(&mut self, cx: &mut Context, group: usize) -> OpResult<()> {
+        self.reshard(cx, group);
+        let gradients: Vec<(usize, Tensor)> = self.groups[group]
+            .parameters
+            .iter()
+            .filter_map(|&parameter| Some((parameter, cx.leaves[parameter].gradient.take()?)))
+            .collect();
+        if gradients.is_empty() {
+            return Ok(());
+        }
+        let world = self.world();
+        let elements: Vec<usize> =
+            gradients.iter().map(|&(parameter, _)| padded(world, cx.leaves[parameter].data.shape())).collect();
+        let whole: usize = elements.iter().sum();
+        self.reduced = None;
+        let (parameters, mut gradients): (Vec<usize>, Vec<Tensor>) = gradients.into_iter().unzip();
+        let output = cx.op("reduce-scatter", |cx| {
+            let input = cx.temporary(Shape::new(&[whole * world.size()]), DType::F32, "reduce-scatter input")?;
+            let pieces: u64 = elements.iter().map(|&n| DType::F32.bytes(n).get().div_ceil(PIECE)).sum();
+            drop(addresses_on_device(cx, 6 * elements.len() as u64 + 2 + pieces)?);
+            if cx.memory().holds_bytes() {
+                cx.memory().write(&input, &chunk_cat(cx.memory(), world, &gradients, &elements)?)?;
+            }
+            // The variable of PyTorch's loop keeps the last one.
+            let last = gradients.pop();
+            gradients.clear();
+            let memory = cx.memory();
+            let (shape, name) = (Shape::new(&[whole]), memory.name_here("reduced gradients"));
+            let output = memory.named_tensor(shape, DType::F32, Category::Gradient, name, self.reducing.stream())?;
+            drop(last);
+            self.reducing.reduce_scatter(memory, &input, &output)?;
+            self.reduced = Some(input);
+            Ok(output)
+        })?;
+        let mut offset = 0;
+        for (parameter, elements) in parameters.into_iter().zip(elements) {
+            let leaf = &mut cx.leaves[parameter];
+            let (data, sum) = leaf.trained();
+            let view = output.window(data.shape(), offset);
+            offset += elements;
+            match sum.cloned() {
+                // A program that reduces in every micro-batch accumulates shards.
+                Some(sum) => {
+                    cx.launch(&Kernel::Add { a: sum.operand(), b: view.operand(), dst: sum.operand() })?;
+                }
+                None => leaf.shard_gradient(view),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Hooks<Context> for Sharded {
+    fn enter_model(&mut self, cx: &mut Context, input: Tensor) -> OpResult<Tensor> {
+        let casts = input.dtype() == DType::F32 && self.dtype != DType::F32;
+        let input = if casts { cx.cast(&input, self.dtype, "input in lower precision")? } else { input };
+        let root = self.root();
+        self.last_gathered = self.gather(cx, root)?;
+        Ok(input)
+    }
+
+    fn leave_model(&mut self, cx: &mut Context) -> OpResult<()> {
+        if self.reshards {
+            self.reshard(cx, self.root());
+        }
+        self.last_gathered = None;
+        Ok(())
+    }
+
+    fn wraps_units(&self) -> bool {
+        true
+    }
+
+    fn enter_unit(&mut self, cx: &mut Context, unit: usize) -> OpResult<()> {
+        let gathered = self.gather(cx, unit)?;
+        if gathered.is_some() {
+            self.last_gathered = gathered;
+        }
+        Ok(())
+    }
+
+    fn leave_unit(&mut self, cx: &mut Context, unit: usize) -> OpResult<()> {
+        if self.reshards {
+            self.reshard(cx, unit);
+        }
+        Ok(())
+    }
+
+    fn enter_backward(&mut self, cx: &mut Context, unit: Option<usize>) -> OpResult<()> {
+        let group = unit.unwrap_or_else(|| self.root());
+        drop(self.gather(cx, group)?);
+        if let Some(next) = group.checked_sub(1)
+            && matches!(self.groups[next].state, State::Sharded)
+        {
+            self.groups[next].state = State::Gathering(self.start_gather(cx, next)?);
+        }
+        Ok(())
+    }
+
+    fn leave_backward(&mut self, cx: &mut Context, unit: usize) -> OpResult<()> {
+        self.reduce(cx, unit)
+    }
+
+    fn after_backward(&mut self, cx: &mut Context) -> OpResult<()> {
+        self.reduce(cx, self.root())?;
+        self.reducing.join(cx.memory())?;
+        self.reduced = None;
+        Ok(())
+    }
+
+    fn abandon(&mut self, cx: &mut Context) {
+        for group in 0..self.groups.len() {
+            self.reshard(cx, group);
+        }
+        self.last_gathered = None;
+        self.reduced = None;
+    }
+}
+
+/// Elements of a shard of a parameter of this shape, padded to as many rows as the first rank has.
+fn padded(world: World, shape: Shape) -> usize {
+    let rows = shape.dims().first().copied().unwrap_or(1);
+    rows.div_ceil(world.size()) * (shape.numel() / rows.max(1))
+}
+
+/// A rank's rows of a parameter, in a block with room for as many as the first rank has.
+fn shard(cx: &Context, world: World, parameter: usize) -> OpResult<Tensor> {
+    let leaf = &cx.leaves[parameter];
+    let (memory, shape): (&Memory, Shape) = (cx.memory(), leaf.data.shape());
+    let rows = world.chunk(shape.dims().first().copied().unwrap_or(1));
+    let room = Shape::new(&[padded(world, shape)]);
+    let name = memory.name(&leaf.name);
+    let block = memory.named_tensor(room, leaf.data.dtype(), Category::Parameter, name, StreamId::DEFAULT)?;
+    let shard = block.window(shape.with_first(rows), 0);
+    if memory.holds_bytes() && rows > 0 {
+        let own = leaf.data.window(shard.shape(), padded(world, shape) * world.rank());
+        memory.write(&shard, &bytes_of(memory, &own)?)?;
+    }
+    Ok(shard)
+}
+
+/// `_chunk_cat`: for each rank its rows of every gradient, padded.
+fn chunk_cat(memory: &Memory, world: World, gradients: &[Tensor], elements: &[usize]) -> OpResult<Vec<u8>> {
+    let all: Vec<Vec<u8>> = gradients.iter().map(|gradient| bytes_of(memory, gradient)).collect::<OpResult<_>>()?;
+    let mut chunks = Vec::new();
+    for rank in 0..world.size() {
+        for (bytes, elements) in all.iter().zip(elements) {
+            let (end, size) = (chunks.len() + ELEMENT * elements, ELEMENT * elements);
+            chunks.extend(bytes.iter().skip(rank * size).take(size));
+            chunks.resize(end, 0);
+        }
+    }
+    Ok(chunks)
+}
+
+/// A list of addresses that a fused copy reads, for as long as it takes.
+fn addresses_on_device(cx: &Context, addresses: u64) -> OpResult<Tensor> {
+    let len = usize::try_from(addresses).unwrap_or(usize::MAX);
+    cx.temporary(Shape::new(&[len]), DType::I64, "addresses of a fused copy")
+}

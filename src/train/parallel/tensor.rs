@@ -1,0 +1,116 @@
+//! Megatron's tensor parallelism: heads and the columns of MLPs are split, one all-reduce behind each pair of layers.
+
+use crate::communicator::bytes_of;
+use crate::context::Context;
+use crate::error::OpResult;
+use crate::member::World;
+use crate::memory::Memory;
+use crate::shape::Shape;
+use crate::split::TensorSplit;
+use crate::tape::Gradients;
+use crate::tensor::Tensor;
+use vramlab_allocator::units::StreamId;
+use vramlab_device::Kernel;
+use vramlab_model::Category;
+
+impl Context {
+    /// The ranks among which this one splits layers, where it does.
+    #[must_use]
+    pub fn tensor_world(&self) -> Option<World> {
+        self.tensor_ranks.as_ref().map(crate::communicator::Communicator::world)
+    }
+
+    /// Notes that a pair of parameters, whose tensors have the part's shapes, is to be split once the model is whole.
+    pub fn split_parameters(&mut self, how: TensorSplit, pair: [&Tensor; 2]) {
+        let indices = pair.map(Tensor::parameter);
+        if let [Some(first), Some(second)] = indices {
+            self.splits.push((how, [first, second]));
+        }
+    }
+
+    /// Megatron's *f*: `input` itself, whose gradient is summed over the ranks.
+    ///
+    /// # Errors
+    /// Out of memory, a device that is lost.
+    pub fn copy_to_ranks(&mut self, input: &Tensor) -> OpResult<Tensor> {
+        if !self.differentiates(&[input]) {
+            return Ok(input.clone());
+        }
+        let source = self.record("CopyBackward", [Some(input), None, None], move |cx, [gradient, ..]| {
+            let Some(gradient) = gradient else { return Ok(Gradients::default()) };
+            let sum = cx.all_reduced(&gradient, Category::Temporary, "gradient of all ranks")?;
+            Ok([Some(sum), None, None])
+        });
+        Ok(input.clone().with_source(source))
+    }
+
+    /// Megatron's *g*: the sum of `partial` over the ranks, in a clone; its gradient passes as it is.
+    ///
+    /// # Errors
+    /// Out of memory, a device that is lost.
+    pub fn reduce_from_ranks(&mut self, partial: Tensor) -> OpResult<Tensor> {
+        self.op("all-reduce", |cx| {
+            let sum = cx.all_reduced(&partial, Category::Activation, "sum of all ranks")?;
+            if !cx.differentiates(&[&partial]) {
+                return Ok(sum);
+            }
+            let source = cx.record("ReduceBackward", [Some(&partial), None, None], move |_, [gradient, ..]| {
+                Ok([gradient, None, None])
+            });
+            Ok(sum.with_source(source))
+        })
+    }
+
+    fn all_reduced(&mut self, tensor: &Tensor, category: Category, what: &'static str) -> OpResult<Tensor> {
+        let memory = self.memory().clone();
+        let sum = memory.tensor(tensor.shape(), tensor.dtype(), category, what)?;
+        self.launch(&Kernel::Scale { src: tensor.operand(), dst: sum.operand(), factor: 1.0 })?;
+        if let Some(ranks) = &self.tensor_ranks {
+            ranks.all_reduce(&memory, &sum)?;
+            ranks.join(&memory)?;
+        }
+        Ok(sum)
+    }
+}
+
+/// Each rank keeps its part of the parameters that are split: clones, then the whole ones go.
+pub(super) fn split(cx: &mut Context) -> OpResult<()> {
+    for (how, pair) in cx.splits.clone() {
+        cx.op("split parameters", |cx| {
+            let parts = [part(cx, how, pair[0])?, part(cx, how, pair[1])?];
+            for (parameter, part) in pair.into_iter().zip(&parts) {
+                cx.leaves[parameter].data.replace(part);
+            }
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+fn part(cx: &Context, how: TensorSplit, parameter: usize) -> OpResult<Tensor> {
+    let leaf = &cx.leaves[parameter];
+    let (shape, dtype, memory) = (leaf.data.shape(), leaf.data.dtype(), cx.memory());
+    let copy = if how.copies() { Some(cx.temporary(shape, dtype, "contiguous part")?) } else { None };
+    let clone = memory.named_tensor(shape, dtype, Category::Parameter, memory.name(&leaf.name), StreamId::DEFAULT)?;
+    drop(copy);
+    if let Some(world) = cx.tensor_world().filter(|_| memory.holds_bytes()) {
+        memory.write(&clone, &selected(memory, world, how, &leaf.data)?)?;
+    }
+    Ok(clone)
+}
+
+/// The bytes of this rank's part, out of the whole that lies where `data` begins.
+fn selected(memory: &Memory, world: World, how: TensorSplit, data: &Tensor) -> OpResult<Vec<u8>> {
+    let (part, ranks) = (data.numel(), world.size());
+    let whole = bytes_of(memory, &data.window(Shape::new(&[part * ranks]), 0))?;
+    // Runs that the part takes of every stretch.
+    let stretches = match how {
+        TensorSplit::Heads => 3,
+        TensorSplit::Outputs => 1,
+        TensorSplit::Inputs => data.shape().dims().first().copied().unwrap_or(1),
+    };
+    let stretch = whole.len() / stretches.max(1);
+    let run = stretch / ranks;
+    let own = whole.chunks(stretch.max(1)).flat_map(|stretch| &stretch[run * world.rank()..run * (world.rank() + 1)]);
+    Ok(own.copied().collect())
+}

@@ -1,0 +1,84 @@
+//! A step of one stage of a pipeline: micro-batches forward and backward in the order of the schedule, then the optimizer.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use crate::error::OpResult;
+use crate::parallel::{Action, Stage, micro_batches};
+use crate::tensor::Tensor;
+use crate::workload::{Batch, Model, Outcome};
+use vramlab_model::Phase;
+
+use super::state::Trainer;
+
+impl Trainer {
+    pub(super) fn pipeline_step(&mut self, mut stage: Stage, model: &Rc<dyn Model>) -> OpResult<Outcome> {
+        let ran = self.run_stage(&mut stage, model);
+        if ran.is_err() {
+            stage.abandon();
+        }
+        self.stage = Some(stage);
+        let loss = ran?;
+        let optimizer_ran = self.update()?;
+        Ok(Outcome { loss, skipped: !optimizer_ran, ..Outcome::default() })
+    }
+
+    /// All micro-batches; their mean loss on the last stage.
+    fn run_stage(&mut self, stage: &mut Stage, model: &Rc<dyn Model>) -> OpResult<Option<f32>> {
+        self.begin(Phase::Data);
+        let batch = self.next_batch(0)?;
+        self.end(Phase::Data)?;
+
+        let parts = cut(&batch, micro_batches(self.config.accumulation));
+        // Autocast is around the whole step: copies of weights serve all micro-batches.
+        self.cx.autocasts_backward = self.config.amp.dtype().is_some();
+        self.cx.weight_copies = self.config.amp.dtype().map(|_| BTreeMap::new());
+        self.begin(Phase::Forward);
+        self.forward_pass(|cx| stage.begin(cx, &**model, &parts))?;
+        self.end(Phase::Forward)?;
+
+        let actions = stage.actions(parts.len());
+        let mut loss = None;
+        for (i, action) in actions.iter().enumerate() {
+            match *action {
+                Action::Forward(number) => {
+                    self.begin(Phase::Forward);
+                    if let Some(micro_batch) = parts.get(number) {
+                        self.forward_pass(|cx| stage.forward(cx, &**model, number, micro_batch))?;
+                    }
+                    self.end(Phase::Forward)?;
+                }
+                Action::Backward(number) => {
+                    self.begin(Phase::Backward);
+                    stage.backward(&mut self.cx, number)?;
+                    if i + 1 == actions.len() {
+                        loss = self.end_of_schedule(stage)?;
+                    }
+                    self.end(Phase::Backward)?;
+                }
+            }
+        }
+        Ok(loss)
+    }
+
+    fn end_of_schedule(&mut self, stage: &mut Stage) -> OpResult<Option<f32>> {
+        let losses = stage.end(&mut self.cx)?;
+        self.cx.weight_copies = None;
+        if !stage.is_last() {
+            return Ok(None);
+        }
+        let values: Vec<f32> = losses.iter().map(|loss| self.memory().read_f32(loss)).collect::<OpResult<_>>()?;
+        #[expect(clippy::cast_precision_loss, reason = "a handful of micro-batches")]
+        Ok(Some(values.iter().sum::<f32>() / values.len().max(1) as f32))
+    }
+}
+
+/// Equal parts of a batch, as views of its tensors.
+fn cut(batch: &Batch, parts: usize) -> Vec<[Tensor; 2]> {
+    let view = |tensor: &Tensor, part: usize| {
+        let samples = tensor.shape().dims().first().copied().unwrap_or(1) / parts.max(1);
+        let shape = tensor.shape().with_first(samples);
+        tensor.window(shape, part * shape.numel())
+    };
+    (0..parts).map(|part| [view(&batch.input, part), view(&batch.target, part)]).collect()
+}
