@@ -113,7 +113,7 @@ pub(crate) fn grouped<K: Ord>(segments: &[SegmentView], key: impl Fn(usize, &Seg
 
 impl Plan {
     /// All segments on the finest scale on which they fit into `height` rows of `width` cells; on the coarsest where none is
-    /// coarse enough. A scale is a power of two, or, where so asked, three quarters of one.
+    /// coarse enough. A scale is a power of two, or, where so asked, lies a quarter, a half or three quarters of the way to the next.
     pub(crate) fn of_all(
         segments: &[SegmentView],
         order: &[usize],
@@ -140,9 +140,8 @@ impl Plan {
                 if scale >= largest {
                     break;
                 }
-                let three_quarters = scale / 2 * 3;
-                if quarters {
-                    let plan = Self::lay_out(segments, order, width, three_quarters, air);
+                for quarter in if quarters { 5..8 } else { 0..0 } {
+                    let plan = Self::lay_out(segments, order, width, scale / 4 * quarter, air);
                     if plan.rows <= height {
                         return plan;
                     }
