@@ -60,8 +60,9 @@ pub(crate) fn render(stage: &Stage<'_>, screen: usize, area: Rect, buf: &mut Buf
         let wanted = least + if stands { STILL } else { PHASE };
         let with_phase: usize = state(stage, wanted.min(room)).iter().map(Span::width).sum();
         let figures = figures_of(stage, room.saturating_sub(with_phase + 1));
+        let gap = usize::from(!figures.is_empty());
         let edge = put_right(area, 1, figures, buf);
-        let room = usize::from(edge.saturating_sub(begin)).saturating_sub(1);
+        let room = usize::from(edge.saturating_sub(begin)).saturating_sub(gap);
         put_at(area, begin, 1, state(stage, room), buf);
     } else {
         let edge = put_right(area, 0, figures_of(stage, usize::from(area.width) / 2), buf);

@@ -369,7 +369,12 @@ mod tests {
         assert!(plan.places(&(0..3)).iter().map(|place| place.leads).eq([true, false, true]));
         assert!(Plan::of_all(&segments, &order, (45, 30), false).scale < MIB, "more rows show more");
         assert_eq!(Plan::of_all(&segments, &order, (30, 3), false).scale, 2 * MIB);
-        assert_eq!(Plan::of_all(&segments, &order, (30, 3), true).scale, MIB / 2 * 3, "between powers of two");
+        let quarters = [41, 34, 30, 26, 23, 20].map(|width| Plan::of_all(&segments, &order, (width, 3), true));
+        let quarters: Vec<u64> = quarters.iter().map(|plan| plan.scale / (MIB / 4)).collect();
+        assert!(
+            quarters.is_sorted() && quarters.contains(&5) && quarters.iter().all(|quarters| *quarters <= 8),
+            "{quarters:?}"
+        );
     }
 
     #[test]

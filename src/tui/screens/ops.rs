@@ -37,6 +37,8 @@ const TWO_COLUMNS: u16 = 110;
 const NAMES: (u16, u16) = (46, 78);
 /// Rows of the curve of the step at least, where the tables leave some.
 const LEAST_CURVE: u16 = 9;
+/// Cells of the table from which on the curve stands under it alone: a narrower one says little for its bytes on the line.
+const OWN_CURVE: u16 = 80;
 
 fn bindings() -> Vec<Binding> {
     let (plain, named) = (Key::plain, Key::named);
@@ -125,7 +127,8 @@ fn draw(stage: &Stage<'_>, area: Rect, buf: &mut Buffer) -> Layout {
     } else {
         (area, None)
     };
-    if let Some(rows) = table_rows.filter(|rows| whole.is_none() && leaves(rows) && name_rows.is_some()) {
+    let wide = left.width >= OWN_CURVE && whole.is_none() && name_rows.is_some();
+    if let Some(rows) = table_rows.filter(|rows| wide && leaves(rows)) {
         [left, curve] = below(left, rows);
     }
     if !curve.is_empty() {
@@ -487,10 +490,11 @@ fn names(stage: &Stage<'_>, of: &[Survivor], whole: Bytes, area: Rect, first: us
             span(theme, Token::Text, format!(" {}", pane::cut_name(&survivor.name, room))),
         ];
         put(area, y, line, buf);
+        // As in the list of who holds memory: looks change twice a row, for each change costs bytes on the line.
+        let share = figures::percent(survivor.bytes.get(), whole.get());
         let figures = vec![
-            span(theme, Token::Dim, format!("{:>counts$}", count(survivor))),
-            span(theme, Token::Strong, format!("{:>9}", unit.or_smaller(survivor.bytes))),
-            span(theme, Token::Dim, format!("{:>6}", figures::percent(survivor.bytes.get(), whole.get()))),
+            span(theme, Token::Text, format!("{:>9}", unit.or_smaller(survivor.bytes))),
+            span(theme, Token::Dim, format!("{:>counts$}{share:>6}", count(survivor))),
         ];
         put_right(area, y, figures, buf);
     }

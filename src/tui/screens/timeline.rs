@@ -54,7 +54,7 @@ fn bindings() -> Vec<Binding> {
     vec![
         view(&[plain('v')], "v", Grouping, "by", "group memory by category, module, tensor or pool"),
         view(&[plain('+'), plain(']')], "+ ]", ZoomIn, "zoom in", "zoom in: half as many events, around the cursor"),
-        view(&[plain('-'), plain('[')], "- [", ZoomOut, "out", "zoom out, until the whole run is seen"),
+        view(&[plain('-'), plain('[')], "- [", ZoomOut, "zoom out", "zoom out, until the whole run is seen"),
         view(&[plain('0')], "0", Window, "step/run", "the step around the cursor, or the whole run"),
         view(&[plain('^')], "^", Peak, "peak", "move the cursor to the peak of the window"),
     ]

@@ -93,7 +93,7 @@ fn bindings() -> Vec<Binding> {
         view(&[plain('v')], "v", own(Coloring), "by", "colour by category, module, age, stream and pool, account"),
         view(&[plain('u')], "u", own(Order), "sort", "sort segments: address, size, most stranded, least used"),
         view(&[plain('+'), plain(']')], "+ ]", own(ZoomIn), "zoom in", "zoom in: half as many bytes to a cell"),
-        view(&[plain('-'), plain('[')], "- [", own(ZoomOut), "out", "zoom out, until all segments are seen"),
+        view(&[plain('-'), plain('[')], "- [", own(ZoomOut), "zoom out", "zoom out, until all segments are seen"),
         view(&[plain('0')], "0", own(ZoomAll), "", "show all segments"),
         view(&[plain('^')], "^", own(Peak), "peak", "move the cursor to the peak of the step"),
         view(&[named(KeyCode::Down), plain('j')], "↓ j", Action::Scroll(1), "", "scroll the map down"),

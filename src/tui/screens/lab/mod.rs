@@ -292,7 +292,8 @@ fn one_column(stage: &Stage<'_>, body: Rect, buf: &mut Buffer, layout: &mut Layo
     // What it says takes the place of everything else that could be said.
     let told = u16::from(autopsy.is_none() && trains);
     // Who goes from op to op watches the blocks: what only steps change makes room for them.
-    let stepped = stage.picture.run == RunState::Paused && stage.picture.is_now() && autopsy.is_none();
+    let paused = stage.picture.run == RunState::Paused && stage.picture.is_now();
+    let stepped = paused && autopsy.is_none() && !stage.hold.asks();
     let effect = if stepped && stage.picture.effect().is_none() { 0 } else { told };
     let why = match (autopsy, body.height) {
         (Some(_), height) => (height * 2 / 5).max(1),

@@ -18,7 +18,7 @@ use crate::units::Bytes;
 /// The fewest rows that what a branch ends in is worth.
 const LEAST: u16 = 5;
 /// What is less than one in so many of a branch is left out of that.
-const SMALLEST: u64 = 400;
+const SMALLEST: u64 = 5000;
 
 pub(super) fn render(stage: &Stage<'_>, looked: &Looked, kind: Frame, area: Rect, buf: &mut Buffer) {
     let theme = stage.theme;
